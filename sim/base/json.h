@@ -1,0 +1,149 @@
+/* json.h: strict JSON in, deterministic JSON out, both driven by one table of fields.
+ *
+ * Reading (over cJSON) checks what cJSON lets pass: duplicate keys, trailing bytes, depth over 64,
+ * NaN and infinity, bad UTF-8, integers beyond 2^53. Each error names file, JSON path, what was
+ * found and what was expected; an unknown key names the nearest known one:
+ *
+ *     hw/gpu/a100.json: $.hbm.capcity_bytes: unknown key, did you mean "capacity_bytes"?
+ *
+ * A struct that comes from JSON (or goes to it, or to a CSV row, or is set by a command-line
+ * option) has ONE table of `struct dtp_field`; the same table documents the fields. The keys
+ * "source" (string, or object of key -> string) and "notes" (string) are allowed in every object.
+ *
+ *     static const struct dtp_field node_fields[] = {
+ *         {"gpus", DTP_FIELD_INT, offsetof(struct node, gpus), .min = 1, .max = 1024,
+ *          .required = true, .help = "GPUs per node"},
+ *         {0}};
+ *     DTP_TRY(dtp_fields_read(a, json, node_fields, &node, err));
+ *
+ * Writing: keys in the order of the calls or of the table, doubles as the shortest text that reads
+ * back the same, no locale, so that equal values give equal bytes.
+ */
+#ifndef DTP_SIM_BASE_JSON_H
+#define DTP_SIM_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "sim/base/arena.h"
+#include "sim/base/status.h"
+
+/* A node of a parsed document with its place, for messages. Lives in the arena it was read into. */
+struct dtp_json;
+
+enum dtp_json_type {
+    DTP_JSON_NULL,
+    DTP_JSON_BOOL,
+    DTP_JSON_NUMBER,
+    DTP_JSON_STRING,
+    DTP_JSON_ARRAY,
+    DTP_JSON_OBJECT
+};
+
+enum dtp_status dtp_json_read_file(struct dtp_arena *a, const char *path,
+                                   const struct dtp_json **out, struct dtp_err *err);
+/* name: what messages call the text, such as a path or "<stdin>". text needs no final NUL. */
+enum dtp_status dtp_json_parse(struct dtp_arena *a, const char *name, const char *text,
+                               size_t length_bytes, const struct dtp_json **out,
+                               struct dtp_err *err);
+
+enum dtp_json_type dtp_json_type(const struct dtp_json *j);
+/* Member of an object, or NULL. A member that holds null is returned, with type DTP_JSON_NULL. */
+const struct dtp_json *dtp_json_get(const struct dtp_json *j, const char *key);
+size_t dtp_json_size(const struct dtp_json *j); /* members or elements */
+const struct dtp_json *dtp_json_at(const struct dtp_json *j, size_t i);
+const char *dtp_json_key(const struct dtp_json *j); /* key under which j stands, or "" */
+/* "file: $.path.to[3]" of the node, for messages. Returns buf. */
+const char *dtp_json_place(const struct dtp_json *j, char *buf, size_t size);
+double dtp_json_number(const struct dtp_json *j);       /* asserts the type */
+const char *dtp_json_string(const struct dtp_json *j);  /* asserts the type */
+bool dtp_json_bool(const struct dtp_json *j);           /* asserts the type */
+
+/* "PLACE: found FOUND, expected WHAT", status DTP_EINPUT. */
+enum dtp_status dtp_json_expected(const struct dtp_json *j, const char *what, struct dtp_err *err);
+
+/* ---- field tables ---------------------------------------------------------------------------- */
+
+enum dtp_field_kind {
+    DTP_FIELD_BOOL = 1, /* bool */
+    DTP_FIELD_INT,      /* int; min..max */
+    DTP_FIELD_U64,      /* uint64_t, up to 2^53 in JSON; min..max */
+    DTP_FIELD_DOUBLE,   /* double; min..max */
+    DTP_FIELD_STRING,   /* const char * */
+    DTP_FIELD_ENUM,     /* int (or an enum): index of the name in `names` */
+    DTP_FIELD_INTS,     /* struct dtp_ints */
+    DTP_FIELD_DOUBLES,  /* struct dtp_doubles */
+    DTP_FIELD_OBJECT,   /* nested struct at offset, described by `fields` */
+    DTP_FIELD_JSON      /* const struct dtp_json *: known key whose value the module reads itself */
+};
+
+struct dtp_ints {
+    int *at;
+    size_t n;
+};
+struct dtp_doubles {
+    double *at;
+    size_t n;
+};
+
+struct dtp_field {
+    const char *name; /* NULL ends the table */
+    enum dtp_field_kind kind;
+    size_t offset;
+    double min, max;            /* both 0: any finite number */
+    bool required;              /* else the value already in the struct stays (its default) */
+    bool optional_null;         /* null is accepted and leaves the default */
+    const char *const *names;   /* DTP_FIELD_ENUM: NULL-terminated */
+    const struct dtp_field *fields;
+    const char *help;           /* one line, with the unit */
+};
+
+/* Fills *out from object j. Fields that j does not have keep what *out holds. */
+enum dtp_status dtp_fields_read(struct dtp_arena *a, const struct dtp_json *j,
+                                const struct dtp_field *fields, void *out, struct dtp_err *err);
+/* One field from text (a command-line value, a CSV cell). place: what messages call it. */
+enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *field,
+                                const char *text, const char *place, void *out,
+                                struct dtp_err *err);
+const struct dtp_field *dtp_field_find(const struct dtp_field *fields, const char *name);
+/* Index of name in a NULL-terminated list, or -1. */
+int dtp_name_index(const char *const *names, const char *name);
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* A JSON writer into a FILE. Misuse (value without key, unbalanced end) asserts. */
+struct dtp_json_out {
+    FILE *file;
+    int indent; /* spaces per level; 0 writes one line */
+    /* state, private */
+    int depth;
+    bool need_comma, after_key;
+    unsigned char in_array[64];
+};
+
+void dtp_json_begin(struct dtp_json_out *w, FILE *file, int indent);
+void dtp_json_object(struct dtp_json_out *w);
+void dtp_json_array(struct dtp_json_out *w);
+void dtp_json_end(struct dtp_json_out *w); /* closes the innermost; after the last, a newline */
+void dtp_json_put_key(struct dtp_json_out *w, const char *key);
+void dtp_json_put_string(struct dtp_json_out *w, const char *s); /* NULL writes null */
+void dtp_json_put_double(struct dtp_json_out *w, double v);      /* not finite writes null */
+void dtp_json_put_u64(struct dtp_json_out *w, uint64_t v);
+void dtp_json_put_int(struct dtp_json_out *w, long long v);
+void dtp_json_put_bool(struct dtp_json_out *w, bool v);
+void dtp_json_put_null(struct dtp_json_out *w);
+/* Key and value in one call. */
+void dtp_json_kv_string(struct dtp_json_out *w, const char *key, const char *s);
+void dtp_json_kv_double(struct dtp_json_out *w, const char *key, double v);
+void dtp_json_kv_u64(struct dtp_json_out *w, const char *key, uint64_t v);
+void dtp_json_kv_int(struct dtp_json_out *w, const char *key, long long v);
+void dtp_json_kv_bool(struct dtp_json_out *w, const char *key, bool v);
+/* All fields of a struct as members of the object being written (the object is already open). */
+void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, const void *in);
+
+/* Shortest decimal text that strtod reads back to v, into buf (32 bytes are enough). Returns buf. */
+const char *dtp_double_text(double v, char *buf, size_t size);
+
+#endif
