@@ -1,0 +1,136 @@
+/* device.h: a GPU (or CPU core) type and the time of one kernel of a given shape on it.
+ *
+ * Data: hw/gpu/NAME.json: nominal figures and ONE calibration, made by hw/calibrate from kernel
+ * sweeps, used for every framework. Frameworks choose kernels; devices time them.
+ *
+ * GEMM, C[m,n] += A[m,k] B[k,n], `batch` times:
+ *   t = min over tiles (tm x tn, split) of
+ *         waves x (2 tm tn k / split / R + c_tile),  waves = ceil(tiles x split x batch / SMs)
+ *   but at least 2 (mk + kn + mn) batch / HBM for 16 bit, times `sustained`, plus nothing for launch:
+ *   gaps between kernels and host time belong to the caller (kernel_gap_s below). R = FLOP/s of one
+ *   SM at full tile efficiency. WGRAD has its own factor (K = tokens).
+ * Memory-bound kernel of a class: t = max(bytes / B_class, elements / E_class).
+ * Fused attention: t = FLOPs / (R_impl / (1 + s_half / s)), head_dim padded to the multiple that the
+ *   kernel uses, halved FLOPs when causal; backward 2.5 x the FLOPs at its own rate.
+ * Sources of the forms: PHYSICS figures of the calibration, quoted in each JSON file.
+ */
+#ifndef DTP_HW_DEVICE_H
+#define DTP_HW_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sim/base/json.h"
+
+enum dtp_dtype { DTP_FP32, DTP_TF32, DTP_FP16, DTP_BF16, DTP_FP8, DTP_NDTYPES };
+extern const char *const dtp_dtype_names[]; /* "fp32", ..., NULL */
+int dtp_dtype_bytes(enum dtp_dtype dtype);
+
+enum dtp_gemm_pass { DTP_GEMM_FORWARD, DTP_GEMM_DGRAD, DTP_GEMM_WGRAD };
+
+/* Classes of memory-bound kernels; each has an achieved bandwidth in the GPU file. */
+enum dtp_kernel {
+    DTP_K_ELEMENTWISE,     /* vectorised: add, residual, scale, fused bias+activation */
+    DTP_K_STRIDED,         /* broadcast, transpose, non-vectorised elementwise */
+    DTP_K_COPY,            /* contiguous copy, cast */
+    DTP_K_CAT,
+    DTP_K_REDUCE,          /* column sums such as a bias gradient */
+    DTP_K_NORM,            /* layer or RMS norm, forward */
+    DTP_K_NORM_BACKWARD,
+    DTP_K_SOFTMAX,
+    DTP_K_SOFTMAX_BACKWARD,
+    DTP_K_DROPOUT,         /* also limited by the random numbers: elements/s */
+    DTP_K_ACTIVATION,      /* GELU, SwiGLU, forward */
+    DTP_K_ACTIVATION_BACKWARD,
+    DTP_K_ROPE,
+    DTP_K_CROSS_ENTROPY,
+    DTP_K_EMBEDDING,       /* gather and scatter-add of rows */
+    DTP_K_OPTIMIZER,
+    DTP_NKERNELS
+};
+extern const char *const dtp_kernel_names[]; /* the JSON keys, NULL-terminated */
+
+enum dtp_attention {
+    DTP_ATTN_UNFUSED, /* scores in memory: batched GEMMs and softmax; not timed by dtp_device_attention_s */
+    DTP_ATTN_FLASH1,
+    DTP_ATTN_FLASH2,
+    DTP_ATTN_FLASH3,
+    DTP_ATTN_CUDNN,
+    DTP_ATTN_TRITON,
+    DTP_NATTN
+};
+extern const char *const dtp_attention_names[]; /* "unfused", "flash1", ... NULL */
+
+struct dtp_gemm {
+    enum dtp_dtype dtype;
+    enum dtp_gemm_pass pass;
+    int64_t m, n, k, batch;
+};
+
+struct dtp_attention_shape {
+    enum dtp_dtype dtype;
+    enum dtp_attention impl;
+    bool causal, backward;
+    int64_t batch, heads, kv_heads, seq_q, seq_kv, head_dim;
+};
+
+struct dtp_gemm_cal {
+    double sm_flops_per_s;  /* R: one SM at full efficiency; 0: dtype not supported */
+    double tile_s;          /* c_tile: per wave */
+    double wgrad_factor;    /* >= 1 */
+    double dgrad_factor;
+};
+struct dtp_kernel_cal {
+    double bytes_per_s;
+    double elements_per_s; /* 0: no such limit */
+};
+struct dtp_attention_cal {
+    double flops_per_s;          /* forward, long sequences, head_dim 128; 0: not available */
+    double half_seq;             /* sequence at which half of it is reached */
+    double backward_factor;      /* rate of the backward over that of the forward */
+    double head_dim_factor_64;   /* rate at head_dim <= 64 over that at 128 */
+    double causal_factor;        /* rate with a causal mask over that without */
+};
+
+struct dtp_gpu {
+    const char *name, *title, *arch; /* "a100-80", "NVIDIA A100 SXM 80 GB", "sm_80" */
+    const char *family;              /* name in measured data: "A100" */
+    int num_sms;
+    uint64_t memory_bytes;       /* usable: what the driver reports in all */
+    uint64_t l2_bytes;
+    double hbm_bytes_per_s;      /* nominal */
+    double peak_flops_per_s[DTP_NDTYPES]; /* dense, data sheet; the MFU denominator; 0: none */
+    double pcie_bytes_per_s;     /* per direction, nominal */
+    double power_w;
+    /* calibration */
+    double stream_bytes_per_s;   /* achieved, large contiguous kernel */
+    struct dtp_gemm_cal gemm[DTP_NDTYPES];
+    struct dtp_gemm_cal bmm[DTP_NDTYPES]; /* batched GEMM of unfused attention */
+    struct dtp_kernel_cal kernel[DTP_NKERNELS];
+    struct dtp_attention_cal attention[DTP_NATTN];
+    double sustained;            /* time factor under long load (clocks at the power limit), >= 1 */
+    double kernel_gap_s;         /* between dependent kernels on a busy stream */
+    double comm_slowdown;        /* share of a compute kernel's rate lost beside a collective */
+    double offload_bytes_per_s;  /* pinned host memory, achieved */
+    const char *calibration;     /* one line: from what, by what, cross-validated error */
+};
+
+/* name: an entry of hw/gpu, or an alias in it ("a100" is a100-80). */
+enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_gpu *out,
+                             struct dtp_err *err);
+enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
+                             struct dtp_err *err);
+/* The GPU file of a measured row ("A100", 80), or DTP_EUNSUPPORTED. memory_gb 0: the usual one. */
+enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double memory_gb,
+                             struct dtp_gpu *out, struct dtp_err *err);
+
+double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
+double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
+double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s);
+double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,
+                           double elements);
+/* False when the shape is outside what the calibration covers (dtype, size, head_dim). */
+bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s);
+double dtp_attention_flops(const struct dtp_attention_shape *s);
+
+#endif
