@@ -1,0 +1,104 @@
+/* model.h: architecture of a network, its parameters and FLOPs.
+ *
+ * Data: models/NAME.json (strict; each with `source`), or a Hugging Face config.json. One struct
+ * covers decoders (GPT, Llama, BLOOM, MPT), encoders (BERT, ViT), mixtures of experts (Mixtral,
+ * DeepSeek) and a list of convolutions (ResNet): what an architecture lacks is 0 or false.
+ *
+ * Parameters (h hidden, f ffn, a heads, g kv_heads, d head_dim, V vocab):
+ *   attention  h (a d) + 2 h (g d) + (a d) h      (+ biases; MLA has its own projections)
+ *   MLP        2 h f, gated 3 h f                 (+ biases)
+ *   norms, embeddings V h (+ positions), head V h unless tied
+ * FLOPs of a forward pass count 2 per multiply-add of the matrix products, attention in full (not
+ * halved by the causal mask), the LM head included: 24 B s h^2 (1 + s / 6h) per GPT layer and
+ * 2 B s h V for the head (Narayanan 2021, section 5.1: x 3 for forward and backward, x 4 with full
+ * recomputation: 96 B s l h^2 (1 + s/6h + V/16lh)).
+ */
+#ifndef DTP_MODELS_MODEL_H
+#define DTP_MODELS_MODEL_H
+
+#include "sim/base/json.h"
+
+enum dtp_activation { DTP_ACT_GELU, DTP_ACT_RELU, DTP_ACT_SILU, DTP_ACT_SQUARED_RELU };
+enum dtp_norm { DTP_NORM_LAYER, DTP_NORM_RMS };
+enum dtp_position { DTP_POS_LEARNED, DTP_POS_ROPE, DTP_POS_ALIBI, DTP_POS_NONE };
+extern const char *const dtp_activation_names[], *const dtp_norm_names[], *const dtp_position_names[];
+
+struct dtp_moe {
+    int experts;            /* routed experts per MoE layer; 0: dense model */
+    int top_k;
+    int ffn;                /* hidden size of one expert */
+    int shared_experts;     /* experts that every token visits, same ffn */
+    int dense_layers_first; /* first layers that keep the dense MLP */
+    int layer_step;         /* every layer_step-th layer is MoE; 1: all */
+    double capacity_factor; /* 0: dropless */
+};
+
+/* Multi-head latent attention (DeepSeek-V2 2024, section 2.1); kv_lora_rank 0: none. */
+struct dtp_mla {
+    int q_lora_rank, kv_lora_rank, nope_head_dim, rope_head_dim, v_head_dim;
+};
+
+/* One convolution as an implicit GEMM: m = batch out^2, n = cout / groups, k = cin kernel^2 / groups. */
+struct dtp_conv {
+    int cin, cout, kernel, stride, in_size, out_size, groups, repeat;
+    bool batch_norm; /* followed by a batch norm (2 cout parameters) and an activation */
+};
+
+struct dtp_model {
+    const char *name, *title, *source;
+    int layers, hidden, heads, kv_heads, head_dim, ffn;
+    bool gated_ffn;
+    enum dtp_activation activation;
+    enum dtp_norm norm;
+    enum dtp_position position;
+    bool attention_bias, qkv_bias, mlp_bias; /* attention_bias: all four projections */
+    bool norm_bias;
+    bool tied_embeddings, embedding_norm, final_norm, causal;
+    bool parallel_block;      /* attention and MLP from one norm (GPT-J, Falcon) */
+    int vocab;                /* as published; frameworks pad it */
+    int seq, max_positions;   /* default training length; rows of a learned position table */
+    int token_types;          /* BERT: 2 */
+    bool mlm_head;            /* BERT: dense h x h, norm, tied decoder with bias, and pooler */
+    double dropout;           /* 0: no dropout kernels */
+    int sliding_window;       /* 0: full attention */
+    struct dtp_moe moe;
+    struct dtp_mla mla;
+    int patch, image, classes, channels; /* ViT: (image / patch)^2 + 1 tokens; classes > 0: classifier, no LM head */
+    struct dtp_conv *conv;    /* [nconvs] ResNet and alike; then layers counts stages of it only for show */
+    int nconvs;
+    int global_batch;         /* default, in sequences (images) */
+    double train_tokens;      /* published token budget, 0: unknown */
+    double published_params;  /* for tests, 0: unknown */
+};
+
+struct dtp_param_counts {
+    uint64_t embedding;   /* tokens, positions, types, embedding norm, patch projection */
+    uint64_t dense_layer, moe_layer; /* one layer of each kind */
+    uint64_t moe_layer_experts;      /* of moe_layer, what ep divides (routed experts) */
+    uint64_t moe_layer_active;       /* of moe_layer, used by one token */
+    uint64_t final_norm;
+    uint64_t head;        /* untied LM head or classifier, MLM head; 0 when tied and bare */
+    int dense_layers, moe_layers;
+    uint64_t total, active;
+};
+
+/* name: an entry of models/, an alias, or a path (own JSON or Hugging Face config.json). */
+enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
+                               struct dtp_err *err);
+/* Own form or Hugging Face's (recognised by "model_type" / "architectures"). */
+enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j,
+                               struct dtp_model *out, struct dtp_err *err);
+/* Fills what a short description implies (kv_heads = heads, ffn = 4 h, head_dim = h / a, ...) and
+ * checks the rest. For rows of measured runs, built in code. */
+enum dtp_status dtp_model_finish(struct dtp_model *m, struct dtp_err *err);
+void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m);
+enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
+                               struct dtp_err *err);
+
+bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer);
+/* vocab: as published or padded by the framework. */
+void dtp_model_params(const struct dtp_model *m, int vocab, struct dtp_param_counts *out);
+/* Forward FLOPs of one sequence of seq tokens (image, for convolutions). */
+double dtp_model_forward_flops(const struct dtp_model *m, int seq);
+
+#endif

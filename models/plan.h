@@ -1,0 +1,99 @@
+/* plan.h: a layout: plain data, totally ordered, JSON and command line in and out.
+ *
+ * tp x cp x pp x dp = GPUs; ep divides dp x cp. One table of fields (dtp_plan_fields) reads and writes
+ * JSON, parses `--tp 8`, and prints. Legality, with a reason for every refusal, is in one place:
+ * dtp_plan_check().
+ */
+#ifndef DTP_MODELS_PLAN_H
+#define DTP_MODELS_PLAN_H
+
+#include "hw/cluster.h"
+#include "models/framework.h"
+#include "models/model.h"
+
+enum dtp_recompute { DTP_RECOMPUTE_NONE, DTP_RECOMPUTE_SELECTIVE, DTP_RECOMPUTE_FULL };
+enum dtp_offload { DTP_OFFLOAD_NONE, DTP_OFFLOAD_OPTIMIZER, DTP_OFFLOAD_PARAMETERS };
+enum dtp_offload_to { DTP_OFFLOAD_HOST, DTP_OFFLOAD_NVME };
+extern const char *const dtp_recompute_names[], *const dtp_offload_names[],
+    *const dtp_offload_to_names[];
+
+#define DTP_MAX_STAGES 1024
+
+struct dtp_plan {
+    int tp, pp, dp, cp, ep, vpp;
+    int zero_stage;
+    bool sequence_parallel;
+    enum dtp_recompute recompute;
+    int recompute_layers;      /* full: only the first so many layers of a chunk; 0: all */
+    int schedule;              /* index into dtp_schedule_kinds */
+    int microbatch_size, global_batch_size; /* sequences */
+    const int *layers_per_stage; /* [pp * vpp] in order of the model, or NULL: as even as it goes */
+    enum dtp_algo tp_algo, dp_algo;
+    int tp_overlap, dp_overlap, p2p_overlap; /* -1: the framework's default; 0 or 1 */
+    enum dtp_offload offload;
+    enum dtp_offload_to offload_to;
+    enum dtp_dtype dtype;
+};
+
+extern const struct dtp_field dtp_plan_fields[];
+
+struct dtp_plan dtp_plan_default(void); /* all degrees 1, microbatch 1, 1F1B, bf16 */
+int dtp_plan_compare(const struct dtp_plan *a, const struct dtp_plan *b); /* total order */
+static inline int dtp_plan_num_microbatches(const struct dtp_plan *p) {
+    return p->global_batch_size / (p->microbatch_size * p->dp);
+}
+/* Layers of virtual stage vs (0 .. pp*vpp-1, in order of the model). */
+int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs);
+int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs);
+/* "--tp 8 --pp 16 --dp 8 --schedule 1f1b ...": what dtplan accepts again. Only what differs from the
+ * default, degrees always. */
+const char *dtp_plan_flags(struct dtp_arena *a, const struct dtp_plan *p);
+/* {"tp": 8, ...} into *out, which holds defaults. */
+enum dtp_status dtp_plan_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_plan *out,
+                              struct dtp_err *err);
+void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
+
+/* Why a plan is refused; each has a text for people in dtp_reasons[]. */
+#define DTP_REASON_LIST(X)                                                                         \
+    X(DTP_LEGAL, "legal")                                                                          \
+    X(DTP_WHY_GPUS, "tp x cp x pp x dp is not the number of GPUs")                                 \
+    X(DTP_WHY_HEADS, "tp does not divide the attention heads")                                     \
+    X(DTP_WHY_KV_HEADS, "tp neither divides the key-value heads nor is a multiple of them")        \
+    X(DTP_WHY_FFN, "tp does not divide the MLP's hidden size")                                     \
+    X(DTP_WHY_HIDDEN, "tp does not divide the hidden size")                                        \
+    X(DTP_WHY_LAYERS, "fewer layers than virtual pipeline stages")                                 \
+    X(DTP_WHY_UNEVEN, "the framework wants equal layers per stage, pp x vpp does not divide them") \
+    X(DTP_WHY_BATCH, "microbatch x dp does not divide the global batch")                           \
+    X(DTP_WHY_SEQ_TP, "sequence parallelism: tp does not divide the sequence")                     \
+    X(DTP_WHY_SEQ_CP, "2 cp does not divide the sequence")                                         \
+    X(DTP_WHY_SP_TP1, "sequence parallelism needs tp > 1")                                         \
+    X(DTP_WHY_SP, "the framework has no sequence parallelism")                                     \
+    X(DTP_WHY_CP, "the framework has no context parallelism")                                      \
+    X(DTP_WHY_EP, "ep does not divide the experts and dp x cp, or the model has no experts")       \
+    X(DTP_WHY_VPP, "the schedule and vpp do not go together")                                      \
+    X(DTP_WHY_INTERLEAVE, "interleaving: pp does not divide the number of microbatches")           \
+    X(DTP_WHY_PP1, "this schedule needs pp > 1")                                                   \
+    X(DTP_WHY_SCHEDULE, "the framework does not have this schedule")                               \
+    X(DTP_WHY_ZERO, "the framework does not have this ZeRO stage")                                 \
+    X(DTP_WHY_ZERO_PP, "the framework refuses this ZeRO stage with pp > 1")                        \
+    X(DTP_WHY_ZERO_DP1, "ZeRO needs dp x cp > 1")                                                  \
+    X(DTP_WHY_ZERO_TP, "the framework refuses this ZeRO stage with tp > 1")                        \
+    X(DTP_WHY_RECOMPUTE, "the framework does not have this recomputation")                         \
+    X(DTP_WHY_TP, "the framework has no tensor parallelism, or tp is over its limit")              \
+    X(DTP_WHY_PP, "the framework has no pipeline parallelism, or the model cannot be cut")         \
+    X(DTP_WHY_OFFLOAD, "the framework does not have this offload, or the node lacks the memory")   \
+    X(DTP_WHY_DTYPE, "the GPU or the framework does not have this dtype")                          \
+    X(DTP_WHY_CONSTRAINT, "excluded by an option of the command line")
+
+enum dtp_reason {
+#define X(name, text) name,
+    DTP_REASON_LIST(X)
+#undef X
+        DTP_NREASONS
+};
+extern const char *const dtp_reasons[]; /* by enum dtp_reason */
+
+struct dtp_problem; /* evaluate.h */
+enum dtp_reason dtp_plan_check(const struct dtp_problem *problem, const struct dtp_plan *plan);
+
+#endif
