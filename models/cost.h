@@ -1,0 +1,85 @@
+/* cost.h: the ONLY place that turns a plan into seconds: what each action takes.
+ *
+ * dtp_costs() fills a struct dtp_costs: per virtual stage the time of F, I, W (B = I + W) and R
+ * (recomputation before the backward) of one microbatch, with what they consist of; the transfers
+ * between stages; the gradient reduction, parameter gather and unshard of each stage; the optimizer.
+ * BOUND, ESTIMATE and the lowering all read this struct and compute no time of their own.
+ *
+ * Layer costs are memoised in dtp_cost_memo by what they depend on (tp, cp, ep, sequence
+ * parallelism, microbatch, dtype, overlap, algorithm), so that a plan costs O(stages).
+ */
+#ifndef DTP_MODELS_COST_H
+#define DTP_MODELS_COST_H
+
+#include "models/op.h"
+
+/* One action of one virtual stage and one microbatch: what the compute stream is taken for. */
+struct dtp_phase {
+    double total_s;   /* = the sum of the next five */
+    double compute_s;
+    double tp_s, cp_s, ep_s; /* exposed collectives inside the action */
+    double host_s;    /* waiting for the host's launches */
+    double flops;     /* done by this rank */
+};
+
+/* A collective or transfer that becomes a flow of its own. time_s = 0: none. */
+struct dtp_comm {
+    enum dtp_collective kind;
+    enum dtp_axis axis;
+    enum dtp_algo algo;
+    double bytes;        /* buffer, as in collective.h */
+    double time_s;       /* alone, sibling groups in lockstep */
+    double latency_s;    /* part of time_s */
+    double device_share; /* of the compute rate, taken while under way */
+};
+
+struct dtp_stage_cost {
+    struct dtp_phase f, i, w, r;
+    /* Gradient reduction: nreduce units (buckets or layers, in order of the backward), each `reduce`.
+     * reduce_overlap: unit k starts when that part of the last backward ended; else all start after the
+     * rank's last action, one after the other. */
+    int nreduce;
+    struct dtp_comm reduce;
+    /* Parameters gathered back after the optimizer (ZeRO-1/2), in nreduce units too. */
+    struct dtp_comm gather;
+    /* ZeRO-3: units gathered before use in F and (regather) in B, prefetched. */
+    int nunshard;
+    struct dtp_comm unshard;
+    struct dtp_comm send_f; /* to virtual stage vs + 1; time_s 0 on the last or on the same rank */
+    struct dtp_comm send_b; /* to vs - 1 */
+};
+
+struct dtp_costs {
+    int pp, vpp, m, nstages; /* nstages = pp * vpp */
+    struct dtp_stage_cost *stage; /* [nstages] by virtual stage; caller's or in the arena */
+    bool p2p_blocking;
+    bool reduce_overlap, reduce_per_microbatch, gather_overlap, regather_backward;
+    int zero_stage, prefetch;
+    double *optimizer_s;     /* [pp] update of the rank's parameters */
+    double *rank_fixed_s;    /* [pp] exposed host time of a rank per step, before the first action */
+    double microbatch_host_s;/* per action pair on each rank, added to F */
+    struct dtp_comm embedding_all_reduce; /* tied embeddings, first and last stage, after the last action */
+    struct dtp_comm norm_all_reduce;      /* gradient norm over everything */
+    double offload_s;        /* per step and rank, exposed */
+    double step_host_s;
+    double model_flops;      /* of the whole step, all GPUs, without recomputation (mfu) */
+    double hardware_flops;   /* with it (hfu) */
+    bool extrapolated;       /* some shape or collective is outside the calibrated range */
+};
+
+struct dtp_cost_memo;
+struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem);
+
+/* Fills *out; its arrays are allocated in a (candidate lifetime). The plan must be legal. */
+void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+               struct dtp_costs *out);
+
+/* The same without arrays, for BOUND: layer phases and extras. */
+struct dtp_layer_costs {
+    struct dtp_phase dense[4], moe[4]; /* f, i, w, r */
+    struct dtp_phase embedding[4], head[4];
+};
+const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
+                                              const struct dtp_plan *plan);
+
+#endif

@@ -1,0 +1,54 @@
+/* evaluate.h: one entry, three fidelities.
+ *
+ *     struct dtp_evaluator *ev = dtp_evaluator_create(a, &problem);     one per thread
+ *     double lower_s = dtp_evaluate_bound(ev, &plan);
+ *     double time_s  = dtp_evaluate_estimate(ev, &plan);
+ *     DTP_TRY(dtp_evaluate(result_arena, ev, &plan, DTP_SIMULATE, NULL, &result, err));
+ *
+ * BOUND <= ESTIMATE <= SIMULATE for every legal plan. The evaluator keeps memos (layer costs,
+ * schedules, in-flight counts) and a candidate arena that it resets per call.
+ */
+#ifndef DTP_MODELS_EVALUATE_H
+#define DTP_MODELS_EVALUATE_H
+
+#include "models/lower.h"
+#include "models/result.h"
+
+/* What is asked: everything but the plan. */
+struct dtp_problem {
+    const struct dtp_model *model;
+    const struct dtp_cluster *cluster;
+    const struct dtp_framework *framework;
+    int gpus, seq, global_batch;
+    uint64_t memory_limit_bytes; /* of device memory */
+    int attention;               /* enum dtp_attention, or -1: the framework's */
+    enum dtp_dtype dtype;
+    bool fp8_master_weights;     /* reserved for FP8 recipes: weights kept in 16 bit */
+};
+
+enum dtp_fidelity { DTP_BOUND, DTP_ESTIMATE, DTP_SIMULATE };
+
+struct dtp_simulate_options {
+    bool no_fold;
+    enum dtp_detail detail;
+    /* filled on request: the lowered graph and its timeline, in the result arena; else NULL */
+    struct dtp_lowered **out_lowered;
+    struct dtp_timeline **out_timeline;
+};
+
+/* Default memory limit: device memory less the margin of the framework and GPU (validated error). */
+uint64_t dtp_problem_default_limit(const struct dtp_problem *p);
+
+struct dtp_evaluator;
+struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp_problem *problem);
+const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev);
+double dtp_evaluate_bound(struct dtp_evaluator *ev, const struct dtp_plan *plan);
+double dtp_evaluate_estimate(struct dtp_evaluator *ev, const struct dtp_plan *plan);
+uint64_t dtp_evaluate_memory(struct dtp_evaluator *ev, const struct dtp_plan *plan); /* device bytes, worst stage */
+/* Full result at the fidelity; the plan must be legal (dtp_plan_check). options may be NULL. */
+enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
+                             const struct dtp_plan *plan, enum dtp_fidelity fidelity,
+                             struct dtp_simulate_options *options, struct dtp_result *out,
+                             struct dtp_err *err);
+
+#endif

@@ -1,0 +1,60 @@
+/* op.h: the kernels and collectives of one layer, one by one.
+ *
+ * dtp_ops_*() write the list of operations that ONE rank launches for one microbatch: shapes after
+ * dividing by tp, cp, ep; the framework says what is fused. Each operation belongs to one pass:
+ * F forward, I input gradient, W weight gradient (B = I + W; elementwise backward kernels are in I).
+ * What full recomputation repeats is the F list; what selective recomputation repeats are its
+ * operations with `core` set (the attention core of Korthikanti 2022, section 5).
+ *
+ * saved_bytes of an F operation: what it keeps for the backward. Their sum per layer is
+ * Korthikanti's s b h (34 + 5 a s / h) for an unfused GPT layer without parallelism (equation 1) and
+ * his equations 2 to 4 with tp and sequence parallelism.
+ */
+#ifndef DTP_MODELS_OP_H
+#define DTP_MODELS_OP_H
+
+#include "hw/placement.h"
+#include "models/plan.h"
+
+enum dtp_op_kind { DTP_OP_GEMM, DTP_OP_BMM, DTP_OP_ATTENTION, DTP_OP_KERNEL, DTP_OP_COLLECTIVE };
+enum dtp_pass { DTP_PASS_F, DTP_PASS_I, DTP_PASS_W, DTP_NPASSES };
+enum dtp_part { DTP_PART_ATTENTION, DTP_PART_MLP, DTP_PART_NORM, DTP_PART_EMBEDDING,
+                DTP_PART_HEAD, DTP_PART_CONV, DTP_NPARTS };
+extern const char *const dtp_part_names[], *const dtp_pass_names[], *const dtp_op_kind_names[];
+
+struct dtp_op {
+    const char *name;      /* static: "qkv", "softmax", "fc1", "tp all_reduce" */
+    enum dtp_op_kind kind;
+    enum dtp_pass pass;
+    enum dtp_part part;
+    bool core;             /* repeated by selective recomputation */
+    bool overlapped;       /* collective: runs beside compute as far as the framework hides it */
+    double count;          /* times per layer and microbatch */
+    double saved_bytes;    /* F only, all `count` together */
+    struct dtp_gemm gemm;               /* GEMM, BMM */
+    struct dtp_attention_shape attention;
+    enum dtp_kernel kernel;             /* KERNEL */
+    double bytes, elements;             /* KERNEL: read + written; also the buffer of a COLLECTIVE */
+    enum dtp_collective collective;
+    enum dtp_axis axis;
+};
+
+#define DTP_MAX_OPS 160
+struct dtp_ops {
+    int n;
+    struct dtp_op at[DTP_MAX_OPS];
+};
+
+enum dtp_layer_kind { DTP_LAYER_DENSE, DTP_LAYER_MOE, DTP_LAYER_EMBEDDING, DTP_LAYER_HEAD,
+                      DTP_LAYER_CONV, DTP_NLAYER_KINDS };
+
+/* One layer of the kind (CONV: the whole list of convolutions). Uses tp, cp, ep, sequence_parallel,
+ * microbatch_size and dtype of the plan. */
+void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                   enum dtp_layer_kind kind, struct dtp_ops *out);
+double dtp_op_flops(const struct dtp_op *op); /* all `count` together */
+/* Seconds of the operation alone on the problem's cluster, without host time and kernel gap. */
+double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                     const struct dtp_op *op);
+
+#endif
