@@ -103,7 +103,8 @@ struct dtp_field {
 /* Fills *out from object j. Fields that j does not have keep what *out holds. */
 enum dtp_status dtp_fields_read(struct dtp_arena *a, const struct dtp_json *j,
                                 const struct dtp_field *fields, void *out, struct dtp_err *err);
-/* One field from text (a command-line value, a CSV cell). place: what messages call it. */
+/* One field from text (a command-line value, a CSV cell). place: what messages call it; out: the
+ * struct. A field whose name ends in _bytes or _s takes units ("80GB", "25us"); a list is "12,13". */
 enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *field,
                                 const char *text, const char *place, void *out,
                                 struct dtp_err *err);
@@ -134,13 +135,15 @@ void dtp_json_put_u64(struct dtp_json_out *w, uint64_t v);
 void dtp_json_put_int(struct dtp_json_out *w, long long v);
 void dtp_json_put_bool(struct dtp_json_out *w, bool v);
 void dtp_json_put_null(struct dtp_json_out *w);
+void dtp_json_put_json(struct dtp_json_out *w, const struct dtp_json *j); /* a copy of what was read */
 /* Key and value in one call. */
 void dtp_json_kv_string(struct dtp_json_out *w, const char *key, const char *s);
 void dtp_json_kv_double(struct dtp_json_out *w, const char *key, double v);
 void dtp_json_kv_u64(struct dtp_json_out *w, const char *key, uint64_t v);
 void dtp_json_kv_int(struct dtp_json_out *w, const char *key, long long v);
 void dtp_json_kv_bool(struct dtp_json_out *w, const char *key, bool v);
-/* All fields of a struct as members of the object being written (the object is already open). */
+/* All fields of a struct as members of the object being written (the object is already open);
+ * a NULL string, list or JSON value is left out, so that it reads back as the default. */
 void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, const void *in);
 
 /* Shortest decimal text that strtod reads back to v, into buf (32 bytes are enough). Returns buf. */

@@ -69,6 +69,9 @@ struct dtp_csv {
     const char *const *cell;   /* [nrows * ncols], row-major; a missing trailing cell is "" */
     const int *line;           /* [nrows] line in the file where the row starts */
 };
+/* name: what messages call the text. A blank line is no row; a row longer than the header is an error. */
+enum dtp_status dtp_csv_parse(struct dtp_arena *a, const char *name, const char *text,
+                              size_t length_bytes, struct dtp_csv *out, struct dtp_err *err);
 enum dtp_status dtp_csv_read_file(struct dtp_arena *a, const char *path, struct dtp_csv *out,
                                   struct dtp_err *err);
 int dtp_csv_col(const struct dtp_csv *csv, const char *name); /* -1: none */

@@ -1,0 +1,180 @@
+#include "sim/base/arena.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/status.h"
+
+enum { ALIGN = 16, FIRST_BLOCK_BYTES = 1 << 14, LARGEST_BLOCK_BYTES = 1 << 22 };
+
+/* Blocks form a list in the order of their creation; those after `current` are empty and wait for
+ * reuse after a reset. */
+struct block {
+    struct block *next;
+    size_t capacity, used;
+    _Alignas(ALIGN) unsigned char data[];
+};
+
+struct dtp_arena {
+    const char *name;
+    struct block *first, *current;
+    size_t used_bytes;       /* in the blocks before current */
+    size_t next_block_bytes; /* doubles, so that a large arena has few blocks */
+};
+
+static _Noreturn void oom_exit(const char *arena, size_t bytes) {
+    if (bytes == SIZE_MAX)
+        fprintf(stderr, "dtplan: out of memory (%s: a size beyond the address space)\n", arena);
+    else
+        fprintf(stderr, "dtplan: out of memory (%s: %zu bytes)\n", arena, bytes);
+    exit(DTP_ENOMEM);
+}
+
+static _Atomic(dtp_oom_fn *) oom_handler = NULL;
+
+void dtp_arena_set_oom(dtp_oom_fn *fn) {
+    atomic_store(&oom_handler, fn);
+}
+
+static _Noreturn void out_of_memory(const char *arena, size_t bytes) {
+    dtp_oom_fn *fn = atomic_load(&oom_handler);
+    if (fn)
+        fn(arena, bytes);
+    oom_exit(arena, bytes);
+}
+
+struct dtp_arena *dtp_arena_create(const char *name) {
+    struct dtp_arena *a = calloc(1, sizeof *a);
+    if (!a)
+        out_of_memory(name, sizeof *a);
+    a->name = name;
+    a->next_block_bytes = FIRST_BLOCK_BYTES;
+    return a;
+}
+
+void dtp_arena_destroy(struct dtp_arena *a) {
+    if (!a)
+        return;
+    for (struct block *b = a->first, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(a);
+}
+
+void dtp_arena_reset(struct dtp_arena *a) {
+    a->current = a->first;
+    if (a->first)
+        a->first->used = 0;
+    a->used_bytes = 0;
+}
+
+size_t dtp_arena_used_bytes(const struct dtp_arena *a) {
+    return a->used_bytes + (a->current ? a->current->used : 0);
+}
+
+static struct block *new_block(struct dtp_arena *a, size_t bytes) {
+    size_t capacity = bytes > a->next_block_bytes ? bytes : a->next_block_bytes;
+    if (capacity > SIZE_MAX - sizeof(struct block))
+        out_of_memory(a->name, bytes);
+    struct block *b = malloc(sizeof *b + capacity);
+    if (!b)
+        out_of_memory(a->name, bytes);
+    b->capacity = capacity;
+    b->used = 0;
+    if (a->next_block_bytes < LARGEST_BLOCK_BYTES)
+        a->next_block_bytes *= 2;
+    return b;
+}
+
+/* Makes current a block with room for `bytes`: the next kept one if it is large enough, else a new
+ * one put before it. */
+static void advance_block(struct dtp_arena *a, size_t bytes) {
+    struct block *old = a->current;
+    struct block *next = old ? old->next : a->first;
+    if (!next || next->capacity < bytes) {
+        struct block *b = new_block(a, bytes);
+        b->next = next;
+        if (old)
+            old->next = b;
+        else
+            a->first = b;
+        next = b;
+    }
+    next->used = 0;
+    if (old)
+        a->used_bytes += old->used;
+    a->current = next;
+}
+
+static size_t product_bytes(const struct dtp_arena *a, size_t size, size_t count) {
+    if (size != 0 && count > (SIZE_MAX - ALIGN) / size)
+        out_of_memory(a->name, SIZE_MAX);
+    return (size * count + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+}
+
+void *dtp_arena_alloc(struct dtp_arena *a, size_t size, size_t count) {
+    size_t bytes = product_bytes(a, size, count);
+    if (bytes == 0)
+        bytes = ALIGN; /* a distinct address, never NULL */
+    if (!a->current || a->current->capacity - a->current->used < bytes)
+        advance_block(a, bytes);
+    void *p = a->current->data + a->current->used;
+    a->current->used += bytes;
+    return memset(p, 0, bytes);
+}
+
+void *dtp_arena_grow(struct dtp_arena *a, void *old, size_t size, size_t old_count,
+                     size_t new_count) {
+    if (!old)
+        return dtp_arena_alloc(a, size, new_count);
+    size_t old_bytes = product_bytes(a, size, old_count);
+    size_t new_bytes = product_bytes(a, size, new_count);
+    if (new_bytes <= old_bytes)
+        return old;
+    struct block *b = a->current;
+    unsigned char *start = old;
+    if (old_bytes > 0 && b && start + old_bytes == b->data + b->used &&
+        b->capacity - b->used >= new_bytes - old_bytes) {
+        /* the padding after the old elements is zero already: they never reached it */
+        memset(start + old_bytes, 0, new_bytes - old_bytes);
+        b->used += new_bytes - old_bytes;
+        return old;
+    }
+    void *p = dtp_arena_alloc(a, size, new_count);
+    return memcpy(p, old, size * old_count);
+}
+
+char *dtp_arena_strndup(struct dtp_arena *a, const char *s, size_t n) {
+    char *copy = dtp_arena_alloc(a, 1, n + 1);
+    memcpy(copy, s, n);
+    return copy;
+}
+
+char *dtp_arena_strdup(struct dtp_arena *a, const char *s) {
+    return dtp_arena_strndup(a, s, strlen(s));
+}
+
+char *dtp_arena_vprintf(struct dtp_arena *a, const char *format, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    if (n < 0)
+        n = 0; /* an encoding error gives an empty text */
+    char *s = dtp_arena_alloc(a, 1, (size_t)n + 1);
+    if (n > 0)
+        vsnprintf(s, (size_t)n + 1, format, again);
+    va_end(again);
+    return s;
+}
+
+char *dtp_arena_printf(struct dtp_arena *a, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    char *s = dtp_arena_vprintf(a, format, args);
+    va_end(args);
+    return s;
+}

@@ -1,0 +1,199 @@
+/* realpath is in POSIX, but glibc shows it only with the XSI extension */
+#define _XOPEN_SOURCE 700
+#include "sim/base/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static enum dtp_status fail_errno(struct dtp_err *err, const char *path, const char *what) {
+    return dtp_fail(err, DTP_EINPUT, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+/* ---- reading ---- */
+
+static enum dtp_status read_all(struct dtp_arena *a, FILE *f, size_t limit_bytes, struct dtp_str *s,
+                                struct dtp_err *err) {
+    char chunk[1 << 16];
+    size_t n;
+    *s = (struct dtp_str){.a = a};
+    dtp_str_addn(s, "", 0);
+    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) {
+        if (limit_bytes > 0 && s->n + n > limit_bytes)
+            return dtp_fail(err, DTP_EINPUT, "larger than the limit of %zu bytes", limit_bytes);
+        dtp_str_addn(s, chunk, n);
+    }
+    if (ferror(f))
+        return dtp_fail(err, DTP_EINPUT, "cannot read: %s", strerror(errno));
+    return DTP_OK;
+}
+
+enum dtp_status dtp_file_read(struct dtp_arena *a, const char *path, size_t limit_bytes,
+                              const char **out, size_t *out_length_bytes, struct dtp_err *err) {
+    bool standard = strcmp(path, "-") == 0;
+    FILE *f = standard ? stdin : fopen(path, "rb");
+    if (!f)
+        return fail_errno(err, path, "open");
+    struct dtp_str s;
+    enum dtp_status status = read_all(a, f, limit_bytes, &s, err);
+    if (!standard)
+        fclose(f);
+    if (status != DTP_OK) {
+        dtp_err_prefix(err, standard ? "<stdin>" : path);
+        return status;
+    }
+    *out = s.at;
+    *out_length_bytes = s.n;
+    return DTP_OK;
+}
+
+/* ---- writing ---- */
+
+/* A pipe or a device cannot be replaced by a rename: it is written as it stands. */
+static bool is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+static enum dtp_status open_beside(struct dtp_arena *a, struct dtp_file_out *out,
+                                   struct dtp_err *err) {
+    for (int attempt = 0; attempt < 100; attempt++) {
+        out->temporary = dtp_arena_printf(a, "%s.%ld.%d.tmp", out->final, (long)getpid(), attempt);
+        int fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno == EEXIST)
+            continue;
+        if (fd < 0)
+            break;
+        out->f = fdopen(fd, "wb");
+        if (out->f)
+            return DTP_OK;
+        close(fd);
+        unlink(out->temporary);
+        break;
+    }
+    out->temporary = NULL;
+    return fail_errno(err, out->final, "create");
+}
+
+enum dtp_status dtp_file_out_open(struct dtp_arena *a, const char *path, struct dtp_file_out *out,
+                                  struct dtp_err *err) {
+    *out = (struct dtp_file_out){.final = dtp_arena_strdup(a, path)};
+    if (strcmp(path, "-") == 0) {
+        out->f = stdout;
+        return DTP_OK;
+    }
+    if (is_special(path)) {
+        out->f = fopen(path, "wb");
+        return out->f ? DTP_OK : fail_errno(err, path, "open");
+    }
+    char *target = realpath(path, NULL); /* a symlink stays, what it points to is replaced */
+    if (target)
+        out->final = dtp_arena_strdup(a, target);
+    free(target);
+    return open_beside(a, out, err);
+}
+
+enum dtp_status dtp_file_out_commit(struct dtp_file_out *out, struct dtp_err *err) {
+    FILE *f = out->f;
+    bool ok = fflush(f) == 0 && !ferror(f);
+    if (ok && out->temporary)
+        ok = fsync(fileno(f)) == 0;
+    int saved = errno;
+    if (f != stdout && fclose(f) != 0 && ok) {
+        ok = false;
+        saved = errno;
+    }
+    out->f = NULL;
+    if (ok && out->temporary && rename(out->temporary, out->final) != 0) {
+        ok = false;
+        saved = errno;
+    }
+    if (ok)
+        return DTP_OK;
+    if (out->temporary)
+        unlink(out->temporary);
+    errno = saved;
+    return fail_errno(err, strcmp(out->final, "-") == 0 ? "<stdout>" : out->final, "write");
+}
+
+void dtp_file_out_abort(struct dtp_file_out *out) {
+    if (out->f && out->f != stdout)
+        fclose(out->f);
+    if (out->temporary)
+        unlink(out->temporary);
+    out->f = NULL;
+    out->temporary = NULL;
+}
+
+/* ---- data files ---- */
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Folder of the running binary, or NULL. */
+static char *binary_folder(struct dtp_arena *a) {
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0)
+        return NULL;
+    path[n] = '\0';
+    char *slash = strrchr(path, '/');
+    if (!slash)
+        return NULL;
+    return dtp_arena_strndup(a, path, (size_t)(slash - path));
+}
+
+const char *dtp_data_path(struct dtp_arena *a, const char *relative) {
+    const char *root = getenv("DTPLAN_DATA");
+    if (root && *root)
+        return dtp_arena_printf(a, "%s/%s", root, relative);
+    const char *bin = binary_folder(a);
+    const char *installed = bin ? dtp_arena_printf(a, "%s/../share/dtplan", bin) : NULL;
+    if (installed && is_folder(installed))
+        return dtp_arena_printf(a, "%s/%s", installed, relative);
+    return dtp_arena_printf(a, "%s/%s", DTP_SOURCE_DIR, relative);
+}
+
+static int compare_names(const void *x, const void *y) {
+    const char *const *a = x, *const *b = y;
+    return strcmp(*a, *b);
+}
+
+static bool is_wanted(struct dtp_arena *a, const char *path, const char *name, const char *suffix) {
+    size_t n = strlen(name), m = strlen(suffix);
+    struct stat st;
+    return n > m && name[0] != '.' && strcmp(name + n - m, suffix) == 0 &&
+           stat(dtp_arena_printf(a, "%s/%s", path, name), &st) == 0 && S_ISREG(st.st_mode);
+}
+
+enum dtp_status dtp_dir_list(struct dtp_arena *a, const char *path, const char *suffix,
+                             const char *const **out_names, size_t *out_n, struct dtp_err *err) {
+    DIR *dir = opendir(path);
+    if (!dir)
+        return fail_errno(err, path, "open the folder");
+    const char **names = NULL;
+    size_t n = 0, capacity = 0;
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        if (!is_wanted(a, path, entry->d_name, suffix))
+            continue;
+        if (n == capacity) {
+            size_t more = capacity ? 2 * capacity : 32;
+            names = dtp_arena_grow(a, names, sizeof *names, capacity, more);
+            capacity = more;
+        }
+        names[n++] = dtp_arena_strndup(a, entry->d_name, strlen(entry->d_name) - strlen(suffix));
+    }
+    closedir(dir);
+    if (n > 0)
+        qsort(names, n, sizeof *names, compare_names);
+    *out_names = names;
+    *out_n = n;
+    return DTP_OK;
+}

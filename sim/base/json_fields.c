@@ -1,0 +1,237 @@
+#include "sim/base/json.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/base/json_range.h"
+#include "sim/base/text.h"
+
+enum { MOST_FIELDS = 128 };
+
+/* ---- reading ---- */
+
+static enum dtp_status read_number(const struct dtp_json *j, const struct dtp_field *f, double *out,
+                                   struct dtp_err *err) {
+    char what[96];
+    if (dtp_json_type(j) != DTP_JSON_NUMBER || !dtp_field_fits(f, dtp_json_number(j)))
+        return dtp_json_expected(j, dtp_field_range_text(f, what, sizeof what), err);
+    *out = dtp_json_number(j);
+    return DTP_OK;
+}
+
+static enum dtp_status read_list(struct dtp_arena *a, const struct dtp_json *j,
+                                 const struct dtp_field *f, void *slot, struct dtp_err *err) {
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of numbers", err);
+    size_t n = dtp_json_size(j);
+    bool ints = f->kind == DTP_FIELD_INTS;
+    int *whole = ints ? DTP_NEW(a, int, n) : NULL;
+    double *real = ints ? NULL : DTP_NEW(a, double, n);
+    for (size_t i = 0; i < n; i++) {
+        double v = 0;
+        DTP_TRY(read_number(dtp_json_at(j, i), f, &v, err));
+        if (ints)
+            whole[i] = (int)v;
+        else
+            real[i] = v;
+    }
+    if (ints)
+        *(struct dtp_ints *)slot = (struct dtp_ints){whole, n};
+    else
+        *(struct dtp_doubles *)slot = (struct dtp_doubles){real, n};
+    return DTP_OK;
+}
+
+static enum dtp_status read_text(const struct dtp_json *j, const struct dtp_field *f, void *slot,
+                                 struct dtp_err *err) {
+    char place[512];
+    if (dtp_json_type(j) != DTP_JSON_STRING)
+        return dtp_json_expected(j, "a string", err);
+    if (f->kind == DTP_FIELD_STRING) {
+        *(const char **)slot = dtp_json_string(j);
+        return DTP_OK;
+    }
+    int index = dtp_name_index(f->names, dtp_json_string(j));
+    if (index < 0)
+        return dtp_field_unknown_value(f, dtp_json_string(j),
+                                       dtp_json_place(j, place, sizeof place), err);
+    *(int *)slot = index;
+    return DTP_OK;
+}
+
+static enum dtp_status read_field(struct dtp_arena *a, const struct dtp_json *j,
+                                  const struct dtp_field *f, void *slot, struct dtp_err *err) {
+    double v = 0;
+    switch (f->kind) {
+    case DTP_FIELD_BOOL:
+        if (dtp_json_type(j) != DTP_JSON_BOOL)
+            return dtp_json_expected(j, "true or false", err);
+        *(bool *)slot = dtp_json_bool(j);
+        return DTP_OK;
+    case DTP_FIELD_INT:
+        DTP_TRY(read_number(j, f, &v, err));
+        *(int *)slot = (int)v;
+        return DTP_OK;
+    case DTP_FIELD_U64:
+        DTP_TRY(read_number(j, f, &v, err));
+        *(uint64_t *)slot = (uint64_t)v;
+        return DTP_OK;
+    case DTP_FIELD_DOUBLE:
+        return read_number(j, f, slot, err);
+    case DTP_FIELD_STRING:
+    case DTP_FIELD_ENUM:
+        return read_text(j, f, slot, err);
+    case DTP_FIELD_INTS:
+    case DTP_FIELD_DOUBLES:
+        return read_list(a, j, f, slot, err);
+    case DTP_FIELD_OBJECT:
+        return dtp_fields_read(a, j, f->fields, slot, err);
+    case DTP_FIELD_JSON:
+        *(const struct dtp_json **)slot = j;
+        return DTP_OK;
+    }
+    assert(!"a field without a kind");
+    return DTP_EINPUT;
+}
+
+/* "source" and "notes" are allowed everywhere; true if the member is one of them and well-formed.
+ */
+static enum dtp_status check_annotation(const struct dtp_json *member, bool *is_annotation,
+                                        struct dtp_err *err) {
+    bool source = strcmp(dtp_json_key(member), "source") == 0;
+    *is_annotation = source || strcmp(dtp_json_key(member), "notes") == 0;
+    if (!*is_annotation || dtp_json_type(member) == DTP_JSON_STRING)
+        return DTP_OK;
+    if (!source)
+        return dtp_json_expected(member, "a string", err);
+    if (dtp_json_type(member) != DTP_JSON_OBJECT)
+        return dtp_json_expected(member, "a string, or an object of key and string", err);
+    for (size_t i = 0; i < dtp_json_size(member); i++)
+        if (dtp_json_type(dtp_json_at(member, i)) != DTP_JSON_STRING)
+            return dtp_json_expected(dtp_json_at(member, i), "a string", err);
+    return DTP_OK;
+}
+
+static enum dtp_status unknown_key(const struct dtp_json *member, const struct dtp_field *fields,
+                                   struct dtp_err *err) {
+    const char *names[MOST_FIELDS];
+    size_t n = 0;
+    for (const struct dtp_field *f = fields; f->name && n < MOST_FIELDS; f++)
+        names[n++] = f->name;
+    char place[512];
+    dtp_json_place(member, place, sizeof place);
+    int near = dtp_nearest_name(dtp_json_key(member), names, n);
+    if (near >= 0)
+        return dtp_fail(err, DTP_EINPUT, "%s: unknown key, did you mean \"%s\"?", place,
+                        names[near]);
+    char list[512] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < n && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", names[i]);
+    return dtp_fail(err, DTP_EINPUT, "%s: unknown key, expected one of: %s", place, list);
+}
+
+static enum dtp_status check_required(const struct dtp_json *j, const struct dtp_field *fields,
+                                      struct dtp_err *err) {
+    char place[512];
+    for (const struct dtp_field *f = fields; f->name; f++)
+        if (f->required && !dtp_json_get(j, f->name))
+            return dtp_fail(err, DTP_EINPUT, "%s: missing key \"%s\" (%s)",
+                            dtp_json_place(j, place, sizeof place), f->name,
+                            f->help ? f->help : "required");
+    return DTP_OK;
+}
+
+enum dtp_status dtp_fields_read(struct dtp_arena *a, const struct dtp_json *j,
+                                const struct dtp_field *fields, void *out, struct dtp_err *err) {
+    if (dtp_json_type(j) != DTP_JSON_OBJECT)
+        return dtp_json_expected(j, "an object", err);
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        const struct dtp_json *member = dtp_json_at(j, i);
+        const struct dtp_field *f = dtp_field_find(fields, dtp_json_key(member));
+        bool is_annotation = false;
+        if (!f)
+            DTP_TRY(check_annotation(member, &is_annotation, err));
+        if (is_annotation)
+            continue;
+        if (!f)
+            return unknown_key(member, fields, err);
+        if (f->optional_null && dtp_json_type(member) == DTP_JSON_NULL)
+            continue;
+        DTP_TRY(read_field(a, member, f, (char *)out + f->offset, err));
+    }
+    return check_required(j, fields, err);
+}
+
+/* ---- writing ---- */
+
+static void write_list(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
+    dtp_json_array(w);
+    if (f->kind == DTP_FIELD_INTS) {
+        const struct dtp_ints *list = slot;
+        for (size_t i = 0; i < list->n; i++)
+            dtp_json_put_int(w, list->at[i]);
+    } else {
+        const struct dtp_doubles *list = slot;
+        for (size_t i = 0; i < list->n; i++)
+            dtp_json_put_double(w, list->at[i]);
+    }
+    dtp_json_end(w);
+}
+
+static bool is_unset(const struct dtp_field *f, const void *slot) {
+    if (f->kind == DTP_FIELD_STRING)
+        return *(const char *const *)slot == NULL;
+    if (f->kind == DTP_FIELD_JSON)
+        return *(const struct dtp_json *const *)slot == NULL;
+    if (f->kind == DTP_FIELD_INTS)
+        return ((const struct dtp_ints *)slot)->at == NULL;
+    if (f->kind == DTP_FIELD_DOUBLES)
+        return ((const struct dtp_doubles *)slot)->at == NULL;
+    return false;
+}
+
+static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
+    switch (f->kind) {
+    case DTP_FIELD_BOOL:
+        dtp_json_put_bool(w, *(const bool *)slot);
+        return;
+    case DTP_FIELD_INT:
+        dtp_json_put_int(w, *(const int *)slot);
+        return;
+    case DTP_FIELD_U64:
+        dtp_json_put_u64(w, *(const uint64_t *)slot);
+        return;
+    case DTP_FIELD_DOUBLE:
+        dtp_json_put_double(w, *(const double *)slot);
+        return;
+    case DTP_FIELD_STRING:
+        dtp_json_put_string(w, *(const char *const *)slot);
+        return;
+    case DTP_FIELD_ENUM:
+        dtp_json_put_string(w, f->names[*(const int *)slot]);
+        return;
+    case DTP_FIELD_INTS:
+    case DTP_FIELD_DOUBLES:
+        write_list(w, f, slot);
+        return;
+    case DTP_FIELD_OBJECT:
+        dtp_json_object(w);
+        dtp_fields_write(w, f->fields, slot);
+        dtp_json_end(w);
+        return;
+    case DTP_FIELD_JSON:
+        dtp_json_put_json(w, *(const struct dtp_json *const *)slot);
+        return;
+    }
+}
+
+void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, const void *in) {
+    for (const struct dtp_field *f = fields; f->name; f++) {
+        const void *slot = (const char *)in + f->offset;
+        if (is_unset(f, slot))
+            continue;
+        dtp_json_put_key(w, f->name);
+        write_field(w, f, slot);
+    }
+}

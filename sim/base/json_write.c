@@ -1,0 +1,201 @@
+#include "sim/base/json.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The C library prints and reads the decimal point of the locale; JSON knows only '.'. */
+static void use_point(char *s) {
+    for (; *s; s++)
+        if (!strchr("+-0123456789eE", *s))
+            *s = '.';
+}
+
+const char *dtp_double_text(double v, char *buf, size_t size) {
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buf, size, "%.*g", digits, v);
+        if (digits == 17 || strtod(buf, NULL) == v)
+            break;
+    }
+    if (isfinite(v))
+        use_point(buf);
+    return buf;
+}
+
+void dtp_json_begin(struct dtp_json_out *w, FILE *file, int indent) {
+    *w = (struct dtp_json_out){.file = file, .indent = indent};
+}
+
+static void new_line(struct dtp_json_out *w) {
+    if (w->indent > 0)
+        fprintf(w->file, "\n%*s", w->indent * w->depth, "");
+}
+
+/* Before any value: the comma and the line break that it needs where it stands. */
+static void before_value(struct dtp_json_out *w) {
+    if (w->after_key) {
+        w->after_key = false;
+        return;
+    }
+    assert(w->depth == 0 || w->in_array[w->depth - 1]); /* else a value without a key */
+    if (w->need_comma)
+        fputs(w->indent > 0 ? "," : ", ", w->file);
+    if (w->depth > 0)
+        new_line(w);
+}
+
+static void after_value(struct dtp_json_out *w) {
+    w->need_comma = w->depth > 0;
+    if (w->depth == 0)
+        fputc('\n', w->file);
+}
+
+static void open_level(struct dtp_json_out *w, bool array) {
+    before_value(w);
+    assert(w->depth < (int)sizeof w->in_array);
+    fputc(array ? '[' : '{', w->file);
+    w->in_array[w->depth++] = array;
+    w->need_comma = false;
+}
+
+void dtp_json_object(struct dtp_json_out *w) {
+    open_level(w, false);
+}
+
+void dtp_json_array(struct dtp_json_out *w) {
+    open_level(w, true);
+}
+
+void dtp_json_end(struct dtp_json_out *w) {
+    assert(w->depth > 0 && !w->after_key);
+    bool array = w->in_array[--w->depth];
+    if (w->need_comma)
+        new_line(w);
+    fputc(array ? ']' : '}', w->file);
+    after_value(w);
+}
+
+static void put_quoted(FILE *f, const char *s) {
+    fputc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c == '\n')
+            fputs("\\n", f);
+        else if (c == '\t')
+            fputs("\\t", f);
+        else if (c < 0x20 || c == 0x7f)
+            fprintf(f, "\\u%04x", (unsigned)c);
+        else
+            fputc(c, f);
+    }
+    fputc('"', f);
+}
+
+void dtp_json_put_key(struct dtp_json_out *w, const char *key) {
+    assert(w->depth > 0 && !w->in_array[w->depth - 1] && !w->after_key);
+    if (w->need_comma)
+        fputs(w->indent > 0 ? "," : ", ", w->file);
+    new_line(w);
+    put_quoted(w->file, key);
+    fputs(": ", w->file);
+    w->after_key = true;
+}
+
+static void put_text(struct dtp_json_out *w, const char *text) {
+    before_value(w);
+    fputs(text, w->file);
+    after_value(w);
+}
+
+void dtp_json_put_string(struct dtp_json_out *w, const char *s) {
+    if (!s) {
+        put_text(w, "null");
+        return;
+    }
+    before_value(w);
+    put_quoted(w->file, s);
+    after_value(w);
+}
+
+void dtp_json_put_double(struct dtp_json_out *w, double v) {
+    char buf[32];
+    put_text(w, isfinite(v) ? dtp_double_text(v, buf, sizeof buf) : "null");
+}
+
+void dtp_json_put_u64(struct dtp_json_out *w, uint64_t v) {
+    char buf[32];
+    snprintf(buf, sizeof buf, "%" PRIu64, v);
+    put_text(w, buf);
+}
+
+void dtp_json_put_int(struct dtp_json_out *w, long long v) {
+    char buf[32];
+    snprintf(buf, sizeof buf, "%lld", v);
+    put_text(w, buf);
+}
+
+void dtp_json_put_bool(struct dtp_json_out *w, bool v) {
+    put_text(w, v ? "true" : "false");
+}
+
+void dtp_json_put_null(struct dtp_json_out *w) {
+    put_text(w, "null");
+}
+
+void dtp_json_kv_string(struct dtp_json_out *w, const char *key, const char *s) {
+    dtp_json_put_key(w, key);
+    dtp_json_put_string(w, s);
+}
+
+void dtp_json_kv_double(struct dtp_json_out *w, const char *key, double v) {
+    dtp_json_put_key(w, key);
+    dtp_json_put_double(w, v);
+}
+
+void dtp_json_kv_u64(struct dtp_json_out *w, const char *key, uint64_t v) {
+    dtp_json_put_key(w, key);
+    dtp_json_put_u64(w, v);
+}
+
+void dtp_json_kv_int(struct dtp_json_out *w, const char *key, long long v) {
+    dtp_json_put_key(w, key);
+    dtp_json_put_int(w, v);
+}
+
+void dtp_json_kv_bool(struct dtp_json_out *w, const char *key, bool v) {
+    dtp_json_put_key(w, key);
+    dtp_json_put_bool(w, v);
+}
+
+void dtp_json_put_json(struct dtp_json_out *w, const struct dtp_json *j) {
+    switch (dtp_json_type(j)) {
+    case DTP_JSON_NULL:
+        dtp_json_put_null(w);
+        return;
+    case DTP_JSON_BOOL:
+        dtp_json_put_bool(w, dtp_json_bool(j));
+        return;
+    case DTP_JSON_NUMBER:
+        dtp_json_put_double(w, dtp_json_number(j));
+        return;
+    case DTP_JSON_STRING:
+        dtp_json_put_string(w, dtp_json_string(j));
+        return;
+    case DTP_JSON_ARRAY:
+    case DTP_JSON_OBJECT:
+        break;
+    }
+    bool object = dtp_json_type(j) == DTP_JSON_OBJECT;
+    open_level(w, !object);
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        const struct dtp_json *child = dtp_json_at(j, i);
+        if (object)
+            dtp_json_put_key(w, dtp_json_key(child));
+        dtp_json_put_json(w, child);
+    }
+    dtp_json_end(w);
+}
