@@ -79,6 +79,7 @@ struct dtp_gemm_cal {
     double tile_s;          /* c_tile: per wave */
     double wgrad_factor;    /* >= 1 */
     double dgrad_factor;
+    double min_flops, max_flops; /* 2mnk of the smallest and largest GEMM measured; 0, 0: none */
 };
 struct dtp_kernel_cal {
     double bytes_per_s;
@@ -115,14 +116,31 @@ struct dtp_gpu {
     const char *calibration;     /* one line: from what, by what, cross-validated error */
 };
 
+/* A GPU file:
+ *   {"name", "title", "arch", "family", "aliases": [...], "memory_gb": 80, "usual": true, "num_sms",
+ *    ..., "peak_flops_per_s": {"fp16": ...}, "source": {...},
+ *    "calibration": {"like": "a100-80", "summary", "gemm": {"fp16": {...}}, "kernel": {...}, ...}}
+ * `like` starts from the calibration of another file, with every memory bandwidth scaled by the
+ * nominal one; keys beside it override. A 16-bit type without its own constants takes those of the
+ * other, TF32 and FP8 stay unsupported. memory_gb and usual serve dtp_gpu_find().
+ */
+
 /* name: an entry of hw/gpu, or an alias in it ("a100" is a100-80). */
 enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_gpu *out,
                              struct dtp_err *err);
+/* From a parsed file; `like` is looked up as dtp_gpu_load() does. */
 enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
                              struct dtp_err *err);
 /* The GPU file of a measured row ("A100", 80), or DTP_EUNSUPPORTED. memory_gb 0: the usual one. */
 enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double memory_gb,
                              struct dtp_gpu *out, struct dtp_err *err);
+
+/* All GPU files, sorted by name. */
+enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
+                             struct dtp_err *err);
+
+/* The table of the "calibration" object, for the reader and for hw/calibrate, which writes it. */
+extern const struct dtp_field dtp_gpu_calibration_fields[];
 
 double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);

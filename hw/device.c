@@ -1,0 +1,184 @@
+#include "hw/device.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+const char *const dtp_dtype_names[] = {"fp32", "tf32", "fp16", "bf16", "fp8", NULL};
+const char *const dtp_kernel_names[] = {"elementwise",
+                                        "strided",
+                                        "copy",
+                                        "cat",
+                                        "reduce",
+                                        "norm",
+                                        "norm_backward",
+                                        "softmax",
+                                        "softmax_backward",
+                                        "dropout",
+                                        "activation",
+                                        "activation_backward",
+                                        "rope",
+                                        "cross_entropy",
+                                        "embedding",
+                                        "optimizer",
+                                        NULL};
+const char *const dtp_attention_names[] = {"unfused", "flash1", "flash2", "flash3",
+                                           "cudnn",   "triton", NULL};
+
+static const int dtype_bytes[DTP_NDTYPES] = {4, 4, 2, 2, 1};
+
+int dtp_dtype_bytes(enum dtp_dtype dtype)
+{
+    return dtype_bytes[dtype];
+}
+
+/* Tile shapes of the library's kernels, in units of TILE_UNIT rows and columns. */
+enum { TILE_UNIT = 64, MAX_UNITS = 5, MAX_SPLIT_WAVES = 2 };
+/* clang-format off */
+static const struct { int m, n; } tiles[] = {
+    {2, 4}, {4, 2}, {2, 2}, {3, 3}, {5, 2}, {4, 1}, {1, 4}, {2, 1}, {1, 2}, {1, 1}};
+/* clang-format on */
+static const int splits[] = {1, 2, 4};
+
+/* ceil(n / unit) for unit = 1..MAX_UNITS tiles of 64; constant divisors become multiplications. */
+static void tile_counts(int64_t n, int64_t out[MAX_UNITS + 1])
+{
+    int64_t units = (n + TILE_UNIT - 1) / TILE_UNIT;
+
+    out[1] = units;
+    out[2] = (units + 1) / 2;
+    out[3] = (units + 2) / 3;
+    out[4] = (units + 3) / 4;
+    out[5] = (units + 4) / 5;
+}
+
+/* Exact ceil(n / d), with the reciprocal of d at hand: a 64-bit division costs more than the rest. */
+static int64_t ceil_by(int64_t n, int64_t d, double reciprocal)
+{
+    int64_t q = (int64_t)((double)n * reciprocal);
+
+    while (q * d < n)
+        q++;
+    while ((q - 1) * d >= n)
+        q--;
+    return q;
+}
+
+/* The best tile and split: each term grows with m, n and k, and a split is only ever taken away when
+ * the number of tiles grows, so the minimum is monotone in every dimension. */
+static double tile_time_s(const struct dtp_gpu *g, const struct dtp_gemm_cal *c,
+                          const struct dtp_gemm *s)
+{
+    int64_t rows[MAX_UNITS + 1], columns[MAX_UNITS + 1];
+    double per_sm = 1.0 / g->num_sms, best_s = 0;
+    double unit_s = 2.0 * TILE_UNIT * TILE_UNIT * (double)s->k / c->sm_flops_per_s;
+
+    tile_counts(s->m, rows);
+    tile_counts(s->n, columns);
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        int64_t n = rows[tiles[i].m] * columns[tiles[i].n] * s->batch;
+        double wave_s = unit_s * (tiles[i].m * tiles[i].n);
+
+        for (size_t j = 0; j < sizeof splits / sizeof *splits; j++) {
+            int64_t waves = ceil_by(n * splits[j], g->num_sms, per_sm);
+            double t_s = (double)waves * (wave_s / splits[j] + c->tile_s);
+
+            if (splits[j] > 1 && waves > MAX_SPLIT_WAVES)
+                break;
+            if (best_s <= 0 || t_s < best_s)
+                best_s = t_s;
+        }
+    }
+    return best_s;
+}
+
+static double operand_bytes(const struct dtp_gemm *s)
+{
+    double m = (double)s->m, n = (double)s->n, k = (double)s->k;
+
+    return (m * k + k * n + m * n) * (double)s->batch * dtype_bytes[s->dtype];
+}
+
+double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s)
+{
+    const struct dtp_gemm_cal *c = &g->gemm[s->dtype];
+    double t_s, floor_s;
+
+    assert(c->sm_flops_per_s > 0);
+    if (s->m <= 0 || s->n <= 0 || s->k <= 0 || s->batch <= 0)
+        return 0;
+    t_s = tile_time_s(g, c, s);
+    if (s->pass == DTP_GEMM_WGRAD)
+        t_s *= c->wgrad_factor;
+    else if (s->pass == DTP_GEMM_DGRAD)
+        t_s *= c->dgrad_factor;
+    t_s *= g->sustained;
+    floor_s = operand_bytes(s) / g->stream_bytes_per_s;
+    return t_s > floor_s ? t_s : floor_s;
+}
+
+static double padded(int64_t n)
+{
+    return (double)((n + TILE_UNIT - 1) / TILE_UNIT * TILE_UNIT);
+}
+
+double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s)
+{
+    const struct dtp_gemm_cal *c = &g->bmm[s->dtype];
+    double flops;
+
+    assert(c->sm_flops_per_s > 0);
+    if (s->m <= 0 || s->n <= 0 || s->k <= 0 || s->batch <= 0)
+        return 0;
+    flops = 2.0 * padded(s->m) * padded(s->n) * padded(s->k) * (double)s->batch;
+    return operand_bytes(s) / g->stream_bytes_per_s + c->tile_s +
+           g->sustained * flops / (c->sm_flops_per_s * g->num_sms);
+}
+
+double dtp_attention_flops(const struct dtp_attention_shape *s)
+{
+    double flops = 4.0 * (double)s->batch * (double)s->heads * (double)s->seq_q *
+                   (double)s->seq_kv * (double)s->head_dim;
+
+    if (s->causal)
+        flops /= 2;
+    return s->backward ? 2.5 * flops : flops;
+}
+
+double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s)
+{
+    const struct dtp_attention_cal *c = &g->attention[s->impl];
+    int64_t head_dim = (s->head_dim + TILE_UNIT - 1) / TILE_UNIT * TILE_UNIT;
+    double rate = c->flops_per_s, seq = (double)s->seq_kv, flops, scores;
+
+    assert(rate > 0);
+    if (s->head_dim <= 0 || s->seq_q <= 0 || s->seq_kv <= 0)
+        return 0;
+    flops = dtp_attention_flops(s) * (double)head_dim / (double)s->head_dim;
+    if (head_dim <= TILE_UNIT)
+        rate *= c->head_dim_factor_64;
+    if (s->causal)
+        rate *= c->causal_factor;
+    if (s->backward)
+        rate *= c->backward_factor;
+    scores = flops * (1 + c->half_seq / seq) / rate;
+    return scores * g->sustained;
+}
+
+double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,
+                           double elements)
+{
+    const struct dtp_kernel_cal *c = &g->kernel[k];
+    double t_s = bytes / c->bytes_per_s;
+
+    if (c->elements_per_s > 0 && elements / c->elements_per_s > t_s)
+        t_s = elements / c->elements_per_s;
+    return t_s;
+}
+
+bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s)
+{
+    const struct dtp_gemm_cal *c = &g->gemm[s->dtype];
+    double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k * (double)s->batch;
+
+    return c->sm_flops_per_s > 0 && flops >= c->min_flops && flops <= c->max_flops;
+}

@@ -1,0 +1,314 @@
+#include "hw/device.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "sim/base/text.h"
+
+/* What a file says beyond struct dtp_gpu. */
+struct gpu_file {
+    struct dtp_gpu gpu;
+    const struct dtp_json *aliases, *calibration;
+    double memory_gb;
+    bool usual;
+};
+
+#define GPU(member) offsetof(struct gpu_file, gpu.member)
+#define PEAK(name, dtype)                                                                          \
+    {                                                                                              \
+        name, DTP_FIELD_DOUBLE, sizeof(double) * (dtype), .min = 0, .max = 1e17,                   \
+            .help = "dense, FLOP/s"                                                                \
+    }
+
+static const struct dtp_field peak_fields[] = {PEAK("fp32", DTP_FP32), PEAK("tf32", DTP_TF32),
+                                               PEAK("fp16", DTP_FP16), PEAK("bf16", DTP_BF16),
+                                               PEAK("fp8", DTP_FP8),   {0}};
+
+static const struct dtp_field file_fields[] = {
+    {"name", DTP_FIELD_STRING, GPU(name), .required = true, .help = "as on the command line"},
+    {"title", DTP_FIELD_STRING, GPU(title), .required = true, .help = "vendor's name"},
+    {"arch", DTP_FIELD_STRING, GPU(arch), .required = true, .help = "sm_80"},
+    {"family", DTP_FIELD_STRING, GPU(family), .required = true, .help = "name in measured rows"},
+    {"aliases", DTP_FIELD_JSON, offsetof(struct gpu_file, aliases), .help = "other names"},
+    {"memory_gb", DTP_FIELD_DOUBLE, offsetof(struct gpu_file, memory_gb), .min = 1, .max = 1e5,
+     .help = "as measured rows write it"},
+    {"usual", DTP_FIELD_BOOL, offsetof(struct gpu_file, usual),
+     .help = "stands for its family where a row gives no memory"},
+    {"num_sms", DTP_FIELD_INT, GPU(num_sms), .min = 1, .max = 1e5, .required = true,
+     .help = "streaming multiprocessors"},
+    {"memory_bytes", DTP_FIELD_U64, GPU(memory_bytes), .min = 1, .max = 1e15, .required = true,
+     .help = "usable, as the driver reports"},
+    {"l2_bytes", DTP_FIELD_U64, GPU(l2_bytes), .max = 1e12, .help = "second-level cache"},
+    {"hbm_bytes_per_s", DTP_FIELD_DOUBLE, GPU(hbm_bytes_per_s), .min = 1, .max = 1e15,
+     .required = true, .help = "nominal"},
+    {"peak_flops_per_s", DTP_FIELD_OBJECT, GPU(peak_flops_per_s), .required = true,
+     .fields = peak_fields, .help = "dense peak by dtype"},
+    {"pcie_bytes_per_s", DTP_FIELD_DOUBLE, GPU(pcie_bytes_per_s), .min = 0, .max = 1e13,
+     .help = "per direction, nominal"},
+    {"power_w", DTP_FIELD_DOUBLE, GPU(power_w), .min = 0, .max = 1e5, .help = "limit"},
+    {"calibration", DTP_FIELD_JSON, offsetof(struct gpu_file, calibration), .required = true,
+     .help = "achieved rates"},
+    {0}};
+
+#define MEMBER(type, member, text)                                                                 \
+    {                                                                                              \
+        #member, DTP_FIELD_DOUBLE, offsetof(struct type, member), .min = 0, .max = 1e18,           \
+            .help = text                                                                           \
+    }
+
+static const struct dtp_field gemm_fields[] = {
+    MEMBER(dtp_gemm_cal, sm_flops_per_s, "one SM at full efficiency, FLOP/s"),
+    MEMBER(dtp_gemm_cal, tile_s, "per wave, s"),
+    MEMBER(dtp_gemm_cal, wgrad_factor, "time factor of weight gradients"),
+    MEMBER(dtp_gemm_cal, dgrad_factor, "time factor of input gradients"),
+    MEMBER(dtp_gemm_cal, min_flops, "smallest GEMM measured"),
+    MEMBER(dtp_gemm_cal, max_flops, "largest GEMM measured"),
+    {0}};
+static const struct dtp_field kernel_fields[] = {
+    MEMBER(dtp_kernel_cal, bytes_per_s, "achieved bandwidth"),
+    MEMBER(dtp_kernel_cal, elements_per_s, "limit of elements; 0: none"),
+    {0}};
+static const struct dtp_field attention_fields[] = {
+    MEMBER(dtp_attention_cal, flops_per_s, "forward, long sequences, head_dim 128"),
+    MEMBER(dtp_attention_cal, half_seq, "sequence of half that rate"),
+    MEMBER(dtp_attention_cal, backward_factor, "rate of backward over forward"),
+    MEMBER(dtp_attention_cal, head_dim_factor_64, "rate at head_dim 64 over 128"),
+    MEMBER(dtp_attention_cal, causal_factor, "rate with a causal mask over without"),
+    {0}};
+
+#define ENTRY(key, type, table, i)                                                                 \
+    {                                                                                              \
+        key, DTP_FIELD_OBJECT, sizeof(struct type) * (size_t)(i), .fields = table,                 \
+            .help = "see the members"                                                              \
+    }
+#define GEMM(key, i) ENTRY(key, dtp_gemm_cal, gemm_fields, i)
+#define KERNEL(key, i) ENTRY(key, dtp_kernel_cal, kernel_fields, i)
+#define ATTENTION(key, i) ENTRY(key, dtp_attention_cal, attention_fields, i)
+
+static const struct dtp_field gemms_fields[] = {GEMM("fp32", DTP_FP32), GEMM("tf32", DTP_TF32),
+                                                GEMM("fp16", DTP_FP16), GEMM("bf16", DTP_BF16),
+                                                GEMM("fp8", DTP_FP8),   {0}};
+static const struct dtp_field kernels_fields[] = {
+    KERNEL("elementwise", DTP_K_ELEMENTWISE),
+    KERNEL("strided", DTP_K_STRIDED),
+    KERNEL("copy", DTP_K_COPY),
+    KERNEL("cat", DTP_K_CAT),
+    KERNEL("reduce", DTP_K_REDUCE),
+    KERNEL("norm", DTP_K_NORM),
+    KERNEL("norm_backward", DTP_K_NORM_BACKWARD),
+    KERNEL("softmax", DTP_K_SOFTMAX),
+    KERNEL("softmax_backward", DTP_K_SOFTMAX_BACKWARD),
+    KERNEL("dropout", DTP_K_DROPOUT),
+    KERNEL("activation", DTP_K_ACTIVATION),
+    KERNEL("activation_backward", DTP_K_ACTIVATION_BACKWARD),
+    KERNEL("rope", DTP_K_ROPE),
+    KERNEL("cross_entropy", DTP_K_CROSS_ENTROPY),
+    KERNEL("embedding", DTP_K_EMBEDDING),
+    KERNEL("optimizer", DTP_K_OPTIMIZER),
+    {0}};
+static const struct dtp_field attentions_fields[] = {
+    ATTENTION("flash1", DTP_ATTN_FLASH1), ATTENTION("flash2", DTP_ATTN_FLASH2),
+    ATTENTION("flash3", DTP_ATTN_FLASH3), ATTENTION("cudnn", DTP_ATTN_CUDNN),
+    ATTENTION("triton", DTP_ATTN_TRITON), {0}};
+
+#define IN_GPU(member) offsetof(struct dtp_gpu, member)
+
+const struct dtp_field dtp_gpu_calibration_fields[] = {
+    {"summary", DTP_FIELD_STRING, IN_GPU(calibration), .help = "from what, with what error"},
+    MEMBER(dtp_gpu, stream_bytes_per_s, "achieved memory bandwidth of a large kernel"),
+    {"gemm", DTP_FIELD_OBJECT, IN_GPU(gemm), .fields = gemms_fields, .help = "by dtype"},
+    {"bmm", DTP_FIELD_OBJECT, IN_GPU(bmm), .fields = gemms_fields,
+     .help = "batched GEMM of unfused attention, by dtype"},
+    {"kernel", DTP_FIELD_OBJECT, IN_GPU(kernel), .fields = kernels_fields,
+     .help = "memory-bound kernels by class"},
+    {"attention", DTP_FIELD_OBJECT, IN_GPU(attention), .fields = attentions_fields,
+     .help = "fused attention by implementation"},
+    {"sustained", DTP_FIELD_DOUBLE, IN_GPU(sustained), .min = 1, .max = 10,
+     .help = "time factor under long load"},
+    MEMBER(dtp_gpu, kernel_gap_s, "between dependent kernels, s"),
+    {"comm_slowdown", DTP_FIELD_DOUBLE, IN_GPU(comm_slowdown), .min = 0, .max = 0.99,
+     .help = "share of a kernel's rate lost beside a collective"},
+    MEMBER(dtp_gpu, offload_bytes_per_s, "pinned host memory, achieved"),
+    {0}};
+
+/* The calibration object with the keys that the model itself does not use. The offsets of the shared
+ * table are those of struct dtp_gpu, which therefore comes first. */
+struct calibration_file {
+    struct dtp_gpu gpu;
+    const char *like;
+    const struct dtp_json *fit;
+};
+
+static void scale_bandwidth(struct dtp_gpu *g, double ratio)
+{
+    g->stream_bytes_per_s *= ratio;
+    for (int i = 0; i < DTP_NKERNELS; i++)
+        g->kernel[i].bytes_per_s *= ratio;
+}
+
+/* Takes the calibration of the GPU named by "like", if there is one. */
+static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *g,
+                               struct dtp_err *err)
+{
+    const struct dtp_json *like = dtp_json_get(j, "like");
+    struct dtp_gpu from, own = *g;
+
+    if (!like)
+        return DTP_OK;
+    if (dtp_json_type(like) != DTP_JSON_STRING)
+        return dtp_json_expected(like, "the name of a GPU", err);
+    if (strcmp(dtp_json_string(like), g->name) == 0)
+        return dtp_json_expected(like, "the name of another GPU", err);
+    DTP_TRY(dtp_gpu_load(a, dtp_json_string(like), &from, err));
+    *g = from;
+    g->name = own.name, g->title = own.title, g->arch = own.arch, g->family = own.family;
+    g->num_sms = own.num_sms, g->memory_bytes = own.memory_bytes, g->l2_bytes = own.l2_bytes;
+    g->hbm_bytes_per_s = own.hbm_bytes_per_s;
+    memcpy(g->peak_flops_per_s, own.peak_flops_per_s, sizeof g->peak_flops_per_s);
+    g->pcie_bytes_per_s = own.pcie_bytes_per_s, g->power_w = own.power_w;
+    scale_bandwidth(g, own.hbm_bytes_per_s / from.hbm_bytes_per_s);
+    return DTP_OK;
+}
+
+static void share_16_bit(struct dtp_gemm_cal *gemm, const double *peak)
+{
+    if (gemm[DTP_BF16].sm_flops_per_s <= 0 && peak[DTP_BF16] > 0)
+        gemm[DTP_BF16] = gemm[DTP_FP16];
+    if (gemm[DTP_FP16].sm_flops_per_s <= 0 && peak[DTP_FP16] > 0)
+        gemm[DTP_FP16] = gemm[DTP_BF16];
+}
+
+static void fill_factors(struct dtp_gemm_cal *gemm)
+{
+    for (int i = 0; i < DTP_NDTYPES; i++) {
+        if (gemm[i].wgrad_factor <= 0)
+            gemm[i].wgrad_factor = 1;
+        if (gemm[i].dgrad_factor <= 0)
+            gemm[i].dgrad_factor = 1;
+    }
+}
+
+static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, struct dtp_err *err)
+{
+    if (g->stream_bytes_per_s <= 0)
+        return dtp_json_expected(j, "stream_bytes_per_s above 0", err);
+    if (g->sustained <= 0)
+        g->sustained = 1;
+    share_16_bit(g->gemm, g->peak_flops_per_s);
+    share_16_bit(g->bmm, g->peak_flops_per_s);
+    fill_factors(g->gemm);
+    fill_factors(g->bmm);
+    for (int i = 0; i < DTP_NKERNELS; i++)
+        if (g->kernel[i].bytes_per_s <= 0)
+            g->kernel[i].bytes_per_s = g->stream_bytes_per_s;
+    return DTP_OK;
+}
+
+static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_json *j,
+                                        struct dtp_gpu *g, struct dtp_err *err)
+{
+    struct calibration_file in = {.gpu = *g};
+    struct dtp_field fields[16];
+    size_t n = 0;
+
+    if (dtp_json_type(j) != DTP_JSON_OBJECT)
+        return dtp_json_expected(j, "an object", err);
+    DTP_TRY(inherit(a, j, &in.gpu, err));
+    for (; dtp_gpu_calibration_fields[n].name; n++)
+        fields[n] = dtp_gpu_calibration_fields[n];
+    fields[n++] = (struct dtp_field){
+        "like", DTP_FIELD_STRING, offsetof(struct calibration_file, like),
+        .help = "start from the calibration of this GPU"};
+    fields[n++] = (struct dtp_field){
+        "fit", DTP_FIELD_JSON, offsetof(struct calibration_file, fit),
+        .help = "rows, ranges and errors of the fit, written by hw/calibrate"};
+    fields[n] = (struct dtp_field){0};
+    DTP_TRY(dtp_fields_read(a, j, fields, &in, err));
+    *g = in.gpu;
+    return complete(j, g, err);
+}
+
+static enum dtp_status read_file(struct dtp_arena *a, const struct dtp_json *j,
+                                 struct gpu_file *out, struct dtp_err *err)
+{
+    *out = (struct gpu_file){0};
+    return dtp_fields_read(a, j, file_fields, out, err);
+}
+
+enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
+                             struct dtp_err *err)
+{
+    struct gpu_file file;
+
+    DTP_TRY(read_file(a, j, &file, err));
+    DTP_TRY(read_calibration(a, file.calibration, &file.gpu, err));
+    *out = file.gpu;
+    return DTP_OK;
+}
+
+enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
+                             struct dtp_err *err)
+{
+    return dtp_dir_list(a, dtp_data_path(a, "hw/gpu"), ".json", out_names, out_n, err);
+}
+
+static enum dtp_status open_file(struct dtp_arena *a, const char *name,
+                                 const struct dtp_json **out, struct dtp_err *err)
+{
+    return dtp_json_read_file(a, dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", name)),
+                              out, err);
+}
+
+static bool has_alias(const struct dtp_json *aliases, const char *name)
+{
+    for (size_t i = 0; aliases && i < dtp_json_size(aliases); i++) {
+        const struct dtp_json *alias = dtp_json_at(aliases, i);
+
+        if (dtp_json_type(alias) == DTP_JSON_STRING && !strcmp(dtp_json_string(alias), name))
+            return true;
+    }
+    return false;
+}
+
+enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_gpu *out,
+                             struct dtp_err *err)
+{
+    const char *const *names;
+    const struct dtp_json *j;
+    struct gpu_file file;
+    size_t n;
+
+    DTP_TRY(dtp_gpu_list(a, &names, &n, err));
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(names[i], name)) {
+            DTP_TRY(open_file(a, name, &j, err));
+            return dtp_gpu_read(a, j, out, err);
+        }
+    for (size_t i = 0; i < n; i++) {
+        DTP_TRY(open_file(a, names[i], &j, err));
+        DTP_TRY(read_file(a, j, &file, err));
+        if (has_alias(file.aliases, name))
+            return dtp_gpu_read(a, j, out, err);
+    }
+    return dtp_unknown_name(err, DTP_EINPUT, "GPU", name, names, n, "dtplan clusters");
+}
+
+enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double memory_gb,
+                             struct dtp_gpu *out, struct dtp_err *err)
+{
+    const char *const *names;
+    const struct dtp_json *j;
+    struct gpu_file file;
+    size_t n;
+
+    DTP_TRY(dtp_gpu_list(a, &names, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        DTP_TRY(open_file(a, names[i], &j, err));
+        DTP_TRY(read_file(a, j, &file, err));
+        if (strcmp(file.gpu.family, family))
+            continue;
+        if (memory_gb > 0 ? file.memory_gb == memory_gb : file.usual)
+            return dtp_gpu_read(a, j, out, err);
+    }
+    return dtp_fail(err, DTP_EUNSUPPORTED, "no GPU file for %s with %g GB", family, memory_gb);
+}
