@@ -1,17 +1,26 @@
 /* engine.h: runs a frozen graph on a platform, event by event.
  *
  * Events are ordered by (time, sequence number), so that equal inputs give equal bytes. Simultaneous
- * ends are all taken before rates are solved anew. Tasks without uses and without a device cost one
- * heap operation; a graph with no link and no load at all runs as a plain longest path.
+ * ends are all taken before rates are solved anew; simultaneous means within DTP_ENGINE_MERGE of
+ * each other, relative to the clock: rounding may part equal ends, each keeps its own time.
  *
- * Units: seconds. The engine allocates in `a`: its state and the timeline. Errors: DTP_EINPUT when a
- * task can never end (a rate of 0), naming it.
+ * The end of a task that has no use and whose device nobody loads is known when its start is known.
+ * Such tasks take part in no event: they are evaluated ahead of the clock as soon as their last
+ * dependency is, a few nanoseconds each, and a graph with no link and no load at all runs as a plain
+ * longest path. All others cost one event when their latency is over and one when they end; work in
+ * progress is settled only when its rate changes.
+ *
+ * Units: seconds. The engine allocates in `a`: its state and the timeline; the graph and the platform
+ * are only read, so many runs may share them. Errors: DTP_EINPUT when a task uses what the platform
+ * does not have, or can never end (a rate of 0), naming it.
  */
 #ifndef DTP_SIM_ENGINE_H
 #define DTP_SIM_ENGINE_H
 
 #include "sim/graph.h"
 #include "sim/timeline.h"
+
+#define DTP_ENGINE_MERGE 1e-13
 
 enum dtp_status dtp_engine_run(struct dtp_arena *a, const struct dtp_platform *p,
                                const struct dtp_graph *g, struct dtp_timeline *out,

@@ -21,6 +21,10 @@
  *                              .nuses = 1, .stream = DTP_NONE});
  *     dtp_graph_dep(&g, f, x);
  *     DTP_TRY(dtp_graph_freeze(&g, err));        finds a cycle and names its tasks
+ *
+ * Uses of the same resource by one task are added up. A rate_cap of 0 means 1. Building is fastest
+ * when tasks are added after those they depend on (no order to compute) and when the final sizes are
+ * announced with dtp_graph_reserve(). All memory is in `a`, so a candidate's graph costs no malloc.
  */
 #ifndef DTP_SIM_GRAPH_H
 #define DTP_SIM_GRAPH_H
@@ -57,6 +61,7 @@ struct dtp_task {
 struct dtp_graph {
     struct dtp_arena *a;
     uint32_t ntasks, ndeps, nuses, nstreams;
+    uint32_t nlink_uses, nload_uses; /* of the nuses */
     double *start_s, *latency_s, *work, *rate_cap; /* [ntasks] */
     uint32_t *use_begin;                           /* [ntasks + 1] into use[] */
     struct dtp_use *use;
@@ -66,14 +71,20 @@ struct dtp_graph {
     uint32_t *succ_begin; /* [ntasks + 1] into succ[] */
     dtp_id *succ;
     uint32_t *npred; /* [ntasks] */
+    double *alone_s; /* [ntasks] latency_s + work / rate_cap: what it takes at its cap */
+    dtp_id *order;   /* [ntasks] a topological order; NULL when the ids are one */
     /* private, while building */
     void *build;
 };
 
 void dtp_graph_init(struct dtp_graph *g, struct dtp_arena *a);
+/* Room for that many in all; a hint that avoids copies. */
+void dtp_graph_reserve(struct dtp_graph *g, uint32_t ntasks, uint32_t ndeps, uint32_t nuses);
 dtp_id dtp_graph_add(struct dtp_graph *g, const struct dtp_task *t);
 void dtp_graph_dep(struct dtp_graph *g, dtp_id before, dtp_id after);
 dtp_id dtp_graph_stream(struct dtp_graph *g); /* a new stream */
+/* DTP_EINPUT: a cycle, a negative or not finite work or latency, a rate cap that is not positive, no
+ * cap and no link, a weight or share out of range; names the tasks. */
 enum dtp_status dtp_graph_freeze(struct dtp_graph *g, struct dtp_err *err);
 
 #endif

@@ -1,0 +1,371 @@
+#include "sim/engine.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "sim/heap.h"
+#include "sim/maxmin.h"
+
+/* Work under way. Slots are reused, so that the state of what runs now stays in the cache. */
+struct slot {
+    double remaining, rate, since_s; /* remaining work at since_s */
+    dtp_id task;
+    uint32_t next_on_device, previous_on_device; /* slot + 1, or 0 */
+    uint8_t has_links, listed;
+};
+
+struct device {
+    uint32_t first_slot; /* slot + 1 of the compute tasks under way, or 0 */
+    uint32_t first_load; /* use + 1 of the loads under way in order of use, or 0 */
+    uint8_t loaded;      /* some task of the graph loads it */
+    uint8_t dirty;
+};
+
+struct engine {
+    struct dtp_arena *a;
+    const struct dtp_platform *p;
+    const struct dtp_graph *g;
+    struct dtp_timeline *t;
+    struct dtp_maxmin *m;
+    uint32_t *waits; /* [ntasks] dependencies not yet ended */
+    dtp_id *ready;   /* stack of tasks whose dependencies have ended */
+    uint32_t nready, ready_capacity;
+    struct dtp_heap begins, ends; /* by task; by slot */
+    uint32_t *end_pos;            /* [nslots] 1 + place in ends, or 0 */
+    struct slot *slot;
+    uint32_t *free_slots;
+    uint32_t nslots, nfree;
+    uint32_t seq;
+    struct device *device;
+    dtp_id *dirty_devices;
+    uint32_t ndirty_devices;
+    uint32_t *next_load; /* [nuses] use + 1 */
+};
+
+/* ---- dependencies ---- */
+
+static inline void relax(struct dtp_timeline *t, dtp_id before, double end_s, dtp_id after) {
+    if (end_s > t->start_s[after]) {
+        t->start_s[after] = end_s;
+        t->cause[after] = before;
+    } else if (end_s == t->start_s[after] && before < t->cause[after]) {
+        t->cause[after] = before;
+    }
+}
+
+static void push_ready(struct engine *e, dtp_id i) {
+    if (e->nready == e->ready_capacity) {
+        uint32_t n = e->ready_capacity ? 2 * e->ready_capacity : 1024;
+        e->ready = dtp_arena_grow(e->a, e->ready, sizeof(dtp_id), e->nready, n);
+        e->ready_capacity = n;
+    }
+    e->ready[e->nready++] = i;
+}
+
+static void end_task(struct engine *e, dtp_id i, double end_s) {
+    const struct dtp_graph *g = e->g;
+    e->t->end_s[i] = end_s;
+    e->t->nevents++;
+    for (uint32_t k = g->succ_begin[i]; k < g->succ_begin[i + 1]; k++) {
+        dtp_id next = g->succ[k];
+        relax(e->t, i, end_s, next);
+        if (--e->waits[next] == 0)
+            push_ready(e, next);
+    }
+}
+
+static int is_alone(const struct engine *e, dtp_id i) {
+    const struct dtp_graph *g = e->g;
+    return g->use_begin[i] == g->use_begin[i + 1] &&
+           (!e->device || g->device[i] == DTP_NONE || !e->device[g->device[i]].loaded);
+}
+
+/* Evaluates what can be known now; the others get their event. */
+static void run_ready(struct engine *e) {
+    while (e->nready > 0) {
+        dtp_id i = e->ready[--e->nready];
+        double start_s = e->t->start_s[i];
+        if (is_alone(e, i))
+            end_task(e, i, start_s + e->g->alone_s[i]);
+        else
+            dtp_heap_push(e->a, &e->begins,
+                          (struct dtp_event){start_s + e->g->latency_s[i], e->seq++, i}, NULL);
+    }
+}
+
+/* ---- work under way ---- */
+
+static uint32_t new_slot(struct engine *e) {
+    if (e->nfree == 0) {
+        uint32_t old = e->nslots, n = old ? 2 * old : 256;
+        e->slot = dtp_arena_grow(e->a, e->slot, sizeof *e->slot, old, n);
+        e->end_pos = dtp_arena_grow(e->a, e->end_pos, sizeof(uint32_t), old, n);
+        e->free_slots = dtp_arena_grow(e->a, e->free_slots, sizeof(uint32_t), old, n);
+        for (uint32_t s = n; s-- > old;)
+            e->free_slots[e->nfree++] = s;
+        e->nslots = n;
+    }
+    return e->free_slots[--e->nfree];
+}
+
+static void set_rate(struct engine *e, uint32_t s, double rate, double now_s) {
+    struct slot *x = &e->slot[s];
+    if (x->rate > 0 && now_s > x->since_s) {
+        double left = x->remaining - x->rate * (now_s - x->since_s);
+        x->remaining = left > 0 ? left : 0;
+        x->since_s = now_s;
+    }
+    x->rate = rate;
+    struct dtp_event end = {x->since_s + x->remaining / rate, e->seq++, s};
+    if (e->end_pos[s] == DTP_NONE)
+        dtp_heap_push(e->a, &e->ends, end, e->end_pos);
+    else
+        dtp_heap_move(&e->ends, e->end_pos[s], end, e->end_pos);
+}
+
+static void mark_device(struct engine *e, dtp_id d) {
+    if (e->device[d].dirty)
+        return;
+    e->device[d].dirty = 1;
+    e->dirty_devices[e->ndirty_devices++] = d;
+}
+
+static void link_slot(struct engine *e, dtp_id d, uint32_t s) {
+    uint32_t first = e->device[d].first_slot;
+    e->slot[s].next_on_device = first;
+    e->slot[s].previous_on_device = 0;
+    if (first)
+        e->slot[first - 1].previous_on_device = s + 1;
+    e->device[d].first_slot = s + 1;
+    mark_device(e, d);
+}
+
+static void unlink_slot(struct engine *e, dtp_id d, uint32_t s) {
+    const struct slot *x = &e->slot[s];
+    if (x->previous_on_device)
+        e->slot[x->previous_on_device - 1].next_on_device = x->next_on_device;
+    else
+        e->device[d].first_slot = x->next_on_device;
+    if (x->next_on_device)
+        e->slot[x->next_on_device - 1].previous_on_device = x->previous_on_device;
+}
+
+/* Kept in order of use, so that the sum of the shares does not depend on who came first. */
+static void load_device(struct engine *e, uint32_t use, int under_way) {
+    dtp_id d = e->g->use[use].resource;
+    uint32_t *at = &e->device[d].first_load;
+    while (*at && *at < use + 1)
+        at = &e->next_load[*at - 1];
+    if (under_way) {
+        e->next_load[use] = *at;
+        *at = use + 1;
+    } else {
+        *at = e->next_load[use];
+    }
+    mark_device(e, d);
+}
+
+static void load_devices(struct engine *e, dtp_id i, int under_way) {
+    for (uint32_t k = e->g->use_begin[i]; k < e->g->use_begin[i + 1]; k++)
+        if (e->g->use[k].kind == DTP_USE_LOAD)
+            load_device(e, k, under_way);
+}
+
+/* The rate at which the device serves the task: what the loads of others leave. */
+static double device_rate(const struct engine *e, dtp_id i) {
+    const struct dtp_graph *g = e->g;
+    double left = 1;
+    for (uint32_t u = e->device[g->device[i]].first_load; u; u = e->next_load[u - 1])
+        if (u - 1 < g->use_begin[i] || u - 1 >= g->use_begin[i + 1])
+            left -= g->use[u - 1].weight;
+    return g->rate_cap[i] * (left > DTP_DEVICE_MIN_RATE ? left : DTP_DEVICE_MIN_RATE);
+}
+
+static int on_loaded_device(const struct engine *e, dtp_id i) {
+    return e->device && e->g->device[i] != DTP_NONE && e->device[e->g->device[i]].loaded;
+}
+
+static void begin_work(struct engine *e, dtp_id i, double now_s) {
+    const struct dtp_graph *g = e->g;
+    e->t->nevents++;
+    if (g->work[i] == 0) {
+        end_task(e, i, now_s);
+        return;
+    }
+    uint32_t s = new_slot(e), first = g->use_begin[i], n = g->use_begin[i + 1] - first;
+    e->slot[s] = (struct slot){.remaining = g->work[i], .since_s = now_s, .task = i};
+    e->end_pos[s] = DTP_NONE;
+    for (uint32_t k = first; k < first + n; k++)
+        e->slot[s].has_links |= g->use[k].kind == DTP_USE_LINK;
+    if (e->slot[s].has_links)
+        dtp_maxmin_add(e->m, s, g->rate_cap[i], g->use + first, n);
+    if (e->device)
+        load_devices(e, i, 1);
+    if (on_loaded_device(e, i))
+        link_slot(e, g->device[i], s);
+    else if (!e->slot[s].has_links)
+        set_rate(e, s, g->rate_cap[i], now_s);
+}
+
+static void end_work(struct engine *e, uint32_t s, double now_s) {
+    dtp_id i = e->slot[s].task;
+    if (e->slot[s].has_links)
+        dtp_maxmin_remove(e->m, s);
+    if (e->device)
+        load_devices(e, i, 0);
+    if (on_loaded_device(e, i))
+        unlink_slot(e, e->g->device[i], s);
+    e->free_slots[e->nfree++] = s;
+    end_task(e, i, now_s);
+}
+
+/* ---- the clock ---- */
+
+static void solve_devices(struct engine *e, double now_s) {
+    for (uint32_t k = 0; k < e->ndirty_devices; k++) {
+        struct device *d = &e->device[e->dirty_devices[k]];
+        d->dirty = 0;
+        for (uint32_t s = d->first_slot; s; s = e->slot[s - 1].next_on_device) {
+            double rate = device_rate(e, e->slot[s - 1].task);
+            if (e->slot[s - 1].has_links)
+                dtp_maxmin_set_cap(e->m, s - 1, rate);
+            else if (rate != e->slot[s - 1].rate)
+                set_rate(e, s - 1, rate, now_s);
+        }
+    }
+    e->ndirty_devices = 0;
+}
+
+static enum dtp_status solve_rates(struct engine *e, double now_s, struct dtp_err *err) {
+    const uint32_t *changed;
+    solve_devices(e, now_s);
+    uint32_t n = dtp_maxmin_solve(e->m, &changed);
+    for (uint32_t k = 0; k < n; k++) {
+        double rate = dtp_maxmin_rate(e->m, changed[k]);
+        dtp_id i = e->slot[changed[k]].task;
+        if (!(rate > 0))
+            return dtp_fail(err, DTP_EINPUT, "task %u (tag %" PRIu64 ") can never end: its rate is 0",
+                            i, e->g->tag[i]);
+        set_rate(e, changed[k], rate, now_s);
+    }
+    return DTP_OK;
+}
+
+/* Takes the next event if it is due by until_s; *at_s is its time. */
+static int take_event(struct engine *e, double until_s, double *at_s) {
+    struct dtp_event none = {INFINITY, 0, 0};
+    struct dtp_event begin = e->begins.n ? e->begins.e[0] : none;
+    struct dtp_event end = e->ends.n ? e->ends.e[0] : none;
+    int is_end = e->ends.n && dtp_event_before(end, begin);
+    struct dtp_event next = is_end ? end : begin;
+    if ((!is_end && !e->begins.n) || next.time_s > until_s)
+        return 0;
+    *at_s = next.time_s;
+    if (is_end) {
+        dtp_heap_take(&e->ends, 0, e->end_pos);
+        end_work(e, next.id, next.time_s);
+    } else {
+        dtp_heap_take(&e->begins, 0, NULL);
+        begin_work(e, next.id, next.time_s);
+    }
+    run_ready(e);
+    return 1;
+}
+
+static enum dtp_status run_events(struct engine *e, struct dtp_err *err) {
+    double now_s = 0;
+    for (dtp_id i = e->g->ntasks; i-- > 0;)
+        if (e->waits[i] == 0)
+            push_ready(e, i);
+    run_ready(e);
+    while (take_event(e, INFINITY, &now_s)) {
+        double until_s = now_s * (1 + DTP_ENGINE_MERGE), at_s;
+        while (take_event(e, until_s, &at_s))
+            now_s = at_s > now_s ? at_s : now_s;
+        DTP_TRY(solve_rates(e, now_s, err));
+    }
+    return DTP_OK;
+}
+
+/* ---- set-up ---- */
+
+static enum dtp_status check_uses(const struct dtp_platform *p, const struct dtp_graph *g,
+                                  struct dtp_err *err) {
+    for (dtp_id i = 0; i < g->ntasks; i++) {
+        if (g->device[i] != DTP_NONE && g->device[i] >= p->ndevices)
+            return dtp_fail(err, DTP_EINPUT, "task %u: device %u of %u", i, g->device[i],
+                            p->ndevices);
+        for (uint32_t k = g->use_begin[i]; k < g->use_begin[i + 1]; k++) {
+            int is_link = g->use[k].kind == DTP_USE_LINK;
+            uint32_t n = is_link ? p->nlinks : p->ndevices;
+            if (g->use[k].resource >= n)
+                return dtp_fail(err, DTP_EINPUT, "task %u uses %s %u of %u", i,
+                                is_link ? "link" : "device", g->use[k].resource, n);
+        }
+    }
+    return DTP_OK;
+}
+
+static void init_timeline(struct dtp_arena *a, const struct dtp_graph *g, struct dtp_timeline *t) {
+    uint32_t n = g->ntasks;
+    *t = (struct dtp_timeline){.ntasks = n, .last = DTP_NONE};
+    t->start_s = DTP_NEW(a, double, n);
+    t->end_s = DTP_NEW(a, double, n);
+    t->cause = DTP_NEW(a, dtp_id, n);
+    if (n == 0)
+        return;
+    memcpy(t->start_s, g->start_s, n * sizeof(double));
+    memset(t->cause, 0xff, n * sizeof(dtp_id));
+}
+
+static void init_devices(struct engine *e) {
+    if (e->g->nload_uses == 0)
+        return;
+    e->device = DTP_NEW(e->a, struct device, e->p->ndevices);
+    e->dirty_devices = DTP_NEW(e->a, dtp_id, e->p->ndevices);
+    e->next_load = DTP_NEW(e->a, uint32_t, e->g->nuses);
+    for (uint32_t k = 0; k < e->g->nuses; k++)
+        if (e->g->use[k].kind == DTP_USE_LOAD)
+            e->device[e->g->use[k].resource].loaded = 1;
+}
+
+/* No link and no load: ends in topological order; the same sums as the events would make. */
+static void run_longest_path(const struct dtp_graph *g, struct dtp_timeline *t) {
+    for (uint32_t at = 0; at < g->ntasks; at++) {
+        dtp_id i = g->order ? g->order[at] : at;
+        double end_s = t->start_s[i] + g->alone_s[i];
+        t->end_s[i] = end_s;
+        for (uint32_t k = g->succ_begin[i]; k < g->succ_begin[i + 1]; k++)
+            relax(t, i, end_s, g->succ[k]);
+    }
+    t->nevents = g->ntasks;
+}
+
+static void find_last(struct dtp_timeline *t) {
+    t->makespan_s = 0;
+    for (dtp_id i = 0; i < t->ntasks; i++)
+        if (t->last == DTP_NONE || t->end_s[i] > t->makespan_s) {
+            t->makespan_s = t->end_s[i];
+            t->last = i;
+        }
+}
+
+enum dtp_status dtp_engine_run(struct dtp_arena *a, const struct dtp_platform *p,
+                               const struct dtp_graph *g, struct dtp_timeline *out,
+                               struct dtp_err *err) {
+    DTP_TRY(check_uses(p, g, err));
+    init_timeline(a, g, out);
+    if (g->nuses == 0) {
+        run_longest_path(g, out);
+    } else {
+        struct engine e = {.a = a, .p = p, .g = g, .t = out};
+        e.m = dtp_maxmin_create(a, p, 256);
+        e.waits = DTP_NEW(a, uint32_t, g->ntasks);
+        memcpy(e.waits, g->npred, g->ntasks * sizeof(uint32_t));
+        init_devices(&e);
+        DTP_TRY(run_events(&e, err));
+    }
+    find_last(out);
+    return DTP_OK;
+}
