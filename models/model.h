@@ -18,16 +18,23 @@
 
 #include "sim/base/json.h"
 
+/* Longest training sequence that is assumed when a Hugging Face file only says how many positions
+ * the model can take. */
+#define DTP_MODEL_SEQ_DEFAULT_MAX 8192
+
 enum dtp_activation { DTP_ACT_GELU, DTP_ACT_RELU, DTP_ACT_SILU, DTP_ACT_SQUARED_RELU };
 enum dtp_norm { DTP_NORM_LAYER, DTP_NORM_RMS };
 enum dtp_position { DTP_POS_LEARNED, DTP_POS_ROPE, DTP_POS_ALIBI, DTP_POS_NONE };
-extern const char *const dtp_activation_names[], *const dtp_norm_names[], *const dtp_position_names[];
+extern const char *const dtp_activation_names[], *const dtp_norm_names[],
+                                                     *const dtp_position_names[];
 
 struct dtp_moe {
-    int experts;            /* routed experts per MoE layer; 0: dense model */
+    int experts; /* routed experts per MoE layer; 0: dense model */
     int top_k;
     int ffn;                /* hidden size of one expert */
     int shared_experts;     /* experts that every token visits, same ffn */
+    bool shared_gate;       /* a sigmoid gate h x 1 on the shared experts (Qwen) */
+    bool router_bias;       /* a bias per expert (DeepSeek-V3) */
     int dense_layers_first; /* first layers that keep the dense MLP */
     int layer_step;         /* every layer_step-th layer is MoE; 1: all */
     double capacity_factor; /* 0: dropless */
@@ -38,10 +45,11 @@ struct dtp_mla {
     int q_lora_rank, kv_lora_rank, nope_head_dim, rope_head_dim, v_head_dim;
 };
 
-/* One convolution as an implicit GEMM: m = batch out^2, n = cout / groups, k = cin kernel^2 / groups. */
+/* One convolution as an implicit GEMM: m = batch out^2, n = cout / groups, k = cin kernel^2 /
+ * groups. */
 struct dtp_conv {
     int cin, cout, kernel, stride, in_size, out_size, groups, repeat;
-    bool batch_norm; /* followed by a batch norm (2 cout parameters) and an activation */
+    bool batch_norm; /* followed by a batch norm (2 cout parameters); without, it has a bias */
 };
 
 struct dtp_model {
@@ -53,47 +61,61 @@ struct dtp_model {
     enum dtp_position position;
     bool attention_bias, qkv_bias, mlp_bias; /* attention_bias: all four projections */
     bool norm_bias;
+    bool qk_norm;    /* a norm of head_dim on queries and one on keys (Qwen3) */
+    int layer_norms; /* norms of width h in a layer; 0: 2, or 1 when parallel_block */
     bool tied_embeddings, embedding_norm, final_norm, causal;
-    bool parallel_block;      /* attention and MLP from one norm (GPT-J, Falcon) */
-    int vocab;                /* as published; frameworks pad it */
-    int seq, max_positions;   /* default training length; rows of a learned position table */
-    int token_types;          /* BERT: 2 */
-    bool mlm_head;            /* BERT: dense h x h, norm, tied decoder with bias, and pooler */
-    double dropout;           /* 0: no dropout kernels */
-    int sliding_window;       /* 0: full attention */
+    bool parallel_block;    /* attention and MLP from one norm (GPT-J, Falcon) */
+    int vocab;              /* as published; frameworks pad it */
+    int seq, max_positions; /* default training length; rows of a learned position table */
+    int token_types;        /* BERT: 2 */
+    bool head_bias;         /* LM head with a bias per token of the vocabulary (GPT-J) */
+    bool mlm_head;          /* BERT: dense h x h and norm before the decoder, which has a bias */
+    bool nsp_head;          /* BERT: pooler h x h and next-sentence classifier h x 2 */
+    double dropout;         /* 0: no dropout kernels */
+    int sliding_window;     /* 0: full attention */
     struct dtp_moe moe;
     struct dtp_mla mla;
-    int patch, image, classes, channels; /* ViT: (image / patch)^2 + 1 tokens; classes > 0: classifier, no LM head */
-    struct dtp_conv *conv;    /* [nconvs] ResNet and alike; then layers counts stages of it only for show */
+    int patch, image, classes,
+        channels; /* ViT: (image / patch)^2 + 1 tokens; classes > 0: classifier, no LM head */
+    struct dtp_conv
+        *conv; /* [nconvs] ResNet and alike; then layers counts stages of it only for show */
     int nconvs;
-    int global_batch;         /* default, in sequences (images) */
-    double train_tokens;      /* published token budget, 0: unknown */
-    double published_params;  /* for tests, 0: unknown */
+    int global_batch;        /* default, in sequences (images) */
+    double train_tokens;     /* published token budget, 0: unknown */
+    double published_params; /* for tests, 0: unknown */
 };
 
 struct dtp_param_counts {
-    uint64_t embedding;   /* tokens, positions, types, embedding norm, patch projection */
+    uint64_t embedding; /* tokens, positions, types, embedding norm, patch projection; for a
+                           list of convolutions: all of them */
     uint64_t dense_layer, moe_layer; /* one layer of each kind */
     uint64_t moe_layer_experts;      /* of moe_layer, what ep divides (routed experts) */
     uint64_t moe_layer_active;       /* of moe_layer, used by one token */
     uint64_t final_norm;
-    uint64_t head;        /* untied LM head or classifier, MLM head; 0 when tied and bare */
+    uint64_t head; /* untied LM head or classifier, MLM head; 0 when tied and bare */
     int dense_layers, moe_layers;
     uint64_t total, active;
 };
 
-/* name: an entry of models/, an alias, or a path (own JSON or Hugging Face config.json). */
+/* name: an entry of models/, an alias, or a path (own JSON, Hugging Face config.json, or the folder
+ * that holds it). Names ignore case, '-', '_' and an owner: meta-llama/Meta-Llama-3-70B is found.
+ */
 enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
                                struct dtp_err *err);
-/* Own form or Hugging Face's (recognised by "model_type" / "architectures"). */
-enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j,
-                               struct dtp_model *out, struct dtp_err *err);
+/* Own form or Hugging Face's (recognised by "model_type" / "architectures"). A document without a
+ * name leaves "". */
+enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_model *out,
+                               struct dtp_err *err);
+/* *out: the flags that models of one family share ("gpt", "llama", "bert", ...), sizes 0. */
+enum dtp_status dtp_model_family(const char *family, struct dtp_model *out, struct dtp_err *err);
 /* Fills what a short description implies (kv_heads = heads, ffn = 4 h, head_dim = h / a, ...) and
  * checks the rest. For rows of measured runs, built in code. */
 enum dtp_status dtp_model_finish(struct dtp_model *m, struct dtp_err *err);
 void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m);
 enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
                                struct dtp_err *err);
+/* Equal in every field, strings and convolutions by content. */
+bool dtp_model_equal(const struct dtp_model *a, const struct dtp_model *b);
 
 bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer);
 /* vocab: as published or padded by the framework. */

@@ -1,0 +1,268 @@
+#include "models/model_hf.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* What single model types of Hugging Face mean beyond their numbers. */
+
+/* ---- what single types mean ------------------------------------------------------------------ */
+
+static enum dtp_status read_window(const struct dtp_json *j, struct dtp_model *m,
+                                   struct dtp_err *err) {
+    return dtp_hf_int(j, "sliding_window", &m->sliding_window, err);
+}
+
+/* Qwen states a window that is switched off. */
+static enum dtp_status read_qwen_window(const struct dtp_json *j, struct dtp_model *m,
+                                        struct dtp_err *err) {
+    bool use = false;
+    DTP_TRY(dtp_hf_bool(j, "use_sliding_window", &use, err));
+    return use ? dtp_hf_int(j, "sliding_window", &m->sliding_window, err) : DTP_OK;
+}
+
+static enum dtp_status read_gpt_bigcode(const struct dtp_json *j, struct dtp_model *m,
+                                        struct dtp_err *err) {
+    bool multi_query = true;
+    DTP_TRY(dtp_hf_bool(j, "multi_query", &multi_query, err));
+    m->kv_heads = multi_query ? 1 : m->heads;
+    return DTP_OK;
+}
+
+static enum dtp_status read_gpt_neox(const struct dtp_json *j, struct dtp_model *m,
+                                     struct dtp_err *err) {
+    return dtp_hf_bool(j, "use_parallel_residual", &m->parallel_block, err);
+}
+
+static enum dtp_status read_phi(const struct dtp_json *j, struct dtp_model *m,
+                                struct dtp_err *err) {
+    (void)j, (void)err;
+    m->attention_bias = true; /* GPT-J with biases everywhere, one norm */
+    return DTP_OK;
+}
+
+/* OPT keeps two more rows than positions; the 350M model is another architecture. */
+static enum dtp_status read_opt(const struct dtp_json *j, struct dtp_model *m,
+                                struct dtp_err *err) {
+    int projection = m->hidden;
+    bool norm_before = true;
+    DTP_TRY(dtp_hf_int(j, "word_embed_proj_dim", &projection, err));
+    DTP_TRY(dtp_hf_bool(j, "do_layer_norm_before", &norm_before, err));
+    if (projection != m->hidden)
+        return dtp_json_expected(dtp_hf_get(j, "word_embed_proj_dim"), "the value of hidden_size",
+                                 err);
+    if (!norm_before)
+        return dtp_json_expected(dtp_hf_get(j, "do_layer_norm_before"), "true", err);
+    m->seq = m->max_positions;
+    m->max_positions += 2;
+    return DTP_OK;
+}
+
+static enum dtp_status read_qwen2(const struct dtp_json *j, struct dtp_model *m,
+                                  struct dtp_err *err) {
+    m->qkv_bias = true;
+    return read_qwen_window(j, m, err);
+}
+
+static enum dtp_status read_qwen3(const struct dtp_json *j, struct dtp_model *m,
+                                  struct dtp_err *err) {
+    m->qk_norm = true;
+    return read_qwen_window(j, m, err);
+}
+
+static enum dtp_status read_mixtral(const struct dtp_json *j, struct dtp_model *m,
+                                    struct dtp_err *err) {
+    m->moe.experts = 8;
+    m->moe.top_k = 2;
+    m->moe.ffn = m->ffn;
+    DTP_TRY(dtp_hf_int(j, "num_local_experts", &m->moe.experts, err));
+    DTP_TRY(dtp_hf_int(j, "num_experts_per_tok", &m->moe.top_k, err));
+    return read_window(j, m, err);
+}
+
+static enum dtp_status read_qwen_moe(const struct dtp_json *j, struct dtp_model *m,
+                                     struct dtp_err *err) {
+    int shared = 0;
+    const struct dtp_json *dense = dtp_hf_get(j, "mlp_only_layers");
+    DTP_TRY(dtp_hf_int(j, "num_experts", &m->moe.experts, err));
+    DTP_TRY(dtp_hf_int(j, "num_experts_per_tok", &m->moe.top_k, err));
+    DTP_TRY(dtp_hf_int(j, "moe_intermediate_size", &m->moe.ffn, err));
+    DTP_TRY(dtp_hf_int(j, "decoder_sparse_step", &m->moe.layer_step, err));
+    DTP_TRY(dtp_hf_int(j, "shared_expert_intermediate_size", &shared, err));
+    if (dense && (dtp_json_type(dense) != DTP_JSON_ARRAY || dtp_json_size(dense) > 0))
+        return dtp_json_expected(dense, "an empty array", err);
+    if (shared > 0 && (m->moe.ffn < 1 || shared % m->moe.ffn != 0))
+        return dtp_json_expected(dtp_hf_get(j, "shared_expert_intermediate_size"),
+                                 "a multiple of moe_intermediate_size", err);
+    m->moe.shared_experts = shared > 0 ? shared / m->moe.ffn : 0;
+    return read_qwen_window(j, m, err);
+}
+
+static enum dtp_status read_qwen2_moe(const struct dtp_json *j, struct dtp_model *m,
+                                      struct dtp_err *err) {
+    m->qkv_bias = true;
+    DTP_TRY(read_qwen_moe(j, m, err));
+    m->moe.shared_gate = m->moe.shared_experts > 0;
+    return DTP_OK;
+}
+
+static enum dtp_status read_qwen3_moe(const struct dtp_json *j, struct dtp_model *m,
+                                      struct dtp_err *err) {
+    m->qk_norm = true;
+    return read_qwen_moe(j, m, err);
+}
+
+static enum dtp_status read_deepseek(const struct dtp_json *j, struct dtp_model *m,
+                                     struct dtp_err *err) {
+    const struct {
+        const char *key;
+        int *to;
+    } keys[] = {
+        {"n_routed_experts", &m->moe.experts},
+        {"n_shared_experts", &m->moe.shared_experts},
+        {"num_experts_per_tok", &m->moe.top_k},
+        {"moe_intermediate_size", &m->moe.ffn},
+        {"first_k_dense_replace", &m->moe.dense_layers_first},
+        {"moe_layer_freq", &m->moe.layer_step},
+        {"q_lora_rank", &m->mla.q_lora_rank},
+        {"kv_lora_rank", &m->mla.kv_lora_rank},
+        {"qk_nope_head_dim", &m->mla.nope_head_dim},
+        {"qk_rope_head_dim", &m->mla.rope_head_dim},
+        {"v_head_dim", &m->mla.v_head_dim},
+    };
+    const char *topk_method = "";
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        DTP_TRY(dtp_hf_int(j, keys[i].key, keys[i].to, err));
+    DTP_TRY(dtp_hf_string(j, "topk_method", &topk_method, err));
+    m->moe.router_bias = strcmp(topk_method, "noaux_tc") == 0; /* DeepSeek-V3, section 2.1.2 */
+    m->head_dim = m->mla.nope_head_dim + m->mla.rope_head_dim;
+    return DTP_OK;
+}
+
+/* DeepSeek-V3's configs may leave the method out; the type implies it. */
+static enum dtp_status read_deepseek_v3(const struct dtp_json *j, struct dtp_model *m,
+                                        struct dtp_err *err) {
+    DTP_TRY(read_deepseek(j, m, err));
+    m->moe.router_bias = true;
+    return DTP_OK;
+}
+
+static enum dtp_status read_gemma2(const struct dtp_json *j, struct dtp_model *m,
+                                   struct dtp_err *err) {
+    (void)j, (void)err;
+    m->layer_norms =
+        4; /* before and after each block; every other layer has a window, not modelled */
+    return DTP_OK;
+}
+
+static enum dtp_status read_gemma3(const struct dtp_json *j, struct dtp_model *m,
+                                   struct dtp_err *err) {
+    m->qk_norm = true;
+    return read_gemma2(j, m, err);
+}
+
+/* Falcon-7B: one norm and one key/value head; 40B and 180B: two norms and groups. */
+static enum dtp_status read_falcon(const struct dtp_json *j, struct dtp_model *m,
+                                   struct dtp_err *err) {
+    bool grouped = false, multi_query = true, bias = false, alibi = false;
+    DTP_TRY(dtp_hf_bool(j, "new_decoder_architecture", &grouped, err));
+    DTP_TRY(dtp_hf_bool(j, "multi_query", &multi_query, err));
+    DTP_TRY(dtp_hf_bool(j, "bias", &bias, err));
+    DTP_TRY(dtp_hf_bool(j, "alibi", &alibi, err));
+    DTP_TRY(dtp_hf_bool(j, "parallel_attn", &m->parallel_block, err));
+    if (!grouped)
+        m->kv_heads = multi_query ? 1 : m->heads;
+    m->layer_norms = grouped || !m->parallel_block ? 2 : 1;
+    m->attention_bias = m->mlp_bias = bias;
+    m->position = alibi ? DTP_POS_ALIBI : DTP_POS_ROPE;
+    return DTP_OK;
+}
+
+static enum dtp_status read_mpt(const struct dtp_json *j, struct dtp_model *m,
+                                struct dtp_err *err) {
+    const struct dtp_json *attention = dtp_hf_get(j, "attn_config");
+    int ratio = 4;
+    bool no_bias = true, alibi = true;
+    DTP_TRY(dtp_hf_int(j, "expansion_ratio", &ratio, err));
+    DTP_TRY(dtp_hf_bool(j, "no_bias", &no_bias, err));
+    if (attention && dtp_json_type(attention) != DTP_JSON_OBJECT)
+        return dtp_json_expected(attention, "an object", err);
+    if (attention) {
+        DTP_TRY(dtp_hf_bool(attention, "alibi", &alibi, err));
+        DTP_TRY(dtp_hf_int(attention, "kv_n_heads", &m->kv_heads, err));
+    }
+    if (ratio < 1 || ratio > 1000 || m->hidden > INT_MAX / ratio)
+        return dtp_json_expected(dtp_hf_get(j, "expansion_ratio"), "a small integer", err);
+    m->ffn = ratio * m->hidden;
+    m->attention_bias = m->mlp_bias = m->norm_bias = !no_bias;
+    m->position = alibi ? DTP_POS_ALIBI : DTP_POS_LEARNED;
+    return DTP_OK;
+}
+
+static enum dtp_status read_starcoder2(const struct dtp_json *j, struct dtp_model *m,
+                                       struct dtp_err *err) {
+    bool bias = true;
+    DTP_TRY(dtp_hf_bool(j, "use_bias", &bias, err));
+    m->attention_bias = m->mlp_bias = bias;
+    m->position = DTP_POS_ROPE;
+    return read_window(j, m, err);
+}
+
+/* RoBERTa: masked-language head only, and two positions that padding takes. */
+static enum dtp_status read_roberta(const struct dtp_json *j, struct dtp_model *m,
+                                    struct dtp_err *err) {
+    (void)j, (void)err;
+    m->nsp_head = false;
+    m->seq = m->max_positions > 2 ? m->max_positions - 2 : 0;
+    return DTP_OK;
+}
+
+static enum dtp_status read_vit(const struct dtp_json *j, struct dtp_model *m,
+                                struct dtp_err *err) {
+    const struct dtp_json *labels = dtp_hf_get(j, "id2label");
+    m->image = 224;
+    m->patch = 16;
+    DTP_TRY(dtp_hf_int(j, "image_size", &m->image, err));
+    DTP_TRY(dtp_hf_int(j, "patch_size", &m->patch, err));
+    DTP_TRY(dtp_hf_int(j, "num_channels", &m->channels, err));
+    DTP_TRY(dtp_hf_int(j, "num_labels", &m->classes, err));
+    if (m->patch < 1)
+        return dtp_json_expected(dtp_hf_get(j, "patch_size"), "an integer of 1 or more", err);
+    if (labels)
+        m->classes = (int)dtp_json_size(labels);
+    m->vocab = 0;
+    return DTP_OK;
+}
+
+/* ---- the types ------------------------------------------------------------------------------- */
+
+const struct dtp_hf_type dtp_hf_types[] = {
+    {"gpt2", "gpt", NULL},
+    {"gpt_bigcode", "gpt", read_gpt_bigcode},
+    {"gpt_neox", "gpt_neox", read_gpt_neox},
+    {"gptj", "gptj", NULL},
+    {"phi", "gptj", read_phi},
+    {"opt", "opt", read_opt},
+    {"bloom", "bloom", NULL},
+    {"llama", "llama", NULL},
+    {"internlm2", "llama", NULL},
+    {"phi3", "llama", read_window},
+    {"mistral", "llama", read_window},
+    {"mixtral", "llama", read_mixtral},
+    {"qwen2", "llama", read_qwen2},
+    {"qwen2_moe", "llama", read_qwen2_moe},
+    {"qwen3", "llama", read_qwen3},
+    {"qwen3_moe", "llama", read_qwen3_moe},
+    {"deepseek_v2", "llama", read_deepseek},
+    {"deepseek_v3", "llama", read_deepseek_v3},
+    {"gemma", "gemma", NULL},
+    {"gemma2", "gemma", read_gemma2},
+    {"gemma3_text", "gemma", read_gemma3},
+    {"falcon", "falcon", read_falcon},
+    {"mpt", "mpt", read_mpt},
+    {"starcoder2", "gpt", read_starcoder2},
+    {"nemotron", "nemotron", NULL},
+    {"bert", "bert", NULL},
+    {"roberta", "bert", read_roberta},
+    {"vit", "vit", read_vit},
+};
+const size_t dtp_hf_ntypes = sizeof dtp_hf_types / sizeof dtp_hf_types[0];

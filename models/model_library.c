@@ -1,0 +1,129 @@
+#include "models/model_internal.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sim/base/text.h"
+
+/* Finding a model by what people type: a path, a file of models/, or an alias in one of them. */
+
+struct entry {
+    const char *name,
+        *file; /* a name or an alias, and the file (without .json) that it stands for */
+};
+
+struct library {
+    struct entry *at;
+    size_t n, capacity;
+};
+
+/* "meta-llama/Meta-Llama-3-70B" -> "metallama370b": no owner, case, '-', '_' or blank. Dots stay,
+ * for gpt-1.3b is not gpt-13b. */
+static const char *key_of(struct dtp_arena *a, const char *name) {
+    const char *slash = strrchr(name, '/');
+    char *key = dtp_arena_strdup(a, slash ? slash + 1 : name), *to = key;
+    for (const char *p = key; *p; p++)
+        if (*p != '-' && *p != '_' && *p != ' ')
+            *to++ = (char)tolower((unsigned char)*p);
+    *to = '\0';
+    return key;
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool ends_with(const char *s, const char *suffix) {
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
+/* A file's own name; of .../gpt2/config.json the folder's. */
+static const char *name_of_path(struct dtp_arena *a, const char *path) {
+    size_t n = strlen(path);
+    n -= ends_with(path, ".json") ? strlen(".json") : 0;
+    char *stem = dtp_arena_strndup(a, path, n), *slash = strrchr(stem, '/');
+    if (slash && strcmp(slash, "/config") == 0) {
+        *slash = '\0';
+        slash = strrchr(stem, '/');
+    }
+    return slash && slash[1] ? slash + 1 : stem;
+}
+
+static enum dtp_status load_file(struct dtp_arena *a, const char *path, const char *name,
+                                 struct dtp_model *out, struct dtp_err *err) {
+    const struct dtp_json *j;
+    DTP_TRY(dtp_json_read_file(a, path, &j, err));
+    DTP_TRY(dtp_model_read(a, j, out, err));
+    if (!out->name[0])
+        out->name = name;
+    if (!out->title[0])
+        out->title = out->name;
+    return DTP_OK;
+}
+
+static const char *library_path(struct dtp_arena *a, const char *file) {
+    return dtp_data_path(a, dtp_arena_printf(a, "models/%s.json", file));
+}
+
+static void add(struct dtp_arena *a, struct library *l, const char *name, const char *file) {
+    if (l->n == l->capacity) {
+        size_t wider = l->capacity ? 2 * l->capacity : 128;
+        l->at = dtp_arena_grow(a, l->at, sizeof *l->at, l->capacity, wider);
+        l->capacity = wider;
+    }
+    l->at[l->n++] = (struct entry){name, file};
+}
+
+static enum dtp_status read_library(struct dtp_arena *a, struct library *l, struct dtp_err *err) {
+    const char *const *files;
+    size_t n;
+    DTP_TRY(dtp_model_list(a, &files, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        const struct dtp_json *j, *aliases;
+        DTP_TRY(dtp_json_read_file(a, library_path(a, files[i]), &j, err));
+        add(a, l, files[i], files[i]);
+        aliases = dtp_model_aliases(j);
+        for (size_t k = 0; aliases && k < dtp_json_size(aliases); k++)
+            if (dtp_json_type(dtp_json_at(aliases, k)) == DTP_JSON_STRING)
+                add(a, l, dtp_json_string(dtp_json_at(aliases, k)), files[i]);
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status load_named(struct dtp_arena *a, const char *name, struct dtp_model *out,
+                                  struct dtp_err *err) {
+    struct library l = {0};
+    DTP_TRY(read_library(a, &l, err));
+    const char *key = key_of(a, name);
+    for (size_t i = 0; i < l.n; i++)
+        if (strcmp(key_of(a, l.at[i].name), key) == 0)
+            return load_file(a, library_path(a, l.at[i].file), l.at[i].file, out, err);
+    const char **names = DTP_NEW(a, const char *, l.n);
+    for (size_t i = 0; i < l.n; i++)
+        names[i] = l.at[i].name;
+    return dtp_unknown_name(err, DTP_EINPUT, "model", name, names, l.n, "dtplan models");
+}
+
+enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
+                               struct dtp_err *err) {
+    if (strcmp(name, "-") == 0)
+        return load_file(a, name, "stdin", out, err);
+    if (strchr(name, '/') && is_folder(name)) {
+        const char *path = dtp_arena_printf(a, "%s/config.json", name);
+        return load_file(a, path, name_of_path(a, path), out, err);
+    }
+    if (ends_with(name, ".json") || (strchr(name, '/') && access(name, R_OK) == 0))
+        return load_file(a, name, name_of_path(a, name), out, err);
+    if (!strchr(name, '/') && name[0] && access(library_path(a, name), R_OK) == 0)
+        return load_file(a, library_path(a, name), name, out, err);
+    return load_named(a, name, out, err);
+}
+
+enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
+                               struct dtp_err *err) {
+    return dtp_dir_list(a, dtp_data_path(a, "models"), ".json", out_names, out_n, err);
+}
