@@ -56,12 +56,10 @@ struct dtp_costs {
     bool reduce_overlap, reduce_per_microbatch, gather_overlap, regather_backward;
     int zero_stage, prefetch;
     double *optimizer_s;     /* [pp] update of the rank's parameters */
-    double *rank_fixed_s;    /* [pp] exposed host time of a rank per step, before the first action */
-    double microbatch_host_s;/* per action pair on each rank, added to F */
     struct dtp_comm embedding_all_reduce; /* tied embeddings, first and last stage, after the last action */
     struct dtp_comm norm_all_reduce;      /* gradient norm over everything */
     double offload_s;        /* per step and rank, exposed */
-    double step_host_s;
+    double step_host_s; /* exposed host time of each rank per step, before its first action */
     double model_flops;      /* of the whole step, all GPUs, without recomputation (mfu) */
     double hardware_flops;   /* with it (hfu) */
     bool extrapolated;       /* some shape or collective is outside the calibrated range */

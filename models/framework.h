@@ -31,14 +31,14 @@ struct dtp_framework {
     /* kernels */
     enum dtp_attention attention;          /* default */
     bool fused_softmax;        /* scale + mask + softmax in one kernel */
-    bool fused_bias_activation, fused_bias_dropout_add, fused_norm, fused_rope;
+    bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
     bool fused_cross_entropy;  /* no fp32 copy of the logits */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     bool fused_optimizer;
     bool dropout;              /* false: trains without dropout kernels whatever the model says */
     int vocab_multiple;        /* vocabulary padded to a multiple of this x tp; 1: none */
-    int optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
+    double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
 
     /* communication */
     const char *rank_order;    /* "tp-cp-dp-pp" */

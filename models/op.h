@@ -28,7 +28,8 @@ struct dtp_op {
     enum dtp_pass pass;
     enum dtp_part part;
     bool core;             /* repeated by selective recomputation */
-    bool overlapped;       /* collective: runs beside compute as far as the framework hides it */
+    bool overlapped;       /* collective: runs beside compute as far as the framework hides it;
+                              cp: beside the attention of the same pass */
     double count;          /* times per layer and microbatch */
     double saved_bytes;    /* F only, all `count` together */
     struct dtp_gemm gemm;               /* GEMM, BMM */

@@ -1,0 +1,421 @@
+#include "models/cost.h"
+
+#include <string.h>
+
+#include "models/evaluate.h"
+#include "models/schedule.h"
+
+/* ---- memo of layer costs --------------------------------------------------------------------- */
+
+struct memo_entry {
+    uint64_t key[2];
+    const struct dtp_layer_costs *costs; /* NULL: free */
+};
+
+struct dtp_cost_memo {
+    struct dtp_arena *a;
+    const struct dtp_problem *problem;
+    struct memo_entry *entry; /* open addressing, [capacity], capacity a power of two */
+    size_t n, capacity;
+    struct dtp_ops ops; /* scratch */
+    struct dtp_param_counts params;
+    double forward_flops;
+    bool tp_innermost;
+};
+
+struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem) {
+    struct dtp_cost_memo *memo = DTP_NEW(a, struct dtp_cost_memo, 1);
+    memo->a = a;
+    memo->problem = problem;
+    memo->capacity = 1024;
+    memo->entry = DTP_NEW(a, struct memo_entry, memo->capacity);
+    memo->forward_flops = dtp_model_forward_flops(problem->model, problem->seq);
+    memo->tp_innermost = strncmp(problem->framework->rank_order, "tp-cp", 5) == 0;
+    return memo;
+}
+
+static void memo_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p, uint64_t key[2]) {
+    uint64_t several = dtp_plan_num_microbatches(p) > 1;
+    key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->ep << 28 |
+             (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
+             several << 63;
+    key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
+             (uint64_t)p->tp_algo << 7 | UINT64_C(1) << 63;
+    if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
+        key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
+}
+
+static size_t memo_slot(const struct memo_entry *entry, size_t capacity, const uint64_t key[2]) {
+    uint64_t x = (key[0] ^ (key[1] * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xbf58476d1ce4e5b9);
+    size_t i = (size_t)(x ^ x >> 29) & (capacity - 1);
+    while (entry[i].costs && (entry[i].key[0] != key[0] || entry[i].key[1] != key[1]))
+        i = (i + 1) & (capacity - 1);
+    return i;
+}
+
+static void memo_grow(struct dtp_cost_memo *memo) {
+    size_t capacity = memo->capacity * 2;
+    struct memo_entry *entry = DTP_NEW(memo->a, struct memo_entry, capacity);
+    for (size_t i = 0; i < memo->capacity; i++)
+        if (memo->entry[i].costs)
+            entry[memo_slot(entry, capacity, memo->entry[i].key)] = memo->entry[i];
+    memo->entry = entry;
+    memo->capacity = capacity;
+}
+
+/* ---- one layer -------------------------------------------------------------------------------- */
+
+enum { PHASE_F, PHASE_I, PHASE_W, PHASE_R };
+
+/* What a pass of a layer takes before overlap is settled. */
+struct tally {
+    double compute_s, gemm_s, attention_s, flops;
+    double exposed_s[DTP_NAXES], overlapped_s[DTP_NAXES];
+    int kernels;
+};
+
+static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                     const struct dtp_op *op, struct tally *t) {
+    double time_s = dtp_op_time_s(memo->problem, plan, op);
+    if (op->kind == DTP_OP_COLLECTIVE) {
+        *(op->overlapped ? &t->overlapped_s[op->axis] : &t->exposed_s[op->axis]) += time_s;
+        t->kernels++;
+        return;
+    }
+    t->compute_s += time_s + op->count * memo->problem->cluster->gpu.kernel_gap_s;
+    t->flops += dtp_op_flops(op);
+    t->kernels += (int)op->count;
+    if (op->kind == DTP_OP_GEMM)
+        t->gemm_s += time_s;
+    if (op->kind == DTP_OP_ATTENTION)
+        t->attention_s += time_s;
+}
+
+/* The part of a collective that runs beside `cover_s` of compute is hidden; the compute beside it slows
+ * by the GPU's comm_slowdown share. Returns what stays exposed. */
+static double expose(double comm_s, double cover_s, double fraction, double slowdown) {
+    double hidden_s = comm_s * fraction < cover_s ? comm_s * fraction : cover_s;
+    return comm_s - hidden_s + slowdown * hidden_s;
+}
+
+static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                               const struct tally *t, double tp_cover_s, double layer_host_s) {
+    const struct dtp_framework *f = memo->problem->framework;
+    double slowdown = memo->problem->cluster->gpu.comm_slowdown;
+    double ring = plan->cp > 1 ? (plan->cp - 1.0) / plan->cp : 0;
+    struct dtp_phase phase = {
+        .compute_s = t->compute_s,
+        .tp_s = t->exposed_s[DTP_AXIS_TP] + expose(t->overlapped_s[DTP_AXIS_TP], tp_cover_s,
+                                                   f->tp_overlap_fraction, slowdown),
+        .cp_s = t->exposed_s[DTP_AXIS_CP] +
+                expose(t->overlapped_s[DTP_AXIS_CP], ring * t->attention_s, 1, slowdown),
+        .ep_s = t->exposed_s[DTP_AXIS_EP] + t->overlapped_s[DTP_AXIS_EP],
+        .flops = t->flops,
+    };
+    double gpu_s = phase.compute_s + phase.tp_s + phase.cp_s + phase.ep_s;
+    double host_s = t->kernels * f->launch_s + layer_host_s;
+    phase.host_s = host_s > gpu_s ? host_s - gpu_s : 0;
+    phase.total_s = gpu_s + phase.host_s;
+    return phase;
+}
+
+static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                         enum dtp_layer_kind kind, struct dtp_phase out[4]) {
+    struct tally t[4] = {0};
+    dtp_ops_layer(memo->problem, plan, kind, &memo->ops);
+    bool repeats = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || kind == DTP_LAYER_CONV;
+    for (int i = 0; i < memo->ops.n; i++) {
+        const struct dtp_op *op = &memo->ops.at[i];
+        tally_op(memo, plan, op, &t[op->pass]);
+        bool again = plan->recompute == DTP_RECOMPUTE_FULL ||
+                     (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
+        if (repeats && again && op->pass == DTP_PASS_F)
+            tally_op(memo, plan, op, &t[PHASE_R]);
+    }
+    double host_s = repeats ? memo->problem->framework->layer_host_s : 0;
+    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], 0, host_s);
+    /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
+    out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s, host_s);
+    out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0, 0);
+    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], 0,
+                          plan->recompute == DTP_RECOMPUTE_FULL ? host_s : 0);
+}
+
+const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
+                                              const struct dtp_plan *plan) {
+    uint64_t key[2];
+    memo_key(memo, plan, key);
+    size_t i = memo_slot(memo->entry, memo->capacity, key);
+    if (memo->entry[i].costs)
+        return memo->entry[i].costs;
+    const struct dtp_model *m = memo->problem->model;
+    struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
+    if (m->nconvs > 0) {
+        layer_phases(memo, plan, DTP_LAYER_CONV, costs->dense);
+    } else {
+        layer_phases(memo, plan, DTP_LAYER_DENSE, costs->dense);
+        layer_phases(memo, plan, DTP_LAYER_EMBEDDING, costs->embedding);
+        layer_phases(memo, plan, DTP_LAYER_HEAD, costs->head);
+        if (m->moe.experts > 0)
+            layer_phases(memo, plan, DTP_LAYER_MOE, costs->moe);
+    }
+    memo->entry[i] = (struct memo_entry){{key[0], key[1]}, costs};
+    if (++memo->n * 2 > memo->capacity)
+        memo_grow(memo);
+    return costs;
+}
+
+/* ---- stages ----------------------------------------------------------------------------------- */
+
+static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double times) {
+    sum->total_s += times * p->total_s;
+    sum->compute_s += times * p->compute_s;
+    sum->tp_s += times * p->tp_s;
+    sum->cp_s += times * p->cp_s;
+    sum->ep_s += times * p->ep_s;
+    sum->host_s += times * p->host_s;
+    sum->flops += times * p->flops;
+}
+
+static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                         const struct dtp_layer_costs *layer, int vs, struct dtp_stage_cost *out) {
+    const struct dtp_model *m = memo->problem->model;
+    struct dtp_phase *phase[4] = {&out->f, &out->i, &out->w, &out->r};
+    if (m->nconvs > 0) {
+        for (int k = 0; k < 4; k++)
+            *phase[k] = layer->dense[k];
+        return;
+    }
+    int n = dtp_plan_layers(plan, m, vs), first = dtp_plan_first_layer(plan, m, vs), moe = 0;
+    for (int l = first; m->moe.experts > 0 && l < first + n; l++)
+        moe += dtp_model_layer_is_moe(m, l);
+    for (int k = 0; k < 4; k++) {
+        double share = 1; /* of the layers whose forward is repeated */
+        if (k == PHASE_R && plan->recompute == DTP_RECOMPUTE_FULL && plan->recompute_layers > 0 &&
+            plan->recompute_layers < n)
+            share = plan->recompute_layers / (double)n;
+        phase_add(phase[k], &layer->dense[k], share * (n - moe));
+        phase_add(phase[k], &layer->moe[k], share * moe);
+        if (vs == 0)
+            phase_add(phase[k], &layer->embedding[k], 1);
+        if (vs == plan->pp * plan->vpp - 1)
+            phase_add(phase[k], &layer->head[k], 1);
+    }
+    double host_s = memo->problem->framework->microbatch_host_s / plan->vpp;
+    out->f.host_s += host_s;
+    out->f.total_s += host_s;
+}
+
+/* Parameters of a virtual stage on one tp rank: those replicated over dp x cp, and routed experts. */
+static void stage_params(const struct dtp_cost_memo *memo, const struct dtp_plan *plan, int vs,
+                         double *out_dense, double *out_experts) {
+    const struct dtp_model *m = memo->problem->model;
+    const struct dtp_param_counts *c = &memo->params;
+    int n = dtp_plan_layers(plan, m, vs), first = dtp_plan_first_layer(plan, m, vs), moe = 0;
+    bool last = vs == plan->pp * plan->vpp - 1;
+    for (int l = first; m->moe.experts > 0 && l < first + n; l++)
+        moe += dtp_model_layer_is_moe(m, l);
+    double experts = moe * (double)c->moe_layer_experts;
+    double dense = (n - moe) * (double)c->dense_layer + moe * (double)c->moe_layer - experts;
+    if (m->nconvs > 0)
+        dense = (double)c->total;
+    if (vs == 0)
+        dense += (double)c->embedding;
+    if (last)
+        dense += (double)c->final_norm + (double)c->head;
+    if (last && vs > 0 && m->tied_embeddings)
+        dense += (double)m->vocab * m->hidden; /* the copy that computes the logits */
+    *out_dense = dense / plan->tp;
+    *out_experts = experts / plan->tp / plan->ep;
+}
+
+static struct dtp_comm comm(const struct dtp_problem *problem, enum dtp_collective kind,
+                            enum dtp_axis axis, enum dtp_algo algo,
+                            const struct dtp_group_shape *shape, double bytes) {
+    struct dtp_coll_cost cost;
+    double factor = problem->framework->comm_time_factor;
+    dtp_coll_cost(problem->cluster, kind, algo, shape, bytes, &cost);
+    return (struct dtp_comm){.kind = kind,
+                             .axis = axis,
+                             .algo = cost.algo,
+                             .bytes = cost.time_s > 0 ? bytes : 0,
+                             .time_s = cost.time_s * factor,
+                             .latency_s = cost.latency_s * factor,
+                             .device_share = problem->cluster->gpu.comm_slowdown};
+}
+
+static void comm_add(struct dtp_comm *sum, const struct dtp_comm *c) {
+    if (sum->time_s <= 0) {
+        *sum = *c;
+        return;
+    }
+    sum->bytes += c->bytes;
+    sum->time_s += c->time_s;
+    sum->latency_s += c->latency_s;
+}
+
+/* Gradient reduction, gather and unshard of a stage: in units of one bucket, or one layer with ZeRO-3. */
+static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                                const struct dtp_group_shape shape[2], int vs,
+                                struct dtp_stage_cost *out) {
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_framework *f = problem->framework;
+    double params[2];
+    stage_params(memo, plan, vs, &params[0], &params[1]);
+    int layers = dtp_plan_layers(plan, problem->model, vs);
+    double total_bytes = (params[0] + params[1]) * f->reduce_bytes;
+    out->nreduce = 1;
+    if (plan->zero_stage == 3)
+        out->nreduce = out->nunshard = layers > 0 ? layers : 1;
+    else if (f->dp_bucket_bytes > 0 && total_bytes > f->dp_bucket_bytes)
+        out->nreduce = (int)(total_bytes / f->dp_bucket_bytes + 0.999999);
+    bool scatter = plan->zero_stage >= 2 || (plan->zero_stage == 1 && f->zero1_reduce_scatter);
+    static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
+    for (int k = 0; k < 2; k++) {
+        if (params[k] <= 0 || shape[k].size <= 1)
+            continue;
+        double unit = params[k] / out->nreduce;
+        struct dtp_comm c = comm(problem, scatter ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, axis[k],
+                                 plan->dp_algo, &shape[k], unit * f->reduce_bytes);
+        comm_add(&out->reduce, &c);
+        c = comm(problem, DTP_ALL_GATHER, axis[k], plan->dp_algo, &shape[k],
+                 unit * f->memory.weight_bytes);
+        if (plan->zero_stage == 1 || plan->zero_stage == 2)
+            comm_add(&out->gather, &c);
+        if (plan->zero_stage == 3)
+            comm_add(&out->unshard, &c);
+    }
+}
+
+static struct dtp_comm transfer(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                const struct dtp_placement *placement,
+                                const struct dtp_group_shape *tp_shape, int from, int to) {
+    const struct dtp_framework *f = problem->framework;
+    const struct dtp_node *node = &problem->cluster->node;
+    if (from == to)
+        return (struct dtp_comm){0};
+    double full_bytes = (double)plan->microbatch_size * problem->seq / plan->cp *
+                        problem->model->hidden * f->p2p_bytes;
+    bool split = plan->tp > 1 && (f->scatter_gather || plan->sequence_parallel);
+    double bytes = split ? full_bytes / plan->tp : full_bytes;
+    int siblings = node->nics > 0 ? (node->gpus + node->nics - 1) / node->nics : 1;
+    struct dtp_coll_cost cost;
+    dtp_p2p_cost(problem->cluster, problem->gpus, dtp_placement_rank(placement, 0, 0, 0, from),
+                 dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
+    struct dtp_comm c = {.kind = DTP_SEND_RECV,
+                         .axis = DTP_AXIS_PP,
+                         .algo = cost.algo,
+                         .bytes = bytes,
+                         .time_s = cost.time_s * f->comm_time_factor,
+                         .latency_s = cost.latency_s * f->comm_time_factor};
+    if (split && !plan->sequence_parallel) { /* gathered again inside the node */
+        struct dtp_comm gather =
+            comm(problem, DTP_ALL_GATHER, DTP_AXIS_TP, DTP_ALGO_AUTO, tp_shape, full_bytes);
+        c.time_s += gather.time_s;
+        c.latency_s += gather.time_s; /* not on the NIC: counts as delay */
+    }
+    return c;
+}
+
+static void stage_transfers(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                            const struct dtp_placement *placement, struct dtp_costs *out) {
+    struct dtp_group_shape tp = dtp_placement_shape(placement, problem->cluster, DTP_AXIS_TP, 0);
+    for (int vs = 0; vs + 1 < out->nstages; vs++) {
+        int from, to, chunk;
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &from, &chunk);
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs + 1, &to, &chunk);
+        out->stage[vs].send_f = transfer(problem, plan, placement, &tp, from, to);
+        out->stage[vs + 1].send_b = transfer(problem, plan, placement, &tp, to, from);
+    }
+}
+
+/* ---- once a step ------------------------------------------------------------------------------- */
+
+static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
+                       const struct dtp_plan *plan, const struct dtp_placement *placement,
+                       struct dtp_costs *out) {
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_framework *f = problem->framework;
+    const struct dtp_gpu *gpu = &problem->cluster->gpu;
+    double replicas = (double)plan->dp * plan->cp, expert_replicas = replicas / plan->ep;
+    double worst_params = 0;
+    out->optimizer_s = DTP_NEW(a, double, (size_t)plan->pp);
+    double *params = DTP_NEW(a, double, (size_t)plan->pp);
+    for (int vs = 0; vs < out->nstages; vs++) {
+        int rank, chunk;
+        double dense, experts;
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
+        stage_params(memo, plan, vs, &dense, &experts);
+        params[rank] += plan->zero_stage >= 1 ? dense / replicas + experts / expert_replicas
+                                              : dense + experts;
+    }
+    for (int s = 0; s < plan->pp; s++) {
+        out->optimizer_s[s] = f->kernel_time_factor *
+                              dtp_device_kernel_s(gpu, DTP_K_OPTIMIZER,
+                                                  f->optimizer_bytes_moved * params[s], params[s]);
+        worst_params = params[s] > worst_params ? params[s] : worst_params;
+    }
+    if (plan->pp > 1 && problem->model->tied_embeddings && f->tied_embedding_all_reduce) {
+        int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
+        int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
+        struct dtp_group_shape shape = {.size = 2, .nodes = nodes, .per_node = 3 - nodes,
+                                        .siblings = 1, .tier = nodes - 2};
+        double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
+        out->embedding_all_reduce =
+            comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
+                 vocab / plan->tp * problem->model->hidden * f->reduce_bytes);
+    }
+    if (plan->tp * plan->pp > 1 || plan->zero_stage >= 1) {
+        int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
+        struct dtp_group_shape shape = {.size = problem->gpus, .nodes = nodes,
+                                        .per_node = problem->gpus / nodes, .siblings = 1,
+                                        .tier = nodes > 1 ? 0 : -1};
+        out->norm_all_reduce =
+            comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
+        out->norm_all_reduce.device_share = 0;
+    }
+    if (plan->offload != DTP_OFFLOAD_NONE && gpu->offload_bytes_per_s > 0)
+        out->offload_s = worst_params * (f->memory.gradient_bytes + f->memory.weight_bytes) /
+                         gpu->offload_bytes_per_s;
+    out->step_host_s = f->step_host_s;
+    out->model_flops = 3 * memo->forward_flops * plan->global_batch_size;
+    out->hardware_flops = out->model_flops;
+    double copies = (double)out->m * plan->dp * plan->cp * plan->tp;
+    for (int vs = 0; vs < out->nstages; vs++)
+        out->hardware_flops += out->stage[vs].r.flops * copies;
+}
+
+void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+               struct dtp_costs *out) {
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_framework *f = problem->framework;
+    const struct dtp_layer_costs *layer = dtp_cost_layers(memo, plan);
+    struct dtp_placement placement;
+    memset(out, 0, sizeof *out);
+    if (memo->params.total == 0)
+        dtp_model_params(problem->model, problem->model->vocab, &memo->params);
+    if (dtp_placement_init(&placement, problem->cluster, plan->tp, plan->cp, plan->dp, plan->pp,
+                           plan->ep, f->rank_order, NULL) != DTP_OK)
+        return;
+    out->pp = plan->pp;
+    out->vpp = plan->vpp;
+    out->m = dtp_plan_num_microbatches(plan);
+    out->nstages = plan->pp * plan->vpp;
+    out->stage = DTP_NEW(a, struct dtp_stage_cost, (size_t)out->nstages);
+    out->p2p_blocking = plan->p2p_overlap < 0 ? f->p2p_blocking : !plan->p2p_overlap;
+    out->reduce_overlap = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
+    out->gather_overlap = f->param_gather_overlap;
+    out->reduce_per_microbatch = plan->zero_stage >= 2 && f->reduce_per_microbatch;
+    out->regather_backward = f->zero3_regather_backward;
+    out->zero_stage = plan->zero_stage;
+    out->prefetch = f->zero3_prefetch_layers;
+    struct dtp_group_shape shape[2] = {
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0)};
+    for (int vs = 0; vs < out->nstages; vs++) {
+        stage_phases(memo, plan, layer, vs, &out->stage[vs]);
+        stage_data_parallel(memo, plan, shape, vs, &out->stage[vs]);
+    }
+    stage_transfers(problem, plan, &placement, out);
+    step_costs(a, memo, plan, &placement, out);
+}

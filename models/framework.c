@@ -1,0 +1,233 @@
+#include "models/framework.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "sim/base/text.h"
+
+#define F(member) offsetof(struct dtp_framework, member)
+#define M(member) offsetof(struct dtp_framework_memory, member)
+
+static const struct dtp_field memory_fields[] = {
+    {.name = "weight_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(weight_bytes), .max = 8,
+     .help = "bytes of one parameter used by the kernels"},
+    {.name = "gradient_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(gradient_bytes), .max = 8,
+     .help = "bytes of one gradient kept over a step"},
+    {.name = "optimizer_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(optimizer_bytes), .max = 32,
+     .help = "bytes of optimizer state per parameter: fp32 master 4 and two moments 8"},
+    {.name = "context_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(context_bytes), .max = 1e11,
+     .help = "device bytes of the CUDA context and library workspaces"},
+    {.name = "communicator_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(communicator_bytes),
+     .max = 1e11, .help = "device bytes of one communicator's buffers"},
+    {.name = "bucket_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(bucket_bytes), .max = 1e11,
+     .help = "bytes of reduction buckets alive at once"},
+    {.name = "fixed_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(fixed_bytes), .max = 1e11,
+     .help = "bytes that the framework keeps allocated whatever the plan"},
+    {.name = "allocator_factor", .kind = DTP_FIELD_DOUBLE, .offset = M(allocator_factor), .min = 1,
+     .max = 2, .help = "reserved over allocated bytes of the caching allocator"},
+    {.name = "logits_copies_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(logits_copies_bytes),
+     .max = 64, .help = "bytes per logit alive at the start of the backward"},
+    {0}};
+
+#define BOOLEAN(member, text)                                                                      \
+    {.name = #member, .kind = DTP_FIELD_BOOL, .offset = F(member), .help = text}
+#define NUMBER(member, top, text)                                                                  \
+    {.name = #member, .kind = DTP_FIELD_DOUBLE, .offset = F(member), .max = top, .help = text}
+#define INTEGER(member, top, text)                                                                 \
+    {.name = #member, .kind = DTP_FIELD_INT, .offset = F(member), .max = top, .help = text}
+#define LIST(key, text) {.name = key, .kind = DTP_FIELD_JSON, .offset = 0, .help = text}
+
+const struct dtp_field dtp_framework_fields[] = {
+    {.name = "name", .kind = DTP_FIELD_STRING, .offset = F(name), .required = true,
+     .help = "as in --framework"},
+    {.name = "title", .kind = DTP_FIELD_STRING, .offset = F(title), .required = true,
+     .help = "one line for people"},
+    LIST("aliases", "other names, such as those in measured data"),
+    {.name = "memory", .kind = DTP_FIELD_OBJECT, .offset = F(memory), .fields = memory_fields,
+     .help = "bytes per parameter and fixed amounts"},
+    {.name = "attention", .kind = DTP_FIELD_ENUM, .offset = F(attention),
+     .names = dtp_attention_names, .help = "attention kernel used unless a row or option says"},
+    BOOLEAN(fused_softmax, "scale, mask and softmax are one kernel"),
+    BOOLEAN(fused_bias_activation, "bias and activation are one kernel"),
+    BOOLEAN(fused_bias_dropout_add, "bias, dropout and residual add are one kernel"),
+    BOOLEAN(fused_linear_bias, "the bias of a linear layer is in the GEMM's epilogue"),
+    BOOLEAN(fused_norm, "a norm is one kernel; else five elementwise passes"),
+    BOOLEAN(fused_rope, "rotary embedding is one kernel"),
+    BOOLEAN(fused_cross_entropy, "cross-entropy without fp32 copies of all logits"),
+    BOOLEAN(fused_gradient_accumulation, "the weight-gradient GEMM adds into the gradient buffer"),
+    BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),
+    BOOLEAN(fused_optimizer, "one multi-tensor kernel updates the parameters"),
+    BOOLEAN(dropout, "false: no dropout kernels whatever the model says"),
+    INTEGER(vocab_multiple, 4096, "the vocabulary is padded to a multiple of this times tp"),
+    NUMBER(optimizer_bytes_moved, 512, "bytes read and written per parameter by the update"),
+    {.name = "rank_order", .kind = DTP_FIELD_STRING, .offset = F(rank_order),
+     .help = "axes of the rank number, innermost first"},
+    BOOLEAN(p2p_blocking, "pipeline transfers stop the compute streams of both neighbours"),
+    BOOLEAN(scatter_gather, "pipeline messages are split over tp and gathered in the node"),
+    NUMBER(p2p_bytes, 8, "bytes per activation element between stages"),
+    BOOLEAN(tp_overlap, "backward tp collectives run behind weight-gradient GEMMs"),
+    NUMBER(tp_overlap_fraction, 1, "share of the overlapped tp time that can hide"),
+    BOOLEAN(dp_overlap, "gradients are reduced behind the last backward, bucket by bucket"),
+    NUMBER(dp_bucket_bytes, 1e11, "bytes of one reduction bucket; 0: one bucket"),
+    BOOLEAN(param_gather_overlap, "ZeRO-1/2: parameters are gathered behind the next forward"),
+    BOOLEAN(zero1_reduce_scatter, "ZeRO-1 reduces with reduce-scatter; false: all-reduce"),
+    NUMBER(reduce_bytes, 8, "bytes per gradient on the wire"),
+    BOOLEAN(reduce_per_microbatch, "ZeRO-2/3 reduce after each microbatch"),
+    BOOLEAN(zero3_regather_backward, "ZeRO-3 gathers parameters again for the backward"),
+    INTEGER(zero3_prefetch_layers, 64, "ZeRO-3: layers gathered ahead"),
+    BOOLEAN(tied_embedding_all_reduce, "first and last stage sum the gradient of tied embeddings"),
+    NUMBER(launch_s, 1, "host time per kernel"),
+    NUMBER(layer_host_s, 1, "host time per layer and direction, beside the kernels'"),
+    NUMBER(microbatch_host_s, 10, "exposed host time per microbatch and rank"),
+    NUMBER(step_host_s, 100, "exposed host time per step"),
+    NUMBER(kernel_time_factor, 10, "fitted: compute kernels of this stack over the GPU file's"),
+    NUMBER(comm_time_factor, 10, "fitted: collectives of this stack over the cluster's"),
+    INTEGER(max_tp, 4096, "largest tp; 0: no limit, 1: none"),
+    INTEGER(max_pp, 4096, "largest pp; 0: no limit, 1: none"),
+    BOOLEAN(has_sequence_parallel, "has Megatron's sequence parallelism"),
+    BOOLEAN(has_cp, "has context parallelism"),
+    BOOLEAN(has_ep, "has expert parallelism"),
+    BOOLEAN(uneven_stages, "stages may hold different numbers of layers"),
+    LIST("schedules", "names of the pipeline schedules it has"),
+    LIST("zero_stages", "ZeRO stages it has"),
+    LIST("zero_stages_pp", "ZeRO stages allowed with pp > 1"),
+    LIST("zero_stages_tp", "ZeRO stages allowed with tp > 1"),
+    LIST("recompute", "recomputation modes it has"),
+    BOOLEAN(offload, "can offload optimizer state or parameters to the host"),
+    LIST("fitted", "names of the fields that were fitted to measured steps"),
+    {0}};
+
+/* What a framework file does not say. */
+static const struct dtp_framework framework_default = {
+    .memory = {.weight_bytes = 2, .gradient_bytes = 2, .optimizer_bytes = 12,
+               .allocator_factor = 1, .logits_copies_bytes = 10},
+    .attention = DTP_ATTN_UNFUSED,
+    .fused_norm = true,
+    .dropout = true,
+    .vocab_multiple = 1,
+    .optimizer_bytes_moved = 28,
+    .rank_order = "tp-cp-dp-pp",
+    .p2p_bytes = 2,
+    .tp_overlap_fraction = 1,
+    .reduce_bytes = 2,
+    .kernel_time_factor = 1,
+    .comm_time_factor = 1,
+    .uneven_stages = true,
+};
+
+static enum dtp_status read_names(struct dtp_arena *a, const struct dtp_json *j,
+                                  const char *const **out, struct dtp_err *err) {
+    if (!j)
+        return DTP_OK;
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of names", err);
+    size_t n = dtp_json_size(j);
+    const char **names = DTP_NEW(a, const char *, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        const struct dtp_json *item = dtp_json_at(j, i);
+        if (dtp_json_type(item) != DTP_JSON_STRING)
+            return dtp_json_expected(item, "a name", err);
+        names[i] = dtp_json_string(item);
+    }
+    *out = names;
+    return DTP_OK;
+}
+
+static enum dtp_status read_stage_bits(const struct dtp_json *j, int *out, struct dtp_err *err) {
+    if (!j)
+        return DTP_OK;
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of ZeRO stages", err);
+    *out = 0;
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        const struct dtp_json *item = dtp_json_at(j, i);
+        double v = dtp_json_type(item) == DTP_JSON_NUMBER ? dtp_json_number(item) : -1;
+        if (!(v == 0 || v == 1 || v == 2 || v == 3))
+            return dtp_json_expected(item, "a ZeRO stage 0, 1, 2 or 3", err);
+        *out |= 1 << (int)v;
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status read_recompute(struct dtp_arena *a, const struct dtp_json *j, int *out,
+                                      struct dtp_err *err) {
+    static const char *const names[] = {"none", "selective", "full", NULL};
+    const char *const *given = NULL;
+    DTP_TRY(read_names(a, j, &given, err));
+    if (!given)
+        return DTP_OK;
+    *out = 0;
+    for (size_t i = 0; given[i]; i++) {
+        int k = dtp_name_index(names, given[i]);
+        if (k < 0)
+            return dtp_unknown_name(err, DTP_EINPUT, "recomputation", given[i], names, 3, NULL);
+        *out |= 1 << k;
+    }
+    return DTP_OK;
+}
+
+enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
+                                   struct dtp_framework *out, struct dtp_err *err) {
+    static const char *const default_schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
+    *out = framework_default;
+    out->zero_stages = out->zero_stages_pp = out->zero_stages_tp = 1;
+    out->recompute_modes = 1;
+    out->schedules = default_schedules;
+    DTP_TRY(dtp_fields_read(a, j, dtp_framework_fields, out, err));
+    DTP_TRY(read_names(a, dtp_json_get(j, "aliases"), &out->aliases, err));
+    DTP_TRY(read_names(a, dtp_json_get(j, "schedules"), &out->schedules, err));
+    DTP_TRY(read_names(a, dtp_json_get(j, "fitted"), &out->fitted, err));
+    DTP_TRY(read_stage_bits(dtp_json_get(j, "zero_stages"), &out->zero_stages, err));
+    out->zero_stages_pp = out->zero_stages_tp = out->zero_stages;
+    DTP_TRY(read_stage_bits(dtp_json_get(j, "zero_stages_pp"), &out->zero_stages_pp, err));
+    DTP_TRY(read_stage_bits(dtp_json_get(j, "zero_stages_tp"), &out->zero_stages_tp, err));
+    DTP_TRY(read_recompute(a, dtp_json_get(j, "recompute"), &out->recompute_modes, err));
+    const struct dtp_json *source = dtp_json_get(j, "source");
+    if (source && dtp_json_type(source) == DTP_JSON_STRING)
+        out->source = dtp_json_string(source);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_names,
+                                   size_t *out_n, struct dtp_err *err) {
+    return dtp_dir_list(a, dtp_data_path(a, "models/frameworks"), ".json", out_names, out_n, err);
+}
+
+static bool answers_to(const struct dtp_framework *f, const char *name) {
+    if (strcmp(f->name, name) == 0)
+        return true;
+    for (size_t i = 0; f->aliases && f->aliases[i]; i++)
+        if (strcmp(f->aliases[i], name) == 0)
+            return true;
+    return false;
+}
+
+enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name,
+                                   struct dtp_framework *out, struct dtp_err *err) {
+    const struct dtp_json *j;
+    size_t length = strlen(name);
+    if (length > 5 && strcmp(name + length - 5, ".json") == 0) {
+        DTP_TRY(dtp_json_read_file(a, name, &j, err));
+        return dtp_framework_read(a, j, out, err);
+    }
+    const char *const *names;
+    size_t n;
+    DTP_TRY(dtp_framework_list(a, &names, &n, err));
+    int exact = dtp_name_index(names, name);
+    for (size_t i = 0; i < n; i++) {
+        if (exact >= 0 && (size_t)exact != i)
+            continue;
+        const char *path =
+            dtp_data_path(a, dtp_arena_printf(a, "models/frameworks/%s.json", names[i]));
+        DTP_TRY(dtp_json_read_file(a, path, &j, err));
+        DTP_TRY(dtp_framework_read(a, j, out, err));
+        if (answers_to(out, name))
+            return DTP_OK;
+    }
+    return dtp_unknown_name(err, DTP_EINPUT, "framework", name, names, n, "dtplan frameworks");
+}
+
+int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {
+    int multiple = f->vocab_multiple > 0 ? f->vocab_multiple * tp : tp;
+    return (vocab + multiple - 1) / multiple * multiple;
+}

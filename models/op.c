@@ -1,0 +1,559 @@
+#include "models/op.h"
+
+#include <assert.h>
+
+#include "models/evaluate.h"
+
+const char *const dtp_part_names[] = {"attention", "mlp", "norm", "embedding", "head", "conv", NULL};
+const char *const dtp_pass_names[] = {"F", "I", "W", NULL};
+const char *const dtp_op_kind_names[] = {"gemm", "bmm", "attention", "kernel", "collective", NULL};
+
+/* What the builders share: sizes of one rank and one microbatch after dividing by tp and cp. */
+struct build {
+    const struct dtp_problem *problem;
+    const struct dtp_model *m;
+    const struct dtp_framework *f;
+    const struct dtp_plan *plan;
+    struct dtp_ops *out;
+    enum dtp_part part;
+    double e;        /* bytes of an activation element */
+    double tokens;   /* N = microbatch x seq / cp */
+    double z;        /* N h, over tp with sequence parallelism: where norms and dropout work */
+    double h, t;     /* hidden size, tp */
+    double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
+    bool dropout, tp_overlap;
+};
+
+static struct dtp_op *add(struct build *b, const char *name, enum dtp_op_kind kind,
+                          enum dtp_pass pass) {
+    assert(b->out->n < DTP_MAX_OPS);
+    struct dtp_op *op = &b->out->at[b->out->n++];
+    *op = (struct dtp_op){.name = name, .kind = kind, .pass = pass, .part = b->part, .count = 1};
+    return op;
+}
+
+static struct dtp_op *kernel(struct build *b, const char *name, enum dtp_pass pass,
+                             enum dtp_kernel k, double bytes, double elements) {
+    struct dtp_op *op = add(b, name, DTP_OP_KERNEL, pass);
+    op->kernel = k;
+    op->bytes = bytes;
+    op->elements = elements;
+    return op;
+}
+
+static void gemm(struct build *b, const char *name, enum dtp_pass pass, double m, double n,
+                 double k, double batch) {
+    struct dtp_op *op = add(b, name, DTP_OP_GEMM, pass);
+    enum dtp_gemm_pass gemm_pass = pass == DTP_PASS_F   ? DTP_GEMM_FORWARD
+                                   : pass == DTP_PASS_I ? DTP_GEMM_DGRAD
+                                                        : DTP_GEMM_WGRAD;
+    op->gemm = (struct dtp_gemm){.dtype = b->plan->dtype,
+                                 .pass = gemm_pass,
+                                 .m = (int64_t)m,
+                                 .n = (int64_t)n,
+                                 .k = (int64_t)k,
+                                 .batch = (int64_t)batch};
+}
+
+/* A linear layer [rows, in] x [in, out]: forward, input gradient, weight gradient. saved_bytes: what the
+ * forward keeps for the backward. */
+static void linear(struct build *b, const char *name, double rows, double in, double out,
+                   double batch, double saved_bytes) {
+    gemm(b, name, DTP_PASS_F, rows, out, in, batch);
+    b->out->at[b->out->n - 1].saved_bytes = saved_bytes;
+    gemm(b, name, DTP_PASS_I, rows, in, out, batch);
+    gemm(b, name, DTP_PASS_W, in, out, rows, batch);
+}
+
+static struct dtp_op *collective(struct build *b, const char *name, enum dtp_pass pass,
+                                 enum dtp_collective kind, enum dtp_axis axis, double bytes) {
+    struct dtp_op *op = add(b, name, DTP_OP_COLLECTIVE, pass);
+    op->collective = kind;
+    op->axis = axis;
+    op->bytes = bytes;
+    return op;
+}
+
+/* Entry of a column-parallel block (Shoeybi 2019, section 3; with sequence parallelism Korthikanti
+ * 2022, section 4.2.2): the forward gathers the sequence, the backward reduces the input gradient; the
+ * sharded input is gathered once more for the weight gradient. */
+static void tp_enter(struct build *b) {
+    if (b->plan->tp == 1)
+        return;
+    double bytes = b->tokens * b->h * b->e;
+    if (!b->plan->sequence_parallel) {
+        collective(b, "tp all-reduce dX", DTP_PASS_I, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes)
+            ->overlapped = b->tp_overlap;
+        return;
+    }
+    collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
+    collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, bytes)->overlapped =
+        b->tp_overlap;
+    collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
+        ->overlapped = b->tp_overlap;
+}
+
+/* Exit of a row-parallel block: the forward sums the partial outputs; the backward gathers the sharded
+ * output gradient (sequence parallelism) or copies it (none). */
+static void tp_leave(struct build *b) {
+    if (b->plan->tp == 1)
+        return;
+    double bytes = b->tokens * b->h * b->e;
+    if (!b->plan->sequence_parallel) {
+        collective(b, "tp all-reduce", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes);
+        return;
+    }
+    collective(b, "tp reduce-scatter", DTP_PASS_F, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes);
+    collective(b, "tp all-gather dY", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
+}
+
+static void norm(struct build *b, const char *name, double elements, double saved_bytes) {
+    enum dtp_part part = b->part;
+    b->part = DTP_PART_NORM;
+    /* One kernel reads and writes once; without fusion mean, variance, normalise, scale and shift are
+     * passes of their own. Backward: dx reads x and dy and writes dx, the parameters read both again. */
+    double passes = b->f->fused_norm ? 1 : 3;
+    kernel(b, name, DTP_PASS_F, DTP_K_NORM, passes * 2 * b->e * elements, elements)->saved_bytes =
+        saved_bytes;
+    kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, passes * 3 * b->e * elements, elements);
+    kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, 2 * b->e * elements, elements);
+    b->part = part;
+}
+
+/* Output of a block: bias, dropout and the residual add (7 z bytes in one kernel with a mask of one
+ * byte). */
+static void residual(struct build *b, bool bias) {
+    double mask = b->dropout ? 1 : 0, e = b->e;
+    enum dtp_part part = b->part;
+    b->part = DTP_PART_NORM;
+    if (b->f->fused_bias_dropout_add || (!b->dropout && !bias)) {
+        kernel(b, "bias dropout add", DTP_PASS_F, b->dropout ? DTP_K_DROPOUT : DTP_K_ELEMENTWISE,
+               (3 * e + mask) * b->z, b->z)
+            ->saved_bytes = mask * b->z;
+    } else {
+        if (bias && !b->f->fused_linear_bias)
+            kernel(b, "bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * b->z, b->z);
+        if (b->dropout)
+            kernel(b, "dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)
+                ->saved_bytes = b->z;
+        kernel(b, "residual add", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
+    }
+    if (b->dropout)
+        kernel(b, "dropout backward", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * b->z, b->z);
+    if (bias)
+        kernel(b, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * b->z, b->z);
+    kernel(b, "residual gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
+    b->part = part;
+}
+
+/* Scores in memory (Korthikanti 2022, section 4.1): S = b a s^2 / t elements. */
+static void unfused_core(struct build *b) {
+    const struct dtp_model *m = b->m;
+    double heads = m->heads / b->t, seq = b->problem->seq, d = m->head_dim, e = b->e;
+    double rows = seq / b->plan->cp, batch = b->plan->microbatch_size * heads;
+    double scores = batch * rows * seq;
+    int from = b->out->n;
+    gemm(b, "QK^T", DTP_PASS_F, rows, seq, d, batch);
+    if (!b->f->fused_softmax) {
+        kernel(b, "scale", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
+        kernel(b, "mask", DTP_PASS_F, DTP_K_STRIDED, 2 * e * scores, scores);
+        kernel(b, "scale backward", DTP_PASS_I, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
+    }
+    kernel(b, "softmax", DTP_PASS_F, DTP_K_SOFTMAX, 2 * e * scores, scores)->saved_bytes =
+        e * scores;
+    if (b->dropout) {
+        kernel(b, "attention dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * scores, scores)
+            ->saved_bytes = (e + 1) * scores; /* its output and the mask */
+        kernel(b, "attention dropout", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * scores, scores);
+    }
+    gemm(b, "PV", DTP_PASS_F, rows, d, seq, batch);
+    gemm(b, "dP", DTP_PASS_I, rows, seq, d, batch);
+    gemm(b, "dV", DTP_PASS_I, seq, d, rows, batch);
+    kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * e * scores, scores);
+    gemm(b, "dQ", DTP_PASS_I, rows, d, seq, batch);
+    gemm(b, "dK", DTP_PASS_I, seq, d, rows, batch);
+    for (int i = from; i < b->out->n; i++) {
+        b->out->at[i].core = b->out->at[i].pass == DTP_PASS_F;
+        if (b->out->at[i].kind == DTP_OP_GEMM) {
+            b->out->at[i].kind = DTP_OP_BMM;
+            b->out->at[i].gemm.dtype = b->plan->dtype == DTP_FP8 ? DTP_BF16 : b->plan->dtype;
+        }
+    }
+}
+
+static void fused_core(struct build *b, enum dtp_attention impl) {
+    const struct dtp_model *m = b->m;
+    bool mla = m->mla.kv_lora_rank > 0;
+    struct dtp_attention_shape shape = {
+        .dtype = b->plan->dtype == DTP_FP8 ? DTP_BF16 : b->plan->dtype,
+        .impl = impl,
+        .causal = m->causal,
+        .batch = b->plan->microbatch_size,
+        .heads = (int64_t)(m->heads / b->t),
+        .kv_heads = m->kv_heads < b->plan->tp ? 1 : (int64_t)(m->kv_heads / b->t),
+        .seq_q = b->problem->seq / b->plan->cp,
+        .seq_kv = m->sliding_window > 0 && m->sliding_window < b->problem->seq ? m->sliding_window
+                                                                               : b->problem->seq,
+        .head_dim = mla ? m->mla.nope_head_dim + m->mla.rope_head_dim : m->head_dim,
+    };
+    struct dtp_op *op = add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_F);
+    op->attention = shape;
+    op->core = true;
+    /* The log-sum-exp of each row, fp32 (Dao 2022, section 3.1). */
+    op->saved_bytes = 4.0 * b->tokens * m->heads / b->t;
+    op = add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_I);
+    op->attention = shape;
+    op->attention.backward = true;
+    if (b->plan->cp > 1) {
+        /* Keys and values travel around the ring once forward; in the backward they and their gradients
+         * (Liu 2023, ring attention). */
+        double bytes = 2 * b->tokens * b->plan->cp * b->kv_width * b->e;
+        collective(b, "cp ring KV", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_CP, bytes)->overlapped =
+            true;
+        collective(b, "cp ring KV dKV", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_CP, 2 * bytes)
+            ->overlapped = true;
+    }
+}
+
+/* DeepSeek-V2 2024, section 2.1: low-rank queries and keys-values, projected up per head. */
+static void mla_projections(struct build *b) {
+    const struct dtp_model *m = b->m;
+    const struct dtp_mla *l = &m->mla;
+    double heads = m->heads / b->t, qk = l->nope_head_dim + l->rope_head_dim, n = b->tokens;
+    if (l->q_lora_rank > 0) {
+        linear(b, "q down", n, b->h, l->q_lora_rank, 1, b->e * b->z);
+        norm(b, "q norm", n * l->q_lora_rank, b->e * n * l->q_lora_rank);
+        linear(b, "q up", n, l->q_lora_rank, heads * qk, 1, b->e * n * l->q_lora_rank);
+    } else {
+        linear(b, "q", n, b->h, heads * qk, 1, b->e * b->z);
+    }
+    linear(b, "kv down", n, b->h, l->kv_lora_rank + l->rope_head_dim, 1, 0);
+    norm(b, "kv norm", n * l->kv_lora_rank, b->e * n * l->kv_lora_rank);
+    linear(b, "kv up", n, l->kv_lora_rank, heads * (l->nope_head_dim + l->v_head_dim), 1,
+           b->e * n * l->kv_lora_rank);
+    double width = heads * (2 * qk + l->v_head_dim);
+    kernel(b, "rope and concat", DTP_PASS_F, DTP_K_ROPE, 2 * b->e * n * width, n * width)
+        ->saved_bytes = b->e * n * width;
+    kernel(b, "rope and concat", DTP_PASS_I, DTP_K_ROPE, 2 * b->e * n * width, n * width);
+}
+
+static void qkv_projection(struct build *b) {
+    const struct dtp_model *m = b->m;
+    double n = b->tokens, width = b->q_width + 2 * b->kv_width, e = b->e;
+    linear(b, "qkv", n, b->h, width, 1, e * b->z);
+    if ((m->attention_bias || m->qkv_bias) && !b->f->fused_linear_bias)
+        kernel(b, "qkv bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * n * width, n * width);
+    if (m->attention_bias || m->qkv_bias)
+        kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * n * width, n * width);
+    kernel(b, "qkv gradient concat", DTP_PASS_I, DTP_K_COPY, 2 * e * n * width, n * width);
+    if (m->position == DTP_POS_ROPE) {
+        /* One kernel reads and writes q and k; otherwise rotate-half: negate, concatenate, two products
+         * and a sum, on strided halves. */
+        double qk = n * (b->q_width + b->kv_width), passes = b->f->fused_rope ? 1 : 4;
+        enum dtp_kernel k = b->f->fused_rope ? DTP_K_ROPE : DTP_K_STRIDED;
+        kernel(b, "rope", DTP_PASS_F, k, passes * 2 * e * qk, passes * qk);
+        kernel(b, "rope", DTP_PASS_I, k, passes * 2 * e * qk, passes * qk);
+    }
+    /* Q, K and V stay for the backward of the core. */
+    for (int i = b->out->n - 1; i >= 0; i--)
+        if (b->out->at[i].kind == DTP_OP_GEMM && b->out->at[i].pass == DTP_PASS_F) {
+            b->out->at[i].saved_bytes += e * n * width;
+            break;
+        }
+}
+
+static void attention_block(struct build *b) {
+    const struct dtp_model *m = b->m;
+    double n = b->tokens, e = b->e;
+    b->part = DTP_PART_ATTENTION;
+    norm(b, "norm 1", b->z, e * b->z);
+    tp_enter(b);
+    bool mla = m->mla.kv_lora_rank > 0;
+    if (mla)
+        mla_projections(b);
+    else
+        qkv_projection(b);
+    int impl = b->problem->attention >= 0 ? b->problem->attention : (int)b->f->attention;
+    double width = mla ? m->heads / b->t * m->mla.v_head_dim : b->q_width;
+    if (impl == DTP_ATTN_UNFUSED) {
+        unfused_core(b);
+        kernel(b, "context transpose", DTP_PASS_F, DTP_K_STRIDED, 2 * e * n * width, n * width);
+    } else {
+        fused_core(b, (enum dtp_attention)impl);
+    }
+    linear(b, "projection", n, width, b->h, 1, e * n * width);
+    tp_leave(b);
+    residual(b, m->attention_bias);
+}
+
+static void activation(struct build *b, double rows, bool bias) {
+    /* Gated: reads both halves, writes one. A bias that is not fused costs a pass of its own. */
+    double e = b->e, x = rows * b->ffn, in = b->m->gated_ffn ? 2 : 1;
+    if (bias && !b->f->fused_bias_activation && !b->f->fused_linear_bias)
+        kernel(b, "fc1 bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * in * x, in * x);
+    double passes = b->m->gated_ffn && !b->f->fused_bias_activation ? 5.0 / 3 : 1;
+    kernel(b, "activation", DTP_PASS_F, DTP_K_ACTIVATION, passes * e * (in + 1) * x, x)
+        ->saved_bytes = e * in * x;
+    kernel(b, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD,
+           passes * e * (2 * in + 1) * x, x);
+    if (bias)
+        kernel(b, "fc1 bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * in * x, in * x);
+}
+
+static void mlp(struct build *b, const char *up, const char *down, double rows, double batch,
+                double saved_in_bytes) {
+    const struct dtp_model *m = b->m;
+    double in = m->gated_ffn ? 2 : 1;
+    linear(b, up, rows / batch, b->h, in * b->ffn, batch, saved_in_bytes);
+    activation(b, rows, m->mlp_bias);
+    linear(b, down, rows / batch, b->ffn, b->h, batch, b->e * rows * b->ffn);
+}
+
+/* Router, dispatch to the experts' ranks, grouped GEMMs, combine (Lepikhin 2020; dropless unless the
+ * model has a capacity factor; balanced routing is assumed). */
+static void moe_block(struct build *b) {
+    const struct dtp_moe *moe = &b->m->moe;
+    double n = b->plan->sequence_parallel ? b->tokens / b->t : b->tokens, e = b->e;
+    double capacity = moe->capacity_factor > 0 ? moe->capacity_factor : 1;
+    double sent = n * moe->top_k * capacity, local = moe->experts / (double)b->plan->ep;
+    linear(b, "router", n, b->h, moe->experts, 1, 0);
+    kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 12 * n * moe->experts,
+           n * moe->experts);
+    kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h)
+        ->saved_bytes = e * sent * b->h;
+    kernel(b, "unpermute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
+    kernel(b, "permute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
+    kernel(b, "unpermute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
+    for (int pass = DTP_PASS_F; b->plan->ep > 1 && pass <= DTP_PASS_I; pass++) {
+        collective(b, "ep dispatch", (enum dtp_pass)pass, DTP_ALL_TO_ALL, DTP_AXIS_EP,
+                   e * sent * b->h);
+        collective(b, "ep combine", (enum dtp_pass)pass, DTP_ALL_TO_ALL, DTP_AXIS_EP,
+                   e * sent * b->h);
+    }
+    double ffn = b->ffn, rows = sent * (b->plan->sequence_parallel ? b->t : 1);
+    b->ffn = moe->ffn / b->t;
+    mlp(b, "experts fc1", "experts fc2", rows, local < rows ? local : 1, 0);
+    if (moe->shared_experts > 0) {
+        b->ffn = moe->ffn * moe->shared_experts / b->t;
+        mlp(b, "shared fc1", "shared fc2", b->tokens, 1, 0);
+    }
+    b->ffn = ffn;
+}
+
+static void mlp_block(struct build *b, bool moe) {
+    b->part = DTP_PART_MLP;
+    if (!b->m->parallel_block)
+        norm(b, "norm 2", b->z, b->e * b->z);
+    tp_enter(b);
+    if (moe)
+        moe_block(b);
+    else
+        mlp(b, "fc1", "fc2", b->tokens, 1, b->e * b->z);
+    tp_leave(b);
+    residual(b, b->m->mlp_bias);
+}
+
+/* With several microbatches gradients are added to a buffer, by a kernel of its own unless the GEMM does
+ * it: reads the new and the old, writes. params: of the layer, on this rank. */
+static void accumulation(struct build *b, double params) {
+    if (b->f->fused_gradient_accumulation || dtp_plan_num_microbatches(b->plan) <= 1)
+        return;
+    double g = b->f->fp32_gradient_accumulation ? 4 : 2;
+    kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params, params);
+}
+
+static void embedding(struct build *b) {
+    const struct dtp_model *m = b->m;
+    double full = b->tokens * b->h, e = b->e;
+    b->part = DTP_PART_EMBEDDING;
+    if (m->patch > 0) {
+        double in = (double)m->channels * m->patch * m->patch;
+        linear(b, "patches", b->tokens, in, b->h, 1, e * b->tokens * in);
+        kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
+        return;
+    }
+    kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * full, full);
+    if (m->position == DTP_POS_LEARNED)
+        kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
+    if (b->plan->tp > 1)
+        collective(b, "tp embedding sum", DTP_PASS_F,
+                   b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, DTP_AXIS_TP,
+                   e * full);
+    if (m->embedding_norm)
+        norm(b, "embedding norm", b->z, e * b->z);
+    if (b->dropout)
+        kernel(b, "embedding dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)
+            ->saved_bytes = b->z;
+    if (b->dropout)
+        kernel(b, "embedding dropout", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * b->z, b->z);
+    kernel(b, "row gradients", DTP_PASS_W, DTP_K_EMBEDDING, 3 * e * full, full);
+}
+
+/* LM head and loss. Vocabulary-parallel cross-entropy (Shoeybi 2019, section 3): without fusion the logits
+ * are cast to fp32, and maximum, shift, exponential and sum are passes of their own: 34 bytes per
+ * logit forward, 18 backward; fused 4 and 4. */
+static void head(struct build *b) {
+    const struct dtp_model *m = b->m;
+    double e = b->e, n = b->tokens;
+    b->part = DTP_PART_HEAD;
+    if (m->final_norm)
+        norm(b, "final norm", b->z, e * b->z);
+    if (m->classes > 0) {
+        linear(b, "classifier", b->plan->microbatch_size, b->h, m->classes, 1, 0);
+        return;
+    }
+    double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->plan->tp) / b->t;
+    double logits = n * vocab;
+    if (m->mlm_head) {
+        linear(b, "mlm dense", n, b->h, b->h, 1, e * n * b->h);
+        norm(b, "mlm norm", n * b->h, e * n * b->h);
+    }
+    if (b->plan->tp > 1) {
+        double bytes = n * b->h * e;
+        if (b->plan->sequence_parallel)
+            collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
+        collective(b, "tp head dX", DTP_PASS_I,
+                   b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, DTP_AXIS_TP,
+                   bytes)
+            ->overlapped = b->tp_overlap;
+    }
+    linear(b, "logits", n, b->h, vocab, 1, e * b->z);
+    bool fused = b->f->fused_cross_entropy;
+    kernel(b, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY, (fused ? 2 * e : 34) * logits,
+           logits);
+    kernel(b, "cross-entropy", DTP_PASS_I, DTP_K_CROSS_ENTROPY, (fused ? 2 * e : 18) * logits,
+           logits);
+    for (int i = 0; b->plan->tp > 1 && i < 3; i++) /* maximum, target logit, sum */
+        collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * n);
+}
+
+/* Each convolution as an implicit GEMM, followed by batch norm and activation (He 2015, table 1). */
+static void convolutions(struct build *b) {
+    const struct dtp_model *m = b->m;
+    double batch = b->plan->microbatch_size, e = b->e;
+    b->part = DTP_PART_CONV;
+    for (int i = 0; i < m->nconvs; i++) {
+        const struct dtp_conv *c = &m->conv[i];
+        double out = (double)c->out_size * c->out_size * batch, groups = c->groups ? c->groups : 1;
+        double k = c->cin * (double)c->kernel * c->kernel / groups, elements = out * c->cout;
+        double in = (double)c->in_size * c->in_size * batch * c->cin;
+        int from = b->out->n;
+        linear(b, "conv", out, k, c->cout / groups, groups, e * in);
+        if (c->batch_norm) {
+            kernel(b, "batch norm, activation", DTP_PASS_F, DTP_K_NORM, 3 * e * elements, elements)
+                ->saved_bytes = e * elements;
+            kernel(b, "batch norm, activation", DTP_PASS_I, DTP_K_NORM_BACKWARD, 5 * e * elements,
+                   elements);
+        }
+        for (int op = from; op < b->out->n; op++) {
+            b->out->at[op].count = c->repeat;
+            b->out->at[op].saved_bytes *= c->repeat;
+        }
+    }
+    if (m->classes > 0)
+        linear(b, "classifier", batch, b->h, m->classes, 1, 0);
+}
+
+static double layer_params(const struct build *b, bool moe) {
+    struct dtp_param_counts counts;
+    dtp_model_params(b->m, b->m->vocab, &counts);
+    if (!moe)
+        return (double)counts.dense_layer / b->t;
+    double experts = (double)counts.moe_layer_experts;
+    return ((double)counts.moe_layer - experts + experts / b->plan->ep) / b->t;
+}
+
+void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                   enum dtp_layer_kind kind, struct dtp_ops *out) {
+    const struct dtp_model *m = problem->model;
+    double t = plan->tp, n = (double)plan->microbatch_size * problem->seq / plan->cp;
+    double kv = m->kv_heads < plan->tp ? 1 : m->kv_heads / t;
+    struct build b = {
+        .problem = problem,
+        .m = m,
+        .f = problem->framework,
+        .plan = plan,
+        .out = out,
+        .e = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ? 4 : 2,
+        .tokens = n,
+        .z = n * m->hidden / (plan->sequence_parallel ? t : 1),
+        .h = m->hidden,
+        .t = t,
+        .q_width = m->heads * (double)m->head_dim / t,
+        .kv_width = kv * m->head_dim,
+        .ffn = m->ffn / t,
+        .dropout = m->dropout > 0 && problem->framework->dropout,
+        .tp_overlap = plan->tp_overlap < 0 ? problem->framework->tp_overlap : plan->tp_overlap,
+    };
+    out->n = 0;
+    switch (kind) {
+    case DTP_LAYER_DENSE:
+    case DTP_LAYER_MOE:
+        attention_block(&b);
+        mlp_block(&b, kind == DTP_LAYER_MOE);
+        accumulation(&b, layer_params(&b, kind == DTP_LAYER_MOE));
+        break;
+    case DTP_LAYER_EMBEDDING:
+        embedding(&b);
+        break;
+    case DTP_LAYER_HEAD:
+        head(&b);
+        break;
+    case DTP_LAYER_CONV:
+        convolutions(&b);
+        break;
+    case DTP_NLAYER_KINDS:
+        break;
+    }
+}
+
+double dtp_op_flops(const struct dtp_op *op) {
+    switch (op->kind) {
+    case DTP_OP_GEMM:
+    case DTP_OP_BMM:
+        return op->count * 2.0 * (double)op->gemm.m * (double)op->gemm.n * (double)op->gemm.k *
+               (double)op->gemm.batch;
+    case DTP_OP_ATTENTION:
+        return op->count * dtp_attention_flops(&op->attention);
+    case DTP_OP_KERNEL:
+    case DTP_OP_COLLECTIVE:
+        return 0;
+    }
+    return 0;
+}
+
+static double collective_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                const struct dtp_op *op) {
+    struct dtp_placement placement;
+    if (dtp_placement_init(&placement, problem->cluster, plan->tp, plan->cp, plan->dp, plan->pp,
+                           plan->ep, problem->framework->rank_order, NULL) != DTP_OK)
+        return 0;
+    struct dtp_group_shape shape = dtp_placement_shape(&placement, problem->cluster, op->axis, 0);
+    struct dtp_coll_cost cost;
+    enum dtp_algo algo = op->axis == DTP_AXIS_TP ? plan->tp_algo : DTP_ALGO_AUTO;
+    dtp_coll_cost(problem->cluster, op->collective, algo, &shape, op->bytes, &cost);
+    return cost.time_s * problem->framework->comm_time_factor;
+}
+
+double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                     const struct dtp_op *op) {
+    const struct dtp_gpu *gpu = &problem->cluster->gpu;
+    double time_s = 0;
+    switch (op->kind) {
+    case DTP_OP_GEMM:
+        time_s = dtp_device_gemm_s(gpu, &op->gemm);
+        break;
+    case DTP_OP_BMM:
+        time_s = dtp_device_bmm_s(gpu, &op->gemm);
+        break;
+    case DTP_OP_ATTENTION:
+        time_s = dtp_device_attention_s(gpu, &op->attention);
+        break;
+    case DTP_OP_KERNEL:
+        time_s = dtp_device_kernel_s(gpu, op->kernel, op->bytes, op->elements);
+        break;
+    case DTP_OP_COLLECTIVE:
+        return op->count * collective_time_s(problem, plan, op);
+    }
+    return op->count * time_s * problem->framework->kernel_time_factor;
+}
