@@ -5,62 +5,76 @@
 #include "models/evaluate.h"
 #include "models/schedule.h"
 
-/* ---- memo of layer costs --------------------------------------------------------------------- */
+/* ---- memo -------------------------------------------------------------------------------------- */
 
 struct memo_entry {
     uint64_t key[2];
-    const struct dtp_layer_costs *costs; /* NULL: free */
+    const void *value; /* NULL: free */
+};
+/* Open addressing; capacity is a power of two. */
+struct memo_table {
+    struct memo_entry *entry;
+    size_t n, capacity;
 };
 
 struct dtp_cost_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
-    struct memo_entry *entry; /* open addressing, [capacity], capacity a power of two */
-    size_t n, capacity;
+    struct memo_table layers, tails, transfers;
     struct dtp_ops ops; /* scratch */
     struct dtp_param_counts params;
     double forward_flops;
     bool tp_innermost;
 };
 
+static void table_init(struct memo_table *t, struct dtp_arena *a) {
+    t->capacity = 1024;
+    t->entry = DTP_NEW(a, struct memo_entry, t->capacity);
+}
+
+static struct memo_entry *table_slot(const struct memo_table *t, const uint64_t key[2]) {
+    uint64_t x = (key[0] ^ (key[1] * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xbf58476d1ce4e5b9);
+    size_t i = (size_t)(x ^ x >> 29) & (t->capacity - 1);
+    while (t->entry[i].value && (t->entry[i].key[0] != key[0] || t->entry[i].key[1] != key[1]))
+        i = (i + 1) & (t->capacity - 1);
+    return &t->entry[i];
+}
+
+static void table_put(struct memo_table *t, struct dtp_arena *a, const uint64_t key[2],
+                      const void *value) {
+    if (++t->n * 2 > t->capacity) {
+        struct memo_table bigger = {DTP_NEW(a, struct memo_entry, t->capacity * 2), t->n,
+                                    t->capacity * 2};
+        for (size_t i = 0; i < t->capacity; i++)
+            if (t->entry[i].value)
+                *table_slot(&bigger, t->entry[i].key) = t->entry[i];
+        *t = bigger;
+    }
+    *table_slot(t, key) = (struct memo_entry){{key[0], key[1]}, value};
+}
+
 struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem) {
     struct dtp_cost_memo *memo = DTP_NEW(a, struct dtp_cost_memo, 1);
     memo->a = a;
     memo->problem = problem;
-    memo->capacity = 1024;
-    memo->entry = DTP_NEW(a, struct memo_entry, memo->capacity);
+    table_init(&memo->layers, a);
+    table_init(&memo->tails, a);
+    table_init(&memo->transfers, a);
+    dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     memo->forward_flops = dtp_model_forward_flops(problem->model, problem->seq);
     memo->tp_innermost = strncmp(problem->framework->rank_order, "tp-cp", 5) == 0;
     return memo;
 }
 
-static void memo_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p, uint64_t key[2]) {
+static void layer_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p, uint64_t key[2]) {
     uint64_t several = dtp_plan_num_microbatches(p) > 1;
     key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->ep << 28 |
              (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
              several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
-             (uint64_t)p->tp_algo << 7 | UINT64_C(1) << 63;
+             (uint64_t)p->tp_algo << 7;
     if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
-}
-
-static size_t memo_slot(const struct memo_entry *entry, size_t capacity, const uint64_t key[2]) {
-    uint64_t x = (key[0] ^ (key[1] * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xbf58476d1ce4e5b9);
-    size_t i = (size_t)(x ^ x >> 29) & (capacity - 1);
-    while (entry[i].costs && (entry[i].key[0] != key[0] || entry[i].key[1] != key[1]))
-        i = (i + 1) & (capacity - 1);
-    return i;
-}
-
-static void memo_grow(struct dtp_cost_memo *memo) {
-    size_t capacity = memo->capacity * 2;
-    struct memo_entry *entry = DTP_NEW(memo->a, struct memo_entry, capacity);
-    for (size_t i = 0; i < memo->capacity; i++)
-        if (memo->entry[i].costs)
-            entry[memo_slot(entry, capacity, memo->entry[i].key)] = memo->entry[i];
-    memo->entry = entry;
-    memo->capacity = capacity;
 }
 
 /* ---- one layer -------------------------------------------------------------------------------- */
@@ -144,10 +158,10 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
                                               const struct dtp_plan *plan) {
     uint64_t key[2];
-    memo_key(memo, plan, key);
-    size_t i = memo_slot(memo->entry, memo->capacity, key);
-    if (memo->entry[i].costs)
-        return memo->entry[i].costs;
+    layer_key(memo, plan, key);
+    const struct memo_entry *known = table_slot(&memo->layers, key);
+    if (known->value)
+        return known->value;
     const struct dtp_model *m = memo->problem->model;
     struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
     if (m->nconvs > 0) {
@@ -159,9 +173,7 @@ const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
         if (m->moe.experts > 0)
             layer_phases(memo, plan, DTP_LAYER_MOE, costs->moe);
     }
-    memo->entry[i] = (struct memo_entry){{key[0], key[1]}, costs};
-    if (++memo->n * 2 > memo->capacity)
-        memo_grow(memo);
+    table_put(&memo->layers, memo->a, key, costs);
     return costs;
 }
 
@@ -331,14 +343,62 @@ static void stage_transfers(const struct dtp_problem *problem, const struct dtp_
 
 /* ---- once a step ------------------------------------------------------------------------------- */
 
+static double optimizer_params(const struct dtp_plan *plan, double dense, double experts) {
+    double replicas = plan->zero_stage >= 1 ? (double)plan->dp * plan->cp : 1;
+    double expert_replicas = plan->zero_stage >= 1 ? replicas / plan->ep : 1;
+    return dense / replicas + experts / expert_replicas;
+}
+
+static double optimizer_s(const struct dtp_problem *problem, double params) {
+    double bytes = problem->framework->optimizer_bytes_moved * params;
+    return problem->framework->kernel_time_factor *
+           dtp_device_kernel_s(&problem->cluster->gpu, DTP_K_OPTIMIZER, bytes, params);
+}
+
+static struct dtp_comm embedding_all_reduce(const struct dtp_problem *problem,
+                                            const struct dtp_plan *plan,
+                                            const struct dtp_placement *placement) {
+    const struct dtp_framework *f = problem->framework;
+    if (plan->pp == 1 || !problem->model->tied_embeddings || !f->tied_embedding_all_reduce)
+        return (struct dtp_comm){0};
+    int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
+    int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
+    struct dtp_group_shape shape = {.size = 2, .nodes = nodes, .per_node = 3 - nodes,
+                                    .siblings = 1, .tier = nodes - 2};
+    double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
+    return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
+                vocab / plan->tp * problem->model->hidden * f->reduce_bytes);
+}
+
+/* The gradient norm: one number summed over everything. */
+static struct dtp_comm norm_all_reduce(const struct dtp_problem *problem,
+                                       const struct dtp_plan *plan) {
+    if (plan->tp * plan->pp == 1 && plan->zero_stage == 0)
+        return (struct dtp_comm){0};
+    int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
+    struct dtp_group_shape shape = {.size = problem->gpus, .nodes = nodes,
+                                    .per_node = problem->gpus / nodes, .siblings = 1,
+                                    .tier = nodes > 1 ? 0 : -1};
+    struct dtp_comm c = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
+    c.device_share = 0;
+    return c;
+}
+
+static double offload_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                        double params) {
+    const struct dtp_framework_memory *memory = &problem->framework->memory;
+    double rate = problem->cluster->gpu.offload_bytes_per_s;
+    if (plan->offload == DTP_OFFLOAD_NONE || rate <= 0)
+        return 0;
+    if (plan->offload_to == DTP_OFFLOAD_NVME && problem->cluster->node.nvme_bytes_per_s > 0)
+        rate = problem->cluster->node.nvme_bytes_per_s / problem->cluster->node.gpus;
+    return params * (memory->gradient_bytes + memory->weight_bytes) / rate;
+}
+
 static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
                        const struct dtp_plan *plan, const struct dtp_placement *placement,
                        struct dtp_costs *out) {
     const struct dtp_problem *problem = memo->problem;
-    const struct dtp_framework *f = problem->framework;
-    const struct dtp_gpu *gpu = &problem->cluster->gpu;
-    double replicas = (double)plan->dp * plan->cp, expert_replicas = replicas / plan->ep;
-    double worst_params = 0;
     out->optimizer_s = DTP_NEW(a, double, (size_t)plan->pp);
     double *params = DTP_NEW(a, double, (size_t)plan->pp);
     for (int vs = 0; vs < out->nstages; vs++) {
@@ -346,38 +406,17 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
         double dense, experts;
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
         stage_params(memo, plan, vs, &dense, &experts);
-        params[rank] += plan->zero_stage >= 1 ? dense / replicas + experts / expert_replicas
-                                              : dense + experts;
+        params[rank] += optimizer_params(plan, dense, experts);
     }
+    double worst_params = 0;
     for (int s = 0; s < plan->pp; s++) {
-        out->optimizer_s[s] = f->kernel_time_factor *
-                              dtp_device_kernel_s(gpu, DTP_K_OPTIMIZER,
-                                                  f->optimizer_bytes_moved * params[s], params[s]);
+        out->optimizer_s[s] = optimizer_s(problem, params[s]);
         worst_params = params[s] > worst_params ? params[s] : worst_params;
     }
-    if (plan->pp > 1 && problem->model->tied_embeddings && f->tied_embedding_all_reduce) {
-        int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
-        int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
-        struct dtp_group_shape shape = {.size = 2, .nodes = nodes, .per_node = 3 - nodes,
-                                        .siblings = 1, .tier = nodes - 2};
-        double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
-        out->embedding_all_reduce =
-            comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
-                 vocab / plan->tp * problem->model->hidden * f->reduce_bytes);
-    }
-    if (plan->tp * plan->pp > 1 || plan->zero_stage >= 1) {
-        int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
-        struct dtp_group_shape shape = {.size = problem->gpus, .nodes = nodes,
-                                        .per_node = problem->gpus / nodes, .siblings = 1,
-                                        .tier = nodes > 1 ? 0 : -1};
-        out->norm_all_reduce =
-            comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
-        out->norm_all_reduce.device_share = 0;
-    }
-    if (plan->offload != DTP_OFFLOAD_NONE && gpu->offload_bytes_per_s > 0)
-        out->offload_s = worst_params * (f->memory.gradient_bytes + f->memory.weight_bytes) /
-                         gpu->offload_bytes_per_s;
-    out->step_host_s = f->step_host_s;
+    out->embedding_all_reduce = embedding_all_reduce(problem, plan, placement);
+    out->norm_all_reduce = norm_all_reduce(problem, plan);
+    out->offload_s = offload_s(problem, plan, worst_params);
+    out->step_host_s = problem->framework->step_host_s;
     out->model_flops = 3 * memo->forward_flops * plan->global_batch_size;
     out->hardware_flops = out->model_flops;
     double copies = (double)out->m * plan->dp * plan->cp * plan->tp;
@@ -392,8 +431,6 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     const struct dtp_layer_costs *layer = dtp_cost_layers(memo, plan);
     struct dtp_placement placement;
     memset(out, 0, sizeof *out);
-    if (memo->params.total == 0)
-        dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     if (dtp_placement_init(&placement, problem->cluster, plan->tp, plan->cp, plan->dp, plan->pp,
                            plan->ep, f->rank_order, NULL) != DTP_OK)
         return;
@@ -418,4 +455,92 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     }
     stage_transfers(problem, plan, &placement, out);
     step_costs(a, memo, plan, &placement, out);
+}
+
+/* ---- what BOUND needs --------------------------------------------------------------------------- */
+
+struct tail {
+    double tail_s, fixed_s;
+};
+
+static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const struct dtp_plan *plan) {
+    uint64_t key[2] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
+                           (uint64_t)plan->pp << 42 | (uint64_t)plan->zero_stage << 58 |
+                           (uint64_t)plan->offload << 60 | (uint64_t)plan->offload_to << 62,
+                       (uint64_t)plan->dp | (uint64_t)plan->vpp << 20 |
+                           (uint64_t)(plan->dp_overlap + 1) << 34 | (uint64_t)plan->dp_algo << 36 |
+                           (uint64_t)plan->schedule << 40};
+    const struct memo_entry *known = table_slot(&memo->tails, key);
+    bool even = plan->layers_per_stage == NULL; /* the key does not hold a list of layers */
+    if (known->value && even)
+        return known->value;
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_framework *f = problem->framework;
+    struct tail *out = DTP_NEW(memo->a, struct tail, 1);
+    struct dtp_placement placement;
+    if (dtp_placement_init(&placement, problem->cluster, plan->tp, plan->cp, plan->dp, plan->pp,
+                           plan->ep, f->rank_order, NULL) != DTP_OK)
+        return out;
+    struct dtp_group_shape shape[2] = {
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0)};
+    bool overlap = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
+    overlap = overlap || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);
+    double params = 0, last_unit_s = 0, sum_s = 0, gather_s = 0;
+    for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
+        int rank, chunk;
+        double dense, experts;
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
+        if (rank != 0)
+            continue;
+        struct dtp_stage_cost stage = {0};
+        stage_data_parallel(memo, plan, shape, vs, &stage);
+        stage_params(memo, plan, vs, &dense, &experts);
+        params += optimizer_params(plan, dense, experts);
+        sum_s += stage.nreduce * stage.reduce.time_s;
+        gather_s += stage.nreduce * stage.gather.time_s;
+        if (vs == 0)
+            last_unit_s = stage.reduce.time_s;
+    }
+    out->tail_s = (overlap ? last_unit_s : sum_s) + (f->param_gather_overlap ? 0 : gather_s) +
+                  embedding_all_reduce(problem, plan, &placement).time_s +
+                  norm_all_reduce(problem, plan).time_s + optimizer_s(problem, params);
+    out->fixed_s = offload_s(problem, plan, params) + f->step_host_s;
+    if (even)
+        table_put(&memo->tails, memo->a, key, out);
+    return out;
+}
+
+static const double *least_transfer_s(struct dtp_cost_memo *memo, const struct dtp_plan *plan) {
+    uint64_t key[2] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->pp << 28 |
+                           (uint64_t)plan->microbatch_size << 42 |
+                           (uint64_t)plan->sequence_parallel << 62,
+                       (uint64_t)plan->dp};
+    const struct memo_entry *known = table_slot(&memo->transfers, key);
+    if (known->value)
+        return known->value;
+    const struct dtp_problem *problem = memo->problem;
+    double *out_s = DTP_NEW(memo->a, double, 1);
+    struct dtp_placement placement;
+    if (dtp_placement_init(&placement, problem->cluster, plan->tp, plan->cp, plan->dp, plan->pp,
+                           plan->ep, problem->framework->rank_order, NULL) == DTP_OK) {
+        struct dtp_group_shape tp = dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0);
+        for (int s = 0; s < plan->pp; s++) {
+            int to = (s + 1) % plan->pp;
+            double t_s = transfer(problem, plan, &placement, &tp, s, to).time_s;
+            double back_s = transfer(problem, plan, &placement, &tp, to, s).time_s;
+            t_s = t_s < back_s ? t_s : back_s;
+            *out_s = s == 0 || t_s < *out_s ? t_s : *out_s;
+        }
+    }
+    table_put(&memo->transfers, memo->a, key, out_s);
+    return out_s;
+}
+
+void dtp_cost_bound(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                    struct dtp_bound_costs *out) {
+    const struct tail *tail = first_rank_tail(memo, plan);
+    *out = (struct dtp_bound_costs){.p2p_s = plan->pp > 1 ? *least_transfer_s(memo, plan) : 0,
+                                    .fixed_s = tail->fixed_s,
+                                    .tail_s = tail->tail_s};
 }

@@ -25,6 +25,8 @@ static const struct dtp_field memory_fields[] = {
      .help = "bytes that the framework keeps allocated whatever the plan"},
     {.name = "allocator_factor", .kind = DTP_FIELD_DOUBLE, .offset = M(allocator_factor), .min = 1,
      .max = 2, .help = "reserved over allocated bytes of the caching allocator"},
+    {.name = "margin", .kind = DTP_FIELD_DOUBLE, .offset = M(margin), .max = 0.5,
+     .help = "share of device memory kept free: validated error of the predicted peak"},
     {.name = "logits_copies_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(logits_copies_bytes),
      .max = 64, .help = "bytes per logit alive at the start of the backward"},
     {0}};

@@ -5,9 +5,13 @@
  * stream of a rank; each pipeline transfer, gradient reduction unit, parameter gather, unshard and
  * the optimizer are tasks of their own.
  *   p2p overlapped   F(vs,m) -> transfer -> F(vs+1,m); neither rank's stream waits otherwise
- *   p2p blocking     rendezvous: the transfer starts when the sender's action has ended and the
- *                    receiver has ended the action before the one that needs the data; the next
- *                    action of both waits for it
+ *   p2p blocking     GPipe and 1F1B, rendezvous: a transfer starts when the sender's action has ended
+ *                    and the receiver has ended the action before the one that needs the data; the
+ *                    next action of both waits for it. Between two actions a rank so sends its last
+ *                    output and receives its next input at once, as Megatron's
+ *                    send_forward_recv_backward does. Chunked and split schedules: the transfer starts
+ *                    when the sender's action has ended and the sender's next action waits for it (a
+ *                    rendezvous on their order would stall on work that trainers do meanwhile)
  *   reduce           after the last B of the chunk (or per microbatch); overlapped: that B is split into
  *                    nreduce equal parts and unit k waits for part k; units are a stream per rank
  *   optimizer        after all reductions of the rank, the norm and the embedding all-reduce; then the
@@ -65,11 +69,30 @@ enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_problem *problem
                           const struct dtp_lower_options *options, struct dtp_lowered *out,
                           struct dtp_err *err);
 
+/* When a rank does what in a step, seconds from its start; filled by ESTIMATE and by SIMULATE. */
+struct dtp_rank_path {
+    double first_s;     /* start of the first action */
+    double last_s;      /* end of the last action */
+    double busy_s;      /* compute actions under way, slow-down by communication included */
+    double dp_wait_s;   /* inside first_s .. last_s: waiting for unshards, gathers, reductions */
+    double reduced_s;   /* its reductions have ended, >= last_s */
+    double embedding_start_s, embedding_end_s; /* = reduced_s where it has none */
+    double norm_start_s, norm_end_s;           /* likewise */
+    double optimized_s, gathered_s;
+    double end_s;       /* with offload and the host's time per step */
+};
+
 /* Longest path over the same tasks, without a graph. The schedule holds compute actions only. */
 struct dtp_path {
-    double step_s;
-    double *rank_busy_s, *rank_first_s, *rank_last_s; /* [pp] compute: busy, window */
+    double step_s;    /* INFINITY: the order deadlocks */
+    int last_rank;    /* ends last, the lowest among equals */
+    int pp;
+    struct dtp_rank_path *rank; /* [pp] */
+    uint64_t nactions; /* that were walked, not jumped over */
 };
+/* The same with all transfers between stages free: what is left of a rank's idle time is the bubble. */
+void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,
+                       const struct dtp_schedule *schedule, struct dtp_path *out);
 void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
                   const struct dtp_schedule *schedule, struct dtp_path *out);
 /* A time that no schedule of the plan can beat, from layer costs alone: O(1), never above dtp_estimate().

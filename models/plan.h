@@ -27,7 +27,7 @@ struct dtp_plan {
     int recompute_layers;      /* full: only the first so many layers of a chunk; 0: all */
     int schedule;              /* index into dtp_schedule_kinds */
     int microbatch_size, global_batch_size; /* sequences */
-    const int *layers_per_stage; /* [pp * vpp] in order of the model, or NULL: as even as it goes */
+    struct dtp_ints layers_per_stage; /* [pp * vpp] in order of the model; at NULL: as even as it goes */
     enum dtp_algo tp_algo, dp_algo;
     int tp_overlap, dp_overlap, p2p_overlap; /* -1: the framework's default; 0 or 1 */
     enum dtp_offload offload;
@@ -35,18 +35,24 @@ struct dtp_plan {
     enum dtp_dtype dtype;
 };
 
+/* In the order of a command line. The option of a field is its name with '-' for '_', and every option
+ * takes a value: "--zero-stage 1 --sequence-parallel true --layers-per-stage 5,6,5". */
 extern const struct dtp_field dtp_plan_fields[];
 
 struct dtp_plan dtp_plan_default(void); /* all degrees 1, microbatch 1, 1F1B, bf16 */
-int dtp_plan_compare(const struct dtp_plan *a, const struct dtp_plan *b); /* total order */
+/* Total order, field by field in the order of dtp_plan_fields; 0 if and only if all are equal. */
+int dtp_plan_compare(const struct dtp_plan *a, const struct dtp_plan *b);
 static inline int dtp_plan_num_microbatches(const struct dtp_plan *p) {
     return p->global_batch_size / (p->microbatch_size * p->dp);
 }
-/* Layers of virtual stage vs (0 .. pp*vpp-1, in order of the model). */
+/* Layers of virtual stage vs (0 .. pp*vpp-1, in order of the model). As even as it goes: each of the
+ * n = pp*vpp stages gets L / n; the L mod n that are left over go, one each, to the last stages but
+ * one, n-1-(L mod n) .. n-2: the last carries the head, the first the embedding and, under 1F1B, the
+ * most activations in flight. */
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs);
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs);
 /* "--tp 8 --pp 16 --dp 8 --schedule 1f1b ...": what dtplan accepts again. Only what differs from the
- * default, degrees always. */
+ * default; tp, pp, dp, schedule and the batch sizes always. global_batch_size is "--batch". */
 const char *dtp_plan_flags(struct dtp_arena *a, const struct dtp_plan *p);
 /* {"tp": 8, ...} into *out, which holds defaults. */
 enum dtp_status dtp_plan_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_plan *out,
@@ -63,6 +69,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_HIDDEN, "tp does not divide the hidden size")                                        \
     X(DTP_WHY_LAYERS, "fewer layers than virtual pipeline stages")                                 \
     X(DTP_WHY_UNEVEN, "the framework wants equal layers per stage, pp x vpp does not divide them") \
+    X(DTP_WHY_LAYER_SUM, "layers_per_stage is not one number >= 1 per stage that add up")          \
     X(DTP_WHY_BATCH, "microbatch x dp does not divide the global batch")                           \
     X(DTP_WHY_SEQ_TP, "sequence parallelism: tp does not divide the sequence")                     \
     X(DTP_WHY_SEQ_CP, "2 cp does not divide the sequence")                                         \
@@ -72,7 +79,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_EP, "ep does not divide the experts and dp x cp, or the model has no experts")       \
     X(DTP_WHY_VPP, "the schedule and vpp do not go together")                                      \
     X(DTP_WHY_INTERLEAVE, "interleaving: pp does not divide the number of microbatches")           \
-    X(DTP_WHY_PP1, "this schedule needs pp > 1")                                                   \
+    X(DTP_WHY_PP1, "without a pipeline (pp = 1) there is one schedule: 1f1b")                      \
     X(DTP_WHY_SCHEDULE, "the framework does not have this schedule")                               \
     X(DTP_WHY_ZERO, "the framework does not have this ZeRO stage")                                 \
     X(DTP_WHY_ZERO_PP, "the framework refuses this ZeRO stage with pp > 1")                        \
@@ -94,6 +101,14 @@ enum dtp_reason {
 extern const char *const dtp_reasons[]; /* by enum dtp_reason */
 
 struct dtp_problem; /* evaluate.h */
+/* The first reason found, cheap tests first, in the order of check_* in plan_check.c. No allocation.
+ * Rules beyond what the reasons say:
+ *   pp = 1 allows 1f1b alone (F B F B: gradient accumulation), whatever the framework's list has;
+ *   interleaving wants vpp to divide the layers of every rank, unless layers_per_stage is given and
+ *   the framework takes uneven stages; no stage is ever left without a layer;
+ *   convolution models are data parallel: every other degree is 1, no recomputation;
+ *   cp splits the sequence in 2 cp chunks (zig-zag), each rank's share again by tp under sequence
+ *   parallelism; offload of parameters needs ZeRO-3. */
 enum dtp_reason dtp_plan_check(const struct dtp_problem *problem, const struct dtp_plan *plan);
 
 #endif

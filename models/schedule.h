@@ -11,9 +11,24 @@
  * I follows I, W(vs,m) after I(vs,m).
  *
  * Text form, one line a rank: "0: 0F0 0F1 0B0 ..." = chunk, kind, microbatch; communication as 0SF1
- * (send forward of microbatch 1), 0RF1, 0SB1, 0RB1, and U R G O C for UNSHARD RESHARD REDUCE_GRAD OPTIM
- * RECOMPUTE. Sources: GPipe (Huang 2019), 1F1B (PipeDream-flush, Narayanan 2021, 2.2.1), interleaved
- * (2.2.2), ZB-H1 (Qi 2023).
+ * (send forward of microbatch 1), 0RF1, 0SB1, 0RB1, and C U R G D H O for RECOMPUTE UNSHARD RESHARD
+ * REDUCE_GRAD OFFLOAD (device to host) FETCH (host to device) OPTIM. '#' starts a comment; a first
+ * comment "# zb-h1" names the kind, so that a text reads back as what it was; without it the order is
+ * a user's (DTP_SCHED_USER, chunk c of rank r is virtual stage c pp + r).
+ *
+ * What an executor may assume of a complete list (dtp_schedule_complete), and a checker proves:
+ *   - it runs the actions of its rank strictly in order; a send never blocks (buffered, or posted and
+ *     waited for at the end of the step), a receive blocks until its message is there. Then no order
+ *     deadlocks. Fusing a send with the receive next to it, as Megatron's send_forward_recv_backward
+ *     does, only starts the receive earlier and stays safe.
+ *   - RECV stands right before the action that needs it (UNSHARD and RECOMPUTE may come between), SEND
+ *     right after the one that made the data; between virtual stages of one rank there is neither.
+ *   - in one direction (forward or backward) between two ranks, built-in kinds send and receive in the
+ *     same order, so that an untagged channel per direction is enough. A user's order need not: match
+ *     by (direction, virtual stage, microbatch).
+ *
+ * Sources: GPipe (Huang 2019), 1F1B (PipeDream-flush, Narayanan 2021, 2.2.1), interleaved (2.2.2 and
+ * Megatron-LM's warm-up count), ZB-H1 (Qi 2023, 2.1).
  */
 #ifndef DTP_MODELS_SCHEDULE_H
 #define DTP_MODELS_SCHEDULE_H
@@ -63,17 +78,32 @@ struct dtp_schedule_kind {
     bool flushes;         /* all microbatches of a step end before the optimizer */
     bool split_backward;  /* I and W instead of B */
     bool chunked;         /* vpp > 1 */
-    /* NULL when it applies, else why not (static text). */
-    const char *(*applies)(int pp, int vpp, int m);
-    int (*stage)(int pp, int vpp, int rank, int chunk); /* virtual stage */
+    bool whole_groups;    /* pp must divide m */
+    int most_vpp;         /* 0: no limit; chunked kinds only */
+    /* Virtual stage that a rank's chunk is. */
+    int (*stage)(int pp, int vpp, int rank, int chunk);
     /* Writes the compute order of one rank into out (room for dtp_schedule_max_actions()); returns the
-     * number of actions. */
+     * number of actions. NULL: cannot be generated (DTP_SCHED_USER). */
     int (*generate)(int pp, int vpp, int m, int rank, struct dtp_action *out);
 };
 extern const struct dtp_schedule_kind dtp_schedule_kinds[]; /* ends with name NULL */
-enum { DTP_SCHED_GPIPE, DTP_SCHED_1F1B, DTP_SCHED_INTERLEAVED, DTP_SCHED_ZB_H1, DTP_NSCHEDULES };
+extern const char *const dtp_schedule_names[];              /* the same names, ends with NULL */
+enum {
+    DTP_SCHED_GPIPE,
+    DTP_SCHED_1F1B,
+    DTP_SCHED_INTERLEAVED,
+    DTP_SCHED_ZB_H1,
+    DTP_NSCHEDULES,
+    DTP_SCHED_USER /* read from a text; a valid index, but behind the end that a loop finds */
+};
+#define DTP_SCHED_MAX_VPP 1024
+#define DTP_SCHED_MAX_PP 65535
 
-int dtp_schedule_find(const char *name); /* index, aliases included ("interleaved 1F1B"), or -1 */
+/* Index, or -1. Letter case, blanks, '-' and '_', and anything from a '(' on do not count; aliases are
+ * known: "interleaved 1F1B", "1F1B (DeepSpeed)", "Interleaved", "PipeDream-flush". */
+int dtp_schedule_find(const char *name);
+/* NULL when the kind can be generated for these, else why not (static text). */
+const char *dtp_schedule_applies(int kind, int pp, int vpp, int m);
 int dtp_schedule_max_actions(int vpp, int m);
 /* Rank that holds a virtual stage and the chunk it is there. */
 void dtp_schedule_holder(int kind, int pp, int vpp, int vs, int *rank, int *chunk);
@@ -86,26 +116,32 @@ struct dtp_schedule_passes {
     bool p2p;                  /* pp > 1 */
     bool recompute;            /* a RECOMPUTE before each B or I */
     int zero_stage;            /* 3: UNSHARD and RESHARD */
-    bool regather_backward;    /* ZeRO-3: RESHARD after F, UNSHARD again before B */
+    bool regather_backward;    /* ZeRO-3: RESHARD after F, UNSHARD again before B; else a chunk stays
+                                  unsharded from its first F until none of its microbatches is in flight */
     bool reduce;               /* dp x cp > 1 */
-    bool reduce_per_microbatch;
-    bool offload;
-    bool optim;
+    bool reduce_per_microbatch;/* else once, after the chunk's last B or W */
+    bool offload;              /* FETCH of each chunk before OPTIM, OFFLOAD after it */
+    bool optim;                /* one OPTIM, last */
 };
-/* The complete list: what the executor walks. */
+/* The complete list: what the executor walks. compute: F, B, I, W only. */
 enum dtp_status dtp_schedule_complete(struct dtp_arena *a, const struct dtp_schedule *compute,
                                       const struct dtp_schedule_passes *passes,
                                       struct dtp_schedule *out, struct dtp_err *err);
 /* No order deadlocks, each action stands exactly once, sends pair with receives. Names the first actions
- * that wait for each other. */
+ * that wait for each other. Lists without any SEND or RECV are taken as compute actions whose data
+ * arrive by themselves. DTP_EINPUT when not. */
 enum dtp_status dtp_schedule_check(struct dtp_arena *a, const struct dtp_schedule *s,
                                    struct dtp_err *err);
 /* Most microbatch-activations held at once by a rank, per chunk: in_flight[pp * vpp], by rank * vpp +
- * chunk; W of a split backward holds its share until it ran. peak[rank]: the largest sum over chunks
- * and, in peak_chunk[rank * vpp + chunk], the sum's terms at that moment. Any may be NULL. */
+ * chunk; a split backward holds its microbatch until W ran (Qi 2023, table 1: what W needs is 32 of
+ * the 34 s b h). peak[rank]: the largest sum over chunks and, in peak_chunk[rank * vpp + chunk], the
+ * sum's terms at the first such moment. Any may be NULL. */
 void dtp_schedule_in_flight(const struct dtp_schedule *s, int *in_flight, int *peak,
                             int *peak_chunk);
+/* All ranks, with the comment that names the kind. */
 void dtp_schedule_print(FILE *f, const struct dtp_schedule *s);
+/* name: what messages call the text. vpp 0: as many as the chunks that occur. The result is not
+ * checked: call dtp_schedule_check(). */
 enum dtp_status dtp_schedule_parse(struct dtp_arena *a, const char *name, const char *text,
                                    int vpp, struct dtp_schedule *out, struct dtp_err *err);
 

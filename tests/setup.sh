@@ -124,7 +124,7 @@ setup_is_fresh() {
     [ "$built_at" = "$root" ] || return 1
     [ -z "$(find "$root/CMakeLists.txt" "$root/sim" "$root/hw" "$root/models" "$root/traces" \
         "$root/planner" "$root/runtime" \( -name '*.[ch]' -o -name '*.cu' -o -name CMakeLists.txt \
-        -o -type d \) -newer "$stamp" -print -quit)" ]
+        -o -type d \) -newer "$stamp" -print -quit 2>/dev/null)" ]
 }
 
 setup_release_locked() {

@@ -4,7 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { LONGEST = 64, FAR = 1 << 20, MOST_SUGGESTIONS = 3, SHORT_LIST = 12 };
+enum { LONGEST = 64, FAR = 9999, MOST_SUGGESTIONS = 3, SHORT_LIST = 12 };
 
 /* Optimal string alignment distance (insert, delete, replace, swap of neighbours) over at most
  * LONGEST lower-case characters. */

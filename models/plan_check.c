@@ -1,0 +1,222 @@
+#include <stdint.h>
+#include <string.h>
+
+#include "models/evaluate.h"
+#include "models/plan.h"
+#include "models/schedule.h"
+
+/* Each check_* returns the first reason of its kind, or DTP_LEGAL. */
+
+static enum dtp_reason check_degrees(const struct dtp_problem *q, const struct dtp_plan *p) {
+    const struct dtp_framework *f = q->framework;
+    if (p->tp < 1 || p->pp < 1 || p->dp < 1 || p->cp < 1 || p->ep < 1 || p->vpp < 1)
+        return DTP_WHY_GPUS;
+    int64_t model_ranks = (int64_t)p->tp * p->cp; /* each factor <= 2^31: no overflow below */
+    if (model_ranks > q->gpus || model_ranks * p->pp > q->gpus ||
+        model_ranks * p->pp * p->dp != q->gpus)
+        return DTP_WHY_GPUS;
+    if (f->max_tp > 0 && p->tp > f->max_tp)
+        return DTP_WHY_TP;
+    if (f->max_pp > 0 && p->pp > f->max_pp)
+        return DTP_WHY_PP;
+    if (p->cp > 1 && !f->has_cp)
+        return DTP_WHY_CP;
+    return DTP_LEGAL;
+}
+
+/* Convolutions: one kind of layer list, never cut. */
+static enum dtp_reason check_convolutions(const struct dtp_plan *p) {
+    if (p->tp > 1)
+        return DTP_WHY_TP;
+    if (p->pp > 1 || p->vpp > 1)
+        return DTP_WHY_PP;
+    if (p->cp > 1)
+        return DTP_WHY_CP;
+    if (p->ep > 1)
+        return DTP_WHY_EP;
+    if (p->sequence_parallel)
+        return DTP_WHY_SP_TP1;
+    if (p->recompute != DTP_RECOMPUTE_NONE || p->recompute_layers != 0)
+        return DTP_WHY_RECOMPUTE;
+    return DTP_LEGAL;
+}
+
+/* What tp and cp divide. */
+static enum dtp_reason check_shapes(const struct dtp_problem *q, const struct dtp_plan *p) {
+    const struct dtp_model *m = q->model;
+    if (p->sequence_parallel && p->tp == 1)
+        return DTP_WHY_SP_TP1;
+    if (p->sequence_parallel && !q->framework->has_sequence_parallel)
+        return DTP_WHY_SP;
+    if (p->tp > 1) {
+        if (m->heads % p->tp != 0)
+            return DTP_WHY_HEADS;
+        if (m->kv_heads > 0 && m->kv_heads % p->tp != 0 && p->tp % m->kv_heads != 0)
+            return DTP_WHY_KV_HEADS;
+        if (m->ffn % p->tp != 0 || (m->moe.experts > 0 && m->moe.ffn % p->tp != 0))
+            return DTP_WHY_FFN;
+        if (m->hidden % p->tp != 0)
+            return DTP_WHY_HIDDEN;
+    }
+    if (p->cp > 1 && q->seq % (2 * (int64_t)p->cp) != 0)
+        return DTP_WHY_SEQ_CP;
+    if (p->sequence_parallel && q->seq % ((int64_t)p->tp * p->cp) != 0)
+        return DTP_WHY_SEQ_TP;
+    return DTP_LEGAL;
+}
+
+static enum dtp_reason check_batch(const struct dtp_plan *p) {
+    if (p->microbatch_size < 1 || p->global_batch_size < 1)
+        return DTP_WHY_BATCH;
+    int64_t round = (int64_t)p->microbatch_size * p->dp;
+    return round > p->global_batch_size || p->global_batch_size % round != 0 ? DTP_WHY_BATCH
+                                                                             : DTP_LEGAL;
+}
+
+static enum dtp_reason check_experts(const struct dtp_problem *q, const struct dtp_plan *p) {
+    if (p->ep == 1)
+        return DTP_LEGAL;
+    int experts = q->model->moe.experts;
+    if (!q->framework->has_ep || experts == 0 || experts % p->ep != 0)
+        return DTP_WHY_EP;
+    return (int64_t)p->dp * p->cp % p->ep != 0 ? DTP_WHY_EP : DTP_LEGAL;
+}
+
+static enum dtp_reason check_zero(const struct dtp_framework *f, const struct dtp_plan *p) {
+    if (p->zero_stage < 0 || p->zero_stage > 3 || !(f->zero_stages >> p->zero_stage & 1))
+        return DTP_WHY_ZERO;
+    if (p->zero_stage == 0)
+        return DTP_LEGAL;
+    if ((int64_t)p->dp * p->cp < 2)
+        return DTP_WHY_ZERO_DP1;
+    if (p->pp > 1 && !(f->zero_stages_pp >> p->zero_stage & 1))
+        return DTP_WHY_ZERO_PP;
+    if (p->tp > 1 && !(f->zero_stages_tp >> p->zero_stage & 1))
+        return DTP_WHY_ZERO_TP;
+    return DTP_LEGAL;
+}
+
+/* The kind's own conditions (dtp_schedule_applies), each with its reason. The microbatch count is
+ * whole by now. */
+static enum dtp_reason check_schedule(const struct dtp_plan *p) {
+    if (p->schedule < 0 || p->schedule >= DTP_NSCHEDULES)
+        return DTP_WHY_SCHEDULE;
+    if (p->pp == 1)
+        return p->vpp > 1 ? DTP_WHY_VPP : p->schedule != DTP_SCHED_1F1B ? DTP_WHY_PP1 : DTP_LEGAL;
+    const struct dtp_schedule_kind *k = &dtp_schedule_kinds[p->schedule];
+    if (k->chunked != (p->vpp > 1) || p->vpp > DTP_SCHED_MAX_VPP)
+        return DTP_WHY_VPP;
+    if (k->most_vpp > 0 && p->vpp > k->most_vpp)
+        return DTP_WHY_VPP;
+    if (k->whole_groups && dtp_plan_num_microbatches(p) % p->pp != 0)
+        return DTP_WHY_INTERLEAVE;
+    return DTP_LEGAL;
+}
+
+static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dtp_plan *p) {
+    int64_t n = (int64_t)p->pp * p->vpp;
+    int layers = q->model->layers;
+    bool uneven = q->framework->uneven_stages;
+    if (n > layers)
+        return DTP_WHY_LAYERS;
+    if (n > DTP_MAX_STAGES)
+        return DTP_WHY_PP;
+    if (!p->layers_per_stage.at)
+        return layers % n != 0 && (!uneven || p->vpp > 1) ? DTP_WHY_UNEVEN : DTP_LEGAL;
+    if (p->layers_per_stage.n != (size_t)n)
+        return DTP_WHY_LAYER_SUM;
+    int64_t sum = 0;
+    bool equal = true;
+    for (size_t i = 0; i < p->layers_per_stage.n; i++) {
+        if (p->layers_per_stage.at[i] < 1)
+            return DTP_WHY_LAYER_SUM;
+        sum += p->layers_per_stage.at[i];
+        equal &= p->layers_per_stage.at[i] == p->layers_per_stage.at[0];
+    }
+    if (sum != layers)
+        return DTP_WHY_LAYER_SUM;
+    return !equal && !uneven ? DTP_WHY_UNEVEN : DTP_LEGAL;
+}
+
+static enum dtp_reason check_recompute(const struct dtp_problem *q, const struct dtp_plan *p) {
+    if (!((unsigned)q->framework->recompute_modes >> (unsigned)p->recompute & 1U))
+        return DTP_WHY_RECOMPUTE;
+    if (p->recompute_layers == 0)
+        return DTP_LEGAL;
+    if (p->recompute_layers < 0 || p->recompute != DTP_RECOMPUTE_FULL)
+        return DTP_WHY_RECOMPUTE;
+    int n = p->pp * p->vpp, most = 0;
+    for (int vs = 0; vs < n; vs++) {
+        int layers = dtp_plan_layers(p, q->model, vs);
+        most = layers > most ? layers : most;
+    }
+    return p->recompute_layers > most ? DTP_WHY_RECOMPUTE : DTP_LEGAL;
+}
+
+static enum dtp_reason check_dtype(const struct dtp_problem *q, const struct dtp_plan *p) {
+    const struct dtp_gpu *g = &q->cluster->gpu;
+    bool known = (int)p->dtype >= 0 && p->dtype < DTP_NDTYPES;
+    return known && g->peak_flops_per_s[p->dtype] > 0 && g->gemm[p->dtype].sm_flops_per_s > 0
+               ? DTP_LEGAL
+               : DTP_WHY_DTYPE;
+}
+
+/* The node must hold what its GPUs put there: the optimizer state of every parameter, and the
+ * weights if they go too, over the ranks that divide them. */
+static enum dtp_reason check_offload(const struct dtp_problem *q, const struct dtp_plan *p) {
+    if (p->offload == DTP_OFFLOAD_NONE)
+        return DTP_LEGAL;
+    const struct dtp_framework *f = q->framework;
+    const struct dtp_node *node = &q->cluster->node;
+    if (!f->offload || (p->offload == DTP_OFFLOAD_PARAMETERS && p->zero_stage < 3))
+        return DTP_WHY_OFFLOAD;
+    struct dtp_param_counts count;
+    dtp_model_params(q->model, q->model->vocab, &count);
+    double per_parameter_bytes = f->memory.optimizer_bytes;
+    if (p->offload == DTP_OFFLOAD_PARAMETERS)
+        per_parameter_bytes += f->memory.weight_bytes;
+    double ranks = (double)p->tp * p->pp;
+    if (p->zero_stage > 0)
+        ranks *= (double)p->dp * p->cp;
+    int on_node = node->gpus < q->gpus ? node->gpus : q->gpus;
+    double node_bytes = (double)count.total * per_parameter_bytes / ranks * on_node;
+    double room_bytes =
+        p->offload_to == DTP_OFFLOAD_NVME ? node->nvme_bytes : (double)node->host_memory_bytes;
+    return node_bytes > room_bytes ? DTP_WHY_OFFLOAD : DTP_LEGAL;
+}
+
+static enum dtp_reason check_framework_schedule(const struct dtp_framework *f,
+                                                const struct dtp_plan *p) {
+    if (p->pp == 1)
+        return DTP_LEGAL;
+    const char *name = dtp_schedule_names[p->schedule];
+    for (const char *const *known = f->schedules; known && *known; known++)
+        if (strcmp(*known, name) == 0)
+            return DTP_LEGAL;
+    return DTP_WHY_SCHEDULE;
+}
+
+enum dtp_reason dtp_plan_check(const struct dtp_problem *q, const struct dtp_plan *p) {
+    enum dtp_reason why = check_degrees(q, p);
+    if (why == DTP_LEGAL)
+        why = q->model->nconvs > 0 ? check_convolutions(p) : check_shapes(q, p);
+    if (why == DTP_LEGAL)
+        why = check_batch(p);
+    if (why == DTP_LEGAL)
+        why = check_experts(q, p);
+    if (why == DTP_LEGAL)
+        why = check_zero(q->framework, p);
+    if (why == DTP_LEGAL)
+        why = check_schedule(p);
+    if (why == DTP_LEGAL && q->model->nconvs == 0)
+        why = check_stages(q, p);
+    if (why == DTP_LEGAL)
+        why = check_recompute(q, p);
+    if (why == DTP_LEGAL)
+        why = check_dtype(q, p);
+    if (why == DTP_LEGAL)
+        why = check_framework_schedule(q->framework, p);
+    if (why == DTP_LEGAL)
+        why = check_offload(q, p);
+    return why;
+}

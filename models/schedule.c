@@ -1,0 +1,126 @@
+#include "models/schedule.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "models/schedule_kinds.h"
+
+const char *const dtp_action_names[] = {
+    [DTP_A_F] = "F",       [DTP_A_B] = "B",       [DTP_A_I] = "I",
+    [DTP_A_W] = "W",       [DTP_A_SEND_F] = "SF", [DTP_A_RECV_F] = "RF",
+    [DTP_A_SEND_B] = "SB", [DTP_A_RECV_B] = "RB", [DTP_A_RECOMPUTE] = "C",
+    [DTP_A_UNSHARD] = "U", [DTP_A_RESHARD] = "R", [DTP_A_REDUCE_GRAD] = "G",
+    [DTP_A_OFFLOAD] = "D", [DTP_A_FETCH] = "H",   [DTP_A_OPTIM] = "O",
+    [DTP_NACTIONS] = NULL,
+};
+
+/* "Interleaved 1F1B (Paddle)" -> "interleaved1f1b" */
+static void plain_name(const char *name, char *out, size_t size) {
+    size_t n = 0;
+    for (; *name && *name != '(' && n + 1 < size; name++)
+        if (isalnum((unsigned char)*name))
+            out[n++] = (char)tolower((unsigned char)*name);
+    out[n] = '\0';
+}
+
+int dtp_schedule_find(const char *name) {
+    char plain[64], known[64];
+    plain_name(name, plain, sizeof plain);
+    for (int k = 0; dtp_schedule_names[k]; k++) {
+        plain_name(dtp_schedule_names[k], known, sizeof known);
+        if (strcmp(plain, known) == 0)
+            return k;
+    }
+    for (const struct dtp_schedule_alias *alias = dtp_schedule_aliases; alias->name; alias++)
+        if (strcmp(plain, alias->name) == 0)
+            return alias->kind;
+    return -1;
+}
+
+const char *dtp_schedule_applies(int kind, int pp, int vpp, int m) {
+    const struct dtp_schedule_kind *k = &dtp_schedule_kinds[kind];
+    if (!k->generate)
+        return "the order is the user's own and cannot be generated";
+    if (pp < 1 || vpp < 1 || m < 1 || pp > DTP_SCHED_MAX_PP || vpp > DTP_SCHED_MAX_VPP)
+        return "pp, vpp and the number of microbatches must be 1 or more, pp and vpp within limits";
+    if (!k->chunked && vpp > 1)
+        return "this schedule has one chunk per rank (vpp = 1)";
+    if (k->chunked && vpp < 2)
+        return "this schedule needs vpp > 1";
+    if (k->chunked && pp < 2)
+        return "this schedule needs pp > 1";
+    if (k->most_vpp > 0 && vpp > k->most_vpp)
+        return "vpp is over what this schedule places";
+    if (k->whole_groups && m % pp != 0)
+        return "pp must divide the number of microbatches";
+    return NULL;
+}
+
+int dtp_schedule_max_actions(int vpp, int m) {
+    return 3 * vpp * m;
+}
+
+void dtp_schedule_holder(int kind, int pp, int vpp, int vs, int *rank, int *chunk) {
+    /* Every placement so far keeps chunk c within virtual stages c pp .. c pp + pp - 1. */
+    int c = vs / pp, r = vs % pp;
+    if (dtp_schedule_kinds[kind].stage(pp, vpp, r, c) != vs)
+        r = pp - 1 - r;
+    *rank = r;
+    *chunk = c;
+}
+
+enum dtp_status dtp_schedule_make(struct dtp_arena *a, int kind, int pp, int vpp, int m,
+                                  struct dtp_schedule *out, struct dtp_err *err) {
+    const struct dtp_schedule_kind *k = &dtp_schedule_kinds[kind];
+    const char *why = dtp_schedule_applies(kind, pp, vpp, m);
+    if (why)
+        return dtp_fail(err, DTP_EINPUT, "schedule %s with pp %d, vpp %d, %d microbatches: %s",
+                        k->name, pp, vpp, m, why);
+    int64_t per_rank = (int64_t)(k->split_backward ? 3 : 2) * vpp * m;
+    if (per_rank * pp > UINT32_MAX)
+        return dtp_fail(err, DTP_EINPUT,
+                        "schedule %s with pp %d, vpp %d, %d microbatches: too long", k->name, pp,
+                        vpp, m);
+    *out = (struct dtp_schedule){.kind = kind, .pp = pp, .vpp = vpp, .m = m};
+    out->begin = DTP_NEW(a, uint32_t, (size_t)pp + 1);
+    out->action = DTP_NEW(a, struct dtp_action, (size_t)(per_rank * pp));
+    for (int rank = 0; rank < pp; rank++) {
+        int n = k->generate(pp, vpp, m, rank, out->action + out->begin[rank]);
+        out->begin[rank + 1] = out->begin[rank] + (uint32_t)n;
+    }
+    return DTP_OK;
+}
+
+void dtp_schedule_in_flight(const struct dtp_schedule *s, int *in_flight, int *peak,
+                            int *peak_chunk) {
+    int held[DTP_SCHED_MAX_VPP];
+    size_t row_bytes = (size_t)s->vpp * sizeof held[0];
+    for (int rank = 0; rank < s->pp; rank++) {
+        int sum = 0, most = 0;
+        size_t row = (size_t)rank * (size_t)s->vpp;
+        memset(held, 0, row_bytes);
+        if (in_flight)
+            memset(in_flight + row, 0, row_bytes);
+        if (peak_chunk)
+            memset(peak_chunk + row, 0, row_bytes);
+        for (uint32_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            struct dtp_action x = s->action[i];
+            if (x.kind == DTP_A_B || x.kind == DTP_A_W) {
+                held[x.chunk]--;
+                sum--;
+            }
+            if (x.kind != DTP_A_F)
+                continue;
+            held[x.chunk]++;
+            if (in_flight && held[x.chunk] > in_flight[row + x.chunk])
+                in_flight[row + x.chunk] = held[x.chunk];
+            if (++sum <= most)
+                continue;
+            most = sum;
+            if (peak_chunk)
+                memcpy(peak_chunk + row, held, row_bytes);
+        }
+        if (peak)
+            peak[rank] = most;
+    }
+}

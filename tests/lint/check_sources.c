@@ -1,0 +1,73 @@
+/* check_sources.c FOLDER...: every number in a JSON file of these folders has a source: a "source"
+ * string in its object or one that encloses it, or a "source" object there that names its key (or
+ * the key under which the enclosing object or array stands). schema_version is no measured number.
+ * Prints each number without one; exit status 1 if there is any. */
+#define _XOPEN_SOURCE 700 /* nftw */
+#include <ftw.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+#include "sim/base/text.h"
+
+/* nftw passes no context */
+static struct dtp_arena *arena;
+static int nbad, nfiles;
+
+static bool names_source(const struct dtp_json *object, const char *key)
+{
+    const struct dtp_json *source = dtp_json_get(object, "source");
+    if (!source)
+        return false;
+    return dtp_json_type(source) != DTP_JSON_OBJECT || dtp_json_get(source, key) != NULL;
+}
+
+static void check(const struct dtp_json *j, bool covered)
+{
+    enum dtp_json_type type = dtp_json_type(j);
+    if (type == DTP_JSON_NUMBER && !covered && strcmp(dtp_json_key(j), "schema_version") != 0) {
+        char place[512];
+        printf("%s: a number without a source\n", dtp_json_place(j, place, sizeof place));
+        nbad++;
+    }
+    if (type != DTP_JSON_OBJECT && type != DTP_JSON_ARRAY)
+        return;
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        const struct dtp_json *child = dtp_json_at(j, i);
+        bool named = type == DTP_JSON_OBJECT && names_source(j, dtp_json_key(child));
+        check(child, covered || named);
+    }
+}
+
+static int visit(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    (void)at;
+    size_t n = strlen(path);
+    if (kind != FTW_F || n < 5 || strcmp(path + n - 5, ".json") != 0)
+        return 0;
+    const struct dtp_json *root;
+    struct dtp_err err;
+    nfiles++;
+    if (dtp_json_read_file(arena, path, &root, &err) != DTP_OK) {
+        printf("%s\n", err.msg);
+        nbad++;
+    } else {
+        check(root, false);
+    }
+    dtp_arena_reset(arena);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    arena = dtp_arena_create("check_sources");
+    for (int i = 1; i < argc; i++)
+        if (nftw(argv[i], visit, 16, FTW_PHYS) != 0) {
+            printf("%s: cannot walk the folder\n", argv[i]);
+            nbad++;
+        }
+    dtp_arena_destroy(arena);
+    printf("%d JSON files, %d findings\n", nfiles, nbad);
+    return nbad > 0;
+}
