@@ -471,7 +471,7 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                            (uint64_t)(plan->dp_overlap + 1) << 34 | (uint64_t)plan->dp_algo << 36 |
                            (uint64_t)plan->schedule << 40};
     const struct memo_entry *known = table_slot(&memo->tails, key);
-    bool even = plan->layers_per_stage == NULL; /* the key does not hold a list of layers */
+    bool even = plan->layers_per_stage.n == 0; /* the key does not hold a list of layers */
     if (known->value && even)
         return known->value;
     const struct dtp_problem *problem = memo->problem;
