@@ -4,6 +4,7 @@
 
 #include "models/evaluate.h"
 #include "models/schedule.h"
+#include "models/stage.h"
 
 /* ---- memo -------------------------------------------------------------------------------------- */
 
@@ -198,9 +199,9 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
             *phase[k] = layer->dense[k];
         return;
     }
-    int n = dtp_plan_layers(plan, m, vs), first = dtp_plan_first_layer(plan, m, vs), moe = 0;
-    for (int l = first; m->moe.experts > 0 && l < first + n; l++)
-        moe += dtp_model_layer_is_moe(m, l);
+    struct dtp_stage stage;
+    dtp_stage_of(m, &memo->params, plan, vs, &stage);
+    int n = stage.layers, moe = stage.moe_layers;
     for (int k = 0; k < 4; k++) {
         double share = 1; /* of the layers whose forward is repeated */
         if (k == PHASE_R && plan->recompute == DTP_RECOMPUTE_FULL && plan->recompute_layers > 0 &&
@@ -208,37 +209,14 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
             share = plan->recompute_layers / (double)n;
         phase_add(phase[k], &layer->dense[k], share * (n - moe));
         phase_add(phase[k], &layer->moe[k], share * moe);
-        if (vs == 0)
+        if (stage.first)
             phase_add(phase[k], &layer->embedding[k], 1);
-        if (vs == plan->pp * plan->vpp - 1)
+        if (stage.last)
             phase_add(phase[k], &layer->head[k], 1);
     }
     double host_s = memo->problem->framework->microbatch_host_s / plan->vpp;
     out->f.host_s += host_s;
     out->f.total_s += host_s;
-}
-
-/* Parameters of a virtual stage on one tp rank: those replicated over dp x cp, and routed experts. */
-static void stage_params(const struct dtp_cost_memo *memo, const struct dtp_plan *plan, int vs,
-                         double *out_dense, double *out_experts) {
-    const struct dtp_model *m = memo->problem->model;
-    const struct dtp_param_counts *c = &memo->params;
-    int n = dtp_plan_layers(plan, m, vs), first = dtp_plan_first_layer(plan, m, vs), moe = 0;
-    bool last = vs == plan->pp * plan->vpp - 1;
-    for (int l = first; m->moe.experts > 0 && l < first + n; l++)
-        moe += dtp_model_layer_is_moe(m, l);
-    double experts = moe * (double)c->moe_layer_experts;
-    double dense = (n - moe) * (double)c->dense_layer + moe * (double)c->moe_layer - experts;
-    if (m->nconvs > 0)
-        dense = (double)c->total;
-    if (vs == 0)
-        dense += (double)c->embedding;
-    if (last)
-        dense += (double)c->final_norm + (double)c->head;
-    if (last && vs > 0 && m->tied_embeddings)
-        dense += (double)m->vocab * m->hidden; /* the copy that computes the logits */
-    *out_dense = dense / plan->tp;
-    *out_experts = experts / plan->tp / plan->ep;
 }
 
 static struct dtp_comm comm(const struct dtp_problem *problem, enum dtp_collective kind,
@@ -272,13 +250,13 @@ static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct d
                                 struct dtp_stage_cost *out) {
     const struct dtp_problem *problem = memo->problem;
     const struct dtp_framework *f = problem->framework;
-    double params[2];
-    stage_params(memo, plan, vs, &params[0], &params[1]);
-    int layers = dtp_plan_layers(plan, problem->model, vs);
+    struct dtp_stage stage;
+    dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
+    double params[2] = {stage.dense_params, stage.expert_params};
     double total_bytes = (params[0] + params[1]) * f->reduce_bytes;
     out->nreduce = 1;
     if (plan->zero_stage == 3)
-        out->nreduce = out->nunshard = layers > 0 ? layers : 1;
+        out->nreduce = out->nunshard = stage.layers > 0 ? stage.layers : 1;
     else if (f->dp_bucket_bytes > 0 && total_bytes > f->dp_bucket_bytes)
         out->nreduce = (int)(total_bytes / f->dp_bucket_bytes + 0.999999);
     bool scatter = plan->zero_stage >= 2 || (plan->zero_stage == 1 && f->zero1_reduce_scatter);
@@ -343,10 +321,10 @@ static void stage_transfers(const struct dtp_problem *problem, const struct dtp_
 
 /* ---- once a step ------------------------------------------------------------------------------- */
 
-static double optimizer_params(const struct dtp_plan *plan, double dense, double experts) {
+static double optimizer_params(const struct dtp_plan *plan, const struct dtp_stage *stage) {
     double replicas = plan->zero_stage >= 1 ? (double)plan->dp * plan->cp : 1;
     double expert_replicas = plan->zero_stage >= 1 ? replicas / plan->ep : 1;
-    return dense / replicas + experts / expert_replicas;
+    return stage->dense_params / replicas + stage->expert_params / expert_replicas;
 }
 
 static double optimizer_s(const struct dtp_problem *problem, double params) {
@@ -403,10 +381,10 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
     double *params = DTP_NEW(a, double, (size_t)plan->pp);
     for (int vs = 0; vs < out->nstages; vs++) {
         int rank, chunk;
-        double dense, experts;
+        struct dtp_stage stage;
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
-        stage_params(memo, plan, vs, &dense, &experts);
-        params[rank] += optimizer_params(plan, dense, experts);
+        dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
+        params[rank] += optimizer_params(plan, &stage);
     }
     double worst_params = 0;
     for (int s = 0; s < plan->pp; s++) {
@@ -489,18 +467,18 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
     double params = 0, last_unit_s = 0, sum_s = 0, gather_s = 0;
     for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
         int rank, chunk;
-        double dense, experts;
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
         if (rank != 0)
             continue;
-        struct dtp_stage_cost stage = {0};
-        stage_data_parallel(memo, plan, shape, vs, &stage);
-        stage_params(memo, plan, vs, &dense, &experts);
-        params += optimizer_params(plan, dense, experts);
-        sum_s += stage.nreduce * stage.reduce.time_s;
-        gather_s += stage.nreduce * stage.gather.time_s;
+        struct dtp_stage_cost cost = {0};
+        struct dtp_stage stage;
+        stage_data_parallel(memo, plan, shape, vs, &cost);
+        dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
+        params += optimizer_params(plan, &stage);
+        sum_s += cost.nreduce * cost.reduce.time_s;
+        gather_s += cost.nreduce * cost.gather.time_s;
         if (vs == 0)
-            last_unit_s = stage.reduce.time_s;
+            last_unit_s = cost.reduce.time_s;
     }
     out->tail_s = (overlap ? last_unit_s : sum_s) + (f->param_gather_overlap ? 0 : gather_s) +
                   embedding_all_reduce(problem, plan, &placement).time_s +

@@ -1,0 +1,31 @@
+#include "models/stage.h"
+
+void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
+                  const struct dtp_plan *plan, int vs, struct dtp_stage *out) {
+    int n = dtp_plan_layers(plan, m, vs), from = dtp_plan_first_layer(plan, m, vs), moe = 0;
+    for (int l = from; m->moe.experts > 0 && l < from + n; l++)
+        moe += dtp_model_layer_is_moe(m, l);
+    *out = (struct dtp_stage){.layers = n,
+                              .moe_layers = moe,
+                              .first = vs == 0,
+                              .last = vs == plan->pp * plan->vpp - 1};
+    double experts = (double)counts->moe_layer_experts, shared = (double)counts->moe_layer - experts;
+    double layers = (n - moe) * (double)counts->dense_layer + moe * shared, root = 0;
+    if (m->nconvs > 0) {
+        root = (double)counts->total;
+        layers = 0;
+    } else {
+        if (out->first)
+            root += (double)counts->embedding;
+        if (out->last)
+            root += (double)counts->final_norm + (double)counts->head;
+        if (out->last && !out->first && m->tied_embeddings)
+            root += (double)m->vocab * m->hidden; /* the copy that computes the logits */
+    }
+    out->root_params = root / plan->tp;
+    out->dense_params = layers / plan->tp + out->root_params;
+    out->expert_params = moe * experts / plan->tp / plan->ep;
+    double dense_layer = n > moe ? (double)counts->dense_layer / plan->tp : 0;
+    double moe_layer = moe > 0 ? shared / plan->tp + experts / plan->tp / plan->ep : 0;
+    out->largest_layer_params = dense_layer > moe_layer ? dense_layer : moe_layer;
+}

@@ -1,0 +1,20 @@
+/* stage.h: the part of the model that a virtual pipeline stage holds. */
+#ifndef DTP_MODELS_STAGE_H
+#define DTP_MODELS_STAGE_H
+
+#include "models/plan.h"
+
+struct dtp_stage {
+    int layers, moe_layers; /* of `layers` */
+    bool first, last;       /* holds the embedding; the final norm, head and loss */
+    double dense_params;    /* on one tp rank: what dp x cp replicates */
+    double expert_params;   /* on one tp and ep rank: routed experts */
+    double largest_layer_params; /* on one tp and ep rank */
+    double root_params;     /* of dense_params, outside the layers: embedding, norm, head */
+};
+
+/* counts: dtp_model_params() of the model. vs: 0 .. pp*vpp-1. */
+void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
+                  const struct dtp_plan *plan, int vs, struct dtp_stage *out);
+
+#endif
