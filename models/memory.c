@@ -26,13 +26,15 @@ struct in_flight {
 enum { MEMO_SLOTS = 8192 };
 
 struct dtp_memory_memo {
-    struct dtp_arena *a, *scratch;
+    struct dtp_arena *a;
     const struct dtp_problem *problem;
     struct activations *activations; /* [MEMO_SLOTS], direct-mapped */
     struct in_flight *in_flight;     /* [MEMO_SLOTS], direct-mapped */
     struct dtp_stage_memory *stages; /* [DTP_MAX_STAGES] scratch */
     struct dtp_param_counts params;
     struct dtp_ops ops;
+    struct dtp_action *action; /* [nactions] scratch: the order of one rank */
+    size_t nactions;
 };
 
 struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
@@ -124,15 +126,20 @@ static const struct activations *activations_of(struct dtp_memory_memo *memo,
 /* ---- microbatches in flight --------------------------------------------------------------------- */
 
 static int *count_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan, int m) {
-    int n = plan->pp * plan->vpp;
-    int *peak_chunk = DTP_NEW(memo->a, int, (size_t)n);
-    struct dtp_schedule schedule;
-    if (!memo->scratch)
-        memo->scratch = dtp_arena_create("in flight");
-    dtp_arena_reset(memo->scratch);
-    if (dtp_schedule_make(memo->scratch, plan->schedule, plan->pp, plan->vpp, m, &schedule, NULL) ==
-        DTP_OK)
-        dtp_schedule_in_flight(&schedule, NULL, NULL, peak_chunk);
+    int *peak_chunk = DTP_NEW(memo->a, int, (size_t)(plan->pp * plan->vpp));
+    size_t most = (size_t)dtp_schedule_max_actions(plan->vpp, m);
+    if (most > memo->nactions) {
+        memo->action = DTP_NEW(memo->a, struct dtp_action, most);
+        memo->nactions = most;
+    }
+    for (int rank = 0; rank < plan->pp; rank++) { /* the order of one rank at a time */
+        int n = dtp_schedule_kinds[plan->schedule].generate(plan->pp, plan->vpp, m, rank,
+                                                            memo->action);
+        uint32_t begin[2] = {0, (uint32_t)n};
+        struct dtp_schedule one = {.kind = plan->schedule, .pp = 1, .vpp = plan->vpp, .m = m,
+                                   .begin = begin, .action = memo->action};
+        dtp_schedule_in_flight(&one, NULL, NULL, peak_chunk + rank * plan->vpp);
+    }
     return peak_chunk;
 }
 
