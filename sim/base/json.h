@@ -57,9 +57,9 @@ const struct dtp_json *dtp_json_at(const struct dtp_json *j, size_t i);
 const char *dtp_json_key(const struct dtp_json *j); /* key under which j stands, or "" */
 /* "file: $.path.to[3]" of the node, for messages. Returns buf. */
 const char *dtp_json_place(const struct dtp_json *j, char *buf, size_t size);
-double dtp_json_number(const struct dtp_json *j);       /* asserts the type */
-const char *dtp_json_string(const struct dtp_json *j);  /* asserts the type */
-bool dtp_json_bool(const struct dtp_json *j);           /* asserts the type */
+double dtp_json_number(const struct dtp_json *j);      /* asserts the type */
+const char *dtp_json_string(const struct dtp_json *j); /* asserts the type */
+bool dtp_json_bool(const struct dtp_json *j);          /* asserts the type */
 
 /* "PLACE: found FOUND, expected WHAT", status DTP_EINPUT. */
 enum dtp_status dtp_json_expected(const struct dtp_json *j, const char *what, struct dtp_err *err);
@@ -92,12 +92,12 @@ struct dtp_field {
     const char *name; /* NULL ends the table */
     enum dtp_field_kind kind;
     size_t offset;
-    double min, max;            /* both 0: any finite number */
-    bool required;              /* else the value already in the struct stays (its default) */
-    bool optional_null;         /* null is accepted and leaves the default */
-    const char *const *names;   /* DTP_FIELD_ENUM: NULL-terminated */
+    double min, max;          /* both 0: any finite number */
+    bool required;            /* else the value already in the struct stays (its default) */
+    bool optional_null;       /* null is accepted and leaves the default */
+    const char *const *names; /* DTP_FIELD_ENUM: NULL-terminated */
     const struct dtp_field *fields;
-    const char *help;           /* one line, with the unit */
+    const char *help; /* one line, with the unit */
 };
 
 /* Fills *out from object j. Fields that j does not have keep what *out holds. */
@@ -135,7 +135,8 @@ void dtp_json_put_u64(struct dtp_json_out *w, uint64_t v);
 void dtp_json_put_int(struct dtp_json_out *w, long long v);
 void dtp_json_put_bool(struct dtp_json_out *w, bool v);
 void dtp_json_put_null(struct dtp_json_out *w);
-void dtp_json_put_json(struct dtp_json_out *w, const struct dtp_json *j); /* a copy of what was read */
+void dtp_json_put_json(struct dtp_json_out *w,
+                       const struct dtp_json *j); /* a copy of what was read */
 /* Key and value in one call. */
 void dtp_json_kv_string(struct dtp_json_out *w, const char *key, const char *s);
 void dtp_json_kv_double(struct dtp_json_out *w, const char *key, double v);

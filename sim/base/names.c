@@ -89,7 +89,7 @@ static size_t nearest_few(const char *name, const char *const *names, size_t n, 
         cost[at] = c;
         out[at] = i;
     }
-    while (found > 1 && cost[found - 1] > cost[0] + 10)
+    while (found > 1 && cost[found - 1] > cost[0] + 5)
         found--;
     return found;
 }

@@ -27,13 +27,14 @@ enum dtp_status dtp_unknown_name(struct dtp_err *err, enum dtp_status status, co
 
 /* ---- formatting for people; each returns buf (32 bytes are enough) ---- */
 
-const char *dtp_fmt_time(double t_s, char *buf, size_t size);           /* "12.3 ms", "4.56 s", "3.2 days" */
-const char *dtp_fmt_bytes_gib(double v_bytes, char *buf, size_t size);  /* "71.3 GiB", memory */
-const char *dtp_fmt_bytes_si(double v_bytes, char *buf, size_t size);   /* "25.0 GB", traffic */
-const char *dtp_fmt_rate(double v_bytes_per_s, char *buf, size_t size); /* "232 GB/s" */
-const char *dtp_fmt_flops(double v_flops_per_s, char *buf, size_t size);/* "148.2 TFLOP/s" */
-const char *dtp_fmt_count(double v, char *buf, size_t size);            /* "174.6B", "1.02T", "52,128" below 1e6 */
-const char *dtp_fmt_percent(double ratio, char *buf, size_t size);      /* 0.0423 -> "4.2 %" */
+const char *dtp_fmt_time(double t_s, char *buf, size_t size); /* "12.3 ms", "4.56 s", "3.2 days" */
+const char *dtp_fmt_bytes_gib(double v_bytes, char *buf, size_t size);   /* "71.3 GiB", memory */
+const char *dtp_fmt_bytes_si(double v_bytes, char *buf, size_t size);    /* "25.0 GB", traffic */
+const char *dtp_fmt_rate(double v_bytes_per_s, char *buf, size_t size);  /* "232 GB/s" */
+const char *dtp_fmt_flops(double v_flops_per_s, char *buf, size_t size); /* "148.2 TFLOP/s" */
+const char *dtp_fmt_count(double v, char *buf,
+                          size_t size); /* "174.6B", "1.02T", "52,128" below 1e6 */
+const char *dtp_fmt_percent(double ratio, char *buf, size_t size); /* 0.0423 -> "4.2 %" */
 
 /* ---- parsing what people type; *out in SI; place names the option or cell ---- */
 
@@ -74,7 +75,7 @@ enum dtp_status dtp_csv_parse(struct dtp_arena *a, const char *name, const char 
                               size_t length_bytes, struct dtp_csv *out, struct dtp_err *err);
 enum dtp_status dtp_csv_read_file(struct dtp_arena *a, const char *path, struct dtp_csv *out,
                                   struct dtp_err *err);
-int dtp_csv_col(const struct dtp_csv *csv, const char *name); /* -1: none */
+int dtp_csv_col(const struct dtp_csv *csv, const char *name);            /* -1: none */
 const char *dtp_csv_get(const struct dtp_csv *csv, size_t row, int col); /* col -1 gives "" */
 /* Writes one cell, quoted when it must be. */
 void dtp_csv_put(FILE *f, const char *cell, bool last);

@@ -1,6 +1,5 @@
 /* check_sources.c FOLDER...: every number in a JSON file of these folders has a source: a "source"
- * string in its object or one that encloses it, or a "source" object there that names its key (or
- * the key under which the enclosing object or array stands). schema_version is no measured number.
+ * string or object in its own object or one that encloses it. schema_version is no measured number.
  * Prints each number without one; exit status 1 if there is any. */
 #define _XOPEN_SOURCE 700 /* nftw */
 #include <ftw.h>
@@ -14,16 +13,16 @@
 static struct dtp_arena *arena;
 static int nbad, nfiles;
 
-static bool names_source(const struct dtp_json *object, const char *key)
-{
+static bool has_source(const struct dtp_json *object) {
     const struct dtp_json *source = dtp_json_get(object, "source");
     if (!source)
         return false;
-    return dtp_json_type(source) != DTP_JSON_OBJECT || dtp_json_get(source, key) != NULL;
+    if (dtp_json_type(source) == DTP_JSON_STRING)
+        return dtp_json_string(source)[0] != 0;
+    return dtp_json_type(source) == DTP_JSON_OBJECT && dtp_json_size(source) > 0;
 }
 
-static void check(const struct dtp_json *j, bool covered)
-{
+static void check(const struct dtp_json *j, bool covered) {
     enum dtp_json_type type = dtp_json_type(j);
     if (type == DTP_JSON_NUMBER && !covered && strcmp(dtp_json_key(j), "schema_version") != 0) {
         char place[512];
@@ -32,15 +31,13 @@ static void check(const struct dtp_json *j, bool covered)
     }
     if (type != DTP_JSON_OBJECT && type != DTP_JSON_ARRAY)
         return;
-    for (size_t i = 0; i < dtp_json_size(j); i++) {
-        const struct dtp_json *child = dtp_json_at(j, i);
-        bool named = type == DTP_JSON_OBJECT && names_source(j, dtp_json_key(child));
-        check(child, covered || named);
-    }
+    if (type == DTP_JSON_OBJECT && has_source(j))
+        covered = true;
+    for (size_t i = 0; i < dtp_json_size(j); i++)
+        check(dtp_json_at(j, i), covered);
 }
 
-static int visit(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
+static int visit(const char *path, const struct stat *st, int kind, struct FTW *at) {
     (void)st;
     (void)at;
     size_t n = strlen(path);
@@ -59,8 +56,7 @@ static int visit(const char *path, const struct stat *st, int kind, struct FTW *
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     arena = dtp_arena_create("check_sources");
     for (int i = 1; i < argc; i++)
         if (nftw(argv[i], visit, 16, FTW_PHYS) != 0) {

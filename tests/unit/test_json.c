@@ -1,0 +1,450 @@
+/* Strict reading, field tables, deterministic writing. */
+#include "sim/base/json.h"
+
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/rng.h"
+
+static struct dtp_arena *arena;
+static struct dtp_err err;
+
+static enum dtp_status parse(const char *text, const struct dtp_json **out) {
+    memset(&err, 0, sizeof err);
+    *out = NULL;
+    return dtp_json_parse(arena, "t.json", text, strlen(text), out, &err);
+}
+
+static char *written(const struct dtp_json *j, int indent) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, indent);
+    dtp_json_put_json(&w, j);
+    fclose(f);
+    char *copy = dtp_arena_strdup(arena, text);
+    free(text);
+    return copy;
+}
+
+/* ---- reading ---- */
+
+/* text, and what it must be after reading and writing on one line */
+static void test_accepts(void) {
+    static const char *const cases[][2] = {
+        {"{}", "{}\n"},
+        {"[]", "[]\n"},
+        {" [ ] \n", "[]\n"},
+        {"null", "null\n"},
+        {"true", "true\n"},
+        {"-0.5e-3", "-0.0005\n"},
+        {"0", "0\n"},
+        {"9007199254740992", "9007199254740992\n"},
+        {"-9007199254740992", "-9007199254740992\n"},
+        {"1e300", "1e+300\n"},
+        {"[1,[2,[3]],{\"a\":{\"b\":false}}]", "[1, [2, [3]], {\"a\": {\"b\": false}}]\n"},
+        {"\"\\u00e9\\ud83d\\ude00\\n\\/\"", "\"\xc3\xa9\xf0\x9f\x98\x80\\n/\"\n"},
+        {"\"\xe2\x82\xac\"", "\"\xe2\x82\xac\"\n"},
+        {"{\"\":1,\"a b\":2}", "{\"\": 1, \"a b\": 2}\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct dtp_json *j;
+        CU_ASSERT_EQUAL_FATAL(parse(cases[i][0], &j), DTP_OK);
+        CU_ASSERT_STRING_EQUAL(written(j, 0), cases[i][1]);
+    }
+}
+
+static void test_rejects_with_the_place(void) {
+    static const char *const cases[][2] = {
+        {"{\"a\":1,\"a\":2}", "t.json: $.a: duplicate key"},
+        {"[{\"x\":{\"k\":1,\"j\":2,\"k\":3}}]", "t.json: $[0].x.k: duplicate key"},
+        {"{\"a\":1} x", "t.json:1:9: found 'x', expected the end of the text"},
+        {"[1,\n 2,\n 3", "t.json:3:3: found the end of the text, expected ',' or ']'"},
+        {"[1,]", "t.json:1:4: found ']', expected a value after ','"},
+        {"{\"a\":1,}", "t.json:1:8: found '}', expected a key after ','"},
+        {"{a:1}", "t.json:1:2: found 'a', expected a key in quotes"},
+        {"{\"a\" 1}", "t.json:1:6: found '1', expected ':'"},
+        {"[1 2]", "t.json:1:4: found '2', expected ',' or ']'"},
+        {"01", "t.json:1:2: found '1', expected no digit after a leading zero"},
+        {"1.", "t.json:1:3: found the end of the text, expected a digit"},
+        {"-", "t.json:1:2: found the end of the text, expected a digit"},
+        {"1e", "t.json:1:3: found the end of the text, expected a digit"},
+        {"\"ab", "t.json:1:1: found '\"', expected a string that ends"},
+        {"\"a\tb\"", "t.json:1:3: found byte 0x09, expected no raw control character in a string"},
+        {"\"\\x\"", "t.json:1:3: found 'x', expected one of \" \\ / b f n r t u after a backslash"},
+        {"\"\\ud800\"", "t.json:1:2: found '\\', expected both halves of a surrogate pair"},
+        {"\"\\udc00\"", "t.json:1:2: found '\\', expected both halves of a surrogate pair"},
+        {"\"\\ud800\\u0041\"", "t.json:1:2: found '\\', expected both halves of a surrogate pair"},
+        {"\"\\u0000\"", "t.json:1:2: found '\\', expected no NUL character (\\u0000)"},
+        {"\"\\u12g4\"", "t.json:1:6: found 'g', expected four hexadecimal digits after \\u"},
+        {"\"\xff\"", "t.json:1:2: found byte 0xff, expected valid UTF-8"},
+        {"\"\xc0\xaf\"", "t.json:1:2: found byte 0xc0, expected valid UTF-8"},
+        {"\"\xe0\x80\x80\"", "t.json:1:2: found byte 0xe0, expected valid UTF-8"},
+        {"\"\xed\xa0\x80\"", "t.json:1:2: found byte 0xed, expected valid UTF-8"},
+        {"\"\xf4\x90\x80\x80\"", "t.json:1:2: found byte 0xf4, expected valid UTF-8"},
+        {"\"\xe2\x82\"", "t.json:1:2: found byte 0xe2, expected valid UTF-8"},
+        {"{\"a\":[0,{\"b\":9007199254740993}]}",
+         "t.json: $.a[1].b: found 9007199254740993, expected an integer of at most 2^53 in size"},
+        {"[1e999]", "t.json: $[0]: found 1e999, expected a finite number"},
+        {"NaN", "t.json:1:1: found 'N', expected true, false, null, a number, a string, [ or {"},
+        {"Infinity",
+         "t.json:1:1: found 'I', expected true, false, null, a number, a string, [ or {"},
+        {"tru", "t.json:1:4: found the end of the text, expected true, false, null, a number, a "
+                "string, [ or {"},
+        {"", "t.json:1:1: found the end of the text, expected true, false, null, a number, a "
+             "string, [ or {"},
+        {"\xef\xbb\xbf{}",
+         "t.json:1:1: found byte 0xef, expected true, false, null, a number, a string, [ or {"},
+        {"// no\n{}",
+         "t.json:1:1: found '/', expected true, false, null, a number, a string, [ or {"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct dtp_json *j;
+        CU_ASSERT_EQUAL(parse(cases[i][0], &j), DTP_EINPUT);
+        CU_ASSERT_PTR_NULL(j);
+        CU_ASSERT_STRING_EQUAL(err.msg, cases[i][1]);
+    }
+}
+
+static void test_nul_and_length(void) {
+    const struct dtp_json *j;
+    CU_ASSERT_EQUAL(dtp_json_parse(arena, "t.json", "[1]\0", 4, &j, &err), DTP_EINPUT);
+    CU_ASSERT_STRING_EQUAL(err.msg, "t.json:1:4: found byte 0x00, expected the end of the text");
+    CU_ASSERT_EQUAL(dtp_json_parse(arena, "t.json", "[1]]", 3, &j, &err), DTP_OK);
+}
+
+static void test_depth(void) {
+    char text[2 * 65 + 1];
+    for (int depth = 64; depth <= 65; depth++) {
+        memset(text, '[', (size_t)depth);
+        memset(text + depth, ']', (size_t)depth);
+        text[2 * depth] = '\0';
+        const struct dtp_json *j;
+        CU_ASSERT_EQUAL(parse(text, &j), depth == 64 ? DTP_OK : DTP_EINPUT);
+    }
+    CU_ASSERT_STRING_EQUAL(err.msg, "t.json:1:65: nested deeper than 64 levels");
+}
+
+/* Every prefix of a document, and the document with each byte replaced, is read or refused with a
+ * message, without a crash (the sanitizer builds watch). */
+static void test_truncated_and_damaged(void) {
+    static const char text[] =
+        "{\"a\":[1,-2.5e3,{\"b\":\"x\\u00e9\\ud83d\\ude00\xc3\xa9\"}],\"c\":null}";
+    const struct dtp_json *j;
+    for (size_t n = 0; n + 1 < sizeof text; n++) {
+        CU_ASSERT_EQUAL(dtp_json_parse(arena, "t", text, n, &j, &err), DTP_EINPUT);
+        CU_ASSERT_EQUAL(strncmp(err.msg, "t:1:", 4), 0);
+    }
+    for (size_t n = 0; n + 1 < sizeof text; n++)
+        for (int byte = 0; byte < 256; byte++) {
+            char copy[sizeof text];
+            memcpy(copy, text, sizeof text);
+            copy[n] = (char)byte;
+            err.msg[0] = '\0';
+            enum dtp_status status = dtp_json_parse(arena, "t", copy, sizeof text - 1, &j, &err);
+            CU_ASSERT((status == DTP_OK) == (err.msg[0] == '\0'));
+        }
+}
+
+static void test_access(void) {
+    const struct dtp_json *j;
+    CU_ASSERT_EQUAL_FATAL(parse("{\"n\":1.5,\"s\":\"x\",\"b\":true,\"z\":null,\"l\":[7,8]}", &j),
+                          DTP_OK);
+    CU_ASSERT_EQUAL(dtp_json_type(j), DTP_JSON_OBJECT);
+    CU_ASSERT_EQUAL(dtp_json_size(j), 5);
+    CU_ASSERT_EQUAL(dtp_json_number(dtp_json_get(j, "n")), 1.5);
+    CU_ASSERT_STRING_EQUAL(dtp_json_string(dtp_json_get(j, "s")), "x");
+    CU_ASSERT(dtp_json_bool(dtp_json_get(j, "b")));
+    CU_ASSERT_EQUAL(dtp_json_type(dtp_json_get(j, "z")), DTP_JSON_NULL);
+    CU_ASSERT_PTR_NULL(dtp_json_get(j, "missing"));
+    CU_ASSERT_STRING_EQUAL(dtp_json_key(dtp_json_at(j, 4)), "l");
+    CU_ASSERT_STRING_EQUAL(dtp_json_key(j), "");
+    const struct dtp_json *eight = dtp_json_at(dtp_json_get(j, "l"), 1);
+    char place[64];
+    CU_ASSERT_STRING_EQUAL(dtp_json_place(eight, place, sizeof place), "t.json: $.l[1]");
+    CU_ASSERT_STRING_EQUAL(dtp_json_key(eight), "");
+    CU_ASSERT_PTR_NULL(dtp_json_get(eight, "n"));
+    CU_ASSERT_EQUAL(dtp_json_expected(eight, "a string", &err), DTP_EINPUT);
+    CU_ASSERT_STRING_EQUAL(err.msg, "t.json: $.l[1]: found 8, expected a string");
+}
+
+static void test_large_objects(void) {
+    struct dtp_rng r = dtp_rng_stream(2, 0);
+    char *text = NULL;
+    size_t n = 0;
+    enum { N = 3000 };
+    FILE *f = open_memstream(&text, &n);
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, 1);
+    dtp_json_object(&w);
+    for (int i = 0; i < N; i++) /* keys in no order: 7919 is prime to N */
+        dtp_json_kv_int(&w, dtp_arena_printf(arena, "k%d", i * 7919 % N), i);
+    dtp_json_end(&w);
+    fclose(f);
+    const struct dtp_json *j;
+    CU_ASSERT_EQUAL_FATAL(parse(text, &j), DTP_OK);
+    for (int i = 0; i < N; i++) {
+        int at = (int)dtp_rng_below(&r, N);
+        const struct dtp_json *m = dtp_json_get(j, dtp_arena_printf(arena, "k%d", at * 7919 % N));
+        CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+        CU_ASSERT_EQUAL(dtp_json_number(m), at);
+    }
+    CU_ASSERT_PTR_NULL(dtp_json_get(j, "k"));
+    memcpy(strstr(text, "\"k77\""), "\"k78\"", 5);
+    CU_ASSERT_EQUAL(parse(text, &j), DTP_EINPUT);
+    CU_ASSERT_STRING_EQUAL(err.msg, "t.json: $.k78: duplicate key");
+    free(text);
+}
+
+/* ---- field tables ---- */
+
+enum color { RED, GREEN };
+static const char *const color_names[] = {"red", "green", NULL};
+
+struct inner {
+    double bandwidth_bytes_per_s;
+};
+struct thing {
+    bool on;
+    int count;
+    uint64_t size_bytes;
+    double latency_s, any;
+    const char *name;
+    enum color color;
+    struct dtp_ints layers;
+    struct dtp_doubles weights;
+    struct inner inner;
+    const struct dtp_json *extra;
+};
+
+#define AT(member) offsetof(struct thing, member)
+static const struct dtp_field inner_fields[] = {
+    {"bandwidth_bytes_per_s", DTP_FIELD_DOUBLE, offsetof(struct inner, bandwidth_bytes_per_s),
+     .min = 0, .max = 1e15, .required = true, .help = "bytes/s"},
+    {0}};
+static const struct dtp_field thing_fields[] = {
+    {"on", DTP_FIELD_BOOL, AT(on)},
+    {"count", DTP_FIELD_INT, AT(count), .min = 1, .max = 1024, .required = true,
+     .help = "how many"},
+    {"size_bytes", DTP_FIELD_U64, AT(size_bytes)},
+    {"latency_s", DTP_FIELD_DOUBLE, AT(latency_s), .min = 0, .max = 1e9, .optional_null = true},
+    {"any", DTP_FIELD_DOUBLE, AT(any)},
+    {"name", DTP_FIELD_STRING, AT(name)},
+    {"color", DTP_FIELD_ENUM, AT(color), .names = color_names},
+    {"layers", DTP_FIELD_INTS, AT(layers), .min = 1, .max = 100},
+    {"weights", DTP_FIELD_DOUBLES, AT(weights)},
+    {"inner", DTP_FIELD_OBJECT, AT(inner), .fields = inner_fields},
+    {"extra", DTP_FIELD_JSON, AT(extra)},
+    {0}};
+
+static const char full[] =
+    "{\"on\": true, \"count\": 8, \"size_bytes\": 9007199254740992, \"latency_s\": 2.5e-06, "
+    "\"any\": -3, \"name\": \"x\", \"color\": \"green\", \"layers\": [3, 4], \"weights\": [0.1], "
+    "\"inner\": {\"bandwidth_bytes_per_s\": 25000000000}, \"extra\": {\"k\": [1]}}\n";
+
+static enum dtp_status read_thing(const char *text, struct thing *t) {
+    const struct dtp_json *j;
+    DTP_TRY(parse(text, &j));
+    return dtp_fields_read(arena, j, thing_fields, t, &err);
+}
+
+static void test_fields_round_trip(void) {
+    struct thing t = {0};
+    CU_ASSERT_EQUAL_FATAL(read_thing(full, &t), DTP_OK);
+    CU_ASSERT(t.on);
+    CU_ASSERT_EQUAL(t.count, 8);
+    CU_ASSERT_EQUAL(t.size_bytes, UINT64_C(1) << 53);
+    CU_ASSERT_EQUAL(t.color, GREEN);
+    CU_ASSERT_EQUAL(t.layers.n, 2);
+    CU_ASSERT_EQUAL(t.layers.at[1], 4);
+    CU_ASSERT_EQUAL(t.weights.at[0], 0.1);
+    CU_ASSERT_EQUAL(t.inner.bandwidth_bytes_per_s, 25e9);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, 0);
+    dtp_json_object(&w);
+    dtp_fields_write(&w, thing_fields, &t);
+    dtp_json_end(&w);
+    fclose(f);
+    CU_ASSERT_STRING_EQUAL(text, full);
+    free(text);
+}
+
+static void test_fields_defaults_and_annotations(void) {
+    struct thing t = {.latency_s = 7, .any = 5, .name = "kept"};
+    CU_ASSERT_EQUAL(read_thing("{\"count\":1,\"latency_s\":null,\"source\":{\"count\":\"a paper\"},"
+                               "\"notes\":\"n\",\"inner\":{\"bandwidth_bytes_per_s\":1,"
+                               "\"source\":\"s\"}}",
+                               &t),
+                    DTP_OK);
+    CU_ASSERT_EQUAL(t.latency_s, 7);
+    CU_ASSERT_EQUAL(t.any, 5);
+    CU_ASSERT_STRING_EQUAL(t.name, "kept");
+    CU_ASSERT_PTR_NULL(t.layers.at);
+}
+
+static void test_fields_errors(void) {
+    static const char *const cases[][2] = {
+        {"[]", "t.json: $: found an array of 0, expected an object"},
+        {"{}", "t.json: $: missing key \"count\" (how many)"},
+        {"{\"cuont\":1}", "t.json: $.cuont: unknown key, did you mean \"count\"?"},
+        {"{\"inner\":{\"zzz\":1}}",
+         "t.json: $.inner.zzz: unknown key, expected one of: bandwidth_bytes_per_s"},
+        {"{\"count\":0}", "t.json: $.count: found 0, expected an integer from 1 to 1024"},
+        {"{\"count\":1.5}", "t.json: $.count: found 1.5, expected an integer from 1 to 1024"},
+        {"{\"count\":\"8\"}", "t.json: $.count: found \"8\", expected an integer from 1 to 1024"},
+        {"{\"count\":null}", "t.json: $.count: found null, expected an integer from 1 to 1024"},
+        {"{\"size_bytes\":-1}", "t.json: $.size_bytes: found -1, expected an integer of 0 or more"},
+        {"{\"any\":[]}", "t.json: $.any: found an array of 0, expected a number"},
+        {"{\"on\":1}", "t.json: $.on: found 1, expected true or false"},
+        {"{\"name\":1}", "t.json: $.name: found 1, expected a string"},
+        {"{\"color\":\"gren\"}",
+         "t.json: $.color: unknown value \"gren\", did you mean \"green\"?"},
+        {"{\"layers\":[1,101]}",
+         "t.json: $.layers[1]: found 101, expected an integer from 1 to 100"},
+        {"{\"layers\":3}", "t.json: $.layers: found 3, expected an array of numbers"},
+        {"{\"inner\":3}", "t.json: $.inner: found 3, expected an object"},
+        {"{\"source\":3}",
+         "t.json: $.source: found 3, expected a string, or an object of key and string"},
+        {"{\"source\":{\"a\":3}}", "t.json: $.source.a: found 3, expected a string"},
+        {"{\"notes\":{}}", "t.json: $.notes: found an object, expected a string"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct thing t = {0};
+        CU_ASSERT_EQUAL(read_thing(cases[i][0], &t), DTP_EINPUT);
+        CU_ASSERT_STRING_EQUAL(err.msg, cases[i][1]);
+    }
+}
+
+static enum dtp_status set(struct thing *t, const char *name, const char *text) {
+    const struct dtp_field *field = dtp_field_find(thing_fields, name);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(field);
+    return dtp_field_parse(arena, field, text, "--x", t, &err);
+}
+
+static void test_field_parse(void) {
+    struct thing t = {0};
+    CU_ASSERT_EQUAL(set(&t, "on", "yes"), DTP_OK);
+    CU_ASSERT_EQUAL(set(&t, "count", "12"), DTP_OK);
+    CU_ASSERT_EQUAL(set(&t, "size_bytes", "80GB"), DTP_OK);
+    CU_ASSERT_EQUAL(set(&t, "latency_s", "25us"), DTP_OK);
+    CU_ASSERT_EQUAL(set(&t, "name", "abc"), DTP_OK);
+    CU_ASSERT_EQUAL(set(&t, "color", "green"), DTP_OK);
+    CU_ASSERT_EQUAL(set(&t, "layers", "12,13,12"), DTP_OK);
+    CU_ASSERT_EQUAL(set(&t, "weights", "0.5"), DTP_OK);
+    CU_ASSERT(t.on && t.count == 12 && t.size_bytes == UINT64_C(80000000000));
+    CU_ASSERT_DOUBLE_EQUAL(t.latency_s, 25e-6, 1e-18);
+    CU_ASSERT_STRING_EQUAL(t.name, "abc");
+    CU_ASSERT(t.color == GREEN && t.layers.n == 3 && t.layers.at[1] == 13);
+    CU_ASSERT(t.weights.n == 1 && t.weights.at[0] == 0.5);
+    static const char *const bad[][3] = {
+        {"on", "maybe", "--x: found \"maybe\", expected true or false"},
+        {"count", "0", "--x: found \"0\", expected an integer from 1 to 1024"},
+        {"count", "1.5", "--x: found \"1.5\", expected an integer from 1 to 1024"},
+        {"color", "rad", "--x: unknown value \"rad\", did you mean \"red\"?"},
+        {"layers", "1,,2", "--x: found \"\", expected a number"},
+        {"extra", "1", "--x: \"extra\" can only be set in a JSON file"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CU_ASSERT_EQUAL(set(&t, bad[i][0], bad[i][1]), DTP_EINPUT);
+        CU_ASSERT_STRING_EQUAL(err.msg, bad[i][2]);
+    }
+}
+
+/* ---- writing ---- */
+
+static void test_write_layout(void) {
+    const struct dtp_json *j;
+    CU_ASSERT_EQUAL_FATAL(parse("{\"a\":[1,{}],\"b\":{\"c\":[]}}", &j), DTP_OK);
+    CU_ASSERT_STRING_EQUAL(
+        written(j, 2), "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": {\n    \"c\": []\n  }\n}\n");
+}
+
+static void test_write_special_values(void) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, 0);
+    dtp_json_array(&w);
+    dtp_json_put_double(&w, NAN);
+    dtp_json_put_double(&w, -INFINITY);
+    dtp_json_put_string(&w, NULL);
+    dtp_json_put_string(&w, "\"\\\x01\n\x7f");
+    dtp_json_put_u64(&w, UINT64_MAX);
+    dtp_json_put_int(&w, -5);
+    dtp_json_put_null(&w);
+    dtp_json_end(&w);
+    fclose(f);
+    CU_ASSERT_STRING_EQUAL(text, "[null, null, null, \"\\\"\\\\\\u0001\\n\\u007f\", "
+                                 "18446744073709551615, -5, null]\n");
+    free(text);
+}
+
+static void test_doubles_are_shortest_and_exact(void) {
+    char buf[32];
+    CU_ASSERT_STRING_EQUAL(dtp_double_text(0.1, buf, sizeof buf), "0.1");
+    CU_ASSERT_STRING_EQUAL(dtp_double_text(1.0 / 3, buf, sizeof buf), "0.3333333333333333");
+    CU_ASSERT_STRING_EQUAL(dtp_double_text(5e-324, buf, sizeof buf), "4.94065645841247e-324");
+    CU_ASSERT_STRING_EQUAL(dtp_double_text(100, buf, sizeof buf), "100");
+    struct dtp_rng r = dtp_rng_stream(6, 0);
+    for (int i = 0; i < 20000; i++) {
+        uint64_t bits = dtp_rng_next(&r);
+        double v;
+        memcpy(&v, &bits, sizeof v);
+        if (isfinite(v))
+            CU_ASSERT_EQUAL(strtod(dtp_double_text(v, buf, sizeof buf), NULL), v);
+    }
+}
+
+static int set_up(void) {
+    arena = dtp_arena_create("test");
+    return 0;
+}
+
+static int tear_down(void) {
+    dtp_arena_destroy(arena);
+    return 0;
+}
+
+static CU_TestInfo reading[] = {
+    {"accepts", test_accepts},
+    {"rejects with the place", test_rejects_with_the_place},
+    {"NUL and length", test_nul_and_length},
+    {"depth", test_depth},
+    {"truncated and damaged", test_truncated_and_damaged},
+    {"access", test_access},
+    {"large objects", test_large_objects},
+    CU_TEST_INFO_NULL,
+};
+static CU_TestInfo fields[] = {
+    {"round trip", test_fields_round_trip},
+    {"defaults and annotations", test_fields_defaults_and_annotations},
+    {"errors", test_fields_errors},
+    {"from text", test_field_parse},
+    CU_TEST_INFO_NULL,
+};
+static CU_TestInfo writing[] = {
+    {"layout", test_write_layout},
+    {"special values", test_write_special_values},
+    {"doubles", test_doubles_are_shortest_and_exact},
+    CU_TEST_INFO_NULL,
+};
+
+int main(void) {
+    CU_SuiteInfo suites[] = {{"reading", set_up, tear_down, NULL, NULL, reading},
+                             {"field tables", set_up, tear_down, NULL, NULL, fields},
+                             {"writing", set_up, tear_down, NULL, NULL, writing},
+                             CU_SUITE_INFO_NULL};
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 2;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures > 0;
+}
