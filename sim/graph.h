@@ -35,7 +35,7 @@
 #include "sim/base/status.h"
 #include "sim/platform.h"
 
-#define DTP_UNCAPPED INFINITY
+#define DTP_UNCAPPED ((double)INFINITY)
 
 enum dtp_use_kind { DTP_USE_LINK, DTP_USE_LOAD };
 

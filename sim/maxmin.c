@@ -320,7 +320,7 @@ uint32_t dtp_maxmin_solve(struct dtp_maxmin *m, const uint32_t **changed) {
     for (uint32_t t = 0; t < m->ntouched; t++) {
         struct activity *x = &m->act[m->touched[t]];
         x->listed = 0;
-        if (!x->active || !differs(m, x->lowest, x->rate))
+        if (!x->active || (x->rate > 0 && !differs(m, x->lowest, x->rate)))
             continue;
         x->rate = x->lowest;
         m->touched[n++] = m->touched[t];
