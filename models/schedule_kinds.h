@@ -1,4 +1,4 @@
-/* schedule_kinds.h: private to schedule*.c: other names of the kinds.
+/* schedule_kinds.h: private to schedule*.c: other names of the kinds; a chunk's neighbours.
  *
  * To add a schedule: its index in schedule.h, one row and one function in schedule_kinds.c, one
  * golden in tests/golden/schedule. */
@@ -12,5 +12,14 @@ struct dtp_schedule_alias {
     int kind;
 };
 extern const struct dtp_schedule_alias dtp_schedule_aliases[];
+
+/* Neighbours of a chunk along the model: the ranks that hold the virtual stages before and after
+ * (-1: none); far: another rank, so that data is sent. */
+struct dtp_chunk_links {
+    int stage, before, after;
+    bool far_before, far_after;
+};
+/* links[vpp] of a rank. */
+void dtp_schedule_links(const struct dtp_schedule *s, int rank, struct dtp_chunk_links *links);
 
 #endif

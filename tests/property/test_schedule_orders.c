@@ -1,0 +1,254 @@
+/* Schedules over many (p, v, m): text-book bubbles, no deadlock, text round trip, channel order. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/rng.h"
+#include "tests/schedule_path.h"
+
+/* Called for every schedule that applies with p <= 12, v <= 4, m <= 3 p. */
+typedef void visit(struct dtp_arena *a, const struct dtp_schedule *s);
+
+static int for_each_schedule(visit *fn) {
+    struct dtp_arena *a = dtp_arena_create("test");
+    int n = 0;
+    for (int kind = 0; kind < DTP_NSCHEDULES; kind++) {
+        for (int pp = 1; pp <= 12; pp++) {
+            for (int vpp = 1; vpp <= 4; vpp++) {
+                for (int m = 1; m <= 3 * pp; m++) {
+                    struct dtp_schedule s;
+                    if (dtp_schedule_applies(kind, pp, vpp, m))
+                        continue;
+                    if (dtp_schedule_make(a, kind, pp, vpp, m, &s, NULL) != DTP_OK) {
+                        CU_FAIL("applies, yet cannot be made");
+                    } else {
+                        fn(a, &s);
+                    }
+                    dtp_arena_reset(a);
+                    n++;
+                }
+            }
+        }
+    }
+    dtp_arena_destroy(a);
+    return n;
+}
+
+static void equal(double got, double want, const char *name, const struct dtp_schedule *s) {
+    if (fabs(got - want) <= 1e-12 * fabs(want) + 1e-12) {
+        CU_PASS("equal");
+        return;
+    }
+    printf("\n  %s pp %d vpp %d m %d: found %.15g, expected %.15g\n", name, s->pp, s->vpp, s->m,
+           got, want);
+    CU_FAIL("bubble");
+}
+
+/* makespan = m (F + B) + bubble; multiples of 1/4 keep the sums exact. Chunks take 1/v. */
+static void bubble_of(struct dtp_arena *a, const struct dtp_schedule *s) {
+    static const struct {
+        double f, i, w;
+    } units[] = {{1, 1, 1}, {1, 1.25, 0.75}, {2, 2.5, 1.5}, {0.5, 0.5, 0.25}};
+    (void)a;
+    const struct dtp_schedule_kind *k = &dtp_schedule_kinds[s->kind];
+    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+        double f = units[u].f, i = units[u].i, w = units[u].w, v = s->vpp, bubble = 0;
+        struct path_times t = {f / v, (i + w) / v, i / v, w / v, 0};
+        switch (s->kind) {
+        case DTP_SCHED_GPIPE:
+        case DTP_SCHED_1F1B:
+            bubble = (s->pp - 1) * (f + i + w);
+            break;
+        case DTP_SCHED_INTERLEAVED:
+            bubble = (s->pp - 1) * (f + i + w) / v;
+            break;
+        case DTP_SCHED_ZB_H1: /* a full pipeline, and W that fit into the gaps */
+            if (s->m < s->pp)
+                return;
+            bubble = (s->pp - 1) * (f + i - w);
+            break;
+        default:
+            CU_FAIL("a kind without its text-book bubble");
+            return;
+        }
+        equal(path_step(s, &t), s->m * (f + i + w) + bubble, k->name, s);
+    }
+}
+
+static void test_bubbles(void) {
+    CU_ASSERT(for_each_schedule(bubble_of) > 400);
+}
+
+/* ---- checker ---- */
+
+static void complete_is_sound(struct dtp_arena *a, const struct dtp_schedule *s) {
+    struct dtp_err err = {0};
+    struct dtp_rng rng = dtp_rng_stream(7, (uint64_t)(s->kind + 8 * (s->pp + 64 * s->m)));
+    uint64_t r = dtp_rng_next(&rng);
+    struct dtp_schedule_passes passes = {.p2p = s->pp > 1,
+                                         .recompute = r & 1,
+                                         .zero_stage = r & 2 ? 3 : 1,
+                                         .regather_backward = r & 4,
+                                         .reduce = r & 8,
+                                         .reduce_per_microbatch = r & 16,
+                                         .offload = r & 32,
+                                         .optim = r & 64};
+    struct dtp_schedule full;
+    CU_ASSERT(dtp_schedule_check(a, s, &err) == DTP_OK);
+    CU_ASSERT(dtp_schedule_complete(a, s, &passes, &full, &err) == DTP_OK);
+    if (dtp_schedule_check(a, &full, &err) != DTP_OK) {
+        printf("\n  %s pp %d vpp %d m %d: %s\n", dtp_schedule_kinds[s->kind].name, s->pp, s->vpp,
+               s->m, err.msg);
+        CU_FAIL("complete list");
+    }
+}
+
+static void test_sound(void) {
+    CU_ASSERT(for_each_schedule(complete_is_sound) > 400);
+}
+
+static bool same(const struct dtp_schedule *x, const struct dtp_schedule *y) {
+    if (x->kind != y->kind || x->pp != y->pp || x->vpp != y->vpp || x->m != y->m ||
+        memcmp(x->begin, y->begin, ((size_t)x->pp + 1) * sizeof x->begin[0]) != 0)
+        return false;
+    for (uint32_t i = 0; i < x->begin[x->pp]; i++)
+        if (x->action[i].kind != y->action[i].kind || x->action[i].chunk != y->action[i].chunk ||
+            x->action[i].microbatch != y->action[i].microbatch)
+            return false;
+    return true;
+}
+
+static void parses_back(struct dtp_arena *a, const struct dtp_schedule *s) {
+    struct dtp_schedule_passes passes = {.p2p = true,
+                                         .recompute = true,
+                                         .zero_stage = 3,
+                                         .reduce = true,
+                                         .offload = true,
+                                         .optim = true};
+    struct dtp_schedule full, back;
+    char *text = NULL;
+    size_t size = 0;
+    if (s->m > 2 * s->pp) /* nothing new in longer ones */
+        return;
+    CU_ASSERT(dtp_schedule_complete(a, s, &passes, &full, NULL) == DTP_OK);
+    FILE *f = open_memstream(&text, &size);
+    CU_ASSERT_FATAL(f != NULL);
+    dtp_schedule_print(f, &full);
+    fclose(f);
+    CU_ASSERT(dtp_schedule_parse(a, "text", text, 0, &back, NULL) == DTP_OK && same(&full, &back));
+    free(text);
+}
+
+static void test_round_trip(void) {
+    CU_ASSERT(for_each_schedule(parses_back) > 400);
+}
+
+/* Per direction and pair of ranks, the k-th send and the k-th receive are of the same message. */
+static void channels_in_order(struct dtp_arena *a, const struct dtp_schedule *s) {
+    enum { P = 12 };
+    struct dtp_schedule_passes passes = {.p2p = true};
+    struct dtp_schedule full;
+    CU_ASSERT(dtp_schedule_complete(a, s, &passes, &full, NULL) == DTP_OK);
+    size_t most = (size_t)s->vpp * (size_t)s->m + 1;
+    uint64_t *sent = DTP_NEW(a, uint64_t, 2 * P * P * most);
+    uint32_t nsent[2][P][P] = {{{0}}}, nreceived[2][P][P] = {{{0}}};
+    bool ok = true;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int r = 0; r < s->pp; r++) {
+            for (uint32_t i = full.begin[r]; i < full.begin[r + 1]; i++) {
+                struct dtp_action x = full.action[i];
+                bool send = x.kind == DTP_A_SEND_F || x.kind == DTP_A_SEND_B;
+                bool receive = x.kind == DTP_A_RECV_F || x.kind == DTP_A_RECV_B;
+                if (pass == 0 ? !send : !receive)
+                    continue;
+                int forward = x.kind == DTP_A_SEND_F || x.kind == DTP_A_RECV_F, peer, chunk;
+                int vs = dtp_schedule_kinds[s->kind].stage(s->pp, s->vpp, r, x.chunk);
+                int other = vs + (forward == send ? 1 : -1);
+                dtp_schedule_holder(s->kind, s->pp, s->vpp, other, &peer, &chunk);
+                int from = send ? r : peer, to = send ? peer : r;
+                uint64_t message = (uint64_t)(send ? vs : other) << 32 | x.microbatch;
+                uint64_t *queue = sent + ((size_t)(forward * P + from) * P + (size_t)to) * most;
+                if (send)
+                    queue[nsent[forward][from][to]++] = message;
+                else
+                    ok &= queue[nreceived[forward][from][to]++] == message;
+            }
+        }
+    }
+    CU_ASSERT(ok && memcmp(nsent, nreceived, sizeof nsent) == 0);
+}
+
+static void test_channels(void) {
+    CU_ASSERT(for_each_schedule(channels_in_order) > 400);
+}
+
+/* Holder is the inverse of stage. */
+static void holders_match(struct dtp_arena *a, const struct dtp_schedule *s) {
+    (void)a;
+    bool ok = true;
+    for (int r = 0; r < s->pp; r++) {
+        for (int c = 0; c < s->vpp; c++) {
+            int rank, chunk, vs = dtp_schedule_kinds[s->kind].stage(s->pp, s->vpp, r, c);
+            dtp_schedule_holder(s->kind, s->pp, s->vpp, vs, &rank, &chunk);
+            ok &= rank == r && chunk == c;
+        }
+    }
+    CU_ASSERT(ok);
+}
+
+static void test_holders(void) {
+    CU_ASSERT(for_each_schedule(holders_match) > 400);
+}
+
+/* A random order of a rank's actions is found out exactly when the plain longest path stalls. */
+static void test_shuffled(void) {
+    struct dtp_arena *a = dtp_arena_create("test");
+    struct dtp_rng rng = dtp_rng_stream(11, 0);
+    struct path_times unit = {1, 2, 1, 1, 0};
+    int refused = 0, accepted = 0;
+    for (int trial = 0; trial < 3000; trial++) {
+        struct dtp_schedule s;
+        struct dtp_err err;
+        int kind = (int)dtp_rng_below(&rng, DTP_NSCHEDULES), pp = 2 + (int)dtp_rng_below(&rng, 3);
+        if (dtp_schedule_make(a, kind, pp, kind == DTP_SCHED_INTERLEAVED ? 2 : 1, pp, &s, &err))
+            continue;
+        for (int swap = 0; swap < 2; swap++) {
+            uint32_t r = (uint32_t)dtp_rng_below(&rng, (uint64_t)pp);
+            uint64_t n = s.begin[r + 1] - s.begin[r];
+            struct dtp_action *x = s.action + s.begin[r] + dtp_rng_below(&rng, n);
+            struct dtp_action *y = s.action + s.begin[r] + dtp_rng_below(&rng, n), z = *x;
+            *x = *y;
+            *y = z;
+        }
+        bool runs = path_step(&s, &unit) >= 0;
+        bool passes = dtp_schedule_check(a, &s, &err) == DTP_OK;
+        struct dtp_schedule_passes p2p = {.p2p = true};
+        struct dtp_schedule full;
+        bool full_passes = dtp_schedule_complete(a, &s, &p2p, &full, &err) == DTP_OK &&
+                           dtp_schedule_check(a, &full, &err) == DTP_OK;
+        CU_ASSERT(runs == passes && passes == full_passes);
+        refused += !passes;
+        accepted += passes;
+        dtp_arena_reset(a);
+    }
+    CU_ASSERT(refused > 100 && accepted > 100);
+    dtp_arena_destroy(a);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"bubbles are the text-books'", test_bubbles},
+                           {"checked and never deadlocks", test_sound},
+                           {"parses back to itself", test_round_trip},
+                           {"channels keep their order", test_channels},
+                           {"holder inverts stage", test_holders},
+                           {"shuffled orders", test_shuffled},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"schedule properties", NULL, NULL, NULL, NULL, tests},
+                             CU_SUITE_INFO_NULL};
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
