@@ -32,7 +32,7 @@ int dtp_dtype_bytes(enum dtp_dtype dtype)
 }
 
 /* Tile shapes of the library's kernels, in units of TILE_UNIT rows and columns. */
-enum { TILE_UNIT = 64, MAX_UNITS = 5, MAX_SPLIT_WAVES = 2 };
+enum { TILE_UNIT = 64, MAX_UNITS = 5, MAX_SPLIT_WAVES = 2, QUERY_BLOCK = 128 };
 /* clang-format off */
 static const struct { int m, n; } tiles[] = {
     {2, 4}, {4, 2}, {2, 2}, {3, 3}, {5, 2}, {4, 1}, {1, 4}, {2, 1}, {1, 2}, {1, 1}};
@@ -51,16 +51,21 @@ static void tile_counts(int64_t n, int64_t out[MAX_UNITS + 1])
     out[5] = (units + 4) / 5;
 }
 
-/* Exact ceil(n / d), with the reciprocal of d at hand: a 64-bit division costs more than the rest. */
-static int64_t ceil_by(int64_t n, int64_t d, double reciprocal)
+/* Waves that n tiles take on d SMs. The last one ends early for most SMs and other kernels or the
+ * next tiles fill in: only `tail` of it is lost when it holds a single tile. */
+static double wave_count(int64_t n, int64_t d, double reciprocal, double tail)
 {
-    int64_t q = (int64_t)((double)n * reciprocal);
+    int64_t whole = (int64_t)((double)n * reciprocal);
 
-    while (q * d < n)
-        q++;
-    while ((q - 1) * d >= n)
-        q--;
-    return q;
+    if (n <= d)
+        return 1;
+    while ((whole + 1) * d <= n)
+        whole++;
+    while (whole * d > n)
+        whole--;
+    if (whole * d == n)
+        return (double)whole;
+    return (double)whole + tail + (1 - tail) * (double)(n - whole * d) * reciprocal;
 }
 
 /* The best tile and split: each term grows with m, n and k, and a split is only ever taken away when
@@ -79,8 +84,8 @@ static double tile_time_s(const struct dtp_gpu *g, const struct dtp_gemm_cal *c,
         double wave_s = unit_s * (tiles[i].m * tiles[i].n);
 
         for (size_t j = 0; j < sizeof splits / sizeof *splits; j++) {
-            int64_t waves = ceil_by(n * splits[j], g->num_sms, per_sm);
-            double t_s = (double)waves * (wave_s / splits[j] + c->tile_s);
+            double waves = wave_count(n * splits[j], g->num_sms, per_sm, c->tail);
+            double t_s = waves * (wave_s / splits[j] + c->tile_s);
 
             if (splits[j] > 1 && waves > MAX_SPLIT_WAVES)
                 break;
@@ -148,20 +153,21 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
 {
     const struct dtp_attention_cal *c = &g->attention[s->impl];
     int64_t head_dim = (s->head_dim + TILE_UNIT - 1) / TILE_UNIT * TILE_UNIT;
-    double rate = c->flops_per_s, seq = (double)s->seq_kv, flops, scores;
+    double rate = c->flops_per_s, seq = (double)s->seq_kv, flops, scores_s, block_s;
 
     assert(rate > 0);
     if (s->head_dim <= 0 || s->seq_q <= 0 || s->seq_kv <= 0)
         return 0;
-    flops = dtp_attention_flops(s) * (double)head_dim / (double)s->head_dim;
     if (head_dim <= TILE_UNIT)
         rate *= c->head_dim_factor_64;
     if (s->causal)
         rate *= c->causal_factor;
     if (s->backward)
         rate *= c->backward_factor;
-    scores = flops * (1 + c->half_seq / seq) / rate;
-    return scores * g->sustained;
+    flops = dtp_attention_flops(s) * (double)head_dim / (double)s->head_dim;
+    scores_s = flops / rate * (1 + (s->causal ? 2 : 1) * c->half_seq / seq);
+    block_s = (s->backward ? 2.5 : 1) * 4.0 * QUERY_BLOCK * seq * (double)head_dim * g->num_sms / rate;
+    return (scores_s + c->tail_blocks * block_s) * g->sustained;
 }
 
 double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,

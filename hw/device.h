@@ -5,13 +5,15 @@
  *
  * GEMM, C[m,n] += A[m,k] B[k,n], `batch` times:
  *   t = min over tiles (tm x tn, split) of
- *         waves x (2 tm tn k / split / R + c_tile),  waves = ceil(tiles x split x batch / SMs)
+ *         waves x (2 tm tn k / split / R + c_tile),  w = tiles x split x batch / SMs,
+ *         waves = 1 for w <= 1, else floor(w) + tail + (1 - tail) frac(w) (whole for whole w)
  *   but at least 2 (mk + kn + mn) batch / HBM for 16 bit, times `sustained`, plus nothing for launch:
  *   gaps between kernels and host time belong to the caller (kernel_gap_s below). R = FLOP/s of one
  *   SM at full tile efficiency. WGRAD has its own factor (K = tokens).
  * Memory-bound kernel of a class: t = max(bytes / B_class, elements / E_class).
- * Fused attention: t = FLOPs / (R_impl / (1 + s_half / s)), head_dim padded to the multiple that the
- *   kernel uses, halved FLOPs when causal; backward 2.5 x the FLOPs at its own rate.
+ * Fused attention: t = FLOPs / R_impl x (1 + s_half / s) + tail_blocks x (one block of 128 queries on
+ *   its SM), head_dim padded to the multiple that the kernel uses, halved FLOPs and twice the s_half
+ *   when causal (the diagonal blocks are half wasted); backward 2.5 x the FLOPs at its own rate.
  * Sources of the forms: PHYSICS figures of the calibration, quoted in each JSON file.
  */
 #ifndef DTP_HW_DEVICE_H
@@ -77,6 +79,7 @@ struct dtp_attention_shape {
 struct dtp_gemm_cal {
     double sm_flops_per_s;  /* R: one SM at full efficiency; 0: dtype not supported */
     double tile_s;          /* c_tile: per wave */
+    double tail;            /* share of a wave that its first tile costs, after the first wave */
     double wgrad_factor;    /* >= 1 */
     double dgrad_factor;
     double min_flops, max_flops; /* 2mnk of the smallest and largest GEMM measured; 0, 0: none */
@@ -91,6 +94,7 @@ struct dtp_attention_cal {
     double backward_factor;      /* rate of the backward over that of the forward */
     double head_dim_factor_64;   /* rate at head_dim <= 64 over that at 128 */
     double causal_factor;        /* rate with a causal mask over that without */
+    double tail_blocks;          /* blocks of 128 queries that run after the SMs are no longer full */
 };
 
 struct dtp_gpu {
@@ -121,7 +125,7 @@ struct dtp_gpu {
  *    ..., "peak_flops_per_s": {"fp16": ...}, "source": {...},
  *    "calibration": {"like": "a100-80", "summary", "gemm": {"fp16": {...}}, "kernel": {...}, ...}}
  * `like` starts from the calibration of another file, with every memory bandwidth scaled by the
- * nominal one; keys beside it override. A 16-bit type without its own constants takes those of the
+ * nominal one and every rate by the nominal peak; keys beside it override. A 16-bit type without its own constants takes those of the
  * other, TF32 and FP8 stay unsupported. memory_gb and usual serve dtp_gpu_find().
  */
 

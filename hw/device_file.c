@@ -8,7 +8,7 @@
 /* What a file says beyond struct dtp_gpu. */
 struct gpu_file {
     struct dtp_gpu gpu;
-    const struct dtp_json *aliases, *calibration;
+    const struct dtp_json *aliases, *sweep_names, *same_chip, *calibration;
     double memory_gb;
     bool usual;
 };
@@ -46,6 +46,10 @@ static const struct dtp_field file_fields[] = {
     {"pcie_bytes_per_s", DTP_FIELD_DOUBLE, GPU(pcie_bytes_per_s), .min = 0, .max = 1e13,
      .help = "per direction, nominal"},
     {"power_w", DTP_FIELD_DOUBLE, GPU(power_w), .min = 0, .max = 1e5, .help = "limit"},
+    {"sweep_names", DTP_FIELD_JSON, offsetof(struct gpu_file, sweep_names),
+     .help = "this part in the rows that hw/calibrate reads"},
+    {"same_chip", DTP_FIELD_JSON, offsetof(struct gpu_file, same_chip),
+     .help = "other parts whose rows give the shape constants but not the rate"},
     {"calibration", DTP_FIELD_JSON, offsetof(struct gpu_file, calibration), .required = true,
      .help = "achieved rates"},
     {0}};
@@ -59,6 +63,7 @@ static const struct dtp_field file_fields[] = {
 static const struct dtp_field gemm_fields[] = {
     MEMBER(dtp_gemm_cal, sm_flops_per_s, "one SM at full efficiency, FLOP/s"),
     MEMBER(dtp_gemm_cal, tile_s, "per wave, s"),
+    MEMBER(dtp_gemm_cal, tail, "share of a wave that its first tile costs"),
     MEMBER(dtp_gemm_cal, wgrad_factor, "time factor of weight gradients"),
     MEMBER(dtp_gemm_cal, dgrad_factor, "time factor of input gradients"),
     MEMBER(dtp_gemm_cal, min_flops, "smallest GEMM measured"),
@@ -74,6 +79,7 @@ static const struct dtp_field attention_fields[] = {
     MEMBER(dtp_attention_cal, backward_factor, "rate of backward over forward"),
     MEMBER(dtp_attention_cal, head_dim_factor_64, "rate at head_dim 64 over 128"),
     MEMBER(dtp_attention_cal, causal_factor, "rate with a causal mask over without"),
+    MEMBER(dtp_attention_cal, tail_blocks, "blocks that run on SMs that are not full"),
     {0}};
 
 #define ENTRY(key, type, table, i)                                                                 \
@@ -136,14 +142,28 @@ const struct dtp_field dtp_gpu_calibration_fields[] = {
 struct calibration_file {
     struct dtp_gpu gpu;
     const char *like;
-    const struct dtp_json *fit;
+    const struct dtp_json *fit, *fixed;
+    bool rows_unloaded;
 };
 
-static void scale_bandwidth(struct dtp_gpu *g, double ratio)
+/* What a part with other nominal figures makes of the constants of `from`. */
+static void scale(struct dtp_gpu *g, const struct dtp_gpu *from)
 {
-    g->stream_bytes_per_s *= ratio;
+    double memory = g->hbm_bytes_per_s / from->hbm_bytes_per_s;
+    const double *peak = g->peak_flops_per_s, *from_peak = from->peak_flops_per_s;
+
+    g->stream_bytes_per_s *= memory;
     for (int i = 0; i < DTP_NKERNELS; i++)
-        g->kernel[i].bytes_per_s *= ratio;
+        g->kernel[i].bytes_per_s *= memory;
+    for (int i = 0; i < DTP_NDTYPES; i++) {
+        double rate = from_peak[i] > 0 ? peak[i] / from_peak[i] : 0;
+
+        g->gemm[i].sm_flops_per_s *= rate * from->num_sms / g->num_sms;
+        g->bmm[i].sm_flops_per_s *= rate * from->num_sms / g->num_sms;
+    }
+    if (from_peak[DTP_FP16] > 0)
+        for (int i = 0; i < DTP_NATTN; i++)
+            g->attention[i].flops_per_s *= peak[DTP_FP16] / from_peak[DTP_FP16];
 }
 
 /* Takes the calibration of the GPU named by "like", if there is one. */
@@ -166,7 +186,7 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
     g->hbm_bytes_per_s = own.hbm_bytes_per_s;
     memcpy(g->peak_flops_per_s, own.peak_flops_per_s, sizeof g->peak_flops_per_s);
     g->pcie_bytes_per_s = own.pcie_bytes_per_s, g->power_w = own.power_w;
-    scale_bandwidth(g, own.hbm_bytes_per_s / from.hbm_bytes_per_s);
+    scale(g, &from);
     return DTP_OK;
 }
 
@@ -222,6 +242,12 @@ static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_js
     fields[n++] = (struct dtp_field){
         "fit", DTP_FIELD_JSON, offsetof(struct calibration_file, fit),
         .help = "rows, ranges and errors of the fit, written by hw/calibrate"};
+    fields[n++] = (struct dtp_field){
+        "fixed", DTP_FIELD_JSON, offsetof(struct calibration_file, fixed),
+        .help = "constants that hw/calibrate must keep"};
+    fields[n++] = (struct dtp_field){
+        "rows_unloaded", DTP_FIELD_BOOL, offsetof(struct calibration_file, rows_unloaded),
+        .help = "the sweep is of a chip that was not under load"};
     fields[n] = (struct dtp_field){0};
     DTP_TRY(dtp_fields_read(a, j, fields, &in, err));
     *g = in.gpu;
