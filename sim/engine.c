@@ -7,6 +7,17 @@
 #include "sim/heap.h"
 #include "sim/maxmin.h"
 
+/* What an ended dependency touches, in one cache line rather than six arrays. */
+struct node {
+    double start_s; /* so far */
+    double span_s;  /* alone: what it takes; else its latency; once it has ended: its end */
+    dtp_id cause;
+    uint32_t waits; /* dependencies not yet ended; ALONE */
+    uint32_t succ_begin, unused;
+};
+
+static const uint32_t ALONE = 1u << 31; /* in waits: no use, and nobody loads its device */
+
 /* Work under way. Slots are reused, so that the state of what runs now stays in the cache. */
 struct slot {
     double remaining, rate, since_s; /* remaining work at since_s */
@@ -28,8 +39,8 @@ struct engine {
     const struct dtp_graph *g;
     struct dtp_timeline *t;
     struct dtp_maxmin *m;
-    uint32_t *waits; /* [ntasks] dependencies not yet ended */
-    dtp_id *ready;   /* stack of tasks whose dependencies have ended */
+    struct node *node; /* [ntasks + 1] */
+    dtp_id *ready;     /* stack of tasks whose dependencies have ended */
     uint32_t nready, ready_capacity;
     struct dtp_heap begins, ends; /* by task; by slot */
     uint32_t *end_pos;            /* [nslots] 1 + place in ends, or 0 */
@@ -45,12 +56,13 @@ struct engine {
 
 /* ---- dependencies ---- */
 
-static inline void relax(struct dtp_timeline *t, dtp_id before, double end_s, dtp_id after) {
-    if (end_s > t->start_s[after]) {
-        t->start_s[after] = end_s;
-        t->cause[after] = before;
-    } else if (end_s == t->start_s[after] && before < t->cause[after]) {
-        t->cause[after] = before;
+/* The start is the latest end; among equals the lowest id is the cause. */
+static inline void relax(double *start_s, dtp_id *cause, dtp_id before, double end_s) {
+    if (end_s > *start_s) {
+        *start_s = end_s;
+        *cause = before;
+    } else if (end_s == *start_s && before < *cause) {
+        *cause = before;
     }
 }
 
@@ -64,33 +76,28 @@ static void push_ready(struct engine *e, dtp_id i) {
 }
 
 static void end_task(struct engine *e, dtp_id i, double end_s) {
-    const struct dtp_graph *g = e->g;
-    e->t->end_s[i] = end_s;
+    struct node *x = &e->node[i];
+    x->span_s = end_s;
     e->t->nevents++;
-    for (uint32_t k = g->succ_begin[i]; k < g->succ_begin[i + 1]; k++) {
-        dtp_id next = g->succ[k];
-        relax(e->t, i, end_s, next);
-        if (--e->waits[next] == 0)
+    for (uint32_t k = x[0].succ_begin; k < x[1].succ_begin; k++) {
+        dtp_id next = e->g->succ[k];
+        struct node *y = &e->node[next];
+        relax(&y->start_s, &y->cause, i, end_s);
+        if ((--y->waits & ~ALONE) == 0)
             push_ready(e, next);
     }
-}
-
-static int is_alone(const struct engine *e, dtp_id i) {
-    const struct dtp_graph *g = e->g;
-    return g->use_begin[i] == g->use_begin[i + 1] &&
-           (!e->device || g->device[i] == DTP_NONE || !e->device[g->device[i]].loaded);
 }
 
 /* Evaluates what can be known now; the others get their event. */
 static void run_ready(struct engine *e) {
     while (e->nready > 0) {
         dtp_id i = e->ready[--e->nready];
-        double start_s = e->t->start_s[i];
-        if (is_alone(e, i))
-            end_task(e, i, start_s + e->g->alone_s[i]);
+        const struct node *x = &e->node[i];
+        double at_s = x->start_s + x->span_s;
+        if (x->waits & ALONE)
+            end_task(e, i, at_s);
         else
-            dtp_heap_push(e->a, &e->begins,
-                          (struct dtp_event){start_s + e->g->latency_s[i], e->seq++, i}, NULL);
+            dtp_heap_push(e->a, &e->begins, (struct dtp_event){at_s, e->seq++, i}, NULL);
     }
 }
 
@@ -245,8 +252,9 @@ static enum dtp_status solve_rates(struct engine *e, double now_s, struct dtp_er
         double rate = dtp_maxmin_rate(e->m, changed[k]);
         dtp_id i = e->slot[changed[k]].task;
         if (!(rate > 0))
-            return dtp_fail(err, DTP_EINPUT, "task %u (tag %" PRIu64 ") can never end: its rate is 0",
-                            i, e->g->tag[i]);
+            return dtp_fail(err, DTP_EINPUT,
+                            "task %u (tag %" PRIu64 ") can never end: its rate is 0", i,
+                            e->g->tag[i]);
         set_rate(e, changed[k], rate, now_s);
     }
     return DTP_OK;
@@ -276,7 +284,7 @@ static int take_event(struct engine *e, double until_s, double *at_s) {
 static enum dtp_status run_events(struct engine *e, struct dtp_err *err) {
     double now_s = 0;
     for (dtp_id i = e->g->ntasks; i-- > 0;)
-        if (e->waits[i] == 0)
+        if (e->g->npred[i] == 0)
             push_ready(e, i);
     run_ready(e);
     while (take_event(e, INFINITY, &now_s)) {
@@ -313,10 +321,6 @@ static void init_timeline(struct dtp_arena *a, const struct dtp_graph *g, struct
     t->start_s = DTP_NEW(a, double, n);
     t->end_s = DTP_NEW(a, double, n);
     t->cause = DTP_NEW(a, dtp_id, n);
-    if (n == 0)
-        return;
-    memcpy(t->start_s, g->start_s, n * sizeof(double));
-    memset(t->cause, 0xff, n * sizeof(dtp_id));
 }
 
 static void init_devices(struct engine *e) {
@@ -330,14 +334,40 @@ static void init_devices(struct engine *e) {
             e->device[e->g->use[k].resource].loaded = 1;
 }
 
+static void init_nodes(struct engine *e) {
+    const struct dtp_graph *g = e->g;
+    e->node = DTP_NEW(e->a, struct node, (size_t)g->ntasks + 1);
+    for (dtp_id i = 0; i < g->ntasks; i++) {
+        int alone = g->use_begin[i] == g->use_begin[i + 1] && !on_loaded_device(e, i);
+        e->node[i] = (struct node){.start_s = g->start_s[i],
+                                   .span_s = alone ? g->alone_s[i] : g->latency_s[i],
+                                   .cause = DTP_NONE,
+                                   .waits = g->npred[i] | (alone ? ALONE : 0),
+                                   .succ_begin = g->succ_begin[i]};
+    }
+    e->node[g->ntasks].succ_begin = g->ndeps;
+}
+
+static void read_nodes(const struct engine *e) {
+    for (dtp_id i = 0; i < e->g->ntasks; i++) {
+        e->t->start_s[i] = e->node[i].start_s;
+        e->t->end_s[i] = e->node[i].span_s;
+        e->t->cause[i] = e->node[i].cause;
+    }
+}
+
 /* No link and no load: ends in topological order; the same sums as the events would make. */
 static void run_longest_path(const struct dtp_graph *g, struct dtp_timeline *t) {
+    if (g->ntasks == 0)
+        return;
+    memcpy(t->start_s, g->start_s, g->ntasks * sizeof(double));
+    memset(t->cause, 0xff, g->ntasks * sizeof(dtp_id)); /* DTP_NONE */
     for (uint32_t at = 0; at < g->ntasks; at++) {
         dtp_id i = g->order ? g->order[at] : at;
         double end_s = t->start_s[i] + g->alone_s[i];
         t->end_s[i] = end_s;
         for (uint32_t k = g->succ_begin[i]; k < g->succ_begin[i + 1]; k++)
-            relax(t, i, end_s, g->succ[k]);
+            relax(&t->start_s[g->succ[k]], &t->cause[g->succ[k]], i, end_s);
     }
     t->nevents = g->ntasks;
 }
@@ -361,10 +391,10 @@ enum dtp_status dtp_engine_run(struct dtp_arena *a, const struct dtp_platform *p
     } else {
         struct engine e = {.a = a, .p = p, .g = g, .t = out};
         e.m = dtp_maxmin_create(a, p, 256);
-        e.waits = DTP_NEW(a, uint32_t, g->ntasks);
-        memcpy(e.waits, g->npred, g->ntasks * sizeof(uint32_t));
         init_devices(&e);
+        init_nodes(&e);
         DTP_TRY(run_events(&e, err));
+        read_nodes(&e);
     }
     find_last(out);
     return DTP_OK;

@@ -30,8 +30,8 @@ static void reserve_tasks(struct dtp_graph *g, uint32_t n) {
     g->device = dtp_arena_grow(g->a, g->device, sizeof(dtp_id), old, n);
     g->stream = dtp_arena_grow(g->a, g->stream, sizeof(dtp_id), old, n);
     g->tag = dtp_arena_grow(g->a, g->tag, sizeof(uint64_t), old, n);
-    g->use_begin = dtp_arena_grow(g->a, g->use_begin, sizeof(uint32_t), old ? old + 1 : 0,
-                                  (size_t)n + 1);
+    g->use_begin =
+        dtp_arena_grow(g->a, g->use_begin, sizeof(uint32_t), old ? old + 1 : 0, (size_t)n + 1);
     b->tasks_capacity = n;
 }
 

@@ -46,10 +46,10 @@ struct dtp_use {
 };
 
 struct dtp_task {
-    double start_s;   /* earliest start */
-    double latency_s; /* >= 0 */
-    double work;      /* >= 0; seconds for compute, bytes for flows */
-    double rate_cap;  /* > 0 units/s; DTP_UNCAPPED only with a link use */
+    double start_s;             /* earliest start */
+    double latency_s;           /* >= 0 */
+    double work;                /* >= 0; seconds for compute, bytes for flows */
+    double rate_cap;            /* > 0 units/s; DTP_UNCAPPED only with a link use */
     const struct dtp_use *uses; /* copied by dtp_graph_add */
     uint32_t nuses;
     dtp_id device; /* compute on this device, or DTP_NONE */
@@ -61,7 +61,7 @@ struct dtp_task {
 struct dtp_graph {
     struct dtp_arena *a;
     uint32_t ntasks, ndeps, nuses, nstreams;
-    uint32_t nlink_uses, nload_uses; /* of the nuses */
+    uint32_t nlink_uses, nload_uses;               /* of the nuses */
     double *start_s, *latency_s, *work, *rate_cap; /* [ntasks] */
     uint32_t *use_begin;                           /* [ntasks + 1] into use[] */
     struct dtp_use *use;

@@ -334,4 +334,6 @@ double dtp_maxmin_rate(const struct dtp_maxmin *m, uint32_t activity) {
     return m->act[activity].rate;
 }
 
-uint64_t dtp_maxmin_nsolved(const struct dtp_maxmin *m) { return m->nsolved; }
+uint64_t dtp_maxmin_nsolved(const struct dtp_maxmin *m) {
+    return m->nsolved;
+}

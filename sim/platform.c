@@ -17,4 +17,6 @@ dtp_id dtp_platform_link(struct dtp_platform *p, double capacity_per_s, const ch
     return p->nlinks++;
 }
 
-dtp_id dtp_platform_device(struct dtp_platform *p) { return p->ndevices++; }
+dtp_id dtp_platform_device(struct dtp_platform *p) {
+    return p->ndevices++;
+}

@@ -15,7 +15,8 @@ struct dtp_timeline {
     double *start_s, *end_s; /* [ntasks] */
     dtp_id *cause;           /* [ntasks] */
     double makespan_s;
-    dtp_id last; /* the task that ends last, the lowest id among equals; DTP_NONE if there is none */
+    dtp_id
+        last; /* the task that ends last, the lowest id among equals; DTP_NONE if there is none */
     uint64_t nevents; /* starts of work, ends */
 };
 

@@ -421,7 +421,8 @@ static void test_no_task_is_too_early_and_no_link_too_fast(void) {
                     bytes[w.uses[i][k].resource] += w.task[i].work * w.uses[i][k].weight;
         }
         for (uint32_t l = 0; l < w.p.nlinks; l++)
-            fast += bytes[l] > w.p.link_capacity_per_s[l] * (t.makespan_s - first_s) * (1 + RELATIVE);
+            fast +=
+                bytes[l] > w.p.link_capacity_per_s[l] * (t.makespan_s - first_s) * (1 + RELATIVE);
     }
     CU_ASSERT_EQUAL(early, 0);
     CU_ASSERT_EQUAL(fast, 0);

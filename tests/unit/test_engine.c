@@ -228,8 +228,8 @@ static void test_contention_prolongs_the_load(void) {
     const struct dtp_use uses[] = {{0, DTP_USE_LINK, 1}, {0, DTP_USE_LOAD, 0.2}};
     fresh(1, (double[]){100});
     dtp_id d = dtp_platform_device(&platform);
-    dtp_id f = add((struct dtp_task){.work = 100, .rate_cap = DTP_UNCAPPED, .device = DTP_NONE},
-                   uses, 2);
+    dtp_id f =
+        add((struct dtp_task){.work = 100, .rate_cap = DTP_UNCAPPED, .device = DTP_NONE}, uses, 2);
     flow(1, 100, 0, 0);
     dtp_id c = compute(3, d);
     run();
@@ -255,7 +255,8 @@ static void test_a_device_rate_caps_the_share_of_a_link(void) {
 
 static void test_zero_work_and_zero_latency_take_no_time(void) {
     fresh(1, (double[]){100});
-    dtp_id a = flow(1, 0, 2, 0), b = compute(0, DTP_NONE), c = flow(1, 0, 0, 1), d = flow(1, 0, 0, 0);
+    dtp_id a = flow(1, 0, 2, 0), b = compute(0, DTP_NONE), c = flow(1, 0, 0, 1),
+           d = flow(1, 0, 0, 0);
     dtp_graph_dep(&graph, a, b);
     dtp_graph_dep(&graph, b, c);
     dtp_graph_dep(&graph, c, d);

@@ -25,7 +25,8 @@ static void fresh(void) {
 
 static dtp_id add(double work, uint64_t tag) {
     return dtp_graph_add(
-        &graph, &(struct dtp_task){.work = work, .device = DTP_NONE, .stream = DTP_NONE, .tag = tag});
+        &graph,
+        &(struct dtp_task){.work = work, .device = DTP_NONE, .stream = DTP_NONE, .tag = tag});
 }
 
 static dtp_id add_uses(const struct dtp_use *uses, uint32_t n, double cap) {
@@ -68,8 +69,8 @@ static void test_tasks_of_a_stream_follow_one_another(void) {
     fresh();
     dtp_id s = dtp_graph_stream(&graph), other = dtp_graph_stream(&graph), x[3];
     for (int i = 0; i < 3; i++) {
-        x[i] = dtp_graph_add(&graph,
-                             &(struct dtp_task){.work = 1, .device = DTP_NONE, .stream = s});
+        x[i] =
+            dtp_graph_add(&graph, &(struct dtp_task){.work = 1, .device = DTP_NONE, .stream = s});
         dtp_graph_add(&graph, &(struct dtp_task){.work = 1, .device = DTP_NONE, .stream = other});
     }
     CU_ASSERT_EQUAL_FATAL(dtp_graph_freeze(&graph, &err), DTP_OK);
@@ -106,11 +107,10 @@ static void test_uses_of_one_resource_are_added_up(void) {
 
 static void test_time_alone_is_latency_plus_work_over_cap_and_no_cap_means_one(void) {
     fresh();
-    dtp_graph_add(&graph, &(struct dtp_task){.latency_s = 0.5,
-                                             .work = 3,
-                                             .rate_cap = 2,
-                                             .device = DTP_NONE,
-                                             .stream = DTP_NONE});
+    dtp_graph_add(
+        &graph,
+        &(struct dtp_task){
+            .latency_s = 0.5, .work = 3, .rate_cap = 2, .device = DTP_NONE, .stream = DTP_NONE});
     add(3, 0);
     CU_ASSERT_EQUAL_FATAL(dtp_graph_freeze(&graph, &err), DTP_OK);
     CU_ASSERT_EQUAL(graph.alone_s[0], 2);
@@ -127,8 +127,9 @@ static void test_a_cycle_is_found_and_its_tasks_named(void) {
     dtp_graph_dep(&graph, 2, 3);
     dtp_graph_dep(&graph, 4, 5); /* behind the cycle, not on it */
     CU_ASSERT_EQUAL(dtp_graph_freeze(&graph, &err), DTP_EINPUT);
-    CU_ASSERT_STRING_EQUAL(err.msg, "dependency cycle of 3 tasks: task 2 (tag 102) waits for task 4 "
-                                    "(tag 104) waits for task 3 (tag 103) waits for task 2");
+    CU_ASSERT_STRING_EQUAL(err.msg,
+                           "dependency cycle of 3 tasks: task 2 (tag 102) waits for task 4 "
+                           "(tag 104) waits for task 3 (tag 103) waits for task 2");
 }
 
 static void test_a_long_cycle_is_cut_and_a_task_that_waits_for_itself_is_one(void) {
@@ -215,11 +216,9 @@ int main(void) {
         {"an empty graph freezes", test_an_empty_graph_freezes},
         {"reserved and grown graphs are equal", test_reserved_and_grown_graphs_are_equal},
         CU_TEST_INFO_NULL};
-    CU_SuiteInfo suites[] = {{.pName = "graph",
-                              .pInitFunc = setup,
-                              .pCleanupFunc = teardown,
-                              .pTests = tests},
-                             CU_SUITE_INFO_NULL};
+    CU_SuiteInfo suites[] = {
+        {.pName = "graph", .pInitFunc = setup, .pCleanupFunc = teardown, .pTests = tests},
+        CU_SUITE_INFO_NULL};
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
         return 1;
     CU_basic_run_tests();

@@ -265,11 +265,9 @@ int main(void) {
         {"activities come and go between solves", test_activities_come_and_go_between_solves},
         {"a link without capacity gives rate 0", test_a_link_without_capacity_gives_rate_0},
         CU_TEST_INFO_NULL};
-    CU_SuiteInfo suites[] = {{.pName = "maxmin",
-                              .pInitFunc = setup,
-                              .pCleanupFunc = teardown,
-                              .pTests = tests},
-                             CU_SUITE_INFO_NULL};
+    CU_SuiteInfo suites[] = {
+        {.pName = "maxmin", .pInitFunc = setup, .pCleanupFunc = teardown, .pTests = tests},
+        CU_SUITE_INFO_NULL};
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
         return 1;
     CU_basic_run_tests();

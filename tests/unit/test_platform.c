@@ -34,8 +34,7 @@ int main(void) {
     CU_TestInfo tests[] = {
         {"links have dense ids and keep capacity and name",
          test_links_have_dense_ids_and_keep_capacity_and_name},
-        {"devices have dense ids apart from links",
-         test_devices_have_dense_ids_apart_from_links},
+        {"devices have dense ids apart from links", test_devices_have_dense_ids_apart_from_links},
         CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{.pName = "platform", .pTests = tests}, CU_SUITE_INFO_NULL};
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)

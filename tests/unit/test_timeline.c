@@ -90,10 +90,8 @@ static void test_a_late_earliest_start_has_no_cause(void) {
     struct dtp_graph g;
     dtp_graph_init(&g, arena);
     dtp_id a = add(&g, 1, DTP_NONE);
-    dtp_id b = dtp_graph_add(&g, &(struct dtp_task){.start_s = 5,
-                                                    .work = 1,
-                                                    .device = DTP_NONE,
-                                                    .stream = DTP_NONE});
+    dtp_id b = dtp_graph_add(
+        &g, &(struct dtp_task){.start_s = 5, .work = 1, .device = DTP_NONE, .stream = DTP_NONE});
     dtp_graph_dep(&g, a, b);
     struct dtp_timeline t = run(&g);
     CU_ASSERT_EQUAL(t.start_s[b], 5);
@@ -122,11 +120,9 @@ int main(void) {
         {"a late earliest start has no cause", test_a_late_earliest_start_has_no_cause},
         {"an empty timeline has no last", test_an_empty_timeline_has_no_last},
         CU_TEST_INFO_NULL};
-    CU_SuiteInfo suites[] = {{.pName = "timeline",
-                              .pInitFunc = setup,
-                              .pCleanupFunc = teardown,
-                              .pTests = tests},
-                             CU_SUITE_INFO_NULL};
+    CU_SuiteInfo suites[] = {
+        {.pName = "timeline", .pInitFunc = setup, .pCleanupFunc = teardown, .pTests = tests},
+        CU_SUITE_INFO_NULL};
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
         return 1;
     CU_basic_run_tests();
