@@ -111,7 +111,8 @@ setup_build() {
     shift
     [ $# = 0 ] || targets=(--target "$@")
     cmake --build "$build" -j "$(nproc)" "${targets[@]}" >"$build/build.log" 2>&1 && return 0
-    grep -E -A4 'error|undefined reference|FAILED' "$build/build.log" | head -n 40 >&2
+    grep -E -A4 'error[ :]|undefined reference|FAILED' "$build/build.log" |
+        grep -v -e ' -c ' -e '^--' | head -n 40 >&2
     return 1
 }
 

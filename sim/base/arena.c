@@ -33,7 +33,7 @@ static _Noreturn void oom_exit(const char *arena, size_t bytes) {
     exit(DTP_ENOMEM);
 }
 
-static _Atomic(dtp_oom_fn *) oom_handler = NULL;
+static _Atomic(dtp_oom_fn *) oom_handler; /* starts as a null pointer */
 
 void dtp_arena_set_oom(dtp_oom_fn *fn) {
     atomic_store(&oom_handler, fn);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+static const char byte_order_mark[] = "\xef\xbb\xbf";
+
 /* Cells are cut out of one mutable copy of the text: quotes are removed in place, so a cell never
  * grows and each keeps its address. */
 struct parser {
@@ -116,7 +118,6 @@ static enum dtp_status check_header(const struct parser *s, size_t ncols) {
 
 enum dtp_status dtp_csv_parse(struct dtp_arena *a, const char *name, const char *text,
                               size_t length_bytes, struct dtp_csv *out, struct dtp_err *err) {
-    static const char byte_order_mark[] = "\xef\xbb\xbf";
     if (memchr(text, '\0', length_bytes))
         return dtp_fail(err, DTP_EINPUT, "%s: found a NUL byte, expected text", name);
     char *copy = dtp_arena_strndup(a, text, length_bytes);
@@ -164,7 +165,9 @@ const char *dtp_csv_get(const struct dtp_csv *csv, size_t row, int col) {
 }
 
 void dtp_csv_put(FILE *f, const char *cell, bool last) {
-    if (strpbrk(cell, ",\"\r\n")) {
+    /* a mark that is content: in front of a file it would be taken for an encoding */
+    bool marked = strncmp(cell, byte_order_mark, 3) == 0;
+    if (marked || strpbrk(cell, ",\"\r\n")) {
         fputc('"', f);
         for (; *cell; cell++) {
             if (*cell == '"')

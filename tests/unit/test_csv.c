@@ -84,8 +84,8 @@ static void test_errors_name_the_line(void) {
 }
 
 static void test_put_reads_back(void) {
-    static const char *const cells[] = {"plain", "",      "a,b", "say \"hi\"",
-                                        "x\ny",  "\r\n-", " ",   "\xc3\xa9"};
+    static const char *const cells[] = {
+        "\xef\xbb\xbfmark", "plain", "", "a,b", "say \"hi\"", "x\ny", "\r\n-", " ", "\xc3\xa9"};
     enum { NCELLS = sizeof cells / sizeof *cells };
     char *text = NULL;
     size_t n = 0;

@@ -392,6 +392,10 @@ static void test_doubles_are_shortest_and_exact(void) {
     CU_ASSERT_STRING_EQUAL(dtp_double_text(1.0 / 3, buf, sizeof buf), "0.3333333333333333");
     CU_ASSERT_STRING_EQUAL(dtp_double_text(5e-324, buf, sizeof buf), "4.94065645841247e-324");
     CU_ASSERT_STRING_EQUAL(dtp_double_text(100, buf, sizeof buf), "100");
+    /* beyond 2^53 plain digits would be refused as an integer */
+    CU_ASSERT_STRING_EQUAL(dtp_double_text(9007678901234568.0, buf, sizeof buf),
+                           "9.007678901234568e+15");
+    CU_ASSERT_STRING_EQUAL(dtp_double_text(-1e22, buf, sizeof buf), "-1e+22");
     struct dtp_rng r = dtp_rng_stream(6, 0);
     for (int i = 0; i < 20000; i++) {
         uint64_t bits = dtp_rng_next(&r);
