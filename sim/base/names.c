@@ -33,7 +33,7 @@ static int edit_distance(const char *x, size_t nx, const char *y, size_t ny) {
 
 static size_t lower(const char *s, char *out) {
     size_t n = 0;
-    for (; s[n] && n < LONGEST; n++)
+    for (; n < LONGEST && s[n]; n++)
         out[n] = (char)tolower((unsigned char)s[n]);
     out[n] = '\0';
     return n;

@@ -1,6 +1,5 @@
 #include "sim/base/pool.h"
 
-#include <ctype.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -33,6 +32,17 @@ static void *work(void *arg) {
     }
 }
 
+/* Bits that are set in a hexadecimal digit; 0 for any other character. */
+static int bits_of_digit(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c ? strchr(digits, c) : NULL;
+    int n = 0;
+    for (ptrdiff_t v = at ? at - digits : 0; v > 0; v /= 2)
+        n += v % 2 == 1;
+    return n;
+}
+
 /* Processors in this process's affinity mask, from the kernel's text: sched_getaffinity is no
  * POSIX. */
 static int allowed_processors(void) {
@@ -44,11 +54,8 @@ static int allowed_processors(void) {
     while (fgets(line, sizeof line, f)) {
         if (strncmp(line, "Cpus_allowed:", 13) != 0)
             continue;
-        for (const char *p = line + 13; *p; p++) {
-            static const int bits[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
-            if (isxdigit((unsigned char)*p))
-                n += bits[*p <= '9' ? *p - '0' : tolower((unsigned char)*p) - 'a' + 10];
-        }
+        for (const char *p = line + 13; *p; p++)
+            n += bits_of_digit(*p);
     }
     fclose(f);
     return n > 0 ? n : 1;
@@ -62,7 +69,7 @@ static int quota_processors(int none) {
     char line[128];
     bool read = fgets(line, sizeof line, f) != NULL;
     fclose(f);
-    char *period_text = NULL;
+    char *period_text = line;
     double quota = read ? strtod(line, &period_text) : 0; /* "max" gives 0 */
     double period = quota > 0 ? strtod(period_text, NULL) : 0;
     if (!(quota > 0) || !(period > 0) || quota / period >= none)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Files of at most 800 lines (400 is the aim: longer ones are listed), functions of at most 60
-# lines and 6 parameters, nesting of at most 3. Relies on the layout of clang-format: the braces of
+# lines and 6 parameters (not counting the error), nesting of at most 3. Relies on the layout of clang-format: the braces of
 # a function stand alone in the first column, each level of nesting is four spaces.
 find sim hw models traces planner runtime tests -name '*.[ch]' -print0 | sort -z | xargs -0 awk '
 function fail(line, text) {
@@ -12,6 +12,7 @@ function end_of_file() {
     else if (lines > 400) printf "note: %s: %d lines, the aim is 400\n", name, lines
 }
 function parameters(text,    i, c, depth, n) {
+    sub(/, *struct dtp_err \*err/, "", text) # every function that can fail has it
     for (i = 1; i <= length(text); i++) {
         c = substr(text, i, 1)
         if (c == "(") depth++
