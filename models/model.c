@@ -264,6 +264,28 @@ enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j, st
     return DTP_OK;
 }
 
+/* "moe.ffn: found 5000000, expected 0 to 1000000"; prefix "moe." inside an object. */
+static enum dtp_status check_ranges(const struct dtp_field *fields, const char *prefix,
+                                    const void *in, struct dtp_err *err) {
+    for (const struct dtp_field *f = fields; f->name; f++) {
+        const void *at = (const char *)in + f->offset;
+        if (f->kind == DTP_FIELD_OBJECT)
+            DTP_TRY(check_ranges(f->fields, f->name, at, err));
+        if (f->kind != DTP_FIELD_INT)
+            continue;
+        int v = *(const int *)at;
+        if (v < f->min || v > f->max)
+            return dtp_fail(err, DTP_EINPUT, "%s%s%s: found %d, expected %.0f to %.0f", prefix,
+                            *prefix ? "." : "", f->name, v, f->min, f->max);
+    }
+    return DTP_OK;
+}
+
+enum dtp_status dtp_model_check_ranges(const struct dtp_model *m, struct dtp_err *err) {
+    struct model_doc doc = {.m = *m};
+    return check_ranges(model_fields + READ_ONLY, "", &doc, err);
+}
+
 /* ---- writing and comparing ------------------------------------------------------------------- */
 
 void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m) {

@@ -1,15 +1,20 @@
-#include "models/model.h"
+#include "models/model_internal.h"
 
 /* Defaults of a short description, in one place, and the checks of a whole one. */
 
 #define MAX_PARAMS 4e18
+#define MAX_PATCHES 1000         /* on a side */
 #define TOKENS_PER_BATCH 4194304 /* default batch where the source has none: 4 Mi tokens */
 #define IMAGES_PER_BATCH 1024
 
-static void fill_defaults(struct dtp_model *m) {
+static void fill_texts(struct dtp_model *m) {
     m->name = m->name ? m->name : "";
     m->title = m->title ? m->title : m->name;
     m->source = m->source ? m->source : "";
+}
+
+static void fill_defaults(struct dtp_model *m) {
+    fill_texts(m);
     if (m->kv_heads == 0)
         m->kv_heads = m->heads;
     if (m->head_dim == 0 && m->heads > 0 && m->mla.kv_lora_rank > 0)
@@ -38,9 +43,8 @@ static void fill_defaults(struct dtp_model *m) {
 }
 
 static enum dtp_status finish_convs(struct dtp_model *m, struct dtp_err *err) {
-    m->name = m->name ? m->name : "";
-    m->title = m->title ? m->title : m->name;
-    m->source = m->source ? m->source : "";
+    double params = 0;
+    fill_texts(m);
     if (m->hidden == 0)
         m->hidden = m->conv[m->nconvs - 1].cout;
     m->image = m->image ? m->image : m->conv[0].in_size;
@@ -49,7 +53,14 @@ static enum dtp_status finish_convs(struct dtp_model *m, struct dtp_err *err) {
     m->global_batch = m->global_batch ? m->global_batch : IMAGES_PER_BATCH;
     if (m->heads > 0)
         return dtp_fail(err, DTP_EINPUT, "heads: a list of convolutions has no attention heads");
-    return DTP_OK;
+    for (int i = 0; i < m->nconvs; i++) {
+        const struct dtp_conv *c = &m->conv[i];
+        params += (double)c->repeat * c->cout * c->cin * c->kernel * c->kernel;
+    }
+    if (!(params < MAX_PARAMS))
+        return dtp_fail(err, DTP_EINPUT, "convs: %.3g parameters are more than can be counted",
+                        params);
+    return dtp_model_check_ranges(m, err);
 }
 
 static enum dtp_status check_attention(const struct dtp_model *m, struct dtp_err *err) {
@@ -99,18 +110,28 @@ static enum dtp_status check_rest(const struct dtp_model *m, struct dtp_err *err
     return check_size(m, err);
 }
 
-enum dtp_status dtp_model_finish(struct dtp_model *m, struct dtp_err *err) {
-    struct {
+/* What the defaults are computed from. */
+static enum dtp_status check_given(const struct dtp_model *m, struct dtp_err *err) {
+    const struct {
         const char *name;
         int v;
     } needed[] = {{"layers", m->layers}, {"hidden", m->hidden}, {"heads", m->heads}};
-    if (m->nconvs > 0)
-        return finish_convs(m, err);
     for (int i = 0; i < 3; i++)
         if (needed[i].v < 1)
             return dtp_fail(err, DTP_EINPUT, "missing key \"%s\", expected 1 or more",
                             needed[i].name);
+    if (m->patch > 0 && m->image / m->patch > MAX_PATCHES)
+        return dtp_fail(err, DTP_EINPUT, "image: %d pixels are more than %d patches of %d",
+                        m->image, MAX_PATCHES, m->patch);
+    return dtp_model_check_ranges(m, err);
+}
+
+enum dtp_status dtp_model_finish(struct dtp_model *m, struct dtp_err *err) {
+    if (m->nconvs > 0)
+        return finish_convs(m, err);
+    DTP_TRY(check_given(m, err));
     fill_defaults(m);
     DTP_TRY(check_attention(m, err));
+    DTP_TRY(dtp_model_check_ranges(m, err));
     return check_rest(m, err);
 }
