@@ -9,7 +9,7 @@ const char *const dtp_activation_names[] = {"gelu", "relu", "silu", "squared_rel
 const char *const dtp_norm_names[] = {"layer", "rms", NULL};
 const char *const dtp_position_names[] = {"learned", "rope", "alibi", "none", NULL};
 
-#define MAX_WIDTH 1e6 /* of one dimension; products stay far below 2^63 */
+#define MAX_WIDTH 1000000 /* of one dimension; products stay far below 2^63 */
 #define MAX_VOCAB 1e8
 
 /* ---- families -------------------------------------------------------------------------------- */
@@ -332,7 +332,7 @@ static bool equal_field(const struct dtp_field *f, const void *a, const void *b)
     case DTP_FIELD_JSON:
         break;
     }
-    assert(!"a kind of field that no model has");
+    assert(false && "a kind of field that no model has");
     return false;
 }
 

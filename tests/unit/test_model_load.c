@@ -110,7 +110,11 @@ static void test_write_read(void) {
 static void test_finish_defaults(void) {
     struct dtp_model m;
     CU_ASSERT_EQUAL(dtp_model_family("gpt", &m, NULL), DTP_OK);
-    m.layers = 24, m.hidden = 2304, m.heads = 24, m.vocab = 51200, m.seq = 2048;
+    m.layers = 24;
+    m.hidden = 2304;
+    m.heads = 24;
+    m.vocab = 51200;
+    m.seq = 2048;
     CU_ASSERT_EQUAL(dtp_model_finish(&m, NULL), DTP_OK);
     CU_ASSERT_EQUAL(m.kv_heads, 24);
     CU_ASSERT_EQUAL(m.head_dim, 96);
@@ -139,15 +143,15 @@ static void test_finish_refuses(void) {
     REFUSED("heads", m.heads = 0);
     REFUSED("vocab", m.vocab = 0);
     REFUSED("kv_heads", m.kv_heads = 5);
-    REFUSED("do not divide hidden", m.head_dim = 0, m.heads = 48);
-    REFUSED("top_k", m.moe.experts = 8, m.moe.top_k = 9);
-    REFUSED("learned positions", m.position = DTP_POS_LEARNED, m.max_positions = 1024);
-    REFUSED("patches", m.patch = 16, m.image = 225, m.channels = 3);
-    REFUSED("more than can be counted", m.layers = 100000, m.hidden = 1000000, m.heads = 1000,
-            m.head_dim = 10000, m.ffn = 1000000);
+    REFUSED("do not divide hidden", m.head_dim = 0; m.heads = 48);
+    REFUSED("top_k", m.moe.experts = 8; m.moe.top_k = 9);
+    REFUSED("learned positions", m.position = DTP_POS_LEARNED; m.max_positions = 1024);
+    REFUSED("patches", m.patch = 16; m.image = 225; m.channels = 3);
+    REFUSED("more than can be counted", m.layers = 100000; m.hidden = 1000000; m.heads = 1000;
+            m.head_dim = 10000; m.ffn = 1000000);
     REFUSED("ffn: found 1000001, expected 0 to 1000000", m.ffn = 1000001);
     REFUSED("moe.experts: found -1", m.moe.experts = -1);
-    REFUSED("more than 1000 patches", m.patch = 1, m.image = 100000, m.channels = 3);
+    REFUSED("more than 1000 patches", m.patch = 1; m.image = 100000; m.channels = 3);
 #undef REFUSED
     CU_ASSERT_EQUAL(dtp_model_family("lama", &m, &err), DTP_EINPUT);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "llama"));
