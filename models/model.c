@@ -9,7 +9,6 @@ const char *const dtp_activation_names[] = {"gelu", "relu", "silu", "squared_rel
 const char *const dtp_norm_names[] = {"layer", "rms", NULL};
 const char *const dtp_position_names[] = {"learned", "rope", "alibi", "none", NULL};
 
-#define MAX_WIDTH 1000000 /* of one dimension; products stay far below 2^63 */
 #define MAX_VOCAB 1e8
 
 /* ---- families -------------------------------------------------------------------------------- */
@@ -85,11 +84,11 @@ struct model_doc {
 
 #define AT(member) offsetof(struct model_doc, m.member)
 #define COUNT(name_, what)                                                                         \
-    { #name_, DTP_FIELD_INT, AT(name_), .max = MAX_WIDTH, .help = what }
+    { #name_, DTP_FIELD_INT, AT(name_), .max = 1e6, .help = what }
 #define FLAG(name_, what)                                                                          \
     { #name_, DTP_FIELD_BOOL, AT(name_), .help = what }
 #define IN(type, name_, what)                                                                      \
-    { #name_, DTP_FIELD_INT, offsetof(struct type, name_), .max = MAX_WIDTH, .help = what }
+    { #name_, DTP_FIELD_INT, offsetof(struct type, name_), .max = 1e6, .help = what }
 
 static const struct dtp_field moe_fields[] = {
     IN(dtp_moe, experts, "routed experts per MoE layer, 0: dense model"),
