@@ -16,7 +16,7 @@ const char *const dtp_reasons[] = {
 #undef X
         [DTP_NREASONS] = NULL};
 
-enum { MOST_DEGREE = 1 << 20, MOST_BATCH = 1 << 30 };
+enum { MOST_DEGREE = 1000000, MOST_BATCH = 1000000000 };
 
 #define AT(field) offsetof(struct dtp_plan, field)
 #define DEGREE(field, text)                                                                        \

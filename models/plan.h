@@ -15,7 +15,7 @@ enum dtp_recompute { DTP_RECOMPUTE_NONE, DTP_RECOMPUTE_SELECTIVE, DTP_RECOMPUTE_
 enum dtp_offload { DTP_OFFLOAD_NONE, DTP_OFFLOAD_OPTIMIZER, DTP_OFFLOAD_PARAMETERS };
 enum dtp_offload_to { DTP_OFFLOAD_HOST, DTP_OFFLOAD_NVME };
 extern const char *const dtp_recompute_names[], *const dtp_offload_names[],
-    *const dtp_offload_to_names[];
+                                                    *const dtp_offload_to_names[];
 
 #define DTP_MAX_STAGES 1024
 
@@ -24,10 +24,11 @@ struct dtp_plan {
     int zero_stage;
     bool sequence_parallel;
     enum dtp_recompute recompute;
-    int recompute_layers;      /* full: only the first so many layers of a chunk; 0: all */
-    int schedule;              /* index into dtp_schedule_kinds */
+    int recompute_layers; /* full: only the first so many layers of a chunk; 0: all */
+    int schedule;         /* index into dtp_schedule_kinds */
     int microbatch_size, global_batch_size; /* sequences */
-    struct dtp_ints layers_per_stage; /* [pp * vpp] in order of the model; at NULL: as even as it goes */
+    /* [pp * vpp] in order of the model; at NULL: as even as it goes */
+    struct dtp_ints layers_per_stage;
     enum dtp_algo tp_algo, dp_algo;
     int tp_overlap, dp_overlap, p2p_overlap; /* -1: the framework's default; 0 or 1 */
     enum dtp_offload offload;

@@ -41,13 +41,13 @@
 #include "sim/base/status.h"
 
 enum dtp_action_kind {
-    DTP_A_F,         /* forward of a chunk and a microbatch */
-    DTP_A_B,         /* whole backward */
-    DTP_A_I,         /* input gradient */
-    DTP_A_W,         /* weight gradient */
-    DTP_A_SEND_F,    /* activations to virtual stage vs + 1 */
+    DTP_A_F,      /* forward of a chunk and a microbatch */
+    DTP_A_B,      /* whole backward */
+    DTP_A_I,      /* input gradient */
+    DTP_A_W,      /* weight gradient */
+    DTP_A_SEND_F, /* activations to virtual stage vs + 1 */
     DTP_A_RECV_F,
-    DTP_A_SEND_B,    /* gradients to vs - 1 */
+    DTP_A_SEND_B, /* gradients to vs - 1 */
     DTP_A_RECV_B,
     DTP_A_RECOMPUTE, /* forward again before B (or I) */
     DTP_A_UNSHARD,   /* all-gather of a chunk's parameters (ZeRO-3) */
@@ -69,17 +69,17 @@ struct dtp_action {
 struct dtp_schedule {
     int kind; /* index into dtp_schedule_kinds */
     int pp, vpp, m;
-    uint32_t *begin;          /* [pp + 1] into action[] */
+    uint32_t *begin; /* [pp + 1] into action[] */
     struct dtp_action *action;
 };
 
 struct dtp_schedule_kind {
     const char *name, *title, *source;
-    bool flushes;         /* all microbatches of a step end before the optimizer */
-    bool split_backward;  /* I and W instead of B */
-    bool chunked;         /* vpp > 1 */
-    bool whole_groups;    /* pp must divide m */
-    int most_vpp;         /* 0: no limit; chunked kinds only */
+    bool flushes;        /* all microbatches of a step end before the optimizer */
+    bool split_backward; /* I and W instead of B */
+    bool chunked;        /* vpp > 1 */
+    bool whole_groups;   /* pp must divide m */
+    int most_vpp;        /* 0: no limit; chunked kinds only */
     /* Virtual stage that a rank's chunk is. */
     int (*stage)(int pp, int vpp, int rank, int chunk);
     /* Writes the compute order of one rank into out (room for dtp_schedule_max_actions()); returns the
@@ -113,15 +113,15 @@ enum dtp_status dtp_schedule_make(struct dtp_arena *a, int kind, int pp, int vpp
                                   struct dtp_schedule *out, struct dtp_err *err);
 
 struct dtp_schedule_passes {
-    bool p2p;                  /* pp > 1 */
-    bool recompute;            /* a RECOMPUTE before each B or I */
-    int zero_stage;            /* 3: UNSHARD and RESHARD */
-    bool regather_backward;    /* ZeRO-3: RESHARD after F, UNSHARD again before B; else a chunk stays
+    bool p2p;               /* pp > 1 */
+    bool recompute;         /* a RECOMPUTE before each B or I */
+    int zero_stage;         /* 3: UNSHARD and RESHARD */
+    bool regather_backward; /* ZeRO-3: RESHARD after F, UNSHARD again before B; else a chunk stays
                                   unsharded from its first F until none of its microbatches is in flight */
-    bool reduce;               /* dp x cp > 1 */
-    bool reduce_per_microbatch;/* else once, after the chunk's last B or W */
-    bool offload;              /* FETCH of each chunk before OPTIM, OFFLOAD after it */
-    bool optim;                /* one OPTIM, last */
+    bool reduce;            /* dp x cp > 1 */
+    bool reduce_per_microbatch; /* else once, after the chunk's last B or W */
+    bool offload;               /* FETCH of each chunk before OPTIM, OFFLOAD after it */
+    bool optim;                 /* one OPTIM, last */
 };
 /* The complete list: what the executor walks. compute: F, B, I, W only. */
 enum dtp_status dtp_schedule_complete(struct dtp_arena *a, const struct dtp_schedule *compute,
@@ -142,7 +142,7 @@ void dtp_schedule_in_flight(const struct dtp_schedule *s, int *in_flight, int *p
 void dtp_schedule_print(FILE *f, const struct dtp_schedule *s);
 /* name: what messages call the text. vpp 0: as many as the chunks that occur. The result is not
  * checked: call dtp_schedule_check(). */
-enum dtp_status dtp_schedule_parse(struct dtp_arena *a, const char *name, const char *text,
-                                   int vpp, struct dtp_schedule *out, struct dtp_err *err);
+enum dtp_status dtp_schedule_parse(struct dtp_arena *a, const char *name, const char *text, int vpp,
+                                   struct dtp_schedule *out, struct dtp_err *err);
 
 #endif

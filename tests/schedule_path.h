@@ -16,58 +16,83 @@ struct path_times {
     double hop;
 };
 
+/* State: when each F and each B (or I) ended, -1 before; when each rank is free; its next action. */
+struct path {
+    const struct dtp_schedule *s;
+    const struct path_times *t;
+    double *f_end, *b_end; /* [stages * m] */
+    double *free_at;       /* [pp] */
+    uint32_t *at;          /* [pp] */
+};
+
+/* When the data of an action is there, or -1. */
+static inline double path_ready(const struct path *p, int rank, int vs, struct dtp_action x) {
+    const struct dtp_schedule *s = p->s;
+    size_t here = (size_t)vs * (size_t)s->m + x.microbatch;
+    int from = x.kind == DTP_A_F ? vs - 1 : vs + 1, holder, chunk;
+    if (x.kind == DTP_A_W)
+        return p->b_end[here];
+    if (from < 0)
+        return 0;
+    if (from == s->pp * s->vpp)
+        return p->f_end[here];
+    double end =
+        (x.kind == DTP_A_F ? p->f_end : p->b_end)[(size_t)from * (size_t)s->m + x.microbatch];
+    dtp_schedule_holder(s->kind, s->pp, s->vpp, from, &holder, &chunk);
+    return end < 0 || holder == rank ? end : end + p->t->hop;
+}
+
+/* Runs the next action of a rank if it can. */
+static inline bool path_advance(struct path *p, int rank) {
+    const struct dtp_schedule *s = p->s;
+    if (p->at[rank] == s->begin[rank + 1])
+        return false;
+    struct dtp_action x = s->action[p->at[rank]];
+    int vs = dtp_schedule_kinds[s->kind].stage(s->pp, s->vpp, rank, x.chunk);
+    size_t here = (size_t)vs * (size_t)s->m + x.microbatch;
+    const double duration[] = {
+        [DTP_A_F] = p->t->f, [DTP_A_B] = p->t->b, [DTP_A_I] = p->t->i, [DTP_A_W] = p->t->w};
+    double ready = path_ready(p, rank, vs, x);
+    if (ready < 0)
+        return false;
+    p->free_at[rank] = (ready > p->free_at[rank] ? ready : p->free_at[rank]) + duration[x.kind];
+    if (x.kind != DTP_A_W)
+        (x.kind == DTP_A_F ? p->f_end : p->b_end)[here] = p->free_at[rank];
+    p->at[rank]++;
+    return true;
+}
+
 /* Time of the last end, or -1 when the order deadlocks. */
 static inline double path_step(const struct dtp_schedule *s, const struct path_times *t) {
-    int nstages = s->pp * s->vpp, left = (int)s->begin[s->pp];
-    size_t cells = (size_t)nstages * (size_t)s->m;
-    double *f_end = malloc(cells * sizeof *f_end), *b_end = malloc(cells * sizeof *b_end);
-    double *free_at = calloc((size_t)s->pp, sizeof *free_at);
-    uint32_t *at = malloc((size_t)s->pp * sizeof *at);
-    double last = -1;
-    if (!f_end || !b_end || !free_at || !at)
+    size_t cells = (size_t)s->pp * (size_t)s->vpp * (size_t)s->m, pp = (size_t)s->pp;
+    struct path p = {.s = s,
+                     .t = t,
+                     .f_end = malloc(cells * sizeof(double)),
+                     .b_end = malloc(cells * sizeof(double)),
+                     .free_at = calloc(pp, sizeof(double)),
+                     .at = malloc(pp * sizeof(uint32_t))};
+    double last = 0;
+    if (!p.f_end || !p.b_end || !p.free_at || !p.at)
         abort();
     for (size_t k = 0; k < cells; k++)
-        f_end[k] = b_end[k] = -1;
-    for (int r = 0; r < s->pp; r++)
-        at[r] = s->begin[r];
+        p.f_end[k] = p.b_end[k] = -1;
+    for (size_t r = 0; r < pp; r++)
+        p.at[r] = s->begin[r];
     for (bool moved = true; moved;) {
         moved = false;
-        for (int r = 0; r < s->pp; r++) {
-            for (; at[r] < s->begin[r + 1]; at[r]++, left--, moved = true) {
-                struct dtp_action x = s->action[at[r]];
-                int vs = dtp_schedule_kinds[s->kind].stage(s->pp, s->vpp, r, x.chunk);
-                size_t here = (size_t)vs * (size_t)s->m + x.microbatch;
-                double ready = 0, *end = x.kind == DTP_A_F ? f_end : b_end, duration = t->f;
-                int from = x.kind == DTP_A_F ? vs - 1 : vs + 1, rank = r, chunk;
-                if (x.kind == DTP_A_W) {
-                    ready = b_end[here];
-                    duration = t->w;
-                } else {
-                    if (x.kind != DTP_A_F)
-                        duration = x.kind == DTP_A_B ? t->b : t->i;
-                    if (from >= 0 && from < nstages) {
-                        dtp_schedule_holder(s->kind, s->pp, s->vpp, from, &rank, &chunk);
-                        ready = end[(size_t)from * (size_t)s->m + x.microbatch];
-                    } else if (x.kind != DTP_A_F) {
-                        ready = f_end[here];
-                    }
-                }
-                if (ready < 0)
-                    break;
-                if (rank != r)
-                    ready += t->hop;
-                free_at[r] = (ready > free_at[r] ? ready : free_at[r]) + duration;
-                if (x.kind != DTP_A_W)
-                    end[here] = free_at[r];
-                last = free_at[r] > last ? free_at[r] : last;
-            }
-        }
+        for (int r = 0; r < s->pp; r++)
+            while (path_advance(&p, r))
+                moved = true;
     }
-    free(f_end);
-    free(b_end);
-    free(free_at);
-    free(at);
-    return left == 0 ? last : -1;
+    for (int r = 0; r < s->pp; r++)
+        last = p.free_at[r] > last ? p.free_at[r] : last;
+    for (int r = 0; r < s->pp; r++)
+        last = p.at[r] < s->begin[r + 1] ? -1 : last;
+    free(p.f_end);
+    free(p.b_end);
+    free(p.free_at);
+    free(p.at);
+    return last;
 }
 
 #endif

@@ -9,27 +9,25 @@
 /* Called for every schedule that applies with p <= 12, v <= 4, m <= 3 p. */
 typedef void visit(struct dtp_arena *a, const struct dtp_schedule *s);
 
+static bool visit_one(struct dtp_arena *a, visit *fn, const int at[4]) {
+    struct dtp_schedule s;
+    if (dtp_schedule_applies(at[0], at[1], at[2], at[3]))
+        return false;
+    dtp_arena_reset(a);
+    if (dtp_schedule_make(a, at[0], at[1], at[2], at[3], &s, NULL) == DTP_OK)
+        fn(a, &s);
+    else
+        CU_FAIL("applies, yet cannot be made");
+    return true;
+}
+
 static int for_each_schedule(visit *fn) {
     struct dtp_arena *a = dtp_arena_create("test");
     int n = 0;
-    for (int kind = 0; kind < DTP_NSCHEDULES; kind++) {
-        for (int pp = 1; pp <= 12; pp++) {
-            for (int vpp = 1; vpp <= 4; vpp++) {
-                for (int m = 1; m <= 3 * pp; m++) {
-                    struct dtp_schedule s;
-                    if (dtp_schedule_applies(kind, pp, vpp, m))
-                        continue;
-                    if (dtp_schedule_make(a, kind, pp, vpp, m, &s, NULL) != DTP_OK) {
-                        CU_FAIL("applies, yet cannot be made");
-                    } else {
-                        fn(a, &s);
-                    }
-                    dtp_arena_reset(a);
-                    n++;
-                }
-            }
-        }
-    }
+    for (int kind = 0; kind < DTP_NSCHEDULES; kind++)
+        for (int pp = 1; pp <= 12; pp++)
+            for (int k = 0; k < 4 * 3 * pp; k++)
+                n += visit_one(a, fn, (const int[]){kind, pp, 1 + k % 4, 1 + k / 4});
     dtp_arena_destroy(a);
     return n;
 }
@@ -144,38 +142,47 @@ static void test_round_trip(void) {
 }
 
 /* Per direction and pair of ranks, the k-th send and the k-th receive are of the same message. */
+struct channels {
+    const struct dtp_schedule *s;
+    size_t most;
+    uint64_t *queue; /* [2 * pp * pp][most] */
+    uint32_t *sent, *received;
+    bool ok;
+};
+
+static void send_or_receive(struct channels *c, int rank, struct dtp_action x, bool sends) {
+    const struct dtp_schedule *s = c->s;
+    bool send = x.kind == DTP_A_SEND_F || x.kind == DTP_A_SEND_B;
+    bool forward = x.kind == DTP_A_SEND_F || x.kind == DTP_A_RECV_F;
+    bool receive = x.kind == DTP_A_RECV_F || x.kind == DTP_A_RECV_B;
+    if (sends ? !send : !receive)
+        return;
+    int vs = dtp_schedule_kinds[s->kind].stage(s->pp, s->vpp, rank, x.chunk), peer, chunk;
+    int other = vs + (forward == send ? 1 : -1);
+    dtp_schedule_holder(s->kind, s->pp, s->vpp, other, &peer, &chunk);
+    int from = send ? rank : peer, to = send ? peer : rank;
+    uint64_t message = (uint64_t)(send ? vs : other) << 32 | x.microbatch;
+    size_t channel = (size_t)((forward * s->pp + from) * s->pp + to);
+    if (send)
+        c->queue[channel * c->most + c->sent[channel]++] = message;
+    else
+        c->ok &= c->queue[channel * c->most + c->received[channel]++] == message;
+}
+
 static void channels_in_order(struct dtp_arena *a, const struct dtp_schedule *s) {
-    enum { P = 12 };
     struct dtp_schedule_passes passes = {.p2p = true};
     struct dtp_schedule full;
     CU_ASSERT(dtp_schedule_complete(a, s, &passes, &full, NULL) == DTP_OK);
-    size_t most = (size_t)s->vpp * (size_t)s->m + 1;
-    uint64_t *sent = DTP_NEW(a, uint64_t, 2 * P * P * most);
-    uint32_t nsent[2][P][P] = {{{0}}}, nreceived[2][P][P] = {{{0}}};
-    bool ok = true;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int r = 0; r < s->pp; r++) {
-            for (uint32_t i = full.begin[r]; i < full.begin[r + 1]; i++) {
-                struct dtp_action x = full.action[i];
-                bool send = x.kind == DTP_A_SEND_F || x.kind == DTP_A_SEND_B;
-                bool receive = x.kind == DTP_A_RECV_F || x.kind == DTP_A_RECV_B;
-                if (pass == 0 ? !send : !receive)
-                    continue;
-                int forward = x.kind == DTP_A_SEND_F || x.kind == DTP_A_RECV_F, peer, chunk;
-                int vs = dtp_schedule_kinds[s->kind].stage(s->pp, s->vpp, r, x.chunk);
-                int other = vs + (forward == send ? 1 : -1);
-                dtp_schedule_holder(s->kind, s->pp, s->vpp, other, &peer, &chunk);
-                int from = send ? r : peer, to = send ? peer : r;
-                uint64_t message = (uint64_t)(send ? vs : other) << 32 | x.microbatch;
-                uint64_t *queue = sent + ((size_t)(forward * P + from) * P + (size_t)to) * most;
-                if (send)
-                    queue[nsent[forward][from][to]++] = message;
-                else
-                    ok &= queue[nreceived[forward][from][to]++] == message;
-            }
-        }
-    }
-    CU_ASSERT(ok && memcmp(nsent, nreceived, sizeof nsent) == 0);
+    size_t n = 2 * (size_t)s->pp * (size_t)s->pp;
+    struct channels c = {.s = s, .most = (size_t)s->vpp * (size_t)s->m + 1, .ok = true};
+    c.queue = DTP_NEW(a, uint64_t, n * c.most);
+    c.sent = DTP_NEW(a, uint32_t, n);
+    c.received = DTP_NEW(a, uint32_t, n);
+    for (int pass = 0; pass < 2; pass++)
+        for (int r = 0; r < s->pp; r++)
+            for (uint32_t i = full.begin[r]; i < full.begin[r + 1]; i++)
+                send_or_receive(&c, r, full.action[i], pass == 0);
+    CU_ASSERT(c.ok && memcmp(c.sent, c.received, n * sizeof c.sent[0]) == 0);
 }
 
 static void test_channels(void) {
@@ -200,36 +207,38 @@ static void test_holders(void) {
     CU_ASSERT(for_each_schedule(holders_match) > 400);
 }
 
-/* A random order of a rank's actions is found out exactly when the plain longest path stalls. */
+static void swap_two(struct dtp_rng *rng, struct dtp_schedule *s) {
+    uint32_t r = (uint32_t)dtp_rng_below(rng, (uint64_t)s->pp);
+    uint64_t n = s->begin[r + 1] - s->begin[r];
+    struct dtp_action *x = s->action + s->begin[r] + dtp_rng_below(rng, n);
+    struct dtp_action *y = s->action + s->begin[r] + dtp_rng_below(rng, n), z = *x;
+    *x = *y;
+    *y = z;
+}
+
+/* An order with two swaps is refused exactly when the plain longest path stalls. */
 static void test_shuffled(void) {
     struct dtp_arena *a = dtp_arena_create("test");
     struct dtp_rng rng = dtp_rng_stream(11, 0);
     struct path_times unit = {1, 2, 1, 1, 0};
+    struct dtp_schedule_passes p2p = {.p2p = true};
     int refused = 0, accepted = 0;
     for (int trial = 0; trial < 3000; trial++) {
-        struct dtp_schedule s;
-        struct dtp_err err;
+        struct dtp_schedule s, full;
         int kind = (int)dtp_rng_below(&rng, DTP_NSCHEDULES), pp = 2 + (int)dtp_rng_below(&rng, 3);
-        if (dtp_schedule_make(a, kind, pp, kind == DTP_SCHED_INTERLEAVED ? 2 : 1, pp, &s, &err))
+        int vpp = dtp_schedule_kinds[kind].chunked ? 2 : 1;
+        dtp_arena_reset(a);
+        if (dtp_schedule_make(a, kind, pp, vpp, pp, &s, NULL) != DTP_OK)
             continue;
-        for (int swap = 0; swap < 2; swap++) {
-            uint32_t r = (uint32_t)dtp_rng_below(&rng, (uint64_t)pp);
-            uint64_t n = s.begin[r + 1] - s.begin[r];
-            struct dtp_action *x = s.action + s.begin[r] + dtp_rng_below(&rng, n);
-            struct dtp_action *y = s.action + s.begin[r] + dtp_rng_below(&rng, n), z = *x;
-            *x = *y;
-            *y = z;
-        }
+        swap_two(&rng, &s);
+        swap_two(&rng, &s);
         bool runs = path_step(&s, &unit) >= 0;
-        bool passes = dtp_schedule_check(a, &s, &err) == DTP_OK;
-        struct dtp_schedule_passes p2p = {.p2p = true};
-        struct dtp_schedule full;
-        bool full_passes = dtp_schedule_complete(a, &s, &p2p, &full, &err) == DTP_OK &&
-                           dtp_schedule_check(a, &full, &err) == DTP_OK;
+        bool passes = dtp_schedule_check(a, &s, NULL) == DTP_OK;
+        bool full_passes = dtp_schedule_complete(a, &s, &p2p, &full, NULL) == DTP_OK &&
+                           dtp_schedule_check(a, &full, NULL) == DTP_OK;
         CU_ASSERT(runs == passes && passes == full_passes);
         refused += !passes;
         accepted += passes;
-        dtp_arena_reset(a);
     }
     CU_ASSERT(refused > 100 && accepted > 100);
     dtp_arena_destroy(a);
