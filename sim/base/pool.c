@@ -33,8 +33,7 @@ static void *work(void *arg) {
 }
 
 /* Bits that are set in a hexadecimal digit; 0 for any other character. */
-static int bits_of_digit(char c)
-{
+static int bits_of_digit(char c) {
     static const char digits[] = "0123456789abcdef";
     const char *at = c ? strchr(digits, c) : NULL;
     int n = 0;

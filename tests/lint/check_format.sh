@@ -4,6 +4,13 @@ if ! command -v clang-format >/dev/null; then
     echo "skipped: clang-format is not installed"
     exit 77
 fi
-find sim hw models traces planner runtime tests -name '*.[ch]' -print0 | sort -z |
+find sim hw models traces planner runtime tests -name '*.[ch]' -print0 2>/dev/null | sort -z |
     xargs -0 clang-format --dry-run -Werror 2>&1 | grep -E ': (error|warning)' |
-    awk -F: '{ n[$1]++; if (n[$1] <= 3) print } END { exit NR > 0 }'
+    awk -F: '
+    !($1 in n) { file[++nfiles] = $1; line[$1] = $2 }
+    { n[$1]++ }
+    END {
+        for (i = 1; i <= nfiles; i++)
+            printf "%s:%d: clang-format would change %d places\n", file[i], line[file[i]], n[file[i]]
+        exit nfiles > 0
+    }'
