@@ -7,16 +7,14 @@
 
 enum dtp_status dtp_calibrate_fit(struct dtp_arena *a, const struct dtp_cal_rows *rows,
                                   struct dtp_gpu *g, struct dtp_cal_result *result,
-                                  struct dtp_err *err)
-{
+                                  struct dtp_err *err) {
     DTP_TRY(dtp_calibrate_gemm(a, rows, g, result, err));
     DTP_TRY(dtp_calibrate_attention(a, rows, g, result, err));
     return dtp_calibrate_kernels(a, rows, g, result, err);
 }
 
 const char *dtp_calibrate_sources(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                  const size_t *index, size_t n)
-{
+                                  const size_t *index, size_t n) {
     bool seen[DTP_CAL_MAX_SOURCES] = {false};
     struct dtp_str text = {.a = a};
 
@@ -30,8 +28,7 @@ const char *dtp_calibrate_sources(struct dtp_arena *a, const struct dtp_cal_rows
     return text.at ? text.at : "";
 }
 
-static const char *const *string_list(struct dtp_arena *a, const struct dtp_json *j)
-{
+static const char *const *string_list(struct dtp_arena *a, const struct dtp_json *j) {
     size_t n = j && dtp_json_type(j) == DTP_JSON_ARRAY ? dtp_json_size(j) : 0, kept = 0;
     const char **list = DTP_NEW(a, const char *, n + 1);
 
@@ -43,8 +40,7 @@ static const char *const *string_list(struct dtp_arena *a, const struct dtp_json
 
 /* ---- writing ---- */
 
-static void put_node(struct dtp_json_out *w, const struct dtp_json *j)
-{
+static void put_node(struct dtp_json_out *w, const struct dtp_json *j) {
     switch (dtp_json_type(j)) {
     case DTP_JSON_NULL:
         dtp_json_put_null(w);
@@ -76,8 +72,7 @@ static void put_node(struct dtp_json_out *w, const struct dtp_json *j)
 }
 
 /* Four significant digits: more would claim a precision that no sweep has. */
-static double rounded(double v)
-{
+static double rounded(double v) {
     double scale;
 
     if (v <= 0 || !isfinite(v))
@@ -86,8 +81,7 @@ static double rounded(double v)
     return scale >= 1 ? round(v * scale) / scale : round(v * scale) * round(1 / scale);
 }
 
-static bool is_empty(const struct dtp_field *fields, const char *base)
-{
+static bool is_empty(const struct dtp_field *fields, const char *base) {
     for (const struct dtp_field *f = fields; f->name; f++) {
         if (f->kind == DTP_FIELD_OBJECT ? !is_empty(f->fields, base + f->offset)
                                         : *(const double *)(const void *)(base + f->offset) > 0)
@@ -99,8 +93,8 @@ static bool is_empty(const struct dtp_field *fields, const char *base)
 }
 
 /* Members that are set; an entry without a rate is left out. */
-static void put_constants(struct dtp_json_out *w, const struct dtp_field *fields, const char *base)
-{
+static void put_constants(struct dtp_json_out *w, const struct dtp_field *fields,
+                          const char *base) {
     for (const struct dtp_field *f = fields; f->name; f++) {
         const void *at = base + f->offset;
 
@@ -118,8 +112,7 @@ static void put_constants(struct dtp_json_out *w, const struct dtp_field *fields
     }
 }
 
-static const struct dtp_cal_error *class_named(const struct dtp_cal_result *r, const char *name)
-{
+static const struct dtp_cal_error *class_named(const struct dtp_cal_result *r, const char *name) {
     for (size_t i = 0; i < r->n; i++)
         if (!strcmp(r->classes[i].name, name))
             return &r->classes[i];
@@ -128,8 +121,7 @@ static const struct dtp_cal_error *class_named(const struct dtp_cal_result *r, c
 
 /* Sources of the old file for what was not fitted, of the rows for what was. */
 static void put_sources(struct dtp_json_out *w, const struct dtp_json *old,
-                        const struct dtp_cal_result *result)
-{
+                        const struct dtp_cal_result *result) {
     dtp_json_put_key(w, "source");
     dtp_json_object(w);
     if (old && dtp_json_type(old) == DTP_JSON_STRING)
@@ -144,8 +136,7 @@ static void put_sources(struct dtp_json_out *w, const struct dtp_json *old,
     dtp_json_end(w);
 }
 
-static void put_errors(struct dtp_json_out *w, const struct dtp_cal_result *result)
-{
+static void put_errors(struct dtp_json_out *w, const struct dtp_cal_result *result) {
     dtp_json_put_key(w, "fit");
     dtp_json_object(w);
     dtp_json_kv_string(w, "source",
@@ -170,8 +161,7 @@ static void put_errors(struct dtp_json_out *w, const struct dtp_cal_result *resu
 }
 
 static void put_calibration(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_json *old,
-                            const struct dtp_gpu *g, const struct dtp_cal_result *result)
-{
+                            const struct dtp_gpu *g, const struct dtp_cal_result *result) {
     const struct dtp_json *fixed = dtp_json_get(old, "fixed");
     struct dtp_str summary = {.a = a};
 
@@ -198,8 +188,7 @@ static void put_calibration(struct dtp_arena *a, struct dtp_json_out *w, const s
 /* The old file with a new calibration. */
 static enum dtp_status write_file(struct dtp_arena *a, const char *path, const struct dtp_json *old,
                                   const struct dtp_gpu *g, const struct dtp_cal_result *result,
-                                  struct dtp_err *err)
-{
+                                  struct dtp_err *err) {
     struct dtp_file_out file;
     struct dtp_json_out w;
 
@@ -220,8 +209,7 @@ static enum dtp_status write_file(struct dtp_arena *a, const char *path, const s
 }
 
 static void report_table(FILE *f, const char *gpu, const struct dtp_cal_rows *rows,
-                         const struct dtp_cal_result *result)
-{
+                         const struct dtp_cal_result *result) {
     fprintf(f, "%s: %zu rows taken, %zu of other GPUs, %zu biased or without a time\n", gpu,
             rows->n, rows->other_gpu, rows->biased);
     fprintf(f, "%-26s %6s %6s %8s %8s %8s   layers: %5s %8s %8s\n", "class", "rows", "used",
@@ -229,8 +217,8 @@ static void report_table(FILE *f, const char *gpu, const struct dtp_cal_rows *ro
     for (size_t i = 0; i < result->n; i++) {
         const struct dtp_cal_error *e = &result->classes[i];
 
-        fprintf(f, "%-26s %6zu %6zu %8.1f %8.1f %+8.1f", e->name, e->rows, e->used,
-                100 * e->median, 100 * e->p90, 100 * e->bias);
+        fprintf(f, "%-26s %6zu %6zu %8.1f %8.1f %+8.1f", e->name, e->rows, e->used, 100 * e->median,
+                100 * e->p90, 100 * e->bias);
         if (e->rows_layer)
             fprintf(f, "           %5zu %8.1f %8.1f", e->rows_layer, 100 * e->median_layer,
                     100 * e->p90_layer);
@@ -239,8 +227,7 @@ static void report_table(FILE *f, const char *gpu, const struct dtp_cal_rows *ro
 }
 
 static void read_fixed(struct dtp_arena *a, const struct dtp_json *calibration,
-                       struct dtp_cal_result *result)
-{
+                       struct dtp_cal_result *result) {
     const struct dtp_json *unloaded = dtp_json_get(calibration, "rows_unloaded");
 
     for (const char *const *f = string_list(a, dtp_json_get(calibration, "fixed")); *f; f++) {
@@ -251,13 +238,12 @@ static void read_fixed(struct dtp_arena *a, const struct dtp_json *calibration,
         if (!strcmp(*f, "gemm_shape"))
             result->keep_shape = true;
     }
-    result->rows_unloaded = unloaded && dtp_json_type(unloaded) == DTP_JSON_BOOL &&
-                            dtp_json_bool(unloaded);
+    result->rows_unloaded =
+        unloaded && dtp_json_type(unloaded) == DTP_JSON_BOOL && dtp_json_bool(unloaded);
 }
 
 enum dtp_status dtp_calibrate_from_files(struct dtp_arena *a, const struct dtp_calibrate_args *args,
-                                         struct dtp_err *err)
-{
+                                         struct dtp_err *err) {
     const char *path = dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", args->gpu));
     struct dtp_cal_result result = {0};
     struct dtp_cal_rows rows = {0};

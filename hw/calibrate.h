@@ -46,8 +46,14 @@
 
 #include "hw/device.h"
 
-enum dtp_cal_kind { DTP_CAL_GEMM, DTP_CAL_BMM, DTP_CAL_ATTENTION, DTP_CAL_KERNEL, DTP_CAL_GAP,
-                    DTP_CAL_OFFLOAD };
+enum dtp_cal_kind {
+    DTP_CAL_GEMM,
+    DTP_CAL_BMM,
+    DTP_CAL_ATTENTION,
+    DTP_CAL_KERNEL,
+    DTP_CAL_GAP,
+    DTP_CAL_OFFLOAD
+};
 enum dtp_cal_part { DTP_CAL_FORWARD, DTP_CAL_BACKWARD, DTP_CAL_BOTH };
 
 struct dtp_cal_row {
@@ -89,7 +95,8 @@ struct dtp_cal_error {
     const char *source;
     size_t rows, used; /* measured, and used for the fit */
     double median, p90, bias;
-    double median_layer, p90_layer; /* GEMM with m >= 2048 and n, k >= 1024: layers of transformers */
+    double median_layer,
+        p90_layer; /* GEMM with m >= 2048 and n, k >= 1024: layers of transformers */
     size_t rows_layer;
 };
 

@@ -21,8 +21,7 @@ struct attention_fit {
     const size_t *index;
 };
 
-static void store(const double *x, struct dtp_attention_cal *c)
-{
+static void store(const double *x, struct dtp_attention_cal *c) {
     c->flops_per_s = exp(x[P_RATE]);
     c->half_seq = exp(x[P_HALF]);
     c->backward_factor = exp(x[P_BACKWARD]);
@@ -31,8 +30,7 @@ static void store(const double *x, struct dtp_attention_cal *c)
     c->tail_blocks = exp(x[P_TAIL]);
 }
 
-static double residual(const void *ctx, const double *x, size_t i)
-{
+static double residual(const void *ctx, const double *x, size_t i) {
     const struct attention_fit *fit = ctx;
     const struct dtp_cal_row *row = &fit->rows->at[fit->index[i]];
     struct dtp_attention_shape s = row->attention;
@@ -51,13 +49,11 @@ static double residual(const void *ctx, const double *x, size_t i)
     return log(t_s / row->time_s);
 }
 
-static double or_else(double value, double otherwise)
-{
+static double or_else(double value, double otherwise) {
     return value > 0 ? value : otherwise;
 }
 
-static void start(const struct dtp_gpu *g, enum dtp_attention impl, double *prior)
-{
+static void start(const struct dtp_gpu *g, enum dtp_attention impl, double *prior) {
     const struct dtp_attention_cal *c = &g->attention[impl];
 
     prior[P_RATE] = log(or_else(c->flops_per_s, g->peak_flops_per_s[DTP_FP16] * 0.6));
@@ -69,8 +65,7 @@ static void start(const struct dtp_gpu *g, enum dtp_attention impl, double *prio
 }
 
 static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_problem *p,
-                                      struct dtp_cal_error *out, struct dtp_err *err)
-{
+                                      struct dtp_cal_error *out, struct dtp_err *err) {
     double x[NPARAMS], *r = DTP_NEW(a, double, p->nrows);
     unsigned char *skip = DTP_NEW(a, unsigned char, p->nrows);
     size_t n = 0;
@@ -90,16 +85,18 @@ static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_proble
 
 enum dtp_status dtp_calibrate_attention(struct dtp_arena *a, const struct dtp_cal_rows *rows,
                                         struct dtp_gpu *g, struct dtp_cal_result *result,
-                                        struct dtp_err *err)
-{
+                                        struct dtp_err *err) {
     size_t *index = DTP_NEW(a, size_t, rows->n + 1);
 
     for (int impl = DTP_ATTN_FLASH1; impl < DTP_NATTN; impl++) {
         struct dtp_gpu base = *g;
         struct attention_fit fit = {&base, rows, index};
         double prior[NPARAMS], x[NPARAMS];
-        struct dtp_fit_problem p = {.nparams = NPARAMS, .residual = residual, .ctx = &fit,
-                                    .prior = prior, .prior_sd = prior_sd};
+        struct dtp_fit_problem p = {.nparams = NPARAMS,
+                                    .residual = residual,
+                                    .ctx = &fit,
+                                    .prior = prior,
+                                    .prior_sd = prior_sd};
         struct dtp_cal_error *out = &result->classes[result->n];
         size_t n = 0, all = 0;
 
@@ -119,7 +116,9 @@ enum dtp_status dtp_calibrate_attention(struct dtp_arena *a, const struct dtp_ca
         start(g, (enum dtp_attention)impl, prior);
         *out = (struct dtp_cal_error){
             .name = dtp_arena_printf(a, "attention.%s", dtp_attention_names[impl]),
-            .source = dtp_calibrate_sources(a, rows, index, n), .rows = all, .used = n};
+            .source = dtp_calibrate_sources(a, rows, index, n),
+            .rows = all,
+            .used = n};
         DTP_TRY(cross_validate(a, &p, out, err));
         DTP_TRY(dtp_fit_robust(a, &p, x, err));
         store(x, &g->attention[impl]);

@@ -17,23 +17,20 @@ struct fit {
     size_t nrows;
 };
 
-static int evaluate(const gsl_vector *x, void *params, gsl_vector *f)
-{
+static int evaluate(const gsl_vector *x, void *params, gsl_vector *f) {
     const struct fit *fit = params;
     const struct dtp_fit_problem *p = fit->problem;
 
     for (size_t i = 0; i < fit->nrows; i++)
         gsl_vector_set(f, i, p->residual(p->ctx, gsl_vector_const_ptr(x, 0), fit->row[i]));
     for (size_t j = 0; j < p->nparams; j++)
-        gsl_vector_set(f, fit->nrows + j,
-                       (gsl_vector_get(x, j) - p->prior[j]) / p->prior_sd[j]);
+        gsl_vector_set(f, fit->nrows + j, (gsl_vector_get(x, j) - p->prior[j]) / p->prior_sd[j]);
     return GSL_SUCCESS;
 }
 
 /* Weights that turn the sum of squares into one of absolute values; a prior of one sd weighs as much
  * as one row that is off by 1 %. */
-static void reweight(const struct fit *fit, const double *x, gsl_vector *weight, bool first)
-{
+static void reweight(const struct fit *fit, const double *x, gsl_vector *weight, bool first) {
     const struct dtp_fit_problem *p = fit->problem;
 
     for (size_t i = 0; i < fit->nrows; i++) {
@@ -46,8 +43,7 @@ static void reweight(const struct fit *fit, const double *x, gsl_vector *weight,
 }
 
 static enum dtp_status solve(const struct fit *fit, gsl_multifit_nlinear_workspace *w,
-                             gsl_vector *x, gsl_vector *weight, struct dtp_err *err)
-{
+                             gsl_vector *x, gsl_vector *weight, struct dtp_err *err) {
     const struct dtp_fit_problem *p = fit->problem;
     gsl_multifit_nlinear_fdf fdf = {.f = evaluate,
                                     .n = fit->nrows + p->nparams,
@@ -60,8 +56,8 @@ static enum dtp_status solve(const struct fit *fit, gsl_multifit_nlinear_workspa
         reweight(fit, gsl_vector_const_ptr(x, 0), weight, round == 0);
         status = gsl_multifit_nlinear_winit(x, weight, &fdf, w);
         if (status == GSL_SUCCESS)
-            status = gsl_multifit_nlinear_driver(MAX_ITERATIONS, 1e-6, 1e-8, 1e-8, NULL, NULL,
-                                                 &info, w);
+            status =
+                gsl_multifit_nlinear_driver(MAX_ITERATIONS, 1e-6, 1e-8, 1e-8, NULL, NULL, &info, w);
         /* No progress and the iteration limit are ends like others: the next round goes on. */
         if (status != GSL_SUCCESS && status != GSL_EMAXITER && status != GSL_ENOPROG)
             return dtp_fail(err, DTP_EINPUT, "calibration: the fit failed: %s",
@@ -72,8 +68,7 @@ static enum dtp_status solve(const struct fit *fit, gsl_multifit_nlinear_workspa
 }
 
 enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem *p, double *x,
-                               struct dtp_err *err)
-{
+                               struct dtp_err *err) {
     gsl_multifit_nlinear_parameters parameters = gsl_multifit_nlinear_default_parameters();
     gsl_error_handler_t *handler = gsl_set_error_handler_off();
     size_t *row = DTP_NEW(a, size_t, p->nrows + 1);
@@ -86,8 +81,8 @@ enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem
         if (!p->skip || !p->skip[i])
             row[fit.nrows++] = i;
     parameters.h_df = derivative_step;
-    w = gsl_multifit_nlinear_alloc(gsl_multifit_nlinear_trust, &parameters,
-                                   fit.nrows + p->nparams, p->nparams);
+    w = gsl_multifit_nlinear_alloc(gsl_multifit_nlinear_trust, &parameters, fit.nrows + p->nparams,
+                                   p->nparams);
     position = gsl_vector_alloc(p->nparams);
     weight = gsl_vector_alloc(fit.nrows + p->nparams);
     for (size_t j = 0; j < p->nparams; j++)
@@ -102,15 +97,13 @@ enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem
     return status;
 }
 
-static int compare(const void *left, const void *right)
-{
+static int compare(const void *left, const void *right) {
     double l = *(const double *)left, r = *(const double *)right;
 
     return (l > r) - (l < r);
 }
 
-void dtp_fit_error(double *r, size_t n, struct dtp_cal_error *out)
-{
+void dtp_fit_error(double *r, size_t n, struct dtp_cal_error *out) {
     double sum = 0;
 
     if (!n)

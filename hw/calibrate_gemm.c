@@ -35,8 +35,8 @@ struct gemm_fit {
     bool bmm;
 };
 
-static double predict_s(const struct gemm_fit *fit, const double *x, const struct dtp_cal_row *row)
-{
+static double predict_s(const struct gemm_fit *fit, const double *x,
+                        const struct dtp_cal_row *row) {
     struct dtp_gpu g = *fit->gpu;
     struct dtp_gemm_cal *c = fit->bmm ? &g.bmm[row->gemm.dtype] : &g.gemm[row->gemm.dtype];
     double load = exp(x[P_LOAD]), t_s;
@@ -52,35 +52,33 @@ static double predict_s(const struct gemm_fit *fit, const double *x, const struc
     return t_s * (1 + load * t_s / (t_s + exp(x[P_LOAD_TIME]))) + exp(x[source]);
 }
 
-static double residual(const void *ctx, const double *x, size_t i)
-{
+static double residual(const void *ctx, const double *x, size_t i) {
     const struct gemm_fit *fit = ctx;
     const struct dtp_cal_row *row = &fit->rows->at[fit->index[i]];
 
     return log(predict_s(fit, x, row) / row->time_s);
 }
 
-static bool usable(const struct dtp_cal_row *r, enum dtp_cal_kind kind, enum dtp_dtype dtype)
-{
-    const struct dtp_gemm *s = &r->gemm;
-    bool half = dtype == DTP_BF16 || dtype == DTP_FP16;
+static bool is_half(enum dtp_dtype dtype) {
+    return dtype == DTP_BF16 || dtype == DTP_FP16;
+}
 
-    if (r->kind != kind)
-        return false;
-    if (half ? s->dtype != DTP_BF16 && s->dtype != DTP_FP16 : s->dtype != dtype)
-        return false;
+static bool matches(const struct dtp_cal_row *r, enum dtp_cal_kind kind, enum dtp_dtype dtype) {
+    return r->kind == kind &&
+           (r->gemm.dtype == dtype || (is_half(dtype) && is_half(r->gemm.dtype)));
+}
+
+static bool usable(const struct dtp_gemm *s) {
     return s->m >= least_dim && s->n >= least_dim && s->k >= least_dim &&
            2.0 * (double)s->m * (double)s->n * (double)s->k * (double)s->batch >= least_flops;
 }
 
-static bool is_layer(const struct dtp_gemm *s)
-{
+static bool is_layer(const struct dtp_gemm *s) {
     return s->m >= 2048 && s->n >= 1024 && s->k >= 1024;
 }
 
 static void start(const struct dtp_gpu *g, const struct dtp_gemm_cal *c, enum dtp_dtype dtype,
-                  double *prior, double *sd)
-{
+                  double *prior, double *sd) {
     double rate = g->peak_flops_per_s[dtype] / g->num_sms * 0.8, load = g->sustained - 1;
 
     prior[P_RATE] = log(c->sm_flops_per_s > 0 ? c->sm_flops_per_s : rate);
@@ -94,19 +92,19 @@ static void start(const struct dtp_gpu *g, const struct dtp_gemm_cal *c, enum dt
     for (int i = 0; i < P_FIXED; i++)
         sd[i] = prior_sd[i];
     for (int i = P_FIXED; i < MAX_PARAMS; i += 2) {
-        prior[i] = log(first_host_s), sd[i] = host_sd;
-        prior[i + 1] = 0, sd[i + 1] = rate_sd;
+        prior[i] = log(first_host_s);
+        sd[i] = host_sd;
+        prior[i + 1] = 0;
+        sd[i + 1] = rate_sd;
     }
 }
 
 /* Holds a parameter: its prior becomes (nearly) exact. */
-static void hold(double *sd, int i)
-{
+static void hold(double *sd, int i) {
     sd[i] = 1e-6;
 }
 
-static void store(const double *x, struct dtp_gemm_cal *c)
-{
+static void store(const double *x, struct dtp_gemm_cal *c) {
     c->sm_flops_per_s = exp(x[P_RATE]);
     c->tile_s = exp(x[P_TILE]);
     c->tail = exp(x[P_TAIL]) / (1 + exp(x[P_TAIL]));
@@ -115,8 +113,7 @@ static void store(const double *x, struct dtp_gemm_cal *c)
 }
 
 static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_problem *p,
-                                      struct dtp_cal_error *out, struct dtp_err *err)
-{
+                                      struct dtp_cal_error *out, struct dtp_err *err) {
     const struct gemm_fit *fit = p->ctx;
     double *x = DTP_NEW(a, double, p->nparams);
     double *all = DTP_NEW(a, double, p->nrows), *layer = DTP_NEW(a, double, p->nrows);
@@ -138,7 +135,6 @@ static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_proble
         }
     }
     p->skip = NULL;
-    out->rows = n;
     out->rows_layer = layers.rows;
     dtp_fit_error(all, n, out);
     dtp_fit_error(layer, layers.rows, &layers);
@@ -147,8 +143,7 @@ static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_proble
     return DTP_OK;
 }
 
-static void cover(const struct gemm_fit *fit, size_t n, struct dtp_gemm_cal *c)
-{
+static void cover(const struct gemm_fit *fit, size_t n, struct dtp_gemm_cal *c) {
     for (size_t i = 0; i < n; i++) {
         const struct dtp_gemm *s = &fit->rows->at[fit->index[i]].gemm;
         double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k * (double)s->batch;
@@ -160,62 +155,84 @@ static void cover(const struct gemm_fit *fit, size_t n, struct dtp_gemm_cal *c)
     }
 }
 
-static enum dtp_status fit_dtype(struct dtp_arena *a, struct gemm_fit *fit, enum dtp_dtype dtype,
-                                 struct dtp_gpu *g, struct dtp_cal_result *result,
-                                 struct dtp_err *err)
-{
-    size_t *index = DTP_NEW(a, size_t, fit->rows->n + 1), n = 0;
-    double prior[MAX_PARAMS], sd[MAX_PARAMS], x[MAX_PARAMS];
-    struct dtp_fit_problem p = {.residual = residual, .ctx = fit, .prior = prior, .prior_sd = sd};
-    struct dtp_gemm_cal *c = fit->bmm ? &g->bmm[dtype] : &g->gemm[dtype];
-    bool half = dtype == DTP_BF16 || dtype == DTP_FP16;
-    struct dtp_cal_error *out = &result->classes[result->n];
+/* What these rows cannot tell apart stays at its prior. */
+static void hold_constants(const struct gemm_fit *fit, enum dtp_dtype dtype, size_t n,
+                           const struct dtp_cal_result *result, double *prior, double *sd) {
+    bool main_fit = is_half(dtype) && !fit->bmm, few = n < MIN_ROWS_SHAPE;
 
-    fit->index = index;
-    for (size_t i = 0; i < fit->rows->n; i++)
-        if (usable(&fit->rows->at[i], fit->bmm ? DTP_CAL_BMM : DTP_CAL_GEMM, dtype))
-            index[n++] = i;
-    if (n < MIN_ROWS)
-        return DTP_OK;
-    p.nrows = n;
-    p.nparams = P_FIXED + 2 * fit->rows->nsources;
-    start(g, c->sm_flops_per_s > 0 ? c : &g->gemm[dtype], dtype, prior, sd);
-    if (!half || fit->bmm || result->keep_sustained || n < MIN_ROWS_SHAPE) {
+    if (!main_fit || result->keep_sustained || few) {
         /* rows of a chip under load hold `sustained` in full */
-        double load = result->rows_unloaded ? 0 : g->sustained - 1;
+        double load = result->rows_unloaded ? 0 : fit->gpu->sustained - 1;
 
         prior[P_LOAD] = log(load > 1e-9 ? load : 1e-9);
         prior[P_LOAD_TIME] = log(1e-12);
         hold(sd, P_LOAD);
         hold(sd, P_LOAD_TIME);
     }
-    if (half && !fit->bmm && result->keep_rate)
+    if (main_fit && result->keep_rate)
         hold(sd, P_RATE);
-    if (half && result->keep_shape)
+    if (main_fit && result->keep_shape)
         hold(sd, P_TILE);
-    if (n < MIN_ROWS_SHAPE || (half && result->keep_shape)) {
+    if (few || (main_fit && result->keep_shape)) {
         hold(sd, P_TAIL);
         hold(sd, P_WGRAD);
         hold(sd, P_DGRAD);
     }
-    *out = (struct dtp_cal_error){.name = dtp_arena_printf(a, "%s.%s", fit->bmm ? "bmm" : "gemm",
-                                                           dtp_dtype_names[dtype]),
-                                  .used = n};
+}
+
+/* Fills index with the rows of the dtype that can be used; returns their number. */
+static size_t select_rows(const struct gemm_fit *fit, enum dtp_dtype dtype, size_t *index,
+                          size_t *all) {
+    size_t n = 0;
+
+    *all = 0;
+    for (size_t i = 0; i < fit->rows->n; i++) {
+        const struct dtp_cal_row *row = &fit->rows->at[i];
+
+        if (!matches(row, fit->bmm ? DTP_CAL_BMM : DTP_CAL_GEMM, dtype))
+            continue;
+        (*all)++;
+        if (usable(&row->gemm))
+            index[n++] = i;
+    }
+    return n;
+}
+
+static enum dtp_status fit_dtype(struct dtp_arena *a, struct gemm_fit *fit, enum dtp_dtype dtype,
+                                 struct dtp_gpu *g, struct dtp_cal_result *result,
+                                 struct dtp_err *err) {
+    size_t *index = DTP_NEW(a, size_t, fit->rows->n + 1), all;
+    size_t n = select_rows(fit, dtype, index, &all);
+    double prior[MAX_PARAMS], sd[MAX_PARAMS], x[MAX_PARAMS];
+    struct dtp_fit_problem p = {.residual = residual, .ctx = fit, .prior = prior, .prior_sd = sd};
+    struct dtp_gemm_cal *c = fit->bmm ? &g->bmm[dtype] : &g->gemm[dtype];
+    struct dtp_cal_error *out = &result->classes[result->n];
+
+    fit->index = index;
+    if (n < MIN_ROWS)
+        return DTP_OK;
+    p.nrows = n;
+    p.nparams = P_FIXED + 2 * fit->rows->nsources;
+    start(g, c->sm_flops_per_s > 0 ? c : &g->gemm[dtype], dtype, prior, sd);
+    hold_constants(fit, dtype, n, result, prior, sd);
+    *out = (struct dtp_cal_error){
+        .name = dtp_arena_printf(a, "%s.%s", fit->bmm ? "bmm" : "gemm", dtp_dtype_names[dtype]),
+        .rows = all,
+        .used = n};
     DTP_TRY(cross_validate(a, &p, out, err));
     DTP_TRY(dtp_fit_robust(a, &p, x, err));
     store(x, c);
     cover(fit, n, c);
     out->source = dtp_calibrate_sources(a, fit->rows, index, n);
     result->n++;
-    if (half && !fit->bmm && !result->keep_sustained && n >= MIN_ROWS_SHAPE)
+    if (is_half(dtype) && !fit->bmm && !result->keep_sustained && n >= MIN_ROWS_SHAPE)
         g->sustained = 1 + exp(x[P_LOAD]);
     return DTP_OK;
 }
 
 enum dtp_status dtp_calibrate_gemm(struct dtp_arena *a, const struct dtp_cal_rows *rows,
                                    struct dtp_gpu *g, struct dtp_cal_result *result,
-                                   struct dtp_err *err)
-{
+                                   struct dtp_err *err) {
     /* 16 bit first: it decides `sustained`, and the narrow types take its shape constants */
     static const enum dtp_dtype order[] = {DTP_BF16, DTP_FP8, DTP_TF32, DTP_FP32};
 
@@ -227,10 +244,10 @@ enum dtp_status dtp_calibrate_gemm(struct dtp_arena *a, const struct dtp_cal_row
         if (dtype == DTP_BF16 && g->peak_flops_per_s[DTP_BF16] <= 0)
             dtype = DTP_FP16;
         if (dtype == DTP_FP8) { /* too few rows in any sweep: shape constants of 16 bit */
-            double rate = g->gemm[DTP_FP8].sm_flops_per_s;
-
-            g->gemm[DTP_FP8] = g->gemm[DTP_BF16];
-            g->gemm[DTP_FP8].sm_flops_per_s = rate;
+            g->gemm[DTP_FP8].tile_s = g->gemm[DTP_BF16].tile_s;
+            g->gemm[DTP_FP8].tail = g->gemm[DTP_BF16].tail;
+            g->gemm[DTP_FP8].wgrad_factor = g->gemm[DTP_BF16].wgrad_factor;
+            g->gemm[DTP_FP8].dgrad_factor = g->gemm[DTP_BF16].dgrad_factor;
         }
         base = *g;
         fit.gpu = &base;

@@ -16,8 +16,7 @@ struct kernel_fit {
     bool backward;
 };
 
-static double residual(const void *ctx, const double *x, size_t i)
-{
+static double residual(const void *ctx, const double *x, size_t i) {
     const struct kernel_fit *fit = ctx;
     const struct dtp_cal_row *row = &fit->rows->at[fit->index[i]];
     struct dtp_kernel_cal c = {exp(x[P_BYTES]), row->elements > 0 ? exp(x[P_ELEMENTS]) : 0};
@@ -27,15 +26,14 @@ static double residual(const void *ctx, const double *x, size_t i)
     g.kernel[fit->backward ? row->backward_kernel : row->kernel] = c;
     t_s = dtp_device_kernel_s(&g, row->kernel, row->bytes, row->elements) + g.kernel_gap_s;
     if (row->part == DTP_CAL_BOTH)
-        t_s += dtp_device_kernel_s(&g, row->backward_kernel, row->backward_bytes, 0) +
-               g.kernel_gap_s;
+        t_s +=
+            dtp_device_kernel_s(&g, row->backward_kernel, row->backward_bytes, 0) + g.kernel_gap_s;
     return log(t_s / row->time_s);
 }
 
 /* Rows that say something of kernel class k; *all counts those too small as well. Rows of forward and
  * backward together serve the backward class, once the forward one is known. */
-static size_t select(const struct kernel_fit *fit, size_t *index, enum dtp_kernel k, size_t *all)
-{
+static size_t select(const struct kernel_fit *fit, size_t *index, enum dtp_kernel k, size_t *all) {
     double l2 = (double)fit->gpu->l2_bytes;
     size_t n = 0;
 
@@ -56,8 +54,7 @@ static size_t select(const struct kernel_fit *fit, size_t *index, enum dtp_kerne
 
 /* Few rows a class: leave one out. */
 static enum dtp_status leave_one_out(struct dtp_arena *a, struct dtp_fit_problem *p,
-                                     struct dtp_cal_error *out, struct dtp_err *err)
-{
+                                     struct dtp_cal_error *out, struct dtp_err *err) {
     double x[NPARAMS], *r = DTP_NEW(a, double, p->nrows);
     unsigned char *skip = DTP_NEW(a, unsigned char, p->nrows);
 
@@ -75,8 +72,7 @@ static enum dtp_status leave_one_out(struct dtp_arena *a, struct dtp_fit_problem
 
 static enum dtp_status fit_class(struct dtp_arena *a, struct kernel_fit *fit, enum dtp_kernel k,
                                  struct dtp_gpu *g, struct dtp_cal_result *result,
-                                 struct dtp_err *err)
-{
+                                 struct dtp_err *err) {
     size_t *index = DTP_NEW(a, size_t, fit->rows->n + 1), all, n = select(fit, index, k, &all);
     struct dtp_kernel_cal *c = &g->kernel[k];
     double prior[NPARAMS] = {log(c->bytes_per_s > 0 ? c->bytes_per_s : g->stream_bytes_per_s),
@@ -88,9 +84,10 @@ static enum dtp_status fit_class(struct dtp_arena *a, struct kernel_fit *fit, en
     if (n < MIN_ROWS)
         return DTP_OK;
     fit->index = index;
-    *out = (struct dtp_cal_error){
-        .name = dtp_arena_printf(a, "kernel.%s", dtp_kernel_names[k]),
-        .source = dtp_calibrate_sources(a, fit->rows, index, n), .rows = all, .used = n};
+    *out = (struct dtp_cal_error){.name = dtp_arena_printf(a, "kernel.%s", dtp_kernel_names[k]),
+                                  .source = dtp_calibrate_sources(a, fit->rows, index, n),
+                                  .rows = all,
+                                  .used = n};
     DTP_TRY(leave_one_out(a, &p, out, err));
     DTP_TRY(dtp_fit_robust(a, &p, x, err));
     c->bytes_per_s = exp(x[P_BYTES]);
@@ -102,8 +99,7 @@ static enum dtp_status fit_class(struct dtp_arena *a, struct kernel_fit *fit, en
 
 /* Median time of the rows of a kind over their bytes (or 1); 0 without rows. */
 static enum dtp_status fit_scalar(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                  enum dtp_cal_kind kind, double *out)
-{
+                                  enum dtp_cal_kind kind, double *out) {
     struct dtp_cal_error e = {0};
     double *v = DTP_NEW(a, double, rows->n + 1);
     size_t n = 0;
@@ -123,8 +119,7 @@ static enum dtp_status fit_scalar(struct dtp_arena *a, const struct dtp_cal_rows
 
 enum dtp_status dtp_calibrate_kernels(struct dtp_arena *a, const struct dtp_cal_rows *rows,
                                       struct dtp_gpu *g, struct dtp_cal_result *result,
-                                      struct dtp_err *err)
-{
+                                      struct dtp_err *err) {
     DTP_TRY(fit_scalar(a, rows, DTP_CAL_GAP, &g->kernel_gap_s));
     DTP_TRY(fit_scalar(a, rows, DTP_CAL_OFFLOAD, &g->offload_bytes_per_s));
     for (int backward = 0; backward < 2; backward++)

@@ -14,8 +14,8 @@ struct op {
     const char *name;
     enum dtp_cal_kind kind;
     enum dtp_cal_part part;
-    int detail;   /* GEMM pass, or kernel class */
-    int backward; /* class of the backward part */
+    int detail;                   /* GEMM pass, or kernel class */
+    int backward;                 /* class of the backward part */
     double bytes, backward_bytes; /* an element; 0: the row has "bytes" */
     double element_bytes;         /* > 0: elements = bytes / this */
 };
@@ -62,13 +62,11 @@ struct json_row {
 
 #define POSITIVE(key)                                                                              \
     {                                                                                              \
-        #key, DTP_FIELD_DOUBLE, offsetof(struct json_row, key), .min = 1e-12, .max = 1e18,         \
-            .help = "see hw/calibrate.h"                                                           \
+#key, DTP_FIELD_DOUBLE, offsetof(struct json_row, key), .min = 1e-12, .max = 1e18,         \
+                                                                .help = "see hw/calibrate.h"       \
     }
 #define TEXT(key)                                                                                  \
-    {                                                                                              \
-        #key, DTP_FIELD_STRING, offsetof(struct json_row, key), .help = "see hw/calibrate.h"       \
-    }
+    { #key, DTP_FIELD_STRING, offsetof(struct json_row, key), .help = "see hw/calibrate.h" }
 
 static const struct dtp_field row_fields[] = {
     {"op", DTP_FIELD_STRING, offsetof(struct json_row, op), .required = true, .help = "kernel"},
@@ -77,9 +75,24 @@ static const struct dtp_field row_fields[] = {
     {"dtype", DTP_FIELD_ENUM, offsetof(struct json_row, dtype), .names = dtp_dtype_names,
      .help = "operands"},
     {"causal", DTP_FIELD_BOOL, offsetof(struct json_row, causal), .help = "mask"},
-    TEXT(backend), TEXT(shape), TEXT(note), POSITIVE(m), POSITIVE(n), POSITIVE(k),
-    POSITIVE(batch), POSITIVE(tflops), POSITIVE(b), POSITIVE(a), POSITIVE(s), POSITIVE(hd),
-    POSITIVE(kv_heads), POSITIVE(h), POSITIVE(V), POSITIVE(bytes), POSITIVE(elements), {0}};
+    TEXT(backend),
+    TEXT(shape),
+    TEXT(note),
+    POSITIVE(m),
+    POSITIVE(n),
+    POSITIVE(k),
+    POSITIVE(batch),
+    POSITIVE(tflops),
+    POSITIVE(b),
+    POSITIVE(a),
+    POSITIVE(s),
+    POSITIVE(hd),
+    POSITIVE(kv_heads),
+    POSITIVE(h),
+    POSITIVE(V),
+    POSITIVE(bytes),
+    POSITIVE(elements),
+    {0}};
 
 struct json_file {
     const char *gpu;
@@ -87,26 +100,28 @@ struct json_file {
 };
 
 #define IGNORED(key)                                                                               \
-    {                                                                                              \
-        key, DTP_FIELD_JSON, offsetof(struct json_file, ignored), .help = "not used"               \
-    }
+    { key, DTP_FIELD_JSON, offsetof(struct json_file, ignored), .help = "not used" }
 
 static const struct dtp_field json_fields[] = {
     {"gpu", DTP_FIELD_STRING, offsetof(struct json_file, gpu), .required = true, .help = "name"},
     {"rows", DTP_FIELD_JSON, offsetof(struct json_file, rows), .required = true, .help = "kernels"},
-    IGNORED("driver"), IGNORED("versions"), IGNORED("torch"), IGNORED("nccl"), IGNORED("world"),
-    IGNORED("clock_mhz"), IGNORED("power_w"), {0}};
+    IGNORED("driver"),
+    IGNORED("versions"),
+    IGNORED("torch"),
+    IGNORED("nccl"),
+    IGNORED("world"),
+    IGNORED("clock_mhz"),
+    IGNORED("power_w"),
+    {0}};
 
-static bool in_list(const char *const *names, const char *name)
-{
+static bool in_list(const char *const *names, const char *name) {
     for (; names && *names; names++)
         if (!strcmp(*names, name))
             return true;
     return false;
 }
 
-static struct dtp_cal_row *add_row(struct dtp_arena *a, struct dtp_cal_rows *rows)
-{
+static struct dtp_cal_row *add_row(struct dtp_arena *a, struct dtp_cal_rows *rows) {
     if (rows->n == rows->capacity) {
         size_t capacity = rows->capacity ? 2 * rows->capacity : 256;
 
@@ -117,9 +132,8 @@ static struct dtp_cal_row *add_row(struct dtp_arena *a, struct dtp_cal_rows *row
     return &rows->at[rows->n++];
 }
 
-static enum dtp_status find_source(struct dtp_arena *a, struct dtp_cal_rows *rows,
-                                   const char *name, int *out, struct dtp_err *err)
-{
+static enum dtp_status find_source(struct dtp_arena *a, struct dtp_cal_rows *rows, const char *name,
+                                   int *out, struct dtp_err *err) {
     size_t i = 0;
 
     while (i < rows->nsources && strcmp(rows->sources[i], name))
@@ -133,8 +147,7 @@ static enum dtp_status find_source(struct dtp_arena *a, struct dtp_cal_rows *row
     return DTP_OK;
 }
 
-static const struct op *find_op(const char *name, struct op *scratch)
-{
+static const struct op *find_op(const char *name, struct op *scratch) {
     int k = dtp_name_index(dtp_kernel_names, name);
 
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
@@ -146,8 +159,7 @@ static const struct op *find_op(const char *name, struct op *scratch)
     return scratch;
 }
 
-static int attention_impl(const char *backend)
-{
+static int attention_impl(const char *backend) {
     if (!backend)
         return -1;
     if (!strcmp(backend, "flash"))
@@ -155,16 +167,17 @@ static int attention_impl(const char *backend)
     return dtp_name_index(dtp_attention_names, backend);
 }
 
-static bool fill_gemm(const struct json_row *in, const struct op *op, struct dtp_cal_row *out)
-{
-    out->gemm = (struct dtp_gemm){(enum dtp_dtype)in->dtype, (enum dtp_gemm_pass)op->detail,
-                                  (int64_t)in->m, (int64_t)in->n, (int64_t)in->k,
+static bool fill_gemm(const struct json_row *in, const struct op *op, struct dtp_cal_row *out) {
+    out->gemm = (struct dtp_gemm){(enum dtp_dtype)in->dtype,
+                                  (enum dtp_gemm_pass)op->detail,
+                                  (int64_t)in->m,
+                                  (int64_t)in->n,
+                                  (int64_t)in->k,
                                   (int64_t)in->batch};
     return in->m > 0 && in->n > 0 && in->k > 0;
 }
 
-static bool fill_attention(const struct json_row *in, struct dtp_cal_row *out)
-{
+static bool fill_attention(const struct json_row *in, struct dtp_cal_row *out) {
     int impl = attention_impl(in->backend);
     double kv_heads = in->kv_heads > 0 ? in->kv_heads : in->a;
 
@@ -183,8 +196,7 @@ static bool fill_attention(const struct json_row *in, struct dtp_cal_row *out)
     return in->b > 0 && in->a > 0 && in->s > 0 && in->hd > 0;
 }
 
-static bool fill_kernel(const struct json_row *in, const struct op *op, struct dtp_cal_row *out)
-{
+static bool fill_kernel(const struct json_row *in, const struct op *op, struct dtp_cal_row *out) {
     double elements = in->h > 0 ? in->m * in->h : in->V > 0 ? in->m * in->V : in->n;
 
     out->kernel = (enum dtp_kernel)op->detail;
@@ -196,8 +208,7 @@ static bool fill_kernel(const struct json_row *in, const struct op *op, struct d
 }
 
 static enum dtp_status add_json_row(struct dtp_arena *a, const struct dtp_json *j, int source,
-                                    struct dtp_cal_rows *rows, struct dtp_err *err)
-{
+                                    struct dtp_cal_rows *rows, struct dtp_err *err) {
     struct json_row in = {.dtype = DTP_BF16, .batch = 1};
     struct dtp_cal_row *out;
     struct op scratch;
@@ -209,8 +220,10 @@ static enum dtp_status add_json_row(struct dtp_arena *a, const struct dtp_json *
     if (!op)
         return dtp_json_expected(dtp_json_get(j, "op"), "an op of hw/calibrate.h", err);
     out = add_row(a, rows);
-    out->kind = op->kind, out->part = op->part;
-    out->time_s = in.time_s, out->source = source;
+    out->kind = op->kind;
+    out->part = op->part;
+    out->time_s = in.time_s;
+    out->source = source;
     if (op->kind == DTP_CAL_GEMM || op->kind == DTP_CAL_BMM)
         ok = fill_gemm(&in, op, out);
     else if (op->kind == DTP_CAL_ATTENTION)
@@ -224,8 +237,7 @@ static enum dtp_status add_json_row(struct dtp_arena *a, const struct dtp_json *
 
 static enum dtp_status read_json(struct dtp_arena *a, const char *path,
                                  const struct dtp_cal_names *names, struct dtp_cal_rows *rows,
-                                 struct dtp_err *err)
-{
+                                 struct dtp_err *err) {
     const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     const struct dtp_json *j;
     struct json_file file = {0};
@@ -253,10 +265,11 @@ struct columns {
     int impl, pass, causal, headdim, seqlen, tflops;
 };
 
-static int column_dtype(const char *text)
-{
-    static const struct { const char *text; enum dtp_dtype dtype; } other[] = {
-        {"fp16in/mixed", DTP_FP16}, {"bf16/fp16", DTP_BF16}};
+static int column_dtype(const char *text) {
+    static const struct {
+        const char *text;
+        enum dtp_dtype dtype;
+    } other[] = {{"fp16in/mixed", DTP_FP16}, {"bf16/fp16", DTP_BF16}};
 
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
         if (!strcmp(text, other[i].text))
@@ -264,15 +277,13 @@ static int column_dtype(const char *text)
     return dtp_name_index(dtp_dtype_names, text);
 }
 
-static double number(const struct dtp_csv *csv, size_t row, int column)
-{
+static double number(const struct dtp_csv *csv, size_t row, int column) {
     return strtod(dtp_csv_get(csv, row, column), NULL);
 }
 
 /* False: a row that is not a GEMM with a time, or is the best of a sweep. */
 static bool fill_csv_gemm(const struct dtp_csv *csv, size_t i, const struct columns *c,
-                          struct dtp_cal_row *out)
-{
+                          struct dtp_cal_row *out) {
     const char *layout = dtp_csv_get(csv, i, c->layout);
     int dtype = column_dtype(dtp_csv_get(csv, i, c->dtype));
 
@@ -292,11 +303,13 @@ static bool fill_csv_gemm(const struct dtp_csv *csv, size_t i, const struct colu
 }
 
 static bool fill_csv_attention(const struct dtp_csv *csv, size_t i, const struct columns *c,
-                               struct dtp_cal_row *out)
-{
-    static const struct { const char *text; enum dtp_attention impl; } impls[] = {
-        {"FA1", DTP_ATTN_FLASH1},       {"FA2", DTP_ATTN_FLASH2}, {"FA3", DTP_ATTN_FLASH3},
-        {"FA-triton", DTP_ATTN_TRITON}, {"triton", DTP_ATTN_TRITON}, {"cuDNN", DTP_ATTN_CUDNN}};
+                               struct dtp_cal_row *out) {
+    static const struct {
+        const char *text;
+        enum dtp_attention impl;
+    } impls[] = {{"FA1", DTP_ATTN_FLASH1},    {"FA2", DTP_ATTN_FLASH2},
+                 {"FA3", DTP_ATTN_FLASH3},    {"FA-triton", DTP_ATTN_TRITON},
+                 {"triton", DTP_ATTN_TRITON}, {"cuDNN", DTP_ATTN_CUDNN}};
     bool both = !strcmp(dtp_csv_get(csv, i, c->pass), "fwd+bwd");
     struct dtp_attention_shape *s = &out->attention;
     double flops;
@@ -321,19 +334,17 @@ static bool fill_csv_attention(const struct dtp_csv *csv, size_t i, const struct
 
 static enum dtp_status read_csv(struct dtp_arena *a, const char *path,
                                 const struct dtp_cal_names *names, struct dtp_cal_rows *rows,
-                                struct dtp_err *err)
-{
+                                struct dtp_err *err) {
     struct dtp_csv csv;
     struct columns c;
 
     DTP_TRY(dtp_csv_read_file(a, path, &csv, err));
-    c = (struct columns){dtp_csv_col(&csv, "gpu"),     dtp_csv_col(&csv, "dtype"),
-                         dtp_csv_col(&csv, "m"),       dtp_csv_col(&csv, "n"),
-                         dtp_csv_col(&csv, "k"),       dtp_csv_col(&csv, "layout"),
-                         dtp_csv_col(&csv, "time_us"), dtp_csv_col(&csv, "source"),
-                         dtp_csv_col(&csv, "impl"),    dtp_csv_col(&csv, "pass"),
-                         dtp_csv_col(&csv, "causal"),  dtp_csv_col(&csv, "headdim"),
-                         dtp_csv_col(&csv, "seqlen"),  dtp_csv_col(&csv, "tflops")};
+    c = (struct columns){
+        dtp_csv_col(&csv, "gpu"),     dtp_csv_col(&csv, "dtype"),  dtp_csv_col(&csv, "m"),
+        dtp_csv_col(&csv, "n"),       dtp_csv_col(&csv, "k"),      dtp_csv_col(&csv, "layout"),
+        dtp_csv_col(&csv, "time_us"), dtp_csv_col(&csv, "source"), dtp_csv_col(&csv, "impl"),
+        dtp_csv_col(&csv, "pass"),    dtp_csv_col(&csv, "causal"), dtp_csv_col(&csv, "headdim"),
+        dtp_csv_col(&csv, "seqlen"),  dtp_csv_col(&csv, "tflops")};
     if (c.gpu < 0 || (c.time_us < 0 && c.impl < 0))
         return dtp_fail(err, DTP_EINPUT,
                         "%s: expected the columns of a GEMM or attention sweep, see "
@@ -361,8 +372,7 @@ static enum dtp_status read_csv(struct dtp_arena *a, const char *path,
 
 enum dtp_status dtp_calibrate_read(struct dtp_arena *a, const char *path,
                                    const struct dtp_cal_names *names, struct dtp_cal_rows *rows,
-                                   struct dtp_err *err)
-{
+                                   struct dtp_err *err) {
     const char *dot = strrchr(path, '.');
 
     if (dot && !strcmp(dot, ".csv"))

@@ -26,8 +26,7 @@ const char *const dtp_attention_names[] = {"unfused", "flash1", "flash2", "flash
 
 static const int dtype_bytes[DTP_NDTYPES] = {4, 4, 2, 2, 1};
 
-int dtp_dtype_bytes(enum dtp_dtype dtype)
-{
+int dtp_dtype_bytes(enum dtp_dtype dtype) {
     return dtype_bytes[dtype];
 }
 
@@ -40,8 +39,7 @@ static const struct { int m, n; } tiles[] = {
 static const int splits[] = {1, 2, 4};
 
 /* ceil(n / unit) for unit = 1..MAX_UNITS tiles of 64; constant divisors become multiplications. */
-static void tile_counts(int64_t n, int64_t out[MAX_UNITS + 1])
-{
+static void tile_counts(int64_t n, int64_t out[MAX_UNITS + 1]) {
     int64_t units = (n + TILE_UNIT - 1) / TILE_UNIT;
 
     out[1] = units;
@@ -53,8 +51,7 @@ static void tile_counts(int64_t n, int64_t out[MAX_UNITS + 1])
 
 /* Waves that n tiles take on d SMs. The last one ends early for most SMs and other kernels or the
  * next tiles fill in: only `tail` of it is lost when it holds a single tile. */
-static double wave_count(int64_t n, int64_t d, double reciprocal, double tail)
-{
+static double wave_count(int64_t n, int64_t d, double reciprocal, double tail) {
     int64_t whole = (int64_t)((double)n * reciprocal);
 
     if (n <= d)
@@ -71,8 +68,7 @@ static double wave_count(int64_t n, int64_t d, double reciprocal, double tail)
 /* The best tile and split: each term grows with m, n and k, and a split is only ever taken away when
  * the number of tiles grows, so the minimum is monotone in every dimension. */
 static double tile_time_s(const struct dtp_gpu *g, const struct dtp_gemm_cal *c,
-                          const struct dtp_gemm *s)
-{
+                          const struct dtp_gemm *s) {
     int64_t rows[MAX_UNITS + 1], columns[MAX_UNITS + 1];
     double per_sm = 1.0 / g->num_sms, best_s = 0;
     double unit_s = 2.0 * TILE_UNIT * TILE_UNIT * (double)s->k / c->sm_flops_per_s;
@@ -96,15 +92,13 @@ static double tile_time_s(const struct dtp_gpu *g, const struct dtp_gemm_cal *c,
     return best_s;
 }
 
-static double operand_bytes(const struct dtp_gemm *s)
-{
+static double operand_bytes(const struct dtp_gemm *s) {
     double m = (double)s->m, n = (double)s->n, k = (double)s->k;
 
     return (m * k + k * n + m * n) * (double)s->batch * dtype_bytes[s->dtype];
 }
 
-double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s)
-{
+double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     const struct dtp_gemm_cal *c = &g->gemm[s->dtype];
     double t_s, floor_s;
 
@@ -121,13 +115,11 @@ double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s)
     return t_s > floor_s ? t_s : floor_s;
 }
 
-static double padded(int64_t n)
-{
+static double padded(int64_t n) {
     return (double)((n + TILE_UNIT - 1) / TILE_UNIT * TILE_UNIT);
 }
 
-double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s)
-{
+double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     const struct dtp_gemm_cal *c = &g->bmm[s->dtype];
     double flops;
 
@@ -139,8 +131,7 @@ double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s)
            g->sustained * flops / (c->sm_flops_per_s * g->num_sms);
 }
 
-double dtp_attention_flops(const struct dtp_attention_shape *s)
-{
+double dtp_attention_flops(const struct dtp_attention_shape *s) {
     double flops = 4.0 * (double)s->batch * (double)s->heads * (double)s->seq_q *
                    (double)s->seq_kv * (double)s->head_dim;
 
@@ -149,8 +140,7 @@ double dtp_attention_flops(const struct dtp_attention_shape *s)
     return s->backward ? 2.5 * flops : flops;
 }
 
-double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s)
-{
+double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
     const struct dtp_attention_cal *c = &g->attention[s->impl];
     int64_t head_dim = (s->head_dim + TILE_UNIT - 1) / TILE_UNIT * TILE_UNIT;
     double rate = c->flops_per_s, seq = (double)s->seq_kv, flops, scores_s, block_s;
@@ -166,13 +156,13 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
         rate *= c->backward_factor;
     flops = dtp_attention_flops(s) * (double)head_dim / (double)s->head_dim;
     scores_s = flops / rate * (1 + (s->causal ? 2 : 1) * c->half_seq / seq);
-    block_s = (s->backward ? 2.5 : 1) * 4.0 * QUERY_BLOCK * seq * (double)head_dim * g->num_sms / rate;
+    block_s =
+        (s->backward ? 2.5 : 1) * 4.0 * QUERY_BLOCK * seq * (double)head_dim * g->num_sms / rate;
     return (scores_s + c->tail_blocks * block_s) * g->sustained;
 }
 
 double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,
-                           double elements)
-{
+                           double elements) {
     const struct dtp_kernel_cal *c = &g->kernel[k];
     double t_s = bytes / c->bytes_per_s;
 
@@ -181,8 +171,7 @@ double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double by
     return t_s;
 }
 
-bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s)
-{
+bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     const struct dtp_gemm_cal *c = &g->gemm[s->dtype];
     double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k * (double)s->batch;
 

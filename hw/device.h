@@ -32,21 +32,21 @@ enum dtp_gemm_pass { DTP_GEMM_FORWARD, DTP_GEMM_DGRAD, DTP_GEMM_WGRAD };
 
 /* Classes of memory-bound kernels; each has an achieved bandwidth in the GPU file. */
 enum dtp_kernel {
-    DTP_K_ELEMENTWISE,     /* vectorised: add, residual, scale, fused bias+activation */
-    DTP_K_STRIDED,         /* broadcast, transpose, non-vectorised elementwise */
-    DTP_K_COPY,            /* contiguous copy, cast */
+    DTP_K_ELEMENTWISE, /* vectorised: add, residual, scale, fused bias+activation */
+    DTP_K_STRIDED,     /* broadcast, transpose, non-vectorised elementwise */
+    DTP_K_COPY,        /* contiguous copy, cast */
     DTP_K_CAT,
-    DTP_K_REDUCE,          /* column sums such as a bias gradient */
-    DTP_K_NORM,            /* layer or RMS norm, forward */
+    DTP_K_REDUCE, /* column sums such as a bias gradient */
+    DTP_K_NORM,   /* layer or RMS norm, forward */
     DTP_K_NORM_BACKWARD,
     DTP_K_SOFTMAX,
     DTP_K_SOFTMAX_BACKWARD,
-    DTP_K_DROPOUT,         /* also limited by the random numbers: elements/s */
-    DTP_K_ACTIVATION,      /* GELU, SwiGLU, forward */
+    DTP_K_DROPOUT,    /* also limited by the random numbers: elements/s */
+    DTP_K_ACTIVATION, /* GELU, SwiGLU, forward */
     DTP_K_ACTIVATION_BACKWARD,
     DTP_K_ROPE,
     DTP_K_CROSS_ENTROPY,
-    DTP_K_EMBEDDING,       /* gather and scatter-add of rows */
+    DTP_K_EMBEDDING, /* gather and scatter-add of rows */
     DTP_K_OPTIMIZER,
     DTP_NKERNELS
 };
@@ -77,10 +77,10 @@ struct dtp_attention_shape {
 };
 
 struct dtp_gemm_cal {
-    double sm_flops_per_s;  /* R: one SM at full efficiency; 0: dtype not supported */
-    double tile_s;          /* c_tile: per wave */
-    double tail;            /* share of a wave that its first tile costs, after the first wave */
-    double wgrad_factor;    /* >= 1 */
+    double sm_flops_per_s; /* R: one SM at full efficiency; 0: dtype not supported */
+    double tile_s;         /* c_tile: per wave */
+    double tail;           /* share of a wave that its first tile costs, after the first wave */
+    double wgrad_factor;   /* >= 1 */
     double dgrad_factor;
     double min_flops, max_flops; /* 2mnk of the smallest and largest GEMM measured; 0, 0: none */
 };
@@ -89,35 +89,35 @@ struct dtp_kernel_cal {
     double elements_per_s; /* 0: no such limit */
 };
 struct dtp_attention_cal {
-    double flops_per_s;          /* forward, long sequences, head_dim 128; 0: not available */
-    double half_seq;             /* sequence at which half of it is reached */
-    double backward_factor;      /* rate of the backward over that of the forward */
-    double head_dim_factor_64;   /* rate at head_dim <= 64 over that at 128 */
-    double causal_factor;        /* rate with a causal mask over that without */
-    double tail_blocks;          /* blocks of 128 queries that run after the SMs are no longer full */
+    double flops_per_s;        /* forward, long sequences, head_dim 128; 0: not available */
+    double half_seq;           /* sequence at which half of it is reached */
+    double backward_factor;    /* rate of the backward over that of the forward */
+    double head_dim_factor_64; /* rate at head_dim <= 64 over that at 128 */
+    double causal_factor;      /* rate with a causal mask over that without */
+    double tail_blocks;        /* blocks of 128 queries that run after the SMs are no longer full */
 };
 
 struct dtp_gpu {
     const char *name, *title, *arch; /* "a100-80", "NVIDIA A100 SXM 80 GB", "sm_80" */
     const char *family;              /* name in measured data: "A100" */
     int num_sms;
-    uint64_t memory_bytes;       /* usable: what the driver reports in all */
+    uint64_t memory_bytes; /* usable: what the driver reports in all */
     uint64_t l2_bytes;
-    double hbm_bytes_per_s;      /* nominal */
+    double hbm_bytes_per_s;               /* nominal */
     double peak_flops_per_s[DTP_NDTYPES]; /* dense, data sheet; the MFU denominator; 0: none */
-    double pcie_bytes_per_s;     /* per direction, nominal */
+    double pcie_bytes_per_s;              /* per direction, nominal */
     double power_w;
     /* calibration */
-    double stream_bytes_per_s;   /* achieved, large contiguous kernel */
+    double stream_bytes_per_s; /* achieved, large contiguous kernel */
     struct dtp_gemm_cal gemm[DTP_NDTYPES];
     struct dtp_gemm_cal bmm[DTP_NDTYPES]; /* batched GEMM of unfused attention */
     struct dtp_kernel_cal kernel[DTP_NKERNELS];
     struct dtp_attention_cal attention[DTP_NATTN];
-    double sustained;            /* time factor under long load (clocks at the power limit), >= 1 */
-    double kernel_gap_s;         /* between dependent kernels on a busy stream */
-    double comm_slowdown;        /* share of a compute kernel's rate lost beside a collective */
-    double offload_bytes_per_s;  /* pinned host memory, achieved */
-    const char *calibration;     /* one line: from what, by what, cross-validated error */
+    double sustained;           /* time factor under long load (clocks at the power limit), >= 1 */
+    double kernel_gap_s;        /* between dependent kernels on a busy stream */
+    double comm_slowdown;       /* share of a compute kernel's rate lost beside a collective */
+    double offload_bytes_per_s; /* pinned host memory, achieved */
+    const char *calibration;    /* one line: from what, by what, cross-validated error */
 };
 
 /* A GPU file:

@@ -17,7 +17,7 @@ struct gpu_file {
 #define PEAK(name, dtype)                                                                          \
     {                                                                                              \
         name, DTP_FIELD_DOUBLE, sizeof(double) * (dtype), .min = 0, .max = 1e17,                   \
-            .help = "dense, FLOP/s"                                                                \
+                                                          .help = "dense, FLOP/s"                  \
     }
 
 static const struct dtp_field peak_fields[] = {PEAK("fp32", DTP_FP32), PEAK("tf32", DTP_TF32),
@@ -56,8 +56,8 @@ static const struct dtp_field file_fields[] = {
 
 #define MEMBER(type, member, text)                                                                 \
     {                                                                                              \
-        #member, DTP_FIELD_DOUBLE, offsetof(struct type, member), .min = 0, .max = 1e18,           \
-            .help = text                                                                           \
+#member, DTP_FIELD_DOUBLE, offsetof(struct type, member), .min = 0, .max = 1e18,           \
+                                                                  .help = text                     \
     }
 
 static const struct dtp_field gemm_fields[] = {
@@ -85,7 +85,7 @@ static const struct dtp_field attention_fields[] = {
 #define ENTRY(key, type, table, i)                                                                 \
     {                                                                                              \
         key, DTP_FIELD_OBJECT, sizeof(struct type) * (size_t)(i), .fields = table,                 \
-            .help = "see the members"                                                              \
+                                                                  .help = "see the members"        \
     }
 #define GEMM(key, i) ENTRY(key, dtp_gemm_cal, gemm_fields, i)
 #define KERNEL(key, i) ENTRY(key, dtp_kernel_cal, kernel_fields, i)
@@ -147,8 +147,7 @@ struct calibration_file {
 };
 
 /* What a part with other nominal figures makes of the constants of `from`. */
-static void scale(struct dtp_gpu *g, const struct dtp_gpu *from)
-{
+static void scale(struct dtp_gpu *g, const struct dtp_gpu *from) {
     double memory = g->hbm_bytes_per_s / from->hbm_bytes_per_s;
     const double *peak = g->peak_flops_per_s, *from_peak = from->peak_flops_per_s;
 
@@ -168,10 +167,9 @@ static void scale(struct dtp_gpu *g, const struct dtp_gpu *from)
 
 /* Takes the calibration of the GPU named by "like", if there is one. */
 static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *g,
-                               struct dtp_err *err)
-{
+                               struct dtp_err *err) {
     const struct dtp_json *like = dtp_json_get(j, "like");
-    struct dtp_gpu from, own = *g;
+    struct dtp_gpu from;
 
     if (!like)
         return DTP_OK;
@@ -180,26 +178,27 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
     if (strcmp(dtp_json_string(like), g->name) == 0)
         return dtp_json_expected(like, "the name of another GPU", err);
     DTP_TRY(dtp_gpu_load(a, dtp_json_string(like), &from, err));
-    *g = from;
-    g->name = own.name, g->title = own.title, g->arch = own.arch, g->family = own.family;
-    g->num_sms = own.num_sms, g->memory_bytes = own.memory_bytes, g->l2_bytes = own.l2_bytes;
-    g->hbm_bytes_per_s = own.hbm_bytes_per_s;
-    memcpy(g->peak_flops_per_s, own.peak_flops_per_s, sizeof g->peak_flops_per_s);
-    g->pcie_bytes_per_s = own.pcie_bytes_per_s, g->power_w = own.power_w;
+    g->stream_bytes_per_s = from.stream_bytes_per_s;
+    memcpy(g->gemm, from.gemm, sizeof g->gemm);
+    memcpy(g->bmm, from.bmm, sizeof g->bmm);
+    memcpy(g->kernel, from.kernel, sizeof g->kernel);
+    memcpy(g->attention, from.attention, sizeof g->attention);
+    g->sustained = from.sustained;
+    g->kernel_gap_s = from.kernel_gap_s;
+    g->comm_slowdown = from.comm_slowdown;
+    g->offload_bytes_per_s = from.offload_bytes_per_s;
     scale(g, &from);
     return DTP_OK;
 }
 
-static void share_16_bit(struct dtp_gemm_cal *gemm, const double *peak)
-{
+static void share_16_bit(struct dtp_gemm_cal *gemm, const double *peak) {
     if (gemm[DTP_BF16].sm_flops_per_s <= 0 && peak[DTP_BF16] > 0)
         gemm[DTP_BF16] = gemm[DTP_FP16];
     if (gemm[DTP_FP16].sm_flops_per_s <= 0 && peak[DTP_FP16] > 0)
         gemm[DTP_FP16] = gemm[DTP_BF16];
 }
 
-static void fill_factors(struct dtp_gemm_cal *gemm)
-{
+static void fill_factors(struct dtp_gemm_cal *gemm) {
     for (int i = 0; i < DTP_NDTYPES; i++) {
         if (gemm[i].wgrad_factor <= 0)
             gemm[i].wgrad_factor = 1;
@@ -208,8 +207,7 @@ static void fill_factors(struct dtp_gemm_cal *gemm)
     }
 }
 
-static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, struct dtp_err *err)
-{
+static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, struct dtp_err *err) {
     if (g->stream_bytes_per_s <= 0)
         return dtp_json_expected(j, "stream_bytes_per_s above 0", err);
     if (g->sustained <= 0)
@@ -225,8 +223,7 @@ static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, str
 }
 
 static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_json *j,
-                                        struct dtp_gpu *g, struct dtp_err *err)
-{
+                                        struct dtp_gpu *g, struct dtp_err *err) {
     struct calibration_file in = {.gpu = *g};
     struct dtp_field fields[16];
     size_t n = 0;
@@ -236,18 +233,18 @@ static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_js
     DTP_TRY(inherit(a, j, &in.gpu, err));
     for (; dtp_gpu_calibration_fields[n].name; n++)
         fields[n] = dtp_gpu_calibration_fields[n];
-    fields[n++] = (struct dtp_field){
-        "like", DTP_FIELD_STRING, offsetof(struct calibration_file, like),
-        .help = "start from the calibration of this GPU"};
-    fields[n++] = (struct dtp_field){
-        "fit", DTP_FIELD_JSON, offsetof(struct calibration_file, fit),
-        .help = "rows, ranges and errors of the fit, written by hw/calibrate"};
-    fields[n++] = (struct dtp_field){
-        "fixed", DTP_FIELD_JSON, offsetof(struct calibration_file, fixed),
-        .help = "constants that hw/calibrate must keep"};
-    fields[n++] = (struct dtp_field){
-        "rows_unloaded", DTP_FIELD_BOOL, offsetof(struct calibration_file, rows_unloaded),
-        .help = "the sweep is of a chip that was not under load"};
+    fields[n++] =
+        (struct dtp_field){"like", DTP_FIELD_STRING, offsetof(struct calibration_file, like),
+                           .help = "start from the calibration of this GPU"};
+    fields[n++] =
+        (struct dtp_field){"fit", DTP_FIELD_JSON, offsetof(struct calibration_file, fit),
+                           .help = "rows, ranges and errors of the fit, written by hw/calibrate"};
+    fields[n++] =
+        (struct dtp_field){"fixed", DTP_FIELD_JSON, offsetof(struct calibration_file, fixed),
+                           .help = "constants that hw/calibrate must keep"};
+    fields[n++] = (struct dtp_field){"rows_unloaded", DTP_FIELD_BOOL,
+                                     offsetof(struct calibration_file, rows_unloaded),
+                                     .help = "the sweep is of a chip that was not under load"};
     fields[n] = (struct dtp_field){0};
     DTP_TRY(dtp_fields_read(a, j, fields, &in, err));
     *g = in.gpu;
@@ -255,15 +252,13 @@ static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_js
 }
 
 static enum dtp_status read_file(struct dtp_arena *a, const struct dtp_json *j,
-                                 struct gpu_file *out, struct dtp_err *err)
-{
+                                 struct gpu_file *out, struct dtp_err *err) {
     *out = (struct gpu_file){0};
     return dtp_fields_read(a, j, file_fields, out, err);
 }
 
 enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
-                             struct dtp_err *err)
-{
+                             struct dtp_err *err) {
     struct gpu_file file;
 
     DTP_TRY(read_file(a, j, &file, err));
@@ -273,20 +268,17 @@ enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, stru
 }
 
 enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
-                             struct dtp_err *err)
-{
+                             struct dtp_err *err) {
     return dtp_dir_list(a, dtp_data_path(a, "hw/gpu"), ".json", out_names, out_n, err);
 }
 
-static enum dtp_status open_file(struct dtp_arena *a, const char *name,
-                                 const struct dtp_json **out, struct dtp_err *err)
-{
-    return dtp_json_read_file(a, dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", name)),
-                              out, err);
+static enum dtp_status open_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
+                                 struct dtp_err *err) {
+    return dtp_json_read_file(a, dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", name)), out,
+                              err);
 }
 
-static bool has_alias(const struct dtp_json *aliases, const char *name)
-{
+static bool has_alias(const struct dtp_json *aliases, const char *name) {
     for (size_t i = 0; aliases && i < dtp_json_size(aliases); i++) {
         const struct dtp_json *alias = dtp_json_at(aliases, i);
 
@@ -297,8 +289,7 @@ static bool has_alias(const struct dtp_json *aliases, const char *name)
 }
 
 enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_gpu *out,
-                             struct dtp_err *err)
-{
+                             struct dtp_err *err) {
     const char *const *names;
     const struct dtp_json *j;
     struct gpu_file file;
@@ -320,8 +311,7 @@ enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_g
 }
 
 enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double memory_gb,
-                             struct dtp_gpu *out, struct dtp_err *err)
-{
+                             struct dtp_gpu *out, struct dtp_err *err) {
     const char *const *names;
     const struct dtp_json *j;
     struct gpu_file file;

@@ -1,0 +1,278 @@
+/* The device model: kernels by hand, GPU files, names, inheritance of calibrations. */
+#include "hw/device.h"
+
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/text.h"
+
+static struct dtp_arena *arena;
+static struct dtp_err err;
+
+/* A GPU whose numbers make sums by hand: 10 SMs of 1 TFLOP/s, 1 TB/s, no overheads. */
+static struct dtp_gpu plain_gpu(void) {
+    struct dtp_gpu g = {.num_sms = 10, .stream_bytes_per_s = 1e12, .sustained = 1};
+
+    g.gemm[DTP_BF16] =
+        (struct dtp_gemm_cal){.sm_flops_per_s = 1e12, .wgrad_factor = 1.5, .dgrad_factor = 1.25};
+    g.bmm[DTP_BF16] = (struct dtp_gemm_cal){.sm_flops_per_s = 1e12};
+    return g;
+}
+
+static double gemm_s(const struct dtp_gpu *g, enum dtp_gemm_pass pass, int64_t m, int64_t n,
+                     int64_t k) {
+    struct dtp_gemm s = {DTP_BF16, pass, m, n, k, 1};
+
+    return dtp_device_gemm_s(g, &s);
+}
+
+/* 20 tiles of 256 x 256... the largest tile is 256 x 128: m = 2560, n = 256 gives 20 tiles, 2 waves
+ * of 2 x 256 x 128 x k; a whole number of waves leaves no tail: flops / peak. */
+static void test_gemm_whole_waves(void) {
+    struct dtp_gpu g = plain_gpu();
+    double flops = 2.0 * 2560 * 256 * 65536;
+
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_FORWARD, 2560, 256, 65536), flops / 10e12, 1e-12);
+}
+
+/* One tile of 64 x 64 on one SM of ten: split-K by 4 uses four of them. */
+static void test_gemm_split_k(void) {
+    struct dtp_gpu g = plain_gpu();
+    double flops = 2.0 * 64 * 64 * 8192;
+
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_FORWARD, 64, 64, 8192), flops / 4e12, 1e-12);
+}
+
+/* 11 tiles of 64 x 64 at tail 0.3: any larger tile computes more per SM; the second wave holds one
+ * tile of ten: 1 + 0.3 + 0.7 / 10 waves. m is chosen so that larger tiles waste more than that. */
+static void test_gemm_tail(void) {
+    struct dtp_gpu g = plain_gpu();
+    double wave_s, quantised_s;
+
+    g.gemm[DTP_BF16].tail = 1;
+    quantised_s = gemm_s(&g, DTP_GEMM_FORWARD, 64 * 11, 64, 65536);
+    g.gemm[DTP_BF16].tail = 0.3;
+    wave_s = 2.0 * 64 * 64 * 65536 / 1e12;
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_FORWARD, 64 * 11, 64, 65536), wave_s * 1.37, 1e-12);
+    CU_ASSERT(quantised_s > wave_s * 1.37);
+}
+
+static void test_gemm_passes_and_load(void) {
+    struct dtp_gpu g = plain_gpu();
+    double forward_s = gemm_s(&g, DTP_GEMM_FORWARD, 2560, 256, 65536);
+
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_WGRAD, 2560, 256, 65536), 1.5 * forward_s, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_DGRAD, 2560, 256, 65536), 1.25 * forward_s, 1e-12);
+    g.sustained = 1.1;
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_FORWARD, 2560, 256, 65536), 1.1 * forward_s, 1e-12);
+}
+
+/* k = 1: the operands take longer to move than to multiply, (m + n + mn) x 2 bytes. */
+static void test_gemm_memory_floor(void) {
+    struct dtp_gpu g = plain_gpu();
+
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_FORWARD, 8192, 8192, 1),
+                           (8192.0 + 8192 + 8192.0 * 8192) * 2 / 1e12, 1e-15);
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_FORWARD, 0, 8192, 8192), 0, 0);
+}
+
+/* Scores of unfused attention: bytes and FLOPs are added, head_dim 80 costs as 128. */
+static void test_bmm_adds_bytes_and_flops(void) {
+    struct dtp_gpu g = plain_gpu();
+    struct dtp_gemm s = {DTP_BF16, DTP_GEMM_FORWARD, 1024, 1024, 80, 16};
+    double bytes = (2 * 1024.0 * 80 + 1024.0 * 1024) * 16 * 2;
+    double flops = 2.0 * 1024 * 1024 * 128 * 16;
+
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_bmm_s(&g, &s), bytes / 1e12 + flops / 10e12, 1e-15);
+}
+
+static void test_attention(void) {
+    struct dtp_gpu g = plain_gpu();
+    struct dtp_attention_shape s = {DTP_BF16, DTP_ATTN_FLASH2, false, false, 2, 8, 8, 1024, 1024,
+                                    128};
+    double flops = 4.0 * 2 * 8 * 1024 * 1024 * 128;
+
+    g.attention[DTP_ATTN_FLASH2] = (struct dtp_attention_cal){.flops_per_s = 5e12,
+                                                              .half_seq = 256,
+                                                              .backward_factor = 0.8,
+                                                              .head_dim_factor_64 = 0.5,
+                                                              .causal_factor = 0.9};
+    CU_ASSERT_DOUBLE_EQUAL(dtp_attention_flops(&s), flops, 1);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), flops / 5e12 * 1.25, 1e-12);
+    s.causal = true; /* half the FLOPs, twice the waste on the diagonal */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), flops / 2 / 4.5e12 * 1.5, 1e-12);
+    s.causal = false;
+    s.backward = true;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), 2.5 * flops / 4e12 * 1.25, 1e-12);
+    s.backward = false;
+    s.head_dim = 40; /* as 64, at half the rate */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), flops / 2 / 2.5e12 * 1.25, 1e-12);
+    s.head_dim = 128;
+    g.attention[DTP_ATTN_FLASH2].tail_blocks = 2; /* blocks of 128 queries on one SM of ten */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s),
+                           flops / 5e12 * 1.25 + 2 * 4.0 * 128 * 1024 * 128 / 5e11, 1e-12);
+}
+
+static void test_kernel_limits(void) {
+    struct dtp_gpu g = plain_gpu();
+
+    g.kernel[DTP_K_DROPOUT] = (struct dtp_kernel_cal){1e12, 1e11};
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_kernel_s(&g, DTP_K_DROPOUT, 5e9, 1e9), 1e-2, 1e-15);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_kernel_s(&g, DTP_K_DROPOUT, 5e10, 1e9), 5e-2, 1e-15);
+}
+
+/* ---- files ---- */
+
+/* Every file loads, its rates lie between 40 % of the nominal figures and the figures themselves. */
+static void test_every_file(void) {
+    static const enum dtp_dtype half[] = {DTP_FP16, DTP_BF16};
+    const char *const *names;
+    size_t n;
+
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_list(arena, &names, &n, &err), DTP_OK);
+    CU_ASSERT(n >= 12);
+    for (size_t i = 0; i < n; i++) {
+        struct dtp_gpu g;
+
+        if (dtp_gpu_load(arena, names[i], &g, &err) != DTP_OK) {
+            CU_FAIL("a GPU file does not load");
+            printf("%s\n", err.msg);
+            continue;
+        }
+        CU_ASSERT_STRING_EQUAL(g.name, names[i]);
+        CU_ASSERT(g.calibration && g.calibration[0]);
+        CU_ASSERT(g.sustained >= 1 && g.kernel_gap_s > 0);
+        CU_ASSERT(g.stream_bytes_per_s > 0.7 * g.hbm_bytes_per_s);
+        CU_ASSERT(g.stream_bytes_per_s < g.hbm_bytes_per_s);
+        for (int k = 0; k < DTP_NKERNELS; k++)
+            CU_ASSERT(g.kernel[k].bytes_per_s > 0 && g.kernel[k].bytes_per_s < g.hbm_bytes_per_s);
+        for (int j = 0; j < 2; j++) {
+            struct dtp_gemm s = {half[j], DTP_GEMM_FORWARD, 8192, 8192, 8192, 1};
+            double rate;
+
+            if (g.peak_flops_per_s[half[j]] <= 0)
+                continue;
+            rate = 2.0 * 8192 * 8192 * 8192 / dtp_device_gemm_s(&g, &s);
+            CU_ASSERT(rate > 0.6 * g.peak_flops_per_s[half[j]]);
+            CU_ASSERT(rate < 0.9 * g.peak_flops_per_s[half[j]]);
+        }
+    }
+}
+
+static void test_names(void) {
+    struct dtp_gpu g;
+
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "a100", &g, &err), DTP_OK);
+    CU_ASSERT_STRING_EQUAL(g.name, "a100-80");
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h100", &g, &err), DTP_OK);
+    CU_ASSERT_STRING_EQUAL(g.name, "h100-sxm");
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h20", &g, &err), DTP_EINPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "\"h200\""));
+}
+
+static void test_find(void) {
+    static const struct {
+        const char *family;
+        double memory_gb;
+        const char *name;
+    } cases[] = {{"A100", 40, "a100-40"}, {"A100", 0, "a100-80"},  {"H100", 96, "h100-sxm-96"},
+                 {"H100", 0, "h100-sxm"}, {"V100", 16, "v100-16"}, {"A800", 80, "a800-80"},
+                 {"H800", 80, "h800-80"}, {"GB200", 186, "gb200"}, {"B200", 180, "b200"}};
+    struct dtp_gpu g;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CU_ASSERT_EQUAL_FATAL(dtp_gpu_find(arena, cases[i].family, cases[i].memory_gb, &g, &err),
+                              DTP_OK);
+        CU_ASSERT_STRING_EQUAL(g.name, cases[i].name);
+    }
+    CU_ASSERT_EQUAL(dtp_gpu_find(arena, "A100", 64, &g, &err), DTP_EUNSUPPORTED);
+    CU_ASSERT_EQUAL(dtp_gpu_find(arena, "TPUv4", 0, &g, &err), DTP_EUNSUPPORTED);
+}
+
+/* "like": the same GEMM, memory scaled by the nominal bandwidth, 1555 / 2039. */
+static void test_like(void) {
+    struct dtp_gpu a80, a40;
+
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "a100-80", &a80, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "a100-40", &a40, &err), DTP_OK);
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&a40, DTP_GEMM_FORWARD, 4096, 4096, 4096),
+                           gemm_s(&a80, DTP_GEMM_FORWARD, 4096, 4096, 4096), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(a40.stream_bytes_per_s / a80.stream_bytes_per_s, 1555.0 / 2039, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(a40.kernel[DTP_K_NORM].bytes_per_s / a80.kernel[DTP_K_NORM].bytes_per_s,
+                           1555.0 / 2039, 1e-9);
+    CU_ASSERT(a40.memory_bytes < a80.memory_bytes);
+}
+
+static void check_error(const char *text, const char *expected) {
+    const struct dtp_json *j;
+    struct dtp_gpu g;
+
+    CU_ASSERT_EQUAL_FATAL(dtp_json_parse(arena, "t.json", text, strlen(text), &j, &err), DTP_OK);
+    CU_ASSERT_EQUAL(dtp_gpu_read(arena, j, &g, &err), DTP_EINPUT);
+    if (!strstr(err.msg, expected)) {
+        CU_FAIL("message lacks what was expected");
+        printf("%s\nlacks %s\n", err.msg, expected);
+    }
+}
+
+#define NOMINAL                                                                                    \
+    "{\"name\": \"x\", \"title\": \"X\", \"arch\": \"sm_80\", \"family\": \"X\", \"num_sms\": 4, " \
+    "\"memory_bytes\": 1000, \"hbm_bytes_per_s\": 1000, \"peak_flops_per_s\": {}"
+
+static void test_errors(void) {
+    check_error(NOMINAL "}", "calibration");
+    check_error(NOMINAL ", \"calibration\": {}}", "stream_bytes_per_s");
+    check_error(NOMINAL ", \"calibration\": {\"like\": \"x\"}}", "another GPU");
+    check_error(NOMINAL ", \"calibration\": {\"like\": \"a100-8\"}}", "a100-80");
+    check_error(NOMINAL ", \"calibration\": {\"steam_bytes_per_s\": 1}}", "stream_bytes_per_s");
+    check_error(NOMINAL ", \"num_sm\": 3, \"calibration\": {}}", "num_sms");
+    check_error(NOMINAL ", \"calibration\": {\"gemm\": {\"fp12\": {}}}}", "gemm.fp12");
+}
+
+static void test_covered(void) {
+    struct dtp_gpu g = plain_gpu();
+    struct dtp_gemm s = {DTP_BF16, DTP_GEMM_FORWARD, 1000, 1000, 1000, 1};
+
+    CU_ASSERT_FALSE(dtp_device_gemm_covered(&g, &s)); /* no row was measured */
+    g.gemm[DTP_BF16].min_flops = 1e9;
+    g.gemm[DTP_BF16].max_flops = 1e12;
+    CU_ASSERT_TRUE(dtp_device_gemm_covered(&g, &s));
+    s.k = 400;
+    CU_ASSERT_FALSE(dtp_device_gemm_covered(&g, &s));
+    s.dtype = DTP_FP8;
+    CU_ASSERT_FALSE(dtp_device_gemm_covered(&g, &s));
+}
+
+int main(void) {
+    CU_TestInfo model[] = {{"whole waves", test_gemm_whole_waves},
+                           {"split-K", test_gemm_split_k},
+                           {"tail", test_gemm_tail},
+                           {"passes and load", test_gemm_passes_and_load},
+                           {"memory floor", test_gemm_memory_floor},
+                           {"batched GEMM", test_bmm_adds_bytes_and_flops},
+                           {"attention", test_attention},
+                           {"kernel limits", test_kernel_limits},
+                           {"covered", test_covered},
+                           CU_TEST_INFO_NULL};
+    CU_TestInfo files[] = {{"every file", test_every_file},
+                           {"names", test_names},
+                           {"find", test_find},
+                           {"like", test_like},
+                           {"errors", test_errors},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"model", NULL, NULL, NULL, NULL, model},
+                             {"files", NULL, NULL, NULL, NULL, files},
+                             CU_SUITE_INFO_NULL};
+    unsigned failures;
+
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures > 0;
+}
