@@ -12,7 +12,7 @@ struct link {
     double capacity;
     struct entry *e;
     uint32_t n, e_capacity;
-    uint32_t queued; /* 1 + place in the queue of dirty links, or 0 */
+    uint32_t queued; /* as dirty */
 };
 
 struct place {
@@ -88,50 +88,39 @@ static int dirty_before(struct dirty x, struct dirty y) {
     return x.key < y.key || (x.key == y.key && x.link < y.link);
 }
 
-static void dirty_set(struct dtp_maxmin *m, uint32_t i, struct dirty d) {
-    m->dirty[i] = d;
-    m->link[d.link].queued = i + 1;
-}
-
 static void dirty_up(struct dtp_maxmin *m, uint32_t i, struct dirty d) {
     while (i > 0 && dirty_before(d, m->dirty[(i - 1) / 2])) {
-        dirty_set(m, i, m->dirty[(i - 1) / 2]);
+        m->dirty[i] = m->dirty[(i - 1) / 2];
         i = (i - 1) / 2;
     }
-    dirty_set(m, i, d);
+    m->dirty[i] = d;
 }
 
-/* Queues the link, or moves it forward in the queue. key: no level below it can change. */
-static void mark(struct dtp_maxmin *m, uint32_t l, double key) {
-    struct dirty d = {key, l};
-    uint32_t at = m->link[l].queued;
-    if (at) {
-        if (key < m->dirty[at - 1].key)
-            dirty_up(m, at - 1, d);
+/* Queues the link by its present level: changes travel from low levels to high ones. */
+static void mark(struct dtp_maxmin *m, uint32_t l) {
+    if (m->link[l].queued)
         return;
-    }
     if (m->ndirty == m->dirty_capacity) {
         uint32_t n = m->dirty_capacity ? 2 * m->dirty_capacity : 64;
         m->dirty = dtp_arena_grow(m->a, m->dirty, sizeof *m->dirty, m->ndirty, n);
         m->dirty_capacity = n;
     }
-    dirty_up(m, m->ndirty++, d);
+    m->link[l].queued = 1;
+    dirty_up(m, m->ndirty++, (struct dirty){m->level[l], l});
 }
 
 static uint32_t pop_dirty(struct dtp_maxmin *m) {
     uint32_t l = m->dirty[0].link, i = 0, n = --m->ndirty;
     struct dirty last = m->dirty[n];
     m->link[l].queued = 0;
-    if (n == 0)
-        return l;
     for (uint32_t c; (c = 2 * i + 1) < n; i = c) {
         if (c + 1 < n && dirty_before(m->dirty[c + 1], m->dirty[c]))
             c++;
         if (!dirty_before(m->dirty[c], last))
             break;
-        dirty_set(m, i, m->dirty[c]);
+        m->dirty[i] = m->dirty[c];
     }
-    dirty_set(m, i, last);
+    m->dirty[i] = last;
     return l;
 }
 
@@ -169,7 +158,7 @@ static void push_limits(struct dtp_maxmin *m, const struct activity *x, uint32_t
             continue;
         /* unsaturated and asked for less: it stays so; both above the level: no term of (4) changes */
         if (isinf(level) ? y > old : (y < old ? y : old) < level)
-            mark(m, l, isinf(level) ? y : y > old ? old : level);
+            mark(m, l);
     }
 }
 
@@ -197,30 +186,29 @@ static void take_level(struct dtp_maxmin *m, uint32_t i, uint32_t k, double leve
         push_limits(m, x, k);
 }
 
-/* Equation (4). Drops the activities that are limited elsewhere below the level; each drop raises
- * it; a few rounds do. The terms are summed anew each round, so that nothing cancels twice. */
-static double level_of(const struct link *link, double tolerance) {
-    double level = 0, below = -1;
+/* Equation (4) by Newton's method from a guess. The left side is concave and piecewise linear in the
+ * level, so the first step lands at or below the solution and the next ones climb to it, one piece
+ * after the other; few pieces lie between a level and its last. The terms are summed anew in each
+ * step, so that nothing cancels twice. */
+static double level_of(const struct link *link, double guess, double tolerance) {
+    double level = guess;
     if (link->n == 0)
         return INFINITY;
     if (link->n == 1)
         return link->capacity / link->e[0].w;
-    for (;;) {
+    for (int step = 0;; step++) {
         double fixed = 0, weight = 0, bound = level * (1 + tolerance);
         for (uint32_t i = 0; i < link->n; i++) {
             const struct entry *e = &link->e[i];
-            if (e->y <= bound)
-                fixed += e->w * e->y;
-            else
-                weight += e->w;
+            /* selections of values, not of sums: no branch to mispredict */
+            double y = e->y <= bound ? e->y : 0, w = e->y <= bound ? 0 : e->w;
+            fixed += e->w * y;
+            weight += w;
         }
-        if (weight == 0)
+        if (weight == 0 && (step > 0 || fixed <= link->capacity))
             return INFINITY;
-        if (weight == below)
-            return level;
-        below = weight;
-        double next = (link->capacity - fixed) / weight;
-        if (next <= level && level > 0)
+        double next = weight > 0 ? (link->capacity - fixed) / weight : 0;
+        if (next == level || (step > 1 && next < level))
             return level;
         level = next;
     }
@@ -228,7 +216,7 @@ static double level_of(const struct link *link, double tolerance) {
 
 static void solve_link(struct dtp_maxmin *m, uint32_t l) {
     struct link *link = &m->link[l];
-    double level = level_of(link, m->tolerance);
+    double level = level_of(link, m->level[l], m->tolerance);
     m->nsolved++;
     if (!differs(m, level, m->level[l]))
         return;
@@ -255,7 +243,7 @@ static void add_place(struct dtp_maxmin *m, uint32_t i, uint32_t l, double w) {
     if (link->n == 1)
         m->level[l] = link->capacity / w;
     else
-        mark(m, l, 0);
+        mark(m, l);
 }
 
 void dtp_maxmin_add(struct dtp_maxmin *m, uint32_t activity, double rate_cap,
@@ -292,7 +280,7 @@ void dtp_maxmin_remove(struct dtp_maxmin *m, uint32_t activity) {
         if (link->n == 0)
             m->level[l] = INFINITY;
         else if (link->n == 1 || !isinf(m->level[l]))
-            mark(m, l, m->level[l]);
+            mark(m, l);
     }
 }
 
