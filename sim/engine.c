@@ -260,6 +260,12 @@ static enum dtp_status solve_rates(struct engine *e, double now_s, struct dtp_er
     return DTP_OK;
 }
 
+static void prefetch_task(const struct dtp_graph *g, dtp_id i) {
+    __builtin_prefetch(&g->work[i]);
+    __builtin_prefetch(&g->rate_cap[i]);
+    __builtin_prefetch(&g->use_begin[i]);
+}
+
 /* Takes the next event if it is due by until_s; *at_s is its time. */
 static int take_event(struct engine *e, double until_s, double *at_s) {
     struct dtp_event none = {INFINITY, 0, 0};
@@ -272,9 +278,13 @@ static int take_event(struct engine *e, double until_s, double *at_s) {
     *at_s = next.time_s;
     if (is_end) {
         dtp_heap_take(&e->ends, 0, e->end_pos);
+        if (e->ends.n) /* the next one's, while this one is worked on: large graphs miss here */
+            __builtin_prefetch(&e->node[e->slot[e->ends.e[0].id].task]);
         end_work(e, next.id, next.time_s);
     } else {
         dtp_heap_take(&e->begins, 0, NULL);
+        if (e->begins.n)
+            prefetch_task(e->g, e->begins.e[0].id);
         begin_work(e, next.id, next.time_s);
     }
     run_ready(e);

@@ -4,7 +4,7 @@
  *     bench_engine [--quick] [name ...]
  *
  * Cases: chain and fork (pure tasks), and the three of tests/bench/cases.h: (a) 1F1B without network,
- * (b) the rings of an all-reduce, (c) a training step of every rank with p2p flows and dp rings.
+ * (b) the rings of an all-reduce, (c) a training step of every rank with p2p flows and dp rings; all pairs at once.
  * tests/bench/compare_simgrid.sh runs the same in SimGrid.
  */
 #include <stdio.h>
@@ -31,6 +31,8 @@ static const struct bench BENCHES[] = {
     {"b1024_shuffled_jitter", case_rings, {128, CASE_SHUFFLED, 1}, 5},
     {"b4096_spread_jitter", case_rings, {512, CASE_SPREAD, 1}, 3},
     {"b4096_shuffled_jitter", case_rings, {512, CASE_SHUFFLED, 1}, 3},
+    {"all_to_all_256", case_all_to_all, {32, 0}, 3},
+    {"all_to_all_64_jitter", case_all_to_all, {8, 1}, 3},
     {"c1024_spread", case_step, {8, 16, 8, 192, 0, CASE_SPREAD}, 5},
     {"c1024_packed_jitter", case_step, {8, 16, 8, 192, 1, CASE_PACKED}, 5},
     {"c1024_spread_jitter", case_step, {8, 16, 8, 192, 1, CASE_SPREAD}, 5},

@@ -214,3 +214,14 @@ void case_step(struct case_graph *c, const int *arg) {
         for (int t = 0; t < c->tp; t++)
             add_ring(c, t, p, last);
 }
+
+void case_all_to_all(struct case_graph *c, const int *arg) {
+    uint32_t n = (uint32_t)(arg[0] * GPUS_PER_NODE);
+    c->jitter = arg[1];
+    build_cluster(c, n);
+    for (uint32_t from = 0; from < n; from++)
+        for (uint32_t k = 1; k < n; k++) {
+            uint32_t to = (from + k) % n;
+            flow(c, from, to, CHUNK_BYTES * jittered(c, from, to));
+        }
+}

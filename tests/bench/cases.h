@@ -26,5 +26,6 @@ void case_chain_fork(struct case_graph *c, const int *arg); /* {chains, length} 
 void case_pipeline(struct case_graph *c, const int *arg);   /* {stages, microbatches} */
 void case_rings(struct case_graph *c, const int *arg);      /* {nodes, map, jitter} */
 void case_step(struct case_graph *c, const int *arg);       /* {tp, pp, dp, m, jitter, map} */
+void case_all_to_all(struct case_graph *c, const int *arg); /* {nodes, jitter}: all pairs at once */
 
 #endif
