@@ -41,6 +41,7 @@ uint64_t dtp_problem_default_limit(const struct dtp_problem *p);
 
 struct dtp_evaluator;
 struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp_problem *problem);
+void dtp_evaluator_destroy(struct dtp_evaluator *ev); /* its candidate arena; the rest is a's */
 const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev);
 double dtp_evaluate_bound(struct dtp_evaluator *ev, const struct dtp_plan *plan);
 double dtp_evaluate_estimate(struct dtp_evaluator *ev, const struct dtp_plan *plan);

@@ -14,7 +14,7 @@
  *                    rendezvous on their order would stall on work that trainers do meanwhile)
  *   reduce           after the last B of the chunk (or per microbatch); overlapped: that B is split into
  *                    nreduce equal parts and unit k waits for part k; units are a stream per rank
- *   optimizer        after all reductions of the rank, the norm and the embedding all-reduce; then the
+ *   optimizer        after all reductions of the rank, the embedding and the norm all-reduce; then the
  *                    gathers (ZeRO-1/2); with gather_overlap they hide behind the first F's instead
  *   ZeRO-3           F and B split into nunshard units, unit k waits for its unshard; an unshard starts
  *                    when the unit `prefetch` before it has started
@@ -51,12 +51,22 @@ struct dtp_task_tag {
 uint64_t dtp_tag_pack(struct dtp_task_tag t);
 struct dtp_task_tag dtp_tag_unpack(uint64_t tag);
 
+/* Where the parts of a rank's step end; DTP_NONE where it has none. */
+struct dtp_rank_tasks {
+    dtp_id first, last; /* compute actions */
+    dtp_id reduce, embedding, norm, optimizer, gather, end;
+};
+
 struct dtp_lowered {
     struct dtp_platform platform;
     struct dtp_graph graph;      /* frozen */
     int nranks;                  /* simulated ranks */
     int *rank;                   /* [nranks] global rank */
+    int *stage;                  /* [nranks] pipeline stage */
     dtp_id *compute_stream;      /* [nranks] */
+    struct dtp_rank_tasks *tasks; /* [nranks] */
+    const char **op_name;        /* DTP_T_OP: by the part of the tag */
+    int nop_names;
     bool folded;
 };
 struct dtp_lower_options {
@@ -79,15 +89,16 @@ struct dtp_rank_path {
     double embedding_start_s, embedding_end_s; /* = reduced_s where it has none */
     double norm_start_s, norm_end_s;           /* likewise */
     double optimized_s, gathered_s;
-    double end_s;       /* with offload and the host's time per step */
+    double end_s;       /* with offload */
 };
 
 /* Longest path over the same tasks, without a graph. The schedule holds compute actions only. */
 struct dtp_path {
     double step_s;    /* INFINITY: the order deadlocks */
     int last_rank;    /* ends last, the lowest among equals */
-    int pp;
-    struct dtp_rank_path *rank; /* [pp] */
+    int stage_of_last; /* its pipeline stage */
+    int nranks;
+    struct dtp_rank_path *rank; /* [nranks]: pp, or every simulated rank */
     uint64_t nactions; /* that were walked, not jumped over */
 };
 /* The same with all transfers between stages free: what is left of a rank's idle time is the bubble. */
@@ -95,8 +106,14 @@ void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,
                        const struct dtp_schedule *schedule, struct dtp_path *out);
 void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
                   const struct dtp_schedule *schedule, struct dtp_path *out);
+/* The same from a simulated timeline, for every simulated rank. */
+void dtp_lowered_path(struct dtp_arena *a, const struct dtp_lowered *lowered,
+                      const struct dtp_costs *costs, const struct dtp_timeline *timeline,
+                      struct dtp_path *out);
+
 /* A time that no schedule of the plan can beat, from layer costs alone: O(1), never above dtp_estimate().
  */
-double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_plan *plan);
+double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
+                   const struct dtp_plan *plan);
 
 #endif

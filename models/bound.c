@@ -1,0 +1,159 @@
+#include "models/evaluate.h"
+
+/* BOUND. Let F_s, B_s be what rank s computes for one microbatch (all its chunks), f_s, b_s the same of
+ * its first chunk alone, and h the least time of a transfer. Whatever the order of the actions, the
+ * first F on rank s ends no earlier than all first chunks before it have run and sent on; rank s then
+ * computes m (F_s + B_s), its stream held by each of its own sends where transfers block; and its
+ * last action is the backward of its first chunk, whose gradient still has to go down to rank 0,
+ * where the tail follows:
+ *
+ *     T >= sum over q < s of (f_q + b_q + 2 h) + m (F_s + B_s) + sends_s h + tail_0     for every s
+ *
+ * With the backward split (B = I + W) the last action may be a weight gradient that nobody waits for:
+ *
+ *     T >= sum over q < s of (f_q + h) + max(m (F_s + I_s + W_s), m (F_s + I_s) + sum of (i_q + h) +
+ *          tail_0) + sends_s h
+ *
+ * Sends that hold rank s: those of its F's unless it has the last virtual stage, of its B's unless it
+ * has the first; the last gradient it sends is part of the way down already.
+ */
+
+struct stage_sum {
+    double forward_s, input_s, weight_s; /* of one virtual stage and microbatch */
+};
+
+static void add(struct stage_sum *s, const struct dtp_phase *p, double n, double nrecompute) {
+    s->forward_s += n * p[0].total_s;
+    s->input_s += n * p[1].total_s + nrecompute * p[3].total_s;
+    s->weight_s += n * p[2].total_s;
+}
+
+struct bounding {
+    const struct dtp_plan *plan;
+    const struct dtp_model *model;
+    const struct dtp_layer_costs *layers;
+    double host_s;
+    int nstages;
+};
+
+/* Layers of virtual stage vs, of them MoE. */
+static struct stage_sum stage_cost(const struct bounding *b, int vs) {
+    struct stage_sum s = {0};
+    if (b->model->nconvs > 0) { /* all of them, whatever the layers are called */
+        add(&s, b->layers->dense, 1, 1);
+        return s;
+    }
+    s.forward_s = b->host_s;
+    int n = dtp_plan_layers(b->plan, b->model, vs), moe = 0;
+    if (b->model->moe.experts > 0) {
+        int first = dtp_plan_first_layer(b->plan, b->model, vs);
+        for (int i = 0; i < n; i++)
+            moe += dtp_model_layer_is_moe(b->model, first + i);
+    }
+    int again = b->plan->recompute_layers;
+    double share = again > 0 && again < n ? (double)again / n : 1;
+    if (share < 1 && moe > 0 && moe < n) /* which layers are recomputed depends on their order */
+        share = 0;
+    add(&s, b->layers->dense, n - moe, (n - moe) * share);
+    add(&s, b->layers->moe, moe, moe * share);
+    if (vs == 0)
+        add(&s, b->layers->embedding, 1, 1);
+    if (vs + 1 == b->nstages)
+        add(&s, b->layers->head, 1, 1);
+    return s;
+}
+
+/* True when all virtual stages hold the same layers, so that three of them stand for all. */
+static bool alike(const struct bounding *b) {
+    return !b->plan->layers_per_stage.at && b->model->moe.experts == 0 &&
+           b->model->nconvs == 0 && b->model->layers % b->nstages == 0;
+}
+
+struct rank_sum {
+    double up_s, down_s;    /* first chunk: F; B without W where split */
+    double chain_s, all_s;  /* all chunks: F + B without W where split; F + B */
+};
+
+static void take(struct rank_sum *sum, const struct stage_sum *s, bool first_chunk, double n,
+                 bool split) {
+    double down_s = s->input_s + (split ? 0 : s->weight_s);
+    sum->all_s += n * (s->forward_s + s->input_s + s->weight_s);
+    sum->chain_s += n * (s->forward_s + down_s);
+    if (first_chunk) {
+        sum->up_s += s->forward_s;
+        sum->down_s += down_s;
+    }
+}
+
+static struct rank_sum rank_cost(const struct bounding *b, int r, bool split) {
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[b->plan->schedule];
+    struct rank_sum sum = {0};
+    for (int c = 0; c < b->plan->vpp; c++) {
+        struct stage_sum s = stage_cost(b, kind->stage(b->plan->pp, b->plan->vpp, r, c));
+        take(&sum, &s, c == 0, 1, split);
+    }
+    return sum;
+}
+
+/* The same for equal stages: vpp equal chunks, embedding on the first, head on the last of all. */
+static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool split) {
+    int n = b->model->layers / b->nstages, again = b->plan->recompute_layers;
+    struct stage_sum s = {.forward_s = b->host_s}, embedding = {0}, head = {0};
+    struct rank_sum sum = {0};
+    add(&s, b->layers->dense, n, again > 0 && again < n ? again : n);
+    take(&sum, &s, true, b->plan->vpp, split);
+    if (r == 0) {
+        add(&embedding, b->layers->embedding, 1, 1);
+        take(&sum, &embedding, true, 1, split);
+    }
+    if (r + 1 == b->plan->pp) {
+        add(&head, b->layers->head, 1, 1);
+        take(&sum, &head, b->nstages == b->plan->pp, 1, split);
+    }
+    return sum;
+}
+
+/* Transfers that hold the stream of rank r while it still has work, at least. */
+static double held_sends(const struct dtp_plan *p, int r, int m) {
+    int n = 2 * p->vpp - (r == 0) - (r + 1 == p->pp);
+    return (double)n * m - (r > 0);
+}
+
+static double pipeline(const struct bounding *b, const struct dtp_bound_costs *extra,
+                       bool blocking) {
+    const struct dtp_plan *p = b->plan;
+    int m = dtp_plan_num_microbatches(p);
+    bool split = dtp_schedule_kinds[p->schedule].split_backward, same = alike(b);
+    double hop_s = p->pp > 1 ? extra->p2p_s : 0, up_s = 0, down_s = 0, best_s = 0;
+    for (int r = 0; r < p->pp; r++) {
+        if (same && r == 1 && p->pp > 3) { /* of equal ranks only the last can bind */
+            struct rank_sum middle = rank_cost_alike(b, r, split);
+            up_s += (p->pp - 3) * (middle.up_s + hop_s);
+            down_s += (p->pp - 3) * (middle.down_s + hop_s);
+            r = p->pp - 2;
+        }
+        struct rank_sum sum = same ? rank_cost_alike(b, r, split) : rank_cost(b, r, split);
+        double sends_s = blocking && p->pp > 1 ? held_sends(p, r, m) * hop_s : 0;
+        double tail_s = split && r > 0 ? 0 : extra->tail_s;
+        double work_s = m * sum.all_s + (split ? 0 : down_s) + tail_s;
+        double chain_s = m * sum.chain_s + down_s + extra->tail_s;
+        double t = up_s + sends_s + (work_s > chain_s ? work_s : chain_s);
+        best_s = t > best_s ? t : best_s;
+        up_s += sum.up_s + hop_s;
+        down_s += sum.down_s + hop_s;
+    }
+    return best_s;
+}
+
+double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
+                   const struct dtp_plan *plan) {
+    struct dtp_bound_costs extra;
+    dtp_cost_bound(memo, plan, &extra);
+    struct bounding b = {.plan = plan,
+                         .model = problem->model,
+                         .layers = dtp_cost_layers(memo, plan),
+                         .host_s = problem->framework->microbatch_host_s / plan->vpp,
+                         .nstages = plan->pp * plan->vpp};
+    bool blocking = plan->p2p_overlap < 0 ? problem->framework->p2p_blocking : !plan->p2p_overlap;
+    return extra.fixed_s + pipeline(&b, &extra, blocking);
+}

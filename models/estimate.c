@@ -1,0 +1,258 @@
+#include <math.h>
+
+#include "models/lower_layout.h"
+
+/* ESTIMATE: every rank walks its actions as far as their inputs are known; sweeps up and down the
+ * pipeline until nothing moves. One pass over the actions in all, a few loads and adds for each. */
+
+struct rank_state {
+    uint32_t pos, end;
+    double free_s;        /* end of the previous action (and of a reduction that blocks) */
+    int64_t out;          /* rendezvous: transfer that the previous action started, or -1 */
+    double reduce_free_s, gather_free_s, unshard_free_s;
+    uint32_t nunits;      /* unsharded units so far */
+};
+
+struct walk {
+    struct dtp_layout l;
+    struct rank_state *state; /* [pp] */
+    struct dtp_rank_path *path;
+    double *sent_s;           /* [2 * nstages * m] arrival; rendezvous: end of the producer; -1: not yet */
+    double *posted_s;         /* rendezvous: when the receiver came */
+    double *unit_start_s;     /* [pp * ring] starts of the last units */
+    int ring;
+};
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+/* The action's units hold up its parts. Returns its end; start_s is when it could start without. */
+static double run_parts(struct walk *w, int r, int vs, struct dtp_action_parts parts,
+                        double start_s, double dur_s) {
+    const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
+    struct rank_state *state = &w->state[r];
+    int prefetch = w->l.costs->prefetch;
+    double t = start_s, part_s = dur_s / parts.nparts;
+    int unshard = 0, gather = 0, reduce = 0;
+    for (int p = 0; p < parts.nparts; p++) {
+        double begin_s = t;
+        for (; gather < parts.ngather && dtp_part_first(gather, parts.ngather, parts.nparts) == p;
+             gather++) {
+            state->gather_free_s += cost->gather.time_s;
+            begin_s = larger(begin_s, state->gather_free_s);
+        }
+        for (; unshard < parts.nunshard &&
+               dtp_part_first(unshard, parts.nunshard, parts.nparts) == p;
+             unshard++) {
+            uint32_t q = state->nunits++;
+            double *ring = w->unit_start_s + (size_t)r * (size_t)w->ring;
+            double ready_s = prefetch == 0            ? t
+                             : q >= (uint32_t)prefetch ? ring[q % (uint32_t)prefetch]
+                                                       : w->l.costs->step_host_s;
+            state->unshard_free_s = larger(state->unshard_free_s, ready_s) + cost->unshard.time_s;
+            begin_s = larger(begin_s, state->unshard_free_s);
+            ring[prefetch ? q % (uint32_t)prefetch : 0] = begin_s;
+        }
+        w->path[r].dp_wait_s += begin_s - t;
+        t = begin_s + part_s;
+        for (; reduce < parts.nreduce && dtp_part_last(reduce, parts.nreduce, parts.nparts) == p;
+             reduce++)
+            state->reduce_free_s = larger(state->reduce_free_s, t) + cost->reduce.time_s;
+    }
+    return t;
+}
+
+/* A reduction of all units after a microbatch: beside the next action, or before it. */
+static void reduce_whole(struct walk *w, int r, int vs, double end_s) {
+    const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
+    struct rank_state *state = &w->state[r];
+    double time_s = cost->nreduce * cost->reduce.time_s;
+    if (w->l.costs->reduce_overlap) {
+        state->reduce_free_s = larger(state->reduce_free_s, end_s) + time_s;
+        return;
+    }
+    state->reduce_free_s = end_s + time_s;
+    if (state->pos + 1 < state->end) /* the last one is the tail's */
+        w->path[r].dp_wait_s += state->reduce_free_s - state->free_s;
+    state->free_s = state->reduce_free_s;
+}
+
+/* When the action in the gap before it can start; false: something it waits for is not known yet. */
+static bool gap(struct walk *w, struct rank_state *state, int64_t in, double *start_s) {
+    const struct dtp_layout *l = &w->l;
+    double start = state->free_s;
+    if (l->p2p != DTP_P2P_RENDEZVOUS) {
+        if (in >= 0) {
+            if (w->sent_s[in] < 0)
+                return false;
+            start = larger(start, w->sent_s[in]);
+        }
+        *start_s = start;
+        return true;
+    }
+    if (in >= 0) {
+        w->posted_s[in] = state->free_s;
+        if (w->sent_s[in] < 0)
+            return false;
+        double send_s = l->send_s[dtp_slot_sender(l, in)];
+        start = send_s < 0 ? larger(start, w->sent_s[in])
+                           : larger(start, w->sent_s[in]) + send_s;
+    }
+    if (state->out >= 0) {
+        if (w->posted_s[state->out] < 0)
+            return false;
+        double send_s = l->send_s[dtp_slot_sender(l, state->out)];
+        start = larger(start, larger(w->sent_s[state->out], w->posted_s[state->out]) + send_s);
+    }
+    *start_s = start;
+    return true;
+}
+
+static void finish(struct walk *w, struct rank_state *state, int64_t out, double end_s) {
+    state->free_s = end_s;
+    if (w->l.p2p == DTP_P2P_RENDEZVOUS)
+        state->out = -1;
+    if (out < 0)
+        return;
+    double send_s = w->l.send_s[dtp_slot_sender(&w->l, out)];
+    if (w->l.p2p == DTP_P2P_RENDEZVOUS) {
+        w->sent_s[out] = end_s;
+        state->out = send_s < 0 ? -1 : out;
+        return;
+    }
+    w->sent_s[out] = send_s > 0 ? end_s + send_s : end_s;
+    if (w->l.p2p == DTP_P2P_SENDER)
+        state->free_s = w->sent_s[out];
+}
+
+static bool advance(struct walk *w, int r) {
+    const struct dtp_layout *l = &w->l;
+    struct rank_state *state = &w->state[r];
+    const struct dtp_action *actions = l->schedule->action;
+    uint32_t begin = state->pos, first = l->schedule->begin[r];
+    for (; state->pos < state->end; state->pos++) {
+        struct dtp_action act = actions[state->pos];
+        int vs = l->stage_of[r * l->vpp + act.chunk];
+        double start_s, end_s, dur_s = l->dur_s[act.kind * l->nstages + vs];
+        if (!gap(w, state, dtp_slot_in(l, act.kind, vs, act.microbatch), &start_s))
+            break;
+        struct dtp_action_parts parts = {.nparts = 1};
+        if (l->parts)
+            parts = dtp_layout_parts(l, vs, act.kind, state->pos);
+        if (parts.nunshard | parts.ngather | parts.nreduce)
+            end_s = run_parts(w, r, vs, parts, start_s, dur_s);
+        else
+            end_s = start_s + dur_s;
+        if (state->pos == first)
+            w->path[r].first_s = start_s;
+        w->path[r].busy_s += dur_s;
+        w->path[r].last_s = end_s;
+        finish(w, state, dtp_slot_out(l, act.kind, vs, act.microbatch), end_s);
+        if (parts.reduce_whole)
+            reduce_whole(w, r, vs, end_s);
+    }
+    return state->pos != begin;
+}
+
+/* Reductions, embedding, norm, optimizer, gathers: what follows the last action of each rank. */
+static void run_tail(struct walk *w, struct dtp_path *out) {
+    const struct dtp_costs *c = w->l.costs;
+    double barrier_s = 0, embedding_s = 0;
+    for (int r = 0; r < w->l.pp; r++) {
+        struct dtp_rank_path *p = &w->path[r];
+        double t = p->last_s;
+        if (!c->reduce_overlap && !c->reduce_per_microbatch)
+            for (int k = 0; k < w->l.vpp; k++) {
+                const struct dtp_stage_cost *s = &c->stage[w->l.stage_of[r * w->l.vpp + k]];
+                t += s->nreduce * s->reduce.time_s;
+            }
+        p->reduced_s = larger(t, w->state[r].reduce_free_s);
+        if (dtp_has_embedding(&w->l, r))
+            embedding_s = larger(embedding_s, p->reduced_s);
+    }
+    for (int r = 0; r < w->l.pp; r++) {
+        struct dtp_rank_path *p = &w->path[r];
+        bool has = dtp_has_embedding(&w->l, r);
+        p->embedding_start_s = has ? embedding_s : p->reduced_s;
+        p->embedding_end_s = has ? embedding_s + c->embedding_all_reduce.time_s : p->reduced_s;
+        barrier_s = larger(barrier_s, p->embedding_end_s);
+    }
+    for (int r = 0; r < w->l.pp; r++) {
+        struct dtp_rank_path *p = &w->path[r];
+        bool has = c->norm_all_reduce.time_s > 0;
+        p->norm_start_s = has ? barrier_s : p->embedding_end_s;
+        p->norm_end_s = has ? barrier_s + c->norm_all_reduce.time_s : p->embedding_end_s;
+        p->optimized_s = p->norm_end_s + c->optimizer_s[r];
+        p->gathered_s = p->optimized_s;
+        for (int k = 0; k < w->l.vpp && !c->gather_overlap; k++) {
+            const struct dtp_stage_cost *s = &c->stage[w->l.stage_of[r * w->l.vpp + k]];
+            p->gathered_s += s->nreduce * s->gather.time_s;
+        }
+        p->end_s = p->gathered_s + c->offload_s;
+        if (p->end_s > out->step_s) {
+            out->step_s = p->end_s;
+            out->last_rank = out->stage_of_last = r;
+        }
+    }
+}
+
+static void start(struct dtp_arena *a, struct walk *w, struct dtp_path *out) {
+    const struct dtp_layout *l = &w->l;
+    size_t nslots = 2 * (size_t)l->nstages * (size_t)l->m;
+    w->ring = l->costs->prefetch > 0 ? l->costs->prefetch : 1;
+    w->state = DTP_NEW(a, struct rank_state, (size_t)l->pp);
+    w->path = DTP_NEW(a, struct dtp_rank_path, (size_t)l->pp);
+    w->unit_start_s = DTP_NEW(a, double, (size_t)l->pp * (size_t)w->ring);
+    w->sent_s = DTP_NEW(a, double, nslots);
+    for (size_t i = 0; i < nslots; i++)
+        w->sent_s[i] = -1;
+    if (l->p2p == DTP_P2P_RENDEZVOUS) {
+        w->posted_s = DTP_NEW(a, double, nslots);
+        for (size_t i = 0; i < nslots; i++)
+            w->posted_s[i] = -1;
+    }
+    for (int r = 0; r < l->pp; r++) {
+        double fixed_s = l->costs->step_host_s;
+        w->state[r] = (struct rank_state){.pos = l->schedule->begin[r],
+                                          .end = l->schedule->begin[r + 1],
+                                          .free_s = fixed_s,
+                                          .out = -1,
+                                          .gather_free_s = fixed_s,
+                                          .unshard_free_s = fixed_s};
+        w->path[r].first_s = w->path[r].last_s = fixed_s;
+    }
+    *out = (struct dtp_path){.rank = w->path, .nranks = l->pp};
+}
+
+static void estimate(struct dtp_arena *a, const struct dtp_costs *costs,
+                     const struct dtp_schedule *schedule, bool free_p2p, struct dtp_path *out) {
+    struct walk w = {0};
+    dtp_layout_init(a, costs, schedule, free_p2p, &w.l);
+    start(a, &w, out);
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (int r = 0; r < w.l.pp; r++)
+            moved |= advance(&w, r);
+        for (int r = w.l.pp; r-- > 0;)
+            moved |= advance(&w, r);
+    }
+    out->nactions = schedule->begin[w.l.pp];
+    for (int r = 0; r < w.l.pp; r++)
+        if (w.state[r].pos != w.state[r].end) {
+            out->step_s = INFINITY;
+            return;
+        }
+    run_tail(&w, out);
+}
+
+void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
+                  const struct dtp_schedule *schedule, struct dtp_path *out) {
+    estimate(a, costs, schedule, false, out);
+}
+
+void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,
+                       const struct dtp_schedule *schedule, struct dtp_path *out) {
+    estimate(a, costs, schedule, true, out);
+}

@@ -1,0 +1,106 @@
+/* lower_build.h: private to lower*.c: the state of one lowering.
+ *
+ * Simulated rank i = pipeline stage * replicas + replica; folded: replicas = 1. Tasks of action k (its
+ * index in the schedule) of replica q stand at q * nactions + k: first_task .. last_task, consecutive
+ * ids when the action is cut into parts. Transfers stand at q * nslots + slot.
+ */
+#ifndef DTP_MODELS_LOWER_BUILD_H
+#define DTP_MODELS_LOWER_BUILD_H
+
+#include "models/evaluate.h"
+#include "models/lower_layout.h"
+
+/* A flow, or the steps of a collective between two empty tasks. */
+struct dtp_span {
+    dtp_id in, out;
+};
+
+/* Links of one flow with the weights of its siblings settled; lower_flows.c. */
+struct dtp_flow {
+    double work, rate_cap, latency_s;
+    const struct dtp_use *uses;
+    uint32_t nuses;
+};
+
+struct dtp_op_list;
+
+struct dtp_lowering {
+    struct dtp_arena *a;
+    const struct dtp_problem *problem;
+    const struct dtp_plan *plan;
+    const struct dtp_costs *costs;
+    const struct dtp_lower_options *options;
+    struct dtp_layout l;
+    struct dtp_placement placement;
+    struct dtp_lowered *out;
+    struct dtp_graph *g;
+    int replicas; /* simulated */
+    size_t nactions, nslots;
+    dtp_id *first_task, *last_task; /* [replicas * nactions] */
+    dtp_id *whole;                  /* [replicas * nactions] blocking reduction after it, or NULL */
+    dtp_id *transfer;               /* [replicas * nslots] */
+    dtp_id *host;                   /* [nranks] */
+    dtp_id *device;                 /* [nranks] */
+    struct dtp_op_list *ops;        /* [4 * nstages] made when first asked for */
+    /* links of the cluster that are in the platform, and room to add up weights on them */
+    uint32_t nlinks, ntouched;
+    dtp_id *link;
+    double *total;
+    uint32_t *touched;
+};
+
+static inline int dtp_lowering_index(const struct dtp_lowering *w, int stage, int replica) {
+    return stage * w->replicas + replica;
+}
+/* Index of a global rank; unfolded only. */
+int dtp_lowering_find(const struct dtp_lowering *w, int rank);
+
+/* ---- lower_flows.c ---- */
+
+/* Flows of a transfer from virtual stage vs, one for each simulated replica. */
+void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out);
+/* A collective that the replicas of a stage run in groups: members[], as simulated indices, and the flow of
+ * each group. */
+struct dtp_group_flow {
+    struct dtp_group group;
+    int nmembers;
+    int *member;
+    const struct dtp_use *raw; /* as of dtp_coll_uses(), over all siblings */
+    uint32_t nraw;
+};
+struct dtp_group_flows {
+    int n;
+    struct dtp_group_flow *at;
+    const struct dtp_comm *comm; /* what raw was made for */
+};
+void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *comm,
+                      struct dtp_group_flows *out);
+/* Groups {rank of stage a, rank of stage b} of each replica. */
+void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b,
+                     const struct dtp_comm *comm, struct dtp_group_flows *out);
+/* n times the collective as one task (or its steps); loads: it slows the compute of its members. */
+struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
+                              const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
+dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link);
+double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link);
+
+/* ---- lower_units.c: what hangs on parts of actions ---- */
+
+/* Tasks that action k of a rank waits for, its own stream first; at most 4. */
+int dtp_lowering_preds(const struct dtp_lowering *w, int stage, int replica, uint32_t k,
+                       dtp_id *out);
+void dtp_lower_units(struct dtp_lowering *w);
+/* ---- lower_tail.c ---- */
+void dtp_lower_tail(struct dtp_lowering *w);
+
+/* ---- lower_detail.c ---- */
+
+/* Seconds of one operation of an action and its name's index in dtp_lowered.op_name. */
+struct dtp_op_time {
+    double time_s;
+    int name;
+};
+/* Operations of F, B, I or W (kind) of a virtual stage, in order; they add up to dur_s. */
+int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
+                   const struct dtp_op_time **out);
+#endif

@@ -1,0 +1,114 @@
+#include <string.h>
+
+#include "models/lower_build.h"
+#include "models/stage.h"
+
+/* Operations of an action, in the order a rank launches them. Their times alone are scaled so that
+ * they add up to the action: gaps between kernels, host time and what overlap hides are spread over
+ * them. */
+
+struct dtp_op_list {
+    int n, capacity;
+    struct dtp_op_time *at;
+    double sum_s;
+};
+
+static int op_name(struct dtp_lowering *w, const char *name) {
+    enum { MOST_NAMES = 255 };
+    struct dtp_lowered *out = w->out;
+    if (!out->op_name)
+        out->op_name = DTP_NEW(w->a, const char *, MOST_NAMES);
+    for (int i = 0; i < out->nop_names; i++)
+        if (strcmp(out->op_name[i], name) == 0)
+            return i;
+    if (out->nop_names == MOST_NAMES)
+        return MOST_NAMES - 1;
+    out->op_name[out->nop_names] = name;
+    return out->nop_names++;
+}
+
+static void add_pass(struct dtp_lowering *w, struct dtp_op_list *list, enum dtp_layer_kind kind,
+                     enum dtp_pass pass, bool core_only) {
+    struct dtp_ops *ops = DTP_NEW(w->a, struct dtp_ops, 1);
+    dtp_ops_layer(w->problem, w->plan, kind, ops);
+    for (int i = 0; i < ops->n; i++) {
+        const struct dtp_op *op = &ops->at[i];
+        double time_s = op->pass == pass && (!core_only || op->core)
+                            ? dtp_op_time_s(w->problem, w->plan, op)
+                            : 0;
+        if (!(time_s > 0))
+            continue;
+        if (list->n == list->capacity) {
+            int more = list->capacity ? 2 * list->capacity : 64;
+            list->at = dtp_arena_grow(w->a, list->at, sizeof *list->at, (size_t)list->capacity,
+                                      (size_t)more);
+            list->capacity = more;
+        }
+        list->at[list->n++] = (struct dtp_op_time){time_s, op_name(w, op->name)};
+        list->sum_s += time_s;
+    }
+}
+
+static void add_recompute(struct dtp_lowering *w, struct dtp_op_list *list,
+                          enum dtp_layer_kind kind, int layer_of_chunk) {
+    const struct dtp_plan *p = w->plan;
+    bool counted = p->recompute_layers == 0 || layer_of_chunk < p->recompute_layers;
+    if (p->recompute == DTP_RECOMPUTE_SELECTIVE)
+        add_pass(w, list, kind, DTP_PASS_F, true);
+    else if (p->recompute == DTP_RECOMPUTE_FULL && counted)
+        add_pass(w, list, kind, DTP_PASS_F, false);
+}
+
+/* One layer of the action: forward, or what of the backward the action holds. */
+static void add_layer(struct dtp_lowering *w, struct dtp_op_list *list, enum dtp_layer_kind kind,
+                      int action, int layer_of_chunk) {
+    if (action == DTP_A_F)
+        add_pass(w, list, kind, DTP_PASS_F, false);
+    if ((action == DTP_A_B || action == DTP_A_I) && layer_of_chunk >= 0)
+        add_recompute(w, list, kind, layer_of_chunk);
+    if (action == DTP_A_B || action == DTP_A_I)
+        add_pass(w, list, kind, DTP_PASS_I, false);
+    if (action == DTP_A_B || action == DTP_A_W)
+        add_pass(w, list, kind, DTP_PASS_W, false);
+}
+
+static void make_list(struct dtp_lowering *w, struct dtp_op_list *list, int vs, int action) {
+    const struct dtp_model *m = w->problem->model;
+    if (m->nconvs > 0) {
+        add_layer(w, list, DTP_LAYER_CONV, action, 0);
+        return;
+    }
+    int first = dtp_plan_first_layer(w->plan, m, vs), n = dtp_plan_layers(w->plan, m, vs);
+    bool forward = action == DTP_A_F, last = vs + 1 == w->l.nstages;
+    if (vs == 0 && forward)
+        add_layer(w, list, DTP_LAYER_EMBEDDING, action, -1);
+    if (last && !forward)
+        add_layer(w, list, DTP_LAYER_HEAD, action, -1);
+    for (int k = 0; k < n; k++) {
+        int i = forward ? k : n - 1 - k;
+        bool moe = dtp_model_layer_is_moe(m, first + i);
+        add_layer(w, list, moe ? DTP_LAYER_MOE : DTP_LAYER_DENSE, action, i);
+    }
+    if (vs == 0 && !forward)
+        add_layer(w, list, DTP_LAYER_EMBEDDING, action, -1);
+    if (last && forward)
+        add_layer(w, list, DTP_LAYER_HEAD, action, -1);
+}
+
+int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
+                   const struct dtp_op_time **out) {
+    if (!w->ops)
+        w->ops = DTP_NEW(w->a, struct dtp_op_list, 4 * (size_t)w->l.nstages);
+    struct dtp_op_list *list = &w->ops[kind * w->l.nstages + vs];
+    if (list->n == 0) {
+        make_list(w, list, vs, kind);
+        for (int i = 0; i < list->n; i++)
+            list->at[i].time_s *= dur_s / list->sum_s;
+        if (list->n == 0) { /* an action without operations is one of its length */
+            list->at = DTP_NEW(w->a, struct dtp_op_time, 1);
+            list->at[list->n++] = (struct dtp_op_time){dur_s, op_name(w, "action")};
+        }
+    }
+    *out = list->at;
+    return list->n;
+}

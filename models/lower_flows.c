@@ -1,0 +1,194 @@
+#include "models/lower_build.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Weights. A flow of `bytes` that alone takes time_s is capped at bytes / (time_s - latency_s). Its
+ * siblings (the same transfer or collective of the other replicas of the stage, in lockstep) are part of
+ * that time already; so their weights on a link are scaled down where together, at their caps, they
+ * would ask for more than the link has. Folded, the representative carries the weights of all. */
+
+int dtp_lowering_find(const struct dtp_lowering *w, int rank) {
+    int t, c, d, s;
+    dtp_placement_coords(&w->placement, rank, &t, &c, &d, &s);
+    return dtp_lowering_index(w, s, t + w->placement.tp * (c + w->placement.cp * d));
+}
+
+double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link) {
+    return dtp_cluster_link_capacity(w->problem->cluster, w->placement.ngpus, link);
+}
+
+dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link) {
+    if (w->link[link] == DTP_NONE)
+        w->link[link] =
+            dtp_platform_link(&w->out->platform, dtp_lowering_capacity(w, link), NULL);
+    return w->link[link];
+}
+
+static void add_total(struct dtp_lowering *w, uint32_t link, double weight) {
+    if (w->total[link] == 0)
+        w->touched[w->ntouched++] = link;
+    w->total[link] += weight;
+}
+
+static void clear_totals(struct dtp_lowering *w) {
+    while (w->ntouched > 0)
+        w->total[w->touched[--w->ntouched]] = 0;
+}
+
+/* Rank of replica q, counted over all replicas of the plan. */
+static int replica_rank(const struct dtp_lowering *w, int stage, int q) {
+    const struct dtp_placement *p = &w->placement;
+    return dtp_placement_rank(p, q % p->tp, q / p->tp % p->cp, q / p->tp / p->cp, stage);
+}
+
+static int all_replicas(const struct dtp_lowering *w) {
+    return w->placement.tp * w->placement.cp * w->placement.dp;
+}
+
+static bool is_flow(const struct dtp_comm *c) {
+    return c->bytes > 0 && c->time_s > c->latency_s;
+}
+
+void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out) {
+    const struct dtp_stage_cost *s = &w->costs->stage[vs];
+    const struct dtp_comm *comm = backward ? &s->send_b : &s->send_f;
+    int from = w->l.rank_of[vs], to = w->l.rank_of[backward ? vs - 1 : vs + 1];
+    int n = all_replicas(w);
+    if (!is_flow(comm)) {
+        for (int q = 0; q < w->replicas; q++)
+            out[q] = (struct dtp_flow){.work = comm->time_s, .rate_cap = 1};
+        return;
+    }
+    struct dtp_route *route = DTP_NEW(w->a, struct dtp_route, (size_t)n);
+    for (int q = 0; q < n; q++) {
+        dtp_cluster_route(w->problem->cluster, w->placement.ngpus, replica_rank(w, from, q),
+                          replica_rank(w, to, q), &route[q]);
+        for (int k = 0; k < route[q].n; k++)
+            add_total(w, route[q].link[k], 1);
+    }
+    double rate = comm->bytes / (comm->time_s - comm->latency_s);
+    for (int q = 0; q < w->replicas; q++) {
+        struct dtp_use *uses = DTP_NEW(w->a, struct dtp_use, (size_t)route[q].n);
+        for (int k = 0; k < route[q].n; k++) {
+            uint32_t link = route[q].link[k];
+            double total = w->total[link], most = dtp_lowering_capacity(w, link) / rate;
+            double weight = total < most ? 1 : most / total;
+            uses[k] = (struct dtp_use){dtp_lowering_link(w, link), DTP_USE_LINK,
+                                       w->out->folded ? weight * total : weight};
+        }
+        out[q] = (struct dtp_flow){.work = comm->bytes,
+                                   .rate_cap = rate,
+                                   .latency_s = comm->latency_s,
+                                   .uses = uses,
+                                   .nuses = (uint32_t)route[q].n};
+    }
+    clear_totals(w);
+}
+
+static void fill_members(struct dtp_lowering *w, struct dtp_group_flow *f, int representative) {
+    f->nmembers = w->out->folded ? 1 : f->group.size;
+    f->member = DTP_NEW(w->a, int, (size_t)f->nmembers);
+    f->member[0] = representative;
+    for (int i = 0; i < f->nmembers && !w->out->folded; i++)
+        f->member[i] = dtp_lowering_find(w, f->group.first + i * f->group.stride);
+}
+
+/* Uses of all groups, and the sums by link, so that dtp_flows_add() can scale them. */
+static void fill_uses(struct dtp_lowering *w, const struct dtp_comm *comm,
+                      const struct dtp_group *group, int ngroups, struct dtp_group_flows *out) {
+    if (!is_flow(comm) || ngroups == 0 || group[0].size < 2)
+        return;
+    const struct dtp_use **uses = DTP_NEW(w->a, const struct dtp_use *, (size_t)ngroups);
+    uint32_t *nuses = DTP_NEW(w->a, uint32_t, (size_t)ngroups);
+    for (int i = 0; i < ngroups; i++) {
+        nuses[i] = dtp_coll_uses(w->a, w->problem->cluster, w->placement.ngpus, comm->kind,
+                                 comm->algo, &group[i], &uses[i]);
+        for (uint32_t k = 0; k < nuses[i]; k++)
+            add_total(w, uses[i][k].resource, uses[i][k].weight);
+    }
+    for (int i = 0; i < out->n; i++) {
+        struct dtp_use *raw = DTP_NEW(w->a, struct dtp_use, 2 * (size_t)nuses[i]);
+        for (uint32_t k = 0; k < nuses[i]; k++) { /* own weight, then that of all siblings */
+            raw[2 * k] = uses[i][k];
+            raw[2 * k + 1] = uses[i][k];
+            raw[2 * k + 1].weight = w->total[uses[i][k].resource];
+        }
+        out->at[i].raw = raw;
+        out->at[i].nraw = nuses[i];
+    }
+    clear_totals(w);
+}
+
+void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *comm,
+                      struct dtp_group_flows *out) {
+    int n = all_replicas(w), ngroups = 0;
+    struct dtp_group *group = DTP_NEW(w->a, struct dtp_group, (size_t)n);
+    for (int q = 0; q < n; q++) {
+        int rank = replica_rank(w, stage, q);
+        struct dtp_group g = dtp_placement_group(&w->placement, comm->axis, rank);
+        if (g.first == rank)
+            group[ngroups++] = g;
+    }
+    out->n = w->out->folded ? 1 : ngroups;
+    out->comm = comm;
+    out->at = DTP_NEW(w->a, struct dtp_group_flow, (size_t)out->n);
+    for (int i = 0; i < out->n; i++) {
+        out->at[i].group = group[i];
+        fill_members(w, &out->at[i], stage);
+    }
+    fill_uses(w, comm, group, ngroups, out);
+}
+
+void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b,
+                     const struct dtp_comm *comm, struct dtp_group_flows *out) {
+    int n = all_replicas(w);
+    struct dtp_group *group = DTP_NEW(w->a, struct dtp_group, (size_t)n);
+    for (int q = 0; q < n; q++) {
+        int a = replica_rank(w, stage_a, q), b = replica_rank(w, stage_b, q);
+        group[q] = (struct dtp_group){a < b ? a : b, a < b ? b - a : a - b, 2};
+    }
+    out->n = w->replicas;
+    out->comm = comm;
+    out->at = DTP_NEW(w->a, struct dtp_group_flow, (size_t)out->n);
+    for (int i = 0; i < out->n; i++) {
+        struct dtp_group_flow *f = &out->at[i];
+        f->group = group[i];
+        f->nmembers = 2;
+        f->member = DTP_NEW(w->a, int, 2);
+        f->member[0] = dtp_lowering_index(w, stage_a, i);
+        f->member[1] = dtp_lowering_index(w, stage_b, i);
+    }
+    fill_uses(w, comm, group, n, out);
+}
+
+struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
+                              const struct dtp_comm *comm, double n, bool loads, uint64_t tag) {
+    struct dtp_span span;
+    struct dtp_task task = {.work = n * comm->time_s, .device = DTP_NONE, .stream = DTP_NONE,
+                            .rate_cap = 1, .tag = tag};
+    loads = loads && comm->device_share > 0;
+    size_t most = group->nraw + (loads ? (size_t)group->nmembers : 0);
+    struct dtp_use *uses = most ? DTP_NEW(w->a, struct dtp_use, most) : NULL;
+    if (group->nraw > 0 && is_flow(comm)) {
+        double rate = comm->bytes / (comm->time_s - comm->latency_s);
+        task.latency_s = n * comm->latency_s;
+        task.work = n * comm->bytes;
+        task.rate_cap = rate;
+        for (uint32_t k = 0; k < group->nraw; k++) {
+            const struct dtp_use *own = &group->raw[2 * k];
+            double total = own[1].weight;
+            double limit = dtp_lowering_capacity(w, own->resource) / rate;
+            double scale = total < limit ? 1 : limit / total;
+            uses[task.nuses++] =
+                (struct dtp_use){dtp_lowering_link(w, own->resource), DTP_USE_LINK,
+                                 scale * (w->out->folded ? total : own->weight)};
+        }
+    }
+    for (int i = 0; i < group->nmembers && loads; i++)
+        uses[task.nuses++] = (struct dtp_use){w->device[group->member[i]], DTP_USE_LOAD,
+                                              comm->device_share};
+    task.uses = uses;
+    span.in = span.out = dtp_graph_add(w->g, &task);
+    return span;
+}

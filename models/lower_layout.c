@@ -1,0 +1,111 @@
+#include "models/lower_layout.h"
+
+static void fill_durations(struct dtp_layout *l) {
+    for (int vs = 0; vs < l->nstages; vs++) {
+        const struct dtp_stage_cost *s = &l->costs->stage[vs];
+        double *d = l->dur_s + vs;
+        d[DTP_A_F * l->nstages] = s->f.total_s;
+        d[DTP_A_B * l->nstages] = s->i.total_s + s->w.total_s + s->r.total_s;
+        d[DTP_A_I * l->nstages] = s->i.total_s + s->r.total_s;
+        d[DTP_A_W * l->nstages] = s->w.total_s;
+    }
+}
+
+static void fill_sends(struct dtp_layout *l, bool free_p2p) {
+    int n = l->nstages;
+    for (int vs = 0; vs < n; vs++) {
+        const struct dtp_stage_cost *s = &l->costs->stage[vs];
+        bool forward = vs + 1 < n && l->rank_of[vs] != l->rank_of[vs + 1];
+        bool backward = vs > 0 && l->rank_of[vs] != l->rank_of[vs - 1];
+        l->send_s[vs] = !forward ? -1 : free_p2p ? 0 : s->send_f.time_s;
+        l->send_s[n + vs] = !backward ? -1 : free_p2p ? 0 : s->send_b.time_s;
+    }
+}
+
+/* First F and last gradient of each chunk, in the order of the rank. */
+static void find_ends(struct dtp_layout *l) {
+    const struct dtp_schedule *s = l->schedule;
+    int gradient = l->split ? DTP_A_W : DTP_A_B;
+    for (int r = 0; r < l->pp; r++) {
+        const int *stage = l->stage_of + r * l->vpp;
+        for (uint32_t i = s->begin[r + 1]; i-- > s->begin[r];)
+            if (s->action[i].kind == DTP_A_F)
+                l->first[stage[s->action[i].chunk]] = i;
+        for (uint32_t i = s->begin[r]; i < s->begin[r + 1]; i++)
+            if (s->action[i].kind == gradient)
+                l->last[stage[s->action[i].chunk]] = i;
+    }
+}
+
+static bool any_parts(const struct dtp_layout *l) {
+    const struct dtp_costs *c = l->costs;
+    for (int vs = 0; vs < l->nstages; vs++) {
+        const struct dtp_stage_cost *s = &c->stage[vs];
+        bool reduces = s->nreduce > 0 && s->reduce.time_s > 0;
+        if (reduces && (c->reduce_overlap || c->reduce_per_microbatch))
+            return true;
+        if (c->gather_overlap && s->nreduce > 0 && s->gather.time_s > 0)
+            return true;
+        if (l->unsharded && s->nunshard > 0 && s->unshard.time_s > 0)
+            return true;
+    }
+    return false;
+}
+
+void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
+                     const struct dtp_schedule *schedule, bool free_p2p, struct dtp_layout *out) {
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[schedule->kind];
+    int pp = schedule->pp, vpp = schedule->vpp, n = pp * vpp;
+    *out = (struct dtp_layout){.costs = costs,
+                               .schedule = schedule,
+                               .pp = pp,
+                               .vpp = vpp,
+                               .m = schedule->m,
+                               .nstages = n,
+                               .unsharded = costs->zero_stage == 3,
+                               .unsharded_b = costs->zero_stage == 3 && costs->regather_backward};
+    for (uint32_t i = 0; i < schedule->begin[pp] && !out->split; i++)
+        out->split = schedule->action[i].kind == DTP_A_I;
+    bool lockstep = vpp == 1 && !out->split && schedule->kind < DTP_NSCHEDULES;
+    out->p2p = free_p2p || !costs->p2p_blocking ? DTP_P2P_ASYNC
+               : lockstep                       ? DTP_P2P_RENDEZVOUS
+                                                : DTP_P2P_SENDER;
+    out->rank_of = DTP_NEW(a, int, (size_t)n);
+    out->stage_of = DTP_NEW(a, int, (size_t)n);
+    out->dur_s = DTP_NEW(a, double, 4 * (size_t)n);
+    out->send_s = DTP_NEW(a, double, 2 * (size_t)n);
+    out->first = DTP_NEW(a, uint32_t, (size_t)n);
+    out->last = DTP_NEW(a, uint32_t, (size_t)n);
+    for (int r = 0; r < pp; r++)
+        for (int c = 0; c < vpp; c++) {
+            int vs = kind->stage(pp, vpp, r, c);
+            out->stage_of[r * vpp + c] = vs;
+            out->rank_of[vs] = r;
+        }
+    fill_durations(out);
+    fill_sends(out, free_p2p);
+    find_ends(out);
+    out->parts = any_parts(out);
+}
+
+struct dtp_action_parts dtp_layout_parts(const struct dtp_layout *l, int vs, int kind,
+                                         uint32_t index) {
+    const struct dtp_costs *c = l->costs;
+    const struct dtp_stage_cost *s = &c->stage[vs];
+    struct dtp_action_parts p = {.nparts = 1};
+    bool gradient = kind == (l->split ? DTP_A_W : DTP_A_B);
+    bool unshards = kind == DTP_A_F ? l->unsharded : l->unsharded_b && kind != DTP_A_W;
+    if (unshards && s->unshard.time_s > 0)
+        p.nunshard = s->nunshard;
+    if (kind == DTP_A_F && c->gather_overlap && !p.nunshard && s->gather.time_s > 0 && index == l->first[vs])
+        p.ngather = s->nreduce;
+    if (gradient && s->nreduce > 0 && s->reduce.time_s > 0) {
+        bool cut = c->reduce_overlap && index == l->last[vs];
+        p.nreduce = cut ? s->nreduce : 0;
+        p.reduce_whole = !cut && c->reduce_per_microbatch;
+    }
+    int units = p.nunshard > p.ngather ? p.nunshard : p.ngather;
+    units = units > p.nreduce ? units : p.nreduce;
+    p.nparts = units > 1 ? units : 1;
+    return p;
+}

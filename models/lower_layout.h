@@ -1,0 +1,83 @@
+/* lower_layout.h: private to lower*.c, estimate*.c and evaluate.c: a schedule and its costs as flat
+ * arrays. What ESTIMATE and the lowering must agree on is decided here, once:
+ *
+ *   durations   F = f, B = i + w + r, I = i + r, W = w
+ *   slots       one per transfer: vs * m + microbatch for what F(vs) sends on, and nstages * m more
+ *               for what B(vs) or I(vs) sends back
+ *   parts       equal pieces of an action: as many as the larger of its unshard and its overlapped
+ *               reduction or gather units; unit k of n waits for (or waits on) part
+ *               dtp_part_first(k, n, parts) .. dtp_part_last(k, n, parts)
+ *   tail        of a rank: reductions of chunks 0 .. vpp-1, embedding, norm, optimizer, gathers,
+ *               offload and host
+ */
+#ifndef DTP_MODELS_LOWER_LAYOUT_H
+#define DTP_MODELS_LOWER_LAYOUT_H
+
+#include "models/lower.h"
+
+enum dtp_p2p_mode {
+    DTP_P2P_ASYNC,     /* no stream waits but the consumer */
+    DTP_P2P_SENDER,    /* the sender's next action waits too */
+    DTP_P2P_RENDEZVOUS /* both ends must have come; lower.h */
+};
+
+struct dtp_layout {
+    const struct dtp_costs *costs;
+    const struct dtp_schedule *schedule;
+    int pp, vpp, m, nstages;
+    bool split;
+    bool parts;      /* some action may be cut or reduce per microbatch: see dtp_layout_parts() */
+    bool unsharded;  /* ZeRO-3 units in F */
+    bool unsharded_b;
+    enum dtp_p2p_mode p2p;
+    int *rank_of;    /* [nstages] */
+    int *stage_of;   /* [pp * vpp], by rank * vpp + chunk */
+    double *dur_s;   /* [4 * nstages], by kind (F, B, I, W) * nstages + vs */
+    double *send_s;  /* [2 * nstages] forward, then backward; -1 where nothing is sent */
+    uint32_t *first; /* [nstages] index in the schedule of the chunk's first F */
+    uint32_t *last;  /* [nstages] of its last B or W */
+};
+
+/* What one action does beside computing. Units of 0: none. */
+struct dtp_action_parts {
+    int nparts;
+    int nunshard, ngather, nreduce; /* units; nreduce: overlapped, by part */
+    bool reduce_whole;              /* one reduction of all units at the action's end */
+};
+
+void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
+                     const struct dtp_schedule *schedule, bool free_p2p, struct dtp_layout *out);
+/* index: of the action in the schedule. */
+struct dtp_action_parts dtp_layout_parts(const struct dtp_layout *l, int vs, int kind,
+                                         uint32_t index);
+/* Slots of the transfer that the action waits for and that it starts, or -1. */
+static inline int64_t dtp_slot_in(const struct dtp_layout *l, int kind, int vs, uint32_t mb) {
+    if (kind == DTP_A_F)
+        return vs > 0 ? (int64_t)(vs - 1) * l->m + mb : -1;
+    if (kind == DTP_A_W || vs + 1 == l->nstages)
+        return -1;
+    return (int64_t)(l->nstages + vs + 1) * l->m + mb;
+}
+static inline int64_t dtp_slot_out(const struct dtp_layout *l, int kind, int vs, uint32_t mb) {
+    if (kind == DTP_A_F)
+        return vs + 1 < l->nstages ? (int64_t)vs * l->m + mb : -1;
+    if (kind == DTP_A_W || vs == 0)
+        return -1;
+    return (int64_t)(l->nstages + vs) * l->m + mb;
+}
+/* Index into send_s and, by direction, of the sending virtual stage. */
+static inline int dtp_slot_sender(const struct dtp_layout *l, int64_t slot) {
+    return (int)(slot / l->m);
+}
+static inline int dtp_part_first(int unit, int nunits, int nparts) {
+    return (int)((int64_t)unit * nparts / nunits);
+}
+static inline int dtp_part_last(int unit, int nunits, int nparts) {
+    return (int)((int64_t)(unit + 1) * nparts / nunits) - 1;
+}
+static inline bool dtp_has_embedding(const struct dtp_layout *l, int rank) {
+    int a = l->rank_of[0], b = l->rank_of[l->nstages - 1];
+    return l->costs->embedding_all_reduce.time_s > 0 && a != b && (rank == a || rank == b);
+}
+
+#endif
