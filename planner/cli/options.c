@@ -1,0 +1,280 @@
+#include "planner/cli/options.h"
+
+#include <string.h>
+
+#include "sim/base/json.h"
+#include "sim/base/text.h"
+
+enum { MOST_NAMES = 256, NAME_COLUMN = 26 };
+
+static const char *const on_off[] = {"off", "on", "false", "true", "no", "yes", "0", "1", NULL};
+
+struct found {
+    const struct dtp_option *option;
+    void *out;
+    bool negated;
+};
+
+static bool takes_no(const struct dtp_option *o) {
+    return o->kind == DTP_OPT_FLAG || o->kind == DTP_OPT_SWITCH;
+}
+
+static bool is_called(const struct dtp_option *o, const char *name) {
+    return strcmp(o->name, name) == 0 || (o->alias && strcmp(o->alias, name) == 0);
+}
+
+/* Exact names first; then a beginning that only one option has. */
+static bool find_exact(const struct dtp_option_set *sets, size_t nsets, const char *name,
+                       struct found *out) {
+    for (size_t s = 0; s < nsets; s++)
+        for (const struct dtp_option *o = sets[s].options; o && o->name; o++) {
+            bool negated = takes_no(o) && strncmp(name, "no-", 3) == 0 && is_called(o, name + 3);
+            if (!negated && !is_called(o, name))
+                continue;
+            *out = (struct found){o, sets[s].out, negated};
+            return true;
+        }
+    return false;
+}
+
+static int find_prefix(const struct dtp_option_set *sets, size_t nsets, const char *name,
+                       struct found *out) {
+    int n = 0;
+    for (size_t s = 0; s < nsets; s++)
+        for (const struct dtp_option *o = sets[s].options; o && o->name; o++)
+            if (strncmp(o->name, name, strlen(name)) == 0) {
+                *out = (struct found){o, sets[s].out, false};
+                n++;
+            }
+    return n;
+}
+
+static enum dtp_status unknown(const struct dtp_option_set *sets, size_t nsets, const char *name,
+                               struct dtp_err *err) {
+    const char *names[MOST_NAMES];
+    size_t n = 0;
+    for (size_t s = 0; s < nsets; s++)
+        for (const struct dtp_option *o = sets[s].options; o && o->name && n < MOST_NAMES; o++)
+            names[n++] = o->name;
+    int near = dtp_nearest_name(name, names, n);
+    if (near >= 0)
+        return dtp_fail(err, DTP_EUSAGE, "unknown option --%s, did you mean --%s?", name,
+                        names[near]);
+    return dtp_fail(err, DTP_EUSAGE, "unknown option --%s; --help lists what there is", name);
+}
+
+static enum dtp_status find_long(const struct dtp_option_set *sets, size_t nsets, const char *name,
+                                 struct found *out, struct dtp_err *err) {
+    if (find_exact(sets, nsets, name, out))
+        return DTP_OK;
+    int n = strlen(name) >= 2 ? find_prefix(sets, nsets, name, out) : 0;
+    if (n > 1)
+        return dtp_fail(err, DTP_EUSAGE, "option --%s could mean several; one is --%s", name,
+                        out->option->name);
+    return n == 1 ? DTP_OK : unknown(sets, nsets, name, err);
+}
+
+static enum dtp_status find_letter(const struct dtp_option_set *sets, size_t nsets, char letter,
+                                   struct found *out, struct dtp_err *err) {
+    for (size_t s = 0; s < nsets; s++)
+        for (const struct dtp_option *o = sets[s].options; o && o->name; o++)
+            if (o->letter == letter) {
+                *out = (struct found){o, sets[s].out, false};
+                return DTP_OK;
+            }
+    return dtp_fail(err, DTP_EUSAGE, "unknown option -%c; --help lists what there is", letter);
+}
+
+static enum dtp_status set_choice(const struct dtp_option *o, const char *place, const char *text,
+                                  int *out, struct dtp_err *err) {
+    *out = dtp_name_index(o->names, text);
+    if (*out >= 0)
+        return DTP_OK;
+    size_t n = 0;
+    while (o->names[n])
+        n++;
+    return dtp_unknown_name(err, DTP_EUSAGE, place, text, o->names, n, NULL);
+}
+
+static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, const char *text,
+                                 struct dtp_err *err) {
+    const struct dtp_option *o = f->option;
+    char *at = (char *)f->out + o->offset;
+    char place[64];
+    snprintf(place, sizeof place, "--%s", o->name);
+    enum dtp_status status = DTP_OK;
+    long value = 0;
+    switch (o->kind) {
+    case DTP_OPT_FLAG: *(bool *)(void *)at = !f->negated; return DTP_OK;
+    case DTP_OPT_SWITCH:
+    case DTP_OPT_STRING:
+        *(const char **)(void *)at = dtp_arena_strdup(a, text);
+        return DTP_OK;
+    case DTP_OPT_INT:
+        status = dtp_parse_long(text, place, (long)o->min, (long)o->max, &value, err);
+        *(int *)(void *)at = (int)value;
+        break;
+    case DTP_OPT_BYTES: status = dtp_parse_bytes(text, place, (uint64_t *)(void *)at, err); break;
+    case DTP_OPT_COUNT: status = dtp_parse_count(text, place, (double *)(void *)at, err); break;
+    case DTP_OPT_DOUBLE: status = dtp_parse_double(text, place, (double *)(void *)at, err); break;
+    case DTP_OPT_CHOICE: status = set_choice(o, place, text, (int *)(void *)at, err); break;
+    }
+    /* a bad number in a file is bad input; on the command line it is wrong use */
+    if (status != DTP_OK && err)
+        err->status = DTP_EUSAGE;
+    return status == DTP_OK ? DTP_OK : DTP_EUSAGE;
+}
+
+struct cursor {
+    int at, argc;
+    char **argv;
+};
+
+/* The value of an option: after '=', else the next argument. */
+static enum dtp_status apply(struct dtp_arena *a, const struct found *f, const char *inline_value,
+                             struct cursor *c, struct dtp_err *err) {
+    const struct dtp_option *o = f->option;
+    const char *next = c->at < c->argc ? c->argv[c->at] : NULL;
+    if (o->kind == DTP_OPT_FLAG) {
+        if (inline_value)
+            return dtp_fail(err, DTP_EUSAGE, "option --%s takes no value", o->name);
+        return set_value(a, f, "", err);
+    }
+    if (o->kind == DTP_OPT_SWITCH && !inline_value) {
+        bool follows = !f->negated && next && dtp_name_index(on_off, next) >= 0;
+        c->at += follows;
+        return set_value(a, f, follows ? next : f->negated ? "off" : "on", err);
+    }
+    if (inline_value)
+        return set_value(a, f, inline_value, err);
+    if (!next || (next[0] == '-' && next[1] == '-'))
+        return dtp_fail(err, DTP_EUSAGE, "option --%s needs a value%s%s", o->name,
+                        o->value ? ": " : "", o->value ? o->value : "");
+    c->at++;
+    return set_value(a, f, next, err);
+}
+
+static enum dtp_status parse_long_option(struct dtp_arena *a, const struct dtp_option_set *sets,
+                                         size_t nsets, struct cursor *c, struct dtp_err *err) {
+    const char *text = c->argv[c->at++] + 2;
+    const char *equals = strchr(text, '=');
+    size_t n = equals ? (size_t)(equals - text) : strlen(text);
+    struct found f;
+    DTP_TRY(find_long(sets, nsets, dtp_arena_strndup(a, text, n), &f, err));
+    return apply(a, &f, equals ? equals + 1 : NULL, c, err);
+}
+
+static enum dtp_status parse_letter(struct dtp_arena *a, const struct dtp_option_set *sets,
+                                    size_t nsets, struct cursor *c, struct dtp_err *err) {
+    const char *text = c->argv[c->at++];
+    struct found f;
+    DTP_TRY(find_letter(sets, nsets, text[1], &f, err));
+    return apply(a, &f, text[2] ? text + 2 : NULL, c, err);
+}
+
+enum dtp_status dtp_options_parse(struct dtp_arena *a, const struct dtp_option_set *sets,
+                                  size_t nsets, int argc, char **argv, const char **out_args,
+                                  int *out_nargs, struct dtp_err *err) {
+    struct cursor c = {0, argc, argv};
+    bool ended = false;
+    *out_nargs = 0;
+    while (c.at < argc) {
+        const char *text = argv[c.at];
+        if (ended || text[0] != '-' || text[1] == '\0') {
+            out_args[(*out_nargs)++] = argv[c.at++];
+        } else if (strcmp(text, "--") == 0) {
+            ended = true;
+            c.at++;
+        } else if (text[1] == '-') {
+            DTP_TRY(parse_long_option(a, sets, nsets, &c, err));
+        } else {
+            DTP_TRY(parse_letter(a, sets, nsets, &c, err));
+        }
+    }
+    return DTP_OK;
+}
+
+/* ---- help ---- */
+
+static void wrap(FILE *f, const char *text, int indent, int column, int width) {
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        if (column > indent && column + 1 + (int)n > width) {
+            fprintf(f, "\n%*s", indent, "");
+            column = indent;
+        }
+        column += fprintf(f, "%s%.*s", column > indent ? " " : "", (int)n, text);
+        text += n + (text[n] == ' ');
+    }
+    putc('\n', f);
+}
+
+static int left_part(const struct dtp_option *o, char *buf, size_t size) {
+    char letter[8] = "    ";
+    if (o->letter)
+        snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    bool value = o->value && o->kind != DTP_OPT_FLAG;
+    bool maybe = o->kind == DTP_OPT_SWITCH;
+    return snprintf(buf, size, "  %s--%s%s%s%s", letter, maybe ? "[no-]" : "", o->name,
+                    value ? " " : "", value ? o->value : "");
+}
+
+static void help_text(const struct dtp_option *o, char *buf, size_t size) {
+    size_t n = (size_t)snprintf(buf, size, "%s", o->help);
+    if (!o->names || o->kind == DTP_OPT_SWITCH)
+        return;
+    for (size_t i = 0; o->names[i] && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%s", i == 0 ? ": " : ", ", o->names[i]);
+}
+
+void dtp_options_help(FILE *f, const struct dtp_option_set *set, int width) {
+    char left[96], text[512];
+    fprintf(f, "\n%s:\n", set->title);
+    for (const struct dtp_option *o = set->options; o && o->name; o++) {
+        int n = left_part(o, left, sizeof left);
+        help_text(o, text, sizeof text);
+        fputs(left, f);
+        if (n + 2 > NAME_COLUMN) {
+            putc('\n', f);
+            n = 0;
+        }
+        fprintf(f, "%*s", NAME_COLUMN - n, "");
+        wrap(f, text, NAME_COLUMN, NAME_COLUMN, width);
+    }
+}
+
+void dtp_man_text(FILE *f, const char *text) {
+    bool line_start = true;
+    for (; *text; text++) {
+        if (line_start && (*text == '.' || *text == '\''))
+            fputs("\\&", f);
+        if (*text == '-')
+            fputs("\\-", f);
+        else if (*text == '\\')
+            fputs("\\e", f);
+        else
+            putc(*text, f);
+        line_start = *text == '\n';
+    }
+}
+
+void dtp_options_man(FILE *f, const struct dtp_option_set *set) {
+    char text[512];
+    for (const struct dtp_option *o = set->options; o && o->name; o++) {
+        fputs(".TP\n", f);
+        if (o->letter)
+            fprintf(f, "\\fB\\-%c\\fR, ", o->letter);
+        fputs("\\fB\\-\\-", f);
+        dtp_man_text(f, o->name);
+        fputs("\\fR", f);
+        if (o->value && o->kind != DTP_OPT_FLAG) {
+            fputs(" \\fI", f);
+            dtp_man_text(f, o->value);
+            fputs("\\fR", f);
+        }
+        putc('\n', f);
+        help_text(o, text, sizeof text);
+        dtp_man_text(f, text);
+        fputs(".\n", f);
+    }
+}

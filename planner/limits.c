@@ -1,0 +1,233 @@
+#include "planner/limits.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <string.h>
+
+#include "models/schedule.h"
+#include "sim/base/text.h"
+
+const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
+    [DTP_LIMIT_TP] = {"tp", "tp", "tensor-parallel", "tensor-parallel degree"},
+    [DTP_LIMIT_PP] = {"pp", "pp", "pipeline-parallel", "pipeline stages"},
+    [DTP_LIMIT_CP] = {"cp", "cp", "context-parallel",
+                      "context-parallel degree (default 1; searched from 16k tokens on)"},
+    [DTP_LIMIT_DP] = {"dp", "dp", "data-parallel", "data-parallel degree"},
+    [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel",
+                      "expert-parallel degree, a part of dp x cp (models with experts)"},
+    [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages", "virtual stages on each pipeline stage"},
+    [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL, "pipeline schedule (`dtplan schedules`)"},
+    [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch",
+                              "sequences in a microbatch"},
+    [DTP_LIMIT_ZERO] = {"zero_stage", "zero-stage", "zero", "ZeRO stage, 0 to 3"},
+    [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp",
+                      "sequence parallelism of norms and dropout (needs tp > 1)"},
+    [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL,
+                             "activations computed again: none, selective, full"},
+    {NULL, NULL, NULL, NULL}};
+
+/* pairs: even places mean off, odd ones on */
+static const char *const switch_names[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
+enum { NUM_SWITCH_NAMES = sizeof switch_names / sizeof *switch_names, MOST_SCHEDULES = 64 };
+
+struct dtp_limits dtp_limits_none(void) {
+    struct dtp_limits l = {.fixed = dtp_plan_default()};
+    return l;
+}
+
+int dtp_limit_find(const char *name) {
+    for (int i = 0; i < DTP_NLIMITS; i++) {
+        const struct dtp_limit_field *f = &dtp_limit_fields[i];
+        if (strcmp(name, f->name) == 0 || strcmp(name, f->option) == 0 ||
+            (f->alias && strcmp(name, f->alias) == 0))
+            return i;
+    }
+    return -1;
+}
+
+int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit) {
+    switch (limit) {
+    case DTP_LIMIT_TP: return p->tp;
+    case DTP_LIMIT_PP: return p->pp;
+    case DTP_LIMIT_CP: return p->cp;
+    case DTP_LIMIT_DP: return p->dp;
+    case DTP_LIMIT_EP: return p->ep;
+    case DTP_LIMIT_VPP: return p->vpp;
+    case DTP_LIMIT_SCHEDULE: return p->schedule;
+    case DTP_LIMIT_MICROBATCH: return p->microbatch_size;
+    case DTP_LIMIT_ZERO: return p->zero_stage;
+    case DTP_LIMIT_SP: return p->sequence_parallel;
+    case DTP_LIMIT_RECOMPUTE: return (int)p->recompute;
+    case DTP_NLIMITS: break;
+    }
+    return 0;
+}
+
+void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value) {
+    switch (limit) {
+    case DTP_LIMIT_TP: p->tp = value; break;
+    case DTP_LIMIT_PP: p->pp = value; break;
+    case DTP_LIMIT_CP: p->cp = value; break;
+    case DTP_LIMIT_DP: p->dp = value; break;
+    case DTP_LIMIT_EP: p->ep = value; break;
+    case DTP_LIMIT_VPP: p->vpp = value; break;
+    case DTP_LIMIT_SCHEDULE: p->schedule = value; break;
+    case DTP_LIMIT_MICROBATCH: p->microbatch_size = value; break;
+    case DTP_LIMIT_ZERO: p->zero_stage = value; break;
+    case DTP_LIMIT_SP: p->sequence_parallel = value != 0; break;
+    case DTP_LIMIT_RECOMPUTE: p->recompute = (enum dtp_recompute)value; break;
+    case DTP_NLIMITS: break;
+    }
+}
+
+const char *dtp_limit_text(enum dtp_limit limit, int value, char *buf, size_t size) {
+    if (limit == DTP_LIMIT_SCHEDULE)
+        snprintf(buf, size, "%s", dtp_schedule_kinds[value].name);
+    else if (limit == DTP_LIMIT_RECOMPUTE)
+        snprintf(buf, size, "%s", dtp_recompute_names[value]);
+    else if (limit == DTP_LIMIT_SP)
+        snprintf(buf, size, "%s", value ? "on" : "off");
+    else
+        snprintf(buf, size, "%d", value);
+    return buf;
+}
+
+/* ---- parsing ---- */
+
+static enum dtp_status parse_name(enum dtp_limit limit, const char *text, const char *place,
+                                  int *out, struct dtp_err *err) {
+    const char *names[MOST_SCHEDULES];
+    const char *const *from = names;
+    size_t n = 0;
+    if (limit == DTP_LIMIT_SCHEDULE) {
+        for (; dtp_schedule_kinds[n].name && n < MOST_SCHEDULES; n++)
+            names[n] = dtp_schedule_kinds[n].name;
+        *out = dtp_schedule_find(text);
+    } else if (limit == DTP_LIMIT_RECOMPUTE) {
+        from = dtp_recompute_names;
+        for (; dtp_recompute_names[n];)
+            n++;
+        *out = dtp_name_index(dtp_recompute_names, text);
+    } else {
+        from = switch_names;
+        n = NUM_SWITCH_NAMES;
+        *out = -1;
+        for (size_t i = 0; i < n; i++)
+            if (strcmp(text, switch_names[i]) == 0)
+                *out = (int)(i & 1);
+        n = 2; /* on and off are what a message offers */
+    }
+    if (*out >= 0)
+        return DTP_OK;
+    return dtp_unknown_name(err, DTP_EUSAGE, place, text, from, n, NULL);
+}
+
+static bool is_named(enum dtp_limit limit) {
+    return limit == DTP_LIMIT_SCHEDULE || limit == DTP_LIMIT_SP || limit == DTP_LIMIT_RECOMPUTE;
+}
+
+static enum dtp_status parse_number(enum dtp_limit limit, const char *text, const char *place,
+                                    int *out, struct dtp_err *err) {
+    bool zero = limit == DTP_LIMIT_ZERO;
+    long value;
+    enum dtp_status status =
+        dtp_parse_long(text, place, zero ? 0 : 1, zero ? 3 : INT_MAX, &value, err);
+    if (status != DTP_OK) {
+        if (err)
+            err->status = DTP_EUSAGE;
+        return DTP_EUSAGE;
+    }
+    *out = (int)value;
+    return DTP_OK;
+}
+
+/* One item of a list: "8", "4..16", "4..", "..16" or a name. */
+static enum dtp_status parse_item(enum dtp_limit limit, char *item, const char *place, int *lo,
+                                  int *hi, struct dtp_err *err) {
+    if (is_named(limit)) {
+        DTP_TRY(parse_name(limit, item, place, lo, err));
+        *hi = *lo;
+        return DTP_OK;
+    }
+    char *dots = strstr(item, "..");
+    if (!dots) {
+        DTP_TRY(parse_number(limit, item, place, lo, err));
+        *hi = *lo;
+        return DTP_OK;
+    }
+    *dots = '\0';
+    *lo = limit == DTP_LIMIT_ZERO ? 0 : 1;
+    *hi = INT_MAX;
+    if (item[0])
+        DTP_TRY(parse_number(limit, item, place, lo, err));
+    if (dots[2])
+        DTP_TRY(parse_number(limit, dots + 2, place, hi, err));
+    if (*lo > *hi)
+        return dtp_fail(err, DTP_EUSAGE, "%s: the range %s..%s is empty", place, item, dots + 2);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_select_parse(enum dtp_limit limit, const char *text, const char *place,
+                                 struct dtp_select *out, struct dtp_err *err) {
+    struct dtp_select s = {0};
+    char item[64];
+    for (const char *at = text;;) {
+        size_t n = strcspn(at, ",");
+        if (n == 0 || n >= sizeof item)
+            return dtp_fail(err, DTP_EUSAGE,
+                            "%s: \"%s\" is no list; write 8, 1,2,4 or a range 4..16", place, text);
+        if (s.n == DTP_MOST_RANGES)
+            return dtp_fail(err, DTP_EUSAGE, "%s: more than %d items", place, DTP_MOST_RANGES);
+        memcpy(item, at, n);
+        item[n] = '\0';
+        DTP_TRY(parse_item(limit, item, place, &s.lo[s.n], &s.hi[s.n], err));
+        s.n++;
+        if (at[n] == '\0')
+            break;
+        at += n + 1;
+    }
+    *out = s;
+    return DTP_OK;
+}
+
+/* The first comma after which NAME= stands, or the end. */
+static size_t field_length(const char *text) {
+    for (size_t i = 0; text[i]; i++) {
+        if (text[i] != ',')
+            continue;
+        size_t j = i + 1;
+        while (isalpha((unsigned char)text[j]) || text[j] == '_' || text[j] == '-')
+            j++;
+        if (j > i + 1 && text[j] == '=')
+            return i;
+    }
+    return strlen(text);
+}
+
+enum dtp_status dtp_limits_parse(struct dtp_arena *a, const char *text, const char *place,
+                                 struct dtp_limits *out, struct dtp_err *err) {
+    while (*text) {
+        size_t n = field_length(text);
+        char *field = dtp_arena_strndup(a, text, n);
+        char *equals = strchr(field, '=');
+        if (!equals)
+            return dtp_fail(err, DTP_EUSAGE, "%s: found \"%s\", expected fields such as tp=8,pp=5",
+                            place, field);
+        *equals = '\0';
+        int limit = dtp_limit_find(field);
+        if (limit < 0) {
+            const char *names[DTP_NLIMITS];
+            for (int i = 0; i < DTP_NLIMITS; i++)
+                names[i] = dtp_limit_fields[i].name;
+            char kind[96];
+            snprintf(kind, sizeof kind, "field in %s:", place);
+            return dtp_unknown_name(err, DTP_EUSAGE, kind, field, names, DTP_NLIMITS, NULL);
+        }
+        char where[96];
+        snprintf(where, sizeof where, "%s: %s", place, field);
+        DTP_TRY(dtp_select_parse((enum dtp_limit)limit, equals + 1, where, &out->field[limit],
+                                 err));
+        text += n + (text[n] == ',');
+    }
+    return DTP_OK;
+}

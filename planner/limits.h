@@ -1,0 +1,71 @@
+/* limits.h: which plans the user wants to see: a set of values for each searched field.
+ *
+ * A set is written as people type it:  8   1,2,4   4..16   none,full   on   1..8,32
+ * An empty set means "all that the space has" (space.h). Fields that are not searched (dtype, offload,
+ * algorithms, overlap) are the same in every plan and stand in `fixed`.
+ *
+ * One table, dtp_limit_fields, names the searched fields in the order of enumeration; options,
+ * --why-not and messages are made from it.
+ */
+#ifndef DTP_PLANNER_LIMITS_H
+#define DTP_PLANNER_LIMITS_H
+
+#include "models/evaluate.h"
+
+enum dtp_limit {
+    DTP_LIMIT_TP,
+    DTP_LIMIT_PP,
+    DTP_LIMIT_CP,
+    DTP_LIMIT_DP,
+    DTP_LIMIT_EP,
+    DTP_LIMIT_VPP,
+    DTP_LIMIT_SCHEDULE,
+    DTP_LIMIT_MICROBATCH,
+    DTP_LIMIT_ZERO,
+    DTP_LIMIT_SP,
+    DTP_LIMIT_RECOMPUTE,
+    DTP_NLIMITS
+};
+
+struct dtp_limit_field {
+    const char *name;   /* key of the plan: "zero_stage" */
+    const char *option; /* "zero-stage" */
+    const char *alias;  /* or NULL */
+    const char *help;
+};
+extern const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1]; /* ends with name NULL */
+
+enum { DTP_MOST_RANGES = 16 };
+struct dtp_select { /* n == 0: everything */
+    int n;
+    int lo[DTP_MOST_RANGES], hi[DTP_MOST_RANGES];
+};
+
+struct dtp_limits {
+    struct dtp_select field[DTP_NLIMITS];
+    struct dtp_plan fixed;   /* the fields that are not searched */
+    int nlayers_per_stage;   /* length of fixed.layers_per_stage, 0: none given */
+};
+
+struct dtp_limits dtp_limits_none(void);
+static inline bool dtp_select_has(const struct dtp_select *s, int value) {
+    for (int i = 0; i < s->n; i++)
+        if (value >= s->lo[i] && value <= s->hi[i])
+            return true;
+    return s->n == 0;
+}
+/* place: what messages call it, such as "--tp". Status DTP_EUSAGE. */
+enum dtp_status dtp_select_parse(enum dtp_limit limit, const char *text, const char *place,
+                                 struct dtp_select *out, struct dtp_err *err);
+/* "tp=8,pp=5": each field one set; a comma before NAME= starts the next field. */
+enum dtp_status dtp_limits_parse(struct dtp_arena *a, const char *text, const char *place,
+                                 struct dtp_limits *out, struct dtp_err *err);
+/* Index of a searched field by key, option or alias; -1: none. */
+int dtp_limit_find(const char *name);
+
+int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit);
+void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value);
+/* The value as people write it: "8", "interleaved", "selective", "on". Returns buf. */
+const char *dtp_limit_text(enum dtp_limit limit, int value, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,191 @@
+#include "planner/space.h"
+
+#include "models/schedule.h"
+
+int dtp_divisors(int n, int *out) {
+    int count = 0;
+    for (int d = 1; (long)d * d <= n; d++)
+        if (n % d == 0)
+            out[count++] = d;
+    int small = count;
+    for (int i = small - 1; i >= 0; i--)
+        if (out[i] != n / out[i])
+            out[count++] = n / out[i];
+    return count;
+}
+
+static bool wants(const struct dtp_space *s, enum dtp_limit limit, int value) {
+    return dtp_select_has(&s->limits.field[limit], value);
+}
+
+/* Divisors of n that the limits let through. */
+static int choices(const struct dtp_space *s, enum dtp_limit limit, int n, int *out) {
+    int count = dtp_divisors(n, out), kept = 0;
+    for (int i = 0; i < count; i++)
+        if (wants(s, limit, out[i]))
+            out[kept++] = out[i];
+    return kept;
+}
+
+struct builder {
+    struct dtp_arena *a;
+    struct dtp_space *space;
+    size_t capacity;
+    int cached_dp, nmicrobatch; /* microbatch sizes of the last dp */
+    const int *microbatch;
+};
+
+static void find_microbatches(struct builder *b, int dp) {
+    if (b->cached_dp == dp)
+        return;
+    int divisors[DTP_MOST_DIVISORS], n;
+    int batch = b->space->problem->global_batch;
+    if (batch % dp == 0) {
+        n = choices(b->space, DTP_LIMIT_MICROBATCH, batch / dp, divisors);
+    } else { /* one candidate stands for all that cannot be */
+        const struct dtp_select *wanted = &b->space->limits.field[DTP_LIMIT_MICROBATCH];
+        divisors[0] = wanted->n ? wanted->lo[0] : 1;
+        n = 1;
+    }
+    int *copy = DTP_NEW(b->a, int, (size_t)n + 1);
+    for (int i = 0; i < n; i++)
+        copy[i] = divisors[i];
+    b->microbatch = copy;
+    b->nmicrobatch = n;
+    b->cached_dp = dp;
+}
+
+static void add_shape(struct builder *b, const struct dtp_shape *like) {
+    struct dtp_space *s = b->space;
+    struct dtp_shape shape = *like;
+    find_microbatches(b, shape.dp);
+    shape.microbatch = b->microbatch;
+    shape.nmicrobatch = b->nmicrobatch;
+    shape.nsp = 0;
+    for (int on = 0; on <= (shape.tp > 1); on++)
+        if (wants(s, DTP_LIMIT_SP, on))
+            shape.sp[shape.nsp++] = on;
+    shape.first = s->ncandidates;
+    if (s->nshapes == b->capacity) {
+        size_t grown = b->capacity ? 2 * b->capacity : 256;
+        s->shape = dtp_arena_grow(b->a, s->shape, sizeof *s->shape, b->capacity, grown);
+        b->capacity = grown;
+    }
+    s->shape[s->nshapes] = shape;
+    uint64_t size = dtp_space_shape_size(s, s->nshapes);
+    if (size == 0)
+        return;
+    s->nshapes++;
+    s->ncandidates += size;
+}
+
+static void add_schedules(struct builder *b, struct dtp_shape *shape) {
+    const struct dtp_limits *l = &b->space->limits;
+    if (l->nlayers_per_stage && l->nlayers_per_stage != shape->pp * shape->vpp)
+        return;
+    for (int k = 0; dtp_schedule_kinds[k].name; k++) {
+        if (dtp_schedule_kinds[k].chunked != (shape->vpp > 1) ||
+            !wants(b->space, DTP_LIMIT_SCHEDULE, k))
+            continue;
+        shape->schedule = k;
+        add_shape(b, shape);
+    }
+}
+
+static void add_chunks(struct builder *b, struct dtp_shape *shape) {
+    int vpp[DTP_MOST_DIVISORS];
+    int per_stage = b->space->problem->model->layers / shape->pp;
+    if (shape->pp == 1 || per_stage < 1)
+        per_stage = 1;
+    int n = choices(b->space, DTP_LIMIT_VPP, per_stage, vpp);
+    for (int i = 0; i < n; i++) {
+        shape->vpp = vpp[i];
+        add_schedules(b, shape);
+    }
+}
+
+static void add_experts(struct builder *b, struct dtp_shape *shape) {
+    int ep[DTP_MOST_DIVISORS];
+    int experts = b->space->problem->model->moe.experts;
+    int n = choices(b->space, DTP_LIMIT_EP, experts > 0 ? shape->dp * shape->cp : 1, ep);
+    for (int i = 0; i < n; i++) {
+        if (ep[i] > 1 && ep[i] > experts)
+            break;
+        shape->ep = ep[i];
+        add_chunks(b, shape);
+    }
+}
+
+static void add_contexts(struct builder *b, struct dtp_shape *shape, int gpus) {
+    int cp[DTP_MOST_DIVISORS];
+    const struct dtp_problem *p = b->space->problem;
+    bool searched = p->seq >= DTP_CP_FROM_SEQ || b->space->limits.field[DTP_LIMIT_CP].n > 0;
+    int n = choices(b->space, DTP_LIMIT_CP, searched ? gpus : 1, cp);
+    for (int i = 0; i < n; i++) {
+        shape->cp = cp[i];
+        shape->dp = gpus / cp[i];
+        if (wants(b->space, DTP_LIMIT_DP, shape->dp))
+            add_experts(b, shape);
+    }
+}
+
+void dtp_space_init(struct dtp_arena *a, const struct dtp_problem *problem,
+                    const struct dtp_limits *limits, struct dtp_space *out) {
+    *out = (struct dtp_space){.problem = problem,
+                              .limits = limits ? *limits : dtp_limits_none()};
+    for (int z = 0; z <= 3; z++)
+        if (wants(out, DTP_LIMIT_ZERO, z))
+            out->zero[out->nzero++] = z;
+    for (int r = DTP_RECOMPUTE_NONE; r <= DTP_RECOMPUTE_FULL; r++)
+        if (wants(out, DTP_LIMIT_RECOMPUTE, r))
+            out->recompute[out->nrecompute++] = r;
+    struct builder b = {.a = a, .space = out};
+    int tp[DTP_MOST_DIVISORS], pp[DTP_MOST_DIVISORS];
+    int ntp = choices(out, DTP_LIMIT_TP, problem->gpus, tp);
+    for (int i = 0; i < ntp; i++) {
+        int npp = choices(out, DTP_LIMIT_PP, problem->gpus / tp[i], pp);
+        for (int j = 0; j < npp; j++) {
+            struct dtp_shape shape = {.tp = tp[i], .pp = pp[j]};
+            add_contexts(&b, &shape, problem->gpus / tp[i] / pp[j]);
+        }
+    }
+}
+
+uint64_t dtp_space_shape_size(const struct dtp_space *s, size_t shape) {
+    const struct dtp_shape *h = &s->shape[shape];
+    return (uint64_t)h->nmicrobatch * (uint64_t)s->nzero * (uint64_t)h->nsp *
+           (uint64_t)s->nrecompute;
+}
+
+void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct dtp_plan *out) {
+    const struct dtp_shape *h = &s->shape[shape];
+    *out = s->limits.fixed;
+    out->tp = h->tp;
+    out->pp = h->pp;
+    out->cp = h->cp;
+    out->dp = h->dp;
+    out->ep = h->ep;
+    out->vpp = h->vpp;
+    out->schedule = h->schedule;
+    out->global_batch_size = s->problem->global_batch;
+    uint64_t nrecompute = (uint64_t)s->nrecompute, nsp = (uint64_t)h->nsp;
+    uint64_t nzero = (uint64_t)s->nzero;
+    out->recompute = (enum dtp_recompute)s->recompute[i % nrecompute];
+    i /= nrecompute;
+    out->sequence_parallel = h->sp[i % nsp] != 0;
+    i /= nsp;
+    out->zero_stage = s->zero[i % nzero];
+    out->microbatch_size = h->microbatch[i / nzero];
+}
+
+void dtp_space_candidate(const struct dtp_space *s, uint64_t candidate, struct dtp_plan *out) {
+    size_t lo = 0, hi = s->nshapes; /* shape[lo].first <= candidate < shape[hi].first */
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (s->shape[mid].first <= candidate)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    dtp_space_plan(s, lo, candidate - s->shape[lo].first, out);
+}

@@ -1,0 +1,61 @@
+/* space.h: the candidate plans of a problem, numbered 0 .. ncandidates-1 in a fixed order.
+ *
+ * The space, outermost field first (G GPUs, L layers, B sequences of global batch):
+ *   tp               divisors of G
+ *   pp               divisors of G / tp
+ *   cp               divisors of G / (tp pp) when cp is limited by the user or seq >= 16384; else 1
+ *   dp               G / (tp pp cp)
+ *   ep               divisors of dp cp up to the number of experts; dense models: 1
+ *   vpp              divisors of max(1, floor(L / pp)); pp = 1: 1
+ *   schedule         vpp = 1: every schedule without chunks; vpp > 1: every one with chunks
+ *   microbatch_size  divisors of B / dp; 1 where dp does not divide B (then refused)
+ *   zero_stage       0 1 2 3
+ *   sequence_parallel off, on; tp = 1: off
+ *   recompute        none selective full
+ * Limits (limits.h) take values away; they never add any. Whether a candidate is legal is
+ * dtp_plan_check()'s business: the space only says what is counted. Layers are split as even as it
+ * goes unless the limits fix layers_per_stage, which then also fixes pp x vpp.
+ *
+ * A `shape` is what the first seven fields fix; its candidates are consecutive numbers:
+ *     for (size_t s = 0; s < space.nshapes; s++)
+ *         for (uint64_t i = 0; i < dtp_space_shape_size(&space, s); i++)
+ *             dtp_space_plan(&space, s, i, &plan);
+ */
+#ifndef DTP_PLANNER_SPACE_H
+#define DTP_PLANNER_SPACE_H
+
+#include "planner/limits.h"
+
+#define DTP_CP_FROM_SEQ 16384
+
+struct dtp_shape {
+    int tp, pp, cp, dp, ep, vpp, schedule;
+    int nmicrobatch, nsp;
+    const int *microbatch; /* [nmicrobatch], shared between shapes of the same dp */
+    int sp[2];
+    uint64_t first; /* number of its first candidate */
+};
+
+struct dtp_space {
+    const struct dtp_problem *problem;
+    struct dtp_limits limits;
+    struct dtp_shape *shape;
+    size_t nshapes;
+    uint64_t ncandidates;
+    int zero[4], nzero, recompute[3], nrecompute;
+};
+
+/* limits may be NULL: none. problem must stay. */
+void dtp_space_init(struct dtp_arena *a, const struct dtp_problem *problem,
+                    const struct dtp_limits *limits, struct dtp_space *out);
+uint64_t dtp_space_shape_size(const struct dtp_space *s, size_t shape);
+/* Candidate `i` of a shape. */
+void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct dtp_plan *out);
+/* Candidate by number, 0 .. ncandidates-1. */
+void dtp_space_candidate(const struct dtp_space *s, uint64_t candidate, struct dtp_plan *out);
+
+/* Sorted divisors of n into out, returns how many. Room for DTP_MOST_DIVISORS is always enough. */
+enum { DTP_MOST_DIVISORS = 1536 };
+int dtp_divisors(int n, int *out);
+
+#endif
