@@ -8,23 +8,18 @@
 #include "sim/base/text.h"
 
 const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
-    [DTP_LIMIT_TP] = {"tp", "tp", "tensor-parallel", "tensor-parallel degree"},
-    [DTP_LIMIT_PP] = {"pp", "pp", "pipeline-parallel", "pipeline stages"},
-    [DTP_LIMIT_CP] = {"cp", "cp", "context-parallel",
-                      "context-parallel degree (default 1; searched from 16k tokens on)"},
-    [DTP_LIMIT_DP] = {"dp", "dp", "data-parallel", "data-parallel degree"},
-    [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel",
-                      "expert-parallel degree, a part of dp x cp (models with experts)"},
-    [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages", "virtual stages on each pipeline stage"},
-    [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL, "pipeline schedule (`dtplan schedules`)"},
-    [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch",
-                              "sequences in a microbatch"},
-    [DTP_LIMIT_ZERO] = {"zero_stage", "zero-stage", "zero", "ZeRO stage, 0 to 3"},
-    [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp",
-                      "sequence parallelism of norms and dropout (needs tp > 1)"},
-    [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL,
-                             "activations computed again: none, selective, full"},
-    {NULL, NULL, NULL, NULL}};
+    [DTP_LIMIT_TP] = {"tp", "tp", "tensor-parallel"},
+    [DTP_LIMIT_PP] = {"pp", "pp", "pipeline-parallel"},
+    [DTP_LIMIT_CP] = {"cp", "cp", "context-parallel"},
+    [DTP_LIMIT_DP] = {"dp", "dp", "data-parallel"},
+    [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel"},
+    [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages"},
+    [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL},
+    [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch"},
+    [DTP_LIMIT_ZERO] = {"zero_stage", "zero-stage", "zero"},
+    [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp"},
+    [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL},
+    {NULL, NULL, NULL}};
 
 /* pairs: even places mean off, odd ones on */
 static const char *const switch_names[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
@@ -47,36 +42,71 @@ int dtp_limit_find(const char *name) {
 
 int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit) {
     switch (limit) {
-    case DTP_LIMIT_TP: return p->tp;
-    case DTP_LIMIT_PP: return p->pp;
-    case DTP_LIMIT_CP: return p->cp;
-    case DTP_LIMIT_DP: return p->dp;
-    case DTP_LIMIT_EP: return p->ep;
-    case DTP_LIMIT_VPP: return p->vpp;
-    case DTP_LIMIT_SCHEDULE: return p->schedule;
-    case DTP_LIMIT_MICROBATCH: return p->microbatch_size;
-    case DTP_LIMIT_ZERO: return p->zero_stage;
-    case DTP_LIMIT_SP: return p->sequence_parallel;
-    case DTP_LIMIT_RECOMPUTE: return (int)p->recompute;
-    case DTP_NLIMITS: break;
+    case DTP_LIMIT_TP:
+        return p->tp;
+    case DTP_LIMIT_PP:
+        return p->pp;
+    case DTP_LIMIT_CP:
+        return p->cp;
+    case DTP_LIMIT_DP:
+        return p->dp;
+    case DTP_LIMIT_EP:
+        return p->ep;
+    case DTP_LIMIT_VPP:
+        return p->vpp;
+    case DTP_LIMIT_SCHEDULE:
+        return p->schedule;
+    case DTP_LIMIT_MICROBATCH:
+        return p->microbatch_size;
+    case DTP_LIMIT_ZERO:
+        return p->zero_stage;
+    case DTP_LIMIT_SP:
+        return p->sequence_parallel;
+    case DTP_LIMIT_RECOMPUTE:
+        return (int)p->recompute;
+    case DTP_NLIMITS:
+        break;
     }
     return 0;
 }
 
 void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value) {
     switch (limit) {
-    case DTP_LIMIT_TP: p->tp = value; break;
-    case DTP_LIMIT_PP: p->pp = value; break;
-    case DTP_LIMIT_CP: p->cp = value; break;
-    case DTP_LIMIT_DP: p->dp = value; break;
-    case DTP_LIMIT_EP: p->ep = value; break;
-    case DTP_LIMIT_VPP: p->vpp = value; break;
-    case DTP_LIMIT_SCHEDULE: p->schedule = value; break;
-    case DTP_LIMIT_MICROBATCH: p->microbatch_size = value; break;
-    case DTP_LIMIT_ZERO: p->zero_stage = value; break;
-    case DTP_LIMIT_SP: p->sequence_parallel = value != 0; break;
-    case DTP_LIMIT_RECOMPUTE: p->recompute = (enum dtp_recompute)value; break;
-    case DTP_NLIMITS: break;
+    case DTP_LIMIT_TP:
+        p->tp = value;
+        break;
+    case DTP_LIMIT_PP:
+        p->pp = value;
+        break;
+    case DTP_LIMIT_CP:
+        p->cp = value;
+        break;
+    case DTP_LIMIT_DP:
+        p->dp = value;
+        break;
+    case DTP_LIMIT_EP:
+        p->ep = value;
+        break;
+    case DTP_LIMIT_VPP:
+        p->vpp = value;
+        break;
+    case DTP_LIMIT_SCHEDULE:
+        p->schedule = value;
+        break;
+    case DTP_LIMIT_MICROBATCH:
+        p->microbatch_size = value;
+        break;
+    case DTP_LIMIT_ZERO:
+        p->zero_stage = value;
+        break;
+    case DTP_LIMIT_SP:
+        p->sequence_parallel = value != 0;
+        break;
+    case DTP_LIMIT_RECOMPUTE:
+        p->recompute = (enum dtp_recompute)value;
+        break;
+    case DTP_NLIMITS:
+        break;
     }
 }
 
@@ -225,8 +255,8 @@ enum dtp_status dtp_limits_parse(struct dtp_arena *a, const char *text, const ch
         }
         char where[96];
         snprintf(where, sizeof where, "%s: %s", place, field);
-        DTP_TRY(dtp_select_parse((enum dtp_limit)limit, equals + 1, where, &out->field[limit],
-                                 err));
+        DTP_TRY(
+            dtp_select_parse((enum dtp_limit)limit, equals + 1, where, &out->field[limit], err));
         text += n + (text[n] == ',');
     }
     return DTP_OK;

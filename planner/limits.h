@@ -1,8 +1,8 @@
 /* limits.h: which plans the user wants to see: a set of values for each searched field.
  *
  * A set is written as people type it:  8   1,2,4   4..16   none,full   on   1..8,32
- * An empty set means "all that the space has" (space.h). Fields that are not searched (dtype, offload,
- * algorithms, overlap) are the same in every plan and stand in `fixed`.
+ * An empty set means "all that the space has" (space.h). Fields that are not searched (dtype,
+ * offload, algorithms, overlap) are the same in every plan and stand in `fixed`.
  *
  * One table, dtp_limit_fields, names the searched fields in the order of enumeration; options,
  * --why-not and messages are made from it.
@@ -31,7 +31,6 @@ struct dtp_limit_field {
     const char *name;   /* key of the plan: "zero_stage" */
     const char *option; /* "zero-stage" */
     const char *alias;  /* or NULL */
-    const char *help;
 };
 extern const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1]; /* ends with name NULL */
 
@@ -43,8 +42,8 @@ struct dtp_select { /* n == 0: everything */
 
 struct dtp_limits {
     struct dtp_select field[DTP_NLIMITS];
-    struct dtp_plan fixed;   /* the fields that are not searched */
-    int nlayers_per_stage;   /* length of fixed.layers_per_stage, 0: none given */
+    struct dtp_plan fixed; /* the fields that are not searched */
+    int nlayers_per_stage; /* length of fixed.layers_per_stage, 0: none given */
 };
 
 struct dtp_limits dtp_limits_none(void);

@@ -131,8 +131,7 @@ static void add_contexts(struct builder *b, struct dtp_shape *shape, int gpus) {
 
 void dtp_space_init(struct dtp_arena *a, const struct dtp_problem *problem,
                     const struct dtp_limits *limits, struct dtp_space *out) {
-    *out = (struct dtp_space){.problem = problem,
-                              .limits = limits ? *limits : dtp_limits_none()};
+    *out = (struct dtp_space){.problem = problem, .limits = limits ? *limits : dtp_limits_none()};
     for (int z = 0; z <= 3; z++)
         if (wants(out, DTP_LIMIT_ZERO, z))
             out->zero[out->nzero++] = z;

@@ -105,7 +105,9 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
     enum dtp_status status = DTP_OK;
     long value = 0;
     switch (o->kind) {
-    case DTP_OPT_FLAG: *(bool *)(void *)at = !f->negated; return DTP_OK;
+    case DTP_OPT_FLAG:
+        *(bool *)(void *)at = !f->negated;
+        return DTP_OK;
     case DTP_OPT_SWITCH:
     case DTP_OPT_STRING:
         *(const char **)(void *)at = dtp_arena_strdup(a, text);
@@ -114,10 +116,18 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
         status = dtp_parse_long(text, place, (long)o->min, (long)o->max, &value, err);
         *(int *)(void *)at = (int)value;
         break;
-    case DTP_OPT_BYTES: status = dtp_parse_bytes(text, place, (uint64_t *)(void *)at, err); break;
-    case DTP_OPT_COUNT: status = dtp_parse_count(text, place, (double *)(void *)at, err); break;
-    case DTP_OPT_DOUBLE: status = dtp_parse_double(text, place, (double *)(void *)at, err); break;
-    case DTP_OPT_CHOICE: status = set_choice(o, place, text, (int *)(void *)at, err); break;
+    case DTP_OPT_BYTES:
+        status = dtp_parse_bytes(text, place, (uint64_t *)(void *)at, err);
+        break;
+    case DTP_OPT_COUNT:
+        status = dtp_parse_count(text, place, (double *)(void *)at, err);
+        break;
+    case DTP_OPT_DOUBLE:
+        status = dtp_parse_double(text, place, (double *)(void *)at, err);
+        break;
+    case DTP_OPT_CHOICE:
+        status = set_choice(o, place, text, (int *)(void *)at, err);
+        break;
     }
     /* a bad number in a file is bad input; on the command line it is wrong use */
     if (status != DTP_OK && err)

@@ -1,8 +1,8 @@
 /* options.h: one table of options makes parsing, --help, the man page and shell completion.
  *
- * An option is a row: name, how its text becomes a value, where the value goes (offset into a struct
- * of the caller), and one line of help. Options stand in groups with a title; a verb takes some of
- * the common groups (cli.h) and may have rows of its own.
+ * An option is a row: name, how its text becomes a value, where the value goes (offset into a
+ * struct of the caller), and one line of help. Options stand in groups with a title; a verb takes
+ * some of the common groups (cli.h) and may have rows of its own.
  *
  *     --name VALUE   --name=VALUE   -n VALUE   --flag   --no-flag   --   (ends the options)
  *
@@ -36,7 +36,8 @@ enum dtp_option_kind {
     DTP_OPT_CHOICE    /* int: index into names */
 };
 
-/* What a shell offers after the option: a fixed list (names), files, or the names that a verb lists. */
+/* What a shell offers after the option: a fixed list (names), files, or the names that a verb
+ * lists. */
 enum dtp_complete {
     DTP_COMPLETE_NONE,
     DTP_COMPLETE_FILE,
@@ -65,8 +66,8 @@ struct dtp_option_set {
     void *out; /* NULL where the set is only printed */
 };
 
-/* Parses argv[0 .. argc-1] (no program name, no verb). What is no option goes to out_args (room for argc
- * pointers). Values are copied into `a`. */
+/* Parses argv[0 .. argc-1] (no program name, no verb). What is no option goes to out_args (room for
+ * argc pointers). Values are copied into `a`. */
 enum dtp_status dtp_options_parse(struct dtp_arena *a, const struct dtp_option_set *sets,
                                   size_t nsets, int argc, char **argv, const char **out_args,
                                   int *out_nargs, struct dtp_err *err);

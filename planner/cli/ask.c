@@ -1,0 +1,160 @@
+/* From parsed options to a problem, limits, a plan. */
+#include <string.h>
+
+#include "models/schedule.h"
+#include "planner/cli/cli.h"
+#include "sim/base/text.h"
+
+enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_err *err) {
+    return dtp_setup_init(cli->a, &cli->args.ask, out, err);
+}
+
+/* Fields that are not searched, by the table of the plan. */
+static enum dtp_status set_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct dtp_err *err) {
+    const struct dtp_args *args = &cli->args;
+    const struct {
+        const char *field, *option, *text;
+    } given[] = {{"recompute_layers", "--recompute-layers", args->recompute_layers},
+                 {"layers_per_stage", "--layers-per-stage", args->layers_per_stage},
+                 {"tp_algo", "--tp-algo", args->tp_algo},
+                 {"dp_algo", "--dp-algo", args->dp_algo},
+                 {"tp_overlap", "--tp-overlap", args->tp_overlap},
+                 {"dp_overlap", "--dp-overlap", args->dp_overlap},
+                 {"p2p_overlap", "--p2p-overlap", args->p2p_overlap},
+                 {"offload", "--offload", args->offload},
+                 {"offload_to", "--offload-to", args->offload_to}};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        if (!given[i].text || strcmp(given[i].field, "layers_per_stage") == 0)
+            continue;
+        const struct dtp_field *field = dtp_field_find(dtp_plan_fields, given[i].field);
+        if (dtp_field_parse(cli->a, field, given[i].text, given[i].option, plan, err) != DTP_OK) {
+            if (err)
+                err->status = DTP_EUSAGE;
+            return DTP_EUSAGE;
+        }
+    }
+    return DTP_OK;
+}
+
+/* "12,13,13,10" */
+static enum dtp_status set_layers(struct dtp_cli *cli, struct dtp_limits *limits,
+                                  struct dtp_err *err) {
+    const char *text = cli->args.layers_per_stage;
+    if (!text)
+        return DTP_OK;
+    int *layers = DTP_NEW(cli->a, int, DTP_MAX_STAGES), n = 0;
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+        long value;
+        if (n == DTP_MAX_STAGES)
+            return dtp_fail(err, DTP_EUSAGE, "--layers-per-stage: more than %d stages",
+                            DTP_MAX_STAGES);
+        if (dtp_parse_long(dtp_arena_strndup(cli->a, at, length), "--layers-per-stage", 0, 1 << 20,
+                           &value, err) != DTP_OK) {
+            if (err)
+                err->status = DTP_EUSAGE;
+            return DTP_EUSAGE;
+        }
+        layers[n++] = (int)value;
+        at += length;
+        if (*at == '\0')
+            break;
+    }
+    limits->fixed.layers_per_stage = layers;
+    limits->nlayers_per_stage = n;
+    return DTP_OK;
+}
+
+static enum dtp_status check_layers(const struct dtp_limits *limits,
+                                    const struct dtp_problem *problem, struct dtp_err *err) {
+    if (limits->nlayers_per_stage == 0)
+        return DTP_OK;
+    long sum = 0;
+    for (int i = 0; i < limits->nlayers_per_stage; i++)
+        sum += limits->fixed.layers_per_stage[i];
+    if (sum == problem->model->layers)
+        return DTP_OK;
+    return dtp_fail(err, DTP_EUSAGE,
+                    "--layers-per-stage: %d stages with %ld layers in all, %s has %d",
+                    limits->nlayers_per_stage, sum, problem->model->name, problem->model->layers);
+}
+
+enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *problem,
+                               struct dtp_limits *out, struct dtp_err *err) {
+    *out = dtp_limits_none();
+    out->fixed.dtype = problem->dtype;
+    out->fixed.global_batch_size = problem->global_batch;
+    for (int i = 0; i < DTP_NLIMITS; i++) {
+        if (!cli->args.limit[i])
+            continue;
+        char place[64];
+        snprintf(place, sizeof place, "--%s", dtp_limit_fields[i].option);
+        DTP_TRY(
+            dtp_select_parse((enum dtp_limit)i, cli->args.limit[i], place, &out->field[i], err));
+    }
+    DTP_TRY(set_fixed(cli, &out->fixed, err));
+    DTP_TRY(set_layers(cli, out, err));
+    return check_layers(out, problem, err);
+}
+
+/* The one plan that the options name. */
+static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem *problem,
+                                   struct dtp_plan *out, struct dtp_err *err) {
+    struct dtp_limits limits;
+    DTP_TRY(dtp_cli_limits(cli, problem, &limits, err));
+    *out = limits.fixed;
+    for (int i = 0; i < DTP_NLIMITS; i++) {
+        const struct dtp_select *s = &limits.field[i];
+        if (s->n > 1 || (s->n == 1 && s->lo[0] != s->hi[0]))
+            return dtp_fail(err, DTP_EUSAGE, "--%s: one plan is wanted here, found \"%s\"",
+                            dtp_limit_fields[i].option, cli->args.limit[i]);
+        if (s->n == 1)
+            dtp_limit_set(out, (enum dtp_limit)i, s->lo[0]);
+    }
+    long model_parallel = (long)out->tp * out->cp * out->pp;
+    if (limits.field[DTP_LIMIT_DP].n == 0)
+        out->dp = model_parallel <= problem->gpus ? (int)(problem->gpus / model_parallel) : 1;
+    if (limits.field[DTP_LIMIT_SCHEDULE].n == 0 && out->vpp > 1)
+        out->schedule = DTP_SCHED_INTERLEAVED;
+    return dtp_plan_require(problem, out, err);
+}
+
+enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_plan *out_plan,
+                             struct dtp_err *err) {
+    if (!cli->args.plan) {
+        DTP_TRY(dtp_cli_setup(cli, out, err));
+        return single_plan(cli, &out->problem, out_plan, err);
+    }
+    struct dtp_document d;
+    DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
+    const struct dtp_ask *ask = &cli->args.ask;
+    if (ask->model || ask->gpus || ask->batch)
+        return dtp_fail(err, DTP_EUSAGE, "--plan names model, gpus and batch: leave %s out",
+                        ask->model  ? "--model"
+                        : ask->gpus ? "--gpus"
+                                    : "--batch");
+    for (int i = 0; i < DTP_NLIMITS; i++)
+        if (cli->args.limit[i])
+            return dtp_fail(err, DTP_EUSAGE, "--plan names the layout: leave --%s out",
+                            dtp_limit_fields[i].option);
+    /* the same plan on other hardware or software is a question worth asking */
+    if (ask->cluster) {
+        d.ask.cluster = ask->cluster;
+        d.ask.cluster_json = NULL;
+        d.ask.nic = NULL;
+    }
+    if (ask->framework) {
+        d.ask.framework = ask->framework;
+        d.ask.framework_json = NULL;
+    }
+    if (ask->nic)
+        d.ask.nic = ask->nic;
+    if (ask->seq)
+        d.ask.seq = ask->seq;
+    if (ask->attention >= 0)
+        d.ask.attention = ask->attention;
+    if (ask->memory_limit_bytes)
+        d.ask.memory_limit_bytes = ask->memory_limit_bytes;
+    DTP_TRY(dtp_setup_init(cli->a, &d.ask, out, err));
+    return dtp_document_plan(cli->a, &d, &out->problem, out_plan, err);
+}

@@ -1,0 +1,99 @@
+/* cli.h: verbs. One row in verbs.c and one file make a command.
+ *
+ *     static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) { ... }
+ *     const struct dtp_verb dtp_verb_mine = {
+ *         .name = "mine", .summary = "does it", .synopsis = "mine [FILE...]",
+ *         .groups = DTP_GROUP_PROBLEM, .options = own, .own_size = sizeof(struct mine), .run =
+ * run};
+ *
+ * main() finds the verb, parses the common options of its groups into cli->args and its own into
+ * cli->own, calls run and prints what err says. The status is the exit code. A run that has printed
+ * its own "no" returns DTP_ENO with an empty message. Results go to stdout, notes to stderr.
+ */
+#ifndef DTP_PLANNER_CLI_CLI_H
+#define DTP_PLANNER_CLI_CLI_H
+
+#include "planner/cli/options.h"
+#include "planner/document.h"
+#include "planner/limits.h"
+#include "planner/term.h"
+
+enum dtp_color { DTP_COLOR_AUTO, DTP_COLOR_ALWAYS, DTP_COLOR_NEVER };
+
+/* Common options of all verbs. Text where the meaning depends on other options. */
+struct dtp_args {
+    struct dtp_ask ask;
+    const char *limit[DTP_NLIMITS]; /* searched fields, as typed */
+    const char *recompute_layers, *layers_per_stage, *tp_algo, *dp_algo, *tp_overlap, *dp_overlap,
+        *p2p_overlap, *offload, *offload_to; /* fixed fields of the plan, as typed */
+    const char *plan;                        /* FILE */
+    const char *timeline;
+    bool no_fold;
+    int detail; /* enum dtp_detail */
+    bool json;
+    int color; /* enum dtp_color */
+    int jobs;  /* 0: as many as there are processors */
+    int seed;
+    double tokens; /* budget for "days", 0: the model's */
+    bool help, version, man;
+    const char *completions;
+};
+
+enum dtp_option_group {
+    DTP_GROUP_PROBLEM = 1,  /* --model, --gpus, ... */
+    DTP_GROUP_LAYOUT = 2,   /* --tp, ... */
+    DTP_GROUP_SIMULATE = 4, /* --timeline, --no-fold, --detail */
+    DTP_GROUP_PLAN = 8,     /* --plan FILE */
+    DTP_GROUP_OUTPUT = 16,  /* --json */
+    DTP_GROUP_SEARCH = 32,  /* --jobs, --seed */
+    DTP_GROUP_GENERAL = 64  /* --help, --version; every verb has it */
+};
+
+struct dtp_cli {
+    struct dtp_arena *a; /* program lifetime */
+    const struct dtp_verb *verb;
+    struct dtp_args args;
+    void *own;
+    const char **arg; /* what is no option, without the verb */
+    int nargs;
+    struct dtp_term out;
+    bool progress; /* stderr is a terminal */
+};
+
+struct dtp_verb {
+    const char *name, *summary;
+    const char *synopsis;             /* without "dtplan " */
+    const char *description;          /* paragraphs for --help and the manual */
+    unsigned groups;                  /* enum dtp_option_group */
+    const struct dtp_option *options; /* own, may be NULL */
+    size_t own_size;
+    void (*defaults)(void *own); /* may be NULL: zero */
+    int min_args, max_args;      /* max_args < 0: any number */
+    enum dtp_status (*run)(struct dtp_cli *cli, struct dtp_err *err);
+};
+
+extern const struct dtp_verb *const dtp_verbs[]; /* NULL-terminated; the first is the default */
+const struct dtp_verb *dtp_verb_find(const char *name);
+
+/* Sets of options of a verb, common ones first. Returns how many (at most DTP_MOST_SETS). */
+enum { DTP_MOST_SETS = 8 };
+size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *own,
+                     struct dtp_option_set *out);
+
+/* help.c */
+void dtp_help_all(FILE *f, int width);
+void dtp_help_verb(FILE *f, const struct dtp_verb *verb, int width);
+void dtp_help_man(FILE *f);
+enum dtp_status dtp_help_completions(FILE *f, const char *shell, struct dtp_err *err);
+
+/* The problem that the options ask for. */
+enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_err *err);
+/* The limits that --tp and its like set. */
+enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *problem,
+                               struct dtp_limits *out, struct dtp_err *err);
+/* Setup and one legal plan: from --plan FILE or from the layout options, each one value (what is
+ * not given: 1, or dp from the number of GPUs, or as in dtp_plan_default()). */
+enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_plan *out_plan,
+                             struct dtp_err *err);
+
+#endif

@@ -1,0 +1,101 @@
+#include <string.h>
+
+#include "planner/cli/listing.h"
+#include "planner/cli/verbs.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+
+static const char *nics(const struct dtp_cluster *c, char *buf, size_t size) {
+    if (c->node.nics == 0)
+        snprintf(buf, size, "no network");
+    else
+        snprintf(buf, size, "%d x %.0f Gb/s", c->node.nics,
+                 c->node.nic_bytes_per_s * DTP_BITS_PER_BYTE / DTP_GIGA);
+    return buf;
+}
+
+static enum dtp_status row(struct dtp_cli *cli, const char *name, int width, struct dtp_err *err) {
+    struct dtp_cluster c;
+    char line[256], net[64];
+    DTP_TRY(dtp_cluster_load(cli->a, name, &c, err));
+    snprintf(line, sizeof line, "%3d x %-9s %-14s %s", c.node.gpus, c.gpu.name,
+             nics(&c, net, sizeof net), c.title ? c.title : "");
+    dtp_listing_row(&cli->out, name, width, line);
+    return DTP_OK;
+}
+
+static void gpu_lines(FILE *f, const struct dtp_gpu *g) {
+    char text[32];
+    fprintf(f, "  %-22s %s, %s, %d SMs\n", "GPU", g->title ? g->title : g->name, g->arch,
+            g->num_sms);
+    fprintf(f, "  %-22s %s at %s\n", "memory",
+            dtp_fmt_bytes_gib((double)g->memory_bytes, text, sizeof text),
+            dtp_fmt_rate(g->hbm_bytes_per_s, (char[32]){0}, 32));
+    fprintf(f, "  %-22s", "dense peak");
+    for (int d = 0; d < DTP_NDTYPES; d++)
+        if (g->peak_flops_per_s[d] > 0)
+            fprintf(f, " %s %s ", dtp_dtype_names[d],
+                    dtp_fmt_flops(g->peak_flops_per_s[d], text, sizeof text));
+    fprintf(f, "\n  %-22s %s\n", "calibration", g->calibration ? g->calibration : "none");
+}
+
+static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp_err *err) {
+    struct dtp_cluster c;
+    char text[64];
+    DTP_TRY(dtp_cluster_load(cli->a, name, &c, err));
+    if (cli->args.ask.nic)
+        DTP_TRY(dtp_cluster_set_nics(&c, cli->args.ask.nic, err));
+    FILE *f = cli->out.file;
+    dtp_term_print(&cli->out, DTP_BOLD, "%s", name);
+    fprintf(f, "  %s\n", c.title ? c.title : "");
+    gpu_lines(f, &c.gpu);
+    fprintf(f, "  %-22s %d GPUs, %s, %s per GPU and direction\n", "node", c.node.gpus,
+            dtp_intra_names[c.node.intra], dtp_fmt_rate(c.node.gpu_link_bytes_per_s, text, 32));
+    fprintf(f, "  %-22s %s, %s\n", "network cards", nics(&c, text, sizeof text),
+            c.fabric ? c.fabric : "none");
+    for (int i = 0; i < c.ntiers; i++) {
+        fprintf(f, "  %-22s %s, ", i ? "" : "fabric", c.tier[i].name);
+        if (c.tier[i].nodes > 0)
+            fprintf(f, "groups of %d nodes, ", c.tier[i].nodes);
+        if (c.tier[i].oversubscription <= 1)
+            fputs("full bandwidth upwards\n", f);
+        else
+            fprintf(f, "oversubscribed %.3g : 1\n", c.tier[i].oversubscription);
+    }
+    fprintf(f, "  %-22s %s\n", "rails", c.rail_optimised ? "rail-optimised" : "no");
+    if (c.node.host_memory_bytes > 0)
+        fprintf(f, "  %-22s %s, %d cores\n", "host memory",
+                dtp_fmt_bytes_gib((double)c.node.host_memory_bytes, text, 32), c.node.cores);
+    if (c.max_gpus > 0)
+        fprintf(f, "  %-22s %d GPUs\n", "size", c.max_gpus);
+    fprintf(f, "  %-22s %d\n", "measured curves", c.ncurves);
+    return DTP_OK;
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct dtp_listing *own = cli->own;
+    if (cli->nargs == 1)
+        return details(cli, cli->arg[0], err);
+    const char *const *names;
+    size_t n;
+    DTP_TRY(dtp_cluster_list(cli->a, &names, &n, err));
+    int width = dtp_listing_width(names, n);
+    for (size_t i = 0; i < n; i++) {
+        if (own->names)
+            fprintf(cli->out.file, "%s\n", names[i]);
+        else
+            DTP_TRY(row(cli, names[i], width, err));
+    }
+    return DTP_OK;
+}
+
+const struct dtp_verb dtp_verb_clusters = {
+    .name = "clusters",
+    .summary = "the clusters that are known, or one in detail",
+    .synopsis = "clusters [NAME|FILE]",
+    .description = "Lists the clusters (GPUs of a node, network cards), or shows one with its GPU, "
+                   "links and fabric. A FILE has the form of the files in hw/cluster.",
+    .options = dtp_listing_options,
+    .own_size = sizeof(struct dtp_listing),
+    .max_args = 1,
+    .run = run};

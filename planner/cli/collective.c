@@ -1,0 +1,146 @@
+#include "planner/cli/collective.h"
+
+#include <string.h>
+
+#include "planner/cli/verbs.h"
+#include "sim/base/text.h"
+
+struct own {
+    uint64_t bytes;
+    const char *cluster, *nic;
+    int gpus, groups;
+};
+
+static const struct dtp_option own_options[] = {
+    {"bytes", DTP_OPT_BYTES, 0, offsetof(struct own, bytes), .value = "B",
+     .help = "size of the buffer, such as 256MB (all_gather, reduce_scatter: the whole buffer)"},
+    {"gpus", DTP_OPT_INT, 'g', offsetof(struct own, gpus), .value = "N", .min = 1, .max = 1 << 20,
+     .help = "ranks of the group"},
+    {"groups", DTP_OPT_INT, 0, offsetof(struct own, groups), .value = "N", .min = 1, .max = 1 << 16,
+     .help = "so many groups at once, members taken in turn (8: one group a GPU of the node)"},
+    {"cluster", DTP_OPT_STRING, 'c', offsetof(struct own, cluster), .value = "NAME|FILE",
+     .complete = DTP_COMPLETE_CLUSTERS, .help = "default " DTP_DEFAULT_CLUSTER},
+    {"nic", DTP_OPT_STRING, 0, offsetof(struct own, nic), .value = "NxG",
+     .help = "network cards of a node, such as 4x100"},
+    {0}};
+
+static void defaults(void *own) {
+    struct own *o = own;
+    o->cluster = DTP_DEFAULT_CLUSTER;
+    o->groups = 1;
+}
+
+struct row {
+    struct dtp_coll_cost cost;
+    enum dtp_algo algo;
+};
+
+/* The algorithms that apply, fastest first (auto, the chosen one, is not among them). */
+static int time_all(const struct dtp_cluster *c, enum dtp_collective kind,
+                    const struct dtp_group_shape *shape, double bytes, struct row *rows) {
+    struct dtp_step steps[128];
+    int n = 0;
+    for (int algo = DTP_ALGO_AUTO + 1; algo < DTP_NALGOS; algo++) {
+        if (dtp_coll_steps((enum dtp_algo)algo, kind, shape->size, shape->per_node, steps, 128) < 0)
+            continue;
+        struct row r = {.algo = (enum dtp_algo)algo};
+        dtp_coll_cost(c, kind, r.algo, shape, bytes, &r.cost);
+        int at = n++;
+        for (; at > 0 && rows[at - 1].cost.time_s > r.cost.time_s; at--)
+            rows[at] = rows[at - 1];
+        rows[at] = r;
+    }
+    return n;
+}
+
+static void print_row(const struct dtp_term *t, const char *name, const struct dtp_coll_cost *c,
+                      double bytes, double factor) {
+    char time[32], busbw[32], latency[32];
+    double rate = c->time_s > 0 ? bytes / c->time_s * factor : 0;
+    fprintf(t->file, "  %-20s %10s %12s %12s  %s%s\n", name,
+            dtp_fmt_time(c->time_s, time, sizeof time), dtp_fmt_rate(rate, busbw, sizeof busbw),
+            dtp_fmt_time(c->latency_s, latency, sizeof latency), c->source ? c->source : "",
+            c->extrapolated ? " (extrapolated)" : "");
+}
+
+static void print_json(struct dtp_cli *cli, enum dtp_collective kind, const struct dtp_coll_cost *c,
+                       const struct row *rows, int nrows) {
+    const struct own *own = cli->own;
+    struct dtp_json_out w;
+    double factor = dtp_busbw_factor(kind, own->gpus);
+    dtp_json_begin(&w, cli->out.file, 2);
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_json_kv_string(&w, "collective", dtp_collective_names[kind]);
+    dtp_json_kv_string(&w, "cluster", own->cluster);
+    dtp_json_kv_int(&w, "gpus", own->gpus);
+    dtp_json_kv_u64(&w, "bytes", own->bytes);
+    dtp_json_kv_double(&w, "time_s", c->time_s);
+    dtp_json_kv_double(&w, "latency_s", c->latency_s);
+    dtp_json_kv_double(&w, "busbw_bytes_per_s",
+                       c->time_s > 0 ? (double)own->bytes / c->time_s * factor : 0);
+    dtp_json_kv_string(&w, "algo", dtp_algo_names[c->algo]);
+    dtp_json_kv_string(&w, "source", c->source);
+    dtp_json_kv_bool(&w, "extrapolated", c->extrapolated);
+    dtp_json_put_key(&w, "algorithms");
+    dtp_json_array(&w);
+    for (int i = 0; i < nrows; i++) {
+        dtp_json_object(&w);
+        dtp_json_kv_string(&w, "algo", dtp_algo_names[rows[i].algo]);
+        dtp_json_kv_double(&w, "time_s", rows[i].cost.time_s);
+        dtp_json_end(&w);
+    }
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    int kind = dtp_name_index(dtp_collective_names, cli->arg[0]);
+    if (kind < 0)
+        return dtp_unknown_name(err, DTP_EUSAGE, "collective", cli->arg[0], dtp_collective_names,
+                                DTP_NCOLLECTIVES, NULL);
+    if (own->bytes == 0 || own->gpus == 0)
+        return dtp_fail(err, DTP_EUSAGE, "usage: dtplan %s", cli->verb->synopsis);
+    struct dtp_cluster c;
+    DTP_TRY(dtp_cluster_load(cli->a, own->cluster, &c, err));
+    if (own->nic)
+        DTP_TRY(dtp_cluster_set_nics(&c, own->nic, err));
+    struct dtp_placement p;
+    DTP_TRY(dtp_placement_init(&p, &c, own->groups, 1, own->gpus, 1, 1, "tp-cp-dp-pp", err));
+    struct dtp_group_shape shape = dtp_placement_shape(&p, &c, DTP_AXIS_DP, 0);
+    struct row rows[DTP_NALGOS];
+    struct dtp_coll_cost cost;
+    double bytes = (double)own->bytes;
+    dtp_coll_cost(&c, (enum dtp_collective)kind, DTP_ALGO_AUTO, &shape, bytes, &cost);
+    int n = time_all(&c, (enum dtp_collective)kind, &shape, bytes, rows);
+    if (cli->args.json) {
+        print_json(cli, (enum dtp_collective)kind, &cost, rows, n);
+        return DTP_OK;
+    }
+    char size[32];
+    double factor = dtp_busbw_factor((enum dtp_collective)kind, own->gpus);
+    dtp_term_print(&cli->out, DTP_BOLD, "%s of %s over %d GPUs on %s", dtp_collective_names[kind],
+                   dtp_fmt_bytes_si(bytes, size, sizeof size), own->gpus, own->cluster);
+    fprintf(cli->out.file, " (%d nodes, %d groups at once)\n  %-20s %10s %12s %12s\n", shape.nodes,
+            own->groups, "algorithm", "time", "busbw", "latency");
+    print_row(&cli->out, "auto", &cost, bytes, factor);
+    for (int i = 0; i < n; i++)
+        print_row(&cli->out, dtp_algo_names[rows[i].algo], &rows[i].cost, bytes, factor);
+    return DTP_OK;
+}
+
+const struct dtp_verb dtp_verb_collective = {
+    .name = "collective",
+    .summary = "time of one collective, by algorithm",
+    .synopsis = "collective KIND --bytes B --gpus N [--groups N] [--cluster C] [--json]",
+    .description =
+        "Predicts one collective alone on the network: what NCCL would choose (auto), and "
+        "each algorithm. busbw is nccl-tests' bus bandwidth.",
+    .groups = DTP_GROUP_OUTPUT,
+    .options = own_options,
+    .own_size = sizeof(struct own),
+    .defaults = defaults,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run};

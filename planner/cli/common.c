@@ -1,0 +1,138 @@
+#include <stddef.h>
+
+#include "planner/cli/cli.h"
+
+#define AT(field) offsetof(struct dtp_args, field)
+#define ASK(field) offsetof(struct dtp_args, ask.field)
+
+static const char *const color_names[] = {"auto", "always", "never", NULL};
+static const char *const shell_names[] = {"bash", "zsh", NULL};
+
+static const struct dtp_option problem_options[] = {
+    {"model", DTP_OPT_STRING, 'm', ASK(model), .value = "NAME|FILE",
+     .complete = DTP_COMPLETE_MODELS,
+     .help = "what to train: `dtplan models` lists the names; or a JSON file, a Hugging Face "
+             "config.json among them"},
+    {"gpus", DTP_OPT_INT, 'g', ASK(gpus), .value = "N", .min = 1, .max = 1 << 20,
+     .help = "number of GPUs in all"},
+    {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE",
+     .complete = DTP_COMPLETE_CLUSTERS,
+     .help = "what to train on (default " DTP_DEFAULT_CLUSTER "): `dtplan clusters`"},
+    {"nic", DTP_OPT_STRING, 0, ASK(nic), .value = "NxG",
+     .help = "network cards of a node, such as 4x100: four of 100 Gbit/s"},
+    {"framework", DTP_OPT_STRING, 'f', ASK(framework), .value = "NAME|FILE",
+     .complete = DTP_COMPLETE_FRAMEWORKS,
+     .help = "software stack (default " DTP_DEFAULT_FRAMEWORK "): `dtplan frameworks`"},
+    {"batch", DTP_OPT_INT, 'b', ASK(batch), .value = "SEQUENCES", .min = 1, .max = 1 << 30,
+     .alias = "global-batch-size", .help = "global batch (default: the model's)"},
+    {"seq", DTP_OPT_INT, 's', ASK(seq), .value = "TOKENS", .min = 1, .max = 1 << 30,
+     .help = "length of a sequence (default: the model's)"},
+    {"dtype", DTP_OPT_CHOICE, 0, ASK(dtype), .value = "TYPE", .names = dtp_dtype_names,
+     .help = "type of the matrix products (default bf16, fp16 where the GPU lacks it)"},
+    {"attention", DTP_OPT_CHOICE, 0, ASK(attention), .value = "KERNEL",
+     .names = dtp_attention_names, .help = "attention kernel (default: the framework's)"},
+    {"memory-limit", DTP_OPT_BYTES, 0, ASK(memory_limit_bytes), .value = "BYTES",
+     .help =
+         "device memory that a plan may take, such as 76GiB (default: what the device has, less "
+         "a margin from the validated error)"},
+    {0}};
+
+static const struct dtp_option simulate_options[] = {
+    {"timeline", DTP_OPT_STRING, 't', AT(timeline), .value = "OUT.json",
+     .complete = DTP_COMPLETE_FILE,
+     .help = "write the simulated step for Perfetto or chrome://tracing"},
+    {"no-fold", DTP_OPT_FLAG, 0, AT(no_fold),
+     .help = "simulate every rank, not one for its replicas"},
+    {"detail", DTP_OPT_CHOICE, 0, AT(detail), .value = "LEVEL", .names = dtp_detail_names,
+     .help = "what a simulated task is"},
+    {"tokens", DTP_OPT_COUNT, 0, AT(tokens), .value = "N",
+     .help = "token budget for the days of training, such as 300B (default: the model's)"},
+    {0}};
+
+static const struct dtp_option plan_options[] = {
+    {"plan", DTP_OPT_STRING, 'p', AT(plan), .value = "FILE", .complete = DTP_COMPLETE_FILE,
+     .help = "plan document, or the output of dtplan --json; - is standard input"},
+    {0}};
+
+static const struct dtp_option output_options[] = {
+    {"json", DTP_OPT_FLAG, 0, AT(json), .help = "one JSON object on standard output"}, {0}};
+
+static const struct dtp_option search_options[] = {
+    {"jobs", DTP_OPT_INT, 'j', AT(jobs), .value = "N", .min = 0, .max = 1024,
+     .help = "threads (default: one a processor); any number gives the same answer"},
+    {"seed", DTP_OPT_INT, 0, AT(seed), .value = "N", .min = 0, .max = 2147483647,
+     .help = "seed of random draws (default 0)"},
+    {0}};
+
+static const struct dtp_option general_options[] = {
+    {"color", DTP_OPT_CHOICE, 0, AT(color), .value = "WHEN", .names = color_names,
+     .help = "colours; auto: on a terminal, unless NO_COLOR is set"},
+    {"help", DTP_OPT_FLAG, 'h', AT(help), .help = "this text, or that of a command"},
+    {"version", DTP_OPT_FLAG, 'V', AT(version), .help = "version"},
+    {"man", DTP_OPT_FLAG, 0, AT(man), .help = "the manual page (roff): dtplan --man | man -l -"},
+    {"completions", DTP_OPT_STRING, 0, AT(completions), .value = "SHELL", .names = shell_names,
+     .help = "completion script"},
+    {0}};
+
+#define LIMIT(index, option, other, text)                                                          \
+    {                                                                                              \
+        option, DTP_OPT_STRING, 0, AT(limit) + (index) * sizeof(const char *),                     \
+            .value = "LIST", .alias = other, .help = text                                          \
+    }
+#define FIELD(option, label, field, text)                                                          \
+    { option, DTP_OPT_STRING, 0, AT(field), .value = label, .help = text }
+/* The fields of a plan: those that are searched (the rows of dtp_limit_fields), then the others. */
+static const struct dtp_option layout_options[] = {
+    LIMIT(DTP_LIMIT_TP, "tp", "tensor-parallel", "tensor-parallel degree"),
+    LIMIT(DTP_LIMIT_PP, "pp", "pipeline-parallel", "pipeline stages"),
+    LIMIT(DTP_LIMIT_CP, "cp", "context-parallel",
+          "context-parallel degree (default 1; searched from 16384 tokens on)"),
+    LIMIT(DTP_LIMIT_DP, "dp", "data-parallel", "data-parallel degree"),
+    LIMIT(DTP_LIMIT_EP, "ep", "expert-parallel",
+          "expert-parallel degree, a part of dp x cp (models with experts)"),
+    LIMIT(DTP_LIMIT_VPP, "vpp", "virtual-stages", "virtual stages of each pipeline stage"),
+    LIMIT(DTP_LIMIT_SCHEDULE, "schedule", NULL, "pipeline schedule (`dtplan schedules`)"),
+    LIMIT(DTP_LIMIT_MICROBATCH, "microbatch-size", "microbatch", "sequences in a microbatch"),
+    LIMIT(DTP_LIMIT_ZERO, "zero-stage", "zero", "ZeRO stage, 0 to 3"),
+    {"sequence-parallel", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_SP * sizeof(const char *),
+     .alias = "sp", .help = "norms and dropout divided by tp as well (default: both are tried)"},
+    LIMIT(DTP_LIMIT_RECOMPUTE, "recompute", NULL,
+          "activations computed again in the backward: none, selective, full"),
+    FIELD("recompute-layers", "N", recompute_layers,
+          "with full recomputation: only the first N layers of a chunk"),
+    FIELD("layers-per-stage", "LIST", layers_per_stage,
+          "layers of each virtual stage, such as 12,13,13,10 (default: as even as it goes)"),
+    FIELD("tp-algo", "ALGO", tp_algo,
+          "algorithm of tensor-parallel collectives (`dtplan collectives`)"),
+    FIELD("dp-algo", "ALGO", dp_algo, "algorithm of data-parallel collectives"),
+    FIELD("tp-overlap", "0|1", tp_overlap, "hide tensor-parallel collectives behind compute"),
+    FIELD("dp-overlap", "0|1", dp_overlap, "hide the gradient reduction behind the backward"),
+    FIELD("p2p-overlap", "0|1", p2p_overlap, "hide pipeline transfers behind compute"),
+    FIELD("offload", "WHAT", offload, "none, optimizer or parameters"),
+    FIELD("offload-to", "WHERE", offload_to, "host or nvme"),
+    {0}};
+
+size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *own,
+                     struct dtp_option_set *out) {
+    const struct {
+        unsigned group;
+        const char *title;
+        const struct dtp_option *options;
+    } common[] = {{DTP_GROUP_PROBLEM, "Problem", problem_options},
+                  {DTP_GROUP_PLAN, "Plan", plan_options},
+                  {DTP_GROUP_LAYOUT,
+                   verb->groups & DTP_GROUP_PLAN ? "Layout (one value each)"
+                                                 : "Limits on the layout (8  1,2,4  4..16)",
+                   layout_options},
+                  {DTP_GROUP_SIMULATE, "Simulation", simulate_options},
+                  {DTP_GROUP_SEARCH, "Running", search_options},
+                  {DTP_GROUP_OUTPUT, "Output", output_options},
+                  {DTP_GROUP_GENERAL, "General", general_options}};
+    size_t n = 0;
+    if (verb->options)
+        out[n++] = (struct dtp_option_set){"Options of this command", verb->options, own};
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (common[i].group == DTP_GROUP_GENERAL || (verb->groups & common[i].group))
+            out[n++] = (struct dtp_option_set){common[i].title, common[i].options, args};
+    return n;
+}

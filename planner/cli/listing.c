@@ -1,0 +1,60 @@
+#include "planner/cli/listing.h"
+
+#include <string.h>
+
+#include "sim/base/text.h"
+
+const struct dtp_option dtp_listing_options[] = {
+    {"names", DTP_OPT_FLAG, 0, offsetof(struct dtp_listing, names), .help = "names only"}, {0}};
+
+int dtp_listing_width(const char *const *names, size_t n) {
+    size_t widest = 0;
+    for (size_t i = 0; i < n; i++)
+        if (strlen(names[i]) > widest)
+            widest = strlen(names[i]);
+    return (int)widest;
+}
+
+void dtp_listing_row(const struct dtp_term *t, const char *name, int name_width,
+                     const char *title) {
+    dtp_term_print(t, DTP_BOLD, "%-*s", name_width, name);
+    int room = t->width - name_width - 2;
+    if (t->file && (int)strlen(title) > room && room > 3)
+        fprintf(t->file, "  %.*s...\n", room - 3, title);
+    else
+        fprintf(t->file, "  %s\n", title);
+}
+
+const char *dtp_listing_value(const struct dtp_field *field, const void *in, char *buf,
+                              size_t size) {
+    const void *at = (const char *)in + field->offset;
+    const char *text;
+    buf[0] = '\0';
+    switch (field->kind) {
+    case DTP_FIELD_BOOL:
+        snprintf(buf, size, "%s", *(const bool *)at ? "true" : "false");
+        break;
+    case DTP_FIELD_INT:
+        snprintf(buf, size, "%d", *(const int *)at);
+        break;
+    case DTP_FIELD_U64:
+        snprintf(buf, size, "%llu", (unsigned long long)*(const uint64_t *)at);
+        break;
+    case DTP_FIELD_DOUBLE:
+        dtp_double_text(*(const double *)at, buf, size);
+        break;
+    case DTP_FIELD_STRING:
+        text = *(const char *const *)at;
+        snprintf(buf, size, "%s", text ? text : "-");
+        break;
+    case DTP_FIELD_ENUM:
+        snprintf(buf, size, "%s", field->names[*(const int *)at]);
+        break;
+    case DTP_FIELD_INTS:
+    case DTP_FIELD_DOUBLES:
+    case DTP_FIELD_OBJECT:
+    case DTP_FIELD_JSON:
+        break;
+    }
+    return buf;
+}

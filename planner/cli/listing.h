@@ -1,0 +1,19 @@
+/* listing.h: what the listing verbs share: names in the first column, one line each, or --names. */
+#ifndef DTP_PLANNER_CLI_LISTING_H
+#define DTP_PLANNER_CLI_LISTING_H
+
+#include "planner/cli/cli.h"
+
+struct dtp_listing {
+    bool names; /* names alone, for scripts and completion */
+};
+extern const struct dtp_option dtp_listing_options[];
+
+/* "name   title" with the title cut to the width. */
+void dtp_listing_row(const struct dtp_term *t, const char *name, int name_width, const char *title);
+int dtp_listing_width(const char *const *names, size_t n);
+/* The value of one field as text, into buf; for "dtplan frameworks NAME". */
+const char *dtp_listing_value(const struct dtp_field *field, const void *in, char *buf,
+                              size_t size);
+
+#endif

@@ -1,0 +1,13 @@
+#include "planner/cli/verbs.h"
+
+#include <string.h>
+
+const struct dtp_verb *const dtp_verbs[] = {&dtp_verb_models, &dtp_verb_frameworks,
+                                            &dtp_verb_schedules, &dtp_verb_help, NULL};
+
+const struct dtp_verb *dtp_verb_find(const char *name) {
+    for (int i = 0; dtp_verbs[i]; i++)
+        if (strcmp(dtp_verbs[i]->name, name) == 0)
+            return dtp_verbs[i];
+    return NULL;
+}

@@ -1,0 +1,192 @@
+#include "planner/document.h"
+
+#include <string.h>
+
+#include "sim/base/text.h"
+
+/* Keys of a document and of the output of --json; the values of the latter's own are not looked at.
+ */
+struct fields {
+    int schema_version, gpus, seq, seed;
+    uint64_t memory_limit_bytes;
+    const char *version, *nic, *attention, *dtype;
+    const struct dtp_json *model, *cluster, *framework, *plan, *best, *ignored;
+};
+#define IGNORED(key)                                                                               \
+    { .name = key, .kind = DTP_FIELD_JSON, .offset = offsetof(struct fields, ignored) }
+#define JSON(key)                                                                                  \
+    { .name = #key, .kind = DTP_FIELD_JSON, .offset = offsetof(struct fields, key) }
+#define STRING(key)                                                                                \
+    { .name = #key, .kind = DTP_FIELD_STRING, .offset = offsetof(struct fields, key) }
+static const struct dtp_field document_fields[] = {
+    {.name = "schema_version",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct fields, schema_version),
+     .min = 1,
+     .max = DTP_SCHEMA_VERSION,
+     .required = true,
+     .help = "1"},
+    STRING(version),
+    JSON(model),
+    JSON(cluster),
+    JSON(framework),
+    STRING(nic),
+    STRING(attention),
+    STRING(dtype),
+    {.name = "gpus",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct fields, gpus),
+     .min = 1,
+     .max = 1 << 20,
+     .required = true},
+    {.name = "seq",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct fields, seq),
+     .min = 1,
+     .max = 1 << 30},
+    {.name = "seed",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct fields, seed),
+     .min = 0,
+     .max = 2147483647},
+    {.name = "memory_limit_bytes",
+     .kind = DTP_FIELD_U64,
+     .offset = offsetof(struct fields, memory_limit_bytes)},
+    JSON(plan),
+    JSON(best),
+    IGNORED("global_batch_size"),
+    IGNORED("runners_up"),
+    IGNORED("near_misses"),
+    IGNORED("search"),
+    IGNORED("defaults"),
+    IGNORED("definitions"),
+    {0}};
+
+/* A name (string) or an embedded object. */
+static enum dtp_status name_or_object(const struct dtp_json *j, const char **out_name,
+                                      const struct dtp_json **out_object, struct dtp_err *err) {
+    if (!j)
+        return DTP_OK;
+    if (dtp_json_type(j) == DTP_JSON_STRING)
+        *out_name = dtp_json_string(j);
+    else if (dtp_json_type(j) == DTP_JSON_OBJECT)
+        *out_object = j;
+    else
+        return dtp_json_expected(j, "a name or an object", err);
+    return DTP_OK;
+}
+
+static enum dtp_status name_index(const char *const *names, const char *name, const char *kind,
+                                  int *out, struct dtp_err *err) {
+    size_t n = 0;
+    *out = -1;
+    if (!name)
+        return DTP_OK;
+    while (names[n])
+        n++;
+    *out = dtp_name_index(names, name);
+    return *out >= 0 ? DTP_OK : dtp_unknown_name(err, DTP_EINPUT, kind, name, names, n, NULL);
+}
+
+static enum dtp_status find_plan(const struct dtp_json *root, const struct fields *f,
+                                 struct dtp_document *out, struct dtp_err *err) {
+    out->plan = f->plan;
+    if (f->best) {
+        if (dtp_json_type(f->best) != DTP_JSON_OBJECT)
+            return dtp_json_expected(f->best, "an object with \"plan\" (nothing was found here)",
+                                     err);
+        out->result = f->best;
+        if (!out->plan)
+            out->plan = dtp_json_get(f->best, "plan");
+    }
+    if (!out->plan)
+        return dtp_json_expected(root, "an object with \"plan\" or \"best\"", err);
+    if (dtp_json_type(out->plan) != DTP_JSON_OBJECT)
+        return dtp_json_expected(out->plan, "an object such as {\"tp\": 8, \"pp\": 16}", err);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_document_read(struct dtp_arena *a, const char *path, struct dtp_document *out,
+                                  struct dtp_err *err) {
+    const struct dtp_json *root;
+    DTP_TRY(dtp_json_read_file(a, path, &root, err));
+    if (dtp_json_type(root) != DTP_JSON_OBJECT)
+        return dtp_json_expected(root, "a plan document: an object with \"plan\"", err);
+    struct fields f = {0};
+    DTP_TRY(dtp_fields_read(a, root, document_fields, &f, err));
+    *out = (struct dtp_document){.version = f.version};
+    DTP_TRY(find_plan(root, &f, out, err));
+    out->ask = (struct dtp_ask){
+        .gpus = f.gpus, .seq = f.seq, .nic = f.nic, .memory_limit_bytes = f.memory_limit_bytes};
+    DTP_TRY(name_index(dtp_dtype_names, f.dtype, "dtype", &out->ask.dtype, err));
+    DTP_TRY(name_index(dtp_attention_names, f.attention, "attention", &out->ask.attention, err));
+    DTP_TRY(name_or_object(f.model, &out->ask.model, &out->ask.model_json, err));
+    DTP_TRY(name_or_object(f.cluster, &out->ask.cluster, &out->ask.cluster_json, err));
+    DTP_TRY(name_or_object(f.framework, &out->ask.framework, &out->ask.framework_json, err));
+    if (!f.model)
+        return dtp_json_expected(root, "an object with \"model\"", err);
+    const struct dtp_json *batch = dtp_json_get(out->plan, "global_batch_size");
+    if (batch && dtp_json_type(batch) == DTP_JSON_NUMBER && dtp_json_number(batch) >= 1 &&
+        dtp_json_number(batch) <= 1 << 30)
+        out->ask.batch = (int)dtp_json_number(batch);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_document_plan(struct dtp_arena *a, const struct dtp_document *d,
+                                  const struct dtp_problem *problem, struct dtp_plan *out,
+                                  struct dtp_err *err) {
+    *out = dtp_plan_default();
+    out->global_batch_size = problem->global_batch;
+    out->dtype = problem->dtype;
+    DTP_TRY(dtp_plan_read(a, d->plan, out, err));
+    int model_parallel = out->tp * out->cp * out->pp;
+    if (!dtp_json_get(d->plan, "dp") && model_parallel > 0)
+        out->dp = problem->gpus / model_parallel;
+    return dtp_plan_require(problem, out, err);
+}
+
+enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                 struct dtp_err *err) {
+    enum dtp_reason why = dtp_plan_check(problem, plan);
+    if (why == DTP_LEGAL)
+        return DTP_OK;
+    const struct dtp_model *m = problem->model;
+    return dtp_fail(err, DTP_ENO,
+                    "the plan is refused: %s (tp %d, pp %d, cp %d, dp %d, vpp %d, microbatch %d, "
+                    "batch %d, %d GPUs; %s has %d layers, %d heads; framework %s)",
+                    dtp_reasons[why], plan->tp, plan->pp, plan->cp, plan->dp, plan->vpp,
+                    plan->microbatch_size, plan->global_batch_size, problem->gpus, m->name,
+                    m->layers, m->heads, problem->framework->name);
+}
+
+void dtp_document_write_problem(struct dtp_json_out *w, const struct dtp_setup *setup) {
+    const struct dtp_ask *ask = &setup->ask;
+    const struct dtp_problem *p = &setup->problem;
+    if (ask->model_json) {
+        dtp_json_put_key(w, "model");
+        dtp_json_put_json(w, ask->model_json);
+    } else {
+        dtp_json_kv_string(w, "model", ask->model);
+    }
+    if (ask->cluster_json) {
+        dtp_json_put_key(w, "cluster");
+        dtp_json_put_json(w, ask->cluster_json);
+    } else {
+        dtp_json_kv_string(w, "cluster", ask->cluster ? ask->cluster : DTP_DEFAULT_CLUSTER);
+    }
+    if (ask->nic)
+        dtp_json_kv_string(w, "nic", ask->nic);
+    if (ask->framework_json) {
+        dtp_json_put_key(w, "framework");
+        dtp_json_put_json(w, ask->framework_json);
+    } else {
+        dtp_json_kv_string(w, "framework", ask->framework ? ask->framework : DTP_DEFAULT_FRAMEWORK);
+    }
+    dtp_json_kv_int(w, "gpus", p->gpus);
+    dtp_json_kv_int(w, "seq", p->seq);
+    dtp_json_kv_string(w, "dtype", dtp_dtype_names[p->dtype]);
+    if (p->attention >= 0)
+        dtp_json_kv_string(w, "attention", dtp_attention_names[p->attention]);
+    if (ask->memory_limit_bytes > 0)
+        dtp_json_kv_u64(w, "memory_limit_bytes", ask->memory_limit_bytes);
+}

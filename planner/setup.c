@@ -1,0 +1,81 @@
+#include "planner/setup.h"
+
+#include "sim/base/text.h"
+
+enum { MOST_GPUS = 1 << 20 };
+
+enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
+                               struct dtp_setup *out, struct dtp_err *err) {
+    *out = (struct dtp_setup){.ask = *ask};
+    if (!ask->model && !ask->model_json)
+        return dtp_fail(err, DTP_EUSAGE,
+                        "--model is missing, such as --model gpt175b; `dtplan models` lists them");
+    const char *cluster = ask->cluster ? ask->cluster : DTP_DEFAULT_CLUSTER;
+    const char *framework = ask->framework ? ask->framework : DTP_DEFAULT_FRAMEWORK;
+    if (ask->model_json)
+        DTP_TRY(dtp_model_read(a, ask->model_json, &out->model, err));
+    else
+        DTP_TRY(dtp_model_load(a, ask->model, &out->model, err));
+    if (ask->cluster_json)
+        DTP_TRY(dtp_cluster_read(a, ask->cluster_json, &out->cluster, err));
+    else
+        DTP_TRY(dtp_cluster_load(a, cluster, &out->cluster, err));
+    if (ask->nic)
+        DTP_TRY(dtp_cluster_set_nics(&out->cluster, ask->nic, err));
+    if (ask->framework_json)
+        return dtp_framework_read(a, ask->framework_json, &out->framework, err);
+    return dtp_framework_load(a, framework, &out->framework, err);
+}
+
+static enum dtp_dtype default_dtype(const struct dtp_gpu *gpu) {
+    if (gpu->peak_flops_per_s[DTP_BF16] > 0)
+        return DTP_BF16;
+    return gpu->peak_flops_per_s[DTP_FP16] > 0 ? DTP_FP16 : DTP_FP32;
+}
+
+enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err) {
+    const struct dtp_ask *ask = &out->ask;
+    const struct dtp_model *m = &out->model;
+    if (ask->gpus < 1)
+        return dtp_fail(err, DTP_EUSAGE, "--gpus is missing, such as --gpus 1024");
+    if (ask->gpus > MOST_GPUS)
+        return dtp_fail(err, DTP_EUSAGE, "--gpus: found %d, expected at most %d", ask->gpus,
+                        MOST_GPUS);
+    if (out->cluster.max_gpus > 0 && ask->gpus > out->cluster.max_gpus)
+        return dtp_fail(err, DTP_ENO, "cluster %s has %d GPUs, %d were asked for",
+                        out->cluster.name, out->cluster.max_gpus, ask->gpus);
+    int per_node = out->cluster.node.gpus;
+    if (ask->gpus > per_node && ask->gpus % per_node != 0 && out->cluster.node.nics == 0)
+        return dtp_fail(err, DTP_ENO, "cluster %s has nodes of %d GPUs and no network",
+                        out->cluster.name, per_node);
+    out->problem = (struct dtp_problem){
+        .model = m,
+        .cluster = &out->cluster,
+        .framework = &out->framework,
+        .gpus = ask->gpus,
+        .seq = ask->seq > 0 ? ask->seq : m->seq,
+        .global_batch = ask->batch > 0 ? ask->batch : m->global_batch,
+        .attention = ask->attention,
+        .dtype = ask->dtype >= 0 ? (enum dtp_dtype)ask->dtype : default_dtype(&out->cluster.gpu)};
+    if (out->problem.global_batch < 1)
+        return dtp_fail(err, DTP_EUSAGE, "model %s has no default batch: give --batch SEQUENCES",
+                        m->name);
+    if (out->problem.seq < 1)
+        return dtp_fail(err, DTP_EUSAGE, "model %s has no default length: give --seq TOKENS",
+                        m->name);
+    if (m->position == DTP_POS_LEARNED && m->max_positions > 0 &&
+        out->problem.seq > m->max_positions)
+        return dtp_fail(err, DTP_EINPUT,
+                        "model %s has learned positions up to %d, --seq asks for %d", m->name,
+                        m->max_positions, out->problem.seq);
+    out->problem.memory_limit_bytes = ask->memory_limit_bytes > 0
+                                          ? ask->memory_limit_bytes
+                                          : dtp_problem_default_limit(&out->problem);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,
+                               struct dtp_setup *out, struct dtp_err *err) {
+    DTP_TRY(dtp_setup_load(a, ask, out, err));
+    return dtp_setup_problem(out, err);
+}

@@ -1,0 +1,49 @@
+/* setup.h: from names to a problem: loads model, cluster and framework, applies the defaults.
+ *
+ * Defaults (CLI.md): cluster dgx-a100-80, framework megatron-core, seq and global batch from the
+ * model file, the dtype bf16 where the GPU has it and fp16 elsewhere, the memory limit
+ * dtp_problem_default_limit(). What was not asked for stands in the first lines of every report.
+ *
+ *     struct dtp_ask ask = {.model = "gpt175b", .gpus = 1024, .dtype = -1, .attention = -1};
+ *     struct dtp_setup setup;
+ *     DTP_TRY(dtp_setup_init(a, &ask, &setup, err));
+ *     ... &setup.problem ...
+ *
+ * A setup is large and holds pointers into itself: initialise it in place, do not copy it.
+ */
+#ifndef DTP_PLANNER_SETUP_H
+#define DTP_PLANNER_SETUP_H
+
+#include "models/evaluate.h"
+
+struct dtp_ask {
+    const char *model, *cluster, *framework; /* names or paths; NULL: the default */
+    const struct dtp_json *model_json, *cluster_json, *framework_json; /* embedded ones win */
+    const char *nic;                                                   /* "4x100", or NULL */
+    int gpus;                                                          /* 0: not given, an error */
+    int seq, batch;                                                    /* 0: the model's */
+    int dtype;                   /* enum dtp_dtype, -1: the default */
+    int attention;               /* enum dtp_attention, -1: the framework's */
+    uint64_t memory_limit_bytes; /* 0: the default */
+};
+
+struct dtp_setup {
+    struct dtp_model model;
+    struct dtp_cluster cluster;
+    struct dtp_framework framework;
+    struct dtp_problem problem;
+    struct dtp_ask ask; /* what was asked, for the report and for documents */
+};
+
+#define DTP_DEFAULT_CLUSTER "dgx-a100-80"
+#define DTP_DEFAULT_FRAMEWORK "megatron-core"
+
+enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,
+                               struct dtp_setup *out, struct dtp_err *err);
+/* Model, cluster and framework only, for commands that need no number of GPUs. */
+enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
+                               struct dtp_setup *out, struct dtp_err *err);
+/* The problem's fields of `out` again after out->ask.gpus, .seq or .batch changed. */
+enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err);
+
+#endif
