@@ -43,7 +43,6 @@ struct dtp_select { /* n == 0: everything */
 struct dtp_limits {
     struct dtp_select field[DTP_NLIMITS];
     struct dtp_plan fixed; /* the fields that are not searched */
-    int nlayers_per_stage; /* length of fixed.layers_per_stage, 0: none given */
 };
 
 struct dtp_limits dtp_limits_none(void);

@@ -81,7 +81,8 @@ static void add_shape(struct builder *b, const struct dtp_shape *like) {
 
 static void add_schedules(struct builder *b, struct dtp_shape *shape) {
     const struct dtp_limits *l = &b->space->limits;
-    if (l->nlayers_per_stage && l->nlayers_per_stage != shape->pp * shape->vpp)
+    size_t given = l->fixed.layers_per_stage.n;
+    if (given > 0 && given != (size_t)(shape->pp * shape->vpp))
         return;
     for (int k = 0; dtp_schedule_kinds[k].name; k++) {
         if (dtp_schedule_kinds[k].chunked != (shape->vpp > 1) ||

@@ -24,7 +24,7 @@ static enum dtp_status set_fixed(struct dtp_cli *cli, struct dtp_plan *plan, str
                  {"offload", "--offload", args->offload},
                  {"offload_to", "--offload-to", args->offload_to}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
-        if (!given[i].text || strcmp(given[i].field, "layers_per_stage") == 0)
+        if (!given[i].text)
             continue;
         const struct dtp_field *field = dtp_field_find(dtp_plan_fields, given[i].field);
         if (dtp_field_parse(cli->a, field, given[i].text, given[i].option, plan, err) != DTP_OK) {
@@ -36,47 +36,19 @@ static enum dtp_status set_fixed(struct dtp_cli *cli, struct dtp_plan *plan, str
     return DTP_OK;
 }
 
-/* "12,13,13,10" */
-static enum dtp_status set_layers(struct dtp_cli *cli, struct dtp_limits *limits,
-                                  struct dtp_err *err) {
-    const char *text = cli->args.layers_per_stage;
-    if (!text)
-        return DTP_OK;
-    int *layers = DTP_NEW(cli->a, int, DTP_MAX_STAGES), n = 0;
-    for (const char *at = text;; at++) {
-        size_t length = strcspn(at, ",");
-        long value;
-        if (n == DTP_MAX_STAGES)
-            return dtp_fail(err, DTP_EUSAGE, "--layers-per-stage: more than %d stages",
-                            DTP_MAX_STAGES);
-        if (dtp_parse_long(dtp_arena_strndup(cli->a, at, length), "--layers-per-stage", 0, 1 << 20,
-                           &value, err) != DTP_OK) {
-            if (err)
-                err->status = DTP_EUSAGE;
-            return DTP_EUSAGE;
-        }
-        layers[n++] = (int)value;
-        at += length;
-        if (*at == '\0')
-            break;
-    }
-    limits->fixed.layers_per_stage = layers;
-    limits->nlayers_per_stage = n;
-    return DTP_OK;
-}
-
 static enum dtp_status check_layers(const struct dtp_limits *limits,
                                     const struct dtp_problem *problem, struct dtp_err *err) {
-    if (limits->nlayers_per_stage == 0)
+    if (limits->fixed.layers_per_stage.n == 0)
         return DTP_OK;
+    const struct dtp_ints *layers = &limits->fixed.layers_per_stage;
     long sum = 0;
-    for (int i = 0; i < limits->nlayers_per_stage; i++)
-        sum += limits->fixed.layers_per_stage[i];
+    for (size_t i = 0; i < layers->n; i++)
+        sum += layers->at[i];
     if (sum == problem->model->layers)
         return DTP_OK;
     return dtp_fail(err, DTP_EUSAGE,
-                    "--layers-per-stage: %d stages with %ld layers in all, %s has %d",
-                    limits->nlayers_per_stage, sum, problem->model->name, problem->model->layers);
+                    "--layers-per-stage: %zu stages with %ld layers in all, %s has %d",
+                    layers->n, sum, problem->model->name, problem->model->layers);
 }
 
 enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *problem,
@@ -93,7 +65,6 @@ enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *pr
             dtp_select_parse((enum dtp_limit)i, cli->args.limit[i], place, &out->field[i], err));
     }
     DTP_TRY(set_fixed(cli, &out->fixed, err));
-    DTP_TRY(set_layers(cli, out, err));
     return check_layers(out, problem, err);
 }
 

@@ -38,10 +38,6 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
         return dtp_unknown_name(err, DTP_EUSAGE, "schedule", name, names, n, NULL);
     const struct dtp_schedule_kind *k = &dtp_schedule_kinds[kind];
     int vpp = own->vpp > 0 ? own->vpp : k->chunked ? 2 : 1;
-    const char *why = k->applies(own->pp, vpp, own->microbatches);
-    if (why)
-        return dtp_fail(err, DTP_ENO, "%s with pp %d, vpp %d, %d microbatches: %s", k->name,
-                        own->pp, vpp, own->microbatches, why);
     struct dtp_schedule s;
     DTP_TRY(dtp_schedule_make(cli->a, kind, own->pp, vpp, own->microbatches, &s, err));
     FILE *f = cli->out.file;

@@ -1,0 +1,61 @@
+/* report.h: what the search found, for people and for programs.
+ *
+ * Text: a header line with everything that was assumed; the best plan as a line that can be fed back;
+ * its time, use of the GPU, bubble and days; where the step goes; memory by stage and by ZeRO stage;
+ * the next best layouts, each with the reason why it lost; the counts of the search.
+ * JSON as CLI.md says, CSV with every candidate, HTML as one self-contained page.
+ *
+ * `Why it lost` compares the breakdowns of two steps, which both add up to their step time: each term's
+ * difference is given in percent of the best step.
+ */
+#ifndef DTP_PLANNER_REPORT_H
+#define DTP_PLANNER_REPORT_H
+
+#include "planner/search.h"
+#include "planner/setup.h"
+#include "planner/term.h"
+
+struct dtp_report {
+    const struct dtp_setup *setup;
+    const struct dtp_search *search; /* NULL in a report on one plan */
+    const struct dtp_limits *limits; /* the user's, or NULL */
+    double tokens;                   /* budget, 0: the model's */
+    int seed;
+};
+
+/* Sets why_not of every result but the first, and of the near misses. Text in `a`. */
+void dtp_report_explain(struct dtp_arena *a, const struct dtp_problem *problem,
+                        struct dtp_search *search);
+/* "+4.1 % pipeline bubble, +1.2 % recomputation" of `other` against `best`. */
+const char *dtp_report_why(struct dtp_arena *a, const struct dtp_result *best,
+                           const struct dtp_result *other);
+
+/* The whole report; dtp_report_explain() was called before. */
+void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
+/* The part on one plan, for `simulate`. */
+void dtp_report_result(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
+                       const struct dtp_result *result);
+void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
+void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
+/* "tp 8 x pp 16 x dp 8, interleaved with 6 chunks, microbatch 1, ..." */
+const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p);
+/* What a shell accepts: "--model gpt175b --gpus 1024 --tp 8 ...". */
+const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
+                             const struct dtp_plan *p);
+void dtp_report_json(FILE *f, const struct dtp_report *r);
+/* One simulated plan in the same form, without runners-up and search. */
+void dtp_report_result_json(FILE *f, const struct dtp_report *r, const struct dtp_result *result);
+void dtp_report_csv(FILE *f, const struct dtp_report *r);
+void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
+
+/* Terms of the breakdown in order, with words for people. */
+enum {
+#define X(field, key) DTP_TERM_##field,
+    DTP_BREAKDOWN_LIST(X)
+#undef X
+    DTP_NTERMS
+};
+extern const char *const dtp_term_words[DTP_NTERMS];
+double dtp_breakdown_term(const struct dtp_breakdown *b, int term);
+
+#endif

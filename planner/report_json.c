@@ -1,0 +1,88 @@
+#include "models/schedule.h"
+#include "planner/document.h"
+#include "planner/report.h"
+
+static void begin(struct dtp_json_out *w, FILE *f, const struct dtp_report *r) {
+    dtp_json_begin(w, f, 2);
+    dtp_json_object(w);
+    dtp_json_kv_int(w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_json_kv_string(w, "version", DTP_VERSION);
+    dtp_document_write_problem(w, r->setup);
+    dtp_json_kv_int(w, "seed", r->seed);
+}
+
+void dtp_report_result_json(FILE *f, const struct dtp_report *r, const struct dtp_result *result) {
+    struct dtp_json_out w;
+    begin(&w, f, r);
+    dtp_json_put_key(&w, "best");
+    dtp_result_write(&w, &r->setup->problem, result);
+    dtp_json_end(&w);
+}
+
+static void write_counts(struct dtp_json_out *w, const struct dtp_counts *c) {
+    dtp_json_object(w);
+    dtp_json_kv_u64(w, "candidates", c->candidates);
+    dtp_json_kv_u64(w, "illegal", c->illegal);
+    dtp_json_kv_u64(w, "over_memory", c->over_memory);
+    dtp_json_kv_u64(w, "bounded", c->bounded);
+    dtp_json_kv_u64(w, "estimated", c->estimated);
+    dtp_json_kv_u64(w, "simulated", c->simulated);
+    dtp_json_put_key(w, "illegal_reasons");
+    dtp_json_object(w);
+    for (int i = DTP_LEGAL + 1; i < DTP_NREASONS; i++)
+        if (c->reason[i] > 0)
+            dtp_json_kv_u64(w, dtp_reasons[i], c->reason[i]);
+    dtp_json_end(w);
+    dtp_json_kv_double(w, "seconds", c->seconds);
+    dtp_json_end(w);
+}
+
+void dtp_report_json(FILE *f, const struct dtp_report *r) {
+    const struct dtp_search *s = r->search;
+    const struct dtp_problem *p = &r->setup->problem;
+    struct dtp_json_out w;
+    begin(&w, f, r);
+    dtp_json_put_key(&w, "best");
+    if (s->nresults > 0)
+        dtp_result_write(&w, p, &s->result[0]);
+    else
+        dtp_json_put_null(&w);
+    dtp_json_put_key(&w, "runners_up");
+    dtp_json_array(&w);
+    for (size_t i = 1; i < s->nresults; i++)
+        dtp_result_write(&w, p, &s->result[i]);
+    dtp_json_end(&w);
+    dtp_json_put_key(&w, "near_misses");
+    dtp_json_array(&w);
+    for (int i = 0; i < s->nnear_misses; i++)
+        dtp_result_write(&w, p, &s->near_miss[i]);
+    dtp_json_end(&w);
+    dtp_json_put_key(&w, "search");
+    write_counts(&w, &s->counts);
+    dtp_json_end(&w);
+}
+
+void dtp_report_csv(FILE *f, const struct dtp_report *r) {
+    const struct dtp_search *s = r->search;
+    char text[64];
+    for (int k = 0; k < DTP_NLIMITS; k++)
+        fprintf(f, "%s,", dtp_limit_fields[k].name);
+    fputs("verdict,reason,device_bytes,bound_s,time_s\n", f);
+    for (uint64_t i = 0; i < s->space.ncandidates; i++) {
+        struct dtp_plan p;
+        dtp_space_candidate(&s->space, i, &p);
+        for (int k = 0; k < DTP_NLIMITS; k++)
+            fprintf(f, "%s,",
+                    dtp_limit_text((enum dtp_limit)k, dtp_limit_get(&p, (enum dtp_limit)k), text,
+                                   sizeof text));
+        bool illegal = s->verdict[i] == DTP_VERDICT_ILLEGAL;
+        fprintf(f, "%s,\"%s\",", dtp_verdict_names[s->verdict[i]],
+                illegal ? dtp_reasons[s->reason[i]] : "");
+        if (!illegal)
+            fprintf(f, "%llu,%s,", (unsigned long long)s->device_bytes[i],
+                    dtp_double_text(s->bound_s[i], text, sizeof text));
+        else
+            fputs(",,", f);
+        fprintf(f, "%s\n", s->time_s[i] > 0 ? dtp_double_text(s->time_s[i], text, sizeof text) : "");
+    }
+}

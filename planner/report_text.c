@@ -1,0 +1,280 @@
+#include "planner/report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "models/schedule.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+
+enum { MOST_STAGES_SHOWN = 8, LABEL = 16, TERM_LABEL = 32, MOST_REASONS = 3, MOST_SHADES = 3 };
+
+static void title(const struct dtp_term *t, const char *text, const char *note) {
+    putc('\n', t->file);
+    dtp_term_print(t, DTP_BOLD, "%s", text);
+    if (note && note[0])
+        dtp_term_print(t, DTP_DIM, "  %s", note);
+    putc('\n', t->file);
+}
+
+/* ---- step time and what follows from it ---- */
+
+static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
+                 const struct dtp_result *best) {
+    const struct dtp_model *m = r->setup->problem.model;
+    double tokens = r->tokens > 0 ? r->tokens : m->train_tokens;
+    if (tokens <= 0 || best->tokens_per_s <= 0)
+        return;
+    struct dtp_param_counts c;
+    dtp_model_params(m, m->vocab, &c);
+    char count[32], label[48];
+    double n = r->setup->problem.gpus, x = best->flops_per_gpu_per_s, p = (double)c.active;
+    snprintf(label, sizeof label, "%s tokens", dtp_fmt_count(tokens, count, sizeof count));
+    fprintf(t->file, "  %-*s ", LABEL, label);
+    dtp_term_print(t, DTP_BOLD, "%.1f days", tokens / best->tokens_per_s / DTP_S_PER_DAY);
+    struct dtp_str s = {.a = a};
+    dtp_str_printf(&s, "6TP/(nX) gives %.1f", 6 * tokens * p / (n * x) / DTP_S_PER_DAY);
+    if (best->plan.recompute == DTP_RECOMPUTE_FULL && best->mfu > 0)
+        dtp_str_printf(&s, ", 8TP/(nX) with recomputation counted in X %.1f",
+                       8 * tokens * p / (n * x * best->hfu / best->mfu) / DTP_S_PER_DAY);
+    dtp_term_print(t, DTP_DIM, "   %s\n", s.at);
+}
+
+static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
+                    const struct dtp_result *best) {
+    char text[32];
+    const struct dtp_problem *p = &r->setup->problem;
+    double peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
+    fprintf(t->file, "  %-*s ", LABEL, "step time");
+    dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_time(best->step_s, text, sizeof text));
+    fprintf(t->file, "   %s tokens/s\n", dtp_fmt_count(best->tokens_per_s, text, sizeof text));
+    fprintf(t->file, "  %-*s ", LABEL, "per GPU");
+    dtp_term_print(t, DTP_BOLD, "%s",
+                   dtp_fmt_flops(best->flops_per_gpu_per_s, text, sizeof text));
+    fprintf(t->file, "   MFU ");
+    dtp_term_print(t, DTP_BOLD, "%.1f %%", best->mfu * 100);
+    fprintf(t->file, "   HFU %.1f %%\n", best->hfu * 100);
+    dtp_term_print(t, DTP_DIM,
+                   "  %-*s model FLOPs without recomputation, attention in full, LM head; of %s "
+                   "dense %s\n",
+                   LABEL, "", dtp_fmt_flops(peak, text, sizeof text), dtp_dtype_names[p->dtype]);
+    if (best->plan.pp > 1) {
+        fprintf(t->file, "  %-*s ", LABEL, "bubble");
+        dtp_term_print(t, DTP_BOLD, "%.1f %%", best->bubble.fraction * 100);
+        fprintf(t->file, " of the pipeline's time");
+        dtp_term_print(t, DTP_DIM, "   warm-up %.1f, drain %.1f, imbalance %.1f; over ideal %.1f %%\n",
+                       best->bubble.warmup * 100, best->bubble.drain * 100,
+                       best->bubble.imbalance * 100, best->bubble.over_ideal * 100);
+    }
+    days(a, t, r, best);
+    if (best->extrapolated)
+        dtp_term_print(t, DTP_YELLOW, "  %-*s some shapes lie outside the calibrated range\n", LABEL,
+                       "note");
+}
+
+static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {
+    static const enum dtp_style style[DTP_NTERMS] = {
+        DTP_GREEN, DTP_CYAN, DTP_BLUE, DTP_BLUE, DTP_BLUE, DTP_YELLOW,
+        DTP_BLUE,  DTP_BLUE, DTP_CYAN, DTP_RED,  DTP_RED,  DTP_DIM};
+    title(t, "Where the step goes", "on the rank that ends last");
+    int width = t->width - TERM_LABEL - 26;
+    char text[32];
+    double full = 0;
+    for (int i = 0; i < DTP_NTERMS; i++)
+        full = fmax(full, dtp_breakdown_term(&best->breakdown, i));
+    for (int i = 0; i < DTP_NTERMS; i++) {
+        double v = dtp_breakdown_term(&best->breakdown, i);
+        if (v <= 0)
+            continue;
+        fprintf(t->file, "  %-*s", TERM_LABEL, dtp_term_words[i]);
+        dtp_term_bar(t, style[i], v / full, width);
+        fprintf(t->file, " %9s %5.1f %%\n", dtp_fmt_time(v, text, sizeof text),
+                v / best->step_s * 100);
+    }
+}
+
+/* ---- memory ---- */
+
+enum { NSEGMENTS = 6 };
+static const struct segment {
+    const char *name, *mark;
+    enum dtp_style style;
+} segments[NSEGMENTS] = {{"weights", "█", DTP_BLUE},     {"gradients", "▓", DTP_CYAN},
+                         {"optimizer", "▒", DTP_GREEN},  {"activations", "░", DTP_YELLOW},
+                         {"logits, buffers", "▪", DTP_RED}, {"reserve, context", "·", DTP_DIM}};
+
+static void segment_bytes(const struct dtp_stage_memory *m, double *out) {
+    out[0] = (double)m->weights_bytes;
+    out[1] = (double)m->gradients_bytes;
+    out[2] = (double)m->optimizer_bytes;
+    out[3] = (double)m->activations_bytes;
+    out[4] = (double)(m->logits_bytes + m->buffers_bytes);
+    out[5] = (double)(m->device_bytes - m->peak_bytes);
+}
+
+static void stacked_bar(const struct dtp_term *t, const double *bytes, double full, int width) {
+    double sum = 0;
+    int drawn = 0;
+    for (int i = 0; i < NSEGMENTS; i++) {
+        sum += bytes[i];
+        int end = (int)(sum / full * width + 0.5);
+        for (; drawn < end && drawn < width; drawn++)
+            dtp_term_print(t, segments[i].style, "%s", segments[i].mark);
+    }
+    fprintf(t->file, "%*s", width - drawn, "");
+}
+
+/* Which stages are shown: all, or the first, the last, the worst and some between. */
+static bool is_shown(int stage, int nstages, int worst) {
+    if (nstages <= MOST_STAGES_SHOWN || stage == worst || stage == nstages - 1)
+        return true;
+    int every = (nstages + MOST_STAGES_SHOWN - 2) / (MOST_STAGES_SHOWN - 1);
+    return stage % every == 0;
+}
+
+static void zero_stages(const struct dtp_term *t, const struct dtp_problem *p,
+                        const struct dtp_result *best) {
+    char text[32];
+    fprintf(t->file, "  as ZeRO ");
+    for (int z = 0; z < 4; z++) {
+        uint64_t bytes = best->by_zero_stage[z];
+        fprintf(t->file, "%s%d: ", z ? "   " : "", z);
+        if (bytes == 0)
+            dtp_term_print(t, DTP_DIM, "refused");
+        else
+            dtp_term_print(t,
+                           bytes > p->memory_limit_bytes  ? DTP_RED
+                           : z == best->plan.zero_stage ? DTP_BOLD
+                                                        : DTP_PLAIN,
+                           "%s%s", dtp_fmt_bytes_gib((double)bytes, text, sizeof text),
+                           bytes > p->memory_limit_bytes ? " (too much)" : "");
+    }
+    putc('\n', t->file);
+}
+
+static void memory(const struct dtp_term *t, const struct dtp_report *r,
+                   const struct dtp_result *best) {
+    const struct dtp_problem *p = &r->setup->problem;
+    char note[96], text[32];
+    snprintf(note, sizeof note, "GiB; a full bar is the limit of %s",
+             dtp_fmt_bytes_gib((double)p->memory_limit_bytes, text, sizeof text));
+    title(t, "Memory of a GPU, by pipeline stage", note);
+    int width = t->width - 66 < 16 ? 16 : t->width - 66;
+    double bytes[NSEGMENTS], full = (double)p->memory_limit_bytes;
+    int worst = 0;
+    for (int s = 1; s < best->nstages; s++)
+        if (best->stages[s].device_bytes > best->stages[worst].device_bytes)
+            worst = s;
+    fprintf(t->file, "  stage %*s    sum  weights   grads   optim  activ.  logits,  reserve,\n", width,
+            "");
+    fprintf(t->file, "  %*s                                              buffers  context\n", width + 5,
+            "");
+    for (int s = 0; s < best->nstages; s++) {
+        if (!is_shown(s, best->nstages, worst))
+            continue;
+        const struct dtp_stage_memory *m = &best->stages[s];
+        segment_bytes(m, bytes);
+        fprintf(t->file, "  %5d ", s);
+        stacked_bar(t, bytes, full, width);
+        dtp_term_print(t, m->device_bytes > p->memory_limit_bytes ? DTP_RED : DTP_BOLD, " %6.1f",
+                       (double)m->device_bytes / DTP_GIB);
+        for (int i = 0; i < NSEGMENTS; i++)
+            fprintf(t->file, "  %6.1f", bytes[i] / DTP_GIB);
+        putc('\n', t->file);
+    }
+    fputs("  ", t->file);
+    for (int i = 0; i < NSEGMENTS; i++) {
+        dtp_term_print(t, segments[i].style, "%s", segments[i].mark);
+        dtp_term_print(t, DTP_DIM, " %s%s", segments[i].name, i + 1 < NSEGMENTS ? "   " : "\n");
+    }
+    zero_stages(t, p, best);
+}
+
+/* ---- the others ---- */
+
+static void other_row(const struct dtp_term *t, const struct dtp_result *best,
+                      const struct dtp_result *o) {
+    char text[32];
+    const struct dtp_plan *p = &o->plan;
+    int n = fprintf(t->file, "  %3d %3d %4d %3d %3d  %-11s %3d %2d  %-3s %-9s", p->tp, p->pp, p->dp,
+                    p->cp, p->vpp, dtp_schedule_kinds[p->schedule].name, p->microbatch_size,
+                    p->zero_stage, p->sequence_parallel ? "yes" : "no",
+                    dtp_recompute_names[p->recompute]);
+    n += fprintf(t->file, " %8s %+6.1f %%  ", dtp_fmt_time(o->step_s, text, sizeof text),
+                 (o->step_s / best->step_s - 1) * 100);
+    if (o->why_not)
+        dtp_term_wrap(t, DTP_PLAIN, n < t->width - 24 ? n : 8, o->why_not);
+    else
+        dtp_term_print(t, DTP_GREEN, "the best plan\n");
+}
+
+static void others(const struct dtp_term *t, const struct dtp_report *r) {
+    const struct dtp_search *s = r->search;
+    const struct dtp_result *best = &s->result[0];
+    if (s->nresults + (size_t)s->nnear_misses < 2)
+        return;
+    title(t, "Next best", "why each lost, in percent of the best step");
+    dtp_term_print(t, DTP_DIM, "   tp  pp   dp  cp vpp  schedule     mb ZeRO sp recompute     step\n");
+    other_row(t, best, best);
+    int shades = 0;
+    for (size_t i = 1; i < s->nresults && shades < MOST_SHADES; i++)
+        if (!s->new_layout[i]) {
+            other_row(t, best, &s->result[i]);
+            shades++;
+        }
+    for (size_t i = 1; i < s->nresults; i++)
+        if (s->new_layout[i])
+            other_row(t, best, &s->result[i]);
+    for (int i = 0; i < s->nnear_misses; i++)
+        other_row(t, best, &s->near_miss[i]);
+}
+
+void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
+    const struct dtp_counts *c = &r->search->counts;
+    char n[6][32];
+    const uint64_t counts[6] = {c->candidates, c->illegal,   c->over_memory,
+                                c->bounded,    c->estimated, c->simulated};
+    for (int i = 0; i < 6; i++)
+        dtp_fmt_count((double)counts[i], n[i], sizeof n[i]);
+    struct dtp_str s = {.a = a};
+    dtp_str_printf(&s,
+                   "Searched %s plans in %.2f s: %s illegal, %s over memory, %s cannot be faster by "
+                   "their bound, %s estimated, %s of them simulated.",
+                   n[0], c->seconds, n[1], n[2], n[3], n[4], n[5]);
+    putc('\n', t->file);
+    dtp_term_wrap(t, DTP_PLAIN, 2, s.at);
+    bool named[DTP_NREASONS] = {false};
+    for (int k = 0; k < MOST_REASONS; k++) {
+        int most = -1;
+        for (int i = DTP_LEGAL + 1; i < DTP_NREASONS; i++)
+            if (!named[i] && c->reason[i] > 0 && (most < 0 || c->reason[i] > c->reason[most]))
+                most = i;
+        if (most < 0)
+            break;
+        named[most] = true;
+        dtp_term_print(t, DTP_DIM, "  %9s  %s\n",
+                       dtp_fmt_count((double)c->reason[most], n[0], sizeof n[0]),
+                       dtp_reasons[most]);
+    }
+}
+
+void dtp_report_result(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
+                       const struct dtp_result *result) {
+    numbers(a, t, r, result);
+    breakdown(t, result);
+    memory(t, r, result);
+}
+
+void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
+    const struct dtp_result *best = &r->search->result[0];
+    dtp_report_header(a, t, r);
+    putc('\n', t->file);
+    dtp_term_print(t, DTP_BOLD, "Best plan  ");
+    dtp_term_wrap(t, DTP_GREEN, 11, dtp_plan_words(a, &best->plan));
+    dtp_term_print(t, DTP_DIM, "  dtplan simulate ");
+    dtp_term_wrap(t, DTP_DIM, 4, dtp_report_flags(a, r->setup, &best->plan));
+    putc('\n', t->file);
+    dtp_report_result(a, t, r, best);
+    others(t, r);
+    dtp_report_counts(a, t, r);
+}

@@ -1,0 +1,96 @@
+/* A plan and a problem in words, and as options. */
+#include <string.h>
+
+#include "models/schedule.h"
+#include "planner/document.h"
+#include "planner/report.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+
+const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
+    struct dtp_str s = {.a = a};
+    dtp_str_printf(&s, "tp %d", p->tp);
+    dtp_str_printf(&s, " x pp %d", p->pp);
+    if (p->cp > 1)
+        dtp_str_printf(&s, " x cp %d", p->cp);
+    dtp_str_printf(&s, " x dp %d", p->dp);
+    if (p->ep > 1)
+        dtp_str_printf(&s, ", ep %d", p->ep);
+    if (p->pp > 1)
+        dtp_str_printf(&s, ", %s", dtp_schedule_kinds[p->schedule].name);
+    if (p->vpp > 1)
+        dtp_str_printf(&s, " vpp %d", p->vpp);
+    dtp_str_printf(&s, ", microbatch %d (%d a step)", p->microbatch_size,
+                   dtp_plan_num_microbatches(p));
+    if (p->sequence_parallel)
+        dtp_str_add(&s, ", sequence parallel");
+    dtp_str_printf(&s, ", %s%s", p->recompute == DTP_RECOMPUTE_NONE ? "no" :
+                   dtp_recompute_names[p->recompute], " recomputation");
+    dtp_str_printf(&s, ", ZeRO %d", p->zero_stage);
+    if (p->offload != DTP_OFFLOAD_NONE)
+        dtp_str_printf(&s, ", %s offloaded", dtp_offload_names[p->offload]);
+    if (p->layers_per_stage.n > 0)
+        dtp_str_add(&s, ", given layers per stage");
+    return s.at;
+}
+
+const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
+                             const struct dtp_plan *p) {
+    const struct dtp_ask *ask = &setup->ask;
+    struct dtp_str s = {.a = a};
+    dtp_str_printf(&s, "--model %s --gpus %d", ask->model ? ask->model : setup->model.name,
+                   setup->problem.gpus);
+    if (ask->cluster)
+        dtp_str_printf(&s, " --cluster %s", ask->cluster);
+    if (ask->nic)
+        dtp_str_printf(&s, " --nic %s", ask->nic);
+    if (ask->framework)
+        dtp_str_printf(&s, " --framework %s", ask->framework);
+    if (ask->seq > 0)
+        dtp_str_printf(&s, " --seq %d", ask->seq);
+    if (ask->attention >= 0)
+        dtp_str_printf(&s, " --attention %s", dtp_attention_names[ask->attention]);
+    if (ask->memory_limit_bytes > 0)
+        dtp_str_printf(&s, " --memory-limit %llu", (unsigned long long)ask->memory_limit_bytes);
+    if (ask->dtype >= 0)
+        dtp_str_printf(&s, " --dtype %s", dtp_dtype_names[ask->dtype]);
+    struct dtp_plan shown = *p;
+    shown.dtype = dtp_plan_default().dtype; /* said above where it was asked for */
+    dtp_str_printf(&s, " %s", dtp_plan_flags(a, &shown));
+    return s.at;
+}
+
+void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
+    const struct dtp_setup *s = r->setup;
+    const struct dtp_problem *p = &s->problem;
+    const struct dtp_ask *ask = &s->ask;
+    const struct dtp_gpu *gpu = &s->cluster.gpu;
+    struct dtp_str line = {.a = a};
+    char text[32], limit[32];
+    dtp_str_printf(&line, "%s on %s GPUs of %s", ask->model ? ask->model : p->model->name,
+                   dtp_fmt_count(p->gpus, text, sizeof text), s->cluster.name);
+    dtp_str_printf(&line, " (%d x %s", s->cluster.node.gpus, gpu->name);
+    if (s->cluster.node.nics > 0)
+        dtp_str_printf(&line, ", %d x %.0f Gb/s", s->cluster.node.nics,
+                       s->cluster.node.nic_bytes_per_s * DTP_BITS_PER_BYTE / DTP_GIGA);
+    dtp_str_printf(&line, " a node), framework %s, seq %d, batch %d, %s, memory limit %s of %s",
+                   s->framework.name, p->seq, p->global_batch, dtp_dtype_names[p->dtype],
+                   dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit),
+                   dtp_fmt_bytes_gib((double)gpu->memory_bytes, text, sizeof text));
+    dtp_term_wrap(t, DTP_BOLD, 2, line.at);
+    struct dtp_str defaults = {.a = a};
+    const struct {
+        bool is_default;
+        const char *name;
+    } fields[] = {{!ask->cluster && !ask->cluster_json, "--cluster"},
+                  {!ask->framework && !ask->framework_json, "--framework"},
+                  {ask->seq == 0, "--seq"},
+                  {ask->batch == 0, "--batch"},
+                  {ask->dtype < 0, "--dtype"},
+                  {ask->memory_limit_bytes == 0, "--memory-limit"}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].is_default)
+            dtp_str_printf(&defaults, "%s%s", defaults.n ? " " : "", fields[i].name);
+    if (defaults.n > 0)
+        dtp_term_print(t, DTP_DIM, "  by default: %s\n", defaults.at);
+}

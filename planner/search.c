@@ -1,0 +1,413 @@
+#include "planner/search.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "planner/search_parts.h"
+#include "sim/base/pool.h"
+#include "sim/base/units.h"
+
+const char *const dtp_verdict_names[] = {"illegal",   "over_memory", "bounded",
+                                         "estimated", "simulated",   NULL};
+
+/* Constants, so that the work does not depend on the number of threads. */
+enum { WAVE = 64, SIMULATED_WAVE = 8, MOST_NEAR_MISSES_TRIED = 64, NEAR_MISS_WAVE = 16 };
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * DTP_NANO;
+}
+
+static void tell(const struct searcher *s, const char *what, double done) {
+    if (s->options.progress)
+        s->options.progress(s->options.progress_ctx, what, done);
+}
+
+static struct dtp_evaluator *evaluator(struct searcher *s, int thread) {
+    if (!s->evaluator[thread]) {
+        s->arena[thread] = dtp_arena_create("evaluator");
+        s->evaluator[thread] = dtp_evaluator_create(s->arena[thread], s->problem);
+    }
+    return s->evaluator[thread];
+}
+
+/* ---- CHECK ---- */
+
+static void check_candidate(struct searcher *s, struct dtp_evaluator *ev, uint64_t number,
+                            const struct dtp_plan *plan) {
+    struct dtp_search *out = s->out;
+    enum dtp_reason why = dtp_plan_check(s->problem, plan);
+    out->reason[number] = (uint8_t)why;
+    if (why != DTP_LEGAL) {
+        out->verdict[number] = DTP_VERDICT_ILLEGAL;
+        return;
+    }
+    uint64_t bytes = dtp_evaluate_memory(ev, plan);
+    out->device_bytes[number] = bytes;
+    out->bound_s[number] = dtp_evaluate_bound(ev, plan);
+    out->verdict[number] = bytes > s->problem->memory_limit_bytes ? DTP_VERDICT_OVER_MEMORY
+                                                                  : DTP_VERDICT_BOUNDED;
+}
+
+static void check_shape(void *ctx, size_t item, int thread) {
+    struct searcher *s = ctx;
+    const struct dtp_space *space = &s->out->space;
+    struct dtp_evaluator *ev = evaluator(s, thread);
+    uint64_t n = dtp_space_shape_size(space, item);
+    struct dtp_plan plan;
+    for (uint64_t i = 0; i < n; i++) {
+        dtp_space_plan(space, item, i, &plan);
+        check_candidate(s, ev, space->shape[item].first + i, &plan);
+    }
+}
+
+static int by_bound(const void *x, const void *y) {
+    const struct contender *a = x, *b = y;
+    if (a->bound_s != b->bound_s)
+        return a->bound_s < b->bound_s ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+/* Counts the verdicts and gathers those with one of them, by bound. */
+static void gather(struct searcher *s, enum dtp_verdict verdict, struct contender **out,
+                   size_t *out_n) {
+    const struct dtp_search *r = s->out;
+    size_t n = 0;
+    for (uint64_t i = 0; i < r->space.ncandidates; i++)
+        n += r->verdict[i] == verdict;
+    struct contender *list = DTP_NEW(s->a, struct contender, n + 1);
+    n = 0;
+    for (uint64_t i = 0; i < r->space.ncandidates; i++)
+        if (r->verdict[i] == verdict)
+            list[n++] = (struct contender){.number = i, .bound_s = r->bound_s[i]};
+    qsort(list, n, sizeof *list, by_bound);
+    *out = list;
+    *out_n = n;
+}
+
+static void count(struct dtp_search *out) {
+    struct dtp_counts *c = &out->counts;
+    uint64_t n[DTP_NVERDICTS] = {0};
+    c->candidates = out->space.ncandidates;
+    for (uint64_t i = 0; i < out->space.ncandidates; i++) {
+        n[out->verdict[i]]++;
+        if (out->verdict[i] == DTP_VERDICT_ILLEGAL) {
+            c->reason[out->reason[i]]++;
+        } else if (out->smallest_bytes == 0 || out->device_bytes[i] < out->smallest_bytes) {
+            out->smallest_bytes = out->device_bytes[i];
+            out->smallest_number = i;
+        }
+    }
+    c->illegal = n[DTP_VERDICT_ILLEGAL];
+    c->over_memory = n[DTP_VERDICT_OVER_MEMORY];
+    c->bounded = n[DTP_VERDICT_BOUNDED];
+    c->estimated = n[DTP_VERDICT_ESTIMATED] + n[DTP_VERDICT_SIMULATED];
+    c->simulated = n[DTP_VERDICT_SIMULATED];
+}
+
+/* ---- ESTIMATE ---- */
+
+static void estimate_item(void *ctx, size_t item, int thread) {
+    struct searcher *s = ctx;
+    struct contender *c = s->wave[item];
+    struct dtp_plan plan;
+    dtp_space_candidate(&s->out->space, c->number, &plan);
+    c->estimate_s = dtp_evaluate_estimate(evaluator(s, thread), &plan);
+}
+
+void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n) {
+    s->wave = wave;
+    dtp_pool_run(s->options.jobs, n, estimate_item, s);
+}
+
+/* Keeps best[] (at most `most`, ascending) with t in it; returns the new length. */
+static int keep_best(double *best, int n, int most, double t) {
+    if (n == most && t >= best[n - 1])
+        return n;
+    int at = n < most ? n++ : n - 1;
+    for (; at > 0 && best[at - 1] > t; at--)
+        best[at] = best[at - 1];
+    best[at] = t;
+    return n;
+}
+
+/* Estimates contenders from s->next on while their bound does not exceed threshold(); the threshold is
+ * the `top`-th best estimate so far, or `fixed_s` when that is given (> 0). */
+static void estimate_until(struct searcher *s, double fixed_s) {
+    struct contender *wave[WAVE];
+    while (s->next < s->ncontenders) {
+        double limit = fixed_s > 0                  ? fixed_s
+                       : s->nbest == s->options.top ? s->best[s->nbest - 1]
+                                                    : INFINITY;
+        size_t n = 0;
+        while (n < WAVE && s->next < s->ncontenders && s->contender[s->next].bound_s <= limit) {
+            struct contender *c = &s->contender[s->next++];
+            if (c->estimate_s == 0)
+                wave[n++] = c;
+        }
+        if (n == 0)
+            break;
+        dtp_search_estimate(s, wave, n);
+        for (size_t i = 0; i < n; i++)
+            s->nbest = keep_best(s->best, s->nbest, s->options.top, wave[i]->estimate_s);
+        tell(s, "estimating", (double)s->next / (double)s->ncontenders);
+    }
+}
+
+/* ---- SIMULATE ---- */
+
+static void simulate_item(void *ctx, size_t item, int thread) {
+    struct searcher *s = ctx;
+    struct contender *c = s->wave[item];
+    struct dtp_plan plan;
+    struct dtp_simulate_options options = {.no_fold = s->options.no_fold,
+                                           .detail = s->options.detail};
+    struct dtp_evaluator *ev = evaluator(s, thread);
+    dtp_space_candidate(&s->out->space, c->number, &plan);
+    c->result = DTP_NEW(s->arena[thread], struct dtp_result, 1);
+    struct dtp_err err;
+    if (dtp_evaluate(s->arena[thread], ev, &plan, DTP_SIMULATE, &options, c->result, &err) ==
+        DTP_OK)
+        return;
+    c->failure = DTP_NEW(s->arena[thread], struct dtp_err, 1);
+    *c->failure = err;
+}
+
+/* Simulates those of the list that were not. */
+static enum dtp_status simulate(struct searcher *s, struct contender **list, size_t n,
+                                struct dtp_err *err) {
+    struct contender *wave[DTP_MOST_SIMULATED_WAVE];
+    size_t todo = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!list[i]->result)
+            wave[todo++] = list[i];
+    s->wave = wave;
+    dtp_pool_run(s->options.jobs, todo, simulate_item, s);
+    for (size_t i = 0; i < todo; i++) {
+        if (wave[i]->failure) {
+            if (err)
+                *err = *wave[i]->failure;
+            return wave[i]->failure->status;
+        }
+        if (wave[i]->result->step_s < s->best_simulated_s)
+            s->best_simulated_s = wave[i]->result->step_s;
+    }
+    return DTP_OK;
+}
+
+static int by_estimate(const void *x, const void *y) {
+    const struct contender *a = *(struct contender *const *)x, *b = *(struct contender *const *)y;
+    if (a->estimate_s != b->estimate_s)
+        return a->estimate_s < b->estimate_s ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+/* The estimated contenders by (estimate, number). */
+static size_t ranking(struct searcher *s, struct contender **out) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->ncontenders; i++)
+        if (s->contender[i].estimate_s > 0)
+            out[n++] = &s->contender[i];
+    qsort(out, n, sizeof *out, by_estimate);
+    return n;
+}
+
+/* Simulates the top, then what could still win. New estimates may come in between: what they change is
+ * only what follows the best simulated time. */
+static enum dtp_status simulate_top(struct searcher *s, struct dtp_err *err) {
+    struct contender **rank = DTP_NEW(s->a, struct contender *, s->ncontenders + 1);
+    size_t n = ranking(s, rank), done = 0;
+    size_t top = (size_t)s->options.top < n ? (size_t)s->options.top : n;
+    while (done < top) {
+        size_t wave = top - done < SIMULATED_WAVE ? top - done : SIMULATED_WAVE;
+        DTP_TRY(simulate(s, rank + done, wave, err));
+        done += wave;
+        tell(s, "simulating", (double)done / (double)top);
+    }
+    estimate_until(s, s->best_simulated_s);
+    n = ranking(s, rank);
+    for (size_t at = 0; at < n && rank[at]->estimate_s < s->best_simulated_s;) {
+        size_t wave = 0;
+        while (wave < SIMULATED_WAVE && at + wave < n &&
+               rank[at + wave]->estimate_s < s->best_simulated_s)
+            wave++;
+        DTP_TRY(simulate(s, rank + at, wave, err));
+        at += wave;
+    }
+    return DTP_OK;
+}
+
+static int by_time(const void *x, const void *y) {
+    const struct contender *a = *(struct contender *const *)x, *b = *(struct contender *const *)y;
+    if (a->result->step_s != b->result->step_s)
+        return a->result->step_s < b->result->step_s ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+static bool same_layout(const struct dtp_plan *a, const struct dtp_plan *b) {
+    return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep;
+}
+
+/* A result outlives the evaluators' arenas. */
+static void copy_result(struct dtp_arena *a, const struct dtp_result *from, struct dtp_result *to) {
+    *to = *from;
+    to->stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)from->nstages + 1);
+    memcpy(to->stages, from->stages, (size_t)from->nstages * sizeof *from->stages);
+}
+
+static void collect(struct searcher *s) {
+    struct dtp_search *out = s->out;
+    struct contender **list = DTP_NEW(s->a, struct contender *, s->ncontenders + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < s->ncontenders; i++) {
+        struct contender *c = &s->contender[i];
+        if (c->estimate_s > 0) {
+            out->verdict[c->number] = c->result ? DTP_VERDICT_SIMULATED : DTP_VERDICT_ESTIMATED;
+            out->time_s[c->number] = c->result ? c->result->step_s : c->estimate_s;
+        }
+        if (c->result)
+            list[n++] = c;
+    }
+    qsort(list, n, sizeof *list, by_time);
+    out->result = DTP_NEW(s->a, struct dtp_result, n + 1);
+    out->number = DTP_NEW(s->a, uint64_t, n + 1);
+    out->new_layout = DTP_NEW(s->a, bool, n + 1);
+    out->nresults = n;
+    for (size_t i = 0; i < n; i++) {
+        copy_result(s->a, list[i]->result, &out->result[i]);
+        out->number[i] = list[i]->number;
+        out->new_layout[i] = true;
+        for (size_t k = 0; k < i; k++)
+            if (same_layout(&out->result[k].plan, &out->result[i].plan))
+                out->new_layout[i] = false;
+    }
+}
+
+/* ---- near misses ---- */
+
+static int by_bytes(const void *x, const void *y) {
+    const struct contender *a = x, *b = y;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+static enum dtp_status add_near_miss(struct searcher *s, struct contender *c, struct dtp_err *err) {
+    struct dtp_plan plan;
+    struct dtp_search *out = s->out;
+    dtp_space_candidate(&out->space, c->number, &plan);
+    DTP_TRY(dtp_evaluate(s->a, evaluator(s, 0), &plan, DTP_ESTIMATE, NULL,
+                         &out->near_miss[out->nnear_misses], err));
+    out->nnear_misses++;
+    return DTP_OK;
+}
+
+/* Over memory, yet by their bound faster than the best: the few that miss least are estimated; kept
+ * are the one that misses least and the fastest of them. */
+static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err) {
+    struct contender *list, *wave[MOST_NEAR_MISSES_TRIED], *least = NULL, *fastest = NULL;
+    size_t n, kept = 0;
+    gather(s, DTP_VERDICT_OVER_MEMORY, &list, &n);
+    while (kept < n && list[kept].bound_s < s->best_simulated_s)
+        kept++;
+    for (size_t i = 0; i < kept; i++)
+        list[i].bytes = s->out->device_bytes[list[i].number];
+    qsort(list, kept, sizeof *list, by_bytes);
+    size_t tried = kept < MOST_NEAR_MISSES_TRIED ? kept : MOST_NEAR_MISSES_TRIED;
+    for (size_t i = 0; i < tried; i++)
+        wave[i] = &list[i];
+    dtp_search_estimate(s, wave, tried);
+    for (size_t i = 0; i < tried; i++) {
+        if (wave[i]->estimate_s >= s->best_simulated_s)
+            continue;
+        if (!least)
+            least = wave[i];
+        if (!fastest || wave[i]->estimate_s < fastest->estimate_s)
+            fastest = wave[i];
+    }
+    if (least)
+        DTP_TRY(add_near_miss(s, least, err));
+    if (fastest && fastest != least)
+        DTP_TRY(add_near_miss(s, fastest, err));
+    return DTP_OK;
+}
+
+/* ---- all of it ---- */
+
+static void start(struct searcher *s, const struct dtp_limits *limits) {
+    struct dtp_search *out = s->out;
+    *out = (struct dtp_search){0};
+    if (s->options.top < 1)
+        s->options.top = DTP_DEFAULT_TOP;
+    if (s->options.jobs < 1)
+        s->options.jobs = dtp_pool_default_threads();
+    if (s->options.layouts == 0)
+        s->options.layouts = DTP_DEFAULT_LAYOUTS;
+    s->best = DTP_NEW(s->a, double, (size_t)s->options.top);
+    s->best_simulated_s = INFINITY;
+    s->evaluator = DTP_NEW(s->a, struct dtp_evaluator *, (size_t)s->options.jobs);
+    s->arena = DTP_NEW(s->a, struct dtp_arena *, (size_t)s->options.jobs);
+    dtp_space_init(s->a, s->problem, limits, &out->space);
+    size_t n = (size_t)out->space.ncandidates + 1;
+    out->verdict = DTP_NEW(s->a, uint8_t, n);
+    out->reason = DTP_NEW(s->a, uint8_t, n);
+    out->device_bytes = DTP_NEW(s->a, uint64_t, n);
+    out->bound_s = DTP_NEW(s->a, double, n);
+    out->time_s = DTP_NEW(s->a, double, n);
+}
+
+static enum dtp_status run(struct searcher *s, struct dtp_err *err) {
+    tell(s, "checking", 0);
+    dtp_pool_run(s->options.jobs, s->out->space.nshapes, check_shape, s);
+    gather(s, DTP_VERDICT_BOUNDED, &s->contender, &s->ncontenders);
+    estimate_until(s, 0);
+    struct contender **others = DTP_NEW(s->a, struct contender *, DTP_MOST_LAYOUTS);
+    size_t nothers = dtp_search_layouts(s, others);
+    DTP_TRY(simulate_top(s, err));
+    DTP_TRY(simulate(s, others, nothers, err));
+    /* others may have come out faster than what was best before */
+    if (s->ncontenders > 0)
+        DTP_TRY(simulate_top(s, err));
+    collect(s);
+    return s->out->nresults > 0 ? find_near_misses(s, err) : DTP_OK;
+}
+
+enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *problem,
+                           const struct dtp_limits *limits,
+                           const struct dtp_search_options *options, struct dtp_search *out,
+                           struct dtp_err *err) {
+    double start_s = now_s();
+    struct searcher s = {.a = a, .problem = problem, .out = out};
+    if (options)
+        s.options = *options;
+    start(&s, limits);
+    enum dtp_status status = run(&s, err);
+    for (int i = 0; i < s.options.jobs; i++)
+        dtp_arena_destroy(s.arena[i]);
+    count(out);
+    out->counts.seconds = now_s() - start_s;
+    tell(&s, NULL, 1);
+    return status;
+}
+
+bool dtp_search_any(const struct dtp_problem *problem, const struct dtp_limits *limits,
+                    struct dtp_plan *out) {
+    struct dtp_arena *a = dtp_arena_create("search");
+    struct dtp_evaluator *ev = dtp_evaluator_create(a, problem);
+    struct dtp_space space;
+    dtp_space_init(a, problem, limits, &space);
+    bool found = false;
+    for (size_t shape = 0; shape < space.nshapes && !found; shape++) {
+        uint64_t n = dtp_space_shape_size(&space, shape);
+        for (uint64_t i = 0; i < n && !found; i++) {
+            dtp_space_plan(&space, shape, i, out);
+            found = dtp_plan_check(problem, out) == DTP_LEGAL &&
+                    dtp_evaluate_memory(ev, out) <= problem->memory_limit_bytes;
+        }
+    }
+    dtp_arena_destroy(a);
+    return found;
+}

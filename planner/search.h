@@ -1,0 +1,81 @@
+/* search.h: the fastest plan that fits, exactly.
+ *
+ * CHECK     every candidate: legal (with the reason if not), device bytes, BOUND
+ * ESTIMATE  legal plans that fit, in order of (bound, number), in waves of a fixed size, until the
+ *           bounds exceed the `top`-th best estimate: what is left cannot be among the `top` best
+ * SIMULATE  the `top` best estimates; then on, as long as a plan's estimate or, where it has none, its
+ *           bound is below the best simulated time
+ * BOUND <= ESTIMATE <= SIMULATE makes the winner that of simulating everything. Ties go to the lower
+ * number. The sizes of waves are constants, results go to slots by number and thresholds move between
+ * waves only: any number of threads gives the same bytes.
+ *
+ * A `layout` is what (tp, pp, cp, ep) fix. The best plan of each of the next layouts is simulated too,
+ * so that the report can show different plans rather than one plan in many shades; it is the best of
+ * its layout by ESTIMATE. Verdicts: candidates = illegal + over_memory + bounded + estimated.
+ */
+#ifndef DTP_PLANNER_SEARCH_H
+#define DTP_PLANNER_SEARCH_H
+
+#include "planner/space.h"
+
+enum dtp_verdict {
+    DTP_VERDICT_ILLEGAL,
+    DTP_VERDICT_OVER_MEMORY,
+    DTP_VERDICT_BOUNDED,   /* its bound says it cannot win */
+    DTP_VERDICT_ESTIMATED,
+    DTP_VERDICT_SIMULATED, /* counted among the estimated ones too */
+    DTP_NVERDICTS
+};
+extern const char *const dtp_verdict_names[];
+
+/* Called between waves on the calling thread: what is going on, how far (0 .. 1). */
+typedef void dtp_progress_fn(void *ctx, const char *what, double done);
+
+struct dtp_search_options {
+    int jobs;    /* threads, < 1: one a processor */
+    int top;     /* plans simulated at least; 0: DTP_DEFAULT_TOP */
+    int layouts; /* other layouts shown; < 0: none; 0: DTP_DEFAULT_LAYOUTS */
+    bool no_fold;
+    enum dtp_detail detail;
+    dtp_progress_fn *progress; /* may be NULL */
+    void *progress_ctx;
+};
+enum { DTP_DEFAULT_TOP = 16, DTP_DEFAULT_LAYOUTS = 5 };
+
+struct dtp_counts {
+    uint64_t candidates, illegal, over_memory, bounded, estimated, simulated;
+    uint64_t reason[DTP_NREASONS]; /* of the illegal ones */
+    double seconds;                /* wall clock */
+};
+
+struct dtp_search {
+    struct dtp_space space;
+    struct dtp_counts counts;
+    /* by number of the candidate */
+    uint8_t *verdict, *reason;
+    uint64_t *device_bytes; /* 0 where illegal */
+    double *bound_s;        /* 0 where illegal */
+    double *time_s;         /* of the highest fidelity that was run, 0: none */
+    /* simulated plans, fastest first; rank 0 is the best */
+    struct dtp_result *result;
+    uint64_t *number; /* of each result */
+    size_t nresults;
+    bool *new_layout; /* [nresults] the first of its layout */
+    /* over memory, but faster than the best if they fitted: the one that misses least, and the fastest
+     * of the next few; estimated, not simulated */
+    struct dtp_result near_miss[2];
+    int nnear_misses;
+    /* the smallest device_bytes of all legal plans: what the report of "nothing fits" names */
+    uint64_t smallest_bytes, smallest_number; /* smallest_bytes 0: nothing is legal */
+};
+
+/* Everything in *out lives in `a`. Status DTP_OK also when nothing fits: then nresults is 0. */
+enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *problem,
+                           const struct dtp_limits *limits,
+                           const struct dtp_search_options *options, struct dtp_search *out,
+                           struct dtp_err *err);
+/* The first candidate that is legal and fits; false when there is none. What `nearest that works` asks. */
+bool dtp_search_any(const struct dtp_problem *problem, const struct dtp_limits *limits,
+                    struct dtp_plan *out);
+
+#endif

@@ -1,0 +1,37 @@
+/* search_parts.h: what search.c and search_layouts.c share. Not for others. */
+#ifndef DTP_PLANNER_SEARCH_PARTS_H
+#define DTP_PLANNER_SEARCH_PARTS_H
+
+#include "planner/search.h"
+
+enum { DTP_MOST_LAYOUTS = 32, DTP_MOST_SIMULATED_WAVE = 64 };
+
+/* A legal plan that fits, with what is known of it. */
+struct contender {
+    uint64_t number;
+    double bound_s, estimate_s;  /* estimate_s 0: not estimated */
+    uint64_t bytes;              /* near misses only */
+    struct dtp_result *result;   /* NULL: not simulated */
+    struct dtp_err *failure;     /* NULL: the simulation went well */
+};
+
+struct searcher {
+    struct dtp_arena *a;
+    const struct dtp_problem *problem;
+    struct dtp_search_options options;
+    struct dtp_search *out;
+    struct dtp_evaluator **evaluator; /* [jobs] */
+    struct dtp_arena **arena;         /* [jobs] */
+    struct contender *contender;      /* by (bound, number) */
+    size_t ncontenders, next;         /* next: the first that was not looked at for an estimate */
+    double *best;                     /* [top] best estimates, ascending */
+    int nbest;
+    double best_simulated_s;
+    struct contender **wave;          /* of the running pool */
+};
+
+void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n);
+/* The best plan by estimate of each of the next layouts, best layout first. Returns how many. */
+size_t dtp_search_layouts(struct searcher *s, struct contender **out);
+
+#endif
