@@ -53,7 +53,7 @@ enum {
 #define X(field, key) DTP_TERM_##field,
     DTP_BREAKDOWN_LIST(X)
 #undef X
-    DTP_NTERMS
+        DTP_NTERMS
 };
 extern const char *const dtp_term_words[DTP_NTERMS];
 double dtp_breakdown_term(const struct dtp_breakdown *b, int term);

@@ -83,6 +83,7 @@ void dtp_report_csv(FILE *f, const struct dtp_report *r) {
                     dtp_double_text(s->bound_s[i], text, sizeof text));
         else
             fputs(",,", f);
-        fprintf(f, "%s\n", s->time_s[i] > 0 ? dtp_double_text(s->time_s[i], text, sizeof text) : "");
+        fprintf(f, "%s\n",
+                s->time_s[i] > 0 ? dtp_double_text(s->time_s[i], text, sizeof text) : "");
     }
 }

@@ -49,8 +49,7 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
     dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_time(best->step_s, text, sizeof text));
     fprintf(t->file, "   %s tokens/s\n", dtp_fmt_count(best->tokens_per_s, text, sizeof text));
     fprintf(t->file, "  %-*s ", LABEL, "per GPU");
-    dtp_term_print(t, DTP_BOLD, "%s",
-                   dtp_fmt_flops(best->flops_per_gpu_per_s, text, sizeof text));
+    dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_flops(best->flops_per_gpu_per_s, text, sizeof text));
     fprintf(t->file, "   MFU ");
     dtp_term_print(t, DTP_BOLD, "%.1f %%", best->mfu * 100);
     fprintf(t->file, "   HFU %.1f %%\n", best->hfu * 100);
@@ -62,20 +61,21 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
         fprintf(t->file, "  %-*s ", LABEL, "bubble");
         dtp_term_print(t, DTP_BOLD, "%.1f %%", best->bubble.fraction * 100);
         fprintf(t->file, " of the pipeline's time");
-        dtp_term_print(t, DTP_DIM, "   warm-up %.1f, drain %.1f, imbalance %.1f; over ideal %.1f %%\n",
+        dtp_term_print(t, DTP_DIM,
+                       "   warm-up %.1f, drain %.1f, imbalance %.1f; over ideal %.1f %%\n",
                        best->bubble.warmup * 100, best->bubble.drain * 100,
                        best->bubble.imbalance * 100, best->bubble.over_ideal * 100);
     }
     days(a, t, r, best);
     if (best->extrapolated)
-        dtp_term_print(t, DTP_YELLOW, "  %-*s some shapes lie outside the calibrated range\n", LABEL,
-                       "note");
+        dtp_term_print(t, DTP_YELLOW, "  %-*s some shapes lie outside the calibrated range\n",
+                       LABEL, "note");
 }
 
 static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {
-    static const enum dtp_style style[DTP_NTERMS] = {
-        DTP_GREEN, DTP_CYAN, DTP_BLUE, DTP_BLUE, DTP_BLUE, DTP_YELLOW,
-        DTP_BLUE,  DTP_BLUE, DTP_CYAN, DTP_RED,  DTP_RED,  DTP_DIM};
+    static const enum dtp_style style[DTP_NTERMS] = {DTP_GREEN, DTP_CYAN,   DTP_BLUE, DTP_BLUE,
+                                                     DTP_BLUE,  DTP_YELLOW, DTP_BLUE, DTP_BLUE,
+                                                     DTP_CYAN,  DTP_RED,    DTP_RED,  DTP_DIM};
     title(t, "Where the step goes", "on the rank that ends last");
     int width = t->width - TERM_LABEL - 26;
     char text[32];
@@ -99,8 +99,8 @@ enum { NSEGMENTS = 6 };
 static const struct segment {
     const char *name, *mark;
     enum dtp_style style;
-} segments[NSEGMENTS] = {{"weights", "█", DTP_BLUE},     {"gradients", "▓", DTP_CYAN},
-                         {"optimizer", "▒", DTP_GREEN},  {"activations", "░", DTP_YELLOW},
+} segments[NSEGMENTS] = {{"weights", "█", DTP_BLUE},        {"gradients", "▓", DTP_CYAN},
+                         {"optimizer", "▒", DTP_GREEN},     {"activations", "░", DTP_YELLOW},
                          {"logits, buffers", "▪", DTP_RED}, {"reserve, context", "·", DTP_DIM}};
 
 static void segment_bytes(const struct dtp_stage_memory *m, double *out) {
@@ -143,9 +143,9 @@ static void zero_stages(const struct dtp_term *t, const struct dtp_problem *p,
             dtp_term_print(t, DTP_DIM, "refused");
         else
             dtp_term_print(t,
-                           bytes > p->memory_limit_bytes  ? DTP_RED
-                           : z == best->plan.zero_stage ? DTP_BOLD
-                                                        : DTP_PLAIN,
+                           bytes > p->memory_limit_bytes ? DTP_RED
+                           : z == best->plan.zero_stage  ? DTP_BOLD
+                                                         : DTP_PLAIN,
                            "%s%s", dtp_fmt_bytes_gib((double)bytes, text, sizeof text),
                            bytes > p->memory_limit_bytes ? " (too much)" : "");
     }
@@ -165,10 +165,10 @@ static void memory(const struct dtp_term *t, const struct dtp_report *r,
     for (int s = 1; s < best->nstages; s++)
         if (best->stages[s].device_bytes > best->stages[worst].device_bytes)
             worst = s;
-    fprintf(t->file, "  stage %*s    sum  weights   grads   optim  activ.  logits,  reserve,\n", width,
-            "");
-    fprintf(t->file, "  %*s                                              buffers  context\n", width + 5,
-            "");
+    fprintf(t->file, "  stage %*s    sum  weights   grads   optim  activ.  logits,  reserve,\n",
+            width, "");
+    fprintf(t->file, "  %*s                                              buffers  context\n",
+            width + 5, "");
     for (int s = 0; s < best->nstages; s++) {
         if (!is_shown(s, best->nstages, worst))
             continue;
@@ -214,7 +214,8 @@ static void others(const struct dtp_term *t, const struct dtp_report *r) {
     if (s->nresults + (size_t)s->nnear_misses < 2)
         return;
     title(t, "Next best", "why each lost, in percent of the best step");
-    dtp_term_print(t, DTP_DIM, "   tp  pp   dp  cp vpp  schedule     mb ZeRO sp recompute     step\n");
+    dtp_term_print(t, DTP_DIM,
+                   "   tp  pp   dp  cp vpp  schedule     mb ZeRO sp recompute     step\n");
     other_row(t, best, best);
     int shades = 0;
     for (size_t i = 1; i < s->nresults && shades < MOST_SHADES; i++)
@@ -237,10 +238,11 @@ void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const stru
     for (int i = 0; i < 6; i++)
         dtp_fmt_count((double)counts[i], n[i], sizeof n[i]);
     struct dtp_str s = {.a = a};
-    dtp_str_printf(&s,
-                   "Searched %s plans in %.2f s: %s illegal, %s over memory, %s cannot be faster by "
-                   "their bound, %s estimated, %s of them simulated.",
-                   n[0], c->seconds, n[1], n[2], n[3], n[4], n[5]);
+    dtp_str_printf(
+        &s,
+        "Searched %s plans in %.2f s: %s illegal, %s over memory, %s cannot be faster by "
+        "their bound, %s estimated, %s of them simulated.",
+        n[0], c->seconds, n[1], n[2], n[3], n[4], n[5]);
     putc('\n', t->file);
     dtp_term_wrap(t, DTP_PLAIN, 2, s.at);
     bool named[DTP_NREASONS] = {false};

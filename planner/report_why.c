@@ -5,19 +5,18 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-const char *const dtp_term_words[DTP_NTERMS] = {
-    "compute",
-    "recomputation",
-    "tensor-parallel communication",
-    "context-parallel communication",
-    "expert communication",
-    "pipeline bubble",
-    "pipeline transfers",
-    "gradient and parameter traffic",
-    "optimizer",
-    "offload",
-    "host time",
-    "other"};
+const char *const dtp_term_words[DTP_NTERMS] = {"compute",
+                                                "recomputation",
+                                                "tensor-parallel communication",
+                                                "context-parallel communication",
+                                                "expert communication",
+                                                "pipeline bubble",
+                                                "pipeline transfers",
+                                                "gradient and parameter traffic",
+                                                "optimizer",
+                                                "offload",
+                                                "host time",
+                                                "other"};
 
 double dtp_breakdown_term(const struct dtp_breakdown *b, int term) {
     const double value[DTP_NTERMS] = {

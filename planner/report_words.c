@@ -24,8 +24,9 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
                    dtp_plan_num_microbatches(p));
     if (p->sequence_parallel)
         dtp_str_add(&s, ", sequence parallel");
-    dtp_str_printf(&s, ", %s%s", p->recompute == DTP_RECOMPUTE_NONE ? "no" :
-                   dtp_recompute_names[p->recompute], " recomputation");
+    dtp_str_printf(&s, ", %s%s",
+                   p->recompute == DTP_RECOMPUTE_NONE ? "no" : dtp_recompute_names[p->recompute],
+                   " recomputation");
     dtp_str_printf(&s, ", ZeRO %d", p->zero_stage);
     if (p->offload != DTP_OFFLOAD_NONE)
         dtp_str_printf(&s, ", %s offloaded", dtp_offload_names[p->offload]);

@@ -48,8 +48,8 @@ static void check_candidate(struct searcher *s, struct dtp_evaluator *ev, uint64
     uint64_t bytes = dtp_evaluate_memory(ev, plan);
     out->device_bytes[number] = bytes;
     out->bound_s[number] = dtp_evaluate_bound(ev, plan);
-    out->verdict[number] = bytes > s->problem->memory_limit_bytes ? DTP_VERDICT_OVER_MEMORY
-                                                                  : DTP_VERDICT_BOUNDED;
+    out->verdict[number] =
+        bytes > s->problem->memory_limit_bytes ? DTP_VERDICT_OVER_MEMORY : DTP_VERDICT_BOUNDED;
 }
 
 static void check_shape(void *ctx, size_t item, int thread) {
@@ -141,7 +141,7 @@ static void estimate_until(struct searcher *s, double fixed_s) {
     while (s->next < s->ncontenders) {
         double limit = fixed_s > 0                  ? fixed_s
                        : s->nbest == s->options.top ? s->best[s->nbest - 1]
-                                                    : INFINITY;
+                                                    : (double)INFINITY;
         size_t n = 0;
         while (n < WAVE && s->next < s->ncontenders && s->contender[s->next].bound_s <= limit) {
             struct contender *c = &s->contender[s->next++];
@@ -347,7 +347,7 @@ static void start(struct searcher *s, const struct dtp_limits *limits) {
     if (s->options.layouts == 0)
         s->options.layouts = DTP_DEFAULT_LAYOUTS;
     s->best = DTP_NEW(s->a, double, (size_t)s->options.top);
-    s->best_simulated_s = INFINITY;
+    s->best_simulated_s = (double)INFINITY;
     s->evaluator = DTP_NEW(s->a, struct dtp_evaluator *, (size_t)s->options.jobs);
     s->arena = DTP_NEW(s->a, struct dtp_arena *, (size_t)s->options.jobs);
     dtp_space_init(s->a, s->problem, limits, &out->space);

@@ -21,7 +21,7 @@
 enum dtp_verdict {
     DTP_VERDICT_ILLEGAL,
     DTP_VERDICT_OVER_MEMORY,
-    DTP_VERDICT_BOUNDED,   /* its bound says it cannot win */
+    DTP_VERDICT_BOUNDED, /* its bound says it cannot win */
     DTP_VERDICT_ESTIMATED,
     DTP_VERDICT_SIMULATED, /* counted among the estimated ones too */
     DTP_NVERDICTS

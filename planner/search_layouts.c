@@ -7,9 +7,9 @@ enum { LAYOUT_WAVE = 16 };
 
 struct layout {
     int tp, pp, cp, ep;
-    size_t first, n;        /* in members[] */
-    size_t next;            /* first member that was not estimated */
-    double bound_s;         /* of its first member */
+    size_t first, n; /* in members[] */
+    size_t next;     /* first member that was not estimated */
+    double bound_s;  /* of its first member */
     struct contender *best;
 };
 

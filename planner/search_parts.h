@@ -9,10 +9,10 @@ enum { DTP_MOST_LAYOUTS = 32, DTP_MOST_SIMULATED_WAVE = 64 };
 /* A legal plan that fits, with what is known of it. */
 struct contender {
     uint64_t number;
-    double bound_s, estimate_s;  /* estimate_s 0: not estimated */
-    uint64_t bytes;              /* near misses only */
-    struct dtp_result *result;   /* NULL: not simulated */
-    struct dtp_err *failure;     /* NULL: the simulation went well */
+    double bound_s, estimate_s; /* estimate_s 0: not estimated */
+    uint64_t bytes;             /* near misses only */
+    struct dtp_result *result;  /* NULL: not simulated */
+    struct dtp_err *failure;    /* NULL: the simulation went well */
 };
 
 struct searcher {
@@ -27,7 +27,7 @@ struct searcher {
     double *best;                     /* [top] best estimates, ascending */
     int nbest;
     double best_simulated_s;
-    struct contender **wave;          /* of the running pool */
+    struct contender **wave; /* of the running pool */
 };
 
 void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n);

@@ -47,8 +47,8 @@ static enum dtp_status check_layers(const struct dtp_limits *limits,
     if (sum == problem->model->layers)
         return DTP_OK;
     return dtp_fail(err, DTP_EUSAGE,
-                    "--layers-per-stage: %zu stages with %ld layers in all, %s has %d",
-                    layers->n, sum, problem->model->name, problem->model->layers);
+                    "--layers-per-stage: %zu stages with %ld layers in all, %s has %d", layers->n,
+                    sum, problem->model->name, problem->model->layers);
 }
 
 enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *problem,

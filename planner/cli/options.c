@@ -5,7 +5,7 @@
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 
-enum { MOST_NAMES = 256, NAME_COLUMN = 26 };
+enum { MOST_NAMES = 256, NAME_COLUMN = 28 };
 
 static const char *const on_off[] = {"off", "on", "false", "true", "no", "yes", "0", "1", NULL};
 
