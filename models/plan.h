@@ -80,6 +80,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_EP, "ep does not divide the experts and dp x cp, or the model has no experts")       \
     X(DTP_WHY_VPP, "the schedule and vpp do not go together")                                      \
     X(DTP_WHY_INTERLEAVE, "interleaving: pp does not divide the number of microbatches")           \
+    X(DTP_WHY_FEW_MICROBATCHES, "this schedule needs at least 2 pp - 1 microbatches")              \
     X(DTP_WHY_PP1, "without a pipeline (pp = 1) there is one schedule: 1f1b")                      \
     X(DTP_WHY_SCHEDULE, "the framework does not have this schedule")                               \
     X(DTP_WHY_ZERO, "the framework does not have this ZeRO stage")                                 \

@@ -110,6 +110,8 @@ static enum dtp_reason check_schedule(const struct dtp_plan *p) {
         return DTP_WHY_VPP;
     if (k->whole_groups && dtp_plan_num_microbatches(p) % p->pp != 0)
         return DTP_WHY_INTERLEAVE;
+    if (k->fills_twice && dtp_plan_num_microbatches(p) < 2 * p->pp - 1)
+        return DTP_WHY_FEW_MICROBATCHES;
     return DTP_LEGAL;
 }
 

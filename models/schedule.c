@@ -53,6 +53,8 @@ const char *dtp_schedule_applies(int kind, int pp, int vpp, int m) {
         return "vpp is over what this schedule places";
     if (k->whole_groups && m % pp != 0)
         return "pp must divide the number of microbatches";
+    if (k->fills_twice && m < 2 * pp - 1)
+        return "this schedule needs at least 2 pp - 1 microbatches";
     return NULL;
 }
 

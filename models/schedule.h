@@ -28,7 +28,7 @@
  *     by (direction, virtual stage, microbatch).
  *
  * Sources: GPipe (Huang 2019), 1F1B (PipeDream-flush, Narayanan 2021, 2.2.1), interleaved (2.2.2 and
- * Megatron-LM's warm-up count), ZB-H1 (Qi 2023, 2.1).
+ * Megatron-LM's warm-up count), ZB-H1 and ZB-V (Qi 2023, 2.1 and 6), breadth-first (Lamy-Poirier 2022).
  */
 #ifndef DTP_MODELS_SCHEDULE_H
 #define DTP_MODELS_SCHEDULE_H
@@ -79,6 +79,7 @@ struct dtp_schedule_kind {
     bool split_backward; /* I and W instead of B */
     bool chunked;        /* vpp > 1 */
     bool whole_groups;   /* pp must divide m */
+    bool fills_twice;    /* m >= 2 pp - 1 */
     int most_vpp;        /* 0: no limit; chunked kinds only */
     /* Virtual stage that a rank's chunk is. */
     int (*stage)(int pp, int vpp, int rank, int chunk);
@@ -93,6 +94,8 @@ enum {
     DTP_SCHED_1F1B,
     DTP_SCHED_INTERLEAVED,
     DTP_SCHED_ZB_H1,
+    DTP_SCHED_BREADTH_FIRST,
+    DTP_SCHED_ZB_V,
     DTP_NSCHEDULES,
     DTP_SCHED_USER /* read from a text; a valid index, but behind the end that a loop finds */
 };

@@ -104,7 +104,87 @@ static int zb_h1(int pp, int vpp, int m, int rank, struct dtp_action *out) {
     return (int)(at - out);
 }
 
-const char *const dtp_schedule_names[] = {"gpipe", "1f1b", "interleaved", "zb-h1", NULL};
+/* GPipe over vpp chunks: all microbatches through one chunk, then the next (Lamy-Poirier 2022, section
+ * 3): the bubble of interleaving with transfers and unshards spread widest, all activations held. */
+static int breadth_first(int pp, int vpp, int m, int rank, struct dtp_action *out) {
+    struct dtp_action *at = out;
+    (void)pp, (void)rank;
+    for (int c = 0; c < vpp; c++)
+        for (int i = 0; i < m; i++)
+            put(at++, DTP_A_F, c, i);
+    for (int c = vpp - 1; c >= 0; c--)
+        for (int i = 0; i < m; i++)
+            put(at++, DTP_A_B, c, i);
+    return (int)(at - out);
+}
+
+/* Two chunks a rank, down the ranks and back up: rank 0 holds the first and the last stage. */
+static int v_stage(int pp, int vpp, int rank, int chunk) {
+    (void)vpp;
+    return chunk == 0 ? rank : 2 * pp - 1 - rank;
+}
+
+/* Writes the next F, I or W of chunk c, microbatches in order. */
+struct v_writer {
+    struct dtp_action *at;
+    int f[2], i[2], w[2];
+};
+
+static void v_forward(struct v_writer *v, int c) {
+    put(v->at++, DTP_A_F, c, v->f[c]++);
+}
+static void v_input(struct v_writer *v, int c) {
+    put(v->at++, DTP_A_I, c, v->i[c]++);
+}
+static void v_weight(struct v_writer *v, int c) {
+    put(v->at++, DTP_A_W, c, v->w[c]++);
+}
+
+/* ZB-V (Qi 2023, section 6), for m >= 2 p - 1: with F = I = W a step takes (p - 1) F / 2 more than its
+ * work, the way of the first microbatch down the ranks; 2 p chunk activations are held, in bytes what
+ * the first rank of 1F1B holds. Warm-up: chunk 0 until the microbatch that went down first is back up;
+ * the steady state turns F0 I0 W0 F1 I1 W1; the drain leaves W for last where the gradients of other
+ * ranks still pass. */
+static int zb_v(int pp, int vpp, int m, int rank, struct dtp_action *out) {
+    struct v_writer v = {.at = out};
+    (void)vpp;
+    for (int k = 0; k < 2 * (pp - rank) - 1; k++)
+        v_forward(&v, 0);
+    for (int k = 0; k < rank; k++) {
+        v_forward(&v, 1);
+        v_forward(&v, 0);
+    }
+    for (int k = 0; k < pp - rank; k++) {
+        v_forward(&v, 1);
+        v_input(&v, 1);
+        v_weight(&v, 1);
+    }
+    while (v.f[1] < m) {
+        if (v.f[0] < m)
+            v_forward(&v, 0);
+        v_input(&v, 0);
+        v_weight(&v, 0);
+        v_forward(&v, 1);
+        v_input(&v, 1);
+        v_weight(&v, 1);
+    }
+    for (int k = 0; k < rank; k++) {
+        v_input(&v, 0);
+        v_input(&v, 1);
+    }
+    while (v.i[0] < m) {
+        v_input(&v, 0);
+        v_weight(&v, 0);
+    }
+    while (v.w[1] < m)
+        v_weight(&v, 1);
+    while (v.w[0] < m)
+        v_weight(&v, 0);
+    return (int)(v.at - out);
+}
+
+const char *const dtp_schedule_names[] = {"gpipe",         "1f1b", "interleaved", "zb-h1",
+                                          "breadth-first", "zb-v", NULL};
 
 const struct dtp_schedule_kind dtp_schedule_kinds[] = {
     [DTP_SCHED_GPIPE] = {.name = "gpipe",
@@ -135,6 +215,25 @@ const struct dtp_schedule_kind dtp_schedule_kinds[] = {
                          .split_backward = true,
                          .stage = loop_stage,
                          .generate = zb_h1},
+    [DTP_SCHED_BREADTH_FIRST] = {.name = "breadth-first",
+                                 .title = "all forwards chunk by chunk, then all backwards",
+                                 .source = "Lamy-Poirier 2022 (Breadth-First), section 3",
+                                 .flushes = true,
+                                 .chunked = true,
+                                 .stage = loop_stage,
+                                 .generate = breadth_first},
+    [DTP_SCHED_ZB_V] =
+        {.name = "zb-v",
+         .title =
+             "two chunks in a V, weight gradients in the gaps; bubble (p-1) F / 2 if F = I = W",
+         .source = "Qi 2023 (Zero Bubble), section 6",
+         .flushes = true,
+         .split_backward = true,
+         .chunked = true,
+         .fills_twice = true,
+         .most_vpp = 2,
+         .stage = v_stage,
+         .generate = zb_v},
     [DTP_NSCHEDULES] = {.name = NULL},
     [DTP_SCHED_USER] = {.name = "user",
                         .title = "read from a text",
@@ -155,6 +254,8 @@ const struct dtp_schedule_alias dtp_schedule_aliases[] = {
     {"fillanddrain", DTP_SCHED_GPIPE},
     {"filldrain", DTP_SCHED_GPIPE},
     {"zerobubble", DTP_SCHED_ZB_H1},
-    {"zbh1", DTP_SCHED_ZB_H1},
+    {"bfs", DTP_SCHED_BREADTH_FIRST},
+    {"loopedbfs", DTP_SCHED_BREADTH_FIRST},
+    {"zbvzerobubble", DTP_SCHED_ZB_V},
     {NULL, -1},
 };

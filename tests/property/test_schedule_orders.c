@@ -65,6 +65,16 @@ static void bubble_of(struct dtp_arena *a, const struct dtp_schedule *s) {
                 return;
             bubble = (s->pp - 1) * (f + i - w);
             break;
+        case DTP_SCHED_BREADTH_FIRST: /* a full pipeline */
+            if (s->m < s->pp)
+                return;
+            bubble = (s->pp - 1) * (f + i + w) / v;
+            break;
+        case DTP_SCHED_ZB_V: /* even chunks of F = I = W: the fill of one chunk per rank is left */
+            if (f != i || i != w)
+                return;
+            bubble = (s->pp - 1) * f / v;
+            break;
         default:
             CU_FAIL("a kind without its text-book bubble");
             return;

@@ -52,6 +52,7 @@ static void test_names(void) {
     CU_ASSERT(dtp_schedule_find("interleaved_1f1b") == DTP_SCHED_INTERLEAVED);
     CU_ASSERT(dtp_schedule_find("ZB-H1") == DTP_SCHED_ZB_H1);
     CU_ASSERT(dtp_schedule_find("zbh1") == DTP_SCHED_ZB_H1);
+    CU_ASSERT(dtp_schedule_find("Looped BFS") == DTP_SCHED_BREADTH_FIRST);
     CU_ASSERT(dtp_schedule_find("FSDP FULL_SHARD") == -1 && dtp_schedule_find("") == -1);
 }
 
@@ -99,6 +100,16 @@ static void test_in_flight(void) {
         dtp_schedule_in_flight(&zb, NULL, peak, NULL);
         for (int r = 0; r < P; r++)
             CU_ASSERT(peak[r] == (m < P ? m : P));
+    }
+    for (int m = 2 * P - 1; m <= M; m++) { /* 2 p chunks: as many bytes as p of 1F1B */
+        struct dtp_schedule zb_v = make(DTP_SCHED_ZB_V, P, V, m);
+        dtp_schedule_in_flight(&zb_v, NULL, peak, NULL);
+        for (int r = 0; r < P; r++)
+            CU_ASSERT(peak[r] == 2 * P);
+        struct dtp_schedule breadth = make(DTP_SCHED_BREADTH_FIRST, P, V, m);
+        dtp_schedule_in_flight(&breadth, flight, peak, NULL);
+        for (int r = 0; r < P; r++)
+            CU_ASSERT(peak[r] == V * m && flight[r * V] == m && flight[r * V + 1] == m);
     }
     /* Interleaved: the warm-up 2 (p - r - 1) + (v - 1) p and the forward that follows it. */
     struct dtp_schedule s = make(DTP_SCHED_INTERLEAVED, P, V, M);
