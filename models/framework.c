@@ -37,7 +37,7 @@ static const struct dtp_field memory_fields[] = {
     {.name = #member, .kind = DTP_FIELD_DOUBLE, .offset = F(member), .max = top, .help = text}
 #define INTEGER(member, top, text)                                                                 \
     {.name = #member, .kind = DTP_FIELD_INT, .offset = F(member), .max = top, .help = text}
-#define LIST(key, text) {.name = key, .kind = DTP_FIELD_JSON, .offset = 0, .help = text}
+#define LIST(key, text) {.name = key, .kind = DTP_FIELD_JSON, .offset = F(list), .help = text}
 
 const struct dtp_field dtp_framework_fields[] = {
     {.name = "name", .kind = DTP_FIELD_STRING, .offset = F(name), .required = true,
