@@ -37,13 +37,19 @@ static enum dtp_status duplicate_key(const struct dtp_json *j, struct dtp_err *e
     return dtp_fail(err, DTP_EINPUT, "%s: duplicate key", dtp_json_place(j, place, sizeof place));
 }
 
+/* In a small object: a member whose key one before it has, or NULL. */
+static const struct dtp_json *repeated_member(const struct dtp_json *j) {
+    for (size_t i = 1; i < j->size; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(j->as.child[i].key, j->as.child[k].key) == 0)
+                return &j->as.child[i];
+    return NULL;
+}
+
 static enum dtp_status index_object(struct dtp_arena *a, struct dtp_json *j, struct dtp_err *err) {
     if (j->size <= LINEAR_MEMBERS) {
-        for (size_t i = 1; i < j->size; i++)
-            for (size_t k = 0; k < i; k++)
-                if (strcmp(j->as.child[i].key, j->as.child[k].key) == 0)
-                    return duplicate_key(&j->as.child[i], err);
-        return DTP_OK;
+        const struct dtp_json *repeated = repeated_member(j);
+        return repeated ? duplicate_key(repeated, err) : DTP_OK;
     }
     j->sorted = DTP_NEW(a, const struct dtp_json *, j->size);
     for (size_t i = 0; i < j->size; i++)
