@@ -4,9 +4,22 @@
  * collective curves of that machine; every number with its source. A user's file has the same form;
  * on the command line `--cluster a100 --nic 4x100` changes one and names the rest by default.
  *
+ * A file may start from another one ("base": "dgx-a100-80") and name only what differs; what no file
+ * gives follows from the GPU (hw/README.md has the keys and an example).
+ *
  * Links (ids are dense, per direction): NVLink port out and in of each GPU (or the cube mesh's and
  * PCIe tree's links), NIC out and in, and for each fabric tier the up- and down-links of each group.
- * A tier that is not oversubscribed can never bind and has no links. Units: bytes/s, seconds.
+ * A tier that is not oversubscribed can never bind and has no links. Capacities are achieved ones
+ * (nominal x efficiency). Units: bytes/s, seconds.
+ *
+ * Routes are O(1) arithmetic:
+ *     nvswitch  out(src), in(dst)
+ *     mesh      the direct NVLink, else two through a relay GPU (widest, then lowest index), else
+ *               host(src), the link between the sockets, host(dst)
+ *     pcie      up(src) [switch up, (socket link), switch down] down(dst)
+ *     shm       the memory of the node, one link
+ *     nodes     NIC of src, up-links of the tiers left, down-links, NIC of dst. In a rail-optimised
+ *               fabric GPUs of the same index meet in their rail's leaf; others go one tier higher.
  */
 #ifndef DTP_HW_CLUSTER_H
 #define DTP_HW_CLUSTER_H
@@ -16,6 +29,8 @@
 #define DTP_MAX_GPUS_PER_NODE 128
 #define DTP_MAX_TIERS 4
 
+#define DTP_MAX_MESH 16
+
 enum dtp_intra { DTP_INTRA_SWITCH, DTP_INTRA_MESH, DTP_INTRA_PCIE, DTP_INTRA_SHM };
 extern const char *const dtp_intra_names[]; /* "nvswitch", "mesh", "pcie", "shm" */
 
@@ -23,23 +38,37 @@ struct dtp_node {
     int gpus;
     enum dtp_intra intra;
     double gpu_link_bytes_per_s; /* per GPU and direction: all of its NVLinks, or PCIe */
-    double gpu_link_latency_s;
-    int mesh_links[16][16];      /* DTP_INTRA_MESH: links between GPU i and j */
-    double mesh_link_bytes_per_s;/* one of them, per direction */
+    double gpu_link_efficiency;  /* achieved / nominal for large messages */
+    double gpu_link_latency_s;   /* one step of a collective */
+    int mesh_links[DTP_MAX_MESH][DTP_MAX_MESH]; /* DTP_INTRA_MESH: links between GPU i and j */
+    double mesh_link_bytes_per_s; /* one of them, per direction */
+    double host_link_bytes_per_s; /* GPU to host (mesh without a path, pcie switch), per direction */
+    double socket_link_bytes_per_s; /* between the two sockets, per direction */
+    int sockets, pcie_gpus_per_switch;
     int nics;
     double nic_bytes_per_s;      /* one, per direction, nominal */
     double nic_efficiency;       /* achieved / nominal for large messages */
-    double nic_latency_s;        /* one message, end to end within a leaf */
+    double nic_latency_s;        /* one step of a collective, end to end within a leaf */
+    double p2p_efficiency;       /* of a NIC, for one send and receive */
+    double p2p_latency_s;        /* a send and receive between nodes, start to end, 0 bytes */
+    double p2p_intra_latency_s;  /* the same inside the node */
     int nic_of_gpu[DTP_MAX_GPUS_PER_NODE];
     uint64_t host_memory_bytes;
     double nvme_bytes_per_s, nvme_bytes;
     int cores;
+    /* derived: links that the GPU with fewest has to the others of GPUs 0 .. i-1 (so wide is a ring of
+     * those: V100 of a DGX-1V, 2 to 8 GPUs, 1 2 4 2 3 4 6, measured 1 2 3.8 1.6 2 3.9 6); dense ids of the mesh's directed links (-1: none), and how i reaches j:
+     * DTP_RELAY_DIRECT, DTP_RELAY_HOST or the index of the relay GPU */
+    int mesh_ring[DTP_MAX_MESH + 1], nmesh;
+    short mesh_id[DTP_MAX_MESH][DTP_MAX_MESH], relay[DTP_MAX_MESH][DTP_MAX_MESH];
 };
+#define DTP_RELAY_DIRECT (-1)
+#define DTP_RELAY_HOST (-2)
 
 struct dtp_tier {
     const char *name;       /* "leaf", "spine", "core" */
     int nodes;              /* nodes under one switch group of this tier; the last covers all */
-    double oversubscription;/* 1: full bisection; 2: half of the bandwidth goes up */
+    double oversubscription;/* of its up-links: 1 full bisection; 2 half of the bandwidth goes up */
     double latency_s;       /* added for a message that crosses this tier */
 };
 
@@ -50,9 +79,20 @@ struct dtp_curve {
     int gpus, nodes;
     double a_s, b_s_per_sqrt_byte, c_s_per_byte;
     double min_bytes, max_bytes; /* measured range */
+    int points;
     double mean_error;
     const char *source;
+    /* derived: lat and g of NCCL's algorithms for the group on the machine where it was measured
+     * (hw/nccl.h); foreign: that machine had other links, so that the curve is only scaled from */
+    int nterms;
+    struct {
+        int algo;
+        double lat_s, s_per_byte;
+    } term[4];
+    bool foreign;
 };
+
+struct dtp_nccl;
 
 struct dtp_cluster {
     const char *name, *title;
@@ -67,17 +107,20 @@ struct dtp_cluster {
     bool nvls;          /* in-switch reduction used */
     struct dtp_curve *curve;
     int ncurves;
-    /* collective constants used where there is no curve */
-    double intra_busbw_bytes_per_s; /* ring asymptote inside the node */
-    double intra_half_bytes;        /* busbw = asymptote / (1 + half / bytes) */
+    const struct dtp_nccl *nccl_model; /* hw/nccl.h */
+    bool simple_only; /* fabrics where only NCCL's Simple protocol is safe (libfabric) */
+    double intra_busbw_bytes_per_s; /* ring asymptote inside the node, where there is no curve */
 };
 
-/* name: an entry of hw/cluster, an alias, or a path ending in .json. */
+extern const char *const dtp_fabric_names[];
+
+/* name: an entry of hw/cluster, an alias ("a100": dgx-a100-80), or a path ending in .json. */
 enum dtp_status dtp_cluster_load(struct dtp_arena *a, const char *name, struct dtp_cluster *out,
                                  struct dtp_err *err);
 enum dtp_status dtp_cluster_read(struct dtp_arena *a, const struct dtp_json *j,
                                  struct dtp_cluster *out, struct dtp_err *err);
-/* "4x100" (count x Gbit/s) replaces the NICs. */
+/* "4x100" (count x Gbit/s) replaces the NICs and their affinity; more NICs than GPUs are bundled, so
+ * many to a GPU (32x100 on 8 GPUs is 8x400). */
 enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text, struct dtp_err *err);
 /* Default cluster of a GPU file for a measured row: DGX-like nodes of that GPU. */
 enum dtp_status dtp_cluster_for_gpu(struct dtp_arena *a, const char *family, double memory_gb,

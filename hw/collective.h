@@ -35,8 +35,8 @@ enum dtp_algo {
     DTP_ALGO_RING,
     DTP_ALGO_RECURSIVE_DOUBLING,
     DTP_ALGO_HALVING_DOUBLING, /* Rabenseifner */
-    DTP_ALGO_TREE,
-    DTP_ALGO_DOUBLE_TREE,
+    DTP_ALGO_TREE, /* binomial, whole buffer at each level */
+    DTP_ALGO_DOUBLE_TREE, /* two, mirrored, half each; AUTO names NCCL's pipelined trees so */
     DTP_ALGO_PARAMETER_SERVER,
     DTP_ALGO_SEQUENTIAL,
     DTP_ALGO_NAIVE, /* parallel all-to-all */
@@ -47,19 +47,50 @@ enum dtp_algo {
 };
 extern const char *const dtp_algo_names[];
 
-enum dtp_peer { DTP_PEER_NEXT, DTP_PEER_XOR, DTP_PEER_TO_ROOT, DTP_PEER_FROM_ROOT, DTP_PEER_ALL,
-                DTP_PEER_TREE_UP, DTP_PEER_TREE_DOWN, DTP_PEER_SWITCH };
+/* Who sends to whom among members 0 .. n-1, d = distance. */
+enum dtp_peer {
+    DTP_PEER_NEXT,       /* i to i + d mod n; d = 0: d is the number of the repeat, from 1. With
+                          * several members on each of several nodes the ring has a channel for each
+                          * member of a node, so that all NICs work (as NCCL's rings do) */
+    DTP_PEER_CHAIN,      /* the ring without its last link, pipelined */
+    DTP_PEER_CHAIN_BACK, /* the same in the other direction */
+    DTP_PEER_XOR,        /* i to i xor d, among the largest power of two of the members */
+    DTP_PEER_FOLD_IN,    /* i to i - d for i >= d: those beyond the power of two d */
+    DTP_PEER_FOLD_OUT,   /* and back */
+    DTP_PEER_TO_ROOT,    /* all to 0 at once; d = 1: one in each repeat */
+    DTP_PEER_FROM_ROOT,  /* and back */
+    DTP_PEER_ALL,        /* each to each */
+    DTP_PEER_TREE_UP,    /* binomial: i to i - d where i mod 2d = d */
+    DTP_PEER_TREE_DOWN,  /* and back */
+    DTP_PEER_TREES_UP,   /* the same in two trees at once, the second mirrored */
+    DTP_PEER_TREES_DOWN,
+    DTP_PEER_SWITCH      /* each to the switch, which sums, and back */
+};
 struct dtp_step {
     int repeat;
     enum dtp_peer peer;
     int distance;
-    double fraction; /* of the buffer, sent by each sender in one repeat */
+    double fraction; /* of the buffer, sent by each sender to each of its peers in one repeat */
     int tier;        /* 0: the whole group; 1: inside the node; 2: across nodes (hierarchical) */
 };
+#define DTP_MAX_STEPS 80
 
-/* Fills steps (at most `capacity`), returns how many, or -1 when the algorithm does not apply. */
+/* Fills steps (DTP_MAX_STEPS are enough), returns how many, or -1 when the algorithm does not
+ * apply. per_node: members on each node, 1 when they are not spread evenly. */
 int dtp_coll_steps(enum dtp_algo algo, enum dtp_collective kind, int n, int per_node,
                    struct dtp_step *steps, int capacity);
+
+/* The flows of one repeat (from 0) of a step, by member; src = dst: to the switch and back. */
+struct dtp_coll_flow {
+    int src, dst;
+    double fraction;
+};
+int dtp_coll_flows(struct dtp_arena *a, const struct dtp_step *step, int repeat, int n,
+                   int per_node, const struct dtp_coll_flow **out);
+/* True when all repeats of the step have the same flows. */
+bool dtp_step_uniform(const struct dtp_step *step);
+/* Members on each node, or 1 when the group does not lie evenly on its nodes. */
+int dtp_group_per_node(const struct dtp_cluster *c, const struct dtp_group *group);
 double dtp_busbw_factor(enum dtp_collective kind, int n);
 
 struct dtp_coll_cost {
@@ -72,7 +103,18 @@ struct dtp_coll_cost {
     const char *source; /* curve, or "nccl model", or "steps" */
 };
 
-/* algo DTP_ALGO_AUTO: the fastest that applies, as NCCL chooses. Group of size 1 or 0 bytes: 0 s. */
+/* algo DTP_ALGO_AUTO: the fastest that applies, as NCCL chooses. Group of size 1 or 0 bytes: 0 s.
+ *   measured   the cluster has a curve for this group size and node count: t(s), beyond its largest
+ *              size at constant bandwidth
+ *   scaled     it has curves of other group sizes: with lat and g of NCCL's algorithm (hw/nccl.h)
+ *              for this group and for the curve's, t = lat/lat' t'(s g/g' lat'/lat): the curve's
+ *              shape in dimensionless form, blended between the next smaller and larger group;
+ *              all_gather and reduce_scatter stand for each other, and are scaled from an all_reduce
+ *              that runs as a ring, never from one in the switch
+ *   modelled   no such curve: lat and g with the correction fitted over all sweeps
+ *   never less than the bytes of the busiest link at its capacity.
+ * An algorithm asked for by name that is not NCCL's own is timed by its steps, per hop the latency of
+ * the node or the NIC. Shapes stand for regular groups. */
 void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                    const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out);
 /* Message between two given GPUs (pipeline), sharded over nothing: bytes as they go on the wire.
@@ -80,9 +122,17 @@ void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum d
 void dtp_p2p_cost(const struct dtp_cluster *c, int ngpus, int src, int dst, int siblings,
                   double bytes, struct dtp_coll_cost *out);
 
+/* Closed form of the steps of one group on its real routes, alone: what the engine gives for the same
+ * steps as flows. DTP_EUNSUPPORTED when the algorithm does not apply. */
+enum dtp_status dtp_coll_time_on_routes(struct dtp_arena *a, const struct dtp_cluster *c,
+                                        int ngpus, enum dtp_collective kind, enum dtp_algo algo,
+                                        const struct dtp_group *group, double bytes,
+                                        double *out_s, struct dtp_err *err);
+
 /* Link uses of a compound flow whose work is `bytes` (as above): weight = bytes on the link / bytes, for
- * every member and every step. Returns the number of uses (<= capacity). Links are those of
- * dtp_cluster_route(). */
+ * every member and every step, links ascending. Returns the number of uses. Links are those of
+ * dtp_cluster_route(); in a mesh each GPU spreads what it sends over its links into the group, as
+ * NCCL's rings do. AUTO: in-switch or ring (trees move the same volume); all_to_all direct. */
 uint32_t dtp_coll_uses(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
                        enum dtp_collective kind, enum dtp_algo algo, const struct dtp_group *group,
                        const struct dtp_use **out);

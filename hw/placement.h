@@ -47,7 +47,9 @@ struct dtp_group_shape {
     int size;
     int nodes;          /* nodes the group touches */
     int per_node;       /* its GPUs on the node that holds most */
-    int siblings;       /* groups of the same axis (and same pp stage) that share its busiest NIC */
+    int nics;           /* NICs that its GPUs on that node use; 0: the group is inside one node */
+    int siblings;       /* groups of the same axis (and same pp stage) that share its busiest NIC,
+                         * itself included; 1 when the group is inside one node */
     int tier;           /* highest fabric tier crossed, -1 inside a node */
 };
 struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,

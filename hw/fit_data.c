@@ -1,0 +1,188 @@
+#include "hw/fit_curves.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+
+#define GB DTP_GIGA
+#define VTRAIN "vtrain_allreduce_1node.csv"
+#define SWEEPS "collectives.csv"
+#define AZURE_A100 "NVLink3 (ring/tree; page header says NVLS but A100 has none)"
+#define HDR "8x200Gb HDR (CX6)"
+#define SOPHIA "8 GPUs + 8x200Gb HDR (ALCF Sophia)"
+#define DGX_H100 "DGX H100 8x400Gb NDR IB"
+#define POLARIS "4 GPUs NVLink3 + 2x200Gb Slingshot-11 per node"
+#define IN_A100 (240 * GB) /* 12 NVLinks of 25 GB/s at 0.8 */
+#define OUT_A100 (192 * GB) /* 8 NICs of 25 GB/s at 0.96 */
+#define OUT_H100 (384 * GB)
+#define VTRAIN_SOURCE "vTrain's NCCL trace of one node (VIA-Research/vTrain)"
+#define H200_OURS "two and four H200 on NVSwitch, PyTorch 2.11, NCCL 2.28, our run"
+#define DGXH100_SOURCE "arXiv 2411.13055 (plot, by eye)"
+#define ALCF "argonne-lcf/alcf-nccl-tests"
+
+/* clang-format off */
+static const struct dtp_sweep sweeps[] = {
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 2, 1, 22.65 * GB, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 3, 1, 45.3 * GB, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 4, 1, 90.6 * GB, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 5, 1, 45.3 * GB, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 6, 1, 68 * GB, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 7, 1, 90.6 * GB, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 8, 1, 135.8 * GB, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 2, 1, IN_A100, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 3, 1, IN_A100, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 4, 1, IN_A100, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 5, 1, IN_A100, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 6, 1, IN_A100, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 7, 1, IN_A100, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 8, 1, IN_A100, VTRAIN_SOURCE "; Azure/AI-benchmarking-guide ND_A100_v4", {{VTRAIN, "A100", NULL, 0}, {SWEEPS, "A100-SXM4-80", AZURE_A100, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 16, 2, OUT_A100, "NVIDIA/deepops nccl-tests; " ALCF " (Sophia)", {{SWEEPS, "A100-SXM4 (DGX A100)", HDR, 0}, {SWEEPS, "A100-SXM4 (DGX A100)", SOPHIA, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 32, 4, OUT_A100, "NVIDIA/deepops nccl-tests", {{SWEEPS, "A100-SXM4 (DGX A100)", HDR, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_GATHER, 16, 2, OUT_A100, ALCF " (Sophia)", {{SWEEPS, "A100-SXM4 (DGX A100)", SOPHIA, 0}}},
+    {"dgx-a100", "dgx-a100-80", DTP_ALL_TO_ALL, 16, 2, 48 * GB, ALCF " (Sophia)", {{SWEEPS, "A100-SXM4 (DGX A100)", SOPHIA, 0}}},
+    {"hgx-h100", "hgx-h100", DTP_ALL_REDUCE, 8, 1, 660 * GB, "Azure/AI-benchmarking-guide ND_H100_v5", {{SWEEPS, "H100-SXM", "NVLink4 NVLS", 0}}},
+    {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 32, 4, 1.3 * OUT_H100, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
+    {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 64, 8, 1.2 * OUT_H100, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
+    {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 128, 16, 1.05 * OUT_H100, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
+    {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 256, 32, OUT_H100, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
+    {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 512, 64, OUT_H100, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
+    {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 1024, 128, OUT_H100, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
+    {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 2048, 256, OUT_H100, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
+    {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 4096, 512, OUT_H100, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_REDUCE, 2, 1, 376 * GB, H200_OURS, {{"h200x2_comm.json", "all_reduce", NULL, 12e6}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_GATHER, 2, 1, 376 * GB, H200_OURS, {{"h200x2_comm.json", "all_gather", NULL, 60e6}}},
+    {"hgx-h200", "hgx-h200", DTP_REDUCE_SCATTER, 2, 1, 376 * GB, H200_OURS, {{"h200x2_comm.json", "reduce_scatter", NULL, 60e6}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_TO_ALL, 2, 1, 376 * GB, H200_OURS, {{"h200x2_comm.json", "all_to_all", NULL, 60e6}}},
+    {"hgx-h200", "hgx-h200", DTP_SEND_RECV, 2, 1, 376 * GB, H200_OURS, {{"h200x2_comm.json", "sendrecv", NULL, 60e6}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_REDUCE, 4, 1, 376 * GB, H200_OURS, {{"h200x4_comm.json", "all_reduce", NULL, 8e6}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_GATHER, 4, 1, 376 * GB, H200_OURS, {{"h200x4_comm.json", "all_gather", NULL, 60e6}}},
+    {"hgx-h200", "hgx-h200", DTP_REDUCE_SCATTER, 4, 1, 376 * GB, H200_OURS, {{"h200x4_comm.json", "reduce_scatter", NULL, 60e6}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_TO_ALL, 4, 1, 376 * GB, H200_OURS, {{"h200x4_comm.json", "all_to_all", NULL, 60e6}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_REDUCE, 8, 1, 660 * GB, "Azure/AI-benchmarking-guide ND_H200_v5", {{SWEEPS, "H200-SXM", "NVLink4 NVLS", 0}}},
+    {"dgx-b200", "dgx-b200", DTP_ALL_REDUCE, 8, 1, 1260 * GB, "stas00/ml-engineering, p6-b200, NCCL 2.27", {{SWEEPS, "B200-SXM", "p6-b200 NVLink5 NVLS", 0}}},
+    {"aws-p6-b200", "aws-p6-b200", DTP_ALL_REDUCE, 32, 4, 1.3 * OUT_H100, "stas00/ml-engineering, p6-b200, NCCL 2.27", {{SWEEPS, "B200-SXM", "p6-b200 8x400Gb EFAv4", 0}}},
+    {"gcp-a3-high", "gcp-a3-high", DTP_ALL_GATHER, 16, 2, 96 * GB, "GoogleCloudPlatform/cluster-toolkit gke-a3-highgpu", {{SWEEPS, "H100-SXM", "GCP a3-highgpu 4x200Gb TCPX", 0}}},
+    {"gcp-a3-mega", "gcp-a3-mega", DTP_ALL_GATHER, 16, 2, 192 * GB, "GoogleCloudPlatform/cluster-toolkit gke-a3-megagpu", {{SWEEPS, "H100-SXM", "GCP a3-megagpu 8x200Gb TCPXO", 0}}},
+    {"gcp-a3-mega", "gcp-a3-mega", DTP_ALL_REDUCE, 16, 2, 360 * GB, "GoogleCloudPlatform/cluster-toolkit gke-a3-megagpu", {{SWEEPS, "H100-SXM", "GCP a3-megagpu 8x200Gb TCPXO", 0}}},
+    {"gcp-a3-ultra", "gcp-a3-ultra", DTP_ALL_GATHER, 16, 2, 384 * GB, "GoogleCloudPlatform/cluster-toolkit gke-consumption-options", {{SWEEPS, "H200-SXM", "GCP a3-ultragpu 8x400Gb RoCE", 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_REDUCE, 8, 2, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_REDUCE, 32, 8, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_REDUCE, 1024, 256, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_REDUCE, 2160, 540, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_GATHER, 8, 2, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_GATHER, 32, 8, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_GATHER, 512, 128, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_GATHER, 1024, 256, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_GATHER, 2160, 540, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_TO_ALL, 8, 2, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_TO_ALL, 32, 8, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_TO_ALL, 1024, 256, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-polaris", "alcf-polaris", DTP_ALL_TO_ALL, 2160, 540, 37.5 * GB, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
+    {"alcf-sophia", "alcf-sophia", DTP_ALL_REDUCE, 16, 2, OUT_A100, ALCF " (Sophia)", {{SWEEPS, "A100-SXM4 (DGX A100)", SOPHIA, 0}}},
+    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 72, 1, 1300 * GB, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "NVL72 NVLink5", 0}}},
+    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 144, 2, 1300 * GB, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "2xNVL72 + 4x400Gb NDR/node", 0}}},
+    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 1440, 20, 1300 * GB, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "20xNVL72 + 4x400Gb NDR/node", 0}}},
+};
+/* clang-format on */
+
+const struct dtp_sweep *dtp_sweeps(size_t *n) {
+    *n = sizeof sweeps / sizeof *sweeps;
+    return sweeps;
+}
+
+/* ---- reading ---- */
+
+struct points {
+    struct dtp_arena *a;
+    struct dtp_point *at;
+    size_t n, capacity;
+};
+
+static void add(struct points *p, double bytes, double time_s) {
+    if (p->n == p->capacity) {
+        size_t more = p->capacity ? 2 * p->capacity : 64;
+        p->at = dtp_arena_grow(p->a, p->at, sizeof *p->at, p->capacity, more);
+        p->capacity = more;
+    }
+    p->at[p->n++] = (struct dtp_point){bytes, time_s};
+}
+
+/* What nccl-tests calls it. */
+static const char *csv_name(enum dtp_collective kind) {
+    return kind == DTP_ALL_TO_ALL ? "alltoall" : dtp_collective_names[kind];
+}
+
+static bool row_matches(const struct dtp_csv *csv, size_t row, const struct dtp_sweep *s,
+                        const char *gpu, const char *interconnect) {
+    int kind = dtp_csv_col(csv, "collective");
+    if (strcmp(dtp_csv_get(csv, row, dtp_csv_col(csv, "gpu")), gpu) != 0 ||
+        atoi(dtp_csv_get(csv, row, dtp_csv_col(csv, "gpus"))) != s->gpus)
+        return false;
+    if (interconnect &&
+        strcmp(dtp_csv_get(csv, row, dtp_csv_col(csv, "interconnect")), interconnect) != 0)
+        return false;
+    return kind < 0 || strcmp(dtp_csv_get(csv, row, kind), csv_name(s->collective)) == 0;
+}
+
+static enum dtp_status read_csv(const char *path, const struct dtp_sweep *s, int part,
+                                struct points *p, struct dtp_err *err) {
+    struct dtp_csv csv;
+    DTP_TRY(dtp_csv_read_file(p->a, path, &csv, err));
+    int bytes = dtp_csv_col(&csv, "bytes"), time = dtp_csv_col(&csv, "time_us");
+    if (bytes < 0 || time < 0)
+        return dtp_fail(err, DTP_EINPUT, "%s: expected columns bytes and time_us", path);
+    for (size_t r = 0; r < csv.nrows; r++) {
+        if (!row_matches(&csv, r, s, s->from[part].gpu, s->from[part].interconnect))
+            continue;
+        double size = strtod(dtp_csv_get(&csv, r, bytes), NULL);
+        double time_us = strtod(dtp_csv_get(&csv, r, time), NULL);
+        if (size >= s->from[part].min_bytes && size > 0 && time_us > 0)
+            add(p, size, time_us * DTP_MICRO);
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status read_json(const char *path, const struct dtp_sweep *s, int part,
+                                 struct points *p, struct dtp_err *err) {
+    const struct dtp_json *root = NULL;
+    DTP_TRY(dtp_json_read_file(p->a, path, &root, err));
+    const struct dtp_json *rows = dtp_json_get(root, "rows");
+    if (!rows || dtp_json_type(rows) != DTP_JSON_ARRAY)
+        return dtp_json_expected(root, "rows", err);
+    for (size_t i = 0; i < dtp_json_size(rows); i++) {
+        const struct dtp_json *row = dtp_json_at(rows, i);
+        const struct dtp_json *op = dtp_json_get(row, "op"), *size = dtp_json_get(row, "bytes");
+        const struct dtp_json *time = dtp_json_get(row, "time_s");
+        if (!op || !size || !time)
+            return dtp_json_expected(row, "op, bytes and time_s", err);
+        if (strcmp(dtp_json_string(op), s->from[part].gpu) == 0 &&
+            dtp_json_number(size) >= s->from[part].min_bytes)
+            add(p, dtp_json_number(size), dtp_json_number(time));
+    }
+    return DTP_OK;
+}
+
+static int by_size(const void *x, const void *y) {
+    const struct dtp_point *p = x, *q = y;
+    if (p->bytes != q->bytes)
+        return p->bytes < q->bytes ? -1 : 1;
+    return p->time_s < q->time_s ? -1 : p->time_s > q->time_s;
+}
+
+enum dtp_status dtp_sweep_read(struct dtp_arena *a, const char *data, const struct dtp_sweep *s,
+                               struct dtp_point **out, size_t *out_n, struct dtp_err *err) {
+    struct points p = {.a = a};
+    for (int i = 0; i < 3 && s->from[i].file; i++) {
+        const char *path = dtp_arena_printf(a, "%s/%s", data, s->from[i].file);
+        size_t length = strlen(path);
+        bool json = strcmp(path + length - 5, ".json") == 0;
+        DTP_TRY(json ? read_json(path, s, i, &p, err) : read_csv(path, s, i, &p, err));
+    }
+    if (p.n > 0)
+        qsort(p.at, p.n, sizeof *p.at, by_size);
+    *out = p.at;
+    *out_n = p.n;
+    return DTP_OK;
+}
