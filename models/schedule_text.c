@@ -144,6 +144,11 @@ enum dtp_status dtp_schedule_parse(struct dtp_arena *a, const char *name, const 
                         r.most_chunk, vpp);
     s.vpp = vpp > 0 ? vpp : r.most_chunk + 1;
     s.m = r.most_microbatch + 1;
+    const char *why =
+        s.kind == DTP_SCHED_USER ? NULL : dtp_schedule_applies(s.kind, s.pp, s.vpp, s.m);
+    if (why)
+        return dtp_fail(err, DTP_EINPUT, "%s: named %s, with pp %d, vpp %d, %d microbatches: %s",
+                        name, dtp_schedule_names[s.kind], s.pp, s.vpp, s.m, why);
     *out = s;
     return DTP_OK;
 }

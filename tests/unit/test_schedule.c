@@ -237,6 +237,7 @@ static void test_parse(void) {
     parse_says("0: 0F-1\n", 0, "found \"0F-1\"");
     parse_says("0: 99999999999F0\n", 0, "found \"99999999999F0\"");
     parse_says("0: 0F99999999999\n", 0, "found \"0F99999999999\"");
+    parse_says("# zb-v\n0: 0F0 1F0 2F0\n", 0, "mine.txt: named zb-v, with pp 1, vpp 3");
     parse_says("0: 2F0\n", 2, "mine.txt: chunk 2 occurs, expected chunks below 2");
 }
 
@@ -244,8 +245,8 @@ static void test_parse(void) {
 
 #define GOLDEN_DIR DTP_SOURCE_DIR "/tests/golden/schedule"
 
-/* Each file, KIND-pP-vV-mM.txt, reads back, is sound, and is what the generator writes. DTP_UPDATE=1
- * writes them anew, for a kind that is added: the file must exist (it may be empty). */
+/* Each file, KIND-pP-vV-mM.txt, reads back, is sound, and is what the generator writes. With
+ * DTP_UPDATE_GOLDEN=1 they are written anew; a new one must exist (it may be empty). */
 static void golden(const char *name, int seen[]) {
     int kind = 0, pp = 0, vpp = 0, m = 0;
     const char *tail = strstr(name, "-p");
@@ -256,7 +257,7 @@ static void golden(const char *name, int seen[]) {
     const char *path = dtp_arena_printf(arena, "%s/%s.txt", GOLDEN_DIR, name);
     const char *text, *got = text_of(&s);
     size_t length;
-    if (getenv("DTP_UPDATE")) {
+    if (getenv("DTP_UPDATE_GOLDEN")) {
         FILE *f = fopen(path, "w");
         CU_ASSERT_FATAL(f != NULL);
         fputs(got, f);
