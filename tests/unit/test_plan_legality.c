@@ -1,0 +1,348 @@
+/* Legality of plans: each reason by a case, and an independent count. */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+
+#include "models/schedule.h"
+#include "tests/plan_world.h"
+
+static const char *const one_schedule[] = {"1f1b", NULL};
+
+/* ---- legality, reason by reason ---- */
+
+struct reason_case {
+    enum dtp_reason want;
+    void (*change)(struct world *w, struct dtp_plan *p);
+};
+
+#define CHANGE(name, ...)                                                                          \
+    static void name(struct world *w, struct dtp_plan *p) {                                        \
+        (void)w, (void)p;                                                                          \
+        __VA_ARGS__                                                                                \
+    }
+CHANGE(same, )
+CHANGE(dp_too_large, p->dp = 8;)
+CHANGE(no_degree, p->cp = 0;)
+CHANGE(heads, w->model.heads = 9;)
+CHANGE(kv_heads, w->model.kv_heads = 3;)
+CHANGE(kv_heads_shared, w->model.kv_heads = 1;)
+CHANGE(ffn, w->model.ffn = 385;)
+CHANGE(expert_ffn, w->model.moe.experts = 4; w->model.moe.ffn = 33;)
+CHANGE(hidden, w->model.hidden = 97;)
+CHANGE(few_layers, w->model.layers = 1;)
+CHANGE(uneven, w->model.layers = 13; w->framework.uneven_stages = false;)
+CHANGE(uneven_allowed, w->model.layers = 13;)
+CHANGE(uneven_chunks, w->model.layers = 14; p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;)
+static int list_of_two[2], list_of_four[4];
+CHANGE(given, list_of_two[0] = 5; list_of_two[1] = 7; p->layers_per_stage.at = list_of_two;
+       p->layers_per_stage.n = 2;)
+CHANGE(given_refused, given(w, p); w->framework.uneven_stages = false;)
+CHANGE(given_even, given(w, p); list_of_two[0] = 6; list_of_two[1] = 6;
+       w->framework.uneven_stages = false;)
+CHANGE(given_short, given(w, p); list_of_two[1] = 6;)
+CHANGE(given_empty, given(w, p); list_of_two[0] = 0; list_of_two[1] = 12;)
+CHANGE(given_one, given(w, p); p->layers_per_stage.n = 1;)
+CHANGE(given_chunks, list_of_four[0] = 2; list_of_four[1] = 4; list_of_four[2] = 4;
+       list_of_four[3] = 2; p->layers_per_stage.at = list_of_four; p->layers_per_stage.n = 4;
+       p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;)
+CHANGE(batch, p->global_batch_size = 63;)
+CHANGE(batch_small, p->global_batch_size = 2;)
+CHANGE(batch_zero, p->microbatch_size = 0;)
+CHANGE(sp, p->sequence_parallel = true;)
+CHANGE(sp_seq, p->sequence_parallel = true; w->problem.seq = 63;)
+CHANGE(sp_cp_seq, p->sequence_parallel = true; p->cp = 2; p->dp = 2; w->problem.seq = 4;)
+CHANGE(sp_cp_seq_odd, p->sequence_parallel = true; p->tp = 4; p->cp = 2; p->dp = 1;
+       w->problem.seq = 12;)
+CHANGE(cp_seq, p->cp = 2; p->dp = 2; w->problem.seq = 62;)
+CHANGE(sp_tp1, p->sequence_parallel = true; p->tp = 1; p->dp = 8;)
+CHANGE(sp_none, p->sequence_parallel = true; w->framework.has_sequence_parallel = false;)
+CHANGE(cp, p->cp = 2; p->dp = 2;)
+CHANGE(cp_none, p->cp = 2; p->dp = 2; w->framework.has_cp = false;)
+CHANGE(ep_dense, p->ep = 2;)
+CHANGE(ep, p->ep = 4; w->model.moe.experts = 8; w->model.moe.ffn = 96;)
+CHANGE(ep_over_cp, ep(w, p); p->cp = 2; p->dp = 2;)
+CHANGE(ep_experts, ep(w, p); w->model.moe.experts = 6;)
+CHANGE(ep_ranks, ep(w, p); p->ep = 8;)
+CHANGE(ep_none, ep(w, p); w->framework.has_ep = false;)
+CHANGE(vpp_1f1b, p->vpp = 2;)
+CHANGE(vpp_one, p->schedule = DTP_SCHED_INTERLEAVED;)
+CHANGE(vpp, p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;)
+CHANGE(vpp_pp1, p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED; p->pp = 1; p->dp = 8;)
+CHANGE(groups, p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED; p->global_batch_size = 12;)
+CHANGE(gpipe_pp1, p->schedule = DTP_SCHED_GPIPE; p->pp = 1; p->dp = 8;)
+CHANGE(schedule_none, p->schedule = DTP_SCHED_ZB_H1;)
+CHANGE(schedule_few, p->schedule = DTP_SCHED_ZB_V; p->vpp = 2; p->global_batch_size = 8;)
+CHANGE(schedule_v, p->schedule = DTP_SCHED_ZB_V; p->vpp = 2; p->global_batch_size = 12;
+       w->framework.schedules = dtp_schedule_names;)
+CHANGE(schedule_v3, p->schedule = DTP_SCHED_ZB_V; p->vpp = 3;)
+CHANGE(schedule_user, p->schedule = DTP_SCHED_USER;)
+CHANGE(schedule_pp1, p->pp = 1; p->dp = 8; w->framework.schedules = NULL;)
+CHANGE(zero_1, p->zero_stage = 1;)
+CHANGE(zero_none, p->zero_stage = 1; w->framework.zero_stages = 1;)
+CHANGE(zero_4, p->zero_stage = 4;)
+CHANGE(zero_pp, p->zero_stage = 2;)
+CHANGE(zero_dp1, p->zero_stage = 1; p->dp = 1; p->tp = 4; w->problem.gpus = 8;)
+CHANGE(zero_cp, p->zero_stage = 1; p->dp = 1; p->cp = 4;)
+CHANGE(zero_tp, p->zero_stage = 3; p->pp = 1; p->dp = 8;)
+CHANGE(recompute, p->recompute = DTP_RECOMPUTE_FULL; w->framework.recompute_modes = 3;)
+CHANGE(recompute_some, p->recompute = DTP_RECOMPUTE_FULL; p->recompute_layers = 6;)
+CHANGE(recompute_more, p->recompute = DTP_RECOMPUTE_FULL; p->recompute_layers = 7;)
+CHANGE(recompute_what, p->recompute_layers = 1;)
+CHANGE(tp_limit, w->framework.max_tp = 1;)
+CHANGE(pp_limit, w->framework.max_pp = 1;)
+CHANGE(offload, p->offload = DTP_OFFLOAD_OPTIMIZER;)
+CHANGE(offload_none, p->offload = DTP_OFFLOAD_OPTIMIZER; w->framework.offload = false;)
+CHANGE(offload_parameters, p->offload = DTP_OFFLOAD_PARAMETERS;)
+CHANGE(offload_room, p->offload = DTP_OFFLOAD_OPTIMIZER; w->cluster.node.host_memory_bytes = 1000;)
+CHANGE(offload_nvme, p->offload = DTP_OFFLOAD_OPTIMIZER; p->offload_to = DTP_OFFLOAD_NVME;)
+CHANGE(dtype, p->dtype = DTP_FP8;)
+CHANGE(dtype_uncalibrated, p->dtype = DTP_FP16;)
+#define CONV                                                                                       \
+    w->model.nconvs = 1;                                                                           \
+    w->model.layers = 0;                                                                           \
+    w->model.heads = 0
+#define ALONE                                                                                      \
+    p->tp = p->pp = 1;                                                                             \
+    p->dp = 16
+CHANGE(conv, CONV; ALONE;)
+CHANGE(conv_tp, CONV; p->pp = 1; p->dp = 8;)
+CHANGE(conv_pp, CONV; p->tp = 1; p->dp = 8;)
+CHANGE(conv_cp, CONV; ALONE; p->dp = 8; p->cp = 2;)
+CHANGE(conv_ep, CONV; ALONE; p->ep = 2;)
+CHANGE(conv_sp, CONV; ALONE; p->sequence_parallel = true;)
+CHANGE(conv_recompute, CONV; ALONE; p->recompute = DTP_RECOMPUTE_SELECTIVE;)
+CHANGE(conv_zero, CONV; ALONE; p->zero_stage = 2;)
+
+static const struct reason_case reason_cases[] = {
+    {DTP_LEGAL, same},
+    {DTP_WHY_GPUS, dp_too_large},
+    {DTP_WHY_GPUS, no_degree},
+    {DTP_WHY_HEADS, heads},
+    {DTP_WHY_KV_HEADS, kv_heads},
+    {DTP_LEGAL, kv_heads_shared},
+    {DTP_WHY_FFN, ffn},
+    {DTP_WHY_FFN, expert_ffn},
+    {DTP_WHY_HIDDEN, hidden},
+    {DTP_WHY_LAYERS, few_layers},
+    {DTP_WHY_UNEVEN, uneven},
+    {DTP_LEGAL, uneven_allowed},
+    {DTP_WHY_UNEVEN, uneven_chunks},
+    {DTP_LEGAL, given},
+    {DTP_WHY_UNEVEN, given_refused},
+    {DTP_LEGAL, given_even},
+    {DTP_WHY_LAYER_SUM, given_short},
+    {DTP_WHY_LAYER_SUM, given_empty},
+    {DTP_WHY_LAYER_SUM, given_one},
+    {DTP_LEGAL, given_chunks},
+    {DTP_WHY_BATCH, batch},
+    {DTP_WHY_BATCH, batch_small},
+    {DTP_WHY_BATCH, batch_zero},
+    {DTP_LEGAL, sp},
+    {DTP_WHY_SEQ_TP, sp_seq},
+    {DTP_LEGAL, sp_cp_seq},
+    {DTP_WHY_SEQ_TP, sp_cp_seq_odd},
+    {DTP_WHY_SEQ_CP, cp_seq},
+    {DTP_WHY_SP_TP1, sp_tp1},
+    {DTP_WHY_SP, sp_none},
+    {DTP_LEGAL, cp},
+    {DTP_WHY_CP, cp_none},
+    {DTP_WHY_EP, ep_dense},
+    {DTP_LEGAL, ep},
+    {DTP_LEGAL, ep_over_cp},
+    {DTP_WHY_EP, ep_experts},
+    {DTP_WHY_EP, ep_ranks},
+    {DTP_WHY_EP, ep_none},
+    {DTP_WHY_VPP, vpp_1f1b},
+    {DTP_WHY_VPP, vpp_one},
+    {DTP_LEGAL, vpp},
+    {DTP_WHY_VPP, vpp_pp1},
+    {DTP_WHY_INTERLEAVE, groups},
+    {DTP_WHY_PP1, gpipe_pp1},
+    {DTP_WHY_SCHEDULE, schedule_none},
+    {DTP_WHY_FEW_MICROBATCHES, schedule_few},
+    {DTP_LEGAL, schedule_v},
+    {DTP_WHY_VPP, schedule_v3},
+    {DTP_WHY_SCHEDULE, schedule_user},
+    {DTP_LEGAL, schedule_pp1},
+    {DTP_LEGAL, zero_1},
+    {DTP_WHY_ZERO, zero_none},
+    {DTP_WHY_ZERO, zero_4},
+    {DTP_WHY_ZERO_PP, zero_pp},
+    {DTP_WHY_ZERO_DP1, zero_dp1},
+    {DTP_LEGAL, zero_cp},
+    {DTP_WHY_ZERO_TP, zero_tp},
+    {DTP_WHY_RECOMPUTE, recompute},
+    {DTP_LEGAL, recompute_some},
+    {DTP_WHY_RECOMPUTE, recompute_more},
+    {DTP_WHY_RECOMPUTE, recompute_what},
+    {DTP_WHY_TP, tp_limit},
+    {DTP_WHY_PP, pp_limit},
+    {DTP_LEGAL, offload},
+    {DTP_WHY_OFFLOAD, offload_none},
+    {DTP_WHY_OFFLOAD, offload_parameters},
+    {DTP_WHY_OFFLOAD, offload_room},
+    {DTP_WHY_OFFLOAD, offload_nvme},
+    {DTP_WHY_DTYPE, dtype},
+    {DTP_WHY_DTYPE, dtype_uncalibrated},
+    {DTP_LEGAL, conv},
+    {DTP_WHY_TP, conv_tp},
+    {DTP_WHY_PP, conv_pp},
+    {DTP_WHY_CP, conv_cp},
+    {DTP_WHY_EP, conv_ep},
+    {DTP_WHY_SP_TP1, conv_sp},
+    {DTP_WHY_RECOMPUTE, conv_recompute},
+    {DTP_LEGAL, conv_zero},
+};
+
+static void test_reasons(void) {
+    bool seen[DTP_NREASONS] = {false};
+    for (size_t i = 0; i < sizeof reason_cases / sizeof reason_cases[0]; i++) {
+        struct world w;
+        struct dtp_plan p = base_plan();
+        world_init(&w);
+        reason_cases[i].change(&w, &p);
+        enum dtp_reason why = dtp_plan_check(&w.problem, &p);
+        if (why != reason_cases[i].want)
+            printf("\n  case %zu: found \"%s\", expected \"%s\"\n", i, dtp_reasons[why],
+                   dtp_reasons[reason_cases[i].want]);
+        CU_ASSERT(why == reason_cases[i].want);
+        seen[why] = true;
+    }
+    for (int why = 0; why < DTP_NREASONS; why++)
+        CU_ASSERT(seen[why] || why == DTP_WHY_CONSTRAINT);
+}
+
+/* ---- an independent count ---- */
+
+static bool divides(int a, int b) {
+    return b % a == 0;
+}
+
+/* The rules again, as one plain sentence each, for even splits on the world above. */
+static bool plainly_legal(const struct world *w, const struct dtp_plan *p) {
+    const struct dtp_model *m = &w->model;
+    const struct dtp_framework *f = &w->framework;
+    int stages = p->pp * p->vpp, ranks = p->dp * p->cp;
+    bool ok = p->tp * p->pp * p->dp * p->cp == w->problem.gpus;
+    ok = ok && divides(p->microbatch_size * p->dp, p->global_batch_size);
+    ok = ok && (p->zero_stage == 0 || ranks > 1) && (f->zero_stages & 1 << p->zero_stage);
+    ok = ok && (p->zero_stage == 0 || p->pp == 1 || (f->zero_stages_pp & 1 << p->zero_stage));
+    ok = ok && (p->zero_stage == 0 || p->tp == 1 || (f->zero_stages_tp & 1 << p->zero_stage));
+    ok = ok && (f->recompute_modes & 1 << p->recompute);
+    if (m->nconvs > 0)
+        return ok && p->tp == 1 && p->cp == 1 && p->ep == 1 && stages == 1 &&
+               !p->sequence_parallel && p->recompute == 0 && p->schedule == DTP_SCHED_1F1B;
+    ok = ok && divides(p->tp, m->heads) && divides(p->tp, m->ffn) && divides(p->tp, m->hidden);
+    ok = ok && (divides(p->tp, m->kv_heads) || divides(m->kv_heads, p->tp));
+    ok = ok && (m->moe.experts == 0 || divides(p->tp, m->moe.ffn));
+    ok = ok && (p->ep == 1 || (f->has_ep && m->moe.experts > 0 && divides(p->ep, m->moe.experts) &&
+                               divides(p->ep, ranks)));
+    ok = ok && (!p->sequence_parallel ||
+                (f->has_sequence_parallel && p->tp > 1 && divides(p->tp * p->cp, w->problem.seq)));
+    ok = ok && (p->cp == 1 || (f->has_cp && divides(2 * p->cp, w->problem.seq)));
+    ok = ok && stages <= m->layers;
+    ok = ok && (divides(stages, m->layers) || (f->uneven_stages && p->vpp == 1));
+    ok = ok && (p->pp > 1 || (p->vpp == 1 && p->schedule == DTP_SCHED_1F1B));
+    ok = ok && (p->vpp > 1) == (p->schedule == DTP_SCHED_INTERLEAVED);
+    bool listed = p->pp == 1;
+    for (int i = 0; f->schedules[i]; i++)
+        listed = listed || p->schedule == dtp_schedule_find(f->schedules[i]);
+    return ok && listed &&
+           (p->vpp == 1 || divides(p->pp, p->global_batch_size / p->microbatch_size / p->dp));
+}
+
+static void grow_moe(struct world *w) {
+    w->model.moe.experts = 8;
+    w->model.moe.ffn = 48;
+    w->model.layers = 15;
+}
+static void grow_limits(struct world *w) {
+    w->framework.uneven_stages = w->framework.has_cp = false;
+    w->framework.has_sequence_parallel = false;
+    w->framework.schedules = one_schedule;
+    w->framework.zero_stages = 3;
+    w->framework.recompute_modes = 5;
+    w->model.layers = 10;
+}
+static void grow_conv(struct world *w) {
+    w->model.nconvs = 3;
+    w->model.layers = 0;
+}
+static void grow_odd(struct world *w) {
+    w->problem.gpus = 24;
+    w->problem.seq = 60;
+    w->model.layers = 16;
+}
+
+static const int microbatches[] = {1, 2, 3, 4}, batches[] = {24, 64};
+
+/* All values of the inner fields for fixed degrees; differences are counted. */
+static void count_inner(const struct world *w, struct dtp_plan p, int *legal, int *different) {
+    for (int i = 0; i < 4 * 2 * 4 * 3 * 4 * 2; i++) {
+        int k = i;
+        p.zero_stage = k % 4;
+        k /= 4;
+        p.sequence_parallel = k % 2;
+        k /= 2;
+        p.schedule = k % 4;
+        k /= 4;
+        p.recompute = (enum dtp_recompute)(k % 3);
+        k /= 3;
+        p.microbatch_size = microbatches[k % 4];
+        k /= 4;
+        p.global_batch_size = batches[k];
+        bool plain = plainly_legal(w, &p);
+        *legal += plain;
+        *different += plain != (dtp_plan_check(&w->problem, &p) == DTP_LEGAL);
+    }
+}
+
+/* All ep and vpp of one (tp, pp, cp); dp follows. */
+static void count_degrees(const struct world *w, const int degrees[3], int *legal, int *different) {
+    struct dtp_plan p = dtp_plan_default();
+    p.tp = degrees[0];
+    p.pp = degrees[1];
+    p.cp = degrees[2];
+    if (!divides(p.tp * p.pp * p.cp, w->problem.gpus))
+        return;
+    p.dp = w->problem.gpus / (p.tp * p.pp * p.cp);
+    for (int k = 0; k < 9; k++) {
+        p.ep = 1 << k / 3;
+        p.vpp = 1 + k % 3;
+        count_inner(w, p, legal, different);
+    }
+}
+
+static void count_world(void (*grow)(struct world *w), int at_least) {
+    struct world w;
+    int legal = 0, different = 0;
+    world_init(&w);
+    if (grow)
+        grow(&w);
+    for (int tp = 1; tp <= 16; tp++)
+        for (int pp = 1; pp <= 16; pp++)
+            for (int cp = 1; cp <= 8; cp *= 2)
+                count_degrees(&w, (const int[]){tp, pp, cp}, &legal, &different);
+    CU_ASSERT(different == 0);
+    CU_ASSERT(legal >= at_least);
+}
+
+static void test_count(void) {
+    count_world(NULL, 1000);
+    count_world(grow_moe, 1000);
+    count_world(grow_limits, 50);
+    count_world(grow_conv, 10);
+    count_world(grow_odd, 1000);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"each reason", test_reasons},
+                           {"legality by an independent count", test_count},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"plan legality", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
