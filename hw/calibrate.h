@@ -31,11 +31,13 @@
  *
  * Fit: least squares of log(predicted / measured) over the logarithms of the constants
  * (gsl_multifit_nlinear), repeated with weights 1/|residual| until it is a fit of absolute
- * deviations, so that a few kernels for which the library chose badly do not pull the rest. Each
- * constant has a weak prior at its old value: what no row tells stays as it is. A GEMM runs slower
- * the longer the sweep loads the chip: t x (1 + load x t / (t + t_load)); 1 + load is `sustained`.
+ * deviations, so that a few kernels for which the library chose badly do not pull the rest; then a
+ * simplex search (gsl_multimin), since derivatives stop at kinks. Each constant has a weak prior at
+ * its old value: what no row tells stays as it is. A GEMM runs slower the longer the sweep loads the
+ * chip: t x (1 + load x t / (t + t_load)); 1 + load is `sustained`.
  * "fixed" in the calibration of the file keeps "sustained", "gemm_rate" or "gemm_shape" where other
- * evidence beats the sweeps (say which in "source"); with "rows_unloaded": true the sweep is of a cool chip.
+ * evidence beats the sweeps (say which in "source"); with "rows_unloaded": true the sweep is of a
+ * cool chip.
  * Memory-bound kernels are fitted on rows larger than the L2 cache only. Errors in the file are those
  * of rows left out (5 folds by row number). Deterministic: same rows, same bytes.
  */

@@ -2,13 +2,15 @@
 
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit_nlinear.h>
+#include <gsl/gsl_multimin.h>
 #include <math.h>
 #include <stdlib.h>
 
 /* |residual| below this counts as this: rows that fit already get no infinite weight. */
 static const double least_residual = 0.01;
 static const double derivative_step = 1e-4; /* the model has kinks: wider than for a smooth one */
-enum { MAX_ITERATIONS = 60, REWEIGHTINGS = 6 };
+enum { MAX_ITERATIONS = 60, REWEIGHTINGS = 6, POLISH_ITERATIONS = 1200 };
+static const double polish_step = 0.2, polish_size = 1e-4;
 
 /* The rows that are not skipped, then one row per parameter that holds it near its prior. */
 struct fit {
@@ -67,6 +69,46 @@ static enum dtp_status solve(const struct fit *fit, gsl_multifit_nlinear_workspa
     return DTP_OK;
 }
 
+/* What the reweighted squares tend to: twice the absolute values, and the priors. */
+static double absolute(const gsl_vector *x, void *params) {
+    const struct fit *fit = params;
+    const struct dtp_fit_problem *p = fit->problem;
+    double sum = 0;
+
+    for (size_t i = 0; i < fit->nrows; i++) {
+        double r = p->residual(p->ctx, gsl_vector_const_ptr(x, 0), fit->row[i]);
+
+        sum += 2 * sqrt(r * r + least_residual * least_residual);
+    }
+    for (size_t j = 0; j < p->nparams; j++) {
+        double z = (gsl_vector_get(x, j) - p->prior[j]) / p->prior_sd[j];
+
+        sum += least_residual * z * z;
+    }
+    return sum;
+}
+
+/* A simplex search from where the derivatives led: they stop at kinks, where the best tile of many
+ * rows changes at once. */
+static void polish(const struct fit *fit, gsl_vector *x) {
+    const struct dtp_fit_problem *p = fit->problem;
+    gsl_multimin_function f = {absolute, p->nparams, (void *)(uintptr_t)fit};
+    gsl_multimin_fminimizer *s =
+        gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, p->nparams);
+    gsl_vector *step = gsl_vector_alloc(p->nparams);
+
+    for (size_t j = 0; j < p->nparams; j++)
+        gsl_vector_set(step, j, polish_step * (p->prior_sd[j] < 1 ? p->prior_sd[j] : 1));
+    gsl_multimin_fminimizer_set(s, &f, x, step);
+    for (int i = 0; i < POLISH_ITERATIONS; i++)
+        if (gsl_multimin_fminimizer_iterate(s) != GSL_SUCCESS ||
+            gsl_multimin_fminimizer_size(s) < polish_size)
+            break;
+    gsl_vector_memcpy(x, s->x);
+    gsl_vector_free(step);
+    gsl_multimin_fminimizer_free(s);
+}
+
 enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem *p, double *x,
                                struct dtp_err *err) {
     gsl_multifit_nlinear_parameters parameters = gsl_multifit_nlinear_default_parameters();
@@ -88,6 +130,8 @@ enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem
     for (size_t j = 0; j < p->nparams; j++)
         gsl_vector_set(position, j, p->prior[j]);
     status = solve(&fit, w, position, weight, err);
+    if (status == DTP_OK)
+        polish(&fit, position);
     for (size_t j = 0; j < p->nparams; j++)
         x[j] = gsl_vector_get(position, j);
     gsl_multifit_nlinear_free(w);

@@ -8,6 +8,7 @@ enum {
     P_RATE,
     P_TILE,
     P_TAIL, /* odds: tail / (1 - tail) */
+    P_SMALL,
     P_WGRAD,
     P_DGRAD,
     P_LOAD,
@@ -17,9 +18,9 @@ enum {
 };
 
 /* Where a constant starts when the GPU file has none, and the sd of its prior, in log units. */
-static const double first_tile_s = 2e-6, first_tail = 0.3, first_load = 0.05;
+static const double first_tile_s = 2e-6, first_tail = 0.3, first_load = 0.05, first_small = 0.5;
 static const double first_load_time_s = 1e-4, first_host_s = 1e-6;
-static const double prior_sd[P_FIXED] = {1, 1, 1, 0.1, 0.1, 2, 0.7};
+static const double prior_sd[P_FIXED] = {1, 1, 1, 1, 0.1, 0.1, 2, 0.7};
 /* Host time: sd so wide that a sweep with 40 us of it is no surprise. Rate of another part: 20 %. */
 static const double host_sd = 3, rate_sd = 0.2;
 /* Too small to say anything of the chip: launch dominates, or a matrix-vector product. */
@@ -35,6 +36,15 @@ struct gemm_fit {
     bool bmm;
 };
 
+static void store(const double *x, struct dtp_gemm_cal *c) {
+    c->sm_flops_per_s = exp(x[P_RATE]);
+    c->tile_s = exp(x[P_TILE]);
+    c->tail = exp(x[P_TAIL]) / (1 + exp(x[P_TAIL]));
+    c->small_tile = exp(x[P_SMALL]);
+    c->wgrad_factor = exp(x[P_WGRAD]);
+    c->dgrad_factor = exp(x[P_DGRAD]);
+}
+
 static double predict_s(const struct gemm_fit *fit, const double *x,
                         const struct dtp_cal_row *row) {
     struct dtp_gpu g = *fit->gpu;
@@ -42,11 +52,9 @@ static double predict_s(const struct gemm_fit *fit, const double *x,
     double load = exp(x[P_LOAD]), t_s;
     size_t source = P_FIXED + 2 * (size_t)row->source;
 
-    c->sm_flops_per_s = exp(x[P_RATE]) * (row->same_chip ? exp(x[source + 1]) : 1);
-    c->tile_s = exp(x[P_TILE]);
-    c->tail = exp(x[P_TAIL]) / (1 + exp(x[P_TAIL]));
-    c->wgrad_factor = exp(x[P_WGRAD]);
-    c->dgrad_factor = exp(x[P_DGRAD]);
+    store(x, c);
+    if (row->same_chip)
+        c->sm_flops_per_s *= exp(x[source + 1]);
     g.sustained = 1;
     t_s = fit->bmm ? dtp_device_bmm_s(&g, &row->gemm) : dtp_device_gemm_s(&g, &row->gemm);
     return t_s * (1 + load * t_s / (t_s + exp(x[P_LOAD_TIME]))) + exp(x[source]);
@@ -85,6 +93,7 @@ static void start(const struct dtp_gpu *g, const struct dtp_gemm_cal *c, enum dt
     prior[P_TILE] = log(c->tile_s > 0 ? c->tile_s : first_tile_s);
     prior[P_TAIL] = c->tail > 0 && c->tail < 1 ? log(c->tail / (1 - c->tail))
                                                : log(first_tail / (1 - first_tail));
+    prior[P_SMALL] = log(c->small_tile > 0 ? c->small_tile : first_small);
     prior[P_WGRAD] = log(c->wgrad_factor > 0 ? c->wgrad_factor : 1);
     prior[P_DGRAD] = log(c->dgrad_factor > 0 ? c->dgrad_factor : 1);
     prior[P_LOAD] = log(load > 0.001 ? load : first_load);
@@ -102,14 +111,6 @@ static void start(const struct dtp_gpu *g, const struct dtp_gemm_cal *c, enum dt
 /* Holds a parameter: its prior becomes (nearly) exact. */
 static void hold(double *sd, int i) {
     sd[i] = 1e-6;
-}
-
-static void store(const double *x, struct dtp_gemm_cal *c) {
-    c->sm_flops_per_s = exp(x[P_RATE]);
-    c->tile_s = exp(x[P_TILE]);
-    c->tail = exp(x[P_TAIL]) / (1 + exp(x[P_TAIL]));
-    c->wgrad_factor = exp(x[P_WGRAD]);
-    c->dgrad_factor = exp(x[P_DGRAD]);
 }
 
 static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_problem *p,
@@ -175,6 +176,7 @@ static void hold_constants(const struct gemm_fit *fit, enum dtp_dtype dtype, siz
         hold(sd, P_TILE);
     if (few || (main_fit && result->keep_shape)) {
         hold(sd, P_TAIL);
+        hold(sd, P_SMALL);
         hold(sd, P_WGRAD);
         hold(sd, P_DGRAD);
     }
@@ -246,6 +248,7 @@ enum dtp_status dtp_calibrate_gemm(struct dtp_arena *a, const struct dtp_cal_row
         if (dtype == DTP_FP8) { /* too few rows in any sweep: shape constants of 16 bit */
             g->gemm[DTP_FP8].tile_s = g->gemm[DTP_BF16].tile_s;
             g->gemm[DTP_FP8].tail = g->gemm[DTP_BF16].tail;
+            g->gemm[DTP_FP8].small_tile = g->gemm[DTP_BF16].small_tile;
             g->gemm[DTP_FP8].wgrad_factor = g->gemm[DTP_BF16].wgrad_factor;
             g->gemm[DTP_FP8].dgrad_factor = g->gemm[DTP_BF16].dgrad_factor;
         }

@@ -32,9 +32,11 @@ int dtp_dtype_bytes(enum dtp_dtype dtype) {
 
 /* Tile shapes of the library's kernels, in units of TILE_UNIT rows and columns. */
 enum { TILE_UNIT = 64, MAX_UNITS = 5, MAX_SPLIT_WAVES = 2, QUERY_BLOCK = 128 };
+/* slow: sqrt(area of 256 x 128 / area) - 1 of the smaller ones. */
 /* clang-format off */
-static const struct { int m, n; } tiles[] = {
-    {2, 4}, {4, 2}, {2, 2}, {3, 3}, {5, 2}, {4, 1}, {1, 4}, {2, 1}, {1, 2}, {1, 1}};
+static const struct { int m, n; double slow; } tiles[] = {
+    {2, 4, 0}, {4, 2, 0}, {3, 3, 0}, {5, 2, 0}, {2, 2, 0.41421356}, {4, 1, 0.41421356},
+    {1, 4, 0.41421356}, {2, 1, 1}, {1, 2, 1}, {1, 1, 1.82842712}};
 /* clang-format on */
 static const int splits[] = {1, 2, 4};
 
@@ -77,7 +79,7 @@ static double tile_time_s(const struct dtp_gpu *g, const struct dtp_gemm_cal *c,
     tile_counts(s->n, columns);
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         int64_t n = rows[tiles[i].m] * columns[tiles[i].n] * s->batch;
-        double wave_s = unit_s * (tiles[i].m * tiles[i].n);
+        double wave_s = unit_s * (tiles[i].m * tiles[i].n) * (1 + c->small_tile * tiles[i].slow);
 
         for (size_t j = 0; j < sizeof splits / sizeof *splits; j++) {
             double waves = wave_count(n * splits[j], g->num_sms, per_sm, c->tail);

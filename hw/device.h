@@ -9,7 +9,8 @@
  *         waves = 1 for w <= 1, else floor(w) + tail + (1 - tail) frac(w) (whole for whole w)
  *   but at least 2 (mk + kn + mn) batch / HBM for 16 bit, times `sustained`, plus nothing for launch:
  *   gaps between kernels and host time belong to the caller (kernel_gap_s below). R = FLOP/s of one
- *   SM at full tile efficiency. WGRAD has its own factor (K = tokens).
+ *   SM with a tile of 256 x 128 or more; smaller ones reload operands more often and are slower by
+ *   1 + small_tile x (sqrt(256 x 128 / (tm tn)) - 1). WGRAD has its own factor (K = tokens).
  * Memory-bound kernel of a class: t = max(bytes / B_class, elements / E_class).
  * Fused attention: t = FLOPs / R_impl x (1 + s_half / s) + tail_blocks x (one block of 128 queries on
  *   its SM), head_dim padded to the multiple that the kernel uses, halved FLOPs and twice the s_half
@@ -80,6 +81,7 @@ struct dtp_gemm_cal {
     double sm_flops_per_s; /* R: one SM at full efficiency; 0: dtype not supported */
     double tile_s;         /* c_tile: per wave */
     double tail;           /* share of a wave that its first tile costs, after the first wave */
+    double small_tile;     /* slowness of small tiles, see above */
     double wgrad_factor;   /* >= 1 */
     double dgrad_factor;
     double min_flops, max_flops; /* 2mnk of the smallest and largest GEMM measured; 0, 0: none */

@@ -64,6 +64,7 @@ static const struct dtp_field gemm_fields[] = {
     MEMBER(dtp_gemm_cal, sm_flops_per_s, "one SM at full efficiency, FLOP/s"),
     MEMBER(dtp_gemm_cal, tile_s, "per wave, s"),
     MEMBER(dtp_gemm_cal, tail, "share of a wave that its first tile costs"),
+    MEMBER(dtp_gemm_cal, small_tile, "slowness of tiles below 256 x 128"),
     MEMBER(dtp_gemm_cal, wgrad_factor, "time factor of weight gradients"),
     MEMBER(dtp_gemm_cal, dgrad_factor, "time factor of input gradients"),
     MEMBER(dtp_gemm_cal, min_flops, "smallest GEMM measured"),
