@@ -1,0 +1,170 @@
+#include "planner/advise.h"
+
+#include "sim/base/text.h"
+
+enum {
+    MOST_VALUES = 64,
+    REACH = 64,         /* how far from what was asked a working number is looked for */
+    MOST_GPUS_TRIED = 1 << 16,
+    MOST_STEPS = 64,
+    MOST_REASONS_NAMED = 2
+};
+
+int dtp_space_values(const struct dtp_space *space, enum dtp_limit limit, int *out, int most) {
+    int n = 0;
+    struct dtp_plan p;
+    for (size_t s = 0; s < space->nshapes; s++) {
+        uint64_t size = dtp_space_shape_size(space, s);
+        for (uint64_t i = 0; i < size; i++) {
+            dtp_space_plan(space, s, i, &p);
+            int v = dtp_limit_get(&p, limit), at = 0;
+            while (at < n && out[at] < v)
+                at++;
+            if (n == most || (at < n && out[at] == v))
+                continue;
+            for (int k = n++; k > at; k--)
+                out[k] = out[k - 1];
+            out[at] = v;
+        }
+    }
+    return n;
+}
+
+/* ---- limits that leave nothing ---- */
+
+static bool add_values(struct dtp_arena *a, const struct dtp_report *r, enum dtp_limit limit,
+                       struct dtp_str *s) {
+    struct dtp_limits relaxed = *r->limits;
+    struct dtp_space space;
+    int values[MOST_VALUES];
+    char text[32];
+    relaxed.field[limit].n = 0;
+    dtp_space_init(a, &r->setup->problem, &relaxed, &space);
+    int n = dtp_space_values(&space, limit, values, MOST_VALUES);
+    for (int i = 0; i < n; i++)
+        dtp_str_printf(s, "%s%s", i ? ", " : "",
+                       dtp_limit_text(limit, values[i], text, sizeof text));
+    return n > 0;
+}
+
+static const char *no_candidate(struct dtp_arena *a, const struct dtp_report *r) {
+    struct dtp_str s = {.a = a};
+    for (int k = 0; r->limits && k < DTP_NLIMITS; k++) {
+        struct dtp_str values = {.a = a};
+        if (r->limits->field[k].n == 0 || !add_values(a, r, (enum dtp_limit)k, &values))
+            continue;
+        dtp_str_printf(&s, "%s--%s leaves no plan for %d GPUs; values that do: %s",
+                       s.n ? "; or " : "", dtp_limit_fields[k].option, r->setup->problem.gpus,
+                       values.at);
+    }
+    if (s.n > 0)
+        return s.at;
+    return "the limits on the layout exclude each other: no plan is left; give fewer of them";
+}
+
+/* ---- nothing legal, nothing that fits ---- */
+
+static bool works(const struct dtp_report *r, int gpus, int batch) {
+    struct dtp_problem p = r->setup->problem;
+    struct dtp_plan plan;
+    if (gpus < 1 || batch < 1 || (p.cluster->max_gpus > 0 && gpus > p.cluster->max_gpus))
+        return false;
+    p.gpus = gpus;
+    p.global_batch = batch;
+    return dtp_search_any(&p, r->limits, &plan);
+}
+
+/* The number nearest to `from` that works, smaller ones first among equals; 0: none within reach. */
+static int nearest(const struct dtp_report *r, bool of_gpus) {
+    const struct dtp_problem *p = &r->setup->problem;
+    for (int d = 1; d <= REACH; d++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            int gpus = of_gpus ? p->gpus + sign * d : p->gpus;
+            int batch = of_gpus ? p->global_batch : p->global_batch + sign * d;
+            if (works(r, gpus, batch))
+                return of_gpus ? gpus : batch;
+        }
+    return 0;
+}
+
+static void add_reasons(struct dtp_str *s, const struct dtp_counts *c) {
+    bool named[DTP_NREASONS] = {false};
+    for (int k = 0; k < MOST_REASONS_NAMED; k++) {
+        int most = -1;
+        for (int i = DTP_LEGAL + 1; i < DTP_NREASONS; i++)
+            if (!named[i] && c->reason[i] > 0 && (most < 0 || c->reason[i] > c->reason[most]))
+                most = i;
+        if (most < 0)
+            return;
+        named[most] = true;
+        dtp_str_printf(s, "%s%s (%llu of %llu plans)", k ? "; " : ": ", dtp_reasons[most],
+                       (unsigned long long)c->reason[most], (unsigned long long)c->candidates);
+    }
+}
+
+static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r) {
+    const struct dtp_problem *p = &r->setup->problem;
+    struct dtp_str s = {.a = a};
+    char text[32];
+    dtp_str_printf(&s, "no plan of %s splits a batch of %d on %s GPUs", p->model->name,
+                   p->global_batch, dtp_fmt_count(p->gpus, text, sizeof text));
+    int gpus = nearest(r, true), batch = nearest(r, false);
+    if (gpus > 0 || batch > 0)
+        dtp_str_add(&s, "; nearest that works: ");
+    if (batch > 0)
+        dtp_str_printf(&s, "a batch of %d", batch);
+    if (gpus > 0)
+        dtp_str_printf(&s, "%s%d GPUs", batch > 0 ? ", or " : "", gpus);
+    add_reasons(&s, &r->search->counts);
+    return s.at;
+}
+
+/* The least number of GPUs on which something fits, by doubling and then by nodes; 0: none found. */
+static int enough_gpus(const struct dtp_report *r, bool *out_exact) {
+    const struct dtp_problem *p = &r->setup->problem;
+    int per_node = p->cluster->node.gpus, high = p->gpus;
+    do {
+        high *= 2;
+        if (high > MOST_GPUS_TRIED)
+            return 0;
+    } while (!works(r, high, p->global_batch));
+    int low = high / 2, step = high <= per_node ? 1 : per_node;
+    while ((high - low) / step > MOST_STEPS)
+        step *= 2;
+    *out_exact = step == 1 || step == per_node;
+    for (int n = low - low % step + step; n < high; n += step)
+        if (works(r, n, p->global_batch))
+            return n;
+    return high;
+}
+
+static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r) {
+    const struct dtp_problem *p = &r->setup->problem;
+    struct dtp_str s = {.a = a};
+    struct dtp_plan leanest;
+    char text[32], limit[32];
+    bool exact = false;
+    dtp_space_candidate(&r->search->space, r->search->smallest_number, &leanest);
+    dtp_str_printf(&s, "%s does not fit on %s GPUs", p->model->name,
+                   dtp_fmt_count(p->gpus, text, sizeof text));
+    dtp_str_printf(
+        &s, ": the leanest of %llu legal plans needs %s of device memory, the limit is %s",
+        (unsigned long long)r->search->counts.over_memory,
+        dtp_fmt_bytes_gib((double)r->search->smallest_bytes, text, sizeof text),
+        dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
+    dtp_str_printf(&s, " (%s)", dtp_plan_words(a, &leanest));
+    int gpus = enough_gpus(r, &exact);
+    if (gpus > 0)
+        dtp_str_printf(&s, "; it %s %d GPUs", exact ? "needs at least" : "fits on", gpus);
+    else
+        dtp_str_printf(&s, "; more GPUs do not help%s",
+                       r->limits ? " within these limits on the layout" : "");
+    return s.at;
+}
+
+const char *dtp_advise(struct dtp_arena *a, const struct dtp_report *r) {
+    const struct dtp_search *s = r->search;
+    if (s->counts.candidates == 0)
+        return no_candidate(a, r);
+    return s->smallest_bytes == 0 ? nothing_legal(a, r) : nothing_fits(a, r);
+}

@@ -1,0 +1,110 @@
+#include <string.h>
+#include <unistd.h>
+
+#include "planner/advise.h"
+#include "planner/cli/timeline.h"
+#include "planner/cli/verbs.h"
+#include "sim/base/text.h"
+
+struct own {
+    bool csv;
+    const char *html, *why_not, *timeline;
+    int top;
+    double tokens;
+};
+
+static const struct dtp_option own_options[] = {
+    {"csv", DTP_OPT_FLAG, 0, offsetof(struct own, csv),
+     .help = "every plan of the space with its verdict, on standard output"},
+    {"html", DTP_OPT_STRING, 0, offsetof(struct own, html), .value = "OUT.html",
+     .complete = DTP_COMPLETE_FILE, .help = "the report as one page with pictures"},
+    {"why-not", DTP_OPT_STRING, 0, offsetof(struct own, why_not), .value = "FIELDS",
+     .help = "what became of the plans with these fields, such as tp=8,pp=5"},
+    {"top", DTP_OPT_INT, 0, offsetof(struct own, top), .value = "N", .min = 1, .max = 1000,
+     .help = "simulate at least so many plans (default 16)"},
+    {"tokens", DTP_OPT_COUNT, 0, offsetof(struct own, tokens), .value = "N",
+     .help = "token budget for the days of training, such as 300B (default: the model's)"},
+    {"timeline", DTP_OPT_STRING, 't', offsetof(struct own, timeline), .value = "OUT.json",
+     .complete = DTP_COMPLETE_FILE, .help = "write the step of the best plan for Perfetto"},
+    {0}};
+
+static void progress(void *ctx, const char *what, double done) {
+    (void)ctx;
+    if (what)
+        fprintf(stderr, "\r%-12s %3.0f %%", what, done * 100);
+    else
+        fputs("\r                  \r", stderr);
+    fflush(stderr);
+}
+
+static enum dtp_status write_html(struct dtp_cli *cli, const struct dtp_report *r,
+                                  const char *path, struct dtp_err *err) {
+    struct dtp_file_out file;
+    DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
+    dtp_report_html(cli->a, file.f, r);
+    return dtp_file_out_commit(&file, err);
+}
+
+static enum dtp_status why_not(struct dtp_cli *cli, const struct dtp_report *r, const char *text,
+                               const struct dtp_search_options *options, struct dtp_err *err) {
+    struct dtp_limits fields = *r->limits;
+    DTP_TRY(dtp_limits_parse(cli->a, text, "--why-not", &fields, err));
+    dtp_report_header(cli->a, &cli->out, r);
+    return dtp_why_not(cli->a, &cli->out, r, &fields, options, err);
+}
+
+/* The best plan again, with its timeline. */
+static enum dtp_status timeline(struct dtp_cli *cli, const struct dtp_report *r, const char *path,
+                                struct dtp_err *err) {
+    struct dtp_result result;
+    struct dtp_evaluator *ev = dtp_evaluator_create(cli->a, &r->setup->problem);
+    return dtp_cli_simulate(cli, ev, &r->search->result[0].plan, path, &result, err);
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
+    struct dtp_limits limits;
+    struct dtp_search search;
+    DTP_TRY(dtp_cli_setup(cli, setup, err));
+    DTP_TRY(dtp_cli_limits(cli, &setup->problem, &limits, err));
+    struct dtp_search_options options = {.jobs = cli->args.jobs, .top = own->top};
+    if (cli->progress)
+        options.progress = progress;
+    DTP_TRY(dtp_search(cli->a, &setup->problem, &limits, &options, &search, err));
+    dtp_report_explain(cli->a, &setup->problem, &search);
+    struct dtp_report report = {.setup = setup,
+                                .search = &search,
+                                .limits = &limits,
+                                .tokens = own->tokens,
+                                .seed = cli->args.seed};
+    options.progress = NULL;
+    if (own->why_not)
+        return why_not(cli, &report, own->why_not, &options, err);
+    if (own->csv)
+        dtp_report_csv(cli->out.file, &report);
+    else if (cli->args.json)
+        dtp_report_json(cli->out.file, &report);
+    if (search.nresults == 0)
+        return dtp_fail(err, DTP_ENO, "%s", dtp_advise(cli->a, &report));
+    if (!own->csv && !cli->args.json)
+        dtp_report_text(cli->a, &cli->out, &report);
+    if (own->html)
+        DTP_TRY(write_html(cli, &report, own->html, err));
+    return own->timeline ? timeline(cli, &report, own->timeline, err) : DTP_OK;
+}
+
+const struct dtp_verb dtp_verb_plan = {
+    .name = "plan",
+    .summary = "find the fastest layout that fits, and say why (the default)",
+    .synopsis = "[plan] --model M --gpus N [--cluster C] [--framework F] [limits] [--json | --csv]",
+    .description =
+        "Enumerates every layout (tensor, pipeline, context, expert and data parallel degrees, ZeRO "
+        "stage, schedule, microbatch, recomputation), drops those that the framework refuses or "
+        "that do not fit, bounds and estimates the rest, and simulates the best event by event. The "
+        "answer is exact: it is the plan that simulating everything would find. Limits on any field "
+        "narrow the search: --tp 8 --pp 4..16 --zero-stage 1,2.",
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .options = own_options,
+    .own_size = sizeof(struct own),
+    .run = run};

@@ -1,0 +1,43 @@
+#include "planner/cli/timeline.h"
+#include "planner/cli/verbs.h"
+#include "planner/report.h"
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
+    struct dtp_plan plan;
+    struct dtp_result result;
+    DTP_TRY(dtp_cli_plan(cli, setup, &plan, err));
+    struct dtp_evaluator *ev = dtp_evaluator_create(cli->a, &setup->problem);
+    DTP_TRY(dtp_cli_simulate(cli, ev, &plan, cli->args.timeline, &result, err));
+    struct dtp_report report = {.setup = setup,
+                                .tokens = cli->args.tokens,
+                                .seed = cli->args.seed};
+    if (cli->args.json) {
+        dtp_report_result_json(cli->out.file, &report, &result);
+    } else {
+        dtp_report_header(cli->a, &cli->out, &report);
+        fprintf(cli->out.file, "\n");
+        dtp_term_print(&cli->out, DTP_BOLD, "Plan  ");
+        dtp_term_wrap(&cli->out, DTP_GREEN, 6, dtp_plan_words(cli->a, &plan));
+        fprintf(cli->out.file, "\n");
+        dtp_report_result(cli->a, &cli->out, &report, &result);
+    }
+    if (result.fits)
+        return DTP_OK;
+    return dtp_fail(err, DTP_ENO, "the plan does not fit: it needs %.1f GiB of %.1f GiB",
+                    (double)result.device_bytes / 1073741824.0,
+                    (double)setup->problem.memory_limit_bytes / 1073741824.0);
+}
+
+const struct dtp_verb dtp_verb_simulate = {
+    .name = "simulate",
+    .summary = "simulate one plan: time, breakdown, memory, timeline",
+    .synopsis = "simulate --plan FILE | --model M --gpus N --tp T --pp P ... [--timeline OUT.json]",
+    .description =
+        "Simulates one plan event by event. The plan comes from a document or from options; degrees "
+        "that are not given are 1, dp is what is left of the GPUs. --cluster, --framework, --seq and "
+        "--memory-limit may be given beside --plan: the same plan elsewhere. Exit status 1 when the "
+        "plan does not fit into memory.",
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_SIMULATE |
+              DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .run = run};

@@ -1,0 +1,174 @@
+/* One page with inline SVG: no scripts, no other files. */
+#include "models/schedule.h"
+#include "planner/report.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+
+enum { PAGE = 860, BAR_LEFT = 220, BAR_WIDTH = 440, ROW = 22, MOST_POINTS = 4000, PLOT_HEIGHT = 320 };
+
+static void escape(FILE *f, const char *text) {
+    for (; *text; text++) {
+        if (*text == '<')
+            fputs("&lt;", f);
+        else if (*text == '&')
+            fputs("&amp;", f);
+        else
+            putc(*text, f);
+    }
+}
+
+static void head(FILE *f, const char *name) {
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>dtplan: ", f);
+    escape(f, name);
+    fputs("</title>\n<style>body{font:15px/1.45 system-ui,sans-serif;max-width:860px;margin:2em auto;"
+          "color:#1b1f24}h1{font-size:1.5em}h2{font-size:1.1em;margin-top:1.8em}table{border-collapse:"
+          "collapse;width:100%}td,th{padding:3px 8px;text-align:right;border-bottom:1px solid #e3e6ea}"
+          "td:last-child,th:last-child{text-align:left}code{background:#f2f4f7;padding:.5em;display:"
+          "block;white-space:pre-wrap}.big span{display:inline-block;margin-right:2.2em}.big b{font-"
+          "size:1.6em;display:block}text{font:12px system-ui,sans-serif;fill:#1b1f24}.note{color:#68"
+          "7078}</style></head><body>\n",
+          f);
+}
+
+static void cards(FILE *f, const struct dtp_result *b) {
+    char text[32];
+    fprintf(f, "<p class=\"big\"><span><b>%s</b>a step</span>",
+            dtp_fmt_time(b->step_s, text, sizeof text));
+    fprintf(f, "<span><b>%s</b>tokens/s</span>", dtp_fmt_count(b->tokens_per_s, text, sizeof text));
+    fprintf(f, "<span><b>%s</b>per GPU</span>",
+            dtp_fmt_flops(b->flops_per_gpu_per_s, text, sizeof text));
+    fprintf(f, "<span><b>%.1f %%</b>MFU</span><span><b>%.1f %%</b>bubble</span></p>\n", b->mfu * 100,
+            b->bubble.fraction * 100);
+}
+
+static void breakdown(FILE *f, const struct dtp_result *b) {
+    static const char *const color[DTP_NTERMS] = {"#2f9e44", "#12b886", "#1c7ed6", "#1c7ed6",
+                                                  "#1c7ed6", "#f08c00", "#4263eb", "#4263eb",
+                                                  "#0c8599", "#c92a2a", "#e03131", "#868e96"};
+    double full = 0;
+    int n = 0, y = 0;
+    for (int i = 0; i < DTP_NTERMS; i++) {
+        double v = dtp_breakdown_term(&b->breakdown, i);
+        full = v > full ? v : full;
+        n += v > 0;
+    }
+    fprintf(f, "<h2>Where the step goes</h2><svg width=\"%d\" height=\"%d\">\n", PAGE, n * ROW + 4);
+    char text[32];
+    for (int i = 0; i < DTP_NTERMS; i++) {
+        double v = dtp_breakdown_term(&b->breakdown, i);
+        if (v <= 0)
+            continue;
+        double w = v / full * BAR_WIDTH;
+        fprintf(f,
+                "<text x=\"0\" y=\"%d\">%s</text><rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"16\" "
+                "fill=\"%s\"/><text x=\"%.1f\" y=\"%d\">%s, %.1f %%</text>\n",
+                y + 14, dtp_term_words[i], BAR_LEFT, y + 2, w, color[i], BAR_LEFT + w + 6, y + 14,
+                dtp_fmt_time(v, text, sizeof text), v / b->step_s * 100);
+        y += ROW;
+    }
+    fputs("</svg>\n", f);
+}
+
+static void memory(FILE *f, const struct dtp_problem *p, const struct dtp_result *b) {
+    static const char *const color[] = {"#1c7ed6", "#15aabf", "#2f9e44",
+                                        "#fab005", "#e8590c", "#adb5bd"};
+    static const char *const name[] = {"weights",     "gradients",       "optimizer",
+                                       "activations", "logits, buffers", "reserve, context"};
+    double full = (double)p->memory_limit_bytes;
+    for (int s = 0; s < b->nstages; s++)
+        if ((double)b->stages[s].device_bytes > full)
+            full = (double)b->stages[s].device_bytes;
+    fprintf(f, "<h2>Memory of a GPU, by pipeline stage</h2><p class=\"note\">");
+    for (int i = 0; i < 6; i++)
+        fprintf(f, "<span style=\"color:%s\">&#9632;</span> %s&ensp;", color[i], name[i]);
+    fprintf(f, "</p><svg width=\"%d\" height=\"%d\">\n", PAGE, b->nstages * ROW + 4);
+    for (int s = 0; s < b->nstages; s++) {
+        const struct dtp_stage_memory *m = &b->stages[s];
+        const double part[6] = {(double)m->weights_bytes, (double)m->gradients_bytes,
+                                (double)m->optimizer_bytes, (double)m->activations_bytes,
+                                (double)(m->logits_bytes + m->buffers_bytes),
+                                (double)(m->device_bytes - m->peak_bytes)};
+        double x = 60, scale = (PAGE - 200) / full;
+        fprintf(f, "<text x=\"0\" y=\"%d\">stage %d</text>", s * ROW + 14, s);
+        for (int i = 0; i < 6; i++) {
+            fprintf(f, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"16\" fill=\"%s\"/>", x,
+                    s * ROW + 2, part[i] * scale, color[i]);
+            x += part[i] * scale;
+        }
+        fprintf(f, "<text x=\"%.1f\" y=\"%d\">%.1f GiB</text>\n", x + 6, s * ROW + 14,
+                (double)m->device_bytes / DTP_GIB);
+    }
+    double limit = 60 + (double)p->memory_limit_bytes * (PAGE - 200) / full;
+    fprintf(f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\" stroke=\"#c92a2a\"/></svg>\n", limit,
+            limit, b->nstages * ROW + 4);
+}
+
+/* Every plan with a time: memory to the right, time upwards, up to three times the best. */
+static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_search *s) {
+    double best_s = s->result[0].step_s, top_s = 3 * best_s;
+    double limit = (double)p->memory_limit_bytes, width = PAGE - 80;
+    fprintf(f,
+            "<h2>All plans that were timed</h2><p class=\"note\">across: device memory, up to the limit; "
+            "up: step time, to three times the best</p><svg width=\"%d\" height=\"%d\">\n"
+            "<rect x=\"40\" y=\"10\" width=\"%.0f\" height=\"%d\" fill=\"none\" stroke=\"#ced4da\"/>\n",
+            PAGE, PLOT_HEIGHT + 20, width, PLOT_HEIGHT);
+    int drawn = 0;
+    for (uint64_t i = 0; i < s->space.ncandidates && drawn < MOST_POINTS; i++) {
+        if (s->time_s[i] <= 0 || s->time_s[i] > top_s)
+            continue;
+        bool simulated = s->verdict[i] == DTP_VERDICT_SIMULATED;
+        fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\" fill-opacity=\".6\"/>\n",
+                40 + (double)s->device_bytes[i] / limit * width,
+                10 + PLOT_HEIGHT * (1 - s->time_s[i] / top_s), simulated ? 4 : 2,
+                i == s->number[0] ? "#c92a2a" : simulated ? "#2f9e44" : "#74809a");
+        drawn++;
+    }
+    fputs("</svg>\n", f);
+}
+
+static void others(FILE *f, const struct dtp_search *s) {
+    char text[32];
+    fputs("<h2>Next best</h2><table><tr><th>tp<th>pp<th>dp<th>cp<th>vpp<th>schedule<th>microbatch<th>"
+          "ZeRO<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
+          f);
+    for (size_t i = 0; i < s->nresults; i++) {
+        const struct dtp_result *o = &s->result[i];
+        fprintf(f,
+                "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%d<td>%d<td>%s<td>%s<td>%+.1f %%<td>",
+                o->plan.tp, o->plan.pp, o->plan.dp, o->plan.cp, o->plan.vpp,
+                dtp_schedule_kinds[o->plan.schedule].name, o->plan.microbatch_size,
+                o->plan.zero_stage, dtp_recompute_names[o->plan.recompute],
+                dtp_fmt_time(o->step_s, text, sizeof text),
+                (o->step_s / s->result[0].step_s - 1) * 100);
+        escape(f, o->why_not ? o->why_not : "the best plan");
+        fputs("</tr>\n", f);
+    }
+    fputs("</table>\n", f);
+}
+
+void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
+    const struct dtp_problem *p = &r->setup->problem;
+    const struct dtp_result *best = &r->search->result[0];
+    const struct dtp_counts *c = &r->search->counts;
+    head(f, p->model->name);
+    fprintf(f, "<h1>%s on %d GPUs of %s</h1>\n<p>framework %s, seq %d, batch %d, %s</p>\n",
+            p->model->name, p->gpus, p->cluster->name, p->framework->name, p->seq, p->global_batch,
+            dtp_dtype_names[p->dtype]);
+    fputs("<p><b>", f);
+    escape(f, dtp_plan_words(a, &best->plan));
+    fputs("</b></p><code>dtplan simulate ", f);
+    escape(f, dtp_report_flags(a, r->setup, &best->plan));
+    fputs("</code>\n", f);
+    cards(f, best);
+    breakdown(f, best);
+    memory(f, p, best);
+    others(f, r->search);
+    scatter(f, p, r->search);
+    fprintf(f,
+            "<p class=\"note\">%llu plans: %llu illegal, %llu over memory, %llu bounded, %llu "
+            "estimated, %llu of them simulated. dtplan %s. MFU counts model FLOPs (no "
+            "recomputation, attention in full, LM head) against the dense peak.</p></body></html>\n",
+            (unsigned long long)c->candidates, (unsigned long long)c->illegal,
+            (unsigned long long)c->over_memory, (unsigned long long)c->bounded,
+            (unsigned long long)c->estimated, (unsigned long long)c->simulated, DTP_VERSION);
+}
