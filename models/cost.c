@@ -342,7 +342,7 @@ static struct dtp_comm embedding_all_reduce(const struct dtp_problem *problem,
     int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
     int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
     struct dtp_group_shape shape = {.size = 2, .nodes = nodes, .per_node = 3 - nodes,
-                                    .siblings = 1, .tier = nodes - 2};
+                                    .nics = nodes - 1, .siblings = 1, .tier = nodes - 2};
     double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
     return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
                 vocab / plan->tp * problem->model->hidden * f->reduce_bytes);
@@ -355,8 +355,8 @@ static struct dtp_comm norm_all_reduce(const struct dtp_problem *problem,
         return (struct dtp_comm){0};
     int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
     struct dtp_group_shape shape = {.size = problem->gpus, .nodes = nodes,
-                                    .per_node = problem->gpus / nodes, .siblings = 1,
-                                    .tier = nodes > 1 ? 0 : -1};
+                                    .per_node = problem->gpus / nodes, .nics = nodes > 1 ? 1 : 0,
+                                    .siblings = 1, .tier = nodes > 1 ? 0 : -1};
     struct dtp_comm c = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
     c.device_share = 0;
     return c;

@@ -4,7 +4,7 @@
 
 enum {
     MOST_VALUES = 64,
-    REACH = 64,         /* how far from what was asked a working number is looked for */
+    REACH = 64, /* how far from what was asked a working number is looked for */
     MOST_GPUS_TRIED = 1 << 16,
     MOST_STEPS = 64,
     MOST_REASONS_NAMED = 2
@@ -147,11 +147,11 @@ static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r)
     dtp_space_candidate(&r->search->space, r->search->smallest_number, &leanest);
     dtp_str_printf(&s, "%s does not fit on %s GPUs", p->model->name,
                    dtp_fmt_count(p->gpus, text, sizeof text));
-    dtp_str_printf(
-        &s, ": the leanest of %llu legal plans needs %s of device memory, the limit is %s",
-        (unsigned long long)r->search->counts.over_memory,
-        dtp_fmt_bytes_gib((double)r->search->smallest_bytes, text, sizeof text),
-        dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
+    dtp_str_printf(&s,
+                   ": the leanest of %llu legal plans needs %s of device memory, the limit is %s",
+                   (unsigned long long)r->search->counts.over_memory,
+                   dtp_fmt_bytes_gib((double)r->search->smallest_bytes, text, sizeof text),
+                   dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
     dtp_str_printf(&s, " (%s)", dtp_plan_words(a, &leanest));
     int gpus = enough_gpus(r, &exact);
     if (gpus > 0)

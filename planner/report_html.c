@@ -4,7 +4,14 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-enum { PAGE = 860, BAR_LEFT = 220, BAR_WIDTH = 440, ROW = 22, MOST_POINTS = 4000, PLOT_HEIGHT = 320 };
+enum {
+    PAGE = 860,
+    BAR_LEFT = 220,
+    BAR_WIDTH = 440,
+    ROW = 22,
+    MOST_POINTS = 4000,
+    PLOT_HEIGHT = 320
+};
 
 static void escape(FILE *f, const char *text) {
     for (; *text; text++) {
@@ -20,14 +27,17 @@ static void escape(FILE *f, const char *text) {
 static void head(FILE *f, const char *name) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>dtplan: ", f);
     escape(f, name);
-    fputs("</title>\n<style>body{font:15px/1.45 system-ui,sans-serif;max-width:860px;margin:2em auto;"
-          "color:#1b1f24}h1{font-size:1.5em}h2{font-size:1.1em;margin-top:1.8em}table{border-collapse:"
-          "collapse;width:100%}td,th{padding:3px 8px;text-align:right;border-bottom:1px solid #e3e6ea}"
-          "td:last-child,th:last-child{text-align:left}code{background:#f2f4f7;padding:.5em;display:"
-          "block;white-space:pre-wrap}.big span{display:inline-block;margin-right:2.2em}.big b{font-"
-          "size:1.6em;display:block}text{font:12px system-ui,sans-serif;fill:#1b1f24}.note{color:#68"
-          "7078}</style></head><body>\n",
-          f);
+    fputs(
+        "</title>\n<style>body{font:15px/1.45 system-ui,sans-serif;max-width:860px;margin:2em auto;"
+        "color:#1b1f24}h1{font-size:1.5em}h2{font-size:1.1em;margin-top:1.8em}table{border-"
+        "collapse:"
+        "collapse;width:100%}td,th{padding:3px 8px;text-align:right;border-bottom:1px solid "
+        "#e3e6ea}"
+        "td:last-child,th:last-child{text-align:left}code{background:#f2f4f7;padding:.5em;display:"
+        "block;white-space:pre-wrap}.big span{display:inline-block;margin-right:2.2em}.big b{font-"
+        "size:1.6em;display:block}text{font:12px system-ui,sans-serif;fill:#1b1f24}.note{color:#68"
+        "7078}</style></head><body>\n",
+        f);
 }
 
 static void cards(FILE *f, const struct dtp_result *b) {
@@ -37,8 +47,8 @@ static void cards(FILE *f, const struct dtp_result *b) {
     fprintf(f, "<span><b>%s</b>tokens/s</span>", dtp_fmt_count(b->tokens_per_s, text, sizeof text));
     fprintf(f, "<span><b>%s</b>per GPU</span>",
             dtp_fmt_flops(b->flops_per_gpu_per_s, text, sizeof text));
-    fprintf(f, "<span><b>%.1f %%</b>MFU</span><span><b>%.1f %%</b>bubble</span></p>\n", b->mfu * 100,
-            b->bubble.fraction * 100);
+    fprintf(f, "<span><b>%.1f %%</b>MFU</span><span><b>%.1f %%</b>bubble</span></p>\n",
+            b->mfu * 100, b->bubble.fraction * 100);
 }
 
 static void breakdown(FILE *f, const struct dtp_result *b) {
@@ -59,11 +69,12 @@ static void breakdown(FILE *f, const struct dtp_result *b) {
         if (v <= 0)
             continue;
         double w = v / full * BAR_WIDTH;
-        fprintf(f,
-                "<text x=\"0\" y=\"%d\">%s</text><rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"16\" "
-                "fill=\"%s\"/><text x=\"%.1f\" y=\"%d\">%s, %.1f %%</text>\n",
-                y + 14, dtp_term_words[i], BAR_LEFT, y + 2, w, color[i], BAR_LEFT + w + 6, y + 14,
-                dtp_fmt_time(v, text, sizeof text), v / b->step_s * 100);
+        fprintf(
+            f,
+            "<text x=\"0\" y=\"%d\">%s</text><rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"16\" "
+            "fill=\"%s\"/><text x=\"%.1f\" y=\"%d\">%s, %.1f %%</text>\n",
+            y + 14, dtp_term_words[i], BAR_LEFT, y + 2, w, color[i], BAR_LEFT + w + 6, y + 14,
+            dtp_fmt_time(v, text, sizeof text), v / b->step_s * 100);
         y += ROW;
     }
     fputs("</svg>\n", f);
@@ -84,8 +95,10 @@ static void memory(FILE *f, const struct dtp_problem *p, const struct dtp_result
     fprintf(f, "</p><svg width=\"%d\" height=\"%d\">\n", PAGE, b->nstages * ROW + 4);
     for (int s = 0; s < b->nstages; s++) {
         const struct dtp_stage_memory *m = &b->stages[s];
-        const double part[6] = {(double)m->weights_bytes, (double)m->gradients_bytes,
-                                (double)m->optimizer_bytes, (double)m->activations_bytes,
+        const double part[6] = {(double)m->weights_bytes,
+                                (double)m->gradients_bytes,
+                                (double)m->optimizer_bytes,
+                                (double)m->activations_bytes,
                                 (double)(m->logits_bytes + m->buffers_bytes),
                                 (double)(m->device_bytes - m->peak_bytes)};
         double x = 60, scale = (PAGE - 200) / full;
@@ -99,19 +112,21 @@ static void memory(FILE *f, const struct dtp_problem *p, const struct dtp_result
                 (double)m->device_bytes / DTP_GIB);
     }
     double limit = 60 + (double)p->memory_limit_bytes * (PAGE - 200) / full;
-    fprintf(f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\" stroke=\"#c92a2a\"/></svg>\n", limit,
-            limit, b->nstages * ROW + 4);
+    fprintf(f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\" stroke=\"#c92a2a\"/></svg>\n",
+            limit, limit, b->nstages * ROW + 4);
 }
 
 /* Every plan with a time: memory to the right, time upwards, up to three times the best. */
 static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_search *s) {
     double best_s = s->result[0].step_s, top_s = 3 * best_s;
     double limit = (double)p->memory_limit_bytes, width = PAGE - 80;
-    fprintf(f,
-            "<h2>All plans that were timed</h2><p class=\"note\">across: device memory, up to the limit; "
-            "up: step time, to three times the best</p><svg width=\"%d\" height=\"%d\">\n"
-            "<rect x=\"40\" y=\"10\" width=\"%.0f\" height=\"%d\" fill=\"none\" stroke=\"#ced4da\"/>\n",
-            PAGE, PLOT_HEIGHT + 20, width, PLOT_HEIGHT);
+    fprintf(
+        f,
+        "<h2>All plans that were timed</h2><p class=\"note\">across: device memory, up to the "
+        "limit; "
+        "up: step time, to three times the best</p><svg width=\"%d\" height=\"%d\">\n"
+        "<rect x=\"40\" y=\"10\" width=\"%.0f\" height=\"%d\" fill=\"none\" stroke=\"#ced4da\"/>\n",
+        PAGE, PLOT_HEIGHT + 20, width, PLOT_HEIGHT);
     int drawn = 0;
     for (uint64_t i = 0; i < s->space.ncandidates && drawn < MOST_POINTS; i++) {
         if (s->time_s[i] <= 0 || s->time_s[i] > top_s)
@@ -120,7 +135,9 @@ static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_searc
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\" fill-opacity=\".6\"/>\n",
                 40 + (double)s->device_bytes[i] / limit * width,
                 10 + PLOT_HEIGHT * (1 - s->time_s[i] / top_s), simulated ? 4 : 2,
-                i == s->number[0] ? "#c92a2a" : simulated ? "#2f9e44" : "#74809a");
+                i == s->number[0] ? "#c92a2a"
+                : simulated       ? "#2f9e44"
+                                  : "#74809a");
         drawn++;
     }
     fputs("</svg>\n", f);
@@ -128,18 +145,18 @@ static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_searc
 
 static void others(FILE *f, const struct dtp_search *s) {
     char text[32];
-    fputs("<h2>Next best</h2><table><tr><th>tp<th>pp<th>dp<th>cp<th>vpp<th>schedule<th>microbatch<th>"
-          "ZeRO<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
-          f);
+    fputs(
+        "<h2>Next best</h2><table><tr><th>tp<th>pp<th>dp<th>cp<th>vpp<th>schedule<th>microbatch<th>"
+        "ZeRO<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
+        f);
     for (size_t i = 0; i < s->nresults; i++) {
         const struct dtp_result *o = &s->result[i];
-        fprintf(f,
-                "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%d<td>%d<td>%s<td>%s<td>%+.1f %%<td>",
-                o->plan.tp, o->plan.pp, o->plan.dp, o->plan.cp, o->plan.vpp,
-                dtp_schedule_kinds[o->plan.schedule].name, o->plan.microbatch_size,
-                o->plan.zero_stage, dtp_recompute_names[o->plan.recompute],
-                dtp_fmt_time(o->step_s, text, sizeof text),
-                (o->step_s / s->result[0].step_s - 1) * 100);
+        fprintf(
+            f, "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%d<td>%d<td>%s<td>%s<td>%+.1f %%<td>",
+            o->plan.tp, o->plan.pp, o->plan.dp, o->plan.cp, o->plan.vpp,
+            dtp_schedule_kinds[o->plan.schedule].name, o->plan.microbatch_size, o->plan.zero_stage,
+            dtp_recompute_names[o->plan.recompute], dtp_fmt_time(o->step_s, text, sizeof text),
+            (o->step_s / s->result[0].step_s - 1) * 100);
         escape(f, o->why_not ? o->why_not : "the best plan");
         fputs("</tr>\n", f);
     }
@@ -164,11 +181,12 @@ void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     memory(f, p, best);
     others(f, r->search);
     scatter(f, p, r->search);
-    fprintf(f,
-            "<p class=\"note\">%llu plans: %llu illegal, %llu over memory, %llu bounded, %llu "
-            "estimated, %llu of them simulated. dtplan %s. MFU counts model FLOPs (no "
-            "recomputation, attention in full, LM head) against the dense peak.</p></body></html>\n",
-            (unsigned long long)c->candidates, (unsigned long long)c->illegal,
-            (unsigned long long)c->over_memory, (unsigned long long)c->bounded,
-            (unsigned long long)c->estimated, (unsigned long long)c->simulated, DTP_VERSION);
+    fprintf(
+        f,
+        "<p class=\"note\">%llu plans: %llu illegal, %llu over memory, %llu bounded, %llu "
+        "estimated, %llu of them simulated. dtplan %s. MFU counts model FLOPs (no "
+        "recomputation, attention in full, LM head) against the dense peak.</p></body></html>\n",
+        (unsigned long long)c->candidates, (unsigned long long)c->illegal,
+        (unsigned long long)c->over_memory, (unsigned long long)c->bounded,
+        (unsigned long long)c->estimated, (unsigned long long)c->simulated, DTP_VERSION);
 }

@@ -385,8 +385,11 @@ enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *proble
         s.options = *options;
     start(&s, limits);
     enum dtp_status status = run(&s, err);
-    for (int i = 0; i < s.options.jobs; i++)
+    for (int i = 0; i < s.options.jobs; i++) {
+        if (s.evaluator[i])
+            dtp_evaluator_destroy(s.evaluator[i]);
         dtp_arena_destroy(s.arena[i]);
+    }
     count(out);
     out->counts.seconds = now_s() - start_s;
     tell(&s, NULL, 1);
@@ -408,6 +411,7 @@ bool dtp_search_any(const struct dtp_problem *problem, const struct dtp_limits *
                     dtp_evaluate_memory(ev, out) <= problem->memory_limit_bytes;
         }
     }
+    dtp_evaluator_destroy(ev);
     dtp_arena_destroy(a);
     return found;
 }

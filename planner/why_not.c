@@ -49,11 +49,11 @@ static void verdict(const struct question *q, const struct dtp_search *s) {
     const struct dtp_term *t = q->t;
     char n[32], least[32], limit[32];
     if (s->counts.over_memory > 0)
-        fprintf(t->file, "  %9s over the memory limit of %s; the leanest legal plan needs %s\n",
-                dtp_fmt_count((double)s->counts.over_memory, n, sizeof n),
-                dtp_fmt_bytes_gib((double)q->r->setup->problem.memory_limit_bytes, limit,
-                                  sizeof limit),
-                dtp_fmt_bytes_gib((double)s->smallest_bytes, least, sizeof least));
+        fprintf(
+            t->file, "  %9s over the memory limit of %s; the leanest legal plan needs %s\n",
+            dtp_fmt_count((double)s->counts.over_memory, n, sizeof n),
+            dtp_fmt_bytes_gib((double)q->r->setup->problem.memory_limit_bytes, limit, sizeof limit),
+            dtp_fmt_bytes_gib((double)s->smallest_bytes, least, sizeof least));
     uint64_t fit = s->counts.bounded + s->counts.estimated;
     if (fit == 0)
         return;

@@ -16,11 +16,8 @@ static const char *nics(const struct dtp_cluster *c, char *buf, size_t size) {
 
 static enum dtp_status row(struct dtp_cli *cli, const char *name, int width, struct dtp_err *err) {
     struct dtp_cluster c;
-    char line[256], net[64];
     DTP_TRY(dtp_cluster_load(cli->a, name, &c, err));
-    snprintf(line, sizeof line, "%3d x %-9s %-14s %s", c.node.gpus, c.gpu.name,
-             nics(&c, net, sizeof net), c.title ? c.title : "");
-    dtp_listing_row(&cli->out, name, width, line);
+    dtp_listing_row(&cli->out, name, width, c.title ? c.title : "");
     return DTP_OK;
 }
 

@@ -37,8 +37,8 @@ static void progress(void *ctx, const char *what, double done) {
     fflush(stderr);
 }
 
-static enum dtp_status write_html(struct dtp_cli *cli, const struct dtp_report *r,
-                                  const char *path, struct dtp_err *err) {
+static enum dtp_status write_html(struct dtp_cli *cli, const struct dtp_report *r, const char *path,
+                                  struct dtp_err *err) {
     struct dtp_file_out file;
     DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
     dtp_report_html(cli->a, file.f, r);
@@ -99,10 +99,13 @@ const struct dtp_verb dtp_verb_plan = {
     .summary = "find the fastest layout that fits, and say why (the default)",
     .synopsis = "[plan] --model M --gpus N [--cluster C] [--framework F] [limits] [--json | --csv]",
     .description =
-        "Enumerates every layout (tensor, pipeline, context, expert and data parallel degrees, ZeRO "
+        "Enumerates every layout (tensor, pipeline, context, expert and data parallel degrees, "
+        "ZeRO "
         "stage, schedule, microbatch, recomputation), drops those that the framework refuses or "
-        "that do not fit, bounds and estimates the rest, and simulates the best event by event. The "
-        "answer is exact: it is the plan that simulating everything would find. Limits on any field "
+        "that do not fit, bounds and estimates the rest, and simulates the best event by event. "
+        "The "
+        "answer is exact: it is the plan that simulating everything would find. Limits on any "
+        "field "
         "narrow the search: --tp 8 --pp 4..16 --zero-stage 1,2.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
     .options = own_options,

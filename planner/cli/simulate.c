@@ -9,9 +9,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_cli_plan(cli, setup, &plan, err));
     struct dtp_evaluator *ev = dtp_evaluator_create(cli->a, &setup->problem);
     DTP_TRY(dtp_cli_simulate(cli, ev, &plan, cli->args.timeline, &result, err));
-    struct dtp_report report = {.setup = setup,
-                                .tokens = cli->args.tokens,
-                                .seed = cli->args.seed};
+    struct dtp_report report = {.setup = setup, .tokens = cli->args.tokens, .seed = cli->args.seed};
     if (cli->args.json) {
         dtp_report_result_json(cli->out.file, &report, &result);
     } else {
@@ -33,11 +31,13 @@ const struct dtp_verb dtp_verb_simulate = {
     .name = "simulate",
     .summary = "simulate one plan: time, breakdown, memory, timeline",
     .synopsis = "simulate --plan FILE | --model M --gpus N --tp T --pp P ... [--timeline OUT.json]",
-    .description =
-        "Simulates one plan event by event. The plan comes from a document or from options; degrees "
-        "that are not given are 1, dp is what is left of the GPUs. --cluster, --framework, --seq and "
-        "--memory-limit may be given beside --plan: the same plan elsewhere. Exit status 1 when the "
-        "plan does not fit into memory.",
+    .description = "Simulates one plan event by event. The plan comes from a document or from "
+                   "options; degrees "
+                   "that are not given are 1, dp is what is left of the GPUs. --cluster, "
+                   "--framework, --seq and "
+                   "--memory-limit may be given beside --plan: the same plan elsewhere. Exit "
+                   "status 1 when the "
+                   "plan does not fit into memory.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_SIMULATE |
               DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
     .run = run};
