@@ -1,0 +1,224 @@
+/* The longest path by hand: text-book bubbles, transfers, reductions, ZeRO-3 units, the tail. */
+#include <CUnit/Basic.h>
+#include <math.h>
+
+#include "models/breakdown.h"
+#include "tests/costs_case.h"
+
+static struct dtp_arena *arena;
+static const double tolerance = 1e-12;
+
+static void near(double got, double want) {
+    if (!(fabs(got - want) <= tolerance * fabs(want)))
+        printf("\n  got %.17g, want %.17g\n", got, want);
+    CU_ASSERT(fabs(got - want) <= tolerance * fabs(want));
+}
+
+static double step_of(const struct dtp_costs *c, int kind) {
+    struct dtp_schedule s = case_schedule(arena, kind, c->pp, c->vpp, c->m);
+    struct dtp_path path;
+    dtp_estimate(arena, c, &s, &path);
+    return path.step_s;
+}
+
+/* GPipe and 1F1B: (m + p - 1)(F + B); interleaved: (m + (p - 1)/v)(F + B); ZB-H1:
+ * m (F + I + W) + (p - 1)(F + I - W). */
+static void test_textbook(void) {
+    static const int shapes[][2] = {{4, 4}, {2, 8}, {8, 32}, {16, 192}, {1, 5}, {3, 7}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        int p = shapes[k][0], m = shapes[k][1];
+        struct dtp_costs c = case_costs(arena, p, 1, m, 1, 1, 1);
+        near(step_of(&c, DTP_SCHED_GPIPE), (m + p - 1) * 3.0);
+        near(step_of(&c, DTP_SCHED_1F1B), (m + p - 1) * 3.0);
+        if (p > 1 && m >= p)
+            near(step_of(&c, DTP_SCHED_ZB_H1), m * 3.0 + (p - 1) * 1.0);
+    }
+    for (int v = 2; v <= 4; v++) {
+        struct dtp_costs c = case_costs(arena, 4, v, 16, 1.0 / v, 1.0 / v, 1.0 / v);
+        near(step_of(&c, DTP_SCHED_INTERLEAVED), (16 + 3.0 / v) * 3.0);
+    }
+}
+
+static struct dtp_bubble bubble_of(const struct dtp_costs *c, int kind) {
+    struct dtp_schedule s = case_schedule(arena, kind, c->pp, c->vpp, c->m);
+    struct dtp_path path;
+    struct dtp_bubble bubble;
+    dtp_estimate_free(arena, c, &s, &path);
+    dtp_bubble_fill(&path, &bubble);
+    return bubble;
+}
+
+/* over ideal (p - 1)/m and (p - 1)/(v m); p = m = 4: fraction 3/7; transfers change neither. */
+static void test_bubble(void) {
+    struct dtp_costs c = case_costs(arena, 4, 1, 4, 1, 1, 1);
+    case_sends(&c, 0, 0.25, 0);
+    struct dtp_bubble b = bubble_of(&c, DTP_SCHED_GPIPE);
+    near(b.fraction, 3.0 / 7);
+    near(b.over_ideal, 3.0 / 4);
+    near(b.warmup + b.drain + b.imbalance, b.fraction);
+    b = bubble_of(&c, DTP_SCHED_1F1B);
+    near(b.over_ideal, 3.0 / 4);
+    c = case_costs(arena, 4, 2, 8, 0.5, 0.5, 0.5);
+    b = bubble_of(&c, DTP_SCHED_INTERLEAVED);
+    near(b.over_ideal, 3.0 / (2 * 8));
+    /* a last stage of twice the work: imbalance on the others */
+    c = case_costs(arena, 2, 1, 8, 1, 1, 1);
+    c.stage[1].f.total_s = c.stage[1].i.total_s = c.stage[1].w.total_s = 2;
+    b = bubble_of(&c, DTP_SCHED_1F1B);
+    CU_ASSERT(b.imbalance > 0);
+    near(b.warmup + b.drain + b.imbalance, b.fraction);
+}
+
+/* p = 2, m = 2, F = B = 1, transfers t = 0.5. GPipe, asynchronous: F0 at rank 1 starts at 1.5 and the
+ * rest follows: 4 actions, then B1 goes down: 1.5 + 4 + 0.5 + 1 = 7. Blocking: rank 0's F1 starts
+ * after the send (1.5), ends 2.5; rank 1's F1 starts at max(2.5, 2.5) + 0.5 = 3, ends 4, B0 ends 5,
+ * its send holds B1 until 5.5, which ends 6.5; + 0.5 + 1 = 8. */
+static void test_transfers(void) {
+    struct dtp_costs c = case_costs(arena, 2, 1, 2, 1, 0.5, 0.5);
+    case_sends(&c, 0, 0.5, 0);
+    near(step_of(&c, DTP_SCHED_GPIPE), 7);
+    c.p2p_blocking = true;
+    near(step_of(&c, DTP_SCHED_GPIPE), 8);
+    /* 1F1B, blocking, in the steady state: F, exchange, B, exchange: 2 (1 + t) a microbatch */
+    double step_s[2];
+    for (int k = 0; k < 2; k++) {
+        c = case_costs(arena, 4, 1, 64 + k, 1, 0.5, 0.5);
+        case_sends(&c, 0, 0.5, 0);
+        c.p2p_blocking = true;
+        step_s[k] = step_of(&c, DTP_SCHED_1F1B);
+    }
+    near(step_s[1] - step_s[0], 3);
+    /* the same hop as in the schedules' own test: 0.1 F, p = 8, m = 32: 123.8 */
+    c = case_costs(arena, 8, 1, 32, 1, 1, 1);
+    case_sends(&c, 0, 0.1, 0);
+    near(step_of(&c, DTP_SCHED_1F1B), 123.8);
+}
+
+static void set_reduce(struct dtp_costs *c, int n, double time_s) {
+    for (int s = 0; s < c->nstages; s++) {
+        c->stage[s].nreduce = n;
+        c->stage[s].reduce = case_comm(DTP_ALL_REDUCE, DTP_AXIS_DP_CP, 0, time_s, 0);
+    }
+}
+
+/* One rank, m = 3, F = 1, B = 2. Not overlapped: all 4 units after 9. Overlapped: parts of B end every
+ * 0.5 from 7.5; units of 0.25 hide but for the last; units of 1 queue from 7.5. */
+static void test_reduce(void) {
+    struct dtp_costs c = case_costs(arena, 1, 1, 3, 1, 1, 1);
+    set_reduce(&c, 4, 0.25);
+    near(step_of(&c, DTP_SCHED_1F1B), 9 + 4 * 0.25);
+    c.reduce_overlap = true;
+    near(step_of(&c, DTP_SCHED_1F1B), 9 + 0.25);
+    set_reduce(&c, 4, 1);
+    near(step_of(&c, DTP_SCHED_1F1B), 7.5 + 4);
+    /* per microbatch, blocking: 4 after each of the three; beside compute: the last queues behind */
+    c.reduce_overlap = false;
+    c.reduce_per_microbatch = true;
+    near(step_of(&c, DTP_SCHED_1F1B), 9 + 3 * 4);
+    c.reduce_overlap = true;
+    near(step_of(&c, DTP_SCHED_1F1B), 3 + 3 * 4);
+}
+
+/* Gathers behind the first forward: unit k waits until (k + 1) g. */
+static void test_gather(void) {
+    struct dtp_costs c = case_costs(arena, 1, 1, 2, 1, 1, 1);
+    c.stage[0].nreduce = 2;
+    c.stage[0].gather = case_comm(DTP_ALL_GATHER, DTP_AXIS_DP_CP, 0, 0.25, 0);
+    near(step_of(&c, DTP_SCHED_1F1B), 6 + 2 * 0.25);
+    c.gather_overlap = true;
+    near(step_of(&c, DTP_SCHED_1F1B), 6 + 0.25);
+    c.stage[0].gather.time_s = 2;
+    near(step_of(&c, DTP_SCHED_1F1B), 4 + 0.5 + 5);
+}
+
+/* ZeRO-3, one rank, m = 1, F = 1 and B = 2 in two units. Prefetch 0: each unshard is exposed. Prefetch 1:
+ * unit k + 1's runs beside unit k. */
+static void test_unshard(void) {
+    struct dtp_costs c = case_costs(arena, 1, 1, 1, 1, 1, 1);
+    c.zero_stage = 3;
+    c.regather_backward = true;
+    c.stage[0].nunshard = 2;
+    c.stage[0].unshard = case_comm(DTP_ALL_GATHER, DTP_AXIS_DP_CP, 0, 0.25, 0);
+    near(step_of(&c, DTP_SCHED_1F1B), 3 + 4 * 0.25);
+    c.prefetch = 1;
+    near(step_of(&c, DTP_SCHED_1F1B), 3 + 0.25);
+    c.stage[0].unshard.time_s = 0.75; /* longer than F's unit: 0.75, 1.5, 2.25, then hidden */
+    near(step_of(&c, DTP_SCHED_1F1B), 0.75 * 3 + 2);
+    c.regather_backward = false;
+    near(step_of(&c, DTP_SCHED_1F1B), 0.75 * 2 + 0.5 + 2);
+}
+
+/* p = 2: all ends at (m + 1)(F + B) on rank 0, 2 (F + B)... on rank 1; the embedding waits for both,
+ * the norm for all; each rank's own optimizer follows. */
+static void test_tail(void) {
+    struct dtp_costs c = case_costs(arena, 2, 1, 2, 1, 1, 1);
+    c.optimizer_s[0] = 0.5;
+    c.optimizer_s[1] = 2;
+    near(step_of(&c, DTP_SCHED_1F1B), 9.5); /* rank 1 ends at 7 and 9 */
+    c.embedding_all_reduce = case_comm(DTP_ALL_REDUCE, DTP_AXIS_PP, 0, 0.25, 0);
+    near(step_of(&c, DTP_SCHED_1F1B), 9 + 0.25 + 2);
+    c.norm_all_reduce = case_comm(DTP_ALL_REDUCE, DTP_AXIS_PP, 0, 0.125, 0);
+    near(step_of(&c, DTP_SCHED_1F1B), 9 + 0.25 + 0.125 + 2);
+    c.step_host_s = 1;
+    c.offload_s = 3;
+    near(step_of(&c, DTP_SCHED_1F1B), 1 + 9 + 0.25 + 0.125 + 2 + 3);
+}
+
+static void test_breakdown(void) {
+    struct dtp_costs c = case_costs(arena, 4, 1, 8, 1, 0.5, 0.5);
+    struct dtp_schedule s = case_schedule(arena, DTP_SCHED_1F1B, 4, 1, 8);
+    struct dtp_path path, free_path;
+    struct dtp_breakdown b;
+    case_sends(&c, 0, 0.25, 0);
+    set_reduce(&c, 3, 0.5);
+    c.stage[0].f.tp_s = 0.25;
+    c.stage[0].f.compute_s = 0.75;
+    dtp_estimate(arena, &c, &s, &path);
+    dtp_estimate_free(arena, &c, &s, &free_path);
+    dtp_breakdown_fill(&c, &s, &path, &free_path, &b);
+    CU_ASSERT(path.last_rank == 0);
+    near(b.compute_s, 8 * 1.75);
+    near(b.tp_exposed_s, 8 * 0.25);
+    near(b.dp_exposed_s, 1.5);
+    near(b.pp_bubble_s, 6);
+    near(b.pp_exposed_s, path.step_s - 16 - 1.5 - 6);
+    double sum_s = 0;
+#define X(field, key) sum_s += b.field;
+    DTP_BREAKDOWN_LIST(X)
+#undef X
+    CU_ASSERT(sum_s == path.step_s);
+}
+
+/* A user's order that cannot run ends at infinity, not in a loop. */
+static void test_deadlock(void) {
+    struct dtp_schedule s;
+    struct dtp_err err;
+    struct dtp_path path;
+    struct dtp_costs c = case_costs(arena, 2, 1, 1, 1, 1, 1);
+    CU_ASSERT_FATAL(dtp_schedule_parse(arena, "test", "0: 0B0 0F0\n1: 0F0 0B0\n", 1, &s, &err) ==
+                    DTP_OK);
+    dtp_estimate(arena, &c, &s, &path);
+    CU_ASSERT(isinf(path.step_s));
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"text-book step times", test_textbook},
+                           {"text-book bubbles", test_bubble},
+                           {"transfers", test_transfers},
+                           {"gradient reduction", test_reduce},
+                           {"parameter gather", test_gather},
+                           {"ZeRO-3 unshards", test_unshard},
+                           {"tail of a rank", test_tail},
+                           {"breakdown", test_breakdown},
+                           {"deadlock", test_deadlock},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"estimate", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}
