@@ -63,9 +63,12 @@ static struct stage_sum stage_cost(const struct bounding *b, int vs) {
     return s;
 }
 
-/* True when all virtual stages hold the same layers, so that three of them stand for all. */
+/* True when all virtual stages hold the same layers and go round the ranks (chunk c of rank r is
+ * virtual stage c pp + r), so that three ranks stand for all. */
 static bool alike(const struct bounding *b) {
-    return !b->plan->layers_per_stage.at && b->model->moe.experts == 0 &&
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[b->plan->schedule];
+    int last = kind->stage(b->plan->pp, b->plan->vpp, b->plan->pp - 1, b->plan->vpp - 1);
+    return last == b->nstages - 1 && !b->plan->layers_per_stage.at && b->model->moe.experts == 0 &&
            b->model->nconvs == 0 && b->model->layers % b->nstages == 0;
 }
 
@@ -114,8 +117,16 @@ static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool spl
 }
 
 /* Transfers that hold the stream of rank r while it still has work, at least. */
-static double held_sends(const struct dtp_plan *p, int r, int m) {
-    int n = 2 * p->vpp - (r == 0) - (r + 1 == p->pp);
+static double held_sends(const struct bounding *b, int r, int m) {
+    const struct dtp_plan *p = b->plan;
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[p->schedule];
+    int n = 0;
+    for (int c = 0; c < p->vpp; c++) {
+        int vs = kind->stage(p->pp, p->vpp, r, c);
+        bool up_here = c + 1 < p->vpp && kind->stage(p->pp, p->vpp, r, c + 1) == vs + 1;
+        bool down_here = c > 0 && kind->stage(p->pp, p->vpp, r, c - 1) == vs - 1;
+        n += (vs + 1 < b->nstages && !up_here) + (vs > 0 && !down_here);
+    }
     return (double)n * m - (r > 0);
 }
 
@@ -133,7 +144,7 @@ static double pipeline(const struct bounding *b, const struct dtp_bound_costs *e
             r = p->pp - 2;
         }
         struct rank_sum sum = same ? rank_cost_alike(b, r, split) : rank_cost(b, r, split);
-        double sends_s = blocking && p->pp > 1 ? held_sends(p, r, m) * hop_s : 0;
+        double sends_s = blocking && p->pp > 1 ? held_sends(b, r, m) * hop_s : 0;
         double tail_s = split && r > 0 ? 0 : extra->tail_s;
         double work_s = m * sum.all_s + (split ? 0 : down_s) + tail_s;
         double chain_s = m * sum.chain_s + down_s + extra->tail_s;

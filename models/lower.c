@@ -312,7 +312,10 @@ enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_problem *problem
                           struct dtp_err *err) {
     struct dtp_lowering w = {.a = a, .problem = problem, .plan = plan, .costs = costs,
                              .options = options, .out = out, .g = &out->graph};
-    *out = (struct dtp_lowered){.folded = options->fold};
+    *out = (struct dtp_lowered){.folded = options->fold,
+                                .schedule = schedule->kind,
+                                .pp = schedule->pp,
+                                .vpp = schedule->vpp};
     dtp_layout_init(a, costs, schedule, false, &w.l);
     DTP_TRY(init(&w, err));
     make_ranks(&w);

@@ -68,6 +68,7 @@ struct dtp_lowered {
     const char **op_name;        /* DTP_T_OP: by the part of the tag */
     int nop_names;
     bool folded;
+    int schedule, pp, vpp;       /* for names of actions */
 };
 struct dtp_lower_options {
     bool fold;
