@@ -1,0 +1,227 @@
+/* device.h: the table of operations of a device, and how to open one.
+ *
+ * The executor and the transformer call a device through one table; the CPU's is built in, CUDA's is
+ * in a shared object (libdtplan_cuda.so) that is opened at run time and exports
+ *     const struct dtp_dev_ops *dtp_cuda_dev_ops(void);
+ *     const struct dtp_comm_ops *dtp_cuda_comm_ops(void);          (comm.h)
+ *
+ * Conventions, the same for every implementation:
+ *   - Matrices are row-major. Activations are [rows, features] with row = position * batch +
+ *     sequence ("s b h"), so that sequence parallelism splits rows into contiguous parts.
+ *   - `void *` tensors hold elements of dev->dtype (fp32, bf16, fp16); `void *` gradients of weights
+ *     hold dev->grad_dtype; `float *` is fp32 on any device. Tensor addresses come from dev->heap.
+ *     On the CPU dtype and grad_dtype are fp32.
+ *   - Every operation is enqueued on the compute stream and returns at once (CPU: is done). Errors
+ *     stick and are reported by check(), which the executor calls after each action.
+ *   - Streams run on their own; event_record / event_wait order them. On the CPU communication is
+ *     done when its call returns and events are no operations.
+ *   - No operation allocates. What an operation needs beyond its arguments is a workspace that the
+ *     executor allocates once, from workspace_bytes().
+ *   - Weight gradients (dweight, dbias, dtable, GEMM with accumulate) ADD to what is there.
+ *   - All results are deterministic: the same call gives the same bytes.
+ */
+#ifndef DTP_RUNTIME_DEVICE_H
+#define DTP_RUNTIME_DEVICE_H
+
+#include <stdbool.h>
+
+#include "hw/device.h"
+#include "runtime/heap.h"
+
+struct dtp_dev_ops;
+
+enum dtp_stream {
+    DTP_STREAM_COMPUTE,
+    DTP_STREAM_TP,
+    DTP_STREAM_DP,
+    DTP_STREAM_SEND_F, /* p2p: one stream per direction and end, so that none waits for another */
+    DTP_STREAM_RECV_F,
+    DTP_STREAM_SEND_B,
+    DTP_STREAM_RECV_B,
+    DTP_NSTREAMS
+};
+extern const char *const dtp_stream_names[]; /* "compute", "tp", ..., NULL */
+
+struct dtp_dev_config {
+    int index;             /* local rank: core to pin to, or GPU */
+    int nlocal;            /* ranks on this host */
+    uint64_t memory_bytes; /* of the heap; 0: what the device has (CPU: its share of the host's) */
+    enum dtp_dtype dtype, grad_dtype;
+};
+
+/* Implementations embed this as their first member. */
+struct dtp_dev {
+    const struct dtp_dev_ops *ops;
+    struct dtp_heap *heap;
+    enum dtp_dtype dtype, grad_dtype;
+    struct dtp_comm *comm; /* set by the executor; for CUDA's abort path */
+};
+
+/* C[m,n] = op(A)[m,k] op(B)[k,n] (+ C) (+ bias[n]). ld: elements between rows as stored. */
+struct dtp_gemm_args {
+    const void *a, *b;
+    void *c;
+    bool ta, tb;     /* A stored [k,m]; B stored [n,k] */
+    int64_t m, n, k; /* of the product */
+    int64_t lda, ldb, ldc;
+    bool accumulate;  /* C += */
+    bool c_gradient;  /* C holds grad_dtype (a weight gradient) */
+    const void *bias; /* [n] or NULL; not together with accumulate */
+};
+
+/* y = (x - mean) * rstd * weight + bias over each row; rms: mean = 0, no bias. */
+struct dtp_norm_args {
+    bool rms;
+    int64_t rows, cols;
+    double epsilon;
+    const void *x, *weight, *bias; /* bias NULL: none */
+    void *y;
+    float *mean, *rstd; /* [rows], written by forward, read by backward; mean NULL when rms */
+    /* backward: dx = gradient through the norm + residual (NULL: 0) */
+    const void *dy, *residual;
+    void *dx, *dweight, *dbias; /* dbias NULL: none */
+};
+
+/* Rotates pairs (i, i + head_dim/2) of each head by the angle position * theta^(-2i/head_dim), in
+ * place. position = row / batch. */
+struct dtp_rope_args {
+    void *x; /* first of the heads in row 0 */
+    int64_t rows, batch, heads, head_dim, row_stride;
+    double theta;
+    bool inverse; /* backward */
+};
+
+/* Causal attention, grouped queries. q[row, head, d]: q + row * q_stride + head * head_dim, and so on;
+ * row = position * batch + sequence. `saved` is what the implementation keeps for the backward
+ * (attention_saved_bytes(): probabilities on the CPU, log-sum-exp in fused kernels). */
+struct dtp_attention_args {
+    int64_t batch, seq, heads, kv_heads, head_dim;
+    int64_t qkv_stride, out_stride; /* elements between rows of q, k, v (and dq, dk, dv); of out, dout */
+    const void *q, *k, *v;
+    void *out; /* forward: written; backward: read */
+    void *saved;
+    void *workspace; /* workspace_bytes() */
+    const void *dout;
+    void *dq, *dk, *dv; /* written */
+};
+
+enum dtp_act { DTP_ACT_FN_GELU, DTP_ACT_FN_SWIGLU, DTP_ACT_FN_RELU }; /* GELU: tanh form */
+
+/* GELU, ReLU: x[rows, cols] -> y[rows, cols]. SwiGLU: x[rows, 2 cols] = gate | up -> silu(gate) * up. */
+struct dtp_act_args {
+    enum dtp_act fn;
+    int64_t rows, cols;
+    const void *x;
+    void *y;
+    const void *dy;
+    void *dx;
+};
+
+/* Vocabulary-parallel cross-entropy, in steps with all-reduces between them:
+ *   loss_max:  max[r] = max over valid columns                           -> all-reduce max
+ *   loss_sum:  sum[r] = sum of exp(l - max), target[r] = l[target] - max or 0 -> all-reduce sum of both
+ *   loss_mean: *loss += scale * sum over rows of (log(sum) - target)
+ *   loss_grad: logits <- (exp(l - max) / sum - 1[column = target]) * scale, 0 in padded columns
+ * targets are global token ids; this rank's columns are first .. first + valid - 1. */
+struct dtp_loss_args {
+    void *logits;
+    int64_t rows, cols, valid, first;
+    const int32_t *targets; /* [rows], on the device */
+    float *max, *sum, *target;
+    float *loss; /* one number */
+    double scale;
+};
+
+/* Rows of a table by token id; ids outside first .. first + valid - 1 give 0 (another rank has them).
+ * position_*: out[row] += table[first_position + row / batch]. */
+struct dtp_embedding_args {
+    const int32_t *ids; /* [rows], on the device; NULL for positions */
+    int64_t rows, cols, valid, first, batch;
+    const void *table;
+    void *out;
+    const void *dout;
+    void *dtable;
+};
+
+struct dtp_adamw_hyper {
+    double lr, beta1, beta2, epsilon, weight_decay;
+    int64_t step;            /* from 1 */
+    const float *grad_scale; /* on the device: clipping; NULL: 1 */
+};
+/* One contiguous run of parameters. master NULL: the parameter itself is fp32. */
+struct dtp_adamw_tensor {
+    void *param;
+    float *master, *m, *v;
+    const void *grad;
+    int64_t n;
+    bool decay;
+};
+
+struct dtp_dev_ops {
+    const char *name; /* "cpu", "cuda" */
+    enum dtp_status (*open)(struct dtp_arena *a, const struct dtp_dev_config *config,
+                            struct dtp_dev **out, struct dtp_err *err);
+    void (*close)(struct dtp_dev *d);
+
+    /* bytes: what the heap may hand out lies in dev->heap; these move data */
+    void (*copy_in)(struct dtp_dev *d, void *to, const void *from_host, uint64_t bytes);
+    void (*copy_out)(struct dtp_dev *d, void *to_host, const void *from, uint64_t bytes); /* waits */
+    void (*copy)(struct dtp_dev *d, void *to, const void *from, uint64_t bytes);
+    void (*zero)(struct dtp_dev *d, void *to, uint64_t bytes);
+    /* n elements; to and from may differ in type */
+    void (*cast)(struct dtp_dev *d, void *to, enum dtp_dtype to_type, const void *from,
+                 enum dtp_dtype from_type, int64_t n);
+
+    void (*event_record)(struct dtp_dev *d, enum dtp_stream stream, int event);
+    void (*event_wait)(struct dtp_dev *d, enum dtp_stream stream, int event);
+    bool (*event_done)(struct dtp_dev *d, int event);
+    void (*sync)(struct dtp_dev *d);
+    /* First error since the last call, asynchronous ones included. */
+    enum dtp_status (*check)(struct dtp_dev *d, struct dtp_err *err);
+    /* Device memory in use beyond the heap (context, libraries); 0 on the CPU. */
+    uint64_t (*overhead_bytes)(struct dtp_dev *d);
+    /* Seconds of the device's clock for events of the trace, or the host's clock on the CPU; traces
+     * of CUDA resolve them after the step. mark: an index that the caller chooses, 0 .. */
+    void (*mark)(struct dtp_dev *d, enum dtp_stream stream, int mark);
+    int64_t (*mark_ns)(struct dtp_dev *d, int mark); /* on the host's monotonic clock */
+
+    void (*gemm)(struct dtp_dev *d, const struct dtp_gemm_args *g);
+    void (*norm_forward)(struct dtp_dev *d, const struct dtp_norm_args *n);
+    void (*norm_backward)(struct dtp_dev *d, const struct dtp_norm_args *n);
+    void (*rope)(struct dtp_dev *d, const struct dtp_rope_args *r);
+    uint64_t (*attention_saved_bytes)(const struct dtp_dev *d, const struct dtp_attention_args *x);
+    uint64_t (*attention_workspace_bytes)(const struct dtp_dev *d,
+                                          const struct dtp_attention_args *x);
+    void (*attention_forward)(struct dtp_dev *d, const struct dtp_attention_args *x);
+    void (*attention_backward)(struct dtp_dev *d, const struct dtp_attention_args *x);
+    void (*act_forward)(struct dtp_dev *d, const struct dtp_act_args *x);
+    void (*act_backward)(struct dtp_dev *d, const struct dtp_act_args *x);
+    void (*loss_max)(struct dtp_dev *d, const struct dtp_loss_args *x);
+    void (*loss_sum)(struct dtp_dev *d, const struct dtp_loss_args *x);
+    void (*loss_mean)(struct dtp_dev *d, const struct dtp_loss_args *x);
+    void (*loss_grad)(struct dtp_dev *d, const struct dtp_loss_args *x);
+    void (*embed)(struct dtp_dev *d, const struct dtp_embedding_args *x);
+    void (*embed_backward)(struct dtp_dev *d, const struct dtp_embedding_args *x);
+    void (*position_add)(struct dtp_dev *d, const struct dtp_embedding_args *x);
+    void (*position_backward)(struct dtp_dev *d, const struct dtp_embedding_args *x);
+    /* out = x + bias (per column, NULL: 0) + residual (NULL: 0); out may be x */
+    void (*bias_residual)(struct dtp_dev *d, void *out, const void *x, const void *bias,
+                          const void *residual, const int64_t shape[2]);
+    /* dbias[cols] += column sums of dy */
+    void (*bias_backward)(struct dtp_dev *d, void *dbias, const void *dy, const int64_t shape[2]);
+    void (*add)(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients);
+    /* *sum += factor * squared norm of a gradient */
+    void (*norm2)(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor);
+    /* *scale = min(1, max_norm / sqrt(*norm2)); max_norm 0: 1 */
+    void (*clip_scale)(struct dtp_dev *d, float *scale, const float *norm2, double max_norm);
+    void (*adamw)(struct dtp_dev *d, const struct dtp_adamw_hyper *h,
+                  const struct dtp_adamw_tensor *t, int n);
+};
+
+/* backend: "cpu" or "cuda". The table of a backend; DTP_EUNSUPPORTED, naming what is missing, when its
+ * module cannot be opened. */
+enum dtp_status dtp_dev_find(const char *backend, const struct dtp_dev_ops **out,
+                             struct dtp_err *err);
+const struct dtp_dev_ops *dtp_cpu_dev_ops(void);
+
+#endif

@@ -1,0 +1,86 @@
+/* run.h: train a plan for real, and say how long everything took. The library's entry point.
+ *
+ *     struct dtp_run_options o = dtp_run_options_default();
+ *     o.model = &model; o.plan = plan; o.seq = 128; o.steps = 20;
+ *     struct dtp_run_result r;
+ *     DTP_TRY(dtp_run(a, &o, &r, err));          forks plan.tp * plan.pp * plan.dp ranks
+ *
+ * Under a launcher (launch.h) this process is one rank; rank 0 gets the result, the others a result
+ * with is_root false. Losses are means over the global batch, in nats per token, before the update of
+ * their step. Step time: from a barrier to the end of the slowest rank; result: median without the
+ * first step (with one step: that one).
+ *
+ * Trace: every action of the last step of every rank, as it ran: names are those of the schedule
+ * ("0F3" = chunk 0, F, microbatch 3), and beside them on their own streams the collectives inside
+ * actions ("tp all_reduce", "dp reduce_scatter 0.2" = chunk.unit, ...). Times are seconds from the
+ * step's barrier on the host's monotonic clock.
+ *
+ * What the runtime refuses, with DTP_EUNSUPPORTED: cp > 1, ep > 1, offload, mixtures of experts and
+ * other models than GPT-like and Llama-like decoders, dtypes that the backend lacks.
+ */
+#ifndef DTP_RUNTIME_RUN_H
+#define DTP_RUNTIME_RUN_H
+
+#include "models/plan.h"
+#include "models/schedule.h"
+
+struct dtp_run_options {
+    const struct dtp_model *model;
+    struct dtp_plan plan;
+    int seq;
+    const char *backend; /* "cpu" */
+    int steps;
+    uint64_t seed;
+    const char *data; /* text file, trained on by bytes; NULL: synthetic tokens */
+    /* optimizer: warm-up to lr over warmup_steps, then cosine to min_lr at decay_steps (0: steps) */
+    double lr, min_lr;
+    int warmup_steps, decay_steps;
+    double beta1, beta2, epsilon, weight_decay;
+    double clip_norm; /* global norm; 0: no clipping */
+    /* checkpoints */
+    const char *save, *resume; /* folders or NULL */
+    int save_every;            /* steps; 0: at the end only */
+    /* limits */
+    uint64_t memory_bytes; /* per rank; 0: the device's share */
+    double timeout_s;      /* of any wait */
+    int prefetch_units;    /* ZeRO-3: units gathered ahead */
+    bool pin;
+    void (*progress)(void *context, int step, double loss, double step_s); /* rank 0's process */
+    void *progress_context;
+    /* for tests of failures: this rank at this step and action index ... */
+    enum dtp_fault { DTP_FAULT_NONE, DTP_FAULT_KILL, DTP_FAULT_HANG } fault;
+    int fault_rank, fault_step, fault_action;
+};
+
+struct dtp_trace_event {
+    int rank, step;
+    int stream; /* enum dtp_stream */
+    char name[28];
+    double start_s, dur_s;
+};
+
+struct dtp_run_result {
+    bool is_root;
+    int steps, nranks;
+    double *loss;          /* [steps] */
+    double *step_s_each;   /* [steps] */
+    double step_s;         /* median */
+    double best_step_s;    /* fastest, without the first */
+    double tokens_per_s;   /* of the whole job */
+    uint64_t *peak_bytes;  /* [nranks] high-water mark of live bytes */
+    uint64_t (*peak_by_class)[6]; /* [nranks][enum dtp_mem] at that moment */
+    struct dtp_trace_event *event; /* by rank, then start */
+    size_t nevents;
+};
+
+struct dtp_run_options dtp_run_options_default(void);
+/* DTP_OK when the runtime can train it; else DTP_EUNSUPPORTED or DTP_EINPUT with the reason. */
+enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *err);
+enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
+                        struct dtp_run_result *out, struct dtp_err *err);
+/* The passes that complete the plan's schedule, and the complete list that the executor walks. */
+struct dtp_schedule_passes dtp_run_passes(const struct dtp_plan *plan);
+enum dtp_status dtp_run_schedule(struct dtp_arena *a, const struct dtp_plan *plan,
+                                 struct dtp_schedule *out, struct dtp_err *err);
+
+#endif
