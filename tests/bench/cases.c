@@ -204,8 +204,12 @@ void case_step(struct case_graph *c, const int *arg) {
     c->dp = arg[2];
     c->jitter = arg[4];
     c->map = (enum case_map)arg[5];
-    uint32_t n = (uint32_t)(c->tp * c->pp * c->dp);
+    uint32_t n = (uint32_t)(c->tp * c->pp * c->dp), m = (uint32_t)arg[3];
+    uint32_t ncompute = 2 * m * n, np2p = 2 * m * (n - n / (uint32_t)c->pp),
+             nring = 2 * n * (uint32_t)(c->dp - 1);
     build_cluster(c, n);
+    dtp_graph_reserve(&c->g, ncompute + np2p + nring, ncompute + 2 * np2p + 2 * nring,
+                      4 * (np2p + nring));
     dtp_id *last = DTP_NEW(c->a, dtp_id, n);
     for (int t = 0; t < c->tp; t++)
         for (int d = 0; d < c->dp; d++)
