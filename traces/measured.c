@@ -1,0 +1,368 @@
+#include "traces/measured.h"
+
+#include <ctype.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+
+#define AT(member) offsetof(struct dtp_run, member)
+#define TEXT(member) {.name = #member, .kind = DTP_FIELD_STRING, .offset = AT(member), .help = ""}
+#define WHOLE(member)                                                                              \
+    {.name = #member, .kind = DTP_FIELD_INT, .offset = AT(member), .max = 1e9, .help = ""}
+#define REAL(member) {.name = #member, .kind = DTP_FIELD_DOUBLE, .offset = AT(member), .help = ""}
+
+static const struct dtp_field run_fields[] = {
+    TEXT(id), TEXT(framework), TEXT(gpu), REAL(gpu_mem_gb), WHOLE(gpus), WHOLE(gpus_per_node),
+    TEXT(model), WHOLE(layers), WHOLE(hidden), WHOLE(heads), WHOLE(kv_heads), WHOLE(ffn),
+    WHOLE(gated_ffn), WHOLE(vocab), WHOLE(seq), WHOLE(tp), WHOLE(pp), WHOLE(vpp), WHOLE(cp),
+    WHOLE(dp), WHOLE(zero_stage), WHOLE(microbatch), WHOLE(global_batch), TEXT(dtype),
+    TEXT(recompute), WHOLE(sequence_parallel), WHOLE(flash_attention), TEXT(schedule),
+    REAL(step_s), TEXT(step_s_from), REAL(peak_mem), TEXT(peak_mem_unit), TEXT(source), {0}};
+
+enum { NRUN_FIELDS = sizeof run_fields / sizeof run_fields[0] - 1 };
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void run_unknown(struct dtp_run *run) {
+    *run = (struct dtp_run){.gpu_mem_gb = DTP_UNKNOWN, .step_s = DTP_UNKNOWN,
+                            .peak_mem = DTP_UNKNOWN};
+    for (int i = 0; i < NRUN_FIELDS; i++) {
+        char *at = (char *)run + run_fields[i].offset;
+        if (run_fields[i].kind == DTP_FIELD_INT)
+            memcpy(at, &(int){DTP_UNKNOWN}, sizeof(int));
+        if (run_fields[i].kind == DTP_FIELD_STRING)
+            memcpy(at, &(const char *){""}, sizeof(const char *));
+    }
+}
+
+static enum dtp_status read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row,
+                                const int *col, struct dtp_run *out, struct dtp_err *err) {
+    run_unknown(out);
+    out->file = base_name(csv->name);
+    out->line = csv->line[row];
+    for (int i = 0; i < NRUN_FIELDS; i++) {
+        const char *cell = dtp_csv_get(csv, row, col[i]);
+        if (!*cell)
+            continue;
+        const char *place =
+            dtp_arena_printf(a, "%s:%d: column %s", csv->name, csv->line[row], run_fields[i].name);
+        DTP_TRY(dtp_field_parse(a, &run_fields[i], cell, place, out, err));
+    }
+    return DTP_OK;
+}
+
+enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_runs *out,
+                              struct dtp_err *err) {
+    static const char *const needed[] = {"id",  "framework", "gpu", "gpus",      "layers",
+                                         "hidden", "seq",    "tp",  "global_batch", NULL};
+    struct dtp_csv csv;
+    DTP_TRY(dtp_csv_read_file(a, path, &csv, err));
+    int col[NRUN_FIELDS];
+    for (int i = 0; i < NRUN_FIELDS; i++)
+        col[i] = dtp_csv_col(&csv, run_fields[i].name);
+    for (int i = 0; needed[i]; i++)
+        if (dtp_csv_col(&csv, needed[i]) < 0)
+            return dtp_fail(err, DTP_EINPUT,
+                            "%s: not a file of measured runs: no column \"%s\" (columns: id, "
+                            "framework, gpu, gpus, layers, hidden, ..., step_s)",
+                            path, needed[i]);
+    struct dtp_run *grown =
+        dtp_arena_grow(a, out->at, sizeof *out->at, out->n, out->n + csv.nrows);
+    out->at = grown;
+    out->verdicts = dtp_csv_col(&csv, "step_s") < 0;
+    for (size_t row = 0; row < csv.nrows; row++)
+        DTP_TRY(read_row(a, &csv, row, col, &out->at[out->n++], err));
+    return DTP_OK;
+}
+
+/* ---- from a row to a problem ---------------------------------------------------------------------- */
+
+struct cluster_fact {
+    const char *framework, *gpu, *source_contains, *cluster;
+};
+
+struct dtp_run_library {
+    struct dtp_arena *a;
+    struct cluster_fact *fact;
+    size_t nfacts;
+    struct dtp_framework *framework;
+    size_t nframeworks;
+};
+
+static const struct dtp_field fact_fields[] = {
+    {.name = "framework", .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, framework), .required = true, .help = "of the row"},
+    {.name = "gpu", .kind = DTP_FIELD_STRING, .offset = offsetof(struct cluster_fact, gpu),
+     .required = true, .help = "of the row"},
+    {.name = "source_contains", .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, source_contains), .required = true,
+     .help = "part of the row's source"},
+    {.name = "cluster", .kind = DTP_FIELD_STRING, .offset = offsetof(struct cluster_fact, cluster),
+     .required = true, .help = "entry of hw/cluster"},
+    {0}};
+
+enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_library **out,
+                                       struct dtp_err *err) {
+    struct dtp_run_library *l = DTP_NEW(a, struct dtp_run_library, 1);
+    const struct dtp_json *j;
+    l->a = a;
+    DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "traces/measured/clusters.json"), &j, err));
+    const struct dtp_json *runs = dtp_json_get(j, "runs");
+    if (!runs || dtp_json_type(runs) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an object with an array \"runs\"", err);
+    l->nfacts = dtp_json_size(runs);
+    l->fact = DTP_NEW(a, struct cluster_fact, l->nfacts);
+    for (size_t i = 0; i < l->nfacts; i++)
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(runs, i), fact_fields, &l->fact[i], err));
+    const char *const *names;
+    DTP_TRY(dtp_framework_list(a, &names, &l->nframeworks, err));
+    l->framework = DTP_NEW(a, struct dtp_framework, l->nframeworks);
+    for (size_t i = 0; i < l->nframeworks; i++)
+        DTP_TRY(dtp_framework_load(a, names[i], &l->framework[i], err));
+    *out = l;
+    return DTP_OK;
+}
+
+static const struct dtp_framework *find_framework(const struct dtp_run_library *l,
+                                                  const char *name) {
+    for (size_t i = 0; i < l->nframeworks; i++) {
+        if (strcmp(l->framework[i].name, name) == 0)
+            return &l->framework[i];
+        for (size_t k = 0; l->framework[i].aliases && l->framework[i].aliases[k]; k++)
+            if (strcmp(l->framework[i].aliases[k], name) == 0)
+                return &l->framework[i];
+    }
+    return NULL;
+}
+
+static void add_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text) {
+    c->note = *c->note ? dtp_arena_printf(a, "%s; %s", c->note, text) : text;
+}
+
+/* "other" stands for stacks without a file of their own: the nearest by the row's other columns. */
+static const struct dtp_framework *nearest_framework(const struct dtp_run_library *l,
+                                                     const struct dtp_run *run) {
+    bool model_parallel = run->tp > 1 || run->pp > 1;
+    const char *name = strstr(run->schedule, "DeepSpeed") ? "megatron-deepspeed"
+                       : model_parallel                   ? "megatron-core"
+                       : run->zero_stage >= 2             ? "torch-fsdp2"
+                                                          : "torch-ddp";
+    return find_framework(l, name);
+}
+
+static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
+                          const struct dtp_run *run, struct dtp_run_case *c) {
+    const struct dtp_framework *f = find_framework(l, run->framework);
+    if (!f && strcmp(run->framework, "other") == 0) {
+        f = nearest_framework(l, run);
+        if (f)
+            add_note(a, c, dtp_arena_printf(a, "framework taken as %s", f->name));
+    }
+    if (f)
+        c->framework = *f;
+    else
+        c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
+    return f != NULL;
+}
+
+static bool set_cluster(struct dtp_arena *a, const struct dtp_run_library *l,
+                        const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_err err;
+    for (size_t i = 0; i < l->nfacts; i++) {
+        const struct cluster_fact *f = &l->fact[i];
+        if (strcmp(f->framework, run->framework) != 0 || strcmp(f->gpu, run->gpu) != 0 ||
+            !strstr(run->source, f->source_contains))
+            continue;
+        if (dtp_cluster_load(a, f->cluster, &c->cluster, &err) == DTP_OK)
+            return true;
+        c->unsupported = dtp_arena_strdup(a, err.msg);
+        return false;
+    }
+    int per_node = run->gpus_per_node > 0 ? run->gpus_per_node : 8;
+    double memory_gb = run->gpu_mem_gb > 0 ? run->gpu_mem_gb : 0;
+    if (run->gpus_per_node <= 0)
+        add_note(a, c, "8 GPUs per node assumed");
+    if (dtp_cluster_for_gpu(a, run->gpu, memory_gb, per_node, &c->cluster, &err) == DTP_OK)
+        return true;
+    c->unsupported = dtp_arena_printf(a, "GPU %s", run->gpu);
+    return false;
+}
+
+/* Name of the model without what stands in parentheses: "GPT 175B (MegaScale)". */
+static const char *bare_name(struct dtp_arena *a, const char *name) {
+    const char *paren = strchr(name, '(');
+    size_t n = paren ? (size_t)(paren - name) : strlen(name);
+    while (n > 0 && name[n - 1] == ' ')
+        n--;
+    char *bare = dtp_arena_strndup(a, name, n);
+    for (char *p = bare; *p; p++)
+        if (*p == ' ')
+            *p = '-';
+    return bare;
+}
+
+/* The family whose flags a row's model has, by the start of its name. */
+static const char *family_of(const struct dtp_run *run) {
+    static const struct {
+        const char *start, *family;
+    } families[] = {{"mpt", "mpt"},       {"bloom", "bloom"},     {"gpt", "gpt"},
+                    {"opt", "opt"},       {"nemotron", "nemotron"}, {"falcon", "falcon"},
+                    {"bert", "bert"},     {"mt-nlg", "gpt"}};
+    char lower[16] = "";
+    for (size_t i = 0; i + 1 < sizeof lower && run->model[i]; i++)
+        lower[i] = (char)tolower((unsigned char)run->model[i]);
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strncmp(lower, families[i].start, strlen(families[i].start)) == 0)
+            return families[i].family;
+    return run->gated_ffn == 1 ? "llama" : "gpt";
+}
+
+static bool set_model(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_err err;
+    struct dtp_model *m = &c->model;
+    bool known = dtp_model_load(a, bare_name(a, run->model), m, NULL) == DTP_OK &&
+                 m->layers == run->layers && m->hidden == run->hidden;
+    if (!known && dtp_model_family(family_of(run), m, &err) != DTP_OK) {
+        c->unsupported = dtp_arena_strdup(a, err.msg);
+        return false;
+    }
+    m->name = run->model;
+    m->layers = run->layers;
+    m->hidden = run->hidden;
+    m->heads = run->heads > 0 ? run->heads : m->heads;
+    if (!known)
+        m->head_dim = 0;
+    m->kv_heads = run->kv_heads > 0 ? run->kv_heads : m->kv_heads;
+    m->ffn = run->ffn > 0 ? run->ffn : m->ffn;
+    if (run->gated_ffn >= 0)
+        m->gated_ffn = run->gated_ffn;
+    m->vocab = run->vocab > 0 ? run->vocab : m->vocab;
+    if (m->vocab == 0) {
+        m->vocab = 50257;
+        add_note(a, c, "vocabulary of 50257 assumed");
+    }
+    m->seq = run->seq;
+    m->max_positions = m->position == DTP_POS_LEARNED ? run->seq : m->max_positions;
+    if (dtp_model_finish(m, &err) == DTP_OK)
+        return true;
+    c->unsupported = dtp_arena_strdup(a, err.msg);
+    return false;
+}
+
+static enum dtp_dtype run_dtype(const struct dtp_run *run) {
+    if (strstr(run->dtype, "fp8") || strstr(run->dtype, "FP8"))
+        return DTP_FP8;
+    if (strstr(run->dtype, "fp16"))
+        return DTP_FP16;
+    if (strcmp(run->dtype, "fp32") == 0)
+        return DTP_TF32;
+    return DTP_BF16;
+}
+
+static void set_attention(const struct dtp_run *run, struct dtp_run_case *c) {
+    enum dtp_attention usual = c->framework.attention;
+    c->problem.attention = DTP_UNKNOWN;
+    if (run->flash_attention == 0)
+        c->problem.attention = DTP_ATTN_UNFUSED;
+    if (run->flash_attention == 1)
+        c->problem.attention = usual == DTP_ATTN_UNFUSED ? DTP_ATTN_FLASH2 : (int)usual;
+}
+
+static int or_one(int v) {
+    return v > 0 ? v : 1;
+}
+
+static bool set_plan(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_plan *p = &c->plan;
+    *p = dtp_plan_default();
+    p->tp = or_one(run->tp);
+    p->pp = or_one(run->pp);
+    p->cp = or_one(run->cp);
+    p->vpp = or_one(run->vpp);
+    p->dp = run->dp > 0 ? run->dp : run->gpus / (p->tp * p->pp * p->cp);
+    p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
+    p->global_batch_size = run->global_batch;
+    p->microbatch_size = run->microbatch;
+    if (run->microbatch <= 0) {
+        p->microbatch_size = 1;
+        add_note(a, c, "microbatch 1 assumed");
+    }
+    p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
+    if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel) {
+        p->sequence_parallel = true;
+        add_note(a, c, "sequence parallelism assumed");
+    }
+    int recompute = dtp_name_index(dtp_recompute_names, run->recompute);
+    if (recompute < 0) {
+        recompute = strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE
+                                                        : DTP_RECOMPUTE_NONE;
+        add_note(a, c, "no recomputation assumed");
+    }
+    p->recompute = (enum dtp_recompute)recompute;
+    p->schedule = DTP_SCHED_1F1B;
+    if (p->vpp > 1 && p->pp > 1)
+        p->schedule = DTP_SCHED_INTERLEAVED;
+    else
+        p->vpp = 1;
+    if (strstr(run->schedule, "GPipe") || strstr(run->schedule, "gpipe"))
+        p->schedule = DTP_SCHED_GPIPE;
+    p->dtype = run_dtype(run);
+    if (run->global_batch <= 0 || p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
+        dtp_plan_num_microbatches(p) < 1) {
+        c->unsupported = "the batch does not divide";
+        return false;
+    }
+    return true;
+}
+
+enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
+                                  const struct dtp_run *run, struct dtp_run_case *out,
+                                  struct dtp_err *err) {
+    (void)err;
+    memset(out, 0, sizeof *out);
+    out->note = "";
+    if (run->gpus <= 0 || run->layers <= 0 || run->hidden <= 0 || run->seq <= 0) {
+        out->unsupported = "gpus, layers, hidden or seq is missing";
+        return DTP_OK;
+    }
+    if (!set_framework(a, library, run, out) || !set_cluster(a, library, run, out) ||
+        !set_model(a, run, out) || !set_plan(a, run, out))
+        return DTP_OK;
+    out->problem = (struct dtp_problem){.model = &out->model,
+                                        .cluster = &out->cluster,
+                                        .framework = &out->framework,
+                                        .gpus = run->gpus,
+                                        .seq = run->seq,
+                                        .global_batch = run->global_batch,
+                                        .memory_limit_bytes = out->cluster.gpu.memory_bytes,
+                                        .dtype = out->plan.dtype};
+    set_attention(run, out);
+    enum dtp_reason reason = dtp_plan_check(&out->problem, &out->plan);
+    /* A run that was made is legal; only what makes no layout at all is refused here. */
+    if (reason == DTP_WHY_GPUS || reason == DTP_WHY_BATCH || reason == DTP_WHY_LAYERS ||
+        reason == DTP_WHY_DTYPE)
+        out->unsupported = dtp_reasons[reason];
+    else if (reason != DTP_LEGAL)
+        add_note(a, out, dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
+    return DTP_OK;
+}
+
+double dtp_run_peak_bytes(const struct dtp_run *run, const char **out_meaning) {
+    const char *unit = run->peak_mem_unit;
+    double scale = strncmp(unit, "GiB", 3) == 0   ? DTP_GIB
+                   : strncmp(unit, "MiB", 3) == 0 ? DTP_MIB
+                   : strncmp(unit, "GB", 2) == 0  ? DTP_GIGA
+                   : strncmp(unit, "MB", 2) == 0  ? DTP_MEGA
+                   : strncmp(unit, "bytes", 5) == 0 ? 1.0
+                                                    : 0.0;
+    *out_meaning = strstr(unit, "smi")        ? "device"
+                   : strstr(unit, "reserved") ? "reserved"
+                                              : "allocated";
+    return run->peak_mem > 0 ? run->peak_mem * scale : 0;
+}

@@ -1,0 +1,227 @@
+#include "traces/validate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/pool.h"
+
+/* ---- predicting ----------------------------------------------------------------------------------- */
+
+struct predict_ctx {
+    const struct dtp_validate_options *options;
+    struct dtp_run_case *cases; /* [n], made one after the other: they share the library */
+    struct dtp_validated *row;
+};
+
+static double peak_of(const struct dtp_result *r, const char *meaning) {
+    if (strcmp(meaning, "device") == 0)
+        return (double)r->device_bytes;
+    return (double)(strcmp(meaning, "reserved") == 0 ? r->reserved_bytes : r->peak_bytes);
+}
+
+static void predict_row(void *context, size_t item, int thread) {
+    struct predict_ctx *ctx = context;
+    struct dtp_validated *row = &ctx->row[item];
+    struct dtp_run_case *c = &ctx->cases[item];
+    (void)thread;
+    if (!row->supported)
+        return;
+    struct dtp_arena *a = dtp_arena_create("validate row");
+    struct dtp_evaluator *ev = dtp_evaluator_create(a, &c->problem);
+    struct dtp_result r;
+    if (dtp_evaluate(a, ev, &c->plan, ctx->options->fidelity, NULL, &r, NULL) != DTP_OK ||
+        !(r.step_s > 0)) {
+        row->supported = false;
+        row->note = "the plan could not be simulated";
+    } else {
+        row->predicted_s = r.step_s;
+        row->predicted_peak_bytes = peak_of(&r, row->peak_meaning);
+        row->extrapolated = r.extrapolated;
+        row->fits = r.device_bytes <= c->problem.memory_limit_bytes;
+        row->breakdown = r.breakdown;
+    }
+    dtp_evaluator_destroy(ev);
+    dtp_arena_destroy(a);
+}
+
+static void finish_row(struct dtp_validated *row) {
+    const struct dtp_run *run = row->run;
+    if (!row->supported)
+        return;
+    if (run->step_s > 0)
+        row->error = row->predicted_s / run->step_s - 1;
+    if (row->measured_peak_bytes > 0)
+        row->memory_error = row->predicted_peak_bytes / row->measured_peak_bytes - 1;
+}
+
+enum { ROWS_PER_WAVE = 64 }; /* between two calls of the progress function */
+
+static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validate_options *options,
+                                   struct dtp_validation *out, struct dtp_err *err) {
+    size_t n = out->runs.n;
+    struct dtp_run_library *library;
+    DTP_TRY(dtp_run_library_create(a, &library, err));
+    struct predict_ctx ctx = {.options = options,
+                              .cases = DTP_NEW(a, struct dtp_run_case, n),
+                              .row = out->row};
+    for (size_t i = 0; i < n; i++) {
+        struct dtp_validated *row = &out->row[i];
+        row->run = &out->runs.at[i];
+        DTP_TRY(dtp_run_case_make(a, library, row->run, &ctx.cases[i], err));
+        row->supported = ctx.cases[i].unsupported == NULL;
+        row->note = row->supported ? ctx.cases[i].note : ctx.cases[i].unsupported;
+        row->measured_peak_bytes = dtp_run_peak_bytes(row->run, &row->peak_meaning);
+    }
+    for (size_t from = 0; from < n; from += ROWS_PER_WAVE) {
+        struct predict_ctx wave = ctx;
+        size_t left = n - from;
+        wave.row += from;
+        wave.cases += from;
+        dtp_pool_run(options->jobs, left < ROWS_PER_WAVE ? left : ROWS_PER_WAVE, predict_row, &wave);
+        if (options->progress)
+            options->progress(options->progress_ctx, from + ROWS_PER_WAVE < n ? from + ROWS_PER_WAVE : n,
+                              n);
+    }
+    for (size_t i = 0; i < n; i++)
+        finish_row(&out->row[i]);
+    return DTP_OK;
+}
+
+/* ---- statistics ------------------------------------------------------------------------------------ */
+
+static int compare_double(const void *x, const void *y) {
+    double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dtp_validation *v,
+                                            bool memory, dtp_row_filter *keep, const void *ctx) {
+    struct dtp_error_stats s = {0};
+    double *magnitude = DTP_NEW(a, double, v->runs.n + 1), sum = 0, signed_sum = 0;
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const struct dtp_validated *row = &v->row[i];
+        bool measured = memory ? row->measured_peak_bytes > 0 : row->run->step_s > 0;
+        if (!row->supported || !measured || !keep(ctx, row))
+            continue;
+        double error = memory ? row->memory_error : row->error;
+        magnitude[s.rows] = error < 0 ? -error : error;
+        sum += magnitude[s.rows++];
+        signed_sum += error;
+    }
+    if (s.rows == 0)
+        return s;
+    qsort(magnitude, (size_t)s.rows, sizeof *magnitude, compare_double);
+    s.mape = sum / s.rows;
+    s.bias = signed_sum / s.rows;
+    s.median = (magnitude[(s.rows - 1) / 2] + magnitude[s.rows / 2]) / 2;
+    s.p90 = magnitude[(s.rows - 1) * 9 / 10];
+    s.worst = magnitude[s.rows - 1];
+    return s;
+}
+
+struct ranked {
+    double value;
+    size_t index;
+};
+
+static int compare_ranked(const void *x, const void *y) {
+    const struct ranked *a = x, *b = y;
+    if (a->value != b->value)
+        return a->value < b->value ? -1 : 1;
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* Ranks 1 .. n, ties share their mean. */
+static double *ranks(struct dtp_arena *a, const double *x, size_t n) {
+    struct ranked *order = DTP_NEW(a, struct ranked, n);
+    double *rank = DTP_NEW(a, double, n);
+    for (size_t i = 0; i < n; i++)
+        order[i] = (struct ranked){x[i], i};
+    qsort(order, n, sizeof *order, compare_ranked);
+    for (size_t i = 0, j; i < n; i = j) {
+        for (j = i; j < n && order[j].value == order[i].value; j++)
+            ;
+        for (size_t k = i; k < j; k++)
+            rank[order[k].index] = (double)(i + j + 1) / 2;
+    }
+    return rank;
+}
+
+double dtp_spearman(struct dtp_arena *a, const double *x, const double *y, size_t n) {
+    double *rx = ranks(a, x, n), *ry = ranks(a, y, n), mean = (double)(n + 1) / 2;
+    double xy = 0, xx = 0, yy = 0;
+    for (size_t i = 0; i < n; i++) {
+        xy += (rx[i] - mean) * (ry[i] - mean);
+        xx += (rx[i] - mean) * (rx[i] - mean);
+        yy += (ry[i] - mean) * (ry[i] - mean);
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+}
+
+/* ---- cells ----------------------------------------------------------------------------------------- */
+
+enum { LEAST_LAYOUTS = 5 };
+
+static bool same_cell(const struct dtp_validated *a, const struct dtp_validated *b) {
+    return strcmp(a->run->file, b->run->file) == 0 && strcmp(a->run->model, b->run->model) == 0 &&
+           a->run->gpus == b->run->gpus && a->run->seq == b->run->seq &&
+           a->run->layers == b->run->layers && a->run->hidden == b->run->hidden &&
+           strcmp(a->run->gpu, b->run->gpu) == 0;
+}
+
+static void cell_make(struct dtp_arena *a, const struct dtp_validation *v, const size_t *member,
+                      size_t n, struct dtp_cell *out) {
+    const struct dtp_run *run = v->row[member[0]].run;
+    double *predicted = DTP_NEW(a, double, n), *measured = DTP_NEW(a, double, n);
+    struct ranked *order = DTP_NEW(a, struct ranked, n);
+    double best = INFINITY, best5 = INFINITY;
+    for (size_t i = 0; i < n; i++) { /* per sequence, since batches may differ */
+        const struct dtp_validated *row = &v->row[member[i]];
+        predicted[i] = row->predicted_s / row->run->global_batch;
+        measured[i] = row->run->step_s / row->run->global_batch;
+        order[i] = (struct ranked){predicted[i], i};
+        best = measured[i] < best ? measured[i] : best;
+    }
+    qsort(order, n, sizeof *order, compare_ranked);
+    for (size_t i = 0; i < n && i < 5; i++)
+        best5 = measured[order[i].index] < best5 ? measured[order[i].index] : best5;
+    *out = (struct dtp_cell){.file = run->file,
+                             .model = run->model,
+                             .gpus = run->gpus,
+                             .rows = (int)n,
+                             .spearman = dtp_spearman(a, predicted, measured, n),
+                             .regret_top1 = measured[order[0].index] / best - 1,
+                             .regret_top5 = best5 / best - 1};
+}
+
+static void cells_make(struct dtp_arena *a, struct dtp_validation *v) {
+    size_t n = v->runs.n;
+    bool *taken = DTP_NEW(a, bool, n + 1);
+    size_t *member = DTP_NEW(a, size_t, n + 1);
+    v->cell = DTP_NEW(a, struct dtp_cell, n / LEAST_LAYOUTS + 1);
+    for (size_t i = 0; i < n; i++) {
+        size_t count = 0;
+        for (size_t j = i; j < n && v->row[i].supported && v->row[i].run->step_s > 0 && !taken[i];
+             j++)
+            if (v->row[j].supported && v->row[j].run->step_s > 0 && !taken[j] &&
+                same_cell(&v->row[i], &v->row[j]))
+                member[count++] = j;
+        for (size_t k = 0; k < count; k++)
+            taken[member[k]] = true;
+        if (count >= LEAST_LAYOUTS)
+            cell_make(a, v, member, count, &v->cell[v->ncells++]);
+    }
+}
+
+enum dtp_status dtp_validate(struct dtp_arena *a, const char *const *paths, size_t npaths,
+                             const struct dtp_validate_options *options,
+                             struct dtp_validation *out, struct dtp_err *err) {
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < npaths; i++)
+        DTP_TRY(dtp_runs_read(a, paths[i], &out->runs, err));
+    out->row = DTP_NEW(a, struct dtp_validated, out->runs.n + 1);
+    DTP_TRY(predict_all(a, options, out, err));
+    cells_make(a, out);
+    return DTP_OK;
+}

@@ -1,0 +1,284 @@
+#include <stddef.h>
+#include <string.h>
+
+#include "traces/validate.h"
+
+/* ---- which rows -------------------------------------------------------------------------------------- */
+
+struct subset {
+    const char *file, *framework, *gpu; /* NULL: any */
+    bool extrapolated;                  /* only those, else only those inside the calibration */
+};
+
+static bool in_subset(const void *ctx, const struct dtp_validated *row) {
+    const struct subset *s = ctx;
+    return row->extrapolated == s->extrapolated &&
+           (!s->file || strcmp(s->file, row->run->file) == 0) &&
+           (!s->framework || strcmp(s->framework, row->run->framework) == 0) &&
+           (!s->gpu || strcmp(s->gpu, row->run->gpu) == 0);
+}
+
+typedef const char *row_key(const struct dtp_run *run);
+static const char *key_file(const struct dtp_run *run) {
+    return run->file;
+}
+static const char *key_framework(const struct dtp_run *run) {
+    return run->framework;
+}
+static const char *key_gpu(const struct dtp_run *run) {
+    return run->gpu;
+}
+
+static const struct grouping {
+    const char *name;
+    row_key *key;
+    size_t offset; /* of the member of struct subset */
+} groupings[] = {{"file", key_file, offsetof(struct subset, file)},
+                 {"framework", key_framework, offsetof(struct subset, framework)},
+                 {"gpu", key_gpu, offsetof(struct subset, gpu)}};
+enum { NGROUPINGS = sizeof groupings / sizeof groupings[0] };
+
+/* Distinct values of a key, in order of first appearance. */
+static size_t distinct(struct dtp_arena *a, const struct dtp_validation *v, row_key *key,
+                       const char ***out) {
+    const char **value = DTP_NEW(a, const char *, v->runs.n + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const char *x = key(&v->runs.at[i]);
+        size_t k = 0;
+        while (k < n && strcmp(value[k], x) != 0)
+            k++;
+        if (k == n)
+            value[n++] = x;
+    }
+    *out = value;
+    return n;
+}
+
+static struct subset subset_of(const struct grouping *g, const char *value) {
+    struct subset s = {0};
+    memcpy((char *)&s + g->offset, &value, sizeof value);
+    return s;
+}
+
+static int count_rows(const struct dtp_validation *v, const struct grouping *g, const char *value,
+                      bool supported) {
+    int n = 0;
+    for (size_t i = 0; i < v->runs.n; i++)
+        n += v->row[i].supported == supported &&
+             (!g || strcmp(g->key(&v->runs.at[i]), value) == 0);
+    return n;
+}
+
+/* ---- terminal ------------------------------------------------------------------------------------------ */
+
+static void print_line(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
+                       const char *name, const struct subset *s, int unsupported) {
+    struct dtp_error_stats t = dtp_validation_stats(a, v, false, in_subset, s);
+    struct dtp_error_stats m = dtp_validation_stats(a, v, true, in_subset, s);
+    fprintf(f, "  %-28.28s %6d", name, t.rows);
+    if (t.rows > 0)
+        fprintf(f, " %7.1f %7.1f %7.1f %+7.1f %7.1f", 100 * t.mape, 100 * t.median, 100 * t.p90,
+                100 * t.bias, 100 * t.worst);
+    else
+        fprintf(f, " %7s %7s %7s %7s %7s", "-", "-", "-", "-", "-");
+    if (m.rows > 0)
+        fprintf(f, " %6d %7.1f %+7.1f", m.rows, 100 * m.mape, 100 * m.bias);
+    else
+        fprintf(f, " %6s %7s %7s", "-", "-", "-");
+    fprintf(f, unsupported ? "  %d\n" : "\n", unsupported);
+}
+
+static void print_table(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    fprintf(f, "  %-28s %6s %7s %7s %7s %7s %7s %6s %7s %7s  %s\n", "", "rows", "MAPE", "median",
+            "p90", "bias", "worst", "memory", "MAPE", "bias", "unsupported");
+    for (int g = 0; g < NGROUPINGS; g++) {
+        const char **value;
+        size_t n = distinct(a, v, groupings[g].key, &value);
+        fprintf(f, "by %s\n", groupings[g].name);
+        for (size_t i = 0; i < n; i++) {
+            struct subset s = subset_of(&groupings[g], value[i]);
+            print_line(a, f, v, value[i], &s, count_rows(v, &groupings[g], value[i], false));
+        }
+    }
+    struct subset all = {0}, outside = {.extrapolated = true};
+    print_line(a, f, v, "all", &all, count_rows(v, NULL, NULL, false));
+    if (dtp_validation_stats(a, v, false, in_subset, &outside).rows > 0)
+        print_line(a, f, v, "outside the calibration", &outside, 0);
+}
+
+static void print_cells(FILE *f, const struct dtp_validation *v) {
+    double spearman = 0, top1 = 0, top5 = 0;
+    if (v->ncells == 0)
+        return;
+    fprintf(f, "\nranking of layouts, per cell of 5 or more\n  %-28s %-20s %5s %5s %9s %8s %8s\n",
+            "file", "model", "gpus", "rows", "Spearman", "regret", "best of 5");
+    for (size_t i = 0; i < v->ncells; i++) {
+        const struct dtp_cell *c = &v->cell[i];
+        fprintf(f, "  %-28.28s %-20.20s %5d %5d %9.2f %7.1f%% %7.1f%%\n", c->file, c->model,
+                c->gpus, c->rows, c->spearman, 100 * c->regret_top1, 100 * c->regret_top5);
+        spearman += c->spearman;
+        top1 += c->regret_top1;
+        top5 += c->regret_top5;
+    }
+    double n = (double)v->ncells;
+    fprintf(f, "  mean of %zu cells%60.2f %7.1f%% %7.1f%%\n", v->ncells, spearman / n,
+            100 * top1 / n, 100 * top5 / n);
+}
+
+static double magnitude(double x) {
+    return x < 0 ? -x : x;
+}
+
+static void print_worst(struct dtp_arena *a, FILE *f, const struct dtp_validation *v, int worst) {
+    bool *shown = DTP_NEW(a, bool, v->runs.n + 1);
+    if (worst > 0)
+        fprintf(f, "\nworst rows\n");
+    for (int k = 0; k < worst; k++) {
+        size_t at = v->runs.n;
+        for (size_t i = 0; i < v->runs.n; i++)
+            if (v->row[i].supported && v->row[i].run->step_s > 0 && !shown[i] &&
+                (at == v->runs.n || magnitude(v->row[i].error) > magnitude(v->row[at].error)))
+                at = i;
+        if (at == v->runs.n)
+            return;
+        const struct dtp_validated *row = &v->row[at];
+        shown[at] = true;
+        fprintf(f, "  %+7.1f %%  %-36s measured %.4g s, predicted %.4g s  %s\n", 100 * row->error,
+                row->run->id, row->run->step_s, row->predicted_s, row->note);
+    }
+}
+
+static void print_verdicts(FILE *f, const struct dtp_validation *v) {
+    int ran = 0, declared_no = 0, failed = 0, declared_failed = 0;
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const struct dtp_validated *row = &v->row[i];
+        if (!row->supported)
+            continue;
+        if (row->run->step_s > 0) {
+            ran++;
+            declared_no += !row->fits;
+        } else {
+            failed++;
+            declared_failed += !row->fits;
+        }
+    }
+    fprintf(f, "\nmemory verdicts: of %d runs that ran, %d (%.1f %%) are declared not to fit\n", ran,
+            declared_no, ran ? 100.0 * declared_no / ran : 0.0);
+    if (failed)
+        fprintf(f, "                 of %d that failed, %d (%.1f %%) are declared not to fit\n",
+                failed, declared_failed, 100.0 * declared_failed / failed);
+}
+
+void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v, int worst) {
+    fprintf(f, "predicted against measured; errors in percent, bias > 0: predicted too slow\n\n");
+    print_table(a, f, v);
+    print_verdicts(f, v);
+    print_cells(f, v);
+    print_worst(a, f, v, worst);
+}
+
+/* ---- JSON and CSV ---------------------------------------------------------------------------------------- */
+
+static void write_stats(struct dtp_json_out *w, const char *key, const struct dtp_error_stats *s) {
+    dtp_json_put_key(w, key);
+    dtp_json_object(w);
+    dtp_json_kv_int(w, "rows", s->rows);
+    dtp_json_kv_double(w, "mape_pct", 100 * s->mape);
+    dtp_json_kv_double(w, "median_pct", 100 * s->median);
+    dtp_json_kv_double(w, "p90_pct", 100 * s->p90);
+    dtp_json_kv_double(w, "bias_pct", 100 * s->bias);
+    dtp_json_kv_double(w, "worst_pct", 100 * s->worst);
+    dtp_json_end(w);
+}
+
+static void write_set(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_validation *v,
+                      const struct subset *inside) {
+    struct subset outside = *inside;
+    outside.extrapolated = true;
+    struct dtp_error_stats step = dtp_validation_stats(a, v, false, in_subset, inside);
+    struct dtp_error_stats memory = dtp_validation_stats(a, v, true, in_subset, inside);
+    struct dtp_error_stats beyond = dtp_validation_stats(a, v, false, in_subset, &outside);
+    write_stats(w, "step", &step);
+    write_stats(w, "memory", &memory);
+    write_stats(w, "outside_calibration", &beyond);
+}
+
+static void write_cells(struct dtp_json_out *w, const struct dtp_validation *v) {
+    dtp_json_put_key(w, "cells");
+    dtp_json_array(w);
+    for (size_t i = 0; i < v->ncells; i++) {
+        const struct dtp_cell *c = &v->cell[i];
+        dtp_json_object(w);
+        dtp_json_kv_string(w, "file", c->file);
+        dtp_json_kv_string(w, "model", c->model);
+        dtp_json_kv_int(w, "gpus", c->gpus);
+        dtp_json_kv_int(w, "rows", c->rows);
+        dtp_json_kv_double(w, "spearman", c->spearman);
+        dtp_json_kv_double(w, "regret_top1_pct", 100 * c->regret_top1);
+        dtp_json_kv_double(w, "regret_top5_pct", 100 * c->regret_top5);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+}
+
+void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    struct dtp_json_out w;
+    struct subset all = {0};
+    dtp_json_begin(&w, f, 1);
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "schema_version", 1);
+    dtp_json_kv_string(&w, "version", DTP_VERSION);
+    dtp_json_kv_u64(&w, "rows", v->runs.n);
+    dtp_json_kv_int(&w, "unsupported", count_rows(v, NULL, NULL, false));
+    dtp_json_put_key(&w, "all");
+    dtp_json_object(&w);
+    write_set(a, &w, v, &all);
+    dtp_json_end(&w);
+    for (int g = 0; g < NGROUPINGS; g++) {
+        const char **value;
+        size_t n = distinct(a, v, groupings[g].key, &value);
+        dtp_json_put_key(&w, dtp_arena_printf(a, "by_%s", groupings[g].name));
+        dtp_json_array(&w);
+        for (size_t i = 0; i < n; i++) {
+            struct subset s = subset_of(&groupings[g], value[i]);
+            dtp_json_object(&w);
+            dtp_json_kv_string(&w, groupings[g].name, value[i]);
+            dtp_json_kv_int(&w, "unsupported", count_rows(v, &groupings[g], value[i], false));
+            write_set(a, &w, v, &s);
+            dtp_json_end(&w);
+        }
+        dtp_json_end(&w);
+    }
+    write_cells(&w, v);
+    dtp_json_end(&w);
+}
+
+static void put_number(FILE *f, bool known, double x, bool last) {
+    char buf[32];
+    dtp_csv_put(f, known ? dtp_double_text(x, buf, sizeof buf) : "", last);
+}
+
+void dtp_validation_write_rows(FILE *f, const struct dtp_validation *v) {
+    fputs("id,framework,gpu,gpus,model,measured_s,predicted_s,error_pct,measured_peak_bytes,"
+          "predicted_peak_bytes,memory_error_pct,fits,note\n",
+          f);
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const struct dtp_validated *row = &v->row[i];
+        const struct dtp_run *run = row->run;
+        bool step = run->step_s > 0, peak = row->measured_peak_bytes > 0, ok = row->supported;
+        dtp_csv_put(f, run->id, false);
+        dtp_csv_put(f, run->framework, false);
+        dtp_csv_put(f, run->gpu, false);
+        put_number(f, true, run->gpus, false);
+        dtp_csv_put(f, run->model, false);
+        put_number(f, step, run->step_s, false);
+        put_number(f, ok, row->predicted_s, false);
+        put_number(f, ok && step, 100 * row->error, false);
+        put_number(f, peak, row->measured_peak_bytes, false);
+        put_number(f, ok, row->predicted_peak_bytes, false);
+        put_number(f, ok && peak, 100 * row->memory_error, false);
+        dtp_csv_put(f, !ok ? "" : row->fits ? "1" : "0", false);
+        dtp_csv_put(f, row->note, true);
+    }
+}
