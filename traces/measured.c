@@ -305,13 +305,14 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run *run, struct dtp_
         add_note(a, c, "no recomputation assumed");
     }
     p->recompute = (enum dtp_recompute)recompute;
-    p->schedule = DTP_SCHED_1F1B;
+    int named = *run->schedule ? dtp_schedule_find(run->schedule) : -1;
+    p->schedule = named >= 0 ? named : DTP_SCHED_1F1B;
     if (p->vpp > 1 && p->pp > 1)
         p->schedule = DTP_SCHED_INTERLEAVED;
     else
         p->vpp = 1;
-    if (strstr(run->schedule, "GPipe") || strstr(run->schedule, "gpipe"))
-        p->schedule = DTP_SCHED_GPIPE;
+    if (p->vpp == 1 && p->schedule == DTP_SCHED_INTERLEAVED)
+        p->schedule = DTP_SCHED_1F1B;
     p->dtype = run_dtype(run);
     if (run->global_batch <= 0 || p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
         dtp_plan_num_microbatches(p) < 1) {

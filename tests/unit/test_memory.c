@@ -1,0 +1,192 @@
+/* Memory against the formulas of the literature, exactly. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "models/evaluate.h"
+#include "models/schedule.h"
+
+static struct dtp_arena *arena;
+
+struct fixture {
+    struct dtp_model model;
+    struct dtp_framework framework;
+    struct dtp_cluster cluster;
+    struct dtp_problem problem;
+    struct dtp_plan plan;
+};
+
+static void setup(struct fixture *x, const char *model, const char *framework) {
+    struct dtp_err err = {0};
+    if (dtp_model_load(arena, model, &x->model, &err) != DTP_OK ||
+        dtp_framework_load(arena, framework, &x->framework, &err) != DTP_OK ||
+        dtp_cluster_load(arena, "dgx-a100-80", &x->cluster, &err) != DTP_OK) {
+        printf("\n  %s\n", err.msg);
+        CU_FAIL_FATAL("fixture");
+    }
+    x->problem = (struct dtp_problem){.model = &x->model, .framework = &x->framework,
+                                      .cluster = &x->cluster, .gpus = 1, .seq = x->model.seq,
+                                      .global_batch = 1, .attention = -1, .dtype = DTP_FP16};
+    x->plan = dtp_plan_default();
+    x->plan.global_batch_size = 1;
+    x->plan.dtype = DTP_FP16;
+}
+
+static void equal(double got, double want) {
+    if (!(fabs(got - want) <= 1e-12 * fabs(want)))
+        printf("\n  found %.17g, expected %.17g\n", got, want);
+    CU_ASSERT(fabs(got - want) <= 1e-12 * fabs(want));
+}
+
+/* Korthikanti 2022, equations 1 to 4 and section 5, per layer:
+ *   1  s b h (34 + 5 a s / h)                no parallelism
+ *   2  s b h (10 + 24 / t + 5 a s / (h t))   tensor parallel
+ *   4  s b h / t (34 + 5 a s / h)            with sequence parallelism
+ *   5  s b h 34 / t                          and selective recomputation
+ *      2 s b h                               full recomputation */
+static void test_korthikanti(void) {
+    static const char *const models[] = {"gpt22b", "gpt175b", "gpt530b", "gpt1t"};
+    for (int i = 0; i < 4; i++)
+        for (int t = 1; t <= 16; t *= 2)
+            for (int b = 1; b <= 4; b *= 2) {
+                struct fixture x;
+                setup(&x, models[i], "megatron-2022");
+                x.plan.tp = t;
+                x.plan.microbatch_size = x.plan.global_batch_size = b;
+                double s = x.model.seq, h = x.model.hidden, a = x.model.heads, sbh = s * b * h;
+                double core = 5 * a * s / h;
+                equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+                      t == 1 ? sbh * (34 + core) : sbh * (10 + 24.0 / t + core / t));
+                x.plan.recompute = DTP_RECOMPUTE_FULL;
+                equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE), 2 * sbh);
+                if (t == 1)
+                    continue;
+                x.plan.sequence_parallel = true;
+                x.plan.recompute = DTP_RECOMPUTE_NONE;
+                equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+                      sbh / t * (34 + core));
+                x.plan.recompute = DTP_RECOMPUTE_SELECTIVE;
+                equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+                      sbh / t * 34);
+            }
+}
+
+/* Rajbhandari 2020, figure 1: psi parameters, N = 64: bytes per parameter. */
+static void test_zero(void) {
+    static const double want[4] = {16, 4 + 12.0 / 64, 2 + 14.0 / 64, 16.0 / 64};
+    struct fixture x;
+    setup(&x, "gpt3-1.3b", "megatron-2022");
+    x.framework.memory.gradient_bytes = 2;
+    x.problem.gpus = x.plan.dp = 64;
+    x.plan.global_batch_size = x.problem.global_batch = 64;
+    struct dtp_memory_memo *memo = dtp_memory_memo_create(arena, &x.problem);
+    for (int z = 0; z < 4; z++) {
+        struct dtp_stage_memory s;
+        x.plan.zero_stage = z;
+        dtp_memory(memo, &x.plan, &s);
+        double states = (double)(s.weights_bytes + s.gradients_bytes + s.optimizer_bytes);
+        CU_ASSERT(fabs(states / (double)s.params - want[z]) < 1e-6);
+        /* parameters that fill 80 GB: 5.0, 19, 36, 320 billion (figure 1's caption and text books) */
+        static const double fill[4] = {5.0, 19, 36, 320};
+        CU_ASSERT(fabs(80.0 / want[z] / fill[z] - 1) < 0.02);
+    }
+}
+
+/* 18 and 20 bytes where gradients are kept in fp32 beside or instead of the 16-bit ones. */
+static void test_bytes_per_parameter(void) {
+    struct fixture x;
+    setup(&x, "gpt2", "megatron-2022");
+    struct dtp_stage_memory s;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
+    CU_ASSERT(s.weights_bytes + s.gradients_bytes + s.optimizer_bytes == 18 * s.params);
+    x.framework.memory.gradient_bytes = 6;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
+    CU_ASSERT(s.weights_bytes + s.gradients_bytes + s.optimizer_bytes == 20 * s.params);
+}
+
+/* The items are the peak, for many plans; activations follow the schedule's microbatches in flight. */
+static void test_items(void) {
+    struct fixture x;
+    setup(&x, "gpt175b", "megatron-2022");
+    for (int pp = 1; pp <= 16; pp *= 4)
+        for (int kind = 0; kind < DTP_NSCHEDULES; kind++)
+            for (int z = 0; z < 4; z++) {
+                int vpp = kind == DTP_SCHED_INTERLEAVED ? 2 : 1, m = 32;
+                if (dtp_schedule_kinds[kind].applies(pp, vpp, m))
+                    continue;
+                x.plan.pp = pp;
+                x.plan.vpp = vpp;
+                x.plan.schedule = kind;
+                x.plan.zero_stage = z;
+                x.plan.dp = 4;
+                x.plan.global_batch_size = 4 * m;
+                struct dtp_stage_memory s[16];
+                struct dtp_memory_memo *memo = dtp_memory_memo_create(arena, &x.problem);
+                dtp_memory(memo, &x.plan, s);
+                uint64_t worst = 0;
+                for (int i = 0; i < pp; i++) {
+                    CU_ASSERT(s[i].peak_bytes ==
+                              s[i].weights_bytes + s[i].gradients_bytes + s[i].optimizer_bytes +
+                                  s[i].activations_bytes + s[i].logits_bytes + s[i].buffers_bytes);
+                    CU_ASSERT(s[i].reserved_bytes >= s[i].peak_bytes);
+                    CU_ASSERT(s[i].device_bytes >= s[i].reserved_bytes);
+                    worst = s[i].device_bytes > worst ? s[i].device_bytes : worst;
+                }
+                CU_ASSERT(worst == dtp_memory_device_bytes(memo, &x.plan));
+            }
+}
+
+/* Beyond 4 pp microbatches the counts are extrapolated: the same as counting them all. */
+static void test_many_microbatches(void) {
+    struct fixture x;
+    setup(&x, "gpt2", "megatron-2022");
+    for (int kind = 0; kind < DTP_NSCHEDULES; kind++)
+        for (int pp = 2; pp <= 6; pp += 2)
+            for (int m = 5 * pp; m <= 9 * pp; m += kind == DTP_SCHED_INTERLEAVED ? pp : 1) {
+                int vpp = kind == DTP_SCHED_INTERLEAVED ? 2 : 1, peak_chunk[12];
+                struct dtp_schedule schedule;
+                CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, m, &schedule, NULL) == DTP_OK);
+                dtp_schedule_in_flight(&schedule, NULL, NULL, peak_chunk);
+                x.plan.pp = pp;
+                x.plan.vpp = vpp;
+                x.plan.schedule = kind;
+                x.plan.global_batch_size = m;
+                struct dtp_stage_memory s[6], one[6];
+                dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
+                x.plan.global_batch_size = pp; /* the least that interleaving takes */
+                struct dtp_schedule least;
+                CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, pp, &least, NULL) == DTP_OK);
+                int least_chunk[12];
+                dtp_schedule_in_flight(&least, NULL, NULL, least_chunk);
+                dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, one);
+                for (int rank = 1; rank + 1 < pp; rank++) { /* equal layers, no head, no embedding */
+                    double more = 0, layers = 0;
+                    for (int c = 0; c < vpp; c++) {
+                        int vs = dtp_schedule_kinds[kind].stage(pp, vpp, rank, c), i = rank * vpp + c;
+                        layers = dtp_plan_layers(&x.plan, &x.model, vs);
+                        more += (peak_chunk[i] - least_chunk[i]) * layers;
+                    }
+                    double layer = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
+                    double got = (double)s[rank].activations_bytes - (double)one[rank].activations_bytes;
+                    CU_ASSERT(fabs(got - more * layer) <= 2);
+                }
+            }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"Korthikanti's equations", test_korthikanti},
+                           {"ZeRO's bytes per parameter", test_zero},
+                           {"18 and 20 bytes", test_bytes_per_parameter},
+                           {"items add up", test_items},
+                           {"many microbatches", test_many_microbatches},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"memory", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}
