@@ -5,7 +5,14 @@
 
 #include "sim/base/text.h"
 
-#define F(member) offsetof(struct dtp_framework, member)
+/* What a file holds: the framework and the lists that are read by hand. */
+struct document {
+    struct dtp_framework framework;
+    const struct dtp_json *aliases, *schedules, *zero_stages, *zero_stages_pp, *zero_stages_tp,
+        *recompute, *fitted;
+};
+
+#define F(member) (offsetof(struct document, framework) + offsetof(struct dtp_framework, member))
 #define M(member) offsetof(struct dtp_framework_memory, member)
 
 static const struct dtp_field memory_fields[] = {
@@ -37,14 +44,16 @@ static const struct dtp_field memory_fields[] = {
     {.name = #member, .kind = DTP_FIELD_DOUBLE, .offset = F(member), .max = top, .help = text}
 #define INTEGER(member, top, text)                                                                 \
     {.name = #member, .kind = DTP_FIELD_INT, .offset = F(member), .max = top, .help = text}
-#define LIST(key, text) {.name = key, .kind = DTP_FIELD_JSON, .offset = F(list), .help = text}
+#define LIST(member, text)                                                                         \
+    {.name = #member, .kind = DTP_FIELD_JSON, .offset = offsetof(struct document, member),         \
+     .help = text}
 
 const struct dtp_field dtp_framework_fields[] = {
     {.name = "name", .kind = DTP_FIELD_STRING, .offset = F(name), .required = true,
      .help = "as in --framework"},
     {.name = "title", .kind = DTP_FIELD_STRING, .offset = F(title), .required = true,
      .help = "one line for people"},
-    LIST("aliases", "other names, such as those in measured data"),
+    LIST(aliases, "other names, such as those in measured data"),
     {.name = "memory", .kind = DTP_FIELD_OBJECT, .offset = F(memory), .fields = memory_fields,
      .help = "bytes per parameter and fixed amounts"},
     {.name = "attention", .kind = DTP_FIELD_ENUM, .offset = F(attention),
@@ -90,13 +99,13 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(has_cp, "has context parallelism"),
     BOOLEAN(has_ep, "has expert parallelism"),
     BOOLEAN(uneven_stages, "stages may hold different numbers of layers"),
-    LIST("schedules", "names of the pipeline schedules it has"),
-    LIST("zero_stages", "ZeRO stages it has"),
-    LIST("zero_stages_pp", "ZeRO stages allowed with pp > 1"),
-    LIST("zero_stages_tp", "ZeRO stages allowed with tp > 1"),
-    LIST("recompute", "recomputation modes it has"),
+    LIST(schedules, "names of the pipeline schedules it has"),
+    LIST(zero_stages, "ZeRO stages it has"),
+    LIST(zero_stages_pp, "ZeRO stages allowed with pp > 1"),
+    LIST(zero_stages_tp, "ZeRO stages allowed with tp > 1"),
+    LIST(recompute, "recomputation modes it has"),
     BOOLEAN(offload, "can offload optimizer state or parameters to the host"),
-    LIST("fitted", "names of the fields that were fitted to measured steps"),
+    LIST(fitted, "names of the fields that were fitted to measured steps"),
     {0}};
 
 /* What a framework file does not say. */
@@ -171,19 +180,19 @@ static enum dtp_status read_recompute(struct dtp_arena *a, const struct dtp_json
 enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
                                    struct dtp_framework *out, struct dtp_err *err) {
     static const char *const default_schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
-    *out = framework_default;
-    out->zero_stages = out->zero_stages_pp = out->zero_stages_tp = 1;
-    out->recompute_modes = 1;
-    out->schedules = default_schedules;
-    DTP_TRY(dtp_fields_read(a, j, dtp_framework_fields, out, err));
-    DTP_TRY(read_names(a, dtp_json_get(j, "aliases"), &out->aliases, err));
-    DTP_TRY(read_names(a, dtp_json_get(j, "schedules"), &out->schedules, err));
-    DTP_TRY(read_names(a, dtp_json_get(j, "fitted"), &out->fitted, err));
-    DTP_TRY(read_stage_bits(dtp_json_get(j, "zero_stages"), &out->zero_stages, err));
+    struct document d = {.framework = framework_default};
+    d.framework.schedules = default_schedules;
+    DTP_TRY(dtp_fields_read(a, j, dtp_framework_fields, &d, err));
+    *out = d.framework;
+    out->zero_stages = out->recompute_modes = 1;
+    DTP_TRY(read_names(a, d.aliases, &out->aliases, err));
+    DTP_TRY(read_names(a, d.schedules, &out->schedules, err));
+    DTP_TRY(read_names(a, d.fitted, &out->fitted, err));
+    DTP_TRY(read_stage_bits(d.zero_stages, &out->zero_stages, err));
     out->zero_stages_pp = out->zero_stages_tp = out->zero_stages;
-    DTP_TRY(read_stage_bits(dtp_json_get(j, "zero_stages_pp"), &out->zero_stages_pp, err));
-    DTP_TRY(read_stage_bits(dtp_json_get(j, "zero_stages_tp"), &out->zero_stages_tp, err));
-    DTP_TRY(read_recompute(a, dtp_json_get(j, "recompute"), &out->recompute_modes, err));
+    DTP_TRY(read_stage_bits(d.zero_stages_pp, &out->zero_stages_pp, err));
+    DTP_TRY(read_stage_bits(d.zero_stages_tp, &out->zero_stages_tp, err));
+    DTP_TRY(read_recompute(a, d.recompute, &out->recompute_modes, err));
     const struct dtp_json *source = dtp_json_get(j, "source");
     if (source && dtp_json_type(source) == DTP_JSON_STRING)
         out->source = dtp_json_string(source);

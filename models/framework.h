@@ -77,7 +77,6 @@ struct dtp_framework {
     int recompute_modes;       /* bit per enum dtp_recompute */
     bool offload;
     const char *const *fitted; /* names of the fields that were fitted, NULL-terminated */
-    const struct dtp_json *list; /* private to the reader: the last list that was read */
 };
 
 extern const struct dtp_field dtp_framework_fields[];

@@ -115,7 +115,7 @@ struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dt
     s.mape = sum / s.rows;
     s.bias = signed_sum / s.rows;
     s.median = (magnitude[(s.rows - 1) / 2] + magnitude[s.rows / 2]) / 2;
-    s.p90 = magnitude[(s.rows - 1) * 9 / 10];
+    s.p90 = magnitude[(9 * s.rows + 9) / 10 - 1]; /* nearest rank */
     s.worst = magnitude[s.rows - 1];
     return s;
 }
