@@ -9,7 +9,8 @@
 #define AT(member) offsetof(struct dtp_run, member)
 #define TEXT(member) {.name = #member, .kind = DTP_FIELD_STRING, .offset = AT(member), .help = ""}
 #define WHOLE(member)                                                                              \
-    {.name = #member, .kind = DTP_FIELD_INT, .offset = AT(member), .max = 1e9, .help = ""}
+    {.name = #member, .kind = DTP_FIELD_INT, .offset = AT(member), .min = DTP_UNKNOWN,        \
+     .max = 1e9, .help = ""}
 #define REAL(member) {.name = #member, .kind = DTP_FIELD_DOUBLE, .offset = AT(member), .help = ""}
 
 static const struct dtp_field run_fields[] = {
@@ -41,8 +42,9 @@ static void run_unknown(struct dtp_run *run) {
     }
 }
 
-static enum dtp_status read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row,
-                                const int *col, struct dtp_run *out, struct dtp_err *err) {
+/* A cell that cannot be read costs its row, not the file. */
+static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row, const int *col,
+                     struct dtp_run *out) {
     run_unknown(out);
     out->file = base_name(csv->name);
     out->line = csv->line[row];
@@ -52,9 +54,10 @@ static enum dtp_status read_row(struct dtp_arena *a, const struct dtp_csv *csv, 
             continue;
         const char *place =
             dtp_arena_printf(a, "%s:%d: column %s", csv->name, csv->line[row], run_fields[i].name);
-        DTP_TRY(dtp_field_parse(a, &run_fields[i], cell, place, out, err));
+        struct dtp_err bad;
+        if (dtp_field_parse(a, &run_fields[i], cell, place, out, &bad) != DTP_OK)
+            out->broken = dtp_arena_strdup(a, bad.msg);
     }
-    return DTP_OK;
 }
 
 enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_runs *out,
@@ -77,7 +80,7 @@ enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_
     out->at = grown;
     out->verdicts = dtp_csv_col(&csv, "step_s") < 0;
     for (size_t row = 0; row < csv.nrows; row++)
-        DTP_TRY(read_row(a, &csv, row, col, &out->at[out->n++], err));
+        read_row(a, &csv, row, col, &out->at[out->n++]);
     return DTP_OK;
 }
 
@@ -328,6 +331,10 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
     (void)err;
     memset(out, 0, sizeof *out);
     out->note = "";
+    if (run->broken) {
+        out->unsupported = run->broken;
+        return DTP_OK;
+    }
     if (run->gpus <= 0 || run->layers <= 0 || run->hidden <= 0 || run->seq <= 0) {
         out->unsupported = "gpus, layers, hidden or seq is missing";
         return DTP_OK;

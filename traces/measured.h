@@ -23,6 +23,7 @@ struct dtp_run {
         flash_attention;
     const char *file; /* name of the file, without folders */
     int line;
+    const char *broken; /* NULL, or the message of a cell that cannot be read */
 };
 
 struct dtp_runs {
