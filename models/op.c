@@ -353,13 +353,15 @@ static void mlp_block(struct build *b, bool moe) {
     residual(b, b->m->mlp_bias);
 }
 
-/* With several microbatches gradients are added to a buffer, by a kernel of its own unless the GEMM does
- * it: reads the new and the old, writes. params: of the layer, on this rank. */
+/* Weight gradients go into a buffer. Fused, the GEMM's epilogue reads the buffer before it adds (4 bytes in
+ * fp32; the wider write hides). Otherwise, with several microbatches, a kernel of its own reads the new and
+ * the old and writes. params: of the layer, on this rank. */
 static void accumulation(struct build *b, double params) {
-    if (b->f->fused_gradient_accumulation || dtp_plan_num_microbatches(b->plan) <= 1)
-        return;
     double g = b->f->fp32_gradient_accumulation ? 4 : 2;
-    kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params, params);
+    if (b->f->fused_gradient_accumulation)
+        kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params);
+    else if (dtp_plan_num_microbatches(b->plan) > 1)
+        kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params, params);
 }
 
 static void embedding(struct build *b) {
