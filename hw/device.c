@@ -74,6 +74,7 @@ static double tile_time_s(const struct dtp_gpu *g, const struct dtp_gemm_cal *c,
     int64_t rows[MAX_UNITS + 1], columns[MAX_UNITS + 1];
     double per_sm = 1.0 / g->num_sms, best_s = 0;
     double unit_s = 2.0 * TILE_UNIT * TILE_UNIT * (double)s->k / c->sm_flops_per_s;
+    double tail = s->whole_waves ? 1 : c->tail;
 
     tile_counts(s->m, rows);
     tile_counts(s->n, columns);
@@ -82,7 +83,7 @@ static double tile_time_s(const struct dtp_gpu *g, const struct dtp_gemm_cal *c,
         double wave_s = unit_s * (tiles[i].m * tiles[i].n) * (1 + c->small_tile * tiles[i].slow);
 
         for (size_t j = 0; j < sizeof splits / sizeof *splits; j++) {
-            double waves = wave_count(n * splits[j], g->num_sms, per_sm, c->tail);
+            double waves = wave_count(n * splits[j], g->num_sms, per_sm, tail);
             double t_s = waves * (wave_s / splits[j] + c->tile_s);
 
             if (splits[j] > 1 && waves > MAX_SPLIT_WAVES)

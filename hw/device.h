@@ -68,6 +68,7 @@ struct dtp_gemm {
     enum dtp_dtype dtype;
     enum dtp_gemm_pass pass;
     int64_t m, n, k, batch;
+    bool whole_waves; /* the library fills whole waves of tiles (cuBLAS before 12): tail = 1 */
 };
 
 struct dtp_attention_shape {

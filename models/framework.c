@@ -68,6 +68,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fused_gradient_accumulation, "the weight-gradient GEMM adds into the gradient buffer"),
     BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),
     BOOLEAN(fused_optimizer, "one multi-tensor kernel updates the parameters"),
+    BOOLEAN(whole_gemm_waves, "its cuBLAS fills whole waves of tiles, as before CUDA 12"),
     BOOLEAN(dropout, "false: no dropout kernels whatever the model says"),
     INTEGER(vocab_multiple, 4096, "the vocabulary is padded to a multiple of this times tp"),
     NUMBER(optimizer_bytes_moved, 512, "bytes read and written per parameter by the update"),

@@ -37,6 +37,7 @@ struct dtp_framework {
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     bool fused_optimizer;
+    bool whole_gemm_waves;     /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
     bool dropout;              /* false: trains without dropout kernels whatever the model says */
     int vocab_multiple;        /* vocabulary padded to a multiple of this x tp; 1: none */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */

@@ -52,7 +52,8 @@ static void gemm(struct build *b, const char *name, enum dtp_pass pass, double m
                                  .m = (int64_t)m,
                                  .n = (int64_t)n,
                                  .k = (int64_t)k,
-                                 .batch = (int64_t)batch};
+                                 .batch = (int64_t)batch,
+                                 .whole_waves = b->f->whole_gemm_waves};
 }
 
 /* A linear layer [rows, in] x [in, out]: forward, input gradient, weight gradient. saved_bytes: what the
