@@ -111,8 +111,8 @@ static void test_items(void) {
     for (int pp = 1; pp <= 16; pp *= 4)
         for (int kind = 0; kind < DTP_NSCHEDULES; kind++)
             for (int z = 0; z < 4; z++) {
-                int vpp = kind == DTP_SCHED_INTERLEAVED ? 2 : 1, m = 32;
-                if (dtp_schedule_kinds[kind].applies(pp, vpp, m))
+                int vpp = dtp_schedule_kinds[kind].chunked ? 2 : 1, m = 32;
+                if (dtp_schedule_applies(kind, pp, vpp, m))
                     continue;
                 x.plan.pp = pp;
                 x.plan.vpp = vpp;
@@ -142,9 +142,11 @@ static void test_many_microbatches(void) {
     setup(&x, "gpt2", "megatron-2022");
     for (int kind = 0; kind < DTP_NSCHEDULES; kind++)
         for (int pp = 2; pp <= 6; pp += 2)
-            for (int m = 5 * pp; m <= 9 * pp; m += kind == DTP_SCHED_INTERLEAVED ? pp : 1) {
-                int vpp = kind == DTP_SCHED_INTERLEAVED ? 2 : 1, peak_chunk[12];
+            for (int m = 5 * pp; m <= 9 * pp; m += dtp_schedule_kinds[kind].whole_groups ? pp : 1) {
+                int vpp = dtp_schedule_kinds[kind].chunked ? 2 : 1, peak_chunk[12];
                 struct dtp_schedule schedule;
+                if (dtp_schedule_applies(kind, pp, vpp, m))
+                    continue;
                 CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, m, &schedule, NULL) == DTP_OK);
                 dtp_schedule_in_flight(&schedule, NULL, NULL, peak_chunk);
                 x.plan.pp = pp;
@@ -153,9 +155,9 @@ static void test_many_microbatches(void) {
                 x.plan.global_batch_size = m;
                 struct dtp_stage_memory s[6], one[6];
                 dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
-                x.plan.global_batch_size = pp; /* the least that interleaving takes */
+                x.plan.global_batch_size = 2 * pp; /* what every kind takes */
                 struct dtp_schedule least;
-                CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, pp, &least, NULL) == DTP_OK);
+                CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, 2 * pp, &least, NULL) == DTP_OK);
                 int least_chunk[12];
                 dtp_schedule_in_flight(&least, NULL, NULL, least_chunk);
                 dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, one);
