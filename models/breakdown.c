@@ -1,13 +1,18 @@
 #include "models/breakdown.h"
 
+static double least(double a, double b) {
+    return a < b ? a : b;
+}
+
 void dtp_bubble_fill(const struct dtp_path *free_path, struct dtp_bubble *out) {
     int pp = free_path->nranks;
-    double begin_s = INFINITY, end_s = 0;
+    double begin_s = INFINITY, end_s = 0, busiest_s = 0;
     *out = (struct dtp_bubble){0};
     for (int r = 0; r < pp; r++) {
         const struct dtp_rank_path *p = &free_path->rank[r];
         begin_s = p->first_s < begin_s ? p->first_s : begin_s;
         end_s = p->last_s > end_s ? p->last_s : end_s;
+        busiest_s = p->busy_s > busiest_s ? p->busy_s : busiest_s;
     }
     double window_s = end_s - begin_s;
     if (!(window_s > 0))
@@ -18,12 +23,13 @@ void dtp_bubble_fill(const struct dtp_path *free_path, struct dtp_bubble *out) {
         /* waiting for parameters is communication, wherever it falls */
         double idle_s = window_s - p->busy_s - p->dp_wait_s;
         idle_s = idle_s > 0 ? idle_s : 0;
-        double warmup_s = p->first_s - begin_s, drain_s = end_s - p->last_s;
+        double imbalance_s = least(busiest_s - p->busy_s, idle_s);
+        double warmup_s = least(p->filled_s, idle_s - imbalance_s);
         out->fraction += idle_s * share;
         out->over_ideal += idle_s / (p->busy_s * pp);
+        out->imbalance += imbalance_s * share;
         out->warmup += warmup_s * share;
-        out->drain += drain_s * share;
-        out->imbalance += (idle_s - warmup_s - drain_s) * share;
+        out->drain += (idle_s - imbalance_s - warmup_s) * share;
     }
 }
 

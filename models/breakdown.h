@@ -4,7 +4,8 @@
  * the first start to the last end over all ranks,
  *     fraction   = mean over s of (window - busy_s) / window
  *     over_ideal = mean over s of (window - busy_s) / busy_s        the text-books' (p-1)/m, /v
- *     warm-up before the rank's first action, drain after its last, imbalance in between
+ *     imbalance  busy_s of the busiest rank - busy_s; of what is left, warm-up up to the idle time
+ *                before the rank's first backward, drain the rest
  * so that exposed communication is in neither.
  *
  * Breakdown of the rank that ends last: what its actions consist of by the phases of its stages; its

@@ -11,6 +11,7 @@ struct rank_state {
     int64_t out;          /* rendezvous: transfer that the previous action started, or -1 */
     double reduce_free_s, gather_free_s, unshard_free_s;
     uint32_t nunits;      /* unsharded units so far */
+    bool filled;          /* a backward has started */
 };
 
 struct walk {
@@ -146,6 +147,11 @@ static bool advance(struct walk *w, int r) {
             end_s = start_s + dur_s;
         if (state->pos == first)
             w->path[r].first_s = start_s;
+        if (!state->filled && act.kind != DTP_A_F) {
+            state->filled = true;
+            w->path[r].filled_s =
+                start_s - l->costs->step_host_s - w->path[r].busy_s - w->path[r].dp_wait_s;
+        }
         w->path[r].busy_s += dur_s;
         w->path[r].last_s = end_s;
         finish(w, state, dtp_slot_out(l, act.kind, vs, act.microbatch), end_s);

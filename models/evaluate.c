@@ -144,6 +144,10 @@ static enum dtp_status simulate(struct dtp_arena *a, struct dtp_evaluator *ev,
     return DTP_OK;
 }
 
+static const char *attention_name(const struct dtp_problem *p) {
+    return dtp_attention_names[p->attention >= 0 ? p->attention : (int)p->framework->attention];
+}
+
 enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
                              const struct dtp_plan *plan, enum dtp_fidelity fidelity,
                              struct dtp_simulate_options *options, struct dtp_result *out,
@@ -161,6 +165,12 @@ enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
         DTP_TRY(find_schedule(ev, plan, &schedule, err));
         dtp_estimate(ev->candidate, &costs, schedule, &estimate);
         dtp_estimate_free(ev->candidate, &costs, schedule, &free_path);
+        if (!isfinite(estimate.step_s))
+            return dtp_fail(err, DTP_EUNSUPPORTED,
+                            "%s on %s: no calibrated time for an operation of %s (%s attention), "
+                            "or an order that deadlocks",
+                            ev->problem.framework->name, ev->problem.cluster->gpu.name,
+                            ev->problem.model->name, attention_name(&ev->problem));
         out->step_s = out->estimate_s = estimate.step_s;
         const struct dtp_path *path = &estimate;
         if (fidelity == DTP_SIMULATE) {

@@ -84,6 +84,7 @@ enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_problem *problem
 struct dtp_rank_path {
     double first_s;     /* start of the first action */
     double last_s;      /* end of the last action */
+    double filled_s;    /* ESTIMATE only: idle time before the first backward */
     double busy_s;      /* compute actions under way, slow-down by communication included */
     double dp_wait_s;   /* inside first_s .. last_s: waiting for unshards, gathers, reductions */
     double reduced_s;   /* its reductions have ended, >= last_s */

@@ -84,6 +84,15 @@ struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flo
 dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link);
 double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link);
 
+enum dtp_unit { DTP_UNIT_REDUCE, DTP_UNIT_GATHER, DTP_UNIT_UNSHARD, DTP_NUNITS };
+static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *s,
+                                                   enum dtp_unit unit) {
+    return unit == DTP_UNIT_REDUCE ? &s->reduce : unit == DTP_UNIT_GATHER ? &s->gather : &s->unshard;
+}
+/* That of the stage's first chunk that has one (its groups serve all chunks), or NULL. */
+const struct dtp_comm *dtp_lowering_comm(const struct dtp_lowering *w, int stage,
+                                         enum dtp_unit unit);
+
 /* ---- lower_units.c: what hangs on parts of actions ---- */
 
 /* Tasks that action k of a rank waits for, its own stream first; at most 4. */

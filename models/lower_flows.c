@@ -50,6 +50,18 @@ static bool is_flow(const struct dtp_comm *c) {
     return c->bytes > 0 && c->time_s > c->latency_s;
 }
 
+const struct dtp_comm *dtp_lowering_comm(const struct dtp_lowering *w, int stage,
+                                         enum dtp_unit unit) {
+    const struct dtp_comm *best = NULL;
+    for (int c = w->l.vpp; c-- > 0;) {
+        const struct dtp_comm *comm =
+            dtp_unit_comm(&w->costs->stage[w->l.stage_of[stage * w->l.vpp + c]], unit);
+        if (comm->time_s > 0 && (!best || is_flow(comm) || !is_flow(best)))
+            best = comm;
+    }
+    return best;
+}
+
 void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out) {
     const struct dtp_stage_cost *s = &w->costs->stage[vs];
     const struct dtp_comm *comm = backward ? &s->send_b : &s->send_f;

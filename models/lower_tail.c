@@ -36,11 +36,12 @@ static void wait_for_rank(struct dtp_lowering *w, int i, dtp_id after) {
 /* nreduce units of every chunk in series, after the ranks' last actions (reduce) or optimizers. */
 static void series(struct dtp_lowering *w, int stage, bool gather) {
     const int *chunk_stage = w->l.stage_of + stage * w->l.vpp;
-    const struct dtp_stage_cost *first = &w->costs->stage[chunk_stage[0]];
+    enum dtp_unit unit = gather ? DTP_UNIT_GATHER : DTP_UNIT_REDUCE;
+    const struct dtp_comm *comm = dtp_lowering_comm(w, stage, unit);
     struct dtp_group_flows groups;
-    if (!((gather ? first->gather : first->reduce).time_s > 0))
+    if (!comm)
         return;
-    dtp_flows_groups(w, stage, gather ? &first->gather : &first->reduce, &groups);
+    dtp_flows_groups(w, stage, comm, &groups);
     for (int i = 0; i < groups.n; i++) {
         const struct dtp_group_flow *f = &groups.at[i];
         dtp_id last = DTP_NONE;
@@ -51,7 +52,7 @@ static void series(struct dtp_lowering *w, int stage, bool gather) {
                                            .rank = w->out->rank[f->member[0]],
                                            .stage = chunk_stage[c],
                                            .microbatch = k};
-                struct dtp_span x = dtp_flows_add(w, f, gather ? &s->gather : &s->reduce, 1, false,
+                struct dtp_span x = dtp_flows_add(w, f, dtp_unit_comm(s, unit), 1, false,
                                                   dtp_tag_pack(tag));
                 for (int q = 0; q < f->nmembers && last == DTP_NONE; q++)
                     wait_for_rank(w, f->member[q], x.in);

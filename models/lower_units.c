@@ -149,40 +149,34 @@ static void unshard_action(struct units *u, int vs, struct dtp_action_parts part
     }
 }
 
-enum { REDUCE, GATHER, UNSHARD, NTYPES };
-
-static const struct dtp_comm *comm_of(const struct dtp_stage_cost *s, int type) {
-    return type == REDUCE ? &s->reduce : type == GATHER ? &s->gather : &s->unshard;
-}
-
-/* All units of one type on one stage. The groups of the first chunk's collective serve all chunks. */
-static void stage_units(struct dtp_lowering *w, int stage, int type) {
+/* All units of one type on one stage. */
+static void stage_units(struct dtp_lowering *w, int stage, enum dtp_unit type) {
     const struct dtp_schedule *s = w->l.schedule;
     const int *chunk_stage = w->l.stage_of + stage * w->l.vpp;
-    const struct dtp_comm *comm = comm_of(&w->costs->stage[chunk_stage[0]], type);
+    const struct dtp_comm *comm = dtp_lowering_comm(w, stage, type);
     struct dtp_group_flows groups;
-    if (!(comm->time_s > 0))
+    if (!comm)
         return;
     dtp_flows_groups(w, stage, comm, &groups);
     size_t most = 0;
     for (int c = 0; c < w->l.vpp; c++)
         most += 2 * (size_t)w->l.m * (size_t)(w->costs->stage[chunk_stage[c]].nunshard + 1);
     struct unit_place *place_of =
-        type == UNSHARD ? DTP_NEW(w->a, struct unit_place, most) : NULL;
+        type == DTP_UNIT_UNSHARD ? DTP_NEW(w->a, struct unit_place, most) : NULL;
     for (int i = 0; i < groups.n; i++) {
         struct units u = {w, stage, &groups.at[i], {DTP_NONE, DTP_NONE}};
         uint32_t nunits = 0;
         for (uint32_t k = s->begin[stage]; k < s->begin[stage + 1]; k++) {
             int vs = chunk_stage[s->action[k].chunk];
             struct dtp_action_parts parts = dtp_layout_parts(&w->l, vs, s->action[k].kind, k);
-            if (type == REDUCE)
+            if (type == DTP_UNIT_REDUCE)
                 reduce_action(&u, vs, parts, k);
-            else if (type == GATHER)
+            else if (type == DTP_UNIT_GATHER)
                 gather_action(&u, vs, parts, k);
             else
                 unshard_action(&u, vs, parts, k, place_of, &nunits);
         }
-        for (int q = 0; q < groups.at[i].nmembers && type == REDUCE; q++)
+        for (int q = 0; q < groups.at[i].nmembers && type == DTP_UNIT_REDUCE; q++)
             w->out->tasks[groups.at[i].member[q]].reduce = u.last.out;
     }
 }
@@ -191,6 +185,6 @@ void dtp_lower_units(struct dtp_lowering *w) {
     if (!w->l.parts)
         return;
     for (int stage = 0; stage < w->l.pp; stage++)
-        for (int type = 0; type < NTYPES; type++)
-            stage_units(w, stage, type);
+        for (int type = 0; type < DTP_NUNITS; type++)
+            stage_units(w, stage, (enum dtp_unit)type);
 }

@@ -1,0 +1,377 @@
+/* BOUND <= ESTIMATE <= SIMULATE on random costs, clusters and plans; equal where nothing contends; folded =
+ * unfolded; the breakdown sums to the step.
+ *
+ * First with costs by hand (any mixture of transfers, reductions, gathers, unshards), then with real
+ * models through the evaluator. The seed of a failing case is printed. */
+#include <CUnit/Basic.h>
+#include <math.h>
+
+#include "models/evaluate.h"
+#include "sim/base/rng.h"
+#include "tests/costs_case.h"
+
+static struct dtp_arena *program, *arena;
+static const double tolerance = 1e-9;
+
+enum { NCASES = 300, NREAL = 120 };
+
+static int below(struct dtp_rng *r, int n) {
+    return (int)dtp_rng_below(r, (uint64_t)n);
+}
+static double between(struct dtp_rng *r, double low, double high) {
+    return low + (high - low) * dtp_rng_uniform(r);
+}
+
+/* ---- a random case ---- */
+
+struct random_case {
+    struct dtp_cluster cluster;
+    struct dtp_framework framework;
+    struct dtp_model model;
+    struct dtp_problem problem;
+    struct dtp_plan plan;
+    struct dtp_costs costs;
+    struct dtp_schedule schedule;
+};
+
+/* Nodes of 4 GPUs with one NIC each or shared, perhaps an oversubscribed leaf tier. */
+static void random_cluster(struct dtp_rng *r, struct dtp_cluster *c) {
+    struct dtp_err err = {0};
+    if (dtp_cluster_load(arena, "dgx-a100-80", c, &err) != DTP_OK)
+        CU_FAIL_FATAL("dgx-a100-80");
+    c->node.gpus = 4;
+    c->node.nics = 1 << below(r, 3);
+    for (int i = 0; i < c->node.gpus; i++)
+        c->node.nic_of_gpu[i] = i * c->node.nics / c->node.gpus;
+    c->rail_optimised = false;
+    c->ntiers = 2;
+    c->tier[0] = (struct dtp_tier){"leaf", 2, between(r, 1, 3), 0};
+    c->tier[1] = (struct dtp_tier){"spine", 4096, 1, 0};
+    c->max_gpus = 0;
+}
+
+static struct dtp_comm random_comm(struct dtp_rng *r, enum dtp_collective kind, enum dtp_axis axis,
+                                   double bytes_per_s) {
+    double time_s = below(r, 5) == 0 ? 0 : between(r, 0.01, 0.6);
+    double latency_s = time_s * between(r, 0, 0.5);
+    return case_comm(kind, axis, (time_s - latency_s) * bytes_per_s, time_s, latency_s);
+}
+
+static void random_stage(struct dtp_rng *r, double bytes_per_s, const struct random_case *c, int vs,
+                         struct dtp_stage_cost *s) {
+    s->f.total_s = between(r, 0.5, 1.5);
+    s->i.total_s = between(r, 0.5, 1.5);
+    s->w.total_s = between(r, 0.5, 1.5);
+    s->r.total_s = below(r, 2) ? between(r, 0, 1) : 0;
+    s->nreduce = below(r, 5);
+    s->nunshard = c->costs.zero_stage == 3 ? 1 + below(r, 4) : 0;
+    s->reduce = random_comm(r, DTP_REDUCE_SCATTER, DTP_AXIS_DP_CP, bytes_per_s);
+    if (c->costs.zero_stage == 3)
+        s->unshard = random_comm(r, DTP_ALL_GATHER, DTP_AXIS_DP_CP, bytes_per_s);
+    else
+        s->gather = random_comm(r, DTP_ALL_GATHER, DTP_AXIS_DP_CP, bytes_per_s);
+    if (vs + 1 < c->costs.nstages)
+        s->send_f = random_comm(r, DTP_SEND_RECV, DTP_AXIS_PP, bytes_per_s);
+    if (vs > 0)
+        s->send_b = random_comm(r, DTP_SEND_RECV, DTP_AXIS_PP, bytes_per_s);
+}
+
+static void random_costs(struct dtp_rng *r, double bytes_per_s, struct random_case *c) {
+    const struct dtp_plan *p = &c->plan;
+    int m = p->global_batch_size / p->dp;
+    c->costs = case_costs(arena, p->pp, p->vpp, m, 0, 0, 0);
+    c->costs.zero_stage = below(r, 4);
+    c->costs.prefetch = below(r, 3);
+    c->costs.p2p_blocking = below(r, 2);
+    c->costs.reduce_overlap = below(r, 2);
+    c->costs.reduce_per_microbatch = below(r, 3) == 0;
+    c->costs.gather_overlap = below(r, 2);
+    c->costs.regather_backward = below(r, 2);
+    c->costs.step_host_s = below(r, 2) ? 0.1 : 0;
+    c->costs.offload_s = below(r, 2) ? 0.2 : 0;
+    for (int s = 0; s < c->costs.nstages; s++)
+        random_stage(r, bytes_per_s, c, s, &c->costs.stage[s]);
+    for (int s = 0; s < p->pp; s++)
+        c->costs.optimizer_s[s] = between(r, 0, 0.5);
+    c->costs.embedding_all_reduce = random_comm(r, DTP_ALL_REDUCE, DTP_AXIS_PP, bytes_per_s);
+    c->costs.norm_all_reduce = random_comm(r, DTP_ALL_REDUCE, DTP_AXIS_PP, bytes_per_s);
+}
+
+static void random_plan(struct dtp_rng *r, struct random_case *c) {
+    struct dtp_plan *p = &c->plan;
+    *p = dtp_plan_default();
+    p->tp = 1 << below(r, 3);
+    p->cp = 1 + below(r, 2);
+    p->dp = 1 << below(r, 3);
+    do {
+        p->schedule = below(r, DTP_NSCHEDULES);
+        p->pp = 1 + below(r, 5);
+        p->vpp = dtp_schedule_kinds[p->schedule].chunked ? 2 + below(r, 2) : 1;
+        p->global_batch_size = (1 + below(r, 14)) * p->dp;
+    } while (dtp_schedule_make(arena, p->schedule, p->pp, p->vpp, p->global_batch_size / p->dp,
+                               &c->schedule, NULL) != DTP_OK);
+}
+
+/* bytes_per_s: rate of each flow alone; far below every link, nothing contends. */
+static void random_case(uint64_t seed, double bytes_per_s, struct random_case *c) {
+    struct dtp_rng r = dtp_rng_stream(7, seed);
+    dtp_arena_reset(arena);
+    *c = (struct random_case){0};
+    random_cluster(&r, &c->cluster);
+    c->framework.rank_order = below(&r, 2) ? "tp-cp-dp-pp" : "tp-pp-cp-dp";
+    random_plan(&r, c);
+    c->problem = (struct dtp_problem){.model = &c->model,
+                                      .cluster = &c->cluster,
+                                      .framework = &c->framework,
+                                      .gpus = c->plan.tp * c->plan.cp * c->plan.dp * c->plan.pp};
+    random_costs(&r, bytes_per_s, c);
+}
+
+static double simulate(struct random_case *c, bool fold) {
+    struct dtp_lower_options how = {.fold = fold};
+    struct dtp_lowered lowered;
+    struct dtp_timeline t;
+    struct dtp_err err = {0};
+    enum dtp_status status = dtp_lower(arena, &c->problem, &c->plan, &c->costs, &c->schedule, &how,
+                                       &lowered, &err);
+    if (status == DTP_OK)
+        status = dtp_engine_run(arena, &lowered.platform, &lowered.graph, &t, &err);
+    if (status != DTP_OK) {
+        printf("\n  %s\n", err.msg);
+        CU_FAIL("lower and run");
+        return NAN;
+    }
+    struct dtp_path path;
+    dtp_lowered_path(arena, &lowered, &c->costs, &t, &path);
+    CU_ASSERT(path.rank[path.last_rank].end_s == t.makespan_s);
+    return t.makespan_s;
+}
+
+static void report(uint64_t seed, const struct random_case *c, const char *what, double x, double y) {
+    printf("\n  seed %d: %s: %.17g against %.17g (%s pp %d vpp %d m %d tp %d cp %d dp %d, zero %d "
+           "blocking %d overlap %d per microbatch %d gather %d)\n",
+           (int)seed, what, x, y, dtp_schedule_kinds[c->plan.schedule].name, c->plan.pp,
+           c->plan.vpp, c->costs.m, c->plan.tp, c->plan.cp, c->plan.dp, c->costs.zero_stage,
+           c->costs.p2p_blocking, c->costs.reduce_overlap, c->costs.reduce_per_microbatch,
+           c->costs.gather_overlap);
+}
+
+static bool equal(double x, double y) {
+    return fabs(x - y) <= tolerance * fabs(y);
+}
+
+/* ---- with costs by hand ---- */
+
+static void test_no_contention(void) {
+    struct random_case c;
+    struct dtp_path path;
+    for (uint64_t seed = 0; seed < NCASES; seed++) {
+        random_case(seed, 1e3, &c);
+        dtp_estimate(arena, &c.costs, &c.schedule, &path);
+        double folded_s = simulate(&c, true), unfolded_s = simulate(&c, false);
+        if (!equal(folded_s, path.step_s))
+            report(seed, &c, "folded, estimate", folded_s, path.step_s);
+        if (!equal(unfolded_s, path.step_s))
+            report(seed, &c, "unfolded, estimate", unfolded_s, path.step_s);
+        CU_ASSERT(equal(folded_s, path.step_s) && equal(unfolded_s, path.step_s));
+    }
+}
+
+static void test_contention(void) {
+    struct random_case c;
+    struct dtp_path path;
+    int later = 0, symmetric = 0;
+    for (uint64_t seed = 0; seed < NCASES; seed++) {
+        random_case(seed, 15e9, &c);
+        dtp_estimate(arena, &c.costs, &c.schedule, &path);
+        double folded_s = simulate(&c, true), unfolded_s = simulate(&c, false);
+        bool above = unfolded_s >= path.step_s * (1 - tolerance) &&
+                     folded_s >= path.step_s * (1 - tolerance);
+        if (!above)
+            report(seed, &c, "unfolded below the estimate", unfolded_s, path.step_s);
+        CU_ASSERT(above);
+        later += unfolded_s > path.step_s * (1 + 1e-6);
+        struct dtp_placement placement;
+        CU_ASSERT_FATAL(dtp_placement_init(&placement, &c.cluster, c.plan.tp, c.plan.cp, c.plan.dp,
+                                           c.plan.pp, 1, c.framework.rank_order, NULL) == DTP_OK);
+        if (!dtp_placement_symmetric(&placement, &c.cluster))
+            continue;
+        symmetric++;
+        if (!equal(folded_s, unfolded_s))
+            report(seed, &c, "folded, unfolded", folded_s, unfolded_s);
+        CU_ASSERT(equal(folded_s, unfolded_s));
+    }
+    printf(" (%d of %d contend, %d symmetric)", later, (int)NCASES, symmetric);
+    CU_ASSERT(later > 0 && symmetric > NCASES / 10);
+}
+
+/* Load on the devices only slows what runs beside a collective: never below the estimate. */
+static void test_slow_down(void) {
+    struct random_case c;
+    struct dtp_path path;
+    int later = 0;
+    for (uint64_t seed = 0; seed < NCASES; seed++) {
+        random_case(seed, 1e3, &c);
+        for (int s = 0; s < c.costs.nstages; s++) {
+            struct dtp_stage_cost *stage = &c.costs.stage[s];
+            stage->reduce.device_share = stage->gather.device_share = 0.2;
+            stage->unshard.device_share = 0.2;
+        }
+        dtp_estimate(arena, &c.costs, &c.schedule, &path);
+        double folded_s = simulate(&c, true), unfolded_s = simulate(&c, false);
+        if (!equal(folded_s, unfolded_s))
+            report(seed, &c, "folded, unfolded with slow-down", folded_s, unfolded_s);
+        CU_ASSERT(equal(folded_s, unfolded_s));
+        CU_ASSERT(folded_s >= path.step_s * (1 - tolerance));
+        later += folded_s > path.step_s * (1 + 1e-6);
+    }
+    CU_ASSERT(later > NCASES / 10);
+}
+
+/* ---- real models ---- */
+
+static const char *const model_names[] = {"gpt2", "gpt1.7b", "gpt18b", "llama3-8b", "mixtral-8x7b"};
+static const char *const framework_names[] = {"megatron-2021", "megatron-2022", "megatron-core"};
+static const char *const cluster_names[] = {"dgx-a100-80", "selene", "hgx-h100", "dgx-1v"};
+
+static int power(struct dtp_rng *r, int most) {
+    return 1 << below(r, most + 1);
+}
+
+static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *problem,
+                             struct dtp_plan *p) {
+    for (int attempt = 0; attempt < 3000; attempt++) {
+        *p = dtp_plan_default();
+        p->dtype = problem->dtype;
+        p->tp = power(r, 3);
+        p->pp = power(r, 3);
+        p->cp = below(r, 4) ? 1 : 2;
+        if (problem->gpus % (p->tp * p->pp * p->cp) != 0)
+            continue;
+        p->dp = problem->gpus / (p->tp * p->pp * p->cp);
+        p->ep = problem->model->moe.experts > 0 ? power(r, 3) : 1;
+        p->schedule = below(r, DTP_NSCHEDULES);
+        p->vpp = dtp_schedule_kinds[p->schedule].chunked ? 2 + below(r, 3) : 1;
+        p->microbatch_size = power(r, 2);
+        p->global_batch_size = problem->global_batch;
+        p->zero_stage = below(r, 4);
+        p->sequence_parallel = below(r, 2);
+        p->recompute = (enum dtp_recompute)below(r, 3);
+        p->recompute_layers = p->recompute == DTP_RECOMPUTE_FULL ? below(r, 3) : 0;
+        p->p2p_overlap = below(r, 3) - 1;
+        p->dp_overlap = below(r, 3) - 1;
+        if (dtp_plan_check(problem, p) == DTP_LEGAL)
+            return true;
+    }
+    return false;
+}
+
+static double sum_of(const struct dtp_breakdown *b) {
+    double sum_s = 0;
+#define X(field, key) sum_s += b->field;
+    DTP_BREAKDOWN_LIST(X)
+#undef X
+    return sum_s;
+}
+
+static bool none_negative(const struct dtp_breakdown *b) {
+    bool ok = true;
+#define X(field, key) ok = ok && b->field >= -1e-9;
+    DTP_BREAKDOWN_LIST(X)
+#undef X
+    return ok;
+}
+
+static bool load_problem(struct dtp_rng *r, struct random_case *c) {
+    struct dtp_err err = {0};
+    dtp_arena_reset(arena);
+    *c = (struct random_case){0};
+    bool ok = dtp_model_load(arena, model_names[below(r, 5)], &c->model, &err) == DTP_OK &&
+              dtp_framework_load(arena, framework_names[below(r, 3)], &c->framework, &err) ==
+                  DTP_OK &&
+              dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
+    if (!ok)
+        printf("\n  %s\n", err.msg);
+    c->problem = (struct dtp_problem){.model = &c->model,
+                                      .cluster = &c->cluster,
+                                      .framework = &c->framework,
+                                      .gpus = 8 << below(r, 4),
+                                      .seq = 1024,
+                                      .global_batch = 64 << below(r, 3),
+                                      .attention = -1,
+                                      .dtype = c->cluster.gpu.peak_flops_per_s[DTP_BF16] > 0
+                                                   ? DTP_BF16
+                                                   : DTP_FP16};
+    c->problem.memory_limit_bytes = dtp_problem_default_limit(&c->problem);
+    return ok;
+}
+
+static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev) {
+    struct dtp_err err = {0};
+    struct dtp_result estimate, simulated;
+    enum dtp_status status =
+        dtp_evaluate(arena, ev, &c->plan, DTP_ESTIMATE, NULL, &estimate, &err);
+    if (status == DTP_OK)
+        status = dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, NULL, &simulated, &err);
+    if (status != DTP_OK)
+        printf("\n  %s, %s, %s, %s: %s\n", c->model.name, c->framework.name, c->cluster.name,
+               dtp_plan_flags(arena, &c->plan), err.msg);
+    CU_ASSERT_FATAL(status == DTP_OK);
+    bool ordered = estimate.bound_s <= estimate.step_s * (1 + tolerance) &&
+                   estimate.step_s <= simulated.step_s * (1 + tolerance);
+    if (!ordered)
+        printf("\n  seed %d: %s %s %s %s: bound %.12g estimate %.12g simulated %.12g\n", (int)seed,
+               c->model.name, c->framework.name, c->cluster.name,
+               dtp_plan_flags(arena, &c->plan), estimate.bound_s, estimate.step_s,
+               simulated.step_s);
+    CU_ASSERT(ordered);
+    CU_ASSERT(estimate.bound_s > 0);
+    CU_ASSERT(fabs(sum_of(&simulated.breakdown) - simulated.step_s) <= 1e-12 * simulated.step_s);
+    CU_ASSERT(fabs(sum_of(&estimate.breakdown) - estimate.step_s) <= 1e-12 * estimate.step_s);
+    CU_ASSERT(none_negative(&simulated.breakdown) && none_negative(&estimate.breakdown));
+    CU_ASSERT(estimate.step_s == dtp_evaluate_estimate(ev, &c->plan));
+    CU_ASSERT(estimate.device_bytes == dtp_evaluate_memory(ev, &c->plan));
+    const struct dtp_bubble *b = &simulated.bubble;
+    CU_ASSERT(fabs(b->warmup + b->drain + b->imbalance - b->fraction) < 1e-9);
+}
+
+static void test_real(void) {
+    struct random_case c;
+    double tight = 0;
+    int n = 0;
+    for (uint64_t seed = 0; seed < NREAL; seed++) {
+        struct dtp_rng r = dtp_rng_stream(11, seed);
+        CU_ASSERT_FATAL(load_problem(&r, &c));
+        const struct dtp_attention_cal *attention = &c.cluster.gpu.attention[c.framework.attention];
+        bool timed = c.framework.attention == DTP_ATTN_UNFUSED || attention->flops_per_s > 0;
+        if (!timed || !random_real_plan(&r, &c.problem, &c.plan))
+            continue;
+        struct dtp_evaluator *ev = dtp_evaluator_create(arena, &c.problem);
+        check_real(seed, &c, ev);
+        tight += dtp_evaluate_bound(ev, &c.plan) / dtp_evaluate_estimate(ev, &c.plan);
+        n++;
+        dtp_evaluator_destroy(ev);
+    }
+    printf(" (%d plans, bound / estimate %.3f)", n, tight / n);
+    CU_ASSERT(n > NREAL / 2 && tight / n > 0.8);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"no contention: estimate = simulate", test_no_contention},
+                           {"contention: estimate <= simulate, folded = unfolded", test_contention},
+                           {"slow-down beside collectives", test_slow_down},
+                           {"real models, frameworks and clusters", test_real},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"fidelity", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    program = dtp_arena_create("program");
+    arena = dtp_arena_create("case");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    dtp_arena_destroy(program);
+    return failures ? 1 : 0;
+}
