@@ -1,0 +1,72 @@
+#include <string.h>
+
+#include "planner/cli/verbs.h"
+#include "traces/validate.h"
+
+struct own {
+    const char *rows;
+    int worst, fidelity;
+};
+
+static const char *const fidelity_names[] = {"bound", "estimate", "simulate", NULL};
+
+static const struct dtp_option own_options[] = {
+    {"rows", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, rows), .value = "FILE",
+     .complete = DTP_COMPLETE_FILE, .help = "write one line a run to FILE as CSV"},
+    {"worst", .kind = DTP_OPT_INT, .offset = offsetof(struct own, worst), .value = "N", .min = 0,
+     .max = 1000, .help = "list the N runs with the largest error (10)"},
+    {"fidelity", .kind = DTP_OPT_CHOICE, .offset = offsetof(struct own, fidelity),
+     .value = "NAME", .names = fidelity_names, .help = "bound, estimate or simulate (simulate)"},
+    {0}};
+
+static void defaults(void *own) {
+    *(struct own *)own = (struct own){.worst = 10, .fidelity = DTP_SIMULATE};
+}
+
+static void show_progress(void *ctx, size_t done, size_t n) {
+    (void)ctx;
+    fprintf(stderr, "\r  %zu of %zu runs%s", done, n, done == n ? "\r\033[K" : "");
+    fflush(stderr);
+}
+
+static enum dtp_status write_rows(struct dtp_cli *cli, const char *path,
+                                  const struct dtp_validation *v, struct dtp_err *err) {
+    struct dtp_file_out file;
+    DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
+    dtp_validation_write_rows(file.f, v);
+    return dtp_file_out_commit(&file, err);
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_validate_options options = {.jobs = cli->args.jobs,
+                                           .fidelity = (enum dtp_fidelity)own->fidelity,
+                                           .progress = cli->progress ? show_progress : NULL};
+    struct dtp_validation v;
+    DTP_TRY(dtp_validate(cli->a, cli->arg, (size_t)cli->nargs, &options, &v, err));
+    if (own->rows)
+        DTP_TRY(write_rows(cli, own->rows, &v, err));
+    if (cli->args.json)
+        dtp_validation_write_json(cli->a, cli->out.file, &v);
+    else
+        dtp_validation_print(cli->a, cli->out.file, &v, own->worst);
+    return DTP_OK;
+}
+
+const struct dtp_verb dtp_verb_validate = {
+    .name = "validate",
+    .summary = "predict measured runs and report the errors",
+    .synopsis = "validate FILE... [--rows OUT.csv] [--worst N] [--json]",
+    .description =
+        "Reads CSV files of measured runs (traces/README.md has the columns), predicts each and "
+        "prints the errors by file, framework and GPU: MAPE, median, 90th percentile, bias, worst; "
+        "the same for the memory; verdicts on memory; and how well layouts of one model and number "
+        "of GPUs are ranked (Spearman, regret). Runs of a framework or GPU that is not known are "
+        "counted as unsupported. A file without step_s holds runs that failed.",
+    .groups = DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .options = own_options,
+    .own_size = sizeof(struct own),
+    .defaults = defaults,
+    .min_args = 1,
+    .max_args = -1,
+    .run = run};
