@@ -102,19 +102,42 @@ static void add_reasons(struct dtp_str *s, const struct dtp_counts *c) {
     }
 }
 
+static bool limited(const struct dtp_report *r) {
+    bool any = r->limits && r->limits->fixed.layers_per_stage.n > 0;
+    for (int k = 0; r->limits && k < DTP_NLIMITS; k++)
+        any |= r->limits->field[k].n > 0;
+    return any;
+}
+
+/* A plan without the limits on the searched fields, if there is one. */
+static const char *without_limits(struct dtp_arena *a, const struct dtp_report *r) {
+    struct dtp_limits none = dtp_limits_none();
+    struct dtp_plan plan;
+    if (!limited(r) || !dtp_search_any(&r->setup->problem, &none, &plan))
+        return NULL;
+    return dtp_plan_words(a, &plan);
+}
+
 static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r) {
     const struct dtp_problem *p = &r->setup->problem;
     struct dtp_str s = {.a = a};
     char text[32];
+    const char *other = without_limits(a, r);
+    if (other) {
+        dtp_str_printf(&s, "every plan of %s within these limits is refused", p->model->name);
+        add_reasons(&s, &r->search->counts);
+        dtp_str_printf(&s, "; without the limits this works: %s", other);
+        return s.at;
+    }
     dtp_str_printf(&s, "no plan of %s splits a batch of %d on %s GPUs", p->model->name,
                    p->global_batch, dtp_fmt_count(p->gpus, text, sizeof text));
     int gpus = nearest(r, true), batch = nearest(r, false);
     if (gpus > 0 || batch > 0)
         dtp_str_add(&s, "; nearest that works: ");
-    if (batch > 0)
-        dtp_str_printf(&s, "a batch of %d", batch);
     if (gpus > 0)
-        dtp_str_printf(&s, "%s%d GPUs", batch > 0 ? ", or " : "", gpus);
+        dtp_str_printf(&s, "%d GPUs", gpus);
+    if (batch > 0)
+        dtp_str_printf(&s, "%sa batch of %d", gpus > 0 ? ", or " : "", batch);
     add_reasons(&s, &r->search->counts);
     return s.at;
 }
@@ -153,12 +176,17 @@ static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r)
                    dtp_fmt_bytes_gib((double)r->search->smallest_bytes, text, sizeof text),
                    dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
     dtp_str_printf(&s, " (%s)", dtp_plan_words(a, &leanest));
+    const char *other = without_limits(a, r);
+    if (other) {
+        dtp_str_printf(&s, "; without the limits on the layout this fits: %s", other);
+        return s.at;
+    }
     int gpus = enough_gpus(r, &exact);
     if (gpus > 0)
         dtp_str_printf(&s, "; it %s %d GPUs", exact ? "needs at least" : "fits on", gpus);
     else
         dtp_str_printf(&s, "; more GPUs do not help%s",
-                       r->limits ? " within these limits on the layout" : "");
+                       limited(r) ? " within these limits on the layout" : "");
     return s.at;
 }
 

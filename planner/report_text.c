@@ -7,7 +7,18 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-enum { MOST_STAGES_SHOWN = 8, LABEL = 16, TERM_LABEL = 32, MOST_REASONS = 3, MOST_SHADES = 3 };
+enum {
+    MOST_STAGES_SHOWN = 8,
+    LABEL = 16,
+    TERM_LABEL = 32,
+    MOST_REASONS = 3,
+    MOST_SHADES = 3,
+    MANY = 8,
+    NEARBY = 20
+};
+
+/* Terms below this part of the step would print as 0.0 %. */
+static const double UNSEEN = 0.0005;
 
 static void title(const struct dtp_term *t, const char *text, const char *note) {
     putc('\n', t->file);
@@ -84,7 +95,7 @@ static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {
         full = fmax(full, dtp_breakdown_term(&best->breakdown, i));
     for (int i = 0; i < DTP_NTERMS; i++) {
         double v = dtp_breakdown_term(&best->breakdown, i);
-        if (v <= 0)
+        if (v < UNSEEN * best->step_s)
             continue;
         fprintf(t->file, "  %-*s", TERM_LABEL, dtp_term_words[i]);
         dtp_term_bar(t, style[i], v / full, width);
@@ -192,42 +203,59 @@ static void memory(const struct dtp_term *t, const struct dtp_report *r,
 
 /* ---- the others ---- */
 
-static void other_row(const struct dtp_term *t, const struct dtp_result *best,
-                      const struct dtp_result *o) {
+/* Columns that are the same in every plan shown are left out. */
+struct columns {
+    bool cp, ep;
+};
+
+static void other_row(const struct dtp_term *t, const struct columns *show,
+                      const struct dtp_result *best, const struct dtp_result *o) {
     char text[32];
     const struct dtp_plan *p = &o->plan;
-    int n = fprintf(t->file, "  %3d %3d %4d %3d %3d  %-11s %3d %2d  %-3s %-9s", p->tp, p->pp, p->dp,
-                    p->cp, p->vpp, dtp_schedule_kinds[p->schedule].name, p->microbatch_size,
-                    p->zero_stage, p->sequence_parallel ? "yes" : "no",
-                    dtp_recompute_names[p->recompute]);
-    n += fprintf(t->file, " %8s %+6.1f %%  ", dtp_fmt_time(o->step_s, text, sizeof text),
+    int n = fprintf(t->file, "  %3d %3d %4d", p->tp, p->pp, p->dp);
+    if (show->cp)
+        n += fprintf(t->file, " %3d", p->cp);
+    if (show->ep)
+        n += fprintf(t->file, " %3d", p->ep);
+    n += fprintf(t->file, " %3d %3d %4d %-3s %-11s %-9s", p->vpp, p->microbatch_size, p->zero_stage,
+                 p->sequence_parallel ? "on" : "off", dtp_schedule_kinds[p->schedule].name,
+                 dtp_recompute_names[p->recompute]);
+    n += fprintf(t->file, " %8s %+6.1f %%", dtp_fmt_time(o->step_s, text, sizeof text),
                  (o->step_s / best->step_s - 1) * 100);
+    const char *why = o->why_not ? o->why_not : "the best plan";
+    fputs(n + 2 + (int)strlen(why) > t->width ? "\n        " : "  ", t->file);
     if (o->why_not)
-        dtp_term_wrap(t, DTP_PLAIN, n < t->width - 24 ? n : 8, o->why_not);
+        dtp_term_wrap(t, DTP_DIM, 8, why);
     else
-        dtp_term_print(t, DTP_GREEN, "the best plan\n");
+        dtp_term_print(t, DTP_GREEN, "%s\n", why);
 }
 
 static void others(const struct dtp_term *t, const struct dtp_report *r) {
     const struct dtp_search *s = r->search;
     const struct dtp_result *best = &s->result[0];
+    struct columns show = {false, false};
     if (s->nresults + (size_t)s->nnear_misses < 2)
         return;
+    for (size_t i = 0; i < s->nresults; i++) {
+        show.cp |= s->result[i].plan.cp > 1;
+        show.ep |= s->result[i].plan.ep > 1;
+    }
     title(t, "Next best", "why each lost, in percent of the best step");
     dtp_term_print(t, DTP_DIM,
-                   "   tp  pp   dp  cp vpp  schedule     mb ZeRO sp recompute     step\n");
-    other_row(t, best, best);
+                   "   tp  pp   dp%s%s vpp  mb ZeRO sp  schedule    recompute     step\n",
+                   show.cp ? "  cp" : "", show.ep ? "  ep" : "");
+    other_row(t, &show, best, best);
     int shades = 0;
     for (size_t i = 1; i < s->nresults && shades < MOST_SHADES; i++)
         if (!s->new_layout[i]) {
-            other_row(t, best, &s->result[i]);
+            other_row(t, &show, best, &s->result[i]);
             shades++;
         }
     for (size_t i = 1; i < s->nresults; i++)
         if (s->new_layout[i])
-            other_row(t, best, &s->result[i]);
+            other_row(t, &show, best, &s->result[i]);
     for (int i = 0; i < s->nnear_misses; i++)
-        other_row(t, best, &s->near_miss[i]);
+        other_row(t, &show, best, &s->near_miss[i]);
 }
 
 void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
@@ -267,6 +295,35 @@ void dtp_report_result(struct dtp_arena *a, const struct dtp_term *t, const stru
     memory(t, r, result);
 }
 
+static int common_divisor(int a, int b) {
+    while (b) {
+        int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* A batch that shares few factors with the GPUs rules most layouts out: names a better one near it. */
+static void batch_hint(const struct dtp_term *t, const struct dtp_problem *p) {
+    int shared = common_divisor(p->global_batch, p->gpus);
+    if (p->gpus / shared < MANY)
+        return;
+    for (int d = 1; d <= p->global_batch / NEARBY; d++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            int batch = p->global_batch + sign * d;
+            int better = common_divisor(batch, p->gpus);
+            if (better < shared * MANY)
+                continue;
+            dtp_term_print(
+                t, DTP_YELLOW,
+                "\n  hint: a batch of %d divides over at most %d of the %d GPUs; %d would over "
+                "%d: more layouts\n",
+                p->global_batch, shared, p->gpus, batch, better);
+            return;
+        }
+}
+
 void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
     const struct dtp_result *best = &r->search->result[0];
     dtp_report_header(a, t, r);
@@ -278,5 +335,6 @@ void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct
     putc('\n', t->file);
     dtp_report_result(a, t, r, best);
     others(t, r);
+    batch_hint(t, &r->setup->problem);
     dtp_report_counts(a, t, r);
 }

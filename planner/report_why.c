@@ -18,6 +18,12 @@ const char *const dtp_term_words[DTP_NTERMS] = {"compute",
                                                 "host time",
                                                 "other"};
 
+/* Shorter, where a sentence names them. */
+static const char *const short_words[DTP_NTERMS] = {
+    "compute",          "recomputation",   "tp communication",   "cp communication",
+    "ep communication", "pipeline bubble", "pipeline transfers", "dp traffic",
+    "optimizer",        "offload",         "host time",          "other"};
+
 double dtp_breakdown_term(const struct dtp_breakdown *b, int term) {
     const double value[DTP_NTERMS] = {
 #define X(field, key) b->field,
@@ -46,7 +52,7 @@ static struct term most(const struct term *terms, double sign, int but) {
 }
 
 static void add_term(struct dtp_str *s, const struct term *t) {
-    dtp_str_printf(s, "%s%+.1f %% %s", s->n ? ", " : "", t->delta * 100, dtp_term_words[t->index]);
+    dtp_str_printf(s, "%s%+.1f %% %s", s->n ? ", " : "", t->delta * 100, short_words[t->index]);
 }
 
 static void add_memory(struct dtp_str *s, const struct dtp_result *best,

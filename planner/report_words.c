@@ -35,6 +35,15 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
     return s.at;
 }
 
+static void add_limit(struct dtp_str *s, uint64_t bytes) {
+    double gib = (double)bytes / DTP_GIB;
+    uint64_t whole = (uint64_t)gib;
+    if ((double)whole == gib)
+        dtp_str_printf(s, " --memory-limit %lluGiB", (unsigned long long)whole);
+    else
+        dtp_str_printf(s, " --memory-limit %llu", (unsigned long long)bytes);
+}
+
 const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
                              const struct dtp_plan *p) {
     const struct dtp_ask *ask = &setup->ask;
@@ -52,7 +61,7 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
     if (ask->attention >= 0)
         dtp_str_printf(&s, " --attention %s", dtp_attention_names[ask->attention]);
     if (ask->memory_limit_bytes > 0)
-        dtp_str_printf(&s, " --memory-limit %llu", (unsigned long long)ask->memory_limit_bytes);
+        add_limit(&s, ask->memory_limit_bytes);
     if (ask->dtype >= 0)
         dtp_str_printf(&s, " --dtype %s", dtp_dtype_names[ask->dtype]);
     struct dtp_plan shown = *p;

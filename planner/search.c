@@ -15,6 +15,9 @@ const char *const dtp_verdict_names[] = {"illegal",   "over_memory", "bounded",
 /* Constants, so that the work does not depend on the number of threads. */
 enum { WAVE = 64, SIMULATED_WAVE = 8, MOST_NEAR_MISSES_TRIED = 64, NEAR_MISS_WAVE = 16 };
 
+/* A plan that does not fit is shown when it would be faster by this factor. */
+static const double WORTH_A_LOOK = 0.999;
+
 static double now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -321,7 +324,7 @@ static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err)
         wave[i] = &list[i];
     dtp_search_estimate(s, wave, tried);
     for (size_t i = 0; i < tried; i++) {
-        if (wave[i]->estimate_s >= s->best_simulated_s)
+        if (wave[i]->estimate_s >= s->best_simulated_s * WORTH_A_LOOK)
             continue;
         if (!least)
             least = wave[i];

@@ -7,7 +7,6 @@
 
 static const char *const color_names[] = {"auto", "always", "never", NULL};
 static const char *const shell_names[] = {"bash", "zsh", NULL};
-static const char *const detail_names[] = {"action", "op", "step", NULL};
 
 static const struct dtp_option problem_options[] = {
     {"model", DTP_OPT_STRING, 'm', ASK(model), .value = "NAME|FILE",
@@ -44,7 +43,7 @@ static const struct dtp_option simulate_options[] = {
      .help = "write the simulated step for Perfetto or chrome://tracing"},
     {"no-fold", DTP_OPT_FLAG, 0, AT(no_fold),
      .help = "simulate every rank, not one for its replicas"},
-    {"detail", DTP_OPT_CHOICE, 0, AT(detail), .value = "LEVEL", .names = detail_names,
+    {"detail", DTP_OPT_CHOICE, 0, AT(detail), .value = "LEVEL", .names = dtp_detail_names,
      .help = "what a simulated task is"},
     {"tokens", DTP_OPT_COUNT, 0, AT(tokens), .value = "N",
      .help = "token budget for the days of training, such as 300B (default: the model's)"},

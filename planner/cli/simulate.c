@@ -1,6 +1,7 @@
 #include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
 #include "planner/report.h"
+#include "sim/base/text.h"
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
@@ -22,9 +23,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     }
     if (result.fits)
         return DTP_OK;
-    return dtp_fail(err, DTP_ENO, "the plan does not fit: it needs %.1f GiB of %.1f GiB",
-                    (double)result.device_bytes / 1073741824.0,
-                    (double)setup->problem.memory_limit_bytes / 1073741824.0);
+    char needs[32], limit[32];
+    return dtp_fail(
+        err, DTP_ENO, "the plan does not fit: it needs %s, the limit is %s",
+        dtp_fmt_bytes_gib((double)result.device_bytes, needs, sizeof needs),
+        dtp_fmt_bytes_gib((double)setup->problem.memory_limit_bytes, limit, sizeof limit));
 }
 
 const struct dtp_verb dtp_verb_simulate = {

@@ -1,5 +1,7 @@
 #include "planner/cli/timeline.h"
 
+#include "traces/chrome.h"
+
 enum dtp_status dtp_cli_simulate(struct dtp_cli *cli, struct dtp_evaluator *ev,
                                  const struct dtp_plan *plan, const char *path,
                                  struct dtp_result *out, struct dtp_err *err) {
@@ -9,5 +11,8 @@ enum dtp_status dtp_cli_simulate(struct dtp_cli *cli, struct dtp_evaluator *ev,
                                            .detail = (enum dtp_detail)cli->args.detail,
                                            .out_lowered = path ? &lowered : NULL,
                                            .out_timeline = path ? &timeline : NULL};
-    return dtp_evaluate(cli->a, ev, plan, DTP_SIMULATE, &options, out, err);
+    DTP_TRY(dtp_evaluate(cli->a, ev, plan, DTP_SIMULATE, &options, out, err));
+    if (!path)
+        return DTP_OK;
+    return dtp_chrome_write(cli->a, dtp_evaluator_problem(ev), lowered, timeline, path, err);
 }

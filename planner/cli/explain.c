@@ -1,0 +1,295 @@
+/* explain: the step of one rank, operation by operation. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/cli/verbs.h"
+#include "planner/report.h"
+#include "sim/base/text.h"
+
+struct own {
+    int stage, top;
+};
+
+static const struct dtp_option own_options[] = {
+    {"stage", DTP_OPT_INT, 0, offsetof(struct own, stage), .value = "N", .min = 0,
+     .max = DTP_MAX_STAGES, .help = "pipeline stage whose rank is shown (default 0)"},
+    {"top", DTP_OPT_INT, 0, offsetof(struct own, top), .value = "N", .min = 1, .max = 1000,
+     .help = "rows shown, the longest first (default 30; --json has all)"},
+    {0}};
+
+static void defaults(void *own) {
+    ((struct own *)own)->top = 30;
+}
+
+/* One operation of the rank, over a whole step. */
+struct row {
+    const struct dtp_op *op;
+    const char *layer; /* kind of layer */
+    const char *pass;
+    double times; /* launches in a step */
+    double time_s, flops, bytes;
+    double of_peak; /* of the dense peak or of nominal HBM bandwidth; < 0: neither */
+};
+
+struct budget {
+    const struct dtp_problem *problem;
+    const struct dtp_plan *plan;
+    struct dtp_arena *a;
+    struct row *row;
+    size_t n, capacity;
+    double time_s, compute_s;
+};
+
+static double gemm_bytes(const struct dtp_gemm *g) {
+    return (double)(g->m * g->k + g->k * g->n + g->m * g->n) * (double)g->batch *
+           dtp_dtype_bytes(g->dtype);
+}
+
+static double attention_bytes(const struct dtp_attention_shape *s) {
+    return (double)(s->batch * s->head_dim) *
+           (double)(2 * s->heads * s->seq_q + 2 * s->kv_heads * s->seq_kv) *
+           dtp_dtype_bytes(s->dtype);
+}
+
+static double op_bytes(const struct dtp_op *op) {
+    switch (op->kind) {
+    case DTP_OP_GEMM:
+    case DTP_OP_BMM:
+        return op->count * gemm_bytes(&op->gemm);
+    case DTP_OP_ATTENTION:
+        return op->count * attention_bytes(&op->attention);
+    case DTP_OP_KERNEL:
+    case DTP_OP_COLLECTIVE:
+        break;
+    }
+    return op->count * op->bytes;
+}
+
+static double of_peak(const struct budget *b, const struct row *r) {
+    const struct dtp_gpu *gpu = &b->problem->cluster->gpu;
+    if (r->op->kind == DTP_OP_COLLECTIVE || r->time_s <= 0)
+        return -1;
+    if (r->op->kind == DTP_OP_KERNEL)
+        return r->bytes / r->time_s / gpu->hbm_bytes_per_s;
+    return r->flops / r->time_s / gpu->peak_flops_per_s[b->plan->dtype];
+}
+
+static void add(struct budget *b, const struct dtp_op *op, const char *layer, const char *pass,
+                double launches) {
+    struct row r = {.op = op, .layer = layer, .pass = pass, .times = launches * op->count};
+    r.time_s = launches * dtp_op_time_s(b->problem, b->plan, op);
+    r.flops = launches * dtp_op_flops(op);
+    r.bytes = launches * op_bytes(op);
+    r.of_peak = of_peak(b, &r);
+    if (b->n == b->capacity) {
+        size_t grown = b->capacity ? 2 * b->capacity : 256;
+        b->row = dtp_arena_grow(b->a, b->row, sizeof *b->row, b->capacity, grown);
+        b->capacity = grown;
+    }
+    b->row[b->n++] = r;
+    b->time_s += r.time_s;
+    if (op->kind != DTP_OP_COLLECTIVE)
+        b->compute_s += r.time_s;
+}
+
+static bool is_repeated(const struct dtp_plan *p, const struct dtp_op *op) {
+    if (op->pass != DTP_PASS_F)
+        return false;
+    return p->recompute == DTP_RECOMPUTE_FULL ||
+           (p->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
+}
+
+static void add_layers(struct budget *b, enum dtp_layer_kind kind, double layers) {
+    static const char *const kinds[DTP_NLAYER_KINDS] = {"layer", "MoE layer", "embedding", "head",
+                                                        "convolutions"};
+    if (layers <= 0)
+        return;
+    struct dtp_ops *ops = DTP_NEW(b->a, struct dtp_ops, 1);
+    double launches = layers * dtp_plan_num_microbatches(b->plan);
+    bool is_layer = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE;
+    dtp_ops_layer(b->problem, b->plan, kind, ops);
+    for (int i = 0; i < ops->n; i++) {
+        const struct dtp_op *op = &ops->at[i];
+        add(b, op, kinds[kind], dtp_pass_names[op->pass], launches);
+        if (is_layer && is_repeated(b->plan, op))
+            add(b, op, kinds[kind], "R", launches);
+    }
+}
+
+static void fill(struct budget *b, int stage) {
+    const struct dtp_model *m = b->problem->model;
+    const struct dtp_plan *p = b->plan;
+    double dense = 0, moe = 0, embedding = 0, head = 0;
+    for (int chunk = 0; chunk < p->vpp; chunk++) {
+        int vs = dtp_schedule_kinds[p->schedule].stage(p->pp, p->vpp, stage, chunk);
+        int first = dtp_plan_first_layer(p, m, vs);
+        for (int l = first; l < first + dtp_plan_layers(p, m, vs); l++)
+            *(dtp_model_layer_is_moe(m, l) ? &moe : &dense) += 1;
+        embedding += vs == 0;
+        head += vs == p->pp * p->vpp - 1;
+    }
+    if (m->nconvs > 0) {
+        add_layers(b, DTP_LAYER_CONV, 1);
+        dense = 0;
+        embedding = 0;
+    }
+    add_layers(b, DTP_LAYER_DENSE, dense);
+    add_layers(b, DTP_LAYER_MOE, moe);
+    add_layers(b, DTP_LAYER_EMBEDDING, embedding);
+    add_layers(b, DTP_LAYER_HEAD, head);
+}
+
+static int by_time(const void *x, const void *y) {
+    const struct row *a = x, *b = y;
+    if (a->time_s != b->time_s)
+        return a->time_s > b->time_s ? -1 : 1;
+    int c = strcmp(a->op->name, b->op->name);
+    return c ? c : strcmp(a->pass, b->pass);
+}
+
+static const char *shape_text(const struct dtp_op *op, char *buf, size_t size) {
+    const struct dtp_gemm *g = &op->gemm;
+    const struct dtp_attention_shape *s = &op->attention;
+    char bytes[32];
+    switch (op->kind) {
+    case DTP_OP_GEMM:
+    case DTP_OP_BMM:
+        snprintf(buf, size, "%lld x %lld x %lld", (long long)g->m, (long long)g->n,
+                 (long long)g->k);
+        if (g->batch > 1)
+            snprintf(buf + strlen(buf), size - strlen(buf), ", %lld times", (long long)g->batch);
+        break;
+    case DTP_OP_ATTENTION:
+        snprintf(buf, size, "%lld heads of %lld, %lld x %lld", (long long)s->heads,
+                 (long long)s->head_dim, (long long)s->seq_q, (long long)s->seq_kv);
+        break;
+    case DTP_OP_KERNEL:
+    case DTP_OP_COLLECTIVE:
+        snprintf(buf, size, "%s", dtp_fmt_bytes_si(op->bytes, bytes, sizeof bytes));
+        break;
+    }
+    return buf;
+}
+
+static void print_row(const struct dtp_term *t, const struct row *r, double step_s) {
+    char time[32], rate[32], shape[96], peak[32] = "";
+    bool memory = r->op->kind == DTP_OP_KERNEL || r->op->kind == DTP_OP_COLLECTIVE;
+    double per_s = r->time_s > 0 ? (memory ? r->bytes : r->flops) / r->time_s : 0;
+    if (memory)
+        dtp_fmt_rate(per_s, rate, sizeof rate);
+    else
+        dtp_fmt_flops(per_s, rate, sizeof rate);
+    if (r->of_peak >= 0)
+        snprintf(peak, sizeof peak, "%3.0f %%%s", r->of_peak * 100, memory ? " HBM" : "");
+    fprintf(t->file, "  %-12s %-22s %s %6.0f %9s %5.1f %%  %13s %-9s %s\n", r->layer, r->op->name,
+            r->pass, r->times, dtp_fmt_time(r->time_s, time, sizeof time), r->time_s / step_s * 100,
+            rate, peak, shape_text(r->op, shape, sizeof shape));
+}
+
+static void print_text(struct dtp_cli *cli, const struct budget *b, int stage, double step_s) {
+    const struct own *own = cli->own;
+    const struct dtp_term *t = &cli->out;
+    char text[32], compute[32], step[32];
+    size_t shown = (size_t)own->top < b->n ? (size_t)own->top : b->n;
+    fprintf(t->file, "\n");
+    dtp_term_print(t, DTP_BOLD, "Operations of a rank of stage %d over a step of %s\n", stage,
+                   dtp_fmt_time(step_s, step, sizeof step));
+    dtp_term_print(t, DTP_DIM,
+                   "  pass: F forward, I input gradient, W weight gradient, R recomputation; "
+                   "rate against the dense peak or HBM\n"
+                   "  %-12s %-22s P  times      time    step           rate of peak   shape\n",
+                   "layer", "operation");
+    for (size_t i = 0; i < shown; i++)
+        print_row(t, &b->row[i], step_s);
+    double rest_s = 0;
+    for (size_t i = shown; i < b->n; i++)
+        rest_s += b->row[i].time_s;
+    if (rest_s > 0)
+        fprintf(t->file, "  %zu more rows: %s\n", b->n - shown,
+                dtp_fmt_time(rest_s, text, sizeof text));
+    fprintf(t->file,
+            "  in all %s, of it %s compute; kernel gaps, host time, bubble and transfers come on "
+            "top,\n  collectives that hide behind compute do not\n",
+            dtp_fmt_time(b->time_s, text, sizeof text),
+            dtp_fmt_time(b->compute_s, compute, sizeof compute));
+    const char *calibration = b->problem->cluster->gpu.calibration;
+    dtp_term_print(t, DTP_DIM, "  constants: %s: %s\n", b->problem->cluster->gpu.name,
+                   calibration ? calibration : "not calibrated");
+}
+
+static void print_json(struct dtp_cli *cli, const struct budget *b, const struct dtp_setup *setup,
+                       int stage, double step_s) {
+    struct dtp_json_out w;
+    dtp_json_begin(&w, cli->out.file, 2);
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_document_write_problem(&w, setup);
+    dtp_json_put_key(&w, "plan");
+    dtp_plan_write(&w, b->plan);
+    dtp_json_kv_int(&w, "stage", stage);
+    dtp_json_kv_double(&w, "step_s", step_s);
+    dtp_json_put_key(&w, "operations");
+    dtp_json_array(&w);
+    for (size_t i = 0; i < b->n; i++) {
+        const struct row *r = &b->row[i];
+        char shape[96];
+        dtp_json_object(&w);
+        dtp_json_kv_string(&w, "layer", r->layer);
+        dtp_json_kv_string(&w, "name", r->op->name);
+        dtp_json_kv_string(&w, "kind", dtp_op_kind_names[r->op->kind]);
+        dtp_json_kv_string(&w, "pass", r->pass);
+        dtp_json_kv_string(&w, "shape", shape_text(r->op, shape, sizeof shape));
+        dtp_json_kv_double(&w, "times", r->times);
+        dtp_json_kv_double(&w, "time_s", r->time_s);
+        dtp_json_kv_double(&w, "flops", r->flops);
+        dtp_json_kv_double(&w, "bytes", r->bytes);
+        dtp_json_put_key(&w, "of_peak");
+        if (r->of_peak >= 0)
+            dtp_json_put_double(&w, r->of_peak);
+        else
+            dtp_json_put_null(&w);
+        dtp_json_kv_bool(&w, "overlapped", r->op->overlapped);
+        dtp_json_end(&w);
+    }
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
+    struct dtp_plan plan;
+    struct dtp_result result;
+    DTP_TRY(dtp_cli_plan(cli, setup, &plan, err));
+    if (own->stage >= plan.pp)
+        return dtp_fail(err, DTP_EUSAGE, "--stage: found %d, the plan has stages 0 to %d",
+                        own->stage, plan.pp - 1);
+    struct dtp_evaluator *ev = dtp_evaluator_create(cli->a, &setup->problem);
+    DTP_TRY(dtp_evaluate(cli->a, ev, &plan, DTP_SIMULATE, NULL, &result, err));
+    struct budget b = {.problem = &setup->problem, .plan = &plan, .a = cli->a};
+    fill(&b, own->stage);
+    qsort(b.row, b.n, sizeof *b.row, by_time);
+    if (cli->args.json) {
+        print_json(cli, &b, setup, own->stage, result.step_s);
+        return DTP_OK;
+    }
+    struct dtp_report report = {.setup = setup};
+    dtp_report_header(cli->a, &cli->out, &report);
+    dtp_term_wrap(&cli->out, DTP_GREEN, 2, dtp_plan_words(cli->a, &plan));
+    print_text(cli, &b, own->stage, result.step_s);
+    return DTP_OK;
+}
+
+const struct dtp_verb dtp_verb_explain = {
+    .name = "explain",
+    .summary = "the operations behind a prediction, longest first",
+    .synopsis = "explain --plan FILE | --model M --gpus N --tp T --pp P ... [--stage N]",
+    .description =
+        "Lists the kernels and collectives that a rank of one pipeline stage runs in a step: how "
+        "often, seconds, FLOPs or bytes per second against the peak, shape. What the step is made "
+        "of, term by term, is in the output of simulate.",
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT,
+    .options = own_options,
+    .own_size = sizeof(struct own),
+    .defaults = defaults,
+    .run = run};
