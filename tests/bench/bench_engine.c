@@ -37,6 +37,8 @@ static const struct bench BENCHES[] = {
     {"c1024_packed_jitter", case_step, {8, 16, 8, 192, 1, CASE_PACKED}, 5},
     {"c1024_spread_jitter", case_step, {8, 16, 8, 192, 1, CASE_SPREAD}, 5},
     {"c1024_shuffled_jitter", case_step, {8, 16, 8, 192, 1, CASE_SHUFFLED}, 5},
+    {"c1024_loads_jitter", case_step_loads, {8, 16, 8, 192, 1, CASE_SPREAD}, 3},
+    {"c16_folded", case_step, {1, 16, 1, 192, 0, CASE_SPREAD}, 21},
     {"c4096_spread_jitter", case_step, {8, 16, 32, 192, 1, CASE_SPREAD}, 3},
 };
 

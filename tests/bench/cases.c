@@ -2,7 +2,7 @@
 
 enum { GPUS_PER_NODE = 8, GPUS_PER_LEAF = 128, NSPINES = 16, MAX_RING = 64 };
 
-static const double NIC_PER_S = 25e9, SPINE_PER_S = 100e9, HOP_S = 2.5e-6;
+static const double LOAD_SHARE = 0.1, NIC_PER_S = 25e9, SPINE_PER_S = 100e9, HOP_S = 2.5e-6;
 static const double FORWARD_S = 0.0409, BACKWARD_S = 0.1226, P2P_BYTES = 6291456,
                     CHUNK_BYTES = 342e6;
 
@@ -40,12 +40,16 @@ static void build_cluster(struct case_graph *c, uint32_t ngpus) {
 }
 
 static dtp_id flow(struct case_graph *c, uint32_t from, uint32_t to, double bytes) {
-    struct dtp_use uses[4] = {{c->up + from, DTP_USE_LINK, 1}, {c->down + to, DTP_USE_LINK, 1}};
+    struct dtp_use uses[6] = {{c->up + from, DTP_USE_LINK, 1}, {c->down + to, DTP_USE_LINK, 1}};
     uint32_t n = 2, leaf = from / GPUS_PER_LEAF, other = to / GPUS_PER_LEAF;
     if (leaf != other) {
         uint32_t spine = hash2(from, to) % NSPINES;
         uses[n++] = (struct dtp_use){c->leaf_up + leaf * NSPINES + spine, DTP_USE_LINK, 1};
         uses[n++] = (struct dtp_use){c->leaf_down + other * NSPINES + spine, DTP_USE_LINK, 1};
+    }
+    if (c->loads && bytes == CHUNK_BYTES) {
+        uses[n++] = (struct dtp_use){from, DTP_USE_LOAD, LOAD_SHARE};
+        uses[n++] = (struct dtp_use){to, DTP_USE_LOAD, LOAD_SHARE};
     }
     return dtp_graph_add(&c->g, &(struct dtp_task){.latency_s = 2 * HOP_S,
                                                    .work = bytes,
@@ -56,10 +60,11 @@ static dtp_id flow(struct case_graph *c, uint32_t from, uint32_t to, double byte
                                                    .stream = DTP_NONE});
 }
 
-static dtp_id compute(struct case_graph *c, double work_s) {
-    return dtp_graph_add(
-        &c->g,
-        &(struct dtp_task){.work = work_s, .rate_cap = 1, .device = DTP_NONE, .stream = DTP_NONE});
+static dtp_id compute(struct case_graph *c, double work_s, dtp_id gpu) {
+    return dtp_graph_add(&c->g, &(struct dtp_task){.work = work_s,
+                                                   .rate_cap = 1,
+                                                   .device = c->loads ? gpu : DTP_NONE,
+                                                   .stream = DTP_NONE});
 }
 
 static void shuffle(struct case_graph *c, int n) {
@@ -92,7 +97,7 @@ void case_chain_fork(struct case_graph *c, const int *arg) {
     dtp_graph_reserve(&c->g, width * length, 2 * width * length, 0);
     for (uint32_t k = 0; k < length; k++)
         for (uint32_t i = 0; i < width; i++) {
-            dtp_id x = compute(c, 0.04 * (1 + 0.02 * (hash2(i, k) % 1000) / 1000.0));
+            dtp_id x = compute(c, 0.04 * (1 + 0.02 * (hash2(i, k) % 1000) / 1000.0), DTP_NONE);
             if (k > 0)
                 dtp_graph_dep(&c->g, x - width, x);
             if (k > 0 && i > 0)
@@ -113,8 +118,8 @@ void case_pipeline(struct case_graph *c, const int *arg) {
     uint32_t nstages = (uint32_t)arg[0], m = (uint32_t)arg[1];
     for (uint32_t s = 0; s < nstages; s++)
         for (uint32_t i = 0; i < m; i++) {
-            compute(c, 0.040 * (1 + 0.02 * (hash2(s, i) % 1000) / 1000.0));
-            compute(c, 0.080 * (1 + 0.02 * (hash2(s, i + m) % 1000) / 1000.0));
+            compute(c, 0.040 * (1 + 0.02 * (hash2(s, i) % 1000) / 1000.0), DTP_NONE);
+            compute(c, 0.080 * (1 + 0.02 * (hash2(s, i + m) % 1000) / 1000.0), DTP_NONE);
         }
     for (uint32_t s = 0; s < nstages; s++) {
         int nf = 0, nb = 0;
@@ -174,8 +179,8 @@ static void add_pipeline(struct case_graph *c, int t, int d, int m, dtp_id *last
     for (int p = 0; p < c->pp; p++)
         for (uint32_t i = 0; i < (uint32_t)m; i++) {
             uint32_t gpu = gpu_of(c, t, d, p);
-            compute(c, FORWARD_S * jittered(c, gpu, i));
-            compute(c, BACKWARD_S * jittered(c, gpu, i + (uint32_t)m));
+            compute(c, FORWARD_S * jittered(c, gpu, i), gpu);
+            compute(c, BACKWARD_S * jittered(c, gpu, i + (uint32_t)m), gpu);
         }
     for (int p = 0; p < c->pp; p++) {
         int nf = 0, nb = 0;
@@ -217,6 +222,13 @@ void case_step(struct case_graph *c, const int *arg) {
     for (int p = 0; p < c->pp; p++)
         for (int t = 0; t < c->tp; t++)
             add_ring(c, t, p, last);
+}
+
+void case_step_loads(struct case_graph *c, const int *arg) {
+    c->loads = 1;
+    for (int i = 0; i < arg[0] * arg[1] * arg[2]; i++)
+        dtp_platform_device(&c->p);
+    case_step(c, arg);
 }
 
 void case_all_to_all(struct case_graph *c, const int *arg) {

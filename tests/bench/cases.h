@@ -17,6 +17,7 @@ struct case_graph {
     struct dtp_graph g;
     dtp_id up, down, leaf_up, leaf_down; /* first ids */
     int tp, pp, dp, jitter;
+    int loads; /* GPUs are devices, and a ring's flow takes a tenth of both its ends */
     enum case_map map;
     int *permutation;
 };
@@ -26,6 +27,7 @@ void case_chain_fork(struct case_graph *c, const int *arg); /* {chains, length} 
 void case_pipeline(struct case_graph *c, const int *arg);   /* {stages, microbatches} */
 void case_rings(struct case_graph *c, const int *arg);      /* {nodes, map, jitter} */
 void case_step(struct case_graph *c, const int *arg);       /* {tp, pp, dp, m, jitter, map} */
+void case_step_loads(struct case_graph *c, const int *arg); /* as case_step */
 void case_all_to_all(struct case_graph *c, const int *arg); /* {nodes, jitter}: all pairs at once */
 
 #endif
