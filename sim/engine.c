@@ -308,23 +308,6 @@ static enum dtp_status run_events(struct engine *e, struct dtp_err *err) {
 
 /* ---- set-up ---- */
 
-static enum dtp_status check_uses(const struct dtp_platform *p, const struct dtp_graph *g,
-                                  struct dtp_err *err) {
-    for (dtp_id i = 0; i < g->ntasks; i++) {
-        if (g->device[i] != DTP_NONE && g->device[i] >= p->ndevices)
-            return dtp_fail(err, DTP_EINPUT, "task %u: device %u of %u", i, g->device[i],
-                            p->ndevices);
-        for (uint32_t k = g->use_begin[i]; k < g->use_begin[i + 1]; k++) {
-            int is_link = g->use[k].kind == DTP_USE_LINK;
-            uint32_t n = is_link ? p->nlinks : p->ndevices;
-            if (g->use[k].resource >= n)
-                return dtp_fail(err, DTP_EINPUT, "task %u uses %s %u of %u", i,
-                                is_link ? "link" : "device", g->use[k].resource, n);
-        }
-    }
-    return DTP_OK;
-}
-
 static void init_timeline(struct dtp_arena *a, const struct dtp_graph *g, struct dtp_timeline *t) {
     uint32_t n = g->ntasks;
     *t = (struct dtp_timeline){.ntasks = n, .last = DTP_NONE};
@@ -394,7 +377,7 @@ static void find_last(struct dtp_timeline *t) {
 enum dtp_status dtp_engine_run(struct dtp_arena *a, const struct dtp_platform *p,
                                const struct dtp_graph *g, struct dtp_timeline *out,
                                struct dtp_err *err) {
-    DTP_TRY(check_uses(p, g, err));
+    DTP_TRY(dtp_graph_check(g, p, err));
     init_timeline(a, g, out);
     if (g->nuses == 0) {
         run_longest_path(g, out);

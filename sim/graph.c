@@ -267,3 +267,20 @@ enum dtp_status dtp_graph_freeze(struct dtp_graph *g, struct dtp_err *err) {
     }
     return sort_deps(g) ? DTP_OK : find_order(g, err);
 }
+
+enum dtp_status dtp_graph_check(const struct dtp_graph *g, const struct dtp_platform *p,
+                                struct dtp_err *err) {
+    for (dtp_id i = 0; i < g->ntasks; i++) {
+        if (g->device[i] != DTP_NONE && g->device[i] >= p->ndevices)
+            return dtp_fail(err, DTP_EINPUT, "task %u: device %u of %u", i, g->device[i],
+                            p->ndevices);
+        for (uint32_t k = g->use_begin[i]; k < g->use_begin[i + 1]; k++) {
+            int is_link = g->use[k].kind == DTP_USE_LINK;
+            uint32_t n = is_link ? p->nlinks : p->ndevices;
+            if (g->use[k].resource >= n)
+                return dtp_fail(err, DTP_EINPUT, "task %u uses %s %u of %u", i,
+                                is_link ? "link" : "device", g->use[k].resource, n);
+        }
+    }
+    return DTP_OK;
+}

@@ -86,5 +86,8 @@ dtp_id dtp_graph_stream(struct dtp_graph *g); /* a new stream */
 /* DTP_EINPUT: a cycle, a negative or not finite work or latency, a rate cap that is not positive, no
  * cap and no link, a weight or share out of range; names the tasks. */
 enum dtp_status dtp_graph_freeze(struct dtp_graph *g, struct dtp_err *err);
+/* DTP_EINPUT: a use or a device that the platform does not have. Part of every run. */
+enum dtp_status dtp_graph_check(const struct dtp_graph *g, const struct dtp_platform *p,
+                                struct dtp_err *err);
 
 #endif
