@@ -11,9 +11,9 @@
 static const struct {
     const char *alias, *name;
 } aliases[] = {
-    {"a100", "dgx-a100-80"},  {"dgx-a100", "dgx-a100-80"}, {"h100", "hgx-h100"},
-    {"h200", "hgx-h200"},     {"v100", "dgx-1v"},          {"b200", "dgx-b200"},
-    {"gb200", "gb200-nvl72"}, {"a800", "a800-box"},        {"h800", "h800-box"},
+    {"a100", "dgx-a100-80"},     {"dgx-a100", "dgx-a100-80"}, {"h100", "hgx-h100"},
+    {"h200", "hgx-h200"},        {"v100", "dgx-1v"},          {"b200", "dgx-b200"},
+    {"gb200", "gb200-nvl72"},    {"a800", "a800-box"},        {"h800", "h800-box"},
     {"polaris", "alcf-polaris"}, {"sophia", "alcf-sophia"},
 };
 
@@ -43,9 +43,8 @@ static enum dtp_status read_spec(struct dtp_arena *a, const struct dtp_json *j, 
                                  struct dtp_cluster_spec *spec, struct dtp_err *err);
 
 /* The JSON of a name; *out_name gets the bare name. */
-static enum dtp_status find_json(struct dtp_arena *a, const char *name,
-                                 const struct dtp_json **out, const char **out_name,
-                                 struct dtp_err *err) {
+static enum dtp_status find_json(struct dtp_arena *a, const char *name, const struct dtp_json **out,
+                                 const char **out_name, struct dtp_err *err) {
     size_t length = strlen(name);
     if (length > 5 && strcmp(name + length - 5, ".json") == 0) {
         const char *slash = strrchr(name, '/');
@@ -90,8 +89,8 @@ static enum dtp_status read_base(struct dtp_arena *a, const struct dtp_json *j, 
     return read_spec(a, root, depth + 1, spec, err);
 }
 
-static enum dtp_status read_gpu(struct dtp_arena *a, const struct dtp_json *j,
-                                struct dtp_gpu *out, struct dtp_err *err) {
+static enum dtp_status read_gpu(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
+                                struct dtp_err *err) {
     if (dtp_json_type(j) == DTP_JSON_OBJECT)
         return dtp_gpu_read(a, j, out, err);
     if (dtp_json_type(j) != DTP_JSON_STRING)
@@ -163,8 +162,7 @@ enum dtp_status dtp_cluster_list(struct dtp_arena *a, const char *const **out_na
     return dtp_dir_list(a, dtp_data_path(a, "hw/cluster"), ".json", out_names, out_n, err);
 }
 
-enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text,
-                                     struct dtp_err *err) {
+enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text, struct dtp_err *err) {
     char count[16] = "";
     const char *cross = strchr(text, 'x');
     long nics = 0;

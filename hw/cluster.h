@@ -41,17 +41,18 @@ struct dtp_node {
     double gpu_link_efficiency;  /* achieved / nominal for large messages */
     double gpu_link_latency_s;   /* one step of a collective */
     int mesh_links[DTP_MAX_MESH][DTP_MAX_MESH]; /* DTP_INTRA_MESH: links between GPU i and j */
-    double mesh_link_bytes_per_s; /* one of them, per direction */
-    double host_link_bytes_per_s; /* GPU to host (mesh without a path, pcie switch), per direction */
+    double mesh_link_bytes_per_s;               /* one of them, per direction */
+    double
+        host_link_bytes_per_s; /* GPU to host (mesh without a path, pcie switch), per direction */
     double socket_link_bytes_per_s; /* between the two sockets, per direction */
     int sockets, pcie_gpus_per_switch;
     int nics;
-    double nic_bytes_per_s;      /* one, per direction, nominal */
-    double nic_efficiency;       /* achieved / nominal for large messages */
-    double nic_latency_s;        /* one step of a collective, end to end within a leaf */
-    double p2p_efficiency;       /* of a NIC, for one send and receive */
-    double p2p_latency_s;        /* a send and receive between nodes, start to end, 0 bytes */
-    double p2p_intra_latency_s;  /* the same inside the node */
+    double nic_bytes_per_s;     /* one, per direction, nominal */
+    double nic_efficiency;      /* achieved / nominal for large messages */
+    double nic_latency_s;       /* one step of a collective, end to end within a leaf */
+    double p2p_efficiency;      /* of a NIC, for one send and receive */
+    double p2p_latency_s;       /* a send and receive between nodes, start to end, 0 bytes */
+    double p2p_intra_latency_s; /* the same inside the node */
     int nic_of_gpu[DTP_MAX_GPUS_PER_NODE];
     uint64_t host_memory_bytes;
     double nvme_bytes_per_s, nvme_bytes;
@@ -66,16 +67,17 @@ struct dtp_node {
 #define DTP_RELAY_HOST (-2)
 
 struct dtp_tier {
-    const char *name;       /* "leaf", "spine", "core" */
-    int nodes;              /* nodes under one switch group of this tier; the last covers all */
-    double oversubscription;/* of its up-links: 1 full bisection; 2 half of the bandwidth goes up */
-    double latency_s;       /* added for a message that crosses this tier */
+    const char *name; /* "leaf", "spine", "core" */
+    int nodes;        /* nodes under one switch group of this tier; the last covers all */
+    double
+        oversubscription; /* of its up-links: 1 full bisection; 2 half of the bandwidth goes up */
+    double latency_s;     /* added for a message that crosses this tier */
 };
 
 /* A measured curve of one collective: t(bytes) = a + b sqrt(bytes) + c bytes, for a group of `gpus`
  * GPUs on `nodes` nodes. */
 struct dtp_curve {
-    int collective;  /* enum dtp_collective */
+    int collective; /* enum dtp_collective */
     int gpus, nodes;
     double a_s, b_s_per_sqrt_byte, c_s_per_byte;
     double min_bytes, max_bytes; /* measured range */

@@ -15,10 +15,14 @@ static int switches(const struct dtp_node *n) {
 
 static int intra_links(const struct dtp_node *n) {
     switch (n->intra) {
-    case DTP_INTRA_SWITCH: return 2 * n->gpus;
-    case DTP_INTRA_MESH: return n->nmesh + 2 * n->gpus + 2;
-    case DTP_INTRA_PCIE: return 2 * n->gpus + 2 * switches(n) + 2;
-    case DTP_INTRA_SHM: return 1;
+    case DTP_INTRA_SWITCH:
+        return 2 * n->gpus;
+    case DTP_INTRA_MESH:
+        return n->nmesh + 2 * n->gpus + 2;
+    case DTP_INTRA_PCIE:
+        return 2 * n->gpus + 2 * switches(n) + 2;
+    case DTP_INTRA_SHM:
+        return 1;
     }
     return 0;
 }
@@ -73,7 +77,8 @@ static double intra_capacity(const struct dtp_node *n, int link) {
     int host = 2 * n->gpus;
     switch (n->intra) {
     case DTP_INTRA_SWITCH:
-    case DTP_INTRA_SHM: break;
+    case DTP_INTRA_SHM:
+        break;
     case DTP_INTRA_MESH:
         if (link < n->nmesh)
             return mesh_width(n, link) * n->mesh_link_bytes_per_s * n->gpu_link_efficiency;
@@ -111,8 +116,7 @@ double dtp_cluster_link_capacity(const struct dtp_cluster *c, int ngpus, uint32_
     if (l >= nnodes * per_node) {
         struct tier_place at = find_tier(c, nnodes, l - nnodes * per_node);
         const struct dtp_tier *t = &c->tier[at.tier];
-        return nic_capacity(n) * n->nics / tier_rails(c, at.tier) * t->nodes /
-               t->oversubscription;
+        return nic_capacity(n) * n->nics / tier_rails(c, at.tier) * t->nodes / t->oversubscription;
     }
     int in_node = l % per_node;
     return in_node < intra_links(n) ? intra_capacity(n, in_node) : nic_capacity(n);
@@ -206,8 +210,7 @@ static int socket_of(const struct dtp_node *n, int gpu) {
     return n->sockets < 2 ? 0 : gpu >= (n->gpus + 1) / 2;
 }
 
-static void route_mesh(const struct dtp_node *n, int base, int src, int dst,
-                       struct dtp_route *r) {
+static void route_mesh(const struct dtp_node *n, int base, int src, int dst, struct dtp_route *r) {
     int relay = n->relay[src][dst], host = base + n->nmesh;
     if (relay == DTP_RELAY_DIRECT) {
         push(r, base + n->mesh_id[src][dst]);
@@ -225,8 +228,7 @@ static void route_mesh(const struct dtp_node *n, int base, int src, int dst,
     push(r, host + 2 * dst + 1);
 }
 
-static void route_pcie(const struct dtp_node *n, int base, int src, int dst,
-                       struct dtp_route *r) {
+static void route_pcie(const struct dtp_node *n, int base, int src, int dst, struct dtp_route *r) {
     int from = src / n->pcie_gpus_per_switch, to = dst / n->pcie_gpus_per_switch;
     int switch_base = base + 2 * n->gpus;
     push(r, base + 2 * src);
@@ -248,9 +250,15 @@ static void route_in_node(const struct dtp_node *n, int base, int src, int dst,
         push(r, base + 2 * src);
         push(r, base + 2 * dst + 1);
         return;
-    case DTP_INTRA_MESH: route_mesh(n, base, src, dst, r); return;
-    case DTP_INTRA_PCIE: route_pcie(n, base, src, dst, r); return;
-    case DTP_INTRA_SHM: push(r, base); return;
+    case DTP_INTRA_MESH:
+        route_mesh(n, base, src, dst, r);
+        return;
+    case DTP_INTRA_PCIE:
+        route_pcie(n, base, src, dst, r);
+        return;
+    case DTP_INTRA_SHM:
+        push(r, base);
+        return;
     }
 }
 

@@ -31,8 +31,8 @@ enum dtp_status dtp_cluster_spec_finish(struct dtp_arena *a, const struct dtp_js
                                         struct dtp_cluster_spec *spec, struct dtp_err *err);
 /* measured: the machine of the curves. */
 enum dtp_status dtp_cluster_load_curves(struct dtp_arena *a, const struct dtp_json *names,
-                                        const struct dtp_cluster *measured,
-                                        struct dtp_cluster *out, struct dtp_err *err);
+                                        const struct dtp_cluster *measured, struct dtp_cluster *out,
+                                        struct dtp_err *err);
 /* Fills the terms of a curve (hw/coll_cost.c). */
 void dtp_curve_terms(const struct dtp_cluster *measured, struct dtp_curve *k);
 

@@ -83,15 +83,17 @@ void dtp_cluster_spec_defaults(struct dtp_cluster_spec *spec) {
     struct dtp_node *node = &spec->c.node;
     node->gpus = 8;
     node->intra = DTP_INTRA_SWITCH;
-    node->gpu_link_latency_s = 2.5e-6; /* a hop of an LL128 ring, NCCL 2.30 tuning.cc: 0.6 to 3.4 us */
+    node->gpu_link_latency_s =
+        2.5e-6; /* a hop of an LL128 ring, NCCL 2.30 tuning.cc: 0.6 to 3.4 us */
     node->sockets = 2;
     node->pcie_gpus_per_switch = 2;
-    node->nic_efficiency = 0.96;  /* DGX A100, 4 nodes: 191 of 200 GB/s (NVIDIA deepops) */
-    node->nic_latency_s = 5e-6;   /* NCCL 2.30 tuning.cc, NET: 2.7 to 14 us by protocol */
-    node->p2p_efficiency = 0.86;  /* 21.5 of 25 GB/s, HDR InfiniBand */
-    node->p2p_latency_s = 30e-6;  /* the same measurement */
+    node->nic_efficiency = 0.96; /* DGX A100, 4 nodes: 191 of 200 GB/s (NVIDIA deepops) */
+    node->nic_latency_s = 5e-6;  /* NCCL 2.30 tuning.cc, NET: 2.7 to 14 us by protocol */
+    node->p2p_efficiency = 0.86; /* 21.5 of 25 GB/s, HDR InfiniBand */
+    node->p2p_latency_s = 30e-6; /* the same measurement */
     node->p2p_intra_latency_s = 12e-6;
-    node->socket_link_bytes_per_s = 20 * DTP_GIGA; /* NCCL topo.h: 10 (Skylake) to 22 (Sapphire R.) */
+    node->socket_link_bytes_per_s =
+        20 * DTP_GIGA; /* NCCL topo.h: 10 (Skylake) to 22 (Sapphire R.) */
     spec->c.fabric = "infiniband";
     spec->c.nccl = "2.18";
 }
@@ -250,7 +252,7 @@ enum dtp_status dtp_cluster_spec_finish(struct dtp_arena *a, const struct dtp_js
         dtp_node_mesh(node);
     }
     if (c->ntiers == 0) {
-        c->tier[0] = (struct dtp_tier){"fabric", 1 << 30, 1, 0};
+        c->tier[0] = (struct dtp_tier){"fabric", INT32_MAX, 1, 0};
         c->ntiers = 1;
     }
     return dtp_nccl_load(a, "2.30", &c->nccl_model, err);
@@ -277,10 +279,10 @@ static const struct dtp_field curve_fields[] = {
 struct curve_file {
     const struct dtp_json *curves;
 };
-static const struct dtp_field curve_file_fields[] = {
-    {"curves", DTP_FIELD_JSON, offsetof(struct curve_file, curves), .required = true,
-     .help = "list of fits"},
-    {0}};
+static const struct dtp_field curve_file_fields[] = {{"curves", DTP_FIELD_JSON,
+                                                      offsetof(struct curve_file, curves),
+                                                      .required = true, .help = "list of fits"},
+                                                     {0}};
 
 static bool other_links(const struct dtp_node *x, const struct dtp_node *y, bool inter) {
     double net[2] = {x->nics * x->nic_bytes_per_s, y->nics * y->nic_bytes_per_s};
@@ -308,8 +310,8 @@ static enum dtp_status add_curves(struct dtp_arena *a, const char *name,
         *c = (struct dtp_curve){0};
         DTP_TRY(dtp_fields_read(a, row, curve_fields, c, err));
         const struct dtp_json *source = dtp_json_get(row, "source");
-        c->source = source && dtp_json_type(source) == DTP_JSON_STRING ? dtp_json_string(source)
-                                                                       : name;
+        c->source =
+            source && dtp_json_type(source) == DTP_JSON_STRING ? dtp_json_string(source) : name;
         c->foreign = other_links(&measured->node, &out->node, c->nodes > 1);
         dtp_curve_terms(measured, c);
     }
@@ -318,8 +320,8 @@ static enum dtp_status add_curves(struct dtp_arena *a, const char *name,
 }
 
 enum dtp_status dtp_cluster_load_curves(struct dtp_arena *a, const struct dtp_json *names,
-                                        const struct dtp_cluster *measured,
-                                        struct dtp_cluster *out, struct dtp_err *err) {
+                                        const struct dtp_cluster *measured, struct dtp_cluster *out,
+                                        struct dtp_err *err) {
     if (!names)
         return DTP_OK;
     if (dtp_json_type(names) != DTP_JSON_ARRAY)

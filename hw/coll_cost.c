@@ -1,94 +1,15 @@
 #include "hw/collective.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "hw/cluster_parts.h"
-#include "hw/nccl.h"
-#include "sim/base/units.h"
-
-static double lesser(double x, double y) {
-    return x < y ? x : y;
-}
-
-static double greater(double x, double y) {
-    return x > y ? x : y;
-}
-
-static double port_bytes_per_s(const struct dtp_cluster *c) {
-    return c->node.gpu_link_bytes_per_s * c->node.gpu_link_efficiency;
-}
-
-/* ---- lat and g of every way to run a collective ---- */
-
-/* Each rank sends 1/n to each other: NVLink inside, the node's NICs for the rest; one call of NCCL
- * holds all sends, each a little work on its own (2 us: Sophia, 16 GPUs, 58 us in all; Polaris,
- * 2,160 ranks, 12 us each). */
-static void all_to_all_terms(const struct dtp_cluster *c, const struct dtp_group_shape *s,
-                             struct dtp_nccl_terms *out) {
-    double peer_s = 2 * DTP_MICRO, n = s->size, p = s->per_node;
-    double g = p > 1 ? (p - 1) / n / port_bytes_per_s(c) : 0;
-    if (c->node.intra == DTP_INTRA_SHM || c->node.intra == DTP_INTRA_MESH)
-        g = (p - 1) / n / dtp_coll_ring_bytes_per_s(c, &(struct dtp_group_shape){
-                              .size = s->per_node, .nodes = 1, .per_node = s->per_node,
-                              .siblings = 1, .tier = -1});
-    out->n = 1;
-    out->at[0].algo = DTP_NCCL_RING;
-    out->at[0].lat_s = c->node.p2p_intra_latency_s + (n - 1) * peer_s;
-    if (s->nodes > 1) {
-        struct dtp_group_shape across = *s;
-        across.per_node = 1;
-        g = greater(g, (n - p) * p / n / dtp_coll_ring_bytes_per_s(c, &across));
-        out->at[0].lat_s += c->node.p2p_latency_s - c->node.p2p_intra_latency_s;
-    }
-    out->at[0].s_per_byte = g;
-}
-
-static void send_terms(const struct dtp_cluster *c, const struct dtp_group_shape *s,
-                       struct dtp_nccl_terms *out) {
-    const struct dtp_node *n = &c->node;
-    double g = 1 / (n->intra == DTP_INTRA_MESH ? n->mesh_link_bytes_per_s * n->gpu_link_efficiency
-                                               : port_bytes_per_s(c));
-    out->n = 1;
-    out->at[0].algo = DTP_NCCL_RING;
-    out->at[0].lat_s = n->p2p_intra_latency_s;
-    if (s->nodes > 1) {
-        struct dtp_group_shape one = *s;
-        one.per_node = one.nics = 1;
-        g = greater(1 / (n->nic_bytes_per_s * n->p2p_efficiency),
-                    1 / dtp_coll_ring_bytes_per_s(c, &one));
-        out->at[0].lat_s = n->p2p_latency_s;
-    }
-    out->at[0].s_per_byte = g;
-}
-
-static void terms_of(const struct dtp_cluster *c, enum dtp_collective kind,
-                     const struct dtp_group_shape *s, struct dtp_nccl_terms *out) {
-    if (kind == DTP_ALL_TO_ALL)
-        all_to_all_terms(c, s, out);
-    else if (kind == DTP_SEND_RECV)
-        send_terms(c, s, out);
-    else
-        dtp_nccl_terms(c, kind, s, out);
-}
+#include "hw/coll_parts.h"
 
 /* ---- measured curves ---- */
 
 static double curve_s(const struct dtp_curve *k, double bytes) {
-    double s = lesser(bytes, k->max_bytes);
+    double s = dtp_lesser(bytes, k->max_bytes);
     double t = k->a_s + k->b_s_per_sqrt_byte * sqrt(s) + k->c_s_per_byte * s;
     return bytes > k->max_bytes ? t * (bytes / k->max_bytes) : t;
-}
-
-/* The group that a curve was measured on: whole nodes of this cluster. */
-static struct dtp_group_shape curve_shape(const struct dtp_cluster *c, const struct dtp_curve *k) {
-    struct dtp_group_shape s = {.size = k->gpus, .nodes = k->nodes, .siblings = 1, .tier = -1,
-                                .per_node = (k->gpus + k->nodes - 1) / k->nodes};
-    if (k->nodes > 1) {
-        s.nics = s.per_node < c->node.nics ? s.per_node : c->node.nics;
-        s.tier = 0;
-    }
-    return s;
 }
 
 static bool gathers(int kind) {
@@ -118,13 +39,14 @@ struct neighbours {
 };
 
 static struct neighbours find_curves(const struct dtp_cluster *c, enum dtp_collective kind,
-                                     const struct dtp_group_shape *s) {
+                                     const struct dtp_group_shape *s, bool held_out) {
     struct neighbours n = {0};
     int best = 1;
     for (int i = 0; i < c->ncurves; i++) {
         const struct dtp_curve *k = &c->curve[i];
         int kin = kinship(c, (int)kind, k->collective);
-        if ((k->nodes > 1) != (s->nodes > 1) || kin < best)
+        if ((k->nodes > 1) != (s->nodes > 1) || kin < best ||
+            (held_out && kin > 1 && k->gpus == s->size && k->nodes == s->nodes))
             continue;
         if (kin > best) {
             best = kin;
@@ -141,132 +63,64 @@ static struct neighbours find_curves(const struct dtp_cluster *c, enum dtp_colle
     return n;
 }
 
-void dtp_curve_terms(const struct dtp_cluster *measured, struct dtp_curve *k) {
-    struct dtp_group_shape shape = curve_shape(measured, k);
-    struct dtp_nccl_terms t;
-    terms_of(measured, (enum dtp_collective)k->collective, &shape, &t);
-    k->nterms = t.n;
-    for (int i = 0; i < t.n; i++) {
-        k->term[i].algo = (int)t.at[i].algo;
-        k->term[i].lat_s = t.at[i].lat_s;
-        k->term[i].s_per_byte = t.at[i].s_per_byte;
-    }
+/* What one algorithm takes by its lat and g with the factors of the class. */
+static double model_s(const struct dtp_nccl_correction *k, double lat_s, double wire_s) {
+    return k->latency * lat_s + k->mixed * sqrt(lat_s * wire_s) + k->bandwidth * wire_s;
 }
 
-/* The curve of another group, in dimensionless form, least over the algorithms that both have. */
-static double scaled_s(const struct dtp_curve *k, const struct dtp_nccl_terms *to, double bytes,
-                       double *latency_s) {
-    double best = -1;
-    for (int i = 0; i < to->n; i++)
-        for (int j = 0; j < k->nterms; j++) {
-            if ((int)to->at[i].algo != k->term[j].algo)
-                continue;
-            double lat = to->at[i].lat_s / k->term[j].lat_s;
-            double size = to->at[i].s_per_byte / k->term[j].s_per_byte / lat;
-            double t = lat * curve_s(k, bytes * size);
-            if (best < 0 || t < best) {
-                best = t;
-                *latency_s = lat * k->a_s;
-            }
-        }
-    return best;
-}
-
-/* ---- no curve ---- */
-
-static double modelled_s(const struct dtp_nccl_correction *k, const struct dtp_nccl_terms *to,
-                         double bytes, double *latency_s) {
-    double best = -1;
-    for (int i = 0; i < to->n; i++) {
-        double lat = to->at[i].lat_s, x = to->at[i].s_per_byte * bytes;
-        double t = k->latency * lat + k->mixed * sqrt(lat * x) + k->bandwidth * x;
-        if (best < 0 || t < best) {
-            best = t;
-            *latency_s = k->latency * lat;
-        }
-    }
-    return best;
-}
-
-/* Latency and bandwidth of a single call are as they are measured; nothing to correct. */
-static const struct dtp_nccl_correction plain = {1, 0, 1, 0};
-
-/* ---- the closed form of the steps on a regular group ---- */
-
-/* Bytes on the busiest port and NIC and the latency of one repeat, in units of the buffer. */
-struct load {
-    double port, nic, sharers; /* sharers of the NIC: GPUs of the group that send at once */
-    bool across;
+/* Time by one algorithm, and the part of it that is latency. */
+struct guess {
+    double time_s, latency_s;
+    enum dtp_nccl_algo algo;
 };
 
-static struct load step_load(const struct dtp_step *st, const struct dtp_group_shape *s) {
-    double f = st->fraction, n = s->size, p = s->per_node, per_nic = s->nics > 0 ? p / s->nics : 1;
-    int d = st->distance;
-    bool multi = s->nodes > 1, far = multi && d >= s->per_node;
-    struct load in = {f, 0, 0, false}, out = {0, f * per_nic, 0, true};
-    switch (st->peer) {
-    case DTP_PEER_NEXT:
-        if (st->tier == 1)
-            return in;
-        if (st->tier == 2)
-            return out;
-        if (d == 0)
-            return (struct load){p > 1 ? f : 0, multi ? f * per_nic : 0, 0, multi};
-        return (struct load){p > 1 ? f : 0, multi ? f / s->nics : 0, 0, multi};
-    case DTP_PEER_CHAIN:
-    case DTP_PEER_CHAIN_BACK: return (struct load){p > 1 ? f : 0, multi ? f : 0, 0, multi};
-    case DTP_PEER_XOR: return far ? out : in;
-    case DTP_PEER_FOLD_IN:
-    case DTP_PEER_FOLD_OUT: return far ? out : in;
-    case DTP_PEER_TO_ROOT:
-    case DTP_PEER_FROM_ROOT:
-        if (d == 1)
-            return multi ? (struct load){0, f, 0, true} : in;
-        return (struct load){(p - 1) * f, multi ? (n - p) * f : 0, 0, multi};
-    case DTP_PEER_ALL:
-        return (struct load){(p - 1) * f, multi ? p * (n - p) * f / s->nics : 0, 0, multi};
-    case DTP_PEER_TREE_UP:
-    case DTP_PEER_TREE_DOWN: return far ? (struct load){0, f, 0, true} : in;
-    case DTP_PEER_TREES_UP:
-    case DTP_PEER_TREES_DOWN:
-        return far ? (struct load){0, per_nic > 1 ? 2 * f : f, 0, true} : (struct load){2 * f, 0, 0, false};
-    case DTP_PEER_SWITCH: return in;
-    }
-    return in;
+static void keep_least(struct guess *best, double time_s, double latency_s,
+                       enum dtp_nccl_algo algo) {
+    if (best->time_s < 0 || time_s < best->time_s)
+        *best = (struct guess){time_s, latency_s, algo};
 }
 
-static double steps_s(const struct dtp_cluster *c, enum dtp_algo algo, enum dtp_collective kind,
-                      const struct dtp_group_shape *s, double bytes, double *latency_s) {
-    struct dtp_step steps[DTP_MAX_STEPS];
-    int per_node = s->per_node * s->nodes == s->size ? s->per_node : 1;
-    int n = dtp_coll_steps(algo, kind, s->size, per_node, steps, DTP_MAX_STEPS);
-    double t = 0, lat = 0, net = 0, hop = c->node.nic_latency_s;
-    if (n < 0 || (algo == DTP_ALGO_NVLS && c->node.intra != DTP_INTRA_SWITCH))
-        return -1;
-    if (s->nodes > 1) {
-        struct dtp_group_shape one = {.size = 2, .nodes = 2, .per_node = 1, .nics = 1,
-                                      .siblings = s->siblings, .tier = s->tier};
-        net = dtp_coll_ring_bytes_per_s(c, &one);
-        for (int k = 0; k <= s->tier && k < c->ntiers; k++)
-            hop += c->tier[k].latency_s;
+/* The curve of another group in dimensionless form: t = lat/lat' t'(s g/g' lat'/lat). Where the other
+ * group has a faster algorithm than this one, its curve is of that one, and slower by as much as the
+ * model says. */
+static bool scaled_s(const struct dtp_curve *k, const struct dtp_nccl_correction *f,
+                     const struct dtp_nccl_terms *to, int which, double bytes, struct guess *best) {
+    enum dtp_nccl_algo algo = to->at[which].algo;
+    double lat_s = to->at[which].lat_s, s_per_byte = to->at[which].s_per_byte;
+    for (int j = 0; j < k->nterms; j++) {
+        if ((int)algo != k->term[j].algo)
+            continue;
+        double lat = lat_s / k->term[j].lat_s;
+        double there = bytes * s_per_byte / k->term[j].s_per_byte / lat;
+        double own = model_s(f, k->term[j].lat_s, k->term[j].s_per_byte * there), least = own;
+        for (int i = 0; i < k->nterms; i++)
+            if (i != j)
+                least =
+                    dtp_lesser(least, model_s(f, k->term[i].lat_s, k->term[i].s_per_byte * there));
+        double slower = own / least;
+        keep_least(best, lat * slower * curve_s(k, there), lat * k->a_s, algo);
+        return true;
     }
-    for (int i = 0; i < n; i++) {
-        struct load l = step_load(&steps[i], s);
-        double wire = l.port * bytes / port_bytes_per_s(c);
-        double step = l.across ? hop : c->node.gpu_link_latency_s;
-        if (l.nic > 0)
-            wire = greater(wire, l.nic * bytes / net);
-        lat += steps[i].repeat * step;
-        t += steps[i].repeat * (step + wire);
+    return false;
+}
+
+/* Least over the algorithms: from the curve where it has them, else by the model. k may be NULL. */
+static struct guess estimate(const struct dtp_curve *k, const struct dtp_nccl_correction *f,
+                             const struct dtp_nccl_terms *to, double bytes) {
+    struct guess best = {.time_s = -1};
+    for (int i = 0; i < to->n; i++) {
+        double lat_s = to->at[i].lat_s, g = to->at[i].s_per_byte;
+        if (!k || !scaled_s(k, f, to, i, bytes, &best))
+            keep_least(&best, model_s(f, lat_s, g * bytes), f->latency * lat_s, to->at[i].algo);
     }
-    *latency_s = lat;
-    return t;
+    return best;
 }
 
 /* ---- putting it together ---- */
 
 /* Bytes of the busiest port and NIC for a buffer of one byte, as dtp_coll_uses() spreads them. */
-static void wire(enum dtp_collective kind, enum dtp_algo algo, const struct dtp_group_shape *s, double *port, double *nic) {
+static void wire(enum dtp_collective kind, enum dtp_algo algo, const struct dtp_group_shape *s,
+                 double *port, double *nic) {
     double n = s->size, p = s->per_node;
     bool multi = s->nodes > 1;
     double factor = dtp_busbw_factor(kind, s->size);
@@ -290,15 +144,6 @@ static enum dtp_algo algo_name(enum dtp_nccl_algo a) {
     return names[a];
 }
 
-/* NCCL's answer, or the pseudo-algorithm of what it does not tune. */
-static enum dtp_algo auto_algo(const struct dtp_cluster *c, enum dtp_collective kind,
-                               const struct dtp_group_shape *s, double bytes) {
-    struct dtp_nccl_choice choice;
-    if (kind == DTP_ALL_TO_ALL)
-        return DTP_ALGO_NAIVE;
-    return dtp_nccl_choose(c, kind, s, bytes, &choice) ? algo_name(choice.algo) : DTP_ALGO_RING;
-}
-
 /* Keeps the algorithms of that name; false when NCCL does not have it here. */
 static bool restrict_terms(struct dtp_nccl_terms *t, enum dtp_algo algo) {
     int n = 0;
@@ -310,54 +155,47 @@ static bool restrict_terms(struct dtp_nccl_terms *t, enum dtp_algo algo) {
     return n > 0;
 }
 
-static void from_curves(const struct neighbours *near,
-                        const struct dtp_nccl_terms *to, const struct dtp_group_shape *s,
-                        double bytes, struct dtp_coll_cost *out) {
-    double lat[2] = {0}, t[2] = {-1, -1};
-    const struct dtp_curve *k[2] = {near->below, near->above};
-    for (int i = 0; i < 2; i++)
-        if (k[i])
-            t[i] = scaled_s(k[i], to, bytes, &lat[i]);
-    int one = t[0] >= 0 ? 0 : 1;
-    out->time_s = t[one];
-    out->latency_s = lat[one];
-    out->extrapolated = true;
-    if (k[one])
-        out->source = k[one]->source;
-    if (t[0] < 0 || t[1] < 0 || k[0]->gpus == k[1]->gpus)
-        return;
-    double at = log2_between(s->size), from = log2_between(k[0]->gpus);
-    double w = (at - from) / (log2_between(k[1]->gpus) - from);
-    out->time_s = (1 - w) * t[0] + w * t[1];
-    out->latency_s = (1 - w) * lat[0] + w * lat[1];
+/* Between the curves next below and above (or from the one there is), by log2 of the group size. */
+static struct guess blend(const struct neighbours *near, const struct dtp_nccl_correction *f,
+                          const struct dtp_nccl_terms *to, int size, double bytes) {
+    const struct dtp_curve *low = near->below ? near->below : near->above;
+    struct guess x = estimate(low, f, to, bytes), y;
+    if (!near->below || !near->above || near->below->gpus == near->above->gpus)
+        return x;
+    y = estimate(near->above, f, to, bytes);
+    double from = log2_between(near->below->gpus);
+    double w = (log2_between(size) - from) / (log2_between(near->above->gpus) - from);
+    return (struct guess){(1 - w) * x.time_s + w * y.time_s,
+                          (1 - w) * x.latency_s + w * y.latency_s, w < 0.5 ? x.algo : y.algo};
 }
 
 /* Time and latency of what NCCL runs (or a group of sends). */
 static void nccl_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                       const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
-    struct neighbours near = find_curves(c, kind, s);
+    struct neighbours near = find_curves(c, kind, s, out->extrapolated);
+    const struct dtp_nccl_correction *f = dtp_nccl_correction_of(c, kind, s->nodes);
     const struct dtp_curve *k = near.exact;
-    bool same = k && s->siblings == 1 && kinship(c, (int)kind, k->collective) >= 2;
-    if (same && algo == DTP_ALGO_AUTO) {
-        out->time_s = curve_s(k, bytes);
-        out->latency_s = k->a_s;
-        out->source = k->source;
-        out->extrapolated = bytes > 2 * k->max_bytes || 2 * bytes < k->min_bytes;
-        return;
-    }
     struct dtp_nccl_terms to;
-    terms_of(c, kind, s, &to);
+    struct guess g;
+    dtp_coll_terms(c, kind, s, &to);
     if (algo != DTP_ALGO_AUTO)
         restrict_terms(&to, algo);
-    out->time_s = -1;
-    if (near.below || near.above)
-        from_curves(&near, &to, s, bytes, out);
-    if (out->time_s >= 0)
-        return;
-    out->source = "nccl model";
-    out->extrapolated = true;
-    out->time_s = modelled_s(kind <= DTP_REDUCE ? &c->nccl_model->correction : &plain, &to, bytes,
-                             &out->latency_s);
+    if (k && s->siblings == 1 && kinship(c, (int)kind, k->collective) >= 2 &&
+        algo == DTP_ALGO_AUTO) {
+        g = estimate(NULL, f, &to, bytes); /* for the name of the algorithm */
+        g.time_s = curve_s(k, bytes);
+        g.latency_s = k->a_s;
+        out->extrapolated = bytes > 2 * k->max_bytes || 2 * bytes < k->min_bytes;
+    } else {
+        g = blend(&near, f, &to, s->size, bytes);
+        k = near.below ? near.below : near.above;
+        out->extrapolated = true;
+    }
+    out->time_s = g.time_s;
+    out->latency_s = g.latency_s;
+    out->source = k ? k->source : "nccl model";
+    if (algo == DTP_ALGO_AUTO)
+        out->algo = kind == DTP_ALL_TO_ALL ? DTP_ALGO_NAIVE : algo_name(g.algo);
 }
 
 static bool nccl_has(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
@@ -367,61 +205,58 @@ static bool nccl_has(const struct dtp_cluster *c, enum dtp_collective kind, enum
         return false;
     if (algo == DTP_ALGO_AUTO)
         return true;
-    terms_of(c, kind, s, &t);
+    dtp_coll_terms(c, kind, s, &t);
     if (kind == DTP_ALL_TO_ALL)
         return algo == DTP_ALGO_NAIVE;
     return restrict_terms(&t, algo);
 }
 
-/* Without NCCL: the fastest by steps. */
-static void steps_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
-                       const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
-    int from = algo == DTP_ALGO_AUTO ? DTP_ALGO_RING : (int)algo;
-    int to = algo == DTP_ALGO_AUTO ? DTP_NALGOS - 1 : (int)algo;
-    out->time_s = -1;
-    out->source = "steps";
-    for (int i = from; i <= to; i++) {
-        double lat = 0, t = steps_s(c, (enum dtp_algo)i, kind, s, bytes, &lat);
-        if (t < 0 || (out->time_s >= 0 && t >= out->time_s) ||
-            (i == DTP_ALGO_NVLS && algo == DTP_ALGO_AUTO))
-            continue;
-        out->time_s = t;
-        out->latency_s = lat;
-        out->algo = (enum dtp_algo)i;
-    }
-}
-
-void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
-                   const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out) {
+/* out->extrapolated on entry: hold out the curve of this very group. */
+static void cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
+                 const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out) {
     double port = 0, nic = 0;
-    *out = (struct dtp_coll_cost){.algo = algo, .source = ""};
     if (shape->size < 2 || !(bytes > 0))
         return;
     if (nccl_has(c, kind, algo, shape)) {
         nccl_cost(c, kind, algo, shape, bytes, out);
-        out->algo = algo == DTP_ALGO_AUTO ? auto_algo(c, kind, shape, bytes) : algo;
     } else {
-        steps_cost(c, kind, algo, shape, bytes, out);
+        dtp_steps_cost(c, kind, algo, shape, bytes, out);
         if (out->time_s < 0) /* asked for what does not apply here: what would run instead */
-            steps_cost(c, kind, DTP_ALGO_AUTO, shape, bytes, out);
+            dtp_steps_cost(c, kind, DTP_ALGO_AUTO, shape, bytes, out);
     }
     wire(kind, out->algo, shape, &port, &nic);
     out->nvlink_bytes = port * bytes;
     out->nic_bytes = nic * bytes;
-    struct dtp_group_shape one = {.size = 2, .nodes = 2, .per_node = 1, .nics = 1,
-                                  .siblings = shape->siblings, .tier = shape->tier};
+    struct dtp_group_shape one = {.size = 2,
+                                  .nodes = 2,
+                                  .per_node = 1,
+                                  .nics = 1,
+                                  .siblings = shape->siblings,
+                                  .tier = shape->tier};
     double least = shape->nodes > 1 ? nic * bytes / dtp_coll_ring_bytes_per_s(c, &one) : 0;
     if (c->node.intra == DTP_INTRA_SWITCH)
-        least = greater(least, port * bytes / port_bytes_per_s(c));
-    out->time_s = greater(out->time_s, least);
-    out->latency_s = lesser(out->latency_s, out->time_s - least);
+        least = dtp_greater(least, port * bytes / dtp_port_bytes_per_s(c));
+    out->time_s = dtp_greater(out->time_s, least);
+    out->latency_s = dtp_lesser(out->latency_s, out->time_s - least);
 }
 
-void dtp_p2p_cost(const struct dtp_cluster *c, int ngpus, int src, int dst, int siblings,
-                  double bytes, struct dtp_coll_cost *out) {
+void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
+                   const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out) {
+    *out = (struct dtp_coll_cost){.algo = algo, .source = ""};
+    cost(c, kind, algo, shape, bytes, out);
+}
+
+void dtp_coll_cost_without(const struct dtp_cluster *c, enum dtp_collective kind,
+                           const struct dtp_group_shape *shape, double bytes,
+                           struct dtp_coll_cost *out) {
+    *out = (struct dtp_coll_cost){.algo = DTP_ALGO_AUTO, .source = "", .extrapolated = true};
+    cost(c, kind, DTP_ALGO_AUTO, shape, bytes, out);
+}
+
+void dtp_p2p_cost(const struct dtp_cluster *c, int src, int dst, int siblings, double bytes,
+                  struct dtp_coll_cost *out) {
     int from = src / c->node.gpus, to = dst / c->node.gpus;
     struct dtp_group_shape s = {.size = 2, .nodes = 1, .per_node = 2, .siblings = 1, .tier = -1};
-    (void)ngpus;
     if (src == dst) {
         *out = (struct dtp_coll_cost){.source = ""};
         return;
@@ -430,8 +265,12 @@ void dtp_p2p_cost(const struct dtp_cluster *c, int ngpus, int src, int dst, int 
         int t = 0;
         while (t + 1 < c->ntiers && from / c->tier[t].nodes != to / c->tier[t].nodes)
             t++;
-        s = (struct dtp_group_shape){.size = 2, .nodes = 2, .per_node = 1, .nics = 1,
-                                     .siblings = siblings > 1 ? siblings : 1, .tier = t};
+        s = (struct dtp_group_shape){.size = 2,
+                                     .nodes = 2,
+                                     .per_node = 1,
+                                     .nics = 1,
+                                     .siblings = siblings > 1 ? siblings : 1,
+                                     .tier = t};
     }
     dtp_coll_cost(c, DTP_SEND_RECV, DTP_ALGO_AUTO, &s, bytes, out);
 }

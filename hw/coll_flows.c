@@ -87,24 +87,45 @@ static void all(struct flows *f, int n) {
             add(f, i, (i + k) % n);
 }
 
-int dtp_coll_flows(struct dtp_arena *a, const struct dtp_step *s, int repeat, int n,
-                   int per_node, const struct dtp_coll_flow **out) {
+int dtp_coll_flows(struct dtp_arena *a, const struct dtp_step *s, int repeat, int n, int per_node,
+                   const struct dtp_coll_flow **out) {
     bool multi_ring = s->tier == 0 && s->peer <= DTP_PEER_CHAIN_BACK && per_node > 1;
     int capacity = s->peer == DTP_PEER_ALL ? n * (n - 1) : multi_ring ? n * per_node : 2 * n;
-    struct flows f = {DTP_NEW(a, struct dtp_coll_flow, (size_t)capacity), 0, capacity,
-                      s->fraction};
+    struct flows f = {DTP_NEW(a, struct dtp_coll_flow, (size_t)capacity), 0, capacity, s->fraction};
     switch (s->peer) {
-    case DTP_PEER_NEXT: next(&f, s, repeat, n, per_node); break;
-    case DTP_PEER_CHAIN: ring(&f, n, 1, false, false); break;
-    case DTP_PEER_CHAIN_BACK: ring(&f, n, 1, false, true); break;
-    case DTP_PEER_XOR: exchange(&f, n, s->distance); break;
-    case DTP_PEER_FOLD_IN: fold(&f, n, s->distance, false); break;
-    case DTP_PEER_FOLD_OUT: fold(&f, n, s->distance, true); break;
-    case DTP_PEER_TO_ROOT: root(&f, s, repeat, n, false); break;
-    case DTP_PEER_FROM_ROOT: root(&f, s, repeat, n, true); break;
-    case DTP_PEER_ALL: all(&f, n); break;
-    case DTP_PEER_TREE_UP: tree(&f, n, s->distance, false, false); break;
-    case DTP_PEER_TREE_DOWN: tree(&f, n, s->distance, true, false); break;
+    case DTP_PEER_NEXT:
+        next(&f, s, repeat, n, per_node);
+        break;
+    case DTP_PEER_CHAIN:
+        ring(&f, n, 1, false, false);
+        break;
+    case DTP_PEER_CHAIN_BACK:
+        ring(&f, n, 1, false, true);
+        break;
+    case DTP_PEER_XOR:
+        exchange(&f, n, s->distance);
+        break;
+    case DTP_PEER_FOLD_IN:
+        fold(&f, n, s->distance, false);
+        break;
+    case DTP_PEER_FOLD_OUT:
+        fold(&f, n, s->distance, true);
+        break;
+    case DTP_PEER_TO_ROOT:
+        root(&f, s, repeat, n, false);
+        break;
+    case DTP_PEER_FROM_ROOT:
+        root(&f, s, repeat, n, true);
+        break;
+    case DTP_PEER_ALL:
+        all(&f, n);
+        break;
+    case DTP_PEER_TREE_UP:
+        tree(&f, n, s->distance, false, false);
+        break;
+    case DTP_PEER_TREE_DOWN:
+        tree(&f, n, s->distance, true, false);
+        break;
     case DTP_PEER_TREES_UP:
     case DTP_PEER_TREES_DOWN:
         tree(&f, n, s->distance, s->peer == DTP_PEER_TREES_DOWN, false);

@@ -5,23 +5,28 @@
 const char *const dtp_collective_names[] = {"all_reduce", "all_gather", "reduce_scatter",
                                             "broadcast",  "reduce",     "all_to_all",
                                             "send_recv",  NULL};
-const char *const dtp_algo_names[] = {"auto",        "ring",         "recursive_doubling",
-                                      "halving_doubling", "tree",    "double_tree",
-                                      "parameter_server", "sequential", "naive",
-                                      "nvls",        "hierarchical", "pairwise", NULL};
+const char *const dtp_algo_names[] = {
+    "auto",  "ring",        "recursive_doubling", "halving_doubling",
+    "tree",  "double_tree", "parameter_server",   "sequential",
+    "naive", "nvls",        "hierarchical",       "pairwise",
+    NULL};
 
 double dtp_busbw_factor(enum dtp_collective kind, int n) {
     if (n < 1)
         return 0;
     switch (kind) {
-    case DTP_ALL_REDUCE: return 2.0 * (n - 1) / n;
+    case DTP_ALL_REDUCE:
+        return 2.0 * (n - 1) / n;
     case DTP_ALL_GATHER:
     case DTP_REDUCE_SCATTER:
-    case DTP_ALL_TO_ALL: return (double)(n - 1) / n;
+    case DTP_ALL_TO_ALL:
+        return (double)(n - 1) / n;
     case DTP_BROADCAST:
     case DTP_REDUCE:
-    case DTP_SEND_RECV: return 1;
-    case DTP_NCOLLECTIVES: break;
+    case DTP_SEND_RECV:
+        return 1;
+    case DTP_NCOLLECTIVES:
+        break;
     }
     return 0;
 }
@@ -56,14 +61,23 @@ static bool gathers(enum dtp_collective k) {
 static bool ring(struct list *l, enum dtp_collective k) {
     int n = l->size;
     switch (k) {
-    case DTP_ALL_REDUCE: add(l, 2 * (n - 1), DTP_PEER_NEXT, 1, l->inverse, 0); return true;
+    case DTP_ALL_REDUCE:
+        add(l, 2 * (n - 1), DTP_PEER_NEXT, 1, l->inverse, 0);
+        return true;
     case DTP_ALL_GATHER:
-    case DTP_REDUCE_SCATTER: add(l, n - 1, DTP_PEER_NEXT, 1, l->inverse, 0); return true;
+    case DTP_REDUCE_SCATTER:
+        add(l, n - 1, DTP_PEER_NEXT, 1, l->inverse, 0);
+        return true;
     case DTP_BROADCAST:
-    case DTP_SEND_RECV: add(l, 1, DTP_PEER_CHAIN, 1, 1, 0); return true;
-    case DTP_REDUCE: add(l, 1, DTP_PEER_CHAIN_BACK, 1, 1, 0); return true;
+    case DTP_SEND_RECV:
+        add(l, 1, DTP_PEER_CHAIN, 1, 1, 0);
+        return true;
+    case DTP_REDUCE:
+        add(l, 1, DTP_PEER_CHAIN_BACK, 1, 1, 0);
+        return true;
     case DTP_ALL_TO_ALL:
-    case DTP_NCOLLECTIVES: break;
+    case DTP_NCOLLECTIVES:
+        break;
     }
     return false;
 }
@@ -205,6 +219,6 @@ int dtp_coll_steps(enum dtp_algo algo, enum dtp_collective kind, int n, int per_
 
 bool dtp_step_uniform(const struct dtp_step *s) {
     bool rooted = s->peer == DTP_PEER_TO_ROOT || s->peer == DTP_PEER_FROM_ROOT;
-    return s->repeat == 1 || !((s->peer == DTP_PEER_NEXT && s->distance == 0) ||
-                               (rooted && s->distance == 1));
+    return s->repeat == 1 ||
+           !((s->peer == DTP_PEER_NEXT && s->distance == 0) || (rooted && s->distance == 1));
 }

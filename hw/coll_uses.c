@@ -1,15 +1,53 @@
 #include "hw/collective.h"
 
+#include <stdlib.h>
+
 #include "sim/base/units.h"
 
-/* Weights by link, dense; the list is made at the end. */
+/* What crosses which link, in the order of the flows; merged at the end. */
+struct entry {
+    uint32_t link, order;
+    double bytes; /* for a buffer of one byte */
+};
 struct tally {
+    struct dtp_arena *a;
     const struct dtp_cluster *c;
     const struct dtp_group *g;
     int ngpus;
-    uint32_t nlinks;
-    double *at; /* [nlinks] bytes for a buffer of one byte */
+    uint32_t n, capacity;
+    struct entry *at;
 };
+
+static void put(struct tally *t, uint32_t link, double bytes) {
+    if (t->n == t->capacity) {
+        uint32_t more = t->capacity ? 2 * t->capacity : 64;
+        t->at = dtp_arena_grow(t->a, t->at, sizeof *t->at, t->capacity, more);
+        t->capacity = more;
+    }
+    t->at[t->n] = (struct entry){link, t->n, bytes};
+    t->n++;
+}
+
+static int by_link(const void *x, const void *y) {
+    const struct entry *p = x, *q = y;
+    if (p->link != q->link)
+        return p->link < q->link ? -1 : 1;
+    return p->order < q->order ? -1 : p->order > q->order;
+}
+
+/* One entry a link, ascending; sums in the order of the flows. */
+static void merge(struct tally *t) {
+    uint32_t n = 0;
+    if (t->n == 0)
+        return;
+    qsort(t->at, t->n, sizeof *t->at, by_link);
+    for (uint32_t i = 1; i < t->n; i++)
+        if (t->at[i].link == t->at[n].link)
+            t->at[n].bytes += t->at[i].bytes;
+        else
+            t->at[++n] = t->at[i];
+    t->n = n + 1;
+}
 
 static int gpu_of(const struct dtp_group *g, int member) {
     return g->first + member * g->stride;
@@ -19,7 +57,7 @@ static void add_route(struct tally *t, int src, int dst, double fraction) {
     struct dtp_route r;
     dtp_cluster_route(t->c, t->ngpus, src, dst, &r);
     for (int i = 0; i < r.n; i++)
-        t->at[r.link[i]] += fraction;
+        put(t, r.link[i], fraction);
 }
 
 /* To the switch and back: the out-port and the in-port of one GPU. */
@@ -28,8 +66,8 @@ static void add_switch(struct tally *t, int gpu, double fraction) {
     struct dtp_route out, in;
     dtp_cluster_route(t->c, t->ngpus, gpu, other, &out);
     dtp_cluster_route(t->c, t->ngpus, other, gpu, &in);
-    t->at[out.link[0]] += fraction;
-    t->at[in.link[1]] += fraction;
+    put(t, out.link[0], fraction);
+    put(t, in.link[1], fraction);
 }
 
 static void add_flow(struct tally *t, const struct dtp_coll_flow *f, double times) {
@@ -39,13 +77,12 @@ static void add_flow(struct tally *t, const struct dtp_coll_flow *f, double time
         add_route(t, gpu_of(t->g, f->src), gpu_of(t->g, f->dst), f->fraction * times);
 }
 
-static void add_steps(struct dtp_arena *a, struct tally *t, const struct dtp_step *steps, int n,
-                      int per_node) {
+static void add_steps(struct tally *t, const struct dtp_step *steps, int n, int per_node) {
     for (int i = 0; i < n; i++) {
         bool uniform = dtp_step_uniform(&steps[i]);
         for (int r = 0; r < (uniform ? 1 : steps[i].repeat); r++) {
             const struct dtp_coll_flow *flow = NULL;
-            int nflows = dtp_coll_flows(a, &steps[i], r, t->g->size, per_node, &flow);
+            int nflows = dtp_coll_flows(t->a, &steps[i], r, t->g->size, per_node, &flow);
             for (int k = 0; k < nflows; k++)
                 add_flow(t, &flow[k], uniform ? steps[i].repeat : 1);
         }
@@ -75,9 +112,14 @@ static bool spread_on_mesh(struct tally *t, double sent) {
 static enum dtp_algo default_algo(const struct dtp_cluster *c, enum dtp_collective kind,
                                   const struct dtp_group *g, int per_node) {
     int nodes = g->size / per_node, nics = c->node.nics;
-    struct dtp_group_shape s = {.size = g->size, .nodes = nodes, .per_node = per_node,
-                                .siblings = 1, .tier = nodes > 1 ? 0 : -1,
-                                .nics = nodes < 2 ? 0 : per_node < nics ? per_node : nics};
+    struct dtp_group_shape s = {.size = g->size,
+                                .nodes = nodes,
+                                .per_node = per_node,
+                                .siblings = 1,
+                                .tier = nodes > 1 ? 0 : -1,
+                                .nics = nodes < 2         ? 0
+                                        : per_node < nics ? per_node
+                                                          : nics};
     struct dtp_coll_cost cost;
     if (kind == DTP_ALL_TO_ALL)
         return DTP_ALGO_NAIVE;
@@ -87,77 +129,78 @@ static enum dtp_algo default_algo(const struct dtp_cluster *c, enum dtp_collecti
     return cost.algo == DTP_ALGO_NVLS ? DTP_ALGO_NVLS : DTP_ALGO_RING;
 }
 
-uint32_t dtp_coll_uses(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
-                       enum dtp_collective kind, enum dtp_algo algo, const struct dtp_group *group,
-                       const struct dtp_use **out) {
-    struct tally t = {c, group, ngpus, dtp_cluster_nlinks(c, ngpus), NULL};
+static bool has_switch(const struct dtp_cluster *c, enum dtp_algo algo) {
+    return algo != DTP_ALGO_NVLS || c->node.intra == DTP_INTRA_SWITCH;
+}
+
+uint32_t dtp_coll_uses(struct dtp_arena *a, const struct dtp_cluster *c,
+                       const struct dtp_coll_call *call, const struct dtp_use **out) {
+    const struct dtp_group *g = &call->group;
     struct dtp_step steps[DTP_MAX_STEPS];
-    int per_node = dtp_group_per_node(c, group);
-    uint32_t n = 0;
+    int per_node = dtp_group_per_node(c, g);
+    enum dtp_algo algo = call->algo;
     *out = NULL;
-    if (group->size < 2)
+    if (g->size < 2)
         return 0;
-    bool automatic = algo == DTP_ALGO_AUTO;
-    if (automatic)
-        algo = default_algo(c, kind, group, per_node);
-    int nsteps = dtp_coll_steps(algo, kind, group->size, per_node, steps, DTP_MAX_STEPS);
-    if (nsteps < 0 || (algo == DTP_ALGO_NVLS && c->node.intra != DTP_INTRA_SWITCH))
+    if (algo == DTP_ALGO_AUTO)
+        algo = default_algo(c, call->kind, g, per_node);
+    int nsteps = dtp_coll_steps(algo, call->kind, g->size, per_node, steps, DTP_MAX_STEPS);
+    if (nsteps < 0 || !has_switch(c, algo))
         return 0;
-    t.at = DTP_NEW(a, double, t.nlinks);
-    bool mesh = automatic && c->node.intra == DTP_INTRA_MESH && per_node == group->size &&
-                algo == DTP_ALGO_RING && kind <= DTP_REDUCE_SCATTER;
-    if (!mesh || !spread_on_mesh(&t, dtp_busbw_factor(kind, group->size)))
-        add_steps(a, &t, steps, nsteps, per_node);
-    for (uint32_t i = 0; i < t.nlinks; i++)
-        n += t.at[i] > 0;
-    struct dtp_use *use = DTP_NEW(a, struct dtp_use, n);
-    n = 0;
-    for (uint32_t i = 0; i < t.nlinks; i++)
-        if (t.at[i] > 0)
-            use[n++] = (struct dtp_use){i, DTP_USE_LINK, t.at[i]};
+    struct tally t = {.a = a, .c = c, .g = &call->group, .ngpus = call->ngpus};
+    bool mesh = call->algo == DTP_ALGO_AUTO && c->node.intra == DTP_INTRA_MESH &&
+                per_node == g->size && call->kind <= DTP_REDUCE_SCATTER;
+    if (!mesh || !spread_on_mesh(&t, dtp_busbw_factor(call->kind, g->size)))
+        add_steps(&t, steps, nsteps, per_node);
+    merge(&t);
+    struct dtp_use *use = DTP_NEW(a, struct dtp_use, t.n);
+    for (uint32_t i = 0; i < t.n; i++)
+        use[i] = (struct dtp_use){t.at[i].link, DTP_USE_LINK, t.at[i].bytes};
     *out = use;
-    return n;
+    return t.n;
+}
+
+/* One repeat of a step: the longest latency of its flows and the busiest link. */
+static double repeat_s(struct tally *t, const struct dtp_step *step, int repeat, double bytes) {
+    const struct dtp_coll_flow *flow = NULL;
+    int n = dtp_coll_flows(t->a, step, repeat, t->g->size, dtp_group_per_node(t->c, t->g), &flow);
+    double latency_s = 0, wire_s = 0;
+    t->n = 0;
+    for (int k = 0; k < n; k++) {
+        struct dtp_route route = {.latency_s = t->c->node.gpu_link_latency_s};
+        if (flow[k].src != flow[k].dst)
+            dtp_cluster_route(t->c, t->ngpus, gpu_of(t->g, flow[k].src), gpu_of(t->g, flow[k].dst),
+                              &route);
+        latency_s = route.latency_s > latency_s ? route.latency_s : latency_s;
+        add_flow(t, &flow[k], 1);
+    }
+    merge(t);
+    for (uint32_t i = 0; i < t->n; i++) {
+        double s =
+            t->at[i].bytes * bytes / dtp_cluster_link_capacity(t->c, t->ngpus, t->at[i].link);
+        wire_s = s > wire_s ? s : wire_s;
+    }
+    return latency_s + wire_s;
 }
 
 enum dtp_status dtp_coll_time_on_routes(struct dtp_arena *a, const struct dtp_cluster *c,
-                                        int ngpus, enum dtp_collective kind, enum dtp_algo algo,
-                                        const struct dtp_group *group, double bytes,
+                                        const struct dtp_coll_call *call, double bytes,
                                         double *out_s, struct dtp_err *err) {
-    struct tally t = {c, group, ngpus, dtp_cluster_nlinks(c, ngpus), NULL};
     struct dtp_step steps[DTP_MAX_STEPS];
-    int per_node = dtp_group_per_node(c, group);
-    int n = dtp_coll_steps(algo, kind, group->size, per_node, steps, DTP_MAX_STEPS);
+    int size = call->group.size, per_node = dtp_group_per_node(c, &call->group);
     *out_s = 0;
-    if (group->size < 2)
+    if (size < 2)
         return DTP_OK;
-    if (n < 0 || (algo == DTP_ALGO_NVLS && c->node.intra != DTP_INTRA_SWITCH))
+    int n = dtp_coll_steps(call->algo, call->kind, size, per_node, steps, DTP_MAX_STEPS);
+    if (n < 0 || !has_switch(c, call->algo))
         return dtp_fail(err, DTP_EUNSUPPORTED, "%s has no %s for %d GPUs, %d per node",
-                        dtp_collective_names[kind], dtp_algo_names[algo], group->size, per_node);
-    t.at = DTP_NEW(a, double, t.nlinks);
+                        dtp_collective_names[call->kind], dtp_algo_names[call->algo], size,
+                        per_node);
+    struct tally t = {.a = a, .c = c, .g = &call->group, .ngpus = call->ngpus};
     for (int i = 0; i < n; i++) {
         bool uniform = dtp_step_uniform(&steps[i]);
-        for (int r = 0; r < (uniform ? 1 : steps[i].repeat); r++) {
-            const struct dtp_coll_flow *flow = NULL;
-            int nflows = dtp_coll_flows(a, &steps[i], r, group->size, per_node, &flow);
-            double latency_s = 0, wire_s = 0;
-            for (uint32_t l = 0; l < t.nlinks; l++)
-                t.at[l] = 0;
-            for (int k = 0; k < nflows; k++) {
-                struct dtp_route route = {.latency_s = c->node.gpu_link_latency_s};
-                if (flow[k].src != flow[k].dst)
-                    dtp_cluster_route(c, ngpus, gpu_of(group, flow[k].src),
-                                      gpu_of(group, flow[k].dst), &route);
-                if (route.latency_s > latency_s)
-                    latency_s = route.latency_s;
-                add_flow(&t, &flow[k], 1);
-            }
-            for (uint32_t l = 0; l < t.nlinks; l++) {
-                double s = t.at[l] * bytes / dtp_cluster_link_capacity(c, ngpus, l);
-                if (s > wire_s)
-                    wire_s = s;
-            }
-            *out_s += (uniform ? steps[i].repeat : 1) * (latency_s + wire_s);
-        }
+        for (int r = 0; r < (uniform ? 1 : steps[i].repeat); r++)
+            *out_s += (uniform ? steps[i].repeat : 1) * repeat_s(&t, &steps[i], r, bytes);
     }
     return DTP_OK;
 }

@@ -35,8 +35,8 @@ enum dtp_algo {
     DTP_ALGO_RING,
     DTP_ALGO_RECURSIVE_DOUBLING,
     DTP_ALGO_HALVING_DOUBLING, /* Rabenseifner */
-    DTP_ALGO_TREE, /* binomial, whole buffer at each level */
-    DTP_ALGO_DOUBLE_TREE, /* two, mirrored, half each; AUTO names NCCL's pipelined trees so */
+    DTP_ALGO_TREE,             /* binomial, whole buffer at each level */
+    DTP_ALGO_DOUBLE_TREE,      /* two, mirrored, half each; AUTO names NCCL's pipelined trees so */
     DTP_ALGO_PARAMETER_SERVER,
     DTP_ALGO_SEQUENTIAL,
     DTP_ALGO_NAIVE, /* parallel all-to-all */
@@ -64,7 +64,7 @@ enum dtp_peer {
     DTP_PEER_TREE_DOWN,  /* and back */
     DTP_PEER_TREES_UP,   /* the same in two trees at once, the second mirrored */
     DTP_PEER_TREES_DOWN,
-    DTP_PEER_SWITCH      /* each to the switch, which sums, and back */
+    DTP_PEER_SWITCH /* each to the switch, which sums, and back */
 };
 struct dtp_step {
     int repeat;
@@ -94,10 +94,10 @@ int dtp_group_per_node(const struct dtp_cluster *c, const struct dtp_group *grou
 double dtp_busbw_factor(enum dtp_collective kind, int n);
 
 struct dtp_coll_cost {
-    double time_s;      /* alone, with the sibling groups of the same axis running in lockstep */
-    double latency_s;   /* part of it that does not depend on bandwidth */
-    double nvlink_bytes;/* through one GPU's port and direction, of the busiest member */
-    double nic_bytes;   /* through one NIC and direction, siblings NOT included */
+    double time_s;       /* alone, with the sibling groups of the same axis running in lockstep */
+    double latency_s;    /* part of it that does not depend on bandwidth */
+    double nvlink_bytes; /* through one GPU's port and direction, of the busiest member */
+    double nic_bytes;    /* through one NIC and direction, siblings NOT included */
     enum dtp_algo algo;
     bool extrapolated;  /* beyond the measured curve's sizes or group */
     const char *source; /* curve, or "nccl model", or "steps" */
@@ -117,24 +117,35 @@ struct dtp_coll_cost {
  * the node or the NIC. Shapes stand for regular groups. */
 void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                    const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out);
+/* The same as if the cluster had no curve of that collective, group size and node count (all_gather
+ * and reduce_scatter together): what a report of held-out errors needs. */
+void dtp_coll_cost_without(const struct dtp_cluster *c, enum dtp_collective kind,
+                           const struct dtp_group_shape *shape, double bytes,
+                           struct dtp_coll_cost *out);
 /* Message between two given GPUs (pipeline), sharded over nothing: bytes as they go on the wire.
  * siblings: messages that leave the same NIC at the same time, itself included. */
-void dtp_p2p_cost(const struct dtp_cluster *c, int ngpus, int src, int dst, int siblings,
-                  double bytes, struct dtp_coll_cost *out);
+void dtp_p2p_cost(const struct dtp_cluster *c, int src, int dst, int siblings, double bytes,
+                  struct dtp_coll_cost *out);
+
+/* One collective of one group among ngpus GPUs in use. */
+struct dtp_coll_call {
+    enum dtp_collective kind;
+    enum dtp_algo algo;
+    struct dtp_group group;
+    int ngpus;
+};
 
 /* Closed form of the steps of one group on its real routes, alone: what the engine gives for the same
- * steps as flows. DTP_EUNSUPPORTED when the algorithm does not apply. */
+ * steps as flows. DTP_EUNSUPPORTED when the algorithm does not apply (AUTO does not). */
 enum dtp_status dtp_coll_time_on_routes(struct dtp_arena *a, const struct dtp_cluster *c,
-                                        int ngpus, enum dtp_collective kind, enum dtp_algo algo,
-                                        const struct dtp_group *group, double bytes,
+                                        const struct dtp_coll_call *call, double bytes,
                                         double *out_s, struct dtp_err *err);
 
 /* Link uses of a compound flow whose work is `bytes` (as above): weight = bytes on the link / bytes, for
  * every member and every step, links ascending. Returns the number of uses. Links are those of
  * dtp_cluster_route(); in a mesh each GPU spreads what it sends over its links into the group, as
  * NCCL's rings do. AUTO: in-switch or ring (trees move the same volume); all_to_all direct. */
-uint32_t dtp_coll_uses(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
-                       enum dtp_collective kind, enum dtp_algo algo, const struct dtp_group *group,
-                       const struct dtp_use **out);
+uint32_t dtp_coll_uses(struct dtp_arena *a, const struct dtp_cluster *c,
+                       const struct dtp_coll_call *call, const struct dtp_use **out);
 
 #endif

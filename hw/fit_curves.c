@@ -9,35 +9,29 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-/* Weighted least squares of t over those of the terms 1, sqrt(s), s that the mask names. */
-struct system {
-    const struct dtp_point *point;
-    const double *weight; /* of the relative error */
-    size_t n;
-};
-
-static double solve(const struct system *s, unsigned mask, double c_fixed, double x[3]) {
+/* Least squares of sum w (x0 r0 + x1 r1 + x2 r2 - 1)^2 over the terms that the mask names; the others
+ * stand at their limit. The sum, or infinity where it cannot be solved. */
+static double solve(const struct dtp_fit_row *row, size_t n, unsigned mask, const double least[3],
+                    double x[3]) {
     size_t terms = 0, at[3] = {0};
-    double residual = 0;
     for (size_t k = 0; k < 3; k++) {
-        x[k] = 0;
+        x[k] = mask & (1u << k) ? 0 : least[k];
         if (mask & (1u << k))
             at[terms++] = k;
     }
-    if (!(mask & 4u))
-        x[2] = c_fixed;
-    if (terms > 0 && s->n >= terms) {
-        gsl_matrix *m = gsl_matrix_alloc(s->n, terms), *cov = gsl_matrix_alloc(terms, terms);
-        gsl_vector *y = gsl_vector_alloc(s->n), *w = gsl_vector_alloc(s->n),
-                   *c = gsl_vector_alloc(terms);
-        gsl_multifit_linear_workspace *work = gsl_multifit_linear_alloc(s->n, terms);
-        for (size_t i = 0; i < s->n; i++) {
-            const struct dtp_point *p = &s->point[i];
-            const double column[3] = {1, sqrt(p->bytes), p->bytes};
+    if (n < terms)
+        return INFINITY;
+    if (terms > 0) {
+        double residual = 0;
+        gsl_matrix *m = gsl_matrix_alloc(n, terms), *cov = gsl_matrix_alloc(terms, terms);
+        gsl_vector *y = gsl_vector_alloc(n), *w = gsl_vector_alloc(n), *c = gsl_vector_alloc(terms);
+        gsl_multifit_linear_workspace *work = gsl_multifit_linear_alloc(n, terms);
+        for (size_t i = 0; i < n; i++) {
+            const double *r = row[i].x;
             for (size_t k = 0; k < terms; k++)
-                gsl_matrix_set(m, i, k, column[at[k]] / p->time_s);
-            gsl_vector_set(y, i, 1 - x[2] * p->bytes / p->time_s);
-            gsl_vector_set(w, i, s->weight[i]);
+                gsl_matrix_set(m, i, k, r[at[k]]);
+            gsl_vector_set(y, i, 1 - x[0] * r[0] - x[1] * r[1] - x[2] * r[2]);
+            gsl_vector_set(w, i, row[i].weight);
         }
         int failed = gsl_multifit_wlinear(m, w, y, c, cov, &residual, work);
         for (size_t k = 0; k < terms; k++)
@@ -51,54 +45,59 @@ static double solve(const struct system *s, unsigned mask, double c_fixed, doubl
         if (failed)
             return INFINITY;
     }
-    residual = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        const struct dtp_point *p = &s->point[i];
-        double e = (x[0] + x[1] * sqrt(p->bytes) + x[2] * p->bytes) / p->time_s - 1;
-        residual += s->weight[i] * e * e;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double e = x[0] * row[i].x[0] + x[1] * row[i].x[1] + x[2] * row[i].x[2] - 1;
+        sum += row[i].weight * e * e;
     }
-    return residual;
+    return sum;
 }
 
-/* Each octave counts once. */
-static double *octave_weights(struct dtp_arena *a, const struct dtp_point *point, size_t n) {
-    double *w = DTP_NEW(a, double, n);
-    for (size_t i = 0; i < n; i++) {
-        int octave = ilogb(point[i].bytes), same = 0;
-        for (size_t k = 0; k < n; k++)
-            same += ilogb(point[k].bytes) == octave;
-        w[i] = 1.0 / same;
+/* Three terms have eight sets of those that stand at their limit: all are tried. */
+void dtp_fit_three(const struct dtp_fit_row *row, size_t n, const double least[3], double out[3]) {
+    double residual = INFINITY;
+    gsl_set_error_handler_off();
+    memcpy(out, least, 3 * sizeof *out);
+    for (unsigned mask = 0; mask < 8; mask++) {
+        double x[3], r = solve(row, n, mask, least, x);
+        if (x[0] < least[0] || x[1] < least[1] || x[2] < least[2] || !(r < residual))
+            continue;
+        residual = r;
+        memcpy(out, x, sizeof x);
     }
-    return w;
+}
+
+/* Each octave counts once, below 256 KiB a quarter, from 16 MiB three times: what training sends. */
+static double octave_weight(const struct dtp_point *point, size_t n, size_t i) {
+    int octave = ilogb(point[i].bytes), same = 0;
+    for (size_t k = 0; k < n; k++)
+        same += ilogb(point[k].bytes) == octave;
+    double share = point[i].bytes < 256 * DTP_KIB ? 0.25 : point[i].bytes < 16 * DTP_MIB ? 1 : 3;
+    return share / same;
 }
 
 enum dtp_status dtp_fit_curve(struct dtp_arena *a, const struct dtp_point *point, size_t n,
-                              double floor_s_per_byte, struct dtp_curve *out,
-                              struct dtp_err *err) {
+                              const double least[3], struct dtp_curve *out, struct dtp_err *err) {
     if (n == 0)
         return dtp_fail(err, DTP_EINPUT, "no measured points");
-    gsl_set_error_handler_off();
-    struct system s = {point, octave_weights(a, point, n), n};
-    double best[3] = {0, 0, floor_s_per_byte}, least = INFINITY;
-    for (unsigned mask = 0; mask < 8; mask++) {
-        double x[3], r = solve(&s, mask, floor_s_per_byte, x);
-        if (x[0] < 0 || x[1] < 0 || x[2] < floor_s_per_byte || r >= least)
-            continue;
-        least = r;
-        memcpy(best, x, sizeof best);
+    struct dtp_fit_row *row = DTP_NEW(a, struct dtp_fit_row, n);
+    for (size_t i = 0; i < n; i++) {
+        double s = point[i].bytes, t = point[i].time_s;
+        row[i] = (struct dtp_fit_row){{1 / t, sqrt(s) / t, s / t}, octave_weight(point, n, i)};
     }
-    double sum = 0, weights = 0;
-    out->a_s = best[0];
-    out->b_s_per_sqrt_byte = best[1];
-    out->c_s_per_byte = best[2];
+    double x[3], sum = 0, weights = 0;
+    dtp_fit_three(row, n, least, x);
+    for (size_t i = 0; i < n; i++) {
+        double e = x[0] * row[i].x[0] + x[1] * row[i].x[1] + x[2] * row[i].x[2] - 1;
+        sum += row[i].weight * fabs(e);
+        weights += row[i].weight;
+    }
+    out->a_s = x[0];
+    out->b_s_per_sqrt_byte = x[1];
+    out->c_s_per_byte = x[2];
     out->min_bytes = point[0].bytes;
     out->max_bytes = point[n - 1].bytes;
     out->points = (int)n;
-    for (size_t i = 0; i < n; i++) {
-        double t = best[0] + best[1] * sqrt(point[i].bytes) + best[2] * point[i].bytes;
-        sum += s.weight[i] * fabs(t / point[i].time_s - 1);
-        weights += s.weight[i];
-    }
     out->mean_error = sum / weights;
     return DTP_OK;
 }
@@ -129,14 +128,14 @@ static void write_curve(struct dtp_json_out *w, const struct dtp_sweep *s,
     dtp_json_end(w);
 }
 
-static enum dtp_status fit_sweep(struct dtp_arena *a, const char *data,
-                                 const struct dtp_sweep *s, struct dtp_curve *out,
-                                 struct dtp_err *err) {
+static enum dtp_status fit_sweep(struct dtp_arena *a, const char *data, const struct dtp_sweep *s,
+                                 struct dtp_curve *out, struct dtp_err *err) {
     struct dtp_point *point = NULL;
     size_t n = 0;
     DTP_TRY(dtp_sweep_read(a, data, s, &point, &n, err));
-    double floor = dtp_busbw_factor(s->collective, s->gpus) / s->busbw_limit_bytes_per_s;
-    enum dtp_status status = dtp_fit_curve(a, point, n, floor, out, err);
+    const double least[3] = {s->least_s, 0,
+                             dtp_busbw_factor(s->collective, s->gpus) / s->busbw_limit_bytes_per_s};
+    enum dtp_status status = dtp_fit_curve(a, point, n, least, out, err);
     if (status != DTP_OK) {
         char where[160];
         snprintf(where, sizeof where, "%s, %s, %d GPUs", s->curves,
@@ -146,8 +145,8 @@ static enum dtp_status fit_sweep(struct dtp_arena *a, const char *data,
     return status;
 }
 
-enum dtp_status dtp_fit_curves(struct dtp_arena *a, const char *data, const char *out,
-                               FILE *report, struct dtp_err *err) {
+enum dtp_status dtp_fit_curves(struct dtp_arena *a, const char *data, const char *out, FILE *report,
+                               struct dtp_err *err) {
     size_t n = 0;
     const struct dtp_sweep *s = dtp_sweeps(&n);
     for (size_t i = 0; i < n;) {
@@ -169,8 +168,9 @@ enum dtp_status dtp_fit_curves(struct dtp_arena *a, const char *data, const char
                 return status;
             }
             write_curve(&w, &s[i], &c);
-            fprintf(report, "%-13s %-14s %5d GPUs %4d nodes %5d points  error %4.1f %%  %.1f GB/s\n",
-                    name, dtp_collective_names[s[i].collective], s[i].gpus, s[i].nodes, c.points,
+            fprintf(report,
+                    "%-13s %-14s %5d GPUs %4d nodes %5d points  error %4.1f %%  %.1f GB/s\n", name,
+                    dtp_collective_names[s[i].collective], s[i].gpus, s[i].nodes, c.points,
                     100 * c.mean_error,
                     dtp_busbw_factor(s[i].collective, s[i].gpus) / c.c_s_per_byte / DTP_GIGA);
         }

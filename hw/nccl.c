@@ -64,13 +64,19 @@ static const struct dtp_field correction_fields[] = {
     {"mean_error", DTP_FIELD_DOUBLE, CORRECTION(mean_error), .min = 0, .max = 100, .help = "of the fit, relative"},
     {0}};
 
+static const struct dtp_field corrections_fields[] = {
+    {"node", DTP_FIELD_OBJECT, DTP_CORRECTION_NODE * sizeof(struct dtp_nccl_correction), .fields = correction_fields, .required = true, .help = "inside a node"},
+    {"fabric", DTP_FIELD_OBJECT, DTP_CORRECTION_FABRIC * sizeof(struct dtp_nccl_correction), .fields = correction_fields, .required = true, .help = "between nodes"},
+    {"libfabric", DTP_FIELD_OBJECT, DTP_CORRECTION_LIBFABRIC * sizeof(struct dtp_nccl_correction), .fields = correction_fields, .required = true, .help = "between nodes, Simple protocol only"},
+    {0}};
+
 /* The parts of a file that are tables. */
 struct tables {
     const char *version;
     const struct dtp_json *base, *nvlink, *pci, *net, *ll_max, *ring_ll128, *tree_ll128,
         *tree_simple, *nvls, *link, *channels, *nvls_min, *tree_correction, *plateau;
     double net_overhead_s;
-    struct dtp_nccl_correction correction;
+    struct dtp_nccl_correction correction[DTP_NCORRECTIONS];
 };
 #define TABLES(field) offsetof(struct tables, field)
 static const struct dtp_field file_fields[] = {
@@ -90,7 +96,7 @@ static const struct dtp_field file_fields[] = {
     {"net_overhead_s", DTP_FIELD_DOUBLE, TABLES(net_overhead_s), .min = 0, .max = 1, .required = true, .help = "of the proxy"},
     {"tree_correction", DTP_FIELD_JSON, TABLES(tree_correction), .required = true, .help = "by size"},
     {"plateau", DTP_FIELD_JSON, TABLES(plateau), .required = true, .help = "latency factor of rings between nodes"},
-    {"correction", DTP_FIELD_OBJECT, TABLES(correction), .fields = correction_fields, .required = true, .help = "fitted over all sweeps"},
+    {"correction", DTP_FIELD_OBJECT, TABLES(correction), .fields = corrections_fields, .required = true, .help = "fitted over all sweeps"},
     {0}};
 /* clang-format on */
 
@@ -124,12 +130,26 @@ enum dtp_status dtp_nccl_load(struct dtp_arena *a, const char *version, const st
     DTP_TRY(read_tables(&t, n, err));
     n->version = t.version;
     n->net_overhead_s = t.net_overhead_s;
-    n->correction = t.correction;
+    memcpy(n->correction, t.correction, sizeof n->correction);
     *out = n;
     return DTP_OK;
 }
 
 /* ---- the model ---- */
+
+static bool tuned(enum dtp_collective kind) {
+    return kind <= DTP_REDUCE;
+}
+
+const struct dtp_nccl_correction *dtp_nccl_correction_of(const struct dtp_cluster *c,
+                                                         enum dtp_collective kind, int nodes) {
+    static const struct dtp_nccl_correction plain = {1, 0, 1, 0};
+    if (!tuned(kind))
+        return &plain;
+    return &c->nccl_model->correction[nodes < 2        ? DTP_CORRECTION_NODE
+                                      : c->simple_only ? DTP_CORRECTION_LIBFABRIC
+                                                       : DTP_CORRECTION_FABRIC];
+}
 
 enum dtp_nccl_arch dtp_nccl_arch(const struct dtp_cluster *c) {
     const char *arch = c->gpu.arch ? c->gpu.arch : "";
@@ -148,7 +168,8 @@ static double lesser(double x, double y) {
 static double intra_bytes_per_s(const struct dtp_cluster *c, int p) {
     const struct dtp_node *n = &c->node;
     switch (n->intra) {
-    case DTP_INTRA_SWITCH: break;
+    case DTP_INTRA_SWITCH:
+        break;
     case DTP_INTRA_MESH: {
         int links = p <= DTP_MAX_MESH ? n->mesh_ring[p] : 0;
         if (links > 0)
@@ -164,7 +185,8 @@ static double intra_bytes_per_s(const struct dtp_cluster *c, int p) {
             w = lesser(w, n->socket_link_bytes_per_s * n->gpu_link_efficiency);
         return w;
     }
-    case DTP_INTRA_SHM: return n->gpu_link_bytes_per_s * n->gpu_link_efficiency / p;
+    case DTP_INTRA_SHM:
+        return n->gpu_link_bytes_per_s * n->gpu_link_efficiency / p;
     }
     return c->intra_busbw_bytes_per_s;
 }
@@ -207,9 +229,17 @@ struct setting {
 
 static struct setting setting(const struct dtp_cluster *c, enum dtp_collective kind,
                               const struct dtp_group_shape *shape) {
-    struct setting s = {c->nccl_model, c->nccl_model->nvlink_s, dtp_nccl_arch(c), kind, shape,
-                        dtp_coll_ring_bytes_per_s(c, shape), 0, c->node.gpu_link_bytes_per_s, 0,
-                        c->simple_only && shape->nodes > 1, false};
+    struct setting s = {c->nccl_model,
+                        c->nccl_model->nvlink_s,
+                        dtp_nccl_arch(c),
+                        kind,
+                        shape,
+                        dtp_coll_ring_bytes_per_s(c, shape),
+                        0,
+                        c->node.gpu_link_bytes_per_s,
+                        0,
+                        c->simple_only && shape->nodes > 1,
+                        false};
     if (c->node.intra == DTP_INTRA_PCIE)
         s.intra_s = c->nccl_model->pci_s;
     if (shape->nodes > 1) {
@@ -226,7 +256,8 @@ static struct setting setting(const struct dtp_cluster *c, enum dtp_collective k
 
 static double net_hop(const struct setting *s, enum dtp_nccl_algo algo, enum dtp_proto proto) {
     /* one GPU per node: the ring's hop costs as much as the tree's (tuning.cc) */
-    enum dtp_nccl_algo row = s->shape->per_node == 1 && algo == DTP_NCCL_RING ? DTP_NCCL_TREE : algo;
+    enum dtp_nccl_algo row =
+        s->shape->per_node == 1 && algo == DTP_NCCL_RING ? DTP_NCCL_TREE : algo;
     return s->n->net_s[row][proto] + (proto == DTP_PROTO_SIMPLE ? 2 : 1) * s->net_s;
 }
 
@@ -256,7 +287,8 @@ static double bandwidth(const struct setting *s, enum dtp_nccl_algo algo, enum d
     /* 0.71 of the efficiency: 272 of 450 GB/s on H200, 479 of 900 on B200, at any group size */
     double in_switch = 0.71 * m->nvls_efficiency[s->arch] * s->link;
     switch (algo) {
-    case DTP_NCCL_NVLS: return proto == DTP_PROTO_SIMPLE ? in_switch : 0;
+    case DTP_NCCL_NVLS:
+        return proto == DTP_PROTO_SIMPLE ? in_switch : 0;
     case DTP_NCCL_NVLS_TREE: {
         double net = w * (s->shape->nodes == 2 ? 2 : 1) * n / (2.0 * (n - 1));
         return proto == DTP_PROTO_SIMPLE ? lesser(in_switch, net) : 0;
@@ -279,24 +311,26 @@ static double bandwidth(const struct setting *s, enum dtp_nccl_algo algo, enum d
         else if (s->kind != DTP_BROADCAST && s->kind != DTP_REDUCE)
             steps = n - 1;
         return w * n / steps;
-    case DTP_NNCCL_ALGOS: break;
+    case DTP_NNCCL_ALGOS:
+        break;
     }
     return 0;
 }
 
 static bool allowed(const struct setting *s, enum dtp_nccl_algo algo) {
     switch (algo) {
-    case DTP_NCCL_RING: return true;
-    case DTP_NCCL_TREE: return s->kind == DTP_ALL_REDUCE && s->shape->nodes > 1;
-    case DTP_NCCL_NVLS: return s->nvls && s->shape->nodes == 1;
-    case DTP_NCCL_NVLS_TREE: return s->nvls && s->shape->nodes > 1;
-    case DTP_NNCCL_ALGOS: break;
+    case DTP_NCCL_RING:
+        return true;
+    case DTP_NCCL_TREE:
+        return s->kind == DTP_ALL_REDUCE && s->shape->nodes > 1;
+    case DTP_NCCL_NVLS:
+        return s->nvls && s->shape->nodes == 1;
+    case DTP_NCCL_NVLS_TREE:
+        return s->nvls && s->shape->nodes > 1;
+    case DTP_NNCCL_ALGOS:
+        break;
     }
     return false;
-}
-
-static bool tuned(enum dtp_collective kind) {
-    return kind <= DTP_REDUCE;
 }
 
 void dtp_nccl_terms(const struct dtp_cluster *c, enum dtp_collective kind,
@@ -359,8 +393,8 @@ bool dtp_nccl_choose(const struct dtp_cluster *c, enum dtp_collective kind,
                 lat *= s.n->plateau[s.arch != DTP_NCCL_VOLTA];
             double t = lat + bytes / w;
             if (out->time_s < 0 || t < out->time_s)
-                *out = (struct dtp_nccl_choice){algo, proto, channels_for(&s, algo, proto, bytes),
-                                                t};
+                *out =
+                    (struct dtp_nccl_choice){algo, proto, channels_for(&s, algo, proto, bytes), t};
         }
     return true;
 }

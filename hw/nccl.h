@@ -9,7 +9,9 @@
  * Constants: hw/nccl/VERSION.json (src/graph/tuning.cc). Its estimates are within 10 % from 256 MB up
  * and 1.5 to 3 times too fast below 16 MB, so that this module gives the choice and the shape:
  * dtp_nccl_terms() gives the two terms of each algorithm (latency of its fastest protocol, seconds
- * per byte of its widest) that hw/coll_cost.c scales with measured curves.
+ * per byte of its widest) that hw/coll_cost.c scales with measured curves. One correction for all
+ * machines does not hold below 16 MB (tried; 20 to 50 % off on machines held out): it is for what was
+ * never measured.
  */
 #ifndef DTP_HW_NCCL_H
 #define DTP_HW_NCCL_H
@@ -26,9 +28,26 @@ enum dtp_nccl_algo {
     DTP_NCCL_NVLS_TREE,
     DTP_NNCCL_ALGOS
 };
-enum dtp_nccl_arch { DTP_NCCL_VOLTA, DTP_NCCL_AMPERE, DTP_NCCL_HOPPER, DTP_NCCL_BLACKWELL,
-                     DTP_NNCCL_ARCHS };
+enum dtp_nccl_arch {
+    DTP_NCCL_VOLTA,
+    DTP_NCCL_AMPERE,
+    DTP_NCCL_HOPPER,
+    DTP_NCCL_BLACKWELL,
+    DTP_NNCCL_ARCHS
+};
 #define DTP_NCCL_TREE_SIZES 23 /* correction of tree at 64 B x 2^i */
+
+/* t = latency x lat + mixed x sqrt(lat x g x bytes) + bandwidth x g x bytes, least over the
+ * algorithms: three factors for all measured sweeps of a class (hw/fit_curves.h). */
+struct dtp_nccl_correction {
+    double latency, mixed, bandwidth, mean_error;
+};
+enum dtp_correction {
+    DTP_CORRECTION_NODE,      /* inside a node */
+    DTP_CORRECTION_FABRIC,    /* InfiniBand, RoCE, Omni-Path */
+    DTP_CORRECTION_LIBFABRIC, /* clusters with simple_only */
+    DTP_NCORRECTIONS
+};
 
 struct dtp_nccl {
     const char *version;
@@ -45,11 +64,7 @@ struct dtp_nccl {
     double net_overhead_s;
     double tree_correction[DTP_NPROTOS][DTP_NCCL_TREE_SIZES];
     double plateau[2]; /* latency factor of ring + Simple between nodes: Volta, later */
-    /* t = latency x lat + mixed x sqrt(lat x g x bytes) + bandwidth x g x bytes, fitted over all
-     * measured sweeps (hw/fit_curves.h) */
-    struct dtp_nccl_correction {
-        double latency, mixed, bandwidth, mean_error;
-    } correction;
+    struct dtp_nccl_correction correction[DTP_NCORRECTIONS];
 };
 
 enum dtp_status dtp_nccl_load(struct dtp_arena *a, const char *version, const struct dtp_nccl **out,
@@ -76,6 +91,10 @@ struct dtp_nccl_terms {
 /* The algorithms that NCCL allows here. */
 void dtp_nccl_terms(const struct dtp_cluster *c, enum dtp_collective kind,
                     const struct dtp_group_shape *shape, struct dtp_nccl_terms *out);
+
+/* The factors for a group: of NCCL's algorithms, or 1, 0, 1 for what it does not tune. */
+const struct dtp_nccl_correction *dtp_nccl_correction_of(const struct dtp_cluster *c,
+                                                         enum dtp_collective kind, int nodes);
 
 /* Achieved bandwidth of a ring of this shape: the NVLinks inside, the group's share of the NICs. */
 double dtp_coll_ring_bytes_per_s(const struct dtp_cluster *c, const struct dtp_group_shape *shape);

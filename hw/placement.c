@@ -42,16 +42,17 @@ static bool neighbours(const struct dtp_placement *p) {
     return p->dp == 1 || p->cp == 1 || dp == cp * p->cp || cp == dp * p->dp;
 }
 
-enum dtp_status dtp_placement_init(struct dtp_placement *out, const struct dtp_cluster *c, int tp,
-                                   int cp, int dp, int pp, int ep, const char *order,
+enum dtp_status dtp_placement_init(struct dtp_placement *out, const struct dtp_cluster *c,
+                                   const struct dtp_sizes *sizes, const char *order,
                                    struct dtp_err *err) {
+    int tp = sizes->tp, cp = sizes->cp, dp = sizes->dp, pp = sizes->pp, ep = sizes->ep;
     int axis[NBASIC] = {0}, stride = 1;
     if (tp < 1 || cp < 1 || dp < 1 || pp < 1 || ep < 1)
         return dtp_fail(err, DTP_EINPUT, "tp %d cp %d dp %d pp %d ep %d: each must be 1 or more",
                         tp, cp, dp, pp, ep);
     DTP_TRY(parse_order(order, axis, err));
-    *out = (struct dtp_placement){.tp = tp, .cp = cp, .dp = dp, .pp = pp, .ep = ep,
-                                  .gpus_per_node = c->node.gpus};
+    *out = (struct dtp_placement){
+        .tp = tp, .cp = cp, .dp = dp, .pp = pp, .ep = ep, .gpus_per_node = c->node.gpus};
     for (int i = 0; i < NBASIC; i++) {
         out->stride[axis[i]] = stride;
         if (stride > INT32_MAX / basic_size(out, axis[i]))
@@ -77,8 +78,7 @@ int dtp_placement_rank(const struct dtp_placement *p, int t, int c, int d, int s
            s * p->stride[DTP_AXIS_PP];
 }
 
-void dtp_placement_coords(const struct dtp_placement *p, int rank, int *t, int *c, int *d,
-                          int *s) {
+void dtp_placement_coords(const struct dtp_placement *p, int rank, int *t, int *c, int *d, int *s) {
     *t = rank / p->stride[DTP_AXIS_TP] % p->tp;
     *c = rank / p->stride[DTP_AXIS_CP] % p->cp;
     *d = rank / p->stride[DTP_AXIS_DP] % p->dp;
@@ -109,7 +109,8 @@ static void axis_shape(const struct dtp_placement *p, enum dtp_axis axis, int *s
         *stride = inner * p->ep;
         *size = p->dp * p->cp / p->ep;
         return;
-    case DTP_NAXES: break;
+    case DTP_NAXES:
+        break;
     }
     *stride = *size = 1;
 }
@@ -142,8 +143,8 @@ static int node_nics(const struct dtp_placement *p, const struct dtp_cluster *c,
     int stage = g->first / p->stride[DTP_AXIS_PP] % p->pp, nics = 0;
     bool used[DTP_MAX_GPUS_PER_NODE] = {false};
     bool all_stages = g->size > 1 && g->stride == p->stride[DTP_AXIS_PP] && g->size == p->pp;
-    int mine = g->first + (first > g->first ? (first - g->first + g->stride - 1) / g->stride : 0) *
-                              g->stride;
+    int mine = g->first +
+               (first > g->first ? (first - g->first + g->stride - 1) / g->stride : 0) * g->stride;
     for (int r = mine; r < last && r <= g->first + (g->size - 1) * g->stride; r += g->stride) {
         int nic = c->node.nic_of_gpu[r - first], groups = 0, known[DTP_MAX_GPUS_PER_NODE];
         if (used[nic])
@@ -179,8 +180,8 @@ struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,
     struct dtp_group g = dtp_placement_group(p, axis, rank);
     int gpus = p->gpus_per_node, last_rank = g.first + (g.size - 1) * g.stride;
     int from = g.first / gpus, to = last_rank / gpus;
-    struct dtp_group_shape s = {.size = g.size, .nodes = 1, .per_node = g.size, .siblings = 1,
-                                .tier = -1};
+    struct dtp_group_shape s = {
+        .size = g.size, .nodes = 1, .per_node = g.size, .siblings = 1, .tier = -1};
     if (from == to)
         return s;
     s.tier = lowest_common_tier(c, from, to);
@@ -192,7 +193,8 @@ struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,
                                         g.first % gpus < g.stride;
     int step = g.stride >= gpus ? g.stride : gpus;
     for (int i = 0; i < s.nodes; i++) {
-        int node = (g.first + i * step) / gpus, here = members_in(&g, node * gpus, (node + 1) * gpus);
+        int node = (g.first + i * step) / gpus,
+            here = members_in(&g, node * gpus, (node + 1) * gpus);
         int nics = node_nics(p, c, &g, node, &s.siblings);
         if (here > s.per_node || s.nics == 0) {
             s.per_node = here;

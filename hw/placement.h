@@ -28,6 +28,10 @@ struct dtp_group {
     int first, stride, size;
 };
 
+struct dtp_sizes {
+    int tp, cp, dp, pp, ep;
+};
+
 struct dtp_placement {
     int tp, cp, dp, pp, ep;
     int ngpus, gpus_per_node;
@@ -35,8 +39,8 @@ struct dtp_placement {
 };
 
 /* order: "tp-cp-dp-pp" and its permutations. */
-enum dtp_status dtp_placement_init(struct dtp_placement *out, const struct dtp_cluster *c, int tp,
-                                   int cp, int dp, int pp, int ep, const char *order,
+enum dtp_status dtp_placement_init(struct dtp_placement *out, const struct dtp_cluster *c,
+                                   const struct dtp_sizes *sizes, const char *order,
                                    struct dtp_err *err);
 int dtp_placement_rank(const struct dtp_placement *p, int t, int c, int d, int s);
 void dtp_placement_coords(const struct dtp_placement *p, int rank, int *t, int *c, int *d, int *s);
@@ -45,12 +49,12 @@ struct dtp_group dtp_placement_group(const struct dtp_placement *p, enum dtp_axi
 /* What the cost of a collective depends on. */
 struct dtp_group_shape {
     int size;
-    int nodes;          /* nodes the group touches */
-    int per_node;       /* its GPUs on the node that holds most */
-    int nics;           /* NICs that its GPUs on that node use; 0: the group is inside one node */
-    int siblings;       /* groups of the same axis (and same pp stage) that share its busiest NIC,
+    int nodes;    /* nodes the group touches */
+    int per_node; /* its GPUs on the node that holds most */
+    int nics;     /* NICs that its GPUs on that node use; 0: the group is inside one node */
+    int siblings; /* groups of the same axis (and same pp stage) that share its busiest NIC,
                          * itself included; 1 when the group is inside one node */
-    int tier;           /* highest fabric tier crossed, -1 inside a node */
+    int tier;     /* highest fabric tier crossed, -1 inside a node */
 };
 struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,
                                            const struct dtp_cluster *c, enum dtp_axis axis,

@@ -290,7 +290,7 @@ static struct dtp_comm transfer(const struct dtp_problem *problem, const struct 
     double bytes = split ? full_bytes / plan->tp : full_bytes;
     int siblings = node->nics > 0 ? (node->gpus + node->nics - 1) / node->nics : 1;
     struct dtp_coll_cost cost;
-    dtp_p2p_cost(problem->cluster, problem->gpus, dtp_placement_rank(placement, 0, 0, 0, from),
+    dtp_p2p_cost(problem->cluster, dtp_placement_rank(placement, 0, 0, 0, from),
                  dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
     struct dtp_comm c = {.kind = DTP_SEND_RECV,
                          .axis = DTP_AXIS_PP,
@@ -409,8 +409,9 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     const struct dtp_layer_costs *layer = dtp_cost_layers(memo, plan);
     struct dtp_placement placement;
     memset(out, 0, sizeof *out);
-    if (dtp_placement_init(&placement, problem->cluster, plan->tp, plan->cp, plan->dp, plan->pp,
-                           plan->ep, f->rank_order, NULL) != DTP_OK)
+    if (dtp_placement_init(
+            &placement, problem->cluster,
+            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep}, f->rank_order, NULL) != DTP_OK)
         return;
     out->pp = plan->pp;
     out->vpp = plan->vpp;
@@ -456,8 +457,9 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
     const struct dtp_framework *f = problem->framework;
     struct tail *out = DTP_NEW(memo->a, struct tail, 1);
     struct dtp_placement placement;
-    if (dtp_placement_init(&placement, problem->cluster, plan->tp, plan->cp, plan->dp, plan->pp,
-                           plan->ep, f->rank_order, NULL) != DTP_OK)
+    if (dtp_placement_init(
+            &placement, problem->cluster,
+            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep}, f->rank_order, NULL) != DTP_OK)
         return out;
     struct dtp_group_shape shape[2] = {
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
@@ -500,8 +502,9 @@ static const double *least_transfer_s(struct dtp_cost_memo *memo, const struct d
     const struct dtp_problem *problem = memo->problem;
     double *out_s = DTP_NEW(memo->a, double, 1);
     struct dtp_placement placement;
-    if (dtp_placement_init(&placement, problem->cluster, plan->tp, plan->cp, plan->dp, plan->pp,
-                           plan->ep, problem->framework->rank_order, NULL) == DTP_OK) {
+    if (dtp_placement_init(
+            &placement, problem->cluster,
+            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep}, problem->framework->rank_order, NULL) == DTP_OK) {
         struct dtp_group_shape tp = dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0);
         for (int s = 0; s < plan->pp; s++) {
             int to = (s + 1) % plan->pp;

@@ -280,7 +280,8 @@ static dtp_id *new_ids(struct dtp_arena *a, size_t n) {
 static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     const struct dtp_plan *p = w->plan;
     const struct dtp_cluster *c = w->problem->cluster;
-    DTP_TRY(dtp_placement_init(&w->placement, c, p->tp, p->cp, p->dp, p->pp, p->ep,
+    DTP_TRY(dtp_placement_init(&w->placement, c,
+                               &(struct dtp_sizes){p->tp, p->cp, p->dp, p->pp, p->ep},
                                w->problem->framework->rank_order, err));
     w->replicas = w->out->folded ? 1 : p->tp * p->cp * p->dp;
     w->nactions = w->l.schedule->begin[w->l.pp];

@@ -114,8 +114,8 @@ static void fill_uses(struct dtp_lowering *w, const struct dtp_comm *comm,
     const struct dtp_use **uses = DTP_NEW(w->a, const struct dtp_use *, (size_t)ngroups);
     uint32_t *nuses = DTP_NEW(w->a, uint32_t, (size_t)ngroups);
     for (int i = 0; i < ngroups; i++) {
-        nuses[i] = dtp_coll_uses(w->a, w->problem->cluster, w->placement.ngpus, comm->kind,
-                                 comm->algo, &group[i], &uses[i]);
+        struct dtp_coll_call call = {comm->kind, comm->algo, group[i], w->placement.ngpus};
+        nuses[i] = dtp_coll_uses(w->a, w->problem->cluster, &call, &uses[i]);
         for (uint32_t k = 0; k < nuses[i]; k++)
             add_total(w, uses[i][k].resource, uses[i][k].weight);
     }

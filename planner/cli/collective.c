@@ -107,7 +107,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (own->nic)
         DTP_TRY(dtp_cluster_set_nics(&c, own->nic, err));
     struct dtp_placement p;
-    DTP_TRY(dtp_placement_init(&p, &c, own->groups, 1, own->gpus, 1, 1, "tp-cp-dp-pp", err));
+    struct dtp_sizes sizes = {own->groups, 1, own->gpus, 1, 1};
+    DTP_TRY(dtp_placement_init(&p, &c, &sizes, "tp-cp-dp-pp", err));
     struct dtp_group_shape shape = dtp_placement_shape(&p, &c, DTP_AXIS_DP, 0);
     struct row rows[DTP_NALGOS];
     struct dtp_coll_cost cost;

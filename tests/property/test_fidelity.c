@@ -192,8 +192,9 @@ static void test_contention(void) {
         CU_ASSERT(above);
         later += unfolded_s > path.step_s * (1 + 1e-6);
         struct dtp_placement placement;
-        CU_ASSERT_FATAL(dtp_placement_init(&placement, &c.cluster, c.plan.tp, c.plan.cp, c.plan.dp,
-                                           c.plan.pp, 1, c.framework.rank_order, NULL) == DTP_OK);
+        struct dtp_sizes sizes = {c.plan.tp, c.plan.cp, c.plan.dp, c.plan.pp, 1};
+        CU_ASSERT_FATAL(dtp_placement_init(&placement, &c.cluster, &sizes,
+                                           c.framework.rank_order, NULL) == DTP_OK);
         if (!dtp_placement_symmetric(&placement, &c.cluster))
             continue;
         symmetric++;

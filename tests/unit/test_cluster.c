@@ -182,15 +182,14 @@ static void test_for_gpu(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"every file loads, every link has a capacity", test_all_load},
-        {"figures of known machines", test_figures},
-        {"--nic replaces NICs and affinity", test_set_nics},
-        {"a user's file, good and bad", test_own_file},
-        {"routes in nodes and between", test_routes},
-        {"oversubscribed tiers and rails", test_tiers},
-        {"the cluster of a measured row", test_for_gpu},
-        CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"every file loads, every link has a capacity", test_all_load},
+                           {"figures of known machines", test_figures},
+                           {"--nic replaces NICs and affinity", test_set_nics},
+                           {"a user's file, good and bad", test_own_file},
+                           {"routes in nodes and between", test_routes},
+                           {"oversubscribed tiers and rails", test_tiers},
+                           {"the cluster of a measured row", test_for_gpu},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"cluster", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
         return EXIT_FAILURE;

@@ -133,8 +133,8 @@ static void check_groups(const struct dtp_placement *p, const char *order, enum 
         struct dtp_group g = dtp_placement_group(p, axis, rank);
         int members = 0;
         for (int r = 0; r < p->ngpus; r++) {
-            bool in = r >= g.first && (r - g.first) % g.stride == 0 &&
-                      (r - g.first) / g.stride < g.size;
+            bool in =
+                r >= g.first && (r - g.first) % g.stride == 0 && (r - g.first) / g.stride < g.size;
             CU_ASSERT_EQUAL(in, brute_same(p, order, axis, rank, r));
             members += in;
         }
@@ -153,14 +153,15 @@ static void test_brute_force(void) {
         const int nics[] = {8, 4, 2, 1, 3};
         a100.node.nics = nics[dtp_rng_below(&rng, 5)];
         for (int i = 0; i < 8; i++)
-            a100.node.nic_of_gpu[i] = trial % 5 == 4 ? (int)dtp_rng_below(&rng, (uint64_t)a100.node.nics)
-                                                     : i * a100.node.nics / 8;
+            a100.node.nic_of_gpu[i] = trial % 5 == 4
+                                          ? (int)dtp_rng_below(&rng, (uint64_t)a100.node.nics)
+                                          : i * a100.node.nics / 8;
         a100.tier[0].nodes = 2;
         a100.tier[1].nodes = 8;
         struct dtp_placement p;
         struct dtp_err err = {0};
-        enum dtp_status status =
-            dtp_placement_init(&p, &a100, n[0], n[1], n[2], n[3], n[4], order, &err);
+        enum dtp_status status = dtp_placement_init(
+            &p, &a100, &(struct dtp_sizes){n[0], n[1], n[2], n[3], n[4]}, order, &err);
         if (status != DTP_OK) { /* cp and dp apart */
             CU_ASSERT(strstr(order, "cp-dp") == NULL && strstr(order, "dp-cp") == NULL);
             CU_ASSERT(n[1] > 1 && n[2] > 1);
@@ -178,7 +179,8 @@ static void test_round_trip(void) {
     struct dtp_placement p;
     struct dtp_err err = {0};
     for (int o = 0; o < 24; o++) {
-        if (dtp_placement_init(&p, &a100, 2, 3, 1, 5, 1, orders[o], &err) != DTP_OK)
+        if (dtp_placement_init(&p, &a100, &(struct dtp_sizes){2, 3, 1, 5, 1}, orders[o], &err) !=
+            DTP_OK)
             continue;
         for (int r = 0; r < p.ngpus; r++) {
             int t, c, d, s;
@@ -194,7 +196,9 @@ static void test_megatron(void) {
     struct dtp_cluster c;
     struct dtp_err err = {0};
     CU_ASSERT_EQUAL_FATAL(dtp_cluster_load(a, "a100", &c, &err), DTP_OK);
-    CU_ASSERT_EQUAL(dtp_placement_init(&p, &c, 8, 1, 4, 2, 1, "tp-cp-dp-pp", &err), DTP_OK);
+    CU_ASSERT_EQUAL(
+        dtp_placement_init(&p, &c, &(struct dtp_sizes){8, 1, 4, 2, 1}, "tp-cp-dp-pp", &err),
+        DTP_OK);
     struct dtp_group_shape s = dtp_placement_shape(&p, &c, DTP_AXIS_DP, 3);
     CU_ASSERT(s.nodes == 4 && s.per_node == 1 && s.nics == 1 && s.siblings == 1);
     CU_ASSERT_EQUAL(dtp_cluster_set_nics(&c, "4x100", &err), DTP_OK);
@@ -203,7 +207,9 @@ static void test_megatron(void) {
     CU_ASSERT(s.nodes == 1 && s.per_node == 8 && s.tier == -1);
     CU_ASSERT(dtp_placement_symmetric(&p, &c));
     /* tp 3 straddles nodes of 8: the groups differ */
-    CU_ASSERT_EQUAL(dtp_placement_init(&p, &c, 3, 1, 8, 1, 1, "tp-cp-dp-pp", &err), DTP_OK);
+    CU_ASSERT_EQUAL(
+        dtp_placement_init(&p, &c, &(struct dtp_sizes){3, 1, 8, 1, 1}, "tp-cp-dp-pp", &err),
+        DTP_OK);
     CU_ASSERT(!dtp_placement_symmetric(&p, &c));
 }
 
@@ -212,11 +218,18 @@ static void test_errors(void) {
     struct dtp_err err = {0};
     static const char *const bad[] = {"tp-cp-dp", "tp-cp-dp-pp-", "tp-tp-dp-pp", "tp,cp,dp,pp", ""};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        CU_ASSERT_EQUAL(dtp_placement_init(&p, &a100, 1, 1, 1, 1, 1, bad[i], &err), DTP_EINPUT);
-    CU_ASSERT_EQUAL(dtp_placement_init(&p, &a100, 2, 1, 4, 1, 3, "tp-cp-dp-pp", &err), DTP_EINPUT);
-    CU_ASSERT_EQUAL(dtp_placement_init(&p, &a100, 0, 1, 1, 1, 1, "tp-cp-dp-pp", &err), DTP_EINPUT);
+        CU_ASSERT_EQUAL(
+            dtp_placement_init(&p, &a100, &(struct dtp_sizes){1, 1, 1, 1, 1}, bad[i], &err),
+            DTP_EINPUT);
     CU_ASSERT_EQUAL(
-        dtp_placement_init(&p, &a100, 1 << 15, 1 << 15, 8, 1, 1, "tp-cp-dp-pp", &err), DTP_EINPUT);
+        dtp_placement_init(&p, &a100, &(struct dtp_sizes){2, 1, 4, 1, 3}, "tp-cp-dp-pp", &err),
+        DTP_EINPUT);
+    CU_ASSERT_EQUAL(
+        dtp_placement_init(&p, &a100, &(struct dtp_sizes){0, 1, 1, 1, 1}, "tp-cp-dp-pp", &err),
+        DTP_EINPUT);
+    CU_ASSERT_EQUAL(dtp_placement_init(&p, &a100, &(struct dtp_sizes){1 << 15, 1 << 15, 8, 1, 1},
+                                       "tp-cp-dp-pp", &err),
+                    DTP_EINPUT);
 }
 
 int main(void) {
@@ -225,8 +238,7 @@ int main(void) {
                            {"Megatron's order on DGX A100", test_megatron},
                            {"bad orders and sizes", test_errors},
                            CU_TEST_INFO_NULL};
-    CU_SuiteInfo suites[] = {{"placement", setup, teardown, NULL, NULL, tests},
-                             CU_SUITE_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"placement", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
         return EXIT_FAILURE;
     CU_basic_run_tests();

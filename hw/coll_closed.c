@@ -1,0 +1,99 @@
+#include "hw/coll_parts.h"
+
+/* Bytes on the busiest port and NIC and the latency of one repeat, in units of the buffer. */
+struct load {
+    double port, nic, sharers; /* sharers of the NIC: GPUs of the group that send at once */
+    bool across;
+};
+
+static struct load step_load(const struct dtp_step *st, const struct dtp_group_shape *s) {
+    double f = st->fraction, n = s->size, p = s->per_node, per_nic = s->nics > 0 ? p / s->nics : 1;
+    int d = st->distance;
+    bool multi = s->nodes > 1, far = multi && d >= s->per_node;
+    struct load in = {f, 0, 0, false}, out = {0, f * per_nic, 0, true};
+    switch (st->peer) {
+    case DTP_PEER_NEXT:
+        if (st->tier == 1)
+            return in;
+        if (st->tier == 2)
+            return out;
+        if (d == 0)
+            return (struct load){p > 1 ? f : 0, multi ? f * per_nic : 0, 0, multi};
+        return (struct load){p > 1 ? f : 0, multi ? f / s->nics : 0, 0, multi};
+    case DTP_PEER_CHAIN:
+    case DTP_PEER_CHAIN_BACK:
+        return (struct load){p > 1 ? f : 0, multi ? f : 0, 0, multi};
+    case DTP_PEER_XOR:
+        return far ? out : in;
+    case DTP_PEER_FOLD_IN:
+    case DTP_PEER_FOLD_OUT:
+        return far ? out : in;
+    case DTP_PEER_TO_ROOT:
+    case DTP_PEER_FROM_ROOT:
+        if (d == 1)
+            return multi ? (struct load){0, f, 0, true} : in;
+        return (struct load){(p - 1) * f, multi ? (n - p) * f : 0, 0, multi};
+    case DTP_PEER_ALL:
+        return (struct load){(p - 1) * f, multi ? p * (n - p) * f / s->nics : 0, 0, multi};
+    case DTP_PEER_TREE_UP:
+    case DTP_PEER_TREE_DOWN:
+        return far ? (struct load){0, f, 0, true} : in;
+    case DTP_PEER_TREES_UP:
+    case DTP_PEER_TREES_DOWN:
+        return far ? (struct load){0, per_nic > 1 ? 2 * f : f, 0, true}
+                   : (struct load){2 * f, 0, 0, false};
+    case DTP_PEER_SWITCH:
+        return in;
+    }
+    return in;
+}
+
+static double steps_s(const struct dtp_cluster *c, enum dtp_algo algo, enum dtp_collective kind,
+                      const struct dtp_group_shape *s, double bytes, double *latency_s) {
+    struct dtp_step steps[DTP_MAX_STEPS];
+    int per_node = s->per_node * s->nodes == s->size ? s->per_node : 1;
+    int n = dtp_coll_steps(algo, kind, s->size, per_node, steps, DTP_MAX_STEPS);
+    double t = 0, lat = 0, net = 0, hop = c->node.nic_latency_s;
+    if (n < 0 || (algo == DTP_ALGO_NVLS && c->node.intra != DTP_INTRA_SWITCH))
+        return -1;
+    if (s->nodes > 1) {
+        struct dtp_group_shape one = {.size = 2,
+                                      .nodes = 2,
+                                      .per_node = 1,
+                                      .nics = 1,
+                                      .siblings = s->siblings,
+                                      .tier = s->tier};
+        net = dtp_coll_ring_bytes_per_s(c, &one);
+        for (int k = 0; k <= s->tier && k < c->ntiers; k++)
+            hop += c->tier[k].latency_s;
+    }
+    for (int i = 0; i < n; i++) {
+        struct load l = step_load(&steps[i], s);
+        double wire = l.port * bytes / dtp_port_bytes_per_s(c);
+        double step = l.across ? hop : c->node.gpu_link_latency_s;
+        if (l.nic > 0)
+            wire = dtp_greater(wire, l.nic * bytes / net);
+        lat += steps[i].repeat * step;
+        t += steps[i].repeat * (step + wire);
+    }
+    *latency_s = lat;
+    return t;
+}
+
+/* Without NCCL: the fastest by steps. */
+void dtp_steps_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
+                    const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
+    int from = algo == DTP_ALGO_AUTO ? DTP_ALGO_RING : (int)algo;
+    int to = algo == DTP_ALGO_AUTO ? DTP_NALGOS - 1 : (int)algo;
+    out->time_s = -1;
+    out->source = "steps";
+    for (int i = from; i <= to; i++) {
+        double lat = 0, t = steps_s(c, (enum dtp_algo)i, kind, s, bytes, &lat);
+        if (t < 0 || (out->time_s >= 0 && t >= out->time_s) ||
+            (i == DTP_ALGO_NVLS && algo == DTP_ALGO_AUTO))
+            continue;
+        out->time_s = t;
+        out->latency_s = lat;
+        out->algo = (enum dtp_algo)i;
+    }
+}
