@@ -21,7 +21,13 @@ static enum dtp_status read_all(struct dtp_arena *a, FILE *f, size_t limit_bytes
                                 struct dtp_err *err) {
     char chunk[1 << 16];
     size_t n;
+    struct stat st;
     *s = (struct dtp_str){.a = a};
+    /* room for all of a regular file at once: a string that doubles leaves its old blocks behind */
+    if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        s->capacity = (size_t)st.st_size + 1;
+        s->at = dtp_arena_alloc(a, 1, s->capacity);
+    }
     dtp_str_addn(s, "", 0);
     while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) {
         if (limit_bytes > 0 && s->n + n > limit_bytes)
