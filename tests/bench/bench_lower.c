@@ -80,7 +80,8 @@ static void bench_lower(const char *name, int kind, int vpp, int dp, bool fold) 
     struct dtp_arena *a = dtp_arena_create("inputs"), *run = dtp_arena_create("run");
     struct inputs in;
     double lower_s = INFINITY, run_s = INFINITY, step_s = 0;
-    uint32_t ntasks = 0;
+    uint32_t ntasks = 0, nuses = 0;
+    uint64_t nevents = 0;
     make_inputs(a, kind, vpp, dp, 192, &in);
     for (int k = 0; k < repeats; k++) {
         struct dtp_lower_options how = {.fold = fold};
@@ -98,9 +99,11 @@ static void bench_lower(const char *name, int kind, int vpp, int dp, bool fold) 
         run_s = t2 - t1 < run_s ? t2 - t1 : run_s;
         step_s = t.makespan_s;
         ntasks = lowered.graph.ntasks;
+        nuses = lowered.graph.nuses;
+        nevents = t.nevents;
     }
-    printf("%s %.6f s   lower_s=%.6f run_s=%.6f tasks=%u step_s=%.9g\n", name, lower_s + run_s,
-           lower_s, run_s, ntasks, step_s);
+    printf("%s %.6f s   lower_s=%.6f run_s=%.6f tasks=%u uses=%u events=%llu step_s=%.9g\n", name,
+           lower_s + run_s, lower_s, run_s, ntasks, nuses, (unsigned long long)nevents, step_s);
     dtp_arena_destroy(a);
     dtp_arena_destroy(run);
 }
