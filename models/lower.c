@@ -298,6 +298,7 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     w->nlinks = dtp_cluster_nlinks(c, w->placement.ngpus);
     w->link = new_ids(w->a, w->nlinks);
     w->total = DTP_NEW(w->a, double, w->nlinks);
+    w->own = DTP_NEW(w->a, double, w->nlinks);
     w->touched = DTP_NEW(w->a, uint32_t, w->nlinks);
     dtp_platform_init(&w->out->platform, w->a);
     dtp_graph_init(w->g, w->a);

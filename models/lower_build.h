@@ -42,10 +42,11 @@ struct dtp_lowering {
     dtp_id *host;                   /* [nranks] */
     dtp_id *device;                 /* [nranks] */
     struct dtp_op_list *ops;        /* [4 * nstages] made when first asked for */
-    /* links of the cluster that are in the platform, and room to add up weights on them */
+    /* links of the cluster that are in the platform, and room to add up weights on them: of all
+     * siblings, and of one's own (lower_steps.c) */
     uint32_t nlinks, ntouched;
     dtp_id *link;
-    double *total;
+    double *total, *own;
     uint32_t *touched;
 };
 
@@ -67,6 +68,8 @@ struct dtp_group_flow {
     int *member;
     const struct dtp_use *raw; /* as of dtp_coll_uses(), over all siblings */
     uint32_t nraw;
+    const struct dtp_group *sibling; /* all groups of the stage, this one included */
+    int nsiblings;
 };
 struct dtp_group_flows {
     int n;
@@ -83,6 +86,8 @@ struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flo
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
 dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link);
 double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link);
+void dtp_lowering_total_add(struct dtp_lowering *w, uint32_t link, double weight);
+void dtp_lowering_total_clear(struct dtp_lowering *w);
 
 enum dtp_unit { DTP_UNIT_REDUCE, DTP_UNIT_GATHER, DTP_UNIT_UNSHARD, DTP_NUNITS };
 static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *s,
@@ -112,4 +117,12 @@ struct dtp_op_time {
 /* Operations of F, B, I or W (kind) of a virtual stage, in order; they add up to dur_s. */
 int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
                    const struct dtp_op_time **out);
+
+/* ---- lower_steps.c ---- */
+
+/* The collective as the flows of its steps, each followed by a barrier; alone as long as n times
+ * comm->time_s. False: it has no steps, or too many flows, and stays compound. */
+bool dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
+                     const struct dtp_comm *comm, double n, bool loads, uint64_t tag,
+                     struct dtp_span *out);
 #endif

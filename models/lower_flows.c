@@ -25,15 +25,17 @@ dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link) {
     return w->link[link];
 }
 
-static void add_total(struct dtp_lowering *w, uint32_t link, double weight) {
+void dtp_lowering_total_add(struct dtp_lowering *w, uint32_t link, double weight) {
     if (w->total[link] == 0)
         w->touched[w->ntouched++] = link;
     w->total[link] += weight;
 }
 
-static void clear_totals(struct dtp_lowering *w) {
-    while (w->ntouched > 0)
-        w->total[w->touched[--w->ntouched]] = 0;
+void dtp_lowering_total_clear(struct dtp_lowering *w) {
+    while (w->ntouched > 0) {
+        uint32_t link = w->touched[--w->ntouched];
+        w->total[link] = w->own[link] = 0;
+    }
 }
 
 /* Rank of replica q, counted over all replicas of the plan. */
@@ -77,7 +79,7 @@ void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flo
         dtp_cluster_route(w->problem->cluster, w->placement.ngpus, replica_rank(w, from, q),
                           replica_rank(w, to, q), &route[q]);
         for (int k = 0; k < route[q].n; k++)
-            add_total(w, route[q].link[k], 1);
+            dtp_lowering_total_add(w, route[q].link[k], 1);
     }
     double rate = comm->bytes / (comm->time_s - comm->latency_s);
     for (int q = 0; q < w->replicas; q++) {
@@ -95,7 +97,7 @@ void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flo
                                    .uses = uses,
                                    .nuses = (uint32_t)route[q].n};
     }
-    clear_totals(w);
+    dtp_lowering_total_clear(w);
 }
 
 static void fill_members(struct dtp_lowering *w, struct dtp_group_flow *f, int representative) {
@@ -109,6 +111,10 @@ static void fill_members(struct dtp_lowering *w, struct dtp_group_flow *f, int r
 /* Uses of all groups, and the sums by link, so that dtp_flows_add() can scale them. */
 static void fill_uses(struct dtp_lowering *w, const struct dtp_comm *comm,
                       const struct dtp_group *group, int ngroups, struct dtp_group_flows *out) {
+    for (int i = 0; i < out->n; i++) {
+        out->at[i].sibling = group;
+        out->at[i].nsiblings = ngroups;
+    }
     if (!is_flow(comm) || ngroups == 0 || group[0].size < 2)
         return;
     const struct dtp_use **uses = DTP_NEW(w->a, const struct dtp_use *, (size_t)ngroups);
@@ -117,7 +123,7 @@ static void fill_uses(struct dtp_lowering *w, const struct dtp_comm *comm,
         struct dtp_coll_call call = {comm->kind, comm->algo, group[i], w->placement.ngpus};
         nuses[i] = dtp_coll_uses(w->a, w->problem->cluster, &call, &uses[i]);
         for (uint32_t k = 0; k < nuses[i]; k++)
-            add_total(w, uses[i][k].resource, uses[i][k].weight);
+            dtp_lowering_total_add(w, uses[i][k].resource, uses[i][k].weight);
     }
     for (int i = 0; i < out->n; i++) {
         struct dtp_use *raw = DTP_NEW(w->a, struct dtp_use, 2 * (size_t)nuses[i]);
@@ -129,7 +135,7 @@ static void fill_uses(struct dtp_lowering *w, const struct dtp_comm *comm,
         out->at[i].raw = raw;
         out->at[i].nraw = nuses[i];
     }
-    clear_totals(w);
+    dtp_lowering_total_clear(w);
 }
 
 void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *comm,
@@ -177,6 +183,9 @@ void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b,
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag) {
     struct dtp_span span;
+    if (w->options->detail == DTP_DETAIL_STEP && group->nraw > 0 && is_flow(comm) &&
+        dtp_lower_steps(w, group, comm, n, loads, tag, &span))
+        return span;
     struct dtp_task task = {.work = n * comm->time_s, .device = DTP_NONE, .stream = DTP_NONE,
                             .rate_cap = 1, .tag = tag};
     loads = loads && comm->device_share > 0;

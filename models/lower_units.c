@@ -71,9 +71,11 @@ static void reduce_action(struct units *u, int vs, struct dtp_action_parts parts
     for (int i = 0; i < parts.nreduce; i++) {
         int part = dtp_part_last(i, parts.nreduce, parts.nparts);
         struct dtp_span x = add_unit(u, &cost->reduce, 1, true, unit_tag(u, DTP_T_REDUCE, vs, i));
-        for (int q = 0; q < u->group->nmembers; q++)
-            dtp_graph_dep(w->g, w->first_task[place(u, u->group->member[q], k)] + (dtp_id)part,
-                          x.in);
+        for (int q = 0; q < u->group->nmembers; q++) {
+            size_t at = place(u, u->group->member[q], k);
+            dtp_id end = parts.nparts > 1 ? w->first_task[at] + (dtp_id)part : w->last_task[at];
+            dtp_graph_dep(w->g, end, x.in); /* an action that is not cut may be many operations */
+        }
     }
     if (!parts.reduce_whole)
         return;

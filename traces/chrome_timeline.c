@@ -86,7 +86,9 @@ static void write_task(const struct writing *w, dtp_id x) {
     struct dtp_task_tag tag = dtp_tag_unpack(w->lo->graph.tag[x]);
     double start_s = w->t->start_s[x], end_s = w->t->end_s[x];
     bool action = tag.kind <= DTP_T_SEND_B || tag.kind == DTP_T_OP;
-    if (tag.kind == DTP_T_OPTIM && end_s == start_s)
+    bool barrier = tag.kind == DTP_T_OPTIM || tag.kind == DTP_T_EMBEDDING ||
+                   (tag.kind >= DTP_T_REDUCE && tag.kind <= DTP_T_UNSHARD);
+    if (barrier && end_s == start_s)
         return;
     const char *name = task_name(w, tag);
     struct dtp_chrome_event e = {.rank = tag.rank,

@@ -2,7 +2,7 @@
  *
  *     NAME VALUE UNIT   details as key=value
  *
- *     bench_lower [--quick]
+ *     bench_lower [--quick] [NAME ...]
  *
  * Processor time of one core, best of the repeats. Lowering and run are given apart for the unfolded
  * cases (all 1,024 ranks of tp 8, pp 16, dp 8; 4,096 with dp 32; m = 192).
@@ -19,7 +19,15 @@ static struct dtp_model model;
 static struct dtp_cluster cluster;
 static struct dtp_framework framework;
 static struct dtp_arena *program;
-static int repeats = 7;
+static int repeats = 9, nnames;
+static char **names;
+
+static bool wanted(const char *name) {
+    for (int i = 0; i < nnames; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return nnames == 0;
+}
 
 static double cpu_s(void) {
     struct timespec t;
@@ -77,6 +85,8 @@ static void make_inputs(struct dtp_arena *a, int kind, int vpp, int dp, int m, s
 }
 
 static void bench_lower(const char *name, int kind, int vpp, int dp, bool fold) {
+    if (!wanted(name))
+        return;
     struct dtp_arena *a = dtp_arena_create("inputs"), *run = dtp_arena_create("run");
     struct inputs in;
     double lower_s = INFINITY, run_s = INFINITY, step_s = 0;
@@ -109,6 +119,8 @@ static void bench_lower(const char *name, int kind, int vpp, int dp, bool fold) 
 }
 
 static void bench_estimate(const char *name, int kind, int vpp) {
+    if (!wanted(name))
+        return;
     struct dtp_arena *a = dtp_arena_create("inputs"), *run = dtp_arena_create("run");
     struct inputs in;
     struct dtp_path path = {0};
@@ -130,6 +142,8 @@ static void bench_estimate(const char *name, int kind, int vpp) {
 
 /* Plans as the search meets them: the fields that vary fastest change at each call. */
 static void bench_bound(void) {
+    if (!wanted("bound"))
+        return;
     struct dtp_arena *a = dtp_arena_create("bound");
     struct dtp_problem problem = problem_of(1024, 1536);
     struct dtp_evaluator *ev = dtp_evaluator_create(a, &problem);
@@ -162,8 +176,13 @@ static void bench_bound(void) {
 
 int main(int argc, char **argv) {
     struct dtp_err err = {0};
-    if (argc > 1 && strcmp(argv[1], "--quick") == 0)
+    nnames = argc - 1;
+    names = argv + 1;
+    if (nnames > 0 && strcmp(names[0], "--quick") == 0) {
         repeats = 2;
+        nnames--;
+        names++;
+    }
     program = dtp_arena_create("program");
     die_if(dtp_model_load(program, "gpt175b", &model, &err), &err);
     die_if(dtp_cluster_load(program, "dgx-a100-80", &cluster, &err), &err);

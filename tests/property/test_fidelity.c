@@ -127,8 +127,8 @@ static void random_case(uint64_t seed, double bytes_per_s, struct random_case *c
     random_costs(&r, bytes_per_s, c);
 }
 
-static double simulate(struct random_case *c, bool fold) {
-    struct dtp_lower_options how = {.fold = fold};
+static double simulate(struct random_case *c, bool fold, enum dtp_detail detail) {
+    struct dtp_lower_options how = {.fold = fold, .detail = detail};
     struct dtp_lowered lowered;
     struct dtp_timeline t;
     struct dtp_err err = {0};
@@ -151,7 +151,7 @@ static void report(uint64_t seed, const struct random_case *c, const char *what,
     printf("\n  seed %d: %s: %.17g against %.17g (%s pp %d vpp %d m %d tp %d cp %d dp %d, zero %d "
            "blocking %d overlap %d per microbatch %d gather %d)\n",
            (int)seed, what, x, y, dtp_schedule_kinds[c->plan.schedule].name, c->plan.pp,
-           c->plan.vpp, c->costs.m, c->plan.tp, c->plan.cp, c->plan.dp, c->costs.zero_stage,
+           c->plan.vpp, dtp_plan_num_microbatches(&c->plan), c->plan.tp, c->plan.cp, c->plan.dp, c->costs.zero_stage,
            c->costs.p2p_blocking, c->costs.reduce_overlap, c->costs.reduce_per_microbatch,
            c->costs.gather_overlap);
 }
@@ -168,12 +168,16 @@ static void test_no_contention(void) {
     for (uint64_t seed = 0; seed < NCASES; seed++) {
         random_case(seed, 1e3, &c);
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
-        double folded_s = simulate(&c, true), unfolded_s = simulate(&c, false);
+        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION), unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
         if (!equal(folded_s, path.step_s))
             report(seed, &c, "folded, estimate", folded_s, path.step_s);
         if (!equal(unfolded_s, path.step_s))
             report(seed, &c, "unfolded, estimate", unfolded_s, path.step_s);
         CU_ASSERT(equal(folded_s, path.step_s) && equal(unfolded_s, path.step_s));
+        double steps_s = simulate(&c, seed % 2, DTP_DETAIL_STEP);
+        if (!equal(steps_s, path.step_s))
+            report(seed, &c, "steps, estimate", steps_s, path.step_s);
+        CU_ASSERT(equal(steps_s, path.step_s));
     }
 }
 
@@ -184,13 +188,14 @@ static void test_contention(void) {
     for (uint64_t seed = 0; seed < NCASES; seed++) {
         random_case(seed, 15e9, &c);
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
-        double folded_s = simulate(&c, true), unfolded_s = simulate(&c, false);
+        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION), unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
         bool above = unfolded_s >= path.step_s * (1 - tolerance) &&
                      folded_s >= path.step_s * (1 - tolerance);
         if (!above)
             report(seed, &c, "unfolded below the estimate", unfolded_s, path.step_s);
         CU_ASSERT(above);
         later += unfolded_s > path.step_s * (1 + 1e-6);
+        CU_ASSERT(simulate(&c, false, DTP_DETAIL_STEP) >= path.step_s * (1 - tolerance));
         struct dtp_placement placement;
         struct dtp_sizes sizes = {c.plan.tp, c.plan.cp, c.plan.dp, c.plan.pp, 1};
         CU_ASSERT_FATAL(dtp_placement_init(&placement, &c.cluster, &sizes,
@@ -219,7 +224,7 @@ static void test_slow_down(void) {
             stage->unshard.device_share = 0.2;
         }
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
-        double folded_s = simulate(&c, true), unfolded_s = simulate(&c, false);
+        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION), unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
         if (!equal(folded_s, unfolded_s))
             report(seed, &c, "folded, unfolded with slow-down", folded_s, unfolded_s);
         CU_ASSERT(equal(folded_s, unfolded_s));
@@ -330,6 +335,15 @@ static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluato
     CU_ASSERT(fabs(sum_of(&simulated.breakdown) - simulated.step_s) <= 1e-12 * simulated.step_s);
     CU_ASSERT(fabs(sum_of(&estimate.breakdown) - estimate.step_s) <= 1e-12 * estimate.step_s);
     CU_ASSERT(none_negative(&simulated.breakdown) && none_negative(&estimate.breakdown));
+    struct dtp_simulate_options ops = {.detail = DTP_DETAIL_OP};
+    struct dtp_result by_op;
+    if (seed % 4 == 0) {
+        CU_ASSERT_FATAL(dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &ops, &by_op, &err) ==
+                        DTP_OK);
+        if (!equal(by_op.step_s, simulated.step_s))
+            report(seed, c, dtp_plan_flags(arena, &c->plan), by_op.step_s, simulated.step_s);
+        CU_ASSERT(equal(by_op.step_s, simulated.step_s));
+    }
     CU_ASSERT(estimate.step_s == dtp_evaluate_estimate(ev, &c->plan));
     CU_ASSERT(estimate.device_bytes == dtp_evaluate_memory(ev, &c->plan));
     const struct dtp_bubble *b = &simulated.bubble;

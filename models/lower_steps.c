@@ -1,0 +1,142 @@
+#include "models/lower_build.h"
+
+/* --detail step. A repeat of a step whose largest flow sends the share f of the buffer takes
+ *     latency_s / repeats + (time_s - latency_s) f / (sum of f over all repeats)
+ * so that all of them, alone, take time_s: a measured curve keeps its time, the steps its shape. */
+
+enum { MOST_FLOWS = 1 << 16 }; /* of one collective */
+
+struct stepping {
+    struct dtp_lowering *w;
+    const struct dtp_group_flow *group;
+    double latency_s;  /* of one repeat */
+    double s_per_share; /* of the buffer */
+    double bytes;
+    double device_share; /* 0: no load */
+    uint64_t tag;
+    int per_node;
+};
+
+static double largest(const struct dtp_coll_flow *flow, int n) {
+    double most = 0;
+    for (int i = 0; i < n; i++)
+        most = flow[i].fraction > most ? flow[i].fraction : most;
+    return most;
+}
+
+static int rank_of(const struct dtp_group *g, int member) {
+    return g->first + member * g->stride;
+}
+
+static void route(const struct stepping *s, const struct dtp_group *g,
+                  const struct dtp_coll_flow *flow, struct dtp_route *out) {
+    *out = (struct dtp_route){0};
+    if (flow->src != flow->dst) /* else to the switch and back, which nothing else shares */
+        dtp_cluster_route(s->w->problem->cluster, s->w->placement.ngpus, rank_of(g, flow->src),
+                          rank_of(g, flow->dst), out);
+}
+
+/* Rates that all siblings together ask of each link in one repeat. */
+static void add_totals(const struct stepping *s, const struct dtp_coll_flow *flow, int n,
+                       double time_s) {
+    for (int q = 0; q < s->group->nsiblings; q++)
+        for (int i = 0; i < n; i++) {
+            struct dtp_route r;
+            double rate = flow[i].fraction * s->bytes / time_s;
+            bool mine = s->group->sibling[q].first == s->group->group.first;
+            route(s, &s->group->sibling[q], &flow[i], &r);
+            for (int k = 0; k < r.n; k++) {
+                dtp_lowering_total_add(s->w, r.link[k], rate);
+                s->w->own[r.link[k]] += mine ? rate : 0;
+            }
+        }
+}
+
+static dtp_id barrier(const struct stepping *s) {
+    return dtp_graph_add(s->w->g, &(struct dtp_task){.rate_cap = 1,
+                                                     .device = DTP_NONE,
+                                                     .stream = DTP_NONE,
+                                                     .tag = s->tag});
+}
+
+/* The device that a member's first flow of a repeat loads, or DTP_NONE. */
+static dtp_id loaded_device(const struct stepping *s, const struct dtp_coll_flow *flow, int i) {
+    for (int k = 0; k < i; k++)
+        if (flow[k].src == flow[i].src)
+            return DTP_NONE;
+    if (!(s->device_share > 0) || flow[i].src >= s->group->nmembers)
+        return DTP_NONE;
+    return s->w->device[s->group->member[flow[i].src]];
+}
+
+/* One repeat after task `before`; returns its barrier. */
+static dtp_id add_repeat(const struct stepping *s, const struct dtp_coll_flow *flow, int n,
+                         dtp_id before) {
+    struct dtp_lowering *w = s->w;
+    double time_s = s->s_per_share * largest(flow, n);
+    add_totals(s, flow, n, time_s);
+    dtp_id first = w->g->ntasks;
+    for (int i = 0; i < n; i++) {
+        struct dtp_use uses[DTP_MAX_ROUTE + 1];
+        struct dtp_route r;
+        struct dtp_task task = {.latency_s = s->latency_s,
+                                .work = flow[i].fraction * s->bytes,
+                                .rate_cap = flow[i].fraction * s->bytes / time_s,
+                                .uses = uses,
+                                .device = DTP_NONE,
+                                .stream = DTP_NONE,
+                                .tag = s->tag};
+        route(s, &s->group->group, &flow[i], &r);
+        for (int k = 0; k < r.n; k++) {
+            double total = w->total[r.link[k]], most = dtp_lowering_capacity(w, r.link[k]);
+            double asked = total < most ? total : most;
+            double for_whom = w->out->folded ? w->own[r.link[k]] : total;
+            uses[task.nuses++] = (struct dtp_use){dtp_lowering_link(w, r.link[k]), DTP_USE_LINK,
+                                                  asked / for_whom};
+        }
+        dtp_id device = loaded_device(s, flow, i);
+        if (device != DTP_NONE)
+            uses[task.nuses++] = (struct dtp_use){device, DTP_USE_LOAD, s->device_share};
+        dtp_graph_dep(w->g, before, dtp_graph_add(w->g, &task));
+    }
+    dtp_lowering_total_clear(w);
+    dtp_id after = barrier(s);
+    for (dtp_id x = first; x < after; x++)
+        dtp_graph_dep(w->g, x, after);
+    return after;
+}
+
+bool dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
+                     const struct dtp_comm *comm, double n, bool loads, uint64_t tag,
+                     struct dtp_span *out) {
+    struct dtp_step step[DTP_MAX_STEPS];
+    struct stepping s = {.w = w,
+                         .group = group,
+                         .bytes = n * comm->bytes,
+                         .device_share = loads ? comm->device_share : 0,
+                         .tag = tag,
+                         .per_node = dtp_group_per_node(w->problem->cluster, &group->group)};
+    int size = group->group.size, repeats = 0, nflows = 0;
+    int nsteps = dtp_coll_steps(comm->algo, comm->kind, size, s.per_node, step, DTP_MAX_STEPS);
+    double shares = 0;
+    const struct dtp_coll_flow *flow = NULL;
+    for (int i = 0; i < nsteps; i++) {
+        int k = dtp_coll_flows(w->a, &step[i], 0, size, s.per_node, &flow);
+        repeats += step[i].repeat;
+        shares += step[i].repeat * largest(flow, k);
+        nflows += step[i].repeat * k;
+        if (nflows > MOST_FLOWS)
+            return false;
+    }
+    if (nsteps <= 0 || !(shares > 0))
+        return false;
+    s.latency_s = n * comm->latency_s / repeats;
+    s.s_per_share = n * (comm->time_s - comm->latency_s) / shares;
+    out->in = out->out = barrier(&s);
+    for (int i = 0; i < nsteps; i++)
+        for (int r = 0; r < step[i].repeat; r++) {
+            int k = dtp_coll_flows(w->a, &step[i], r, size, s.per_node, &flow);
+            out->out = add_repeat(&s, flow, k, out->out);
+        }
+    return true;
+}
