@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "sim/base/units.h"
+
 /* Constants of one dtype, as logarithms, then host time and rate of each source. */
 enum {
     P_RATE,
@@ -24,7 +26,7 @@ static const double prior_sd[P_FIXED] = {1, 1, 1, 1, 0.1, 0.1, 2, 0.7};
 /* Host time: sd so wide that a sweep with 40 us of it is no surprise. Rate of another part: 20 %. */
 static const double host_sd = 3, rate_sd = 0.2;
 /* Too small to say anything of the chip: launch dominates, or a matrix-vector product. */
-static const double least_flops = 1e9;
+static const double least_flops = DTP_GIGA;
 static const int64_t least_dim = 64;
 /* With fewer rows than this only the rate is fitted. */
 enum { MIN_ROWS_SHAPE = 40, MIN_ROWS = 5, FOLDS = 5 };

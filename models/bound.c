@@ -73,8 +73,8 @@ static bool alike(const struct bounding *b) {
 }
 
 struct rank_sum {
-    double up_s, down_s;    /* first chunk: F; B without W where split */
-    double chain_s, all_s;  /* all chunks: F + B without W where split; F + B */
+    double up_s, down_s;   /* first chunk: F; B without W where split */
+    double chain_s, all_s; /* all chunks: F + B without W where split; F + B */
 };
 
 static void take(struct rank_sum *sum, const struct stage_sum *s, bool first_chunk, double n,

@@ -120,8 +120,8 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
     double ring = plan->cp > 1 ? (plan->cp - 1.0) / plan->cp : 0;
     struct dtp_phase phase = {
         .compute_s = t->compute_s,
-        .tp_s = t->exposed_s[DTP_AXIS_TP] + expose(t->overlapped_s[DTP_AXIS_TP], tp_cover_s,
-                                                   f->tp_overlap_fraction, slowdown),
+        .tp_s = t->exposed_s[DTP_AXIS_TP] +
+                expose(t->overlapped_s[DTP_AXIS_TP], tp_cover_s, f->tp_overlap_fraction, slowdown),
         .cp_s = t->exposed_s[DTP_AXIS_CP] +
                 expose(t->overlapped_s[DTP_AXIS_CP], ring * t->attention_s, 1, slowdown),
         .ep_s = t->exposed_s[DTP_AXIS_EP] + t->overlapped_s[DTP_AXIS_EP],
@@ -152,8 +152,8 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
     /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
     out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s, host_s);
     out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0, 0);
-    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], 0,
-                          plan->recompute == DTP_RECOMPUTE_FULL ? host_s : 0);
+    out[PHASE_R] =
+        settle(memo, plan, &t[PHASE_R], 0, plan->recompute == DTP_RECOMPUTE_FULL ? host_s : 0);
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
@@ -341,8 +341,12 @@ static struct dtp_comm embedding_all_reduce(const struct dtp_problem *problem,
         return (struct dtp_comm){0};
     int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
     int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
-    struct dtp_group_shape shape = {.size = 2, .nodes = nodes, .per_node = 3 - nodes,
-                                    .nics = nodes - 1, .siblings = 1, .tier = nodes - 2};
+    struct dtp_group_shape shape = {.size = 2,
+                                    .nodes = nodes,
+                                    .per_node = 3 - nodes,
+                                    .nics = nodes - 1,
+                                    .siblings = 1,
+                                    .tier = nodes - 2};
     double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
     return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
                 vocab / plan->tp * problem->model->hidden * f->reduce_bytes);
@@ -354,9 +358,12 @@ static struct dtp_comm norm_all_reduce(const struct dtp_problem *problem,
     if (plan->tp * plan->pp == 1 && plan->zero_stage == 0)
         return (struct dtp_comm){0};
     int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
-    struct dtp_group_shape shape = {.size = problem->gpus, .nodes = nodes,
-                                    .per_node = problem->gpus / nodes, .nics = nodes > 1 ? 1 : 0,
-                                    .siblings = 1, .tier = nodes > 1 ? 0 : -1};
+    struct dtp_group_shape shape = {.size = problem->gpus,
+                                    .nodes = nodes,
+                                    .per_node = problem->gpus / nodes,
+                                    .nics = nodes > 1 ? 1 : 0,
+                                    .siblings = 1,
+                                    .tier = nodes > 1 ? 0 : -1};
     struct dtp_comm c = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
     c.device_share = 0;
     return c;
@@ -409,9 +416,9 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     const struct dtp_layer_costs *layer = dtp_cost_layers(memo, plan);
     struct dtp_placement placement;
     memset(out, 0, sizeof *out);
-    if (dtp_placement_init(
-            &placement, problem->cluster,
-            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep}, f->rank_order, NULL) != DTP_OK)
+    if (dtp_placement_init(&placement, problem->cluster,
+                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
+                           f->rank_order, NULL) != DTP_OK)
         return;
     out->pp = plan->pp;
     out->vpp = plan->vpp;
@@ -457,15 +464,16 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
     const struct dtp_framework *f = problem->framework;
     struct tail *out = DTP_NEW(memo->a, struct tail, 1);
     struct dtp_placement placement;
-    if (dtp_placement_init(
-            &placement, problem->cluster,
-            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep}, f->rank_order, NULL) != DTP_OK)
+    if (dtp_placement_init(&placement, problem->cluster,
+                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
+                           f->rank_order, NULL) != DTP_OK)
         return out;
     struct dtp_group_shape shape[2] = {
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0)};
     bool overlap = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
-    overlap = overlap || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);
+    overlap =
+        overlap || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);
     double params = 0, last_unit_s = 0, sum_s = 0, gather_s = 0;
     for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
         int rank, chunk;
@@ -502,10 +510,11 @@ static const double *least_transfer_s(struct dtp_cost_memo *memo, const struct d
     const struct dtp_problem *problem = memo->problem;
     double *out_s = DTP_NEW(memo->a, double, 1);
     struct dtp_placement placement;
-    if (dtp_placement_init(
-            &placement, problem->cluster,
-            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep}, problem->framework->rank_order, NULL) == DTP_OK) {
-        struct dtp_group_shape tp = dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0);
+    if (dtp_placement_init(&placement, problem->cluster,
+                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
+                           problem->framework->rank_order, NULL) == DTP_OK) {
+        struct dtp_group_shape tp =
+            dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0);
         for (int s = 0; s < plan->pp; s++) {
             int to = (s + 1) % plan->pp;
             double t_s = transfer(problem, plan, &placement, &tp, s, to).time_s;

@@ -15,11 +15,11 @@
 
 /* One action of one virtual stage and one microbatch: what the compute stream is taken for. */
 struct dtp_phase {
-    double total_s;   /* = the sum of the next five */
+    double total_s; /* = the sum of the next five */
     double compute_s;
     double tp_s, cp_s, ep_s; /* exposed collectives inside the action */
-    double host_s;    /* waiting for the host's launches */
-    double flops;     /* done by this rank */
+    double host_s;           /* waiting for the host's launches */
+    double flops;            /* done by this rank */
 };
 
 /* A collective or transfer that becomes a flow of its own. time_s = 0: none. */
@@ -50,19 +50,20 @@ struct dtp_stage_cost {
 };
 
 struct dtp_costs {
-    int pp, vpp, m, nstages; /* nstages = pp * vpp */
+    int pp, vpp, m, nstages;      /* nstages = pp * vpp */
     struct dtp_stage_cost *stage; /* [nstages] by virtual stage; caller's or in the arena */
     bool p2p_blocking;
     bool reduce_overlap, reduce_per_microbatch, gather_overlap, regather_backward;
     int zero_stage, prefetch;
-    double *optimizer_s;     /* [pp] update of the rank's parameters */
-    struct dtp_comm embedding_all_reduce; /* tied embeddings, first and last stage, after the last action */
-    struct dtp_comm norm_all_reduce;      /* gradient norm over everything */
-    double offload_s;        /* per step and rank, exposed */
-    double step_host_s; /* exposed host time of each rank per step, before its first action */
-    double model_flops;      /* of the whole step, all GPUs, without recomputation (mfu) */
-    double hardware_flops;   /* with it (hfu) */
-    bool extrapolated;       /* some shape or collective is outside the calibrated range */
+    double *optimizer_s; /* [pp] update of the rank's parameters */
+    struct dtp_comm
+        embedding_all_reduce; /* tied embeddings, first and last stage, after the last action */
+    struct dtp_comm norm_all_reduce; /* gradient norm over everything */
+    double offload_s;                /* per step and rank, exposed */
+    double step_host_s;    /* exposed host time of each rank per step, before its first action */
+    double model_flops;    /* of the whole step, all GPUs, without recomputation (mfu) */
+    double hardware_flops; /* with it (hfu) */
+    bool extrapolated;     /* some shape or collective is outside the calibrated range */
 };
 
 struct dtp_cost_memo;

@@ -7,20 +7,20 @@
 
 struct rank_state {
     uint32_t pos, end;
-    double free_s;        /* end of the previous action (and of a reduction that blocks) */
-    int64_t out;          /* rendezvous: transfer that the previous action started, or -1 */
+    double free_s; /* end of the previous action (and of a reduction that blocks) */
+    int64_t out;   /* rendezvous: transfer that the previous action started, or -1 */
     double reduce_free_s, gather_free_s, unshard_free_s;
-    uint32_t nunits;      /* unsharded units so far */
-    bool filled;          /* a backward has started */
+    uint32_t nunits; /* unsharded units so far */
+    bool filled;     /* a backward has started */
 };
 
 struct walk {
     struct dtp_layout l;
     struct rank_state *state; /* [pp] */
     struct dtp_rank_path *path;
-    double *sent_s;           /* [2 * nstages * m] arrival; rendezvous: end of the producer; -1: not yet */
-    double *posted_s;         /* rendezvous: when the receiver came */
-    double *unit_start_s;     /* [pp * ring] starts of the last units */
+    double *sent_s;   /* [2 * nstages * m] arrival; rendezvous: end of the producer; -1: not yet */
+    double *posted_s; /* rendezvous: when the receiver came */
+    double *unit_start_s; /* [pp * ring] starts of the last units */
     int ring;
 };
 
@@ -43,12 +43,12 @@ static double run_parts(struct walk *w, int r, int vs, struct dtp_action_parts p
             state->gather_free_s += cost->gather.time_s;
             begin_s = larger(begin_s, state->gather_free_s);
         }
-        for (; unshard < parts.nunshard &&
-               dtp_part_first(unshard, parts.nunshard, parts.nparts) == p;
+        for (;
+             unshard < parts.nunshard && dtp_part_first(unshard, parts.nunshard, parts.nparts) == p;
              unshard++) {
             uint32_t q = state->nunits++;
             double *ring = w->unit_start_s + (size_t)r * (size_t)w->ring;
-            double ready_s = prefetch == 0            ? t
+            double ready_s = prefetch == 0             ? t
                              : q >= (uint32_t)prefetch ? ring[q % (uint32_t)prefetch]
                                                        : w->l.costs->step_host_s;
             state->unshard_free_s = larger(state->unshard_free_s, ready_s) + cost->unshard.time_s;
@@ -97,8 +97,7 @@ static bool gap(struct walk *w, struct rank_state *state, int64_t in, double *st
         if (w->sent_s[in] < 0)
             return false;
         double send_s = l->send_s[dtp_slot_sender(l, in)];
-        start = send_s < 0 ? larger(start, w->sent_s[in])
-                           : larger(start, w->sent_s[in]) + send_s;
+        start = send_s < 0 ? larger(start, w->sent_s[in]) : larger(start, w->sent_s[in]) + send_s;
     }
     if (state->out >= 0) {
         if (w->posted_s[state->out] < 0)
@@ -209,7 +208,7 @@ static void start(struct dtp_arena *a, struct walk *w, struct dtp_path *out) {
     w->ring = l->costs->prefetch > 0 ? l->costs->prefetch : 1;
     w->state = DTP_NEW(a, struct rank_state, (size_t)l->pp);
     w->path = DTP_NEW(a, struct dtp_rank_path, (size_t)l->pp);
-    w->unit_start_s = DTP_NEW(a, double, (size_t)l->pp * (size_t)w->ring);
+    w->unit_start_s = DTP_NEW(a, double, (size_t)l->pp *(size_t)w->ring);
     w->sent_s = DTP_NEW(a, double, nslots);
     for (size_t i = 0; i < nslots; i++)
         w->sent_s[i] = -1;

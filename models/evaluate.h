@@ -23,7 +23,7 @@ struct dtp_problem {
     uint64_t memory_limit_bytes; /* of device memory */
     int attention;               /* enum dtp_attention, or -1: the framework's */
     enum dtp_dtype dtype;
-    bool fp8_master_weights;     /* reserved for FP8 recipes: weights kept in 16 bit */
+    bool fp8_master_weights; /* reserved for FP8 recipes: weights kept in 16 bit */
 };
 
 enum dtp_fidelity { DTP_BOUND, DTP_ESTIMATE, DTP_SIMULATE };
@@ -45,7 +45,8 @@ void dtp_evaluator_destroy(struct dtp_evaluator *ev); /* its candidate arena; th
 const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev);
 double dtp_evaluate_bound(struct dtp_evaluator *ev, const struct dtp_plan *plan);
 double dtp_evaluate_estimate(struct dtp_evaluator *ev, const struct dtp_plan *plan);
-uint64_t dtp_evaluate_memory(struct dtp_evaluator *ev, const struct dtp_plan *plan); /* device bytes, worst stage */
+uint64_t dtp_evaluate_memory(struct dtp_evaluator *ev,
+                             const struct dtp_plan *plan); /* device bytes, worst stage */
 /* Full result at the fidelity; the plan must be legal (dtp_plan_check). options may be NULL. */
 enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
                              const struct dtp_plan *plan, enum dtp_fidelity fidelity,

@@ -16,48 +16,93 @@ struct document {
 #define M(member) offsetof(struct dtp_framework_memory, member)
 
 static const struct dtp_field memory_fields[] = {
-    {.name = "weight_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(weight_bytes), .max = 8,
+    {.name = "weight_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(weight_bytes),
+     .max = 8,
      .help = "bytes of one parameter used by the kernels"},
-    {.name = "gradient_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(gradient_bytes), .max = 8,
+    {.name = "gradient_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(gradient_bytes),
+     .max = 8,
      .help = "bytes of one gradient kept over a step"},
-    {.name = "optimizer_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(optimizer_bytes), .max = 32,
+    {.name = "optimizer_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(optimizer_bytes),
+     .max = 32,
      .help = "bytes of optimizer state per parameter: fp32 master 4 and two moments 8"},
-    {.name = "context_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(context_bytes), .max = 1e11,
+    {.name = "context_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(context_bytes),
+     .max = 1e11,
      .help = "device bytes of the CUDA context and library workspaces"},
-    {.name = "communicator_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(communicator_bytes),
-     .max = 1e11, .help = "device bytes of one communicator's buffers"},
-    {.name = "bucket_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(bucket_bytes), .max = 1e11,
+    {.name = "communicator_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(communicator_bytes),
+     .max = 1e11,
+     .help = "device bytes of one communicator's buffers"},
+    {.name = "bucket_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(bucket_bytes),
+     .max = 1e11,
      .help = "bytes of reduction buckets alive at once"},
-    {.name = "fixed_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(fixed_bytes), .max = 1e11,
+    {.name = "fixed_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(fixed_bytes),
+     .max = 1e11,
      .help = "bytes that the framework keeps allocated whatever the plan"},
-    {.name = "allocator_factor", .kind = DTP_FIELD_DOUBLE, .offset = M(allocator_factor), .min = 1,
-     .max = 2, .help = "reserved over allocated bytes of the caching allocator"},
-    {.name = "margin", .kind = DTP_FIELD_DOUBLE, .offset = M(margin), .max = 0.5,
+    {.name = "allocator_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(allocator_factor),
+     .min = 1,
+     .max = 2,
+     .help = "reserved over allocated bytes of the caching allocator"},
+    {.name = "margin",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(margin),
+     .max = 0.5,
      .help = "share of device memory kept free: validated error of the predicted peak"},
-    {.name = "logits_copies_bytes", .kind = DTP_FIELD_DOUBLE, .offset = M(logits_copies_bytes),
-     .max = 64, .help = "bytes per logit alive at the start of the backward"},
+    {.name = "logits_copies_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(logits_copies_bytes),
+     .max = 64,
+     .help = "bytes per logit alive at the start of the backward"},
     {0}};
 
 #define BOOLEAN(member, text)                                                                      \
-    {.name = #member, .kind = DTP_FIELD_BOOL, .offset = F(member), .help = text}
+    { .name = #member, .kind = DTP_FIELD_BOOL, .offset = F(member), .help = text }
 #define NUMBER(member, top, text)                                                                  \
-    {.name = #member, .kind = DTP_FIELD_DOUBLE, .offset = F(member), .max = top, .help = text}
+    { .name = #member, .kind = DTP_FIELD_DOUBLE, .offset = F(member), .max = top, .help = text }
 #define INTEGER(member, top, text)                                                                 \
-    {.name = #member, .kind = DTP_FIELD_INT, .offset = F(member), .max = top, .help = text}
+    { .name = #member, .kind = DTP_FIELD_INT, .offset = F(member), .max = top, .help = text }
 #define LIST(member, text)                                                                         \
-    {.name = #member, .kind = DTP_FIELD_JSON, .offset = offsetof(struct document, member),         \
-     .help = text}
+    {                                                                                              \
+        .name = #member, .kind = DTP_FIELD_JSON, .offset = offsetof(struct document, member),      \
+        .help = text                                                                               \
+    }
 
 const struct dtp_field dtp_framework_fields[] = {
-    {.name = "name", .kind = DTP_FIELD_STRING, .offset = F(name), .required = true,
+    {.name = "name",
+     .kind = DTP_FIELD_STRING,
+     .offset = F(name),
+     .required = true,
      .help = "as in --framework"},
-    {.name = "title", .kind = DTP_FIELD_STRING, .offset = F(title), .required = true,
+    {.name = "title",
+     .kind = DTP_FIELD_STRING,
+     .offset = F(title),
+     .required = true,
      .help = "one line for people"},
     LIST(aliases, "other names, such as those in measured data"),
-    {.name = "memory", .kind = DTP_FIELD_OBJECT, .offset = F(memory), .fields = memory_fields,
+    {.name = "memory",
+     .kind = DTP_FIELD_OBJECT,
+     .offset = F(memory),
+     .fields = memory_fields,
      .help = "bytes per parameter and fixed amounts"},
-    {.name = "attention", .kind = DTP_FIELD_ENUM, .offset = F(attention),
-     .names = dtp_attention_names, .help = "attention kernel used unless a row or option says"},
+    {.name = "attention",
+     .kind = DTP_FIELD_ENUM,
+     .offset = F(attention),
+     .names = dtp_attention_names,
+     .help = "attention kernel used unless a row or option says"},
     BOOLEAN(fused_softmax, "scale, mask and softmax are one kernel"),
     BOOLEAN(fused_bias_activation, "bias and activation are one kernel"),
     BOOLEAN(fused_bias_dropout_add, "bias, dropout and residual add are one kernel"),
@@ -72,7 +117,9 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(dropout, "false: no dropout kernels whatever the model says"),
     INTEGER(vocab_multiple, 4096, "the vocabulary is padded to a multiple of this times tp"),
     NUMBER(optimizer_bytes_moved, 512, "bytes read and written per parameter by the update"),
-    {.name = "rank_order", .kind = DTP_FIELD_STRING, .offset = F(rank_order),
+    {.name = "rank_order",
+     .kind = DTP_FIELD_STRING,
+     .offset = F(rank_order),
      .help = "axes of the rank number, innermost first"},
     BOOLEAN(p2p_blocking, "pipeline transfers stop the compute streams of both neighbours"),
     BOOLEAN(scatter_gather, "pipeline messages are split over tp and gathered in the node"),
@@ -111,8 +158,11 @@ const struct dtp_field dtp_framework_fields[] = {
 
 /* What a framework file does not say. */
 static const struct dtp_framework framework_default = {
-    .memory = {.weight_bytes = 2, .gradient_bytes = 2, .optimizer_bytes = 12,
-               .allocator_factor = 1, .logits_copies_bytes = 10},
+    .memory = {.weight_bytes = 2,
+               .gradient_bytes = 2,
+               .optimizer_bytes = 12,
+               .allocator_factor = 1,
+               .logits_copies_bytes = 10},
     .attention = DTP_ATTN_UNFUSED,
     .fused_norm = true,
     .dropout = true,
@@ -214,8 +264,8 @@ static bool answers_to(const struct dtp_framework *f, const char *name) {
     return false;
 }
 
-enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name,
-                                   struct dtp_framework *out, struct dtp_err *err) {
+enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   struct dtp_err *err) {
     const struct dtp_json *j;
     size_t length = strlen(name);
     if (length > 5 && strcmp(name + length - 5, ".json") == 0) {

@@ -12,16 +12,17 @@
 #include "hw/device.h"
 
 struct dtp_framework_memory {
-    double weight_bytes;         /* per parameter: 2 */
-    double gradient_bytes;       /* per parameter: 2, or 4 where gradients are fp32 */
-    double optimizer_bytes;      /* per parameter: 12 = fp32 master, two moments */
-    double context_bytes;        /* CUDA context and library workspaces */
-    double communicator_bytes;   /* buffers of one communicator (NCCL) */
-    double bucket_bytes;         /* reduction buckets alive at once */
-    double fixed_bytes;          /* what the framework itself keeps allocated */
-    double allocator_factor;     /* reserved / allocated, >= 1 */
-    double margin;               /* share of device memory kept free: validated error of the peak */
-    double logits_copies_bytes;  /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
+    double weight_bytes;       /* per parameter: 2 */
+    double gradient_bytes;     /* per parameter: 2, or 4 where gradients are fp32 */
+    double optimizer_bytes;    /* per parameter: 12 = fp32 master, two moments */
+    double context_bytes;      /* CUDA context and library workspaces */
+    double communicator_bytes; /* buffers of one communicator (NCCL) */
+    double bucket_bytes;       /* reduction buckets alive at once */
+    double fixed_bytes;        /* what the framework itself keeps allocated */
+    double allocator_factor;   /* reserved / allocated, >= 1 */
+    double margin;             /* share of device memory kept free: validated error of the peak */
+    double
+        logits_copies_bytes; /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
 };
 
 struct dtp_framework {
@@ -30,60 +31,61 @@ struct dtp_framework {
     struct dtp_framework_memory memory;
 
     /* kernels */
-    enum dtp_attention attention;          /* default */
-    bool fused_softmax;        /* scale + mask + softmax in one kernel */
+    enum dtp_attention attention; /* default */
+    bool fused_softmax;           /* scale + mask + softmax in one kernel */
     bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
-    bool fused_cross_entropy;  /* no fp32 copy of the logits */
+    bool fused_cross_entropy;         /* no fp32 copy of the logits */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     bool fused_optimizer;
-    bool whole_gemm_waves;     /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
-    bool dropout;              /* false: trains without dropout kernels whatever the model says */
-    int vocab_multiple;        /* vocabulary padded to a multiple of this x tp; 1: none */
+    bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
+    bool dropout;          /* false: trains without dropout kernels whatever the model says */
+    int vocab_multiple;    /* vocabulary padded to a multiple of this x tp; 1: none */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
 
     /* communication */
-    const char *rank_order;    /* "tp-cp-dp-pp" */
-    bool p2p_blocking;         /* transfers stop the compute stream (rendezvous of neighbours) */
-    bool scatter_gather;       /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
-    double p2p_bytes;          /* per element: 2; 4 where activations travel in fp32 */
-    bool tp_overlap;           /* backward tp collectives behind wgrad */
-    double tp_overlap_fraction;/* of the tp time of the backward that can hide, 0 .. 1 */
-    bool dp_overlap;           /* gradient reduction behind the last backward, by buckets */
+    const char *rank_order; /* "tp-cp-dp-pp" */
+    bool p2p_blocking;      /* transfers stop the compute stream (rendezvous of neighbours) */
+    bool scatter_gather;    /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
+    double p2p_bytes;       /* per element: 2; 4 where activations travel in fp32 */
+    bool tp_overlap;        /* backward tp collectives behind wgrad */
+    double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
+    bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
     double dp_bucket_bytes;
-    bool param_gather_overlap; /* ZeRO-1/2: all-gather of parameters behind the next forward */
-    bool zero1_reduce_scatter; /* reduce-scatter + all-gather; false: all-reduce then all-gather */
-    double reduce_bytes;       /* per gradient on the wire: 2 or 4 */
-    bool reduce_per_microbatch;/* ZeRO-2/3 reduce after each microbatch */
+    bool param_gather_overlap;  /* ZeRO-1/2: all-gather of parameters behind the next forward */
+    bool zero1_reduce_scatter;  /* reduce-scatter + all-gather; false: all-reduce then all-gather */
+    double reduce_bytes;        /* per gradient on the wire: 2 or 4 */
+    bool reduce_per_microbatch; /* ZeRO-2/3 reduce after each microbatch */
     bool zero3_regather_backward; /* parameters gathered again in the backward */
     int zero3_prefetch_layers;
     bool tied_embedding_all_reduce;
 
     /* host */
-    double launch_s;           /* host time per kernel */
-    double layer_host_s;       /* host time per layer and direction, beside the kernels' */
-    double microbatch_host_s;  /* per microbatch and rank, exposed */
-    double step_host_s;        /* per step, exposed */
-    double kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
-    double comm_time_factor;   /* fitted */
+    double launch_s;          /* host time per kernel */
+    double layer_host_s;      /* host time per layer and direction, beside the kernels' */
+    double microbatch_host_s; /* per microbatch and rank, exposed */
+    double step_host_s;       /* per step, exposed */
+    double
+        kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
+    double comm_time_factor; /* fitted */
 
     /* what it can do */
-    int max_tp, max_pp;        /* 0: no limit; 1: has none */
+    int max_tp, max_pp; /* 0: no limit; 1: has none */
     bool has_sequence_parallel, has_cp, has_ep;
     bool uneven_stages;
-    const char *const *schedules;          /* NULL-terminated names */
-    int zero_stages;           /* bit s: has ZeRO stage s */
-    int zero_stages_pp;        /* bit s: allowed with pp > 1 */
-    int zero_stages_tp;        /* bit s: allowed with tp > 1 */
-    int recompute_modes;       /* bit per enum dtp_recompute */
+    const char *const *schedules; /* NULL-terminated names */
+    int zero_stages;              /* bit s: has ZeRO stage s */
+    int zero_stages_pp;           /* bit s: allowed with pp > 1 */
+    int zero_stages_tp;           /* bit s: allowed with tp > 1 */
+    int recompute_modes;          /* bit per enum dtp_recompute */
     bool offload;
     const char *const *fitted; /* names of the fields that were fitted, NULL-terminated */
 };
 
 extern const struct dtp_field dtp_framework_fields[];
 
-enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name,
-                                   struct dtp_framework *out, struct dtp_err *err);
+enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   struct dtp_err *err);
 enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
                                    struct dtp_framework *out, struct dtp_err *err);
 enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_names,

@@ -36,8 +36,21 @@ extern const char *const dtp_detail_names[];
 
 /* What a task is, packed into its 64-bit tag. */
 enum dtp_task_kind {
-    DTP_T_F, DTP_T_B, DTP_T_I, DTP_T_W, DTP_T_SEND_F, DTP_T_SEND_B, DTP_T_REDUCE, DTP_T_GATHER,
-    DTP_T_UNSHARD, DTP_T_OPTIM, DTP_T_EMBEDDING, DTP_T_NORM, DTP_T_OFFLOAD, DTP_T_HOST, DTP_T_OP,
+    DTP_T_F,
+    DTP_T_B,
+    DTP_T_I,
+    DTP_T_W,
+    DTP_T_SEND_F,
+    DTP_T_SEND_B,
+    DTP_T_REDUCE,
+    DTP_T_GATHER,
+    DTP_T_UNSHARD,
+    DTP_T_OPTIM,
+    DTP_T_EMBEDDING,
+    DTP_T_NORM,
+    DTP_T_OFFLOAD,
+    DTP_T_HOST,
+    DTP_T_OP,
     DTP_NTASKS
 };
 extern const char *const dtp_task_names[]; /* "F", "B", ..., "send F", "reduce", ... */
@@ -59,16 +72,16 @@ struct dtp_rank_tasks {
 
 struct dtp_lowered {
     struct dtp_platform platform;
-    struct dtp_graph graph;      /* frozen */
-    int nranks;                  /* simulated ranks */
-    int *rank;                   /* [nranks] global rank */
-    int *stage;                  /* [nranks] pipeline stage */
-    dtp_id *compute_stream;      /* [nranks] */
+    struct dtp_graph graph;       /* frozen */
+    int nranks;                   /* simulated ranks */
+    int *rank;                    /* [nranks] global rank */
+    int *stage;                   /* [nranks] pipeline stage */
+    dtp_id *compute_stream;       /* [nranks] */
     struct dtp_rank_tasks *tasks; /* [nranks] */
-    const char **op_name;        /* DTP_T_OP: by the part of the tag */
+    const char **op_name;         /* DTP_T_OP: by the part of the tag */
     int nop_names;
     bool folded;
-    int schedule, pp, vpp;       /* for names of actions */
+    int schedule, pp, vpp; /* for names of actions */
 };
 struct dtp_lower_options {
     bool fold;
@@ -82,26 +95,26 @@ enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_problem *problem
 
 /* When a rank does what in a step, seconds from its start; filled by ESTIMATE and by SIMULATE. */
 struct dtp_rank_path {
-    double first_s;     /* start of the first action */
-    double last_s;      /* end of the last action */
-    double filled_s;    /* ESTIMATE only: idle time before the first backward */
-    double busy_s;      /* compute actions under way, slow-down by communication included */
-    double dp_wait_s;   /* inside first_s .. last_s: waiting for unshards, gathers, reductions */
-    double reduced_s;   /* its reductions have ended, >= last_s */
+    double first_s;   /* start of the first action */
+    double last_s;    /* end of the last action */
+    double filled_s;  /* ESTIMATE only: idle time before the first backward */
+    double busy_s;    /* compute actions under way, slow-down by communication included */
+    double dp_wait_s; /* inside first_s .. last_s: waiting for unshards, gathers, reductions */
+    double reduced_s; /* its reductions have ended, >= last_s */
     double embedding_start_s, embedding_end_s; /* = reduced_s where it has none */
     double norm_start_s, norm_end_s;           /* likewise */
     double optimized_s, gathered_s;
-    double end_s;       /* with offload */
+    double end_s; /* with offload */
 };
 
 /* Longest path over the same tasks, without a graph. The schedule holds compute actions only. */
 struct dtp_path {
-    double step_s;    /* INFINITY: the order deadlocks */
-    int last_rank;    /* ends last, the lowest among equals */
+    double step_s;     /* INFINITY: the order deadlocks */
+    int last_rank;     /* ends last, the lowest among equals */
     int stage_of_last; /* its pipeline stage */
     int nranks;
     struct dtp_rank_path *rank; /* [nranks]: pp, or every simulated rank */
-    uint64_t nactions; /* that were walked, not jumped over */
+    uint64_t nactions;          /* that were walked, not jumped over */
 };
 /* The same with all transfers between stages free: what is left of a rank's idle time is the bubble. */
 void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,

@@ -97,7 +97,8 @@ struct dtp_action_parts dtp_layout_parts(const struct dtp_layout *l, int vs, int
     bool unshards = kind == DTP_A_F ? l->unsharded : l->unsharded_b && kind != DTP_A_W;
     if (unshards && s->unshard.time_s > 0)
         p.nunshard = s->nunshard;
-    if (kind == DTP_A_F && c->gather_overlap && !p.nunshard && s->gather.time_s > 0 && index == l->first[vs])
+    if (kind == DTP_A_F && c->gather_overlap && !p.nunshard && s->gather.time_s > 0 &&
+        index == l->first[vs])
         p.ngather = s->nreduce;
     if (gradient && s->nreduce > 0 && s->reduce.time_s > 0) {
         bool cut = c->reduce_overlap && index == l->last[vs];

@@ -26,8 +26,8 @@ struct dtp_layout {
     const struct dtp_schedule *schedule;
     int pp, vpp, m, nstages;
     bool split;
-    bool parts;      /* some action may be cut or reduce per microbatch: see dtp_layout_parts() */
-    bool unsharded;  /* ZeRO-3 units in F */
+    bool parts;     /* some action may be cut or reduce per microbatch: see dtp_layout_parts() */
+    bool unsharded; /* ZeRO-3 units in F */
     bool unsharded_b;
     enum dtp_p2p_mode p2p;
     int *rank_of;    /* [nstages] */

@@ -52,8 +52,8 @@ static void series(struct dtp_lowering *w, int stage, bool gather) {
                                            .rank = w->out->rank[f->member[0]],
                                            .stage = chunk_stage[c],
                                            .microbatch = k};
-                struct dtp_span x = dtp_flows_add(w, f, dtp_unit_comm(s, unit), 1, false,
-                                                  dtp_tag_pack(tag));
+                struct dtp_span x =
+                    dtp_flows_add(w, f, dtp_unit_comm(s, unit), 1, false, dtp_tag_pack(tag));
                 for (int q = 0; q < f->nmembers && last == DTP_NONE; q++)
                     wait_for_rank(w, f->member[q], x.in);
                 if (last != DTP_NONE)

@@ -116,10 +116,10 @@ static const struct activations *activations_of(struct dtp_memory_memo *memo,
     /* The gradient of a layer's output and of the widest tensor inside it, once each. */
     const struct dtp_model *m = problem->model;
     double tokens = (double)plan->microbatch_size * problem->seq / plan->cp;
-    x->working = m->nconvs > 0 ? 0
-                               : layer_input_bytes(problem, plan) +
-                                     element_bytes(plan) * tokens * m->ffn / plan->tp *
-                                         (m->gated_ffn ? 2 : 1);
+    x->working = m->nconvs > 0
+                     ? 0
+                     : layer_input_bytes(problem, plan) + element_bytes(plan) * tokens * m->ffn /
+                                                              plan->tp * (m->gated_ffn ? 2 : 1);
     return x;
 }
 
@@ -133,11 +133,15 @@ static int *count_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan 
         memo->nactions = most;
     }
     for (int rank = 0; rank < plan->pp; rank++) { /* the order of one rank at a time */
-        int n = dtp_schedule_kinds[plan->schedule].generate(plan->pp, plan->vpp, m, rank,
-                                                            memo->action);
+        int n =
+            dtp_schedule_kinds[plan->schedule].generate(plan->pp, plan->vpp, m, rank, memo->action);
         uint32_t begin[2] = {0, (uint32_t)n};
-        struct dtp_schedule one = {.kind = plan->schedule, .pp = 1, .vpp = plan->vpp, .m = m,
-                                   .begin = begin, .action = memo->action};
+        struct dtp_schedule one = {.kind = plan->schedule,
+                                   .pp = 1,
+                                   .vpp = plan->vpp,
+                                   .m = m,
+                                   .begin = begin,
+                                   .action = memo->action};
         dtp_schedule_in_flight(&one, NULL, NULL, peak_chunk + rank * plan->vpp);
     }
     return peak_chunk;
@@ -225,7 +229,8 @@ static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan
                        struct dtp_stage_memory *out) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     double replicas = (double)plan->dp * plan->cp, expert_replicas = replicas / plan->ep;
-    double sharded = r->dense / replicas + r->experts / expert_replicas, all = r->dense + r->experts;
+    double sharded = r->dense / replicas + r->experts / expert_replicas,
+           all = r->dense + r->experts;
     double weights = plan->zero_stage >= 3 ? sharded : all;
     double gradients = plan->zero_stage >= 2 ? sharded : all;
     double states = plan->zero_stage >= 1 ? sharded : all;
@@ -234,10 +239,11 @@ static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan
         buffers += f->bucket_bytes;
     if (plan->zero_stage >= 2) /* the gradients of one layer before they are reduced */
         buffers += f->gradient_bytes * r->largest_layer;
-    if (plan->zero_stage == 3) /* layers gathered ahead, the one in use, and what is outside layers */
-        buffers += f->weight_bytes *
-                   ((memo->problem->framework->zero3_prefetch_layers + 1) * r->largest_layer +
-                    r->root);
+    if (plan->zero_stage ==
+        3) /* layers gathered ahead, the one in use, and what is outside layers */
+        buffers +=
+            f->weight_bytes *
+            ((memo->problem->framework->zero3_prefetch_layers + 1) * r->largest_layer + r->root);
     if (plan->pp > 1)
         buffers += 2 * layer_input_bytes(memo->problem, plan);
     if (plan->offload != DTP_OFFLOAD_NONE)

@@ -4,7 +4,8 @@
 
 #include "models/evaluate.h"
 
-const char *const dtp_part_names[] = {"attention", "mlp", "norm", "embedding", "head", "conv", NULL};
+const char *const dtp_part_names[] = {"attention", "mlp",  "norm", "embedding",
+                                      "head",      "conv", NULL};
 const char *const dtp_pass_names[] = {"F", "I", "W", NULL};
 const char *const dtp_op_kind_names[] = {"gemm", "bmm", "attention", "kernel", "collective", NULL};
 
@@ -16,10 +17,10 @@ struct build {
     const struct dtp_plan *plan;
     struct dtp_ops *out;
     enum dtp_part part;
-    double e;        /* bytes of an activation element */
-    double tokens;   /* N = microbatch x seq / cp */
-    double z;        /* N h, over tp with sequence parallelism: where norms and dropout work */
-    double h, t;     /* hidden size, tp */
+    double e;      /* bytes of an activation element */
+    double tokens; /* N = microbatch x seq / cp */
+    double z;      /* N h, over tp with sequence parallelism: where norms and dropout work */
+    double h, t;   /* hidden size, tp */
     double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
     bool dropout, tp_overlap;
 };
@@ -135,8 +136,8 @@ static void residual(struct build *b, bool bias) {
         if (bias && !b->f->fused_linear_bias)
             kernel(b, "bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * b->z, b->z);
         if (b->dropout)
-            kernel(b, "dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)
-                ->saved_bytes = b->z;
+            kernel(b, "dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)->saved_bytes =
+                b->z;
         kernel(b, "residual add", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
     }
     if (b->dropout)
@@ -295,8 +296,8 @@ static void activation(struct build *b, double rows, bool bias) {
     double passes = b->m->gated_ffn && !b->f->fused_bias_activation ? 5.0 / 3 : 1;
     kernel(b, "activation", DTP_PASS_F, DTP_K_ACTIVATION, passes * e * (in + 1) * x, x)
         ->saved_bytes = e * in * x;
-    kernel(b, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD,
-           passes * e * (2 * in + 1) * x, x);
+    kernel(b, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD, passes * e * (2 * in + 1) * x,
+           x);
     if (bias)
         kernel(b, "fc1 bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * in * x, in * x);
 }
@@ -528,9 +529,9 @@ double dtp_op_flops(const struct dtp_op *op) {
 static double collective_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                 const struct dtp_op *op) {
     struct dtp_placement placement;
-    if (dtp_placement_init(
-            &placement, problem->cluster,
-            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep}, problem->framework->rank_order, NULL) != DTP_OK)
+    if (dtp_placement_init(&placement, problem->cluster,
+                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
+                           problem->framework->rank_order, NULL) != DTP_OK)
         return 0;
     struct dtp_group_shape shape = dtp_placement_shape(&placement, problem->cluster, op->axis, 0);
     struct dtp_coll_cost cost;

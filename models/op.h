@@ -18,24 +18,31 @@
 
 enum dtp_op_kind { DTP_OP_GEMM, DTP_OP_BMM, DTP_OP_ATTENTION, DTP_OP_KERNEL, DTP_OP_COLLECTIVE };
 enum dtp_pass { DTP_PASS_F, DTP_PASS_I, DTP_PASS_W, DTP_NPASSES };
-enum dtp_part { DTP_PART_ATTENTION, DTP_PART_MLP, DTP_PART_NORM, DTP_PART_EMBEDDING,
-                DTP_PART_HEAD, DTP_PART_CONV, DTP_NPARTS };
+enum dtp_part {
+    DTP_PART_ATTENTION,
+    DTP_PART_MLP,
+    DTP_PART_NORM,
+    DTP_PART_EMBEDDING,
+    DTP_PART_HEAD,
+    DTP_PART_CONV,
+    DTP_NPARTS
+};
 extern const char *const dtp_part_names[], *const dtp_pass_names[], *const dtp_op_kind_names[];
 
 struct dtp_op {
-    const char *name;      /* static: "qkv", "softmax", "fc1", "tp all_reduce" */
+    const char *name; /* static: "qkv", "softmax", "fc1", "tp all_reduce" */
     enum dtp_op_kind kind;
     enum dtp_pass pass;
     enum dtp_part part;
-    bool core;             /* repeated by selective recomputation */
-    bool overlapped;       /* collective: runs beside compute as far as the framework hides it;
+    bool core;            /* repeated by selective recomputation */
+    bool overlapped;      /* collective: runs beside compute as far as the framework hides it;
                               cp: beside the attention of the same pass */
-    double count;          /* times per layer and microbatch */
-    double saved_bytes;    /* F only, all `count` together */
-    struct dtp_gemm gemm;               /* GEMM, BMM */
+    double count;         /* times per layer and microbatch */
+    double saved_bytes;   /* F only, all `count` together */
+    struct dtp_gemm gemm; /* GEMM, BMM */
     struct dtp_attention_shape attention;
-    enum dtp_kernel kernel;             /* KERNEL */
-    double bytes, elements;             /* KERNEL: read + written; also the buffer of a COLLECTIVE */
+    enum dtp_kernel kernel; /* KERNEL */
+    double bytes, elements; /* KERNEL: read + written; also the buffer of a COLLECTIVE */
     enum dtp_collective collective;
     enum dtp_axis axis;
 };
@@ -46,8 +53,14 @@ struct dtp_ops {
     struct dtp_op at[DTP_MAX_OPS];
 };
 
-enum dtp_layer_kind { DTP_LAYER_DENSE, DTP_LAYER_MOE, DTP_LAYER_EMBEDDING, DTP_LAYER_HEAD,
-                      DTP_LAYER_CONV, DTP_NLAYER_KINDS };
+enum dtp_layer_kind {
+    DTP_LAYER_DENSE,
+    DTP_LAYER_MOE,
+    DTP_LAYER_EMBEDDING,
+    DTP_LAYER_HEAD,
+    DTP_LAYER_CONV,
+    DTP_NLAYER_KINDS
+};
 
 /* One layer of the kind (CONV: the whole list of convolutions). Uses tp, cp, ep, sequence_parallel,
  * microbatch_size and dtype of the plan. */

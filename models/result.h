@@ -25,7 +25,8 @@ struct dtp_breakdown {
 #undef X
 };
 
-struct dtp_bubble { /* fractions of the pipeline window, mean over stages; they add up to `fraction` */
+struct
+    dtp_bubble { /* fractions of the pipeline window, mean over stages; they add up to `fraction` */
     double fraction;   /* 1 - compute busy / window, exposed communication not counted */
     double over_ideal; /* bubble time / ideal compute time: the text-books' (p - 1) / m */
     double warmup, drain, imbalance;
@@ -38,11 +39,11 @@ struct dtp_result {
     struct dtp_bubble bubble;
     struct dtp_breakdown breakdown;
     int nstages;
-    struct dtp_stage_memory *stages;      /* [pp], result arena */
+    struct dtp_stage_memory *stages;                   /* [pp], result arena */
     uint64_t peak_bytes, reserved_bytes, device_bytes; /* of the worst stage */
-    uint64_t by_zero_stage[4];            /* device bytes; 0: refused by the framework */
+    uint64_t by_zero_stage[4]; /* device bytes; 0: refused by the framework */
     bool fits, extrapolated;
-    const char *why_not;                  /* runners-up: why it lost; NULL otherwise */
+    const char *why_not; /* runners-up: why it lost; NULL otherwise */
 };
 
 struct dtp_problem;

@@ -5,11 +5,10 @@ void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *coun
     int n = dtp_plan_layers(plan, m, vs), from = dtp_plan_first_layer(plan, m, vs), moe = 0;
     for (int l = from; m->moe.experts > 0 && l < from + n; l++)
         moe += dtp_model_layer_is_moe(m, l);
-    *out = (struct dtp_stage){.layers = n,
-                              .moe_layers = moe,
-                              .first = vs == 0,
-                              .last = vs == plan->pp * plan->vpp - 1};
-    double experts = (double)counts->moe_layer_experts, shared = (double)counts->moe_layer - experts;
+    *out = (struct dtp_stage){
+        .layers = n, .moe_layers = moe, .first = vs == 0, .last = vs == plan->pp * plan->vpp - 1};
+    double experts = (double)counts->moe_layer_experts,
+           shared = (double)counts->moe_layer - experts;
     double layers = (n - moe) * (double)counts->dense_layer + moe * shared, root = 0;
     if (m->nconvs > 0) {
         root = (double)counts->total;

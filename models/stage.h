@@ -5,12 +5,12 @@
 #include "models/plan.h"
 
 struct dtp_stage {
-    int layers, moe_layers; /* of `layers` */
-    bool first, last;       /* holds the embedding; the final norm, head and loss */
-    double dense_params;    /* on one tp rank: what dp x cp replicates */
-    double expert_params;   /* on one tp and ep rank: routed experts */
+    int layers, moe_layers;      /* of `layers` */
+    bool first, last;            /* holds the embedding; the final norm, head and loss */
+    double dense_params;         /* on one tp rank: what dp x cp replicates */
+    double expert_params;        /* on one tp and ep rank: routed experts */
     double largest_layer_params; /* on one tp and ep rank */
-    double root_params;     /* of dense_params, outside the layers: embedding, norm, head */
+    double root_params;          /* of dense_params, outside the layers: embedding, norm, head */
 };
 
 /* counts: dtp_model_params() of the model. vs: 0 .. pp*vpp-1. */

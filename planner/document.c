@@ -1,5 +1,6 @@
 #include "planner/document.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "sim/base/text.h"
@@ -127,7 +128,7 @@ enum dtp_status dtp_document_read(struct dtp_arena *a, const char *path, struct 
         return dtp_json_expected(root, "an object with \"model\"", err);
     const struct dtp_json *batch = dtp_json_get(out->plan, "global_batch_size");
     if (batch && dtp_json_type(batch) == DTP_JSON_NUMBER && dtp_json_number(batch) >= 1 &&
-        dtp_json_number(batch) <= 1 << 30)
+        dtp_json_number(batch) <= INT_MAX)
         out->ask.batch = (int)dtp_json_number(batch);
     return DTP_OK;
 }

@@ -130,7 +130,7 @@ static enum dtp_status parse_name(enum dtp_limit limit, const char *text, const 
     const char *const *from = names;
     size_t n = 0;
     if (limit == DTP_LIMIT_SCHEDULE) {
-        for (; dtp_schedule_kinds[n].name && n < MOST_SCHEDULES; n++)
+        for (; n < MOST_SCHEDULES && dtp_schedule_kinds[n].name; n++)
             names[n] = dtp_schedule_kinds[n].name;
         *out = dtp_schedule_find(text);
     } else if (limit == DTP_LIMIT_RECOMPUTE) {

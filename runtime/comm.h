@@ -46,7 +46,7 @@ struct dtp_comm_config {
     /* Shared memory: a mapping made before the fork, or NULL: by rendezvous. Its size is
      * dtp_comm_shm_bytes(). */
     void *shared;
-    struct dtp_dev *device; /* NCCL */
+    struct dtp_dev *device;              /* NCCL */
     const struct dtp_endpoint *endpoint; /* launch.h; NULL after a fork */
 };
 

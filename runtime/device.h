@@ -96,7 +96,8 @@ struct dtp_rope_args {
  * (attention_saved_bytes(): probabilities on the CPU, log-sum-exp in fused kernels). */
 struct dtp_attention_args {
     int64_t batch, seq, heads, kv_heads, head_dim;
-    int64_t qkv_stride, out_stride; /* elements between rows of q, k, v (and dq, dk, dv); of out, dout */
+    int64_t qkv_stride,
+        out_stride; /* elements between rows of q, k, v (and dq, dk, dv); of out, dout */
     const void *q, *k, *v;
     void *out; /* forward: written; backward: read */
     void *saved;
@@ -165,7 +166,8 @@ struct dtp_dev_ops {
 
     /* bytes: what the heap may hand out lies in dev->heap; these move data */
     void (*copy_in)(struct dtp_dev *d, void *to, const void *from_host, uint64_t bytes);
-    void (*copy_out)(struct dtp_dev *d, void *to_host, const void *from, uint64_t bytes); /* waits */
+    void (*copy_out)(struct dtp_dev *d, void *to_host, const void *from,
+                     uint64_t bytes); /* waits */
     void (*copy)(struct dtp_dev *d, void *to, const void *from, uint64_t bytes);
     void (*zero)(struct dtp_dev *d, void *to, uint64_t bytes);
     /* n elements; to and from may differ in type */

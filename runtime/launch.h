@@ -50,7 +50,7 @@ struct dtp_fork {
     int nranks;
     dtp_rank_fn *run;
     void *context;
-    void *shared; /* the communicator's mapping (comm.h): aborts travel through it */
+    void *shared;   /* the communicator's mapping (comm.h): aborts travel through it */
     double grace_s; /* after the first failure, before the rest is killed */
 };
 /* Forks, waits for all, and leaves none behind. DTP_OK only if every rank ended with it; else the first
@@ -59,9 +59,9 @@ enum dtp_status dtp_launch_fork(const struct dtp_fork *f, struct dtp_err *err);
 
 /* ---- the operating system ---- */
 
-int dtp_os_num_cores(void);              /* that this process may use */
-void dtp_os_pin(int index);              /* to the index-th (modulo) of them; errors do not matter */
-uint64_t dtp_os_memory_bytes(void);      /* of the host (or its control group) */
-int64_t dtp_os_now_ns(void);             /* monotonic */
+int dtp_os_num_cores(void);         /* that this process may use */
+void dtp_os_pin(int index);         /* to the index-th (modulo) of them; errors do not matter */
+uint64_t dtp_os_memory_bytes(void); /* of the host (or its control group) */
+int64_t dtp_os_now_ns(void);        /* monotonic */
 
 #endif

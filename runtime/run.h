@@ -62,13 +62,13 @@ struct dtp_trace_event {
 struct dtp_run_result {
     bool is_root;
     int steps, nranks;
-    double *loss;          /* [steps] */
-    double *step_s_each;   /* [steps] */
-    double step_s;         /* median */
-    double best_step_s;    /* fastest, without the first */
-    double tokens_per_s;   /* of the whole job */
-    uint64_t *peak_bytes;  /* [nranks] high-water mark of live bytes */
-    uint64_t (*peak_by_class)[6]; /* [nranks][enum dtp_mem] at that moment */
+    double *loss;                  /* [steps] */
+    double *step_s_each;           /* [steps] */
+    double step_s;                 /* median */
+    double best_step_s;            /* fastest, without the first */
+    double tokens_per_s;           /* of the whole job */
+    uint64_t *peak_bytes;          /* [nranks] high-water mark of live bytes */
+    uint64_t (*peak_by_class)[6];  /* [nranks][enum dtp_mem] at that moment */
     struct dtp_trace_event *event; /* by rank, then start */
     size_t nevents;
 };

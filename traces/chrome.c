@@ -67,8 +67,8 @@ static void args(struct dtp_chrome *c) {
 }
 
 static void name_thread(struct dtp_chrome *c, const struct lane *lane, int number) {
-    const char *name = number > 1 ? dtp_arena_printf(c->a, "%s %d", lane->stream, number)
-                                  : lane->stream;
+    const char *name =
+        number > 1 ? dtp_arena_printf(c->a, "%s %d", lane->stream, number) : lane->stream;
     begin(c, "M", "thread_name", lane->rank, lane->tid);
     args(c);
     dtp_json_kv_string(&c->w, "name", name);
@@ -226,10 +226,9 @@ enum dtp_status dtp_chrome_close(struct dtp_chrome *c, struct dtp_err *err) {
     dtp_json_end(&c->w);
     if (!c->plain)
         return dtp_file_out_commit(&c->file, err);
-    enum dtp_status status = fflush(c->plain) == 0
-                                 ? compress_plain(c, err)
-                                 : dtp_fail(err, DTP_EINPUT, "%s: %s", c->file.final,
-                                            strerror(errno));
+    enum dtp_status status =
+        fflush(c->plain) == 0 ? compress_plain(c, err)
+                              : dtp_fail(err, DTP_EINPUT, "%s: %s", c->file.final, strerror(errno));
     if (status != DTP_OK) {
         dtp_chrome_abort(c);
         return status;

@@ -7,19 +7,50 @@
 #include "sim/base/units.h"
 
 #define AT(member) offsetof(struct dtp_run, member)
-#define TEXT(member) {.name = #member, .kind = DTP_FIELD_STRING, .offset = AT(member), .help = ""}
+#define TEXT(member)                                                                               \
+    { .name = #member, .kind = DTP_FIELD_STRING, .offset = AT(member), .help = "" }
 #define WHOLE(member)                                                                              \
-    {.name = #member, .kind = DTP_FIELD_INT, .offset = AT(member), .min = DTP_UNKNOWN,        \
-     .max = 1e9, .help = ""}
-#define REAL(member) {.name = #member, .kind = DTP_FIELD_DOUBLE, .offset = AT(member), .help = ""}
+    {                                                                                              \
+        .name = #member, .kind = DTP_FIELD_INT, .offset = AT(member), .min = DTP_UNKNOWN,          \
+        .max = 1e9, .help = ""                                                                     \
+    }
+#define REAL(member)                                                                               \
+    { .name = #member, .kind = DTP_FIELD_DOUBLE, .offset = AT(member), .help = "" }
 
-static const struct dtp_field run_fields[] = {
-    TEXT(id), TEXT(framework), TEXT(gpu), REAL(gpu_mem_gb), WHOLE(gpus), WHOLE(gpus_per_node),
-    TEXT(model), WHOLE(layers), WHOLE(hidden), WHOLE(heads), WHOLE(kv_heads), WHOLE(ffn),
-    WHOLE(gated_ffn), WHOLE(vocab), WHOLE(seq), WHOLE(tp), WHOLE(pp), WHOLE(vpp), WHOLE(cp),
-    WHOLE(dp), WHOLE(zero_stage), WHOLE(microbatch), WHOLE(global_batch), TEXT(dtype),
-    TEXT(recompute), WHOLE(sequence_parallel), WHOLE(flash_attention), TEXT(schedule),
-    REAL(step_s), TEXT(step_s_from), REAL(peak_mem), TEXT(peak_mem_unit), TEXT(source), {0}};
+static const struct dtp_field run_fields[] = {TEXT(id),
+                                              TEXT(framework),
+                                              TEXT(gpu),
+                                              REAL(gpu_mem_gb),
+                                              WHOLE(gpus),
+                                              WHOLE(gpus_per_node),
+                                              TEXT(model),
+                                              WHOLE(layers),
+                                              WHOLE(hidden),
+                                              WHOLE(heads),
+                                              WHOLE(kv_heads),
+                                              WHOLE(ffn),
+                                              WHOLE(gated_ffn),
+                                              WHOLE(vocab),
+                                              WHOLE(seq),
+                                              WHOLE(tp),
+                                              WHOLE(pp),
+                                              WHOLE(vpp),
+                                              WHOLE(cp),
+                                              WHOLE(dp),
+                                              WHOLE(zero_stage),
+                                              WHOLE(microbatch),
+                                              WHOLE(global_batch),
+                                              TEXT(dtype),
+                                              TEXT(recompute),
+                                              WHOLE(sequence_parallel),
+                                              WHOLE(flash_attention),
+                                              TEXT(schedule),
+                                              REAL(step_s),
+                                              TEXT(step_s_from),
+                                              REAL(peak_mem),
+                                              TEXT(peak_mem_unit),
+                                              TEXT(source),
+                                              {0}};
 
 enum { NRUN_FIELDS = sizeof run_fields / sizeof run_fields[0] - 1 };
 
@@ -31,8 +62,8 @@ static const char *base_name(const char *path) {
 }
 
 static void run_unknown(struct dtp_run *run) {
-    *run = (struct dtp_run){.gpu_mem_gb = DTP_UNKNOWN, .step_s = DTP_UNKNOWN,
-                            .peak_mem = DTP_UNKNOWN};
+    *run =
+        (struct dtp_run){.gpu_mem_gb = DTP_UNKNOWN, .step_s = DTP_UNKNOWN, .peak_mem = DTP_UNKNOWN};
     for (int i = 0; i < NRUN_FIELDS; i++) {
         char *at = (char *)run + run_fields[i].offset;
         if (run_fields[i].kind == DTP_FIELD_INT)
@@ -62,8 +93,8 @@ static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row,
 
 enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_runs *out,
                               struct dtp_err *err) {
-    static const char *const needed[] = {"id",  "framework", "gpu", "gpus",      "layers",
-                                         "hidden", "seq",    "tp",  "global_batch", NULL};
+    static const char *const needed[] = {"id",     "framework", "gpu", "gpus",         "layers",
+                                         "hidden", "seq",       "tp",  "global_batch", NULL};
     struct dtp_csv csv;
     DTP_TRY(dtp_csv_read_file(a, path, &csv, err));
     int col[NRUN_FIELDS];
@@ -75,8 +106,7 @@ enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_
                             "%s: not a file of measured runs: no column \"%s\" (columns: id, "
                             "framework, gpu, gpus, layers, hidden, ..., step_s)",
                             path, needed[i]);
-    struct dtp_run *grown =
-        dtp_arena_grow(a, out->at, sizeof *out->at, out->n, out->n + csv.nrows);
+    struct dtp_run *grown = dtp_arena_grow(a, out->at, sizeof *out->at, out->n, out->n + csv.nrows);
     out->at = grown;
     out->verdicts = dtp_csv_col(&csv, "step_s") < 0;
     for (size_t row = 0; row < csv.nrows; row++)
@@ -99,15 +129,26 @@ struct dtp_run_library {
 };
 
 static const struct dtp_field fact_fields[] = {
-    {.name = "framework", .kind = DTP_FIELD_STRING,
-     .offset = offsetof(struct cluster_fact, framework), .required = true, .help = "of the row"},
-    {.name = "gpu", .kind = DTP_FIELD_STRING, .offset = offsetof(struct cluster_fact, gpu),
-     .required = true, .help = "of the row"},
-    {.name = "source_contains", .kind = DTP_FIELD_STRING,
-     .offset = offsetof(struct cluster_fact, source_contains), .required = true,
+    {.name = "framework",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, framework),
+     .required = true,
+     .help = "of the row"},
+    {.name = "gpu",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, gpu),
+     .required = true,
+     .help = "of the row"},
+    {.name = "source_contains",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, source_contains),
+     .required = true,
      .help = "part of the row's source"},
-    {.name = "cluster", .kind = DTP_FIELD_STRING, .offset = offsetof(struct cluster_fact, cluster),
-     .required = true, .help = "entry of hw/cluster"},
+    {.name = "cluster",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, cluster),
+     .required = true,
+     .help = "entry of hw/cluster"},
     {0}};
 
 enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_library **out,
@@ -214,9 +255,9 @@ static const char *bare_name(struct dtp_arena *a, const char *name) {
 static const char *family_of(const struct dtp_run *run) {
     static const struct {
         const char *start, *family;
-    } families[] = {{"mpt", "mpt"},       {"bloom", "bloom"},     {"gpt", "gpt"},
-                    {"opt", "opt"},       {"nemotron", "nemotron"}, {"falcon", "falcon"},
-                    {"bert", "bert"},     {"mt-nlg", "gpt"}};
+    } families[] = {{"mpt", "mpt"},   {"bloom", "bloom"},       {"gpt", "gpt"},
+                    {"opt", "opt"},   {"nemotron", "nemotron"}, {"falcon", "falcon"},
+                    {"bert", "bert"}, {"mt-nlg", "gpt"}};
     char lower[16] = "";
     for (size_t i = 0; i + 1 < sizeof lower && run->model[i]; i++)
         lower[i] = (char)tolower((unsigned char)run->model[i]);
@@ -303,8 +344,8 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run *run, struct dtp_
     }
     int recompute = dtp_name_index(dtp_recompute_names, run->recompute);
     if (recompute < 0) {
-        recompute = strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE
-                                                        : DTP_RECOMPUTE_NONE;
+        recompute =
+            strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
         add_note(a, c, "no recomputation assumed");
     }
     p->recompute = (enum dtp_recompute)recompute;
@@ -317,7 +358,8 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run *run, struct dtp_
     if (p->vpp == 1 && p->schedule == DTP_SCHED_INTERLEAVED)
         p->schedule = DTP_SCHED_1F1B;
     p->dtype = run_dtype(run);
-    if (run->global_batch <= 0 || p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
+    if (run->global_batch <= 0 ||
+        p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
         dtp_plan_num_microbatches(p) < 1) {
         c->unsupported = "the batch does not divide";
         return false;
@@ -357,16 +399,17 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
         reason == DTP_WHY_DTYPE)
         out->unsupported = dtp_reasons[reason];
     else if (reason != DTP_LEGAL)
-        add_note(a, out, dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
+        add_note(a, out,
+                 dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
     return DTP_OK;
 }
 
 double dtp_run_peak_bytes(const struct dtp_run *run, const char **out_meaning) {
     const char *unit = run->peak_mem_unit;
-    double scale = strncmp(unit, "GiB", 3) == 0   ? DTP_GIB
-                   : strncmp(unit, "MiB", 3) == 0 ? DTP_MIB
-                   : strncmp(unit, "GB", 2) == 0  ? DTP_GIGA
-                   : strncmp(unit, "MB", 2) == 0  ? DTP_MEGA
+    double scale = strncmp(unit, "GiB", 3) == 0     ? DTP_GIB
+                   : strncmp(unit, "MiB", 3) == 0   ? DTP_MIB
+                   : strncmp(unit, "GB", 2) == 0    ? DTP_GIGA
+                   : strncmp(unit, "MB", 2) == 0    ? DTP_MEGA
                    : strncmp(unit, "bytes", 5) == 0 ? 1.0
                                                     : 0.0;
     *out_meaning = strstr(unit, "smi")        ? "device"

@@ -62,9 +62,8 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
     size_t n = out->runs.n;
     struct dtp_run_library *library;
     DTP_TRY(dtp_run_library_create(a, &library, err));
-    struct predict_ctx ctx = {.options = options,
-                              .cases = DTP_NEW(a, struct dtp_run_case, n),
-                              .row = out->row};
+    struct predict_ctx ctx = {
+        .options = options, .cases = DTP_NEW(a, struct dtp_run_case, n), .row = out->row};
     for (size_t i = 0; i < n; i++) {
         struct dtp_validated *row = &out->row[i];
         row->run = &out->runs.at[i];
@@ -78,10 +77,11 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
         size_t left = n - from;
         wave.row += from;
         wave.cases += from;
-        dtp_pool_run(options->jobs, left < ROWS_PER_WAVE ? left : ROWS_PER_WAVE, predict_row, &wave);
+        dtp_pool_run(options->jobs, left < ROWS_PER_WAVE ? left : ROWS_PER_WAVE, predict_row,
+                     &wave);
         if (options->progress)
-            options->progress(options->progress_ctx, from + ROWS_PER_WAVE < n ? from + ROWS_PER_WAVE : n,
-                              n);
+            options->progress(options->progress_ctx,
+                              from + ROWS_PER_WAVE < n ? from + ROWS_PER_WAVE : n, n);
     }
     for (size_t i = 0; i < n; i++)
         finish_row(&out->row[i]);
@@ -215,8 +215,8 @@ static void cells_make(struct dtp_arena *a, struct dtp_validation *v) {
 }
 
 enum dtp_status dtp_validate(struct dtp_arena *a, const char *const *paths, size_t npaths,
-                             const struct dtp_validate_options *options,
-                             struct dtp_validation *out, struct dtp_err *err) {
+                             const struct dtp_validate_options *options, struct dtp_validation *out,
+                             struct dtp_err *err) {
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i < npaths; i++)
         DTP_TRY(dtp_runs_read(a, paths[i], &out->runs, err));

@@ -16,10 +16,10 @@
 struct dtp_validated {
     const struct dtp_run *run;
     bool supported, extrapolated, fits;
-    double predicted_s, error;       /* error: not set without a measured step */
+    double predicted_s, error; /* error: not set without a measured step */
     double measured_peak_bytes, predicted_peak_bytes, memory_error; /* peak 0: not measured */
     const char *peak_meaning;
-    const char *note;                /* what was assumed, or why unsupported */
+    const char *note; /* what was assumed, or why unsupported */
     struct dtp_breakdown breakdown;
 };
 
@@ -49,8 +49,8 @@ struct dtp_validate_options {
 };
 
 enum dtp_status dtp_validate(struct dtp_arena *a, const char *const *paths, size_t npaths,
-                             const struct dtp_validate_options *options,
-                             struct dtp_validation *out, struct dtp_err *err);
+                             const struct dtp_validate_options *options, struct dtp_validation *out,
+                             struct dtp_err *err);
 
 /* Statistics over the rows for which keep(ctx, row) is true. memory: of the peak, else of the step. */
 typedef bool dtp_row_filter(const void *ctx, const struct dtp_validated *row);

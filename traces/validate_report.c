@@ -65,8 +65,7 @@ static int count_rows(const struct dtp_validation *v, const struct grouping *g, 
                       bool supported) {
     int n = 0;
     for (size_t i = 0; i < v->runs.n; i++)
-        n += v->row[i].supported == supported &&
-             (!g || strcmp(g->key(&v->runs.at[i]), value) == 0);
+        n += v->row[i].supported == supported && (!g || strcmp(g->key(&v->runs.at[i]), value) == 0);
     return n;
 }
 
@@ -163,8 +162,8 @@ static void print_verdicts(FILE *f, const struct dtp_validation *v) {
             declared_failed += !row->fits;
         }
     }
-    fprintf(f, "\nmemory verdicts: of %d runs that ran, %d (%.1f %%) are declared not to fit\n", ran,
-            declared_no, ran ? 100.0 * declared_no / ran : 0.0);
+    fprintf(f, "\nmemory verdicts: of %d runs that ran, %d (%.1f %%) are declared not to fit\n",
+            ran, declared_no, ran ? 100.0 * declared_no / ran : 0.0);
     if (failed)
         fprintf(f, "                 of %d that failed, %d (%.1f %%) are declared not to fit\n",
                 failed, declared_failed, 100.0 * declared_failed / failed);

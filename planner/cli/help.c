@@ -49,12 +49,13 @@ static void man_commands(FILE *f) {
 }
 
 void dtp_help_man(FILE *f) {
-    fprintf(f,
-            ".TH DTPLAN 1 \"\" \"dtplan %s\" \"User Commands\"\n.SH NAME\ndtplan \\- plan and "
-            "simulate distributed training\n.SH SYNOPSIS\n.B dtplan\n[\\fIcommand\\fR] "
-            "[\\fIoptions\\fR]\n.SH DESCRIPTION\n%s\nThe command may be left out: it is then "
-            "\\fBplan\\fR.\n.SH COMMANDS\n",
-            DTP_VERSION, intro);
+    fprintf(
+        f,
+        ".TH DTPLAN 1 2026-11-28 \"dtplan %s\" \"User Commands\"\n.SH NAME\ndtplan \\- plan and "
+        "simulate distributed training\n.SH SYNOPSIS\n.B dtplan\n[\\fIcommand\\fR] "
+        "[\\fIoptions\\fR]\n.SH DESCRIPTION\n%s\nThe command may be left out: it is then "
+        "\\fBplan\\fR.\n.SH COMMANDS\n",
+        DTP_VERSION, intro);
     man_commands(f);
     fputs(".SH OPTIONS\nOptions that several commands share; \\fBdtplan help\\fR \\fIcommand\\fR "
           "says which it takes.\n",
@@ -176,7 +177,7 @@ static enum dtp_status help_run(struct dtp_cli *cli, struct dtp_err *err) {
         return DTP_OK;
     }
     const struct dtp_verb *verb = dtp_verb_find(cli->arg[0]);
-    for (; dtp_verbs[n] && n < MOST; n++)
+    for (; n < MOST && dtp_verbs[n]; n++)
         names[n] = dtp_verbs[n]->name;
     if (!verb)
         return dtp_unknown_name(err, DTP_EUSAGE, "command", cli->arg[0], names, n, NULL);

@@ -13,7 +13,7 @@ static enum dtp_status find_verb(const char *name, const struct dtp_verb **out,
     *out = dtp_verb_find(name);
     if (*out)
         return DTP_OK;
-    for (; dtp_verbs[n] && n < MOST; n++)
+    for (; n < MOST && dtp_verbs[n]; n++)
         names[n] = dtp_verbs[n]->name;
     return dtp_unknown_name(err, DTP_EUSAGE, "command", name, names, n, "dtplan --help");
 }

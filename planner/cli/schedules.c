@@ -31,7 +31,7 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     const struct own *own = cli->own;
     const char *names[MOST];
     size_t n = 0;
-    for (; dtp_schedule_kinds[n].name && n < MOST; n++)
+    for (; n < MOST && dtp_schedule_kinds[n].name; n++)
         names[n] = dtp_schedule_kinds[n].name;
     int kind = dtp_schedule_find(name);
     if (kind < 0)

@@ -15,8 +15,8 @@ static const struct dtp_option own_options[] = {
      .complete = DTP_COMPLETE_FILE, .help = "write one line a run to FILE as CSV"},
     {"worst", .kind = DTP_OPT_INT, .offset = offsetof(struct own, worst), .value = "N", .min = 0,
      .max = 1000, .help = "list the N runs with the largest error (10)"},
-    {"fidelity", .kind = DTP_OPT_CHOICE, .offset = offsetof(struct own, fidelity),
-     .value = "NAME", .names = fidelity_names, .help = "bound, estimate or simulate (simulate)"},
+    {"fidelity", .kind = DTP_OPT_CHOICE, .offset = offsetof(struct own, fidelity), .value = "NAME",
+     .names = fidelity_names, .help = "bound, estimate or simulate (simulate)"},
     {0}};
 
 static void defaults(void *own) {

@@ -24,9 +24,14 @@ static void setup(struct fixture *x, const char *model, const char *framework) {
         printf("\n  %s\n", err.msg);
         CU_FAIL_FATAL("fixture");
     }
-    x->problem = (struct dtp_problem){.model = &x->model, .framework = &x->framework,
-                                      .cluster = &x->cluster, .gpus = 1, .seq = x->model.seq,
-                                      .global_batch = 1, .attention = -1, .dtype = DTP_FP16};
+    x->problem = (struct dtp_problem){.model = &x->model,
+                                      .framework = &x->framework,
+                                      .cluster = &x->cluster,
+                                      .gpus = 1,
+                                      .seq = x->model.seq,
+                                      .global_batch = 1,
+                                      .attention = -1,
+                                      .dtype = DTP_FP16};
     x->plan = dtp_plan_default();
     x->plan.global_batch_size = 1;
     x->plan.dtype = DTP_FP16;
@@ -125,9 +130,9 @@ static void test_items(void) {
                 dtp_memory(memo, &x.plan, s);
                 uint64_t worst = 0;
                 for (int i = 0; i < pp; i++) {
-                    CU_ASSERT(s[i].peak_bytes ==
-                              s[i].weights_bytes + s[i].gradients_bytes + s[i].optimizer_bytes +
-                                  s[i].activations_bytes + s[i].logits_bytes + s[i].buffers_bytes);
+                    CU_ASSERT(s[i].peak_bytes == s[i].weights_bytes + s[i].gradients_bytes +
+                                                     s[i].optimizer_bytes + s[i].activations_bytes +
+                                                     s[i].logits_bytes + s[i].buffers_bytes);
                     CU_ASSERT(s[i].reserved_bytes >= s[i].peak_bytes);
                     CU_ASSERT(s[i].device_bytes >= s[i].reserved_bytes);
                     worst = s[i].device_bytes > worst ? s[i].device_bytes : worst;
@@ -147,7 +152,8 @@ static void test_many_microbatches(void) {
                 struct dtp_schedule schedule;
                 if (dtp_schedule_applies(kind, pp, vpp, m))
                     continue;
-                CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, m, &schedule, NULL) == DTP_OK);
+                CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, m, &schedule, NULL) ==
+                                DTP_OK);
                 dtp_schedule_in_flight(&schedule, NULL, NULL, peak_chunk);
                 x.plan.pp = pp;
                 x.plan.vpp = vpp;
@@ -157,31 +163,34 @@ static void test_many_microbatches(void) {
                 dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
                 x.plan.global_batch_size = 2 * pp; /* what every kind takes */
                 struct dtp_schedule least;
-                CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, 2 * pp, &least, NULL) == DTP_OK);
+                CU_ASSERT_FATAL(dtp_schedule_make(arena, kind, pp, vpp, 2 * pp, &least, NULL) ==
+                                DTP_OK);
                 int least_chunk[12];
                 dtp_schedule_in_flight(&least, NULL, NULL, least_chunk);
                 dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, one);
-                for (int rank = 1; rank + 1 < pp; rank++) { /* equal layers, no head, no embedding */
+                for (int rank = 1; rank + 1 < pp;
+                     rank++) { /* equal layers, no head, no embedding */
                     double more = 0, layers = 0;
                     for (int c = 0; c < vpp; c++) {
-                        int vs = dtp_schedule_kinds[kind].stage(pp, vpp, rank, c), i = rank * vpp + c;
+                        int vs = dtp_schedule_kinds[kind].stage(pp, vpp, rank, c),
+                            i = rank * vpp + c;
                         layers = dtp_plan_layers(&x.plan, &x.model, vs);
                         more += (peak_chunk[i] - least_chunk[i]) * layers;
                     }
-                    double layer = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
-                    double got = (double)s[rank].activations_bytes - (double)one[rank].activations_bytes;
+                    double layer =
+                        dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
+                    double got =
+                        (double)s[rank].activations_bytes - (double)one[rank].activations_bytes;
                     CU_ASSERT(fabs(got - more * layer) <= 2);
                 }
             }
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"Korthikanti's equations", test_korthikanti},
-                           {"ZeRO's bytes per parameter", test_zero},
-                           {"18 and 20 bytes", test_bytes_per_parameter},
-                           {"items add up", test_items},
-                           {"many microbatches", test_many_microbatches},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"Korthikanti's equations", test_korthikanti}, {"ZeRO's bytes per parameter", test_zero},
+        {"18 and 20 bytes", test_bytes_per_parameter}, {"items add up", test_items},
+        {"many microbatches", test_many_microbatches}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"memory", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
