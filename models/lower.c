@@ -5,10 +5,22 @@
 #include "models/lower_build.h"
 
 const char *const dtp_detail_names[] = {"action", "op", "step", NULL};
-const char *const dtp_task_names[] = {"F",      "B",       "I",     "W",         "send F",
-                                      "send B", "reduce",  "gather", "unshard",  "optimizer",
-                                      "embedding all-reduce", "norm all-reduce", "offload", "host",
-                                      "op",     NULL};
+const char *const dtp_task_names[] = {"F",
+                                      "B",
+                                      "I",
+                                      "W",
+                                      "send F",
+                                      "send B",
+                                      "reduce",
+                                      "gather",
+                                      "unshard",
+                                      "optimizer",
+                                      "embedding all-reduce",
+                                      "norm all-reduce",
+                                      "offload",
+                                      "host",
+                                      "op",
+                                      NULL};
 
 /* kind 5 bits, rank 20, stage 12, microbatch 19, part 8 (larger parts stay at the largest). */
 enum { RANK_AT = 5, STAGE_AT = 25, MICROBATCH_AT = 37, PART_AT = 56, MOST_PARTS = 255 };
@@ -60,8 +72,8 @@ static void add_host(struct dtp_lowering *w, int i) {
     w->host[i] = DTP_NONE;
     if (!(w->costs->step_host_s > 0))
         return;
-    uint64_t tag = dtp_tag_pack(
-        (struct dtp_task_tag){DTP_T_HOST, w->out->rank[i], w->out->stage[i], 0, 0});
+    uint64_t tag =
+        dtp_tag_pack((struct dtp_task_tag){DTP_T_HOST, w->out->rank[i], w->out->stage[i], 0, 0});
     w->host[i] = dtp_graph_add(w->g, &(struct dtp_task){.work = w->costs->step_host_s,
                                                         .rate_cap = 1,
                                                         .device = DTP_NONE,
@@ -82,9 +94,12 @@ static struct beside find_beside(const struct dtp_lowering *w, int stage) {
     for (int k = 0; k < w->l.vpp; k++) {
         int vs = w->l.stage_of[stage * w->l.vpp + k];
         const struct dtp_stage_cost *cost = &c->stage[vs];
-        bool reduces = cost->nreduce > 0 && cost->reduce.time_s > 0 && cost->reduce.device_share > 0;
-        bool gathers = cost->nreduce > 0 && cost->gather.time_s > 0 && cost->gather.device_share > 0;
-        bool unshards = w->l.unsharded && cost->unshard.time_s > 0 && cost->unshard.device_share > 0;
+        bool reduces =
+            cost->nreduce > 0 && cost->reduce.time_s > 0 && cost->reduce.device_share > 0;
+        bool gathers =
+            cost->nreduce > 0 && cost->gather.time_s > 0 && cost->gather.device_share > 0;
+        bool unshards =
+            w->l.unsharded && cost->unshard.time_s > 0 && cost->unshard.device_share > 0;
         if (unshards || (reduces && c->reduce_per_microbatch && c->reduce_overlap))
             b.after = s->begin[stage];
         if (reduces && c->reduce_overlap && w->l.last[vs] < b.after)
@@ -230,43 +245,30 @@ static void connect_action(struct dtp_lowering *w, int stage, int replica, uint3
     if (w->l.p2p != DTP_P2P_RENDEZVOUS || !stream)
         return;
     struct dtp_action act = w->l.schedule->action[k];
-    int64_t in = dtp_slot_in(&w->l, act.kind, w->l.stage_of[stage * w->l.vpp + act.chunk],
-                             act.microbatch);
+    int64_t in =
+        dtp_slot_in(&w->l, act.kind, w->l.stage_of[stage * w->l.vpp + act.chunk], act.microbatch);
     dtp_id x = in < 0 ? DTP_NONE : w->transfer[(size_t)replica * w->nslots + (size_t)in];
-    if (x != DTP_NONE)
-        dtp_graph_dep(w->g, preds[0], x);
+    if (x == DTP_NONE)
+        return;
+    dtp_graph_dep(w->g, preds[0], x);
+    if (w->whole && k > w->l.schedule->begin[stage] && w->whole[at - 1] != DTP_NONE)
+        dtp_graph_dep(w->g, w->whole[at - 1], x);
 }
 
 static void add_p2p(struct dtp_lowering *w) {
-    const struct dtp_schedule *s = w->l.schedule;
     struct ends ends = find_slots(w);
     struct dtp_flow *flows = DTP_NEW(w->a, struct dtp_flow, (size_t)w->replicas);
     for (int vs = 0; vs < w->l.nstages; vs++)
         for (int backward = 0; backward < 2; backward++)
             add_transfers(w, &ends, vs, backward, flows);
+}
+
+static void connect(struct dtp_lowering *w) {
+    const struct dtp_schedule *s = w->l.schedule;
     for (int stage = 0; stage < w->l.pp; stage++)
         for (int q = 0; q < w->replicas; q++)
             for (uint32_t k = s->begin[stage]; k < s->begin[stage + 1]; k++)
                 connect_action(w, stage, q, k);
-}
-
-/* A rendezvous also waits until the receiver's blocking reduction of the action before has ended. */
-static void connect_whole(struct dtp_lowering *w) {
-    const struct dtp_schedule *s = w->l.schedule;
-    if (!w->whole || w->l.p2p != DTP_P2P_RENDEZVOUS)
-        return;
-    for (int stage = 0; stage < w->l.pp; stage++)
-        for (int q = 0; q < w->replicas; q++)
-            for (uint32_t k = s->begin[stage] + 1; k < s->begin[stage + 1]; k++) {
-                struct dtp_action act = s->action[k];
-                int64_t in =
-                    dtp_slot_in(&w->l, act.kind, w->l.stage_of[stage * w->l.vpp + act.chunk],
-                                act.microbatch);
-                size_t at = (size_t)q * w->nactions + k;
-                dtp_id x = in < 0 ? DTP_NONE : w->transfer[(size_t)q * w->nslots + (size_t)in];
-                if (x != DTP_NONE && w->whole[at - 1] != DTP_NONE)
-                    dtp_graph_dep(w->g, w->whole[at - 1], x);
-            }
 }
 
 /* ---- all of it ---- */
@@ -307,24 +309,27 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     return DTP_OK;
 }
 
-enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_problem *problem,
-                          const struct dtp_plan *plan, const struct dtp_costs *costs,
-                          const struct dtp_schedule *schedule,
+enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_lower_input *in,
                           const struct dtp_lower_options *options, struct dtp_lowered *out,
                           struct dtp_err *err) {
-    struct dtp_lowering w = {.a = a, .problem = problem, .plan = plan, .costs = costs,
-                             .options = options, .out = out, .g = &out->graph};
+    struct dtp_lowering w = {.a = a,
+                             .problem = in->problem,
+                             .plan = in->plan,
+                             .costs = in->costs,
+                             .options = options,
+                             .out = out,
+                             .g = &out->graph};
     *out = (struct dtp_lowered){.folded = options->fold,
-                                .schedule = schedule->kind,
-                                .pp = schedule->pp,
-                                .vpp = schedule->vpp};
-    dtp_layout_init(a, costs, schedule, false, &w.l);
+                                .schedule = in->schedule->kind,
+                                .pp = in->schedule->pp,
+                                .vpp = in->schedule->vpp};
+    dtp_layout_init(a, in->costs, in->schedule, false, &w.l);
     DTP_TRY(init(&w, err));
     make_ranks(&w);
     add_actions(&w);
     add_p2p(&w);
     dtp_lower_units(&w);
-    connect_whole(&w);
+    connect(&w);
     dtp_lower_tail(&w);
     return dtp_graph_freeze(&out->graph, err);
 }

@@ -87,9 +87,13 @@ struct dtp_lower_options {
     bool fold;
     enum dtp_detail detail;
 };
-enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_problem *problem,
-                          const struct dtp_plan *plan, const struct dtp_costs *costs,
-                          const struct dtp_schedule *schedule,
+struct dtp_lower_input {
+    const struct dtp_problem *problem;
+    const struct dtp_plan *plan;
+    const struct dtp_costs *costs;
+    const struct dtp_schedule *schedule; /* compute actions only */
+};
+enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_lower_input *in,
                           const struct dtp_lower_options *options, struct dtp_lowered *out,
                           struct dtp_err *err);
 

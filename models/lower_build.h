@@ -79,8 +79,8 @@ struct dtp_group_flows {
 void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *comm,
                       struct dtp_group_flows *out);
 /* Groups {rank of stage a, rank of stage b} of each replica. */
-void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b,
-                     const struct dtp_comm *comm, struct dtp_group_flows *out);
+void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b, const struct dtp_comm *comm,
+                     struct dtp_group_flows *out);
 /* n times the collective as one task (or its steps); loads: it slows the compute of its members. */
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
@@ -92,7 +92,9 @@ void dtp_lowering_total_clear(struct dtp_lowering *w);
 enum dtp_unit { DTP_UNIT_REDUCE, DTP_UNIT_GATHER, DTP_UNIT_UNSHARD, DTP_NUNITS };
 static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *s,
                                                    enum dtp_unit unit) {
-    return unit == DTP_UNIT_REDUCE ? &s->reduce : unit == DTP_UNIT_GATHER ? &s->gather : &s->unshard;
+    return unit == DTP_UNIT_REDUCE   ? &s->reduce
+           : unit == DTP_UNIT_GATHER ? &s->gather
+                                     : &s->unshard;
 }
 /* That of the stage's first chunk that has one (its groups serve all chunks), or NULL. */
 const struct dtp_comm *dtp_lowering_comm(const struct dtp_lowering *w, int stage,
@@ -121,8 +123,7 @@ int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
 /* ---- lower_steps.c ---- */
 
 /* The collective as the flows of its steps, each followed by a barrier; alone as long as n times
- * comm->time_s. False: it has no steps, or too many flows, and stays compound. */
-bool dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
-                     const struct dtp_comm *comm, double n, bool loads, uint64_t tag,
-                     struct dtp_span *out);
+ * comm->time_s. DTP_NONE: it has no steps, or too many flows, and stays compound. */
+struct dtp_span dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
+                                const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
 #endif

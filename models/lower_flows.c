@@ -20,8 +20,7 @@ double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link) {
 
 dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link) {
     if (w->link[link] == DTP_NONE)
-        w->link[link] =
-            dtp_platform_link(&w->out->platform, dtp_lowering_capacity(w, link), NULL);
+        w->link[link] = dtp_platform_link(&w->out->platform, dtp_lowering_capacity(w, link), NULL);
     return w->link[link];
 }
 
@@ -158,8 +157,8 @@ void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *
     fill_uses(w, comm, group, ngroups, out);
 }
 
-void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b,
-                     const struct dtp_comm *comm, struct dtp_group_flows *out) {
+void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b, const struct dtp_comm *comm,
+                     struct dtp_group_flows *out) {
     int n = all_replicas(w);
     struct dtp_group *group = DTP_NEW(w->a, struct dtp_group, (size_t)n);
     for (int q = 0; q < n; q++) {
@@ -182,12 +181,16 @@ void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b,
 
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag) {
-    struct dtp_span span;
-    if (w->options->detail == DTP_DETAIL_STEP && group->nraw > 0 && is_flow(comm) &&
-        dtp_lower_steps(w, group, comm, n, loads, tag, &span))
+    struct dtp_span span = {DTP_NONE, DTP_NONE};
+    if (w->options->detail == DTP_DETAIL_STEP && group->nraw > 0 && is_flow(comm))
+        span = dtp_lower_steps(w, group, comm, n, loads, tag);
+    if (span.in != DTP_NONE)
         return span;
-    struct dtp_task task = {.work = n * comm->time_s, .device = DTP_NONE, .stream = DTP_NONE,
-                            .rate_cap = 1, .tag = tag};
+    struct dtp_task task = {.work = n * comm->time_s,
+                            .device = DTP_NONE,
+                            .stream = DTP_NONE,
+                            .rate_cap = 1,
+                            .tag = tag};
     loads = loads && comm->device_share > 0;
     size_t most = group->nraw + (loads ? (size_t)group->nmembers : 0);
     struct dtp_use *uses = most ? DTP_NEW(w->a, struct dtp_use, most) : NULL;
@@ -201,14 +204,13 @@ struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flo
             double total = own[1].weight;
             double limit = dtp_lowering_capacity(w, own->resource) / rate;
             double scale = total < limit ? 1 : limit / total;
-            uses[task.nuses++] =
-                (struct dtp_use){dtp_lowering_link(w, own->resource), DTP_USE_LINK,
-                                 scale * (w->out->folded ? total : own->weight)};
+            uses[task.nuses++] = (struct dtp_use){dtp_lowering_link(w, own->resource), DTP_USE_LINK,
+                                                  scale * (w->out->folded ? total : own->weight)};
         }
     }
     for (int i = 0; i < group->nmembers && loads; i++)
-        uses[task.nuses++] = (struct dtp_use){w->device[group->member[i]], DTP_USE_LOAD,
-                                              comm->device_share};
+        uses[task.nuses++] =
+            (struct dtp_use){w->device[group->member[i]], DTP_USE_LOAD, comm->device_share};
     task.uses = uses;
     span.in = span.out = dtp_graph_add(w->g, &task);
     return span;

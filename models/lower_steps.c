@@ -9,7 +9,7 @@ enum { MOST_FLOWS = 1 << 16 }; /* of one collective */
 struct stepping {
     struct dtp_lowering *w;
     const struct dtp_group_flow *group;
-    double latency_s;  /* of one repeat */
+    double latency_s;   /* of one repeat */
     double s_per_share; /* of the buffer */
     double bytes;
     double device_share; /* 0: no load */
@@ -53,10 +53,9 @@ static void add_totals(const struct stepping *s, const struct dtp_coll_flow *flo
 }
 
 static dtp_id barrier(const struct stepping *s) {
-    return dtp_graph_add(s->w->g, &(struct dtp_task){.rate_cap = 1,
-                                                     .device = DTP_NONE,
-                                                     .stream = DTP_NONE,
-                                                     .tag = s->tag});
+    return dtp_graph_add(
+        s->w->g,
+        &(struct dtp_task){.rate_cap = 1, .device = DTP_NONE, .stream = DTP_NONE, .tag = s->tag});
 }
 
 /* The device that a member's first flow of a repeat loads, or DTP_NONE. */
@@ -91,8 +90,8 @@ static dtp_id add_repeat(const struct stepping *s, const struct dtp_coll_flow *f
             double total = w->total[r.link[k]], most = dtp_lowering_capacity(w, r.link[k]);
             double asked = total < most ? total : most;
             double for_whom = w->out->folded ? w->own[r.link[k]] : total;
-            uses[task.nuses++] = (struct dtp_use){dtp_lowering_link(w, r.link[k]), DTP_USE_LINK,
-                                                  asked / for_whom};
+            uses[task.nuses++] =
+                (struct dtp_use){dtp_lowering_link(w, r.link[k]), DTP_USE_LINK, asked / for_whom};
         }
         dtp_id device = loaded_device(s, flow, i);
         if (device != DTP_NONE)
@@ -106,9 +105,9 @@ static dtp_id add_repeat(const struct stepping *s, const struct dtp_coll_flow *f
     return after;
 }
 
-bool dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
-                     const struct dtp_comm *comm, double n, bool loads, uint64_t tag,
-                     struct dtp_span *out) {
+struct dtp_span dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
+                                const struct dtp_comm *comm, double n, bool loads, uint64_t tag) {
+    static const struct dtp_span none = {DTP_NONE, DTP_NONE};
     struct dtp_step step[DTP_MAX_STEPS];
     struct stepping s = {.w = w,
                          .group = group,
@@ -126,17 +125,18 @@ bool dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
         shares += step[i].repeat * largest(flow, k);
         nflows += step[i].repeat * k;
         if (nflows > MOST_FLOWS)
-            return false;
+            return none;
     }
     if (nsteps <= 0 || !(shares > 0))
-        return false;
+        return none;
     s.latency_s = n * comm->latency_s / repeats;
     s.s_per_share = n * (comm->time_s - comm->latency_s) / shares;
-    out->in = out->out = barrier(&s);
+    struct dtp_span span;
+    span.in = span.out = barrier(&s);
     for (int i = 0; i < nsteps; i++)
         for (int r = 0; r < step[i].repeat; r++) {
             int k = dtp_coll_flows(w->a, &step[i], r, size, s.per_node, &flow);
-            out->out = add_repeat(&s, flow, k, out->out);
+            span.out = add_repeat(&s, flow, k, span.out);
         }
-    return true;
+    return span;
 }

@@ -33,10 +33,32 @@ static void wait_for_rank(struct dtp_lowering *w, int i, dtp_id after) {
         dtp_graph_dep(w->g, ends[k], after);
 }
 
-/* nreduce units of every chunk in series, after the ranks' last actions (reduce) or optimizers. */
-static void series(struct dtp_lowering *w, int stage, bool gather) {
-    const int *chunk_stage = w->l.stage_of + stage * w->l.vpp;
-    enum dtp_unit unit = gather ? DTP_UNIT_GATHER : DTP_UNIT_REDUCE;
+/* nreduce units of every chunk of one group, in series; the first waits for all members. */
+static dtp_id series_of(struct dtp_lowering *w, int stage, const struct dtp_group_flow *f,
+                        enum dtp_unit unit) {
+    dtp_id last = DTP_NONE;
+    for (int c = 0; c < w->l.vpp; c++) {
+        int vs = w->l.stage_of[stage * w->l.vpp + c];
+        const struct dtp_stage_cost *s = &w->costs->stage[vs];
+        struct dtp_task_tag tag = {.kind = unit == DTP_UNIT_GATHER ? DTP_T_GATHER : DTP_T_REDUCE,
+                                   .rank = w->out->rank[f->member[0]],
+                                   .stage = vs};
+        for (int k = 0; k < s->nreduce; k++) {
+            tag.microbatch = k;
+            struct dtp_span x =
+                dtp_flows_add(w, f, dtp_unit_comm(s, unit), 1, false, dtp_tag_pack(tag));
+            for (int q = 0; q < f->nmembers && last == DTP_NONE; q++)
+                wait_for_rank(w, f->member[q], x.in);
+            if (last != DTP_NONE)
+                dtp_graph_dep(w->g, last, x.in);
+            last = x.out;
+        }
+    }
+    return last;
+}
+
+/* After the ranks' last actions (reductions) or optimizers (gathers). */
+static void series(struct dtp_lowering *w, int stage, enum dtp_unit unit) {
     const struct dtp_comm *comm = dtp_lowering_comm(w, stage, unit);
     struct dtp_group_flows groups;
     if (!comm)
@@ -44,26 +66,10 @@ static void series(struct dtp_lowering *w, int stage, bool gather) {
     dtp_flows_groups(w, stage, comm, &groups);
     for (int i = 0; i < groups.n; i++) {
         const struct dtp_group_flow *f = &groups.at[i];
-        dtp_id last = DTP_NONE;
-        for (int c = 0; c < w->l.vpp; c++) {
-            const struct dtp_stage_cost *s = &w->costs->stage[chunk_stage[c]];
-            for (int k = 0; k < s->nreduce; k++) {
-                struct dtp_task_tag tag = {.kind = gather ? DTP_T_GATHER : DTP_T_REDUCE,
-                                           .rank = w->out->rank[f->member[0]],
-                                           .stage = chunk_stage[c],
-                                           .microbatch = k};
-                struct dtp_span x =
-                    dtp_flows_add(w, f, dtp_unit_comm(s, unit), 1, false, dtp_tag_pack(tag));
-                for (int q = 0; q < f->nmembers && last == DTP_NONE; q++)
-                    wait_for_rank(w, f->member[q], x.in);
-                if (last != DTP_NONE)
-                    dtp_graph_dep(w->g, last, x.in);
-                last = x.out;
-            }
-        }
+        dtp_id last = series_of(w, stage, f, unit);
         for (int q = 0; q < f->nmembers; q++) {
             struct dtp_rank_tasks *t = &w->out->tasks[f->member[q]];
-            *(gather ? &t->gather : &t->reduce) = last;
+            *(unit == DTP_UNIT_GATHER ? &t->gather : &t->reduce) = last;
         }
     }
 }
@@ -115,14 +121,14 @@ void dtp_lower_tail(struct dtp_lowering *w) {
     const struct dtp_costs *c = w->costs;
     if (!c->reduce_overlap && !c->reduce_per_microbatch)
         for (int stage = 0; stage < w->l.pp; stage++)
-            series(w, stage, false);
+            series(w, stage, DTP_UNIT_REDUCE);
     embedding(w);
     norm(w);
     for (int i = 0; i < w->out->nranks; i++)
         w->out->tasks[i].optimizer =
             after_rank(w, i, c->optimizer_s[w->out->stage[i]], DTP_T_OPTIM);
     for (int stage = 0; stage < w->l.pp && !c->gather_overlap; stage++)
-        series(w, stage, true);
+        series(w, stage, DTP_UNIT_GATHER);
     for (int i = 0; i < w->out->nranks && c->offload_s > 0; i++)
         w->out->tasks[i].end = after_rank(w, i, c->offload_s, DTP_T_OFFLOAD);
 }

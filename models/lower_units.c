@@ -22,8 +22,7 @@ int dtp_lowering_preds(const struct dtp_lowering *w, int stage, int replica, uin
         if (w->whole && w->whole[at - 1] != DTP_NONE)
             out[n++] = w->whole[at - 1];
     }
-    int64_t in =
-        dtp_slot_in(&w->l, act->kind, w->l.stage_of[chunks + act->chunk], act->microbatch);
+    int64_t in = dtp_slot_in(&w->l, act->kind, w->l.stage_of[chunks + act->chunk], act->microbatch);
     if (in >= 0) {
         dtp_id x = w->transfer[(size_t)replica * w->nslots + (size_t)in];
         if (x != DTP_NONE)
@@ -79,16 +78,14 @@ static void reduce_action(struct units *u, int vs, struct dtp_action_parts parts
     }
     if (!parts.reduce_whole)
         return;
-    struct dtp_span x = add_unit(u, &cost->reduce, cost->nreduce, w->costs->reduce_overlap,
-                                 unit_tag(u, DTP_T_REDUCE, vs, (int)w->l.schedule->action[k].microbatch));
+    struct dtp_span x =
+        add_unit(u, &cost->reduce, cost->nreduce, w->costs->reduce_overlap,
+                 unit_tag(u, DTP_T_REDUCE, vs, (int)w->l.schedule->action[k].microbatch));
     for (int q = 0; q < u->group->nmembers; q++) {
         size_t at = place(u, u->group->member[q], k);
         dtp_graph_dep(w->g, w->last_task[at], x.in);
-        if (!w->whole)
-            continue;
-        w->whole[at] = x.out;
-        if (k + 1 < w->l.schedule->begin[u->stage + 1])
-            dtp_graph_dep(w->g, x.out, w->first_task[at + 1]);
+        if (w->whole)
+            w->whole[at] = x.out;
     }
 }
 
@@ -96,8 +93,8 @@ static void gather_action(struct units *u, int vs, struct dtp_action_parts parts
     struct dtp_lowering *w = u->w;
     for (int i = 0; i < parts.ngather; i++) {
         bool first = u->last.out == DTP_NONE;
-        struct dtp_span x = add_unit(u, &w->costs->stage[vs].gather, 1, true,
-                                     unit_tag(u, DTP_T_GATHER, vs, i));
+        struct dtp_span x =
+            add_unit(u, &w->costs->stage[vs].gather, 1, true, unit_tag(u, DTP_T_GATHER, vs, i));
         dtp_id part = (dtp_id)dtp_part_first(i, parts.ngather, parts.nparts);
         for (int q = 0; q < u->group->nmembers; q++) {
             int member = u->group->member[q];
@@ -138,8 +135,8 @@ static void unshard_action(struct units *u, int vs, struct dtp_action_parts part
         uint32_t unit = (*nunits)++;
         dtp_id part = (dtp_id)dtp_part_first(i, parts.nunshard, parts.nparts);
         place_of[unit] = (struct unit_place){k, part};
-        struct dtp_span x = add_unit(u, &w->costs->stage[vs].unshard, 1, true,
-                                     unit_tag(u, DTP_T_UNSHARD, vs, i));
+        struct dtp_span x =
+            add_unit(u, &w->costs->stage[vs].unshard, 1, true, unit_tag(u, DTP_T_UNSHARD, vs, i));
         if (unit >= prefetch)
             wait_like(u, place_of[unit - prefetch], x.in);
         for (int q = 0; q < u->group->nmembers; q++) {

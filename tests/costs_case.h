@@ -5,15 +5,18 @@
 #include "models/lower.h"
 
 /* Every virtual stage takes f, i, w seconds; no communication, no optimizer. */
-static inline struct dtp_costs case_costs(struct dtp_arena *a, int pp, int vpp, int m, double f_s,
-                                          double i_s, double w_s) {
+struct case_times {
+    double f_s, i_s, w_s;
+};
+static inline struct dtp_costs case_costs(struct dtp_arena *a, int pp, int vpp, int m,
+                                          struct case_times t) {
     struct dtp_costs c = {.pp = pp, .vpp = vpp, .m = m, .nstages = pp * vpp};
     c.stage = DTP_NEW(a, struct dtp_stage_cost, (size_t)c.nstages);
     c.optimizer_s = DTP_NEW(a, double, (size_t)pp);
     for (int s = 0; s < c.nstages; s++) {
-        c.stage[s].f = (struct dtp_phase){.total_s = f_s, .compute_s = f_s};
-        c.stage[s].i = (struct dtp_phase){.total_s = i_s, .compute_s = i_s};
-        c.stage[s].w = (struct dtp_phase){.total_s = w_s, .compute_s = w_s};
+        c.stage[s].f = (struct dtp_phase){.total_s = t.f_s, .compute_s = t.f_s};
+        c.stage[s].i = (struct dtp_phase){.total_s = t.i_s, .compute_s = t.i_s};
+        c.stage[s].w = (struct dtp_phase){.total_s = t.w_s, .compute_s = t.w_s};
     }
     return c;
 }

@@ -60,11 +60,10 @@ static void arrow(const struct writing *w, dtp_id x, struct dtp_task_tag tag, co
         struct dtp_task_tag to = dtp_tag_unpack(g->tag[g->succ[k]]);
         if (to.rank == tag.rank || !computes(to.kind) || to.microbatch != tag.microbatch)
             continue;
-        dtp_chrome_arrow(w->c, name,
-                         (struct dtp_chrome_point){tag.rank, stream_names[tag.kind],
-                                                   w->t->start_s[x]},
-                         (struct dtp_chrome_point){to.rank, stream_names[to.kind],
-                                                   w->t->start_s[g->succ[k]]});
+        dtp_chrome_arrow(
+            w->c, name,
+            (struct dtp_chrome_point){tag.rank, stream_names[tag.kind], w->t->start_s[x]},
+            (struct dtp_chrome_point){to.rank, stream_names[to.kind], w->t->start_s[g->succ[k]]});
         return;
     }
 }
@@ -112,10 +111,10 @@ static void name_ranks(const struct writing *w, const struct dtp_problem *proble
         int rank = lo->rank[i], node = rank / problem->cluster->node.gpus;
         dtp_arena_reset(w->names);
         dtp_chrome_rank(w->c, rank,
-                        lo->folded ? dtp_arena_printf(w->names, "stage %d (rank %d)", lo->stage[i],
-                                                      rank)
-                                   : dtp_arena_printf(w->names, "rank %d (stage %d, node %d)", rank,
-                                                      lo->stage[i], node));
+                        lo->folded
+                            ? dtp_arena_printf(w->names, "stage %d (rank %d)", lo->stage[i], rank)
+                            : dtp_arena_printf(w->names, "rank %d (stage %d, node %d)", rank,
+                                               lo->stage[i], node));
         w->index[rank] = i;
     }
 }

@@ -100,8 +100,8 @@ static void bench_lower(const char *name, int kind, int vpp, int dp, bool fold) 
         struct dtp_err err = {0};
         dtp_arena_reset(run);
         double t0 = cpu_s();
-        die_if(dtp_lower(run, &in.problem, &in.plan, &in.costs, &in.schedule, &how, &lowered, &err),
-               &err);
+        struct dtp_lower_input what = {&in.problem, &in.plan, &in.costs, &in.schedule};
+        die_if(dtp_lower(run, &what, &how, &lowered, &err), &err);
         double t1 = cpu_s();
         die_if(dtp_engine_run(run, &lowered.platform, &lowered.graph, &t, &err), &err);
         double t2 = cpu_s();

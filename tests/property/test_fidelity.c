@@ -79,7 +79,7 @@ static void random_stage(struct dtp_rng *r, double bytes_per_s, const struct ran
 static void random_costs(struct dtp_rng *r, double bytes_per_s, struct random_case *c) {
     const struct dtp_plan *p = &c->plan;
     int m = p->global_batch_size / p->dp;
-    c->costs = case_costs(arena, p->pp, p->vpp, m, 0, 0, 0);
+    c->costs = case_costs(arena, p->pp, p->vpp, m, (struct case_times){0, 0, 0});
     c->costs.zero_stage = below(r, 4);
     c->costs.prefetch = below(r, 3);
     c->costs.p2p_blocking = below(r, 2);
@@ -132,8 +132,8 @@ static double simulate(struct random_case *c, bool fold, enum dtp_detail detail)
     struct dtp_lowered lowered;
     struct dtp_timeline t;
     struct dtp_err err = {0};
-    enum dtp_status status = dtp_lower(arena, &c->problem, &c->plan, &c->costs, &c->schedule, &how,
-                                       &lowered, &err);
+    struct dtp_lower_input in = {&c->problem, &c->plan, &c->costs, &c->schedule};
+    enum dtp_status status = dtp_lower(arena, &in, &how, &lowered, &err);
     if (status == DTP_OK)
         status = dtp_engine_run(arena, &lowered.platform, &lowered.graph, &t, &err);
     if (status != DTP_OK) {
@@ -147,13 +147,14 @@ static double simulate(struct random_case *c, bool fold, enum dtp_detail detail)
     return t.makespan_s;
 }
 
-static void report(uint64_t seed, const struct random_case *c, const char *what, double x, double y) {
+static void report(uint64_t seed, const struct random_case *c, const char *what, double x,
+                   double y) {
     printf("\n  seed %d: %s: %.17g against %.17g (%s pp %d vpp %d m %d tp %d cp %d dp %d, zero %d "
            "blocking %d overlap %d per microbatch %d gather %d)\n",
            (int)seed, what, x, y, dtp_schedule_kinds[c->plan.schedule].name, c->plan.pp,
-           c->plan.vpp, dtp_plan_num_microbatches(&c->plan), c->plan.tp, c->plan.cp, c->plan.dp, c->costs.zero_stage,
-           c->costs.p2p_blocking, c->costs.reduce_overlap, c->costs.reduce_per_microbatch,
-           c->costs.gather_overlap);
+           c->plan.vpp, dtp_plan_num_microbatches(&c->plan), c->plan.tp, c->plan.cp, c->plan.dp,
+           c->costs.zero_stage, c->costs.p2p_blocking, c->costs.reduce_overlap,
+           c->costs.reduce_per_microbatch, c->costs.gather_overlap);
 }
 
 static bool equal(double x, double y) {
@@ -168,7 +169,8 @@ static void test_no_contention(void) {
     for (uint64_t seed = 0; seed < NCASES; seed++) {
         random_case(seed, 1e3, &c);
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
-        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION), unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
+        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION),
+               unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
         if (!equal(folded_s, path.step_s))
             report(seed, &c, "folded, estimate", folded_s, path.step_s);
         if (!equal(unfolded_s, path.step_s))
@@ -188,7 +190,8 @@ static void test_contention(void) {
     for (uint64_t seed = 0; seed < NCASES; seed++) {
         random_case(seed, 15e9, &c);
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
-        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION), unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
+        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION),
+               unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
         bool above = unfolded_s >= path.step_s * (1 - tolerance) &&
                      folded_s >= path.step_s * (1 - tolerance);
         if (!above)
@@ -198,8 +201,8 @@ static void test_contention(void) {
         CU_ASSERT(simulate(&c, false, DTP_DETAIL_STEP) >= path.step_s * (1 - tolerance));
         struct dtp_placement placement;
         struct dtp_sizes sizes = {c.plan.tp, c.plan.cp, c.plan.dp, c.plan.pp, 1};
-        CU_ASSERT_FATAL(dtp_placement_init(&placement, &c.cluster, &sizes,
-                                           c.framework.rank_order, NULL) == DTP_OK);
+        CU_ASSERT_FATAL(dtp_placement_init(&placement, &c.cluster, &sizes, c.framework.rank_order,
+                                           NULL) == DTP_OK);
         if (!dtp_placement_symmetric(&placement, &c.cluster))
             continue;
         symmetric++;
@@ -224,7 +227,8 @@ static void test_slow_down(void) {
             stage->unshard.device_share = 0.2;
         }
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
-        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION), unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
+        double folded_s = simulate(&c, true, DTP_DETAIL_ACTION),
+               unfolded_s = simulate(&c, false, DTP_DETAIL_ACTION);
         if (!equal(folded_s, unfolded_s))
             report(seed, &c, "folded, unfolded with slow-down", folded_s, unfolded_s);
         CU_ASSERT(equal(folded_s, unfolded_s));
@@ -292,22 +296,21 @@ static bool load_problem(struct dtp_rng *r, struct random_case *c) {
     struct dtp_err err = {0};
     dtp_arena_reset(arena);
     *c = (struct random_case){0};
-    bool ok = dtp_model_load(arena, model_names[below(r, 5)], &c->model, &err) == DTP_OK &&
-              dtp_framework_load(arena, framework_names[below(r, 3)], &c->framework, &err) ==
-                  DTP_OK &&
-              dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
+    bool ok =
+        dtp_model_load(arena, model_names[below(r, 5)], &c->model, &err) == DTP_OK &&
+        dtp_framework_load(arena, framework_names[below(r, 3)], &c->framework, &err) == DTP_OK &&
+        dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
     if (!ok)
         printf("\n  %s\n", err.msg);
-    c->problem = (struct dtp_problem){.model = &c->model,
-                                      .cluster = &c->cluster,
-                                      .framework = &c->framework,
-                                      .gpus = 8 << below(r, 4),
-                                      .seq = 1024,
-                                      .global_batch = 64 << below(r, 3),
-                                      .attention = -1,
-                                      .dtype = c->cluster.gpu.peak_flops_per_s[DTP_BF16] > 0
-                                                   ? DTP_BF16
-                                                   : DTP_FP16};
+    c->problem = (struct dtp_problem){
+        .model = &c->model,
+        .cluster = &c->cluster,
+        .framework = &c->framework,
+        .gpus = 8 << below(r, 4),
+        .seq = 1024,
+        .global_batch = 64 << below(r, 3),
+        .attention = -1,
+        .dtype = c->cluster.gpu.peak_flops_per_s[DTP_BF16] > 0 ? DTP_BF16 : DTP_FP16};
     c->problem.memory_limit_bytes = dtp_problem_default_limit(&c->problem);
     return ok;
 }
@@ -315,8 +318,7 @@ static bool load_problem(struct dtp_rng *r, struct random_case *c) {
 static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev) {
     struct dtp_err err = {0};
     struct dtp_result estimate, simulated;
-    enum dtp_status status =
-        dtp_evaluate(arena, ev, &c->plan, DTP_ESTIMATE, NULL, &estimate, &err);
+    enum dtp_status status = dtp_evaluate(arena, ev, &c->plan, DTP_ESTIMATE, NULL, &estimate, &err);
     if (status == DTP_OK)
         status = dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, NULL, &simulated, &err);
     if (status != DTP_OK)
@@ -327,9 +329,8 @@ static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluato
                    estimate.step_s <= simulated.step_s * (1 + tolerance);
     if (!ordered)
         printf("\n  seed %d: %s %s %s %s: bound %.12g estimate %.12g simulated %.12g\n", (int)seed,
-               c->model.name, c->framework.name, c->cluster.name,
-               dtp_plan_flags(arena, &c->plan), estimate.bound_s, estimate.step_s,
-               simulated.step_s);
+               c->model.name, c->framework.name, c->cluster.name, dtp_plan_flags(arena, &c->plan),
+               estimate.bound_s, estimate.step_s, simulated.step_s);
     CU_ASSERT(ordered);
     CU_ASSERT(estimate.bound_s > 0);
     CU_ASSERT(fabs(sum_of(&simulated.breakdown) - simulated.step_s) <= 1e-12 * simulated.step_s);

@@ -27,14 +27,15 @@ static void test_textbook(void) {
     static const int shapes[][2] = {{4, 4}, {2, 8}, {8, 32}, {16, 192}, {1, 5}, {3, 7}};
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         int p = shapes[k][0], m = shapes[k][1];
-        struct dtp_costs c = case_costs(arena, p, 1, m, 1, 1, 1);
+        struct dtp_costs c = case_costs(arena, p, 1, m, (struct case_times){1, 1, 1});
         near(step_of(&c, DTP_SCHED_GPIPE), (m + p - 1) * 3.0);
         near(step_of(&c, DTP_SCHED_1F1B), (m + p - 1) * 3.0);
         if (p > 1 && m >= p)
             near(step_of(&c, DTP_SCHED_ZB_H1), m * 3.0 + (p - 1) * 1.0);
     }
     for (int v = 2; v <= 4; v++) {
-        struct dtp_costs c = case_costs(arena, 4, v, 16, 1.0 / v, 1.0 / v, 1.0 / v);
+        struct dtp_costs c =
+            case_costs(arena, 4, v, 16, (struct case_times){1.0 / v, 1.0 / v, 1.0 / v});
         near(step_of(&c, DTP_SCHED_INTERLEAVED), (16 + 3.0 / v) * 3.0);
     }
 }
@@ -50,7 +51,7 @@ static struct dtp_bubble bubble_of(const struct dtp_costs *c, int kind) {
 
 /* over ideal (p - 1)/m and (p - 1)/(v m); p = m = 4: fraction 3/7; transfers change neither. */
 static void test_bubble(void) {
-    struct dtp_costs c = case_costs(arena, 4, 1, 4, 1, 1, 1);
+    struct dtp_costs c = case_costs(arena, 4, 1, 4, (struct case_times){1, 1, 1});
     case_sends(&c, 0, 0.25, 0);
     struct dtp_bubble b = bubble_of(&c, DTP_SCHED_GPIPE);
     near(b.fraction, 3.0 / 7);
@@ -58,12 +59,12 @@ static void test_bubble(void) {
     near(b.warmup + b.drain + b.imbalance, b.fraction);
     b = bubble_of(&c, DTP_SCHED_1F1B);
     near(b.over_ideal, 3.0 / 4);
-    c = case_costs(arena, 4, 2, 8, 0.5, 0.5, 0.5);
+    c = case_costs(arena, 4, 2, 8, (struct case_times){0.5, 0.5, 0.5});
     b = bubble_of(&c, DTP_SCHED_INTERLEAVED);
     near(b.over_ideal, 3.0 / (2 * 8));
     CU_ASSERT(b.imbalance < 1e-12);
     /* a last stage of twice the work: the other idles 8 x 3 s for it, of 2 x (2 x 24 + 3) s */
-    c = case_costs(arena, 2, 1, 8, 1, 1, 1);
+    c = case_costs(arena, 2, 1, 8, (struct case_times){1, 1, 1});
     c.stage[1].f.total_s = c.stage[1].i.total_s = c.stage[1].w.total_s = 2;
     b = bubble_of(&c, DTP_SCHED_1F1B);
     near(b.imbalance, 24.0 / (2 * 51));
@@ -75,7 +76,7 @@ static void test_bubble(void) {
  * after the send (1.5), ends 2.5; rank 1's F1 starts at max(2.5, 2.5) + 0.5 = 3, ends 4, B0 ends 5,
  * its send holds B1 until 5.5, which ends 6.5; + 0.5 + 1 = 8. */
 static void test_transfers(void) {
-    struct dtp_costs c = case_costs(arena, 2, 1, 2, 1, 0.5, 0.5);
+    struct dtp_costs c = case_costs(arena, 2, 1, 2, (struct case_times){1, 0.5, 0.5});
     case_sends(&c, 0, 0.5, 0);
     near(step_of(&c, DTP_SCHED_GPIPE), 7);
     c.p2p_blocking = true;
@@ -83,14 +84,14 @@ static void test_transfers(void) {
     /* 1F1B, blocking, in the steady state: F, exchange, B, exchange: 2 (1 + t) a microbatch */
     double step_s[2];
     for (int k = 0; k < 2; k++) {
-        c = case_costs(arena, 4, 1, 64 + k, 1, 0.5, 0.5);
+        c = case_costs(arena, 4, 1, 64 + k, (struct case_times){1, 0.5, 0.5});
         case_sends(&c, 0, 0.5, 0);
         c.p2p_blocking = true;
         step_s[k] = step_of(&c, DTP_SCHED_1F1B);
     }
     near(step_s[1] - step_s[0], 3);
     /* the same hop as in the schedules' own test: 0.1 F, p = 8, m = 32: 123.8 */
-    c = case_costs(arena, 8, 1, 32, 1, 1, 1);
+    c = case_costs(arena, 8, 1, 32, (struct case_times){1, 1, 1});
     case_sends(&c, 0, 0.1, 0);
     near(step_of(&c, DTP_SCHED_1F1B), 123.8);
 }
@@ -105,7 +106,7 @@ static void set_reduce(struct dtp_costs *c, int n, double time_s) {
 /* One rank, m = 3, F = 1, B = 2. Not overlapped: all 4 units after 9. Overlapped: parts of B end every
  * 0.5 from 7.5; units of 0.25 hide but for the last; units of 1 queue from 7.5. */
 static void test_reduce(void) {
-    struct dtp_costs c = case_costs(arena, 1, 1, 3, 1, 1, 1);
+    struct dtp_costs c = case_costs(arena, 1, 1, 3, (struct case_times){1, 1, 1});
     set_reduce(&c, 4, 0.25);
     near(step_of(&c, DTP_SCHED_1F1B), 9 + 4 * 0.25);
     c.reduce_overlap = true;
@@ -122,7 +123,7 @@ static void test_reduce(void) {
 
 /* Gathers behind the first forward: unit k waits until (k + 1) g. */
 static void test_gather(void) {
-    struct dtp_costs c = case_costs(arena, 1, 1, 2, 1, 1, 1);
+    struct dtp_costs c = case_costs(arena, 1, 1, 2, (struct case_times){1, 1, 1});
     c.stage[0].nreduce = 2;
     c.stage[0].gather = case_comm(DTP_ALL_GATHER, DTP_AXIS_DP_CP, 0, 0.25, 0);
     near(step_of(&c, DTP_SCHED_1F1B), 6 + 2 * 0.25);
@@ -135,7 +136,7 @@ static void test_gather(void) {
 /* ZeRO-3, one rank, m = 1, F = 1 and B = 2 in two units. Prefetch 0: each unshard is exposed. Prefetch 1:
  * unit k + 1's runs beside unit k. */
 static void test_unshard(void) {
-    struct dtp_costs c = case_costs(arena, 1, 1, 1, 1, 1, 1);
+    struct dtp_costs c = case_costs(arena, 1, 1, 1, (struct case_times){1, 1, 1});
     c.zero_stage = 3;
     c.regather_backward = true;
     c.stage[0].nunshard = 2;
@@ -152,7 +153,7 @@ static void test_unshard(void) {
 /* p = 2: all ends at (m + 1)(F + B) on rank 0, 2 (F + B)... on rank 1; the embedding waits for both,
  * the norm for all; each rank's own optimizer follows. */
 static void test_tail(void) {
-    struct dtp_costs c = case_costs(arena, 2, 1, 2, 1, 1, 1);
+    struct dtp_costs c = case_costs(arena, 2, 1, 2, (struct case_times){1, 1, 1});
     c.optimizer_s[0] = 0.5;
     c.optimizer_s[1] = 2;
     near(step_of(&c, DTP_SCHED_1F1B), 9.5); /* rank 1 ends at 7 and 9 */
@@ -166,7 +167,7 @@ static void test_tail(void) {
 }
 
 static void test_breakdown(void) {
-    struct dtp_costs c = case_costs(arena, 4, 1, 8, 1, 0.5, 0.5);
+    struct dtp_costs c = case_costs(arena, 4, 1, 8, (struct case_times){1, 0.5, 0.5});
     struct dtp_schedule s = case_schedule(arena, DTP_SCHED_1F1B, 4, 1, 8);
     struct dtp_path path, free_path;
     struct dtp_breakdown b;
@@ -195,7 +196,7 @@ static void test_deadlock(void) {
     struct dtp_schedule s;
     struct dtp_err err;
     struct dtp_path path;
-    struct dtp_costs c = case_costs(arena, 2, 1, 1, 1, 1, 1);
+    struct dtp_costs c = case_costs(arena, 2, 1, 1, (struct case_times){1, 1, 1});
     CU_ASSERT_FATAL(dtp_schedule_parse(arena, "test", "0: 0B0 0F0\n1: 0F0 0B0\n", 1, &s, &err) ==
                     DTP_OK);
     dtp_estimate(arena, &c, &s, &path);
