@@ -42,29 +42,37 @@ static struct dtp_op *kernel(struct build *b, const char *name, enum dtp_pass pa
     return op;
 }
 
-static void gemm(struct build *b, const char *name, enum dtp_pass pass, double m, double n,
-                 double k, double batch) {
+/* [m, k] x [k, n], `batch` of them. */
+struct shape {
+    double m, n, k, batch;
+};
+
+static void gemm(struct build *b, const char *name, enum dtp_pass pass, struct shape s) {
     struct dtp_op *op = add(b, name, DTP_OP_GEMM, pass);
     enum dtp_gemm_pass gemm_pass = pass == DTP_PASS_F   ? DTP_GEMM_FORWARD
                                    : pass == DTP_PASS_I ? DTP_GEMM_DGRAD
                                                         : DTP_GEMM_WGRAD;
     op->gemm = (struct dtp_gemm){.dtype = b->plan->dtype,
                                  .pass = gemm_pass,
-                                 .m = (int64_t)m,
-                                 .n = (int64_t)n,
-                                 .k = (int64_t)k,
-                                 .batch = (int64_t)batch,
+                                 .m = (int64_t)s.m,
+                                 .n = (int64_t)s.n,
+                                 .k = (int64_t)s.k,
+                                 .batch = (int64_t)s.batch,
                                  .whole_waves = b->f->whole_gemm_waves};
 }
 
-/* A linear layer [rows, in] x [in, out]: forward, input gradient, weight gradient. saved_bytes: what the
- * forward keeps for the backward. */
-static void linear(struct build *b, const char *name, double rows, double in, double out,
-                   double batch, double saved_bytes) {
-    gemm(b, name, DTP_PASS_F, rows, out, in, batch);
+/* `batch` linear layers, each [m = rows, k = in] x [k, n = out]: forward, input gradient, weight
+ * gradient. saved_bytes: what the forward keeps for the backward. */
+static void linears(struct build *b, const char *name, struct shape s, double saved_bytes) {
+    gemm(b, name, DTP_PASS_F, s);
     b->out->at[b->out->n - 1].saved_bytes = saved_bytes;
-    gemm(b, name, DTP_PASS_I, rows, in, out, batch);
-    gemm(b, name, DTP_PASS_W, in, out, rows, batch);
+    gemm(b, name, DTP_PASS_I, (struct shape){s.m, s.k, s.n, s.batch});
+    gemm(b, name, DTP_PASS_W, (struct shape){s.k, s.n, s.m, s.batch});
+}
+
+static void linear(struct build *b, const char *name, double rows, double in, double out,
+                   double saved_bytes) {
+    linears(b, name, (struct shape){rows, out, in, 1}, saved_bytes);
 }
 
 static struct dtp_op *collective(struct build *b, const char *name, enum dtp_pass pass,
@@ -155,7 +163,7 @@ static void unfused_core(struct build *b) {
     double rows = seq / b->plan->cp, batch = b->plan->microbatch_size * heads;
     double scores = batch * rows * seq;
     int from = b->out->n;
-    gemm(b, "QK^T", DTP_PASS_F, rows, seq, d, batch);
+    gemm(b, "QK^T", DTP_PASS_F, (struct shape){rows, seq, d, batch});
     if (!b->f->fused_softmax) {
         kernel(b, "scale", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
         kernel(b, "mask", DTP_PASS_F, DTP_K_STRIDED, 2 * e * scores, scores);
@@ -168,12 +176,12 @@ static void unfused_core(struct build *b) {
             ->saved_bytes = (e + 1) * scores; /* its output and the mask */
         kernel(b, "attention dropout", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * scores, scores);
     }
-    gemm(b, "PV", DTP_PASS_F, rows, d, seq, batch);
-    gemm(b, "dP", DTP_PASS_I, rows, seq, d, batch);
-    gemm(b, "dV", DTP_PASS_I, seq, d, rows, batch);
+    gemm(b, "PV", DTP_PASS_F, (struct shape){rows, d, seq, batch});
+    gemm(b, "dP", DTP_PASS_I, (struct shape){rows, seq, d, batch});
+    gemm(b, "dV", DTP_PASS_I, (struct shape){seq, d, rows, batch});
     kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * e * scores, scores);
-    gemm(b, "dQ", DTP_PASS_I, rows, d, seq, batch);
-    gemm(b, "dK", DTP_PASS_I, seq, d, rows, batch);
+    gemm(b, "dQ", DTP_PASS_I, (struct shape){rows, d, seq, batch});
+    gemm(b, "dK", DTP_PASS_I, (struct shape){seq, d, rows, batch});
     for (int i = from; i < b->out->n; i++) {
         b->out->at[i].core = b->out->at[i].pass == DTP_PASS_F;
         if (b->out->at[i].kind == DTP_OP_GEMM) {
@@ -223,15 +231,15 @@ static void mla_projections(struct build *b) {
     const struct dtp_mla *l = &m->mla;
     double heads = m->heads / b->t, qk = l->nope_head_dim + l->rope_head_dim, n = b->tokens;
     if (l->q_lora_rank > 0) {
-        linear(b, "q down", n, b->h, l->q_lora_rank, 1, b->e * b->z);
+        linear(b, "q down", n, b->h, l->q_lora_rank, b->e * b->z);
         norm(b, "q norm", n * l->q_lora_rank, b->e * n * l->q_lora_rank);
-        linear(b, "q up", n, l->q_lora_rank, heads * qk, 1, b->e * n * l->q_lora_rank);
+        linear(b, "q up", n, l->q_lora_rank, heads * qk, b->e * n * l->q_lora_rank);
     } else {
-        linear(b, "q", n, b->h, heads * qk, 1, b->e * b->z);
+        linear(b, "q", n, b->h, heads * qk, b->e * b->z);
     }
-    linear(b, "kv down", n, b->h, l->kv_lora_rank + l->rope_head_dim, 1, 0);
+    linear(b, "kv down", n, b->h, l->kv_lora_rank + l->rope_head_dim, 0);
     norm(b, "kv norm", n * l->kv_lora_rank, b->e * n * l->kv_lora_rank);
-    linear(b, "kv up", n, l->kv_lora_rank, heads * (l->nope_head_dim + l->v_head_dim), 1,
+    linear(b, "kv up", n, l->kv_lora_rank, heads * (l->nope_head_dim + l->v_head_dim),
            b->e * n * l->kv_lora_rank);
     double width = heads * (2 * qk + l->v_head_dim);
     kernel(b, "rope and concat", DTP_PASS_F, DTP_K_ROPE, 2 * b->e * n * width, n * width)
@@ -242,7 +250,7 @@ static void mla_projections(struct build *b) {
 static void qkv_projection(struct build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, width = b->q_width + 2 * b->kv_width, e = b->e;
-    linear(b, "qkv", n, b->h, width, 1, e * b->z);
+    linear(b, "qkv", n, b->h, width, e * b->z);
     if ((m->attention_bias || m->qkv_bias) && !b->f->fused_linear_bias)
         kernel(b, "qkv bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * n * width, n * width);
     if (m->attention_bias || m->qkv_bias)
@@ -283,7 +291,7 @@ static void attention_block(struct build *b) {
     } else {
         fused_core(b, (enum dtp_attention)impl);
     }
-    linear(b, "projection", n, width, b->h, 1, e * n * width);
+    linear(b, "projection", n, width, b->h, e * n * width);
     tp_leave(b);
     residual(b, m->attention_bias);
 }
@@ -306,9 +314,9 @@ static void mlp(struct build *b, const char *up, const char *down, double rows, 
                 double saved_in_bytes) {
     const struct dtp_model *m = b->m;
     double in = m->gated_ffn ? 2 : 1;
-    linear(b, up, rows / batch, b->h, in * b->ffn, batch, saved_in_bytes);
+    linears(b, up, (struct shape){rows / batch, in * b->ffn, b->h, batch}, saved_in_bytes);
     activation(b, rows, m->mlp_bias);
-    linear(b, down, rows / batch, b->ffn, b->h, batch, b->e * rows * b->ffn);
+    linears(b, down, (struct shape){rows / batch, b->h, b->ffn, batch}, b->e * rows * b->ffn);
 }
 
 /* Router, dispatch to the experts' ranks, grouped GEMMs, combine (Lepikhin 2020; dropless unless the
@@ -318,7 +326,7 @@ static void moe_block(struct build *b) {
     double n = b->plan->sequence_parallel ? b->tokens / b->t : b->tokens, e = b->e;
     double capacity = moe->capacity_factor > 0 ? moe->capacity_factor : 1;
     double sent = n * moe->top_k * capacity, local = moe->experts / (double)b->plan->ep;
-    linear(b, "router", n, b->h, moe->experts, 1, 0);
+    linear(b, "router", n, b->h, moe->experts, 0);
     kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 12 * n * moe->experts,
            n * moe->experts);
     kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h)
@@ -372,7 +380,7 @@ static void embedding(struct build *b) {
     b->part = DTP_PART_EMBEDDING;
     if (m->patch > 0) {
         double in = (double)m->channels * m->patch * m->patch;
-        linear(b, "patches", b->tokens, in, b->h, 1, e * b->tokens * in);
+        linear(b, "patches", b->tokens, in, b->h, e * b->tokens * in);
         kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
         return;
     }
@@ -403,13 +411,13 @@ static void head(struct build *b) {
     if (m->final_norm)
         norm(b, "final norm", b->z, e * b->z);
     if (m->classes > 0) {
-        linear(b, "classifier", b->plan->microbatch_size, b->h, m->classes, 1, 0);
+        linear(b, "classifier", b->plan->microbatch_size, b->h, m->classes, 0);
         return;
     }
     double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->plan->tp) / b->t;
     double logits = n * vocab;
     if (m->mlm_head) {
-        linear(b, "mlm dense", n, b->h, b->h, 1, e * n * b->h);
+        linear(b, "mlm dense", n, b->h, b->h, e * n * b->h);
         norm(b, "mlm norm", n * b->h, e * n * b->h);
     }
     if (b->plan->tp > 1) {
@@ -421,7 +429,7 @@ static void head(struct build *b) {
                    bytes)
             ->overlapped = b->tp_overlap;
     }
-    linear(b, "logits", n, b->h, vocab, 1, e * b->z);
+    linear(b, "logits", n, b->h, vocab, e * b->z);
     bool fused = b->f->fused_cross_entropy;
     kernel(b, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY, (fused ? 2 * e : 34) * logits,
            logits);
@@ -442,7 +450,7 @@ static void convolutions(struct build *b) {
         double k = c->cin * (double)c->kernel * c->kernel / groups, elements = out * c->cout;
         double in = (double)c->in_size * c->in_size * batch * c->cin;
         int from = b->out->n;
-        linear(b, "conv", out, k, c->cout / groups, groups, e * in);
+        linears(b, "conv", (struct shape){out, c->cout / groups, k, groups}, e * in);
         if (c->batch_norm) {
             kernel(b, "batch norm, activation", DTP_PASS_F, DTP_K_NORM, 3 * e * elements, elements)
                 ->saved_bytes = e * elements;
@@ -455,7 +463,7 @@ static void convolutions(struct build *b) {
         }
     }
     if (m->classes > 0)
-        linear(b, "classifier", batch, b->h, m->classes, 1, 0);
+        linear(b, "classifier", batch, b->h, m->classes, 0);
 }
 
 static double layer_params(const struct build *b, bool moe) {
