@@ -1,0 +1,273 @@
+/* The space of plans: its size against an independent count, its order, limits. */
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#include "models/schedule.h"
+#include "planner/space.h"
+#include "tests/plan_world.h"
+
+static struct dtp_arena *arena;
+
+/* ---- limits ---- */
+
+static void test_select(void) {
+    const struct {
+        enum dtp_limit limit;
+        const char *text;
+        int in[4], out[4];
+    } cases[] = {{DTP_LIMIT_TP, "8", {8, 8, 8, 8}, {1, 4, 7, 9}},
+                 {DTP_LIMIT_TP, "1,2,4", {1, 2, 4, 4}, {3, 5, 8, 0}},
+                 {DTP_LIMIT_PP, "4..16", {4, 5, 10, 16}, {3, 17, 1, 100}},
+                 {DTP_LIMIT_PP, "..4,32..", {1, 4, 32, 999}, {5, 31, 16, 8}},
+                 {DTP_LIMIT_ZERO, "0,2..3", {0, 2, 3, 3}, {1, 4, 1, 1}},
+                 {DTP_LIMIT_RECOMPUTE, "none,full", {0, 2, 2, 0}, {1, 1, 1, 1}},
+                 {DTP_LIMIT_SP, "on", {1, 1, 1, 1}, {0, 0, 0, 0}},
+                 {DTP_LIMIT_SP, "false", {0, 0, 0, 0}, {1, 1, 1, 1}},
+                 {DTP_LIMIT_SCHEDULE, "gpipe,interleaved", {0, 2, 0, 2}, {1, 3, 1, 3}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dtp_select s;
+        struct dtp_err err = {0};
+        CU_ASSERT_EQUAL(dtp_select_parse(cases[i].limit, cases[i].text, "--x", &s, &err), DTP_OK);
+        for (int k = 0; k < 4; k++) {
+            CU_ASSERT(dtp_select_has(&s, cases[i].in[k]));
+            CU_ASSERT(!dtp_select_has(&s, cases[i].out[k]));
+        }
+    }
+    struct dtp_select all = {0};
+    CU_ASSERT(dtp_select_has(&all, 12345));
+}
+
+static void refuse(enum dtp_limit limit, const char *text, const char *says) {
+    struct dtp_select s;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL(dtp_select_parse(limit, text, "--x", &s, &err), DTP_EUSAGE);
+    if (!strstr(err.msg, says))
+        printf("\n  \"%s\": found \"%s\", expected \"%s\"\n", text, err.msg, says);
+    CU_ASSERT(strstr(err.msg, says) != NULL);
+    CU_ASSERT_EQUAL(err.status, DTP_EUSAGE);
+}
+
+static void test_select_errors(void) {
+    refuse(DTP_LIMIT_TP, "", "--x");
+    refuse(DTP_LIMIT_TP, "1,,2", "--x");
+    refuse(DTP_LIMIT_TP, "1,", "--x");
+    refuse(DTP_LIMIT_TP, "0", "integer");
+    refuse(DTP_LIMIT_TP, "two", "integer");
+    refuse(DTP_LIMIT_TP, "8..4", "empty");
+    refuse(DTP_LIMIT_ZERO, "4", "from 0 to 3");
+    refuse(DTP_LIMIT_RECOMPUTE, "selectve", "did you mean \"selective\"");
+    refuse(DTP_LIMIT_SCHEDULE, "1f1c", "1f1b");
+    refuse(DTP_LIMIT_TP, "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "more than");
+}
+
+static void test_fields(void) {
+    struct dtp_limits l = dtp_limits_none();
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL(dtp_limits_parse(arena, "tp=8,4,pp=5..6,recompute=full", "--why-not", &l, &err),
+                    DTP_OK);
+    CU_ASSERT_EQUAL(l.field[DTP_LIMIT_TP].n, 2);
+    CU_ASSERT_EQUAL(l.field[DTP_LIMIT_PP].lo[0], 5);
+    CU_ASSERT_EQUAL(l.field[DTP_LIMIT_PP].hi[0], 6);
+    CU_ASSERT_EQUAL(l.field[DTP_LIMIT_RECOMPUTE].lo[0], DTP_RECOMPUTE_FULL);
+    CU_ASSERT_EQUAL(l.field[DTP_LIMIT_DP].n, 0);
+    CU_ASSERT_EQUAL(dtp_limits_parse(arena, "zero-stage=1", "--why-not", &l, &err), DTP_OK);
+    CU_ASSERT_EQUAL(dtp_limits_parse(arena, "tq=8", "--why-not", &l, &err), DTP_EUSAGE);
+    CU_ASSERT(strstr(err.msg, "\"tp\"") != NULL);
+    CU_ASSERT_EQUAL(dtp_limits_parse(arena, "tp", "--why-not", &l, &err), DTP_EUSAGE);
+}
+
+/* Each searched field is a field of the plan and is set and read back. */
+static void test_limit_table(void) {
+    for (int k = 0; k < DTP_NLIMITS; k++) {
+        enum dtp_limit limit = (enum dtp_limit)k;
+        struct dtp_plan p = dtp_plan_default();
+        char text[32];
+        CU_ASSERT(dtp_field_find(dtp_plan_fields, dtp_limit_fields[k].name) != NULL);
+        CU_ASSERT_EQUAL(dtp_limit_find(dtp_limit_fields[k].name), k);
+        CU_ASSERT_EQUAL(dtp_limit_find(dtp_limit_fields[k].option), k);
+        dtp_limit_set(&p, limit, 1);
+        CU_ASSERT_EQUAL(dtp_limit_get(&p, limit), 1);
+        struct dtp_select s;
+        CU_ASSERT_EQUAL(
+            dtp_select_parse(limit, dtp_limit_text(limit, 1, text, sizeof text), "--x", &s, NULL),
+            DTP_OK);
+        CU_ASSERT(dtp_select_has(&s, 1) && s.n == 1);
+    }
+    CU_ASSERT_EQUAL(dtp_limit_find("nothing"), -1);
+}
+
+/* ---- size and order ---- */
+
+/* Candidates that end with this microbatch size and degrees: 4 ZeRO stages, 3 recomputations, sequence
+ * parallelism on and off where tp > 1, every schedule with or without chunks. */
+static uint64_t leaves(int tp, int vpp, int batch, int dp) {
+    uint64_t microbatches = 0, schedules = 0;
+    if (batch % dp != 0)
+        microbatches = 1;
+    else
+        for (int b = 1; b <= batch / dp; b++)
+            microbatches += (batch / dp) % b == 0;
+    for (int k = 0; dtp_schedule_kinds[k].name; k++)
+        schedules += dtp_schedule_kinds[k].chunked == (vpp > 1);
+    return microbatches * schedules * 4 * 3 * (tp > 1 ? 2 : 1);
+}
+
+static uint64_t count_vpp(int tp, int pp, int dp, int batch, int layers) {
+    uint64_t n = 0;
+    int per_stage = pp > 1 && layers / pp > 1 ? layers / pp : 1;
+    for (int vpp = 1; vpp <= per_stage; vpp++)
+        if (per_stage % vpp == 0)
+            n += leaves(tp, vpp, batch, dp);
+    return n;
+}
+
+/* Every combination of integers, with no arithmetic of the space's own. */
+static uint64_t brute_force(const struct dtp_problem *p, bool with_cp) {
+    uint64_t n = 0;
+    int g = p->gpus, experts = p->model->moe.experts;
+    for (int tp = 1; tp <= g; tp++)
+        for (int pp = 1; tp * pp <= g; pp++)
+            for (int cp = 1; tp * pp * cp <= g; cp++) {
+                if (g % (tp * pp * cp) != 0 || (cp > 1 && !with_cp))
+                    continue;
+                int dp = g / (tp * pp * cp);
+                for (int ep = 1; ep <= dp * cp; ep++)
+                    if (ep == 1 || (ep <= experts && dp * cp % ep == 0))
+                        n += count_vpp(tp, pp, dp, p->global_batch, p->model->layers);
+            }
+    return n;
+}
+
+static void test_count(void) {
+    const struct {
+        int gpus, batch, layers, experts, seq;
+    } cases[] = {{1, 1, 1, 0, 64},       {16, 64, 12, 0, 64},      {12, 30, 7, 0, 64},
+                 {24, 48, 24, 8, 64},    {64, 96, 32, 4, 64},      {30, 77, 10, 0, 16384},
+                 {16, 64, 12, 8, 32768}, {1024, 1536, 96, 0, 2048}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct world w;
+        struct dtp_space s;
+        world_init(&w);
+        w.problem.gpus = cases[i].gpus;
+        w.problem.global_batch = cases[i].batch;
+        w.problem.seq = cases[i].seq;
+        w.model.layers = cases[i].layers;
+        w.model.moe.experts = cases[i].experts;
+        dtp_space_init(arena, &w.problem, NULL, &s);
+        uint64_t expected = brute_force(&w.problem, cases[i].seq >= DTP_CP_FROM_SEQ);
+        if (s.ncandidates != expected)
+            printf("\n  case %zu: found %llu, expected %llu\n", i,
+                   (unsigned long long)s.ncandidates, (unsigned long long)expected);
+        CU_ASSERT_EQUAL(s.ncandidates, expected);
+    }
+}
+
+/* The tuple of the searched fields, outermost first, where the microbatch stands before ZeRO. */
+static int compare_order(const struct dtp_plan *a, const struct dtp_plan *b) {
+    for (int k = 0; k < DTP_NLIMITS; k++) {
+        if (k == DTP_LIMIT_DP) /* falls as cp rises */
+            continue;
+        int x = dtp_limit_get(a, (enum dtp_limit)k), y = dtp_limit_get(b, (enum dtp_limit)k);
+        if (x != y)
+            return x < y ? -1 : 1;
+    }
+    return 0;
+}
+
+static void test_order(void) {
+    struct world w;
+    struct dtp_space s;
+    world_init(&w);
+    w.model.moe.experts = 4;
+    w.problem.seq = DTP_CP_FROM_SEQ;
+    dtp_space_init(arena, &w.problem, NULL, &s);
+    struct dtp_plan before, p, again;
+    uint64_t number = 0;
+    int unordered = 0, differ = 0, wrong = 0;
+    for (size_t h = 0; h < s.nshapes; h++)
+        for (uint64_t i = 0; i < dtp_space_shape_size(&s, h); i++, number++) {
+            dtp_space_plan(&s, h, i, &p);
+            dtp_space_candidate(&s, number, &again);
+            differ += dtp_plan_compare(&p, &again) != 0;
+            unordered += number > 0 && compare_order(&before, &p) >= 0;
+            wrong += p.tp * p.pp * p.cp * p.dp != w.problem.gpus || p.global_batch_size != 64;
+            before = p;
+        }
+    CU_ASSERT_EQUAL(number, s.ncandidates);
+    CU_ASSERT_EQUAL(unordered, 0);
+    CU_ASSERT_EQUAL(differ, 0);
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+/* A limited space = the plans of the whole space that the limits let through, in the same order. */
+static void test_limited(void) {
+    static const char *const limits[] = {"tp=2,4,pp=2..4",
+                                         "zero_stage=1",
+                                         "recompute=none,full",
+                                         "dp=4",
+                                         "vpp=2..",
+                                         "schedule=interleaved",
+                                         "microbatch_size=3",
+                                         "tp=5",
+                                         "sequence_parallel=on"};
+    struct world w;
+    world_init(&w);
+    struct dtp_space whole, part;
+    dtp_space_init(arena, &w.problem, NULL, &whole);
+    for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+        struct dtp_limits l = dtp_limits_none();
+        struct dtp_plan p, q;
+        uint64_t n = 0;
+        int differ = 0;
+        CU_ASSERT_EQUAL(dtp_limits_parse(arena, limits[k], "limits", &l, NULL), DTP_OK);
+        dtp_space_init(arena, &w.problem, &l, &part);
+        for (uint64_t i = 0; i < whole.ncandidates; i++) {
+            bool in = true;
+            dtp_space_candidate(&whole, i, &p);
+            for (int f = 0; f < DTP_NLIMITS; f++)
+                in = in && dtp_select_has(&l.field[f], dtp_limit_get(&p, (enum dtp_limit)f));
+            if (!in)
+                continue;
+            if (n < part.ncandidates) {
+                dtp_space_candidate(&part, n, &q);
+                differ += dtp_plan_compare(&p, &q) != 0;
+            }
+            n++;
+        }
+        CU_ASSERT_EQUAL(part.ncandidates, n);
+        CU_ASSERT_EQUAL(differ, 0);
+    }
+}
+
+static void test_divisors(void) {
+    int d[DTP_MOST_DIVISORS];
+    for (int n = 1; n <= 2000; n++) {
+        int expected = 0, found = dtp_divisors(n, d), bad = 0;
+        for (int k = 1; k <= n; k++)
+            if (n % k == 0)
+                bad += expected >= found || d[expected++] != k;
+        CU_ASSERT_EQUAL(found, expected);
+        CU_ASSERT_EQUAL(bad, 0);
+    }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"divisors", test_divisors},
+                           {"sets of values", test_select},
+                           {"sets that are refused", test_select_errors},
+                           {"fields of --why-not", test_fields},
+                           {"table of searched fields", test_limit_table},
+                           {"size = independent count", test_count},
+                           {"fixed order, numbers", test_order},
+                           {"limits only take away", test_limited},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"space", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}
