@@ -14,7 +14,8 @@ enum {
     MOST_REASONS = 3,
     MOST_SHADES = 3,
     MANY = 8,
-    NEARBY = 20
+    NEARBY = 20,
+    MEMORY_COLUMNS = 64
 };
 
 /* Terms below this part of the step would print as 0.0 %. */
@@ -48,7 +49,24 @@ static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp
     if (best->plan.recompute == DTP_RECOMPUTE_FULL && best->mfu > 0)
         dtp_str_printf(&s, ", 8TP/(nX) with recomputation counted in X %.1f",
                        8 * tokens * p / (n * x * best->hfu / best->mfu) / DTP_S_PER_DAY);
-    dtp_term_print(t, DTP_DIM, "   %s\n", s.at);
+    fputs("   ", t->file);
+    dtp_term_wrap(t, DTP_DIM, LABEL + 3 + 12, LABEL + 3, s.at);
+}
+
+/* A note in the column of the values. */
+static void note(const struct dtp_term *t, enum dtp_style style, const char *text) {
+    fprintf(t->file, "  %*s ", LABEL, "");
+    dtp_term_wrap(t, style, LABEL + 3, LABEL + 3, text);
+}
+
+static void bubble(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_result *best) {
+    fprintf(t->file, "  %-*s ", LABEL, "bubble");
+    dtp_term_print(t, DTP_BOLD, "%.1f %%", best->bubble.fraction * 100);
+    fprintf(t->file, " of the pipeline's time, mean over the stages\n");
+    note(t, DTP_DIM,
+         dtp_arena_printf(a, "warm-up %.1f, drain %.1f, imbalance %.1f; over ideal time %.1f %%",
+                          best->bubble.warmup * 100, best->bubble.drain * 100,
+                          best->bubble.imbalance * 100, best->bubble.over_ideal * 100));
 }
 
 static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
@@ -64,23 +82,16 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
     fprintf(t->file, "   MFU ");
     dtp_term_print(t, DTP_BOLD, "%.1f %%", best->mfu * 100);
     fprintf(t->file, "   HFU %.1f %%\n", best->hfu * 100);
-    dtp_term_print(t, DTP_DIM,
-                   "  %-*s model FLOPs without recomputation, attention in full, LM head; of %s "
-                   "dense %s\n",
-                   LABEL, "", dtp_fmt_flops(peak, text, sizeof text), dtp_dtype_names[p->dtype]);
-    if (best->plan.pp > 1) {
-        fprintf(t->file, "  %-*s ", LABEL, "bubble");
-        dtp_term_print(t, DTP_BOLD, "%.1f %%", best->bubble.fraction * 100);
-        fprintf(t->file, " of the pipeline's time");
-        dtp_term_print(t, DTP_DIM,
-                       "   warm-up %.1f, drain %.1f, imbalance %.1f; over ideal %.1f %%\n",
-                       best->bubble.warmup * 100, best->bubble.drain * 100,
-                       best->bubble.imbalance * 100, best->bubble.over_ideal * 100);
-    }
+    note(t, DTP_DIM,
+         dtp_arena_printf(a,
+                          "of %s dense %s; model FLOPs: attention in full, LM head, no "
+                          "recomputation (HFU: with it)",
+                          dtp_fmt_flops(peak, text, sizeof text), dtp_dtype_names[p->dtype]));
+    if (best->plan.pp > 1)
+        bubble(a, t, best);
     days(a, t, r, best);
     if (best->extrapolated)
-        dtp_term_print(t, DTP_YELLOW, "  %-*s some shapes lie outside the calibrated range\n",
-                       LABEL, "note");
+        note(t, DTP_YELLOW, "some shapes lie outside the calibrated range");
 }
 
 static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {
@@ -110,9 +121,10 @@ enum { NSEGMENTS = 6 };
 static const struct segment {
     const char *name, *mark;
     enum dtp_style style;
-} segments[NSEGMENTS] = {{"weights", "█", DTP_BLUE},        {"gradients", "▓", DTP_CYAN},
-                         {"optimizer", "▒", DTP_GREEN},     {"activations", "░", DTP_YELLOW},
-                         {"logits, buffers", "▪", DTP_RED}, {"reserve, context", "·", DTP_DIM}};
+} segments[NSEGMENTS] = {
+    {"weights", "█", DTP_BLUE},           {"gradients", "▓", DTP_CYAN},
+    {"optimizer", "▒", DTP_GREEN},        {"activations", "░", DTP_YELLOW},
+    {"logits and buffers", "▪", DTP_RED}, {"rest: reserve and context", "·", DTP_DIM}};
 
 static void segment_bytes(const struct dtp_stage_memory *m, double *out) {
     out[0] = (double)m->weights_bytes;
@@ -143,43 +155,51 @@ static bool is_shown(int stage, int nstages, int worst) {
     return stage % every == 0;
 }
 
-static void zero_stages(const struct dtp_term *t, const struct dtp_problem *p,
+static void zero_stages(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_problem *p,
                         const struct dtp_result *best) {
     char text[32];
-    fprintf(t->file, "  as ZeRO ");
+    struct dtp_str s = {.a = a};
+    dtp_str_add(&s, "With ZeRO");
     for (int z = 0; z < 4; z++) {
         uint64_t bytes = best->by_zero_stage[z];
-        fprintf(t->file, "%s%d: ", z ? "   " : "", z);
-        if (bytes == 0)
-            dtp_term_print(t, DTP_DIM, "refused");
-        else
-            dtp_term_print(t,
-                           bytes > p->memory_limit_bytes ? DTP_RED
-                           : z == best->plan.zero_stage  ? DTP_BOLD
-                                                         : DTP_PLAIN,
-                           "%s%s", dtp_fmt_bytes_gib((double)bytes, text, sizeof text),
-                           bytes > p->memory_limit_bytes ? " (too much)" : "");
+        dtp_str_printf(&s, "%s%d: %s%s", z ? ",  " : " ", z,
+                       bytes == 0 ? "refused" : dtp_fmt_bytes_gib((double)bytes, text, sizeof text),
+                       bytes > p->memory_limit_bytes ? " (too much)" : "");
+    }
+    fputs("  ", t->file);
+    dtp_term_wrap(t, DTP_PLAIN, 2, 4, s.at);
+}
+
+static void legend(const struct dtp_term *t) {
+    int column = 2;
+    fputs("  ", t->file);
+    for (int i = 0; i < NSEGMENTS; i++) {
+        if (column + 4 + (int)strlen(segments[i].name) > t->width) {
+            fputs("\n  ", t->file);
+            column = 2;
+        }
+        column += dtp_term_print(t, segments[i].style, "%s", segments[i].mark);
+        column +=
+            dtp_term_print(t, DTP_DIM, " %s%s", segments[i].name, i + 1 < NSEGMENTS ? "  " : "");
     }
     putc('\n', t->file);
 }
 
-static void memory(const struct dtp_term *t, const struct dtp_report *r,
+static void memory(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
                    const struct dtp_result *best) {
     const struct dtp_problem *p = &r->setup->problem;
-    char note[96], text[32];
-    snprintf(note, sizeof note, "GiB; a full bar is the limit of %s",
-             dtp_fmt_bytes_gib((double)p->memory_limit_bytes, text, sizeof text));
-    title(t, "Memory of a GPU, by pipeline stage", note);
-    int width = t->width - 66 < 16 ? 16 : t->width - 66;
+    char text[64], limit[32];
+    snprintf(text, sizeof text, "GiB; a full bar is the limit of %s",
+             dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
+    title(t, best->nstages > 1 ? "Memory of a GPU, by pipeline stage" : "Memory of a GPU", text);
+    int width = t->width - MEMORY_COLUMNS;
     double bytes[NSEGMENTS], full = (double)p->memory_limit_bytes;
     int worst = 0;
     for (int s = 1; s < best->nstages; s++)
         if (best->stages[s].device_bytes > best->stages[worst].device_bytes)
             worst = s;
-    fprintf(t->file, "  stage %*s    sum  weights   grads   optim  activ.  logits,  reserve,\n",
-            width, "");
-    fprintf(t->file, "  %*s                                              buffers  context\n",
-            width + 5, "");
+    dtp_term_print(t, DTP_DIM, "  stage %*s %6s%8s%8s%8s%8s%8s%8s\n", width, "", "sum", "weights",
+                   "grads", "optim", "activ.", "logits", "rest");
     for (int s = 0; s < best->nstages; s++) {
         if (!is_shown(s, best->nstages, worst))
             continue;
@@ -190,15 +210,11 @@ static void memory(const struct dtp_term *t, const struct dtp_report *r,
         dtp_term_print(t, m->device_bytes > p->memory_limit_bytes ? DTP_RED : DTP_BOLD, " %6.1f",
                        (double)m->device_bytes / DTP_GIB);
         for (int i = 0; i < NSEGMENTS; i++)
-            fprintf(t->file, "  %6.1f", bytes[i] / DTP_GIB);
+            fprintf(t->file, "%8.1f", bytes[i] / DTP_GIB);
         putc('\n', t->file);
     }
-    fputs("  ", t->file);
-    for (int i = 0; i < NSEGMENTS; i++) {
-        dtp_term_print(t, segments[i].style, "%s", segments[i].mark);
-        dtp_term_print(t, DTP_DIM, " %s%s", segments[i].name, i + 1 < NSEGMENTS ? "   " : "\n");
-    }
-    zero_stages(t, p, best);
+    legend(t);
+    zero_stages(a, t, p, best);
 }
 
 /* ---- the others ---- */
@@ -225,7 +241,7 @@ static void other_row(const struct dtp_term *t, const struct columns *show,
     const char *why = o->why_not ? o->why_not : "the best plan";
     fputs(n + 2 + (int)strlen(why) > t->width ? "\n        " : "  ", t->file);
     if (o->why_not)
-        dtp_term_wrap(t, DTP_DIM, 8, why);
+        dtp_term_wrap(t, DTP_DIM, 8, 8, why);
     else
         dtp_term_print(t, DTP_GREEN, "%s\n", why);
 }
@@ -272,7 +288,7 @@ void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const stru
         "their bound, %s estimated, %s of them simulated.",
         n[0], c->seconds, n[1], n[2], n[3], n[4], n[5]);
     putc('\n', t->file);
-    dtp_term_wrap(t, DTP_PLAIN, 2, s.at);
+    dtp_term_wrap(t, DTP_PLAIN, 2, 2, s.at);
     bool named[DTP_NREASONS] = {false};
     for (int k = 0; k < MOST_REASONS; k++) {
         int most = -1;
@@ -282,9 +298,8 @@ void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const stru
         if (most < 0)
             break;
         named[most] = true;
-        dtp_term_print(t, DTP_DIM, "  %9s  %s\n",
-                       dtp_fmt_count((double)c->reason[most], n[0], sizeof n[0]),
-                       dtp_reasons[most]);
+        fprintf(t->file, "  %9s  ", dtp_fmt_count((double)c->reason[most], n[0], sizeof n[0]));
+        dtp_term_wrap(t, DTP_DIM, 13, 13, dtp_reasons[most]);
     }
 }
 
@@ -292,7 +307,7 @@ void dtp_report_result(struct dtp_arena *a, const struct dtp_term *t, const stru
                        const struct dtp_result *result) {
     numbers(a, t, r, result);
     breakdown(t, result);
-    memory(t, r, result);
+    memory(a, t, r, result);
 }
 
 static int common_divisor(int a, int b) {
@@ -305,7 +320,7 @@ static int common_divisor(int a, int b) {
 }
 
 /* A batch that shares few factors with the GPUs rules most layouts out: names a better one near it. */
-static void batch_hint(const struct dtp_term *t, const struct dtp_problem *p) {
+static void batch_hint(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_problem *p) {
     int shared = common_divisor(p->global_batch, p->gpus);
     if (p->gpus / shared < MANY)
         return;
@@ -315,11 +330,13 @@ static void batch_hint(const struct dtp_term *t, const struct dtp_problem *p) {
             int better = common_divisor(batch, p->gpus);
             if (better < shared * MANY)
                 continue;
-            dtp_term_print(
-                t, DTP_YELLOW,
-                "\n  hint: a batch of %d divides over at most %d of the %d GPUs; %d would over "
-                "%d: more layouts\n",
-                p->global_batch, shared, p->gpus, batch, better);
+            fputs("\n  ", t->file);
+            dtp_term_wrap(
+                t, DTP_YELLOW, 2, 2,
+                dtp_arena_printf(a,
+                                 "Hint: a batch of %d divides over at most %d of the %d GPUs; one "
+                                 "of %d over %d, which allows more layouts.",
+                                 p->global_batch, shared, p->gpus, batch, better));
             return;
         }
 }
@@ -329,12 +346,13 @@ void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct
     dtp_report_header(a, t, r);
     putc('\n', t->file);
     dtp_term_print(t, DTP_BOLD, "Best plan  ");
-    dtp_term_wrap(t, DTP_GREEN, 11, dtp_plan_words(a, &best->plan));
-    dtp_term_print(t, DTP_DIM, "  dtplan simulate ");
-    dtp_term_wrap(t, DTP_DIM, 4, dtp_report_flags(a, r->setup, &best->plan));
+    dtp_term_wrap(t, DTP_GREEN, 11, 11, dtp_plan_words(a, &best->plan));
+    /* one line however wide, so that it can be copied */
+    dtp_term_print(t, DTP_DIM, "  dtplan simulate %s\n",
+                   dtp_report_flags(a, r->setup, &best->plan));
     putc('\n', t->file);
     dtp_report_result(a, t, r, best);
     others(t, r);
-    batch_hint(t, &r->setup->problem);
+    batch_hint(a, t, &r->setup->problem);
     dtp_report_counts(a, t, r);
 }

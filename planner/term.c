@@ -44,21 +44,26 @@ int dtp_term_print(const struct dtp_term *t, enum dtp_style style, const char *f
     return columns(text);
 }
 
-void dtp_term_wrap(const struct dtp_term *t, enum dtp_style style, int indent, const char *text) {
-    int column = indent;
+void dtp_term_wrap(const struct dtp_term *t, enum dtp_style style, int column, int indent,
+                   const char *text) {
     char word[256];
+    bool first = true;
     while (*text) {
         size_t n = strcspn(text, " ");
+        if (text[n] == ' ' && text[n + 1] == '%') /* a number keeps its sign */
+            n += 1 + strcspn(text + n + 1, " ");
         snprintf(word, sizeof word, "%.*s", (int)n, text);
-        if (column > indent && column + 1 + columns(word) > t->width) {
+        int wide = columns(word) + !first;
+        if (column + wide > t->width && column > indent) {
             fprintf(t->file, "\n%*s", indent, "");
             column = indent;
+            first = true;
         }
-        if (column > indent) {
+        if (!first)
             putc(' ', t->file);
-            column++;
-        }
+        column += !first;
         column += dtp_term_print(t, style, "%s", word);
+        first = false;
         text += n + (text[n] == ' ');
     }
     putc('\n', t->file);

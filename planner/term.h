@@ -23,8 +23,9 @@ struct dtp_term dtp_term_open(FILE *file, int color);
 /* printf in a style. Returns the columns written (UTF-8 aware). */
 int dtp_term_print(const struct dtp_term *t, enum dtp_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Text wrapped at spaces, later lines indented. */
-void dtp_term_wrap(const struct dtp_term *t, enum dtp_style style, int indent, const char *text);
+/* Text wrapped at spaces and a newline; column: where the cursor is; later lines are indented. */
+void dtp_term_wrap(const struct dtp_term *t, enum dtp_style style, int column, int indent,
+                   const char *text);
 /* A bar of `width` columns for value / full in eighths of a column; what is left are spaces. */
 void dtp_term_bar(const struct dtp_term *t, enum dtp_style style, double ratio, int width);
 

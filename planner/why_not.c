@@ -60,7 +60,7 @@ static void verdict(const struct question *q, const struct dtp_search *s) {
     fprintf(t->file, "  %9s fit; the best of them:\n", dtp_fmt_count((double)fit, n, sizeof n));
     const struct dtp_result *own = &s->result[0];
     fprintf(t->file, "            ");
-    dtp_term_wrap(t, DTP_PLAIN, 12, dtp_plan_words(q->a, &own->plan));
+    dtp_term_wrap(t, DTP_PLAIN, 12, 12, dtp_plan_words(q->a, &own->plan));
     fprintf(t->file, "            %s", dtp_fmt_time(own->step_s, n, sizeof n));
     const struct dtp_search *all = q->r->search;
     if (all->nresults == 0 || own->step_s <= all->result[0].step_s) {

@@ -275,7 +275,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     }
     struct dtp_report report = {.setup = setup};
     dtp_report_header(cli->a, &cli->out, &report);
-    dtp_term_wrap(&cli->out, DTP_GREEN, 2, dtp_plan_words(cli->a, &plan));
+    dtp_term_wrap(&cli->out, DTP_GREEN, 2, 2, dtp_plan_words(cli->a, &plan));
     print_text(cli, &b, own->stage, result.step_s);
     return DTP_OK;
 }

@@ -17,7 +17,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         dtp_report_header(cli->a, &cli->out, &report);
         fprintf(cli->out.file, "\n");
         dtp_term_print(&cli->out, DTP_BOLD, "Plan  ");
-        dtp_term_wrap(&cli->out, DTP_GREEN, 6, dtp_plan_words(cli->a, &plan));
+        dtp_term_wrap(&cli->out, DTP_GREEN, 6, 6, dtp_plan_words(cli->a, &plan));
         fprintf(cli->out.file, "\n");
         dtp_report_result(cli->a, &cli->out, &report, &result);
     }

@@ -1,0 +1,158 @@
+/* The search: counts, the same bytes at any number of threads, limits, near misses, nothing that fits. */
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#include "planner/advise.h"
+#include "tests/planner_case.h"
+
+static struct dtp_arena *arena;
+
+static const struct planner_case cases[] = {
+    {"gpt3-1.3b", "dgx-a100-80", "megatron-core", 16, 64, 0, 8, NULL},
+    {"gpt22b", "dgx-a100-80", "megatron-2022", 64, 64, 0, 0, NULL},
+    {"mixtral-8x7b", "dgx-h100", "megatron-core", 32, 64, 0, 0, "microbatch_size=1,2"}};
+enum { NCASES = sizeof cases / sizeof *cases };
+
+static struct dtp_setup *search(const struct planner_case *c, int jobs, struct dtp_search *out) {
+    struct dtp_setup *s = case_setup(arena, c);
+    struct dtp_limits limits = case_limits(arena, c, s);
+    struct dtp_search_options options = {.jobs = jobs};
+    struct dtp_err err = {0};
+    if (dtp_search(arena, &s->problem, &limits, &options, out, &err) != DTP_OK)
+        CU_FAIL_FATAL(err.msg);
+    return s;
+}
+
+/* candidates = illegal + over memory + bounded + estimated; the reasons sum to the illegal ones; what the
+ * verdicts say is what the counts say. */
+static void test_counts(void) {
+    for (int k = 0; k < NCASES; k++) {
+        struct dtp_search f;
+        struct dtp_setup *s = search(&cases[k], 2, &f);
+        const struct dtp_counts *c = &f.counts;
+        uint64_t reasons = 0, bad = 0;
+        for (int i = 0; i < DTP_NREASONS; i++)
+            reasons += c->reason[i];
+        for (uint64_t i = 0; i < f.space.ncandidates; i++) {
+            bool illegal = f.verdict[i] == DTP_VERDICT_ILLEGAL;
+            bool over = f.verdict[i] == DTP_VERDICT_OVER_MEMORY;
+            bad += illegal != (f.reason[i] != DTP_LEGAL);
+            bad += over != (!illegal && f.device_bytes[i] > s->problem.memory_limit_bytes);
+            bad += (f.time_s[i] > 0) != (f.verdict[i] >= DTP_VERDICT_ESTIMATED);
+        }
+        CU_ASSERT_EQUAL(c->candidates, f.space.ncandidates);
+        CU_ASSERT_EQUAL(c->candidates, c->illegal + c->over_memory + c->bounded + c->estimated);
+        CU_ASSERT_EQUAL(reasons, c->illegal);
+        CU_ASSERT_EQUAL(bad, 0);
+        CU_ASSERT_EQUAL(c->simulated, f.nresults);
+        CU_ASSERT(c->simulated <= c->estimated);
+        CU_ASSERT(f.nresults > 1);
+    }
+}
+
+/* Sorted by time, each fits, the first of each layout is marked. */
+static void test_results(void) {
+    for (int k = 0; k < NCASES; k++) {
+        struct dtp_search f;
+        struct dtp_setup *s = search(&cases[k], 2, &f);
+        int layouts = 0;
+        for (size_t i = 0; i < f.nresults; i++) {
+            struct dtp_plan p;
+            dtp_space_candidate(&f.space, f.number[i], &p);
+            CU_ASSERT_EQUAL(dtp_plan_compare(&p, &f.result[i].plan), 0);
+            CU_ASSERT(i == 0 || f.result[i].step_s >= f.result[i - 1].step_s);
+            CU_ASSERT(f.result[i].device_bytes <= s->problem.memory_limit_bytes);
+            CU_ASSERT_EQUAL(f.result[i].device_bytes, f.device_bytes[f.number[i]]);
+            layouts += f.new_layout[i];
+        }
+        CU_ASSERT(f.new_layout[0]);
+        CU_ASSERT(layouts > 1);
+        for (int i = 0; i < f.nnear_misses; i++) {
+            CU_ASSERT(f.near_miss[i].device_bytes > s->problem.memory_limit_bytes);
+            CU_ASSERT(f.near_miss[i].step_s < f.result[0].step_s);
+        }
+    }
+}
+
+static void test_jobs(void) {
+    for (int k = 0; k < NCASES; k++) {
+        struct dtp_search one, many;
+        search(&cases[k], 1, &one);
+        search(&cases[k], 4, &many);
+        size_t n = (size_t)one.space.ncandidates;
+        CU_ASSERT_EQUAL_FATAL(one.nresults, many.nresults);
+        CU_ASSERT_EQUAL_FATAL(one.space.ncandidates, many.space.ncandidates);
+        CU_ASSERT_EQUAL(memcmp(one.verdict, many.verdict, n), 0);
+        CU_ASSERT_EQUAL(memcmp(one.time_s, many.time_s, n * sizeof *one.time_s), 0);
+        CU_ASSERT_EQUAL(memcmp(one.bound_s, many.bound_s, n * sizeof *one.bound_s), 0);
+        for (size_t i = 0; i < one.nresults; i++) {
+            CU_ASSERT_EQUAL(one.number[i], many.number[i]);
+            CU_ASSERT_EQUAL(one.result[i].step_s, many.result[i].step_s);
+        }
+        CU_ASSERT_EQUAL(one.nnear_misses, many.nnear_misses);
+    }
+}
+
+/* ---- when the answer is no ---- */
+
+static void advice(const struct planner_case *c, const char *says, const char *and_says) {
+    struct dtp_search f;
+    struct dtp_setup *s = search(c, 2, &f);
+    struct dtp_limits limits = case_limits(arena, c, s);
+    struct dtp_report r = {.setup = s, .search = &f, .limits = &limits};
+    CU_ASSERT_EQUAL_FATAL(f.nresults, 0);
+    const char *text = dtp_advise(arena, &r);
+    if (!strstr(text, says) || !strstr(text, and_says))
+        printf("\n  found \"%s\",\n  expected \"%s\" and \"%s\"\n", text, says, and_says);
+    CU_ASSERT(strstr(text, says) != NULL);
+    CU_ASSERT(strstr(text, and_says) != NULL);
+}
+
+static void test_advice(void) {
+    /* 1023 = 3 x 11 x 31: more layers or heads than there are, or dp that does not divide 1536 */
+    advice(&(struct planner_case){"gpt175b", "selene", NULL, 1023, 1536, 0, 0, NULL},
+           "splits a batch of 1536", "1024 GPUs");
+    advice(&(struct planner_case){"gpt175b", "dgx-a100-80", NULL, 8, 0, 0, 0, NULL},
+           "does not fit on 8 GPUs", "needs at least");
+    advice(&(struct planner_case){"gpt175b", "dgx-a100-80", NULL, 1024, 0, 0, 0, "tp=5"},
+           "--tp leaves no plan", "1, 2, 4, 8");
+    advice(
+        &(struct planner_case){"gpt175b", "dgx-a100-80", NULL, 1024, 0, 0, 0, "tp=8,zero_stage=3"},
+        "within these limits is refused", "without the limits");
+    advice(&(struct planner_case){"gpt175b", "dgx-a100-80", NULL, 1024, 0, 0, 0, "dp=512"},
+           "does not fit", "without the limits");
+}
+
+/* What is said to work does, and the next smaller number does not. */
+static void test_least_gpus(void) {
+    struct planner_case c = {"gpt22b", "dgx-a100-80", NULL, 1, 64, 0, 0, NULL};
+    int least = 0;
+    struct dtp_plan plan;
+    for (int n = 1; n <= 16 && least == 0; n++) {
+        c.gpus = n;
+        struct dtp_setup *s = case_setup(arena, &c);
+        if (dtp_search_any(&s->problem, NULL, &plan))
+            least = n;
+    }
+    CU_ASSERT_FATAL(least > 1);
+    c.gpus = 1;
+    char says[64];
+    snprintf(says, sizeof says, "needs at least %d GPUs", least);
+    advice(&c, "does not fit on 1 GPUs", says);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {
+        {"counts and verdicts", test_counts},      {"results in order", test_results},
+        {"any number of threads", test_jobs},      {"advice", test_advice},
+        {"least number of GPUs", test_least_gpus}, CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"search", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}
