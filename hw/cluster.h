@@ -91,7 +91,7 @@ struct dtp_curve {
         int algo;
         double lat_s, s_per_byte;
     } term[4];
-    bool foreign;
+    bool foreign, simple_only;
 };
 
 struct dtp_nccl;

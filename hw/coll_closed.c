@@ -70,11 +70,19 @@ static double steps_s(const struct dtp_cluster *c, enum dtp_algo algo, enum dtp_
     for (int i = 0; i < n; i++) {
         struct load l = step_load(&steps[i], s);
         double wire = l.port * bytes / dtp_port_bytes_per_s(c);
-        double step = l.across ? hop : c->node.gpu_link_latency_s;
+        double near = c->node.gpu_link_latency_s, step = l.across ? hop : near;
+        int repeat = steps[i].repeat;
+        if (s->nodes > 1 && !dtp_step_uniform(&steps[i]) && l.port <= 0) {
+            /* one at a time with the root: those of its node over NVLink */
+            double in_node = per_node - 1;
+            lat += in_node * near;
+            t += in_node * (near + l.nic * bytes / dtp_port_bytes_per_s(c));
+            repeat -= per_node - 1;
+        }
         if (l.nic > 0)
             wire = dtp_greater(wire, l.nic * bytes / net);
-        lat += steps[i].repeat * step;
-        t += steps[i].repeat * (step + wire);
+        lat += repeat * step;
+        t += repeat * (step + wire);
     }
     *latency_s = lat;
     return t;

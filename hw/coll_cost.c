@@ -7,9 +7,7 @@
 /* ---- measured curves ---- */
 
 static double curve_s(const struct dtp_curve *k, double bytes) {
-    double s = dtp_lesser(bytes, k->max_bytes);
-    double t = k->a_s + k->b_s_per_sqrt_byte * sqrt(s) + k->c_s_per_byte * s;
-    return bytes > k->max_bytes ? t * (bytes / k->max_bytes) : t;
+    return k->a_s + k->b_s_per_sqrt_byte * sqrt(bytes) + k->c_s_per_byte * bytes;
 }
 
 static bool gathers(int kind) {
@@ -80,37 +78,47 @@ static void keep_least(struct guess *best, double time_s, double latency_s,
         *best = (struct guess){time_s, latency_s, algo};
 }
 
-/* The curve of another group in dimensionless form: t = lat/lat' t'(s g/g' lat'/lat). Where the other
- * group has a faster algorithm than this one, its curve is of that one, and slower by as much as the
- * model says. */
-static bool scaled_s(const struct dtp_curve *k, const struct dtp_nccl_correction *f,
+/* How much slower than the fastest one is algorithm j of the curve's group, by the model. */
+static double slower(const struct dtp_curve *k, const struct dtp_nccl_correction *f, int j,
+                     double bytes) {
+    double own = model_s(f, k->term[j].lat_s, k->term[j].s_per_byte * bytes), least = own;
+    for (int i = 0; i < k->nterms; i++)
+        if (i != j)
+            least = dtp_lesser(least, model_s(f, k->term[i].lat_s, k->term[i].s_per_byte * bytes));
+    return own / least;
+}
+
+/* The curve of another group in dimensionless form: t = lat/lat' t'(s g/g' lat'/lat). Where that group
+ * has a faster algorithm than this one, its curve is of that one, and slower by as much as the model
+ * says. Below the smallest measured size the shape is the model's. */
+static bool scaled_s(const struct dtp_cluster *c, const struct dtp_curve *k,
                      const struct dtp_nccl_terms *to, int which, double bytes, struct guess *best) {
-    enum dtp_nccl_algo algo = to->at[which].algo;
-    double lat_s = to->at[which].lat_s, s_per_byte = to->at[which].s_per_byte;
+    const struct dtp_nccl_correction *f =
+        dtp_nccl_correction_for(c, (enum dtp_collective)k->collective, k->nodes, k->simple_only);
     for (int j = 0; j < k->nterms; j++) {
-        if ((int)algo != k->term[j].algo)
+        double lat_s = k->term[j].lat_s, g = k->term[j].s_per_byte;
+        if ((int)to->at[which].algo != k->term[j].algo)
             continue;
-        double lat = lat_s / k->term[j].lat_s;
-        double there = bytes * s_per_byte / k->term[j].s_per_byte / lat;
-        double own = model_s(f, k->term[j].lat_s, k->term[j].s_per_byte * there), least = own;
-        for (int i = 0; i < k->nterms; i++)
-            if (i != j)
-                least =
-                    dtp_lesser(least, model_s(f, k->term[i].lat_s, k->term[i].s_per_byte * there));
-        double slower = own / least;
-        keep_least(best, lat * slower * curve_s(k, there), lat * k->a_s, algo);
+        double lat = to->at[which].lat_s / lat_s;
+        double there = bytes * to->at[which].s_per_byte / g / lat;
+        double known = dtp_greater(there, k->min_bytes);
+        double t = lat * slower(k, f, j, known) * curve_s(k, known);
+        if (there < known)
+            t *= model_s(f, lat_s, g * there) / model_s(f, lat_s, g * known);
+        keep_least(best, t, dtp_lesser(lat * k->a_s, t), to->at[which].algo);
         return true;
     }
     return false;
 }
 
 /* Least over the algorithms: from the curve where it has them, else by the model. k may be NULL. */
-static struct guess estimate(const struct dtp_curve *k, const struct dtp_nccl_correction *f,
-                             const struct dtp_nccl_terms *to, double bytes) {
+static struct guess estimate(const struct dtp_cluster *c, const struct dtp_curve *k,
+                             const struct dtp_nccl_correction *f, const struct dtp_nccl_terms *to,
+                             double bytes) {
     struct guess best = {.time_s = -1};
     for (int i = 0; i < to->n; i++) {
         double lat_s = to->at[i].lat_s, g = to->at[i].s_per_byte;
-        if (!k || !scaled_s(k, f, to, i, bytes, &best))
+        if (!k || !scaled_s(c, k, to, i, bytes, &best))
             keep_least(&best, model_s(f, lat_s, g * bytes), f->latency * lat_s, to->at[i].algo);
     }
     return best;
@@ -156,13 +164,14 @@ static bool restrict_terms(struct dtp_nccl_terms *t, enum dtp_algo algo) {
 }
 
 /* Between the curves next below and above (or from the one there is), by log2 of the group size. */
-static struct guess blend(const struct neighbours *near, const struct dtp_nccl_correction *f,
-                          const struct dtp_nccl_terms *to, int size, double bytes) {
+static struct guess blend(const struct dtp_cluster *c, const struct neighbours *near,
+                          const struct dtp_nccl_correction *f, const struct dtp_nccl_terms *to,
+                          int size, double bytes) {
     const struct dtp_curve *low = near->below ? near->below : near->above;
-    struct guess x = estimate(low, f, to, bytes), y;
+    struct guess x = estimate(c, low, f, to, bytes), y;
     if (!near->below || !near->above || near->below->gpus == near->above->gpus)
         return x;
-    y = estimate(near->above, f, to, bytes);
+    y = estimate(c, near->above, f, to, bytes);
     double from = log2_between(near->below->gpus);
     double w = (log2_between(size) - from) / (log2_between(near->above->gpus) - from);
     return (struct guess){(1 - w) * x.time_s + w * y.time_s,
@@ -173,7 +182,8 @@ static struct guess blend(const struct neighbours *near, const struct dtp_nccl_c
 static void nccl_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                       const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
     struct neighbours near = find_curves(c, kind, s, out->extrapolated);
-    const struct dtp_nccl_correction *f = dtp_nccl_correction_of(c, kind, s->nodes);
+    const struct dtp_nccl_correction *f =
+        dtp_nccl_correction_for(c, kind, s->nodes, c->simple_only);
     const struct dtp_curve *k = near.exact;
     struct dtp_nccl_terms to;
     struct guess g;
@@ -182,12 +192,12 @@ static void nccl_cost(const struct dtp_cluster *c, enum dtp_collective kind, enu
         restrict_terms(&to, algo);
     if (k && s->siblings == 1 && kinship(c, (int)kind, k->collective) >= 2 &&
         algo == DTP_ALGO_AUTO) {
-        g = estimate(NULL, f, &to, bytes); /* for the name of the algorithm */
+        g = estimate(c, NULL, f, &to, bytes); /* for the name of the algorithm */
         g.time_s = curve_s(k, bytes);
         g.latency_s = k->a_s;
         out->extrapolated = bytes > 2 * k->max_bytes || 2 * bytes < k->min_bytes;
     } else {
-        g = blend(&near, f, &to, s->size, bytes);
+        g = blend(c, &near, f, &to, s->size, bytes);
         k = near.below ? near.below : near.above;
         out->extrapolated = true;
     }
@@ -236,6 +246,8 @@ static void cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp
     double least = shape->nodes > 1 ? nic * bytes / dtp_coll_ring_bytes_per_s(c, &one) : 0;
     if (c->node.intra == DTP_INTRA_SWITCH)
         least = dtp_greater(least, port * bytes / dtp_port_bytes_per_s(c));
+    if (c->node.intra == DTP_INTRA_MESH && shape->nodes == 1 && kind <= DTP_REDUCE_SCATTER)
+        least = dtp_greater(least, port * bytes / dtp_coll_ring_bytes_per_s(c, shape));
     out->time_s = dtp_greater(out->time_s, least);
     out->latency_s = dtp_lesser(out->latency_s, out->time_s - least);
 }

@@ -75,6 +75,7 @@ void dtp_curve_terms(const struct dtp_cluster *measured, struct dtp_curve *k) {
     struct dtp_nccl_terms t;
     dtp_coll_terms(measured, (enum dtp_collective)k->collective, &shape, &t);
     k->nterms = t.n;
+    k->simple_only = measured->simple_only;
     for (int i = 0; i < t.n; i++) {
         k->term[i].algo = (int)t.at[i].algo;
         k->term[i].lat_s = t.at[i].lat_s;

@@ -104,8 +104,8 @@ struct dtp_coll_cost {
 };
 
 /* algo DTP_ALGO_AUTO: the fastest that applies, as NCCL chooses. Group of size 1 or 0 bytes: 0 s.
- *   measured   the cluster has a curve for this group size and node count: t(s), beyond its largest
- *              size at constant bandwidth
+ *   measured   the cluster has a curve for this group size and node count: t(s), also beyond the
+ *              measured sizes (c is never below what the wires take)
  *   scaled     it has curves of other group sizes: with lat and g of NCCL's algorithm (hw/nccl.h)
  *              for this group and for the curve's, t = lat/lat' t'(s g/g' lat'/lat): the curve's
  *              shape in dimensionless form, blended between the next smaller and larger group;

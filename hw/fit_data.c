@@ -25,13 +25,13 @@
 
 /* clang-format off */
 static const struct dtp_sweep sweeps[] = {
-    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 2, 1, 22.65 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
-    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 3, 1, 45.3 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
-    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 4, 1, 90.6 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
-    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 5, 1, 45.3 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
-    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 6, 1, 68 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
-    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 7, 1, 90.6 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
-    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 8, 1, 135.8 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 2, 1, 22.625 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 3, 1, 45.25 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 4, 1, 90.5 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 5, 1, 45.25 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 6, 1, 67.875 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 7, 1, 90.5 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
+    {"dgx-1v", "dgx-1v", DTP_ALL_REDUCE, 8, 1, 135.75 * GB, 0, VTRAIN_SOURCE, {{VTRAIN, "V100", NULL, 0}}},
     {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 2, 1, IN_A100, 0, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
     {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 3, 1, IN_A100, 0, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
     {"dgx-a100", "dgx-a100-80", DTP_ALL_REDUCE, 4, 1, IN_A100, 0, VTRAIN_SOURCE, {{VTRAIN, "A100", NULL, 0}}},
@@ -82,9 +82,9 @@ static const struct dtp_sweep sweeps[] = {
     {"alcf-polaris", "alcf-polaris", DTP_ALL_TO_ALL, 1024, 256, 37.5 * GB, 0, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
     {"alcf-polaris", "alcf-polaris", DTP_ALL_TO_ALL, 2160, 540, 37.5 * GB, 0, ALCF, {{SWEEPS, "A100-SXM4-40", POLARIS, 0}}},
     {"alcf-sophia", "alcf-sophia", DTP_ALL_REDUCE, 16, 2, OUT_A100, 0, ALCF " (Sophia)", {{SWEEPS, "A100-SXM4 (DGX A100)", SOPHIA, 0}}},
-    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 72, 1, 1300 * GB, 0, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "NVL72 NVLink5", 0}}},
-    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 144, 2, 1300 * GB, 0, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "2xNVL72 + 4x400Gb NDR/node", 0}}},
-    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 1440, 20, 1300 * GB, 0, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "20xNVL72 + 4x400Gb NDR/node", 0}}},
+    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 72, 1, 1300 * GB, 30 * DTP_MICRO, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "NVL72 NVLink5", 0}}},
+    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 144, 2, 1300 * GB, 100 * DTP_MICRO, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "2xNVL72 + 4x400Gb NDR/node", 0}}},
+    {"gb200-nvl72", "gb200-nvl72", DTP_ALL_REDUCE, 1440, 20, 1300 * GB, 100 * DTP_MICRO, "coreweave/nccl-tests, NCCL 2.26", {{SWEEPS, "GB200", "20xNVL72 + 4x400Gb NDR/node", 0}}},
 };
 /* clang-format on */
 

@@ -141,14 +141,15 @@ static bool tuned(enum dtp_collective kind) {
     return kind <= DTP_REDUCE;
 }
 
-const struct dtp_nccl_correction *dtp_nccl_correction_of(const struct dtp_cluster *c,
-                                                         enum dtp_collective kind, int nodes) {
+const struct dtp_nccl_correction *dtp_nccl_correction_for(const struct dtp_cluster *c,
+                                                          enum dtp_collective kind, int nodes,
+                                                          bool simple_only) {
     static const struct dtp_nccl_correction plain = {1, 0, 1, 0};
     if (!tuned(kind))
         return &plain;
-    return &c->nccl_model->correction[nodes < 2        ? DTP_CORRECTION_NODE
-                                      : c->simple_only ? DTP_CORRECTION_LIBFABRIC
-                                                       : DTP_CORRECTION_FABRIC];
+    return &c->nccl_model->correction[nodes < 2     ? DTP_CORRECTION_NODE
+                                      : simple_only ? DTP_CORRECTION_LIBFABRIC
+                                                    : DTP_CORRECTION_FABRIC];
 }
 
 enum dtp_nccl_arch dtp_nccl_arch(const struct dtp_cluster *c) {

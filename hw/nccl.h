@@ -93,8 +93,9 @@ void dtp_nccl_terms(const struct dtp_cluster *c, enum dtp_collective kind,
                     const struct dtp_group_shape *shape, struct dtp_nccl_terms *out);
 
 /* The factors for a group: of NCCL's algorithms, or 1, 0, 1 for what it does not tune. */
-const struct dtp_nccl_correction *dtp_nccl_correction_of(const struct dtp_cluster *c,
-                                                         enum dtp_collective kind, int nodes);
+const struct dtp_nccl_correction *dtp_nccl_correction_for(const struct dtp_cluster *c,
+                                                          enum dtp_collective kind, int nodes,
+                                                          bool simple_only);
 
 /* Achieved bandwidth of a ring of this shape: the NVLinks inside, the group's share of the NICs. */
 double dtp_coll_ring_bytes_per_s(const struct dtp_cluster *c, const struct dtp_group_shape *shape);

@@ -15,7 +15,8 @@
 enum { CLASSES = 4, SPANS = 4 };
 static const char *const class_names[CLASSES] = {"< 64 KiB", "64 KiB-1 MiB", "1-64 MiB",
                                                  ">= 64 MiB"};
-static const char *const span_names[SPANS] = {"1 node", "2-8 nodes", "16-128", "256-540"};
+static const char *const span_names[SPANS] = {"1 node", "2-8 nodes", "16-512 nodes",
+                                              "2-540, libfabric"};
 
 struct sum {
     double error, bias;
@@ -29,8 +30,8 @@ static int class_of(double bytes) {
     return bytes < 64 * DTP_KIB ? 0 : bytes < DTP_MIB ? 1 : bytes < 64 * DTP_MIB ? 2 : 3;
 }
 
-static int span_of(int nodes) {
-    return nodes < 2 ? 0 : nodes < 16 ? 1 : nodes < 256 ? 2 : 3;
+static int span_of(const struct dtp_cluster *c, int nodes) {
+    return nodes < 2 ? 0 : c->simple_only ? 3 : nodes < 16 ? 1 : 2;
 }
 
 static void add(struct sum *s, double ratio) {
@@ -87,7 +88,7 @@ static enum dtp_status report_sweep(struct dtp_arena *a, const char *data,
         for (int k = 0; k < 2; k++) {
             double ratio = cost[k].time_s / mean[i].time_s;
             add(&all[k], ratio);
-            add(&tables[k].at[span_of(s->nodes)][class_of(mean[i].bytes)], ratio);
+            add(&tables[k].at[span_of(c, s->nodes)][class_of(mean[i].bytes)], ratio);
         }
         source = cost[1].source;
     }

@@ -1,0 +1,149 @@
+/* NCCL's model: hand-computed cases, choices by size, and an independent computation of its tuning
+ * code for measured machines (../shared/hw/nccl_model_vs_measured.csv). */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hw/nccl.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+
+#define PREDICTIONS "../shared/hw/nccl_model_vs_measured.csv"
+
+static struct dtp_arena *a;
+
+static int setup(void) {
+    a = dtp_arena_create("test_nccl");
+    return a == NULL;
+}
+
+static int teardown(void) {
+    dtp_arena_destroy(a);
+    return 0;
+}
+
+static struct dtp_cluster load(const char *name) {
+    struct dtp_cluster c;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(dtp_cluster_load(a, name, &c, &err), DTP_OK);
+    return c;
+}
+
+static struct dtp_group_shape whole_nodes(const struct dtp_cluster *c, int nodes) {
+    return (struct dtp_group_shape){.size = nodes * c->node.gpus,
+                                    .nodes = nodes,
+                                    .per_node = c->node.gpus,
+                                    .nics = nodes > 1 ? c->node.nics : 0,
+                                    .siblings = 1,
+                                    .tier = nodes > 1 ? 0 : -1};
+}
+
+static struct dtp_nccl_choice choose(const struct dtp_cluster *c, enum dtp_collective kind,
+                                     int nodes, double bytes) {
+    struct dtp_nccl_choice choice;
+    struct dtp_group_shape s = whole_nodes(c, nodes);
+    CU_ASSERT_FATAL(dtp_nccl_choose(c, kind, &s, bytes, &choice));
+    return choice;
+}
+
+static void test_by_hand(void) {
+    struct dtp_cluster c = load("a100");
+    /* ring, LL, 8 GPUs: 6.6 us + 14 hops of 0.6 us; all-gather 7 hops */
+    CU_ASSERT_DOUBLE_EQUAL(choose(&c, DTP_ALL_REDUCE, 1, 8).time_s, 15.0e-6, 1e-8);
+    CU_ASSERT_DOUBLE_EQUAL(choose(&c, DTP_ALL_GATHER, 1, 8).time_s, 10.8e-6, 1e-8);
+    /* two nodes: tree, LL: 6.8 + 2 (7 x 0.6 + 5 + the fabric's 3.0) */
+    double fabric = c.node.nic_latency_s + c.tier[0].latency_s;
+    CU_ASSERT_DOUBLE_EQUAL(choose(&c, DTP_ALL_REDUCE, 2, 8).time_s,
+                           6.8e-6 + 2 * (7 * 0.6e-6 + 5e-6 + fabric), 1e-9);
+}
+
+static void test_choices(void) {
+    struct dtp_cluster c = load("a100");
+    struct dtp_nccl_choice small = choose(&c, DTP_ALL_REDUCE, 1, 1024);
+    CU_ASSERT(small.algo == DTP_NCCL_RING && small.proto == DTP_PROTO_LL && small.channels == 1);
+    struct dtp_nccl_choice large = choose(&c, DTP_ALL_REDUCE, 1, DTP_GIGA);
+    CU_ASSERT(large.algo == DTP_NCCL_RING && large.proto == DTP_PROTO_SIMPLE);
+    CU_ASSERT_EQUAL(large.channels, c.nccl_model->channels[DTP_NCCL_AMPERE]);
+    CU_ASSERT_EQUAL(choose(&c, DTP_ALL_REDUCE, 16, 1024).algo, DTP_NCCL_TREE);
+    CU_ASSERT_EQUAL(choose(&c, DTP_ALL_GATHER, 16, 1024).algo, DTP_NCCL_RING);
+    c = load("h100");
+    CU_ASSERT_EQUAL(choose(&c, DTP_ALL_REDUCE, 1, DTP_GIGA).algo, DTP_NCCL_NVLS);
+    CU_ASSERT_EQUAL(choose(&c, DTP_ALL_GATHER, 1, DTP_GIGA).algo, DTP_NCCL_RING);
+    c.nvls = false;
+    CU_ASSERT_EQUAL(choose(&c, DTP_ALL_REDUCE, 1, DTP_GIGA).algo, DTP_NCCL_RING);
+    c = load("aws-p4d");
+    CU_ASSERT_EQUAL(choose(&c, DTP_ALL_REDUCE, 4, 1024).proto, DTP_PROTO_SIMPLE);
+    struct dtp_nccl_choice none;
+    struct dtp_group_shape s = whole_nodes(&c, 2);
+    CU_ASSERT(!dtp_nccl_choose(&c, DTP_ALL_TO_ALL, &s, 1024, &none));
+}
+
+/* Rows of which the machine is known here. */
+static const char *cluster_of(const char *label, int *nodes, enum dtp_collective *kind) {
+    *nodes = 1;
+    *kind = DTP_ALL_REDUCE;
+    if (strstr(label, "V100x8"))
+        return "dgx-1v";
+    if (strstr(label, "A100x8"))
+        return "dgx-a100-80";
+    if (strstr(label, "H100x8"))
+        return "hgx-h100";
+    if (strncmp(label, "DGXA100 ", 8) == 0) {
+        *nodes = atoi(label + 8) / 8;
+        return "dgx-a100-80";
+    }
+    if (strncmp(label, "DGXH100 ", 8) == 0) {
+        *nodes = atoi(label + 8) / 8;
+        return "dgx-h100";
+    }
+    return NULL;
+}
+
+/* Only the fabric's latency and the channel search are ours: the estimates are near each other. */
+static void test_independent(void) {
+    struct dtp_csv csv;
+    struct dtp_err err = {0};
+    FILE *f = fopen(PREDICTIONS, "r");
+    if (!f) {
+        printf("skipped: no %s\n", PREDICTIONS);
+        return;
+    }
+    fclose(f);
+    CU_ASSERT_EQUAL_FATAL(dtp_csv_read_file(a, PREDICTIONS, &csv, &err), DTP_OK);
+    int label = dtp_csv_col(&csv, "case"), bytes = dtp_csv_col(&csv, "bytes");
+    int time = dtp_csv_col(&csv, "pred_us"), rows = 0, close = 0;
+    double sum = 0;
+    for (size_t r = 0; r < csv.nrows; r++) {
+        int nodes = 1;
+        enum dtp_collective kind;
+        const char *name = cluster_of(dtp_csv_get(&csv, r, label), &nodes, &kind);
+        if (!name)
+            continue;
+        struct dtp_cluster c = load(name);
+        c.node.nic_latency_s = c.tier[0].latency_s = 0; /* NCCL counts none for InfiniBand */
+        struct dtp_nccl_choice k = choose(&c, kind, nodes, atof(dtp_csv_get(&csv, r, bytes)));
+        double e = fabs(k.time_s / (atof(dtp_csv_get(&csv, r, time)) * DTP_MICRO) - 1);
+        sum += e;
+        close += e < 0.2;
+        rows++;
+    }
+    printf("NCCL's estimates: %d rows, mean difference %.1f %%, %d within 20 %%\n", rows,
+           100 * sum / rows, close);
+    CU_ASSERT(rows >= 60);
+    CU_ASSERT(sum / rows < 0.1);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"latencies by hand", test_by_hand},
+                           {"choices by size and machine", test_choices},
+                           {"against an independent computation", test_independent},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"nccl", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return EXIT_FAILURE;
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
