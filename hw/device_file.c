@@ -170,7 +170,7 @@ static void scale(struct dtp_gpu *g, const struct dtp_gpu *from) {
 static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *g,
                                struct dtp_err *err) {
     const struct dtp_json *like = dtp_json_get(j, "like");
-    struct dtp_gpu from;
+    struct dtp_gpu from = {0};
 
     if (!like)
         return DTP_OK;

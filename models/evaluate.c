@@ -29,7 +29,7 @@ struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp
     struct dtp_evaluator *ev = DTP_NEW(a, struct dtp_evaluator, 1);
     ev->problem = *problem;
     ev->program = a;
-    ev->candidate = dtp_arena_create("candidate");
+    ev->candidate = dtp_arena_create_in(a, "candidate");
     ev->costs = dtp_cost_memo_create(a, &ev->problem);
     ev->memory = dtp_memory_memo_create(a, &ev->problem);
     ev->kept = DTP_NEW(a, struct kept_schedule, NKEPT);

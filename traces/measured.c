@@ -64,12 +64,13 @@ static const char *base_name(const char *path) {
 static void run_unknown(struct dtp_run *run) {
     *run =
         (struct dtp_run){.gpu_mem_gb = DTP_UNKNOWN, .step_s = DTP_UNKNOWN, .peak_mem = DTP_UNKNOWN};
+    const char *empty = "";
     for (int i = 0; i < NRUN_FIELDS; i++) {
         char *at = (char *)run + run_fields[i].offset;
         if (run_fields[i].kind == DTP_FIELD_INT)
             memcpy(at, &(int){DTP_UNKNOWN}, sizeof(int));
         if (run_fields[i].kind == DTP_FIELD_STRING)
-            memcpy(at, &(const char *){""}, sizeof(const char *));
+            memcpy(at, &empty, sizeof empty);
     }
 }
 

@@ -23,6 +23,7 @@ struct dtp_arena {
     struct block *first, *current;
     size_t used_bytes;       /* in the blocks before current */
     size_t next_block_bytes; /* doubles, so that a large arena has few blocks */
+    struct dtp_arena *parent, *first_child, *sibling;
 };
 
 static _Noreturn void oom_exit(const char *arena, size_t bytes) {
@@ -55,9 +56,32 @@ struct dtp_arena *dtp_arena_create(const char *name) {
     return a;
 }
 
+struct dtp_arena *dtp_arena_create_in(struct dtp_arena *parent, const char *name) {
+    struct dtp_arena *a = dtp_arena_create(name);
+    a->parent = parent;
+    a->sibling = parent->first_child;
+    parent->first_child = a;
+    return a;
+}
+
+static void leave_parent(struct dtp_arena *a) {
+    struct dtp_arena **link = &a->parent->first_child;
+    while (*link != a)
+        link = &(*link)->sibling;
+    *link = a->sibling;
+}
+
+static void destroy_children(struct dtp_arena *a) {
+    while (a->first_child)
+        dtp_arena_destroy(a->first_child);
+}
+
 void dtp_arena_destroy(struct dtp_arena *a) {
     if (!a)
         return;
+    destroy_children(a);
+    if (a->parent)
+        leave_parent(a);
     for (struct block *b = a->first, *next; b; b = next) {
         next = b->next;
         free(b);
@@ -66,6 +90,7 @@ void dtp_arena_destroy(struct dtp_arena *a) {
 }
 
 void dtp_arena_reset(struct dtp_arena *a) {
+    destroy_children(a);
     a->current = a->first;
     if (a->first)
         a->first->used = 0;

@@ -21,6 +21,8 @@ struct dtp_arena;
 
 /* name: for the message when memory runs out; must outlive the arena. */
 struct dtp_arena *dtp_arena_create(const char *name);
+/* An arena that ends with its parent, when that is destroyed or reset, if it was not destroyed before. */
+struct dtp_arena *dtp_arena_create_in(struct dtp_arena *parent, const char *name);
 void dtp_arena_destroy(struct dtp_arena *a); /* NULL is fine */
 void dtp_arena_reset(struct dtp_arena *a);
 size_t dtp_arena_used_bytes(const struct dtp_arena *a);

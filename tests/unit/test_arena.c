@@ -99,6 +99,22 @@ static void test_zero_sizes_give_addresses(void) {
     dtp_arena_destroy(NULL);
 }
 
+/* The sanitizer build sees what is not given back. */
+static void test_children_end_with_their_parent(void) {
+    struct dtp_arena *a = dtp_arena_create("parent");
+    struct dtp_arena *child[3];
+    for (int i = 0; i < 3; i++) {
+        child[i] = dtp_arena_create_in(a, "child");
+        dtp_arena_alloc(child[i], 1, 100000);
+        dtp_arena_alloc(dtp_arena_create_in(child[i], "grandchild"), 1, 10);
+    }
+    CU_ASSERT(dtp_arena_used_bytes(a) < 100000);
+    dtp_arena_destroy(child[1]); /* before its parent, out of order */
+    dtp_arena_reset(a);          /* ends the other two */
+    dtp_arena_alloc(dtp_arena_create_in(a, "child"), 1, 10);
+    dtp_arena_destroy(a);
+}
+
 static jmp_buf back;
 static const char *oom_arena;
 static size_t oom_bytes;
@@ -137,6 +153,7 @@ static CU_TestInfo tests[] = {
     {"the last block grows in place", test_last_block_grows_in_place},
     {"strings", test_strings},
     {"zero sizes", test_zero_sizes_give_addresses},
+    {"children", test_children_end_with_their_parent},
     {"out of memory", test_out_of_memory_calls_the_handler},
     CU_TEST_INFO_NULL,
 };
