@@ -156,6 +156,18 @@ static double pipeline(const struct bounding *b, const struct dtp_bound_costs *e
     return best_s;
 }
 
+/* Overlapped reductions of the first virtual stage queue from the first part of its last backward on:
+ * what they exceed that backward by comes after it. */
+static double queued_s(const struct bounding *b, const struct dtp_bound_costs *extra) {
+    if (extra->nreduce < 2 || dtp_schedule_kinds[b->plan->schedule].split_backward)
+        return 0;
+    struct stage_sum first = stage_cost(b, 0);
+    int n = extra->nreduce;
+    double backward_s = first.input_s + first.weight_s;
+    double more_s = (n - 1) * extra->reduce_s - backward_s * (n - 1) / n;
+    return more_s > 0 ? more_s : 0;
+}
+
 double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
                    const struct dtp_plan *plan) {
     struct dtp_bound_costs extra;
@@ -165,6 +177,7 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
                          .layers = dtp_cost_layers(memo, plan),
                          .host_s = problem->framework->microbatch_host_s / plan->vpp,
                          .nstages = plan->pp * plan->vpp};
+    extra.tail_s += queued_s(&b, &extra);
     bool blocking = plan->p2p_overlap < 0 ? problem->framework->p2p_blocking : !plan->p2p_overlap;
     return extra.fixed_s + pipeline(&b, &extra, blocking);
 }

@@ -446,7 +446,8 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
 /* ---- what BOUND needs --------------------------------------------------------------------------- */
 
 struct tail {
-    double tail_s, fixed_s;
+    double tail_s, fixed_s, reduce_s;
+    int nreduce;
 };
 
 static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const struct dtp_plan *plan) {
@@ -471,9 +472,9 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
     struct dtp_group_shape shape[2] = {
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0)};
-    bool overlap = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
-    overlap =
-        overlap || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);
+    bool overlapped = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
+    bool overlap =
+        overlapped || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);
     double params = 0, last_unit_s = 0, sum_s = 0, gather_s = 0;
     for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
         int rank, chunk;
@@ -489,6 +490,10 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
         gather_s += cost.nreduce * cost.gather.time_s;
         if (vs == 0)
             last_unit_s = cost.reduce.time_s;
+        if (vs == 0 && overlapped && plan->zero_stage < 3) {
+            out->nreduce = cost.nreduce;
+            out->reduce_s = cost.reduce.time_s;
+        }
     }
     out->tail_s = (overlap ? last_unit_s : sum_s) + (f->param_gather_overlap ? 0 : gather_s) +
                   embedding_all_reduce(problem, plan, &placement).time_s +
@@ -532,5 +537,7 @@ void dtp_cost_bound(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
     const struct tail *tail = first_rank_tail(memo, plan);
     *out = (struct dtp_bound_costs){.p2p_s = plan->pp > 1 ? *least_transfer_s(memo, plan) : 0,
                                     .fixed_s = tail->fixed_s,
-                                    .tail_s = tail->tail_s};
+                                    .tail_s = tail->tail_s,
+                                    .nreduce = tail->nreduce,
+                                    .reduce_s = tail->reduce_s};
 }

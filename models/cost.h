@@ -84,10 +84,12 @@ const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
 /* What BOUND adds to the layers, O(1). Each is at most what dtp_costs() gives. A layer's r phase is that
  * of one recomputed layer; a virtual stage's phase is the sum over its layers, embedding and head. */
 struct dtp_bound_costs {
-    double p2p_s;   /* least time of one transfer between neighbouring stages; 0 with pp = 1 */
-    double fixed_s; /* offload_s + step_host_s */
-    double tail_s;  /* of the first rank after its last backward: reductions (overlapped: the last
+    double p2p_s;    /* least time of one transfer between neighbouring stages; 0 with pp = 1 */
+    double fixed_s;  /* offload_s + step_host_s */
+    double tail_s;   /* of the first rank after its last backward: reductions (overlapped: the last
                        unit), embedding and norm all-reduce, optimizer, gathers that are not hidden */
+    int nreduce;     /* units of virtual stage 0 that start within its last backward; 0: none do */
+    double reduce_s; /* of one of them */
 };
 void dtp_cost_bound(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                     struct dtp_bound_costs *out);
