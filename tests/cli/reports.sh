@@ -1,0 +1,20 @@
+# All forms of one answer agree: text, JSON, CSV, HTML, timeline, explanation, comparison.
+ask=(--model gpt2-medium --gpus 8)
+"$dtplan" "${ask[@]}" --html page.html --timeline step.json >text || exit
+for title in 'step time' 'tokens/s' 'TFLOP/s' 'MFU' 'bubble' 'Where the step goes' 'Memory of a GPU' 'Searched'; do
+    grep -q "$title" text || echo "text: no $title"
+done
+"$dtplan" "${ask[@]}" --json >best.json || exit
+"$dtplan" "${ask[@]}" --csv >all.csv || exit
+number() { sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p" "$2" | head -n 1; }
+candidates=$(number candidates best.json)
+sum=0
+for verdict in illegal over_memory bounded estimated; do sum=$((sum + $(number $verdict best.json))); done
+[ "$candidates" = $sum ] || echo "$candidates candidates, $sum verdicts"
+[ "$candidates" = $(($(wc -l <all.csv) - 1)) ] || echo "$candidates candidates, $(wc -l <all.csv) lines of CSV"
+head -n 1 page.html | grep -qi '<!doctype html' || echo "no HTML"
+grep -c '</html>' page.html
+grep -o '"traceEvents"' step.json
+"$dtplan" explain --plan best.json >explained && grep -q 'Operations of a rank' explained || echo "no explanation"
+"$dtplan" compare best.json best.json >compared && grep -q 'step' compared || echo "no comparison"
+"$dtplan" "${ask[@]}" --why-not tp=8,pp=1 | grep -q 'slower than the best\|is the best' || echo "no reason"
