@@ -97,8 +97,9 @@ static void add_reasons(struct dtp_str *s, const struct dtp_counts *c) {
         if (most < 0)
             return;
         named[most] = true;
-        dtp_str_printf(s, "%s%s (%llu of %llu plans)", k ? "; " : ": ", dtp_reasons[most],
-                       (unsigned long long)c->reason[most], (unsigned long long)c->candidates);
+        dtp_str_printf(s, "%s%s (%llu of %llu plans)", k ? ", and " : "; most often ",
+                       dtp_reasons[most], (unsigned long long)c->reason[most],
+                       (unsigned long long)c->candidates);
     }
 }
 
@@ -129,9 +130,13 @@ static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r
         dtp_str_printf(&s, "; without the limits this works: %s", other);
         return s.at;
     }
-    dtp_str_printf(&s, "no plan of %s splits a batch of %d on %s GPUs", p->model->name,
-                   p->global_batch, dtp_fmt_count(p->gpus, text, sizeof text));
     int gpus = nearest(r, true), batch = nearest(r, false);
+    dtp_fmt_count(p->gpus, text, sizeof text);
+    if (gpus > 0 || batch > 0)
+        dtp_str_printf(&s, "no plan of %s splits a batch of %d on %s GPUs", p->model->name,
+                       p->global_batch, text);
+    else
+        dtp_str_printf(&s, "every plan of %s on %s GPUs is refused", p->model->name, text);
     if (gpus > 0 || batch > 0)
         dtp_str_add(&s, "; nearest that works: ");
     if (gpus > 0)

@@ -76,7 +76,11 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
     double peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
     fprintf(t->file, "  %-*s ", LABEL, "step time");
     dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_time(best->step_s, text, sizeof text));
-    fprintf(t->file, "   %s tokens/s\n", dtp_fmt_count(best->tokens_per_s, text, sizeof text));
+    fprintf(t->file, "   %s tokens/s", dtp_fmt_count(best->tokens_per_s, text, sizeof text));
+    bool images = p->model->nconvs > 0 || p->model->image > 0;
+    fprintf(t->file, "   %s %s/s\n",
+            dtp_fmt_count(p->global_batch / best->step_s, text, sizeof text),
+            images ? "images" : "sequences");
     fprintf(t->file, "  %-*s ", LABEL, "per GPU");
     dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_flops(best->flops_per_gpu_per_s, text, sizeof text));
     fprintf(t->file, "   MFU ");

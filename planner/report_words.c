@@ -87,6 +87,8 @@ void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const stru
                    s->framework.name, p->seq, p->global_batch, dtp_dtype_names[p->dtype],
                    dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit),
                    dtp_fmt_bytes_gib((double)gpu->memory_bytes, text, sizeof text));
+    if (p->attention >= 0)
+        dtp_str_printf(&line, ", %s attention", dtp_attention_names[p->attention]);
     dtp_term_wrap(t, DTP_BOLD, 0, 2, line.at);
     struct dtp_str defaults = {.a = a};
     const struct {

@@ -1,6 +1,7 @@
 #include "planner/setup.h"
 
-#include "sim/base/text.h"
+#include <stdio.h>
+#include <string.h>
 
 enum { MOST_GPUS = 1 << 20 };
 
@@ -33,6 +34,31 @@ static enum dtp_dtype default_dtype(const struct dtp_gpu *gpu) {
     return gpu->peak_flops_per_s[DTP_FP16] > 0 ? DTP_FP16 : DTP_FP32;
 }
 
+/* What the GPU cannot do is said here, once, and not as a refusal of every plan. A framework's attention
+ * kernel that the GPU does not have gives way to the unfused one, as trainers do on V100. */
+static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
+    const struct dtp_gpu *gpu = &p->cluster->gpu;
+    if (gpu->peak_flops_per_s[p->dtype] <= 0 || gpu->gemm[p->dtype].sm_flops_per_s <= 0)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "%s has no %s that is calibrated; give another --dtype", gpu->name,
+                        dtp_dtype_names[p->dtype]);
+    int attention = p->attention >= 0 ? p->attention : (int)p->framework->attention;
+    if (p->model->nconvs > 0 || attention == DTP_ATTN_UNFUSED ||
+        gpu->attention[attention].flops_per_s > 0)
+        return DTP_OK;
+    if (p->attention < 0) {
+        p->attention = DTP_ATTN_UNFUSED;
+        return DTP_OK;
+    }
+    char has[128] = "unfused";
+    for (int i = DTP_ATTN_UNFUSED + 1; i < DTP_NATTN; i++)
+        if (gpu->attention[i].flops_per_s > 0)
+            snprintf(has + strlen(has), sizeof has - strlen(has), ", %s", dtp_attention_names[i]);
+    return dtp_fail(err, DTP_EUNSUPPORTED,
+                    "%s has no %s attention that is calibrated; --attention may be: %s", gpu->name,
+                    dtp_attention_names[attention], has);
+}
+
 enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err) {
     const struct dtp_ask *ask = &out->ask;
     const struct dtp_model *m = &out->model;
@@ -63,15 +89,12 @@ enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err) {
     if (out->problem.seq < 1)
         return dtp_fail(err, DTP_EUSAGE, "model %s has no default length: give --seq TOKENS",
                         m->name);
-    if (m->position == DTP_POS_LEARNED && m->max_positions > 0 &&
-        out->problem.seq > m->max_positions)
-        return dtp_fail(err, DTP_EINPUT,
-                        "model %s has learned positions up to %d, --seq asks for %d", m->name,
-                        m->max_positions, out->problem.seq);
+    if (m->position == DTP_POS_LEARNED && m->max_positions < out->problem.seq)
+        out->model.max_positions = out->problem.seq; /* a longer table of learned positions */
     out->problem.memory_limit_bytes = ask->memory_limit_bytes > 0
                                           ? ask->memory_limit_bytes
                                           : dtp_problem_default_limit(&out->problem);
-    return DTP_OK;
+    return check_gpu(&out->problem, err);
 }
 
 enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,

@@ -2,7 +2,8 @@
  *
  * Defaults (CLI.md): cluster dgx-a100-80, framework megatron-core, seq and global batch from the
  * model file, the dtype bf16 where the GPU has it and fp16 elsewhere, the memory limit
- * dtp_problem_default_limit(). What was not asked for stands in the first lines of every report.
+ * dtp_problem_default_limit(), the attention kernel the framework's or, where the GPU has no calibration
+ * of it, the unfused one. A table of learned positions grows to the length asked for. What was not asked for stands in the first lines of every report.
  *
  *     struct dtp_ask ask = {.model = "gpt175b", .gpus = 1024, .dtype = -1, .attention = -1};
  *     struct dtp_setup setup;

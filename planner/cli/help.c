@@ -4,7 +4,8 @@
 #include "sim/base/text.h"
 
 static const char intro[] =
-    "Finds the fastest layout that fits for training a model on a cluster, says how fast and why.";
+    "Finds the fastest layout that fits for training a model on a cluster,\n"
+    "says how fast and why.";
 
 void dtp_help_all(FILE *f, int width) {
     fprintf(f, "%s\n\n", intro);
@@ -23,7 +24,9 @@ void dtp_help_all(FILE *f, int width) {
 }
 
 void dtp_help_verb(FILE *f, const struct dtp_verb *verb, int width) {
-    fprintf(f, "Usage: dtplan %s\n\n%s\n", verb->synopsis, verb->description);
+    struct dtp_term t = {.file = f, .width = width};
+    fprintf(f, "Usage: dtplan %s\n\n", verb->synopsis);
+    dtp_term_wrap(&t, DTP_PLAIN, 0, 0, verb->description);
     struct dtp_option_set sets[DTP_MOST_SETS];
     size_t n = dtp_verb_sets(verb, NULL, NULL, sets);
     for (size_t i = 0; i < n; i++)
@@ -57,7 +60,7 @@ void dtp_help_man(FILE *f) {
         "\\fBplan\\fR.\n.SH COMMANDS\n",
         DTP_VERSION, intro);
     man_commands(f);
-    fputs(".SH OPTIONS\nOptions that several commands share; \\fBdtplan help\\fR \\fIcommand\\fR "
+    fputs(".SH OPTIONS\nOptions that several commands share;\n\\fBdtplan help\\fR \\fIcommand\\fR "
           "says which it takes.\n",
           f);
     static const struct dtp_verb every = {.groups = DTP_GROUP_PROBLEM | DTP_GROUP_LAYOUT |
@@ -71,13 +74,14 @@ void dtp_help_man(FILE *f) {
         putc('\n', f);
         dtp_options_man(f, &sets[i]);
     }
-    fputs(".SH EXIT STATUS\n0 found; 1 ran, and the answer is no (nothing fits, out of tolerance); "
-          "2 wrong use;\n3 bad input; 4 not supported here; 5 out of memory.\n"
-          ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colours when set.\n.TP\n.B DTPLAN_DATA\nfolder "
-          "of the data files.\n.SH EXAMPLES\n.nf\ndtplan \\-\\-model gpt175b \\-\\-gpus 1024\n"
-          "dtplan \\-\\-model llama2\\-70b \\-\\-gpus 64 \\-\\-cluster dgx\\-h100 \\-\\-tp 8 "
-          "\\-\\-pp 1..4\ndtplan simulate \\-\\-plan best.json \\-\\-timeline step.json\n.fi\n",
-          f);
+    fputs(
+        ".SH EXIT STATUS\n0 found; 1 ran, and the answer is no (nothing fits, out of tolerance);\n"
+        "2 wrong use; 3 bad input; 4 not supported here; 5 out of memory.\n"
+        ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colours when set.\n.TP\n.B DTPLAN_DATA\nfolder "
+        "of the data files.\n.SH EXAMPLES\n.nf\ndtplan \\-\\-model gpt175b \\-\\-gpus 1024\n"
+        "dtplan \\-\\-model llama2\\-70b \\-\\-gpus 64 \\-\\-cluster dgx\\-h100 \\-\\-tp 8 "
+        "\\-\\-pp 1..4\ndtplan simulate \\-\\-plan best.json \\-\\-timeline step.json\n.fi\n",
+        f);
 }
 
 /* ---- completion ---- */

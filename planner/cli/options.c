@@ -5,7 +5,7 @@
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 
-enum { MOST_NAMES = 256, NAME_COLUMN = 28 };
+enum { MOST_NAMES = 256, NAME_COLUMN = 28, MAN_COLUMNS = 56 };
 
 static const char *const on_off[] = {"off", "on", "false", "true", "no", "yes", "0", "1", NULL};
 
@@ -254,17 +254,20 @@ void dtp_options_help(FILE *f, const struct dtp_option_set *set, int width) {
 }
 
 void dtp_man_text(FILE *f, const char *text) {
-    bool line_start = true;
+    int column = 0;
     for (; *text; text++) {
-        if (line_start && (*text == '.' || *text == '\''))
+        bool ends_line = *text == '\n' || (*text == ' ' && column >= MAN_COLUMNS);
+        if (column == 0 && (*text == '.' || *text == '\''))
             fputs("\\&", f);
-        if (*text == '-')
+        if (ends_line)
+            putc('\n', f);
+        else if (*text == '-')
             fputs("\\-", f);
         else if (*text == '\\')
             fputs("\\e", f);
         else
             putc(*text, f);
-        line_start = *text == '\n';
+        column = ends_line ? 0 : column + 1;
     }
 }
 

@@ -1,0 +1,37 @@
+# Each wrong command says what is wrong and what is near, on standard error, with its exit status.
+try() {
+    "$dtplan" "$@" >out 2>err
+    echo "$? dtplan $*"
+    head -n 1 err
+    [ ! -s out ] || echo "wrote to standard output"
+}
+try
+try --model gpt175b
+try --gpus 8
+try --model gpt175b --gpus 0
+try --model gpt175b --gpus many
+try --model gpt175b --gpsu 8
+try --model gpt175 --gpus 8
+try --model gpt175b --gpus 8 --cluster dgx-a100-8
+try --model gpt175b --gpus 8 --framework megatron-cor
+try --model gpt175b --gpus 8 --nic fast
+try --model gpt175b --gpus 8 --zero-stage 4
+try --model gpt175b --gpus 8 --recompute ful
+try --model gpt175b --gpus 8 --schedule 1f1c
+try --model gpt175b --gpus 8 --tp 8..4
+try --model gpt175b --gpus 8 --dtype bf61
+try --model gpt175b --gpus 8 --dtype fp8
+try --model gpt175b --gpus 8 --attention flash3
+try --model gpt175b --gpus 1024 --why-not tq=8
+try --model gpt175b --gpus 1024 extra
+try --model gpt175b --gpus 1024 --layers-per-stage 40,40
+try simulate --model gpt175b --gpus 1024 --tp 4,8
+try simulate --model gpt175b --gpus 1024 --tp 8 --pp 7
+try simulate --plan missing.json
+try simulate --plan /dev/null
+try compare one.json
+try collective all_reduc --bytes 1MB --gpus 8
+try collective all_reduce --gpus 8
+try schedules 1f1c
+try models gtp2
+try --completions fish

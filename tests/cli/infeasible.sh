@@ -1,0 +1,10 @@
+# When nothing fits or nothing divides: the reason and the nearest that works, exit status 1.
+try() {
+    "$dtplan" "$@" 2>&1 | sed 's/[0-9.]* [GT]iB/SIZE/g; s/ (tp [^)]*)[^;]*;/;/; s/([0-9]* of [0-9]* plans)/(N of M plans)/g; s/of [0-9]* legal/of N legal/; s/: tp 1 x pp.*/: PLAN/'
+    echo "exit ${PIPESTATUS[0]}"
+}
+try --model gpt175b --gpus 1023
+try --model gpt175b --gpus 1024 --tp 5
+try --model gpt175b --gpus 1024 --pp 3,5 --tp 8
+try --model gpt175b --gpus 8 | sed 's/least [0-9]* GPUs/least N GPUs/'
+try --model gpt175b --gpus 1024 --zero-stage 3

@@ -1,0 +1,13 @@
+# The listing commands: a line each; names only for scripts; details of one.
+for verb in models clusters frameworks schedules; do
+    n=$("$dtplan" "$verb" --names | wc -l)
+    [ "$n" = "$("$dtplan" "$verb" | wc -l)" ] && [ "$n" -ge 3 ] && echo "$verb: a line each"
+    for name in $("$dtplan" "$verb" --names); do
+        "$dtplan" "$verb" "$name" >out 2>err || { echo "$verb $name"; head -n 1 err; }
+    done
+done
+"$dtplan" models gpt175b | head -n 2
+"$dtplan" models gpt175b --json >own.json && "$dtplan" models ./own.json | grep 'one layer'
+"$dtplan" schedules 1f1b --pp 2 --microbatches 3 | tail -n 2
+"$dtplan" collectives | grep -c '^  ring'
+"$dtplan" collective all_reduce --bytes 64MB --gpus 8 | awk 'NR == 3 { print $1 }'

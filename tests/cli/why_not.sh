@@ -1,0 +1,10 @@
+# --why-not: what became of the plans with these fields; the nearest where there are none.
+"$dtplan" --model gpt175b --gpus 1024 --why-not tp=8,pp=5 | sed -n 's/^\(tp [^:]*\):.*/\1/p'
+"$dtplan" --model gpt175b --gpus 1024 --why-not tp=8,pp=5 | grep -c 'does not divide 1024 GPUs'
+"$dtplan" --model gpt175b --gpus 1024 --why-not tp=1,pp=2 | grep -c 'over the memory limit'
+"$dtplan" --model gpt175b --gpus 1024 --why-not tp=64 | grep -o 'illegal: tp does not divide.*'
+# the fields of the best plan: the best plan of all
+best=$("$dtplan" --model gpt2-xl --gpus 16 --json |
+    sed -n '/"best"/,/global_batch/s/^ *"\(tp\|pp\|dp\|vpp\|zero_stage\|microbatch_size\)": \([0-9]*\).*/\1=\2/p' |
+    paste -sd,)
+"$dtplan" --model gpt2-xl --gpus 16 --why-not "$best" | grep -o 'the best plan of all'
