@@ -212,6 +212,17 @@ static enum dtp_status derive_nics(const struct dtp_json *j, struct dtp_cluster_
     return DTP_OK;
 }
 
+/* "2.18" or "2.18.3" */
+static bool read_version(const char *text, int *major, int *minor) {
+    char *end = NULL;
+    *major = (int)strtol(text, &end, 10);
+    if (end == text || *end != '.')
+        return false;
+    text = end + 1;
+    *minor = (int)strtol(text, &end, 10);
+    return end != text && (*end == '\0' || *end == '.');
+}
+
 enum dtp_status dtp_cluster_spec_finish(struct dtp_arena *a, const struct dtp_json *j,
                                         struct dtp_cluster_spec *spec, struct dtp_err *err) {
     struct dtp_cluster *c = &spec->c;
@@ -251,6 +262,11 @@ enum dtp_status dtp_cluster_spec_finish(struct dtp_arena *a, const struct dtp_js
             return dtp_json_expected(j, "mesh_links and node.mesh_link_bytes_per_s", err);
         dtp_node_mesh(node);
     }
+    /* in-switch sums: from NCCL 2.17 on */
+    int major = 0, minor = 0;
+    if (!read_version(c->nccl, &major, &minor))
+        return dtp_json_expected(j, "in nccl a version such as 2.18", err);
+    c->nvls = c->nvls && (major > 2 || minor >= 17);
     if (c->ntiers == 0) {
         c->tier[0] = (struct dtp_tier){"fabric", INT32_MAX, 1, 0};
         c->ntiers = 1;

@@ -208,24 +208,54 @@ struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,
 
 /* ---- symmetry ---- */
 
-static bool same_shape(const struct dtp_group_shape *x, const struct dtp_group_shape *y) {
-    return x->size == y->size && x->nodes == y->nodes && x->per_node == y->per_node &&
-           x->nics == y->nics && x->siblings == y->siblings && x->tier == y->tier;
+static bool equal(double x, double y) {
+    return !(x < y || x > y);
 }
 
-/* Kinds of route, not its links: inside a node or the tier that it crosses, and the latency. */
+/* Tiers are the same to a message when they add the same latency and share as much on the way up. */
+static bool same_tier(const struct dtp_cluster *c, int x, int y) {
+    double latency_s[2] = {0}, share[2] = {1, 1};
+    const int top[2] = {x, y};
+    for (int k = 0; k < 2; k++)
+        for (int t = 0; t <= top[k] && t < c->ntiers; t++) {
+            latency_s[k] += c->tier[t].latency_s;
+            share[k] *= t < top[k] ? c->tier[t].oversubscription : 1;
+        }
+    return (x < 0) == (y < 0) && equal(latency_s[0], latency_s[1]) && equal(share[0], share[1]);
+}
+
+static bool same_shape(const struct dtp_cluster *c, const struct dtp_group_shape *x,
+                       const struct dtp_group_shape *y) {
+    return x->size == y->size && x->nodes == y->nodes && x->per_node == y->per_node &&
+           x->nics == y->nics && x->siblings == y->siblings && same_tier(c, x->tier, y->tier);
+}
+
+/* Kinds of route, not its links. A send has one latency between nodes (dtp_p2p_cost()), so that only
+ * the capacities on the way tell routes apart. */
 static bool same_route(const struct dtp_cluster *c, const struct dtp_placement *p, int r0, int r1,
                        int next) {
     struct dtp_route x, y;
     dtp_cluster_route(c, p->ngpus, r0, r0 + next, &x);
     dtp_cluster_route(c, p->ngpus, r1, r1 + next, &y);
-    if (x.n != y.n || x.inter_node != y.inter_node || x.latency_s < y.latency_s ||
-        x.latency_s > y.latency_s)
+    if (x.n != y.n || x.inter_node != y.inter_node)
         return false;
-    for (int i = 0; i < x.n; i++) {
-        double cx = dtp_cluster_link_capacity(c, p->ngpus, x.link[i]);
-        double cy = dtp_cluster_link_capacity(c, p->ngpus, y.link[i]);
-        if (cx < cy || cx > cy)
+    for (int i = 0; i < x.n; i++)
+        if (!equal(dtp_cluster_link_capacity(c, p->ngpus, x.link[i]),
+                   dtp_cluster_link_capacity(c, p->ngpus, y.link[i])))
+            return false;
+    return true;
+}
+
+/* All groups that start at this rank look like that of the stage's first rank. */
+static bool same_groups(const struct dtp_placement *p, const struct dtp_cluster *c, int first,
+                        int rank) {
+    for (int i = 0; i < DTP_NAXES; i++) {
+        enum dtp_axis axis = (enum dtp_axis)i;
+        if (axis == DTP_AXIS_PP || dtp_placement_group(p, axis, rank).first != rank)
+            continue;
+        struct dtp_group_shape x = dtp_placement_shape(p, c, axis, first);
+        struct dtp_group_shape y = dtp_placement_shape(p, c, axis, rank);
+        if (!same_shape(c, &x, &y))
             return false;
     }
     return true;
@@ -237,15 +267,8 @@ bool dtp_placement_symmetric(const struct dtp_placement *p, const struct dtp_clu
         int stage = rank / next % p->pp, first = stage * next;
         if (rank == first)
             continue;
-        for (int axis = 0; axis < DTP_NAXES; axis++) {
-            if (axis == DTP_AXIS_PP)
-                continue;
-            struct dtp_group_shape x = dtp_placement_shape(p, c, (enum dtp_axis)axis, first);
-            struct dtp_group_shape y = dtp_placement_shape(p, c, (enum dtp_axis)axis, rank);
-            if (!same_shape(&x, &y))
-                return false;
-        }
-        if (stage + 1 < p->pp && !same_route(c, p, first, rank, next))
+        if (!same_groups(p, c, first, rank) ||
+            (stage + 1 < p->pp && !same_route(c, p, first, rank, next)))
             return false;
     }
     return true;

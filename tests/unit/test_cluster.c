@@ -100,6 +100,9 @@ static void test_own_file(void) {
     CU_ASSERT(strstr(err.msg, "infiniband") != NULL);
     CU_ASSERT_EQUAL(parse("{\"base\": \"a100\", \"nic_of_gpu\": [0, 1]}", &c, &err), DTP_EINPUT);
     CU_ASSERT_EQUAL(parse("{\"base\": \"a100\", \"mesh_links\": [[0]]}", &c, &err), DTP_EINPUT);
+    CU_ASSERT_EQUAL(parse("{\"base\": \"h100\", \"nccl\": \"2.12\"}", &c, &err), DTP_OK);
+    CU_ASSERT(!c.nvls);
+    CU_ASSERT_EQUAL(parse("{\"base\": \"h100\", \"nccl\": \"new\"}", &c, &err), DTP_EINPUT);
     CU_ASSERT_EQUAL(parse("{\"title\": \"nothing\"}", &c, &err), DTP_EINPUT);
     CU_ASSERT_EQUAL(dtp_cluster_load(a, "dgx-a101", &c, &err), DTP_EINPUT);
     CU_ASSERT(strstr(err.msg, "\"dgx-a100\"") != NULL);

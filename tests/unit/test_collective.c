@@ -149,7 +149,7 @@ static void test_megatron_figures(void) {
         double t = 2 * 7 / 8.0 * bytes / (232 * DTP_GIGA / (1 + 13 * MB / bytes));
         CU_ASSERT(near(cost_s(&c, DTP_ALL_REDUCE, &in_node, bytes), t, 0.12));
     }
-    /* InfiniBand 21.5 GB/s and 30 us (and 1 us of leaf) */
+    /* InfiniBand 21.5 GB/s and 30 us */
     dtp_p2p_cost(&c, 0, 8, 1, 100 * MB, &cost);
     CU_ASSERT(near(cost.time_s, 30e-6 + 100 * MB / (21.5 * DTP_GIGA), 1e-3));
     dtp_p2p_cost(&c, 0, 8, 2, 100 * MB, &cost); /* two messages through one NIC of 24 GB/s */
