@@ -71,7 +71,7 @@ struct dtp_tier {
     int nodes;        /* nodes under one switch group of this tier; the last covers all */
     double
         oversubscription; /* of its up-links: 1 full bisection; 2 half of the bandwidth goes up */
-    double latency_s;     /* added for a message that crosses this tier */
+    double latency_s;     /* added to a step that crosses it; unequal ones prevent folding */
 };
 
 /* A measured curve of one collective: t(bytes) = a + b sqrt(bytes) + c bytes, for a group of `gpus`
