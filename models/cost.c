@@ -86,7 +86,7 @@ enum { PHASE_F, PHASE_I, PHASE_W, PHASE_R };
 struct tally {
     double compute_s, gemm_s, attention_s, flops;
     double exposed_s[DTP_NAXES], overlapped_s[DTP_NAXES];
-    int kernels;
+    double launches, collectives; /* of the host */
 };
 
 static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
@@ -94,12 +94,13 @@ static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *pl
     double time_s = dtp_op_time_s(memo->problem, plan, op);
     if (op->kind == DTP_OP_COLLECTIVE) {
         *(op->overlapped ? &t->overlapped_s[op->axis] : &t->exposed_s[op->axis]) += time_s;
-        t->kernels++;
+        t->launches += op->count;
+        t->collectives += op->count;
         return;
     }
-    t->compute_s += time_s + op->count * memo->problem->cluster->gpu.kernel_gap_s;
+    t->compute_s += time_s + op->count * op->launches * memo->problem->cluster->gpu.kernel_gap_s;
     t->flops += dtp_op_flops(op);
-    t->kernels += (int)op->count;
+    t->launches += op->count * op->launches;
     if (op->kind == DTP_OP_GEMM)
         t->gemm_s += time_s;
     if (op->kind == DTP_OP_ATTENTION)
@@ -114,7 +115,7 @@ static double expose(double comm_s, double cover_s, double fraction, double slow
 }
 
 static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                               const struct tally *t, double tp_cover_s, double layer_host_s) {
+                               const struct tally *t, double tp_cover_s) {
     const struct dtp_framework *f = memo->problem->framework;
     double slowdown = memo->problem->cluster->gpu.comm_slowdown;
     double ring = plan->cp > 1 ? (plan->cp - 1.0) / plan->cp : 0;
@@ -127,11 +128,41 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
         .ep_s = t->exposed_s[DTP_AXIS_EP] + t->overlapped_s[DTP_AXIS_EP],
         .flops = t->flops,
     };
-    double gpu_s = phase.compute_s + phase.tp_s + phase.cp_s + phase.ep_s;
-    double host_s = t->kernels * f->launch_s + layer_host_s;
-    phase.host_s = host_s > gpu_s ? host_s - gpu_s : 0;
-    phase.total_s = gpu_s + phase.host_s;
+    phase.total_s = phase.compute_s + phase.tp_s + phase.cp_s + phase.ep_s;
     return phase;
+}
+
+static void wait_for_host(struct dtp_phase *phase, double wait_s) {
+    if (wait_s <= 0)
+        return;
+    phase->host_s += wait_s;
+    phase->total_s += wait_s;
+}
+
+/* Two clocks: a kernel starts when the one before it has ended and the host has launched it. The host runs
+ * ahead through the queue, so over a stretch in which it never waits for the GPU the time is the larger
+ * of the two sums. Where the host waits at the start of each microbatch the forward is a stretch of its
+ * own, and what the host gains on it helps the backward. */
+static void two_clocks(const struct dtp_framework *f, const struct tally t[4], bool layer,
+                       struct dtp_phase phase[4]) {
+    double launch_s = f->launch_s, back_s = launch_s * f->backward_launch_factor;
+    double layer_host_s = layer ? f->layer_host_s : 0;
+    bool again = t[PHASE_R].launches > 0;
+    double forward_s = t[PHASE_F].launches * launch_s +
+                       t[PHASE_F].collectives * f->collective_host_s + layer_host_s;
+    double backward_s = (t[PHASE_I].launches + t[PHASE_W].launches) * back_s +
+                        (t[PHASE_I].collectives + t[PHASE_W].collectives) * f->collective_host_s +
+                        layer_host_s;
+    if (again)
+        backward_s += t[PHASE_R].launches * launch_s +
+                      t[PHASE_R].collectives * f->collective_host_s + layer_host_s;
+    double gpu_s = phase[PHASE_F].total_s + phase[PHASE_I].total_s + phase[PHASE_W].total_s +
+                   phase[PHASE_R].total_s;
+    double wait_s = forward_s - phase[PHASE_F].total_s, all_s = forward_s + backward_s - gpu_s;
+    if (!f->host_sync && wait_s > all_s)
+        wait_s = all_s;
+    wait_for_host(&phase[PHASE_F], wait_s);
+    wait_for_host(&phase[PHASE_I], all_s - (wait_s > 0 ? wait_s : 0));
 }
 
 static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
@@ -147,13 +178,12 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
         if (repeats && again && op->pass == DTP_PASS_F)
             tally_op(memo, plan, op, &t[PHASE_R]);
     }
-    double host_s = repeats ? memo->problem->framework->layer_host_s : 0;
-    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], 0, host_s);
+    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], 0);
     /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
-    out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s, host_s);
-    out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0, 0);
-    out[PHASE_R] =
-        settle(memo, plan, &t[PHASE_R], 0, plan->recompute == DTP_RECOMPUTE_FULL ? host_s : 0);
+    out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s);
+    out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0);
+    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], 0);
+    two_clocks(memo->problem->framework, t, repeats, out);
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,

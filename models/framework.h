@@ -60,11 +60,16 @@ struct dtp_framework {
     int zero3_prefetch_layers;
     bool tied_embedding_all_reduce;
 
-    /* host */
-    double launch_s;          /* host time per kernel */
-    double layer_host_s;      /* host time per layer and direction, beside the kernels' */
-    double microbatch_host_s; /* per microbatch and rank, exposed */
-    double step_host_s;       /* per step, exposed */
+    /* host: two clocks, see cost.c. Forward and recomputed forward take launches x launch_s, the backward
+     * launches x launch_s x backward_launch_factor; each + collectives x collective_host_s + layer_host_s. */
+    double launch_s; /* host time per kernel of the forward */
+    double
+        backward_launch_factor; /* per kernel of the backward over launch_s (autograd runs in C++) */
+    double collective_host_s;   /* per collective, beside its launch */
+    double layer_host_s;        /* per layer and direction, beside the kernels' */
+    bool host_sync;             /* the host waits for the GPU at the start of each microbatch */
+    double microbatch_host_s;   /* per microbatch and rank, exposed */
+    double step_host_s;         /* per step, exposed */
     double
         kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
     double comm_time_factor; /* fitted */

@@ -29,7 +29,8 @@ static struct dtp_op *add(struct build *b, const char *name, enum dtp_op_kind ki
                           enum dtp_pass pass) {
     assert(b->out->n < DTP_MAX_OPS);
     struct dtp_op *op = &b->out->at[b->out->n++];
-    *op = (struct dtp_op){.name = name, .kind = kind, .pass = pass, .part = b->part, .count = 1};
+    *op = (struct dtp_op){
+        .name = name, .kind = kind, .pass = pass, .part = b->part, .count = 1, .launches = 1};
     return op;
 }
 
@@ -126,7 +127,8 @@ static void norm(struct build *b, const char *name, double elements, double save
     kernel(b, name, DTP_PASS_F, DTP_K_NORM, passes * 2 * b->e * elements, elements)->saved_bytes =
         saved_bytes;
     kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, passes * 3 * b->e * elements, elements);
-    kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, 2 * b->e * elements, elements);
+    kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, 2 * b->e * elements, elements)
+        ->launches = 2; /* partial sums, then their sum */
     b->part = part;
 }
 
@@ -365,13 +367,17 @@ static void mlp_block(struct build *b, bool moe) {
 
 /* Weight gradients go into a buffer. Fused, the GEMM's epilogue reads the buffer before it adds (4 bytes in
  * fp32; the wider write hides). Otherwise, with several microbatches, a kernel of its own reads the new and
- * the old and writes. params: of the layer, on this rank. */
+ * the old and writes, for each tensor. params: of the layer, on this rank. */
 static void accumulation(struct build *b, double params) {
     double g = b->f->fp32_gradient_accumulation ? 4 : 2;
+    double vectors =
+        2 * (b->m->norm_bias ? 2 : 1) + (b->m->attention_bias ? 2 : 0) + (b->m->mlp_bias ? 2 : 0);
     if (b->f->fused_gradient_accumulation)
-        kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params);
+        kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params)
+            ->launches = vectors;
     else if (dtp_plan_num_microbatches(b->plan) > 1)
-        kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params, params);
+        kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params, params)
+            ->launches = vectors + 4;
 }
 
 static void embedding(struct build *b) {
