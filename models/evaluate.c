@@ -143,6 +143,13 @@ static enum dtp_status simulate(struct dtp_arena *a, const struct dtp_lower_inpu
     return DTP_OK;
 }
 
+/* The fidelities add the same times in another order: what rounding turned around is put right, and
+ * nothing else. */
+static double at_most(double x, double limit) {
+    static const double rounding = 1e-9;
+    return x > limit && x <= limit * (1 + rounding) ? limit : x;
+}
+
 static const char *attention_name(const struct dtp_problem *p) {
     return dtp_attention_names[p->attention >= 0 ? p->attention : (int)p->framework->attention];
 }
@@ -179,6 +186,8 @@ enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
             path = &simulated;
             out->step_s = simulated.step_s;
         }
+        out->estimate_s = at_most(out->estimate_s, out->step_s);
+        out->bound_s = at_most(out->bound_s, out->estimate_s);
         dtp_bubble_fill(&free_path, &out->bubble);
         dtp_breakdown_fill(&costs, schedule, path, &free_path, &out->breakdown);
     }

@@ -328,6 +328,7 @@ enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_lower_input *in,
     make_ranks(&w);
     add_actions(&w);
     add_p2p(&w);
+    dtp_flows_collectives(&w);
     dtp_lower_units(&w);
     connect(&w);
     dtp_lower_tail(&w);

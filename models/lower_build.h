@@ -24,6 +24,25 @@ struct dtp_flow {
 
 struct dtp_op_list;
 
+enum dtp_unit { DTP_UNIT_REDUCE, DTP_UNIT_GATHER, DTP_UNIT_UNSHARD, DTP_NUNITS };
+
+/* A collective that the replicas of a stage run in groups. */
+struct dtp_group_flow {
+    struct dtp_group group;
+    int nmembers;
+    int *member; /* simulated indices */
+    /* [2 * nraw] by pairs: the group's use of a link (of the cluster), the sum over all siblings */
+    struct dtp_use *raw;
+    uint32_t nraw;
+    bool flows;                      /* had uses before they were pruned */
+    const struct dtp_group *sibling; /* all groups of the stage, this one included */
+    int nsiblings;
+};
+struct dtp_group_flows {
+    int n;
+    struct dtp_group_flow *at;
+};
+
 struct dtp_lowering {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
@@ -42,6 +61,8 @@ struct dtp_lowering {
     dtp_id *host;                   /* [nranks] */
     dtp_id *device;                 /* [nranks] */
     struct dtp_op_list *ops;        /* [4 * nstages] made when first asked for */
+    struct dtp_group_flows *unit;   /* [pp * DTP_NUNITS]; n = 0: none */
+    struct dtp_group_flows embedding; /* n = 0: none */
     /* links of the cluster that are in the platform, and room to add up weights on them: of all
      * siblings, and of one's own (lower_steps.c) */
     uint32_t nlinks, ntouched;
@@ -60,27 +81,8 @@ int dtp_lowering_find(const struct dtp_lowering *w, int rank);
 
 /* Flows of a transfer from virtual stage vs, one for each simulated replica. */
 void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out);
-/* A collective that the replicas of a stage run in groups: members[], as simulated indices, and the flow of
- * each group. */
-struct dtp_group_flow {
-    struct dtp_group group;
-    int nmembers;
-    int *member;
-    const struct dtp_use *raw; /* as of dtp_coll_uses(), over all siblings */
-    uint32_t nraw;
-    const struct dtp_group *sibling; /* all groups of the stage, this one included */
-    int nsiblings;
-};
-struct dtp_group_flows {
-    int n;
-    struct dtp_group_flow *at;
-    const struct dtp_comm *comm; /* what raw was made for */
-};
-void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *comm,
-                      struct dtp_group_flows *out);
-/* Groups {rank of stage a, rank of stage b} of each replica. */
-void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b, const struct dtp_comm *comm,
-                     struct dtp_group_flows *out);
+/* Fills w->unit and w->embedding, after all dtp_flows_p2p(). */
+void dtp_flows_collectives(struct dtp_lowering *w);
 /* n times the collective as one task (or its steps); loads: it slows the compute of its members. */
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
@@ -89,16 +91,16 @@ double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link);
 void dtp_lowering_total_add(struct dtp_lowering *w, uint32_t link, double weight);
 void dtp_lowering_total_clear(struct dtp_lowering *w);
 
-enum dtp_unit { DTP_UNIT_REDUCE, DTP_UNIT_GATHER, DTP_UNIT_UNSHARD, DTP_NUNITS };
 static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *s,
                                                    enum dtp_unit unit) {
     return unit == DTP_UNIT_REDUCE   ? &s->reduce
            : unit == DTP_UNIT_GATHER ? &s->gather
                                      : &s->unshard;
 }
-/* That of the stage's first chunk that has one (its groups serve all chunks), or NULL. */
-const struct dtp_comm *dtp_lowering_comm(const struct dtp_lowering *w, int stage,
-                                         enum dtp_unit unit);
+/* ---- lower_prune.c ---- */
+
+/* Drops uses of links that cannot bind or that bind no more than another one does. */
+void dtp_flows_prune(struct dtp_lowering *w);
 
 /* ---- lower_units.c: what hangs on parts of actions ---- */
 

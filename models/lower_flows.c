@@ -51,8 +51,9 @@ static bool is_flow(const struct dtp_comm *c) {
     return c->bytes > 0 && c->time_s > c->latency_s;
 }
 
-const struct dtp_comm *dtp_lowering_comm(const struct dtp_lowering *w, int stage,
-                                         enum dtp_unit unit) {
+/* Of the stage's first chunk that has one; its groups serve all chunks. */
+static const struct dtp_comm *unit_comm(const struct dtp_lowering *w, int stage,
+                                        enum dtp_unit unit) {
     const struct dtp_comm *best = NULL;
     for (int c = w->l.vpp; c-- > 0;) {
         const struct dtp_comm *comm =
@@ -133,12 +134,13 @@ static void fill_uses(struct dtp_lowering *w, const struct dtp_comm *comm,
         }
         out->at[i].raw = raw;
         out->at[i].nraw = nuses[i];
+        out->at[i].flows = nuses[i] > 0;
     }
     dtp_lowering_total_clear(w);
 }
 
-void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *comm,
-                      struct dtp_group_flows *out) {
+static void fill_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *comm,
+                        struct dtp_group_flows *out) {
     int n = all_replicas(w), ngroups = 0;
     struct dtp_group *group = DTP_NEW(w->a, struct dtp_group, (size_t)n);
     for (int q = 0; q < n; q++) {
@@ -148,7 +150,6 @@ void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *
             group[ngroups++] = g;
     }
     out->n = w->out->folded ? 1 : ngroups;
-    out->comm = comm;
     out->at = DTP_NEW(w->a, struct dtp_group_flow, (size_t)out->n);
     for (int i = 0; i < out->n; i++) {
         out->at[i].group = group[i];
@@ -157,8 +158,8 @@ void dtp_flows_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *
     fill_uses(w, comm, group, ngroups, out);
 }
 
-void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b, const struct dtp_comm *comm,
-                     struct dtp_group_flows *out) {
+static void fill_pairs(struct dtp_lowering *w, int stage_a, int stage_b,
+                       const struct dtp_comm *comm, struct dtp_group_flows *out) {
     int n = all_replicas(w);
     struct dtp_group *group = DTP_NEW(w->a, struct dtp_group, (size_t)n);
     for (int q = 0; q < n; q++) {
@@ -166,7 +167,6 @@ void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b, const str
         group[q] = (struct dtp_group){a < b ? a : b, a < b ? b - a : a - b, 2};
     }
     out->n = w->replicas;
-    out->comm = comm;
     out->at = DTP_NEW(w->a, struct dtp_group_flow, (size_t)out->n);
     for (int i = 0; i < out->n; i++) {
         struct dtp_group_flow *f = &out->at[i];
@@ -179,10 +179,24 @@ void dtp_flows_pairs(struct dtp_lowering *w, int stage_a, int stage_b, const str
     fill_uses(w, comm, group, n, out);
 }
 
+void dtp_flows_collectives(struct dtp_lowering *w) {
+    int first = w->l.rank_of[0], last = w->l.rank_of[w->l.nstages - 1];
+    w->unit = DTP_NEW(w->a, struct dtp_group_flows, (size_t)(w->l.pp * DTP_NUNITS));
+    for (int stage = 0; stage < w->l.pp; stage++)
+        for (int u = 0; u < DTP_NUNITS; u++) {
+            const struct dtp_comm *comm = unit_comm(w, stage, (enum dtp_unit)u);
+            if (comm)
+                fill_groups(w, stage, comm, &w->unit[stage * DTP_NUNITS + u]);
+        }
+    if (dtp_has_embedding(&w->l, first))
+        fill_pairs(w, first, last, &w->costs->embedding_all_reduce, &w->embedding);
+    dtp_flows_prune(w);
+}
+
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag) {
     struct dtp_span span = {DTP_NONE, DTP_NONE};
-    if (w->options->detail == DTP_DETAIL_STEP && group->nraw > 0 && is_flow(comm))
+    if (w->options->detail == DTP_DETAIL_STEP && group->flows && is_flow(comm))
         span = dtp_lower_steps(w, group, comm, n, loads, tag);
     if (span.in != DTP_NONE)
         return span;
@@ -194,7 +208,7 @@ struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flo
     loads = loads && comm->device_share > 0;
     size_t most = group->nraw + (loads ? (size_t)group->nmembers : 0);
     struct dtp_use *uses = most ? DTP_NEW(w->a, struct dtp_use, most) : NULL;
-    if (group->nraw > 0 && is_flow(comm)) {
+    if (group->flows && is_flow(comm)) {
         double rate = comm->bytes / (comm->time_s - comm->latency_s);
         task.latency_s = n * comm->latency_s;
         task.work = n * comm->bytes;

@@ -59,13 +59,9 @@ static dtp_id series_of(struct dtp_lowering *w, int stage, const struct dtp_grou
 
 /* After the ranks' last actions (reductions) or optimizers (gathers). */
 static void series(struct dtp_lowering *w, int stage, enum dtp_unit unit) {
-    const struct dtp_comm *comm = dtp_lowering_comm(w, stage, unit);
-    struct dtp_group_flows groups;
-    if (!comm)
-        return;
-    dtp_flows_groups(w, stage, comm, &groups);
-    for (int i = 0; i < groups.n; i++) {
-        const struct dtp_group_flow *f = &groups.at[i];
+    const struct dtp_group_flows *groups = &w->unit[stage * DTP_NUNITS + (int)unit];
+    for (int i = 0; i < groups->n; i++) {
+        const struct dtp_group_flow *f = &groups->at[i];
         dtp_id last = series_of(w, stage, f, unit);
         for (int q = 0; q < f->nmembers; q++) {
             struct dtp_rank_tasks *t = &w->out->tasks[f->member[q]];
@@ -75,13 +71,8 @@ static void series(struct dtp_lowering *w, int stage, enum dtp_unit unit) {
 }
 
 static void embedding(struct dtp_lowering *w) {
-    int a = w->l.rank_of[0], b = w->l.rank_of[w->l.nstages - 1];
-    struct dtp_group_flows pairs;
-    if (!dtp_has_embedding(&w->l, a))
-        return;
-    dtp_flows_pairs(w, a, b, &w->costs->embedding_all_reduce, &pairs);
-    for (int i = 0; i < pairs.n; i++) {
-        const struct dtp_group_flow *f = &pairs.at[i];
+    for (int i = 0; i < w->embedding.n; i++) {
+        const struct dtp_group_flow *f = &w->embedding.at[i];
         struct dtp_span x = dtp_flows_add(w, f, &w->costs->embedding_all_reduce, 1, false,
                                           rank_tag(w, f->member[0], DTP_T_EMBEDDING));
         for (int q = 0; q < 2; q++)

@@ -152,18 +152,14 @@ static void unshard_action(struct units *u, int vs, struct dtp_action_parts part
 static void stage_units(struct dtp_lowering *w, int stage, enum dtp_unit type) {
     const struct dtp_schedule *s = w->l.schedule;
     const int *chunk_stage = w->l.stage_of + stage * w->l.vpp;
-    const struct dtp_comm *comm = dtp_lowering_comm(w, stage, type);
-    struct dtp_group_flows groups;
-    if (!comm)
-        return;
-    dtp_flows_groups(w, stage, comm, &groups);
+    const struct dtp_group_flows *groups = &w->unit[stage * DTP_NUNITS + (int)type];
     size_t most = 0;
     for (int c = 0; c < w->l.vpp; c++)
         most += 2 * (size_t)w->l.m * (size_t)(w->costs->stage[chunk_stage[c]].nunshard + 1);
     struct unit_place *place_of =
         type == DTP_UNIT_UNSHARD ? DTP_NEW(w->a, struct unit_place, most) : NULL;
-    for (int i = 0; i < groups.n; i++) {
-        struct units u = {w, stage, &groups.at[i], {DTP_NONE, DTP_NONE}};
+    for (int i = 0; i < groups->n; i++) {
+        struct units u = {w, stage, &groups->at[i], {DTP_NONE, DTP_NONE}};
         uint32_t nunits = 0;
         for (uint32_t k = s->begin[stage]; k < s->begin[stage + 1]; k++) {
             int vs = chunk_stage[s->action[k].chunk];
@@ -175,8 +171,8 @@ static void stage_units(struct dtp_lowering *w, int stage, enum dtp_unit type) {
             else
                 unshard_action(&u, vs, parts, k, place_of, &nunits);
         }
-        for (int q = 0; q < groups.at[i].nmembers && type == DTP_UNIT_REDUCE; q++)
-            w->out->tasks[groups.at[i].member[q]].reduce = u.last.out;
+        for (int q = 0; q < groups->at[i].nmembers && type == DTP_UNIT_REDUCE; q++)
+            w->out->tasks[groups->at[i].member[q]].reduce = u.last.out;
     }
 }
 

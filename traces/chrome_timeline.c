@@ -74,7 +74,8 @@ static void count_activations(const struct writing *w, dtp_id x, struct dtp_task
     struct dtp_task_tag next = {.kind = DTP_NTASKS};
     if (x + 1 < w->t->ntasks)
         next = dtp_tag_unpack(w->lo->graph.tag[x + 1]);
-    bool last_part = next.kind != tag.kind || next.part <= tag.part || next.rank != tag.rank;
+    bool last_part = next.kind != tag.kind || next.rank != tag.rank || next.stage != tag.stage ||
+                     next.microbatch != tag.microbatch;
     if (tag.kind == DTP_T_F && tag.part == 0)
         dtp_chrome_counter(w->c, tag.rank, "microbatches held", w->t->start_s[x], ++*held);
     if ((tag.kind == DTP_T_B || tag.kind == DTP_T_W) && last_part)

@@ -325,8 +325,10 @@ static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluato
         printf("\n  %s, %s, %s, %s: %s\n", c->model.name, c->framework.name, c->cluster.name,
                dtp_plan_flags(arena, &c->plan), err.msg);
     CU_ASSERT_FATAL(status == DTP_OK);
-    bool ordered = estimate.bound_s <= estimate.step_s * (1 + tolerance) &&
-                   estimate.step_s <= simulated.step_s * (1 + tolerance);
+    bool ordered = estimate.bound_s <= estimate.step_s &&
+                   estimate.step_s <= simulated.step_s * (1 + tolerance) &&
+                   simulated.bound_s <= simulated.estimate_s &&
+                   simulated.estimate_s <= simulated.step_s;
     if (!ordered)
         printf("\n  seed %d: %s %s %s %s: bound %.12g estimate %.12g simulated %.12g\n", (int)seed,
                c->model.name, c->framework.name, c->cluster.name, dtp_plan_flags(arena, &c->plan),
