@@ -54,7 +54,7 @@ static double steps_s(const struct dtp_cluster *c, enum dtp_algo algo, enum dtp_
     int per_node = s->per_node * s->nodes == s->size ? s->per_node : 1;
     int n = dtp_coll_steps(algo, kind, s->size, per_node, steps, DTP_MAX_STEPS);
     double t = 0, lat = 0, net = 0, hop = c->node.nic_latency_s;
-    if (n < 0 || (algo == DTP_ALGO_NVLS && c->node.intra != DTP_INTRA_SWITCH))
+    if (n < 0 || (algo == DTP_ALGO_NVLS && (!c->nvls || c->node.intra != DTP_INTRA_SWITCH)))
         return -1;
     if (s->nodes > 1) {
         struct dtp_group_shape one = {.size = 2,

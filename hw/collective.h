@@ -113,7 +113,8 @@ struct dtp_coll_cost {
  *              that runs as a ring, never from one in the switch
  *   modelled   no such curve: lat and g with the correction fitted over all sweeps
  *   never less than the bytes of the busiest link at its capacity.
- * An algorithm asked for by name that is not NCCL's own is timed by its steps, per hop the latency of
+ * An algorithm asked for by name that is not NCCL's own is timed by its steps (one that does not apply
+ * is replaced: out->algo names what is timed), per hop the latency of
  * the node or the NIC. Shapes stand for regular groups. */
 void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                    const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out);

@@ -45,6 +45,8 @@ static int time_all(const struct dtp_cluster *c, enum dtp_collective kind,
             continue;
         struct row r = {.algo = (enum dtp_algo)algo};
         dtp_coll_cost(c, kind, r.algo, shape, bytes, &r.cost);
+        if (r.cost.algo != r.algo) /* not on this machine */
+            continue;
         int at = n++;
         for (; at > 0 && rows[at - 1].cost.time_s > r.cost.time_s; at--)
             rows[at] = rows[at - 1];

@@ -311,7 +311,7 @@ static void test_closed_form(void) {
                 if (dtp_coll_time_on_routes(a, &c, &call, 64 * MB, &t, &err) != DTP_OK)
                     continue;
                 dtp_coll_cost(&c, call.kind, call.algo, &s, 64 * MB, &k);
-                if (strcmp(k.source, "steps") != 0)
+                if (strcmp(k.source, "steps") != 0 || k.algo != call.algo)
                     continue;
                 if (!near(k.time_s, t, 2e-2))
                     printf("%s %s %d: %g by shape, %g on routes\n", dtp_algo_names[algo],
