@@ -73,7 +73,7 @@ static void layer_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p
              (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
              several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
-             (uint64_t)p->tp_algo << 7;
+             (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
     if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
 }
@@ -165,15 +165,28 @@ static void two_clocks(const struct dtp_framework *f, const struct tally t[4], b
     wait_for_host(&phase[PHASE_I], all_s - (wait_s > 0 ? wait_s : 0));
 }
 
+/* Number of operations that full recomputation repeats: all, or as PyTorch's checkpoint does without
+ * re-entering autograd: up to the last tensor that the forward kept. A GEMM keeps its inputs, so that
+ * it does not run itself; another kernel keeps what it makes. */
+static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *ops) {
+    if (!f->recompute_stops_early)
+        return ops->n;
+    for (int i = ops->n - 1; i >= 0; i--)
+        if (ops->at[i].pass == DTP_PASS_F && ops->at[i].saved_bytes > 0)
+            return ops->at[i].kind == DTP_OP_GEMM ? i : i + 1;
+    return 0;
+}
+
 static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                          enum dtp_layer_kind kind, struct dtp_phase out[4]) {
     struct tally t[4] = {0};
     dtp_ops_layer(memo->problem, plan, kind, &memo->ops);
+    int recomputed = recomputed_ops(memo->problem->framework, &memo->ops);
     bool repeats = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || kind == DTP_LAYER_CONV;
     for (int i = 0; i < memo->ops.n; i++) {
         const struct dtp_op *op = &memo->ops.at[i];
         tally_op(memo, plan, op, &t[op->pass]);
-        bool again = plan->recompute == DTP_RECOMPUTE_FULL ||
+        bool again = (plan->recompute == DTP_RECOMPUTE_FULL && i < recomputed) ||
                      (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
         if (repeats && again && op->pass == DTP_PASS_F)
             tally_op(memo, plan, op, &t[PHASE_R]);
@@ -359,7 +372,7 @@ static double optimizer_params(const struct dtp_plan *plan, const struct dtp_sta
 
 static double optimizer_s(const struct dtp_problem *problem, double params) {
     double bytes = problem->framework->optimizer_bytes_moved * params;
-    return problem->framework->kernel_time_factor *
+    return dtp_framework_on(problem->framework, &problem->cluster->gpu).kernel_time_factor *
            dtp_device_kernel_s(&problem->cluster->gpu, DTP_K_OPTIMIZER, bytes, params);
 }
 

@@ -9,7 +9,7 @@
 struct document {
     struct dtp_framework framework;
     const struct dtp_json *aliases, *schedules, *zero_stages, *zero_stages_pp, *zero_stages_tp,
-        *recompute, *fitted;
+        *recompute, *fitted, *by_gpu;
 };
 
 #define F(member) (offsetof(struct document, framework) + offsetof(struct dtp_framework, member))
@@ -114,6 +114,10 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),
     BOOLEAN(fused_optimizer, "one multi-tensor kernel updates the parameters"),
     BOOLEAN(whole_gemm_waves, "its cuBLAS fills whole waves of tiles, as before CUDA 12"),
+    BOOLEAN(eager, "one kernel per operator, as Hugging Face models run"),
+    BOOLEAN(autocast, "eager: weights and residual stream in fp32, products in 16 bit"),
+    BOOLEAN(gelu_chain, "eager: GELU as eight elementwise kernels"),
+    BOOLEAN(recompute_stops_early, "full recomputation ends with the last tensor that was saved"),
     BOOLEAN(dropout, "false: no dropout kernels whatever the model says"),
     INTEGER(vocab_multiple, 4096, "the vocabulary is padded to a multiple of this times tp"),
     NUMBER(optimizer_bytes_moved, 512, "bytes read and written per parameter by the update"),
@@ -134,6 +138,8 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(reduce_per_microbatch, "ZeRO-2/3 reduce after each microbatch"),
     BOOLEAN(zero3_regather_backward, "ZeRO-3 gathers parameters again for the backward"),
     INTEGER(zero3_prefetch_layers, 64, "ZeRO-3: layers gathered ahead"),
+    NUMBER(zero3_copy_out_bytes, 64, "ZeRO-3: bytes copied per gathered parameter"),
+    NUMBER(zero3_copy_in_bytes, 64, "ZeRO-3: bytes copied per gradient before it is reduced"),
     BOOLEAN(tied_embedding_all_reduce, "first and last stage sum the gradient of tied embeddings"),
     NUMBER(launch_s, 1, "host time per kernel of the forward"),
     NUMBER(backward_launch_factor, 10, "host time per kernel of the backward over launch_s"),
@@ -142,6 +148,7 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(layer_host_s, 1, "host time per layer and direction, beside the kernels'"),
     NUMBER(microbatch_host_s, 10, "exposed host time per microbatch and rank"),
     NUMBER(step_host_s, 100, "exposed host time per step"),
+    LIST(by_gpu, "per GPU family: attention kernel, kernel_time_factor, attention_time_factor"),
     NUMBER(kernel_time_factor, 10, "fitted: compute kernels of this stack over the GPU file's"),
     NUMBER(comm_time_factor, 10, "fitted: collectives of this stack over the cluster's"),
     INTEGER(max_tp, 4096, "largest tp; 0: no limit, 1: none"),
@@ -232,6 +239,55 @@ static enum dtp_status read_recompute(struct dtp_arena *a, const struct dtp_json
     return DTP_OK;
 }
 
+static const struct dtp_field gpu_fields[] = {
+    {.name = "family",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct dtp_framework_gpu, family),
+     .required = true,
+     .help = "family of hw/gpu"},
+    {.name = "attention",
+     .kind = DTP_FIELD_ENUM,
+     .offset = offsetof(struct dtp_framework_gpu, attention),
+     .names = dtp_attention_names,
+     .help = "attention kernel of the stack on this family"},
+    {.name = "kernel_time_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct dtp_framework_gpu, kernel_time_factor),
+     .max = 10,
+     .help = "fitted: GEMM and memory-bound kernels over the GPU file's"},
+    {.name = "attention_time_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct dtp_framework_gpu, attention_time_factor),
+     .max = 10,
+     .help = "fitted: the fused attention kernel over the GPU file's"},
+    {0}};
+
+static enum dtp_status read_by_gpu(struct dtp_arena *a, const struct dtp_json *j,
+                                   struct dtp_framework *out, struct dtp_err *err) {
+    if (!j)
+        return DTP_OK;
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of objects, one per GPU family", err);
+    out->nby_gpu = dtp_json_size(j);
+    struct dtp_framework_gpu *gpu = DTP_NEW(a, struct dtp_framework_gpu, out->nby_gpu);
+    for (size_t i = 0; i < out->nby_gpu; i++) {
+        gpu[i] = (struct dtp_framework_gpu){.attention = out->attention,
+                                            .kernel_time_factor = out->kernel_time_factor,
+                                            .attention_time_factor = 1};
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(j, i), gpu_fields, &gpu[i], err));
+    }
+    out->by_gpu = gpu;
+    return DTP_OK;
+}
+
+struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f,
+                                          const struct dtp_gpu *gpu) {
+    for (size_t i = 0; i < f->nby_gpu; i++)
+        if (strcmp(f->by_gpu[i].family, gpu->family) == 0)
+            return f->by_gpu[i];
+    return (struct dtp_framework_gpu){gpu->family, f->attention, f->kernel_time_factor, 1};
+}
+
 enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
                                    struct dtp_framework *out, struct dtp_err *err) {
     static const char *const default_schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
@@ -243,6 +299,7 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
     DTP_TRY(read_names(a, d.aliases, &out->aliases, err));
     DTP_TRY(read_names(a, d.schedules, &out->schedules, err));
     DTP_TRY(read_names(a, d.fitted, &out->fitted, err));
+    DTP_TRY(read_by_gpu(a, d.by_gpu, out, err));
     DTP_TRY(read_stage_bits(d.zero_stages, &out->zero_stages, err));
     out->zero_stages_pp = out->zero_stages_tp = out->zero_stages;
     DTP_TRY(read_stage_bits(d.zero_stages_pp, &out->zero_stages_pp, err));

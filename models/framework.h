@@ -25,6 +25,15 @@ struct dtp_framework_memory {
         logits_copies_bytes; /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
 };
 
+/* What depends on the GPU family that the stack runs on: which attention kernel it had there, and
+ * its fitted constants. */
+struct dtp_framework_gpu {
+    const char *family; /* "A100" */
+    enum dtp_attention attention;
+    double kernel_time_factor;    /* fitted: GEMM and memory-bound kernels over the GPU file's */
+    double attention_time_factor; /* fitted: the fused attention kernel over the GPU file's */
+};
+
 struct dtp_framework {
     const char *name, *title, *source;
     const char *const *aliases; /* NULL-terminated; names in measured data */
@@ -39,8 +48,12 @@ struct dtp_framework {
     bool fp32_gradient_accumulation;
     bool fused_optimizer;
     bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
-    bool dropout;          /* false: trains without dropout kernels whatever the model says */
-    int vocab_multiple;    /* vocabulary padded to a multiple of this x tp; 1: none */
+    bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
+    bool autocast;         /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
+    bool gelu_chain;       /* eager: GELU as eight elementwise kernels (NewGELUActivation) */
+    bool recompute_stops_early; /* full recomputation ends with the last tensor that was saved */
+    bool dropout;               /* false: trains without dropout kernels whatever the model says */
+    int vocab_multiple;         /* vocabulary padded to a multiple of this x tp; 1: none */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
 
     /* communication */
@@ -58,6 +71,7 @@ struct dtp_framework {
     bool reduce_per_microbatch; /* ZeRO-2/3 reduce after each microbatch */
     bool zero3_regather_backward; /* parameters gathered again in the backward */
     int zero3_prefetch_layers;
+    double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
     bool tied_embedding_all_reduce;
 
     /* host: two clocks, see cost.c. Forward and recomputed forward take launches x launch_s, the backward
@@ -72,6 +86,8 @@ struct dtp_framework {
     double step_host_s;         /* per step, exposed */
     double
         kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
+    const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
+    size_t nby_gpu;
     double comm_time_factor; /* fitted */
 
     /* what it can do */
@@ -95,6 +111,8 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
                                    struct dtp_framework *out, struct dtp_err *err);
 enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_names,
                                    size_t *out_n, struct dtp_err *err);
+/* The entry of the GPU's family, or the framework's defaults. */
+struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f, const struct dtp_gpu *gpu);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
 
 #endif

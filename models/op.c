@@ -3,29 +3,14 @@
 #include <assert.h>
 
 #include "models/evaluate.h"
+#include "models/op_build.h"
 
 const char *const dtp_part_names[] = {"attention", "mlp",  "norm", "embedding",
                                       "head",      "conv", NULL};
 const char *const dtp_pass_names[] = {"F", "I", "W", NULL};
 const char *const dtp_op_kind_names[] = {"gemm", "bmm", "attention", "kernel", "collective", NULL};
 
-/* What the builders share: sizes of one rank and one microbatch after dividing by tp and cp. */
-struct build {
-    const struct dtp_problem *problem;
-    const struct dtp_model *m;
-    const struct dtp_framework *f;
-    const struct dtp_plan *plan;
-    struct dtp_ops *out;
-    enum dtp_part part;
-    double e;      /* bytes of an activation element */
-    double tokens; /* N = microbatch x seq / cp */
-    double z;      /* N h, over tp with sequence parallelism: where norms and dropout work */
-    double h, t;   /* hidden size, tp */
-    double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
-    bool dropout, tp_overlap;
-};
-
-static struct dtp_op *add(struct build *b, const char *name, enum dtp_op_kind kind,
+static struct dtp_op *add(struct dtp_op_build *b, const char *name, enum dtp_op_kind kind,
                           enum dtp_pass pass) {
     assert(b->out->n < DTP_MAX_OPS);
     struct dtp_op *op = &b->out->at[b->out->n++];
@@ -34,7 +19,7 @@ static struct dtp_op *add(struct build *b, const char *name, enum dtp_op_kind ki
     return op;
 }
 
-static struct dtp_op *kernel(struct build *b, const char *name, enum dtp_pass pass,
+struct dtp_op *dtp_op_kernel(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                              enum dtp_kernel k, double bytes, double elements) {
     struct dtp_op *op = add(b, name, DTP_OP_KERNEL, pass);
     op->kernel = k;
@@ -48,7 +33,7 @@ struct shape {
     double m, n, k, batch;
 };
 
-static void gemm(struct build *b, const char *name, enum dtp_pass pass, struct shape s) {
+static void gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass, struct shape s) {
     struct dtp_op *op = add(b, name, DTP_OP_GEMM, pass);
     enum dtp_gemm_pass gemm_pass = pass == DTP_PASS_F   ? DTP_GEMM_FORWARD
                                    : pass == DTP_PASS_I ? DTP_GEMM_DGRAD
@@ -64,19 +49,19 @@ static void gemm(struct build *b, const char *name, enum dtp_pass pass, struct s
 
 /* `batch` linear layers, each [m = rows, k = in] x [k, n = out]: forward, input gradient, weight
  * gradient. saved_bytes: what the forward keeps for the backward. */
-static void linears(struct build *b, const char *name, struct shape s, double saved_bytes) {
+static void linears(struct dtp_op_build *b, const char *name, struct shape s, double saved_bytes) {
     gemm(b, name, DTP_PASS_F, s);
     b->out->at[b->out->n - 1].saved_bytes = saved_bytes;
     gemm(b, name, DTP_PASS_I, (struct shape){s.m, s.k, s.n, s.batch});
     gemm(b, name, DTP_PASS_W, (struct shape){s.k, s.n, s.m, s.batch});
 }
 
-static void linear(struct build *b, const char *name, double rows, double in, double out,
+void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
                    double saved_bytes) {
     linears(b, name, (struct shape){rows, out, in, 1}, saved_bytes);
 }
 
-static struct dtp_op *collective(struct build *b, const char *name, enum dtp_pass pass,
+static struct dtp_op *collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                                  enum dtp_collective kind, enum dtp_axis axis, double bytes) {
     struct dtp_op *op = add(b, name, DTP_OP_COLLECTIVE, pass);
     op->collective = kind;
@@ -88,7 +73,7 @@ static struct dtp_op *collective(struct build *b, const char *name, enum dtp_pas
 /* Entry of a column-parallel block (Shoeybi 2019, section 3; with sequence parallelism Korthikanti
  * 2022, section 4.2.2): the forward gathers the sequence, the backward reduces the input gradient; the
  * sharded input is gathered once more for the weight gradient. */
-static void tp_enter(struct build *b) {
+void dtp_op_tp_enter(struct dtp_op_build *b) {
     if (b->plan->tp == 1)
         return;
     double bytes = b->tokens * b->h * b->e;
@@ -106,7 +91,7 @@ static void tp_enter(struct build *b) {
 
 /* Exit of a row-parallel block: the forward sums the partial outputs; the backward gathers the sharded
  * output gradient (sequence parallelism) or copies it (none). */
-static void tp_leave(struct build *b) {
+void dtp_op_tp_leave(struct dtp_op_build *b) {
     if (b->plan->tp == 1)
         return;
     double bytes = b->tokens * b->h * b->e;
@@ -118,48 +103,50 @@ static void tp_leave(struct build *b) {
     collective(b, "tp all-gather dY", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
 }
 
-static void norm(struct build *b, const char *name, double elements, double saved_bytes) {
+static void norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes) {
     enum dtp_part part = b->part;
     b->part = DTP_PART_NORM;
     /* One kernel reads and writes once; without fusion mean, variance, normalise, scale and shift are
      * passes of their own. Backward: dx reads x and dy and writes dx, the parameters read both again. */
     double passes = b->f->fused_norm ? 1 : 3;
-    kernel(b, name, DTP_PASS_F, DTP_K_NORM, passes * 2 * b->e * elements, elements)->saved_bytes =
-        saved_bytes;
-    kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, passes * 3 * b->e * elements, elements);
-    kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, 2 * b->e * elements, elements)
+    dtp_op_kernel(b, name, DTP_PASS_F, DTP_K_NORM, passes * 2 * b->e * elements, elements)
+        ->saved_bytes = saved_bytes;
+    dtp_op_kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, passes * 3 * b->e * elements, elements);
+    dtp_op_kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, 2 * b->e * elements,
+                  elements)
         ->launches = 2; /* partial sums, then their sum */
     b->part = part;
 }
 
 /* Output of a block: bias, dropout and the residual add (7 z bytes in one kernel with a mask of one
  * byte). */
-static void residual(struct build *b, bool bias) {
+static void residual(struct dtp_op_build *b, bool bias) {
     double mask = b->dropout ? 1 : 0, e = b->e;
     enum dtp_part part = b->part;
     b->part = DTP_PART_NORM;
     if (b->f->fused_bias_dropout_add || (!b->dropout && !bias)) {
-        kernel(b, "bias dropout add", DTP_PASS_F, b->dropout ? DTP_K_DROPOUT : DTP_K_ELEMENTWISE,
-               (3 * e + mask) * b->z, b->z)
+        dtp_op_kernel(b, "bias dropout add", DTP_PASS_F,
+                      b->dropout ? DTP_K_DROPOUT : DTP_K_ELEMENTWISE, (3 * e + mask) * b->z, b->z)
             ->saved_bytes = mask * b->z;
     } else {
         if (bias && !b->f->fused_linear_bias)
-            kernel(b, "bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * b->z, b->z);
+            dtp_op_kernel(b, "bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * b->z, b->z);
         if (b->dropout)
-            kernel(b, "dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)->saved_bytes =
-                b->z;
-        kernel(b, "residual add", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
+            dtp_op_kernel(b, "dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)
+                ->saved_bytes = b->z;
+        dtp_op_kernel(b, "residual add", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
     }
     if (b->dropout)
-        kernel(b, "dropout backward", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * b->z, b->z);
+        dtp_op_kernel(b, "dropout backward", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * b->z,
+                      b->z);
     if (bias)
-        kernel(b, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * b->z, b->z);
-    kernel(b, "residual gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
+        dtp_op_kernel(b, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * b->z, b->z);
+    dtp_op_kernel(b, "residual gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
     b->part = part;
 }
 
 /* Scores in memory (Korthikanti 2022, section 4.1): S = b a s^2 / t elements. */
-static void unfused_core(struct build *b) {
+static void unfused_core(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double heads = m->heads / b->t, seq = b->problem->seq, d = m->head_dim, e = b->e;
     double rows = seq / b->plan->cp, batch = b->plan->microbatch_size * heads;
@@ -167,21 +154,23 @@ static void unfused_core(struct build *b) {
     int from = b->out->n;
     gemm(b, "QK^T", DTP_PASS_F, (struct shape){rows, seq, d, batch});
     if (!b->f->fused_softmax) {
-        kernel(b, "scale", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
-        kernel(b, "mask", DTP_PASS_F, DTP_K_STRIDED, 2 * e * scores, scores);
-        kernel(b, "scale backward", DTP_PASS_I, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
+        dtp_op_kernel(b, "scale", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
+        dtp_op_kernel(b, "mask", DTP_PASS_F, DTP_K_STRIDED, 2 * e * scores, scores);
+        dtp_op_kernel(b, "scale backward", DTP_PASS_I, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
     }
-    kernel(b, "softmax", DTP_PASS_F, DTP_K_SOFTMAX, 2 * e * scores, scores)->saved_bytes =
+    dtp_op_kernel(b, "softmax", DTP_PASS_F, DTP_K_SOFTMAX, 2 * e * scores, scores)->saved_bytes =
         e * scores;
     if (b->dropout) {
-        kernel(b, "attention dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * scores, scores)
+        dtp_op_kernel(b, "attention dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * scores,
+                      scores)
             ->saved_bytes = (e + 1) * scores; /* its output and the mask */
-        kernel(b, "attention dropout", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * scores, scores);
+        dtp_op_kernel(b, "attention dropout", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * scores,
+                      scores);
     }
     gemm(b, "PV", DTP_PASS_F, (struct shape){rows, d, seq, batch});
     gemm(b, "dP", DTP_PASS_I, (struct shape){rows, seq, d, batch});
     gemm(b, "dV", DTP_PASS_I, (struct shape){seq, d, rows, batch});
-    kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * e * scores, scores);
+    dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * e * scores, scores);
     gemm(b, "dQ", DTP_PASS_I, (struct shape){rows, d, seq, batch});
     gemm(b, "dK", DTP_PASS_I, (struct shape){seq, d, rows, batch});
     for (int i = from; i < b->out->n; i++) {
@@ -193,7 +182,7 @@ static void unfused_core(struct build *b) {
     }
 }
 
-static void fused_core(struct build *b, enum dtp_attention impl) {
+static void fused_core(struct dtp_op_build *b, enum dtp_attention impl) {
     const struct dtp_model *m = b->m;
     bool mla = m->mla.kv_lora_rank > 0;
     struct dtp_attention_shape shape = {
@@ -228,43 +217,43 @@ static void fused_core(struct build *b, enum dtp_attention impl) {
 }
 
 /* DeepSeek-V2 2024, section 2.1: low-rank queries and keys-values, projected up per head. */
-static void mla_projections(struct build *b) {
+static void mla_projections(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     const struct dtp_mla *l = &m->mla;
     double heads = m->heads / b->t, qk = l->nope_head_dim + l->rope_head_dim, n = b->tokens;
     if (l->q_lora_rank > 0) {
-        linear(b, "q down", n, b->h, l->q_lora_rank, b->e * b->z);
+        dtp_op_linear(b, "q down", n, b->h, l->q_lora_rank, b->e * b->z);
         norm(b, "q norm", n * l->q_lora_rank, b->e * n * l->q_lora_rank);
-        linear(b, "q up", n, l->q_lora_rank, heads * qk, b->e * n * l->q_lora_rank);
+        dtp_op_linear(b, "q up", n, l->q_lora_rank, heads * qk, b->e * n * l->q_lora_rank);
     } else {
-        linear(b, "q", n, b->h, heads * qk, b->e * b->z);
+        dtp_op_linear(b, "q", n, b->h, heads * qk, b->e * b->z);
     }
-    linear(b, "kv down", n, b->h, l->kv_lora_rank + l->rope_head_dim, 0);
+    dtp_op_linear(b, "kv down", n, b->h, l->kv_lora_rank + l->rope_head_dim, 0);
     norm(b, "kv norm", n * l->kv_lora_rank, b->e * n * l->kv_lora_rank);
-    linear(b, "kv up", n, l->kv_lora_rank, heads * (l->nope_head_dim + l->v_head_dim),
-           b->e * n * l->kv_lora_rank);
+    dtp_op_linear(b, "kv up", n, l->kv_lora_rank, heads * (l->nope_head_dim + l->v_head_dim),
+                  b->e * n * l->kv_lora_rank);
     double width = heads * (2 * qk + l->v_head_dim);
-    kernel(b, "rope and concat", DTP_PASS_F, DTP_K_ROPE, 2 * b->e * n * width, n * width)
+    dtp_op_kernel(b, "rope and concat", DTP_PASS_F, DTP_K_ROPE, 2 * b->e * n * width, n * width)
         ->saved_bytes = b->e * n * width;
-    kernel(b, "rope and concat", DTP_PASS_I, DTP_K_ROPE, 2 * b->e * n * width, n * width);
+    dtp_op_kernel(b, "rope and concat", DTP_PASS_I, DTP_K_ROPE, 2 * b->e * n * width, n * width);
 }
 
-static void qkv_projection(struct build *b) {
+static void qkv_projection(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, width = b->q_width + 2 * b->kv_width, e = b->e;
-    linear(b, "qkv", n, b->h, width, e * b->z);
+    dtp_op_linear(b, "qkv", n, b->h, width, e * b->z);
     if ((m->attention_bias || m->qkv_bias) && !b->f->fused_linear_bias)
-        kernel(b, "qkv bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * n * width, n * width);
+        dtp_op_kernel(b, "qkv bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * n * width, n * width);
     if (m->attention_bias || m->qkv_bias)
-        kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * n * width, n * width);
-    kernel(b, "qkv gradient concat", DTP_PASS_I, DTP_K_COPY, 2 * e * n * width, n * width);
+        dtp_op_kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * n * width, n * width);
+    dtp_op_kernel(b, "qkv gradient concat", DTP_PASS_I, DTP_K_COPY, 2 * e * n * width, n * width);
     if (m->position == DTP_POS_ROPE) {
         /* One kernel reads and writes q and k; otherwise rotate-half: negate, concatenate, two products
          * and a sum, on strided halves. */
         double qk = n * (b->q_width + b->kv_width), passes = b->f->fused_rope ? 1 : 4;
         enum dtp_kernel k = b->f->fused_rope ? DTP_K_ROPE : DTP_K_STRIDED;
-        kernel(b, "rope", DTP_PASS_F, k, passes * 2 * e * qk, passes * qk);
-        kernel(b, "rope", DTP_PASS_I, k, passes * 2 * e * qk, passes * qk);
+        dtp_op_kernel(b, "rope", DTP_PASS_F, k, passes * 2 * e * qk, passes * qk);
+        dtp_op_kernel(b, "rope", DTP_PASS_I, k, passes * 2 * e * qk, passes * qk);
     }
     /* Q, K and V stay for the backward of the core. */
     for (int i = b->out->n - 1; i >= 0; i--)
@@ -274,45 +263,54 @@ static void qkv_projection(struct build *b) {
         }
 }
 
-static void attention_block(struct build *b) {
+void dtp_op_attention_core(struct dtp_op_build *b) {
+    const struct dtp_model *m = b->m;
+    double v_dim = m->mla.kv_lora_rank > 0 ? m->mla.v_head_dim : m->head_dim;
+    double context = b->tokens * m->heads / b->t * v_dim;
+    int impl = b->problem->attention;
+    if (impl < 0)
+        impl = dtp_framework_on(b->f, &b->problem->cluster->gpu).attention;
+    if (impl != DTP_ATTN_UNFUSED) {
+        fused_core(b, (enum dtp_attention)impl);
+        return;
+    }
+    unfused_core(b);
+    dtp_op_kernel(b, "context transpose", DTP_PASS_F, DTP_K_STRIDED, 2 * b->e * context, context);
+}
+
+static void attention_block(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, e = b->e;
     b->part = DTP_PART_ATTENTION;
     norm(b, "norm 1", b->z, e * b->z);
-    tp_enter(b);
+    dtp_op_tp_enter(b);
     bool mla = m->mla.kv_lora_rank > 0;
     if (mla)
         mla_projections(b);
     else
         qkv_projection(b);
-    int impl = b->problem->attention >= 0 ? b->problem->attention : (int)b->f->attention;
+    dtp_op_attention_core(b);
     double width = mla ? m->heads / b->t * m->mla.v_head_dim : b->q_width;
-    if (impl == DTP_ATTN_UNFUSED) {
-        unfused_core(b);
-        kernel(b, "context transpose", DTP_PASS_F, DTP_K_STRIDED, 2 * e * n * width, n * width);
-    } else {
-        fused_core(b, (enum dtp_attention)impl);
-    }
-    linear(b, "projection", n, width, b->h, e * n * width);
-    tp_leave(b);
+    dtp_op_linear(b, "projection", n, width, b->h, e * n * width);
+    dtp_op_tp_leave(b);
     residual(b, m->attention_bias);
 }
 
-static void activation(struct build *b, double rows, bool bias) {
+static void activation(struct dtp_op_build *b, double rows, bool bias) {
     /* Gated: reads both halves, writes one. A bias that is not fused costs a pass of its own. */
     double e = b->e, x = rows * b->ffn, in = b->m->gated_ffn ? 2 : 1;
     if (bias && !b->f->fused_bias_activation && !b->f->fused_linear_bias)
-        kernel(b, "fc1 bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * in * x, in * x);
+        dtp_op_kernel(b, "fc1 bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * in * x, in * x);
     double passes = b->m->gated_ffn && !b->f->fused_bias_activation ? 5.0 / 3 : 1;
-    kernel(b, "activation", DTP_PASS_F, DTP_K_ACTIVATION, passes * e * (in + 1) * x, x)
+    dtp_op_kernel(b, "activation", DTP_PASS_F, DTP_K_ACTIVATION, passes * e * (in + 1) * x, x)
         ->saved_bytes = e * in * x;
-    kernel(b, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD, passes * e * (2 * in + 1) * x,
-           x);
+    dtp_op_kernel(b, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD,
+                  passes * e * (2 * in + 1) * x, x);
     if (bias)
-        kernel(b, "fc1 bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * in * x, in * x);
+        dtp_op_kernel(b, "fc1 bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * in * x, in * x);
 }
 
-static void mlp(struct build *b, const char *up, const char *down, double rows, double batch,
+static void mlp(struct dtp_op_build *b, const char *up, const char *down, double rows, double batch,
                 double saved_in_bytes) {
     const struct dtp_model *m = b->m;
     double in = m->gated_ffn ? 2 : 1;
@@ -323,19 +321,19 @@ static void mlp(struct build *b, const char *up, const char *down, double rows, 
 
 /* Router, dispatch to the experts' ranks, grouped GEMMs, combine (Lepikhin 2020; dropless unless the
  * model has a capacity factor; balanced routing is assumed). */
-static void moe_block(struct build *b) {
+static void moe_block(struct dtp_op_build *b) {
     const struct dtp_moe *moe = &b->m->moe;
     double n = b->plan->sequence_parallel ? b->tokens / b->t : b->tokens, e = b->e;
     double capacity = moe->capacity_factor > 0 ? moe->capacity_factor : 1;
     double sent = n * moe->top_k * capacity, local = moe->experts / (double)b->plan->ep;
-    linear(b, "router", n, b->h, moe->experts, 0);
-    kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 12 * n * moe->experts,
-           n * moe->experts);
-    kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h)
+    dtp_op_linear(b, "router", n, b->h, moe->experts, 0);
+    dtp_op_kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 12 * n * moe->experts,
+                  n * moe->experts);
+    dtp_op_kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h)
         ->saved_bytes = e * sent * b->h;
-    kernel(b, "unpermute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
-    kernel(b, "permute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
-    kernel(b, "unpermute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
+    dtp_op_kernel(b, "unpermute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
+    dtp_op_kernel(b, "permute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
+    dtp_op_kernel(b, "unpermute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
     for (int pass = DTP_PASS_F; b->plan->ep > 1 && pass <= DTP_PASS_I; pass++) {
         collective(b, "ep dispatch", (enum dtp_pass)pass, DTP_ALL_TO_ALL, DTP_AXIS_EP,
                    e * sent * b->h);
@@ -352,47 +350,48 @@ static void moe_block(struct build *b) {
     b->ffn = ffn;
 }
 
-static void mlp_block(struct build *b, bool moe) {
+static void mlp_block(struct dtp_op_build *b, bool moe) {
     b->part = DTP_PART_MLP;
     if (!b->m->parallel_block)
         norm(b, "norm 2", b->z, b->e * b->z);
-    tp_enter(b);
+    dtp_op_tp_enter(b);
     if (moe)
         moe_block(b);
     else
         mlp(b, "fc1", "fc2", b->tokens, 1, b->e * b->z);
-    tp_leave(b);
+    dtp_op_tp_leave(b);
     residual(b, b->m->mlp_bias);
 }
 
 /* Weight gradients go into a buffer. Fused, the GEMM's epilogue reads the buffer before it adds (4 bytes in
  * fp32; the wider write hides). Otherwise, with several microbatches, a kernel of its own reads the new and
  * the old and writes, for each tensor. params: of the layer, on this rank. */
-static void accumulation(struct build *b, double params) {
+static void accumulation(struct dtp_op_build *b, double params) {
     double g = b->f->fp32_gradient_accumulation ? 4 : 2;
     double vectors =
         2 * (b->m->norm_bias ? 2 : 1) + (b->m->attention_bias ? 2 : 0) + (b->m->mlp_bias ? 2 : 0);
     if (b->f->fused_gradient_accumulation)
-        kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params)
+        dtp_op_kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params)
             ->launches = vectors;
     else if (dtp_plan_num_microbatches(b->plan) > 1)
-        kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params, params)
+        dtp_op_kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params,
+                      params)
             ->launches = vectors + 4;
 }
 
-static void embedding(struct build *b) {
+static void embedding(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double full = b->tokens * b->h, e = b->e;
     b->part = DTP_PART_EMBEDDING;
     if (m->patch > 0) {
         double in = (double)m->channels * m->patch * m->patch;
-        linear(b, "patches", b->tokens, in, b->h, e * b->tokens * in);
-        kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
+        dtp_op_linear(b, "patches", b->tokens, in, b->h, e * b->tokens * in);
+        dtp_op_kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
         return;
     }
-    kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * full, full);
+    dtp_op_kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * full, full);
     if (m->position == DTP_POS_LEARNED)
-        kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
+        dtp_op_kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
     if (b->plan->tp > 1)
         collective(b, "tp embedding sum", DTP_PASS_F,
                    b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, DTP_AXIS_TP,
@@ -400,30 +399,31 @@ static void embedding(struct build *b) {
     if (m->embedding_norm)
         norm(b, "embedding norm", b->z, e * b->z);
     if (b->dropout)
-        kernel(b, "embedding dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)
+        dtp_op_kernel(b, "embedding dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)
             ->saved_bytes = b->z;
     if (b->dropout)
-        kernel(b, "embedding dropout", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * b->z, b->z);
-    kernel(b, "row gradients", DTP_PASS_W, DTP_K_EMBEDDING, 3 * e * full, full);
+        dtp_op_kernel(b, "embedding dropout", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * b->z,
+                      b->z);
+    dtp_op_kernel(b, "row gradients", DTP_PASS_W, DTP_K_EMBEDDING, 3 * e * full, full);
 }
 
 /* LM head and loss. Vocabulary-parallel cross-entropy (Shoeybi 2019, section 3): without fusion the logits
  * are cast to fp32, and maximum, shift, exponential and sum are passes of their own: 34 bytes per
  * logit forward, 18 backward; fused 4 and 4. */
-static void head(struct build *b) {
+static void head(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double e = b->e, n = b->tokens;
     b->part = DTP_PART_HEAD;
     if (m->final_norm)
         norm(b, "final norm", b->z, e * b->z);
     if (m->classes > 0) {
-        linear(b, "classifier", b->plan->microbatch_size, b->h, m->classes, 0);
+        dtp_op_linear(b, "classifier", b->plan->microbatch_size, b->h, m->classes, 0);
         return;
     }
     double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->plan->tp) / b->t;
     double logits = n * vocab;
     if (m->mlm_head) {
-        linear(b, "mlm dense", n, b->h, b->h, e * n * b->h);
+        dtp_op_linear(b, "mlm dense", n, b->h, b->h, e * n * b->h);
         norm(b, "mlm norm", n * b->h, e * n * b->h);
     }
     if (b->plan->tp > 1) {
@@ -435,18 +435,18 @@ static void head(struct build *b) {
                    bytes)
             ->overlapped = b->tp_overlap;
     }
-    linear(b, "logits", n, b->h, vocab, e * b->z);
+    dtp_op_linear(b, "logits", n, b->h, vocab, e * b->z);
     bool fused = b->f->fused_cross_entropy;
-    kernel(b, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY, (fused ? 2 * e : 34) * logits,
-           logits);
-    kernel(b, "cross-entropy", DTP_PASS_I, DTP_K_CROSS_ENTROPY, (fused ? 2 * e : 18) * logits,
-           logits);
+    dtp_op_kernel(b, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY,
+                  (fused ? 2 * e : 34) * logits, logits);
+    dtp_op_kernel(b, "cross-entropy", DTP_PASS_I, DTP_K_CROSS_ENTROPY,
+                  (fused ? 2 * e : 18) * logits, logits);
     for (int i = 0; b->plan->tp > 1 && i < 3; i++) /* maximum, target logit, sum */
         collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * n);
 }
 
 /* Each convolution as an implicit GEMM, followed by batch norm and activation (He 2015, table 1). */
-static void convolutions(struct build *b) {
+static void convolutions(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double batch = b->plan->microbatch_size, e = b->e;
     b->part = DTP_PART_CONV;
@@ -458,10 +458,11 @@ static void convolutions(struct build *b) {
         int from = b->out->n;
         linears(b, "conv", (struct shape){out, c->cout / groups, k, groups}, e * in);
         if (c->batch_norm) {
-            kernel(b, "batch norm, activation", DTP_PASS_F, DTP_K_NORM, 3 * e * elements, elements)
+            dtp_op_kernel(b, "batch norm, activation", DTP_PASS_F, DTP_K_NORM, 3 * e * elements,
+                          elements)
                 ->saved_bytes = e * elements;
-            kernel(b, "batch norm, activation", DTP_PASS_I, DTP_K_NORM_BACKWARD, 5 * e * elements,
-                   elements);
+            dtp_op_kernel(b, "batch norm, activation", DTP_PASS_I, DTP_K_NORM_BACKWARD,
+                          5 * e * elements, elements);
         }
         for (int op = from; op < b->out->n; op++) {
             b->out->at[op].count = c->repeat;
@@ -469,10 +470,10 @@ static void convolutions(struct build *b) {
         }
     }
     if (m->classes > 0)
-        linear(b, "classifier", batch, b->h, m->classes, 0);
+        dtp_op_linear(b, "classifier", batch, b->h, m->classes, 0);
 }
 
-static double layer_params(const struct build *b, bool moe) {
+static double layer_params(const struct dtp_op_build *b, bool moe) {
     struct dtp_param_counts counts;
     dtp_model_params(b->m, b->m->vocab, &counts);
     if (!moe)
@@ -481,12 +482,51 @@ static double layer_params(const struct build *b, bool moe) {
     return ((double)counts.moe_layer - experts + experts / b->plan->ep) / b->t;
 }
 
+/* What eager lists exist for: decoders with a language model head. */
+static bool eager(const struct dtp_op_build *b) {
+    return b->f->eager && b->m->mla.kv_lora_rank == 0 && b->m->patch == 0 && b->m->classes == 0 &&
+           !b->m->mlm_head && !b->m->parallel_block;
+}
+
+/* Copies beside the collectives of ZeRO-3: gathered parameters into place, gradients into the buffer that
+ * is reduced (a conversion where they travel in fp32). Recomputation uses what the backward gathered. */
+static void zero3_copies(struct dtp_op_build *b, double params) {
+    const struct dtp_framework *f = b->f;
+    if (b->plan->zero_stage < 3)
+        return;
+    if (f->zero3_copy_out_bytes > 0) {
+        dtp_op_kernel(b, "unshard copy", DTP_PASS_F, DTP_K_COPY, f->zero3_copy_out_bytes * params,
+                      params);
+        if (f->zero3_regather_backward && b->plan->recompute != DTP_RECOMPUTE_FULL)
+            dtp_op_kernel(b, "unshard copy", DTP_PASS_I, DTP_K_COPY,
+                          f->zero3_copy_out_bytes * params, params);
+    }
+    if (f->zero3_copy_in_bytes > 0)
+        dtp_op_kernel(b, "reduce copy", DTP_PASS_W,
+                      f->reduce_bytes > b->e ? DTP_K_STRIDED : DTP_K_COPY,
+                      f->zero3_copy_in_bytes * params, params);
+}
+
+static void layer(struct dtp_op_build *b, bool moe) {
+    double params = layer_params(b, moe);
+    if (eager(b) && !moe) {
+        dtp_op_eager_attention(b);
+        dtp_op_eager_mlp(b);
+        dtp_op_eager_weights(b, params);
+    } else {
+        attention_block(b);
+        mlp_block(b, moe);
+        accumulation(b, params);
+    }
+    zero3_copies(b, params);
+}
+
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
                    enum dtp_layer_kind kind, struct dtp_ops *out) {
     const struct dtp_model *m = problem->model;
     double t = plan->tp, n = (double)plan->microbatch_size * problem->seq / plan->cp;
     double kv = m->kv_heads < plan->tp ? 1 : m->kv_heads / t;
-    struct build b = {
+    struct dtp_op_build b = {
         .problem = problem,
         .m = m,
         .f = problem->framework,
@@ -507,15 +547,19 @@ void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *pla
     switch (kind) {
     case DTP_LAYER_DENSE:
     case DTP_LAYER_MOE:
-        attention_block(&b);
-        mlp_block(&b, kind == DTP_LAYER_MOE);
-        accumulation(&b, layer_params(&b, kind == DTP_LAYER_MOE));
+        layer(&b, kind == DTP_LAYER_MOE);
         break;
     case DTP_LAYER_EMBEDDING:
-        embedding(&b);
+        if (eager(&b))
+            dtp_op_eager_embedding(&b);
+        else
+            embedding(&b);
         break;
     case DTP_LAYER_HEAD:
-        head(&b);
+        if (eager(&b))
+            dtp_op_eager_head(&b);
+        else
+            head(&b);
         break;
     case DTP_LAYER_CONV:
         convolutions(&b);
@@ -574,5 +618,7 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
     case DTP_OP_COLLECTIVE:
         return op->count * collective_time_s(problem, plan, op);
     }
-    return op->count * time_s * problem->framework->kernel_time_factor;
+    struct dtp_framework_gpu on = dtp_framework_on(problem->framework, gpu);
+    return op->count * time_s *
+           (op->kind == DTP_OP_ATTENTION ? on.attention_time_factor : on.kernel_time_factor);
 }

@@ -48,7 +48,7 @@ struct dtp_op {
     enum dtp_axis axis;
 };
 
-#define DTP_MAX_OPS 160
+#define DTP_MAX_OPS 224
 struct dtp_ops {
     int n;
     struct dtp_op at[DTP_MAX_OPS];

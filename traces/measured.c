@@ -121,8 +121,15 @@ struct cluster_fact {
     const char *framework, *gpu, *source_contains, *cluster;
 };
 
+/* Which stack of ours a row's framework stands for, by what else the row says. */
+struct stack_fact {
+    const char *framework, *source_contains, *dtype_contains, *use;
+};
+
 struct dtp_run_library {
     struct dtp_arena *a;
+    struct stack_fact *stack;
+    size_t nstacks;
     struct cluster_fact *fact;
     size_t nfacts;
     struct dtp_framework *framework;
@@ -152,6 +159,43 @@ static const struct dtp_field fact_fields[] = {
      .help = "entry of hw/cluster"},
     {0}};
 
+#define STACK(member) offsetof(struct stack_fact, member)
+static const struct dtp_field stack_fields[] = {{.name = "framework",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(framework),
+                                                 .required = true,
+                                                 .help = "of the row"},
+                                                {.name = "source_contains",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(source_contains),
+                                                 .help = "part of the row's source"},
+                                                {.name = "dtype_contains",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(dtype_contains),
+                                                 .help = "part of the row's dtype"},
+                                                {.name = "use",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(use),
+                                                 .required = true,
+                                                 .help = "entry of models/frameworks"},
+                                                {0}};
+
+static enum dtp_status read_stacks(struct dtp_arena *a, struct dtp_run_library *l,
+                                   const struct dtp_json *j, struct dtp_err *err) {
+    const struct dtp_json *stacks = dtp_json_get(j, "stacks");
+    if (!stacks)
+        return DTP_OK;
+    if (dtp_json_type(stacks) != DTP_JSON_ARRAY)
+        return dtp_json_expected(stacks, "an array", err);
+    l->nstacks = dtp_json_size(stacks);
+    l->stack = DTP_NEW(a, struct stack_fact, l->nstacks);
+    for (size_t i = 0; i < l->nstacks; i++) {
+        l->stack[i].source_contains = l->stack[i].dtype_contains = "";
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(stacks, i), stack_fields, &l->stack[i], err));
+    }
+    return DTP_OK;
+}
+
 enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_library **out,
                                        struct dtp_err *err) {
     struct dtp_run_library *l = DTP_NEW(a, struct dtp_run_library, 1);
@@ -165,6 +209,7 @@ enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_libra
     l->fact = DTP_NEW(a, struct cluster_fact, l->nfacts);
     for (size_t i = 0; i < l->nfacts; i++)
         DTP_TRY(dtp_fields_read(a, dtp_json_at(runs, i), fact_fields, &l->fact[i], err));
+    DTP_TRY(read_stacks(a, l, j, err));
     const char *const *names;
     DTP_TRY(dtp_framework_list(a, &names, &l->nframeworks, err));
     l->framework = DTP_NEW(a, struct dtp_framework, l->nframeworks);
@@ -203,7 +248,13 @@ static const struct dtp_framework *nearest_framework(const struct dtp_run_librar
 
 static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
                           const struct dtp_run *run, struct dtp_run_case *c) {
-    const struct dtp_framework *f = find_framework(l, run->framework);
+    const char *name = run->framework;
+    for (size_t i = l->nstacks; i-- > 0;) /* the first that matches counts */
+        if (strcmp(l->stack[i].framework, run->framework) == 0 &&
+            strstr(run->source, l->stack[i].source_contains) &&
+            strstr(run->dtype, l->stack[i].dtype_contains))
+            name = l->stack[i].use;
+    const struct dtp_framework *f = find_framework(l, name);
     if (!f && strcmp(run->framework, "other") == 0) {
         f = nearest_framework(l, run);
         if (f)

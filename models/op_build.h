@@ -1,0 +1,43 @@
+/* op_build.h: what the builders of op lists share. Private to models. */
+#ifndef DTP_MODELS_OP_BUILD_H
+#define DTP_MODELS_OP_BUILD_H
+
+#include "models/evaluate.h"
+
+/* Sizes of one rank and one microbatch after dividing by tp and cp. */
+struct dtp_op_build {
+    const struct dtp_problem *problem;
+    const struct dtp_model *m;
+    const struct dtp_framework *f;
+    const struct dtp_plan *plan;
+    struct dtp_ops *out;
+    enum dtp_part part;
+    double e;      /* bytes of an activation element */
+    double tokens; /* N = microbatch x seq / cp */
+    double z;      /* N h, over tp with sequence parallelism: where norms and dropout work */
+    double h, t;   /* hidden size, tp */
+    double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
+    bool dropout, tp_overlap;
+};
+
+struct dtp_op *dtp_op_kernel(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                             enum dtp_kernel k, double bytes, double elements);
+/* A linear layer [rows, in] x [in, out]: forward, input gradient, weight gradient. saved_bytes: what
+ * the forward keeps for the backward. */
+void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
+                   double saved_bytes);
+/* Entry and exit of a block that tp divides (Shoeybi 2019; Korthikanti 2022). */
+void dtp_op_tp_enter(struct dtp_op_build *b);
+void dtp_op_tp_leave(struct dtp_op_build *b);
+/* Attention core: fused, or with scores in memory. */
+void dtp_op_attention_core(struct dtp_op_build *b);
+
+/* Parts of a layer as eager PyTorch runs them, one kernel per operator (op_eager.c). */
+void dtp_op_eager_attention(struct dtp_op_build *b);
+void dtp_op_eager_mlp(struct dtp_op_build *b);
+void dtp_op_eager_embedding(struct dtp_op_build *b);
+void dtp_op_eager_head(struct dtp_op_build *b);
+/* What autocast does with params weights of the layer: casts to 16 bit, gradients back to fp32. */
+void dtp_op_eager_weights(struct dtp_op_build *b, double params);
+
+#endif
