@@ -90,7 +90,7 @@ static enum dtp_status read_field(struct dtp_arena *a, const struct dtp_json *j,
         *(const struct dtp_json **)slot = j;
         return DTP_OK;
     }
-    assert(!"a field without a kind");
+    assert(false && "a field without a kind");
     return DTP_EINPUT;
 }
 
