@@ -88,18 +88,12 @@ static int nearest(const struct dtp_report *r, bool of_gpus) {
 }
 
 static void add_reasons(struct dtp_str *s, const struct dtp_counts *c) {
-    bool named[DTP_NREASONS] = {false};
     for (int k = 0; k < MOST_REASONS_NAMED; k++) {
-        int most = -1;
-        for (int i = DTP_LEGAL + 1; i < DTP_NREASONS; i++)
-            if (!named[i] && c->reason[i] > 0 && (most < 0 || c->reason[i] > c->reason[most]))
-                most = i;
-        if (most < 0)
-            return;
-        named[most] = true;
-        dtp_str_printf(s, "%s%s (%llu of %llu plans)", k ? ", and " : "; most often ",
-                       dtp_reasons[most], (unsigned long long)c->reason[most],
-                       (unsigned long long)c->candidates);
+        int reason = dtp_counts_reason(c, k);
+        if (reason >= 0)
+            dtp_str_printf(s, "%s%s (%llu of %llu plans)", k ? ", and " : "; most often ",
+                           dtp_reasons[reason], (unsigned long long)c->reason[reason],
+                           (unsigned long long)c->candidates);
     }
 }
 

@@ -128,16 +128,17 @@ static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_searc
         "<rect x=\"40\" y=\"10\" width=\"%.0f\" height=\"%d\" fill=\"none\" stroke=\"#ced4da\"/>\n",
         PAGE, PLOT_HEIGHT + 20, width, PLOT_HEIGHT);
     int drawn = 0;
-    for (uint64_t i = 0; i < s->space.ncandidates && drawn < MOST_POINTS; i++) {
-        if (s->time_s[i] <= 0 || s->time_s[i] > top_s)
+    for (size_t i = 0; i < s->nlegal && drawn < MOST_POINTS; i++) {
+        const struct dtp_legal *l = &s->legal[i];
+        if (l->time_s <= 0 || l->time_s > top_s)
             continue;
-        bool simulated = s->verdict[i] == DTP_VERDICT_SIMULATED;
+        bool simulated = l->verdict == DTP_VERDICT_SIMULATED;
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\" fill-opacity=\".6\"/>\n",
-                40 + (double)s->device_bytes[i] / limit * width,
-                10 + PLOT_HEIGHT * (1 - s->time_s[i] / top_s), simulated ? 4 : 2,
-                i == s->number[0] ? "#c92a2a"
-                : simulated       ? "#2f9e44"
-                                  : "#74809a");
+                40 + (double)l->device_bytes / limit * width,
+                10 + PLOT_HEIGHT * (1 - l->time_s / top_s), simulated ? 4 : 2,
+                l->number == s->number[0] ? "#c92a2a"
+                : simulated               ? "#2f9e44"
+                                          : "#74809a");
         drawn++;
     }
     fputs("</svg>\n", f);

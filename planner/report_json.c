@@ -62,28 +62,34 @@ void dtp_report_json(FILE *f, const struct dtp_report *r) {
     dtp_json_end(&w);
 }
 
+static void csv_plan(FILE *f, const struct dtp_plan *p) {
+    char text[64];
+    for (int k = 0; k < DTP_NLIMITS; k++)
+        fprintf(f, "%s,",
+                dtp_limit_text((enum dtp_limit)k, dtp_limit_get(p, (enum dtp_limit)k), text,
+                               sizeof text));
+}
+
 void dtp_report_csv(FILE *f, const struct dtp_report *r) {
     const struct dtp_search *s = r->search;
-    char text[64];
+    const struct dtp_legal *legal = s->legal; /* the next one, by number */
+    char bound[32], time[32];
     for (int k = 0; k < DTP_NLIMITS; k++)
         fprintf(f, "%s,", dtp_limit_fields[k].name);
     fputs("verdict,reason,device_bytes,bound_s,time_s\n", f);
     for (uint64_t i = 0; i < s->space.ncandidates; i++) {
         struct dtp_plan p;
         dtp_space_candidate(&s->space, i, &p);
-        for (int k = 0; k < DTP_NLIMITS; k++)
-            fprintf(f, "%s,",
-                    dtp_limit_text((enum dtp_limit)k, dtp_limit_get(&p, (enum dtp_limit)k), text,
-                                   sizeof text));
-        bool illegal = s->verdict[i] == DTP_VERDICT_ILLEGAL;
-        fprintf(f, "%s,\"%s\",", dtp_verdict_names[s->verdict[i]],
-                illegal ? dtp_reasons[s->reason[i]] : "");
-        if (!illegal)
-            fprintf(f, "%llu,%s,", (unsigned long long)s->device_bytes[i],
-                    dtp_double_text(s->bound_s[i], text, sizeof text));
-        else
-            fputs(",,", f);
-        fprintf(f, "%s\n",
-                s->time_s[i] > 0 ? dtp_double_text(s->time_s[i], text, sizeof text) : "");
+        csv_plan(f, &p);
+        if (s->reason[i] != DTP_LEGAL) {
+            fprintf(f, "%s,\"%s\",,,\n", dtp_verdict_names[DTP_VERDICT_ILLEGAL],
+                    dtp_reasons[s->reason[i]]);
+            continue;
+        }
+        dtp_double_text(legal->bound_s, bound, sizeof bound);
+        dtp_double_text(legal->time_s, time, sizeof time);
+        fprintf(f, "%s,,%llu,%s,%s\n", dtp_verdict_names[legal->verdict],
+                (unsigned long long)legal->device_bytes, bound, legal->time_s > 0 ? time : "");
+        legal++;
     }
 }

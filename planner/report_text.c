@@ -293,17 +293,12 @@ void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const stru
         n[0], c->seconds, n[1], n[2], n[3], n[4], n[5]);
     putc('\n', t->file);
     dtp_term_wrap(t, DTP_PLAIN, 2, 2, s.at);
-    bool named[DTP_NREASONS] = {false};
     for (int k = 0; k < MOST_REASONS; k++) {
-        int most = -1;
-        for (int i = DTP_LEGAL + 1; i < DTP_NREASONS; i++)
-            if (!named[i] && c->reason[i] > 0 && (most < 0 || c->reason[i] > c->reason[most]))
-                most = i;
-        if (most < 0)
+        int reason = dtp_counts_reason(c, k);
+        if (reason < 0)
             break;
-        named[most] = true;
-        fprintf(t->file, "  %9s  ", dtp_fmt_count((double)c->reason[most], n[0], sizeof n[0]));
-        dtp_term_wrap(t, DTP_DIM, 13, 13, dtp_reasons[most]);
+        fprintf(t->file, "  %9s  ", dtp_fmt_count((double)c->reason[reason], n[0], sizeof n[0]));
+        dtp_term_wrap(t, DTP_DIM, 13, 13, dtp_reasons[reason]);
     }
 }
 

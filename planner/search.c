@@ -29,86 +29,12 @@ static void tell(const struct searcher *s, const char *what, double done) {
         s->options.progress(s->options.progress_ctx, what, done);
 }
 
-static struct dtp_evaluator *evaluator(struct searcher *s, int thread) {
+struct dtp_evaluator *dtp_search_evaluator(struct searcher *s, int thread) {
     if (!s->evaluator[thread]) {
         s->arena[thread] = dtp_arena_create("evaluator");
         s->evaluator[thread] = dtp_evaluator_create(s->arena[thread], s->problem);
     }
     return s->evaluator[thread];
-}
-
-/* ---- CHECK ---- */
-
-static void check_candidate(struct searcher *s, struct dtp_evaluator *ev, uint64_t number,
-                            const struct dtp_plan *plan) {
-    struct dtp_search *out = s->out;
-    enum dtp_reason why = dtp_plan_check(s->problem, plan);
-    out->reason[number] = (uint8_t)why;
-    if (why != DTP_LEGAL) {
-        out->verdict[number] = DTP_VERDICT_ILLEGAL;
-        return;
-    }
-    uint64_t bytes = dtp_evaluate_memory(ev, plan);
-    out->device_bytes[number] = bytes;
-    out->bound_s[number] = dtp_evaluate_bound(ev, plan);
-    out->verdict[number] =
-        bytes > s->problem->memory_limit_bytes ? DTP_VERDICT_OVER_MEMORY : DTP_VERDICT_BOUNDED;
-}
-
-static void check_shape(void *ctx, size_t item, int thread) {
-    struct searcher *s = ctx;
-    const struct dtp_space *space = &s->out->space;
-    struct dtp_evaluator *ev = evaluator(s, thread);
-    uint64_t n = dtp_space_shape_size(space, item);
-    struct dtp_plan plan;
-    for (uint64_t i = 0; i < n; i++) {
-        dtp_space_plan(space, item, i, &plan);
-        check_candidate(s, ev, space->shape[item].first + i, &plan);
-    }
-}
-
-static int by_bound(const void *x, const void *y) {
-    const struct contender *a = x, *b = y;
-    if (a->bound_s != b->bound_s)
-        return a->bound_s < b->bound_s ? -1 : 1;
-    return a->number < b->number ? -1 : a->number > b->number;
-}
-
-/* Counts the verdicts and gathers those with one of them, by bound. */
-static void gather(struct searcher *s, enum dtp_verdict verdict, struct contender **out,
-                   size_t *out_n) {
-    const struct dtp_search *r = s->out;
-    size_t n = 0;
-    for (uint64_t i = 0; i < r->space.ncandidates; i++)
-        n += r->verdict[i] == verdict;
-    struct contender *list = DTP_NEW(s->a, struct contender, n + 1);
-    n = 0;
-    for (uint64_t i = 0; i < r->space.ncandidates; i++)
-        if (r->verdict[i] == verdict)
-            list[n++] = (struct contender){.number = i, .bound_s = r->bound_s[i]};
-    qsort(list, n, sizeof *list, by_bound);
-    *out = list;
-    *out_n = n;
-}
-
-static void count(struct dtp_search *out) {
-    struct dtp_counts *c = &out->counts;
-    uint64_t n[DTP_NVERDICTS] = {0};
-    c->candidates = out->space.ncandidates;
-    for (uint64_t i = 0; i < out->space.ncandidates; i++) {
-        n[out->verdict[i]]++;
-        if (out->verdict[i] == DTP_VERDICT_ILLEGAL) {
-            c->reason[out->reason[i]]++;
-        } else if (out->smallest_bytes == 0 || out->device_bytes[i] < out->smallest_bytes) {
-            out->smallest_bytes = out->device_bytes[i];
-            out->smallest_number = i;
-        }
-    }
-    c->illegal = n[DTP_VERDICT_ILLEGAL];
-    c->over_memory = n[DTP_VERDICT_OVER_MEMORY];
-    c->bounded = n[DTP_VERDICT_BOUNDED];
-    c->estimated = n[DTP_VERDICT_ESTIMATED] + n[DTP_VERDICT_SIMULATED];
-    c->simulated = n[DTP_VERDICT_SIMULATED];
 }
 
 /* ---- ESTIMATE ---- */
@@ -118,7 +44,7 @@ static void estimate_item(void *ctx, size_t item, int thread) {
     struct contender *c = s->wave[item];
     struct dtp_plan plan;
     dtp_space_candidate(&s->out->space, c->number, &plan);
-    c->estimate_s = dtp_evaluate_estimate(evaluator(s, thread), &plan);
+    c->estimate_s = dtp_evaluate_estimate(dtp_search_evaluator(s, thread), &plan);
 }
 
 void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n) {
@@ -162,21 +88,33 @@ static void estimate_until(struct searcher *s, double fixed_s) {
 
 /* ---- SIMULATE ---- */
 
+/* A result outlives the arena of the simulation. */
+static void copy_result(struct dtp_arena *a, const struct dtp_result *from, struct dtp_result *to) {
+    *to = *from;
+    to->stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)from->nstages + 1);
+    memcpy(to->stages, from->stages, (size_t)from->nstages * sizeof *from->stages);
+}
+
+/* The graph of a large plan is large: it goes with the plan's own arena. */
 static void simulate_item(void *ctx, size_t item, int thread) {
     struct searcher *s = ctx;
     struct contender *c = s->wave[item];
     struct dtp_plan plan;
+    struct dtp_result result;
+    struct dtp_err err;
     struct dtp_simulate_options options = {.no_fold = s->options.no_fold,
                                            .detail = s->options.detail};
-    struct dtp_evaluator *ev = evaluator(s, thread);
+    struct dtp_evaluator *ev = dtp_search_evaluator(s, thread);
+    struct dtp_arena *scratch = dtp_arena_create("simulation");
     dtp_space_candidate(&s->out->space, c->number, &plan);
     c->result = DTP_NEW(s->arena[thread], struct dtp_result, 1);
-    struct dtp_err err;
-    if (dtp_evaluate(s->arena[thread], ev, &plan, DTP_SIMULATE, &options, c->result, &err) ==
-        DTP_OK)
-        return;
-    c->failure = DTP_NEW(s->arena[thread], struct dtp_err, 1);
-    *c->failure = err;
+    if (dtp_evaluate(scratch, ev, &plan, DTP_SIMULATE, &options, &result, &err) == DTP_OK) {
+        copy_result(s->arena[thread], &result, c->result);
+    } else {
+        c->failure = DTP_NEW(s->arena[thread], struct dtp_err, 1);
+        *c->failure = err;
+    }
+    dtp_arena_destroy(scratch);
 }
 
 /* Simulates those of the list that were not. */
@@ -254,13 +192,6 @@ static bool same_layout(const struct dtp_plan *a, const struct dtp_plan *b) {
     return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep;
 }
 
-/* A result outlives the evaluators' arenas. */
-static void copy_result(struct dtp_arena *a, const struct dtp_result *from, struct dtp_result *to) {
-    *to = *from;
-    to->stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)from->nstages + 1);
-    memcpy(to->stages, from->stages, (size_t)from->nstages * sizeof *from->stages);
-}
-
 static void collect(struct searcher *s) {
     struct dtp_search *out = s->out;
     struct contender **list = DTP_NEW(s->a, struct contender *, s->ncontenders + 1);
@@ -268,8 +199,8 @@ static void collect(struct searcher *s) {
     for (size_t i = 0; i < s->ncontenders; i++) {
         struct contender *c = &s->contender[i];
         if (c->estimate_s > 0) {
-            out->verdict[c->number] = c->result ? DTP_VERDICT_SIMULATED : DTP_VERDICT_ESTIMATED;
-            out->time_s[c->number] = c->result ? c->result->step_s : c->estimate_s;
+            c->legal->verdict = c->result ? DTP_VERDICT_SIMULATED : DTP_VERDICT_ESTIMATED;
+            c->legal->time_s = c->result ? c->result->step_s : c->estimate_s;
         }
         if (c->result)
             list[n++] = c;
@@ -293,8 +224,8 @@ static void collect(struct searcher *s) {
 
 static int by_bytes(const void *x, const void *y) {
     const struct contender *a = x, *b = y;
-    if (a->bytes != b->bytes)
-        return a->bytes < b->bytes ? -1 : 1;
+    if (a->legal->device_bytes != b->legal->device_bytes)
+        return a->legal->device_bytes < b->legal->device_bytes ? -1 : 1;
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
@@ -302,7 +233,7 @@ static enum dtp_status add_near_miss(struct searcher *s, struct contender *c, st
     struct dtp_plan plan;
     struct dtp_search *out = s->out;
     dtp_space_candidate(&out->space, c->number, &plan);
-    DTP_TRY(dtp_evaluate(s->a, evaluator(s, 0), &plan, DTP_ESTIMATE, NULL,
+    DTP_TRY(dtp_evaluate(s->a, dtp_search_evaluator(s, 0), &plan, DTP_ESTIMATE, NULL,
                          &out->near_miss[out->nnear_misses], err));
     out->nnear_misses++;
     return DTP_OK;
@@ -313,11 +244,9 @@ static enum dtp_status add_near_miss(struct searcher *s, struct contender *c, st
 static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err) {
     struct contender *list, *wave[MOST_NEAR_MISSES_TRIED], *least = NULL, *fastest = NULL;
     size_t n, kept = 0;
-    gather(s, DTP_VERDICT_OVER_MEMORY, &list, &n);
+    dtp_search_gather(s, DTP_VERDICT_OVER_MEMORY, &list, &n);
     while (kept < n && list[kept].bound_s < s->best_simulated_s)
         kept++;
-    for (size_t i = 0; i < kept; i++)
-        list[i].bytes = s->out->device_bytes[list[i].number];
     qsort(list, kept, sizeof *list, by_bytes);
     size_t tried = kept < MOST_NEAR_MISSES_TRIED ? kept : MOST_NEAR_MISSES_TRIED;
     for (size_t i = 0; i < tried; i++)
@@ -354,18 +283,12 @@ static void start(struct searcher *s, const struct dtp_limits *limits) {
     s->evaluator = DTP_NEW(s->a, struct dtp_evaluator *, (size_t)s->options.jobs);
     s->arena = DTP_NEW(s->a, struct dtp_arena *, (size_t)s->options.jobs);
     dtp_space_init(s->a, s->problem, limits, &out->space);
-    size_t n = (size_t)out->space.ncandidates + 1;
-    out->verdict = DTP_NEW(s->a, uint8_t, n);
-    out->reason = DTP_NEW(s->a, uint8_t, n);
-    out->device_bytes = DTP_NEW(s->a, uint64_t, n);
-    out->bound_s = DTP_NEW(s->a, double, n);
-    out->time_s = DTP_NEW(s->a, double, n);
 }
 
 static enum dtp_status run(struct searcher *s, struct dtp_err *err) {
     tell(s, "checking", 0);
-    dtp_pool_run(s->options.jobs, s->out->space.nshapes, check_shape, s);
-    gather(s, DTP_VERDICT_BOUNDED, &s->contender, &s->ncontenders);
+    dtp_search_check(s);
+    dtp_search_gather(s, DTP_VERDICT_BOUNDED, &s->contender, &s->ncontenders);
     estimate_until(s, 0);
     struct contender **others = DTP_NEW(s->a, struct contender *, DTP_MOST_LAYOUTS);
     size_t nothers = dtp_search_layouts(s, others);
@@ -393,28 +316,8 @@ enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *proble
             dtp_evaluator_destroy(s.evaluator[i]);
         dtp_arena_destroy(s.arena[i]);
     }
-    count(out);
+    dtp_search_count(out);
     out->counts.seconds = now_s() - start_s;
     tell(&s, NULL, 1);
     return status;
-}
-
-bool dtp_search_any(const struct dtp_problem *problem, const struct dtp_limits *limits,
-                    struct dtp_plan *out) {
-    struct dtp_arena *a = dtp_arena_create("search");
-    struct dtp_evaluator *ev = dtp_evaluator_create(a, problem);
-    struct dtp_space space;
-    dtp_space_init(a, problem, limits, &space);
-    bool found = false;
-    for (size_t shape = 0; shape < space.nshapes && !found; shape++) {
-        uint64_t n = dtp_space_shape_size(&space, shape);
-        for (uint64_t i = 0; i < n && !found; i++) {
-            dtp_space_plan(&space, shape, i, out);
-            found = dtp_plan_check(problem, out) == DTP_LEGAL &&
-                    dtp_evaluate_memory(ev, out) <= problem->memory_limit_bytes;
-        }
-    }
-    dtp_evaluator_destroy(ev);
-    dtp_arena_destroy(a);
-    return found;
 }

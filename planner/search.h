@@ -48,14 +48,19 @@ struct dtp_counts {
     double seconds;                /* wall clock */
 };
 
+/* What is known of a legal plan. */
+struct dtp_legal {
+    uint64_t number, device_bytes;
+    double bound_s, time_s; /* time_s: of the highest fidelity that was run, 0: none */
+    enum dtp_verdict verdict;
+};
+
 struct dtp_search {
     struct dtp_space space;
     struct dtp_counts counts;
-    /* by number of the candidate */
-    uint8_t *verdict, *reason;
-    uint64_t *device_bytes; /* 0 where illegal */
-    double *bound_s;        /* 0 where illegal */
-    double *time_s;         /* of the highest fidelity that was run, 0: none */
+    uint8_t *reason;         /* by number of the candidate: enum dtp_reason */
+    struct dtp_legal *legal; /* the legal ones, by number */
+    size_t nlegal;
     /* simulated plans, fastest first; rank 0 is the best */
     struct dtp_result *result;
     uint64_t *number; /* of each result */
@@ -74,6 +79,8 @@ enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *proble
                            const struct dtp_limits *limits,
                            const struct dtp_search_options *options, struct dtp_search *out,
                            struct dtp_err *err);
+/* The k-th most frequent reason of the illegal plans (k = 0: the first), or -1: there are no more. */
+int dtp_counts_reason(const struct dtp_counts *c, int k);
 /* The first candidate that is legal and fits; false when there is none. What `nearest that works` asks. */
 bool dtp_search_any(const struct dtp_problem *problem, const struct dtp_limits *limits,
                     struct dtp_plan *out);

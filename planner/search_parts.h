@@ -6,11 +6,11 @@
 
 enum { DTP_MOST_LAYOUTS = 32, DTP_MOST_SIMULATED_WAVE = 64 };
 
-/* A legal plan that fits, with what is known of it. */
+/* A legal plan on its way through the fidelities. */
 struct contender {
+    struct dtp_legal *legal;
     uint64_t number;
     double bound_s, estimate_s; /* estimate_s 0: not estimated */
-    uint64_t bytes;             /* near misses only */
     struct dtp_result *result;  /* NULL: not simulated */
     struct dtp_err *failure;    /* NULL: the simulation went well */
 };
@@ -30,6 +30,14 @@ struct searcher {
     struct contender **wave; /* of the running pool */
 };
 
+struct dtp_evaluator *dtp_search_evaluator(struct searcher *s, int thread);
+/* CHECK: fills reason and legal of s->out. */
+void dtp_search_check(struct searcher *s);
+/* The legal plans with a verdict, by (bound, number). */
+void dtp_search_gather(struct searcher *s, enum dtp_verdict verdict, struct contender **out,
+                       size_t *out_n);
+/* Counts and the leanest plan from the verdicts. */
+void dtp_search_count(struct dtp_search *out);
 void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n);
 /* The best plan by estimate of each of the next layouts, best layout first. Returns how many. */
 size_t dtp_search_layouts(struct searcher *s, struct contender **out);

@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_GPUS = 1 << 20 };
-
 enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err) {
     *out = (struct dtp_setup){.ask = *ask};
@@ -64,9 +62,9 @@ enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err) {
     const struct dtp_model *m = &out->model;
     if (ask->gpus < 1)
         return dtp_fail(err, DTP_EUSAGE, "--gpus is missing, such as --gpus 1024");
-    if (ask->gpus > MOST_GPUS)
+    if (ask->gpus > DTP_MOST_GPUS)
         return dtp_fail(err, DTP_EUSAGE, "--gpus: found %d, expected at most %d", ask->gpus,
-                        MOST_GPUS);
+                        DTP_MOST_GPUS);
     if (out->cluster.max_gpus > 0 && ask->gpus > out->cluster.max_gpus)
         return dtp_fail(err, DTP_ENO, "cluster %s has %d GPUs, %d were asked for",
                         out->cluster.name, out->cluster.max_gpus, ask->gpus);

@@ -36,6 +36,7 @@ struct dtp_setup {
     struct dtp_ask ask; /* what was asked, for the report and for documents */
 };
 
+#define DTP_MOST_GPUS 131072 /* above it a simulation takes more memory than computers have */
 #define DTP_DEFAULT_CLUSTER "dgx-a100-80"
 #define DTP_DEFAULT_FRAMEWORK "megatron-core"
 

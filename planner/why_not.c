@@ -31,17 +31,11 @@ static const char *fields_text(struct dtp_arena *a, const struct dtp_limits *fie
 
 static void reasons(const struct question *q, const struct dtp_counts *c) {
     char n[32];
-    bool named[DTP_NREASONS] = {false};
     for (int k = 0; k < MOST_REASONS_SHOWN; k++) {
-        int most = -1;
-        for (int i = DTP_LEGAL + 1; i < DTP_NREASONS; i++)
-            if (!named[i] && c->reason[i] > 0 && (most < 0 || c->reason[i] > c->reason[most]))
-                most = i;
-        if (most < 0)
-            return;
-        named[most] = true;
-        fprintf(q->t->file, "  %9s illegal: %s\n",
-                dtp_fmt_count((double)c->reason[most], n, sizeof n), dtp_reasons[most]);
+        int reason = dtp_counts_reason(c, k);
+        if (reason >= 0)
+            fprintf(q->t->file, "  %9s illegal: %s\n",
+                    dtp_fmt_count((double)c->reason[reason], n, sizeof n), dtp_reasons[reason]);
     }
 }
 

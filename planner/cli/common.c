@@ -13,7 +13,7 @@ static const struct dtp_option problem_options[] = {
      .complete = DTP_COMPLETE_MODELS,
      .help = "what to train: `dtplan models` lists the names; or a JSON file, a Hugging Face "
              "config.json among them"},
-    {"gpus", DTP_OPT_INT, 'g', ASK(gpus), .value = "N", .min = 1, .max = 1 << 20,
+    {"gpus", DTP_OPT_INT, 'g', ASK(gpus), .value = "N", .min = 1, .max = DTP_MOST_GPUS,
      .help = "number of GPUs in all"},
     {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE",
      .complete = DTP_COMPLETE_CLUSTERS,
