@@ -37,7 +37,7 @@ int dtp_cluster_nnodes(const struct dtp_cluster *c, int ngpus) {
 
 /* The top tier covers all nodes: nothing goes up from it. */
 static bool tier_binds(const struct dtp_cluster *c, int tier) {
-    return tier + 1 < c->ntiers && c->tier[tier].oversubscription > 1;
+    return c->node.nics > 0 && tier + 1 < c->ntiers && c->tier[tier].oversubscription > 1;
 }
 
 static int tier_rails(const struct dtp_cluster *c, int tier) {

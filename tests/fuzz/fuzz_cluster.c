@@ -1,9 +1,9 @@
 /* Any bytes as a cluster file: what is accepted has routes between its GPUs over links with finite
- * capacities. */
+ * capacities, and collectives that take a finite time. */
 #include <math.h>
 #include <stdlib.h>
 
-#include "hw/cluster.h"
+#include "hw/collective.h"
 #include "sim/base/json.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -29,15 +29,31 @@ static void check_routes(struct dtp_arena *a, const struct dtp_cluster *c) {
         }
 }
 
+static void check_costs(const struct dtp_cluster *c) {
+    struct dtp_placement p;
+    struct dtp_sizes sizes = {1, 1, c->max_gpus > 0 ? c->node.gpus : 3 * c->node.gpus, 1, 1};
+    if (dtp_placement_init(&p, c, &sizes, "tp-cp-dp-pp", NULL) != DTP_OK)
+        return;
+    struct dtp_group_shape s = dtp_placement_shape(&p, c, DTP_AXIS_DP, 0);
+    for (int kind = 0; kind < DTP_NCOLLECTIVES; kind++)
+        for (int algo = 0; algo < DTP_NALGOS; algo++) {
+            struct dtp_coll_cost k;
+            dtp_coll_cost(c, (enum dtp_collective)kind, (enum dtp_algo)algo, &s, 1e7, &k);
+            if (!isfinite(k.time_s) || k.time_s < 0 || !(k.latency_s <= k.time_s))
+                abort();
+        }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct dtp_arena *a = dtp_arena_create("fuzz");
     struct dtp_err err = {0};
     const struct dtp_json *j;
     struct dtp_cluster c = {0};
     if (dtp_json_parse(a, "fuzz", (const char *)data, size, &j, &err) == DTP_OK &&
-        dtp_cluster_read(a, j, &c, &err) == DTP_OK)
+        dtp_cluster_read(a, j, &c, &err) == DTP_OK) {
         check_routes(a, &c);
-    else if (err.msg[0] == '\0')
+        check_costs(&c);
+    } else if (err.msg[0] == '\0')
         abort();
     dtp_arena_destroy(a);
     return 0;
