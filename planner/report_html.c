@@ -5,13 +5,16 @@
 #include "sim/base/units.h"
 
 enum {
-    PAGE = 860,
+    PAGE = 1080,
     BAR_LEFT = 220,
-    BAR_WIDTH = 440,
+    BAR_WIDTH = 640,
     ROW = 22,
     MOST_POINTS = 4000,
     PLOT_HEIGHT = 320
 };
+
+/* Terms below this part of the step would print as 0.0 %. */
+static const double UNSEEN = 0.0005;
 
 static void escape(FILE *f, const char *text) {
     for (; *text; text++) {
@@ -28,12 +31,14 @@ static void head(FILE *f, const char *name) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>dtplan: ", f);
     escape(f, name);
     fputs(
-        "</title>\n<style>body{font:15px/1.45 system-ui,sans-serif;max-width:860px;margin:2em auto;"
+        "</title>\n<style>body{font:15px/1.45 system-ui,sans-serif;max-width:1080px;margin:2em "
+        "auto;"
         "color:#1b1f24}h1{font-size:1.5em}h2{font-size:1.1em;margin-top:1.8em}table{border-"
         "collapse:"
         "collapse;width:100%}td,th{padding:3px 8px;text-align:right;border-bottom:1px solid "
         "#e3e6ea}"
-        "td:last-child,th:last-child{text-align:left}code{background:#f2f4f7;padding:.5em;display:"
+        "td{white-space:nowrap}td:last-child,th:last-child{text-align:left;white-space:normal}code{"
+        "background:#f2f4f7;padding:.5em;display:"
         "block;white-space:pre-wrap}.big span{display:inline-block;margin-right:2.2em}.big b{font-"
         "size:1.6em;display:block}text{font:12px system-ui,sans-serif;fill:#1b1f24}.note{color:#68"
         "7078}</style></head><body>\n",
@@ -60,13 +65,13 @@ static void breakdown(FILE *f, const struct dtp_result *b) {
     for (int i = 0; i < DTP_NTERMS; i++) {
         double v = dtp_breakdown_term(&b->breakdown, i);
         full = v > full ? v : full;
-        n += v > 0;
+        n += v >= UNSEEN * b->step_s;
     }
     fprintf(f, "<h2>Where the step goes</h2><svg width=\"%d\" height=\"%d\">\n", PAGE, n * ROW + 4);
     char text[32];
     for (int i = 0; i < DTP_NTERMS; i++) {
         double v = dtp_breakdown_term(&b->breakdown, i);
-        if (v <= 0)
+        if (v < UNSEEN * b->step_s)
             continue;
         double w = v / full * BAR_WIDTH;
         fprintf(
@@ -146,10 +151,9 @@ static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_searc
 
 static void others(FILE *f, const struct dtp_search *s) {
     char text[32];
-    fputs(
-        "<h2>Next best</h2><table><tr><th>tp<th>pp<th>dp<th>cp<th>vpp<th>schedule<th>microbatch<th>"
-        "ZeRO<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
-        f);
+    fputs("<h2>Next best</h2><table><tr><th>tp<th>pp<th>dp<th>cp<th>vpp<th>schedule<th>mb<th>"
+          "ZeRO<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
+          f);
     for (size_t i = 0; i < s->nresults; i++) {
         const struct dtp_result *o = &s->result[i];
         fprintf(

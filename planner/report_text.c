@@ -271,9 +271,15 @@ static void others(const struct dtp_term *t, const struct dtp_report *r) {
             other_row(t, &show, best, &s->result[i]);
             shades++;
         }
+    bool labelled = false;
     for (size_t i = 1; i < s->nresults; i++)
-        if (s->new_layout[i])
+        if (s->new_layout[i]) {
+            dtp_term_print(t, DTP_DIM, "%s", labelled ? "" : "  other layouts\n");
+            labelled = true;
             other_row(t, &show, best, &s->result[i]);
+        }
+    if (s->nnear_misses > 0)
+        dtp_term_print(t, DTP_DIM, "  over the memory limit\n");
     for (int i = 0; i < s->nnear_misses; i++)
         other_row(t, &show, best, &s->near_miss[i]);
 }

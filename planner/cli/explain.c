@@ -74,12 +74,36 @@ static double of_peak(const struct budget *b, const struct row *r) {
     return r->flops / r->time_s / gpu->peak_flops_per_s[b->plan->dtype];
 }
 
+/* A row that the operation joins: the same kernel on the same shape, as the two all-gathers of a layer. */
+static struct row *find(struct budget *b, const struct row *r) {
+    for (size_t i = 0; i < b->n; i++) {
+        struct row *o = &b->row[i];
+        if (o->layer == r->layer && strcmp(o->pass, r->pass) == 0 &&
+            strcmp(o->op->name, r->op->name) == 0 && o->op->kind == r->op->kind &&
+            o->op->bytes == r->op->bytes && o->op->overlapped == r->op->overlapped &&
+            memcmp(&o->op->gemm, &r->op->gemm, sizeof r->op->gemm) == 0)
+            return o;
+    }
+    return NULL;
+}
+
 static void add(struct budget *b, const struct dtp_op *op, const char *layer, const char *pass,
                 double launches) {
     struct row r = {.op = op, .layer = layer, .pass = pass, .times = launches * op->count};
     r.time_s = launches * dtp_op_time_s(b->problem, b->plan, op);
     r.flops = launches * dtp_op_flops(op);
     r.bytes = launches * op_bytes(op);
+    b->time_s += r.time_s;
+    if (op->kind != DTP_OP_COLLECTIVE)
+        b->compute_s += r.time_s;
+    struct row *same = find(b, &r);
+    if (same) {
+        same->times += r.times;
+        same->time_s += r.time_s;
+        same->flops += r.flops;
+        same->bytes += r.bytes;
+        return;
+    }
     r.of_peak = of_peak(b, &r);
     if (b->n == b->capacity) {
         size_t grown = b->capacity ? 2 * b->capacity : 256;
@@ -87,9 +111,6 @@ static void add(struct budget *b, const struct dtp_op *op, const char *layer, co
         b->capacity = grown;
     }
     b->row[b->n++] = r;
-    b->time_s += r.time_s;
-    if (op->kind != DTP_OP_COLLECTIVE)
-        b->compute_s += r.time_s;
 }
 
 static bool is_repeated(const struct dtp_plan *p, const struct dtp_op *op) {

@@ -67,6 +67,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
     struct dtp_limits limits;
     struct dtp_search search;
+    if (own->why_not && (own->csv || cli->args.json))
+        return dtp_fail(err, DTP_EUSAGE, "--why-not prints text: leave --json and --csv out");
+    if (own->csv && cli->args.json)
+        return dtp_fail(err, DTP_EUSAGE, "--csv and --json exclude each other");
     DTP_TRY(dtp_cli_setup(cli, setup, err));
     DTP_TRY(dtp_cli_limits(cli, &setup->problem, &limits, err));
     struct dtp_search_options options = {.jobs = cli->args.jobs, .top = own->top};
