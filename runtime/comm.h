@@ -48,6 +48,7 @@ struct dtp_comm_config {
     void *shared;
     struct dtp_dev *device;              /* NCCL */
     const struct dtp_endpoint *endpoint; /* launch.h; NULL after a fork */
+    struct dtp_comm *host; /* NCCL: the open communicator of host memory, to exchange its ids */
 };
 
 /* Implementations embed these as their first members. */

@@ -36,13 +36,13 @@ enum dtp_status dtp_launch_environment(struct dtp_arena *a, bool *found, struct 
                                        struct dtp_err *err);
 
 #define DTP_BLOB_BYTES 192
-struct dtp_peer {
+struct dtp_caller {
     char host[64];
     unsigned char blob[DTP_BLOB_BYTES];
 };
 /* All ranks call it; peers[size] by rank. */
 enum dtp_status dtp_rendezvous(const struct dtp_endpoint *e, const unsigned char *blob,
-                               struct dtp_peer *peers, struct dtp_err *err);
+                               struct dtp_caller *peers, struct dtp_err *err);
 
 /* What a forked rank runs; its return value is the rank's exit status. */
 typedef enum dtp_status dtp_rank_fn(void *context, int rank, struct dtp_err *err);

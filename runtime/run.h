@@ -61,7 +61,7 @@ struct dtp_trace_event {
 
 struct dtp_run_result {
     bool is_root;
-    int steps, nranks;
+    int first_step, steps, nranks; /* steps of this run; first_step > 0 after a resume */
     double *loss;                  /* [steps] */
     double *step_s_each;           /* [steps] */
     double step_s;                 /* median */

@@ -1,0 +1,48 @@
+#include "runtime/data.h"
+
+#include "sim/base/rng.h"
+#include "sim/base/text.h"
+
+enum dtp_status dtp_data_open(struct dtp_arena *a, const char *path, struct dtp_data *out,
+                              struct dtp_err *err) {
+    enum { BYTES = 256 };
+    if (!path)
+        return DTP_OK;
+    const char *text;
+    size_t length_bytes;
+    DTP_TRY(dtp_file_read(a, path, 0, &text, &length_bytes, err));
+    if (out->vocab < BYTES)
+        return dtp_fail(err, DTP_EINPUT, "%s is read by bytes, a vocabulary of %d is too small",
+                        path, out->vocab);
+    if (length_bytes < (size_t)out->seq + 1)
+        return dtp_fail(err, DTP_EINPUT, "%s: %zu bytes, a sequence needs %d", path, length_bytes,
+                        out->seq + 1);
+    out->text = (const unsigned char *)text;
+    out->length_bytes = length_bytes;
+    return DTP_OK;
+}
+
+static int32_t next_synthetic(const struct dtp_data *d, struct dtp_rng *rng, int32_t token) {
+    uint64_t v = (uint64_t)d->vocab;
+    uint64_t drawn = dtp_rng_next(rng);
+    if (drawn % 8 == 0)
+        return (int32_t)(drawn / 8 % v);
+    return (int32_t)(((uint64_t)token * 5 + 17) % v);
+}
+
+void dtp_data_sequence(const struct dtp_data *d, uint64_t index, int stride, int32_t *inputs,
+                       int32_t *targets) {
+    struct dtp_rng rng = dtp_rng_stream(d->seed, index);
+    const unsigned char *text = d->text;
+    if (text)
+        text += dtp_rng_below(&rng, d->length_bytes - (uint64_t)d->seq);
+    int32_t token = text ? text[0] : (int32_t)dtp_rng_below(&rng, (uint64_t)d->vocab);
+    for (int i = 0; i < d->seq; i++) {
+        int32_t next = text ? text[i + 1] : next_synthetic(d, &rng, token);
+        if (inputs)
+            inputs[(int64_t)i * stride] = token;
+        if (targets)
+            targets[(int64_t)i * stride] = next;
+        token = next;
+    }
+}

@@ -1,0 +1,54 @@
+#include "runtime/device.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "runtime/comm.h"
+
+const char *const dtp_stream_names[] = {
+    [DTP_STREAM_COMPUTE] = "compute", [DTP_STREAM_TP] = "tp",
+    [DTP_STREAM_DP] = "dp",           [DTP_STREAM_SEND_F] = "send F",
+    [DTP_STREAM_RECV_F] = "recv F",   [DTP_STREAM_SEND_B] = "send B",
+    [DTP_STREAM_RECV_B] = "recv B",   [DTP_NSTREAMS] = NULL,
+};
+
+/* A table that the CUDA module exports. The module stays open. */
+static enum dtp_status module_table(const char *symbol, const void **out, struct dtp_err *err) {
+    static const char name[] = "libdtplan_cuda.so";
+    void *module = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!module)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda is not available here: %s", dlerror());
+    const void *(*table)(void) = NULL;
+    void *found = dlsym(module, symbol);
+    if (!found)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda: %s lacks %s", name, symbol);
+    memcpy(&table, &found, sizeof table); /* ISO C has no cast between the two kinds of pointer */
+    *out = table();
+    return DTP_OK;
+}
+
+enum dtp_status dtp_dev_find(const char *backend, const struct dtp_dev_ops **out,
+                             struct dtp_err *err) {
+    if (strcmp(backend, "cpu") == 0) {
+        *out = dtp_cpu_dev_ops();
+        return DTP_OK;
+    }
+    if (strcmp(backend, "cuda") != 0)
+        return dtp_fail(err, DTP_EUSAGE, "unknown backend \"%s\", there are cpu and cuda", backend);
+    const void *table;
+    DTP_TRY(module_table("dtp_cuda_dev_ops", &table, err));
+    *out = table;
+    return DTP_OK;
+}
+
+enum dtp_status dtp_comm_find(const char *name, const struct dtp_comm_ops **out,
+                              struct dtp_err *err) {
+    if (strcmp(name, "shm") == 0 || strcmp(name, "tcp") == 0) {
+        *out = name[0] == 's' ? dtp_shm_comm_ops() : dtp_tcp_comm_ops();
+        return DTP_OK;
+    }
+    const void *table;
+    DTP_TRY(module_table("dtp_cuda_comm_ops", &table, err));
+    *out = table;
+    return DTP_OK;
+}

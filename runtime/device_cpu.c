@@ -1,0 +1,230 @@
+/* The CPU as a device: fp32, one thread per rank, GEMMs by OpenBLAS. */
+#include "runtime/device_cpu.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "runtime/launch.h"
+#include "runtime/os_linux.h"
+
+enum { MAX_BLOCKS = 1 << 16, MAX_MARKS = 1 << 17 };
+
+struct cpu {
+    struct dtp_dev dev;
+    void *base;
+    uint64_t size_bytes;
+    int64_t *mark_ns; /* [MAX_MARKS], grows by touching */
+};
+
+static enum dtp_status cpu_open(struct dtp_arena *a, const struct dtp_dev_config *config,
+                                struct dtp_dev **out, struct dtp_err *err) {
+    if (config->dtype != DTP_FP32 || config->grad_dtype != DTP_FP32)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "the cpu backend computes in fp32, not in %s",
+                        dtp_dtype_names[config->dtype]);
+    struct cpu *c = DTP_NEW(a, struct cpu, 1);
+    int nlocal = config->nlocal > 0 ? config->nlocal : 1;
+    c->size_bytes =
+        config->memory_bytes ? config->memory_bytes : dtp_os_memory_bytes() / (uint64_t)nlocal;
+    c->base = dtp_os_map(c->size_bytes, false);
+    if (!c->base)
+        return dtp_fail(err, DTP_ENOMEM, "cannot map %llu bytes for a rank's memory",
+                        (unsigned long long)c->size_bytes);
+    openblas_set_num_threads(1);
+    c->dev = (struct dtp_dev){.ops = dtp_cpu_dev_ops(),
+                              .heap = dtp_heap_create(a, c->base, c->size_bytes, MAX_BLOCKS),
+                              .dtype = DTP_FP32,
+                              .grad_dtype = DTP_FP32};
+    c->mark_ns = DTP_NEW(a, int64_t, MAX_MARKS);
+    *out = &c->dev;
+    return DTP_OK;
+}
+
+static void cpu_close(struct dtp_dev *d) {
+    struct cpu *c = (struct cpu *)d;
+    munmap(c->base, (size_t)c->size_bytes);
+}
+
+/* ---- data movement ---- */
+
+static void cpu_copy(struct dtp_dev *d, void *to, const void *from, uint64_t bytes) {
+    (void)d;
+    memmove(to, from, (size_t)bytes);
+}
+
+static void cpu_zero(struct dtp_dev *d, void *to, uint64_t bytes) {
+    (void)d;
+    memset(to, 0, (size_t)bytes);
+}
+
+static void cpu_cast(struct dtp_dev *d, void *to, enum dtp_dtype to_type, const void *from,
+                     enum dtp_dtype from_type, int64_t n) {
+    (void)d, (void)to_type, (void)from_type; /* all are fp32 */
+    memmove(to, from, (size_t)n * sizeof(float));
+}
+
+static void cpu_event(struct dtp_dev *d, enum dtp_stream stream, int event) {
+    (void)d, (void)stream, (void)event;
+}
+
+static bool cpu_event_done(struct dtp_dev *d, int event) {
+    (void)d, (void)event;
+    return true;
+}
+
+static void cpu_sync(struct dtp_dev *d) {
+    (void)d;
+}
+
+static enum dtp_status cpu_check(struct dtp_dev *d, struct dtp_err *err) {
+    (void)d, (void)err;
+    return DTP_OK;
+}
+
+static uint64_t cpu_overhead_bytes(struct dtp_dev *d) {
+    (void)d;
+    return 0;
+}
+
+static void cpu_mark(struct dtp_dev *d, enum dtp_stream stream, int mark) {
+    (void)stream;
+    if (mark >= 0 && mark < MAX_MARKS)
+        ((struct cpu *)d)->mark_ns[mark] = dtp_os_now_ns();
+}
+
+static int64_t cpu_mark_ns(struct dtp_dev *d, int mark) {
+    return mark >= 0 && mark < MAX_MARKS ? ((struct cpu *)d)->mark_ns[mark] : 0;
+}
+
+/* ---- elementwise and reductions ---- */
+
+static void cpu_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
+    (void)d;
+    float *c = g->c;
+    float beta = g->accumulate || g->bias ? 1.0F : 0.0F;
+    for (int64_t i = 0; g->bias && i < g->m; i++)
+        memcpy(c + i * g->ldc, g->bias, (size_t)g->n * sizeof *c);
+    cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans,
+                (blasint)g->m, (blasint)g->n, (blasint)g->k, 1.0F, g->a, (blasint)g->lda, g->b,
+                (blasint)g->ldb, beta, c, (blasint)g->ldc);
+}
+
+static void cpu_bias_residual(struct dtp_dev *d, void *out, const void *x, const void *bias,
+                              const void *residual, const int64_t shape[2]) {
+    (void)d;
+    float *o = out;
+    const float *in = x, *b = bias, *r = residual;
+    for (int64_t i = 0; i < shape[0]; i++) {
+        int64_t at = i * shape[1];
+        for (int64_t k = 0; k < shape[1]; k++)
+            o[at + k] = in[at + k] + (b ? b[k] : 0.0F) + (r ? r[at + k] : 0.0F);
+    }
+}
+
+static void cpu_bias_backward(struct dtp_dev *d, void *dbias, const void *dy,
+                              const int64_t shape[2]) {
+    (void)d;
+    float *db = dbias;
+    const float *g = dy;
+    for (int64_t i = 0; i < shape[0]; i++)
+        for (int64_t k = 0; k < shape[1]; k++)
+            db[k] += g[i * shape[1] + k];
+}
+
+static void cpu_add(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients) {
+    (void)d, (void)gradients;
+    float *y = to;
+    const float *x = from;
+    for (int64_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+/* In double, so that the order of the parts hardly matters. */
+static void cpu_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor) {
+    (void)d;
+    const float *g = grad;
+    double s = 0;
+    for (int64_t i = 0; i < n; i++)
+        s += (double)g[i] * (double)g[i];
+    *sum += (float)(s * factor);
+}
+
+static void cpu_clip_scale(struct dtp_dev *d, float *scale, const float *norm2, double max_norm) {
+    (void)d;
+    double norm = sqrt((double)*norm2);
+    *scale = max_norm > 0 && norm > max_norm ? (float)(max_norm / norm) : 1.0F;
+}
+
+/* AdamW with decoupled weight decay (Loshchilov 2019, algorithm 2). */
+static void adamw_run(const struct dtp_adamw_hyper *h, const struct dtp_adamw_tensor *t,
+                      float grad_scale) {
+    float *p = t->param, *m = t->m, *v = t->v;
+    const float *g = t->grad;
+    double correct1 = 1 - pow(h->beta1, (double)h->step),
+           correct2 = 1 - pow(h->beta2, (double)h->step);
+    float beta1 = (float)h->beta1, beta2 = (float)h->beta2, epsilon = (float)h->epsilon;
+    float rate = (float)(h->lr / correct1), root = (float)(1 / sqrt(correct2));
+    float keep = t->decay ? (float)(1 - h->lr * h->weight_decay) : 1.0F;
+    for (int64_t i = 0; i < t->n; i++) {
+        float gi = g[i] * grad_scale;
+        m[i] = beta1 * m[i] + (1 - beta1) * gi;
+        v[i] = beta2 * v[i] + (1 - beta2) * gi * gi;
+        p[i] = keep * p[i] - rate * m[i] / (sqrtf(v[i]) * root + epsilon);
+    }
+}
+
+static void cpu_adamw(struct dtp_dev *d, const struct dtp_adamw_hyper *h,
+                      const struct dtp_adamw_tensor *t, int n) {
+    (void)d;
+    float grad_scale = h->grad_scale ? *h->grad_scale : 1.0F;
+    for (int i = 0; i < n; i++)
+        adamw_run(h, &t[i], grad_scale);
+}
+
+static const struct dtp_dev_ops cpu_ops = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .copy_in = cpu_copy,
+    .copy_out = cpu_copy,
+    .copy = cpu_copy,
+    .zero = cpu_zero,
+    .cast = cpu_cast,
+    .event_record = cpu_event,
+    .event_wait = cpu_event,
+    .event_done = cpu_event_done,
+    .sync = cpu_sync,
+    .check = cpu_check,
+    .overhead_bytes = cpu_overhead_bytes,
+    .mark = cpu_mark,
+    .mark_ns = cpu_mark_ns,
+    .gemm = cpu_gemm,
+    .norm_forward = dtp_cpu_norm_forward,
+    .norm_backward = dtp_cpu_norm_backward,
+    .rope = dtp_cpu_rope,
+    .attention_saved_bytes = dtp_cpu_attention_saved_bytes,
+    .attention_workspace_bytes = dtp_cpu_attention_workspace_bytes,
+    .attention_forward = dtp_cpu_attention_forward,
+    .attention_backward = dtp_cpu_attention_backward,
+    .act_forward = dtp_cpu_act_forward,
+    .act_backward = dtp_cpu_act_backward,
+    .loss_max = dtp_cpu_loss_max,
+    .loss_sum = dtp_cpu_loss_sum,
+    .loss_mean = dtp_cpu_loss_mean,
+    .loss_grad = dtp_cpu_loss_grad,
+    .embed = dtp_cpu_embed,
+    .embed_backward = dtp_cpu_embed_backward,
+    .position_add = dtp_cpu_position_add,
+    .position_backward = dtp_cpu_position_backward,
+    .bias_residual = cpu_bias_residual,
+    .bias_backward = cpu_bias_backward,
+    .add = cpu_add,
+    .norm2 = cpu_norm2,
+    .clip_scale = cpu_clip_scale,
+    .adamw = cpu_adamw,
+};
+
+const struct dtp_dev_ops *dtp_cpu_dev_ops(void) {
+    return &cpu_ops;
+}

@@ -1,0 +1,29 @@
+/* device_cpu.h: operations of the CPU's table (device.h) that have files of their own. */
+#ifndef DTP_RUNTIME_DEVICE_CPU_H
+#define DTP_RUNTIME_DEVICE_CPU_H
+
+#include "runtime/device.h"
+
+/* device_cpu_norm.c */
+void dtp_cpu_norm_forward(struct dtp_dev *d, const struct dtp_norm_args *n);
+void dtp_cpu_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n);
+void dtp_cpu_act_forward(struct dtp_dev *d, const struct dtp_act_args *x);
+void dtp_cpu_act_backward(struct dtp_dev *d, const struct dtp_act_args *x);
+/* device_cpu_attention.c; keeps the probabilities [batch, head, seq, seq] for the backward */
+void dtp_cpu_rope(struct dtp_dev *d, const struct dtp_rope_args *r);
+uint64_t dtp_cpu_attention_saved_bytes(const struct dtp_dev *d, const struct dtp_attention_args *x);
+uint64_t dtp_cpu_attention_workspace_bytes(const struct dtp_dev *d,
+                                           const struct dtp_attention_args *x);
+void dtp_cpu_attention_forward(struct dtp_dev *d, const struct dtp_attention_args *x);
+void dtp_cpu_attention_backward(struct dtp_dev *d, const struct dtp_attention_args *x);
+/* device_cpu_loss.c */
+void dtp_cpu_loss_max(struct dtp_dev *d, const struct dtp_loss_args *x);
+void dtp_cpu_loss_sum(struct dtp_dev *d, const struct dtp_loss_args *x);
+void dtp_cpu_loss_mean(struct dtp_dev *d, const struct dtp_loss_args *x);
+void dtp_cpu_loss_grad(struct dtp_dev *d, const struct dtp_loss_args *x);
+void dtp_cpu_embed(struct dtp_dev *d, const struct dtp_embedding_args *x);
+void dtp_cpu_embed_backward(struct dtp_dev *d, const struct dtp_embedding_args *x);
+void dtp_cpu_position_add(struct dtp_dev *d, const struct dtp_embedding_args *x);
+void dtp_cpu_position_backward(struct dtp_dev *d, const struct dtp_embedding_args *x);
+
+#endif

@@ -1,0 +1,304 @@
+/* Walks a rank's actions, step by step. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/os_linux.h"
+#include "runtime/rank.h"
+
+enum { STAGING_BYTES = 1 << 21 };
+
+/* ---- what the schedule needs ---- */
+
+struct dtp_schedule_passes dtp_run_passes(const struct dtp_plan *plan) {
+    return (struct dtp_schedule_passes){.p2p = plan->pp > 1,
+                                        .recompute = plan->recompute != DTP_RECOMPUTE_NONE,
+                                        .zero_stage = plan->zero_stage,
+                                        .regather_backward = true,
+                                        .reduce = plan->dp > 1,
+                                        .reduce_per_microbatch = plan->zero_stage >= 2,
+                                        .optim = true};
+}
+
+enum dtp_status dtp_run_schedule(struct dtp_arena *a, const struct dtp_plan *plan,
+                                 struct dtp_schedule *out, struct dtp_err *err) {
+    struct dtp_schedule compute;
+    const struct dtp_schedule_passes passes = dtp_run_passes(plan);
+    DTP_TRY(dtp_schedule_make(a, plan->schedule, plan->pp, plan->vpp,
+                              dtp_plan_num_microbatches(plan), &compute, err));
+    return dtp_schedule_complete(a, &compute, &passes, out, err);
+}
+
+/* A boundary never has more messages under way, in either direction, than its earlier stage has
+ * microbatches in flight: so twice the most of any rank is room enough for a sender. */
+struct dtp_comm_config dtp_rank_comm_config(const struct dtp_run_options *o,
+                                            const struct dtp_schedule *s) {
+    const struct dtp_plan *p = &o->plan;
+    int most = 0;
+    struct dtp_arena *a = dtp_arena_create("in flight");
+    int *peak = DTP_NEW(a, int, (size_t)p->pp);
+    dtp_schedule_in_flight(s, NULL, peak, NULL);
+    for (int r = 0; r < p->pp; r++)
+        most = peak[r] > most ? peak[r] : most;
+    dtp_arena_destroy(a);
+    uint64_t tokens = (uint64_t)p->microbatch_size * (uint64_t)o->seq;
+    uint64_t width = (uint64_t)o->model->hidden * (uint64_t)dtp_dtype_bytes(p->dtype);
+    return (struct dtp_comm_config){.size = p->tp * p->dp * p->pp,
+                                    .local_size = p->tp * p->dp * p->pp,
+                                    .staging_bytes = STAGING_BYTES,
+                                    .message_bytes = p->pp > 1 ? tokens * width : 1,
+                                    .nmessages = p->pp > 1 ? 2 * most + 2 : 1,
+                                    .timeout_s = o->timeout_s};
+}
+
+/* ---- actions ---- */
+
+typedef enum dtp_status action_fn(struct dtp_rank *r, struct dtp_action x, uint32_t index);
+
+static bool last_microbatch(const struct dtp_rank *r, uint32_t index) {
+    const struct dtp_schedule *s = &r->schedule;
+    struct dtp_action x = s->action[index];
+    for (uint32_t i = index + 1; i < s->begin[r->layout.pp_rank + 1]; i++)
+        if (s->action[i].kind == x.kind && s->action[i].chunk == x.chunk)
+            return false;
+    return true;
+}
+
+static struct dtp_micro *micro_of(struct dtp_rank *r, struct dtp_action x) {
+    return &r->micro[x.chunk][x.microbatch];
+}
+
+/* The other end of a transfer of the chunk's stage: global rank, and the chunk there. */
+static int neighbour(const struct dtp_rank *r, int stage, int *chunk) {
+    int s;
+    dtp_schedule_holder(r->schedule.kind, r->plan->pp, r->plan->vpp, stage, &s, chunk);
+    return dtp_layout_rank(r->plan, r->layout.tp_rank, r->layout.dp_rank, s);
+}
+
+/* direction: 0 forward, 1 backward; stage: the receiver's. */
+static uint64_t tag_of(int direction, int stage, uint32_t microbatch) {
+    return (uint64_t)microbatch << 20 | (uint64_t)stage << 1 | (uint64_t)direction;
+}
+
+/* What F or B leaves for a neighbour on the same rank (schedules of a user's own). */
+static void hand_over(struct dtp_rank *r, struct dtp_action x, int direction) {
+    struct dtp_micro *m = micro_of(r, x);
+    int stage = r->layout.chunk[x.chunk].stage + (direction == 0 ? 1 : -1), chunk;
+    if (stage < 0 || stage >= r->plan->pp * r->plan->vpp || neighbour(r, stage, &chunk) != r->rank)
+        return;
+    if (direction == 0) {
+        r->micro[chunk][x.microbatch].x = m->x;
+        m->x = NULL;
+    } else {
+        r->micro[chunk][x.microbatch].grad = m->grad;
+        m->grad = NULL;
+    }
+}
+
+static enum dtp_status do_forward(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    (void)index;
+    DTP_TRY(dtp_chunk_forward(r, x.chunk, (int)x.microbatch));
+    hand_over(r, x, 0);
+    return DTP_OK;
+}
+
+static enum dtp_status do_backward(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    DTP_TRY(dtp_chunk_backward(r, x.chunk, (int)x.microbatch, last_microbatch(r, index)));
+    hand_over(r, x, 1);
+    return DTP_OK;
+}
+
+static enum dtp_status do_weights(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    return dtp_chunk_weights(r, x.chunk, (int)x.microbatch, last_microbatch(r, index));
+}
+
+static enum dtp_status send(struct dtp_rank *r, struct dtp_action x, int direction, void **data) {
+    enum dtp_stream stream = direction == 0 ? DTP_STREAM_SEND_F : DTP_STREAM_SEND_B;
+    int stage = r->layout.chunk[x.chunk].stage + (direction == 0 ? 1 : -1), chunk;
+    int to = neighbour(r, stage, &chunk);
+    uint64_t bytes = (uint64_t)(r->dims.local_tokens * r->dims.hidden) *
+                     (uint64_t)dtp_dtype_bytes(r->dev->dtype);
+    dtp_order(r, stream, DTP_STREAM_COMPUTE);
+    DTP_TRY(r->cops->send(r->comm, stream, *data, bytes, to, tag_of(direction, stage, x.microbatch),
+                          r->err));
+    DTP_TRY(dtp_give_after(r, *data, stream));
+    *data = NULL;
+    return DTP_OK;
+}
+
+static enum dtp_status receive(struct dtp_rank *r, struct dtp_action x, int direction,
+                               void **data) {
+    enum dtp_stream stream = direction == 0 ? DTP_STREAM_RECV_F : DTP_STREAM_RECV_B;
+    int stage = r->layout.chunk[x.chunk].stage, chunk;
+    int from = neighbour(r, stage + (direction == 0 ? -1 : 1), &chunk);
+    int64_t n = r->dims.local_tokens * r->dims.hidden;
+    DTP_TRY(dtp_take(r, DTP_MEM_ACTIVATIONS,
+                     direction == 0 ? "received activations" : "received gradients", n, data));
+    dtp_order(r, stream, DTP_STREAM_COMPUTE); /* the memory may have been another tensor's */
+    DTP_TRY(r->cops->recv(r->comm, stream, *data,
+                          (uint64_t)n * (uint64_t)dtp_dtype_bytes(r->dev->dtype), from,
+                          tag_of(direction, stage, x.microbatch), r->err));
+    dtp_order(r, DTP_STREAM_COMPUTE, stream);
+    return DTP_OK;
+}
+
+static enum dtp_status do_send_forward(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    (void)index;
+    return send(r, x, 0, &micro_of(r, x)->x);
+}
+
+static enum dtp_status do_receive_forward(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    (void)index;
+    return receive(r, x, 0, &micro_of(r, x)->x);
+}
+
+static enum dtp_status do_send_backward(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    (void)index;
+    return send(r, x, 1, &micro_of(r, x)->grad);
+}
+
+static enum dtp_status do_receive_backward(struct dtp_rank *r, struct dtp_action x,
+                                           uint32_t index) {
+    (void)index;
+    return receive(r, x, 1, &micro_of(r, x)->grad);
+}
+
+/* The layers are computed again one by one inside the backward, right before their use, so that one
+ * layer's activations exist at a time; this action only marks the place. */
+static enum dtp_status do_nothing(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    (void)r, (void)x, (void)index;
+    return DTP_OK;
+}
+
+/* Gathers what the next use of the chunk needs first. */
+static enum dtp_status do_unshard(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    struct dtp_chunk *c = &r->layout.chunk[x.chunk];
+    bool forward = false, found = false;
+    for (uint32_t i = index + 1; !found && i < r->schedule.begin[r->layout.pp_rank + 1]; i++) {
+        struct dtp_action next = r->schedule.action[i];
+        forward = next.kind == DTP_A_F;
+        found = next.chunk == x.chunk && (forward || next.kind == DTP_A_B || next.kind == DTP_A_I);
+    }
+    struct dtp_unit *first = c->last ? c->head : &c->layer[c->nlayers - 1];
+    return dtp_unit_need(r, forward ? c->unit : first, forward ? 1 : -1);
+}
+
+static enum dtp_status do_reshard(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    (void)index;
+    dtp_chunk_reshard(r, &r->layout.chunk[x.chunk]);
+    return DTP_OK;
+}
+
+static enum dtp_status do_reduce(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    (void)index;
+    return dtp_chunk_reduce(r, &r->layout.chunk[x.chunk]);
+}
+
+static enum dtp_status do_optimizer(struct dtp_rank *r, struct dtp_action x, uint32_t index) {
+    (void)x, (void)index;
+    return dtp_optimizer_step(r);
+}
+
+static const struct action_row {
+    action_fn *run;
+    enum dtp_stream stream;
+} actions[DTP_NACTIONS] = {
+    [DTP_A_F] = {do_forward, DTP_STREAM_COMPUTE},
+    [DTP_A_B] = {do_backward, DTP_STREAM_COMPUTE},
+    [DTP_A_I] = {do_backward, DTP_STREAM_COMPUTE},
+    [DTP_A_W] = {do_weights, DTP_STREAM_COMPUTE},
+    [DTP_A_SEND_F] = {do_send_forward, DTP_STREAM_SEND_F},
+    [DTP_A_RECV_F] = {do_receive_forward, DTP_STREAM_RECV_F},
+    [DTP_A_SEND_B] = {do_send_backward, DTP_STREAM_SEND_B},
+    [DTP_A_RECV_B] = {do_receive_backward, DTP_STREAM_RECV_B},
+    [DTP_A_RECOMPUTE] = {do_nothing, DTP_STREAM_COMPUTE},
+    [DTP_A_UNSHARD] = {do_unshard, DTP_STREAM_DP},
+    [DTP_A_RESHARD] = {do_reshard, DTP_STREAM_DP},
+    [DTP_A_REDUCE_GRAD] = {do_reduce, DTP_STREAM_DP},
+    [DTP_A_OFFLOAD] = {do_nothing, DTP_STREAM_DP}, /* plans with offload are refused */
+    [DTP_A_FETCH] = {do_nothing, DTP_STREAM_DP},
+    [DTP_A_OPTIM] = {do_optimizer, DTP_STREAM_COMPUTE},
+};
+
+static void inject_fault(const struct dtp_rank *r) {
+    const struct dtp_run_options *o = r->o;
+    if (o->fault == DTP_FAULT_NONE || o->fault_rank != r->rank || o->fault_step != r->step ||
+        o->fault_action != r->action)
+        return;
+    if (o->fault == DTP_FAULT_KILL)
+        (void)raise(SIGKILL);
+    for (;;)
+        (void)pause();
+}
+
+static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
+    struct dtp_action x = r->schedule.action[index];
+    const struct action_row *row = &actions[x.kind];
+    char name[28], doing[48];
+    snprintf(name, sizeof name, "%u%s%u", (unsigned)x.chunk, dtp_action_names[x.kind],
+             (unsigned)x.microbatch);
+    snprintf(doing, sizeof doing, "%s of step %d", name, r->step);
+    r->host->ops->doing(r->host, doing);
+    inject_fault(r);
+    dtp_drain(r);
+    int event = dtp_trace_begin(r, row->stream, name);
+    enum dtp_status status = row->run(r, x, index);
+    dtp_trace_end(r, event);
+    if (status == DTP_OK)
+        status = r->ops->check(r->dev, r->err);
+    /* an abort by another rank has its own place in the message */
+    if (status != DTP_OK && r->err && strncmp(r->err->msg, "rank ", 5) != 0) {
+        char where[64];
+        snprintf(where, sizeof where, "rank %d in %s", r->rank, doing);
+        dtp_err_prefix(r->err, where);
+    }
+    return status;
+}
+
+static void finish_trace(struct dtp_rank *r, int64_t start_ns) {
+    for (int i = 0; i < r->nevents; i++) {
+        int64_t begin_ns = r->ops->mark_ns(r->dev, 2 * i);
+        int64_t end_ns = r->ops->mark_ns(r->dev, 2 * i + 1);
+        r->event[i].start_s = (double)(begin_ns - start_ns) / (double)DTP_NS_PER_S;
+        r->event[i].dur_s = (double)(end_ns - begin_ns) / (double)DTP_NS_PER_S;
+    }
+}
+
+/* {longest step, sum of the losses} over all ranks. */
+static enum dtp_status share(struct dtp_rank *r, double *loss, double *step_s) {
+    float sum = 0, longest = (float)*step_s;
+    r->ops->copy_out(r->dev, &sum, r->scalars + DTP_SCALAR_LOSS, sizeof sum);
+    if (r->layout.tp_rank != 0)
+        sum = 0; /* each tp rank has the same */
+    const struct dtp_comm_ops *h = r->host->ops;
+    DTP_TRY(h->all_reduce(r->host_world, DTP_STREAM_COMPUTE, &sum, 1, DTP_FP32, DTP_REDUCE_SUM,
+                          r->err));
+    DTP_TRY(h->all_reduce(r->host_world, DTP_STREAM_COMPUTE, &longest, 1, DTP_FP32, DTP_REDUCE_MAX,
+                          r->err));
+    *loss = (double)sum;
+    *step_s = (double)longest;
+    return DTP_OK;
+}
+
+enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) {
+    const struct dtp_schedule *s = &r->schedule;
+    r->nevents = 0;
+    r->ops->zero(r->dev, r->scalars, DTP_NSCALARS * sizeof *r->scalars);
+    DTP_TRY(dtp_units_begin_step(r));
+    r->ops->sync(r->dev);
+    r->host->ops->doing(r->host, "the start of a step");
+    DTP_TRY(r->host->ops->barrier(r->host_world, r->err));
+    int64_t start_ns = dtp_os_now_ns();
+    uint32_t begin = s->begin[r->layout.pp_rank], end = s->begin[r->layout.pp_rank + 1];
+    for (uint32_t i = begin; i < end; i++) {
+        r->action = (int)(i - begin);
+        DTP_TRY(run_action(r, i));
+    }
+    r->ops->sync(r->dev);
+    *step_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
+    dtp_drain(r);
+    finish_trace(r, start_ns);
+    r->host->ops->doing(r->host, "the end of a step");
+    return share(r, loss, step_s);
+}

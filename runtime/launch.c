@@ -1,0 +1,205 @@
+/* Forking ranks, and what launchers say in the environment. */
+#include "runtime/launch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/comm.h"
+#include "runtime/os_linux.h"
+#include "sim/base/text.h"
+
+/* ---- environment ---- */
+
+static const struct launcher {
+    const char *name, *rank, *size, *local_rank, *local_size;
+    const char *also; /* must be set too: tells a job step from a mere allocation */
+} launchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"},
+    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
+    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE",
+     "SLURM_STEP_ID"},
+    {.name = NULL},
+};
+
+/* value < 0: not set. */
+static enum dtp_status read_int(const char *name, int fallback, int *out, struct dtp_err *err) {
+    const char *text = getenv(name);
+    long v = fallback;
+    if (text && *text)
+        DTP_TRY(dtp_parse_long(text, name, 0, 1L << 24, &v, err));
+    *out = (int)v;
+    return DTP_OK;
+}
+
+static enum dtp_status read_launcher(const struct launcher *l, struct dtp_endpoint *out,
+                                     struct dtp_err *err) {
+    enum { DEFAULT_PORT = 29511, MOST_PORT = 65535 };
+    struct dtp_endpoint e = {.launcher = l->name, .timeout_s = 60};
+    DTP_TRY(read_int(l->rank, -1, &e.rank, err));
+    DTP_TRY(read_int(l->size, 1, &e.size, err));
+    DTP_TRY(read_int(l->local_rank, e.rank, &e.local_rank, err));
+    DTP_TRY(read_int(l->local_size, e.size, &e.local_size, err));
+    DTP_TRY(read_int("MASTER_PORT", DEFAULT_PORT, &e.master_port, err));
+    const char *host = getenv("MASTER_ADDR");
+    if (!host)
+        host = getenv("SLURM_LAUNCH_NODE_IPADDR");
+    e.master_host = host ? host : "127.0.0.1";
+    if (e.size < 1 || e.rank >= e.size)
+        return dtp_fail(err, DTP_EINPUT, "%s says rank %d of %d (%s, %s)", l->name, e.rank, e.size,
+                        l->rank, l->size);
+    if (e.master_port < 1 || e.master_port > MOST_PORT)
+        return dtp_fail(err, DTP_EINPUT, "MASTER_PORT is %d, expected 1 .. 65535", e.master_port);
+    *out = e;
+    return DTP_OK;
+}
+
+enum dtp_status dtp_launch_environment(struct dtp_arena *a, bool *found, struct dtp_endpoint *out,
+                                       struct dtp_err *err) {
+    *found = false;
+    for (const struct launcher *l = launchers; l->name; l++) {
+        if (!getenv(l->rank) || !getenv(l->size) || (l->also && !getenv(l->also)))
+            continue;
+        DTP_TRY(read_launcher(l, out, err));
+        out->master_host = dtp_arena_strdup(a, out->master_host);
+        *found = true;
+        return DTP_OK;
+    }
+    return DTP_OK;
+}
+
+/* ---- fork ---- */
+
+struct children {
+    const struct dtp_fork *f;
+    pid_t *process; /* [nranks], 0: has ended */
+    int alive;
+    enum dtp_status status; /* worst so far */
+    int64_t failed_ns;      /* time of the first failure */
+    struct dtp_err *err;
+};
+
+static void run_child(const struct dtp_fork *f, int rank, int parent) {
+    struct dtp_err err = {0};
+    dtp_os_die_with_parent(parent);
+    enum dtp_status status = f->run(f->context, rank, &err);
+    if (status != DTP_OK && f->shared)
+        dtp_comm_shm_abort(f->shared, rank, err.msg);
+    fflush(NULL);
+    _exit((int)status);
+}
+
+static void note_failure(struct children *c, enum dtp_status status) {
+    if (c->status != DTP_OK)
+        return;
+    c->status = status;
+    c->failed_ns = dtp_os_now_ns();
+}
+
+/* A child that ended otherwise than by returning: tell the others at once. */
+static void child_died(struct children *c, int rank, const char *how, int number) {
+    char text[256];
+    const char *doing = c->f->shared ? dtp_comm_shm_doing(c->f->shared, rank) : "";
+    snprintf(text, sizeof text, "rank %d died in %s: %s %d%s%s%s", rank,
+             doing[0] ? doing : "its start", how, number, how[0] == 's' ? " (" : "",
+             how[0] == 's' ? strsignal(number) : "", how[0] == 's' ? ")" : "");
+    if (c->f->shared)
+        dtp_comm_shm_abort(c->f->shared, rank, text);
+    else if (c->status == DTP_OK)
+        (void)dtp_fail(c->err, DTP_ENO, "%s", text);
+    note_failure(c, DTP_ENO);
+}
+
+static void child_ended(struct children *c, pid_t process, int how) {
+    for (int r = 0; r < c->f->nranks; r++) {
+        if (c->process[r] != process)
+            continue;
+        c->process[r] = 0;
+        c->alive--;
+        if (WIFSIGNALED(how))
+            child_died(c, r, "signal", WTERMSIG(how));
+        else if (WIFEXITED(how) && WEXITSTATUS(how) > DTP_ENOMEM)
+            child_died(c, r, "exit", WEXITSTATUS(how));
+        else if (WIFEXITED(how) && WEXITSTATUS(how) != 0)
+            note_failure(c, (enum dtp_status)WEXITSTATUS(how));
+    }
+}
+
+static void kill_all(struct children *c) {
+    for (int r = 0; r < c->f->nranks; r++)
+        if (c->process[r] > 0)
+            (void)kill(c->process[r], SIGKILL);
+}
+
+/* Polls, since a rank that hangs must not keep the others' parent waiting for good. Only the processes
+ * forked here are waited for: the caller may have other children. */
+static void wait_for_children(struct children *c) {
+    const struct timespec nap = {.tv_nsec = (long)(2 * DTP_NS_PER_MS)};
+    bool killed = false;
+    while (c->alive > 0) {
+        int before = c->alive;
+        for (int r = 0; r < c->f->nranks; r++) {
+            int how;
+            if (c->process[r] > 0 && waitpid(c->process[r], &how, WNOHANG) == c->process[r])
+                child_ended(c, c->process[r], how);
+        }
+        int rank;
+        if (c->status == DTP_OK && c->f->shared && dtp_comm_shm_message(c->f->shared, &rank))
+            note_failure(c, DTP_ENO);
+        double since_s = (double)(dtp_os_now_ns() - c->failed_ns) / (double)DTP_NS_PER_S;
+        if (c->status != DTP_OK && !killed && since_s > c->f->grace_s) {
+            kill_all(c);
+            killed = true;
+        }
+        if (c->alive == before)
+            nanosleep(&nap, NULL);
+    }
+}
+
+/* The first failure: what the board says, with the rank before it unless the text names one. */
+static enum dtp_status report(const struct children *c, struct dtp_err *err) {
+    int rank = -1;
+    const char *text = c->f->shared ? dtp_comm_shm_message(c->f->shared, &rank) : NULL;
+    if (c->status == DTP_OK)
+        return DTP_OK;
+    if (!text)
+        return c->err && c->err->msg[0]
+                   ? c->status
+                   : dtp_fail(err, c->status, "a rank ended with status %d", (int)c->status);
+    if (strncmp(text, "rank ", 5) == 0 || strncmp(text, "all ranks", 9) == 0)
+        return dtp_fail(err, c->status, "%s", text);
+    return dtp_fail(err, c->status, "rank %d: %s", rank, text);
+}
+
+enum dtp_status dtp_launch_fork(const struct dtp_fork *f, struct dtp_err *err) {
+    struct children c = {.f = f, .err = err};
+    struct dtp_arena *a = dtp_arena_create("launch");
+    int parent = (int)getpid();
+    c.process = DTP_NEW(a, pid_t, (size_t)f->nranks);
+    fflush(NULL); /* or the children would print it again */
+    for (int r = 0; r < f->nranks; r++) {
+        pid_t p = fork();
+        if (p == 0)
+            run_child(f, r, parent);
+        if (p < 0) {
+            (void)dtp_fail(err, DTP_ENOMEM, "cannot fork rank %d: %s", r, strerror(errno));
+            note_failure(&c, DTP_ENOMEM);
+            if (f->shared)
+                dtp_comm_shm_abort(f->shared, r, err ? err->msg : "cannot fork");
+            break;
+        }
+        c.process[r] = p;
+        c.alive++;
+    }
+    wait_for_children(&c);
+    enum dtp_status status = report(&c, err);
+    dtp_arena_destroy(a);
+    return status;
+}

@@ -1,0 +1,132 @@
+/* The end of a step: what is left to reduce, the global norm, clipping, AdamW, the new weights. */
+#include "runtime/optimizer.h"
+
+#include <math.h>
+
+double dtp_learning_rate(const struct dtp_run_options *o, int step) {
+    const double pi = 3.14159265358979323846;
+    if (step < o->warmup_steps)
+        return o->lr * (step + 1) / o->warmup_steps;
+    int end = o->decay_steps > 0 ? o->decay_steps : o->steps;
+    if (step >= end || end <= o->warmup_steps)
+        return o->decay_steps > 0 ? o->min_lr : o->lr;
+    double progress = (double)(step - o->warmup_steps) / (double)(end - o->warmup_steps);
+    return o->min_lr + (o->lr - o->min_lr) * 0.5 * (1 + cos(pi * progress));
+}
+
+struct dtp_owned dtp_unit_owned(const struct dtp_rank *r, struct dtp_unit *u) {
+    int zero = r->plan->zero_stage;
+    struct dtp_owned x = {.n = zero > 0 ? u->shard_n : u->n};
+    x.begin = zero > 0 ? r->layout.dp_rank * u->shard_n : 0;
+    x.weights = zero >= 3 ? u->weight_shard : dtp_element(r, u->weights, x.begin, false);
+    x.grads = zero >= 2 ? u->grad_shard : dtp_element(r, u->grads, x.begin, true);
+    return x;
+}
+
+bool dtp_param_owned(const struct dtp_param *p, const struct dtp_owned *o, int64_t *begin,
+                     int64_t *n) {
+    if (!p->name)
+        return false;
+    int64_t end = p->at + p->n < o->begin + o->n ? p->at + p->n : o->begin + o->n;
+    *begin = p->at > o->begin ? p->at : o->begin;
+    *n = end - *begin;
+    return *n > 0;
+}
+
+/* Gradients that are not final yet (dp = 1), and tied embeddings: the sum over both of their uses. */
+static enum dtp_status finish_gradients(struct dtp_rank *r) {
+    for (int c = 0; c < r->layout.nchunks; c++)
+        DTP_TRY(dtp_chunk_reduce(r, &r->layout.chunk[c]));
+    DTP_EACH_UNIT(r, u) {
+        if (!r->embedding || (u->kind != DTP_UNIT_TOKENS && !u->tied_copy))
+            continue;
+        struct dtp_owned x = dtp_unit_owned(r, u);
+        int event = dtp_trace_begin(r, DTP_STREAM_DP, "embedding all_reduce");
+        dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE);
+        DTP_TRY(r->cops->all_reduce(r->embedding, DTP_STREAM_DP, x.grads, x.n, r->dev->grad_dtype,
+                                    DTP_REDUCE_SUM, r->err));
+        dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_DP);
+        dtp_trace_end(r, event);
+    }
+    return DTP_OK;
+}
+
+/* The squared norm over all parameters of the model, each counted once however many ranks hold it. */
+static enum dtp_status global_norm(struct dtp_rank *r) {
+    float *norm2 = r->scalars + DTP_SCALAR_NORM2;
+    double replicas = r->plan->zero_stage > 0 ? 1 : r->plan->dp;
+    r->ops->zero(r->dev, norm2, sizeof *norm2);
+    DTP_EACH_UNIT(r, u) {
+        struct dtp_owned x = dtp_unit_owned(r, u);
+        int64_t begin, n;
+        for (int id = 0; !u->tied_copy && id < DTP_NLAYER_PARAMS; id++)
+            if (dtp_param_owned(&u->param[id], &x, &begin, &n))
+                r->ops->norm2(r->dev, norm2, dtp_element(r, x.grads, begin - x.begin, true), n,
+                              1 / (replicas * u->param[id].tp_copies));
+    }
+    if (r->size == 1)
+        return DTP_OK;
+    int event = dtp_trace_begin(r, DTP_STREAM_DP, "norm all_reduce");
+    dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE);
+    DTP_TRY(
+        r->cops->all_reduce(r->world, DTP_STREAM_DP, norm2, 1, DTP_FP32, DTP_REDUCE_SUM, r->err));
+    dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_DP);
+    dtp_trace_end(r, event);
+    return DTP_OK;
+}
+
+static int list_tensors(struct dtp_rank *r) {
+    int count = 0;
+    DTP_EACH_UNIT(r, u) {
+        struct dtp_owned x = dtp_unit_owned(r, u);
+        int64_t begin, n;
+        for (int id = 0; id < DTP_NLAYER_PARAMS; id++) {
+            if (!dtp_param_owned(&u->param[id], &x, &begin, &n))
+                continue;
+            int64_t at = begin - x.begin;
+            r->tensors[count++] =
+                (struct dtp_adamw_tensor){.param = dtp_element(r, x.weights, at, false),
+                                          .master = u->master ? u->master + at : NULL,
+                                          .m = u->m + at,
+                                          .v = u->v + at,
+                                          .grad = dtp_element(r, x.grads, at, true),
+                                          .n = n,
+                                          .decay = u->param[id].decay};
+        }
+    }
+    return count;
+}
+
+/* ZeRO-1 and -2: everybody gets the new weights. */
+static enum dtp_status gather_weights(struct dtp_rank *r) {
+    int zero = r->plan->zero_stage;
+    if (!r->dp || zero == 0 || zero == 3)
+        return DTP_OK;
+    int event = dtp_trace_begin(r, DTP_STREAM_DP, "dp all_gather weights");
+    dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE);
+    DTP_EACH_UNIT(r, u) {
+        struct dtp_owned x = dtp_unit_owned(r, u);
+        DTP_TRY(r->cops->all_gather(r->dp, DTP_STREAM_DP, u->weights, x.weights, u->shard_n,
+                                    r->dev->dtype, r->err));
+    }
+    dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_DP);
+    dtp_trace_end(r, event);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_optimizer_step(struct dtp_rank *r) {
+    DTP_TRY(finish_gradients(r));
+    DTP_TRY(global_norm(r));
+    const struct dtp_run_options *o = r->o;
+    float *clip = r->scalars + DTP_SCALAR_CLIP;
+    r->ops->clip_scale(r->dev, clip, r->scalars + DTP_SCALAR_NORM2, o->clip_norm);
+    const struct dtp_adamw_hyper h = {.lr = dtp_learning_rate(o, r->step),
+                                      .beta1 = o->beta1,
+                                      .beta2 = o->beta2,
+                                      .epsilon = o->epsilon,
+                                      .weight_decay = o->weight_decay,
+                                      .step = r->step + 1,
+                                      .grad_scale = clip};
+    r->ops->adamw(r->dev, &h, r->tensors, list_tensors(r));
+    return gather_weights(r);
+}

@@ -1,0 +1,207 @@
+/* rank.h: everything one rank works with during training; internal to runtime/.
+ *
+ * The executor (executor.c) walks the schedule, the transformer (transformer*.c) computes, units.c
+ * keeps weights and gradients where ZeRO wants them, optimizer.c ends the step. Errors: functions
+ * return a status, the message is in r->err.
+ *
+ * Tensors live in r->dev->heap; who allocates one says who releases it. Host structs live in r->arena
+ * and are allocated before the first step.
+ */
+#ifndef DTP_RUNTIME_RANK_H
+#define DTP_RUNTIME_RANK_H
+
+#include "runtime/comm.h"
+#include "runtime/data.h"
+#include "runtime/launch.h"
+#include "runtime/layout.h"
+#include "runtime/run.h"
+
+/* What a layer keeps for the backward of one microbatch. */
+struct dtp_layer_acts {
+    void *x;                /* input [local_tokens, hidden] */
+    void *n1, *x1, *n2;     /* norm, residual stream after attention, norm: the same shape */
+    float *stats1, *stats2; /* mean, rstd [2, local_tokens] */
+    void *qkv;              /* [tokens, qkv_width] */
+    void *saved, *ctx;      /* the attention's own; its output [tokens, q_width] */
+    void *up, *act;         /* [tokens, up_width], [tokens, ffn] */
+    /* split backward: gradients that the weights still need */
+    void *dout, *dup, *dx1, *dqkv; /* [tokens, ...]; dout, dx1 gathered */
+};
+
+/* One microbatch in a chunk. */
+struct dtp_micro {
+    struct dtp_layer_acts *layer; /* [nlayers] */
+    int32_t *ids, *targets;       /* first stage; last stage: [tokens] */
+    void *x;                      /* between actions: what came in, or what goes out */
+    void *grad;                   /* gradient that came in, or goes out */
+    /* last stage */
+    void *head_x, *head_n;    /* input of the final norm; its output */
+    float *head_stats, *rows; /* mean, rstd; max, sum, target: [3, tokens] */
+    void *logits;             /* [tokens, vocab], then their gradient */
+    void *dembed;             /* split backward: gradient of the embedding's output */
+};
+
+struct dtp_pending { /* a tensor to release when its stream has passed an event */
+    void *p;
+    int event;
+};
+
+struct dtp_rank {
+    struct dtp_arena *arena;
+    const struct dtp_run_options *o;
+    const struct dtp_model *model;
+    const struct dtp_plan *plan;
+    struct dtp_err *err;
+    int rank, size;
+
+    const struct dtp_dev_ops *ops;
+    struct dtp_dev *dev;
+    struct dtp_comm *host, *comm; /* host memory (results, aborts); tensors. The same on the CPU */
+    const struct dtp_comm_ops *cops;
+    struct dtp_comm_group *host_world, *world, *tp, *dp, *kv, *embedding; /* NULL: not needed */
+
+    struct dtp_layout layout;
+    struct dtp_dims dims;
+    struct dtp_unit **unit; /* [nunits] of all chunks */
+    int nunits;
+    struct dtp_schedule schedule; /* complete */
+    bool split, sp;               /* backward in I and W; sequence parallel */
+    struct dtp_micro **micro;     /* [nchunks][num_microbatches] */
+    int num_microbatches;
+    struct dtp_data *data;
+    int32_t *host_ids; /* [tokens] */
+
+    void *workspace; /* of the attention */
+    float *scalars;  /* on the device: loss, norm2, clip scale */
+    struct dtp_adamw_tensor *tensors;
+    int step, action;
+    double tokens_inverse; /* 1 / tokens of the global batch */
+
+    struct dtp_pending *pending;
+    int npending, next_event;
+
+    struct dtp_trace_event *event; /* of the current step */
+    int nevents, max_events;
+};
+
+enum { DTP_SCALAR_LOSS, DTP_SCALAR_NORM2, DTP_SCALAR_CLIP, DTP_NSCALARS = 64 };
+
+/* All units of a rank, in order of chunks. */
+#define DTP_EACH_UNIT(r, u)                                                                        \
+    for (struct dtp_unit **dtp_u = (r)->unit, *u;                                                  \
+         dtp_u < (r)->unit + (r)->nunits && (u = *dtp_u, true); dtp_u++)
+
+/* ---- memory, events, trace (rank.c) ---- */
+
+/* n elements of `bytes` each. */
+enum dtp_status dtp_take(struct dtp_rank *r, enum dtp_mem class, const char *name, int64_t n,
+                         void **out);
+enum dtp_status dtp_take_floats(struct dtp_rank *r, enum dtp_mem class, const char *name, int64_t n,
+                                float **out);
+void dtp_give(struct dtp_rank *r, void *p); /* release now (order of the compute stream) */
+/* Releases *p and sets it to NULL. */
+#define DTP_DROP(r, p) (dtp_give((r), (p)), (p) = NULL)
+/* Release when the stream has done what is enqueued on it. */
+enum dtp_status dtp_give_after(struct dtp_rank *r, void *p, enum dtp_stream stream);
+void dtp_drain(struct dtp_rank *r);
+int dtp_record(struct dtp_rank *r, enum dtp_stream stream); /* a new event */
+/* stream waits for what is on `after` now. */
+void dtp_order(struct dtp_rank *r, enum dtp_stream stream, enum dtp_stream after);
+/* What the communicator of this plan needs; rank and the mapping are the caller's. */
+struct dtp_comm_config dtp_rank_comm_config(const struct dtp_run_options *o,
+                                            const struct dtp_schedule *s);
+/* An event of the trace; returns its index, for dtp_trace_end(). */
+int dtp_trace_begin(struct dtp_rank *r, enum dtp_stream stream, const char *name);
+void dtp_trace_end(struct dtp_rank *r, int event);
+
+/* ---- tensor parallel communication (transformer_comm.c) ---- */
+
+/* Sum over tp of x[tokens, hidden], whole or (sequence parallel) this rank's rows: *out is x itself or a
+ * new tensor, x is then released. */
+enum dtp_status dtp_tp_reduce(struct dtp_rank *r, enum dtp_mem class, const char *name, void *x,
+                              void **out);
+/* x[local_tokens, hidden] -> [tokens, hidden]: x itself, or a gathered copy to be given back. */
+enum dtp_status dtp_tp_gather(struct dtp_rank *r, const void *x, void **out);
+void dtp_tp_ungather(struct dtp_rank *r, const void *x, void *gathered);
+enum dtp_status dtp_tp_all_reduce(struct dtp_rank *r, float *x, int64_t n, enum dtp_reduce_op op);
+
+/* ---- layers (transformer_layer.c, transformer_backward.c) and ends (transformer_ends.c) ---- */
+
+/* keep: as the plan's recomputation says; else all. *out: a new tensor. */
+enum dtp_status dtp_layer_forward(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x,
+                                  bool keep_all, void **out);
+enum dtp_status dtp_layer_attention(struct dtp_rank *r, struct dtp_layer_acts *x);
+void dtp_layer_drop(struct dtp_rank *r, struct dtp_layer_acts *x, bool keep_input);
+/* Takes dout over; *dx is new. Weight gradients too unless r->split. */
+enum dtp_status dtp_layer_backward(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x,
+                                   void *dout, void **dx);
+enum dtp_status dtp_layer_weights(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x);
+bool dtp_layer_recomputed(const struct dtp_rank *r, const struct dtp_chunk *c, int layer);
+
+enum dtp_status dtp_embed_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m);
+enum dtp_status dtp_embed_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m);
+enum dtp_status dtp_head_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m);
+enum dtp_status dtp_head_backward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m,
+                                  void **dx);
+enum dtp_status dtp_head_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m);
+
+/* y[rows, out] = x[rows, in] w[out, in]^T + bias; the gradients of x (written) and of w (added). */
+struct dtp_linear {
+    int64_t rows, in, out;
+    const void *w, *bias;
+};
+void dtp_linear_forward(struct dtp_rank *r, const struct dtp_linear *l, const void *x, void *y);
+void dtp_linear_input(struct dtp_rank *r, const struct dtp_linear *l, const void *dy, void *dx);
+void dtp_linear_weights(struct dtp_rank *r, const struct dtp_linear *l, const void *dy,
+                        const void *x, void *dw);
+
+/* ---- one action (executor.c calls) (transformer_chunk.c) ---- */
+
+enum dtp_status dtp_chunk_forward(struct dtp_rank *r, int chunk, int microbatch);
+/* B, or I when r->split; last: the chunk's last microbatch of the step. */
+enum dtp_status dtp_chunk_backward(struct dtp_rank *r, int chunk, int microbatch, bool last);
+enum dtp_status dtp_chunk_weights(struct dtp_rank *r, int chunk, int microbatch, bool last);
+
+/* ---- weights and gradients under ZeRO (units.c) ---- */
+
+enum dtp_status dtp_units_create(struct dtp_rank *r); /* allocates, initial values */
+/* Makes u->weights usable; gathers what comes next in this direction (+1, -1) ahead. */
+enum dtp_status dtp_unit_need(struct dtp_rank *r, struct dtp_unit *u, int direction);
+void dtp_unit_used(struct dtp_rank *r, struct dtp_unit *u);
+void dtp_chunk_reshard(struct dtp_rank *r, struct dtp_chunk *c);
+enum dtp_status dtp_unit_grads(struct dtp_rank *r, struct dtp_unit *u); /* makes u->grads usable */
+/* A microbatch's gradients of the unit are complete; last: of the step. */
+enum dtp_status dtp_unit_done(struct dtp_rank *r, struct dtp_unit *u, bool last);
+enum dtp_status dtp_chunk_reduce(struct dtp_rank *r, struct dtp_chunk *c); /* REDUCE_GRAD */
+/* fp32 values of the unit (of its shard under ZeRO-3) from the host. */
+enum dtp_status dtp_unit_set(struct dtp_rank *r, struct dtp_unit *u, const float *values);
+enum dtp_status dtp_units_begin_step(struct dtp_rank *r);
+/* Element of a parameter in the unit's flat buffers. */
+static inline void *dtp_element(const struct dtp_rank *r, void *flat, int64_t at, bool gradient) {
+    enum dtp_dtype dtype = gradient ? r->dev->grad_dtype : r->dev->dtype;
+    return (char *)flat + at * dtp_dtype_bytes(dtype);
+}
+static inline void *dtp_weight(const struct dtp_rank *r, const struct dtp_unit *u, int id) {
+    return u->param[id].name && u->weights ? dtp_element(r, u->weights, u->param[id].at, false)
+                                           : NULL;
+}
+static inline void *dtp_grad(const struct dtp_rank *r, const struct dtp_unit *u, int id) {
+    return u->param[id].name && u->grads ? dtp_element(r, u->grads, u->param[id].at, true) : NULL;
+}
+
+/* ---- end of the step (optimizer.c) ---- */
+
+enum dtp_status dtp_optimizer_step(struct dtp_rank *r);
+double dtp_learning_rate(const struct dtp_run_options *o, int step); /* step from 0 */
+
+/* ---- the job (executor.c, checkpoint.c) ---- */
+
+/* shared: the mapping made before the fork, or NULL with an endpoint. */
+enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
+                              const struct dtp_endpoint *endpoint);
+enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s);
+void dtp_rank_close(struct dtp_rank *r);
+enum dtp_status dtp_checkpoint_save(struct dtp_rank *r, int step);
+enum dtp_status dtp_checkpoint_load(struct dtp_rank *r, int *step);
+
+#endif

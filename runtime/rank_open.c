@@ -1,0 +1,150 @@
+/* Opens a rank: device, communicators, groups, parameters. */
+#include <string.h>
+
+#include "runtime/transformer.h"
+
+enum { MAX_EVENTS = 60000 };
+
+/* The group of ranks that differ from this one in the coordinates given as free; NULL when alone. */
+static enum dtp_status open_group(struct dtp_rank *r, enum dtp_group_kind kind, const int *ranks,
+                                  int n, struct dtp_comm_group **out) {
+    *out = NULL;
+    return n > 1 ? r->cops->group(r->arena, r->comm, kind, ranks, n, out, r->err) : DTP_OK;
+}
+
+static enum dtp_status open_groups(struct dtp_rank *r) {
+    const struct dtp_plan *p = r->plan;
+    const struct dtp_layout *l = &r->layout;
+    int *ranks = DTP_NEW(r->arena, int, (size_t)r->size), n = 0;
+    for (int i = 0; i < r->size; i++)
+        ranks[i] = i;
+    DTP_TRY(r->host->ops->group(r->arena, r->host, DTP_GROUP_WORLD, ranks, r->size, &r->host_world,
+                                r->err));
+    r->world = r->host_world;
+    if (r->comm != r->host)
+        DTP_TRY(
+            r->cops->group(r->arena, r->comm, DTP_GROUP_WORLD, ranks, r->size, &r->world, r->err));
+    for (int t = 0; t < p->tp; t++)
+        ranks[t] = dtp_layout_rank(p, t, l->dp_rank, l->pp_rank);
+    DTP_TRY(open_group(r, DTP_GROUP_TP, ranks, p->tp, &r->tp));
+    for (int d = 0; d < p->dp; d++)
+        ranks[d] = dtp_layout_rank(p, l->tp_rank, d, l->pp_rank);
+    DTP_TRY(open_group(r, DTP_GROUP_DP, ranks, p->dp, &r->dp));
+    int copies = r->dims.kv_copies, first = l->tp_rank / copies * copies;
+    for (int t = 0; t < copies; t++)
+        ranks[t] = dtp_layout_rank(p, first + t, l->dp_rank, l->pp_rank);
+    DTP_TRY(open_group(r, DTP_GROUP_KV, ranks, copies, &r->kv));
+    if (r->model->tied_embeddings && (l->pp_rank == 0 || l->pp_rank == p->pp - 1)) {
+        ranks[n++] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, 0);
+        ranks[n++] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, p->pp - 1);
+    }
+    return open_group(r, DTP_GROUP_EMBEDDING, ranks, p->pp > 1 ? n : 0, &r->embedding);
+}
+
+static enum dtp_status open_comm(struct dtp_rank *r, void *shared,
+                                 const struct dtp_endpoint *endpoint) {
+    struct dtp_comm_config config = dtp_rank_comm_config(r->o, &r->schedule);
+    const struct dtp_comm_ops *host;
+    const char *name = "shm";
+    config.rank = r->rank;
+    config.local_rank = endpoint ? endpoint->local_rank : r->rank;
+    config.local_size = endpoint ? endpoint->local_size : r->size;
+    config.shared = shared;
+    config.endpoint = endpoint;
+    config.device = r->dev;
+    if (endpoint && endpoint->local_size < endpoint->size)
+        name = "tcp";
+    DTP_TRY(dtp_comm_find(name, &host, r->err));
+    DTP_TRY(host->open(r->arena, &config, &r->host, r->err));
+    r->comm = r->host;
+    r->cops = host;
+    if (strcmp(r->ops->name, "cuda") == 0) {
+        config.host = r->host;
+        DTP_TRY(dtp_comm_find("nccl", &r->cops, r->err));
+        DTP_TRY(r->cops->open(r->arena, &config, &r->comm, r->err));
+    }
+    r->dev->comm = r->comm;
+    return DTP_OK;
+}
+
+static enum dtp_status open_device(struct dtp_rank *r, const struct dtp_endpoint *endpoint) {
+    const struct dtp_run_options *o = r->o;
+    const struct dtp_dev_config config = {.index = endpoint ? endpoint->local_rank : r->rank,
+                                          .nlocal = endpoint ? endpoint->local_size : r->size,
+                                          .memory_bytes = o->memory_bytes,
+                                          .dtype = r->plan->dtype,
+                                          .grad_dtype = DTP_FP32};
+    if (o->pin)
+        dtp_os_pin(config.index);
+    DTP_TRY(dtp_dev_find(o->backend, &r->ops, r->err));
+    return r->ops->open(r->arena, &config, &r->dev, r->err);
+}
+
+static void list_units(struct dtp_rank *r) {
+    for (int c = 0; c < r->layout.nchunks; c++)
+        r->nunits += r->layout.chunk[c].nunits;
+    r->unit = DTP_NEW(r->arena, struct dtp_unit *, (size_t)r->nunits);
+    int n = 0;
+    for (int c = 0; c < r->layout.nchunks; c++)
+        for (int i = 0; i < r->layout.chunk[c].nunits; i++)
+            r->unit[n++] = &r->layout.chunk[c].unit[i];
+}
+
+static void make_micros(struct dtp_rank *r) {
+    r->micro = DTP_NEW(r->arena, struct dtp_micro *, (size_t)r->layout.nchunks);
+    for (int c = 0; c < r->layout.nchunks; c++) {
+        r->micro[c] = DTP_NEW(r->arena, struct dtp_micro, (size_t)r->num_microbatches);
+        for (int m = 0; m < r->num_microbatches; m++)
+            r->micro[c][m].layer =
+                DTP_NEW(r->arena, struct dtp_layer_acts, (size_t)r->layout.chunk[c].nlayers);
+    }
+}
+
+static enum dtp_status create_tensors(struct dtp_rank *r) {
+    struct dtp_attention_args shape;
+    float *workspace;
+    dtp_layer_attention_args(r, NULL, &shape);
+    uint64_t bytes = r->ops->attention_workspace_bytes(r->dev, &shape);
+    DTP_TRY(dtp_take_floats(r, DTP_MEM_BUFFERS, "attention workspace",
+                            (int64_t)(bytes / sizeof(float)), &workspace));
+    r->workspace = workspace;
+    DTP_TRY(dtp_take_floats(r, DTP_MEM_BUFFERS, "scalars", DTP_NSCALARS, &r->scalars));
+    r->tensors = DTP_NEW(r->arena, struct dtp_adamw_tensor, (size_t)r->nunits * DTP_NLAYER_PARAMS);
+    return dtp_units_create(r);
+}
+
+enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
+                              const struct dtp_endpoint *endpoint) {
+    r->model = r->o->model;
+    r->plan = &r->o->plan;
+    r->size = r->plan->tp * r->plan->dp * r->plan->pp;
+    r->num_microbatches = dtp_plan_num_microbatches(r->plan);
+    r->sp = r->plan->sequence_parallel && r->plan->tp > 1;
+    r->split = dtp_schedule_kinds[r->plan->schedule].split_backward;
+    r->tokens_inverse = 1 / ((double)r->plan->global_batch_size * r->o->seq);
+    r->max_events = MAX_EVENTS;
+    r->event = DTP_NEW(r->arena, struct dtp_trace_event, MAX_EVENTS);
+    DTP_TRY(dtp_run_schedule(r->arena, r->plan, &r->schedule, r->err));
+    dtp_layout_make(r->arena, r->model, r->plan, r->o->seq, r->rank, &r->layout);
+    r->dims = r->layout.dims;
+    list_units(r);
+    make_micros(r);
+    r->host_ids = DTP_NEW(r->arena, int32_t, (size_t)r->dims.tokens);
+    r->data = DTP_NEW(r->arena, struct dtp_data, 1);
+    *r->data = (struct dtp_data){.seed = r->o->seed, .vocab = r->model->vocab, .seq = r->o->seq};
+    DTP_TRY(dtp_data_open(r->arena, r->o->data, r->data, r->err));
+    DTP_TRY(open_device(r, endpoint));
+    DTP_TRY(open_comm(r, shared, endpoint));
+    r->host->ops->doing(r->host, "its start");
+    DTP_TRY(open_groups(r));
+    return create_tensors(r);
+}
+
+void dtp_rank_close(struct dtp_rank *r) {
+    if (r->comm && r->comm != r->host)
+        r->cops->close(r->comm);
+    if (r->host)
+        r->host->ops->close(r->host);
+    if (r->dev)
+        r->ops->close(r->dev);
+}

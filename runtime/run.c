@@ -1,0 +1,321 @@
+/* A run: checks, ranks, results. */
+#include "runtime/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/launch.h"
+#include "runtime/os_linux.h"
+#include "runtime/rank.h"
+
+struct dtp_run_options dtp_run_options_default(void) {
+    return (struct dtp_run_options){.plan = dtp_plan_default(),
+                                    .backend = "cpu",
+                                    .steps = 10,
+                                    .lr = 0.001,
+                                    .min_lr = 0.0001,
+                                    .warmup_steps = 2,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .epsilon = 1e-8,
+                                    .weight_decay = 0.1,
+                                    .clip_norm = 1,
+                                    .timeout_s = 60,
+                                    .prefetch_units = 1,
+                                    .pin = true};
+}
+
+/* ---- what it refuses ---- */
+
+static enum dtp_status check_plan(const struct dtp_run_options *o, struct dtp_err *err) {
+    const struct dtp_plan *p = &o->plan;
+    const struct dtp_model *m = o->model;
+    const struct {
+        bool bad;
+        const char *why;
+    } rule[] = {
+        {p->tp < 1 || p->pp < 1 || p->dp < 1 || p->vpp < 1, "degrees must be 1 or more"},
+        {m->heads % p->tp != 0, dtp_reasons[DTP_WHY_HEADS]},
+        {m->kv_heads % p->tp != 0 && p->tp % m->kv_heads != 0, dtp_reasons[DTP_WHY_KV_HEADS]},
+        {m->ffn % p->tp != 0, dtp_reasons[DTP_WHY_FFN]},
+        {m->hidden % p->tp != 0, dtp_reasons[DTP_WHY_HIDDEN]},
+        {p->pp * p->vpp > m->layers, dtp_reasons[DTP_WHY_LAYERS]},
+        {p->microbatch_size < 1 || p->global_batch_size < 1 ||
+             p->global_batch_size % (p->microbatch_size * p->dp) != 0,
+         dtp_reasons[DTP_WHY_BATCH]},
+        {p->sequence_parallel && p->tp == 1, dtp_reasons[DTP_WHY_SP_TP1]},
+        {p->sequence_parallel && o->seq % p->tp != 0, dtp_reasons[DTP_WHY_SEQ_TP]},
+        {p->zero_stage > 0 && p->dp < 2, dtp_reasons[DTP_WHY_ZERO_DP1]},
+        {p->pp == 1 && (p->vpp > 1 || p->schedule != DTP_SCHED_1F1B), dtp_reasons[DTP_WHY_PP1]},
+    };
+    for (size_t i = 0; i < sizeof rule / sizeof rule[0]; i++)
+        if (rule[i].bad)
+            return dtp_fail(err, DTP_EINPUT, "this plan cannot run: %s", rule[i].why);
+    return DTP_OK;
+}
+
+static enum dtp_status check_layers(const struct dtp_run_options *o, struct dtp_err *err) {
+    const struct dtp_plan *p = &o->plan;
+    int n = p->pp * p->vpp, sum = 0;
+    if (p->layers_per_stage.at && p->layers_per_stage.n != (size_t)n)
+        return dtp_fail(err, DTP_EINPUT, "this plan cannot run: %s",
+                        dtp_reasons[DTP_WHY_LAYER_SUM]);
+    for (int vs = 0; vs < n; vs++) {
+        int layers = dtp_plan_layers(p, o->model, vs);
+        sum += layers > 0 ? layers : o->model->layers + 1;
+    }
+    if (sum != o->model->layers)
+        return dtp_fail(err, DTP_EINPUT, "this plan cannot run: %s",
+                        dtp_reasons[DTP_WHY_LAYER_SUM]);
+    return DTP_OK;
+}
+
+static enum dtp_status check_support(const struct dtp_run_options *o, struct dtp_err *err) {
+    const struct dtp_plan *p = &o->plan;
+    if (p->cp > 1 || p->ep > 1)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "the runtime has no %s parallelism (%s %d)",
+                        p->cp > 1 ? "context" : "expert", p->cp > 1 ? "cp" : "ep",
+                        p->cp > 1 ? p->cp : p->ep);
+    if (p->offload != DTP_OFFLOAD_NONE)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "the runtime does not offload");
+    if (strcmp(o->backend, "cpu") == 0 && p->dtype != DTP_FP32)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "the cpu backend computes in fp32, the plan asks for "
+                        "%s: give --dtype fp32",
+                        dtp_dtype_names[p->dtype]);
+    return dtp_layout_supports(o->model, err);
+}
+
+enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *err) {
+    const struct dtp_plan *p = &o->plan;
+    const struct dtp_model *m = o->model;
+    if (o->steps < 1 || o->seq < 1)
+        return dtp_fail(err, DTP_EINPUT, "a run needs 1 step or more (%d) of 1 token or more (%d)",
+                        o->steps, o->seq);
+    DTP_TRY(check_support(o, err));
+    DTP_TRY(check_plan(o, err));
+    DTP_TRY(check_layers(o, err));
+    const char *why =
+        dtp_schedule_applies(p->schedule, p->pp, p->vpp, dtp_plan_num_microbatches(p));
+    if (p->pp > 1 && why)
+        return dtp_fail(err, DTP_EINPUT, "this plan cannot run: %s: %s",
+                        dtp_schedule_names[p->schedule], why);
+    int positions = m->max_positions > 0 ? m->max_positions : m->seq;
+    if (m->position == DTP_POS_LEARNED && o->seq > positions)
+        return dtp_fail(err, DTP_EINPUT, "sequences of %d, the model has %d positions", o->seq,
+                        positions);
+    const struct dtp_dev_ops *ops;
+    return dtp_dev_find(o->backend, &ops, err);
+}
+
+/* ---- results: gathered at rank 0 ---- */
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void summarise(struct dtp_arena *a, const struct dtp_run_options *o,
+                      struct dtp_run_result *out) {
+    int skip = out->steps > 1 ? 1 : 0, n = out->steps - skip;
+    double *sorted = DTP_NEW(a, double, (size_t)(n > 0 ? n : 1));
+    if (n < 1)
+        return;
+    memcpy(sorted, out->step_s_each + skip, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
+    out->step_s = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    out->best_step_s = sorted[0];
+    out->tokens_per_s = (double)o->plan.global_batch_size * o->seq / out->step_s;
+}
+
+/* Bytes of every rank at rank 0 (at all: it is small), n multiple of 4. */
+static enum dtp_status gather_bytes(struct dtp_rank *r, void *out, const void *in, size_t bytes) {
+    return r->host->ops->all_gather(r->host_world, DTP_STREAM_COMPUTE, out, in,
+                                    (int64_t)(bytes / sizeof(float)), DTP_FP32, r->err);
+}
+
+static enum dtp_status gather_events(struct dtp_rank *r, struct dtp_run_result *out) {
+    struct dtp_arena *a = r->arena;
+    size_t size = (size_t)r->size, most = 0, total = 0;
+    uint64_t mine = (uint64_t)r->nevents, *count = DTP_NEW(a, uint64_t, size);
+    DTP_TRY(gather_bytes(r, count, &mine, sizeof mine));
+    for (size_t i = 0; i < size; i++) {
+        most = count[i] > most ? (size_t)count[i] : most;
+        total += (size_t)count[i];
+    }
+    struct dtp_trace_event *all = DTP_NEW(a, struct dtp_trace_event, size * most);
+    DTP_TRY(gather_bytes(r, all, r->event, most * sizeof *all));
+    out->event = DTP_NEW(a, struct dtp_trace_event, total);
+    out->nevents = 0;
+    for (size_t i = 0; i < size; i++)
+        for (size_t k = 0; k < count[i]; k++)
+            out->event[out->nevents++] = all[i * most + k];
+    return DTP_OK;
+}
+
+static enum dtp_status gather_result(struct dtp_rank *r, struct dtp_run_result *out) {
+    struct dtp_heap_stats stats;
+    dtp_heap_stats(r->dev->heap, &stats);
+    out->is_root = r->rank == 0;
+    out->nranks = r->size;
+    out->peak_bytes = DTP_NEW(r->arena, uint64_t, (size_t)r->size);
+    out->peak_by_class = dtp_arena_alloc(r->arena, sizeof *out->peak_by_class, (size_t)r->size);
+    r->host->ops->doing(r->host, "the end of the run");
+    DTP_TRY(gather_bytes(r, out->peak_bytes, &stats.peak_bytes, sizeof stats.peak_bytes));
+    DTP_TRY(gather_bytes(r, out->peak_by_class, stats.at_peak, sizeof stats.at_peak));
+    return gather_events(r, out);
+}
+
+/* ---- one rank ---- */
+
+static enum dtp_status maybe_save(struct dtp_rank *r, int done) {
+    const struct dtp_run_options *o = r->o;
+    bool now = done == o->steps || (o->save_every > 0 && done % o->save_every == 0);
+    return o->save && now ? dtp_checkpoint_save(r, done) : DTP_OK;
+}
+
+static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
+    const struct dtp_run_options *o = r->o;
+    int first = 0;
+    if (o->resume)
+        DTP_TRY(dtp_checkpoint_load(r, &first));
+    if (first >= o->steps)
+        return dtp_fail(r->err, DTP_EINPUT,
+                        "the checkpoint in %s is of step %d, the run ends at %d", o->resume, first,
+                        o->steps);
+    out->first_step = first;
+    out->steps = o->steps - first;
+    out->loss = DTP_NEW(r->arena, double, (size_t)out->steps);
+    out->step_s_each = DTP_NEW(r->arena, double, (size_t)out->steps);
+    dtp_heap_reset_peak(r->dev->heap);
+    for (int i = 0; i < out->steps; i++) {
+        r->step = first + i;
+        DTP_TRY(dtp_rank_step(r, &out->loss[i], &out->step_s_each[i]));
+        if (o->progress && r->rank == 0)
+            o->progress(o->progress_context, r->step, out->loss[i], out->step_s_each[i]);
+        DTP_TRY(maybe_save(r, r->step + 1));
+    }
+    return gather_result(r, out);
+}
+
+static enum dtp_status run_rank(struct dtp_rank *r, void *shared, const struct dtp_endpoint *e,
+                                struct dtp_run_result *out) {
+    char where[64];
+    enum dtp_status status = dtp_rank_open(r, shared, e);
+    snprintf(where, sizeof where, "rank %d in its start", r->rank);
+    if (status != DTP_OK && strncmp(r->err->msg, "rank ", strlen("rank ")) != 0)
+        dtp_err_prefix(r->err, where);
+    if (status == DTP_OK)
+        status = train(r, out);
+    if (status != DTP_OK && r->host)
+        r->host->ops->abort(r->host, r->err->msg);
+    dtp_rank_close(r);
+    return status;
+}
+
+/* ---- forked ranks: rank 0 writes its result into an open file without a name ---- */
+
+struct job {
+    const struct dtp_run_options *o;
+    void *shared;
+    FILE *result;
+};
+
+static bool put(FILE *f, const void *x, size_t size, size_t n) {
+    return fwrite(x, size, n, f) == n;
+}
+
+static bool write_result(FILE *f, const struct dtp_run_result *x) {
+    size_t steps = (size_t)x->steps, ranks = (size_t)x->nranks;
+    return put(f, x, sizeof *x, 1) && put(f, x->loss, sizeof *x->loss, steps) &&
+           put(f, x->step_s_each, sizeof *x->step_s_each, steps) &&
+           put(f, x->peak_bytes, sizeof *x->peak_bytes, ranks) &&
+           put(f, x->peak_by_class, sizeof *x->peak_by_class, ranks) &&
+           put(f, x->event, sizeof *x->event, x->nevents) && fflush(f) == 0;
+}
+
+static void *get(struct dtp_arena *a, FILE *f, size_t size, size_t n, bool *good) {
+    void *x = dtp_arena_alloc(a, size, n);
+    *good = *good && fread(x, size, n, f) == n;
+    return x;
+}
+
+static enum dtp_status read_result(struct dtp_arena *a, FILE *f, struct dtp_run_result *out,
+                                   struct dtp_err *err) {
+    rewind(f);
+    bool good = fread(out, sizeof *out, 1, f) == 1;
+    size_t steps = good ? (size_t)out->steps : 0, ranks = good ? (size_t)out->nranks : 0;
+    out->loss = get(a, f, sizeof *out->loss, steps, &good);
+    out->step_s_each = get(a, f, sizeof *out->step_s_each, steps, &good);
+    out->peak_bytes = get(a, f, sizeof *out->peak_bytes, ranks, &good);
+    out->peak_by_class = get(a, f, sizeof *out->peak_by_class, ranks, &good);
+    out->event = get(a, f, sizeof *out->event, good ? out->nevents : 0, &good);
+    return good ? DTP_OK : dtp_fail(err, DTP_ENO, "rank 0 left no result");
+}
+
+static enum dtp_status forked_rank(void *context, int rank, struct dtp_err *err) {
+    struct job *job = context;
+    struct dtp_arena *a = dtp_arena_create("rank");
+    struct dtp_run_result result = {0};
+    struct dtp_rank *r = DTP_NEW(a, struct dtp_rank, 1);
+    *r = (struct dtp_rank){.arena = a, .o = job->o, .rank = rank, .err = err};
+    enum dtp_status status = run_rank(r, job->shared, NULL, &result);
+    if (status == DTP_OK && rank == 0 && !write_result(job->result, &result))
+        status = dtp_fail(err, DTP_ENO, "cannot write the result to a temporary file");
+    dtp_arena_destroy(a);
+    return status;
+}
+
+static enum dtp_status run_forked(struct dtp_arena *a, const struct dtp_run_options *o,
+                                  struct dtp_run_result *out, struct dtp_err *err) {
+    const double grace_s = 1;
+    struct job job = {.o = o};
+    struct dtp_schedule s;
+    DTP_TRY(dtp_run_schedule(a, &o->plan, &s, err));
+    const struct dtp_comm_config config = dtp_rank_comm_config(o, &s);
+    DTP_TRY(dtp_comm_shm_map(&config, &job.shared, err));
+    job.result = tmpfile();
+    enum dtp_status status = DTP_OK;
+    if (!job.result)
+        status = dtp_fail(err, DTP_ENO, "cannot make a temporary file for the result");
+    const struct dtp_fork f = {.nranks = config.size,
+                               .run = forked_rank,
+                               .context = &job,
+                               .shared = job.shared,
+                               .grace_s = grace_s};
+    if (status == DTP_OK)
+        status = dtp_launch_fork(&f, err);
+    if (status == DTP_OK)
+        status = read_result(a, job.result, out, err);
+    if (job.result)
+        fclose(job.result);
+    dtp_comm_shm_unmap(&config, job.shared);
+    return status;
+}
+
+static enum dtp_status run_launched(struct dtp_arena *a, const struct dtp_run_options *o,
+                                    struct dtp_endpoint *e, struct dtp_run_result *out,
+                                    struct dtp_err *err) {
+    int size = o->plan.tp * o->plan.dp * o->plan.pp;
+    if (e->size != size)
+        return dtp_fail(err, DTP_EINPUT, "%s started %d ranks, the plan has %d", e->launcher,
+                        e->size, size);
+    e->timeout_s = o->timeout_s;
+    struct dtp_rank *r = DTP_NEW(a, struct dtp_rank, 1);
+    *r = (struct dtp_rank){.arena = a, .o = o, .rank = e->rank, .err = err};
+    return run_rank(r, NULL, e, out);
+}
+
+enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
+                        struct dtp_run_result *out, struct dtp_err *err) {
+    struct dtp_endpoint e;
+    struct dtp_err local = {0};
+    bool launched;
+    *out = (struct dtp_run_result){0};
+    err = err ? err : &local;
+    DTP_TRY(dtp_run_check(o, err));
+    DTP_TRY(dtp_launch_environment(a, &launched, &e, err));
+    DTP_TRY(launched ? run_launched(a, o, &e, out, err) : run_forked(a, o, out, err));
+    summarise(a, o, out);
+    return DTP_OK;
+}
