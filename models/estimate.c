@@ -1,38 +1,19 @@
 #include <math.h>
 
-#include "models/lower_layout.h"
+#include "models/estimate_walk.h"
 
 /* ESTIMATE: every rank walks its actions as far as their inputs are known; sweeps up and down the
  * pipeline until nothing moves. One pass over the actions in all, a few loads and adds for each. */
-
-struct rank_state {
-    uint32_t pos, end;
-    double free_s; /* end of the previous action (and of a reduction that blocks) */
-    int64_t out;   /* rendezvous: transfer that the previous action started, or -1 */
-    double reduce_free_s, gather_free_s, unshard_free_s;
-    uint32_t nunits; /* unsharded units so far */
-    bool filled;     /* a backward has started */
-};
-
-struct walk {
-    struct dtp_layout l;
-    struct rank_state *state; /* [pp] */
-    struct dtp_rank_path *path;
-    double *sent_s;   /* [2 * nstages * m] arrival; rendezvous: end of the producer; -1: not yet */
-    double *posted_s; /* rendezvous: when the receiver came */
-    double *unit_start_s; /* [pp * ring] starts of the last units */
-    int ring;
-};
 
 static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
 /* The action's units hold up its parts. Returns its end; start_s is when it could start without. */
-static double run_parts(struct walk *w, int r, int vs, struct dtp_action_parts parts,
+static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_parts parts,
                         double start_s, double dur_s) {
     const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
-    struct rank_state *state = &w->state[r];
+    struct dtp_walk_rank *state = &w->state[r];
     int prefetch = w->l.costs->prefetch;
     double t = start_s, part_s = dur_s / parts.nparts;
     int unshard = 0, gather = 0, reduce = 0;
@@ -65,9 +46,9 @@ static double run_parts(struct walk *w, int r, int vs, struct dtp_action_parts p
 }
 
 /* A reduction of all units after a microbatch: beside the next action, or before it. */
-static void reduce_whole(struct walk *w, int r, int vs, double end_s) {
+static void reduce_whole(struct dtp_walk *w, int r, int vs, double end_s) {
     const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
-    struct rank_state *state = &w->state[r];
+    struct dtp_walk_rank *state = &w->state[r];
     double time_s = cost->nreduce * cost->reduce.time_s;
     if (w->l.costs->reduce_overlap) {
         state->reduce_free_s = larger(state->reduce_free_s, end_s) + time_s;
@@ -80,7 +61,7 @@ static void reduce_whole(struct walk *w, int r, int vs, double end_s) {
 }
 
 /* When the action in the gap before it can start; false: something it waits for is not known yet. */
-static bool gap(struct walk *w, struct rank_state *state, int64_t in, double *start_s) {
+static bool gap(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t in, double *start_s) {
     const struct dtp_layout *l = &w->l;
     double start = state->free_s;
     if (l->p2p != DTP_P2P_RENDEZVOUS) {
@@ -109,7 +90,7 @@ static bool gap(struct walk *w, struct rank_state *state, int64_t in, double *st
     return true;
 }
 
-static void finish(struct walk *w, struct rank_state *state, int64_t out, double end_s) {
+static void finish(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t out, double end_s) {
     state->free_s = end_s;
     if (w->l.p2p == DTP_P2P_RENDEZVOUS)
         state->out = -1;
@@ -126,12 +107,12 @@ static void finish(struct walk *w, struct rank_state *state, int64_t out, double
         state->free_s = w->sent_s[out];
 }
 
-static bool advance(struct walk *w, int r) {
+static bool advance(struct dtp_walk *w, int r) {
     const struct dtp_layout *l = &w->l;
-    struct rank_state *state = &w->state[r];
+    struct dtp_walk_rank *state = &w->state[r];
     const struct dtp_action *actions = l->schedule->action;
     uint32_t begin = state->pos, first = l->schedule->begin[r];
-    for (; state->pos < state->end; state->pos++) {
+    for (; state->pos < state->stop; state->pos++) {
         struct dtp_action act = actions[state->pos];
         int vs = l->stage_of[r * l->vpp + act.chunk];
         double start_s, end_s, dur_s = l->dur_s[act.kind * l->nstages + vs];
@@ -161,7 +142,7 @@ static bool advance(struct walk *w, int r) {
 }
 
 /* Reductions, embedding, norm, optimizer, gathers: what follows the last action of each rank. */
-static void run_tail(struct walk *w, struct dtp_path *out) {
+static void run_tail(struct dtp_walk *w, struct dtp_path *out) {
     const struct dtp_costs *c = w->l.costs;
     double barrier_s = 0, embedding_s = 0;
     for (int r = 0; r < w->l.pp; r++) {
@@ -202,11 +183,11 @@ static void run_tail(struct walk *w, struct dtp_path *out) {
     }
 }
 
-static void start(struct dtp_arena *a, struct walk *w, struct dtp_path *out) {
+static void start(struct dtp_arena *a, struct dtp_walk *w, struct dtp_path *out) {
     const struct dtp_layout *l = &w->l;
     size_t nslots = 2 * (size_t)l->nstages * (size_t)l->m;
     w->ring = l->costs->prefetch > 0 ? l->costs->prefetch : 1;
-    w->state = DTP_NEW(a, struct rank_state, (size_t)l->pp);
+    w->state = DTP_NEW(a, struct dtp_walk_rank, (size_t)l->pp);
     w->path = DTP_NEW(a, struct dtp_rank_path, (size_t)l->pp);
     w->unit_start_s = DTP_NEW(a, double, (size_t)l->pp *(size_t)w->ring);
     w->sent_s = DTP_NEW(a, double, nslots);
@@ -219,31 +200,40 @@ static void start(struct dtp_arena *a, struct walk *w, struct dtp_path *out) {
     }
     for (int r = 0; r < l->pp; r++) {
         double fixed_s = l->costs->step_host_s;
-        w->state[r] = (struct rank_state){.pos = l->schedule->begin[r],
-                                          .end = l->schedule->begin[r + 1],
-                                          .free_s = fixed_s,
-                                          .out = -1,
-                                          .gather_free_s = fixed_s,
-                                          .unshard_free_s = fixed_s};
+        w->state[r] = (struct dtp_walk_rank){.pos = l->schedule->begin[r],
+                                             .stop = l->schedule->begin[r + 1],
+                                             .end = l->schedule->begin[r + 1],
+                                             .free_s = fixed_s,
+                                             .out = -1,
+                                             .gather_free_s = fixed_s,
+                                             .unshard_free_s = fixed_s};
         w->path[r].first_s = w->path[r].last_s = fixed_s;
     }
     *out = (struct dtp_path){.rank = w->path, .nranks = l->pp};
 }
 
-static void estimate(struct dtp_arena *a, const struct dtp_costs *costs,
-                     const struct dtp_schedule *schedule, bool free_p2p, struct dtp_path *out) {
-    struct walk w = {0};
-    dtp_layout_init(a, costs, schedule, free_p2p, &w.l);
-    start(a, &w, out);
+void dtp_walk_sweep(struct dtp_walk *w) {
     bool moved = true;
     while (moved) {
         moved = false;
-        for (int r = 0; r < w.l.pp; r++)
-            moved |= advance(&w, r);
-        for (int r = w.l.pp; r-- > 0;)
-            moved |= advance(&w, r);
+        for (int r = 0; r < w->l.pp; r++)
+            moved |= advance(w, r);
+        for (int r = w->l.pp; r-- > 0;)
+            moved |= advance(w, r);
     }
+}
+
+enum { PLAIN = 0, FREE_P2P = 1, JUMP = 2 };
+
+static void estimate(struct dtp_arena *a, const struct dtp_costs *costs,
+                     const struct dtp_schedule *schedule, int how, struct dtp_path *out) {
+    struct dtp_walk w = {0};
+    dtp_layout_init(a, costs, schedule, how & FREE_P2P, &w.l);
+    start(a, &w, out);
     out->nactions = schedule->begin[w.l.pp];
+    if (how & JUMP)
+        out->nactions -= dtp_walk_jump(a, &w);
+    dtp_walk_sweep(&w);
     for (int r = 0; r < w.l.pp; r++)
         if (w.state[r].pos != w.state[r].end) {
             out->step_s = INFINITY;
@@ -254,10 +244,15 @@ static void estimate(struct dtp_arena *a, const struct dtp_costs *costs,
 
 void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
                   const struct dtp_schedule *schedule, struct dtp_path *out) {
-    estimate(a, costs, schedule, false, out);
+    estimate(a, costs, schedule, JUMP, out);
 }
 
 void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,
                        const struct dtp_schedule *schedule, struct dtp_path *out) {
-    estimate(a, costs, schedule, true, out);
+    estimate(a, costs, schedule, JUMP | FREE_P2P, out);
+}
+
+void dtp_estimate_plain(struct dtp_arena *a, const struct dtp_costs *costs,
+                        const struct dtp_schedule *schedule, struct dtp_path *out) {
+    estimate(a, costs, schedule, PLAIN, out);
 }

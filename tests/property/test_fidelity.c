@@ -238,6 +238,77 @@ static void test_slow_down(void) {
     CU_ASSERT(later > NCASES / 10);
 }
 
+/* Many microbatches, any imbalance of stages and transfers, as reals or as eighths (exact sums, so that
+ * ties abound): the jump over the steady state changes no time of any rank. */
+static void random_long(struct dtp_rng *r, struct random_case *c) {
+    bool eighths = below(r, 2), balanced = below(r, 2);
+    struct dtp_plan *p = &c->plan;
+    dtp_arena_reset(arena);
+    *p = dtp_plan_default();
+    do {
+        p->schedule = below(r, DTP_NSCHEDULES);
+        p->pp = 2 + below(r, 7);
+        p->vpp = dtp_schedule_kinds[p->schedule].chunked ? 2 + below(r, 2) : 1;
+        p->global_batch_size = p->pp * (4 + below(r, 40)) + below(r, 2) * below(r, p->pp);
+    } while (dtp_schedule_make(arena, p->schedule, p->pp, p->vpp, p->global_batch_size,
+                               &c->schedule, NULL) != DTP_OK);
+    random_costs(r, 1, c);
+    if (below(r, 4))
+        c->costs.reduce_per_microbatch = false;
+    if (below(r, 4))
+        c->costs.zero_stage = 0;
+    for (int s = 0; s < c->costs.nstages; s++) {
+        struct dtp_stage_cost *x = &c->costs.stage[s];
+        double *times[] = {&x->f.total_s,     &x->i.total_s,     &x->w.total_s,
+                           &x->r.total_s,     &x->send_f.time_s, &x->send_b.time_s,
+                           &x->reduce.time_s, &x->gather.time_s, &x->unshard.time_s};
+        for (size_t k = 0; k < sizeof times / sizeof *times; k++)
+            *times[k] = eighths ? floor(8 * *times[k]) / 8 : *times[k];
+        if (balanced && s > 0) {
+            x->f = c->costs.stage[0].f;
+            x->i = c->costs.stage[0].i;
+            x->w = c->costs.stage[0].w;
+            x->r = c->costs.stage[0].r;
+        }
+    }
+}
+
+static bool same_path(const struct dtp_path *x, const struct dtp_path *y) {
+    static const double rounding = 1e-12;
+    bool same = x->last_rank == y->last_rank && fabs(x->step_s - y->step_s) <= rounding * y->step_s;
+    for (int r = 0; r < x->nranks; r++) {
+        const struct dtp_rank_path *a = &x->rank[r], *b = &y->rank[r];
+        const double pairs[][2] = {{a->first_s, b->first_s},   {a->last_s, b->last_s},
+                                   {a->busy_s, b->busy_s},     {a->dp_wait_s, b->dp_wait_s},
+                                   {a->filled_s, b->filled_s}, {a->reduced_s, b->reduced_s},
+                                   {a->end_s, b->end_s}};
+        for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++)
+            same = same && fabs(pairs[k][0] - pairs[k][1]) <= rounding * y->step_s;
+    }
+    return same;
+}
+
+static void test_jump(void) {
+    struct random_case c = {0};
+    struct dtp_path jumped, plain;
+    int njumps = 0;
+    double left_out = 0;
+    for (uint64_t seed = 0; seed < 10 * NCASES; seed++) {
+        struct dtp_rng r = dtp_rng_stream(13, seed);
+        random_long(&r, &c);
+        dtp_estimate(arena, &c.costs, &c.schedule, &jumped);
+        dtp_estimate_plain(arena, &c.costs, &c.schedule, &plain);
+        bool same = same_path(&jumped, &plain);
+        if (!same)
+            report(seed, &c, "jump, plain", jumped.step_s, plain.step_s);
+        CU_ASSERT(same);
+        njumps += jumped.nactions < plain.nactions;
+        left_out += 1 - (double)jumped.nactions / (double)plain.nactions;
+    }
+    printf(" (%d of %d jump, %.0f %% left out)", njumps, 10 * NCASES, 10 * left_out / NCASES);
+    CU_ASSERT(njumps > 3 * NCASES);
+}
+
 /* ---- real models ---- */
 
 static const char *const model_names[] = {"gpt2", "gpt1.7b", "gpt18b", "llama3-8b", "mixtral-8x7b"};
@@ -378,6 +449,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"no contention: estimate = simulate", test_no_contention},
                            {"contention: estimate <= simulate, folded = unfolded", test_contention},
                            {"slow-down beside collectives", test_slow_down},
+                           {"jump over the steady state", test_jump},
                            {"real models, frameworks and clusters", test_real},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"fidelity", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
