@@ -113,6 +113,8 @@ double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
         t_s *= c->wgrad_factor;
     else if (s->pass == DTP_GEMM_DGRAD)
         t_s *= c->dgrad_factor;
+    if (s->unaligned)
+        t_s *= c->unaligned_factor;
     t_s *= g->sustained;
     floor_s = operand_bytes(s) / g->stream_bytes_per_s;
     return t_s > floor_s ? t_s : floor_s;

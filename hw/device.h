@@ -69,6 +69,7 @@ struct dtp_gemm {
     enum dtp_gemm_pass pass;
     int64_t m, n, k, batch;
     bool whole_waves; /* the library fills whole waves of tiles (cuBLAS before 12): tail = 1 */
+    bool unaligned;   /* rows are no multiple of 16 bytes: kernels without vector loads */
 };
 
 struct dtp_attention_shape {
@@ -85,6 +86,7 @@ struct dtp_gemm_cal {
     double small_tile;     /* slowness of small tiles, see above */
     double wgrad_factor;   /* >= 1 */
     double dgrad_factor;
+    double unaligned_factor;     /* time of unaligned operands over that of aligned ones, >= 1 */
     double min_flops, max_flops; /* 2mnk of the smallest and largest GEMM measured; 0, 0: none */
 };
 struct dtp_kernel_cal {

@@ -67,6 +67,7 @@ static const struct dtp_field gemm_fields[] = {
     MEMBER(dtp_gemm_cal, small_tile, "slowness of tiles below 256 x 128"),
     MEMBER(dtp_gemm_cal, wgrad_factor, "time factor of weight gradients"),
     MEMBER(dtp_gemm_cal, dgrad_factor, "time factor of input gradients"),
+    MEMBER(dtp_gemm_cal, unaligned_factor, "time factor of rows that are no multiple of 16 bytes"),
     MEMBER(dtp_gemm_cal, min_flops, "smallest GEMM measured"),
     MEMBER(dtp_gemm_cal, max_flops, "largest GEMM measured"),
     {0}};
@@ -205,6 +206,8 @@ static void fill_factors(struct dtp_gemm_cal *gemm) {
             gemm[i].wgrad_factor = 1;
         if (gemm[i].dgrad_factor <= 0)
             gemm[i].dgrad_factor = 1;
+        if (gemm[i].unaligned_factor < 1)
+            gemm[i].unaligned_factor = 1;
     }
 }
 

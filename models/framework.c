@@ -110,6 +110,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fused_norm, "a norm is one kernel; else five elementwise passes"),
     BOOLEAN(fused_rope, "rotary embedding is one kernel"),
     BOOLEAN(fused_cross_entropy, "cross-entropy without fp32 copies of all logits"),
+    BOOLEAN(half_cross_entropy, "cross-entropy keeps its tensors in 16 bit"),
     BOOLEAN(fused_gradient_accumulation, "the weight-gradient GEMM adds into the gradient buffer"),
     BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),
     BOOLEAN(fused_optimizer, "one multi-tensor kernel updates the parameters"),
@@ -119,6 +120,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(gelu_chain, "eager: GELU as eight elementwise kernels"),
     BOOLEAN(recompute_stops_early, "full recomputation ends with the last tensor that was saved"),
     BOOLEAN(dropout, "false: no dropout kernels whatever the model says"),
+    BOOLEAN(vocab_padded, "false: the vocabulary is padded only with tp > 1"),
     INTEGER(vocab_multiple, 4096, "the vocabulary is padded to a multiple of this times tp"),
     NUMBER(optimizer_bytes_moved, 512, "bytes read and written per parameter by the update"),
     {.name = "rank_order",
@@ -177,6 +179,7 @@ static const struct dtp_framework framework_default = {
     .fused_norm = true,
     .dropout = true,
     .vocab_multiple = 1,
+    .vocab_padded = true,
     .optimizer_bytes_moved = 28,
     .rank_order = "tp-cp-dp-pp",
     .p2p_bytes = 2,
@@ -352,5 +355,7 @@ enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct
 
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {
     int multiple = f->vocab_multiple > 0 ? f->vocab_multiple * tp : tp;
+    if (tp == 1 && !f->vocab_padded)
+        return vocab;
     return (vocab + multiple - 1) / multiple * multiple;
 }

@@ -43,6 +43,7 @@ struct dtp_framework {
     enum dtp_attention attention; /* default */
     bool fused_softmax;           /* scale + mask + softmax in one kernel */
     bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
+    bool half_cross_entropy;          /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
     bool fused_cross_entropy;         /* no fp32 copy of the logits */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
@@ -54,6 +55,7 @@ struct dtp_framework {
     bool recompute_stops_early; /* full recomputation ends with the last tensor that was saved */
     bool dropout;               /* false: trains without dropout kernels whatever the model says */
     int vocab_multiple;         /* vocabulary padded to a multiple of this x tp; 1: none */
+    bool vocab_padded;          /* false: padded only with tp > 1 */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
 
     /* communication */

@@ -119,6 +119,7 @@ enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_
 
 struct cluster_fact {
     const char *framework, *gpu, *source_contains, *cluster;
+    const char *recompute; /* of the run where the row's cannot be; NULL: the row's */
 };
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */
@@ -157,6 +158,10 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, cluster),
      .required = true,
      .help = "entry of hw/cluster"},
+    {.name = "recompute",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, recompute),
+     .help = "none, selective or full, where the row's own cannot be"},
     {0}};
 
 #define STACK(member) offsetof(struct stack_fact, member)
@@ -267,14 +272,22 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
     return f != NULL;
 }
 
+static const struct cluster_fact *find_fact(const struct dtp_run_library *l,
+                                            const struct dtp_run *run) {
+    for (size_t i = 0; i < l->nfacts; i++) {
+        const struct cluster_fact *f = &l->fact[i];
+        if (strcmp(f->framework, run->framework) == 0 && strcmp(f->gpu, run->gpu) == 0 &&
+            strstr(run->source, f->source_contains))
+            return f;
+    }
+    return NULL;
+}
+
 static bool set_cluster(struct dtp_arena *a, const struct dtp_run_library *l,
                         const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_err err;
-    for (size_t i = 0; i < l->nfacts; i++) {
-        const struct cluster_fact *f = &l->fact[i];
-        if (strcmp(f->framework, run->framework) != 0 || strcmp(f->gpu, run->gpu) != 0 ||
-            !strstr(run->source, f->source_contains))
-            continue;
+    const struct cluster_fact *f = find_fact(l, run);
+    if (f) {
         if (dtp_cluster_load(a, f->cluster, &c->cluster, &err) == DTP_OK)
             return true;
         c->unsupported = dtp_arena_strdup(a, err.msg);
@@ -374,7 +387,8 @@ static int or_one(int v) {
     return v > 0 ? v : 1;
 }
 
-static bool set_plan(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
+                     const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
     *p = dtp_plan_default();
     p->tp = or_one(run->tp);
@@ -399,6 +413,12 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run *run, struct dtp_
         recompute =
             strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
         add_note(a, c, "no recomputation assumed");
+    }
+    const struct cluster_fact *fact = find_fact(l, run);
+    int real = fact && fact->recompute ? dtp_name_index(dtp_recompute_names, fact->recompute) : -1;
+    if (real >= 0 && real != recompute) {
+        recompute = real;
+        add_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
     }
     p->recompute = (enum dtp_recompute)recompute;
     int named = *run->schedule ? dtp_schedule_find(run->schedule) : -1;
@@ -434,7 +454,7 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
         return DTP_OK;
     }
     if (!set_framework(a, library, run, out) || !set_cluster(a, library, run, out) ||
-        !set_model(a, run, out) || !set_plan(a, run, out))
+        !set_model(a, run, out) || !set_plan(a, library, run, out))
         return DTP_OK;
     out->problem = (struct dtp_problem){.model = &out->model,
                                         .cluster = &out->cluster,
