@@ -3,6 +3,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What came from a file is embedded in documents, which so stand alone. */
+static enum dtp_status embed(struct dtp_arena *a, const char *name, const struct dtp_json **out,
+                             struct dtp_err *err) {
+    size_t n = name ? strlen(name) : 0;
+    if (*out || n < 5 || strcmp(name + n - 5, ".json") != 0)
+        return DTP_OK;
+    return dtp_json_read_file(a, name, out, err);
+}
+
 enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err) {
     *out = (struct dtp_setup){.ask = *ask};
@@ -22,8 +31,12 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
     if (ask->nic)
         DTP_TRY(dtp_cluster_set_nics(&out->cluster, ask->nic, err));
     if (ask->framework_json)
-        return dtp_framework_read(a, ask->framework_json, &out->framework, err);
-    return dtp_framework_load(a, framework, &out->framework, err);
+        DTP_TRY(dtp_framework_read(a, ask->framework_json, &out->framework, err));
+    else
+        DTP_TRY(dtp_framework_load(a, framework, &out->framework, err));
+    DTP_TRY(embed(a, ask->model, &out->ask.model_json, err));
+    DTP_TRY(embed(a, ask->cluster, &out->ask.cluster_json, err));
+    return embed(a, ask->framework, &out->ask.framework_json, err);
 }
 
 static enum dtp_dtype default_dtype(const struct dtp_gpu *gpu) {

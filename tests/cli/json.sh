@@ -11,6 +11,12 @@ cmp <(step best.json) <(step flags.json) && echo "flags: same"
 "$dtplan" compare best.json again.json | grep 'step time' | grep -c '+0.0 %'
 "$dtplan" simulate --plan best.json --no-fold --json >unfolded.json || exit
 "$dtplan" simulate --plan best.json --timeline step.json >/dev/null && head -c 1 step.json && echo
+# a model from a file is embedded: the document stands alone
+"$dtplan" models gpt2 --json >own.json
+"$dtplan" --model own.json --gpus 8 --json >alone.json || exit
+rm own.json
+"$dtplan" simulate --plan alone.json --json >again.json || exit
+cmp <(step alone.json) <(step again.json) && echo "embedded model: same"
 # counts of the verdicts sum to the candidates
 awk -F'[:,]' '/"search"/ { on = 1 } on && /"(candidates|illegal|over_memory|bounded|estimated)"/ {
     gsub(/[ "]/, "", $1); n[$1] = $2 }
