@@ -191,11 +191,11 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
         if (repeats && again && op->pass == DTP_PASS_F)
             tally_op(memo, plan, op, &t[PHASE_R]);
     }
-    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], 0);
+    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], t[PHASE_F].gemm_s);
     /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
     out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s);
     out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0);
-    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], 0);
+    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s);
     two_clocks(memo->problem->framework, t, repeats, out);
 }
 

@@ -114,6 +114,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fused_gradient_accumulation, "the weight-gradient GEMM adds into the gradient buffer"),
     BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),
     BOOLEAN(fused_optimizer, "one multi-tensor kernel updates the parameters"),
+    NUMBER(fp8_cast_bytes, 16, "FP8: bytes per element of inputs and output gradients to cast them"),
     BOOLEAN(whole_gemm_waves, "its cuBLAS fills whole waves of tiles, as before CUDA 12"),
     BOOLEAN(eager, "one kernel per operator, as Hugging Face models run"),
     BOOLEAN(autocast, "eager: weights and residual stream in fp32, products in 16 bit"),
@@ -131,6 +132,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(scatter_gather, "pipeline messages are split over tp and gathered in the node"),
     NUMBER(p2p_bytes, 8, "bytes per activation element between stages"),
     BOOLEAN(tp_overlap, "backward tp collectives run behind weight-gradient GEMMs"),
+    BOOLEAN(tp_overlap_forward, "tp collectives of the forward run behind GEMMs too (userbuffers)"),
     NUMBER(tp_overlap_fraction, 1, "share of the overlapped tp time that can hide"),
     BOOLEAN(dp_overlap, "gradients are reduced behind the last backward, bucket by bucket"),
     NUMBER(dp_bucket_bytes, 1e11, "bytes of one reduction bucket; 0: one bucket"),
@@ -184,6 +186,7 @@ static const struct dtp_framework framework_default = {
     .rank_order = "tp-cp-dp-pp",
     .p2p_bytes = 2,
     .tp_overlap_fraction = 1,
+    .fp8_cast_bytes = 4,
     .reduce_bytes = 2,
     .backward_launch_factor = 0.62, /* traces of PyTorch 2.11: 31 against 50 us */
     .kernel_time_factor = 1,

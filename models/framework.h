@@ -48,6 +48,8 @@ struct dtp_framework {
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     bool fused_optimizer;
+    double fp8_cast_bytes;     /* FP8: bytes moved per element of a linear layer's input and output
+                                  gradient to cast them */
     bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
     bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
     bool autocast;         /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
@@ -64,6 +66,7 @@ struct dtp_framework {
     bool scatter_gather;    /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
     double p2p_bytes;       /* per element: 2; 4 where activations travel in fp32 */
     bool tp_overlap;        /* backward tp collectives behind wgrad */
+    bool tp_overlap_forward;   /* and those of the forward behind the GEMM beside them (userbuffers) */
     double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
     bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
     double dp_bucket_bytes;

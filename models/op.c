@@ -38,7 +38,7 @@ static void gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass, s
     enum dtp_gemm_pass gemm_pass = pass == DTP_PASS_F   ? DTP_GEMM_FORWARD
                                    : pass == DTP_PASS_I ? DTP_GEMM_DGRAD
                                                         : DTP_GEMM_WGRAD;
-    op->gemm = (struct dtp_gemm){.dtype = b->plan->dtype,
+    op->gemm = (struct dtp_gemm){.dtype = b->dtype,
                                  .pass = gemm_pass,
                                  .m = (int64_t)s.m,
                                  .n = (int64_t)s.n,
@@ -54,6 +54,17 @@ static void linears(struct dtp_op_build *b, const char *name, struct shape s, do
     b->out->at[b->out->n - 1].saved_bytes = saved_bytes;
     gemm(b, name, DTP_PASS_I, (struct shape){s.m, s.k, s.n, s.batch});
     gemm(b, name, DTP_PASS_W, (struct shape){s.k, s.n, s.m, s.batch});
+    if (b->dtype != DTP_FP8)
+        return;
+    /* Input and output gradient are cast to FP8 and transposed for the weight gradient (Micikevicius 2022;
+     * TransformerEngine); with sequence parallelism each rank casts its part of what is h wide before it
+     * is gathered. */
+    double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch, per_element = b->f->fp8_cast_bytes;
+    double parts = b->plan->sequence_parallel ? b->t : 1;
+    in /= s.k >= b->h ? parts : 1;
+    out /= s.n >= b->h ? parts : 1;
+    dtp_op_kernel(b, "fp8 cast", DTP_PASS_F, DTP_K_COPY, per_element * in, in);
+    dtp_op_kernel(b, "fp8 cast", DTP_PASS_I, DTP_K_COPY, per_element * out, out);
 }
 
 void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
@@ -82,8 +93,10 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
             ->overlapped = b->tp_overlap;
         return;
     }
-    collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
-    collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, bytes)->overlapped =
+    double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes; /* cast before the gather */
+    collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)->overlapped =
+        b->tp_overlap && b->f->tp_overlap_forward;
+    collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)->overlapped =
         b->tp_overlap;
     collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
         ->overlapped = b->tp_overlap;
@@ -99,8 +112,12 @@ void dtp_op_tp_leave(struct dtp_op_build *b) {
         collective(b, "tp all-reduce", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes);
         return;
     }
-    collective(b, "tp reduce-scatter", DTP_PASS_F, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes);
-    collective(b, "tp all-gather dY", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
+    bool whole = b->tp_overlap && b->f->tp_overlap_forward;
+    collective(b, "tp reduce-scatter", DTP_PASS_F, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
+        ->overlapped = whole;
+    double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes;
+    collective(b, "tp all-gather dY", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+        ->overlapped = whole;
 }
 
 static void norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes) {
@@ -326,7 +343,10 @@ static void moe_block(struct dtp_op_build *b) {
     double n = b->plan->sequence_parallel ? b->tokens / b->t : b->tokens, e = b->e;
     double capacity = moe->capacity_factor > 0 ? moe->capacity_factor : 1;
     double sent = n * moe->top_k * capacity, local = moe->experts / (double)b->plan->ep;
+    enum dtp_dtype dtype = b->dtype;
+    b->dtype = dtype == DTP_FP8 ? DTP_BF16 : dtype;
     dtp_op_linear(b, "router", n, b->h, moe->experts, 0);
+    b->dtype = dtype;
     dtp_op_kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 12 * n * moe->experts,
                   n * moe->experts);
     dtp_op_kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h)
@@ -538,6 +558,9 @@ void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *pla
         .f = problem->framework,
         .plan = plan,
         .out = out,
+        .dtype = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || plan->dtype != DTP_FP8
+                     ? plan->dtype
+                     : DTP_BF16,
         .e = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ? 4 : 2,
         .tokens = n,
         .z = n * m->hidden / (plan->sequence_parallel ? t : 1),

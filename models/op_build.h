@@ -17,6 +17,7 @@ struct dtp_op_build {
     double z;      /* N h, over tp with sequence parallelism: where norms and dropout work */
     double h, t;   /* hidden size, tp */
     double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
+    enum dtp_dtype dtype;          /* of the GEMMs being added: FP8 in layers, 16 bit elsewhere */
     bool dropout, tp_overlap;
 };
 
