@@ -105,7 +105,7 @@ struct dtp_cluster {
     bool rail_optimised;
     const char *fabric; /* "infiniband", "ethernet", "omnipath", "slingshot", "efa", "none" */
     int max_gpus;       /* 0: no limit */
-    const char *nccl;   /* version whose tuning applies, "2.18" */
+    const char *nccl;   /* "2.18"; from 2.17 on in-switch sums; hw/nccl has the constants */
     bool nvls;          /* in-switch reduction used */
     struct dtp_curve *curve;
     int ncurves;

@@ -179,6 +179,26 @@ static short best_relay(const struct dtp_node *n, int i, int k) {
     return relay;
 }
 
+/* Links of the GPU that has fewest to the others of GPUs 0 .. size-1; 0 when those do not hang
+ * together, so that a ring must leave the NVLinks. */
+static int ring_width(const struct dtp_node *n, int size) {
+    int least = -1, reached = 1, reach[DTP_MAX_MESH] = {0};
+    bool seen[DTP_MAX_MESH] = {true};
+    for (int i = 0; i < reached; i++)
+        for (int k = 0; k < size; k++)
+            if (n->mesh_links[reach[i]][k] > 0 && !seen[k]) {
+                seen[k] = true;
+                reach[reached++] = k;
+            }
+    for (int i = 0; i < size; i++) {
+        int width = 0;
+        for (int k = 0; k < size; k++)
+            width += n->mesh_links[i][k];
+        least = least < 0 || width < least ? width : least;
+    }
+    return reached < size ? 0 : least;
+}
+
 void dtp_node_mesh(struct dtp_node *n) {
     n->nmesh = 0;
     for (int i = 0; i < n->gpus; i++)
@@ -187,16 +207,8 @@ void dtp_node_mesh(struct dtp_node *n) {
             n->mesh_id[i][k] = direct ? (short)n->nmesh++ : (short)-1;
             n->relay[i][k] = direct ? (short)DTP_RELAY_DIRECT : best_relay(n, i, k);
         }
-    for (int size = 2; size <= n->gpus; size++) {
-        n->mesh_ring[size] = -1;
-        for (int i = 0; i < size; i++) {
-            int width = 0;
-            for (int k = 0; k < size; k++)
-                width += n->mesh_links[i][k];
-            if (n->mesh_ring[size] < 0 || width < n->mesh_ring[size])
-                n->mesh_ring[size] = width;
-        }
-    }
+    for (int size = 2; size <= n->gpus; size++)
+        n->mesh_ring[size] = ring_width(n, size);
 }
 
 /* ---- routes ---- */

@@ -48,14 +48,25 @@ static struct load step_load(const struct dtp_step *st, const struct dtp_group_s
     return in;
 }
 
-static double steps_s(const struct dtp_cluster *c, enum dtp_algo algo, enum dtp_collective kind,
-                      const struct dtp_group_shape *s, double bytes, double *latency_s) {
+/* What one GPU can send inside the node: its port, or its share where links are not a switch's. */
+static double in_node_bytes_per_s(const struct dtp_cluster *c, const struct dtp_group_shape *s) {
+    struct dtp_group_shape in = {
+        .size = s->per_node, .nodes = 1, .per_node = s->per_node, .siblings = 1, .tier = -1};
+    return c->node.intra == DTP_INTRA_SWITCH || s->per_node < 2 ? dtp_port_bytes_per_s(c)
+                                                                : dtp_coll_ring_bytes_per_s(c, &in);
+}
+
+/* Time, latency and bytes of the busiest port and NIC; time_s stays -1 when it does not apply. */
+static void by_steps(const struct dtp_cluster *c, enum dtp_collective kind,
+                     const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
+    enum dtp_algo algo = out->algo;
     struct dtp_step steps[DTP_MAX_STEPS];
     int per_node = s->per_node * s->nodes == s->size ? s->per_node : 1;
     int n = dtp_coll_steps(algo, kind, s->size, per_node, steps, DTP_MAX_STEPS);
     double t = 0, lat = 0, net = 0, hop = c->node.nic_latency_s;
+    double port = in_node_bytes_per_s(c, s);
     if (n < 0 || (algo == DTP_ALGO_NVLS && (!c->nvls || c->node.intra != DTP_INTRA_SWITCH)))
-        return -1;
+        return;
     if (s->nodes > 1) {
         struct dtp_group_shape one = {.size = 2,
                                       .nodes = 2,
@@ -69,23 +80,26 @@ static double steps_s(const struct dtp_cluster *c, enum dtp_algo algo, enum dtp_
     }
     for (int i = 0; i < n; i++) {
         struct load l = step_load(&steps[i], s);
-        double wire = l.port * bytes / dtp_port_bytes_per_s(c);
-        double near = c->node.gpu_link_latency_s, step = l.across ? hop : near;
+        double wire = l.port * bytes / port, near = c->node.gpu_link_latency_s;
+        double step = l.across ? hop : near;
         int repeat = steps[i].repeat;
         if (s->nodes > 1 && !dtp_step_uniform(&steps[i]) && l.port <= 0) {
             /* one at a time with the root: those of its node over NVLink */
             double in_node = per_node - 1;
             lat += in_node * near;
-            t += in_node * (near + l.nic * bytes / dtp_port_bytes_per_s(c));
+            t += in_node * (near + l.nic * bytes / port);
+            out->nvlink_bytes += in_node * l.nic * bytes;
             repeat -= per_node - 1;
         }
         if (l.nic > 0)
             wire = dtp_greater(wire, l.nic * bytes / net);
         lat += repeat * step;
         t += repeat * (step + wire);
+        out->nvlink_bytes += repeat * l.port * bytes;
+        out->nic_bytes += repeat * l.nic * bytes;
     }
-    *latency_s = lat;
-    return t;
+    out->latency_s = lat;
+    out->time_s = t;
 }
 
 /* Without NCCL: the fastest by steps. */
@@ -93,15 +107,11 @@ void dtp_steps_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum 
                     const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
     int from = algo == DTP_ALGO_AUTO ? DTP_ALGO_RING : (int)algo;
     int to = algo == DTP_ALGO_AUTO ? DTP_NALGOS - 1 : (int)algo;
-    out->time_s = -1;
-    out->source = "steps";
+    *out = (struct dtp_coll_cost){.time_s = -1};
     for (int i = from; i <= to; i++) {
-        double lat = 0, t = steps_s(c, (enum dtp_algo)i, kind, s, bytes, &lat);
-        if (t < 0 || (out->time_s >= 0 && t >= out->time_s) ||
-            (i == DTP_ALGO_NVLS && algo == DTP_ALGO_AUTO))
-            continue;
-        out->time_s = t;
-        out->latency_s = lat;
-        out->algo = (enum dtp_algo)i;
+        struct dtp_coll_cost one = {.time_s = -1, .algo = (enum dtp_algo)i, .source = "steps"};
+        by_steps(c, kind, s, bytes, &one);
+        if (one.time_s >= 0 && (out->time_s < 0 || one.time_s < out->time_s))
+            *out = one;
     }
 }

@@ -221,35 +221,46 @@ static bool nccl_has(const struct dtp_cluster *c, enum dtp_collective kind, enum
     return restrict_terms(&t, algo);
 }
 
-/* out->extrapolated on entry: hold out the curve of this very group. */
-static void cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
-                 const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out) {
-    double port = 0, nic = 0;
-    if (shape->size < 2 || !(bytes > 0))
-        return;
-    if (nccl_has(c, kind, algo, shape)) {
-        nccl_cost(c, kind, algo, shape, bytes, out);
-    } else {
-        dtp_steps_cost(c, kind, algo, shape, bytes, out);
-        if (out->time_s < 0) /* asked for what does not apply here: what would run instead */
-            dtp_steps_cost(c, kind, DTP_ALGO_AUTO, shape, bytes, out);
-    }
-    wire(kind, out->algo, shape, &port, &nic);
+/* Never less than the busiest wire at its capacity. */
+static void apply_wires(const struct dtp_cluster *c, enum dtp_collective kind,
+                        const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
+    double port = 0, nic = 0, least = 0;
+    wire(kind, out->algo, s, &port, &nic);
     out->nvlink_bytes = port * bytes;
     out->nic_bytes = nic * bytes;
-    struct dtp_group_shape one = {.size = 2,
-                                  .nodes = 2,
-                                  .per_node = 1,
-                                  .nics = 1,
-                                  .siblings = shape->siblings,
-                                  .tier = shape->tier};
-    double least = shape->nodes > 1 ? nic * bytes / dtp_coll_ring_bytes_per_s(c, &one) : 0;
+    if (s->nodes > 1) {
+        struct dtp_group_shape one = *s;
+        one.per_node = one.nics = 1;
+        least = nic * bytes / dtp_coll_ring_bytes_per_s(c, &one);
+    }
     if (c->node.intra == DTP_INTRA_SWITCH)
         least = dtp_greater(least, port * bytes / dtp_port_bytes_per_s(c));
-    if (c->node.intra == DTP_INTRA_MESH && shape->nodes == 1 && kind <= DTP_REDUCE_SCATTER)
-        least = dtp_greater(least, port * bytes / dtp_coll_ring_bytes_per_s(c, shape));
+    if (c->node.intra == DTP_INTRA_MESH && s->nodes == 1 && kind <= DTP_REDUCE_SCATTER)
+        least = dtp_greater(least, port * bytes / dtp_coll_ring_bytes_per_s(c, s));
     out->time_s = dtp_greater(out->time_s, least);
     out->latency_s = dtp_lesser(out->latency_s, out->time_s - least);
+}
+
+/* out->extrapolated on entry: hold out the curve of this very group. */
+static void cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
+                 const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
+    if (s->size < 2 || !(bytes > 0))
+        return;
+    if (!nccl_has(c, kind, algo, s)) {
+        struct dtp_coll_cost steps;
+        dtp_steps_cost(c, kind, algo, s, bytes, &steps);
+        if (steps.time_s >= 0) {
+            *out = steps;
+            return;
+        }
+        if (!nccl_has(c, kind, DTP_ALGO_AUTO, s)) {
+            dtp_steps_cost(c, kind, DTP_ALGO_AUTO, s, bytes, out);
+            return;
+        }
+        algo = DTP_ALGO_AUTO; /* what was asked for does not apply: what runs instead */
+    }
+    nccl_cost(c, kind, algo, s, bytes, out);
+    apply_wires(c, kind, s, bytes, out);
 }
 
 void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,

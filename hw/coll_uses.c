@@ -97,6 +97,8 @@ static bool spread_on_mesh(struct tally *t, double sent) {
     for (int i = 0; i < g->size; i++)
         for (int k = 0; k < g->size; k++)
             width[i] += n->mesh_links[gpu_of(g, i) - node][gpu_of(g, k) - node];
+    if (g->stride == 1 && g->first == node && n->mesh_ring[g->size] == 0)
+        return false;
     for (int i = 0; i < g->size; i++)
         if (width[i] == 0)
             return false;

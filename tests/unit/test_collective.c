@@ -293,6 +293,17 @@ static void test_ring_weights(void) {
     CU_ASSERT(near(nic, 2 * 15 / 16.0 / 8, EXACT));
 }
 
+/* The triplets of Summit meet over the link between the sockets. */
+static void test_summit(void) {
+    struct dtp_cluster c = load("summit");
+    struct dtp_group_shape s = {.size = 6, .nodes = 1, .per_node = 6, .siblings = 1, .tier = -1};
+    double busbw = 2 * 5 / 6.0 * DTP_GIGA / cost_s(&c, DTP_ALL_REDUCE, &s, DTP_GIGA);
+    CU_ASSERT(busbw < 32 * DTP_GIGA && busbw > 25 * DTP_GIGA);
+    s.size = s.per_node = 3; /* 2 + 2 links of 25 GB/s */
+    busbw = 2 * 2 / 3.0 * DTP_GIGA / cost_s(&c, DTP_ALL_REDUCE, &s, DTP_GIGA);
+    CU_ASSERT(busbw < 100 * DTP_GIGA && busbw > 80 * DTP_GIGA);
+}
+
 /* By shape and on the real routes: the same closed form, on switched nodes. */
 static void test_closed_form(void) {
     struct dtp_cluster c = load("a100");
@@ -313,10 +324,10 @@ static void test_closed_form(void) {
                 dtp_coll_cost(&c, call.kind, call.algo, &s, 64 * MB, &k);
                 if (strcmp(k.source, "steps") != 0 || k.algo != call.algo)
                     continue;
-                if (!near(k.time_s, t, 2e-2))
+                if (!near(k.time_s, t, 1e-9))
                     printf("%s %s %d: %g by shape, %g on routes\n", dtp_algo_names[algo],
                            dtp_collective_names[kind], size, k.time_s, t);
-                CU_ASSERT(near(k.time_s, t, 2e-2));
+                CU_ASSERT(near(k.time_s, t, 1e-9));
             }
 }
 
@@ -330,6 +341,7 @@ int main(void) {
                            {"costs grow with bytes", test_monotone},
                            {"uses end with the cost", test_uses},
                            {"weights of rings", test_ring_weights},
+                           {"Summit's triplets", test_summit},
                            {"closed form by shape and on routes", test_closed_form},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"collective", setup, teardown, NULL, NULL, tests},
