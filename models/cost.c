@@ -297,11 +297,16 @@ static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct d
     dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
     double params[2] = {stage.dense_params, stage.expert_params};
     double total_bytes = (params[0] + params[1]) * f->reduce_bytes;
+    /* Megatron-core: buckets of at least 40 M parameters and 1 M per data-parallel rank, so that the latency
+     * of a ring stays small beside its traffic. */
+    double bucket_bytes = f->dp_bucket_params_per_rank * plan->dp * plan->cp * f->reduce_bytes;
+    if (f->dp_bucket_bytes > bucket_bytes)
+        bucket_bytes = f->dp_bucket_bytes;
     out->nreduce = 1;
     if (plan->zero_stage == 3)
         out->nreduce = out->nunshard = stage.layers > 0 ? stage.layers : 1;
-    else if (f->dp_bucket_bytes > 0 && total_bytes > f->dp_bucket_bytes)
-        out->nreduce = (int)(total_bytes / f->dp_bucket_bytes + 0.999999);
+    else if (bucket_bytes > 0 && total_bytes > bucket_bytes)
+        out->nreduce = (int)(total_bytes / bucket_bytes + 0.999999);
     bool scatter = plan->zero_stage >= 2 || (plan->zero_stage == 1 && f->zero1_reduce_scatter);
     static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
     for (int k = 0; k < 2; k++) {

@@ -69,7 +69,8 @@ struct dtp_framework {
     bool tp_overlap_forward;   /* and those of the forward behind the GEMM beside them (userbuffers) */
     double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
     bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
-    double dp_bucket_bytes;
+    double dp_bucket_bytes;           /* one reduction bucket, at least; 0: one bucket in all */
+    double dp_bucket_params_per_rank; /* and at least so many parameters per rank of the group */
     bool param_gather_overlap;  /* ZeRO-1/2: all-gather of parameters behind the next forward */
     bool zero1_reduce_scatter;  /* reduce-scatter + all-gather; false: all-reduce then all-gather */
     double reduce_bytes;        /* per gradient on the wire: 2 or 4 */
