@@ -53,14 +53,18 @@ static double solve(const struct dtp_fit_row *row, size_t n, unsigned mask, cons
     return sum;
 }
 
+/* Two points have several exact fits: the first stands, whatever the rounding of the others; in that
+ * order one with the least latency, as such points are large messages. */
+#define TIE 1e-12
+
 /* Three terms have eight sets of those that stand at their limit: all are tried. */
 void dtp_fit_three(const struct dtp_fit_row *row, size_t n, const double least[3], double out[3]) {
     double residual = INFINITY;
     gsl_set_error_handler_off();
     memcpy(out, least, 3 * sizeof *out);
-    for (unsigned mask = 0; mask < 8; mask++) {
+    for (unsigned mask = 8; mask-- > 0;) {
         double x[3], r = solve(row, n, mask, least, x);
-        if (x[0] < least[0] || x[1] < least[1] || x[2] < least[2] || !(r < residual))
+        if (x[0] < least[0] || x[1] < least[1] || x[2] < least[2] || !(r < residual - TIE))
             continue;
         residual = r;
         memcpy(out, x, sizeof x);
@@ -123,7 +127,7 @@ static void write_curve(struct dtp_json_out *w, const struct dtp_sweep *s,
     dtp_json_kv_double(w, "min_bytes", c->min_bytes);
     dtp_json_kv_double(w, "max_bytes", c->max_bytes);
     dtp_json_kv_int(w, "points", c->points);
-    dtp_json_kv_double(w, "mean_error", rounded(c->mean_error));
+    dtp_json_kv_double(w, "mean_error", floor(c->mean_error * 1e5 + 0.5) / 1e5);
     dtp_json_kv_string(w, "source", s->source);
     dtp_json_end(w);
 }
