@@ -1,7 +1,6 @@
 /* The CPU as a device: fp32, one thread per rank, GEMMs by OpenBLAS. */
 #include "runtime/device_cpu.h"
 
-#include <cblas.h>
 #include <math.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +16,13 @@ struct cpu {
     uint64_t size_bytes;
     int64_t *mark_ns; /* [MAX_MARKS], grows by touching */
 };
+
+/* The Fortran interface, column-major, since cblas_sgemm may be that of GSL's slow reference BLAS,
+ * which the calibration links: both libraries define it. OpenBLAS alone has these. */
+extern void sgemm_(const char *transa, const char *transb, const int *m, const int *n, const int *k,
+                   const float *alpha, const float *a, const int *lda, const float *b,
+                   const int *ldb, const float *beta, float *c, const int *ldc);
+extern void openblas_set_num_threads(int n);
 
 static enum dtp_status cpu_open(struct dtp_arena *a, const struct dtp_dev_config *config,
                                 struct dtp_dev **out, struct dtp_err *err) {
@@ -44,6 +50,14 @@ static enum dtp_status cpu_open(struct dtp_arena *a, const struct dtp_dev_config
 static void cpu_close(struct dtp_dev *d) {
     struct cpu *c = (struct cpu *)d;
     munmap(c->base, (size_t)c->size_bytes);
+}
+
+/* Row-major C = A B is column-major C' = B' A'. */
+void dtp_cpu_sgemm(const struct dtp_sgemm *g) {
+    const int m = (int)g->m, n = (int)g->n, k = (int)g->k;
+    const int lda = (int)g->lda, ldb = (int)g->ldb, ldc = (int)g->ldc;
+    sgemm_(g->tb ? "T" : "N", g->ta ? "T" : "N", &n, &m, &k, &g->alpha, g->b, &ldb, g->a, &lda,
+           &g->beta, g->c, &ldc);
 }
 
 /* ---- data movement ---- */
@@ -105,9 +119,20 @@ static void cpu_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     float beta = g->accumulate || g->bias ? 1.0F : 0.0F;
     for (int64_t i = 0; g->bias && i < g->m; i++)
         memcpy(c + i * g->ldc, g->bias, (size_t)g->n * sizeof *c);
-    cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans, g->tb ? CblasTrans : CblasNoTrans,
-                (blasint)g->m, (blasint)g->n, (blasint)g->k, 1.0F, g->a, (blasint)g->lda, g->b,
-                (blasint)g->ldb, beta, c, (blasint)g->ldc);
+    const struct dtp_sgemm x = {.ta = g->ta,
+                                .tb = g->tb,
+                                .m = g->m,
+                                .n = g->n,
+                                .k = g->k,
+                                .alpha = 1,
+                                .beta = beta,
+                                .a = g->a,
+                                .b = g->b,
+                                .c = c,
+                                .lda = g->lda,
+                                .ldb = g->ldb,
+                                .ldc = g->ldc};
+    dtp_cpu_sgemm(&x);
 }
 
 static void cpu_bias_residual(struct dtp_dev *d, void *out, const void *x, const void *bias,

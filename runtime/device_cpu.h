@@ -4,6 +4,17 @@
 
 #include "runtime/device.h"
 
+/* C[m,n] = alpha op(A)[m,k] op(B)[k,n] + beta C, row-major; lda, ldb: elements between stored rows. */
+struct dtp_sgemm {
+    bool ta, tb;
+    int64_t m, n, k;
+    float alpha, beta;
+    const float *a, *b;
+    float *c;
+    int64_t lda, ldb, ldc;
+};
+void dtp_cpu_sgemm(const struct dtp_sgemm *g);
+
 /* device_cpu_norm.c */
 void dtp_cpu_norm_forward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cpu_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n);

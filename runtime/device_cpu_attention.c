@@ -1,25 +1,27 @@
 /* Attention and rotary positions on the CPU: one head at a time, two GEMMs around a softmax. */
 #include "runtime/device_cpu.h"
 
-#include <cblas.h>
 #include <math.h>
+
+static void rotate_row(const struct dtp_rope_args *r, float *at, float c, float s) {
+    int64_t half = r->head_dim / 2;
+    for (int64_t head = 0; head < r->heads; head++, at += r->head_dim) {
+        float x0 = at[0], x1 = at[half];
+        at[0] = x0 * c - x1 * s;
+        at[half] = x0 * s + x1 * c;
+    }
+}
 
 /* Su 2021 (RoFormer), the two halves of a head rotated against each other. */
 void dtp_cpu_rope(struct dtp_dev *d, const struct dtp_rope_args *r) {
     (void)d;
     int64_t half = r->head_dim / 2;
-    for (int64_t row = 0; row < r->rows; row++) {
-        double position = (double)(row / r->batch);
-        float *x = (float *)r->x + row * r->row_stride;
-        for (int64_t i = 0; i < half; i++) {
-            double angle = position * pow(r->theta, -2.0 * (double)i / (double)r->head_dim);
+    for (int64_t i = 0; i < half; i++) {
+        double frequency = pow(r->theta, -2.0 * (double)i / (double)r->head_dim);
+        for (int64_t row = 0; row < r->rows; row++) {
+            double angle = (double)(row / r->batch) * frequency;
             float c = (float)cos(angle), s = (float)sin(r->inverse ? -angle : angle);
-            for (int64_t head = 0; head < r->heads; head++) {
-                float *at = x + head * r->head_dim + i;
-                float x0 = at[0], x1 = at[half];
-                at[0] = x0 * c - x1 * s;
-                at[half] = x0 * s + x1 * c;
-            }
+            rotate_row(r, (float *)r->x + row * r->row_stride + i, c, s);
         }
     }
 }
@@ -42,7 +44,7 @@ struct head {
     const float *q, *k, *v;
     float *p;                      /* [seq, seq] probabilities */
     int64_t qkv_at, kv_at, out_at; /* offsets in q, dq; k, v, dk, dv; out, dout */
-    blasint seq, dim, ld, ld_out;
+    int64_t seq, dim, ld, ld_out;
     float scale;
 };
 
@@ -51,10 +53,10 @@ static struct head head_of(const struct dtp_attention_args *x, int64_t sequence,
     struct head h = {.qkv_at = sequence * x->qkv_stride + i * x->head_dim,
                      .kv_at = sequence * x->qkv_stride + kv * x->head_dim,
                      .out_at = sequence * x->out_stride + i * x->head_dim,
-                     .seq = (blasint)x->seq,
-                     .dim = (blasint)x->head_dim,
-                     .ld = (blasint)(x->qkv_stride * x->batch),
-                     .ld_out = (blasint)(x->out_stride * x->batch),
+                     .seq = x->seq,
+                     .dim = x->head_dim,
+                     .ld = x->qkv_stride * x->batch,
+                     .ld_out = x->out_stride * x->batch,
                      .scale = (float)(1 / sqrt((double)x->head_dim))};
     h.q = (const float *)x->q + h.qkv_at;
     h.k = (const float *)x->k + h.kv_at;
@@ -85,11 +87,11 @@ void dtp_cpu_attention_forward(struct dtp_dev *d, const struct dtp_attention_arg
     for (int64_t b = 0; b < x->batch; b++)
         for (int64_t i = 0; i < x->heads; i++) {
             struct head h = head_of(x, b, i);
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, h.seq, h.seq, h.dim, h.scale, h.q,
-                        h.ld, h.k, h.ld, 0.0F, h.p, h.seq);
+            dtp_cpu_sgemm(&(struct dtp_sgemm){false, true, h.seq, h.seq, h.dim, h.scale, 0, h.q,
+                                              h.k, h.p, h.ld, h.ld, h.seq});
             causal_softmax(h.p, x->seq);
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, h.seq, h.dim, h.seq, 1.0F, h.p,
-                        h.seq, h.v, h.ld, 0.0F, (float *)x->out + h.out_at, h.ld_out);
+            dtp_cpu_sgemm(&(struct dtp_sgemm){false, false, h.seq, h.dim, h.seq, 1, 0, h.p, h.v,
+                                              (float *)x->out + h.out_at, h.seq, h.ld, h.ld_out});
         }
 }
 
@@ -117,14 +119,14 @@ void dtp_cpu_attention_backward(struct dtp_dev *d, const struct dtp_attention_ar
             /* query heads of a group add into the same key-value head, the first one writes */
             float beta = i % group == 0 ? 0.0F : 1.0F;
             const float *dout = (const float *)x->dout + h.out_at;
-            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, h.seq, h.dim, h.seq, 1.0F, h.p,
-                        h.seq, dout, h.ld_out, beta, (float *)x->dv + h.kv_at, h.ld);
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, h.seq, h.seq, h.dim, 1.0F, dout,
-                        h.ld_out, h.v, h.ld, 0.0F, dp, h.seq);
+            dtp_cpu_sgemm(&(struct dtp_sgemm){true, false, h.seq, h.dim, h.seq, 1, beta, h.p, dout,
+                                              (float *)x->dv + h.kv_at, h.seq, h.ld_out, h.ld});
+            dtp_cpu_sgemm(&(struct dtp_sgemm){false, true, h.seq, h.seq, h.dim, 1, 0, dout, h.v, dp,
+                                              h.ld_out, h.ld, h.seq});
             softmax_backward(h.p, dp, x->seq);
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, h.seq, h.dim, h.seq, h.scale, dp,
-                        h.seq, h.k, h.ld, 0.0F, (float *)x->dq + h.qkv_at, h.ld);
-            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, h.seq, h.dim, h.seq, h.scale, dp,
-                        h.seq, h.q, h.ld, beta, (float *)x->dk + h.kv_at, h.ld);
+            dtp_cpu_sgemm(&(struct dtp_sgemm){false, false, h.seq, h.dim, h.seq, h.scale, 0, dp,
+                                              h.k, (float *)x->dq + h.qkv_at, h.seq, h.ld, h.ld});
+            dtp_cpu_sgemm(&(struct dtp_sgemm){true, false, h.seq, h.dim, h.seq, h.scale, beta, dp,
+                                              h.q, (float *)x->dk + h.kv_at, h.seq, h.ld, h.ld});
         }
 }

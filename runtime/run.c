@@ -25,6 +25,10 @@ struct dtp_run_options dtp_run_options_default(void) {
                                     .pin = true};
 }
 
+const char *dtp_run_stream_name(int stream) {
+    return stream >= 0 && stream < DTP_NSTREAMS ? dtp_stream_names[stream] : "?";
+}
+
 /* ---- what it refuses ---- */
 
 static enum dtp_status check_plan(const struct dtp_run_options *o, struct dtp_err *err) {

@@ -78,6 +78,7 @@ struct dtp_run_options dtp_run_options_default(void);
 enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *err);
 enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
                         struct dtp_run_result *out, struct dtp_err *err);
+const char *dtp_run_stream_name(int stream); /* of an event: "compute", "tp", ... */
 /* The passes that complete the plan's schedule, and the complete list that the executor walks. */
 struct dtp_schedule_passes dtp_run_passes(const struct dtp_plan *plan);
 enum dtp_status dtp_run_schedule(struct dtp_arena *a, const struct dtp_plan *plan,

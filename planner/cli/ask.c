@@ -10,7 +10,7 @@ enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct
 }
 
 /* Fields that are not searched, by the table of the plan. */
-static enum dtp_status set_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct dtp_err *err) {
+enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct dtp_err *err) {
     const struct dtp_args *args = &cli->args;
     const struct {
         const char *field, *option, *text;
@@ -64,8 +64,22 @@ enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *pr
         DTP_TRY(
             dtp_select_parse((enum dtp_limit)i, cli->args.limit[i], place, &out->field[i], err));
     }
-    DTP_TRY(set_fixed(cli, &out->fixed, err));
+    DTP_TRY(dtp_cli_fixed(cli, &out->fixed, err));
     return check_layers(out, problem, err);
+}
+
+enum dtp_status dtp_cli_single(struct dtp_cli *cli, const struct dtp_limits *limits,
+                               struct dtp_plan *out, struct dtp_err *err) {
+    *out = limits->fixed;
+    for (int i = 0; i < DTP_NLIMITS; i++) {
+        const struct dtp_select *s = &limits->field[i];
+        if (s->n > 1 || (s->n == 1 && s->lo[0] != s->hi[0]))
+            return dtp_fail(err, DTP_EUSAGE, "--%s: one plan is wanted here, found \"%s\"",
+                            dtp_limit_fields[i].option, cli->args.limit[i]);
+        if (s->n == 1)
+            dtp_limit_set(out, (enum dtp_limit)i, s->lo[0]);
+    }
+    return DTP_OK;
 }
 
 /* The one plan that the options name. */
@@ -73,15 +87,7 @@ static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem
                                    struct dtp_plan *out, struct dtp_err *err) {
     struct dtp_limits limits;
     DTP_TRY(dtp_cli_limits(cli, problem, &limits, err));
-    *out = limits.fixed;
-    for (int i = 0; i < DTP_NLIMITS; i++) {
-        const struct dtp_select *s = &limits.field[i];
-        if (s->n > 1 || (s->n == 1 && s->lo[0] != s->hi[0]))
-            return dtp_fail(err, DTP_EUSAGE, "--%s: one plan is wanted here, found \"%s\"",
-                            dtp_limit_fields[i].option, cli->args.limit[i]);
-        if (s->n == 1)
-            dtp_limit_set(out, (enum dtp_limit)i, s->lo[0]);
-    }
+    DTP_TRY(dtp_cli_single(cli, &limits, out, err));
     long model_parallel = (long)out->tp * out->cp * out->pp;
     if (limits.field[DTP_LIMIT_DP].n == 0)
         out->dp = model_parallel <= problem->gpus ? (int)(problem->gpus / model_parallel) : 1;

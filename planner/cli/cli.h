@@ -91,6 +91,11 @@ enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct
 /* The limits that --tp and its like set. */
 enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *problem,
                                struct dtp_limits *out, struct dtp_err *err);
+/* Fields of the plan that are not searched, as typed. */
+enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct dtp_err *err);
+/* The plan of limits that have one value each. */
+enum dtp_status dtp_cli_single(struct dtp_cli *cli, const struct dtp_limits *limits,
+                               struct dtp_plan *out, struct dtp_err *err);
 /* Setup and one legal plan: from --plan FILE or from the layout options, each one value (what is
  * not given: 1, or dp from the number of GPUs, or as in dtp_plan_default()). */
 enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_plan *out_plan,

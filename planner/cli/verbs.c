@@ -9,6 +9,7 @@ const struct dtp_verb *const dtp_verbs[] = {
     &dtp_verb_explain,
     &dtp_verb_compare,
     &dtp_verb_validate,
+    &dtp_verb_run,
     &dtp_verb_models,
     &dtp_verb_clusters,
     &dtp_verb_frameworks,
