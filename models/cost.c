@@ -139,20 +139,26 @@ static void wait_for_host(struct dtp_phase *phase, double wait_s) {
     phase->total_s += wait_s;
 }
 
+/* Host time of a layer beside its kernels': per direction and recomputation; of its unshard. */
+struct layer_host {
+    double layer_s, unshard_s;
+};
+
 /* Two clocks: a kernel starts when the one before it has ended and the host has launched it. The host runs
  * ahead through the queue, so over a stretch in which it never waits for the GPU the time is the larger
  * of the two sums. Where the host waits at the start of each microbatch the forward is a stretch of its
  * own, and what the host gains on it helps the backward. */
-static void two_clocks(const struct dtp_framework *f, const struct tally t[4], bool layer,
-                       struct dtp_phase phase[4]) {
+static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
+                       struct layer_host host, struct dtp_phase phase[4]) {
     double launch_s = f->launch_s, back_s = launch_s * f->backward_launch_factor;
-    double layer_host_s = layer ? f->layer_host_s : 0;
+    double layer_host_s = host.layer_s;
     bool again = t[PHASE_R].launches > 0;
     double forward_s = t[PHASE_F].launches * launch_s +
-                       t[PHASE_F].collectives * f->collective_host_s + layer_host_s;
+                       t[PHASE_F].collectives * f->collective_host_s + layer_host_s +
+                       host.unshard_s;
     double backward_s = (t[PHASE_I].launches + t[PHASE_W].launches) * back_s +
                         (t[PHASE_I].collectives + t[PHASE_W].collectives) * f->collective_host_s +
-                        layer_host_s;
+                        layer_host_s + host.unshard_s;
     if (again)
         backward_s += t[PHASE_R].launches * launch_s +
                       t[PHASE_R].collectives * f->collective_host_s + layer_host_s;
@@ -196,7 +202,10 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
     out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s);
     out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0);
     out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s);
-    two_clocks(memo->problem->framework, t, repeats, out);
+    const struct dtp_framework *f = memo->problem->framework;
+    struct layer_host host = {.layer_s = repeats ? f->layer_host_s : 0,
+                              .unshard_s = repeats && plan->zero_stage == 3 ? f->zero3_host_s : 0};
+    two_clocks(f, t, host, out);
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
@@ -317,7 +326,7 @@ static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct d
                                  plan->dp_algo, &shape[k], unit * f->reduce_bytes);
         comm_add(&out->reduce, &c);
         c = comm(problem, DTP_ALL_GATHER, axis[k], plan->dp_algo, &shape[k],
-                 unit * f->memory.weight_bytes);
+                 unit * dtp_framework_gathered_bytes(f));
         if (plan->zero_stage == 1 || plan->zero_stage == 2)
             comm_add(&out->gather, &c);
         if (plan->zero_stage == 3)

@@ -67,6 +67,39 @@ static const struct dtp_field memory_fields[] = {
      .offset = M(logits_copies_bytes),
      .max = 64,
      .help = "bytes per logit alive at the start of the backward"},
+    {.name = "gathered_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(gathered_bytes),
+     .max = 8,
+     .help = "ZeRO-3: bytes of a parameter on the wire and while in use; 0: weight_bytes"},
+    {.name = "cached_weight_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(cached_weight_bytes),
+     .max = 8,
+     .help = "bytes per parameter of 16-bit copies that the backward needs"},
+    {.name = "reducer_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(reducer_bytes),
+     .max = 16,
+     .help = "bytes per parameter of all reduction buckets, without ZeRO"},
+    {.name = "logits_saved_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(logits_saved_bytes),
+     .max = 64,
+     .help = "bytes per logit kept from the forward to the backward of a microbatch"},
+    {.name = "outputs_kept_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(outputs_kept_bytes),
+     .max = 16,
+     .help = "pipeline: bytes per logit of each microbatch kept until the step ends"},
+    {.name = "lazy_gradients",
+     .kind = DTP_FIELD_BOOL,
+     .offset = M(lazy_gradients),
+     .help = "gradients exist only from their backward to the update"},
+    {.name = "transfers_kept",
+     .kind = DTP_FIELD_BOOL,
+     .offset = M(transfers_kept),
+     .help = "pipeline: a transfer buffer for each microbatch and direction"},
     {0}};
 
 #define BOOLEAN(member, text)                                                                      \
@@ -151,6 +184,7 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(collective_host_s, 1, "host time per collective, beside its launch"),
     BOOLEAN(host_sync, "the host waits for the GPU at the start of each microbatch"),
     NUMBER(layer_host_s, 1, "host time per layer and direction, beside the kernels'"),
+    NUMBER(zero3_host_s, 1, "ZeRO-3: host time per layer and direction to unshard and reshard"),
     NUMBER(microbatch_host_s, 10, "exposed host time per microbatch and rank"),
     NUMBER(step_host_s, 100, "exposed host time per step"),
     LIST(by_gpu, "per GPU family: attention kernel, kernel_time_factor, attention_time_factor"),
@@ -355,6 +389,10 @@ enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct
             return DTP_OK;
     }
     return dtp_unknown_name(err, DTP_EINPUT, "framework", name, names, n, "dtplan frameworks");
+}
+
+double dtp_framework_gathered_bytes(const struct dtp_framework *f) {
+    return f->memory.gathered_bytes > 0 ? f->memory.gathered_bytes : f->memory.weight_bytes;
 }
 
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {

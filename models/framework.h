@@ -23,6 +23,13 @@ struct dtp_framework_memory {
     double margin;             /* share of device memory kept free: validated error of the peak */
     double
         logits_copies_bytes; /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
+    double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
+    double cached_weight_bytes; /* per parameter: 16-bit copies kept for the backward (autocast) */
+    double reducer_bytes;       /* per parameter without ZeRO: all reduction buckets together */
+    double logits_saved_bytes;  /* per logit, of that, from the forward to the backward */
+    double outputs_kept_bytes;  /* pipeline: per logit of each microbatch, until the step ends */
+    bool lazy_gradients; /* gradients are freed by the update and come back in the backward */
+    bool transfers_kept; /* pipeline: a buffer for each microbatch and direction */
 };
 
 /* What depends on the GPU family that the stack runs on: which attention kernel it had there, and
@@ -87,6 +94,7 @@ struct dtp_framework {
         backward_launch_factor; /* per kernel of the backward over launch_s (autograd runs in C++) */
     double collective_host_s;   /* per collective, beside its launch */
     double layer_host_s;        /* per layer and direction, beside the kernels' */
+    double zero3_host_s;        /* ZeRO-3: per layer and direction, to unshard and reshard */
     bool host_sync;             /* the host waits for the GPU at the start of each microbatch */
     double microbatch_host_s;   /* per microbatch and rank, exposed */
     double step_host_s;         /* per step, exposed */
@@ -119,6 +127,8 @@ enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_
                                    size_t *out_n, struct dtp_err *err);
 /* The entry of the GPU's family, or the framework's defaults. */
 struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f, const struct dtp_gpu *gpu);
+/* ZeRO: bytes of a parameter on the wire and while in use. */
+double dtp_framework_gathered_bytes(const struct dtp_framework *f);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
 
 #endif

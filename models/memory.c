@@ -56,14 +56,16 @@ static uint64_t mix(uint64_t x) {
 
 /* ---- activations -------------------------------------------------------------------------------- */
 
-static double element_bytes(const struct dtp_plan *plan) {
-    return plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ? 4 : 2;
+/* Of an activation between layers. */
+static double element_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    bool wide = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 || problem->framework->autocast;
+    return wide ? 4 : 2;
 }
 
 /* Input of a layer, all that full recomputation keeps: 2 s b h (Korthikanti 2022, section 5). */
 static double layer_input_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan) {
     double tokens = (double)plan->microbatch_size * problem->seq / plan->cp;
-    return element_bytes(plan) * tokens * problem->model->hidden /
+    return element_bytes(problem, plan) * tokens * problem->model->hidden /
            (plan->sequence_parallel ? plan->tp : 1);
 }
 
@@ -116,10 +118,10 @@ static const struct activations *activations_of(struct dtp_memory_memo *memo,
     /* The gradient of a layer's output and of the widest tensor inside it, once each. */
     const struct dtp_model *m = problem->model;
     double tokens = (double)plan->microbatch_size * problem->seq / plan->cp;
-    x->working = m->nconvs > 0
-                     ? 0
-                     : layer_input_bytes(problem, plan) + element_bytes(plan) * tokens * m->ffn /
-                                                              plan->tp * (m->gated_ffn ? 2 : 1);
+    x->working = m->nconvs > 0 ? 0
+                               : layer_input_bytes(problem, plan) + element_bytes(problem, plan) *
+                                                                        tokens * m->ffn / plan->tp *
+                                                                        (m->gated_ffn ? 2 : 1);
     return x;
 }
 
@@ -180,7 +182,12 @@ static uint64_t whole_bytes(double v) {
 /* What the chunks of a rank add up to. */
 struct rank_parts {
     double dense, experts, root, largest_layer;
+    double table; /* embedding table that no product reads: autocast leaves it alone */
     double activations, whole_layer, logits;
+    /* At the loss; of each microbatch in flight; until the step ends. */
+    double saved_logits, outputs;
+    int in_flight;       /* microbatches, of all chunks */
+    bool gradients_live; /* a backward has run before activations peak */
 };
 
 static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
@@ -204,6 +211,8 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     }
     if (stage.first)
         kept += x->kept[DTP_LAYER_EMBEDDING];
+    if (stage.first && !(stage.last && problem->model->tied_embeddings))
+        r->table = (double)problem->model->vocab * problem->model->hidden / plan->tp;
     if (stage.last)
         kept += x->kept[DTP_LAYER_HEAD];
     r->activations += in_flight * kept;
@@ -214,8 +223,12 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     if (stage.last && problem->model->classes == 0 && problem->model->vocab > 0) {
         double vocab =
             dtp_framework_padded_vocab(problem->framework, problem->model->vocab, plan->tp);
-        r->logits = problem->framework->memory.logits_copies_bytes * plan->microbatch_size *
-                    problem->seq / plan->cp * vocab / plan->tp;
+        double logits = (double)plan->microbatch_size * problem->seq / plan->cp * vocab / plan->tp;
+        const struct dtp_framework_memory *f = &problem->framework->memory;
+        double outputs = f->outputs_kept_bytes * dtp_plan_num_microbatches(plan);
+        r->saved_logits = f->logits_saved_bytes * in_flight * logits;
+        r->outputs = plan->pp > 1 ? outputs * logits : 0;
+        r->logits = (f->logits_copies_bytes - f->logits_saved_bytes) * logits;
     }
 }
 
@@ -224,52 +237,156 @@ static int num_communicators(const struct dtp_plan *plan) {
            (plan->ep > 1);
 }
 
+/* What one stage holds at a moment; the largest sum of a stage is its peak. */
+struct moment {
+    const char *name;
+    double weights, gradients, optimizer, activations, logits, buffers;
+};
+
+static double moment_sum(const struct moment *m) {
+    return m->weights + m->gradients + m->optimizer + m->activations + m->logits + m->buffers;
+}
+
+static void take_larger(struct moment *peak, const struct moment *m) {
+    if (moment_sum(m) > moment_sum(peak))
+        *peak = *m;
+}
+
+/* Parameters of a stage that a rank stores in each state, by ZeRO stage (Rajbhandari 2020, section 5). */
+struct stored {
+    double weights, gradients, states;
+};
+
+static struct stored stored_params(const struct dtp_plan *plan, const struct rank_parts *r) {
+    double replicas = (double)plan->dp * plan->cp, expert_replicas = replicas / plan->ep;
+    double sharded = r->dense / replicas + r->experts / expert_replicas,
+           all = r->dense + r->experts;
+    return (struct stored){.weights = plan->zero_stage >= 3 ? sharded : all,
+                           .gradients = plan->zero_stage >= 2 ? sharded : all,
+                           .states = plan->zero_stage >= 1 ? sharded : all};
+}
+
+/* Buffers that are there all the time, but for those of ZeRO-3. */
+static double standing_buffers(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                               const struct rank_parts *r) {
+    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
+    double buffers = f->fixed_bytes;
+    if (plan->dp * plan->cp > 1)
+        buffers += f->bucket_bytes;
+    if (plan->zero_stage == 0)
+        buffers += f->reducer_bytes * (r->dense + r->experts);
+    if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->lazy_gradients))
+        buffers += f->gradient_bytes * r->largest_layer; /* of one layer before they are reduced */
+    if (plan->pp > 1 && f->transfers_kept)               /* one for each microbatch and direction */
+        buffers += 2 * dtp_plan_num_microbatches(plan) * layer_input_bytes(memo->problem, plan);
+    else if (plan->pp > 1)
+        buffers += 2 * layer_input_bytes(memo->problem, plan);
+    if (plan->offload == DTP_OFFLOAD_PARAMETERS)
+        buffers += 2 * f->weight_bytes * r->largest_layer;
+    return buffers;
+}
+
+/* Layers gathered ahead, the one in use, and what is outside layers. */
+static double unshard_buffers(const struct dtp_framework *f, const struct dtp_plan *plan,
+                              const struct rank_parts *r) {
+    if (plan->zero_stage < 3)
+        return 0;
+    return dtp_framework_gathered_bytes(f) *
+           ((f->zero3_prefetch_layers + 1) * r->largest_layer + r->root);
+}
+
+/* What a layer's backward holds beside the activations in flight. */
+static double live_layer(const struct dtp_plan *plan, const struct activations *x,
+                         const struct rank_parts *r) {
+    double more = 0;
+    if (plan->recompute == DTP_RECOMPUTE_FULL)
+        more = r->whole_layer;
+    else if (plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+        more = r->whole_layer - x->kept[DTP_LAYER_DENSE];
+    return x->working + (more > 0 ? more : 0);
+}
+
+/* Moments: the loss of the last microbatch (the logits meet the activations in flight, the working set
+ * of a layer does not); the backward of the last layer; with gradients that come into being in the
+ * backward, its end, when all gradients and one live layer are there. Under ZeRO-3 (PyTorch FSDP) that
+ * layer has its weights, its gradients and the copy that is being reduced, what is outside the
+ * layers its weights and gradients. */
+static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                                const struct activations *x, const struct rank_parts *r) {
+    const struct dtp_framework *framework = memo->problem->framework;
+    const struct dtp_framework_memory *f = &framework->memory;
+    struct stored stored = stored_params(plan, r);
+    double standing = standing_buffers(memo, plan, r);
+    double products = r->dense + r->experts - r->table; /* recomputation converts again */
+    double cached = plan->recompute == DTP_RECOMPUTE_FULL ? r->root - r->table : products;
+    cached *= plan->zero_stage >= 3 ? 0 : f->cached_weight_bytes;
+    double live = live_layer(plan, x, r);
+    struct moment now = {
+        .name = "loss",
+        .weights = plan->offload == DTP_OFFLOAD_PARAMETERS ? 0 : stored.weights * f->weight_bytes,
+        .gradients = stored.gradients * f->gradient_bytes,
+        .optimizer = plan->offload == DTP_OFFLOAD_NONE ? stored.states * f->optimizer_bytes : 0,
+        .activations = r->activations,
+        .logits = r->logits,
+        .buffers = standing + cached + unshard_buffers(framework, plan, r)};
+    now.logits = r->logits + r->saved_logits + r->outputs;
+    double all_gradients = now.gradients;
+    if (f->lazy_gradients && !r->gradients_live)
+        now.gradients = 0;
+    struct moment peak = now;
+    now.name = "backward";
+    now.logits = r->saved_logits + r->outputs;
+    now.activations = r->activations + live;
+    take_larger(&peak, &now);
+    if (!f->lazy_gradients)
+        return peak;
+    if (!r->gradients_live && r->in_flight > 1) { /* all forwards came first */
+        double left = (r->in_flight - 1.0) / r->in_flight;
+        now.name = "second backward";
+        now.gradients = all_gradients;
+        now.activations = left * r->activations + live;
+        now.logits = left * r->saved_logits + r->outputs;
+        take_larger(&peak, &now);
+        now.activations -= live;
+        now.logits += r->logits;
+        take_larger(&peak, &now);
+    }
+    now.name = "end of backward";
+    now.logits = r->outputs;
+    /* Without accumulation the gradients are views of the reduction buckets. */
+    bool views = plan->zero_stage == 0 && f->reducer_bytes > 0 && !r->gradients_live;
+    now.gradients = views ? 0 : all_gradients;
+    now.activations = live + (plan->recompute == DTP_RECOMPUTE_NONE ? r->whole_layer : 0);
+    now.buffers = standing;
+    if (plan->zero_stage >= 3) {
+        double gathered = dtp_framework_gathered_bytes(framework),
+               reduced = framework->reduce_bytes;
+        double root_share = r->root / (r->dense + r->experts);
+        now.gradients = (1 - root_share) * all_gradients;
+        now.buffers += (2 * gathered + reduced) * r->largest_layer + 2 * gathered * r->root;
+        take_larger(&peak, &now);
+        now.name = "last reduction";
+        now.activations = 0;
+        now.gradients = all_gradients;
+        now.buffers = standing + reduced * (r->largest_layer + r->root);
+    }
+    take_larger(&peak, &now);
+    return peak;
+}
+
 static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                        const struct activations *x, const struct rank_parts *r,
                        struct dtp_stage_memory *out) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
-    double replicas = (double)plan->dp * plan->cp, expert_replicas = replicas / plan->ep;
-    double sharded = r->dense / replicas + r->experts / expert_replicas,
-           all = r->dense + r->experts;
-    double weights = plan->zero_stage >= 3 ? sharded : all;
-    double gradients = plan->zero_stage >= 2 ? sharded : all;
-    double states = plan->zero_stage >= 1 ? sharded : all;
-    double buffers = f->fixed_bytes;
-    if (replicas > 1)
-        buffers += f->bucket_bytes;
-    if (plan->zero_stage >= 2) /* the gradients of one layer before they are reduced */
-        buffers += f->gradient_bytes * r->largest_layer;
-    if (plan->zero_stage ==
-        3) /* layers gathered ahead, the one in use, and what is outside layers */
-        buffers +=
-            f->weight_bytes *
-            ((memo->problem->framework->zero3_prefetch_layers + 1) * r->largest_layer + r->root);
-    if (plan->pp > 1)
-        buffers += 2 * layer_input_bytes(memo->problem, plan);
-    if (plan->offload != DTP_OFFLOAD_NONE)
-        states = 0;
-    if (plan->offload == DTP_OFFLOAD_PARAMETERS) {
-        buffers += 2 * f->weight_bytes * r->largest_layer;
-        weights = 0;
-    }
-    double activations = r->activations + x->working;
-    if (plan->recompute == DTP_RECOMPUTE_FULL)
-        activations += r->whole_layer;
-    else if (plan->recompute == DTP_RECOMPUTE_SELECTIVE)
-        activations += r->whole_layer - x->kept[DTP_LAYER_DENSE] > 0
-                           ? r->whole_layer - x->kept[DTP_LAYER_DENSE]
-                           : 0;
-    /* The loss comes before the first layer's backward: the logits meet the activations in flight, the
-     * working set of a layer does not. */
-    bool at_loss = r->logits > activations - r->activations;
-    out->moment = at_loss ? "loss" : "backward";
-    out->activations_bytes = whole_bytes(at_loss ? r->activations : activations);
-    out->logits_bytes = at_loss ? whole_bytes(r->logits) : 0;
-    out->weights_bytes = whole_bytes(weights * f->weight_bytes);
-    out->gradients_bytes = whole_bytes(gradients * f->gradient_bytes);
-    out->optimizer_bytes = whole_bytes(states * f->optimizer_bytes);
-    out->buffers_bytes = whole_bytes(buffers);
-    out->params = whole_bytes(all);
+    struct moment peak = stage_peak(memo, plan, x, r);
+    out->moment = peak.name;
+    out->activations_bytes = whole_bytes(peak.activations);
+    out->logits_bytes = whole_bytes(peak.logits);
+    out->weights_bytes = whole_bytes(peak.weights);
+    out->gradients_bytes = whole_bytes(peak.gradients);
+    out->optimizer_bytes = whole_bytes(peak.optimizer);
+    out->buffers_bytes = whole_bytes(peak.buffers);
+    out->params = whole_bytes(r->dense + r->experts);
     out->peak_bytes = out->weights_bytes + out->gradients_bytes + out->optimizer_bytes +
                       out->activations_bytes + out->logits_bytes + out->buffers_bytes;
     out->reserved_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
@@ -284,9 +401,12 @@ void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[plan->schedule];
     for (int rank = 0; rank < plan->pp; rank++) {
         struct rank_parts r = {0};
-        for (int chunk = 0; chunk < plan->vpp; chunk++)
+        for (int chunk = 0; chunk < plan->vpp; chunk++) {
             add_chunk(memo, plan, x, kind->stage(plan->pp, plan->vpp, rank, chunk),
                       in_flight[rank * plan->vpp + chunk], &r);
+            r.in_flight += in_flight[rank * plan->vpp + chunk];
+        }
+        r.gradients_live = r.in_flight < plan->vpp * dtp_plan_num_microbatches(plan);
         fill_stage(memo, plan, x, &r, &stages[rank]);
     }
 }

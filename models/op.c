@@ -538,7 +538,7 @@ static void layer(struct dtp_op_build *b, bool moe) {
     if (eager(b) && !moe) {
         dtp_op_eager_attention(b);
         dtp_op_eager_mlp(b);
-        dtp_op_eager_weights(b, params);
+        dtp_op_eager_weights(b, params, dtp_op_eager_tensors(b));
     } else {
         attention_block(b);
         mlp_block(b, moe);

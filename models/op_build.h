@@ -38,7 +38,13 @@ void dtp_op_eager_attention(struct dtp_op_build *b);
 void dtp_op_eager_mlp(struct dtp_op_build *b);
 void dtp_op_eager_embedding(struct dtp_op_build *b);
 void dtp_op_eager_head(struct dtp_op_build *b);
-/* What autocast does with params weights of the layer: casts to 16 bit, gradients back to fp32. */
-void dtp_op_eager_weights(struct dtp_op_build *b, double params);
+/* Parameter tensors of a layer: those that autocast converts (matrices and biases), all. */
+struct dtp_op_tensors {
+    double cast, all;
+};
+struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b);
+/* What happens to params weights in n tensors beside the products: autocast converts them and their
+ * gradients; gradients move into buckets or are added up. */
+void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n);
 
 #endif

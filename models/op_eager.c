@@ -267,9 +267,9 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
         rows(b, gated, x);
         keep(b, 6 * x);
     } else if (
-        chain) { /* its input, half of it, tanh and 1 + tanh; under autocast input also in fp32 */
+        chain) { /* its input, half of it, tanh and 1 + tanh; but the half fp32 under autocast */
         rows(b, b->f->autocast ? gelu_new_autocast : gelu_new, x);
-        keep(b, (b->f->autocast ? 16 : 8) * x);
+        keep(b, (b->f->autocast ? 14 : 8) * x);
     } else {
         rows(b, activation, x);
         keep(b, 2 * x);
@@ -279,18 +279,31 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
     leave(b, m->mlp_bias);
 }
 
-void dtp_op_eager_weights(struct dtp_op_build *b, double params) {
+void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n) {
     double wide = b->f->autocast ? 4 : 2;
     b->part = DTP_PART_MLP;
     if (b->f->autocast) {
-        dtp_op_kernel(b, "weights to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * params, params);
-        dtp_op_kernel(b, "weight gradients to fp32", DTP_PASS_W, DTP_K_STRIDED, 6 * params, params);
+        dtp_op_kernel(b, "weights to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * params, params)
+            ->launches = n.cast;
+        dtp_op_kernel(b, "weight gradients to fp32", DTP_PASS_W, DTP_K_STRIDED, 6 * params, params)
+            ->launches = n.cast;
     }
-    if (b->f->memory.bucket_bytes > 0) /* gradients move into the reduction buckets */
+    bool several = dtp_plan_num_microbatches(b->plan) > 1 && b->plan->zero_stage < 2;
+    if (b->f->memory.reducer_bytes > 0 && !several) /* gradients move into the reduction buckets */
         dtp_op_kernel(b, "gradients to buckets", DTP_PASS_W, DTP_K_ELEMENTWISE, 2 * wide * params,
-                      params);
-    if (dtp_plan_num_microbatches(b->plan) > 1 && b->plan->zero_stage < 2)
-        dtp_op_kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, 3 * wide * params, params);
+                      params)
+            ->launches = n.all;
+    if (several)
+        dtp_op_kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, 3 * wide * params, params)
+            ->launches = n.all;
+}
+
+struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b) {
+    const struct dtp_model *m = b->m;
+    double products = (m->position == DTP_POS_ROPE ? 4 : 2) + (m->gated_ffn ? 3 : 2);
+    double biases = m->attention_bias ? products - (m->mlp_bias ? 0 : 2) : 0;
+    double norms = 2 * (m->norm_bias ? 2 : 1);
+    return (struct dtp_op_tensors){products + biases, products + biases + norms};
 }
 
 void dtp_op_eager_embedding(struct dtp_op_build *b) {
@@ -313,7 +326,7 @@ void dtp_op_eager_embedding(struct dtp_op_build *b) {
         dtp_op_kernel(b, "table gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, 3 * wide * table,
                       table);
     else
-        dtp_op_eager_weights(b, table);
+        dtp_op_eager_weights(b, table, (struct dtp_op_tensors){0, 1});
 }
 
 void dtp_op_eager_head(struct dtp_op_build *b) {
@@ -323,5 +336,5 @@ void dtp_op_eager_head(struct dtp_op_build *b) {
     norm(b, 1);
     dtp_op_linear(b, "logits", b->tokens, b->h, vocab, 0);
     rows(b, cross_entropy, b->tokens * vocab);
-    dtp_op_eager_weights(b, b->h * vocab);
+    dtp_op_eager_weights(b, b->h * vocab, (struct dtp_op_tensors){1, 1});
 }
