@@ -207,7 +207,7 @@ struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flo
                             .tag = tag};
     loads = loads && comm->device_share > 0;
     size_t most = group->nraw + (loads ? (size_t)group->nmembers : 0);
-    struct dtp_use *uses = most ? DTP_NEW(w->a, struct dtp_use, most) : NULL;
+    struct dtp_use *uses = DTP_NEW(w->a, struct dtp_use, most);
     if (group->flows && is_flow(comm)) {
         double rate = comm->bytes / (comm->time_s - comm->latency_s);
         task.latency_s = n * comm->latency_s;

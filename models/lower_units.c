@@ -156,8 +156,9 @@ static void stage_units(struct dtp_lowering *w, int stage, enum dtp_unit type) {
     size_t most = 0;
     for (int c = 0; c < w->l.vpp; c++)
         most += 2 * (size_t)w->l.m * (size_t)(w->costs->stage[chunk_stage[c]].nunshard + 1);
-    struct unit_place *place_of =
-        type == DTP_UNIT_UNSHARD ? DTP_NEW(w->a, struct unit_place, most) : NULL;
+    if (type != DTP_UNIT_UNSHARD)
+        most = 0;
+    struct unit_place *place_of = DTP_NEW(w->a, struct unit_place, most);
     for (int i = 0; i < groups->n; i++) {
         struct units u = {w, stage, &groups->at[i], {DTP_NONE, DTP_NONE}};
         uint32_t nunits = 0;

@@ -74,6 +74,12 @@ static double of_peak(const struct budget *b, const struct row *r) {
     return r->flops / r->time_s / gpu->peak_flops_per_s[b->plan->dtype];
 }
 
+static bool same_gemm(const struct dtp_gemm *x, const struct dtp_gemm *y) {
+    return x->dtype == y->dtype && x->pass == y->pass && x->m == y->m && x->n == y->n &&
+           x->k == y->k && x->batch == y->batch && x->whole_waves == y->whole_waves &&
+           x->unaligned == y->unaligned;
+}
+
 /* A row that the operation joins: the same kernel on the same shape, as the two all-gathers of a layer. */
 static struct row *find(struct budget *b, const struct row *r) {
     for (size_t i = 0; i < b->n; i++) {
@@ -81,7 +87,7 @@ static struct row *find(struct budget *b, const struct row *r) {
         if (o->layer == r->layer && strcmp(o->pass, r->pass) == 0 &&
             strcmp(o->op->name, r->op->name) == 0 && o->op->kind == r->op->kind &&
             o->op->bytes == r->op->bytes && o->op->overlapped == r->op->overlapped &&
-            memcmp(&o->op->gemm, &r->op->gemm, sizeof r->op->gemm) == 0)
+            same_gemm(&o->op->gemm, &r->op->gemm))
             return o;
     }
     return NULL;
