@@ -286,7 +286,7 @@ void dtp_op_attention_core(struct dtp_op_build *b) {
     double context = b->tokens * m->heads / b->t * v_dim;
     int impl = b->problem->attention;
     if (impl < 0)
-        impl = dtp_framework_on(b->f, &b->problem->cluster->gpu).attention;
+        impl = (int)dtp_framework_on(b->f, &b->problem->cluster->gpu).attention;
     if (impl != DTP_ATTN_UNFUSED) {
         fused_core(b, (enum dtp_attention)impl);
         return;
