@@ -132,6 +132,8 @@ double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     if (s->m <= 0 || s->n <= 0 || s->k <= 0 || s->batch <= 0)
         return 0;
     flops = 2.0 * padded(s->m) * padded(s->n) * padded(s->k) * (double)s->batch;
+    if (s->unaligned)
+        flops *= c->unaligned_factor;
     return operand_bytes(s) / g->stream_bytes_per_s + c->tile_s +
            g->sustained * flops / (c->sm_flops_per_s * g->num_sms);
 }

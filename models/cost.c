@@ -147,7 +147,8 @@ struct layer_host {
 /* Two clocks: a kernel starts when the one before it has ended and the host has launched it. The host runs
  * ahead through the queue, so over a stretch in which it never waits for the GPU the time is the larger
  * of the two sums. Where the host waits at the start of each microbatch the forward is a stretch of its
- * own, and what the host gains on it helps the backward. */
+ * own, and what the host gains on it helps the backward. Where every launch waits for its kernel the two
+ * add up. */
 static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
                        struct layer_host host, struct dtp_phase phase[4]) {
     double launch_s = f->launch_s, back_s = launch_s * f->backward_launch_factor;
@@ -164,6 +165,11 @@ static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
                       t[PHASE_R].collectives * f->collective_host_s + layer_host_s;
     double gpu_s = phase[PHASE_F].total_s + phase[PHASE_I].total_s + phase[PHASE_W].total_s +
                    phase[PHASE_R].total_s;
+    if (f->launch_blocking) {
+        wait_for_host(&phase[PHASE_F], forward_s);
+        wait_for_host(&phase[PHASE_I], backward_s);
+        return;
+    }
     double wait_s = forward_s - phase[PHASE_F].total_s, all_s = forward_s + backward_s - gpu_s;
     if (!f->host_sync && wait_s > all_s)
         wait_s = all_s;

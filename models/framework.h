@@ -55,7 +55,7 @@ struct dtp_framework {
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     bool fused_optimizer;
-    double fp8_cast_bytes;     /* FP8: bytes moved per element of a linear layer's input and output
+    double fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output
                                   gradient to cast them */
     bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
     bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
@@ -73,9 +73,10 @@ struct dtp_framework {
     bool scatter_gather;    /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
     double p2p_bytes;       /* per element: 2; 4 where activations travel in fp32 */
     bool tp_overlap;        /* backward tp collectives behind wgrad */
-    bool tp_overlap_forward;   /* and those of the forward behind the GEMM beside them (userbuffers) */
-    double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
-    bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
+    bool
+        tp_overlap_forward; /* and those of the forward behind the GEMM beside them (userbuffers) */
+    double tp_overlap_fraction;       /* of the tp time of the backward that can hide, 0 .. 1 */
+    bool dp_overlap;                  /* gradient reduction behind the last backward, by buckets */
     double dp_bucket_bytes;           /* one reduction bucket, at least; 0: one bucket in all */
     double dp_bucket_params_per_rank; /* and at least so many parameters per rank of the group */
     bool param_gather_overlap;  /* ZeRO-1/2: all-gather of parameters behind the next forward */
@@ -96,6 +97,7 @@ struct dtp_framework {
     double layer_host_s;        /* per layer and direction, beside the kernels' */
     double zero3_host_s;        /* ZeRO-3: per layer and direction, to unshard and reshard */
     bool host_sync;             /* the host waits for the GPU at the start of each microbatch */
+    bool launch_blocking;       /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
     double microbatch_host_s;   /* per microbatch and rank, exposed */
     double step_host_s;         /* per step, exposed */
     double

@@ -96,8 +96,8 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
     double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes; /* cast before the gather */
     collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)->overlapped =
         b->tp_overlap && b->f->tp_overlap_forward;
-    collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)->overlapped =
-        b->tp_overlap;
+    collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+        ->overlapped = b->tp_overlap;
     collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
         ->overlapped = b->tp_overlap;
 }
@@ -194,6 +194,7 @@ static void unfused_core(struct dtp_op_build *b) {
         b->out->at[i].core = b->out->at[i].pass == DTP_PASS_F;
         if (b->out->at[i].kind == DTP_OP_GEMM) {
             b->out->at[i].kind = DTP_OP_BMM;
+            b->out->at[i].gemm.unaligned = m->head_dim % 8 != 0;
             b->out->at[i].gemm.dtype = b->plan->dtype == DTP_FP8 ? DTP_BF16 : b->plan->dtype;
         }
     }

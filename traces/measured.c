@@ -119,7 +119,9 @@ enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_
 
 struct cluster_fact {
     const char *framework, *gpu, *source_contains, *cluster;
+    const char *stack; /* the framework where the row's is another or "other"; NULL: the row's */
     const char *recompute; /* of the run where the row's cannot be; NULL: the row's */
+    bool launch_blocking;  /* run with CUDA_LAUNCH_BLOCKING=1 */
 };
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */
@@ -158,6 +160,10 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, cluster),
      .required = true,
      .help = "entry of hw/cluster"},
+    {.name = "launch_blocking",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, launch_blocking),
+     .help = "run with CUDA_LAUNCH_BLOCKING=1"},
     {.name = "recompute",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, recompute),
@@ -251,6 +257,17 @@ static const struct dtp_framework *nearest_framework(const struct dtp_run_librar
     return find_framework(l, name);
 }
 
+static const struct cluster_fact *find_fact(const struct dtp_run_library *l,
+                                            const struct dtp_run *run) {
+    for (size_t i = 0; i < l->nfacts; i++) {
+        const struct cluster_fact *f = &l->fact[i];
+        if (strcmp(f->framework, run->framework) == 0 && strcmp(f->gpu, run->gpu) == 0 &&
+            strstr(run->source, f->source_contains))
+            return f;
+    }
+    return NULL;
+}
+
 static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
                           const struct dtp_run *run, struct dtp_run_case *c) {
     const char *name = run->framework;
@@ -265,22 +282,13 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
         if (f)
             add_note(a, c, dtp_arena_printf(a, "framework taken as %s", f->name));
     }
-    if (f)
+    if (f) {
+        const struct cluster_fact *fact = find_fact(l, run);
         c->framework = *f;
-    else
+        c->framework.launch_blocking |= fact && fact->launch_blocking;
+    } else
         c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
     return f != NULL;
-}
-
-static const struct cluster_fact *find_fact(const struct dtp_run_library *l,
-                                            const struct dtp_run *run) {
-    for (size_t i = 0; i < l->nfacts; i++) {
-        const struct cluster_fact *f = &l->fact[i];
-        if (strcmp(f->framework, run->framework) == 0 && strcmp(f->gpu, run->gpu) == 0 &&
-            strstr(run->source, f->source_contains))
-            return f;
-    }
-    return NULL;
 }
 
 static bool set_cluster(struct dtp_arena *a, const struct dtp_run_library *l,
