@@ -383,7 +383,7 @@ static enum dtp_dtype run_dtype(const struct dtp_run *run) {
 }
 
 static void set_attention(const struct dtp_run *run, struct dtp_run_case *c) {
-    enum dtp_attention usual = c->framework.attention;
+    enum dtp_attention usual = dtp_framework_on(&c->framework, &c->cluster.gpu).attention;
     c->problem.attention = DTP_UNKNOWN;
     if (run->flash_attention == 0)
         c->problem.attention = DTP_ATTN_UNFUSED;
