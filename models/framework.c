@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 
 /* What a file holds: the framework and the lists that are read by hand. */
 struct document {
@@ -169,7 +170,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(tp_overlap_forward, "tp collectives of the forward run behind GEMMs too (userbuffers)"),
     NUMBER(tp_overlap_fraction, 1, "share of the overlapped tp time that can hide"),
     BOOLEAN(dp_overlap, "gradients are reduced behind the last backward, bucket by bucket"),
-    NUMBER(dp_bucket_params_per_rank, 1e9, "a bucket has at least so many parameters per rank"),
+    NUMBER(dp_bucket_params_per_rank, DTP_GIGA, "a bucket has at least so many parameters per rank"),
     NUMBER(dp_bucket_bytes, 1e11, "bytes of one reduction bucket; 0: one bucket"),
     BOOLEAN(param_gather_overlap, "ZeRO-1/2: parameters are gathered behind the next forward"),
     BOOLEAN(zero1_reduce_scatter, "ZeRO-1 reduces with reduce-scatter; false: all-reduce"),

@@ -27,11 +27,15 @@ static int bench_kind(struct dtp_arena *a, int kind) {
     for (int r = 0; r < REPEATS; r++) {
         dtp_arena_reset(a);
         double t0 = cpu_s();
-        if (dtp_schedule_make(a, kind, PP, vpp, M, &s, &err) != DTP_OK)
-            return fprintf(stderr, "%s\n", err.msg), 1;
+        if (dtp_schedule_make(a, kind, PP, vpp, M, &s, &err) != DTP_OK) {
+            fprintf(stderr, "%s\n", err.msg);
+            return 1;
+        }
         double t1 = cpu_s();
-        if (dtp_schedule_check(a, &s, &err) != DTP_OK)
-            return fprintf(stderr, "%s\n", err.msg), 1;
+        if (dtp_schedule_check(a, &s, &err) != DTP_OK) {
+            fprintf(stderr, "%s\n", err.msg);
+            return 1;
+        }
         double t2 = cpu_s();
         make_s = t1 - t0 < make_s ? t1 - t0 : make_s;
         check_s = t2 - t1 < check_s ? t2 - t1 : check_s;
