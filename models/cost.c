@@ -359,8 +359,8 @@ static struct dtp_comm transfer(const struct dtp_problem *problem, const struct 
                          .axis = DTP_AXIS_PP,
                          .algo = cost.algo,
                          .bytes = bytes,
-                         .time_s = cost.time_s * f->comm_time_factor,
-                         .latency_s = cost.latency_s * f->comm_time_factor};
+                         .time_s = cost.time_s * f->comm_time_factor + f->p2p_host_s,
+                         .latency_s = cost.latency_s * f->comm_time_factor + f->p2p_host_s};
     if (split && !plan->sequence_parallel) { /* gathered again inside the node */
         struct dtp_comm gather =
             comm(problem, DTP_ALL_GATHER, DTP_AXIS_TP, DTP_ALGO_AUTO, tp_shape, full_bytes);

@@ -98,12 +98,15 @@ struct dtp_framework {
     double zero3_host_s;        /* ZeRO-3: per layer and direction, to unshard and reshard */
     bool host_sync;             /* the host waits for the GPU at the start of each microbatch */
     bool launch_blocking;       /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
-    double microbatch_host_s;   /* per microbatch and rank, exposed */
-    double step_host_s;         /* per step, exposed */
+    double
+        p2p_host_s; /* exposed per transfer between stages: the host waits for it and starts anew */
+    double microbatch_host_s; /* per microbatch and rank, exposed */
+    double step_host_s;       /* per step, exposed */
     double
         kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
     const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
     size_t nby_gpu;
+    double norm_time_factor; /* fitted: its norm kernels over the persistent ones of the GPU file */
     double comm_time_factor; /* fitted */
 
     /* what it can do */

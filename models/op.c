@@ -644,6 +644,8 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
         break;
     case DTP_OP_KERNEL:
         time_s = dtp_device_kernel_s(gpu, op->kernel, op->bytes, op->elements);
+        if (op->kernel == DTP_K_NORM || op->kernel == DTP_K_NORM_BACKWARD)
+            time_s *= problem->framework->norm_time_factor;
         break;
     case DTP_OP_COLLECTIVE:
         return op->count * collective_time_s(problem, plan, op);
