@@ -1,0 +1,421 @@
+/* kineto_args.c: what the args of a record and the metadata of a file say. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/kineto_private.h"
+
+/* Element types as PyTorch spells them: ScalarType words and C++ names. */
+static const struct {
+    const char *word;
+    int bytes;
+} types[] = {{"float", 4},
+             {"Float", 4},
+             {"c10::BFloat16", 2},
+             {"BFloat16", 2},
+             {"c10::Half", 2},
+             {"Half", 2},
+             {"double", 8},
+             {"Double", 8},
+             {"long int", 8},
+             {"long", 8},
+             {"Long", 8},
+             {"int", 4},
+             {"Int", 4},
+             {"short", 2},
+             {"Short", 2},
+             {"short int", 2},
+             {"char", 1},
+             {"Char", 1},
+             {"signed char", 1},
+             {"unsigned char", 1},
+             {"Byte", 1},
+             {"bool", 1},
+             {"Bool", 1},
+             {"Float8_e4m3fn", 1},
+             {"Float8_e5m2", 1},
+             {"c10::Float8_e4m3fn", 1},
+             {"c10::Float8_e5m2", 1}};
+
+static int type_bytes(const struct dtp_text *t) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (dtp_text_is(t, types[i].word))
+            return types[i].bytes;
+    return 0;
+}
+
+/* Product of an array of numbers; *out_flat is false where it holds arrays (a list of tensors), whose
+ * products are added. An empty array is no tensor: 0. */
+static enum dtp_status read_shape(struct dtp_pull *p, uint64_t *out, struct dtp_err *err) {
+    uint64_t product = 1, sum = 0, v;
+    bool more, any = false;
+    DTP_TRY(dtp_pull_open(p, '[', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_next(p, ']', first, &more, err));
+        if (!more)
+            break;
+        char c;
+        DTP_TRY(dtp_pull_peek(p, &c, err));
+        if (c == '[') {
+            DTP_TRY(read_shape(p, &v, err));
+            sum += v;
+            continue;
+        }
+        struct dtp_text t;
+        DTP_TRY(dtp_pull_text(p, &t, err));
+        any = true;
+        product = dtp_text_u64(&t, &v) ? product * v : 0;
+    }
+    *out = any ? product : sum;
+    return DTP_OK;
+}
+
+static enum dtp_status read_dims(struct kineto_reader *k, struct dtp_err *err) {
+    struct kineto_args *args = &k->rec.args;
+    bool more;
+    char c;
+    DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
+    if (c != '[')
+        return dtp_pull_skip(&k->pull, err);
+    DTP_TRY(dtp_pull_open(&k->pull, '[', err));
+    args->ninputs = 0;
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
+        if (!more)
+            return DTP_OK;
+        uint64_t n = 0;
+        DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
+        if (c == '[')
+            DTP_TRY(read_shape(&k->pull, &n, err));
+        else
+            DTP_TRY(dtp_pull_skip(&k->pull, err));
+        if (args->ninputs < KINETO_INPUTS)
+            args->input_elements[args->ninputs++] = n;
+    }
+}
+
+static enum dtp_status read_types(struct kineto_reader *k, struct dtp_err *err) {
+    struct kineto_args *args = &k->rec.args;
+    bool more;
+    char c;
+    DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
+    if (c != '[')
+        return dtp_pull_skip(&k->pull, err);
+    DTP_TRY(dtp_pull_open(&k->pull, '[', err));
+    args->ntypes = 0;
+    for (bool first = true;; first = false) {
+        struct dtp_text t;
+        DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
+        if (!more)
+            return DTP_OK;
+        DTP_TRY(dtp_pull_text(&k->pull, &t, err));
+        if (args->ntypes < KINETO_INPUTS)
+            args->input_bytes[args->ntypes++] = (uint64_t)type_bytes(&t);
+    }
+}
+
+enum arg {
+    A_STREAM,
+    A_DEVICE,
+    A_CORRELATION,
+    A_BYTES,
+    A_DIMS,
+    A_TYPES,
+    A_COLLECTIVE,
+    A_IN,
+    A_OUT,
+    A_GROUP_SIZE,
+    A_DTYPE,
+    A_GROUP,
+    A_GROUP_DESCRIPTION,
+    A_GROUP_RANKS,
+    A_SRC,
+    A_DST,
+    A_SEQ,
+    A_OTHER
+};
+
+static enum arg arg_of(const struct dtp_text *key) {
+    static const char *const names[] = {"stream",
+                                        "device",
+                                        "correlation",
+                                        "bytes",
+                                        "Input Dims",
+                                        "Input type",
+                                        "Collective name",
+                                        "In msg nelems",
+                                        "Out msg nelems",
+                                        "Group size",
+                                        "dtype",
+                                        "Process Group Name",
+                                        "Process Group Description",
+                                        "Process Group Ranks",
+                                        "Src Rank",
+                                        "Dst Rank",
+                                        "Seq"};
+    for (int i = 0; i < A_OTHER; i++)
+        if (names[i][0] == key->at[0] && dtp_text_is(key, names[i]))
+            return (enum arg)i;
+    return A_OTHER;
+}
+
+static void take_number(struct kineto_reader *k, enum arg arg, const struct dtp_text *t) {
+    struct kineto_args *args = &k->rec.args;
+    struct dtp_trace_comm *comm = &args->comm;
+    int64_t v = 0;
+    bool whole = dtp_text_i64(t, &v);
+    if (arg == A_STREAM || arg == A_DEVICE) {
+        *(arg == A_STREAM ? &args->has_stream : &args->has_device) = whole;
+        *(arg == A_STREAM ? &args->stream : &args->device) = v;
+    } else if (arg == A_CORRELATION) {
+        args->big_correlation = !dtp_text_u64(t, &args->correlation) && t->n > 18;
+    } else if (arg == A_BYTES) {
+        args->bytes = whole && v > 0 ? (uint64_t)v : 0;
+    } else if (arg == A_IN) {
+        comm->in_elements = whole && v > 0 ? (uint64_t)v : 0;
+    } else if (arg == A_OUT) {
+        comm->out_elements = whole && v > 0 ? (uint64_t)v : 0;
+    } else if (arg == A_GROUP_SIZE) {
+        comm->group_size = whole && v > 0 && v < INT32_MAX ? (int)v : 0;
+    } else if (arg == A_SEQ) {
+        comm->seq = whole ? v : -1;
+    } else if (whole) {
+        comm->peer = v;
+    }
+}
+
+static void take_arg(struct kineto_reader *k, enum arg arg, const struct dtp_text *t) {
+    struct dtp_trace_comm *comm = &k->rec.args.comm;
+    if (arg == A_COLLECTIVE) {
+        k->rec.args.has_comm = true;
+        comm->collective = kineto_keep(k, t);
+    } else if (arg == A_DTYPE) {
+        comm->element_bytes = (uint64_t)type_bytes(t);
+    } else if (arg == A_GROUP) {
+        comm->group = kineto_keep(k, t);
+    } else if (arg == A_GROUP_DESCRIPTION) {
+        comm->group_description = kineto_keep(k, t);
+    } else if (arg == A_GROUP_RANKS) {
+        comm->group_ranks = kineto_keep(k, t);
+    } else {
+        take_number(k, arg, t);
+    }
+}
+
+static void sum_inputs(struct kineto_args *args) {
+    uint64_t elements = 0, bytes = 0;
+    for (int i = 0; i < args->ninputs && i < args->ntypes; i++) {
+        elements += args->input_elements[i];
+        bytes += args->input_elements[i] * args->input_bytes[i];
+    }
+    if (!args->has_comm) {
+        args->comm.in_elements = elements;
+        args->comm.in_bytes = bytes;
+    } else {
+        args->comm.in_bytes = args->comm.in_elements * args->comm.element_bytes;
+    }
+}
+
+enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err) {
+    struct dtp_pull *p = &k->pull;
+    struct kineto_args *args = &k->rec.args;
+    struct dtp_text t;
+    bool more;
+    char c;
+    args->comm = (struct dtp_trace_comm){.collective = "",
+                                         .group = "",
+                                         .group_description = "",
+                                         .group_ranks = "",
+                                         .seq = -1,
+                                         .peer = -1};
+    DTP_TRY(dtp_pull_peek(p, &c, err));
+    if (c != '{')
+        return dtp_pull_skip(p, err);
+    DTP_TRY(dtp_pull_open(p, '{', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        if (!more)
+            break;
+        DTP_TRY(dtp_pull_key(p, &t, err));
+        enum arg arg = t.n > 0 ? arg_of(&t) : A_OTHER;
+        DTP_TRY(dtp_pull_peek(p, &c, err));
+        if (arg == A_DIMS) {
+            DTP_TRY(read_dims(k, err));
+        } else if (arg == A_TYPES) {
+            DTP_TRY(read_types(k, err));
+        } else if (arg == A_OTHER || c == '{' || c == '[') {
+            DTP_TRY(dtp_pull_skip(p, err));
+        } else {
+            DTP_TRY(dtp_pull_text(p, &t, err));
+            take_arg(k, arg, &t);
+        }
+    }
+    sum_inputs(args);
+    return DTP_OK;
+}
+
+/* ---- metadata ---- */
+
+static enum dtp_status read_ranks(struct kineto_reader *k, struct dtp_trace_group *g,
+                                  struct dtp_err *err) {
+    struct dtp_text t;
+    bool more;
+    char c;
+    size_t capacity = 0;
+    int *ranks = NULL;
+    DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
+    if (c != '[')
+        return dtp_pull_skip(&k->pull, err);
+    DTP_TRY(dtp_pull_open(&k->pull, '[', err));
+    for (bool first = true;; first = false) {
+        int64_t v;
+        DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
+        if (!more)
+            break;
+        DTP_TRY(dtp_pull_text(&k->pull, &t, err));
+        if (!dtp_text_i64(&t, &v) || v < 0 || v > INT32_MAX)
+            continue;
+        if (g->nranks == capacity) {
+            ranks = dtp_arena_grow(k->r->a, ranks, sizeof *ranks, capacity, capacity * 2 + 8);
+            capacity = capacity * 2 + 8;
+        }
+        ranks[g->nranks++] = (int)v;
+    }
+    g->rank = ranks;
+    return DTP_OK;
+}
+
+static enum dtp_status read_group(struct kineto_reader *k, struct dtp_trace_group *g,
+                                  struct dtp_err *err) {
+    struct dtp_pull *p = &k->pull;
+    struct dtp_text t;
+    bool more;
+    char c;
+    *g = (struct dtp_trace_group){.name = "", .description = ""};
+    DTP_TRY(dtp_pull_peek(p, &c, err));
+    if (c != '{')
+        return dtp_pull_skip(p, err);
+    DTP_TRY(dtp_pull_open(p, '{', err));
+    for (bool first = true;; first = false) {
+        int64_t v;
+        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        if (!more)
+            return DTP_OK;
+        DTP_TRY(dtp_pull_key(p, &t, err));
+        if (dtp_text_is(&t, "ranks")) {
+            DTP_TRY(read_ranks(k, g, err));
+        } else if (dtp_text_is(&t, "pg_name")) {
+            DTP_TRY(dtp_pull_text(p, &t, err));
+            g->name = kineto_keep(k, &t);
+        } else if (dtp_text_is(&t, "pg_desc")) {
+            DTP_TRY(dtp_pull_text(p, &t, err));
+            g->description = kineto_keep(k, &t);
+        } else if (dtp_text_is(&t, "pg_size")) {
+            DTP_TRY(dtp_pull_text(p, &t, err));
+            g->size = dtp_text_i64(&t, &v) && v > 0 && v < INT32_MAX ? (int)v : 0;
+        } else {
+            DTP_TRY(dtp_pull_skip(p, err));
+        }
+    }
+}
+
+static enum dtp_status read_groups(struct kineto_reader *k, struct dtp_err *err) {
+    bool more;
+    char c;
+    DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
+    if (c != '[')
+        return dtp_pull_skip(&k->pull, err);
+    DTP_TRY(dtp_pull_open(&k->pull, '[', err));
+    k->r->ngroups = 0;
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
+        if (!more)
+            return DTP_OK;
+        struct dtp_trace_group g;
+        DTP_TRY(read_group(k, &g, err));
+        k->r->group =
+            dtp_arena_grow(k->r->a, k->r->group, sizeof g, k->r->ngroups, k->r->ngroups + 1);
+        k->r->group[k->r->ngroups++] = g;
+    }
+}
+
+static enum dtp_status read_distributed(struct kineto_reader *k, struct dtp_err *err) {
+    struct dtp_pull *p = &k->pull;
+    struct dtp_text t;
+    bool more;
+    char c;
+    DTP_TRY(dtp_pull_peek(p, &c, err));
+    if (c != '{')
+        return dtp_pull_skip(p, err);
+    DTP_TRY(dtp_pull_open(p, '{', err));
+    for (bool first = true;; first = false) {
+        int64_t v;
+        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        if (!more)
+            return DTP_OK;
+        DTP_TRY(dtp_pull_key(p, &t, err));
+        bool is_rank = dtp_text_is(&t, "rank"), is_size = dtp_text_is(&t, "world_size");
+        if (dtp_text_is(&t, "pg_config")) {
+            DTP_TRY(read_groups(k, err));
+        } else if (dtp_text_is(&t, "backend")) {
+            DTP_TRY(dtp_pull_text(p, &t, err));
+            k->r->backend = kineto_keep(k, &t);
+        } else if (is_rank || is_size) {
+            DTP_TRY(dtp_pull_text(p, &t, err));
+            if (dtp_text_i64(&t, &v) && v >= 0 && v < INT32_MAX)
+                *(is_rank ? &k->r->rank : &k->r->world_size) = (int)v;
+        } else {
+            DTP_TRY(dtp_pull_skip(p, err));
+        }
+    }
+}
+
+/* The name of the first device; the rest is passed over. */
+static enum dtp_status read_devices(struct kineto_reader *k, struct dtp_err *err) {
+    struct dtp_pull *p = &k->pull;
+    struct dtp_text t;
+    bool more;
+    char c;
+    DTP_TRY(dtp_pull_peek(p, &c, err));
+    if (c == '[') {
+        DTP_TRY(dtp_pull_open(p, '[', err));
+        for (bool first = true;; first = false) {
+            DTP_TRY(dtp_pull_next(p, ']', first, &more, err));
+            if (!more)
+                return DTP_OK;
+            DTP_TRY(read_devices(k, err));
+        }
+    }
+    if (c != '{')
+        return dtp_pull_skip(p, err);
+    DTP_TRY(dtp_pull_open(p, '{', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        if (!more)
+            return DTP_OK;
+        DTP_TRY(dtp_pull_key(p, &t, err));
+        if (dtp_text_is(&t, "name") && !k->r->device[0]) {
+            DTP_TRY(dtp_pull_text(p, &t, err));
+            k->r->device = kineto_keep(k, &t);
+        } else {
+            DTP_TRY(dtp_pull_skip(p, err));
+        }
+    }
+}
+
+enum dtp_status kineto_read_metadata(struct kineto_reader *k, const struct dtp_text *key,
+                                     struct dtp_err *err) {
+    struct dtp_text t;
+    if (dtp_text_is(key, "distributedInfo"))
+        return read_distributed(k, err);
+    if (dtp_text_is(key, "deviceProperties"))
+        return read_devices(k, err);
+    bool is_base = dtp_text_is(key, "baseTimeNanoseconds");
+    if (!is_base && !dtp_text_is(key, "displayTimeUnit"))
+        return dtp_pull_skip(&k->pull, err);
+    DTP_TRY(dtp_pull_text(&k->pull, &t, err));
+    if (is_base)
+        k->r->has_base = dtp_text_i64(&t, &k->r->base_ns);
+    else
+        k->r->time_unit = kineto_keep(k, &t);
+    return DTP_OK;
+}

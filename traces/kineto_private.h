@@ -1,0 +1,64 @@
+/* kineto_private.h: shared by kineto*.c: the record being read, before its kind is known. */
+#ifndef DTP_TRACES_KINETO_PRIVATE_H
+#define DTP_TRACES_KINETO_PRIVATE_H
+
+#include "traces/pull.h"
+#include "traces/trace.h"
+
+enum { KINETO_ID_BYTES = 48, KINETO_INPUTS = 64 };
+
+/* A name or id of the record: copied, since the window moves. */
+struct kineto_copy {
+    char *at;
+    size_t n, capacity;
+};
+
+struct kineto_args {
+    bool has_stream, has_device, has_comm;
+    int64_t stream, device;
+    uint64_t correlation, bytes;
+    bool big_correlation;
+    struct dtp_trace_comm comm;
+    uint64_t input_elements[KINETO_INPUTS], input_bytes[KINETO_INPUTS];
+    bool input_known[KINETO_INPUTS];
+    int ninputs, ntypes;
+};
+
+struct kineto_record {
+    char phase;
+    char pid[KINETO_ID_BYTES], tid[KINETO_ID_BYTES];
+    struct kineto_copy name;
+    uint8_t category;
+    bool has_category, has_ts, bad_time, has_name;
+    int64_t ts_ns, dur_ns;
+    uint64_t id;
+    bool has_id;
+    struct kineto_args args;
+};
+
+/* What the categories seen so far mean, by their number. */
+struct kineto_reader {
+    struct dtp_pull pull;
+    struct dtp_trace_rank *r;
+    const struct dtp_trace_options *options;
+    struct kineto_record rec;
+    unsigned char meaning[256]; /* 0: not looked up yet, else enum kineto_meaning + 1 */
+    struct kineto_flow *flow;
+    size_t nflows, flows_capacity;
+    struct dtp_arena *scratch;
+    uint64_t next_progress;
+};
+
+struct kineto_flow {
+    uint64_t id;
+    int64_t ts_ns;
+    uint8_t category, end, on_device;
+};
+
+enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err);
+enum dtp_status kineto_read_metadata(struct kineto_reader *k, const struct dtp_text *key,
+                                     struct dtp_err *err);
+/* Text that lives as long as the trace; equal texts are one. */
+const char *kineto_keep(struct kineto_reader *k, const struct dtp_text *t);
+
+#endif
