@@ -1,13 +1,15 @@
-/* explain: the step of one rank, operation by operation. */
+/* explain: the step of one rank, operation by operation; of a plan or of a measured run. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "planner/cli/verbs.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
+#include "traces/measured.h"
 
 struct own {
     int stage, top;
+    const char *row;
 };
 
 static const struct dtp_option own_options[] = {
@@ -15,6 +17,8 @@ static const struct dtp_option own_options[] = {
      .max = DTP_MAX_STAGES, .help = "pipeline stage whose rank is shown (default 0)"},
     {"top", DTP_OPT_INT, 0, offsetof(struct own, top), .value = "N", .min = 1, .max = 1000,
      .help = "rows shown, the longest first (default 30; --json has all)"},
+    {"row", DTP_OPT_STRING, 0, offsetof(struct own, row), .value = "ID",
+     .help = "explain the measured run with this id; the files of runs follow as arguments"},
     {0}};
 
 static void defaults(void *own) {
@@ -282,12 +286,88 @@ static void print_json(struct dtp_cli *cli, const struct budget *b, const struct
     dtp_json_end(&w);
 }
 
+static const struct dtp_run *find_run(const struct dtp_runs *runs, const char *id) {
+    for (size_t i = 0; i < runs->n; i++)
+        if (strcmp(runs->at[i].id, id) == 0)
+            return &runs->at[i];
+    return NULL;
+}
+
+static enum dtp_status unknown_run(struct dtp_arena *a, const struct dtp_runs *runs,
+                                   const char *id, struct dtp_err *err) {
+    const char **ids = DTP_NEW(a, const char *, runs->n + 1);
+    for (size_t i = 0; i < runs->n; i++)
+        ids[i] = runs->at[i].id;
+    return dtp_unknown_name(err, DTP_EUSAGE, "run", id, ids, runs->n, NULL);
+}
+
+/* Setup and plan of a measured run. */
+static enum dtp_status setup_run(struct dtp_cli *cli, struct dtp_setup *setup,
+                                 struct dtp_plan *plan, const struct dtp_run **out_run,
+                                 struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_runs runs = {0};
+    struct dtp_run_library *library;
+    struct dtp_run_case *c = DTP_NEW(cli->a, struct dtp_run_case, 1);
+    if (cli->nargs == 0)
+        return dtp_fail(err, DTP_EUSAGE, "usage: dtplan explain --row ID FILE...");
+    for (int i = 0; i < cli->nargs; i++)
+        DTP_TRY(dtp_runs_read(cli->a, cli->arg[i], &runs, err));
+    *out_run = find_run(&runs, own->row);
+    if (!*out_run)
+        return unknown_run(cli->a, &runs, own->row, err);
+    DTP_TRY(dtp_run_library_create(cli->a, &library, err));
+    DTP_TRY(dtp_run_case_make(cli->a, library, *out_run, c, err));
+    if (c->unsupported)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "run %s: %s", own->row, c->unsupported);
+    setup->model = c->model;
+    setup->cluster = c->cluster;
+    setup->framework = c->framework;
+    setup->problem = c->problem;
+    setup->problem.model = &setup->model;
+    setup->problem.cluster = &setup->cluster;
+    setup->problem.framework = &setup->framework;
+    setup->ask = (struct dtp_ask){.model = c->model.name,
+                                  .cluster = c->cluster.name,
+                                  .framework = c->framework.name,
+                                  .gpus = c->problem.gpus,
+                                  .seq = c->problem.seq,
+                                  .batch = c->problem.global_batch,
+                                  .dtype = (int)c->problem.dtype,
+                                  .attention = c->problem.attention,
+                                  .memory_limit_bytes = c->problem.memory_limit_bytes};
+    *plan = c->plan;
+    if (*c->note && !cli->args.json)
+        fprintf(cli->out.file, "run %s: %s\n", own->row, c->note);
+    return DTP_OK;
+}
+
+static void print_measured(const struct dtp_term *t, const struct dtp_run *run,
+                           const struct dtp_result *r) {
+    char measured[32], predicted[32];
+    const char *meaning;
+    double peak_bytes = dtp_run_peak_bytes(run, &meaning);
+    if (run->step_s > 0)
+        fprintf(t->file, "  measured %s, predicted %s: %+.1f %%\n",
+                dtp_fmt_time(run->step_s, measured, sizeof measured),
+                dtp_fmt_time(r->step_s, predicted, sizeof predicted),
+                100 * (r->step_s / run->step_s - 1));
+    if (peak_bytes > 0)
+        fprintf(t->file, "  measured peak %s (%s)\n",
+                dtp_fmt_bytes_gib(peak_bytes, measured, sizeof measured), meaning);
+    fprintf(t->file, "  source: %s\n", run->source);
+}
+
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
+    const struct dtp_run *measured = NULL;
     struct dtp_plan plan;
     struct dtp_result result;
-    DTP_TRY(dtp_cli_plan(cli, setup, &plan, err));
+    if (own->row)
+        DTP_TRY(setup_run(cli, setup, &plan, &measured, err));
+    else
+        DTP_TRY(dtp_cli_plan(cli, setup, &plan, err));
     if (own->stage >= plan.pp)
         return dtp_fail(err, DTP_EUSAGE, "--stage: found %d, the plan has stages 0 to %d",
                         own->stage, plan.pp - 1);
@@ -303,6 +383,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_report report = {.setup = setup};
     dtp_report_header(cli->a, &cli->out, &report);
     dtp_term_wrap(&cli->out, DTP_GREEN, 2, 2, dtp_plan_words(cli->a, &plan));
+    if (measured) {
+        print_measured(&cli->out, measured, &result);
+        dtp_report_result(cli->a, &cli->out, &report, &result);
+    }
     print_text(cli, &b, own->stage, result.step_s);
     return DTP_OK;
 }
@@ -310,13 +394,16 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
 const struct dtp_verb dtp_verb_explain = {
     .name = "explain",
     .summary = "the operations behind a prediction, longest first",
-    .synopsis = "explain --plan FILE | --model M --gpus N --tp T --pp P ... [--stage N]",
+    .synopsis = "explain --plan FILE | --model M --gpus N --tp T --pp P ... | --row ID FILE... "
+                "[--stage N]",
     .description =
         "Lists the kernels and collectives that a rank of one pipeline stage runs in a step: how "
         "often, seconds, FLOPs or bytes per second against the peak, shape. What the step is made "
-        "of, term by term, is in the output of simulate.",
+        "of, term by term, is in the output of simulate. With --row ID the plan is that of a measured "
+        "run in the CSV files given, and the prediction stands beside the measurement.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT,
     .options = own_options,
     .own_size = sizeof(struct own),
     .defaults = defaults,
+    .max_args = -1,
     .run = run};
