@@ -54,8 +54,9 @@ struct dtp_costs {
     struct dtp_stage_cost *stage; /* [nstages] by virtual stage; caller's or in the arena */
     bool p2p_blocking;
     bool reduce_overlap, reduce_per_microbatch, gather_overlap, regather_backward;
-    int zero_stage, prefetch;
-    double *optimizer_s; /* [pp] update of the rank's parameters */
+    int zero_stage;
+    int prefetch, prefetch_forward; /* units gathered ahead in the backward, in the forward */
+    double *optimizer_s;            /* [pp] update of the rank's parameters */
     struct dtp_comm
         embedding_all_reduce; /* tied embeddings, first and last stage, after the last action */
     struct dtp_comm norm_all_reduce; /* gradient norm over everything */

@@ -14,7 +14,7 @@ static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_par
                         double start_s, double dur_s) {
     const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
     struct dtp_walk_rank *state = &w->state[r];
-    int prefetch = w->l.costs->prefetch;
+    uint32_t prefetch = (uint32_t)parts.prefetch, nring = (uint32_t)w->ring;
     double t = start_s, part_s = dur_s / parts.nparts;
     int unshard = 0, gather = 0, reduce = 0;
     for (int p = 0; p < parts.nparts; p++) {
@@ -29,12 +29,12 @@ static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_par
              unshard++) {
             uint32_t q = state->nunits++;
             double *ring = w->unit_start_s + (size_t)r * (size_t)w->ring;
-            double ready_s = prefetch == 0             ? t
-                             : q >= (uint32_t)prefetch ? ring[q % (uint32_t)prefetch]
-                                                       : w->l.costs->step_host_s;
+            double ready_s = prefetch == 0   ? t
+                             : q >= prefetch ? ring[(q - prefetch) % nring]
+                                             : w->l.costs->step_host_s;
             state->unshard_free_s = larger(state->unshard_free_s, ready_s) + cost->unshard.time_s;
             begin_s = larger(begin_s, state->unshard_free_s);
-            ring[prefetch ? q % (uint32_t)prefetch : 0] = begin_s;
+            ring[q % nring] = begin_s;
         }
         w->path[r].dp_wait_s += begin_s - t;
         t = begin_s + part_s;
@@ -186,7 +186,9 @@ static void run_tail(struct dtp_walk *w, struct dtp_path *out) {
 static void start(struct dtp_arena *a, struct dtp_walk *w, struct dtp_path *out) {
     const struct dtp_layout *l = &w->l;
     size_t nslots = 2 * (size_t)l->nstages * (size_t)l->m;
-    w->ring = l->costs->prefetch > 0 ? l->costs->prefetch : 1;
+    w->ring = l->costs->prefetch > l->costs->prefetch_forward ? l->costs->prefetch
+                                                              : l->costs->prefetch_forward;
+    w->ring = w->ring > 0 ? w->ring : 1;
     w->state = DTP_NEW(a, struct dtp_walk_rank, (size_t)l->pp);
     w->path = DTP_NEW(a, struct dtp_rank_path, (size_t)l->pp);
     w->unit_start_s = DTP_NEW(a, double, (size_t)l->pp *(size_t)w->ring);

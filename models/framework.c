@@ -179,6 +179,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(reduce_per_microbatch, "ZeRO-2/3 reduce after each microbatch"),
     BOOLEAN(zero3_regather_backward, "ZeRO-3 gathers parameters again for the backward"),
     INTEGER(zero3_prefetch_layers, 64, "ZeRO-3: layers gathered ahead"),
+    BOOLEAN(zero3_forward_prefetch, "ZeRO-3: false: only the backward gathers ahead"),
     NUMBER(zero3_copy_out_bytes, 64, "ZeRO-3: bytes copied per gathered parameter"),
     NUMBER(zero3_copy_in_bytes, 64, "ZeRO-3: bytes copied per gradient before it is reduced"),
     BOOLEAN(tied_embedding_all_reduce, "first and last stage sum the gradient of tied embeddings"),
@@ -231,6 +232,7 @@ static const struct dtp_framework framework_default = {
     .reduce_bytes = 2,
     .backward_launch_factor = 0.62, /* traces of PyTorch 2.11: 31 against 50 us */
     .norm_time_factor = 1,
+    .zero3_forward_prefetch = true,
     .kernel_time_factor = 1,
     .comm_time_factor = 1,
     .uneven_stages = true,

@@ -85,6 +85,7 @@ struct dtp_framework {
     bool reduce_per_microbatch; /* ZeRO-2/3 reduce after each microbatch */
     bool zero3_regather_backward; /* parameters gathered again in the backward */
     int zero3_prefetch_layers;
+    bool zero3_forward_prefetch;                      /* false: only the backward gathers ahead */
     double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
     bool tied_embedding_all_reduce;
 

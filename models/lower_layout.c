@@ -97,6 +97,7 @@ struct dtp_action_parts dtp_layout_parts(const struct dtp_layout *l, int vs, int
     bool unshards = kind == DTP_A_F ? l->unsharded : l->unsharded_b && kind != DTP_A_W;
     if (unshards && s->unshard.time_s > 0)
         p.nunshard = s->nunshard;
+    p.prefetch = kind == DTP_A_F ? c->prefetch_forward : c->prefetch;
     if (kind == DTP_A_F && c->gather_overlap && !p.nunshard && s->gather.time_s > 0 &&
         index == l->first[vs])
         p.ngather = s->nreduce;

@@ -42,6 +42,7 @@ struct dtp_layout {
 struct dtp_action_parts {
     int nparts;
     int nunshard, ngather, nreduce; /* units; nreduce: overlapped, by part */
+    int prefetch;                   /* units that are gathered ahead */
     bool reduce_whole;              /* one reduction of all units at the action's end */
 };
 

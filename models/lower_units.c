@@ -130,7 +130,7 @@ static void wait_like(struct units *u, struct unit_place p, dtp_id after) {
 static void unshard_action(struct units *u, int vs, struct dtp_action_parts parts, uint32_t k,
                            struct unit_place *place_of, uint32_t *nunits) {
     struct dtp_lowering *w = u->w;
-    uint32_t prefetch = w->costs->prefetch > 0 ? (uint32_t)w->costs->prefetch : 0;
+    uint32_t prefetch = (uint32_t)parts.prefetch;
     for (int i = 0; i < parts.nunshard; i++) {
         uint32_t unit = (*nunits)++;
         dtp_id part = (dtp_id)dtp_part_first(i, parts.nunshard, parts.nparts);

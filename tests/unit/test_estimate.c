@@ -142,7 +142,7 @@ static void test_unshard(void) {
     c.stage[0].nunshard = 2;
     c.stage[0].unshard = case_comm(DTP_ALL_GATHER, DTP_AXIS_DP_CP, 0, 0.25, 0);
     near(step_of(&c, DTP_SCHED_1F1B), 3 + 4 * 0.25);
-    c.prefetch = 1;
+    c.prefetch = c.prefetch_forward = 1;
     near(step_of(&c, DTP_SCHED_1F1B), 3 + 0.25);
     c.stage[0].unshard.time_s = 0.75; /* longer than F's unit: 0.75, 1.5, 2.25, then hidden */
     near(step_of(&c, DTP_SCHED_1F1B), 0.75 * 3 + 2);
