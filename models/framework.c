@@ -165,6 +165,7 @@ const struct dtp_field dtp_framework_fields[] = {
      .help = "axes of the rank number, innermost first"},
     BOOLEAN(p2p_blocking, "pipeline transfers stop the compute streams of both neighbours"),
     BOOLEAN(scatter_gather, "pipeline messages are split over tp and gathered in the node"),
+    BOOLEAN(keeps_stage_outputs, "what a stage sent stays allocated until its backward"),
     NUMBER(p2p_bytes, 8, "bytes per activation element between stages"),
     BOOLEAN(tp_overlap, "backward tp collectives run behind weight-gradient GEMMs"),
     BOOLEAN(tp_overlap_forward, "tp collectives of the forward run behind GEMMs too (userbuffers)"),

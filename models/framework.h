@@ -68,11 +68,12 @@ struct dtp_framework {
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
 
     /* communication */
-    const char *rank_order; /* "tp-cp-dp-pp" */
-    bool p2p_blocking;      /* transfers stop the compute stream (rendezvous of neighbours) */
-    bool scatter_gather;    /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
-    double p2p_bytes;       /* per element: 2; 4 where activations travel in fp32 */
-    bool tp_overlap;        /* backward tp collectives behind wgrad */
+    const char *rank_order;   /* "tp-cp-dp-pp" */
+    bool p2p_blocking;        /* transfers stop the compute stream (rendezvous of neighbours) */
+    bool scatter_gather;      /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
+    bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */
+    double p2p_bytes;         /* per element: 2; 4 where activations travel in fp32 */
+    bool tp_overlap;          /* backward tp collectives behind wgrad */
     bool
         tp_overlap_forward; /* and those of the forward behind the GEMM beside them (userbuffers) */
     double tp_overlap_fraction;       /* of the tp time of the backward that can hide, 0 .. 1 */

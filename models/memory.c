@@ -211,6 +211,8 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     }
     if (stage.first)
         kept += x->kept[DTP_LAYER_EMBEDDING];
+    if (!stage.last && problem->framework->keeps_stage_outputs)
+        kept += layer_input_bytes(problem, plan);
     if (stage.first && !(stage.last && problem->model->tied_embeddings))
         r->table = (double)problem->model->vocab * problem->model->hidden / plan->tp;
     if (stage.last)
