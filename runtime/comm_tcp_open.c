@@ -163,13 +163,33 @@ static void tcp_abort(struct dtp_comm *c, const char *message) {
     snprintf(t->failure, sizeof t->failure, "%s", message);
 }
 
+/* Closing a socket with unread data resets it, and the other side loses what we said last: so read on
+ * until it has hung up too. */
+static void hang_up(struct dtp_tcp *t) {
+    const double patience_s = 1;
+    char sink[512];
+    int64_t deadline_ns = dtp_deadline_ns(patience_s);
+    for (int r = 0; r < t->comm.size; r++)
+        if (t->peer[r].fd >= 0)
+            (void)shutdown(t->peer[r].fd, SHUT_WR);
+    for (int r = 0; r < t->comm.size; r++) {
+        int fd = t->peer[r].fd;
+        if (fd < 0)
+            continue;
+        while (dtp_socket_ready(fd, POLLIN, deadline_ns) && recv(fd, sink, sizeof sink, 0) > 0)
+            continue;
+        close(fd);
+    }
+}
+
 static void tcp_close(struct dtp_comm *c) {
     struct dtp_tcp *t = (struct dtp_tcp *)c;
-    if (!t->failure[0])
+    /* who fails passes the first message on, or the others would only see a connection end */
+    if (t->failure[0])
+        say_to_all(t, DTP_TCP_ABORT, t->failure);
+    else
         say_to_all(t, DTP_TCP_GOODBYE, NULL);
-    for (int r = 0; r < c->size; r++)
-        if (t->peer[r].fd >= 0)
-            close(t->peer[r].fd);
+    hang_up(t);
 }
 
 static void tcp_doing(struct dtp_comm *c, const char *action) {

@@ -79,7 +79,8 @@ enum dtp_status dtp_launch_environment(struct dtp_arena *a, bool *found, struct 
 
 struct children {
     const struct dtp_fork *f;
-    pid_t *process; /* [nranks], 0: has ended */
+    pid_t *process;         /* [nranks], 0: has ended */
+    enum dtp_status *ended; /* [nranks] with what */
     int alive;
     enum dtp_status status; /* worst so far */
     int64_t failed_ns;      /* time of the first failure */
@@ -123,12 +124,15 @@ static void child_ended(struct children *c, pid_t process, int how) {
             continue;
         c->process[r] = 0;
         c->alive--;
+        c->ended[r] = WIFEXITED(how) && WEXITSTATUS(how) <= DTP_ENOMEM
+                          ? (enum dtp_status)WEXITSTATUS(how)
+                          : DTP_ENO;
         if (WIFSIGNALED(how))
             child_died(c, r, "signal", WTERMSIG(how));
         else if (WIFEXITED(how) && WEXITSTATUS(how) > DTP_ENOMEM)
             child_died(c, r, "exit", WEXITSTATUS(how));
-        else if (WIFEXITED(how) && WEXITSTATUS(how) != 0)
-            note_failure(c, (enum dtp_status)WEXITSTATUS(how));
+        else if (c->ended[r] != DTP_OK)
+            note_failure(c, c->ended[r]);
     }
 }
 
@@ -173,9 +177,11 @@ static enum dtp_status report(const struct children *c, struct dtp_err *err) {
         return c->err && c->err->msg[0]
                    ? c->status
                    : dtp_fail(err, c->status, "a rank ended with status %d", (int)c->status);
+    /* others may have ended before the rank that knows why */
+    enum dtp_status status = c->ended[rank] != DTP_OK ? c->ended[rank] : c->status;
     if (strncmp(text, "rank ", 5) == 0 || strncmp(text, "all ranks", 9) == 0)
-        return dtp_fail(err, c->status, "%s", text);
-    return dtp_fail(err, c->status, "rank %d: %s", rank, text);
+        return dtp_fail(err, status, "%s", text);
+    return dtp_fail(err, status, "rank %d: %s", rank, text);
 }
 
 enum dtp_status dtp_launch_fork(const struct dtp_fork *f, struct dtp_err *err) {
@@ -183,6 +189,7 @@ enum dtp_status dtp_launch_fork(const struct dtp_fork *f, struct dtp_err *err) {
     struct dtp_arena *a = dtp_arena_create("launch");
     int parent = (int)getpid();
     c.process = DTP_NEW(a, pid_t, (size_t)f->nranks);
+    c.ended = DTP_NEW(a, enum dtp_status, (size_t)f->nranks);
     fflush(NULL); /* or the children would print it again */
     for (int r = 0; r < f->nranks; r++) {
         pid_t p = fork();

@@ -33,10 +33,27 @@ bool dtp_param_owned(const struct dtp_param *p, const struct dtp_owned *o, int64
     return *n > 0;
 }
 
+/* Both uses of tied embeddings on one rank (schedules that go down and up again): as if by an
+ * all-reduce of two. */
+static void tie_on_this_rank(struct dtp_rank *r) {
+    struct dtp_unit *tokens = NULL, *head = NULL;
+    DTP_EACH_UNIT(r, u) {
+        tokens = u->kind == DTP_UNIT_TOKENS ? u : tokens;
+        head = u->tied_copy ? u : head;
+    }
+    if (!tokens || !head)
+        return;
+    struct dtp_owned a = dtp_unit_owned(r, tokens), b = dtp_unit_owned(r, head);
+    r->ops->add(r->dev, a.grads, b.grads, a.n, true);
+    r->ops->copy(r->dev, b.grads, a.grads,
+                 (uint64_t)a.n * (uint64_t)dtp_dtype_bytes(r->dev->grad_dtype));
+}
+
 /* Gradients that are not final yet (dp = 1), and tied embeddings: the sum over both of their uses. */
 static enum dtp_status finish_gradients(struct dtp_rank *r) {
     for (int c = 0; c < r->layout.nchunks; c++)
         DTP_TRY(dtp_chunk_reduce(r, &r->layout.chunk[c]));
+    tie_on_this_rank(r);
     DTP_EACH_UNIT(r, u) {
         if (!r->embedding || (u->kind != DTP_UNIT_TOKENS && !u->tied_copy))
             continue;

@@ -34,11 +34,13 @@ static enum dtp_status open_groups(struct dtp_rank *r) {
     for (int t = 0; t < copies; t++)
         ranks[t] = dtp_layout_rank(p, first + t, l->dp_rank, l->pp_rank);
     DTP_TRY(open_group(r, DTP_GROUP_KV, ranks, copies, &r->kv));
-    if (r->model->tied_embeddings && (l->pp_rank == 0 || l->pp_rank == p->pp - 1)) {
+    int last, chunk;
+    dtp_schedule_holder(p->schedule, p->pp, p->vpp, p->pp * p->vpp - 1, &last, &chunk);
+    if (r->model->tied_embeddings && (l->pp_rank == 0 || l->pp_rank == last)) {
         ranks[n++] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, 0);
-        ranks[n++] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, p->pp - 1);
+        ranks[n++] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, last);
     }
-    return open_group(r, DTP_GROUP_EMBEDDING, ranks, p->pp > 1 ? n : 0, &r->embedding);
+    return open_group(r, DTP_GROUP_EMBEDDING, ranks, last > 0 ? n : 0, &r->embedding);
 }
 
 static enum dtp_status open_comm(struct dtp_rank *r, void *shared,

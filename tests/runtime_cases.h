@@ -1,0 +1,57 @@
+/* Small models and options that the tests of the runtime share. */
+#ifndef DTP_TESTS_RUNTIME_CASES_H
+#define DTP_TESTS_RUNTIME_CASES_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/schedule.h"
+#include "runtime/run.h"
+
+/* 8 layers, so that 8 virtual stages exist; 67 tokens, so that the vocabulary is padded. */
+static inline struct dtp_model tiny_model(const char *family) {
+    struct dtp_model m;
+    struct dtp_err err = {0};
+    if (dtp_model_family(family, &m, &err) != DTP_OK)
+        abort();
+    m.name = family;
+    m.layers = 8;
+    m.hidden = 32;
+    m.heads = 4;
+    m.vocab = 67;
+    m.seq = 16;
+    m.max_positions = 16;
+    if (strcmp(family, "llama") == 0) {
+        m.kv_heads = 2;
+        m.ffn = 48;
+    }
+    if (dtp_model_finish(&m, &err) != DTP_OK)
+        abort();
+    return m;
+}
+
+/* An epsilon above the noise of gradients that are 0 in exact arithmetic (the bias of the keys: the
+ * softmax does not see it), which Adam would otherwise blow up to full steps. */
+static inline struct dtp_run_options tiny_options(const struct dtp_model *m) {
+    struct dtp_run_options o = dtp_run_options_default();
+    o.model = m;
+    o.seq = 16;
+    o.steps = 20;
+    o.decay_steps = 20;
+    o.seed = 1;
+    o.lr = 0.004;
+    o.epsilon = 1e-5;
+    o.timeout_s = 60;
+    o.plan.dtype = DTP_FP32;
+    o.plan.global_batch_size = 8;
+    return o;
+}
+
+static inline struct dtp_plan with_degrees(struct dtp_plan p, int tp, int pp, int dp) {
+    p.tp = tp;
+    p.pp = pp;
+    p.dp = dp;
+    return p;
+}
+
+#endif

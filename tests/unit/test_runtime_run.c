@@ -1,0 +1,422 @@
+/* Runs as a whole: the order of actions, failures, launchers, checkpoints, data, learning rate. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/launch.h"
+#include "runtime/rank.h"
+#include "tests/runtime_cases.h"
+
+static struct dtp_arena *arena;
+static struct dtp_model model;
+
+static double seconds_since(int64_t start_ns) {
+    return (double)(dtp_os_now_ns() - start_ns) * 1e-9;
+}
+
+/* ---- order ---- */
+
+/* The actions of the measured trace, without the collectives inside them, are the schedule's. */
+static void check_order(const struct dtp_plan *plan) {
+    struct dtp_run_options o = tiny_options(&model);
+    struct dtp_run_result r;
+    struct dtp_schedule s;
+    struct dtp_err err = {0};
+    o.plan = *plan;
+    o.steps = 2;
+    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &r, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_run_schedule(arena, plan, &s, &err), DTP_OK);
+    size_t at = 0;
+    for (int rank = 0; rank < r.nranks; rank++) {
+        int stage = rank / (plan->tp * plan->dp);
+        double end_s = 0;
+        for (uint32_t i = s.begin[stage]; i < s.begin[stage + 1]; i++, at++) {
+            char name[28];
+            snprintf(name, sizeof name, "%u%s%u", (unsigned)s.action[i].chunk,
+                     dtp_action_names[s.action[i].kind], (unsigned)s.action[i].microbatch);
+            while (at < r.nevents && strchr(r.event[at].name, ' '))
+                at++; /* "tp all_reduce", "0C1 layer 3" */
+            CU_ASSERT_FATAL(at < r.nevents);
+            CU_ASSERT_EQUAL(r.event[at].rank, rank);
+            CU_ASSERT_STRING_EQUAL(r.event[at].name, name);
+            CU_ASSERT(r.event[at].dur_s >= 0 && r.event[at].start_s >= end_s);
+            end_s = r.event[at].start_s + r.event[at].dur_s;
+        }
+        while (at < r.nevents && r.event[at].rank == rank)
+            at++;
+        CU_ASSERT(end_s <= r.step_s_each[1] * 1.001 + 1e-4);
+    }
+    CU_ASSERT_EQUAL(at, r.nevents);
+}
+
+static void test_order_is_the_schedule(void) {
+    struct dtp_plan p = tiny_options(&model).plan;
+    check_order(&p);
+    p = with_degrees(p, 2, 2, 1);
+    p.schedule = DTP_SCHED_ZB_H1;
+    check_order(&p);
+    p = with_degrees(p, 1, 2, 2);
+    p.schedule = DTP_SCHED_INTERLEAVED;
+    p.vpp = 2;
+    p.zero_stage = 3;
+    p.recompute = DTP_RECOMPUTE_FULL;
+    check_order(&p);
+}
+
+/* The same run twice, bit by bit. */
+static void test_runs_repeat(void) {
+    struct dtp_run_options o = tiny_options(&model);
+    struct dtp_run_result r[2];
+    struct dtp_err err = {0};
+    o.plan = with_degrees(o.plan, 2, 1, 2);
+    o.steps = 5;
+    for (int i = 0; i < 2; i++)
+        CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &r[i], &err), DTP_OK);
+    CU_ASSERT_EQUAL(memcmp(r[0].loss, r[1].loss, 5 * sizeof *r[0].loss), 0);
+    CU_ASSERT_EQUAL(memcmp(r[0].peak_bytes, r[1].peak_bytes, 4 * sizeof *r[0].peak_bytes), 0);
+    for (int rank = 0; rank < 4; rank++) {
+        uint64_t sum = 0;
+        for (int k = 0; k < DTP_NMEM; k++)
+            sum += r[0].peak_by_class[rank][k];
+        CU_ASSERT_EQUAL(sum, r[0].peak_bytes[rank]);
+    }
+}
+
+/* ---- failures ---- */
+
+static void check_failure(struct dtp_run_options *o, enum dtp_status status, const char *says,
+                          double within_s) {
+    struct dtp_run_result r;
+    struct dtp_err err = {0};
+    int64_t start_ns = dtp_os_now_ns();
+    CU_ASSERT_EQUAL(dtp_run(arena, o, &r, &err), status);
+    if (!strstr(err.msg, says))
+        printf("\n    found \"%s\", expected \"%s\"\n", err.msg, says);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, says));
+    CU_ASSERT(seconds_since(start_ns) < within_s);
+    CU_ASSERT_EQUAL(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left */
+}
+
+static void test_a_killed_rank_ends_the_job(void) {
+    struct dtp_run_options o = tiny_options(&model);
+    o.plan = with_degrees(o.plan, 2, 2, 1);
+    o.timeout_s = 600;
+    o.fault = DTP_FAULT_KILL;
+    o.fault_rank = 3;
+    o.fault_step = 2;
+    o.fault_action = 4;
+    check_failure(&o, DTP_ENO, "rank 3 died in 0RF1 of step 2: signal 9", 15);
+}
+
+static void test_a_hanging_rank_ends_the_job(void) {
+    struct dtp_run_options o = tiny_options(&model);
+    o.plan = with_degrees(o.plan, 1, 2, 2);
+    o.timeout_s = 2;
+    o.fault = DTP_FAULT_HANG;
+    o.fault_rank = 1;
+    o.fault_step = 1;
+    o.fault_action = 0;
+    check_failure(&o, DTP_ENO, "rank 1 hangs in 0F0 of step 1", 15);
+}
+
+static void test_out_of_memory_names_tensor_and_action(void) {
+    struct dtp_run_options o = tiny_options(&model);
+    struct dtp_run_result r;
+    struct dtp_err err = {0};
+    o.steps = 1;
+    o.plan = with_degrees(o.plan, 1, 2, 1);
+    o.plan.schedule = DTP_SCHED_GPIPE;
+    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &r, &err), DTP_OK);
+    o.timeout_s = 600;
+    o.memory_bytes = r.peak_bytes[1] - 4096;
+    check_failure(&o, DTP_ENOMEM, "in 0F7 of step 0: out of memory: ", 15);
+    o.memory_bytes = 100000;
+    check_failure(&o, DTP_ENOMEM, "in its start: out of memory: ", 15);
+}
+
+static void test_what_the_runtime_lacks(void) {
+    struct dtp_run_options o = tiny_options(&model);
+    o.plan.dtype = DTP_BF16;
+    check_failure(&o, DTP_EUNSUPPORTED, "fp32", 5);
+    o = tiny_options(&model);
+    o.plan.cp = 2;
+    check_failure(&o, DTP_EUNSUPPORTED, "context", 5);
+    o = tiny_options(&model);
+    o.plan.tp = 3;
+    check_failure(&o, DTP_EINPUT, "heads", 5);
+    o = tiny_options(&model);
+    o.seq = 17;
+    check_failure(&o, DTP_EINPUT, "positions", 5);
+    o = tiny_options(&model);
+    o.backend = "cuda";
+    struct dtp_err err = {0};
+    const struct dtp_dev_ops *ops;
+    if (dtp_dev_find("cuda", &ops, &err) != DTP_OK)
+        check_failure(&o, DTP_EUNSUPPORTED, "cuda", 5);
+}
+
+/* ---- launchers ---- */
+
+/* A rank in a process of its own, as torchrun would start it; its first loss as the exit status. */
+static pid_t start_rank(int rank, int size, int local_size, const char *port) {
+    pid_t p = fork();
+    if (p != 0)
+        return p;
+    char text[4][16];
+    snprintf(text[0], sizeof text[0], "%d", rank);
+    snprintf(text[1], sizeof text[1], "%d", size);
+    snprintf(text[2], sizeof text[2], "%d", rank % local_size);
+    snprintf(text[3], sizeof text[3], "%d", local_size);
+    setenv("RANK", text[0], 1);
+    setenv("WORLD_SIZE", text[1], 1);
+    setenv("LOCAL_RANK", text[2], 1);
+    setenv("LOCAL_WORLD_SIZE", text[3], 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", port, 1);
+    struct dtp_run_options o = tiny_options(&model);
+    struct dtp_run_result r;
+    struct dtp_err err = {0};
+    o.steps = 2;
+    o.plan = with_degrees(o.plan, 1, 2, size / 2);
+    o.plan.zero_stage = size > 2 ? 1 : 0;
+    enum dtp_status status = dtp_run(arena, &o, &r, &err);
+    if (status != DTP_OK)
+        fprintf(stderr, "rank %d: %s\n", rank, err.msg);
+    int root = status == DTP_OK && r.is_root ? (int)lround(r.loss[1] * 10) : 0;
+    _exit(status != DTP_OK ? 1 : root);
+}
+
+/* local_size < size: several hosts, so TCP; else shared memory. */
+static void check_launched(int size, int local_size, const char *port) {
+    struct dtp_run_options o = tiny_options(&model);
+    struct dtp_run_result r;
+    struct dtp_err err = {0};
+    pid_t process[8];
+    o.steps = 2;
+    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &r, &err), DTP_OK);
+    fflush(NULL);
+    for (int rank = size - 1; rank >= 0; rank--) /* rank 0 comes last */
+        process[rank] = start_rank(rank, size, local_size, port);
+    for (int rank = 0; rank < size; rank++) {
+        int how;
+        CU_ASSERT_EQUAL(waitpid(process[rank], &how, 0), process[rank]);
+        CU_ASSERT(WIFEXITED(how));
+        CU_ASSERT_EQUAL(WEXITSTATUS(how), rank == 0 ? (int)lround(r.loss[1] * 10) : 0);
+    }
+}
+
+static void test_torchrun_on_one_host(void) {
+    check_launched(4, 4, "29651");
+}
+
+static void test_torchrun_on_several_hosts(void) {
+    check_launched(4, 2, "29652");
+}
+
+static void test_environments(void) {
+    bool found;
+    struct dtp_endpoint e;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL(dtp_launch_environment(arena, &found, &e, &err), DTP_OK);
+    CU_ASSERT_FALSE(found);
+    setenv("SLURM_PROCID", "5", 1);
+    setenv("SLURM_NTASKS", "8", 1);
+    CU_ASSERT_EQUAL(dtp_launch_environment(arena, &found, &e, &err), DTP_OK);
+    CU_ASSERT_FALSE(found); /* an allocation, no job step */
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_LOCALID", "1", 1);
+    setenv("SLURM_NTASKS_PER_NODE", "4", 1);
+    CU_ASSERT_EQUAL(dtp_launch_environment(arena, &found, &e, &err), DTP_OK);
+    CU_ASSERT(found && e.rank == 5 && e.size == 8 && e.local_rank == 1 && e.local_size == 4);
+    CU_ASSERT_STRING_EQUAL(e.launcher, "slurm");
+    setenv("SLURM_PROCID", "8", 1);
+    CU_ASSERT_EQUAL(dtp_launch_environment(arena, &found, &e, &err), DTP_EINPUT);
+    const char *const names[] = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID", "SLURM_LOCALID",
+                                 "SLURM_NTASKS_PER_NODE"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unsetenv(names[i]);
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "x", 1);
+    CU_ASSERT_NOT_EQUAL(dtp_launch_environment(arena, &found, &e, &err), DTP_OK);
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    CU_ASSERT_EQUAL(dtp_launch_environment(arena, &found, &e, &err), DTP_OK);
+    CU_ASSERT(found && e.rank == 2 && e.size == 3 && e.local_rank == 2 && e.local_size == 3);
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+}
+
+/* ---- checkpoints ---- */
+
+static void remove_tree(const char *path) {
+    char command[1200];
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    CU_ASSERT_EQUAL(system(command), 0);
+}
+
+/* 6 steps at once = 3 steps with one layout, saved, and 3 more with another. */
+static void check_resume(const struct dtp_plan *first, const struct dtp_plan *second,
+                         double tolerance) {
+    char folder[] = "/tmp/dtplan-test-XXXXXX";
+    struct dtp_run_options o = tiny_options(&model);
+    struct dtp_run_result whole, half, rest;
+    struct dtp_err err = {0};
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    o.steps = 6;
+    o.plan = *first;
+    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &whole, &err), DTP_OK);
+    o.save = folder;
+    o.save_every = 2;
+    o.steps = 3;
+    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &half, &err), DTP_OK);
+    o.save = NULL;
+    o.resume = folder;
+    o.steps = 6;
+    o.plan = *second;
+    enum dtp_status status = dtp_run(arena, &o, &rest, &err);
+    CU_ASSERT_EQUAL(status, DTP_OK);
+    if (status != DTP_OK)
+        printf("\n    %s\n", err.msg);
+    for (int i = 0; status == DTP_OK && i < 3; i++)
+        CU_ASSERT(fabs(rest.loss[i] - whole.loss[3 + i]) <= tolerance);
+    CU_ASSERT(status != DTP_OK || (rest.first_step == 3 && rest.steps == 3));
+    remove_tree(folder);
+}
+
+static void test_resume_on_the_same_layout_is_exact(void) {
+    struct dtp_plan p = with_degrees(tiny_options(&model).plan, 2, 1, 2);
+    check_resume(&p, &p, 0);
+    p.zero_stage = 3;
+    check_resume(&p, &p, 0);
+}
+
+static void test_resume_on_another_layout(void) {
+    struct dtp_plan one = tiny_options(&model).plan, two = with_degrees(one, 2, 2, 1), three;
+    three = with_degrees(one, 1, 2, 2);
+    three.zero_stage = 3;
+    three.schedule = DTP_SCHED_INTERLEAVED;
+    three.vpp = 2;
+    check_resume(&one, &two, 5e-6);
+    check_resume(&two, &three, 5e-6);
+    check_resume(&three, &one, 5e-6);
+}
+
+static void test_a_damaged_checkpoint_is_refused(void) {
+    char folder[] = "/tmp/dtplan-test-XXXXXX", path[200];
+    struct dtp_run_options o = tiny_options(&model);
+    struct dtp_run_result r;
+    struct dtp_err err = {0};
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    o.steps = 1;
+    o.save = folder;
+    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &r, &err), DTP_OK);
+    o.save = NULL;
+    o.resume = folder;
+    check_failure(&o, DTP_EINPUT, "the run ends at 1", 10);
+    o.steps = 2;
+    snprintf(path, sizeof path, "%s/step-000001/rank-00000.bin", folder);
+    FILE *f = fopen(path, "r+b");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fseek(f, 2000, SEEK_SET);
+    int was = fgetc(f);
+    fseek(f, 2000, SEEK_SET);
+    fputc(was ^ 1, f);
+    fclose(f);
+    check_failure(&o, DTP_EINPUT, "checksum", 10);
+    struct dtp_model other = model;
+    other.layers = 4;
+    o.model = &other;
+    f = fopen(path, "r+b");
+    fseek(f, 2000, SEEK_SET);
+    fputc(was, f);
+    fclose(f);
+    struct dtp_model wide = model;
+    wide.layers = 9;
+    o.model = &wide;
+    check_failure(&o, DTP_EINPUT, "does not hold this model", 10);
+    remove_tree(folder);
+}
+
+/* ---- data and learning rate ---- */
+
+static void test_text_is_learned_and_layouts_see_the_same(void) {
+    struct dtp_model bytes = model;
+    bytes.vocab = 256;
+    struct dtp_run_options o = tiny_options(&bytes);
+    struct dtp_run_result a, b;
+    struct dtp_err err = {0};
+    o.data = DTP_SOURCE_DIR "/LICENSE";
+    o.steps = 12;
+    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &a, &err), DTP_OK);
+    o.plan = with_degrees(o.plan, 1, 1, 4);
+    o.plan.microbatch_size = 2;
+    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &b, &err), DTP_OK);
+    for (int i = 0; i < 12; i++)
+        CU_ASSERT(fabs(a.loss[i] - b.loss[i]) < 5e-6);
+    CU_ASSERT(a.loss[11] < a.loss[0] - 1);
+    o.data = "/nonexistent";
+    check_failure(&o, DTP_EINPUT, "/nonexistent", 10);
+}
+
+static void test_sequences_do_not_depend_on_stride(void) {
+    struct dtp_data d = {.seed = 3, .vocab = 67, .seq = 9};
+    int32_t a[9], b[18], t[9];
+    dtp_data_sequence(&d, 12, 1, a, t);
+    dtp_data_sequence(&d, 12, 2, b, NULL);
+    for (int i = 0; i < 9; i++) {
+        CU_ASSERT(a[i] >= 0 && a[i] < 67 && a[i] == b[2 * i]);
+        CU_ASSERT(i == 8 || t[i] == a[i + 1]);
+    }
+}
+
+/* Warm-up 1/4, 2/4, 3/4, 4/4, then half a cosine from lr to min_lr. */
+static void test_learning_rate(void) {
+    struct dtp_run_options o = dtp_run_options_default();
+    o.lr = 1;
+    o.min_lr = 0.2;
+    o.warmup_steps = 4;
+    o.decay_steps = 14;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_learning_rate(&o, 0), 0.25, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_learning_rate(&o, 3), 1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_learning_rate(&o, 4), 1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_learning_rate(&o, 9), 0.6, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_learning_rate(&o, 14), 0.2, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_learning_rate(&o, 99), 0.2, 1e-12);
+}
+
+int main(void) {
+    CU_TestInfo runs[] = {{"order = schedule", test_order_is_the_schedule},
+                          {"runs repeat", test_runs_repeat},
+                          {"text", test_text_is_learned_and_layouts_see_the_same},
+                          {"sequences", test_sequences_do_not_depend_on_stride},
+                          {"learning rate", test_learning_rate},
+                          CU_TEST_INFO_NULL};
+    CU_TestInfo failures[] = {{"killed", test_a_killed_rank_ends_the_job},
+                              {"hanging", test_a_hanging_rank_ends_the_job},
+                              {"out of memory", test_out_of_memory_names_tensor_and_action},
+                              {"unsupported", test_what_the_runtime_lacks},
+                              CU_TEST_INFO_NULL};
+    CU_TestInfo launchers[] = {{"environments", test_environments},
+                               {"one host", test_torchrun_on_one_host},
+                               {"several hosts", test_torchrun_on_several_hosts},
+                               CU_TEST_INFO_NULL};
+    CU_TestInfo checkpoints[] = {{"same layout", test_resume_on_the_same_layout_is_exact},
+                                 {"another layout", test_resume_on_another_layout},
+                                 {"damaged", test_a_damaged_checkpoint_is_refused},
+                                 CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"runs", NULL, NULL, NULL, NULL, runs},
+                             {"failures", NULL, NULL, NULL, NULL, failures},
+                             {"launchers", NULL, NULL, NULL, NULL, launchers},
+                             {"checkpoints", NULL, NULL, NULL, NULL, checkpoints},
+                             CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    model = tiny_model("gpt");
+    CU_initialize_registry();
+    CU_register_suites(suites);
+    CU_basic_run_tests();
+    unsigned bad = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return bad > 0;
+}
