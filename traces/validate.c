@@ -69,6 +69,7 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
         row->run = &out->runs.at[i];
         DTP_TRY(dtp_run_case_make(a, library, row->run, &ctx.cases[i], err));
         row->supported = ctx.cases[i].unsupported == NULL;
+        row->framework = row->supported ? ctx.cases[i].framework.name : "";
         row->note = row->supported ? ctx.cases[i].note : ctx.cases[i].unsupported;
         row->measured_peak_bytes = dtp_run_peak_bytes(row->run, &row->peak_meaning);
     }

@@ -15,6 +15,7 @@
 
 struct dtp_validated {
     const struct dtp_run *run;
+    const char *framework; /* entry of models/frameworks that it was predicted with */
     bool supported, extrapolated, fits;
     double predicted_s, error; /* error: not set without a measured step */
     double measured_peak_bytes, predicted_peak_bytes, memory_error; /* peak 0: not measured */

@@ -293,8 +293,8 @@ static const struct dtp_run *find_run(const struct dtp_runs *runs, const char *i
     return NULL;
 }
 
-static enum dtp_status unknown_run(struct dtp_arena *a, const struct dtp_runs *runs,
-                                   const char *id, struct dtp_err *err) {
+static enum dtp_status unknown_run(struct dtp_arena *a, const struct dtp_runs *runs, const char *id,
+                                   struct dtp_err *err) {
     const char **ids = DTP_NEW(a, const char *, runs->n + 1);
     for (size_t i = 0; i < runs->n; i++)
         ids[i] = runs->at[i].id;
@@ -399,7 +399,8 @@ const struct dtp_verb dtp_verb_explain = {
     .description =
         "Lists the kernels and collectives that a rank of one pipeline stage runs in a step: how "
         "often, seconds, FLOPs or bytes per second against the peak, shape. What the step is made "
-        "of, term by term, is in the output of simulate. With --row ID the plan is that of a measured "
+        "of, term by term, is in the output of simulate. With --row ID the plan is that of a "
+        "measured "
         "run in the CSV files given, and the prediction stands beside the measurement.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT,
     .options = own_options,

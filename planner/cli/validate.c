@@ -1,10 +1,10 @@
 #include <string.h>
 
 #include "planner/cli/verbs.h"
-#include "traces/validate.h"
+#include "traces/accuracy.h"
 
 struct own {
-    const char *rows;
+    const char *rows, *accuracy;
     int worst, fidelity;
 };
 
@@ -13,6 +13,9 @@ static const char *const fidelity_names[] = {"bound", "estimate", "simulate", NU
 static const struct dtp_option own_options[] = {
     {"rows", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, rows), .value = "FILE",
      .complete = DTP_COMPLETE_FILE, .help = "write one line a run to FILE as CSV"},
+    {"accuracy", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, accuracy), .value = "FILE",
+     .complete = DTP_COMPLETE_FILE,
+     .help = "write the error of each stack to FILE: what `doctor` takes as the expected range"},
     {"worst", .kind = DTP_OPT_INT, .offset = offsetof(struct own, worst), .value = "N", .min = 0,
      .max = 1000, .help = "list the N runs with the largest error (10)"},
     {"fidelity", .kind = DTP_OPT_CHOICE, .offset = offsetof(struct own, fidelity), .value = "NAME",
@@ -29,11 +32,20 @@ static void show_progress(void *ctx, size_t done, size_t n) {
     fflush(stderr);
 }
 
-static enum dtp_status write_rows(struct dtp_cli *cli, const char *path,
+typedef void write_fn(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);
+
+static void write_rows(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    (void)a;
+    dtp_validation_write_rows(f, v);
+}
+
+static enum dtp_status write_file(struct dtp_cli *cli, const char *path, write_fn *write,
                                   const struct dtp_validation *v, struct dtp_err *err) {
     struct dtp_file_out file;
+    if (!path)
+        return DTP_OK;
     DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
-    dtp_validation_write_rows(file.f, v);
+    write(cli->a, file.f, v);
     return dtp_file_out_commit(&file, err);
 }
 
@@ -44,8 +56,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                            .progress = cli->progress ? show_progress : NULL};
     struct dtp_validation v;
     DTP_TRY(dtp_validate(cli->a, cli->arg, (size_t)cli->nargs, &options, &v, err));
-    if (own->rows)
-        DTP_TRY(write_rows(cli, own->rows, &v, err));
+    DTP_TRY(write_file(cli, own->rows, write_rows, &v, err));
+    DTP_TRY(write_file(cli, own->accuracy, dtp_accuracy_write, &v, err));
     if (cli->args.json)
         dtp_validation_write_json(cli->a, cli->out.file, &v);
     else

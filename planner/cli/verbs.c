@@ -8,7 +8,7 @@ const struct dtp_verb *const dtp_verbs[] = {
     &dtp_verb_simulate,
     &dtp_verb_explain,
     &dtp_verb_compare,
-    &dtp_verb_validate,
+    &dtp_verb_validate, &dtp_verb_doctor,
     &dtp_verb_run,
     &dtp_verb_models,
     &dtp_verb_clusters,

@@ -1,0 +1,142 @@
+/* doctor: is my number normal? */
+#include <string.h>
+
+#include "planner/cli/verbs.h"
+#include "planner/doctor.h"
+#include "planner/report.h"
+#include "sim/base/text.h"
+
+struct own {
+    const char *measured;
+};
+
+static const struct dtp_option own_options[] = {
+    {"measured", DTP_OPT_STRING, 0, offsetof(struct own, measured), .value = "VALUE",
+     .help = "what you see: 3.2s a step, 152TF (TFLOP/s per GPU), 45% (MFU), \"190k tok/s\" or "
+             "61GiB; several with commas"},
+    {0}};
+
+static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
+                        const struct dtp_measured *m, const struct dtp_problem *p) {
+    char text[5][32];
+    double flops = 3 * dtp_model_forward_flops(p->model, p->seq) * p->global_batch / p->gpus;
+    fprintf(t->file, "  expected step    %s   normal range %s to %s\n",
+            dtp_fmt_time(d->expected.step_s, text[0], sizeof text[0]),
+            dtp_fmt_time(d->low_s, text[1], sizeof text[1]),
+            dtp_fmt_time(d->high_s, text[2], sizeof text[2]));
+    fprintf(t->file, "  per GPU          %s   normal range %s to %s\n",
+            dtp_fmt_flops(flops / d->expected.step_s, text[0], sizeof text[0]),
+            dtp_fmt_flops(flops / d->high_s, text[1], sizeof text[1]),
+            dtp_fmt_flops(flops / d->low_s, text[2], sizeof text[2]));
+    fprintf(t->file, "  memory           %s on the fullest GPU, normal up to %s\n",
+            dtp_fmt_bytes_gib((double)d->expected.device_bytes, text[3], sizeof text[3]),
+            dtp_fmt_bytes_gib(d->high_bytes, text[4], sizeof text[4]));
+    fprintf(t->file,
+            "                   range: 90 %% of %d validated runs of %s%s%s err by less than %s\n",
+            d->accuracy.rows, *d->accuracy.framework ? d->accuracy.framework : "all stacks",
+            *d->accuracy.gpu ? " on " : "", d->accuracy.gpu,
+            dtp_fmt_percent(d->accuracy.p90, text[0], sizeof text[0]));
+    if (m->step_s > 0)
+        fprintf(t->file, "  measured step    %s, %s: %.2f x the expected\n",
+                dtp_fmt_time(m->step_s, text[0], sizeof text[0]),
+                dtp_fmt_flops(flops / m->step_s, text[1], sizeof text[1]),
+                m->step_s / d->expected.step_s);
+    if (m->peak_bytes > 0)
+        fprintf(t->file, "  measured memory  %s: %.2f x the expected\n",
+                dtp_fmt_bytes_gib(m->peak_bytes, text[0], sizeof text[0]),
+                m->peak_bytes / (double)d->expected.device_bytes);
+}
+
+static void print_suspects(const struct dtp_term *t, const struct dtp_diagnosis *d,
+                           const struct dtp_measured *m) {
+    char time[32], memory[32];
+    fprintf(t->file, "\n");
+    dtp_term_print(t, DTP_BOLD, "%s",
+                   m->step_s > 0 ? "Suspects, the best explanation first"
+                                 : "What would change the numbers");
+    dtp_term_print(t, DTP_DIM, "   each alone, predicted\n");
+    for (int i = 0; i < d->n; i++) {
+        const struct dtp_suspect *s = &d->suspect[i];
+        char explains[32] = "";
+        if (m->step_s > 0 && !d->step_normal && s->explained > 0.05)
+            snprintf(explains, sizeof explains, "explains %3.0f %%", 100 * s->explained);
+        fprintf(t->file, "  %9s  %+6.1f %%  %9s  %-14s %s\n",
+                dtp_fmt_time(s->step_s, time, sizeof time),
+                100 * (s->step_s / d->expected.step_s - 1),
+                dtp_fmt_bytes_gib(s->peak_bytes, memory, sizeof memory), explains, s->what);
+    }
+}
+
+static void print_json(struct dtp_cli *cli, const struct dtp_diagnosis *d,
+                       const struct dtp_measured *m) {
+    struct dtp_json_out w;
+    dtp_json_begin(&w, cli->out.file, 2);
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "schema_version", 1);
+    dtp_json_kv_double(&w, "expected_s", d->expected.step_s);
+    dtp_json_kv_double(&w, "low_s", d->low_s);
+    dtp_json_kv_double(&w, "high_s", d->high_s);
+    dtp_json_kv_double(&w, "expected_bytes", (double)d->expected.device_bytes);
+    dtp_json_kv_double(&w, "measured_s", m->step_s > 0 ? m->step_s : 0);
+    dtp_json_kv_double(&w, "measured_bytes", m->peak_bytes);
+    dtp_json_kv_bool(&w, "normal", d->step_normal && d->peak_normal);
+    dtp_json_put_key(&w, "suspects");
+    dtp_json_array(&w);
+    for (int i = 0; i < d->n; i++) {
+        dtp_json_object(&w);
+        dtp_json_kv_string(&w, "what", d->suspect[i].what);
+        dtp_json_kv_double(&w, "step_s", d->suspect[i].step_s);
+        dtp_json_kv_double(&w, "peak_bytes", d->suspect[i].peak_bytes);
+        dtp_json_kv_double(&w, "explained", d->suspect[i].explained);
+        dtp_json_end(&w);
+    }
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
+    struct dtp_plan plan;
+    struct dtp_measured measured = {0};
+    struct dtp_diagnosis d;
+    DTP_TRY(dtp_cli_plan(cli, setup, &plan, err));
+    if (own->measured)
+        DTP_TRY(dtp_measured_parse(own->measured, &setup->problem, &measured, err));
+    DTP_TRY(dtp_doctor(cli->a, setup, &plan, &measured, &d, err));
+    bool normal = d.step_normal && d.peak_normal;
+    if (cli->args.json) {
+        print_json(cli, &d, &measured);
+        return normal ? DTP_OK : DTP_ENO;
+    }
+    const struct dtp_term *t = &cli->out;
+    struct dtp_report report = {.setup = setup};
+    dtp_report_header(cli->a, t, &report);
+    dtp_term_wrap(t, DTP_GREEN, 2, 2, dtp_plan_words(cli->a, &plan));
+    fprintf(t->file, "\n");
+    print_range(t, &d, &measured, &setup->problem);
+    if (own->measured)
+        dtp_term_print(t, normal ? DTP_GREEN : DTP_RED, "  %s\n",
+                       normal ? "This is normal."
+                       : !d.step_normal && measured.step_s < d.low_s
+                           ? "This is faster than expected: is the configuration what you think?"
+                       : !d.step_normal ? "This is slower than it should be."
+                                        : "The memory is not what it should be.");
+    print_suspects(t, &d, &measured);
+    return normal ? DTP_OK : DTP_ENO;
+}
+
+const struct dtp_verb dtp_verb_doctor = {
+    .name = "doctor",
+    .summary = "is my number normal, and if not, what may be behind it",
+    .synopsis = "doctor --measured VALUE --plan FILE | --model M --gpus N --tp T ...",
+    .description =
+        "Predicts the configuration, gives the range that the validated error of its stack allows, "
+        "and "
+        "says whether what you measured lies inside. Below stand suspects, each predicted alone, "
+        "with the step time and memory that they would give; the ones that explain the gap come "
+        "first. Exit status 1 when the number is not normal.",
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT,
+    .options = own_options,
+    .own_size = sizeof(struct own),
+    .run = run};

@@ -1,0 +1,263 @@
+#include "planner/doctor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+
+/* ---- what was measured --------------------------------------------------------------------------- */
+
+static double step_flops(const struct dtp_problem *p) {
+    return 3 * dtp_model_forward_flops(p->model, p->seq) * p->global_batch;
+}
+
+static bool ends_with(const char *text, size_t n, const char *end, size_t *rest) {
+    size_t m = strlen(end);
+    if (n < m || strncmp(text + n - m, end, m) != 0)
+        return false;
+    *rest = n - m;
+    while (*rest > 0 && text[*rest - 1] == ' ')
+        --*rest;
+    return true;
+}
+
+static enum dtp_status parse_one(const char *text, size_t n, const struct dtp_problem *p,
+                                 struct dtp_measured *out, struct dtp_err *err) {
+    static const char *const flops_units[] = {"TFLOP/s", "TFLOPS", "TFLOPs", "Tflops",
+                                              "tflops",  "TF/s",   "TF"};
+    static const char *const token_units[] = {"tokens/s", "tok/s", "tps"};
+    char number[64];
+    size_t rest = 0;
+    double v = 0;
+    if (n >= sizeof number)
+        n = sizeof number - 1;
+    for (size_t i = 0; i < sizeof flops_units / sizeof flops_units[0]; i++)
+        if (ends_with(text, n, flops_units[i], &rest)) {
+            snprintf(number, sizeof number, "%.*s", (int)rest, text);
+            DTP_TRY(dtp_parse_double(number, "--measured", &v, err));
+            out->step_s = v > 0 ? step_flops(p) / (v * DTP_TERA * p->gpus) : 0;
+            return DTP_OK;
+        }
+    for (size_t i = 0; i < sizeof token_units / sizeof token_units[0]; i++)
+        if (ends_with(text, n, token_units[i], &rest)) {
+            snprintf(number, sizeof number, "%.*s", (int)rest, text);
+            DTP_TRY(dtp_parse_count(number, "--measured", &v, err));
+            out->step_s = v > 0 ? (double)p->global_batch * p->seq / v : 0;
+            return DTP_OK;
+        }
+    snprintf(number, sizeof number, "%.*s", (int)n, text);
+    if (ends_with(text, n, "%", &rest)) {
+        snprintf(number, sizeof number, "%.*s", (int)rest, text);
+        DTP_TRY(dtp_parse_double(number, "--measured", &v, err));
+        double peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
+        out->step_s = v > 0 ? step_flops(p) / (v / 100 * peak * p->gpus) : 0;
+        return DTP_OK;
+    }
+    if (n > 0 && (text[n - 1] == 'B' || text[n - 1] == 'b')) {
+        uint64_t bytes = 0;
+        DTP_TRY(dtp_parse_bytes(number, "--measured", &bytes, err));
+        out->peak_bytes = (double)bytes;
+        return DTP_OK;
+    }
+    if (dtp_parse_time(number, "--measured", &out->step_s, NULL) == DTP_OK)
+        return DTP_OK;
+    return dtp_fail(
+        err, DTP_EUSAGE,
+        "--measured: found \"%s\", expected a step time (3.2s), TFLOP/s per GPU (152TF), "
+        "MFU (45%%), tokens/s (190k tok/s) or memory (61GiB)",
+        number);
+}
+
+enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
+                                   struct dtp_measured *out, struct dtp_err *err) {
+    *out = (struct dtp_measured){.text = text};
+    for (const char *at = text; at;) {
+        const char *comma = strchr(at, ',');
+        size_t n = comma ? (size_t)(comma - at) : strlen(at);
+        while (n > 0 && *at == ' ') {
+            at++;
+            n--;
+        }
+        DTP_TRY(parse_one(at, n, problem, out, err));
+        at = comma ? comma + 1 : NULL;
+    }
+    if (!(out->step_s > 0) && !(out->peak_bytes > 0))
+        return dtp_fail(err, DTP_EUSAGE, "--measured: found \"%s\", expected more than 0", text);
+    return DTP_OK;
+}
+
+/* ---- suspects --------------------------------------------------------------------------------------- */
+
+/* A copy of the configuration that a suspect may change. */
+struct variant {
+    struct dtp_problem problem;
+    struct dtp_cluster cluster;
+    struct dtp_framework framework;
+    struct dtp_plan plan;
+};
+
+static bool full_recompute(struct variant *v) {
+    bool changes = v->plan.recompute != DTP_RECOMPUTE_FULL;
+    v->plan.recompute = DTP_RECOMPUTE_FULL;
+    v->plan.recompute_layers = 0;
+    return changes;
+}
+
+static bool no_recompute(struct variant *v) {
+    bool changes = v->plan.recompute != DTP_RECOMPUTE_NONE;
+    v->plan.recompute = DTP_RECOMPUTE_NONE;
+    return changes;
+}
+
+static bool unfused_attention(struct variant *v) {
+    int now = v->problem.attention >= 0 ? v->problem.attention : (int)v->framework.attention;
+    v->problem.attention = DTP_ATTN_UNFUSED;
+    return now != DTP_ATTN_UNFUSED && v->problem.model->nconvs == 0;
+}
+
+static bool one_nic(struct variant *v) {
+    bool across = v->problem.gpus > v->cluster.node.gpus && v->cluster.node.nics > 1;
+    v->cluster.node.nics = 1;
+    memset(v->cluster.node.nic_of_gpu, 0, sizeof v->cluster.node.nic_of_gpu);
+    v->cluster.ncurves = 0; /* the measured curves are those of all NICs */
+    return across;
+}
+
+static bool half_network(struct variant *v) {
+    v->cluster.node.nic_bytes_per_s /= 2;
+    v->cluster.ncurves = 0;
+    return v->problem.gpus > v->cluster.node.gpus;
+}
+
+static bool no_overlap(struct variant *v) {
+    bool changes = v->framework.dp_overlap || v->framework.tp_overlap;
+    v->plan.tp_overlap = v->plan.dp_overlap = v->plan.p2p_overlap = 0;
+    v->framework.tp_overlap_forward = v->framework.param_gather_overlap = false;
+    return changes && v->problem.gpus > 1;
+}
+
+static bool smaller_microbatch(struct variant *v) {
+    bool can = v->plan.microbatch_size % 2 == 0;
+    v->plan.microbatch_size /= 2;
+    return can;
+}
+
+static bool no_interleaving(struct variant *v) {
+    bool can = v->plan.vpp > 1;
+    v->plan.vpp = 1;
+    v->plan.schedule = DTP_SCHED_1F1B;
+    return can;
+}
+
+static bool slow_host(struct variant *v) {
+    double launch_s = v->framework.launch_s > 0 ? v->framework.launch_s : 5 * DTP_MICRO;
+    v->framework.launch_s = 8 * launch_s;
+    return true;
+}
+
+static bool unfused_kernels(struct variant *v) {
+    bool changes = v->framework.fused_bias_activation || v->framework.fused_norm;
+    v->framework.fused_bias_activation = v->framework.fused_bias_dropout_add = false;
+    v->framework.fused_norm = v->framework.fused_softmax = v->framework.fused_rope = false;
+    v->framework.fused_linear_bias = false;
+    return changes;
+}
+
+static bool low_clocks(struct variant *v) {
+    v->cluster.gpu.sustained *= 1.25;
+    return true;
+}
+
+static bool sixteen_bit(struct variant *v) {
+    bool changes = v->plan.dtype == DTP_FP8;
+    v->plan.dtype = v->problem.dtype = DTP_BF16;
+    return changes;
+}
+
+static bool full_precision(struct variant *v) {
+    bool has = v->cluster.gpu.gemm[DTP_TF32].sm_flops_per_s > 0 && v->plan.dtype != DTP_TF32;
+    v->plan.dtype = v->problem.dtype = DTP_TF32;
+    return has;
+}
+
+static const struct {
+    const char *what;
+    bool (*apply)(struct variant *v); /* false: does not apply here */
+} suspects[] = {
+    {"full recomputation is on", full_recompute},
+    {"recomputation is off", no_recompute},
+    {"attention is not fused", unfused_attention},
+    {"norms, activations and residuals are not fused", unfused_kernels},
+    {"one NIC of the node carries all traffic (GPUDirect off, wrong interface)", one_nic},
+    {"the network gives half of its bandwidth", half_network},
+    {"communication does not overlap with compute", no_overlap},
+    {"the microbatch is half as large", smaller_microbatch},
+    {"virtual stages (interleaving) are off", no_interleaving},
+    {"the host launches kernels 8 times slower (profiler, busy or slow CPU, data loading)",
+     slow_host},
+    {"the GPUs run at 0.8 of their clock (power cap, heat)", low_clocks},
+    {"matrix products run in 16 bit, not FP8", sixteen_bit},
+    {"matrix products run in TF32, not 16 bit", full_precision},
+};
+
+static double magnitude(double x) {
+    return x < 0 ? -x : x;
+}
+
+static int by_explained(const void *x, const void *y) {
+    const struct dtp_suspect *a = x, *b = y;
+    if (a->explained != b->explained)
+        return a->explained > b->explained ? -1 : 1;
+    return strcmp(a->what, b->what);
+}
+
+static void try_suspect(const struct dtp_setup *setup, const struct dtp_plan *plan, size_t i,
+                        const struct dtp_measured *measured, struct dtp_diagnosis *out) {
+    struct dtp_arena *a = dtp_arena_create("suspect");
+    struct variant *v = DTP_NEW(a, struct variant, 1);
+    struct dtp_result r;
+    v->problem = setup->problem;
+    v->cluster = setup->cluster;
+    v->framework = setup->framework;
+    v->plan = *plan;
+    v->problem.cluster = &v->cluster;
+    v->problem.framework = &v->framework;
+    if (suspects[i].apply(v)) {
+        struct dtp_evaluator *ev = dtp_evaluator_create(a, &v->problem);
+        if (dtp_evaluate(a, ev, &v->plan, DTP_SIMULATE, NULL, &r, NULL) == DTP_OK) {
+            double expected_s = out->expected.step_s, gap_s = measured->step_s - expected_s;
+            struct dtp_suspect *s = &out->suspect[out->n++];
+            *s = (struct dtp_suspect){
+                .what = suspects[i].what, .step_s = r.step_s, .peak_bytes = (double)r.device_bytes};
+            if (measured->step_s > 0 && gap_s != 0)
+                s->explained = 1 - magnitude(measured->step_s - r.step_s) / magnitude(gap_s);
+        }
+        dtp_evaluator_destroy(ev);
+    }
+    dtp_arena_destroy(a);
+}
+
+enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
+                           const struct dtp_plan *plan, const struct dtp_measured *measured,
+                           struct dtp_diagnosis *out, struct dtp_err *err) {
+    memset(out, 0, sizeof *out);
+    DTP_TRY(
+        dtp_accuracy_of(a, setup->framework.name, setup->cluster.gpu.family, &out->accuracy, err));
+    struct dtp_evaluator *ev = dtp_evaluator_create(a, &setup->problem);
+    DTP_TRY(dtp_evaluate(a, ev, plan, DTP_SIMULATE, NULL, &out->expected, err));
+    double spread = out->accuracy.p90, memory_spread = out->accuracy.memory_p90;
+    double peak_bytes = (double)out->expected.device_bytes;
+    out->low_s = out->expected.step_s / (1 + spread);
+    out->high_s = out->expected.step_s * (1 + spread);
+    out->low_bytes = peak_bytes / (1 + memory_spread);
+    out->high_bytes = peak_bytes * (1 + memory_spread);
+    out->step_normal = !(measured->step_s > 0) ||
+                       (measured->step_s >= out->low_s && measured->step_s <= out->high_s);
+    out->peak_normal = !(measured->peak_bytes > 0) || (measured->peak_bytes >= out->low_bytes &&
+                                                       measured->peak_bytes <= out->high_bytes);
+    for (size_t i = 0; i < sizeof suspects / sizeof suspects[0]; i++)
+        try_suspect(setup, plan, i, measured, out);
+    qsort(out->suspect, (size_t)out->n, sizeof out->suspect[0], by_explained);
+    return DTP_OK;
+}

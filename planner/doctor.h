@@ -1,0 +1,48 @@
+/* doctor.h: is a measured number normal for this configuration, and if not, what may be behind it?
+ *
+ * The expected range is the prediction times 1 +- the 90th percentile of the error that was validated for
+ * the stack (traces/accuracy.h). A suspect is one change of the configuration (recomputation on, attention
+ * not fused, half of the NICs, ...); it is predicted like any other, and the suspects are ranked by how
+ * much of the gap between measured and predicted they explain:
+ *     explained = 1 - |measured - suspect| / |measured - predicted|, at most 1
+ */
+#ifndef DTP_PLANNER_DOCTOR_H
+#define DTP_PLANNER_DOCTOR_H
+
+#include "planner/setup.h"
+#include "traces/accuracy.h"
+
+/* What was measured, as people state it: one of them is set. */
+struct dtp_measured {
+    double step_s;     /* 0: not given */
+    double peak_bytes; /* 0: not given */
+    const char *text;  /* as typed */
+};
+
+/* "3.2s" "820ms" a step, "152TF" TFLOP/s per GPU, "45%" MFU, "190k tok/s", "61GiB"; several with
+ * commas. Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
+enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
+                                   struct dtp_measured *out, struct dtp_err *err);
+
+struct dtp_suspect {
+    const char *what; /* "full recomputation is on" */
+    double step_s;    /* predicted with it */
+    double peak_bytes;
+    double explained; /* of the gap of the step, <= 1; 0 without a measured step */
+};
+
+enum { DTP_MOST_SUSPECTS = 24 };
+struct dtp_diagnosis {
+    struct dtp_result expected;
+    struct dtp_accuracy accuracy;
+    double low_s, high_s, low_bytes, high_bytes;
+    bool step_normal, peak_normal; /* true where nothing was measured */
+    int n;
+    struct dtp_suspect suspect[DTP_MOST_SUSPECTS]; /* the best explanation first */
+};
+
+enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
+                           const struct dtp_plan *plan, const struct dtp_measured *measured,
+                           struct dtp_diagnosis *out, struct dtp_err *err);
+
+#endif

@@ -1,0 +1,90 @@
+/* The doctor: what people type, the expected range, suspects that explain a gap they made. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "planner/doctor.h"
+
+static struct dtp_arena *arena;
+
+static struct dtp_setup *setup(void) {
+    struct dtp_setup *s = DTP_NEW(arena, struct dtp_setup, 1);
+    struct dtp_ask ask = {.model = "gpt3-6.7b", .gpus = 16, .dtype = -1, .attention = -1};
+    struct dtp_err err = {0};
+    if (dtp_setup_init(arena, &ask, s, &err) != DTP_OK) {
+        printf("\n  %s\n", err.msg);
+        CU_FAIL_FATAL("dtp_setup_init");
+    }
+    return s;
+}
+
+static struct dtp_plan plan_of(const struct dtp_setup *s) {
+    struct dtp_plan p = dtp_plan_default();
+    p.tp = 2;
+    p.dp = 8;
+    p.zero_stage = 1;
+    p.global_batch_size = s->problem.global_batch;
+    p.dtype = s->problem.dtype;
+    return p;
+}
+
+/* step = FLOPs / (rate x GPUs) = tokens / (tokens/s) = FLOPs / (MFU x peak x GPUs) */
+static void test_parse(void) {
+    struct dtp_setup *s = setup();
+    const struct dtp_problem *p = &s->problem;
+    double flops = 3 * dtp_model_forward_flops(p->model, p->seq) * p->global_batch;
+    double tokens = (double)p->seq * p->global_batch,
+           peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
+    struct dtp_measured m;
+    CU_ASSERT(dtp_measured_parse("3.5s", p, &m, NULL) == DTP_OK && m.step_s == 3.5);
+    CU_ASSERT(dtp_measured_parse("820ms", p, &m, NULL) == DTP_OK && fabs(m.step_s - 0.82) < 1e-12);
+    CU_ASSERT(dtp_measured_parse("150TF", p, &m, NULL) == DTP_OK &&
+              fabs(m.step_s * 150e12 * 16 / flops - 1) < 1e-12);
+    CU_ASSERT(dtp_measured_parse("150 TFLOP/s", p, &m, NULL) == DTP_OK &&
+              fabs(m.step_s * 150e12 * 16 / flops - 1) < 1e-12);
+    CU_ASSERT(dtp_measured_parse("50%", p, &m, NULL) == DTP_OK &&
+              fabs(m.step_s * 0.5 * peak * 16 / flops - 1) < 1e-12);
+    CU_ASSERT(dtp_measured_parse("20k tok/s, 61GiB", p, &m, NULL) == DTP_OK &&
+              fabs(m.step_s * 20000 / tokens - 1) < 1e-12 &&
+              m.peak_bytes == 61.0 * 1024 * 1024 * 1024);
+    CU_ASSERT(dtp_measured_parse("fast", p, &m, NULL) == DTP_EUSAGE);
+    CU_ASSERT(dtp_measured_parse("0TF", p, &m, NULL) == DTP_EUSAGE);
+    CU_ASSERT(dtp_measured_parse("", p, &m, NULL) == DTP_EUSAGE);
+}
+
+/* A measurement equal to the prediction is normal; one made by a suspect names it first. */
+static void test_diagnosis(void) {
+    struct dtp_setup *s = setup();
+    struct dtp_plan p = plan_of(s);
+    struct dtp_measured none = {0};
+    struct dtp_diagnosis *d = DTP_NEW(arena, struct dtp_diagnosis, 2);
+    CU_ASSERT_FATAL(dtp_doctor(arena, s, &p, &none, &d[0], NULL) == DTP_OK);
+    CU_ASSERT(d[0].step_normal && d[0].peak_normal && d[0].n > 5);
+    CU_ASSERT(d[0].low_s <= d[0].expected.step_s && d[0].expected.step_s <= d[0].high_s);
+    struct dtp_measured same = {.step_s = d[0].expected.step_s};
+    CU_ASSERT(dtp_doctor(arena, s, &p, &same, &d[1], NULL) == DTP_OK && d[1].step_normal);
+    struct dtp_measured crawl = {.step_s = 100 * d[0].expected.step_s};
+    CU_ASSERT(dtp_doctor(arena, s, &p, &crawl, &d[1], NULL) == DTP_OK && !d[1].step_normal);
+    for (int i = 0; i < d[0].n; i++) {
+        struct dtp_measured made = {.step_s = d[0].suspect[i].step_s};
+        if (fabs(made.step_s / d[0].expected.step_s - 1) < 0.01)
+            continue;
+        CU_ASSERT_FATAL(dtp_doctor(arena, s, &p, &made, &d[1], NULL) == DTP_OK);
+        CU_ASSERT(fabs(d[1].suspect[0].explained - 1) < 1e-9);
+        CU_ASSERT(d[1].suspect[0].step_s == made.step_s);
+    }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {
+        {"what people type", test_parse}, {"diagnosis", test_diagnosis}, CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"doctor", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}

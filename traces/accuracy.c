@@ -1,0 +1,110 @@
+#include "traces/accuracy.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct dtp_accuracy, member)
+static const struct dtp_field fields[] = {
+    {.name = "framework",
+     .kind = DTP_FIELD_STRING,
+     .offset = AT(framework),
+     .required = true,
+     .help = "entry of models/frameworks; empty: all"},
+    {.name = "gpu",
+     .kind = DTP_FIELD_STRING,
+     .offset = AT(gpu),
+     .required = true,
+     .help = "family of the GPU; empty: all"},
+    {.name = "rows", .kind = DTP_FIELD_INT, .offset = AT(rows), .max = 1e9, .help = "runs"},
+    {.name = "mape", .kind = DTP_FIELD_DOUBLE, .offset = AT(mape), .help = "mean error, ratio"},
+    {.name = "p90", .kind = DTP_FIELD_DOUBLE, .offset = AT(p90), .help = "90th percentile, ratio"},
+    {.name = "bias", .kind = DTP_FIELD_DOUBLE, .offset = AT(bias), .help = "signed mean, ratio"},
+    {.name = "memory_rows",
+     .kind = DTP_FIELD_INT,
+     .offset = AT(memory_rows),
+     .max = 1e9,
+     .help = "runs with a measured peak"},
+    {.name = "memory_mape",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = AT(memory_mape),
+     .help = "mean error of the peak, ratio"},
+    {.name = "memory_p90",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = AT(memory_p90),
+     .help = "90th percentile of the peak's error, ratio"},
+    {0}};
+
+enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, const char *gpu,
+                                struct dtp_accuracy *out, struct dtp_err *err) {
+    const struct dtp_json *j;
+    DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "traces/measured/accuracy.json"), &j, err));
+    const struct dtp_json *stacks = dtp_json_get(j, "stacks");
+    if (!stacks || dtp_json_type(stacks) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an object with an array \"stacks\"", err);
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < dtp_json_size(stacks); i++) {
+        struct dtp_accuracy x = {0};
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(stacks, i), fields, &x, err));
+        if (!*x.framework) {
+            *out = x; /* all runs: the last entry, unless the stack was found */
+            return DTP_OK;
+        }
+        if (strcmp(x.framework, framework) == 0 && strcmp(x.gpu, gpu) == 0 &&
+            x.rows >= DTP_FEW_RUNS) {
+            *out = x;
+            return DTP_OK;
+        }
+    }
+    return dtp_fail(err, DTP_EINPUT, "traces/measured/accuracy.json: no entry for all runs");
+}
+
+static bool of_stack(const void *ctx, const struct dtp_validated *row) {
+    const struct dtp_accuracy *x = ctx;
+    return !row->extrapolated && (!*x->framework || strcmp(x->framework, row->framework) == 0) &&
+           (!*x->gpu || strcmp(x->gpu, row->run->gpu) == 0);
+}
+
+static void write_stack(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_validation *v,
+                        struct dtp_accuracy x) {
+    struct dtp_error_stats step = dtp_validation_stats(a, v, false, of_stack, &x);
+    struct dtp_error_stats memory = dtp_validation_stats(a, v, true, of_stack, &x);
+    if (step.rows == 0 && *x.framework)
+        return;
+    x.rows = step.rows;
+    x.mape = step.mape;
+    x.p90 = step.p90;
+    x.bias = step.bias;
+    x.memory_rows = memory.rows;
+    x.memory_mape = memory.mape;
+    x.memory_p90 = memory.p90;
+    dtp_json_object(w);
+    dtp_fields_write(w, fields, &x);
+    dtp_json_end(w);
+}
+
+void dtp_accuracy_write(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    struct dtp_json_out w;
+    struct dtp_accuracy *seen = DTP_NEW(a, struct dtp_accuracy, v->runs.n + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < v->runs.n; i++) {
+        struct dtp_accuracy x = {.framework = v->row[i].framework, .gpu = v->row[i].run->gpu};
+        size_t k = 0;
+        if (!v->row[i].supported)
+            continue;
+        while (k < n &&
+               (strcmp(seen[k].framework, x.framework) != 0 || strcmp(seen[k].gpu, x.gpu) != 0))
+            k++;
+        if (k == n)
+            seen[n++] = x;
+    }
+    dtp_json_begin(&w, f, 1);
+    dtp_json_object(&w);
+    dtp_json_kv_string(&w, "source", "dtplan validate --accuracy over the measured runs");
+    dtp_json_put_key(&w, "stacks");
+    dtp_json_array(&w);
+    for (size_t i = 0; i < n; i++)
+        write_stack(a, &w, v, seen[i]);
+    write_stack(a, &w, v, (struct dtp_accuracy){.framework = "", .gpu = ""});
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+}

@@ -1,0 +1,27 @@
+/* accuracy.h: the validated error of each stack, as `dtplan validate --accuracy FILE` wrote it.
+ *
+ * Data: traces/measured/accuracy.json, one entry per (framework, GPU family) and one for all runs: number
+ * of runs, mean and 90th percentile of |predicted / measured - 1|, bias; the same for the peak of
+ * memory. What a prediction's expected range is made of.
+ */
+#ifndef DTP_TRACES_ACCURACY_H
+#define DTP_TRACES_ACCURACY_H
+
+#include "traces/validate.h"
+
+struct dtp_accuracy {
+    const char *framework, *gpu; /* "" in the entry for all runs */
+    int rows;
+    double mape, p90, bias; /* ratios */
+    int memory_rows;
+    double memory_mape, memory_p90;
+};
+
+enum { DTP_FEW_RUNS = 5 }; /* below, the error of all runs is taken */
+
+/* The entry of a stack, or that of all runs when the stack has fewer than DTP_FEW_RUNS. */
+enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, const char *gpu,
+                                struct dtp_accuracy *out, struct dtp_err *err);
+void dtp_accuracy_write(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);
+
+#endif
