@@ -138,6 +138,8 @@ const struct dtp_field dtp_framework_fields[] = {
      .names = dtp_attention_names,
      .help = "attention kernel used unless a row or option says"},
     BOOLEAN(fused_softmax, "scale, mask and softmax are one kernel"),
+    INTEGER(fused_softmax_multiple, 1024,
+            "the softmax is fused where heads x microbatch of a rank is a multiple; 0: always"),
     BOOLEAN(fused_bias_activation, "bias and activation are one kernel"),
     BOOLEAN(fused_bias_dropout_add, "bias, dropout and residual add are one kernel"),
     BOOLEAN(fused_linear_bias, "the bias of a linear layer is in the GEMM's epilogue"),

@@ -49,6 +49,7 @@ struct dtp_framework {
     /* kernels */
     enum dtp_attention attention; /* default */
     bool fused_softmax;           /* scale + mask + softmax in one kernel */
+    int fused_softmax_multiple;   /* of heads x microbatch on a rank, else not fused; 0: any */
     bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
     bool half_cross_entropy;          /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
     bool fused_cross_entropy;         /* no fp32 copy of the logits */

@@ -170,7 +170,10 @@ static void unfused_core(struct dtp_op_build *b) {
     double scores = batch * rows * seq;
     int from = b->out->n;
     gemm(b, "QK^T", DTP_PASS_F, (struct shape){rows, seq, d, batch});
-    if (!b->f->fused_softmax) {
+    /* Megatron's kernel works on whole blocks of heads (is_kernel_available). */
+    int multiple = b->f->fused_softmax_multiple;
+    bool fused = b->f->fused_softmax && (multiple == 0 || (int64_t)batch % multiple == 0);
+    if (!fused) {
         dtp_op_kernel(b, "scale", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
         dtp_op_kernel(b, "mask", DTP_PASS_F, DTP_K_STRIDED, 2 * e * scores, scores);
         dtp_op_kernel(b, "scale backward", DTP_PASS_I, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
