@@ -87,8 +87,6 @@ static enum field field_of(const struct dtp_text *key) {
 static void take_time(struct kineto_reader *k, const struct dtp_text *t, int64_t *out) {
     if (!dtp_text_us_to_ns(t, out))
         k->rec.bad_time = true;
-    else if (!k->r->decimal_us && memchr(t->at, '.', t->n))
-        k->r->decimal_us = true;
     if (t->n > 15 && !memchr(t->at, '.', t->n) && *out / 1000 > ((int64_t)1 << 53))
         dtp_trace_warn(k->r, DTP_WARN_BIG_INTEGER, dtp_pull_offset(&k->pull));
 }
@@ -115,6 +113,7 @@ static void take_field(struct kineto_reader *k, enum field f, const struct dtp_t
     case F_TS:
         rec->has_ts = true;
         take_time(k, t, &rec->ts_ns);
+        k->r->decimal_us = k->r->decimal_us || memchr(t->at, '.', t->n);
         break;
     case F_DUR:
         take_time(k, t, &rec->dur_ns);
@@ -214,6 +213,7 @@ static void keep_event(struct kineto_reader *k, int kind) {
     e->kind = (uint8_t)kind;
     e->category = rec->category;
     e->link = rec->args.correlation;
+    e->on_stream = rec->args.has_stream && rec->args.stream >= 0;
     e->name = dtp_trace_intern(r, rec->name.at ? rec->name.at : "", rec->name.n);
     e->lane = lane_of(k, on_device);
     if (rec->args.big_correlation)

@@ -70,7 +70,8 @@ struct dtp_trace_event {
     uint32_t launch; /* of device work: the event that launched it, or DTP_TRACE_NONE */
     uint8_t kind;    /* enum dtp_trace_kind */
     uint8_t category;
-    uint8_t class; /* of device work: enum dtp_trace_class */
+    uint8_t class;  /* of device work: enum dtp_trace_class */
+    bool on_stream; /* the record names a stream, whatever its kind */
 };
 
 struct dtp_trace_lane {
