@@ -2,9 +2,10 @@
 
 #include "planner/cli/verbs.h"
 #include "traces/accuracy.h"
+#include "traces/plot.h"
 
 struct own {
-    const char *rows, *accuracy;
+    const char *rows, *accuracy, *scatter, *histogram;
     int worst, fidelity;
 };
 
@@ -16,6 +17,10 @@ static const struct dtp_option own_options[] = {
     {"accuracy", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, accuracy), .value = "FILE",
      .complete = DTP_COMPLETE_FILE,
      .help = "write the error of each stack to FILE: what `doctor` takes as the expected range"},
+    {"scatter", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, scatter), .value = "FILE",
+     .complete = DTP_COMPLETE_FILE, .help = "picture of predicted against measured step, SVG"},
+    {"histogram", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, histogram),
+     .value = "FILE", .complete = DTP_COMPLETE_FILE, .help = "picture of the errors, SVG"},
     {"worst", .kind = DTP_OPT_INT, .offset = offsetof(struct own, worst), .value = "N", .min = 0,
      .max = 1000, .help = "list the N runs with the largest error (10)"},
     {"fidelity", .kind = DTP_OPT_CHOICE, .offset = offsetof(struct own, fidelity), .value = "NAME",
@@ -30,6 +35,38 @@ static void show_progress(void *ctx, size_t done, size_t n) {
     (void)ctx;
     fprintf(stderr, "\r  %zu of %zu runs%s", done, n, done == n ? "\r\033[K" : "");
     fflush(stderr);
+}
+
+/* The steps of the runs as points, by file. */
+static struct dtp_plot plot_of(struct dtp_arena *a, const struct dtp_validation *v) {
+    struct dtp_plot_point *point = DTP_NEW(a, struct dtp_plot_point, v->runs.n + 1);
+    const char **group = DTP_NEW(a, const char *, v->runs.n + 1);
+    struct dtp_plot plot = {.axis = "step time, s", .point = point, .groups = group};
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const struct dtp_run *run = v->row[i].run;
+        int g = 0;
+        while (g < plot.ngroups && strcmp(group[g], run->file) != 0)
+            g++;
+        if (!v->row[i].supported || !(run->step_s > 0))
+            continue;
+        if (g == plot.ngroups)
+            group[plot.ngroups++] = run->file;
+        point[plot.npoints++] =
+            (struct dtp_plot_point){run->step_s, v->row[i].predicted_s, g, run->id};
+    }
+    return plot;
+}
+
+static void write_scatter(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    struct dtp_plot plot = plot_of(a, v);
+    plot.title = dtp_arena_printf(a, "%zu measured runs", plot.npoints);
+    dtp_plot_scatter(f, &plot);
+}
+
+static void write_histogram(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    struct dtp_plot plot = plot_of(a, v);
+    plot.title = dtp_arena_printf(a, "error of the step time, %zu measured runs", plot.npoints);
+    dtp_plot_errors(f, &plot);
 }
 
 typedef void write_fn(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);
@@ -58,6 +95,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_validate(cli->a, cli->arg, (size_t)cli->nargs, &options, &v, err));
     DTP_TRY(write_file(cli, own->rows, write_rows, &v, err));
     DTP_TRY(write_file(cli, own->accuracy, dtp_accuracy_write, &v, err));
+    DTP_TRY(write_file(cli, own->scatter, write_scatter, &v, err));
+    DTP_TRY(write_file(cli, own->histogram, write_histogram, &v, err));
     if (cli->args.json)
         dtp_validation_write_json(cli->a, cli->out.file, &v);
     else
@@ -68,7 +107,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
 const struct dtp_verb dtp_verb_validate = {
     .name = "validate",
     .summary = "predict measured runs and report the errors",
-    .synopsis = "validate FILE... [--rows OUT.csv] [--worst N] [--json]",
+    .synopsis = "validate FILE... [--rows OUT.csv] [--scatter OUT.svg] [--worst N] [--json]",
     .description =
         "Reads CSV files of measured runs (traces/README.md has the columns), predicts each and "
         "prints the errors by file, framework and GPU: MAPE, median, 90th percentile, bias, worst; "
