@@ -132,6 +132,9 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
     return phase;
 }
 
+/* From a launch to the kernel's start, and from its end to the host's return: 5 us each (CUDA, usual). */
+static const double launch_round_trip_s = 1e-5;
+
 static void wait_for_host(struct dtp_phase *phase, double wait_s) {
     if (wait_s <= 0)
         return;
@@ -166,8 +169,9 @@ static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
     double gpu_s = phase[PHASE_F].total_s + phase[PHASE_I].total_s + phase[PHASE_W].total_s +
                    phase[PHASE_R].total_s;
     if (f->launch_blocking) {
-        wait_for_host(&phase[PHASE_F], forward_s);
-        wait_for_host(&phase[PHASE_I], backward_s);
+        double backward = t[PHASE_I].launches + t[PHASE_W].launches + t[PHASE_R].launches;
+        wait_for_host(&phase[PHASE_F], forward_s + t[PHASE_F].launches * launch_round_trip_s);
+        wait_for_host(&phase[PHASE_I], backward_s + backward * launch_round_trip_s);
         return;
     }
     double wait_s = forward_s - phase[PHASE_F].total_s, all_s = forward_s + backward_s - gpu_s;
