@@ -259,15 +259,32 @@ static void mla_projections(struct dtp_op_build *b) {
     dtp_op_kernel(b, "rope and concat", DTP_PASS_I, DTP_K_ROPE, 2 * b->e * n * width, n * width);
 }
 
+/* Products of their own on one input: their input gradients are summed. */
+static void input_gradient_adds(struct dtp_op_build *b, double n) {
+    double elements = b->tokens * b->h;
+    dtp_op_kernel(b, "input gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE, n * 3 * b->e * elements,
+                  n * elements)
+        ->launches = n;
+}
+
 static void qkv_projection(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, width = b->q_width + 2 * b->kv_width, e = b->e;
-    dtp_op_linear(b, "qkv", n, b->h, width, e * b->z);
+    if (b->f->separate_products) {
+        dtp_op_linear(b, "q", n, b->h, b->q_width, e * b->z);
+        dtp_op_linear(b, "k", n, b->h, b->kv_width, 0);
+        dtp_op_linear(b, "v", n, b->h, b->kv_width, 0);
+        input_gradient_adds(b, 2);
+    } else {
+        dtp_op_linear(b, "qkv", n, b->h, width, e * b->z);
+    }
     if ((m->attention_bias || m->qkv_bias) && !b->f->fused_linear_bias)
         dtp_op_kernel(b, "qkv bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * n * width, n * width);
     if (m->attention_bias || m->qkv_bias)
         dtp_op_kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * n * width, n * width);
-    dtp_op_kernel(b, "qkv gradient concat", DTP_PASS_I, DTP_K_COPY, 2 * e * n * width, n * width);
+    if (!b->f->separate_products)
+        dtp_op_kernel(b, "qkv gradient concat", DTP_PASS_I, DTP_K_COPY, 2 * e * n * width,
+                      n * width);
     if (m->position == DTP_POS_ROPE) {
         /* One kernel reads and writes q and k; otherwise rotate-half: negate, concatenate, two products
          * and a sum, on strided halves. */
@@ -284,6 +301,14 @@ static void qkv_projection(struct dtp_op_build *b) {
         }
 }
 
+/* The kernel, or where the GPU does not have it the nearest that it has. */
+static int attention_of_gpu(const struct dtp_gpu *gpu, int impl) {
+    static const int nearest[] = {DTP_ATTN_FLASH2, DTP_ATTN_FLASH1, DTP_ATTN_UNFUSED};
+    for (int i = 0; impl != DTP_ATTN_UNFUSED && gpu->attention[impl].flops_per_s <= 0; i++)
+        impl = nearest[i];
+    return impl;
+}
+
 void dtp_op_attention_core(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double v_dim = m->mla.kv_lora_rank > 0 ? m->mla.v_head_dim : m->head_dim;
@@ -291,6 +316,7 @@ void dtp_op_attention_core(struct dtp_op_build *b) {
     int impl = b->problem->attention;
     if (impl < 0)
         impl = (int)dtp_framework_on(b->f, &b->problem->cluster->gpu).attention;
+    impl = attention_of_gpu(&b->problem->cluster->gpu, impl);
     if (impl != DTP_ATTN_UNFUSED) {
         fused_core(b, (enum dtp_attention)impl);
         return;
@@ -335,7 +361,13 @@ static void mlp(struct dtp_op_build *b, const char *up, const char *down, double
                 double saved_in_bytes) {
     const struct dtp_model *m = b->m;
     double in = m->gated_ffn ? 2 : 1;
-    linears(b, up, (struct shape){rows / batch, in * b->ffn, b->h, batch}, saved_in_bytes);
+    if (m->gated_ffn && b->f->separate_products && batch <= 1) {
+        linears(b, "gate", (struct shape){rows, b->ffn, b->h, 1}, saved_in_bytes);
+        linears(b, "up", (struct shape){rows, b->ffn, b->h, 1}, 0);
+        input_gradient_adds(b, 1);
+    } else {
+        linears(b, up, (struct shape){rows / batch, in * b->ffn, b->h, batch}, saved_in_bytes);
+    }
     activation(b, rows, m->mlp_bias);
     linears(b, down, (struct shape){rows / batch, b->h, b->ffn, batch}, b->e * rows * b->ffn);
 }
@@ -537,6 +569,36 @@ static void zero3_copies(struct dtp_op_build *b, double params) {
                       f->zero3_copy_in_bytes * params, params);
 }
 
+/* Selective recomputation as torchtitan has it: what attention and every second product made stays,
+ * the rest is repeated. */
+static void alternate_products(struct dtp_op_build *b) {
+    double all = 0, kept = b->e * b->z;
+    bool repeated = true;
+    struct dtp_op *attention = NULL, *first = NULL;
+    for (int i = 0; i < b->out->n; i++) {
+        struct dtp_op *op = &b->out->at[i];
+        if (op->pass != DTP_PASS_F)
+            continue;
+        all += op->saved_bytes;
+        op->saved_bytes = 0;
+        op->core = op->kind == DTP_OP_KERNEL;
+        if (op->kind == DTP_OP_GEMM) {
+            repeated = !repeated;
+            op->core = repeated;
+            kept += repeated ? 0 : b->e * (double)(op->gemm.m * op->gemm.n * op->gemm.batch);
+        } else if (op->kind == DTP_OP_ATTENTION) {
+            attention = op;
+            kept += b->e * b->tokens * b->q_width;
+        }
+        first = first ? first : op;
+    }
+    if (!attention)
+        return;
+    attention->saved_bytes = kept;
+    first->core = true;
+    first->saved_bytes = all > kept ? all - kept : 0;
+}
+
 static void layer(struct dtp_op_build *b, bool moe) {
     double params = layer_params(b, moe);
     if (eager(b) && !moe) {
@@ -548,6 +610,8 @@ static void layer(struct dtp_op_build *b, bool moe) {
         mlp_block(b, moe);
         accumulation(b, params);
     }
+    if (b->f->selective_alternate_products && b->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+        alternate_products(b);
     zero3_copies(b, params);
 }
 

@@ -82,7 +82,7 @@ static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row,
     out->line = csv->line[row];
     for (int i = 0; i < NRUN_FIELDS; i++) {
         const char *cell = dtp_csv_get(csv, row, col[i]);
-        if (!*cell)
+        if (!*cell || strcmp(cell, "?") == 0)
             continue;
         const char *place =
             dtp_arena_printf(a, "%s:%d: column %s", csv->name, csv->line[row], run_fields[i].name);
@@ -126,7 +126,7 @@ struct cluster_fact {
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */
 struct stack_fact {
-    const char *framework, *source_contains, *dtype_contains, *use;
+    const char *framework, *source_contains, *dtype_contains, *schedule_contains, *use;
 };
 
 struct dtp_run_library {
@@ -184,6 +184,10 @@ static const struct dtp_field stack_fields[] = {{.name = "framework",
                                                  .kind = DTP_FIELD_STRING,
                                                  .offset = STACK(dtype_contains),
                                                  .help = "part of the row's dtype"},
+                                                {.name = "schedule_contains",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(schedule_contains),
+                                                 .help = "part of the row's schedule"},
                                                 {.name = "use",
                                                  .kind = DTP_FIELD_STRING,
                                                  .offset = STACK(use),
@@ -201,7 +205,8 @@ static enum dtp_status read_stacks(struct dtp_arena *a, struct dtp_run_library *
     l->nstacks = dtp_json_size(stacks);
     l->stack = DTP_NEW(a, struct stack_fact, l->nstacks);
     for (size_t i = 0; i < l->nstacks; i++) {
-        l->stack[i].source_contains = l->stack[i].dtype_contains = "";
+        l->stack[i].source_contains = l->stack[i].dtype_contains = l->stack[i].schedule_contains =
+            "";
         DTP_TRY(dtp_fields_read(a, dtp_json_at(stacks, i), stack_fields, &l->stack[i], err));
     }
     return DTP_OK;
@@ -274,7 +279,8 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
     for (size_t i = l->nstacks; i-- > 0;) /* the first that matches counts */
         if (strcmp(l->stack[i].framework, run->framework) == 0 &&
             strstr(run->source, l->stack[i].source_contains) &&
-            strstr(run->dtype, l->stack[i].dtype_contains))
+            strstr(run->dtype, l->stack[i].dtype_contains) &&
+            strstr(run->schedule, l->stack[i].schedule_contains))
             name = l->stack[i].use;
     const struct dtp_framework *f = find_framework(l, name);
     if (!f && strcmp(run->framework, "other") == 0) {
@@ -373,7 +379,7 @@ static bool set_model(struct dtp_arena *a, const struct dtp_run *run, struct dtp
 }
 
 static enum dtp_dtype run_dtype(const struct dtp_run *run) {
-    if (strstr(run->dtype, "fp8") || strstr(run->dtype, "FP8"))
+    if (strstr(run->dtype, "fp8") || strstr(run->dtype, "FP8") || strstr(run->dtype, "float8"))
         return DTP_FP8;
     if (strstr(run->dtype, "fp16"))
         return DTP_FP16;
@@ -431,6 +437,10 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     p->recompute = (enum dtp_recompute)recompute;
     int named = *run->schedule ? dtp_schedule_find(run->schedule) : -1;
     p->schedule = named >= 0 ? named : DTP_SCHED_1F1B;
+    if (run->vpp <= 0 && p->pp > 1 && strstr(run->schedule, "nterleaved")) {
+        p->vpp = 2;
+        add_note(a, c, "2 virtual stages assumed");
+    }
     if (p->vpp > 1 && p->pp > 1)
         p->schedule = DTP_SCHED_INTERLEAVED;
     else
@@ -492,8 +502,10 @@ double dtp_run_peak_bytes(const struct dtp_run *run, const char **out_meaning) {
                    : strncmp(unit, "MB", 2) == 0    ? DTP_MEGA
                    : strncmp(unit, "bytes", 5) == 0 ? 1.0
                                                     : 0.0;
-    *out_meaning = strstr(unit, "smi")        ? "device"
-                   : strstr(unit, "reserved") ? "reserved"
-                                              : "allocated";
+    /* torchtitan and torchtune print what the allocator has reserved. */
+    bool reserves = strstr(run->source, "torchtitan") || strstr(run->source, "torchtune");
+    *out_meaning = strstr(unit, "smi")                    ? "device"
+                   : strstr(unit, "reserved") || reserves ? "reserved"
+                                                          : "allocated";
     return run->peak_mem > 0 ? run->peak_mem * scale : 0;
 }

@@ -154,7 +154,7 @@ static void test_every_file(void) {
             if (g.peak_flops_per_s[half[j]] <= 0)
                 continue;
             rate = 2.0 * 8192 * 8192 * 8192 / dtp_device_gemm_s(&g, &s);
-            CU_ASSERT(rate > 0.6 * g.peak_flops_per_s[half[j]]);
+            CU_ASSERT(rate > 0.5 * g.peak_flops_per_s[half[j]]);
             CU_ASSERT(rate < 0.9 * g.peak_flops_per_s[half[j]]);
         }
     }
