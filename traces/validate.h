@@ -59,7 +59,12 @@ struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dt
                                             bool memory, dtp_row_filter *keep, const void *ctx);
 double dtp_spearman(struct dtp_arena *a, const double *x, const double *y, size_t n);
 
-void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v, int worst);
+struct dtp_validation_report {
+    int worst;   /* rows with the largest error, listed */
+    bool detail; /* also by number of GPUs, tp, pp, dp, cp, ZeRO stage and recomputation */
+};
+void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
+                          const struct dtp_validation_report *report);
 void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);
 /* Columns: id, framework, gpu, gpus, model, measured_s, predicted_s, error_pct, measured_peak_bytes,
  * predicted_peak_bytes, memory_error_pct, fits, note. */

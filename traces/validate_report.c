@@ -5,20 +5,26 @@
 
 /* ---- which rows -------------------------------------------------------------------------------------- */
 
+typedef const char *row_key(const struct dtp_run *run);
+
+struct grouping {
+    const char *name;
+    row_key *key;
+    bool detail; /* printed on request only */
+};
+
 struct subset {
-    const char *file, *framework, *gpu; /* NULL: any */
-    bool extrapolated;                  /* only those, else only those inside the calibration */
+    const struct grouping *by; /* NULL: all rows */
+    const char *value;
+    bool extrapolated; /* only those, else only those inside the calibration */
 };
 
 static bool in_subset(const void *ctx, const struct dtp_validated *row) {
     const struct subset *s = ctx;
     return row->extrapolated == s->extrapolated &&
-           (!s->file || strcmp(s->file, row->run->file) == 0) &&
-           (!s->framework || strcmp(s->framework, row->run->framework) == 0) &&
-           (!s->gpu || strcmp(s->gpu, row->run->gpu) == 0);
+           (!s->by || strcmp(s->value, s->by->key(row->run)) == 0);
 }
 
-typedef const char *row_key(const struct dtp_run *run);
 static const char *key_file(const struct dtp_run *run) {
     return run->file;
 }
@@ -29,13 +35,50 @@ static const char *key_gpu(const struct dtp_run *run) {
     return run->gpu;
 }
 
-static const struct grouping {
-    const char *name;
-    row_key *key;
-    size_t offset; /* of the member of struct subset */
-} groupings[] = {{"file", key_file, offsetof(struct subset, file)},
-                 {"framework", key_framework, offsetof(struct subset, framework)},
-                 {"gpu", key_gpu, offsetof(struct subset, gpu)}};
+/* A number by octaves. */
+static const char *octave(int v) {
+    static const char *const names[] = {"1", "2-3", "4-7", "8-15", "16-31", "32-63", "64 and more"};
+    int i = 0;
+    while (v > 1 && i < 6) {
+        v /= 2;
+        i++;
+    }
+    return names[i];
+}
+
+static const char *key_gpus(const struct dtp_run *run) {
+    return run->gpus < 10      ? "1-9"
+           : run->gpus < 100   ? "10-99"
+           : run->gpus < 1000  ? "100-999"
+           : run->gpus < 10000 ? "1,000-9,999"
+                               : "10,000 and more";
+}
+static const char *key_tp(const struct dtp_run *run) {
+    return octave(run->tp);
+}
+static const char *key_pp(const struct dtp_run *run) {
+    return octave(run->pp);
+}
+static const char *key_dp(const struct dtp_run *run) {
+    return octave(run->dp);
+}
+static const char *key_cp(const struct dtp_run *run) {
+    return octave(run->cp);
+}
+static const char *key_zero(const struct dtp_run *run) {
+    static const char *const names[] = {"0", "1", "2", "3"};
+    return run->zero_stage >= 0 && run->zero_stage <= 3 ? names[run->zero_stage] : "unknown";
+}
+static const char *key_recompute(const struct dtp_run *run) {
+    return *run->recompute ? run->recompute : "unknown";
+}
+
+static const struct grouping groupings[] = {
+    {"file", key_file, false},      {"framework", key_framework, false},
+    {"gpu", key_gpu, false},        {"gpus", key_gpus, true},
+    {"tp", key_tp, true},           {"pp", key_pp, true},
+    {"dp", key_dp, true},           {"cp", key_cp, true},
+    {"zero_stage", key_zero, true}, {"recompute", key_recompute, true}};
 enum { NGROUPINGS = sizeof groupings / sizeof groupings[0] };
 
 /* Distinct values of a key, in order of first appearance. */
@@ -53,12 +96,6 @@ static size_t distinct(struct dtp_arena *a, const struct dtp_validation *v, row_
     }
     *out = value;
     return n;
-}
-
-static struct subset subset_of(const struct grouping *g, const char *value) {
-    struct subset s = {0};
-    memcpy((char *)&s + g->offset, &value, sizeof value);
-    return s;
 }
 
 static int count_rows(const struct dtp_validation *v, const struct grouping *g, const char *value,
@@ -88,15 +125,17 @@ static void print_line(struct dtp_arena *a, FILE *f, const struct dtp_validation
     fprintf(f, unsupported ? "  %d\n" : "\n", unsupported);
 }
 
-static void print_table(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+static void print_table(struct dtp_arena *a, FILE *f, const struct dtp_validation *v, bool detail) {
     fprintf(f, "  %-28s %6s %7s %7s %7s %7s %7s %6s %7s %7s  %s\n", "", "rows", "MAPE", "median",
             "p90", "bias", "worst", "memory", "MAPE", "bias", "unsupported");
     for (int g = 0; g < NGROUPINGS; g++) {
         const char **value;
+        if (groupings[g].detail && !detail)
+            continue;
         size_t n = distinct(a, v, groupings[g].key, &value);
         fprintf(f, "by %s\n", groupings[g].name);
         for (size_t i = 0; i < n; i++) {
-            struct subset s = subset_of(&groupings[g], value[i]);
+            struct subset s = {.by = &groupings[g], .value = value[i]};
             print_line(a, f, v, value[i], &s, count_rows(v, &groupings[g], value[i], false));
         }
     }
@@ -169,12 +208,13 @@ static void print_verdicts(FILE *f, const struct dtp_validation *v) {
                 failed, declared_failed, 100.0 * declared_failed / failed);
 }
 
-void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v, int worst) {
+void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
+                          const struct dtp_validation_report *report) {
     fprintf(f, "predicted against measured; errors in percent, bias > 0: predicted too slow\n\n");
-    print_table(a, f, v);
+    print_table(a, f, v, report->detail);
     print_verdicts(f, v);
     print_cells(f, v);
-    print_worst(a, f, v, worst);
+    print_worst(a, f, v, report->worst);
 }
 
 /* ---- JSON and CSV ---------------------------------------------------------------------------------------- */
@@ -240,7 +280,7 @@ void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_va
         dtp_json_put_key(&w, dtp_arena_printf(a, "by_%s", groupings[g].name));
         dtp_json_array(&w);
         for (size_t i = 0; i < n; i++) {
-            struct subset s = subset_of(&groupings[g], value[i]);
+            struct subset s = {.by = &groupings[g], .value = value[i]};
             dtp_json_object(&w);
             dtp_json_kv_string(&w, groupings[g].name, value[i]);
             dtp_json_kv_int(&w, "unsupported", count_rows(v, &groupings[g], value[i], false));

@@ -7,6 +7,7 @@
 struct own {
     const char *rows, *accuracy, *scatter, *histogram;
     int worst, fidelity;
+    bool detail;
 };
 
 static const char *const fidelity_names[] = {"bound", "estimate", "simulate", NULL};
@@ -21,6 +22,8 @@ static const struct dtp_option own_options[] = {
      .complete = DTP_COMPLETE_FILE, .help = "picture of predicted against measured step, SVG"},
     {"histogram", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, histogram),
      .value = "FILE", .complete = DTP_COMPLETE_FILE, .help = "picture of the errors, SVG"},
+    {"by-plan", .kind = DTP_OPT_FLAG, .offset = offsetof(struct own, detail),
+     .help = "errors also by GPUs, tp, pp, dp, cp, ZeRO stage and recomputation (--json has them)"},
     {"worst", .kind = DTP_OPT_INT, .offset = offsetof(struct own, worst), .value = "N", .min = 0,
      .max = 1000, .help = "list the N runs with the largest error (10)"},
     {"fidelity", .kind = DTP_OPT_CHOICE, .offset = offsetof(struct own, fidelity), .value = "NAME",
@@ -100,7 +103,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (cli->args.json)
         dtp_validation_write_json(cli->a, cli->out.file, &v);
     else
-        dtp_validation_print(cli->a, cli->out.file, &v, own->worst);
+        dtp_validation_print(cli->a, cli->out.file, &v,
+                             &(struct dtp_validation_report){own->worst, own->detail});
     return DTP_OK;
 }
 
