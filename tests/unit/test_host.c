@@ -1,0 +1,195 @@
+/* Host and GPU as two clocks, and operations that depend on alignment: hand-computed cases. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "models/evaluate.h"
+
+static struct dtp_arena *arena;
+static struct dtp_model model;
+static struct dtp_cluster cluster;
+static struct dtp_framework framework;
+static struct dtp_problem problem;
+static struct dtp_plan plan;
+
+static void prepare(void) {
+    struct dtp_err err = {0};
+    if (dtp_model_load(arena, "gpt1.7b", &model, &err) != DTP_OK ||
+        dtp_cluster_load(arena, "dgx-a100-80", &cluster, &err) != DTP_OK ||
+        dtp_framework_load(arena, "megatron-2021", &framework, &err) != DTP_OK)
+        CU_FAIL_FATAL("model, cluster or framework");
+    framework.launch_s = framework.collective_host_s = framework.layer_host_s = 0;
+    framework.host_sync = framework.launch_blocking = false;
+    framework.backward_launch_factor = 0.5;
+    plan = dtp_plan_default();
+    plan.dtype = DTP_FP16;
+    plan.microbatch_size = 1;
+    plan.global_batch_size = 4;
+    problem = (struct dtp_problem){.model = &model,
+                                   .cluster = &cluster,
+                                   .framework = &framework,
+                                   .gpus = 1,
+                                   .seq = 1024,
+                                   .global_batch = 4,
+                                   .attention = -1,
+                                   .dtype = DTP_FP16};
+}
+
+enum { F, I, W, R };
+
+static void phases(struct dtp_phase out[4]) {
+    struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &problem);
+    memcpy(out, dtp_cost_layers(memo, &plan)->dense, 4 * sizeof *out);
+}
+
+/* Kernels that the host launches for a layer: forward, backward. */
+static void launches(double out[2]) {
+    struct dtp_ops *ops = DTP_NEW(arena, struct dtp_ops, 1);
+    dtp_ops_layer(&problem, &plan, DTP_LAYER_DENSE, ops);
+    out[0] = out[1] = 0;
+    for (int i = 0; i < ops->n; i++)
+        out[ops->at[i].pass != DTP_PASS_F] += ops->at[i].count * ops->at[i].launches;
+}
+
+static bool near(double x, double y) {
+    return fabs(x - y) <= 1e-12 * fabs(y);
+}
+
+static double backward_s(const struct dtp_phase p[4]) {
+    return p[I].total_s + p[W].total_s + p[R].total_s;
+}
+
+/* A host that is never late costs nothing; one that is always late is all that counts. */
+static void test_extremes(void) {
+    struct dtp_phase free_of_host[4], quick[4], slow[4];
+    double n[2];
+    prepare();
+    launches(n);
+    phases(free_of_host);
+    framework.launch_s = 1e-9;
+    phases(quick);
+    framework.launch_s = 1;
+    phases(slow);
+    for (int k = 0; k < 4; k++) {
+        CU_ASSERT_EQUAL(quick[k].total_s, free_of_host[k].total_s);
+        CU_ASSERT_EQUAL(free_of_host[k].host_s, 0);
+    }
+    CU_ASSERT(n[1] > n[0] && n[0] > 10);
+    CU_ASSERT(near(slow[F].total_s, n[0]));
+    CU_ASSERT(near(slow[F].total_s + backward_s(slow), n[0] + 0.5 * n[1]));
+}
+
+/* The forward is late, the backward is not: what the queue catches up depends on whether the host waits
+ * at the start of the microbatch. */
+static void test_catch_up(void) {
+    struct dtp_phase gpu[4], free_run[4], synced[4];
+    double n[2];
+    prepare();
+    launches(n);
+    phases(gpu);
+    double forward_s = 1.5 * gpu[F].total_s;
+    framework.launch_s = forward_s / n[0];
+    framework.backward_launch_factor = 0.1 * backward_s(gpu) / (n[1] * framework.launch_s);
+    phases(free_run);
+    framework.host_sync = true;
+    phases(synced);
+    CU_ASSERT(near(free_run[F].total_s + backward_s(free_run), gpu[F].total_s + backward_s(gpu)));
+    CU_ASSERT(near(synced[F].total_s, forward_s));
+    CU_ASSERT(near(backward_s(synced), backward_s(gpu)));
+    CU_ASSERT(near(synced[F].host_s, 0.5 * gpu[F].total_s));
+}
+
+/* What the host gains on a long forward helps a backward that it launches too slowly. */
+static void test_lead(void) {
+    struct dtp_phase gpu[4], synced[4];
+    double n[2];
+    prepare();
+    launches(n);
+    phases(gpu);
+    framework.host_sync = true;
+    framework.launch_s = 0.5 * gpu[F].total_s / n[0];
+    double late_s = 0.2 * backward_s(gpu), lead_s = 0.5 * gpu[F].total_s;
+    framework.backward_launch_factor =
+        (backward_s(gpu) + lead_s + late_s) / (n[1] * framework.launch_s);
+    phases(synced);
+    CU_ASSERT(near(synced[F].total_s, gpu[F].total_s));
+    CU_ASSERT(near(backward_s(synced), backward_s(gpu) + late_s));
+}
+
+/* Blocked launches: the sum of both, and the way there and back for each. */
+static void test_blocking(void) {
+    struct dtp_phase gpu[4], blocked[4];
+    double n[2];
+    prepare();
+    plan.recompute = DTP_RECOMPUTE_FULL;
+    launches(n);
+    phases(gpu);
+    framework.launch_blocking = true;
+    framework.launch_s = 1e-4;
+    phases(blocked);
+    CU_ASSERT(near(blocked[F].total_s, gpu[F].total_s + n[0] * 1.1e-4));
+    CU_ASSERT(near(backward_s(blocked), backward_s(gpu) + n[0] * 1.1e-4 + n[1] * 0.6e-4));
+}
+
+static double time_of(const char *name, enum dtp_layer_kind kind) {
+    struct dtp_ops *ops = DTP_NEW(arena, struct dtp_ops, 1);
+    double sum_s = 0;
+    dtp_ops_layer(&problem, &plan, kind, ops);
+    for (int i = 0; i < ops->n; i++)
+        if (strcmp(ops->at[i].name, name) == 0)
+            sum_s += dtp_op_time_s(&problem, &plan, &ops->at[i]);
+    return sum_s;
+}
+
+static void test_alignment(void) {
+    prepare();
+    model.vocab = 50257;
+    framework.vocab_multiple = 128;
+    double padded_s = time_of("logits", DTP_LAYER_HEAD);
+    framework.vocab_padded = false;
+    double odd_s = time_of("logits", DTP_LAYER_HEAD);
+    CU_ASSERT(odd_s > 3 * padded_s && odd_s < 3.4 * padded_s);
+    plan.tp = 2;
+    CU_ASSERT(time_of("logits", DTP_LAYER_HEAD) < padded_s);
+    prepare();
+    double aligned_s = time_of("QK^T", DTP_LAYER_DENSE);
+    model.head_dim = 92;
+    CU_ASSERT(time_of("QK^T", DTP_LAYER_DENSE) > 3 * aligned_s);
+}
+
+static void test_softmax_blocks(void) {
+    prepare();
+    plan.tp = 8; /* three heads on a rank */
+    CU_ASSERT(time_of("mask", DTP_LAYER_DENSE) > 0);
+    plan.microbatch_size = 4;
+    CU_ASSERT_EQUAL(time_of("mask", DTP_LAYER_DENSE), 0);
+}
+
+static void test_norm_factor(void) {
+    prepare();
+    framework.norm_time_factor = 1;
+    double persistent_s = time_of("norm 1", DTP_LAYER_DENSE);
+    framework.norm_time_factor = 2;
+    CU_ASSERT(near(time_of("norm 1", DTP_LAYER_DENSE), 2 * persistent_s));
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"host always early or late", test_extremes},
+                           {"late forward, early backward", test_catch_up},
+                           {"lead of the forward", test_lead},
+                           {"blocked launches", test_blocking},
+                           {"alignment of head and scores", test_alignment},
+                           {"softmax by blocks of heads", test_softmax_blocks},
+                           {"norm kernels of a stack", test_norm_factor},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"host", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}
