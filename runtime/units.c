@@ -221,6 +221,8 @@ static enum dtp_status reduce_whole(struct dtp_rank *r, struct dtp_unit *u) {
 /* ZeRO-2 and -3: a microbatch's gradients of one unit, into the shard. */
 static enum dtp_status reduce_unit(struct dtp_rank *r, struct dtp_unit *u) {
     void *sum;
+    if (!u->grads) /* split backward: they went with the microbatch before */
+        return DTP_OK;
     DTP_TRY(reduce_partial(r, u, false));
     DTP_TRY(reduce_partial(r, u, true));
     DTP_TRY(take_grads(r, "reduced gradients", DTP_MEM_BUFFERS, u->shard_n, &sum));

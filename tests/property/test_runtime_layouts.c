@@ -140,7 +140,8 @@ static void test_sixteen_ranks(void) {
     CU_ASSERT(compare(&ref, &p) < tolerance);
 }
 
-/* tp = 4 over 2 key-value heads: two ranks hold each; uneven stages; separate reduction. */
+/* tp = 4 over 2 key-value heads: two ranks hold each; uneven stages; separate reduction; gradients of a
+ * unit that two microbatches share; recomputation of a part. */
 static void test_odd_cases(void) {
     struct reference ref;
     static int layers[] = {1, 4, 3};
@@ -153,6 +154,10 @@ static void test_odd_cases(void) {
     CU_ASSERT(compare(&ref, &p) < tolerance);
     p = with_degrees(tiny_options(&ref.model).plan, 1, 1, 2);
     p.dp_overlap = 0;
+    CU_ASSERT(compare(&ref, &p) < tolerance);
+    p = with_degrees(tiny_options(&ref.model).plan, 1, 2, 2); /* I of one before W of another */
+    p.schedule = DTP_SCHED_ZB_H1;
+    p.zero_stage = 3;
     CU_ASSERT(compare(&ref, &p) < tolerance);
     p = with_degrees(tiny_options(&ref.model).plan, 1, 2, 1);
     p.recompute = DTP_RECOMPUTE_FULL;
