@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "planner/advise.h"
+#include "planner/cli/emit.h"
 #include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
@@ -10,6 +11,7 @@ struct own {
     bool csv;
     const char *html, *why_not, *timeline;
     int top;
+    int emit; /* enum dtp_emit */
     double tokens;
 };
 
@@ -26,6 +28,9 @@ static const struct dtp_option own_options[] = {
      .help = "token budget for the days of training, such as 300B (default: the model's)"},
     {"timeline", DTP_OPT_STRING, 't', offsetof(struct own, timeline), .value = "OUT.json",
      .complete = DTP_COMPLETE_FILE, .help = "write the step of the best plan for Perfetto"},
+    {"emit", DTP_OPT_CHOICE, 0, offsetof(struct own, emit), .value = "KIND",
+     .names = dtp_emit_names,
+     .help = "instead of the report, the script that trains the best plan"},
     {0}};
 
 static void progress(void *ctx, const char *what, double done) {
@@ -71,6 +76,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return dtp_fail(err, DTP_EUSAGE, "--why-not prints text: leave --json and --csv out");
     if (own->csv && cli->args.json)
         return dtp_fail(err, DTP_EUSAGE, "--csv and --json exclude each other");
+    if (own->emit != DTP_EMIT_NONE && (own->csv || cli->args.json || own->why_not))
+        return dtp_fail(err, DTP_EUSAGE,
+                        "--emit prints a script: leave --json, --csv and "
+                        "--why-not out");
     DTP_TRY(dtp_cli_setup(cli, setup, err));
     DTP_TRY(dtp_cli_limits(cli, &setup->problem, &limits, err));
     struct dtp_search_options options = {.jobs = cli->args.jobs, .top = own->top};
@@ -92,7 +101,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         dtp_report_json(cli->out.file, &report);
     if (search.nresults == 0)
         return dtp_fail(err, DTP_ENO, "%s", dtp_advise(cli->a, &report));
-    if (!own->csv && !cli->args.json)
+    if (own->emit != DTP_EMIT_NONE)
+        DTP_TRY(dtp_emit_script(cli->a, cli->out.file, (enum dtp_emit)own->emit, setup,
+                                &search.result[0].plan, err));
+    else if (!own->csv && !cli->args.json)
         dtp_report_text(cli->a, &cli->out, &report);
     if (own->html)
         DTP_TRY(write_html(cli, &report, own->html, err));
