@@ -1,0 +1,227 @@
+/* Layers of Hugging Face models in eager PyTorch: what they launch and keep, and the peaks of DDP and FSDP. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "models/evaluate.h"
+#include "sim/base/units.h"
+
+static struct dtp_arena *arena;
+
+struct fixture {
+    struct dtp_model model;
+    struct dtp_framework framework;
+    struct dtp_cluster cluster;
+    struct dtp_problem problem;
+    struct dtp_plan plan;
+};
+
+struct sizes {
+    int layers, hidden, heads, seq, vocab, microbatch;
+};
+
+static void setup(struct fixture *x, const char *family, const char *framework, struct sizes s) {
+    struct dtp_err err = {0};
+    if (dtp_model_family(family, &x->model, &err) != DTP_OK ||
+        dtp_framework_load(arena, framework, &x->framework, &err) != DTP_OK ||
+        dtp_cluster_load(arena, "hgx-h100", &x->cluster, &err) != DTP_OK)
+        CU_FAIL_FATAL("fixture");
+    x->model.name = family;
+    x->model.layers = s.layers;
+    x->model.hidden = s.hidden;
+    x->model.heads = s.heads;
+    x->model.ffn = 4 * s.hidden;
+    x->model.vocab = s.vocab;
+    x->model.seq = s.seq;
+    x->model.max_positions = x->model.position == DTP_POS_LEARNED ? s.seq : 0;
+    if (dtp_model_finish(&x->model, &err) != DTP_OK)
+        CU_FAIL_FATAL("model");
+    x->problem = (struct dtp_problem){.model = &x->model,
+                                      .framework = &x->framework,
+                                      .cluster = &x->cluster,
+                                      .gpus = 1,
+                                      .seq = s.seq,
+                                      .global_batch = s.microbatch,
+                                      .attention = -1,
+                                      .dtype = DTP_BF16};
+    x->plan = dtp_plan_default();
+    x->plan.microbatch_size = x->plan.global_batch_size = s.microbatch;
+}
+
+static void near(double got, double want, double share) {
+    if (!(fabs(got - want) <= share * want))
+        printf("\n  found %.9g, expected %.9g\n", got, want);
+    CU_ASSERT(fabs(got - want) <= share * want);
+}
+
+/* Bytes per token and layer beside the 4 a of the log-sum-exp: GPT-2 58 h in 16 bit, 86 h under autocast;
+ * Llama 24 h + 8 f, 34 h + 8 f. */
+static void test_activations(void) {
+    static const struct {
+        const char *family, *framework;
+        double h, f;
+    } cases[] = {{"gpt", "torch-ddp-bf16", 58, 0},
+                 {"gpt", "torch-ddp", 86, 0},
+                 {"llama", "torch-fsdp2", 24, 8},
+                 {"llama", "torch-ddp", 34, 8}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture x;
+        setup(&x, cases[i].family, cases[i].framework, (struct sizes){2, 2048, 16, 1024, 32000, 4});
+        double tokens = 4.0 * 1024, h = x.model.hidden;
+        near(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+             tokens * (cases[i].h * h + cases[i].f * x.model.ffn + 4 * x.model.heads), 1e-12);
+    }
+}
+
+static int kernels_named(const struct dtp_ops *ops, const char *start, enum dtp_pass pass) {
+    int n = 0;
+    for (int i = 0; i < ops->n; i++)
+        n += ops->at[i].pass == pass && strncmp(ops->at[i].name, start, strlen(start)) == 0;
+    return n;
+}
+
+/* NewGELUActivation: 8 kernels forward, 11 backward (traces of PyTorch 2.11); MPT's GELU is one. */
+static void test_gelu(void) {
+    struct fixture x;
+    struct dtp_ops ops;
+    setup(&x, "gpt", "torch-fsdp2", (struct sizes){2, 2048, 16, 1024, 51200, 4});
+    dtp_ops_layer(&x.problem, &x.plan, DTP_LAYER_DENSE, &ops);
+    CU_ASSERT_EQUAL(kernels_named(&ops, "gelu", DTP_PASS_F), 8);
+    CU_ASSERT_EQUAL(kernels_named(&ops, "gelu", DTP_PASS_I), 11);
+    setup(&x, "mpt", "torch-fsdp1", (struct sizes){2, 2048, 16, 1024, 51200, 4});
+    dtp_ops_layer(&x.problem, &x.plan, DTP_LAYER_DENSE, &ops);
+    CU_ASSERT_EQUAL(kernels_named(&ops, "gelu", DTP_PASS_F), 0);
+    CU_ASSERT_EQUAL(kernels_named(&ops, "activation", DTP_PASS_F), 1);
+}
+
+static void test_precision(void) {
+    struct fixture x;
+    struct dtp_ops narrow, wide;
+    double bytes[2] = {0, 0};
+    setup(&x, "gpt", "torch-ddp-bf16", (struct sizes){2, 2048, 16, 1024, 51200, 4});
+    dtp_ops_layer(&x.problem, &x.plan, DTP_LAYER_DENSE, &narrow);
+    setup(&x, "gpt", "torch-ddp", (struct sizes){2, 2048, 16, 1024, 51200, 4});
+    dtp_ops_layer(&x.problem, &x.plan, DTP_LAYER_DENSE, &wide);
+    for (int i = 0; i < narrow.n; i++)
+        bytes[0] += narrow.at[i].kind == DTP_OP_KERNEL ? narrow.at[i].bytes : 0;
+    for (int i = 0; i < wide.n; i++)
+        bytes[1] += wide.at[i].kind == DTP_OP_KERNEL ? wide.at[i].bytes : 0;
+    CU_ASSERT(bytes[1] > 1.8 * bytes[0] && bytes[1] < 2.8 * bytes[0]);
+}
+
+/* Checkpointing stops at the last tensor that was kept: for Llama the input of the last product, which is
+ * not repeated; GPT-2's dropout mask comes after it, so there it is. */
+static void test_early_stop(void) {
+    static const char *const families[] = {"gpt", "llama"};
+    for (int i = 0; i < 2; i++) {
+        struct fixture x;
+        setup(&x, families[i], "torch-fsdp2", (struct sizes){2, 2048, 16, 1024, 32000, 4});
+        x.plan.recompute = DTP_RECOMPUTE_FULL;
+        struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x.problem);
+        const struct dtp_layer_costs *costs = dtp_cost_layers(memo, &x.plan);
+        double last = 2.0 * 4 * 1024 * x.model.ffn * x.model.hidden;
+        near(costs->dense[3].flops, costs->dense[0].flops - (i == 1 ? last : 0), 1e-12);
+        CU_ASSERT(costs->dense[3].total_s < costs->dense[0].total_s);
+    }
+}
+
+static double peak_bytes(struct fixture *x) {
+    struct dtp_stage_memory m;
+    dtp_memory(dtp_memory_memo_create(arena, &x->problem), &x->plan, &m);
+    CU_ASSERT_EQUAL(m.peak_bytes, m.weights_bytes + m.gradients_bytes + m.optimizer_bytes +
+                                      m.activations_bytes + m.logits_bytes + m.buffers_bytes);
+    return (double)m.peak_bytes;
+}
+
+/* Our runs of PyTorch 2.11 on one H100: largest allocated bytes over the first steps. */
+static void test_measured_peaks(void) {
+    struct fixture x;
+    setup(&x, "gpt", "torch-ddp", (struct sizes){16, 2048, 16, 2048, 51200, 2});
+    near(peak_bytes(&x), 34.308 * DTP_GIGA, 0.01);
+    setup(&x, "gpt", "torch-ddp", (struct sizes){24, 1024, 16, 1024, 51200, 16});
+    x.plan.recompute = DTP_RECOMPUTE_FULL;
+    near(peak_bytes(&x), 19.086 * DTP_GIGA, 0.01);
+    setup(&x, "llama", "torch-ddp", (struct sizes){12, 2048, 16, 2048, 32000, 4});
+    near(peak_bytes(&x), 37.149 * DTP_GIGA, 0.01);
+    setup(&x, "llama", "torch-ddp-bf16", (struct sizes){12, 2048, 16, 2048, 32000, 4});
+    near(peak_bytes(&x), 23.995 * DTP_GIGA, 0.01);
+}
+
+/* Of P parameters on d ranks FSDP2 stores 12 P / d; more ranks, smaller peaks, never below the rest. */
+static void test_fsdp(void) {
+    struct fixture x;
+    double before = 0;
+    for (int d = 2; d <= 8; d *= 2) {
+        setup(&x, "gpt", "torch-fsdp2", (struct sizes){24, 2048, 16, 1024, 51200, 8});
+        x.plan.dp = x.problem.gpus = d;
+        x.plan.zero_stage = 3;
+        x.plan.global_batch_size = x.problem.global_batch = 8 * d;
+        struct dtp_param_counts counts;
+        dtp_model_params(&x.model, x.model.vocab, &counts);
+        double peak = peak_bytes(&x), shards = 12 * (double)counts.total / d;
+        CU_ASSERT(peak > shards);
+        if (d > 2)
+            near(before - peak, shards, 1e-6); /* half of 12 P / (d / 2) */
+        before = peak;
+    }
+}
+
+/* Without prefetch in the forward its gathers are exposed. */
+static void test_forward_prefetch(void) {
+    double step_s[2];
+    for (int ahead = 0; ahead < 2; ahead++) {
+        struct fixture x;
+        setup(&x, "mpt", "torch-fsdp1", (struct sizes){32, 4096, 32, 2048, 50368, 2});
+        x.framework.zero3_forward_prefetch = ahead;
+        x.plan.dp = x.problem.gpus = 8;
+        x.plan.zero_stage = 3;
+        x.plan.global_batch_size = x.problem.global_batch = 16;
+        struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
+        step_s[ahead] = dtp_evaluate_estimate(ev, &x.plan);
+        CU_ASSERT(dtp_evaluate_bound(ev, &x.plan) <= step_s[ahead]);
+        dtp_evaluator_destroy(ev);
+    }
+    CU_ASSERT(step_s[0] > 1.02 * step_s[1]);
+}
+
+/* The A100 file has no cuDNN attention, the V100 file none at all. */
+static void test_attention_of_gpu(void) {
+    static const char *const clusters[] = {"dgx-a100-80", "dgx-2"};
+    for (int i = 0; i < 2; i++) {
+        struct fixture x;
+        struct dtp_ops ops;
+        struct dtp_err err = {0};
+        setup(&x, "llama", "torch-fsdp2", (struct sizes){2, 2048, 16, 1024, 32000, 4});
+        x.plan.dtype = DTP_FP16;
+        CU_ASSERT_FATAL(dtp_cluster_load(arena, clusters[i], &x.cluster, &err) == DTP_OK);
+        dtp_ops_layer(&x.problem, &x.plan, DTP_LAYER_DENSE, &ops);
+        bool fused = false;
+        for (int k = 0; k < ops.n; k++) {
+            fused |= ops.at[k].kind == DTP_OP_ATTENTION;
+            CU_ASSERT(isfinite(dtp_op_time_s(&x.problem, &x.plan, &ops.at[k])));
+        }
+        CU_ASSERT_EQUAL(fused, i == 0);
+    }
+}
+
+int main(void) {
+    arena = dtp_arena_create("test");
+    CU_TestInfo tests[] = {{"activations kept", test_activations},
+                           {"GELU kernel by kernel", test_gelu},
+                           {"autocast moves twice the bytes", test_precision},
+                           {"recomputation stops early", test_early_stop},
+                           {"measured peaks", test_measured_peaks},
+                           {"FSDP shards", test_fsdp},
+                           {"forward prefetch", test_forward_prefetch},
+                           {"attention that the GPU has", test_attention_of_gpu},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"eager", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    CU_initialize_registry();
+    CU_register_suites(suites);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures != 0;
+}
