@@ -42,6 +42,10 @@ enum dtp_stream {
 };
 extern const char *const dtp_stream_names[]; /* "compute", "tp", ..., NULL */
 
+/* Events are 0 .. DTP_DEV_EVENTS - 1 and are recorded again when their number comes round; marks of one
+ * step are 0 .. DTP_DEV_MARKS - 1. */
+enum { DTP_DEV_EVENTS = 1024, DTP_DEV_MARKS = 120000 };
+
 struct dtp_dev_config {
     int index;             /* local rank: core to pin to, or GPU */
     int nlocal;            /* ranks on this host */
@@ -165,6 +169,7 @@ struct dtp_dev_ops {
     void (*close)(struct dtp_dev *d);
 
     /* bytes: what the heap may hand out lies in dev->heap; these move data */
+    /* from_host may be changed as soon as the call returns */
     void (*copy_in)(struct dtp_dev *d, void *to, const void *from_host, uint64_t bytes);
     void (*copy_out)(struct dtp_dev *d, void *to_host, const void *from,
                      uint64_t bytes); /* waits */

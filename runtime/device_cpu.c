@@ -8,13 +8,13 @@
 #include "runtime/launch.h"
 #include "runtime/os_linux.h"
 
-enum { MAX_BLOCKS = 1 << 16, MAX_MARKS = 1 << 17 };
+enum { MAX_BLOCKS = 1 << 16 };
 
 struct cpu {
     struct dtp_dev dev;
     void *base;
     uint64_t size_bytes;
-    int64_t *mark_ns; /* [MAX_MARKS], grows by touching */
+    int64_t *mark_ns; /* [DTP_DEV_MARKS], grows by touching */
 };
 
 /* The Fortran interface, column-major, since cblas_sgemm may be that of GSL's slow reference BLAS,
@@ -42,7 +42,7 @@ static enum dtp_status cpu_open(struct dtp_arena *a, const struct dtp_dev_config
                               .heap = dtp_heap_create(a, c->base, c->size_bytes, MAX_BLOCKS),
                               .dtype = DTP_FP32,
                               .grad_dtype = DTP_FP32};
-    c->mark_ns = DTP_NEW(a, int64_t, MAX_MARKS);
+    c->mark_ns = DTP_NEW(a, int64_t, DTP_DEV_MARKS);
     *out = &c->dev;
     return DTP_OK;
 }
@@ -103,12 +103,12 @@ static uint64_t cpu_overhead_bytes(struct dtp_dev *d) {
 
 static void cpu_mark(struct dtp_dev *d, enum dtp_stream stream, int mark) {
     (void)stream;
-    if (mark >= 0 && mark < MAX_MARKS)
+    if (mark >= 0 && mark < DTP_DEV_MARKS)
         ((struct cpu *)d)->mark_ns[mark] = dtp_os_now_ns();
 }
 
 static int64_t cpu_mark_ns(struct dtp_dev *d, int mark) {
-    return mark >= 0 && mark < MAX_MARKS ? ((struct cpu *)d)->mark_ns[mark] : 0;
+    return mark >= 0 && mark < DTP_DEV_MARKS ? ((struct cpu *)d)->mark_ns[mark] : 0;
 }
 
 /* ---- elementwise and reductions ---- */

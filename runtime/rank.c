@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-enum { EVENTS = 1024, MAX_PENDING = 4096 };
+enum { MAX_PENDING = DTP_DEV_EVENTS / 2 };
 
 static enum dtp_status take(struct dtp_rank *r, enum dtp_mem class, const char *name,
                             uint64_t bytes, void **out) {
@@ -34,14 +34,14 @@ void dtp_give(struct dtp_rank *r, void *p) {
 }
 
 static int new_event(struct dtp_rank *r) {
-    r->next_event = (r->next_event + 1) % EVENTS;
+    r->next_event = (r->next_event + 1) % DTP_DEV_EVENTS;
     return r->next_event;
 }
 
 enum dtp_status dtp_give_after(struct dtp_rank *r, void *p, enum dtp_stream stream) {
     if (!r->pending)
         r->pending = DTP_NEW(r->arena, struct dtp_pending, MAX_PENDING);
-    if (r->npending >= EVENTS / 2) { /* events would come round */
+    if (r->npending >= MAX_PENDING) { /* events would come round */
         r->ops->sync(r->dev);
         dtp_drain(r);
     }

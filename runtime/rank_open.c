@@ -3,7 +3,7 @@
 
 #include "runtime/transformer.h"
 
-enum { MAX_EVENTS = 60000 };
+enum { MAX_EVENTS = DTP_DEV_MARKS / 2 };
 
 /* The group of ranks that differ from this one in the coordinates given as free; NULL when alone. */
 static enum dtp_status open_group(struct dtp_rank *r, enum dtp_group_kind kind, const int *ranks,

@@ -113,12 +113,12 @@ static void test_a_killed_rank_ends_the_job(void) {
 static void test_a_hanging_rank_ends_the_job(void) {
     struct dtp_run_options o = tiny_options(&model);
     o.plan = with_degrees(o.plan, 1, 2, 2);
-    o.timeout_s = 2;
+    o.timeout_s = 4;
     o.fault = DTP_FAULT_HANG;
     o.fault_rank = 1;
     o.fault_step = 1;
     o.fault_action = 0;
-    check_failure(&o, DTP_ENO, "rank 1 hangs in 0F0 of step 1", 15);
+    check_failure(&o, DTP_ENO, "rank 1 hangs in 0F0 of step 1", 20);
 }
 
 static void test_out_of_memory_names_tensor_and_action(void) {
