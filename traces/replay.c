@@ -1,0 +1,327 @@
+#include "traces/replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/units.h"
+#include "sim/engine.h"
+#include "traces/replay_private.h"
+
+struct replay_state {
+    struct dtp_arena *a;
+    struct dtp_trace *t;
+    const struct dtp_replay_options *options;
+    struct dtp_matches *m;
+    struct replay_rank *rank;
+    struct dtp_graph graph;
+    dtp_id *transfer; /* [matches] task of each collective */
+};
+
+static double seconds(int64_t ns) {
+    return (double)ns * DTP_NANO;
+}
+
+static dtp_id add(struct replay_state *s, double start_s, double latency_s, double work_s) {
+    return dtp_graph_add(&s->graph, &(struct dtp_task){.start_s = start_s,
+                                                       .latency_s = latency_s,
+                                                       .work = work_s,
+                                                       .rate_cap = 1,
+                                                       .device = DTP_NONE,
+                                                       .stream = DTP_NONE});
+}
+
+/* ---- host ---- */
+
+static bool first_of_lane(const struct replay_rank *q, uint32_t i) {
+    return i == 0 || q->call[i - 1].lane != q->call[i].lane;
+}
+
+/* What the host itself does before a call: since the call before, or since the hand-over. */
+static void add_before(struct replay_state *s, struct replay_rank *q, uint32_t i) {
+    struct replay_call *c = &q->call[i];
+    bool first = first_of_lane(q, i);
+    int64_t since_ns = first ? c->start_ns : q->call[i - 1].end_ns;
+    if (c->handed_by != NO_INDEX && (first || q->call[c->handed_by].end_ns > since_ns))
+        since_ns = q->call[c->handed_by].end_ns;
+    double own_s = seconds(c->start_ns - since_ns) / s->options->host_speed;
+    bool free = first && c->handed_by == NO_INDEX;
+    c->before = add(s, free ? seconds(c->start_ns) : 0, 0, own_s);
+}
+
+/* The call in two parts, around the issue; one that blocks ends when what it waits for has. */
+static void add_call(struct replay_state *s, struct replay_rank *q, uint32_t i) {
+    struct replay_call *c = &q->call[i];
+    add_before(s, q, i);
+    double speed = s->options->host_speed;
+    if (c->waits_for != NO_INDEX) {
+        int64_t waited_ns = q->work[c->waits_for].end_ns;
+        int64_t tail_ns = c->end_ns > waited_ns ? c->end_ns - waited_ns : 0;
+        c->issue = c->before;
+        c->body = add(s, 0, 0, seconds(tail_ns) / speed);
+    } else {
+        c->issue = add(s, 0, 0, seconds(c->issue_ns - c->start_ns) / speed);
+        c->body = add(s, 0, 0, seconds(c->end_ns - c->issue_ns) / speed);
+    }
+}
+
+static void link_calls(struct replay_state *s, struct replay_rank *q) {
+    for (uint32_t i = 0; i < q->ncalls; i++) {
+        struct replay_call *c = &q->call[i];
+        if (!first_of_lane(q, i))
+            dtp_graph_dep(&s->graph, q->call[i - 1].body, c->before);
+        if (c->handed_by != NO_INDEX)
+            dtp_graph_dep(&s->graph, q->call[c->handed_by].body, c->before);
+        if (c->issue != c->before)
+            dtp_graph_dep(&s->graph, c->before, c->issue);
+        dtp_graph_dep(&s->graph, c->issue, c->body);
+        if (c->waits_for != NO_INDEX)
+            dtp_graph_dep(&s->graph, q->work[c->waits_for].end, c->body);
+    }
+}
+
+/* ---- work ---- */
+
+static double duration_s(const struct replay_state *s, const struct replay_rank *q,
+                         const struct replay_work *w) {
+    const struct dtp_trace_event *e = dtp_trace_event(q->r, w->event);
+    double speed = e->class == DTP_CLASS_MEMORY    ? s->options->memory_speed
+                   : e->class == DTP_CLASS_COMPUTE ? s->options->kernel_speed
+                                                   : 1;
+    if (s->options->op && strstr(dtp_trace_name(q->r, e->name), s->options->op))
+        speed *= s->options->op_speed;
+    return seconds(e->dur_ns) / speed;
+}
+
+static void add_work(struct replay_state *s, struct replay_rank *q, uint32_t i) {
+    struct replay_work *w = &q->work[i];
+    int64_t ready_ns = replay_ready_ns(q, w);
+    bool free = ready_ns == INT64_MIN; /* what let it start is not in the trace */
+    int64_t latency_ns = w->after_launch ? q->launch_ns : q->queue_ns;
+    double start_s = free ? seconds(w->start_ns) : 0, latency_s = free ? 0 : seconds(latency_ns);
+    if (!free && w->start_ns - ready_ns > latency_ns)
+        q->unexplained_ns += w->start_ns - ready_ns - latency_ns;
+    if (w->match == NO_INDEX) {
+        w->start = w->end = add(s, start_s, latency_s, duration_s(s, q, w));
+    } else {
+        w->start = add(s, start_s, latency_s, 0);
+        w->end = s->transfer[w->match];
+    }
+}
+
+static void link_work(struct replay_state *s, struct replay_rank *q) {
+    for (uint32_t i = 0; i < q->nwork; i++) {
+        struct replay_work *w = &q->work[i];
+        if (w->call != NO_INDEX)
+            dtp_graph_dep(&s->graph, w->early ? q->call[w->call].before : q->call[w->call].issue,
+                          w->start);
+        if (w->previous != NO_INDEX)
+            dtp_graph_dep(&s->graph, q->work[w->previous].end, w->start);
+        if (w->waits_for != NO_INDEX)
+            dtp_graph_dep(&s->graph, q->work[w->waits_for].end, w->start);
+        if (w->match != NO_INDEX)
+            dtp_graph_dep(&s->graph, w->start, w->end);
+    }
+}
+
+/* The shortest transfer of the same operation and size of group: what the latency is at most. */
+static int64_t shortest_ns(const struct dtp_matches *m, const struct dtp_match *like) {
+    int64_t best_ns = like->transfer_ns;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->at[i].op == like->op && m->at[i].group_size == like->group_size &&
+            m->at[i].transfer_ns < best_ns)
+            best_ns = m->at[i].transfer_ns;
+    return best_ns;
+}
+
+static void add_transfers(struct replay_state *s) {
+    s->transfer = DTP_NEW(s->a, dtp_id, s->m->n + 1);
+    for (size_t i = 0; i < s->m->n; i++) {
+        const struct dtp_match *m = &s->m->at[i];
+        int64_t least_ns = shortest_ns(s->m, m);
+        double t_s = seconds(least_ns) * s->options->network_latency +
+                     seconds(m->transfer_ns - least_ns) / s->options->network_bandwidth;
+        s->transfer[i] = add(s, 0, 0, t_s);
+        for (size_t k = m->first; k < m->first + m->n; k++) {
+            struct replay_rank *q = &s->rank[s->m->member[k].rank];
+            q->work[q->work_of[s->m->member[k].event]].match = (uint32_t)i;
+        }
+    }
+}
+
+static void find_span(struct replay_rank *q) {
+    q->first_ns = INT64_MAX;
+    q->last_ns = INT64_MIN;
+    for (uint32_t i = 0; i < q->ncalls; i++) {
+        q->first_ns = q->call[i].start_ns < q->first_ns ? q->call[i].start_ns : q->first_ns;
+        q->last_ns = q->call[i].end_ns > q->last_ns ? q->call[i].end_ns : q->last_ns;
+    }
+    for (uint32_t i = 0; i < q->nwork; i++) {
+        q->first_ns = q->work[i].start_ns < q->first_ns ? q->work[i].start_ns : q->first_ns;
+        q->last_ns = q->work[i].end_ns > q->last_ns ? q->work[i].end_ns : q->last_ns;
+    }
+    if (q->first_ns == INT64_MAX)
+        q->first_ns = q->last_ns = 0;
+}
+
+static void recover(struct replay_state *s) {
+    for (size_t r = 0; r < s->t->nranks; r++) {
+        struct replay_rank *q = &s->rank[r];
+        q->r = &s->t->rank[r];
+        q->m = s->m;
+        replay_find_calls(s->a, q);
+        replay_find_work(s->a, q);
+        replay_find_issues(s->a, q);
+        replay_find_handovers(q);
+        replay_find_waits(s->a, q);
+        replay_find_latencies(s->a, q);
+        find_span(q);
+    }
+}
+
+static void build(struct replay_state *s) {
+    add_transfers(s);
+    for (size_t r = 0; r < s->t->nranks; r++) {
+        for (uint32_t i = 0; i < s->rank[r].ncalls; i++)
+            add_call(s, &s->rank[r], i);
+        for (uint32_t i = 0; i < s->rank[r].nwork; i++)
+            add_work(s, &s->rank[r], i);
+    }
+    for (size_t r = 0; r < s->t->nranks; r++) {
+        link_calls(s, &s->rank[r]);
+        link_work(s, &s->rank[r]);
+    }
+}
+
+/* ---- results ---- */
+
+struct mark { /* a task's measured and replayed end */
+    int64_t measured_ns;
+    double replayed_s;
+};
+
+static int by_measured(const void *x, const void *y) {
+    const struct mark *p = x, *q = y;
+    if (p->measured_ns != q->measured_ns)
+        return p->measured_ns < q->measured_ns ? -1 : 1;
+    return p->replayed_s < q->replayed_s ? -1 : p->replayed_s > q->replayed_s;
+}
+
+/* A moment of the host moves with the last call that had ended by then (before the first call: with
+ * its start). */
+static double replayed_s(const struct mark *v, size_t n, int64_t at_ns) {
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (v[mid].measured_ns <= at_ns)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (n == 0)
+        return seconds(at_ns);
+    const struct mark *m = &v[low > 0 ? low - 1 : 0];
+    return m->replayed_s + seconds(at_ns - m->measured_ns);
+}
+
+static size_t marks_of(struct replay_state *s, const struct replay_rank *q,
+                       const struct dtp_timeline *line, struct mark **out) {
+    struct mark *v = DTP_NEW(s->a, struct mark, q->ncalls + q->nwork + 1);
+    size_t n = 0;
+    for (uint32_t i = 0; i < q->ncalls; i++) {
+        if (i == 0)
+            v[n++] = (struct mark){q->call[i].start_ns, line->end_s[q->call[i].before]};
+        v[n++] = (struct mark){q->call[i].end_ns, line->end_s[q->call[i].body]};
+    }
+    if (q->ncalls == 0)
+        for (uint32_t i = 0; i < q->nwork; i++)
+            v[n++] = (struct mark){q->work[i].end_ns, line->end_s[q->work[i].end]};
+    qsort(v, n, sizeof *v, by_measured);
+    *out = v;
+    return n;
+}
+
+static void take_steps(struct replay_state *s, const struct replay_rank *q,
+                       const struct dtp_timeline *line, struct dtp_replayed_rank *out) {
+    const struct dtp_trace_step *step;
+    struct mark *mark;
+    size_t n = marks_of(s, q, line, &mark);
+    dtp_trace_steps(s->a, q->r, &step, &out->nsteps);
+    out->step = DTP_NEW(s->a, struct dtp_replayed_step, out->nsteps + 1);
+    for (size_t i = 0; i < out->nsteps; i++) {
+        int64_t from_ns = dtp_trace_at_ns(s->m, q->r, step[i].start_ns);
+        double from_s = replayed_s(mark, n, from_ns);
+        double to_s = replayed_s(mark, n, from_ns + step[i].dur_ns);
+        out->step[i] = (struct dtp_replayed_step){step[i].name, seconds(step[i].dur_ns),
+                                                  to_s - from_s, seconds(from_ns), from_s};
+    }
+}
+
+static void take_comms(struct replay_state *s, size_t rank, const struct dtp_timeline *line,
+                       struct dtp_replayed_rank *out) {
+    out->comm = DTP_NEW(s->a, struct dtp_replayed_comm, s->m->n + 1);
+    const struct dtp_trace_rank *r = &s->t->rank[rank];
+    for (size_t i = 0; i < s->m->n; i++) {
+        const struct dtp_match *m = &s->m->at[i];
+        for (size_t k = m->first; k < m->first + m->n; k++) {
+            if (s->m->member[k].rank != rank)
+                continue;
+            const struct dtp_trace_event *e = dtp_trace_event(r, s->m->member[k].event);
+            int64_t start_ns = dtp_trace_at_ns(s->m, r, e->start_ns);
+            out->comm[out->ncomms++] =
+                (struct dtp_replayed_comm){.op = m->op,
+                                           .group_size = m->group_size,
+                                           .bytes = m->bytes,
+                                           .start_s = seconds(start_ns),
+                                           .end_s = seconds(start_ns + e->dur_ns),
+                                           .replayed_end_s = line->end_s[s->transfer[i]],
+                                           .transfer_s = seconds(m->transfer_ns),
+                                           .waiting_s = seconds(m->last_start_ns - start_ns)};
+        }
+    }
+}
+
+static void take_rank(struct replay_state *s, size_t rank, const struct dtp_timeline *line,
+                      struct dtp_replayed_rank *out) {
+    const struct replay_rank *q = &s->rank[rank];
+    *out = (struct dtp_replayed_rank){.rank = q->r};
+    out->span_s = seconds(q->last_ns - q->first_ns);
+    out->unexplained_s = seconds(q->unexplained_ns);
+    out->launch_latency_s = seconds(q->launch_ns);
+    out->queue_latency_s = seconds(q->queue_ns);
+    out->measured_end_s = seconds(q->last_ns);
+    for (uint32_t i = 0; i < q->ncalls; i++)
+        if (line->end_s[q->call[i].body] > out->replayed_end_s)
+            out->replayed_end_s = line->end_s[q->call[i].body];
+    for (uint32_t i = 0; i < q->nwork; i++)
+        if (line->end_s[q->work[i].end] > out->replayed_end_s)
+            out->replayed_end_s = line->end_s[q->work[i].end];
+    take_steps(s, q, line, out);
+    take_comms(s, rank, line, out);
+}
+
+enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
+                           const struct dtp_replay_options *options, struct dtp_replay *out,
+                           struct dtp_err *err) {
+    struct replay_state s = {.a = a, .t = t, .options = options, .m = &out->matches};
+    struct dtp_platform platform;
+    struct dtp_timeline line;
+    *out = (struct dtp_replay){.nranks = t->nranks};
+    dtp_trace_match(a, t, options->align, s.m);
+    s.rank = DTP_NEW(a, struct replay_rank, t->nranks);
+    dtp_graph_init(&s.graph, a);
+    dtp_platform_init(&platform, a);
+    recover(&s);
+    build(&s);
+    DTP_TRY(dtp_graph_freeze(&s.graph, err));
+    DTP_TRY(dtp_engine_run(a, &platform, &s.graph, &line, err));
+    out->ntasks = s.graph.ntasks;
+    out->rank = DTP_NEW(a, struct dtp_replayed_rank, t->nranks);
+    double span_s = 0, unexplained_s = 0;
+    for (size_t r = 0; r < t->nranks; r++) {
+        take_rank(&s, r, &line, &out->rank[r]);
+        span_s += out->rank[r].span_s;
+        unexplained_s += out->rank[r].unexplained_s;
+    }
+    out->explained_pct = span_s > 0 ? 100 * (1 - unexplained_s / span_s) : 100;
+    return DTP_OK;
+}

@@ -1,0 +1,56 @@
+/* replay_private.h: shared by replay*.c: calls and work of a rank with their tasks. */
+#ifndef DTP_TRACES_REPLAY_PRIVATE_H
+#define DTP_TRACES_REPLAY_PRIVATE_H
+
+#include "sim/graph.h"
+#include "traces/replay.h"
+
+#define REPLAY_SKEW_NS 2000 /* what host and device clocks of one machine may disagree by */
+#define NO_INDEX UINT32_MAX
+
+struct replay_call {
+    uint32_t event, lane;
+    int64_t start_ns, end_ns; /* since the origin */
+    int64_t issue_ns; /* when it hands work to the device: a usual call's time before its end */
+    dtp_id before, issue, body; /* tasks: host time before it, up to the issue, the whole call */
+    uint32_t handed_by;         /* call of another lane that let it begin, or NO_INDEX */
+    uint32_t waits_for;         /* work that it waits for, or NO_INDEX */
+};
+
+struct replay_work {
+    uint32_t event, lane;
+    int64_t start_ns, end_ns, order_ns; /* order: start of its launch */
+    uint32_t call;                      /* that launched it, or NO_INDEX */
+    uint32_t previous;                  /* on its stream, or NO_INDEX */
+    uint32_t waits_for;                 /* on another stream, or NO_INDEX */
+    uint32_t match;                     /* collective, or NO_INDEX */
+    bool after_launch;                  /* the launch let it start, not other work */
+    bool early;                         /* it started before its call's usual issue */
+    dtp_id start, end; /* tasks: whose end is its start (a collective's), its end */
+};
+
+struct replay_rank {
+    const struct dtp_trace_rank *r;
+    const struct dtp_matches *m;
+    struct replay_call *call; /* by lane and start; calls inside calls left out */
+    uint32_t ncalls;
+    struct replay_work *work; /* by lane and start */
+    uint32_t nwork;
+    uint32_t *by_order;          /* [nwork] indices of work by lane, then launch */
+    uint32_t *call_of, *work_of; /* [nevents] event to index, or NO_INDEX */
+    int64_t launch_ns, queue_ns; /* latencies of starts */
+    int64_t unexplained_ns, first_ns, last_ns;
+};
+
+/* replay_host.c */
+void replay_find_calls(struct dtp_arena *a, struct replay_rank *q);
+void replay_find_issues(struct dtp_arena *a, struct replay_rank *q);
+void replay_find_handovers(struct replay_rank *q);
+/* replay_work.c */
+void replay_find_work(struct dtp_arena *a, struct replay_rank *q);
+void replay_find_waits(struct dtp_arena *a, struct replay_rank *q);
+/* Time at which all that a work depends on had ended, as measured; INT64_MIN: nothing. */
+int64_t replay_ready_ns(const struct replay_rank *q, const struct replay_work *w);
+void replay_find_latencies(struct dtp_arena *a, struct replay_rank *q);
+
+#endif
