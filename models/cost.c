@@ -67,13 +67,18 @@ struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp
     return memo;
 }
 
+static bool pipeline_leaves_node(const struct dtp_cost_memo *memo, const struct dtp_plan *p) {
+    return p->pp > 1 && memo->problem->gpus > memo->problem->cluster->node.gpus;
+}
+
 static void layer_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p, uint64_t key[2]) {
     uint64_t several = dtp_plan_num_microbatches(p) > 1;
     key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->ep << 28 |
              (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
              several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
-             (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
+             (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60 |
+             (uint64_t)pipeline_leaves_node(memo, p) << 62;
     if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
 }
@@ -142,9 +147,10 @@ static void wait_for_host(struct dtp_phase *phase, double wait_s) {
     phase->total_s += wait_s;
 }
 
-/* Host time of a layer beside its kernels': per direction and recomputation; of its unshard. */
+/* Host time of a layer beside its kernels': per direction and recomputation; of its unshard; of each
+ * collective. */
 struct layer_host {
-    double layer_s, unshard_s;
+    double layer_s, unshard_s, collective_s;
 };
 
 /* Two clocks: a kernel starts when the one before it has ended and the host has launched it. The host runs
@@ -157,15 +163,14 @@ static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
     double launch_s = f->launch_s, back_s = launch_s * f->backward_launch_factor;
     double layer_host_s = host.layer_s;
     bool again = t[PHASE_R].launches > 0;
-    double forward_s = t[PHASE_F].launches * launch_s +
-                       t[PHASE_F].collectives * f->collective_host_s + layer_host_s +
-                       host.unshard_s;
+    double forward_s = t[PHASE_F].launches * launch_s + t[PHASE_F].collectives * host.collective_s +
+                       layer_host_s + host.unshard_s;
     double backward_s = (t[PHASE_I].launches + t[PHASE_W].launches) * back_s +
-                        (t[PHASE_I].collectives + t[PHASE_W].collectives) * f->collective_host_s +
+                        (t[PHASE_I].collectives + t[PHASE_W].collectives) * host.collective_s +
                         layer_host_s + host.unshard_s;
     if (again)
-        backward_s += t[PHASE_R].launches * launch_s +
-                      t[PHASE_R].collectives * f->collective_host_s + layer_host_s;
+        backward_s += t[PHASE_R].launches * launch_s + t[PHASE_R].collectives * host.collective_s +
+                      layer_host_s;
     double gpu_s = phase[PHASE_F].total_s + phase[PHASE_I].total_s + phase[PHASE_W].total_s +
                    phase[PHASE_R].total_s;
     if (f->launch_blocking) {
@@ -214,7 +219,10 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
     out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s);
     const struct dtp_framework *f = memo->problem->framework;
     struct layer_host host = {.layer_s = repeats ? f->layer_host_s : 0,
-                              .unshard_s = repeats && plan->zero_stage == 3 ? f->zero3_host_s : 0};
+                              .unshard_s = repeats && plan->zero_stage == 3 ? f->zero3_host_s : 0,
+                              .collective_s = f->collective_host_s};
+    if (pipeline_leaves_node(memo, plan))
+        host.collective_s += f->collective_pipeline_host_s * plan->tp;
     two_clocks(f, t, host, out);
 }
 
@@ -276,7 +284,9 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
         if (stage.last)
             phase_add(phase[k], &layer->head[k], 1);
     }
-    double host_s = memo->problem->framework->microbatch_host_s / plan->vpp;
+    int nodes = dtp_cluster_nnodes(memo->problem->cluster, memo->problem->gpus);
+    double host_s =
+        dtp_framework_microbatch_host_s(memo->problem->framework, plan->pp, nodes) / plan->vpp;
     out->f.host_s += host_s;
     out->f.total_s += host_s;
 }

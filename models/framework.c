@@ -93,6 +93,11 @@ static const struct dtp_field memory_fields[] = {
      .offset = M(outputs_kept_bytes),
      .max = 16,
      .help = "pipeline: bytes per logit of each microbatch kept until the step ends"},
+    {.name = "gradient_copy_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(gradient_copy_bytes),
+     .max = 64,
+     .help = "per parameter with dp x cp > 1: what their reduction keeps beside them"},
     {.name = "lazy_gradients",
      .kind = DTP_FIELD_BOOL,
      .offset = M(lazy_gradients),
@@ -172,6 +177,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(scatter_gather, "pipeline messages are split over tp and gathered in the node"),
     BOOLEAN(keeps_stage_outputs, "what a stage sent stays allocated until its backward"),
     NUMBER(p2p_bytes, 8, "bytes per activation element between stages"),
+    BOOLEAN(keeps_gathered_input, "sequence parallelism: the gathered input of a layer is kept"),
     BOOLEAN(tp_overlap, "backward tp collectives run behind weight-gradient GEMMs"),
     BOOLEAN(tp_overlap_forward, "tp collectives of the forward run behind GEMMs too (userbuffers)"),
     NUMBER(tp_overlap_fraction, 1, "share of the overlapped tp time that can hide"),
@@ -192,12 +198,17 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(launch_s, 1, "host time per kernel of the forward"),
     NUMBER(backward_launch_factor, 10, "host time per kernel of the backward over launch_s"),
     NUMBER(collective_host_s, 1, "host time per collective, beside its launch"),
+    NUMBER(tp_hop_s, 1, "per ring step of a tp group that spans nodes, beside the network's time"),
+    NUMBER(collective_pipeline_host_s, 1,
+           "host time per collective and tp rank, with a pipeline through several nodes"),
     BOOLEAN(launch_blocking, "every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)"),
     BOOLEAN(host_sync, "the host waits for the GPU at the start of each microbatch"),
     NUMBER(layer_host_s, 1, "host time per layer and direction, beside the kernels'"),
     NUMBER(zero3_host_s, 1, "ZeRO-3: host time per layer and direction to unshard and reshard"),
     NUMBER(p2p_host_s, 1, "exposed host time per transfer between stages"),
     NUMBER(microbatch_host_s, 10, "exposed host time per microbatch and rank"),
+    INTEGER(pipeline_far_nodes, 100000, "pipeline_far_s counts with more nodes than this"),
+    NUMBER(pipeline_far_s, 10, "per microbatch of a pipeline in a job of many nodes"),
     NUMBER(step_host_s, 100, "exposed host time per step"),
     LIST(by_gpu, "per GPU family: attention kernel, kernel_time_factor, attention_time_factor"),
     NUMBER(norm_time_factor, 10, "norm kernels of this stack over the persistent ones"),
@@ -209,6 +220,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(has_cp, "has context parallelism"),
     BOOLEAN(has_ep, "has expert parallelism"),
     BOOLEAN(uneven_stages, "stages may hold different numbers of layers"),
+    BOOLEAN(stages_by_cost, "stages are cut by the parameters of layers and head, not by layers"),
     LIST(schedules, "names of the pipeline schedules it has"),
     LIST(zero_stages, "ZeRO stages it has"),
     LIST(zero_stages_pp, "ZeRO stages allowed with pp > 1"),
@@ -408,6 +420,11 @@ enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct
 
 double dtp_framework_gathered_bytes(const struct dtp_framework *f) {
     return f->memory.gathered_bytes > 0 ? f->memory.gathered_bytes : f->memory.weight_bytes;
+}
+
+double dtp_framework_microbatch_host_s(const struct dtp_framework *f, int pp, int nodes) {
+    bool far = pp > 1 && nodes > f->pipeline_far_nodes;
+    return f->microbatch_host_s + (far ? f->pipeline_far_s : 0);
 }
 
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {

@@ -10,6 +10,7 @@
 
 #include "hw/collective.h"
 #include "hw/device.h"
+#include "models/model.h"
 
 struct dtp_framework_memory {
     double weight_bytes;       /* per parameter: 2 */
@@ -28,6 +29,8 @@ struct dtp_framework_memory {
     double reducer_bytes;       /* per parameter without ZeRO: all reduction buckets together */
     double logits_saved_bytes;  /* per logit, of that, from the forward to the backward */
     double outputs_kept_bytes;  /* pipeline: per logit of each microbatch, until the step ends */
+    double
+        gradient_copy_bytes; /* per parameter with dp x cp > 1: what their reduction keeps beside them */
     bool lazy_gradients; /* gradients are freed by the update and come back in the backward */
     bool transfers_kept; /* pipeline: a buffer for each microbatch and direction */
 };
@@ -78,7 +81,9 @@ struct dtp_framework {
     bool scatter_gather;      /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
     bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */
     double p2p_bytes;         /* per element: 2; 4 where activations travel in fp32 */
-    bool tp_overlap;          /* backward tp collectives behind wgrad */
+    bool keeps_gathered_input; /* sequence parallelism: a column-parallel layer keeps its gathered
+                                  input for the backward, not its shard */
+    bool tp_overlap;           /* backward tp collectives behind wgrad */
     bool
         tp_overlap_forward; /* and those of the forward behind the GEMM beside them (userbuffers) */
     double tp_overlap_fraction;       /* of the tp time of the backward that can hide, 0 .. 1 */
@@ -103,12 +108,18 @@ struct dtp_framework {
     double collective_host_s;   /* per collective, beside its launch */
     double layer_host_s;        /* per layer and direction, beside the kernels' */
     double zero3_host_s;        /* ZeRO-3: per layer and direction, to unshard and reshard */
-    bool host_sync;             /* the host waits for the GPU at the start of each microbatch */
-    bool launch_blocking;       /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
+    double tp_hop_s; /* per step of the ring of a tp group that spans nodes, beside its network's */
+    double collective_pipeline_host_s; /* per collective and rank of its tp group, where a pipeline
+                                          runs through several nodes */
+    bool host_sync;       /* the host waits for the GPU at the start of each microbatch */
+    bool launch_blocking; /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
     double
         p2p_host_s; /* exposed per transfer between stages: the host waits for it and starts anew */
     double microbatch_host_s; /* per microbatch and rank, exposed */
-    double step_host_s;       /* per step, exposed */
+    int pipeline_far_nodes;   /* a pipeline in a job of more nodes than this ... */
+    double
+        pipeline_far_s; /* ... waits so much longer per microbatch: a mean over two kinds of runs */
+    double step_host_s; /* per step, exposed */
     double
         kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
     const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
@@ -120,6 +131,7 @@ struct dtp_framework {
     int max_tp, max_pp; /* 0: no limit; 1: has none */
     bool has_sequence_parallel, has_cp, has_ep;
     bool uneven_stages;
+    bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
     const char *const *schedules; /* NULL-terminated names */
     int zero_stages;              /* bit s: has ZeRO stage s */
     int zero_stages_pp;           /* bit s: allowed with pp > 1 */
@@ -141,6 +153,13 @@ enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_
 struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f, const struct dtp_gpu *gpu);
 /* ZeRO: bytes of a parameter on the wire and while in use. */
 double dtp_framework_gathered_bytes(const struct dtp_framework *f);
+/* Layers of the pp stages where the framework cuts the model by cost (nanotron): the blocks in order, a
+ * layer costs its parameters, the head vocab x hidden; a stage ends with the block that passes its
+ * share of the sum; the last ones may be left without a layer. False: as even as it goes; layers[pp] is unset. */
+bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_model *m, int pp,
+                                int *layers);
+/* Exposed host time of a microbatch on each rank of a pipeline of pp stages in a job of so many nodes. */
+double dtp_framework_microbatch_host_s(const struct dtp_framework *f, int pp, int nodes);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
 
 #endif

@@ -98,10 +98,10 @@ double dtp_memory_layer_activations(const struct dtp_problem *problem, const str
 static const struct activations *activations_of(struct dtp_memory_memo *memo,
                                                 const struct dtp_plan *plan) {
     const struct dtp_problem *problem = memo->problem;
-    uint64_t key[2] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
-                           (uint64_t)plan->microbatch_size << 42 |
-                           (uint64_t)plan->sequence_parallel << 62,
-                       (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2};
+    uint64_t key[2] = {
+        (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
+            (uint64_t)plan->microbatch_size << 42 | (uint64_t)plan->sequence_parallel << 62,
+        (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 | (uint64_t)(plan->pp > 1) << 6};
     struct activations *x = &memo->activations[mix(key[0] ^ mix(key[1])) % MEMO_SLOTS];
     if (x->known && x->key[0] == key[0] && x->key[1] == key[1])
         return x;
@@ -122,6 +122,9 @@ static const struct activations *activations_of(struct dtp_memory_memo *memo,
                                : layer_input_bytes(problem, plan) + element_bytes(problem, plan) *
                                                                         tokens * m->ffn / plan->tp *
                                                                         (m->gated_ffn ? 2 : 1);
+    /* Sequence parallelism: the gathered input of a block and its gradient before it is scattered. */
+    if (plan->sequence_parallel)
+        x->working += 2 * element_bytes(problem, plan) * tokens * m->hidden;
     return x;
 }
 
@@ -274,7 +277,7 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     double buffers = f->fixed_bytes;
     if (plan->dp * plan->cp > 1)
-        buffers += f->bucket_bytes;
+        buffers += f->bucket_bytes + f->gradient_copy_bytes * (r->dense + r->experts);
     if (plan->zero_stage == 0)
         buffers += f->reducer_bytes * (r->dense + r->experts);
     if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->lazy_gradients))

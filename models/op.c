@@ -72,6 +72,13 @@ void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double
     linears(b, name, (struct shape){rows, out, in, 1}, saved_bytes);
 }
 
+/* Input of a column-parallel layer that is kept for its weight gradient: the shard (Korthikanti 2022,
+ * section 4.2.2), or what was gathered. */
+static double column_input_bytes(const struct dtp_op_build *b) {
+    bool pipeline = b->plan->pp > 1 && b->problem->gpus > b->problem->cluster->node.gpus;
+    return b->e * (b->f->keeps_gathered_input && !pipeline ? b->tokens * b->h : b->z);
+}
+
 static struct dtp_op *collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                                  enum dtp_collective kind, enum dtp_axis axis, double bytes) {
     struct dtp_op *op = add(b, name, DTP_OP_COLLECTIVE, pass);
@@ -271,12 +278,12 @@ static void qkv_projection(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, width = b->q_width + 2 * b->kv_width, e = b->e;
     if (b->f->separate_products) {
-        dtp_op_linear(b, "q", n, b->h, b->q_width, e * b->z);
+        dtp_op_linear(b, "q", n, b->h, b->q_width, column_input_bytes(b));
         dtp_op_linear(b, "k", n, b->h, b->kv_width, 0);
         dtp_op_linear(b, "v", n, b->h, b->kv_width, 0);
         input_gradient_adds(b, 2);
     } else {
-        dtp_op_linear(b, "qkv", n, b->h, width, e * b->z);
+        dtp_op_linear(b, "qkv", n, b->h, width, column_input_bytes(b));
     }
     if ((m->attention_bias || m->qkv_bias) && !b->f->fused_linear_bias)
         dtp_op_kernel(b, "qkv bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * n * width, n * width);
@@ -348,9 +355,11 @@ static void activation(struct dtp_op_build *b, double rows, bool bias) {
     double e = b->e, x = rows * b->ffn, in = b->m->gated_ffn ? 2 : 1;
     if (bias && !b->f->fused_bias_activation && !b->f->fused_linear_bias)
         dtp_op_kernel(b, "fc1 bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * in * x, in * x);
-    double passes = b->m->gated_ffn && !b->f->fused_bias_activation ? 5.0 / 3 : 1;
+    /* Unfused, SiLU of the gate is a tensor of its own, kept for its product with the other half. */
+    double gate_kept = b->m->gated_ffn && !b->f->fused_bias_activation ? 1 : 0;
+    double passes = gate_kept > 0 ? 5.0 / 3 : 1;
     dtp_op_kernel(b, "activation", DTP_PASS_F, DTP_K_ACTIVATION, passes * e * (in + 1) * x, x)
-        ->saved_bytes = e * in * x;
+        ->saved_bytes = e * (gate_kept + in) * x;
     dtp_op_kernel(b, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD,
                   passes * e * (2 * in + 1) * x, x);
     if (bias)
@@ -414,7 +423,7 @@ static void mlp_block(struct dtp_op_build *b, bool moe) {
     if (moe)
         moe_block(b);
     else
-        mlp(b, "fc1", "fc2", b->tokens, 1, b->e * b->z);
+        mlp(b, "fc1", "fc2", b->tokens, 1, column_input_bytes(b));
     dtp_op_tp_leave(b);
     residual(b, b->m->mlp_bias);
 }
@@ -492,7 +501,7 @@ static void head(struct dtp_op_build *b) {
             ->overlapped = b->tp_overlap;
     }
     int from = b->out->n;
-    dtp_op_linear(b, "logits", n, b->h, vocab, e * b->z);
+    dtp_op_linear(b, "logits", n, b->h, vocab, column_input_bytes(b));
     for (int i = from; i < b->out->n; i++)
         b->out->at[i].gemm.unaligned = (int64_t)vocab % 8 != 0;
     double width = b->f->half_cross_entropy ? 0.5 : 1; /* of its elements over fp32 */
@@ -692,7 +701,10 @@ static double collective_time_s(const struct dtp_problem *problem, const struct 
     struct dtp_coll_cost cost;
     enum dtp_algo algo = op->axis == DTP_AXIS_TP ? plan->tp_algo : DTP_ALGO_AUTO;
     dtp_coll_cost(problem->cluster, op->collective, algo, &shape, op->bytes, &cost);
-    return cost.time_s * problem->framework->comm_time_factor;
+    double steps = op->collective == DTP_ALL_REDUCE ? 2.0 * (shape.size - 1) : shape.size - 1;
+    bool fabric = op->axis == DTP_AXIS_TP && shape.nodes > 1;
+    return cost.time_s * problem->framework->comm_time_factor +
+           (fabric ? steps * problem->framework->tp_hop_s : 0);
 }
 
 double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,

@@ -130,7 +130,7 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     int64_t sum = 0;
     bool equal = true;
     for (size_t i = 0; i < p->layers_per_stage.n; i++) {
-        if (p->layers_per_stage.at[i] < 1)
+        if (p->layers_per_stage.at[i] < (q->framework->stages_by_cost ? 0 : 1))
             return DTP_WHY_LAYER_SUM;
         sum += p->layers_per_stage.at[i];
         equal &= p->layers_per_stage.at[i] == p->layers_per_stage.at[0];

@@ -120,8 +120,11 @@ enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_
 struct cluster_fact {
     const char *framework, *gpu, *source_contains, *cluster;
     const char *stack; /* the framework where the row's is another or "other"; NULL: the row's */
-    const char *recompute; /* of the run where the row's cannot be; NULL: the row's */
-    bool launch_blocking;  /* run with CUDA_LAUNCH_BLOCKING=1 */
+    const char *recompute;     /* of the run where the row's cannot be; NULL: the row's */
+    const char *peak_mem_unit; /* what a unit of the row means; NULL: what it says */
+    bool tied_embeddings;      /* head and token table are one matrix, which no column says */
+    bool peak_of_first_stage;  /* peak_mem is rank 0's, not the largest */
+    bool launch_blocking;      /* run with CUDA_LAUNCH_BLOCKING=1 */
 };
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */
@@ -160,6 +163,18 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, cluster),
      .required = true,
      .help = "entry of hw/cluster"},
+    {.name = "peak_mem_unit",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, peak_mem_unit),
+     .help = "unit of peak_mem where the row's is mistaken"},
+    {.name = "tied_embeddings",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, tied_embeddings),
+     .help = "head and token table are one matrix"},
+    {.name = "peak_of_first_stage",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, peak_of_first_stage),
+     .help = "peak_mem is that of rank 0, not the largest"},
     {.name = "launch_blocking",
      .kind = DTP_FIELD_BOOL,
      .offset = offsetof(struct cluster_fact, launch_blocking),
@@ -291,6 +306,9 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
     if (f) {
         const struct cluster_fact *fact = find_fact(l, run);
         c->framework = *f;
+        c->peak_of_first_stage = fact && fact->peak_of_first_stage;
+        if (fact && fact->peak_mem_unit)
+            c->peak_mem_unit = fact->peak_mem_unit;
         c->framework.launch_blocking |= fact && fact->launch_blocking;
     } else
         c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
@@ -336,7 +354,7 @@ static const char *family_of(const struct dtp_run *run) {
         const char *start, *family;
     } families[] = {{"mpt", "mpt"},   {"bloom", "bloom"},       {"gpt", "gpt"},
                     {"opt", "opt"},   {"nemotron", "nemotron"}, {"falcon", "falcon"},
-                    {"bert", "bert"}, {"mt-nlg", "gpt"}};
+                    {"bert", "bert"}, {"mt-nlg", "gpt"},        {"llama", "llama"}};
     char lower[16] = "";
     for (size_t i = 0; i + 1 < sizeof lower && run->model[i]; i++)
         lower[i] = (char)tolower((unsigned char)run->model[i]);
@@ -346,7 +364,8 @@ static const char *family_of(const struct dtp_run *run) {
     return run->gated_ffn == 1 ? "llama" : "gpt";
 }
 
-static bool set_model(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+static bool set_model(struct dtp_arena *a, const struct dtp_run_library *l,
+                      const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_err err;
     struct dtp_model *m = &c->model;
     bool known = dtp_model_load(a, bare_name(a, run->model), m, NULL) == DTP_OK &&
@@ -370,6 +389,9 @@ static bool set_model(struct dtp_arena *a, const struct dtp_run *run, struct dtp
         m->vocab = 50257;
         add_note(a, c, "vocabulary of 50257 assumed");
     }
+    const struct cluster_fact *fact = find_fact(l, run);
+    if (fact && fact->tied_embeddings)
+        m->tied_embeddings = true;
     m->seq = run->seq;
     m->max_positions = m->position == DTP_POS_LEARNED ? run->seq : m->max_positions;
     if (dtp_model_finish(m, &err) == DTP_OK)
@@ -399,6 +421,14 @@ static void set_attention(const struct dtp_run *run, struct dtp_run_case *c) {
 
 static int or_one(int v) {
     return v > 0 ? v : 1;
+}
+
+/* The cut of the framework, where it has its own. */
+static void set_stage_layers(struct dtp_arena *a, struct dtp_run_case *c) {
+    int *layers = DTP_NEW(a, int, (size_t)c->plan.pp);
+    if (c->plan.vpp == 1 && c->plan.pp <= DTP_MAX_STAGES &&
+        dtp_framework_stage_layers(&c->framework, &c->model, c->plan.pp, layers))
+        c->plan.layers_per_stage = (struct dtp_ints){.at = layers, .n = (size_t)c->plan.pp};
 }
 
 static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
@@ -448,6 +478,7 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     if (p->vpp == 1 && p->schedule == DTP_SCHED_INTERLEAVED)
         p->schedule = DTP_SCHED_1F1B;
     p->dtype = run_dtype(run);
+    set_stage_layers(a, c);
     if (run->global_batch <= 0 ||
         p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
         dtp_plan_num_microbatches(p) < 1) {
@@ -463,6 +494,7 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
     (void)err;
     memset(out, 0, sizeof *out);
     out->note = "";
+    out->peak_mem_unit = run->peak_mem_unit;
     if (run->broken) {
         out->unsupported = run->broken;
         return DTP_OK;
@@ -472,7 +504,7 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
         return DTP_OK;
     }
     if (!set_framework(a, library, run, out) || !set_cluster(a, library, run, out) ||
-        !set_model(a, run, out) || !set_plan(a, library, run, out))
+        !set_model(a, library, run, out) || !set_plan(a, library, run, out))
         return DTP_OK;
     out->problem = (struct dtp_problem){.model = &out->model,
                                         .cluster = &out->cluster,

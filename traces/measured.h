@@ -43,8 +43,10 @@ struct dtp_run_case {
     struct dtp_cluster cluster;
     struct dtp_framework framework;
     struct dtp_plan plan;
-    const char *note;        /* "" or what was assumed */
-    const char *unsupported; /* NULL, or why the row cannot be predicted */
+    bool peak_of_first_stage;  /* the measured peak is rank 0's, not the largest */
+    const char *peak_mem_unit; /* the row's, or what it means by a fact of the source */
+    const char *note;          /* "" or what was assumed */
+    const char *unsupported;   /* NULL, or why the row cannot be predicted */
 };
 
 struct dtp_run_library; /* frameworks, clusters and facts, loaded once */

@@ -14,7 +14,9 @@ struct predict_ctx {
     struct dtp_validated *row;
 };
 
-static double peak_of(const struct dtp_result *r, const char *meaning) {
+static double peak_of(const struct dtp_result *r, const char *meaning, bool first_stage) {
+    if (first_stage && r->nstages > 0 && strcmp(meaning, "allocated") == 0)
+        return (double)r->stages[0].peak_bytes;
     if (strcmp(meaning, "device") == 0)
         return (double)r->device_bytes;
     return (double)(strcmp(meaning, "reserved") == 0 ? r->reserved_bytes : r->peak_bytes);
@@ -36,7 +38,7 @@ static void predict_row(void *context, size_t item, int thread) {
         row->note = "the plan could not be simulated";
     } else {
         row->predicted_s = r.step_s;
-        row->predicted_peak_bytes = peak_of(&r, row->peak_meaning);
+        row->predicted_peak_bytes = peak_of(&r, row->peak_meaning, c->peak_of_first_stage);
         row->extrapolated = r.extrapolated;
         row->fits = r.device_bytes <= c->problem.memory_limit_bytes;
         row->breakdown = r.breakdown;
@@ -71,7 +73,9 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
         row->supported = ctx.cases[i].unsupported == NULL;
         row->framework = row->supported ? ctx.cases[i].framework.name : "";
         row->note = row->supported ? ctx.cases[i].note : ctx.cases[i].unsupported;
-        row->measured_peak_bytes = dtp_run_peak_bytes(row->run, &row->peak_meaning);
+        struct dtp_run run = *row->run;
+        run.peak_mem_unit = ctx.cases[i].peak_mem_unit;
+        row->measured_peak_bytes = dtp_run_peak_bytes(&run, &row->peak_meaning);
     }
     for (size_t from = 0; from < n; from += ROWS_PER_WAVE) {
         struct predict_ctx wave = ctx;

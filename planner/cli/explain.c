@@ -318,6 +318,10 @@ static enum dtp_status setup_run(struct dtp_cli *cli, struct dtp_setup *setup,
         return unknown_run(cli->a, &runs, own->row, err);
     DTP_TRY(dtp_run_library_create(cli->a, &library, err));
     DTP_TRY(dtp_run_case_make(cli->a, library, *out_run, c, err));
+    struct dtp_run *run = DTP_NEW(cli->a, struct dtp_run, 1);
+    *run = **out_run;
+    run->peak_mem_unit = c->peak_mem_unit;
+    *out_run = run;
     if (c->unsupported)
         return dtp_fail(err, DTP_EUNSUPPORTED, "run %s: %s", own->row, c->unsupported);
     setup->model = c->model;
