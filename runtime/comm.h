@@ -96,6 +96,11 @@ struct dtp_comm_ops {
     void (*abort)(struct dtp_comm *c, const char *message);
 };
 
+/* Tells a module that was built from other headers. */
+#define DTP_TABLE_BYTES                                                                            \
+    (sizeof(struct dtp_dev_ops) << 32 | sizeof(struct dtp_comm_ops) << 16 |                        \
+     sizeof(struct dtp_comm_config) << 8 | sizeof(struct dtp_dev_config))
+
 /* name: "shm", "tcp" or "nccl". */
 enum dtp_status dtp_comm_find(const char *name, const struct dtp_comm_ops **out,
                               struct dtp_err *err);

@@ -1,7 +1,10 @@
 #include "runtime/device.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/comm.h"
 
@@ -12,16 +15,43 @@ const char *const dtp_stream_names[] = {
     [DTP_STREAM_RECV_B] = "recv B",   [DTP_NSTREAMS] = NULL,
 };
 
+/* $DTPLAN_CUDA, else beside the program, else where it is installed, else where the loader looks. */
+static void *open_module(void) {
+    static const char name[] = "libdtplan_cuda.so";
+    static const char *const folders[] = {"", "/../lib", NULL};
+    const char *given = getenv("DTPLAN_CUDA");
+    char own[512], path[640];
+    if (given && *given)
+        return dlopen(given, RTLD_NOW | RTLD_LOCAL);
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    own[length > 0 ? length : 0] = '\0';
+    char *end = strrchr(own, '/');
+    if (end)
+        *end = '\0';
+    for (int i = 0; end && folders[i]; i++) {
+        snprintf(path, sizeof path, "%s%s/%s", own, folders[i], name);
+        if (access(path, R_OK) == 0)
+            return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
 /* A table that the CUDA module exports. The module stays open. */
 static enum dtp_status module_table(const char *symbol, const void **out, struct dtp_err *err) {
-    static const char name[] = "libdtplan_cuda.so";
-    void *module = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *module = open_module();
     if (!module)
-        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda is not available here: %s", dlerror());
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "backend cuda is not available here: %s (it is built where nvcc is found; "
+                        "DTPLAN_CUDA names the file)",
+                        dlerror());
+    const uint64_t *layout = dlsym(module, "dtp_cuda_table_bytes");
+    if (!layout || *layout != DTP_TABLE_BYTES)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "backend cuda: libdtplan_cuda.so was built from another version");
     const void *(*table)(void) = NULL;
     void *found = dlsym(module, symbol);
     if (!found)
-        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda: %s lacks %s", name, symbol);
+        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda: libdtplan_cuda.so lacks %s", symbol);
     memcpy(&table, &found, sizeof table); /* ISO C has no cast between the two kinds of pointer */
     *out = table();
     return DTP_OK;

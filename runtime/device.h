@@ -4,6 +4,8 @@
  * in a shared object (libdtplan_cuda.so) that is opened at run time and exports
  *     const struct dtp_dev_ops *dtp_cuda_dev_ops(void);
  *     const struct dtp_comm_ops *dtp_cuda_comm_ops(void);          (comm.h)
+ *     const uint64_t dtp_cuda_table_bytes;                         DTP_TABLE_BYTES of its build
+ * The module is looked for at $DTPLAN_CUDA, beside the program, in ../lib, and where the loader looks.
  *
  * Conventions, the same for every implementation:
  *   - Matrices are row-major. Activations are [rows, features] with row = position * batch +
@@ -124,6 +126,7 @@ struct dtp_act_args {
 
 /* Vocabulary-parallel cross-entropy, in steps with all-reduces between them:
  *   loss_max:  max[r] = max over valid columns                           -> all-reduce max
+ *              (it may leave in sum and target what loss_sum then uses)
  *   loss_sum:  sum[r] = sum of exp(l - max), target[r] = l[target] - max or 0 -> all-reduce sum of both
  *   loss_mean: *loss += scale * sum over rows of (log(sum) - target)
  *   loss_grad: logits <- (exp(l - max) / sum - 1[column = target]) * scale, 0 in padded columns

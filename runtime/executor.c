@@ -296,6 +296,7 @@ enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) 
         DTP_TRY(run_action(r, i));
     }
     r->ops->sync(r->dev);
+    DTP_TRY(r->ops->check(r->dev, r->err));
     *step_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
     dtp_drain(r);
     finish_trace(r, start_ns);

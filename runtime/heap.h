@@ -46,7 +46,7 @@ struct dtp_heap_stats {
 struct dtp_heap *dtp_heap_create(struct dtp_arena *a, void *base, uint64_t size_bytes,
                                  int max_blocks);
 /* name must outlive the tensor. NULL when it does not fit. 0 bytes counts as 1. */
-void *dtp_heap_alloc(struct dtp_heap *h, enum dtp_mem class, const char *name, uint64_t bytes);
+void *dtp_heap_alloc(struct dtp_heap *h, enum dtp_mem item, const char *name, uint64_t bytes);
 void dtp_heap_release(struct dtp_heap *h, void *p); /* NULL is fine */
 void dtp_heap_stats(const struct dtp_heap *h, struct dtp_heap_stats *out);
 /* Starts a new high-water mark from what is live now. */

@@ -30,6 +30,10 @@ static enum dtp_status open_groups(struct dtp_rank *r) {
     for (int d = 0; d < p->dp; d++)
         ranks[d] = dtp_layout_rank(p, l->tp_rank, d, l->pp_rank);
     DTP_TRY(open_group(r, DTP_GROUP_DP, ranks, p->dp, &r->dp));
+    struct dtp_comm_group *stages; /* NCCL joins neighbours when their group opens */
+    for (int i = 0; i < p->pp; i++)
+        ranks[i] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, i);
+    DTP_TRY(open_group(r, DTP_GROUP_PP, ranks, p->pp, &stages));
     int copies = r->dims.kv_copies, first = l->tp_rank / copies * copies;
     for (int t = 0; t < copies; t++)
         ranks[t] = dtp_layout_rank(p, first + t, l->dp_rank, l->pp_rank);

@@ -1,0 +1,178 @@
+/* Attention for any dtype and head_dim up to 256: one warp a row, one key at a time. Slow; the fast
+ * kernels are in attention.cu, and this one checks them. Also the row sums of dout * out, which both
+ * backwards need: they go to the workspace, [batch, head, seq]. */
+#include "runtime/cuda/kernels.cuh"
+
+namespace dtp {
+
+enum { WARPS = 4, LANE_ELEMENTS = 8 };
+
+struct Place { /* of a warp: a position of a sequence and a head */
+    int64_t position, sequence, head, row;
+    int lane;
+    bool valid;
+    __device__ __forceinline__ Place(const dtp_attention_args &x, int64_t nheads) {
+        int64_t i = static_cast<int64_t>(blockIdx.x) * WARPS + threadIdx.x / 32;
+        lane = static_cast<int>(threadIdx.x) % 32;
+        position = i % x.seq;
+        head = i / x.seq % nheads;
+        sequence = i / x.seq / nheads;
+        valid = sequence < x.batch;
+        row = position * x.batch + sequence;
+    }
+};
+
+/* Lane l holds elements l, l + 32, ... of a head. */
+template <typename T>
+__device__ __forceinline__ void load_head(float *to, const void *base, int64_t at, const Place &p,
+                                          int64_t dim) {
+#pragma unroll
+    for (int i = 0; i < LANE_ELEMENTS; i++) {
+        int64_t e = p.lane + 32 * i;
+        to[i] = e < dim ? to_float(static_cast<const T *>(base)[at + e]) : 0.0f;
+    }
+}
+template <typename T>
+__device__ __forceinline__ void store_head(void *base, int64_t at, const float *x, const Place &p,
+                                           int64_t dim) {
+#pragma unroll
+    for (int i = 0; i < LANE_ELEMENTS; i++)
+        if (p.lane + 32 * i < dim)
+            static_cast<T *>(base)[at + p.lane + 32 * i] = from_float<T>(x[i]);
+}
+__device__ __forceinline__ float dot(const float *a, const float *b) {
+    float s = 0.0f;
+#pragma unroll
+    for (int i = 0; i < LANE_ELEMENTS; i++)
+        s += a[i] * b[i];
+    return warp_sum(s);
+}
+
+template <typename T> __global__ void simple_forward(struct dtp_attention_args x, float scale) {
+    Place p(x, x.heads);
+    if (!p.valid)
+        return;
+    int64_t dim = x.head_dim, kv = p.head / (x.heads / x.kv_heads) * dim;
+    float q[LANE_ELEMENTS], o[LANE_ELEMENTS] = {}, most = -INFINITY, sum = 0.0f;
+    load_head<T>(q, x.q, p.row * x.qkv_stride + p.head * dim, p, dim);
+    for (int64_t key = 0; key <= p.position; key++) {
+        int64_t at = (key * x.batch + p.sequence) * x.qkv_stride + kv;
+        float k[LANE_ELEMENTS], v[LANE_ELEMENTS];
+        load_head<T>(k, x.k, at, p, dim);
+        load_head<T>(v, x.v, at, p, dim);
+        float s = dot(q, k) * scale, m = fmaxf(most, s), keep = expf(most - m), e = expf(s - m);
+        sum = sum * keep + e;
+        most = m;
+#pragma unroll
+        for (int i = 0; i < LANE_ELEMENTS; i++)
+            o[i] = o[i] * keep + e * v[i];
+    }
+#pragma unroll
+    for (int i = 0; i < LANE_ELEMENTS; i++)
+        o[i] /= sum;
+    store_head<T>(x.out, p.row * x.out_stride + p.head * dim, o, p, dim);
+    if (p.lane == 0)
+        static_cast<float *>(x.saved)[(p.sequence * x.heads + p.head) * x.seq + p.position] =
+            most + logf(sum);
+}
+
+template <typename T> __global__ void attention_delta(struct dtp_attention_args x) {
+    Place p(x, x.heads);
+    if (!p.valid)
+        return;
+    float o[LANE_ELEMENTS], g[LANE_ELEMENTS];
+    int64_t at = p.row * x.out_stride + p.head * x.head_dim;
+    load_head<T>(o, x.out, at, p, x.head_dim);
+    load_head<T>(g, x.dout, at, p, x.head_dim);
+    float s = dot(o, g);
+    if (p.lane == 0)
+        static_cast<float *>(x.workspace)[(p.sequence * x.heads + p.head) * x.seq + p.position] =
+            s;
+}
+
+template <typename T> __global__ void simple_dq(struct dtp_attention_args x, float scale) {
+    Place p(x, x.heads);
+    if (!p.valid)
+        return;
+    int64_t dim = x.head_dim, kv = p.head / (x.heads / x.kv_heads) * dim;
+    int64_t stat = (p.sequence * x.heads + p.head) * x.seq + p.position;
+    float lse = static_cast<const float *>(x.saved)[stat];
+    float delta = static_cast<const float *>(x.workspace)[stat];
+    float q[LANE_ELEMENTS], g[LANE_ELEMENTS], dq[LANE_ELEMENTS] = {};
+    load_head<T>(q, x.q, p.row * x.qkv_stride + p.head * dim, p, dim);
+    load_head<T>(g, x.dout, p.row * x.out_stride + p.head * dim, p, dim);
+    for (int64_t key = 0; key <= p.position; key++) {
+        int64_t at = (key * x.batch + p.sequence) * x.qkv_stride + kv;
+        float k[LANE_ELEMENTS], v[LANE_ELEMENTS];
+        load_head<T>(k, x.k, at, p, dim);
+        load_head<T>(v, x.v, at, p, dim);
+        float ds = expf(dot(q, k) * scale - lse) * (dot(g, v) - delta) * scale;
+#pragma unroll
+        for (int i = 0; i < LANE_ELEMENTS; i++)
+            dq[i] += ds * k[i];
+    }
+    store_head<T>(x.dq, p.row * x.qkv_stride + p.head * dim, dq, p, dim);
+}
+
+template <typename T> __global__ void simple_dkv(struct dtp_attention_args x, float scale) {
+    Place p(x, x.kv_heads);
+    if (!p.valid)
+        return;
+    int64_t dim = x.head_dim, group = x.heads / x.kv_heads;
+    int64_t at = p.row * x.qkv_stride + p.head * dim;
+    float k[LANE_ELEMENTS], v[LANE_ELEMENTS], dk[LANE_ELEMENTS] = {}, dv[LANE_ELEMENTS] = {};
+    load_head<T>(k, x.k, at, p, dim);
+    load_head<T>(v, x.v, at, p, dim);
+    for (int64_t head = p.head * group; head < (p.head + 1) * group; head++)
+        for (int64_t query = p.position; query < x.seq; query++) {
+            int64_t row = query * x.batch + p.sequence;
+            int64_t stat = (p.sequence * x.heads + head) * x.seq + query;
+            float q[LANE_ELEMENTS], g[LANE_ELEMENTS];
+            load_head<T>(q, x.q, row * x.qkv_stride + head * dim, p, dim);
+            load_head<T>(g, x.dout, row * x.out_stride + head * dim, p, dim);
+            float w = expf(dot(q, k) * scale - static_cast<const float *>(x.saved)[stat]);
+            float ds = w * (dot(g, v) - static_cast<const float *>(x.workspace)[stat]) * scale;
+#pragma unroll
+            for (int i = 0; i < LANE_ELEMENTS; i++) {
+                dv[i] += w * g[i];
+                dk[i] += ds * q[i];
+            }
+        }
+    store_head<T>(x.dk, at, dk, p, dim);
+    store_head<T>(x.dv, at, dv, p, dim);
+}
+
+static unsigned blocks_of(const struct dtp_attention_args *x, int64_t heads) {
+    return static_cast<unsigned>(ceil_div(x->batch * heads * x->seq, WARPS));
+}
+
+extern "C" void dtp_cuda_attention_delta(struct dtp_dev *d, const struct dtp_attention_args *x) {
+    with_type(d, d->dtype, [&](auto zero) {
+        attention_delta<decltype(zero)>
+            <<<blocks_of(x, x->heads), 32 * WARPS, 0, stream_of(d)>>>(*x);
+    });
+}
+
+extern "C" void dtp_cuda_attention_simple_forward(struct dtp_dev *d,
+                                                  const struct dtp_attention_args *x) {
+    if (x->head_dim > 32 * LANE_ELEMENTS)
+        dtp_cuda_fail(dtp_cuda_of(d), "attention with head_dim %d, at most %d",
+                      static_cast<int>(x->head_dim), 32 * LANE_ELEMENTS);
+    float scale = 1.0f / sqrtf(static_cast<float>(x->head_dim));
+    with_type(d, d->dtype, [&](auto zero) {
+        simple_forward<decltype(zero)>
+            <<<blocks_of(x, x->heads), 32 * WARPS, 0, stream_of(d)>>>(*x, scale);
+    });
+}
+
+extern "C" void dtp_cuda_attention_simple_backward(struct dtp_dev *d,
+                                                   const struct dtp_attention_args *x) {
+    float scale = 1.0f / sqrtf(static_cast<float>(x->head_dim));
+    with_type(d, d->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        simple_dq<T><<<blocks_of(x, x->heads), 32 * WARPS, 0, stream_of(d)>>>(*x, scale);
+        simple_dkv<T><<<blocks_of(x, x->kv_heads), 32 * WARPS, 0, stream_of(d)>>>(*x, scale);
+    });
+}
+
+} // namespace dtp

@@ -1,0 +1,350 @@
+/* The CUDA device: memory, streams, events, errors; the table. */
+#include "runtime/cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sim/base/units.h"
+
+enum { MAX_BLOCKS = 1 << 16, STAGING_HALF_BYTES = 4 << 20, SCRATCH_BYTES = 64 << 20 };
+
+static const double ns_per_ms = DTP_GIGA * DTP_MILLI;
+
+/* What context, kernels and libraries may still take beside the heap; NCCL takes more. */
+static uint64_t margin_bytes(int nlocal) {
+    return nlocal > 1 ? 3 * (uint64_t)DTP_GIB : (uint64_t)DTP_GIB;
+}
+
+/* dtp_stream_names, which is in the program */
+static const char *const stream_names[DTP_NSTREAMS] = {"compute", "tp",     "dp",    "send F",
+                                                       "recv F",  "send B", "recv B"};
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * (int64_t)DTP_GIGA + t.tv_nsec;
+}
+
+void *dtp_cuda_library(const char *const *names) {
+    void *found = NULL;
+    for (; *names && !found; names++)
+        found = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
+    return found;
+}
+
+void dtp_cuda_fail(struct dtp_cuda *c, const char *format, ...) {
+    if (c->failure[0])
+        return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->failure, sizeof c->failure, format, args);
+    va_end(args);
+}
+
+static void note(struct dtp_cuda *c, cudaError_t e, const char *what) {
+    if (e != cudaSuccess)
+        dtp_cuda_fail(c, "%s: %s", what, cudaGetErrorString(e));
+}
+
+/* ---- opening ---- */
+
+static enum dtp_status cuda_error(cudaError_t e, const char *what, struct dtp_err *err) {
+    if (e == cudaSuccess)
+        return DTP_OK;
+    enum dtp_status status = e == cudaErrorMemoryAllocation ? DTP_ENOMEM
+                             : e == cudaErrorNoDevice || e == cudaErrorInsufficientDriver
+                                 ? DTP_EUNSUPPORTED
+                                 : DTP_ENO;
+    return dtp_fail(err, status, "%s: %s", what, cudaGetErrorString(e));
+}
+
+#define TRY_CUDA(call) DTP_TRY(cuda_error((call), #call, err))
+
+static enum dtp_status select_gpu(struct dtp_cuda *c, const struct dtp_dev_config *config,
+                                  struct dtp_err *err) {
+    int ngpus = 0;
+    cudaError_t e = cudaGetDeviceCount(&ngpus);
+    if (e != cudaSuccess || ngpus == 0)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda finds no GPU: %s",
+                        cudaGetErrorString(e));
+    if (config->index >= ngpus)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "backend cuda needs a GPU for each rank: this host has %d, a rank asks "
+                        "for number %d",
+                        ngpus, config->index);
+    c->index = config->index;
+    TRY_CUDA(cudaSetDevice(c->index));
+    TRY_CUDA(cudaDeviceGetAttribute(&c->num_sms, cudaDevAttrMultiProcessorCount, c->index));
+    return DTP_OK;
+}
+
+static enum dtp_status open_streams(struct dtp_cuda *c, struct dtp_err *err) {
+    int least, greatest;
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    for (int s = 0; s < DTP_NSTREAMS; s++) /* transfers go first: they are what others wait for */
+        TRY_CUDA(cudaStreamCreateWithPriority(&c->stream[s], cudaStreamNonBlocking,
+                                              s == DTP_STREAM_COMPUTE ? least : greatest));
+    TRY_CUDA(cudaEventCreate(&c->zero));
+    for (int half = 0; half < 2; half++)
+        TRY_CUDA(cudaEventCreateWithFlags(&c->staged[half], cudaEventDisableTiming));
+    return DTP_OK;
+}
+
+static enum dtp_status open_memory(struct dtp_arena *a, struct dtp_cuda *c,
+                                   const struct dtp_dev_config *config, struct dtp_err *err) {
+    size_t free_bytes, total_bytes;
+    TRY_CUDA(cudaHostAlloc((void **)&c->staging, 2 * (size_t)STAGING_HALF_BYTES,
+                           cudaHostAllocDefault));
+    c->scratch_bytes = SCRATCH_BYTES;
+    TRY_CUDA(cudaMalloc(&c->scratch, SCRATCH_BYTES));
+    TRY_CUDA(cudaMalloc((void **)&c->ticket, sizeof *c->ticket));
+    TRY_CUDA(cudaMemset(c->ticket, 0, sizeof *c->ticket));
+    DTP_TRY(dtp_cuda_gemm_open(a, c, err));
+    TRY_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+    uint64_t margin = margin_bytes(config->nlocal);
+    c->size_bytes = free_bytes > margin ? free_bytes - margin : free_bytes / 2;
+    if (config->memory_bytes && config->memory_bytes < c->size_bytes)
+        c->size_bytes = config->memory_bytes;
+    TRY_CUDA(cudaMalloc(&c->base, (size_t)c->size_bytes));
+    c->dev.heap = dtp_heap_create(a, c->base, c->size_bytes, MAX_BLOCKS);
+    return DTP_OK;
+}
+
+static void cuda_sync(struct dtp_dev *d);
+
+static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_config *config,
+                                 struct dtp_dev **out, struct dtp_err *err) {
+    if (config->dtype != DTP_BF16 && config->dtype != DTP_FP16 && config->dtype != DTP_FP32)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "the cuda backend computes in bf16, fp16 or fp32");
+    if (config->grad_dtype != DTP_FP32)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "the cuda backend keeps gradients in fp32");
+    struct dtp_cuda *c = DTP_NEW(a, struct dtp_cuda, 1);
+    *c = (struct dtp_cuda){.dev = {.ops = dtp_cuda_dev_ops(),
+                                   .dtype = config->dtype,
+                                   .grad_dtype = config->grad_dtype}};
+    const char *attention = getenv("DTPLAN_CUDA_ATTENTION");
+    c->simple_attention = attention && strcmp(attention, "simple") == 0;
+    c->sync_each = getenv("DTPLAN_CUDA_SYNC") != NULL;
+    /* a hardware queue for each stream: kernels of NCCL that wait must not hold up others */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    c->mark = DTP_NEW(a, cudaEvent_t, DTP_CUDA_MAX_MARKS);
+    DTP_TRY(select_gpu(c, config, err));
+    DTP_TRY(open_streams(c, err));
+    DTP_TRY(open_memory(a, c, config, err));
+    *out = &c->dev;
+    cuda_sync(&c->dev);
+    return DTP_OK;
+}
+
+static void cuda_close(struct dtp_dev *d) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    for (int i = 0; i < DTP_CUDA_MAX_MARKS && c->mark[i]; i++)
+        (void)cudaEventDestroy(c->mark[i]);
+    for (int i = 0; i < DTP_CUDA_MAX_EVENTS; i++)
+        if (c->event[i])
+            (void)cudaEventDestroy(c->event[i]);
+    for (int i = 0; i < 2; i++)
+        (void)cudaEventDestroy(c->staged[i]);
+    (void)cudaEventDestroy(c->zero);
+    for (int s = 0; s < DTP_NSTREAMS; s++)
+        (void)cudaStreamDestroy(c->stream[s]);
+    dtp_cuda_gemm_close(c);
+    (void)cudaFree(c->base);
+    (void)cudaFree(c->scratch);
+    (void)cudaFree(c->ticket);
+    (void)cudaFreeHost(c->staging);
+}
+
+/* ---- data movement ---- */
+
+static cudaStream_t compute(const struct dtp_cuda *c) {
+    return c->stream[DTP_STREAM_COMPUTE];
+}
+
+/* Through pinned memory, so that the host goes on at once; a half is used again when it was read. */
+static void cuda_copy_in(struct dtp_dev *d, void *to, const void *from_host, uint64_t bytes) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    for (uint64_t done = 0; done < bytes;) {
+        uint64_t half = c->staging_at / STAGING_HALF_BYTES, in = c->staging_at % STAGING_HALF_BYTES;
+        uint64_t part = bytes - done, room = STAGING_HALF_BYTES - in;
+        part = part < room ? part : room;
+        if (in == 0)
+            note(c, cudaEventSynchronize(c->staged[half]), "copy to the GPU");
+        memcpy(c->staging + c->staging_at, (const char *)from_host + done, (size_t)part);
+        note(c,
+             cudaMemcpyAsync((char *)to + done, c->staging + c->staging_at, (size_t)part,
+                             cudaMemcpyHostToDevice, compute(c)),
+             "copy to the GPU");
+        if (part == room)
+            note(c, cudaEventRecord(c->staged[half], compute(c)), "copy to the GPU");
+        c->staging_at = (c->staging_at + part) % (2 * (uint64_t)STAGING_HALF_BYTES);
+        done += part;
+    }
+}
+
+static void cuda_copy_out(struct dtp_dev *d, void *to_host, const void *from, uint64_t bytes) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    note(c, cudaMemcpyAsync(to_host, from, (size_t)bytes, cudaMemcpyDeviceToHost, compute(c)),
+         "copy from the GPU");
+    note(c, cudaStreamSynchronize(compute(c)), "copy from the GPU");
+}
+
+static void cuda_copy(struct dtp_dev *d, void *to, const void *from, uint64_t bytes) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    note(c, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, compute(c)), "copy");
+}
+
+static void cuda_zero(struct dtp_dev *d, void *to, uint64_t bytes) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    note(c, cudaMemsetAsync(to, 0, (size_t)bytes, compute(c)), "zero");
+}
+
+/* ---- streams and events ---- */
+
+static void cuda_event_record(struct dtp_dev *d, enum dtp_stream stream, int event) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    if (!c->event[event])
+        note(c, cudaEventCreateWithFlags(&c->event[event], cudaEventDisableTiming), "event");
+    note(c, cudaEventRecord(c->event[event], c->stream[stream]), "event");
+}
+
+static void cuda_event_wait(struct dtp_dev *d, enum dtp_stream stream, int event) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    if (c->event[event])
+        note(c, cudaStreamWaitEvent(c->stream[stream], c->event[event], 0), "event");
+}
+
+static bool cuda_event_done(struct dtp_dev *d, int event) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    return !c->event[event] || cudaEventQuery(c->event[event]) != cudaErrorNotReady;
+}
+
+/* True when the wait is over: NCCL failed, or the time-out passed. Looks at a clock only now and then. */
+static bool give_up(struct dtp_cuda *c, int64_t since_ns, const char *stream) {
+    char text[160];
+    double waited_s = (double)(now_ns() - since_ns) / (double)DTP_GIGA;
+    if (c->nccl && dtp_nccl_failed(c->nccl, text, sizeof text))
+        dtp_cuda_fail(c, "%s", text);
+    else if (c->timeout_s > 0 && waited_s > c->timeout_s)
+        dtp_cuda_fail(c, "waited %.0f s for the %s stream: another rank is stuck", waited_s,
+                      stream);
+    else
+        return false;
+    if (c->nccl)
+        dtp_nccl_abort_all(c->nccl);
+    return true;
+}
+
+static void wait_stream(struct dtp_cuda *c, int stream) {
+    enum { LOOK_EVERY = 4096 };
+    int64_t since_ns = now_ns();
+    cudaError_t e;
+    for (int i = 1; (e = cudaStreamQuery(c->stream[stream])) == cudaErrorNotReady; i++)
+        if (i % LOOK_EVERY == 0 && give_up(c, since_ns, stream_names[stream]))
+            break;
+    if (e != cudaErrorNotReady)
+        note(c, e, stream_names[stream]);
+    else
+        note(c, cudaStreamSynchronize(c->stream[stream]), stream_names[stream]);
+}
+
+static void cuda_sync(struct dtp_dev *d) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    for (int s = 0; s < DTP_NSTREAMS; s++)
+        wait_stream(c, s);
+    if (c->marked) /* marks of a step are still to be read against the zero before it */
+        return;
+    note(c, cudaEventRecord(c->zero, compute(c)), "event");
+    note(c, cudaEventSynchronize(c->zero), "event");
+    c->zero_ns = now_ns();
+}
+
+static enum dtp_status cuda_check(struct dtp_dev *d, struct dtp_err *err) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    if (c->sync_each)
+        for (int s = 0; s < DTP_NSTREAMS; s++)
+            wait_stream(c, s);
+    note(c, cudaGetLastError(), "CUDA, in this action or one before (DTPLAN_CUDA_SYNC=1 tells)");
+    return c->failure[0] ? dtp_fail(err, DTP_ENO, "%s", c->failure) : DTP_OK;
+}
+
+static uint64_t cuda_overhead_bytes(struct dtp_dev *d) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    size_t free_bytes, total_bytes;
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
+        return 0;
+    return total_bytes - free_bytes - c->size_bytes;
+}
+
+static void cuda_mark(struct dtp_dev *d, enum dtp_stream stream, int mark) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    if (mark < 0 || mark >= DTP_CUDA_MAX_MARKS)
+        return;
+    c->marked = true;
+    if (!c->mark[mark])
+        note(c, cudaEventCreate(&c->mark[mark]), "event");
+    note(c, cudaEventRecord(c->mark[mark], c->stream[stream]), "event");
+}
+
+static int64_t cuda_mark_ns(struct dtp_dev *d, int mark) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    float ms = 0;
+    c->marked = false;
+    if (mark < 0 || mark >= DTP_CUDA_MAX_MARKS || !c->mark[mark])
+        return 0;
+    note(c, cudaEventElapsedTime(&ms, c->zero, c->mark[mark]), "event");
+    return c->zero_ns + (int64_t)((double)ms * ns_per_ms);
+}
+
+static const struct dtp_dev_ops cuda_ops = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .copy_in = cuda_copy_in,
+    .copy_out = cuda_copy_out,
+    .copy = cuda_copy,
+    .zero = cuda_zero,
+    .cast = dtp_cuda_cast,
+    .event_record = cuda_event_record,
+    .event_wait = cuda_event_wait,
+    .event_done = cuda_event_done,
+    .sync = cuda_sync,
+    .check = cuda_check,
+    .overhead_bytes = cuda_overhead_bytes,
+    .mark = cuda_mark,
+    .mark_ns = cuda_mark_ns,
+    .gemm = dtp_cuda_gemm,
+    .norm_forward = dtp_cuda_norm_forward,
+    .norm_backward = dtp_cuda_norm_backward,
+    .rope = dtp_cuda_rope,
+    .attention_saved_bytes = dtp_cuda_attention_saved_bytes,
+    .attention_workspace_bytes = dtp_cuda_attention_workspace_bytes,
+    .attention_forward = dtp_cuda_attention_forward,
+    .attention_backward = dtp_cuda_attention_backward,
+    .act_forward = dtp_cuda_act_forward,
+    .act_backward = dtp_cuda_act_backward,
+    .loss_max = dtp_cuda_loss_max,
+    .loss_sum = dtp_cuda_loss_sum,
+    .loss_mean = dtp_cuda_loss_mean,
+    .loss_grad = dtp_cuda_loss_grad,
+    .embed = dtp_cuda_embed,
+    .embed_backward = dtp_cuda_embed_backward,
+    .position_add = dtp_cuda_position_add,
+    .position_backward = dtp_cuda_position_backward,
+    .bias_residual = dtp_cuda_bias_residual,
+    .bias_backward = dtp_cuda_bias_backward,
+    .add = dtp_cuda_add,
+    .norm2 = dtp_cuda_norm2,
+    .clip_scale = dtp_cuda_clip_scale,
+    .adamw = dtp_cuda_adamw,
+};
+
+const uint64_t dtp_cuda_table_bytes = DTP_TABLE_BYTES;
+
+const struct dtp_dev_ops *dtp_cuda_dev_ops(void) {
+    return &cuda_ops;
+}

@@ -1,0 +1,412 @@
+/* Rotary positions, activations, residual sums, casts, AdamW: each element is read and written once. */
+#include "runtime/cuda/kernels.cuh"
+
+#include <cmath>
+
+namespace dtp {
+
+enum { THREADS = 256 };
+
+static const int64_t max_blocks = int64_t{1} << 30;
+
+__device__ __forceinline__ int64_t thread_index() {
+    return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+/* ---- rotary positions (Su 2021) ---- */
+
+template <typename T, int V> __global__ void rope(struct dtp_rope_args r) {
+    extern __shared__ float turn[]; /* cosines, sines [2][half] */
+    int64_t row = blockIdx.x;
+    int half = static_cast<int>(r.head_dim) / 2;
+    double position = static_cast<double>(row / r.batch);
+    for (int i = static_cast<int>(threadIdx.x); i < half; i += static_cast<int>(blockDim.x)) {
+        double frequency = exp2(-2.0 * i / static_cast<double>(r.head_dim) * log2(r.theta));
+        double s, c;
+        sincos(position * frequency, &s, &c);
+        turn[i] = static_cast<float>(c);
+        turn[half + i] = static_cast<float>(r.inverse ? -s : s);
+    }
+    __syncthreads();
+    int per_head = half / V, n = per_head * static_cast<int>(r.heads);
+    T *base = static_cast<T *>(r.x) + row * r.row_stride;
+    for (int k = static_cast<int>(threadIdx.x); k < n; k += static_cast<int>(blockDim.x)) {
+        int i = k % per_head * V;
+        T *at = base + static_cast<int64_t>(k / per_head) * r.head_dim + i;
+        float x[V], y[V];
+        load<T, V>(x, at);
+        load<T, V>(y, at + half);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            float c = turn[i + v], s = turn[half + i + v], a = x[v], b = y[v];
+            x[v] = a * c - b * s;
+            y[v] = a * s + b * c;
+        }
+        store<T, V>(at, x);
+        store<T, V>(at + half, y);
+    }
+}
+
+extern "C" void dtp_cuda_rope(struct dtp_dev *d, const struct dtp_rope_args *r) {
+    with_type(d, d->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        bool wide = aligned(r->x) && fits<T>(r->head_dim / 2) && fits<T>(r->row_stride);
+        with_width<T>(wide, [&](auto width) {
+            constexpr int V = decltype(width)::value;
+            size_t shared_bytes = static_cast<size_t>(r->head_dim) * sizeof(float);
+            rope<T, V><<<static_cast<unsigned>(r->rows), 128, shared_bytes, stream_of(d)>>>(*r);
+        });
+    });
+}
+
+/* ---- activations ---- */
+
+/* tanh from the exponential: exact to rounding of the result, and cheaper than tanhf */
+__device__ __forceinline__ float tanh_of(float u) {
+    return 1.0f - __fdividef(2.0f, 1.0f + __expf(2.0f * u));
+}
+__device__ __forceinline__ float sigmoid(float x) {
+    return __fdividef(1.0f, 1.0f + __expf(-x));
+}
+
+/* tanh form (Hendrycks 2016) */
+static constexpr float gelu_root = 0.7978845608f, gelu_cubic = 0.044715f;
+struct Gelu {
+    static __device__ __forceinline__ float value(float x) {
+        return 0.5f * x * (1.0f + tanh_of(gelu_root * (x + gelu_cubic * x * x * x)));
+    }
+    static __device__ __forceinline__ float slope(float x) {
+        float t = tanh_of(gelu_root * (x + gelu_cubic * x * x * x));
+        return 0.5f * (1.0f + t) +
+               0.5f * x * (1.0f - t * t) * gelu_root * (1.0f + 3.0f * gelu_cubic * x * x);
+    }
+};
+struct Relu {
+    static __device__ __forceinline__ float value(float x) {
+        return x > 0.0f ? x : 0.0f;
+    }
+    static __device__ __forceinline__ float slope(float x) {
+        return x > 0.0f ? 1.0f : 0.0f;
+    }
+};
+
+template <typename T, int V, class A>
+__global__ void __launch_bounds__(THREADS) act_forward(T *y, const T *x, int64_t n) {
+    int64_t i = thread_index() * V;
+    if (i >= n)
+        return;
+    float a[V];
+    load<T, V>(a, x + i);
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        a[v] = A::value(a[v]);
+    store<T, V>(y + i, a);
+}
+
+template <typename T, int V, class A>
+__global__ void __launch_bounds__(THREADS) act_backward(T *dx, const T *x, const T *dy, int64_t n) {
+    int64_t i = thread_index() * V;
+    if (i >= n)
+        return;
+    float a[V], g[V];
+    load<T, V>(a, x + i);
+    load<T, V>(g, dy + i);
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        g[v] *= A::slope(a[v]);
+    store<T, V>(dx + i, g);
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS)
+    swiglu_forward(T *y, const T *x, int64_t rows, int64_t cols) {
+    int64_t i = thread_index() * V;
+    if (i >= rows * cols)
+        return;
+    int64_t row = i / cols, k = i % cols;
+    float gate[V], up[V];
+    load<T, V>(gate, x + row * 2 * cols + k);
+    load<T, V>(up, x + row * 2 * cols + cols + k);
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        gate[v] = gate[v] * sigmoid(gate[v]) * up[v];
+    store<T, V>(y + i, gate);
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS)
+    swiglu_backward(T *dx, const T *x, const T *dy, int64_t rows, int64_t cols) {
+    int64_t i = thread_index() * V;
+    if (i >= rows * cols)
+        return;
+    int64_t row = i / cols, k = i % cols, at = row * 2 * cols + k;
+    float gate[V], up[V], g[V];
+    load<T, V>(gate, x + at);
+    load<T, V>(up, x + at + cols);
+    load<T, V>(g, dy + i);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        float s = sigmoid(gate[v]), silu = gate[v] * s, u = up[v];
+        up[v] = g[v] * silu;
+        gate[v] = g[v] * u * (s + silu * (1.0f - s));
+    }
+    store<T, V>(dx + at, gate);
+    store<T, V>(dx + at + cols, up);
+}
+
+extern "C" void dtp_cuda_act_forward(struct dtp_dev *d, const struct dtp_act_args *x) {
+    int64_t n = x->rows * x->cols;
+    with_type(d, d->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        bool wide = all_aligned(x->x, x->y) && fits<T>(x->fn == DTP_ACT_FN_SWIGLU ? x->cols : n);
+        with_width<T>(wide, [&](auto width) {
+            constexpr int V = decltype(width)::value;
+            unsigned blocks = static_cast<unsigned>(ceil_div(n, THREADS * V));
+            T *y = static_cast<T *>(x->y);
+            const T *in = static_cast<const T *>(x->x);
+            switch (x->fn) {
+            case DTP_ACT_FN_GELU:
+                act_forward<T, V, Gelu><<<blocks, THREADS, 0, stream_of(d)>>>(y, in, n);
+                break;
+            case DTP_ACT_FN_RELU:
+                act_forward<T, V, Relu><<<blocks, THREADS, 0, stream_of(d)>>>(y, in, n);
+                break;
+            case DTP_ACT_FN_SWIGLU:
+                swiglu_forward<T, V>
+                    <<<blocks, THREADS, 0, stream_of(d)>>>(y, in, x->rows, x->cols);
+                break;
+            }
+        });
+    });
+}
+
+extern "C" void dtp_cuda_act_backward(struct dtp_dev *d, const struct dtp_act_args *x) {
+    int64_t n = x->rows * x->cols;
+    with_type(d, d->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        bool wide = all_aligned(x->x, x->dx, x->dy) &&
+                    fits<T>(x->fn == DTP_ACT_FN_SWIGLU ? x->cols : n);
+        with_width<T>(wide, [&](auto width) {
+            constexpr int V = decltype(width)::value;
+            unsigned blocks = static_cast<unsigned>(ceil_div(n, THREADS * V));
+            T *dx = static_cast<T *>(x->dx);
+            const T *in = static_cast<const T *>(x->x), *dy = static_cast<const T *>(x->dy);
+            switch (x->fn) {
+            case DTP_ACT_FN_GELU:
+                act_backward<T, V, Gelu><<<blocks, THREADS, 0, stream_of(d)>>>(dx, in, dy, n);
+                break;
+            case DTP_ACT_FN_RELU:
+                act_backward<T, V, Relu><<<blocks, THREADS, 0, stream_of(d)>>>(dx, in, dy, n);
+                break;
+            case DTP_ACT_FN_SWIGLU:
+                swiglu_backward<T, V>
+                    <<<blocks, THREADS, 0, stream_of(d)>>>(dx, in, dy, x->rows, x->cols);
+                break;
+            }
+        });
+    });
+}
+
+/* ---- sums and casts ---- */
+
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS)
+    bias_residual(T *out, const T *x, const T *bias, const T *residual, int64_t rows,
+                  int64_t cols) {
+    int64_t i = thread_index() * V;
+    if (i >= rows * cols)
+        return;
+    float a[V], b[V];
+    load<T, V>(a, x + i);
+    if (bias) {
+        load<T, V>(b, bias + i % cols);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            a[v] += b[v];
+    }
+    if (residual) {
+        load<T, V>(b, residual + i);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            a[v] += b[v];
+    }
+    store<T, V>(out + i, a);
+}
+
+extern "C" void dtp_cuda_bias_residual(struct dtp_dev *d, void *out, const void *x,
+                                       const void *bias, const void *residual,
+                                       const int64_t shape[2]) {
+    if (!bias && !residual && out == x)
+        return;
+    with_type(d, d->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        bool wide = all_aligned(out, x, bias, residual) && fits<T>(shape[1]);
+        with_width<T>(wide, [&](auto width) {
+            constexpr int V = decltype(width)::value;
+            unsigned blocks = static_cast<unsigned>(ceil_div(shape[0] * shape[1], THREADS * V));
+            bias_residual<T, V><<<blocks, THREADS, 0, stream_of(d)>>>(
+                static_cast<T *>(out), static_cast<const T *>(x), static_cast<const T *>(bias),
+                static_cast<const T *>(residual), shape[0], shape[1]);
+        });
+    });
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(THREADS) add(T *to, const T *from, int64_t n) {
+    int64_t i = thread_index() * V;
+    if (i >= n)
+        return;
+    float a[V], b[V];
+    load<T, V>(a, to + i);
+    load<T, V>(b, from + i);
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        a[v] += b[v];
+    store<T, V>(to + i, a);
+}
+
+extern "C" void dtp_cuda_add(struct dtp_dev *d, void *to, const void *from, int64_t n,
+                             bool gradients) {
+    with_type(d, gradients ? d->grad_dtype : d->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        with_width<T>(all_aligned(to, from) && fits<T>(n), [&](auto width) {
+            constexpr int V = decltype(width)::value;
+            unsigned blocks = static_cast<unsigned>(ceil_div(n, THREADS * V));
+            add<T, V><<<blocks, THREADS, 0, stream_of(d)>>>(static_cast<T *>(to),
+                                                            static_cast<const T *>(from), n);
+        });
+    });
+}
+
+template <typename T, typename S, int V>
+__global__ void __launch_bounds__(THREADS) cast(T *to, const S *from, int64_t n) {
+    int64_t i = thread_index() * V;
+    if (i >= n)
+        return;
+    float a[V];
+    load<S, V>(a, from + i);
+    store<T, V>(to + i, a);
+}
+
+extern "C" void dtp_cuda_cast(struct dtp_dev *d, void *to, enum dtp_dtype to_type, const void *from,
+                              enum dtp_dtype from_type, int64_t n) {
+    with_type(d, to_type, [&](auto zero) {
+        using T = decltype(zero);
+        with_type(d, from_type, [&](auto other) {
+            using S = decltype(other);
+            constexpr int V = 4;
+            unsigned blocks = static_cast<unsigned>(ceil_div(n, THREADS * V));
+            if (all_aligned(to, from) && n % V == 0)
+                cast<T, S, V><<<blocks, THREADS, 0, stream_of(d)>>>(
+                    static_cast<T *>(to), static_cast<const S *>(from), n);
+            else
+                cast<T, S, 1><<<blocks * V, THREADS, 0, stream_of(d)>>>(
+                    static_cast<T *>(to), static_cast<const S *>(from), n);
+        });
+    });
+}
+
+/* ---- optimizer ---- */
+
+__global__ void clip_scale(float *scale, const float *norm2, double max_norm) {
+    double norm = sqrt(static_cast<double>(*norm2));
+    *scale = max_norm > 0 && norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0f;
+}
+
+extern "C" void dtp_cuda_clip_scale(struct dtp_dev *d, float *scale, const float *norm2,
+                                    double max_norm) {
+    clip_scale<<<1, 1, 0, stream_of(d)>>>(scale, norm2, max_norm);
+}
+
+/* AdamW (Loshchilov 2019, algorithm 2) over many tensors in one launch: a block finds its tensor from
+ * the first block of each. */
+enum { ADAM_TENSORS = 56, ADAM_CHUNK = 4 * THREADS * 4 };
+struct AdamTensor {
+    void *param;
+    float *master, *m, *v;
+    const float *grad;
+    int64_t n;
+    unsigned first_block;
+    bool decay, wide;
+};
+struct AdamBatch {
+    struct AdamTensor t[ADAM_TENSORS];
+    const float *grad_scale;
+    float beta1, beta2, epsilon, rate, root, keep;
+    int n;
+};
+
+template <typename T, int V>
+__device__ __forceinline__ void adam_elements(const AdamBatch &b, const AdamTensor &t, int64_t i,
+                                              float scale) {
+    float g[V], m[V], v[V], p[V];
+    T *param = static_cast<T *>(t.param);
+    load<float, V>(g, t.grad + i);
+    load<float, V>(m, t.m + i);
+    load<float, V>(v, t.v + i);
+    if (t.master)
+        load<float, V>(p, t.master + i);
+    else
+        load<T, V>(p, param + i);
+    float keep = t.decay ? b.keep : 1.0f;
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        float x = g[k] * scale;
+        m[k] = b.beta1 * m[k] + (1.0f - b.beta1) * x;
+        v[k] = b.beta2 * v[k] + (1.0f - b.beta2) * x * x;
+        p[k] = keep * p[k] - b.rate * m[k] / (sqrtf(v[k]) * b.root + b.epsilon);
+    }
+    store<float, V>(t.m + i, m);
+    store<float, V>(t.v + i, v);
+    if (t.master)
+        store<float, V>(t.master + i, p);
+    store<T, V>(param + i, p);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) adamw(const __grid_constant__ AdamBatch b) {
+    int which = 0;
+    while (which + 1 < b.n && b.t[which + 1].first_block <= blockIdx.x)
+        which++;
+    const AdamTensor &t = b.t[which];
+    float scale = b.grad_scale ? *b.grad_scale : 1.0f;
+    int64_t begin = static_cast<int64_t>(blockIdx.x - t.first_block) * ADAM_CHUNK;
+    int64_t end = begin + ADAM_CHUNK < t.n ? begin + ADAM_CHUNK : t.n;
+    if (t.wide) {
+        for (int64_t i = begin + threadIdx.x * 4; i < end; i += THREADS * 4)
+            adam_elements<T, 4>(b, t, i, scale);
+    } else {
+        for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
+            adam_elements<T, 1>(b, t, i, scale);
+    }
+}
+
+extern "C" void dtp_cuda_adamw(struct dtp_dev *d, const struct dtp_adamw_hyper *h,
+                               const struct dtp_adamw_tensor *t, int n) {
+    AdamBatch b{};
+    double step = static_cast<double>(h->step);
+    b.grad_scale = h->grad_scale;
+    b.beta1 = static_cast<float>(h->beta1);
+    b.beta2 = static_cast<float>(h->beta2);
+    b.epsilon = static_cast<float>(h->epsilon);
+    b.rate = static_cast<float>(h->lr / (1 - std::pow(h->beta1, step)));
+    b.root = static_cast<float>(1 / std::sqrt(1 - std::pow(h->beta2, step)));
+    b.keep = static_cast<float>(1 - h->lr * h->weight_decay);
+    int64_t blocks = 0;
+    for (int i = 0; i < n; i++) {
+        AdamTensor &x = b.t[b.n++];
+        x = AdamTensor{t[i].param, t[i].master, t[i].m, t[i].v, static_cast<const float *>(t[i].grad),
+                       t[i].n, static_cast<unsigned>(blocks), t[i].decay, false};
+        x.wide = all_aligned(x.param, x.master, x.m, x.v, x.grad) && x.n % 4 == 0;
+        blocks += ceil_div(x.n, ADAM_CHUNK);
+        if (b.n < ADAM_TENSORS && i + 1 < n && blocks < max_blocks)
+            continue;
+        with_type(d, d->dtype, [&](auto zero) {
+            adamw<decltype(zero)><<<static_cast<unsigned>(blocks), THREADS, 0, stream_of(d)>>>(b);
+        });
+        b.n = 0;
+        blocks = 0;
+    }
+}
+
+} // namespace dtp

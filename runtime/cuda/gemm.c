@@ -1,0 +1,219 @@
+/* GEMMs of cuBLASLt: one plan per shape, from its heuristic, kept. */
+#include <dlfcn.h>
+#include <string.h>
+
+#include <cublasLt.h>
+
+#include "runtime/cuda/cuda.h"
+
+enum { MAX_PLANS = 4096, WORKSPACE_BYTES = 32 << 20 };
+
+#define LT_FUNCTIONS(X)                                                                            \
+    X(cublasLtCreate)                                                                              \
+    X(cublasLtDestroy)                                                                             \
+    X(cublasLtMatmul)                                                                              \
+    X(cublasLtMatmulDescCreate)                                                                    \
+    X(cublasLtMatmulDescDestroy)                                                                   \
+    X(cublasLtMatmulDescSetAttribute)                                                              \
+    X(cublasLtMatrixLayoutCreate)                                                                  \
+    X(cublasLtMatrixLayoutDestroy)                                                                 \
+    X(cublasLtMatmulPreferenceCreate)                                                              \
+    X(cublasLtMatmulPreferenceDestroy)                                                             \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                        \
+    X(cublasLtMatmulAlgoGetHeuristic)
+
+/* Everything that the choice of a kernel depends on; compared by bytes, so without padding. */
+struct key {
+    int64_t m, n, k, lda, ldb, ldc;
+    uint32_t flags, align_bytes[3];
+};
+enum { TA = 1, TB = 2, ACCUMULATE = 4, GRADIENT = 8, BIAS = 16, USED = 32 };
+
+struct plan {
+    struct key key; /* flags 0: unused */
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algo;
+    bool valid;
+};
+
+struct dtp_cuda_gemms {
+#define LT_MEMBER(f) __typeof__(&(f)) f;
+    LT_FUNCTIONS(LT_MEMBER)
+    cublasLtHandle_t handle;
+    void *workspace;
+    struct plan *plan; /* [MAX_PLANS], by hash */
+};
+
+enum dtp_status dtp_cuda_gemm_open(struct dtp_arena *a, struct dtp_cuda *c, struct dtp_err *err) {
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                        "/usr/local/cuda/lib64/libcublasLt.so", NULL};
+    void *library = dtp_cuda_library(names);
+    if (!library)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda needs cuBLASLt: %s", dlerror());
+    struct dtp_cuda_gemms *g = DTP_NEW(a, struct dtp_cuda_gemms, 1);
+#define LT_LOAD(f)                                                                                 \
+    {                                                                                              \
+        void *found = dlsym(library, #f);                                                          \
+        if (!found)                                                                                \
+            return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda: cuBLASLt lacks " #f);            \
+        memcpy(&g->f, &found, sizeof found);                                                       \
+    }
+    LT_FUNCTIONS(LT_LOAD)
+    cublasStatus_t s = g->cublasLtCreate(&g->handle);
+    if (s != CUBLAS_STATUS_SUCCESS)
+        return dtp_fail(err, DTP_ENO, "cublasLtCreate: status %d", (int)s);
+    if (cudaMalloc(&g->workspace, WORKSPACE_BYTES) != cudaSuccess)
+        return dtp_fail(err, DTP_ENOMEM, "out of memory: the workspace of cuBLASLt");
+    g->plan = DTP_NEW(a, struct plan, MAX_PLANS);
+    c->gemms = g;
+    return DTP_OK;
+}
+
+void dtp_cuda_gemm_close(struct dtp_cuda *c) {
+    struct dtp_cuda_gemms *g = c->gemms;
+    if (!g)
+        return;
+    for (int i = 0; i < MAX_PLANS; i++) {
+        struct plan *p = &g->plan[i];
+        if (!p->desc)
+            continue;
+        (void)g->cublasLtMatmulDescDestroy(p->desc);
+        (void)g->cublasLtMatrixLayoutDestroy(p->a);
+        (void)g->cublasLtMatrixLayoutDestroy(p->b);
+        (void)g->cublasLtMatrixLayoutDestroy(p->c);
+    }
+    (void)cudaFree(g->workspace);
+    (void)g->cublasLtDestroy(g->handle);
+    c->gemms = NULL;
+}
+
+static cudaDataType_t type_of(enum dtp_dtype dtype) {
+    return dtype == DTP_BF16 ? CUDA_R_16BF : dtype == DTP_FP16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+static uint32_t align_of(const void *p) {
+    enum { MOST_BYTES = 256 };
+    uintptr_t at = (uintptr_t)p, bit = at & (~at + 1);
+    return bit == 0 || bit > MOST_BYTES ? MOST_BYTES : (uint32_t)bit;
+}
+
+static struct key key_of(const struct dtp_gemm_args *g) {
+    struct key k = {.m = g->m, .n = g->n, .k = g->k, .lda = g->lda, .ldb = g->ldb, .ldc = g->ldc};
+    k.flags = USED | (g->ta ? TA : 0U) | (g->tb ? TB : 0U) | (g->accumulate ? ACCUMULATE : 0U) |
+              (g->c_gradient ? GRADIENT : 0U) | (g->bias ? BIAS : 0U);
+    k.align_bytes[0] = align_of(g->a);
+    k.align_bytes[1] = align_of(g->b);
+    k.align_bytes[2] = align_of(g->c);
+    return k;
+}
+
+static struct plan *find(struct dtp_cuda_gemms *gemms, const struct key *key) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    const unsigned char *bytes = (const unsigned char *)key;
+    for (size_t i = 0; i < sizeof *key; i++)
+        h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+    for (uint64_t i = 0; i < MAX_PLANS; i++) {
+        struct plan *p = &gemms->plan[(h + i) % MAX_PLANS];
+        if (p->key.flags == 0 || memcmp(&p->key, key, sizeof *key) == 0)
+            return p;
+    }
+    return NULL;
+}
+
+/* cuBLAS thinks in columns: row-major C = op(A) op(B) is C' = op(B)' op(A)', with B as its first
+ * operand. A stored matrix [r, c] with ld is [c, r] to it. */
+static bool describe(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_args *g) {
+    const struct dtp_cuda_gemms *t = c->gemms;
+    enum dtp_dtype result = g->c_gradient ? c->dev.grad_dtype : c->dev.dtype;
+    cudaDataType_t in = type_of(c->dev.dtype), out = type_of(result);
+    cublasOperation_t opa = g->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t opb = g->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
+    uint64_t n = (uint64_t)g->n, m = (uint64_t)g->m, k = (uint64_t)g->k;
+    bool good = t->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
+                CUBLAS_STATUS_SUCCESS;
+    const struct {
+        cublasLtMatmulDescAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+        bool set;
+    } attributes[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &opa, sizeof opa, true},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &opb, sizeof opb, true},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof bias, g->bias != NULL},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof(const void *), g->bias != NULL},
+    };
+    for (size_t i = 0; good && i < sizeof attributes / sizeof attributes[0]; i++)
+        good = !attributes[i].set ||
+               t->cublasLtMatmulDescSetAttribute(p->desc, attributes[i].attribute,
+                                                 attributes[i].value,
+                                                 attributes[i].bytes) == CUBLAS_STATUS_SUCCESS;
+    return good &&
+           t->cublasLtMatrixLayoutCreate(&p->a, in, g->tb ? k : n, g->tb ? n : k, g->ldb) ==
+               CUBLAS_STATUS_SUCCESS &&
+           t->cublasLtMatrixLayoutCreate(&p->b, in, g->ta ? m : k, g->ta ? k : m, g->lda) ==
+               CUBLAS_STATUS_SUCCESS &&
+           t->cublasLtMatrixLayoutCreate(&p->c, out, n, m, g->ldc) == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool choose(struct dtp_cuda *c, struct plan *p) {
+    const struct dtp_cuda_gemms *t = c->gemms;
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found;
+    size_t workspace = WORKSPACE_BYTES;
+    const uint32_t *align = p->key.align_bytes;
+    int count = 0;
+    if (t->cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+    } wish[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align[1], sizeof *align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align[0], sizeof *align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align[2], sizeof *align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align[2], sizeof *align},
+    };
+    for (size_t i = 0; i < sizeof wish / sizeof wish[0]; i++)
+        (void)t->cublasLtMatmulPreferenceSetAttribute(preference, wish[i].attribute, wish[i].value,
+                                                      wish[i].bytes);
+    cublasStatus_t s = t->cublasLtMatmulAlgoGetHeuristic(t->handle, p->desc, p->a, p->b, p->c, p->c,
+                                                         preference, 1, &found, &count);
+    (void)t->cublasLtMatmulPreferenceDestroy(preference);
+    if (s != CUBLAS_STATUS_SUCCESS || count == 0)
+        return false;
+    p->algo = found.algo;
+    return true;
+}
+
+void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    const struct dtp_cuda_gemms *t = c->gemms;
+    const struct key key = key_of(g);
+    struct plan *p = find(c->gemms, &key);
+    if (g->m == 0 || g->n == 0)
+        return;
+    if (p && p->key.flags == 0) {
+        p->key = key;
+        p->valid = describe(c, p, g) && choose(c, p);
+    }
+    if (!p || !p->valid) {
+        dtp_cuda_fail(c, "cuBLASLt has no kernel for a GEMM of %lld x %lld x %lld",
+                      (long long)g->m, (long long)g->n, (long long)g->k);
+        return;
+    }
+    if (g->bias) /* the plan serves all layers */
+        (void)t->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &g->bias, sizeof g->bias);
+    const float one = 1.0F, beta = g->accumulate ? 1.0F : 0.0F;
+    cublasStatus_t s =
+        t->cublasLtMatmul(t->handle, p->desc, &one, g->b, p->a, g->a, p->b, &beta, g->c, p->c, g->c,
+                          p->c, &p->algo, t->workspace, WORKSPACE_BYTES,
+                          c->stream[DTP_STREAM_COMPUTE]);
+    if (s != CUBLAS_STATUS_SUCCESS)
+        dtp_cuda_fail(c, "GEMM of %lld x %lld x %lld: cuBLAS status %d", (long long)g->m,
+                      (long long)g->n, (long long)g->k, (int)s);
+}

@@ -1,0 +1,335 @@
+/* Communicators of NCCL, which is opened at run time: one per group, and for pipelines one per edge
+ * of the ring of stages and direction (forward, backward), each used on its own stream, so that no transfer waits
+ * for an unrelated one. NCCL has no tags: between two ranks, transfers of a direction are received in
+ * the order in which they are sent, which holds for the schedules' F, B and I.
+ * Ids travel over the communicator of host memory. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <nccl.h>
+
+#include "runtime/cuda/cuda.h"
+
+enum { MAX_COMMS = 64, FORWARD = 0, BACKWARD = 1, NDIRECTIONS = 2 };
+
+#define NCCL_FUNCTIONS(X)                                                                          \
+    X(ncclGetUniqueId)                                                                             \
+    X(ncclCommInitRank)                                                                            \
+    X(ncclCommDestroy)                                                                             \
+    X(ncclCommAbort)                                                                               \
+    X(ncclCommGetAsyncError)                                                                       \
+    X(ncclGetErrorString)                                                                          \
+    X(ncclAllReduce)                                                                               \
+    X(ncclReduceScatter)                                                                           \
+    X(ncclAllGather)                                                                               \
+    X(ncclSend)                                                                                    \
+    X(ncclRecv)                                                                                    \
+    X(ncclGroupStart)                                                                              \
+    X(ncclGroupEnd)
+
+/* The edge between two neighbours of the ring of stages. */
+struct edge {
+    int peer; /* global rank of the other end */
+    ncclComm_t comm[NDIRECTIONS];
+};
+enum { NEXT, PREVIOUS, NEDGES }; /* of a rank; with two stages the same peer, but other edges */
+
+struct dtp_nccl {
+    struct dtp_comm comm;
+#define NCCL_MEMBER(f) __typeof__(&(f)) f;
+    NCCL_FUNCTIONS(NCCL_MEMBER)
+    struct dtp_cuda *cuda;
+    struct dtp_comm *host;
+    ncclComm_t all[MAX_COMMS]; /* to close and to abort */
+    int nall;
+    bool aborted;
+    bool has_edges;
+    struct edge edge[NEDGES];
+};
+
+struct nccl_group {
+    struct dtp_comm_group group;
+    ncclComm_t comm;
+};
+
+static struct dtp_nccl *nccl_of(const struct dtp_comm_group *g) {
+    return (struct dtp_nccl *)g->comm;
+}
+
+static enum dtp_status result(const struct dtp_nccl *n, ncclResult_t r, const char *what,
+                              struct dtp_err *err) {
+    if (r == ncclSuccess || r == ncclInProgress)
+        return DTP_OK;
+    return dtp_fail(err, DTP_ENO, "%s: %s", what, n->ncclGetErrorString(r));
+}
+#define TRY_NCCL(n, f, ...) DTP_TRY(result((n), (n)->f(__VA_ARGS__), #f, err))
+
+static enum dtp_status nccl_open(struct dtp_arena *a, const struct dtp_comm_config *config,
+                                 struct dtp_comm **out, struct dtp_err *err) {
+    static const char *const names[] = {"libnccl.so.2", "libnccl.so",
+                                        "/usr/local/cuda/lib64/libnccl.so.2", NULL};
+    struct dtp_nccl *n = DTP_NEW(a, struct dtp_nccl, 1);
+    n->cuda = dtp_cuda_of(config->device);
+    n->host = config->host;
+    *out = &n->comm;
+    n->comm = (struct dtp_comm){
+        .ops = dtp_cuda_comm_ops(), .rank = config->rank, .size = config->size};
+    n->cuda->timeout_s = config->timeout_s;
+    if (config->size == 1)
+        return DTP_OK; /* runs where NCCL is not installed */
+    void *library = dtp_cuda_library(names);
+    if (!library)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda needs NCCL for %d ranks: %s",
+                        config->size, dlerror());
+#define NCCL_LOAD(f)                                                                               \
+    {                                                                                              \
+        void *found = dlsym(library, #f);                                                          \
+        if (!found)                                                                                \
+            return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda: NCCL lacks " #f);                \
+        memcpy(&n->f, &found, sizeof found);                                                       \
+    }
+    NCCL_FUNCTIONS(NCCL_LOAD)
+    n->cuda->nccl = n;
+    return DTP_OK;
+}
+
+void dtp_nccl_abort_all(struct dtp_nccl *n) {
+    for (int i = 0; i < n->nall && !n->aborted; i++)
+        (void)n->ncclCommAbort(n->all[i]);
+    n->aborted = true;
+}
+
+bool dtp_nccl_failed(struct dtp_nccl *n, char *text, size_t size) {
+    for (int i = 0; i < n->nall && !n->aborted; i++) {
+        ncclResult_t r = ncclSuccess;
+        (void)n->ncclCommGetAsyncError(n->all[i], &r);
+        if (r == ncclSuccess || r == ncclInProgress)
+            continue;
+        snprintf(text, size, "NCCL: %s", n->ncclGetErrorString(r));
+        return true;
+    }
+    return false;
+}
+
+static void nccl_close(struct dtp_comm *c) {
+    struct dtp_nccl *n = (struct dtp_nccl *)c;
+    bool failed = n->cuda->failure[0] != '\0';
+    if (failed)
+        dtp_nccl_abort_all(n);
+    for (int i = 0; i < n->nall && !n->aborted; i++)
+        (void)n->ncclCommDestroy(n->all[i]);
+    n->cuda->nccl = NULL;
+}
+
+/* ---- groups ---- */
+
+static enum dtp_status join(struct dtp_nccl *n, const ncclUniqueId *id, int size, int me,
+                            ncclComm_t *out, struct dtp_err *err) {
+    if (n->nall == MAX_COMMS)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "more than %d communicators", MAX_COMMS);
+    TRY_NCCL(n, ncclCommInitRank, out, size, *id, me);
+    n->all[n->nall++] = *out;
+    return DTP_OK;
+}
+
+/* Stages i and i + 1 of the ring share two communicators, in which they are ranks 0 and 1; i made
+ * their ids. Edge by edge, in the same order everywhere: no rank waits for one that waits for it. */
+static enum dtp_status join_edges(struct dtp_nccl *n, const struct dtp_comm_group *g,
+                                  const ncclUniqueId (*ids)[NDIRECTIONS], struct dtp_err *err) {
+    for (int i = 0; i < g->size; i++) {
+        int next = (i + 1) % g->size;
+        if (g->me != i && g->me != next)
+            continue;
+        struct edge *e = &n->edge[g->me == i ? NEXT : PREVIOUS];
+        e->peer = g->rank[g->me == i ? next : i];
+        for (int direction = 0; direction < NDIRECTIONS; direction++)
+            DTP_TRY(join(n, &ids[i][direction], 2, g->me == i ? 0 : 1, &e->comm[direction], err));
+    }
+    n->has_edges = true;
+    return DTP_OK;
+}
+
+static enum dtp_status nccl_group(struct dtp_arena *a, struct dtp_comm *c, enum dtp_group_kind kind,
+                                  const int *ranks, int nranks, struct dtp_comm_group **out,
+                                  struct dtp_err *err) {
+    struct dtp_nccl *n = (struct dtp_nccl *)c;
+    struct nccl_group *g = DTP_NEW(a, struct nccl_group, 1);
+    int *copy = DTP_NEW(a, int, (size_t)nranks);
+    memcpy(copy, ranks, (size_t)nranks * sizeof *copy);
+    g->group = (struct dtp_comm_group){.comm = c, .size = nranks, .rank = copy};
+    for (int i = 0; i < nranks; i++)
+        if (ranks[i] == c->rank)
+            g->group.me = i;
+    *out = &g->group;
+    if (nranks == 1)
+        return DTP_OK;
+    struct dtp_comm_group *host;
+    ncclUniqueId mine[NDIRECTIONS], (*ids)[NDIRECTIONS];
+    ids = dtp_arena_alloc(a, sizeof *ids, (size_t)nranks);
+    for (int i = 0; i < NDIRECTIONS; i++)
+        TRY_NCCL(n, ncclGetUniqueId, &mine[i]);
+    DTP_TRY(n->host->ops->group(a, n->host, kind, ranks, nranks, &host, err));
+    DTP_TRY(n->host->ops->all_gather(host, DTP_STREAM_COMPUTE, ids, mine,
+                                     (int64_t)(sizeof mine / (sizeof(float))), DTP_FP32, err));
+    if (kind == DTP_GROUP_PP)
+        return join_edges(n, &g->group, (const ncclUniqueId(*)[NDIRECTIONS])ids, err);
+    return join(n, &ids[0][0], nranks, g->group.me, &g->comm, err);
+}
+
+/* ---- operations ---- */
+
+static ncclDataType_t type_of(enum dtp_dtype dtype) {
+    return dtype == DTP_BF16 ? ncclBfloat16 : dtype == DTP_FP16 ? ncclFloat16 : ncclFloat32;
+}
+
+static cudaStream_t stream_of(const struct dtp_nccl *n, enum dtp_stream stream) {
+    return n->cuda->stream[stream];
+}
+
+static ncclComm_t comm_of(const struct dtp_comm_group *g) {
+    return ((const struct nccl_group *)g)->comm;
+}
+
+static enum dtp_status nccl_all_reduce(struct dtp_comm_group *g, enum dtp_stream stream, void *x,
+                                       int64_t n, enum dtp_dtype dtype, enum dtp_reduce_op op,
+                                       struct dtp_err *err) {
+    const struct dtp_nccl *c = nccl_of(g);
+    ncclRedOp_t sum_or_max = op == DTP_REDUCE_MAX ? ncclMax : ncclSum;
+    if (g->size == 1)
+        return DTP_OK;
+    TRY_NCCL(c, ncclAllReduce, x, x, (size_t)n, type_of(dtype), sum_or_max, comm_of(g),
+             stream_of(c, stream));
+    return DTP_OK;
+}
+
+static enum dtp_status local_copy(const struct dtp_nccl *c, enum dtp_stream stream, void *out,
+                                  const void *in, uint64_t bytes, struct dtp_err *err) {
+    if (out == in)
+        return DTP_OK;
+    cudaError_t e =
+        cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream_of(c, stream));
+    return e == cudaSuccess ? DTP_OK : dtp_fail(err, DTP_ENO, "copy: %s", cudaGetErrorString(e));
+}
+
+static uint64_t bytes_of(int64_t n, enum dtp_dtype dtype) {
+    return (uint64_t)n * (dtype == DTP_BF16 || dtype == DTP_FP16 ? 2 : sizeof(float));
+}
+
+static enum dtp_status nccl_reduce_scatter(struct dtp_comm_group *g, enum dtp_stream stream,
+                                           void *out, const void *in, int64_t n,
+                                           enum dtp_dtype dtype, struct dtp_err *err) {
+    const struct dtp_nccl *c = nccl_of(g);
+    if (g->size == 1)
+        return local_copy(c, stream, out, in, bytes_of(n, dtype), err);
+    TRY_NCCL(c, ncclReduceScatter, in, out, (size_t)n, type_of(dtype), ncclSum, comm_of(g),
+             stream_of(c, stream));
+    return DTP_OK;
+}
+
+static enum dtp_status nccl_all_gather(struct dtp_comm_group *g, enum dtp_stream stream, void *out,
+                                       const void *in, int64_t n, enum dtp_dtype dtype,
+                                       struct dtp_err *err) {
+    const struct dtp_nccl *c = nccl_of(g);
+    if (g->size == 1)
+        return local_copy(c, stream, out, in, bytes_of(n, dtype), err);
+    TRY_NCCL(c, ncclAllGather, in, out, (size_t)n, type_of(dtype), comm_of(g),
+             stream_of(c, stream));
+    return DTP_OK;
+}
+
+static enum dtp_status nccl_all_to_all(struct dtp_comm_group *g, enum dtp_stream stream, void *out,
+                                       const void *in, int64_t n, enum dtp_dtype dtype,
+                                       struct dtp_err *err) {
+    const struct dtp_nccl *c = nccl_of(g);
+    uint64_t part_bytes = bytes_of(n, dtype);
+    if (g->size == 1)
+        return local_copy(c, stream, out, in, part_bytes, err);
+    DTP_TRY(result(c, c->ncclGroupStart(), "ncclGroupStart", err));
+    for (int i = 0; i < g->size; i++) {
+        uint64_t at = (uint64_t)i * part_bytes;
+        TRY_NCCL(c, ncclSend, (const char *)in + at, (size_t)n, type_of(dtype), i, comm_of(g),
+                 stream_of(c, stream));
+        TRY_NCCL(c, ncclRecv, (char *)out + at, (size_t)n, type_of(dtype), i, comm_of(g),
+                 stream_of(c, stream));
+    }
+    return result(c, c->ncclGroupEnd(), "ncclGroupEnd", err);
+}
+
+/* Activations leave for the next stage and gradients come from it; the other two use the other edge.
+ * A schedule that turns round (V-shaped) goes against that. */
+struct way {
+    ncclComm_t comm;
+    int other; /* rank of the peer in it */
+};
+
+static enum dtp_status find_way(const struct dtp_nccl *n, int peer, enum dtp_stream stream,
+                                struct way *out, struct dtp_err *err) {
+    bool forward = stream == DTP_STREAM_SEND_F || stream == DTP_STREAM_RECV_F;
+    int usual = stream == DTP_STREAM_SEND_F || stream == DTP_STREAM_RECV_B ? NEXT : PREVIOUS;
+    int which = n->edge[usual].peer == peer ? usual : 1 - usual;
+    if (!n->has_edges || n->edge[which].peer != peer)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "rank %d is no neighbour in the pipeline", peer);
+    *out = (struct way){n->edge[which].comm[forward ? FORWARD : BACKWARD], which == NEXT ? 1 : 0};
+    return DTP_OK;
+}
+
+static enum dtp_status nccl_send(struct dtp_comm *c, enum dtp_stream stream, const void *x,
+                                 uint64_t bytes, int to, uint64_t tag, struct dtp_err *err) {
+    (void)tag;
+    const struct dtp_nccl *n = (const struct dtp_nccl *)c;
+    struct way w;
+    DTP_TRY(find_way(n, to, stream, &w, err));
+    TRY_NCCL(n, ncclSend, x, bytes, ncclInt8, w.other, w.comm, stream_of(n, stream));
+    return DTP_OK;
+}
+
+static enum dtp_status nccl_recv(struct dtp_comm *c, enum dtp_stream stream, void *x,
+                                 uint64_t bytes, int from, uint64_t tag, struct dtp_err *err) {
+    (void)tag;
+    const struct dtp_nccl *n = (const struct dtp_nccl *)c;
+    struct way w;
+    DTP_TRY(find_way(n, from, stream, &w, err));
+    TRY_NCCL(n, ncclRecv, x, bytes, ncclInt8, w.other, w.comm, stream_of(n, stream));
+    return DTP_OK;
+}
+
+/* Of the GPUs: what each has enqueued is done everywhere. */
+static enum dtp_status nccl_barrier(struct dtp_comm_group *g, struct dtp_err *err) {
+    struct dtp_nccl *c = nccl_of(g);
+    DTP_TRY(nccl_all_reduce(g, DTP_STREAM_COMPUTE, c->cuda->scratch, 1, DTP_FP32, DTP_REDUCE_SUM,
+                            err));
+    c->cuda->dev.ops->sync(&c->cuda->dev);
+    return c->cuda->dev.ops->check(&c->cuda->dev, err);
+}
+
+static void nccl_doing(struct dtp_comm *c, const char *action) {
+    struct dtp_comm *host = ((struct dtp_nccl *)c)->host;
+    host->ops->doing(host, action);
+}
+
+static void nccl_abort(struct dtp_comm *c, const char *message) {
+    struct dtp_nccl *n = (struct dtp_nccl *)c;
+    n->host->ops->abort(n->host, message);
+    dtp_nccl_abort_all(n);
+}
+
+static const struct dtp_comm_ops nccl_ops = {
+    .name = "nccl",
+    .open = nccl_open,
+    .close = nccl_close,
+    .group = nccl_group,
+    .all_reduce = nccl_all_reduce,
+    .reduce_scatter = nccl_reduce_scatter,
+    .all_gather = nccl_all_gather,
+    .all_to_all = nccl_all_to_all,
+    .send = nccl_send,
+    .recv = nccl_recv,
+    .barrier = nccl_barrier,
+    .doing = nccl_doing,
+    .abort = nccl_abort,
+};
+
+const struct dtp_comm_ops *dtp_cuda_comm_ops(void) {
+    return &nccl_ops;
+}
