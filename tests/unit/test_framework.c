@@ -1,0 +1,101 @@
+/* Framework files: every one loads, aliases and errors, what the fields mean for legality. */
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#include "models/framework.h"
+#include "models/schedule.h"
+
+static struct dtp_arena *arena;
+
+static void test_all(void) {
+    const char *const *names;
+    size_t n;
+    CU_ASSERT_FATAL(dtp_framework_list(arena, &names, &n, NULL) == DTP_OK && n >= 10);
+    for (size_t i = 0; i < n; i++) {
+        struct dtp_framework f;
+        struct dtp_err err = {0};
+        if (dtp_framework_load(arena, names[i], &f, &err) != DTP_OK) {
+            printf("\n  %s\n", err.msg);
+            CU_FAIL_FATAL("dtp_framework_load");
+        }
+        CU_ASSERT_STRING_EQUAL(f.name, names[i]);
+        CU_ASSERT(f.title && *f.title && f.source && *f.source);
+        CU_ASSERT(f.memory.weight_bytes > 0 && f.memory.allocator_factor >= 1);
+        CU_ASSERT(f.zero_stages != 0 && f.recompute_modes != 0);
+        CU_ASSERT((f.zero_stages_pp & ~f.zero_stages) == 0);
+        int fitted = 0;
+        while (f.fitted && f.fitted[fitted]) {
+            CU_ASSERT(dtp_field_find(dtp_framework_fields, f.fitted[fitted]) != NULL);
+            fitted++;
+        }
+        for (size_t s = 0; f.schedules && f.schedules[s]; s++)
+            CU_ASSERT(dtp_schedule_find(f.schedules[s]) >= 0);
+        for (size_t k = 0; f.aliases && f.aliases[k]; k++) {
+            struct dtp_framework again;
+            CU_ASSERT(dtp_framework_load(arena, f.aliases[k], &again, NULL) == DTP_OK);
+            CU_ASSERT_STRING_EQUAL(again.name, f.name);
+        }
+    }
+}
+
+static enum dtp_status read(const char *text, struct dtp_framework *f, struct dtp_err *err) {
+    const struct dtp_json *j;
+    DTP_TRY(dtp_json_parse(arena, "test.json", text, strlen(text), &j, err));
+    return dtp_framework_read(arena, j, f, err);
+}
+
+static void test_read(void) {
+    struct dtp_framework f;
+    struct dtp_err err;
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"zero_stages\": [0, 1, 3], "
+                   "\"zero_stages_pp\": [0], \"recompute\": [\"none\", \"full\"], "
+                   "\"aliases\": [\"y\"], \"source\": \"s\"}",
+                   &f, &err) == DTP_OK);
+    CU_ASSERT(f.zero_stages == 11 && f.zero_stages_pp == 1 && f.zero_stages_tp == 11);
+    CU_ASSERT(f.recompute_modes == 5);
+    CU_ASSERT_STRING_EQUAL(f.name, "x");
+    CU_ASSERT_STRING_EQUAL(f.aliases[0], "y");
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"fused_nrm\": true}", &f, &err) ==
+              DTP_EINPUT);
+    CU_ASSERT(strstr(err.msg, "fused_nrm") && strstr(err.msg, "fused_norm"));
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"zero_stages\": [4]}", &f, &err) ==
+              DTP_EINPUT);
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"recompute\": [\"ful\"]}", &f, &err) ==
+              DTP_EINPUT);
+    CU_ASSERT(strstr(err.msg, "full") != NULL);
+    CU_ASSERT(read("{\"title\": \"t\"}", &f, &err) == DTP_EINPUT);
+}
+
+static void test_unknown(void) {
+    struct dtp_framework f;
+    struct dtp_err err;
+    CU_ASSERT(dtp_framework_load(arena, "megatron-2201", &f, &err) == DTP_EINPUT);
+    CU_ASSERT(strstr(err.msg, "megatron-2021") != NULL);
+}
+
+/* Megatron pads to a multiple of 128 tp: 50257 becomes 50304 at tp 1, 51200 at tp 8. */
+static void test_vocabulary(void) {
+    struct dtp_framework f = {.vocab_multiple = 128, .vocab_padded = true};
+    CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 1) == 50304);
+    CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 8) == 51200);
+    f.vocab_multiple = 1;
+    CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 1) == 50257);
+    CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 4) == 50260);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"every file", test_all},
+                           {"reading", test_read},
+                           {"unknown names", test_unknown},
+                           {"padded vocabulary", test_vocabulary},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"framework", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,143 @@
+/* Measured runs: reading, what is assumed, what is refused; statistics by hand. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "traces/validate.h"
+
+static struct dtp_arena *arena;
+
+#define HEADER                                                                                     \
+    "id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,tp,pp,"    \
+    "vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s,peak_mem,peak_mem_unit\n"
+
+static const char *file_of(const char *text) {
+    char *path = dtp_arena_strdup(arena, "/tmp/dtplan-runs-XXXXXX");
+    int fd = mkstemp(path);
+    CU_ASSERT_FATAL(fd >= 0);
+    CU_ASSERT_FATAL(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    return path;
+}
+
+static struct dtp_runs read_runs(const char *text) {
+    struct dtp_runs runs = {0};
+    struct dtp_err err = {0};
+    const char *path = file_of(text);
+    if (dtp_runs_read(arena, path, &runs, &err) != DTP_OK) {
+        printf("\n  %s\n", err.msg);
+        CU_FAIL_FATAL("dtp_runs_read");
+    }
+    unlink(path);
+    return runs;
+}
+
+static void test_read(void) {
+    struct dtp_runs r = read_runs(
+        HEADER
+        "a,megatron-2022,A100,80,8,8,GPT 22B,48,6144,64,51200,2048,8,1,1,1,0,4,4,fp16,full,"
+        "1.42,60.5,GiB\n"
+        "b,megatron-2022,A100,80,8,8,GPT 22B,48,6144,64,51200,2048,8,1,,,,,4,fp16,,soon,,\n");
+    CU_ASSERT_FATAL(r.n == 2 && !r.verdicts);
+    CU_ASSERT(r.at[0].layers == 48 && r.at[0].step_s == 1.42 && !r.at[0].broken);
+    const char *meaning;
+    CU_ASSERT(dtp_run_peak_bytes(&r.at[0], &meaning) == 60.5 * 1024 * 1024 * 1024);
+    CU_ASSERT_STRING_EQUAL(meaning, "allocated");
+    CU_ASSERT(r.at[1].vpp == DTP_UNKNOWN && r.at[1].microbatch == DTP_UNKNOWN);
+    CU_ASSERT_FATAL(r.at[1].broken != NULL);
+    CU_ASSERT(strstr(r.at[1].broken, "step_s") && strstr(r.at[1].broken, "soon"));
+}
+
+static void test_schema(void) {
+    struct dtp_runs runs = {0};
+    struct dtp_err err = {0};
+    const char *path = file_of("a,b\n1,2\n");
+    CU_ASSERT(dtp_runs_read(arena, path, &runs, &err) == DTP_EINPUT);
+    CU_ASSERT(strstr(err.msg, "no column \"id\"") && strstr(err.msg, path));
+    unlink(path);
+}
+
+static struct dtp_run_case *case_of(const char *row) {
+    struct dtp_runs r = read_runs(dtp_arena_printf(arena, HEADER "%s\n", row));
+    struct dtp_run_library *library;
+    struct dtp_run_case *c = DTP_NEW(arena, struct dtp_run_case, 1);
+    CU_ASSERT_FATAL(r.n == 1);
+    CU_ASSERT_FATAL(dtp_run_library_create(arena, &library, NULL) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_run_case_make(arena, library, &r.at[0], c, NULL) == DTP_OK);
+    return c;
+}
+
+static void test_cases(void) {
+    struct dtp_run_case *c = case_of("a,megatron-2022,A100,80,64,8,GPT 175B,96,12288,96,51200,2048,"
+                                     "8,8,3,1,0,1,64,fp16,selective,13.75,,");
+    CU_ASSERT(c->unsupported == NULL && c->plan.tp == 8 && c->plan.vpp == 3);
+    CU_ASSERT(c->plan.schedule == DTP_SCHED_INTERLEAVED && c->plan.dtype == DTP_FP16);
+    CU_ASSERT(c->plan.recompute == DTP_RECOMPUTE_SELECTIVE && c->problem.model->layers == 96);
+    CU_ASSERT_STRING_EQUAL(c->cluster.name, "selene");
+    c = case_of("a,no-such-stack,A100,80,8,8,GPT,4,256,4,512,128,1,1,1,8,0,1,8,fp16,none,1,,");
+    CU_ASSERT(c->unsupported && strstr(c->unsupported, "no-such-stack"));
+    c = case_of("a,megatron-core,TPUv4,32,8,8,GPT,4,256,4,512,128,1,1,1,8,0,1,8,bf16,none,1,,");
+    CU_ASSERT(c->unsupported && strstr(c->unsupported, "TPUv4"));
+    c = case_of("a,megatron-core,A100,80,8,8,GPT,4,256,4,512,128,1,1,1,8,0,3,8,bf16,none,1,,");
+    CU_ASSERT(c->unsupported != NULL); /* 3 x 8 does not divide 8 */
+    c = case_of(
+        "a,megatron-core,A100,80,8,8,Llama 7B,32,4096,32,32000,2048,1,1,1,8,0,1,8,bf16,,1,,");
+    CU_ASSERT(c->unsupported == NULL && *c->note); /* recomputation is not stated */
+}
+
+/* Spearman by hand: 1 - 6 sum d^2 / (n (n^2 - 1)) without ties. */
+static void test_spearman(void) {
+    double x[] = {1, 2, 3, 4, 5}, same[] = {10, 20, 30, 40, 50}, back[] = {5, 4, 3, 2, 1};
+    double one_swap[] = {2, 1, 3, 4, 5}, flat[] = {7, 7, 7, 7, 7};
+    CU_ASSERT(fabs(dtp_spearman(arena, x, same, 5) - 1) < 1e-12);
+    CU_ASSERT(fabs(dtp_spearman(arena, x, back, 5) + 1) < 1e-12);
+    CU_ASSERT(fabs(dtp_spearman(arena, x, one_swap, 5) - (1 - 6 * 2 / (5.0 * 24))) < 1e-12);
+    CU_ASSERT(dtp_spearman(arena, x, flat, 5) == 0);
+}
+
+static bool every(const void *ctx, const struct dtp_validated *row) {
+    (void)ctx;
+    (void)row;
+    return true;
+}
+
+/* errors -10, +20, -30, +40 %: MAPE 25, median 25, p90 (nearest rank) 40, bias +5 */
+static void test_stats(void) {
+    static const double error[] = {-0.1, 0.2, -0.3, 0.4};
+    struct dtp_run run[4];
+    struct dtp_validated row[4];
+    memset(run, 0, sizeof run);
+    memset(row, 0, sizeof row);
+    for (int i = 0; i < 4; i++) {
+        run[i].step_s = 1;
+        row[i] = (struct dtp_validated){.run = &run[i], .supported = true, .error = error[i]};
+    }
+    struct dtp_validation v = {.runs = {.at = run, .n = 4}, .row = row};
+    struct dtp_error_stats s = dtp_validation_stats(arena, &v, false, every, NULL);
+    CU_ASSERT(s.rows == 4 && fabs(s.mape - 0.25) < 1e-12 && fabs(s.median - 0.25) < 1e-12);
+    CU_ASSERT(fabs(s.p90 - 0.4) < 1e-12 && fabs(s.bias - 0.05) < 1e-12 && s.worst == s.p90);
+    row[3].supported = false;
+    s = dtp_validation_stats(arena, &v, false, every, NULL);
+    CU_ASSERT(s.rows == 3 && fabs(s.mape - 0.2) < 1e-12 && fabs(s.median - 0.2) < 1e-12);
+    CU_ASSERT(dtp_validation_stats(arena, &v, true, every, NULL).rows == 0);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"reading", test_read},
+                           {"another schema", test_schema},
+                           {"from a row to a problem", test_cases},
+                           {"Spearman", test_spearman},
+                           {"statistics", test_stats},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"measured", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,165 @@
+/* Lists of operations: FLOPs against the formula, what tp divides, what each pass does. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "models/evaluate.h"
+
+static struct dtp_arena *arena;
+
+struct fixture {
+    struct dtp_model model;
+    struct dtp_framework framework;
+    struct dtp_cluster cluster;
+    struct dtp_problem problem;
+    struct dtp_plan plan;
+    struct dtp_ops ops;
+};
+
+static struct fixture *setup(const char *model, const char *framework) {
+    struct fixture *x = DTP_NEW(arena, struct fixture, 1);
+    struct dtp_err err = {0};
+    if (dtp_model_load(arena, model, &x->model, &err) != DTP_OK ||
+        dtp_framework_load(arena, framework, &x->framework, &err) != DTP_OK ||
+        dtp_cluster_load(arena, "dgx-a100-80", &x->cluster, &err) != DTP_OK) {
+        printf("\n  %s\n", err.msg);
+        CU_FAIL_FATAL("fixture");
+    }
+    x->problem = (struct dtp_problem){.model = &x->model,
+                                      .framework = &x->framework,
+                                      .cluster = &x->cluster,
+                                      .gpus = 8,
+                                      .seq = x->model.seq,
+                                      .global_batch = 8,
+                                      .attention = -1,
+                                      .dtype = DTP_BF16};
+    x->plan = dtp_plan_default();
+    x->plan.global_batch_size = 8;
+    return x;
+}
+
+static double flops(struct fixture *x, enum dtp_layer_kind kind, enum dtp_pass pass) {
+    double sum = 0;
+    dtp_ops_layer(&x->problem, &x->plan, kind, &x->ops);
+    for (int i = 0; i < x->ops.n; i++)
+        sum += x->ops.at[i].pass == pass ? dtp_op_flops(&x->ops.at[i]) : 0;
+    return sum;
+}
+
+static void near(double got, double want) {
+    if (!(fabs(got - want) <= 1e-9 * fabs(want)))
+        printf("\n  found %.17g, expected %.17g\n", got, want);
+    CU_ASSERT(fabs(got - want) <= 1e-9 * fabs(want));
+}
+
+/* Narayanan 2021, appendix: a layer's forward is 24 B s h^2 (1 + s / 6h); each tp rank does 1/t; the
+ * backward does twice as much. Scores in memory: attention is counted in full. */
+static void test_flops(void) {
+    for (int t = 1; t <= 8; t *= 2)
+        for (int b = 1; b <= 4; b *= 2) {
+            struct fixture *x = setup("gpt22b", "megatron-2022");
+            double s = x->model.seq, h = x->model.hidden;
+            x->plan.tp = t;
+            x->plan.microbatch_size = b;
+            double want = 24 * b * s * h * h * (1 + s / (6 * h)) / t;
+            near(flops(x, DTP_LAYER_DENSE, DTP_PASS_F), want);
+            near(flops(x, DTP_LAYER_DENSE, DTP_PASS_I) + flops(x, DTP_LAYER_DENSE, DTP_PASS_W),
+                 2 * want);
+            double vocab = dtp_framework_padded_vocab(&x->framework, x->model.vocab, t);
+            near(flops(x, DTP_LAYER_HEAD, DTP_PASS_F), 2 * b * s * h * vocab / t);
+        }
+}
+
+static double traffic(const struct fixture *x, enum dtp_collective kind, int pass, int *n) {
+    double sum = 0;
+    *n = 0;
+    for (int i = 0; i < x->ops.n; i++) {
+        const struct dtp_op *op = &x->ops.at[i];
+        if (op->kind != DTP_OP_COLLECTIVE || op->collective != kind || (int)op->pass != pass)
+            continue;
+        sum += op->bytes;
+        ++*n;
+    }
+    return sum;
+}
+
+/* Shoeybi 2019: two all-reduces of 2 s b h bytes forward and two backward. Korthikanti 2022: with
+ * sequence parallelism two gathers and two scatters forward; backward one gather more for each of the
+ * two column-parallel inputs. */
+static void test_tensor_parallel(void) {
+    struct fixture *x = setup("gpt22b", "megatron-2022");
+    double bytes = 2.0 * x->model.seq * x->model.hidden;
+    int n;
+    x->plan.tp = 8;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    near(traffic(x, DTP_ALL_REDUCE, DTP_PASS_F, &n), 2 * bytes);
+    near(traffic(x, DTP_ALL_REDUCE, DTP_PASS_I, &n), 2 * bytes);
+    x->plan.sequence_parallel = true;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    CU_ASSERT(traffic(x, DTP_ALL_REDUCE, DTP_PASS_F, &n) == 0);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), 2 * bytes);
+    near(traffic(x, DTP_REDUCE_SCATTER, DTP_PASS_F, &n), 2 * bytes);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_I, &n), 4 * bytes);
+    near(traffic(x, DTP_REDUCE_SCATTER, DTP_PASS_I, &n), 2 * bytes);
+    x->plan.tp = 1;
+    x->plan.sequence_parallel = false;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    for (int i = 0; i < x->ops.n; i++)
+        CU_ASSERT(x->ops.at[i].kind != DTP_OP_COLLECTIVE);
+}
+
+/* Mixture of experts: each token visits top_k experts, whatever ep; ep sends them there and back in both
+ * directions. */
+static void test_experts(void) {
+    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
+    double one = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
+    int n;
+    x->plan.ep = x->plan.dp = 8;
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), one);
+    double bytes = 2.0 * x->model.seq * x->model.hidden * x->model.moe.top_k;
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * bytes);
+    CU_ASSERT(n == 2);
+    double per_token = one / x->model.seq, h = x->model.hidden;
+    double dense = 2 * 3 * h * x->model.moe.ffn * x->model.moe.top_k;
+    CU_ASSERT(per_token > dense);
+}
+
+/* Every operation of every model takes a finite time, and all of it is in one of three passes. */
+static void test_every_model(void) {
+    const char *const *names;
+    size_t n;
+    CU_ASSERT_FATAL(dtp_model_list(arena, &names, &n, NULL) == DTP_OK && n > 50);
+    for (size_t i = 0; i < n; i++) {
+        struct fixture *x = setup(names[i], "megatron-core");
+        enum dtp_layer_kind kinds[] = {DTP_LAYER_DENSE, DTP_LAYER_EMBEDDING, DTP_LAYER_HEAD};
+        for (int k = 0; k < 3; k++) {
+            enum dtp_layer_kind kind = x->model.nconvs > 0 ? DTP_LAYER_CONV : kinds[k];
+            dtp_ops_layer(&x->problem, &x->plan, kind, &x->ops);
+            CU_ASSERT(x->ops.n > 0 && x->ops.n <= DTP_MAX_OPS);
+            for (int o = 0; o < x->ops.n; o++) {
+                double t_s = dtp_op_time_s(&x->problem, &x->plan, &x->ops.at[o]);
+                if (!(isfinite(t_s) && t_s >= 0))
+                    printf("\n  %s: %s takes %g s\n", names[i], x->ops.at[o].name, t_s);
+                CU_ASSERT(isfinite(t_s) && t_s >= 0);
+                CU_ASSERT(x->ops.at[o].pass < DTP_NPASSES && x->ops.at[o].part < DTP_NPARTS);
+            }
+        }
+    }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"FLOPs of a GPT layer", test_flops},
+                           {"tensor-parallel traffic", test_tensor_parallel},
+                           {"experts", test_experts},
+                           {"every model of the library", test_every_model},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"op", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    dtp_arena_destroy(arena);
+    return failures ? 1 : 0;
+}
