@@ -316,19 +316,28 @@ void check_adamw(const Checker &k) {
 
 } // namespace
 
-void check_kernels(Bench &b) {
+void check_kernels(Bench &b, Report &report) {
+    static const struct {
+        const char *name;
+        void (*run)(const Checker &k);
+    } checks[] = {{"flat", check_flat},
+                  {"dropout", check_dropout},
+                  {"moves", check_moves},
+                  {"rope", check_rope},
+                  {"layer norm", [](const Checker &k) { check_norm(k, false); }},
+                  {"rms norm", [](const Checker &k) { check_norm(k, true); }},
+                  {"softmax", check_softmax},
+                  {"tables", check_tables},
+                  {"adamw", check_adamw}};
     Checker k{b};
 
     b.use();
-    check_flat(k);
-    check_dropout(k);
-    check_moves(k);
-    check_rope(k);
-    check_norm(k, false);
-    check_norm(k, true);
-    check_softmax(k);
-    check_tables(k);
-    check_adamw(k);
+    for (const auto &c : checks)
+        try {
+            c.run(k);
+        } catch (const Failure &f) {
+            report.failed(text("check of %s", c.name), f.what());
+        }
 }
 
 } // namespace cal

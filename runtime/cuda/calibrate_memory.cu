@@ -330,7 +330,7 @@ static void run_memory(Context &c) {
     std::vector<MatrixCase> matrices = matrix_cases();
     const size_t flat = sizeof flat_cases / sizeof *flat_cases;
 
-    check_kernels(*c.benches[0]);
+    check_kernels(*c.benches[0], c.report);
     for (size_t n : {size_t{1} << 26, size_t{1} << 28, size_t{1} << 24, size_t{1} << 22,
                      size_t{1} << 20, size_t{1} << 18})
         for (size_t i = 0; i < flat && !c.out_of_time(); i++)
