@@ -218,20 +218,20 @@ void dropout(const bf16 *x, bf16 *y, uint8_t *mask, size_t n, cudaStream_t strea
 }
 
 /* Rotates (i, i + d/2) of each head; a thread has 8 pairs. angles: cos, sin by [position][d/2]. */
-__global__ void rope_kernel(bf16 *x, const float *cosines, const float *sines, size_t vectors,
-                            int heads, int half) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    size_t per_head = static_cast<size_t>(half / VECTOR), head = i / per_head;
-    size_t at = i % per_head * VECTOR, position = head / static_cast<size_t>(heads);
+__global__ void rope_kernel(bf16 *x, const float *cosines, const float *sines, uint32_t vectors,
+                            uint32_t heads, uint32_t half) {
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    uint32_t head = i / (half / VECTOR), at = (i - head * (half / VECTOR)) * VECTOR;
+    size_t position = head / heads;
     float a[VECTOR], b[VECTOR], c[VECTOR], s[VECTOR];
 
     if (i >= vectors)
         return;
-    bf16 *p = x + head * 2 * static_cast<size_t>(half) + at;
+    bf16 *p = x + static_cast<size_t>(head) * 2 * half + at;
     load8(p, a);
     load8(p + half, b);
-    load8(cosines + position * static_cast<size_t>(half) + at, c);
-    load8(sines + position * static_cast<size_t>(half) + at, s);
+    load8(cosines + position * half + at, c);
+    load8(sines + position * half + at, s);
 #pragma unroll
     for (int j = 0; j < VECTOR; j++) {
         float u = a[j] * c[j] - b[j] * s[j];
@@ -245,23 +245,27 @@ void rope(bf16 *x, const float *cosines, const float *sines, size_t rows, int he
           cudaStream_t stream) {
     size_t vectors = rows * static_cast<size_t>(heads) * static_cast<size_t>(head_dim / 2) / VECTOR;
 
-    rope_kernel<<<blocks_for(vectors, THREADS), THREADS, 0, stream>>>(x, cosines, sines, vectors,
-                                                                      heads, head_dim / 2);
+    rope_kernel<<<blocks_for(vectors, THREADS), THREADS, 0, stream>>>(
+        x, cosines, sines, static_cast<uint32_t>(vectors), static_cast<uint32_t>(heads),
+        static_cast<uint32_t>(head_dim / 2));
 }
 
 /* ---- strided ---- */
 
+/* Below, rows and columns are divided in 32 bits: a 64-bit division costs as much as the memory access. */
+
 /* [a][b][d] -> [b][a][d], d contiguous. */
-__global__ void swap_kernel(const bf16 *x, bf16 *y, size_t a, size_t b, size_t d8) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    size_t at = i % d8, row = i / d8, ia = row / b, ib = row % b;
+__global__ void swap_kernel(const Bf8 *x, Bf8 *y, uint32_t a, uint32_t b, uint32_t d8) {
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    uint32_t row = i / d8, at = i - row * d8, ia = row / b, ib = row - ia * b;
 
     if (row < a * b)
-        reinterpret_cast<Bf8 *>(y)[(ib * a + ia) * d8 + at] = reinterpret_cast<const Bf8 *>(x)[i];
+        y[static_cast<size_t>(ib * a + ia) * d8 + at] = x[i];
 }
 void swap_axes(const bf16 *x, bf16 *y, size_t a, size_t b, size_t d, cudaStream_t stream) {
-    swap_kernel<<<blocks_for(a * b * d / VECTOR, THREADS), THREADS, 0, stream>>>(x, y, a, b,
-                                                                                 d / VECTOR);
+    swap_kernel<<<blocks_for(a * b * d / VECTOR, THREADS), THREADS, 0, stream>>>(
+        reinterpret_cast<const Bf8 *>(x), reinterpret_cast<Bf8 *>(y), static_cast<uint32_t>(a),
+        static_cast<uint32_t>(b), static_cast<uint32_t>(d / VECTOR));
 }
 
 enum { TILE = 64, TILE_ROWS = 8 };
@@ -288,10 +292,10 @@ void transpose(const bf16 *x, bf16 *y, size_t rows, size_t cols, cudaStream_t st
 }
 
 /* Columns of a, then of b. */
-__global__ void cat_kernel(const Bf8 *a, const Bf8 *b, Bf8 *y, size_t vectors, size_t na,
-                           size_t nb) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    size_t row = i / (na + nb), at = i % (na + nb);
+__global__ void cat_kernel(const Bf8 *a, const Bf8 *b, Bf8 *y, uint32_t vectors, uint32_t na,
+                           uint32_t nb) {
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    uint32_t row = i / (na + nb), at = i - row * (na + nb);
 
     if (i < vectors)
         y[i] = at < na ? a[row * na + at] : b[row * nb + at - na];
@@ -302,7 +306,8 @@ void cat(const bf16 *a, const bf16 *b, bf16 *y, size_t rows, size_t na, size_t n
 
     cat_kernel<<<blocks_for(vectors, THREADS), THREADS, 0, stream>>>(
         reinterpret_cast<const Bf8 *>(a), reinterpret_cast<const Bf8 *>(b),
-        reinterpret_cast<Bf8 *>(y), vectors, na / VECTOR, nb / VECTOR);
+        reinterpret_cast<Bf8 *>(y), static_cast<uint32_t>(vectors),
+        static_cast<uint32_t>(na / VECTOR), static_cast<uint32_t>(nb / VECTOR));
 }
 
 /* ---- sums ---- */
@@ -638,42 +643,50 @@ void loss_grad(bf16 *logits, const float2 *sums, const int *targets, size_t rows
 
 /* ---- embedding ---- */
 
-__global__ void gather_kernel(const bf16 *table, const int *ids, bf16 *out, size_t vectors,
-                              size_t row_vectors) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
+__global__ void gather_kernel(const Bf8 *table, const int *ids, Bf8 *out, uint32_t vectors,
+                              uint32_t row_vectors) {
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    uint32_t row = i / row_vectors, at = i - row * row_vectors;
 
     if (i < vectors)
-        reinterpret_cast<Bf8 *>(out)[i] = reinterpret_cast<const Bf8 *>(
-            table)[static_cast<size_t>(ids[i / row_vectors]) * row_vectors + i % row_vectors];
+        out[i] = table[static_cast<size_t>(ids[row]) * row_vectors + at];
 }
 void gather(const bf16 *table, const int *ids, bf16 *out, size_t rows, size_t cols,
             cudaStream_t stream) {
     size_t vectors = rows * cols / VECTOR;
 
-    gather_kernel<<<blocks_for(vectors, THREADS), THREADS, 0, stream>>>(table, ids, out, vectors,
-                                                                        cols / VECTOR);
+    gather_kernel<<<blocks_for(vectors, THREADS), THREADS, 0, stream>>>(
+        reinterpret_cast<const Bf8 *>(table), ids, reinterpret_cast<Bf8 *>(out),
+        static_cast<uint32_t>(vectors), static_cast<uint32_t>(cols / VECTOR));
 }
-__global__ void scatter_add_kernel(const bf16 *dout, const int *ids, float *table, size_t vectors,
-                                   size_t row_vectors) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
+
+__device__ static void atomic_add4(float *to, const float *v) {
+#if __CUDA_ARCH__ >= 900
+    atomicAdd(reinterpret_cast<float4 *>(to), make_float4(v[0], v[1], v[2], v[3]));
+#else
+    for (int e = 0; e < 4; e++)
+        atomicAdd(to + e, v[e]);
+#endif
+}
+__global__ void scatter_add_kernel(const bf16 *dout, const int *ids, float *table, uint32_t vectors,
+                                   uint32_t row_vectors) {
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    uint32_t row = i / row_vectors, at = i - row * row_vectors;
     float v[VECTOR];
 
     if (i >= vectors)
         return;
-    load8(dout + i * VECTOR, v);
-    float *to =
-        table +
-        (static_cast<size_t>(ids[i / row_vectors]) * row_vectors + i % row_vectors) * VECTOR;
-#pragma unroll
-    for (int e = 0; e < VECTOR; e++)
-        atomicAdd(to + e, v[e]);
+    load8(dout + static_cast<size_t>(i) * VECTOR, v);
+    float *to = table + (static_cast<size_t>(ids[row]) * row_vectors + at) * VECTOR;
+    atomic_add4(to, v);
+    atomic_add4(to + 4, v + 4);
 }
 void scatter_add(const bf16 *dout, const int *ids, float *table, size_t rows, size_t cols,
                  cudaStream_t stream) {
     size_t vectors = rows * cols / VECTOR;
 
     scatter_add_kernel<<<blocks_for(vectors, THREADS), THREADS, 0, stream>>>(
-        dout, ids, table, vectors, cols / VECTOR);
+        dout, ids, table, static_cast<uint32_t>(vectors), static_cast<uint32_t>(cols / VECTOR));
 }
 
 /* ---- AdamW (Loshchilov and Hutter 2019, algorithm 2), many tensors in one launch ---- */
