@@ -1,9 +1,10 @@
 /* dtplan-calibrate-cuda: times kernels and collectives of this host's GPUs, see calibrate.cuh.
  *
- *     dtplan-calibrate-cuda [--out FILE] [--seconds N] [--gpus N] [--only BLOCK,...] [--dry-run]
+ *     dtplan-calibrate-cuda [--out FILE] [--seconds N] [--sustained N] [--gpus N] [--only BLOCK,...]
+ *                           [--eager] [--dry-run]
  *
  * With --gpus 1 (default) the kernels of one GPU, with more the collectives among them. --dry-run prints
- * the blocks and how many rows each would measure, and touches no GPU. Exit: 0 done, 1 no row could be
+ * the blocks and how many rows each would measure, and touches no GPU. --eager: collectives without graphs. Exit: 0 done, 1 no row could be
  * measured, 2 usage, 4 no GPU. */
 #include "calibrate.cuh"
 
@@ -14,6 +15,8 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+
+#include <unistd.h>
 
 namespace cal {
 
@@ -176,6 +179,15 @@ static void run_block(Context &c, const Block &b) {
     c.report.flush();
 }
 
+/* Ends the process, with what was measured, should a GPU never answer. */
+static void watchdog(double seconds) {
+    std::thread([seconds] {
+        std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+        fprintf(stderr, "dtplan-calibrate-cuda: no answer after %.0f s\n", seconds);
+        _exit(1);
+    }).detach();
+}
+
 static int run(const Options &o) {
     std::vector<const Block *> blocks = blocks_of(o);
     std::vector<std::unique_ptr<Bench>> owned;
@@ -190,6 +202,7 @@ static int run(const Options &o) {
         fprintf(stderr, "dtplan-calibrate-cuda: %d of %d GPUs found\n", found, o.gpus);
         return 4;
     }
+    watchdog(1.3 * o.seconds + o.sustained_s + 20);
     for (int i = 0; i < o.gpus; i++) {
         owned.push_back(std::make_unique<Bench>(i));
         benches.push_back(owned.back().get());
@@ -212,7 +225,7 @@ static int run(const Options &o) {
 static int usage(FILE *f, int code) {
     fprintf(f,
             "usage: dtplan-calibrate-cuda [--out FILE] [--seconds N] [--sustained N] [--gpus N]\n"
-            "                             [--only BLOCK,...] [--dry-run]\n");
+            "                             [--only BLOCK,...] [--eager] [--dry-run]\n");
     return code;
 }
 
@@ -223,6 +236,10 @@ static int main_of(int argc, char **argv) {
         const char *value = i + 1 < argc ? argv[i + 1] : nullptr;
         if (!strcmp(argv[i], "--dry-run")) {
             o.dry_run = true;
+            continue;
+        }
+        if (!strcmp(argv[i], "--eager")) {
+            o.eager = true;
             continue;
         }
         if (!strcmp(argv[i], "--help"))

@@ -49,7 +49,8 @@ struct Options {
     double sustained_s = 20; /* of the loaded GEMM */
     int gpus = 1;
     bool dry_run = false;
-    std::string only; /* comma-separated names of blocks; empty: all */
+    bool eager = false; /* collectives without CUDA graphs */
+    std::string only;   /* comma-separated names of blocks; empty: all */
 };
 
 /* The file; written anew after each block, so that what was measured survives. */

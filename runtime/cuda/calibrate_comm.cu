@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 
 #include <nccl.h>
@@ -86,6 +87,9 @@ struct Ring {
         CAL_NCCL(ncclCommInitAll, comm.data(), n, devices.data());
     }
     ~Ring() {
+        if (std::
+                uncaught_exceptions()) /* a rank may wait for ever: leave it to the end of the process */
+            return;
         for (int r = 0; r < n; r++) {
             benches[static_cast<size_t>(r)]->use();
             cudaDeviceSynchronize();
@@ -174,31 +178,71 @@ static void enqueue(Ring &r, Collective f, size_t count, int times) {
     }
 }
 
-/* One graph a GPU, each of `times` collectives. */
-static std::vector<cudaGraphExec_t> capture(Ring &r, Collective f, size_t count, int times) {
-    std::vector<cudaGraphExec_t> out(static_cast<size_t>(r.n));
+/* `times` collectives: one graph a GPU, or (--eager) enqueued one by one. */
+struct Comms {
+    Ring &r;
+    Collective f;
+    size_t count;
+    int times;
+    std::vector<cudaGraphExec_t> graphs;
 
-    for (int rank = 0; rank < r.n; rank++) {
-        r.benches[static_cast<size_t>(rank)]->use();
-        CAL_CUDA(cudaStreamBeginCapture(r.stream[static_cast<size_t>(rank)],
-                                        cudaStreamCaptureModeThreadLocal));
+    Comms(Ring &ring, Collective collective, size_t bytes, int n, bool eager)
+        : r(ring), f(collective), count(bytes / ELEMENT_BYTES), times(n) {
+        enqueue(r, f, count, 1); /* connects, outside of a capture */
+        for (size_t rank = 0; rank < r.stream.size(); rank++) {
+            r.benches[rank]->use();
+            CAL_CUDA(cudaStreamSynchronize(r.stream[rank]));
+        }
+        if (!eager)
+            capture();
     }
-    enqueue(r, f, count, times);
-    for (int rank = 0; rank < r.n; rank++) {
-        cudaGraph_t graph;
-        r.benches[static_cast<size_t>(rank)]->use();
-        CAL_CUDA(cudaStreamEndCapture(r.stream[static_cast<size_t>(rank)], &graph));
-        CAL_CUDA(cudaGraphInstantiate(&out[static_cast<size_t>(rank)], graph, 0));
-        cudaGraphDestroy(graph);
+    ~Comms() {
+        for (cudaGraphExec_t g : graphs)
+            cudaGraphExecDestroy(g);
     }
-    return out;
+    Comms(const Comms &) = delete;
+    Comms &operator=(const Comms &) = delete;
+
+  private:
+    void capture() {
+        std::vector<cudaGraph_t> captured(r.stream.size());
+
+        for (size_t rank = 0; rank < r.stream.size(); rank++) {
+            r.benches[rank]->use();
+            CAL_CUDA(cudaStreamBeginCapture(r.stream[rank], cudaStreamCaptureModeThreadLocal));
+        }
+        enqueue(r, f, count, times);
+        /* all captures must have ended before a graph may be instantiated */
+        for (size_t rank = 0; rank < r.stream.size(); rank++) {
+            r.benches[rank]->use();
+            CAL_CUDA(cudaStreamEndCapture(r.stream[rank], &captured[rank]));
+        }
+        graphs.resize(r.stream.size());
+        for (size_t rank = 0; rank < r.stream.size(); rank++) {
+            r.benches[rank]->use();
+            CAL_CUDA(cudaGraphInstantiate(&graphs[rank], captured[rank], 0));
+            cudaGraphDestroy(captured[rank]);
+        }
+    }
+};
+
+static void record(Ring &r, std::vector<cudaEvent_t> &events) {
+    for (size_t rank = 0; rank < events.size(); rank++) {
+        r.benches[rank]->use();
+        CAL_CUDA(cudaEventRecord(events[rank], r.stream[rank]));
+    }
 }
-
-static void launch(Ring &r, const std::vector<cudaGraphExec_t> &graphs) {
-    for (size_t rank = 0; rank < graphs.size(); rank++) {
+static void launch(Ring &r, const Comms &comms) {
+    if (comms.graphs.empty()) {
+        record(r, r.start);
+        enqueue(r, comms.f, comms.count, comms.times);
+        record(r, r.stop);
+        return;
+    }
+    for (size_t rank = 0; rank < comms.graphs.size(); rank++) {
         r.benches[rank]->use();
         CAL_CUDA(cudaEventRecord(r.start[rank], r.stream[rank]));
-        CAL_CUDA(cudaGraphLaunch(graphs[rank], r.stream[rank]));
+        CAL_CUDA(cudaGraphLaunch(comms.graphs[rank], r.stream[rank]));
         CAL_CUDA(cudaEventRecord(r.stop[rank], r.stream[rank]));
     }
 }
@@ -213,30 +257,23 @@ static double finish_s(Ring &r) {
     }
     return ms * 1e-3;
 }
-static void destroy(const std::vector<cudaGraphExec_t> &graphs) {
-    for (cudaGraphExec_t g : graphs)
-        cudaGraphExecDestroy(g);
-}
-
 static double median(std::vector<double> &v) {
     std::sort(v.begin(), v.end());
     return v[v.size() / 2];
 }
 
-/* Time of one collective in a graph of several; guess_s is refined by a first replay. */
-static double collective_s(Ring &r, Collective f, size_t bytes) {
-    size_t count = bytes / ELEMENT_BYTES;
+/* Time of one collective among several. */
+static double collective_s(Ring &r, Collective f, size_t bytes, bool eager) {
     int times = static_cast<int>(std::max(2.0, std::min(100.0, 3e-3 / (1e-5 + bytes / 3e11))));
-    std::vector<cudaGraphExec_t> graphs = capture(r, f, count, times);
+    Comms comms(r, f, bytes, times, eager);
     std::vector<double> t;
 
     for (int i = 0; i < 6; i++) {
-        launch(r, graphs);
+        launch(r, comms);
         double s = finish_s(r) / times;
-        if (i) /* the first connects and warms up */
+        if (i) /* the first warms up */
             t.push_back(s);
     }
-    destroy(graphs);
     return median(t);
 }
 
@@ -272,10 +309,13 @@ static void run_comm(Context &c) {
     nccl.ncclGetVersion(&version);
     c.report.head("nccl", std::to_string(version));
     c.report.head("world", std::to_string(r.n));
-    for (const auto &x : collectives)
+    for (const auto &x : collectives) {
+        fprintf(stderr, "%s\n", x.name);
+        c.report.flush();
         for (size_t bytes = 8; bytes <= most_bytes && !c.out_of_time(); bytes *= 2)
             c.report.other(text("{\"op\":\"%s\",\"bytes\":%zu,\"time_s\":%.4g}", x.name, bytes,
-                                collective_s(r, x.run, bytes)));
+                                collective_s(r, x.run, bytes, c.options.eager)));
+    }
     for (size_t i = 0; i < 5; i++)
         for (size_t bytes : {size_t{1024}, size_t{1} << 20}) {
             double host, all = eager_s(r, collectives[i].run, bytes, &host);
@@ -296,7 +336,8 @@ struct Beside {
     std::vector<GemmPlan *> plans;
     int times;
     ~Beside() {
-        destroy(graphs);
+        for (cudaGraphExec_t g : graphs)
+            cudaGraphExecDestroy(g);
         for (GemmPlan *p : plans)
             gemm_close(p);
     }
@@ -338,7 +379,7 @@ static std::unique_ptr<Beside> adds(Ring &r, size_t n, double seconds) {
 
 /* Time of one kernel of `k`, while the collectives of `comm` (if any) run, and theirs. Both start
  * together; only the shorter of the two was beside the other all the time. */
-static void together(Ring &r, Beside &k, const std::vector<cudaGraphExec_t> *comm, double out[2]) {
+static void together(Ring &r, Beside &k, const Comms *comm, double out[2]) {
     std::vector<double> kernel, collective;
 
     for (int i = 0; i < 4; i++) {
@@ -369,8 +410,7 @@ static void together(Ring &r, Beside &k, const std::vector<cudaGraphExec_t> *com
 }
 
 /* The collective's time while kernels run all along: `seconds` of kernels, a third of it collectives. */
-static double comm_beside_s(Ring &r, Beside &k, const std::vector<cudaGraphExec_t> &comm,
-                            int times) {
+static double comm_beside_s(Ring &r, Beside &k, const Comms &comm) {
     std::vector<double> t;
 
     for (int i = 0; i < 4; i++) {
@@ -379,7 +419,7 @@ static double comm_beside_s(Ring &r, Beside &k, const std::vector<cudaGraphExec_
             CAL_CUDA(cudaGraphLaunch(k.graphs[rank], r.benches[rank]->stream));
         }
         launch(r, comm);
-        double s = finish_s(r) / times;
+        double s = finish_s(r) / comm.times;
         for (Bench *b : r.benches) {
             b->use();
             CAL_CUDA(cudaDeviceSynchronize());
@@ -397,20 +437,21 @@ static void overlap_rows(Context &c, Ring &r, const std::string &what,
     double alone[2], beside[2];
 
     together(r, *k, nullptr, alone);
+    fprintf(stderr, "beside %s\n", what.c_str());
+    c.report.flush();
     for (size_t i = 0; i < 5; i++)
         for (size_t bytes : {size_t{16} << 20, size_t{128} << 20}) {
             if (c.out_of_time())
                 return;
-            double one_s = collective_s(r, collectives[i].run, bytes);
+            bool eager = c.options.eager;
+            double one_s = collective_s(r, collectives[i].run, bytes, eager);
             int times = std::max(2, static_cast<int>(3 * seconds / one_s));
-            std::vector<cudaGraphExec_t> comm =
-                capture(r, collectives[i].run, bytes / ELEMENT_BYTES, times);
-            together(r, *k, &comm, beside);
-            destroy(comm);
+            together(r, *k,
+                     std::make_unique<Comms>(r, collectives[i].run, bytes, times, eager).get(),
+                     beside);
             times = std::max(2, static_cast<int>(seconds / one_s));
-            comm = capture(r, collectives[i].run, bytes / ELEMENT_BYTES, times);
-            double slowed_s = comm_beside_s(r, *longer, comm, times);
-            destroy(comm);
+            double slowed_s =
+                comm_beside_s(r, *longer, Comms(r, collectives[i].run, bytes, times, eager));
             c.report.other(text("{\"op\":\"beside\",%s,\"collective\":\"%s\",\"bytes\":%zu,"
                                 "\"alone_s\":%.4g,\"beside_s\":%.4g,\"factor\":%.3f,"
                                 "\"collective_alone_s\":%.4g,\"collective_beside_s\":%.4g,"
@@ -445,8 +486,8 @@ static size_t plan_overlap() {
 
 /* clang-format off */
 const Block comm_blocks[] = {
-    {"overlap", 40, 2, run_overlap, plan_overlap},
-    {"comm", 60, 2, run_comm, plan_comm},
+    {"comm", 40, 2, run_comm, plan_comm},
+    {"overlap", 60, 2, run_overlap, plan_overlap},
     {nullptr, 0, 0, nullptr, nullptr}};
 /* clang-format on */
 
