@@ -235,6 +235,8 @@ static void read_fixed(struct dtp_arena *a, const struct dtp_json *calibration,
             result->keep_sustained = true;
         if (!strcmp(*f, "gemm_rate"))
             result->keep_rate = true;
+        if (!strcmp(*f, "gemm_fp8"))
+            result->keep_fp8 = true;
         if (!strcmp(*f, "gemm_shape"))
             result->keep_shape = true;
     }

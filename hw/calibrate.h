@@ -17,8 +17,13 @@
  *     any name of dtp_kernel_names           bytes [elements]
  *     kernel_gap                             nothing: time between dependent kernels
  *     offload                                bytes, pinned host memory
- *   The keys "driver", "versions", "torch", "nccl", "world", "clock_mhz", "power_w" and, in a row,
- *   "shape", "tflops", "note" are allowed and ignored. Ops qkv, proj, fc1, fc2 are gemm_fwd.
+ *   A gemm_wgrad with "accumulate": "fp32" adds to a buffer: the 4 bytes an element that are read for it,
+ *   which models count as a kernel of their own, are taken off. A file with "loaded_clock_mhz" was made
+ *   on a busy chip whose clock is known: the 16-bit GEMMs that have "clock_mhz" are brought to that
+ *   clock, and all its GEMMs hold `sustained` in full.
+ *   The keys "driver", "versions", "torch", "nccl", "world", "clock_mhz", "power_w", "date", "source",
+ *   "other" and others that dtplan-calibrate-cuda writes and, in a row, "shape", "tflops", "note" are
+ *   allowed and ignored. Ops qkv, proj, fc1, fc2 are gemm_fwd.
  *   CSV   gpu,dtype,m,n,k,layout,time_us,...,source: layout TN forward, NN dgrad, NT+acc wgrad; rows
  *         "best-of-sweep" and "best-of-search" are dropped, since the best of many shapes is biased.
  *         gpu,impl,pass,causal,headdim,seqlen,tflops,source: fused attention at the setting of the
@@ -35,7 +40,7 @@
  * simplex search (gsl_multimin), since derivatives stop at kinks. Each constant has a weak prior at
  * its old value: what no row tells stays as it is. A GEMM runs slower the longer the sweep loads the
  * chip: t x (1 + load x t / (t + t_load)); 1 + load is `sustained`.
- * "fixed" in the calibration of the file keeps "sustained", "gemm_rate" or "gemm_shape" where other
+ * "fixed" in the calibration of the file keeps "sustained", "gemm_rate", "gemm_shape" or "gemm_fp8" where other
  * evidence beats the sweeps (say which in "source"); with "rows_unloaded": true the sweep is of a
  * cool chip.
  * Memory-bound kernels are fitted on rows larger than the L2 cache only. Errors in the file are those
@@ -67,8 +72,10 @@ struct dtp_cal_row {
     enum dtp_kernel backward_kernel;
     double bytes, backward_bytes, elements;
     double time_s;
-    int source;     /* index into sources */
-    bool same_chip; /* not this part: gives shape constants only */
+    double accumulate_bytes; /* GEMM: of the buffer that it adds to */
+    bool loaded;             /* GEMM of a chip under load */
+    int source;              /* index into sources */
+    bool same_chip;          /* not this part: gives shape constants only */
 };
 
 enum { DTP_CAL_MAX_SOURCES = 16 };
@@ -111,7 +118,8 @@ struct dtp_cal_result {
     bool keep_sustained; /* do not fit it, and the rows are of a chip under load */
     bool rows_unloaded;  /* with keep_sustained: the rows are not of a chip under load */
     bool keep_rate;      /* keep R of the 16-bit GEMM */
-    bool keep_shape;     /* keep its other constants, which host time in the sweep would hide */
+    bool keep_fp8;
+    bool keep_shape; /* keep its other constants, which host time in the sweep would hide */
 };
 
 /* Fits every constant of g that the rows tell something about, starting from those in g. */

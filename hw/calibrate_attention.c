@@ -4,12 +4,23 @@
 #include <stddef.h>
 
 /* Constants of one implementation, as logarithms. */
-enum { P_RATE, P_HALF, P_BACKWARD, P_DIM64, P_CAUSAL, P_TAIL, NPARAMS, FOLDS = 5, MIN_ROWS = 6 };
+enum {
+    P_RATE,
+    P_HALF,
+    P_BACKWARD,
+    P_DIM64,
+    P_CAUSAL,
+    P_TAIL,
+    P_HALF_BACKWARD,
+    NPARAMS,
+    FOLDS = 5,
+    MIN_ROWS = 6
+};
 
 static const double first_half_seq = 100, first_tail = 0.3, first_backward = 0.85;
 /* Backward and causal factors hardly differ between implementations: what rows of one pass only
  * cannot tell stays near the start. */
-static const double prior_sd[NPARAMS] = {1, 1.5, 0.1, 0.3, 0.1, 1};
+static const double prior_sd[NPARAMS] = {1, 1.5, 0.1, 0.3, 0.1, 1, 1};
 /* Shorter than this a row of an eager framework holds host time (H100 sweep: floors of 28 us
  * forward and of 200 us with autograd). */
 static const double least_time_s[] = {
@@ -28,6 +39,7 @@ static void store(const double *x, struct dtp_attention_cal *c) {
     c->head_dim_factor_64 = exp(x[P_DIM64]);
     c->causal_factor = exp(x[P_CAUSAL]);
     c->tail_blocks = exp(x[P_TAIL]);
+    c->half_seq_backward = exp(x[P_HALF_BACKWARD]);
 }
 
 static double residual(const void *ctx, const double *x, size_t i) {
@@ -62,6 +74,8 @@ static void start(const struct dtp_gpu *g, enum dtp_attention impl, double *prio
     prior[P_DIM64] = log(or_else(c->head_dim_factor_64, 1));
     prior[P_CAUSAL] = log(or_else(c->causal_factor, 1));
     prior[P_TAIL] = log(or_else(c->tail_blocks, first_tail));
+    prior[P_HALF_BACKWARD] =
+        log(or_else(c->half_seq_backward, or_else(c->half_seq, first_half_seq)));
 }
 
 static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_problem *p,

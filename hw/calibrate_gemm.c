@@ -24,7 +24,7 @@ static const double first_tile_s = 2e-6, first_tail = 0.3, first_load = 0.05, fi
 static const double first_load_time_s = 1e-4, first_host_s = 1e-6;
 static const double prior_sd[P_FIXED] = {1, 1, 1, 1, 0.1, 0.1, 2, 0.7};
 /* Host time: sd so wide that a sweep with 40 us of it is no surprise. Rate of another part: 20 %. */
-static const double host_sd = 3, rate_sd = 0.2;
+static const double host_sd = 3, rate_sd = 0.2, bmm_rate_sd = 0.05;
 /* Too small to say anything of the chip: launch dominates, or a matrix-vector product. */
 static const double least_flops = DTP_GIGA;
 static const int64_t least_dim = 64;
@@ -57,9 +57,15 @@ static double predict_s(const struct gemm_fit *fit, const double *x,
     store(x, c);
     if (row->same_chip)
         c->sm_flops_per_s *= exp(x[source + 1]);
+    if (fit->bmm) /* load slows its product, not its memory */
+        return dtp_device_bmm_s(&g, &row->gemm) + exp(x[source]);
     g.sustained = 1;
-    t_s = fit->bmm ? dtp_device_bmm_s(&g, &row->gemm) : dtp_device_gemm_s(&g, &row->gemm);
-    return t_s * (1 + load * t_s / (t_s + exp(x[P_LOAD_TIME]))) + exp(x[source]);
+    t_s = dtp_device_gemm_s(&g, &row->gemm);
+    if (row->loaded)
+        t_s *= 1 + load;
+    else
+        t_s *= 1 + load * t_s / (t_s + exp(x[P_LOAD_TIME]));
+    return t_s + row->accumulate_bytes / g.stream_bytes_per_s + exp(x[source]);
 }
 
 static double residual(const void *ctx, const double *x, size_t i) {
@@ -172,6 +178,14 @@ static void hold_constants(const struct gemm_fit *fit, enum dtp_dtype dtype, siz
         hold(sd, P_LOAD);
         hold(sd, P_LOAD_TIME);
     }
+    if (fit->bmm) { /* bound by memory, which says little of the rate; no host time in a graph */
+        sd[P_RATE] = bmm_rate_sd;
+        for (size_t i = 0; i < fit->rows->nsources; i++)
+            hold(sd, P_FIXED + 2 * (int)i);
+    }
+    if (dtype == DTP_FP8 && result->keep_fp8)
+        for (int i = P_RATE; i <= P_DGRAD; i++)
+            hold(sd, i);
     if (main_fit && result->keep_rate)
         hold(sd, P_RATE);
     if (main_fit && result->keep_shape)
@@ -247,7 +261,8 @@ enum dtp_status dtp_calibrate_gemm(struct dtp_arena *a, const struct dtp_cal_row
 
         if (dtype == DTP_BF16 && g->peak_flops_per_s[DTP_BF16] <= 0)
             dtype = DTP_FP16;
-        if (dtype == DTP_FP8) { /* too few rows in any sweep: shape constants of 16 bit */
+        if (dtype == DTP_FP8 &&
+            !result->keep_fp8) { /* too few rows in any sweep: shape constants of 16 bit */
             g->gemm[DTP_FP8].tile_s = g->gemm[DTP_BF16].tile_s;
             g->gemm[DTP_FP8].tail = g->gemm[DTP_BF16].tail;
             g->gemm[DTP_FP8].small_tile = g->gemm[DTP_BF16].small_tile;

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 enum { P_BYTES, P_ELEMENTS, NPARAMS, MIN_ROWS = 2 };
 static const double prior_sd[NPARAMS] = {2, 2};
@@ -70,6 +71,15 @@ static enum dtp_status leave_one_out(struct dtp_arena *a, struct dtp_fit_problem
     return DTP_OK;
 }
 
+/* Rows of the class alone say more than rows of forward and backward together. */
+static bool fitted(const struct dtp_cal_result *result, enum dtp_kernel k) {
+    for (size_t i = 0; i < result->n; i++)
+        if (!strncmp(result->classes[i].name, "kernel.", 7) &&
+            !strcmp(result->classes[i].name + 7, dtp_kernel_names[k]))
+            return true;
+    return false;
+}
+
 static enum dtp_status fit_class(struct dtp_arena *a, struct kernel_fit *fit, enum dtp_kernel k,
                                  struct dtp_gpu *g, struct dtp_cal_result *result,
                                  struct dtp_err *err) {
@@ -81,7 +91,7 @@ static enum dtp_status fit_class(struct dtp_arena *a, struct kernel_fit *fit, en
     struct dtp_fit_problem p = {n, NPARAMS, residual, fit, prior, prior_sd, NULL};
     struct dtp_cal_error *out = &result->classes[result->n];
 
-    if (n < MIN_ROWS)
+    if (n < MIN_ROWS || (fit->backward && fitted(result, k)))
         return DTP_OK;
     fit->index = index;
     *out = (struct dtp_cal_error){.name = dtp_arena_printf(a, "kernel.%s", dtp_kernel_names[k]),

@@ -53,10 +53,10 @@ static const struct op ops[] = {
 
 /* What a JSON row may hold. */
 struct json_row {
-    const char *op, *backend, *shape, *note;
+    const char *op, *backend, *shape, *note, *accumulate;
     int dtype;
     double m, n, k, batch, time_s, tflops;
-    double b, a, s, hd, kv_heads, h, V, bytes, elements;
+    double b, a, s, hd, kv_heads, h, V, bytes, elements, clock_mhz;
     bool causal;
 };
 
@@ -78,6 +78,8 @@ static const struct dtp_field row_fields[] = {
     TEXT(backend),
     TEXT(shape),
     TEXT(note),
+    TEXT(accumulate),
+    POSITIVE(clock_mhz),
     POSITIVE(m),
     POSITIVE(n),
     POSITIVE(k),
@@ -97,6 +99,7 @@ static const struct dtp_field row_fields[] = {
 struct json_file {
     const char *gpu;
     const struct dtp_json *rows, *ignored;
+    double loaded_clock_mhz;
 };
 
 #define IGNORED(key)                                                                               \
@@ -112,6 +115,22 @@ static const struct dtp_field json_fields[] = {
     IGNORED("world"),
     IGNORED("clock_mhz"),
     IGNORED("power_w"),
+    IGNORED("impl"),
+    IGNORED("date"),
+    IGNORED("source"),
+    IGNORED("note"),
+    IGNORED("cuda"),
+    IGNORED("cublas"),
+    IGNORED("cudnn"),
+    IGNORED("num_sms"),
+    IGNORED("l2_bytes"),
+    IGNORED("memory_bytes"),
+    IGNORED("power_limit_w"),
+    IGNORED("other"),
+    IGNORED("clocks"),
+    IGNORED("failures"),
+    {"loaded_clock_mhz", DTP_FIELD_DOUBLE, offsetof(struct json_file, loaded_clock_mhz), .min = 1,
+     .max = 1e5, .help = "SM clock of the chip under sustained load"},
     {0}};
 
 static bool in_list(const char *const *names, const char *name) {
@@ -207,8 +226,21 @@ static bool fill_kernel(const struct json_row *in, const struct op *op, struct d
     return out->bytes > 0;
 }
 
-static enum dtp_status add_json_row(struct dtp_arena *a, const struct dtp_json *j, int source,
-                                    struct dtp_cal_rows *rows, struct dtp_err *err) {
+/* What the sweep says of the chip's state, see calibrate.h. */
+static void apply_load(const struct json_row *in, double loaded_clock_mhz,
+                       struct dtp_cal_row *out) {
+    double c_bytes = (double)out->gemm.m * (double)out->gemm.n * (double)dtp_dtype_bytes(DTP_FP32);
+
+    out->accumulate_bytes = in->accumulate ? c_bytes : 0;
+    out->loaded = loaded_clock_mhz > 0;
+    if (out->loaded && out->kind == DTP_CAL_GEMM && in->clock_mhz > 0 &&
+        dtp_dtype_bytes(out->gemm.dtype) == 2)
+        out->time_s *= in->clock_mhz / loaded_clock_mhz;
+}
+
+static enum dtp_status add_json_row(struct dtp_arena *a, const struct dtp_json *j,
+                                    double loaded_clock_mhz, struct dtp_cal_rows *rows,
+                                    struct dtp_err *err) {
     struct json_row in = {.dtype = DTP_BF16, .batch = 1};
     struct dtp_cal_row *out;
     struct op scratch;
@@ -223,7 +255,6 @@ static enum dtp_status add_json_row(struct dtp_arena *a, const struct dtp_json *
     out->kind = op->kind;
     out->part = op->part;
     out->time_s = in.time_s;
-    out->source = source;
     if (op->kind == DTP_CAL_GEMM || op->kind == DTP_CAL_BMM)
         ok = fill_gemm(&in, op, out);
     else if (op->kind == DTP_CAL_ATTENTION)
@@ -232,6 +263,8 @@ static enum dtp_status add_json_row(struct dtp_arena *a, const struct dtp_json *
         ok = fill_kernel(&in, op, out);
     else
         out->bytes = in.bytes;
+    if (op->kind == DTP_CAL_GEMM || op->kind == DTP_CAL_BMM)
+        apply_load(&in, loaded_clock_mhz, out);
     return ok ? DTP_OK : dtp_json_expected(j, "every dimension of the op, see hw/calibrate.h", err);
 }
 
@@ -253,7 +286,8 @@ static enum dtp_status read_json(struct dtp_arena *a, const char *path,
     }
     DTP_TRY(find_source(a, rows, base, &source, err));
     for (size_t i = 0; i < dtp_json_size(file.rows); i++) {
-        DTP_TRY(add_json_row(a, dtp_json_at(file.rows, i), source, rows, err));
+        DTP_TRY(add_json_row(a, dtp_json_at(file.rows, i), file.loaded_clock_mhz, rows, err));
+        rows->at[rows->n - 1].source = source;
         rows->at[rows->n - 1].same_chip = !in_list(names->own, file.gpu);
     }
     return DTP_OK;

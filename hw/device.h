@@ -11,10 +11,13 @@
  *   gaps between kernels and host time belong to the caller (kernel_gap_s below). R = FLOP/s of one
  *   SM with a tile of 256 x 128 or more; smaller ones reload operands more often and are slower by
  *   1 + small_tile x (sqrt(256 x 128 / (tm tn)) - 1). WGRAD has its own factor (K = tokens).
+ * Batched GEMM of unfused attention: bytes / HBM + FLOPs / R + c_tile, less `tail` of the shorter of the
+ *   first two: 0 on A100, where they add up, nearly 1 on H100, whose copies run beside the product.
  * Memory-bound kernel of a class: t = max(bytes / B_class, elements / E_class).
  * Fused attention: t = FLOPs / R_impl x (1 + s_half / s) + tail_blocks x (one block of 128 queries on
- *   its SM), head_dim padded to the multiple that the kernel uses, halved FLOPs and twice the s_half
- *   when causal (the diagonal blocks are half wasted); backward 2.5 x the FLOPs at its own rate.
+ *   its SM), head_dim padded to the multiple that the kernel uses (32 of flash, else 64), halved FLOPs
+ *   and twice the s_half when causal (the diagonal blocks are half wasted); backward 2.5 x the FLOPs at
+ *   its own rate and with its own s_half.
  * Sources of the forms: PHYSICS figures of the calibration, quoted in each JSON file.
  */
 #ifndef DTP_HW_DEVICE_H
@@ -100,6 +103,7 @@ struct dtp_attention_cal {
     double head_dim_factor_64; /* rate at head_dim <= 64 over that at 128 */
     double causal_factor;      /* rate with a causal mask over that without */
     double tail_blocks;        /* blocks of 128 queries that run after the SMs are no longer full */
+    double half_seq_backward;  /* of the backward; 0: half_seq */
 };
 
 struct dtp_gpu {

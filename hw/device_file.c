@@ -82,6 +82,7 @@ static const struct dtp_field attention_fields[] = {
     MEMBER(dtp_attention_cal, head_dim_factor_64, "rate at head_dim 64 over 128"),
     MEMBER(dtp_attention_cal, causal_factor, "rate with a causal mask over without"),
     MEMBER(dtp_attention_cal, tail_blocks, "blocks that run on SMs that are not full"),
+    MEMBER(dtp_attention_cal, half_seq_backward, "half_seq of the backward; 0: the same"),
     {0}};
 
 #define ENTRY(key, type, table, i)                                                                 \

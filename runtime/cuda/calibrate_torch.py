@@ -205,7 +205,6 @@ def matrix_cases(m, h):
         ("softmax_backward", "rows", 6, lambda: (r(), r()),
          lambda y, g: aten._softmax_backward_data(g, y, -1, BF16)),
         ("reduce", "bias gradient", 2, lambda: (r(),), lambda x: x.sum(0)),
-        ("reduce", "mean of squares fp32", 4, lambda: (r(F32),), lambda x: x.mean(-1)),
         ("embedding", "gather", 4, lambda: (r(BF16, 50304, h),), lambda t: F.embedding(ids, t)),
         ("embedding", "scatter-add, whole gradient", 4 + 4 * 50304 / m, lambda: (r(),),
          lambda g: aten.embedding_dense_backward(g, ids, 50304, -1, False)),
@@ -225,7 +224,6 @@ def loss_cases(m, v):
         ("cross_entropy", "log_softmax fp32", 8, lambda: (r(F32),), lambda x: torch.log_softmax(x, -1)),
         ("cross_entropy", "log_softmax backward fp32", 12, grad_operands,
          lambda y, g: aten._log_softmax_backward_data(g, y, -1, F32)),
-        ("cross_entropy", "nll backward fp32: fill", 4, lambda: (r(F32),), lambda x: x.zero_()),
     ]
 
 

@@ -277,6 +277,28 @@ static void test_read_json(void) {
     CU_ASSERT_EQUAL(rows.at[4].elements, 7);
 }
 
+/* A sweep of a busy chip: 16-bit GEMMs at the clock of load, others as timed; what a weight gradient
+ * reads of its buffer apart. */
+static void test_read_loaded(void) {
+    struct dtp_cal_rows rows = {0};
+
+    CU_ASSERT_EQUAL_FATAL(
+        read_text(".json",
+                  "{\"gpu\": \"My GPU\", \"loaded_clock_mhz\": 1000, \"clocks\": [], \"rows\": ["
+                  "{\"op\": \"gemm_wgrad\", \"m\": 5, \"n\": 7, \"k\": 3, \"time_s\": 2, "
+                  "\"clock_mhz\": 1500, \"accumulate\": \"fp32\"},"
+                  "{\"op\": \"gemm_fwd\", \"dtype\": \"fp32\", \"m\": 5, \"n\": 7, \"k\": 3, "
+                  "\"time_s\": 2, \"clock_mhz\": 1500}]}",
+                  &rows),
+        DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(rows.n, 2);
+    CU_ASSERT_DOUBLE_EQUAL(rows.at[0].time_s, 3, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(rows.at[0].accumulate_bytes, 4 * 5 * 7, 1e-12);
+    CU_ASSERT_TRUE(rows.at[0].loaded);
+    CU_ASSERT_DOUBLE_EQUAL(rows.at[1].time_s, 2, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(rows.at[1].accumulate_bytes, 0, 1e-12);
+}
+
 static void test_read_csv(void) {
     struct dtp_cal_rows rows = {0};
 
@@ -415,6 +437,7 @@ int main(void) {
         {"same chip", test_same_chip},           {"attention", test_attention_recovered},
         {"kernels", test_kernels_recovered},     CU_TEST_INFO_NULL};
     CU_TestInfo files[] = {{"JSON", test_read_json},
+                           {"loaded chip", test_read_loaded},
                            {"CSV", test_read_csv},
                            {"errors", test_read_errors},
                            {"no rows", test_no_rows},

@@ -85,6 +85,9 @@ static void test_bmm_adds_bytes_and_flops(void) {
     double flops = 2.0 * 1024 * 1024 * 128 * 16;
 
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_bmm_s(&g, &s), bytes / 1e12 + flops / 10e12, 1e-15);
+    g.bmm[s.dtype].tail = 1; /* all of the shorter one is hidden */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_bmm_s(&g, &s),
+                           bytes / 1e12 > flops / 10e12 ? bytes / 1e12 : flops / 10e12, 1e-15);
 }
 
 static void test_attention(void) {
@@ -105,7 +108,11 @@ static void test_attention(void) {
     s.causal = false;
     s.backward = true;
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), 2.5 * flops / 4e12 * 1.25, 1e-12);
+    g.attention[DTP_ATTN_FLASH2].half_seq_backward = 512; /* the backward's own */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), 2.5 * flops / 4e12 * 1.5, 1e-12);
     s.backward = false;
+    s.head_dim = 80; /* flash has a kernel for 96 */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), flops * 0.75 / 5e12 * 1.25, 1e-12);
     s.head_dim = 40; /* as 64, at half the rate */
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), flops / 2 / 2.5e12 * 1.25, 1e-12);
     s.head_dim = 128;
