@@ -161,6 +161,8 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(eager, "one kernel per operator, as Hugging Face models run"),
     BOOLEAN(autocast, "eager: weights and residual stream in fp32, products in 16 bit"),
     BOOLEAN(gelu_chain, "eager: GELU as eight elementwise kernels"),
+    BOOLEAN(fp8_cast_after_gather, "FP8: each rank casts what it gathered, as rowwise scales need"),
+    NUMBER(cp_attention_factor, 10, "fitted: ring attention over one kernel of the whole"),
     BOOLEAN(separate_products, "q, k, v, gate and up are products of their own"),
     BOOLEAN(selective_alternate_products,
             "selective recomputation repeats all but attention and every second product"),
@@ -251,6 +253,7 @@ static const struct dtp_framework framework_default = {
     .backward_launch_factor = 0.62, /* traces of PyTorch 2.11: 31 against 50 us */
     .norm_time_factor = 1,
     .zero3_forward_prefetch = true,
+    .cp_attention_factor = 1,
     .kernel_time_factor = 1,
     .comm_time_factor = 1,
     .uneven_stages = true,

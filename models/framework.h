@@ -59,13 +59,16 @@ struct dtp_framework {
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     bool fused_optimizer;
-    double fp8_cast_bytes;  /* FP8: bytes moved per element of a linear layer's input and output
+    double fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output
                                   gradient to cast them */
-    bool whole_gemm_waves;  /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
-    bool eager;             /* one kernel per operator, as Hugging Face models run (op_eager.c) */
-    bool autocast;          /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
-    bool gelu_chain;        /* eager: GELU as eight elementwise kernels (NewGELUActivation) */
-    bool separate_products; /* q, k, v, gate and up are products of their own */
+    bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
+    bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
+    bool autocast;         /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
+    bool gelu_chain;       /* eager: GELU as eight elementwise kernels (NewGELUActivation) */
+    bool fp8_cast_after_gather; /* FP8: each rank casts what it gathered (rowwise scales) */
+    double
+        cp_attention_factor; /* fitted: ring attention, step by step with merges, over one kernel */
+    bool separate_products;  /* q, k, v, gate and up are products of their own */
     bool
         selective_alternate_products; /* selective recomputation repeats all but attention and every
                                           second product (torchtitan) */

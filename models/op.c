@@ -60,7 +60,7 @@ static void linears(struct dtp_op_build *b, const char *name, struct shape s, do
      * TransformerEngine); with sequence parallelism each rank casts its part of what is h wide before it
      * is gathered. */
     double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch, per_element = b->f->fp8_cast_bytes;
-    double parts = b->plan->sequence_parallel ? b->t : 1;
+    double parts = b->plan->sequence_parallel && !b->f->fp8_cast_after_gather ? b->t : 1;
     in /= s.k >= b->h ? parts : 1;
     out /= s.n >= b->h ? parts : 1;
     dtp_op_kernel(b, "fp8 cast", DTP_PASS_F, DTP_K_COPY, per_element * in, in);
@@ -730,6 +730,8 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
         return op->count * collective_time_s(problem, plan, op);
     }
     struct dtp_framework_gpu on = dtp_framework_on(problem->framework, gpu);
+    if (op->kind == DTP_OP_ATTENTION && plan->cp > 1)
+        time_s *= problem->framework->cp_attention_factor;
     return op->count * time_s *
            (op->kind == DTP_OP_ATTENTION ? on.attention_time_factor : on.kernel_time_factor);
 }
