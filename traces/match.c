@@ -189,7 +189,7 @@ static void build(struct dtp_arena *a, struct dtp_trace *t, struct dtp_matches *
                 m->bytes = c->in_bytes;
             if (c && c->group_size > 0)
                 m->group_size = c->group_size;
-            out->member[nmembers++] = (struct dtp_match_member){v[j].rank, v[j].event};
+            out->member[nmembers++] = (struct dtp_match_member){v[j].rank, v[j].event, false};
         }
         m->n = j - i;
         int world = t->rank[v[i].rank].world_size;
@@ -227,6 +227,8 @@ static size_t differences(const struct dtp_trace *t, const struct dtp_matches *m
         if ((align == DTP_ALIGN_EVEN && i % 2 == 1) || (align == DTP_ALIGN_ODD && i % 2 == 0))
             continue;
         for (size_t k = m->at[i].first; k < m->at[i].first + m->at[i].n; k++) {
+            if (m->member[k].ahead)
+                continue;
             if (m->member[k].rank == of)
                 own = k;
             else if (placed[m->member[k].rank] && other == SIZE_MAX)
@@ -242,8 +244,6 @@ static void align_clocks(struct dtp_arena *a, struct dtp_trace *t, const struct 
                          enum dtp_align align) {
     bool *placed = DTP_NEW(a, bool, t->nranks + 1), again = true;
     int64_t *difference = DTP_NEW(a, int64_t, m->n + 1);
-    for (size_t r = 0; r < t->nranks; r++)
-        t->rank[r].offset_ns = 0;
     placed[0] = true;
     while (again && align != DTP_ALIGN_NONE) {
         again = false;
@@ -259,20 +259,32 @@ static void align_clocks(struct dtp_arena *a, struct dtp_trace *t, const struct 
     }
 }
 
+static int64_t member_start_ns(const struct dtp_trace *t, const struct dtp_matches *m, size_t i) {
+    const struct dtp_trace_rank *r = &t->rank[m->member[i].rank];
+    return dtp_trace_at_ns(m, r, dtp_trace_event(r, m->member[i].event)->start_ns);
+}
+
+static void find_last_starts(const struct dtp_trace *t, struct dtp_matches *out) {
+    for (size_t i = 0; i < out->n; i++) {
+        struct dtp_match *m = &out->at[i];
+        m->last_start_ns = INT64_MIN;
+        for (size_t k = m->first; k < m->first + m->n; k++) {
+            int64_t start_ns = member_start_ns(t, out, k);
+            m->last_start_ns = start_ns > m->last_start_ns ? start_ns : m->last_start_ns;
+        }
+        for (size_t k = m->first; k < m->first + m->n && m->op == DTP_COMM_SEND_RECV; k++)
+            out->member[k].ahead = member_end_ns(t, out, k) <= m->last_start_ns;
+    }
+}
+
 static void measure(struct dtp_arena *a, const struct dtp_trace *t, struct dtp_matches *out) {
     int64_t *end_ns = DTP_NEW(a, int64_t, t->nranks + 1);
     for (size_t i = 0; i < out->n; i++) {
         struct dtp_match *m = &out->at[i];
-        m->last_start_ns = INT64_MIN;
         size_t n = 0;
-        for (size_t k = m->first; k < m->first + m->n; k++) {
-            const struct dtp_trace_rank *r = &t->rank[out->member[k].rank];
-            int64_t start_ns =
-                dtp_trace_at_ns(out, r, dtp_trace_event(r, out->member[k].event)->start_ns);
-            m->last_start_ns = start_ns > m->last_start_ns ? start_ns : m->last_start_ns;
-            if (n < t->nranks)
+        for (size_t k = m->first; k < m->first + m->n; k++)
+            if (n < t->nranks && !out->member[k].ahead)
                 end_ns[n++] = member_end_ns(t, out, k);
-        }
         m->end_ns = median(end_ns, n);
         m->transfer_ns = m->end_ns > m->last_start_ns ? m->end_ns - m->last_start_ns : 0;
     }
@@ -289,7 +301,11 @@ void dtp_trace_match(struct dtp_arena *a, struct dtp_trace *t, enum dtp_align al
                      struct dtp_matches *out) {
     find_origin(t, out);
     build(a, t, out);
+    for (size_t r = 0; r < t->nranks; r++)
+        t->rank[r].offset_ns = 0;
+    find_last_starts(t, out);
     align_clocks(a, t, out, align);
+    find_last_starts(t, out);
     measure(a, t, out);
     qsort(out->at, out->n, sizeof *out->at, by_end);
 }

@@ -92,34 +92,56 @@ static double duration_s(const struct replay_state *s, const struct replay_rank 
     return seconds(e->dur_ns) / speed;
 }
 
+/* What a start took beyond its dependencies and the usual latencies. */
+static int64_t unexplained_ns(const struct replay_rank *q, const struct replay_work *w) {
+    int64_t expected_ns = replay_expected_ns(q, w);
+    if (expected_ns == INT64_MIN || w->makes_room != NO_INDEX)
+        return 0;
+    return w->start_ns > expected_ns ? w->start_ns - expected_ns : 0;
+}
+
 static void add_work(struct replay_state *s, struct replay_rank *q, uint32_t i) {
     struct replay_work *w = &q->work[i];
-    int64_t ready_ns = replay_ready_ns(q, w);
-    bool free = ready_ns == INT64_MIN; /* what let it start is not in the trace */
-    int64_t latency_ns = w->after_launch ? q->launch_ns : q->queue_ns;
-    double start_s = free ? seconds(w->start_ns) : 0, latency_s = free ? 0 : seconds(latency_ns);
-    if (!free && w->start_ns - ready_ns > latency_ns)
-        q->unexplained_ns += w->start_ns - ready_ns - latency_ns;
-    if (w->match == NO_INDEX) {
-        w->start = w->end = add(s, start_s, latency_s, duration_s(s, q, w));
-    } else {
-        w->start = add(s, start_s, latency_s, 0);
-        w->end = s->transfer[w->match];
-    }
+    bool free = replay_expected_ns(q, w) == INT64_MIN; /* what let it start is not in the trace */
+    w->start = add(s, free ? seconds(w->start_ns) : 0, 0, 0);
+    w->end = w->match == NO_INDEX ? add(s, 0, 0, duration_s(s, q, w)) : s->transfer[w->match];
+    q->unexplained_ns += unexplained_ns(q, w);
+}
+
+static void depend(struct replay_state *s, dtp_id before, dtp_id after, double latency_s) {
+    dtp_id wait = add(s, 0, latency_s, 0);
+    dtp_graph_dep(&s->graph, before, wait);
+    dtp_graph_dep(&s->graph, wait, after);
+}
+
+/* Work that waits for room depends on a moment of another. */
+static void link_room(struct replay_state *s, struct replay_rank *q, struct replay_work *w) {
+    const struct replay_work *o = &q->work[w->makes_room];
+    double share = (double)replay_room_ns(q, w) / (double)(o->end_ns - o->start_ns + 1);
+    if (o->match == NO_INDEX)
+        depend(s, o->start, w->start, share * duration_s(s, q, o));
+    else
+        dtp_graph_dep(&s->graph, o->end, w->start);
 }
 
 static void link_work(struct replay_state *s, struct replay_rank *q) {
     for (uint32_t i = 0; i < q->nwork; i++) {
         struct replay_work *w = &q->work[i];
-        if (w->call != NO_INDEX)
-            dtp_graph_dep(&s->graph, w->early ? q->call[w->call].before : q->call[w->call].issue,
-                          w->start);
-        if (w->previous != NO_INDEX)
-            dtp_graph_dep(&s->graph, q->work[w->previous].end, w->start);
-        if (w->waits_for != NO_INDEX)
-            dtp_graph_dep(&s->graph, q->work[w->waits_for].end, w->start);
-        if (w->match != NO_INDEX)
-            dtp_graph_dep(&s->graph, w->start, w->end);
+        uint32_t others[] = {w->previous, w->waits_for};
+        if (w->call != NO_INDEX) {
+            const struct replay_call *c = &q->call[w->call];
+            depend(s, w->early ? c->before : c->issue, w->start,
+                   seconds(replay_latency_ns(q, w, AFTER_LAUNCH)));
+        }
+        for (int k = 0; k < 2; k++)
+            if (others[k] != NO_INDEX)
+                depend(s, q->work[others[k]].end, w->start,
+                       seconds(replay_latency_ns(q, w, AFTER_WORK)));
+        if (w->makes_room != NO_INDEX)
+            link_room(s, q, w);
+        dtp_graph_dep(&s->graph, w->start, w->end);
+        if (w->match_after != NO_INDEX)
+            dtp_graph_dep(&s->graph, w->end, s->transfer[w->match_after]);
     }
 }
 
@@ -143,7 +165,8 @@ static void add_transfers(struct replay_state *s) {
         s->transfer[i] = add(s, 0, 0, t_s);
         for (size_t k = m->first; k < m->first + m->n; k++) {
             struct replay_rank *q = &s->rank[s->m->member[k].rank];
-            q->work[q->work_of[s->m->member[k].event]].match = (uint32_t)i;
+            struct replay_work *w = &q->work[q->work_of[s->m->member[k].event]];
+            *(s->m->member[k].ahead ? &w->match_after : &w->match) = (uint32_t)i;
         }
     }
 }
@@ -267,15 +290,17 @@ static void take_comms(struct replay_state *s, size_t rank, const struct dtp_tim
                 continue;
             const struct dtp_trace_event *e = dtp_trace_event(r, s->m->member[k].event);
             int64_t start_ns = dtp_trace_at_ns(s->m, r, e->start_ns);
-            out->comm[out->ncomms++] =
-                (struct dtp_replayed_comm){.op = m->op,
-                                           .group_size = m->group_size,
-                                           .bytes = m->bytes,
-                                           .start_s = seconds(start_ns),
-                                           .end_s = seconds(start_ns + e->dur_ns),
-                                           .replayed_end_s = line->end_s[s->transfer[i]],
-                                           .transfer_s = seconds(m->transfer_ns),
-                                           .waiting_s = seconds(m->last_start_ns - start_ns)};
+            out->comm[out->ncomms++] = (struct dtp_replayed_comm){
+                .op = m->op,
+                .group_size = m->group_size,
+                .bytes = m->bytes,
+                .start_s = seconds(start_ns),
+                .end_s = seconds(start_ns + e->dur_ns),
+                .replayed_end_s =
+                    line->end_s
+                        [s->rank[rank].work[s->rank[rank].work_of[s->m->member[k].event]].end],
+                .transfer_s = seconds(m->transfer_ns),
+                .waiting_s = seconds(m->last_start_ns - start_ns)};
         }
     }
 }
@@ -286,8 +311,8 @@ static void take_rank(struct replay_state *s, size_t rank, const struct dtp_time
     *out = (struct dtp_replayed_rank){.rank = q->r};
     out->span_s = seconds(q->last_ns - q->first_ns);
     out->unexplained_s = seconds(q->unexplained_ns);
-    out->launch_latency_s = seconds(q->launch_ns);
-    out->queue_latency_s = seconds(q->queue_ns);
+    out->launch_latency_s = seconds(q->latency_ns[DTP_CLASS_COMPUTE][AFTER_LAUNCH]);
+    out->queue_latency_s = seconds(q->latency_ns[DTP_CLASS_COMPUTE][AFTER_WORK]);
     out->measured_end_s = seconds(q->last_ns);
     for (uint32_t i = 0; i < q->ncalls; i++)
         if (line->end_s[q->call[i].body] > out->replayed_end_s)

@@ -6,7 +6,10 @@
 #include "traces/replay.h"
 
 #define REPLAY_SKEW_NS 2000 /* what host and device clocks of one machine may disagree by */
+#define REPLAY_ROOM_NS 3000 /* a start this late has a reason */
 #define NO_INDEX UINT32_MAX
+
+enum replay_after { AFTER_WORK, AFTER_LAUNCH };
 
 struct replay_call {
     uint32_t event, lane;
@@ -23,10 +26,16 @@ struct replay_work {
     uint32_t call;                      /* that launched it, or NO_INDEX */
     uint32_t previous;                  /* on its stream, or NO_INDEX */
     uint32_t waits_for;                 /* on another stream, or NO_INDEX */
+    uint32_t makes_room;                /* on another stream, whose end frees the device for it */
     uint32_t match;                     /* collective, or NO_INDEX */
-    bool after_launch;                  /* the launch let it start, not other work */
+    uint32_t match_after;               /* collective that waits for its end (sent ahead) */
     bool early;                         /* it started before its call's usual issue */
     dtp_id start, end; /* tasks: whose end is its start (a collective's), its end */
+};
+
+struct replay_latency {
+    int64_t sum_ns;
+    uint32_t n;
 };
 
 struct replay_rank {
@@ -36,9 +45,10 @@ struct replay_rank {
     uint32_t ncalls;
     struct replay_work *work; /* by lane and start */
     uint32_t nwork;
-    uint32_t *by_order;          /* [nwork] indices of work by lane, then launch */
-    uint32_t *call_of, *work_of; /* [nevents] event to index, or NO_INDEX */
-    int64_t launch_ns, queue_ns; /* latencies of starts */
+    uint32_t *by_order;                  /* [nwork] indices of work by lane, then launch */
+    uint32_t *call_of, *work_of;         /* [nevents] event to index, or NO_INDEX */
+    int64_t latency_ns[DTP_NCLASSES][2]; /* of starts, by enum replay_after */
+    struct replay_latency *of_name;      /* [names][2] the same, of each kernel */
     int64_t unexplained_ns, first_ns, last_ns;
 };
 
@@ -49,8 +59,12 @@ void replay_find_handovers(struct replay_rank *q);
 /* replay_work.c */
 void replay_find_work(struct dtp_arena *a, struct replay_rank *q);
 void replay_find_waits(struct dtp_arena *a, struct replay_rank *q);
-/* Time at which all that a work depends on had ended, as measured; INT64_MIN: nothing. */
-int64_t replay_ready_ns(const struct replay_rank *q, const struct replay_work *w);
+/* How long after its start the work that makes room lets w in. */
+int64_t replay_room_ns(const struct replay_rank *q, const struct replay_work *w);
+int64_t replay_latency_ns(const struct replay_rank *q, const struct replay_work *w, int after);
+/* When it should have started: after its launch and the work it follows, plus the latency of each;
+ * INT64_MIN where neither is known. */
+int64_t replay_expected_ns(const struct replay_rank *q, const struct replay_work *w);
 void replay_find_latencies(struct dtp_arena *a, struct replay_rank *q);
 
 #endif

@@ -13,6 +13,15 @@ static int by_lane_start(const void *x, const void *y) {
     return p->event < q->event ? -1 : p->event > q->event;
 }
 
+static int by_value(const void *x, const void *y) {
+    int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
+    return p < q ? -1 : p > q;
+}
+
+static int class_of(const struct replay_rank *q, const struct replay_work *w) {
+    return dtp_trace_event(q->r, w->event)->class;
+}
+
 /* The work before it on its stream that had ended; work that overlaps (programmatic launch) is
  * not waited for. */
 static uint32_t previous_of(const struct replay_rank *q, uint32_t i) {
@@ -39,7 +48,9 @@ void replay_find_work(struct dtp_arena *a, struct replay_rank *q) {
                                 .order_ns = start_ns,
                                 .call = NO_INDEX,
                                 .waits_for = NO_INDEX,
-                                .match = NO_INDEX};
+                                .makes_room = NO_INDEX,
+                                .match = NO_INDEX,
+                                .match_after = NO_INDEX};
         uint32_t call = e->launch == DTP_TRACE_NONE ? NO_INDEX : q->call_of[e->launch];
         if (call != NO_INDEX && q->call[call].start_ns <= start_ns) {
             w.call = call;
@@ -88,74 +99,106 @@ static uint32_t last_ended_elsewhere(const struct replay_rank *q, uint32_t lane,
     return best;
 }
 
+static bool is_named(const struct replay_rank *q, uint32_t event, const char *word) {
+    return strstr(dtp_trace_name(q->r, dtp_trace_event(q->r, event)->name), word) != NULL;
+}
+
 static bool is_call(const struct replay_rank *q, uint32_t call, const char *word) {
-    return strstr(dtp_trace_name(q->r, dtp_trace_event(q->r, q->call[call].event)->name), word) !=
-           NULL;
+    return is_named(q, q->call[call].event, word);
 }
 
-/* The newest cudaStreamWaitEvent since the launch before this one on the same thread. */
-static uint32_t wait_before(const struct replay_rank *q, const uint32_t *launches, uint32_t call) {
-    for (uint32_t i = call; i-- > 0 && q->call[i].lane == q->call[call].lane;) {
+/* Starts of all cudaStreamWaitEvent calls, in order of time. */
+static int64_t *find_wait_calls(struct dtp_arena *a, const struct replay_rank *q, size_t *out_n) {
+    int64_t *v = DTP_NEW(a, int64_t, q->ncalls + 1);
+    size_t n = 0;
+    for (uint32_t i = 0; i < q->ncalls; i++)
         if (is_call(q, i, "StreamWaitEvent"))
-            return i;
-        if (launches[i] > 0)
-            break;
-    }
-    return NO_INDEX;
+            v[n++] = q->call[i].start_ns;
+    qsort(v, n, sizeof *v, by_value);
+    *out_n = n;
+    return v;
 }
 
-/* A call that blocks: it ends after the newest work that ended while it ran. */
-static void find_blocked(struct replay_rank *q) {
-    for (uint32_t i = 0; i < q->ncalls; i++) {
-        struct replay_call *c = &q->call[i];
-        if (!is_call(q, i, "Synchronize") && !is_call(q, i, "Memcpy") && !is_call(q, i, "Free"))
-            continue;
-        uint32_t w = last_ended_elsewhere(q, NO_INDEX, c->start_ns + 1, c->end_ns + REPLAY_SKEW_NS);
-        if (w != NO_INDEX && q->work[w].end_ns > c->start_ns && q->work[w].call != NO_INDEX &&
-            (q->work[w].call != i || q->work[w].start_ns < c->end_ns))
-            c->waits_for = w;
+/* The newest wait before order_ns, of any thread; INT64_MIN if there is none. */
+static int64_t newest_before(const int64_t *v, size_t n, int64_t order_ns) {
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (v[mid] < order_ns)
+            low = mid + 1;
+        else
+            high = mid;
     }
+    return low > 0 ? v[low - 1] : INT64_MIN;
 }
 
-void replay_find_waits(struct dtp_arena *a, struct replay_rank *q) {
-    uint32_t *launches = DTP_NEW(a, uint32_t, q->ncalls + 1);
+/* Copies to and from pageable memory block: the call ends after its own copy. */
+static uint32_t own_copy(const struct replay_rank *q, uint32_t call, const uint32_t *last_of) {
+    uint32_t w = last_of[call];
+    if (w == NO_INDEX || !is_named(q, q->work[w].event, "Pageable") ||
+        q->work[w].end_ns > q->call[call].end_ns + REPLAY_SKEW_NS)
+        return NO_INDEX;
+    return w;
+}
+
+/* A call that blocks ends after the newest work that ended while it ran. */
+static uint32_t synchronised(const struct replay_rank *q, uint32_t call) {
+    const struct replay_call *c = &q->call[call];
+    uint32_t w = last_ended_elsewhere(q, NO_INDEX, c->start_ns, c->end_ns + REPLAY_SKEW_NS);
+    bool waited = w != NO_INDEX && q->work[w].end_ns > c->start_ns && q->work[w].call != NO_INDEX;
+    return waited ? w : NO_INDEX;
+}
+
+static void find_blocked(struct dtp_arena *a, struct replay_rank *q) {
+    uint32_t *last_of = DTP_NEW(a, uint32_t, q->ncalls + 1); /* work of each call */
+    memset(last_of, 0xff, (q->ncalls + 1) * sizeof *last_of);
     for (uint32_t i = 0; i < q->nwork; i++)
         if (q->work[i].call != NO_INDEX)
-            launches[q->work[i].call]++;
+            last_of[q->work[i].call] = i;
+    for (uint32_t i = 0; i < q->ncalls; i++) {
+        if (is_call(q, i, "Memcpy"))
+            q->call[i].waits_for = own_copy(q, i, last_of);
+        else if (is_call(q, i, "Synchronize") || is_call(q, i, "Free"))
+            q->call[i].waits_for = synchronised(q, i);
+    }
+}
+
+/* A stream was told to wait between two launches on it: for the newest work elsewhere that was
+ * launched before the wait and had ended. (Kineto does not say which stream or event was meant.) */
+void replay_find_waits(struct dtp_arena *a, struct replay_rank *q) {
+    size_t n;
+    const int64_t *wait_ns = find_wait_calls(a, q, &n);
     for (uint32_t i = 0; i < q->nwork; i++) {
         struct replay_work *w = &q->work[i];
-        if (w->call == NO_INDEX)
+        bool first = i == 0 || q->work[i - 1].lane != w->lane;
+        int64_t since_ns = first ? INT64_MIN : q->work[i - 1].order_ns;
+        int64_t told_ns = w->call == NO_INDEX ? INT64_MIN : newest_before(wait_ns, n, w->order_ns);
+        if (told_ns == INT64_MIN || told_ns < since_ns)
             continue;
-        uint32_t wait = wait_before(q, launches, w->call);
-        if (wait == NO_INDEX)
-            continue;
-        uint32_t other = last_ended_elsewhere(q, w->lane, q->call[wait].start_ns, w->start_ns);
-        bool later = other != NO_INDEX && q->work[other].end_ns > w->order_ns;
-        if (later)
+        uint32_t other = last_ended_elsewhere(q, w->lane, told_ns, w->start_ns);
+        if (other != NO_INDEX && q->work[other].end_ns > w->order_ns)
             w->waits_for = other;
     }
-    find_blocked(q);
+    find_blocked(a, q);
 }
 
 /* ---- latencies ---- */
 
 static int64_t launched_ns(const struct replay_rank *q, const struct replay_work *w) {
+    if (w->call == NO_INDEX)
+        return INT64_MIN;
     const struct replay_call *c = &q->call[w->call];
     return w->early ? c->start_ns : c->issue_ns;
 }
 
-int64_t replay_ready_ns(const struct replay_rank *q, const struct replay_work *w) {
-    int64_t ready_ns = w->call == NO_INDEX ? INT64_MIN : launched_ns(q, w);
+/* End of the work that it follows, on its stream or on one that it was told to wait for. */
+static int64_t followed_ns(const struct replay_rank *q, const struct replay_work *w) {
     uint32_t others[] = {w->previous, w->waits_for};
+    int64_t ready_ns = INT64_MIN;
     for (int i = 0; i < 2; i++)
         if (others[i] != NO_INDEX && q->work[others[i]].end_ns > ready_ns)
             ready_ns = q->work[others[i]].end_ns;
     return ready_ns;
-}
-
-static int by_value(const void *x, const void *y) {
-    int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
-    return p < q ? -1 : p > q;
 }
 
 static int64_t median(int64_t *v, size_t n) {
@@ -163,21 +206,124 @@ static int64_t median(int64_t *v, size_t n) {
     return n > 0 ? v[n / 2] : 0;
 }
 
+int64_t replay_latency_ns(const struct replay_rank *q, const struct replay_work *w, int after) {
+    const struct replay_latency *l =
+        &q->of_name[2 * dtp_trace_event(q->r, w->event)->name + (uint32_t)after];
+    return l->n > 0 ? l->sum_ns / l->n : q->latency_ns[class_of(q, w)][after];
+}
+
+int64_t replay_expected_ns(const struct replay_rank *q, const struct replay_work *w) {
+    int64_t launched = launched_ns(q, w), followed = followed_ns(q, w), at_ns = INT64_MIN;
+    if (launched != INT64_MIN)
+        at_ns = launched + replay_latency_ns(q, w, AFTER_LAUNCH);
+    if (followed != INT64_MIN && followed + replay_latency_ns(q, w, AFTER_WORK) > at_ns)
+        at_ns = followed + replay_latency_ns(q, w, AFTER_WORK);
+    return at_ns;
+}
+
+/* Which of the two let it start, where there is no doubt: -1 where both could have. */
+static int starts_after(const struct replay_rank *q, const struct replay_work *w) {
+    int64_t launched = launched_ns(q, w), followed = followed_ns(q, w);
+    if (launched != INT64_MIN && launched >= followed)
+        return AFTER_LAUNCH;
+    int64_t usual_ns = q->latency_ns[class_of(q, w)][AFTER_LAUNCH];
+    if (followed != INT64_MIN && (launched == INT64_MIN || followed >= launched + usual_ns))
+        return AFTER_WORK;
+    return -1;
+}
+
+static int64_t latency_of(const struct replay_rank *q, const struct replay_work *w, int after) {
+    return w->start_ns - (after == AFTER_LAUNCH ? launched_ns(q, w) : followed_ns(q, w));
+}
+
+static void find_medians(struct dtp_arena *a, struct replay_rank *q) {
+    int64_t *v = DTP_NEW(a, int64_t, q->nwork + 1);
+    for (int after = AFTER_LAUNCH; after >= AFTER_WORK; after--)
+        for (int class = 0; class < DTP_NCLASSES; class ++) {
+            size_t n = 0;
+            for (uint32_t i = 0; i < q->nwork; i++)
+                if (class_of(q, &q->work[i]) == class && starts_after(q, &q->work[i]) == after)
+                    v[n++] = latency_of(q, &q->work[i], after);
+            q->latency_ns[class][after] = median(v, n);
+        }
+}
+
+/* A kernel's own latency (its arguments, its grid) is the mean over its starts, without those that
+ * something else delayed: what is late against the median of its class. */
+static void find_means(struct dtp_arena *a, struct replay_rank *q) {
+    q->of_name = DTP_NEW(a, struct replay_latency, 2 * (size_t)dtp_trace_nnames(q->r) + 2);
+    for (uint32_t i = 0; i < q->nwork; i++) {
+        const struct replay_work *w = &q->work[i];
+        int after = starts_after(q, w);
+        if (after < 0)
+            continue;
+        int64_t usual_ns = q->latency_ns[class_of(q, w)][after];
+        int64_t latency_ns = latency_of(q, w, after);
+        if (latency_ns > 2 * usual_ns + REPLAY_ROOM_NS)
+            continue;
+        struct replay_latency *l =
+            &q->of_name[2 * dtp_trace_event(q->r, w->event)->name + (uint32_t)after];
+        l->sum_ns += latency_ns;
+        l->n++;
+    }
+}
+
+/* The device takes new blocks while the last ones of a kernel drain: from this share of it on. */
+#define DRAINS_FROM 0.6
+
+/* Of one lane: work that was under way while w was ready and waited, and that drained when w began. */
+static uint32_t drained(const struct replay_rank *q, uint32_t from, uint32_t to,
+                        const struct replay_work *w, int64_t ready_ns) {
+    uint32_t low = from, high = to;
+    while (low < high) { /* the first that starts after w */
+        uint32_t mid = low + (high - low) / 2;
+        if (q->work[mid].start_ns < w->start_ns)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low == from)
+        return NO_INDEX;
+    const struct replay_work *o = &q->work[low - 1];
+    double drains_ns = DRAINS_FROM * (double)(o->end_ns - o->start_ns);
+    int64_t late_ns = w->start_ns - o->end_ns;
+    bool fits = o->end_ns > ready_ns && late_ns < REPLAY_ROOM_NS &&
+                (double)(w->start_ns - o->start_ns) >= drains_ns;
+    return fits ? low - 1 : NO_INDEX;
+}
+
+/* Kernels that were ready and did not start until work of another stream drained: the device was
+ * full. */
+static void find_room(struct replay_rank *q) {
+    for (uint32_t i = 0; i < q->nwork; i++) {
+        struct replay_work *w = &q->work[i];
+        int64_t ready_ns = replay_expected_ns(q, w);
+        if (ready_ns == INT64_MIN || w->start_ns - ready_ns < REPLAY_ROOM_NS)
+            continue;
+        for (uint32_t from = 0, to; from < q->nwork; from = to) {
+            for (to = from + 1; to < q->nwork && q->work[to].lane == q->work[from].lane; to++)
+                ;
+            uint32_t o =
+                q->work[from].lane == w->lane ? NO_INDEX : drained(q, from, to, w, ready_ns);
+            if (o != NO_INDEX &&
+                (w->makes_room == NO_INDEX || q->work[o].end_ns > q->work[w->makes_room].end_ns))
+                w->makes_room = o;
+        }
+    }
+}
+
+int64_t replay_room_ns(const struct replay_rank *q, const struct replay_work *w) {
+    const struct replay_work *o = &q->work[w->makes_room];
+    int64_t dur_ns = o->end_ns - o->start_ns, at_ns = w->start_ns - o->start_ns;
+    return at_ns < dur_ns ? at_ns : dur_ns;
+}
+
 void replay_find_latencies(struct dtp_arena *a, struct replay_rank *q) {
-    int64_t *launch = DTP_NEW(a, int64_t, q->nwork + 1), *queue = DTP_NEW(a, int64_t, q->nwork + 1);
-    size_t nlaunch = 0, nqueue = 0;
     for (uint32_t i = 0; i < q->nwork; i++) {
         struct replay_work *w = &q->work[i];
         w->early = w->call != NO_INDEX && w->start_ns < q->call[w->call].issue_ns;
-        int64_t ready_ns = replay_ready_ns(q, w);
-        if (ready_ns == INT64_MIN)
-            continue;
-        w->after_launch = w->call != NO_INDEX && launched_ns(q, w) == ready_ns;
-        if (w->after_launch)
-            launch[nlaunch++] = w->start_ns - ready_ns;
-        else
-            queue[nqueue++] = w->start_ns - ready_ns;
     }
-    q->launch_ns = median(launch, nlaunch);
-    q->queue_ns = median(queue, nqueue);
+    find_medians(a, q);
+    find_means(a, q);
+    find_room(q);
 }
