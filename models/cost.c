@@ -29,7 +29,7 @@ struct dtp_cost_memo {
 };
 
 static void table_init(struct memo_table *t, struct dtp_arena *a) {
-    t->capacity = 1024;
+    t->capacity = 64;
     t->entry = DTP_NEW(a, struct memo_entry, t->capacity);
 }
 

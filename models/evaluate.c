@@ -8,7 +8,7 @@ struct kept_schedule {
     bool used;
     struct dtp_schedule s;
 };
-enum { NKEPT = 4096 };
+enum { FIRST_KEPT = 32, MOST_KEPT = 4096 };
 static const size_t max_kept_actions = (size_t)1 << 24;
 
 struct dtp_evaluator {
@@ -17,7 +17,7 @@ struct dtp_evaluator {
     struct dtp_cost_memo *costs;
     struct dtp_memory_memo *memory;
     struct kept_schedule *kept;
-    size_t nkept, nactions;
+    size_t nkept, nslots, nactions;
 };
 
 uint64_t dtp_problem_default_limit(const struct dtp_problem *p) {
@@ -32,7 +32,8 @@ struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp
     ev->candidate = dtp_arena_create_in(a, "candidate");
     ev->costs = dtp_cost_memo_create(a, &ev->problem);
     ev->memory = dtp_memory_memo_create(a, &ev->problem);
-    ev->kept = DTP_NEW(a, struct kept_schedule, NKEPT);
+    ev->nslots = FIRST_KEPT;
+    ev->kept = DTP_NEW(a, struct kept_schedule, ev->nslots);
     return ev;
 }
 
@@ -45,22 +46,41 @@ const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev) 
     return &ev->problem;
 }
 
-static bool same_key(const struct dtp_schedule *s, const struct dtp_plan *p, int m) {
-    return s->kind == p->schedule && s->pp == p->pp && s->vpp == p->vpp && s->m == m;
+static bool same_key(const struct dtp_schedule *s, int kind, int pp, int vpp, int m) {
+    return s->kind == kind && s->pp == pp && s->vpp == vpp && s->m == m;
+}
+
+static struct kept_schedule *kept_slot(const struct dtp_evaluator *ev, int kind, int pp, int vpp,
+                                       int m) {
+    uint64_t key = (uint64_t)kind + 8 * ((uint64_t)pp + 2048 * (uint64_t)vpp);
+    key = (key * 1000003u + (uint64_t)m) * 0x9e3779b97f4a7c15u;
+    size_t at = (size_t)(key >> 52) % ev->nslots;
+    while (ev->kept[at].used && !same_key(&ev->kept[at].s, kind, pp, vpp, m))
+        at = (at + 1) % ev->nslots;
+    return &ev->kept[at];
+}
+
+static void grow_kept(struct dtp_evaluator *ev) {
+    struct kept_schedule *old = ev->kept;
+    size_t n = ev->nslots;
+    ev->nslots = 4 * n < MOST_KEPT ? 4 * n : MOST_KEPT;
+    ev->kept = DTP_NEW(ev->program, struct kept_schedule, ev->nslots);
+    for (size_t i = 0; i < n; i++)
+        if (old[i].used) {
+            const struct dtp_schedule *s = &old[i].s;
+            *kept_slot(ev, s->kind, s->pp, s->vpp, s->m) = old[i];
+        }
 }
 
 static enum dtp_status find_schedule(struct dtp_evaluator *ev, const struct dtp_plan *p,
                                      const struct dtp_schedule **out, struct dtp_err *err) {
     int m = dtp_plan_num_microbatches(p);
-    uint64_t key = (uint64_t)p->schedule + 8 * ((uint64_t)p->pp + 2048 * (uint64_t)p->vpp);
-    key = (key * 1000003u + (uint64_t)m) * 0x9e3779b97f4a7c15u;
-    size_t at = (size_t)(key >> 52) % NKEPT;
-    while (ev->kept[at].used && !same_key(&ev->kept[at].s, p, m))
-        at = (at + 1) % NKEPT;
-    struct kept_schedule *slot = &ev->kept[at];
+    if (2 * ev->nkept > ev->nslots && ev->nslots < MOST_KEPT)
+        grow_kept(ev);
+    struct kept_schedule *slot = kept_slot(ev, p->schedule, p->pp, p->vpp, m);
     if (!slot->used) {
         size_t n = (size_t)dtp_schedule_max_actions(p->vpp, m) * (size_t)p->pp;
-        if (ev->nactions + n > max_kept_actions || ev->nkept + 1 >= NKEPT) {
+        if (ev->nactions + n > max_kept_actions || ev->nkept + 1 >= ev->nslots) {
             struct dtp_schedule *s = DTP_NEW(ev->candidate, struct dtp_schedule, 1);
             *out = s;
             return dtp_schedule_make(ev->candidate, p->schedule, p->pp, p->vpp, m, s, err);

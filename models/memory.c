@@ -23,13 +23,15 @@ struct in_flight {
     const int *peak_chunk; /* [pp * vpp], rank * vpp + chunk; NULL: free */
 };
 
-enum { MEMO_SLOTS = 8192 };
+/* Direct-mapped tables grow with what is asked: a search fills them, one prediction needs a slot. */
+enum { FIRST_SLOTS = 32, MOST_SLOTS = 8192 };
 
 struct dtp_memory_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
-    struct activations *activations; /* [MEMO_SLOTS], direct-mapped */
-    struct in_flight *in_flight;     /* [MEMO_SLOTS], direct-mapped */
+    struct activations *activations; /* [nactivations] */
+    struct in_flight *in_flight;     /* [nin_flight] */
+    size_t nactivations, nin_flight, activations_missed, in_flight_missed;
     struct dtp_stage_memory *stages; /* [DTP_MAX_STAGES] scratch */
     struct dtp_param_counts params;
     struct dtp_ops ops;
@@ -42,8 +44,9 @@ struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
     struct dtp_memory_memo *memo = DTP_NEW(a, struct dtp_memory_memo, 1);
     memo->a = a;
     memo->problem = problem;
-    memo->activations = DTP_NEW(a, struct activations, MEMO_SLOTS);
-    memo->in_flight = DTP_NEW(a, struct in_flight, MEMO_SLOTS);
+    memo->nactivations = memo->nin_flight = FIRST_SLOTS;
+    memo->activations = DTP_NEW(a, struct activations, FIRST_SLOTS);
+    memo->in_flight = DTP_NEW(a, struct in_flight, FIRST_SLOTS);
     memo->stages = DTP_NEW(a, struct dtp_stage_memory, DTP_MAX_STAGES);
     dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     return memo;
@@ -52,6 +55,15 @@ struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
 static uint64_t mix(uint64_t x) {
     x *= UINT64_C(0x9e3779b97f4a7c15);
     return x ^ x >> 31;
+}
+
+/* A table that missed half as often as it has slots grows; what it held is computed anew. */
+static bool grows(size_t *slots, size_t *missed) {
+    if (++*missed * 2 <= *slots || *slots >= MOST_SLOTS)
+        return false;
+    *slots *= 4;
+    *missed = 0;
+    return true;
 }
 
 /* ---- activations -------------------------------------------------------------------------------- */
@@ -102,9 +114,14 @@ static const struct activations *activations_of(struct dtp_memory_memo *memo,
         (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
             (uint64_t)plan->microbatch_size << 42 | (uint64_t)plan->sequence_parallel << 62,
         (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 | (uint64_t)(plan->pp > 1) << 6};
-    struct activations *x = &memo->activations[mix(key[0] ^ mix(key[1])) % MEMO_SLOTS];
+    uint64_t hash = mix(key[0] ^ mix(key[1]));
+    struct activations *x = &memo->activations[hash % memo->nactivations];
     if (x->known && x->key[0] == key[0] && x->key[1] == key[1])
         return x;
+    if (grows(&memo->nactivations, &memo->activations_missed)) {
+        memo->activations = DTP_NEW(memo->a, struct activations, memo->nactivations);
+        x = &memo->activations[hash % memo->nactivations];
+    }
     memset(x, 0, sizeof *x);
     memcpy(x->key, key, sizeof key);
     x->known = true;
@@ -158,10 +175,15 @@ static const int *in_flight_of(struct dtp_memory_memo *memo, const struct dtp_pl
     int m = dtp_plan_num_microbatches(plan), n = plan->pp * plan->vpp;
     uint64_t key = (uint64_t)plan->schedule | (uint64_t)plan->pp << 4 | (uint64_t)plan->vpp << 20 |
                    (uint64_t)m << 36;
-    struct in_flight *x = &memo->in_flight[mix(key) % MEMO_SLOTS];
+    uint64_t hash = mix(key);
+    struct in_flight *x = &memo->in_flight[hash % memo->nin_flight];
     if (x->peak_chunk && x->schedule == plan->schedule && x->pp == plan->pp &&
         x->vpp == plan->vpp && x->m == m)
         return x->peak_chunk;
+    if (grows(&memo->nin_flight, &memo->in_flight_missed)) {
+        memo->in_flight = DTP_NEW(memo->a, struct in_flight, memo->nin_flight);
+        x = &memo->in_flight[hash % memo->nin_flight];
+    }
     int *peak_chunk;
     int base = 4 * plan->pp + m % plan->pp;
     if (m <= base + plan->pp) {

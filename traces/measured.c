@@ -132,8 +132,22 @@ struct stack_fact {
     const char *framework, *source_contains, *dtype_contains, *schedule_contains, *use;
 };
 
+/* What a library has loaded, by key: rows share their few clusters and models. */
+struct kept_cluster {
+    const char *key;
+    struct dtp_cluster cluster;
+};
+struct kept_model {
+    const char *key;
+    bool known;
+    struct dtp_model model;
+};
+
 struct dtp_run_library {
     struct dtp_arena *a;
+    struct kept_cluster *cluster;
+    struct kept_model *model;
+    size_t nclusters, nmodels;
     struct stack_fact *stack;
     size_t nstacks;
     struct cluster_fact *fact;
@@ -315,23 +329,38 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
     return f != NULL;
 }
 
-static bool set_cluster(struct dtp_arena *a, const struct dtp_run_library *l,
-                        const struct dtp_run *run, struct dtp_run_case *c) {
-    struct dtp_err err;
-    const struct cluster_fact *f = find_fact(l, run);
-    if (f) {
-        if (dtp_cluster_load(a, f->cluster, &c->cluster, &err) == DTP_OK)
-            return true;
-        c->unsupported = dtp_arena_strdup(a, err.msg);
-        return false;
-    }
+/* The named entry of hw/cluster, or with name NULL the usual nodes of the row's GPU. */
+static enum dtp_status load_cluster(struct dtp_run_library *l, const struct dtp_run *run,
+                                    const char *name, struct dtp_cluster *out,
+                                    struct dtp_err *err) {
     int per_node = run->gpus_per_node > 0 ? run->gpus_per_node : 8;
     double memory_gb = run->gpu_mem_gb > 0 ? run->gpu_mem_gb : 0;
-    if (run->gpus_per_node <= 0)
+    const char *key =
+        name ? name : dtp_arena_printf(l->a, "%s %g %d", run->gpu, memory_gb, per_node);
+    for (size_t i = 0; i < l->nclusters; i++)
+        if (strcmp(l->cluster[i].key, key) == 0) {
+            *out = l->cluster[i].cluster;
+            return DTP_OK;
+        }
+    if (name)
+        DTP_TRY(dtp_cluster_load(l->a, name, out, err));
+    else
+        DTP_TRY(dtp_cluster_for_gpu(l->a, run->gpu, memory_gb, per_node, out, err));
+    l->cluster =
+        dtp_arena_grow(l->a, l->cluster, sizeof *l->cluster, l->nclusters, l->nclusters + 1);
+    l->cluster[l->nclusters++] = (struct kept_cluster){key, *out};
+    return DTP_OK;
+}
+
+static bool set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
+                        struct dtp_run_case *c) {
+    struct dtp_err err;
+    const struct cluster_fact *f = find_fact(l, run);
+    if (!f && run->gpus_per_node <= 0)
         add_note(a, c, "8 GPUs per node assumed");
-    if (dtp_cluster_for_gpu(a, run->gpu, memory_gb, per_node, &c->cluster, &err) == DTP_OK)
+    if (load_cluster(l, run, f ? f->cluster : NULL, &c->cluster, &err) == DTP_OK)
         return true;
-    c->unsupported = dtp_arena_printf(a, "GPU %s", run->gpu);
+    c->unsupported = f ? dtp_arena_strdup(a, err.msg) : dtp_arena_printf(a, "GPU %s", run->gpu);
     return false;
 }
 
@@ -364,12 +393,25 @@ static const char *family_of(const struct dtp_run *run) {
     return run->gated_ffn == 1 ? "llama" : "gpt";
 }
 
-static bool set_model(struct dtp_arena *a, const struct dtp_run_library *l,
-                      const struct dtp_run *run, struct dtp_run_case *c) {
+/* A model of models/NAME.json, if there is one. */
+static bool load_model(struct dtp_run_library *l, const char *name, struct dtp_model *out) {
+    for (size_t i = 0; i < l->nmodels; i++)
+        if (strcmp(l->model[i].key, name) == 0) {
+            *out = l->model[i].model;
+            return l->model[i].known;
+        }
+    bool known = dtp_model_load(l->a, name, out, NULL) == DTP_OK;
+    l->model = dtp_arena_grow(l->a, l->model, sizeof *l->model, l->nmodels, l->nmodels + 1);
+    l->model[l->nmodels++] = (struct kept_model){name, known, *out};
+    return known;
+}
+
+static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
+                      struct dtp_run_case *c) {
     struct dtp_err err;
     struct dtp_model *m = &c->model;
-    bool known = dtp_model_load(a, bare_name(a, run->model), m, NULL) == DTP_OK &&
-                 m->layers == run->layers && m->hidden == run->hidden;
+    bool known = load_model(l, bare_name(l->a, run->model), m) && m->layers == run->layers &&
+                 m->hidden == run->hidden;
     if (!known && dtp_model_family(family_of(run), m, &err) != DTP_OK) {
         c->unsupported = dtp_arena_strdup(a, err.msg);
         return false;

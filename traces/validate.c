@@ -12,6 +12,7 @@ struct predict_ctx {
     const struct dtp_validate_options *options;
     struct dtp_run_case *cases; /* [n], made one after the other: they share the library */
     struct dtp_validated *row;
+    struct dtp_arena **arena; /* [threads], reset for each row */
 };
 
 static double peak_of(const struct dtp_result *r, const char *meaning, bool first_stage) {
@@ -26,10 +27,10 @@ static void predict_row(void *context, size_t item, int thread) {
     struct predict_ctx *ctx = context;
     struct dtp_validated *row = &ctx->row[item];
     struct dtp_run_case *c = &ctx->cases[item];
-    (void)thread;
     if (!row->supported)
         return;
-    struct dtp_arena *a = dtp_arena_create("validate row");
+    struct dtp_arena *a = ctx->arena[thread];
+    dtp_arena_reset(a);
     struct dtp_evaluator *ev = dtp_evaluator_create(a, &c->problem);
     struct dtp_result r;
     if (dtp_evaluate(a, ev, &c->plan, ctx->options->fidelity, NULL, &r, NULL) != DTP_OK ||
@@ -44,7 +45,6 @@ static void predict_row(void *context, size_t item, int thread) {
         row->breakdown = r.breakdown;
     }
     dtp_evaluator_destroy(ev);
-    dtp_arena_destroy(a);
 }
 
 static void finish_row(struct dtp_validated *row) {
@@ -66,6 +66,10 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
     DTP_TRY(dtp_run_library_create(a, &library, err));
     struct predict_ctx ctx = {
         .options = options, .cases = DTP_NEW(a, struct dtp_run_case, n), .row = out->row};
+    int threads = options->jobs > 0 ? options->jobs : dtp_pool_default_threads();
+    ctx.arena = DTP_NEW(a, struct dtp_arena *, (size_t)threads);
+    for (int t = 0; t < threads; t++)
+        ctx.arena[t] = dtp_arena_create_in(a, "validate row");
     for (size_t i = 0; i < n; i++) {
         struct dtp_validated *row = &out->row[i];
         row->run = &out->runs.at[i];
@@ -82,12 +86,13 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
         size_t left = n - from;
         wave.row += from;
         wave.cases += from;
-        dtp_pool_run(options->jobs, left < ROWS_PER_WAVE ? left : ROWS_PER_WAVE, predict_row,
-                     &wave);
+        dtp_pool_run(threads, left < ROWS_PER_WAVE ? left : ROWS_PER_WAVE, predict_row, &wave);
         if (options->progress)
             options->progress(options->progress_ctx,
                               from + ROWS_PER_WAVE < n ? from + ROWS_PER_WAVE : n, n);
     }
+    for (int t = 0; t < threads; t++)
+        dtp_arena_destroy(ctx.arena[t]);
     for (size_t i = 0; i < n; i++)
         finish_row(&out->row[i]);
     return DTP_OK;
