@@ -131,12 +131,15 @@ struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dt
 }
 
 struct ranked {
+    bool last; /* after all that are not */
     double value;
     size_t index;
 };
 
 static int compare_ranked(const void *x, const void *y) {
     const struct ranked *a = x, *b = y;
+    if (a->last != b->last)
+        return a->last - b->last;
     if (a->value != b->value)
         return a->value < b->value ? -1 : 1;
     return a->index < b->index ? -1 : a->index > b->index;
@@ -147,7 +150,7 @@ static double *ranks(struct dtp_arena *a, const double *x, size_t n) {
     struct ranked *order = DTP_NEW(a, struct ranked, n);
     double *rank = DTP_NEW(a, double, n);
     for (size_t i = 0; i < n; i++)
-        order[i] = (struct ranked){x[i], i};
+        order[i] = (struct ranked){false, x[i], i};
     qsort(order, n, sizeof *order, compare_ranked);
     for (size_t i = 0, j; i < n; i = j) {
         for (j = i; j < n && order[j].value == order[i].value; j++)
@@ -167,6 +170,18 @@ double dtp_spearman(struct dtp_arena *a, const double *x, const double *y, size_
         yy += (ry[i] - mean) * (ry[i] - mean);
     }
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+}
+
+double dtp_kendall(const double *x, const double *y, size_t n) {
+    double score = 0, untied_x = 0, untied_y = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < i; j++) {
+            int dx = (x[i] > x[j]) - (x[i] < x[j]), dy = (y[i] > y[j]) - (y[i] < y[j]);
+            score += dx * dy;
+            untied_x += dx != 0;
+            untied_y += dy != 0;
+        }
+    return untied_x > 0 && untied_y > 0 ? score / sqrt(untied_x * untied_y) : 0;
 }
 
 /* ---- cells ----------------------------------------------------------------------------------------- */
@@ -190,7 +205,7 @@ static void cell_make(struct dtp_arena *a, const struct dtp_validation *v, const
         const struct dtp_validated *row = &v->row[member[i]];
         predicted[i] = row->predicted_s / row->run->global_batch;
         measured[i] = row->run->step_s / row->run->global_batch;
-        order[i] = (struct ranked){predicted[i], i};
+        order[i] = (struct ranked){!row->fits, predicted[i], i};
         best = measured[i] < best ? measured[i] : best;
     }
     qsort(order, n, sizeof *order, compare_ranked);
@@ -201,6 +216,7 @@ static void cell_make(struct dtp_arena *a, const struct dtp_validation *v, const
                              .gpus = run->gpus,
                              .rows = (int)n,
                              .spearman = dtp_spearman(a, predicted, measured, n),
+                             .kendall = dtp_kendall(predicted, measured, n),
                              .regret_top1 = measured[order[0].index] / best - 1,
                              .regret_top5 = best5 / best - 1};
 }

@@ -4,9 +4,10 @@
  * |error|, bias = mean error. A set is a file, a framework, a GPU, or all. Rows whose framework or GPU is
  * unknown are counted as unsupported; rows beyond the calibration are predicted and reported apart.
  *
- * Ranking, per cell of (file, model, GPUs, sequence, batch) with five layouts or more: Spearman's rank correlation of
- * predicted and measured step time; top-1 regret = measured time of the predicted best over the
- * measured best - 1; top-5 regret = the best measured among the predicted best five.
+ * Ranking, per cell of (file, model, GPUs, sequence, batch) with five layouts or more: Spearman's rank
+ * correlation and Kendall's tau of predicted and measured step time; top-1 regret = measured time of
+ * the predicted best over the measured best - 1; top-5 regret = the best measured among the predicted
+ * best five. A layout that is declared not to fit is picked after all that do.
  */
 #ifndef DTP_TRACES_VALIDATE_H
 #define DTP_TRACES_VALIDATE_H
@@ -32,7 +33,7 @@ struct dtp_error_stats {
 struct dtp_cell {
     const char *file, *model;
     int gpus, rows;
-    double spearman, regret_top1, regret_top5;
+    double spearman, kendall, regret_top1, regret_top5;
 };
 
 struct dtp_validation {
@@ -57,6 +58,8 @@ enum dtp_status dtp_validate(struct dtp_arena *a, const char *const *paths, size
 typedef bool dtp_row_filter(const void *ctx, const struct dtp_validated *row);
 struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dtp_validation *v,
                                             bool memory, dtp_row_filter *keep, const void *ctx);
+/* tau-b: (concordant - discordant) / sqrt(pairs untied in x * pairs untied in y). */
+double dtp_kendall(const double *x, const double *y, size_t n);
 double dtp_spearman(struct dtp_arena *a, const double *x, const double *y, size_t n);
 
 struct dtp_validation_report {

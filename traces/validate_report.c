@@ -1,4 +1,5 @@
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "traces/validate.h"
@@ -145,23 +146,82 @@ static void print_table(struct dtp_arena *a, FILE *f, const struct dtp_validatio
         print_line(a, f, v, "outside the calibration", &outside, 0);
 }
 
-static void print_cells(FILE *f, const struct dtp_validation *v) {
-    double spearman = 0, top1 = 0, top5 = 0;
-    if (v->ncells == 0)
-        return;
-    fprintf(f, "\nranking of layouts, per cell of 5 or more\n  %-28s %-20s %5s %5s %9s %8s %8s\n",
-            "file", "model", "gpus", "rows", "Spearman", "regret", "best of 5");
+static int compare_double(const void *x, const void *y) {
+    double a = *(const double *)x, b = *(const double *)y;
+    return a < b ? -1 : a > b;
+}
+
+static double median_of(double *x, size_t n) {
+    qsort(x, n, sizeof *x, compare_double);
+    return n > 0 ? (x[(n - 1) / 2] + x[n / 2]) / 2 : 0;
+}
+
+/* Means and medians over the cells of a file; file NULL: of all. */
+struct cells_summary {
+    size_t n;
+    double spearman, kendall, top1, top5, median_top1, median_top5;
+};
+
+static struct cells_summary summarise_cells(struct dtp_arena *a, const struct dtp_validation *v,
+                                            const char *file) {
+    struct cells_summary s = {0};
+    double *top1 = DTP_NEW(a, double, v->ncells + 1), *top5 = DTP_NEW(a, double, v->ncells + 1);
     for (size_t i = 0; i < v->ncells; i++) {
         const struct dtp_cell *c = &v->cell[i];
-        fprintf(f, "  %-28.28s %-20.20s %5d %5d %9.2f %7.1f%% %7.1f%%\n", c->file, c->model,
-                c->gpus, c->rows, c->spearman, 100 * c->regret_top1, 100 * c->regret_top5);
-        spearman += c->spearman;
-        top1 += c->regret_top1;
-        top5 += c->regret_top5;
+        if (file && strcmp(file, c->file) != 0)
+            continue;
+        s.spearman += c->spearman;
+        s.kendall += c->kendall;
+        s.top1 += c->regret_top1;
+        s.top5 += c->regret_top5;
+        top1[s.n] = c->regret_top1;
+        top5[s.n++] = c->regret_top5;
     }
-    double n = (double)v->ncells;
-    fprintf(f, "  mean of %zu cells%60.2f %7.1f%% %7.1f%%\n", v->ncells, spearman / n,
-            100 * top1 / n, 100 * top5 / n);
+    double n = s.n > 0 ? (double)s.n : 1;
+    s.spearman /= n;
+    s.kendall /= n;
+    s.top1 /= n;
+    s.top5 /= n;
+    s.median_top1 = median_of(top1, s.n);
+    s.median_top5 = median_of(top5, s.n);
+    return s;
+}
+
+static bool first_cell_of_file(const struct dtp_validation *v, size_t i) {
+    for (size_t k = 0; k < i; k++)
+        if (strcmp(v->cell[k].file, v->cell[i].file) == 0)
+            return false;
+    return true;
+}
+
+static void print_summary(FILE *f, const char *name, const struct cells_summary *s) {
+    fprintf(f, "  %-28.28s %5zu %9.2f %9.2f %8.1f%% %8.1f%% %8.1f%% %8.1f%%\n", name, s->n,
+            s->spearman, s->kendall, 100 * s->median_top1, 100 * s->top1, 100 * s->median_top5,
+            100 * s->top5);
+}
+
+static void print_cells(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    if (v->ncells == 0)
+        return;
+    fprintf(f,
+            "\nranking of layouts, per cell of 5 or more\n  %-28s %-32s %5s %5s %9s %9s %8s %8s\n",
+            "file", "model", "gpus", "rows", "Spearman", "tau", "regret", "best of 5");
+    for (size_t i = 0; i < v->ncells; i++) {
+        const struct dtp_cell *c = &v->cell[i];
+        fprintf(f, "  %-28.28s %-32.32s %5d %5d %9.2f %9.2f %7.1f%% %7.1f%%\n", c->file, c->model,
+                c->gpus, c->rows, c->spearman, c->kendall, 100 * c->regret_top1,
+                100 * c->regret_top5);
+    }
+    fprintf(f, "\n  %-28s %5s %9s %9s %9s %9s %9s %9s\n", "by file", "cells", "Spearman", "tau",
+            "regret 50", "mean", "of 5: 50", "mean");
+    for (size_t i = 0; i < v->ncells; i++) {
+        if (!first_cell_of_file(v, i))
+            continue;
+        struct cells_summary s = summarise_cells(a, v, v->cell[i].file);
+        print_summary(f, v->cell[i].file, &s);
+    }
+    struct cells_summary all = summarise_cells(a, v, NULL);
+    print_summary(f, "all", &all);
 }
 
 static double magnitude(double x) {
@@ -213,7 +273,7 @@ void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validat
     fprintf(f, "predicted against measured; errors in percent, bias > 0: predicted too slow\n\n");
     print_table(a, f, v, report->detail);
     print_verdicts(f, v);
-    print_cells(f, v);
+    print_cells(a, f, v);
     print_worst(a, f, v, report->worst);
 }
 
@@ -254,6 +314,7 @@ static void write_cells(struct dtp_json_out *w, const struct dtp_validation *v) 
         dtp_json_kv_int(w, "gpus", c->gpus);
         dtp_json_kv_int(w, "rows", c->rows);
         dtp_json_kv_double(w, "spearman", c->spearman);
+        dtp_json_kv_double(w, "kendall", c->kendall);
         dtp_json_kv_double(w, "regret_top1_pct", 100 * c->regret_top1);
         dtp_json_kv_double(w, "regret_top5_pct", 100 * c->regret_top5);
         dtp_json_end(w);
