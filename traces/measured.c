@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "traces/tune.h"
 
 #define AT(member) offsetof(struct dtp_run, member)
 #define TEXT(member)                                                                               \
@@ -485,10 +486,8 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
     p->global_batch_size = run->global_batch;
     p->microbatch_size = run->microbatch;
-    if (run->microbatch <= 0) {
+    if (run->microbatch <= 0)
         p->microbatch_size = 1;
-        add_note(a, c, "microbatch 1 assumed");
-    }
     p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
     if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel) {
         p->sequence_parallel = true;
@@ -565,6 +564,17 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
     else if (reason != DTP_LEGAL)
         add_note(a, out,
                  dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
+    if (out->unsupported)
+        return DTP_OK;
+    struct dtp_unsaid unsaid = {.microbatch = run->microbatch <= 0,
+                                .vpp =
+                                    run->vpp <= 0 && (strstr(run->schedule, "nterleaved") != NULL),
+                                .recompute = !*run->recompute};
+    const char *taken = dtp_run_tune(a, out, unsaid);
+    if (taken)
+        add_note(a, out, taken);
+    else if (unsaid.microbatch)
+        add_note(a, out, "microbatch 1 assumed");
     return DTP_OK;
 }
 

@@ -1,0 +1,85 @@
+#include "traces/tune.h"
+
+#include "models/schedule.h"
+
+/* The run did fit: the memory model may be off by this much. */
+static const double memory_slack = 1.05;
+
+/* The best so far. */
+struct best {
+    struct dtp_plan plan;
+    double time_s; /* infinite: none */
+};
+
+static void try_plan(struct dtp_evaluator *ev, const struct dtp_plan *plan, struct best *best) {
+    const struct dtp_problem *problem = dtp_evaluator_problem(ev);
+    if (dtp_plan_check(problem, plan) != DTP_LEGAL ||
+        (double)dtp_evaluate_memory(ev, plan) > memory_slack * (double)problem->memory_limit_bytes)
+        return;
+    double time_s = dtp_evaluate_estimate(ev, plan);
+    if (time_s > 0 && time_s < best->time_s)
+        *best = (struct best){*plan, time_s};
+}
+
+static void try_recompute(struct dtp_evaluator *ev, struct dtp_plan plan, bool search,
+                          struct best *best) {
+    if (!search) {
+        try_plan(ev, &plan, best);
+        return;
+    }
+    for (int r = DTP_RECOMPUTE_NONE; r <= DTP_RECOMPUTE_FULL; r++) {
+        plan.recompute = (enum dtp_recompute)r;
+        try_plan(ev, &plan, best);
+    }
+}
+
+static void try_chunks(struct dtp_evaluator *ev, struct dtp_plan plan, struct dtp_unsaid unsaid,
+                       struct best *best) {
+    const struct dtp_model *m = dtp_evaluator_problem(ev)->model;
+    try_recompute(ev, plan, unsaid.recompute, best);
+    if (!unsaid.vpp || plan.pp == 1)
+        return;
+    for (int vpp = 2; vpp <= m->layers / plan.pp && vpp <= DTP_SCHED_MAX_VPP; vpp++) {
+        if (m->layers % (plan.pp * vpp) != 0)
+            continue;
+        plan.vpp = vpp;
+        plan.schedule = DTP_SCHED_INTERLEAVED;
+        try_recompute(ev, plan, unsaid.recompute, best);
+    }
+}
+
+static bool fits(struct dtp_arena *a, const struct dtp_run_case *c) {
+    struct dtp_evaluator *ev = dtp_evaluator_create(a, &c->problem);
+    return dtp_evaluate_memory(ev, &c->plan) <= c->problem.memory_limit_bytes;
+}
+
+const char *dtp_run_tune(struct dtp_arena *a, struct dtp_run_case *c, struct dtp_unsaid unsaid) {
+    struct dtp_arena *scratch = dtp_arena_create_in(a, "tune");
+    const char *taken = NULL;
+    if (c->framework.keeps_gathered_input && c->plan.sequence_parallel && !fits(scratch, c)) {
+        c->framework.keeps_gathered_input = false;
+        taken = "gathered inputs gathered again in the backward, so that the run fits";
+    }
+    unsaid.recompute &= unsaid.microbatch || unsaid.vpp;
+    if (unsaid.microbatch || unsaid.vpp) {
+        struct dtp_evaluator *ev = dtp_evaluator_create(scratch, &c->problem);
+        struct best best = {.time_s = INFINITY};
+        struct dtp_plan plan = c->plan;
+        int most = plan.global_batch_size / plan.dp;
+        int from = unsaid.microbatch ? 1 : plan.microbatch_size;
+        for (int b = from; b <= (unsaid.microbatch ? most : from); b *= 2) {
+            plan.microbatch_size = b;
+            try_chunks(ev, plan, unsaid, &best);
+        }
+        if (isfinite(best.time_s)) {
+            c->plan = best.plan;
+            taken = dtp_arena_printf(a, "taken as the fastest that fits: microbatch %d, vpp %d, %s",
+                                     c->plan.microbatch_size, c->plan.vpp,
+                                     c->plan.recompute == DTP_RECOMPUTE_NONE
+                                         ? "no recomputation"
+                                         : dtp_recompute_names[c->plan.recompute]);
+        }
+    }
+    dtp_arena_destroy(scratch);
+    return taken;
+}
