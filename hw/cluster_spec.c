@@ -55,7 +55,7 @@ const struct dtp_field dtp_cluster_fields[] = {
     {"nvls", DTP_FIELD_BOOL, SPEC(c.nvls), .help = "in-switch reduction"},
     {"simple_only", DTP_FIELD_BOOL, SPEC(c.simple_only), .help = "fabric where only NCCL's Simple protocol is used"},
     {"intra_busbw_bytes_per_s", DTP_FIELD_DOUBLE, SPEC(c.intra_busbw_bytes_per_s), .min = 1, .max = 1e15, .help = "ring asymptote inside the node; link x efficiency"},
-    {"curves", DTP_FIELD_JSON, SPEC(json.curves), .help = "list of files of hw/curves, best first"},
+    {"curves", DTP_FIELD_JSON, SPEC(json.curves), .help = "list of files of hw/curves, best first, or of curves themselves"},
     {0}};
 
 static const struct dtp_field tier_fields[] = {
@@ -308,20 +308,13 @@ static bool other_links(const struct dtp_node *x, const struct dtp_node *y, bool
            x->gpu_link_bytes_per_s > y->gpu_link_bytes_per_s || x->intra != y->intra;
 }
 
-static enum dtp_status add_curves(struct dtp_arena *a, const char *name,
-                                  const struct dtp_cluster *measured, struct dtp_cluster *out,
-                                  struct dtp_err *err) {
-    const struct dtp_json *root = NULL;
-    struct curve_file file = {0};
-    const char *path = dtp_data_path(a, dtp_arena_printf(a, "hw/curves/%s.json", name));
-    DTP_TRY(dtp_json_read_file(a, path, &root, err));
-    DTP_TRY(dtp_fields_read(a, root, curve_file_fields, &file, err));
-    if (dtp_json_type(file.curves) != DTP_JSON_ARRAY)
-        return dtp_json_expected(file.curves, "a list of curves", err);
-    size_t old = (size_t)out->ncurves, n = dtp_json_size(file.curves);
+static enum dtp_status add_curves(struct dtp_arena *a, const struct dtp_json *curves,
+                                  const char *name, const struct dtp_cluster *measured,
+                                  struct dtp_cluster *out, struct dtp_err *err) {
+    size_t old = (size_t)out->ncurves, n = dtp_json_size(curves);
     out->curve = dtp_arena_grow(a, out->curve, sizeof *out->curve, old, old + n);
     for (size_t i = 0; i < n; i++) {
-        const struct dtp_json *row = dtp_json_at(file.curves, i);
+        const struct dtp_json *row = dtp_json_at(curves, i);
         struct dtp_curve *c = &out->curve[old + i];
         *c = (struct dtp_curve){0};
         DTP_TRY(dtp_fields_read(a, row, curve_fields, c, err));
@@ -335,18 +328,33 @@ static enum dtp_status add_curves(struct dtp_arena *a, const char *name,
     return DTP_OK;
 }
 
+static enum dtp_status add_file(struct dtp_arena *a, const char *name,
+                                const struct dtp_cluster *measured, struct dtp_cluster *out,
+                                struct dtp_err *err) {
+    const struct dtp_json *root = NULL;
+    struct curve_file file = {0};
+    const char *path = dtp_data_path(a, dtp_arena_printf(a, "hw/curves/%s.json", name));
+    DTP_TRY(dtp_json_read_file(a, path, &root, err));
+    DTP_TRY(dtp_fields_read(a, root, curve_file_fields, &file, err));
+    if (dtp_json_type(file.curves) != DTP_JSON_ARRAY)
+        return dtp_json_expected(file.curves, "a list of curves", err);
+    return add_curves(a, file.curves, name, measured, out, err);
+}
+
 enum dtp_status dtp_cluster_load_curves(struct dtp_arena *a, const struct dtp_json *names,
                                         const struct dtp_cluster *measured, struct dtp_cluster *out,
                                         struct dtp_err *err) {
     if (!names)
         return DTP_OK;
     if (dtp_json_type(names) != DTP_JSON_ARRAY)
-        return dtp_json_expected(names, "a list of names of hw/curves", err);
+        return dtp_json_expected(names, "a list of names of hw/curves, or of curves", err);
+    if (dtp_json_size(names) > 0 && dtp_json_type(dtp_json_at(names, 0)) == DTP_JSON_OBJECT)
+        return add_curves(a, names, "given", measured, out, err);
     for (size_t i = 0; i < dtp_json_size(names); i++) {
         const struct dtp_json *name = dtp_json_at(names, i);
         if (dtp_json_type(name) != DTP_JSON_STRING)
             return dtp_json_expected(name, "a name of hw/curves", err);
-        DTP_TRY(add_curves(a, dtp_json_string(name), measured, out, err));
+        DTP_TRY(add_file(a, dtp_json_string(name), measured, out, err));
     }
     return DTP_OK;
 }

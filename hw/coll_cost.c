@@ -241,10 +241,28 @@ static void apply_wires(const struct dtp_cluster *c, enum dtp_collective kind,
     out->latency_s = dtp_lesser(out->latency_s, out->time_s - least);
 }
 
+/* Ranks that share memory: copies and waits of the processors, by the curve of the group's size. */
+static bool shared_memory_s(const struct dtp_cluster *c, enum dtp_collective kind,
+                            const struct dtp_group_shape *s, double bytes,
+                            struct dtp_coll_cost *out) {
+    struct neighbours near = find_curves(c, kind, s, out->extrapolated);
+    const struct dtp_curve *k = near.exact;
+    if (!k || kinship(c, (int)kind, k->collective) < 3)
+        return false;
+    out->time_s = curve_s(k, bytes);
+    out->latency_s = k->a_s;
+    out->source = k->source;
+    out->algo = DTP_ALGO_NAIVE;
+    out->extrapolated = bytes > 2 * k->max_bytes || 2 * bytes < k->min_bytes;
+    return true;
+}
+
 /* out->extrapolated on entry: hold out the curve of this very group. */
 static void cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                  const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
     if (s->size < 2 || !(bytes > 0))
+        return;
+    if (algo == DTP_ALGO_AUTO && c->node.intra == DTP_INTRA_SHM && shared_memory_s(c, kind, s, bytes, out))
         return;
     if (!nccl_has(c, kind, algo, s)) {
         struct dtp_coll_cost steps;

@@ -22,7 +22,7 @@ const char *const dtp_kernel_names[] = {"elementwise",
                                         "optimizer",
                                         NULL};
 const char *const dtp_attention_names[] = {"unfused", "flash1", "flash2", "flash3",
-                                           "cudnn",   "triton", NULL};
+                                           "cudnn",   "triton", "heads",  NULL};
 
 static const int dtype_bytes[DTP_NDTYPES] = {4, 4, 2, 2, 1};
 
@@ -108,6 +108,9 @@ double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     assert(c->sm_flops_per_s > 0);
     if (s->m <= 0 || s->n <= 0 || s->k <= 0 || s->batch <= 0)
         return 0;
+    if (s->dtype == DTP_FP32 && g->table[s->pass].time_s.n > 0)
+        return (double)s->batch * dtp_table_time_s(&g->table[s->pass], (const double[3]){
+            (double)s->m, (double)s->n, (double)s->k});
     t_s = tile_time_s(g, c, s);
     if (s->pass == DTP_GEMM_WGRAD)
         t_s *= c->wgrad_factor;
@@ -164,6 +167,12 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
     assert(rate > 0);
     if (s->head_dim <= 0 || s->seq_q <= 0 || s->seq_kv <= 0)
         return 0;
+    const struct dtp_time_table *t = &g->table[s->backward ? DTP_TABLE_ATTENTION_BACKWARD
+                                                           : DTP_TABLE_ATTENTION_FORWARD];
+    if (s->impl == DTP_ATTN_HEADS && t->time_s.n > 0)
+        return (double)(s->batch * s->heads) *
+               dtp_table_time_s(
+                   t, (const double[3]){(double)s->seq_kv, (double)s->head_dim, 1});
     if (head_dim < TILE_UNIT)
         head_dim = TILE_UNIT; /* no kernel is faster on a smaller one */
     if (head_dim <= TILE_UNIT)

@@ -26,7 +26,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sim/base/json.h"
+#include "hw/device_table.h"
 
 enum dtp_dtype { DTP_FP32, DTP_TF32, DTP_FP16, DTP_BF16, DTP_FP8, DTP_NDTYPES };
 extern const char *const dtp_dtype_names[]; /* "fp32", ..., NULL */
@@ -63,6 +63,7 @@ enum dtp_attention {
     DTP_ATTN_FLASH3,
     DTP_ATTN_CUDNN,
     DTP_ATTN_TRITON,
+    DTP_ATTN_HEADS, /* one head at a time, scores in memory (the CPU of runtime/) */
     DTP_NATTN
 };
 extern const char *const dtp_attention_names[]; /* "unfused", "flash1", ... NULL */
@@ -126,6 +127,7 @@ struct dtp_gpu {
     double kernel_gap_s;        /* between dependent kernels on a busy stream */
     double comm_slowdown;       /* share of a compute kernel's rate lost beside a collective */
     double offload_bytes_per_s; /* pinned host memory, achieved */
+    struct dtp_time_table table[DTP_NTABLES]; /* fp32; where there is one it is the time */
     const char *calibration;    /* one line: from what, by what, cross-validated error */
 };
 

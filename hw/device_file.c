@@ -118,7 +118,7 @@ static const struct dtp_field kernels_fields[] = {
 static const struct dtp_field attentions_fields[] = {
     ATTENTION("flash1", DTP_ATTN_FLASH1), ATTENTION("flash2", DTP_ATTN_FLASH2),
     ATTENTION("flash3", DTP_ATTN_FLASH3), ATTENTION("cudnn", DTP_ATTN_CUDNN),
-    ATTENTION("triton", DTP_ATTN_TRITON), {0}};
+    ATTENTION("triton", DTP_ATTN_TRITON), ATTENTION("heads", DTP_ATTN_HEADS),   {0}};
 
 #define IN_GPU(member) offsetof(struct dtp_gpu, member)
 
@@ -145,7 +145,7 @@ const struct dtp_field dtp_gpu_calibration_fields[] = {
 struct calibration_file {
     struct dtp_gpu gpu;
     const char *like;
-    const struct dtp_json *fit, *fixed;
+    const struct dtp_json *fit, *fixed, *tables;
     bool rows_unloaded;
 };
 
@@ -250,9 +250,14 @@ static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_js
     fields[n++] = (struct dtp_field){"rows_unloaded", DTP_FIELD_BOOL,
                                      offsetof(struct calibration_file, rows_unloaded),
                                      .help = "the sweep is of a chip that was not under load"};
+    fields[n++] =
+        (struct dtp_field){"tables", DTP_FIELD_JSON, offsetof(struct calibration_file, tables),
+                           .help = "measured times on grids, hw/device_table.h"};
     fields[n] = (struct dtp_field){0};
     DTP_TRY(dtp_fields_read(a, j, fields, &in, err));
     *g = in.gpu;
+    if (in.tables)
+        DTP_TRY(dtp_tables_read(a, in.tables, g->table, err));
     return complete(j, g, err);
 }
 

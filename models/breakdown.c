@@ -39,6 +39,8 @@ static void add_phase(struct dtp_breakdown *b, const struct dtp_phase *p, double
     b->tp_exposed_s += n * p->tp_s;
     b->cp_exposed_s += n * p->cp_s;
     b->ep_exposed_s += n * p->ep_s;
+    b->dp_exposed_s += n * p->dp_s;
+    b->pp_exposed_s += n * p->pp_s;
     b->host_s += n * p->host_s;
 }
 
@@ -67,7 +69,7 @@ void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[schedule->kind];
     int last = path->last_rank, stage = path->stage_of_last;
     const struct dtp_rank_path *p = &path->rank[last], *free_p = &free_path->rank[stage];
-    double fixed_s = costs->step_host_s, ideal_s = 0;
+    double fixed_s = costs->step_host_s, ideal_s = 0, inline_dp_s;
     *out = (struct dtp_breakdown){0};
     for (int c = 0; c < schedule->vpp; c++) {
         const struct dtp_stage_cost *s =
@@ -78,15 +80,16 @@ void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule
         add_phase(out, &s->r, schedule->m, true);
         ideal_s += schedule->m * (s->f.total_s + s->i.total_s + s->w.total_s + s->r.total_s);
     }
+    inline_dp_s = out->dp_exposed_s;
     double wait_s = above_zero(p->last_s - fixed_s - p->busy_s - p->dp_wait_s);
     double idle_s = above_zero(free_p->last_s - fixed_s - free_p->busy_s - free_p->dp_wait_s);
     out->pp_bubble_s = wait_s < idle_s ? wait_s : idle_s;
-    out->pp_exposed_s = wait_s - out->pp_bubble_s;
+    out->pp_exposed_s += wait_s - out->pp_bubble_s;
     out->pp_bubble_s += p->embedding_start_s - p->reduced_s + p->norm_start_s - p->embedding_end_s;
     out->dp_exposed_s = p->dp_wait_s + p->busy_s - ideal_s + p->reduced_s - p->last_s;
     out->dp_exposed_s += p->embedding_end_s - p->embedding_start_s;
     out->dp_exposed_s += p->norm_end_s - p->norm_start_s + p->gathered_s - p->optimized_s;
-    out->dp_exposed_s = above_zero(out->dp_exposed_s);
+    out->dp_exposed_s = above_zero(out->dp_exposed_s) + inline_dp_s;
     out->optimizer_s = p->optimized_s - p->norm_end_s;
     out->offload_s = costs->offload_s;
     out->host_s += fixed_s;

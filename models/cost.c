@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "models/evaluate.h"
+#include "models/native.h"
 #include "models/schedule.h"
 #include "models/stage.h"
 
@@ -256,6 +257,8 @@ static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double t
     sum->tp_s += times * p->tp_s;
     sum->cp_s += times * p->cp_s;
     sum->ep_s += times * p->ep_s;
+    sum->dp_s += times * p->dp_s;
+    sum->pp_s += times * p->pp_s;
     sum->host_s += times * p->host_s;
     sum->flops += times * p->flops;
 }
@@ -318,10 +321,14 @@ static void comm_add(struct dtp_comm *sum, const struct dtp_comm *c) {
 
 /* Gradient reduction, gather and unshard of a stage: in units of one bucket, or one layer with ZeRO-3. */
 static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                                const struct dtp_group_shape shape[2], int vs,
+                                const struct dtp_group_shape shape[3], int vs,
                                 struct dtp_stage_cost *out) {
     const struct dtp_problem *problem = memo->problem;
     const struct dtp_framework *f = problem->framework;
+    if (f->inline_communication) {
+        dtp_native_data_parallel(problem, plan, &shape[0], &shape[2], vs, out);
+        return;
+    }
     struct dtp_stage stage;
     dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
     double params[2] = {stage.dense_params, stage.expert_params};
@@ -369,6 +376,8 @@ static struct dtp_comm transfer(const struct dtp_problem *problem, const struct 
     struct dtp_coll_cost cost;
     dtp_p2p_cost(problem->cluster, dtp_placement_rank(placement, 0, 0, 0, from),
                  dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
+    if (f->inline_communication) /* the copies are the ranks' own: a wake-up is left */
+        cost.time_s = cost.latency_s;
     struct dtp_comm c = {.kind = DTP_SEND_RECV,
                          .axis = DTP_AXIS_PP,
                          .algo = cost.algo,
@@ -425,14 +434,15 @@ static struct dtp_comm embedding_all_reduce(const struct dtp_problem *problem,
                                     .siblings = 1,
                                     .tier = nodes - 2};
     double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
+    double shards = f->native && plan->zero_stage > 0 ? plan->dp : 1;
     return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
-                vocab / plan->tp * problem->model->hidden * f->reduce_bytes);
+                vocab / plan->tp * problem->model->hidden * f->reduce_bytes / shards);
 }
 
 /* The gradient norm: one number summed over everything. */
 static struct dtp_comm norm_all_reduce(const struct dtp_problem *problem,
                                        const struct dtp_plan *plan) {
-    if (plan->tp * plan->pp == 1 && plan->zero_stage == 0)
+    if (plan->tp * plan->pp == 1 && plan->zero_stage == 0 && !problem->framework->native)
         return (struct dtp_comm){0};
     int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
     struct dtp_group_shape shape = {.size = problem->gpus,
@@ -510,9 +520,10 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->zero_stage = plan->zero_stage;
     out->prefetch = f->zero3_prefetch_layers;
     out->prefetch_forward = f->zero3_forward_prefetch ? f->zero3_prefetch_layers : 0;
-    struct dtp_group_shape shape[2] = {
+    struct dtp_group_shape shape[3] = {
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0)};
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0),
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0)};
     for (int vs = 0; vs < out->nstages; vs++) {
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
         stage_data_parallel(memo, plan, shape, vs, &out->stage[vs]);
@@ -547,9 +558,10 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
                            f->rank_order, NULL) != DTP_OK)
         return out;
-    struct dtp_group_shape shape[2] = {
+    struct dtp_group_shape shape[3] = {
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0)};
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0),
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0)};
     bool overlapped = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
     bool overlap =
         overlapped || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);

@@ -15,9 +15,10 @@
 
 /* One action of one virtual stage and one microbatch: what the compute stream is taken for. */
 struct dtp_phase {
-    double total_s; /* = the sum of the next five */
+    double total_s; /* = the sum of the next seven */
     double compute_s;
     double tp_s, cp_s, ep_s; /* exposed collectives inside the action */
+    double dp_s, pp_s;       /* collectives and copies that the rank does itself in the action */
     double host_s;           /* waiting for the host's launches */
     double flops;            /* done by this rank */
 };

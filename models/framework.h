@@ -73,6 +73,8 @@ struct dtp_framework {
         selective_alternate_products; /* selective recomputation repeats all but attention and every
                                           second product (torchtitan) */
     bool recompute_stops_early; /* full recomputation ends with the last tensor that was saved */
+    bool native;                /* our own runtime: op_native.c, memory_native.c */
+    bool inline_communication;  /* ranks copy and reduce themselves: part of their actions */
     bool dropout;               /* false: trains without dropout kernels whatever the model says */
     int vocab_multiple;         /* vocabulary padded to a multiple of this x tp; 1: none */
     bool vocab_padded;          /* false: padded only with tp > 1 */

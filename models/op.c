@@ -653,16 +653,23 @@ void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *pla
     switch (kind) {
     case DTP_LAYER_DENSE:
     case DTP_LAYER_MOE:
-        layer(&b, kind == DTP_LAYER_MOE);
+        if (b.f->native)
+            dtp_op_native_layer(&b);
+        else
+            layer(&b, kind == DTP_LAYER_MOE);
         break;
     case DTP_LAYER_EMBEDDING:
-        if (eager(&b))
+        if (b.f->native)
+            dtp_op_native_embedding(&b);
+        else if (eager(&b))
             dtp_op_eager_embedding(&b);
         else
             embedding(&b);
         break;
     case DTP_LAYER_HEAD:
-        if (eager(&b))
+        if (b.f->native)
+            dtp_op_native_head(&b);
+        else if (eager(&b))
             dtp_op_eager_head(&b);
         else
             head(&b);

@@ -43,6 +43,10 @@ struct dtp_op_tensors {
     double cast, all;
 };
 struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b);
+/* Parts as our own runtime runs them (op_native.c). */
+void dtp_op_native_layer(struct dtp_op_build *b);
+void dtp_op_native_embedding(struct dtp_op_build *b);
+void dtp_op_native_head(struct dtp_op_build *b);
 /* What happens to params weights in n tensors beside the products: autocast converts them and their
  * gradients; gradients move into buckets or are added up. */
 void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n);

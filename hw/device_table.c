@@ -1,0 +1,114 @@
+#include "hw/device_table.h"
+
+#include <stddef.h>
+
+const char *const dtp_table_names[] = {"gemm_forward",      "gemm_dgrad",         "gemm_wgrad",
+                                       "attention_forward", "attention_backward", NULL};
+
+/* Grid cell of x and the weight of its upper end; beyond the grid the nearest point and what its time is
+ * multiplied by. */
+struct spot {
+    size_t low, high;
+    double weight, factor;
+};
+
+static struct spot find(const struct dtp_doubles *axis, double x) {
+    size_t last = axis->n - 1, i = 0;
+    if (x >= axis->at[last])
+        return (struct spot){last, last, 0, x / axis->at[last]};
+    if (x <= axis->at[0])
+        return (struct spot){0, 0, 0, x / axis->at[0]};
+    while (axis->at[i + 1] < x)
+        i++;
+    double width = axis->at[i + 1] - axis->at[i];
+    return (struct spot){i, i + 1, (x - axis->at[i]) / width, 1};
+}
+
+double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]) {
+    struct spot s[3];
+    double sum_s = 0;
+    for (int d = 0; d < 3; d++)
+        s[d] = find(&t->axis[d], at[d]);
+    for (int corner = 0; corner < 8; corner++) {
+        double weight = 1;
+        size_t index = 0;
+        for (int d = 0; d < 3; d++) {
+            bool high = corner >> d & 1;
+            weight *= high ? s[d].weight : 1 - s[d].weight;
+            index = index * t->axis[d].n + (high ? s[d].high : s[d].low);
+        }
+        if (weight > 0)
+            sum_s += weight * t->time_s.at[index];
+    }
+    return sum_s * s[0].factor * s[1].factor * s[2].factor;
+}
+
+/* ---- JSON ---- */
+
+struct table_file {
+    int kernel;
+    const char *dtype;
+    struct dtp_time_table table;
+};
+
+#define IN(member) offsetof(struct table_file, member)
+static const struct dtp_field table_fields[] = {
+    {"kernel", DTP_FIELD_ENUM, IN(kernel), .names = dtp_table_names, .required = true,
+     .help = "which"},
+    {"dtype", DTP_FIELD_STRING, IN(dtype), .help = "of the operands"},
+    {"x", DTP_FIELD_DOUBLES, IN(table.axis[0]), .min = 1, .max = 1e9, .required = true,
+     .help = "rows m, or sequence length; ascending"},
+    {"y", DTP_FIELD_DOUBLES, IN(table.axis[1]), .min = 1, .max = 1e9, .required = true,
+     .help = "columns n, or head_dim"},
+    {"z", DTP_FIELD_DOUBLES, IN(table.axis[2]), .min = 1, .max = 1e9, .required = true,
+     .help = "inner dimension k, or 1"},
+    {"time_s", DTP_FIELD_DOUBLES, IN(table.time_s), .min = 0, .max = 1e6, .required = true,
+     .help = "seconds at each point, x outermost"},
+    {0}};
+
+static bool ascending(const struct dtp_doubles *d) {
+    for (size_t i = 1; i < d->n; i++)
+        if (!(d->at[i] > d->at[i - 1]))
+            return false;
+    return d->n > 0;
+}
+
+enum dtp_status dtp_tables_read(struct dtp_arena *a, const struct dtp_json *j,
+                                struct dtp_time_table *tables, struct dtp_err *err) {
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "a list of tables", err);
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        struct table_file in = {0};
+        const struct dtp_json *row = dtp_json_at(j, i);
+        DTP_TRY(dtp_fields_read(a, row, table_fields, &in, err));
+        size_t n = 1;
+        for (int d = 0; d < 3; d++) {
+            if (!ascending(&in.table.axis[d]))
+                return dtp_json_expected(row, "axes x, y, z in ascending order", err);
+            n *= in.table.axis[d].n;
+        }
+        if (in.table.time_s.n != n)
+            return dtp_json_expected(dtp_json_get(row, "time_s"), "a time for each point", err);
+        tables[in.kernel] = in.table;
+    }
+    return DTP_OK;
+}
+
+static void write_list(struct dtp_json_out *w, const char *key, const struct dtp_doubles *d) {
+    dtp_json_put_key(w, key);
+    dtp_json_array(w);
+    for (size_t i = 0; i < d->n; i++)
+        dtp_json_put_double(w, d->at[i]);
+    dtp_json_end(w);
+}
+
+void dtp_table_write(struct dtp_json_out *w, enum dtp_table which, const struct dtp_time_table *t) {
+    static const char *const keys[] = {"x", "y", "z"};
+    dtp_json_object(w);
+    dtp_json_kv_string(w, "kernel", dtp_table_names[which]);
+    dtp_json_kv_string(w, "dtype", "fp32");
+    for (int d = 0; d < 3; d++)
+        write_list(w, keys[d], &t->axis[d]);
+    write_list(w, "time_s", &t->time_s);
+    dtp_json_end(w);
+}

@@ -1,0 +1,40 @@
+/* device_table.h: measured times of a kernel at the points of a grid, for devices whose times follow
+ * no simple form (a CPU's BLAS switches its kernels and packings by size).
+ *
+ *     t(x, y, z) = linear in each coordinate between grid points (2 m n k / R is exactly that);
+ *                  beyond the grid the nearest point's time, times |x| / |nearest x| per coordinate
+ *                  above it; below it the time of the first point falls in proportion likewise
+ *
+ * JSON, in a GPU file's calibration: "tables": [{"kernel": "gemm_forward", "dtype": "fp32",
+ * "x": [32, 64], "y": [...], "z": [...], "time_s": [x-major]}]. Axes of gemm_*: m, n, k; of
+ * attention_*: sequence and head_dim, the time of one head of one sequence; without z: [1].
+ */
+#ifndef DTP_HW_DEVICE_TABLE_H
+#define DTP_HW_DEVICE_TABLE_H
+
+#include <stdbool.h>
+
+#include "sim/base/json.h"
+
+enum dtp_table {
+    DTP_TABLE_GEMM_FORWARD, /* in the order of enum dtp_gemm_pass */
+    DTP_TABLE_GEMM_DGRAD,
+    DTP_TABLE_GEMM_WGRAD,
+    DTP_TABLE_ATTENTION_FORWARD,
+    DTP_TABLE_ATTENTION_BACKWARD,
+    DTP_NTABLES
+};
+extern const char *const dtp_table_names[]; /* NULL-terminated */
+
+struct dtp_time_table {
+    struct dtp_doubles axis[3]; /* ascending; n = 0: no table */
+    struct dtp_doubles time_s;  /* [axis 0][axis 1][axis 2] */
+};
+
+double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]);
+/* Reads the list into tables[DTP_NTABLES]. */
+enum dtp_status dtp_tables_read(struct dtp_arena *a, const struct dtp_json *j,
+                                struct dtp_time_table *tables, struct dtp_err *err);
+void dtp_table_write(struct dtp_json_out *w, enum dtp_table which, const struct dtp_time_table *t);
+
+#endif

@@ -1,0 +1,172 @@
+#include "models/native.h"
+
+void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *p,
+                   struct dtp_native *out) {
+    const struct dtp_model *m = problem->model;
+    struct dtp_native d = {.tokens = (int64_t)p->microbatch_size * problem->seq,
+                           .hidden = m->hidden,
+                           .seq = problem->seq,
+                           .heads = m->heads / p->tp,
+                           .kv_heads = m->kv_heads >= p->tp ? m->kv_heads / p->tp : 1,
+                           .head_dim = m->head_dim,
+                           .ffn = m->ffn / p->tp,
+                           .vocab = (m->vocab + p->tp - 1) / p->tp,
+                           .kv_copies = m->kv_heads >= p->tp ? 1 : p->tp / m->kv_heads,
+                           .sp = p->sequence_parallel && p->tp > 1,
+                           .split = dtp_schedule_kinds[p->schedule].split_backward};
+    d.local_tokens = d.sp ? d.tokens / p->tp : d.tokens;
+    d.q_width = d.heads * d.head_dim;
+    d.kv_width = d.kv_heads * d.head_dim;
+    d.qkv_width = d.q_width + 2 * d.kv_width;
+    d.up_width = m->gated_ffn ? 2 * d.ffn : d.ffn;
+    d.norm_params = d.hidden * (m->norm == DTP_NORM_LAYER && m->norm_bias ? 2 : 1);
+    d.layer_params = 2 * d.norm_params + d.hidden * (d.qkv_width + d.q_width) +
+                     d.hidden * (d.up_width + d.ffn);
+    if (m->attention_bias || m->qkv_bias)
+        d.layer_params += d.qkv_width;
+    d.layer_params += m->attention_bias ? d.hidden : 0;
+    d.layer_params += m->mlp_bias ? d.up_width + d.hidden : 0;
+    *out = d;
+}
+
+static int64_t padded(int64_t n, int dp) {
+    return (n + dp - 1) / dp * dp;
+}
+
+void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *p,
+                         const struct dtp_native *d, int vs, struct dtp_native_stage *out) {
+    const struct dtp_model *m = problem->model;
+    int64_t positions = m->max_positions > 0 ? m->max_positions : m->seq;
+    *out = (struct dtp_native_stage){.first = vs == 0,
+                                     .last = vs == p->pp * p->vpp - 1,
+                                     .layers = dtp_plan_layers(p, m, vs),
+                                     .layer_n = padded(d->layer_params, p->dp)};
+    out->tied = out->first && out->last && m->tied_embeddings;
+    if (out->first)
+        out->tokens_n = padded(d->vocab * d->hidden, p->dp);
+    if (out->first && m->position == DTP_POS_LEARNED)
+        out->positions_n = padded(positions * d->hidden, p->dp);
+    if (out->last)
+        out->norm_n = padded(d->norm_params, p->dp);
+    if (out->last && !out->tied)
+        out->head_n = padded(d->vocab * d->hidden, p->dp);
+}
+
+int64_t dtp_native_stage_params(const struct dtp_native_stage *s) {
+    return s->tokens_n + s->positions_n + s->layers * s->layer_n + s->norm_n + s->head_n;
+}
+
+/* ---- communication inside actions ---- */
+
+struct inline_comm {
+    const struct dtp_problem *problem;
+    const struct dtp_plan *plan;
+    const struct dtp_group_shape *dp, *tp;
+    const struct dtp_native *d;
+};
+
+static double collective_s(const struct inline_comm *c, enum dtp_collective kind,
+                           const struct dtp_group_shape *shape, double elements) {
+    struct dtp_coll_cost cost;
+    double bytes = elements * dtp_dtype_bytes(c->plan->dtype);
+    if (!(elements > 0) || shape->size < 2)
+        return 0;
+    dtp_coll_cost(c->problem->cluster, kind, DTP_ALGO_AUTO, shape, bytes, &cost);
+    return cost.time_s * c->problem->framework->comm_time_factor;
+}
+
+static double kernel_s(const struct inline_comm *c, enum dtp_kernel k, double elements) {
+    const struct dtp_gpu *g = &c->problem->cluster->gpu;
+    double e = dtp_dtype_bytes(c->plan->dtype);
+    return dtp_device_kernel_s(g, k, 2 * e * elements, elements) + g->kernel_gap_s;
+}
+
+/* Gradients of `partial` parameters that each tp rank has a part of, in `runs` neighbouring runs. */
+static double partial_s(const struct inline_comm *c, int runs, int64_t elements) {
+    return c->d->sp ? runs * collective_s(c, DTP_ALL_REDUCE, c->tp, (double)elements / runs) : 0;
+}
+
+/* One unit: its partial gradients over tp, then over dp. */
+static double reduce_s(const struct inline_comm *c, int64_t n, double over_tp_s) {
+    int zero = c->plan->zero_stage;
+    if (n == 0)
+        return 0;
+    double t = over_tp_s;
+    t += collective_s(c, zero > 0 ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, c->dp, (double)n);
+    if (zero >= 2) /* a fresh buffer, and the sum into the shard */
+        t += kernel_s(c, DTP_K_COPY, (double)n) +
+             kernel_s(c, DTP_K_ELEMENTWISE, (double)n / c->plan->dp);
+    return t;
+}
+
+static double reduce_all_s(const struct inline_comm *c, const struct dtp_native_stage *s) {
+    const struct dtp_native *d = c->d;
+    double kv_s = 0;
+    if (d->kv_copies > 1) { /* key-value heads that several ranks hold */
+        struct dtp_group_shape kv = *c->tp;
+        kv.size = kv.per_node = d->kv_copies;
+        kv_s = collective_s(c, DTP_ALL_REDUCE, &kv, 2.0 * (double)(d->kv_width * d->hidden));
+    }
+    double layer_s = reduce_s(c, s->layer_n, kv_s + partial_s(c, 2, 2 * d->norm_params));
+    return reduce_s(c, s->tokens_n, 0) +
+           reduce_s(c, s->positions_n, partial_s(c, 1, s->positions_n)) + s->layers * layer_s +
+           reduce_s(c, s->norm_n, partial_s(c, 1, d->norm_params)) + reduce_s(c, s->head_n, 0);
+}
+
+static double gather_s(const struct inline_comm *c, int64_t n) {
+    return collective_s(c, DTP_ALL_GATHER, c->dp, (double)n);
+}
+
+static double gather_all_s(const struct inline_comm *c, const struct dtp_native_stage *s) {
+    return gather_s(c, s->tokens_n) + gather_s(c, s->positions_n) +
+           s->layers * gather_s(c, s->layer_n) + gather_s(c, s->norm_n) + gather_s(c, s->head_n);
+}
+
+static void phase_add(struct dtp_phase *p, double *part, double time_s) {
+    *part += time_s;
+    p->total_s += time_s;
+}
+
+/* Half of a transfer's copies is the sender's, half the receiver's. */
+static double copy_s(const struct inline_comm *c) {
+    struct dtp_coll_cost cost;
+    double bytes = (double)(c->d->local_tokens * c->d->hidden) * dtp_dtype_bytes(c->plan->dtype);
+    dtp_p2p_cost(c->problem->cluster, 0, 1, 1, bytes, &cost);
+    return (cost.time_s - cost.latency_s) / 2;
+}
+
+void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                              const struct dtp_group_shape *dp, const struct dtp_group_shape *tp,
+                              int vs, struct dtp_stage_cost *out) {
+    struct dtp_native d;
+    struct dtp_native_stage s;
+    dtp_native_of(problem, plan, &d);
+    dtp_native_stage_of(problem, plan, &d, vs, &s);
+    struct inline_comm c = {problem, plan, dp, tp, &d};
+    int neighbours = (vs > 0) + (vs + 1 < plan->pp * plan->vpp);
+    if (plan->pp > 1) {
+        double copies_s = neighbours * copy_s(&c);
+        phase_add(&out->f, &out->f.pp_s, copies_s);
+        phase_add(&out->i, &out->i.pp_s, copies_s);
+    }
+    double reduce = reduce_all_s(&c, &s), gather = gather_all_s(&c, &s);
+    if (plan->zero_stage >= 2)
+        phase_add(&out->w, &out->w.dp_s, reduce);
+    if (plan->zero_stage == 3) {
+        double again = s.tied ? gather_s(&c, s.tokens_n) : 0; /* for the head */
+        double ends = gather_s(&c, s.positions_n) + (s.tied ? 0 : gather_s(&c, s.tokens_n));
+        phase_add(&out->f, &out->f.dp_s, gather + again);
+        phase_add(&out->i, &out->i.dp_s, gather - ends);
+    }
+    out->nreduce = 1;
+    if (plan->zero_stage < 2)
+        out->reduce = (struct dtp_comm){.kind = DTP_ALL_REDUCE,
+                                        .axis = DTP_AXIS_DP_CP,
+                                        .time_s = reduce,
+                                        .latency_s = reduce};
+    if (plan->zero_stage == 1 || plan->zero_stage == 2)
+        out->gather = (struct dtp_comm){.kind = DTP_ALL_GATHER,
+                                        .axis = DTP_AXIS_DP_CP,
+                                        .time_s = gather,
+                                        .latency_s = gather};
+}

@@ -1,0 +1,44 @@
+/* native.h: what a rank of our own runtime holds: sizes after dividing, and units of parameters.
+ *
+ * A unit is a flat buffer of parameters padded to a multiple of dp: what ZeRO shards, what one gradient
+ * reduction is and what ZeRO-3 gathers. The units of a virtual stage, in order:
+ *     [tokens] [positions] layer... [norm] [head]
+ * Tied embeddings: with both ends on one stage the head uses the tokens; else it is a copy of them.
+ * Frameworks with `native` set (models/frameworks/dtplan.json) are timed by op_native.c, and their
+ * memory is walked by memory_native.c; both start from here.
+ */
+#ifndef DTP_MODELS_NATIVE_H
+#define DTP_MODELS_NATIVE_H
+
+#include "models/evaluate.h"
+
+struct dtp_native {
+    int64_t tokens, local_tokens, hidden, seq; /* of a microbatch; local: under sequence parallelism */
+    int64_t heads, kv_heads, head_dim, q_width, kv_width, qkv_width;
+    int64_t ffn, up_width, vocab; /* of this rank; up_width = 2 ffn when gated */
+    int kv_copies;                /* tp ranks that hold the same key-value head */
+    int64_t layer_params, norm_params;
+    bool sp, split; /* sequence parallel; backward in two actions */
+};
+void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                   struct dtp_native *out);
+
+struct dtp_native_stage {
+    bool first, last;
+    bool tied;        /* the head is the tokens unit of this stage */
+    int layers;       /* units of layers */
+    int64_t tokens_n; /* elements of each unit, padded; 0: none */
+    int64_t positions_n, layer_n, norm_n, head_n; /* head_n 0 when tied */
+};
+void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                         const struct dtp_native *d, int vs, struct dtp_native_stage *out);
+/* Elements of all units. */
+int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
+
+/* Communication that the ranks do themselves, in order: dp collectives of ZeRO-2 and -3 and the copies
+ * of transfers become parts of the phases; what is left is reduced once at the end of the step. */
+void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                              const struct dtp_group_shape *dp, const struct dtp_group_shape *tp,
+                              int vs, struct dtp_stage_cost *out);
+
+#endif

@@ -1,0 +1,14 @@
+/* calibration.h: what runtime/measure.h measured, as a cluster file with its device inside. */
+#ifndef DTP_PLANNER_CLI_CALIBRATION_H
+#define DTP_PLANNER_CLI_CALIBRATION_H
+
+#include "runtime/measure.h"
+
+/* {"title", "gpu": {...}, "node", "curves", ...}: what dtp_cluster_read() takes. */
+void dtp_calibration_write(FILE *f, const struct dtp_measured *m);
+/* Measures, and writes the file; a note on stderr says how long it takes. */
+enum dtp_status dtp_calibration_make(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                     const char *path, struct dtp_measured *out,
+                                     struct dtp_err *err);
+
+#endif

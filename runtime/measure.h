@@ -1,0 +1,62 @@
+/* measure.h: times of the runtime's own device and communication tables, alone: what calibrates the
+ * machine at hand for predictions. Never a training step, never a plan.
+ *
+ * Kernels. One process a core, pinned like ranks, all run the same sweep at the same time, so that
+ * times are those of a busy machine (shared caches and memory). Each kernel is repeated on operands
+ * that move through a pool, as in training, where what it reads was written by another kernel; the time
+ * is the least of the repeats (of several rounds, apart in time: a disturbance seldom lasts).
+ *   gemm        forward, input gradient, weight gradient (adds) on a grid of m, n, k
+ *   attention   forward, backward of one head on a grid of sequences and head sizes
+ *   classes     elements/s of each enum dtp_kernel that the runtime uses
+ *   gap         host time of one kernel: call, tensor taken and given
+ * Collectives. n ranks, n = 2 .. nranks (divisors of it), the communicator of forked ranks, sizes from
+ * 64 B to 4 MiB; t = a + b sqrt(s) + c s is fitted (hw/fit_curves.h). With more ranks than cores the
+ * ranks of a core take turns: the curve holds the time that one rank works, time x cores / ranks. p2p:
+ * one way of a round trip.
+ */
+#ifndef DTP_RUNTIME_MEASURE_H
+#define DTP_RUNTIME_MEASURE_H
+
+#include "hw/collective.h"
+#include "runtime/device.h"
+
+struct dtp_measure_options {
+    const char *backend; /* "cpu" */
+    int nranks;          /* largest group of the collectives; 0: none */
+    int rounds;          /* of the kernel sweep; the least time counts */
+    int largest;         /* of m, n, k in the grid */
+    void (*progress)(void *context, const char *what);
+    void *context;
+};
+
+enum { DTP_MEASURE_MAX_CURVES = 64 };
+struct dtp_measured {
+    int ncores;
+    struct dtp_time_table table[DTP_NTABLES];
+    double elements_per_s[DTP_NKERNELS]; /* 0: the runtime has none */
+    double copy_bytes_per_s;             /* large copy, read and written */
+    double gap_s;
+    struct dtp_curve curve[DTP_MEASURE_MAX_CURVES];
+    int ncurves;
+    double seconds; /* that it took */
+};
+struct dtp_measure_options dtp_measure_default(void);
+/* DTP_EUNSUPPORTED for another backend than "cpu". */
+enum dtp_status dtp_measure(struct dtp_arena *a, const struct dtp_measure_options *o,
+                            struct dtp_measured *out, struct dtp_err *err);
+
+/* ---- between the files of this module ---- */
+
+enum { DTP_MEASURE_MAX_TIMES = 4096 };
+/* Written by rank 0 of the forked processes. */
+struct dtp_measure_board {
+    double time_s[DTP_MEASURE_MAX_TIMES];
+};
+/* One entry of the sweep: repeats of `run`, the least time of one call. */
+double dtp_measure_least_s(void (*run)(void *context, int i), void *context, double target_s);
+enum dtp_status dtp_measure_kernels(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                    struct dtp_measured *out, struct dtp_err *err);
+enum dtp_status dtp_measure_collectives(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                        struct dtp_measured *out, struct dtp_err *err);
+
+#endif
