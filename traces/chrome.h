@@ -51,6 +51,9 @@ void dtp_chrome_abort(struct dtp_chrome *c); /* instead of close: no file */
 /* A simulated step: actions named as in the schedule's text ("0F3"), transfers "0SF3", with arrows to the
  * action that waits for them; reductions, gathers and unshards on the first rank of their group; and
  * how many microbatches of activations each rank holds. */
+void dtp_chrome_add(struct dtp_arena *a, struct dtp_chrome *c, const struct dtp_problem *problem,
+                    const struct dtp_lowered *lowered, const struct dtp_timeline *timeline);
+/* The same as a file of its own. */
 enum dtp_status dtp_chrome_write(struct dtp_arena *a, const struct dtp_problem *problem,
                                  const struct dtp_lowered *lowered,
                                  const struct dtp_timeline *timeline, const char *path,

@@ -120,21 +120,27 @@ static void name_ranks(const struct writing *w, const struct dtp_problem *proble
     }
 }
 
-enum dtp_status dtp_chrome_write(struct dtp_arena *a, const struct dtp_problem *problem,
-                                 const struct dtp_lowered *lowered,
-                                 const struct dtp_timeline *timeline, const char *path,
-                                 struct dtp_err *err) {
-    struct writing w = {.lo = lowered, .t = timeline};
+void dtp_chrome_add(struct dtp_arena *a, struct dtp_chrome *c, const struct dtp_problem *problem,
+                    const struct dtp_lowered *lowered, const struct dtp_timeline *timeline) {
+    struct writing w = {.c = c, .lo = lowered, .t = timeline};
     int most = 0;
     for (int i = 0; i < lowered->nranks; i++)
         most = lowered->rank[i] > most ? lowered->rank[i] : most;
     w.held = DTP_NEW(a, int, (size_t)lowered->nranks);
     w.index = DTP_NEW(a, int, (size_t)most + 1);
-    DTP_TRY(dtp_chrome_open(a, path, &w.c, err));
     w.names = dtp_arena_create("task names");
     name_ranks(&w, problem);
     for (dtp_id x = 0; x < timeline->ntasks; x++)
         write_task(&w, x);
     dtp_arena_destroy(w.names);
-    return dtp_chrome_close(w.c, err);
+}
+
+enum dtp_status dtp_chrome_write(struct dtp_arena *a, const struct dtp_problem *problem,
+                                 const struct dtp_lowered *lowered,
+                                 const struct dtp_timeline *timeline, const char *path,
+                                 struct dtp_err *err) {
+    struct dtp_chrome *c;
+    DTP_TRY(dtp_chrome_open(a, path, &c, err));
+    dtp_chrome_add(a, c, problem, lowered, timeline);
+    return dtp_chrome_close(c, err);
 }

@@ -1,18 +1,24 @@
-/* dtplan calibrate: measures the machine at hand. */
+/* dtplan calibrate: fits sweeps in files, or measures the machine at hand. */
 #include <string.h>
 
+#include "hw/calibrate.h"
 #include "planner/cli/calibration.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/units.h"
 
 struct own {
-    const char *backend, *out;
+    const char *backend, *gpu, *out;
     int ranks, rounds, largest;
+    bool from;
 };
 
 #define AT(field) offsetof(struct own, field)
 static const struct dtp_option options[] = {
-    {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME", .help = "cpu"},
+    {"from", DTP_OPT_FLAG, 0, AT(from), .help = "fit the sweeps in FILE... (JSON or CSV)"},
+    {"gpu", DTP_OPT_STRING, 0, AT(gpu), .value = "NAME",
+     .help = "with --from: GPU file to start from: nominal figures, old constants"},
+    {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME",
+     .help = "without --from: what to measure, cpu"},
     {"ranks", DTP_OPT_INT, 'n', AT(ranks), .value = "N", .min = 1, .max = 64,
      .help = "largest group of the collectives (default 8)"},
     {"rounds", DTP_OPT_INT, 0, AT(rounds), .value = "N", .min = 1, .max = 1000,
@@ -20,16 +26,32 @@ static const struct dtp_option options[] = {
     {"largest", DTP_OPT_INT, 0, AT(largest), .value = "N", .min = 64, .max = 4096,
      .help = "largest m, n, k of the grid of matrix products (default 2048)"},
     {"out", DTP_OPT_STRING, 'o', AT(out), .value = "FILE", .complete = DTP_COMPLETE_FILE,
-     .help = "the cluster file to write (default cpu.json)"},
+     .help = "the file to write: with --from a GPU file (- is standard output), else a cluster "
+             "file (default cpu.json)"},
     {0}};
 
 static void defaults(void *own) {
     *(struct own *)own = (struct own){
-        .backend = "cpu", .out = "cpu.json", .ranks = 8, .rounds = 5, .largest = 2048};
+        .backend = "cpu", .ranks = 8, .rounds = 5, .largest = 2048};
 }
 
 static void progress(void *context, const char *what) {
     fprintf(context, "measuring %s\n", what);
+}
+
+static enum dtp_status from_files(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    bool to_stdout = own->out && !strcmp(own->out, "-");
+    struct dtp_calibrate_args args = {.paths = cli->arg,
+                                      .npaths = (size_t)cli->nargs,
+                                      .gpu = own->gpu,
+                                      .out_path = own->out,
+                                      .report = to_stdout ? stderr : cli->out.file};
+    if (!own->gpu)
+        return dtp_fail(err, DTP_EUSAGE, "--gpu NAME is needed: which GPU are the sweeps of?");
+    if (!cli->nargs)
+        return dtp_fail(err, DTP_EUSAGE, "--from needs at least one FILE");
+    return dtp_calibrate_from_files(cli->a, &args, err);
 }
 
 static void report(FILE *f, const struct dtp_measured *m, const char *path) {
@@ -50,6 +72,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_measure_options o = dtp_measure_default();
     struct dtp_measured m;
+    const char *out = own->out ? own->out : "cpu.json";
+    if (own->from || own->gpu)
+        return from_files(cli, err);
+    if (cli->nargs > 0)
+        return dtp_fail(err, DTP_EUSAGE, "unexpected \"%s\": files are for --from", cli->arg[0]);
     o.backend = own->backend;
     o.nranks = own->ranks;
     o.rounds = own->rounds;
@@ -58,21 +85,24 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         o.progress = progress;
         o.context = stderr;
     }
-    DTP_TRY(dtp_calibration_make(cli->a, &o, own->out, &m, err));
-    report(cli->out.file, &m, own->out);
+    DTP_TRY(dtp_calibration_make(cli->a, &o, out, &m, err));
+    report(cli->out.file, &m, out);
     return DTP_OK;
 }
 
 const struct dtp_verb dtp_verb_calibrate = {
     .name = "calibrate",
-    .summary = "measure kernels and collectives of this machine into a cluster file",
-    .synopsis = "calibrate [--backend cpu] [--ranks N] [--out FILE]",
+    .summary = "measure this machine, or fit a GPU file to measured kernels",
+    .synopsis = "calibrate [--backend cpu] [--ranks N] [--out FILE] | --from FILE... --gpu NAME [--out FILE]",
     .description =
         "Times the runtime's own kernels (matrix products forward and backward over a grid of "
         "shapes, attention, norm, activation, cross-entropy, optimizer, copies) and collectives "
         "and transfers by size, each alone, never a training step, and writes a cluster file that "
-        "--cluster and `dtplan check --calibration` take. The machine should be idle meanwhile.",
+        "--cluster and `dtplan check --calibration` take. The machine should be idle meanwhile. With --from it fits the "
+        "constants of a GPU file to sweeps of kernels (hw/README.md has the formats) and prints "
+        "the errors of rows left out of the fit in turn.",
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,
+    .max_args = -1,
     .run = run};

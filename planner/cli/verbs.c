@@ -12,7 +12,7 @@ const struct dtp_verb *const dtp_verbs[] = {
     &dtp_verb_calibrate,
     &dtp_verb_doctor,
     &dtp_verb_run,
-    &dtp_verb_calibrate,
+    &dtp_verb_check,
     &dtp_verb_models,
     &dtp_verb_clusters,
     &dtp_verb_frameworks,

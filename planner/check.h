@@ -1,0 +1,57 @@
+/* check.h: predicted beside measured, layout by layer: statistics and what is shown of them.
+ *
+ *     MAPE              mean of |predicted - measured| / measured over all rows, in %; a run that
+ *                       failed counts as 100 %
+ *     rank correlation  Spearman's: Pearson's of the ranks, equal values share the mean rank; a run
+ *                       that failed is slower than all others
+ *     picked            the row with the least predicted time (the first of equals): what a search
+ *                       would choose; regret: how much slower it ran than the fastest one
+ */
+#ifndef DTP_PLANNER_CHECK_H
+#define DTP_PLANNER_CHECK_H
+
+#include "planner/setup.h"
+#include "planner/term.h"
+
+enum { DTP_CHECK_TERMS = 6 };
+struct dtp_check_term {
+    const char *name; /* static */
+    double predicted_s, measured_s;
+};
+
+struct dtp_check_row {
+    struct dtp_plan plan;
+    double predicted_s, measured_s; /* measured: the fastest step; NAN: the run failed */
+    double median_s;
+    uint64_t predicted_peak_bytes, measured_peak_bytes; /* worst rank */
+    struct dtp_check_term term[DTP_CHECK_TERMS];        /* means over the ranks */
+    const char *failure;                                /* or NULL */
+};
+
+struct dtp_check {
+    const struct dtp_setup *setup;
+    const char *machine, *backend;
+    int steps, ncores;
+    struct dtp_check_row *row;
+    size_t nrows;
+    double predict_s, run_s, calibrate_s; /* wall clock of the parts */
+    /* filled by dtp_check_summarise() */
+    double mape_step_pct, mape_peak_pct, worst_peak_pct, rank_correlation, regret_pct;
+    size_t picked, fastest_measured, nfailed;
+};
+
+/* Spearman's coefficient of n pairs, at most DTP_CHECK_MOST; NAN when one side is constant. */
+double dtp_rank_correlation(struct dtp_arena *a, const double *x, const double *y, size_t n);
+double dtp_error_pct(double predicted, double measured); /* signed; NAN measured: 100 */
+void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c);
+
+/* The document before the runs: plans, times and bytes as predicted. */
+void dtp_check_predictions(FILE *f, const struct dtp_check *c);
+void dtp_check_json(FILE *f, const struct dtp_check *c);
+void dtp_check_header(const struct dtp_term *t, const struct dtp_check *c);
+void dtp_check_line(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_check_row *r);
+void dtp_check_text(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_check *c);
+/* Scatter of predicted against measured, on logarithmic axes. */
+void dtp_check_svg(struct dtp_arena *a, FILE *f, const struct dtp_check *c);
+
+#endif

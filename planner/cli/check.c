@@ -1,0 +1,281 @@
+/* dtplan check: predict every layout, write it down, train them all, compare. */
+#include <math.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "planner/check.h"
+#include "planner/cli/calibration.h"
+#include "planner/cli/check_terms.h"
+#include "planner/cli/verbs.h"
+#include "planner/space.h"
+#include "runtime/launch.h"
+#include "runtime/os_linux.h"
+#include "sim/base/text.h"
+
+struct own {
+    const char *backend, *calibration, *predictions, *svg, *timeline;
+    int steps;
+};
+
+#define AT(field) offsetof(struct own, field)
+static const struct dtp_option options[] = {
+    {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME", .help = "cpu or cuda"},
+    {"steps", DTP_OPT_INT, 0, AT(steps), .value = "N", .min = 1, .max = 1e6,
+     .help = "measured steps of each layout, after one to warm up; the fastest counts (default 5)"},
+    {"calibration", DTP_OPT_STRING, 0, AT(calibration), .value = "FILE",
+     .complete = DTP_COMPLETE_FILE,
+     .help = "what dtplan calibrate wrote (default: a quick one is made first)"},
+    {"predictions", DTP_OPT_STRING, 0, AT(predictions), .value = "FILE",
+     .complete = DTP_COMPLETE_FILE,
+     .help = "where predictions go before the runs (default dtplan-check.json)"},
+    {"svg", DTP_OPT_STRING, 0, AT(svg), .value = "OUT.svg", .complete = DTP_COMPLETE_FILE,
+     .help = "picture of predicted against measured step times"},
+    {"timeline", DTP_OPT_STRING, 't', AT(timeline), .value = "OUT.json",
+     .complete = DTP_COMPLETE_FILE,
+     .help = "the fastest layout's step as predicted and as measured, for Perfetto"},
+    {0}};
+
+static void defaults(void *own) {
+    *(struct own *)own =
+        (struct own){.backend = "cpu", .predictions = "dtplan-check.json", .steps = 5};
+}
+
+static double now_s(void) {
+    return (double)dtp_os_now_ns() / (double)DTP_NS_PER_S;
+}
+
+/* ---- the problem ---- */
+
+static void measuring(void *context, const char *what) {
+    fprintf(context, "measuring %s\n", what);
+}
+
+/* A quick calibration beside the predictions; its name goes to the report. */
+static enum dtp_status calibrate(struct dtp_cli *cli, int ranks, struct dtp_check *c,
+                                 const char **out, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_measure_options o = dtp_measure_default();
+    struct dtp_measured m;
+    o.backend = own->backend;
+    o.nranks = ranks;
+    if (cli->progress) {
+        o.progress = measuring;
+        o.context = stderr;
+    }
+    *out = dtp_arena_printf(cli->a, "%s.calibration.json", own->predictions);
+    DTP_TRY(dtp_calibration_make(cli->a, &o, *out, &m, err));
+    c->calibrate_s = m.seconds;
+    return DTP_OK;
+}
+
+static enum dtp_status set_up(struct dtp_cli *cli, struct dtp_ask ask, struct dtp_check *c,
+                              struct dtp_setup *setup, struct dtp_err *err) {
+    enum { DEFAULT_RANKS = 4 };
+    const struct own *own = cli->own;
+    ask.gpus = ask.gpus > 0 ? ask.gpus : DEFAULT_RANKS;
+    ask.dtype = DTP_FP32;
+    ask.attention = -1;
+    ask.nic = NULL;
+    ask.cluster_json = ask.framework_json = NULL;
+    ask.memory_limit_bytes = 0;
+    ask.framework = "dtplan";
+    ask.cluster = own->calibration;
+    if (!ask.cluster)
+        DTP_TRY(calibrate(cli, ask.gpus, c, &ask.cluster, err));
+    return dtp_setup_init(cli->a, &ask, setup, err);
+}
+
+/* Ranks do their own communication, in order: said in the plan, so that the executor does it too. */
+static struct dtp_plan resolved(const struct dtp_plan *p, const struct dtp_framework *f) {
+    struct dtp_plan x = *p;
+    x.dp_overlap = f->dp_overlap;
+    x.tp_overlap = f->tp_overlap;
+    x.p2p_overlap = !f->p2p_blocking;
+    return x;
+}
+
+static void add_row(struct dtp_check *c, const struct dtp_plan *plan) {
+    c->row[c->nrows++] =
+        (struct dtp_check_row){.plan = resolved(plan, &c->setup->framework), .measured_s = NAN};
+}
+
+/* Every legal layout, in order of enumeration; microbatches of one sequence unless asked otherwise. */
+static enum dtp_status enumerate(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
+    const struct dtp_problem *problem = &c->setup->problem;
+    struct dtp_limits limits;
+    struct dtp_space space;
+    DTP_TRY(dtp_cli_limits(cli, problem, &limits, err));
+    if (limits.field[DTP_LIMIT_MICROBATCH].n == 0)
+        limits.field[DTP_LIMIT_MICROBATCH] = (struct dtp_select){1, {1}, {1}};
+    dtp_space_init(cli->a, problem, &limits, &space);
+    c->row = DTP_NEW(cli->a, struct dtp_check_row, space.ncandidates);
+    for (uint64_t i = 0; i < space.ncandidates; i++) {
+        struct dtp_plan plan;
+        dtp_space_candidate(&space, i, &plan);
+        if (dtp_plan_check(problem, &plan) == DTP_LEGAL)
+            add_row(c, &plan);
+    }
+    if (c->nrows == 0)
+        return dtp_fail(err, DTP_ENO, "no layout of %s on %d ranks is legal", problem->model->name,
+                        problem->gpus);
+    return DTP_OK;
+}
+
+static enum dtp_status prepare(struct dtp_cli *cli, struct dtp_check *c, struct dtp_setup *setup,
+                               struct dtp_err *err) {
+    c->setup = setup;
+    if (!cli->args.plan) {
+        struct dtp_ask ask = cli->args.ask;
+        if (!ask.model)
+            ask.model = "gpt-check";
+        DTP_TRY(set_up(cli, ask, c, setup, err));
+        return enumerate(cli, c, err);
+    }
+    struct dtp_document d;
+    struct dtp_plan plan;
+    DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
+    DTP_TRY(set_up(cli, d.ask, c, setup, err));
+    setup->ask.dtype = DTP_FP32;
+    DTP_TRY(dtp_document_plan(cli->a, &d, &setup->problem, &plan, err));
+    c->row = DTP_NEW(cli->a, struct dtp_check_row, 1);
+    plan.dtype = DTP_FP32;
+    add_row(c, &plan);
+    return DTP_OK;
+}
+
+/* ---- predictions ---- */
+
+static enum dtp_status predict(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
+    double start_s = now_s();
+    struct dtp_check_terms terms = {.problem = &c->setup->problem};
+    terms.ev = dtp_evaluator_create(cli->a, terms.problem);
+    terms.memo = dtp_cost_memo_create(cli->a, terms.problem);
+    for (size_t i = 0; i < c->nrows; i++)
+        DTP_TRY(dtp_check_predict(&terms, &c->row[i], err));
+    dtp_evaluator_destroy(terms.ev);
+    c->predict_s = now_s() - start_s;
+    const struct own *own = cli->own;
+    struct dtp_file_out file;
+    DTP_TRY(dtp_file_out_open(cli->a, own->predictions, &file, err));
+    dtp_check_predictions(file.f, c);
+    return dtp_file_out_commit(&file, err);
+}
+
+/* ---- runs ---- */
+
+static struct dtp_run_options run_options(const struct dtp_cli *cli, const struct dtp_check *c,
+                                          const struct dtp_check_row *row) {
+    const struct own *own = cli->own;
+    struct dtp_run_options o = dtp_run_options_default();
+    o.model = &c->setup->model;
+    o.plan = row->plan;
+    o.seq = c->setup->problem.seq;
+    o.backend = own->backend;
+    o.steps = own->steps + 1;
+    o.seed = (uint64_t)cli->args.seed;
+    return o;
+}
+
+/* The trace of the run, in `a`, when asked for. */
+static void run_row(struct dtp_arena *a, const struct dtp_cli *cli, const struct dtp_check *c,
+                    struct dtp_check_row *row, struct dtp_run_result *out) {
+    struct dtp_err err = {.status = DTP_OK};
+    const struct dtp_run_options o = run_options(cli, c, row);
+    if (dtp_run(a, &o, out, &err) != DTP_OK) {
+        row->failure = dtp_arena_strdup(cli->a, err.msg);
+        return;
+    }
+    row->measured_s = out->best_step_s;
+    row->median_s = out->step_s;
+    for (int r = 0; r < out->nranks; r++)
+        if (out->peak_bytes[r] > row->measured_peak_bytes)
+            row->measured_peak_bytes = out->peak_bytes[r];
+    dtp_check_measure(row, out);
+}
+
+static void run_all(struct dtp_cli *cli, struct dtp_check *c) {
+    double start_s = now_s();
+    struct dtp_arena *a = dtp_arena_create("run");
+    if (!cli->args.json)
+        dtp_check_header(&cli->out, c);
+    for (size_t i = 0; i < c->nrows; i++) {
+        struct dtp_run_result result;
+        dtp_arena_reset(a);
+        run_row(a, cli, c, &c->row[i], &result);
+        if (!cli->args.json)
+            dtp_check_line(a, &cli->out, &c->row[i]);
+        else if (cli->progress)
+            fprintf(stderr, "\r%zu of %zu layouts", i + 1, c->nrows);
+    }
+    if (cli->args.json && cli->progress)
+        fputs("\r                        \r", stderr);
+    dtp_arena_destroy(a);
+    c->run_s = now_s() - start_s;
+}
+
+/* ---- pictures ---- */
+
+/* The fastest layout once more: both timelines, ranks 0 .. as predicted, then as measured. */
+static enum dtp_status timeline(struct dtp_cli *cli, const struct dtp_check *c, const char *path,
+                                struct dtp_err *err) {
+    struct dtp_check_row row = c->row[c->fastest_measured];
+    struct dtp_run_result result;
+    run_row(cli->a, cli, c, &row, &result);
+    if (row.failure)
+        return dtp_fail(err, DTP_ENO, "%s", row.failure);
+    return dtp_check_timeline(cli->a, &c->setup->problem, &row.plan, &result, path, err);
+}
+
+static enum dtp_status svg(struct dtp_cli *cli, const struct dtp_check *c, const char *path,
+                           struct dtp_err *err) {
+    struct dtp_file_out file;
+    DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
+    dtp_check_svg(cli->a, file.f, c);
+    return dtp_file_out_commit(&file, err);
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
+    struct utsname host;
+    struct dtp_check c = {.backend = own->backend, .steps = own->steps};
+    c.ncores = dtp_os_num_cores();
+    c.machine = uname(&host) == 0 ? dtp_arena_printf(cli->a, "%s %s, %d cores", host.nodename,
+                                                     host.machine, c.ncores)
+                                  : "?";
+    DTP_TRY(prepare(cli, &c, setup, err));
+    DTP_TRY(predict(cli, &c, err));
+    run_all(cli, &c);
+    dtp_check_summarise(cli->a, &c);
+    if (cli->args.json)
+        dtp_check_json(cli->out.file, &c);
+    else
+        dtp_check_text(cli->a, &cli->out, &c);
+    if (own->svg)
+        DTP_TRY(svg(cli, &c, own->svg, err));
+    if (own->timeline)
+        DTP_TRY(timeline(cli, &c, own->timeline, err));
+    if (c.nfailed > 0)
+        return dtp_fail(err, DTP_ENO, "%zu of %zu layouts failed", c.nfailed, c.nrows);
+    return DTP_OK;
+}
+
+const struct dtp_verb dtp_verb_check = {
+    .name = "check",
+    .summary = "predict layouts, train them for real on this machine, compare",
+    .synopsis = "check [--model M] [--gpus N | --plan FILE] [limits] [--backend cpu|cuda]",
+    .description =
+        "Takes or makes a calibration of the machine, predicts step time and peak memory of every "
+        "legal layout of a small GPT on N ranks (or of the model or plan given), writes the "
+        "predictions to a file, trains each layout for some steps and prints predicted beside "
+        "measured: step time, forward, backward, collectives, bubble, optimizer, peak bytes; mean "
+        "error, rank correlation, and the regret of the plan that the predictions pick. "
+        "Microbatches hold one sequence unless --microbatch-size says otherwise. Exit status 1 "
+        "when a run fails.",
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
+              DTP_GROUP_SEARCH,
+    .options = options,
+    .own_size = sizeof(struct own),
+    .defaults = defaults,
+    .run = run};

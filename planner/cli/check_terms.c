@@ -1,0 +1,184 @@
+#include "planner/cli/check_terms.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "runtime/device.h"
+#include "traces/chrome.h"
+
+enum { FORWARD, BACKWARD, TP, DP, OPTIMIZER, BUBBLE };
+static const char *const names[DTP_CHECK_TERMS] = {"forward", "backward",  "tp",
+                                                   "dp",      "optimizer", "bubble"};
+
+static void name_terms(struct dtp_check_row *row) {
+    for (int i = 0; i < DTP_CHECK_TERMS; i++)
+        row->term[i].name = names[i];
+}
+
+/* ---- predicted ---- */
+
+/* Seconds of all ranks by task; a collective's task counts for each member. */
+static void sum_tasks(const struct dtp_lowered *lo, const struct dtp_timeline *t,
+                      double ranks_per_group, double sum_s[DTP_NTASKS]) {
+    for (dtp_id x = 0; x < t->ntasks; x++) {
+        struct dtp_task_tag tag = dtp_tag_unpack(lo->graph.tag[x]);
+        double members = 1;
+        if (tag.kind == DTP_T_REDUCE || tag.kind == DTP_T_GATHER)
+            members = lo->folded ? 1 : ranks_per_group;
+        else if (tag.kind == DTP_T_EMBEDDING)
+            members = 2;
+        else if (tag.kind == DTP_T_NORM)
+            members = lo->nranks;
+        sum_s[tag.kind] += members * (t->end_s[x] - t->start_s[x]);
+    }
+}
+
+/* Parts of the phases, all virtual stages and microbatches. */
+struct parts {
+    double tp_s, dp_forward_s, dp_backward_s, pp_forward_s, pp_backward_s;
+};
+
+static struct parts parts_of(const struct dtp_costs *c) {
+    struct parts p = {0};
+    for (int vs = 0; vs < c->nstages; vs++) {
+        const struct dtp_stage_cost *s = &c->stage[vs];
+        p.tp_s += s->f.tp_s + s->i.tp_s + s->w.tp_s + s->r.tp_s;
+        p.dp_forward_s += s->f.dp_s;
+        p.dp_backward_s += s->i.dp_s + s->w.dp_s;
+        p.pp_forward_s += s->f.pp_s;
+        p.pp_backward_s += s->i.pp_s;
+    }
+    double m = c->m;
+    return (struct parts){m * p.tp_s, m * p.dp_forward_s, m * p.dp_backward_s, m * p.pp_forward_s,
+                          m * p.pp_backward_s};
+}
+
+enum dtp_status dtp_check_predict(struct dtp_check_terms *t, struct dtp_check_row *row,
+                                  struct dtp_err *err) {
+    struct dtp_arena *a = dtp_arena_create("prediction");
+    struct dtp_lowered *lo;
+    struct dtp_timeline *timeline;
+    struct dtp_simulate_options options = {.out_lowered = &lo, .out_timeline = &timeline};
+    struct dtp_result result;
+    enum dtp_status status =
+        dtp_evaluate(a, t->ev, &row->plan, DTP_SIMULATE, &options, &result, err);
+    if (status == DTP_OK) {
+        struct dtp_costs costs;
+        double sum_s[DTP_NTASKS] = {0}, n = lo->nranks, stages = lo->nranks / row->plan.pp;
+        dtp_costs(a, t->memo, &row->plan, &costs);
+        sum_tasks(lo, timeline, row->plan.dp, sum_s);
+        struct parts p = parts_of(&costs);
+        name_terms(row);
+        row->predicted_s = result.step_s;
+        row->predicted_peak_bytes = result.peak_bytes;
+        row->term[FORWARD].predicted_s =
+            (sum_s[DTP_T_F] - stages * (p.pp_forward_s + p.dp_forward_s)) / n;
+        row->term[BACKWARD].predicted_s = (sum_s[DTP_T_B] + sum_s[DTP_T_I] + sum_s[DTP_T_W] -
+                                           stages * (p.pp_backward_s + p.dp_backward_s)) /
+                                          n;
+        row->term[TP].predicted_s = stages * p.tp_s / n;
+        row->term[DP].predicted_s =
+            (stages * (p.dp_forward_s + p.dp_backward_s) + sum_s[DTP_T_REDUCE] +
+             sum_s[DTP_T_GATHER] + sum_s[DTP_T_EMBEDDING] + sum_s[DTP_T_NORM]) /
+            n;
+        row->term[OPTIMIZER].predicted_s = sum_s[DTP_T_OPTIM] / n;
+        row->term[BUBBLE].predicted_s =
+            result.step_s - row->term[FORWARD].predicted_s - row->term[BACKWARD].predicted_s -
+            row->term[DP].predicted_s - row->term[OPTIMIZER].predicted_s;
+    }
+    dtp_arena_destroy(a);
+    return status;
+}
+
+/* ---- measured ---- */
+
+/* The action of "0F3", "1RB12": the letters between two numbers; "" for other events. */
+static const char *action_of(const char *name, char out[4]) {
+    size_t digits = strspn(name, "0123456789"), n = 0;
+    memset(out, 0, 4);
+    while (n < 3 && isupper((unsigned char)name[digits + n]))
+        n++;
+    if (digits == 0 || n == 0 || strspn(name + digits + n, "0123456789") == 0)
+        return out;
+    memcpy(out, name + digits, n);
+    return out;
+}
+
+static int term_of(const struct dtp_trace_event *e) {
+    char action[4];
+    action_of(e->name, action);
+    if (strncmp(e->name, "tp ", 3) == 0)
+        return TP;
+    if (strncmp(e->name, "dp ", 3) == 0 || strncmp(e->name, "embedding ", 10) == 0 ||
+        strncmp(e->name, "norm ", 5) == 0)
+        return DP;
+    if (strchr(e->name, ' '))
+        return -1; /* a layer that is computed again, inside its action */
+    if (strcmp(action, dtp_action_names[DTP_A_F]) == 0)
+        return FORWARD;
+    if (strcmp(action, dtp_action_names[DTP_A_B]) == 0 ||
+        strcmp(action, dtp_action_names[DTP_A_I]) == 0 ||
+        strcmp(action, dtp_action_names[DTP_A_W]) == 0)
+        return BACKWARD;
+    return strcmp(action, dtp_action_names[DTP_A_OPTIM]) == 0 ? OPTIMIZER : -1;
+}
+
+static bool inside(const struct dtp_trace_event *e, const struct dtp_trace_event *outer) {
+    return e->rank == outer->rank && e->start_s >= outer->start_s &&
+           e->start_s + e->dur_s <= outer->start_s + outer->dur_s;
+}
+
+void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r) {
+    double sum_s[DTP_CHECK_TERMS] = {0};
+    const struct dtp_trace_event *outer = NULL; /* the last F, B, I, W or OPTIM */
+    for (size_t i = 0; i < r->nevents; i++) {
+        const struct dtp_trace_event *e = &r->event[i];
+        int term = term_of(e);
+        if (term < 0)
+            continue;
+        sum_s[term] += e->dur_s;
+        if (term == FORWARD || term == BACKWARD || term == OPTIMIZER)
+            outer = e;
+        else if (term == DP && outer && inside(e, outer))
+            sum_s[term_of(outer)] -= e->dur_s;
+    }
+    name_terms(row);
+    double left_s = r->step_s_each[r->steps - 1];
+    for (int i = 0; i < BUBBLE; i++) {
+        row->term[i].measured_s = sum_s[i] / r->nranks;
+        left_s -= i == TP ? 0 : row->term[i].measured_s;
+    }
+    row->term[BUBBLE].measured_s = left_s;
+}
+
+/* ---- both timelines ---- */
+
+enum dtp_status dtp_check_timeline(struct dtp_arena *a, const struct dtp_problem *problem,
+                                   const struct dtp_plan *plan, const struct dtp_run_result *r,
+                                   const char *path, struct dtp_err *err) {
+    struct dtp_lowered *lo;
+    struct dtp_timeline *timeline;
+    struct dtp_simulate_options options = {
+        .no_fold = true, .out_lowered = &lo, .out_timeline = &timeline};
+    struct dtp_result result;
+    struct dtp_chrome *c;
+    struct dtp_evaluator *ev = dtp_evaluator_create(a, problem);
+    DTP_TRY(dtp_evaluate(a, ev, plan, DTP_SIMULATE, &options, &result, err));
+    DTP_TRY(dtp_chrome_open(a, path, &c, err));
+    dtp_chrome_add(a, c, problem, lo, timeline);
+    for (int i = 0; i < r->nranks; i++) {
+        dtp_chrome_rank(c, i, dtp_arena_printf(a, "rank %d, predicted", i));
+        dtp_chrome_rank(c, r->nranks + i, dtp_arena_printf(a, "rank %d, measured", i));
+    }
+    for (size_t i = 0; i < r->nevents; i++) {
+        const struct dtp_trace_event *e = &r->event[i];
+        dtp_chrome_event(c, &(struct dtp_chrome_event){.rank = r->nranks + e->rank,
+                                                       .stream = dtp_run_stream_name(e->stream),
+                                                       .name = e->name,
+                                                       .start_s = e->start_s,
+                                                       .dur_s = e->dur_s,
+                                                       .microbatch = -1,
+                                                       .part = -1});
+    }
+    return dtp_chrome_close(c, err);
+}

@@ -1,0 +1,30 @@
+/* check_terms.h: what a step consists of, from a simulated timeline and from a measured trace.
+ *
+ * Terms, means over the ranks:
+ *   forward     inside F actions                       backward   inside B, I and W (and recomputation)
+ *   tp          tensor-parallel collectives, which are part of those two
+ *   dp          data-parallel collectives, wherever they run
+ *   optimizer   the update, without the collectives in it
+ *   bubble      what is left of the step: waiting for others, transfers
+ */
+#ifndef DTP_PLANNER_CLI_CHECK_TERMS_H
+#define DTP_PLANNER_CLI_CHECK_TERMS_H
+
+#include "planner/check.h"
+#include "runtime/run.h"
+
+struct dtp_check_terms {
+    const struct dtp_problem *problem;
+    struct dtp_evaluator *ev;
+    struct dtp_cost_memo *memo;
+};
+/* Time, bytes and terms of row->plan. */
+enum dtp_status dtp_check_predict(struct dtp_check_terms *t, struct dtp_check_row *row,
+                                  struct dtp_err *err);
+/* The measured terms, from the trace of the last step. */
+void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r);
+enum dtp_status dtp_check_timeline(struct dtp_arena *a, const struct dtp_problem *problem,
+                                   const struct dtp_plan *plan, const struct dtp_run_result *r,
+                                   const char *path, struct dtp_err *err);
+
+#endif
