@@ -262,7 +262,8 @@ static void cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp
                  const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
     if (s->size < 2 || !(bytes > 0))
         return;
-    if (algo == DTP_ALGO_AUTO && c->node.intra == DTP_INTRA_SHM && shared_memory_s(c, kind, s, bytes, out))
+    if (algo == DTP_ALGO_AUTO && c->node.intra == DTP_INTRA_SHM &&
+        shared_memory_s(c, kind, s, bytes, out))
         return;
     if (!nccl_has(c, kind, algo, s)) {
         struct dtp_coll_cost steps;

@@ -109,8 +109,9 @@ double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     if (s->m <= 0 || s->n <= 0 || s->k <= 0 || s->batch <= 0)
         return 0;
     if (s->dtype == DTP_FP32 && g->table[s->pass].time_s.n > 0)
-        return (double)s->batch * dtp_table_time_s(&g->table[s->pass], (const double[3]){
-            (double)s->m, (double)s->n, (double)s->k});
+        return (double)s->batch *
+               dtp_table_time_s(&g->table[s->pass],
+                                (const double[3]){(double)s->m, (double)s->n, (double)s->k});
     t_s = tile_time_s(g, c, s);
     if (s->pass == DTP_GEMM_WGRAD)
         t_s *= c->wgrad_factor;
@@ -167,12 +168,11 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
     assert(rate > 0);
     if (s->head_dim <= 0 || s->seq_q <= 0 || s->seq_kv <= 0)
         return 0;
-    const struct dtp_time_table *t = &g->table[s->backward ? DTP_TABLE_ATTENTION_BACKWARD
-                                                           : DTP_TABLE_ATTENTION_FORWARD];
+    const struct dtp_time_table *t =
+        &g->table[s->backward ? DTP_TABLE_ATTENTION_BACKWARD : DTP_TABLE_ATTENTION_FORWARD];
     if (s->impl == DTP_ATTN_HEADS && t->time_s.n > 0)
         return (double)(s->batch * s->heads) *
-               dtp_table_time_s(
-                   t, (const double[3]){(double)s->seq_kv, (double)s->head_dim, 1});
+               dtp_table_time_s(t, (const double[3]){(double)s->seq_kv, (double)s->head_dim, 1});
     if (head_dim < TILE_UNIT)
         head_dim = TILE_UNIT; /* no kernel is faster on a smaller one */
     if (head_dim <= TILE_UNIT)

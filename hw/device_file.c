@@ -115,10 +115,13 @@ static const struct dtp_field kernels_fields[] = {
     KERNEL("embedding", DTP_K_EMBEDDING),
     KERNEL("optimizer", DTP_K_OPTIMIZER),
     {0}};
-static const struct dtp_field attentions_fields[] = {
-    ATTENTION("flash1", DTP_ATTN_FLASH1), ATTENTION("flash2", DTP_ATTN_FLASH2),
-    ATTENTION("flash3", DTP_ATTN_FLASH3), ATTENTION("cudnn", DTP_ATTN_CUDNN),
-    ATTENTION("triton", DTP_ATTN_TRITON), ATTENTION("heads", DTP_ATTN_HEADS),   {0}};
+static const struct dtp_field attentions_fields[] = {ATTENTION("flash1", DTP_ATTN_FLASH1),
+                                                     ATTENTION("flash2", DTP_ATTN_FLASH2),
+                                                     ATTENTION("flash3", DTP_ATTN_FLASH3),
+                                                     ATTENTION("cudnn", DTP_ATTN_CUDNN),
+                                                     ATTENTION("triton", DTP_ATTN_TRITON),
+                                                     ATTENTION("heads", DTP_ATTN_HEADS),
+                                                     {0}};
 
 #define IN_GPU(member) offsetof(struct dtp_gpu, member)
 

@@ -20,8 +20,8 @@ void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *p,
     d.qkv_width = d.q_width + 2 * d.kv_width;
     d.up_width = m->gated_ffn ? 2 * d.ffn : d.ffn;
     d.norm_params = d.hidden * (m->norm == DTP_NORM_LAYER && m->norm_bias ? 2 : 1);
-    d.layer_params = 2 * d.norm_params + d.hidden * (d.qkv_width + d.q_width) +
-                     d.hidden * (d.up_width + d.ffn);
+    d.layer_params =
+        2 * d.norm_params + d.hidden * (d.qkv_width + d.q_width) + d.hidden * (d.up_width + d.ffn);
     if (m->attention_bias || m->qkv_bias)
         d.layer_params += d.qkv_width;
     d.layer_params += m->attention_bias ? d.hidden : 0;
@@ -160,13 +160,9 @@ void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dt
     }
     out->nreduce = 1;
     if (plan->zero_stage < 2)
-        out->reduce = (struct dtp_comm){.kind = DTP_ALL_REDUCE,
-                                        .axis = DTP_AXIS_DP_CP,
-                                        .time_s = reduce,
-                                        .latency_s = reduce};
+        out->reduce = (struct dtp_comm){
+            .kind = DTP_ALL_REDUCE, .axis = DTP_AXIS_DP_CP, .time_s = reduce, .latency_s = reduce};
     if (plan->zero_stage == 1 || plan->zero_stage == 2)
-        out->gather = (struct dtp_comm){.kind = DTP_ALL_GATHER,
-                                        .axis = DTP_AXIS_DP_CP,
-                                        .time_s = gather,
-                                        .latency_s = gather};
+        out->gather = (struct dtp_comm){
+            .kind = DTP_ALL_GATHER, .axis = DTP_AXIS_DP_CP, .time_s = gather, .latency_s = gather};
 }

@@ -13,7 +13,8 @@
 #include "models/evaluate.h"
 
 struct dtp_native {
-    int64_t tokens, local_tokens, hidden, seq; /* of a microbatch; local: under sequence parallelism */
+    int64_t tokens, local_tokens, hidden,
+        seq; /* of a microbatch; local: under sequence parallelism */
     int64_t heads, kv_heads, head_dim, q_width, kv_width, qkv_width;
     int64_t ffn, up_width, vocab; /* of this rank; up_width = 2 ffn when gated */
     int kv_copies;                /* tp ranks that hold the same key-value head */
@@ -25,9 +26,9 @@ void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *pla
 
 struct dtp_native_stage {
     bool first, last;
-    bool tied;        /* the head is the tokens unit of this stage */
-    int layers;       /* units of layers */
-    int64_t tokens_n; /* elements of each unit, padded; 0: none */
+    bool tied;                                    /* the head is the tokens unit of this stage */
+    int layers;                                   /* units of layers */
+    int64_t tokens_n;                             /* elements of each unit, padded; 0: none */
     int64_t positions_n, layer_n, norm_n, head_n; /* head_n 0 when tied */
 };
 void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *plan,

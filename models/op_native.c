@@ -88,17 +88,17 @@ static void project(struct native *x, const char *name, int64_t in, bool bias) {
 /* Scores of one head at a time, kept as probabilities. */
 static void core(struct native *x) {
     const struct dtp_native *d = &x->d;
-    const struct dtp_attention_shape shape = {.dtype = x->b->dtype,
-                                              .impl = x->b->problem->attention >= 0
-                                                          ? (enum dtp_attention)x->b->problem->attention
-                                                          : x->b->f->attention,
-                                              .causal = true,
-                                              .batch = x->b->plan->microbatch_size,
-                                              .heads = d->heads,
-                                              .kv_heads = d->kv_heads,
-                                              .seq_q = d->seq,
-                                              .seq_kv = d->seq,
-                                              .head_dim = d->head_dim};
+    const struct dtp_attention_shape shape = {
+        .dtype = x->b->dtype,
+        .impl = x->b->problem->attention >= 0 ? (enum dtp_attention)x->b->problem->attention
+                                              : x->b->f->attention,
+        .causal = true,
+        .batch = x->b->plan->microbatch_size,
+        .heads = d->heads,
+        .kv_heads = d->kv_heads,
+        .seq_q = d->seq,
+        .seq_kv = d->seq,
+        .head_dim = d->head_dim};
     for (int pass = DTP_PASS_F; pass <= DTP_PASS_I; pass++) {
         struct dtp_op *op =
             dtp_op_kernel(x->b, "attention", (enum dtp_pass)pass, DTP_K_SOFTMAX, 0, 0);

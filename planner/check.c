@@ -109,8 +109,7 @@ static void write_terms(struct dtp_json_out *w, const struct dtp_check_row *r, b
         dtp_json_kv_string(w, "name", r->term[i].name);
         dtp_json_kv_double(w, "predicted_s", r->term[i].predicted_s);
         if (measured)
-            dtp_json_kv_double(w, "measured_s",
-                               r->failure ? (double)NAN : r->term[i].measured_s);
+            dtp_json_kv_double(w, "measured_s", r->failure ? (double)NAN : r->term[i].measured_s);
         dtp_json_end(w);
     }
     dtp_json_end(w);
@@ -197,10 +196,11 @@ void dtp_check_header(const struct dtp_term *t, const struct dtp_check *c) {
     const struct dtp_problem *p = &c->setup->problem;
     fprintf(t->file, "%s, %d ranks of %s on %d cores, %d sequences of %d tokens, %d steps each\n",
             p->model->name, p->gpus, c->backend, c->ncores, p->global_batch, p->seq, c->steps);
-    dtp_term_print(t, DTP_BOLD,
-                   "tp pp dp  z sp schedule        recompute      step in ms            peak in MB\n"
-                   "                                             predicted  measured  error   "
-                   "predicted   error\n");
+    dtp_term_print(
+        t, DTP_BOLD,
+        "tp pp dp  z sp schedule        recompute      step in ms            peak in MB\n"
+        "                                             predicted  measured  error   "
+        "predicted   error\n");
 }
 
 void dtp_check_line(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_check_row *r) {
@@ -230,8 +230,8 @@ static void print_terms(const struct dtp_term *t, const struct dtp_check *c) {
                 measured += c->row[k].term[i].measured_s;
             }
         double n = (double)(c->nrows - c->nfailed) * DTP_MILLI;
-        fprintf(t->file, "  %-32s %9.3f %9.3f\n", c->row[0].term[i].name,
-                n > 0 ? predicted / n : 0, n > 0 ? measured / n : 0);
+        fprintf(t->file, "  %-32s %9.3f %9.3f\n", c->row[0].term[i].name, n > 0 ? predicted / n : 0,
+                n > 0 ? measured / n : 0);
     }
 }
 
@@ -256,17 +256,16 @@ void dtp_check_svg(struct dtp_arena *a, FILE *f, const struct dtp_check *c) {
     size_t n = 0;
     for (size_t i = 0; i < c->nrows; i++) {
         const struct dtp_check_row *r = &c->row[i];
-        int k = r->plan.pp == 1 ? 0 : r->plan.schedule <= DTP_SCHED_ZB_H1 ? r->plan.schedule + 1 : 5;
+        int k = r->plan.pp == 1                       ? 0
+                : r->plan.schedule <= DTP_SCHED_ZB_H1 ? r->plan.schedule + 1
+                                                      : 5;
         if (!r->failure)
-            point[n++] = (struct dtp_plot_point){r->measured_s / DTP_MILLI,
-                                                 r->predicted_s / DTP_MILLI, k,
-                                                 dtp_plan_words(a, &r->plan)};
+            point[n++] =
+                (struct dtp_plot_point){r->measured_s / DTP_MILLI, r->predicted_s / DTP_MILLI, k,
+                                        dtp_plan_words(a, &r->plan)};
     }
-    const struct dtp_plot p = {"dtplan check: predicted against measured",
-                               "step time, ms",
-                               point,
-                               n,
-                               groups,
-                               (int)(sizeof groups / sizeof *groups)};
+    const struct dtp_plot p = {
+        "dtplan check: predicted against measured", "step time, ms", point, n, groups,
+        (int)(sizeof groups / sizeof *groups)};
     dtp_plot_scatter(f, &p);
 }

@@ -53,8 +53,7 @@ static enum dtp_status run_once(struct member *m) {
     case DTP_ALL_GATHER:
         return m->ops->all_gather(m->group, DTP_STREAM_TP, m->y, m->x, share, DTP_FP32, m->err);
     case DTP_REDUCE_SCATTER:
-        return m->ops->reduce_scatter(m->group, DTP_STREAM_TP, m->y, m->x, share, DTP_FP32,
-                                      m->err);
+        return m->ops->reduce_scatter(m->group, DTP_STREAM_TP, m->y, m->x, share, DTP_FP32, m->err);
     case DTP_SEND_RECV:
         return round_trip(m);
     case DTP_BROADCAST:

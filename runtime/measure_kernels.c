@@ -10,7 +10,7 @@
 enum {
     POOL_FLOATS = 1 << 21, /* operands move through 8 MiB */
     HEAP_BYTES = 1 << 28,
-    ROWS = 128,            /* of the classes' tensors */
+    ROWS = 128, /* of the classes' tensors */
     COLS = 512,
     LARGE_FLOATS = 1 << 20
 };
@@ -284,8 +284,11 @@ static void run_optimizer(void *context, int i) {
     (void)i;
     const struct dtp_adamw_hyper h = {
         .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 1};
-    const struct dtp_adamw_tensor t = {
-        .param = s->large, .m = s->large + n, .v = s->large + 2 * n, .grad = s->large + 3 * n, .n = n};
+    const struct dtp_adamw_tensor t = {.param = s->large,
+                                       .m = s->large + n,
+                                       .v = s->large + 2 * n,
+                                       .grad = s->large + 3 * n,
+                                       .n = n};
     s->ops->norm2(s->dev, s->workspace, t.grad, n, 1);
     s->ops->adamw(s->dev, &h, &t, 1);
 }
@@ -299,8 +302,8 @@ static void run_gap(void *context, int i) {
     void *live[LIVE] = {NULL};
     for (int k = 0; k < CALLS; k++) {
         dtp_heap_release(s->dev->heap, live[k * 7 % LIVE]);
-        live[k * 7 % LIVE] = dtp_heap_alloc(s->dev->heap, DTP_MEM_ACTIVATIONS, "gap",
-                                            (uint64_t)(k % 5 + 1) * 4096);
+        live[k * 7 % LIVE] =
+            dtp_heap_alloc(s->dev->heap, DTP_MEM_ACTIVATIONS, "gap", (uint64_t)(k % 5 + 1) * 4096);
         s->ops->bias_backward(s->dev, s->workspace, s->pool, (const int64_t[2]){1, 16});
     }
     for (int k = 0; k < LIVE; k++)

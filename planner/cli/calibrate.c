@@ -31,8 +31,7 @@ static const struct dtp_option options[] = {
     {0}};
 
 static void defaults(void *own) {
-    *(struct own *)own = (struct own){
-        .backend = "cpu", .ranks = 8, .rounds = 5, .largest = 2048};
+    *(struct own *)own = (struct own){.backend = "cpu", .ranks = 8, .rounds = 5, .largest = 2048};
 }
 
 static void progress(void *context, const char *what) {
@@ -60,11 +59,12 @@ static void report(FILE *f, const struct dtp_measured *m, const char *path) {
     fprintf(f, "collective       ranks   latency   bandwidth   error of the fit\n");
     for (int i = 0; i < m->ncurves; i++) {
         const struct dtp_curve *c = &m->curve[i];
-        fprintf(f, "%-16s %5d %6.1f us %6.2f GB/s %8.1f %%\n",
-                dtp_collective_names[c->collective], c->gpus, c->a_s / DTP_MICRO,
+        fprintf(f, "%-16s %5d %6.1f us %6.2f GB/s %8.1f %%\n", dtp_collective_names[c->collective],
+                c->gpus, c->a_s / DTP_MICRO,
                 c->c_s_per_byte > 0 ? 1 / c->c_s_per_byte / DTP_GIGA : 0.0, 100 * c->mean_error);
     }
-    fprintf(f, "Not covered: activations but GELU, shapes beyond the grid (taken in proportion).\n");
+    fprintf(f,
+            "Not covered: activations but GELU, shapes beyond the grid (taken in proportion).\n");
     fprintf(f, "Wrote %s: --cluster %s\n", path, path);
 }
 
@@ -93,12 +93,14 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
 const struct dtp_verb dtp_verb_calibrate = {
     .name = "calibrate",
     .summary = "measure this machine, or fit a GPU file to measured kernels",
-    .synopsis = "calibrate [--backend cpu] [--ranks N] [--out FILE] | --from FILE... --gpu NAME [--out FILE]",
+    .synopsis = "calibrate [--backend cpu] [--ranks N] [--out FILE] | --from FILE... --gpu NAME "
+                "[--out FILE]",
     .description =
         "Times the runtime's own kernels (matrix products forward and backward over a grid of "
         "shapes, attention, norm, activation, cross-entropy, optimizer, copies) and collectives "
         "and transfers by size, each alone, never a training step, and writes a cluster file that "
-        "--cluster and `dtplan check --calibration` take. The machine should be idle meanwhile. With --from it fits the "
+        "--cluster and `dtplan check --calibration` take. The machine should be idle meanwhile. "
+        "With --from it fits the "
         "constants of a GPU file to sweeps of kernels (hw/README.md has the formats) and prints "
         "the errors of rows left out of the fit in turn.",
     .options = options,

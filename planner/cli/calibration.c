@@ -12,8 +12,8 @@ static double peak_flops_per_s(const struct dtp_measured *m) {
     double best = 0;
     for (size_t i = 0; i < t->time_s.n; i++) {
         size_t nz = t->axis[2].n, ny = t->axis[1].n;
-        double flops = 2 * t->axis[0].at[i / nz / ny] * t->axis[1].at[i / nz % ny] *
-                       t->axis[2].at[i % nz];
+        double flops =
+            2 * t->axis[0].at[i / nz / ny] * t->axis[1].at[i / nz % ny] * t->axis[2].at[i % nz];
         best = flops / t->time_s.at[i] > best ? flops / t->time_s.at[i] : best;
     }
     return best;

@@ -273,8 +273,8 @@ const struct dtp_verb dtp_verb_check = {
         "error, rank correlation, and the regret of the plan that the predictions pick. "
         "Microbatches hold one sequence unless --microbatch-size says otherwise. Exit status 1 "
         "when a run fails.",
-    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
-              DTP_GROUP_SEARCH,
+    .groups =
+        DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,
