@@ -8,7 +8,7 @@
 #include "runtime/os_linux.h"
 #include "runtime/rank.h"
 
-static const int64_t sizes[] = {64, 1024, 16384, 65536, 262144, 1 << 20, 1 << 22};
+static const int64_t sizes[] = {64, 1024, 16384, 65536, 262144, 1 << 19, 1 << 22};
 enum { NSIZES = sizeof sizes / sizeof *sizes, NKINDS = 4 };
 static const enum dtp_collective kinds[NKINDS] = {DTP_ALL_REDUCE, DTP_ALL_GATHER,
                                                   DTP_REDUCE_SCATTER, DTP_SEND_RECV};
@@ -67,7 +67,7 @@ static enum dtp_status run_once(struct member *m) {
 
 /* Mean of `calls` calls, the least of several rounds: every rank does the same number. */
 static enum dtp_status measure_size(struct member *m, int64_t bytes, double *out_s) {
-    enum { ROUNDS = 8, MOST_CALLS = 64, LEAST_CALLS = 3, CALL_BYTES = 1 << 20 };
+    enum { ROUNDS = 8, MOST_CALLS = 64, LEAST_CALLS = 3, CALL_BYTES = 1 << 19 };
     int calls = (int)(CALL_BYTES / (bytes + 1));
     calls = calls > MOST_CALLS ? MOST_CALLS : calls < LEAST_CALLS ? LEAST_CALLS : calls;
     *out_s = INFINITY;

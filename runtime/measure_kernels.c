@@ -12,7 +12,7 @@ enum {
     HEAP_BYTES = 1 << 28,
     ROWS = 128, /* of the classes' tensors */
     COLS = 512,
-    LARGE_FLOATS = 1 << 20
+    LARGE_FLOATS = 1 << 19
 };
 static const double target_s = 0.4e-3; /* of one entry and round */
 
@@ -327,7 +327,7 @@ static const struct class_row {
     {DTP_K_COPY, run_copy, ROWS, COLS},
     {DTP_K_EMBEDDING, run_embed, ROWS, COLS},
     {DTP_K_ROPE, run_rope, ROWS, COLS},
-    {DTP_K_OPTIMIZER, run_optimizer, LARGE_FLOATS / COLS / 4, COLS},
+    {DTP_K_OPTIMIZER, run_optimizer, LARGE_FLOATS / COLS, COLS},
 };
 enum { NCLASSES = sizeof class_rows / sizeof *class_rows };
 

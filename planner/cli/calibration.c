@@ -2,6 +2,7 @@
 
 #include "runtime/launch.h"
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 
 static const char source[] =
     "dtplan calibrate: kernels and collectives of the runtime, alone, on this machine";
@@ -38,7 +39,7 @@ static void write_kernels(struct dtp_json_out *w, const struct dtp_measured *m) 
             continue;
         dtp_json_put_key(w, dtp_kernel_names[k]);
         dtp_json_object(w);
-        dtp_json_kv_double(w, "bytes_per_s", 1e3 * rate); /* elements alone bind */
+        dtp_json_kv_double(w, "bytes_per_s", DTP_KILO * rate); /* elements alone bind */
         dtp_json_kv_double(w, "elements_per_s", rate);
         dtp_json_end(w);
     }
