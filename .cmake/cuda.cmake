@@ -55,6 +55,16 @@ if(DTP_NVCC AND NOT dtp_cuda_lacks AND NOT DTP_CUDA STREQUAL "OFF")
   set_target_properties(dtplan_cuda PROPERTIES CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} OUTPUT_NAME dtplan_cuda)
   target_link_libraries(dtplan_cuda PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
+  # what `dtplan calibrate --backend cuda` runs
+  file(GLOB dtp_calibrate_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/cuda/calibrate*.cu)
+  add_executable(dtplan-calibrate-cuda ${dtp_calibrate_sources})
+  target_include_directories(dtplan-calibrate-cuda SYSTEM PRIVATE ${DTP_CUBLASLT_INCLUDE}
+    ${DTP_NCCL_INCLUDE})
+  target_compile_options(dtplan-calibrate-cuda PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
+  set_target_properties(dtplan-calibrate-cuda PROPERTIES CUDA_STANDARD 17
+    CUDA_RUNTIME_LIBRARY Static)
+  target_link_libraries(dtplan-calibrate-cuda PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
   string(APPEND dtp_cuda_found " CUDA ${CMAKE_CUDA_COMPILER_VERSION} for sm_${CMAKE_CUDA_ARCHITECTURES}")
 endif()
 message(STATUS "dtplan: cuda:${dtp_cuda_found}")

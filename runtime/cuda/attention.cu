@@ -67,9 +67,7 @@ template <typename T> __device__ __forceinline__ unsigned pack(float low, float 
 
 /* ---- tiles ---- */
 
-template <typename T, int D> struct Tile {
-    T row[ROWS][D + PAD];
-};
+template <typename T, int D> struct Tile { T row[ROWS][D + PAD]; };
 
 /* Rows first .. first + ROWS - 1 of one head; base: its row 0, stride: elements between its rows. */
 template <typename T, int D>
@@ -146,8 +144,8 @@ __device__ __forceinline__ void put(T *base, int64_t stride, const float (&x)[D 
         T *to = base + row[half] * stride + column;
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
-            *reinterpret_cast<unsigned *>(to + n * 8) = pack<T>(x[n][2 * half] * factor[half],
-                                                                x[n][2 * half + 1] * factor[half]);
+            *reinterpret_cast<unsigned *>(to + n * 8) =
+                pack<T>(x[n][2 * half] * factor[half], x[n][2 * half + 1] * factor[half]);
     }
 }
 
@@ -179,9 +177,7 @@ template <typename T> struct Head {
 
 /* ---- forward ---- */
 
-template <typename T, int D> struct ForwardMemory {
-    Tile<T, D> q, k[2], v[2];
-};
+template <typename T, int D> struct ForwardMemory { Tile<T, D> q, k[2], v[2]; };
 
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS)
@@ -259,9 +255,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- backward ---- */
 
-template <typename T, int D> struct QueryMemory {
-    Tile<T, D> q, dout, k[2], v[2];
-};
+template <typename T, int D> struct QueryMemory { Tile<T, D> q, dout, k[2], v[2]; };
 
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS)

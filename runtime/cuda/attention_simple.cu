@@ -86,8 +86,7 @@ template <typename T> __global__ void attention_delta(struct dtp_attention_args 
     load_head<T>(g, x.dout, at, p, x.head_dim);
     float s = dot(o, g);
     if (p.lane == 0)
-        static_cast<float *>(x.workspace)[(p.sequence * x.heads + p.head) * x.seq + p.position] =
-            s;
+        static_cast<float *>(x.workspace)[(p.sequence * x.heads + p.head) * x.seq + p.position] = s;
 }
 
 template <typename T> __global__ void simple_dq(struct dtp_attention_args x, float scale) {

@@ -91,9 +91,13 @@ void cast_bf16_f32(const bf16 *a, float *b, size_t n, cudaStream_t stream) {
 static const double gelu_a = 0.7978845608028654, gelu_b = 0.044715;
 
 __device__ static float tanh_fast(float x) {
+#if __CUDA_ARCH__ >= 750
     float y;
     asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+#else
+    return tanhf(x);
+#endif
 }
 __global__ void gelu_kernel(const bf16 *x, bf16 *y, size_t vectors) {
     size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;

@@ -172,8 +172,7 @@ extern "C" void dtp_cuda_act_forward(struct dtp_dev *d, const struct dtp_act_arg
                 act_forward<T, V, Relu><<<blocks, THREADS, 0, stream_of(d)>>>(y, in, n);
                 break;
             case DTP_ACT_FN_SWIGLU:
-                swiglu_forward<T, V>
-                    <<<blocks, THREADS, 0, stream_of(d)>>>(y, in, x->rows, x->cols);
+                swiglu_forward<T, V><<<blocks, THREADS, 0, stream_of(d)>>>(y, in, x->rows, x->cols);
                 break;
             }
         });
@@ -184,8 +183,8 @@ extern "C" void dtp_cuda_act_backward(struct dtp_dev *d, const struct dtp_act_ar
     int64_t n = x->rows * x->cols;
     with_type(d, d->dtype, [&](auto zero) {
         using T = decltype(zero);
-        bool wide = all_aligned(x->x, x->dx, x->dy) &&
-                    fits<T>(x->fn == DTP_ACT_FN_SWIGLU ? x->cols : n);
+        bool wide =
+            all_aligned(x->x, x->dx, x->dy) && fits<T>(x->fn == DTP_ACT_FN_SWIGLU ? x->cols : n);
         with_width<T>(wide, [&](auto width) {
             constexpr int V = decltype(width)::value;
             unsigned blocks = static_cast<unsigned>(ceil_div(n, THREADS * V));
@@ -395,8 +394,15 @@ extern "C" void dtp_cuda_adamw(struct dtp_dev *d, const struct dtp_adamw_hyper *
     int64_t blocks = 0;
     for (int i = 0; i < n; i++) {
         AdamTensor &x = b.t[b.n++];
-        x = AdamTensor{t[i].param, t[i].master, t[i].m, t[i].v, static_cast<const float *>(t[i].grad),
-                       t[i].n, static_cast<unsigned>(blocks), t[i].decay, false};
+        x = AdamTensor{t[i].param,
+                       t[i].master,
+                       t[i].m,
+                       t[i].v,
+                       static_cast<const float *>(t[i].grad),
+                       t[i].n,
+                       static_cast<unsigned>(blocks),
+                       t[i].decay,
+                       false};
         x.wide = all_aligned(x.param, x.master, x.m, x.v, x.grad) && x.n % 4 == 0;
         blocks += ceil_div(x.n, ADAM_CHUNK);
         if (b.n < ADAM_TENSORS && i + 1 < n && blocks < max_blocks)

@@ -93,8 +93,8 @@ extern "C" void dtp_cuda_loss_max(struct dtp_dev *d, const struct dtp_loss_args 
 
 extern "C" void dtp_cuda_loss_sum(struct dtp_dev *d, const struct dtp_loss_args *x) {
     with_type(d, d->dtype, [&](auto zero) {
-        loss_sum<decltype(zero)><<<static_cast<unsigned>(ceil_div(x->rows, 128)), 128, 0,
-                                   stream_of(d)>>>(*x);
+        loss_sum<decltype(zero)>
+            <<<static_cast<unsigned>(ceil_div(x->rows, 128)), 128, 0, stream_of(d)>>>(*x);
     });
 }
 
@@ -252,8 +252,7 @@ extern "C" void dtp_cuda_position_add(struct dtp_dev *d, const struct dtp_embedd
     });
 }
 
-extern "C" void dtp_cuda_position_backward(struct dtp_dev *d,
-                                           const struct dtp_embedding_args *x) {
+extern "C" void dtp_cuda_position_backward(struct dtp_dev *d, const struct dtp_embedding_args *x) {
     with_type(d, d->dtype, [&](auto zero) {
         using T = decltype(zero);
         with_width<T>(aligned(x->dout) && fits<T>(x->cols), [&](auto width) {

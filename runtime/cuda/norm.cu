@@ -198,8 +198,7 @@ extern "C" void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_
     float *partial = static_cast<float *>(c->scratch);
     with_type(d, d->dtype, [&](auto zero) {
         using T = decltype(zero);
-        bool wide =
-            all_aligned(n->x, n->dy, n->dx, n->weight, n->residual) && fits<T>(n->cols);
+        bool wide = all_aligned(n->x, n->dy, n->dx, n->weight, n->residual) && fits<T>(n->cols);
         with_width<T>(wide, [&](auto width) {
             constexpr int V = decltype(width)::value;
             with_rows<V>(d, n->cols, [&](auto k, int threads) {

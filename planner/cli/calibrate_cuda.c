@@ -1,0 +1,113 @@
+#include "planner/cli/calibrate_cuda.h"
+
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hw/calibrate.h"
+#include "sim/base/text.h"
+
+extern char **environ;
+
+static const char program[] = "dtplan-calibrate-cuda", seconds[] = "200";
+enum { PROGRAM_NO_GPU = 4, SHELL_NOT_FOUND = 127 };
+
+/* Beside this program if it is there, else a bare name for $PATH. */
+static const char *find_program(struct dtp_arena *a) {
+    const char *given = getenv("DTPLAN_CALIBRATE_CUDA");
+    char own[4096];
+    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+
+    if (given)
+        return given;
+    if (length > 0) {
+        own[length] = '\0';
+        *strrchr(own, '/') = '\0';
+        const char *beside = dtp_arena_printf(a, "%s/%s", own, program);
+        if (access(beside, X_OK) == 0)
+            return beside;
+    }
+    return program;
+}
+
+static enum dtp_status measure(struct dtp_cli *cli, const char *sweep, struct dtp_err *err) {
+    const char *path = find_program(cli->a);
+    const char *argv[] = {path, "--seconds", seconds, "--out", sweep, NULL};
+    pid_t pid;
+    int state, failed;
+
+    /* posix_spawnp() takes char *const[] and changes none of it */
+    union {
+        const char **in;
+        char **out;
+    } arguments = {.in = argv};
+    fflush(NULL);
+    failed = posix_spawnp(&pid, path, NULL, NULL, arguments.out, environ);
+    if (failed)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "%s: %s (it is built where nvcc is found; DTPLAN_CALIBRATE_CUDA names it)",
+                        path, strerror(failed));
+    if (waitpid(pid, &state, 0) != pid || !WIFEXITED(state))
+        return dtp_fail(err, DTP_ENO, "%s was killed", path);
+    if (WEXITSTATUS(state) == SHELL_NOT_FOUND)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "%s cannot be run", path);
+    if (WEXITSTATUS(state) == PROGRAM_NO_GPU)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "no NVIDIA GPU: neither the driver nor a device was found");
+    if (WEXITSTATUS(state) != 0)
+        return dtp_fail(err, DTP_ENO, "%s: exit status %d", path, WEXITSTATUS(state));
+    return DTP_OK;
+}
+
+static bool has_name(const struct dtp_json *list, const char *name) {
+    for (size_t i = 0; list && i < dtp_json_size(list); i++)
+        if (!strcmp(dtp_json_string(dtp_json_at(list, i)), name))
+            return true;
+    return false;
+}
+
+/* The GPU file that calls this part by the name in the sweep. */
+static enum dtp_status find_gpu(struct dtp_arena *a, const char *sweep, const char **out,
+                                struct dtp_err *err) {
+    const struct dtp_json *j, *file;
+    const char *const *names;
+    size_t n;
+
+    DTP_TRY(dtp_json_read_file(a, sweep, &j, err));
+    DTP_TRY(dtp_gpu_list(a, &names, &n, err));
+    const char *found = dtp_json_string(dtp_json_get(j, "gpu"));
+    for (size_t i = 0; i < n; i++) {
+        const char *path = dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", names[i]));
+        DTP_TRY(dtp_json_read_file(a, path, &file, err));
+        if (has_name(dtp_json_get(file, "sweep_names"), found)) {
+            *out = names[i];
+            return DTP_OK;
+        }
+    }
+    return dtp_fail(err, DTP_EUNSUPPORTED,
+                    "no file of hw/gpu has \"%s\" among its sweep_names; name one with --gpu",
+                    found);
+}
+
+enum dtp_status dtp_calibrate_cuda(struct dtp_cli *cli, const char *gpu, const char *out,
+                                   struct dtp_err *err) {
+    const char *stem = out ? out : gpu ? gpu : "gpu";
+    const char *sweep = dtp_arena_printf(cli->a, "%s.sweep.json", stem);
+    const char *const paths[] = {sweep};
+
+    DTP_TRY(measure(cli, sweep, err));
+    if (!gpu)
+        DTP_TRY(find_gpu(cli->a, sweep, &gpu, err));
+    if (!out)
+        out = dtp_arena_printf(cli->a, "%s.json", gpu);
+    struct dtp_calibrate_args args = {
+        .paths = paths, .npaths = 1, .gpu = gpu, .out_path = out, .report = cli->out.file};
+    DTP_TRY(dtp_calibrate_from_files(cli->a, &args, err));
+    fprintf(cli->out.file,
+            "Not covered: fused attention (calibrate_torch.py times PyTorch's), "
+            "collectives (%s --gpus N), FP8 where the file holds it fixed.\n",
+            program);
+    return DTP_OK;
+}
