@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "hw/calibrate.h"
+#include "planner/cli/calibrate_cuda.h"
 #include "planner/cli/calibration.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/units.h"
@@ -16,9 +17,10 @@ struct own {
 static const struct dtp_option options[] = {
     {"from", DTP_OPT_FLAG, 0, AT(from), .help = "fit the sweeps in FILE... (JSON or CSV)"},
     {"gpu", DTP_OPT_STRING, 0, AT(gpu), .value = "NAME",
-     .help = "with --from: GPU file to start from: nominal figures, old constants"},
+     .help = "with --from or --backend cuda: GPU file to start from: nominal figures, old "
+             "constants"},
     {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME",
-     .help = "without --from: what to measure, cpu"},
+     .help = "without --from: what to measure, cpu or cuda"},
     {"ranks", DTP_OPT_INT, 'n', AT(ranks), .value = "N", .min = 1, .max = 64,
      .help = "largest group of the collectives (default 8)"},
     {"rounds", DTP_OPT_INT, 0, AT(rounds), .value = "N", .min = 1, .max = 1000,
@@ -73,10 +75,13 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_measure_options o = dtp_measure_default();
     struct dtp_measured m;
     const char *out = own->out ? own->out : "cpu.json";
-    if (own->from || own->gpu)
+    bool cuda = !strcmp(own->backend, "cuda");
+    if (own->from || (own->gpu && !cuda))
         return from_files(cli, err);
     if (cli->nargs > 0)
         return dtp_fail(err, DTP_EUSAGE, "unexpected \"%s\": files are for --from", cli->arg[0]);
+    if (cuda)
+        return dtp_calibrate_cuda(cli, own->gpu, own->out, err);
     o.backend = own->backend;
     o.nranks = own->ranks;
     o.rounds = own->rounds;
@@ -93,14 +98,16 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
 const struct dtp_verb dtp_verb_calibrate = {
     .name = "calibrate",
     .summary = "measure this machine, or fit a GPU file to measured kernels",
-    .synopsis = "calibrate [--backend cpu] [--ranks N] [--out FILE] | --from FILE... --gpu NAME "
-                "[--out FILE]",
+    .synopsis = "calibrate [--backend cpu|cuda] [--ranks N] [--out FILE] | --from FILE... --gpu "
+                "NAME [--out FILE]",
     .description =
         "Times the runtime's own kernels (matrix products forward and backward over a grid of "
         "shapes, attention, norm, activation, cross-entropy, optimizer, copies) and collectives "
         "and transfers by size, each alone, never a training step, and writes a cluster file that "
         "--cluster and `dtplan check --calibration` take. The machine should be idle meanwhile. "
-        "With --from it fits the "
+        "With --backend cuda it runs dtplan-calibrate-cuda on the first GPU for three to four "
+        "minutes, "
+        "keeps its sweep and fits the GPU file to it. With --from it fits the "
         "constants of a GPU file to sweeps of kernels (hw/README.md has the formats) and prints "
         "the errors of rows left out of the fit in turn.",
     .options = options,
