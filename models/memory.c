@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "models/evaluate.h"
+#include "models/native.h"
 #include "models/schedule.h"
 #include "models/stage.h"
 
@@ -423,6 +424,10 @@ static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan
 
 void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                 struct dtp_stage_memory *stages) {
+    if (memo->problem->framework->native) {
+        dtp_memory_native(memo->problem, plan, stages);
+        return;
+    }
     const struct activations *x = activations_of(memo, plan);
     const int *in_flight = in_flight_of(memo, plan);
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[plan->schedule];

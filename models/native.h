@@ -36,6 +36,9 @@ void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_pla
 /* Elements of all units. */
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
 
+/* Bytes of each pipeline stage, stages[pp], by walking its actions (memory_native.c). */
+void dtp_memory_native(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                       struct dtp_stage_memory *stages);
 /* Communication that the ranks do themselves, in order: dp collectives of ZeRO-2 and -3 and the copies
  * of transfers become parts of the phases; what is left is reduced once at the end of the step. */
 void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,
