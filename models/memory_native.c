@@ -24,7 +24,8 @@ struct walk {
     struct dtp_native d;
     bool fused; /* attention keeps a number per row, not the probabilities */
     int prefetch;
-    int64_t e, H, HF, probs; /* bytes: of an element; [local tokens, h], [tokens, h]; probabilities */
+    int64_t e, H, HF,
+        probs; /* bytes: of an element; [local tokens, h], [tokens, h]; probabilities */
     struct chunk *chunk;
     int64_t live[NITEMS], sum, peak, at_peak[NITEMS];
 };
@@ -166,16 +167,9 @@ static void layer_forward(struct walk *w, bool keep_all) {
 
 /* All but the input. */
 static void layer_drop(struct walk *w) {
-    const int64_t kept[] = {stats(w),
-                            w->H,
-                            wide(w, w->d.qkv_width),
-                            w->probs,
-                            wide(w, w->d.q_width),
-                            w->H,
-                            stats(w),
-                            w->H,
-                            wide(w, w->d.up_width),
-                            wide(w, w->d.ffn)};
+    const int64_t kept[] = {
+        stats(w), w->H, wide(w, w->d.qkv_width), w->probs,         wide(w, w->d.q_width), w->H,
+        stats(w), w->H, wide(w, w->d.up_width),  wide(w, w->d.ffn)};
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
         give(w, ACTIVATIONS, kept[i]);
 }
@@ -525,9 +519,8 @@ static int microbatches_walked(const struct dtp_plan *p) {
 void dtp_memory_native(const struct dtp_problem *problem, const struct dtp_plan *plan,
                        struct dtp_stage_memory *stages) {
     struct dtp_arena *a = dtp_arena_create("memory walk");
-    const struct dtp_schedule_passes passes = {.p2p = plan->pp > 1,
-                                               .zero_stage = plan->zero_stage,
-                                               .regather_backward = true};
+    const struct dtp_schedule_passes passes = {
+        .p2p = plan->pp > 1, .zero_stage = plan->zero_stage, .regather_backward = true};
     struct dtp_schedule compute, s;
     bool made = dtp_schedule_make(a, plan->schedule, plan->pp, plan->vpp, microbatches_walked(plan),
                                   &compute, NULL) == DTP_OK &&
