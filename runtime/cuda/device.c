@@ -23,6 +23,8 @@ static uint64_t margin_bytes(int nlocal) {
 static const char *const stream_names[DTP_NSTREAMS] = {"compute", "tp",     "dp",    "send F",
                                                        "recv F",  "send B", "recv B"};
 
+static const char in_action[] = "CUDA, in this action or one before (DTPLAN_CUDA_SYNC=1 tells)";
+
 static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -220,7 +222,13 @@ static void cuda_event_wait(struct dtp_dev *d, enum dtp_stream stream, int event
 
 static bool cuda_event_done(struct dtp_dev *d, int event) {
     struct dtp_cuda *c = dtp_cuda_of(d);
-    return !c->event[event] || cudaEventQuery(c->event[event]) != cudaErrorNotReady;
+    if (!c->event[event])
+        return true;
+    note(c, cudaGetLastError(), in_action);
+    bool busy = cudaEventQuery(c->event[event]) == cudaErrorNotReady;
+    if (busy)
+        (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
+    return !busy;
 }
 
 /* True when the wait is over: NCCL failed, or the time-out passed. Looks at a clock only now and then. */
@@ -243,9 +251,11 @@ static void wait_stream(struct dtp_cuda *c, int stream) {
     enum { LOOK_EVERY = 4096 };
     int64_t since_ns = now_ns();
     cudaError_t e;
+    note(c, cudaGetLastError(), in_action);
     for (int i = 1; (e = cudaStreamQuery(c->stream[stream])) == cudaErrorNotReady; i++)
         if (i % LOOK_EVERY == 0 && give_up(c, since_ns, stream_names[stream]))
             break;
+    (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
     if (e != cudaErrorNotReady)
         note(c, e, stream_names[stream]);
     else
@@ -268,7 +278,7 @@ static enum dtp_status cuda_check(struct dtp_dev *d, struct dtp_err *err) {
     if (c->sync_each)
         for (int s = 0; s < DTP_NSTREAMS; s++)
             wait_stream(c, s);
-    note(c, cudaGetLastError(), "CUDA, in this action or one before (DTPLAN_CUDA_SYNC=1 tells)");
+    note(c, cudaGetLastError(), in_action);
     return c->failure[0] ? dtp_fail(err, DTP_ENO, "%s", c->failure) : DTP_OK;
 }
 
