@@ -136,7 +136,7 @@ static void link_work(struct replay_state *s, struct replay_rank *q) {
         for (int k = 0; k < 2; k++)
             if (others[k] != NO_INDEX)
                 depend(s, q->work[others[k]].end, w->start,
-                       seconds(replay_latency_ns(q, w, AFTER_WORK)));
+                       seconds(replay_latency_ns(q, w, (int)replay_after_work(q, w, others[k]))));
         if (w->makes_room != NO_INDEX)
             link_room(s, q, w);
         dtp_graph_dep(&s->graph, w->start, w->end);

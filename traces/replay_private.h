@@ -9,7 +9,9 @@
 #define REPLAY_ROOM_NS 3000 /* a start this late has a reason */
 #define NO_INDEX UINT32_MAX
 
-enum replay_after { AFTER_WORK, AFTER_LAUNCH };
+/* What a start follows: other work, its launch, or work of another engine (copy after kernel or kernel
+ * after copy, which takes some microseconds more). */
+enum replay_after { AFTER_WORK, AFTER_LAUNCH, AFTER_SWITCH, NAFTER };
 
 struct replay_call {
     uint32_t event, lane;
@@ -45,10 +47,10 @@ struct replay_rank {
     uint32_t ncalls;
     struct replay_work *work; /* by lane and start */
     uint32_t nwork;
-    uint32_t *by_order;                  /* [nwork] indices of work by lane, then launch */
-    uint32_t *call_of, *work_of;         /* [nevents] event to index, or NO_INDEX */
-    int64_t latency_ns[DTP_NCLASSES][2]; /* of starts, by enum replay_after */
-    struct replay_latency *of_name;      /* [names][2] the same, of each kernel */
+    uint32_t *by_order;                       /* [nwork] indices of work by lane, then launch */
+    uint32_t *call_of, *work_of;              /* [nevents] event to index, or NO_INDEX */
+    int64_t latency_ns[DTP_NCLASSES][NAFTER]; /* of starts, by enum replay_after */
+    struct replay_latency *of_name;           /* [names][NAFTER] the same, of each kernel */
     int64_t unexplained_ns, first_ns, last_ns;
 };
 
@@ -61,6 +63,8 @@ void replay_find_work(struct dtp_arena *a, struct replay_rank *q);
 void replay_find_waits(struct dtp_arena *a, struct replay_rank *q);
 /* How long after its start the work that makes room lets w in. */
 int64_t replay_room_ns(const struct replay_rank *q, const struct replay_work *w);
+enum replay_after replay_after_work(const struct replay_rank *q, const struct replay_work *w,
+                                    uint32_t other);
 int64_t replay_latency_ns(const struct replay_rank *q, const struct replay_work *w, int after);
 /* When it should have started: after its launch and the work it follows, plus the latency of each;
  * INT64_MIN where neither is known. */

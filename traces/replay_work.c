@@ -191,14 +191,26 @@ static int64_t launched_ns(const struct replay_rank *q, const struct replay_work
     return w->early ? c->start_ns : c->issue_ns;
 }
 
-/* End of the work that it follows, on its stream or on one that it was told to wait for. */
+/* The work that it follows, on its stream or on one that it was told to wait for. */
+static uint32_t followed(const struct replay_rank *q, const struct replay_work *w) {
+    uint32_t p = w->previous, o = w->waits_for;
+    if (p == NO_INDEX || o == NO_INDEX)
+        return p == NO_INDEX ? o : p;
+    return q->work[o].end_ns > q->work[p].end_ns ? o : p;
+}
+
 static int64_t followed_ns(const struct replay_rank *q, const struct replay_work *w) {
-    uint32_t others[] = {w->previous, w->waits_for};
-    int64_t ready_ns = INT64_MIN;
-    for (int i = 0; i < 2; i++)
-        if (others[i] != NO_INDEX && q->work[others[i]].end_ns > ready_ns)
-            ready_ns = q->work[others[i]].end_ns;
-    return ready_ns;
+    uint32_t o = followed(q, w);
+    return o == NO_INDEX ? INT64_MIN : q->work[o].end_ns;
+}
+
+static bool is_copy(const struct replay_rank *q, const struct replay_work *w) {
+    return dtp_trace_event(q->r, w->event)->kind == DTP_TRACE_MEMCPY;
+}
+
+enum replay_after replay_after_work(const struct replay_rank *q, const struct replay_work *w,
+                                    uint32_t other) {
+    return is_copy(q, w) == is_copy(q, &q->work[other]) ? AFTER_WORK : AFTER_SWITCH;
 }
 
 static int64_t median(int64_t *v, size_t n) {
@@ -208,27 +220,32 @@ static int64_t median(int64_t *v, size_t n) {
 
 int64_t replay_latency_ns(const struct replay_rank *q, const struct replay_work *w, int after) {
     const struct replay_latency *l =
-        &q->of_name[2 * dtp_trace_event(q->r, w->event)->name + (uint32_t)after];
+        &q->of_name[NAFTER * dtp_trace_event(q->r, w->event)->name + (uint32_t)after];
     return l->n > 0 ? l->sum_ns / l->n : q->latency_ns[class_of(q, w)][after];
 }
 
 int64_t replay_expected_ns(const struct replay_rank *q, const struct replay_work *w) {
-    int64_t launched = launched_ns(q, w), followed = followed_ns(q, w), at_ns = INT64_MIN;
+    int64_t launched = launched_ns(q, w), at_ns = INT64_MIN;
+    uint32_t other = followed(q, w);
     if (launched != INT64_MIN)
         at_ns = launched + replay_latency_ns(q, w, AFTER_LAUNCH);
-    if (followed != INT64_MIN && followed + replay_latency_ns(q, w, AFTER_WORK) > at_ns)
-        at_ns = followed + replay_latency_ns(q, w, AFTER_WORK);
-    return at_ns;
+    if (other == NO_INDEX)
+        return at_ns;
+    int64_t after_ns =
+        q->work[other].end_ns + replay_latency_ns(q, w, (int)replay_after_work(q, w, other));
+    return after_ns > at_ns ? after_ns : at_ns;
 }
 
 /* Which of the two let it start, where there is no doubt: -1 where both could have. */
 static int starts_after(const struct replay_rank *q, const struct replay_work *w) {
-    int64_t launched = launched_ns(q, w), followed = followed_ns(q, w);
-    if (launched != INT64_MIN && launched >= followed)
+    int64_t launched = launched_ns(q, w);
+    uint32_t other = followed(q, w);
+    int64_t follows_ns = followed_ns(q, w);
+    if (launched != INT64_MIN && launched >= follows_ns)
         return AFTER_LAUNCH;
     int64_t usual_ns = q->latency_ns[class_of(q, w)][AFTER_LAUNCH];
-    if (followed != INT64_MIN && (launched == INT64_MIN || followed >= launched + usual_ns))
-        return AFTER_WORK;
+    if (other != NO_INDEX && (launched == INT64_MIN || follows_ns >= launched + usual_ns))
+        return (int)replay_after_work(q, w, other);
     return -1;
 }
 
@@ -238,9 +255,12 @@ static int64_t latency_of(const struct replay_rank *q, const struct replay_work 
 
 static void find_medians(struct dtp_arena *a, struct replay_rank *q) {
     int64_t *v = DTP_NEW(a, int64_t, q->nwork + 1);
-    for (int after = AFTER_LAUNCH; after >= AFTER_WORK; after--)
+    static const int order[] = {AFTER_LAUNCH, AFTER_WORK,
+                                AFTER_SWITCH}; /* the others need the first */
+    for (int k = 0; k < NAFTER; k++)
         for (int class = 0; class < DTP_NCLASSES; class ++) {
             size_t n = 0;
+            int after = order[k];
             for (uint32_t i = 0; i < q->nwork; i++)
                 if (class_of(q, &q->work[i]) == class && starts_after(q, &q->work[i]) == after)
                     v[n++] = latency_of(q, &q->work[i], after);
@@ -251,7 +271,7 @@ static void find_medians(struct dtp_arena *a, struct replay_rank *q) {
 /* A kernel's own latency (its arguments, its grid) is the mean over its starts, without those that
  * something else delayed: what is late against the median of its class. */
 static void find_means(struct dtp_arena *a, struct replay_rank *q) {
-    q->of_name = DTP_NEW(a, struct replay_latency, 2 * (size_t)dtp_trace_nnames(q->r) + 2);
+    q->of_name = DTP_NEW(a, struct replay_latency, NAFTER * ((size_t)dtp_trace_nnames(q->r) + 1));
     for (uint32_t i = 0; i < q->nwork; i++) {
         const struct replay_work *w = &q->work[i];
         int after = starts_after(q, w);
@@ -262,7 +282,7 @@ static void find_means(struct dtp_arena *a, struct replay_rank *q) {
         if (latency_ns > 2 * usual_ns + REPLAY_ROOM_NS)
             continue;
         struct replay_latency *l =
-            &q->of_name[2 * dtp_trace_event(q->r, w->event)->name + (uint32_t)after];
+            &q->of_name[NAFTER * dtp_trace_event(q->r, w->event)->name + (uint32_t)after];
         l->sum_ns += latency_ns;
         l->n++;
     }
