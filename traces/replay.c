@@ -32,6 +32,25 @@ static dtp_id add(struct replay_state *s, double start_s, double latency_s, doub
 
 /* ---- host ---- */
 
+/* What-if on stragglers: in each stretch between two collectives, a rank that took longer than the
+ * median rank is as much faster. */
+static double stretch_speed(const struct replay_rank *q, int64_t start_ns) {
+    size_t low = 0, high = q->nstretches;
+    while (low < high) { /* the first stretch that ends after start_ns */
+        size_t mid = (low + high) / 2;
+        if (q->stretch[mid].end_ns <= start_ns)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < q->nstretches ? q->stretch[low].speed : 1;
+}
+
+static double host_speed(const struct replay_state *s, const struct replay_rank *q,
+                         int64_t start_ns) {
+    return s->options->host_speed * stretch_speed(q, start_ns);
+}
+
 static bool first_of_lane(const struct replay_rank *q, uint32_t i) {
     return i == 0 || q->call[i - 1].lane != q->call[i].lane;
 }
@@ -43,7 +62,7 @@ static void add_before(struct replay_state *s, struct replay_rank *q, uint32_t i
     int64_t since_ns = first ? c->start_ns : q->call[i - 1].end_ns;
     if (c->handed_by != NO_INDEX && (first || q->call[c->handed_by].end_ns > since_ns))
         since_ns = q->call[c->handed_by].end_ns;
-    double own_s = seconds(c->start_ns - since_ns) / s->options->host_speed;
+    double own_s = seconds(c->start_ns - since_ns) / host_speed(s, q, since_ns);
     bool free = first && c->handed_by == NO_INDEX;
     c->before = add(s, free ? seconds(c->start_ns) : 0, 0, own_s);
 }
@@ -52,7 +71,7 @@ static void add_before(struct replay_state *s, struct replay_rank *q, uint32_t i
 static void add_call(struct replay_state *s, struct replay_rank *q, uint32_t i) {
     struct replay_call *c = &q->call[i];
     add_before(s, q, i);
-    double speed = s->options->host_speed;
+    double speed = host_speed(s, q, c->start_ns);
     if (c->waits_for != NO_INDEX) {
         int64_t waited_ns = q->work[c->waits_for].end_ns;
         int64_t tail_ns = c->end_ns > waited_ns ? c->end_ns - waited_ns : 0;
@@ -89,6 +108,8 @@ static double duration_s(const struct replay_state *s, const struct replay_rank 
                                                    : 1;
     if (s->options->op && strstr(dtp_trace_name(q->r, e->name), s->options->op))
         speed *= s->options->op_speed;
+    if (e->class != DTP_CLASS_COMM)
+        speed *= stretch_speed(q, w->start_ns);
     return seconds(e->dur_ns) / speed;
 }
 
@@ -201,7 +222,52 @@ static void recover(struct replay_state *s) {
     }
 }
 
+static int by_value(const void *x, const void *y) {
+    int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
+    return p < q ? -1 : p > q;
+}
+
+/* Stretches end at a collective's start on the rank; m: of all ranks, in order of their ends. */
+static void add_stretches(struct replay_state *s, const struct dtp_match *m, int64_t *from_ns,
+                          int64_t *length_ns) {
+    size_t n = 0;
+    for (size_t k = m->first; k < m->first + m->n; k++) {
+        const struct dtp_match_member *o = &s->m->member[k];
+        struct replay_rank *q = &s->rank[o->rank];
+        int64_t start_ns = q->work[q->work_of[o->event]].start_ns;
+        if (start_ns > from_ns[o->rank])
+            length_ns[n++] = start_ns - from_ns[o->rank];
+    }
+    if (n < 2)
+        return;
+    qsort(length_ns, n, sizeof *length_ns, by_value);
+    int64_t median_ns = length_ns[(n - 1) / 2];
+    for (size_t k = m->first; k < m->first + m->n; k++) {
+        const struct dtp_match_member *o = &s->m->member[k];
+        struct replay_rank *q = &s->rank[o->rank];
+        const struct replay_work *w = &q->work[q->work_of[o->event]];
+        int64_t own_ns = w->start_ns - from_ns[o->rank];
+        double speed = own_ns > median_ns && median_ns > 0 ? (double)own_ns / (double)median_ns : 1;
+        q->stretch[q->nstretches++] = (struct replay_stretch){w->start_ns, speed};
+        from_ns[o->rank] = w->end_ns;
+    }
+}
+
+static void find_stretches(struct replay_state *s) {
+    int64_t *from_ns = DTP_NEW(s->a, int64_t, s->t->nranks + 1);
+    int64_t *length_ns = DTP_NEW(s->a, int64_t, s->t->nranks + 1);
+    for (size_t r = 0; r < s->t->nranks; r++) {
+        s->rank[r].stretch = DTP_NEW(s->a, struct replay_stretch, s->m->n + 1);
+        from_ns[r] = s->rank[r].first_ns;
+    }
+    for (size_t i = 0; i < s->m->n; i++)
+        if (s->m->at[i].n <= s->t->nranks)
+            add_stretches(s, &s->m->at[i], from_ns, length_ns);
+}
+
 static void build(struct replay_state *s) {
+    if (s->options->remove_straggler)
+        find_stretches(s);
     add_transfers(s);
     for (size_t r = 0; r < s->t->nranks; r++) {
         for (uint32_t i = 0; i < s->rank[r].ncalls; i++)

@@ -28,11 +28,10 @@
 struct dtp_replay_options {
     enum dtp_align align;
     double network_bandwidth, network_latency, kernel_speed, memory_speed,
-        host_speed;  /* 1: as measured */
-    const char *op;  /* kernels whose name has this text ... */
-    double op_speed; /* ... are that much faster */
-    bool
-        even_ranks; /* straggler removed: every rank's host and kernels as fast as the median rank */
+        host_speed;        /* 1: as measured */
+    const char *op;        /* kernels whose name has this text ... */
+    double op_speed;       /* ... are that much faster */
+    bool remove_straggler; /* no rank takes longer to a collective than the median rank */
 };
 #define DTP_REPLAY_AS_MEASURED                                                                     \
     ((struct dtp_replay_options){.network_bandwidth = 1,                                           \

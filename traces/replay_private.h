@@ -40,6 +40,11 @@ struct replay_latency {
     uint32_t n;
 };
 
+struct replay_stretch { /* up to a collective */
+    int64_t end_ns;
+    double speed; /* of its host and kernels in a what-if */
+};
+
 struct replay_rank {
     const struct dtp_trace_rank *r;
     const struct dtp_matches *m;
@@ -51,6 +56,8 @@ struct replay_rank {
     uint32_t *call_of, *work_of;              /* [nevents] event to index, or NO_INDEX */
     int64_t latency_ns[DTP_NCLASSES][NAFTER]; /* of starts, by enum replay_after */
     struct replay_latency *of_name;           /* [names][NAFTER] the same, of each kernel */
+    struct replay_stretch *stretch;
+    size_t nstretches;
     int64_t unexplained_ns, first_ns, last_ns;
 };
 

@@ -1,0 +1,130 @@
+#include <string.h>
+
+#include "planner/cli/verbs.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+#include "traces/replay_report.h"
+
+struct own {
+    double network_bandwidth, network_latency, kernel_speed, memory_speed, host_speed;
+    const char *faster;
+    int rank;
+    bool remove_straggler, hta_compat;
+};
+
+/* clang-format off */
+static const struct dtp_option own_options[] = {
+    {"network-bandwidth", .kind = DTP_OPT_DOUBLE, .offset = offsetof(struct own, network_bandwidth),
+     .value = "X", .help = "what if the network had X times the bandwidth"},
+    {"network-latency", .kind = DTP_OPT_DOUBLE, .offset = offsetof(struct own, network_latency),
+     .value = "X", .help = "what if the network had X times the latency; 0: none"},
+    {"kernel-speed", .kind = DTP_OPT_DOUBLE, .offset = offsetof(struct own, kernel_speed),
+     .value = "X", .help = "what if compute kernels were X times as fast"},
+    {"memory-speed", .kind = DTP_OPT_DOUBLE, .offset = offsetof(struct own, memory_speed),
+     .value = "X", .help = "what if copies were X times as fast"},
+    {"host-speed", .kind = DTP_OPT_DOUBLE, .offset = offsetof(struct own, host_speed),
+     .value = "X", .help = "what if the host were X times as fast"},
+    {"faster", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, faster), .value = "NAME=X",
+     .help = "what if kernels with NAME in their name were X times as fast"},
+    {"remove-straggler", .kind = DTP_OPT_FLAG, .offset = offsetof(struct own, remove_straggler),
+     .help = "what if no rank computed longer between collectives than the median rank"},
+    {"hta-compat", .kind = DTP_OPT_FLAG, .offset = offsetof(struct own, hta_compat),
+     .help = "times as Holistic Trace Analysis defines and rounds them"},
+    {"rank", .kind = DTP_OPT_INT, .offset = offsetof(struct own, rank), .value = "N", .min = -1,
+     .max = 1 << 20, .help = "rank of a single file that does not say"},
+    {0}};
+/* clang-format on */
+
+static void defaults(void *own) {
+    *(struct own *)own = (struct own){.network_bandwidth = 1,
+                                      .network_latency = 1,
+                                      .kernel_speed = 1,
+                                      .memory_speed = 1,
+                                      .host_speed = 1,
+                                      .rank = -1};
+}
+
+static void show_progress(void *ctx, const char *file, uint64_t bytes) {
+    (void)ctx;
+    fprintf(stderr, "\r  %s: %.0f MB\033[K\r", file, (double)bytes / DTP_MEGA);
+    fflush(stderr);
+}
+
+static enum dtp_status positive(const char *option, double v, bool zero, struct dtp_err *err) {
+    if (v > 0 || (zero && v == 0))
+        return DTP_OK;
+    return dtp_fail(err, DTP_EUSAGE, "--%s: found %g, expected a number %s 0", option, v,
+                    zero ? "of at least" : "above");
+}
+
+static enum dtp_status take_options(struct dtp_cli *cli, struct dtp_replay_options *out,
+                                    struct dtp_err *err) {
+    const struct own *own = cli->own;
+    DTP_TRY(positive("network-bandwidth", own->network_bandwidth, false, err));
+    DTP_TRY(positive("network-latency", own->network_latency, true, err));
+    DTP_TRY(positive("kernel-speed", own->kernel_speed, false, err));
+    DTP_TRY(positive("memory-speed", own->memory_speed, false, err));
+    DTP_TRY(positive("host-speed", own->host_speed, false, err));
+    *out = (struct dtp_replay_options){.network_bandwidth = own->network_bandwidth,
+                                       .network_latency = own->network_latency,
+                                       .kernel_speed = own->kernel_speed,
+                                       .memory_speed = own->memory_speed,
+                                       .host_speed = own->host_speed,
+                                       .remove_straggler = own->remove_straggler,
+                                       .op_speed = 1};
+    if (!own->faster)
+        return DTP_OK;
+    const char *equals = strrchr(own->faster, '=');
+    if (!equals || equals == own->faster)
+        return dtp_fail(err, DTP_EUSAGE, "--faster: found \"%s\", expected NAME=X", own->faster);
+    out->op = dtp_arena_strndup(cli->a, own->faster, (size_t)(equals - own->faster));
+    DTP_TRY(dtp_parse_double(equals + 1, "--faster", &out->op_speed, err));
+    return positive("faster", out->op_speed, false, err);
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_replay_options options;
+    struct dtp_trace_options load = {.rank = own->rank,
+                                     .progress = cli->progress ? show_progress : NULL};
+    struct dtp_trace trace;
+    struct dtp_replay replay, measured;
+    DTP_TRY(take_options(cli, &options, err));
+    DTP_TRY(dtp_trace_load(cli->a, cli->arg, (size_t)cli->nargs, &load, &trace, err));
+    if (cli->progress)
+        fprintf(stderr, "\r\033[K");
+    DTP_TRY(dtp_replay(cli->a, &trace, &DTP_REPLAY_AS_MEASURED, &measured, err));
+    bool what_if = dtp_replay_is_what_if(&options);
+    replay = measured;
+    if (what_if)
+        DTP_TRY(dtp_replay(cli->a, &trace, &options, &replay, err));
+    struct dtp_replay_report report = {.replay = &replay,
+                                       .measured = &measured,
+                                       .what_if = what_if,
+                                       .hta_compat = own->hta_compat};
+    if (cli->args.json)
+        dtp_replay_write_json(cli->a, cli->out.file, &report);
+    else
+        dtp_replay_print(cli->a, cli->out.file, &report);
+    for (size_t r = 0; r < trace.nranks && !cli->args.json; r++)
+        dtp_trace_print_warnings(stderr, &trace.rank[r]);
+    return DTP_OK;
+}
+
+const struct dtp_verb dtp_verb_replay = {
+    .name = "replay",
+    .summary = "read traces of a job, say where its time goes, replay it, ask what if",
+    .synopsis = "replay TRACE... [what-if options] [--json]",
+    .description =
+        "Reads PyTorch Kineto traces (.json, .json.gz; a folder or tar archive of ranks), prints "
+        "the time of each rank and step by kind, the collectives with what is waiting and what is "
+        "transfer, and replays the job from its dependencies: host threads, streams, launches, and "
+        "collectives across ranks. With a what-if option the replay is repeated under it. "
+        "explained is the share of the spans that dependencies account for.",
+    .groups = DTP_GROUP_OUTPUT,
+    .options = own_options,
+    .own_size = sizeof(struct own),
+    .defaults = defaults,
+    .min_args = 1,
+    .max_args = -1,
+    .run = run};

@@ -1,0 +1,259 @@
+#include "traces/replay_report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+
+const char dtp_replay_definitions[] =
+    "Work is kernels, copies and sets. span: first start to last end of a rank's work; busy: union "
+    "of "
+    "the work; idle: span less busy; compute: union of kernels that are not NCCL's or RCCL's; "
+    "communication: union of those; memory: union of copies and sets; overlap: share of the "
+    "communication under which compute runs. A step has the work that its host calls launch. "
+    "Clocks "
+    "are aligned on the ends of collectives; transfer: last start of any rank to the end; waiting: "
+    "own "
+    "start to last start. explained: share of the ranks' spans (first call to last end) less the "
+    "time by which work began later than its launch, the work it follows and the usual latency "
+    "allow.";
+
+bool dtp_replay_is_what_if(const struct dtp_replay_options *o) {
+    const double speed[] = {o->network_bandwidth, o->network_latency, o->kernel_speed,
+                            o->memory_speed,      o->host_speed,      o->op_speed};
+    for (size_t i = 0; i < sizeof speed / sizeof *speed; i++)
+        if (fabs(speed[i] - 1) > 0)
+            return true;
+    return o->remove_straggler;
+}
+
+double dtp_comm_busbw_bytes_per_s(enum dtp_comm_op op, int group_size, uint64_t in_bytes,
+                                  double transfer_s) {
+    double n = group_size, bytes = (double)in_bytes;
+    if (group_size < 2 || in_bytes == 0 || transfer_s <= 0)
+        return 0;
+    if (op == DTP_COMM_ALL_REDUCE)
+        bytes *= 2 * (n - 1) / n;
+    else if (op == DTP_COMM_ALL_GATHER)
+        bytes *= n - 1;
+    else if (op == DTP_COMM_REDUCE_SCATTER || op == DTP_COMM_ALL_TO_ALL)
+        bytes *= (n - 1) / n;
+    return bytes / transfer_s;
+}
+
+/* ---- collectives by operation, group size and bytes ---- */
+
+struct comm_line {
+    enum dtp_comm_op op;
+    int group_size;
+    uint64_t bytes, count;
+    double transfer_s, waiting_s;
+};
+
+static size_t sum_comms(struct dtp_arena *a, const struct dtp_replayed_rank *r,
+                        struct comm_line **out) {
+    struct comm_line *v = DTP_NEW(a, struct comm_line, r->ncomms + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < r->ncomms; i++) {
+        const struct dtp_replayed_comm *c = &r->comm[i];
+        size_t at = 0;
+        while (at < n &&
+               (v[at].op != c->op || v[at].group_size != c->group_size || v[at].bytes != c->bytes))
+            at++;
+        if (at == n)
+            v[n++] =
+                (struct comm_line){.op = c->op, .group_size = c->group_size, .bytes = c->bytes};
+        v[at].count++;
+        v[at].transfer_s += c->transfer_s;
+        v[at].waiting_s += c->waiting_s;
+    }
+    *out = v;
+    return n;
+}
+
+static void print_comms(struct dtp_arena *a, FILE *f, const struct dtp_replayed_rank *r) {
+    struct comm_line *v;
+    size_t n = sum_comms(a, r, &v);
+    char bytes[32], transfer[32], waiting[32], busbw[32];
+    for (size_t i = 0; i < n; i++) {
+        double per_s = v[i].transfer_s / (double)v[i].count;
+        double rate = dtp_comm_busbw_bytes_per_s(v[i].op, v[i].group_size, v[i].bytes, per_s);
+        fprintf(f, "    %-14s x%-4llu of %-4d %10s  transfer %9s  busbw %10s  waiting %9s\n",
+                dtp_comm_op_name[v[i].op], (unsigned long long)v[i].count, v[i].group_size,
+                v[i].bytes ? dtp_fmt_bytes_si((double)v[i].bytes, bytes, sizeof bytes) : "?",
+                dtp_fmt_time(per_s, transfer, sizeof transfer),
+                rate > 0 ? dtp_fmt_rate(rate, busbw, sizeof busbw) : "?",
+                dtp_fmt_time(v[i].waiting_s, waiting, sizeof waiting));
+    }
+}
+
+/* ---- text ---- */
+
+static void times_of(const struct dtp_replay_report *report, const struct dtp_trace_rank *r,
+                     struct dtp_trace_times *out) {
+    if (report->hta_compat)
+        dtp_trace_times_hta(r, out);
+    else
+        dtp_trace_times_all(r, out);
+}
+
+static const char *ms(int64_t ns, char *buf, size_t size) {
+    return dtp_fmt_time((double)ns * DTP_NANO, buf, size);
+}
+
+static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report,
+                       size_t rank) {
+    enum { KERNELS = 5 };
+    const struct dtp_replayed_rank *r = &report->replay->rank[rank];
+    struct dtp_trace_times t;
+    char b[6][32];
+    times_of(report, r->rank, &t);
+    fprintf(f,
+            "rank %d: span %s, compute %s, communication %s (%.1f %% under compute), memory %s, "
+            "idle %s, waiting for the host %s\n",
+            r->rank->rank, ms(t.span_ns, b[0], 32), ms(t.compute_ns, b[1], 32),
+            ms(t.comm_ns, b[2], 32), dtp_trace_overlap_pct(&t), ms(t.memory_ns, b[3], 32),
+            ms(t.idle_ns, b[4], 32), ms(dtp_trace_launch_bound_ns(r->rank), b[5], 32));
+    for (size_t i = 0; i < r->nsteps; i++) {
+        const struct dtp_replayed_step *s = &r->step[i];
+        double was_s = report->measured->rank[rank].step[i].replayed_s;
+        fprintf(f, "  %-20s measured %s, replayed %s", s->name,
+                dtp_fmt_time(s->measured_s, b[0], 32), dtp_fmt_time(was_s, b[1], 32));
+        if (report->what_if)
+            fprintf(f, ", what if %s (%+.1f %%)", dtp_fmt_time(s->replayed_s, b[2], 32),
+                    was_s > 0 ? 100 * (s->replayed_s / was_s - 1) : 0);
+        fprintf(f, "\n");
+    }
+    const struct dtp_trace_by_name *k;
+    size_t n;
+    dtp_trace_kernels(a, r->rank, &k, &n);
+    for (size_t i = 0; i < n && i < KERNELS; i++)
+        fprintf(f, "    %9s  x%-5llu %.70s\n", ms(k[i].sum_ns, b[0], 32),
+                (unsigned long long)k[i].count, k[i].name);
+    print_comms(a, f, r);
+}
+
+void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
+    const struct dtp_replay *r = report->replay;
+    for (size_t i = 0; i < r->nranks; i++)
+        print_rank(a, f, report, i);
+    double last_s = 0, most_s = 0;
+    int last = -1;
+    for (size_t i = 0; i < r->nranks; i++) { /* who the others wait for */
+        double waiting_s = 0;
+        for (size_t k = 0; k < r->rank[i].ncomms; k++)
+            waiting_s += r->rank[i].comm[k].waiting_s;
+        if (last < 0 || waiting_s < last_s) {
+            last = r->rank[i].rank->rank;
+            last_s = waiting_s;
+        }
+        most_s = waiting_s > most_s ? waiting_s : most_s;
+    }
+    char least[32], most[32];
+    if (r->nranks > 1)
+        fprintf(f, "straggler: rank %d waits least in collectives (%s; the most waits %s)\n", last,
+                dtp_fmt_time(last_s, least, 32), dtp_fmt_time(most_s, most, 32));
+    fprintf(f, "explained: %.2f %% of the spans (%u tasks, %zu collectives)\n", r->explained_pct,
+            r->ntasks, r->matches.n);
+    fprintf(f, "%s\n", dtp_replay_definitions);
+}
+
+/* ---- JSON ---- */
+
+static void json_steps(struct dtp_json_out *w, const struct dtp_replay_report *report,
+                       size_t rank) {
+    const struct dtp_replayed_rank *r = &report->replay->rank[rank];
+    dtp_json_put_key(w, "steps");
+    dtp_json_array(w);
+    for (size_t i = 0; i < r->nsteps; i++) {
+        dtp_json_object(w);
+        dtp_json_kv_string(w, "name", r->step[i].name);
+        dtp_json_kv_double(w, "measured_s", r->step[i].measured_s);
+        dtp_json_kv_double(w, "replayed_s", report->measured->rank[rank].step[i].replayed_s);
+        if (report->what_if)
+            dtp_json_kv_double(w, "what_if_s", r->step[i].replayed_s);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+}
+
+static void json_comms(struct dtp_json_out *w, const struct dtp_replay_report *report,
+                       size_t rank) {
+    const struct dtp_replayed_rank *r = &report->measured->rank[rank];
+    dtp_json_put_key(w, "collectives");
+    dtp_json_array(w);
+    for (size_t i = 0; i < r->ncomms; i++) {
+        const struct dtp_replayed_comm *c = &r->comm[i];
+        dtp_json_object(w);
+        dtp_json_kv_string(w, "kind", dtp_comm_op_name[c->op]);
+        dtp_json_kv_int(w, "group_size", c->group_size);
+        dtp_json_kv_u64(w, "bytes", c->bytes);
+        dtp_json_kv_double(w, "start_s", c->start_s);
+        dtp_json_kv_double(w, "end_s", c->end_s);
+        dtp_json_kv_double(w, "replayed_end_s", c->replayed_end_s);
+        if (report->what_if)
+            dtp_json_kv_double(w, "what_if_end_s",
+                               report->replay->rank[rank].comm[i].replayed_end_s);
+        dtp_json_kv_double(w, "transfer_s", c->transfer_s);
+        dtp_json_kv_double(w, "waiting_s", c->waiting_s);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+}
+
+static void json_rank(struct dtp_json_out *w, const struct dtp_replay_report *report, size_t rank) {
+    const struct dtp_replayed_rank *r = &report->replay->rank[rank];
+    struct dtp_trace_times t;
+    times_of(report, r->rank, &t);
+    dtp_json_object(w);
+    dtp_json_kv_int(w, "rank", r->rank->rank);
+    dtp_json_kv_string(w, "file", r->rank->file);
+    json_steps(w, report, rank);
+    dtp_json_kv_double(w, "span_s", (double)t.span_ns * DTP_NANO);
+    dtp_json_kv_double(w, "compute_s", (double)t.compute_ns * DTP_NANO);
+    dtp_json_kv_double(w, "communication_s", (double)t.comm_ns * DTP_NANO);
+    dtp_json_kv_double(w, "memory_s", (double)t.memory_ns * DTP_NANO);
+    dtp_json_kv_double(w, "idle_s", (double)t.idle_ns * DTP_NANO);
+    dtp_json_kv_double(w, "overlap_pct", dtp_trace_overlap_pct(&t));
+    dtp_json_kv_double(w, "launch_bound_s", (double)dtp_trace_launch_bound_ns(r->rank) * DTP_NANO);
+    dtp_json_kv_double(w, "replayed_end_s", report->measured->rank[rank].replayed_end_s);
+    if (report->what_if)
+        dtp_json_kv_double(w, "what_if_end_s", r->replayed_end_s);
+    dtp_json_kv_double(w, "measured_end_s", r->measured_end_s);
+    json_comms(w, report, rank);
+    dtp_json_end(w);
+}
+
+static void json_warnings(struct dtp_arena *a, struct dtp_json_out *w,
+                          const struct dtp_replay *replay) {
+    dtp_json_put_key(w, "warnings");
+    dtp_json_array(w);
+    for (size_t i = 0; i < replay->nranks; i++) {
+        const struct dtp_trace_rank *r = replay->rank[i].rank;
+        for (int k = 0; k < DTP_NTRACE_WARNINGS; k++)
+            if (r->warned[k].count > 0)
+                dtp_json_put_string(w, dtp_arena_printf(a, "rank %d: %llu %s", r->rank,
+                                                        (unsigned long long)r->warned[k].count,
+                                                        dtp_trace_warning_text[k]));
+    }
+    dtp_json_end(w);
+}
+
+void dtp_replay_write_json(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, 1);
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "schema_version", 1);
+    dtp_json_kv_string(&w, "source", "read from the traces; replayed by the event engine");
+    dtp_json_put_key(&w, "ranks");
+    dtp_json_array(&w);
+    for (size_t i = 0; i < report->replay->nranks; i++)
+        json_rank(&w, report, i);
+    dtp_json_end(&w);
+    dtp_json_kv_double(&w, "explained_pct", report->measured->explained_pct);
+    json_warnings(a, &w, report->replay);
+    dtp_json_kv_string(&w, "definitions", dtp_replay_definitions);
+    dtp_json_end(&w);
+}
