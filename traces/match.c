@@ -125,6 +125,20 @@ static const char *group_of(struct dtp_arena *a, const struct dtp_trace *t, size
     return "";
 }
 
+/* The k-th of its group on this rank, unless the record has a number. v: of one rank, as launched. */
+static void number(struct entry *v, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const struct dtp_trace_comm *c = v[i].info.comm;
+        size_t j = i;
+        while (j-- > 0 && strcmp(v[j].group, v[i].group) != 0)
+            ;
+        if (c && c->seq >= 0)
+            v[i].sequence = c->seq;
+        else if (j < i)
+            v[i].sequence = v[j].sequence + 1;
+    }
+}
+
 static struct entry *collect(struct dtp_arena *a, const struct dtp_trace *t, size_t *out_n) {
     struct entry *v = NULL;
     size_t n = 0;
@@ -136,19 +150,7 @@ static struct entry *collect(struct dtp_arena *a, const struct dtp_trace *t, siz
         size_t first = n;
         for (size_t i = 0; i < nk; i++)
             v[n++] = (struct entry){group_of(a, t, r, &k[i].info), 0, r, k[i].event, k[i].info};
-        /* the k-th of its group on this rank, unless the record has a number */
-        for (size_t i = first; i < n; i++) {
-            const struct dtp_trace_comm *c = v[i].info.comm;
-            if (c && c->seq >= 0) {
-                v[i].sequence = c->seq;
-                continue;
-            }
-            for (size_t j = i; j-- > first;)
-                if (strcmp(v[j].group, v[i].group) == 0) {
-                    v[i].sequence = v[j].sequence + 1;
-                    break;
-                }
-        }
+        number(v + first, n - first);
     }
     qsort(v, n, sizeof *v, by_collective);
     *out_n = n;

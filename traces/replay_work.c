@@ -4,6 +4,8 @@
 
 #include "traces/replay_private.h"
 
+enum { PROGRAMMATIC_NS = 5000 };
+
 static int by_lane_start(const void *x, const void *y) {
     const struct replay_work *p = x, *q = y;
     if (p->lane != q->lane)
@@ -22,12 +24,15 @@ static int class_of(const struct replay_rank *q, const struct replay_work *w) {
     return dtp_trace_event(q->r, w->event)->class;
 }
 
-/* The work before it on its stream that had ended; work that overlaps (programmatic launch) is
- * not waited for. */
+/* The work before it on its stream, since streams run in order. Work that began within PROGRAMMATIC_NS
+ * of the end of the one before was let in early (programmatic dependent launch) and follows what came
+ * before that; longer overlaps are errors of the trace. */
 static uint32_t previous_of(const struct replay_rank *q, uint32_t i) {
-    for (uint32_t j = i; j-- > 0 && q->work[j].lane == q->work[i].lane && i - j < 16;)
-        if (q->work[j].end_ns <= q->work[i].start_ns)
+    for (uint32_t j = i; j-- > 0 && q->work[j].lane == q->work[i].lane && i - j < 16;) {
+        int64_t overlap_ns = q->work[j].end_ns - q->work[i].start_ns;
+        if (overlap_ns <= 0 || overlap_ns > PROGRAMMATIC_NS)
             return j;
+    }
     return NO_INDEX;
 }
 
@@ -149,6 +154,21 @@ static uint32_t synchronised(const struct replay_rank *q, uint32_t call) {
     return waited ? w : NO_INDEX;
 }
 
+/* All work launched before; its last end stands for it. */
+static uint32_t last_before(const struct replay_rank *q, uint32_t call) {
+    const struct replay_call *c = &q->call[call];
+    uint32_t best = NO_INDEX;
+    for (uint32_t from = 0, to; from < q->nwork; from = to) {
+        for (to = from + 1; to < q->nwork && q->work[to].lane == q->work[from].lane; to++)
+            ;
+        uint32_t w = last_ended(q, from, to, c->start_ns, INT64_MAX);
+        if (w != NO_INDEX && q->work[w].call != NO_INDEX &&
+            (best == NO_INDEX || q->work[w].end_ns > q->work[best].end_ns))
+            best = w;
+    }
+    return best != NO_INDEX && q->work[best].end_ns > c->start_ns ? best : NO_INDEX;
+}
+
 static void find_blocked(struct dtp_arena *a, struct replay_rank *q) {
     uint32_t *last_of = DTP_NEW(a, uint32_t, q->ncalls + 1); /* work of each call */
     memset(last_of, 0xff, (q->ncalls + 1) * sizeof *last_of);
@@ -158,6 +178,8 @@ static void find_blocked(struct dtp_arena *a, struct replay_rank *q) {
     for (uint32_t i = 0; i < q->ncalls; i++) {
         if (is_call(q, i, "Memcpy"))
             q->call[i].waits_for = own_copy(q, i, last_of);
+        else if (is_call(q, i, "DeviceSynchronize"))
+            q->call[i].waits_for = last_before(q, i);
         else if (is_call(q, i, "Synchronize") || is_call(q, i, "Free"))
             q->call[i].waits_for = synchronised(q, i);
     }
@@ -250,22 +272,22 @@ static int starts_after(const struct replay_rank *q, const struct replay_work *w
 }
 
 static int64_t latency_of(const struct replay_rank *q, const struct replay_work *w, int after) {
-    return w->start_ns - (after == AFTER_LAUNCH ? launched_ns(q, w) : followed_ns(q, w));
+    int64_t late_ns = w->start_ns - (after == AFTER_LAUNCH ? launched_ns(q, w) : followed_ns(q, w));
+    return late_ns > 0 ? late_ns : 0;
 }
 
 static void find_medians(struct dtp_arena *a, struct replay_rank *q) {
-    int64_t *v = DTP_NEW(a, int64_t, q->nwork + 1);
     static const int order[] = {AFTER_LAUNCH, AFTER_WORK,
-                                AFTER_SWITCH}; /* the others need the first */
-    for (int k = 0; k < NAFTER; k++)
-        for (int class = 0; class < DTP_NCLASSES; class ++) {
-            size_t n = 0;
-            int after = order[k];
-            for (uint32_t i = 0; i < q->nwork; i++)
-                if (class_of(q, &q->work[i]) == class && starts_after(q, &q->work[i]) == after)
-                    v[n++] = latency_of(q, &q->work[i], after);
-            q->latency_ns[class][after] = median(v, n);
-        }
+                                AFTER_SWITCH}; /* the first tells the rest */
+    int64_t *v = DTP_NEW(a, int64_t, q->nwork + 1);
+    for (int k = 0; k < NAFTER * DTP_NCLASSES; k++) {
+        int after = order[k / DTP_NCLASSES], kind = k % DTP_NCLASSES;
+        size_t n = 0;
+        for (uint32_t i = 0; i < q->nwork; i++)
+            if (class_of(q, &q->work[i]) == kind && starts_after(q, &q->work[i]) == after)
+                v[n++] = latency_of(q, &q->work[i], after);
+        q->latency_ns[kind][after] = median(v, n);
+    }
 }
 
 /* A kernel's own latency (its arguments, its grid) is the mean over its starts, without those that
