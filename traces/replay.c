@@ -64,7 +64,8 @@ static void add_before(struct replay_state *s, struct replay_rank *q, uint32_t i
         since_ns = q->call[c->handed_by].end_ns;
     double own_s = seconds(c->start_ns - since_ns) / host_speed(s, q, since_ns);
     bool free = first && c->handed_by == NO_INDEX;
-    c->before = add(s, free ? seconds(c->start_ns) : 0, 0, own_s);
+    double delay_s = q->r->rank == s->options->delayed_rank ? s->options->delay_s : 0;
+    c->before = add(s, free ? seconds(c->start_ns) + delay_s : 0, 0, own_s);
 }
 
 /* The call in two parts, around the issue; one that blocks ends when what it waits for has. */
@@ -108,6 +109,8 @@ static double duration_s(const struct replay_state *s, const struct replay_rank 
                                                    : 1;
     if (s->options->op && strstr(dtp_trace_name(q->r, e->name), s->options->op))
         speed *= s->options->op_speed;
+    if (e->class == DTP_CLASS_COMPUTE && q->r->rank == s->options->slow_rank)
+        speed /= s->options->slow_by;
     if (e->class != DTP_CLASS_COMM)
         speed *= stretch_speed(q, w->start_ns);
     return seconds(e->dur_ns) / speed;
@@ -183,6 +186,8 @@ static void add_transfers(struct replay_state *s) {
         int64_t least_ns = shortest_ns(s->m, m);
         double t_s = seconds(least_ns) * s->options->network_latency +
                      seconds(m->transfer_ns - least_ns) / s->options->network_bandwidth;
+        if ((int)i == s->options->slow_collective)
+            t_s *= s->options->slow_collective_by;
         s->transfer[i] = add(s, 0, 0, t_s);
         for (size_t k = m->first; k < m->first + m->n; k++) {
             struct replay_rank *q = &s->rank[s->m->member[k].rank];

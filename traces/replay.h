@@ -17,7 +17,8 @@
  *
  * What-if: the same graph with other durations. network_bandwidth k: the part of a transfer above the
  * shortest of its operation and group is divided by k; network_latency k: that shortest part is
- * multiplied by k. kernel_speed k: compute kernels take 1/k; memory_speed k: copies.
+ * multiplied by k. kernel_speed k: compute kernels take 1/k; memory_speed k: copies; host_speed k:
+ * the host. One rank's kernels, one rank's start or one collective can be slowed alone.
  */
 #ifndef DTP_TRACES_REPLAY_H
 #define DTP_TRACES_REPLAY_H
@@ -28,9 +29,15 @@
 struct dtp_replay_options {
     enum dtp_align align;
     double network_bandwidth, network_latency, kernel_speed, memory_speed,
-        host_speed;        /* 1: as measured */
-    const char *op;        /* kernels whose name has this text ... */
-    double op_speed;       /* ... are that much faster */
+        host_speed;  /* 1: as measured */
+    const char *op;  /* kernels whose name has this text ... */
+    double op_speed; /* ... are that much faster */
+    int slow_rank;   /* rank whose compute kernels take slow_by times as long; -1: none */
+    double slow_by;
+    int delayed_rank; /* rank whose host starts delay_s later; -1: none */
+    double delay_s;
+    int slow_collective; /* in order of ends, from 0, takes slow_collective_by as long; -1: none */
+    double slow_collective_by;
     bool remove_straggler; /* no rank takes longer to a collective than the median rank */
 };
 #define DTP_REPLAY_AS_MEASURED                                                                     \
@@ -39,7 +46,12 @@ struct dtp_replay_options {
                                  .kernel_speed = 1,                                                \
                                  .memory_speed = 1,                                                \
                                  .host_speed = 1,                                                  \
-                                 .op_speed = 1})
+                                 .op_speed = 1,                                                    \
+                                 .slow_rank = -1,                                                  \
+                                 .slow_by = 1,                                                     \
+                                 .delayed_rank = -1,                                               \
+                                 .slow_collective = -1,                                            \
+                                 .slow_collective_by = 1})
 
 struct dtp_replayed_step {
     const char *name;

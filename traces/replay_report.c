@@ -26,7 +26,8 @@ bool dtp_replay_is_what_if(const struct dtp_replay_options *o) {
     for (size_t i = 0; i < sizeof speed / sizeof *speed; i++)
         if (fabs(speed[i] - 1) > 0)
             return true;
-    return o->remove_straggler;
+    return o->remove_straggler || o->slow_rank >= 0 || o->delayed_rank >= 0 ||
+           o->slow_collective >= 0;
 }
 
 double dtp_comm_busbw_bytes_per_s(enum dtp_comm_op op, int group_size, uint64_t in_bytes,

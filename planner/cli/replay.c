@@ -7,7 +7,7 @@
 
 struct own {
     double network_bandwidth, network_latency, kernel_speed, memory_speed, host_speed;
-    const char *faster;
+    const char *faster, *slow_rank, *delay_rank, *slow_collective;
     int rank;
     bool remove_straggler, hta_compat;
 };
@@ -26,6 +26,12 @@ static const struct dtp_option own_options[] = {
      .value = "X", .help = "what if the host were X times as fast"},
     {"faster", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, faster), .value = "NAME=X",
      .help = "what if kernels with NAME in their name were X times as fast"},
+    {"slow-rank", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, slow_rank), .value = "R=X",
+     .help = "what if the kernels of rank R took X times as long"},
+    {"delay-rank", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, delay_rank),
+     .value = "R=TIME", .help = "what if rank R started TIME later (2ms)"},
+    {"slow-collective", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, slow_collective),
+     .value = "K=X", .help = "what if the K-th collective (by end, from 0) took X times as long"},
     {"remove-straggler", .kind = DTP_OPT_FLAG, .offset = offsetof(struct own, remove_straggler),
      .help = "what if no rank computed longer between collectives than the median rank"},
     {"hta-compat", .kind = DTP_OPT_FLAG, .offset = offsetof(struct own, hta_compat),
@@ -57,6 +63,55 @@ static enum dtp_status positive(const char *option, double v, bool zero, struct 
                     zero ? "of at least" : "above");
 }
 
+/* "NAME=VALUE": where the value begins. */
+static enum dtp_status split(struct dtp_cli *cli, const char *option, const char *text,
+                             const char **out_name, const char **out_value, struct dtp_err *err) {
+    const char *equals = strrchr(text, '=');
+    if (!equals || equals == text)
+        return dtp_fail(err, DTP_EUSAGE, "--%s: found \"%s\", expected NAME=X", option, text);
+    *out_name = dtp_arena_strndup(cli->a, text, (size_t)(equals - text));
+    *out_value = equals + 1;
+    return DTP_OK;
+}
+
+static enum dtp_status numbered(struct dtp_cli *cli, const char *option, const char *text,
+                                int *out_number, const char **out_value, struct dtp_err *err) {
+    const char *name;
+    long number;
+    DTP_TRY(split(cli, option, text, &name, out_value, err));
+    DTP_TRY(dtp_parse_long(name, option, 0, 1 << 20, &number, err));
+    *out_number = (int)number;
+    return DTP_OK;
+}
+
+static enum dtp_status take_single(struct dtp_cli *cli, struct dtp_replay_options *out,
+                                   struct dtp_err *err) {
+    const struct own *own = cli->own;
+    const char *value;
+    if (own->faster) {
+        DTP_TRY(split(cli, "faster", own->faster, &out->op, &value, err));
+        DTP_TRY(dtp_parse_double(value, "--faster", &out->op_speed, err));
+        DTP_TRY(positive("faster", out->op_speed, false, err));
+    }
+    if (own->slow_rank) {
+        DTP_TRY(numbered(cli, "slow-rank", own->slow_rank, &out->slow_rank, &value, err));
+        DTP_TRY(dtp_parse_double(value, "--slow-rank", &out->slow_by, err));
+        DTP_TRY(positive("slow-rank", out->slow_by, false, err));
+    }
+    if (own->delay_rank) {
+        DTP_TRY(numbered(cli, "delay-rank", own->delay_rank, &out->delayed_rank, &value, err));
+        DTP_TRY(dtp_parse_time(value, "--delay-rank", &out->delay_s, err));
+        DTP_TRY(positive("delay-rank", out->delay_s, true, err));
+    }
+    if (own->slow_collective) {
+        DTP_TRY(numbered(cli, "slow-collective", own->slow_collective, &out->slow_collective,
+                         &value, err));
+        DTP_TRY(dtp_parse_double(value, "--slow-collective", &out->slow_collective_by, err));
+        DTP_TRY(positive("slow-collective", out->slow_collective_by, true, err));
+    }
+    return DTP_OK;
+}
+
 static enum dtp_status take_options(struct dtp_cli *cli, struct dtp_replay_options *out,
                                     struct dtp_err *err) {
     const struct own *own = cli->own;
@@ -65,21 +120,14 @@ static enum dtp_status take_options(struct dtp_cli *cli, struct dtp_replay_optio
     DTP_TRY(positive("kernel-speed", own->kernel_speed, false, err));
     DTP_TRY(positive("memory-speed", own->memory_speed, false, err));
     DTP_TRY(positive("host-speed", own->host_speed, false, err));
-    *out = (struct dtp_replay_options){.network_bandwidth = own->network_bandwidth,
-                                       .network_latency = own->network_latency,
-                                       .kernel_speed = own->kernel_speed,
-                                       .memory_speed = own->memory_speed,
-                                       .host_speed = own->host_speed,
-                                       .remove_straggler = own->remove_straggler,
-                                       .op_speed = 1};
-    if (!own->faster)
-        return DTP_OK;
-    const char *equals = strrchr(own->faster, '=');
-    if (!equals || equals == own->faster)
-        return dtp_fail(err, DTP_EUSAGE, "--faster: found \"%s\", expected NAME=X", own->faster);
-    out->op = dtp_arena_strndup(cli->a, own->faster, (size_t)(equals - own->faster));
-    DTP_TRY(dtp_parse_double(equals + 1, "--faster", &out->op_speed, err));
-    return positive("faster", out->op_speed, false, err);
+    *out = DTP_REPLAY_AS_MEASURED;
+    out->network_bandwidth = own->network_bandwidth;
+    out->network_latency = own->network_latency;
+    out->kernel_speed = own->kernel_speed;
+    out->memory_speed = own->memory_speed;
+    out->host_speed = own->host_speed;
+    out->remove_straggler = own->remove_straggler;
+    return take_single(cli, out, err);
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {

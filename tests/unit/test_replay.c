@@ -1,0 +1,304 @@
+/* The replay: samples of ../shared/traces come out as measured; a job of two ranks whose times are
+ * known by hand comes out as calculated, as it is and under every what-if. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sim/base/units.h"
+#include "traces/replay.h"
+
+#define US 1e-6
+static const double TOLERANCE_S = 1e-12;
+
+static struct dtp_arena *arena;
+static char folder[] = "/tmp/dtp_replay_XXXXXX";
+
+/* ---- a job by hand ----
+ *
+ * Each rank, times in us: the host launches a at 0, tells the communication stream to wait (30), launches
+ * the all-reduce (40), tells the compute stream to wait (50), launches b (60), and synchronises from 70.
+ *
+ *     a on stream 7     starts 10, takes 100 on rank 0, 200 on rank 1
+ *     all-reduce on 20  starts 2 after a, ends on both at 212 + 50 = 262
+ *     b on stream 7     starts 2 after the all-reduce, takes 30: 264 to 294
+ *     synchronise       returns 6 after b: 300
+ *
+ * A launch call takes 5; work starts 10 after its launch, 2 after the work it follows. */
+struct job {
+    double a_us[2], b_us, transfer_us, late_us[2];
+};
+
+static void put(FILE *f, const char *cat, const char *name, const char *where, double at_us,
+                double dur_us) {
+    fprintf(f, ",\n{\"ph\":\"X\",\"cat\":\"%s\",\"name\":\"%s\",%s,\"ts\":%.3f,\"dur\":%.3f", cat,
+            name, where, at_us + 1000, dur_us);
+}
+
+static void call(FILE *f, const char *name, double at_us, double dur_us, int correlation) {
+    put(f, "cuda_runtime", name, "\"pid\":1,\"tid\":1", at_us, dur_us);
+    fprintf(f, ",\"args\":{\"correlation\":%d}}", correlation);
+}
+
+static void work(FILE *f, const char *name, int stream, double at_us, double dur_us,
+                 int correlation) {
+    put(f, "kernel", name, "\"pid\":0,\"tid\":7", at_us, dur_us);
+    fprintf(f, ",\"args\":{\"device\":0,\"stream\":%d,\"correlation\":%d}}", stream, correlation);
+}
+
+static const char *write_rank(const struct job *j, int rank) {
+    const char *path = dtp_arena_printf(arena, "%s/rank%d.json", folder, rank);
+    FILE *f = fopen(path, "w");
+    double h = j->late_us[rank], end_a = h + 10 + j->a_us[rank];
+    double other = j->late_us[!rank] + 10 + j->a_us[!rank];
+    double end = (end_a > other ? end_a : other) + 2 + j->transfer_us;
+    fprintf(
+        f,
+        "{\"distributedInfo\":{\"rank\":%d,\"world_size\":2},\"traceEvents\":[\n"
+        "{\"ph\":\"X\",\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#1\",\"pid\":1,\"tid\":1,"
+        "\"ts\":%.3f,\"dur\":%.3f}",
+        rank, 1000 + h, end + 2 + j->b_us + 6 - h);
+    call(f, "cudaLaunchKernel", h, 5, 1);
+    call(f, "cudaEventRecord", h + 20, 1, 2);
+    call(f, "cudaStreamWaitEvent", h + 30, 1, 3);
+    call(f, "cudaLaunchKernel", h + 40, 5, 4);
+    call(f, "cudaStreamWaitEvent", h + 50, 1, 5);
+    call(f, "cudaLaunchKernel", h + 60, 5, 6);
+    call(f, "cudaDeviceSynchronize", h + 70, end + 2 + j->b_us + 6 - h - 70, 7);
+    work(f, "gemm_a", 7, h + 10, j->a_us[rank], 1);
+    work(f, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, end_a + 2, end - end_a - 2, 4);
+    work(f, "gemm_b", 7, end + 2, j->b_us, 6);
+    fprintf(f, "]}\n");
+    fclose(f);
+    return path;
+}
+
+static const struct job known = {{100, 200}, 30, 50, {0, 0}};
+
+static void replay_job(const struct job *j, const struct dtp_replay_options *options,
+                       struct dtp_replay *out) {
+    const char *paths[2] = {write_rank(j, 0), write_rank(j, 1)};
+    struct dtp_trace *t = DTP_NEW(arena, struct dtp_trace, 1);
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(dtp_trace_load(arena, paths, 2, NULL, t, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, t, options, out, &err), DTP_OK);
+}
+
+static void expect_step(const struct dtp_replay *r, double expected_us) {
+    for (size_t i = 0; i < r->nranks; i++) {
+        CU_ASSERT_EQUAL_FATAL(r->rank[i].nsteps, 1);
+        double found_s = r->rank[i].step[0].replayed_s;
+        if (fabs(found_s - expected_us * US) > TOLERANCE_S)
+            printf("\n  rank %zu: found %.6f us, expected %.6f us", i, found_s / US, expected_us);
+        CU_ASSERT_DOUBLE_EQUAL(found_s, expected_us * US, TOLERANCE_S);
+    }
+}
+
+static void as_measured(void) {
+    struct dtp_replay r;
+    replay_job(&known, &DTP_REPLAY_AS_MEASURED, &r);
+    expect_step(&r, 300);
+    CU_ASSERT_EQUAL_FATAL(r.matches.n, 1);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[0].comm[0].transfer_s, 50 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[0].comm[0].waiting_s, 100 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[1].comm[0].waiting_s, 0, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[0].comm[0].replayed_end_s, 262 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(r.explained_pct, 100, 1e-9);
+}
+
+/* The step under each change, from the table above. */
+static void what_if(void) {
+    struct dtp_replay_options o = DTP_REPLAY_AS_MEASURED;
+    struct dtp_replay r;
+    o.slow_rank = 1; /* a 300, b 45 on rank 1: 10 + 300 + 2 + 50 + 2 + 45 + 6 */
+    o.slow_by = 1.5;
+    replay_job(&known, &o, &r);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[1].step[0].replayed_s, 415 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[0].step[0].replayed_s, 400 * US, TOLERANCE_S);
+    o.slow_rank = 0; /* a 150 on rank 0 is hidden, b 45 is not */
+    replay_job(&known, &o, &r);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[0].step[0].replayed_s, 315 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[1].step[0].replayed_s, 300 * US, TOLERANCE_S);
+    o = DTP_REPLAY_AS_MEASURED;
+    o.slow_collective = 0; /* 150 instead of 50 */
+    o.slow_collective_by = 3;
+    replay_job(&known, &o, &r);
+    expect_step(&r, 400);
+    o = DTP_REPLAY_AS_MEASURED;
+    o.delayed_rank = 0; /* by 30: hidden by rank 1 */
+    o.delay_s = 30 * US;
+    replay_job(&known, &o, &r);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[1].step[0].replayed_s, 300 * US, TOLERANCE_S);
+    o.delayed_rank = 1; /* by 30: rank 0 waits */
+    replay_job(&known, &o, &r);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[0].step[0].replayed_s, 330 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(r.rank[1].step[0].replayed_s, 300 * US, TOLERANCE_S);
+    o = DTP_REPLAY_AS_MEASURED;
+    o.kernel_speed = 2; /* 10 + 100 + 2 + 50 + 2 + 15 + 6 */
+    replay_job(&known, &o, &r);
+    expect_step(&r, 185);
+    o = DTP_REPLAY_AS_MEASURED;
+    o.op = "gemm_b"; /* 30 becomes 3 */
+    o.op_speed = 10;
+    replay_job(&known, &o, &r);
+    expect_step(&r, 273);
+    o = DTP_REPLAY_AS_MEASURED;
+    o.network_latency = 0; /* the only transfer is all latency, as far as one can tell */
+    replay_job(&known, &o, &r);
+    expect_step(&r, 250);
+    o = DTP_REPLAY_AS_MEASURED;
+    o.network_bandwidth = 4;
+    replay_job(&known, &o, &r);
+    expect_step(&r, 300);
+    o = DTP_REPLAY_AS_MEASURED;
+    o.remove_straggler = true; /* rank 1's stretch of 212 becomes rank 0's 112 */
+    replay_job(&known, &o, &r);
+    CU_ASSERT(r.rank[0].step[0].replayed_s < 230 * US);
+}
+
+/* A trace edited by hand: a later start of one rank, longer kernels; every later time follows. */
+static void edited(void) {
+    static const struct {
+        struct job job;
+        double end_us; /* since the first event of all ranks */
+    } cases[] = {{{{100, 300}, 30, 50, {0, 0}}, 400},
+                 {{{100, 200}, 30, 150, {0, 0}}, 400},
+                 {{{100, 200}, 30, 50, {0, 70}}, 370},
+                 {{{100, 200}, 30, 50, {250, 0}}, 450}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dtp_replay r;
+        replay_job(&cases[i].job, &DTP_REPLAY_AS_MEASURED, &r);
+        for (int k = 0; k < 2; k++)
+            CU_ASSERT_DOUBLE_EQUAL(r.rank[k].replayed_end_s, cases[i].end_us * US, 1e-9);
+    }
+}
+
+/* ---- samples ---- */
+
+struct sample {
+    const char *name, *file[2];
+    double worst_end_us;
+    int outside; /* ends that may lie beyond 10 us, up to worst_end_us */
+};
+
+static const struct sample samples[] = {
+    {"DLRM on 8 ranks", {"kineto-dlrm-8rank/dlrm_kineto.tar.gz", NULL}, 10, 0},
+    {"FSDP2 on 2 ranks",
+     {"kineto-h200-2rank/k_fsdp2_rank0.json.gz", "kineto-h200-2rank/k_fsdp2_rank1.json.gz"},
+     25,
+     2},
+    {"a pipeline on 2 ranks",
+     {"kineto-h200-2rank/k_pp_rank0.json.gz", "kineto-h200-2rank/k_pp_rank1.json.gz"},
+     200,
+     2}};
+
+static const char *shared(const char *file) {
+    return dtp_arena_printf(arena, "%s/../shared/traces/%s", DTP_SOURCE_DIR, file);
+}
+
+static bool load_sample(const struct sample *s, struct dtp_trace *t) {
+    const char *paths[2] = {shared(s->file[0]), s->file[1] ? shared(s->file[1]) : NULL};
+    struct dtp_err err = {0};
+    if (access(paths[0], R_OK) != 0) {
+        printf("skipped: no ../shared/traces ");
+        return false;
+    }
+    CU_ASSERT_EQUAL_FATAL(dtp_trace_load(arena, paths, s->file[1] ? 2 : 1, NULL, t, &err), DTP_OK);
+    return true;
+}
+
+static void check_sample(const struct sample *s) {
+    struct dtp_trace t;
+    struct dtp_replay r;
+    struct dtp_err err = {0};
+    if (!load_sample(s, &t))
+        return;
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &DTP_REPLAY_AS_MEASURED, &r, &err), DTP_OK);
+    double worst_step = 0, worst_end_us = 0;
+    int outside = 0;
+    for (size_t i = 0; i < r.nranks; i++) {
+        for (size_t k = 0; k < r.rank[i].nsteps; k++) {
+            const struct dtp_replayed_step *step = &r.rank[i].step[k];
+            worst_step = fmax(worst_step, fabs(step->replayed_s / step->measured_s - 1));
+        }
+        for (size_t k = 0; k < r.rank[i].ncomms; k++) {
+            double off_us = fabs(r.rank[i].comm[k].replayed_end_s - r.rank[i].comm[k].end_s) / US;
+            worst_end_us = fmax(worst_end_us, off_us);
+            outside += off_us > 10;
+        }
+    }
+    printf("\n    %s: steps within %.3f %%, ends within %.1f us (%d beyond 10), explained %.2f %%",
+           s->name, 100 * worst_step, worst_end_us, outside, r.explained_pct);
+    CU_ASSERT(worst_step < 0.01);
+    CU_ASSERT(worst_end_us < s->worst_end_us);
+    CU_ASSERT(outside <= s->outside);
+    CU_ASSERT(r.explained_pct >= 95);
+}
+
+static void replay_samples(void) {
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++)
+        check_sample(&samples[i]);
+}
+
+/* Clocks set on every other collective: the ends of the others agree. */
+static void half_of_the_clocks(void) {
+    struct dtp_trace t;
+    struct dtp_matches m;
+    if (!load_sample(&samples[0], &t))
+        return;
+    for (int half = DTP_ALIGN_EVEN; half <= DTP_ALIGN_ODD; half++) {
+        dtp_trace_match(arena, &t, (enum dtp_align)half, &m);
+        CU_ASSERT_EQUAL(m.n, 8);
+        for (size_t i = 0; i < m.n; i++)
+            for (size_t k = m.at[i].first; k < m.at[i].first + m.at[i].n; k++) {
+                const struct dtp_trace_rank *r = &t.rank[m.member[k].rank];
+                const struct dtp_trace_event *e = dtp_trace_event(r, m.member[k].event);
+                int64_t end_ns = dtp_trace_at_ns(&m, r, dtp_trace_end_ns(e));
+                CU_ASSERT(llabs(end_ns - m.at[i].end_ns) <= 5000);
+            }
+    }
+}
+
+/* Bounds: what-ifs of a sample go the right way and stop at the ideal network. */
+static void bounds(void) {
+    struct dtp_trace t;
+    struct dtp_replay as_is, ideal, half;
+    struct dtp_err err = {0};
+    struct dtp_replay_options o = DTP_REPLAY_AS_MEASURED;
+    if (!load_sample(&samples[1], &t))
+        return;
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &o, &as_is, &err), DTP_OK);
+    o.network_bandwidth = 0.5;
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &o, &half, &err), DTP_OK);
+    o.network_bandwidth = (double)INFINITY;
+    o.network_latency = 0;
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &o, &ideal, &err), DTP_OK);
+    for (size_t i = 0; i < as_is.nranks; i++) {
+        CU_ASSERT(ideal.rank[i].replayed_end_s <= as_is.rank[i].replayed_end_s);
+        CU_ASSERT(as_is.rank[i].replayed_end_s <= half.rank[i].replayed_end_s);
+    }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"two ranks by hand", as_measured},
+                           {"what-ifs by hand", what_if},
+                           {"edited traces by hand", edited},
+                           {"samples", replay_samples},
+                           {"clocks set on half of the collectives", half_of_the_clocks},
+                           {"bounds of what-ifs", bounds},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"replay", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS ||
+        CU_register_suites(suites) != CUE_SUCCESS)
+        return 1;
+    CU_basic_run_tests();
+    unsigned failed = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    for (int i = 0; i < 2; i++)
+        unlink(dtp_arena_printf(arena, "%s/rank%d.json", folder, i));
+    rmdir(folder);
+    dtp_arena_destroy(arena);
+    return failed > 0;
+}
