@@ -282,15 +282,22 @@ static void take_larger(struct moment *peak, const struct moment *m) {
 
 /* Parameters of a stage that a rank stores in each state, by ZeRO stage (Rajbhandari 2020, section 5). */
 struct stored {
-    double weights, gradients, states;
+    double weights, gathered, gradients, states;
 };
 
-static struct stored stored_params(const struct dtp_plan *plan, const struct rank_parts *r) {
+static struct stored stored_params(const struct dtp_framework *f, const struct dtp_plan *plan,
+                                   const struct rank_parts *r) {
     double replicas = (double)plan->dp * plan->cp, expert_replicas = replicas / plan->ep;
     double sharded = r->dense / replicas + r->experts / expert_replicas,
            all = r->dense + r->experts;
-    return (struct stored){.weights = plan->zero_stage >= 3 ? sharded : all,
-                           .gradients = plan->zero_stage >= 2 ? sharded : all,
+    /* FSDP that keeps what it gathered (SHARD_GRAD_OP) still stores wide shards; gradients that it
+     * reduces once a step are whole until then. */
+    bool keeps = plan->zero_stage == 2 && f->memory.gathered_bytes > 0;
+    bool scatters =
+        plan->zero_stage == 3 || (plan->zero_stage == 2 && !(keeps && !f->reduce_per_microbatch));
+    return (struct stored){.weights = plan->zero_stage >= 3 || keeps ? sharded : all,
+                           .gathered = keeps ? all : 0,
+                           .gradients = scatters ? sharded : all,
                            .states = plan->zero_stage >= 1 ? sharded : all};
 }
 
@@ -343,7 +350,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
                                 const struct activations *x, const struct rank_parts *r) {
     const struct dtp_framework *framework = memo->problem->framework;
     const struct dtp_framework_memory *f = &framework->memory;
-    struct stored stored = stored_params(plan, r);
+    struct stored stored = stored_params(framework, plan, r);
     double standing = standing_buffers(memo, plan, r);
     double products = r->dense + r->experts - r->table; /* recomputation converts again */
     double cached = plan->recompute == DTP_RECOMPUTE_FULL ? r->root - r->table : products;
@@ -351,7 +358,9 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     double live = live_layer(plan, x, r);
     struct moment now = {
         .name = "loss",
-        .weights = plan->offload == DTP_OFFLOAD_PARAMETERS ? 0 : stored.weights * f->weight_bytes,
+        .weights = plan->offload == DTP_OFFLOAD_PARAMETERS
+                       ? 0
+                       : stored.weights * f->weight_bytes + stored.gathered * f->gathered_bytes,
         .gradients = stored.gradients * f->gradient_bytes,
         .optimizer = plan->offload == DTP_OFFLOAD_NONE ? stored.states * f->optimizer_bytes : 0,
         .activations = r->activations,

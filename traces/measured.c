@@ -484,6 +484,12 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     p->vpp = or_one(run->vpp);
     p->dp = run->dp > 0 ? run->dp : run->gpus / (p->tp * p->pp * p->cp);
     p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
+    /* What a stack calls ZeRO-3 may keep its parameters gathered over the microbatches of a pipeline. */
+    if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.zero_stages_pp >> 3 & 1) &&
+        (c->framework.zero_stages_pp >> 2 & 1)) {
+        p->zero_stage = 2;
+        add_note(a, c, "parameters stay gathered over the microbatches");
+    }
     p->global_batch_size = run->global_batch;
     p->microbatch_size = run->microbatch;
     if (run->microbatch <= 0)
