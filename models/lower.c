@@ -68,6 +68,20 @@ static void make_ranks(struct dtp_lowering *w) {
         }
 }
 
+static void make_cores(struct dtp_lowering *w) {
+    if (!dtp_shares_cores(w->problem))
+        return;
+    size_t cores = (size_t)w->problem->cluster->node.cores, n = (size_t)w->out->nranks;
+    dtp_id *link = DTP_NEW(w->a, dtp_id, cores);
+    w->core = DTP_NEW(w->a, struct dtp_use, n);
+    for (size_t i = 0; i < cores; i++)
+        link[i] = dtp_platform_link(&w->out->platform, 1,
+                                    dtp_arena_printf(w->a, "core%zu", i));
+    for (size_t i = 0; i < n; i++)
+        w->core[i] =
+            (struct dtp_use){link[(size_t)w->out->rank[i] % cores], DTP_USE_LINK, 1};
+}
+
 static void add_host(struct dtp_lowering *w, int i) {
     w->host[i] = DTP_NONE;
     if (!(w->costs->step_host_s > 0))
@@ -140,6 +154,8 @@ static void add_action(struct dtp_lowering *w, int i, uint32_t k, size_t at, boo
     struct dtp_task_tag tag = {kind_of(act.kind), w->out->rank[i], vs, (int)act.microbatch, 0};
     struct dtp_task task = {.work = w->l.dur_s[act.kind * w->l.nstages + vs] / parts.nparts,
                             .rate_cap = 1,
+                            .uses = w->core ? &w->core[i] : NULL,
+                            .nuses = w->core != NULL,
                             .device = on_device ? w->device[i] : DTP_NONE,
                             .stream = w->out->compute_stream[i]};
     w->first_task[at] = w->g->ntasks;
@@ -319,13 +335,14 @@ enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_lower_input *in,
                              .options = options,
                              .out = out,
                              .g = &out->graph};
-    *out = (struct dtp_lowered){.folded = options->fold,
+    *out = (struct dtp_lowered){.folded = options->fold && !dtp_shares_cores(in->problem),
                                 .schedule = in->schedule->kind,
                                 .pp = in->schedule->pp,
                                 .vpp = in->schedule->vpp};
     dtp_layout_init(a, in->costs, in->schedule, false, &w.l);
     DTP_TRY(init(&w, err));
     make_ranks(&w);
+    make_cores(&w);
     add_actions(&w);
     add_p2p(&w);
     dtp_flows_collectives(&w);

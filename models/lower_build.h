@@ -60,6 +60,7 @@ struct dtp_lowering {
     dtp_id *transfer;               /* [replicas * nslots] */
     dtp_id *host;                   /* [nranks] */
     dtp_id *device;                 /* [nranks] */
+    struct dtp_use *core;           /* [nranks] the core that the rank shares, or NULL: its own */
     struct dtp_op_list *ops;        /* [4 * nstages] made when first asked for */
     struct dtp_group_flows *unit;   /* [pp * DTP_NUNITS]; n = 0: none */
     struct dtp_group_flows embedding; /* n = 0: none */
@@ -76,6 +77,20 @@ static inline int dtp_lowering_index(const struct dtp_lowering *w, int stage, in
 }
 /* Index of a global rank; unfolded only. */
 int dtp_lowering_find(const struct dtp_lowering *w, int rank);
+
+/* Ranks that are processes of a host with fewer cores take turns: rank r is pinned to core r mod cores
+ * (runtime/launch.h), each core is a link of capacity 1, and what a rank does uses it. */
+static inline bool dtp_shares_cores(const struct dtp_problem *problem) {
+    const struct dtp_node *n = &problem->cluster->node;
+    return n->intra == DTP_INTRA_SHM && n->cores > 0 && problem->gpus > n->cores;
+}
+/* Uses of the cores of n simulated ranks. */
+static inline uint32_t dtp_core_uses(const struct dtp_lowering *w, const int *member, int n,
+                                     struct dtp_use *out) {
+    for (int i = 0; w->core && i < n; i++)
+        out[i] = w->core[member[i]];
+    return w->core ? (uint32_t)n : 0;
+}
 
 /* ---- lower_flows.c ---- */
 

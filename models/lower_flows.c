@@ -206,7 +206,7 @@ struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flo
                             .rate_cap = 1,
                             .tag = tag};
     loads = loads && comm->device_share > 0;
-    size_t most = group->nraw + (loads ? (size_t)group->nmembers : 0);
+    size_t most = group->nraw + 2 * (size_t)group->nmembers;
     struct dtp_use *uses = DTP_NEW(w->a, struct dtp_use, most);
     if (group->flows && is_flow(comm)) {
         double rate = comm->bytes / (comm->time_s - comm->latency_s);
@@ -225,6 +225,8 @@ struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flo
     for (int i = 0; i < group->nmembers && loads; i++)
         uses[task.nuses++] =
             (struct dtp_use){w->device[group->member[i]], DTP_USE_LOAD, comm->device_share};
+    if (!(group->flows && is_flow(comm))) /* copies and sums by the members themselves */
+        task.nuses += dtp_core_uses(w, group->member, group->nmembers, uses + task.nuses);
     task.uses = uses;
     span.in = span.out = dtp_graph_add(w->g, &task);
     return span;

@@ -89,6 +89,8 @@ static void norm(struct dtp_lowering *w) {
         return;
     dtp_id x = dtp_graph_add(w->g, &(struct dtp_task){.work = time_s,
                                                       .rate_cap = 1,
+                                                      .uses = w->core,
+                                                      .nuses = w->core ? (uint32_t)w->out->nranks : 0,
                                                       .device = DTP_NONE,
                                                       .stream = DTP_NONE,
                                                       .tag = rank_tag(w, 0, DTP_T_NORM)});
@@ -101,6 +103,8 @@ static void norm(struct dtp_lowering *w) {
 static dtp_id after_rank(struct dtp_lowering *w, int i, double work_s, enum dtp_task_kind kind) {
     dtp_id x = dtp_graph_add(w->g, &(struct dtp_task){.work = work_s,
                                                       .rate_cap = 1,
+                                                      .uses = w->core ? &w->core[i] : NULL,
+                                                      .nuses = w->core != NULL,
                                                       .device = DTP_NONE,
                                                       .stream = w->out->compute_stream[i],
                                                       .tag = rank_tag(w, i, kind)});

@@ -11,8 +11,9 @@
  *   gap         host time of one kernel: call, tensor taken and given
  * Collectives. n ranks, n = 2 .. nranks (divisors of it), the communicator of forked ranks, sizes from
  * 64 B to 4 MiB; t = a + b sqrt(s) + c s is fitted (hw/fit_curves.h). With more ranks than cores the
- * ranks of a core take turns: the curve holds the time that one rank works, time x cores / ranks. p2p:
- * one way of a round trip.
+ * ranks of a core take turns: the curve holds the time that one rank works, time x cores / ranks.
+ * `together`: nranks / n groups at once, so that a job of more ranks than cores is measured as such.
+ * p2p: one way of a round trip of ranks 2 i and 2 i + 1.
  */
 #ifndef DTP_RUNTIME_MEASURE_H
 #define DTP_RUNTIME_MEASURE_H
@@ -23,6 +24,7 @@
 struct dtp_measure_options {
     const char *backend; /* "cpu" */
     int nranks;          /* largest group of the collectives; 0: none */
+    bool together;       /* groups of all sizes fill nranks, as in a job of that many */
     int rounds;          /* of the kernel sweep; the least time counts */
     int largest;         /* of m, n, k in the grid */
     void (*progress)(void *context, const char *what);

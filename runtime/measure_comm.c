@@ -16,6 +16,7 @@ static const enum dtp_collective kinds[NKINDS] = {DTP_ALL_REDUCE, DTP_ALL_GATHER
 struct job {
     const struct dtp_measure_options *o;
     struct dtp_comm_config config;
+    int group; /* ranks of one */
     struct dtp_measure_board *board;
 };
 
@@ -31,21 +32,20 @@ struct member {
     uint64_t tag;
 };
 
-/* One way and back between ranks 0 and 1; the others only keep the cores warm at the barrier. */
+/* One way and back between the even and the odd rank of a pair. */
 static enum dtp_status round_trip(struct member *m) {
     uint64_t bytes = (uint64_t)m->n * sizeof(float), tag = ++m->tag;
-    int me = m->comm->rank;
-    if (me == 0)
-        DTP_TRY(m->ops->send(m->comm, DTP_STREAM_SEND_F, m->x, bytes, 1, tag, m->err));
-    if (me < 2)
-        DTP_TRY(m->ops->recv(m->comm, DTP_STREAM_RECV_F, m->y, bytes, 1 - me, tag, m->err));
-    if (me == 1)
-        DTP_TRY(m->ops->send(m->comm, DTP_STREAM_SEND_F, m->x, bytes, 0, tag, m->err));
+    int other = m->comm->rank ^ 1;
+    if (other > m->comm->rank)
+        DTP_TRY(m->ops->send(m->comm, DTP_STREAM_SEND_F, m->x, bytes, other, tag, m->err));
+    DTP_TRY(m->ops->recv(m->comm, DTP_STREAM_RECV_F, m->y, bytes, other, tag, m->err));
+    if (other < m->comm->rank)
+        DTP_TRY(m->ops->send(m->comm, DTP_STREAM_SEND_F, m->x, bytes, other, tag, m->err));
     return DTP_OK;
 }
 
 static enum dtp_status run_once(struct member *m) {
-    int64_t share = m->n / m->comm->size > 0 ? m->n / m->comm->size : 1;
+    int64_t share = m->n / m->group->size > 0 ? m->n / m->group->size : 1;
     switch (m->kind) {
     case DTP_ALL_REDUCE:
         return m->ops->all_reduce(m->group, DTP_STREAM_TP, m->x, m->n, DTP_FP32, DTP_REDUCE_SUM,
@@ -88,20 +88,22 @@ static enum dtp_status measure_all(struct dtp_arena *a, struct job *job, int ran
                                    struct dtp_err *err) {
     struct dtp_comm_config config = job->config;
     struct member m = {.err = err};
-    int *ranks = DTP_NEW(a, int, (size_t)config.size);
-    for (int i = 0; i < config.size; i++)
-        ranks[i] = i;
+    int *ranks = DTP_NEW(a, int, (size_t)job->group);
+    for (int i = 0; i < job->group; i++)
+        ranks[i] = rank / job->group * job->group + i;
     config.rank = config.local_rank = rank;
     dtp_os_pin(rank);
     DTP_TRY(dtp_comm_find("shm", &m.ops, err));
     DTP_TRY(m.ops->open(a, &config, &m.comm, err));
-    DTP_TRY(m.ops->group(a, m.comm, DTP_GROUP_WORLD, ranks, config.size, &m.group, err));
+    DTP_TRY(m.ops->group(a, m.comm, DTP_GROUP_TP, ranks, job->group, &m.group, err));
     m.x = dtp_arena_alloc(a, sizeof *m.x, (size_t)sizes[NSIZES - 1]);
     m.y = dtp_arena_alloc(a, sizeof *m.y, (size_t)sizes[NSIZES - 1]);
     for (int k = 0; k < NKINDS; k++)
         for (int i = 0; i < NSIZES; i++) {
             double time_s;
             m.kind = kinds[k];
+            if (m.kind == DTP_SEND_RECV && job->group != 2)
+                continue;
             DTP_TRY(measure_size(&m, sizes[i], &time_s));
             if (rank == 0)
                 job->board->time_s[k * NSIZES + i] = m.kind == DTP_SEND_RECV ? time_s / 2 : time_s;
@@ -139,10 +141,12 @@ static enum dtp_status fit(struct dtp_arena *a, const double *time_s, int n, dou
 static enum dtp_status measure_group(struct dtp_arena *a, const struct dtp_measure_options *o,
                                      int n, struct dtp_measured *out, struct dtp_err *err) {
     enum { STAGING_BYTES = 1 << 21 };
+    int size = o->together ? o->nranks : n;
     struct job job = {.o = o,
+                      .group = n,
                       .board = dtp_os_map(sizeof *job.board, true),
-                      .config = {.size = n,
-                                 .local_size = n,
+                      .config = {.size = size,
+                                 .local_size = size,
                                  .staging_bytes = STAGING_BYTES,
                                  .message_bytes = (uint64_t)sizes[NSIZES - 1],
                                  .nmessages = 4,
@@ -154,11 +158,11 @@ static enum dtp_status measure_group(struct dtp_arena *a, const struct dtp_measu
     if (status == DTP_OK) {
         job.config.shared = shared;
         const struct dtp_fork f = {
-            .nranks = n, .run = member_rank, .context = &job, .shared = shared, .grace_s = 1};
+            .nranks = size, .run = member_rank, .context = &job, .shared = shared, .grace_s = 1};
         status = dtp_launch_fork(&f, err);
         dtp_comm_shm_unmap(&job.config, shared);
     }
-    double share = n > out->ncores ? (double)out->ncores / n : 1;
+    double share = size > out->ncores ? (double)out->ncores / size : 1;
     if (status == DTP_OK)
         status = fit(a, job.board->time_s, n, share, out, err);
     munmap(job.board, sizeof *job.board);
@@ -170,7 +174,7 @@ enum dtp_status dtp_measure_collectives(struct dtp_arena *a, const struct dtp_me
     if (o->progress)
         o->progress(o->context, "collectives");
     for (int n = 2; n <= o->nranks && out->ncurves + NKINDS <= DTP_MEASURE_MAX_CURVES; n++)
-        if (o->nranks % n == 0 || n == 2)
+        if (o->nranks % n == 0)
             DTP_TRY(measure_group(a, o, n, out, err));
     return DTP_OK;
 }

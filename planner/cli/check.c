@@ -59,6 +59,8 @@ static enum dtp_status calibrate(struct dtp_cli *cli, int ranks, struct dtp_chec
     struct dtp_measured m;
     o.backend = own->backend;
     o.nranks = ranks;
+    o.together = true;
+    o.largest = 512;
     if (cli->progress) {
         o.progress = measuring;
         o.context = stderr;
