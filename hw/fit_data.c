@@ -19,7 +19,9 @@
 #define OUT_A100 (192 * GB) /* 8 NICs of 25 GB/s at 0.96 */
 #define OUT_H100 (384 * GB)
 #define VTRAIN_SOURCE "vTrain's NCCL trace of one node (VIA-Research/vTrain)"
+#define H200_2 "two H200 on NVLink, NCCL 2.28 in CUDA graphs, our run"
 #define H200_OURS "two and four H200 on NVSwitch, PyTorch 2.11, NCCL 2.28, our run"
+#define H200_GRAPH "traces/measured/calibration/h200x2_comm.json"
 #define DGXH100_SOURCE "arXiv 2411.13055 (plot, by eye)"
 #define ALCF "argonne-lcf/alcf-nccl-tests"
 
@@ -52,11 +54,11 @@ static const struct dtp_sweep sweeps[] = {
     {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 1024, 128, OUT_H100, 0, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
     {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 2048, 256, OUT_H100, 0, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
     {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 4096, 512, OUT_H100, 0, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
-    {"hgx-h200", "hgx-h200", DTP_ALL_REDUCE, 2, 1, 376 * GB, RING_2, H200_OURS, {{"h200x2_comm.json", "all_reduce", NULL, 12e6}}},
-    {"hgx-h200", "hgx-h200", DTP_ALL_GATHER, 2, 1, 376 * GB, RING_2, H200_OURS, {{"h200x2_comm.json", "all_gather", NULL, 60e6}}},
-    {"hgx-h200", "hgx-h200", DTP_REDUCE_SCATTER, 2, 1, 376 * GB, RING_2, H200_OURS, {{"h200x2_comm.json", "reduce_scatter", NULL, 60e6}}},
-    {"hgx-h200", "hgx-h200", DTP_ALL_TO_ALL, 2, 1, 376 * GB, RING_2, H200_OURS, {{"h200x2_comm.json", "all_to_all", NULL, 60e6}}},
-    {"hgx-h200", "hgx-h200", DTP_SEND_RECV, 2, 1, 376 * GB, RING_2, H200_OURS, {{"h200x2_comm.json", "sendrecv", NULL, 60e6}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_REDUCE, 2, 1, 376 * GB, 0, H200_2, {{H200_GRAPH, "all_reduce", NULL, 0}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_GATHER, 2, 1, 376 * GB, 0, H200_2, {{H200_GRAPH, "all_gather", NULL, 0}}},
+    {"hgx-h200", "hgx-h200", DTP_REDUCE_SCATTER, 2, 1, 376 * GB, 0, H200_2, {{H200_GRAPH, "reduce_scatter", NULL, 0}}},
+    {"hgx-h200", "hgx-h200", DTP_ALL_TO_ALL, 2, 1, 376 * GB, 0, H200_2, {{H200_GRAPH, "all_to_all", NULL, 0}}},
+    {"hgx-h200", "hgx-h200", DTP_SEND_RECV, 2, 1, 376 * GB, 0, H200_2, {{H200_GRAPH, "p2p", NULL, 0}}},
     {"hgx-h200", "hgx-h200", DTP_ALL_REDUCE, 4, 1, 376 * GB, RING_2, H200_OURS, {{"h200x4_comm.json", "all_reduce", NULL, 30e6}}},
     {"hgx-h200", "hgx-h200", DTP_ALL_GATHER, 4, 1, 376 * GB, RING_2, H200_OURS, {{"h200x4_comm.json", "all_gather", NULL, 60e6}}},
     {"hgx-h200", "hgx-h200", DTP_REDUCE_SCATTER, 4, 1, 376 * GB, RING_2, H200_OURS, {{"h200x4_comm.json", "reduce_scatter", NULL, 60e6}}},
@@ -150,12 +152,17 @@ static enum dtp_status read_json(const char *path, const struct dtp_sweep *s, in
     const struct dtp_json *root = NULL;
     DTP_TRY(dtp_json_read_file(p->a, path, &root, err));
     const struct dtp_json *rows = dtp_json_get(root, "rows");
+    bool mixed = !rows; /* dtplan-calibrate-cuda: with rows that are no collectives */
+    if (mixed)
+        rows = dtp_json_get(root, "other");
     if (!rows || dtp_json_type(rows) != DTP_JSON_ARRAY)
         return dtp_json_expected(root, "rows", err);
     for (size_t i = 0; i < dtp_json_size(rows); i++) {
         const struct dtp_json *row = dtp_json_at(rows, i);
         const struct dtp_json *op = dtp_json_get(row, "op"), *size = dtp_json_get(row, "bytes");
         const struct dtp_json *time = dtp_json_get(row, "time_s");
+        if (mixed && (!size || !time))
+            continue;
         if (!op || !size || !time)
             return dtp_json_expected(row, "op, bytes and time_s", err);
         if (strcmp(dtp_json_string(op), s->from[part].gpu) == 0 &&
@@ -176,7 +183,10 @@ enum dtp_status dtp_sweep_read(struct dtp_arena *a, const char *data, const stru
                                struct dtp_point **out, size_t *out_n, struct dtp_err *err) {
     struct points p = {.a = a};
     for (int i = 0; i < 3 && s->from[i].file; i++) {
-        const char *path = dtp_arena_printf(a, "%s/%s", data, s->from[i].file);
+        const char *file = s->from[i].file;
+        const char *path = strncmp(file, "traces/", 7) == 0
+                               ? dtp_data_path(a, file)
+                               : dtp_arena_printf(a, "%s/%s", data, file);
         size_t length = strlen(path);
         bool json = strcmp(path + length - 5, ".json") == 0;
         DTP_TRY(json ? read_json(path, s, i, &p, err) : read_csv(path, s, i, &p, err));
