@@ -341,6 +341,15 @@ static double live_layer(const struct dtp_plan *plan, const struct activations *
     return x->working + (more > 0 ? more : 0);
 }
 
+/* 16-bit copies of the weights that autocast keeps; recomputation makes those of the layers again. */
+static double cached_weights(const struct dtp_framework_memory *f, const struct dtp_plan *plan,
+                             const struct rank_parts *r) {
+    double products = r->dense + r->experts - r->table;
+    if (plan->recompute == DTP_RECOMPUTE_FULL)
+        products = r->root - r->table;
+    return plan->zero_stage >= 3 ? 0 : f->cached_weight_bytes * products;
+}
+
 /* Moments: the loss of the last microbatch (the logits meet the activations in flight, the working set
  * of a layer does not); the backward of the last layer; with gradients that come into being in the
  * backward, its end, when all gradients and one live layer are there. Under ZeRO-3 (PyTorch FSDP) that
@@ -352,9 +361,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     const struct dtp_framework_memory *f = &framework->memory;
     struct stored stored = stored_params(framework, plan, r);
     double standing = standing_buffers(memo, plan, r);
-    double products = r->dense + r->experts - r->table; /* recomputation converts again */
-    double cached = plan->recompute == DTP_RECOMPUTE_FULL ? r->root - r->table : products;
-    cached *= plan->zero_stage >= 3 ? 0 : f->cached_weight_bytes;
+    double cached = cached_weights(f, plan, r);
     double live = live_layer(plan, x, r);
     struct moment now = {
         .name = "loss",
