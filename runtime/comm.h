@@ -21,9 +21,19 @@
 #ifndef DTP_RUNTIME_COMM_H
 #define DTP_RUNTIME_COMM_H
 
+#include "models/plan.h"
 #include "runtime/device.h"
 
 struct dtp_comm_ops;
+
+/* A job of which one rank runs, alone ("shadow"): its exact schedule and shapes, and instead of each
+ * collective or message a wait of the length that hw/collective.h predicts, on the same stream. What
+ * would arrive stays what the memory held. The world and tied embeddings use the shape of the dp (pp)
+ * axis cut to their size; a message waits for its own transfer only, not for its sender. */
+struct dtp_shadow {
+    const struct dtp_cluster *cluster;
+    const struct dtp_plan *plan;
+};
 
 /* Each rank is in at most one group of a kind. */
 enum dtp_group_kind {
@@ -48,6 +58,7 @@ struct dtp_comm_config {
     void *shared;
     struct dtp_dev *device;              /* NCCL */
     const struct dtp_endpoint *endpoint; /* launch.h; NULL after a fork */
+    const struct dtp_shadow *shadow; /* "shadow": NULL for the communicator of host memory */
     struct dtp_comm *host; /* NCCL: the open communicator of host memory, to exchange its ids */
 };
 
@@ -101,11 +112,12 @@ struct dtp_comm_ops {
     (sizeof(struct dtp_dev_ops) << 32 | sizeof(struct dtp_comm_ops) << 16 |                        \
      sizeof(struct dtp_comm_config) << 8 | sizeof(struct dtp_dev_config))
 
-/* name: "shm", "tcp" or "nccl". */
+/* name: "shm", "tcp", "shadow" or "nccl". */
 enum dtp_status dtp_comm_find(const char *name, const struct dtp_comm_ops **out,
                               struct dtp_err *err);
 const struct dtp_comm_ops *dtp_shm_comm_ops(void);
 const struct dtp_comm_ops *dtp_tcp_comm_ops(void);
+const struct dtp_comm_ops *dtp_shadow_comm_ops(void);
 
 /* ---- the board of a shared-memory job, also for the process that forked the ranks ---- */
 

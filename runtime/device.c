@@ -77,6 +77,10 @@ enum dtp_status dtp_comm_find(const char *name, const struct dtp_comm_ops **out,
         *out = name[0] == 's' ? dtp_shm_comm_ops() : dtp_tcp_comm_ops();
         return DTP_OK;
     }
+    if (strcmp(name, "shadow") == 0) {
+        *out = dtp_shadow_comm_ops();
+        return DTP_OK;
+    }
     const void *table;
     DTP_TRY(module_table("dtp_cuda_comm_ops", &table, err));
     *out = table;

@@ -195,6 +195,11 @@ struct dtp_dev_ops {
     void (*mark)(struct dtp_dev *d, enum dtp_stream stream, int mark);
     int64_t (*mark_ns)(struct dtp_dev *d, int mark); /* on the host's monotonic clock */
 
+    /* The stream is busy for this long, and does nothing: shadow ranks (comm.h). */
+    void (*pause)(struct dtp_dev *d, enum dtp_stream stream, double time_s);
+    /* Numbers of either sign around 0.02, whatever dtype they are read as; bytes: a multiple of 4. */
+    void (*fill)(struct dtp_dev *d, void *to, uint64_t bytes);
+
     void (*gemm)(struct dtp_dev *d, const struct dtp_gemm_args *g);
     void (*norm_forward)(struct dtp_dev *d, const struct dtp_norm_args *n);
     void (*norm_backward)(struct dtp_dev *d, const struct dtp_norm_args *n);
@@ -227,6 +232,13 @@ struct dtp_dev_ops {
     void (*adamw)(struct dtp_dev *d, const struct dtp_adamw_hyper *h,
                   const struct dtp_adamw_tensor *t, int n);
 };
+
+/* Two bf16 numbers of magnitude 2^-6 .. 2^-5 and either sign; also one fp32, or two fp16 below 2. */
+static inline uint32_t dtp_dev_fill_word(uint64_t i) {
+    uint32_t x = (uint32_t)i * 2654435761U; /* Knuth's multiplicative hash */
+    x ^= x >> 15;
+    return 0x3c803c80U | (x & 0x807f807fU);
+}
 
 /* backend: "cpu" or "cuda". The table of a backend; DTP_EUNSUPPORTED, naming what is missing, when its
  * module cannot be opened. */

@@ -111,6 +111,20 @@ static int64_t cpu_mark_ns(struct dtp_dev *d, int mark) {
     return mark >= 0 && mark < DTP_DEV_MARKS ? ((struct cpu *)d)->mark_ns[mark] : 0;
 }
 
+static void cpu_pause(struct dtp_dev *d, enum dtp_stream stream, double time_s) {
+    (void)d, (void)stream;
+    int64_t end_ns = dtp_os_now_ns() + (int64_t)(time_s * (double)DTP_NS_PER_S);
+    while (dtp_os_now_ns() < end_ns)
+        dtp_os_relax();
+}
+
+static void cpu_fill(struct dtp_dev *d, void *to, uint64_t bytes) {
+    (void)d;
+    uint32_t *word = to;
+    for (uint64_t i = 0; i < bytes / sizeof *word; i++)
+        word[i] = dtp_dev_fill_word(i);
+}
+
 /* ---- elementwise and reductions ---- */
 
 static void cpu_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
@@ -224,6 +238,8 @@ static const struct dtp_dev_ops cpu_ops = {
     .overhead_bytes = cpu_overhead_bytes,
     .mark = cpu_mark,
     .mark_ns = cpu_mark_ns,
+    .pause = cpu_pause,
+    .fill = cpu_fill,
     .gemm = cpu_gemm,
     .norm_forward = dtp_cpu_norm_forward,
     .norm_backward = dtp_cpu_norm_backward,

@@ -47,6 +47,30 @@ static enum dtp_status open_groups(struct dtp_rank *r) {
     return open_group(r, DTP_GROUP_EMBEDDING, ranks, last > 0 ? n : 0, &r->embedding);
 }
 
+static enum dtp_status open_shadow(struct dtp_rank *r, struct dtp_comm_config *config) {
+    struct dtp_shadow *job = DTP_NEW(r->arena, struct dtp_shadow, 1);
+    *job = (struct dtp_shadow){.cluster = r->o->shadow_cluster, .plan = r->plan};
+    DTP_TRY(dtp_comm_find("shadow", &r->cops, r->err));
+    DTP_TRY(r->cops->open(r->arena, config, &r->host, r->err));
+    config->shadow = job;
+    DTP_TRY(r->cops->open(r->arena, config, &r->comm, r->err));
+    r->dev->comm = r->comm;
+    return DTP_OK;
+}
+
+/* What would come from other ranks is whatever the memory holds: let that be numbers. */
+static enum dtp_status fill_memory(struct dtp_rank *r) {
+    struct dtp_heap_stats stats;
+    dtp_heap_stats(r->dev->heap, &stats);
+    void *all = dtp_heap_alloc(r->dev->heap, DTP_MEM_BUFFERS, "all memory", stats.size_bytes);
+    if (!all)
+        return dtp_heap_fail(r->dev->heap, "all memory", stats.size_bytes, r->err);
+    r->ops->fill(r->dev, all, stats.size_bytes);
+    r->ops->sync(r->dev);
+    dtp_give(r, all);
+    return DTP_OK;
+}
+
 static enum dtp_status open_comm(struct dtp_rank *r, void *shared,
                                  const struct dtp_endpoint *endpoint) {
     struct dtp_comm_config config = dtp_rank_comm_config(r->o, &r->schedule);
@@ -58,6 +82,8 @@ static enum dtp_status open_comm(struct dtp_rank *r, void *shared,
     config.shared = shared;
     config.endpoint = endpoint;
     config.device = r->dev;
+    if (r->o->shadow_cluster)
+        return open_shadow(r, &config);
     if (endpoint && endpoint->local_size < endpoint->size)
         name = "tcp";
     DTP_TRY(dtp_comm_find(name, &host, r->err));
@@ -75,8 +101,11 @@ static enum dtp_status open_comm(struct dtp_rank *r, void *shared,
 
 static enum dtp_status open_device(struct dtp_rank *r, const struct dtp_endpoint *endpoint) {
     const struct dtp_run_options *o = r->o;
-    const struct dtp_dev_config config = {.index = endpoint ? endpoint->local_rank : r->rank,
-                                          .nlocal = endpoint ? endpoint->local_size : r->size,
+    bool alone = o->shadow_cluster != NULL;
+    const struct dtp_dev_config config = {.index = endpoint ? endpoint->local_rank : alone ? 0 : r->rank,
+                                          .nlocal = endpoint ? endpoint->local_size
+                                                    : alone  ? 1
+                                                             : r->size,
                                           .memory_bytes = o->memory_bytes,
                                           .dtype = r->plan->dtype,
                                           .grad_dtype = DTP_FP32};
@@ -140,6 +169,8 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
     *r->data = (struct dtp_data){.seed = r->o->seed, .vocab = r->model->vocab, .seq = r->o->seq};
     DTP_TRY(dtp_data_open(r->arena, r->o->data, r->data, r->err));
     DTP_TRY(open_device(r, endpoint));
+    if (r->o->shadow_cluster && strcmp(r->ops->name, "cpu") != 0) /* there it is zeros */
+        DTP_TRY(fill_memory(r));
     DTP_TRY(open_comm(r, shared, endpoint));
     r->host->ops->doing(r->host, "its start");
     DTP_TRY(open_groups(r));

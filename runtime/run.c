@@ -108,6 +108,11 @@ enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *e
     if (m->position == DTP_POS_LEARNED && o->seq > positions)
         return dtp_fail(err, DTP_EINPUT, "sequences of %d, the model has %d positions", o->seq,
                         positions);
+    int size = p->tp * p->dp * p->pp;
+    if (o->shadow_cluster && (o->shadow_rank < 0 || o->shadow_rank >= size))
+        return dtp_fail(err, DTP_EINPUT, "rank %d of %d", o->shadow_rank, size);
+    if (o->shadow_cluster && (o->save || o->resume))
+        return dtp_fail(err, DTP_EUNSUPPORTED, "a shadow rank has no checkpoints");
     const struct dtp_dev_ops *ops;
     return dtp_dev_find(o->backend, &ops, err);
 }
@@ -140,7 +145,7 @@ static enum dtp_status gather_bytes(struct dtp_rank *r, void *out, const void *i
 
 static enum dtp_status gather_events(struct dtp_rank *r, struct dtp_run_result *out) {
     struct dtp_arena *a = r->arena;
-    size_t size = (size_t)r->size, most = 0, total = 0;
+    size_t size = (size_t)r->host_world->size, most = 0, total = 0;
     uint64_t mine = (uint64_t)r->nevents, *count = DTP_NEW(a, uint64_t, size);
     DTP_TRY(gather_bytes(r, count, &mine, sizeof mine));
     for (size_t i = 0; i < size; i++) {
@@ -160,10 +165,11 @@ static enum dtp_status gather_events(struct dtp_rank *r, struct dtp_run_result *
 static enum dtp_status gather_result(struct dtp_rank *r, struct dtp_run_result *out) {
     struct dtp_heap_stats stats;
     dtp_heap_stats(r->dev->heap, &stats);
-    out->is_root = r->rank == 0;
-    out->nranks = r->size;
-    out->peak_bytes = DTP_NEW(r->arena, uint64_t, (size_t)r->size);
-    out->peak_by_class = dtp_arena_alloc(r->arena, sizeof *out->peak_by_class, (size_t)r->size);
+    size_t size = (size_t)r->host_world->size; /* 1 of a shadow job */
+    out->is_root = r->rank == 0 || r->o->shadow_cluster;
+    out->nranks = (int)size;
+    out->peak_bytes = DTP_NEW(r->arena, uint64_t, size);
+    out->peak_by_class = dtp_arena_alloc(r->arena, sizeof *out->peak_by_class, size);
     r->host->ops->doing(r->host, "the end of the run");
     DTP_TRY(gather_bytes(r, out->peak_bytes, &stats.peak_bytes, sizeof stats.peak_bytes));
     DTP_TRY(gather_bytes(r, out->peak_by_class, stats.at_peak, sizeof stats.at_peak));
@@ -195,7 +201,7 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     for (int i = 0; i < out->steps; i++) {
         r->step = first + i;
         DTP_TRY(dtp_rank_step(r, &out->loss[i], &out->step_s_each[i]));
-        if (o->progress && r->rank == 0)
+        if (o->progress && (r->rank == 0 || o->shadow_cluster))
             o->progress(o->progress_context, r->step, out->loss[i], out->step_s_each[i]);
         DTP_TRY(maybe_save(r, r->step + 1));
     }
@@ -262,7 +268,10 @@ static enum dtp_status forked_rank(void *context, int rank, struct dtp_err *err)
     struct dtp_arena *a = dtp_arena_create("rank");
     struct dtp_run_result result = {0};
     struct dtp_rank *r = DTP_NEW(a, struct dtp_rank, 1);
-    *r = (struct dtp_rank){.arena = a, .o = job->o, .rank = rank, .err = err};
+    *r = (struct dtp_rank){.arena = a,
+                           .o = job->o,
+                           .rank = job->o->shadow_cluster ? job->o->shadow_rank : rank,
+                           .err = err};
     enum dtp_status status = run_rank(r, job->shared, NULL, &result);
     if (status == DTP_OK && rank == 0 && !write_result(job->result, &result))
         status = dtp_fail(err, DTP_ENO, "cannot write the result to a temporary file");
@@ -276,7 +285,9 @@ static enum dtp_status run_forked(struct dtp_arena *a, const struct dtp_run_opti
     struct job job = {.o = o};
     struct dtp_schedule s;
     DTP_TRY(dtp_run_schedule(a, &o->plan, &s, err));
-    const struct dtp_comm_config config = dtp_rank_comm_config(o, &s);
+    struct dtp_comm_config config = dtp_rank_comm_config(o, &s);
+    if (o->shadow_cluster) /* one process, and a board for its failures */
+        config.size = config.local_size = 1;
     DTP_TRY(dtp_comm_shm_map(&config, &job.shared, err));
     job.result = tmpfile();
     enum dtp_status status = DTP_OK;
@@ -319,7 +330,7 @@ enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
     err = err ? err : &local;
     DTP_TRY(dtp_run_check(o, err));
     DTP_TRY(dtp_launch_environment(a, &launched, &e, err));
-    DTP_TRY(launched ? run_launched(a, o, &e, out, err) : run_forked(a, o, out, err));
+    DTP_TRY(launched && !o->shadow_cluster ? run_launched(a, o, &e, out, err) : run_forked(a, o, out, err));
     summarise(a, o, out);
     return DTP_OK;
 }

@@ -47,6 +47,9 @@ struct dtp_run_options {
     bool pin;
     void (*progress)(void *context, int step, double loss, double step_s); /* rank 0's process */
     void *progress_context;
+    /* one rank alone, the others replaced by waits (comm.h); losses mean nothing. NULL: all ranks */
+    const struct dtp_cluster *shadow_cluster;
+    int shadow_rank;
     /* for tests of failures: this rank at this step and action index ... */
     enum dtp_fault { DTP_FAULT_NONE, DTP_FAULT_KILL, DTP_FAULT_HANG } fault;
     int fault_rank, fault_step, fault_action;

@@ -84,10 +84,12 @@ enum dtp_status dtp_units_create(struct dtp_rank *r) {
     DTP_EACH_UNIT(r, u) {
         int64_t begin = r->plan->zero_stage >= 3 ? r->layout.dp_rank * u->shard_n : 0;
         int64_t n = r->plan->zero_stage >= 3 ? u->shard_n : u->n;
-        float *v = DTP_NEW(values, float, (size_t)n);
-        initial_values(u, r->o->seed, begin, begin + n, v);
         if (status == DTP_OK)
             status = create_unit(r, u);
+        if (r->o->shadow_cluster) /* what the memory holds will do */
+            continue;
+        float *v = DTP_NEW(values, float, (size_t)n);
+        initial_values(u, r->o->seed, begin, begin + n, v);
         if (status == DTP_OK)
             status = dtp_unit_set(r, u, v);
         dtp_arena_reset(values);

@@ -5,19 +5,22 @@
 
 #include "models/schedule.h"
 #include "planner/cli/verbs.h"
+#include "planner/setup.h"
 #include "runtime/run.h"
 #include "sim/base/text.h"
 #include "traces/chrome.h"
 
 struct own {
     const char *backend, *data, *save, *resume, *timeline;
+    bool shadow;
+    int rank;
     int ranks, steps, warmup_steps, decay_steps, save_every;
     double lr, min_lr, clip_norm, weight_decay, timeout_s;
     bool pin;
 };
 
 #define AT(field) offsetof(struct own, field)
-enum { MOST_STEPS = 100000000, MOST_RANKS = 4096 };
+enum { MOST_STEPS = 100000000, MOST_RANKS = 4096, MOST_GPUS = 1 << 20 };
 static const char *const backends[] = {"cpu", "cuda", NULL};
 
 static const struct dtp_option options[] = {
@@ -49,6 +52,10 @@ static const struct dtp_option options[] = {
     {"timeout", DTP_OPT_DOUBLE, 0, AT(timeout_s), .value = "SECONDS",
      .help = "longest wait for another rank (default 60)"},
     {"no-pin", DTP_OPT_FLAG, 0, AT(pin), .help = "leave ranks free to move between cores"},
+    {"shadow", DTP_OPT_FLAG, 0, AT(shadow),
+     .help = "run one rank alone, with waits of the predicted length for what others would send"},
+    {"rank", DTP_OPT_INT, 0, AT(rank), .value = "R", .max = MOST_GPUS,
+     .help = "which one (default 0)"},
     {"timeline", DTP_OPT_STRING, 't', AT(timeline), .value = "OUT.json",
      .complete = DTP_COMPLETE_FILE,
      .help = "write the last step as it ran, for Perfetto or chrome://tracing"},
@@ -138,6 +145,18 @@ static enum dtp_status plan_from_document(struct dtp_cli *cli, const struct own 
     return DTP_OK;
 }
 
+static enum dtp_status fill_shadow(struct dtp_cli *cli, const struct dtp_ask *ask,
+                                   struct dtp_run_options *o, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    if (!own->shadow)
+        return own->rank == 0 ? DTP_OK : dtp_fail(err, DTP_EUSAGE, "--rank goes with --shadow");
+    struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
+    DTP_TRY(dtp_setup_load(cli->a, ask, setup, err));
+    o->shadow_cluster = &setup->cluster;
+    o->shadow_rank = own->rank;
+    return DTP_OK;
+}
+
 static enum dtp_status fill_options(struct dtp_cli *cli, struct dtp_model *m,
                                     struct dtp_run_options *o, struct dtp_err *err) {
     const struct own *own = cli->own;
@@ -172,7 +191,7 @@ static enum dtp_status fill_options(struct dtp_cli *cli, struct dtp_model *m,
     o->resume = own->resume;
     o->memory_bytes = ask.memory_limit_bytes;
     o->pin = !own->pin;
-    return DTP_OK;
+    return fill_shadow(cli, &ask, o, err);
 }
 
 /* ---- results ---- */
@@ -181,12 +200,41 @@ static enum dtp_status fill_options(struct dtp_cli *cli, struct dtp_model *m,
 static double mfu_of(struct dtp_cli *cli, const struct dtp_run_options *o,
                      const struct dtp_run_result *r) {
     struct dtp_cluster c;
-    if (strcmp(o->backend, "cpu") == 0 || !cli->args.ask.cluster ||
+    if (strcmp(o->backend, "cpu") == 0 || o->shadow_cluster || !cli->args.ask.cluster ||
         dtp_cluster_load(cli->a, cli->args.ask.cluster, &c, NULL) != DTP_OK)
         return NAN;
     double flops = 3 * dtp_model_forward_flops(o->model, o->seq) * o->plan.global_batch_size;
     double peak_flops_per_s = c.gpu.peak_flops_per_s[o->plan.dtype] * r->nranks;
     return peak_flops_per_s > 0 ? flops / r->step_s / peak_flops_per_s : (double)NAN;
+}
+
+/* Mean time of each kind of action of a shadow rank, in its last step. */
+static void put_actions(struct dtp_json_out *w, const struct dtp_run_result *r) {
+    dtp_json_put_key(w, "actions");
+    dtp_json_array(w);
+    for (int kind = 0; kind < DTP_NACTIONS; kind++) {
+        size_t length = strlen(dtp_action_names[kind]);
+        double sum_s = 0;
+        int count = 0;
+        for (size_t i = 0; i < r->nevents; i++) { /* "0F3": chunk, name, microbatch */
+            const char *name = r->event[i].name + strspn(r->event[i].name, "0123456789");
+            if (strncmp(name, dtp_action_names[kind], length) != 0 ||
+                strspn(name + length, "0123456789") != strlen(name + length) ||
+                name == r->event[i].name)
+                continue;
+            sum_s += r->event[i].dur_s;
+            count++;
+        }
+        if (count == 0)
+            continue;
+        dtp_json_object(w);
+        dtp_json_kv_string(w, "name", dtp_action_names[kind]);
+        dtp_json_kv_int(w, "count", count);
+        dtp_json_kv_double(w, "mean_s", sum_s / count);
+        dtp_json_kv_string(w, "source", "measured");
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
 }
 
 static void print_json(FILE *f, const struct dtp_run_options *o, const struct dtp_run_result *r,
@@ -216,6 +264,10 @@ static void print_json(FILE *f, const struct dtp_run_options *o, const struct dt
     dtp_json_end(&w);
     dtp_json_kv_double(&w, "tokens_per_s", r->tokens_per_s);
     dtp_json_kv_double(&w, "mfu", mfu);
+    if (o->shadow_cluster) {
+        dtp_json_kv_int(&w, "shadow_rank", o->shadow_rank);
+        put_actions(&w, r);
+    }
     dtp_json_end(&w);
 }
 

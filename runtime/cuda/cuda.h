@@ -76,6 +76,8 @@ void dtp_cuda_bias_backward(struct dtp_dev *d, void *dbias, const void *dy,
                             const int64_t shape[2]);
 void dtp_cuda_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor);
 /* elementwise.cu */
+void dtp_cuda_pause(struct dtp_dev *d, enum dtp_stream stream, double time_s);
+void dtp_cuda_fill(struct dtp_dev *d, void *to, uint64_t bytes);
 void dtp_cuda_rope(struct dtp_dev *d, const struct dtp_rope_args *r);
 void dtp_cuda_act_forward(struct dtp_dev *d, const struct dtp_act_args *x);
 void dtp_cuda_act_backward(struct dtp_dev *d, const struct dtp_act_args *x);

@@ -13,6 +13,43 @@ __device__ __forceinline__ int64_t thread_index() {
     return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
+/* ---- shadow ranks ---- */
+
+__global__ void pause_for(int64_t ns) {
+    int64_t start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do {
+        __nanosleep(200);
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while (now - start < ns);
+}
+
+extern "C" void dtp_cuda_pause(struct dtp_dev *d, enum dtp_stream stream, double time_s) {
+    /* less what starting a kernel takes, about */
+    const double launch_s = 2e-6;
+    int64_t ns = static_cast<int64_t>((time_s - launch_s) * 1e9);
+    if (ns > 0)
+        pause_for<<<1, 1, 0, dtp_cuda_of(d)->stream[stream]>>>(ns);
+}
+
+__device__ __forceinline__ uint32_t fill_word(uint64_t i) { /* dtp_dev_fill_word() */
+    uint32_t x = static_cast<uint32_t>(i) * 2654435761u;
+    x ^= x >> 15;
+    return 0x3c803c80u | (x & 0x807f807fu);
+}
+
+__global__ void __launch_bounds__(THREADS) fill(uint32_t *to, uint64_t n) {
+    uint64_t step = static_cast<uint64_t>(gridDim.x) * THREADS;
+    for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x; i < n; i += step)
+        to[i] = fill_word(i);
+}
+
+extern "C" void dtp_cuda_fill(struct dtp_dev *d, void *to, uint64_t bytes) {
+    unsigned blocks = static_cast<unsigned>(8 * dtp_cuda_of(d)->num_sms);
+    fill<<<blocks, THREADS, 0, stream_of(d)>>>(static_cast<uint32_t *>(to),
+                                               bytes / sizeof(uint32_t));
+}
+
 /* ---- rotary positions (Su 2021) ---- */
 
 template <typename T, int V> __global__ void rope(struct dtp_rope_args r) {

@@ -194,7 +194,7 @@ extern "C" void dtp_cuda_norm_forward(struct dtp_dev *d, const struct dtp_norm_a
 extern "C" void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     int64_t room = static_cast<int64_t>(c->scratch_bytes / sizeof(float)) / (2 * n->cols);
-    int blocks = static_cast<int>(std::min({n->rows, room, static_cast<int64_t>(4 * c->num_sms)}));
+    int blocks = static_cast<int>(std::min({n->rows, room, static_cast<int64_t>(8 * c->num_sms)}));
     float *partial = static_cast<float *>(c->scratch);
     with_type(d, d->dtype, [&](auto zero) {
         using T = decltype(zero);
