@@ -128,6 +128,7 @@ struct dtp_gpu {
     double comm_slowdown;       /* share of a compute kernel's rate lost beside a collective */
     double offload_bytes_per_s; /* pinned host memory, achieved */
     struct dtp_time_table table[DTP_NTABLES]; /* fp32; where there is one it is the time */
+    bool not_calibrated;     /* scaled from another GPU: predictions are outside the calibration */
     const char *calibration; /* one line: from what, by what, cross-validated error */
 };
 

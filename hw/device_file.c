@@ -127,6 +127,8 @@ static const struct dtp_field attentions_fields[] = {ATTENTION("flash1", DTP_ATT
 
 const struct dtp_field dtp_gpu_calibration_fields[] = {
     {"summary", DTP_FIELD_STRING, IN_GPU(calibration), .help = "from what, with what error"},
+    {"not_calibrated", DTP_FIELD_BOOL, IN_GPU(not_calibrated),
+     .help = "scaled from another GPU by nominal figures"},
     MEMBER(dtp_gpu, stream_bytes_per_s, "achieved memory bandwidth of a large kernel"),
     {"gemm", DTP_FIELD_OBJECT, IN_GPU(gemm), .fields = gemms_fields, .help = "by dtype"},
     {"bmm", DTP_FIELD_OBJECT, IN_GPU(bmm), .fields = gemms_fields,
@@ -233,7 +235,7 @@ static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, str
 static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_json *j,
                                         struct dtp_gpu *g, struct dtp_err *err) {
     struct calibration_file in = {.gpu = *g};
-    struct dtp_field fields[16];
+    struct dtp_field fields[20];
     size_t n = 0;
 
     if (dtp_json_type(j) != DTP_JSON_OBJECT)

@@ -519,6 +519,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->regather_backward = f->zero3_regather_backward;
     out->zero_stage = plan->zero_stage;
     out->prefetch = f->zero3_prefetch_layers;
+    out->extrapolated = problem->cluster->gpu.not_calibrated;
     out->prefetch_forward = f->zero3_forward_prefetch ? f->zero3_prefetch_layers : 0;
     struct dtp_group_shape shape[3] = {
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),

@@ -524,6 +524,9 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
         p->vpp = 1;
     if (p->vpp == 1 && p->schedule == DTP_SCHED_INTERLEAVED)
         p->schedule = DTP_SCHED_1F1B;
+    c->outside = strstr(run->dtype, "FP4") || strstr(run->dtype, "MX");
+    if (c->outside)
+        add_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
     p->dtype = run_dtype(run);
     set_stage_layers(a, c);
     if (run->global_batch <= 0 ||
