@@ -171,10 +171,14 @@ enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text, st
         return dtp_fail(err, DTP_EUSAGE,
                         "--nic: found \"%s\", expected COUNTxGBITS such as 4x100 or 8x200", text);
     memcpy(count, text, (size_t)(cross - text));
-    DTP_TRY(dtp_parse_long(count, "--nic (count)", 1, 1024, &nics, err));
-    DTP_TRY(dtp_parse_double(cross + 1, "--nic (Gbit/s)", &gbit_per_s, err));
-    if (!(gbit_per_s > 0))
-        return dtp_fail(err, DTP_EUSAGE, "--nic: found \"%s\", expected a rate above 0", text);
+    bool read = dtp_parse_long(count, "--nic", 1, 1024, &nics, err) == DTP_OK &&
+                dtp_parse_double(cross + 1, "--nic", &gbit_per_s, err) == DTP_OK;
+    if (!read || !(gbit_per_s > 0))
+        return dtp_fail(
+            err, DTP_EUSAGE,
+            "--nic: found \"%s\", expected 1 to 1024 cards and a rate above 0 in Gbit/s, "
+            "such as 4x100",
+            text);
     c->node.nics = (int)nics;
     c->node.nic_bytes_per_s = gbit_per_s * DTP_GIGA / DTP_BITS_PER_BYTE;
     dtp_node_bundle_nics(&c->node);

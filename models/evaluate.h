@@ -23,7 +23,6 @@ struct dtp_problem {
     uint64_t memory_limit_bytes; /* of device memory */
     int attention;               /* enum dtp_attention, or -1: the framework's */
     enum dtp_dtype dtype;
-    bool fp8_master_weights; /* reserved for FP8 recipes: weights kept in 16 bit */
 };
 
 enum dtp_fidelity { DTP_BOUND, DTP_ESTIMATE, DTP_SIMULATE };

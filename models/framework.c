@@ -154,7 +154,6 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(half_cross_entropy, "cross-entropy keeps its tensors in 16 bit"),
     BOOLEAN(fused_gradient_accumulation, "the weight-gradient GEMM adds into the gradient buffer"),
     BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),
-    BOOLEAN(fused_optimizer, "one multi-tensor kernel updates the parameters"),
     NUMBER(fp8_cast_bytes, 16,
            "FP8: bytes per element of inputs and output gradients to cast them"),
     BOOLEAN(whole_gemm_waves, "its cuBLAS fills whole waves of tiles, as before CUDA 12"),

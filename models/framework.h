@@ -58,7 +58,6 @@ struct dtp_framework {
     bool fused_cross_entropy;         /* no fp32 copy of the logits */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
-    bool fused_optimizer;
     double fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output
                                   gradient to cast them */
     bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */

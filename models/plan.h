@@ -88,7 +88,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_ZERO_DP1, "ZeRO needs dp x cp > 1")                                                  \
     X(DTP_WHY_ZERO_TP, "the framework refuses this ZeRO stage with tp > 1")                        \
     X(DTP_WHY_RECOMPUTE, "the framework does not have this recomputation")                         \
-    X(DTP_WHY_TP, "the framework has no tensor parallelism, or tp is over its limit")              \
+    X(DTP_WHY_TP, "the framework or model has no tensor parallelism, or tp is over its limit")     \
     X(DTP_WHY_PP, "the framework has no pipeline parallelism, or the model cannot be cut")         \
     X(DTP_WHY_OFFLOAD, "the framework does not have this offload, or the node lacks the memory")   \
     X(DTP_WHY_DTYPE, "the GPU or the framework does not have this dtype")                          \

@@ -167,8 +167,8 @@ static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r)
     char text[32], limit[32];
     bool exact = false;
     dtp_space_candidate(&r->search->space, r->search->smallest_number, &leanest);
-    dtp_str_printf(&s, "%s does not fit on %s GPUs", p->model->name,
-                   dtp_fmt_count(p->gpus, text, sizeof text));
+    dtp_str_printf(&s, "%s does not fit on %s GPU%s", p->model->name,
+                   dtp_fmt_count(p->gpus, text, sizeof text), p->gpus == 1 ? "" : "s");
     dtp_str_printf(&s,
                    ": the leanest of %llu legal plans needs %s of device memory, the limit is %s",
                    (unsigned long long)r->search->counts.over_memory,

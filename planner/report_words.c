@@ -44,18 +44,33 @@ static void add_limit(struct dtp_str *s, uint64_t bytes) {
         dtp_str_printf(s, " --memory-limit %llu", (unsigned long long)bytes);
 }
 
+/* An option whose value a POSIX shell reads back as it is. */
+static void add_option(struct dtp_str *s, const char *option, const char *value) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "@%+=:,./-_";
+    dtp_str_printf(s, "%s%s ", s->n ? " " : "", option);
+    if (value[0] && strspn(value, plain) == strlen(value)) {
+        dtp_str_add(s, value);
+        return;
+    }
+    dtp_str_add(s, "'");
+    for (; *value; value++)
+        dtp_str_printf(s, *value == '\'' ? "'\\%c'" : "%c", *value);
+    dtp_str_add(s, "'");
+}
+
 const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
                              const struct dtp_plan *p) {
     const struct dtp_ask *ask = &setup->ask;
     struct dtp_str s = {.a = a};
-    dtp_str_printf(&s, "--model %s --gpus %d", ask->model ? ask->model : setup->model.name,
-                   setup->problem.gpus);
+    add_option(&s, "--model", ask->model ? ask->model : "-"); /* read from standard input */
+    dtp_str_printf(&s, " --gpus %d", setup->problem.gpus);
     if (ask->cluster)
-        dtp_str_printf(&s, " --cluster %s", ask->cluster);
+        add_option(&s, "--cluster", ask->cluster);
     if (ask->nic)
-        dtp_str_printf(&s, " --nic %s", ask->nic);
+        add_option(&s, "--nic", ask->nic);
     if (ask->framework)
-        dtp_str_printf(&s, " --framework %s", ask->framework);
+        add_option(&s, "--framework", ask->framework);
     if (ask->seq > 0)
         dtp_str_printf(&s, " --seq %d", ask->seq);
     if (ask->attention >= 0)
@@ -77,8 +92,9 @@ void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const stru
     const struct dtp_gpu *gpu = &s->cluster.gpu;
     struct dtp_str line = {.a = a};
     char text[32], limit[32];
-    dtp_str_printf(&line, "%s on %s GPUs of %s", ask->model ? ask->model : p->model->name,
-                   dtp_fmt_count(p->gpus, text, sizeof text), s->cluster.name);
+    dtp_str_printf(&line, "%s on %s GPU%s of %s", ask->model ? ask->model : p->model->name,
+                   dtp_fmt_count(p->gpus, text, sizeof text), p->gpus == 1 ? "" : "s",
+                   s->cluster.name);
     dtp_str_printf(&line, " (%d x %s", s->cluster.node.gpus, gpu->name);
     if (s->cluster.node.nics > 0)
         dtp_str_printf(&line, ", %d x %.0f Gb/s", s->cluster.node.nics,
@@ -105,4 +121,8 @@ void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const stru
             dtp_str_printf(&defaults, "%s%s", defaults.n ? " " : "", fields[i].name);
     if (defaults.n > 0)
         dtp_term_print(t, DTP_DIM, "  by default: %s\n", defaults.at);
+    if (p->model->position == DTP_POS_LEARNED && p->seq > p->model->max_positions)
+        dtp_term_print(t, DTP_YELLOW,
+                       "  seq %d is more than the %d positions that the model has learned\n",
+                       p->seq, p->model->max_positions);
 }

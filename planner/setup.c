@@ -12,6 +12,15 @@ static enum dtp_status embed(struct dtp_arena *a, const char *name, const struct
     return dtp_json_read_file(a, name, out, err);
 }
 
+/* A model of a document or of standard input has no file to be called after. */
+static enum dtp_status read_given_model(struct dtp_arena *a, const struct dtp_json *j,
+                                        struct dtp_model *out, struct dtp_err *err) {
+    DTP_TRY(dtp_model_read(a, j, out, err));
+    if (!out->name[0])
+        out->name = out->title[0] ? out->title : "(given)";
+    return DTP_OK;
+}
+
 enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err) {
     *out = (struct dtp_setup){.ask = *ask};
@@ -20,14 +29,21 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
                         "--model is missing, such as --model gpt175b; `dtplan models` lists them");
     const char *cluster = ask->cluster ? ask->cluster : DTP_DEFAULT_CLUSTER;
     const char *framework = ask->framework ? ask->framework : DTP_DEFAULT_FRAMEWORK;
+    if (ask->model && strcmp(ask->model, "-") == 0) { /* standard input is read once */
+        DTP_TRY(dtp_json_read_file(a, ask->model, &out->ask.model_json, err));
+        out->ask.model = NULL;
+        ask = &out->ask;
+    }
     if (ask->model_json)
-        DTP_TRY(dtp_model_read(a, ask->model_json, &out->model, err));
+        DTP_TRY(read_given_model(a, ask->model_json, &out->model, err));
     else
         DTP_TRY(dtp_model_load(a, ask->model, &out->model, err));
-    if (ask->cluster_json)
+    if (ask->cluster_json) {
         DTP_TRY(dtp_cluster_read(a, ask->cluster_json, &out->cluster, err));
-    else
+        out->cluster.name = out->cluster.title;
+    } else {
         DTP_TRY(dtp_cluster_load(a, cluster, &out->cluster, err));
+    }
     if (ask->nic)
         DTP_TRY(dtp_cluster_set_nics(&out->cluster, ask->nic, err));
     if (ask->framework_json)

@@ -125,8 +125,9 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     double factor = dtp_busbw_factor((enum dtp_collective)kind, own->gpus);
     dtp_term_print(&cli->out, DTP_BOLD, "%s of %s over %d GPUs on %s", dtp_collective_names[kind],
                    dtp_fmt_bytes_si(bytes, size, sizeof size), own->gpus, own->cluster);
-    fprintf(cli->out.file, " (%d nodes, %d groups at once)\n  %-20s %10s %12s %12s\n", shape.nodes,
-            own->groups, "algorithm", "time", "busbw", "latency");
+    fprintf(cli->out.file, " (%d node%s, %d group%s at once)\n  %-20s %10s %12s %12s\n",
+            shape.nodes, shape.nodes == 1 ? "" : "s", own->groups, own->groups == 1 ? "" : "s",
+            "algorithm", "time", "busbw", "latency");
     print_row(&cli->out, "auto", &cost, bytes, factor);
     for (int i = 0; i < n; i++)
         print_row(&cli->out, dtp_algo_names[rows[i].algo], &rows[i].cost, bytes, factor);
