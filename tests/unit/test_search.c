@@ -146,7 +146,7 @@ static void test_least_gpus(void) {
     c.gpus = 1;
     char says[64];
     snprintf(says, sizeof says, "needs at least %d GPUs", least);
-    advice(&c, "does not fit on 1 GPUs", says);
+    advice(&c, "does not fit on 1 GPU:", says);
 }
 
 int main(void) {
