@@ -5,6 +5,8 @@
 #include "sim/base/units.h"
 #include "traces/replay_report.h"
 
+enum { MOST_RANKS = 999999 };
+
 struct own {
     double network_bandwidth, network_latency, kernel_speed, memory_speed, host_speed;
     const char *faster, *slow_rank, *delay_rank, *slow_collective;
@@ -79,7 +81,7 @@ static enum dtp_status numbered(struct dtp_cli *cli, const char *option, const c
     const char *name;
     long number;
     DTP_TRY(split(cli, option, text, &name, out_value, err));
-    DTP_TRY(dtp_parse_long(name, option, 0, 1 << 20, &number, err));
+    DTP_TRY(dtp_parse_long(name, option, 0, MOST_RANKS, &number, err));
     *out_number = (int)number;
     return DTP_OK;
 }
