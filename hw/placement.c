@@ -4,7 +4,7 @@
 
 #include "sim/base/text.h"
 
-const char *const dtp_axis_names[] = {"tp", "cp", "dp", "pp", "dp-cp", "ep", "edp", NULL};
+const char *const dtp_axis_names[] = {"tp", "cp", "dp", "pp", "dp-cp", "ep", "edp", "zero", NULL};
 
 enum { NBASIC = 4 };
 
@@ -108,6 +108,10 @@ static void axis_shape(const struct dtp_placement *p, enum dtp_axis axis, int *s
     case DTP_AXIS_EDP:
         *stride = inner * p->ep;
         *size = p->dp * p->cp / p->ep;
+        return;
+    case DTP_AXIS_ZERO:
+        *stride = inner;
+        *size = p->zero_group > 0 ? p->zero_group : p->dp * p->cp;
         return;
     case DTP_NAXES:
         break;

@@ -20,6 +20,7 @@ enum dtp_axis {
     DTP_AXIS_DP_CP, /* gradient reduction and ZeRO */
     DTP_AXIS_EP,    /* experts */
     DTP_AXIS_EDP,   /* replicas of one expert */
+    DTP_AXIS_ZERO,  /* ranks that share optimizer state: the innermost zero_group of dp x cp */
     DTP_NAXES
 };
 extern const char *const dtp_axis_names[]; /* "tp", "cp", "dp", "pp", ... NULL */
@@ -35,7 +36,8 @@ struct dtp_sizes {
 struct dtp_placement {
     int tp, cp, dp, pp, ep;
     int ngpus, gpus_per_node;
-    int stride[4]; /* of tp, cp, dp, pp */
+    int stride[4];  /* of tp, cp, dp, pp */
+    int zero_group; /* set by the caller; 0: all of dp x cp */
 };
 
 /* order: "tp-cp-dp-pp" and its permutations. */

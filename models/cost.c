@@ -321,7 +321,7 @@ static void comm_add(struct dtp_comm *sum, const struct dtp_comm *c) {
 
 /* Gradient reduction, gather and unshard of a stage: in units of one bucket, or one layer with ZeRO-3. */
 static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                                const struct dtp_group_shape shape[3], int vs,
+                                const struct dtp_group_shape shape[4], int vs,
                                 struct dtp_stage_cost *out) {
     const struct dtp_problem *problem = memo->problem;
     const struct dtp_framework *f = problem->framework;
@@ -344,16 +344,17 @@ static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct d
     else if (bucket_bytes > 0 && total_bytes > bucket_bytes)
         out->nreduce = (int)(total_bytes / bucket_bytes + 0.999999);
     bool scatter = plan->zero_stage >= 2 || (plan->zero_stage == 1 && f->zero1_reduce_scatter);
+    bool grouped = plan->zero_group > 0; /* summed over all replicas, gathered in the group */
     static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
     for (int k = 0; k < 2; k++) {
         if (params[k] <= 0 || shape[k].size <= 1)
             continue;
         double unit = params[k] / out->nreduce;
-        struct dtp_comm c = comm(problem, scatter ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, axis[k],
-                                 plan->dp_algo, &shape[k], unit * f->reduce_bytes);
+        struct dtp_comm c = comm(problem, scatter && !grouped ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE,
+                                 axis[k], plan->dp_algo, &shape[k], unit * f->reduce_bytes);
         comm_add(&out->reduce, &c);
-        c = comm(problem, DTP_ALL_GATHER, axis[k], plan->dp_algo, &shape[k],
-                 unit * dtp_framework_gathered_bytes(f));
+        c = comm(problem, DTP_ALL_GATHER, grouped ? DTP_AXIS_ZERO : axis[k], plan->dp_algo,
+                 &shape[grouped ? 3 : k], unit * dtp_framework_gathered_bytes(f));
         if (plan->zero_stage == 1 || plan->zero_stage == 2)
             comm_add(&out->gather, &c);
         if (plan->zero_stage == 3)
@@ -408,7 +409,8 @@ static void stage_transfers(const struct dtp_problem *problem, const struct dtp_
 /* ---- once a step ------------------------------------------------------------------------------- */
 
 static double optimizer_params(const struct dtp_plan *plan, const struct dtp_stage *stage) {
-    double replicas = plan->zero_stage >= 1 ? (double)plan->dp * plan->cp : 1;
+    double all = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp;
+    double replicas = plan->zero_stage >= 1 ? all : 1;
     double expert_replicas = plan->zero_stage >= 1 ? replicas / plan->ep : 1;
     return stage->dense_params / replicas + stage->expert_params / expert_replicas;
 }
@@ -507,6 +509,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
                            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
                            f->rank_order, NULL) != DTP_OK)
         return;
+    placement.zero_group = plan->zero_group;
     out->pp = plan->pp;
     out->vpp = plan->vpp;
     out->m = dtp_plan_num_microbatches(plan);
@@ -521,10 +524,11 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->prefetch = f->zero3_prefetch_layers;
     out->extrapolated = problem->cluster->gpu.not_calibrated;
     out->prefetch_forward = f->zero3_forward_prefetch ? f->zero3_prefetch_layers : 0;
-    struct dtp_group_shape shape[3] = {
+    struct dtp_group_shape shape[4] = {
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0)};
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0),
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_ZERO, 0)};
     for (int vs = 0; vs < out->nstages; vs++) {
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
         stage_data_parallel(memo, plan, shape, vs, &out->stage[vs]);
@@ -546,7 +550,7 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                            (uint64_t)plan->offload << 60 | (uint64_t)plan->offload_to << 62,
                        (uint64_t)plan->dp | (uint64_t)plan->vpp << 20 |
                            (uint64_t)(plan->dp_overlap + 1) << 34 | (uint64_t)plan->dp_algo << 36 |
-                           (uint64_t)plan->schedule << 40};
+                           (uint64_t)plan->schedule << 40 | (uint64_t)plan->zero_group << 44};
     const struct memo_entry *known = table_slot(&memo->tails, key);
     bool even = plan->layers_per_stage.n == 0; /* the key does not hold a list of layers */
     if (known->value && even)
@@ -559,10 +563,12 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                            &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
                            f->rank_order, NULL) != DTP_OK)
         return out;
-    struct dtp_group_shape shape[3] = {
+    placement.zero_group = plan->zero_group;
+    struct dtp_group_shape shape[4] = {
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
         dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0)};
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0),
+        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_ZERO, 0)};
     bool overlapped = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
     bool overlap =
         overlapped || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);

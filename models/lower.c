@@ -75,11 +75,9 @@ static void make_cores(struct dtp_lowering *w) {
     dtp_id *link = DTP_NEW(w->a, dtp_id, cores);
     w->core = DTP_NEW(w->a, struct dtp_use, n);
     for (size_t i = 0; i < cores; i++)
-        link[i] = dtp_platform_link(&w->out->platform, 1,
-                                    dtp_arena_printf(w->a, "core%zu", i));
+        link[i] = dtp_platform_link(&w->out->platform, 1, dtp_arena_printf(w->a, "core%zu", i));
     for (size_t i = 0; i < n; i++)
-        w->core[i] =
-            (struct dtp_use){link[(size_t)w->out->rank[i] % cores], DTP_USE_LINK, 1};
+        w->core[i] = (struct dtp_use){link[(size_t)w->out->rank[i] % cores], DTP_USE_LINK, 1};
 }
 
 static void add_host(struct dtp_lowering *w, int i) {
@@ -301,6 +299,7 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     DTP_TRY(dtp_placement_init(&w->placement, c,
                                &(struct dtp_sizes){p->tp, p->cp, p->dp, p->pp, p->ep},
                                w->problem->framework->rank_order, err));
+    w->placement.zero_group = w->plan->zero_group;
     w->replicas = w->out->folded ? 1 : p->tp * p->cp * p->dp;
     w->nactions = w->l.schedule->begin[w->l.pp];
     w->nslots = 2 * (size_t)w->l.nstages * (size_t)w->l.m;

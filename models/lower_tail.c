@@ -87,13 +87,14 @@ static void norm(struct dtp_lowering *w) {
     double time_s = w->costs->norm_all_reduce.time_s;
     if (!(time_s > 0))
         return;
-    dtp_id x = dtp_graph_add(w->g, &(struct dtp_task){.work = time_s,
-                                                      .rate_cap = 1,
-                                                      .uses = w->core,
-                                                      .nuses = w->core ? (uint32_t)w->out->nranks : 0,
-                                                      .device = DTP_NONE,
-                                                      .stream = DTP_NONE,
-                                                      .tag = rank_tag(w, 0, DTP_T_NORM)});
+    dtp_id x =
+        dtp_graph_add(w->g, &(struct dtp_task){.work = time_s,
+                                               .rate_cap = 1,
+                                               .uses = w->core,
+                                               .nuses = w->core ? (uint32_t)w->out->nranks : 0,
+                                               .device = DTP_NONE,
+                                               .stream = DTP_NONE,
+                                               .tag = rank_tag(w, 0, DTP_T_NORM)});
     for (int i = 0; i < w->out->nranks; i++)
         wait_for_rank(w, i, x);
     for (int i = 0; i < w->out->nranks; i++)

@@ -287,7 +287,8 @@ struct stored {
 
 static struct stored stored_params(const struct dtp_framework *f, const struct dtp_plan *plan,
                                    const struct rank_parts *r) {
-    double replicas = (double)plan->dp * plan->cp, expert_replicas = replicas / plan->ep;
+    double replicas = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp,
+           expert_replicas = replicas / plan->ep;
     double sharded = r->dense / replicas + r->experts / expert_replicas,
            all = r->dense + r->experts;
     /* FSDP that keeps what it gathered (SHARD_GRAD_OP) still stores wide shards; gradients that it

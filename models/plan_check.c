@@ -82,7 +82,19 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
     return (int64_t)p->dp * p->cp % p->ep != 0 ? DTP_WHY_EP : DTP_LEGAL;
 }
 
+/* Groups inside dp x cp: state is divided in a group, gradients are summed over all. */
+static enum dtp_reason check_zero_group(const struct dtp_plan *p) {
+    if (p->zero_group == 0)
+        return DTP_LEGAL;
+    bool divides = p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
+    bool stage = p->zero_stage == 1 || p->zero_stage == 2;
+    return divides && stage && p->ep == 1 ? DTP_LEGAL : DTP_WHY_ZERO_GROUP;
+}
+
 static enum dtp_reason check_zero(const struct dtp_framework *f, const struct dtp_plan *p) {
+    enum dtp_reason group = check_zero_group(p);
+    if (group != DTP_LEGAL)
+        return group;
     if (p->zero_stage < 0 || p->zero_stage > 3 || !(f->zero_stages >> p->zero_stage & 1))
         return DTP_WHY_ZERO;
     if (p->zero_stage == 0)

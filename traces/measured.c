@@ -474,6 +474,22 @@ static void set_stage_layers(struct dtp_arena *a, struct dtp_run_case *c) {
         c->plan.layers_per_stage = (struct dtp_ints){.at = layers, .n = (size_t)c->plan.pp};
 }
 
+/* "ZeRO-1 over 8 (intra-node groups)", "ZeRO-1 in 8-GPU groups"; 0: nothing of the kind. */
+static int stated_zero_group(const char *schedule) {
+    const char *at = strstr(schedule, "ZeRO-1 over ");
+    int n = 0;
+    if (!at)
+        at = strstr(schedule, "ZeRO-1 in ");
+    if (!at)
+        return 0;
+    at += strcspn(at + 6, " ") + 6; /* past "ZeRO-1" */
+    while (*at && !isdigit((unsigned char)*at))
+        at++;
+    while (isdigit((unsigned char)*at) && n < DTP_MAX_STAGES)
+        n = 10 * n + (*at++ - '0');
+    return n;
+}
+
 static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
                      const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
@@ -490,6 +506,9 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
         p->zero_stage = 2;
         add_note(a, c, "parameters stay gathered over the microbatches");
     }
+    p->zero_group = stated_zero_group(run->schedule);
+    if (p->zero_group >= p->dp * p->cp)
+        p->zero_group = 0;
     p->global_batch_size = run->global_batch;
     p->microbatch_size = run->microbatch;
     if (run->microbatch <= 0)

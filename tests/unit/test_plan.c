@@ -19,6 +19,7 @@ static struct dtp_plan random_plan(struct dtp_rng *r) {
     p.ep = 1 + (int)dtp_rng_below(r, 2);
     p.vpp = 1 + (int)dtp_rng_below(r, 2);
     p.zero_stage = (int)dtp_rng_below(r, 4);
+    p.zero_group = (int)dtp_rng_below(r, 3);
     p.sequence_parallel = dtp_rng_below(r, 2) == 1;
     p.recompute = (enum dtp_recompute)dtp_rng_below(r, 3);
     p.recompute_layers = (int)dtp_rng_below(r, 2);

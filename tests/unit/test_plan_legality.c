@@ -82,6 +82,9 @@ CHANGE(zero_4, p->zero_stage = 4;)
 CHANGE(zero_pp, p->zero_stage = 2;)
 CHANGE(zero_dp1, p->zero_stage = 1; p->dp = 1; p->tp = 4; w->problem.gpus = 8;)
 CHANGE(zero_cp, p->zero_stage = 1; p->dp = 1; p->cp = 4;)
+CHANGE(zero_group, p->zero_stage = 1; p->zero_group = 2;)
+CHANGE(zero_group_odd, p->zero_stage = 1; p->zero_group = 3;)
+CHANGE(zero_group_alone, p->zero_group = 2;)
 CHANGE(zero_tp, p->zero_stage = 3; p->pp = 1; p->dp = 8;)
 CHANGE(recompute, p->recompute = DTP_RECOMPUTE_FULL; w->framework.recompute_modes = 3;)
 CHANGE(recompute_some, p->recompute = DTP_RECOMPUTE_FULL; p->recompute_layers = 6;)
@@ -168,6 +171,9 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_ZERO, zero_4},
     {DTP_WHY_ZERO_PP, zero_pp},
     {DTP_WHY_ZERO_DP1, zero_dp1},
+    {DTP_LEGAL, zero_group},
+    {DTP_WHY_ZERO_GROUP, zero_group_odd},
+    {DTP_WHY_ZERO_GROUP, zero_group_alone},
     {DTP_LEGAL, zero_cp},
     {DTP_WHY_ZERO_TP, zero_tp},
     {DTP_WHY_RECOMPUTE, recompute},
