@@ -55,6 +55,8 @@ static void reduce_whole(struct dtp_walk *w, int r, int vs, double end_s) {
         return;
     }
     state->reduce_free_s = end_s + time_s;
+    if (state->reduce_free_s <= state->free_s) /* it ends before a transfer that holds the sender */
+        return;
     if (state->pos + 1 < state->end) /* the last one is the tail's */
         w->path[r].dp_wait_s += state->reduce_free_s - state->free_s;
     state->free_s = state->reduce_free_s;
