@@ -475,7 +475,7 @@ static void set_stage_layers(struct dtp_arena *a, struct dtp_run_case *c) {
 }
 
 /* "ZeRO-1 over 8 (intra-node groups)", "ZeRO-1 in 8-GPU groups"; 0: nothing of the kind. */
-static int stated_zero_group(const char *schedule) {
+static int stated_zero_group(const char *schedule, int replicas) {
     const char *at = strstr(schedule, "ZeRO-1 over ");
     int n = 0;
     if (!at)
@@ -487,7 +487,7 @@ static int stated_zero_group(const char *schedule) {
         at++;
     while (isdigit((unsigned char)*at) && n < DTP_MAX_STAGES)
         n = 10 * n + (*at++ - '0');
-    return n;
+    return n < replicas ? n : 0;
 }
 
 static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
@@ -506,13 +506,9 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
         p->zero_stage = 2;
         add_note(a, c, "parameters stay gathered over the microbatches");
     }
-    p->zero_group = stated_zero_group(run->schedule);
-    if (p->zero_group >= p->dp * p->cp)
-        p->zero_group = 0;
+    p->zero_group = stated_zero_group(run->schedule, p->dp * p->cp);
     p->global_batch_size = run->global_batch;
-    p->microbatch_size = run->microbatch;
-    if (run->microbatch <= 0)
-        p->microbatch_size = 1;
+    p->microbatch_size = or_one(run->microbatch);
     p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
     if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel) {
         p->sequence_parallel = true;
