@@ -58,7 +58,7 @@ struct dtp_comm_config {
     void *shared;
     struct dtp_dev *device;              /* NCCL */
     const struct dtp_endpoint *endpoint; /* launch.h; NULL after a fork */
-    const struct dtp_shadow *shadow; /* "shadow": NULL for the communicator of host memory */
+    const struct dtp_shadow *shadow;     /* "shadow": NULL for the communicator of host memory */
     struct dtp_comm *host; /* NCCL: the open communicator of host memory, to exchange its ids */
 };
 

@@ -23,8 +23,8 @@ static struct shadow *shadow_of(const struct dtp_comm_group *g) {
 static enum dtp_status shadow_open(struct dtp_arena *a, const struct dtp_comm_config *config,
                                    struct dtp_comm **out, struct dtp_err *err) {
     struct shadow *s = DTP_NEW(a, struct shadow, 1);
-    s->comm = (struct dtp_comm){
-        .ops = dtp_shadow_comm_ops(), .rank = config->rank, .size = config->size};
+    s->comm =
+        (struct dtp_comm){.ops = dtp_shadow_comm_ops(), .rank = config->rank, .size = config->size};
     s->job = config->shadow;
     s->device = config->device;
     *out = &s->comm;
@@ -74,8 +74,8 @@ static enum dtp_status shadow_group(struct dtp_arena *a, struct dtp_comm *c,
         if (copy[i] == c->rank)
             g->group.me = i;
     if (s->job) {
-        g->shape = dtp_placement_shape(&s->placement, s->job->cluster,
-                                       axis_of(s->job->plan, kind), c->rank);
+        g->shape = dtp_placement_shape(&s->placement, s->job->cluster, axis_of(s->job->plan, kind),
+                                       c->rank);
         if (g->shape.size > nranks) {
             g->shape.size = nranks;
             g->shape.nodes = g->shape.nodes < nranks ? g->shape.nodes : nranks;
@@ -121,8 +121,8 @@ static enum dtp_status shadow_reduce_scatter(struct dtp_comm_group *g, enum dtp_
 }
 
 static enum dtp_status shadow_all_gather(struct dtp_comm_group *g, enum dtp_stream stream,
-                                         void *out, const void *in, int64_t n,
-                                         enum dtp_dtype dtype, struct dtp_err *err) {
+                                         void *out, const void *in, int64_t n, enum dtp_dtype dtype,
+                                         struct dtp_err *err) {
     (void)err;
     if (!shadow_of(g)->job)
         memmove(out, in, (size_t)bytes_of(n, dtype));
@@ -130,8 +130,8 @@ static enum dtp_status shadow_all_gather(struct dtp_comm_group *g, enum dtp_stre
 }
 
 static enum dtp_status shadow_all_to_all(struct dtp_comm_group *g, enum dtp_stream stream,
-                                         void *out, const void *in, int64_t n,
-                                         enum dtp_dtype dtype, struct dtp_err *err) {
+                                         void *out, const void *in, int64_t n, enum dtp_dtype dtype,
+                                         struct dtp_err *err) {
     (void)err;
     if (!shadow_of(g)->job)
         memmove(out, in, (size_t)bytes_of(n, dtype));

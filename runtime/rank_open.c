@@ -102,7 +102,9 @@ static enum dtp_status open_comm(struct dtp_rank *r, void *shared,
 static enum dtp_status open_device(struct dtp_rank *r, const struct dtp_endpoint *endpoint) {
     const struct dtp_run_options *o = r->o;
     bool alone = o->shadow_cluster != NULL;
-    const struct dtp_dev_config config = {.index = endpoint ? endpoint->local_rank : alone ? 0 : r->rank,
+    const struct dtp_dev_config config = {.index = endpoint ? endpoint->local_rank
+                                                   : alone  ? 0
+                                                            : r->rank,
                                           .nlocal = endpoint ? endpoint->local_size
                                                     : alone  ? 1
                                                              : r->size,

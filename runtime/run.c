@@ -330,7 +330,8 @@ enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
     err = err ? err : &local;
     DTP_TRY(dtp_run_check(o, err));
     DTP_TRY(dtp_launch_environment(a, &launched, &e, err));
-    DTP_TRY(launched && !o->shadow_cluster ? run_launched(a, o, &e, out, err) : run_forked(a, o, out, err));
+    DTP_TRY(launched && !o->shadow_cluster ? run_launched(a, o, &e, out, err)
+                                           : run_forked(a, o, out, err));
     summarise(a, o, out);
     return DTP_OK;
 }

@@ -22,9 +22,9 @@ struct dtp_nccl;       /* nccl.c */
 
 struct dtp_cuda {
     struct dtp_dev dev;
-    int index;     /* of the GPU */
-    int num_sms;   /* multiprocessors */
-    void *base;    /* of the heap */
+    int index;   /* of the GPU */
+    int num_sms; /* multiprocessors */
+    void *base;  /* of the heap */
     uint64_t size_bytes;
     cudaStream_t stream[DTP_NSTREAMS];
     cudaEvent_t event[DTP_CUDA_MAX_EVENTS]; /* NULL until used */
@@ -72,8 +72,7 @@ bool dtp_nccl_failed(struct dtp_nccl *n, char *text, size_t size);
 /* norm.cu */
 void dtp_cuda_norm_forward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n);
-void dtp_cuda_bias_backward(struct dtp_dev *d, void *dbias, const void *dy,
-                            const int64_t shape[2]);
+void dtp_cuda_bias_backward(struct dtp_dev *d, void *dbias, const void *dy, const int64_t shape[2]);
 void dtp_cuda_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor);
 /* elementwise.cu */
 void dtp_cuda_pause(struct dtp_dev *d, enum dtp_stream stream, double time_s);

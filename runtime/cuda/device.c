@@ -99,8 +99,8 @@ static enum dtp_status open_streams(struct dtp_cuda *c, struct dtp_err *err) {
 static enum dtp_status open_memory(struct dtp_arena *a, struct dtp_cuda *c,
                                    const struct dtp_dev_config *config, struct dtp_err *err) {
     size_t free_bytes, total_bytes;
-    TRY_CUDA(cudaHostAlloc((void **)&c->staging, 2 * (size_t)STAGING_HALF_BYTES,
-                           cudaHostAllocDefault));
+    TRY_CUDA(
+        cudaHostAlloc((void **)&c->staging, 2 * (size_t)STAGING_HALF_BYTES, cudaHostAllocDefault));
     c->scratch_bytes = SCRATCH_BYTES;
     TRY_CUDA(cudaMalloc(&c->scratch, SCRATCH_BYTES));
     TRY_CUDA(cudaMalloc((void **)&c->ticket, sizeof *c->ticket));

@@ -145,10 +145,9 @@ static bool describe(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_a
         {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof(const void *), g->bias != NULL},
     };
     for (size_t i = 0; good && i < sizeof attributes / sizeof attributes[0]; i++)
-        good = !attributes[i].set ||
-               t->cublasLtMatmulDescSetAttribute(p->desc, attributes[i].attribute,
-                                                 attributes[i].value,
-                                                 attributes[i].bytes) == CUBLAS_STATUS_SUCCESS;
+        good = !attributes[i].set || t->cublasLtMatmulDescSetAttribute(
+                                         p->desc, attributes[i].attribute, attributes[i].value,
+                                         attributes[i].bytes) == CUBLAS_STATUS_SUCCESS;
     return good &&
            t->cublasLtMatrixLayoutCreate(&p->a, in, g->tb ? k : n, g->tb ? n : k, g->ldb) ==
                CUBLAS_STATUS_SUCCESS &&
@@ -201,18 +200,17 @@ void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
         p->valid = describe(c, p, g) && choose(c, p);
     }
     if (!p || !p->valid) {
-        dtp_cuda_fail(c, "cuBLASLt has no kernel for a GEMM of %lld x %lld x %lld",
-                      (long long)g->m, (long long)g->n, (long long)g->k);
+        dtp_cuda_fail(c, "cuBLASLt has no kernel for a GEMM of %lld x %lld x %lld", (long long)g->m,
+                      (long long)g->n, (long long)g->k);
         return;
     }
     if (g->bias) /* the plan serves all layers */
         (void)t->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                 &g->bias, sizeof g->bias);
     const float one = 1.0F, beta = g->accumulate ? 1.0F : 0.0F;
-    cublasStatus_t s =
-        t->cublasLtMatmul(t->handle, p->desc, &one, g->b, p->a, g->a, p->b, &beta, g->c, p->c, g->c,
-                          p->c, &p->algo, t->workspace, WORKSPACE_BYTES,
-                          c->stream[DTP_STREAM_COMPUTE]);
+    cublasStatus_t s = t->cublasLtMatmul(t->handle, p->desc, &one, g->b, p->a, g->a, p->b, &beta,
+                                         g->c, p->c, g->c, p->c, &p->algo, t->workspace,
+                                         WORKSPACE_BYTES, c->stream[DTP_STREAM_COMPUTE]);
     if (s != CUBLAS_STATUS_SUCCESS)
         dtp_cuda_fail(c, "GEMM of %lld x %lld x %lld: cuBLAS status %d", (long long)g->m,
                       (long long)g->n, (long long)g->k, (int)s);

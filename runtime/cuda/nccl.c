@@ -73,8 +73,8 @@ static enum dtp_status nccl_open(struct dtp_arena *a, const struct dtp_comm_conf
     n->cuda = dtp_cuda_of(config->device);
     n->host = config->host;
     *out = &n->comm;
-    n->comm = (struct dtp_comm){
-        .ops = dtp_cuda_comm_ops(), .rank = config->rank, .size = config->size};
+    n->comm =
+        (struct dtp_comm){.ops = dtp_cuda_comm_ops(), .rank = config->rank, .size = config->size};
     n->cuda->timeout_s = config->timeout_s;
     if (config->size == 1)
         return DTP_OK; /* runs where NCCL is not installed */
@@ -207,8 +207,7 @@ static enum dtp_status local_copy(const struct dtp_nccl *c, enum dtp_stream stre
                                   const void *in, uint64_t bytes, struct dtp_err *err) {
     if (out == in)
         return DTP_OK;
-    cudaError_t e =
-        cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream_of(c, stream));
+    cudaError_t e = cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream_of(c, stream));
     return e == cudaSuccess ? DTP_OK : dtp_fail(err, DTP_ENO, "copy: %s", cudaGetErrorString(e));
 }
 
@@ -297,8 +296,8 @@ static enum dtp_status nccl_recv(struct dtp_comm *c, enum dtp_stream stream, voi
 /* Of the GPUs: what each has enqueued is done everywhere. */
 static enum dtp_status nccl_barrier(struct dtp_comm_group *g, struct dtp_err *err) {
     struct dtp_nccl *c = nccl_of(g);
-    DTP_TRY(nccl_all_reduce(g, DTP_STREAM_COMPUTE, c->cuda->scratch, 1, DTP_FP32, DTP_REDUCE_SUM,
-                            err));
+    DTP_TRY(
+        nccl_all_reduce(g, DTP_STREAM_COMPUTE, c->cuda->scratch, 1, DTP_FP32, DTP_REDUCE_SUM, err));
     c->cuda->dev.ops->sync(&c->cuda->dev);
     return c->cuda->dev.ops->check(&c->cuda->dev, err);
 }

@@ -17,8 +17,16 @@ static void *buffer[5]; /* large, random */
 static float *floats;
 
 static struct dtp_gemm_args gemm_args(int64_t m, int64_t n, int64_t k) {
-    return (struct dtp_gemm_args){.a = buffer[0], .b = buffer[1], .c = buffer[2], .m = m, .n = n,
-                                  .k = k, .lda = k, .ldb = k, .ldc = n, .tb = true};
+    return (struct dtp_gemm_args){.a = buffer[0],
+                                  .b = buffer[1],
+                                  .c = buffer[2],
+                                  .m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .lda = k,
+                                  .ldb = k,
+                                  .ldc = n,
+                                  .tb = true};
 }
 static void forward_gemm(void) {
     struct dtp_gemm_args g = gemm_args(ROWS, 4L * HIDDEN, HIDDEN);
@@ -44,10 +52,18 @@ static void head_gemm(void) {
     ops->gemm(gpu, &g);
 }
 static struct dtp_norm_args norm_args(void) {
-    return (struct dtp_norm_args){.rows = ROWS, .cols = HIDDEN, .epsilon = 1e-5, .x = buffer[0],
-                                  .weight = buffer[1], .bias = buffer[1], .y = buffer[2],
-                                  .mean = floats, .rstd = floats + ROWS, .dy = buffer[3],
-                                  .residual = buffer[1], .dx = buffer[2],
+    return (struct dtp_norm_args){.rows = ROWS,
+                                  .cols = HIDDEN,
+                                  .epsilon = 1e-5,
+                                  .x = buffer[0],
+                                  .weight = buffer[1],
+                                  .bias = buffer[1],
+                                  .y = buffer[2],
+                                  .mean = floats,
+                                  .rstd = floats + ROWS,
+                                  .dy = buffer[3],
+                                  .residual = buffer[1],
+                                  .dx = buffer[2],
                                   .dweight = floats + 2L * ROWS,
                                   .dbias = floats + 2L * ROWS + HIDDEN};
 }
@@ -60,8 +76,12 @@ static void norm_backward(void) {
     ops->norm_backward(gpu, &n);
 }
 static struct dtp_attention_args attention_args(void) {
-    struct dtp_attention_args x = {.batch = BATCH, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS,
-                                   .head_dim = HIDDEN / HEADS, .qkv_stride = 3L * HIDDEN,
+    struct dtp_attention_args x = {.batch = BATCH,
+                                   .seq = SEQ,
+                                   .heads = HEADS,
+                                   .kv_heads = HEADS,
+                                   .head_dim = HIDDEN / HEADS,
+                                   .qkv_stride = 3L * HIDDEN,
                                    .out_stride = HIDDEN};
     char *in = buffer[0], *grad = buffer[2];
     x.q = in, x.k = in + 2L * HIDDEN, x.v = in + 4L * HIDDEN;
@@ -79,13 +99,17 @@ static void attention_backward(void) {
     ops->attention_backward(gpu, &x);
 }
 static void gelu_forward(void) {
-    struct dtp_act_args a = {.fn = DTP_ACT_FN_GELU, .rows = ROWS, .cols = 4L * HIDDEN,
-                             .x = buffer[0], .y = buffer[2]};
+    struct dtp_act_args a = {
+        .fn = DTP_ACT_FN_GELU, .rows = ROWS, .cols = 4L * HIDDEN, .x = buffer[0], .y = buffer[2]};
     ops->act_forward(gpu, &a);
 }
 static void gelu_backward(void) {
-    struct dtp_act_args a = {.fn = DTP_ACT_FN_GELU, .rows = ROWS, .cols = 4L * HIDDEN,
-                             .x = buffer[0], .dy = buffer[3], .dx = buffer[2]};
+    struct dtp_act_args a = {.fn = DTP_ACT_FN_GELU,
+                             .rows = ROWS,
+                             .cols = 4L * HIDDEN,
+                             .x = buffer[0],
+                             .dy = buffer[3],
+                             .dx = buffer[2]};
     ops->act_backward(gpu, &a);
 }
 static void bias_residual(void) {
@@ -96,25 +120,40 @@ static void bias_backward(void) {
     ops->bias_backward(gpu, floats, buffer[0], (const int64_t[2]){ROWS, 4L * HIDDEN});
 }
 static void loss(void) {
-    struct dtp_loss_args x = {.logits = buffer[0], .rows = ROWS, .cols = VOCAB, .valid = VOCAB,
-                              .targets = (const int32_t *)buffer[4], .max = floats,
-                              .sum = floats + ROWS, .target = floats + 2L * ROWS,
-                              .loss = floats + 3L * ROWS, .scale = 1};
+    struct dtp_loss_args x = {.logits = buffer[0],
+                              .rows = ROWS,
+                              .cols = VOCAB,
+                              .valid = VOCAB,
+                              .targets = (const int32_t *)buffer[4],
+                              .max = floats,
+                              .sum = floats + ROWS,
+                              .target = floats + 2L * ROWS,
+                              .loss = floats + 3L * ROWS,
+                              .scale = 1};
     ops->loss_max(gpu, &x);
     ops->loss_sum(gpu, &x);
     ops->loss_mean(gpu, &x);
     ops->loss_grad(gpu, &x);
 }
 static void embed_backward(void) {
-    struct dtp_embedding_args x = {.ids = (const int32_t *)buffer[4], .rows = ROWS, .cols = HIDDEN,
-                                   .valid = VOCAB, .batch = BATCH, .dout = buffer[0],
+    struct dtp_embedding_args x = {.ids = (const int32_t *)buffer[4],
+                                   .rows = ROWS,
+                                   .cols = HIDDEN,
+                                   .valid = VOCAB,
+                                   .batch = BATCH,
+                                   .dout = buffer[0],
                                    .dtable = buffer[2]};
     ops->embed_backward(gpu, &x);
 }
 static void adamw(void) {
     enum { N = 1 << 26 };
-    struct dtp_adamw_tensor t = {.param = buffer[0], .master = buffer[1], .m = buffer[2],
-                                 .v = buffer[3], .grad = buffer[4], .n = N, .decay = true};
+    struct dtp_adamw_tensor t = {.param = buffer[0],
+                                 .master = buffer[1],
+                                 .m = buffer[2],
+                                 .v = buffer[3],
+                                 .grad = buffer[4],
+                                 .n = N,
+                                 .decay = true};
     struct dtp_adamw_hyper h = {.lr = 1e-9, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1, .step = 1};
     ops->adamw(gpu, &h, &t, 1);
 }
@@ -136,8 +175,7 @@ static double seconds_of(void (*call)(void)) {
             call();
         ops->mark(gpu, DTP_STREAM_COMPUTE, 1);
         ops->sync(gpu);
-        double took_s =
-            (double)(ops->mark_ns(gpu, 1) - ops->mark_ns(gpu, 0)) / DTP_GIGA / CALLS;
+        double took_s = (double)(ops->mark_ns(gpu, 1) - ops->mark_ns(gpu, 0)) / DTP_GIGA / CALLS;
         int at = g;
         for (; at > 0 && s[at - 1] > took_s; at--)
             s[at] = s[at - 1];
@@ -157,7 +195,8 @@ static enum dtp_status open_gpu(struct dtp_arena *a, struct dtp_err *err) {
     uint32_t state = 1;
     for (int i = 0; i < ELEMENTS; i++) {
         state = state * 1664525U + 1013904223U;
-        random[i] = (uint16_t)(0x3f00U + (state >> 24) + (state >> 8 & 0x8000U)); /* 0.5 .. 2, signed */
+        random[i] =
+            (uint16_t)(0x3f00U + (state >> 24) + (state >> 8 & 0x8000U)); /* 0.5 .. 2, signed */
     }
     for (int b = 0; b < 5; b++) {
         buffer[b] = dtp_heap_alloc(gpu->heap, DTP_MEM_BUFFERS, "bench", COPIES * piece_bytes);

@@ -55,8 +55,7 @@ static void write_gpu(const struct pair *p, const float *values) {
 static struct pair make(int64_t n, enum dtp_dtype type) {
     struct pair p = {.n = n, .type = type};
     p.c = dtp_heap_alloc(cpu->heap, DTP_MEM_BUFFERS, "cpu", (uint64_t)n * 4);
-    p.g = dtp_heap_alloc(gpu->heap, DTP_MEM_BUFFERS, "gpu",
-                         (uint64_t)(n * dtp_dtype_bytes(type)));
+    p.g = dtp_heap_alloc(gpu->heap, DTP_MEM_BUFFERS, "gpu", (uint64_t)(n * dtp_dtype_bytes(type)));
     CU_ASSERT_FATAL(p.c && p.g);
     return p;
 }
@@ -213,8 +212,13 @@ static void test_norms(void) {
 static void one_rope(int64_t heads, int64_t dim, int64_t stride, bool inverse) {
     int64_t batch = 3, rows = batch * 70;
     struct pair x = in(rows * stride);
-    struct dtp_rope_args r = {.rows = rows, .batch = batch, .heads = heads, .head_dim = dim,
-                              .row_stride = stride, .theta = 10000, .inverse = inverse};
+    struct dtp_rope_args r = {.rows = rows,
+                              .batch = batch,
+                              .heads = heads,
+                              .head_dim = dim,
+                              .row_stride = stride,
+                              .theta = 10000,
+                              .inverse = inverse};
     r.x = x.c;
     cops->rope(cpu, &r);
     r.x = x.g;
@@ -271,8 +275,12 @@ static void expect_repeatable(const struct dtp_attention_args *x, const struct p
 static void one_attention(struct shape s) {
     int64_t rows = s.batch * s.seq, q = s.heads * s.dim, kv = s.kv_heads * s.dim;
     int64_t width = q + 2 * kv;
-    struct dtp_attention_args x = {.batch = s.batch, .seq = s.seq, .heads = s.heads,
-                                   .kv_heads = s.kv_heads, .head_dim = s.dim, .qkv_stride = width,
+    struct dtp_attention_args x = {.batch = s.batch,
+                                   .seq = s.seq,
+                                   .heads = s.heads,
+                                   .kv_heads = s.kv_heads,
+                                   .head_dim = s.dim,
+                                   .qkv_stride = width,
                                    .out_stride = q};
     struct pair qkv = random_pair(rows * width, gpu->dtype, 2, 0), o = out(rows * q);
     struct pair dout = in(rows * q), dqkv = out(rows * width);
@@ -285,8 +293,8 @@ static void one_attention(struct shape s) {
         x.q = base, x.k = base + (size_t)q * e, x.v = base + (size_t)(q + kv) * e;
         x.dq = grad, x.dk = grad + (size_t)q * e, x.dv = grad + (size_t)(q + kv) * e;
         x.out = SIDE(o), x.dout = SIDE(dout);
-        x.saved = dtp_heap_alloc(d->heap, DTP_MEM_BUFFERS, "saved",
-                                 ops->attention_saved_bytes(d, &x));
+        x.saved =
+            dtp_heap_alloc(d->heap, DTP_MEM_BUFFERS, "saved", ops->attention_saved_bytes(d, &x));
         x.workspace = dtp_heap_alloc(d->heap, DTP_MEM_BUFFERS, "workspace",
                                      ops->attention_workspace_bytes(d, &x));
         ops->attention_forward(d, &x);
@@ -308,10 +316,9 @@ static void one_attention(struct shape s) {
 }
 
 static void test_attention(void) {
-    static const struct shape shapes[] = {{1, 64, 1, 1, 64},  {2, 200, 4, 4, 64},
-                                          {1, 333, 8, 2, 128}, {2, 128, 3, 3, 80},
-                                          {1, 65, 6, 1, 96},  {3, 50, 2, 1, 16},
-                                          {1, 1024, 2, 2, 128}, {1, 7, 2, 2, 64}};
+    static const struct shape shapes[] = {
+        {1, 64, 1, 1, 64}, {2, 200, 4, 4, 64}, {1, 333, 8, 2, 128},  {2, 128, 3, 3, 80},
+        {1, 65, 6, 1, 96}, {3, 50, 2, 1, 16},  {1, 1024, 2, 2, 128}, {1, 7, 2, 2, 64}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         one_attention(shapes[i]);
 }
@@ -324,8 +331,8 @@ static void one_loss(int64_t cols, int64_t valid, int64_t first) {
     struct pair most = poison(rows, DTP_FP32), sum = poison(rows, DTP_FP32);
     struct pair target = poison(rows, DTP_FP32), loss = random_pair(1, DTP_FP32, 1, 0);
     int32_t *on_gpu, *ids = tokens(rows, 2 * valid, &on_gpu);
-    struct dtp_loss_args x = {.rows = rows, .cols = cols, .valid = valid, .first = first,
-                              .scale = 0.01};
+    struct dtp_loss_args x = {
+        .rows = rows, .cols = cols, .valid = valid, .first = first, .scale = 0.01};
     for (int side = 0; side < 2; side++) {
         struct dtp_dev *d = side ? gpu : cpu;
         const struct dtp_dev_ops *ops = side ? gops : cops;
@@ -359,8 +366,8 @@ static void one_embedding(int64_t cols) {
     int32_t *on_gpu, *ids = tokens(rows, 100, &on_gpu);
     struct pair table = in(200 * cols), o = out(rows * cols), dout = in(rows * cols);
     struct pair dtable = gradient(200 * cols), dposition = gradient(200 * cols);
-    struct dtp_embedding_args x = {.rows = rows, .cols = cols, .valid = valid, .first = 20,
-                                   .batch = batch};
+    struct dtp_embedding_args x = {
+        .rows = rows, .cols = cols, .valid = valid, .first = 20, .batch = batch};
     for (int side = 0; side < 2; side++) {
         struct dtp_dev *d = side ? gpu : cpu;
         const struct dtp_dev_ops *ops = side ? gops : cops;
@@ -423,8 +430,8 @@ static void test_adamw(void) {
     enum { N = 70 };
     struct pair p[N], master[N], m[N], v[N], g[N], scale = random_pair(1, DTP_FP32, 0.1, 0.5);
     struct dtp_adamw_tensor t[2][N];
-    struct dtp_adamw_hyper h = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
-                                .weight_decay = 0.1, .step = 3};
+    struct dtp_adamw_hyper h = {
+        .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3};
     bool wide = gpu->dtype == DTP_FP32;
     for (int i = 0; i < N; i++) {
         int64_t n = sizes[i % 5];
@@ -434,10 +441,13 @@ static void test_adamw(void) {
         write_gpu(&master[i], p[i].c);
         memcpy(master[i].c, p[i].c, (size_t)n * 4);
         for (int side = 0; side < 2; side++)
-            t[side][i] = (struct dtp_adamw_tensor){
-                .param = side ? p[i].g : (void *)master[i].c, .m = SIDE(m[i]), .v = SIDE(v[i]),
-                .master = side && !wide ? master[i].g : NULL,
-                .grad = SIDE(g[i]), .n = n, .decay = i % 2 == 0};
+            t[side][i] = (struct dtp_adamw_tensor){.param = side ? p[i].g : (void *)master[i].c,
+                                                   .m = SIDE(m[i]),
+                                                   .v = SIDE(v[i]),
+                                                   .master = side && !wide ? master[i].g : NULL,
+                                                   .grad = SIDE(g[i]),
+                                                   .n = n,
+                                                   .decay = i % 2 == 0};
     }
     h.grad_scale = scale.c;
     cops->adamw(cpu, &h, t[0], N);
@@ -484,8 +494,8 @@ static void test_streams(void) {
 /* ---- one suite per dtype ---- */
 
 static enum dtp_status open_both(enum dtp_dtype dtype, struct dtp_err *err) {
-    struct dtp_dev_config config = {.nlocal = 1, .memory_bytes = cpu_bytes, .dtype = DTP_FP32,
-                                    .grad_dtype = DTP_FP32};
+    struct dtp_dev_config config = {
+        .nlocal = 1, .memory_bytes = cpu_bytes, .dtype = DTP_FP32, .grad_dtype = DTP_FP32};
     arena = dtp_arena_create("test");
     rng = dtp_rng_stream(7, (uint64_t)dtype);
     DTP_TRY(dtp_dev_find("cpu", &cops, err));
@@ -525,11 +535,10 @@ int main(void) {
                            {"AdamW", test_adamw},
                            {"streams and events", test_streams},
                            CU_TEST_INFO_NULL};
-    CU_SuiteInfo suites[] = {
-        {"cuda operations in fp32", open_fp32, close_both, NULL, NULL, tests},
-        {"cuda operations in bf16", open_bf16, close_both, NULL, NULL, tests},
-        {"cuda operations in fp16", open_fp16, close_both, NULL, NULL, tests},
-        CU_SUITE_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"cuda operations in fp32", open_fp32, close_both, NULL, NULL, tests},
+                             {"cuda operations in bf16", open_bf16, close_both, NULL, NULL, tests},
+                             {"cuda operations in fp16", open_fp16, close_both, NULL, NULL, tests},
+                             CU_SUITE_INFO_NULL};
     struct dtp_err err = {0};
     if (open_both(DTP_FP32, &err) != DTP_OK) {
         printf("skipped: %s\n", err.msg);

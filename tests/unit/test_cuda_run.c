@@ -139,7 +139,8 @@ int main(void) {
     struct dtp_err err = {0};
     struct dtp_run_result r;
     arena = dtp_arena_create("test");
-    if (read_model(gpt_json, &gpt, &err) != DTP_OK || read_model(llama_json, &llama, &err) != DTP_OK) {
+    if (read_model(gpt_json, &gpt, &err) != DTP_OK ||
+        read_model(llama_json, &llama, &err) != DTP_OK) {
         printf("%s\n", err.msg);
         return 1;
     }

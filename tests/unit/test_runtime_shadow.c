@@ -99,8 +99,7 @@ int main(void) {
                            {"waits", test_waits},
                            {"ranks that are not there", test_refuses_ranks_that_are_not_there},
                            CU_TEST_INFO_NULL};
-    CU_SuiteInfo suites[] = {{"shadow ranks", NULL, NULL, NULL, NULL, tests},
-                             CU_SUITE_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"shadow ranks", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     struct dtp_err err = {0};
     arena = dtp_arena_create("test");
     model = tiny_model("gpt");
