@@ -31,7 +31,8 @@ struct dtp_cuda {
     cudaEvent_t *mark;                      /* [DTP_CUDA_MAX_MARKS], likewise */
     cudaEvent_t zero;                       /* at zero_ns of the host's clock */
     int64_t zero_ns;
-    bool marked; /* marks were recorded since zero and nobody has read one yet */
+    int num_marks; /* of this step */
+    bool marked;   /* marks were recorded since zero and nobody has read one yet */
     void *scratch;
     uint64_t scratch_bytes;
     unsigned *ticket; /* of reductions whose last block adds up; 0 between launches */
@@ -40,7 +41,7 @@ struct dtp_cuda {
     uint64_t staging_at;
     struct dtp_cuda_gemms *gemms;
     struct dtp_nccl *nccl; /* set while a communicator is open */
-    double timeout_s;      /* of sync(); 0: none */
+    double timeout_s;      /* of sync() without progress, with several ranks */
     bool sync_each;        /* DTPLAN_CUDA_SYNC: check() waits, so that errors name their action */
     bool simple_attention; /* DTPLAN_CUDA_ATTENTION=simple */
     char failure[256];     /* first failure that is not CUDA's; "" none */

@@ -231,29 +231,52 @@ static bool cuda_event_done(struct dtp_dev *d, int event) {
     return !busy;
 }
 
-/* True when the wait is over: NCCL failed, or the time-out passed. Looks at a clock only now and then. */
-static bool give_up(struct dtp_cuda *c, int64_t since_ns, const char *stream) {
+/* Marks of this step that have passed: they tell a long step from one that is stuck. */
+static int marks_passed(const struct dtp_cuda *c) {
+    int passed = 0;
+    for (int i = 0; i < c->num_marks; i++)
+        passed += c->mark[i] && cudaEventQuery(c->mark[i]) != cudaErrorNotReady;
+    (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
+    return passed;
+}
+
+struct wait {
+    const char *stream;
+    int64_t since_ns; /* of the last progress that was seen */
+    int passed;
+};
+
+/* True when the wait is over: NCCL failed, or nothing has moved for the time-out. */
+static bool give_up(struct dtp_cuda *c, struct wait *w) {
     char text[160];
-    double waited_s = (double)(now_ns() - since_ns) / (double)DTP_GIGA;
-    if (c->nccl && dtp_nccl_failed(c->nccl, text, sizeof text))
-        dtp_cuda_fail(c, "%s", text);
-    else if (c->timeout_s > 0 && waited_s > c->timeout_s)
-        dtp_cuda_fail(c, "waited %.0f s for the %s stream: another rank is stuck", waited_s,
-                      stream);
-    else
+    double waited_s = (double)(now_ns() - w->since_ns) / (double)DTP_GIGA;
+    if (!c->nccl)
         return false;
-    if (c->nccl)
-        dtp_nccl_abort_all(c->nccl);
+    bool failed = dtp_nccl_failed(c->nccl, text, sizeof text);
+    if (!failed && waited_s <= c->timeout_s)
+        return false;
+    int passed = failed ? 0 : marks_passed(c);
+    if (passed > w->passed) {
+        w->passed = passed;
+        w->since_ns = now_ns();
+        return false;
+    }
+    if (failed)
+        dtp_cuda_fail(c, "%s", text);
+    else
+        dtp_cuda_fail(c, "waited %.0f s for the %s stream: another rank is stuck", waited_s,
+                      w->stream);
+    dtp_nccl_abort_all(c->nccl);
     return true;
 }
 
 static void wait_stream(struct dtp_cuda *c, int stream) {
     enum { LOOK_EVERY = 4096 };
-    int64_t since_ns = now_ns();
+    struct wait w = {.stream = stream_names[stream], .since_ns = now_ns()};
     cudaError_t e;
     note(c, cudaGetLastError(), in_action);
     for (int i = 1; (e = cudaStreamQuery(c->stream[stream])) == cudaErrorNotReady; i++)
-        if (i % LOOK_EVERY == 0 && give_up(c, since_ns, stream_names[stream]))
+        if (i % LOOK_EVERY == 0 && give_up(c, &w))
             break;
     (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
     if (e != cudaErrorNotReady)
@@ -294,7 +317,10 @@ static void cuda_mark(struct dtp_dev *d, enum dtp_stream stream, int mark) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     if (mark < 0 || mark >= DTP_CUDA_MAX_MARKS)
         return;
+    if (!c->marked)
+        c->num_marks = 0;
     c->marked = true;
+    c->num_marks = mark >= c->num_marks ? mark + 1 : c->num_marks;
     if (!c->mark[mark])
         note(c, cudaEventCreate(&c->mark[mark]), "event");
     note(c, cudaEventRecord(c->mark[mark], c->stream[stream]), "event");
