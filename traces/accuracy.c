@@ -34,6 +34,23 @@ static const struct dtp_field fields[] = {
      .help = "90th percentile of the peak's error, ratio"},
     {0}};
 
+/* 90th percentiles of the stacks that have runs, ascending. */
+struct quartile {
+    double *p90;
+    size_t n;
+};
+
+static void insert(struct quartile *q, double p90) {
+    size_t at = q->n++;
+    for (; at > 0 && q->p90[at - 1] > p90; at--)
+        q->p90[at] = q->p90[at - 1];
+    q->p90[at] = p90;
+}
+
+static double upper_quartile(const struct quartile *q, double otherwise) {
+    return q->n > 0 ? q->p90[q->n - 1 - q->n / 4] : otherwise;
+}
+
 enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, const char *gpu,
                                 struct dtp_accuracy *out, struct dtp_err *err) {
     const struct dtp_json *j;
@@ -42,13 +59,21 @@ enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, cons
     if (!stacks || dtp_json_type(stacks) != DTP_JSON_ARRAY)
         return dtp_json_expected(j, "an object with an array \"stacks\"", err);
     memset(out, 0, sizeof *out);
+    struct quartile step = {.p90 = DTP_NEW(a, double, dtp_json_size(stacks) + 1)};
+    struct quartile memory = {.p90 = DTP_NEW(a, double, dtp_json_size(stacks) + 1)};
     for (size_t i = 0; i < dtp_json_size(stacks); i++) {
         struct dtp_accuracy x = {0};
         DTP_TRY(dtp_fields_read(a, dtp_json_at(stacks, i), fields, &x, err));
-        if (!*x.framework) {
-            *out = x; /* all runs: the last entry, unless the stack was found */
+        if (!*x.framework) { /* all runs: the last entry, unless the stack was found */
+            *out = x;
+            out->p90 = upper_quartile(&step, x.p90);
+            out->memory_p90 = upper_quartile(&memory, x.memory_p90);
             return DTP_OK;
         }
+        if (x.rows >= DTP_FEW_RUNS)
+            insert(&step, x.p90);
+        if (x.memory_rows >= DTP_FEW_RUNS)
+            insert(&memory, x.memory_p90);
         if (strcmp(x.framework, framework) == 0 && strcmp(x.gpu, gpu) == 0 &&
             x.rows >= DTP_FEW_RUNS) {
             *out = x;

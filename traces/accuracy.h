@@ -17,9 +17,11 @@ struct dtp_accuracy {
     double memory_mape, memory_p90;
 };
 
-enum { DTP_FEW_RUNS = 5 }; /* below, the error of all runs is taken */
+enum { DTP_FEW_RUNS = 5 }; /* below, a stack has no error of its own */
 
-/* The entry of a stack, or that of all runs when the stack has fewer than DTP_FEW_RUNS. */
+/* The entry of a stack. One with fewer than DTP_FEW_RUNS runs is expected to err like three of four
+ * others: the entry of all runs, its two p90 replaced by the upper quartile of the stacks' own. (Over
+ * the runs themselves, the stack with the most rows would decide: a sweep of a thousand.) */
 enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, const char *gpu,
                                 struct dtp_accuracy *out, struct dtp_err *err);
 void dtp_accuracy_write(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);

@@ -31,11 +31,18 @@ static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
     fprintf(t->file, "  memory           %s on the fullest GPU, normal up to %s\n",
             dtp_fmt_bytes_gib((double)d->expected.device_bytes, text[3], sizeof text[3]),
             dtp_fmt_bytes_gib(d->high_bytes, text[4], sizeof text[4]));
-    fprintf(t->file,
-            "                   range: 90 %% of %d validated runs of %s%s%s err by less than %s\n",
-            d->accuracy.rows, *d->accuracy.framework ? d->accuracy.framework : "all stacks",
-            *d->accuracy.gpu ? " on " : "", d->accuracy.gpu,
-            dtp_fmt_percent(d->accuracy.p90, text[0], sizeof text[0]));
+    const struct dtp_accuracy *x = &d->accuracy;
+    dtp_fmt_percent(x->p90, text[0], sizeof text[0]);
+    if (*x->framework)
+        fprintf(t->file,
+                "                   range: 90 %% of %d validated runs of %s on %s err by less than "
+                "%s\n",
+                x->rows, x->framework, x->gpu, text[0]);
+    else
+        fprintf(t->file,
+                "                   range: too few validated runs of this stack; in 3 of 4 others, "
+                "90 %% err by less than %s\n",
+                text[0]);
     if (m->step_s > 0)
         fprintf(t->file, "  measured step    %s, %s: %.2f x the expected\n",
                 dtp_fmt_time(m->step_s, text[0], sizeof text[0]),

@@ -75,9 +75,23 @@ static void test_diagnosis(void) {
     }
 }
 
+/* A stack without runs: the range of three stacks in four, not that of the one with the most rows. */
+static void test_unknown_stack(void) {
+    struct dtp_accuracy known, unknown;
+    struct dtp_err err = {0};
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "nanotron", "H100", &known, &err) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "no such stack", "H100", &unknown, &err) == DTP_OK);
+    CU_ASSERT_STRING_EQUAL(known.framework, "nanotron");
+    CU_ASSERT_STRING_EQUAL(unknown.framework, "");
+    CU_ASSERT(unknown.rows > known.rows);
+    CU_ASSERT(unknown.p90 > 0 && unknown.p90 < known.p90);
+}
+
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"what people type", test_parse}, {"diagnosis", test_diagnosis}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"what people type", test_parse},
+                           {"diagnosis", test_diagnosis},
+                           {"a stack without runs", test_unknown_stack},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"doctor", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
