@@ -422,6 +422,18 @@ enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct
     return dtp_unknown_name(err, DTP_EINPUT, "framework", name, names, n, "dtplan frameworks");
 }
 
+void dtp_framework_to_fp32(struct dtp_framework *f) {
+    const double fp32_bytes = 4;
+    struct dtp_framework_memory *m = &f->memory;
+    if (m->weight_bytes >= fp32_bytes)
+        return;
+    if (m->optimizer_bytes >= 3 * fp32_bytes) /* master weights and two moments */
+        m->optimizer_bytes -= fp32_bytes;
+    m->weight_bytes = m->gradient_bytes = fp32_bytes;
+    m->gathered_bytes = m->cached_weight_bytes = 0;
+    f->reduce_bytes = f->p2p_bytes = fp32_bytes;
+}
+
 double dtp_framework_gathered_bytes(const struct dtp_framework *f) {
     return f->memory.gathered_bytes > 0 ? f->memory.gathered_bytes : f->memory.weight_bytes;
 }

@@ -155,6 +155,9 @@ enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_
                                    size_t *out_n, struct dtp_err *err);
 /* The entry of the GPU's family, or the framework's defaults. */
 struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f, const struct dtp_gpu *gpu);
+/* The stack without mixed precision, for fp32 and tf32: fp32 weights that need no master copy, fp32
+ * gradients and activations on the wire. Nothing changes where weights are fp32 already. */
+void dtp_framework_to_fp32(struct dtp_framework *f);
 /* ZeRO: bytes of a parameter on the wire and while in use. */
 double dtp_framework_gathered_bytes(const struct dtp_framework *f);
 /* Layers of the pp stages where the framework cuts the model by cost (nanotron): the blocks in order, a

@@ -121,8 +121,8 @@ void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const stru
             dtp_str_printf(&defaults, "%s%s", defaults.n ? " " : "", fields[i].name);
     if (defaults.n > 0)
         dtp_term_print(t, DTP_DIM, "  by default: %s\n", defaults.at);
-    if (p->model->position == DTP_POS_LEARNED && p->seq > p->model->max_positions)
+    if (s->learned_positions > 0)
         dtp_term_print(t, DTP_YELLOW,
                        "  seq %d is more than the %d positions that the model has learned\n",
-                       p->seq, p->model->max_positions);
+                       p->seq, s->learned_positions);
 }

@@ -117,7 +117,11 @@ enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err) {
         return dtp_fail(err, DTP_EUSAGE, "model %s has no default length: give --seq TOKENS",
                         m->name);
     if (m->position == DTP_POS_LEARNED && m->max_positions < out->problem.seq)
-        out->model.max_positions = out->problem.seq; /* a longer table of learned positions */
+        out->learned_positions = m->max_positions; /* and a longer table is trained */
+    if (out->learned_positions > 0)
+        out->model.max_positions = out->problem.seq;
+    if (out->problem.dtype == DTP_FP32 || out->problem.dtype == DTP_TF32)
+        dtp_framework_to_fp32(&out->framework);
     out->problem.memory_limit_bytes = ask->memory_limit_bytes > 0
                                           ? ask->memory_limit_bytes
                                           : dtp_problem_default_limit(&out->problem);

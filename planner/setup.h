@@ -33,7 +33,8 @@ struct dtp_setup {
     struct dtp_cluster cluster;
     struct dtp_framework framework;
     struct dtp_problem problem;
-    struct dtp_ask ask; /* what was asked, for the report and for documents */
+    struct dtp_ask ask;    /* what was asked, for the report and for documents */
+    int learned_positions; /* of the model, where seq is longer; 0: it is not */
 };
 
 #define DTP_MOST_GPUS 131072 /* above it a simulation takes more memory than computers have */

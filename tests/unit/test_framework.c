@@ -83,11 +83,30 @@ static void test_vocabulary(void) {
     CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 4) == 50260);
 }
 
+/* Without mixed precision Adam takes 4 + 4 + 8 bytes a parameter, whatever the 16-bit recipe took. */
+static void test_fp32(void) {
+    struct dtp_framework f;
+    CU_ASSERT_FATAL(dtp_framework_load(arena, "megatron-core", &f, NULL) == DTP_OK);
+    CU_ASSERT_EQUAL(f.memory.weight_bytes, 2);
+    for (int twice = 0; twice < 2; twice++) {
+        dtp_framework_to_fp32(&f);
+        CU_ASSERT_EQUAL(f.memory.weight_bytes, 4);
+        CU_ASSERT_EQUAL(f.memory.gradient_bytes, 4);
+        CU_ASSERT_EQUAL(f.memory.optimizer_bytes, 8);
+        CU_ASSERT_EQUAL(f.reduce_bytes, 4);
+    }
+    CU_ASSERT_FATAL(dtp_framework_load(arena, "torch-ddp", &f, NULL) == DTP_OK);
+    struct dtp_framework_memory before = f.memory;
+    dtp_framework_to_fp32(&f);
+    CU_ASSERT_EQUAL(f.memory.optimizer_bytes, before.optimizer_bytes);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"every file", test_all},
                            {"reading", test_read},
                            {"unknown names", test_unknown},
                            {"padded vocabulary", test_vocabulary},
+                           {"without mixed precision", test_fp32},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"framework", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
