@@ -98,7 +98,8 @@ static void put_constants(struct dtp_json_out *w, const struct dtp_field *fields
     for (const struct dtp_field *f = fields; f->name; f++) {
         const void *at = base + f->offset;
 
-        if (f->kind == DTP_FIELD_STRING || (f->kind == DTP_FIELD_OBJECT && is_empty(f->fields, at)))
+        bool said_anew = f->kind == DTP_FIELD_STRING || f->kind == DTP_FIELD_BOOL;
+        if (said_anew || (f->kind == DTP_FIELD_OBJECT && is_empty(f->fields, at)))
             continue;
         if (f->kind == DTP_FIELD_DOUBLE) {
             if (*(const double *)at > 0)
