@@ -1,5 +1,6 @@
 #include "runtime/measure.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/launch.h"
@@ -10,19 +11,24 @@ struct dtp_measure_options dtp_measure_default(void) {
         .backend = "cpu", .nranks = 4, .rounds = 3, .largest = 1024};
 }
 
-/* The first call warms up and tells how many fill target_s. */
-double dtp_measure_least_s(void (*run)(void *context, int i), void *context, double target_s) {
-    enum { LEAST = 4, MOST = 400 };
-    run(context, 0);
-    double least_s = INFINITY, sum_s = 0;
-    for (int i = 0; i < MOST && (i < LEAST || sum_s < target_s); i++) {
+static int compare(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+double dtp_measure_typical_s(void (*run)(void *context, int i), void *context, double target_s) {
+    enum { LEAST = 5, MOST = 400 };
+    double sample_s[MOST], sum_s = 0;
+    int n = 0;
+    run(context, 0); /* warms up */
+    for (; n < MOST && (n < LEAST || sum_s < target_s); n++) {
         int64_t start_ns = dtp_os_now_ns();
-        run(context, i + 1);
-        double t = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
-        least_s = t < least_s ? t : least_s;
-        sum_s += t;
+        run(context, n + 1);
+        sample_s[n] = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
+        sum_s += sample_s[n];
     }
-    return least_s;
+    qsort(sample_s, (size_t)n, sizeof *sample_s, compare);
+    return sample_s[n / 2];
 }
 
 enum dtp_status dtp_measure(struct dtp_arena *a, const struct dtp_measure_options *o,

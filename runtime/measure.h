@@ -4,7 +4,8 @@
  * Kernels. One process a core, pinned like ranks, all run the same sweep at the same time, so that
  * times are those of a busy machine (shared caches and memory). Each kernel is repeated on operands
  * that move through a pool, as in training, where what it reads was written by another kernel; the time
- * is the least of the repeats (of several rounds, apart in time: a disturbance seldom lasts).
+ * is the median of the repeats, and the least of these over several rounds, apart in time: a
+ * disturbance seldom lasts, while what caches cost a kernel is part of it.
  *   gemm        forward, input gradient, weight gradient (adds) on a grid of m, n, k
  *   attention   forward, backward of one head on a grid of sequences and head sizes
  *   classes     elements/s of each enum dtp_kernel that the runtime uses
@@ -54,8 +55,8 @@ enum { DTP_MEASURE_MAX_TIMES = 4096 };
 struct dtp_measure_board {
     double time_s[DTP_MEASURE_MAX_TIMES];
 };
-/* One entry of the sweep: repeats of `run`, the least time of one call. */
-double dtp_measure_least_s(void (*run)(void *context, int i), void *context, double target_s);
+/* One entry of the sweep: the median time of repeats of `run` that take target_s. */
+double dtp_measure_typical_s(void (*run)(void *context, int i), void *context, double target_s);
 enum dtp_status dtp_measure_kernels(struct dtp_arena *a, const struct dtp_measure_options *o,
                                     struct dtp_measured *out, struct dtp_err *err);
 enum dtp_status dtp_measure_collectives(struct dtp_arena *a, const struct dtp_measure_options *o,

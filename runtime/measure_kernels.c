@@ -69,7 +69,7 @@ static void add_gemm(struct sweep *s, enum dtp_gemm_pass pass, int64_t m, int64_
         x.g.lda = m;
         x.g.accumulate = x.g.c_gradient = true;
     }
-    note(s, dtp_measure_least_s(run_gemm, &x, target_s));
+    note(s, dtp_measure_typical_s(run_gemm, &x, target_s));
 }
 
 static const int grid[] = {16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
@@ -137,7 +137,7 @@ static void attentions(struct sweep *s) {
                                     .head_dim = dim,
                                     .qkv_stride = 3 * HEADS * dim,
                                     .out_stride = HEADS * dim}};
-        note(s, dtp_measure_least_s(run_attention, &t, target_s) / HEADS);
+        note(s, dtp_measure_typical_s(run_attention, &t, target_s) / HEADS);
     }
 }
 
@@ -336,11 +336,11 @@ static void classes(struct sweep *s) {
     for (int i = 0; i < NCLASSES; i++) {
         const struct class_row *r = &class_rows[i];
         struct class_run c = {s, r->rows, r->cols};
-        note(s, dtp_measure_least_s(r->run, &c, target_s));
+        note(s, dtp_measure_typical_s(r->run, &c, target_s));
     }
     struct class_run large = {s, POOL_FLOATS / COLS, COLS}, gap = {s, 1, 1};
-    note(s, dtp_measure_least_s(run_copy, &large, 4 * target_s));
-    note(s, dtp_measure_least_s(run_gap, &gap, target_s) / GAP_CALLS);
+    note(s, dtp_measure_typical_s(run_copy, &large, 4 * target_s));
+    note(s, dtp_measure_typical_s(run_gap, &gap, target_s) / GAP_CALLS);
 }
 
 /* ---- the processes ---- */
