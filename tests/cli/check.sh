@@ -6,8 +6,8 @@ echo "exit $?"
 grep -o '"mape_peak_pct": [0-9.]*\|"failed": [0-9]*\|"zero_stage": [0-9]' check.json
 grep -o '"name": "[a-z]*"' check.json | sort | uniq -c | sed 's/^ *//'
 grep -c '"measured_s": [0-9.e-]*,' check.json
-grep '"predicted_s"' check.json >after
-grep '"predicted_s"' dtplan-check.json >before
+grep '"predicted_s"' check.json | tr -d ", " >after
+grep '"predicted_s"' dtplan-check.json | tr -d ", " >before
 cmp before after && echo "predicted as written down before"
 grep -c measured_s dtplan-check.json
 grep -o '"name": "0[FB][0-9]*"' both.json | sort | uniq -c | sed 's/^ *//'
