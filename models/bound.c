@@ -170,6 +170,9 @@ static double queued_s(const struct bounding *b, const struct dtp_bound_costs *e
 
 double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
                    const struct dtp_plan *plan) {
+    /* products here, sums of as many terms as there are actions on the path: where the bound is
+     * exact it may come out above by their rounding, and a tie would be pruned */
+    static const double rounding = 1e-11;
     struct dtp_bound_costs extra;
     dtp_cost_bound(memo, plan, &extra);
     struct bounding b = {.plan = plan,
@@ -182,5 +185,5 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
                          .nstages = plan->pp * plan->vpp};
     extra.tail_s += queued_s(&b, &extra);
     bool blocking = plan->p2p_overlap < 0 ? problem->framework->p2p_blocking : !plan->p2p_overlap;
-    return extra.fixed_s + pipeline(&b, &extra, blocking);
+    return (extra.fixed_s + pipeline(&b, &extra, blocking)) * (1 - rounding);
 }

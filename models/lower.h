@@ -68,6 +68,7 @@ struct dtp_task_tag dtp_tag_unpack(uint64_t tag);
 struct dtp_rank_tasks {
     dtp_id first, last; /* compute actions */
     dtp_id reduce, embedding, norm, optimizer, gather, end;
+    dtp_id embedding_begin; /* differs from embedding where it is expanded into steps */
 };
 
 struct dtp_lowered {

@@ -46,7 +46,7 @@ void dtp_lowered_path(struct dtp_arena *a, const struct dtp_lowered *lowered,
         p->last_s = end_or(t, tasks->last, costs->step_host_s);
         p->reduced_s = end_or(t, tasks->reduce, p->last_s);
         p->reduced_s = p->reduced_s > p->last_s ? p->reduced_s : p->last_s;
-        p->embedding_start_s = start_or(t, tasks->embedding, p->reduced_s);
+        p->embedding_start_s = start_or(t, tasks->embedding_begin, p->reduced_s);
         p->embedding_end_s = end_or(t, tasks->embedding, p->reduced_s);
         p->norm_start_s = start_or(t, tasks->norm, p->embedding_end_s);
         p->norm_end_s = end_or(t, tasks->norm, p->embedding_end_s);

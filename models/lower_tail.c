@@ -77,8 +77,10 @@ static void embedding(struct dtp_lowering *w) {
                                           rank_tag(w, f->member[0], DTP_T_EMBEDDING));
         for (int q = 0; q < 2; q++)
             wait_for_rank(w, f->member[q], x.in);
-        for (int q = 0; q < 2; q++)
+        for (int q = 0; q < 2; q++) {
             w->out->tasks[f->member[q]].embedding = x.out;
+            w->out->tasks[f->member[q]].embedding_begin = x.in;
+        }
     }
 }
 

@@ -10,7 +10,7 @@ static struct dtp_model model;
 static struct dtp_cluster cluster;
 static struct dtp_framework framework;
 static struct dtp_problem problem;
-static const double tolerance = 1e-12;
+static const double tolerance = 2e-11; /* the bound allows for rounding */
 
 static void near(double got, double want) {
     if (!(fabs(got - want) <= tolerance * fabs(want)))
@@ -83,10 +83,10 @@ static void test_pipelines(void) {
                 struct dtp_plan p = plan_of(8, pp, k == 2 ? 5 : 1, kinds[k]);
                 p.p2p_overlap = overlap;
                 double bound_s = dtp_evaluate_bound(ev, &p), s = dtp_evaluate_estimate(ev, &p);
-                if (bound_s > s * (1 + tolerance) || bound_s < 0.93 * s)
+                if (bound_s > s || bound_s < 0.93 * s)
                     printf("\n  %s: bound %.9g estimate %.9g\n", dtp_plan_flags(arena, &p), bound_s,
                            s);
-                CU_ASSERT(bound_s <= s * (1 + tolerance) && bound_s > 0.93 * s);
+                CU_ASSERT(bound_s <= s && bound_s > 0.93 * s);
             }
     dtp_evaluator_destroy(ev);
 }
@@ -104,7 +104,7 @@ static void test_uneven(void) {
     near(dtp_evaluate_bound(ev, &p), even_s);
     p.layers_per_stage = (struct dtp_ints){uneven, 4};
     CU_ASSERT(dtp_evaluate_bound(ev, &p) > even_s);
-    CU_ASSERT(dtp_evaluate_bound(ev, &p) <= dtp_evaluate_estimate(ev, &p) * (1 + tolerance));
+    CU_ASSERT(dtp_evaluate_bound(ev, &p) <= dtp_evaluate_estimate(ev, &p));
     dtp_evaluator_destroy(ev);
 }
 
@@ -137,10 +137,10 @@ static void test_zero_bubble(void) {
                 struct dtp_plan p = plan_of(8, pp, v ? 2 : 1, v ? DTP_SCHED_ZB_V : DTP_SCHED_ZB_H1);
                 p.p2p_overlap = overlap;
                 double bound_s = dtp_evaluate_bound(ev, &p), s = dtp_evaluate_estimate(ev, &p);
-                if (bound_s > s * (1 + tolerance) || bound_s < 0.85 * s)
+                if (bound_s > s || bound_s < 0.85 * s)
                     printf("\n  %s: bound %.9g estimate %.9g\n", dtp_plan_flags(arena, &p), bound_s,
                            s);
-                CU_ASSERT(bound_s <= s * (1 + tolerance) && bound_s > 0.85 * s);
+                CU_ASSERT(bound_s <= s && bound_s > 0.85 * s);
             }
     dtp_evaluator_destroy(ev);
 }
