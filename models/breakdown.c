@@ -86,7 +86,9 @@ void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule
     out->pp_bubble_s = wait_s < idle_s ? wait_s : idle_s;
     out->pp_exposed_s += wait_s - out->pp_bubble_s;
     out->pp_bubble_s += p->embedding_start_s - p->reduced_s + p->norm_start_s - p->embedding_end_s;
-    out->dp_exposed_s = p->dp_wait_s + p->busy_s - ideal_s + p->reduced_s - p->last_s;
+    /* what actions last longer: slowed by reductions beside them, or by other ranks of the core */
+    double slowed_s = costs->shares_cores ? 0 : p->busy_s - ideal_s;
+    out->dp_exposed_s = p->dp_wait_s + slowed_s + p->reduced_s - p->last_s;
     out->dp_exposed_s += p->embedding_end_s - p->embedding_start_s;
     out->dp_exposed_s += p->norm_end_s - p->norm_start_s + p->gathered_s - p->optimized_s;
     out->dp_exposed_s = above_zero(out->dp_exposed_s) + inline_dp_s;

@@ -249,6 +249,11 @@ const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
     return costs;
 }
 
+bool dtp_shares_cores(const struct dtp_problem *problem) {
+    const struct dtp_node *n = &problem->cluster->node;
+    return n->intra == DTP_INTRA_SHM && n->cores > 0 && problem->gpus > n->cores;
+}
+
 /* ---- stages ----------------------------------------------------------------------------------- */
 
 static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double times) {
@@ -521,6 +526,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->reduce_per_microbatch = plan->zero_stage >= 2 && f->reduce_per_microbatch;
     out->regather_backward = f->zero3_regather_backward;
     out->zero_stage = plan->zero_stage;
+    out->shares_cores = dtp_shares_cores(problem);
     out->prefetch = f->zero3_prefetch_layers;
     out->extrapolated = problem->cluster->gpu.not_calibrated;
     out->prefetch_forward = f->zero3_forward_prefetch ? f->zero3_prefetch_layers : 0;

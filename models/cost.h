@@ -65,8 +65,13 @@ struct dtp_costs {
     double step_host_s;    /* exposed host time of each rank per step, before its first action */
     double model_flops;    /* of the whole step, all GPUs, without recomputation (mfu) */
     double hardware_flops; /* with it (hfu) */
+    bool shares_cores;     /* ranks take turns on fewer cores: actions last longer than here */
     bool extrapolated;     /* some shape or collective is outside the calibrated range */
 };
+
+/* Ranks that are processes of a host with fewer cores take turns: rank r is pinned to core r mod cores
+ * (runtime/launch.h). */
+bool dtp_shares_cores(const struct dtp_problem *problem);
 
 struct dtp_cost_memo;
 struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem);

@@ -78,13 +78,8 @@ static inline int dtp_lowering_index(const struct dtp_lowering *w, int stage, in
 /* Index of a global rank; unfolded only. */
 int dtp_lowering_find(const struct dtp_lowering *w, int rank);
 
-/* Ranks that are processes of a host with fewer cores take turns: rank r is pinned to core r mod cores
- * (runtime/launch.h), each core is a link of capacity 1, and what a rank does uses it. */
-static inline bool dtp_shares_cores(const struct dtp_problem *problem) {
-    const struct dtp_node *n = &problem->cluster->node;
-    return n->intra == DTP_INTRA_SHM && n->cores > 0 && problem->gpus > n->cores;
-}
-/* Uses of the cores of n simulated ranks. */
+/* Uses of the cores of n simulated ranks: where ranks take turns (dtp_shares_cores()) each core is a
+ * link of capacity 1. */
 static inline uint32_t dtp_core_uses(const struct dtp_lowering *w, const int *member, int n,
                                      struct dtp_use *out) {
     for (int i = 0; w->core && i < n; i++)
