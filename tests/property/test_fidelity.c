@@ -448,9 +448,9 @@ static void check_details(uint64_t seed, struct random_case *c, struct dtp_evalu
                                 by_step = {.detail = DTP_DETAIL_STEP};
     struct dtp_result op, step;
     struct dtp_err err = {0};
-    CU_ASSERT_FATAL(
-        dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &by_op, &op, &err) == DTP_OK &&
-        dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &by_step, &step, &err) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &by_op, &op, &err) == DTP_OK &&
+                    dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &by_step, &step, &err) ==
+                        DTP_OK);
     double estimate_s = dtp_evaluate_estimate(ev, &c->plan);
     bool ok = equal(op.step_s, action->step_s) && step.step_s >= estimate_s * (1 - tolerance);
     if (!ok) {
