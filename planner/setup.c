@@ -73,6 +73,11 @@ static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
     if (p->model->nconvs > 0 || attention == DTP_ATTN_UNFUSED ||
         gpu->attention[attention].flops_per_s > 0)
         return DTP_OK;
+    if (p->framework->native)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "framework %s is calibrated for CPU ranks only (--cluster cpu); %s has no "
+                        "measured times of its kernels",
+                        p->framework->name, gpu->name);
     if (p->attention < 0) {
         p->attention = DTP_ATTN_UNFUSED;
         return DTP_OK;
