@@ -45,7 +45,7 @@ struct dtp_run_case {
     struct dtp_plan plan;
     bool peak_of_first_stage;  /* the measured peak is rank 0's, not the largest */
     const char *peak_mem_unit; /* the row's, or what it means by a fact of the source */
-    bool outside;            /* a number format that no calibration covers (FP4, MX) */
+    bool outside;              /* a number format that no calibration covers (FP4, MX) */
     const char *note;          /* "" or what was assumed */
     const char *unsupported;   /* NULL, or why the row cannot be predicted */
 };
