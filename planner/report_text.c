@@ -175,16 +175,13 @@ static void zero_stages(struct dtp_arena *a, const struct dtp_term *t, const str
 }
 
 static void legend(const struct dtp_term *t) {
-    int column = 2;
-    fputs("  ", t->file);
+    int column = 0;
     for (int i = 0; i < NSEGMENTS; i++) {
-        if (column + 4 + (int)strlen(segments[i].name) > t->width) {
-            fputs("\n  ", t->file);
-            column = 2;
-        }
+        bool wraps = column > 0 && column + 4 + (int)strlen(segments[i].name) > t->width;
+        fputs(wraps ? "\n  " : "  ", t->file);
+        column = wraps ? 2 : column + 2;
         column += dtp_term_print(t, segments[i].style, "%s", segments[i].mark);
-        column +=
-            dtp_term_print(t, DTP_DIM, " %s%s", segments[i].name, i + 1 < NSEGMENTS ? "  " : "");
+        column += dtp_term_print(t, DTP_DIM, " %s", segments[i].name);
     }
     putc('\n', t->file);
 }

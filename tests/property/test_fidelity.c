@@ -11,6 +11,7 @@
 #include "models/evaluate.h"
 #include "sim/base/rng.h"
 #include "tests/costs_case.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *program, *arena;
 static const double tolerance = 1e-9;
@@ -522,13 +523,8 @@ int main(void) {
     CU_SuiteInfo suites[] = {{"fidelity", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     program = dtp_arena_create("program");
     arena = dtp_arena_create("case");
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
     dtp_arena_destroy(program);
-    return failures ? 1 : 0;
+    return status;
 }

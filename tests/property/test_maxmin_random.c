@@ -5,6 +5,7 @@
 
 #include "sim/base/rng.h"
 #include "sim/maxmin.h"
+#include "tests/suites.h"
 
 static const double RELATIVE = 1e-9;
 
@@ -142,10 +143,5 @@ int main(void) {
                               .pCleanupFunc = teardown,
                               .pTests = tests},
                              CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
+    return run_suites(suites);
 }

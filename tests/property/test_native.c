@@ -5,6 +5,7 @@
 
 #include "planner/space.h"
 #include "tests/runtime_cases.h"
+#include "tests/suites.h"
 
 struct machine {
     struct dtp_cluster cluster;
@@ -161,10 +162,5 @@ int main(void) {
                            {"ranks take turns", test_turns},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"native", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

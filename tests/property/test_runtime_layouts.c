@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "tests/runtime_cases.h"
+#include "tests/suites.h"
 
 static const double tolerance = 5e-6;
 enum { SAMPLE_OF_EACH_SIZE = 20 };
@@ -178,11 +179,7 @@ int main(void) {
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"layouts", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures > 0;
+    return status;
 }

@@ -5,6 +5,7 @@
 
 #include "runtime/heap.h"
 #include "tests/runtime_cases.h"
+#include "tests/suites.h"
 
 enum { E = 4 }; /* bytes of an element */
 
@@ -354,10 +355,5 @@ static void test_llama(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"GPT", test_gpt}, {"Llama", test_llama}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"memory", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

@@ -5,6 +5,7 @@
 
 #include "sim/base/rng.h"
 #include "tests/schedule_path.h"
+#include "tests/suites.h"
 
 /* Called for every schedule that applies with p <= 12, v <= 4, m <= 3 p. */
 typedef void visit(struct dtp_arena *a, const struct dtp_schedule *s);
@@ -264,10 +265,5 @@ int main(void) {
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"schedule properties", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return run_suites(suites);
 }

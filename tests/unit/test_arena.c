@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 static void test_blocks_are_zeroed_aligned_and_disjoint(void) {
     enum { N = 2000 };
@@ -160,10 +161,5 @@ static CU_TestInfo tests[] = {
 
 int main(void) {
     CU_SuiteInfo suites[] = {{"arena", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 2;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

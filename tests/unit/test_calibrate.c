@@ -9,6 +9,7 @@
 
 #include "sim/base/rng.h"
 #include "sim/base/text.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static struct dtp_err err;
@@ -447,15 +448,8 @@ int main(void) {
     CU_SuiteInfo suites[] = {{"fit", NULL, NULL, NULL, NULL, fit},
                              {"files", NULL, NULL, NULL, NULL, files},
                              CU_SUITE_INFO_NULL};
-    unsigned failures;
-
     arena = dtp_arena_create("test");
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures > 0;
+    return status;
 }

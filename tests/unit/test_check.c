@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "planner/check.h"
+#include "tests/suites.h"
 
 static const double tolerance = 1e-12;
 
@@ -113,10 +114,5 @@ int main(void) {
                            {"JSON", test_json},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"check", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

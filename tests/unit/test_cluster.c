@@ -5,6 +5,7 @@
 
 #include "hw/collective.h"
 #include "sim/base/units.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *a;
 
@@ -194,10 +195,5 @@ int main(void) {
                            {"the cluster of a measured row", test_for_gpu},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"cluster", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return EXIT_FAILURE;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suites(suites);
 }

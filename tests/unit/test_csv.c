@@ -1,5 +1,6 @@
 /* CSV by RFC 4180: each case is a text and the cells that it stands for. */
 #include "sim/base/text.h"
+#include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
@@ -123,10 +124,5 @@ static CU_TestInfo tests[] = {
 
 int main(void) {
     CU_SuiteInfo suites[] = {{"csv", set_up, tear_down, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 2;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

@@ -14,6 +14,7 @@
 
 #include "runtime/comm.h"
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 enum { SKIP = 77 };
 static const uint64_t cpu_bytes = UINT64_C(1) << 31, gpu_bytes = UINT64_C(1) << 31;
@@ -547,11 +548,5 @@ int main(void) {
         return SKIP;
     }
     close_both();
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return (int)CU_get_error();
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures() + CU_get_number_of_suites_failed();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

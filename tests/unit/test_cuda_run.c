@@ -9,6 +9,7 @@
 #include <CUnit/Basic.h>
 
 #include "runtime/run.h"
+#include "tests/suites.h"
 
 enum { SKIP = 77, STEPS = 20, SEQ = 128 };
 
@@ -155,12 +156,7 @@ int main(void) {
     llama_loss = serial_losses(&llama);
     if (!gpt_loss || !llama_loss)
         return 1;
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return (int)CU_get_error();
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures > 0;
+    return status;
 }

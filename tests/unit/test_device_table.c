@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "hw/device_table.h"
+#include "tests/suites.h"
 
 static const double tolerance = 1e-12;
 
@@ -78,10 +79,5 @@ int main(void) {
                            {"read", test_read},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"tables", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

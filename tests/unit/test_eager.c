@@ -5,6 +5,7 @@
 
 #include "models/evaluate.h"
 #include "sim/base/units.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 
@@ -216,12 +217,7 @@ int main(void) {
                            {"attention that the GPU has", test_attention_of_gpu},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"eager", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures != 0;
+    return status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/bench/cases.h"
+#include "tests/suites.h"
 
 static const double RELATIVE = 1e-12;
 
@@ -464,10 +465,5 @@ int main(void) {
         {.pName = "time", .pInitFunc = setup, .pCleanupFunc = teardown, .pTests = time},
         {.pName = "whole", .pInitFunc = setup, .pCleanupFunc = teardown, .pTests = whole},
         CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
+    return run_suites(suites);
 }

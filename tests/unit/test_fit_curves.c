@@ -6,6 +6,7 @@
 
 #include "hw/fit_curves.h"
 #include "sim/base/units.h"
+#include "tests/suites.h"
 
 #define DATA "../shared/hw"
 #define SIX_DIGITS 1e-5
@@ -129,10 +130,5 @@ int main(void) {
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"fit_curves", setup, teardown, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return EXIT_FAILURE;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suites(suites);
 }

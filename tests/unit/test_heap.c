@@ -3,6 +3,7 @@
 #include <CUnit/Basic.h>
 
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 enum { NIDS = 500 };
 
@@ -82,10 +83,5 @@ int main(void) {
     CU_SuiteInfo suites[] = {
         {.pName = "heap", .pInitFunc = setup, .pCleanupFunc = teardown, .pTests = tests},
         CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
+    return run_suites(suites);
 }

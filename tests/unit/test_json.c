@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static struct dtp_err err;
@@ -280,10 +281,5 @@ int main(void) {
     CU_SuiteInfo suites[] = {{"reading", set_up, tear_down, NULL, NULL, reading},
                              {"writing", set_up, tear_down, NULL, NULL, writing},
                              CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 2;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

@@ -1,5 +1,6 @@
 /* Field tables: one table reads a struct from JSON and from text, and writes it. */
 #include "sim/base/json.h"
+#include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
@@ -189,10 +190,5 @@ static CU_TestInfo fields[] = {
 int main(void) {
     CU_SuiteInfo suites[] = {{"field tables", set_up, tear_down, NULL, NULL, fields},
                              CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 2;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

@@ -1,5 +1,6 @@
 /* Each case states links (capacity) and activities (cap, weights) and the rates by hand. */
 #include "sim/maxmin.h"
+#include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 
@@ -268,10 +269,5 @@ int main(void) {
     CU_SuiteInfo suites[] = {
         {.pName = "maxmin", .pInitFunc = setup, .pCleanupFunc = teardown, .pTests = tests},
         CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
+    return run_suites(suites);
 }

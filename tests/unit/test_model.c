@@ -7,6 +7,7 @@
 #include "models/model.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
+#include "tests/suites.h"
 
 #define REL_TOL                                                                                    \
     1e-12 /* sums of products of integers below 2^53: only the order of adding differs */
@@ -270,11 +271,5 @@ int main(void) {
         {"dtp_model_forward_flops", set_up, tear_down, NULL, NULL, flops_tests},
         CU_SUITE_INFO_NULL,
     };
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures() + CU_get_number_of_suites_failed();
-    CU_cleanup_registry();
-    return failed ? 1 : 0;
+    return run_suites(suites);
 }

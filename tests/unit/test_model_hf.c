@@ -8,6 +8,7 @@
 
 #include "models/model.h"
 #include "sim/base/text.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 
@@ -291,11 +292,5 @@ int main(void) {
         {"errors of dtp_model_read", set_up, tear_down, NULL, NULL, error_tests},
         CU_SUITE_INFO_NULL,
     };
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures() + CU_get_number_of_suites_failed();
-    CU_cleanup_registry();
-    return failed ? 1 : 0;
+    return run_suites(suites);
 }

@@ -6,6 +6,7 @@
 
 #include "models/model.h"
 #include "sim/base/text.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 
@@ -181,11 +182,5 @@ int main(void) {
         {"dtp_model_finish", set_up, tear_down, NULL, NULL, finish_tests},
         CU_SUITE_INFO_NULL,
     };
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures() + CU_get_number_of_suites_failed();
-    CU_cleanup_registry();
-    return failed ? 1 : 0;
+    return run_suites(suites);
 }

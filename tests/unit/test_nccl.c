@@ -8,6 +8,7 @@
 #include "hw/nccl.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
+#include "tests/suites.h"
 
 #define PREDICTIONS "../shared/hw/nccl_model_vs_measured.csv"
 
@@ -140,10 +141,5 @@ int main(void) {
                            {"against an independent computation", test_independent},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"nccl", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return EXIT_FAILURE;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suites(suites);
 }

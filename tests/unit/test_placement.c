@@ -5,6 +5,7 @@
 
 #include "hw/placement.h"
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *a;
 static struct dtp_cluster a100;
@@ -239,10 +240,5 @@ int main(void) {
                            {"bad orders and sizes", test_errors},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"placement", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return EXIT_FAILURE;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suites(suites);
 }

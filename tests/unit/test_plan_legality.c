@@ -4,6 +4,7 @@
 
 #include "models/schedule.h"
 #include "tests/plan_world.h"
+#include "tests/suites.h"
 
 static const char *const one_schedule[] = {"1f1b", NULL};
 
@@ -345,10 +346,5 @@ int main(void) {
                            {"legality by an independent count", test_count},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"plan legality", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return run_suites(suites);
 }

@@ -1,4 +1,5 @@
 #include "sim/platform.h"
+#include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 #include <string.h>
@@ -37,10 +38,5 @@ int main(void) {
         {"devices have dense ids apart from links", test_devices_have_dense_ids_apart_from_links},
         CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{.pName = "platform", .pTests = tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failed != 0;
+    return run_suites(suites);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "traces/plot.h"
+#include "tests/suites.h"
 
 static const char *const groups[] = {"a & b", "c<d"};
 static const struct dtp_plot_point points[] = {{1, 1.1, 0, "one"},
@@ -64,10 +65,5 @@ int main(void) {
                            {"no points", test_empty},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"plot", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return run_suites(suites);
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 enum { N = 5000, MOST = 16 };
 
@@ -88,10 +89,5 @@ static CU_TestInfo tests[] = {
 
 int main(void) {
     CU_SuiteInfo suites[] = {{"pool", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 2;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

@@ -1,5 +1,6 @@
 /* Random streams: known values, independence of the order of drawing, ranges and moments. */
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>
@@ -99,10 +100,5 @@ static CU_TestInfo tests[] = {
 
 int main(void) {
     CU_SuiteInfo suites[] = {{"rng", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 2;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

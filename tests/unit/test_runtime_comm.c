@@ -7,6 +7,7 @@
 
 #include "runtime/comm.h"
 #include "runtime/launch.h"
+#include "tests/suites.h"
 
 enum { RANKS = 4, N = 1000, STAGING = 4096, PORT = 29641 };
 
@@ -283,10 +284,5 @@ int main(void) {
                            {"no child is left", test_no_child_is_left},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"comm", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

@@ -10,6 +10,7 @@
 
 #include "runtime/rank.h"
 #include "tests/runtime_cases.h"
+#include "tests/suites.h"
 
 struct bench {
     struct dtp_arena *a;
@@ -134,10 +135,5 @@ int main(void) {
                            {"ReLU, no biases, untied", test_relu_without_biases_untied},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"gradients", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

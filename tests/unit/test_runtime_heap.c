@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 enum { UNIT = DTP_HEAP_ALIGN_BYTES, SIZE = 64 * UNIT };
 
@@ -85,11 +86,7 @@ int main(void) {
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"heap", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures > 0;
+    return status;
 }

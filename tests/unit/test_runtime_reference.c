@@ -4,6 +4,7 @@
 
 #include "sim/base/json.h"
 #include "tests/runtime_cases.h"
+#include "tests/suites.h"
 
 /* fp32 sums in another order; the file has 6 decimals. */
 static const double tolerance = 1e-5;
@@ -38,10 +39,5 @@ static void test_llama(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"GPT", test_gpt}, {"Llama", test_llama}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"reference", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

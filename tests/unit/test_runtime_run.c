@@ -8,6 +8,7 @@
 #include "runtime/launch.h"
 #include "runtime/rank.h"
 #include "tests/runtime_cases.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static struct dtp_model model;
@@ -412,11 +413,7 @@ int main(void) {
                              CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     model = tiny_model("gpt");
-    CU_initialize_registry();
-    CU_register_suites(suites);
-    CU_basic_run_tests();
-    unsigned bad = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return bad > 0;
+    return status;
 }

@@ -1,5 +1,6 @@
 /* Statuses are exit codes; messages are one line, and say so when they are cut. */
 #include "sim/base/status.h"
+#include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 #include <string.h>
@@ -81,10 +82,5 @@ static CU_TestInfo tests[] = {
 
 int main(void) {
     CU_SuiteInfo suites[] = {{"status", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 2;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures > 0;
+    return run_suites(suites);
 }

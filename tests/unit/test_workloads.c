@@ -10,6 +10,7 @@
 #include "traces/chakra.h"
 #include "traces/logs.h"
 #include "traces/workload.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static const char *folder;
@@ -386,12 +387,8 @@ int main(void) {
     CU_SuiteInfo suites[] = {{"workloads", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     load_facts();
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     cJSON_Delete(facts);
     dtp_arena_destroy(arena);
-    return failed > 0;
+    return status;
 }
