@@ -156,8 +156,8 @@ double dtp_attention_flops(const struct dtp_attention_shape *s) {
 /* Multiples of head_dim that the kernels exist for: on H100 head_dim 80 and 96 of flash take three
  * quarters of the time of 128, of cuDNN the whole (h100_torch.json). */
 static const int64_t head_dim_unit[DTP_NATTN] = {
-    [DTP_ATTN_UNFUSED] = 64, [DTP_ATTN_FLASH1] = 32, [DTP_ATTN_FLASH2] = 32,
-    [DTP_ATTN_FLASH3] = 64,  [DTP_ATTN_CUDNN] = 64,  [DTP_ATTN_TRITON] = 64};
+    [DTP_ATTN_UNFUSED] = 64, [DTP_ATTN_FLASH1] = 32, [DTP_ATTN_FLASH2] = 32, [DTP_ATTN_FLASH3] = 64,
+    [DTP_ATTN_CUDNN] = 64,   [DTP_ATTN_TRITON] = 64, [DTP_ATTN_HEADS] = 1};
 
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
     const struct dtp_attention_cal *c = &g->attention[s->impl];

@@ -84,10 +84,16 @@ static struct dtp_attention_args attention_args(void) {
                                    .qkv_stride = 3L * HIDDEN,
                                    .out_stride = HIDDEN};
     char *in = buffer[0], *grad = buffer[2];
-    x.q = in, x.k = in + 2L * HIDDEN, x.v = in + 4L * HIDDEN;
-    x.dq = grad, x.dk = grad + 2L * HIDDEN, x.dv = grad + 4L * HIDDEN;
-    x.out = buffer[1], x.dout = buffer[3];
-    x.saved = floats, x.workspace = floats + (int64_t)BATCH * HEADS * SEQ;
+    x.q = in;
+    x.k = in + 2L * HIDDEN;
+    x.v = in + 4L * HIDDEN;
+    x.dq = grad;
+    x.dk = grad + 2L * HIDDEN;
+    x.dv = grad + 4L * HIDDEN;
+    x.out = buffer[1];
+    x.dout = buffer[3];
+    x.saved = floats;
+    x.workspace = floats + (int64_t)BATCH * HEADS * SEQ;
     return x;
 }
 static void attention_forward(void) {

@@ -151,9 +151,15 @@ static void one_gemm(int64_t m, int64_t n, int64_t k, int kind) {
     g.tb = kind < 2;
     g.lda = g.ta ? m : k;
     g.ldb = g.tb ? k : n;
-    g.a = a.c, g.b = b.c, g.c = c.c, g.bias = kind == 1 ? bias.c : NULL;
+    g.a = a.c;
+    g.b = b.c;
+    g.c = c.c;
+    g.bias = kind == 1 ? bias.c : NULL;
     cops->gemm(cpu, &g);
-    g.a = a.g, g.b = b.g, g.c = c.g, g.bias = kind == 1 ? bias.g : NULL;
+    g.a = a.g;
+    g.b = b.g;
+    g.c = c.g;
+    g.bias = kind == 1 ? bias.g : NULL;
     gops->gemm(gpu, &g);
     snprintf(name, sizeof name, "gemm %lldx%lldx%lld %s", (long long)m, (long long)n, (long long)k,
              names[kind]);
@@ -179,10 +185,17 @@ static void one_norm(bool rms, int64_t rows, int64_t cols) {
     char name[64];
     for (int side = 0; side < 2; side++) {
 #define SIDE(p) (side ? (p).g : (void *)(p).c)
-        n.x = SIDE(x), n.weight = SIDE(w), n.bias = rms ? NULL : SIDE(b), n.y = SIDE(y);
-        n.mean = rms ? NULL : SIDE(mean), n.rstd = SIDE(rstd);
-        n.dy = SIDE(dy), n.residual = SIDE(residual), n.dx = SIDE(dx);
-        n.dweight = SIDE(dw), n.dbias = rms ? NULL : SIDE(db);
+        n.x = SIDE(x);
+        n.weight = SIDE(w);
+        n.bias = rms ? NULL : SIDE(b);
+        n.y = SIDE(y);
+        n.mean = rms ? NULL : SIDE(mean);
+        n.rstd = SIDE(rstd);
+        n.dy = SIDE(dy);
+        n.residual = SIDE(residual);
+        n.dx = SIDE(dx);
+        n.dweight = SIDE(dw);
+        n.dbias = rms ? NULL : SIDE(db);
         (side ? gops : cops)->norm_forward(side ? gpu : cpu, &n);
         (side ? gops : cops)->norm_backward(side ? gpu : cpu, &n);
     }
@@ -240,7 +253,10 @@ static void one_act(enum dtp_act fn, int64_t rows, int64_t cols) {
     struct pair dy = in(rows * cols), dx = out(rows * wide);
     struct dtp_act_args a = {.fn = fn, .rows = rows, .cols = cols};
     for (int side = 0; side < 2; side++) {
-        a.x = SIDE(x), a.y = SIDE(y), a.dy = SIDE(dy), a.dx = SIDE(dx);
+        a.x = SIDE(x);
+        a.y = SIDE(y);
+        a.dy = SIDE(dy);
+        a.dx = SIDE(dx);
         (side ? gops : cops)->act_forward(side ? gpu : cpu, &a);
         (side ? gops : cops)->act_backward(side ? gpu : cpu, &a);
     }
@@ -291,9 +307,14 @@ static void one_attention(struct shape s) {
         const struct dtp_dev_ops *ops = side ? gops : cops;
         size_t e = side ? (size_t)dtp_dtype_bytes(gpu->dtype) : 4;
         char *base = SIDE(qkv), *grad = SIDE(dqkv);
-        x.q = base, x.k = base + (size_t)q * e, x.v = base + (size_t)(q + kv) * e;
-        x.dq = grad, x.dk = grad + (size_t)q * e, x.dv = grad + (size_t)(q + kv) * e;
-        x.out = SIDE(o), x.dout = SIDE(dout);
+        x.q = base;
+        x.k = base + (size_t)q * e;
+        x.v = base + (size_t)(q + kv) * e;
+        x.dq = grad;
+        x.dk = grad + (size_t)q * e;
+        x.dv = grad + (size_t)(q + kv) * e;
+        x.out = SIDE(o);
+        x.dout = SIDE(dout);
         x.saved =
             dtp_heap_alloc(d->heap, DTP_MEM_BUFFERS, "saved", ops->attention_saved_bytes(d, &x));
         x.workspace = dtp_heap_alloc(d->heap, DTP_MEM_BUFFERS, "workspace",
@@ -337,8 +358,12 @@ static void one_loss(int64_t cols, int64_t valid, int64_t first) {
     for (int side = 0; side < 2; side++) {
         struct dtp_dev *d = side ? gpu : cpu;
         const struct dtp_dev_ops *ops = side ? gops : cops;
-        x.logits = SIDE(logits), x.targets = side ? on_gpu : ids;
-        x.max = SIDE(most), x.sum = SIDE(sum), x.target = SIDE(target), x.loss = SIDE(loss);
+        x.logits = SIDE(logits);
+        x.targets = side ? on_gpu : ids;
+        x.max = SIDE(most);
+        x.sum = SIDE(sum);
+        x.target = SIDE(target);
+        x.loss = SIDE(loss);
         ops->loss_max(d, &x);
         ops->loss_sum(d, &x);
         ops->loss_mean(d, &x);
@@ -372,7 +397,10 @@ static void one_embedding(int64_t cols) {
     for (int side = 0; side < 2; side++) {
         struct dtp_dev *d = side ? gpu : cpu;
         const struct dtp_dev_ops *ops = side ? gops : cops;
-        x.ids = side ? on_gpu : ids, x.table = SIDE(table), x.out = SIDE(o), x.dout = SIDE(dout);
+        x.ids = side ? on_gpu : ids;
+        x.table = SIDE(table);
+        x.out = SIDE(o);
+        x.dout = SIDE(dout);
         x.dtable = SIDE(dtable);
         ops->embed(d, &x);
         ops->embed_backward(d, &x);
@@ -436,8 +464,10 @@ static void test_adamw(void) {
     bool wide = gpu->dtype == DTP_FP32;
     for (int i = 0; i < N; i++) {
         int64_t n = sizes[i % 5];
-        p[i] = in(n), g[i] = gradient(n);
-        m[i] = gradient(n), v[i] = random_pair(n, DTP_FP32, 0.5, 0.5);
+        p[i] = in(n);
+        g[i] = gradient(n);
+        m[i] = gradient(n);
+        v[i] = random_pair(n, DTP_FP32, 0.5, 0.5);
         master[i] = make(n, DTP_FP32);
         write_gpu(&master[i], p[i].c);
         memcpy(master[i].c, p[i].c, (size_t)n * 4);
