@@ -63,7 +63,7 @@ void dtp_fit_three(const struct dtp_fit_row *row, size_t n, const double least[3
     gsl_set_error_handler_off();
     memcpy(out, least, 3 * sizeof *out);
     for (unsigned mask = 8; mask-- > 0;) {
-        double x[3], r = solve(row, n, mask, least, x);
+        double x[3] = {0}, r = solve(row, n, mask, least, x);
         if (x[0] < least[0] || x[1] < least[1] || x[2] < least[2] || !(r < residual - TIE))
             continue;
         residual = r;

@@ -27,6 +27,8 @@ struct field {
 
 static bool take_varint(struct bytes *b, uint64_t *out) {
     *out = 0;
+    if (!b->at)
+        return false;
     for (unsigned i = 0; i < VARINT_BYTES && b->at < b->end; i++) {
         unsigned char c = *b->at++;
         *out |= (uint64_t)(c & 0x7f) << (7 * i);
@@ -331,7 +333,7 @@ enum dtp_status dtp_chakra_read(struct dtp_arena *a, struct dtp_source *source,
                                 dtp_source_name(source), (unsigned long long)out->nmessages,
                                 have + got, n);
         }
-        struct bytes b = {buf, buf + n};
+        struct bytes b = {buf, n > 0 ? buf + n : buf};
         bool good = out->nmessages == 0 ? take_metadata(a, out, b) : take_node(a, out, b);
         if (!good)
             return dtp_fail(err, DTP_EINPUT, "%s: message %llu is no %s", dtp_source_name(source),

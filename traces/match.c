@@ -152,7 +152,8 @@ static struct entry *collect(struct dtp_arena *a, const struct dtp_trace *t, siz
             v[n++] = (struct entry){group_of(a, t, r, &k[i].info), 0, r, k[i].event, k[i].info};
         number(v + first, n - first);
     }
-    qsort(v, n, sizeof *v, by_collective);
+    if (n > 0)
+        qsort(v, n, sizeof *v, by_collective);
     *out_n = n;
     return v;
 }

@@ -56,13 +56,13 @@ static struct parts parts_of(const struct dtp_costs *c) {
 enum dtp_status dtp_check_predict(struct dtp_check_terms *t, struct dtp_check_row *row,
                                   struct dtp_err *err) {
     struct dtp_arena *a = dtp_arena_create("prediction");
-    struct dtp_lowered *lo;
-    struct dtp_timeline *timeline;
+    struct dtp_lowered *lo = NULL;
+    struct dtp_timeline *timeline = NULL;
     struct dtp_simulate_options options = {.out_lowered = &lo, .out_timeline = &timeline};
     struct dtp_result result;
     enum dtp_status status =
         dtp_evaluate(a, t->ev, &row->plan, DTP_SIMULATE, &options, &result, err);
-    if (status == DTP_OK) {
+    if (status == DTP_OK && lo && timeline) {
         struct dtp_costs costs;
         double sum_s[DTP_NTASKS] = {0}, n = lo->nranks, stages = lo->nranks / row->plan.pp;
         dtp_costs(a, t->memo, &row->plan, &costs);

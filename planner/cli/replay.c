@@ -89,7 +89,7 @@ static enum dtp_status numbered(struct dtp_cli *cli, const char *option, const c
 static enum dtp_status take_single(struct dtp_cli *cli, struct dtp_replay_options *out,
                                    struct dtp_err *err) {
     const struct own *own = cli->own;
-    const char *value;
+    const char *value = "";
     if (own->faster) {
         DTP_TRY(split(cli, "faster", own->faster, &out->op, &value, err));
         DTP_TRY(dtp_parse_double(value, "--faster", &out->op_speed, err));
