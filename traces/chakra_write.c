@@ -55,11 +55,11 @@ static void put_attr(struct message *m, const char *name, unsigned value_field, 
 
 static void put_node(struct message *m, const struct dtp_chakra *g,
                      const struct dtp_chakra_node *node) {
-    const uint64_t *dep = g->dep + node->first_dep;
     put_number(m, 1, node->id);
     put_bytes(m, 2, node->name, strlen(node->name));
     put_number(m, 3, (uint64_t)node->type);
     if (g->ndeps > 0) {
+        const uint64_t *dep = g->dep + node->first_dep;
         put_deps(m, 4, dep, node->nctrl);
         put_deps(m, 5, dep + node->nctrl, node->ndata);
     }

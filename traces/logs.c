@@ -106,6 +106,12 @@ static double after(const char *line, const char *key) {
     return at && end != at + 1 ? v : -1;
 }
 
+/* The same as a count; -1 also where it is none that a long holds. */
+static long count_after(const char *line, const char *key) {
+    double v = after(line, key);
+    return v >= 0 && v <= DTP_PETA ? (long)v : -1;
+}
+
 static bool take_train_row(const char *line, struct dtp_train_row *out) {
     const char *at = strstr(line, " iteration ");
     double ms = after(line, "elapsed time per iteration (ms)");
@@ -121,8 +127,8 @@ static bool take_train_row(const char *line, struct dtp_train_row *out) {
     out->loss = after(line, "lm loss");
     out->grad_norm = after(line, "grad norm");
     out->global_batch = after(line, "global batch size");
-    out->skipped = (long)after(line, "number of skipped iterations");
-    out->nan = (long)after(line, "number of nan iterations");
+    out->skipped = count_after(line, "number of skipped iterations");
+    out->nan = count_after(line, "number of nan iterations");
     return true;
 }
 
