@@ -87,6 +87,10 @@ struct children {
     struct dtp_err *err;
 };
 
+#ifdef DTP_COVERAGE
+void __gcov_dump(void); /* libgcov: what a process ran is written at exit(), which ranks do not reach */
+#endif
+
 static void run_child(const struct dtp_fork *f, int rank, int parent) {
     struct dtp_err err = {0};
     dtp_os_die_with_parent(parent);
@@ -94,6 +98,9 @@ static void run_child(const struct dtp_fork *f, int rank, int parent) {
     if (status != DTP_OK && f->shared)
         dtp_comm_shm_abort(f->shared, rank, err.msg);
     fflush(NULL);
+#ifdef DTP_COVERAGE
+    __gcov_dump();
+#endif
     _exit((int)status);
 }
 
