@@ -88,7 +88,8 @@ struct children {
 };
 
 #ifdef DTP_COVERAGE
-void __gcov_dump(void); /* libgcov: what a process ran is written at exit(), which ranks do not reach */
+void __gcov_dump(
+    void); /* libgcov: what a process ran is written at exit(), which ranks do not reach */
 #endif
 
 static void run_child(const struct dtp_fork *f, int rank, int parent) {
