@@ -40,37 +40,6 @@ static const char *const *string_list(struct dtp_arena *a, const struct dtp_json
 
 /* ---- writing ---- */
 
-static void put_node(struct dtp_json_out *w, const struct dtp_json *j) {
-    switch (dtp_json_type(j)) {
-    case DTP_JSON_NULL:
-        dtp_json_put_null(w);
-        return;
-    case DTP_JSON_BOOL:
-        dtp_json_put_bool(w, dtp_json_bool(j));
-        return;
-    case DTP_JSON_NUMBER:
-        dtp_json_put_double(w, dtp_json_number(j));
-        return;
-    case DTP_JSON_STRING:
-        dtp_json_put_string(w, dtp_json_string(j));
-        return;
-    case DTP_JSON_ARRAY:
-        dtp_json_array(w);
-        for (size_t i = 0; i < dtp_json_size(j); i++)
-            put_node(w, dtp_json_at(j, i));
-        dtp_json_end(w);
-        return;
-    case DTP_JSON_OBJECT:
-        dtp_json_object(w);
-        for (size_t i = 0; i < dtp_json_size(j); i++) {
-            dtp_json_put_key(w, dtp_json_key(dtp_json_at(j, i)));
-            put_node(w, dtp_json_at(j, i));
-        }
-        dtp_json_end(w);
-        return;
-    }
-}
-
 /* Four significant digits: more would claim a precision that no sweep has. */
 static double rounded(double v) {
     double scale;
@@ -130,7 +99,7 @@ static void put_sources(struct dtp_json_out *w, const struct dtp_json *old,
     for (size_t i = 0; old && dtp_json_type(old) == DTP_JSON_OBJECT && i < dtp_json_size(old); i++)
         if (!class_named(result, dtp_json_key(dtp_json_at(old, i)))) {
             dtp_json_put_key(w, dtp_json_key(dtp_json_at(old, i)));
-            put_node(w, dtp_json_at(old, i));
+            dtp_json_put_json(w, dtp_json_at(old, i));
         }
     for (size_t i = 0; i < result->n; i++)
         dtp_json_kv_string(w, result->classes[i].name, result->classes[i].source);
@@ -177,7 +146,7 @@ static void put_calibration(struct dtp_arena *a, struct dtp_json_out *w, const s
     put_sources(w, dtp_json_get(old, "source"), result);
     if (fixed) {
         dtp_json_put_key(w, "fixed");
-        put_node(w, fixed);
+        dtp_json_put_json(w, fixed);
     }
     if (result->rows_unloaded)
         dtp_json_kv_bool(w, "rows_unloaded", true);
@@ -203,7 +172,7 @@ static enum dtp_status write_file(struct dtp_arena *a, const char *path, const s
         if (!strcmp(dtp_json_key(member), "calibration"))
             put_calibration(a, &w, member, g, result);
         else
-            put_node(&w, member);
+            dtp_json_put_json(&w, member);
     }
     dtp_json_end(&w);
     return dtp_file_out_commit(&file, err);
