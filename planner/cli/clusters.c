@@ -70,20 +70,8 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
-    const struct dtp_listing *own = cli->own;
-    if (cli->nargs == 1)
-        return details(cli, cli->arg[0], err);
-    const char *const *names;
-    size_t n;
-    DTP_TRY(dtp_cluster_list(cli->a, &names, &n, err));
-    int width = dtp_listing_width(names, n);
-    for (size_t i = 0; i < n; i++) {
-        if (own->names)
-            fprintf(cli->out.file, "%s\n", names[i]);
-        else
-            DTP_TRY(row(cli, names[i], width, err));
-    }
-    return DTP_OK;
+    static const struct dtp_listing_verb verb = {dtp_cluster_list, row, details};
+    return dtp_listing_run(cli, &verb, err);
 }
 
 const struct dtp_verb dtp_verb_clusters = {

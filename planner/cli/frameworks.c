@@ -46,24 +46,16 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     return DTP_OK;
 }
 
-static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
-    const struct dtp_listing *own = cli->own;
-    if (cli->nargs == 1)
-        return details(cli, cli->arg[0], err);
-    const char *const *names;
-    size_t n;
-    DTP_TRY(dtp_framework_list(cli->a, &names, &n, err));
-    int width = dtp_listing_width(names, n);
-    for (size_t i = 0; i < n; i++) {
-        struct dtp_framework fw;
-        if (own->names) {
-            fprintf(cli->out.file, "%s\n", names[i]);
-            continue;
-        }
-        DTP_TRY(dtp_framework_load(cli->a, names[i], &fw, err));
-        dtp_listing_row(&cli->out, names[i], width, fw.title ? fw.title : "");
-    }
+static enum dtp_status row(struct dtp_cli *cli, const char *name, int width, struct dtp_err *err) {
+    struct dtp_framework fw;
+    DTP_TRY(dtp_framework_load(cli->a, name, &fw, err));
+    dtp_listing_row(&cli->out, name, width, fw.title ? fw.title : "");
     return DTP_OK;
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    static const struct dtp_listing_verb verb = {dtp_framework_list, row, details};
+    return dtp_listing_run(cli, &verb, err);
 }
 
 const struct dtp_verb dtp_verb_frameworks = {

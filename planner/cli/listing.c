@@ -58,3 +58,21 @@ const char *dtp_listing_value(const struct dtp_field *field, const void *in, cha
     }
     return buf;
 }
+
+enum dtp_status dtp_listing_run(struct dtp_cli *cli, const struct dtp_listing_verb *verb,
+                                struct dtp_err *err) {
+    const struct dtp_listing *own = cli->own;
+    if (cli->nargs == 1)
+        return verb->details(cli, cli->arg[0], err);
+    const char *const *names;
+    size_t n;
+    DTP_TRY(verb->list(cli->a, &names, &n, err));
+    int width = dtp_listing_width(names, n);
+    for (size_t i = 0; i < n; i++) {
+        if (own->names)
+            fprintf(cli->out.file, "%s\n", names[i]);
+        else
+            DTP_TRY(verb->row(cli, names[i], width, err));
+    }
+    return DTP_OK;
+}
