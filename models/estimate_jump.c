@@ -5,11 +5,12 @@
 
 struct jumping {
     struct dtp_walk *w;
-    uint32_t period, shift;  /* actions; microbatches */
-    uint32_t *begin, *end;   /* [pp] periodic region of each rank */
-    uint32_t nwalked, depth; /* periods; of the history */
-    double *history_s;       /* [depth * pp] free_s after period k, at k % depth */
-    double *busy_s;          /* [pp] a period ago */
+    uint32_t period, shift;   /* actions; microbatches */
+    bool feeds_forward;       /* no rank ever waits for one after it */
+    uint32_t *begin, *end;    /* [pp] periodic region of each rank */
+    uint32_t nwalked, depth;  /* periods; of the history */
+    double *history_s;        /* [depth * pp] free_s after period k, at k % depth */
+    double *busy_s, *grown_s; /* [pp] a period ago; since the cut compared with */
 };
 
 static bool repeats(const struct jumping *j, const struct dtp_action *at) {
@@ -18,12 +19,12 @@ static bool repeats(const struct jumping *j, const struct dtp_action *at) {
            at->microbatch == old->microbatch + j->shift;
 }
 
-/* The longest run of actions of the rank that repeat, without those that are cut into parts. */
+/* The longest run of the rank's actions to come that repeat, without those that are cut into parts. */
 static bool find_region(struct jumping *j, int r) {
     const struct dtp_layout *l = &j->w->l;
     const struct dtp_schedule *s = l->schedule;
     uint32_t run = 0, best = 0, best_end = 0;
-    for (uint32_t i = s->begin[r] + j->period; i < s->begin[r + 1]; i++) {
+    for (uint32_t i = j->w->state[r].pos + j->period; i < s->begin[r + 1]; i++) {
         run = repeats(j, &s->action[i]) ? run + 1 : 0;
         if (run > best) {
             best = run;
@@ -50,7 +51,8 @@ static bool start(struct dtp_arena *a, struct jumping *j) {
     if (l->parts && (l->unsharded || l->costs->reduce_per_microbatch))
         return false;
     j->shift = kind->chunked ? (uint32_t)l->pp : 1;
-    j->period = kinds * j->shift * (uint32_t)l->vpp;
+    j->period = kind->phases ? 1 : kinds * j->shift * (uint32_t)l->vpp;
+    j->feeds_forward = kind->phases && l->p2p != DTP_P2P_RENDEZVOUS;
     if ((uint32_t)l->m < 6 * j->shift || l->pp == 1)
         return false;
     j->begin = DTP_NEW(a, uint32_t, n);
@@ -58,7 +60,13 @@ static bool start(struct dtp_arena *a, struct jumping *j) {
     j->depth = (uint32_t)l->pp + 1;
     j->history_s = DTP_NEW(a, double, n * j->depth);
     j->busy_s = DTP_NEW(a, double, n);
-    for (int r = 0; r < l->pp; r++)
+    j->grown_s = DTP_NEW(a, double, n);
+    return true;
+}
+
+static bool find_regions(struct jumping *j) {
+    j->nwalked = 0;
+    for (int r = 0; r < j->w->l.pp; r++)
         if (!find_region(j, r))
             return false;
     return true;
@@ -133,6 +141,10 @@ static bool walk_period(struct jumping *j) {
 
 /* ---- transfers under way on the cut ---- */
 
+static int row_sender(const struct dtp_layout *l, int row) {
+    return l->rank_of[row < l->nstages ? row : row - l->nstages];
+}
+
 /* First microbatch of the row (virtual stage and direction) that its consumer still waits for. */
 static uint32_t next_consumed(const struct jumping *j, int row) {
     const struct dtp_layout *l = &j->w->l;
@@ -159,19 +171,22 @@ static bool under_way(const struct jumping *j, int row, uint32_t *first, uint32_
         return false;
     *last = x - 1;
     *first = next_consumed(j, row);
-    *first = *first < *last ? *first : *last; /* the last sent may hold its sender (rendezvous) */
-    return true;
+    bool holds = j->w->state[row_sender(l, row)].out == (int64_t)row * l->m + *last;
+    if (*first > *last && holds)
+        *first = *last; /* the last sent holds its sender (rendezvous) */
+    return *first <= *last;
 }
 
 struct growth {
     uint32_t periods;
-    double step_s, limit_s;
+    double limit_s;
 };
 
-/* Of a row: what is under way now came step_s after what was under way then. */
+/* Of a row: what is under way now came as much later than what was under way then as its sender. */
 static bool row_grew(const struct jumping *j, int row, const struct growth *g) {
     const struct dtp_walk *w = j->w;
     uint32_t first, last, back = g->periods * j->shift;
+    double step_s = j->grown_s[row_sender(&w->l, row)];
     if (row == w->l.nstages - 1 || row == w->l.nstages || !under_way(j, row, &first, &last))
         return true; /* the last stage sends no activations, the first no gradients */
     if (first < back)
@@ -179,25 +194,48 @@ static bool row_grew(const struct jumping *j, int row, const struct growth *g) {
     const double *sent_s = w->sent_s + (size_t)row * (size_t)w->l.m;
     const double *posted_s = w->posted_s ? w->posted_s + (size_t)row * (size_t)w->l.m : NULL;
     for (uint32_t x = first; x <= last; x++) {
-        if (!(fabs(sent_s[x] - sent_s[x - back] - g->step_s) <= g->limit_s))
+        if (!(fabs(sent_s[x] - sent_s[x - back] - step_s) <= g->limit_s))
             return false;
         bool posted = posted_s && posted_s[x] >= 0;
-        if (posted && !(fabs(posted_s[x] - posted_s[x - back] - g->step_s) <= g->limit_s))
+        if (posted && !(fabs(posted_s[x] - posted_s[x - back] - step_s) <= g->limit_s))
             return false;
     }
     return true;
 }
 
-/* The whole state grew by the same since so many periods, to what rounding allows over those left. */
-static bool grew_evenly(const struct jumping *j, uint32_t left, struct growth *g) {
+/* The rank's last action did not wait for its input. */
+static bool own_bound(const struct jumping *j, int r) {
+    const struct dtp_layout *l = &j->w->l;
+    struct dtp_action act = l->schedule->action[j->w->state[r].pos - 1];
+    int64_t in = dtp_slot_in(l, act.kind, l->stage_of[r * l->vpp + act.chunk], act.microbatch);
+    return in < 0 || j->w->sent_s[in] <= history_at(j, j->nwalked - 1)[r];
+}
+
+/* The rank grows as the one before it does; or by more, and it never waits for it any more. */
+static bool follows(const struct jumping *j, int r, const struct growth *g) {
+    struct dtp_action act = j->w->l.schedule->action[j->w->state[r].pos - 1];
+    int before = act.kind == DTP_A_F ? r - 1 : r + 1;
+    if (before < 0 || before >= j->w->l.pp)
+        return true;
+    double more_s = j->grown_s[r] - j->grown_s[before];
+    return fabs(more_s) <= g->limit_s || (more_s > 0 && own_bound(j, r));
+}
+
+/* The whole state grew by the same since so many periods, to what rounding allows over those left;
+ * where ranks only feed those after them, each by its own. */
+static bool grew_evenly(struct jumping *j, uint32_t left, struct growth *g) {
     static const double rounding = 4e-16, most_error = 1e-13;
     const double *now_s = history_at(j, j->nwalked);
     const double *then_s = history_at(j, j->nwalked - g->periods);
     double limit = most_error * g->periods / (left + 1);
-    g->step_s = now_s[0] - then_s[0];
     g->limit_s = (limit > rounding ? limit : rounding) * now_s[0];
-    for (int r = 1; r < j->w->l.pp; r++)
-        if (!(fabs(now_s[r] - then_s[r] - g->step_s) <= g->limit_s))
+    for (int r = 0; r < j->w->l.pp; r++) {
+        j->grown_s[r] = now_s[r] - then_s[r];
+        if (!j->feeds_forward && !(fabs(j->grown_s[r] - j->grown_s[0]) <= g->limit_s))
+            return false;
+    }
+    for (int r = 0; r < j->w->l.pp && j->feeds_forward; r++)
+        if (g->periods != 1 || !follows(j, r, g))
             return false;
     for (int row = 0; row < 2 * j->w->l.nstages; row++)
         if (!row_grew(j, row, g))
@@ -222,17 +260,16 @@ static void move_row(struct jumping *j, int row, uint32_t periods, double grown_
 static uint64_t jump(struct jumping *j, const struct growth *g, uint32_t left) {
     struct dtp_walk *w = j->w;
     uint32_t times = left / g->periods, periods = times * g->periods;
-    double grown_s = g->step_s * times;
     for (int row = 0; row < 2 * w->l.nstages; row++)
-        move_row(j, row, periods, grown_s);
+        move_row(j, row, periods, j->grown_s[row_sender(&w->l, row)] * times);
     for (int r = 0; r < w->l.pp; r++) {
         struct dtp_walk_rank *s = &w->state[r];
         s->pos += periods * j->period;
-        s->free_s += grown_s;
+        s->free_s += j->grown_s[r] * times;
         if (s->out >= 0)
             s->out += periods * j->shift;
         w->path[r].busy_s += (w->path[r].busy_s - j->busy_s[r]) * periods;
-        w->path[r].last_s += grown_s;
+        w->path[r].last_s += j->grown_s[r] * times;
     }
     return (uint64_t)periods * j->period * (uint64_t)w->l.pp;
 }
@@ -249,15 +286,19 @@ static uint64_t try_jump(struct jumping *j) {
 
 uint64_t dtp_walk_jump(struct dtp_arena *a, struct dtp_walk *w) {
     struct jumping j = {.w = w};
-    uint64_t left_out = 0;
+    uint64_t sum = 0, left_out;
     if (!start(a, &j))
         return 0;
-    if (reach_region(&j)) {
-        remember(&j);
-        while (left_out == 0 && periods_left(&j) > 1 && walk_period(&j))
-            left_out = try_jump(&j);
-    }
+    do {
+        left_out = 0;
+        if (find_regions(&j) && reach_region(&j)) {
+            remember(&j);
+            while (left_out == 0 && periods_left(&j) > 1 && walk_period(&j))
+                left_out = try_jump(&j);
+        }
+        sum += left_out;
+    } while (left_out > 0);
     for (int r = 0; r < w->l.pp; r++)
         w->state[r].stop = w->state[r].end;
-    return left_out;
+    return sum;
 }

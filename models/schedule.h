@@ -78,6 +78,7 @@ struct dtp_schedule_kind {
     bool flushes;        /* all microbatches of a step end before the optimizer */
     bool split_backward; /* I and W instead of B */
     bool chunked;        /* vpp > 1 */
+    bool phases;         /* all forwards, then all backwards, of one chunk */
     bool whole_groups;   /* pp must divide m */
     bool fills_twice;    /* m >= 2 pp - 1 */
     int most_vpp;        /* 0: no limit; chunked kinds only */

@@ -191,6 +191,7 @@ const struct dtp_schedule_kind dtp_schedule_kinds[] = {
                          .title = "all forwards, then all backwards",
                          .source = "Huang 2019 (GPipe), section 2.3",
                          .flushes = true,
+                         .phases = true,
                          .stage = loop_stage,
                          .generate = gpipe},
     [DTP_SCHED_1F1B] = {.name = "1f1b",

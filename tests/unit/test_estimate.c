@@ -205,11 +205,12 @@ static void test_deadlock(void) {
 }
 
 /* Equal stages reach the steady state at once: most of 512 microbatches are jumped over, and the sums
- * of eighths stay exact. Units in every action, or a GPipe order, are walked. */
+ * of eighths stay exact. Units in every action are walked. */
 static void test_jump(void) {
     struct dtp_path jumped, plain;
-    static const int kinds[] = {DTP_SCHED_1F1B, DTP_SCHED_INTERLEAVED, DTP_SCHED_ZB_H1};
-    for (int k = 0; k < 3; k++)
+    static const int kinds[] = {DTP_SCHED_1F1B, DTP_SCHED_INTERLEAVED, DTP_SCHED_ZB_H1,
+                                DTP_SCHED_GPIPE};
+    for (int k = 0; k < 4; k++)
         for (int blocking = 0; blocking < 2; blocking++) {
             int v = k == 1 ? 2 : 1;
             struct dtp_costs c = case_costs(arena, 8, v, 512, (struct case_times){1, 0.5, 0.5});
