@@ -68,8 +68,9 @@ static struct stage_sum stage_cost(const struct bounding *b, int vs) {
 static bool alike(const struct bounding *b) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[b->plan->schedule];
     int last = kind->stage(b->plan->pp, b->plan->vpp, b->plan->pp - 1, b->plan->vpp - 1);
-    return last == b->nstages - 1 && !b->plan->layers_per_stage.at && b->model->moe.experts == 0 &&
-           b->model->nconvs == 0 && b->model->layers % b->nstages == 0;
+    return last == b->nstages - 1 && !b->plan->layers_per_stage.at && !b->plan->account_for_ends &&
+           b->model->moe.experts == 0 && b->model->nconvs == 0 &&
+           b->model->layers % b->nstages == 0;
 }
 
 struct rank_sum {

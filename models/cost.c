@@ -556,7 +556,8 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                            (uint64_t)plan->offload << 60 | (uint64_t)plan->offload_to << 62,
                        (uint64_t)plan->dp | (uint64_t)plan->vpp << 20 |
                            (uint64_t)(plan->dp_overlap + 1) << 34 | (uint64_t)plan->dp_algo << 36 |
-                           (uint64_t)plan->schedule << 40 | (uint64_t)plan->zero_group << 44};
+                           (uint64_t)plan->schedule << 40 | (uint64_t)plan->zero_group << 44 |
+                           (uint64_t)plan->account_for_ends << 63};
     const struct memo_entry *known = table_slot(&memo->tails, key);
     bool even = plan->layers_per_stage.n == 0; /* the key does not hold a list of layers */
     if (known->value && even)

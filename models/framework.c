@@ -223,6 +223,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(has_cp, "has context parallelism"),
     BOOLEAN(has_ep, "has expert parallelism"),
     BOOLEAN(uneven_stages, "stages may hold different numbers of layers"),
+    BOOLEAN(accounts_for_ends, "embedding and head may count as a layer each of their stages"),
     BOOLEAN(stages_by_cost, "stages are cut by the parameters of layers and head, not by layers"),
     LIST(schedules, "names of the pipeline schedules it has"),
     LIST(zero_stages, "ZeRO stages it has"),

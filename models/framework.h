@@ -134,7 +134,7 @@ struct dtp_framework {
     /* what it can do */
     int max_tp, max_pp; /* 0: no limit; 1: has none */
     bool has_sequence_parallel, has_cp, has_ep;
-    bool uneven_stages;
+    bool uneven_stages, accounts_for_ends;
     bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
     const char *const *schedules; /* NULL-terminated names */
     int zero_stages;              /* bit s: has ZeRO stage s */

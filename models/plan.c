@@ -47,6 +47,8 @@ const struct dtp_field dtp_plan_fields[] = {
      .help = "sequences per microbatch and replica"},
     {"global_batch_size", DTP_FIELD_INT, AT(global_batch_size), .min = 1, .max = MOST_BATCH,
      .help = "sequences per step"},
+    {"account_for_ends", DTP_FIELD_BOOL, AT(account_for_ends),
+     .help = "embedding and head count as one layer each when layers are divided into stages"},
     {"layers_per_stage", DTP_FIELD_INTS, AT(layers_per_stage), .min = 1, .max = MOST_DEGREE,
      .help = "layers of each virtual stage, first to last; without it as even as it goes"},
     NAMED(tp_algo, dtp_algo_names, "collective algorithm of tp"),
@@ -122,11 +124,15 @@ int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs)
     if (p->layers_per_stage.at)
         return p->layers_per_stage.at[vs];
     int n = p->pp * p->vpp;
+    if (p->account_for_ends)
+        return (m->layers + 2) / n - (vs == 0) - (vs == n - 1);
     return m->layers / n + extra_before(m->layers, n, vs + 1) - extra_before(m->layers, n, vs);
 }
 
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
     int n = p->pp * p->vpp, first = 0;
+    if (p->account_for_ends)
+        return (m->layers + 2) / n * vs - (vs > 0);
     if (!p->layers_per_stage.at)
         return m->layers / n * vs + extra_before(m->layers, n, vs);
     for (int i = 0; i < vs; i++)

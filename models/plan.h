@@ -28,6 +28,7 @@ struct dtp_plan {
     int recompute_layers; /* full: only the first so many layers of a chunk; 0: all */
     int schedule;         /* index into dtp_schedule_kinds */
     int microbatch_size, global_batch_size; /* sequences */
+    bool account_for_ends; /* embedding and head count as a layer each when layers are divided */
     /* [pp * vpp] in order of the model; at NULL: as even as it goes */
     struct dtp_ints layers_per_stage;
     enum dtp_algo tp_algo, dp_algo;
@@ -50,7 +51,9 @@ static inline int dtp_plan_num_microbatches(const struct dtp_plan *p) {
 /* Layers of virtual stage vs (0 .. pp*vpp-1, in order of the model). As even as it goes: each of the
  * n = pp*vpp stages gets L / n; the L mod n that are left over go, one each, to the last stages but
  * one, n-1-(L mod n) .. n-2: the last carries the head, the first the embedding and, under 1F1B, the
- * most activations in flight. */
+ * most activations in flight. With account_for_ends L + 2 are divided and the first and the last stage
+ * hold one layer less each, maybe none (Megatron-Core: --account-for-embedding-in-pipeline-split and
+ * --account-for-loss-in-pipeline-split; Llama 3: 126 layers on 16 x 8 stages, section 3.3.2). */
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs);
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs);
 /* "--tp 8 --pp 16 --dp 8 --schedule 1f1b ...": what dtplan accepts again. Only what differs from the
@@ -71,6 +74,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_HIDDEN, "tp does not divide the hidden size")                                        \
     X(DTP_WHY_LAYERS, "fewer layers than virtual pipeline stages")                                 \
     X(DTP_WHY_UNEVEN, "the framework wants equal layers per stage, pp x vpp does not divide them") \
+    X(DTP_WHY_ENDS,                                                                                \
+      "account_for_ends: pp x vpp does not divide the layers + 2, or not in this framework")       \
     X(DTP_WHY_LAYER_SUM, "layers_per_stage is not one number >= 1 per stage that add up")          \
     X(DTP_WHY_BATCH, "microbatch x dp does not divide the global batch")                           \
     X(DTP_WHY_SEQ_TP, "sequence parallelism: tp does not divide the sequence")                     \
@@ -109,7 +114,7 @@ struct dtp_problem; /* evaluate.h */
  * Rules beyond what the reasons say:
  *   pp = 1 allows 1f1b alone (F B F B: gradient accumulation), whatever the framework's list has;
  *   interleaving wants vpp to divide the layers of every rank, unless layers_per_stage is given and
- *   the framework takes uneven stages; no stage is ever left without a layer;
+ *   the framework takes uneven stages; no stage is left without a layer but with account_for_ends;
  *   convolution models are data parallel: every other degree is 1, no recomputation;
  *   cp splits the sequence in 2 cp chunks (zig-zag), each rank's share again by tp under sequence
  *   parallelism; offload of parameters needs ZeRO-3. */

@@ -131,6 +131,11 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     int64_t n = (int64_t)p->pp * p->vpp;
     int layers = q->model->layers;
     bool uneven = q->framework->uneven_stages;
+    if (p->account_for_ends) {
+        bool divides = p->pp > 1 && n <= DTP_MAX_STAGES && (layers + 2) % n == 0;
+        bool has = q->framework->accounts_for_ends && !p->layers_per_stage.at;
+        return has && divides ? DTP_LEGAL : DTP_WHY_ENDS;
+    }
     if (n > layers)
         return DTP_WHY_LAYERS;
     if (n > DTP_MAX_STAGES)

@@ -13,13 +13,14 @@ const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
     [DTP_LIMIT_CP] = {"cp", "cp", "context-parallel"},
     [DTP_LIMIT_DP] = {"dp", "dp", "data-parallel"},
     [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel"},
+    [DTP_LIMIT_ENDS] = {"account_for_ends", "account-for-ends", "ends"},
     [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages"},
     [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL},
     [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch"},
     [DTP_LIMIT_ZERO] = {"zero_stage", "zero-stage", "zero"},
     [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp"},
     [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL},
-    {NULL, NULL, NULL}};
+    [DTP_NLIMITS] = {NULL, NULL, NULL}};
 
 /* pairs: even places mean off, odd ones on */
 static const char *const switch_names[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
@@ -64,6 +65,8 @@ int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit) {
         return p->sequence_parallel;
     case DTP_LIMIT_RECOMPUTE:
         return (int)p->recompute;
+    case DTP_LIMIT_ENDS:
+        return p->account_for_ends;
     case DTP_NLIMITS:
         break;
     }
@@ -105,6 +108,9 @@ void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value) {
     case DTP_LIMIT_RECOMPUTE:
         p->recompute = (enum dtp_recompute)value;
         break;
+    case DTP_LIMIT_ENDS:
+        p->account_for_ends = value != 0;
+        break;
     case DTP_NLIMITS:
         break;
     }
@@ -115,7 +121,7 @@ const char *dtp_limit_text(enum dtp_limit limit, int value, char *buf, size_t si
         snprintf(buf, size, "%s", dtp_schedule_kinds[value].name);
     else if (limit == DTP_LIMIT_RECOMPUTE)
         snprintf(buf, size, "%s", dtp_recompute_names[value]);
-    else if (limit == DTP_LIMIT_SP)
+    else if (limit == DTP_LIMIT_SP || limit == DTP_LIMIT_ENDS)
         snprintf(buf, size, "%s", value ? "on" : "off");
     else
         snprintf(buf, size, "%d", value);
@@ -153,7 +159,8 @@ static enum dtp_status parse_name(enum dtp_limit limit, const char *text, const 
 }
 
 static bool is_named(enum dtp_limit limit) {
-    return limit == DTP_LIMIT_SCHEDULE || limit == DTP_LIMIT_SP || limit == DTP_LIMIT_RECOMPUTE;
+    return limit == DTP_LIMIT_SCHEDULE || limit == DTP_LIMIT_SP || limit == DTP_LIMIT_RECOMPUTE ||
+           limit == DTP_LIMIT_ENDS;
 }
 
 static enum dtp_status parse_number(enum dtp_limit limit, const char *text, const char *place,

@@ -28,6 +28,8 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
                    p->recompute == DTP_RECOMPUTE_NONE ? "no" : dtp_recompute_names[p->recompute],
                    " recomputation");
     dtp_str_printf(&s, ", ZeRO %d", p->zero_stage);
+    if (p->account_for_ends)
+        dtp_str_add(&s, ", embedding and head as layers");
     if (p->offload != DTP_OFFLOAD_NONE)
         dtp_str_printf(&s, ", %s offloaded", dtp_offload_names[p->offload]);
     if (p->layers_per_stage.n > 0)

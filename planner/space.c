@@ -93,16 +93,25 @@ static void add_schedules(struct builder *b, struct dtp_shape *shape) {
     }
 }
 
-static void add_chunks(struct builder *b, struct dtp_shape *shape) {
+static void add_chunks(struct builder *b, struct dtp_shape *shape, bool ends, int per_stage) {
     int vpp[DTP_MOST_DIVISORS];
-    int per_stage = b->space->problem->model->layers / shape->pp;
-    if (shape->pp == 1 || per_stage < 1)
-        per_stage = 1;
+    if (!wants(b->space, DTP_LIMIT_ENDS, ends))
+        return;
+    shape->ends = ends;
     int n = choices(b->space, DTP_LIMIT_VPP, per_stage, vpp);
     for (int i = 0; i < n; i++) {
         shape->vpp = vpp[i];
         add_schedules(b, shape);
     }
+}
+
+static void add_stages(struct builder *b, struct dtp_shape *shape) {
+    const struct dtp_problem *p = b->space->problem;
+    int per_stage = p->model->layers / shape->pp, with_ends = p->model->layers + 2;
+    add_chunks(b, shape, false, shape->pp == 1 || per_stage < 1 ? 1 : per_stage);
+    if (p->framework->accounts_for_ends && shape->pp > 1 && with_ends % shape->pp == 0 &&
+        b->space->limits.fixed.layers_per_stage.n == 0)
+        add_chunks(b, shape, true, with_ends / shape->pp);
 }
 
 static void add_experts(struct builder *b, struct dtp_shape *shape) {
@@ -113,7 +122,7 @@ static void add_experts(struct builder *b, struct dtp_shape *shape) {
         if (ep[i] > 1 && ep[i] > experts)
             break;
         shape->ep = ep[i];
-        add_chunks(b, shape);
+        add_stages(b, shape);
     }
 }
 
@@ -167,6 +176,7 @@ void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct 
     out->ep = h->ep;
     out->vpp = h->vpp;
     out->schedule = h->schedule;
+    out->account_for_ends = h->ends;
     out->global_batch_size = s->problem->global_batch;
     uint64_t nrecompute = (uint64_t)s->nrecompute, nsp = (uint64_t)h->nsp;
     uint64_t nzero = (uint64_t)s->nzero;

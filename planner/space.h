@@ -6,7 +6,8 @@
  *   cp               divisors of G / (tp pp) when cp is limited by the user or seq >= 16384; else 1
  *   dp               G / (tp pp cp)
  *   ep               divisors of dp cp up to the number of experts; dense models: 1
- *   vpp              divisors of max(1, floor(L / pp)); pp = 1: 1
+ *   account_for_ends off; on where the framework has it, pp > 1 and pp divides L + 2
+ *   vpp              divisors of max(1, floor(L / pp)), of (L + 2) / pp with account_for_ends; pp = 1: 1
  *   schedule         vpp = 1: every schedule without chunks; vpp > 1: every one with chunks
  *   microbatch_size  divisors of B / dp; 1 where dp does not divide B (then refused)
  *   zero_stage       0 1 2 3
@@ -16,7 +17,7 @@
  * dtp_plan_check()'s business: the space only says what is counted. Layers are split as even as it
  * goes unless the limits fix layers_per_stage, which then also fixes pp x vpp.
  *
- * A `shape` is what the first seven fields fix; its candidates are consecutive numbers:
+ * A `shape` is what the first eight fields fix; its candidates are consecutive numbers:
  *     for (size_t s = 0; s < space.nshapes; s++)
  *         for (uint64_t i = 0; i < dtp_space_shape_size(&space, s); i++)
  *             dtp_space_plan(&space, s, i, &plan);
@@ -30,6 +31,7 @@
 
 struct dtp_shape {
     int tp, pp, cp, dp, ep, vpp, schedule;
+    bool ends;
     int nmicrobatch, nsp;
     const int *microbatch; /* [nmicrobatch], shared between shapes of the same dp */
     int sp[2];

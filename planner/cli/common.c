@@ -102,6 +102,11 @@ static const struct dtp_option layout_options[] = {
           "activations computed again in the backward: none, selective, full"),
     FIELD("recompute-layers", "N", recompute_layers,
           "with full recomputation: only the first N layers of a chunk"),
+    {"account-for-ends", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_ENDS * sizeof(const char *),
+     .alias = "ends",
+     .help =
+         "embedding and head count as a layer each when layers are divided into stages (default: "
+         "both are tried)"},
     FIELD("layers-per-stage", "LIST", layers_per_stage,
           "layers of each virtual stage, such as 12,13,13,10 (default: as even as it goes)"),
     FIELD("tp-algo", "ALGO", tp_algo,

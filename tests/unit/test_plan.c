@@ -25,6 +25,7 @@ static struct dtp_plan random_plan(struct dtp_rng *r) {
     p.recompute = (enum dtp_recompute)dtp_rng_below(r, 3);
     p.recompute_layers = (int)dtp_rng_below(r, 2);
     p.schedule = (int)dtp_rng_below(r, DTP_NSCHEDULES);
+    p.account_for_ends = dtp_rng_below(r, 2) == 1;
     p.microbatch_size = 1 + (int)dtp_rng_below(r, 3);
     p.global_batch_size = 1 + (int)dtp_rng_below(r, 100);
     p.tp_algo = (enum dtp_algo)dtp_rng_below(r, DTP_NALGOS);
@@ -114,6 +115,24 @@ static void test_layers(void) {
     CU_ASSERT(dtp_plan_layers(&p, &m, 1) == 4 && dtp_plan_first_layer(&p, &m, 3) == 8);
 }
 
+/* Llama 3 405B: 126 layers on 16 ranks of 8 chunks; the ends hold embedding and head alone. */
+static void test_ends(void) {
+    struct dtp_model m = {.layers = 126};
+    struct dtp_plan p = dtp_plan_default();
+    p.account_for_ends = true;
+    p.pp = 16;
+    for (p.vpp = 1; p.vpp <= 8; p.vpp *= 2) {
+        int n = p.pp * p.vpp, per = 128 / n, next = 0;
+        for (int vs = 0; vs < n; vs++) {
+            int ends = (vs == 0) + (vs == n - 1);
+            CU_ASSERT(dtp_plan_first_layer(&p, &m, vs) == next);
+            CU_ASSERT(dtp_plan_layers(&p, &m, vs) == per - ends);
+            next += per - ends;
+        }
+        CU_ASSERT(next == 126);
+    }
+}
+
 /* ---- text and JSON ---- */
 
 /* Reads a line of flags as a command line does. */
@@ -198,6 +217,7 @@ static void test_json_errors(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"total order", test_order},
                            {"layers per stage", test_layers},
+                           {"embedding and head as layers", test_ends},
                            {"flags and JSON read back", test_text},
                            {"JSON errors", test_json_errors},
                            CU_TEST_INFO_NULL};

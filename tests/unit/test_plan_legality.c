@@ -33,6 +33,14 @@ CHANGE(few_layers, w->model.layers = 1;)
 CHANGE(uneven, w->model.layers = 13; w->framework.uneven_stages = false;)
 CHANGE(uneven_allowed, w->model.layers = 13;)
 CHANGE(uneven_chunks, w->model.layers = 14; p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;)
+static int ends_given_list[2];
+CHANGE(ends, w->model.layers = 6; p->vpp = 4; p->schedule = DTP_SCHED_INTERLEAVED;
+       p->account_for_ends = w->framework.accounts_for_ends = true;)
+CHANGE(ends_none, ends(w, p); w->framework.accounts_for_ends = false;)
+CHANGE(ends_odd, ends(w, p); w->model.layers = 7;)
+CHANGE(ends_given, ends_given_list[0] = ends_given_list[1] = 3; w->model.layers = 6;
+       p->account_for_ends = w->framework.accounts_for_ends = true;
+       p->layers_per_stage.at = ends_given_list; p->layers_per_stage.n = 2;)
 static int list_of_two[2], list_of_four[4];
 CHANGE(given, list_of_two[0] = 5; list_of_two[1] = 7; p->layers_per_stage.at = list_of_two;
        p->layers_per_stage.n = 2;)
@@ -130,6 +138,10 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_UNEVEN, uneven},
     {DTP_LEGAL, uneven_allowed},
     {DTP_WHY_UNEVEN, uneven_chunks},
+    {DTP_LEGAL, ends},
+    {DTP_WHY_ENDS, ends_none},
+    {DTP_WHY_ENDS, ends_odd},
+    {DTP_WHY_ENDS, ends_given},
     {DTP_LEGAL, given},
     {DTP_WHY_UNEVEN, given_refused},
     {DTP_LEGAL, given_even},

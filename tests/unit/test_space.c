@@ -115,6 +115,9 @@ static uint64_t leaves(int tp, int vpp, int batch, int dp) {
 
 static uint64_t count_vpp(int tp, int pp, int dp, int batch, int layers) {
     uint64_t n = 0;
+    for (int vpp = 1; pp > 1 && vpp <= layers + 2; vpp++) /* embedding and head as layers */
+        if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0)
+            n += leaves(tp, vpp, batch, dp);
     int per_stage = pp > 1 && layers / pp > 1 ? layers / pp : 1;
     for (int vpp = 1; vpp <= per_stage; vpp++)
         if (per_stage % vpp == 0)
@@ -154,6 +157,7 @@ static void test_count(void) {
         w.problem.seq = cases[i].seq;
         w.model.layers = cases[i].layers;
         w.model.moe.experts = cases[i].experts;
+        w.framework.accounts_for_ends = true;
         dtp_space_init(arena, &w.problem, NULL, &s);
         uint64_t expected = brute_force(&w.problem, cases[i].seq >= DTP_CP_FROM_SEQ);
         if (s.ncandidates != expected)
@@ -181,6 +185,8 @@ static void test_order(void) {
     world_init(&w);
     w.model.moe.experts = 4;
     w.problem.seq = DTP_CP_FROM_SEQ;
+    w.model.layers = 14;
+    w.framework.accounts_for_ends = true;
     dtp_space_init(arena, &w.problem, NULL, &s);
     struct dtp_plan before, p, again;
     uint64_t number = 0;
@@ -210,9 +216,13 @@ static void test_limited(void) {
                                          "schedule=interleaved",
                                          "microbatch_size=3",
                                          "tp=5",
-                                         "sequence_parallel=on"};
+                                         "sequence_parallel=on",
+                                         "ends=on",
+                                         "account_for_ends=off,vpp=2"};
     struct world w;
     world_init(&w);
+    w.model.layers = 14;
+    w.framework.accounts_for_ends = true;
     struct dtp_space whole, part;
     dtp_space_init(arena, &w.problem, NULL, &whole);
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
