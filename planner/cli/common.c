@@ -15,7 +15,7 @@ static const struct dtp_option problem_options[] = {
              "config.json among them"},
     {"gpus", DTP_OPT_INT, 'g', ASK(gpus), .value = "N", .min = 1, .max = DTP_MOST_GPUS,
      .help = "number of GPUs in all"},
-    {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE",
+    {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE", .alias = "gpu",
      .complete = DTP_COMPLETE_CLUSTERS,
      .help = "what to train on (default " DTP_DEFAULT_CLUSTER "): `dtplan clusters`"},
     {"nic", DTP_OPT_STRING, 0, ASK(nic), .value = "NxG",

@@ -1,6 +1,6 @@
 #include "planner/cli/emit.h"
 
-const char *const dtp_emit_names[] = {"none", "slurm", "torchrun", NULL};
+#include <string.h>
 
 static void write_slurm(FILE *f, int nodes, int per_node, const char *command) {
     fprintf(f,
@@ -26,9 +26,26 @@ static void write_torchrun(FILE *f, int nodes, int per_node, const char *command
             nodes - 1, nodes, per_node, command);
 }
 
-enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, enum dtp_emit kind,
-                                const struct dtp_setup *setup, const struct dtp_plan *plan,
-                                struct dtp_err *err) {
+const char *const dtp_emit_names[] = {"none",       "slurm",    "torchrun",  "megatron",
+                                      "torchtitan", "nanotron", "deepspeed", NULL};
+
+/* A row for each name: a script around `dtplan run`, or the settings of the frameworks whose name
+ * begins so. */
+static const struct {
+    void (*script)(FILE *f, int nodes, int per_node, const char *command);
+    const char *framework[3];
+    void (*settings)(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
+} kinds[] = {{0},
+             {.script = write_slurm},
+             {.script = write_torchrun},
+             {.framework = {"megatron", "nemo"}, .settings = dtp_emit_megatron},
+             {.framework = {"torchtitan"}, .settings = dtp_emit_torchtitan},
+             {.framework = {"nanotron"}, .settings = dtp_emit_nanotron},
+             {.framework = {"deepspeed"}, .settings = dtp_emit_deepspeed}};
+
+static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
+                                   const struct dtp_setup *setup, const struct dtp_plan *plan,
+                                   struct dtp_err *err) {
     const struct dtp_problem *p = &setup->problem;
     int per_node = p->cluster->node.gpus < p->gpus ? p->cluster->node.gpus : p->gpus;
     int nodes = (p->gpus + per_node - 1) / per_node;
@@ -39,15 +56,27 @@ enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, enum dtp_emit kind
     const char *command = dtp_arena_printf(
         a, "dtplan run --backend cuda --model %s --seq %d --dtype %s %s", setup->ask.model, p->seq,
         dtp_dtype_names[plan->dtype], dtp_plan_flags(a, plan));
-    switch (kind) {
-    case DTP_EMIT_NONE:
-        break;
-    case DTP_EMIT_SLURM:
-        write_slurm(f, nodes, per_node, command);
-        break;
-    case DTP_EMIT_TORCHRUN:
-        write_torchrun(f, nodes, per_node, command);
-        break;
-    }
+    kinds[kind].script(f, nodes, per_node, command);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
+                                const struct dtp_setup *setup, const struct dtp_plan *plan,
+                                struct dtp_err *err) {
+    if (kinds[kind].script)
+        return emit_script(a, f, kind, setup, plan, err);
+    const char *name = setup->problem.framework->name;
+    bool known = false;
+    for (int i = 0; kinds[kind].framework[i]; i++)
+        known |= strncmp(name, kinds[kind].framework[i], strlen(kinds[kind].framework[i])) == 0;
+    if (!known)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "--emit %s: found a plan of framework \"%s\", expected one of %s: plan "
+                        "with --framework",
+                        dtp_emit_names[kind], name, kinds[kind].framework[0]);
+    if (setup->problem.model->nconvs > 0 || setup->problem.model->patch > 0)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "--emit %s: \"%s\" is no language model",
+                        dtp_emit_names[kind], setup->problem.model->name);
+    kinds[kind].settings(f, &setup->problem, plan);
     return DTP_OK;
 }

@@ -1,16 +1,24 @@
-/* emit.h: the script that starts a plan on a cluster: Slurm's job script, or torchrun's command. */
+/* emit.h: what starts a plan: a job script of dtplan's own runtime, or the settings of another stack. */
 #ifndef DTP_PLANNER_CLI_EMIT_H
 #define DTP_PLANNER_CLI_EMIT_H
 
 #include "planner/setup.h"
 
-enum dtp_emit { DTP_EMIT_NONE, DTP_EMIT_SLURM, DTP_EMIT_TORCHRUN };
-extern const char *const dtp_emit_names[]; /* "none", "slurm", "torchrun", NULL */
+extern const char *const dtp_emit_names[]; /* "none", "slurm", "torchrun", "megatron", ..., NULL */
+#define DTP_EMIT_NONE 0
 
-/* Nodes and GPUs per node are the cluster's. An embedded model has no name that a command line could
- * give: status DTP_EUNSUPPORTED. */
-enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, enum dtp_emit kind,
+/* kind: index into dtp_emit_names. slurm and torchrun start `dtplan run`; the others write the settings
+ * of their stack (arguments, TOML, JSON, YAML), layout and model, nothing about data or learning rate.
+ * An embedded model has no name that a command line could give, a stack writes plans made for it alone:
+ * status DTP_EUNSUPPORTED. Nodes and GPUs per node are the cluster's. */
+enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
                                 const struct dtp_setup *setup, const struct dtp_plan *plan,
                                 struct dtp_err *err);
+
+/* emit_config.c: of a stack. */
+void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
+void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
+void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
+void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
 
 #endif

@@ -11,7 +11,7 @@ struct own {
     bool csv;
     const char *html, *why_not, *timeline;
     int top;
-    int emit; /* enum dtp_emit */
+    int emit; /* index into dtp_emit_names */
     double tokens;
 };
 
@@ -30,7 +30,8 @@ static const struct dtp_option own_options[] = {
      .complete = DTP_COMPLETE_FILE, .help = "write the step of the best plan for Perfetto"},
     {"emit", DTP_OPT_CHOICE, 0, offsetof(struct own, emit), .value = "KIND",
      .names = dtp_emit_names,
-     .help = "instead of the report, the script that trains the best plan"},
+     .help = "instead of the report, what trains the best plan: a script (slurm, torchrun) or the "
+             "settings of its framework"},
     {0}};
 
 static void progress(void *ctx, const char *what, double done) {
@@ -78,7 +79,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return dtp_fail(err, DTP_EUSAGE, "--csv and --json exclude each other");
     if (own->emit != DTP_EMIT_NONE && (own->csv || cli->args.json || own->why_not))
         return dtp_fail(err, DTP_EUSAGE,
-                        "--emit prints a script: leave --json, --csv and "
+                        "--emit prints settings or a script: leave --json, --csv and "
                         "--why-not out");
     DTP_TRY(dtp_cli_setup(cli, setup, err));
     DTP_TRY(dtp_cli_limits(cli, &setup->problem, &limits, err));
@@ -102,8 +103,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (search.nresults == 0)
         return dtp_fail(err, DTP_ENO, "%s", dtp_advise(cli->a, &report));
     if (own->emit != DTP_EMIT_NONE)
-        DTP_TRY(dtp_emit_script(cli->a, cli->out.file, (enum dtp_emit)own->emit, setup,
-                                &search.result[0].plan, err));
+        DTP_TRY(
+            dtp_emit_script(cli->a, cli->out.file, own->emit, setup, &search.result[0].plan, err));
     else if (!own->csv && !cli->args.json)
         dtp_report_text(cli->a, &cli->out, &report);
     if (own->html)

@@ -10,3 +10,15 @@ echo "status $?"
 arguments=$(sed -n 's/^srun dtplan run --backend cuda //p' slurm.sh)
 # shellcheck disable=SC2086
 "$dtplan" simulate --gpus 16 $arguments --json | head -c 1
+# The settings of other stacks, of plans made for them.
+fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --recompute none"
+# shellcheck disable=SC2086
+{
+    "$dtplan" $fixed --pp 2 --vpp 2 --sp on --zero 1 --emit megatron
+    "$dtplan" $fixed --pp 1 --framework torchtitan --zero 3 --sp on --emit torchtitan
+    "$dtplan" $fixed --pp 2 --framework nanotron --sp on --zero 1 --emit nanotron
+    "$dtplan" --model llama3-405b --gpus 1024 --cluster h100 --batch 128 --tp 8 --pp 16 --vpp 8 \
+        --ends on --emit megatron | grep account
+    "$dtplan" $fixed --pp 1 --framework nanotron --emit megatron 2>&1
+    echo "status $?"
+}

@@ -1,0 +1,185 @@
+/* The settings of other stacks for a plan. Names as in Megatron-LM's arguments.py (core 0.12),
+ * torchtitan's job_config.py (0.1), nanotron's config classes (0.4) and DeepSpeed's JSON reference. */
+#include "models/schedule.h"
+#include "planner/cli/emit.h"
+
+static bool is_interleaved(const struct dtp_plan *plan) {
+    return plan->pp > 1 && plan->vpp > 1;
+}
+
+static int dense_ffn(const struct dtp_model *m) {
+    return m->ffn > 0 ? m->ffn : m->moe.ffn;
+}
+
+static void megatron_experts(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
+    if (m->moe.experts == 0)
+        return;
+    fprintf(f,
+            "--expert-model-parallel-size %d\n--num-experts %d\n--moe-router-topk %d\n"
+            "--moe-ffn-hidden-size %d\n--moe-token-dispatcher-type alltoall\n--moe-grouped-gemm\n",
+            plan->ep, m->moe.experts, m->moe.top_k, m->moe.ffn);
+    if (m->moe.shared_experts > 0)
+        fprintf(f, "--moe-shared-expert-intermediate-size %d\n",
+                m->moe.shared_experts * m->moe.ffn);
+    if (m->moe.dense_layers_first > 0)
+        fprintf(f, "--moe-layer-freq ([0]*%d+[1]*%d)\n", m->moe.dense_layers_first,
+                m->layers - m->moe.dense_layers_first);
+}
+
+static void megatron_model(FILE *f, const struct dtp_problem *p) {
+    const struct dtp_model *m = p->model;
+    int rows = m->max_positions > p->seq ? m->max_positions : p->seq;
+    fprintf(f, "--num-layers %d\n--hidden-size %d\n--ffn-hidden-size %d\n", m->layers, m->hidden,
+            dense_ffn(m));
+    fprintf(f, "--num-attention-heads %d\n", m->heads);
+    if (m->heads > 0 && m->head_dim * m->heads != m->hidden)
+        fprintf(f, "--kv-channels %d\n", m->head_dim);
+    if (m->kv_heads > 0 && m->kv_heads < m->heads)
+        fprintf(f, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
+    fprintf(f, "--seq-length %d\n--max-position-embeddings %d\n", p->seq, rows);
+    if (m->position == DTP_POS_ROPE)
+        fputs("--position-embedding-type rope\n", f);
+    if (m->norm == DTP_NORM_RMS)
+        fputs("--normalization RMSNorm\n", f);
+    if (m->gated_ffn && m->activation == DTP_ACT_SILU)
+        fputs("--swiglu\n", f);
+    if (m->activation == DTP_ACT_SQUARED_RELU)
+        fputs("--squared-relu\n", f);
+    if (!m->mlp_bias)
+        fputs("--disable-bias-linear\n", f);
+    if (m->qkv_bias && !m->attention_bias)
+        fputs("--add-qkv-bias\n", f);
+    if (!m->tied_embeddings)
+        fputs("--untie-embeddings-and-output-weights\n", f);
+    if (m->dropout <= 0)
+        fputs("--hidden-dropout 0\n--attention-dropout 0\n", f);
+}
+
+static void megatron_recompute(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
+    if (plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+        fputs("--recompute-granularity selective\n", f);
+    if (plan->recompute != DTP_RECOMPUTE_FULL)
+        return;
+    int most = p->model->layers / (plan->pp * plan->vpp);
+    if (plan->recompute_layers > 0 && plan->recompute_layers < most)
+        fprintf(f, "--recompute-granularity full\n--recompute-method block\n");
+    else
+        fprintf(f, "--recompute-granularity full\n--recompute-method uniform\n");
+    fprintf(f, "--recompute-num-layers %d\n",
+            plan->recompute_layers > 0 && plan->recompute_layers < most ? plan->recompute_layers
+                                                                        : 1);
+}
+
+void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
+    int overlap = plan->dp_overlap < 0 ? p->framework->dp_overlap : plan->dp_overlap;
+    fprintf(f, "--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n", plan->tp,
+            plan->pp);
+    if (is_interleaved(plan))
+        fprintf(f, "--num-virtual-stages-per-pipeline-rank %d\n", plan->vpp);
+    if (plan->account_for_ends)
+        fputs("--account-for-embedding-in-pipeline-split\n"
+              "--account-for-loss-in-pipeline-split\n",
+              f);
+    fprintf(f, "--context-parallel-size %d\n", plan->cp);
+    if (plan->sequence_parallel)
+        fputs("--sequence-parallel\n", f);
+    if (plan->zero_stage > 0)
+        fputs("--use-distributed-optimizer\n", f);
+    if (overlap && plan->dp * plan->cp > 1)
+        fputs("--overlap-grad-reduce\n", f);
+    if (overlap && plan->zero_stage > 0 && p->framework->param_gather_overlap)
+        fputs("--overlap-param-gather\n", f);
+    fprintf(f, "--micro-batch-size %d\n--global-batch-size %d\n", plan->microbatch_size,
+            plan->global_batch_size);
+    megatron_recompute(f, p, plan);
+    megatron_experts(f, p->model, plan);
+    megatron_model(f, p);
+    if (plan->dtype == DTP_FP16)
+        fputs("--fp16\n", f);
+    else
+        fputs(plan->dtype == DTP_FP8 ? "--bf16\n--fp8-format hybrid\n" : "--bf16\n", f);
+}
+
+/* dp ranks that share one copy, and copies. */
+static int shards(const struct dtp_plan *plan) {
+    int ranks = plan->zero_stage < 3 ? 1 : plan->zero_group > 0 ? plan->zero_group : plan->dp;
+    return ranks < plan->dp ? ranks : plan->dp;
+}
+
+static const char *titan_schedule(const struct dtp_plan *plan) {
+    static const char *const names[DTP_NSCHEDULES] = {
+        [DTP_SCHED_GPIPE] = "GPipe",
+        [DTP_SCHED_1F1B] = "1F1B",
+        [DTP_SCHED_INTERLEAVED] = "Interleaved1F1B",
+        [DTP_SCHED_ZB_H1] = "InterleavedZeroBubble",
+        [DTP_SCHED_BREADTH_FIRST] = "LoopedBFS",
+        [DTP_SCHED_ZB_V] = "ZBVZeroBubble",
+    };
+    return names[plan->schedule];
+}
+
+void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
+    int m = dtp_plan_num_microbatches(plan);
+    int local = plan->pp > 1 ? plan->microbatch_size * m : plan->microbatch_size;
+    fprintf(f, "[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n", local,
+            plan->global_batch_size, p->seq);
+    fprintf(f,
+            "\n[parallelism]\ndata_parallel_shard_degree = %d\ndata_parallel_replicate_degree = "
+            "%d\ntensor_parallel_degree = %d\ncontext_parallel_degree = %d\n"
+            "pipeline_parallel_degree = %d\n",
+            shards(plan), plan->dp / shards(plan), plan->tp, plan->cp, plan->pp);
+    if (plan->pp > 1)
+        fprintf(f,
+                "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n"
+                "pipeline_parallel_layers_per_stage = %d\n",
+                titan_schedule(plan), plan->microbatch_size,
+                p->model->layers / (plan->pp * plan->vpp));
+    if (plan->ep > 1)
+        fprintf(f, "expert_parallel_degree = %d\n", plan->ep);
+    fprintf(f, "\n[activation_checkpoint]\nmode = \"%s\"\n", dtp_recompute_names[plan->recompute]);
+}
+
+void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
+    fprintf(f,
+            "parallelism:\n  dp: %d\n  tp: %d\n  pp: %d\n  expert_parallel_size: %d\n"
+            "  pp_engine: %s\n  tp_mode: %s\n  tp_linear_async_communication: %s\n"
+            "  recompute_layer: %s\n",
+            plan->dp, plan->tp, plan->pp, plan->ep,
+            plan->schedule == DTP_SCHED_GPIPE ? "afab" : "1f1b",
+            plan->sequence_parallel ? "REDUCE_SCATTER" : "ALL_REDUCE",
+            plan->sequence_parallel ? "true" : "false",
+            plan->recompute == DTP_RECOMPUTE_FULL ? "true" : "false");
+    fprintf(f,
+            "tokens:\n  micro_batch_size: %d\n  batch_accumulation_per_replica: %d\n"
+            "  sequence_length: %d\n",
+            plan->microbatch_size, dtp_plan_num_microbatches(plan), p->seq);
+    fprintf(f, "optimizer:\n  zero_stage: %d\n", plan->zero_stage);
+}
+
+void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
+    struct dtp_json_out w;
+    int overlap = plan->dp_overlap < 0 ? p->framework->dp_overlap : plan->dp_overlap;
+    dtp_json_begin(&w, f, 2);
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "train_batch_size", plan->global_batch_size);
+    dtp_json_kv_int(&w, "train_micro_batch_size_per_gpu", plan->microbatch_size);
+    dtp_json_kv_int(&w, "gradient_accumulation_steps", dtp_plan_num_microbatches(plan));
+    dtp_json_put_key(&w, plan->dtype == DTP_FP16 ? "fp16" : "bf16");
+    dtp_json_object(&w);
+    dtp_json_kv_bool(&w, "enabled", plan->dtype == DTP_FP16 || plan->dtype == DTP_BF16);
+    dtp_json_end(&w);
+    dtp_json_put_key(&w, "zero_optimization");
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "stage", plan->zero_stage);
+    dtp_json_kv_bool(&w, "overlap_comm", overlap != 0);
+    dtp_json_kv_bool(&w, "contiguous_gradients", true);
+    if (plan->offload != DTP_OFFLOAD_NONE) {
+        dtp_json_put_key(&w, plan->offload == DTP_OFFLOAD_PARAMETERS ? "offload_param"
+                                                                     : "offload_optimizer");
+        dtp_json_object(&w);
+        dtp_json_kv_string(&w, "device", plan->offload_to == DTP_OFFLOAD_NVME ? "nvme" : "cpu");
+        dtp_json_end(&w);
+    }
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+}
