@@ -106,6 +106,8 @@ double dtp_evaluate_estimate(struct dtp_evaluator *ev, const struct dtp_plan *pl
     if (find_schedule(ev, plan, &schedule, NULL) != DTP_OK)
         return INFINITY;
     dtp_costs(ev->candidate, ev->costs, plan, &costs);
+    if (costs.nstages == 0)
+        return INFINITY;
     dtp_estimate(ev->candidate, &costs, schedule, &path);
     return path.step_s;
 }
@@ -185,6 +187,9 @@ enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
     dtp_arena_reset(ev->candidate);
     *out = (struct dtp_result){.plan = *plan};
     dtp_costs(ev->candidate, ev->costs, plan, &costs);
+    if (costs.nstages == 0)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "cluster %s has no place for the plan's %d GPUs",
+                        ev->problem.cluster->name, ev->problem.gpus);
     fill_memory(a, ev, out);
     out->step_s = out->bound_s = dtp_bound_s(ev->costs, &ev->problem, plan);
     out->breakdown.other_s = out->step_s;

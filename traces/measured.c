@@ -359,8 +359,13 @@ static bool set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const st
     const struct cluster_fact *f = find_fact(l, run);
     if (!f && run->gpus_per_node <= 0)
         add_note(a, c, "8 GPUs per node assumed");
-    if (load_cluster(l, run, f ? f->cluster : NULL, &c->cluster, &err) == DTP_OK)
+    if (load_cluster(l, run, f ? f->cluster : NULL, &c->cluster, &err) == DTP_OK) {
+        if (c->cluster.max_gpus > 0 && run->gpus > c->cluster.max_gpus) {
+            add_note(a, c, "more GPUs than the cluster is known to have");
+            c->cluster.max_gpus = run->gpus;
+        }
         return true;
+    }
     c->unsupported = f ? dtp_arena_strdup(a, err.msg) : dtp_arena_printf(a, "GPU %s", run->gpu);
     return false;
 }

@@ -10,6 +10,13 @@ head='id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,k
 grep -c . rows.csv
 cut -d, -f1,2,6 rows.csv
 sed -n 's/^  runs.csv  *\([0-9]*\) .* \([0-9]*\)$/\1 predicted, \2 unsupported/p' out
+# A run on more GPUs than its cluster is known to have is predicted, and says so.
+{
+    echo "$head"
+    echo 'c,megatron-2021,A100,80,5120,8,GPT 1T,128,25600,160,160,102400,0,51200,2048,8,64,1,1,10,0,1,5120,fp16,full,0,0,1f1b,90,measured,,,x'
+} >large.csv
+"$dtplan" validate large.csv --rows rows.csv >out || echo "status $?"
+grep -o 'more GPUs than the cluster is known to have' rows.csv
 printf 'x,y\n1,2\n' >other.csv
 "$dtplan" validate other.csv 2>message
 status=$?
