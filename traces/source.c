@@ -9,7 +9,7 @@
 
 enum {
     CHUNK = 1 << 16,
-    AHEAD = 512,
+    AHEAD = DTP_SOURCE_AHEAD,
     TAR_BLOCK = 512,
     GZIP_WINDOW = 15 + 16,
     NAME_MAX_BYTES = 4096
@@ -197,6 +197,10 @@ enum dtp_status dtp_source_peek(struct dtp_source *s, const unsigned char **out,
     return DTP_OK;
 }
 
+bool dtp_source_is_packed(const struct dtp_source *s) {
+    return s->z_open || !s->file || s->file == stdin;
+}
+
 const char *dtp_source_name(const struct dtp_source *s) {
     return s->name;
 }
@@ -218,7 +222,7 @@ void dtp_source_close(struct dtp_source *s) {
 bool dtp_source_is_tar(struct dtp_source *s) {
     const unsigned char *head;
     size_t n;
-    return dtp_source_peek(s, &head, &n, NULL) == DTP_OK && n == TAR_BLOCK &&
+    return dtp_source_peek(s, &head, &n, NULL) == DTP_OK && n >= TAR_BLOCK &&
            memcmp(head + 257, "ustar", 5) == 0;
 }
 

@@ -22,6 +22,8 @@
 
 struct dtp_source;
 
+enum { DTP_SOURCE_AHEAD = 1 << 14 };
+
 /* "-" is standard input. Unpacks gzip. Memory lives in `a`; close gives back what lies outside it. */
 enum dtp_status dtp_source_open(struct dtp_arena *a, const char *path, struct dtp_source **out,
                                 struct dtp_err *err);
@@ -31,10 +33,12 @@ enum dtp_status dtp_source_memory(struct dtp_arena *a, const char *name, const v
 /* Fills up to n bytes; *out_n < n only at the end. */
 enum dtp_status dtp_source_read(struct dtp_source *s, void *to, size_t n, size_t *out_n,
                                 struct dtp_err *err);
-/* Looks ahead without consuming, at most 512 bytes. */
+/* Looks ahead without consuming, at most DTP_SOURCE_AHEAD bytes: all of them before the first read. */
 enum dtp_status dtp_source_peek(struct dtp_source *s, const unsigned char **out, size_t *out_n,
                                 struct dtp_err *err);
 const char *dtp_source_name(const struct dtp_source *s);
+/* The bytes are not those of a file: unpacked, a member, memory or standard input. */
+bool dtp_source_is_packed(const struct dtp_source *s);
 void dtp_source_close(struct dtp_source *s); /* NULL is fine */
 
 /* ---- tar (POSIX ustar, with GNU and pax long names) ---- */

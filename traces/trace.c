@@ -14,79 +14,13 @@ const char *const dtp_trace_warning_text[DTP_NTRACE_WARNINGS] = {
 #undef X
 };
 
-/* ---- interned names: open addressing over ids, at most half full ---- */
-
-struct dtp_trace_names {
-    const char **at;
-    uint32_t *length, *hash, *slot; /* slot: id + 1, or 0 */
-    uint32_t n, capacity, nslots;
-};
-
-static uint32_t hash_of(const char *s, size_t n) { /* FNV-1a, eight bytes a round */
-    uint64_t h = 1469598103934665603u ^ n, w;
-    for (; n >= 8; n -= 8, s += 8) {
-        memcpy(&w, s, 8);
-        h = (h ^ w) * 1099511628211u;
-        h ^= h >> 29;
-    }
-    for (; n > 0; n--, s++)
-        h = (h ^ (unsigned char)*s) * 1099511628211u;
-    return (uint32_t)(h ^ h >> 32);
-}
-
-static struct dtp_trace_names *names_create(struct dtp_arena *a) {
-    struct dtp_trace_names *t = DTP_NEW(a, struct dtp_trace_names, 1);
-    t->capacity = 64;
-    t->nslots = 128;
-    t->at = DTP_NEW(a, const char *, t->capacity);
-    t->length = DTP_NEW(a, uint32_t, t->capacity);
-    t->hash = DTP_NEW(a, uint32_t, t->capacity);
-    t->slot = DTP_NEW(a, uint32_t, t->nslots);
-    return t;
-}
-
-static void names_grow(struct dtp_arena *a, struct dtp_trace_names *t) {
-    uint32_t more = t->capacity * 2;
-    t->at = dtp_arena_grow(a, t->at, sizeof *t->at, t->capacity, more);
-    t->length = dtp_arena_grow(a, t->length, sizeof *t->length, t->capacity, more);
-    t->hash = dtp_arena_grow(a, t->hash, sizeof *t->hash, t->capacity, more);
-    t->capacity = more;
-    t->nslots = more * 2;
-    t->slot = DTP_NEW(a, uint32_t, t->nslots);
-    for (uint32_t i = 0; i < t->n; i++) {
-        uint32_t at = t->hash[i] & (t->nslots - 1);
-        while (t->slot[at])
-            at = (at + 1) & (t->nslots - 1);
-        t->slot[at] = i + 1;
-    }
-}
-
-static uint32_t names_intern(struct dtp_arena *a, struct dtp_trace_names *t, const char *s,
-                             size_t n) {
-    uint32_t h = hash_of(s, n), at = h & (t->nslots - 1);
-    for (; t->slot[at]; at = (at + 1) & (t->nslots - 1)) {
-        uint32_t id = t->slot[at] - 1;
-        if (t->hash[id] == h && t->length[id] == n && memcmp(t->at[id], s, n) == 0)
-            return id;
-    }
-    if (t->n == t->capacity) {
-        names_grow(a, t);
-        return names_intern(a, t, s, n);
-    }
-    t->at[t->n] = dtp_arena_strndup(a, s, n);
-    t->length[t->n] = (uint32_t)n;
-    t->hash[t->n] = h;
-    t->slot[at] = ++t->n;
-    return t->n - 1;
-}
-
 /* ---- a rank ---- */
 
 void dtp_trace_rank_init(struct dtp_trace_rank *r, struct dtp_arena *a, const char *file) {
     *r = (struct dtp_trace_rank){.a = a, .file = file, .rank = -1, .world_size = -1};
     r->backend = r->device = r->time_unit = "";
-    r->names = names_create(a);
-    r->categories = names_create(a);
+    r->names = dtp_intern_create(a);
+    r->categories = dtp_intern_create(a);
     r->category_count = DTP_NEW(a, uint64_t, 256);
 }
 
@@ -106,13 +40,13 @@ struct dtp_trace_event *dtp_trace_add(struct dtp_trace_rank *r) {
 }
 
 uint32_t dtp_trace_intern(struct dtp_trace_rank *r, const char *s, size_t n) {
-    return names_intern(r->a, r->names, s, n);
+    return dtp_intern_add(r->names, s, n);
 }
 
 uint8_t dtp_trace_intern_category(struct dtp_trace_rank *r, const char *s, size_t n) {
     if (r->categories->n >= 255)
         return 255;
-    return (uint8_t)names_intern(r->a, r->categories, s, n);
+    return (uint8_t)dtp_intern_add(r->categories, s, n);
 }
 
 const char *dtp_trace_name(const struct dtp_trace_rank *r, uint32_t name) {

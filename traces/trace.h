@@ -27,6 +27,7 @@
 
 #include "sim/base/arena.h"
 #include "sim/base/status.h"
+#include "traces/intern.h"
 
 #define DTP_TRACE_NONE UINT32_MAX
 enum { DTP_TRACE_BLOCK = 1 << 14 };
@@ -136,8 +137,6 @@ struct dtp_trace_warned {
     uint64_t count, first_byte;
 };
 
-struct dtp_trace_names; /* private */
-
 struct dtp_trace_rank {
     struct dtp_arena *a;
     const char *file;
@@ -156,7 +155,7 @@ struct dtp_trace_rank {
     size_t ngroups;
     struct dtp_trace_step *step; /* ProfilerStep annotations, by time */
     size_t nsteps, steps_capacity;
-    struct dtp_trace_names *names, *categories;
+    struct dtp_intern *names, *categories;
     uint64_t *category_count; /* [256]; events without a category are counted as "None" */
     uint64_t phase_count[128];
     uint64_t raw_bytes, nrecords; /* of the file: bytes unpacked, events of any phase */
