@@ -4,7 +4,8 @@
 
 #include "sim/base/text.h"
 
-const char *const dtp_axis_names[] = {"tp", "cp", "dp", "pp", "dp-cp", "ep", "edp", "zero", NULL};
+const char *const dtp_axis_names[] = {"tp", "cp",  "dp",   "pp",      "dp-cp",
+                                      "ep", "edp", "zero", "replica", NULL};
 
 enum { NBASIC = 4 };
 
@@ -112,6 +113,10 @@ static void axis_shape(const struct dtp_placement *p, enum dtp_axis axis, int *s
     case DTP_AXIS_ZERO:
         *stride = inner;
         *size = p->zero_group > 0 ? p->zero_group : p->dp * p->cp;
+        return;
+    case DTP_AXIS_REPLICA:
+        *stride = inner * (p->zero_group > 0 ? p->zero_group : p->dp * p->cp);
+        *size = p->zero_group > 0 ? p->dp * p->cp / p->zero_group : 1;
         return;
     case DTP_NAXES:
         break;

@@ -17,10 +17,11 @@ enum dtp_axis {
     DTP_AXIS_CP,
     DTP_AXIS_DP,
     DTP_AXIS_PP,
-    DTP_AXIS_DP_CP, /* gradient reduction and ZeRO */
-    DTP_AXIS_EP,    /* experts */
-    DTP_AXIS_EDP,   /* replicas of one expert */
-    DTP_AXIS_ZERO,  /* ranks that share optimizer state: the innermost zero_group of dp x cp */
+    DTP_AXIS_DP_CP,   /* gradient reduction and ZeRO */
+    DTP_AXIS_EP,      /* experts */
+    DTP_AXIS_EDP,     /* replicas of one expert */
+    DTP_AXIS_ZERO,    /* ranks that share optimizer state: the innermost zero_group of dp x cp */
+    DTP_AXIS_REPLICA, /* ranks that hold the same shard of it, one of each zero_group */
     DTP_NAXES
 };
 extern const char *const dtp_axis_names[]; /* "tp", "cp", "dp", "pp", ... NULL */

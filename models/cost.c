@@ -324,14 +324,56 @@ static void comm_add(struct dtp_comm *sum, const struct dtp_comm *c) {
     sum->latency_s += c->latency_s;
 }
 
+/* Groups of data parallelism. */
+struct replica_shapes {
+    struct dtp_group_shape all[2]; /* of dense parameters, of experts */
+    struct dtp_group_shape tp, zero, replica;
+};
+
+static struct replica_shapes replica_shapes(const struct dtp_problem *problem,
+                                            const struct dtp_placement *p) {
+    const struct dtp_cluster *c = problem->cluster;
+    return (struct replica_shapes){.all = {dtp_placement_shape(p, c, DTP_AXIS_DP_CP, 0),
+                                           dtp_placement_shape(p, c, DTP_AXIS_EDP, 0)},
+                                   .tp = dtp_placement_shape(p, c, DTP_AXIS_TP, 0),
+                                   .zero = dtp_placement_shape(p, c, DTP_AXIS_ZERO, 0),
+                                   .replica = dtp_placement_shape(p, c, DTP_AXIS_REPLICA, 0)};
+}
+
+/* Sharded inside the group, replicated between groups (HSDP): gradients are reduce-scattered in the
+ * group, then every shard is summed over the groups. The two run on streams of their own, so that the
+ * longer of them sets the pace and the other adds itself once to all units. */
+static struct dtp_comm hybrid_reduce(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                     const struct replica_shapes *shape, double bytes, int nunits) {
+    struct dtp_comm inside =
+        comm(problem, DTP_REDUCE_SCATTER, DTP_AXIS_ZERO, plan->dp_algo, &shape->zero, bytes);
+    struct dtp_comm between = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_REPLICA, plan->dp_algo,
+                                   &shape->replica, bytes / plan->zero_group);
+    bool far = between.time_s > inside.time_s;
+    struct dtp_comm longer = far ? between : inside;
+    double rest_s = (far ? inside.time_s : between.time_s) / nunits;
+    longer.time_s += rest_s;
+    longer.latency_s += rest_s; /* not on the links of the longer */
+    return longer;
+}
+
+static bool hybrid(const struct dtp_framework *f, const struct dtp_plan *plan) {
+    bool unshards = plan->zero_stage == 2 && f->memory.gathered_bytes > 0;
+    return plan->zero_group > 0 && (unshards || plan->zero_stage == 3);
+}
+
+static int units_of(double total, double unit) {
+    return unit > 0 && total > unit ? (int)(total / unit + 0.999999) : 1;
+}
+
 /* Gradient reduction, gather and unshard of a stage: in units of one bucket, or one layer with ZeRO-3. */
 static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                                const struct dtp_group_shape shape[4], int vs,
+                                const struct replica_shapes *shape, int vs,
                                 struct dtp_stage_cost *out) {
     const struct dtp_problem *problem = memo->problem;
     const struct dtp_framework *f = problem->framework;
     if (f->inline_communication) {
-        dtp_native_data_parallel(problem, plan, &shape[0], &shape[2], vs, out);
+        dtp_native_data_parallel(problem, plan, &shape->all[0], &shape->tp, vs, out);
         return;
     }
     struct dtp_stage stage;
@@ -343,27 +385,36 @@ static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct d
     double bucket_bytes = f->dp_bucket_params_per_rank * plan->dp * plan->cp * f->reduce_bytes;
     if (f->dp_bucket_bytes > bucket_bytes)
         bucket_bytes = f->dp_bucket_bytes;
-    out->nreduce = 1;
+    out->nreduce = units_of(total_bytes, bucket_bytes);
     if (plan->zero_stage == 3)
-        out->nreduce = out->nunshard = stage.layers > 0 ? stage.layers : 1;
-    else if (bucket_bytes > 0 && total_bytes > bucket_bytes)
-        out->nreduce = (int)(total_bytes / bucket_bytes + 0.999999);
-    bool scatter = plan->zero_stage >= 2 || (plan->zero_stage == 1 && f->zero1_reduce_scatter);
+        out->nunshard =
+            f->zero3_unit_params > 0
+                ? units_of(params[0] + params[1], dtp_framework_unit_params(f, problem->model))
+            : stage.layers > 0 ? stage.layers
+                               : 1;
+    if (plan->zero_stage == 3 && !f->zero3_buckets)
+        out->nreduce = out->nunshard;
+    bool scatter = plan->zero_stage == 3 || (plan->zero_stage == 2 && f->zero2_reduce_scatter) ||
+                   (plan->zero_stage == 1 && f->zero1_reduce_scatter);
     bool grouped = plan->zero_group > 0; /* summed over all replicas, gathered in the group */
     static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
     for (int k = 0; k < 2; k++) {
-        if (params[k] <= 0 || shape[k].size <= 1)
+        if (params[k] <= 0 || shape->all[k].size <= 1)
             continue;
-        double unit = params[k] / out->nreduce;
-        struct dtp_comm c = comm(problem, scatter && !grouped ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE,
-                                 axis[k], plan->dp_algo, &shape[k], unit * f->reduce_bytes);
+        double unit_bytes = params[k] / out->nreduce * f->reduce_bytes;
+        int gathers = plan->zero_stage == 3 ? out->nunshard : out->nreduce;
+        struct dtp_comm c =
+            hybrid(f, plan)
+                ? hybrid_reduce(problem, plan, shape, unit_bytes, out->nreduce)
+                : comm(problem, scatter && !grouped ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, axis[k],
+                       plan->dp_algo, &shape->all[k], unit_bytes);
         comm_add(&out->reduce, &c);
+        if (plan->zero_stage == 0)
+            continue;
         c = comm(problem, DTP_ALL_GATHER, grouped ? DTP_AXIS_ZERO : axis[k], plan->dp_algo,
-                 &shape[grouped ? 3 : k], unit * dtp_framework_gathered_bytes(f));
-        if (plan->zero_stage == 1 || plan->zero_stage == 2)
-            comm_add(&out->gather, &c);
-        if (plan->zero_stage == 3)
-            comm_add(&out->unshard, &c);
+                 grouped ? &shape->zero : &shape->all[k],
+                 params[k] / gathers * dtp_framework_gathered_bytes(f));
+        comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
     }
 }
 
@@ -521,23 +572,22 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->nstages = plan->pp * plan->vpp;
     out->stage = DTP_NEW(a, struct dtp_stage_cost, (size_t)out->nstages);
     out->p2p_blocking = plan->p2p_overlap < 0 ? f->p2p_blocking : !plan->p2p_overlap;
-    out->reduce_overlap = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
+    out->reduce_overlap = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
     out->gather_overlap = f->param_gather_overlap;
     out->reduce_per_microbatch = plan->zero_stage >= 2 && f->reduce_per_microbatch;
-    out->regather_backward = f->zero3_regather_backward;
+    double params = (double)memo->params.total;
+    out->regather_backward =
+        f->zero3_regather_backward &&
+        (f->zero3_reuse_params <= 0 || dtp_framework_reused_params(f, params) < params);
     out->zero_stage = plan->zero_stage;
     out->shares_cores = dtp_shares_cores(problem);
     out->prefetch = f->zero3_prefetch_layers;
     out->extrapolated = problem->cluster->gpu.not_calibrated;
     out->prefetch_forward = f->zero3_forward_prefetch ? f->zero3_prefetch_layers : 0;
-    struct dtp_group_shape shape[4] = {
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_ZERO, 0)};
+    struct replica_shapes shape = replica_shapes(problem, &placement);
     for (int vs = 0; vs < out->nstages; vs++) {
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
-        stage_data_parallel(memo, plan, shape, vs, &out->stage[vs]);
+        stage_data_parallel(memo, plan, &shape, vs, &out->stage[vs]);
     }
     stage_transfers(problem, plan, &placement, out);
     step_costs(a, memo, plan, &placement, out);
@@ -571,12 +621,8 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                            f->rank_order, NULL) != DTP_OK)
         return out;
     placement.zero_group = plan->zero_group;
-    struct dtp_group_shape shape[4] = {
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_DP_CP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_EDP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0),
-        dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_ZERO, 0)};
-    bool overlapped = plan->dp_overlap < 0 ? f->dp_overlap : plan->dp_overlap;
+    struct replica_shapes shape = replica_shapes(problem, &placement);
+    bool overlapped = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
     bool overlap =
         overlapped || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);
     double params = 0, last_unit_s = 0, sum_s = 0, gather_s = 0;
@@ -587,7 +633,7 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
             continue;
         struct dtp_stage_cost cost = {0};
         struct dtp_stage stage;
-        stage_data_parallel(memo, plan, shape, vs, &cost);
+        stage_data_parallel(memo, plan, &shape, vs, &cost);
         dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
         params += optimizer_params(plan, &stage);
         sum_s += cost.nreduce * cost.reduce.time_s;

@@ -130,7 +130,7 @@ static void fill_memory(struct dtp_arena *a, struct dtp_evaluator *ev, struct dt
     for (int z = 0; z <= 3; z++) {
         struct dtp_plan p = r->plan;
         p.zero_stage = z;
-        p.zero_group = z == 1 || z == 2 ? p.zero_group : 0;
+        p.zero_group = z > 0 ? p.zero_group : 0;
         bool has = z == r->plan.zero_stage || dtp_plan_check(&ev->problem, &p) == DTP_LEGAL;
         r->by_zero_stage[z] = has ? dtp_memory_device_bytes(ev->memory, &p) : 0;
     }

@@ -10,7 +10,7 @@
 struct document {
     struct dtp_framework framework;
     const struct dtp_json *aliases, *schedules, *zero_stages, *zero_stages_pp, *zero_stages_tp,
-        *recompute, *fitted, *by_gpu;
+        *dp_overlap_stages, *recompute, *fitted, *by_gpu;
 };
 
 #define F(member) (offsetof(struct document, framework) + offsetof(struct dtp_framework, member))
@@ -102,6 +102,16 @@ static const struct dtp_field memory_fields[] = {
      .kind = DTP_FIELD_BOOL,
      .offset = M(lazy_gradients),
      .help = "gradients exist only from their backward to the update"},
+    {.name = "overlap_bucket_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(overlap_bucket_bytes),
+     .max = 1e11,
+     .help = "ZeRO-1/2: second buckets, where reductions overlap the backward"},
+    {.name = "step_copy_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(step_copy_bytes),
+     .max = 64,
+     .help = "per parameter of the update: copies of gradients that live in it only"},
     {.name = "transfers_kept",
      .kind = DTP_FIELD_BOOL,
      .offset = M(transfers_kept),
@@ -190,10 +200,17 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(dp_bucket_bytes, 1e11, "bytes of one reduction bucket; 0: one bucket"),
     BOOLEAN(param_gather_overlap, "ZeRO-1/2: parameters are gathered behind the next forward"),
     BOOLEAN(zero1_reduce_scatter, "ZeRO-1 reduces with reduce-scatter; false: all-reduce"),
+    BOOLEAN(zero2_reduce_scatter, "ZeRO-2 reduces with reduce-scatter; false: all-reduce"),
+    LIST(dp_overlap_stages, "ZeRO stages in which dp_overlap holds; left out: all"),
     NUMBER(reduce_bytes, 8, "bytes per gradient on the wire"),
     BOOLEAN(reduce_per_microbatch, "ZeRO-2/3 reduce after each microbatch"),
     BOOLEAN(zero3_regather_backward, "ZeRO-3 gathers parameters again for the backward"),
     INTEGER(zero3_prefetch_layers, 64, "ZeRO-3: layers gathered ahead"),
+    NUMBER(zero3_unit_params, 1e12, "ZeRO-3: parameters of one gather; 0: those of a layer"),
+    NUMBER(zero3_reuse_params, 1e12,
+           "ZeRO-3: what is used again within so many parameters stays gathered"),
+    BOOLEAN(zero3_buckets, "ZeRO-3 reduces in buckets of dp_bucket_bytes, not layer by layer"),
+    NUMBER(zero_copy_bytes, 64, "ZeRO-1/2: bytes copied per gradient around its reduction"),
     BOOLEAN(zero3_forward_prefetch, "ZeRO-3: false: only the backward gathers ahead"),
     NUMBER(zero3_copy_out_bytes, 64, "ZeRO-3: bytes copied per gathered parameter"),
     NUMBER(zero3_copy_in_bytes, 64, "ZeRO-3: bytes copied per gradient before it is reduced"),
@@ -229,6 +246,7 @@ const struct dtp_field dtp_framework_fields[] = {
     LIST(zero_stages, "ZeRO stages it has"),
     LIST(zero_stages_pp, "ZeRO stages allowed with pp > 1"),
     LIST(zero_stages_tp, "ZeRO stages allowed with tp > 1"),
+    BOOLEAN(hybrid_shard, "ZeRO-3 in groups: sharded inside, replicated between (HSDP, MiCS)"),
     LIST(recompute, "recomputation modes it has"),
     BOOLEAN(offload, "can offload optimizer state or parameters to the host"),
     LIST(fitted, "names of the fields that were fitted to measured steps"),
@@ -252,6 +270,8 @@ static const struct dtp_framework framework_default = {
     .tp_overlap_fraction = 1,
     .fp8_cast_bytes = 4,
     .reduce_bytes = 2,
+    .zero2_reduce_scatter = true,
+    .dp_overlap_stages = 15,
     .backward_launch_factor = 0.62, /* traces of PyTorch 2.11: 31 against 50 us */
     .norm_time_factor = 1,
     .zero3_forward_prefetch = true,
@@ -377,6 +397,7 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
     out->zero_stages_pp = out->zero_stages_tp = out->zero_stages;
     DTP_TRY(read_stage_bits(d.zero_stages_pp, &out->zero_stages_pp, err));
     DTP_TRY(read_stage_bits(d.zero_stages_tp, &out->zero_stages_tp, err));
+    DTP_TRY(read_stage_bits(d.dp_overlap_stages, &out->dp_overlap_stages, err));
     DTP_TRY(read_recompute(a, d.recompute, &out->recompute_modes, err));
     const struct dtp_json *source = dtp_json_get(j, "source");
     if (source && dtp_json_type(source) == DTP_JSON_STRING)
@@ -433,6 +454,20 @@ void dtp_framework_to_fp32(struct dtp_framework *f) {
     m->weight_bytes = m->gradient_bytes = fp32_bytes;
     m->gathered_bytes = m->cached_weight_bytes = 0;
     f->reduce_bytes = f->p2p_bytes = fp32_bytes;
+}
+
+bool dtp_framework_dp_overlaps(const struct dtp_framework *f, int option, int zero_stage) {
+    return option < 0 ? f->dp_overlap && f->dp_overlap_stages >> zero_stage & 1 : option != 0;
+}
+
+double dtp_framework_reused_params(const struct dtp_framework *f, double params) {
+    double most = f->zero3_reuse_params / 2;
+    return params < most ? params : most;
+}
+
+double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp_model *m) {
+    double weight = (double)m->hidden * m->ffn;
+    return weight > f->zero3_unit_params ? weight : f->zero3_unit_params;
 }
 
 double dtp_framework_gathered_bytes(const struct dtp_framework *f) {

@@ -33,6 +33,9 @@ struct dtp_framework_memory {
         gradient_copy_bytes; /* per parameter with dp x cp > 1: what their reduction keeps beside them */
     bool lazy_gradients; /* gradients are freed by the update and come back in the backward */
     bool transfers_kept; /* pipeline: a buffer for each microbatch and direction */
+    double
+        overlap_bucket_bytes; /* ZeRO-1/2: second buckets where reductions overlap the backward */
+    double step_copy_bytes;   /* per parameter of the update: fp32 gradients that live in it only */
 };
 
 /* What depends on the GPU family that the stack runs on: which attention kernel it had there, and
@@ -96,11 +99,17 @@ struct dtp_framework {
     double dp_bucket_params_per_rank; /* and at least so many parameters per rank of the group */
     bool param_gather_overlap;  /* ZeRO-1/2: all-gather of parameters behind the next forward */
     bool zero1_reduce_scatter;  /* reduce-scatter + all-gather; false: all-reduce then all-gather */
+    bool zero2_reduce_scatter;  /* ZeRO-2: false: all-reduce, then a rank keeps its part */
+    int dp_overlap_stages;      /* bit s: dp_overlap holds with ZeRO stage s */
     double reduce_bytes;        /* per gradient on the wire: 2 or 4 */
     bool reduce_per_microbatch; /* ZeRO-2/3 reduce after each microbatch */
     bool zero3_regather_backward; /* parameters gathered again in the backward */
     int zero3_prefetch_layers;
-    bool zero3_forward_prefetch;                      /* false: only the backward gathers ahead */
+    double zero3_unit_params;    /* gathers are of about so many parameters; 0: of layers */
+    double zero3_reuse_params;   /* what is used again within so many parameters stays gathered */
+    bool zero3_buckets;          /* reduced in buckets, not layer by layer */
+    double zero_copy_bytes;      /* ZeRO-1/2: per gradient, into and out of the buckets */
+    bool zero3_forward_prefetch; /* false: only the backward gathers ahead */
     double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
     bool tied_embedding_all_reduce;
 
@@ -140,7 +149,8 @@ struct dtp_framework {
     int zero_stages;              /* bit s: has ZeRO stage s */
     int zero_stages_pp;           /* bit s: allowed with pp > 1 */
     int zero_stages_tp;           /* bit s: allowed with tp > 1 */
-    int recompute_modes;          /* bit per enum dtp_recompute */
+    bool hybrid_shard;   /* ZeRO-3 inside a zero_group, replicas between groups (HSDP, MiCS) */
+    int recompute_modes; /* bit per enum dtp_recompute */
     bool offload;
     const char *const *fitted; /* names of the fields that were fitted, NULL-terminated */
 };
@@ -158,6 +168,13 @@ struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f, const s
 /* The stack without mixed precision, for fp32 and tf32: fp32 weights that need no master copy, fp32
  * gradients and activations on the wire. Nothing changes where weights are fp32 already. */
 void dtp_framework_to_fp32(struct dtp_framework *f);
+/* Gradient reductions run behind the backward: as the option says, else as the framework does. */
+bool dtp_framework_dp_overlaps(const struct dtp_framework *f, int option, int zero_stage);
+/* ZeRO-3: of so many parameters of a rank, those that stay gathered from the forward to the backward:
+ * the last of the forward are the first of the backward, twice their own number of parameters apart. */
+double dtp_framework_reused_params(const struct dtp_framework *f, double params);
+/* ZeRO-3 with zero3_unit_params: parameters of one gather; a weight is never cut. */
+double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp_model *m);
 /* ZeRO: bytes of a parameter on the wire and while in use. */
 double dtp_framework_gathered_bytes(const struct dtp_framework *f);
 /* Layers of the pp stages where the framework cuts the model by cost (nanotron): the blocks in order, a

@@ -309,6 +309,9 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     double buffers = f->fixed_bytes;
     if (plan->dp * plan->cp > 1)
         buffers += f->bucket_bytes + f->gradient_copy_bytes * (r->dense + r->experts);
+    if ((plan->zero_stage == 1 || plan->zero_stage == 2) &&
+        dtp_framework_dp_overlaps(memo->problem->framework, plan->dp_overlap, plan->zero_stage))
+        buffers += f->overlap_bucket_bytes;
     if (plan->zero_stage == 0)
         buffers += f->reducer_bytes * (r->dense + r->experts);
     if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->lazy_gradients))
@@ -322,11 +325,21 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     return buffers;
 }
 
-/* Layers gathered ahead, the one in use, and what is outside layers. */
-static double unshard_buffers(const struct dtp_framework *f, const struct dtp_plan *plan,
+/* Layers gathered ahead, the one in use, and what is outside layers. By weights: the one in use, which
+ * may be the embedding table, those gathered ahead, and what the forward left for the backward. */
+static double unshard_buffers(const struct dtp_problem *problem, const struct dtp_plan *plan,
                               const struct rank_parts *r) {
+    const struct dtp_framework *f = problem->framework;
     if (plan->zero_stage < 3)
         return 0;
+    double all = r->dense + r->experts;
+    if (f->zero3_unit_params > 0) {
+        double unit = dtp_framework_unit_params(f, problem->model);
+        double table = (double)problem->model->vocab * problem->model->hidden;
+        double live = dtp_framework_reused_params(f, all) + (unit > table ? unit : table) +
+                      f->zero3_prefetch_layers * f->zero3_unit_params;
+        return dtp_framework_gathered_bytes(f) * (live < all ? live : all);
+    }
     return dtp_framework_gathered_bytes(f) *
            ((f->zero3_prefetch_layers + 1) * r->largest_layer + r->root);
 }
@@ -373,7 +386,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
         .optimizer = plan->offload == DTP_OFFLOAD_NONE ? stored.states * f->optimizer_bytes : 0,
         .activations = r->activations,
         .logits = r->logits,
-        .buffers = standing + cached + unshard_buffers(framework, plan, r)};
+        .buffers = standing + cached + unshard_buffers(memo->problem, plan, r)};
     now.logits = r->logits + r->saved_logits + r->outputs;
     double all_gradients = now.gradients;
     if (f->lazy_gradients && !r->gradients_live)
@@ -383,6 +396,14 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     now.logits = r->saved_logits + r->outputs;
     now.activations = r->activations + live;
     take_larger(&peak, &now);
+    if (f->step_copy_bytes > 0 && plan->zero_stage > 0) { /* ZeRO-1/2 give their buckets back */
+        struct moment update = {.name = "update",
+                                .weights = now.weights,
+                                .gradients = all_gradients + stored.states * f->step_copy_bytes,
+                                .optimizer = now.optimizer,
+                                .buffers = plan->zero_stage == 3 ? standing : f->fixed_bytes};
+        take_larger(&peak, &update);
+    }
     if (!f->lazy_gradients)
         return peak;
     if (!r->gradients_live && r->in_flight > 1) { /* all forwards came first */

@@ -559,11 +559,18 @@ static bool eager(const struct dtp_op_build *b) {
            !b->m->mlm_head && !b->m->parallel_block;
 }
 
-/* Copies beside the collectives of ZeRO-3: gathered parameters into place, gradients into the buffer that
+/* Copies beside the collectives of ZeRO: gradients into the buckets and out of them; of ZeRO-3: gathered parameters into place, gradients into the buffer that
  * is reduced (a conversion where they travel in fp32). Recomputation uses what the backward gathered. */
-static void zero3_copies(struct dtp_op_build *b, double params) {
+static void zero_copies(struct dtp_op_build *b, double params) {
     const struct dtp_framework *f = b->f;
-    if (b->plan->zero_stage < 3)
+    int zero = b->plan->zero_stage;
+    if ((zero == 1 || zero == 2) && f->zero_copy_bytes > 0) {
+        double times =
+            zero == 2 && f->reduce_per_microbatch ? 1 : dtp_plan_num_microbatches(b->plan);
+        dtp_op_kernel(b, "reduce copy", DTP_PASS_W, DTP_K_COPY, f->zero_copy_bytes * params / times,
+                      params / times);
+    }
+    if (zero < 3)
         return;
     if (f->zero3_copy_out_bytes > 0) {
         dtp_op_kernel(b, "unshard copy", DTP_PASS_F, DTP_K_COPY, f->zero3_copy_out_bytes * params,
@@ -621,7 +628,7 @@ static void layer(struct dtp_op_build *b, bool moe) {
     }
     if (b->f->selective_alternate_products && b->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
         alternate_products(b);
-    zero3_copies(b, params);
+    zero_copies(b, params);
 }
 
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,

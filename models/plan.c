@@ -36,7 +36,7 @@ const struct dtp_field dtp_plan_fields[] = {
     {"zero_stage", DTP_FIELD_INT, AT(zero_stage), .max = 3,
      .help = "what dp x cp divides: 1 optimizer state, 2 also gradients, 3 also weights"},
     {"zero_group", DTP_FIELD_INT, AT(zero_group), .max = MOST_DEGREE,
-     .help = "ZeRO-1 and 2: ranks of dp x cp that share one copy of what is divided; 0: all"},
+     .help = "ZeRO: ranks of dp x cp that share one copy of what is divided; 0: all"},
     {"sequence_parallel", DTP_FIELD_BOOL, AT(sequence_parallel),
      .help = "norms and dropouts divide the sequence by tp (Korthikanti 2022)"},
     NAMED(recompute, dtp_recompute_names, "activations computed again in the backward"),

@@ -22,7 +22,7 @@ extern const char *const dtp_recompute_names[], *const dtp_offload_names[],
 struct dtp_plan {
     int tp, pp, dp, cp, ep, vpp;
     int zero_stage;
-    int zero_group; /* ZeRO-1, 2: ranks that share one copy of the state; 0: all of dp x cp */
+    int zero_group; /* ZeRO: ranks that share one copy of the state; 0: all of dp x cp */
     bool sequence_parallel;
     enum dtp_recompute recompute;
     int recompute_layers; /* full: only the first so many layers of a chunk; 0: all */
@@ -92,7 +92,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_ZERO, "the framework does not have this ZeRO stage")                                 \
     X(DTP_WHY_ZERO_PP, "the framework refuses this ZeRO stage with pp > 1")                        \
     X(DTP_WHY_ZERO_DP1, "ZeRO needs dp x cp > 1")                                                  \
-    X(DTP_WHY_ZERO_GROUP, "zero_group must divide dp x cp, with ZeRO-1 or 2 and ep = 1")           \
+    X(DTP_WHY_ZERO_GROUP, "zero_group must divide dp x cp, with ep = 1 and ZeRO-1, 2 or hybrid 3") \
     X(DTP_WHY_ZERO_TP, "the framework refuses this ZeRO stage with tp > 1")                        \
     X(DTP_WHY_RECOMPUTE, "the framework does not have this recomputation")                         \
     X(DTP_WHY_TP, "the framework or model has no tensor parallelism, or tp is over its limit")     \

@@ -83,16 +83,17 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
 }
 
 /* Groups inside dp x cp: state is divided in a group, gradients are summed over all. */
-static enum dtp_reason check_zero_group(const struct dtp_plan *p) {
+static enum dtp_reason check_zero_group(const struct dtp_framework *f, const struct dtp_plan *p) {
     if (p->zero_group == 0)
         return DTP_LEGAL;
     bool divides = p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
-    bool stage = p->zero_stage == 1 || p->zero_stage == 2;
+    bool stage =
+        p->zero_stage == 1 || p->zero_stage == 2 || (p->zero_stage == 3 && f->hybrid_shard);
     return divides && stage && p->ep == 1 ? DTP_LEGAL : DTP_WHY_ZERO_GROUP;
 }
 
 static enum dtp_reason check_zero(const struct dtp_framework *f, const struct dtp_plan *p) {
-    enum dtp_reason group = check_zero_group(p);
+    enum dtp_reason group = check_zero_group(f, p);
     if (group != DTP_LEGAL)
         return group;
     if (p->zero_stage < 0 || p->zero_stage > 3 || !(f->zero_stages >> p->zero_stage & 1))
@@ -196,7 +197,7 @@ static enum dtp_reason check_offload(const struct dtp_problem *q, const struct d
         per_parameter_bytes += f->memory.weight_bytes;
     double ranks = (double)p->tp * p->pp;
     if (p->zero_stage > 0)
-        ranks *= (double)p->dp * p->cp;
+        ranks *= p->zero_group > 0 ? p->zero_group : (double)p->dp * p->cp;
     int on_node = node->gpus < q->gpus ? node->gpus : q->gpus;
     double node_bytes = (double)count.total * per_parameter_bytes / ranks * on_node;
     double room_bytes =

@@ -95,7 +95,7 @@ static const struct dtp_option layout_options[] = {
     LIMIT(DTP_LIMIT_MICROBATCH, "microbatch-size", "microbatch", "sequences in a microbatch"),
     LIMIT(DTP_LIMIT_ZERO, "zero-stage", "zero", "ZeRO stage, 0 to 3"),
     FIELD("zero-group", "N", zero_group,
-          "ZeRO-1 and 2: ranks that share one copy of the state (default: all of dp x cp)"),
+          "ZeRO: ranks that share one copy of the state (default: all of dp x cp)"),
     {"sequence-parallel", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_SP * sizeof(const char *),
      .alias = "sp", .help = "norms and dropout divided by tp as well (default: both are tried)"},
     LIMIT(DTP_LIMIT_RECOMPUTE, "recompute", NULL,

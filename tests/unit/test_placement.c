@@ -61,6 +61,11 @@ static bool brute_same(const struct dtp_placement *p, const char *order, enum dt
         return ix / p->ep == iy / p->ep;
     if (axis == DTP_AXIS_EDP)
         return ix % p->ep == iy % p->ep;
+    int group = p->zero_group > 0 ? p->zero_group : p->dp * p->cp;
+    if (axis == DTP_AXIS_ZERO)
+        return ix / group == iy / group;
+    if (axis == DTP_AXIS_REPLICA)
+        return ix % group == iy % group;
     return true;
 }
 
@@ -168,6 +173,8 @@ static void test_brute_force(void) {
             CU_ASSERT(n[1] > 1 && n[2] > 1);
             continue;
         }
+        int half = n[1] * n[2] % 2 == 0 ? n[1] * n[2] / 2 : 1;
+        p.zero_group = dtp_rng_below(&rng, 2) ? half : 0;
         for (int axis = 0; axis < DTP_NAXES; axis++) {
             check_groups(&p, order, (enum dtp_axis)axis);
             for (int r = 0; r < p.ngpus; r += 1 + p.ngpus / 16)

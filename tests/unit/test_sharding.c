@@ -1,0 +1,242 @@
+/* DeepSpeed's ZeRO and hybrid sharding: published bytes, volumes on the wire, fidelities, the search. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "models/evaluate.h"
+#include "planner/search.h"
+#include "tests/suites.h"
+
+static struct dtp_arena *arena;
+
+struct fixture {
+    struct dtp_model model;
+    struct dtp_framework framework;
+    struct dtp_cluster cluster;
+    struct dtp_problem problem;
+    struct dtp_plan plan;
+};
+
+static void setup(struct fixture *x, const char *model, const char *framework, int gpus) {
+    struct dtp_err err = {0};
+    *x = (struct fixture){0};
+    if (dtp_model_load(arena, model, &x->model, &err) != DTP_OK ||
+        dtp_framework_load(arena, framework, &x->framework, &err) != DTP_OK ||
+        dtp_cluster_load(arena, "dgx-a100-80", &x->cluster, &err) != DTP_OK) {
+        printf("\n  %s\n", err.msg);
+        CU_FAIL_FATAL("fixture");
+    }
+    x->problem = (struct dtp_problem){.model = &x->model,
+                                      .framework = &x->framework,
+                                      .cluster = &x->cluster,
+                                      .gpus = gpus,
+                                      .seq = x->model.seq,
+                                      .global_batch = 4 * gpus,
+                                      .attention = -1,
+                                      .dtype = DTP_BF16,
+                                      .memory_limit_bytes = UINT64_C(80000000000)};
+    x->plan = dtp_plan_default();
+    x->plan.dp = gpus;
+    x->plan.global_batch_size = 4 * gpus;
+    x->plan.dtype = DTP_BF16;
+}
+
+static struct dtp_costs costs_of(struct fixture *x) {
+    struct dtp_costs costs;
+    CU_ASSERT_FATAL(dtp_plan_check(&x->problem, &x->plan) == DTP_LEGAL);
+    dtp_costs(arena, dtp_cost_memo_create(arena, &x->problem), &x->plan, &costs);
+    return costs;
+}
+
+/* estimate_zero2_ and estimate_zero3_model_states_mem_needs() of DeepSpeed without offload, P parameters
+ * on N GPUs: 2 P + 18 P / N and 18 P / N beside the largest layer. Its documentation (code-docs, memory)
+ * gives 6.09 GB for 2851 M parameters on 8 GPUs with ZeRO-3, and, by its older formula which keeps
+ * whole gradients as ZeRO-1 does, 4 P + 16 P / N: 15.93 GB. */
+static void test_deepspeed_states(void) {
+    static const double gib = 1024.0 * 1024 * 1024;
+    static const double whole[4] = {0, 4, 2, 0}, divided[4] = {0, 16, 18, 18};
+    CU_ASSERT(fabs(2851e6 * (whole[1] + divided[1] / 8) / gib - 15.93) < 0.01);
+    CU_ASSERT(fabs((2851e6 * divided[3] / 8 + 4 * 32e6) / gib - 6.09) < 0.01);
+    for (int z = 1; z <= 3; z++) {
+        struct fixture x;
+        setup(&x, "gpt3-2.7b", "deepspeed", 2);
+        x.problem.seq = 128; /* so that the update holds most */
+        x.plan.zero_stage = z;
+        struct dtp_stage_memory s;
+        dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
+        CU_ASSERT_STRING_EQUAL(s.moment, "update");
+        double states = (double)(s.weights_bytes + s.gradients_bytes + s.optimizer_bytes);
+        /* its count for ZeRO-3 has one 16-bit shard, stage3.py holds weights and gradients */
+        double more = z == 3 ? 2.0 / 2 : 0;
+        CU_ASSERT(fabs(states / (double)s.params - whole[z] - divided[z] / 2 - more) < 1e-6);
+        CU_ASSERT(s.activations_bytes == 0);
+    }
+}
+
+/* Buckets: 5e8 elements of 2 bytes, two of them where ZeRO-1/2 overlap; what ZeRO-3 keeps gathered. */
+static void test_deepspeed_buffers(void) {
+    struct fixture x;
+    setup(&x, "llama2-13b", "deepspeed", 64);
+    struct dtp_stage_memory one, two, three;
+    struct dtp_memory_memo *memo = dtp_memory_memo_create(arena, &x.problem);
+    x.plan.zero_stage = 2;
+    dtp_memory(memo, &x.plan, &one);
+    x.plan.dp_overlap = 1;
+    dtp_memory(memo, &x.plan, &two);
+    CU_ASSERT(one.buffers_bytes >= 1000000000);
+    CU_ASSERT(two.buffers_bytes - one.buffers_bytes == 1000000000);
+    x.plan.dp_overlap = -1;
+    x.plan.zero_stage = 3;
+    dtp_memory(memo, &x.plan, &three);
+    x.framework.zero3_reuse_params = 0;
+    struct dtp_stage_memory released;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &released);
+    /* max_reuse_distance 1e9: the last 5e8 parameters of the forward, 2 bytes each */
+    CU_ASSERT(three.buffers_bytes - released.buffers_bytes == 1000000000);
+}
+
+static void test_deepspeed_traffic(void) {
+    struct fixture x;
+    setup(&x, "llama2-13b", "deepspeed", 16);
+    double params = 0;
+    for (int z = 1; z <= 3; z++) {
+        x.plan.zero_stage = z;
+        struct dtp_costs c = costs_of(&x);
+        const struct dtp_stage_cost *s = &c.stage[0];
+        CU_ASSERT(s->reduce.kind == (z == 3 ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE));
+        CU_ASSERT(c.reduce_overlap == (z == 3));
+        CU_ASSERT(c.reduce_per_microbatch == (z >= 2));
+        double bytes = s->reduce.bytes * s->nreduce;
+        params = z == 1 ? bytes / 2 : params;
+        CU_ASSERT(fabs(bytes / 2 / params - 1) < 1e-12);
+        CU_ASSERT(s->nreduce == (int)ceil(params / 5e8));
+        double gathered = z == 3 ? s->unshard.bytes * s->nunshard : s->gather.bytes * s->nreduce;
+        CU_ASSERT(fabs(gathered / 2 / params - 1) < 1e-12);
+        if (z == 3) /* 5120 x 13824 is the largest weight, above the prefetch bucket of 5e7 */
+            CU_ASSERT(s->nunshard == (int)ceil(params / (5120.0 * 13824)));
+        CU_ASSERT(c.regather_backward);
+    }
+    setup(&x, "gpt2", "deepspeed", 16); /* less than half of max_reuse_distance */
+    x.plan.zero_stage = 3;
+    CU_ASSERT(!costs_of(&x).regather_backward);
+}
+
+/* What a plan may not do better than, at each fidelity. */
+static void ordered(struct fixture *x) {
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x->problem);
+    struct dtp_err err = {0};
+    struct dtp_result folded, whole;
+    struct dtp_simulate_options options = {.no_fold = true};
+    double bound_s = dtp_evaluate_bound(ev, &x->plan),
+           estimate_s = dtp_evaluate_estimate(ev, &x->plan);
+    CU_ASSERT_FATAL(dtp_evaluate(arena, ev, &x->plan, DTP_SIMULATE, NULL, &folded, &err) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_evaluate(arena, ev, &x->plan, DTP_SIMULATE, &options, &whole, &err) ==
+                    DTP_OK);
+    CU_ASSERT(bound_s <= estimate_s * (1 + 1e-9));
+    CU_ASSERT(estimate_s <= folded.step_s * (1 + 1e-9));
+    CU_ASSERT(fabs(folded.step_s / whole.step_s - 1) < 1e-9);
+    dtp_evaluator_destroy(ev);
+}
+
+static void test_fidelities(void) {
+    static const char *const frameworks[] = {"deepspeed", "torch-fsdp1", "torch-fsdp2",
+                                             "torchtitan"};
+    for (int f = 0; f < 4; f++)
+        for (int z = 2; z <= 3; z++)
+            for (int group = 0; group <= 16; group += 8) {
+                struct fixture x;
+                setup(&x, "gpt3-1.3b", frameworks[f], 32);
+                x.problem.attention = DTP_ATTN_UNFUSED;
+                x.plan.zero_stage = z;
+                x.plan.zero_group = group;
+                ordered(&x);
+            }
+}
+
+/* Hybrid: gathers inside the node; on the network 1 / 8 of the gradients, summed over four nodes. */
+static void test_hybrid_traffic(void) {
+    struct fixture x;
+    setup(&x, "llama2-7b", "torch-fsdp1", 32);
+    x.plan.zero_stage = 3;
+    struct dtp_costs full = costs_of(&x);
+    x.plan.zero_group = 8;
+    struct dtp_costs hybrid = costs_of(&x);
+    const struct dtp_stage_cost *f = &full.stage[0], *h = &hybrid.stage[0];
+    CU_ASSERT(h->unshard.axis == DTP_AXIS_ZERO && h->unshard.time_s < f->unshard.time_s);
+    CU_ASSERT(fabs(h->unshard.bytes / f->unshard.bytes - 1) < 1e-12);
+    CU_ASSERT(h->reduce.axis == DTP_AXIS_REPLICA && h->reduce.kind == DTP_ALL_REDUCE);
+    CU_ASSERT(fabs(h->reduce.bytes * 8 / f->reduce.bytes - 1) < 1e-12);
+    struct dtp_group_shape four = {.size = 4, .nodes = 4, .per_node = 1, .nics = 1, .siblings = 1},
+                           node = {.size = 8, .nodes = 1, .per_node = 8, .siblings = 1, .tier = -1};
+    struct dtp_coll_cost between, inside;
+    dtp_coll_cost(&x.cluster, DTP_ALL_REDUCE, DTP_ALGO_AUTO, &four, f->reduce.bytes / 8, &between);
+    dtp_coll_cost(&x.cluster, DTP_REDUCE_SCATTER, DTP_ALGO_AUTO, &node, f->reduce.bytes, &inside);
+    double longer_s = fmax(between.time_s, inside.time_s),
+           shorter_s = fmin(between.time_s, inside.time_s);
+    CU_ASSERT(fabs(h->reduce.time_s - longer_s - shorter_s / h->nreduce) < 1e-12);
+    /* the state is divided by 8 again, and updated by 8 */
+    CU_ASSERT(hybrid.optimizer_s[0] > 3.5 * full.optimizer_s[0]);
+    x.plan.zero_group = 32; /* one group: the same as without */
+    struct dtp_costs one = costs_of(&x);
+    CU_ASSERT(one.stage[0].reduce.time_s == f->reduce.time_s &&
+              one.stage[0].unshard.time_s == f->unshard.time_s);
+}
+
+static void test_hybrid_memory(void) {
+    struct fixture x;
+    setup(&x, "llama2-7b", "torch-fsdp2", 64);
+    struct dtp_stage_memory eight, grouped;
+    x.plan.zero_stage = 3;
+    x.plan.zero_group = 8;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &grouped);
+    x.plan.zero_group = 0;
+    x.plan.dp = x.problem.gpus = 8;
+    x.plan.global_batch_size = x.problem.global_batch = 32;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &eight);
+    CU_ASSERT(grouped.peak_bytes == eight.peak_bytes); /* 8 nodes hold what one would */
+}
+
+static void test_legality(void) {
+    struct fixture x;
+    setup(&x, "llama2-7b", "torch-fsdp1", 32);
+    x.plan.zero_stage = 3;
+    x.plan.zero_group = 8;
+    CU_ASSERT(dtp_plan_check(&x.problem, &x.plan) == DTP_LEGAL);
+    x.framework.hybrid_shard = false;
+    CU_ASSERT(dtp_plan_check(&x.problem, &x.plan) == DTP_WHY_ZERO_GROUP);
+    x.framework.hybrid_shard = true;
+    x.plan.zero_group = 24;
+    CU_ASSERT(dtp_plan_check(&x.problem, &x.plan) == DTP_WHY_ZERO_GROUP);
+}
+
+/* The search finds DeepSpeed plans: ZeRO-3 where the states of the others are too much. */
+static void test_search(void) {
+    struct fixture x;
+    setup(&x, "llama2-13b", "deepspeed", 32);
+    struct dtp_search_options options = {.jobs = 1, .top = 3, .layouts = -1};
+    struct dtp_search found;
+    struct dtp_err err = {0};
+    CU_ASSERT_FATAL(dtp_search(arena, &x.problem, NULL, &options, &found, &err) == DTP_OK);
+    CU_ASSERT_FATAL(found.nresults > 0);
+    for (size_t i = 0; i < found.nresults; i++) {
+        CU_ASSERT(dtp_plan_check(&x.problem, &found.result[i].plan) == DTP_LEGAL);
+        CU_ASSERT(found.result[i].fits && found.result[i].plan.zero_stage >= 1);
+    }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"DeepSpeed's own estimate", test_deepspeed_states},
+                           {"DeepSpeed's buffers", test_deepspeed_buffers},
+                           {"DeepSpeed's traffic", test_deepspeed_traffic},
+                           {"fidelities", test_fidelities},
+                           {"hybrid traffic", test_hybrid_traffic},
+                           {"hybrid memory", test_hybrid_memory},
+                           {"legality", test_legality},
+                           {"search", test_search},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"sharding", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    int status = run_suites(suites);
+    dtp_arena_destroy(arena);
+    return status;
+}
