@@ -14,7 +14,9 @@ static const struct {
     {"a100", "dgx-a100-80"},     {"dgx-a100", "dgx-a100-80"}, {"h100", "hgx-h100"},
     {"h200", "hgx-h200"},        {"v100", "dgx-1v"},          {"b200", "dgx-b200"},
     {"gb200", "gb200-nvl72"},    {"a800", "a800-box"},        {"h800", "h800-box"},
-    {"polaris", "alcf-polaris"}, {"sophia", "alcf-sophia"},
+    {"polaris", "alcf-polaris"}, {"sophia", "alcf-sophia"},   {"a100-80", "dgx-a100-80"},
+    {"a100-40", "dgx-a100-40"},  {"v100-32", "dgx-1v"},       {"h100-80", "hgx-h100"},
+    {"a800-80", "a800-box"},     {"h800-80", "h800-box"},     {"h200-141", "hgx-h200"},
 };
 
 /* Nodes of a measured row of which only the GPU is known. gpus 0: any other number per node. */

@@ -27,6 +27,7 @@ static enum dtp_status parse_one(const char *text, size_t n, const struct dtp_pr
     static const char *const flops_units[] = {"TFLOP/s", "TFLOPS", "TFLOPs", "Tflops",
                                               "tflops",  "TF/s",   "TF"};
     static const char *const token_units[] = {"tokens/s", "tok/s", "tps"};
+    static const char *const each[] = {"/GPU", "/gpu", " per GPU", " per gpu"};
     char number[64];
     size_t rest = 0;
     double v = 0;
@@ -39,11 +40,17 @@ static enum dtp_status parse_one(const char *text, size_t n, const struct dtp_pr
             out->step_s = v > 0 ? step_flops(p) / (v * DTP_TERA * p->gpus) : 0;
             return DTP_OK;
         }
+    double count = 1; /* ranks that the number stands for */
+    size_t whole = n;
+    for (size_t i = 0; i < sizeof each / sizeof each[0] && count == 1; i++)
+        if (ends_with(text, n, each[i], &whole))
+            count = p->gpus;
     for (size_t i = 0; i < sizeof token_units / sizeof token_units[0]; i++)
-        if (ends_with(text, n, token_units[i], &rest)) {
+        if (ends_with(text, whole, token_units[i], &rest)) {
             snprintf(number, sizeof number, "%.*s", (int)rest, text);
             DTP_TRY(dtp_parse_count(number, "--measured", &v, err));
-            out->step_s = v > 0 ? (double)p->global_batch * p->seq / v : 0;
+            out->step_s = v > 0 ? (double)p->global_batch * p->seq / (v * count) : 0;
+            out->tokens = count == 1;
             return DTP_OK;
         }
     snprintf(number, sizeof number, "%.*s", (int)n, text);
@@ -52,6 +59,7 @@ static enum dtp_status parse_one(const char *text, size_t n, const struct dtp_pr
         DTP_TRY(dtp_parse_double(number, "--measured", &v, err));
         double peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
         out->step_s = v > 0 ? step_flops(p) / (v / 100 * peak * p->gpus) : 0;
+        out->mfu = true;
         return DTP_OK;
     }
     if (n > 0 && (text[n - 1] == 'B' || text[n - 1] == 'b')) {
@@ -65,7 +73,7 @@ static enum dtp_status parse_one(const char *text, size_t n, const struct dtp_pr
     return dtp_fail(
         err, DTP_EUSAGE,
         "--measured: found \"%s\", expected a step time (3.2s), TFLOP/s per GPU (152TF), "
-        "MFU (45%%), tokens/s (190k tok/s) or memory (61GiB)",
+        "MFU (45%%), tokens/s (190k tok/s, 3k tok/s/GPU) or memory (61GiB)",
         number);
 }
 
@@ -96,6 +104,25 @@ struct variant {
     struct dtp_framework framework;
     struct dtp_plan plan;
 };
+
+static bool zero_stage(struct variant *v, int stage) {
+    bool changes = v->plan.zero_stage != stage;
+    v->plan.zero_stage = stage;
+    v->plan.zero_group = 0;
+    return changes;
+}
+static bool zero_0(struct variant *v) {
+    return zero_stage(v, 0);
+}
+static bool zero_1(struct variant *v) {
+    return zero_stage(v, 1);
+}
+static bool zero_2(struct variant *v) {
+    return zero_stage(v, 2);
+}
+static bool zero_3(struct variant *v) {
+    return zero_stage(v, 3);
+}
 
 static bool full_recompute(struct variant *v) {
     bool changes = v->plan.recompute != DTP_RECOMPUTE_FULL;
@@ -187,6 +214,10 @@ static const struct {
 } suspects[] = {
     {"full recomputation is on", full_recompute},
     {"recomputation is off", no_recompute},
+    {"nothing is divided over the dp ranks (ZeRO 0, no distributed optimizer)", zero_0},
+    {"the optimizer state is divided over the dp ranks (ZeRO 1, distributed optimizer)", zero_1},
+    {"optimizer state and gradients are divided over the dp ranks (ZeRO 2)", zero_2},
+    {"weights too are divided over the dp ranks (ZeRO 3, FSDP)", zero_3},
     {"attention is not fused", unfused_attention},
     {"norms, activations and residuals are not fused", unfused_kernels},
     {"one NIC of the node carries all traffic (GPUDirect off, wrong interface)", one_nic},
@@ -203,6 +234,11 @@ static const struct {
 
 static double magnitude(double x) {
     return x < 0 ? -x : x;
+}
+
+static double explained(double measured, double expected, double suspect) {
+    double gap = magnitude(measured - expected);
+    return measured > 0 && gap > 0 ? 1 - magnitude(measured - suspect) / gap : 0;
 }
 
 static int by_explained(const void *x, const void *y) {
@@ -223,19 +259,48 @@ static void try_suspect(const struct dtp_setup *setup, const struct dtp_plan *pl
     v->plan = *plan;
     v->problem.cluster = &v->cluster;
     v->problem.framework = &v->framework;
-    if (suspects[i].apply(v)) {
+    bool was_legal = dtp_plan_check(&setup->problem, plan) == DTP_LEGAL;
+    bool applies = suspects[i].apply(v);
+    if (applies && (!was_legal || dtp_plan_check(&v->problem, &v->plan) == DTP_LEGAL)) {
         struct dtp_evaluator *ev = dtp_evaluator_create(a, &v->problem);
         if (dtp_evaluate(a, ev, &v->plan, DTP_SIMULATE, NULL, &r, NULL) == DTP_OK) {
-            double expected_s = out->expected.step_s, gap_s = measured->step_s - expected_s;
             struct dtp_suspect *s = &out->suspect[out->n++];
             *s = (struct dtp_suspect){
                 .what = suspects[i].what, .step_s = r.step_s, .peak_bytes = (double)r.device_bytes};
-            if (measured->step_s > 0 && gap_s != 0)
-                s->explained = 1 - magnitude(measured->step_s - r.step_s) / magnitude(gap_s);
+            s->explained = measured->step_s > 0
+                               ? explained(measured->step_s, out->expected.step_s, r.step_s)
+                               : explained(measured->peak_bytes, (double)out->expected.device_bytes,
+                                           (double)r.device_bytes);
         }
         dtp_evaluator_destroy(ev);
     }
     dtp_arena_destroy(a);
+}
+
+static bool in_range(double x, double low, double high) {
+    return x >= low && x <= high;
+}
+
+/* A way to read a number that would make it normal, or NULL. */
+static const char *reading(const struct dtp_problem *p, const struct dtp_measured *m,
+                           const struct dtp_diagnosis *d) {
+    double allocated = (double)d->expected.peak_bytes,
+           reserved = (double)d->expected.reserved_bytes;
+    double spread = d->accuracy.memory_p90;
+    if (!d->step_normal && m->tokens && in_range(m->step_s / p->gpus, d->low_s, d->high_s))
+        return "as tokens/s of each GPU it would be normal (write tok/s/GPU)";
+    if (!d->step_normal && m->mfu && in_range(m->step_s / 2, d->low_s, d->high_s))
+        return "it would be normal if taken against the peak with sparsity, which is twice the "
+               "dense";
+    if (d->peak_normal)
+        return NULL;
+    if (in_range(m->peak_bytes, allocated / (1 + spread), allocated * (1 + spread)))
+        return "it would be normal as what the framework has allocated, without its reserve and "
+               "the "
+               "CUDA context";
+    if (in_range(m->peak_bytes, reserved / (1 + spread), reserved * (1 + spread)))
+        return "it would be normal as what the framework has reserved, without the CUDA context";
+    return NULL;
 }
 
 enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
@@ -256,6 +321,7 @@ enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
                        (measured->step_s >= out->low_s && measured->step_s <= out->high_s);
     out->peak_normal = !(measured->peak_bytes > 0) || (measured->peak_bytes >= out->low_bytes &&
                                                        measured->peak_bytes <= out->high_bytes);
+    out->reading = reading(&setup->problem, measured, out);
     for (size_t i = 0; i < sizeof suspects / sizeof suspects[0]; i++)
         try_suspect(setup, plan, i, measured, out);
     qsort(out->suspect, (size_t)out->n, sizeof out->suspect[0], by_explained);

@@ -17,9 +17,10 @@ struct dtp_measured {
     double step_s;     /* 0: not given */
     double peak_bytes; /* 0: not given */
     const char *text;  /* as typed */
+    bool tokens, mfu;  /* step_s was given as tokens/s of all GPUs, as MFU */
 };
 
-/* "3.2s" "820ms" a step, "152TF" TFLOP/s per GPU, "45%" MFU, "190k tok/s", "61GiB"; several with
+/* "3.2s" "820ms" a step, "152TF" TFLOP/s per GPU, "45%" MFU, "190k tok/s", "3k tok/s/GPU", "61GiB"; several with
  * commas. Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
                                    struct dtp_measured *out, struct dtp_err *err);
@@ -28,7 +29,7 @@ struct dtp_suspect {
     const char *what; /* "full recomputation is on" */
     double step_s;    /* predicted with it */
     double peak_bytes;
-    double explained; /* of the gap of the step, <= 1; 0 without a measured step */
+    double explained; /* of the gap of the step, else of the memory, <= 1; 0: nothing measured */
 };
 
 enum { DTP_MOST_SUSPECTS = 24 };
@@ -37,6 +38,7 @@ struct dtp_diagnosis {
     struct dtp_accuracy accuracy;
     double low_s, high_s, low_bytes, high_bytes;
     bool step_normal, peak_normal; /* true where nothing was measured */
+    const char *reading; /* another way to read the number, in which it is normal; or NULL */
     int n;
     struct dtp_suspect suspect[DTP_MOST_SUSPECTS]; /* the best explanation first */
 };

@@ -12,8 +12,8 @@ struct own {
 
 static const struct dtp_option own_options[] = {
     {"measured", DTP_OPT_STRING, 0, offsetof(struct own, measured), .value = "VALUE",
-     .help = "what you see: 3.2s a step, 152TF (TFLOP/s per GPU), 45% (MFU), \"190k tok/s\" or "
-             "61GiB; several with commas"},
+     .help = "what you see: 3.2s a step, 152TF (TFLOP/s per GPU), 45% (MFU), \"190k tok/s\", "
+             "\"3k tok/s/GPU\" or 61GiB; several with commas"},
     {0}};
 
 static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
@@ -59,13 +59,14 @@ static void print_suspects(const struct dtp_term *t, const struct dtp_diagnosis 
     char time[32], memory[32];
     fprintf(t->file, "\n");
     dtp_term_print(t, DTP_BOLD, "%s",
-                   m->step_s > 0 ? "Suspects, the best explanation first"
-                                 : "What would change the numbers");
+                   m->step_s > 0 || m->peak_bytes > 0 ? "Suspects, the best explanation first"
+                                                      : "What would change the numbers");
     dtp_term_print(t, DTP_DIM, "   each alone, predicted\n");
     for (int i = 0; i < d->n; i++) {
         const struct dtp_suspect *s = &d->suspect[i];
         char explains[32] = "";
-        if (m->step_s > 0 && !d->step_normal && s->explained > 0.05)
+        bool off = m->step_s > 0 ? !d->step_normal : !d->peak_normal;
+        if (off && s->explained > 0.05)
             snprintf(explains, sizeof explains, "explains %3.0f %%", 100 * s->explained);
         fprintf(t->file, "  %9s  %+6.1f %%  %9s  %-14s %s\n",
                 dtp_fmt_time(s->step_s, time, sizeof time),
@@ -87,6 +88,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_diagnosis *d,
     dtp_json_kv_double(&w, "measured_s", m->step_s > 0 ? m->step_s : 0);
     dtp_json_kv_double(&w, "measured_bytes", m->peak_bytes);
     dtp_json_kv_bool(&w, "normal", d->step_normal && d->peak_normal);
+    dtp_json_kv_string(&w, "reading", d->reading);
     dtp_json_put_key(&w, "suspects");
     dtp_json_array(&w);
     for (int i = 0; i < d->n; i++) {
@@ -129,6 +131,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                            ? "This is faster than expected: is the configuration what you think?"
                        : !d.step_normal ? "This is slower than it should be."
                                         : "The memory is not what it should be.");
+    if (d.reading)
+        fprintf(t->file, "  But %s.\n", d.reading);
     print_suspects(t, &d, &measured);
     return normal ? DTP_OK : DTP_ENO;
 }
