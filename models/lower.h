@@ -80,6 +80,7 @@ struct dtp_lowered {
     dtp_id *compute_stream;       /* [nranks] */
     struct dtp_rank_tasks *tasks; /* [nranks] */
     const char **op_name;         /* DTP_T_OP: by the part of the tag */
+    const struct dtp_op **op;     /* the same: shape, or NULL where operations have several */
     int nop_names;
     bool folded;
     int schedule, pp, vpp; /* for names of actions */

@@ -13,16 +13,27 @@ struct dtp_op_list {
     double sum_s;
 };
 
-static int op_name(struct dtp_lowering *w, const char *name) {
+static bool same_work(const struct dtp_op *x, const struct dtp_op *y) {
+    return x->kind == y->kind && x->gemm.m == y->gemm.m && x->gemm.n == y->gemm.n &&
+           x->gemm.k == y->gemm.k && x->bytes == y->bytes && x->collective == y->collective;
+}
+
+static int op_name(struct dtp_lowering *w, const char *name, const struct dtp_op *op) {
     enum { MOST_NAMES = 255 };
     struct dtp_lowered *out = w->out;
-    if (!out->op_name)
+    if (!out->op_name) {
         out->op_name = DTP_NEW(w->a, const char *, MOST_NAMES);
+        out->op = DTP_NEW(w->a, const struct dtp_op *, MOST_NAMES);
+    }
     for (int i = 0; i < out->nop_names; i++)
-        if (strcmp(out->op_name[i], name) == 0)
+        if (strcmp(out->op_name[i], name) == 0 &&
+            (!op || (out->op[i] && same_work(out->op[i], op))))
             return i;
-    if (out->nop_names == MOST_NAMES)
+    if (out->nop_names == MOST_NAMES) {
+        out->op[MOST_NAMES - 1] = NULL;
         return MOST_NAMES - 1;
+    }
+    out->op[out->nop_names] = op;
     out->op_name[out->nop_names] = name;
     return out->nop_names++;
 }
@@ -44,7 +55,7 @@ static void add_pass(struct dtp_lowering *w, struct dtp_op_list *list, enum dtp_
                                       (size_t)more);
             list->capacity = more;
         }
-        list->at[list->n++] = (struct dtp_op_time){time_s, op_name(w, op->name)};
+        list->at[list->n++] = (struct dtp_op_time){time_s, op_name(w, op->name, op)};
         list->sum_s += time_s;
     }
 }
@@ -106,7 +117,7 @@ int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
             list->at[i].time_s *= dur_s / list->sum_s;
         if (list->n == 0) { /* an action without operations is one of its length */
             list->at = DTP_NEW(w->a, struct dtp_op_time, 1);
-            list->at[list->n++] = (struct dtp_op_time){dur_s, op_name(w, "action")};
+            list->at[list->n++] = (struct dtp_op_time){dur_s, op_name(w, "action", NULL)};
         }
     }
     *out = list->at;

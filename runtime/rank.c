@@ -79,8 +79,8 @@ int dtp_trace_begin(struct dtp_rank *r, enum dtp_stream stream, const char *name
     if (r->nevents >= r->max_events)
         return -1;
     int i = r->nevents++;
-    struct dtp_trace_event *e = &r->event[i];
-    *e = (struct dtp_trace_event){.rank = r->rank, .step = r->step, .stream = (int)stream};
+    struct dtp_run_event *e = &r->event[i];
+    *e = (struct dtp_run_event){.rank = r->rank, .step = r->step, .stream = (int)stream};
     snprintf(e->name, sizeof e->name, "%s", name);
     r->ops->mark(r->dev, stream, 2 * i);
     return i;

@@ -80,7 +80,7 @@ struct dtp_rank {
     struct dtp_pending *pending;
     int npending, next_event;
 
-    struct dtp_trace_event *event; /* of the current step */
+    struct dtp_run_event *event; /* of the current step */
     int nevents, max_events;
 };
 

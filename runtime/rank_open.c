@@ -160,7 +160,7 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
     r->split = dtp_schedule_kinds[r->plan->schedule].split_backward;
     r->tokens_inverse = 1 / ((double)r->plan->global_batch_size * r->o->seq);
     r->max_events = MAX_EVENTS;
-    r->event = DTP_NEW(r->arena, struct dtp_trace_event, MAX_EVENTS);
+    r->event = DTP_NEW(r->arena, struct dtp_run_event, MAX_EVENTS);
     DTP_TRY(dtp_run_schedule(r->arena, r->plan, &r->schedule, r->err));
     dtp_layout_make(r->arena, r->model, r->plan, r->o->seq, r->rank, &r->layout);
     r->dims = r->layout.dims;

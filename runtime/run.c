@@ -152,9 +152,9 @@ static enum dtp_status gather_events(struct dtp_rank *r, struct dtp_run_result *
         most = count[i] > most ? (size_t)count[i] : most;
         total += (size_t)count[i];
     }
-    struct dtp_trace_event *all = DTP_NEW(a, struct dtp_trace_event, size * most);
+    struct dtp_run_event *all = DTP_NEW(a, struct dtp_run_event, size * most);
     DTP_TRY(gather_bytes(r, all, r->event, most * sizeof *all));
-    out->event = DTP_NEW(a, struct dtp_trace_event, total);
+    out->event = DTP_NEW(a, struct dtp_run_event, total);
     out->nevents = 0;
     for (size_t i = 0; i < size; i++)
         for (size_t k = 0; k < count[i]; k++)

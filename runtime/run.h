@@ -55,7 +55,7 @@ struct dtp_run_options {
     int fault_rank, fault_step, fault_action;
 };
 
-struct dtp_trace_event {
+struct dtp_run_event {
     int rank, step;
     int stream; /* enum dtp_stream */
     char name[28];
@@ -72,7 +72,7 @@ struct dtp_run_result {
     double tokens_per_s;           /* of the whole job */
     uint64_t *peak_bytes;          /* [nranks] high-water mark of live bytes */
     uint64_t (*peak_by_class)[6];  /* [nranks][enum dtp_mem] at that moment */
-    struct dtp_trace_event *event; /* by rank, then start */
+    struct dtp_run_event *event;   /* by rank, then start */
     size_t nevents;
 };
 

@@ -45,9 +45,10 @@ static bool in_window(const struct dtp_trace_rank *r, const struct dtp_trace_eve
                       const struct window *w) {
     if (!w->by_launch)
         return true;
-    if (e->launch == DTP_TRACE_NONE)
+    if (e->launch == DTP_TRACE_NONE && !r->unlaunched)
         return false;
-    int64_t at_ns = dtp_trace_event(r, e->launch)->start_ns;
+    int64_t at_ns =
+        e->launch == DTP_TRACE_NONE ? e->start_ns : dtp_trace_event(r, e->launch)->start_ns;
     return at_ns >= w->from_ns && at_ns < w->to_ns;
 }
 

@@ -123,6 +123,8 @@ static bool take_attr(struct dtp_arena *a, struct dtp_chakra_node *node, struct 
         node->comm_src = v;
     else if (strcmp(name, "comm_dst") == 0)
         node->comm_dst = v;
+    else if (strcmp(name, "num_ops") == 0)
+        node->num_ops = v > 0 ? (uint64_t)v : 0;
     else if (strcmp(name, "comm_tag") == 0)
         node->comm_tag = v;
     else if (strcmp(name, "is_cpu_op") == 0)

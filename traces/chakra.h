@@ -37,7 +37,7 @@ struct dtp_chakra_node {
     const char *name, *group;
     int type;
     int64_t comm_type; /* -1: not said */
-    uint64_t comm_bytes;
+    uint64_t comm_bytes, num_ops;
     int64_t comm_src, comm_dst, comm_tag; /* -1: not said */
     bool is_cpu_op;
     uint32_t first_dep, nctrl, ndata; /* into dep[]: control dependencies, then data */

@@ -70,6 +70,8 @@ static void put_node(struct message *m, const struct dtp_chakra *g,
         put_attr(m, "comm_type", ATTR_INT64, (uint64_t)node->comm_type);
     if (node->comm_bytes > 0)
         put_attr(m, "comm_size", ATTR_INT64, node->comm_bytes);
+    if (node->num_ops > 0)
+        put_attr(m, "num_ops", ATTR_INT64, node->num_ops);
     if (node->comm_src >= 0)
         put_attr(m, "comm_src", ATTR_INT64, (uint64_t)node->comm_src);
     if (node->comm_dst >= 0)

@@ -1,5 +1,6 @@
 #include "traces/kineto.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,6 +142,10 @@ static void begin_record(struct kineto_reader *k) {
     args->has_stream = args->has_device = args->has_comm = args->big_correlation = false;
     args->correlation = args->bytes = 0;
     args->ninputs = args->ntypes = 0;
+    args->nshape = 0;
+    args->shape_cut = false;
+    memset(args->grid, 0, sizeof args->grid);
+    memset(args->block, 0, sizeof args->block);
 }
 
 static enum dtp_status read_record(struct kineto_reader *k, struct dtp_err *err) {
@@ -201,6 +206,22 @@ static void add_step(struct dtp_trace_rank *r, const struct dtp_trace_event *e) 
     r->step[r->nsteps++] = (struct dtp_trace_step){n, e->start_ns, e->dur_ns, name};
 }
 
+static uint32_t shape_of(struct kineto_reader *k, int kind) {
+    const struct kineto_args *args = &k->rec.args;
+    char text[160];
+    if (kind == DTP_TRACE_KERNEL && args->grid[0] > 0) {
+        int n =
+            snprintf(text, sizeof text,
+                     "[%" PRId64 ",%" PRId64 ",%" PRId64 "][%" PRId64 ",%" PRId64 ",%" PRId64 "]",
+                     args->grid[0], args->grid[1], args->grid[2], args->block[0], args->block[1],
+                     args->block[2]);
+        return dtp_trace_intern(k->r, text, (size_t)n);
+    }
+    if (kind != DTP_TRACE_OP || args->nshape == 0 || args->shape_cut)
+        return DTP_TRACE_NONE;
+    return dtp_trace_intern(k->r, args->shape, args->nshape);
+}
+
 /* A whole event that passed: keeps it. */
 static void keep_event(struct kineto_reader *k, int kind) {
     struct dtp_trace_rank *r = k->r;
@@ -216,6 +237,7 @@ static void keep_event(struct kineto_reader *k, int kind) {
     e->on_stream = rec->args.has_stream && rec->args.stream >= 0;
     e->name = dtp_trace_intern(r, rec->name.at ? rec->name.at : "", rec->name.n);
     e->lane = lane_of(k, on_device);
+    e->shape = shape_of(k, kind);
     if (rec->args.big_correlation)
         dtp_trace_warn(r, DTP_WARN_BIG_ID, dtp_pull_offset(&k->pull));
     if (rec->args.has_comm || rec->args.ntypes > 0) {

@@ -43,28 +43,42 @@ static int type_bytes(const struct dtp_text *t) {
     return 0;
 }
 
+static void add_shape(struct kineto_args *args, const char *text, size_t n) {
+    args->shape_cut = args->shape_cut || args->nshape + n > sizeof args->shape;
+    if (args->shape_cut)
+        return;
+    memcpy(args->shape + args->nshape, text, n);
+    args->nshape += n;
+}
+
 /* Product of an array of numbers; *out_flat is false where it holds arrays (a list of tensors), whose
  * products are added. An empty array is no tensor: 0. */
-static enum dtp_status read_shape(struct dtp_pull *p, uint64_t *out, struct dtp_err *err) {
+static enum dtp_status read_shape(struct kineto_reader *k, uint64_t *out, struct dtp_err *err) {
+    struct dtp_pull *p = &k->pull;
     uint64_t product = 1, sum = 0, v;
     bool more, any = false;
     DTP_TRY(dtp_pull_open(p, '[', err));
+    add_shape(&k->rec.args, "[", 1);
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_next(p, ']', first, &more, err));
         if (!more)
             break;
+        if (!first)
+            add_shape(&k->rec.args, ",", 1);
         char c;
         DTP_TRY(dtp_pull_peek(p, &c, err));
         if (c == '[') {
-            DTP_TRY(read_shape(p, &v, err));
+            DTP_TRY(read_shape(k, &v, err));
             sum += v;
             continue;
         }
         struct dtp_text t;
         DTP_TRY(dtp_pull_text(p, &t, err));
         any = true;
+        add_shape(&k->rec.args, t.at, t.n);
         product = dtp_text_u64(&t, &v) ? product * v : 0;
     }
+    add_shape(&k->rec.args, "]", 1);
     *out = any ? product : sum;
     return DTP_OK;
 }
@@ -78,18 +92,49 @@ static enum dtp_status read_dims(struct kineto_reader *k, struct dtp_err *err) {
         return dtp_pull_skip(&k->pull, err);
     DTP_TRY(dtp_pull_open(&k->pull, '[', err));
     args->ninputs = 0;
+    args->nshape = 0;
+    add_shape(args, "[", 1);
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
         if (!more)
-            return DTP_OK;
+            break;
+        if (!first)
+            add_shape(args, ",", 1);
         uint64_t n = 0;
         DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
         if (c == '[')
-            DTP_TRY(read_shape(&k->pull, &n, err));
+            DTP_TRY(read_shape(k, &n, err));
         else
             DTP_TRY(dtp_pull_skip(&k->pull, err));
         if (args->ninputs < KINETO_INPUTS)
             args->input_elements[args->ninputs++] = n;
+    }
+    add_shape(args, "]", 1);
+    return DTP_OK;
+}
+
+/* "grid" and "block": three numbers. */
+static enum dtp_status read_three(struct kineto_reader *k, int64_t *out, struct dtp_err *err) {
+    struct dtp_pull *p = &k->pull;
+    bool more;
+    char c;
+    DTP_TRY(dtp_pull_peek(p, &c, err));
+    if (c != '[')
+        return dtp_pull_skip(p, err);
+    DTP_TRY(dtp_pull_open(p, '[', err));
+    for (int i = 0;; i++) {
+        struct dtp_text t;
+        DTP_TRY(dtp_pull_next(p, ']', i == 0, &more, err));
+        if (!more)
+            return DTP_OK;
+        DTP_TRY(dtp_pull_peek(p, &c, err));
+        if (c == '[' || c == '{' || i >= 3) {
+            DTP_TRY(dtp_pull_skip(p, err));
+            continue;
+        }
+        DTP_TRY(dtp_pull_text(p, &t, err));
+        if (!dtp_text_i64(&t, &out[i]))
+            out[i] = 0;
     }
 }
 
@@ -119,6 +164,8 @@ enum arg {
     A_CORRELATION,
     A_BYTES,
     A_DIMS,
+    A_GRID,
+    A_BLOCK,
     A_TYPES,
     A_COLLECTIVE,
     A_IN,
@@ -140,6 +187,8 @@ static enum arg arg_of(const struct dtp_text *key) {
                                         "correlation",
                                         "bytes",
                                         "Input Dims",
+                                        "grid",
+                                        "block",
                                         "Input type",
                                         "Collective name",
                                         "In msg nelems",
@@ -240,6 +289,8 @@ enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err) {
         DTP_TRY(dtp_pull_peek(p, &c, err));
         if (arg == A_DIMS) {
             DTP_TRY(read_dims(k, err));
+        } else if (arg == A_GRID || arg == A_BLOCK) {
+            DTP_TRY(read_three(k, arg == A_GRID ? args->grid : args->block, err));
         } else if (arg == A_TYPES) {
             DTP_TRY(read_types(k, err));
         } else if (arg == A_OTHER || c == '{' || c == '[') {

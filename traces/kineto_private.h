@@ -5,7 +5,7 @@
 #include "traces/pull.h"
 #include "traces/trace.h"
 
-enum { KINETO_ID_BYTES = 48, KINETO_INPUTS = 64 };
+enum { KINETO_ID_BYTES = 48, KINETO_INPUTS = 64, KINETO_SHAPE_BYTES = 256 };
 
 /* A name or id of the record: copied, since the window moves. */
 struct kineto_copy {
@@ -22,6 +22,10 @@ struct kineto_args {
     uint64_t input_elements[KINETO_INPUTS], input_bytes[KINETO_INPUTS];
     bool input_known[KINETO_INPUTS];
     int ninputs, ntypes;
+    char shape[KINETO_SHAPE_BYTES]; /* text of arrays; what does not fit is left out whole */
+    size_t nshape;
+    bool shape_cut;
+    int64_t grid[3], block[3];
 };
 
 struct kineto_record {

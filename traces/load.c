@@ -6,6 +6,7 @@
 
 #include "sim/base/text.h"
 #include "traces/kineto.h"
+#include "traces/tasks.h"
 
 struct load {
     struct dtp_arena *a;
@@ -56,7 +57,24 @@ static enum dtp_status place_rank(struct load *l, struct dtp_trace_rank *r, stru
     return DTP_OK;
 }
 
+/* A timeline that dtplan wrote holds all ranks of its job. */
+static enum dtp_status load_own(struct load *l, struct dtp_source *s, struct dtp_err *err) {
+    struct dtp_tasks *tasks;
+    if (l->out->nranks > 0)
+        return dtp_fail(err, DTP_EINPUT, "%s holds all ranks of a job, %s is another",
+                        dtp_source_name(s), l->out->rank[0].file);
+    DTP_TRY(dtp_tasks_read(l->a, s, &tasks, err));
+    dtp_tasks_to_trace(l->a, tasks, dtp_source_name(s), l->out);
+    l->capacity = l->out->nranks;
+    return DTP_OK;
+}
+
 static enum dtp_status load_source(struct load *l, struct dtp_source *s, struct dtp_err *err) {
+    if (dtp_tasks_is_own(s))
+        return load_own(l, s, err);
+    if (l->out->tasks)
+        return dtp_fail(err, DTP_EINPUT, "%s holds all ranks of a job, %s is another",
+                        l->out->rank[0].file, dtp_source_name(s));
     if (l->out->nranks == l->capacity) {
         size_t more = l->capacity ? l->capacity * 2 : 8;
         l->out->rank =

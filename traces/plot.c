@@ -9,7 +9,7 @@ static const char *const colors[] = {"#1c7ed6", "#f08c00", "#2f9e44", "#e03131",
                                      "#364fc7", "#c2255c", "#846358", "#495057"};
 enum { NCOLORS = sizeof colors / sizeof colors[0] };
 
-static void put_text(FILE *f, const char *s) {
+void dtp_svg_text(FILE *f, const char *s) {
     for (; *s; s++)
         switch (*s) {
         case '<':
@@ -33,13 +33,13 @@ static void begin(FILE *f, int height, const char *title) {
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
             "<text x=\"%d\" y=\"28\" font-size=\"16\" font-weight=\"bold\">",
             WIDTH, height, WIDTH, height, LEFT);
-    put_text(f, title);
+    dtp_svg_text(f, title);
     fputs("</text>\n", f);
 }
 
 static void label(FILE *f, double x, double y, const char *anchor, const char *s) {
     fprintf(f, "<text x=\"%.3f\" y=\"%.3f\" text-anchor=\"%s\">", x, y, anchor);
-    put_text(f, s);
+    dtp_svg_text(f, s);
     fputs("</text>\n", f);
 }
 
@@ -104,7 +104,7 @@ static void grid(FILE *f, const struct axes *a, const struct dtp_plot *p) {
     label(f, LEFT + SIDE / 2.0, TOP + SIDE + 40, "middle", text);
     fprintf(f, "<text transform=\"translate(18 %d) rotate(-90)\" text-anchor=\"middle\">predicted ",
             TOP + SIDE / 2);
-    put_text(f, p->axis);
+    dtp_svg_text(f, p->axis);
     fputs("</text>\n", f);
 }
 
@@ -113,7 +113,7 @@ static void legend(FILE *f, const struct dtp_plot *p) {
         fprintf(f, "<circle cx=\"%d\" cy=\"%d\" r=\"4\" fill=\"%s\"/>\n", LEGEND, TOP + 6 + 18 * g,
                 colors[g % NCOLORS]);
         fprintf(f, "<text x=\"%d\" y=\"%d\" font-size=\"10\">", LEGEND + 10, TOP + 10 + 18 * g);
-        put_text(f, p->groups[g]);
+        dtp_svg_text(f, p->groups[g]);
         fputs("</text>\n", f);
     }
 }
@@ -130,7 +130,7 @@ void dtp_plot_scatter(FILE *f, const struct dtp_plot *p) {
                 at_x(&a, q->measured), at_y(&a, q->predicted), colors[q->group % NCOLORS]);
         if (q->label) {
             fputs("<title>", f);
-            put_text(f, q->label);
+            dtp_svg_text(f, q->label);
             fprintf(f, ": measured %.4g, predicted %.4g, %+.1f %%</title>", q->measured,
                     q->predicted, 100 * (q->predicted / q->measured - 1));
         }

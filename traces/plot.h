@@ -23,6 +23,9 @@ struct dtp_plot {
     int ngroups;
 };
 
+/* Escaped for an element's content. */
+void dtp_svg_text(FILE *f, const char *s);
+
 /* 720 x 640: log-log scatter with the diagonal and lines at +-10 %. */
 void dtp_plot_scatter(FILE *f, const struct dtp_plot *p);
 /* 720 x 360: errors predicted / measured - 1 in bins of 2.5 % between -50 % and +50 %, the rest in the

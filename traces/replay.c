@@ -401,6 +401,8 @@ enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
     struct replay_state s = {.a = a, .t = t, .options = options, .m = &out->matches};
     struct dtp_platform platform;
     struct dtp_timeline line;
+    if (t->tasks)
+        return dtp_replay_tasks(a, t, options, out, err);
     *out = (struct dtp_replay){.nranks = t->nranks};
     dtp_trace_match(a, t, options->align, s.m);
     s.rank = DTP_NEW(a, struct replay_rank, t->nranks);

@@ -35,7 +35,7 @@ struct dtp_trace_event *dtp_trace_add(struct dtp_trace_rank *r) {
         r->block[r->nblocks++] = DTP_NEW(r->a, struct dtp_trace_event, DTP_TRACE_BLOCK);
     }
     struct dtp_trace_event *e = dtp_trace_event(r, r->nevents++);
-    e->comm = e->launch = DTP_TRACE_NONE;
+    e->comm = e->launch = e->shape = DTP_TRACE_NONE;
     return e;
 }
 

@@ -69,6 +69,8 @@ struct dtp_trace_event {
     uint32_t lane;   /* index into lanes */
     uint32_t comm;   /* index into comms, or DTP_TRACE_NONE */
     uint32_t launch; /* of device work: the event that launched it, or DTP_TRACE_NONE */
+    uint32_t shape;  /* index into names: "[16,1,1][64,1,1]", grid and block of a kernel, or the
+                        dimensions of an operator's inputs "[[8,4],[]]"; DTP_TRACE_NONE: not recorded */
     uint8_t kind;    /* enum dtp_trace_kind */
     uint8_t category;
     uint8_t class;  /* of device work: enum dtp_trace_class */
@@ -143,6 +145,7 @@ struct dtp_trace_rank {
     int rank, world_size; /* -1: unknown */
     const char *backend, *device, *time_unit;
     bool has_base, decimal_us; /* times with a fraction */
+    bool unlaunched;           /* no work has a launch: it belongs to the step in which it starts */
     int64_t base_ns;
     int64_t offset_ns; /* to add so that clocks agree (align) */
     struct dtp_trace_event **block;
@@ -165,9 +168,12 @@ struct dtp_trace_rank {
     struct dtp_trace_warned warned[DTP_NTRACE_WARNINGS];
 };
 
+struct dtp_tasks; /* tasks.h */
+
 struct dtp_trace {
     struct dtp_trace_rank *rank;
     size_t nranks;
+    struct dtp_tasks *tasks; /* of a timeline that dtplan wrote, dependencies and all, or NULL */
 };
 
 struct dtp_trace_options {

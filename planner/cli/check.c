@@ -7,6 +7,7 @@
 #include "planner/check.h"
 #include "planner/cli/calibration.h"
 #include "planner/cli/check_terms.h"
+#include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
 #include "planner/space.h"
 #include "runtime/launch.h"
@@ -14,7 +15,7 @@
 #include "sim/base/text.h"
 
 struct own {
-    const char *backend, *calibration, *predictions, *svg, *timeline;
+    const char *backend, *calibration, *predictions, *svg;
     int steps;
 };
 
@@ -31,9 +32,6 @@ static const struct dtp_option options[] = {
      .help = "where predictions go before the runs (default dtplan-check.json)"},
     {"svg", DTP_OPT_STRING, 0, AT(svg), .value = "OUT.svg", .complete = DTP_COMPLETE_FILE,
      .help = "picture of predicted against measured step times"},
-    {"timeline", DTP_OPT_STRING, 't', AT(timeline), .value = "OUT.json",
-     .complete = DTP_COMPLETE_FILE,
-     .help = "the fastest layout's step as predicted and as measured, for Perfetto"},
     {0}};
 
 static void defaults(void *own) {
@@ -226,7 +224,9 @@ static enum dtp_status timeline(struct dtp_cli *cli, const struct dtp_check *c, 
     run_row(cli->a, cli, c, &row, &result);
     if (row.failure)
         return dtp_fail(err, DTP_ENO, "%s", row.failure);
-    return dtp_check_timeline(cli->a, &c->setup->problem, &row.plan, &result, path, err);
+    struct dtp_tasks *tasks;
+    DTP_TRY(dtp_check_tasks(cli->a, &c->setup->problem, &row.plan, &result, &tasks, err));
+    return dtp_cli_write_tasks(cli, tasks, path, err);
 }
 
 static enum dtp_status svg(struct dtp_cli *cli, const struct dtp_check *c, const char *path,
@@ -256,8 +256,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         dtp_check_text(cli->a, &cli->out, &c);
     if (own->svg)
         DTP_TRY(svg(cli, &c, own->svg, err));
-    if (own->timeline)
-        DTP_TRY(timeline(cli, &c, own->timeline, err));
+    if (cli->args.timeline)
+        DTP_TRY(timeline(cli, &c, cli->args.timeline, err));
     if (c.nfailed > 0)
         return dtp_fail(err, DTP_ENO, "%zu of %zu layouts failed", c.nfailed, c.nrows);
     return DTP_OK;
@@ -275,8 +275,8 @@ const struct dtp_verb dtp_verb_check = {
         "error, rank correlation, and the regret of the plan that the predictions pick. "
         "Microbatches hold one sequence unless --microbatch-size says otherwise. Exit status 1 "
         "when a run fails.",
-    .groups =
-        DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
+              DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE,
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

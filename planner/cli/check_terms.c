@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "runtime/device.h"
-#include "traces/chrome.h"
+#include "planner/cli/timeline.h"
+#include "traces/tasks_simulated.h"
 
 enum { FORWARD, BACKWARD, TP, DP, OPTIMIZER, BUBBLE };
 static const char *const names[DTP_CHECK_TERMS] = {"forward", "backward",  "tp",
@@ -104,7 +105,7 @@ static const char *action_of(const char *name, char out[4]) {
     return out;
 }
 
-static int term_of(const struct dtp_trace_event *e) {
+static int term_of(const struct dtp_run_event *e) {
     char action[4];
     action_of(e->name, action);
     if (strncmp(e->name, "tp ", 3) == 0)
@@ -123,16 +124,16 @@ static int term_of(const struct dtp_trace_event *e) {
     return strcmp(action, dtp_action_names[DTP_A_OPTIM]) == 0 ? OPTIMIZER : -1;
 }
 
-static bool inside(const struct dtp_trace_event *e, const struct dtp_trace_event *outer) {
+static bool inside(const struct dtp_run_event *e, const struct dtp_run_event *outer) {
     return e->rank == outer->rank && e->start_s >= outer->start_s &&
            e->start_s + e->dur_s <= outer->start_s + outer->dur_s;
 }
 
 void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r) {
     double sum_s[DTP_CHECK_TERMS] = {0};
-    const struct dtp_trace_event *outer = NULL; /* the last F, B, I, W or OPTIM */
+    const struct dtp_run_event *outer = NULL; /* the last F, B, I, W or OPTIM */
     for (size_t i = 0; i < r->nevents; i++) {
-        const struct dtp_trace_event *e = &r->event[i];
+        const struct dtp_run_event *e = &r->event[i];
         int term = term_of(e);
         if (term < 0)
             continue;
@@ -153,32 +154,19 @@ void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r
 
 /* ---- both timelines ---- */
 
-enum dtp_status dtp_check_timeline(struct dtp_arena *a, const struct dtp_problem *problem,
-                                   const struct dtp_plan *plan, const struct dtp_run_result *r,
-                                   const char *path, struct dtp_err *err) {
-    struct dtp_lowered *lo;
-    struct dtp_timeline *timeline;
-    struct dtp_simulate_options options = {
-        .no_fold = true, .out_lowered = &lo, .out_timeline = &timeline};
+enum dtp_status dtp_check_tasks(struct dtp_arena *a, const struct dtp_problem *problem,
+                                const struct dtp_plan *plan, const struct dtp_run_result *r,
+                                struct dtp_tasks **out, struct dtp_err *err) {
+    struct dtp_simulate_options options = {.no_fold = true};
     struct dtp_result result;
-    struct dtp_chrome *c;
     struct dtp_evaluator *ev = dtp_evaluator_create(a, problem);
-    DTP_TRY(dtp_evaluate(a, ev, plan, DTP_SIMULATE, &options, &result, err));
-    DTP_TRY(dtp_chrome_open(a, path, &c, err));
-    dtp_chrome_add(a, c, problem, lo, timeline);
-    for (int i = 0; i < r->nranks; i++) {
-        dtp_chrome_rank(c, i, dtp_arena_printf(a, "rank %d, predicted", i));
-        dtp_chrome_rank(c, r->nranks + i, dtp_arena_printf(a, "rank %d, measured", i));
-    }
-    for (size_t i = 0; i < r->nevents; i++) {
-        const struct dtp_trace_event *e = &r->event[i];
-        dtp_chrome_event(c, &(struct dtp_chrome_event){.rank = r->nranks + e->rank,
-                                                       .stream = dtp_run_stream_name(e->stream),
-                                                       .name = e->name,
-                                                       .start_s = e->start_s,
-                                                       .dur_s = e->dur_s,
-                                                       .microbatch = -1,
-                                                       .part = -1});
-    }
-    return dtp_chrome_close(c, err);
+    DTP_TRY(dtp_tasks_simulate(a, ev, plan, &options, &result, out, err));
+    struct dtp_tasks *t = *out;
+    for (size_t i = 0; i < t->nranks; i++)
+        t->rank[i].name = dtp_arena_printf(a, "rank %d, predicted", t->rank[i].rank);
+    const struct dtp_tasks *measured = dtp_cli_run_tasks(a, plan, r, "measured");
+    for (int i = 0; i < r->nranks; i++)
+        dtp_tasks_rank(t, r->nranks + i, dtp_arena_printf(a, "rank %d, measured", i));
+    dtp_tasks_append(t, measured, r->nranks);
+    return DTP_OK;
 }

@@ -12,6 +12,7 @@
 
 #include "planner/check.h"
 #include "runtime/run.h"
+#include "traces/tasks.h"
 
 struct dtp_check_terms {
     const struct dtp_problem *problem;
@@ -23,8 +24,9 @@ enum dtp_status dtp_check_predict(struct dtp_check_terms *t, struct dtp_check_ro
                                   struct dtp_err *err);
 /* The measured terms, from the trace of the last step. */
 void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r);
-enum dtp_status dtp_check_timeline(struct dtp_arena *a, const struct dtp_problem *problem,
-                                   const struct dtp_plan *plan, const struct dtp_run_result *r,
-                                   const char *path, struct dtp_err *err);
+/* The step as predicted and, with ranks shifted behind those, as measured. */
+enum dtp_status dtp_check_tasks(struct dtp_arena *a, const struct dtp_problem *problem,
+                                const struct dtp_plan *plan, const struct dtp_run_result *r,
+                                struct dtp_tasks **out, struct dtp_err *err);
 
 #endif

@@ -17,6 +17,7 @@
 #include "planner/document.h"
 #include "planner/limits.h"
 #include "planner/term.h"
+#include "traces/tasks.h"
 
 enum dtp_color { DTP_COLOR_AUTO, DTP_COLOR_ALWAYS, DTP_COLOR_NEVER };
 
@@ -27,7 +28,8 @@ struct dtp_args {
     const char *zero_group, *recompute_layers, *layers_per_stage, *tp_algo, *dp_algo, *tp_overlap,
         *dp_overlap, *p2p_overlap, *offload, *offload_to; /* fixed fields of the plan, as typed */
     const char *plan;                                     /* FILE */
-    const char *timeline;
+    const char *timeline;                                 /* FILE to write */
+    struct dtp_tasks_filter timeline_filter;
     bool no_fold;
     int detail; /* enum dtp_detail */
     bool json;
@@ -40,13 +42,14 @@ struct dtp_args {
 };
 
 enum dtp_option_group {
-    DTP_GROUP_PROBLEM = 1,  /* --model, --gpus, ... */
-    DTP_GROUP_LAYOUT = 2,   /* --tp, ... */
-    DTP_GROUP_SIMULATE = 4, /* --timeline, --no-fold, --detail */
-    DTP_GROUP_PLAN = 8,     /* --plan FILE */
-    DTP_GROUP_OUTPUT = 16,  /* --json */
-    DTP_GROUP_SEARCH = 32,  /* --jobs, --seed */
-    DTP_GROUP_GENERAL = 64  /* --help, --version; every verb has it */
+    DTP_GROUP_PROBLEM = 1,   /* --model, --gpus, ... */
+    DTP_GROUP_LAYOUT = 2,    /* --tp, ... */
+    DTP_GROUP_SIMULATE = 4,  /* --no-fold, --detail */
+    DTP_GROUP_PLAN = 8,      /* --plan FILE */
+    DTP_GROUP_OUTPUT = 16,   /* --json */
+    DTP_GROUP_SEARCH = 32,   /* --jobs, --seed */
+    DTP_GROUP_GENERAL = 64,  /* --help, --version; every verb has it */
+    DTP_GROUP_TIMELINE = 128 /* --timeline and what of it */
 };
 
 struct dtp_cli {
@@ -76,7 +79,7 @@ extern const struct dtp_verb *const dtp_verbs[]; /* NULL-terminated; the first i
 const struct dtp_verb *dtp_verb_find(const char *name);
 
 /* Sets of options of a verb, common ones first. Returns how many (at most DTP_MOST_SETS). */
-enum { DTP_MOST_SETS = 8 };
+enum { DTP_MOST_SETS = 10 };
 size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *own,
                      struct dtp_option_set *out);
 

@@ -37,10 +37,20 @@ static const struct dtp_option problem_options[] = {
          "a margin from the validated error)"},
     {0}};
 
+static const struct dtp_option timeline_options[] = {
+    {"timeline", DTP_OPT_STRING, 't', AT(timeline), .value = "FILE", .complete = DTP_COMPLETE_FILE,
+     .help =
+         "write the step: .json for Perfetto and for dtplan replay, .svg a picture, .csv tasks, "
+         ".et Chakra graphs for ASTRA-sim, one a rank; .gz after it compresses"},
+    {"timeline-ranks", DTP_OPT_STRING, 0, AT(timeline_filter.ranks), .value = "LIST",
+     .help = "only these ranks of it, such as 0,8..15"},
+    {"timeline-steps", DTP_OPT_STRING, 0, AT(timeline_filter.steps), .value = "LIST",
+     .help = "only these steps of it, by number"},
+    {"timeline-streams", DTP_OPT_STRING, 0, AT(timeline_filter.streams), .value = "LIST",
+     .help = "only these streams of it, by name: compute,\"data parallel\""},
+    {0}};
+
 static const struct dtp_option simulate_options[] = {
-    {"timeline", DTP_OPT_STRING, 't', AT(timeline), .value = "OUT.json",
-     .complete = DTP_COMPLETE_FILE,
-     .help = "write the simulated step for Perfetto or chrome://tracing"},
     {"no-fold", DTP_OPT_FLAG, 0, AT(no_fold),
      .help = "simulate every rank, not one for its replicas"},
     {"detail", DTP_OPT_CHOICE, 0, AT(detail), .value = "LEVEL", .names = dtp_detail_names,
@@ -132,6 +142,7 @@ size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *o
                                                  : "Limits on the layout (8  1,2,4  4..16)",
                    layout_options},
                   {DTP_GROUP_SIMULATE, "Simulation", simulate_options},
+                  {DTP_GROUP_TIMELINE, "Timeline", timeline_options},
                   {DTP_GROUP_SEARCH, "Running", search_options},
                   {DTP_GROUP_OUTPUT, "Output", output_options},
                   {DTP_GROUP_GENERAL, "General", general_options}};

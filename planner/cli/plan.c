@@ -9,7 +9,7 @@
 
 struct own {
     bool csv;
-    const char *html, *why_not, *timeline;
+    const char *html, *why_not;
     int top;
     int emit; /* index into dtp_emit_names */
     double tokens;
@@ -26,8 +26,6 @@ static const struct dtp_option own_options[] = {
      .help = "simulate at least so many plans (default 16)"},
     {"tokens", DTP_OPT_COUNT, 0, offsetof(struct own, tokens), .value = "N",
      .help = "token budget for the days of training, such as 300B (default: the model's)"},
-    {"timeline", DTP_OPT_STRING, 't', offsetof(struct own, timeline), .value = "OUT.json",
-     .complete = DTP_COMPLETE_FILE, .help = "write the step of the best plan for Perfetto"},
     {"emit", DTP_OPT_CHOICE, 0, offsetof(struct own, emit), .value = "KIND",
      .names = dtp_emit_names,
      .help = "instead of the report, what trains the best plan: a script (slurm, torchrun) or the "
@@ -109,7 +107,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         dtp_report_text(cli->a, &cli->out, &report);
     if (own->html)
         DTP_TRY(write_html(cli, &report, own->html, err));
-    return own->timeline ? timeline(cli, &report, own->timeline, err) : DTP_OK;
+    return cli->args.timeline ? timeline(cli, &report, cli->args.timeline, err) : DTP_OK;
 }
 
 const struct dtp_verb dtp_verb_plan = {
@@ -125,7 +123,8 @@ const struct dtp_verb dtp_verb_plan = {
         "answer is exact: it is the plan that simulating everything would find. Limits on any "
         "field "
         "narrow the search: --tp 8 --pp 4..16 --zero-stage 1,2.",
-    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH |
+              DTP_GROUP_TIMELINE,
     .options = own_options,
     .own_size = sizeof(struct own),
     .run = run};

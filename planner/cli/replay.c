@@ -1,5 +1,6 @@
 #include <string.h>
 
+#include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
@@ -152,6 +153,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                        .measured = &measured,
                                        .what_if = what_if,
                                        .hta_compat = own->hta_compat};
+    if (cli->args.timeline) {
+        const struct dtp_tasks *tasks =
+            trace.tasks ? trace.tasks : dtp_tasks_of_trace(cli->a, &trace, true);
+        DTP_TRY(dtp_cli_write_tasks(cli, tasks, cli->args.timeline, err));
+    }
     if (cli->args.json)
         dtp_replay_write_json(cli->a, cli->out.file, &report);
     else
@@ -171,7 +177,7 @@ const struct dtp_verb dtp_verb_replay = {
         "transfer, and replays the job from its dependencies: host threads, streams, launches, and "
         "collectives across ranks. With a what-if option the replay is repeated under it. "
         "explained is the share of the spans that dependencies account for.",
-    .groups = DTP_GROUP_OUTPUT,
+    .groups = DTP_GROUP_OUTPUT | DTP_GROUP_TIMELINE,
     .options = own_options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

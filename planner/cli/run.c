@@ -4,14 +4,14 @@
 #include <string.h>
 
 #include "models/schedule.h"
+#include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
 #include "planner/setup.h"
 #include "runtime/run.h"
 #include "sim/base/text.h"
-#include "traces/chrome.h"
 
 struct own {
-    const char *backend, *data, *save, *resume, *timeline;
+    const char *backend, *data, *save, *resume;
     bool shadow;
     int rank;
     int ranks, steps, warmup_steps, decay_steps, save_every;
@@ -56,9 +56,6 @@ static const struct dtp_option options[] = {
      .help = "run one rank alone, with waits of the predicted length for what others would send"},
     {"rank", DTP_OPT_INT, 0, AT(rank), .value = "R", .max = MOST_GPUS,
      .help = "which one (default 0)"},
-    {"timeline", DTP_OPT_STRING, 't', AT(timeline), .value = "OUT.json",
-     .complete = DTP_COMPLETE_FILE,
-     .help = "write the last step as it ran, for Perfetto or chrome://tracing"},
     {0}};
 
 static void defaults(void *own) {
@@ -284,25 +281,6 @@ static void print_summary(FILE *f, const struct dtp_run_result *r, double mfu) {
     fprintf(f, "\n");
 }
 
-static enum dtp_status write_timeline(struct dtp_arena *a, const char *path,
-                                      const struct dtp_run_result *r, struct dtp_err *err) {
-    struct dtp_chrome *c;
-    DTP_TRY(dtp_chrome_open(a, path, &c, err));
-    for (int i = 0; i < r->nranks; i++)
-        dtp_chrome_rank(c, i, dtp_arena_printf(a, "rank %d", i));
-    for (size_t i = 0; i < r->nevents; i++) {
-        const struct dtp_trace_event *e = &r->event[i];
-        dtp_chrome_event(c, &(struct dtp_chrome_event){.rank = e->rank,
-                                                       .stream = dtp_run_stream_name(e->stream),
-                                                       .name = e->name,
-                                                       .start_s = e->start_s,
-                                                       .dur_s = e->dur_s,
-                                                       .microbatch = -1,
-                                                       .part = -1});
-    }
-    return dtp_chrome_close(c, err);
-}
-
 static void progress(void *context, int step, double loss, double step_s) {
     char time[32];
     fprintf(context, "step %4d  loss %.4f  %s\n", step + 1, loss,
@@ -311,7 +289,6 @@ static void progress(void *context, int step, double loss, double step_s) {
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
-    const struct own *own = cli->own;
     struct dtp_model m;
     struct dtp_run_options o = dtp_run_options_default();
     struct dtp_run_result r;
@@ -325,8 +302,12 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (!r.is_root)
         return DTP_OK;
     double mfu = mfu_of(cli, &o, &r);
-    if (own->timeline)
-        DTP_TRY(write_timeline(cli->a, own->timeline, &r, err));
+    if (cli->args.timeline) {
+        const char *title = dtp_arena_printf(cli->a, "%s: %s", m.name ? m.name : "a model",
+                                             dtp_plan_flags(cli->a, &o.plan));
+        const struct dtp_tasks *tasks = dtp_cli_run_tasks(cli->a, &o.plan, &r, title);
+        DTP_TRY(dtp_cli_write_tasks(cli, tasks, cli->args.timeline, err));
+    }
     if (cli->args.json)
         print_json(cli->out.file, &o, &r, mfu);
     else
@@ -346,8 +327,8 @@ const struct dtp_verb dtp_verb_run = {
         "memory of one rank; cluster, framework and attention play no part (a cluster gives the "
         "peak for the MFU). Exit status 1 when a rank dies, hangs or is stopped, 4 for what the "
         "runtime cannot train, 5 when memory runs out.",
-    .groups =
-        DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
+              DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE,
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

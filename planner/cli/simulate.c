@@ -33,7 +33,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
 const struct dtp_verb dtp_verb_simulate = {
     .name = "simulate",
     .summary = "simulate one plan: time, breakdown, memory, timeline",
-    .synopsis = "simulate --plan FILE | --model M --gpus N --tp T --pp P ... [--timeline OUT.json]",
+    .synopsis = "simulate --plan FILE | --model M --gpus N --tp T --pp P ... [--timeline FILE]",
     .description = "Simulates one plan event by event. The plan comes from a document or from "
                    "options; degrees "
                    "that are not given are 1, dp is what is left of the GPUs. --cluster, "
@@ -42,5 +42,5 @@ const struct dtp_verb dtp_verb_simulate = {
                    "status 1 when the "
                    "plan does not fit into memory.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_SIMULATE |
-              DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+              DTP_GROUP_TIMELINE | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
     .run = run};

@@ -1,18 +1,173 @@
 #include "planner/cli/timeline.h"
 
-#include "traces/chrome.h"
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/schedule.h"
+#include "runtime/run.h"
+#include "traces/tasks_simulated.h"
+
+enum dtp_status dtp_cli_write_tasks(struct dtp_cli *cli, const struct dtp_tasks *tasks,
+                                    const char *path, struct dtp_err *err) {
+    const struct dtp_tasks_filter *f = &cli->args.timeline_filter;
+    struct dtp_tasks *part;
+    if (!f->ranks && !f->steps && !f->streams)
+        return dtp_tasks_write(cli->a, tasks, path, err);
+    DTP_TRY(dtp_tasks_select(cli->a, tasks, f, &part, err));
+    return dtp_tasks_write(cli->a, part, path, err);
+}
 
 enum dtp_status dtp_cli_simulate(struct dtp_cli *cli, struct dtp_evaluator *ev,
                                  const struct dtp_plan *plan, const char *path,
                                  struct dtp_result *out, struct dtp_err *err) {
-    struct dtp_lowered *lowered = NULL;
-    struct dtp_timeline *timeline = NULL;
+    struct dtp_tasks *tasks;
     struct dtp_simulate_options options = {.no_fold = cli->args.no_fold,
-                                           .detail = (enum dtp_detail)cli->args.detail,
-                                           .out_lowered = path ? &lowered : NULL,
-                                           .out_timeline = path ? &timeline : NULL};
-    DTP_TRY(dtp_evaluate(cli->a, ev, plan, DTP_SIMULATE, &options, out, err));
+                                           .detail = (enum dtp_detail)cli->args.detail};
     if (!path)
-        return DTP_OK;
-    return dtp_chrome_write(cli->a, dtp_evaluator_problem(ev), lowered, timeline, path, err);
+        return dtp_evaluate(cli->a, ev, plan, DTP_SIMULATE, &options, out, err);
+    DTP_TRY(dtp_tasks_check_path(path, err));
+    if (dtp_tasks_wants_all(path)) {
+        options.no_fold = true;
+        options.detail = DTP_DETAIL_OP;
+    }
+    DTP_TRY(dtp_tasks_simulate(cli->a, ev, plan, &options, out, &tasks, err));
+    return dtp_cli_write_tasks(cli, tasks, path, err);
+}
+
+/* ---- real runs ---- */
+
+/* "0F3": chunk, kind, microbatch. */
+static bool parse_action(const char *name, int *kind, int *chunk, int *microbatch) {
+    char *end;
+    long c = strtol(name, &end, 10);
+    if (end == name || c > INT16_MAX)
+        return false;
+    size_t letters = strspn(end, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    for (int k = 0; k < DTP_NACTIONS && letters > 0; k++) {
+        if (strlen(dtp_action_names[k]) != letters || strncmp(end, dtp_action_names[k], letters))
+            continue;
+        *kind = k;
+        *chunk = (int)c;
+        *microbatch = (int)strtol(end + letters, NULL, 10);
+        return true;
+    }
+    return false;
+}
+
+/* Collective in a name such as "tp all_reduce" or "dp reduce_scatter 0.2". */
+static int op_in(const char *name) {
+    for (int op = 0; op < DTP_COMM_UNKNOWN; op++)
+        if (strstr(name, dtp_comm_op_name[op]))
+            return op;
+    return DTP_COMM_UNKNOWN;
+}
+
+static struct dtp_tasks_task describe(const struct dtp_run_event *e) {
+    int kind = -1, chunk = -1, microbatch = -1;
+    bool action = parse_action(e->name, &kind, &chunk, &microbatch);
+    struct dtp_tasks_task k = {.name = e->name,
+                               .stream = dtp_run_stream_name(e->stream),
+                               .rank = e->rank,
+                               DTP_TASKS_UNSAID,
+                               .start_s = e->start_s,
+                               .end_s = e->start_s + e->dur_s};
+    if (action) {
+        bool moves = kind >= DTP_A_SEND_F && kind <= DTP_A_RECV_B;
+        k.category = dtp_action_names[kind];
+        k.chunk = chunk;
+        k.microbatch = microbatch;
+        k.class = moves                                          ? DTP_CLASS_COMM
+                  : kind == DTP_A_OFFLOAD || kind == DTP_A_FETCH ? DTP_CLASS_MEMORY
+                                                                 : DTP_CLASS_COMPUTE;
+        k.op = moves ? DTP_COMM_SEND_RECV : DTP_COMM_UNKNOWN;
+    } else if (strcmp(k.stream, "compute") != 0) {
+        k.category = k.stream;
+        k.class = DTP_CLASS_COMM;
+        k.op = op_in(e->name);
+    }
+    return k;
+}
+
+static int by_start(const void *x, const void *y) {
+    const struct dtp_run_event *p = *(const struct dtp_run_event *const *)x,
+                               *q = *(const struct dtp_run_event *const *)y;
+    if (p->start_s != q->start_s)
+        return p->start_s < q->start_s ? -1 : 1;
+    if (p->rank != q->rank)
+        return p->rank < q->rank ? -1 : 1;
+    return p->dur_s > q->dur_s ? -1 : p->dur_s < q->dur_s;
+}
+
+struct run_tasks {
+    struct dtp_tasks *t;
+    const struct dtp_plan *plan;
+    uint32_t *last; /* [nranks] the action before on the rank */
+    uint32_t *sent; /* [2][stages][microbatches] the send of a microbatch, by its stage */
+    int nmicrobatches, replicas;
+};
+
+/* Virtual stage of a chunk on a rank: replicas are innermost, stages outermost. */
+static int stage_of(const struct run_tasks *x, int rank, int chunk) {
+    const struct dtp_plan *p = x->plan;
+    return dtp_schedule_kinds[p->schedule].stage(p->pp, p->vpp, rank / x->replicas, chunk);
+}
+
+static uint32_t *slot_of(const struct run_tasks *x, const struct dtp_tasks_task *k, int stage,
+                         bool backward) {
+    int nstages = x->plan->pp * x->plan->vpp, replica = k->rank % x->replicas;
+    if (stage < 0 || stage >= nstages || k->microbatch < 0 || k->microbatch >= x->nmicrobatches)
+        return NULL;
+    size_t at = ((size_t)backward * (size_t)nstages + (size_t)stage) * (size_t)x->nmicrobatches +
+                (size_t)k->microbatch;
+    return &x->sent[at * (size_t)x->replicas + (size_t)replica];
+}
+
+static void link_transfer(const struct run_tasks *x, uint32_t i, const struct dtp_tasks_task *k) {
+    bool sends = k->category[0] == 'S', backward = k->category[1] == 'B';
+    int stage = stage_of(x, k->rank, k->chunk);
+    uint32_t *slot = slot_of(x, k, sends ? stage : backward ? stage + 1 : stage - 1, backward);
+    if (slot && sends)
+        *slot = i;
+    else if (slot && *slot != DTP_TRACE_NONE)
+        dtp_tasks_after(x->t, *slot);
+}
+
+/* Collectives inside an action are its own time; they wait for what it waited for. */
+static void add_event(struct run_tasks *x, const struct dtp_run_event *e) {
+    struct dtp_tasks_task k = describe(e);
+    uint32_t i = dtp_tasks_add(x->t, &k), before = x->last[e->rank];
+    bool inside = before != DTP_TRACE_NONE && x->t->task[before].end_s > k.start_s;
+    if (before != DTP_TRACE_NONE && !inside)
+        dtp_tasks_after(x->t, before);
+    if (k.op == DTP_COMM_SEND_RECV && k.category && strlen(k.category) == 2)
+        link_transfer(x, i, &k);
+    if (!inside)
+        x->last[e->rank] = i;
+}
+
+struct dtp_tasks *dtp_cli_run_tasks(struct dtp_arena *a, const struct dtp_plan *plan,
+                                    const struct dtp_run_result *r, const char *title) {
+    struct run_tasks x = {.plan = plan, .replicas = plan->tp * plan->cp * plan->dp};
+    size_t n = r->nevents;
+    x.nmicrobatches = dtp_plan_num_microbatches(plan);
+    x.t = dtp_tasks_create(a, "run", title);
+    x.last = DTP_NEW(a, uint32_t, (size_t)r->nranks + 1);
+    memset(x.last, 0xff, ((size_t)r->nranks + 1) * sizeof *x.last);
+    size_t slots =
+        2 * (size_t)(plan->pp * plan->vpp) * (size_t)x.nmicrobatches * (size_t)x.replicas;
+    x.sent = DTP_NEW(a, uint32_t, slots + 1);
+    memset(x.sent, 0xff, (slots + 1) * sizeof *x.sent);
+    const struct dtp_run_event **v = DTP_NEW(a, const struct dtp_run_event *, n + 1);
+    for (int i = 0; i < r->nranks; i++)
+        dtp_tasks_rank(x.t, i, dtp_arena_printf(a, "rank %d", i));
+    for (size_t i = 0; i < n; i++)
+        v[i] = &r->event[i];
+    qsort(v, n, sizeof *v, by_start);
+    for (size_t i = 0; i < n; i++)
+        add_event(&x, v[i]);
+    double step_s = r->steps > 0 ? r->step_s_each[r->steps - 1] : 0;
+    double end_s = dtp_tasks_end_s(x.t);
+    dtp_tasks_step(x.t, -1, "step", 0, step_s > end_s ? step_s : end_s);
+    dtp_tasks_explain(x.t);
+    return x.t;
 }

@@ -132,6 +132,8 @@ void dtp_json_put_key(struct dtp_json_out *w, const char *key);
 void dtp_json_put_string(struct dtp_json_out *w, const char *s); /* NULL writes null */
 void dtp_json_put_double(struct dtp_json_out *w, double v);      /* not finite writes null */
 void dtp_json_put_u64(struct dtp_json_out *w, uint64_t v);
+/* v / 1000 with three decimals and no exponent: nanoseconds as microseconds. */
+void dtp_json_put_thousandths(struct dtp_json_out *w, int64_t v);
 void dtp_json_put_int(struct dtp_json_out *w, long long v);
 void dtp_json_put_bool(struct dtp_json_out *w, bool v);
 void dtp_json_put_null(struct dtp_json_out *w);

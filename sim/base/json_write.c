@@ -137,6 +137,13 @@ void dtp_json_put_u64(struct dtp_json_out *w, uint64_t v) {
     put_text(w, buf);
 }
 
+void dtp_json_put_thousandths(struct dtp_json_out *w, int64_t v) {
+    char buf[40];
+    uint64_t u = v < 0 ? -(uint64_t)v : (uint64_t)v;
+    snprintf(buf, sizeof buf, "%s%" PRIu64 ".%03" PRIu64, v < 0 ? "-" : "", u / 1000, u % 1000);
+    put_text(w, buf);
+}
+
 void dtp_json_put_int(struct dtp_json_out *w, long long v) {
     char buf[32];
     snprintf(buf, sizeof buf, "%lld", v);

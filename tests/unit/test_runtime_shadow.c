@@ -11,7 +11,7 @@ static struct dtp_arena *arena;
 static struct dtp_model model;
 static struct dtp_cluster cluster;
 
-static const struct dtp_trace_event *first_event(const struct dtp_run_result *r, int rank) {
+static const struct dtp_run_event *first_event(const struct dtp_run_result *r, int rank) {
     size_t i = 0;
     while (i < r->nevents && r->event[i].rank != rank)
         i++;
@@ -29,7 +29,7 @@ static void compare(const struct dtp_run_options *whole, const struct dtp_run_re
     CU_ASSERT(r.is_root);
     CU_ASSERT_EQUAL(r.nranks, 1);
     CU_ASSERT_EQUAL(r.peak_bytes[0], all->peak_bytes[rank]);
-    const struct dtp_trace_event *expected = first_event(all, rank);
+    const struct dtp_run_event *expected = first_event(all, rank);
     int wrong = 0;
     for (size_t i = 0; i < r.nevents; i++)
         wrong += r.event[i].rank != rank || strcmp(r.event[i].name, expected[i].name) != 0;
