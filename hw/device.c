@@ -21,8 +21,8 @@ const char *const dtp_kernel_names[] = {"elementwise",
                                         "embedding",
                                         "optimizer",
                                         NULL};
-const char *const dtp_attention_names[] = {"unfused", "flash1", "flash2", "flash3",
-                                           "cudnn",   "triton", "heads",  NULL};
+const char *const dtp_attention_names[] = {"unfused", "flash1", "flash2", "flash3", "cudnn",
+                                           "triton",  "heads",  "own",    NULL};
 
 static const int dtype_bytes[DTP_NDTYPES] = {4, 4, 2, 2, 1};
 
@@ -101,17 +101,10 @@ static double operand_bytes(const struct dtp_gemm *s) {
     return (m * k + k * n + m * n) * (double)s->batch * dtype_bytes[s->dtype];
 }
 
-double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
+static double gemm_formula_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     const struct dtp_gemm_cal *c = &g->gemm[s->dtype];
     double t_s, floor_s;
 
-    assert(c->sm_flops_per_s > 0);
-    if (s->m <= 0 || s->n <= 0 || s->k <= 0 || s->batch <= 0)
-        return 0;
-    if (s->dtype == DTP_FP32 && g->table[s->pass].time_s.n > 0)
-        return (double)s->batch *
-               dtp_table_time_s(&g->table[s->pass],
-                                (const double[3]){(double)s->m, (double)s->n, (double)s->k});
     t_s = tile_time_s(g, c, s);
     if (s->pass == DTP_GEMM_WGRAD)
         t_s *= c->wgrad_factor;
@@ -122,6 +115,36 @@ double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     t_s *= g->sustained;
     floor_s = operand_bytes(s) / g->stream_bytes_per_s;
     return t_s > floor_s ? t_s : floor_s;
+}
+
+struct gemm_context {
+    const struct dtp_gpu *g;
+    const struct dtp_gemm *s;
+};
+
+static double gemm_at_s(const void *context, const double point[3]) {
+    const struct gemm_context *x = context;
+    struct dtp_gemm s = *x->s;
+
+    s.m = (int64_t)point[0];
+    s.n = (int64_t)point[1];
+    s.k = (int64_t)point[2];
+    s.batch = 1;
+    return gemm_formula_s(x->g, &s);
+}
+
+double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
+    const struct dtp_time_table *t = &g->table[s->pass];
+    const double at[3] = {(double)s->m, (double)s->n, (double)s->k};
+
+    assert(g->gemm[s->dtype].sm_flops_per_s > 0);
+    if (s->m <= 0 || s->n <= 0 || s->k <= 0 || s->batch <= 0)
+        return 0;
+    if (t->time_s.n == 0 || t->dtype != (int)s->dtype)
+        return gemm_formula_s(g, s);
+    if (!t->relative)
+        return (double)s->batch * dtp_table_time_s(t, at);
+    return gemm_formula_s(g, s) * dtp_table_ratio(t, at, gemm_at_s, &(struct gemm_context){g, s});
 }
 
 static double padded(int64_t n) {
@@ -157,7 +180,23 @@ double dtp_attention_flops(const struct dtp_attention_shape *s) {
  * quarters of the time of 128, of cuDNN the whole (h100_torch.json). */
 static const int64_t head_dim_unit[DTP_NATTN] = {
     [DTP_ATTN_UNFUSED] = 64, [DTP_ATTN_FLASH1] = 32, [DTP_ATTN_FLASH2] = 32, [DTP_ATTN_FLASH3] = 64,
-    [DTP_ATTN_CUDNN] = 64,   [DTP_ATTN_TRITON] = 64, [DTP_ATTN_HEADS] = 1};
+    [DTP_ATTN_CUDNN] = 64,   [DTP_ATTN_TRITON] = 64, [DTP_ATTN_HEADS] = 1,   [DTP_ATTN_OWN] = 1};
+
+/* Axes: sequence, head_dim, heads x sequences. */
+static double attention_at_s(const void *context, const double point[3]) {
+    (void)context;
+    return point[0] * point[0] * point[1] * point[2];
+}
+
+/* Of the runtime's own kernels; a shape in FLOPs, since the ratio to them is all that matters. */
+static double own_attention_s(const struct dtp_time_table *t, const struct dtp_attention_shape *s) {
+    double heads = (double)(s->batch * s->heads);
+    const double at[3] = {(double)s->seq_kv, (double)s->head_dim, t->relative ? heads : 1};
+
+    if (!t->relative)
+        return heads * dtp_table_time_s(t, at);
+    return attention_at_s(NULL, at) * dtp_table_ratio(t, at, attention_at_s, NULL);
+}
 
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
     const struct dtp_attention_cal *c = &g->attention[s->impl];
@@ -170,9 +209,8 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
         return 0;
     const struct dtp_time_table *t =
         &g->table[s->backward ? DTP_TABLE_ATTENTION_BACKWARD : DTP_TABLE_ATTENTION_FORWARD];
-    if (s->impl == DTP_ATTN_HEADS && t->time_s.n > 0)
-        return (double)(s->batch * s->heads) *
-               dtp_table_time_s(t, (const double[3]){(double)s->seq_kv, (double)s->head_dim, 1});
+    if ((s->impl == DTP_ATTN_HEADS || s->impl == DTP_ATTN_OWN) && t->time_s.n > 0)
+        return own_attention_s(t, s);
     if (head_dim < TILE_UNIT)
         head_dim = TILE_UNIT; /* no kernel is faster on a smaller one */
     if (head_dim <= TILE_UNIT)

@@ -64,6 +64,7 @@ enum dtp_attention {
     DTP_ATTN_CUDNN,
     DTP_ATTN_TRITON,
     DTP_ATTN_HEADS, /* one head at a time, scores in memory (the CPU of runtime/) */
+    DTP_ATTN_OWN,   /* the fused kernels of runtime/cuda */
     DTP_NATTN
 };
 extern const char *const dtp_attention_names[]; /* "unfused", "flash1", ... NULL */
@@ -127,7 +128,7 @@ struct dtp_gpu {
     double kernel_gap_s;        /* between dependent kernels on a busy stream */
     double comm_slowdown;       /* share of a compute kernel's rate lost beside a collective */
     double offload_bytes_per_s; /* pinned host memory, achieved */
-    struct dtp_time_table table[DTP_NTABLES]; /* fp32; where there is one it is the time */
+    struct dtp_time_table table[DTP_NTABLES]; /* where there is one of the dtype it is the time */
     bool not_calibrated;     /* scaled from another GPU: predictions are outside the calibration */
     const char *calibration; /* one line: from what, by what, cross-validated error */
 };
@@ -154,6 +155,10 @@ enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double mem
 /* All GPU files, sorted by name. */
 enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
                              struct dtp_err *err);
+
+/* An object like "calibration", without "like": what it holds goes over what *g has. */
+enum dtp_status dtp_gpu_calibrate(struct dtp_arena *a, const struct dtp_json *calibration,
+                                  struct dtp_gpu *g, struct dtp_err *err);
 
 /* The table of the "calibration" object, for the reader and for hw/calibrate, which writes it. */
 extern const struct dtp_field dtp_gpu_calibration_fields[];

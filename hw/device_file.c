@@ -115,13 +115,11 @@ static const struct dtp_field kernels_fields[] = {
     KERNEL("embedding", DTP_K_EMBEDDING),
     KERNEL("optimizer", DTP_K_OPTIMIZER),
     {0}};
-static const struct dtp_field attentions_fields[] = {ATTENTION("flash1", DTP_ATTN_FLASH1),
-                                                     ATTENTION("flash2", DTP_ATTN_FLASH2),
-                                                     ATTENTION("flash3", DTP_ATTN_FLASH3),
-                                                     ATTENTION("cudnn", DTP_ATTN_CUDNN),
-                                                     ATTENTION("triton", DTP_ATTN_TRITON),
-                                                     ATTENTION("heads", DTP_ATTN_HEADS),
-                                                     {0}};
+static const struct dtp_field attentions_fields[] = {
+    ATTENTION("flash1", DTP_ATTN_FLASH1), ATTENTION("flash2", DTP_ATTN_FLASH2),
+    ATTENTION("flash3", DTP_ATTN_FLASH3), ATTENTION("cudnn", DTP_ATTN_CUDNN),
+    ATTENTION("triton", DTP_ATTN_TRITON), ATTENTION("heads", DTP_ATTN_HEADS),
+    ATTENTION("own", DTP_ATTN_OWN),       {0}};
 
 #define IN_GPU(member) offsetof(struct dtp_gpu, member)
 
@@ -264,6 +262,13 @@ static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_js
     if (in.tables)
         DTP_TRY(dtp_tables_read(a, in.tables, g->table, err));
     return complete(j, g, err);
+}
+
+enum dtp_status dtp_gpu_calibrate(struct dtp_arena *a, const struct dtp_json *calibration,
+                                  struct dtp_gpu *g, struct dtp_err *err) {
+    if (dtp_json_get(calibration, "like"))
+        return dtp_json_expected(dtp_json_get(calibration, "like"), "no such key here", err);
+    return read_calibration(a, calibration, g, err);
 }
 
 static enum dtp_status read_file(struct dtp_arena *a, const struct dtp_json *j,

@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "hw/device.h"
+
 const char *const dtp_table_names[] = {"gemm_forward",      "gemm_dgrad",         "gemm_wgrad",
                                        "attention_forward", "attention_backward", NULL};
 
@@ -24,30 +26,60 @@ static struct spot find(const struct dtp_doubles *axis, double x) {
     return (struct spot){i, i + 1, (x - axis->at[i]) / width, 1};
 }
 
+/* One of the eight points around: its weight, its time, where it is. */
+struct corner {
+    double weight, time_s, at[3];
+};
+
+static struct corner corner_of(const struct dtp_time_table *t, const struct spot s[3], int which) {
+    struct corner c = {.weight = 1};
+    size_t index = 0;
+    for (int d = 0; d < 3; d++) {
+        bool high = which >> d & 1;
+        size_t i = high ? s[d].high : s[d].low;
+        c.weight *= high ? s[d].weight : 1 - s[d].weight;
+        c.at[d] = t->axis[d].at[i];
+        index = index * t->axis[d].n + i;
+    }
+    c.time_s = t->time_s.at[index];
+    return c;
+}
+
+enum { CORNERS = 8 };
+
 double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]) {
     struct spot s[3];
     double sum_s = 0;
     for (int d = 0; d < 3; d++)
         s[d] = find(&t->axis[d], at[d]);
-    for (int corner = 0; corner < 8; corner++) {
-        double weight = 1;
-        size_t index = 0;
-        for (int d = 0; d < 3; d++) {
-            bool high = corner >> d & 1;
-            weight *= high ? s[d].weight : 1 - s[d].weight;
-            index = index * t->axis[d].n + (high ? s[d].high : s[d].low);
-        }
-        if (weight > 0)
-            sum_s += weight * t->time_s.at[index];
+    for (int i = 0; i < CORNERS; i++) {
+        struct corner c = corner_of(t, s, i);
+        if (c.weight > 0)
+            sum_s += c.weight * c.time_s;
     }
     return sum_s * s[0].factor * s[1].factor * s[2].factor;
+}
+
+double dtp_table_ratio(const struct dtp_time_table *t, const double at[3],
+                       double (*formula_s)(const void *context, const double point[3]),
+                       const void *context) {
+    struct spot s[3];
+    double sum = 0;
+    for (int d = 0; d < 3; d++)
+        s[d] = find(&t->axis[d], at[d]);
+    for (int i = 0; i < CORNERS; i++) {
+        struct corner c = corner_of(t, s, i);
+        double formula = c.weight > 0 ? formula_s(context, c.at) : 0;
+        if (formula > 0)
+            sum += c.weight * c.time_s / formula;
+    }
+    return sum;
 }
 
 /* ---- JSON ---- */
 
 struct table_file {
     int kernel;
-    const char *dtype;
     struct dtp_time_table table;
 };
 
@@ -55,7 +87,9 @@ struct table_file {
 static const struct dtp_field table_fields[] = {
     {"kernel", DTP_FIELD_ENUM, IN(kernel), .names = dtp_table_names, .required = true,
      .help = "which"},
-    {"dtype", DTP_FIELD_STRING, IN(dtype), .help = "of the operands"},
+    {"dtype", DTP_FIELD_ENUM, IN(table.dtype), .names = dtp_dtype_names, .help = "of the operands"},
+    {"relative", DTP_FIELD_BOOL, IN(table.relative),
+     .help = "between the points the ratio to a formula is linear"},
     {"x", DTP_FIELD_DOUBLES, IN(table.axis[0]), .min = 1, .max = 1e9, .required = true,
      .help = "rows m, or sequence length; ascending"},
     {"y", DTP_FIELD_DOUBLES, IN(table.axis[1]), .min = 1, .max = 1e9, .required = true,
@@ -106,7 +140,9 @@ void dtp_table_write(struct dtp_json_out *w, enum dtp_table which, const struct 
     static const char *const keys[] = {"x", "y", "z"};
     dtp_json_object(w);
     dtp_json_kv_string(w, "kernel", dtp_table_names[which]);
-    dtp_json_kv_string(w, "dtype", "fp32");
+    dtp_json_kv_string(w, "dtype", dtp_dtype_names[t->dtype]);
+    if (t->relative)
+        dtp_json_kv_bool(w, "relative", true);
     for (int d = 0; d < 3; d++)
         write_list(w, keys[d], &t->axis[d]);
     write_list(w, "time_s", &t->time_s);

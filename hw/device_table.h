@@ -5,9 +5,13 @@
  *                  beyond the grid the nearest point's time, times |x| / |nearest x| per coordinate
  *                  above it; below it the time of the first point falls in proportion likewise
  *
+ * With `relative` it is not the time that is linear but its ratio to what a formula gives for the same
+ * shape (device.c: the tile model of a GEMM, the FLOPs of an attention), also beyond the grid: a GPU's
+ * times go in waves of tiles, of which a formula knows between the points.
+ *
  * JSON, in a GPU file's calibration: "tables": [{"kernel": "gemm_forward", "dtype": "fp32",
  * "x": [32, 64], "y": [...], "z": [...], "time_s": [x-major]}]. Axes of gemm_*: m, n, k; of
- * attention_*: sequence and head_dim, the time of one head of one sequence; without z: [1].
+ * attention_*: sequence, head_dim, and heads x sequences that the time is of (one: [1]).
  */
 #ifndef DTP_HW_DEVICE_TABLE_H
 #define DTP_HW_DEVICE_TABLE_H
@@ -27,11 +31,17 @@ enum dtp_table {
 extern const char *const dtp_table_names[]; /* NULL-terminated */
 
 struct dtp_time_table {
+    int dtype; /* enum dtp_dtype */
+    bool relative;
     struct dtp_doubles axis[3]; /* ascending; n = 0: no table */
     struct dtp_doubles time_s;  /* [axis 0][axis 1][axis 2] */
 };
 
 double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]);
+/* Of a relative table: by what to multiply the formula's time at `at`. formula_s: its time at a point. */
+double dtp_table_ratio(const struct dtp_time_table *t, const double at[3],
+                       double (*formula_s)(const void *context, const double point[3]),
+                       const void *context);
 /* Reads the list into tables[DTP_NTABLES]. */
 enum dtp_status dtp_tables_read(struct dtp_arena *a, const struct dtp_json *j,
                                 struct dtp_time_table *tables, struct dtp_err *err);

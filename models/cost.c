@@ -372,7 +372,7 @@ static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct d
                                 struct dtp_stage_cost *out) {
     const struct dtp_problem *problem = memo->problem;
     const struct dtp_framework *f = problem->framework;
-    if (f->inline_communication) {
+    if (f->native) {
         dtp_native_data_parallel(problem, plan, &shape->all[0], &shape->tp, vs, out);
         return;
     }

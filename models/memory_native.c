@@ -484,8 +484,8 @@ static void begin(struct dtp_arena *a, const struct dtp_problem *problem,
     w->H = w->e * w->d.local_tokens * w->d.hidden;
     w->HF = w->e * w->d.tokens * w->d.hidden;
     w->probs = FLOAT_BYTES * w->d.tokens * w->d.heads * (w->fused ? 1 : w->d.seq);
-    if (!w->fused)
-        take(w, BUFFERS, FLOAT_BYTES * w->d.seq * w->d.seq);
+    /* the attention's workspace: one head's scores, or a sum per row */
+    take(w, BUFFERS, w->fused ? w->probs : FLOAT_BYTES * w->d.seq * w->d.seq);
     take(w, BUFFERS, FLOAT_BYTES * SCALARS);
     w->chunk = DTP_NEW(a, struct chunk, (size_t)plan->vpp);
     for (int c = 0; c < plan->vpp; c++)

@@ -65,10 +65,12 @@ struct inline_comm {
     const struct dtp_native *d;
 };
 
+/* Weights travel in the plan's dtype, gradients as the framework reduces them. */
 static double collective_s(const struct inline_comm *c, enum dtp_collective kind,
                            const struct dtp_group_shape *shape, double elements) {
     struct dtp_coll_cost cost;
-    double bytes = elements * dtp_dtype_bytes(c->plan->dtype);
+    double bytes = elements * (kind == DTP_ALL_GATHER ? dtp_dtype_bytes(c->plan->dtype)
+                                                      : c->problem->framework->reduce_bytes);
     if (!(elements > 0) || shape->size < 2)
         return 0;
     dtp_coll_cost(c->problem->cluster, kind, DTP_ALGO_AUTO, shape, bytes, &cost);
@@ -77,7 +79,7 @@ static double collective_s(const struct inline_comm *c, enum dtp_collective kind
 
 static double kernel_s(const struct inline_comm *c, enum dtp_kernel k, double elements) {
     const struct dtp_gpu *g = &c->problem->cluster->gpu;
-    double e = dtp_dtype_bytes(c->plan->dtype);
+    double e = c->problem->framework->reduce_bytes; /* of gradients */
     return dtp_device_kernel_s(g, k, 2 * e * elements, elements) + g->kernel_gap_s;
 }
 
@@ -135,6 +137,25 @@ static double copy_s(const struct inline_comm *c) {
     return (cost.time_s - cost.latency_s) / 2;
 }
 
+/* On streams of their own: of ZeRO-3's gathers what runs beside the layer before is hidden, and slows it. */
+static double exposed_gather_s(const struct inline_comm *c, const struct dtp_native_stage *s,
+                               double all_s, double compute_s) {
+    double slowdown = c->problem->cluster->gpu.comm_slowdown;
+    double layer_s = gather_s(c, s->layer_n), beside_s = s->layers > 0 ? compute_s / s->layers : 0;
+    double hidden_s = s->layers * (layer_s < beside_s ? layer_s : beside_s);
+    return all_s - (1 - slowdown) * hidden_s;
+}
+
+/* Units are reduced behind the last backward as they are done, the tokens' last of all: as so many equal
+ * ones that each takes as long as the largest. */
+static int num_reductions(const struct inline_comm *c, const struct dtp_native_stage *s,
+                          double all_s) {
+    int64_t largest = s->tokens_n > s->layer_n ? s->tokens_n : s->layer_n;
+    double unit_s = reduce_s(c, largest, 0);
+    int n = unit_s > 0 ? (int)(all_s / unit_s + 1.0 / 2) : 1;
+    return n > 1 ? n : 1;
+}
+
 void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,
                               const struct dtp_group_shape *dp, const struct dtp_group_shape *tp,
                               int vs, struct dtp_stage_cost *out) {
@@ -144,7 +165,8 @@ void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dt
     dtp_native_stage_of(problem, plan, &d, vs, &s);
     struct inline_comm c = {problem, plan, dp, tp, &d};
     int neighbours = (vs > 0) + (vs + 1 < plan->pp * plan->vpp);
-    if (plan->pp > 1) {
+    const struct dtp_framework *f = problem->framework;
+    if (plan->pp > 1 && f->inline_communication) {
         double copies_s = neighbours * copy_s(&c);
         phase_add(&out->f, &out->f.pp_s, copies_s);
         phase_add(&out->i, &out->i.pp_s, copies_s);
@@ -152,17 +174,29 @@ void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dt
     double reduce = reduce_all_s(&c, &s), gather = gather_all_s(&c, &s);
     if (plan->zero_stage >= 2)
         phase_add(&out->w, &out->w.dp_s, reduce);
-    if (plan->zero_stage == 3) {
+    bool streams = !f->inline_communication;
+    if (plan->zero_stage == 3 && streams) {
+        phase_add(&out->f, &out->f.dp_s, exposed_gather_s(&c, &s, gather, out->f.total_s));
+        phase_add(&out->i, &out->i.dp_s,
+                  exposed_gather_s(&c, &s, gather, out->i.total_s + out->w.total_s));
+    } else if (plan->zero_stage == 3) {
         double again = s.tied ? gather_s(&c, s.tokens_n) : 0; /* for the head */
         double ends = gather_s(&c, s.positions_n) + (s.tied ? 0 : gather_s(&c, s.tokens_n));
         phase_add(&out->f, &out->f.dp_s, gather + again);
         phase_add(&out->i, &out->i.dp_s, gather - ends);
     }
-    out->nreduce = 1;
+    int n = out->nreduce =
+        streams && plan->zero_stage < 2 && plan->dp > 1 ? num_reductions(&c, &s, reduce) : 1;
     if (plan->zero_stage < 2)
-        out->reduce = (struct dtp_comm){
-            .kind = DTP_ALL_REDUCE, .axis = DTP_AXIS_DP_CP, .time_s = reduce, .latency_s = reduce};
+        out->reduce =
+            (struct dtp_comm){.kind = DTP_ALL_REDUCE,
+                              .axis = DTP_AXIS_DP_CP,
+                              .time_s = reduce / n,
+                              .latency_s = reduce / n,
+                              .device_share = streams ? problem->cluster->gpu.comm_slowdown : 0};
     if (plan->zero_stage == 1 || plan->zero_stage == 2)
-        out->gather = (struct dtp_comm){
-            .kind = DTP_ALL_GATHER, .axis = DTP_AXIS_DP_CP, .time_s = gather, .latency_s = gather};
+        out->gather = (struct dtp_comm){.kind = DTP_ALL_GATHER,
+                                        .axis = DTP_AXIS_DP_CP,
+                                        .time_s = gather / n,
+                                        .latency_s = gather / n};
 }

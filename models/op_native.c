@@ -9,6 +9,7 @@ struct native {
     struct dtp_native d;
 };
 
+/* Bytes count as one element read and one written, which the rates of the classes are made of. */
 static struct dtp_op *kernel(struct native *x, const char *name, enum dtp_pass pass,
                              enum dtp_kernel k, int64_t elements) {
     return dtp_op_kernel(x->b, name, pass, k, 2 * x->b->e * (double)elements, (double)elements);
@@ -61,10 +62,10 @@ static void expand(struct native *x, const char *name, int64_t out, bool bias) {
     tp_gather(x, DTP_PASS_F);
     gemm(x, name, DTP_PASS_F, d->tokens, out, d->hidden);
     x->b->out->at[x->b->out->n - 1].saved_bytes = x->b->e * (double)(d->tokens * out);
-    if (bias) {
+    if (bias && !x->b->f->fused_linear_bias)
         kernel(x, "bias rows", DTP_PASS_F, DTP_K_COPY, d->tokens * out)->launches = 0;
+    if (bias)
         kernel(x, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, d->tokens * out);
-    }
     tp_gather(x, DTP_PASS_W);
     gemm(x, name, DTP_PASS_W, out, d->hidden, d->tokens);
     gemm(x, name, DTP_PASS_I, d->tokens, d->hidden, out);
@@ -83,6 +84,17 @@ static void project(struct native *x, const char *name, int64_t in, bool bias) {
     if (bias)
         kernel(x, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, d->tokens * d->hidden);
     gemm(x, name, DTP_PASS_I, d->tokens, in, d->hidden);
+}
+
+/* Rates are those of GELU; gated ones read two and, backward, write two (3 for 2 and 5 for 3). */
+static void activation(struct native *x) {
+    bool gated = x->b->m->gated_ffn;
+    int64_t n = x->d.tokens * x->d.ffn;
+    struct dtp_op *op = kernel(x, "activation", DTP_PASS_F, DTP_K_ACTIVATION, n);
+    op->saved_bytes = x->b->e * (double)n;
+    op->bytes *= gated ? 3.0 / 2 : 1;
+    op = kernel(x, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD, n);
+    op->bytes *= gated ? 5.0 / 3 : 1;
 }
 
 /* Scores of one head at a time, kept as probabilities. */
@@ -126,9 +138,7 @@ void dtp_op_native_layer(struct dtp_op_build *b) {
     b->part = DTP_PART_MLP;
     norm(&x, "norm 2");
     expand(&x, "fc1", x.d.up_width, m->mlp_bias);
-    kernel(&x, "activation", DTP_PASS_F, DTP_K_ACTIVATION, x.d.tokens * x.d.ffn)->saved_bytes =
-        b->e * (double)(x.d.tokens * x.d.ffn);
-    kernel(&x, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD, x.d.tokens * x.d.ffn);
+    activation(&x);
     project(&x, "fc2", x.d.ffn, m->mlp_bias);
 }
 

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hw/own_times.h"
+
 /* What came from a file is embedded in documents, which so stand alone. */
 static enum dtp_status embed(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                              struct dtp_err *err) {
@@ -21,6 +23,35 @@ static enum dtp_status read_given_model(struct dtp_arena *a, const struct dtp_js
     return DTP_OK;
 }
 
+static bool on_cpu(const struct dtp_cluster *c) {
+    return strcmp(c->gpu.arch, "cpu") == 0;
+}
+
+/* Our own runtime is one framework to people; on GPUs it has other dtypes, streams and kernels, and its
+ * times come from a file of their own. */
+static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask *ask,
+                                      struct dtp_setup *out, struct dtp_err *err) {
+    const char *name = ask->framework ? ask->framework : DTP_DEFAULT_FRAMEWORK;
+    struct dtp_framework *f = &out->framework;
+    struct dtp_own_times times;
+    if (ask->framework_json)
+        DTP_TRY(dtp_framework_read(a, ask->framework_json, f, err));
+    else
+        DTP_TRY(dtp_framework_load(a, name, f, err));
+    if (!f->native || on_cpu(&out->cluster))
+        return DTP_OK;
+    if (f->inline_communication)
+        DTP_TRY(dtp_framework_load(a, "dtplan-cuda", f, err));
+    const char *path =
+        ask->own_times ? ask->own_times : dtp_own_times_path(a, out->cluster.gpu.name);
+    if (!path)
+        return DTP_OK;
+    DTP_TRY(dtp_own_times_read(a, path, &times, err));
+    DTP_TRY(dtp_own_times_apply(a, &times, &out->cluster, err));
+    f->launch_s = times.launch_s;
+    return DTP_OK;
+}
+
 enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err) {
     *out = (struct dtp_setup){.ask = *ask};
@@ -28,7 +59,6 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
         return dtp_fail(err, DTP_EUSAGE,
                         "--model is missing, such as --model gpt175b; `dtplan models` lists them");
     const char *cluster = ask->cluster ? ask->cluster : DTP_DEFAULT_CLUSTER;
-    const char *framework = ask->framework ? ask->framework : DTP_DEFAULT_FRAMEWORK;
     if (ask->model && strcmp(ask->model, "-") == 0) { /* standard input is read once */
         DTP_TRY(dtp_json_read_file(a, ask->model, &out->ask.model_json, err));
         out->ask.model = NULL;
@@ -46,10 +76,7 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
     }
     if (ask->nic)
         DTP_TRY(dtp_cluster_set_nics(&out->cluster, ask->nic, err));
-    if (ask->framework_json)
-        DTP_TRY(dtp_framework_read(a, ask->framework_json, &out->framework, err));
-    else
-        DTP_TRY(dtp_framework_load(a, framework, &out->framework, err));
+    DTP_TRY(load_framework(a, ask, out, err));
     DTP_TRY(embed(a, ask->model, &out->ask.model_json, err));
     DTP_TRY(embed(a, ask->cluster, &out->ask.cluster_json, err));
     return embed(a, ask->framework, &out->ask.framework_json, err);
@@ -75,8 +102,9 @@ static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
         return DTP_OK;
     if (p->framework->native)
         return dtp_fail(err, DTP_EUNSUPPORTED,
-                        "framework %s is calibrated for CPU ranks only (--cluster cpu); %s has no "
-                        "measured times of its kernels",
+                        "framework %s: there are no measured times of its kernels on %s; "
+                        "`dtplan calibrate --backend cuda --framework dtplan` measures them, and "
+                        "--cluster cpu has those of CPU ranks",
                         p->framework->name, gpu->name);
     if (p->attention < 0) {
         p->attention = DTP_ATTN_UNFUSED;

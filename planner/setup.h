@@ -21,10 +21,11 @@ struct dtp_ask {
     const char *model, *cluster, *framework; /* names or paths; NULL: the default */
     const struct dtp_json *model_json, *cluster_json, *framework_json; /* embedded ones win */
     const char *nic;                                                   /* "4x100", or NULL */
-    int gpus;                                                          /* 0: not given, an error */
-    int seq, batch;                                                    /* 0: the model's */
-    int dtype;                   /* enum dtp_dtype, -1: the default */
-    int attention;               /* enum dtp_attention, -1: the framework's */
+    const char *own_times; /* file of hw/own_times.h for our own runtime; NULL: that of the GPU */
+    int gpus;              /* 0: not given, an error */
+    int seq, batch;        /* 0: the model's */
+    int dtype;             /* enum dtp_dtype, -1: the default */
+    int attention;         /* enum dtp_attention, -1: the framework's */
     uint64_t memory_limit_bytes; /* 0: the default */
 };
 

@@ -103,12 +103,19 @@ struct dtp_heap *dtp_heap_create(struct dtp_arena *a, void *base, uint64_t size_
         h->table_mask *= 2;
     h->table_mask--;
     h->table = DTP_NEW(a, int, (size_t)h->table_mask + 1);
+    dtp_heap_clear(h);
+    return h;
+}
+
+void dtp_heap_clear(struct dtp_heap *h) {
+    h->stats = (struct dtp_heap_stats){.size_bytes = h->stats.size_bytes};
+    memset(h->table, 0, ((size_t)h->table_mask + 1) * sizeof *h->table);
+    h->nspare = 0;
     for (int i = h->max_blocks - 1; i > 0; i--)
         h->spare[h->nspare++] = i;
     h->block[0] = (struct block){.size_bytes = h->stats.size_bytes, .before = -1, .after = -1};
     h->first_free = -1;
     list_put(h, 0);
-    return h;
 }
 
 /* The smallest that is large enough, of equal ones the lowest. */

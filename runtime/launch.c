@@ -163,6 +163,8 @@ static void wait_for_children(struct children *c) {
                 child_ended(c, c->process[r], how);
         }
         int rank;
+        if (c->f->poll)
+            c->f->poll(c->f->context);
         if (c->status == DTP_OK && c->f->shared && dtp_comm_shm_message(c->f->shared, &rank))
             note_failure(c, DTP_ENO);
         double since_s = (double)(dtp_os_now_ns() - c->failed_ns) / (double)DTP_NS_PER_S;

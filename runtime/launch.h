@@ -50,8 +50,9 @@ struct dtp_fork {
     int nranks;
     dtp_rank_fn *run;
     void *context;
-    void *shared;   /* the communicator's mapping (comm.h): aborts travel through it */
-    double grace_s; /* after the first failure, before the rest is killed */
+    void *shared;                /* the communicator's mapping (comm.h): aborts travel through it */
+    double grace_s;              /* after the first failure, before the rest is killed */
+    void (*poll)(void *context); /* called again and again meanwhile; NULL: not */
 };
 /* Forks, waits for all, and leaves none behind. DTP_OK only if every rank ended with it; else the first
  * failure, with rank, action and reason. */

@@ -47,7 +47,7 @@ struct dtp_pending { /* a tensor to release when its stream has passed an event 
 };
 
 struct dtp_rank {
-    struct dtp_arena *arena;
+    struct dtp_arena *arena, *home; /* of this plan; of device and communicators (NULL: the same) */
     const struct dtp_run_options *o;
     const struct dtp_model *model;
     const struct dtp_plan *plan;
@@ -58,6 +58,8 @@ struct dtp_rank {
     struct dtp_dev *dev;
     struct dtp_comm *host, *comm; /* host memory (results, aborts); tensors. The same on the CPU */
     const struct dtp_comm_ops *cops;
+    const struct dtp_comm_config
+        *comm_config; /* room for all plans of a series; NULL: for this one */
     struct dtp_comm_group *host_world, *world, *tp, *dp, *kv, *embedding; /* NULL: not needed */
 
     struct dtp_layout layout;
@@ -196,11 +198,19 @@ double dtp_learning_rate(const struct dtp_run_options *o, int step); /* step fro
 
 /* ---- the job (executor.c, checkpoint.c) ---- */
 
-/* shared: the mapping made before the fork, or NULL with an endpoint. */
+/* shared: the mapping made before the fork, or NULL with an endpoint. Device and communicators that r
+ * has already are used. */
 enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
                               const struct dtp_endpoint *endpoint);
 enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s);
+/* After a plan, when another may follow: all ranks are done, and the device's memory is free. */
+enum dtp_status dtp_rank_clear(struct dtp_rank *r);
 void dtp_rank_close(struct dtp_rank *r);
+/* Opens the plan and trains; a failure is told to all ranks (run.c). */
+enum dtp_status dtp_rank_run(struct dtp_rank *r, void *shared, const struct dtp_endpoint *e,
+                             struct dtp_run_result *out);
+void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
+                       struct dtp_run_result *out);
 enum dtp_status dtp_checkpoint_save(struct dtp_rank *r, int step);
 enum dtp_status dtp_checkpoint_load(struct dtp_rank *r, int *step);
 

@@ -48,12 +48,12 @@ static enum dtp_status open_groups(struct dtp_rank *r) {
 }
 
 static enum dtp_status open_shadow(struct dtp_rank *r, struct dtp_comm_config *config) {
-    struct dtp_shadow *job = DTP_NEW(r->arena, struct dtp_shadow, 1);
+    struct dtp_shadow *job = DTP_NEW(r->home, struct dtp_shadow, 1);
     *job = (struct dtp_shadow){.cluster = r->o->shadow_cluster, .plan = r->plan};
     DTP_TRY(dtp_comm_find("shadow", &r->cops, r->err));
-    DTP_TRY(r->cops->open(r->arena, config, &r->host, r->err));
+    DTP_TRY(r->cops->open(r->home, config, &r->host, r->err));
     config->shadow = job;
-    DTP_TRY(r->cops->open(r->arena, config, &r->comm, r->err));
+    DTP_TRY(r->cops->open(r->home, config, &r->comm, r->err));
     r->dev->comm = r->comm;
     return DTP_OK;
 }
@@ -73,7 +73,8 @@ static enum dtp_status fill_memory(struct dtp_rank *r) {
 
 static enum dtp_status open_comm(struct dtp_rank *r, void *shared,
                                  const struct dtp_endpoint *endpoint) {
-    struct dtp_comm_config config = dtp_rank_comm_config(r->o, &r->schedule);
+    struct dtp_comm_config config =
+        r->comm_config ? *r->comm_config : dtp_rank_comm_config(r->o, &r->schedule);
     const struct dtp_comm_ops *host;
     const char *name = "shm";
     config.rank = r->rank;
@@ -87,13 +88,13 @@ static enum dtp_status open_comm(struct dtp_rank *r, void *shared,
     if (endpoint && endpoint->local_size < endpoint->size)
         name = "tcp";
     DTP_TRY(dtp_comm_find(name, &host, r->err));
-    DTP_TRY(host->open(r->arena, &config, &r->host, r->err));
+    DTP_TRY(host->open(r->home, &config, &r->host, r->err));
     r->comm = r->host;
     r->cops = host;
     if (strcmp(r->ops->name, "cuda") == 0) {
         config.host = r->host;
         DTP_TRY(dtp_comm_find("nccl", &r->cops, r->err));
-        DTP_TRY(r->cops->open(r->arena, &config, &r->comm, r->err));
+        DTP_TRY(r->cops->open(r->home, &config, &r->comm, r->err));
     }
     r->dev->comm = r->comm;
     return DTP_OK;
@@ -114,7 +115,7 @@ static enum dtp_status open_device(struct dtp_rank *r, const struct dtp_endpoint
     if (o->pin)
         dtp_os_pin(config.index);
     DTP_TRY(dtp_dev_find(o->backend, &r->ops, r->err));
-    return r->ops->open(r->arena, &config, &r->dev, r->err);
+    return r->ops->open(r->home, &config, &r->dev, r->err);
 }
 
 static void list_units(struct dtp_rank *r) {
@@ -170,13 +171,24 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
     r->data = DTP_NEW(r->arena, struct dtp_data, 1);
     *r->data = (struct dtp_data){.seed = r->o->seed, .vocab = r->model->vocab, .seq = r->o->seq};
     DTP_TRY(dtp_data_open(r->arena, r->o->data, r->data, r->err));
-    DTP_TRY(open_device(r, endpoint));
+    r->home = r->home ? r->home : r->arena;
+    if (!r->dev)
+        DTP_TRY(open_device(r, endpoint));
     if (r->o->shadow_cluster && strcmp(r->ops->name, "cpu") != 0) /* there it is zeros */
         DTP_TRY(fill_memory(r));
-    DTP_TRY(open_comm(r, shared, endpoint));
+    if (!r->host)
+        DTP_TRY(open_comm(r, shared, endpoint));
     r->host->ops->doing(r->host, "its start");
     DTP_TRY(open_groups(r));
     return create_tensors(r);
+}
+
+enum dtp_status dtp_rank_clear(struct dtp_rank *r) {
+    r->ops->sync(r->dev);
+    dtp_drain(r);
+    DTP_TRY(r->ops->check(r->dev, r->err));
+    dtp_heap_clear(r->dev->heap);
+    return r->host->ops->barrier(r->host_world, r->err);
 }
 
 void dtp_rank_close(struct dtp_rank *r) {

@@ -124,8 +124,8 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void summarise(struct dtp_arena *a, const struct dtp_run_options *o,
-                      struct dtp_run_result *out) {
+void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
+                       struct dtp_run_result *out) {
     int skip = out->steps > 1 ? 1 : 0, n = out->steps - skip;
     double *sorted = DTP_NEW(a, double, (size_t)(n > 0 ? n : 1));
     if (n < 1)
@@ -208,8 +208,8 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     return gather_result(r, out);
 }
 
-static enum dtp_status run_rank(struct dtp_rank *r, void *shared, const struct dtp_endpoint *e,
-                                struct dtp_run_result *out) {
+enum dtp_status dtp_rank_run(struct dtp_rank *r, void *shared, const struct dtp_endpoint *e,
+                             struct dtp_run_result *out) {
     char where[64];
     enum dtp_status status = dtp_rank_open(r, shared, e);
     snprintf(where, sizeof where, "rank %d in its start", r->rank);
@@ -219,94 +219,10 @@ static enum dtp_status run_rank(struct dtp_rank *r, void *shared, const struct d
         status = train(r, out);
     if (status != DTP_OK && r->host)
         r->host->ops->abort(r->host, r->err->msg);
-    dtp_rank_close(r);
     return status;
 }
 
-/* ---- forked ranks: rank 0 writes its result into an open file without a name ---- */
-
-struct job {
-    const struct dtp_run_options *o;
-    void *shared;
-    FILE *result;
-};
-
-static bool put(FILE *f, const void *x, size_t size, size_t n) {
-    return fwrite(x, size, n, f) == n;
-}
-
-static bool write_result(FILE *f, const struct dtp_run_result *x) {
-    size_t steps = (size_t)x->steps, ranks = (size_t)x->nranks;
-    return put(f, x, sizeof *x, 1) && put(f, x->loss, sizeof *x->loss, steps) &&
-           put(f, x->step_s_each, sizeof *x->step_s_each, steps) &&
-           put(f, x->peak_bytes, sizeof *x->peak_bytes, ranks) &&
-           put(f, x->peak_by_class, sizeof *x->peak_by_class, ranks) &&
-           put(f, x->event, sizeof *x->event, x->nevents) && fflush(f) == 0;
-}
-
-static void *get(struct dtp_arena *a, FILE *f, size_t size, size_t n, bool *good) {
-    void *x = dtp_arena_alloc(a, size, n);
-    *good = *good && fread(x, size, n, f) == n;
-    return x;
-}
-
-static enum dtp_status read_result(struct dtp_arena *a, FILE *f, struct dtp_run_result *out,
-                                   struct dtp_err *err) {
-    rewind(f);
-    bool good = fread(out, sizeof *out, 1, f) == 1;
-    size_t steps = good ? (size_t)out->steps : 0, ranks = good ? (size_t)out->nranks : 0;
-    out->loss = get(a, f, sizeof *out->loss, steps, &good);
-    out->step_s_each = get(a, f, sizeof *out->step_s_each, steps, &good);
-    out->peak_bytes = get(a, f, sizeof *out->peak_bytes, ranks, &good);
-    out->peak_by_class = get(a, f, sizeof *out->peak_by_class, ranks, &good);
-    out->event = get(a, f, sizeof *out->event, good ? out->nevents : 0, &good);
-    return good ? DTP_OK : dtp_fail(err, DTP_ENO, "rank 0 left no result");
-}
-
-static enum dtp_status forked_rank(void *context, int rank, struct dtp_err *err) {
-    struct job *job = context;
-    struct dtp_arena *a = dtp_arena_create("rank");
-    struct dtp_run_result result = {0};
-    struct dtp_rank *r = DTP_NEW(a, struct dtp_rank, 1);
-    *r = (struct dtp_rank){.arena = a,
-                           .o = job->o,
-                           .rank = job->o->shadow_cluster ? job->o->shadow_rank : rank,
-                           .err = err};
-    enum dtp_status status = run_rank(r, job->shared, NULL, &result);
-    if (status == DTP_OK && rank == 0 && !write_result(job->result, &result))
-        status = dtp_fail(err, DTP_ENO, "cannot write the result to a temporary file");
-    dtp_arena_destroy(a);
-    return status;
-}
-
-static enum dtp_status run_forked(struct dtp_arena *a, const struct dtp_run_options *o,
-                                  struct dtp_run_result *out, struct dtp_err *err) {
-    const double grace_s = 1;
-    struct job job = {.o = o};
-    struct dtp_schedule s;
-    DTP_TRY(dtp_run_schedule(a, &o->plan, &s, err));
-    struct dtp_comm_config config = dtp_rank_comm_config(o, &s);
-    if (o->shadow_cluster) /* one process, and a board for its failures */
-        config.size = config.local_size = 1;
-    DTP_TRY(dtp_comm_shm_map(&config, &job.shared, err));
-    job.result = tmpfile();
-    enum dtp_status status = DTP_OK;
-    if (!job.result)
-        status = dtp_fail(err, DTP_ENO, "cannot make a temporary file for the result");
-    const struct dtp_fork f = {.nranks = config.size,
-                               .run = forked_rank,
-                               .context = &job,
-                               .shared = job.shared,
-                               .grace_s = grace_s};
-    if (status == DTP_OK)
-        status = dtp_launch_fork(&f, err);
-    if (status == DTP_OK)
-        status = read_result(a, job.result, out, err);
-    if (job.result)
-        fclose(job.result);
-    dtp_comm_shm_unmap(&config, job.shared);
-    return status;
-}
+/* ---- the job ---- */
 
 static enum dtp_status run_launched(struct dtp_arena *a, const struct dtp_run_options *o,
                                     struct dtp_endpoint *e, struct dtp_run_result *out,
@@ -318,7 +234,36 @@ static enum dtp_status run_launched(struct dtp_arena *a, const struct dtp_run_op
     e->timeout_s = o->timeout_s;
     struct dtp_rank *r = DTP_NEW(a, struct dtp_rank, 1);
     *r = (struct dtp_rank){.arena = a, .o = o, .rank = e->rank, .err = err};
-    return run_rank(r, NULL, e, out);
+    enum dtp_status status = dtp_rank_run(r, NULL, e, out);
+    dtp_rank_close(r);
+    return status;
+}
+
+/* The only one of its series. */
+struct alone {
+    struct dtp_arena *a;
+    struct dtp_run_result *out;
+    struct dtp_err *err;
+    enum dtp_status status;
+};
+
+static void alone_done(void *context, size_t i, const struct dtp_run_result *r,
+                       const struct dtp_err *failure) {
+    struct alone *x = context;
+    (void)i;
+    x->status = failure ? failure->status : DTP_OK;
+    if (failure)
+        *x->err = *failure;
+    else
+        *x->out = *r;
+}
+
+static enum dtp_status run_alone(struct dtp_arena *a, const struct dtp_run_options *o,
+                                 struct dtp_run_result *out, struct dtp_err *err) {
+    struct alone x = {.a = a, .out = out, .err = err};
+    const struct dtp_run_series series = {.options = o, .n = 1, .done = alone_done, .context = &x};
+    DTP_TRY(dtp_run_series(a, &series, err));
+    return x.status;
 }
 
 enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
@@ -331,7 +276,7 @@ enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
     DTP_TRY(dtp_run_check(o, err));
     DTP_TRY(dtp_launch_environment(a, &launched, &e, err));
     DTP_TRY(launched && !o->shadow_cluster ? run_launched(a, o, &e, out, err)
-                                           : run_forked(a, o, out, err));
-    summarise(a, o, out);
+                                           : run_alone(a, o, out, err));
+    dtp_run_summarise(a, o, out);
     return DTP_OK;
 }

@@ -44,6 +44,7 @@ struct dtp_run_options {
     uint64_t memory_bytes; /* per rank; 0: the device's share */
     double timeout_s;      /* of any wait */
     int prefetch_units;    /* ZeRO-3: units gathered ahead */
+    bool rough_weights;    /* numbers that the device makes: a quick start, losses mean nothing */
     bool pin;
     void (*progress)(void *context, int step, double loss, double step_s); /* rank 0's process */
     void *progress_context;
@@ -81,6 +82,22 @@ struct dtp_run_options dtp_run_options_default(void);
 enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *err);
 enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
                         struct dtp_run_result *out, struct dtp_err *err);
+
+/* Many plans of one number of ranks, one after another in the same processes: device, context and NCCL's
+ * communicators are opened once. After a failure the processes end, and the rest goes on in new ones.
+ * done() is called in this process, in order, as soon as a run has ended: with its result, or with the
+ * failure. DTP_OK whatever the runs did. Not under a launcher. */
+struct dtp_run_series {
+    const struct dtp_run_options *options; /* [n]; those that differ in backend or dtype, and shadow
+                                              ranks, get processes of their own */
+    size_t n;
+    void (*done)(void *context, size_t i, const struct dtp_run_result *r,
+                 const struct dtp_err *failure);
+    void *context;
+};
+enum dtp_status dtp_run_series(struct dtp_arena *a, const struct dtp_run_series *s,
+                               struct dtp_err *err);
+
 const char *dtp_run_stream_name(int stream); /* of an event: "compute", "tp", ... */
 /* The passes that complete the plan's schedule, and the complete list that the executor walks. */
 struct dtp_schedule_passes dtp_run_passes(const struct dtp_plan *plan);

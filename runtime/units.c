@@ -78,6 +78,16 @@ static enum dtp_status create_unit(struct dtp_rank *r, struct dtp_unit *u) {
     return DTP_OK;
 }
 
+static void fill_unit(struct dtp_rank *r, struct dtp_unit *u) {
+    int zero = r->plan->zero_stage;
+    uint64_t word = sizeof(float), n = (uint64_t)(zero >= 3 ? u->shard_n : u->n);
+    uint64_t bytes = n * (uint64_t)dtp_dtype_bytes(r->dev->dtype);
+    r->ops->fill(r->dev, zero >= 3 ? u->weight_shard : u->weights,
+                 (bytes + word - 1) / word * word);
+    if (u->master)
+        r->ops->fill(r->dev, u->master, (uint64_t)(zero > 0 ? u->shard_n : u->n) * word);
+}
+
 enum dtp_status dtp_units_create(struct dtp_rank *r) {
     enum dtp_status status = DTP_OK;
     struct dtp_arena *values = dtp_arena_create("initial weights");
@@ -87,6 +97,10 @@ enum dtp_status dtp_units_create(struct dtp_rank *r) {
         if (status == DTP_OK)
             status = create_unit(r, u);
         if (r->o->shadow_cluster) /* what the memory holds will do */
+            continue;
+        if (status == DTP_OK && r->o->rough_weights)
+            fill_unit(r, u);
+        if (r->o->rough_weights)
             continue;
         float *v = DTP_NEW(values, float, (size_t)n);
         initial_values(u, r->o->seed, begin, begin + n, v);

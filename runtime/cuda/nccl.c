@@ -1,6 +1,6 @@
 /* Communicators of NCCL, which is opened at run time: one per group, and for pipelines one per edge
- * of the ring of stages and direction (forward, backward), each used on its own stream, so that no transfer waits
- * for an unrelated one. NCCL has no tags: between two ranks, transfers of a direction are received in
+ * of the ring of stages, direction (forward, backward) and sense (with the ring, or against it as V-shaped
+ * schedules go), each used on one stream of each end, so that no transfer waits for an unrelated one. NCCL has no tags: between two ranks, transfers of a direction are received in
  * the order in which they are sent, which holds for the schedules' F, B and I.
  * Ids travel over the communicator of host memory. */
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 
 #include "runtime/cuda/cuda.h"
 
-enum { MAX_COMMS = 64, FORWARD = 0, BACKWARD = 1, NDIRECTIONS = 2 };
+enum { MAX_COMMS = 64, FORWARD = 0, BACKWARD = 1, AGAINST = 2, NDIRECTIONS = 4 };
 
 #define NCCL_FUNCTIONS(X)                                                                          \
     X(ncclGetUniqueId)                                                                             \
@@ -35,8 +35,19 @@ struct edge {
 };
 enum { NEXT, PREVIOUS, NEDGES }; /* of a rank; with two stages the same peer, but other edges */
 
+/* A group that was opened: the plans of a series open the same ones again and again. */
+struct known {
+    enum dtp_group_kind kind;
+    int size, *rank;
+    ncclComm_t comm;
+    struct edge edge[NEDGES]; /* DTP_GROUP_PP */
+};
+
 struct dtp_nccl {
     struct dtp_comm comm;
+    struct dtp_arena *arena;
+    struct known known[MAX_COMMS];
+    int nknown;
 #define NCCL_MEMBER(f) __typeof__(&(f)) f;
     NCCL_FUNCTIONS(NCCL_MEMBER)
     struct dtp_cuda *cuda;
@@ -44,8 +55,7 @@ struct dtp_nccl {
     ncclComm_t all[MAX_COMMS]; /* to close and to abort */
     int nall;
     bool aborted;
-    bool has_edges;
-    struct edge edge[NEDGES];
+    const struct edge *edge; /* [NEDGES] of this plan's pipeline, or NULL */
 };
 
 struct nccl_group {
@@ -72,6 +82,7 @@ static enum dtp_status nccl_open(struct dtp_arena *a, const struct dtp_comm_conf
     struct dtp_nccl *n = DTP_NEW(a, struct dtp_nccl, 1);
     n->cuda = dtp_cuda_of(config->device);
     n->host = config->host;
+    n->arena = a;
     *out = &n->comm;
     n->comm =
         (struct dtp_comm){.ops = dtp_cuda_comm_ops(), .rank = config->rank, .size = config->size};
@@ -133,20 +144,59 @@ static enum dtp_status join(struct dtp_nccl *n, const ncclUniqueId *id, int size
     return DTP_OK;
 }
 
-/* Stages i and i + 1 of the ring share two communicators, in which they are ranks 0 and 1; i made
+/* Stages i and i + 1 of the ring share four communicators, in which they are ranks 0 and 1; i made
  * their ids. Edge by edge, in the same order everywhere: no rank waits for one that waits for it. */
 static enum dtp_status join_edges(struct dtp_nccl *n, const struct dtp_comm_group *g,
-                                  const ncclUniqueId (*ids)[NDIRECTIONS], struct dtp_err *err) {
+                                  const ncclUniqueId (*ids)[NDIRECTIONS], struct edge *out,
+                                  struct dtp_err *err) {
     for (int i = 0; i < g->size; i++) {
         int next = (i + 1) % g->size;
         if (g->me != i && g->me != next)
             continue;
-        struct edge *e = &n->edge[g->me == i ? NEXT : PREVIOUS];
+        struct edge *e = &out[g->me == i ? NEXT : PREVIOUS];
         e->peer = g->rank[g->me == i ? next : i];
         for (int direction = 0; direction < NDIRECTIONS; direction++)
             DTP_TRY(join(n, &ids[i][direction], 2, g->me == i ? 0 : 1, &e->comm[direction], err));
     }
-    n->has_edges = true;
+    return DTP_OK;
+}
+
+/* All members know a group or none does: they opened it together. */
+static const struct known *find_known(const struct dtp_nccl *n, enum dtp_group_kind kind,
+                                      const int *ranks, int nranks) {
+    for (int i = 0; i < n->nknown; i++) {
+        const struct known *k = &n->known[i];
+        if (k->kind == kind && k->size == nranks &&
+            memcmp(k->rank, ranks, (size_t)nranks * sizeof *ranks) == 0)
+            return k;
+    }
+    return NULL;
+}
+
+static enum dtp_status open_known(struct dtp_nccl *n, enum dtp_group_kind kind,
+                                  const struct dtp_comm_group *g, const struct known **out,
+                                  struct dtp_err *err) {
+    struct dtp_comm_group *host;
+    ncclUniqueId mine[NDIRECTIONS], (*ids)[NDIRECTIONS];
+    if (n->nknown == MAX_COMMS)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "more than %d groups", MAX_COMMS);
+    struct known *k = &n->known[n->nknown];
+    k->kind = kind;
+    k->size = g->size;
+    k->rank = DTP_NEW(n->arena, int, (size_t)g->size);
+    memcpy(k->rank, g->rank, (size_t)g->size * sizeof *k->rank);
+    ids = dtp_arena_alloc(n->arena, sizeof *ids, (size_t)g->size);
+    for (int i = 0; i < NDIRECTIONS; i++)
+        TRY_NCCL(n, ncclGetUniqueId, &mine[i]);
+    DTP_TRY(n->host->ops->group(n->arena, n->host, kind, g->rank, g->size, &host, err));
+    DTP_TRY(n->host->ops->all_gather(host, DTP_STREAM_COMPUTE, ids, mine,
+                                     (int64_t)(sizeof mine / (sizeof(float))), DTP_FP32, err));
+    if (kind == DTP_GROUP_PP)
+        DTP_TRY(join_edges(n, g, (const ncclUniqueId(*)[NDIRECTIONS])ids, k->edge, err));
+    else
+        DTP_TRY(join(n, &ids[0][0], g->size, g->me, &k->comm, err));
+    n->nknown++;
+    *out = k;
     return DTP_OK;
 }
 
@@ -164,17 +214,13 @@ static enum dtp_status nccl_group(struct dtp_arena *a, struct dtp_comm *c, enum 
     *out = &g->group;
     if (nranks == 1)
         return DTP_OK;
-    struct dtp_comm_group *host;
-    ncclUniqueId mine[NDIRECTIONS], (*ids)[NDIRECTIONS];
-    ids = dtp_arena_alloc(a, sizeof *ids, (size_t)nranks);
-    for (int i = 0; i < NDIRECTIONS; i++)
-        TRY_NCCL(n, ncclGetUniqueId, &mine[i]);
-    DTP_TRY(n->host->ops->group(a, n->host, kind, ranks, nranks, &host, err));
-    DTP_TRY(n->host->ops->all_gather(host, DTP_STREAM_COMPUTE, ids, mine,
-                                     (int64_t)(sizeof mine / (sizeof(float))), DTP_FP32, err));
+    const struct known *known = find_known(n, kind, ranks, nranks);
+    if (!known)
+        DTP_TRY(open_known(n, kind, &g->group, &known, err));
+    g->comm = known->comm;
     if (kind == DTP_GROUP_PP)
-        return join_edges(n, &g->group, (const ncclUniqueId(*)[NDIRECTIONS])ids, err);
-    return join(n, &ids[0][0], nranks, g->group.me, &g->comm, err);
+        n->edge = known->edge;
+    return DTP_OK;
 }
 
 /* ---- operations ---- */
@@ -266,10 +312,11 @@ static enum dtp_status find_way(const struct dtp_nccl *n, int peer, enum dtp_str
                                 struct way *out, struct dtp_err *err) {
     bool forward = stream == DTP_STREAM_SEND_F || stream == DTP_STREAM_RECV_F;
     int usual = stream == DTP_STREAM_SEND_F || stream == DTP_STREAM_RECV_B ? NEXT : PREVIOUS;
-    int which = n->edge[usual].peer == peer ? usual : 1 - usual;
-    if (!n->has_edges || n->edge[which].peer != peer)
+    int which = n->edge && n->edge[usual].peer == peer ? usual : 1 - usual;
+    if (!n->edge || n->edge[which].peer != peer)
         return dtp_fail(err, DTP_EUNSUPPORTED, "rank %d is no neighbour in the pipeline", peer);
-    *out = (struct way){n->edge[which].comm[forward ? FORWARD : BACKWARD], which == NEXT ? 1 : 0};
+    int direction = (forward ? FORWARD : BACKWARD) + (which == usual ? 0 : AGAINST);
+    *out = (struct way){n->edge[which].comm[direction], which == NEXT ? 1 : 0};
     return DTP_OK;
 }
 

@@ -1,0 +1,29 @@
+/* own_times.h: hw/runtime/GPU.json: how long the kernels and collectives of our own runtime take on a GPU.
+ *
+ *     {"gpu": "h100-sxm", "title", "machine", "source", "launch_s",
+ *      "calibration": {...}, "curves": [...]}
+ *
+ * calibration: as in a GPU file, without "like"; for the framework `dtplan` it goes over what the GPU file
+ * says. curves: of groups of GPUs of one node (hw/curves), before those of the cluster. launch_s: of the
+ * host, for one kernel. `dtplan calibrate --backend cuda --framework dtplan` writes such a file.
+ */
+#ifndef DTP_HW_OWN_TIMES_H
+#define DTP_HW_OWN_TIMES_H
+
+#include "hw/cluster.h"
+
+struct dtp_own_times {
+    const char *gpu, *title, *machine, *source;
+    double launch_s;
+    const struct dtp_json *calibration, *curves;
+};
+
+/* Path of the file for a GPU by its name, or NULL. */
+const char *dtp_own_times_path(struct dtp_arena *a, const char *gpu);
+enum dtp_status dtp_own_times_read(struct dtp_arena *a, const char *path, struct dtp_own_times *out,
+                                   struct dtp_err *err);
+/* Into the GPU and the curves of the cluster; DTP_EINPUT where the cluster has another GPU. */
+enum dtp_status dtp_own_times_apply(struct dtp_arena *a, const struct dtp_own_times *t,
+                                    struct dtp_cluster *c, struct dtp_err *err);
+
+#endif
