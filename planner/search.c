@@ -239,8 +239,8 @@ static enum dtp_status add_near_miss(struct searcher *s, struct contender *c, st
     return DTP_OK;
 }
 
-/* Over memory, yet by their bound faster than the best: the few that miss least are estimated; kept
- * are the one that misses least and the fastest of them. */
+/* Over memory by less than the limit again, yet by their bound faster than the best: the few that miss
+ * least are estimated; kept are the one that misses least and the fastest of them. */
 static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err) {
     struct contender *list, *wave[MOST_NEAR_MISSES_TRIED], *least = NULL, *fastest = NULL;
     size_t n, kept = 0;
@@ -248,9 +248,13 @@ static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err)
     while (kept < n && list[kept].bound_s < s->best_simulated_s)
         kept++;
     qsort(list, kept, sizeof *list, by_bytes);
-    size_t tried = kept < MOST_NEAR_MISSES_TRIED ? kept : MOST_NEAR_MISSES_TRIED;
-    for (size_t i = 0; i < tried; i++)
-        wave[i] = &list[i];
+    uint64_t most_bytes = 2 * s->problem->memory_limit_bytes;
+    size_t tried = 0;
+    for (; tried < kept && tried < MOST_NEAR_MISSES_TRIED; tried++) {
+        if (list[tried].legal->device_bytes > most_bytes)
+            break;
+        wave[tried] = &list[tried];
+    }
     dtp_search_estimate(s, wave, tried);
     for (size_t i = 0; i < tried; i++) {
         if (wave[i]->estimate_s >= s->best_simulated_s * WORTH_A_LOOK)
