@@ -231,6 +231,8 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(pipeline_far_s, 10, "per microbatch of a pipeline in a job of many nodes"),
     NUMBER(step_host_s, 100, "exposed host time per step"),
     LIST(by_gpu, "per GPU family: attention kernel, kernel_time_factor, attention_time_factor"),
+    NUMBER(small_head_factor, 10,
+           "fitted: fused attention with head_dim up to 64, over the GPU file's and by_gpu"),
     NUMBER(norm_time_factor, 10, "norm kernels of this stack over the persistent ones"),
     NUMBER(kernel_time_factor, 10, "fitted: compute kernels of this stack over the GPU file's"),
     NUMBER(comm_time_factor, 10, "fitted: collectives of this stack over the cluster's"),
@@ -274,6 +276,7 @@ static const struct dtp_framework framework_default = {
     .dp_overlap_stages = 15,
     .backward_launch_factor = 0.62, /* traces of PyTorch 2.11: 31 against 50 us */
     .norm_time_factor = 1,
+    .small_head_factor = 1,
     .zero3_forward_prefetch = true,
     .cp_attention_factor = 1,
     .kernel_time_factor = 1,

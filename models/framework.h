@@ -137,6 +137,8 @@ struct dtp_framework {
         kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
     const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
     size_t nby_gpu;
+    double
+        small_head_factor; /* fitted: fused attention at head_dim <= 64, beside the factors above */
     double norm_time_factor; /* fitted: its norm kernels over the persistent ones of the GPU file */
     double comm_time_factor; /* fitted */
 

@@ -721,6 +721,8 @@ static double collective_time_s(const struct dtp_problem *problem, const struct 
            (fabric ? steps * problem->framework->tp_hop_s : 0);
 }
 
+enum { SMALL_HEAD = 64 };
+
 double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
                      const struct dtp_op *op) {
     const struct dtp_gpu *gpu = &problem->cluster->gpu;
@@ -746,6 +748,8 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
     struct dtp_framework_gpu on = dtp_framework_on(problem->framework, gpu);
     if (op->kind == DTP_OP_ATTENTION && plan->cp > 1)
         time_s *= problem->framework->cp_attention_factor;
+    if (op->kind == DTP_OP_ATTENTION && op->attention.head_dim <= SMALL_HEAD)
+        time_s *= problem->framework->small_head_factor;
     return op->count * time_s *
            (op->kind == DTP_OP_ATTENTION ? on.attention_time_factor : on.kernel_time_factor);
 }
