@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "sim/base/pool.h"
+#include "sim/base/text.h"
 
 /* ---- predicting ----------------------------------------------------------------------------------- */
 
@@ -57,6 +58,31 @@ static void finish_row(struct dtp_validated *row) {
         row->memory_error = row->predicted_peak_bytes / row->measured_peak_bytes - 1;
 }
 
+/* Names of the fitted constants; "by_gpu" stands for the factors of the family. */
+static void name_fitted(struct dtp_arena *a, const struct dtp_run_case *c,
+                        struct dtp_validated *row) {
+    struct dtp_str s = {.a = a};
+    const struct dtp_framework *f = &c->framework;
+    struct dtp_framework_gpu on = dtp_framework_on(f, &c->cluster.gpu);
+    bool factors = false;
+    for (const char *const *name = f->fitted; name && *name; name++) {
+        if (strcmp(*name, "by_gpu") == 0) {
+            factors = true;
+            continue;
+        }
+        dtp_str_printf(&s, "%s%s", row->nfitted ? " " : "", *name);
+        row->nfitted++;
+    }
+    const char *const names[] = {"kernel_time_factor", "attention_time_factor"};
+    const bool set[] = {on.kernel_time_factor != f->kernel_time_factor,
+                        on.attention_time_factor != 1};
+    for (int i = 0; i < 2 && factors; i++)
+        if (set[i])
+            dtp_str_printf(&s, "%s%s", row->nfitted++ ? " " : "", names[i]);
+    row->fitted = s.at ? s.at : "";
+    row->gpu_family = c->cluster.gpu.family;
+}
+
 enum { ROWS_PER_WAVE = 64 }; /* between two calls of the progress function */
 
 static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validate_options *options,
@@ -76,6 +102,8 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
         DTP_TRY(dtp_run_case_make(a, library, row->run, &ctx.cases[i], err));
         row->supported = ctx.cases[i].unsupported == NULL;
         row->framework = row->supported ? ctx.cases[i].framework.name : "";
+        if (row->supported)
+            name_fitted(a, &ctx.cases[i], row);
         row->note = row->supported ? ctx.cases[i].note : ctx.cases[i].unsupported;
         struct dtp_run run = *row->run;
         run.peak_mem_unit = ctx.cases[i].peak_mem_unit;

@@ -17,6 +17,9 @@
 struct dtp_validated {
     const struct dtp_run *run;
     const char *framework; /* entry of models/frameworks that it was predicted with */
+    const char *gpu_family;
+    const char *fitted; /* its constants that were fitted to steps on this family, with blanks */
+    int nfitted;
     bool supported, extrapolated, fits;
     double predicted_s, error; /* error: not set without a measured step */
     double measured_peak_bytes, predicted_peak_bytes, memory_error; /* peak 0: not measured */
