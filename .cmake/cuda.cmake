@@ -39,6 +39,13 @@ if(DTP_NVCC AND NOT dtp_cuda_lacks AND NOT DTP_CUDA STREQUAL "OFF")
   file(GLOB dtp_cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/cuda/*.c
     ${CMAKE_SOURCE_DIR}/runtime/cuda/*.cu)
   list(FILTER dtp_cuda_sources EXCLUDE REGEX "/calibrate") # a program of its own
+  find_path(DTP_CUDNN_INCLUDE cudnn.h HINTS ${dtp_cuda_root}/include) # optional
+  if(DTP_CUDNN_INCLUDE)
+    file(STRINGS ${DTP_CUDNN_INCLUDE}/cudnn_graph.h dtp_cudnn_new REGEX "CUDNN_ATTR_DEVICEPROP_DEVICE_ID")
+  endif()
+  if(NOT dtp_cudnn_new) # before 9.8
+    list(FILTER dtp_cuda_sources EXCLUDE REGEX "cudnn")
+  endif()
   add_library(dtplan_cuda MODULE ${dtp_cuda_sources} runtime/heap.c sim/base/arena.c
     sim/base/fmt.c sim/base/status.c)
   target_include_directories(dtplan_cuda PRIVATE ${CMAKE_SOURCE_DIR})
@@ -52,6 +59,13 @@ if(DTP_NVCC AND NOT dtp_cuda_lacks AND NOT DTP_CUDA STREQUAL "OFF")
   target_compile_options(dtplan_cuda PRIVATE -fvisibility=hidden
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>)
   target_compile_definitions(dtplan_cuda PRIVATE _POSIX_C_SOURCE=200809L)
+  if(dtp_cudnn_new)
+    target_compile_definitions(dtplan_cuda PRIVATE DTP_WITH_CUDNN)
+    target_include_directories(dtplan_cuda SYSTEM PRIVATE ${DTP_CUDNN_INCLUDE})
+    string(APPEND dtp_cuda_found " cudnn.h ${DTP_CUDNN_INCLUDE},")
+  else()
+    string(APPEND dtp_cuda_found " no cudnn.h of 9.8 or newer,")
+  endif()
   set_target_properties(dtplan_cuda PROPERTIES CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} OUTPUT_NAME dtplan_cuda)
   target_link_libraries(dtplan_cuda PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})

@@ -452,6 +452,20 @@ static void act(struct walk *w, const struct dtp_action *x, const struct dtp_act
 
 /* ---- a rank ---- */
 
+/* The workspace of the attention: probabilities of a head on the CPU. In 16 bit on GPUs it is cuDNN's for
+ * the backward (runtime/cuda/attention_cudnn.c): row sums, dQ in fp32, 256 bytes of its own, and with
+ * grouped queries dK and dV of every query head (asked of cuDNN 9.19 for sm_90). In fp32: row sums. */
+static int64_t workspace(const struct walk *w) {
+    enum { CUDNN_BYTES = 256 };
+    int64_t rows = w->d.tokens * w->d.heads, width = rows * w->d.head_dim;
+    if (!w->fused)
+        return FLOAT_BYTES * w->d.seq * w->d.seq;
+    if (w->e == FLOAT_BYTES)
+        return FLOAT_BYTES * rows;
+    int64_t each = w->d.heads == w->d.kv_heads ? 0 : 2 * w->e * width;
+    return rounded(FLOAT_BYTES * rows) + rounded(FLOAT_BYTES * width) + each + CUDNN_BYTES;
+}
+
 static void make_chunk(struct dtp_arena *a, const struct dtp_problem *problem, struct walk *w,
                        int vs, struct chunk *c) {
     dtp_native_stage_of(problem, w->plan, &w->d, vs, &c->s);
@@ -484,8 +498,7 @@ static void begin(struct dtp_arena *a, const struct dtp_problem *problem,
     w->H = w->e * w->d.local_tokens * w->d.hidden;
     w->HF = w->e * w->d.tokens * w->d.hidden;
     w->probs = FLOAT_BYTES * w->d.tokens * w->d.heads * (w->fused ? 1 : w->d.seq);
-    /* the attention's workspace: one head's scores, or a sum per row */
-    take(w, BUFFERS, w->fused ? w->probs : FLOAT_BYTES * w->d.seq * w->d.seq);
+    take(w, BUFFERS, workspace(w));
     take(w, BUFFERS, FLOAT_BYTES * SCALARS);
     w->chunk = DTP_NEW(a, struct chunk, (size_t)plan->vpp);
     for (int c = 0; c < plan->vpp; c++)

@@ -20,7 +20,8 @@
  *   - No operation allocates. What an operation needs beyond its arguments is a workspace that the
  *     executor allocates once, from workspace_bytes().
  *   - Weight gradients (dweight, dbias, dtable, GEMM with accumulate) ADD to what is there.
- *   - All results are deterministic: the same call gives the same bytes.
+ *   - All results are deterministic: the same call gives the same bytes. One exception: the backward of
+ *     cuDNN's attention does not promise it (runtime/cuda/README.md says how to get one that does).
  */
 #ifndef DTP_RUNTIME_DEVICE_H
 #define DTP_RUNTIME_DEVICE_H

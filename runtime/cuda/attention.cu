@@ -1,7 +1,8 @@
 /* Causal attention on tensor cores without the matrix of probabilities (Dao 2022, 2023).
  *
- * A block owns ROWS rows of one head, a warp 16 of them, and walks over tiles of ROWS rows of the
- * other side, two of which are in shared memory: one in use, one on its way.
+ * A warp owns 16 rows of one head, or twice as many in the forward (each operand that it loads from
+ * shared memory then serves two products); a block has 4 warps and walks over tiles of ROWS rows of
+ * the other side, two of which are in shared memory: one in use, one on its way.
  *   forward  rows are queries:  S = Q K^T, P = softmax(S), O = P V;  kept: log of the sum of exp(S)
  *   dq       rows are queries:  dS = P (dO V^T - delta), dQ = dS K
  *   dkv      rows are keys:     the same transposed, so that sums over queries stay in one warp:
@@ -58,6 +59,12 @@ __device__ __forceinline__ void commit() {
 template <int N> __device__ __forceinline__ void wait_groups() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+/* 2^x within 2^-22; 2^-inf = 0 */
+__device__ __forceinline__ float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 template <typename T> __device__ __forceinline__ unsigned pack(float low, float high) {
     T t[2] = {from_float<T>(low), from_float<T>(high)};
     unsigned r;
@@ -67,67 +74,83 @@ template <typename T> __device__ __forceinline__ unsigned pack(float low, float 
 
 /* ---- tiles ---- */
 
-template <typename T, int D> struct Tile { T row[ROWS][D + PAD]; };
+template <typename T, int D, int N = ROWS> struct Tile { T row[N][D + PAD]; };
 
-/* Rows first .. first + ROWS - 1 of one head; base: its row 0, stride: elements between its rows. */
-template <typename T, int D>
-__device__ __forceinline__ void fetch(Tile<T, D> &to, const T *base, int64_t stride, int first,
+/* Rows first .. first + N - 1 of one head; base: its row 0, stride: elements between its rows. */
+template <typename T, int D, int N>
+__device__ __forceinline__ void fetch(Tile<T, D, N> &to, const T *base, int64_t stride, int first,
                                       int seq) {
     constexpr int per_row = D / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < ROWS * per_row; i += THREADS) {
+    for (int i = static_cast<int>(threadIdx.x); i < N * per_row; i += THREADS) {
         int r = i / per_row, c = i % per_row * 8;
         bool there = first + r < seq;
         copy_async(&to.row[r][c], base + (there ? first + r : 0) * stride + c, there);
     }
 }
 
-/* The left operand: this warp's 16 rows, columns k .. k + 15. */
-template <typename T, int D>
-__device__ __forceinline__ void left(unsigned (&a)[4], const Tile<T, D> &t, int k) {
+/* The left operand: the m-th 16 of this warp's N / WARPS rows, columns k .. k + 15. */
+template <typename T, int D, int N>
+__device__ __forceinline__ void left(unsigned (&a)[4], const Tile<T, D, N> &t, int k, int m) {
     int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    load_matrices(a, &t.row[warp * 16 + lane % 16][k + lane / 16 * 8]);
+    load_matrices(a, &t.row[warp * (N / WARPS) + m * 16 + lane % 16][k + lane / 16 * 8]);
 }
 
-/* s[ROWS of other] = mine other^T: this warp's 16 rows against all rows of the other tile */
-template <typename T, int D>
-__device__ __forceinline__ void product(float (&s)[ROWS / 8][4], const Tile<T, D> &mine,
-                                        const Tile<T, D> &other) {
+/* s[m][ROWS of other] = mine other^T: this warp's M times 16 rows against the other tile */
+template <typename T, int D, int M>
+__device__ __forceinline__ void product(float (&s)[M][ROWS / 8][4],
+                                        const Tile<T, D, M * ROWS> &mine, const Tile<T, D> &other) {
     int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-    for (int n = 0; n < ROWS / 8; n++)
+    for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            s[n][i] = 0.0f;
+        for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[m][n][i] = 0.0f;
 #pragma unroll
     for (int k = 0; k < D; k += 16) {
-        unsigned a[4];
-        left(a, mine, k);
+        unsigned a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            left(a[m], mine, k, m);
 #pragma unroll
         for (int n = 0; n < ROWS; n += 16) {
             unsigned b[4];
             load_matrices(b, &other.row[n + lane % 8 + lane / 16 * 8][k + lane / 8 % 2 * 8]);
-            multiply<T>(s[n / 8], a, b[0], b[1]);
-            multiply<T>(s[n / 8 + 1], a, b[2], b[3]);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply<T>(s[m][n / 8], a[m], b[0], b[1]);
+                multiply<T>(s[m][n / 8 + 1], a[m], b[2], b[3]);
+            }
         }
     }
 }
 
-/* sum[16, D] += p[16, ROWS] other[ROWS, D], p as product() leaves it */
-template <typename T, int D>
-__device__ __forceinline__ void accumulate(float (&sum)[D / 8][4], const float (&p)[ROWS / 8][4],
-                                           const Tile<T, D> &other) {
+/* sum[m][16, D] += p[m][16, ROWS] other[ROWS, D], p as product() leaves it */
+template <typename T, int D, int M>
+__device__ __forceinline__ void
+accumulate(float (&sum)[M][D / 8][4], const float (&p)[M][ROWS / 8][4], const Tile<T, D> &other) {
     int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int k = 0; k < ROWS; k += 16) {
-        const float(&p0)[4] = p[k / 8], (&p1)[4] = p[k / 8 + 1];
-        unsigned a[4] = {pack<T>(p0[0], p0[1]), pack<T>(p0[2], p0[3]), pack<T>(p1[0], p1[1]),
-                         pack<T>(p1[2], p1[3])};
+        unsigned a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const float(&p0)[4] = p[m][k / 8], (&p1)[4] = p[m][k / 8 + 1];
+            a[m][0] = pack<T>(p0[0], p0[1]);
+            a[m][1] = pack<T>(p0[2], p0[3]);
+            a[m][2] = pack<T>(p1[0], p1[1]);
+            a[m][3] = pack<T>(p1[2], p1[3]);
+        }
 #pragma unroll
         for (int n = 0; n < D; n += 16) {
             unsigned b[4];
             load_transposed(b, &other.row[k + lane % 8 + lane / 8 % 2 * 8][n + lane / 16 * 8]);
-            multiply<T>(sum[n / 8], a, b[0], b[1]);
-            multiply<T>(sum[n / 8 + 1], a, b[2], b[3]);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                multiply<T>(sum[m][n / 8], a[m], b[0], b[1]);
+                multiply<T>(sum[m][n / 8 + 1], a[m], b[2], b[3]);
+            }
         }
     }
 }
@@ -177,7 +200,51 @@ template <typename T> struct Head {
 
 /* ---- forward ---- */
 
-template <typename T, int D> struct ForwardMemory { Tile<T, D> q, k[2], v[2]; };
+enum { WIDE = 2 }; /* times 16 rows a warp */
+
+template <typename T, int D> struct ForwardMemory {
+    Tile<T, D, WIDE * ROWS> q;
+    Tile<T, D> k[2], v[2];
+};
+
+/* The mask (of a tile on the diagonal), exponentials, and the running maximum and sum of 16 rows. */
+template <int D>
+__device__ __forceinline__ void soften(float (&s)[ROWS / 8][4], float (&o)[D / 8][4],
+                                       float (&most)[2], float (&sum)[2], const int (&row)[2],
+                                       int first_key, bool mask, float to_log2) {
+    int lane = static_cast<int>(threadIdx.x) % 32;
+    if (mask)
+#pragma unroll
+        for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (first_key + n * 8 + lane % 4 * 2 + i % 2 > row[i / 2])
+                    s[n][i] = -INFINITY;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = most[half];
+#pragma unroll
+        for (int n = 0; n < ROWS / 8; n++)
+            top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        float keep = exp2_of((most[half] - top) * to_log2), shift = top * to_log2, part = 0.0f;
+        most[half] = top;
+#pragma unroll
+        for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; i++) {
+                s[n][i] = exp2_of(s[n][i] * to_log2 - shift);
+                part += s[n][i];
+            }
+        sum[half] = sum[half] * keep + part;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            o[n][2 * half] *= keep;
+            o[n][2 * half + 1] *= keep;
+        }
+    }
+}
 
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS)
@@ -186,71 +253,58 @@ __global__ void __launch_bounds__(THREADS)
     auto &m = *reinterpret_cast<ForwardMemory<T, D> *>(memory);
     const int seq = static_cast<int>(x.seq), lane = static_cast<int>(threadIdx.x) % 32;
     /* long rows first: they take longest */
-    const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x), first = tile * ROWS;
+    const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * WIDE * ROWS;
+    const int last = (min(first + WIDE * ROWS, seq) - 1) / ROWS; /* tile of keys */
     const Head<T> h(x, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
-    const int base = first + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
-    const int row[2] = {base, base + 8};
-    const float to_log2 = scale * log2_e;
-    float o[D / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+    const int mine = first + static_cast<int>(threadIdx.x) / 32 * 16 * WIDE;
+    int row[WIDE][2];
+    float o[WIDE][D / 8][4] = {}, most[WIDE][2], sum[WIDE][2];
+#pragma unroll
+    for (int w = 0; w < WIDE; w++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            row[w][half] = mine + w * 16 + half * 8 + lane / 4;
+            most[w][half] = -INFINITY;
+            sum[w][half] = 0.0f;
+        }
     fetch(m.q, h.q, h.stride, first, seq);
     fetch(m.k[0], h.k, h.stride, 0, seq);
     fetch(m.v[0], h.v, h.stride, 0, seq);
     commit();
-    for (int j = 0; j <= tile; j++) {
-        if (j < tile) {
+    for (int j = 0; j <= last; j++) {
+        if (j < last) {
             fetch(m.k[(j + 1) % 2], h.k, h.stride, (j + 1) * ROWS, seq);
             fetch(m.v[(j + 1) % 2], h.v, h.stride, (j + 1) * ROWS, seq);
         }
         commit();
         wait_groups<1>();
         __syncthreads();
-        float s[ROWS / 8][4];
-        product(s, m.q, m.k[j % 2]);
-        if (j == tile) /* the diagonal; keys beyond the sequence are beyond it too */
+        if (j * ROWS < mine + WIDE * 16) { /* else this warp sees none of these keys */
+            float s[WIDE][ROWS / 8][4];
+            product<T, D, WIDE>(s, m.q, m.k[j % 2]);
 #pragma unroll
-            for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    if (j * ROWS + n * 8 + lane % 4 * 2 + i % 2 > row[i / 2])
-                        s[n][i] = -INFINITY;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float top = most[half];
-#pragma unroll
-            for (int n = 0; n < ROWS / 8; n++)
-                top = fmaxf(top, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-            float keep = exp2f((most[half] - top) * to_log2), shift = top * to_log2, part = 0.0f;
-            most[half] = top;
-#pragma unroll
-            for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-                for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    s[n][i] = exp2f(s[n][i] * to_log2 - shift);
-                    part += s[n][i];
-                }
-            sum[half] = sum[half] * keep + part;
-#pragma unroll
-            for (int n = 0; n < D / 8; n++) {
-                o[n][2 * half] *= keep;
-                o[n][2 * half + 1] *= keep;
-            }
+            for (int w = 0; w < WIDE; w++)
+                soften<D>(s[w], o[w], most[w], sum[w], row[w], j * ROWS,
+                          (j + 1) * ROWS > mine + w * 16, scale * log2_e);
+            accumulate<T, D, WIDE>(o, s, m.v[j % 2]);
         }
-        accumulate<T, D>(o, s, m.v[j % 2]);
         __syncthreads();
     }
-    float inverse[2];
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 1);
-        sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 2);
-        inverse[half] = 1.0f / sum[half];
-        if (lane % 4 == 0 && row[half] < seq)
-            static_cast<float *>(x.saved)[h.stat + row[half]] =
-                most[half] * scale + logf(sum[half]);
+    for (int w = 0; w < WIDE; w++) {
+        float inverse[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float all = sum[w][half];
+            all += __shfl_xor_sync(0xffffffffu, all, 1);
+            all += __shfl_xor_sync(0xffffffffu, all, 2);
+            inverse[half] = 1.0f / all;
+            if (lane % 4 == 0 && row[w][half] < seq)
+                static_cast<float *>(x.saved)[h.stat + row[w][half]] =
+                    most[w][half] * scale + logf(all);
+        }
+        put<T, D>(h.o, h.out_stride, o[w], row[w], inverse, seq);
     }
-    put<T, D>(h.o, h.out_stride, o, row, inverse, seq);
 }
 
 /* ---- backward ---- */
@@ -268,7 +322,7 @@ __global__ void __launch_bounds__(THREADS)
     const int base = first + static_cast<int>(threadIdx.x) / 32 * 16 + lane / 4;
     const int row[2] = {base, base + 8};
     const float to_log2 = scale * log2_e;
-    float dq[D / 8][4] = {}, lse[2], delta[2];
+    float dq[1][D / 8][4] = {}, lse[2], delta[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int64_t at = h.stat + (row[half] < seq ? row[half] : 0);
@@ -288,22 +342,22 @@ __global__ void __launch_bounds__(THREADS)
         commit();
         wait_groups<1>();
         __syncthreads();
-        float p[ROWS / 8][4], dp[ROWS / 8][4];
-        product(p, m.q, m.k[j % 2]);
-        product(dp, m.dout, m.v[j % 2]);
+        float p[1][ROWS / 8][4], dp[1][ROWS / 8][4];
+        product<T, D, 1>(p, m.q, m.k[j % 2]);
+        product<T, D, 1>(dp, m.dout, m.v[j % 2]);
 #pragma unroll
         for (int n = 0; n < ROWS / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 bool seen = j < tile || j * ROWS + n * 8 + lane % 4 * 2 + i % 2 <= row[i / 2];
-                float w = seen ? exp2f(p[n][i] * to_log2 - lse[i / 2]) : 0.0f;
-                dp[n][i] = w * (dp[n][i] - delta[i / 2]);
+                float w = seen ? exp2_of(p[0][n][i] * to_log2 - lse[i / 2]) : 0.0f;
+                dp[0][n][i] = w * (dp[0][n][i] - delta[i / 2]);
             }
-        accumulate<T, D>(dq, dp, m.k[j % 2]);
+        accumulate<T, D, 1>(dq, dp, m.k[j % 2]);
         __syncthreads();
     }
     const float factor[2] = {scale, scale};
-    put<T, D>(h.dq, h.stride, dq, row, factor, seq);
+    put<T, D>(h.dq, h.stride, dq[0], row, factor, seq);
 }
 
 template <typename T, int D> struct KeyMemory {
@@ -340,7 +394,7 @@ __global__ void __launch_bounds__(THREADS)
     const int row[2] = {base, base + 8};
     const int per_head = ntiles - tile, n_all = group * per_head;
     const float to_log2 = scale * log2_e;
-    float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+    float dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     const Head<T> mine(x, sequence, kv * group);
     fetch(m.k, mine.k, mine.stride, first, seq);
     fetch(m.v, mine.v, mine.stride, first, seq);
@@ -355,37 +409,38 @@ __global__ void __launch_bounds__(THREADS)
         commit();
         wait_groups<1>();
         __syncthreads();
-        float p[ROWS / 8][4], dp[ROWS / 8][4];
-        product(p, m.k, m.q[slot]);
+        float p[1][ROWS / 8][4], dp[1][ROWS / 8][4];
+        product<T, D, 1>(p, m.k, m.q[slot]);
 #pragma unroll
         for (int n = 0; n < ROWS / 8; n++)
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 int c = n * 8 + lane % 4 * 2 + k % 2;
                 bool seen = query > first || query + c >= row[k / 2];
-                p[n][k] = seen ? exp2f(p[n][k] * to_log2 - m.lse[slot][c]) : 0.0f;
+                p[0][n][k] = seen ? exp2_of(p[0][n][k] * to_log2 - m.lse[slot][c]) : 0.0f;
             }
-        accumulate<T, D>(dv, p, m.dout[slot]);
-        product(dp, m.v, m.dout[slot]);
+        accumulate<T, D, 1>(dv, p, m.dout[slot]);
+        product<T, D, 1>(dp, m.v, m.dout[slot]);
 #pragma unroll
         for (int n = 0; n < ROWS / 8; n++)
 #pragma unroll
             for (int k = 0; k < 4; k++)
-                p[n][k] *= dp[n][k] - m.delta[slot][n * 8 + lane % 4 * 2 + k % 2];
-        accumulate<T, D>(dk, p, m.q[slot]);
+                p[0][n][k] *= dp[0][n][k] - m.delta[slot][n * 8 + lane % 4 * 2 + k % 2];
+        accumulate<T, D, 1>(dk, p, m.q[slot]);
         __syncthreads();
     }
     const float one[2] = {1.0f, 1.0f}, factor[2] = {scale, scale};
-    put<T, D>(mine.dv, mine.stride, dv, row, one, seq);
-    put<T, D>(mine.dk, mine.stride, dk, row, factor, seq);
+    put<T, D>(mine.dv, mine.stride, dv[0], row, one, seq);
+    put<T, D>(mine.dk, mine.stride, dk[0], row, factor, seq);
 }
 
 /* ---- host ---- */
 
 template <class K>
-static void launch(struct dtp_dev *d, K kernel, int64_t heads, size_t shared_bytes,
+static void launch(struct dtp_dev *d, K kernel, const int64_t (&rows_heads)[2], size_t shared_bytes,
                    const struct dtp_attention_args *x) {
-    dim3 grid(static_cast<unsigned>(ceil_div(x->seq, ROWS)), static_cast<unsigned>(heads),
+    const int64_t rows = rows_heads[0], heads = rows_heads[1];
+    dim3 grid(static_cast<unsigned>(ceil_div(x->seq, rows)), static_cast<unsigned>(heads),
               static_cast<unsigned>(x->batch));
     float scale = 1.0f / sqrtf(static_cast<float>(x->head_dim));
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -397,7 +452,8 @@ static void launch(struct dtp_dev *d, K kernel, int64_t heads, size_t shared_byt
 static bool fast(const struct dtp_dev *d, const struct dtp_attention_args *x) {
     const struct dtp_cuda *c = reinterpret_cast<const struct dtp_cuda *>(d);
     int64_t dim = x->head_dim;
-    return !c->simple_attention && (d->dtype == DTP_BF16 || d->dtype == DTP_FP16) &&
+    return c->attention != DTP_CUDA_ATTENTION_SIMPLE &&
+           (d->dtype == DTP_BF16 || d->dtype == DTP_FP16) &&
            (dim == 64 || dim == 80 || dim == 96 || dim == 128) && x->qkv_stride % 8 == 0 &&
            x->out_stride % 8 == 0 &&
            all_aligned(x->q, x->k, x->v, x->out, x->dout, x->dq, x->dk, x->dv);
@@ -427,13 +483,18 @@ extern "C" uint64_t dtp_cuda_attention_saved_bytes(const struct dtp_dev *d,
     return static_cast<uint64_t>(x->batch * x->heads * x->seq) * sizeof(float);
 }
 
-/* row sums of dout * out */
+/* row sums of dout * out; or what cuDNN wants */
 extern "C" uint64_t dtp_cuda_attention_workspace_bytes(const struct dtp_dev *d,
                                                        const struct dtp_attention_args *x) {
-    return dtp_cuda_attention_saved_bytes(d, x);
+    uint64_t own = dtp_cuda_attention_saved_bytes(d, x);
+    uint64_t fused = dtp_cuda_fused_workspace_bytes(dtp_cuda_of(const_cast<struct dtp_dev *>(d)),
+                                                    x); /* it keeps the plans it makes */
+    return fused > own ? fused : own;
 }
 
 extern "C" void dtp_cuda_attention_forward(struct dtp_dev *d, const struct dtp_attention_args *x) {
+    if (dtp_cuda_fused_forward(dtp_cuda_of(d), x))
+        return;
     if (!fast(d, x)) {
         dtp_cuda_attention_simple_forward(d, x);
         return;
@@ -441,11 +502,13 @@ extern "C" void dtp_cuda_attention_forward(struct dtp_dev *d, const struct dtp_a
     with_kernel(d, x->head_dim, [&](auto type, auto dim) {
         using T = decltype(type);
         constexpr int D = decltype(dim)::value;
-        launch(d, flash_forward<T, D>, x->heads, sizeof(ForwardMemory<T, D>), x);
+        launch(d, flash_forward<T, D>, {WIDE * ROWS, x->heads}, sizeof(ForwardMemory<T, D>), x);
     });
 }
 
 extern "C" void dtp_cuda_attention_backward(struct dtp_dev *d, const struct dtp_attention_args *x) {
+    if (dtp_cuda_fused_backward(dtp_cuda_of(d), x))
+        return;
     dtp_cuda_attention_delta(d, x);
     if (!fast(d, x)) {
         dtp_cuda_attention_simple_backward(d, x);
@@ -454,8 +517,8 @@ extern "C" void dtp_cuda_attention_backward(struct dtp_dev *d, const struct dtp_
     with_kernel(d, x->head_dim, [&](auto type, auto dim) {
         using T = decltype(type);
         constexpr int D = decltype(dim)::value;
-        launch(d, flash_dq<T, D>, x->heads, sizeof(QueryMemory<T, D>), x);
-        launch(d, flash_dkv<T, D>, x->kv_heads, sizeof(KeyMemory<T, D>), x);
+        launch(d, flash_dq<T, D>, {ROWS, x->heads}, sizeof(QueryMemory<T, D>), x);
+        launch(d, flash_dkv<T, D>, {ROWS, x->kv_heads}, sizeof(KeyMemory<T, D>), x);
     });
 }
 

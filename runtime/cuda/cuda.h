@@ -18,7 +18,17 @@
 enum { DTP_CUDA_MAX_EVENTS = 1024, DTP_CUDA_MAX_MARKS = 1 << 17 };
 
 struct dtp_cuda_gemms; /* gemm.c */
+struct dtp_cuda_fused; /* attention_plans.c */
 struct dtp_nccl;       /* nccl.c */
+
+/* Kernels of the attention: $DTPLAN_CUDA_ATTENTION. */
+enum dtp_cuda_attention {
+    DTP_CUDA_ATTENTION_AUTO,  /* cuDNN's where found, else our own */
+    DTP_CUDA_ATTENTION_CUDNN, /* an error where not found */
+    DTP_CUDA_ATTENTION_EXACT, /* likewise, and the same bits on each run */
+    DTP_CUDA_ATTENTION_OWN,   /* attention.cu */
+    DTP_CUDA_ATTENTION_SIMPLE /* attention_simple.cu */
+};
 
 struct dtp_cuda {
     struct dtp_dev dev;
@@ -43,8 +53,9 @@ struct dtp_cuda {
     struct dtp_nccl *nccl; /* set while a communicator is open */
     double timeout_s;      /* of sync() without progress, with several ranks */
     bool sync_each;        /* DTPLAN_CUDA_SYNC: check() waits, so that errors name their action */
-    bool simple_attention; /* DTPLAN_CUDA_ATTENTION=simple */
-    char failure[256];     /* first failure that is not CUDA's; "" none */
+    enum dtp_cuda_attention attention;
+    struct dtp_cuda_fused *fused; /* attention of cuDNN; NULL: our own */
+    char failure[256];            /* first failure that is not CUDA's; "" none */
 };
 
 static inline struct dtp_cuda *dtp_cuda_of(struct dtp_dev *d) {
@@ -98,6 +109,12 @@ void dtp_cuda_embed(struct dtp_dev *d, const struct dtp_embedding_args *x);
 void dtp_cuda_embed_backward(struct dtp_dev *d, const struct dtp_embedding_args *x);
 void dtp_cuda_position_add(struct dtp_dev *d, const struct dtp_embedding_args *x);
 void dtp_cuda_position_backward(struct dtp_dev *d, const struct dtp_embedding_args *x);
+/* attention_plans.c: cuDNN's. False: it has no kernel, take our own. */
+enum dtp_status dtp_cuda_fused_open(struct dtp_arena *a, struct dtp_cuda *c, struct dtp_err *err);
+void dtp_cuda_fused_close(struct dtp_cuda *c);
+uint64_t dtp_cuda_fused_workspace_bytes(struct dtp_cuda *c, const struct dtp_attention_args *x);
+bool dtp_cuda_fused_forward(struct dtp_cuda *c, const struct dtp_attention_args *x);
+bool dtp_cuda_fused_backward(struct dtp_cuda *c, const struct dtp_attention_args *x);
 /* attention.cu: tensor cores for bf16 and fp16 with head_dim 64, 80, 96, 128; else attention_simple.cu */
 uint64_t dtp_cuda_attention_saved_bytes(const struct dtp_dev *d,
                                         const struct dtp_attention_args *x);

@@ -106,6 +106,7 @@ static enum dtp_status open_memory(struct dtp_arena *a, struct dtp_cuda *c,
     TRY_CUDA(cudaMalloc((void **)&c->ticket, sizeof *c->ticket));
     TRY_CUDA(cudaMemset(c->ticket, 0, sizeof *c->ticket));
     DTP_TRY(dtp_cuda_gemm_open(a, c, err));
+    DTP_TRY(dtp_cuda_fused_open(a, c, err));
     TRY_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
     uint64_t margin = margin_bytes(config->nlocal);
     c->size_bytes = free_bytes > margin ? free_bytes - margin : free_bytes / 2;
@@ -128,8 +129,6 @@ static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_confi
     *c = (struct dtp_cuda){.dev = {.ops = dtp_cuda_dev_ops(),
                                    .dtype = config->dtype,
                                    .grad_dtype = config->grad_dtype}};
-    const char *attention = getenv("DTPLAN_CUDA_ATTENTION");
-    c->simple_attention = attention && strcmp(attention, "simple") == 0;
     c->sync_each = getenv("DTPLAN_CUDA_SYNC") != NULL;
     /* a hardware queue for each stream: kernels of NCCL that wait must not hold up others */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -144,6 +143,7 @@ static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_confi
 
 static void cuda_close(struct dtp_dev *d) {
     struct dtp_cuda *c = dtp_cuda_of(d);
+    dtp_cuda_fused_close(c);
     for (int i = 0; i < DTP_CUDA_MAX_MARKS && c->mark[i]; i++)
         (void)cudaEventDestroy(c->mark[i]);
     for (int i = 0; i < DTP_CUDA_MAX_EVENTS; i++)
