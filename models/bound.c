@@ -179,10 +179,7 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
     struct bounding b = {.plan = plan,
                          .model = problem->model,
                          .layers = dtp_cost_layers(memo, plan),
-                         .host_s = dtp_framework_microbatch_host_s(
-                                       problem->framework, plan->pp,
-                                       dtp_cluster_nnodes(problem->cluster, problem->gpus)) /
-                                   plan->vpp,
+                         .host_s = problem->framework->microbatch_host_s / plan->vpp,
                          .nstages = plan->pp * plan->vpp};
     extra.tail_s += queued_s(&b, &extra);
     bool blocking = plan->p2p_overlap < 0 ? problem->framework->p2p_blocking : !plan->p2p_overlap;

@@ -68,18 +68,13 @@ struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp
     return memo;
 }
 
-static bool pipeline_leaves_node(const struct dtp_cost_memo *memo, const struct dtp_plan *p) {
-    return p->pp > 1 && memo->problem->gpus > memo->problem->cluster->node.gpus;
-}
-
 static void layer_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p, uint64_t key[2]) {
     uint64_t several = dtp_plan_num_microbatches(p) > 1;
     key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->ep << 28 |
              (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
              several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
-             (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60 |
-             (uint64_t)pipeline_leaves_node(memo, p) << 62;
+             (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
     if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
 }
@@ -221,9 +216,8 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
     const struct dtp_framework *f = memo->problem->framework;
     struct layer_host host = {.layer_s = repeats ? f->layer_host_s : 0,
                               .unshard_s = repeats && plan->zero_stage == 3 ? f->zero3_host_s : 0,
-                              .collective_s = f->collective_host_s};
-    if (pipeline_leaves_node(memo, plan))
-        host.collective_s += f->collective_pipeline_host_s * plan->tp;
+                              .collective_s =
+                                  f->collective_host_s + dtp_framework_check_s(f, plan->tp)};
     two_clocks(f, t, host, out);
 }
 
@@ -292,9 +286,7 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
         if (stage.last)
             phase_add(phase[k], &layer->head[k], 1);
     }
-    int nodes = dtp_cluster_nnodes(memo->problem->cluster, memo->problem->gpus);
-    double host_s =
-        dtp_framework_microbatch_host_s(memo->problem->framework, plan->pp, nodes) / plan->vpp;
+    double host_s = memo->problem->framework->microbatch_host_s / plan->vpp;
     out->f.host_s += host_s;
     out->f.total_s += host_s;
 }
@@ -435,12 +427,13 @@ static struct dtp_comm transfer(const struct dtp_problem *problem, const struct 
                  dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
     if (f->inline_communication) /* the copies are the ranks' own: a wake-up is left */
         cost.time_s = cost.latency_s;
+    double host_s = f->p2p_host_s + (f->checked_transfers ? f->check_transfer_s : 0);
     struct dtp_comm c = {.kind = DTP_SEND_RECV,
                          .axis = DTP_AXIS_PP,
                          .algo = cost.algo,
                          .bytes = bytes,
-                         .time_s = cost.time_s * f->comm_time_factor + f->p2p_host_s,
-                         .latency_s = cost.latency_s * f->comm_time_factor + f->p2p_host_s};
+                         .time_s = cost.time_s * f->comm_time_factor + host_s,
+                         .latency_s = cost.latency_s * f->comm_time_factor + host_s};
     if (split && !plan->sequence_parallel) { /* gathered again inside the node */
         struct dtp_comm gather =
             comm(problem, DTP_ALL_GATHER, DTP_AXIS_TP, DTP_ALGO_AUTO, tp_shape, full_bytes);

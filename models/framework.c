@@ -52,6 +52,16 @@ static const struct dtp_field memory_fields[] = {
      .offset = M(fixed_bytes),
      .max = 1e11,
      .help = "bytes that the framework keeps allocated whatever the plan"},
+    {.name = "attention_copies_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(attention_copies_bytes),
+     .max = 64,
+     .help = "bytes per token and element of the heads' width kept beside Q, K, V and the output"},
+    {.name = "backward_gradient_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(backward_gradient_bytes),
+     .max = 8,
+     .help = "bytes per parameter of one backward's gradients, added to the step's at its end"},
     {.name = "allocator_factor",
      .kind = DTP_FIELD_DOUBLE,
      .offset = M(allocator_factor),
@@ -219,16 +229,17 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(backward_launch_factor, 10, "host time per kernel of the backward over launch_s"),
     NUMBER(collective_host_s, 1, "host time per collective, beside its launch"),
     NUMBER(tp_hop_s, 1, "per ring step of a tp group that spans nodes, beside the network's time"),
-    NUMBER(collective_pipeline_host_s, 1,
-           "host time per collective and tp rank, with a pipeline through several nodes"),
+    BOOLEAN(checked_collectives,
+            "each collective is checked first (TORCH_DISTRIBUTED_DEBUG=DETAIL)"),
+    NUMBER(check_rank_s, 1, "checked_collectives: host time per collective and rank of its group"),
+    BOOLEAN(checked_transfers, "each transfer between stages waits for check_transfer_s"),
+    NUMBER(check_transfer_s, 10, "checked_transfers: time of each transfer"),
     BOOLEAN(launch_blocking, "every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)"),
     BOOLEAN(host_sync, "the host waits for the GPU at the start of each microbatch"),
     NUMBER(layer_host_s, 1, "host time per layer and direction, beside the kernels'"),
     NUMBER(zero3_host_s, 1, "ZeRO-3: host time per layer and direction to unshard and reshard"),
     NUMBER(p2p_host_s, 1, "exposed host time per transfer between stages"),
     NUMBER(microbatch_host_s, 10, "exposed host time per microbatch and rank"),
-    INTEGER(pipeline_far_nodes, 100000, "pipeline_far_s counts with more nodes than this"),
-    NUMBER(pipeline_far_s, 10, "per microbatch of a pipeline in a job of many nodes"),
     NUMBER(step_host_s, 100, "exposed host time per step"),
     LIST(by_gpu, "per GPU family: attention kernel, kernel_time_factor, attention_time_factor"),
     NUMBER(small_head_factor, 10,
@@ -477,9 +488,8 @@ double dtp_framework_gathered_bytes(const struct dtp_framework *f) {
     return f->memory.gathered_bytes > 0 ? f->memory.gathered_bytes : f->memory.weight_bytes;
 }
 
-double dtp_framework_microbatch_host_s(const struct dtp_framework *f, int pp, int nodes) {
-    bool far = pp > 1 && nodes > f->pipeline_far_nodes;
-    return f->microbatch_host_s + (far ? f->pipeline_far_s : 0);
+double dtp_framework_check_s(const struct dtp_framework *f, int ranks) {
+    return f->checked_collectives && ranks > 1 ? f->check_rank_s * ranks : 0;
 }
 
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {

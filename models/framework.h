@@ -31,6 +31,12 @@ struct dtp_framework_memory {
     double outputs_kept_bytes;  /* pipeline: per logit of each microbatch, until the step ends */
     double
         gradient_copy_bytes; /* per parameter with dp x cp > 1: what their reduction keeps beside them */
+    double
+        attention_copies_bytes; /* per token and element of the heads' width: copies that attention
+                                      keeps beside Q, K, V and its output */
+    double
+        backward_gradient_bytes; /* per parameter: gradients of one backward, kept until it has ended
+                                    and then added to those of the step */
     bool lazy_gradients; /* gradients are freed by the update and come back in the backward */
     bool transfers_kept; /* pipeline: a buffer for each microbatch and direction */
     double
@@ -122,17 +128,17 @@ struct dtp_framework {
     double layer_host_s;        /* per layer and direction, beside the kernels' */
     double zero3_host_s;        /* ZeRO-3: per layer and direction, to unshard and reshard */
     double tp_hop_s; /* per step of the ring of a tp group that spans nodes, beside its network's */
-    double collective_pipeline_host_s; /* per collective and rank of its tp group, where a pipeline
-                                          runs through several nodes */
-    bool host_sync;       /* the host waits for the GPU at the start of each microbatch */
-    bool launch_blocking; /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
+    bool checked_collectives; /* every collective is checked before it starts, as PyTorch does with
+                                 TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
+    double check_rank_s;      /* ... and so takes so much host time per rank of the group */
+    bool checked_transfers;   /* transfers between stages wait as well ... */
+    double check_transfer_s;  /* ... so long each */
+    bool host_sync;           /* the host waits for the GPU at the start of each microbatch */
+    bool launch_blocking;     /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
     double
         p2p_host_s; /* exposed per transfer between stages: the host waits for it and starts anew */
     double microbatch_host_s; /* per microbatch and rank, exposed */
-    int pipeline_far_nodes;   /* a pipeline in a job of more nodes than this ... */
-    double
-        pipeline_far_s; /* ... waits so much longer per microbatch: a mean over two kinds of runs */
-    double step_host_s; /* per step, exposed */
+    double step_host_s;       /* per step, exposed */
     double
         kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
     const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
@@ -184,8 +190,8 @@ double dtp_framework_gathered_bytes(const struct dtp_framework *f);
  * share of the sum; the last ones may be left without a layer. False: as even as it goes; layers[pp] is unset. */
 bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_model *m, int pp,
                                 int *layers);
-/* Exposed host time of a microbatch on each rank of a pipeline of pp stages in a job of so many nodes. */
-double dtp_framework_microbatch_host_s(const struct dtp_framework *f, int pp, int nodes);
+/* Host time of the check of a collective over so many ranks; 0 where none is made. */
+double dtp_framework_check_s(const struct dtp_framework *f, int ranks);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
 
 #endif

@@ -364,6 +364,30 @@ static double cached_weights(const struct dtp_framework_memory *f, const struct 
     return plan->zero_stage >= 3 ? 0 : f->cached_weight_bytes * products;
 }
 
+/* The end of a backward whose gradients are added to those of the step only then: the activations of its
+ * microbatch are gone. */
+static void take_backward_end(const struct dtp_framework_memory *f, const struct rank_parts *r,
+                              double live, struct moment now, struct moment *peak) {
+    double left = r->in_flight > 1 ? (r->in_flight - 1.0) / r->in_flight : 0;
+    now.name = "end of backward";
+    now.gradients += f->backward_gradient_bytes * (r->dense + r->experts);
+    now.activations = left * r->activations + live;
+    now.logits = left * r->saved_logits + r->outputs;
+    take_larger(peak, &now);
+}
+
+static void take_second_backward(const struct rank_parts *r, double live, struct moment now,
+                                 struct moment *peak) {
+    double left = (r->in_flight - 1.0) / r->in_flight;
+    now.name = "second backward";
+    now.activations = left * r->activations + live;
+    now.logits = left * r->saved_logits + r->outputs;
+    take_larger(peak, &now);
+    now.activations -= live;
+    now.logits += r->logits;
+    take_larger(peak, &now);
+}
+
 /* Moments: the loss of the last microbatch (the logits meet the activations in flight, the working set
  * of a layer does not); the backward of the last layer; with gradients that come into being in the
  * backward, its end, when all gradients and one live layer are there. Under ZeRO-3 (PyTorch FSDP) that
@@ -404,18 +428,13 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
                                 .buffers = plan->zero_stage == 3 ? standing : f->fixed_bytes};
         take_larger(&peak, &update);
     }
+    if (f->backward_gradient_bytes > 0)
+        take_backward_end(f, r, live, now, &peak);
     if (!f->lazy_gradients)
         return peak;
     if (!r->gradients_live && r->in_flight > 1) { /* all forwards came first */
-        double left = (r->in_flight - 1.0) / r->in_flight;
-        now.name = "second backward";
         now.gradients = all_gradients;
-        now.activations = left * r->activations + live;
-        now.logits = left * r->saved_logits + r->outputs;
-        take_larger(&peak, &now);
-        now.activations -= live;
-        now.logits += r->logits;
-        take_larger(&peak, &now);
+        take_second_backward(r, live, now, &peak);
     }
     now.name = "end of backward";
     now.logits = r->outputs;

@@ -75,8 +75,7 @@ void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double
 /* Input of a column-parallel layer that is kept for its weight gradient: the shard (Korthikanti 2022,
  * section 4.2.2), or what was gathered. */
 static double column_input_bytes(const struct dtp_op_build *b) {
-    bool pipeline = b->plan->pp > 1 && b->problem->gpus > b->problem->cluster->node.gpus;
-    return b->e * (b->f->keeps_gathered_input && !pipeline ? b->tokens * b->h : b->z);
+    return b->e * (b->f->keeps_gathered_input ? b->tokens * b->h : b->z);
 }
 
 static struct dtp_op *collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
@@ -103,8 +102,9 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
     double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes; /* cast before the gather */
     collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)->overlapped =
         b->tp_overlap && b->f->tp_overlap_forward;
-    collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
-        ->overlapped = b->tp_overlap;
+    if (!b->f->keeps_gathered_input)
+        collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+            ->overlapped = b->tp_overlap;
     collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
         ->overlapped = b->tp_overlap;
 }
@@ -229,7 +229,8 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl) {
     op->attention = shape;
     op->core = true;
     /* The log-sum-exp of each row, fp32 (Dao 2022, section 3.1). */
-    op->saved_bytes = 4.0 * b->tokens * m->heads / b->t;
+    op->saved_bytes = 4.0 * b->tokens * m->heads / b->t +
+                      b->f->memory.attention_copies_bytes * b->tokens * b->q_width;
     op = add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_I);
     op->attention = shape;
     op->attention.backward = true;

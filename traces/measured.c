@@ -126,6 +126,9 @@ struct cluster_fact {
     bool tied_embeddings;      /* head and token table are one matrix, which no column says */
     bool peak_of_first_stage;  /* peak_mem is rank 0's, not the largest */
     bool launch_blocking;      /* run with CUDA_LAUNCH_BLOCKING=1 */
+    bool checked_collectives, checked_transfers, keeps_gathered_input; /* as of the framework */
+    int gpus_above, tp_above, tp_below, pp_above; /* only for runs of such a size; 0: of any */
+    double checked_above_bytes; /* runs of a larger predicted peak were checked too; 0: never */
 };
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */
@@ -194,6 +197,43 @@ static const struct dtp_field fact_fields[] = {
      .kind = DTP_FIELD_BOOL,
      .offset = offsetof(struct cluster_fact, launch_blocking),
      .help = "run with CUDA_LAUNCH_BLOCKING=1"},
+    {.name = "checked_collectives",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, checked_collectives),
+     .help = "run with checks of every collective"},
+    {.name = "checked_transfers",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, checked_transfers),
+     .help = "run with slow transfers between stages"},
+    {.name = "keeps_gathered_input",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, keeps_gathered_input),
+     .help = "sequence parallelism kept what it gathered"},
+    {.name = "gpus_above",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, gpus_above),
+     .max = 1e6,
+     .help = "only runs on more GPUs"},
+    {.name = "tp_above",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, tp_above),
+     .max = 1e6,
+     .help = "only runs with a larger tp"},
+    {.name = "tp_below",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, tp_below),
+     .max = 1e6,
+     .help = "only runs with a smaller tp"},
+    {.name = "checked_above_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct cluster_fact, checked_above_bytes),
+     .max = 1e13,
+     .help = "both kinds of checks where the predicted peak is above"},
+    {.name = "pp_above",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, pp_above),
+     .max = 1e6,
+     .help = "only runs with a larger pp"},
     {.name = "recompute",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, recompute),
@@ -292,12 +332,19 @@ static const struct dtp_framework *nearest_framework(const struct dtp_run_librar
     return find_framework(l, name);
 }
 
+static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *run) {
+    return (f->gpus_above == 0 || run->gpus > f->gpus_above) &&
+           (f->tp_above == 0 || run->tp > f->tp_above) &&
+           (f->tp_below == 0 || run->tp < f->tp_below) &&
+           (f->pp_above == 0 || run->pp > f->pp_above);
+}
+
 static const struct cluster_fact *find_fact(const struct dtp_run_library *l,
                                             const struct dtp_run *run) {
     for (size_t i = 0; i < l->nfacts; i++) {
         const struct cluster_fact *f = &l->fact[i];
         if (strcmp(f->framework, run->framework) == 0 && strcmp(f->gpu, run->gpu) == 0 &&
-            strstr(run->source, f->source_contains))
+            strstr(run->source, f->source_contains) && fact_has_size(f, run))
             return f;
     }
     return NULL;
@@ -325,6 +372,9 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
         if (fact && fact->peak_mem_unit)
             c->peak_mem_unit = fact->peak_mem_unit;
         c->framework.launch_blocking |= fact && fact->launch_blocking;
+        c->framework.checked_collectives |= fact && fact->checked_collectives;
+        c->framework.checked_transfers |= fact && fact->checked_transfers;
+        c->framework.keeps_gathered_input |= fact && fact->keeps_gathered_input;
     } else
         c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
     return f != NULL;
@@ -558,6 +608,18 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     return true;
 }
 
+/* Runs that a source made with checks because they did not fit at first. */
+static void set_checks(struct dtp_arena *a, const struct dtp_run_library *l,
+                       const struct dtp_run *run, struct dtp_run_case *c) {
+    const struct cluster_fact *fact = find_fact(l, run);
+    if (!fact || fact->checked_above_bytes <= 0 || c->plan.pp > DTP_MAX_STAGES)
+        return;
+    struct dtp_stage_memory *stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)c->plan.pp);
+    dtp_memory(dtp_memory_memo_create(a, &c->problem), &c->plan, stages);
+    if ((double)stages[0].peak_bytes > fact->checked_above_bytes)
+        c->framework.checked_collectives = c->framework.checked_transfers = true;
+}
+
 enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
                                   const struct dtp_run *run, struct dtp_run_case *out,
                                   struct dtp_err *err) {
@@ -595,6 +657,7 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
                  dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
     if (out->unsupported)
         return DTP_OK;
+    set_checks(a, library, run, out);
     struct dtp_unsaid unsaid = {.microbatch = run->microbatch <= 0,
                                 .vpp =
                                     run->vpp <= 0 && (strstr(run->schedule, "nterleaved") != NULL),

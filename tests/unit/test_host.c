@@ -166,6 +166,39 @@ static void test_softmax_blocks(void) {
     CU_ASSERT_EQUAL(time_of("mask", DTP_LAYER_DENSE), 0);
 }
 
+/* Two tp collectives in a forward, one of two ranks each: the checks are host time, linear in the ranks. */
+static void test_checks(void) {
+    struct dtp_phase plain[4], two[4], four[4];
+    prepare();
+    plan.tp = 2;
+    problem.gpus = 4;
+    framework.check_rank_s = 1;
+    phases(plain);
+    framework.checked_collectives = true;
+    phases(two);
+    plan.tp = 4;
+    phases(four);
+    CU_ASSERT(plain[F].host_s < 1);
+    CU_ASSERT(near(two[F].total_s, 2 * 2));
+    CU_ASSERT(near(four[F].total_s, 2 * 4));
+    CU_ASSERT_EQUAL(dtp_framework_check_s(&framework, 1), 0);
+}
+
+/* What a column-parallel layer keeps gathered it does not gather again. */
+static void test_kept_gathers(void) {
+    prepare();
+    plan.tp = 2;
+    problem.gpus = 2;
+    plan.sequence_parallel = true;
+    CU_ASSERT(time_of("tp all-gather X", DTP_LAYER_DENSE) > 0);
+    double again_bytes = dtp_memory_layer_activations(&problem, &plan, DTP_LAYER_DENSE);
+    framework.keeps_gathered_input = true;
+    CU_ASSERT_EQUAL(time_of("tp all-gather X", DTP_LAYER_DENSE), 0);
+    double kept_bytes = dtp_memory_layer_activations(&problem, &plan, DTP_LAYER_DENSE);
+    /* two gathers of 2 B per element, half of each is there anyway */
+    CU_ASSERT(near(kept_bytes - again_bytes, 2 * 2 * 0.5 * 1024 * model.hidden));
+}
+
 static void test_norm_factor(void) {
     prepare();
     framework.norm_time_factor = 1;
@@ -181,6 +214,8 @@ int main(void) {
                            {"blocked launches", test_blocking},
                            {"alignment of head and scores", test_alignment},
                            {"softmax by blocks of heads", test_softmax_blocks},
+                           {"checked collectives", test_checks},
+                           {"gathers that are kept", test_kept_gathers},
                            {"norm kernels of a stack", test_norm_factor},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"host", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

@@ -88,6 +88,24 @@ static void test_cases(void) {
     CU_ASSERT(c->unsupported == NULL && *c->note); /* recomputation is not stated */
 }
 
+/* What the sweep's source tells about its runs, by their size. */
+static void test_sized_facts(void) {
+    struct dtp_run_case *c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,"
+                                     "8,1,1,8,0,1,256,bf16,none,1,,");
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(!c->framework.checked_collectives && c->framework.keeps_gathered_input);
+    c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,8,2,1,4,0,1,256,bf16,"
+                "none,1,,");
+    CU_ASSERT(c->framework.checked_collectives && !c->framework.checked_transfers);
+    CU_ASSERT(!c->framework.keeps_gathered_input);
+    c = case_of("a,nanotron,H100,80,512,8,Llama-like,16,2048,32,131072,4096,8,2,1,32,0,1,256,bf16,"
+                "none,1,,");
+    CU_ASSERT(c->framework.checked_collectives && c->framework.checked_transfers);
+    c = case_of("a,nanotron,H100,80,8,8,Llama-like,32,4096,32,131072,4096,1,2,1,4,0,1,256,bf16,"
+                "none,1,,"); /* one that cannot have fitted at first */
+    CU_ASSERT(c->framework.checked_transfers);
+}
+
 /* Spearman by hand: 1 - 6 sum d^2 / (n (n^2 - 1)) without ties. */
 static void test_spearman(void) {
     double x[] = {1, 2, 3, 4, 5}, same[] = {10, 20, 30, 40, 50}, back[] = {5, 4, 3, 2, 1};
@@ -127,6 +145,7 @@ static void test_stats(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"reading", test_read},
+                           {"facts by size of the run", test_sized_facts},
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
                            {"Spearman", test_spearman},

@@ -187,11 +187,42 @@ static void test_many_microbatches(void) {
             }
 }
 
+/* Gradients of one backward that are added at its end meet those of the step when the activations of the
+ * microbatch are gone: 2 B per parameter more once they outweigh these. */
+static void test_backward_gradients(void) {
+    struct fixture x;
+    struct dtp_stage_memory plain, added;
+    setup(&x, "gpt1.7b", "megatron-2021");
+    x.problem.seq = 8;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &plain);
+    x.framework.memory.backward_gradient_bytes = 2;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &added);
+    CU_ASSERT_STRING_EQUAL(added.moment, "end of backward");
+    equal((double)(added.gradients_bytes - plain.gradients_bytes), 2.0 * (double)plain.params);
+    CU_ASSERT(added.activations_bytes < plain.activations_bytes);
+}
+
+/* Copies of attention: 6 B for each token and element of the heads' width, divided by tp. */
+static void test_attention_copies(void) {
+    struct fixture x;
+    setup(&x, "llama2-7b", "nanotron");
+    x.plan.dtype = x.problem.dtype = DTP_BF16;
+    x.framework.memory.attention_copies_bytes = 0;
+    double none = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
+    x.framework.memory.attention_copies_bytes = 6;
+    double six = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
+    equal(six - none, 6.0 * x.model.seq * x.model.hidden);
+}
+
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"Korthikanti's equations", test_korthikanti}, {"ZeRO's bytes per parameter", test_zero},
-        {"18 and 20 bytes", test_bytes_per_parameter}, {"items add up", test_items},
-        {"many microbatches", test_many_microbatches}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"Korthikanti's equations", test_korthikanti},
+                           {"ZeRO's bytes per parameter", test_zero},
+                           {"18 and 20 bytes", test_bytes_per_parameter},
+                           {"items add up", test_items},
+                           {"many microbatches", test_many_microbatches},
+                           {"gradients of a backward", test_backward_gradients},
+                           {"copies of attention", test_attention_copies},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"memory", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);
