@@ -98,13 +98,28 @@ static const char *over_limit(struct dtp_arena *a, const struct dtp_problem *pro
                             dtp_fmt_bytes_gib(over_bytes, text, sizeof text));
 }
 
+/* The tables have no column for how layers are divided. */
+static const char *name_ends(struct dtp_arena *a, const struct dtp_result *best,
+                             const struct dtp_result *other, const char *why) {
+    if (other->plan.account_for_ends == best->plan.account_for_ends)
+        return why;
+    return dtp_arena_printf(a, "%s: %s",
+                            other->plan.account_for_ends ? "embedding and head as layers"
+                                                         : "layers alone divided",
+                            why);
+}
+
 void dtp_report_explain(struct dtp_arena *a, const struct dtp_problem *problem,
                         struct dtp_search *search) {
     if (search->nresults == 0)
         return;
     const struct dtp_result *best = &search->result[0];
-    for (size_t i = 1; i < search->nresults; i++)
-        search->result[i].why_not = dtp_report_why(a, best, &search->result[i]);
-    for (int i = 0; i < search->nnear_misses; i++)
-        search->near_miss[i].why_not = over_limit(a, problem, best, &search->near_miss[i]);
+    for (size_t i = 1; i < search->nresults; i++) {
+        struct dtp_result *other = &search->result[i];
+        other->why_not = name_ends(a, best, other, dtp_report_why(a, best, other));
+    }
+    for (int i = 0; i < search->nnear_misses; i++) {
+        struct dtp_result *other = &search->near_miss[i];
+        other->why_not = name_ends(a, best, other, over_limit(a, problem, best, other));
+    }
 }
