@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_MESSAGE_BYTES = 1 << 26, VARINT_BYTES = 10 };
-enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
+#include "traces/chakra_private.h"
+#include "traces/protobuf.h"
+
+enum { MOST_MESSAGE_BYTES = 1 << 26 };
 
 const char *const dtp_chakra_type_name[DTP_NCHAKRA_TYPES] = {
     "INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL"};
@@ -12,66 +14,9 @@ const char *const dtp_chakra_comm_name[] = {
     "ALL_REDUCE", "REDUCE",         "ALL_GATHER",           "GATHER", "SCATTER", "BROADCAST",
     "ALL_TO_ALL", "REDUCE_SCATTER", "REDUCE_SCATTER_BLOCK", "BARRIER"};
 
-/* ---- wire format ---- */
-
-struct bytes {
-    const unsigned char *at, *end;
-};
-
-struct field {
-    uint32_t number;
-    int wire;
-    uint64_t value;
-    struct bytes body; /* of WIRE_BYTES */
-};
-
-static bool take_varint(struct bytes *b, uint64_t *out) {
-    *out = 0;
-    if (!b->at)
-        return false;
-    for (unsigned i = 0; i < VARINT_BYTES && b->at < b->end; i++) {
-        unsigned char c = *b->at++;
-        *out |= (uint64_t)(c & 0x7f) << (7 * i);
-        if (!(c & 0x80))
-            return true;
-    }
-    return false;
-}
-
-static bool take_fixed(struct bytes *b, size_t n, uint64_t *out) {
-    if ((size_t)(b->end - b->at) < n)
-        return false;
-    *out = 0;
-    for (size_t i = 0; i < n; i++)
-        *out |= (uint64_t)b->at[i] << (8 * i);
-    b->at += n;
-    return true;
-}
-
-static bool take_field(struct bytes *b, struct field *out) {
-    uint64_t key, n;
-    if (!take_varint(b, &key) || key >> 3 == 0 || key >> 32)
-        return false;
-    out->number = (uint32_t)(key >> 3);
-    out->wire = (int)(key & 7);
-    if (out->wire == WIRE_VARINT)
-        return take_varint(b, &out->value);
-    if (out->wire == WIRE_64 || out->wire == WIRE_32)
-        return take_fixed(b, out->wire == WIRE_64 ? 8 : 4, &out->value);
-    if (out->wire != WIRE_BYTES || !take_varint(b, &n) || n > (uint64_t)(b->end - b->at))
-        return false;
-    out->body = (struct bytes){b->at, b->at + n};
-    b->at += n;
-    return true;
-}
-
-static const char *text_of(struct dtp_arena *a, const struct bytes *b) {
-    return dtp_arena_strndup(a, (const char *)b->at, (size_t)(b->end - b->at));
-}
-
 /* ---- nodes ---- */
 
-static void add_dep(struct dtp_arena *a, struct dtp_chakra *g, uint64_t id) {
+void chakra_add_dep(struct dtp_arena *a, struct dtp_chakra *g, uint64_t id) {
     if (g->ndeps == g->deps_capacity) {
         uint32_t more = g->deps_capacity ? g->deps_capacity * 2 : 256;
         g->dep = dtp_arena_grow(a, g->dep, sizeof *g->dep, g->deps_capacity, more);
@@ -81,112 +26,137 @@ static void add_dep(struct dtp_arena *a, struct dtp_chakra *g, uint64_t id) {
 }
 
 /* A repeated number, packed or not. */
-static bool take_deps(struct dtp_arena *a, struct dtp_chakra *g, const struct field *f) {
-    if (f->wire == WIRE_VARINT) {
-        add_dep(a, g, f->value);
+static bool take_deps(struct dtp_arena *a, struct dtp_chakra *g, const struct dtp_proto_field *f) {
+    if (f->wire == DTP_WIRE_VARINT) {
+        chakra_add_dep(a, g, f->value);
         return true;
     }
-    struct bytes b = f->body;
+    struct dtp_bytes b = f->body;
     uint64_t id;
-    while (f->wire == WIRE_BYTES && b.at < b.end) {
-        if (!take_varint(&b, &id))
+    while (f->wire == DTP_WIRE_BYTES && b.at < b.end) {
+        if (!dtp_proto_varint(&b, &id))
             return false;
-        add_dep(a, g, id);
+        chakra_add_dep(a, g, id);
     }
-    return f->wire == WIRE_BYTES;
+    return f->wire == DTP_WIRE_BYTES;
 }
 
-static int64_t zigzag(uint64_t v) {
-    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
+static void count_attr(struct dtp_arena *a, struct dtp_chakra *g, uint32_t name) {
+    if (name >= g->attr_capacity) {
+        uint32_t more = g->attr_capacity * 2 + 32;
+        g->attr_count =
+            dtp_arena_grow(a, g->attr_count, sizeof *g->attr_count, g->attr_capacity, more);
+        g->attr_capacity = more;
+    }
+    g->attr_count[name]++;
+}
+
+static void set_attr(struct dtp_chakra_node *node, const char *name, int64_t v) {
+    struct {
+        const char *name;
+        int64_t *to;
+    } fields[] = {{"comm_type", &node->comm_type},
+                  {"comm_src", &node->comm_src},
+                  {"comm_dst", &node->comm_dst},
+                  {"comm_tag", &node->comm_tag}};
+    if (strcmp(name, "comm_size") == 0)
+        node->comm_bytes = v > 0 ? (uint64_t)v : 0;
+    else if (strcmp(name, "num_ops") == 0)
+        node->num_ops = v > 0 ? (uint64_t)v : 0;
+    else if (strcmp(name, "is_cpu_op") == 0)
+        node->is_cpu_op = v != 0;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strcmp(name, fields[i].name) == 0)
+            *fields[i].to = v;
 }
 
 /* Attribute: any integer width is taken (writers differ), strings for the group. */
-static bool take_attr(struct dtp_arena *a, struct dtp_chakra_node *node, struct bytes b) {
-    struct field f;
-    const char *name = "", *text = "";
+static bool take_attr(struct dtp_arena *a, struct dtp_chakra *g, struct dtp_chakra_node *node,
+                      struct dtp_bytes b) {
+    struct dtp_proto_field f;
+    struct dtp_bytes text = {0};
+    uint32_t name = dtp_intern_add(g->attr, "", 0);
     int64_t v = 0;
     while (b.at < b.end) {
-        if (!take_field(&b, &f))
+        if (!dtp_proto_next(&b, &f))
             return false;
-        if (f.number == 1 && f.wire == WIRE_BYTES)
-            name = text_of(a, &f.body);
-        else if (f.wire == WIRE_BYTES)
-            text = text_of(a, &f.body);
+        if (f.number == 1 && f.wire == DTP_WIRE_BYTES)
+            name =
+                dtp_intern_add(g->attr, (const char *)f.body.at, (size_t)(f.body.end - f.body.at));
+        else if (f.wire == DTP_WIRE_BYTES)
+            text = f.body;
         else
-            v = f.number == 15 || f.number == 17 ? zigzag(f.value) : (int64_t)f.value;
+            v = f.number == 15 || f.number == 17 ? dtp_proto_zigzag(f.value) : (int64_t)f.value;
     }
-    if (strcmp(name, "comm_type") == 0)
-        node->comm_type = v;
-    else if (strcmp(name, "comm_size") == 0)
-        node->comm_bytes = v > 0 ? (uint64_t)v : 0;
-    else if (strcmp(name, "comm_src") == 0)
-        node->comm_src = v;
-    else if (strcmp(name, "comm_dst") == 0)
-        node->comm_dst = v;
-    else if (strcmp(name, "num_ops") == 0)
-        node->num_ops = v > 0 ? (uint64_t)v : 0;
-    else if (strcmp(name, "comm_tag") == 0)
-        node->comm_tag = v;
-    else if (strcmp(name, "is_cpu_op") == 0)
-        node->is_cpu_op = v != 0;
-    else if (strcmp(name, "pg_name") == 0)
-        node->group = text;
+    count_attr(a, g, name);
+    set_attr(node, g->attr->at[name], v);
+    if (text.at && strcmp(g->attr->at[name], "pg_name") == 0)
+        node->group = dtp_proto_text(a, &text);
     return true;
 }
 
-static bool take_node_field(struct dtp_arena *a, struct dtp_chakra_node *node,
-                            const struct field *f) {
+static bool take_node_field(struct dtp_arena *a, struct dtp_chakra *g, struct dtp_chakra_node *node,
+                            const struct dtp_proto_field *f) {
     if (f->number == 1)
         node->id = f->value;
-    else if (f->number == 2 && f->wire == WIRE_BYTES)
-        node->name = text_of(a, &f->body);
+    else if (f->number == 2 && f->wire == DTP_WIRE_BYTES)
+        node->name = dtp_proto_text(a, &f->body);
     else if (f->number == 3)
         node->type = f->value < DTP_NCHAKRA_TYPES ? (int)f->value : DTP_CHAKRA_INVALID;
     else if (f->number == 6)
         node->start_us = f->value;
     else if (f->number == 7)
         node->dur_us = f->value;
-    else if (f->number == 10 && f->wire == WIRE_BYTES)
-        return take_attr(a, node, f->body);
+    else if (f->number == 10 && f->wire == DTP_WIRE_BYTES)
+        return take_attr(a, g, node, f->body);
     return true;
 }
 
-static bool take_node(struct dtp_arena *a, struct dtp_chakra *g, struct bytes b) {
-    struct dtp_chakra_node node = {.name = "",
-                                   .group = "",
-                                   .comm_type = -1,
-                                   .comm_src = -1,
-                                   .comm_dst = -1,
-                                   .comm_tag = -1,
-                                   .first_dep = g->ndeps};
-    struct bytes again = b;
-    struct field f;
-    while (b.at < b.end) /* control dependencies first */
-        if (!take_field(&b, &f) || !take_node_field(a, &node, &f) ||
-            (f.number == 4 && !take_deps(a, g, &f)))
-            return false;
-    node.nctrl = g->ndeps - node.first_dep;
-    while (again.at < again.end && take_field(&again, &f))
-        if (f.number == 5 && !take_deps(a, g, &f))
-            return false;
-    node.ndata = g->ndeps - node.first_dep - node.nctrl;
-    /* ALL_REDUCE is 0, which proto3 may leave out of an attribute, never the attribute itself */
+struct dtp_chakra_node chakra_node(const struct dtp_chakra *g) {
+    return (struct dtp_chakra_node){.name = "",
+                                    .group = "",
+                                    .comm_type = -1,
+                                    .comm_src = -1,
+                                    .comm_dst = -1,
+                                    .comm_tag = -1,
+                                    .first_dep = g->ndeps};
+}
+
+void chakra_add_node(struct dtp_arena *a, struct dtp_chakra *g,
+                     const struct dtp_chakra_node *node) {
     if (g->nnodes == g->nodes_capacity) {
         uint32_t more = g->nodes_capacity ? g->nodes_capacity * 2 : 64;
         g->node = dtp_arena_grow(a, g->node, sizeof *g->node, g->nodes_capacity, more);
         g->nodes_capacity = more;
     }
-    g->node[g->nnodes++] = node;
+    g->node[g->nnodes++] = *node;
+}
+
+static bool take_node(struct dtp_arena *a, struct dtp_chakra *g, struct dtp_bytes b) {
+    struct dtp_chakra_node node = chakra_node(g);
+    struct dtp_bytes again = b;
+    struct dtp_proto_field f;
+    while (b.at < b.end) /* control dependencies first */
+        if (!dtp_proto_next(&b, &f) || !take_node_field(a, g, &node, &f) ||
+            (f.number == 4 && !take_deps(a, g, &f)))
+            return false;
+    node.nctrl = g->ndeps - node.first_dep;
+    while (again.at < again.end && dtp_proto_next(&again, &f))
+        if (f.number == 5 && !take_deps(a, g, &f))
+            return false;
+    node.ndata = g->ndeps - node.first_dep - node.nctrl;
+    /* ALL_REDUCE is 0, which proto3 may leave out of an attribute, never the attribute itself */
+    chakra_add_node(a, g, &node);
     return true;
 }
 
-static bool take_metadata(struct dtp_arena *a, struct dtp_chakra *g, struct bytes b) {
-    struct field f;
+static bool take_metadata(struct dtp_arena *a, struct dtp_chakra *g, struct dtp_bytes b) {
+    struct dtp_proto_field f;
     while (b.at < b.end) {
-        if (!take_field(&b, &f))
+        if (!dtp_proto_next(&b, &f))
             return false;
-        if (f.number == 1 && f.wire == WIRE_BYTES)
-            g->version = text_of(a, &f.body);
+        if (f.number == 1 && f.wire == DTP_WIRE_BYTES)
+            g->version = dtp_proto_text(a, &f.body);
     }
     return true;
 }
@@ -262,7 +232,7 @@ static enum dtp_status check_cycles(struct dtp_arena *a, const struct dtp_chakra
     return DTP_OK;
 }
 
-static enum dtp_status check_graph(struct dtp_chakra *g, const char *file, struct dtp_err *err) {
+enum dtp_status chakra_check(struct dtp_chakra *g, const char *file, struct dtp_err *err) {
     struct dtp_arena *a = dtp_arena_create("checking a graph");
     struct by_id *v = DTP_NEW(a, struct by_id, g->nnodes + 1);
     uint32_t *target = DTP_NEW(a, uint32_t, g->ndeps + 1);
@@ -290,7 +260,7 @@ static enum dtp_status check_graph(struct dtp_chakra *g, const char *file, struc
 static enum dtp_status read_length(struct dtp_source *s, uint64_t message, size_t *out_n,
                                    struct dtp_err *err) {
     uint64_t n = 0;
-    for (unsigned i = 0; i < VARINT_BYTES; i++) {
+    for (unsigned i = 0; i < DTP_VARINT_BYTES; i++) {
         unsigned char c;
         size_t got;
         DTP_TRY(dtp_source_read(s, &c, 1, &got, err));
@@ -317,7 +287,8 @@ enum dtp_status dtp_chakra_read(struct dtp_arena *a, struct dtp_source *source,
                                 struct dtp_chakra *out, struct dtp_err *err) {
     unsigned char *buf = NULL;
     size_t capacity = 0, n = 0, got;
-    *out = (struct dtp_chakra){.version = ""};
+    *out = (struct dtp_chakra){.version = "", .workload = "", .soc = ""};
+    out->attr = dtp_intern_create(a);
     for (;; out->nmessages++) {
         DTP_TRY(read_length(source, out->nmessages, &n, err));
         if (n == SIZE_MAX)
@@ -335,7 +306,7 @@ enum dtp_status dtp_chakra_read(struct dtp_arena *a, struct dtp_source *source,
                                 dtp_source_name(source), (unsigned long long)out->nmessages,
                                 have + got, n);
         }
-        struct bytes b = {buf, n > 0 ? buf + n : buf};
+        struct dtp_bytes b = {buf, n > 0 ? buf + n : buf};
         bool good = out->nmessages == 0 ? take_metadata(a, out, b) : take_node(a, out, b);
         if (!good)
             return dtp_fail(err, DTP_EINPUT, "%s: message %llu is no %s", dtp_source_name(source),
@@ -344,5 +315,5 @@ enum dtp_status dtp_chakra_read(struct dtp_arena *a, struct dtp_source *source,
     }
     if (out->nmessages == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: an empty file", dtp_source_name(source));
-    return check_graph(out, dtp_source_name(source), err);
+    return chakra_check(out, dtp_source_name(source), err);
 }

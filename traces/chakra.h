@@ -14,6 +14,7 @@
 
 #include <stdio.h>
 
+#include "traces/intern.h"
 #include "traces/source.h"
 
 enum dtp_chakra_type {
@@ -50,10 +51,19 @@ struct dtp_chakra {
     uint64_t *dep;
     uint32_t ndeps, deps_capacity;
     uint64_t nmessages, ndangling;
+    struct dtp_intern *attr; /* names of attributes, and of how many nodes each is one */
+    uint64_t *attr_count;    /* [attr_capacity] */
+    uint32_t attr_capacity;
+    const char *workload, *soc; /* of the JSON form; "" if not said */
+    int64_t ngpus;              /* 0: not said */
 };
 
 enum dtp_status dtp_chakra_read(struct dtp_arena *a, struct dtp_source *source,
                                 struct dtp_chakra *out, struct dtp_err *err);
+/* The JSON form: {"workload_graph": [{Id, Name, NodeType, runtime, data_deps, ctrlDeps, is_cpu_op, ...}],
+ * "workload_name", "ngpus", "soc"}, all but the graph optional; runtime in us. The same checks. */
+enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *source,
+                                     struct dtp_chakra *out, struct dtp_err *err);
 void dtp_chakra_write(FILE *f, const struct dtp_chakra *graph);
 
 #endif

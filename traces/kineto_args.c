@@ -36,7 +36,7 @@ static const struct {
              {"c10::Float8_e4m3fn", 1},
              {"c10::Float8_e5m2", 1}};
 
-static int type_bytes(const struct dtp_text *t) {
+int kineto_type_bytes(const struct dtp_text *t) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (dtp_text_is(t, types[i].word))
             return types[i].bytes;
@@ -154,7 +154,7 @@ static enum dtp_status read_types(struct kineto_reader *k, struct dtp_err *err) 
             return DTP_OK;
         DTP_TRY(dtp_pull_text(&k->pull, &t, err));
         if (args->ntypes < KINETO_INPUTS)
-            args->input_bytes[args->ntypes++] = (uint64_t)type_bytes(&t);
+            args->input_bytes[args->ntypes++] = (uint64_t)kineto_type_bytes(&t);
     }
 }
 
@@ -238,7 +238,7 @@ static void take_arg(struct kineto_reader *k, enum arg arg, const struct dtp_tex
         k->rec.args.has_comm = true;
         comm->collective = kineto_keep(k, t);
     } else if (arg == A_DTYPE) {
-        comm->element_bytes = (uint64_t)type_bytes(t);
+        comm->element_bytes = (uint64_t)kineto_type_bytes(t);
     } else if (arg == A_GROUP) {
         comm->group = kineto_keep(k, t);
     } else if (arg == A_GROUP_DESCRIPTION) {

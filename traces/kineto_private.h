@@ -62,6 +62,8 @@ struct kineto_flow {
 enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err);
 enum dtp_status kineto_read_metadata(struct kineto_reader *k, const struct dtp_text *key,
                                      struct dtp_err *err);
+/* Bytes of an element of a type word (Float, c10::BFloat16, long int, ...), 0: not known. */
+int kineto_type_bytes(const struct dtp_text *t);
 /* Text that lives as long as the trace; equal texts are one. */
 const char *kineto_keep(struct kineto_reader *k, const struct dtp_text *t);
 

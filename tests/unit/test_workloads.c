@@ -75,6 +75,11 @@ static void check_nodes(const struct dtp_chakra *g, const cJSON *fact) {
     }
     CU_ASSERT_DOUBLE_EQUAL(nctrl, number(fact, "ctrl_deps"), 0);
     CU_ASSERT_DOUBLE_EQUAL(ndata, number(fact, "data_deps"), 0);
+    cJSON_ArrayForEach(c, item(fact, "attr_names")) {
+        uint32_t name = dtp_intern_add(g->attr, c->string, strlen(c->string));
+        double n = name < g->attr_capacity ? (double)g->attr_count[name] : 0;
+        CU_ASSERT_DOUBLE_EQUAL(n, c->valuedouble, 0);
+    }
     cJSON_ArrayForEach(c, item(fact, "node_types")) {
         double n = 0, dur = 0;
         for (uint32_t i = 0; i < g->nnodes; i++)
