@@ -5,20 +5,10 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "traces/lines.h"
+#include "traces/logs_private.h"
 
-enum { MOST_FIELDS = 16, NEW_FIELDS = 13, OLD_FIELDS = 12 };
-
-/* The next line as a string of its own; false at the end. */
-static bool next_line(struct dtp_arena *a, const char **at, char **out) {
-    if (!**at)
-        return false;
-    size_t n = strcspn(*at, "\n");
-    *out = dtp_arena_strndup(a, *at, n);
-    *at += n + ((*at)[n] == '\n');
-    return true;
-}
-
-/* ---- nccl-tests ---- */
+enum { MOST_FIELDS = 16, NEW_FIELDS = 13, OLD_FIELDS = 12, MOST_RANKS = 1 << 24 };
 
 /* "0: text" (srun -l) and "[1,0]<stdout>: text" (mpirun). */
 static char *without_prefix(char *line) {
@@ -32,13 +22,15 @@ static char *without_prefix(char *line) {
     return at > line && *at == ':' ? at + 1 : line;
 }
 
+/* ---- nccl-tests ---- */
+
 static double cell(const char *text, double unit) {
     char *end;
     double v = strtod(text, &end);
-    return end == text || *end || !(v >= 0) ? -1 : v * unit;
+    return end == text || *end || !(v >= 0) || v > DTP_PETA ? -1 : v * unit;
 }
 
-static bool take_nccl_row(struct dtp_arena *a, char *line, struct dtp_nccl_row *out) {
+static bool take_nccl_row(struct dtp_scalars *texts, char *line, struct dtp_nccl_row *out) {
     char *field[MOST_FIELDS], *save;
     int n = 0;
     for (char *f = strtok_r(line, " \t\r", &save); f; f = strtok_r(NULL, " \t\r", &save))
@@ -48,40 +40,60 @@ static bool take_nccl_row(struct dtp_arena *a, char *line, struct dtp_nccl_row *
         !isdigit((unsigned char)field[1][0]))
         return false;
     *out = (struct dtp_nccl_row){.bytes = strtoull(field[0], NULL, 10),
-                                 .count = strtoull(field[1], NULL, 10),
-                                 .type = dtp_arena_strdup(a, field[2]),
-                                 .redop = dtp_arena_strdup(a, field[3])};
+                                 .count = strtoull(field[1], NULL, 10)};
     for (int k = 0; k < 2; k++) {
         char **at = field + (n == NEW_FIELDS ? 5 : 4) + 4 * k;
         out->time_s[k] = cell(at[0], DTP_MICRO);
         out->algbw_bytes_per_s[k] = cell(at[1], DTP_GIGA);
         out->busbw_bytes_per_s[k] = cell(at[2], DTP_GIGA);
     }
-    return out->time_s[0] >= 0 || out->time_s[1] >= 0;
+    if (out->time_s[0] < 0 && out->time_s[1] < 0)
+        return false;
+    out->type = dtp_intern_text(texts->tags, field[2]);
+    out->redop = dtp_intern_text(texts->tags, field[3]);
+    return true;
 }
 
-enum dtp_status dtp_nccl_log_parse(struct dtp_arena *a, const char *name, const char *text,
-                                   struct dtp_nccl_log *out, struct dtp_err *err) {
-    size_t capacity = 0;
-    char *line;
-    *out = (struct dtp_nccl_log){.stated_average_bytes_per_s = -1};
-    while (next_line(a, &text, &line)) {
-        struct dtp_nccl_row row;
-        line = without_prefix(line);
-        const char *average = strstr(line, "Avg bus bandwidth"), *colon;
-        if (average && (colon = strchr(average, ':')))
-            out->stated_average_bytes_per_s = strtod(colon + 1, NULL) * DTP_GIGA;
-        if (average || !take_nccl_row(a, line, &row))
-            continue;
-        if (out->n == capacity) {
-            out->row = dtp_arena_grow(a, out->row, sizeof row, capacity, capacity * 2 + 32);
-            capacity = capacity * 2 + 32;
-        }
-        out->row[out->n++] = row;
+/* Lines of the heading: "#  Rank  3 Group  0 Pid ...", "# Collective test starting: all_reduce_perf". */
+static void take_heading(struct dtp_log *log, const char *line) {
+    static const char starting[] = "Collective test starting:";
+    const char *at = strstr(line, starting), *rank = strstr(line, " Rank ");
+    if (at) {
+        at += sizeof starting - 1;
+        at += strspn(at, " ");
+        log->nccl.collective =
+            dtp_arena_strndup(log->scalars.a, at, strcspn(at, " \t")); /* once a file */
+    } else if (rank) {
+        char *end;
+        long v = strtol(rank + strlen(" Rank "), &end, 10);
+        if (end != rank + strlen(" Rank ") && v >= log->nccl.ranks && v < MOST_RANKS)
+            log->nccl.ranks = (int)v + 1;
     }
-    if (out->n == 0)
-        return dtp_fail(err, DTP_EINPUT, "%s: no row of nccl-tests in it", name);
-    return DTP_OK;
+}
+
+static bool take_nccl(struct dtp_log *log, char *line) {
+    struct dtp_nccl_log *nccl = &log->nccl;
+    struct dtp_nccl_row row;
+    const char *average = strstr(line, "Avg bus bandwidth"), *colon;
+    if (average && (colon = strchr(average, ':'))) {
+        nccl->stated_average_bytes_per_s = strtod(colon + 1, NULL) * DTP_GIGA;
+        return true;
+    }
+    if (line[strspn(line, " \t")] == '#') {
+        take_heading(log, line);
+        return false;
+    }
+    /* cheap first: a row begins with two numbers */
+    if (!isdigit((unsigned char)line[strspn(line, " \t")]) ||
+        !take_nccl_row(&log->scalars, line, &row))
+        return false;
+    if (nccl->n == nccl->capacity) {
+        size_t more = nccl->capacity * 2 + 32;
+        nccl->row = dtp_arena_grow(log->scalars.a, nccl->row, sizeof row, nccl->capacity, more);
+        nccl->capacity = more;
+    }
+    nccl->row[nccl->n++] = row;
+    return true;
 }
 
 double dtp_nccl_log_average_bytes_per_s(const struct dtp_nccl_log *log) {
@@ -95,73 +107,52 @@ double dtp_nccl_log_average_bytes_per_s(const struct dtp_nccl_log *log) {
     return n > 0 ? sum / n : 0;
 }
 
-/* ---- Megatron ---- */
+/* ---- all ---- */
 
-/* The number after "key" and a colon; -1 where the line has none. */
-static double after(const char *line, const char *key) {
-    const char *at = strstr(line, key);
-    at = at ? strchr(at, ':') : NULL;
-    char *end;
-    double v = at ? strtod(at + 1, &end) : -1;
-    return at && end != at + 1 ? v : -1;
-}
-
-/* The same as a count; -1 also where it is none that a long holds. */
-static long count_after(const char *line, const char *key) {
-    double v = after(line, key);
-    return v >= 0 && v <= DTP_PETA ? (long)v : -1;
-}
-
-static bool take_train_row(const char *line, struct dtp_train_row *out) {
-    const char *at = strstr(line, " iteration ");
-    double ms = after(line, "elapsed time per iteration (ms)");
-    char *end;
-    if (!at || !(ms > 0))
-        return false;
-    *out = (struct dtp_train_row){.step_s = ms * DTP_MILLI};
-    out->iteration = strtol(at + strlen(" iteration "), &end, 10);
-    while (*end == ' ' || *end == '/')
-        end++;
-    out->of = strtol(end, NULL, 10);
-    out->tflops_per_gpu = after(line, "throughput per GPU (TFLOP/s/GPU)");
-    out->loss = after(line, "lm loss");
-    out->grad_norm = after(line, "grad norm");
-    out->global_batch = after(line, "global batch size");
-    out->skipped = count_after(line, "number of skipped iterations");
-    out->nan = count_after(line, "number of nan iterations");
-    return true;
-}
-
-enum dtp_status dtp_train_log_parse(struct dtp_arena *a, const char *name, const char *text,
-                                    struct dtp_train_log *out, struct dtp_err *err) {
-    size_t capacity = 0;
-    char *line;
-    *out = (struct dtp_train_log){0};
-    while (next_line(a, &text, &line)) {
-        struct dtp_train_row row;
-        if (!take_train_row(line, &row))
+/* Terminal colours: ESC [ ... letter. */
+static void remove_colours(char *line) {
+    char *to = strchr(line, '\033');
+    if (!to)
+        return;
+    for (const char *from = to; *from;) {
+        if (*from != '\033') {
+            *to++ = *from++;
             continue;
-        if (out->n == capacity) {
-            out->row = dtp_arena_grow(a, out->row, sizeof row, capacity, capacity * 2 + 32);
-            capacity = capacity * 2 + 32;
         }
-        out->row[out->n++] = row;
+        from++;
+        if (*from != '[')
+            continue;
+        from += 1 + strspn(from + 1, "0123456789;");
+        from += *from != '\0';
     }
-    if (out->n == 0)
-        return dtp_fail(err, DTP_EINPUT, "%s: no iteration line of Megatron in it", name);
+    *to = '\0';
+}
+
+enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, struct dtp_log *out,
+                             struct dtp_err *err) {
+    struct dtp_lines l;
+    struct log_state state = {.log = out, .titan_s = -1};
+    char *line;
+    *out = (struct dtp_log){.nccl = {.stated_average_bytes_per_s = -1, .collective = ""}};
+    dtp_scalars_init(a, &out->scalars);
+    dtp_lines_init(&l, a, source);
+    for (;;) {
+        DTP_TRY(dtp_lines_next(&l, &line, err));
+        if (!line)
+            break;
+        out->scalars.records++;
+        remove_colours(line);
+        if (logs_take_train(&state, line))
+            continue;
+        out->lines[DTP_LOG_NCCL_TESTS] += take_nccl(out, without_prefix(line));
+    }
+    for (int d = 0; d < DTP_NLOG_DIALECTS; d++)
+        if (out->lines[d] > out->lines[out->dialect])
+            out->dialect = (enum dtp_log_dialect)d;
+    if (out->nccl.n == 0 && out->scalars.n == 0)
+        return dtp_fail(err, DTP_EINPUT,
+                        "%s: no row of nccl-tests and no step line of Megatron, nanotron, "
+                        "torchtitan or DeepSpeed in %llu lines",
+                        dtp_source_name(source), (unsigned long long)l.number);
     return DTP_OK;
-}
-
-static int by_value(const void *x, const void *y) {
-    double p = *(const double *)x, q = *(const double *)y;
-    return p < q ? -1 : p > q;
-}
-
-double dtp_train_log_median_s(struct dtp_arena *a, const struct dtp_train_log *log, size_t warmup) {
-    size_t first = warmup < log->n ? warmup : 0, n = log->n - first;
-    double *v = DTP_NEW(a, double, n + 1);
-    for (size_t i = 0; i < n; i++)
-        v[i] = log->row[first + i].step_s;
-    qsort(v, n, sizeof *v, by_value);
-    return n == 0 ? 0 : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }

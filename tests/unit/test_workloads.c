@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "traces/aicb.h"
 #include "traces/chakra.h"
 #include "traces/logs.h"
 #include "traces/workload.h"
@@ -312,6 +313,63 @@ static void workload_unit(void) {
     CU_ASSERT_EQUAL(w.layer[0].phase[DTP_PHASE_FORWARD].bytes, 1024);
 }
 
+/* ---- AICB ---- */
+
+static enum dtp_status read_aicb(const char *path, double unit_s, struct dtp_aicb *out,
+                                 struct dtp_err *err) {
+    struct dtp_source *s;
+    *err = (struct dtp_err){0};
+    DTP_TRY(dtp_source_open(arena, path, &s, err));
+    enum dtp_status status = dtp_aicb_read(arena, s, unit_s, out, err);
+    dtp_source_close(s);
+    return status;
+}
+
+static void aicb_samples(void) {
+    static const char file[] = "aicb__L7B-M1-C04_Llama7B_megatron_tp2_pp1_mbs1.csv";
+    struct dtp_aicb w;
+    struct dtp_err err;
+    const cJSON *fact = item(item(facts, "other"), file), *c;
+    if (!facts)
+        return;
+    CU_ASSERT_EQUAL_FATAL(
+        read_aicb(shared(dtp_arena_printf(arena, "simai/%s", file)), DTP_NANO, &w, &err), DTP_OK);
+    CU_ASSERT_DOUBLE_EQUAL((double)w.n, number(fact, "rows"), 0);
+    CU_ASSERT_STRING_EQUAL(dtp_arena_printf(arena, "[%s]", w.preamble),
+                           cJSON_GetArrayItem(item(fact, "preamble"), 0)->valuestring);
+    cJSON_ArrayForEach(c, item(fact, "by_type_group")) {
+        double n = 0, bytes = 0;
+        for (size_t i = 0; i < w.n; i++) {
+            const struct dtp_aicb_row *row = &w.row[i];
+            const char *group = strcmp(row->group, "None") == 0
+                                    ? "None"
+                                    : dtp_arena_printf(arena, "CommGroup.%s", row->group);
+            if (strcmp(dtp_arena_printf(arena, "CommType.%s/%s", row->type, group), c->string))
+                continue;
+            n++;
+            bytes += (double)row->bytes;
+        }
+        CU_ASSERT_DOUBLE_EQUAL(n, number(c, "count"), 0);
+        CU_ASSERT_DOUBLE_EQUAL(bytes, number(c, "bytes"), 0);
+    }
+}
+
+static void aicb_by_hand(void) {
+    struct dtp_aicb w;
+    struct dtp_err err;
+    const char *at = dtp_arena_printf(arena, "%s/tests/fuzz/corpus/fuzz_aicb", DTP_SOURCE_DIR);
+    CU_ASSERT_EQUAL_FATAL(
+        read_aicb(dtp_arena_printf(arena, "%s/good.csv", at), DTP_MILLI, &w, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(w.n, 3);
+    CU_ASSERT_DOUBLE_EQUAL(w.row[1].elapsed_s, 12.5e-3, 1e-15); /* the unit is the caller's */
+    CU_ASSERT_DOUBLE_EQUAL(w.row[0].elapsed_s, -1, 0);
+    CU_ASSERT_EQUAL(w.row[1].count, 2);
+    CU_ASSERT_EQUAL(w.row[2].src, 0);
+    CU_ASSERT_EQUAL(w.row[2].dst, -1);
+    CU_ASSERT_EQUAL(read_aicb(dtp_arena_printf(arena, "%s/rows.csv", at), 1, &w, &err), DTP_EINPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "rows.csv:4: msg_size"));
+}
+
 /* ---- logs ---- */
 
 static void check_nccl_row(const struct dtp_nccl_row *row, const cJSON *fact) {
@@ -325,45 +383,57 @@ static void check_nccl_row(const struct dtp_nccl_row *row, const cJSON *fact) {
     CU_ASSERT_DOUBLE_EQUAL(row->busbw_bytes_per_s[1] / DTP_GIGA, number(fact, "ip_busbw"), 1e-9);
 }
 
+static void read_log(const char *path, struct dtp_log *out) {
+    struct dtp_source *source;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(dtp_source_open(arena, path, &source, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_log_read(arena, source, out, &err), DTP_OK);
+    dtp_source_close(source);
+    CU_ASSERT_EQUAL(out->dialect, DTP_LOG_NCCL_TESTS);
+}
+
+static double largest_busbw(const struct dtp_nccl_log *log) {
+    double most = 0;
+    for (size_t i = 0; i < log->n; i++)
+        if (log->row[i].busbw_bytes_per_s[0] > most)
+            most = log->row[i].busbw_bytes_per_s[0];
+    return most;
+}
+
 static void nccl_samples(void) {
     const cJSON *fact;
     cJSON_ArrayForEach(fact, item(facts, "nccl_tests")) {
-        struct dtp_nccl_log log;
-        struct dtp_err err = {0};
-        const char *path = shared(dtp_arena_printf(arena, "nccl-tests/%s", fact->string));
-        CU_ASSERT_EQUAL_FATAL(dtp_nccl_log_parse(arena, path, read_text(path), &log, &err), DTP_OK);
-        CU_ASSERT_DOUBLE_EQUAL((double)log.n, number(fact, "rows"), 0);
-        check_nccl_row(&log.row[0], item(fact, "first"));
-        check_nccl_row(&log.row[log.n - 1], item(fact, "last"));
-        CU_ASSERT_DOUBLE_EQUAL(dtp_nccl_log_average_bytes_per_s(&log) / DTP_GIGA,
+        struct dtp_log log;
+        double zero_rows = 0;
+        read_log(shared(dtp_arena_printf(arena, "nccl-tests/%s", fact->string)), &log);
+        const struct dtp_nccl_row *last = &log.nccl.row[log.nccl.n - 1];
+        CU_ASSERT_DOUBLE_EQUAL((double)log.nccl.n, number(fact, "rows"), 0);
+        for (size_t i = 0; i < log.nccl.n; i++)
+            zero_rows += log.nccl.row[i].bytes == 0;
+        CU_ASSERT_DOUBLE_EQUAL(zero_rows, number(fact, "zero_byte_rows"), 0);
+        check_nccl_row(&log.nccl.row[0], item(fact, "first"));
+        check_nccl_row(last, item(fact, "last"));
+        CU_ASSERT_DOUBLE_EQUAL((double)last->bytes / (double)last->count,
+                               number(fact, "count_times_size"), 0);
+        CU_ASSERT_DOUBLE_EQUAL(largest_busbw(&log.nccl) / DTP_GIGA, number(fact, "max_busbw"),
+                               1e-9);
+        CU_ASSERT_DOUBLE_EQUAL(dtp_nccl_log_average_bytes_per_s(&log.nccl) / DTP_GIGA,
                                number(fact, "avg_recomputed_from_rounded"), 1e-4);
         if (cJSON_IsNumber(item(fact, "avg_stated")))
-            CU_ASSERT_DOUBLE_EQUAL(log.stated_average_bytes_per_s / DTP_GIGA,
+            CU_ASSERT_DOUBLE_EQUAL(log.nccl.stated_average_bytes_per_s / DTP_GIGA,
                                    number(fact, "avg_stated"), 1e-9);
     }
 }
 
+/* A prefix of srun; an old table with N/A and mpirun's prefix. */
 static void logs_by_hand(void) {
-    struct dtp_nccl_log nccl;
-    struct dtp_train_log train;
-    struct dtp_err err = {0};
-    const char *at = dtp_arena_printf(arena, "%s/tests/fuzz/corpus/fuzz_logs", DTP_SOURCE_DIR);
-    const char *text = read_text(dtp_arena_printf(arena, "%s/nccl.log", at));
-    CU_ASSERT_EQUAL_FATAL(dtp_nccl_log_parse(arena, "nccl", text, &nccl, &err), DTP_OK);
-    CU_ASSERT_EQUAL_FATAL(nccl.n,
-                          2); /* a prefix of srun; an old table with N/A and mpirun's prefix */
-    CU_ASSERT_DOUBLE_EQUAL(nccl.row[1].time_s[0], 20.5e-6, 1e-15);
-    CU_ASSERT_DOUBLE_EQUAL(nccl.row[1].time_s[1], -1, 0);
-    CU_ASSERT_DOUBLE_EQUAL(nccl.row[1].busbw_bytes_per_s[1], 0.09e9, 1e-3);
-    text = read_text(dtp_arena_printf(arena, "%s/megatron.log", at));
-    CU_ASSERT_EQUAL_FATAL(dtp_train_log_parse(arena, "megatron", text, &train, &err), DTP_OK);
-    CU_ASSERT_EQUAL_FATAL(train.n, 3);
-    CU_ASSERT_EQUAL(train.row[0].iteration, 1);
-    CU_ASSERT_EQUAL(train.row[0].of, 100);
-    CU_ASSERT_DOUBLE_EQUAL(train.row[0].tflops_per_gpu, 12.5, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(train.row[1].tflops_per_gpu, -1, 0);
-    CU_ASSERT_DOUBLE_EQUAL(dtp_train_log_median_s(arena, &train, 1), 1.155, 1e-12);
-    CU_ASSERT_EQUAL(dtp_train_log_parse(arena, "empty", "nothing\n", &train, &err), DTP_EINPUT);
+    struct dtp_log log;
+    read_log(dtp_arena_printf(arena, "%s/tests/fuzz/corpus/fuzz_logs/nccl.log", DTP_SOURCE_DIR),
+             &log);
+    CU_ASSERT_EQUAL_FATAL(log.nccl.n, 2);
+    CU_ASSERT_DOUBLE_EQUAL(log.nccl.row[1].time_s[0], 20.5e-6, 1e-15);
+    CU_ASSERT_DOUBLE_EQUAL(log.nccl.row[1].time_s[1], -1, 0);
+    CU_ASSERT_DOUBLE_EQUAL(log.nccl.row[1].busbw_bytes_per_s[1], 0.09e9, 1e-3);
 }
 
 static void load_facts(void) {
@@ -386,8 +456,10 @@ int main(void) {
                            {"a written graph reads back", chakra_written},
                            {"workload samples give facts.json", workload_samples},
                            {"the unit of a workload is the caller's", workload_unit},
+                           {"AICB samples give facts.json", aicb_samples},
+                           {"AICB by hand", aicb_by_hand},
                            {"nccl-tests samples give facts.json", nccl_samples},
-                           {"logs by hand", logs_by_hand},
+                           {"nccl-tests by hand", logs_by_hand},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"workloads", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
