@@ -14,8 +14,9 @@ struct dtp_op_list {
 };
 
 static bool same_work(const struct dtp_op *x, const struct dtp_op *y) {
-    return x->kind == y->kind && x->gemm.m == y->gemm.m && x->gemm.n == y->gemm.n &&
-           x->gemm.k == y->gemm.k && x->bytes == y->bytes && x->collective == y->collective;
+    return x->kind == y->kind && x->pass == y->pass && x->gemm.m == y->gemm.m &&
+           x->gemm.n == y->gemm.n && x->gemm.k == y->gemm.k && x->bytes == y->bytes &&
+           x->collective == y->collective;
 }
 
 static int op_name(struct dtp_lowering *w, const char *name, const struct dtp_op *op) {

@@ -1,6 +1,7 @@
 #include "traces/tasks_simulated.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "models/schedule.h"
 #include "sim/base/text.h"
@@ -122,6 +123,10 @@ static void describe_op(const struct build *b, struct dtp_task_tag tag, struct d
     const struct dtp_op *op = b->lo->op ? b->lo->op[tag.part] : NULL;
     if (!op)
         return;
+    static const char *const passes[DTP_NPASSES] = {"", " dX", " dW"};
+    bool said = strstr(k->name, "dX") || strstr(k->name, "dY") || strstr(k->name, "backward");
+    if (op->pass != DTP_PASS_F && !said)
+        k->name = dtp_arena_printf(b->a, "%s%s", k->name, passes[op->pass]);
     k->category = dtp_op_kind_names[op->kind];
     k->flops = op->count > 0 ? dtp_op_flops(op) / op->count : dtp_op_flops(op);
     if (op->kind == DTP_OP_GEMM || op->kind == DTP_OP_BMM)

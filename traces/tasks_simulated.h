@@ -1,6 +1,7 @@
 /* tasks_simulated.h: a simulated step as tasks (tasks.h).
  *
- * Actions are named as in the schedule's text ("0F3"), transfers "0SF3", operations by their own name.
+ * Actions are named as in the schedule's text ("0F3"), transfers "0SF3", operations by their own
+ * name, with dX or dW in the backward.
  * A collective stands on each simulated member of its group. Counters: microbatches held by each rank
  * and, where memory is given, the bytes: all but activations, plus activations times what is held.
  */

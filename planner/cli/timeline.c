@@ -112,6 +112,25 @@ static int stage_of(const struct run_tasks *x, int rank, int chunk) {
     return dtp_schedule_kinds[p->schedule].stage(p->pp, p->vpp, rank / x->replicas, chunk);
 }
 
+/* Who a send goes to, and the ranks of a collective: replicas of a stage are tp, then dp. */
+static void place(const struct run_tasks *x, struct dtp_tasks_task *k) {
+    const struct dtp_plan *p = x->plan;
+    bool tp = strcmp(k->stream, "tp") == 0;
+    if (k->category && k->category[0] == 'S' && k->op == DTP_COMM_SEND_RECV) {
+        int to = stage_of(x, k->rank, k->chunk) + (k->category[1] == 'B' ? -1 : 1), rank, chunk;
+        if (to < 0 || to >= p->pp * p->vpp)
+            return;
+        dtp_schedule_holder(p->schedule, p->pp, p->vpp, to, &rank, &chunk);
+        k->peer = rank * x->replicas + k->rank % x->replicas;
+    } else if (k->op != DTP_COMM_SEND_RECV && k->op != DTP_COMM_UNKNOWN &&
+               (tp || strncmp(k->name, "dp ", 3) == 0)) {
+        k->group_size = tp ? p->tp : p->dp;
+        k->group_stride = tp ? 1 : p->tp;
+        int inside = tp ? k->rank % p->tp : k->rank / p->tp % p->dp;
+        k->group_first = k->rank - inside * k->group_stride;
+    }
+}
+
 static uint32_t *slot_of(const struct run_tasks *x, const struct dtp_tasks_task *k, int stage,
                          bool backward) {
     int nstages = x->plan->pp * x->plan->vpp, replica = k->rank % x->replicas;
@@ -135,6 +154,7 @@ static void link_transfer(const struct run_tasks *x, uint32_t i, const struct dt
 /* Collectives inside an action are its own time; they wait for what it waited for. */
 static void add_event(struct run_tasks *x, const struct dtp_run_event *e) {
     struct dtp_tasks_task k = describe(e);
+    place(x, &k);
     uint32_t i = dtp_tasks_add(x->t, &k), before = x->last[e->rank];
     bool inside = before != DTP_TRACE_NONE && x->t->task[before].end_s > k.start_s;
     if (before != DTP_TRACE_NONE && !inside)

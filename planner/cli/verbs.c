@@ -10,6 +10,7 @@ const struct dtp_verb *const dtp_verbs[] = {
     &dtp_verb_compare,
     &dtp_verb_validate,
     &dtp_verb_replay,
+    &dtp_verb_infer,
     &dtp_verb_calibrate,
     &dtp_verb_doctor,
     &dtp_verb_run,
