@@ -388,6 +388,23 @@ static void take_second_backward(const struct rank_parts *r, double live, struct
     take_larger(peak, &now);
 }
 
+/* The end of a backward of ZeRO-3 (PyTorch FSDP): the live layer with its weights, its gradients and the
+ * copy that is being reduced, then the last reduction alone. */
+static struct moment zero3_end(const struct dtp_framework *f, const struct rank_parts *r,
+                               double standing, struct moment now, struct moment peak) {
+    double gathered = dtp_framework_gathered_bytes(f), reduced = f->reduce_bytes;
+    double root_share = r->root / (r->dense + r->experts), all_gradients = now.gradients;
+    now.gradients = (1 - root_share) * all_gradients;
+    now.buffers += (2 * gathered + reduced) * r->largest_layer + 2 * gathered * r->root;
+    take_larger(&peak, &now);
+    now.name = "last reduction";
+    now.activations = 0;
+    now.gradients = all_gradients;
+    now.buffers = standing + reduced * (r->largest_layer + r->root);
+    take_larger(&peak, &now);
+    return peak;
+}
+
 /* Moments: the loss of the last microbatch (the logits meet the activations in flight, the working set
  * of a layer does not); the backward of the last layer; with gradients that come into being in the
  * backward, its end, when all gradients and one live layer are there. Under ZeRO-3 (PyTorch FSDP) that
@@ -443,18 +460,8 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     now.gradients = views ? 0 : all_gradients;
     now.activations = live + (plan->recompute == DTP_RECOMPUTE_NONE ? r->whole_layer : 0);
     now.buffers = standing;
-    if (plan->zero_stage >= 3) {
-        double gathered = dtp_framework_gathered_bytes(framework),
-               reduced = framework->reduce_bytes;
-        double root_share = r->root / (r->dense + r->experts);
-        now.gradients = (1 - root_share) * all_gradients;
-        now.buffers += (2 * gathered + reduced) * r->largest_layer + 2 * gathered * r->root;
-        take_larger(&peak, &now);
-        now.name = "last reduction";
-        now.activations = 0;
-        now.gradients = all_gradients;
-        now.buffers = standing + reduced * (r->largest_layer + r->root);
-    }
+    if (plan->zero_stage >= 3)
+        return zero3_end(framework, r, standing, now, peak);
     take_larger(&peak, &now);
     return peak;
 }
