@@ -132,9 +132,12 @@ static void remove_folder(const char *folder, int nranks) {
 
 static enum dtp_status publish(struct dtp_rank *r, const char *temporary, int step) {
     const char *dir = r->o->save;
-    char path[1200], text[160];
-    snprintf(text, sizeof text, "dtplan-checkpoint 1\nstep %d\nranks %d\nseed %" PRIu64 "\n", step,
-             r->size, r->o->seed);
+    const struct dtp_loss_scale *s = &r->loss_scale;
+    char path[1200], text[200];
+    snprintf(text, sizeof text,
+             "dtplan-checkpoint 1\nstep %d\nranks %d\nseed %" PRIu64
+             "\nupdates %d\nloss scale %.17g after %d clean steps\n",
+             step, r->size, r->o->seed, s->updates, s->scale, s->clean);
     snprintf(path, sizeof path, "%s/manifest", temporary);
     DTP_TRY(write_text(r, path, text));
     snprintf(path, sizeof path, "%s/step-%06d", dir, step);
@@ -312,6 +315,24 @@ static enum dtp_status read_all(struct loader *l, struct dtp_arena *a, const cha
     return install(l);
 }
 
+/* Optimizer updates and loss scale; manifests of earlier versions have neither: no step was skipped. */
+static enum dtp_status resume_scale(struct dtp_rank *r, int step, const char *text) {
+    struct dtp_loss_scale *s = &r->loss_scale;
+    const char *at = strstr(text, "\nupdates ");
+    double scale = 1;
+    int updates = step, clean = 0;
+    if (at &&
+        (sscanf(at, "\nupdates %d\nloss scale %lg after %d clean", &updates, &scale, &clean) != 3 ||
+         updates < 0 || updates > step || !(scale > 0) || clean < 0))
+        return dtp_fail(r->err, DTP_EINPUT, "the manifest of the checkpoint is damaged");
+    s->updates = updates;
+    if (at && s->dynamic) {
+        s->scale = scale;
+        s->clean = clean;
+    }
+    return DTP_OK;
+}
+
 enum dtp_status dtp_checkpoint_load(struct dtp_rank *r, int *step) {
     char folder[1100], path[1200];
     const char *text;
@@ -328,6 +349,7 @@ enum dtp_status dtp_checkpoint_load(struct dtp_rank *r, int *step) {
             3 ||
         nranks < 1)
         return dtp_fail(r->err, DTP_EINPUT, "%s: not a manifest of a checkpoint", path);
+    DTP_TRY(resume_scale(r, *step, text));
     struct dtp_arena *a = dtp_arena_create("resume");
     struct loader l = {.r = r, .a = dtp_arena_create("record"), .step = *step};
     enum dtp_status status = read_all(&l, a, folder, nranks);

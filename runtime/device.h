@@ -155,7 +155,13 @@ struct dtp_embedding_args {
 struct dtp_adamw_hyper {
     double lr, beta1, beta2, epsilon, weight_decay;
     int64_t step;            /* from 1 */
-    const float *grad_scale; /* on the device: clipping; NULL: 1 */
+    const float *grad_scale; /* on the device: clipping; NULL: 1; 0: nothing is changed */
+};
+/* How gradients that were multiplied by loss_scale become those of the step. */
+struct dtp_clip {
+    double max_norm;   /* 0: no clipping */
+    double loss_scale; /* a power of two; 1: none */
+    bool skip;         /* 0 when the norm is infinite or not a number */
 };
 /* One contiguous run of parameters. master NULL: the parameter itself is fp32. */
 struct dtp_adamw_tensor {
@@ -228,8 +234,9 @@ struct dtp_dev_ops {
     void (*add)(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients);
     /* *sum += factor * squared norm of a gradient */
     void (*norm2)(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor);
-    /* *scale = min(1, max_norm / sqrt(*norm2)); max_norm 0: 1 */
-    void (*clip_scale)(struct dtp_dev *d, float *scale, const float *norm2, double max_norm);
+    /* *scale = min(1, max_norm / norm) / loss_scale, norm = sqrt(*norm2) / loss_scale */
+    void (*clip_scale)(struct dtp_dev *d, float *scale, const float *norm2,
+                       const struct dtp_clip *clip);
     void (*adamw)(struct dtp_dev *d, const struct dtp_adamw_hyper *h,
                   const struct dtp_adamw_tensor *t, int n);
 };

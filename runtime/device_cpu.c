@@ -189,10 +189,13 @@ static void cpu_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n
     *sum += (float)(s * factor);
 }
 
-static void cpu_clip_scale(struct dtp_dev *d, float *scale, const float *norm2, double max_norm) {
+static void cpu_clip_scale(struct dtp_dev *d, float *scale, const float *norm2,
+                           const struct dtp_clip *clip) {
     (void)d;
-    double norm = sqrt((double)*norm2);
-    *scale = max_norm > 0 && norm > max_norm ? (float)(max_norm / norm) : 1.0F;
+    double norm = sqrt((double)*norm2) / clip->loss_scale, most = clip->max_norm;
+    *scale = (float)((most > 0 && norm > most ? most / norm : 1.0) / clip->loss_scale);
+    if (clip->skip && !isfinite(*norm2))
+        *scale = 0;
 }
 
 /* AdamW with decoupled weight decay (Loshchilov 2019, algorithm 2). */
@@ -217,7 +220,7 @@ static void cpu_adamw(struct dtp_dev *d, const struct dtp_adamw_hyper *h,
                       const struct dtp_adamw_tensor *t, int n) {
     (void)d;
     float grad_scale = h->grad_scale ? *h->grad_scale : 1.0F;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && !(grad_scale >= 0 && grad_scale <= 0); i++)
         adamw_run(h, &t[i], grad_scale);
 }
 

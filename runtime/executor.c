@@ -301,5 +301,6 @@ enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) 
     dtp_drain(r);
     finish_trace(r, start_ns);
     r->host->ops->doing(r->host, "the end of a step");
+    DTP_TRY(dtp_loss_scale_update(r));
     return share(r, loss, step_s);
 }

@@ -14,6 +14,40 @@ double dtp_learning_rate(const struct dtp_run_options *o, int step) {
     return o->min_lr + (o->lr - o->min_lr) * 0.5 * (1 + cos(pi * progress));
 }
 
+/* ---- loss scaling ---- */
+
+void dtp_loss_scale_start(const struct dtp_run_options *o, struct dtp_loss_scale *out) {
+    const double first = 65536; /* as torch.amp.GradScaler */
+    bool half = o->plan.dtype == DTP_FP16;
+    *out = (struct dtp_loss_scale){.scale = o->loss_scale > 0 ? o->loss_scale : half ? first : 1};
+    /* numbers of a shadow rank or of rough weights mean nothing: its steps must not be skipped */
+    out->dynamic = (half || o->loss_scale > 0) && !o->shadow_cluster && !o->rough_weights;
+}
+
+enum dtp_status dtp_loss_scale_update(struct dtp_rank *r) {
+    enum { CLEAN_STEPS = 1000 };
+    const double smallest = 0x1p-20;
+    struct dtp_loss_scale *s = &r->loss_scale;
+    float norm2 = 0;
+    if (s->dynamic)
+        r->ops->copy_out(r->dev, &norm2, r->scalars + DTP_SCALAR_NORM2, sizeof norm2);
+    if (!isfinite(norm2)) {
+        s->scale /= 2;
+        s->skipped++;
+        s->clean = 0;
+    } else {
+        s->updates++;
+        s->clean++;
+    }
+    if (s->dynamic && s->clean == CLEAN_STEPS) {
+        s->scale *= 2;
+        s->clean = 0;
+    }
+    if (s->scale < smallest)
+        return dtp_fail(r->err, DTP_ENO, "gradients are infinite at any loss scale");
+    return r->ops->check(r->dev, r->err);
+}
+
 struct dtp_owned dtp_unit_owned(const struct dtp_rank *r, struct dtp_unit *u) {
     int zero = r->plan->zero_stage;
     struct dtp_owned x = {.n = zero > 0 ? u->shard_n : u->n};
@@ -136,13 +170,15 @@ enum dtp_status dtp_optimizer_step(struct dtp_rank *r) {
     DTP_TRY(global_norm(r));
     const struct dtp_run_options *o = r->o;
     float *clip = r->scalars + DTP_SCALAR_CLIP;
-    r->ops->clip_scale(r->dev, clip, r->scalars + DTP_SCALAR_NORM2, o->clip_norm);
+    const struct dtp_clip how = {
+        .max_norm = o->clip_norm, .loss_scale = r->loss_scale.scale, .skip = r->loss_scale.dynamic};
+    r->ops->clip_scale(r->dev, clip, r->scalars + DTP_SCALAR_NORM2, &how);
     const struct dtp_adamw_hyper h = {.lr = dtp_learning_rate(o, r->step),
                                       .beta1 = o->beta1,
                                       .beta2 = o->beta2,
                                       .epsilon = o->epsilon,
                                       .weight_decay = o->weight_decay,
-                                      .step = r->step + 1,
+                                      .step = r->loss_scale.updates + 1,
                                       .grad_scale = clip};
     r->ops->adamw(r->dev, &h, r->tensors, list_tensors(r));
     return gather_weights(r);

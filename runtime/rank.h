@@ -46,6 +46,16 @@ struct dtp_pending { /* a tensor to release when its stream has passed an event 
     int event;
 };
 
+/* Dynamic loss scaling (Micikevicius 2018, section 3.2): gradients are multiplied by `scale` from the loss
+ * on, so that small ones are not lost in fp16. A step with an infinite norm changes nothing but the
+ * scale. The same on all ranks, since the norm is. */
+struct dtp_loss_scale {
+    double scale;
+    bool dynamic;
+    int clean; /* steps since the scale changed */
+    int updates, skipped;
+};
+
 struct dtp_rank {
     struct dtp_arena *arena, *home; /* of this plan; of device and communicators (NULL: the same) */
     const struct dtp_run_options *o;
@@ -76,6 +86,7 @@ struct dtp_rank {
     void *workspace; /* of the attention */
     float *scalars;  /* on the device: loss, norm2, clip scale */
     struct dtp_adamw_tensor *tensors;
+    struct dtp_loss_scale loss_scale;
     int step, action;
     double tokens_inverse; /* 1 / tokens of the global batch */
 
@@ -192,6 +203,10 @@ static inline void *dtp_grad(const struct dtp_rank *r, const struct dtp_unit *u,
 }
 
 /* ---- end of the step (optimizer.c) ---- */
+
+void dtp_loss_scale_start(const struct dtp_run_options *o, struct dtp_loss_scale *out);
+/* Reads the step's norm: doubles the scale after many finite ones, halves it after another. */
+enum dtp_status dtp_loss_scale_update(struct dtp_rank *r);
 
 enum dtp_status dtp_optimizer_step(struct dtp_rank *r);
 double dtp_learning_rate(const struct dtp_run_options *o, int step); /* step from 0 */

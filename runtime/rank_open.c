@@ -159,6 +159,7 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
     r->num_microbatches = dtp_plan_num_microbatches(r->plan);
     r->sp = r->plan->sequence_parallel && r->plan->tp > 1;
     r->split = dtp_schedule_kinds[r->plan->schedule].split_backward;
+    dtp_loss_scale_start(r->o, &r->loss_scale);
     r->tokens_inverse = 1 / ((double)r->plan->global_batch_size * r->o->seq);
     r->max_events = MAX_EVENTS;
     r->event = DTP_NEW(r->arena, struct dtp_run_event, MAX_EVENTS);

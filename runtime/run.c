@@ -1,6 +1,7 @@
 /* A run: checks, ranks, results. */
 #include "runtime/run.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,6 +97,9 @@ enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *e
     if (o->steps < 1 || o->seq < 1)
         return dtp_fail(err, DTP_EINPUT, "a run needs 1 step or more (%d) of 1 token or more (%d)",
                         o->steps, o->seq);
+    int exponent;
+    if (o->loss_scale < 0 || (o->loss_scale > 0 && frexp(o->loss_scale, &exponent) != 0.5))
+        return dtp_fail(err, DTP_EINPUT, "loss scale %g: expected a power of two", o->loss_scale);
     DTP_TRY(check_support(o, err));
     DTP_TRY(check_plan(o, err));
     DTP_TRY(check_layers(o, err));
@@ -205,6 +209,8 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
             o->progress(o->progress_context, r->step, out->loss[i], out->step_s_each[i]);
         DTP_TRY(maybe_save(r, r->step + 1));
     }
+    out->loss_scale = r->loss_scale.scale;
+    out->skipped_steps = r->loss_scale.skipped;
     return gather_result(r, out);
 }
 

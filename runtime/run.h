@@ -37,6 +37,9 @@ struct dtp_run_options {
     int warmup_steps, decay_steps;
     double beta1, beta2, epsilon, weight_decay;
     double clip_norm; /* global norm; 0: no clipping */
+    /* Factor of the gradients during the backward: the first one, halved when a step overflows (which
+     * then changes nothing) and doubled after 1000 steps that do not. 0: 65536 in fp16, else none. */
+    double loss_scale;
     /* checkpoints */
     const char *save, *resume; /* folders or NULL */
     int save_every;            /* steps; 0: at the end only */
@@ -71,6 +74,8 @@ struct dtp_run_result {
     double step_s;                 /* median */
     double best_step_s;            /* fastest, without the first */
     double tokens_per_s;           /* of the whole job */
+    double loss_scale;             /* at the end; 1: none */
+    int skipped_steps;             /* because gradients were infinite at the scale of that step */
     uint64_t *peak_bytes;          /* [nranks] high-water mark of live bytes */
     uint64_t (*peak_by_class)[6];  /* [nranks][enum dtp_mem] at that moment */
     struct dtp_run_event *event;   /* by rank, then start */

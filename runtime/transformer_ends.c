@@ -143,6 +143,7 @@ static enum dtp_status head_input(struct dtp_rank *r, struct dtp_chunk *c, struc
                                   void **dn) {
     struct dtp_loss_args x = loss_args(r, m);
     void *whole;
+    x.scale *= r->loss_scale.scale;
     r->ops->loss_grad(r->dev, &x);
     DTP_DROP(r, m->rows);
     DTP_DROP(r, m->targets);

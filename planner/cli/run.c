@@ -15,7 +15,7 @@ struct own {
     bool shadow;
     int rank;
     int ranks, steps, warmup_steps, decay_steps, save_every;
-    double lr, min_lr, clip_norm, weight_decay, timeout_s;
+    double lr, min_lr, clip_norm, weight_decay, loss_scale, timeout_s;
     bool pin;
 };
 
@@ -43,6 +43,8 @@ static const struct dtp_option options[] = {
      .help = "largest global norm of the gradients (default 1), 0: any"},
     {"weight-decay", DTP_OPT_DOUBLE, 0, AT(weight_decay), .value = "W",
      .help = "AdamW's decay of matrices (default 0.1)"},
+    {"loss-scale", DTP_OPT_DOUBLE, 0, AT(loss_scale), .value = "SCALE",
+     .help = "first factor of the gradients, a power of two (default 65536 in fp16, else none)"},
     {"save", DTP_OPT_STRING, 0, AT(save), .value = "DIR", .complete = DTP_COMPLETE_FILE,
      .help = "write checkpoints into this folder"},
     {"save-every", DTP_OPT_INT, 0, AT(save_every), .value = "N", .max = MOST_STEPS,
@@ -182,6 +184,7 @@ static enum dtp_status fill_options(struct dtp_cli *cli, struct dtp_model *m,
     o->decay_steps = own->decay_steps;
     o->clip_norm = own->clip_norm;
     o->weight_decay = own->weight_decay;
+    o->loss_scale = own->loss_scale;
     o->timeout_s = own->timeout_s;
     o->save = own->save;
     o->save_every = own->save_every;
@@ -261,6 +264,10 @@ static void print_json(FILE *f, const struct dtp_run_options *o, const struct dt
     dtp_json_end(&w);
     dtp_json_kv_double(&w, "tokens_per_s", r->tokens_per_s);
     dtp_json_kv_double(&w, "mfu", mfu);
+    if (o->loss_scale > 0 || o->plan.dtype == DTP_FP16) {
+        dtp_json_kv_double(&w, "loss_scale", r->loss_scale);
+        dtp_json_kv_int(&w, "skipped_steps", r->skipped_steps);
+    }
     if (o->shadow_cluster) {
         dtp_json_kv_int(&w, "shadow_rank", o->shadow_rank);
         put_actions(&w, r);
@@ -278,6 +285,9 @@ static void print_summary(FILE *f, const struct dtp_run_result *r, double mfu) {
             dtp_fmt_bytes_gib((double)most_bytes, peak, sizeof peak), r->nranks);
     if (isfinite(mfu))
         fprintf(f, ", MFU %s", dtp_fmt_percent(mfu, percent, sizeof percent));
+    if (r->skipped_steps > 0)
+        fprintf(f, ", %d steps skipped on the way to a loss scale of %g", r->skipped_steps,
+                r->loss_scale);
     fprintf(f, "\n");
 }
 

@@ -344,14 +344,16 @@ extern "C" void dtp_cuda_cast(struct dtp_dev *d, void *to, enum dtp_dtype to_typ
 
 /* ---- optimizer ---- */
 
-__global__ void clip_scale(float *scale, const float *norm2, double max_norm) {
-    double norm = sqrt(static_cast<double>(*norm2));
-    *scale = max_norm > 0 && norm > max_norm ? static_cast<float>(max_norm / norm) : 1.0f;
+__global__ void clip_scale(float *scale, const float *norm2, struct dtp_clip clip) {
+    double norm = sqrt(static_cast<double>(*norm2)) / clip.loss_scale, most = clip.max_norm;
+    double factor = most > 0 && norm > most ? most / norm : 1.0;
+    bool skipped = clip.skip && !isfinite(*norm2);
+    *scale = skipped ? 0.0f : static_cast<float>(factor / clip.loss_scale);
 }
 
 extern "C" void dtp_cuda_clip_scale(struct dtp_dev *d, float *scale, const float *norm2,
-                                    double max_norm) {
-    clip_scale<<<1, 1, 0, stream_of(d)>>>(scale, norm2, max_norm);
+                                    const struct dtp_clip *clip) {
+    clip_scale<<<1, 1, 0, stream_of(d)>>>(scale, norm2, *clip);
 }
 
 /* AdamW (Loshchilov 2019, algorithm 2) over many tensors in one launch: a block finds its tensor from
@@ -406,6 +408,8 @@ __global__ void __launch_bounds__(THREADS) adamw(const __grid_constant__ AdamBat
         which++;
     const AdamTensor &t = b.t[which];
     float scale = b.grad_scale ? *b.grad_scale : 1.0f;
+    if (scale == 0.0f) /* a step that is skipped */
+        return;
     int64_t begin = static_cast<int64_t>(blockIdx.x - t.first_block) * ADAM_CHUNK;
     int64_t end = begin + ADAM_CHUNK < t.n ? begin + ADAM_CHUNK : t.n;
     if (t.wide) {

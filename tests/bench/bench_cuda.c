@@ -207,7 +207,7 @@ static void back_small(void) {
     ops->attention_backward(gpu, &x);
 }
 static void nothing(void) {
-    ops->clip_scale(gpu, floats, floats + 1, 1);
+    ops->clip_scale(gpu, floats, floats + 1, &(struct dtp_clip){.max_norm = 1, .loss_scale = 1});
 }
 
 static const double row_bytes = 2.0 * ROWS * HIDDEN, big_flops = 8.0 * ROWS * HIDDEN * HIDDEN;

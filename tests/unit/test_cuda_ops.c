@@ -441,7 +441,8 @@ static void one_sum(int64_t rows, int64_t cols) {
         ops->bias_backward(d, SIDE(db), SIDE(x), shape);
         ops->add(d, SIDE(x), SIDE(r), rows * cols, false);
         ops->norm2(d, SIDE(total), SIDE(g), rows * cols, 0.25);
-        ops->clip_scale(d, SIDE(scale), SIDE(total), 1.5);
+        ops->clip_scale(d, SIDE(scale), SIDE(total),
+                        &(struct dtp_clip){.max_norm = 1.5, .loss_scale = 4});
     }
     expect("bias + residual", &o);
     expect_within("  dbias", &db, 1e-4);
