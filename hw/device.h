@@ -152,6 +152,10 @@ enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, stru
 enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double memory_gb,
                              struct dtp_gpu *out, struct dtp_err *err);
 
+/* Name of the GPU file that has this among its sweep_names; card may be NULL. */
+enum dtp_status dtp_gpu_of_card(struct dtp_arena *a, const char *card, const char **out,
+                                struct dtp_err *err);
+
 /* All GPU files, sorted by name. */
 enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
                              struct dtp_err *err);

@@ -299,7 +299,7 @@ static enum dtp_status open_file(struct dtp_arena *a, const char *name, const st
 }
 
 static bool has_alias(const struct dtp_json *aliases, const char *name) {
-    for (size_t i = 0; aliases && i < dtp_json_size(aliases); i++) {
+    for (size_t i = 0; aliases && name && i < dtp_json_size(aliases); i++) {
         const struct dtp_json *alias = dtp_json_at(aliases, i);
 
         if (dtp_json_type(alias) == DTP_JSON_STRING && !strcmp(dtp_json_string(alias), name))
@@ -347,4 +347,25 @@ enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double mem
             return dtp_gpu_read(a, j, out, err);
     }
     return dtp_fail(err, DTP_EUNSUPPORTED, "no GPU file for %s with %g GB", family, memory_gb);
+}
+
+enum dtp_status dtp_gpu_of_card(struct dtp_arena *a, const char *card, const char **out,
+                                struct dtp_err *err) {
+    const char *const *names;
+    const struct dtp_json *j;
+    struct gpu_file file;
+    size_t n;
+
+    DTP_TRY(dtp_gpu_list(a, &names, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        DTP_TRY(open_file(a, names[i], &j, err));
+        DTP_TRY(read_file(a, j, &file, err));
+        if (has_alias(file.sweep_names, card)) {
+            *out = names[i];
+            return DTP_OK;
+        }
+    }
+    return dtp_fail(err, DTP_EUNSUPPORTED,
+                    "no file of hw/gpu has \"%s\" among its sweep_names; name one with --gpu",
+                    card ? card : "");
 }

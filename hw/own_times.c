@@ -11,7 +11,8 @@
 static const struct dtp_field fields[] = {
     {"gpu", DTP_FIELD_STRING, IN(gpu), .required = true, .help = "an entry of hw/gpu"},
     {"title", DTP_FIELD_STRING, IN(title), .help = "one line"},
-    {"machine", DTP_FIELD_STRING, IN(machine), .help = "card, driver and versions"},
+    {"machine", DTP_FIELD_STRING, IN(machine), .help = "card"},
+    {"versions", DTP_FIELD_STRING, IN(versions), .help = "of driver and libraries"},
     {"source", DTP_FIELD_STRING, IN(source), .required = true, .help = "by what, when"},
     {"launch_s", DTP_FIELD_DOUBLE, IN(launch_s), .min = 0, .max = 1, .required = true,
      .help = "host time of one kernel"},

@@ -1,6 +1,6 @@
 /* own_times.h: hw/runtime/GPU.json: how long the kernels and collectives of our own runtime take on a GPU.
  *
- *     {"gpu": "h100-sxm", "title", "machine", "source", "launch_s",
+ *     {"gpu": "h100-sxm", "title", "machine", "versions", "source", "launch_s",
  *      "calibration": {...}, "curves": [...]}
  *
  * calibration: as in a GPU file, without "like"; for the framework `dtplan` it goes over what the GPU file
@@ -13,7 +13,7 @@
 #include "hw/cluster.h"
 
 struct dtp_own_times {
-    const char *gpu, *title, *machine, *source;
+    const char *gpu, *title, *machine, *versions, *source;
     double launch_s;
     const struct dtp_json *calibration, *curves;
 };

@@ -91,6 +91,8 @@ static void write_problem(struct dtp_json_out *w, const struct dtp_check *c) {
     const struct dtp_problem *p = &c->setup->problem;
     dtp_json_kv_int(w, "schema_version", DTP_SCHEMA_VERSION);
     dtp_json_kv_string(w, "machine", c->machine);
+    if (c->versions)
+        dtp_json_kv_string(w, "versions", c->versions);
     dtp_json_kv_string(w, "backend", c->backend);
     dtp_json_kv_string(w, "model", p->model->name);
     dtp_json_kv_string(w, "framework", p->framework->name);
@@ -180,16 +182,16 @@ void dtp_check_json(FILE *f, const struct dtp_check *c) {
 
 /* ---- text ---- */
 
-/* "tp2 pp2 dp1 interleaved x2 z0 sp selective": one layout in 34 columns. */
+/* "tp2 pp2 dp1 interleaved x2 z0 sp selective": one layout in 37 columns. */
 static const char *label(struct dtp_arena *a, const struct dtp_plan *p) {
     const char *schedule = p->pp > 1 ? dtp_schedule_names[p->schedule] : "";
     const char *again = p->recompute == DTP_RECOMPUTE_NONE ? "" : dtp_recompute_names[p->recompute];
     char chunks[16] = "";
     if (p->vpp > 1)
         snprintf(chunks, sizeof chunks, "x%d", p->vpp);
-    return dtp_arena_printf(a, "%2d %2d %2d  %d %-2s %-12s%-4s%-9s", p->tp, p->pp, p->dp,
-                            p->zero_stage, p->sequence_parallel ? "sp" : "", schedule, chunks,
-                            again);
+    return dtp_arena_printf(a, "%2d %2d %2d  %d %2d %-2s %-12s%-4s%-9s", p->tp, p->pp, p->dp,
+                            p->zero_stage, p->microbatch_size, p->sequence_parallel ? "sp" : "",
+                            schedule, chunks, again);
 }
 
 void dtp_check_header(const struct dtp_term *t, const struct dtp_check *c) {
@@ -198,8 +200,8 @@ void dtp_check_header(const struct dtp_term *t, const struct dtp_check *c) {
             p->model->name, p->gpus, c->backend, c->ncores, p->global_batch, p->seq, c->steps);
     dtp_term_print(
         t, DTP_BOLD,
-        "tp pp dp  z sp schedule        recompute      step in ms            peak in MB\n"
-        "                                             predicted  measured  error   "
+        "tp pp dp  z mb sp schedule        recompute      step in ms            peak in MB\n"
+        "                                                predicted  measured  error   "
         "predicted   error\n");
 }
 

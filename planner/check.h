@@ -21,7 +21,8 @@ struct dtp_check_term {
 
 struct dtp_check_row {
     struct dtp_plan plan;
-    double predicted_s, measured_s; /* measured: the fastest step; NAN: the run failed */
+    double predicted_s, measured_s; /* measured: on CPUs the fastest step, which others
+                                       disturb least; on GPUs the median. NAN: the run failed */
     double median_s;
     uint64_t predicted_peak_bytes, measured_peak_bytes; /* worst rank */
     struct dtp_check_term term[DTP_CHECK_TERMS];        /* means over the ranks */
@@ -30,7 +31,7 @@ struct dtp_check_row {
 
 struct dtp_check {
     const struct dtp_setup *setup;
-    const char *machine, *backend;
+    const char *machine, *versions, *backend;
     int steps, ncores;
     struct dtp_check_row *row;
     size_t nrows;

@@ -172,11 +172,19 @@ struct dtp_adamw_tensor {
     bool decay;
 };
 
+/* What the numbers of a run belong to. */
+struct dtp_dev_about {
+    char card[96];      /* "NVIDIA H100 80GB HBM3" */
+    char versions[160]; /* of driver and libraries */
+    int ndevices;       /* of this kind of back end, on this host */
+};
+
 struct dtp_dev_ops {
     const char *name; /* "cpu", "cuda" */
     enum dtp_status (*open)(struct dtp_arena *a, const struct dtp_dev_config *config,
                             struct dtp_dev **out, struct dtp_err *err);
     void (*close)(struct dtp_dev *d);
+    void (*about)(struct dtp_dev *d, struct dtp_dev_about *out);
 
     /* bytes: what the heap may hand out lies in dev->heap; these move data */
     /* from_host may be changed as soon as the call returns */

@@ -2,6 +2,7 @@
 #include "runtime/device_cpu.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -45,6 +46,13 @@ static enum dtp_status cpu_open(struct dtp_arena *a, const struct dtp_dev_config
     c->mark_ns = DTP_NEW(a, int64_t, DTP_DEV_MARKS);
     *out = &c->dev;
     return DTP_OK;
+}
+
+static void cpu_about(struct dtp_dev *d, struct dtp_dev_about *out) {
+    (void)d;
+    out->ndevices = dtp_os_num_cores();
+    dtp_os_cpu_name(out->card, sizeof out->card);
+    snprintf(out->versions, sizeof out->versions, "%s", "OpenBLAS");
 }
 
 static void cpu_close(struct dtp_dev *d) {
@@ -228,6 +236,7 @@ static const struct dtp_dev_ops cpu_ops = {
     .name = "cpu",
     .open = cpu_open,
     .close = cpu_close,
+    .about = cpu_about,
     .copy_in = cpu_copy,
     .copy_out = cpu_copy,
     .copy = cpu_copy,

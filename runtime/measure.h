@@ -35,6 +35,8 @@ struct dtp_measure_options {
 enum { DTP_MEASURE_MAX_CURVES = 64 };
 struct dtp_measured {
     int ncores;
+    struct dtp_dev_about about; /* dtp_measure_device() */
+    double launch_s;            /* of the host, for one kernel: likewise */
     struct dtp_time_table table[DTP_NTABLES];
     double elements_per_s[DTP_NKERNELS]; /* 0: the runtime has none */
     double copy_bytes_per_s;             /* large copy, read and written */
@@ -44,6 +46,36 @@ struct dtp_measured {
     double seconds; /* that it took */
 };
 struct dtp_measure_options dtp_measure_default(void);
+
+/* A device that works through a queue (a GPU; the CPU for tests). One process; a kernel is called again
+ * and again until it has taken a millisecond or so, timed by marks on its stream, short ones behind a
+ * pause that lets the host run ahead. Operands hold numbers, and small ones move through more memory than
+ * caches hold. Kernels as in training, in dtype:
+ *   gemm       tokens x width x width for forward and dgrad, width x width x tokens for wgrad
+ *   attention  forward, backward over sequence, head_dim and heads
+ *   classes    elements/s at `class_rows` rows of `class_cols`
+ *   launch     host time: four GEMMs to six kernels with the tensors that they write
+ * From the times the gap between kernels is taken off (gap_s, which the GPU file knows).
+ * Collectives and transfers of all n = 2, 4, 8, ... nranks GPUs, each alone: curves. */
+struct dtp_measure_grid {
+    enum dtp_dtype dtype;
+    const int *tokens, *width, *seq, *head_dim, *heads; /* ascending, ended by 0 */
+    int class_rows, class_cols;
+    uint64_t memory_bytes,
+        most_bytes;       /* of the heap; of one operand: larger products are scaled from
+                                          the next smaller inner dimension */
+    const int64_t *bytes; /* of collectives, ended by 0 */
+    double target_s, gap_s;
+};
+struct dtp_measure_grid dtp_measure_gpu_grid(void);
+enum dtp_status dtp_measure_device(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                   const struct dtp_measure_grid *grid, struct dtp_measured *out,
+                                   struct dtp_err *err);
+
+/* What a backend runs on, asked in a process of its own. */
+enum dtp_status dtp_measure_about(const char *backend, struct dtp_dev_about *out,
+                                  struct dtp_err *err);
+
 /* DTP_EUNSUPPORTED for another backend than "cpu". */
 enum dtp_status dtp_measure(struct dtp_arena *a, const struct dtp_measure_options *o,
                             struct dtp_measured *out, struct dtp_err *err);
@@ -54,11 +86,15 @@ enum { DTP_MEASURE_MAX_TIMES = 4096 };
 /* Written by rank 0 of the forked processes. */
 struct dtp_measure_board {
     double time_s[DTP_MEASURE_MAX_TIMES];
+    struct dtp_dev_about about;
 };
 /* One entry of the sweep: the median time of repeats of `run` that take target_s. */
 double dtp_measure_typical_s(void (*run)(void *context, int i), void *context, double target_s);
 enum dtp_status dtp_measure_kernels(struct dtp_arena *a, const struct dtp_measure_options *o,
                                     struct dtp_measured *out, struct dtp_err *err);
+enum dtp_status dtp_measure_device_comm(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                        const struct dtp_measure_grid *grid,
+                                        struct dtp_measured *out, struct dtp_err *err);
 enum dtp_status dtp_measure_collectives(struct dtp_arena *a, const struct dtp_measure_options *o,
                                         struct dtp_measured *out, struct dtp_err *err);
 

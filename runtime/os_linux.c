@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -123,4 +124,20 @@ void dtp_os_relax(void) {
 
 void dtp_os_yield(void) {
     (void)sched_yield();
+}
+
+void dtp_os_cpu_name(char *out, size_t size) {
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(out, size, "?");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *at = strstr(line, ": ");
+        if (strncmp(line, "model name", strlen("model name")) != 0 || !at)
+            continue;
+        at += strlen(": ");
+        snprintf(out, size, "%.*s", (int)strcspn(at, "\n"), at);
+        break;
+    }
+    if (f)
+        (void)fclose(f);
 }

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sim/base/units.h"
@@ -24,5 +25,7 @@ void *dtp_os_memory_create(uint64_t bytes, int *fd);
 void *dtp_os_memory_attach(int process, int fd, uint64_t bytes);
 void dtp_os_relax(void); /* a pause in a spin loop */
 void dtp_os_yield(void);
+
+void dtp_os_cpu_name(char *out, size_t size); /* "AMD EPYC ...", or "?" */
 
 #endif

@@ -4,25 +4,32 @@
 #include "hw/calibrate.h"
 #include "planner/cli/calibrate_cuda.h"
 #include "planner/cli/calibration.h"
+#include "planner/cli/own_times.h"
 #include "planner/cli/verbs.h"
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 
 struct own {
-    const char *backend, *gpu, *out;
+    const char *backend, *gpu, *out, *framework;
     int ranks, rounds, largest;
     bool from;
 };
 
 #define AT(field) offsetof(struct own, field)
+static const char *const backends[] = {"cpu", "cuda", NULL};
+static const char *const frameworks[] = {"dtplan", NULL};
 static const struct dtp_option options[] = {
     {"from", DTP_OPT_FLAG, 0, AT(from), .help = "fit the sweeps in FILE... (JSON or CSV)"},
     {"gpu", DTP_OPT_STRING, 0, AT(gpu), .value = "NAME",
      .help = "with --from or --backend cuda: GPU file to start from: nominal figures, old "
              "constants"},
-    {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME",
+    {"framework", DTP_OPT_STRING, 0, AT(framework), .value = "NAME", .names = frameworks,
+     .help = "with --backend cuda: dtplan, the kernels and collectives of our own runtime on all "
+             "GPUs, in a minute, as a file of hw/runtime"},
+    {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME", .names = backends,
      .help = "without --from: what to measure, cpu or cuda"},
     {"ranks", DTP_OPT_INT, 'n', AT(ranks), .value = "N", .min = 1, .max = 64,
-     .help = "largest group of the collectives (default 8)"},
+     .help = "largest group of the collectives (default 8, or all GPUs)"},
     {"rounds", DTP_OPT_INT, 0, AT(rounds), .value = "N", .min = 1, .max = 1000,
      .help = "sweeps over all kernels; the least time counts (default 5)"},
     {"largest", DTP_OPT_INT, 0, AT(largest), .value = "N", .min = 64, .max = 4096,
@@ -33,8 +40,10 @@ static const struct dtp_option options[] = {
     {0}};
 
 static void defaults(void *own) {
-    *(struct own *)own = (struct own){.backend = "cpu", .ranks = 8, .rounds = 5, .largest = 2048};
+    *(struct own *)own = (struct own){.backend = "cpu", .rounds = 5, .largest = 2048};
 }
+
+enum { DEFAULT_RANKS = 8 };
 
 static void progress(void *context, const char *what) {
     fprintf(context, "measuring %s\n", what);
@@ -70,26 +79,42 @@ static void report(FILE *f, const struct dtp_measured *m, const char *path) {
     fprintf(f, "Wrote %s: --cluster %s\n", path, path);
 }
 
+static enum dtp_status own_runtime(struct dtp_cli *cli, struct dtp_measure_options *o,
+                                   struct dtp_err *err) {
+    const struct own *own = cli->own;
+    const char *path = own->out;
+    struct dtp_measured m;
+    DTP_TRY(dtp_own_times_make(cli->a, o, &path, &m, err));
+    dtp_own_times_report(cli->out.file, &m, path);
+    return DTP_OK;
+}
+
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_measure_options o = dtp_measure_default();
     struct dtp_measured m;
     const char *out = own->out ? own->out : "cpu.json";
     bool cuda = !strcmp(own->backend, "cuda");
+    if (dtp_name_index(backends, own->backend) < 0)
+        return dtp_unknown_name(err, DTP_EUSAGE, "backend", own->backend, backends, 2, NULL);
     if (own->from || (own->gpu && !cuda))
         return from_files(cli, err);
     if (cli->nargs > 0)
         return dtp_fail(err, DTP_EUSAGE, "unexpected \"%s\": files are for --from", cli->arg[0]);
-    if (cuda)
+    if (own->framework && !cuda)
+        return dtp_fail(err, DTP_EUSAGE, "--framework goes with --backend cuda");
+    if (cuda && !own->framework)
         return dtp_calibrate_cuda(cli, own->gpu, own->out, err);
     o.backend = own->backend;
-    o.nranks = own->ranks;
+    o.nranks = own->ranks > 0 || cuda ? own->ranks : DEFAULT_RANKS;
     o.rounds = own->rounds;
     o.largest = own->largest;
     if (cli->progress) {
         o.progress = progress;
         o.context = stderr;
     }
+    if (cuda)
+        return own_runtime(cli, &o, err);
     DTP_TRY(dtp_calibration_make(cli->a, &o, out, &m, err));
     report(cli->out.file, &m, out);
     return DTP_OK;
@@ -107,7 +132,9 @@ const struct dtp_verb dtp_verb_calibrate = {
         "--cluster and `dtplan check --calibration` take. The machine should be idle meanwhile. "
         "With --backend cuda it runs dtplan-calibrate-cuda on the first GPU for three to four "
         "minutes, "
-        "keeps its sweep and fits the GPU file to it. With --from it fits the "
+        "keeps its sweep and fits the GPU file to it; with --framework dtplan it times the kernels "
+        "and collectives of our own runtime instead, which `dtplan check --backend cuda` and "
+        "--framework dtplan on GPUs need. With --from it fits the "
         "constants of a GPU file to sweeps of kernels (hw/README.md has the formats) and prints "
         "the errors of rows left out of the fit in turn.",
     .options = options,

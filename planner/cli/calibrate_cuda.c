@@ -61,34 +61,12 @@ static enum dtp_status measure(struct dtp_cli *cli, const char *sweep, struct dt
     return DTP_OK;
 }
 
-static bool has_name(const struct dtp_json *list, const char *name) {
-    for (size_t i = 0; list && i < dtp_json_size(list); i++)
-        if (!strcmp(dtp_json_string(dtp_json_at(list, i)), name))
-            return true;
-    return false;
-}
-
 /* The GPU file that calls this part by the name in the sweep. */
 static enum dtp_status find_gpu(struct dtp_arena *a, const char *sweep, const char **out,
                                 struct dtp_err *err) {
-    const struct dtp_json *j, *file;
-    const char *const *names;
-    size_t n;
-
+    const struct dtp_json *j;
     DTP_TRY(dtp_json_read_file(a, sweep, &j, err));
-    DTP_TRY(dtp_gpu_list(a, &names, &n, err));
-    const char *found = dtp_json_string(dtp_json_get(j, "gpu"));
-    for (size_t i = 0; i < n; i++) {
-        const char *path = dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", names[i]));
-        DTP_TRY(dtp_json_read_file(a, path, &file, err));
-        if (has_name(dtp_json_get(file, "sweep_names"), found)) {
-            *out = names[i];
-            return DTP_OK;
-        }
-    }
-    return dtp_fail(err, DTP_EUNSUPPORTED,
-                    "no file of hw/gpu has \"%s\" among its sweep_names; name one with --gpu",
-                    found);
+    return dtp_gpu_of_card(a, dtp_json_string(dtp_json_get(j, "gpu")), out, err);
 }
 
 enum dtp_status dtp_calibrate_cuda(struct dtp_cli *cli, const char *gpu, const char *out,

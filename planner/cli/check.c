@@ -4,11 +4,15 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "hw/own_times.h"
+#include "models/memory.h"
 #include "planner/check.h"
 #include "planner/cli/calibration.h"
 #include "planner/cli/check_terms.h"
+#include "planner/cli/own_times.h"
 #include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
+#include "planner/cover.h"
 #include "planner/space.h"
 #include "runtime/launch.h"
 #include "runtime/os_linux.h"
@@ -16,17 +20,26 @@
 
 struct own {
     const char *backend, *calibration, *predictions, *svg;
-    int steps;
+    int steps, layouts;
+    bool cover;
 };
 
 #define AT(field) offsetof(struct own, field)
+static const char *const backends[] = {"cpu", "cuda", NULL};
 static const struct dtp_option options[] = {
-    {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME", .help = "cpu or cuda"},
+    {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME", .names = backends,
+     .help = "cpu or cuda"},
     {"steps", DTP_OPT_INT, 0, AT(steps), .value = "N", .min = 1, .max = 1e6,
      .help = "measured steps of each layout, after one to warm up; the fastest counts (default 5)"},
     {"calibration", DTP_OPT_STRING, 0, AT(calibration), .value = "FILE",
      .complete = DTP_COMPLETE_FILE,
-     .help = "what dtplan calibrate wrote (default: a quick one is made first)"},
+     .help = "what dtplan calibrate wrote (default: on CPUs a quick one is made first, on GPUs "
+             "that of hw/runtime)"},
+    {"cover", DTP_OPT_FLAG, 0, AT(cover),
+     .help =
+         "only so many layouts that every pair of settings is in one of them; the rule on GPUs"},
+    {"layouts", DTP_OPT_INT, 0, AT(layouts), .value = "N", .min = 1, .max = 1e5,
+     .help = "of a cover, at least (default 24)"},
     {"predictions", DTP_OPT_STRING, 0, AT(predictions), .value = "FILE",
      .complete = DTP_COMPLETE_FILE,
      .help = "where predictions go before the runs (default dtplan-check.json)"},
@@ -35,8 +48,8 @@ static const struct dtp_option options[] = {
     {0}};
 
 static void defaults(void *own) {
-    *(struct own *)own =
-        (struct own){.backend = "cpu", .predictions = "dtplan-check.json", .steps = 5};
+    *(struct own *)own = (struct own){
+        .backend = "cpu", .predictions = "dtplan-check.json", .steps = 5, .layouts = 24};
 }
 
 static double now_s(void) {
@@ -69,17 +82,68 @@ static enum dtp_status calibrate(struct dtp_cli *cli, int ranks, struct dtp_chec
     return DTP_OK;
 }
 
+static bool on_gpus(const struct own *own) {
+    return strcmp(own->backend, "cuda") == 0;
+}
+
+/* A cluster with this GPU: an HGX board's, else the first. */
+static enum dtp_status find_cluster(struct dtp_arena *a, const char *gpu, const char **out,
+                                    struct dtp_err *err) {
+    const char *const *names;
+    size_t n;
+    *out = NULL;
+    DTP_TRY(dtp_cluster_list(a, &names, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        struct dtp_cluster c;
+        DTP_TRY(dtp_cluster_load(a, names[i], &c, err));
+        if (strcmp(c.gpu.name, gpu) == 0 && (!*out || strncmp(names[i], "hgx-", 4) == 0))
+            *out = names[i];
+    }
+    return *out ? DTP_OK : dtp_fail(err, DTP_EUNSUPPORTED, "no cluster has the GPU %s", gpu);
+}
+
+/* The cluster of the GPUs at hand, and the times of our own kernels on them. */
+static enum dtp_status set_up_gpus(struct dtp_cli *cli, struct dtp_ask *ask, struct dtp_check *c,
+                                   struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_measure_options o = {.backend = own->backend};
+    struct dtp_dev_about *about = DTP_NEW(cli->a, struct dtp_dev_about, 1);
+    const char *gpu;
+    DTP_TRY(dtp_measure_about(own->backend, about, err));
+    DTP_TRY(dtp_gpu_of_card(cli->a, about->card, &gpu, err));
+    c->machine = about->card;
+    c->versions = about->versions;
+    if (ask->gpus < 1)
+        ask->gpus = about->ndevices;
+    if (!ask->cluster)
+        DTP_TRY(find_cluster(cli->a, gpu, &ask->cluster, err));
+    ask->own_times = own->calibration;
+    if (own->calibration || dtp_own_times_path(cli->a, gpu))
+        return DTP_OK;
+    struct dtp_measured m;
+    const char *path = dtp_arena_printf(cli->a, "%s.calibration.json", own->predictions);
+    DTP_TRY(dtp_own_times_make(cli->a, &o, &path, &m, err));
+    ask->own_times = path;
+    c->calibrate_s = m.seconds;
+    return DTP_OK;
+}
+
 static enum dtp_status set_up(struct dtp_cli *cli, struct dtp_ask ask, struct dtp_check *c,
                               struct dtp_setup *setup, struct dtp_err *err) {
     enum { DEFAULT_RANKS = 4 };
     const struct own *own = cli->own;
-    ask.gpus = ask.gpus > 0 ? ask.gpus : DEFAULT_RANKS;
-    ask.dtype = DTP_FP32;
     ask.attention = -1;
     ask.nic = NULL;
-    ask.cluster_json = ask.framework_json = NULL;
-    ask.memory_limit_bytes = 0;
+    ask.framework_json = NULL;
     ask.framework = "dtplan";
+    if (on_gpus(own)) {
+        DTP_TRY(set_up_gpus(cli, &ask, c, err));
+        return dtp_setup_init(cli->a, &ask, setup, err);
+    }
+    ask.gpus = ask.gpus > 0 ? ask.gpus : DEFAULT_RANKS;
+    ask.dtype = DTP_FP32;
+    ask.cluster_json = NULL;
+    ask.memory_limit_bytes = 0;
     ask.cluster = own->calibration;
     if (!ask.cluster)
         DTP_TRY(calibrate(cli, ask.gpus, c, &ask.cluster, err));
@@ -100,25 +164,50 @@ static void add_row(struct dtp_check *c, const struct dtp_plan *plan) {
         (struct dtp_check_row){.plan = resolved(plan, &c->setup->framework), .measured_s = NAN};
 }
 
-/* Every legal layout, in order of enumeration; microbatches of one sequence unless asked otherwise. */
+/* Instead of all rows those of a cover. */
+static void keep_cover(struct dtp_arena *a, struct dtp_check *c, size_t least) {
+    struct dtp_plan *plan = DTP_NEW(a, struct dtp_plan, c->nrows);
+    size_t *index = DTP_NEW(a, size_t, c->nrows);
+    for (size_t i = 0; i < c->nrows; i++)
+        plan[i] = c->row[i].plan;
+    c->nrows = dtp_plan_cover(a, plan, c->nrows, least, index);
+    for (size_t i = 0; i < c->nrows; i++)
+        c->row[i] = c->row[index[i]];
+}
+
+/* Microbatches of one sequence on CPUs, of up to eight on GPUs, unless asked otherwise. */
+static void default_microbatch(const struct own *own, struct dtp_limits *limits) {
+    struct dtp_select *mb = &limits->field[DTP_LIMIT_MICROBATCH];
+    if (mb->n == 0 && on_gpus(own))
+        *mb = (struct dtp_select){4, {1, 2, 4, 8}, {1, 2, 4, 8}};
+    else if (mb->n == 0)
+        *mb = (struct dtp_select){1, {1}, {1}};
+}
+
+/* Every legal layout, in order of enumeration; on GPUs what fits, and of that a cover. */
 static enum dtp_status enumerate(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
+    const struct own *own = cli->own;
     const struct dtp_problem *problem = &c->setup->problem;
+    struct dtp_memory_memo *memory = dtp_memory_memo_create(cli->a, problem);
     struct dtp_limits limits;
     struct dtp_space space;
     DTP_TRY(dtp_cli_limits(cli, problem, &limits, err));
-    if (limits.field[DTP_LIMIT_MICROBATCH].n == 0)
-        limits.field[DTP_LIMIT_MICROBATCH] = (struct dtp_select){1, {1}, {1}};
+    default_microbatch(own, &limits);
     dtp_space_init(cli->a, problem, &limits, &space);
     c->row = DTP_NEW(cli->a, struct dtp_check_row, space.ncandidates);
     for (uint64_t i = 0; i < space.ncandidates; i++) {
         struct dtp_plan plan;
         dtp_space_candidate(&space, i, &plan);
-        if (dtp_plan_check(problem, &plan) == DTP_LEGAL)
+        if (dtp_plan_check(problem, &plan) != DTP_LEGAL)
+            continue;
+        if (!on_gpus(own) || dtp_memory_device_bytes(memory, &plan) <= problem->memory_limit_bytes)
             add_row(c, &plan);
     }
     if (c->nrows == 0)
-        return dtp_fail(err, DTP_ENO, "no layout of %s on %d ranks is legal", problem->model->name,
-                        problem->gpus);
+        return dtp_fail(err, DTP_ENO, "no layout of %s on %d ranks is legal and fits",
+                        problem->model->name, problem->gpus);
+    if (own->cover || on_gpus(own))
+        keep_cover(cli->a, c, (size_t)own->layouts);
     return DTP_OK;
 }
 
@@ -128,7 +217,7 @@ static enum dtp_status prepare(struct dtp_cli *cli, struct dtp_check *c, struct 
     if (!cli->args.plan) {
         struct dtp_ask ask = cli->args.ask;
         if (!ask.model)
-            ask.model = "gpt-check";
+            ask.model = on_gpus(cli->own) ? "gpt3-1.3b" : "gpt-check";
         DTP_TRY(set_up(cli, ask, c, setup, err));
         return enumerate(cli, c, err);
     }
@@ -136,10 +225,9 @@ static enum dtp_status prepare(struct dtp_cli *cli, struct dtp_check *c, struct 
     struct dtp_plan plan;
     DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
     DTP_TRY(set_up(cli, d.ask, c, setup, err));
-    setup->ask.dtype = DTP_FP32;
     DTP_TRY(dtp_document_plan(cli->a, &d, &setup->problem, &plan, err));
     c->row = DTP_NEW(cli->a, struct dtp_check_row, 1);
-    plan.dtype = DTP_FP32;
+    plan.dtype = setup->problem.dtype;
     add_row(c, &plan);
     return DTP_OK;
 }
@@ -174,44 +262,56 @@ static struct dtp_run_options run_options(const struct dtp_cli *cli, const struc
     o.backend = own->backend;
     o.steps = own->steps + 1;
     o.seed = (uint64_t)cli->args.seed;
+    o.rough_weights = on_gpus(own); /* billions of draws would take longer than the steps */
     return o;
 }
 
-/* The trace of the run, in `a`, when asked for. */
-static void run_row(struct dtp_arena *a, const struct dtp_cli *cli, const struct dtp_check *c,
-                    struct dtp_check_row *row, struct dtp_run_result *out) {
-    struct dtp_err err = {.status = DTP_OK};
-    const struct dtp_run_options o = run_options(cli, c, row);
-    if (dtp_run(a, &o, out, &err) != DTP_OK) {
-        row->failure = dtp_arena_strdup(cli->a, err.msg);
+struct runs {
+    struct dtp_cli *cli;
+    struct dtp_check *c;
+};
+
+static void note_run(struct dtp_arena *a, const struct own *own, struct dtp_check_row *row,
+                     const struct dtp_run_result *r, const struct dtp_err *failure) {
+    if (failure) {
+        row->failure = dtp_arena_strdup(a, failure->msg);
         return;
     }
-    row->measured_s = out->best_step_s;
-    row->median_s = out->step_s;
-    for (int r = 0; r < out->nranks; r++)
-        if (out->peak_bytes[r] > row->measured_peak_bytes)
-            row->measured_peak_bytes = out->peak_bytes[r];
-    dtp_check_measure(row, out);
+    row->measured_s = on_gpus(own) ? r->step_s : r->best_step_s;
+    row->median_s = r->step_s;
+    for (int i = 0; i < r->nranks; i++)
+        if (r->peak_bytes[i] > row->measured_peak_bytes)
+            row->measured_peak_bytes = r->peak_bytes[i];
+    dtp_check_measure(row, r);
 }
 
-static void run_all(struct dtp_cli *cli, struct dtp_check *c) {
+static void run_done(void *context, size_t i, const struct dtp_run_result *r,
+                     const struct dtp_err *failure) {
+    struct runs *x = context;
+    struct dtp_cli *cli = x->cli;
+    note_run(cli->a, cli->own, &x->c->row[i], r, failure);
+    if (!cli->args.json)
+        dtp_check_line(cli->a, &cli->out, &x->c->row[i]);
+    else if (cli->progress)
+        fprintf(stderr, "\r%zu of %zu layouts", i + 1, x->c->nrows);
+    fflush(cli->out.file);
+}
+
+static enum dtp_status run_all(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
     double start_s = now_s();
-    struct dtp_arena *a = dtp_arena_create("run");
+    struct dtp_run_options *o = DTP_NEW(cli->a, struct dtp_run_options, c->nrows);
+    struct runs x = {cli, c};
+    for (size_t i = 0; i < c->nrows; i++)
+        o[i] = run_options(cli, c, &c->row[i]);
     if (!cli->args.json)
         dtp_check_header(&cli->out, c);
-    for (size_t i = 0; i < c->nrows; i++) {
-        struct dtp_run_result result;
-        dtp_arena_reset(a);
-        run_row(a, cli, c, &c->row[i], &result);
-        if (!cli->args.json)
-            dtp_check_line(a, &cli->out, &c->row[i]);
-        else if (cli->progress)
-            fprintf(stderr, "\r%zu of %zu layouts", i + 1, c->nrows);
-    }
+    const struct dtp_run_series series = {
+        .options = o, .n = c->nrows, .done = run_done, .context = &x};
+    DTP_TRY(dtp_run_series(cli->a, &series, err));
     if (cli->args.json && cli->progress)
         fputs("\r                        \r", stderr);
-    dtp_arena_destroy(a);
     c->run_s = now_s() - start_s;
+    return DTP_OK;
 }
 
 /* ---- pictures ---- */
@@ -221,9 +321,8 @@ static enum dtp_status timeline(struct dtp_cli *cli, const struct dtp_check *c, 
                                 struct dtp_err *err) {
     struct dtp_check_row row = c->row[c->fastest_measured];
     struct dtp_run_result result;
-    run_row(cli->a, cli, c, &row, &result);
-    if (row.failure)
-        return dtp_fail(err, DTP_ENO, "%s", row.failure);
+    const struct dtp_run_options o = run_options(cli, c, &row);
+    DTP_TRY(dtp_run(cli->a, &o, &result, err));
     struct dtp_tasks *tasks;
     DTP_TRY(dtp_check_tasks(cli->a, &c->setup->problem, &row.plan, &result, &tasks, err));
     return dtp_cli_write_tasks(cli, tasks, path, err);
@@ -246,9 +345,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     c.machine = uname(&host) == 0 ? dtp_arena_printf(cli->a, "%s %s, %d cores", host.nodename,
                                                      host.machine, c.ncores)
                                   : "?";
+    const struct dtp_dev_ops *device;
+    DTP_TRY(dtp_dev_find(own->backend, &device, err)); /* an unknown name is said at once */
     DTP_TRY(prepare(cli, &c, setup, err));
     DTP_TRY(predict(cli, &c, err));
-    run_all(cli, &c);
+    DTP_TRY(run_all(cli, &c, err));
     dtp_check_summarise(cli->a, &c);
     if (cli->args.json)
         dtp_check_json(cli->out.file, &c);
@@ -273,8 +374,9 @@ const struct dtp_verb dtp_verb_check = {
         "predictions to a file, trains each layout for some steps and prints predicted beside "
         "measured: step time, forward, backward, collectives, bubble, optimizer, peak bytes; mean "
         "error, rank correlation, and the regret of the plan that the predictions pick. "
-        "Microbatches hold one sequence unless --microbatch-size says otherwise. Exit status 1 "
-        "when a run fails.",
+        "Microbatches hold one sequence unless --microbatch-size says otherwise. With --backend "
+        "cuda it takes GPT 1.3B on all GPUs of the host, the times of hw/runtime, microbatches of "
+        "1 to 8 sequences, and of the layouts that fit a cover. Exit status 1 when a run fails.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
               DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE,
     .options = options,

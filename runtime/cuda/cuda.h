@@ -74,6 +74,8 @@ DTP_EXPORT extern const uint64_t dtp_cuda_table_bytes; /* DTP_TABLE_BYTES */
 void *dtp_cuda_library(const char *const *names);
 
 /* gemm.c */
+size_t dtp_cuda_gemm_version(const struct dtp_cuda *c);
+int dtp_nccl_version(void); /* 0: not installed */
 enum dtp_status dtp_cuda_gemm_open(struct dtp_arena *a, struct dtp_cuda *c, struct dtp_err *err);
 void dtp_cuda_gemm_close(struct dtp_cuda *c);
 void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g);

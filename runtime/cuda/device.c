@@ -161,6 +161,41 @@ static void cuda_close(struct dtp_dev *d) {
     (void)cudaFreeHost(c->staging);
 }
 
+/* "580.159.04" of the kernel module, or "?". */
+static void read_driver(char *out, size_t size) {
+    char line[256] = "";
+    FILE *f = fopen("/proc/driver/nvidia/version", "r");
+    snprintf(out, size, "?");
+    if (!f)
+        return;
+    if (fgets(line, sizeof line, f)) {
+        const char *at = strstr(line, "  ");
+        for (; at && *at; at++)
+            if (*at >= '0' && *at <= '9' && at[-1] == ' ')
+                break;
+        if (at && *at)
+            snprintf(out, size, "%.*s", (int)strcspn(at, " "), at);
+    }
+    (void)fclose(f);
+}
+
+static void cuda_about(struct dtp_dev *d, struct dtp_dev_about *out) {
+    const struct dtp_cuda *c = dtp_cuda_of(d);
+    struct cudaDeviceProp prop;
+    char driver[64];
+    int runtime = 0, nccl = dtp_nccl_version(), major = 1000, minor = 10;
+    size_t lt = dtp_cuda_gemm_version(c);
+    bool known = cudaGetDeviceProperties(&prop, c->index) == cudaSuccess;
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)cudaGetDeviceCount(&out->ndevices);
+    read_driver(driver, sizeof driver);
+    snprintf(out->card, sizeof out->card, "%.95s", known ? prop.name : "?");
+    snprintf(out->versions, sizeof out->versions,
+             "driver %s, CUDA %d.%d, cuBLASLt %zu, NCCL %d.%d.%d", driver, runtime / major,
+             runtime % major / minor, lt, nccl / (major * minor),
+             nccl / (major / minor) % (major / minor), nccl % (major / minor));
+}
+
 /* ---- data movement ---- */
 
 static cudaStream_t compute(const struct dtp_cuda *c) {
@@ -340,6 +375,7 @@ static const struct dtp_dev_ops cuda_ops = {
     .name = "cuda",
     .open = cuda_open,
     .close = cuda_close,
+    .about = cuda_about,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,
     .copy = cuda_copy,

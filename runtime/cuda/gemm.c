@@ -9,6 +9,7 @@
 enum { MAX_PLANS = 4096, WORKSPACE_BYTES = 32 << 20 };
 
 #define LT_FUNCTIONS(X)                                                                            \
+    X(cublasLtGetVersion)                                                                          \
     X(cublasLtCreate)                                                                              \
     X(cublasLtDestroy)                                                                             \
     X(cublasLtMatmul)                                                                              \
@@ -68,6 +69,10 @@ enum dtp_status dtp_cuda_gemm_open(struct dtp_arena *a, struct dtp_cuda *c, stru
     g->plan = DTP_NEW(a, struct plan, MAX_PLANS);
     c->gemms = g;
     return DTP_OK;
+}
+
+size_t dtp_cuda_gemm_version(const struct dtp_cuda *c) {
+    return c->gemms->cublasLtGetVersion();
 }
 
 void dtp_cuda_gemm_close(struct dtp_cuda *c) {

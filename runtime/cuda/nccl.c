@@ -75,10 +75,22 @@ static enum dtp_status result(const struct dtp_nccl *n, ncclResult_t r, const ch
 }
 #define TRY_NCCL(n, f, ...) DTP_TRY(result((n), (n)->f(__VA_ARGS__), #f, err))
 
+static const char *const libraries[] = {"libnccl.so.2", "libnccl.so",
+                                        "/usr/local/cuda/lib64/libnccl.so.2", NULL};
+
+int dtp_nccl_version(void) {
+    void *library = dtp_cuda_library(libraries);
+    ncclResult_t (*get)(int *) = NULL;
+    void *found = library ? dlsym(library, "ncclGetVersion") : NULL;
+    int version = 0;
+    memcpy(&get, &found, sizeof found);
+    if (get)
+        (void)get(&version);
+    return version;
+}
+
 static enum dtp_status nccl_open(struct dtp_arena *a, const struct dtp_comm_config *config,
                                  struct dtp_comm **out, struct dtp_err *err) {
-    static const char *const names[] = {"libnccl.so.2", "libnccl.so",
-                                        "/usr/local/cuda/lib64/libnccl.so.2", NULL};
     struct dtp_nccl *n = DTP_NEW(a, struct dtp_nccl, 1);
     n->cuda = dtp_cuda_of(config->device);
     n->host = config->host;
@@ -89,7 +101,7 @@ static enum dtp_status nccl_open(struct dtp_arena *a, const struct dtp_comm_conf
     n->cuda->timeout_s = config->timeout_s;
     if (config->size == 1)
         return DTP_OK; /* runs where NCCL is not installed */
-    void *library = dtp_cuda_library(names);
+    void *library = dtp_cuda_library(libraries);
     if (!library)
         return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda needs NCCL for %d ranks: %s",
                         config->size, dlerror());

@@ -1,0 +1,222 @@
+/* Collectives and transfers of a device's communicator, timed by marks on its stream. */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "hw/fit_curves.h"
+#include "runtime/launch.h"
+#include "runtime/measure.h"
+#include "runtime/os_linux.h"
+#include "sim/base/units.h"
+#include "runtime/comm.h"
+
+static const enum dtp_collective kinds[] = {DTP_ALL_REDUCE, DTP_ALL_GATHER, DTP_REDUCE_SCATTER,
+                                            DTP_SEND_RECV};
+enum { NKINDS = sizeof kinds / sizeof *kinds, MOST_SIZES = 32 };
+
+struct job {
+    const struct dtp_measure_options *o;
+    const struct dtp_measure_grid *grid;
+    struct dtp_comm_config config;
+    struct dtp_measure_board *board;
+};
+
+struct member {
+    const struct dtp_measure_grid *grid;
+    const struct dtp_dev_ops *dev_ops;
+    struct dtp_dev *dev;
+    struct dtp_comm *host, *comm;
+    const struct dtp_comm_ops *ops;
+    struct dtp_comm_group *host_world, *group, *pair;
+    char *x, *y;
+    uint64_t tag;
+    struct dtp_err *err;
+};
+
+static enum dtp_stream stream_of(enum dtp_collective kind, int rank) {
+    if (kind != DTP_SEND_RECV)
+        return DTP_STREAM_TP;
+    return rank == 0 ? DTP_STREAM_SEND_F : DTP_STREAM_RECV_F;
+}
+
+static enum dtp_status once(struct member *m, enum dtp_collective kind, int64_t bytes) {
+    enum dtp_dtype type = m->grid->dtype;
+    int64_t n = bytes / dtp_dtype_bytes(type), share = n / m->group->size;
+    enum dtp_stream stream = stream_of(kind, m->comm->rank);
+    switch (kind) {
+    case DTP_ALL_REDUCE:
+        return m->ops->all_reduce(m->group, stream, m->x, n, type, DTP_REDUCE_MAX, m->err);
+    case DTP_ALL_GATHER:
+        return m->ops->all_gather(m->group, stream, m->y, m->x, share, type, m->err);
+    case DTP_REDUCE_SCATTER:
+        return m->ops->reduce_scatter(m->group, stream, m->y, m->x, share, type, m->err);
+    case DTP_SEND_RECV:
+        m->tag++;
+        if (m->comm->rank == 0)
+            return m->ops->send(m->comm, stream, m->x, (uint64_t)bytes, 1, m->tag, m->err);
+        return m->comm->rank == 1
+                   ? m->ops->recv(m->comm, stream, m->y, (uint64_t)bytes, 0, m->tag, m->err)
+                   : DTP_OK;
+    case DTP_BROADCAST:
+    case DTP_REDUCE:
+    case DTP_ALL_TO_ALL:
+    case DTP_NCOLLECTIVES:
+        break;
+    }
+    return DTP_OK;
+}
+
+/* Mean of as many calls as every rank makes; ranks start together. */
+static enum dtp_status measure_size(struct member *m, enum dtp_collective kind, int64_t bytes,
+                                    double *out_s) {
+    enum { MOST_CALLS = 40, LEAST_CALLS = 4, WARM = 2 };
+    const int64_t call_bytes = (int64_t)DTP_GIB / 2;
+    enum dtp_stream stream = stream_of(kind, m->comm->rank);
+    int64_t calls = call_bytes / bytes;
+    calls = calls > MOST_CALLS ? MOST_CALLS : calls < LEAST_CALLS ? LEAST_CALLS : calls;
+    for (int i = 0; i < WARM; i++)
+        DTP_TRY(once(m, kind, bytes));
+    m->dev_ops->sync(m->dev);
+    DTP_TRY(m->host->ops->barrier(m->host_world, m->err));
+    m->dev_ops->mark(m->dev, stream, 0);
+    for (int64_t i = 0; i < calls; i++)
+        DTP_TRY(once(m, kind, bytes));
+    m->dev_ops->mark(m->dev, stream, 1);
+    m->dev_ops->sync(m->dev);
+    int64_t begin_ns = m->dev_ops->mark_ns(m->dev, 0), end_ns = m->dev_ops->mark_ns(m->dev, 1);
+    *out_s = (double)(end_ns - begin_ns) / (double)DTP_NS_PER_S / (double)calls;
+    return m->dev_ops->check(m->dev, m->err);
+}
+
+static enum dtp_status open_member(struct dtp_arena *a, struct job *job, int rank,
+                                   struct member *m) {
+    struct dtp_comm_config config = job->config;
+    int64_t most = 0;
+    int *ranks = DTP_NEW(a, int, (size_t)config.size);
+    for (int i = 0; i < config.size; i++)
+        ranks[i] = i;
+    for (int i = 0; m->grid->bytes[i]; i++)
+        most = m->grid->bytes[i];
+    const struct dtp_dev_config device = {.index = rank,
+                                          .nlocal = config.size,
+                                          .memory_bytes = 2 * (uint64_t)most + (uint64_t)DTP_MIB,
+                                          .dtype = m->grid->dtype,
+                                          .grad_dtype = DTP_FP32};
+    config.rank = config.local_rank = rank;
+    DTP_TRY(dtp_dev_find(job->o->backend, &m->dev_ops, m->err));
+    DTP_TRY(m->dev_ops->open(a, &device, &m->dev, m->err));
+    config.device = m->dev;
+    DTP_TRY(dtp_comm_find("shm", &m->ops, m->err));
+    DTP_TRY(m->ops->open(a, &config, &m->host, m->err));
+    m->comm = m->host;
+    if (strcmp(m->dev_ops->name, "cuda") == 0) {
+        config.host = m->host;
+        DTP_TRY(dtp_comm_find("nccl", &m->ops, m->err));
+        DTP_TRY(m->ops->open(a, &config, &m->comm, m->err));
+    }
+    m->dev->comm = m->comm;
+    DTP_TRY(m->host->ops->group(a, m->host, DTP_GROUP_WORLD, ranks, config.size, &m->host_world,
+                                m->err));
+    DTP_TRY(m->ops->group(a, m->comm, DTP_GROUP_TP, ranks, config.size, &m->group, m->err));
+    DTP_TRY(m->ops->group(a, m->comm, DTP_GROUP_PP, ranks, config.size, &m->pair, m->err));
+    m->x = dtp_heap_alloc(m->dev->heap, DTP_MEM_BUFFERS, "x", (uint64_t)most);
+    m->y = dtp_heap_alloc(m->dev->heap, DTP_MEM_BUFFERS, "y", (uint64_t)most);
+    if (!m->x || !m->y)
+        return dtp_heap_fail(m->dev->heap, "collectives", (uint64_t)most, m->err);
+    m->dev_ops->fill(m->dev, m->x, (uint64_t)most);
+    m->dev_ops->sync(m->dev);
+    return DTP_OK;
+}
+
+static enum dtp_status measure_all(struct job *job, int rank, struct member *m) {
+    for (int k = 0; k < NKINDS; k++)
+        for (int i = 0; m->grid->bytes[i]; i++) {
+            double t = 0;
+            DTP_TRY(measure_size(m, kinds[k], m->grid->bytes[i], &t));
+            if (rank == 0)
+                job->board->time_s[k * MOST_SIZES + i] = t;
+        }
+    return DTP_OK;
+}
+
+static enum dtp_status member_rank(void *context, int rank, struct dtp_err *err) {
+    struct job *job = context;
+    struct dtp_arena *a = dtp_arena_create("collectives");
+    struct member m = {.grid = job->grid, .err = err};
+    dtp_os_pin(rank);
+    enum dtp_status status = open_member(a, job, rank, &m);
+    if (status == DTP_OK)
+        status = measure_all(job, rank, &m);
+    if (m.comm && m.comm != m.host)
+        m.comm->ops->close(m.comm);
+    if (m.host)
+        m.host->ops->close(m.host);
+    if (m.dev)
+        m.dev_ops->close(m.dev);
+    dtp_arena_destroy(a);
+    return status;
+}
+
+static enum dtp_status fit(struct dtp_arena *a, const struct job *job, struct dtp_measured *out,
+                           struct dtp_err *err) {
+    static const double least[3] = {0, 0, 0};
+    int nsizes = 0;
+    while (job->grid->bytes[nsizes] && nsizes < MOST_SIZES)
+        nsizes++;
+    for (int k = 0; k < NKINDS; k++) {
+        struct dtp_point point[MOST_SIZES];
+        if (kinds[k] == DTP_SEND_RECV && job->config.size > 2)
+            continue; /* a pair's */
+        if (out->ncurves == DTP_MEASURE_MAX_CURVES)
+            return dtp_fail(err, DTP_EINPUT, "more than %d curves", DTP_MEASURE_MAX_CURVES);
+        for (int i = 0; i < nsizes; i++)
+            point[i] = (struct dtp_point){(double)job->grid->bytes[i],
+                                          job->board->time_s[k * MOST_SIZES + i]};
+        struct dtp_curve *c = &out->curve[out->ncurves++];
+        DTP_TRY(dtp_fit_curve(a, point, (size_t)nsizes, least, c, err));
+        c->collective = (int)kinds[k];
+        c->gpus = job->config.size;
+        c->nodes = 1;
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status measure_group(struct dtp_arena *a, struct job *job, struct dtp_measured *out,
+                                     struct dtp_err *err) {
+    int64_t most = 0;
+    for (int i = 0; job->grid->bytes[i]; i++)
+        most = job->grid->bytes[i];
+    job->config.message_bytes = (uint64_t)most;
+    void *shared;
+    DTP_TRY(dtp_comm_shm_map(&job->config, &shared, err));
+    job->config.shared = shared;
+    const struct dtp_fork f = {.nranks = job->config.size,
+                               .run = member_rank,
+                               .context = job,
+                               .shared = shared,
+                               .grace_s = 1};
+    enum dtp_status status = dtp_launch_fork(&f, err);
+    dtp_comm_shm_unmap(&job->config, shared);
+    return status == DTP_OK ? fit(a, job, out, err) : status;
+}
+
+enum dtp_status dtp_measure_device_comm(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                        const struct dtp_measure_grid *grid,
+                                        struct dtp_measured *out, struct dtp_err *err) {
+    enum { STAGING_BYTES = 2 * (int)DTP_MIB, IN_FLIGHT = 64 };
+    struct job job = {.o = o, .grid = grid, .board = dtp_os_map(sizeof *job.board, true)};
+    enum dtp_status status = DTP_OK;
+    if (!job.board)
+        return dtp_fail(err, DTP_ENOMEM, "cannot map memory for the measured times");
+    if (o->progress)
+        o->progress(o->context, "collectives");
+    for (int n = 2; status == DTP_OK && n <= o->nranks; n *= 2) {
+        job.config = (struct dtp_comm_config){.size = n,
+                                              .local_size = n,
+                                              .staging_bytes = STAGING_BYTES,
+                                              .nmessages = IN_FLIGHT,
+                                              .timeout_s = 60};
+        status = measure_group(a, &job, out, err);
+    }
+    munmap(job.board, sizeof *job.board);
+    return status;
+}
