@@ -53,7 +53,7 @@ struct dtp_stage_cost {
 struct dtp_costs {
     int pp, vpp, m, nstages;      /* nstages = pp * vpp */
     struct dtp_stage_cost *stage; /* [nstages] by virtual stage; caller's or in the arena */
-    bool p2p_blocking;
+    bool p2p_blocking, p2p_slots;
     bool reduce_overlap, reduce_per_microbatch, gather_overlap, regather_backward;
     int zero_stage;
     int prefetch, prefetch_forward; /* units gathered ahead in the backward, in the forward */

@@ -109,38 +109,82 @@ static void finish(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t out,
         state->free_s = w->sent_s[out];
 }
 
+/* The next action of the rank. */
+static void run_action(struct dtp_walk *w, int r, double start_s) {
+    const struct dtp_layout *l = &w->l;
+    struct dtp_walk_rank *state = &w->state[r];
+    struct dtp_action act = l->schedule->action[state->pos];
+    int vs = l->stage_of[r * l->vpp + act.chunk];
+    double end_s, dur_s = l->dur_s[act.kind * l->nstages + vs];
+    struct dtp_action_parts parts = {.nparts = 1};
+    if (l->parts)
+        parts = dtp_layout_parts(l, vs, act.kind, state->pos);
+    if (parts.nunshard | parts.ngather | parts.nreduce)
+        end_s = run_parts(w, r, vs, parts, start_s, dur_s);
+    else
+        end_s = start_s + dur_s;
+    if (state->pos == l->schedule->begin[r])
+        w->path[r].first_s = start_s;
+    if (!state->filled && act.kind != DTP_A_F) {
+        state->filled = true;
+        w->path[r].filled_s =
+            start_s - l->costs->step_host_s - w->path[r].busy_s - w->path[r].dp_wait_s;
+    }
+    w->path[r].busy_s += dur_s;
+    w->path[r].last_s = end_s;
+    finish(w, state, dtp_slot_out(l, act.kind, vs, act.microbatch), end_s);
+    if (parts.reduce_whole)
+        reduce_whole(w, r, vs, end_s);
+}
+
 static bool advance(struct dtp_walk *w, int r) {
     const struct dtp_layout *l = &w->l;
     struct dtp_walk_rank *state = &w->state[r];
-    const struct dtp_action *actions = l->schedule->action;
-    uint32_t begin = state->pos, first = l->schedule->begin[r];
+    uint32_t begin = state->pos;
     for (; state->pos < state->stop; state->pos++) {
-        struct dtp_action act = actions[state->pos];
+        struct dtp_action act = l->schedule->action[state->pos];
         int vs = l->stage_of[r * l->vpp + act.chunk];
-        double start_s, end_s, dur_s = l->dur_s[act.kind * l->nstages + vs];
+        double start_s;
         if (!gap(w, state, dtp_slot_in(l, act.kind, vs, act.microbatch), &start_s))
             break;
-        struct dtp_action_parts parts = {.nparts = 1};
-        if (l->parts)
-            parts = dtp_layout_parts(l, vs, act.kind, state->pos);
-        if (parts.nunshard | parts.ngather | parts.nreduce)
-            end_s = run_parts(w, r, vs, parts, start_s, dur_s);
-        else
-            end_s = start_s + dur_s;
-        if (state->pos == first)
-            w->path[r].first_s = start_s;
-        if (!state->filled && act.kind != DTP_A_F) {
-            state->filled = true;
-            w->path[r].filled_s =
-                start_s - l->costs->step_host_s - w->path[r].busy_s - w->path[r].dp_wait_s;
-        }
-        w->path[r].busy_s += dur_s;
-        w->path[r].last_s = end_s;
-        finish(w, state, dtp_slot_out(l, act.kind, vs, act.microbatch), end_s);
-        if (parts.reduce_whole)
-            reduce_whole(w, r, vs, end_s);
+        run_action(w, r, start_s);
     }
     return state->pos != begin;
+}
+
+/* Time slots: what a rank did in a slot, then all transfers of the slot, each when both ends have come. */
+static void walk_slots(struct dtp_arena *a, struct dtp_walk *w) {
+    const struct dtp_layout *l = &w->l;
+    size_t n = (size_t)l->pp;
+    double *come_s = DTP_NEW(a, double, n), *left_s = DTP_NEW(a, double, n);
+    for (int r = 0; r < l->pp; r++)
+        come_s[r] = left_s[r] = l->costs->step_host_s;
+    for (uint32_t k = 0; k < l->nslots; k++) {
+        for (int r = 0; r < l->pp; r++) {
+            struct dtp_walk_rank *state = &w->state[r];
+            state->out = -1;
+            if (state->pos == state->end || l->slot[state->pos] != k)
+                continue;
+            struct dtp_action act = l->schedule->action[state->pos];
+            run_action(w, r, larger(state->free_s, left_s[r]));
+            come_s[r] = w->path[r].last_s;
+            state->out =
+                dtp_slot_out(l, act.kind, l->stage_of[r * l->vpp + act.chunk], act.microbatch);
+            state->pos++;
+        }
+        for (int r = 0; r < l->pp; r++) {
+            int64_t out = w->state[r].out;
+            double send_s = out < 0 ? -1 : l->send_s[dtp_slot_sender(l, out)];
+            if (send_s < 0)
+                continue;
+            int to = dtp_slot_receiver(l, out);
+            double end_s = larger(come_s[r], come_s[to]) + send_s;
+            left_s[r] = larger(left_s[r], end_s);
+            left_s[to] = larger(left_s[to], end_s);
+        }
+        for (int r = 0; r < l->pp; r++)
+            come_s[r] = larger(come_s[r], left_s[r]);
+    }
 }
 
 /* Reductions, embedding, norm, optimizer, gathers: what follows the last action of each rank. */
@@ -235,9 +279,13 @@ static void estimate(struct dtp_arena *a, const struct dtp_costs *costs,
     dtp_layout_init(a, costs, schedule, how & FREE_P2P, &w.l);
     start(a, &w, out);
     out->nactions = schedule->begin[w.l.pp];
-    if (how & JUMP)
-        out->nactions -= dtp_walk_jump(a, &w);
-    dtp_walk_sweep(&w);
+    if (w.l.p2p == DTP_P2P_SLOTS) {
+        walk_slots(a, &w);
+    } else {
+        if (how & JUMP)
+            out->nactions -= dtp_walk_jump(a, &w);
+        dtp_walk_sweep(&w);
+    }
     for (int r = 0; r < w.l.pp; r++)
         if (w.state[r].pos != w.state[r].end) {
             out->step_s = INFINITY;

@@ -197,6 +197,8 @@ const struct dtp_field dtp_framework_fields[] = {
      .offset = F(rank_order),
      .help = "axes of the rank number, innermost first"},
     BOOLEAN(p2p_blocking, "pipeline transfers stop the compute streams of both neighbours"),
+    BOOLEAN(p2p_slots,
+            "interleaved: ranks go by time slots and wait for a slot's transfers together"),
     BOOLEAN(scatter_gather, "pipeline messages are split over tp and gathered in the node"),
     BOOLEAN(keeps_stage_outputs, "what a stage sent stays allocated until its backward"),
     NUMBER(p2p_bytes, 8, "bytes per activation element between stages"),

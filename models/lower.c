@@ -232,7 +232,7 @@ static void add_transfers(struct dtp_lowering *w, const struct ends *ends, int v
     double send_s = w->l.send_s[backward ? w->l.nstages + vs : vs];
     if (send_s < 0)
         return;
-    bool direct = send_s == 0 && w->l.p2p != DTP_P2P_RENDEZVOUS;
+    bool direct = send_s == 0 && w->l.p2p != DTP_P2P_RENDEZVOUS && w->l.p2p != DTP_P2P_SLOTS;
     if (!direct)
         dtp_flows_p2p(w, vs, backward, flows);
     for (int mb = 0; mb < w->l.m; mb++) {
@@ -287,12 +287,6 @@ static void connect(struct dtp_lowering *w) {
 
 /* ---- all of it ---- */
 
-static dtp_id *new_ids(struct dtp_arena *a, size_t n) {
-    dtp_id *ids = DTP_NEW(a, dtp_id, n);
-    memset(ids, 0xff, n * sizeof *ids);
-    return ids;
-}
-
 static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     const struct dtp_plan *p = w->plan;
     const struct dtp_cluster *c = w->problem->cluster;
@@ -307,13 +301,13 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     if (actions + slots > UINT32_MAX / 8)
         return dtp_fail(err, DTP_EUNSUPPORTED, "%zu actions are too many to simulate unfolded",
                         actions);
-    w->first_task = new_ids(w->a, actions);
-    w->last_task = new_ids(w->a, actions);
-    w->transfer = new_ids(w->a, slots);
+    w->first_task = dtp_new_ids(w->a, actions);
+    w->last_task = dtp_new_ids(w->a, actions);
+    w->transfer = dtp_new_ids(w->a, slots);
     if (w->costs->reduce_per_microbatch && !w->costs->reduce_overlap)
-        w->whole = new_ids(w->a, actions);
+        w->whole = dtp_new_ids(w->a, actions);
     w->nlinks = dtp_cluster_nlinks(c, w->placement.ngpus);
-    w->link = new_ids(w->a, w->nlinks);
+    w->link = dtp_new_ids(w->a, w->nlinks);
     w->total = DTP_NEW(w->a, double, w->nlinks);
     w->own = DTP_NEW(w->a, double, w->nlinks);
     w->touched = DTP_NEW(w->a, uint32_t, w->nlinks);
@@ -344,6 +338,8 @@ enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_lower_input *in,
     make_cores(&w);
     add_actions(&w);
     add_p2p(&w);
+    if (w.l.p2p == DTP_P2P_SLOTS)
+        dtp_lower_slots(&w);
     dtp_flows_collectives(&w);
     dtp_lower_units(&w);
     connect(&w);

@@ -12,6 +12,9 @@
  *                    send_forward_recv_backward does. Chunked and split schedules: the transfer starts
  *                    when the sender's action has ended and the sender's next action waits for it (a
  *                    rendezvous on their order would stall on work that trainers do meanwhile)
+ *                    Interleaved with p2p_slots (torch.distributed.pipelining): actions stand in time
+ *                    slots; after a slot a rank's transfers of that slot, sent and received, go as one
+ *                    batch, each when both ends have come, and its next slot waits for all of them
  *   reduce           after the last B of the chunk (or per microbatch); overlapped: that B is split into
  *                    nreduce equal parts and unit k waits for part k; units are a stream per rank
  *   optimizer        after all reductions of the rank, the embedding and the norm all-reduce; then the

@@ -58,11 +58,12 @@ struct dtp_lowering {
     dtp_id *first_task, *last_task; /* [replicas * nactions] */
     dtp_id *whole;                  /* [replicas * nactions] blocking reduction after it, or NULL */
     dtp_id *transfer;               /* [replicas * nslots] */
-    dtp_id *host;                   /* [nranks] */
-    dtp_id *device;                 /* [nranks] */
-    struct dtp_use *core;           /* [nranks] the core that the rank shares, or NULL: its own */
-    struct dtp_op_list *ops;        /* [4 * nstages] made when first asked for */
-    struct dtp_group_flows *unit;   /* [pp * DTP_NUNITS]; n = 0: none */
+    dtp_id *gate;            /* [replicas * nactions] time slots: transfers before it, or NULL */
+    dtp_id *host;            /* [nranks] */
+    dtp_id *device;          /* [nranks] */
+    struct dtp_use *core;    /* [nranks] the core that the rank shares, or NULL: its own */
+    struct dtp_op_list *ops; /* [4 * nstages] made when first asked for */
+    struct dtp_group_flows *unit;     /* [pp * DTP_NUNITS]; n = 0: none */
     struct dtp_group_flows embedding; /* n = 0: none */
     /* links of the cluster that are in the platform, and room to add up weights on them: of all
      * siblings, and of one's own (lower_steps.c) */
@@ -87,6 +88,13 @@ static inline uint32_t dtp_core_uses(const struct dtp_lowering *w, const int *me
     return w->core ? (uint32_t)n : 0;
 }
 
+static inline dtp_id *dtp_new_ids(struct dtp_arena *a, size_t n) {
+    dtp_id *ids = DTP_NEW(a, dtp_id, n);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = DTP_NONE;
+    return ids;
+}
+
 /* ---- lower_flows.c ---- */
 
 /* Flows of a transfer from virtual stage vs, one for each simulated replica. */
@@ -107,6 +115,10 @@ static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *
            : unit == DTP_UNIT_GATHER ? &s->gather
                                      : &s->unshard;
 }
+/* ---- lower_slots.c ---- */
+
+/* DTP_P2P_SLOTS: what each transfer and each action waits for; after the transfers are there. */
+void dtp_lower_slots(struct dtp_lowering *w);
 /* ---- lower_prune.c ---- */
 
 /* Drops uses of links that cannot bind or that bind no more than another one does. */

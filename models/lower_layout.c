@@ -37,6 +37,25 @@ static void find_ends(struct dtp_layout *l) {
     }
 }
 
+/* torch.distributed.pipelining, _get_1f1b_rank_ops(): rank r starts r slots late, its first backward
+ * comes in slot v p + 2 (p - 1 - r) + 1 after the warm-up, and in the cool-down every second slot is empty. */
+static void fill_time_slots(struct dtp_arena *a, struct dtp_layout *l) {
+    const struct dtp_schedule *s = l->schedule;
+    l->slot = DTP_NEW(a, uint32_t, s->begin[l->pp]);
+    for (int r = 0; r < l->pp; r++) {
+        int total = l->m * l->vpp, warmup = 2 * (l->pp - 1 - r) + (l->vpp - 1) * l->pp;
+        warmup = warmup < total ? warmup : total;
+        uint32_t steady = (uint32_t)(l->vpp * l->pp + 2 * (l->pp - 1 - r));
+        uint32_t first = (uint32_t)warmup, pairs = 2 * (uint32_t)(total - warmup), i = 0;
+        for (uint32_t k = s->begin[r]; k < s->begin[r + 1]; k++, i++)
+            l->slot[k] = i < first           ? (uint32_t)r + i
+                         : i < first + pairs ? steady + i - first
+                                             : steady + pairs + 2 * (i - first - pairs) + 1;
+        if (i > 0 && l->slot[s->begin[r + 1] - 1] >= l->nslots)
+            l->nslots = l->slot[s->begin[r + 1] - 1] + 1;
+    }
+}
+
 static bool any_parts(const struct dtp_layout *l) {
     const struct dtp_costs *c = l->costs;
     for (int vs = 0; vs < l->nstages; vs++) {
@@ -67,8 +86,10 @@ void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
     for (uint32_t i = 0; i < schedule->begin[pp] && !out->split; i++)
         out->split = schedule->action[i].kind == DTP_A_I;
     bool lockstep = vpp == 1 && !out->split && schedule->kind < DTP_NSCHEDULES;
+    bool slots = costs->p2p_slots && schedule->kind == DTP_SCHED_INTERLEAVED;
     out->p2p = free_p2p || !costs->p2p_blocking ? DTP_P2P_ASYNC
                : lockstep                       ? DTP_P2P_RENDEZVOUS
+               : slots                          ? DTP_P2P_SLOTS
                                                 : DTP_P2P_SENDER;
     out->rank_of = DTP_NEW(a, int, (size_t)n);
     out->stage_of = DTP_NEW(a, int, (size_t)n);
@@ -85,6 +106,8 @@ void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
     fill_durations(out);
     fill_sends(out, free_p2p);
     find_ends(out);
+    if (out->p2p == DTP_P2P_SLOTS)
+        fill_time_slots(a, out);
     out->parts = any_parts(out);
 }
 

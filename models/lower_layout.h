@@ -16,9 +16,10 @@
 #include "models/lower.h"
 
 enum dtp_p2p_mode {
-    DTP_P2P_ASYNC,     /* no stream waits but the consumer */
-    DTP_P2P_SENDER,    /* the sender's next action waits too */
-    DTP_P2P_RENDEZVOUS /* both ends must have come; lower.h */
+    DTP_P2P_ASYNC,      /* no stream waits but the consumer */
+    DTP_P2P_SENDER,     /* the sender's next action waits too */
+    DTP_P2P_RENDEZVOUS, /* both ends must have come; lower.h */
+    DTP_P2P_SLOTS       /* in time slots, each with one batch of transfers; lower.h */
 };
 
 struct dtp_layout {
@@ -36,6 +37,8 @@ struct dtp_layout {
     double *send_s;  /* [2 * nstages] forward, then backward; -1 where nothing is sent */
     uint32_t *first; /* [nstages] index in the schedule of the chunk's first F */
     uint32_t *last;  /* [nstages] of its last B or W */
+    uint32_t *slot;  /* DTP_P2P_SLOTS: time slot of each action of the schedule; else NULL */
+    uint32_t nslots; /* time slots in all */
 };
 
 /* What one action does beside computing. Units of 0: none. */
@@ -69,6 +72,11 @@ static inline int64_t dtp_slot_out(const struct dtp_layout *l, int kind, int vs,
 /* Index into send_s and, by direction, of the sending virtual stage. */
 static inline int dtp_slot_sender(const struct dtp_layout *l, int64_t slot) {
     return (int)(slot / l->m);
+}
+/* Rank that receives it. */
+static inline int dtp_slot_receiver(const struct dtp_layout *l, int64_t slot) {
+    int from = dtp_slot_sender(l, slot);
+    return l->rank_of[from < l->nstages ? from + 1 : from - l->nstages - 1];
 }
 static inline int dtp_part_first(int unit, int nunits, int nparts) {
     return (int)((int64_t)unit * nparts / nunits);

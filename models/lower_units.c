@@ -6,6 +6,17 @@ int dtp_lowering_preds(const struct dtp_lowering *w, int stage, int replica, uin
     const struct dtp_action *act = &s->action[k];
     size_t at = (size_t)replica * w->nactions + k;
     int n = 0, chunks = stage * w->l.vpp;
+    if (w->gate) {
+        dtp_id stream = k > s->begin[stage] ? w->last_task[at - 1]
+                                            : w->host[dtp_lowering_index(w, stage, replica)];
+        if (stream != DTP_NONE)
+            out[n++] = stream;
+        if (w->gate[at] != DTP_NONE)
+            out[n++] = w->gate[at];
+        if (w->whole && k > s->begin[stage] && w->whole[at - 1] != DTP_NONE)
+            out[n++] = w->whole[at - 1];
+        return n;
+    }
     if (k == s->begin[stage]) {
         dtp_id host = w->host[dtp_lowering_index(w, stage, replica)];
         if (host != DTP_NONE)

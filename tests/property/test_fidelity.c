@@ -94,6 +94,7 @@ static void random_costs(struct dtp_rng *r, double bytes_per_s, struct random_ca
     c->costs.prefetch = below(r, 3);
     c->costs.prefetch_forward = (c->costs.prefetch + m) % 3;
     c->costs.p2p_blocking = below(r, 2);
+    c->costs.p2p_slots = c->costs.p2p_blocking && (p->pp + m) % 2;
     c->costs.reduce_overlap = below(r, 2);
     c->costs.reduce_per_microbatch = below(r, 3) == 0;
     c->costs.gather_overlap = below(r, 2);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "models/breakdown.h"
+#include "models/lower_layout.h"
 #include "tests/costs_case.h"
 #include "tests/suites.h"
 
@@ -95,6 +96,46 @@ static void test_transfers(void) {
     c = case_costs(arena, 8, 1, 32, (struct case_times){1, 1, 1});
     case_sends(&c, 0, 0.1, 0);
     near(step_of(&c, DTP_SCHED_1F1B), 123.8);
+}
+
+/* Time slots, F = 1, B = 2, t = 0.25, against the list of slots walked by hand (a program of ten lines).
+ * p = 2, v = 2, m = 4: rank 0 F F F F . . F B F B F B F B . B . B . B . B, rank 1 . F F . F B F B ...: 32;
+ * the sender alone waiting: 30.25. What an action needs always arrives in an earlier slot. */
+static void test_slots(void) {
+    static const int shapes[][3] = {{2, 2, 4}, {2, 2, 2}, {4, 3, 8}};
+    static const double want_s[] = {32, 18, 95};
+    for (int i = 0; i < 3; i++) {
+        const int *n = shapes[i];
+        struct dtp_costs c = case_costs(arena, n[0], n[1], n[2], (struct case_times){1, 1, 1});
+        case_sends(&c, 0, 0.25, 0);
+        c.p2p_blocking = true;
+        if (i == 0)
+            near(step_of(&c, DTP_SCHED_INTERLEAVED), 30.25);
+        c.p2p_slots = true;
+        near(step_of(&c, DTP_SCHED_INTERLEAVED), want_s[i]);
+    }
+    for (int pp = 2; pp <= 8; pp++)
+        for (int vpp = 2; vpp <= 4; vpp++)
+            for (int m = pp; m <= 4 * pp; m += pp) {
+                struct dtp_costs c = case_costs(arena, pp, vpp, m, (struct case_times){1, 1, 1});
+                c.p2p_blocking = c.p2p_slots = true;
+                struct dtp_schedule s = case_schedule(arena, DTP_SCHED_INTERLEAVED, pp, vpp, m);
+                struct dtp_layout l;
+                dtp_layout_init(arena, &c, &s, false, &l);
+                uint32_t *sent = DTP_NEW(arena, uint32_t, 2 * (size_t)(l.nstages * m));
+                for (int pass = 0; pass < 2; pass++)
+                    for (int r = 0; r < pp; r++)
+                        for (uint32_t k = s.begin[r]; k < s.begin[r + 1]; k++) {
+                            struct dtp_action x = s.action[k];
+                            int vs = l.stage_of[r * vpp + x.chunk];
+                            int64_t out = dtp_slot_out(&l, x.kind, vs, x.microbatch),
+                                    in = dtp_slot_in(&l, x.kind, vs, x.microbatch);
+                            if (pass == 0 && out >= 0)
+                                sent[out] = l.slot[k];
+                            CU_ASSERT(pass == 0 || in < 0 || sent[in] < l.slot[k]);
+                            CU_ASSERT(k == s.begin[r] || l.slot[k - 1] < l.slot[k]);
+                        }
+            }
 }
 
 static void set_reduce(struct dtp_costs *c, int n, double time_s) {
@@ -238,6 +279,7 @@ int main(void) {
                            {"transfers", test_transfers},
                            {"gradient reduction", test_reduce},
                            {"parameter gather", test_gather},
+                           {"time slots", test_slots},
                            {"ZeRO-3 unshards", test_unshard},
                            {"tail of a rank", test_tail},
                            {"breakdown", test_breakdown},
