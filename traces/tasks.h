@@ -48,7 +48,8 @@ struct dtp_tasks_task {
     double start_s, end_s;
     double latency_s; /* of communication: the part that no bandwidth shortens */
     double gap_s;
-    double flops;              /* 0: unknown */
+    double wait_s; /* of its duration: waiting for other ranks, of compute for the host */
+    double flops;  /* 0: unknown */
     uint32_t first_dep, ndeps; /* into dep[]; set by dtp_tasks_after() */
 };
 #define DTP_TASKS_UNSAID                                                                           \

@@ -100,6 +100,7 @@ static void put_args(struct chrome *c, uint32_t i) {
     put_where_not_zero(c, "flops", k->flops);
     put_where_not_zero(c, "latency_s", k->latency_s);
     put_where_not_zero(c, "gap_s", k->gap_s);
+    put_where_not_zero(c, "wait_s", k->wait_s);
     dtp_json_kv_int(&c->w, "id", i);
     dtp_json_kv_double(&c->w, "start_s", k->start_s);
     dtp_json_kv_double(&c->w, "end_s", k->end_s);

@@ -139,6 +139,7 @@ static const struct {
                   ARG("end_s", ARG_DOUBLE, end_s),
                   ARG("latency_s", ARG_DOUBLE, latency_s),
                   ARG("gap_s", ARG_DOUBLE, gap_s),
+                  ARG("wait_s", ARG_DOUBLE, wait_s),
                   ARG("flops", ARG_DOUBLE, flops),
                   ARG("shape", ARG_TEXT, shape)};
 

@@ -17,6 +17,7 @@ struct build {
     uint32_t *task_of;           /* [graph tasks] first task made of it */
     int *held, *most;            /* [nranks] microbatches of activations: now, at most */
     int *index;                  /* by global rank */
+    double *alone_s;             /* [ops] of an operation by itself; 0: not computed yet */
 };
 
 static const char *const stream_names[DTP_NTASKS] = {
@@ -128,6 +129,10 @@ static void describe_op(const struct build *b, struct dtp_task_tag tag, struct d
     if (op->pass != DTP_PASS_F && !said)
         k->name = dtp_arena_printf(b->a, "%s%s", k->name, passes[op->pass]);
     k->category = dtp_op_kind_names[op->kind];
+    if (!(b->alone_s[tag.part] > 0))
+        b->alone_s[tag.part] = dtp_op_time_s(b->s->problem, b->s->plan, op);
+    double dur_s = k->end_s - k->start_s, alone_s = b->alone_s[tag.part];
+    k->wait_s = op->kind != DTP_OP_COLLECTIVE && dur_s > alone_s ? dur_s - alone_s : 0;
     k->flops = op->count > 0 ? dtp_op_flops(op) / op->count : dtp_op_flops(op);
     if (op->kind == DTP_OP_GEMM || op->kind == DTP_OP_BMM)
         k->shape =
@@ -149,6 +154,24 @@ static void describe_op(const struct build *b, struct dtp_task_tag tag, struct d
     k->group_first = g.first;
     k->group_stride = g.stride;
     k->group_size = g.size;
+}
+
+/* The part of an action in which the device waits for the host's launches. */
+static double host_share(const struct build *b, struct dtp_task_tag tag) {
+    const struct dtp_costs *c = b->s->costs;
+    if (tag.kind > DTP_T_W || tag.stage >= c->nstages)
+        return 0;
+    const struct dtp_stage_cost *s = &c->stage[tag.stage];
+    double host_s = s->f.host_s, total_s = s->f.total_s;
+    if (tag.kind == DTP_T_W) {
+        host_s = s->w.host_s;
+        total_s = s->w.total_s;
+    } else if (tag.kind != DTP_T_F) {
+        double w = tag.kind == DTP_T_B;
+        host_s = s->i.host_s + s->r.host_s + w * s->w.host_s;
+        total_s = s->i.total_s + s->r.total_s + w * s->w.total_s;
+    }
+    return total_s > 0 && host_s < total_s ? host_s / total_s : 0;
 }
 
 /* ---- tasks ---- */
@@ -189,6 +212,7 @@ static struct dtp_tasks_task describe(const struct build *b, dtp_id x, struct dt
         k.chunk = chunk_of(b->lo, tag.stage);
     if (tag.kind <= DTP_T_W && tag.part > 0)
         k.part = tag.part;
+    k.wait_s = host_share(b, tag) * (k.end_s - k.start_s);
     if (tag.kind == DTP_T_OFFLOAD)
         k.class = DTP_CLASS_MEMORY;
     else if (tag.kind == DTP_T_HOST)
@@ -288,6 +312,7 @@ struct dtp_tasks *dtp_tasks_of_simulation(struct dtp_arena *a,
                                           const struct dtp_tasks_simulation *s) {
     struct build b = {.a = a, .s = s, .lo = s->lowered};
     b.t = dtp_tasks_create(a, "simulation", s->title);
+    b.alone_s = DTP_NEW(a, double, (size_t)s->lowered->nop_names + 1);
     name_ranks(&b);
     place(&b);
     find_preds(&b);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "traces/analyse.h"
 #include "traces/match.h"
 #include "traces/tasks_private.h"
 
@@ -131,7 +132,8 @@ struct convert {
     struct dtp_trace *trace;
     struct dtp_matches m;
     struct dtp_tasks *t;
-    uint32_t **task_of; /* [ranks][events] */
+    uint32_t **task_of;  /* [ranks][events] */
+    struct steps *steps; /* [ranks] */
     bool all;
 };
 
@@ -150,11 +152,18 @@ static const char *stream_of(struct convert *c, const struct dtp_trace_rank *r, 
                         : dtp_arena_printf(c->a, "thread %s", l->tid);
 }
 
-/* The number of the step in which a moment of the host lies. */
-static int step_at(const struct dtp_trace_rank *r, int64_t at_ns) {
+struct steps {
+    const struct dtp_trace_step *at;
+    size_t n;
+};
+
+/* The step in which a moment of the host lies: its number, or its index where steps have none. */
+static int step_at(const struct steps *s, int64_t at_ns) {
     int step = 0;
-    for (size_t i = 0; i < r->nsteps && r->step[i].start_ns <= at_ns; i++)
-        step = r->step[i].number >= 0 && r->step[i].number < INT32_MAX ? (int)r->step[i].number : 0;
+    for (size_t i = 0; i < s->n && s->at[i].start_ns <= at_ns; i++) {
+        bool numbered = s->at[i].number > 0 && s->at[i].number < INT32_MAX;
+        step = numbered ? (int)s->at[i].number : (int)i;
+    }
     return step;
 }
 
@@ -169,7 +178,7 @@ static void convert_event(struct convert *c, size_t rank, size_t i, const char *
                                    dtp_trace_is_work(e) ? NULL : dtp_trace_category(r, e->category),
                                .stream = stream[e->lane],
                                .rank = r->rank,
-                               .step = step_at(r, host->start_ns),
+                               .step = step_at(&c->steps[rank], host->start_ns),
                                DTP_TASKS_UNSAID,
                                .class = dtp_trace_is_work(e) ? e->class : DTP_CLASS_HOST,
                                .start_s = seconds(at_ns),
@@ -229,6 +238,23 @@ static void convert_events(struct convert *c, struct at *v, size_t n) {
     }
 }
 
+/* Of a collective's duration on a rank: up to the last start of any. */
+static void take_waits(struct convert *c) {
+    for (size_t i = 0; i < c->m.n; i++) {
+        const struct dtp_match *m = &c->m.at[i];
+        for (size_t j = m->first; j < m->first + m->n; j++) {
+            const struct dtp_match_member *o = &c->m.member[j];
+            uint32_t task = c->task_of[o->rank][o->event];
+            if (task == DTP_TRACE_NONE || o->ahead)
+                continue;
+            struct dtp_tasks_task *k = &c->t->task[task];
+            double wait_s = seconds(m->last_start_ns) - k->start_s;
+            k->wait_s = wait_s > 0 && wait_s < k->end_s - k->start_s ? wait_s : 0;
+            k->bytes = k->bytes > 0 ? k->bytes : m->bytes;
+        }
+    }
+}
+
 struct dtp_tasks *dtp_tasks_of_trace(struct dtp_arena *a, struct dtp_trace *trace, bool all) {
     struct convert c = {.a = a, .trace = trace, .all = all};
     size_t n = 0;
@@ -236,8 +262,10 @@ struct dtp_tasks *dtp_tasks_of_trace(struct dtp_arena *a, struct dtp_trace *trac
     const char *file = trace->nranks > 0 ? trace->rank[0].file : "", *slash = strrchr(file, '/');
     c.t = dtp_tasks_create(a, "replay", slash ? slash + 1 : file);
     c.task_of = DTP_NEW(a, uint32_t *, trace->nranks + 1);
+    c.steps = DTP_NEW(a, struct steps, trace->nranks + 1);
     for (size_t r = 0; r < trace->nranks; r++) {
         const struct dtp_trace_rank *x = &trace->rank[r];
+        dtp_trace_steps(a, x, &c.steps[r].at, &c.steps[r].n);
         dtp_tasks_rank(c.t, x->rank, dtp_arena_printf(a, "rank %d", x->rank));
         c.task_of[r] = DTP_NEW(a, uint32_t, x->nevents + 1);
         memset(c.task_of[r], 0xff, x->nevents * sizeof(uint32_t));
@@ -253,14 +281,15 @@ struct dtp_tasks *dtp_tasks_of_trace(struct dtp_arena *a, struct dtp_trace *trac
             if (takes(&c, e))
                 v[n++] = (struct at){dtp_trace_at_ns(&c.m, x, e->start_ns), r, i};
         }
-        for (size_t i = 0; i < x->nsteps; i++) {
-            double start_s = seconds(dtp_trace_at_ns(&c.m, x, x->step[i].start_ns));
-            dtp_tasks_step(c.t, x->rank, x->step[i].name, start_s,
-                           start_s + seconds(x->step[i].dur_ns));
+        for (size_t i = 0; i < c.steps[r].n; i++) {
+            const struct dtp_trace_step *s = &c.steps[r].at[i];
+            double start_s = seconds(dtp_trace_at_ns(&c.m, x, s->start_ns));
+            dtp_tasks_step(c.t, x->rank, s->name, start_s, start_s + seconds(s->dur_ns));
         }
     }
     qsort(v, n, sizeof *v, by_time);
     convert_events(&c, v, n);
+    take_waits(&c);
     dtp_tasks_explain(c.t);
     return c.t;
 }

@@ -1,7 +1,9 @@
-/* compare: two plans side by side, both simulated now. */
+/* compare: two plans side by side, both simulated now; or a trace beside what was predicted. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
+#include "planner/cli/compare_traces.h"
 #include "planner/cli/verbs.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
@@ -14,6 +16,17 @@ struct side {
     struct dtp_result result;
     double recorded_s; /* step time in the document, 0: none */
 };
+
+struct own {
+    int step;
+};
+static const struct dtp_option options[] = {
+    {"step", DTP_OPT_INT, 0, offsetof(struct own, step), .value = "N", .min = -1, .max = 1 << 30,
+     .help = "of a trace: the number of the step (default: the last)"},
+    {0}};
+static void defaults(void *own) {
+    ((struct own *)own)->step = -1;
+}
 
 enum { LABEL = 32, COLUMN = 18 };
 
@@ -129,6 +142,11 @@ static void print_json(struct dtp_cli *cli, const struct side *sides) {
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    if (dtp_cli_is_trace(cli->a, cli->arg[0]))
+        return dtp_cli_compare_traces(cli, own->step, err);
+    if (cli->nargs > 2)
+        return dtp_fail(err, DTP_EUSAGE, "two plans are compared: unexpected \"%s\"", cli->arg[2]);
     struct side *sides = DTP_NEW(cli->a, struct side, 2);
     for (int i = 0; i < 2; i++)
         DTP_TRY(load(cli, cli->arg[i], &sides[i], err));
@@ -149,12 +167,20 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
 
 const struct dtp_verb dtp_verb_compare = {
     .name = "compare",
-    .summary = "two plans side by side, term by term",
-    .synopsis = "compare A.json B.json [--json]",
+    .summary = "two plans side by side, term by term; or a trace beside what was predicted",
+    .synopsis = "compare A.json B.json | TRACE... PREDICTED [--json]",
     .description =
         "Simulates the plans of two documents (plan documents or outputs of dtplan --json) "
-        "and prints problem, plan, time, breakdown and memory side by side.",
+        "and prints problem, plan, time, breakdown and memory side by side. With a trace or a "
+        "timeline "
+        "first, its ranks are aligned with those of the last argument, task by task: a plan "
+        "document "
+        "(which is simulated, see `dtplan infer`), a timeline or another trace. Prints the first "
+        "divergence in order and in time and what contributes most to the difference.",
     .groups = DTP_GROUP_OUTPUT,
     .min_args = 2,
-    .max_args = 2,
+    .max_args = -1,
+    .options = options,
+    .own_size = sizeof(struct own),
+    .defaults = defaults,
     .run = run};
