@@ -219,6 +219,11 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
                               .collective_s =
                                   f->collective_host_s + dtp_framework_check_s(f, plan->tp)};
     two_clocks(f, t, host, out);
+    if (kind == DTP_LAYER_MOE && f->moe_sync) { /* the GPU waits for what the host learns from it */
+        wait_for_host(&out[PHASE_F], launch_round_trip_s + f->launch_s);
+        if (t[PHASE_R].launches > 0)
+            wait_for_host(&out[PHASE_R], launch_round_trip_s + f->launch_s);
+    }
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,

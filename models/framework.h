@@ -151,7 +151,10 @@ struct dtp_framework {
 
     /* what it can do */
     int max_tp, max_pp; /* 0: no limit; 1: has none */
-    bool has_sequence_parallel, has_cp, has_ep;
+    bool has_sequence_parallel, has_cp;
+    bool has_ep;          /* has layers of experts, and their parallelism */
+    double moe_imbalance; /* rows of the fullest expert over the mean, dropless; >= 1 */
+    bool moe_sync;        /* the host reads the counts of rows back in every layer of experts */
     bool uneven_stages, accounts_for_ends;
     bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
     const char *const *schedules; /* NULL-terminated names */

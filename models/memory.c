@@ -136,9 +136,12 @@ static const struct activations *activations_of(struct dtp_memory_memo *memo,
     /* The gradient of a layer's output and of the widest tensor inside it, once each. */
     const struct dtp_model *m = problem->model;
     double tokens = (double)plan->microbatch_size * problem->seq / plan->cp;
+    double width = m->ffn, routed = (double)m->moe.top_k * m->moe.ffn;
+    if (m->moe.experts > 0 && routed > width)
+        width = routed;
     x->working = m->nconvs > 0 ? 0
                                : layer_input_bytes(problem, plan) + element_bytes(problem, plan) *
-                                                                        tokens * m->ffn / plan->tp *
+                                                                        tokens * width / plan->tp *
                                                                         (m->gated_ffn ? 2 : 1);
     /* Sequence parallelism: the gathered input of a block and its gradient before it is scattered. */
     if (plan->sequence_parallel)

@@ -28,12 +28,8 @@ struct dtp_op *dtp_op_kernel(struct dtp_op_build *b, const char *name, enum dtp_
     return op;
 }
 
-/* [m, k] x [k, n], `batch` of them. */
-struct shape {
-    double m, n, k, batch;
-};
-
-static void gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass, struct shape s) {
+static void gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                 struct dtp_op_shape s) {
     struct dtp_op *op = add(b, name, DTP_OP_GEMM, pass);
     enum dtp_gemm_pass gemm_pass = pass == DTP_PASS_F   ? DTP_GEMM_FORWARD
                                    : pass == DTP_PASS_I ? DTP_GEMM_DGRAD
@@ -47,13 +43,12 @@ static void gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass, s
                                  .whole_waves = b->f->whole_gemm_waves};
 }
 
-/* `batch` linear layers, each [m = rows, k = in] x [k, n = out]: forward, input gradient, weight
- * gradient. saved_bytes: what the forward keeps for the backward. */
-static void linears(struct dtp_op_build *b, const char *name, struct shape s, double saved_bytes) {
+void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shape s,
+                    double saved_bytes) {
     gemm(b, name, DTP_PASS_F, s);
     b->out->at[b->out->n - 1].saved_bytes = saved_bytes;
-    gemm(b, name, DTP_PASS_I, (struct shape){s.m, s.k, s.n, s.batch});
-    gemm(b, name, DTP_PASS_W, (struct shape){s.k, s.n, s.m, s.batch});
+    gemm(b, name, DTP_PASS_I, (struct dtp_op_shape){s.m, s.k, s.n, s.batch});
+    gemm(b, name, DTP_PASS_W, (struct dtp_op_shape){s.k, s.n, s.m, s.batch});
     if (b->dtype != DTP_FP8)
         return;
     /* Input and output gradient are cast to FP8 and transposed for the weight gradient (Micikevicius 2022;
@@ -69,7 +64,7 @@ static void linears(struct dtp_op_build *b, const char *name, struct shape s, do
 
 void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
                    double saved_bytes) {
-    linears(b, name, (struct shape){rows, out, in, 1}, saved_bytes);
+    dtp_op_linears(b, name, (struct dtp_op_shape){rows, out, in, 1}, saved_bytes);
 }
 
 /* Input of a column-parallel layer that is kept for its weight gradient: the shard (Korthikanti 2022,
@@ -78,7 +73,7 @@ static double column_input_bytes(const struct dtp_op_build *b) {
     return b->e * (b->f->keeps_gathered_input ? b->tokens * b->h : b->z);
 }
 
-static struct dtp_op *collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                                  enum dtp_collective kind, enum dtp_axis axis, double bytes) {
     struct dtp_op *op = add(b, name, DTP_OP_COLLECTIVE, pass);
     op->collective = kind;
@@ -95,17 +90,17 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
         return;
     double bytes = b->tokens * b->h * b->e;
     if (!b->plan->sequence_parallel) {
-        collective(b, "tp all-reduce dX", DTP_PASS_I, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes)
+        dtp_op_collective(b, "tp all-reduce dX", DTP_PASS_I, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes)
             ->overlapped = b->tp_overlap;
         return;
     }
     double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes; /* cast before the gather */
-    collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)->overlapped =
-        b->tp_overlap && b->f->tp_overlap_forward;
+    dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+        ->overlapped = b->tp_overlap && b->f->tp_overlap_forward;
     if (!b->f->keeps_gathered_input)
-        collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+        dtp_op_collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
             ->overlapped = b->tp_overlap;
-    collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
+    dtp_op_collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
         ->overlapped = b->tp_overlap;
 }
 
@@ -116,14 +111,14 @@ void dtp_op_tp_leave(struct dtp_op_build *b) {
         return;
     double bytes = b->tokens * b->h * b->e;
     if (!b->plan->sequence_parallel) {
-        collective(b, "tp all-reduce", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes);
+        dtp_op_collective(b, "tp all-reduce", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes);
         return;
     }
     bool whole = b->tp_overlap && b->f->tp_overlap_forward;
-    collective(b, "tp reduce-scatter", DTP_PASS_F, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
+    dtp_op_collective(b, "tp reduce-scatter", DTP_PASS_F, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
         ->overlapped = whole;
     double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes;
-    collective(b, "tp all-gather dY", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+    dtp_op_collective(b, "tp all-gather dY", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
         ->overlapped = whole;
 }
 
@@ -176,7 +171,7 @@ static void unfused_core(struct dtp_op_build *b) {
     double rows = seq / b->plan->cp, batch = b->plan->microbatch_size * heads;
     double scores = batch * rows * seq;
     int from = b->out->n;
-    gemm(b, "QK^T", DTP_PASS_F, (struct shape){rows, seq, d, batch});
+    gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
     /* Megatron's kernel works on whole blocks of heads (is_kernel_available). */
     int multiple = b->f->fused_softmax_multiple;
     bool fused = b->f->fused_softmax && (multiple == 0 || (int64_t)batch % multiple == 0);
@@ -194,12 +189,12 @@ static void unfused_core(struct dtp_op_build *b) {
         dtp_op_kernel(b, "attention dropout", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * scores,
                       scores);
     }
-    gemm(b, "PV", DTP_PASS_F, (struct shape){rows, d, seq, batch});
-    gemm(b, "dP", DTP_PASS_I, (struct shape){rows, seq, d, batch});
-    gemm(b, "dV", DTP_PASS_I, (struct shape){seq, d, rows, batch});
+    gemm(b, "PV", DTP_PASS_F, (struct dtp_op_shape){rows, d, seq, batch});
+    gemm(b, "dP", DTP_PASS_I, (struct dtp_op_shape){rows, seq, d, batch});
+    gemm(b, "dV", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
     dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * e * scores, scores);
-    gemm(b, "dQ", DTP_PASS_I, (struct shape){rows, d, seq, batch});
-    gemm(b, "dK", DTP_PASS_I, (struct shape){seq, d, rows, batch});
+    gemm(b, "dQ", DTP_PASS_I, (struct dtp_op_shape){rows, d, seq, batch});
+    gemm(b, "dK", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
     for (int i = from; i < b->out->n; i++) {
         b->out->at[i].core = b->out->at[i].pass == DTP_PASS_F;
         if (b->out->at[i].kind == DTP_OP_GEMM) {
@@ -238,9 +233,9 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl) {
         /* Keys and values travel around the ring once forward; in the backward they and their gradients
          * (Liu 2023, ring attention). */
         double bytes = 2 * b->tokens * b->plan->cp * b->kv_width * b->e;
-        collective(b, "cp ring KV", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_CP, bytes)->overlapped =
-            true;
-        collective(b, "cp ring KV dKV", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_CP, 2 * bytes)
+        dtp_op_collective(b, "cp ring KV", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_CP, bytes)
+            ->overlapped = true;
+        dtp_op_collective(b, "cp ring KV dKV", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_CP, 2 * bytes)
             ->overlapped = true;
     }
 }
@@ -351,7 +346,7 @@ static void attention_block(struct dtp_op_build *b) {
     residual(b, m->attention_bias);
 }
 
-static void activation(struct dtp_op_build *b, double rows, bool bias) {
+void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias) {
     /* Gated: reads both halves, writes one. A bias that is not fused costs a pass of its own. */
     double e = b->e, x = rows * b->ffn, in = b->m->gated_ffn ? 2 : 1;
     if (bias && !b->f->fused_bias_activation && !b->f->fused_linear_bias)
@@ -367,65 +362,32 @@ static void activation(struct dtp_op_build *b, double rows, bool bias) {
         dtp_op_kernel(b, "fc1 bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * in * x, in * x);
 }
 
-static void mlp(struct dtp_op_build *b, const char *up, const char *down, double rows, double batch,
+void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double rows,
                 double saved_in_bytes) {
     const struct dtp_model *m = b->m;
     double in = m->gated_ffn ? 2 : 1;
-    if (m->gated_ffn && b->f->separate_products && batch <= 1) {
-        linears(b, "gate", (struct shape){rows, b->ffn, b->h, 1}, saved_in_bytes);
-        linears(b, "up", (struct shape){rows, b->ffn, b->h, 1}, 0);
+    if (m->gated_ffn && b->f->separate_products) {
+        dtp_op_linears(b, "gate", (struct dtp_op_shape){rows, b->ffn, b->h, 1}, saved_in_bytes);
+        dtp_op_linears(b, "up", (struct dtp_op_shape){rows, b->ffn, b->h, 1}, 0);
         input_gradient_adds(b, 1);
     } else {
-        linears(b, up, (struct shape){rows / batch, in * b->ffn, b->h, batch}, saved_in_bytes);
+        dtp_op_linears(b, up, (struct dtp_op_shape){rows, in * b->ffn, b->h, 1}, saved_in_bytes);
     }
-    activation(b, rows, m->mlp_bias);
-    linears(b, down, (struct shape){rows / batch, b->h, b->ffn, batch}, b->e * rows * b->ffn);
-}
-
-/* Router, dispatch to the experts' ranks, grouped GEMMs, combine (Lepikhin 2020; dropless unless the
- * model has a capacity factor; balanced routing is assumed). */
-static void moe_block(struct dtp_op_build *b) {
-    const struct dtp_moe *moe = &b->m->moe;
-    double n = b->plan->sequence_parallel ? b->tokens / b->t : b->tokens, e = b->e;
-    double capacity = moe->capacity_factor > 0 ? moe->capacity_factor : 1;
-    double sent = n * moe->top_k * capacity, local = moe->experts / (double)b->plan->ep;
-    enum dtp_dtype dtype = b->dtype;
-    b->dtype = dtype == DTP_FP8 ? DTP_BF16 : dtype;
-    dtp_op_linear(b, "router", n, b->h, moe->experts, 0);
-    b->dtype = dtype;
-    dtp_op_kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 12 * n * moe->experts,
-                  n * moe->experts);
-    dtp_op_kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h)
-        ->saved_bytes = e * sent * b->h;
-    dtp_op_kernel(b, "unpermute", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
-    dtp_op_kernel(b, "permute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
-    dtp_op_kernel(b, "unpermute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * sent * b->h, sent * b->h);
-    for (int pass = DTP_PASS_F; b->plan->ep > 1 && pass <= DTP_PASS_I; pass++) {
-        collective(b, "ep dispatch", (enum dtp_pass)pass, DTP_ALL_TO_ALL, DTP_AXIS_EP,
-                   e * sent * b->h);
-        collective(b, "ep combine", (enum dtp_pass)pass, DTP_ALL_TO_ALL, DTP_AXIS_EP,
-                   e * sent * b->h);
-    }
-    double ffn = b->ffn, rows = sent * (b->plan->sequence_parallel ? b->t : 1);
-    b->ffn = moe->ffn / b->t;
-    mlp(b, "experts fc1", "experts fc2", rows, local < rows ? local : 1, 0);
-    if (moe->shared_experts > 0) {
-        b->ffn = moe->ffn * moe->shared_experts / b->t;
-        mlp(b, "shared fc1", "shared fc2", b->tokens, 1, 0);
-    }
-    b->ffn = ffn;
+    dtp_op_activation(b, rows, m->mlp_bias);
+    dtp_op_linears(b, down, (struct dtp_op_shape){rows, b->h, b->ffn, 1}, b->e * rows * b->ffn);
 }
 
 static void mlp_block(struct dtp_op_build *b, bool moe) {
     b->part = DTP_PART_MLP;
     if (!b->m->parallel_block)
         norm(b, "norm 2", b->z, b->e * b->z);
-    dtp_op_tp_enter(b);
-    if (moe)
-        moe_block(b);
-    else
-        mlp(b, "fc1", "fc2", b->tokens, 1, column_input_bytes(b));
-    dtp_op_tp_leave(b);
+    if (moe) {
+        dtp_op_moe(b);
+    } else {
+        dtp_op_tp_enter(b);
+        dtp_op_mlp(b, "fc1", "fc2", b->tokens, column_input_bytes(b));
+        dtp_op_tp_leave(b);
+    }
     residual(b, b->m->mlp_bias);
 }
 
@@ -459,9 +421,9 @@ static void embedding(struct dtp_op_build *b) {
     if (m->position == DTP_POS_LEARNED)
         dtp_op_kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
     if (b->plan->tp > 1)
-        collective(b, "tp embedding sum", DTP_PASS_F,
-                   b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, DTP_AXIS_TP,
-                   e * full);
+        dtp_op_collective(b, "tp embedding sum", DTP_PASS_F,
+                          b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE,
+                          DTP_AXIS_TP, e * full);
     if (m->embedding_norm)
         norm(b, "embedding norm", b->z, e * b->z);
     if (b->dropout)
@@ -495,10 +457,10 @@ static void head(struct dtp_op_build *b) {
     if (b->plan->tp > 1) {
         double bytes = n * b->h * e;
         if (b->plan->sequence_parallel)
-            collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
-        collective(b, "tp head dX", DTP_PASS_I,
-                   b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, DTP_AXIS_TP,
-                   bytes)
+            dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
+        dtp_op_collective(b, "tp head dX", DTP_PASS_I,
+                          b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE,
+                          DTP_AXIS_TP, bytes)
             ->overlapped = b->tp_overlap;
     }
     int from = b->out->n;
@@ -514,7 +476,7 @@ static void head(struct dtp_op_build *b) {
                   (fused ? 2 * e : 18 * width) * logits, logits)
         ->launches = fused ? 1 : 3;
     for (int i = 0; b->plan->tp > 1 && i < 3; i++) /* maximum, target logit, sum */
-        collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * n);
+        dtp_op_collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * n);
 }
 
 /* Each convolution as an implicit GEMM, followed by batch norm and activation (He 2015, table 1). */
@@ -528,7 +490,7 @@ static void convolutions(struct dtp_op_build *b) {
         double k = c->cin * (double)c->kernel * c->kernel / groups, elements = out * c->cout;
         double in = (double)c->in_size * c->in_size * batch * c->cin;
         int from = b->out->n;
-        linears(b, "conv", (struct shape){out, c->cout / groups, k, groups}, e * in);
+        dtp_op_linears(b, "conv", (struct dtp_op_shape){out, c->cout / groups, k, groups}, e * in);
         if (c->batch_norm) {
             dtp_op_kernel(b, "batch norm, activation", DTP_PASS_F, DTP_K_NORM, 3 * e * elements,
                           elements)

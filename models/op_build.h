@@ -27,6 +27,23 @@ struct dtp_op *dtp_op_kernel(struct dtp_op_build *b, const char *name, enum dtp_
  * the forward keeps for the backward. */
 void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
                    double saved_bytes);
+/* `batch` products [m, k] x [k, n]. */
+struct dtp_op_shape {
+    double m, n, k, batch;
+};
+/* `batch` linear layers, each [m = rows, k = in] x [k, n = out]: forward, input gradient, weight
+ * gradient. saved_bytes: what the forward keeps for the backward. */
+void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shape s,
+                    double saved_bytes);
+struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                                 enum dtp_collective kind, enum dtp_axis axis, double bytes);
+/* Between the products of an MLP of width ffn (for ffn = b->ffn). */
+void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias);
+/* A dense MLP on so many rows; saved_in_bytes: of its input. */
+void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double rows,
+                double saved_in_bytes);
+/* The experts of a layer with all that surrounds them (op_moe.c). */
+void dtp_op_moe(struct dtp_op_build *b);
 /* Entry and exit of a block that tp divides (Shoeybi 2019; Korthikanti 2022). */
 void dtp_op_tp_enter(struct dtp_op_build *b);
 void dtp_op_tp_leave(struct dtp_op_build *b);

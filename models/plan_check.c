@@ -74,9 +74,11 @@ static enum dtp_reason check_batch(const struct dtp_plan *p) {
 }
 
 static enum dtp_reason check_experts(const struct dtp_problem *q, const struct dtp_plan *p) {
+    int experts = q->model->moe.experts;
+    if (experts > 0 && !q->framework->has_ep)
+        return DTP_WHY_EXPERTS;
     if (p->ep == 1)
         return DTP_LEGAL;
-    int experts = q->model->moe.experts;
     if (!q->framework->has_ep || experts == 0 || experts % p->ep != 0)
         return DTP_WHY_EP;
     return (int64_t)p->dp * p->cp % p->ep != 0 ? DTP_WHY_EP : DTP_LEGAL;

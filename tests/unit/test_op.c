@@ -109,20 +109,56 @@ static void test_tensor_parallel(void) {
         CU_ASSERT(x->ops.at[i].kind != DTP_OP_COLLECTIVE);
 }
 
-/* Mixture of experts: each token visits top_k experts, whatever ep; ep sends them there and back in both
- * directions. */
+/* Mixture of experts: each token visits top_k experts, whatever ep; several experts on a rank lose half a
+ * tile of rows each; ep sends the rows there and back in both directions. */
 static void test_experts(void) {
     struct fixture *x = setup("mixtral-8x7b", "megatron-core");
-    double one = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
+    double h = x->model.hidden, ffn = x->model.moe.ffn, one = 0;
     int n;
-    x->plan.ep = x->plan.dp = 8;
-    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), one);
+    x->framework.moe_imbalance = 1;
+    one = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
+    x->plan.ep = x->plan.dp = 8; /* one expert a rank */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), one - 8 * 64 * 2 * 3 * h * ffn);
     double bytes = 2.0 * x->model.seq * x->model.hidden * x->model.moe.top_k;
     near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * bytes);
     CU_ASSERT(n == 2);
-    double per_token = one / x->model.seq, h = x->model.hidden;
-    double dense = 2 * 3 * h * x->model.moe.ffn * x->model.moe.top_k;
-    CU_ASSERT(per_token > dense);
+    x->framework.moe_imbalance = 1.5; /* the fullest rank gets half more, and works half longer */
+    double even = one - 8 * 64 * 2 * 3 * h * ffn, rows = (double)x->model.seq * x->model.moe.top_k;
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.5 * rows * 2 * 3 * h * ffn);
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.5 * 2 * bytes);
+    x->model.moe.capacity_factor = 1.25; /* cut at 1.25 instead */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
+}
+
+/* Sequence parallelism: ranks of a tp group route their own tokens and gather top_k rows for each. */
+static void test_experts_tp(void) {
+    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
+    double bytes = 2.0 * x->model.seq * x->model.hidden;
+    int n;
+    x->plan.tp = 2;
+    x->plan.sequence_parallel = true;
+    x->plan.ep = x->plan.dp = 2;
+    x->framework.moe_imbalance = 1;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes);
+    near(traffic(x, DTP_REDUCE_SCATTER, DTP_PASS_F, &n), bytes + 2 * bytes);
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 2);
+    double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
+    x->plan.tp = 1;
+    x->plan.sequence_parallel = false;
+    CU_ASSERT(kept < dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE));
+}
+
+/* The host reads the counts back: the forward waits once for the way there and a launch. */
+static void test_experts_sync(void) {
+    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
+    x->framework.moe_sync = false;
+    double free_s =
+        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->moe[0].total_s;
+    x->framework.moe_sync = true;
+    double sync_s =
+        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->moe[0].total_s;
+    CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.launch_s) < 1e-12);
 }
 
 /* Every operation of every model takes a finite time, and all of it is in one of three passes. */
@@ -152,6 +188,8 @@ int main(void) {
     CU_TestInfo tests[] = {{"FLOPs of a GPT layer", test_flops},
                            {"tensor-parallel traffic", test_tensor_parallel},
                            {"experts", test_experts},
+                           {"gathers of experts' rows", test_experts_tp},
+                           {"experts and the host", test_experts_sync},
                            {"every model of the library", test_every_model},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"op", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

@@ -72,6 +72,7 @@ CHANGE(ep_over_cp, ep(w, p); p->cp = 2; p->dp = 2;)
 CHANGE(ep_experts, ep(w, p); w->model.moe.experts = 6;)
 CHANGE(ep_ranks, ep(w, p); p->ep = 8;)
 CHANGE(ep_none, ep(w, p); w->framework.has_ep = false;)
+CHANGE(experts_none, ep_none(w, p); p->ep = 1;)
 CHANGE(vpp_1f1b, p->vpp = 2;)
 CHANGE(vpp_one, p->schedule = DTP_SCHED_INTERLEAVED;)
 CHANGE(vpp, p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;)
@@ -166,7 +167,8 @@ static const struct reason_case reason_cases[] = {
     {DTP_LEGAL, ep_over_cp},
     {DTP_WHY_EP, ep_experts},
     {DTP_WHY_EP, ep_ranks},
-    {DTP_WHY_EP, ep_none},
+    {DTP_WHY_EXPERTS, ep_none},
+    {DTP_WHY_EXPERTS, experts_none},
     {DTP_WHY_VPP, vpp_1f1b},
     {DTP_WHY_VPP, vpp_one},
     {DTP_LEGAL, vpp},
@@ -252,7 +254,7 @@ static bool plainly_legal(const struct world *w, const struct dtp_plan *p) {
                !p->sequence_parallel && p->recompute == 0 && p->schedule == DTP_SCHED_1F1B;
     ok = ok && divides(p->tp, m->heads) && divides(p->tp, m->ffn) && divides(p->tp, m->hidden);
     ok = ok && (divides(p->tp, m->kv_heads) || divides(m->kv_heads, p->tp));
-    ok = ok && (m->moe.experts == 0 || divides(p->tp, m->moe.ffn));
+    ok = ok && (m->moe.experts == 0 || (f->has_ep && divides(p->tp, m->moe.ffn)));
     ok = ok && (p->ep == 1 || (f->has_ep && m->moe.experts > 0 && divides(p->ep, m->moe.experts) &&
                                divides(p->ep, ranks)));
     ok = ok && (!p->sequence_parallel ||

@@ -1,0 +1,123 @@
+/* A layer of experts as Megatron-Core and its like run it: router, permutation, all-to-all, grouped
+ * products, and the way back (Lepikhin 2020, section 2; Fedus 2021; Gale 2022 for dropless routing). */
+#include <math.h>
+
+#include "models/op_build.h"
+
+/* Rows of one microbatch on their way to the experts of a rank. */
+struct routed {
+    double own;     /* tokens that this rank routes */
+    double sent;    /* rows that it sends: each token top_k times */
+    double local;   /* experts that it holds */
+    double fullest; /* load of the fullest rank over the mean */
+    double rows;    /* rows that the fullest rank's experts work on */
+};
+
+/* The experts of a rank average their loads, so that the excess of the fullest falls with the root of their
+ * number. A capacity cuts the excess off and pads the rest; without expert parallelism all rows stay. */
+static struct routed route(const struct dtp_op_build *b) {
+    const struct dtp_moe *moe = &b->m->moe;
+    bool capped = moe->capacity_factor > 0, split = b->plan->sequence_parallel;
+    struct routed r = {.own = split ? b->tokens / b->t : b->tokens,
+                       .local = moe->experts / (double)b->plan->ep,
+                       .fullest = 1};
+    r.sent = r.own * moe->top_k * (capped ? moe->capacity_factor : 1);
+    if (b->plan->ep > 1 && !capped && b->f->moe_imbalance > 1)
+        r.fullest += (b->f->moe_imbalance - 1) / sqrt(r.local);
+    r.rows = r.sent * r.fullest * (split ? b->t : 1);
+    return r;
+}
+
+/* The rows of an expert do not fill their last tile: half of one is lost on the mean. */
+static const double half_tile = 64;
+
+static void experts(struct dtp_op_build *b, const struct routed *r) {
+    double ffn = b->ffn, in = b->m->gated_ffn ? 2 : 1;
+    double groups = r->local < r->rows ? r->local : r->rows; /* those that can have a row */
+    double rows = r->rows / groups;
+    b->ffn = b->m->moe.ffn / b->t;
+    if (groups > 1)
+        rows += half_tile;
+    dtp_op_linears(b, "experts fc1", (struct dtp_op_shape){rows, in * b->ffn, b->h, groups},
+                   b->e * r->rows * b->h);
+    dtp_op_activation(b, r->rows, b->m->mlp_bias);
+    dtp_op_linears(b, "experts fc2", (struct dtp_op_shape){rows, b->h, b->ffn, groups},
+                   b->e * r->rows * b->ffn);
+    b->ffn = ffn;
+}
+
+/* Rows ordered by expert, and back: by the experts of all ranks before they are sent, and by the own ones
+ * after they came from several ranks. */
+static void permutations(struct dtp_op_build *b, const struct routed *r, const char *name) {
+    double times = r->local > 1 && b->plan->ep > 1 ? 2 : 1;
+    double elements = times * r->sent * r->fullest * b->h;
+    for (int pass = DTP_PASS_F; pass <= DTP_PASS_I; pass++)
+        dtp_op_kernel(b, name, (enum dtp_pass)pass, DTP_K_EMBEDDING, 2 * b->e * elements, elements)
+            ->launches = times;
+}
+
+static void exchange(struct dtp_op_build *b, const struct routed *r, const char *name) {
+    for (int pass = DTP_PASS_F; b->plan->ep > 1 && pass <= DTP_PASS_I; pass++)
+        dtp_op_collective(b, name, (enum dtp_pass)pass, DTP_ALL_TO_ALL, DTP_AXIS_EP,
+                          b->e * r->sent * r->fullest * b->h);
+}
+
+/* Sequence parallelism: the ranks of a tp group gather the rows that each got, top_k times the tokens of
+ * the dense layer, and scatter the sums. */
+static void gather_rows(struct dtp_op_build *b, const struct routed *r, bool back) {
+    double bytes = b->e * r->rows * b->h;
+    if (b->t <= 1 || !b->plan->sequence_parallel)
+        return;
+    dtp_op_collective(b, back ? "tp reduce-scatter rows" : "tp all-gather rows", DTP_PASS_F,
+                      back ? DTP_REDUCE_SCATTER : DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
+    dtp_op_collective(b, back ? "tp all-gather dY" : "tp reduce-scatter dX", DTP_PASS_I,
+                      back ? DTP_ALL_GATHER : DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes);
+}
+
+/* Product in 16 bit; softmax, top-k, auxiliary loss, counts and the map of rows are kernels of their own
+ * on n x experts elements in fp32. */
+static void router(struct dtp_op_build *b, const struct routed *r) {
+    double elements = r->own * b->m->moe.experts;
+    enum dtp_dtype dtype = b->dtype;
+    b->dtype = dtype == DTP_FP8 ? DTP_BF16 : dtype;
+    dtp_op_linear(b, "router", r->own, b->h, b->m->moe.experts, 0);
+    b->dtype = dtype;
+    dtp_op_kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 32 * elements,
+                  4 * elements)
+        ->launches = 12;
+    dtp_op_kernel(b, "router softmax and top-k", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 16 * elements,
+                  2 * elements)
+        ->launches = 6;
+}
+
+static void shared_experts(struct dtp_op_build *b) {
+    double ffn = b->ffn;
+    bool apart = b->plan->sequence_parallel; /* routed rows were gathered on their own */
+    if (b->m->moe.shared_experts == 0)
+        return;
+    b->ffn = b->m->moe.ffn * b->m->moe.shared_experts / b->t;
+    if (apart)
+        dtp_op_tp_enter(b);
+    dtp_op_mlp(b, "shared fc1", "shared fc2", b->tokens, 0);
+    if (apart)
+        dtp_op_tp_leave(b);
+    b->ffn = ffn;
+}
+
+void dtp_op_moe(struct dtp_op_build *b) {
+    struct routed r = route(b);
+    bool whole = !b->plan->sequence_parallel; /* every rank of a tp group routes all tokens */
+    if (whole)
+        dtp_op_tp_enter(b);
+    router(b, &r);
+    permutations(b, &r, "permute");
+    exchange(b, &r, "ep dispatch");
+    gather_rows(b, &r, false);
+    experts(b, &r);
+    gather_rows(b, &r, true);
+    exchange(b, &r, "ep combine");
+    permutations(b, &r, "unpermute");
+    shared_experts(b);
+    if (whole)
+        dtp_op_tp_leave(b);
+}
