@@ -13,6 +13,7 @@ setup_package_of_module() {
     openblas) echo libopenblas-dev ;;
     zlib) echo zlib1g-dev ;;
     sqlite3) echo libsqlite3-dev ;;
+    expat) echo libexpat1-dev ;;
     numa) echo libnuma-dev ;;
     libprotobuf-c) echo libprotobuf-c-dev protobuf-c-compiler ;;
     *) echo "lib$1-dev" ;;

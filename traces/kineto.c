@@ -198,12 +198,7 @@ static void add_step(struct dtp_trace_rank *r, const struct dtp_trace_event *e) 
     if (strncmp(name, prefix, sizeof prefix - 1) != 0 ||
         !dtp_text_i64(&(struct dtp_text){number, strlen(number), DTP_TOKEN_STRING}, &n))
         return;
-    if (r->nsteps == r->steps_capacity) {
-        size_t more = r->steps_capacity ? r->steps_capacity * 2 : 16;
-        r->step = dtp_arena_grow(r->a, r->step, sizeof *r->step, r->steps_capacity, more);
-        r->steps_capacity = more;
-    }
-    r->step[r->nsteps++] = (struct dtp_trace_step){n, e->start_ns, e->dur_ns, name};
+    dtp_trace_add_step(r, n, e);
 }
 
 static uint32_t shape_of(struct kineto_reader *k, int kind) {

@@ -100,6 +100,16 @@ uint32_t dtp_trace_add_comm(struct dtp_trace_rank *r, const struct dtp_trace_com
     return r->ncomms++;
 }
 
+void dtp_trace_add_step(struct dtp_trace_rank *r, int64_t number, const struct dtp_trace_event *e) {
+    if (r->nsteps == r->steps_capacity) {
+        size_t more = r->steps_capacity ? r->steps_capacity * 2 : 16;
+        r->step = dtp_arena_grow(r->a, r->step, sizeof *r->step, r->steps_capacity, more);
+        r->steps_capacity = more;
+    }
+    r->step[r->nsteps++] =
+        (struct dtp_trace_step){number, e->start_ns, e->dur_ns, dtp_trace_name(r, e->name)};
+}
+
 void dtp_trace_warn(struct dtp_trace_rank *r, enum dtp_trace_warning w, uint64_t byte) {
     if (r->warned[w].count++ == 0)
         r->warned[w].first_byte = byte;

@@ -214,6 +214,8 @@ uint8_t dtp_trace_intern_category(struct dtp_trace_rank *r, const char *s, size_
 uint32_t dtp_trace_host_lane(struct dtp_trace_rank *r, const char *pid, const char *tid);
 uint32_t dtp_trace_device_lane(struct dtp_trace_rank *r, int64_t device, int64_t stream);
 uint32_t dtp_trace_add_comm(struct dtp_trace_rank *r, const struct dtp_trace_comm *comm);
+/* The annotation e is step `number`. */
+void dtp_trace_add_step(struct dtp_trace_rank *r, int64_t number, const struct dtp_trace_event *e);
 void dtp_trace_warn(struct dtp_trace_rank *r, enum dtp_trace_warning w, uint64_t byte);
 enum dtp_trace_class dtp_trace_classify(const char *name, enum dtp_trace_kind kind);
 /* After the last event: classes, links of launches, steps by time, overlaps. */
