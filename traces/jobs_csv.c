@@ -95,6 +95,19 @@ static enum dtp_status recognise(struct table *t, const char *file, char **cell,
     return DTP_OK;
 }
 
+bool dtp_jobs_detect(const char *line) {
+    struct dtp_arena *a = dtp_arena_create("a line");
+    struct dtp_jobs jobs;
+    struct table t = {.jobs = &jobs, .a = a};
+    char *cell[MOST_CELLS];
+    bool header;
+    dtp_jobs_init(a, &jobs);
+    size_t n = dtp_line_cells(dtp_arena_strdup(a, line), cell, MOST_CELLS);
+    bool found = recognise(&t, "", cell, n, &header, NULL) == DTP_OK;
+    dtp_arena_destroy(a);
+    return found;
+}
+
 static const char *text_at(const struct table *t, char **cell, enum column c) {
     return t->at[c] >= 0 ? cell[t->at[c]] : "";
 }

@@ -2,11 +2,13 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "sim/base/text.h"
+#include "traces/format.h"
 #include "traces/kineto.h"
+#include "traces/nsys.h"
 #include "traces/tasks.h"
+#include "traces/visit.h"
 
 struct load {
     struct dtp_arena *a;
@@ -69,19 +71,23 @@ static enum dtp_status load_own(struct load *l, struct dtp_source *s, struct dtp
     return DTP_OK;
 }
 
-static enum dtp_status load_source(struct load *l, struct dtp_source *s, struct dtp_err *err) {
-    if (dtp_tasks_is_own(s))
-        return load_own(l, s, err);
-    if (l->out->tasks)
-        return dtp_fail(err, DTP_EINPUT, "%s holds all ranks of a job, %s is another",
-                        l->out->rank[0].file, dtp_source_name(s));
+static struct dtp_trace_rank *room(struct load *l) {
     if (l->out->nranks == l->capacity) {
         size_t more = l->capacity ? l->capacity * 2 : 8;
         l->out->rank =
             dtp_arena_grow(l->a, l->out->rank, sizeof(struct dtp_trace_rank), l->capacity, more);
         l->capacity = more;
     }
-    struct dtp_trace_rank *r = &l->out->rank[l->out->nranks];
+    return &l->out->rank[l->out->nranks];
+}
+
+static enum dtp_status load_source(struct load *l, struct dtp_source *s, struct dtp_err *err) {
+    if (dtp_tasks_is_own(s))
+        return load_own(l, s, err);
+    if (l->out->tasks)
+        return dtp_fail(err, DTP_EINPUT, "%s holds all ranks of a job, %s is another",
+                        l->out->rank[0].file, dtp_source_name(s));
+    struct dtp_trace_rank *r = room(l);
     dtp_trace_rank_init(r, l->a, dtp_source_name(s));
     DTP_TRY(dtp_kineto_read(s, l->options, r, err));
     DTP_TRY(place_rank(l, r, err));
@@ -89,50 +95,38 @@ static enum dtp_status load_source(struct load *l, struct dtp_source *s, struct 
     return DTP_OK;
 }
 
-static bool looks_like_trace(const char *name) {
-    return strstr(name, ".json") && !strstr(name, "__MACOSX");
-}
-
-static enum dtp_status load_archive(struct load *l, struct dtp_source *tar, struct dtp_err *err) {
-    for (;;) {
-        struct dtp_source *member;
-        DTP_TRY(dtp_source_tar_next(l->a, tar, &member, err));
-        if (!member)
-            return DTP_OK;
-        enum dtp_status status =
-            looks_like_trace(dtp_source_name(member)) ? load_source(l, member, err) : DTP_OK;
-        dtp_source_close(member);
-        DTP_TRY(status);
+/* A report may hold several processes; they are ranks in the order of their devices. */
+static enum dtp_status load_report(struct load *l, const struct dtp_visited *v,
+                                   struct dtp_err *err) {
+    struct dtp_trace_rank *rank;
+    size_t n;
+    DTP_TRY(dtp_nsys_read(l->a, v->source, v->path, &rank, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        struct dtp_trace_rank *r = room(l);
+        *r = rank[i];
+        for (int k = 0; n > 1 && r->rank < 0; k++)
+            if (!taken(l->out, k))
+                r->rank = k;
+        DTP_TRY(place_rank(l, r, err));
+        l->out->nranks++;
     }
-}
-
-static enum dtp_status load_file(struct load *l, const char *path, struct dtp_err *err) {
-    struct dtp_source *s;
-    DTP_TRY(dtp_source_open(l->a, path, &s, err));
-    enum dtp_status status =
-        dtp_source_is_tar(s) ? load_archive(l, s, err) : load_source(l, s, err);
-    dtp_source_close(s);
-    return status;
-}
-
-static enum dtp_status load_folder(struct load *l, const char *path, struct dtp_err *err) {
-    static const char *const suffixes[] = {".json", ".json.gz", ".tar", ".tar.gz", ".tgz"};
-    size_t any = 0;
-    for (size_t s = 0; s < sizeof suffixes / sizeof *suffixes; s++) {
-        const char *const *name;
-        size_t n;
-        DTP_TRY(dtp_dir_list(l->a, path, suffixes[s], &name, &n, err));
-        for (size_t i = 0; i < n; i++)
-            DTP_TRY(
-                load_file(l, dtp_arena_printf(l->a, "%s/%s%s", path, name[i], suffixes[s]), err));
-        any += n;
-    }
-    if (any == 0)
-        return dtp_fail(err, DTP_EINPUT,
-                        "%s: no file here ends in .json, .json.gz, .tar, .tar.gz or "
-                        ".tgz",
-                        path);
     return DTP_OK;
+}
+
+static enum dtp_status load_one(void *ctx, const struct dtp_visited *v, struct dtp_err *err) {
+    struct load *l = ctx;
+    enum dtp_format format;
+    struct dtp_err unknown = {0};
+    enum dtp_status status = dtp_format_detect(v->source, &format, &unknown);
+    if (status == DTP_OK && dtp_formats[format].kind != DTP_KIND_RANKS)
+        status = dtp_fail(&unknown, DTP_EINPUT, "%s: %s, which has no ranks with times to replay",
+                          dtp_source_name(v->source), dtp_formats[format].title);
+    if (status != DTP_OK) { /* in folders and archives other files are passed over */
+        if (!v->named)
+            return DTP_OK;
+        return dtp_fail(err, status, "%s", unknown.msg);
+    }
+    return format == DTP_FORMAT_NSYS ? load_report(l, v, err) : load_source(l, v->source, err);
 }
 
 static int by_rank(const void *x, const void *y) {
@@ -145,11 +139,8 @@ enum dtp_status dtp_trace_load(struct dtp_arena *a, const char *const *paths, si
                                struct dtp_err *err) {
     struct load l = {.a = a, .options = options, .out = out};
     *out = (struct dtp_trace){0};
-    for (size_t i = 0; i < npaths; i++) {
-        struct stat st;
-        bool folder = stat(paths[i], &st) == 0 && S_ISDIR(st.st_mode);
-        DTP_TRY(folder ? load_folder(&l, paths[i], err) : load_file(&l, paths[i], err));
-    }
+    for (size_t i = 0; i < npaths; i++)
+        DTP_TRY(dtp_visit(a, paths[i], load_one, &l, err));
     if (out->nranks == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: no trace in it", npaths > 0 ? paths[0] : "no file");
     qsort(out->rank, out->nranks, sizeof *out->rank, by_rank);
