@@ -126,6 +126,8 @@ static void fill_memory(struct dtp_arena *a, struct dtp_evaluator *ev, struct dt
         if (m->reserved_bytes > r->reserved_bytes)
             r->reserved_bytes = m->reserved_bytes;
         r->device_bytes = m->device_bytes > r->device_bytes ? m->device_bytes : r->device_bytes;
+        uint64_t observed = m->observed_bytes > 0 ? m->observed_bytes : m->device_bytes;
+        r->observed_bytes = observed > r->observed_bytes ? observed : r->observed_bytes;
     }
     for (int z = 0; z <= 3; z++) {
         struct dtp_plan p = r->plan;

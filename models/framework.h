@@ -21,6 +21,7 @@ struct dtp_framework_memory {
     double bucket_bytes;       /* reduction buckets alive at once */
     double fixed_bytes;        /* what the framework itself keeps allocated */
     double allocator_factor;   /* reserved / allocated, >= 1 */
+    double cache_factor;       /* same where the card has room; 0: allocator_factor */
     double margin;             /* share of device memory kept free: validated error of the peak */
     double
         logits_copies_bytes; /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */

@@ -487,6 +487,13 @@ static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan
     out->reserved_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
     out->device_bytes = out->reserved_bytes + whole_bytes(f->context_bytes) +
                         whole_bytes(f->communicator_bytes * num_communicators(plan));
+    /* A caching allocator gives back what it cached only when the card is full. */
+    uint64_t limit_bytes = memo->problem->memory_limit_bytes;
+    double more = f->cache_factor - f->allocator_factor;
+    out->observed_bytes =
+        out->device_bytes + whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);
+    if (out->observed_bytes > limit_bytes)
+        out->observed_bytes = out->device_bytes > limit_bytes ? out->device_bytes : limit_bytes;
 }
 
 void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,

@@ -16,8 +16,11 @@ struct dtp_stage_memory {
     uint64_t peak_bytes;     /* = the sum of the above = allocated */
     uint64_t reserved_bytes; /* with the allocator's rounding and reserve */
     uint64_t device_bytes;   /* with context, communicators, library workspaces */
-    uint64_t params;         /* of the stage, per tp rank */
-    const char *moment;      /* static: "steady state", "loss", "optimizer" */
+    uint64_t
+        observed_bytes; /* device_bytes with what the allocator caches while there is room: what
+                                nvidia-smi shows */
+    uint64_t params;    /* of the stage, per tp rank */
+    const char *moment; /* static: "steady state", "loss", "optimizer" */
 };
 
 /* stages[pp]. in-flight counts come from the plan's schedule (dtp_schedule_in_flight, memoised). */

@@ -41,6 +41,7 @@ struct dtp_result {
     int nstages;
     struct dtp_stage_memory *stages;                   /* [pp], result arena */
     uint64_t peak_bytes, reserved_bytes, device_bytes; /* of the worst stage */
+    uint64_t observed_bytes;   /* what nvidia-smi shows: with what the allocator caches */
     uint64_t by_zero_stage[4]; /* device bytes; 0: refused by the framework */
     bool fits, extrapolated;
     const char *why_not; /* runners-up: why it lost; NULL otherwise */

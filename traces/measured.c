@@ -129,6 +129,9 @@ struct cluster_fact {
     bool checked_collectives, checked_transfers, keeps_gathered_input; /* as of the framework */
     int gpus_above, tp_above, tp_below, pp_above; /* only for runs of such a size; 0: of any */
     double checked_above_bytes; /* runs of a larger predicted peak were checked too; 0: never */
+    bool dropout;               /* on, though the model's family has none */
+    bool whole_sequences;       /* no sequence parallelism where the row does not say */
+    int zero_stage;             /* where the row does not say */
 };
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */
@@ -170,7 +173,7 @@ static const struct dtp_field fact_fields[] = {
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, gpu),
      .required = true,
-     .help = "of the row"},
+     .help = "of the row; empty: any"},
     {.name = "source_contains",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, source_contains),
@@ -179,8 +182,7 @@ static const struct dtp_field fact_fields[] = {
     {.name = "cluster",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, cluster),
-     .required = true,
-     .help = "entry of hw/cluster"},
+     .help = "entry of hw/cluster; without it the usual nodes of the row's GPU"},
     {.name = "peak_mem_unit",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, peak_mem_unit),
@@ -234,6 +236,18 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, pp_above),
      .max = 1e6,
      .help = "only runs with a larger pp"},
+    {.name = "dropout",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, dropout),
+     .help = "run with dropout, whatever the model's family"},
+    {.name = "whole_sequences",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, whole_sequences),
+     .help = "run without sequence parallelism where the row does not say"},
+    {.name = "zero_stage",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, zero_stage),
+     .help = "of the run where the row does not say"},
     {.name = "recompute",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, recompute),
@@ -343,7 +357,8 @@ static const struct cluster_fact *find_fact(const struct dtp_run_library *l,
                                             const struct dtp_run *run) {
     for (size_t i = 0; i < l->nfacts; i++) {
         const struct cluster_fact *f = &l->fact[i];
-        if (strcmp(f->framework, run->framework) == 0 && strcmp(f->gpu, run->gpu) == 0 &&
+        bool gpu = !*f->gpu || strcmp(f->gpu, run->gpu) == 0;
+        if (strcmp(f->framework, run->framework) == 0 && gpu &&
             strstr(run->source, f->source_contains) && fact_has_size(f, run))
             return f;
     }
@@ -490,6 +505,8 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     const struct cluster_fact *fact = find_fact(l, run);
     if (fact && fact->tied_embeddings)
         m->tied_embeddings = true;
+    if (fact && fact->dropout)
+        m->dropout = 0.1;
     m->seq = run->seq;
     m->max_positions = m->position == DTP_POS_LEARNED ? run->seq : m->max_positions;
     if (dtp_model_finish(m, &err) == DTP_OK)
@@ -554,7 +571,10 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     p->cp = or_one(run->cp);
     p->vpp = or_one(run->vpp);
     p->dp = run->dp > 0 ? run->dp : run->gpus / (p->tp * p->pp * p->cp);
+    const struct cluster_fact *fact = find_fact(l, run);
     p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
+    if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
+        p->zero_stage = fact->zero_stage;
     /* What a stack calls ZeRO-3 may keep its parameters gathered over the microbatches of a pipeline. */
     if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.zero_stages_pp >> 3 & 1) &&
         (c->framework.zero_stages_pp >> 2 & 1)) {
@@ -565,7 +585,8 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     p->global_batch_size = run->global_batch;
     p->microbatch_size = or_one(run->microbatch);
     p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
-    if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel) {
+    bool whole = fact && fact->whole_sequences;
+    if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel && !whole) {
         p->sequence_parallel = true;
         add_note(a, c, "sequence parallelism assumed");
     }
@@ -575,7 +596,6 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
             strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
         add_note(a, c, "no recomputation assumed");
     }
-    const struct cluster_fact *fact = find_fact(l, run);
     int real = fact && fact->recompute ? dtp_name_index(dtp_recompute_names, fact->recompute) : -1;
     if (real >= 0 && real != recompute) {
         recompute = real;

@@ -20,7 +20,7 @@ static double peak_of(const struct dtp_result *r, const char *meaning, bool firs
     if (first_stage && r->nstages > 0 && strcmp(meaning, "allocated") == 0)
         return (double)r->stages[0].peak_bytes;
     if (strcmp(meaning, "device") == 0)
-        return (double)r->device_bytes;
+        return (double)r->observed_bytes;
     return (double)(strcmp(meaning, "reserved") == 0 ? r->reserved_bytes : r->peak_bytes);
 }
 

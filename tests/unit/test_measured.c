@@ -60,14 +60,40 @@ static void test_schema(void) {
     unlink(path);
 }
 
-static struct dtp_run_case *case_of(const char *row) {
-    struct dtp_runs r = read_runs(dtp_arena_printf(arena, HEADER "%s\n", row));
+static struct dtp_run_case *case_of_file(const char *text) {
+    struct dtp_runs r = read_runs(text);
     struct dtp_run_library *library;
     struct dtp_run_case *c = DTP_NEW(arena, struct dtp_run_case, 1);
     CU_ASSERT_FATAL(r.n == 1);
     CU_ASSERT_FATAL(dtp_run_library_create(arena, &library, NULL) == DTP_OK);
     CU_ASSERT_FATAL(dtp_run_case_make(arena, library, &r.at[0], c, NULL) == DTP_OK);
     return c;
+}
+
+static struct dtp_run_case *case_of(const char *row) {
+    return case_of_file(dtp_arena_printf(arena, HEADER "%s\n", row));
+}
+
+/* What the scripts of a run say and no column does (traces/measured/clusters.json). */
+static void test_facts(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s,peak_mem,"
+        "peak_mem_unit\n%s,a,megatron,%s,80,8,8,Llama,32,4096,32,32000,2048,2,1,1,4,,1,8,bf16,none,"
+        "1,50,GB\n";
+    struct dtp_run_case *c =
+        case_of_file(dtp_arena_printf(arena, row, "FlagPerf:llama3_8B-megatron", "H100"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->model.dropout > 0 && c->plan.zero_stage == 1 && c->plan.sequence_parallel);
+    CU_ASSERT(strstr(c->peak_mem_unit, "smi") != NULL);
+    c = case_of_file(dtp_arena_printf(arena, row, "FlagPerf:aquila2_7b-flagscale", "A800"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT_STRING_EQUAL(c->framework.name, "flagscale");
+    CU_ASSERT(c->model.dropout <= 0 && !c->plan.sequence_parallel);
+    c = case_of_file(dtp_arena_printf(arena, row, "elsewhere", "H100"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->plan.zero_stage == 0 && c->model.dropout <= 0);
+    CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GB");
 }
 
 static void test_cases(void) {
@@ -148,6 +174,7 @@ int main(void) {
                            {"facts by size of the run", test_sized_facts},
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
+                           {"what the scripts say", test_facts},
                            {"Spearman", test_spearman},
                            {"statistics", test_stats},
                            CU_TEST_INFO_NULL};

@@ -214,6 +214,27 @@ static void test_attention_copies(void) {
     equal(six - none, 6.0 * x.model.seq * x.model.hidden);
 }
 
+/* What the allocator caches fills the card at most, and never counts against a plan. */
+static void test_observed(void) {
+    struct fixture x;
+    struct dtp_stage_memory s[1];
+    setup(&x, "gpt1.7b", "megatron-core");
+    uint64_t limits[] = {(uint64_t)1 << 40, 0, (uint64_t)1 << 30};
+    for (int i = 0; i < 3; i++) {
+        x.problem.memory_limit_bytes = limits[i];
+        dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
+        if (i == 0) {
+            double factor = x.framework.memory.cache_factor - x.framework.memory.allocator_factor;
+            CU_ASSERT(factor > 0);
+            equal((double)(s->observed_bytes - s->device_bytes),
+                  floor(factor * (double)s->peak_bytes + 0.5));
+            limits[1] = s->device_bytes + 1000;
+        } else {
+            CU_ASSERT(s->observed_bytes == (i == 1 ? limits[1] : s->device_bytes));
+        }
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"Korthikanti's equations", test_korthikanti},
                            {"ZeRO's bytes per parameter", test_zero},
@@ -222,6 +243,7 @@ int main(void) {
                            {"many microbatches", test_many_microbatches},
                            {"gradients of a backward", test_backward_gradients},
                            {"copies of attention", test_attention_copies},
+                           {"what nvidia-smi shows", test_observed},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"memory", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
