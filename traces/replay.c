@@ -21,8 +21,18 @@ static double seconds(int64_t ns) {
     return (double)ns * DTP_NANO;
 }
 
-static dtp_id add(struct replay_state *s, double start_s, double latency_s, double work_s) {
-    return dtp_graph_add(&s->graph, &(struct dtp_task){.start_s = start_s,
+/* What a task of the graph is: its tag. */
+enum replay_part { PART_BEFORE, PART_CALL, PART_START, PART_WORK, PART_TRANSFER, PART_LATENCY };
+
+static uint64_t tag_of(enum replay_part part, const struct replay_rank *q, uint32_t i) {
+    uint64_t rank = q ? (uint64_t)q->index : 0;
+    return (uint64_t)part << 56 | rank << 32 | i;
+}
+
+static dtp_id add(struct replay_state *s, uint64_t tag, double start_s, double latency_s,
+                  double work_s) {
+    return dtp_graph_add(&s->graph, &(struct dtp_task){.tag = tag,
+                                                       .start_s = start_s,
                                                        .latency_s = latency_s,
                                                        .work = work_s,
                                                        .rate_cap = 1,
@@ -65,7 +75,8 @@ static void add_before(struct replay_state *s, struct replay_rank *q, uint32_t i
     double own_s = seconds(c->start_ns - since_ns) / host_speed(s, q, since_ns);
     bool free = first && c->handed_by == NO_INDEX;
     double delay_s = q->r->rank == s->options->delayed_rank ? s->options->delay_s : 0;
-    c->before = add(s, free ? seconds(c->start_ns) + delay_s : 0, 0, own_s);
+    c->before =
+        add(s, tag_of(PART_BEFORE, q, i), free ? seconds(c->start_ns) + delay_s : 0, 0, own_s);
 }
 
 /* The call in two parts, around the issue; one that blocks ends when what it waits for has. */
@@ -73,14 +84,15 @@ static void add_call(struct replay_state *s, struct replay_rank *q, uint32_t i) 
     struct replay_call *c = &q->call[i];
     add_before(s, q, i);
     double speed = host_speed(s, q, c->start_ns);
+    uint64_t tag = tag_of(PART_CALL, q, i);
     if (c->waits_for != NO_INDEX) {
         int64_t waited_ns = q->work[c->waits_for].end_ns;
         int64_t tail_ns = c->end_ns > waited_ns ? c->end_ns - waited_ns : 0;
         c->issue = c->before;
-        c->body = add(s, 0, 0, seconds(tail_ns) / speed);
+        c->body = add(s, tag, 0, 0, seconds(tail_ns) / speed);
     } else {
-        c->issue = add(s, 0, 0, seconds(c->issue_ns - c->start_ns) / speed);
-        c->body = add(s, 0, 0, seconds(c->end_ns - c->issue_ns) / speed);
+        c->issue = add(s, tag, 0, 0, seconds(c->issue_ns - c->start_ns) / speed);
+        c->body = add(s, tag, 0, 0, seconds(c->end_ns - c->issue_ns) / speed);
     }
 }
 
@@ -127,13 +139,15 @@ static int64_t unexplained_ns(const struct replay_rank *q, const struct replay_w
 static void add_work(struct replay_state *s, struct replay_rank *q, uint32_t i) {
     struct replay_work *w = &q->work[i];
     bool free = replay_expected_ns(q, w) == INT64_MIN; /* what let it start is not in the trace */
-    w->start = add(s, free ? seconds(w->start_ns) : 0, 0, 0);
-    w->end = w->match == NO_INDEX ? add(s, 0, 0, duration_s(s, q, w)) : s->transfer[w->match];
+    w->start = add(s, tag_of(PART_START, q, i), free ? seconds(w->start_ns) : 0, 0, 0);
+    w->end = w->match == NO_INDEX ? add(s, tag_of(PART_WORK, q, i), 0, 0, duration_s(s, q, w))
+                                  : s->transfer[w->match];
     q->unexplained_ns += unexplained_ns(q, w);
 }
 
-static void depend(struct replay_state *s, dtp_id before, dtp_id after, double latency_s) {
-    dtp_id wait = add(s, 0, latency_s, 0);
+static void depend(struct replay_state *s, const struct replay_rank *q, dtp_id before, dtp_id after,
+                   double latency_s) {
+    dtp_id wait = add(s, tag_of(PART_LATENCY, q, 0), 0, latency_s, 0);
     dtp_graph_dep(&s->graph, before, wait);
     dtp_graph_dep(&s->graph, wait, after);
 }
@@ -143,7 +157,7 @@ static void link_room(struct replay_state *s, struct replay_rank *q, struct repl
     const struct replay_work *o = &q->work[w->makes_room];
     double share = (double)replay_room_ns(q, w) / (double)(o->end_ns - o->start_ns + 1);
     if (o->match == NO_INDEX)
-        depend(s, o->start, w->start, share * duration_s(s, q, o));
+        depend(s, q, o->start, w->start, share * duration_s(s, q, o));
     else
         dtp_graph_dep(&s->graph, o->end, w->start);
 }
@@ -154,12 +168,12 @@ static void link_work(struct replay_state *s, struct replay_rank *q) {
         uint32_t others[] = {w->previous, w->waits_for};
         if (w->call != NO_INDEX) {
             const struct replay_call *c = &q->call[w->call];
-            depend(s, w->early ? c->before : c->issue, w->start,
+            depend(s, q, w->early ? c->before : c->issue, w->start,
                    seconds(replay_latency_ns(q, w, AFTER_LAUNCH)));
         }
         for (int k = 0; k < 2; k++)
             if (others[k] != NO_INDEX)
-                depend(s, q->work[others[k]].end, w->start,
+                depend(s, q, q->work[others[k]].end, w->start,
                        seconds(replay_latency_ns(q, w, (int)replay_after_work(q, w, others[k]))));
         if (w->makes_room != NO_INDEX)
             link_room(s, q, w);
@@ -188,7 +202,7 @@ static void add_transfers(struct replay_state *s) {
                      seconds(m->transfer_ns - least_ns) / s->options->network_bandwidth;
         if ((int)i == s->options->slow_collective)
             t_s *= s->options->slow_collective_by;
-        s->transfer[i] = add(s, 0, 0, t_s);
+        s->transfer[i] = add(s, tag_of(PART_TRANSFER, NULL, (uint32_t)i), 0, 0, t_s);
         for (size_t k = m->first; k < m->first + m->n; k++) {
             struct replay_rank *q = &s->rank[s->m->member[k].rank];
             struct replay_work *w = &q->work[q->work_of[s->m->member[k].event]];
@@ -217,6 +231,7 @@ static void recover(struct replay_state *s) {
         struct replay_rank *q = &s->rank[r];
         q->r = &s->t->rank[r];
         q->m = s->m;
+        q->index = r;
         replay_find_calls(s->a, q);
         replay_find_work(s->a, q);
         replay_find_issues(s->a, q);
@@ -395,6 +410,36 @@ static void take_rank(struct replay_state *s, size_t rank, const struct dtp_time
     take_comms(s, rank, line, out);
 }
 
+static struct dtp_critical_task describe(const void *ctx, dtp_id task) {
+    static const enum dtp_critical_class class_of[DTP_NCLASSES] = {
+        [DTP_CLASS_COMPUTE] = DTP_CRITICAL_COMPUTE,
+        [DTP_CLASS_COMM] = DTP_CRITICAL_COMM,
+        [DTP_CLASS_MEMORY] = DTP_CRITICAL_MEMORY};
+    const struct replay_state *s = ctx;
+    uint64_t tag = s->graph.tag[task];
+    uint32_t i = (uint32_t)tag;
+    const struct replay_rank *q = &s->rank[(tag >> 32) & 0xffffff];
+    const struct dtp_trace_event *e;
+    switch ((enum replay_part)(tag >> 56)) {
+    case PART_TRANSFER:
+        return (struct dtp_critical_task){dtp_comm_op_name[s->m->at[i].op], -1, DTP_CRITICAL_COMM};
+    case PART_BEFORE:
+        return (struct dtp_critical_task){"host between calls", q->r->rank, DTP_CRITICAL_HOST};
+    case PART_CALL:
+        e = dtp_trace_event(q->r, q->call[i].event);
+        return (struct dtp_critical_task){dtp_trace_name(q->r, e->name), q->r->rank,
+                                          DTP_CRITICAL_HOST};
+    case PART_WORK:
+        e = dtp_trace_event(q->r, q->work[i].event);
+        return (struct dtp_critical_task){dtp_trace_name(q->r, e->name), q->r->rank,
+                                          class_of[e->class]};
+    case PART_START:
+    case PART_LATENCY:
+        break;
+    }
+    return (struct dtp_critical_task){"latency of starts", q->r->rank, DTP_CRITICAL_LATENCY};
+}
+
 enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
                            const struct dtp_replay_options *options, struct dtp_replay *out,
                            struct dtp_err *err) {
@@ -421,5 +466,6 @@ enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
         unexplained_s += out->rank[r].unexplained_s;
     }
     out->explained_pct = span_s > 0 ? 100 * (1 - unexplained_s / span_s) : 100;
+    dtp_critical_path(a, &line, describe, &s, &out->critical);
     return DTP_OK;
 }

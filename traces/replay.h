@@ -24,6 +24,7 @@
 #define DTP_TRACES_REPLAY_H
 
 #include "traces/analyse.h"
+#include "traces/critical.h"
 #include "traces/match.h"
 
 struct dtp_replay_options {
@@ -84,6 +85,7 @@ struct dtp_replay {
     double explained_pct;
     uint32_t ntasks;
     struct dtp_matches matches;
+    struct dtp_critical critical; /* ends with the job */
 };
 
 enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,

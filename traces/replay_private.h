@@ -48,6 +48,7 @@ struct replay_stretch { /* up to a collective */
 struct replay_rank {
     const struct dtp_trace_rank *r;
     const struct dtp_matches *m;
+    size_t index; /* among the ranks */
     struct replay_call *call; /* by lane and start; calls inside calls left out */
     uint32_t ncalls;
     struct replay_work *work; /* by lane and start */

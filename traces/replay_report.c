@@ -6,6 +6,7 @@
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
+#include "traces/streams.h"
 
 const char dtp_replay_definitions[] =
     "Work is kernels, copies and sets. span: first start to last end of a rank's work; busy: union "
@@ -18,7 +19,8 @@ const char dtp_replay_definitions[] =
     "own "
     "start to last start. explained: share of the ranks' spans (first call to last end) less the "
     "time by which work began later than its launch, the work it follows and the usual latency "
-    "allow.";
+    "allow. critical path: from the end of the job back through what let each piece start. bubble: "
+    "mean over the ranks of 1 - compute / (first to last compute of any rank in the step).";
 
 bool dtp_replay_is_what_if(const struct dtp_replay_options *o) {
     const double speed[] = {o->network_bandwidth, o->network_latency, o->kernel_speed,
@@ -92,12 +94,84 @@ static void print_comms(struct dtp_arena *a, FILE *f, const struct dtp_replayed_
 
 /* ---- text ---- */
 
-static void times_of(const struct dtp_replay_report *report, const struct dtp_trace_rank *r,
-                     struct dtp_trace_times *out) {
-    if (report->hta_compat)
-        dtp_trace_times_hta(r, out);
-    else
-        dtp_trace_times_all(r, out);
+static void print_streams(struct dtp_arena *a, FILE *f, const struct dtp_trace_rank *r) {
+    struct dtp_trace_stream *s;
+    size_t n;
+    char busy[32], part[DTP_NCLASSES][32];
+    dtp_trace_streams(a, r, &s, &n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t span_ns = s[i].last_ns - s[i].first_ns;
+        for (int c = 0; c < DTP_NCLASSES; c++)
+            dtp_fmt_time((double)s[i].class_ns[c] * DTP_NANO, part[c], sizeof part[c]);
+        fprintf(f,
+                "    stream %-5lld busy %9s of its span (%.1f %%), %llu pieces: compute %s, "
+                "communication %s, memory %s\n",
+                (long long)s[i].stream,
+                dtp_fmt_time((double)s[i].busy_ns * DTP_NANO, busy, sizeof busy),
+                span_ns > 0 ? 100 * (double)s[i].busy_ns / (double)span_ns : 0,
+                (unsigned long long)s[i].nwork, part[DTP_CLASS_COMPUTE], part[DTP_CLASS_COMM],
+                part[DTP_CLASS_MEMORY]);
+    }
+}
+
+/* The step's work by kind: what its host calls launched. */
+static void print_step_times(struct dtp_arena *a, FILE *f, const struct dtp_trace_rank *r,
+                             size_t step) {
+    const struct dtp_trace_step *s;
+    struct dtp_trace_times t;
+    size_t n;
+    char b[4][32];
+    dtp_trace_steps(a, r, &s, &n);
+    if (step >= n)
+        return;
+    dtp_trace_times_launched(r, s[step].start_ns, s[step].start_ns + s[step].dur_ns, &t);
+    fprintf(f, "    compute %s, communication %s (%.1f %% under compute), memory %s, idle %s\n",
+            dtp_fmt_time((double)t.compute_ns * DTP_NANO, b[0], 32),
+            dtp_fmt_time((double)t.comm_ns * DTP_NANO, b[1], 32), dtp_trace_overlap_pct(&t),
+            dtp_fmt_time((double)t.memory_ns * DTP_NANO, b[2], 32),
+            dtp_fmt_time((double)t.idle_ns * DTP_NANO, b[3], 32));
+}
+
+static void print_bubbles(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
+    struct dtp_trace_bubble b;
+    char window[32];
+    for (size_t i = 0; report->trace && i < report->replay->rank[0].nsteps; i++) {
+        dtp_trace_pipeline_bubble(a, report->trace, &report->measured->matches, i, &b);
+        if (b.found)
+            fprintf(f,
+                    "pipeline: %s: bubble %.1f %% of a window of %s; %.1f %% is waiting for other "
+                    "ranks\n",
+                    report->replay->rank[0].step[i].name, 100 * b.fraction,
+                    dtp_fmt_time(b.window_s, window, sizeof window), 100 * b.waiting_fraction);
+    }
+}
+
+static double class_pct(const struct dtp_critical *c, int class) {
+    return c->span_s > 0 ? 100 * c->class_s[class] / c->span_s : 0;
+}
+
+static void print_critical(FILE *f, const struct dtp_replay_report *report) {
+    enum { ITEMS = 5 };
+    const struct dtp_critical *c = &report->replay->critical, *was = &report->measured->critical;
+    char t[32];
+    fprintf(f, "critical path: %s", dtp_fmt_time(was->span_s, t, sizeof t));
+    if (report->what_if)
+        fprintf(f, ", what if %s", dtp_fmt_time(c->span_s, t, sizeof t));
+    const char *separator = ":";
+    for (int k = 0; k < DTP_NCRITICAL; k++) {
+        if (was->class_s[k] <= 0 && c->class_s[k] <= 0)
+            continue;
+        fprintf(f, "%s %s %.1f %%", separator, dtp_critical_names[k], class_pct(was, k));
+        if (report->what_if)
+            fprintf(f, " -> %.1f %%", class_pct(c, k));
+        separator = ",";
+    }
+    fprintf(f, "; %llu changes of rank, ends on rank %d\n", (unsigned long long)c->nhops,
+            c->last_rank);
+    for (size_t i = 0; i < c->nitems && i < ITEMS; i++)
+        fprintf(f, "    %9s  x%-5llu %-13s %.60s\n", dtp_fmt_time(c->item[i].sum_s, t, sizeof t),
+                (unsigned long long)c->item[i].count, dtp_critical_names[c->item[i].class],
+                c->item[i].name);
 }
 
 static const char *ms(int64_t ns, char *buf, size_t size) {
@@ -110,7 +184,7 @@ static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_rep
     const struct dtp_replayed_rank *r = &report->replay->rank[rank];
     struct dtp_trace_times t;
     char b[6][32];
-    times_of(report, r->rank, &t);
+    dtp_replay_times(report, r->rank, &t);
     fprintf(f,
             "rank %d: span %s, compute %s, communication %s (%.1f %% under compute), memory %s, "
             "idle %s, waiting for the host %s\n",
@@ -126,6 +200,7 @@ static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_rep
             fprintf(f, ", what if %s (%+.1f %%)", dtp_fmt_time(s->replayed_s, b[2], 32),
                     was_s > 0 ? 100 * (s->replayed_s / was_s - 1) : 0);
         fprintf(f, "\n");
+        print_step_times(a, f, r->rank, i);
     }
     const struct dtp_trace_by_name *k;
     size_t n;
@@ -134,6 +209,7 @@ static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_rep
         fprintf(f, "    %9s  x%-5llu %.70s\n", ms(k[i].sum_ns, b[0], 32),
                 (unsigned long long)k[i].count, k[i].name);
     print_comms(a, f, r);
+    print_streams(a, f, r->rank);
 }
 
 void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
@@ -156,105 +232,10 @@ void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_repo
     if (r->nranks > 1)
         fprintf(f, "straggler: rank %d waits least in collectives (%s; the most waits %s)\n", last,
                 dtp_fmt_time(last_s, least, 32), dtp_fmt_time(most_s, most, 32));
+    if (r->nranks > 0)
+        print_bubbles(a, f, report);
+    print_critical(f, report);
     fprintf(f, "explained: %.2f %% of the spans (%u tasks, %zu collectives)\n", r->explained_pct,
             r->ntasks, r->matches.n);
     fprintf(f, "%s\n", dtp_replay_definitions);
-}
-
-/* ---- JSON ---- */
-
-static void json_steps(struct dtp_json_out *w, const struct dtp_replay_report *report,
-                       size_t rank) {
-    const struct dtp_replayed_rank *r = &report->replay->rank[rank];
-    dtp_json_put_key(w, "steps");
-    dtp_json_array(w);
-    for (size_t i = 0; i < r->nsteps; i++) {
-        dtp_json_object(w);
-        dtp_json_kv_string(w, "name", r->step[i].name);
-        dtp_json_kv_double(w, "measured_s", r->step[i].measured_s);
-        dtp_json_kv_double(w, "replayed_s", report->measured->rank[rank].step[i].replayed_s);
-        if (report->what_if)
-            dtp_json_kv_double(w, "what_if_s", r->step[i].replayed_s);
-        dtp_json_end(w);
-    }
-    dtp_json_end(w);
-}
-
-static void json_comms(struct dtp_json_out *w, const struct dtp_replay_report *report,
-                       size_t rank) {
-    const struct dtp_replayed_rank *r = &report->measured->rank[rank];
-    dtp_json_put_key(w, "collectives");
-    dtp_json_array(w);
-    for (size_t i = 0; i < r->ncomms; i++) {
-        const struct dtp_replayed_comm *c = &r->comm[i];
-        dtp_json_object(w);
-        dtp_json_kv_string(w, "kind", dtp_comm_op_name[c->op]);
-        dtp_json_kv_int(w, "group_size", c->group_size);
-        dtp_json_kv_u64(w, "bytes", c->bytes);
-        dtp_json_kv_double(w, "start_s", c->start_s);
-        dtp_json_kv_double(w, "end_s", c->end_s);
-        dtp_json_kv_double(w, "replayed_end_s", c->replayed_end_s);
-        if (report->what_if)
-            dtp_json_kv_double(w, "what_if_end_s",
-                               report->replay->rank[rank].comm[i].replayed_end_s);
-        dtp_json_kv_double(w, "transfer_s", c->transfer_s);
-        dtp_json_kv_double(w, "waiting_s", c->waiting_s);
-        dtp_json_end(w);
-    }
-    dtp_json_end(w);
-}
-
-static void json_rank(struct dtp_json_out *w, const struct dtp_replay_report *report, size_t rank) {
-    const struct dtp_replayed_rank *r = &report->replay->rank[rank];
-    struct dtp_trace_times t;
-    times_of(report, r->rank, &t);
-    dtp_json_object(w);
-    dtp_json_kv_int(w, "rank", r->rank->rank);
-    dtp_json_kv_string(w, "file", r->rank->file);
-    json_steps(w, report, rank);
-    dtp_json_kv_double(w, "span_s", (double)t.span_ns * DTP_NANO);
-    dtp_json_kv_double(w, "compute_s", (double)t.compute_ns * DTP_NANO);
-    dtp_json_kv_double(w, "communication_s", (double)t.comm_ns * DTP_NANO);
-    dtp_json_kv_double(w, "memory_s", (double)t.memory_ns * DTP_NANO);
-    dtp_json_kv_double(w, "idle_s", (double)t.idle_ns * DTP_NANO);
-    dtp_json_kv_double(w, "overlap_pct", dtp_trace_overlap_pct(&t));
-    dtp_json_kv_double(w, "launch_bound_s", (double)dtp_trace_launch_bound_ns(r->rank) * DTP_NANO);
-    dtp_json_kv_double(w, "replayed_end_s", report->measured->rank[rank].replayed_end_s);
-    if (report->what_if)
-        dtp_json_kv_double(w, "what_if_end_s", r->replayed_end_s);
-    dtp_json_kv_double(w, "measured_end_s", r->measured_end_s);
-    json_comms(w, report, rank);
-    dtp_json_end(w);
-}
-
-static void json_warnings(struct dtp_arena *a, struct dtp_json_out *w,
-                          const struct dtp_replay *replay) {
-    dtp_json_put_key(w, "warnings");
-    dtp_json_array(w);
-    for (size_t i = 0; i < replay->nranks; i++) {
-        const struct dtp_trace_rank *r = replay->rank[i].rank;
-        for (int k = 0; k < DTP_NTRACE_WARNINGS; k++)
-            if (r->warned[k].count > 0)
-                dtp_json_put_string(w, dtp_arena_printf(a, "rank %d: %llu %s", r->rank,
-                                                        (unsigned long long)r->warned[k].count,
-                                                        dtp_trace_warning_text[k]));
-    }
-    dtp_json_end(w);
-}
-
-void dtp_replay_write_json(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, f, 1);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", 1);
-    dtp_json_kv_string(&w, "source", "read from the traces; replayed by the event engine");
-    dtp_json_put_key(&w, "ranks");
-    dtp_json_array(&w);
-    for (size_t i = 0; i < report->replay->nranks; i++)
-        json_rank(&w, report, i);
-    dtp_json_end(&w);
-    dtp_json_kv_double(&w, "explained_pct", report->measured->explained_pct);
-    json_warnings(a, &w, report->replay);
-    dtp_json_kv_string(&w, "definitions", dtp_replay_definitions);
-    dtp_json_end(&w);
 }

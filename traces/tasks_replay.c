@@ -12,6 +12,7 @@ struct run {
     const struct dtp_tasks *t;
     const struct dtp_replay_options *o;
     uint32_t *collective; /* [ntasks] number by end, or DTP_TRACE_NONE */
+    struct dtp_graph graph;
     struct dtp_timeline line;
     dtp_id *start, *end; /* [ntasks]; one and the same but for tasks that wait under way */
 };
@@ -86,13 +87,15 @@ static double duration_s(const struct run *r, uint32_t i) {
     return dur_s / speed;
 }
 
-static void add_task(struct run *r, struct dtp_graph *g, uint32_t i) {
+static void add_task(struct run *r, uint32_t i) {
+    struct dtp_graph *g = &r->graph;
     const struct dtp_tasks_task *k = &r->t->task[i];
     uint32_t before = 0;
     for (uint32_t d = k->first_dep; d < k->first_dep + k->ndeps; d++)
         before += !is_late(r->t, k, d);
     double delay_s = k->rank == r->o->delayed_rank ? r->o->delay_s : 0;
     struct dtp_task start = {.start_s = before == 0 ? k->start_s + delay_s : 0,
+                             .tag = i,
                              .latency_s = before > 0 ? k->gap_s / r->o->host_speed : 0,
                              .rate_cap = 1,
                              .device = DTP_NONE,
@@ -109,24 +112,35 @@ static void add_task(struct run *r, struct dtp_graph *g, uint32_t i) {
         r->start[i] = r->end[i];
 }
 
+static struct dtp_critical_task describe(const void *ctx, dtp_id task) {
+    static const enum dtp_critical_class class_of[DTP_NTASK_CLASSES] = {
+        [DTP_CLASS_COMPUTE] = DTP_CRITICAL_COMPUTE,
+        [DTP_CLASS_COMM] = DTP_CRITICAL_COMM,
+        [DTP_CLASS_MEMORY] = DTP_CRITICAL_MEMORY,
+        [DTP_CLASS_HOST] = DTP_CRITICAL_HOST};
+    const struct run *r = ctx;
+    const struct dtp_tasks_task *k = &r->t->task[r->graph.tag[task]];
+    return (struct dtp_critical_task){k->category ? k->category : k->name, k->rank,
+                                      class_of[k->class]};
+}
+
 static enum dtp_status run_graph(struct run *r, struct dtp_err *err) {
     struct dtp_platform platform;
-    struct dtp_graph g;
     const struct dtp_tasks *t = r->t;
     dtp_platform_init(&platform, r->a);
-    dtp_graph_init(&g, r->a);
-    dtp_graph_reserve(&g, t->ntasks, t->ndeps, 0);
+    dtp_graph_init(&r->graph, r->a);
+    dtp_graph_reserve(&r->graph, t->ntasks, t->ndeps, 0);
     r->start = DTP_NEW(r->a, dtp_id, (size_t)t->ntasks + 1);
     r->end = DTP_NEW(r->a, dtp_id, (size_t)t->ntasks + 1);
     for (uint32_t i = 0; i < t->ntasks; i++)
-        add_task(r, &g, i);
+        add_task(r, i);
     for (uint32_t i = 0; i < t->ntasks; i++) {
         const struct dtp_tasks_task *k = &t->task[i];
         for (uint32_t d = k->first_dep; d < k->first_dep + k->ndeps; d++)
-            dtp_graph_dep(&g, r->end[t->dep[d]], is_late(t, k, d) ? r->end[i] : r->start[i]);
+            dtp_graph_dep(&r->graph, r->end[t->dep[d]], is_late(t, k, d) ? r->end[i] : r->start[i]);
     }
-    DTP_TRY(dtp_graph_freeze(&g, err));
-    return dtp_engine_run(r->a, &platform, &g, &r->line, err);
+    DTP_TRY(dtp_graph_freeze(&r->graph, err));
+    return dtp_engine_run(r->a, &platform, &r->graph, &r->line, err);
 }
 
 /* A step moves with the last task that ended in it: on its rank, or on any. */
@@ -217,5 +231,6 @@ enum dtp_status dtp_replay_tasks(struct dtp_arena *a, struct dtp_trace *trace,
     }
     double share = span_s > 0 && unexplained_s < span_s ? 1 - unexplained_s / span_s : 0;
     out->explained_pct = span_s > 0 ? 100 * share : 100;
+    dtp_critical_path(a, &r.line, describe, &r, &out->critical);
     return DTP_OK;
 }

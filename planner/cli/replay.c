@@ -151,6 +151,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         DTP_TRY(dtp_replay(cli->a, &trace, &options, &replay, err));
     struct dtp_replay_report report = {.replay = &replay,
                                        .measured = &measured,
+                                       .trace = &trace,
                                        .what_if = what_if,
                                        .hta_compat = own->hta_compat};
     if (cli->args.timeline) {

@@ -8,6 +8,7 @@
 
 #include "sim/base/units.h"
 #include "traces/replay.h"
+#include "traces/streams.h"
 
 #define US 1e-6
 static const double TOLERANCE_S = 1e-12;
@@ -105,6 +106,34 @@ static void as_measured(void) {
     CU_ASSERT_DOUBLE_EQUAL(r.rank[1].comm[0].waiting_s, 0, TOLERANCE_S);
     CU_ASSERT_DOUBLE_EQUAL(r.rank[0].comm[0].replayed_end_s, 262 * US, TOLERANCE_S);
     CU_ASSERT_DOUBLE_EQUAL(r.explained_pct, 100, 1e-9);
+}
+
+/* Rank 1 decides: its launch 10, a 200, 2, the all-reduce 50, 2, b 30, and 6 to return. */
+static void critical_path(void) {
+    struct dtp_replay r;
+    replay_job(&known, &DTP_REPLAY_AS_MEASURED, &r);
+    const struct dtp_critical *c = &r.critical;
+    double sum_s = 0;
+    for (int k = 0; k < DTP_NCRITICAL; k++)
+        sum_s += c->class_s[k];
+    CU_ASSERT_DOUBLE_EQUAL(c->span_s, 300 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(sum_s, 300 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(c->class_s[DTP_CRITICAL_COMPUTE], 230 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(c->class_s[DTP_CRITICAL_COMM], 50 * US, TOLERANCE_S);
+    CU_ASSERT_DOUBLE_EQUAL(c->class_s[DTP_CRITICAL_LATENCY] + c->class_s[DTP_CRITICAL_HOST],
+                           20 * US, TOLERANCE_S);
+    CU_ASSERT_FATAL(c->nitems > 2);
+    CU_ASSERT_STRING_EQUAL(c->item[0].name, "gemm_a");
+    CU_ASSERT_DOUBLE_EQUAL(c->item[0].sum_s, 200 * US, TOLERANCE_S);
+    CU_ASSERT_STRING_EQUAL(c->item[1].name, dtp_comm_op_name[DTP_COMM_ALL_REDUCE]);
+    struct dtp_trace_stream *s;
+    size_t n;
+    dtp_trace_streams(arena, r.rank[1].rank, &s, &n);
+    CU_ASSERT_EQUAL_FATAL(n, 2);
+    CU_ASSERT_EQUAL(s[0].stream, 7);
+    CU_ASSERT_EQUAL(s[0].busy_ns, 230000);
+    CU_ASSERT_EQUAL(s[0].class_ns[DTP_CLASS_COMPUTE], 230000);
+    CU_ASSERT_EQUAL(s[1].busy_ns, 50000);
 }
 
 /* The step under each change, from the table above. */
@@ -282,6 +311,7 @@ static void bounds(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"two ranks by hand", as_measured},
+                           {"critical path and streams", critical_path},
                            {"what-ifs by hand", what_if},
                            {"edited traces by hand", edited},
                            {"samples", replay_samples},
