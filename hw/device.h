@@ -124,10 +124,13 @@ struct dtp_gpu {
     struct dtp_gemm_cal bmm[DTP_NDTYPES]; /* batched GEMM of unfused attention */
     struct dtp_kernel_cal kernel[DTP_NKERNELS];
     struct dtp_attention_cal attention[DTP_NATTN];
-    double sustained;           /* time factor under long load (clocks at the power limit), >= 1 */
-    double kernel_gap_s;        /* between dependent kernels on a busy stream */
-    double comm_slowdown;       /* share of a compute kernel's rate lost beside a collective */
-    double offload_bytes_per_s; /* pinned host memory, achieved */
+    double sustained;     /* time factor under long load (clocks at the power limit), >= 1 */
+    double kernel_gap_s;  /* between dependent kernels on a busy stream */
+    double comm_slowdown; /* share of a compute kernel's rate lost beside a collective */
+    /* a collective that starts beside compute waits for room on the SMs: so many durations of the
+     * kernel there, at most so long */
+    double comm_wait_kernels, comm_wait_s;
+    double offload_bytes_per_s;               /* pinned host memory, achieved */
     struct dtp_time_table table[DTP_NTABLES]; /* where there is one of the dtype it is the time */
     bool not_calibrated;     /* scaled from another GPU: predictions are outside the calibration */
     const char *calibration; /* one line: from what, by what, cross-validated error */

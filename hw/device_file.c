@@ -140,6 +140,9 @@ const struct dtp_field dtp_gpu_calibration_fields[] = {
     MEMBER(dtp_gpu, kernel_gap_s, "between dependent kernels, s"),
     {"comm_slowdown", DTP_FIELD_DOUBLE, IN_GPU(comm_slowdown), .min = 0, .max = 0.99,
      .help = "share of a kernel's rate lost beside a collective"},
+    {"comm_wait_kernels", DTP_FIELD_DOUBLE, IN_GPU(comm_wait_kernels), .min = 0, .max = 10,
+     .help = "durations of the kernel beside it that a collective waits for room on the SMs"},
+    MEMBER(dtp_gpu, comm_wait_s, "most that it waits, s"),
     MEMBER(dtp_gpu, offload_bytes_per_s, "pinned host memory, achieved"),
     {0}};
 
@@ -192,6 +195,8 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
     g->sustained = from.sustained;
     g->kernel_gap_s = from.kernel_gap_s;
     g->comm_slowdown = from.comm_slowdown;
+    g->comm_wait_kernels = from.comm_wait_kernels;
+    g->comm_wait_s = from.comm_wait_s;
     g->offload_bytes_per_s = from.offload_bytes_per_s;
     scale(g, &from);
     return DTP_OK;

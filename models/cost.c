@@ -88,6 +88,7 @@ struct tally {
     double compute_s, gemm_s, attention_s, flops;
     double exposed_s[DTP_NAXES], overlapped_s[DTP_NAXES];
     double launches, collectives; /* of the host */
+    double kernels_s, kernels_s2; /* sums of the kernels' durations and of their squares */
 };
 
 static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
@@ -100,6 +101,10 @@ static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *pl
         return;
     }
     t->compute_s += time_s + op->count * op->launches * memo->problem->cluster->gpu.kernel_gap_s;
+    if (op->count * op->launches > 0) {
+        t->kernels_s += time_s;
+        t->kernels_s2 += time_s * time_s / (op->count * op->launches);
+    }
     t->flops += dtp_op_flops(op);
     t->launches += op->count * op->launches;
     if (op->kind == DTP_OP_GEMM)
@@ -194,8 +199,9 @@ static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *o
     return 0;
 }
 
-static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                         enum dtp_layer_kind kind, struct dtp_phase out[4]) {
+/* Returns the mean duration of its kernels by time. */
+static double layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                           enum dtp_layer_kind kind, struct dtp_phase out[4]) {
     struct tally t[4] = {0};
     dtp_ops_layer(memo->problem, plan, kind, &memo->ops);
     int recomputed = recomputed_ops(memo->problem->framework, &memo->ops);
@@ -224,6 +230,12 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
         if (t[PHASE_R].launches > 0)
             wait_for_host(&out[PHASE_R], launch_round_trip_s + f->launch_s);
     }
+    double sum_s = 0, sum_s2 = 0;
+    for (int k = 0; k < 4; k++) {
+        sum_s += t[k].kernels_s;
+        sum_s2 += t[k].kernels_s2;
+    }
+    return sum_s > 0 ? sum_s2 / sum_s : 0;
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
@@ -236,9 +248,9 @@ const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
     const struct dtp_model *m = memo->problem->model;
     struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
     if (m->nconvs > 0) {
-        layer_phases(memo, plan, DTP_LAYER_CONV, costs->dense);
+        costs->kernel_s = layer_phases(memo, plan, DTP_LAYER_CONV, costs->dense);
     } else {
-        layer_phases(memo, plan, DTP_LAYER_DENSE, costs->dense);
+        costs->kernel_s = layer_phases(memo, plan, DTP_LAYER_DENSE, costs->dense);
         layer_phases(memo, plan, DTP_LAYER_EMBEDDING, costs->embedding);
         layer_phases(memo, plan, DTP_LAYER_HEAD, costs->head);
         if (m->moe.experts > 0)
@@ -587,6 +599,12 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     for (int vs = 0; vs < out->nstages; vs++) {
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
         stage_data_parallel(memo, plan, &shape, vs, &out->stage[vs]);
+        double wait_s = problem->cluster->gpu.comm_wait_kernels * layer->kernel_s;
+        if (wait_s > problem->cluster->gpu.comm_wait_s)
+            wait_s = problem->cluster->gpu.comm_wait_s;
+        if (!f->inline_communication)
+            out->stage[vs].reduce.wait_s = out->stage[vs].gather.wait_s =
+                out->stage[vs].unshard.wait_s = wait_s;
     }
     stage_transfers(problem, plan, &placement, out);
     step_costs(a, memo, plan, &placement, out);

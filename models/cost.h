@@ -32,7 +32,19 @@ struct dtp_comm {
     double time_s;       /* alone, sibling groups in lockstep */
     double latency_s;    /* part of time_s */
     double device_share; /* of the compute rate, taken while under way */
+    double wait_s;       /* more latency where it starts beside compute: dtp_comm_beside() */
 };
+
+/* A collective that is launched while a kernel runs gets its SMs when that kernel's last blocks have
+ * begun. Units in the middle of an action start so, its last unit finds the device idle. */
+static inline struct dtp_comm dtp_comm_beside(const struct dtp_comm *c, bool beside) {
+    struct dtp_comm x = *c;
+    if (beside && x.time_s > 0) {
+        x.time_s += x.wait_s;
+        x.latency_s += x.wait_s;
+    }
+    return x;
+}
 
 struct dtp_stage_cost {
     struct dtp_phase f, i, w, r;
@@ -84,6 +96,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
 struct dtp_layer_costs {
     struct dtp_phase dense[4], moe[4]; /* f, i, w, r */
     struct dtp_phase embedding[4], head[4];
+    double kernel_s; /* mean duration of a layer's kernels, as one meets them at any moment */
 };
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
                                               const struct dtp_plan *plan);

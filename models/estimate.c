@@ -21,7 +21,7 @@ static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_par
         double begin_s = t;
         for (; gather < parts.ngather && dtp_part_first(gather, parts.ngather, parts.nparts) == p;
              gather++) {
-            state->gather_free_s += cost->gather.time_s;
+            state->gather_free_s += dtp_comm_beside(&cost->gather, gather > 0).time_s;
             begin_s = larger(begin_s, state->gather_free_s);
         }
         for (;
@@ -32,7 +32,9 @@ static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_par
             double ready_s = prefetch == 0   ? t
                              : q >= prefetch ? ring[(q - prefetch) % nring]
                                              : w->l.costs->step_host_s;
-            state->unshard_free_s = larger(state->unshard_free_s, ready_s) + cost->unshard.time_s;
+            state->unshard_free_s =
+                larger(state->unshard_free_s, ready_s) +
+                dtp_comm_beside(&cost->unshard, q >= prefetch && prefetch > 0).time_s;
             begin_s = larger(begin_s, state->unshard_free_s);
             ring[q % nring] = begin_s;
         }
@@ -40,7 +42,8 @@ static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_par
         t = begin_s + part_s;
         for (; reduce < parts.nreduce && dtp_part_last(reduce, parts.nreduce, parts.nparts) == p;
              reduce++)
-            state->reduce_free_s = larger(state->reduce_free_s, t) + cost->reduce.time_s;
+            state->reduce_free_s = larger(state->reduce_free_s, t) +
+                                   dtp_comm_beside(&cost->reduce, p + 1 < parts.nparts).time_s;
     }
     return t;
 }

@@ -80,7 +80,8 @@ static void reduce_action(struct units *u, int vs, struct dtp_action_parts parts
     const struct dtp_stage_cost *cost = &w->costs->stage[vs];
     for (int i = 0; i < parts.nreduce; i++) {
         int part = dtp_part_last(i, parts.nreduce, parts.nparts);
-        struct dtp_span x = add_unit(u, &cost->reduce, 1, true, unit_tag(u, DTP_T_REDUCE, vs, i));
+        struct dtp_comm comm = dtp_comm_beside(&cost->reduce, part + 1 < parts.nparts);
+        struct dtp_span x = add_unit(u, &comm, 1, true, unit_tag(u, DTP_T_REDUCE, vs, i));
         for (int q = 0; q < u->group->nmembers; q++) {
             size_t at = place(u, u->group->member[q], k);
             dtp_id end = parts.nparts > 1 ? w->first_task[at] + (dtp_id)part : w->last_task[at];
@@ -104,8 +105,8 @@ static void gather_action(struct units *u, int vs, struct dtp_action_parts parts
     struct dtp_lowering *w = u->w;
     for (int i = 0; i < parts.ngather; i++) {
         bool first = u->last.out == DTP_NONE;
-        struct dtp_span x =
-            add_unit(u, &w->costs->stage[vs].gather, 1, true, unit_tag(u, DTP_T_GATHER, vs, i));
+        struct dtp_comm comm = dtp_comm_beside(&w->costs->stage[vs].gather, i > 0);
+        struct dtp_span x = add_unit(u, &comm, 1, true, unit_tag(u, DTP_T_GATHER, vs, i));
         dtp_id part = (dtp_id)dtp_part_first(i, parts.ngather, parts.nparts);
         for (int q = 0; q < u->group->nmembers; q++) {
             int member = u->group->member[q];
@@ -146,8 +147,9 @@ static void unshard_action(struct units *u, int vs, struct dtp_action_parts part
         uint32_t unit = (*nunits)++;
         dtp_id part = (dtp_id)dtp_part_first(i, parts.nunshard, parts.nparts);
         place_of[unit] = (struct unit_place){k, part};
-        struct dtp_span x =
-            add_unit(u, &w->costs->stage[vs].unshard, 1, true, unit_tag(u, DTP_T_UNSHARD, vs, i));
+        bool beside = prefetch > 0 && unit >= prefetch;
+        struct dtp_comm comm = dtp_comm_beside(&w->costs->stage[vs].unshard, beside);
+        struct dtp_span x = add_unit(u, &comm, 1, true, unit_tag(u, DTP_T_UNSHARD, vs, i));
         if (unit >= prefetch)
             wait_like(u, place_of[unit - prefetch], x.in);
         for (int q = 0; q < u->group->nmembers; q++) {

@@ -64,7 +64,10 @@ static struct dtp_comm random_comm(struct dtp_rng *r, enum dtp_collective kind, 
                                    double bytes_per_s) {
     double time_s = below(r, 5) == 0 ? 0 : between(r, 0.01, 0.6);
     double latency_s = time_s * between(r, 0, 0.5);
-    return case_comm(kind, axis, (time_s - latency_s) * bytes_per_s, time_s, latency_s);
+    struct dtp_comm c =
+        case_comm(kind, axis, (time_s - latency_s) * bytes_per_s, time_s, latency_s);
+    c.wait_s = below(r, 2) ? between(r, 0, 0.3) : 0;
+    return c;
 }
 
 static void random_stage(struct dtp_rng *r, double bytes_per_s, const struct random_case *c, int vs,
