@@ -120,7 +120,7 @@ static void put_task(struct chrome *c, uint32_t i) {
     begin(c, "X", k->name, k->rank, c->lanes.of[i] + 1);
     dtp_json_kv_string(&c->w, "cat", tasks_category(k));
     put_time(c, "ts", start_ns);
-    put_time(c, "dur", tasks_ns(k->end_s) - start_ns);
+    put_time(c, "dur", tasks_length_ns(k));
     put_args(c, i);
     dtp_json_end(&c->w);
 }

@@ -19,6 +19,8 @@ struct tasks_lanes {
 /* Times in whole nanoseconds decide what overlaps. */
 void tasks_lay_out(struct dtp_arena *a, const struct dtp_tasks *t, struct tasks_lanes *out);
 int64_t tasks_ns(double t_s);
+/* From the rounded start to the rounded end, so that neighbours stay neighbours. */
+int64_t tasks_length_ns(const struct dtp_tasks_task *k);
 const char *tasks_category(const struct dtp_tasks_task *k);
 
 typedef enum dtp_status tasks_writer(struct dtp_arena *a, FILE *f, const struct dtp_tasks *t,

@@ -30,7 +30,7 @@ static void add_event(struct dtp_trace_rank *r, const struct dtp_tasks_task *k) 
     bool host = k->class == DTP_CLASS_HOST;
     struct dtp_trace_event *e = dtp_trace_add(r);
     e->start_ns = tasks_ns(k->start_s);
-    e->dur_ns = tasks_ns(k->end_s) - e->start_ns;
+    e->dur_ns = tasks_length_ns(k);
     e->name = dtp_trace_intern(r, k->name, strlen(k->name));
     e->kind = host                           ? DTP_TRACE_OP
               : k->class == DTP_CLASS_MEMORY ? DTP_TRACE_MEMCPY

@@ -151,6 +151,11 @@ int64_t tasks_ns(double t_s) {
     return (int64_t)(ns < 0 ? ns - 0.5 : ns + 0.5);
 }
 
+int64_t tasks_length_ns(const struct dtp_tasks_task *k) {
+    int64_t start_ns = tasks_ns(k->start_s), end_ns = tasks_ns(k->end_s);
+    return end_ns > start_ns ? end_ns - start_ns : 0;
+}
+
 const char *tasks_category(const struct dtp_tasks_task *k) {
     return k->category ? k->category : dtp_task_class_names[k->class];
 }
@@ -234,7 +239,8 @@ void tasks_lay_out(struct dtp_arena *a, const struct dtp_tasks *t, struct tasks_
                                 .depth = DTP_NEW(a, uint32_t, (size_t)t->ntasks + 1)};
     for (uint32_t i = 0; i < t->ntasks; i++) {
         const struct dtp_tasks_task *k = &t->task[i];
-        v[i] = (struct place){k->rank, 0, k->stream, tasks_ns(k->start_s), tasks_ns(k->end_s), i};
+        int64_t start_ns = tasks_ns(k->start_s);
+        v[i] = (struct place){k->rank, 0, k->stream, start_ns, start_ns + tasks_length_ns(k), i};
     }
     if (t->ntasks > 1)
         qsort(v, t->ntasks, sizeof *v, by_stream);

@@ -11,6 +11,7 @@ const struct dtp_verb *const dtp_verbs[] = {
     &dtp_verb_validate,
     &dtp_verb_replay,
     &dtp_verb_infer,
+    &dtp_verb_jobs,
     &dtp_verb_calibrate,
     &dtp_verb_doctor,
     &dtp_verb_run,
