@@ -56,6 +56,8 @@ struct dtp_node {
     int nic_of_gpu[DTP_MAX_GPUS_PER_NODE];
     uint64_t host_memory_bytes;
     double nvme_bytes_per_s, nvme_bytes;
+    double host_stream_bytes_per_s; /* that the CPUs reach on host memory together */
+    double host_gpu_bytes_per_s;    /* host to all GPUs at once; 0: each as if alone */
     int cores;
     /* derived: links that the GPU with fewest has to the others of GPUs 0 .. i-1 (so wide is a ring of
      * those: V100 of a DGX-1V, 2 to 8 GPUs, 1 2 4 2 3 4 6, measured 1 2 3.8 1.6 2 3.9 6); dense ids of the mesh's directed links (-1: none), and how i reaches j:

@@ -33,6 +33,8 @@ static const struct dtp_field node_fields[] = {
     {"p2p_latency_s", DTP_FIELD_DOUBLE, NODE(p2p_latency_s), .min = 0, .max = 1, .help = "a send and receive between nodes, 0 bytes"},
     {"p2p_intra_latency_s", DTP_FIELD_DOUBLE, NODE(p2p_intra_latency_s), .min = 0, .max = 1, .help = "the same inside the node"},
     {"host_memory_bytes", DTP_FIELD_U64, NODE(host_memory_bytes), .help = "host memory of a node"},
+    {"host_stream_bytes_per_s", DTP_FIELD_DOUBLE, NODE(host_stream_bytes_per_s), .min = 1, .max = 1e15, .help = "that the CPUs reach on host memory together"},
+    {"host_gpu_bytes_per_s", DTP_FIELD_DOUBLE, NODE(host_gpu_bytes_per_s), .min = 0, .max = 1e15, .help = "host to all GPUs at once; 0: each as if alone"},
     {"nvme_bytes_per_s", DTP_FIELD_DOUBLE, NODE(nvme_bytes_per_s), .min = 0, .max = 1e15, .help = "local disks, read"},
     {"nvme_bytes", DTP_FIELD_DOUBLE, NODE(nvme_bytes), .min = 0, .max = 1e18, .help = "local disks, size"},
     {"cores", DTP_FIELD_INT, NODE(cores), .min = 0, .max = 65536, .help = "CPU cores"},
@@ -94,6 +96,8 @@ void dtp_cluster_spec_defaults(struct dtp_cluster_spec *spec) {
     node->p2p_intra_latency_s = 12e-6;
     node->socket_link_bytes_per_s =
         20 * DTP_GIGA; /* NCCL topo.h: 10 (Skylake) to 22 (Sapphire R.) */
+    node->host_stream_bytes_per_s =
+        117 * DTP_GIGA; /* CPU Adam on a DGX-2: 3.9e9 parameters/s x 30 B (Ren 2021, Table 4) */
     spec->c.fabric = "infiniband";
     spec->c.nccl = "2.18";
 }

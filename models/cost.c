@@ -1,9 +1,11 @@
 #include "models/cost.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "models/evaluate.h"
 #include "models/native.h"
+#include "models/offload.h"
 #include "models/schedule.h"
 #include "models/stage.h"
 
@@ -425,6 +427,9 @@ static void stage_data_parallel(const struct dtp_cost_memo *memo, const struct d
                  params[k] / gathers * dtp_framework_gathered_bytes(f));
         comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
     }
+    if (plan->zero_stage == 3 && out->unshard.time_s > 0) /* from the host first */
+        out->unshard.time_s +=
+            dtp_offload_fetch_s(problem, plan, (params[0] + params[1]) / out->nunshard);
 }
 
 static struct dtp_comm transfer(const struct dtp_problem *problem, const struct dtp_plan *plan,
@@ -481,7 +486,11 @@ static double optimizer_params(const struct dtp_plan *plan, const struct dtp_sta
     return stage->dense_params / replicas + stage->expert_params / expert_replicas;
 }
 
-static double optimizer_s(const struct dtp_problem *problem, double params) {
+/* On the GPU; what is offloaded is updated on the host. */
+static double optimizer_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                          double params) {
+    if (plan->offload != DTP_OFFLOAD_NONE)
+        return 0;
     double bytes = problem->framework->optimizer_bytes_moved * params;
     return dtp_framework_on(problem->framework, &problem->cluster->gpu).kernel_time_factor *
            dtp_device_kernel_s(&problem->cluster->gpu, DTP_K_OPTIMIZER, bytes, params);
@@ -524,17 +533,6 @@ static struct dtp_comm norm_all_reduce(const struct dtp_problem *problem,
     return c;
 }
 
-static double offload_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                        double params) {
-    const struct dtp_framework_memory *memory = &problem->framework->memory;
-    double rate = problem->cluster->gpu.offload_bytes_per_s;
-    if (plan->offload == DTP_OFFLOAD_NONE || rate <= 0)
-        return 0;
-    if (plan->offload_to == DTP_OFFLOAD_NVME && problem->cluster->node.nvme_bytes_per_s > 0)
-        rate = problem->cluster->node.nvme_bytes_per_s / problem->cluster->node.gpus;
-    return params * (memory->gradient_bytes + memory->weight_bytes) / rate;
-}
-
 static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
                        const struct dtp_plan *plan, const struct dtp_placement *placement,
                        struct dtp_costs *out) {
@@ -550,12 +548,19 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
     }
     double worst_params = 0;
     for (int s = 0; s < plan->pp; s++) {
-        out->optimizer_s[s] = optimizer_s(problem, params[s]);
+        out->optimizer_s[s] = optimizer_s(problem, plan, params[s]);
         worst_params = params[s] > worst_params ? params[s] : worst_params;
     }
     out->embedding_all_reduce = embedding_all_reduce(problem, plan, placement);
     out->norm_all_reduce = norm_all_reduce(problem, plan);
-    out->offload_s = offload_s(problem, plan, worst_params);
+    double backward_s = 0; /* of the first rank */
+    for (int vs = 0; vs < out->nstages; vs++) {
+        int rank, chunk;
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
+        const struct dtp_stage_cost *stage = &out->stage[vs];
+        backward_s += rank == 0 ? stage->i.total_s + stage->w.total_s + stage->r.total_s : 0;
+    }
+    out->offload_s = dtp_offload_exposed_s(problem, plan, worst_params, backward_s);
     out->step_host_s = problem->framework->step_host_s;
     out->model_flops = 3 * memo->forward_flops * plan->global_batch_size;
     out->hardware_flops = out->model_flops;
@@ -664,8 +669,8 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
     }
     out->tail_s = (overlap ? last_unit_s : sum_s) + (f->param_gather_overlap ? 0 : gather_s) +
                   embedding_all_reduce(problem, plan, &placement).time_s +
-                  norm_all_reduce(problem, plan).time_s + optimizer_s(problem, params);
-    out->fixed_s = offload_s(problem, plan, params) + f->step_host_s;
+                  norm_all_reduce(problem, plan).time_s + optimizer_s(problem, plan, params);
+    out->fixed_s = dtp_offload_exposed_s(problem, plan, params, INFINITY) + f->step_host_s;
     if (even)
         table_put(&memo->tails, memo->a, key, out);
     return out;

@@ -270,7 +270,12 @@ const struct dtp_field dtp_framework_fields[] = {
     LIST(zero_stages_tp, "ZeRO stages allowed with tp > 1"),
     BOOLEAN(hybrid_shard, "ZeRO-3 in groups: sharded inside, replicated between (HSDP, MiCS)"),
     LIST(recompute, "recomputation modes it has"),
-    BOOLEAN(offload, "can offload optimizer state or parameters to the host"),
+    BOOLEAN(offload, "can keep optimizer state on the host, with ZeRO-3 the weights too"),
+    NUMBER(offload_gradient_bytes, 8, "offload: bytes of a gradient that go to the host"),
+    NUMBER(offload_weight_bytes, 8, "offload: bytes of a weight that come back"),
+    BOOLEAN(offload_each_microbatch,
+            "offload: gradients leave the GPU with each microbatch; false: in the step"),
+    BOOLEAN(offload_overlap, "offload: gradients leave behind the backward"),
     LIST(fitted, "names of the fields that were fitted to measured steps"),
     {0}};
 
@@ -300,6 +305,8 @@ static const struct dtp_framework framework_default = {
     .zero3_forward_prefetch = true,
     .cp_attention_factor = 1,
     .moe_imbalance = 1,
+    .offload_gradient_bytes = 2,
+    .offload_weight_bytes = 2,
     .kernel_time_factor = 1,
     .comm_time_factor = 1,
     .uneven_stages = true,

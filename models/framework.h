@@ -164,7 +164,11 @@ struct dtp_framework {
     int zero_stages_tp;           /* bit s: allowed with tp > 1 */
     bool hybrid_shard;   /* ZeRO-3 inside a zero_group, replicas between groups (HSDP, MiCS) */
     int recompute_modes; /* bit per enum dtp_recompute */
-    bool offload;
+    bool offload;        /* of the optimizer state; with ZeRO-3 of the weights too */
+    double offload_gradient_bytes, offload_weight_bytes; /* of a parameter over the link */
+    bool
+        offload_each_microbatch; /* gradients leave the GPU with each microbatch; false: in the step */
+    bool offload_overlap;        /* behind the backward */
     const char *const *fitted; /* names of the fields that were fitted, NULL-terminated */
 };
 

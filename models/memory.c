@@ -408,6 +408,12 @@ static struct moment zero3_end(const struct dtp_framework *f, const struct rank_
     return peak;
 }
 
+/* Offload that takes each microbatch's gradients to the host: what is left are the buckets. */
+static bool gradients_leave(const struct dtp_framework *f, const struct dtp_plan *plan) {
+    bool divided = plan->zero_stage > 0 || plan->dp * plan->cp == 1;
+    return plan->offload != DTP_OFFLOAD_NONE && f->offload_each_microbatch && divided;
+}
+
 /* Moments: the loss of the last microbatch (the logits meet the activations in flight, the working set
  * of a layer does not); the backward of the last layer; with gradients that come into being in the
  * backward, its end, when all gradients and one live layer are there. Under ZeRO-3 (PyTorch FSDP) that
@@ -426,7 +432,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
         .weights = plan->offload == DTP_OFFLOAD_PARAMETERS
                        ? 0
                        : stored.weights * f->weight_bytes + stored.gathered * f->gathered_bytes,
-        .gradients = stored.gradients * f->gradient_bytes,
+        .gradients = gradients_leave(framework, plan) ? 0 : stored.gradients * f->gradient_bytes,
         .optimizer = plan->offload == DTP_OFFLOAD_NONE ? stored.states * f->optimizer_bytes : 0,
         .activations = r->activations,
         .logits = r->logits,
@@ -440,7 +446,8 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     now.logits = r->saved_logits + r->outputs;
     now.activations = r->activations + live;
     take_larger(&peak, &now);
-    if (f->step_copy_bytes > 0 && plan->zero_stage > 0) { /* ZeRO-1/2 give their buckets back */
+    if (f->step_copy_bytes > 0 && plan->zero_stage > 0 &&
+        plan->offload == DTP_OFFLOAD_NONE) { /* ZeRO-1/2 give their buckets back */
         struct moment update = {.name = "update",
                                 .weights = now.weights,
                                 .gradients = all_gradients + stored.states * f->step_copy_bytes,

@@ -98,7 +98,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_RECOMPUTE, "the framework does not have this recomputation")                         \
     X(DTP_WHY_TP, "the framework or model has no tensor parallelism, or tp is over its limit")     \
     X(DTP_WHY_PP, "the framework has no pipeline parallelism, or the model cannot be cut")         \
-    X(DTP_WHY_OFFLOAD, "the framework does not have this offload, or the node lacks the memory")   \
+    X(DTP_WHY_OFFLOAD,                                                                             \
+      "the framework has no such offload (over replicas: with ZeRO), or the node no room")         \
     X(DTP_WHY_DTYPE, "the GPU or the framework does not have this dtype")                          \
     X(DTP_WHY_CONSTRAINT, "excluded by an option of the command line")
 

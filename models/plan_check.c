@@ -192,9 +192,11 @@ static enum dtp_reason check_offload(const struct dtp_problem *q, const struct d
     const struct dtp_node *node = &q->cluster->node;
     if (!f->offload || (p->offload == DTP_OFFLOAD_PARAMETERS && p->zero_stage < 3))
         return DTP_WHY_OFFLOAD;
+    if (p->zero_stage == 0 && (int64_t)p->dp * p->cp > 1) /* each rank would update all of it */
+        return DTP_WHY_OFFLOAD;
     struct dtp_param_counts count;
     dtp_model_params(q->model, q->model->vocab, &count);
-    double per_parameter_bytes = f->memory.optimizer_bytes;
+    double per_parameter_bytes = f->memory.optimizer_bytes + 4; /* and fp32 gradients */
     if (p->offload == DTP_OFFLOAD_PARAMETERS)
         per_parameter_bytes += f->memory.weight_bytes;
     double ranks = (double)p->tp * p->pp;

@@ -562,6 +562,22 @@ static int stated_zero_group(const char *schedule, int replicas) {
     return n < replicas ? n : 0;
 }
 
+static void set_recompute(struct dtp_arena *a, const struct cluster_fact *fact,
+                          const struct dtp_run *run, struct dtp_run_case *c) {
+    int recompute = dtp_name_index(dtp_recompute_names, run->recompute);
+    if (recompute < 0) {
+        recompute =
+            strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
+        add_note(a, c, "no recomputation assumed");
+    }
+    int real = fact && fact->recompute ? dtp_name_index(dtp_recompute_names, fact->recompute) : -1;
+    if (real >= 0 && real != recompute) {
+        recompute = real;
+        add_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
+    }
+    c->plan.recompute = (enum dtp_recompute)recompute;
+}
+
 static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
                      const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
@@ -590,18 +606,7 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
         p->sequence_parallel = true;
         add_note(a, c, "sequence parallelism assumed");
     }
-    int recompute = dtp_name_index(dtp_recompute_names, run->recompute);
-    if (recompute < 0) {
-        recompute =
-            strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
-        add_note(a, c, "no recomputation assumed");
-    }
-    int real = fact && fact->recompute ? dtp_name_index(dtp_recompute_names, fact->recompute) : -1;
-    if (real >= 0 && real != recompute) {
-        recompute = real;
-        add_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
-    }
-    p->recompute = (enum dtp_recompute)recompute;
+    set_recompute(a, fact, run, c);
     int named = *run->schedule ? dtp_schedule_find(run->schedule) : -1;
     p->schedule = named >= 0 ? named : DTP_SCHED_1F1B;
     if (run->vpp <= 0 && p->pp > 1 && strstr(run->schedule, "nterleaved")) {

@@ -102,11 +102,12 @@ CHANGE(recompute_more, p->recompute = DTP_RECOMPUTE_FULL; p->recompute_layers = 
 CHANGE(recompute_what, p->recompute_layers = 1;)
 CHANGE(tp_limit, w->framework.max_tp = 1;)
 CHANGE(pp_limit, w->framework.max_pp = 1;)
-CHANGE(offload, p->offload = DTP_OFFLOAD_OPTIMIZER;)
-CHANGE(offload_none, p->offload = DTP_OFFLOAD_OPTIMIZER; w->framework.offload = false;)
+CHANGE(offload, p->offload = DTP_OFFLOAD_OPTIMIZER; p->zero_stage = 1;)
+CHANGE(offload_whole, p->offload = DTP_OFFLOAD_OPTIMIZER;)
+CHANGE(offload_none, offload(w, p); w->framework.offload = false;)
 CHANGE(offload_parameters, p->offload = DTP_OFFLOAD_PARAMETERS;)
-CHANGE(offload_room, p->offload = DTP_OFFLOAD_OPTIMIZER; w->cluster.node.host_memory_bytes = 1000;)
-CHANGE(offload_nvme, p->offload = DTP_OFFLOAD_OPTIMIZER; p->offload_to = DTP_OFFLOAD_NVME;)
+CHANGE(offload_room, offload(w, p); w->cluster.node.host_memory_bytes = 1000;)
+CHANGE(offload_nvme, offload(w, p); p->offload_to = DTP_OFFLOAD_NVME;)
 CHANGE(dtype, p->dtype = DTP_FP8;)
 CHANGE(dtype_uncalibrated, p->dtype = DTP_FP16;)
 #define CONV                                                                                       \
@@ -198,6 +199,7 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_TP, tp_limit},
     {DTP_WHY_PP, pp_limit},
     {DTP_LEGAL, offload},
+    {DTP_WHY_OFFLOAD, offload_whole},
     {DTP_WHY_OFFLOAD, offload_none},
     {DTP_WHY_OFFLOAD, offload_parameters},
     {DTP_WHY_OFFLOAD, offload_room},

@@ -1,0 +1,147 @@
+/* Offload by hand: links, Adam on the host, disks, what leaves the GPU; and ZeRO-Offload's headline. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "models/offload.h"
+#include "tests/suites.h"
+
+static struct dtp_arena *arena;
+static struct dtp_model model;
+static struct dtp_cluster cluster;
+static struct dtp_framework framework;
+static struct dtp_problem problem;
+static struct dtp_plan plan;
+
+static void prepare(const char *stack) {
+    struct dtp_err err = {0};
+    if (dtp_model_load(arena, "gpt3-6.7b", &model, &err) != DTP_OK ||
+        dtp_cluster_load(arena, "dgx-2", &cluster, &err) != DTP_OK ||
+        dtp_framework_load(arena, stack, &framework, &err) != DTP_OK)
+        CU_FAIL_FATAL("model, cluster or framework");
+    cluster.gpu.offload_bytes_per_s = 10e9;
+    cluster.node.host_gpu_bytes_per_s = 32e9;
+    cluster.node.host_stream_bytes_per_s = 60e9;
+    cluster.node.nvme_bytes_per_s = 24e9;
+    plan = dtp_plan_default();
+    plan.dtype = DTP_FP16;
+    plan.dp = 16;
+    plan.zero_stage = 2;
+    plan.global_batch_size = 32;
+    plan.offload = DTP_OFFLOAD_OPTIMIZER;
+    problem = (struct dtp_problem){.model = &model,
+                                   .cluster = &cluster,
+                                   .framework = &framework,
+                                   .gpus = 16,
+                                   .seq = 1024,
+                                   .global_batch = 32,
+                                   .attention = -1,
+                                   .dtype = DTP_FP16};
+}
+
+static bool near(double x, double y) {
+    return fabs(x - y) <= 1e-12 * fabs(y);
+}
+
+/* 16 ranks share 32 GB/s to the GPUs and 60 GB/s of host memory: 2 GB/s each, 1e9 parameters of 30 B. */
+static void test_rates(void) {
+    prepare("deepspeed");
+    struct dtp_offload_cost c = dtp_offload_cost(&problem, &plan, 1e9);
+    CU_ASSERT(near(c.down_s, 2e9 / 2e9) && near(c.up_s, 2e9 / 2e9));
+    CU_ASSERT(near(c.update_s, 16 * 30e9 / 60e9));
+    problem.gpus = 1; /* alone: the card's own link, the whole host */
+    c = dtp_offload_cost(&problem, &plan, 1e9);
+    CU_ASSERT(near(c.down_s, 2e9 / 10e9) && near(c.update_s, 30e9 / 60e9));
+    plan.offload_to = DTP_OFFLOAD_NVME; /* 24 B to and from 24 GB/s */
+    c = dtp_offload_cost(&problem, &plan, 1e9);
+    CU_ASSERT(near(c.update_s, 1));
+    plan.offload = DTP_OFFLOAD_NONE;
+    c = dtp_offload_cost(&problem, &plan, 1e9);
+    CU_ASSERT(c.down_s == 0 && c.update_s == 0 && c.up_s == 0);
+}
+
+/* DeepSpeed: with two microbatches the sum comes up and goes down again, behind the backward of each; a
+ * stack that sends them in the step pays once and in full. */
+static void test_exposed(void) {
+    prepare("deepspeed");
+    double update_s = 16 * 30e9 / 60e9, up_s = 1;
+    CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 5), update_s + up_s));
+    CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 0.5), update_s + up_s + 2 * 1.5));
+    framework.offload_each_microbatch = framework.offload_overlap = false;
+    CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 5), update_s + up_s + 1));
+}
+
+/* Weights on the host: a rank's sixteenth of a unit, at 2 GB/s. */
+static void test_fetch(void) {
+    prepare("deepspeed");
+    CU_ASSERT(dtp_offload_fetch_s(&problem, &plan, 16e9) == 0);
+    plan.zero_stage = 3;
+    plan.offload = DTP_OFFLOAD_PARAMETERS;
+    CU_ASSERT(near(dtp_offload_fetch_s(&problem, &plan, 16e9), 2e9 / 2e9));
+    plan.offload_to = DTP_OFFLOAD_NVME;
+    CU_ASSERT(near(dtp_offload_fetch_s(&problem, &plan, 16e9), 2e9 * 16 / 24e9));
+}
+
+/* State leaves the GPU whole; DeepSpeed's gradients too, Megatron's stay. */
+static void test_memory(void) {
+    struct dtp_stage_memory with, without;
+    prepare("deepspeed");
+    dtp_memory(dtp_memory_memo_create(arena, &problem), &plan, &with);
+    plan.offload = DTP_OFFLOAD_NONE;
+    dtp_memory(dtp_memory_memo_create(arena, &problem), &plan, &without);
+    CU_ASSERT(with.optimizer_bytes == 0 && with.gradients_bytes == 0);
+    CU_ASSERT(without.optimizer_bytes > 0 && with.weights_bytes == without.weights_bytes);
+    CU_ASSERT(with.peak_bytes < without.peak_bytes);
+    prepare("megatron-core");
+    plan.zero_stage = 1;
+    dtp_memory(dtp_memory_memo_create(arena, &problem), &plan, &with);
+    CU_ASSERT(with.optimizer_bytes == 0 && with.gradients_bytes > 0);
+}
+
+static double step_s(enum dtp_fidelity fidelity) {
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &problem);
+    struct dtp_result r;
+    CU_ASSERT_FATAL(dtp_evaluate(arena, ev, &plan, fidelity, NULL, &r, NULL) == DTP_OK);
+    dtp_evaluator_destroy(ev);
+    return r.step_s;
+}
+
+/* The three fidelities keep their order with what is offloaded. */
+static void test_fidelities(void) {
+    prepare("deepspeed");
+    double bound_s = step_s(DTP_BOUND), estimate_s = step_s(DTP_ESTIMATE);
+    CU_ASSERT(bound_s <= estimate_s && bound_s > 0.5 * estimate_s);
+    CU_ASSERT(step_s(DTP_SIMULATE) >= estimate_s * (1 - 1e-9));
+    plan.offload = DTP_OFFLOAD_NONE;
+    CU_ASSERT(step_s(DTP_ESTIMATE) < estimate_s);
+}
+
+/* Ren 2021, abstract: 10 billion parameters on one V100 at 40 TFLOP/s (50 layers of 4096, seq 1024, an update
+ * for each microbatch of 8). */
+static void test_zero_offload(void) {
+    prepare("deepspeed");
+    CU_ASSERT_FATAL(dtp_cluster_load(arena, "dgx-2", &cluster, NULL) == DTP_OK);
+    model.layers = 50;
+    plan.dp = problem.gpus = 1;
+    plan.zero_stage = 0;
+    plan.recompute = DTP_RECOMPUTE_FULL;
+    plan.microbatch_size = plan.global_batch_size = problem.global_batch = 8;
+    double flops = 6.0 * 10.3e9 * 8 * 1024;
+    double rate = flops / step_s(DTP_SIMULATE);
+    CU_ASSERT(rate > 34e12 && rate < 46e12);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"rates", test_rates},
+                           {"what is exposed", test_exposed},
+                           {"weights from the host", test_fetch},
+                           {"memory", test_memory},
+                           {"fidelities", test_fidelities},
+                           {"ZeRO-Offload on one V100", test_zero_offload},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"offload", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    int status = run_suites(suites);
+    dtp_arena_destroy(arena);
+    return status;
+}
