@@ -22,6 +22,7 @@ struct chunk {
 struct walk {
     const struct dtp_plan *plan;
     struct dtp_native d;
+    bool gelu;  /* which the GEMMs around it compute */
     bool fused; /* attention keeps a number per row, not the probabilities */
     int prefetch;
     int64_t e, H, HF,
@@ -159,8 +160,11 @@ static void layer_forward(struct walk *w, bool keep_all) {
     take(w, ACTIVATIONS, w->H);
     whole_input(w, true);
     take(w, ACTIVATIONS, wide(w, w->d.up_width));
-    whole_input(w, false);
+    if (!w->gelu)
+        whole_input(w, false);
     take(w, ACTIVATIONS, wide(w, w->d.ffn));
+    if (w->gelu)
+        whole_input(w, false);
     take(w, ACTIVATIONS, w->HF);
     reduced(w);
 }
@@ -201,11 +205,13 @@ static void mlp_backward(struct walk *w) {
     whole_input(w, true);
     if (!split)
         give(w, ACTIVATIONS, wide(w, w->d.ffn));
-    take(w, ACTIVATIONS, wide(w, w->d.ffn)); /* gradient after activation */
+    take(w, ACTIVATIONS, wide(w, w->d.ffn)); /* gradient after activation, with GELU before it */
     if (!split)
         whole_input(w, false);
-    take(w, ACTIVATIONS, wide(w, w->d.up_width));
-    give(w, ACTIVATIONS, wide(w, w->d.ffn));
+    if (!w->gelu) {
+        take(w, ACTIVATIONS, wide(w, w->d.up_width));
+        give(w, ACTIVATIONS, wide(w, w->d.ffn));
+    }
     give(w, ACTIVATIONS, wide(w, w->d.up_width));
     if (!split) {
         whole_input(w, true);
@@ -491,6 +497,8 @@ static void begin(struct dtp_arena *a, const struct dtp_problem *problem,
     int attention =
         problem->attention >= 0 ? problem->attention : (int)problem->framework->attention;
     *w = (struct walk){.plan = plan,
+                       .gelu =
+                           !problem->model->gated_ffn && problem->model->activation == DTP_ACT_GELU,
                        .fused = attention != DTP_ATTN_HEADS,
                        .prefetch = problem->framework->zero3_prefetch_layers,
                        .e = dtp_dtype_bytes(plan->dtype)};

@@ -64,16 +64,20 @@ struct dtp_dev {
     struct dtp_comm *comm; /* set by the executor; for CUDA's abort path */
 };
 
-/* C[m,n] = op(A)[m,k] op(B)[k,n] (+ C) (+ bias[n]). ld: elements between rows as stored. */
+/* C[m,n] = op(A)[m,k] op(B)[k,n] (+ C) (+ bias[n]). ld: elements between rows as stored. With GELU (tanh
+ * form), C contiguous and no accumulation: before gets the product (+ bias) and C its GELU; or C is the
+ * product times the slope of GELU at slope_at[m,n], without bias. */
 struct dtp_gemm_args {
     const void *a, *b;
     void *c;
     bool ta, tb;     /* A stored [k,m]; B stored [n,k] */
     int64_t m, n, k; /* of the product */
     int64_t lda, ldb, ldc;
-    bool accumulate;  /* C += */
-    bool c_gradient;  /* C holds grad_dtype (a weight gradient) */
-    const void *bias; /* [n] or NULL; not together with accumulate */
+    bool accumulate;      /* C += */
+    bool c_gradient;      /* C holds grad_dtype (a weight gradient) */
+    const void *bias;     /* [n] or NULL; not together with accumulate */
+    void *before;         /* or NULL */
+    const void *slope_at; /* or NULL */
 };
 
 /* y = (x - mean) * rstd * weight + bias over each row; rms: mean = 0, no bias. */
@@ -209,6 +213,13 @@ struct dtp_dev_ops {
      * of CUDA resolve them after the step. mark: an index that the caller chooses, 0 .. */
     void (*mark)(struct dtp_dev *d, enum dtp_stream stream, int mark);
     int64_t (*mark_ns)(struct dtp_dev *d, int mark); /* on the host's monotonic clock */
+
+    /* CUDA graphs; NULL where there are none. Between record(true) and record(false) what is enqueued on
+     * the compute stream is kept instead of run; record(false): how many kernels that was, 0: nothing was
+     * kept. record(true): 0: there is no recording (and nothing to end). replay() enqueues all of it,
+     * with the same arguments. One at a time. */
+    int (*record)(struct dtp_dev *d, bool on);
+    void (*replay)(struct dtp_dev *d);
 
     /* The stream is busy for this long, and does nothing: shadow ranks (comm.h). */
     void (*pause)(struct dtp_dev *d, enum dtp_stream stream, double time_s);

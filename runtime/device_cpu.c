@@ -136,8 +136,8 @@ static void cpu_fill(struct dtp_dev *d, void *to, uint64_t bytes) {
 /* ---- elementwise and reductions ---- */
 
 static void cpu_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
-    (void)d;
-    float *c = g->c;
+    float *c = g->before ? g->before : g->c;
+    struct dtp_act_args act = {.fn = DTP_ACT_FN_GELU, .rows = g->m, .cols = g->n};
     float beta = g->accumulate || g->bias ? 1.0F : 0.0F;
     for (int64_t i = 0; g->bias && i < g->m; i++)
         memcpy(c + i * g->ldc, g->bias, (size_t)g->n * sizeof *c);
@@ -155,6 +155,15 @@ static void cpu_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
                                 .ldb = g->ldb,
                                 .ldc = g->ldc};
     dtp_cpu_sgemm(&x);
+    if (g->before) {
+        act.x = g->before;
+        act.y = g->c;
+        dtp_cpu_act_forward(d, &act);
+    } else if (g->slope_at) {
+        act.x = g->slope_at;
+        act.dy = act.dx = g->c;
+        dtp_cpu_act_backward(d, &act);
+    }
 }
 
 static void cpu_bias_residual(struct dtp_dev *d, void *out, const void *x, const void *bias,

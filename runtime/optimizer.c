@@ -102,11 +102,8 @@ static enum dtp_status finish_gradients(struct dtp_rank *r) {
     return DTP_OK;
 }
 
-/* The squared norm over all parameters of the model, each counted once however many ranks hold it. */
-static enum dtp_status global_norm(struct dtp_rank *r) {
-    float *norm2 = r->scalars + DTP_SCALAR_NORM2;
+static void enqueue_squares(struct dtp_rank *r, float *norm2) {
     double replicas = r->plan->zero_stage > 0 ? 1 : r->plan->dp;
-    r->ops->zero(r->dev, norm2, sizeof *norm2);
     DTP_EACH_UNIT(r, u) {
         struct dtp_owned x = dtp_unit_owned(r, u);
         int64_t begin, n;
@@ -115,6 +112,30 @@ static enum dtp_status global_norm(struct dtp_rank *r) {
                 r->ops->norm2(r->dev, norm2, dtp_element(r, x.grads, begin - x.begin, true), n,
                               1 / (replicas * u->param[id].tp_copies));
     }
+}
+
+/* A kernel for each parameter, most of them tiny and the same in every step: from the second step on as
+ * one CUDA graph. */
+static void add_squares(struct dtp_rank *r, float *norm2) {
+    if (!r->ops->record || r->step == r->first_step) {
+        enqueue_squares(r, norm2);
+        return;
+    }
+    if (!r->norm_recorded && r->ops->record(r->dev, true)) {
+        enqueue_squares(r, norm2);
+        r->norm_recorded = r->ops->record(r->dev, false) > 0;
+    }
+    if (r->norm_recorded)
+        r->ops->replay(r->dev);
+    else
+        enqueue_squares(r, norm2);
+}
+
+/* The squared norm over all parameters of the model, each counted once however many ranks hold it. */
+static enum dtp_status global_norm(struct dtp_rank *r) {
+    float *norm2 = r->scalars + DTP_SCALAR_NORM2;
+    r->ops->zero(r->dev, norm2, sizeof *norm2);
+    add_squares(r, norm2);
     if (r->size == 1)
         return DTP_OK;
     int event = dtp_trace_begin(r, DTP_STREAM_DP, "norm all_reduce");

@@ -87,7 +87,8 @@ struct dtp_rank {
     float *scalars;  /* on the device: loss, norm2, clip scale */
     struct dtp_adamw_tensor *tensors;
     struct dtp_loss_scale loss_scale;
-    int step, action;
+    bool norm_recorded; /* dev->ops->replay() adds the squared gradients */
+    int step, first_step, action;
     double tokens_inverse; /* 1 / tokens of the global batch */
 
     struct dtp_pending *pending;
@@ -162,6 +163,8 @@ enum dtp_status dtp_head_weights(struct dtp_rank *r, struct dtp_chunk *c, struct
 struct dtp_linear {
     int64_t rows, in, out;
     const void *w, *bias;
+    void *before;         /* forward: gets y, and y gets its GELU; NULL: no GELU */
+    const void *slope_at; /* input gradient: times the slope of GELU there; NULL: none */
 };
 void dtp_linear_forward(struct dtp_rank *r, const struct dtp_linear *l, const void *x, void *y);
 void dtp_linear_input(struct dtp_rank *r, const struct dtp_linear *l, const void *dy, void *dx);

@@ -197,7 +197,7 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
         return dtp_fail(r->err, DTP_EINPUT,
                         "the checkpoint in %s is of step %d, the run ends at %d", o->resume, first,
                         o->steps);
-    out->first_step = first;
+    out->first_step = r->first_step = first;
     out->steps = o->steps - first;
     out->loss = DTP_NEW(r->arena, double, (size_t)out->steps);
     out->step_s_each = DTP_NEW(r->arena, double, (size_t)out->steps);

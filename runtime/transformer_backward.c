@@ -79,32 +79,49 @@ static enum dtp_status through_norm(struct dtp_rank *r, struct dtp_unit *u,
     return DTP_OK;
 }
 
+/* x->dup from the gathered x->dout, through the activation. dout: as it came. */
+static enum dtp_status mlp_out(struct dtp_rank *r, const struct dtp_linear *down,
+                               struct dtp_layer_acts *x, void *dout) {
+    const struct dtp_dims *d = &r->dims;
+    const char *name = "gradient before activation";
+    struct dtp_act_args act = dtp_layer_act(r);
+    struct dtp_linear l = *down;
+    bool fused = act.fn == DTP_ACT_FN_GELU;
+    void *to;
+    if (fused)
+        DTP_TRY(dtp_take(r, BUFFERS, name, d->tokens * d->ffn, &to));
+    else
+        DTP_TRY(dtp_take(r, BUFFERS, "gradient after activation", d->tokens * d->ffn, &to));
+    l.slope_at = fused ? x->up : NULL;
+    dtp_linear_input(r, &l, x->dout, to);
+    if (!r->split) {
+        dtp_tp_ungather(r, dout, x->dout);
+        x->dout = NULL;
+    }
+    x->dup = to;
+    if (fused)
+        return DTP_OK;
+    DTP_TRY(dtp_take(r, BUFFERS, name, d->tokens * d->up_width, &x->dup));
+    act.x = x->up;
+    act.dy = to;
+    act.dx = x->dup;
+    r->ops->act_backward(r->dev, &act);
+    dtp_give(r, to);
+    return DTP_OK;
+}
+
 /* dout [local tokens] -> dx1 [local tokens], through the MLP. dout stays the caller's, except that a
  * split backward keeps a gathered copy in x->dout. */
 static enum dtp_status mlp_backward(struct dtp_rank *r, struct dtp_unit *u,
                                     struct dtp_layer_acts *x, void *dout, void **dx1) {
-    const struct dtp_dims *d = &r->dims;
     struct dtp_layer_linears l;
     dtp_layer_linears(r, u, &l);
-    void *dact;
     DTP_TRY(dtp_tp_gather(r, dout, &x->dout));
     if (!r->split)
         down_grads(r, u, &l.down, x->dout, x->act);
     if (!r->split)
         DTP_DROP(r, x->act);
-    DTP_TRY(dtp_take(r, BUFFERS, "gradient after activation", d->tokens * d->ffn, &dact));
-    dtp_linear_input(r, &l.down, x->dout, dact);
-    if (!r->split) {
-        dtp_tp_ungather(r, dout, x->dout);
-        x->dout = NULL;
-    }
-    DTP_TRY(dtp_take(r, BUFFERS, "gradient before activation", d->tokens * d->up_width, &x->dup));
-    struct dtp_act_args act = dtp_layer_act(r);
-    act.x = x->up;
-    act.dy = dact;
-    act.dx = x->dup;
-    r->ops->act_backward(r->dev, &act);
-    dtp_give(r, dact);
+    DTP_TRY(mlp_out(r, &l.down, x, dout));
     DTP_DROP(r, x->up);
     if (!r->split)
         DTP_TRY(up_grads(r, u, &l.up, x->dup, x->n2));

@@ -71,7 +71,8 @@ void dtp_linear_forward(struct dtp_rank *r, const struct dtp_linear *l, const vo
                                     .m = l->rows,
                                     .n = l->out,
                                     .k = l->in,
-                                    .bias = l->bias};
+                                    .bias = l->bias,
+                                    .before = l->before};
     r->ops->gemm(r->dev, &g);
 }
 
@@ -84,7 +85,8 @@ void dtp_linear_input(struct dtp_rank *r, const struct dtp_linear *l, const void
                                     .ldc = l->in,
                                     .m = l->rows,
                                     .n = l->in,
-                                    .k = l->out};
+                                    .k = l->out,
+                                    .slope_at = l->slope_at};
     r->ops->gemm(r->dev, &g);
 }
 

@@ -1,6 +1,7 @@
 /* Forward of a layer:
  *   n1 = norm(x); qkv = n1 Wqkv + b; ctx = attention(rope(qkv)); x1 = x + reduce(ctx Wo) + b
  *   n2 = norm(x1); up = n2 W1 + b; act = f(up); out = x1 + reduce(act W2) + b
+ * GELU is the end of the GEMM before it, and its slope that of the one before it in the backward.
  * Under sequence parallelism x, n1, x1, n2 and out hold this rank's tokens only; n1 and n2 are gathered
  * before their GEMM, and again in the backward. */
 #include "runtime/transformer.h"
@@ -116,6 +117,31 @@ static enum dtp_status expand(struct dtp_rank *r, const struct dtp_linear *l, co
     return DTP_OK;
 }
 
+/* x->up and x->act from x->n2. */
+static enum dtp_status mlp_in(struct dtp_rank *r, const struct dtp_linear *up,
+                              struct dtp_layer_acts *x) {
+    const char *before = "MLP before activation", *after = "MLP after activation";
+    int64_t n = r->dims.tokens * r->dims.ffn;
+    struct dtp_act_args act = dtp_layer_act(r);
+    struct dtp_linear l = *up;
+    void *gathered;
+    if (act.fn == DTP_ACT_FN_GELU) {
+        DTP_TRY(dtp_tp_gather(r, x->n2, &gathered));
+        DTP_TRY(dtp_take(r, ACTS, before, n, &x->up));
+        DTP_TRY(dtp_take(r, ACTS, after, n, &x->act));
+        l.before = x->up;
+        dtp_linear_forward(r, &l, gathered, x->act);
+        dtp_tp_ungather(r, x->n2, gathered);
+        return DTP_OK;
+    }
+    DTP_TRY(expand(r, up, before, x->n2, &x->up));
+    DTP_TRY(dtp_take(r, ACTS, after, n, &x->act));
+    act.x = x->up;
+    act.y = x->act;
+    r->ops->act_forward(r->dev, &act);
+    return DTP_OK;
+}
+
 void dtp_layer_linears(const struct dtp_rank *r, const struct dtp_unit *u,
                        struct dtp_layer_linears *out) {
     const struct dtp_dims *d = &r->dims;
@@ -152,12 +178,7 @@ enum dtp_status dtp_layer_forward(struct dtp_rank *r, struct dtp_unit *u, struct
         DTP_DROP(r, x->saved);
     DTP_TRY(project(r, &l.out, x->ctx, x->x, &x->x1));
     DTP_TRY(norm(r, u, DTP_P_NORM2, x->x1, &x->n2, &x->stats2));
-    DTP_TRY(expand(r, &l.up, "MLP before activation", x->n2, &x->up));
-    DTP_TRY(dtp_take(r, ACTS, "MLP after activation", r->dims.tokens * r->dims.ffn, &x->act));
-    struct dtp_act_args act = dtp_layer_act(r);
-    act.x = x->up;
-    act.y = x->act;
-    r->ops->act_forward(r->dev, &act);
+    DTP_TRY(mlp_in(r, &l.up, x));
     return project(r, &l.down, x->act, x->x1, out);
 }
 

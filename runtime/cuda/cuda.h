@@ -45,8 +45,10 @@ struct dtp_cuda {
     bool marked;   /* marks were recorded since zero and nobody has read one yet */
     void *scratch;
     uint64_t scratch_bytes;
-    unsigned *ticket; /* of reductions whose last block adds up; 0 between launches */
-    char *staging;    /* pinned host memory for copy_in: two halves */
+    unsigned *ticket;      /* of reductions whose last block adds up; 0 between launches */
+    cudaGraphExec_t graph; /* of record(); NULL: none */
+    bool no_graphs;        /* DTPLAN_CUDA_GRAPHS=0 */
+    char *staging;         /* pinned host memory for copy_in: two halves */
     cudaEvent_t staged[2];
     uint64_t staging_at;
     struct dtp_cuda_gemms *gemms;

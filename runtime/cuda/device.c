@@ -130,6 +130,8 @@ static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_confi
                                    .dtype = config->dtype,
                                    .grad_dtype = config->grad_dtype}};
     c->sync_each = getenv("DTPLAN_CUDA_SYNC") != NULL;
+    const char *graphs = getenv("DTPLAN_CUDA_GRAPHS");
+    c->no_graphs = graphs && strcmp(graphs, "0") == 0;
     /* a hardware queue for each stream: kernels of NCCL that wait must not hold up others */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     c->mark = DTP_NEW(a, cudaEvent_t, DTP_CUDA_MAX_MARKS);
@@ -141,9 +143,16 @@ static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_confi
     return DTP_OK;
 }
 
+static void forget_graph(struct dtp_cuda *c) {
+    if (c->graph)
+        (void)cudaGraphExecDestroy(c->graph);
+    c->graph = NULL;
+}
+
 static void cuda_close(struct dtp_dev *d) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     dtp_cuda_fused_close(c);
+    forget_graph(c);
     for (int i = 0; i < DTP_CUDA_MAX_MARKS && c->mark[i]; i++)
         (void)cudaEventDestroy(c->mark[i]);
     for (int i = 0; i < DTP_CUDA_MAX_EVENTS; i++)
@@ -371,6 +380,43 @@ static int64_t cuda_mark_ns(struct dtp_dev *d, int mark) {
     return c->zero_ns + (int64_t)((double)ms * ns_per_ms);
 }
 
+/* ---- graphs ---- */
+
+/* Kernels of what was captured, which becomes c->graph; 0: it cannot. */
+static int keep_graph(struct dtp_cuda *c, cudaGraph_t captured) {
+    size_t n = 0;
+    if (cudaGraphGetNodes(captured, NULL, &n) != cudaSuccess || n == 0 ||
+        cudaGraphInstantiate(&c->graph, captured, 0) != cudaSuccess) {
+        (void)cudaGetLastError(); /* the caller does without */
+        c->graph = NULL;
+        return 0;
+    }
+    return (int)n;
+}
+
+static int cuda_record(struct dtp_dev *d, bool on) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    cudaGraph_t captured = NULL;
+    if (on) {
+        forget_graph(c);
+        if (c->no_graphs)
+            return 0;
+        note(c, cudaStreamBeginCapture(compute(c), cudaStreamCaptureModeThreadLocal), "graph");
+        return 1;
+    }
+    note(c, cudaStreamEndCapture(compute(c), &captured), "graph");
+    int kernels = captured ? keep_graph(c, captured) : 0;
+    if (captured)
+        (void)cudaGraphDestroy(captured);
+    return kernels;
+}
+
+static void cuda_replay(struct dtp_dev *d) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    if (c->graph)
+        note(c, cudaGraphLaunch(c->graph, compute(c)), "graph");
+}
+
 static const struct dtp_dev_ops cuda_ops = {
     .name = "cuda",
     .open = cuda_open,
@@ -389,6 +435,8 @@ static const struct dtp_dev_ops cuda_ops = {
     .overhead_bytes = cuda_overhead_bytes,
     .mark = cuda_mark,
     .mark_ns = cuda_mark_ns,
+    .record = cuda_record,
+    .replay = cuda_replay,
     .pause = dtp_cuda_pause,
     .fill = dtp_cuda_fill,
     .gemm = dtp_cuda_gemm,

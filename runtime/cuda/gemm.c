@@ -28,7 +28,7 @@ struct key {
     int64_t m, n, k, lda, ldb, ldc;
     uint32_t flags, align_bytes[3];
 };
-enum { TA = 1, TB = 2, ACCUMULATE = 4, GRADIENT = 8, BIAS = 16, USED = 32 };
+enum { TA = 1, TB = 2, ACCUMULATE = 4, GRADIENT = 8, BIAS = 16, USED = 32, GELU = 64, SLOPE = 128 };
 
 struct plan {
     struct key key; /* flags 0: unused */
@@ -106,7 +106,8 @@ static uint32_t align_of(const void *p) {
 static struct key key_of(const struct dtp_gemm_args *g) {
     struct key k = {.m = g->m, .n = g->n, .k = g->k, .lda = g->lda, .ldb = g->ldb, .ldc = g->ldc};
     k.flags = USED | (g->ta ? TA : 0U) | (g->tb ? TB : 0U) | (g->accumulate ? ACCUMULATE : 0U) |
-              (g->c_gradient ? GRADIENT : 0U) | (g->bias ? BIAS : 0U);
+              (g->c_gradient ? GRADIENT : 0U) | (g->bias ? BIAS : 0U) | (g->before ? GELU : 0U) |
+              (g->slope_at ? SLOPE : 0U);
     k.align_bytes[0] = align_of(g->a);
     k.align_bytes[1] = align_of(g->b);
     k.align_bytes[2] = align_of(g->c);
@@ -134,7 +135,11 @@ static bool describe(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_a
     cudaDataType_t in = type_of(c->dev.dtype), out = type_of(result);
     cublasOperation_t opa = g->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t opb = g->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t bias = CUBLASLT_EPILOGUE_BIAS;
+    cublasLtEpilogue_t epilogue =
+        g->before     ? g->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX
+        : g->slope_at ? CUBLASLT_EPILOGUE_DGELU
+                      : CUBLASLT_EPILOGUE_BIAS;
+    const void *aux = g->before ? g->before : g->slope_at;
     uint64_t n = (uint64_t)g->n, m = (uint64_t)g->m, k = (uint64_t)g->k;
     bool good = t->cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
                 CUBLAS_STATUS_SUCCESS;
@@ -146,7 +151,9 @@ static bool describe(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_a
     } attributes[] = {
         {CUBLASLT_MATMUL_DESC_TRANSA, &opa, sizeof opa, true},
         {CUBLASLT_MATMUL_DESC_TRANSB, &opb, sizeof opb, true},
-        {CUBLASLT_MATMUL_DESC_EPILOGUE, &bias, sizeof bias, g->bias != NULL},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, g->bias || aux},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux, aux != NULL},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &g->ldc, sizeof g->ldc, aux != NULL},
         {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof(const void *), g->bias != NULL},
     };
     for (size_t i = 0; good && i < sizeof attributes / sizeof attributes[0]; i++)
@@ -193,6 +200,23 @@ static bool choose(struct dtp_cuda *c, struct plan *p) {
     return true;
 }
 
+/* GELU in a kernel of its own, where cuBLASLt has none that ends with it. */
+static void gemm_then_gelu(struct dtp_dev *d, const struct dtp_gemm_args *g) {
+    struct dtp_gemm_args plain = *g;
+    struct dtp_act_args act = {.fn = DTP_ACT_FN_GELU, .rows = g->m, .cols = g->n};
+    plain.before = NULL;
+    plain.slope_at = NULL;
+    plain.c = g->before ? g->before : g->c;
+    dtp_cuda_gemm(d, &plain);
+    act.x = g->before ? g->before : g->slope_at;
+    act.y = act.dx = g->c;
+    act.dy = g->c;
+    if (g->before)
+        dtp_cuda_act_forward(d, &act);
+    else
+        dtp_cuda_act_backward(d, &act);
+}
+
 void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     const struct dtp_cuda_gemms *t = c->gemms;
@@ -204,6 +228,11 @@ void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
         p->key = key;
         p->valid = describe(c, p, g) && choose(c, p);
     }
+    const void *aux = g->before ? g->before : g->slope_at;
+    if (p && !p->valid && aux) {
+        gemm_then_gelu(d, g);
+        return;
+    }
     if (!p || !p->valid) {
         dtp_cuda_fail(c, "cuBLASLt has no kernel for a GEMM of %lld x %lld x %lld", (long long)g->m,
                       (long long)g->n, (long long)g->k);
@@ -212,6 +241,9 @@ void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     if (g->bias) /* the plan serves all layers */
         (void)t->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                 &g->bias, sizeof g->bias);
+    if (aux)
+        (void)t->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                                &aux, sizeof aux);
     const float one = 1.0F, beta = g->accumulate ? 1.0F : 0.0F;
     cublasStatus_t s = t->cublasLtMatmul(t->handle, p->desc, &one, g->b, p->a, g->a, p->b, &beta,
                                          g->c, p->c, g->c, p->c, &p->algo, t->workspace,

@@ -80,17 +80,19 @@ __global__ void __launch_bounds__(threads_of(K))
     for (int i = 0; i < K * V; i++)
         dw[i] = db[i] = 0.0f;
     for (int64_t row = blockIdx.x; row < n.rows; row += gridDim.x) {
-        float xh[K * V], g[K * V], sum[2] = {0.0f, 0.0f};
+        float xh[K * V], g[K * V], r[K * V], sum[2] = {0.0f, 0.0f};
         float mean = n.mean ? n.mean[row] : 0.0f, rstd = n.rstd[row];
 #pragma unroll
         for (int k = 0; k < K; k++) {
             int64_t at = (static_cast<int64_t>(k) * blockDim.x + threadIdx.x) * V;
 #pragma unroll
             for (int v = 0; v < V; v++)
-                xh[k * V + v] = g[k * V + v] = 0.0f;
+                xh[k * V + v] = g[k * V + v] = r[k * V + v] = 0.0f;
             if (at >= cols)
                 continue;
             float w[V];
+            if (n.residual) /* under way during the sums */
+                load<T, V>(r + k * V, static_cast<const T *>(n.residual) + row * cols + at);
             load<T, V>(xh + k * V, static_cast<const T *>(n.x) + row * cols + at);
             load<T, V>(g + k * V, static_cast<const T *>(n.dy) + row * cols + at);
             load<T, V>(w, static_cast<const T *>(n.weight) + at);
@@ -112,16 +114,10 @@ __global__ void __launch_bounds__(threads_of(K))
             int64_t at = (static_cast<int64_t>(k) * blockDim.x + threadIdx.x) * V;
             if (at >= cols)
                 continue;
-            float r[V];
 #pragma unroll
             for (int v = 0; v < V; v++)
-                r[v] = 0.0f;
-            if (n.residual)
-                load<T, V>(r, static_cast<const T *>(n.residual) + row * cols + at);
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                r[v] += rstd * (g[k * V + v] - mean_g - xh[k * V + v] * mean_gx);
-            store<T, V>(static_cast<T *>(n.dx) + row * cols + at, r);
+                r[k * V + v] += rstd * (g[k * V + v] - mean_g - xh[k * V + v] * mean_gx);
+            store<T, V>(static_cast<T *>(n.dx) + row * cols + at, r + k * V);
         }
     }
     float *to = partial + static_cast<int64_t>(blockIdx.x) * 2 * cols;
@@ -135,15 +131,26 @@ __global__ void __launch_bounds__(threads_of(K))
     }
 }
 
-/* out[c] += sum over parts of partial[part * stride + c] */
-enum { FOLD_ROWS = 16 };
+/* out[y][c] += sum over parts of partial[part][y][c], y = blockIdx.y below the number of outs. Loads of
+ * AT_ONCE parts are under way together: few blocks must read all. */
+enum { FOLD_ROWS = 16, AT_ONCE = 8 };
 __global__ void __launch_bounds__(32 * FOLD_ROWS)
-    fold_columns(float *out, const float *partial, int nparts, int64_t stride, int64_t cols) {
+    fold_columns(float *first, float *second, const float *partial, int nparts, int64_t stride,
+                 int64_t cols) {
     __shared__ float sum[FOLD_ROWS][33];
     int64_t c = static_cast<int64_t>(blockIdx.x) * 32 + threadIdx.x;
+    float *out = blockIdx.y == 0 ? first : second;
     float s = 0.0f;
-    for (int i = static_cast<int>(threadIdx.y); c < cols && i < nparts; i += FOLD_ROWS)
-        s += partial[i * stride + c];
+    partial += blockIdx.y * cols;
+    for (int i = static_cast<int>(threadIdx.y); c < cols && i < nparts; i += AT_ONCE * FOLD_ROWS) {
+        float a[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            a[k] = i + k * FOLD_ROWS < nparts ? partial[(i + k * FOLD_ROWS) * stride + c] : 0.0f;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            s += a[k];
+    }
     sum[threadIdx.y][threadIdx.x] = s;
     __syncthreads();
     if (threadIdx.y != 0 || c >= cols)
@@ -153,10 +160,13 @@ __global__ void __launch_bounds__(32 * FOLD_ROWS)
     out[c] += s;
 }
 
-static void fold(struct dtp_dev *d, float *out, int nparts, const int64_t at[2], int64_t cols) {
-    const float *partial = static_cast<const float *>(dtp_cuda_of(d)->scratch) + at[1];
-    fold_columns<<<static_cast<unsigned>(ceil_div(cols, 32)), dim3(32, FOLD_ROWS), 0,
-                   stream_of(d)>>>(out, partial, nparts, at[0], cols);
+/* partial[nparts][outs][cols]; second NULL: one out, but every part still holds `outs` */
+static void fold(struct dtp_dev *d, float *first, float *second, int nparts, int outs,
+                 int64_t cols) {
+    dim3 grid(static_cast<unsigned>(ceil_div(cols, 32)), second ? 2 : 1);
+    fold_columns<<<grid, dim3(32, FOLD_ROWS), 0, stream_of(d)>>>(
+        first, second, static_cast<const float *>(dtp_cuda_of(d)->scratch), nparts, outs * cols,
+        cols);
 }
 
 /* Blocks of whole warps that hold a row; f(integral_constant<K>, threads). */
@@ -194,7 +204,10 @@ extern "C" void dtp_cuda_norm_forward(struct dtp_dev *d, const struct dtp_norm_a
 extern "C" void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     int64_t room = static_cast<int64_t>(c->scratch_bytes / sizeof(float)) / (2 * n->cols);
-    int blocks = static_cast<int>(std::min({n->rows, room, static_cast<int64_t>(8 * c->num_sms)}));
+    /* what is resident at once, so that blocks get the same number of rows and leave few parts */
+    int64_t threads = std::min<int64_t>(std::max<int64_t>(n->cols / 8, 128), FEW_THREADS);
+    int64_t resident = c->num_sms * (1024 / threads);
+    int blocks = static_cast<int>(std::min({n->rows, room, resident}));
     float *partial = static_cast<float *>(c->scratch);
     with_type(d, d->dtype, [&](auto zero) {
         using T = decltype(zero);
@@ -207,10 +220,7 @@ extern "C" void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_
             });
         });
     });
-    const int64_t weight_at[2] = {2 * n->cols, 0}, bias_at[2] = {2 * n->cols, n->cols};
-    fold(d, static_cast<float *>(n->dweight), blocks, weight_at, n->cols);
-    if (n->dbias)
-        fold(d, static_cast<float *>(n->dbias), blocks, bias_at, n->cols);
+    fold(d, static_cast<float *>(n->dweight), static_cast<float *>(n->dbias), blocks, 2, n->cols);
 }
 
 /* ---- column sums ---- */
@@ -263,8 +273,7 @@ extern "C" void dtp_cuda_bias_backward(struct dtp_dev *d, void *dbias, const voi
                 static_cast<float *>(c->scratch), static_cast<const T *>(dy), rows, cols);
         });
     });
-    const int64_t at[2] = {cols, 0};
-    fold(d, static_cast<float *>(dbias), parts, at, cols);
+    fold(d, static_cast<float *>(dbias), nullptr, parts, 1, cols);
 }
 
 /* ---- squared norm: the last block to end adds the blocks' sums in their order ---- */

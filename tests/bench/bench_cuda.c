@@ -19,7 +19,7 @@ enum {
     HEADS = 16,
     KV_HEADS = 4
 };
-enum { ROWS = BATCH * SEQ, VOCAB = 51200, FEW = 64 };
+enum { ROWS = BATCH * SEQ, VOCAB = 51200, FEW = 64, UNUSED_BYTES = 1 << 29 };
 
 static struct dtp_dev *gpu;
 static const struct dtp_dev_ops *ops;
@@ -43,6 +43,25 @@ static struct dtp_gemm_args gemm_args(int64_t m, int64_t n, int64_t k) {
 static void forward_gemm(void) {
     struct dtp_gemm_args g = gemm_args(ROWS, 4L * HIDDEN, HIDDEN);
     g.bias = buffer[3];
+    ops->gemm(gpu, &g);
+}
+static void gelu_gemm(void) {
+    struct dtp_gemm_args g = gemm_args(ROWS, 4L * HIDDEN, HIDDEN);
+    g.bias = buffer[3];
+    g.before = (char *)buffer[3] + UNUSED_BYTES;
+    ops->gemm(gpu, &g);
+}
+static void slope_gemm(void) {
+    struct dtp_gemm_args g = gemm_args(ROWS, 4L * HIDDEN, HIDDEN);
+    g.tb = false;
+    g.ldb = 4L * HIDDEN;
+    g.slope_at = buffer[3];
+    ops->gemm(gpu, &g);
+}
+static void plain_slope_gemm(void) {
+    struct dtp_gemm_args g = gemm_args(ROWS, 4L * HIDDEN, HIDDEN);
+    g.tb = false;
+    g.ldb = 4L * HIDDEN;
     ops->gemm(gpu, &g);
 }
 static void input_gemm(void) {
@@ -231,9 +250,14 @@ static double seconds_of(void (*call)(void)) {
     return s[GROUPS / 2];
 }
 
-/* Seconds of the host to enqueue the operations of a layer, forward and backward, on few tokens, so that
- * the queue of the GPU is never full; and how many operations those are. */
-static double host_seconds(int *n) {
+static void replay(void) {
+    ops->replay(gpu);
+}
+
+/* Seconds of the host to enqueue the operations of a layer, forward and backward, CALLS times, on few
+ * tokens, so that the queue of the GPU is never full; how many kernels those are, and how long they take
+ * as CUDA graphs. */
+static double host_seconds(int *n, double *replayed_s) {
     static void (*const layer[])(void) = {
         norm_forward,  small_gemm,    attention_small, small_gemm,    bias_residual, norm_forward,
         small_gemm,    gelu_forward,  small_gemm,      bias_residual, small_gemm,    small_gemm,
@@ -242,6 +266,7 @@ static double host_seconds(int *n) {
         bias_backward, norm_backward};
     enum { N = sizeof layer / sizeof layer[0] };
     double s[GROUPS];
+    int kernels = 0;
     tokens = FEW;
     for (int g = -1; g < GROUPS; g++) {
         struct timespec from, to;
@@ -259,8 +284,14 @@ static double host_seconds(int *n) {
             s[at] = took_s;
     }
     ops->sync(gpu);
+    if (ops->record(gpu, true)) {
+        for (int i = 0; i < N; i++)
+            layer[i]();
+        kernels = ops->record(gpu, false);
+    }
+    *replayed_s = kernels > 0 ? seconds_of(replay) * CALLS : 0;
     tokens = ROWS;
-    *n = CALLS * N;
+    *n = CALLS * kernels;
     return s[GROUPS / 2];
 }
 
@@ -311,7 +342,10 @@ int main(void) {
         double bytes, flops;
     } rows[] = {
         {"gemm forward + bias", forward_gemm, 0, big_flops},
+        {"gemm forward + bias + gelu", gelu_gemm, 0, big_flops},
         {"gemm input gradient", input_gemm, 0, big_flops},
+        {"gemm input gradient, wide", plain_slope_gemm, 0, big_flops},
+        {"gemm input gradient, gelu's slope", slope_gemm, 0, big_flops},
         {"gemm weight gradient, fp32 +=", weight_gemm, 0, big_flops},
         {"gemm head", head_gemm, 0, 2.0 * ROWS * HIDDEN * VOCAB},
         {"attention forward", attention_forward, 0, attention_flops},
@@ -343,9 +377,11 @@ int main(void) {
         fflush(stdout);
     }
     int enqueued;
-    double host_s = host_seconds(&enqueued);
-    printf("%-32s %9.2f us an operation, %d of them\n", "host time of a layer",
-           host_s / DTP_MICRO / enqueued, enqueued);
+    double replayed_s, host_s = host_seconds(&enqueued, &replayed_s);
+    if (enqueued > 0)
+        printf("%-32s %9.2f us a kernel, %d kernels; as CUDA graphs %.2f us a kernel\n",
+               "layer of 64 tokens, host time", host_s / DTP_MICRO / enqueued, enqueued / CALLS,
+               replayed_s / DTP_MICRO / enqueued);
     enum dtp_status status = ops->check(gpu, &err);
     printf("%s\n", err.msg);
     ops->close(gpu);

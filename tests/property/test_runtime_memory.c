@@ -151,8 +151,11 @@ static void layer_forward(struct walk *w, bool keep_all) {
     take(w, w->H);
     gathered_input(w, true);
     take(w, E * w->T * w->u);
-    gathered_input(w, false);
+    if (w->m->gated_ffn)
+        gathered_input(w, false);
     take(w, E * w->T * w->f);
+    if (!w->m->gated_ffn) /* GELU, the end of the GEMM */
+        gathered_input(w, false);
     take(w, w->HF);
     reduced(w);
     if (keep_all || w->p.recompute != DTP_RECOMPUTE_FULL)
@@ -176,8 +179,10 @@ static void mlp_backward(struct walk *w) {
     give(w, E * w->T * w->f); /* after activation */
     take(w, E * w->T * w->f); /* its gradient */
     gathered_input(w, false);
-    take(w, E * w->T * w->u);
-    give(w, E * w->T * w->f);
+    if (w->m->gated_ffn) {
+        take(w, E * w->T * w->u);
+        give(w, E * w->T * w->f);
+    }
     give(w, E * w->T * w->u);
     gathered_input(w, true);
     gathered_input(w, false);

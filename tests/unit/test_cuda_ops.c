@@ -139,6 +139,9 @@ static int32_t *tokens(int64_t n, int64_t most, int32_t **on_gpu) {
     return ids;
 }
 
+/* The tensor of one side; the loop variable `side` is 0 for the CPU. */
+#define SIDE(p) (side ? (p).g : (void *)(p).c)
+
 /* ---- GEMM ---- */
 
 static void one_gemm(int64_t m, int64_t n, int64_t k, int kind) {
@@ -168,7 +171,45 @@ static void one_gemm(int64_t m, int64_t n, int64_t k, int kind) {
     DROP(&a, &b, &bias, &c);
 }
 
+/* forward: gelu(x W + bias), keeping what it is of; backward: (dy W) gelu'(what it was of) */
+static void one_gelu_gemm(int64_t m, int64_t n, int64_t k) {
+    struct pair a = in(m * k), b = in(n * k), bias = in(n), before = out(m * n), c = out(m * n);
+    struct pair bt = in(k * n), at = random_pair(m * n, gpu->dtype, 3, 0), dx = out(m * n);
+    for (int side = 0; side < 2; side++) {
+        struct dtp_gemm_args g = {.a = SIDE(a),
+                                  .b = SIDE(b),
+                                  .c = SIDE(c),
+                                  .tb = true,
+                                  .m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .lda = k,
+                                  .ldb = k,
+                                  .ldc = n,
+                                  .bias = SIDE(bias),
+                                  .before = SIDE(before)};
+        (side ? gops : cops)->gemm(side ? gpu : cpu, &g);
+        g = (struct dtp_gemm_args){.a = SIDE(a),
+                                   .b = SIDE(bt),
+                                   .c = SIDE(dx),
+                                   .m = m,
+                                   .n = n,
+                                   .k = k,
+                                   .lda = k,
+                                   .ldb = n,
+                                   .ldc = n,
+                                   .slope_at = SIDE(at)};
+        (side ? gops : cops)->gemm(side ? gpu : cpu, &g);
+    }
+    expect("gemm + bias + gelu", &c);
+    expect("  before gelu", &before);
+    expect("  input gradient through gelu", &dx);
+    DROP(&a, &b, &bias, &before, &c, &bt, &at, &dx);
+}
+
 static void test_gemm(void) {
+    one_gelu_gemm(384, 512, 256);
+    one_gelu_gemm(37, 45, 51);
     for (int kind = 0; kind < 4; kind++) {
         one_gemm(384, 512, 256, kind);
         one_gemm(37, 45, 51, kind);
@@ -185,7 +226,6 @@ static void one_norm(bool rms, int64_t rows, int64_t cols) {
     struct dtp_norm_args n = {.rms = rms, .rows = rows, .cols = cols, .epsilon = 1e-5};
     char name[64];
     for (int side = 0; side < 2; side++) {
-#define SIDE(p) (side ? (p).g : (void *)(p).c)
         n.x = SIDE(x);
         n.weight = SIDE(w);
         n.bias = rms ? NULL : SIDE(b);
