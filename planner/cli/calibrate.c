@@ -3,6 +3,7 @@
 
 #include "hw/calibrate.h"
 #include "planner/cli/calibrate_cuda.h"
+#include "planner/cli/calibrate_trace.h"
 #include "planner/cli/calibration.h"
 #include "planner/cli/own_times.h"
 #include "planner/cli/verbs.h"
@@ -12,20 +13,24 @@
 struct own {
     const char *backend, *gpu, *out, *framework;
     int ranks, rounds, largest;
-    bool from;
+    bool from, from_trace;
 };
 
 #define AT(field) offsetof(struct own, field)
 static const char *const backends[] = {"cpu", "cuda", NULL};
-static const char *const frameworks[] = {"dtplan", NULL};
 static const struct dtp_option options[] = {
     {"from", DTP_OPT_FLAG, 0, AT(from), .help = "fit the sweeps in FILE... (JSON or CSV)"},
+    {"from-trace", DTP_OPT_FLAG, 0, AT(from_trace),
+     .help = "fit a framework file to the traces of a job: host time per launch and per layer"},
     {"gpu", DTP_OPT_STRING, 0, AT(gpu), .value = "NAME",
      .help = "with --from or --backend cuda: GPU file to start from: nominal figures, old "
-             "constants"},
-    {"framework", DTP_OPT_STRING, 0, AT(framework), .value = "NAME", .names = frameworks,
-     .help = "with --backend cuda: dtplan, the kernels and collectives of our own runtime on all "
-             "GPUs, in a minute, as a file of hw/runtime"},
+             "constants; with --from-trace: a cluster of that GPU"},
+    {"framework", DTP_OPT_STRING, 0, AT(framework), .value = "NAME|FILE",
+     .complete = DTP_COMPLETE_FRAMEWORKS,
+     .help =
+         "with --from-trace: what to start from (default: what the trace shows); with --backend "
+         "cuda: dtplan, the kernels and collectives of our own runtime on all GPUs, in a "
+         "minute, as a file of hw/runtime"},
     {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME", .names = backends,
      .help = "without --from: what to measure, cpu or cuda"},
     {"ranks", DTP_OPT_INT, 'n', AT(ranks), .value = "N", .min = 1, .max = 64,
@@ -97,12 +102,22 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     bool cuda = !strcmp(own->backend, "cuda");
     if (dtp_name_index(backends, own->backend) < 0)
         return dtp_unknown_name(err, DTP_EUSAGE, "backend", own->backend, backends, 2, NULL);
+    if (own->from_trace)
+        return dtp_cli_calibrate_trace(cli,
+                                       &(struct dtp_calibrate_trace){.framework = own->framework,
+                                                                     .cluster = own->gpu,
+                                                                     .out = own->out},
+                                       err);
     if (own->from || (own->gpu && !cuda))
         return from_files(cli, err);
     if (cli->nargs > 0)
         return dtp_fail(err, DTP_EUSAGE, "unexpected \"%s\": files are for --from", cli->arg[0]);
     if (own->framework && !cuda)
         return dtp_fail(err, DTP_EUSAGE, "--framework goes with --backend cuda");
+    if (own->framework && strcmp(own->framework, "dtplan") != 0)
+        return dtp_fail(err, DTP_EUSAGE,
+                        "--framework: found \"%s\", expected dtplan with --backend cuda",
+                        own->framework);
     if (cuda && !own->framework)
         return dtp_calibrate_cuda(cli, own->gpu, own->out, err);
     o.backend = own->backend;
@@ -124,7 +139,7 @@ const struct dtp_verb dtp_verb_calibrate = {
     .name = "calibrate",
     .summary = "measure this machine, or fit a GPU file to measured kernels",
     .synopsis = "calibrate [--backend cpu|cuda] [--ranks N] [--out FILE] | --from FILE... --gpu "
-                "NAME [--out FILE]",
+                "NAME [--out FILE] | --from-trace TRACE... [--framework NAME] [--out FILE]",
     .description =
         "Times the runtime's own kernels (matrix products forward and backward over a grid of "
         "shapes, attention, norm, activation, cross-entropy, optimizer, copies) and collectives "
@@ -136,7 +151,10 @@ const struct dtp_verb dtp_verb_calibrate = {
         "and collectives of our own runtime instead, which `dtplan check --backend cuda` and "
         "--framework dtplan on GPUs need. With --from it fits the "
         "constants of a GPU file to sweeps of kernels (hw/README.md has the formats) and prints "
-        "the errors of rows left out of the fit in turn.",
+        "the errors of rows left out of the fit in turn. With --from-trace it takes host time per "
+        "launch "
+        "and per layer from the Kineto traces of a job, whose model and plan it infers, writes a "
+        "framework file with source and errors, and prints the step as measured and as predicted.",
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

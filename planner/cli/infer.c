@@ -1,11 +1,11 @@
 /* dtplan infer: the model and the plan behind a trace. */
-#include <ctype.h>
+#include "planner/cli/infer.h"
+
 #include <string.h>
 
 #include "models/schedule.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
-#include "traces/infer.h"
 
 struct own {
     const char *out;
@@ -43,8 +43,7 @@ static const char *value_text(struct dtp_arena *a, enum dtp_infer_field f, int64
 
 /* ---- the cluster ---- */
 
-/* A cluster of data/hw whose GPU the device's name has ("NVIDIA H200"), with room for the ranks. */
-static const char *cluster_of(struct dtp_arena *a, const char *device, int gpus) {
+const char *dtp_cli_cluster_of(struct dtp_arena *a, const char *device, int gpus) {
     const char *const *name;
     size_t n;
     const char *found = NULL;
@@ -167,7 +166,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_trace_load(cli->a, cli->arg, (size_t)cli->nargs, &load, &trace, err));
     dtp_infer(cli->a, &trace, &in);
     enum dtp_status status = dtp_infer_complete(cli->a, &in, &m, &why);
-    const char *cluster = cluster_of(cli->a, in.device, in.gpus);
+    const char *cluster = dtp_cli_cluster_of(cli->a, in.device, in.gpus);
     if (cli->args.json)
         print_json(cli, &in, status == DTP_OK ? &m : NULL, cluster);
     else
