@@ -6,6 +6,8 @@
 #include "traces/jobs_private.h"
 #include "traces/pull.h"
 
+enum { MOST_NODES = 1 << 24 };
+
 struct attempt {
     double start_s, end_s;
     uint64_t gpus;
@@ -88,7 +90,7 @@ static enum dtp_status take_nodes(struct reader *r, struct attempt *out, struct 
         if (!more)
             return DTP_OK;
         DTP_TRY(take_node(r, out, err));
-        out->nodes += out->nodes < 1 << 20;
+        out->nodes += out->nodes < MOST_NODES;
     }
 }
 

@@ -14,7 +14,7 @@
 
 #include "traces/source.h"
 
-#define DTP_LINE_BYTES ((size_t)1 << 20)
+#define DTP_LINE_BYTES ((size_t)1 << 21)
 
 struct dtp_lines {
     struct dtp_source *source;

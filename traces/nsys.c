@@ -39,7 +39,7 @@ enum {
     FREE_OPS = 4000000,
     OPS_A_CALL = 1000
 };
-static const size_t most_memory_bytes = (size_t)1 << 30;
+static const size_t most_memory_bytes = (size_t)1 << 29;
 
 struct process {
     int64_t global_pid, device;
@@ -393,7 +393,7 @@ static enum dtp_status read_packed(struct reader *r, struct dtp_source *source, 
         n += got;
         if (n > most_memory_bytes)
             return dtp_fail(err, DTP_EUNSUPPORTED,
-                            "%s: a packed database beyond 1 GiB: unpack the file first", r->file);
+                            "%s: a packed database beyond 512 MiB: unpack the file first", r->file);
     }
     *out_bytes = n;
     if (sqlite3_open_v2(":memory:", &r->db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
@@ -405,7 +405,7 @@ static enum dtp_status read_packed(struct reader *r, struct dtp_source *source, 
 
 static enum dtp_status open_database(struct reader *r, struct dtp_source *source, const char *path,
                                      struct dtp_err *err) {
-    uint64_t bytes = most_memory_bytes * 64;
+    uint64_t bytes = most_memory_bytes * 128;
     if (!path)
         DTP_TRY(read_packed(r, source, &bytes, err));
     else if (sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READONLY, NULL) != SQLITE_OK)

@@ -18,7 +18,7 @@
 
 bool dtp_nsys_detect(const unsigned char *head, size_t n);
 /* path: of the file itself, which is read in place; NULL where the source is packed: it is then read
- * into memory, up to 1 GiB. *out: ranks, their number -1, finished. */
+ * into memory, up to 512 MiB. *out: ranks, their number -1, finished. */
 enum dtp_status dtp_nsys_read(struct dtp_arena *a, struct dtp_source *source, const char *path,
                               struct dtp_trace_rank **out, size_t *out_n, struct dtp_err *err);
 

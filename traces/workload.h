@@ -12,9 +12,10 @@
 #ifndef DTP_TRACES_WORKLOAD_H
 #define DTP_TRACES_WORKLOAD_H
 
-#include "sim/base/text.h"
+#include "traces/intern.h"
+#include "traces/source.h"
 
-enum dtp_phase {
+enum dtp_workload_phase {
     DTP_PHASE_FORWARD,
     DTP_PHASE_INPUT_GRADIENT,
     DTP_PHASE_WEIGHT_GRADIENT,
@@ -38,9 +39,8 @@ struct dtp_workload {
     size_t nlayers;
 };
 
-/* name: what messages call the text. */
-enum dtp_status dtp_workload_parse(struct dtp_arena *a, const char *name, const char *text,
-                                   double unit_s, struct dtp_workload *out, struct dtp_err *err);
+enum dtp_status dtp_workload_read(struct dtp_arena *a, struct dtp_source *source, double unit_s,
+                                  struct dtp_workload *out, struct dtp_err *err);
 /* Sums over the layers of one kind of collective ("ALLREDUCE"; exact, with suffix). */
 void dtp_workload_sum(const struct dtp_workload *w, const char *collective, uint64_t *out_count,
                       uint64_t *out_bytes);

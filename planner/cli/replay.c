@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "planner/cli/timeline.h"
+#include "planner/cli/trace.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
@@ -140,7 +141,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                      .progress = cli->progress ? show_progress : NULL};
     struct dtp_trace trace;
     struct dtp_replay replay, measured;
+    bool other;
     DTP_TRY(take_options(cli, &options, err));
+    DTP_TRY(dtp_trace_other(cli, &other, err));
+    if (other)
+        return DTP_OK;
     DTP_TRY(dtp_trace_load(cli->a, cli->arg, (size_t)cli->nargs, &load, &trace, err));
     if (cli->progress)
         fprintf(stderr, "\r\033[K");

@@ -9,6 +9,7 @@ const struct dtp_verb *const dtp_verbs[] = {
     &dtp_verb_explain,
     &dtp_verb_compare,
     &dtp_verb_validate,
+    &dtp_verb_trace,
     &dtp_verb_replay,
     &dtp_verb_infer,
     &dtp_verb_jobs,

@@ -9,8 +9,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct dtp_arena *a = dtp_arena_create("fuzz");
     struct dtp_err err = {0};
     struct dtp_workload w;
-    const char *text = dtp_arena_strndup(a, (const char *)data, size);
-    if (dtp_workload_parse(a, "fuzz", text, 1e-9, &w, &err) == DTP_OK) {
+    struct dtp_source *s = NULL;
+    if (dtp_source_memory(a, "fuzz", data, size, &s, &err) == DTP_OK &&
+        dtp_workload_read(a, s, 1e-9, &w, &err) == DTP_OK) {
         uint64_t count, bytes;
         dtp_workload_sum(&w, "ALLREDUCE", &count, &bytes);
         if (count > w.nlayers * DTP_NPHASES)
@@ -18,6 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     } else if (err.msg[0] == '\0' || err.status == DTP_OK) {
         abort();
     }
+    dtp_source_close(s);
     dtp_arena_destroy(a);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/aicb.h"
 #include "traces/chakra.h"
@@ -29,17 +30,6 @@ static double number(const cJSON *j, const char *key) {
 static const char *string(const cJSON *j, const char *key) {
     const cJSON *v = item(j, key);
     return v && cJSON_IsString(v) ? v->valuestring : "";
-}
-
-static const char *read_text(const char *path) {
-    const char *text;
-    size_t n;
-    struct dtp_err err = {0};
-    if (dtp_file_read(arena, path, 0, &text, &n, &err) != DTP_OK) {
-        printf("\n  %s", err.msg);
-        CU_FAIL_FATAL("a sample is missing");
-    }
-    return text;
 }
 
 static const char *shared(const char *file) {
@@ -231,11 +221,21 @@ static void chakra_written(void) {
 
 /* ---- ASTRA-sim, SimAI ---- */
 
+static enum dtp_status read_workload(const char *path, double unit_s, struct dtp_workload *out,
+                                     struct dtp_err *err) {
+    struct dtp_source *s;
+    *err = (struct dtp_err){0};
+    DTP_TRY(dtp_source_open(arena, path, &s, err));
+    enum dtp_status status = dtp_workload_read(arena, s, unit_s, out, err);
+    dtp_source_close(s);
+    return status;
+}
+
 static void check_workload(const char *path, const cJSON *fact) {
     struct dtp_workload w;
     struct dtp_err err = {0};
     const cJSON *c;
-    enum dtp_status status = dtp_workload_parse(arena, path, read_text(path), DTP_NANO, &w, &err);
+    enum dtp_status status = read_workload(path, DTP_NANO, &w, &err);
     double declared = number(fact, "declared_layers"), rows = number(fact, "rows");
     if (fabs(declared - rows) > 0) {
         CU_ASSERT_EQUAL(status, DTP_EINPUT);
@@ -292,20 +292,18 @@ static void workload_samples(void) {
     for (int i = 0; i < 2; i++) {
         struct dtp_workload w;
         struct dtp_err err = {0};
-        CU_ASSERT_EQUAL(
-            dtp_workload_parse(arena, bad[i][0], read_text(shared(bad[i][0])), DTP_NANO, &w, &err),
-            DTP_EINPUT);
+        CU_ASSERT_EQUAL(read_workload(shared(bad[i][0]), DTP_NANO, &w, &err), DTP_EINPUT);
         CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, bad[i][1]));
     }
 }
 
 /* Two layers by hand; the unit is the caller's. */
 static void workload_unit(void) {
-    const char *text = read_text(
-        dtp_arena_printf(arena, "%s/tests/fuzz/corpus/fuzz_workload/two.txt", DTP_SOURCE_DIR));
+    const char *path =
+        dtp_arena_printf(arena, "%s/tests/fuzz/corpus/fuzz_workload/two.txt", DTP_SOURCE_DIR);
     struct dtp_workload w;
     struct dtp_err err = {0};
-    CU_ASSERT_EQUAL_FATAL(dtp_workload_parse(arena, "two", text, DTP_MICRO, &w, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(read_workload(path, DTP_MICRO, &w, &err), DTP_OK);
     CU_ASSERT_EQUAL_FATAL(w.nlayers, 2);
     CU_ASSERT_STRING_EQUAL(w.header, "tp: 2");
     CU_ASSERT_DOUBLE_EQUAL(w.layer[0].phase[DTP_PHASE_WEIGHT_GRADIENT].compute_s, 7e-6, 1e-18);

@@ -1,0 +1,216 @@
+/* dtplan trace: what is in a file of any format. */
+#include "planner/cli/trace.h"
+
+#include <string.h>
+
+#include "planner/cli/verbs.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+#include "traces/visit.h"
+
+struct own {
+    const char *format, *write_cluster, *config, *write_model;
+    int rank, unit;
+};
+
+/* No unit is right for every file: ASTRA-sim 1 and SimAI mean ns, Chakra's converter reads us. */
+static const char *const unit_names[] = {"unknown", "ns", "us", "ms", "s", NULL};
+static const double unit_s[] = {1, DTP_NANO, DTP_MICRO, DTP_MILLI, 1};
+
+/* clang-format off */
+static const struct dtp_option own_options[] = {
+    {"format", DTP_OPT_STRING, .offset = offsetof(struct own, format), .value = "NAME|list",
+     .help = "read the files as this format; list: print all formats"},
+    {"time-unit", DTP_OPT_CHOICE, .offset = offsetof(struct own, unit), .value = "UNIT", .names = unit_names,
+     .help = "of the times in ASTRA-sim, SimAI and AICB workloads, which do not say: ns, us, ms, s"},
+    {"config", DTP_OPT_STRING, .offset = offsetof(struct own, config), .value = "FILE", .complete = DTP_COMPLETE_FILE,
+     .help = "configuration of the run that a log is of: arguments of Megatron, YAML, TOML or JSON"},
+    {"write-model", DTP_OPT_STRING, .offset = offsetof(struct own, write_model), .value = "FILE",
+     .complete = DTP_COMPLETE_FILE, .help = "write the model of --config as a file for --model"},
+    {"write-cluster", DTP_OPT_STRING, .offset = offsetof(struct own, write_cluster), .value = "FILE",
+     .complete = DTP_COMPLETE_FILE, .help = "write a topology of NCCL as a file for --cluster; - is standard output"},
+    {"rank", DTP_OPT_INT, .offset = offsetof(struct own, rank), .value = "N", .min = -1, .max = 1 << 20,
+     .help = "rank of a single file that does not say"},
+    {0}};
+/* clang-format on */
+
+static void defaults(void *own) {
+    ((struct own *)own)->rank = -1;
+}
+
+static void list_formats(struct dtp_cli *cli) {
+    FILE *f = cli->out.file;
+    struct dtp_json_out w;
+    if (cli->args.json) {
+        dtp_json_begin(&w, f, 1);
+        dtp_json_array(&w);
+        for (int i = 0; i < DTP_NFORMATS; i++) {
+            dtp_json_object(&w);
+            dtp_json_kv_string(&w, "format", dtp_formats[i].name);
+            dtp_json_kv_string(&w, "title", dtp_formats[i].title);
+            dtp_json_kv_string(&w, "told_by", dtp_formats[i].told);
+            dtp_json_kv_string(&w, "kind", dtp_format_kind_name[dtp_formats[i].kind]);
+            dtp_json_end(&w);
+        }
+        dtp_json_end(&w);
+        return;
+    }
+    fprintf(f, "%-15s %-11s %s\n", "format", "becomes", "what it is, and by what it is told");
+    for (int i = 0; i < DTP_NFORMATS; i++)
+        fprintf(f, "%-15s %-11s %s\n%-27s %s\n", dtp_formats[i].name,
+                dtp_format_kind_name[dtp_formats[i].kind], dtp_formats[i].title, "",
+                dtp_formats[i].told);
+    fprintf(f, "Each may be gzip, lie in a tar archive or in a folder.\n");
+}
+
+static enum dtp_status find_format(const char *name, int *out, struct dtp_err *err) {
+    const char *names[DTP_NFORMATS];
+    for (int i = 0; i < DTP_NFORMATS; i++) {
+        names[i] = dtp_formats[i].name;
+        if (strcmp(name, names[i]) == 0) {
+            *out = i;
+            return DTP_OK;
+        }
+    }
+    return dtp_unknown_name(err, DTP_EUSAGE, "format", name, names, DTP_NFORMATS,
+                            "dtplan trace --format list");
+}
+
+static enum dtp_status read_config(struct dtp_cli *cli, struct dtp_trace_items *items,
+                                   struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_run_config *c = DTP_NEW(cli->a, struct dtp_run_config, 1);
+    struct dtp_source *s;
+    struct dtp_file_out file;
+    if (!own->config)
+        return own->write_model ? dtp_fail(err, DTP_EUSAGE, "--write-model: it needs --config FILE")
+                                : DTP_OK;
+    DTP_TRY(dtp_source_open(cli->a, own->config, &s, err));
+    enum dtp_status status = dtp_config_read(cli->a, s, c, err);
+    dtp_source_close(s);
+    DTP_TRY(status);
+    items->config = c;
+    if (!own->write_model)
+        return DTP_OK;
+    DTP_TRY(dtp_file_out_open(cli->a, own->write_model, &file, err));
+    if (!dtp_config_write_model(file.f, c)) {
+        dtp_file_out_abort(&file);
+        return dtp_fail(err, DTP_EINPUT,
+                        "%s: it does not say all of layers, hidden size, heads, vocabulary and "
+                        "sequence length",
+                        own->config);
+    }
+    items->model_file = own->write_model;
+    return dtp_file_out_commit(&file, err);
+}
+
+static enum dtp_status write_cluster(struct dtp_cli *cli, const struct dtp_trace_items *items,
+                                     struct dtp_err *err) {
+    const struct own *own = cli->own;
+    const struct dtp_trace_item *item = NULL;
+    struct dtp_file_out file;
+    for (size_t i = 0; i < items->n; i++)
+        if (items->item[i].topology)
+            item = &items->item[i];
+    if (!item)
+        return dtp_fail(err, DTP_EUSAGE,
+                        "--write-cluster: none of the files is a topology of NCCL");
+    DTP_TRY(dtp_file_out_open(cli->a, own->write_cluster, &file, err));
+    dtp_topology_write_cluster(file.f, item->topology,
+                               dtp_arena_printf(cli->a, "topology of NCCL, %s", item->name));
+    return dtp_file_out_commit(&file, err);
+}
+
+static void show_progress(void *ctx, const char *file, uint64_t bytes) {
+    (void)ctx;
+    fprintf(stderr, "\r  %s: %.0f MB\033[K\r", file, (double)bytes / DTP_MEGA);
+    fflush(stderr);
+}
+
+static void print_items(struct dtp_cli *cli, const struct dtp_trace_items *items) {
+    struct dtp_json_out w;
+    if (!cli->args.json) {
+        for (size_t i = 0; i < items->n; i++) {
+            dtp_trace_print_item(cli->a, cli->out.file, items, &items->item[i]);
+            for (size_t r = 0; items->item[i].ranks && r < items->item[i].ranks->nranks; r++)
+                dtp_trace_print_warnings(stderr, &items->item[i].ranks->rank[r]);
+        }
+        return;
+    }
+    dtp_json_begin(&w, cli->out.file, 1);
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_json_put_key(&w, "files");
+    dtp_json_array(&w);
+    for (size_t i = 0; i < items->n; i++)
+        dtp_trace_write_item(cli->a, &w, items, &items->item[i]);
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_trace_items items = {.unit = own->unit > 0 ? unit_names[own->unit] : NULL,
+                                    .unit_s = unit_s[own->unit]};
+    struct dtp_trace_request request = {
+        .paths = cli->arg, .npaths = (size_t)cli->nargs, .format = -1, .load = {.rank = own->rank}};
+    if (own->format && strcmp(own->format, "list") == 0) {
+        list_formats(cli);
+        return DTP_OK;
+    }
+    if (cli->nargs == 0)
+        return dtp_fail(err, DTP_EUSAGE, "usage: dtplan %s", cli->verb->synopsis);
+    if (own->format)
+        DTP_TRY(find_format(own->format, &request.format, err));
+    request.load.progress = cli->progress ? show_progress : NULL;
+    DTP_TRY(read_config(cli, &items, err));
+    DTP_TRY(dtp_trace_items_read(cli->a, &request, &items, err));
+    if (cli->progress)
+        fprintf(stderr, "\r\033[K");
+    if (own->write_cluster)
+        return write_cluster(cli, &items, err);
+    print_items(cli, &items);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_trace_other(struct dtp_cli *cli, bool *out_done, struct dtp_err *err) {
+    struct dtp_trace_items items = {.unit_s = 1};
+    struct dtp_trace_request request = {
+        .paths = cli->arg, .npaths = (size_t)cli->nargs, .format = -1, .load = {.rank = -1}};
+    struct dtp_source *s;
+    enum dtp_format format = DTP_FORMAT_KINETO;
+    *out_done = false;
+    if (dtp_source_open(cli->a, cli->arg[0], &s, NULL) != DTP_OK)
+        return DTP_OK; /* a folder, or an error that the caller finds, too */
+    enum dtp_status status =
+        dtp_source_is_tar(s) ? DTP_EINPUT : dtp_format_detect(s, &format, NULL);
+    dtp_source_close(s);
+    if (status != DTP_OK || dtp_formats[format].kind == DTP_KIND_RANKS)
+        return DTP_OK;
+    *out_done = true;
+    DTP_TRY(dtp_trace_items_read(cli->a, &request, &items, err));
+    print_items(cli, &items);
+    return DTP_OK;
+}
+
+const struct dtp_verb dtp_verb_trace = {
+    .name = "trace",
+    .summary = "what is in a trace, log, workload, topology or table of jobs",
+    .synopsis = "trace FILE... [--format NAME|list] [--json]",
+    .description =
+        "Tells each file by its content and sums it up: ranks with times (Kineto, Nsight Systems), "
+        "graphs (Chakra), operators (PyTorch execution traces), workloads of simulators "
+        "(ASTRA-sim, "
+        "SimAI, AICB), logs and scalars of trainers (Megatron, nanotron, torchtitan, DeepSpeed, "
+        "TensorBoard), nccl-tests, topologies of NCCL (--write-cluster makes a cluster file) and "
+        "jobs of a cluster (Philly, Helios, Acme, PAI). Files may be gzip, folders or tar "
+        "archives. "
+        "For a log it prints the `dtplan doctor` command that compares it with a prediction; with "
+        "--config the command is complete but for the number of GPUs.",
+    .groups = DTP_GROUP_OUTPUT,
+    .options = own_options,
+    .own_size = sizeof(struct own),
+    .defaults = defaults,
+    .min_args = 0,
+    .max_args = -1,
+    .run = run};

@@ -1,0 +1,144 @@
+/* Configurations of runs and iteration times of workers. */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/model.h"
+#include "sim/base/json.h"
+#include "tests/suites.h"
+#include "traces/config.h"
+#include "traces/stragglers.h"
+
+static struct dtp_arena *arena;
+
+static const char *corpus(const char *file) {
+    return dtp_arena_printf(arena, "%s/tests/fuzz/corpus/%s", DTP_SOURCE_DIR, file);
+}
+
+static void read_config(const char *file, struct dtp_run_config *out) {
+    struct dtp_source *s;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(dtp_source_open(arena, corpus(file), &s, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_config_read(arena, s, out, &err), DTP_OK);
+    dtp_source_close(s);
+}
+
+static void megatron(void) {
+    struct dtp_run_config c;
+    read_config("fuzz_config/megatron.yaml", &c);
+    CU_ASSERT_EQUAL(c.layers, 32);
+    CU_ASSERT_EQUAL(c.kv_heads, 8);
+    CU_ASSERT_EQUAL(c.pp, 4);
+    CU_ASSERT_EQUAL(c.layers_a_chunk, 1);
+    CU_ASSERT_TRUE(c.untied);
+    CU_ASSERT_TRUE(c.distributed_optimizer);
+    CU_ASSERT_EQUAL(dtp_config_batch(&c), 8);
+    /* the model that it writes is one that --model takes */
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    CU_ASSERT_TRUE(dtp_config_write_model(f, &c));
+    fclose(f);
+    const struct dtp_json *j;
+    struct dtp_model m;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(dtp_json_parse(arena, "model", text, n, &j, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_model_read(arena, j, &m, &err), DTP_OK);
+    CU_ASSERT_EQUAL(m.layers, 32);
+    CU_ASSERT_EQUAL(m.kv_heads, 8);
+    CU_ASSERT_FALSE(m.tied_embeddings);
+    free(text);
+}
+
+static void command_line(void) {
+    struct dtp_run_config c;
+    read_config("fuzz_config/command.sh", &c);
+    CU_ASSERT_EQUAL(c.layers, 24);
+    CU_ASSERT_EQUAL(c.hidden, 2048);
+    CU_ASSERT_EQUAL(c.heads, 16);
+    CU_ASSERT_EQUAL(c.tp, 2);
+    CU_ASSERT_TRUE(c.gated);
+    CU_ASSERT_TRUE(c.sequence_parallel);
+    CU_ASSERT_FALSE(dtp_config_write_model(stdout, &c)); /* no vocabulary */
+}
+
+static void yaml_and_toml(void) {
+    struct dtp_run_config c;
+    read_config("fuzz_config/nanotron.yaml", &c);
+    CU_ASSERT_EQUAL(c.dp, 4);
+    CU_ASSERT_EQUAL(c.tp, 2);
+    CU_ASSERT_EQUAL(c.seq, 4096);
+    CU_ASSERT_TRUE(c.untied);
+    CU_ASSERT_EQUAL(dtp_config_batch(&c), 64);
+    read_config("fuzz_config/titan.toml", &c);
+    CU_ASSERT_EQUAL(c.tp, 4);
+    CU_ASSERT_EQUAL(c.microbatch, 2);
+    CU_ASSERT_EQUAL(c.seq, 8192);
+}
+
+static enum dtp_status read_times(const char *path, struct dtp_iterations *out,
+                                  struct dtp_err *err) {
+    struct dtp_source *s;
+    *err = (struct dtp_err){0};
+    DTP_TRY(dtp_source_open(arena, path, &s, err));
+    enum dtp_status status = dtp_iterations_read(arena, s, out, err);
+    dtp_source_close(s);
+    return status;
+}
+
+static void stragglers(void) {
+    struct dtp_iterations t;
+    struct dtp_err err;
+    CU_ASSERT_EQUAL_FATAL(read_times(corpus("fuzz_iterations/two.csv"), &t, &err), DTP_OK);
+    CU_ASSERT_EQUAL(t.nworkers, 2);
+    CU_ASSERT_EQUAL(t.niterations, 2);
+    CU_ASSERT_DOUBLE_EQUAL(t.mean, 18, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(t.mean_slowest, 25, 1e-12);
+    CU_ASSERT_EQUAL(t.worker[0].slowest, 1);
+    CU_ASSERT_DOUBLE_EQUAL(t.worker[1].mean, 21, 1e-12);
+    CU_ASSERT_EQUAL(read_times(corpus("fuzz_iterations/nan.csv"), &t, &err), DTP_EINPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "nan.csv:2"));
+}
+
+/* The two series of facts.json: rows, workers, iterations, mean. */
+static void stragglers_published(void) {
+    static const struct {
+        const char *file;
+        size_t rows, workers, iterations;
+        double mean;
+    } cases[] = {{"pai2020__minibatch_job_1_norm.csv", 3000, 10, 300, 443.67},
+                 {"pai2020__minibatch_job_2_norm.csv", 2402, 10, 254, 807.37}};
+    for (int i = 0; i < 2; i++) {
+        struct dtp_iterations t;
+        struct dtp_err err;
+        const char *path = dtp_arena_printf(arena, "%s/../shared/traces/cluster/%s", DTP_SOURCE_DIR,
+                                            cases[i].file);
+        FILE *f = fopen(path, "rb");
+        if (!f) {
+            printf("skipped: %s is missing\n", path);
+            continue;
+        }
+        fclose(f);
+        CU_ASSERT_EQUAL_FATAL(read_times(path, &t, &err), DTP_OK);
+        CU_ASSERT_EQUAL(t.rows, cases[i].rows);
+        CU_ASSERT_EQUAL(t.nworkers, cases[i].workers);
+        CU_ASSERT_EQUAL(t.niterations, cases[i].iterations);
+        CU_ASSERT_DOUBLE_EQUAL(t.mean, cases[i].mean, 0.0051);
+    }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"arguments of Megatron in YAML", megatron},
+                           {"a command line", command_line},
+                           {"YAML of nanotron, TOML of torchtitan", yaml_and_toml},
+                           {"iteration times by hand", stragglers},
+                           {"iteration times of PAI", stragglers_published},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"configurations and workers", NULL, NULL, NULL, NULL, tests},
+                             CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    int status = run_suites(suites);
+    dtp_arena_destroy(arena);
+    return status;
+}
