@@ -18,7 +18,7 @@ static bool has(const char *s, const char *part) {
     return strstr(s, part) != NULL;
 }
 
-static const char *kernel_kind(const char *name) {
+const char *dtp_diff_kernel_kind(const char *name) {
     static const struct {
         const char *part, *kind;
     } kinds[] = {{"flash_bprop", "attention backward"},
@@ -85,7 +85,7 @@ static const char *kind_of(const struct dtp_tasks_task *k, enum dtp_diff_mode mo
     if (is_optimizer(k))
         return "optimizer";
     if (of_kernels) {
-        const char *kind = kernel_kind(k->name);
+        const char *kind = dtp_diff_kernel_kind(k->name);
         return mode == DTP_DIFF_COARSE && strcmp(kind, "optimizer") != 0 ? "compute" : kind;
     }
     if (mode == DTP_DIFF_NAMES)

@@ -62,4 +62,8 @@ enum dtp_status dtp_diff(struct dtp_arena *a, const struct dtp_tasks *const side
 /* Seconds of a task without waiting for others. */
 double dtp_diff_cost_s(const struct dtp_tasks_task *k);
 
+/* What a GPU kernel is for, by its name: "product", "attention", "attention backward", "norm", "norm
+ * backward", "optimizer", or "elementwise" for all else. */
+const char *dtp_diff_kernel_kind(const char *name);
+
 #endif

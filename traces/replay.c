@@ -113,6 +113,40 @@ static void link_calls(struct replay_state *s, struct replay_rank *q) {
 
 /* ---- work ---- */
 
+/* Of neighbours on a stream with the text of --fuse, only the longest takes time. */
+static bool is_fused_away(const struct replay_state *s, const struct replay_rank *q,
+                          const struct replay_work *w) {
+    const char *text = s->options->other.fused;
+    uint32_t i = (uint32_t)(w - q->work), longest = i;
+    const struct dtp_trace_event *own = dtp_trace_event(q->r, w->event), *e;
+    if (!text || own->class != DTP_CLASS_COMPUTE || !strstr(dtp_trace_name(q->r, own->name), text))
+        return false;
+    for (int step = -1; step <= 1; step += 2)
+        for (uint32_t k = i + (uint32_t)step; k < q->nwork && q->work[k].lane == w->lane;
+             k += (uint32_t)step) {
+            e = dtp_trace_event(q->r, q->work[k].event);
+            if (!strstr(dtp_trace_name(q->r, e->name), text))
+                break;
+            int64_t best_ns = dtp_trace_event(q->r, q->work[longest].event)->dur_ns;
+            if (e->dur_ns > best_ns || (e->dur_ns == best_ns && k < longest))
+                longest = k;
+        }
+    return longest != i;
+}
+
+/* What it takes on the machine of the what-if. */
+static double other_s(const struct replay_state *s, const struct replay_rank *q,
+                      const struct replay_work *w) {
+    const struct dtp_trace_event *e = dtp_trace_event(q->r, w->event);
+    const struct dtp_whatif *other = &s->options->other;
+    if (is_fused_away(s, q, w))
+        return 0;
+    if (e->class == DTP_CLASS_COMPUTE)
+        return dtp_whatif_kernel_s(other, dtp_trace_name(q->r, e->name), seconds(e->dur_ns));
+    return e->class == DTP_CLASS_MEMORY ? dtp_whatif_copy_s(other, seconds(e->dur_ns))
+                                        : seconds(e->dur_ns);
+}
+
 static double duration_s(const struct replay_state *s, const struct replay_rank *q,
                          const struct replay_work *w) {
     const struct dtp_trace_event *e = dtp_trace_event(q->r, w->event);
@@ -125,7 +159,7 @@ static double duration_s(const struct replay_state *s, const struct replay_rank 
         speed /= s->options->slow_by;
     if (e->class != DTP_CLASS_COMM)
         speed *= stretch_speed(q, w->start_ns);
-    return seconds(e->dur_ns) / speed;
+    return other_s(s, q, w) / speed;
 }
 
 /* What a start took beyond its dependencies and the usual latencies. */
@@ -193,6 +227,26 @@ static int64_t shortest_ns(const struct dtp_matches *m, const struct dtp_match *
     return best_ns;
 }
 
+static double other_transfer_s(const struct replay_state *s, const struct dtp_match *m,
+                               double t_s) {
+    const struct dtp_match_member *o = &s->m->member[m->first];
+    const struct dtp_trace_rank *r = &s->t->rank[o->rank];
+    const char *removed = s->options->other.removed;
+    if (removed && (strstr(dtp_trace_name(r, dtp_trace_event(r, o->event)->name), removed) ||
+                    strstr(dtp_comm_op_name[m->op], removed)))
+        return 0;
+    int first = s->t->rank[o[0].rank].rank;
+    int second = m->n > 1 ? s->t->rank[o[1].rank].rank : first + 1;
+    int world = s->t->rank[0].world_size > 0 ? s->t->rank[0].world_size : (int)s->t->nranks;
+    struct dtp_whatif_transfer x = {.op = m->op,
+                                    .group_size = m->group_size,
+                                    .stride = second > first ? second - first : first - second,
+                                    .world = world,
+                                    .bytes = m->bytes,
+                                    .transfer_s = t_s};
+    return dtp_whatif_transfer_s(&s->options->other, &x);
+}
+
 static void add_transfers(struct replay_state *s) {
     s->transfer = DTP_NEW(s->a, dtp_id, s->m->n + 1);
     for (size_t i = 0; i < s->m->n; i++) {
@@ -200,6 +254,7 @@ static void add_transfers(struct replay_state *s) {
         int64_t least_ns = shortest_ns(s->m, m);
         double t_s = seconds(least_ns) * s->options->network_latency +
                      seconds(m->transfer_ns - least_ns) / s->options->network_bandwidth;
+        t_s = other_transfer_s(s, m, t_s);
         if ((int)i == s->options->slow_collective)
             t_s *= s->options->slow_collective_by;
         s->transfer[i] = add(s, tag_of(PART_TRANSFER, NULL, (uint32_t)i), 0, 0, t_s);

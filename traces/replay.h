@@ -26,6 +26,7 @@
 #include "traces/analyse.h"
 #include "traces/critical.h"
 #include "traces/match.h"
+#include "traces/whatif.h"
 
 struct dtp_replay_options {
     enum dtp_align align;
@@ -39,7 +40,8 @@ struct dtp_replay_options {
     double delay_s;
     int slow_collective; /* in order of ends, from 0, takes slow_collective_by as long; -1: none */
     double slow_collective_by;
-    bool remove_straggler; /* no rank takes longer to a collective than the median rank */
+    struct dtp_whatif other; /* hardware, kernels */
+    bool remove_straggler;   /* no rank takes longer to a collective than the median rank */
 };
 #define DTP_REPLAY_AS_MEASURED                                                                     \
     ((struct dtp_replay_options){.network_bandwidth = 1,                                           \

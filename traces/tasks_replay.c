@@ -84,7 +84,7 @@ static double duration_s(const struct run *r, uint32_t i) {
         speed /= r->o->slow_by;
     if (r->o->op && strstr(k->name, r->o->op))
         speed *= r->o->op_speed;
-    return dur_s / speed;
+    return r->o->other.removed && strstr(k->name, r->o->other.removed) ? 0 : dur_s / speed;
 }
 
 static void add_task(struct run *r, uint32_t i) {
@@ -219,6 +219,11 @@ enum dtp_status dtp_replay_tasks(struct dtp_arena *a, struct dtp_trace *trace,
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "--remove-straggler: a timeline of dtplan has no stragglers to find; it "
                         "replays measured traces");
+    if (options->other.to || options->other.times_ranks > 1 || options->other.fused)
+        return dtp_fail(
+            err, DTP_EUNSUPPORTED,
+            "a timeline of dtplan has no kernels to scale: simulate its plan on the other "
+            "machine; --gpu, --cluster, --more-ranks and --fuse are for measured traces");
     *out = (struct dtp_replay){.nranks = trace->nranks, .ntasks = r.t->ntasks};
     number_collectives(&r);
     DTP_TRY(run_graph(&r, err));

@@ -11,6 +11,8 @@ enum { MOST_RANKS = 999999 };
 
 struct own {
     double network_bandwidth, network_latency, kernel_speed, memory_speed, host_speed;
+    const char *cluster, *gpu, *from, *remove, *fuse;
+    int more_ranks;
     const char *faster, *slow_rank, *delay_rank, *slow_collective;
     int rank;
     bool remove_straggler, hta_compat;
@@ -30,6 +32,19 @@ static const struct dtp_option own_options[] = {
      .value = "X", .help = "what if the host were X times as fast"},
     {"faster", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, faster), .value = "NAME=X",
      .help = "what if kernels with NAME in their name were X times as fast"},
+    {"remove", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, remove), .value = "NAME",
+     .help = "what if kernels or collectives with NAME in their name took no time"},
+    {"fuse", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, fuse), .value = "NAME",
+     .help = "what if neighbouring kernels with NAME in their name were one, as long as the longest"},
+    {"gpu", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, gpu), .value = "NAME",
+     .help = "what if the kernels ran on the GPUs of that cluster (h100, a100-40, ...)"},
+    {"cluster", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, cluster),
+     .value = "NAME|FILE", .help = "what if the job ran on that cluster: its GPUs and its network"},
+    {"more-ranks", .kind = DTP_OPT_INT, .offset = offsetof(struct own, more_ranks), .value = "K",
+     .min = 1, .max = 1 << 16,
+     .help = "what if there were K times the data-parallel ranks, each with the same work"},
+    {"from", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, from), .value = "NAME|FILE",
+     .help = "the cluster of the trace (default: the usual machine of its GPU)"},
     {"slow-rank", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, slow_rank), .value = "R=X",
      .help = "what if the kernels of rank R took X times as long"},
     {"delay-rank", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, delay_rank),
@@ -134,6 +149,33 @@ static enum dtp_status take_options(struct dtp_cli *cli, struct dtp_replay_optio
     return take_single(cli, out, err);
 }
 
+/* The machine of the trace and the other one. */
+static enum dtp_status take_machines(struct dtp_cli *cli, const struct dtp_trace *t,
+                                     struct dtp_whatif *out, struct dtp_err *err) {
+    const struct own *own = cli->own;
+    const char *to = own->cluster ? own->cluster : own->gpu;
+    struct dtp_cluster *machine = DTP_NEW(cli->a, struct dtp_cluster, 2);
+    out->removed = own->remove;
+    out->fused = own->fuse;
+    out->times_ranks = own->more_ranks;
+    if (own->cluster && own->gpu)
+        return dtp_fail(err, DTP_EUSAGE, "--cluster brings its GPUs: leave --gpu out");
+    if (!to && own->more_ranks <= 1)
+        return DTP_OK;
+    if (own->from)
+        DTP_TRY(dtp_cluster_load(cli->a, own->from, &machine[0], err));
+    else
+        DTP_TRY(
+            dtp_whatif_machine(cli->a, t->nranks > 0 ? t->rank[0].device : "", &machine[0], err));
+    out->from = &machine[0];
+    if (!to)
+        return DTP_OK;
+    DTP_TRY(dtp_cluster_load(cli->a, to, &machine[1], err));
+    out->to = &machine[1];
+    out->same_network = own->cluster == NULL;
+    return DTP_OK;
+}
+
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_replay_options options;
@@ -149,6 +191,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_trace_load(cli->a, cli->arg, (size_t)cli->nargs, &load, &trace, err));
     if (cli->progress)
         fprintf(stderr, "\r\033[K");
+    DTP_TRY(take_machines(cli, &trace, &options.other, err));
     DTP_TRY(dtp_replay(cli->a, &trace, &DTP_REPLAY_AS_MEASURED, &measured, err));
     bool what_if = dtp_replay_is_what_if(&options);
     replay = measured;

@@ -136,6 +136,28 @@ static void critical_path(void) {
     CU_ASSERT_EQUAL(s[1].busy_ns, 50000);
 }
 
+/* Kernels and collectives taken away, neighbours fused: b 30 goes; the all-reduce 50 goes. */
+static void removed(void) {
+    struct dtp_replay_options o = DTP_REPLAY_AS_MEASURED;
+    struct dtp_replay r;
+    o.other.removed = "gemm_b";
+    replay_job(&known, &o, &r);
+    expect_step(&r, 270);
+    o.other.removed = "all_reduce";
+    replay_job(&known, &o, &r);
+    expect_step(&r, 250);
+    o.other.removed = "AllReduce_Sum";
+    replay_job(&known, &o, &r);
+    expect_step(&r, 250);
+    o.other.removed = NULL;
+    o.other.fused = "gemm";
+    replay_job(&known, &o, &r);
+    expect_step(&r, 270);
+    o.other.fused = "gemm_a"; /* alone among its neighbours */
+    replay_job(&known, &o, &r);
+    expect_step(&r, 300);
+}
+
 /* The step under each change, from the table above. */
 static void what_if(void) {
     struct dtp_replay_options o = DTP_REPLAY_AS_MEASURED;
@@ -312,6 +334,7 @@ static void bounds(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"two ranks by hand", as_measured},
                            {"critical path and streams", critical_path},
+                           {"kernels removed and fused", removed},
                            {"what-ifs by hand", what_if},
                            {"edited traces by hand", edited},
                            {"samples", replay_samples},
