@@ -139,6 +139,8 @@ enum dtp_status dtp_cluster_list(struct dtp_arena *a, const char *const **out_na
 int dtp_cluster_nnodes(const struct dtp_cluster *c, int ngpus);
 uint32_t dtp_cluster_nlinks(const struct dtp_cluster *c, int ngpus);
 double dtp_cluster_link_capacity(const struct dtp_cluster *c, int ngpus, uint32_t link);
+/* A NIC, then *node is its node, or a link between nodes, then -1; false: inside a node. */
+bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t link, int *node);
 const char *dtp_cluster_link_name(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
                                   uint32_t link);
 #define DTP_MAX_ROUTE 16

@@ -59,6 +59,13 @@ uint32_t dtp_cluster_nlinks(const struct dtp_cluster *c, int ngpus) {
     return (uint32_t)n;
 }
 
+bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t link, int *node) {
+    int each = node_links(&c->node), at = (int)link / each;
+    bool in_node = at < dtp_cluster_nnodes(c, ngpus);
+    *node = in_node ? at : -1;
+    return !in_node || (int)link % each >= intra_links(&c->node);
+}
+
 /* ---- capacities and names ---- */
 
 static double nic_capacity(const struct dtp_node *n) {

@@ -90,6 +90,7 @@ struct tally {
     double compute_s, gemm_s, attention_s, flops;
     double exposed_s[DTP_NAXES], overlapped_s[DTP_NAXES];
     double launches, collectives; /* of the host */
+    double net_bytes[3];          /* tp, cp, ep */
     double kernels_s, kernels_s2; /* sums of the kernels' durations and of their squares */
 };
 
@@ -98,6 +99,12 @@ static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *pl
     double time_s = dtp_op_time_s(memo->problem, plan, op);
     if (op->kind == DTP_OP_COLLECTIVE) {
         *(op->overlapped ? &t->overlapped_s[op->axis] : &t->exposed_s[op->axis]) += time_s;
+        int net = op->axis == DTP_AXIS_TP   ? 0
+                  : op->axis == DTP_AXIS_CP ? 1
+                  : op->axis == DTP_AXIS_EP ? 2
+                                            : -1;
+        if (net >= 0)
+            t->net_bytes[net] += op->count * op->bytes * (op->collective == DTP_ALL_REDUCE ? 2 : 1);
         t->launches += op->count;
         t->collectives += op->count;
         return;
@@ -135,6 +142,7 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
                 expose(t->overlapped_s[DTP_AXIS_CP], ring * t->attention_s, 1, slowdown),
         .ep_s = t->exposed_s[DTP_AXIS_EP] + t->overlapped_s[DTP_AXIS_EP],
         .flops = t->flops,
+        .net_bytes = {t->net_bytes[0], t->net_bytes[1], t->net_bytes[2]},
     };
     phase.total_s = phase.compute_s + phase.tp_s + phase.cp_s + phase.ep_s;
     return phase;
@@ -279,6 +287,8 @@ static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double t
     sum->pp_s += times * p->pp_s;
     sum->host_s += times * p->host_s;
     sum->flops += times * p->flops;
+    for (int axis = 0; axis < 3; axis++)
+        sum->net_bytes[axis] += times * p->net_bytes[axis];
 }
 
 static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,

@@ -21,6 +21,9 @@ struct dtp_phase {
     double dp_s, pp_s;       /* collectives and copies that the rank does itself in the action */
     double host_s;           /* waiting for the host's launches */
     double flops;            /* done by this rank */
+    /* collectives inside the action, hidden ones too: all-gather bytes of tp and of cp (an all-reduce
+     * counts twice), all-to-all bytes of ep */
+    double net_bytes[3];
 };
 
 /* A collective or transfer that becomes a flow of its own. time_s = 0: none. */

@@ -131,11 +131,11 @@ static enum dtp_task_kind kind_of(int action) {
 static dtp_id add_ops(struct dtp_lowering *w, struct dtp_task task, struct dtp_task_tag tag,
                       int kind) {
     const struct dtp_op_time *ops;
-    int n = dtp_detail_ops(w, tag.stage, kind, task.work, &ops);
+    int n = dtp_detail_ops(w, tag.stage, kind, task.work / task.rate_cap, &ops);
     dtp_id last = DTP_NONE;
     tag.kind = DTP_T_OP;
     for (int i = 0; i < n; i++) {
-        task.work = ops[i].time_s;
+        task.work = ops[i].time_s * task.rate_cap;
         tag.part = ops[i].name;
         task.tag = dtp_tag_pack(tag);
         last = dtp_graph_add(w->g, &task);
@@ -156,6 +156,8 @@ static void add_action(struct dtp_lowering *w, int i, uint32_t k, size_t at, boo
                             .nuses = w->core != NULL,
                             .device = on_device ? w->device[i] : DTP_NONE,
                             .stream = w->out->compute_stream[i]};
+    if (w->net)
+        dtp_lower_net_task(w, i, vs, act.kind, &task);
     w->first_task[at] = w->g->ntasks;
     if (w->options->detail == DTP_DETAIL_OP && parts.nparts == 1) {
         w->last_task[at] = add_ops(w, task, tag, act.kind);
@@ -336,6 +338,7 @@ enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_lower_input *in,
     DTP_TRY(init(&w, err));
     make_ranks(&w);
     make_cores(&w);
+    dtp_lower_net(&w);
     add_actions(&w);
     add_p2p(&w);
     if (w.l.p2p == DTP_P2P_SLOTS)

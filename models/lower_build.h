@@ -23,6 +23,7 @@ struct dtp_flow {
 };
 
 struct dtp_op_list;
+struct dtp_rank_net;
 
 enum dtp_unit { DTP_UNIT_REDUCE, DTP_UNIT_GATHER, DTP_UNIT_UNSHARD, DTP_NUNITS };
 
@@ -58,11 +59,12 @@ struct dtp_lowering {
     dtp_id *first_task, *last_task; /* [replicas * nactions] */
     dtp_id *whole;                  /* [replicas * nactions] blocking reduction after it, or NULL */
     dtp_id *transfer;               /* [replicas * nslots] */
-    dtp_id *gate;            /* [replicas * nactions] time slots: transfers before it, or NULL */
-    dtp_id *host;            /* [nranks] */
-    dtp_id *device;          /* [nranks] */
-    struct dtp_use *core;    /* [nranks] the core that the rank shares, or NULL: its own */
-    struct dtp_op_list *ops; /* [4 * nstages] made when first asked for */
+    dtp_id *gate;             /* [replicas * nactions] time slots: transfers before it, or NULL */
+    dtp_id *host;             /* [nranks] */
+    dtp_id *device;           /* [nranks] */
+    struct dtp_use *core;     /* [nranks] the core that the rank shares, or NULL: its own */
+    struct dtp_rank_net *net; /* [nranks] collectives inside actions that leave the node, or NULL */
+    struct dtp_op_list *ops;  /* [4 * nstages] made when first asked for */
     struct dtp_group_flows *unit;     /* [pp * DTP_NUNITS]; n = 0: none */
     struct dtp_group_flows embedding; /* n = 0: none */
     /* links of the cluster that are in the platform, and room to add up weights on them: of all
@@ -115,6 +117,11 @@ static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *
            : unit == DTP_UNIT_GATHER ? &s->gather
                                      : &s->unshard;
 }
+/* ---- lower_net.c ---- */
+
+void dtp_lower_net(struct dtp_lowering *w);
+/* Gives a task of an action of rank i its uses of links; w->net. */
+void dtp_lower_net_task(struct dtp_lowering *w, int i, int vs, int kind, struct dtp_task *task);
 /* ---- lower_slots.c ---- */
 
 /* DTP_P2P_SLOTS: what each transfer and each action waits for; after the transfers are there. */

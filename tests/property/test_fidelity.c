@@ -76,6 +76,11 @@ static void random_stage(struct dtp_rng *r, double bytes_per_s, const struct ran
     s->i.total_s = between(r, 0.5, 1.5);
     s->w.total_s = between(r, 0.5, 1.5);
     s->r.total_s = below(r, 2) ? between(r, 0, 1) : 0;
+    for (int axis = 0; axis < 3 && below(r, 2); axis++) {
+        s->f.net_bytes[axis] = bytes_per_s * dtp_rng_uniform(r);
+        s->i.net_bytes[axis] = bytes_per_s * dtp_rng_uniform(r);
+        s->w.net_bytes[axis] = bytes_per_s * dtp_rng_uniform(r);
+    }
     s->nreduce = below(r, 5);
     s->nunshard = c->costs.zero_stage == 3 ? 1 + below(r, 4) : 0;
     s->reduce = random_comm(r, DTP_REDUCE_SCATTER, DTP_AXIS_DP_CP, bytes_per_s);

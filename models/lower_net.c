@@ -1,0 +1,147 @@
+#include "models/lower_build.h"
+
+/* Collectives inside actions (tp, cp, ep) whose groups span nodes. An action that moves so many bytes in
+ * its duration asks for their mean rate on the NICs of its node and on the fabric: there it shares with
+ * gradient reductions, gathers and transfers, of its own stage and of others, as a flow of that rate
+ * would. Alone it takes what it takes. The other ranks of the stage do the same at the same time, in
+ * lockstep, which is part of the duration already: their sum is scaled down to what a link has.
+ * Inside a node, where NVLink is seldom short, the bytes are not counted. */
+
+enum { NET_AXES = 3 };
+static const enum dtp_axis net_axis[NET_AXES] = {DTP_AXIS_TP, DTP_AXIS_CP, DTP_AXIS_EP};
+static const enum dtp_collective net_kind[NET_AXES] = {DTP_ALL_GATHER, DTP_ALL_GATHER,
+                                                       DTP_ALL_TO_ALL};
+
+/* Bytes on a link of the node's NICs or of the fabric per byte of the axis' collectives: of one rank, and
+ * of all ranks of the stage. */
+struct net_use {
+    uint32_t link;
+    double own[NET_AXES], total[NET_AXES];
+};
+struct dtp_rank_net {
+    struct net_use *at;
+    uint32_t n;
+};
+
+static struct net_use *use_of(struct dtp_lowering *w, struct dtp_rank_net *net, uint32_t link) {
+    for (uint32_t k = 0; k < net->n; k++)
+        if (net->at[k].link == link)
+            return &net->at[k];
+    net->at = dtp_arena_grow(w->a, net->at, sizeof *net->at, net->n, net->n + 1);
+    net->at[net->n] = (struct net_use){.link = link};
+    return &net->at[net->n++];
+}
+
+static int rank_of(const struct dtp_lowering *w, int stage, int replica) {
+    const struct dtp_placement *p = &w->placement;
+    return dtp_placement_rank(p, replica % p->tp, replica / p->tp % p->cp, replica / p->tp / p->cp,
+                              stage);
+}
+
+static int members_on(const struct dtp_group *g, int node, int gpus) {
+    int n = 0;
+    for (int i = 0; i < g->size; i++)
+        n += (g->first + i * g->stride) / gpus == node;
+    return n;
+}
+
+/* One axis of one stage: totals by link over its groups, then the shares of the simulated ranks. */
+static void add_axis(struct dtp_lowering *w, int stage, int axis) {
+    const struct dtp_placement *p = &w->placement;
+    int gpus = w->problem->cluster->node.gpus, nreplicas = p->tp * p->cp * p->dp;
+    const struct dtp_use **uses = DTP_NEW(w->a, const struct dtp_use *, (size_t)nreplicas);
+    uint32_t *nuses = DTP_NEW(w->a, uint32_t, (size_t)nreplicas);
+    for (int q = 0; q < nreplicas; q++) {
+        int rank = rank_of(w, stage, q);
+        struct dtp_group g = dtp_placement_group(p, net_axis[axis], rank);
+        if (g.first != rank)
+            continue;
+        struct dtp_coll_call call = {net_kind[axis], DTP_ALGO_AUTO, g, p->ngpus};
+        nuses[q] = dtp_coll_uses(w->a, w->problem->cluster, &call, &uses[q]);
+        for (uint32_t k = 0; k < nuses[q]; k++)
+            dtp_lowering_total_add(w, uses[q][k].resource, uses[q][k].weight);
+    }
+    for (int q = 0; q < w->replicas; q++) {
+        int rank = rank_of(w, stage, q), first = q;
+        struct dtp_group g = dtp_placement_group(p, net_axis[axis], rank);
+        while (rank_of(w, stage, first) != g.first)
+            first--; /* replicas count as ranks do inside an axis: the first comes first */
+        double here = members_on(&g, rank / gpus, gpus);
+        for (uint32_t k = 0; k < nuses[first]; k++) {
+            int node;
+            uint32_t link = uses[first][k].resource;
+            bool fabric = dtp_cluster_link_fabric(w->problem->cluster, p->ngpus, link, &node);
+            if (!fabric || (node >= 0 && node != rank / gpus))
+                continue;
+            struct net_use *x = use_of(w, &w->net[dtp_lowering_index(w, stage, q)], link);
+            x->own[axis] = uses[first][k].weight / (node < 0 ? g.size : here);
+            x->total[axis] = w->total[link];
+        }
+    }
+    dtp_lowering_total_clear(w);
+}
+
+void dtp_lower_net(struct dtp_lowering *w) {
+    if (w->core)
+        return;
+    for (int axis = 0; axis < NET_AXES; axis++) {
+        double bytes = 0;
+        for (int vs = 0; vs < w->l.nstages; vs++) {
+            const struct dtp_stage_cost *s = &w->costs->stage[vs];
+            bytes += s->f.net_bytes[axis] + s->i.net_bytes[axis] + s->w.net_bytes[axis] +
+                     s->r.net_bytes[axis];
+        }
+        if (!(bytes > 0) ||
+            dtp_placement_shape(&w->placement, w->problem->cluster, net_axis[axis], 0).nodes < 2)
+            continue;
+        if (!w->net)
+            w->net = DTP_NEW(w->a, struct dtp_rank_net, (size_t)w->out->nranks);
+        for (int stage = 0; stage < w->l.pp; stage++)
+            add_axis(w, stage, axis);
+    }
+}
+
+static double bytes_of(const struct dtp_stage_cost *s, int kind, int axis) {
+    double input = s->i.net_bytes[axis] + s->r.net_bytes[axis];
+    return kind == DTP_A_F   ? s->f.net_bytes[axis]
+           : kind == DTP_A_I ? input
+           : kind == DTP_A_W ? s->w.net_bytes[axis]
+                             : input + s->w.net_bytes[axis];
+}
+
+/* Bytes on the link in one action, by the weights of one axis each. */
+static double on_link(const struct dtp_stage_cost *s, int kind, const double weight[NET_AXES]) {
+    double bytes = 0;
+    for (int axis = 0; axis < NET_AXES; axis++)
+        bytes += weight[axis] * bytes_of(s, kind, axis);
+    return bytes;
+}
+
+void dtp_lower_net_task(struct dtp_lowering *w, int i, int vs, int kind, struct dtp_task *task) {
+    const struct dtp_rank_net *net = &w->net[i];
+    const struct dtp_stage_cost *s = &w->costs->stage[vs];
+    double dur_s = w->l.dur_s[kind * w->l.nstages + vs], most = 0;
+    if (!(dur_s > 0) || net->n == 0)
+        return;
+    struct dtp_use *use = DTP_NEW(w->a, struct dtp_use, net->n);
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < net->n; k++) {
+        double own = on_link(s, kind, net->at[k].own) / dur_s,
+               total = on_link(s, kind, net->at[k].total) / dur_s,
+               limit = dtp_lowering_capacity(w, net->at[k].link);
+        if (!(own > 0))
+            continue;
+        double scale = total < limit ? 1 : limit / total;
+        most = scale * own > most ? scale * own : most;
+        use[n++] = (struct dtp_use){dtp_lowering_link(w, net->at[k].link), DTP_USE_LINK,
+                                    scale * (w->out->folded ? total : own)};
+    }
+    for (uint32_t k = 0; k < n; k++)
+        use[k].weight /= most;
+    if (n == 0)
+        return;
+    task->work *= most; /* bytes on the busiest link, at their mean rate */
+    task->rate_cap *= most;
+    task->uses = use;
+    task->nuses = n;
+}
