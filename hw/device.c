@@ -130,6 +130,7 @@ static double gemm_at_s(const void *context, const double point[3]) {
     s.n = (int64_t)point[1];
     s.k = (int64_t)point[2];
     s.batch = 1;
+    s.unaligned = false; /* as the points were measured */
     return gemm_formula_s(x->g, &s);
 }
 

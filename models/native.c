@@ -1,5 +1,11 @@
 #include "models/native.h"
 
+int64_t dtp_native_vocab(const struct dtp_model *m, const struct dtp_plan *p) {
+    enum { ROWS = 64, WIDE_BYTES = 4 };
+    int64_t rows = (m->vocab + p->tp - 1) / p->tp;
+    return dtp_dtype_bytes(p->dtype) < WIDE_BYTES ? (rows + ROWS - 1) / ROWS * ROWS : rows;
+}
+
 void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *p,
                    struct dtp_native *out) {
     const struct dtp_model *m = problem->model;
@@ -10,7 +16,7 @@ void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *p,
                            .kv_heads = m->kv_heads >= p->tp ? m->kv_heads / p->tp : 1,
                            .head_dim = m->head_dim,
                            .ffn = m->ffn / p->tp,
-                           .vocab = (m->vocab + p->tp - 1) / p->tp,
+                           .vocab = dtp_native_vocab(m, p),
                            .kv_copies = m->kv_heads >= p->tp ? 1 : p->tp / m->kv_heads,
                            .sp = p->sequence_parallel && p->tp > 1,
                            .split = dtp_schedule_kinds[p->schedule].split_backward};

@@ -21,6 +21,9 @@ struct dtp_native {
     int64_t layer_params, norm_params;
     bool sp, split; /* sequence parallel; backward in two actions */
 };
+/* Rows of the vocabulary on a tp rank: in 16 bit a multiple of 64, since products with rows that are no
+ * multiple of 16 bytes are slow or not there. */
+int64_t dtp_native_vocab(const struct dtp_model *m, const struct dtp_plan *plan);
 void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
                    struct dtp_native *out);
 

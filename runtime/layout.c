@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/native.h"
 #include "models/schedule.h"
 
 void dtp_layout_coords(const struct dtp_plan *p, int rank, int *t, int *d, int *s) {
@@ -55,7 +56,7 @@ static struct dtp_dims dims_of(const struct dtp_model *m, const struct dtp_plan 
                          .kv_heads = m->kv_heads >= p->tp ? m->kv_heads / p->tp : 1,
                          .kv_copies = m->kv_heads >= p->tp ? 1 : p->tp / m->kv_heads,
                          .ffn = m->ffn / p->tp,
-                         .vocab = (m->vocab + p->tp - 1) / p->tp};
+                         .vocab = dtp_native_vocab(m, p)};
     d.tokens = d.batch * d.seq;
     d.local_tokens = p->sequence_parallel ? d.tokens / p->tp : d.tokens;
     d.q_width = d.heads * d.head_dim;
@@ -94,7 +95,8 @@ static struct dtp_param *add(const struct build *b, int id, const char *name, en
                             .tp_copies = copies};
     x->name = b->u->layer >= 0 ? dtp_arena_printf(b->a, "layers.%d.%s", b->u->layer, name) : name;
     if (cut == BY_ROWS) {
-        x->rows = (shape[0] + parts - 1) / parts;
+        /* of a vocabulary so many that rows of logits are aligned */
+        x->rows = id == DTP_P_TABLE ? b->l->dims.vocab : (shape[0] + parts - 1) / parts;
         x->row0 = part * x->rows;
     } else if (cut == BY_COLS) {
         x->cols = shape[1] / parts;

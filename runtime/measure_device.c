@@ -26,7 +26,7 @@ struct dtp_measure_grid dtp_measure_gpu_grid(void) {
     static const int tokens[] = {512, 1024, 2048, 4096, 8192, 16384, 0};
     static const int width[] = {256,  512,  768,  1024,  1536,  2048,  3072,
                                 4096, 6144, 8192, 12288, 24576, 51200, 0};
-    static const int seq[] = {512, 1024, 2048, 4096, 8192, 0}, head_dim[] = {64, 96, 128, 0};
+    static const int seq[] = {512, 1024, 2048, 4096, 8192, 0}, head_dim[] = {64, 128, 0};
     static const int heads[] = {8, 16, 32, 64, 128, 0};
     static const int64_t bytes[] = {4 * KIB,  64 * KIB, 256 * KIB, MIB, 4 * MIB,
                                     16 * MIB, 64 * MIB, 256 * MIB, 0};
@@ -186,25 +186,43 @@ static void run_attention(void *context, int i) {
         b->ops->attention_forward(b->dev, &x);
 }
 
-/* As many sequences as the heads, of which one sequence has 8 or fewer, ask for. */
-static void attentions(struct bench *b, bool backward) {
+/* As many sequences of HEADS heads as give the number of heads. */
+static struct dtp_attention_args attention_of(const struct bench *b, int s, int d, int h) {
     enum { HEADS = 8 };
+    const struct dtp_measure_grid *g = b->grid;
+    int64_t heads = g->heads[h] < HEADS ? g->heads[h] : HEADS, dim = g->head_dim[d];
+    return (struct dtp_attention_args){.batch = g->heads[h] / heads,
+                                       .seq = g->seq[s],
+                                       .heads = heads,
+                                       .kv_heads = heads,
+                                       .head_dim = dim,
+                                       .qkv_stride = 3 * heads * dim,
+                                       .out_stride = heads * dim};
+}
+
+static void attentions(struct bench *b, bool backward) {
     const struct dtp_measure_grid *g = b->grid;
     for (int s = 0; g->seq[s]; s++)
         for (int d = 0; g->head_dim[d]; d++)
             for (int h = 0; g->heads[h]; h++) {
-                int64_t heads = g->heads[h] < HEADS ? g->heads[h] : HEADS, dim = g->head_dim[d];
-                struct attention t = {.b = b,
-                                      .backward = backward,
-                                      .x = {.batch = g->heads[h] / heads,
-                                            .seq = g->seq[s],
-                                            .heads = heads,
-                                            .kv_heads = heads,
-                                            .head_dim = dim,
-                                            .qkv_stride = 3 * heads * dim,
-                                            .out_stride = heads * dim}};
+                struct attention t = {.b = b, .backward = backward, .x = attention_of(b, s, d, h)};
                 note(b, measured_s(b, run_attention, &t));
             }
+}
+
+/* The most that any shape keeps, or works in. */
+static uint64_t attention_bytes(const struct bench *b, bool workspace) {
+    const struct dtp_measure_grid *g = b->grid;
+    uint64_t most = 0;
+    for (int s = 0; g->seq[s]; s++)
+        for (int d = 0; g->head_dim[d]; d++)
+            for (int h = 0; g->heads[h]; h++) {
+                struct dtp_attention_args x = attention_of(b, s, d, h);
+                uint64_t bytes = workspace ? b->ops->attention_workspace_bytes(b->dev, &x)
+                                           : b->ops->attention_saved_bytes(b->dev, &x);
+                most = bytes > most ? bytes : most;
+            }
+    return most;
 }
 
 /* ---- classes of memory-bound kernels ---- */
@@ -385,8 +403,7 @@ enum { NCLASSES = sizeof class_rows / sizeof *class_rows };
 /* Host time of a small product and of a small kernel with the tensor that it writes, as they come in a
  * layer: four to six. */
 static double launch_time_s(struct bench *b) {
-    enum { CALLS = 100, SMALL = 64, KERNELS = 6, GEMMS = 4, ALL = KERNELS + GEMMS };
-    const double lead_s = 3e-3;
+    enum { CALLS = 40, SMALL = 64, KERNELS = 6, GEMMS = 4, ALL = KERNELS + GEMMS };
     struct gemm x = {.b = b,
                      .g = {.m = SMALL,
                            .n = SMALL,
@@ -397,14 +414,14 @@ static double launch_time_s(struct bench *b) {
                            .tb = true}};
     run_gemm(&x, 0);
     b->ops->sync(b->dev);
-    b->ops->pause(b->dev, DTP_STREAM_COMPUTE, lead_s);
     int64_t start_ns = dtp_os_now_ns();
     for (int i = 0; i < CALLS * ALL; i++) {
         void *live = dtp_heap_alloc(b->dev->heap, DTP_MEM_BUFFERS, "launch", SMALL);
         if (i % ALL < GEMMS)
             run_gemm(&x, 0);
         else
-            b->ops->bias_backward(b->dev, b->workspace, b->pool[0], (const int64_t[2]){1, SMALL});
+            b->ops->bias_residual(b->dev, b->pool[0], b->pool[1], b->rows, NULL,
+                                  (const int64_t[2]){1, SMALL});
         dtp_heap_release(b->dev->heap, live);
     }
     double t = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S / (CALLS * ALL);
@@ -438,21 +455,15 @@ static enum dtp_status take(struct bench *b, uint64_t bytes, void *out, struct d
 
 static enum dtp_status open_tensors(struct dtp_arena *a, struct bench *b, struct dtp_err *err) {
     const struct dtp_measure_grid *g = b->grid;
-    uint64_t most_rows = 0, room = g->memory_bytes / 16; /* a quarter, a quarter, 7 sixteenths */
-    for (int s = 0; g->seq[s]; s++)
-        for (int h = 0; g->heads[h]; h++)
-            if ((uint64_t)g->seq[s] * (uint64_t)g->heads[h] > most_rows)
-                most_rows = (uint64_t)g->seq[s] * (uint64_t)g->heads[h];
+    uint64_t room = g->memory_bytes / 16; /* a quarter, a quarter, 6 sixteenths */
+    uint64_t small = sizeof(float) * (uint64_t)(3 * g->class_rows + 4 * g->class_cols);
+    uint64_t saved = attention_bytes(b, false), workspace = attention_bytes(b, true);
     b->pool_bytes[0] = b->pool_bytes[1] = room * 4;
-    b->pool_bytes[POOL_C] = room * 7;
+    b->pool_bytes[POOL_C] = room * 6;
     for (int i = 0; i < NPOOLS; i++)
         DTP_TRY(take(b, b->pool_bytes[i], &b->pool[i], err));
-    uint64_t small = sizeof(float) * (uint64_t)(3 * g->class_rows + 4 * g->class_cols);
-    uint64_t rows = most_rows * sizeof(float) > small ? most_rows * sizeof(float) : small;
-    if (strcmp(b->ops->name, "cpu") == 0) /* probabilities of all heads, scores of one */
-        rows *= (uint64_t)g->seq[0];
-    DTP_TRY(take(b, rows, &b->saved, err));
-    DTP_TRY(take(b, rows, &b->workspace, err));
+    DTP_TRY(take(b, saved > small ? saved : small, &b->saved, err));
+    DTP_TRY(take(b, workspace > small ? workspace : small, &b->workspace, err));
     DTP_TRY(take(b, sizeof(float) * (uint64_t)(g->class_cols + 64 * KIB), &b->rows, err));
     DTP_TRY(take(b, sizeof(int32_t) * (uint64_t)g->class_rows, &b->ids, err));
     int32_t *ids = DTP_NEW(a, int32_t, (size_t)g->class_rows);

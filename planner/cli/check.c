@@ -4,27 +4,20 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "hw/own_times.h"
 #include "models/memory.h"
 #include "planner/check.h"
-#include "planner/cli/calibration.h"
+#include "planner/cli/check_setup.h"
 #include "planner/cli/check_terms.h"
-#include "planner/cli/own_times.h"
 #include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
 #include "planner/cover.h"
 #include "planner/space.h"
 #include "runtime/launch.h"
+#include "runtime/device.h"
 #include "runtime/os_linux.h"
 #include "sim/base/text.h"
 
-struct own {
-    const char *backend, *calibration, *predictions, *svg;
-    int steps, layouts;
-    bool cover;
-};
-
-#define AT(field) offsetof(struct own, field)
+#define AT(field) offsetof(struct dtp_check_own, field)
 static const char *const backends[] = {"cpu", "cuda", NULL};
 static const struct dtp_option options[] = {
     {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME", .names = backends,
@@ -35,6 +28,12 @@ static const struct dtp_option options[] = {
      .complete = DTP_COMPLETE_FILE,
      .help = "what dtplan calibrate wrote (default: on CPUs a quick one is made first, on GPUs "
              "that of hw/runtime)"},
+    {"shadow", DTP_OPT_FLAG, 0, AT(shadow),
+     .help =
+         "one rank of a large job at a time: the first, a middle and the last stage of the plan "
+         "that the search picks (gpt175b on 1,024 GPUs), and of its runners-up"},
+    {"runners-up", DTP_OPT_INT, 0, AT(runners_up), .value = "N", .max = 100,
+     .help = "of --shadow: other layouts (default 1)"},
     {"cover", DTP_OPT_FLAG, 0, AT(cover),
      .help =
          "only so many layouts that every pair of settings is in one of them; the rule on GPUs"},
@@ -43,125 +42,25 @@ static const struct dtp_option options[] = {
     {"predictions", DTP_OPT_STRING, 0, AT(predictions), .value = "FILE",
      .complete = DTP_COMPLETE_FILE,
      .help = "where predictions go before the runs (default dtplan-check.json)"},
+    {"results", DTP_OPT_STRING, 0, AT(results), .value = "FILE", .complete = DTP_COMPLETE_FILE,
+     .help = "what --json prints, into a file, anew after each run"},
     {"svg", DTP_OPT_STRING, 0, AT(svg), .value = "OUT.svg", .complete = DTP_COMPLETE_FILE,
      .help = "picture of predicted against measured step times"},
     {0}};
 
 static void defaults(void *own) {
-    *(struct own *)own = (struct own){
-        .backend = "cpu", .predictions = "dtplan-check.json", .steps = 5, .layouts = 24};
+    *(struct dtp_check_own *)own = (struct dtp_check_own){.backend = "cpu",
+                                                          .predictions = "dtplan-check.json",
+                                                          .steps = 5,
+                                                          .layouts = 24,
+                                                          .runners_up = 1};
 }
 
-static double now_s(void) {
-    return (double)dtp_os_now_ns() / (double)DTP_NS_PER_S;
-}
-
-/* ---- the problem ---- */
-
-static void measuring(void *context, const char *what) {
-    fprintf(context, "measuring %s\n", what);
-}
-
-/* A quick calibration beside the predictions; its name goes to the report. */
-static enum dtp_status calibrate(struct dtp_cli *cli, int ranks, struct dtp_check *c,
-                                 const char **out, struct dtp_err *err) {
-    const struct own *own = cli->own;
-    struct dtp_measure_options o = dtp_measure_default();
-    struct dtp_measured m;
-    o.backend = own->backend;
-    o.nranks = ranks;
-    o.together = true;
-    o.largest = 512;
-    if (cli->progress) {
-        o.progress = measuring;
-        o.context = stderr;
-    }
-    *out = dtp_arena_printf(cli->a, "%s.calibration.json", own->predictions);
-    DTP_TRY(dtp_calibration_make(cli->a, &o, *out, &m, err));
-    c->calibrate_s = m.seconds;
-    return DTP_OK;
-}
-
-static bool on_gpus(const struct own *own) {
-    return strcmp(own->backend, "cuda") == 0;
-}
-
-/* A cluster with this GPU: an HGX board's, else the first. */
-static enum dtp_status find_cluster(struct dtp_arena *a, const char *gpu, const char **out,
-                                    struct dtp_err *err) {
-    const char *const *names;
-    size_t n;
-    *out = NULL;
-    DTP_TRY(dtp_cluster_list(a, &names, &n, err));
-    for (size_t i = 0; i < n; i++) {
-        struct dtp_cluster c;
-        DTP_TRY(dtp_cluster_load(a, names[i], &c, err));
-        if (strcmp(c.gpu.name, gpu) == 0 && (!*out || strncmp(names[i], "hgx-", 4) == 0))
-            *out = names[i];
-    }
-    return *out ? DTP_OK : dtp_fail(err, DTP_EUNSUPPORTED, "no cluster has the GPU %s", gpu);
-}
-
-/* The cluster of the GPUs at hand, and the times of our own kernels on them. */
-static enum dtp_status set_up_gpus(struct dtp_cli *cli, struct dtp_ask *ask, struct dtp_check *c,
-                                   struct dtp_err *err) {
-    const struct own *own = cli->own;
-    struct dtp_measure_options o = {.backend = own->backend};
-    struct dtp_dev_about *about = DTP_NEW(cli->a, struct dtp_dev_about, 1);
-    const char *gpu;
-    DTP_TRY(dtp_measure_about(own->backend, about, err));
-    DTP_TRY(dtp_gpu_of_card(cli->a, about->card, &gpu, err));
-    c->machine = about->card;
-    c->versions = about->versions;
-    if (ask->gpus < 1)
-        ask->gpus = about->ndevices;
-    if (!ask->cluster)
-        DTP_TRY(find_cluster(cli->a, gpu, &ask->cluster, err));
-    ask->own_times = own->calibration;
-    if (own->calibration || dtp_own_times_path(cli->a, gpu))
-        return DTP_OK;
-    struct dtp_measured m;
-    const char *path = dtp_arena_printf(cli->a, "%s.calibration.json", own->predictions);
-    DTP_TRY(dtp_own_times_make(cli->a, &o, &path, &m, err));
-    ask->own_times = path;
-    c->calibrate_s = m.seconds;
-    return DTP_OK;
-}
-
-static enum dtp_status set_up(struct dtp_cli *cli, struct dtp_ask ask, struct dtp_check *c,
-                              struct dtp_setup *setup, struct dtp_err *err) {
-    enum { DEFAULT_RANKS = 4 };
-    const struct own *own = cli->own;
-    ask.attention = -1;
-    ask.nic = NULL;
-    ask.framework_json = NULL;
-    ask.framework = "dtplan";
-    if (on_gpus(own)) {
-        DTP_TRY(set_up_gpus(cli, &ask, c, err));
-        return dtp_setup_init(cli->a, &ask, setup, err);
-    }
-    ask.gpus = ask.gpus > 0 ? ask.gpus : DEFAULT_RANKS;
-    ask.dtype = DTP_FP32;
-    ask.cluster_json = NULL;
-    ask.memory_limit_bytes = 0;
-    ask.cluster = own->calibration;
-    if (!ask.cluster)
-        DTP_TRY(calibrate(cli, ask.gpus, c, &ask.cluster, err));
-    return dtp_setup_init(cli->a, &ask, setup, err);
-}
-
-/* Ranks do their own communication, in order: said in the plan, so that the executor does it too. */
-static struct dtp_plan resolved(const struct dtp_plan *p, const struct dtp_framework *f) {
-    struct dtp_plan x = *p;
-    x.dp_overlap = f->dp_overlap;
-    x.tp_overlap = f->tp_overlap;
-    x.p2p_overlap = !f->p2p_blocking;
-    return x;
-}
+/* ---- the layouts ---- */
 
 static void add_row(struct dtp_check *c, const struct dtp_plan *plan) {
-    c->row[c->nrows++] =
-        (struct dtp_check_row){.plan = resolved(plan, &c->setup->framework), .measured_s = NAN};
+    c->row[c->nrows++] = (struct dtp_check_row){
+        .plan = dtp_check_resolved(plan, &c->setup->framework), .measured_s = NAN};
 }
 
 /* Instead of all rows those of a cover. */
@@ -175,24 +74,26 @@ static void keep_cover(struct dtp_arena *a, struct dtp_check *c, size_t least) {
         c->row[i] = c->row[index[i]];
 }
 
-/* Microbatches of one sequence on CPUs, of up to eight on GPUs, unless asked otherwise. */
-static void default_microbatch(const struct own *own, struct dtp_limits *limits) {
+/* Unless asked otherwise: microbatches of one sequence; on GPUs of up to eight, and up to four chunks. */
+static void default_limits(const struct dtp_check_own *own, struct dtp_limits *limits) {
     struct dtp_select *mb = &limits->field[DTP_LIMIT_MICROBATCH];
-    if (mb->n == 0 && on_gpus(own))
-        *mb = (struct dtp_select){4, {1, 2, 4, 8}, {1, 2, 4, 8}};
-    else if (mb->n == 0)
-        *mb = (struct dtp_select){1, {1}, {1}};
+    struct dtp_select *vpp = &limits->field[DTP_LIMIT_VPP];
+    if (mb->n == 0)
+        *mb = dtp_check_on_gpus(own) ? (struct dtp_select){4, {1, 2, 4, 8}, {1, 2, 4, 8}}
+                                     : (struct dtp_select){1, {1}, {1}};
+    if (vpp->n == 0 && dtp_check_on_gpus(own))
+        *vpp = (struct dtp_select){3, {1, 2, 4}, {1, 2, 4}};
 }
 
 /* Every legal layout, in order of enumeration; on GPUs what fits, and of that a cover. */
 static enum dtp_status enumerate(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
-    const struct own *own = cli->own;
+    const struct dtp_check_own *own = cli->own;
     const struct dtp_problem *problem = &c->setup->problem;
     struct dtp_memory_memo *memory = dtp_memory_memo_create(cli->a, problem);
     struct dtp_limits limits;
     struct dtp_space space;
     DTP_TRY(dtp_cli_limits(cli, problem, &limits, err));
-    default_microbatch(own, &limits);
+    default_limits(own, &limits);
     dtp_space_init(cli->a, problem, &limits, &space);
     c->row = DTP_NEW(cli->a, struct dtp_check_row, space.ncandidates);
     for (uint64_t i = 0; i < space.ncandidates; i++) {
@@ -200,13 +101,14 @@ static enum dtp_status enumerate(struct dtp_cli *cli, struct dtp_check *c, struc
         dtp_space_candidate(&space, i, &plan);
         if (dtp_plan_check(problem, &plan) != DTP_LEGAL)
             continue;
-        if (!on_gpus(own) || dtp_memory_device_bytes(memory, &plan) <= problem->memory_limit_bytes)
+        if (!dtp_check_on_gpus(own) ||
+            dtp_memory_device_bytes(memory, &plan) <= problem->memory_limit_bytes)
             add_row(c, &plan);
     }
     if (c->nrows == 0)
         return dtp_fail(err, DTP_ENO, "no layout of %s on %d ranks is legal and fits",
                         problem->model->name, problem->gpus);
-    if (own->cover || on_gpus(own))
+    if (own->cover || dtp_check_on_gpus(own))
         keep_cover(cli->a, c, (size_t)own->layouts);
     return DTP_OK;
 }
@@ -217,14 +119,14 @@ static enum dtp_status prepare(struct dtp_cli *cli, struct dtp_check *c, struct 
     if (!cli->args.plan) {
         struct dtp_ask ask = cli->args.ask;
         if (!ask.model)
-            ask.model = on_gpus(cli->own) ? "gpt3-1.3b" : "gpt-check";
-        DTP_TRY(set_up(cli, ask, c, setup, err));
+            ask.model = dtp_check_on_gpus(cli->own) ? "gpt3-1.3b" : "gpt-check";
+        DTP_TRY(dtp_check_set_up(cli, ask, c, setup, err));
         return enumerate(cli, c, err);
     }
     struct dtp_document d;
     struct dtp_plan plan;
     DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
-    DTP_TRY(set_up(cli, d.ask, c, setup, err));
+    DTP_TRY(dtp_check_set_up(cli, d.ask, c, setup, err));
     DTP_TRY(dtp_document_plan(cli->a, &d, &setup->problem, &plan, err));
     c->row = DTP_NEW(cli->a, struct dtp_check_row, 1);
     plan.dtype = setup->problem.dtype;
@@ -235,15 +137,15 @@ static enum dtp_status prepare(struct dtp_cli *cli, struct dtp_check *c, struct 
 /* ---- predictions ---- */
 
 static enum dtp_status predict(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
-    double start_s = now_s();
+    double start_s = dtp_check_now_s();
     struct dtp_check_terms terms = {.problem = &c->setup->problem};
     terms.ev = dtp_evaluator_create(cli->a, terms.problem);
     terms.memo = dtp_cost_memo_create(cli->a, terms.problem);
     for (size_t i = 0; i < c->nrows; i++)
         DTP_TRY(dtp_check_predict(&terms, &c->row[i], err));
     dtp_evaluator_destroy(terms.ev);
-    c->predict_s = now_s() - start_s;
-    const struct own *own = cli->own;
+    c->predict_s = dtp_check_now_s() - start_s;
+    const struct dtp_check_own *own = cli->own;
     struct dtp_file_out file;
     DTP_TRY(dtp_file_out_open(cli->a, own->predictions, &file, err));
     dtp_check_predictions(file.f, c);
@@ -254,7 +156,7 @@ static enum dtp_status predict(struct dtp_cli *cli, struct dtp_check *c, struct 
 
 static struct dtp_run_options run_options(const struct dtp_cli *cli, const struct dtp_check *c,
                                           const struct dtp_check_row *row) {
-    const struct own *own = cli->own;
+    const struct dtp_check_own *own = cli->own;
     struct dtp_run_options o = dtp_run_options_default();
     o.model = &c->setup->model;
     o.plan = row->plan;
@@ -262,22 +164,39 @@ static struct dtp_run_options run_options(const struct dtp_cli *cli, const struc
     o.backend = own->backend;
     o.steps = own->steps + 1;
     o.seed = (uint64_t)cli->args.seed;
-    o.rough_weights = on_gpus(own); /* billions of draws would take longer than the steps */
+    o.rough_weights =
+        dtp_check_on_gpus(own); /* billions of draws would take longer than the steps */
     return o;
 }
 
 struct runs {
     struct dtp_cli *cli;
     struct dtp_check *c;
+    size_t all; /* rows; those that have run are c->nrows */
+    enum dtp_status status;
+    struct dtp_err *err;
 };
 
-static void note_run(struct dtp_arena *a, const struct own *own, struct dtp_check_row *row,
-                     const struct dtp_run_result *r, const struct dtp_err *failure) {
+static enum dtp_status write_results(struct dtp_cli *cli, struct dtp_check *c,
+                                     struct dtp_err *err) {
+    const struct dtp_check_own *own = cli->own;
+    struct dtp_file_out file;
+    if (!own->results)
+        return DTP_OK;
+    dtp_check_summarise(cli->a, c);
+    DTP_TRY(dtp_file_out_open(cli->a, own->results, &file, err));
+    dtp_check_json(file.f, c);
+    return dtp_file_out_commit(&file, err);
+}
+
+static void note_run(struct dtp_arena *a, const struct dtp_check_own *own,
+                     struct dtp_check_row *row, const struct dtp_run_result *r,
+                     const struct dtp_err *failure) {
     if (failure) {
         row->failure = dtp_arena_strdup(a, failure->msg);
         return;
     }
-    row->measured_s = on_gpus(own) ? r->step_s : r->best_step_s;
+    row->measured_s = dtp_check_on_gpus(own) ? r->step_s : r->best_step_s;
     row->median_s = r->step_s;
     for (int i = 0; i < r->nranks; i++)
         if (r->peak_bytes[i] > row->measured_peak_bytes)
@@ -289,18 +208,21 @@ static void run_done(void *context, size_t i, const struct dtp_run_result *r,
                      const struct dtp_err *failure) {
     struct runs *x = context;
     struct dtp_cli *cli = x->cli;
+    x->c->nrows = i + 1;
     note_run(cli->a, cli->own, &x->c->row[i], r, failure);
     if (!cli->args.json)
         dtp_check_line(cli->a, &cli->out, &x->c->row[i]);
     else if (cli->progress)
-        fprintf(stderr, "\r%zu of %zu layouts", i + 1, x->c->nrows);
+        fprintf(stderr, "\r%zu of %zu layouts", i + 1, x->all);
     fflush(cli->out.file);
+    if (x->status == DTP_OK)
+        x->status = write_results(cli, x->c, x->err);
 }
 
 static enum dtp_status run_all(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
-    double start_s = now_s();
+    double start_s = dtp_check_now_s();
     struct dtp_run_options *o = DTP_NEW(cli->a, struct dtp_run_options, c->nrows);
-    struct runs x = {cli, c};
+    struct runs x = {.cli = cli, .c = c, .all = c->nrows, .err = err};
     for (size_t i = 0; i < c->nrows; i++)
         o[i] = run_options(cli, c, &c->row[i]);
     if (!cli->args.json)
@@ -308,9 +230,10 @@ static enum dtp_status run_all(struct dtp_cli *cli, struct dtp_check *c, struct 
     const struct dtp_run_series series = {
         .options = o, .n = c->nrows, .done = run_done, .context = &x};
     DTP_TRY(dtp_run_series(cli->a, &series, err));
+    DTP_TRY(x.status);
     if (cli->args.json && cli->progress)
         fputs("\r                        \r", stderr);
-    c->run_s = now_s() - start_s;
+    c->run_s = dtp_check_now_s() - start_s;
     return DTP_OK;
 }
 
@@ -337,7 +260,7 @@ static enum dtp_status svg(struct dtp_cli *cli, const struct dtp_check *c, const
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
-    const struct own *own = cli->own;
+    const struct dtp_check_own *own = cli->own;
     struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
     struct utsname host;
     struct dtp_check c = {.backend = own->backend, .steps = own->steps};
@@ -347,6 +270,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                   : "?";
     const struct dtp_dev_ops *device;
     DTP_TRY(dtp_dev_find(own->backend, &device, err)); /* an unknown name is said at once */
+    if (own->shadow)
+        return dtp_check_shadow(cli, &c, err);
     DTP_TRY(prepare(cli, &c, setup, err));
     DTP_TRY(predict(cli, &c, err));
     DTP_TRY(run_all(cli, &c, err));
@@ -376,10 +301,13 @@ const struct dtp_verb dtp_verb_check = {
         "error, rank correlation, and the regret of the plan that the predictions pick. "
         "Microbatches hold one sequence unless --microbatch-size says otherwise. With --backend "
         "cuda it takes GPT 1.3B on all GPUs of the host, the times of hw/runtime, microbatches of "
-        "1 to 8 sequences, and of the layouts that fit a cover. Exit status 1 when a run fails.",
+        "1 to 8 sequences, and of the layouts that fit a cover. With --shadow it checks a plan for "
+        "many GPUs on one: ranks of three stages run with their exact schedule and shapes, waits "
+        "stand for what others would send, and each action's time and the peak of memory come "
+        "beside their prediction. Exit status 1 when a run fails.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
               DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE,
     .options = options,
-    .own_size = sizeof(struct own),
+    .own_size = sizeof(struct dtp_check_own),
     .defaults = defaults,
     .run = run};

@@ -152,6 +152,20 @@ void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r
     row->term[BUBBLE].measured_s = left_s;
 }
 
+double dtp_action_mean_s(const struct dtp_run_result *r, int kind, int *count) {
+    double sum_s = 0;
+    char action[4];
+    *count = 0;
+    for (size_t i = 0; i < r->nevents; i++) {
+        if (strchr(r->event[i].name, ' ') ||
+            strcmp(action_of(r->event[i].name, action), dtp_action_names[kind]) != 0)
+            continue;
+        sum_s += r->event[i].dur_s;
+        ++*count;
+    }
+    return *count > 0 ? sum_s / *count : 0;
+}
+
 /* ---- both timelines ---- */
 
 enum dtp_status dtp_check_tasks(struct dtp_arena *a, const struct dtp_problem *problem,

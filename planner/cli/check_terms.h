@@ -24,6 +24,8 @@ enum dtp_status dtp_check_predict(struct dtp_check_terms *t, struct dtp_check_ro
                                   struct dtp_err *err);
 /* The measured terms, from the trace of the last step. */
 void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r);
+/* Mean time of the actions of a kind ("0F3", enum dtp_action_kind) in the last step, and how many. */
+double dtp_action_mean_s(const struct dtp_run_result *r, int kind, int *count);
 /* The step as predicted and, with ranks shifted behind those, as measured. */
 enum dtp_status dtp_check_tasks(struct dtp_arena *a, const struct dtp_problem *problem,
                                 const struct dtp_plan *plan, const struct dtp_run_result *r,

@@ -5,6 +5,7 @@
 
 #include "models/schedule.h"
 #include "planner/cli/timeline.h"
+#include "planner/cli/check_terms.h"
 #include "planner/cli/verbs.h"
 #include "planner/setup.h"
 #include "runtime/run.h"
@@ -213,24 +214,14 @@ static void put_actions(struct dtp_json_out *w, const struct dtp_run_result *r) 
     dtp_json_put_key(w, "actions");
     dtp_json_array(w);
     for (int kind = 0; kind < DTP_NACTIONS; kind++) {
-        size_t length = strlen(dtp_action_names[kind]);
-        double sum_s = 0;
-        int count = 0;
-        for (size_t i = 0; i < r->nevents; i++) { /* "0F3": chunk, name, microbatch */
-            const char *name = r->event[i].name + strspn(r->event[i].name, "0123456789");
-            if (strncmp(name, dtp_action_names[kind], length) != 0 ||
-                strspn(name + length, "0123456789") != strlen(name + length) ||
-                name == r->event[i].name)
-                continue;
-            sum_s += r->event[i].dur_s;
-            count++;
-        }
+        int count;
+        double mean_s = dtp_action_mean_s(r, kind, &count);
         if (count == 0)
             continue;
         dtp_json_object(w);
         dtp_json_kv_string(w, "name", dtp_action_names[kind]);
         dtp_json_kv_int(w, "count", count);
-        dtp_json_kv_double(w, "mean_s", sum_s / count);
+        dtp_json_kv_double(w, "mean_s", mean_s);
         dtp_json_kv_string(w, "source", "measured");
         dtp_json_end(w);
     }

@@ -30,7 +30,7 @@ static enum dtp_status choose(struct dtp_cuda *c, struct dtp_err *err) {
 
 #include "runtime/cuda/attention_cudnn.h"
 
-enum { MAX_PLANS = 32 };
+enum { MAX_PLANS = 256 }; /* a calibration asks for a hundred shapes */
 
 struct shape {
     int64_t batch, seq, heads, kv_heads, head_dim, qkv_stride, out_stride;

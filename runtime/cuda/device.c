@@ -14,9 +14,9 @@ enum { MAX_BLOCKS = 1 << 16, STAGING_HALF_BYTES = 4 << 20, SCRATCH_BYTES = 64 <<
 
 static const double ns_per_ms = DTP_GIGA * DTP_MILLI;
 
-/* What context, kernels and libraries may still take beside the heap; NCCL takes more. */
+/* What context, kernels and libraries may still take beside the heap; the communicators of NCCL take more. */
 static uint64_t margin_bytes(int nlocal) {
-    return nlocal > 1 ? 3 * (uint64_t)DTP_GIB : (uint64_t)DTP_GIB;
+    return nlocal > 1 ? 5 * (uint64_t)DTP_GIB : (uint64_t)DTP_GIB;
 }
 
 /* dtp_stream_names, which is in the program */
@@ -310,6 +310,9 @@ static bool give_up(struct dtp_cuda *c, struct wait *w) {
     else
         dtp_cuda_fail(c, "waited %.0f s for the %s stream: another rank is stuck", waited_s,
                       w->stream);
+    /* the others first: NCCL may wait for what does not come */
+    if (c->dev.comm)
+        c->dev.comm->ops->abort(c->dev.comm, c->failure);
     dtp_nccl_abort_all(c->nccl);
     return true;
 }

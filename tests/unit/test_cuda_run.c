@@ -53,37 +53,59 @@ static const double *serial_losses(const struct dtp_model *m) {
     return r.loss;
 }
 
-static void run_and_compare(const char *name, const struct dtp_run_options *o, double most) {
-    struct dtp_run_result r;
-    struct dtp_err err = {0};
-    const double *expected = o->model == &gpt ? gpt_loss : llama_loss;
-    enum dtp_status status = dtp_run(arena, o, &r, &err);
-    if (status == DTP_EUNSUPPORTED && strstr(err.msg, "needs a GPU for each rank")) {
-        printf("     %-32s skipped: %s\n", name, err.msg);
-        return;
-    }
-    double worst = status == DTP_OK ? 0 : (double)NAN;
-    for (int i = 0; i < STEPS && status == DTP_OK; i++)
-        worst = fmax(worst, fabs(r.loss[i] - expected[i]));
-    printf("%s %-32s losses within %.2e, last %.4f, step %.2f ms %s\n",
-           worst <= most ? "    " : "FAIL", name, worst, status == DTP_OK ? r.loss[STEPS - 1] : 0,
-           status == DTP_OK ? r.step_s * 1e3 : 0, err.msg);
-    CU_ASSERT(worst <= most);
+/* Runs of one dtype, in the same processes, with what their losses may differ by. */
+enum { MOST_RUNS = 32 };
+struct batch {
+    struct dtp_run_options o[MOST_RUNS];
+    const char *name[MOST_RUNS];
+    size_t n;
+    double most;
+};
+
+static void add(struct batch *b, const char *name, const struct dtp_run_options *o) {
+    b->name[b->n] = name;
+    b->o[b->n++] = *o;
 }
 
-static const double fp32_within = 1e-3, bf16_within = 2e-2;
+static void compare(void *context, size_t i, const struct dtp_run_result *r,
+                    const struct dtp_err *failure) {
+    const struct batch *b = context;
+    const double *expected = b->o[i].model == &gpt ? gpt_loss : llama_loss;
+    const char *dtype = dtp_dtype_names[b->o[i].plan.dtype];
+    double worst = 0;
+    if (failure && strstr(failure->msg, "needs a GPU for each rank")) {
+        printf("     %s %-30s skipped: %s\n", dtype, b->name[i], failure->msg);
+        return;
+    }
+    for (int k = 0; k < STEPS && r; k++)
+        worst = fmax(worst, fabs(r->loss[k] - expected[k]));
+    bool good = r && worst <= b->most;
+    printf("%s %s %-30s losses within %.2e, step %.2f ms %s\n", good ? "    " : "FAIL", dtype,
+           b->name[i], worst, r ? r->step_s * 1e3 : 0, failure ? failure->msg : "");
+    fflush(stdout);
+    CU_ASSERT(good);
+}
+
+static void run_batch(struct batch *b) {
+    const struct dtp_run_series s = {.options = b->o, .n = b->n, .done = compare, .context = b};
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL(dtp_run_series(arena, &s, &err), DTP_OK);
+}
+
+static const enum dtp_dtype dtypes[] = {DTP_BF16, DTP_FP32};
+static const double within[] = {2e-2, 1e-3};
 
 static void test_one_gpu(void) {
     const struct dtp_model *const models[] = {&gpt, &llama};
-    for (int i = 0; i < 2; i++) {
-        struct dtp_run_options o = options(models[i], "cuda", DTP_FP32);
-        run_and_compare(i ? "llama fp32" : "gpt fp32", &o, fp32_within);
-        o = options(models[i], "cuda", DTP_BF16);
-        run_and_compare(i ? "llama bf16" : "gpt bf16", &o, bf16_within);
-        o.plan.recompute = DTP_RECOMPUTE_SELECTIVE;
-        run_and_compare(i ? "llama bf16 selective" : "gpt bf16 selective", &o, bf16_within);
-        o.plan.recompute = DTP_RECOMPUTE_FULL;
-        run_and_compare(i ? "llama bf16 full" : "gpt bf16 full", &o, bf16_within);
+    for (int d = 0; d < 2; d++) {
+        struct batch b = {.most = within[d]};
+        for (int i = 0; i < 2; i++)
+            for (int again = DTP_RECOMPUTE_NONE; again <= DTP_RECOMPUTE_FULL; again++) {
+                struct dtp_run_options o = options(models[i], "cuda", dtypes[d]);
+                o.plan.recompute = (enum dtp_recompute)again;
+                add(&b, dtp_recompute_names[again], &o);
+            }
+        run_batch(&b);
     }
 }
 
@@ -92,31 +114,63 @@ static void test_two_gpus(void) {
         const char *name;
         int tp, pp, dp, vpp, zero_stage;
         bool sequence_parallel;
-        int schedule;
+        int schedule, recompute;
     } cases[] = {
-        {"tp 2", 2, 1, 1, 1, 0, false, DTP_SCHED_1F1B},
-        {"tp 2 sequence parallel", 2, 1, 1, 1, 0, true, DTP_SCHED_1F1B},
-        {"pp 2 1f1b", 1, 2, 1, 1, 0, false, DTP_SCHED_1F1B},
-        {"pp 2 gpipe", 1, 2, 1, 1, 0, false, DTP_SCHED_GPIPE},
-        {"pp 2 interleaved", 1, 2, 1, 2, 0, false, DTP_SCHED_INTERLEAVED},
-        {"pp 2 zb-h1", 1, 2, 1, 1, 0, false, DTP_SCHED_ZB_H1},
-        {"dp 2", 1, 1, 2, 1, 0, false, DTP_SCHED_1F1B},
-        {"dp 2 zero 1", 1, 1, 2, 1, 1, false, DTP_SCHED_1F1B},
-        {"dp 2 zero 2", 1, 1, 2, 1, 2, false, DTP_SCHED_1F1B},
-        {"dp 2 zero 3", 1, 1, 2, 1, 3, false, DTP_SCHED_1F1B},
+        {"tp 2", 2, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 0},
+        {"tp 2 sequence parallel", 2, 1, 1, 1, 0, true, DTP_SCHED_1F1B, 0},
+        {"tp 2 sp, selective", 2, 1, 1, 1, 0, true, DTP_SCHED_1F1B, 1},
+        {"tp 2 sp, full", 2, 1, 1, 1, 0, true, DTP_SCHED_1F1B, 2},
+        {"pp 2 1f1b", 1, 2, 1, 1, 0, false, DTP_SCHED_1F1B, 0},
+        {"pp 2 gpipe", 1, 2, 1, 1, 0, false, DTP_SCHED_GPIPE, 0},
+        {"pp 2 interleaved", 1, 2, 1, 2, 0, false, DTP_SCHED_INTERLEAVED, 0},
+        {"pp 2 interleaved, full", 1, 2, 1, 2, 0, false, DTP_SCHED_INTERLEAVED, 2},
+        {"pp 2 zb-h1", 1, 2, 1, 1, 0, false, DTP_SCHED_ZB_H1, 0},
+        {"pp 2 zb-v", 1, 2, 1, 2, 0, false, DTP_SCHED_ZB_V, 0},
+        {"dp 2", 1, 1, 2, 1, 0, false, DTP_SCHED_1F1B, 0},
+        {"dp 2 zero 1", 1, 1, 2, 1, 1, false, DTP_SCHED_1F1B, 0},
+        {"dp 2 zero 2", 1, 1, 2, 1, 2, false, DTP_SCHED_1F1B, 1},
+        {"dp 2 zero 3", 1, 1, 2, 1, 3, false, DTP_SCHED_1F1B, 0},
+        {"dp 2 zero 3, full", 1, 1, 2, 1, 3, false, DTP_SCHED_1F1B, 2},
     };
+    for (int d = 0; d < 2; d++) {
+        struct batch b = {.most = within[d]};
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            struct dtp_run_options o = options(i % 2 ? &llama : &gpt, "cuda", dtypes[d]);
+            o.plan.tp = cases[i].tp;
+            o.plan.pp = cases[i].pp;
+            o.plan.dp = cases[i].dp;
+            o.plan.vpp = cases[i].vpp;
+            o.plan.zero_stage = cases[i].zero_stage;
+            o.plan.sequence_parallel = cases[i].sequence_parallel;
+            o.plan.schedule = cases[i].schedule;
+            o.plan.recompute = (enum dtp_recompute)cases[i].recompute;
+            add(&b, cases[i].name, &o);
+        }
+        run_batch(&b);
+    }
+}
+
+/* A rank that dies, and one that hangs: the job ends, and names it. */
+static void test_faults(void) {
+    static const struct {
+        enum dtp_fault fault;
+        const char *says;
+    } cases[] = {{DTP_FAULT_KILL, "rank 1 died"}, {DTP_FAULT_HANG, "stuck"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct dtp_run_options o = options(i % 2 ? &llama : &gpt, "cuda", DTP_BF16);
-        o.plan.tp = cases[i].tp;
-        o.plan.pp = cases[i].pp;
-        o.plan.dp = cases[i].dp;
-        o.plan.vpp = cases[i].vpp;
-        o.plan.zero_stage = cases[i].zero_stage;
-        o.plan.sequence_parallel = cases[i].sequence_parallel;
-        o.plan.schedule = cases[i].schedule;
-        run_and_compare(cases[i].name, &o, bf16_within);
-        o.plan.dtype = DTP_FP32;
-        run_and_compare(cases[i].name, &o, fp32_within);
+        struct dtp_run_options o = options(&gpt, "cuda", DTP_BF16);
+        struct dtp_run_result r;
+        struct dtp_err err = {0};
+        o.plan.dp = 2;
+        o.fault = cases[i].fault;
+        o.fault_rank = 1;
+        o.fault_step = 2;
+        o.timeout_s = 6;
+        enum dtp_status status = dtp_run(arena, &o, &r, &err);
+        if (strstr(err.msg, "needs a GPU for each rank"))
+            return;
+        printf("     %s\n", err.msg);
+        CU_ASSERT_NOT_EQUAL(status, DTP_OK);
+        CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, cases[i].says));
     }
 }
 
@@ -133,6 +187,7 @@ static void test_out_of_memory_names_tensor_and_action(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"one GPU", test_one_gpu},
                            {"two GPUs", test_two_gpus},
+                           {"faults", test_faults},
                            {"out of memory", test_out_of_memory_names_tensor_and_action},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"training on cuda", NULL, NULL, NULL, NULL, tests},
