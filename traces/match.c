@@ -192,7 +192,7 @@ static void build(struct dtp_arena *a, struct dtp_trace *t, struct dtp_matches *
                 m->bytes = c->in_bytes;
             if (c && c->group_size > 0)
                 m->group_size = c->group_size;
-            out->member[nmembers++] = (struct dtp_match_member){v[j].rank, v[j].event, false};
+            out->member[nmembers++] = (struct dtp_match_member){v[j].rank, v[j].event, false, 0};
         }
         m->n = j - i;
         int world = t->rank[v[i].rank].world_size;
@@ -280,6 +280,22 @@ static void find_last_starts(const struct dtp_trace *t, struct dtp_matches *out)
     }
 }
 
+/* Where the two in the middle are further apart than ends agree, the later one has a tail. */
+static int64_t common_end(int64_t *end_ns, size_t n) {
+    int64_t middle_ns = median(end_ns, n);
+    if (n % 2 == 0 && n > 0 && end_ns[n / 2] - end_ns[n / 2 - 1] > DTP_MATCH_SKEW_NS)
+        return end_ns[n / 2 - 1];
+    return middle_ns;
+}
+
+static void find_tails(const struct dtp_trace *t, struct dtp_matches *out, struct dtp_match *m) {
+    for (size_t k = m->first; k < m->first + m->n; k++) {
+        int64_t tail_ns = member_end_ns(t, out, k) - m->end_ns;
+        if (!out->member[k].ahead && tail_ns > DTP_MATCH_SKEW_NS)
+            out->member[k].tail_ns = tail_ns;
+    }
+}
+
 static void measure(struct dtp_arena *a, const struct dtp_trace *t, struct dtp_matches *out) {
     int64_t *end_ns = DTP_NEW(a, int64_t, t->nranks + 1);
     for (size_t i = 0; i < out->n; i++) {
@@ -288,7 +304,8 @@ static void measure(struct dtp_arena *a, const struct dtp_trace *t, struct dtp_m
         for (size_t k = m->first; k < m->first + m->n; k++)
             if (n < t->nranks && !out->member[k].ahead)
                 end_ns[n++] = member_end_ns(t, out, k);
-        m->end_ns = median(end_ns, n);
+        m->end_ns = common_end(end_ns, n);
+        find_tails(t, out, m);
         m->transfer_ns = m->end_ns > m->last_start_ns ? m->end_ns - m->last_start_ns : 0;
     }
 }

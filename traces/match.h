@@ -11,6 +11,10 @@
  *     transfer_ns = median end - last start      what the network took
  *     waiting     = last start - own start       what a rank waited for the others
  *
+ * Measured ends agree within DTP_MATCH_SKEW_NS (8 ranks of DLRM: 1 to 7 us). A rank that ends later has a
+ * tail: some of its blocks were held up by other kernels on its device (FSDP2 on H200: 16 us in two of 42
+ * collectives, the ones that began beside a kernel that filled the device).
+ *
  * A send may end before its receive starts, the data being in buffers: it is `ahead`, takes part neither
  * in the clocks nor in the common end, and the receive cannot end before it.
  *
@@ -21,9 +25,12 @@
 
 #include "traces/trace.h"
 
+enum { DTP_MATCH_SKEW_NS = 7000 };
+
 struct dtp_match_member {
     uint32_t rank, event; /* indices, not the number of the rank */
     bool ahead;           /* a send into buffers that ended before its partner began */
+    int64_t tail_ns;      /* its own end after the common end; 0 within DTP_MATCH_SKEW_NS */
 };
 
 struct dtp_match {

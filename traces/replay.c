@@ -174,8 +174,13 @@ static void add_work(struct replay_state *s, struct replay_rank *q, uint32_t i) 
     struct replay_work *w = &q->work[i];
     bool free = replay_expected_ns(q, w) == INT64_MIN; /* what let it start is not in the trace */
     w->start = add(s, tag_of(PART_START, q, i), free ? seconds(w->start_ns) : 0, 0, 0);
-    w->end = w->match == NO_INDEX ? add(s, tag_of(PART_WORK, q, i), 0, 0, duration_s(s, q, w))
-                                  : s->transfer[w->match];
+    if (w->match == NO_INDEX)
+        w->end = add(s, tag_of(PART_WORK, q, i), 0, 0, duration_s(s, q, w));
+    else if (w->tail_ns == 0)
+        w->end = s->transfer[w->match];
+    else
+        w->end = add(s, tag_of(PART_WORK, q, i), 0, 0,
+                     seconds(w->tail_ns) / s->options->network_bandwidth);
     q->unexplained_ns += unexplained_ns(q, w);
 }
 
@@ -211,7 +216,10 @@ static void link_work(struct replay_state *s, struct replay_rank *q) {
                        seconds(replay_latency_ns(q, w, (int)replay_after_work(q, w, others[k]))));
         if (w->makes_room != NO_INDEX)
             link_room(s, q, w);
-        dtp_graph_dep(&s->graph, w->start, w->end);
+        dtp_id common = w->match == NO_INDEX ? w->end : s->transfer[w->match];
+        dtp_graph_dep(&s->graph, w->start, common);
+        if (common != w->end)
+            dtp_graph_dep(&s->graph, common, w->end);
         if (w->match_after != NO_INDEX)
             dtp_graph_dep(&s->graph, w->end, s->transfer[w->match_after]);
     }
@@ -261,6 +269,7 @@ static void add_transfers(struct replay_state *s) {
         for (size_t k = m->first; k < m->first + m->n; k++) {
             struct replay_rank *q = &s->rank[s->m->member[k].rank];
             struct replay_work *w = &q->work[q->work_of[s->m->member[k].event]];
+            w->tail_ns = s->m->member[k].tail_ns;
             *(s->m->member[k].ahead ? &w->match_after : &w->match) = (uint32_t)i;
         }
     }

@@ -11,9 +11,9 @@
  *            start (match.h): what the others wait is a result, not an input
  *
  * Host time before a call is the only gap that is replayed. The latency of starts is not echoed:
- * work that follows its launch, and work that follows other work, each have one latency a rank, the
- * median. What a start took longer than that is unexplained; explained_pct is the share of the
- * ranks' spans that is not.
+ * work that follows its launch, and work that follows other work (beside none, one or more streams whose
+ * work waits), each have one latency a kernel, the mean over its starts. What a start took longer than
+ * that is unexplained; explained_pct is the share of the ranks' spans that is not.
  *
  * What-if: the same graph with other durations. network_bandwidth k: the part of a transfer above the
  * shortest of its operation and group is divided by k; network_latency k: that shortest part is

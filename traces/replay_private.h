@@ -10,8 +10,17 @@
 #define NO_INDEX UINT32_MAX
 
 /* What a start follows: other work, its launch, or work of another engine (copy after kernel or kernel
- * after copy, which takes some microseconds more). */
-enum replay_after { AFTER_WORK, AFTER_LAUNCH, AFTER_SWITCH, NAFTER };
+ * after copy, which takes some microseconds more). Streams with launched work that is not allowed to
+ * start yet hold up the others' starts: on H200 1.7 us after other work with none such, 2.7 us with one,
+ * 3.2 us with more (kineto-h200-2rank, thousands of starts each), so these are told apart. */
+enum replay_after {
+    AFTER_WORK,
+    AFTER_WORK_BESIDE_1,
+    AFTER_WORK_BESIDE_2,
+    AFTER_LAUNCH,
+    AFTER_SWITCH,
+    NAFTER
+};
 
 struct replay_call {
     uint32_t event, lane;
@@ -30,8 +39,10 @@ struct replay_work {
     uint32_t waits_for;                 /* on another stream, or NO_INDEX */
     uint32_t makes_room;                /* on another stream, whose end frees the device for it */
     uint32_t match;                     /* collective, or NO_INDEX */
+    int64_t tail_ns;                    /* after the common end of its collective */
     uint32_t match_after;               /* collective that waits for its end (sent ahead) */
     bool early;                         /* it started before its call's usual issue */
+    uint8_t beside;    /* other streams with work that was launched and waited then, at most 2 */
     dtp_id start, end; /* tasks: whose end is its start (a collective's), its end */
 };
 
@@ -48,7 +59,7 @@ struct replay_stretch { /* up to a collective */
 struct replay_rank {
     const struct dtp_trace_rank *r;
     const struct dtp_matches *m;
-    size_t index; /* among the ranks */
+    size_t index;             /* among the ranks */
     struct replay_call *call; /* by lane and start; calls inside calls left out */
     uint32_t ncalls;
     struct replay_work *work; /* by lane and start */

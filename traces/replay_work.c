@@ -232,7 +232,51 @@ static bool is_copy(const struct replay_rank *q, const struct replay_work *w) {
 
 enum replay_after replay_after_work(const struct replay_rank *q, const struct replay_work *w,
                                     uint32_t other) {
-    return is_copy(q, w) == is_copy(q, &q->work[other]) ? AFTER_WORK : AFTER_SWITCH;
+    if (is_copy(q, w) != is_copy(q, &q->work[other]))
+        return AFTER_SWITCH;
+    return (enum replay_after)(AFTER_WORK + w->beside);
+}
+
+/* Whether a lane [from, to) had work that was launched and had not started at at_ns. */
+static bool waits_at(const struct replay_rank *q, uint32_t from, uint32_t to, int64_t at_ns) {
+    uint32_t low = from, high = to;
+    while (low < high) { /* the first that starts after */
+        uint32_t mid = low + (high - low) / 2;
+        if (q->work[mid].start_ns <= at_ns)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < to && q->work[low].call != NO_INDEX && q->work[low].order_ns < at_ns;
+}
+
+/* A thread that synchronises with the device has a marker wait in every stream. */
+static void add_markers(struct replay_rank *q) {
+    for (uint32_t c = 0; c < q->ncalls; c++) {
+        if (!is_call(q, c, "DeviceSynchronize"))
+            continue;
+        for (uint32_t i = 0; i < q->nwork; i++) {
+            struct replay_work *w = &q->work[i];
+            uint32_t other = followed(q, w);
+            int64_t at_ns = other != NO_INDEX ? q->work[other].end_ns : INT64_MIN;
+            if (at_ns > q->call[c].start_ns && at_ns < q->call[c].end_ns && w->beside < 2)
+                w->beside++;
+        }
+    }
+}
+
+static void find_beside(struct replay_rank *q) {
+    for (uint32_t from = 0, to; from < q->nwork; from = to) {
+        for (to = from + 1; to < q->nwork && q->work[to].lane == q->work[from].lane; to++)
+            ;
+        for (uint32_t i = 0; i < q->nwork; i++) {
+            struct replay_work *w = &q->work[i];
+            uint32_t other = followed(q, w);
+            if (w->lane != q->work[from].lane && other != NO_INDEX && w->beside < 2 &&
+                waits_at(q, from, to, q->work[other].end_ns))
+                w->beside++;
+        }
+    }
 }
 
 static int64_t median(int64_t *v, size_t n) {
@@ -277,7 +321,7 @@ static int64_t latency_of(const struct replay_rank *q, const struct replay_work 
 }
 
 static void find_medians(struct dtp_arena *a, struct replay_rank *q) {
-    static const int order[] = {AFTER_LAUNCH, AFTER_WORK,
+    static const int order[] = {AFTER_LAUNCH, AFTER_WORK, AFTER_WORK_BESIDE_1, AFTER_WORK_BESIDE_2,
                                 AFTER_SWITCH}; /* the first tells the rest */
     int64_t *v = DTP_NEW(a, int64_t, q->nwork + 1);
     for (int k = 0; k < NAFTER * DTP_NCLASSES; k++) {
@@ -365,6 +409,8 @@ void replay_find_latencies(struct dtp_arena *a, struct replay_rank *q) {
         struct replay_work *w = &q->work[i];
         w->early = w->call != NO_INDEX && w->start_ns < q->call[w->call].issue_ns;
     }
+    find_beside(q);
+    add_markers(q);
     find_medians(a, q);
     find_means(a, q);
     find_room(q);
