@@ -233,6 +233,8 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(zero3_copy_in_bytes, 64, "ZeRO-3: bytes copied per gradient before it is reduced"),
     BOOLEAN(tied_embedding_all_reduce, "first and last stage sum the gradient of tied embeddings"),
     NUMBER(launch_s, 1, "host time per kernel of the forward"),
+    NUMBER(kernel_gap_s, 1, "GPU time between kernels beside the GPU's own gap (a tracer's)"),
+    NUMBER(collective_gap_s, 1, "GPU time around a layer's collective until all ranks have met"),
     NUMBER(backward_launch_factor, 10, "host time per kernel of the backward over launch_s"),
     NUMBER(collective_host_s, 1, "host time per collective, beside its launch"),
     NUMBER(tp_hop_s, 1, "per ring step of a tp group that spans nodes, beside the network's time"),

@@ -124,6 +124,9 @@ struct dtp_framework {
     /* host: two clocks, see cost.c. Forward and recomputed forward take launches x launch_s, the backward
      * launches x launch_s x backward_launch_factor; each + collectives x collective_host_s + layer_host_s. */
     double launch_s; /* host time per kernel of the forward */
+    /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all
+     * ranks have met */
+    double kernel_gap_s, collective_gap_s;
     double
         backward_launch_factor; /* per kernel of the backward over launch_s (autograd runs in C++) */
     double collective_host_s;   /* per collective, beside its launch */

@@ -175,13 +175,27 @@ static void unfused_core(struct dtp_op_build *b) {
     /* Megatron's kernel works on whole blocks of heads (is_kernel_available). */
     int multiple = b->f->fused_softmax_multiple;
     bool fused = b->f->fused_softmax && (multiple == 0 || (int64_t)batch % multiple == 0);
+    /* Where the heads do not make whole blocks it falls back to fp32 between conversions
+     * (forward_torch_softmax under query-key layer scaling); plain unfused softmax stays in 16 bit. */
+    bool wide = !fused && multiple > 0;
+    double w = wide ? 4 : e;
+    if (wide)
+        dtp_op_kernel(b, "scores to fp32", DTP_PASS_F, DTP_K_COPY, (e + w) * scores, scores);
     if (!fused) {
-        dtp_op_kernel(b, "scale", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
-        dtp_op_kernel(b, "mask", DTP_PASS_F, DTP_K_STRIDED, 2 * e * scores, scores);
-        dtp_op_kernel(b, "scale backward", DTP_PASS_I, DTP_K_ELEMENTWISE, 2 * e * scores, scores);
+        dtp_op_kernel(b, "scale", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * w * scores, scores);
+        dtp_op_kernel(b, "mask", DTP_PASS_F, DTP_K_STRIDED, 2 * w * scores, scores);
+        dtp_op_kernel(b, "scale backward", DTP_PASS_I, DTP_K_ELEMENTWISE, 2 * w * scores, scores);
     }
-    dtp_op_kernel(b, "softmax", DTP_PASS_F, DTP_K_SOFTMAX, 2 * e * scores, scores)->saved_bytes =
+    dtp_op_kernel(b, "softmax", DTP_PASS_F, DTP_K_SOFTMAX, 2 * w * scores, scores)->saved_bytes =
         e * scores;
+    if (wide) {
+        dtp_op_kernel(b, "softmax to 16 bit", DTP_PASS_F, DTP_K_COPY, (w + e) * scores, scores);
+        dtp_op_kernel(b, "softmax gradient to fp32", DTP_PASS_I, DTP_K_COPY, (e + w) * scores,
+                      scores);
+        dtp_op_kernel(b, "mask backward", DTP_PASS_I, DTP_K_STRIDED, 2 * w * scores, scores);
+        dtp_op_kernel(b, "scores gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (w + e) * scores,
+                      scores);
+    }
     if (b->dropout) {
         dtp_op_kernel(b, "attention dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * scores,
                       scores)
@@ -192,7 +206,7 @@ static void unfused_core(struct dtp_op_build *b) {
     gemm(b, "PV", DTP_PASS_F, (struct dtp_op_shape){rows, d, seq, batch});
     gemm(b, "dP", DTP_PASS_I, (struct dtp_op_shape){rows, seq, d, batch});
     gemm(b, "dV", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
-    dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * e * scores, scores);
+    dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * w * scores, scores);
     gemm(b, "dQ", DTP_PASS_I, (struct dtp_op_shape){rows, d, seq, batch});
     gemm(b, "dK", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
     for (int i = from; i < b->out->n; i++) {

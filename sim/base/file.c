@@ -189,7 +189,7 @@ enum dtp_status dtp_dir_list(struct dtp_arena *a, const char *path, const char *
     for (const struct dirent *entry; (entry = readdir(dir));) {
         if (!is_wanted(a, path, entry->d_name, suffix))
             continue;
-        if (n == capacity) {
+        if (n + 1 >= capacity) { /* a NULL ends the list */
             size_t more = capacity ? 2 * capacity : 32;
             names = dtp_arena_grow(a, names, sizeof *names, capacity, more);
             capacity = more;

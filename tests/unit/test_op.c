@@ -184,12 +184,54 @@ static void test_every_model(void) {
     }
 }
 
+static double launches(struct fixture *x) {
+    double sum = 0;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    for (int i = 0; i < x->ops.n; i++)
+        sum += x->ops.at[i].count * x->ops.at[i].launches;
+    return sum;
+}
+
+/* Megatron's softmax kernel takes blocks of four heads; what it leaves goes through fp32. */
+static void test_softmax(void) {
+    struct fixture *x = setup("gpt22b", "megatron-2021"); /* 64 heads */
+    x->plan.tp = 16;
+    double fused = launches(x);
+    x->plan.tp = 32;
+    CU_ASSERT(launches(x) == fused + 8);
+    x->plan.microbatch_size = 2;
+    CU_ASSERT(launches(x) == fused);
+}
+
+/* Gaps of a stack: one for each kernel and each collective, at any size. */
+static void test_gaps(void) {
+    struct fixture *x = setup("gpt22b", "megatron-deepspeed");
+    double f_s[2], kernels = 0, collectives = 0;
+    x->plan.tp = 8;
+    x->framework.launch_s = x->framework.collective_host_s = 0;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    for (int i = 0; i < x->ops.n; i++)
+        if (x->ops.at[i].pass == DTP_PASS_F)
+            *(x->ops.at[i].kind == DTP_OP_COLLECTIVE ? &collectives : &kernels) +=
+                x->ops.at[i].count * x->ops.at[i].launches;
+    for (int i = 0; i < 2; i++) {
+        x->framework.kernel_gap_s = i * 1e-5;
+        x->framework.collective_gap_s = i * 1e-4;
+        f_s[i] =
+            dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->dense[0].total_s;
+    }
+    CU_ASSERT(collectives == 2 && kernels > 10);
+    CU_ASSERT(fabs(f_s[1] - f_s[0] - 1e-5 * kernels - 1e-4 * collectives) < 1e-12);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"FLOPs of a GPT layer", test_flops},
                            {"tensor-parallel traffic", test_tensor_parallel},
                            {"experts", test_experts},
                            {"gathers of experts' rows", test_experts_tp},
                            {"experts and the host", test_experts_sync},
+                           {"softmax of few heads", test_softmax},
+                           {"gaps", test_gaps},
                            {"every model of the library", test_every_model},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"op", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

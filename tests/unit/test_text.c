@@ -263,7 +263,14 @@ static void test_folder_list(void) {
     CU_ASSERT_EQUAL_FATAL(n, 2);
     CU_ASSERT_STRING_EQUAL(names[0], "a");
     CU_ASSERT_STRING_EQUAL(names[1], "b");
+    for (int i = 0; i < 30; i++) { /* 32 in all: what the list holds at first */
+        write_file(dtp_arena_printf(arena, "%s/e%02d.json", folder, i), "{}");
+        CU_ASSERT_EQUAL_FATAL(dtp_dir_list(arena, folder, ".json", &names, &n, &err), DTP_OK);
+        CU_ASSERT(n == (size_t)i + 3 && names[n] == NULL);
+    }
     CU_ASSERT_EQUAL(dtp_dir_list(arena, "no/such", ".json", &names, &n, &err), DTP_EINPUT);
+    for (int i = 0; i < 30; i++)
+        unlink(dtp_arena_printf(arena, "%s/e%02d.json", folder, i));
     rmdir(dtp_arena_printf(arena, "%s/d.json", folder));
     for (int i = 0; i < 4; i++)
         unlink(dtp_arena_printf(arena, "%s/%s", folder, files[i]));
