@@ -190,11 +190,12 @@ struct dtp_attention_space dtp_attention_space(const struct dtp_cudnn_plan *p,
     return a;
 }
 
-bool dtp_attention_run(const struct dtp_cudnn_plan *p, cudnnHandle_t handle,
+bool dtp_attention_run(struct dtp_cudnn_plan *p, cudnnHandle_t handle,
                        const struct dtp_attention_args *x, enum dtp_attention_pass pass) {
     struct dtp_attention_space a = dtp_attention_space(p, x, pass);
     char *space = x->workspace;
-    float scale = 1 / sqrtf((float)x->head_dim), masked = -INFINITY, one = 1;
+    static float masked = -INFINITY, one = 1;
+    p->number = 1 / sqrtf((float)x->head_dim);
     bool back = pass != DTP_ATTENTION_FORWARD;
     const struct {
         int64_t id;
@@ -205,7 +206,7 @@ bool dtp_attention_run(const struct dtp_cudnn_plan *p, cudnnHandle_t handle,
                {V, x->v, true},
                {O, x->out, true},
                {STATS, x->saved, true},
-               {SCALE, &scale, true},
+               {SCALE, &p->number, true},
                {MASKED, &masked, true},
                {ONE, &one, back},
                {DO, x->dout, back},

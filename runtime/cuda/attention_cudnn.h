@@ -31,7 +31,7 @@ struct dtp_attention_space {
 struct dtp_attention_space dtp_attention_space(const struct dtp_cudnn_plan *p,
                                                const struct dtp_attention_args *x,
                                                enum dtp_attention_pass pass);
-bool dtp_attention_run(const struct dtp_cudnn_plan *p, cudnnHandle_t handle,
+bool dtp_attention_run(struct dtp_cudnn_plan *p, cudnnHandle_t handle,
                        const struct dtp_attention_args *x, enum dtp_attention_pass pass);
 
 #endif

@@ -93,8 +93,8 @@ void dtp_cuda_fused_close(struct dtp_cuda *c) {
 }
 
 /* The plan of a shape, made at its first use; NULL: there is none. */
-static const struct dtp_cudnn_plan *plan_of(struct dtp_cuda *c, const struct dtp_attention_args *x,
-                                            enum dtp_attention_pass pass) {
+static struct dtp_cudnn_plan *plan_of(struct dtp_cuda *c, const struct dtp_attention_args *x,
+                                      enum dtp_attention_pass pass) {
     struct dtp_cuda_fused *f = c->fused;
     const struct shape s = {x->batch,    x->seq,        x->heads,     x->kv_heads,
                             x->head_dim, x->qkv_stride, x->out_stride};
@@ -129,7 +129,7 @@ uint64_t dtp_cuda_fused_workspace_bytes(struct dtp_cuda *c, const struct dtp_att
 
 static bool run(struct dtp_cuda *c, const struct dtp_attention_args *x,
                 enum dtp_attention_pass pass) {
-    const struct dtp_cudnn_plan *p = plan_of(c, x, pass);
+    struct dtp_cudnn_plan *p = plan_of(c, x, pass);
     if (!p)
         return false;
     if (!dtp_attention_run(p, c->fused->handle, x, pass))

@@ -38,7 +38,12 @@ struct dtp_cudnn_api {
     cudnnBackendDescriptor_t device; /* properties */
 };
 
-enum { DTP_CUDNN_DESCRIPTORS = 128, DTP_CUDNN_OPERATIONS = 32 };
+enum {
+    DTP_CUDNN_DESCRIPTORS = 128,
+    DTP_CUDNN_OPERATIONS = 32,
+    DTP_CUDNN_POINTERS = 16,
+    DTP_CUDNN_PACKS = 256
+};
 
 struct dtp_cudnn_graph {
     const struct dtp_cudnn_api *api;
@@ -66,10 +71,21 @@ struct dtp_cudnn_pointwise {
     cudnnBackendDescriptor_t x, b, t, y;
 };
 
+/* Arguments of a plan as cuDNN takes them. Steps repeat the same addresses, and making one costs more host
+ * time than a launch. */
+struct dtp_cudnn_pack {
+    cudnnBackendDescriptor_t made; /* NULL: not used yet */
+    void *pointers[DTP_CUDNN_POINTERS];
+    void *workspace;
+};
+
 struct dtp_cudnn_plan {
     struct dtp_cudnn_graph graph;
+    struct dtp_cudnn_pack
+        pack[DTP_CUDNN_PACKS]; /* by a hash of the addresses; a newcomer replaces */
     cudnnBackendDescriptor_t plan;
     int64_t workspace_bytes;
+    float number;       /* the caller's, for an argument by value */
     bool deterministic; /* by cuDNN's own notes */
 };
 
@@ -93,14 +109,15 @@ void dtp_cudnn_reshape(struct dtp_cudnn_graph *g, cudnnBackendDescriptor_t x,
 /* Builds p->plan from p->graph; false: cuDNN has no kernel for it. */
 bool dtp_cudnn_build(struct dtp_cudnn_plan *p, bool deterministic);
 void dtp_cudnn_destroy(struct dtp_cudnn_plan *p);
-/* Enqueues the plan: tensors by id, host numbers by address. */
+/* Enqueues the plan: tensors by id, host numbers by address, which must stay theirs as long as the plan. The
+ * same ids in each run of a plan. */
 struct dtp_cudnn_run {
     const int64_t *ids;
     void *const *pointers;
-    int n;
+    int n; /* DTP_CUDNN_POINTERS at most */
     void *workspace;
 };
-bool dtp_cudnn_execute(const struct dtp_cudnn_plan *p, cudnnHandle_t handle,
+bool dtp_cudnn_execute(struct dtp_cudnn_plan *p, cudnnHandle_t handle,
                        const struct dtp_cudnn_run *run);
 
 #endif

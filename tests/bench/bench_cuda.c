@@ -1,6 +1,6 @@
 /* Times of the CUDA table's operations at the shapes of a GPT of 1.3 billion parameters (4 sequences of
  * 2,048, hidden 2,048, 16 heads), in bf16: median of 5 groups of 10 calls, and what that is of the
- * bytes or FLOPs that the operation cannot do without. Last line: host time of an enqueued kernel. */
+ * bytes or FLOPs that the operation cannot do without. Last lines: host time of enqueued kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,6 +211,17 @@ static void small_gemm(void) {
     struct dtp_gemm_args g = gemm_args(FEW, HIDDEN, HIDDEN);
     ops->gemm(gpu, &g);
 }
+static void small_gelu(void) {
+    struct dtp_gemm_args g = gemm_args(FEW, HIDDEN, HIDDEN);
+    g.bias = buffer[3];
+    g.before = (char *)buffer[3] + UNUSED_BYTES;
+    ops->gemm(gpu, &g);
+}
+static void small_slope(void) {
+    struct dtp_gemm_args g = gemm_args(FEW, HIDDEN, HIDDEN);
+    g.slope_at = buffer[3];
+    ops->gemm(gpu, &g);
+}
 static struct dtp_attention_args small_attention(void) {
     struct dtp_attention_args x = attention_args(HEADS, HEADS);
     x.batch = 1;
@@ -224,6 +235,9 @@ static void attention_small(void) {
 static void back_small(void) {
     struct dtp_attention_args x = small_attention();
     ops->attention_backward(gpu, &x);
+}
+static void replay(void) {
+    ops->replay(gpu);
 }
 static void nothing(void) {
     ops->clip_scale(gpu, floats, floats + 1, &(struct dtp_clip){.max_norm = 1, .loss_scale = 1});
@@ -250,33 +264,32 @@ static double seconds_of(void (*call)(void)) {
     return s[GROUPS / 2];
 }
 
-static void replay(void) {
-    ops->replay(gpu);
+/* Operations of a GPT's layer, forward and backward, on few tokens, so that the GPU's queue is never full. */
+static void (*const layer[])(void) = {
+    norm_forward,  small_gemm, attention_small, small_gemm,    bias_residual, norm_forward,
+    small_gelu,    small_gemm, bias_residual,   small_gemm,    small_slope,   bias_backward,
+    small_gemm,    small_gemm, bias_backward,   norm_backward, small_gemm,    small_gemm,
+    bias_backward, back_small, small_gemm,      small_gemm,    bias_backward, norm_backward};
+enum { LAYER = sizeof layer / sizeof layer[0] };
+
+static void whole_layer(void) {
+    for (int i = 0; i < LAYER; i++)
+        layer[i]();
 }
 
-/* Seconds of the host to enqueue the operations of a layer, forward and backward, CALLS times, on few
- * tokens, so that the queue of the GPU is never full; how many kernels those are, and how long they take
- * as CUDA graphs. */
-static double host_seconds(int *n, double *replayed_s) {
-    static void (*const layer[])(void) = {
-        norm_forward,  small_gemm,    attention_small, small_gemm,    bias_residual, norm_forward,
-        small_gemm,    gelu_forward,  small_gemm,      bias_residual, small_gemm,    small_gemm,
-        bias_backward, gelu_backward, small_gemm,      small_gemm,    bias_backward, norm_backward,
-        small_gemm,    small_gemm,    bias_backward,   back_small,    small_gemm,    small_gemm,
-        bias_backward, norm_backward};
-    enum { N = sizeof layer / sizeof layer[0] };
+/* Seconds of the host for a call: median of groups, each after the GPU has caught up. */
+static double host_seconds(void (*call)(void), int calls) {
     double s[GROUPS];
-    int kernels = 0;
-    tokens = FEW;
     for (int g = -1; g < GROUPS; g++) {
         struct timespec from, to;
         ops->sync(gpu);
         clock_gettime(CLOCK_MONOTONIC, &from);
-        for (int i = 0; i < CALLS * N; i++)
-            layer[i % N]();
+        for (int i = 0; i < calls; i++)
+            call();
         clock_gettime(CLOCK_MONOTONIC, &to);
         double took_s =
-            (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / DTP_GIGA;
+            ((double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / DTP_GIGA) /
+            calls;
         int at = g;
         for (; at > 0 && s[at - 1] > took_s; at--)
             s[at] = s[at - 1];
@@ -284,15 +297,50 @@ static double host_seconds(int *n, double *replayed_s) {
             s[at] = took_s;
     }
     ops->sync(gpu);
-    if (ops->record(gpu, true)) {
-        for (int i = 0; i < N; i++)
-            layer[i]();
-        kernels = ops->record(gpu, false);
-    }
-    *replayed_s = kernels > 0 ? seconds_of(replay) * CALLS : 0;
-    tokens = ROWS;
-    *n = CALLS * kernels;
     return s[GROUPS / 2];
+}
+
+static int kernels_of(void (*call)(void)) {
+    if (!ops->record(gpu, true))
+        return 0;
+    call();
+    return ops->record(gpu, false);
+}
+
+/* Host time a kernel: of an empty one, of a layer's (mean, and the median over its kernels), and of the
+ * layer as a CUDA graph, which then takes as long as its kernels. */
+static void print_host_times(void) {
+    double us[LAYER];
+    int count[LAYER], n = 0, below = 0;
+    printf("%-32s %9.2f us\n", "host time of an empty kernel",
+           host_seconds(nothing, 500) / DTP_MICRO);
+    tokens = FEW;
+    for (int i = 0; i < LAYER; i++) {
+        int kernels = kernels_of(layer[i]), at = i;
+        double each_us = kernels ? host_seconds(layer[i], CALLS) / DTP_MICRO / kernels : 0;
+        for (; at > 0 && us[at - 1] > each_us; at--) {
+            us[at] = us[at - 1];
+            count[at] = count[at - 1];
+        }
+        us[at] = each_us;
+        count[at] = kernels;
+        n += kernels;
+    }
+    int median = 0;
+    while (median + 1 < LAYER && 2 * (below += count[median]) < n)
+        median++;
+    double all_us = host_seconds(whole_layer, CALLS) / DTP_MICRO;
+    double gemm_us = host_seconds(small_gemm, CALLS) / DTP_MICRO;
+    double forward_us = host_seconds(attention_small, CALLS) / DTP_MICRO;
+    double norm_us = host_seconds(norm_forward, CALLS) / DTP_MICRO;
+    printf("%-32s %9.2f us a kernel (median %.2f), %d kernels\n", "host time of a layer",
+           n ? all_us / n : 0.0, us[median], n);
+    printf("%-32s %9.2f us a GEMM, %.2f a norm, %.2f an attention forward\n", "", gemm_us, norm_us,
+           forward_us);
+    if (kernels_of(whole_layer) > 0)
+        printf("%-32s %9.2f us a kernel, host %.2f us\n", "the layer as a CUDA graph",
+               seconds_of(replay) / DTP_MICRO / n, host_seconds(replay, CALLS) / DTP_MICRO / n);
+    tokens = ROWS;
 }
 
 static enum dtp_status open_gpu(struct dtp_arena *a, struct dtp_err *err) {
@@ -376,12 +424,7 @@ int main(void) {
                rows[i].flops / s / DTP_TERA, rows[i].bytes / s / DTP_GIGA);
         fflush(stdout);
     }
-    int enqueued;
-    double replayed_s, host_s = host_seconds(&enqueued, &replayed_s);
-    if (enqueued > 0)
-        printf("%-32s %9.2f us a kernel, %d kernels; as CUDA graphs %.2f us a kernel\n",
-               "layer of 64 tokens, host time", host_s / DTP_MICRO / enqueued, enqueued / CALLS,
-               replayed_s / DTP_MICRO / enqueued);
+    print_host_times();
     enum dtp_status status = ops->check(gpu, &err);
     printf("%s\n", err.msg);
     ops->close(gpu);
