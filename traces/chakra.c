@@ -232,22 +232,33 @@ static enum dtp_status check_cycles(struct dtp_arena *a, const struct dtp_chakra
     return DTP_OK;
 }
 
-enum dtp_status chakra_check(struct dtp_chakra *g, const char *file, struct dtp_err *err) {
-    struct dtp_arena *a = dtp_arena_create("checking a graph");
+static struct by_id *sorted_ids(struct dtp_arena *a, const struct dtp_chakra *g) {
     struct by_id *v = DTP_NEW(a, struct by_id, g->nnodes + 1);
-    uint32_t *target = DTP_NEW(a, uint32_t, g->ndeps + 1);
-    enum dtp_status status = DTP_OK;
     for (uint32_t i = 0; i < g->nnodes; i++)
         v[i] = (struct by_id){g->node[i].id, i};
     qsort(v, g->nnodes, sizeof *v, compare_id);
+    return v;
+}
+
+uint32_t *dtp_chakra_targets(struct dtp_arena *a, const struct dtp_chakra *g) {
+    const struct by_id *v = sorted_ids(a, g);
+    uint32_t *target = DTP_NEW(a, uint32_t, g->ndeps + 1);
+    for (uint32_t i = 0; i < g->ndeps; i++)
+        target[i] = find_node(v, g->nnodes, g->dep[i]);
+    return target;
+}
+
+enum dtp_status chakra_check(struct dtp_chakra *g, const char *file, struct dtp_err *err) {
+    struct dtp_arena *a = dtp_arena_create("checking a graph");
+    const struct by_id *v = sorted_ids(a, g);
+    uint32_t *target = dtp_chakra_targets(a, g);
+    enum dtp_status status = DTP_OK;
     for (uint32_t i = 1; i < g->nnodes && status == DTP_OK; i++)
         if (v[i].id == v[i - 1].id)
             status = dtp_fail(err, DTP_EINPUT, "%s: node %llu is there twice", file,
                               (unsigned long long)v[i].id);
-    for (uint32_t i = 0; i < g->ndeps; i++) {
-        target[i] = find_node(v, g->nnodes, g->dep[i]);
+    for (uint32_t i = 0; i < g->ndeps; i++)
         g->ndangling += target[i] == UINT32_MAX;
-    }
     if (status == DTP_OK)
         status = check_cycles(a, g, target, file, err);
     dtp_arena_destroy(a);

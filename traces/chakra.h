@@ -64,6 +64,8 @@ enum dtp_status dtp_chakra_read(struct dtp_arena *a, struct dtp_source *source,
  * "workload_name", "ngpus", "soc"}, all but the graph optional; runtime in us. The same checks. */
 enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *source,
                                      struct dtp_chakra *out, struct dtp_err *err);
+/* For each of dep[]: the index of its node, UINT32_MAX where there is none. */
+uint32_t *dtp_chakra_targets(struct dtp_arena *a, const struct dtp_chakra *graph);
 void dtp_chakra_write(FILE *f, const struct dtp_chakra *graph);
 
 #endif

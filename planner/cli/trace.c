@@ -3,14 +3,15 @@
 
 #include <string.h>
 
+#include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/visit.h"
 
 struct own {
-    const char *format, *write_cluster, *config, *write_model;
-    int rank, unit;
+    const char *format, *write_cluster, *config, *write_model, *cluster, *nic;
+    int rank, unit, gpus;
 };
 
 /* No unit is right for every file: ASTRA-sim 1 and SimAI mean ns, Chakra's converter reads us. */
@@ -29,6 +30,11 @@ static const struct dtp_option own_options[] = {
      .complete = DTP_COMPLETE_FILE, .help = "write the model of --config as a file for --model"},
     {"write-cluster", DTP_OPT_STRING, .offset = offsetof(struct own, write_cluster), .value = "FILE",
      .complete = DTP_COMPLETE_FILE, .help = "write a topology of NCCL as a file for --cluster; - is standard output"},
+    {"cluster", DTP_OPT_STRING, 'c', offsetof(struct own, cluster), .value = "NAME|FILE", .complete = DTP_COMPLETE_CLUSTERS,
+     .help = "run workloads and Chakra graphs (one file a rank) on this cluster"},
+    {"nic", DTP_OPT_STRING, .offset = offsetof(struct own, nic), .value = "NxG", .help = "its network cards, such as 4x100"},
+    {"gpus", DTP_OPT_INT, 'g', offsetof(struct own, gpus), .value = "N", .min = 1, .max = DTP_MOST_GPUS,
+     .help = "on how many GPUs (default: as the file says)"},
     {"rank", DTP_OPT_INT, .offset = offsetof(struct own, rank), .value = "N", .min = -1, .max = 1 << 20,
      .help = "rank of a single file that does not say"},
     {0}};
@@ -121,6 +127,25 @@ static enum dtp_status write_cluster(struct dtp_cli *cli, const struct dtp_trace
     return dtp_file_out_commit(&file, err);
 }
 
+/* Workloads and graphs on --cluster, and the timeline of the first. */
+static enum dtp_status simulate(struct dtp_cli *cli, struct dtp_trace_items *items,
+                                struct dtp_err *err) {
+    const struct own *own = cli->own;
+    struct dtp_cluster *c = DTP_NEW(cli->a, struct dtp_cluster, 1);
+    if (!own->cluster && (own->nic || own->gpus > 0 || cli->args.timeline))
+        return dtp_fail(err, DTP_EUSAGE, "--nic, --gpus and --timeline need --cluster");
+    if (!own->cluster)
+        return DTP_OK;
+    DTP_TRY(dtp_cluster_load(cli->a, own->cluster, c, err));
+    if (own->nic)
+        DTP_TRY(dtp_cluster_set_nics(c, own->nic, err));
+    DTP_TRY(dtp_trace_simulate(cli->a, items, c, own->gpus, err));
+    for (size_t i = 0; i < items->n && cli->args.timeline; i++)
+        if (items->item[i].run)
+            return dtp_cli_write_tasks(cli, items->item[i].run->tasks, cli->args.timeline, err);
+    return DTP_OK;
+}
+
 static void show_progress(void *ctx, const char *file, uint64_t bytes) {
     (void)ctx;
     fprintf(stderr, "\r  %s: %.0f MB\033[K\r", file, (double)bytes / DTP_MEGA);
@@ -169,6 +194,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         fprintf(stderr, "\r\033[K");
     if (own->write_cluster)
         return write_cluster(cli, &items, err);
+    DTP_TRY(simulate(cli, &items, err));
     print_items(cli, &items);
     return DTP_OK;
 }
@@ -196,7 +222,7 @@ enum dtp_status dtp_trace_other(struct dtp_cli *cli, bool *out_done, struct dtp_
 const struct dtp_verb dtp_verb_trace = {
     .name = "trace",
     .summary = "what is in a trace, log, workload, topology or table of jobs",
-    .synopsis = "trace FILE... [--format NAME|list] [--json]",
+    .synopsis = "trace FILE... [--cluster C] [--format NAME|list] [--json]",
     .description =
         "Tells each file by its content and sums it up: ranks with times (Kineto, Nsight Systems), "
         "graphs (Chakra), operators (PyTorch execution traces), workloads of simulators "
@@ -205,9 +231,10 @@ const struct dtp_verb dtp_verb_trace = {
         "TensorBoard), nccl-tests, topologies of NCCL (--write-cluster makes a cluster file) and "
         "jobs of a cluster (Philly, Helios, Acme, PAI). Files may be gzip, folders or tar "
         "archives. "
-        "For a log it prints the `dtplan doctor` command that compares it with a prediction; with "
+        "With --cluster workloads and graphs run on it. For a log it prints the `dtplan doctor` "
+        "command that compares it with a prediction; with "
         "--config the command is complete but for the number of GPUs.",
-    .groups = DTP_GROUP_OUTPUT,
+    .groups = DTP_GROUP_TIMELINE | DTP_GROUP_OUTPUT,
     .options = own_options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

@@ -15,6 +15,7 @@
 #include "traces/topology.h"
 #include "traces/trace.h"
 #include "traces/workload.h"
+#include "traces/workload_run.h"
 
 struct dtp_trace_item {
     const char *name;
@@ -30,6 +31,7 @@ struct dtp_trace_item {
     struct dtp_topology *topology;
     struct dtp_jobs *jobs;
     struct dtp_iterations *iterations;
+    struct dtp_workload_result *run; /* with --cluster; of graphs: the first has that of all */
 };
 
 struct dtp_trace_items {
@@ -58,6 +60,12 @@ void dtp_trace_write_item(struct dtp_arena *a, struct dtp_json_out *w,
 /* The command that compares a log with a prediction. */
 const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *items,
                              const struct dtp_log *log);
+
+/* Runs workloads and graphs on the cluster. gpus 0: as the files say. */
+enum dtp_status dtp_trace_simulate(struct dtp_arena *a, struct dtp_trace_items *items,
+                                   const struct dtp_cluster *c, int gpus, struct dtp_err *err);
+void dtp_trace_print_run(FILE *f, const struct dtp_workload_result *run);
+void dtp_trace_write_run(struct dtp_json_out *w, const struct dtp_workload_result *run);
 
 /* For `dtplan replay`: where the first file has no ranks to replay, prints the summaries instead. */
 enum dtp_status dtp_trace_other(struct dtp_cli *cli, bool *out_done, struct dtp_err *err);

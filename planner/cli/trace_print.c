@@ -347,4 +347,6 @@ void dtp_trace_print_item(struct dtp_arena *a, FILE *f, const struct dtp_trace_i
         print_jobs(a, f, item->jobs);
     else if (item->iterations)
         print_iterations(f, item->iterations);
+    if (item->run)
+        dtp_trace_print_run(f, item->run);
 }

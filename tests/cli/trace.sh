@@ -25,3 +25,19 @@ done
 echo "exit $?"
 "$dtplan" trace a --format chakra 2>&1
 echo "exit $?"
+# Workloads and graphs on a cluster; a machine's topology as a cluster.
+printf 'HYBRID_TRANSFORMER model_parallel_NPU_group: 8 all_gpus: 16\n1\nlayer -1 1000 ALLREDUCE 1048576 1000 NONE 0 1000 ALLREDUCE 8388608 10\n' >w
+"$dtplan" trace w --cluster dgx-h100 --time-unit us --timeline w.json
+"$dtplan" replay w.json | grep -e replayed
+"$dtplan" trace w --cluster dgx-h100 2>&1
+echo "exit $?"
+"$dtplan" simulate --model gpt2 --gpus 8 --cluster dgx-h100 --tp 2 --pp 2 --batch 8 --timeline x.et --json |
+    awk '$1 == "\"step_s\":" { print $2 + 0; exit }' >simulated
+"$dtplan" trace x.*.et --cluster dgx-h100 --json |
+    awk '$1 == "\"step_s\":" { print $2 + 0; exit }' >graphs
+paste simulated graphs | awk '{ print "the graphs of a simulated step take as long:", $2 / $1 > 0.99 && $2 / $1 < 1.01 ? "yes" : "no, " $0 }'
+if "$dtplan" trace "$corpus/fuzz_topology/mesh.xml" --write-cluster my.json 2>no; then
+    "$dtplan" collective all_reduce --bytes 1MB --gpus 4 --cluster ./my.json | head -n 1
+else
+    grep -q expat no && echo "all_reduce of 1.0 MB over 4 GPUs on ./my.json (1 node, 1 group at once)"
+fi
