@@ -95,7 +95,7 @@ static double size_of(work_s *time, const struct dtp_gpu *g, const char *name, d
 }
 
 double dtp_whatif_kernel_s(const struct dtp_whatif *w, const char *name, double dur_s) {
-    static const double most_side = 1 << 17, most_seq = 1 << 20;
+    static const double most_side = 128 * DTP_KIB, most_seq = DTP_MIB;
     if (w->removed && has(name, w->removed))
         return 0;
     if (!w->from || !w->to || dur_s <= 0)
