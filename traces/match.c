@@ -206,6 +206,8 @@ static void build(struct dtp_arena *a, struct dtp_trace *t, struct dtp_matches *
 
 /* ---- clocks ---- */
 
+enum { SPREAD_NS = 200000 }; /* of the middle half of the differences of ends */
+
 static int by_value(const void *x, const void *y) {
     int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
     return p < q ? -1 : p > q;
@@ -243,6 +245,12 @@ static size_t differences(const struct dtp_trace *t, const struct dtp_matches *m
     return n;
 }
 
+/* Ends that differ by other amounts each time tell nothing of the clocks (durations were edited);
+ * sorted. */
+static bool is_spread(const int64_t *difference, size_t n) {
+    return difference[(3 * n) / 4 < n ? (3 * n) / 4 : n - 1] - difference[n / 4] > SPREAD_NS;
+}
+
 static void align_clocks(struct dtp_arena *a, struct dtp_trace *t, const struct dtp_matches *m,
                          enum dtp_align align) {
     bool *placed = DTP_NEW(a, bool, t->nranks + 1), again = true;
@@ -256,7 +264,8 @@ static void align_clocks(struct dtp_arena *a, struct dtp_trace *t, const struct 
             size_t n = differences(t, m, r, placed, difference, align);
             if (n == 0)
                 continue;
-            t->rank[r].offset_ns = median(difference, n);
+            int64_t offset_ns = median(difference, n);
+            t->rank[r].offset_ns = is_spread(difference, n) ? 0 : offset_ns;
             placed[r] = again = true;
         }
     }
@@ -280,18 +289,22 @@ static void find_last_starts(const struct dtp_trace *t, struct dtp_matches *out)
     }
 }
 
-/* Where the two in the middle are further apart than ends agree, the later one has a tail. */
+/* Ends that are further apart than clocks and skew explain are those of ranks with a tail, or of ranks
+ * that waited in a record whose durations were edited: the first end is the common one. */
 static int64_t common_end(int64_t *end_ns, size_t n) {
     int64_t middle_ns = median(end_ns, n);
-    if (n % 2 == 0 && n > 0 && end_ns[n / 2] - end_ns[n / 2 - 1] > DTP_MATCH_SKEW_NS)
-        return end_ns[n / 2 - 1];
-    return middle_ns;
+    return n > 0 && middle_ns - end_ns[0] > DTP_MATCH_SKEW_NS / 2 &&
+                   end_ns[n - 1] - end_ns[0] > DTP_MATCH_SKEW_NS
+               ? end_ns[0]
+               : middle_ns;
 }
 
+/* No more than a quarter of the transfer: more is no record of what happened. */
 static void find_tails(const struct dtp_trace *t, struct dtp_matches *out, struct dtp_match *m) {
     for (size_t k = m->first; k < m->first + m->n; k++) {
         int64_t tail_ns = member_end_ns(t, out, k) - m->end_ns;
-        if (!out->member[k].ahead && tail_ns > DTP_MATCH_SKEW_NS)
+        if (!out->member[k].ahead && tail_ns > DTP_MATCH_SKEW_NS &&
+            tail_ns < (m->end_ns - m->last_start_ns) / 4)
             out->member[k].tail_ns = tail_ns;
     }
 }

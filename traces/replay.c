@@ -294,10 +294,15 @@ static void recover(struct replay_state *s) {
     for (size_t r = 0; r < s->t->nranks; r++) {
         struct replay_rank *q = &s->rank[r];
         q->r = &s->t->rank[r];
-        q->m = s->m;
         q->index = r;
+        q->m = s->m;
         replay_find_calls(s->a, q);
         replay_find_work(s->a, q);
+    }
+    replay_find_edits(s->a, s->rank, s->t->nranks);
+    for (size_t r = 0; r < s->t->nranks; r++) {
+        struct replay_rank *q = &s->rank[r];
+        replay_find_previous(q);
         replay_find_issues(s->a, q);
         replay_find_handovers(q);
         replay_find_waits(s->a, q);

@@ -5,8 +5,9 @@
 #include "sim/graph.h"
 #include "traces/replay.h"
 
-#define REPLAY_SKEW_NS 2000 /* what host and device clocks of one machine may disagree by */
-#define REPLAY_ROOM_NS 3000 /* a start this late has a reason */
+#define REPLAY_SKEW_NS 2000         /* what host and device clocks of one machine may disagree by */
+#define REPLAY_ROOM_NS 3000         /* a start this late has a reason */
+#define REPLAY_PROGRAMMATIC_NS 5000 /* work let in early overlaps the work before it by less */
 #define NO_INDEX UINT32_MAX
 
 /* What a start follows: other work, its launch, or work of another engine (copy after kernel or kernel
@@ -33,7 +34,8 @@ struct replay_call {
 
 struct replay_work {
     uint32_t event, lane;
-    int64_t start_ns, end_ns, order_ns; /* order: start of its launch */
+    int64_t start_ns, end_ns, order_ns; /* end: when others saw it end (replay_edited.c), so that a
+                                           duration is the event's; order: start of its launch */
     uint32_t call;                      /* that launched it, or NO_INDEX */
     uint32_t previous;                  /* on its stream, or NO_INDEX */
     uint32_t waits_for;                 /* on another stream, or NO_INDEX */
@@ -80,6 +82,9 @@ void replay_find_handovers(struct replay_rank *q);
 /* replay_work.c */
 void replay_find_work(struct dtp_arena *a, struct replay_rank *q);
 void replay_find_waits(struct dtp_arena *a, struct replay_rank *q);
+void replay_find_previous(struct replay_rank *q);
+/* replay_edited.c: ends as they were before durations alone were edited. */
+void replay_find_edits(struct dtp_arena *a, struct replay_rank *rank, size_t nranks);
 /* How long after its start the work that makes room lets w in. */
 int64_t replay_room_ns(const struct replay_rank *q, const struct replay_work *w);
 enum replay_after replay_after_work(const struct replay_rank *q, const struct replay_work *w,

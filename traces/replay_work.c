@@ -4,8 +4,6 @@
 
 #include "traces/replay_private.h"
 
-enum { PROGRAMMATIC_NS = 5000 };
-
 static int by_lane_start(const void *x, const void *y) {
     const struct replay_work *p = x, *q = y;
     if (p->lane != q->lane)
@@ -24,13 +22,13 @@ static int class_of(const struct replay_rank *q, const struct replay_work *w) {
     return dtp_trace_event(q->r, w->event)->class;
 }
 
-/* The work before it on its stream, since streams run in order. Work that began within PROGRAMMATIC_NS
+/* The work before it on its stream, since streams run in order. Work that began within REPLAY_PROGRAMMATIC_NS
  * of the end of the one before was let in early (programmatic dependent launch) and follows what came
  * before that; longer overlaps are errors of the trace. */
 static uint32_t previous_of(const struct replay_rank *q, uint32_t i) {
     for (uint32_t j = i; j-- > 0 && q->work[j].lane == q->work[i].lane && i - j < 16;) {
         int64_t overlap_ns = q->work[j].end_ns - q->work[i].start_ns;
-        if (overlap_ns <= 0 || overlap_ns > PROGRAMMATIC_NS)
+        if (overlap_ns <= 0 || overlap_ns > REPLAY_PROGRAMMATIC_NS)
             return j;
     }
     return NO_INDEX;
@@ -65,10 +63,13 @@ void replay_find_work(struct dtp_arena *a, struct replay_rank *q) {
     }
     qsort(q->work, n, sizeof *q->work, by_lane_start);
     q->nwork = n;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         q->work_of[q->work[i].event] = i;
+}
+
+void replay_find_previous(struct replay_rank *q) {
+    for (uint32_t i = 0; i < q->nwork; i++)
         q->work[i].previous = previous_of(q, i);
-    }
 }
 
 /* ---- waits between streams ---- */

@@ -29,7 +29,12 @@ static char folder[] = "/tmp/dtp_replay_XXXXXX";
  * A launch call takes 5; work starts 10 after its launch, 2 after the work it follows. */
 struct job {
     double a_us[2], b_us, transfer_us, late_us[2];
+    double a_edited[2]; /* factors on `dur` in the file alone; 0: none */
 };
+
+static double edited_us(double dur_us, double factor) {
+    return factor > 0 ? dur_us * factor : dur_us;
+}
 
 static void put(FILE *f, const char *cat, const char *name, const char *where, double at_us,
                 double dur_us) {
@@ -67,7 +72,7 @@ static const char *write_rank(const struct job *j, int rank) {
     call(f, "cudaStreamWaitEvent", h + 50, 1, 5);
     call(f, "cudaLaunchKernel", h + 60, 5, 6);
     call(f, "cudaDeviceSynchronize", h + 70, end + 2 + j->b_us + 6 - h - 70, 7);
-    work(f, "gemm_a", 7, h + 10, j->a_us[rank], 1);
+    work(f, "gemm_a", 7, h + 10, edited_us(j->a_us[rank], j->a_edited[rank]), 1);
     work(f, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, end_a + 2, end - end_a - 2, 4);
     work(f, "gemm_b", 7, end + 2, j->b_us, 6);
     fprintf(f, "]}\n");
@@ -75,7 +80,7 @@ static const char *write_rank(const struct job *j, int rank) {
     return path;
 }
 
-static const struct job known = {{100, 200}, 30, 50, {0, 0}};
+static const struct job known = {{100, 200}, 30, 50, {0, 0}, {0, 0}};
 
 static void replay_job(const struct job *j, const struct dtp_replay_options *options,
                        struct dtp_replay *out) {
@@ -225,6 +230,25 @@ static void edited(void) {
     }
 }
 
+/* Only `dur` is edited, all times stay: dependencies are found where they were, and the end moves. */
+static void edited_durations(void) {
+    static const struct {
+        struct job job;
+        double end_us;
+    } cases[] = {{{{100, 200}, 30, 50, {0, 0}, {0, 1.5}}, 400}, /* a 300 on rank 1 */
+                 {{{100, 200}, 30, 50, {0, 0}, {1.5, 0}}, 300}, /* a 150 on rank 0: hidden */
+                 {{{100, 200}, 30, 50, {0, 0}, {3, 0}}, 400}};  /* a 300 on rank 0 */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dtp_replay r;
+        replay_job(&cases[i].job, &DTP_REPLAY_AS_MEASURED, &r);
+        for (int k = 0; k < 2; k++) {
+            if (fabs(r.rank[k].replayed_end_s / US - cases[i].end_us) > 2)
+                printf("\n  case %zu rank %d: %.3f us", i, k, r.rank[k].replayed_end_s / US);
+            CU_ASSERT_DOUBLE_EQUAL(r.rank[k].replayed_end_s, cases[i].end_us * US, 2 * US);
+        }
+    }
+}
+
 /* ---- samples ---- */
 
 struct sample {
@@ -313,6 +337,72 @@ static void half_of_the_clocks(void) {
     }
 }
 
+static double worst_apart_us(const struct dtp_replay *x, const struct dtp_replay *y) {
+    double worst_us = 0;
+    for (size_t i = 0; i < x->nranks; i++) {
+        worst_us = fmax(worst_us, fabs(x->rank[i].replayed_end_s - y->rank[i].replayed_end_s) / US);
+        for (size_t k = 0; k < x->rank[i].ncomms; k++)
+            worst_us = fmax(
+                worst_us,
+                fabs(x->rank[i].comm[k].replayed_end_s - y->rank[i].comm[k].replayed_end_s) / US);
+    }
+    return worst_us;
+}
+
+/* Durations edited in a measured trace give what the same what-if gives on the trace as it was. */
+static void edited_kernels(const struct sample *sample, int rank) {
+    struct dtp_trace t;
+    struct dtp_replay wanted, found;
+    struct dtp_err err = {0};
+    struct dtp_replay_options o = DTP_REPLAY_AS_MEASURED;
+    if (!load_sample(sample, &t))
+        return;
+    o.slow_rank = rank;
+    o.slow_by = 1.5;
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &o, &wanted, &err), DTP_OK);
+    for (size_t i = 0; i < t.rank[rank].nevents; i++) {
+        struct dtp_trace_event *e = dtp_trace_event(&t.rank[rank], i);
+        if (e->kind == DTP_TRACE_KERNEL && e->class == DTP_CLASS_COMPUTE)
+            e->dur_ns = e->dur_ns * 3 / 2;
+    }
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &DTP_REPLAY_AS_MEASURED, &found, &err), DTP_OK);
+    double apart_us = worst_apart_us(&wanted, &found);
+    printf("\n    %s, kernels of rank %d: ends within %.1f us", sample->name, rank, apart_us);
+    CU_ASSERT(apart_us < 100);
+}
+
+static void edited_collective(int number) {
+    struct dtp_trace t;
+    struct dtp_replay wanted, found;
+    struct dtp_err err = {0};
+    struct dtp_replay_options o = DTP_REPLAY_AS_MEASURED;
+    if (!load_sample(&samples[1], &t))
+        return;
+    o.slow_collective = number;
+    o.slow_collective_by = 3;
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &o, &wanted, &err), DTP_OK);
+    const struct dtp_match *m = &wanted.matches.at[number];
+    for (size_t k = m->first; k < m->first + m->n; k++) {
+        const struct dtp_match_member *member = &wanted.matches.member[k];
+        dtp_trace_event(&t.rank[member->rank], member->event)->dur_ns *= 3;
+    }
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &DTP_REPLAY_AS_MEASURED, &found, &err), DTP_OK);
+    double apart_us = 0;
+    for (size_t i = 0; i < found.nranks; i++)
+        apart_us =
+            fmax(apart_us, fabs(found.rank[i].replayed_end_s - wanted.rank[i].replayed_end_s) / US);
+    printf("\n    collective %d three times as long: the end within %.1f us", number, apart_us);
+    CU_ASSERT(apart_us < 20);
+}
+
+static void edited_samples(void) {
+    for (size_t i = 1; i < NSAMPLES; i++)
+        for (int rank = 0; rank < 2; rank++)
+            edited_kernels(&samples[i], rank);
+    edited_collective(10);
+    edited_collective(20);
+}
+
 /* Bounds: what-ifs of a sample go the right way and stop at the ideal network. */
 static void bounds(void) {
     struct dtp_trace t;
@@ -339,8 +429,10 @@ int main(void) {
                            {"kernels removed and fused", removed},
                            {"what-ifs by hand", what_if},
                            {"edited traces by hand", edited},
+                           {"edited durations by hand", edited_durations},
                            {"samples", replay_samples},
                            {"clocks set on half of the collectives", half_of_the_clocks},
+                           {"edited durations of samples", edited_samples},
                            {"bounds of what-ifs", bounds},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"replay", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
