@@ -217,6 +217,7 @@ bool dtp_cudnn_build(struct dtp_cudnn_plan *p, bool deterministic) {
                                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_CONFIGS, &n,
                                                   config) != CUDNN_STATUS_SUCCESS)
         return false;
+    p->nconfigs = n;
     for (int64_t i = 0; i < n && i < MAX_CONFIGS && !p->plan; i++)
         if (!deterministic || repeats(api, config[i]))
             (void)take_config(p, config[i]);

@@ -84,6 +84,7 @@ struct dtp_cudnn_plan {
     struct dtp_cudnn_pack
         pack[DTP_CUDNN_PACKS]; /* by a hash of the addresses; a newcomer replaces */
     cudnnBackendDescriptor_t plan;
+    int64_t nconfigs; /* kernels that the heuristic named */
     int64_t workspace_bytes;
     float number;       /* the caller's, for an argument by value */
     bool deterministic; /* by cuDNN's own notes */
