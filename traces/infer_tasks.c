@@ -151,7 +151,6 @@ static void vote_groups(struct infer *x) {
     const struct dtp_tasks *t = x->trace->tasks;
     bool unshards = false, gathers = false, scatters = false, reduces = false;
     int dp = 0, tp = 0;
-    uint64_t per_chunk = 0;
     for (uint32_t i = 0; i < t->ntasks; i++) {
         const struct dtp_tasks_task *k = &t->task[i];
         const char *what = k->category ? k->category : "";
@@ -167,7 +166,6 @@ static void vote_groups(struct infer *x) {
         gathers = gathers || k->op == DTP_COMM_ALL_GATHER;
         scatters = scatters || k->op == DTP_COMM_REDUCE_SCATTER;
         reduces = reduces || k->op == DTP_COMM_ALL_REDUCE || k->op == DTP_COMM_REDUCE_SCATTER;
-        per_chunk += k->rank == t->rank[0].rank && k->op == DTP_COMM_REDUCE_SCATTER;
     }
     if (dp > 0)
         infer_vote(x, DTP_INFER_DP, dp, 0.95, "groups of the reductions");

@@ -536,5 +536,9 @@ enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
     }
     out->explained_pct = span_s > 0 ? 100 * (1 - unexplained_s / span_s) : 100;
     dtp_critical_path(a, &line, describe, &s, &out->critical);
+    if (options->out_tasks)
+        *options->out_tasks =
+            replay_export(a, &(struct replay_export_input){s.rank, t->nranks, s.m, &line, out->rank,
+                                                           out->explained_pct});
     return DTP_OK;
 }

@@ -3,6 +3,7 @@
 #define DTP_TRACES_REPLAY_PRIVATE_H
 
 #include "sim/graph.h"
+#include "sim/timeline.h"
 #include "traces/replay.h"
 
 #define REPLAY_SKEW_NS 2000         /* what host and device clocks of one machine may disagree by */
@@ -94,5 +95,17 @@ int64_t replay_latency_ns(const struct replay_rank *q, const struct replay_work 
  * INT64_MIN where neither is known. */
 int64_t replay_expected_ns(const struct replay_rank *q, const struct replay_work *w);
 void replay_find_latencies(struct dtp_arena *a, struct replay_rank *q);
+
+/* replay_export.c */
+struct replay_export_input {
+    const struct replay_rank *rank;
+    size_t nranks;
+    const struct dtp_matches *matches;
+    const struct dtp_timeline *line;
+    const struct dtp_replayed_rank *replayed;
+    double explained_pct;
+};
+/* The job as replayed: calls, work, and for each rank of a collective a moment at which it is posted. */
+struct dtp_tasks *replay_export(struct dtp_arena *a, const struct replay_export_input *in);
 
 #endif

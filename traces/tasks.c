@@ -184,6 +184,7 @@ enum dtp_status dtp_tasks_select(struct dtp_arena *a, const struct dtp_tasks *t,
     DTP_TRY(check_list("ranks of the timeline", filter->ranks, err));
     DTP_TRY(check_list("steps of the timeline", filter->steps, err));
     struct dtp_tasks *to = dtp_tasks_create(a, t->from, t->title);
+    to->explained_pct = t->explained_pct;
     for (size_t i = 0; i < t->nranks; i++)
         if (!filter->ranks || in_list(filter->ranks, t->rank[i].rank))
             dtp_tasks_rank(to, t->rank[i].rank, t->rank[i].name);

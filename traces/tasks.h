@@ -75,6 +75,7 @@ struct dtp_tasks_step {
 struct dtp_tasks {
     struct dtp_arena *a;
     const char *from, *title; /* from: "simulation", "replay" or "run" */
+    double explained_pct;     /* of a replay: its own; else 0, and gaps tell */
     struct dtp_tasks_rank *rank;
     struct dtp_tasks_task *task;
     uint32_t *dep; /* tasks, by index */

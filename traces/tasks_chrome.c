@@ -173,6 +173,7 @@ static void put_head(struct chrome *c) {
     dtp_json_kv_string(&c->w, "from", c->t->from);
     dtp_json_kv_string(&c->w, "title", c->t->title);
     dtp_json_kv_int(&c->w, "tasks", c->t->ntasks);
+    put_where_not_zero(c, "explained_pct", c->t->explained_pct);
     dtp_json_put_key(&c->w, "ranks");
     dtp_json_array(&c->w);
     for (size_t i = 0; i < c->t->nranks; i++) {

@@ -321,6 +321,8 @@ static enum dtp_status read_head(struct reader *r, struct dtp_err *err) {
         DTP_TRY(dtp_pull_key(&r->p, &key, err));
         if (dtp_text_is(&key, "from"))
             DTP_TRY(read_string(r, &r->t->from, err));
+        else if (dtp_text_is(&key, "explained_pct"))
+            DTP_TRY(read_double(r, &r->t->explained_pct, err));
         else if (dtp_text_is(&key, "title"))
             DTP_TRY(read_string(r, &r->t->title, err));
         else if (dtp_text_is(&key, "schema_version"))

@@ -211,6 +211,33 @@ static void take_rank(const struct run *r, const struct dtp_trace_rank *rank,
     take_steps(r, out);
 }
 
+/* The same tasks at the times of the replay. */
+static struct dtp_tasks *replayed_tasks(const struct run *r, const struct dtp_replay *replay) {
+    const struct dtp_tasks *t = r->t;
+    struct dtp_tasks *out = dtp_tasks_create(r->a, t->from, t->title);
+    out->explained_pct = t->explained_pct;
+    for (size_t i = 0; i < t->nranks; i++)
+        dtp_tasks_rank(out, t->rank[i].rank, t->rank[i].name);
+    for (uint32_t i = 0; i < t->ntasks; i++) {
+        struct dtp_tasks_task k = t->task[i];
+        double end_s = r->line.end_s[r->end[i]];
+        bool one = r->start[i] == r->end[i]; /* its latency, then its work */
+        k.start_s = one ? end_s - duration_s(r, i) : r->line.end_s[r->start[i]];
+        k.end_s = end_s;
+        k.wait_s = k.wait_s < k.end_s - k.start_s ? k.wait_s : 0;
+        dtp_tasks_add(out, &k);
+        for (uint32_t d = 0; d < t->task[i].ndeps; d++)
+            dtp_tasks_after(out, t->dep[t->task[i].first_dep + d]);
+    }
+    for (size_t i = 0; i < replay->nranks; i++)
+        for (size_t s = 0; s < replay->rank[i].nsteps; s++) {
+            const struct dtp_replayed_step *step = &replay->rank[i].step[s];
+            dtp_tasks_step(out, t->rank[i].rank, step->name, step->replayed_start_s,
+                           step->replayed_start_s + step->replayed_s);
+        }
+    return out;
+}
+
 enum dtp_status dtp_replay_tasks(struct dtp_arena *a, struct dtp_trace *trace,
                                  const struct dtp_replay_options *options, struct dtp_replay *out,
                                  struct dtp_err *err) {
@@ -235,7 +262,11 @@ enum dtp_status dtp_replay_tasks(struct dtp_arena *a, struct dtp_trace *trace,
         unexplained_s += out->rank[i].unexplained_s;
     }
     double share = span_s > 0 && unexplained_s < span_s ? 1 - unexplained_s / span_s : 0;
-    out->explained_pct = span_s > 0 ? 100 * share : 100;
+    out->explained_pct = r.t->explained_pct > 0 ? r.t->explained_pct
+                         : span_s > 0           ? 100 * share
+                                                : 100;
+    if (options->out_tasks)
+        *options->out_tasks = replayed_tasks(&r, out);
     dtp_critical_path(a, &r.line, describe, &r, &out->critical);
     return DTP_OK;
 }

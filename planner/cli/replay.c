@@ -195,18 +195,17 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_replay(cli->a, &trace, &DTP_REPLAY_AS_MEASURED, &measured, err));
     bool what_if = dtp_replay_is_what_if(&options);
     replay = measured;
-    if (what_if)
+    struct dtp_tasks *tasks = NULL;
+    options.out_tasks = cli->args.timeline ? &tasks : NULL;
+    if (what_if || cli->args.timeline)
         DTP_TRY(dtp_replay(cli->a, &trace, &options, &replay, err));
     struct dtp_replay_report report = {.replay = &replay,
                                        .measured = &measured,
                                        .trace = &trace,
                                        .what_if = what_if,
                                        .hta_compat = own->hta_compat};
-    if (cli->args.timeline) {
-        const struct dtp_tasks *tasks =
-            trace.tasks ? trace.tasks : dtp_tasks_of_trace(cli->a, &trace, true);
+    if (tasks)
         DTP_TRY(dtp_cli_write_tasks(cli, tasks, cli->args.timeline, err));
-    }
     if (cli->args.json)
         dtp_replay_write_json(cli->a, cli->out.file, &report);
     else
