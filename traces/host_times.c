@@ -123,7 +123,8 @@ static void take_gaps(struct look *l, struct times *direction) {
 static double usual_s(struct times *t) {
     size_t n = t->n - t->n / 10;
     double sum_s = 0;
-    qsort(t->at, t->n, sizeof *t->at, by_value);
+    if (t->n > 1)
+        qsort(t->at, t->n, sizeof *t->at, by_value);
     for (size_t i = 0; i < n; i++)
         sum_s += t->at[i];
     return n > 0 ? sum_s / (double)n : 0;
