@@ -28,6 +28,8 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
                    p->recompute == DTP_RECOMPUTE_NONE ? "no" : dtp_recompute_names[p->recompute],
                    " recomputation");
     dtp_str_printf(&s, ", ZeRO %d", p->zero_stage);
+    if (p->zero_group > 0)
+        dtp_str_printf(&s, " in groups of %d", p->zero_group);
     if (p->account_for_ends)
         dtp_str_add(&s, ", embedding and head as layers");
     if (p->offload != DTP_OFFLOAD_NONE)
