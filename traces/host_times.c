@@ -101,7 +101,8 @@ static void collect(struct look *l) {
         l->launch[i].optimizer = is_inside(l->optimizer, l->noptimizers, l->launch[i].start_ns);
         add_time(l->a, &length, (double)(l->launch[i].end_ns - l->launch[i].start_ns));
     }
-    qsort(length.at, length.n, sizeof *length.at, by_value);
+    if (length.n > 1)
+        qsort(length.at, length.n, sizeof *length.at, by_value);
     l->usual_ns = length.n > 0 ? (int64_t)length.at[length.n / 2] : 0;
 }
 

@@ -181,8 +181,8 @@ static void keep_tasks(struct dtp_arena *a, const struct dtp_tasks *t,
 enum dtp_status dtp_tasks_select(struct dtp_arena *a, const struct dtp_tasks *t,
                                  const struct dtp_tasks_filter *filter, struct dtp_tasks **out,
                                  struct dtp_err *err) {
-    DTP_TRY(check_list("ranks of the timeline", filter->ranks, err));
-    DTP_TRY(check_list("steps of the timeline", filter->steps, err));
+    DTP_TRY(check_list("--timeline-ranks", filter->ranks, err));
+    DTP_TRY(check_list("--timeline-steps", filter->steps, err));
     struct dtp_tasks *to = dtp_tasks_create(a, t->from, t->title);
     to->explained_pct = t->explained_pct;
     for (size_t i = 0; i < t->nranks; i++)
