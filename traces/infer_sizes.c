@@ -171,6 +171,11 @@ struct op_rows {
     size_t n, capacity;
 };
 
+static bool same_inputs(const struct inputs *x, const struct inputs *y) {
+    return x->n == y->n && memcmp(x->ndims, y->ndims, sizeof x->ndims) == 0 &&
+           memcmp(x->at, y->at, sizeof x->at) == 0;
+}
+
 /* The row of an operator and its inputs, looked for among the latest; made where there is none. */
 static size_t find_row(struct dtp_arena *a, struct op_rows *rows, const char *name,
                        const char *shape) {
@@ -178,7 +183,7 @@ static size_t find_row(struct dtp_arena *a, struct op_rows *rows, const char *na
     struct inputs in;
     parse_inputs(shape, &in);
     for (size_t k = rows->n; k-- > 0 && rows->n - k < LATEST;)
-        if (rows->at[k].name == name && memcmp(&in, &rows->at[k].in, sizeof in) == 0)
+        if (rows->at[k].name == name && same_inputs(&in, &rows->at[k].in))
             return k;
     if (rows->n == rows->capacity) {
         size_t more = 2 * rows->capacity + 64;
