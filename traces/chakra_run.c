@@ -57,29 +57,41 @@ static bool kind_of(int64_t comm_type, enum dtp_collective *out) {
 
 /* ---- order of nodes on their resources: one in which every dependency comes first ---- */
 
+/* Each data dependency that has a node: counts it, or puts the waiting node behind that node. */
+struct waiting {
+    uint32_t *npred, *first, *succ;
+    bool counting;
+};
+
+static void visit(const struct dtp_chakra *g, uint32_t i, const uint32_t *target,
+                  struct waiting *w) {
+    const struct dtp_chakra_node *n = &g->node[i];
+    for (uint32_t d = n->first_dep + n->nctrl; d < n->first_dep + n->nctrl + n->ndata; d++) {
+        if (target[d] == UINT32_MAX)
+            continue;
+        if (w->counting) {
+            w->first[target[d] + 1]++;
+            w->npred[i]++;
+        } else {
+            w->succ[w->first[target[d]]++] = i;
+        }
+    }
+}
+
 /* Nodes as they become ready, in the order of the file among equals (a queue). */
 static uint32_t *topological(struct run *r, const struct dtp_chakra *g, const uint32_t *target) {
-    uint32_t *order = DTP_NEW(r->a, uint32_t, g->nnodes + 1),
-             *npred = DTP_NEW(r->a, uint32_t, g->nnodes + 1),
-             *first = DTP_NEW(r->a, uint32_t, g->nnodes + 2),
-             *succ = DTP_NEW(r->a, uint32_t, g->ndeps + 1), n = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0; i < g->nnodes; i++) {
-            const struct dtp_chakra_node *node = &g->node[i];
-            for (uint32_t d = node->first_dep + node->nctrl;
-                 d < node->first_dep + node->nctrl + node->ndata; d++) {
-                if (target[d] == UINT32_MAX)
-                    continue;
-                if (pass == 0)
-                    first[target[d] + 1]++;
-                else
-                    succ[first[target[d]]++] = i;
-                npred[i] += pass == 0;
-            }
-        }
-        for (uint32_t i = 0; i < g->nnodes && pass == 0; i++)
-            first[i + 1] += first[i];
-    }
+    uint32_t *order = DTP_NEW(r->a, uint32_t, g->nnodes + 1), n = 0;
+    struct waiting w = {DTP_NEW(r->a, uint32_t, g->nnodes + 1),
+                        DTP_NEW(r->a, uint32_t, g->nnodes + 2),
+                        DTP_NEW(r->a, uint32_t, g->ndeps + 1), true};
+    for (uint32_t i = 0; i < g->nnodes; i++)
+        visit(g, i, target, &w);
+    for (uint32_t i = 0; i < g->nnodes; i++)
+        w.first[i + 1] += w.first[i];
+    w.counting = false;
+    for (uint32_t i = 0; i < g->nnodes; i++)
+        visit(g, i, target, &w);
+    uint32_t *npred = w.npred, *first = w.first, *succ = w.succ;
     for (uint32_t i = 0; i < g->nnodes; i++)
         if (npred[i] == 0)
             order[n++] = i;

@@ -35,7 +35,7 @@ echo "exit $?"
     awk '$1 == "\"step_s\":" { print $2 + 0; exit }' >simulated
 "$dtplan" trace x.*.et --cluster dgx-h100 --json |
     awk '$1 == "\"step_s\":" { print $2 + 0; exit }' >graphs
-paste simulated graphs | awk '{ print "the graphs of a simulated step take as long:", $2 / $1 > 0.99 && $2 / $1 < 1.01 ? "yes" : "no, " $0 }'
+paste simulated graphs | awk '{ print "the graphs of a simulated step take as long:", ($2 / $1 > 0.99 && $2 / $1 < 1.01 ? "yes" : "no, " $0) }'
 if "$dtplan" trace "$corpus/fuzz_topology/mesh.xml" --write-cluster my.json 2>no; then
     "$dtplan" collective all_reduce --bytes 1MB --gpus 4 --cluster ./my.json | head -n 1
 else
