@@ -62,6 +62,7 @@ static void warned(void) {
         uint64_t count;
     } cases[] = {{"02_inf_nan_numbers.json", 1, DTP_WARN_NOT_FINITE, 3},
                  {"02_inf_nan_numbers.json", 1, DTP_WARN_BAD_TIME, 1},
+                 {"03_bad_utf8_and_control.json", 1, DTP_WARN_BAD_NAME, 3},
                  {"04_bad_escape_windows_path.json", 0, DTP_WARN_BAD_ESCAPE, 2},
                  {"06_ints_above_2p53.json", 3, DTP_WARN_BIG_ID, 1},
                  {"06_ints_above_2p53.json", 3, DTP_WARN_BIG_INTEGER, 2},
@@ -73,6 +74,8 @@ static void warned(void) {
                  {"11_gzip_two_members.json.gz", 2, DTP_WARN_NOT_FINITE, 0},
                  {"14_trailing_garbage_and_bare_array.json", 2, DTP_WARN_NOT_FINITE, 0},
                  {"16_string_stream_and_pid.json", 3, DTP_WARN_NO_LAUNCH, 0},
+                 {"17_partial_overlap_on_one_tid.json", 4, DTP_WARN_OVERLAP, 1},
+                 {"17_partial_overlap_on_one_tid.json", 4, DTP_WARN_NEGATIVE_DURATION, 0},
                  {"18_orphan_flow_and_kernel_before_launch.json", 2, DTP_WARN_BEFORE_LAUNCH, 1},
                  {"18_orphan_flow_and_kernel_before_launch.json", 2, DTP_WARN_ORPHAN_FLOW, 1},
                  {"24_metadata_events_only.json", 0, DTP_WARN_NOT_FINITE, 0}};
