@@ -5,6 +5,7 @@
 #include "models/schedule.h"
 #include "sim/base/text.h"
 #include "traces/infer_private.h"
+#include "traces/tasks.h"
 
 const char *const dtp_infer_keys[] = {
 #define X(name, key, words) key,
@@ -134,7 +135,7 @@ void dtp_infer(struct dtp_arena *a, struct dtp_trace *trace, struct dtp_inferred
     struct infer x = {.a = a, .trace = trace, .out = out};
     *out = (struct dtp_inferred){0};
     look_at_job(&x);
-    if (trace->tasks) {
+    if (trace->tasks && strcmp(trace->tasks->from, "replay") != 0) {
         infer_vote_tasks(&x);
     } else {
         infer_look_at_kernels(&x);

@@ -73,7 +73,8 @@ struct graph {
     struct dtp_arena *a;
     const struct dtp_tasks *t;
     struct dtp_chakra g;
-    uint32_t *node; /* [ntasks] 1 + the task's node in this rank's file, or 0 */
+    uint32_t *node; /* [ntasks] 1 + the task's node in this rank's file, or 0; for a collective that
+                       stands on another member, the node of its own part */
 };
 
 static uint64_t us_of(double t_s) {
@@ -123,7 +124,7 @@ static void add_deps(struct graph *x, uint32_t i) {
     const struct dtp_tasks_task *k = &x->t->task[i];
     for (uint32_t d = 0; d < k->ndeps; d++) {
         uint32_t before = x->node[x->t->dep[k->first_dep + d]];
-        if (before > 0)
+        if (before > 0 && before != x->node[i])
             add_dep(x, before - 1);
     }
 }
@@ -142,6 +143,22 @@ static void add_transfer(struct graph *x, uint32_t i, bool sends) {
 
 static bool stands_on(const struct dtp_tasks_task *k, int rank) {
     return k->rank == rank || (is_transfer(k) && k->peer == rank);
+}
+
+/* Parts of one collective are neighbours; who waits for another member's waits for the own part. */
+static void share_parts(const struct graph *x) {
+    const struct dtp_tasks *t = x->t;
+    for (uint32_t i = 0, j; i < t->ntasks; i = j) {
+        const struct dtp_tasks_task *k = &t->task[i];
+        uint32_t own = x->node[i];
+        for (j = i + 1;
+             j < t->ntasks && k->group_size > 1 && t->task[j].start_s == k->start_s &&
+             t->task[j].end_s == k->end_s && t->task[j].group_size == k->group_size &&
+             t->task[j].group_first == k->group_first && strcmp(t->task[j].name, k->name) == 0;
+             j++)
+            own = x->node[j] > 0 ? x->node[j] : own;
+        x->node[i] = own; /* others wait for the first of the parts */
+    }
 }
 
 static void add_task(struct graph *x, const struct tasks_groups *groups, uint32_t i) {
@@ -168,10 +185,13 @@ void tasks_write_chakra(FILE *f, const struct dtp_tasks *t, const struct tasks_g
     x.node = DTP_NEW(scratch, uint32_t, (size_t)t->ntasks + 1);
     for (uint32_t i = 0; i < t->ntasks; i++)
         x.node[i] = stands_on(&t->task[i], rank) ? ++n : 0;
+    share_parts(&x);
     for (uint32_t i = 0; i < t->ntasks; i++) {
-        if (x.node[i] > 0 && is_transfer(&t->task[i]))
+        if (!stands_on(&t->task[i], rank))
+            continue;
+        if (is_transfer(&t->task[i]))
             add_transfer(&x, i, t->task[i].rank == rank);
-        else if (x.node[i] > 0)
+        else
             add_task(&x, groups, i);
     }
     dtp_chakra_write(f, &x.g);

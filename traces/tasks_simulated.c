@@ -94,6 +94,20 @@ static int receiver(const struct build *b, dtp_id x, int sender) {
     return -1;
 }
 
+/* Tied embeddings: the first and the last stage; the norm: every rank. */
+static struct dtp_group group_of(const struct build *b, struct dtp_task_tag tag,
+                                 enum dtp_axis axis) {
+    const struct dtp_placement *p = &b->placement;
+    int t, c, d, s;
+    if (tag.kind == DTP_T_NORM)
+        return (struct dtp_group){0, 1, p->ngpus};
+    if (tag.kind != DTP_T_EMBEDDING)
+        return dtp_placement_group(p, axis, tag.rank);
+    dtp_placement_coords(p, tag.rank, &t, &c, &d, &s);
+    int first = dtp_placement_rank(p, t, c, d, 0), last = dtp_placement_rank(p, t, c, d, p->pp - 1);
+    return (struct dtp_group){first, last - first, 2};
+}
+
 static void describe_comm(const struct build *b, dtp_id x, struct dtp_task_tag tag,
                           struct dtp_tasks_task *k) {
     const struct dtp_comm *c = comm_of(b, tag);
@@ -112,9 +126,9 @@ static void describe_comm(const struct build *b, dtp_id x, struct dtp_task_tag t
         k->peer = receiver(b, x, tag.rank);
         return;
     }
-    if (!b->placed || tag.kind == DTP_T_NORM || tag.kind == DTP_T_EMBEDDING)
+    if (!b->placed || (b->lo->folded && tag.kind == DTP_T_NORM))
         return;
-    struct dtp_group g = dtp_placement_group(&b->placement, c->axis, tag.rank);
+    struct dtp_group g = group_of(b, tag, c->axis);
     k->group_first = g.first;
     k->group_stride = g.stride;
     k->group_size = g.size;
@@ -224,7 +238,24 @@ static struct dtp_tasks_task describe(const struct build *b, dtp_id x, struct dt
     return k;
 }
 
-/* Members of the group that are simulated themselves: the same collective, seen from them. */
+/* A task of the rank, or a collective that it is a member of. */
+static bool concerns(const struct dtp_tasks_task *k, int rank) {
+    int far = rank - k->group_first;
+    return k->rank == rank || (k->group_size > 1 && k->group_stride > 0 && far >= 0 &&
+                               far % k->group_stride == 0 && far / k->group_stride < k->group_size);
+}
+
+/* Of what the collective waits for, what concerns the rank. */
+static void add_own_deps(struct build *b, dtp_id x, int rank) {
+    for (uint32_t k = b->pred_begin[x]; k < b->pred_begin[x + 1]; k++) {
+        uint32_t before = b->task_of[b->pred[k]];
+        if (before < b->t->ntasks && concerns(&b->t->task[before], rank))
+            dtp_tasks_after(b->t, before);
+    }
+}
+
+/* Members of the group that are simulated themselves: the same collective, seen from them. It waits for
+ * what the member did, and ends with the first's. */
 static void add_members(struct build *b, dtp_id x, struct dtp_tasks_task k) {
     int own = k.rank;
     if (b->lo->folded || k.group_size < 2 || dtp_tag_unpack(b->lo->graph.tag[x]).kind == DTP_T_OP)
@@ -234,7 +265,8 @@ static void add_members(struct build *b, dtp_id x, struct dtp_tasks_task k) {
         if (k.rank == own || k.end_s == k.start_s)
             continue;
         dtp_tasks_add(b->t, &k);
-        add_deps(b, x);
+        add_own_deps(b, x, k.rank);
+        dtp_tasks_after(b->t, b->task_of[x]);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "planner/setup.h"
 #include "sim/base/text.h"
 #include "tests/costs_case.h"
 #include "tests/tasks_case.h"
@@ -240,6 +241,50 @@ static void test_chakra(void) {
     CU_ASSERT(compute_us == 2.0 * P * V * M * 2 * 1e6); /* F and B: 1 s each */
 }
 
+/* On every rank the optimizer waits for the rank's own part of the norm, that for its reductions. */
+static void test_chakra_waits(void) {
+    struct dtp_ask ask = {
+        .model = "gpt3-125m", .gpus = 8, .batch = 8, .dtype = -1, .attention = -1};
+    struct dtp_setup *setup = DTP_NEW(arena, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    struct dtp_plan plan = dtp_plan_default();
+    struct dtp_simulate_options how = {.no_fold = true};
+    struct dtp_result result;
+    struct dtp_tasks *t;
+    CU_ASSERT_FATAL(dtp_setup_init(arena, &ask, setup, &err) == DTP_OK);
+    plan.pp = 2;
+    plan.dp = 4;
+    plan.zero_stage = 1;
+    plan.global_batch_size = 8;
+    plan.dtype = setup->problem.dtype;
+    CU_ASSERT_FATAL(dtp_plan_check(&setup->problem, &plan) == DTP_LEGAL);
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &setup->problem);
+    CU_ASSERT_FATAL(dtp_tasks_simulate(arena, ev, &plan, &how, &result, &t, &err) == DTP_OK);
+    dtp_evaluator_destroy(ev);
+    CU_ASSERT_FATAL(dtp_tasks_write(arena, t, path_of("job.et"), &err) == DTP_OK);
+    for (int r = 0; r < 8; r++) {
+        struct dtp_source *source;
+        struct dtp_chakra g = {0};
+        const char *path = path_of(dtp_arena_printf(arena, "job.%d.et", r));
+        int norms = 0, waits = 0, reductions = 0;
+        CU_ASSERT_FATAL(dtp_source_open(arena, path, &source, &err) == DTP_OK);
+        CU_ASSERT_FATAL(dtp_chakra_read(arena, source, &g, &err) == DTP_OK);
+        dtp_source_close(source);
+        for (uint32_t i = 0; i < g.nnodes; i++) {
+            const struct dtp_chakra_node *n = &g.node[i];
+            const uint64_t *dep = g.dep + n->first_dep + n->nctrl;
+            bool norm = strcmp(n->name, "norm all-reduce") == 0;
+            norms += norm && n->type == DTP_CHAKRA_COLL;
+            for (uint32_t d = 0; d < n->ndata; d++) {
+                const struct dtp_chakra_node *before = &g.node[dep[d]];
+                waits += !strcmp(n->name, "optimizer") && !strcmp(before->name, "norm all-reduce");
+                reductions += norm && strstr(before->name, "reduce") != NULL;
+            }
+        }
+        CU_ASSERT(norms == 1 && waits == 1 && reductions > 0);
+    }
+}
+
 /* ---- replays ---- */
 
 static void test_round_trip(void) {
@@ -374,6 +419,7 @@ int main(void) {
                            {"a simulated step", test_timeline},
                            {"members of groups, filters", test_members_and_filter},
                            {"chakra graphs", test_chakra},
+                           {"chakra graphs wait", test_chakra_waits},
                            {"round trip and what-if", test_round_trip},
                            {"a receive", test_receive},
                            {"a replay of a measured job", test_measured},
