@@ -40,6 +40,9 @@ struct dtp_replay_options {
     double delay_s;
     int slow_collective; /* in order of ends, from 0, takes slow_collective_by as long; -1: none */
     double slow_collective_by;
+    const char *overlap;   /* operations with this text hold up nothing but the end of their step */
+    uint64_t bucket_bytes; /* reductions of a group that follow one another share a transfer up to
+                              this size; 0: as measured */
     struct dtp_whatif other;      /* hardware, kernels */
     bool remove_straggler;        /* no rank takes longer to a collective than the median rank */
     struct dtp_tasks **out_tasks; /* the job as replayed, to write (tasks.h); NULL: not wanted */

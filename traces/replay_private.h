@@ -2,6 +2,7 @@
 #ifndef DTP_TRACES_REPLAY_PRIVATE_H
 #define DTP_TRACES_REPLAY_PRIVATE_H
 
+#include "sim/base/units.h"
 #include "sim/graph.h"
 #include "sim/timeline.h"
 #include "traces/replay.h"
@@ -44,6 +45,7 @@ struct replay_work {
     uint32_t match;                     /* collective, or NO_INDEX */
     int64_t tail_ns;                    /* after the common end of its collective */
     uint32_t match_after;               /* collective that waits for its end (sent ahead) */
+    bool loose;                         /* nothing waits for it (what-if on overlap) */
     bool early;                         /* it started before its call's usual issue */
     uint8_t beside;    /* other streams with work that was launched and waited then, at most 2 */
     dtp_id start, end; /* tasks: whose end is its start (a collective's), its end */
@@ -76,6 +78,37 @@ struct replay_rank {
     int64_t unexplained_ns, first_ns, last_ns;
 };
 
+struct replay_state {
+    struct dtp_arena *a;
+    struct dtp_trace *t;
+    const struct dtp_replay_options *options;
+    struct dtp_matches *m;
+    struct replay_rank *rank;
+    struct dtp_graph graph;
+    dtp_id *transfer; /* [matches] task of each collective, of its bucket */
+};
+
+/* What a task of the graph is: its tag. */
+enum replay_part { PART_BEFORE, PART_CALL, PART_START, PART_WORK, PART_TRANSFER, PART_LATENCY };
+
+static inline double replay_seconds(int64_t ns) {
+    return (double)ns * DTP_NANO;
+}
+
+/* replay_build.c: tasks and dependencies of all that was recovered, under the options */
+void replay_build(struct replay_state *s);
+/* replay_regroup.c */
+void replay_find_loose(struct replay_state *s);
+uint32_t replay_firm(const struct replay_rank *q, const struct replay_work *w, uint32_t other);
+uint32_t *replay_find_buckets(struct replay_state *s);
+double replay_saved_s(const struct replay_state *s, uint32_t i);
+/* replay_results.c */
+void replay_take_rank(struct replay_state *s, size_t rank, const struct dtp_timeline *line,
+                      struct dtp_replayed_rank *out);
+dtp_critical_describe replay_describe;
+/* replay_straggler.c */
+double replay_stretch_speed(const struct replay_rank *q, int64_t start_ns);
+void replay_find_stretches(struct replay_state *s);
 /* replay_host.c */
 void replay_find_calls(struct dtp_arena *a, struct replay_rank *q);
 void replay_find_issues(struct dtp_arena *a, struct replay_rank *q);

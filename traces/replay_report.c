@@ -28,7 +28,8 @@ bool dtp_replay_is_what_if(const struct dtp_replay_options *o) {
     for (size_t i = 0; i < sizeof speed / sizeof *speed; i++)
         if (fabs(speed[i] - 1) > 0)
             return true;
-    if (o->other.to || o->other.times_ranks > 1 || o->other.removed || o->other.fused)
+    if (o->overlap || o->bucket_bytes || o->other.to || o->other.times_ranks > 1 ||
+        o->other.removed || o->other.fused)
         return true;
     return o->remove_straggler || o->slow_rank >= 0 || o->delayed_rank >= 0 ||
            o->slow_collective >= 0;

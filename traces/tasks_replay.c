@@ -246,11 +246,14 @@ enum dtp_status dtp_replay_tasks(struct dtp_arena *a, struct dtp_trace *trace,
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "--remove-straggler: a timeline of dtplan has no stragglers to find; it "
                         "replays measured traces");
-    if (options->other.to || options->other.times_ranks > 1 || options->other.fused)
+    if (options->overlap || options->bucket_bytes || options->other.to ||
+        options->other.times_ranks > 1 || options->other.fused)
         return dtp_fail(
             err, DTP_EUNSUPPORTED,
             "a timeline of dtplan has no kernels to scale: simulate its plan on the other "
-            "machine; --gpu, --cluster, --more-ranks and --fuse are for measured traces");
+            "machine; --gpu, --cluster, --more-ranks, --fuse, --overlap and --bucket are for "
+            "measured "
+            "traces");
     *out = (struct dtp_replay){.nranks = trace->nranks, .ntasks = r.t->ntasks};
     number_collectives(&r);
     DTP_TRY(run_graph(&r, err));

@@ -11,7 +11,7 @@ enum { MOST_RANKS = 999999 };
 
 struct own {
     double network_bandwidth, network_latency, kernel_speed, memory_speed, host_speed;
-    const char *cluster, *gpu, *from, *remove, *fuse;
+    const char *cluster, *gpu, *from, *remove, *fuse, *overlap, *bucket;
     int more_ranks;
     const char *faster, *slow_rank, *delay_rank, *slow_collective;
     int rank;
@@ -34,6 +34,10 @@ static const struct dtp_option own_options[] = {
      .help = "what if kernels with NAME in their name were X times as fast"},
     {"remove", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, remove), .value = "NAME",
      .help = "what if kernels or collectives with NAME in their name took no time"},
+    {"overlap", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, overlap), .value = "OP",
+     .help = "what if collectives named OP (all_reduce) held up nothing but the end of their step"},
+    {"bucket", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, bucket), .value = "BYTES",
+     .help = "what if neighbouring reductions of a group went together, up to BYTES (100MB)"},
     {"fuse", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, fuse), .value = "NAME",
      .help = "what if neighbouring kernels with NAME in their name were one, as long as the longest"},
     {"gpu", .kind = DTP_OPT_STRING, .offset = offsetof(struct own, gpu), .value = "NAME",
@@ -103,6 +107,19 @@ static enum dtp_status numbered(struct dtp_cli *cli, const char *option, const c
     return DTP_OK;
 }
 
+static enum dtp_status take_regrouping(const struct own *own, struct dtp_replay_options *out,
+                                       struct dtp_err *err) {
+    bool known = !own->overlap;
+    for (int op = 0; op < DTP_COMM_UNKNOWN; op++)
+        known |= own->overlap && strstr(dtp_comm_op_name[op], own->overlap);
+    if (!known)
+        return dtp_fail(err, DTP_EUSAGE,
+                        "--overlap: found \"%s\", expected an operation such as all_reduce",
+                        own->overlap);
+    out->overlap = own->overlap;
+    return own->bucket ? dtp_parse_bytes(own->bucket, "--bucket", &out->bucket_bytes, err) : DTP_OK;
+}
+
 static enum dtp_status take_single(struct dtp_cli *cli, struct dtp_replay_options *out,
                                    struct dtp_err *err) {
     const struct own *own = cli->own;
@@ -146,6 +163,7 @@ static enum dtp_status take_options(struct dtp_cli *cli, struct dtp_replay_optio
     out->memory_speed = own->memory_speed;
     out->host_speed = own->host_speed;
     out->remove_straggler = own->remove_straggler;
+    DTP_TRY(take_regrouping(own, out, err));
     return take_single(cli, out, err);
 }
 
