@@ -114,7 +114,7 @@ static int common(const struct dtp_topology_path *p, const struct dtp_topology_p
 }
 
 static void find_nics(struct dtp_topology *t) {
-    int users[DTP_TOPOLOGY_NETS] = {0}, index[DTP_TOPOLOGY_NETS];
+    int users[DTP_TOPOLOGY_NETS] = {0}, index[DTP_TOPOLOGY_NETS] = {0};
     double fastest = 0;
     for (int i = 0; i < t->nnets; i++)
         if (t->net[i].bytes_per_s > fastest)

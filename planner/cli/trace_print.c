@@ -264,7 +264,8 @@ static double run_s(const struct dtp_job *j) {
     return j->run_s;
 }
 
-static void print_jobs(struct dtp_arena *a, FILE *f, const struct dtp_jobs *jobs) {
+static void print_jobs(struct dtp_arena *a, FILE *f, const struct dtp_trace_item *item) {
+    const struct dtp_jobs *jobs = item->jobs;
     uint64_t by_status[DTP_NJOB_STATUSES] = {0};
     double gpu_s = 0, most = 0, first = -1, last = -1;
     char span[TEXT];
@@ -305,6 +306,8 @@ static void print_jobs(struct dtp_arena *a, FILE *f, const struct dtp_jobs *jobs
             fprintf(f, " %llu)", (unsigned long long)jobs->dropped_line);
         fprintf(f, "\n");
     }
+    fprintf(f, "  on another cluster or queue:  dtplan jobs %s%s --nodes N\n", item->name,
+            item->nfiles > 1 ? " ..." : "");
 }
 
 static void print_iterations(FILE *f, const struct dtp_iterations *t) {
@@ -344,7 +347,7 @@ void dtp_trace_print_item(struct dtp_arena *a, FILE *f, const struct dtp_trace_i
     else if (item->topology)
         print_topology(f, item);
     else if (item->jobs)
-        print_jobs(a, f, item->jobs);
+        print_jobs(a, f, item);
     else if (item->iterations)
         print_iterations(f, item->iterations);
     if (item->run)

@@ -7,6 +7,7 @@
 
 #include "sim/base/text.h"
 #include "tests/suites.h"
+#include "traces/analyse.h"
 #include "traces/chakra.h"
 #include "traces/et.h"
 
@@ -174,6 +175,84 @@ static void splits(void) {
     }
 }
 
+static double et_bytes(const struct dtp_et *et, const char *collective, double *out_n) {
+    double bytes = 0;
+    *out_n = 0;
+    for (uint32_t i = 0; i < et->ncomms; i++)
+        if (strcmp(et->comm[i].collective, collective) == 0) {
+            bytes += (double)et->comm[i].in_bytes;
+            ++*out_n;
+        }
+    return bytes;
+}
+
+static double kineto_bytes(const struct dtp_trace_rank *r, const char *collective) {
+    const struct dtp_trace_comm_sum *v;
+    size_t n;
+    double bytes = 0;
+    dtp_trace_comms(arena, r, false, &v, &n);
+    for (size_t i = 0; i < n; i++)
+        bytes += strcmp(v[i].key, collective) == 0 ? (double)v[i].in_bytes : 0;
+    return bytes;
+}
+
+/* ResNet-50 on two GPUs as an execution trace, a Kineto trace and a Chakra graph: the same bytes in an
+ * iteration, of which the first two hold three. */
+static void one_job_three_formats(void) {
+    static const double reduced = 102228128, broadcast = 212904;
+    struct dtp_et et;
+    struct dtp_trace t;
+    struct dtp_chakra g;
+    struct dtp_err err = {0};
+    double n, graph[2] = {0};
+    if (!facts)
+        return;
+    read_et(dtp_arena_printf(arena, "%s/et/1.1.0-chakra.0.0.4__resnet_2gpu_et.json.gz", folder),
+            NULL, &et);
+    CU_ASSERT_DOUBLE_EQUAL(et_bytes(&et, "allreduce", &n), 3 * reduced, 0);
+    CU_ASSERT_DOUBLE_EQUAL(et_bytes(&et, "broadcast", &n), 3 * broadcast, 0);
+    const char *path =
+        dtp_arena_printf(arena, "%s/kineto-hta/nccl_parser_config__nccl_data.json.gz", folder);
+    CU_ASSERT_EQUAL_FATAL(dtp_trace_load(arena, &path, 1, NULL, &t, &err), DTP_OK);
+    CU_ASSERT_DOUBLE_EQUAL(kineto_bytes(&t.rank[0], "allreduce"), 3 * reduced, 0);
+    CU_ASSERT_DOUBLE_EQUAL(kineto_bytes(&t.rank[0], "broadcast"), 3 * broadcast, 0);
+    struct dtp_source *s = open_sample(
+        dtp_arena_printf(arena, "%s/chakra/feeder_tests_trace.tar.gz", folder), "chakra.0.et");
+    CU_ASSERT_EQUAL_FATAL(dtp_chakra_read(arena, s, &g, &err), DTP_OK);
+    close_sample(s);
+    for (uint32_t i = 0; i < g.nnodes; i++)
+        if (g.node[i].type == DTP_CHAKRA_COLL && g.node[i].comm_type >= 0)
+            graph[g.node[i].comm_type > 0] += (double)g.node[i].comm_bytes;
+    CU_ASSERT_DOUBLE_EQUAL(graph[0], reduced, 0);
+    CU_ASSERT_DOUBLE_EQUAL(graph[1], broadcast, 0);
+}
+
+/* DLRM on eight GPUs: every rank's execution trace and Kineto trace move the same bytes. */
+static void two_formats_of_eight_ranks(void) {
+    struct dtp_trace t;
+    struct dtp_err err = {0};
+    double n[4];
+    if (!facts)
+        return;
+    const char *path = dtp_arena_printf(arena, "%s/kineto-dlrm-8rank/dlrm_kineto.tar.gz", folder);
+    CU_ASSERT_EQUAL_FATAL(dtp_trace_load(arena, &path, 1, NULL, &t, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(t.nranks, 8);
+    for (int rank = 0; rank < 8; rank++) {
+        struct dtp_et et;
+        double kernels = 0;
+        read_et(dtp_arena_printf(arena, "%s/kineto-dlrm-8rank/dlrm_pytorch_et.tar.gz", folder),
+                dtp_arena_printf(arena, "dlrm_eg_%d.json", rank), &et);
+        CU_ASSERT_DOUBLE_EQUAL(et_bytes(&et, "allreduce", &n[0]), 2485252, 0);
+        CU_ASSERT_DOUBLE_EQUAL(
+            et_bytes(&et, "all_to_allv", &n[1]) + et_bytes(&et, "all_to_all", &n[2]), 64448, 0);
+        for (size_t i = 0; i < t.rank[rank].nevents; i++) {
+            const struct dtp_trace_event *e = dtp_trace_event(&t.rank[rank], i);
+            kernels += dtp_trace_is_work(e) && e->class == DTP_CLASS_COMM;
+        }
+        CU_ASSERT_DOUBLE_EQUAL(n[0] + n[1] + n[2], kernels, 0);
+    }
+}
+
 static const char *corpus(const char *file) {
     return dtp_arena_printf(arena, "%s/tests/fuzz/corpus/%s", DTP_SOURCE_DIR, file);
 }
@@ -288,6 +367,8 @@ static void load_facts(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"execution traces give facts.json", et_samples},
                            {"the splits of an all-to-all", splits},
+                           {"one job in three formats", one_job_three_formats},
+                           {"eight ranks in two formats", two_formats_of_eight_ranks},
                            {"execution traces by hand", by_hand},
                            {"Chakra in JSON is its protobuf twin", json_samples},
                            {"Chakra in JSON by hand", json_by_hand},
