@@ -153,7 +153,7 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
 
 /* From a launch to the kernel's start, and from its end to the host's return: 5 us each (CUDA, usual). */
 static const double launch_round_trip_s = 1e-5;
-/* The same for each launch under CUDA_LAUNCH_BLOCKING, by every second run of bloom_prequel: it holds what
+/* The same for each launch under CUDA_LAUNCH_BLOCKING, set on all runs of bloom_prequel: it holds what
  * the host of these runs takes for a launch beyond launch_s, which another machine's runs gave. */
 static const double blocked_launch_s = 4.2e-5;
 
