@@ -31,7 +31,7 @@ printf 'HYBRID_TRANSFORMER model_parallel_NPU_group: 8 all_gpus: 16\n1\nlayer -1
 "$dtplan" replay w.json | grep -e replayed
 "$dtplan" trace w --cluster dgx-h100 2>&1
 echo "exit $?"
-"$dtplan" simulate --model gpt2 --gpus 8 --cluster dgx-h100 --tp 2 --pp 2 --batch 8 --timeline x.et --json |
+"$dtplan" simulate --model gpt1.7b --gpus 8 --cluster dgx-h100 --tp 2 --pp 2 --batch 8 --timeline x.et --json |
     awk '$1 == "\"step_s\":" { print $2 + 0; exit }' >simulated
 "$dtplan" trace x.*.et --cluster dgx-h100 --json |
     awk '$1 == "\"step_s\":" { print $2 + 0; exit }' >graphs
