@@ -4,8 +4,8 @@
 #include "models/stage.h"
 
 /* Operations of an action, in the order a rank launches them. Their times alone are scaled so that
- * they add up to the action: gaps between kernels, host time and what overlap hides are spread over
- * them. */
+ * they add up to the action: gaps between kernels and host time are spread over those that compute,
+ * what overlap hides over all. */
 
 struct dtp_op_list {
     int n, capacity;
@@ -107,6 +107,24 @@ static void make_list(struct dtp_lowering *w, struct dtp_op_list *list, int vs, 
         add_layer(w, list, DTP_LAYER_HEAD, action, -1);
 }
 
+static bool is_collective(const struct dtp_lowering *w, const struct dtp_op_time *t) {
+    const struct dtp_op *op = w->out->op[t->name];
+    return op && op->kind == DTP_OP_COLLECTIVE;
+}
+
+/* Gaps and host time go to what computes; where collectives are hidden, all shrink alike. */
+static void stretch(const struct dtp_lowering *w, struct dtp_op_list *list, double dur_s) {
+    double collectives_s = 0;
+    for (int i = 0; i < list->n; i++)
+        collectives_s += is_collective(w, &list->at[i]) ? list->at[i].time_s : 0;
+    double computes_s = list->sum_s - collectives_s;
+    bool more = computes_s > 0 && dur_s >= list->sum_s;
+    double factor = more ? (dur_s - collectives_s) / computes_s : dur_s / list->sum_s;
+    for (int i = 0; i < list->n; i++)
+        if (!more || !is_collective(w, &list->at[i]))
+            list->at[i].time_s *= factor;
+}
+
 int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
                    const struct dtp_op_time **out) {
     if (!w->ops)
@@ -114,8 +132,7 @@ int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
     struct dtp_op_list *list = &w->ops[kind * w->l.nstages + vs];
     if (list->n == 0) {
         make_list(w, list, vs, kind);
-        for (int i = 0; i < list->n; i++)
-            list->at[i].time_s *= dur_s / list->sum_s;
+        stretch(w, list, dur_s);
         if (list->n == 0) { /* an action without operations is one of its length */
             list->at = DTP_NEW(w->a, struct dtp_op_time, 1);
             list->at[list->n++] = (struct dtp_op_time){dur_s, op_name(w, "action", NULL)};
