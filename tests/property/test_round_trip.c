@@ -1,5 +1,6 @@
 /* Simulate, write, read back, replay: the same step to 1e-9, for random plans of several models,
- * frameworks and clusters, folded and not, at both details. The seed of a failing case is printed. */
+ * frameworks and clusters, folded and not, at both details; and a network asked of the timeline against
+ * the same network simulated. The seed of a failing case is printed. */
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <stdlib.h>
@@ -95,12 +96,88 @@ static void test_round_trip(void) {
     dtp_arena_destroy(a);
 }
 
+/* Every transfer inside a node takes half as long: links, and the measured curves. */
+static void twice_as_fast(struct dtp_cluster *c) {
+    c->node.gpu_link_bytes_per_s *= 2;
+    c->node.gpu_link_latency_s /= 2;
+    c->node.p2p_intra_latency_s /= 2;
+    for (int i = 0; i < c->ncurves; i++) {
+        c->curve[i].a_s /= 2;
+        c->curve[i].b_s_per_sqrt_byte /= 2;
+        c->curve[i].c_s_per_byte /= 2;
+        for (int k = 0; k < c->curve[i].nterms; k++)
+            c->curve[i].term[k].s_per_byte /= 2;
+    }
+}
+
+/* A network twice as wide with half the latency, asked of the timeline and simulated: a pipeline, whose
+ * transfers are alone on their links. */
+static bool check_network(struct dtp_arena *a, uint64_t seed) {
+    struct dtp_rng r = dtp_rng_stream(43, seed);
+    struct dtp_plan plan = random_plan(&r);
+    plan.tp = plan.cp = plan.dp = 1;
+    plan.sequence_parallel = false;
+    plan.zero_stage = 0;
+    plan.global_batch_size = plan.microbatch_size * plan.pp * (1 + below(&r, 3));
+    struct dtp_ask ask = {.model = models[below(&r, 2)],
+                          .framework = frameworks[below(&r, 4)],
+                          .cluster = clusters[below(&r, 2)],
+                          .gpus = plan.pp,
+                          .batch = plan.global_batch_size,
+                          .seq = 512,
+                          .dtype = -1,
+                          .attention = -1};
+    struct dtp_setup *setup = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    CU_ASSERT_FATAL(dtp_setup_init(a, &ask, setup, &err) == DTP_OK);
+    plan.dtype = setup->problem.dtype;
+    if (plan.pp == 1 || dtp_plan_check(&setup->problem, &plan) != DTP_LEGAL)
+        return false;
+    struct dtp_simulate_options how = {.no_fold = true, .detail = DTP_DETAIL_ACTION};
+    struct dtp_result was, is;
+    struct dtp_tasks *tasks, *unused;
+    struct dtp_evaluator *ev = dtp_evaluator_create(a, &setup->problem);
+    CU_ASSERT_FATAL(dtp_tasks_simulate(a, ev, &plan, &how, &was, &tasks, &err) == DTP_OK);
+    dtp_evaluator_destroy(ev);
+    twice_as_fast(&setup->cluster);
+    ev = dtp_evaluator_create(a, &setup->problem);
+    CU_ASSERT_FATAL(dtp_tasks_simulate(a, ev, &plan, &how, &is, &unused, &err) == DTP_OK);
+    dtp_evaluator_destroy(ev);
+    struct dtp_replay_options o = DTP_REPLAY_AS_MEASURED;
+    o.network_bandwidth = 2;
+    o.network_latency = 0.5;
+    const char *path = dtp_arena_printf(a, "%s/n.json", folder);
+    double asked_s = case_replayed_s(a, tasks, path, &o);
+    remove(path);
+    bool same = fabs(asked_s - is.step_s) <= 1e-9 * is.step_s;
+    if (!same)
+        printf("\n  seed %llu: %s on %s, pp %d: %.17g asked, %.17g simulated, was %.17g\n",
+               (unsigned long long)seed, ask.framework, ask.cluster, plan.pp, asked_s, is.step_s,
+               was.step_s);
+    CU_ASSERT(same);
+    CU_ASSERT(is.step_s < was.step_s);
+    return true;
+}
+
+static void test_network(void) {
+    struct dtp_arena *a = dtp_arena_create("network");
+    int legal = 0;
+    enum { WANTED = 12, MOST = 1000 };
+    for (uint64_t seed = 0; legal < WANTED && seed < MOST; seed++) {
+        legal += check_network(a, seed);
+        dtp_arena_reset(a);
+    }
+    CU_ASSERT(legal == WANTED);
+    dtp_arena_destroy(a);
+}
+
 static int remove_folder(void) {
     return rmdir(folder);
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"round trip", test_round_trip}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"round trip", test_round_trip}, {"another network", test_network}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"round trip", NULL, remove_folder, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS ||
