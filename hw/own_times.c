@@ -10,13 +10,14 @@
 #define IN(member) offsetof(struct dtp_own_times, member)
 static const struct dtp_field fields[] = {
     {"gpu", DTP_FIELD_STRING, IN(gpu), .required = true, .help = "an entry of hw/gpu"},
+    {"like", DTP_FIELD_STRING, IN(like), .help = "another GPU's file, scaled"},
     {"title", DTP_FIELD_STRING, IN(title), .help = "one line"},
     {"machine", DTP_FIELD_STRING, IN(machine), .help = "card"},
     {"versions", DTP_FIELD_STRING, IN(versions), .help = "of driver and libraries"},
     {"source", DTP_FIELD_STRING, IN(source), .required = true, .help = "by what, when"},
-    {"launch_s", DTP_FIELD_DOUBLE, IN(launch_s), .min = 0, .max = 1, .required = true,
+    {"launch_s", DTP_FIELD_DOUBLE, IN(launch_s), .min = 0, .max = 1,
      .help = "host time of one kernel"},
-    {"calibration", DTP_FIELD_JSON, IN(calibration), .required = true, .help = "of kernels"},
+    {"calibration", DTP_FIELD_JSON, IN(calibration), .help = "of kernels"},
     {"curves", DTP_FIELD_JSON, IN(curves), .help = "of collectives in a node"},
     {0}};
 
@@ -30,7 +31,32 @@ enum dtp_status dtp_own_times_read(struct dtp_arena *a, const char *path, struct
     const struct dtp_json *j;
     *out = (struct dtp_own_times){0};
     DTP_TRY(dtp_json_read_file(a, path, &j, err));
-    return dtp_fields_read(a, j, fields, out, err);
+    DTP_TRY(dtp_fields_read(a, j, fields, out, err));
+    if (!out->like == !out->calibration)
+        return dtp_json_expected(j, "either calibration or like", err);
+    if (!out->like)
+        return DTP_OK;
+    const char *other = dtp_own_times_path(a, out->like);
+    struct dtp_own_times from;
+    if (!other || strcmp(out->like, out->gpu) == 0)
+        return dtp_json_expected(dtp_json_get(j, "like"), "another GPU of hw/runtime", err);
+    DTP_TRY(dtp_own_times_read(a, other, &from, err));
+    out->calibration = from.calibration;
+    out->launch_s = from.launch_s;
+    return DTP_OK;
+}
+
+/* What a part with another memory makes of the classes of kernels that the calibration lists. */
+static enum dtp_status scale(struct dtp_arena *a, const struct dtp_own_times *t, struct dtp_gpu *g,
+                             struct dtp_err *err) {
+    const struct dtp_json *kernels = dtp_json_get(t->calibration, "kernel");
+    struct dtp_gpu from;
+    DTP_TRY(dtp_gpu_load(a, t->like, &from, err));
+    for (int k = 0; kernels && k < DTP_NKERNELS; k++)
+        if (dtp_json_get(kernels, dtp_kernel_names[k]))
+            g->kernel[k].bytes_per_s *= g->hbm_bytes_per_s / from.hbm_bytes_per_s;
+    g->not_calibrated = true;
+    return DTP_OK;
 }
 
 enum dtp_status dtp_own_times_apply(struct dtp_arena *a, const struct dtp_own_times *t,
@@ -39,6 +65,10 @@ enum dtp_status dtp_own_times_apply(struct dtp_arena *a, const struct dtp_own_ti
         return dtp_fail(err, DTP_EINPUT, "times of the runtime on %s, but %s has %s", t->gpu,
                         c->name, c->gpu.name);
     DTP_TRY(dtp_gpu_calibrate(a, t->calibration, &c->gpu, err));
+    if (t->like)
+        DTP_TRY(scale(a, t, &c->gpu, err));
+    if (!t->curves)
+        return DTP_OK;
     const struct dtp_curve *others = c->curve;
     size_t nothers = (size_t)c->ncurves;
     c->curve = NULL;

@@ -2,6 +2,8 @@
  *
  *     {"gpu": "h100-sxm", "title", "machine", "versions", "source", "launch_s",
  *      "calibration": {...}, "curves": [...]}
+ *     {"gpu": "h100-sxm", "like": "h200", "source"}     that of another, memory-bound kernels scaled by
+ *                                                      the nominal bandwidth: not calibrated
  *
  * calibration: as in a GPU file, without "like"; for the framework `dtplan` it goes over what the GPU file
  * says. curves: of groups of GPUs of one node (hw/curves), before those of the cluster. launch_s: of the
@@ -13,7 +15,7 @@
 #include "hw/cluster.h"
 
 struct dtp_own_times {
-    const char *gpu, *title, *machine, *versions, *source;
+    const char *gpu, *like, *title, *machine, *versions, *source;
     double launch_s;
     const struct dtp_json *calibration, *curves;
 };

@@ -232,6 +232,19 @@ static void inject_fault(const struct dtp_rank *r) {
         (void)pause();
 }
 
+/* Waits until the device has ended the action DTP_ACTIONS_AHEAD before this one; a device that does not
+ * get there is found by sync(). */
+static void stay_close(struct dtp_rank *r) {
+    int event = dtp_event_ahead(r->num_ahead);
+    int64_t start_ns = dtp_os_now_ns();
+    int64_t most_ns = (int64_t)(r->o->timeout_s * (double)DTP_NS_PER_S);
+    while (r->num_ahead >= DTP_ACTIONS_AHEAD && !r->ops->event_done(r->dev, event))
+        if (dtp_os_now_ns() - start_ns > most_ns) {
+            r->ops->sync(r->dev);
+            break;
+        }
+}
+
 static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     struct dtp_action x = r->schedule.action[index];
     const struct action_row *row = &actions[x.kind];
@@ -241,10 +254,12 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     snprintf(doing, sizeof doing, "%s of step %d", name, r->step);
     r->host->ops->doing(r->host, doing);
     inject_fault(r);
+    stay_close(r);
     dtp_drain(r);
     int event = dtp_trace_begin(r, row->stream, name);
     enum dtp_status status = row->run(r, x, index);
     dtp_trace_end(r, event);
+    r->ops->event_record(r->dev, DTP_STREAM_COMPUTE, dtp_event_ahead(r->num_ahead++));
     if (status == DTP_OK)
         status = r->ops->check(r->dev, r->err);
     /* an abort by another rank has its own place in the message */
@@ -284,6 +299,7 @@ static enum dtp_status share(struct dtp_rank *r, double *loss, double *step_s) {
 enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) {
     const struct dtp_schedule *s = &r->schedule;
     r->nevents = 0;
+    r->num_ahead = 0;
     r->ops->zero(r->dev, r->scalars, DTP_NSCALARS * sizeof *r->scalars);
     DTP_TRY(dtp_units_begin_step(r));
     r->ops->sync(r->dev);

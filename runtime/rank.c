@@ -34,7 +34,7 @@ void dtp_give(struct dtp_rank *r, void *p) {
 }
 
 static int new_event(struct dtp_rank *r) {
-    r->next_event = (r->next_event + 1) % DTP_DEV_EVENTS;
+    r->next_event = (r->next_event + 1) % (DTP_DEV_EVENTS - DTP_ACTIONS_AHEAD);
     return r->next_event;
 }
 

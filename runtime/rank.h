@@ -41,6 +41,10 @@ struct dtp_micro {
     void *dembed;             /* split backward: gradient of the embedding's output */
 };
 
+/* So many actions may be enqueued that the device has not done: enough that it never waits for the host,
+ * and few, since what is sent stays in memory until it has gone. */
+enum { DTP_ACTIONS_AHEAD = 8 };
+
 struct dtp_pending { /* a tensor to release when its stream has passed an event */
     void *p;
     int event;
@@ -93,6 +97,7 @@ struct dtp_rank {
 
     struct dtp_pending *pending;
     int npending, next_event;
+    int num_ahead; /* actions of this step whose event was recorded */
 
     struct dtp_run_event *event; /* of the current step */
     int nevents, max_events;
@@ -119,6 +124,10 @@ void dtp_give(struct dtp_rank *r, void *p); /* release now (order of the compute
 enum dtp_status dtp_give_after(struct dtp_rank *r, void *p, enum dtp_stream stream);
 void dtp_drain(struct dtp_rank *r);
 int dtp_record(struct dtp_rank *r, enum dtp_stream stream); /* a new event */
+/* The event of the n-th action of a step: the last ones are not handed out as new events. */
+static inline int dtp_event_ahead(int n) {
+    return DTP_DEV_EVENTS - 1 - n % DTP_ACTIONS_AHEAD;
+}
 /* stream waits for what is on `after` now. */
 void dtp_order(struct dtp_rank *r, enum dtp_stream stream, enum dtp_stream after);
 /* What the communicator of this plan needs; rank and the mapping are the caller's. */
