@@ -148,6 +148,14 @@ double dtp_trace_overlap_pct(const struct dtp_trace_times *t) {
     return t->comm_ns > 0 ? 100 * (double)t->overlap_ns / (double)t->comm_ns : 0;
 }
 
+int64_t dtp_trace_first_ns(const struct dtp_trace_rank *r) {
+    int64_t first_ns = INT64_MAX;
+    for (size_t i = 0; i < r->nevents; i++)
+        if (dtp_trace_event(r, i)->start_ns < first_ns)
+            first_ns = dtp_trace_event(r, i)->start_ns;
+    return r->nevents > 0 ? first_ns : 0;
+}
+
 int64_t dtp_trace_span_ns(const struct dtp_trace_rank *r) {
     int64_t first_ns = INT64_MAX, last_ns = INT64_MIN;
     for (size_t i = 0; i < r->nevents; i++) {
@@ -158,18 +166,48 @@ int64_t dtp_trace_span_ns(const struct dtp_trace_rank *r) {
     return r->nevents > 0 ? last_ns - first_ns : 0;
 }
 
-int64_t dtp_trace_launch_bound_ns(const struct dtp_trace_rank *r) {
-    struct dtp_arena *a = dtp_arena_create("launch-bound time");
-    size_t n;
+static int by_idle(const void *x, const void *y) {
+    const struct dtp_trace_stretch *p = x, *q = y;
+    if (p->idle_ns != q->idle_ns)
+        return p->idle_ns > q->idle_ns ? -1 : 1;
+    return p->start_ns < q->start_ns ? -1 : p->start_ns > q->start_ns;
+}
+
+void dtp_trace_launch_bound(struct dtp_arena *a, const struct dtp_trace_rank *r,
+                            struct dtp_trace_stretch **out, size_t *out_n) {
+    size_t n, nstretches = 0;
     const struct interval *v = gather(a, r, &(struct window){0}, &n);
-    int64_t end_ns = n > 0 ? v[0].start_ns : 0, bound_ns = 0;
+    struct dtp_trace_stretch *s = DTP_NEW(a, struct dtp_trace_stretch, n + 1);
+    int64_t end_ns = n > 0 ? v[0].start_ns : 0;
+    bool open = false;
     for (size_t i = 0; i < n; i++) {
         uint32_t launch = dtp_trace_event(r, v[i].event)->launch;
-        if (v[i].start_ns > end_ns && launch != DTP_TRACE_NONE &&
-            dtp_trace_event(r, launch)->start_ns >= end_ns)
-            bound_ns += v[i].start_ns - end_ns;
+        bool late = v[i].start_ns > end_ns && launch != DTP_TRACE_NONE &&
+                    dtp_trace_event(r, launch)->start_ns >= end_ns;
+        if (late && !open)
+            s[nstretches++] = (struct dtp_trace_stretch){.start_ns = end_ns};
+        open = late;
+        if (late) {
+            s[nstretches - 1].idle_ns += v[i].start_ns - end_ns;
+            s[nstretches - 1].end_ns = v[i].end_ns;
+            s[nstretches - 1].nwork++;
+        }
         end_ns = v[i].end_ns > end_ns ? v[i].end_ns : end_ns;
     }
+    if (nstretches > 1)
+        qsort(s, nstretches, sizeof *s, by_idle);
+    *out = s;
+    *out_n = nstretches;
+}
+
+int64_t dtp_trace_launch_bound_ns(const struct dtp_trace_rank *r) {
+    struct dtp_arena *a = dtp_arena_create("launch-bound time");
+    struct dtp_trace_stretch *s;
+    size_t n;
+    int64_t bound_ns = 0;
+    dtp_trace_launch_bound(a, r, &s, &n);
+    for (size_t i = 0; i < n; i++)
+        bound_ns += s[i].idle_ns;
     dtp_arena_destroy(a);
     return bound_ns;
 }

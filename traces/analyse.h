@@ -60,8 +60,17 @@ void dtp_trace_comms(struct dtp_arena *a, const struct dtp_trace_rank *r, bool h
 
 /* First start to last end of all events. */
 int64_t dtp_trace_span_ns(const struct dtp_trace_rank *r);
+int64_t dtp_trace_first_ns(const struct dtp_trace_rank *r); /* start of the first of them */
 /* Time in which the device waits for the host: it is idle and the next work was launched, by a
  * call that started, after the idle time began. */
 int64_t dtp_trace_launch_bound_ns(const struct dtp_trace_rank *r);
+/* Stretches of it: from where the device began to wait, over work that each time came late, to the first
+ * that was there before the device was free. The most idle first. */
+struct dtp_trace_stretch {
+    int64_t start_ns, end_ns, idle_ns;
+    uint64_t nwork;
+};
+void dtp_trace_launch_bound(struct dtp_arena *a, const struct dtp_trace_rank *r,
+                            struct dtp_trace_stretch **out, size_t *out_n);
 
 #endif

@@ -73,6 +73,27 @@ static void json_streams(struct dtp_arena *a, struct dtp_json_out *w,
     dtp_json_end(w);
 }
 
+static void json_launch_bound(struct dtp_arena *a, struct dtp_json_out *w,
+                              const struct dtp_trace_rank *r) {
+    enum { STRETCHES = 20 };
+    struct dtp_trace_stretch *s;
+    size_t n;
+    dtp_trace_launch_bound(a, r, &s, &n);
+    dtp_json_kv_u64(w, "launch_bound_stretches", n);
+    dtp_json_put_key(w, "launch_bound");
+    dtp_json_array(w);
+    for (size_t i = 0; i < n && i < STRETCHES; i++) {
+        dtp_json_object(w);
+        dtp_json_kv_double(w, "start_s",
+                           (double)(s[i].start_ns - dtp_trace_first_ns(r)) * DTP_NANO);
+        dtp_json_kv_double(w, "length_s", (double)(s[i].end_ns - s[i].start_ns) * DTP_NANO);
+        dtp_json_kv_double(w, "idle_s", (double)s[i].idle_ns * DTP_NANO);
+        dtp_json_kv_u64(w, "pieces", s[i].nwork);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+}
+
 static void json_rank(struct dtp_arena *a, struct dtp_json_out *w,
                       const struct dtp_replay_report *report, size_t rank) {
     const struct dtp_replayed_rank *r = &report->replay->rank[rank];
@@ -89,6 +110,7 @@ static void json_rank(struct dtp_arena *a, struct dtp_json_out *w,
     dtp_json_kv_double(w, "idle_s", (double)t.idle_ns * DTP_NANO);
     dtp_json_kv_double(w, "overlap_pct", dtp_trace_overlap_pct(&t));
     dtp_json_kv_double(w, "launch_bound_s", (double)dtp_trace_launch_bound_ns(r->rank) * DTP_NANO);
+    json_launch_bound(a, w, r->rank);
     dtp_json_kv_double(w, "replayed_end_s", report->measured->rank[rank].replayed_end_s);
     if (report->what_if)
         dtp_json_kv_double(w, "what_if_end_s", r->replayed_end_s);

@@ -14,6 +14,8 @@ const char dtp_replay_definitions[] =
     "the work; idle: span less busy; compute: union of kernels that are not NCCL's or RCCL's; "
     "communication: union of those; memory: union of copies and sets; overlap: share of the "
     "communication under which compute runs. A step has the work that its host calls launch. "
+    "Launch-bound: the device idles and what comes next was launched after it fell idle; a stretch "
+    "goes on while work comes so. "
     "Clocks "
     "are aligned on the ends of collectives; transfer: last start of any rank to the end; waiting: "
     "own "
@@ -117,6 +119,21 @@ static void print_streams(struct dtp_arena *a, FILE *f, const struct dtp_trace_r
     }
 }
 
+static void print_launch_bound(struct dtp_arena *a, FILE *f, const struct dtp_trace_rank *r) {
+    struct dtp_trace_stretch *s;
+    size_t n;
+    char idle[32], length[32], from[32];
+    dtp_trace_launch_bound(a, r, &s, &n);
+    if (n == 0)
+        return;
+    fprintf(
+        f, "    launch-bound in %zu stretches; the most in %s from %s: %s idle, %llu pieces\n", n,
+        dtp_fmt_time((double)(s->end_ns - s->start_ns) * DTP_NANO, length, sizeof length),
+        dtp_fmt_time((double)(s->start_ns - dtp_trace_first_ns(r)) * DTP_NANO, from, sizeof from),
+        dtp_fmt_time((double)s->idle_ns * DTP_NANO, idle, sizeof idle),
+        (unsigned long long)s->nwork);
+}
+
 /* The step's work by kind: what its host calls launched. */
 static void print_step_times(struct dtp_arena *a, FILE *f, const struct dtp_trace_rank *r,
                              size_t step) {
@@ -213,6 +230,7 @@ static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_rep
                 (unsigned long long)k[i].count, k[i].name);
     print_comms(a, f, r);
     print_streams(a, f, r->rank);
+    print_launch_bound(a, f, r->rank);
 }
 
 void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {

@@ -249,6 +249,42 @@ static void edited_durations(void) {
     }
 }
 
+static uint32_t add_event(struct dtp_trace_rank *r, int kind, int64_t from_ns, int64_t to_ns,
+                          uint32_t launch) {
+    struct dtp_trace_event *e = dtp_trace_add(r);
+    e->kind = (uint8_t)kind;
+    e->start_ns = from_ns;
+    e->dur_ns = to_ns - from_ns;
+    e->launch = launch;
+    e->class = DTP_CLASS_COMPUTE;
+    return (uint32_t)r->nevents - 1;
+}
+
+/* Work at 15 and 25 comes late (launched at 12 and 21, free at 10 and 20), at 31 it was there (22); at
+ * 52 late again (45, free at 40). */
+static void launch_bound(void) {
+    static const int64_t work[5][3] = {
+        {0, 10, -5}, {15, 20, 12}, {25, 30, 21}, {31, 40, 22}, {52, 60, 45}};
+    struct dtp_trace_rank *r = DTP_NEW(arena, struct dtp_trace_rank, 1);
+    struct dtp_trace_stretch *s;
+    size_t n;
+    dtp_trace_rank_init(r, arena, "by hand");
+    for (size_t i = 0; i < 5; i++) {
+        uint32_t call = add_event(r, DTP_TRACE_CALL, work[i][2], work[i][2] + 1, DTP_TRACE_NONE);
+        add_event(r, DTP_TRACE_KERNEL, work[i][0], work[i][1], call);
+    }
+    dtp_trace_launch_bound(arena, r, &s, &n);
+    CU_ASSERT_EQUAL_FATAL(n, 2);
+    CU_ASSERT_EQUAL(s[0].start_ns, 40);
+    CU_ASSERT_EQUAL(s[0].idle_ns, 12);
+    CU_ASSERT_EQUAL(s[0].nwork, 1);
+    CU_ASSERT_EQUAL(s[1].start_ns, 10);
+    CU_ASSERT_EQUAL(s[1].end_ns, 30);
+    CU_ASSERT_EQUAL(s[1].idle_ns, 10);
+    CU_ASSERT_EQUAL(s[1].nwork, 2);
+    CU_ASSERT_EQUAL(dtp_trace_launch_bound_ns(r), 22);
+}
+
 /* ---- samples ---- */
 
 struct sample {
@@ -430,6 +466,7 @@ int main(void) {
                            {"what-ifs by hand", what_if},
                            {"edited traces by hand", edited},
                            {"edited durations by hand", edited_durations},
+                           {"launch-bound stretches", launch_bound},
                            {"samples", replay_samples},
                            {"clocks set on half of the collectives", half_of_the_clocks},
                            {"edited durations of samples", edited_samples},
