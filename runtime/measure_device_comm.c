@@ -160,7 +160,7 @@ static enum dtp_status fit(struct dtp_arena *a, const struct job *job, struct dt
                            struct dtp_err *err) {
     static const double least[3] = {0, 0, 0};
     int nsizes = 0;
-    while (job->grid->bytes[nsizes] && nsizes < MOST_SIZES)
+    while (nsizes < MOST_SIZES && job->grid->bytes[nsizes])
         nsizes++;
     for (int k = 0; k < NKINDS; k++) {
         struct dtp_point point[MOST_SIZES];

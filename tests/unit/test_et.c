@@ -167,6 +167,8 @@ static void splits(void) {
         if (et.comm[i].in_bytes == 13568)
             c = &et.comm[i];
     CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+    if (!c)
+        return;
     CU_ASSERT_EQUAL_FATAL(c->nin_split, 8);
     CU_ASSERT_EQUAL_FATAL(c->nout_split, 8);
     for (int i = 0; i < 8; i++) {
