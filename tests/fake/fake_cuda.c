@@ -1,0 +1,69 @@
+/* A module that says it is CUDA on four H200 and computes on the CPU: so that what the program does
+ * around GPUs is tested where there is none. Built as libdtplan_fake.so; DTPLAN_CUDA names it. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/comm.h"
+#include "runtime/os_linux.h"
+
+extern const uint64_t dtp_cuda_table_bytes;
+const struct dtp_dev_ops *dtp_cuda_dev_ops(void);
+const struct dtp_comm_ops *dtp_cuda_comm_ops(void);
+
+const uint64_t dtp_cuda_table_bytes = DTP_TABLE_BYTES;
+
+static void fake_about(struct dtp_dev *d, struct dtp_dev_about *out) {
+    enum { GPUS = 4 };
+    (void)d;
+    out->ndevices = GPUS;
+    snprintf(out->card, sizeof out->card, "NVIDIA H200");
+    snprintf(out->versions, sizeof out->versions, "none");
+}
+
+const struct dtp_dev_ops *dtp_cuda_dev_ops(void) {
+    static struct dtp_dev_ops ops;
+    ops = *dtp_cpu_dev_ops();
+    ops.name = "cuda";
+    ops.about = fake_about;
+    return &ops;
+}
+
+struct blob {
+    int process, fd;
+};
+
+/* Shared memory of its own, beside that of the host: rank 0 makes it, the others map it. */
+static enum dtp_status fake_open(struct dtp_arena *a, const struct dtp_comm_config *config,
+                                 struct dtp_comm **out, struct dtp_err *err) {
+    struct dtp_comm_config own = *config;
+    struct dtp_comm_group *world;
+    struct blob mine = {.process = (int)getpid(), .fd = -1};
+    struct blob *all = DTP_NEW(a, struct blob, (size_t)config->size);
+    int *ranks = DTP_NEW(a, int, (size_t)config->size);
+    uint64_t bytes = dtp_comm_shm_bytes(config);
+    for (int i = 0; i < config->size; i++)
+        ranks[i] = i;
+    if (config->rank == 0)
+        own.shared = dtp_os_memory_create(bytes, &mine.fd);
+    DTP_TRY(config->host->ops->group(a, config->host, DTP_GROUP_WORLD, ranks, config->size, &world,
+                                     err));
+    DTP_TRY(config->host->ops->all_gather(world, DTP_STREAM_COMPUTE, all, &mine,
+                                          (int64_t)(sizeof mine / sizeof(float)), DTP_FP32, err));
+    if (config->rank != 0)
+        own.shared = dtp_os_memory_attach(all[0].process, all[0].fd, bytes);
+    if (!own.shared)
+        return dtp_fail(err, DTP_ENOMEM, "no memory for the ranks of the fake module");
+    DTP_TRY(config->host->ops->barrier(world, err)); /* all have it before the file goes */
+    if (mine.fd >= 0)
+        (void)close(mine.fd);
+    return dtp_shm_comm_ops()->open(a, &own, out, err);
+}
+
+const struct dtp_comm_ops *dtp_cuda_comm_ops(void) {
+    static struct dtp_comm_ops ops;
+    ops = *dtp_shm_comm_ops();
+    ops.name = "nccl";
+    ops.open = fake_open;
+    return &ops;
+}
