@@ -121,7 +121,7 @@ struct dtp_framework {
     double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
     bool tied_embedding_all_reduce;
 
-    /* host: two clocks, see cost.c. Forward and recomputed forward take launches x launch_s, the backward
+    /* host: two clocks, see cost_layer.c. Forward and recomputed forward take launches x launch_s, the backward
      * launches x launch_s x backward_launch_factor; each + collectives x collective_host_s + layer_host_s. */
     double launch_s; /* host time per kernel of the forward */
     /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all

@@ -1,0 +1,188 @@
+/* What stages send and reduce: data parallelism, transfers between stages, sums once a step. */
+#include "models/cost_private.h"
+#include "models/native.h"
+#include "models/offload.h"
+
+static struct dtp_comm comm(const struct dtp_problem *problem, enum dtp_collective kind,
+                            enum dtp_axis axis, enum dtp_algo algo,
+                            const struct dtp_group_shape *shape, double bytes) {
+    struct dtp_coll_cost cost;
+    double factor = problem->framework->comm_time_factor;
+    dtp_coll_cost(problem->cluster, kind, algo, shape, bytes, &cost);
+    return (struct dtp_comm){.kind = kind,
+                             .axis = axis,
+                             .algo = cost.algo,
+                             .bytes = cost.time_s > 0 ? bytes : 0,
+                             .time_s = cost.time_s * factor,
+                             .latency_s = cost.latency_s * factor,
+                             .device_share = problem->cluster->gpu.comm_slowdown};
+}
+
+static void comm_add(struct dtp_comm *sum, const struct dtp_comm *c) {
+    if (sum->time_s <= 0) {
+        *sum = *c;
+        return;
+    }
+    sum->bytes += c->bytes;
+    sum->time_s += c->time_s;
+    sum->latency_s += c->latency_s;
+}
+
+struct replica_shapes dtp_replica_shapes(const struct dtp_problem *problem,
+                                         const struct dtp_placement *p) {
+    const struct dtp_cluster *c = problem->cluster;
+    return (struct replica_shapes){.all = {dtp_placement_shape(p, c, DTP_AXIS_DP_CP, 0),
+                                           dtp_placement_shape(p, c, DTP_AXIS_EDP, 0)},
+                                   .tp = dtp_placement_shape(p, c, DTP_AXIS_TP, 0),
+                                   .zero = dtp_placement_shape(p, c, DTP_AXIS_ZERO, 0),
+                                   .replica = dtp_placement_shape(p, c, DTP_AXIS_REPLICA, 0)};
+}
+
+/* Sharded inside the group, replicated between groups (HSDP): gradients are reduce-scattered in the
+ * group, then every shard is summed over the groups. The two run on streams of their own, so that the
+ * longer of them sets the pace and the other adds itself once to all units. */
+static struct dtp_comm hybrid_reduce(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                     const struct replica_shapes *shape, double bytes, int nunits) {
+    struct dtp_comm inside =
+        comm(problem, DTP_REDUCE_SCATTER, DTP_AXIS_ZERO, plan->dp_algo, &shape->zero, bytes);
+    struct dtp_comm between = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_REPLICA, plan->dp_algo,
+                                   &shape->replica, bytes / plan->zero_group);
+    bool far = between.time_s > inside.time_s;
+    struct dtp_comm longer = far ? between : inside;
+    double rest_s = (far ? inside.time_s : between.time_s) / nunits;
+    longer.time_s += rest_s;
+    longer.latency_s += rest_s; /* not on the links of the longer */
+    return longer;
+}
+
+static bool hybrid(const struct dtp_framework *f, const struct dtp_plan *plan) {
+    bool unshards = plan->zero_stage == 2 && f->memory.gathered_bytes > 0;
+    return plan->zero_group > 0 && (unshards || plan->zero_stage == 3);
+}
+
+static int units_of(double total, double unit) {
+    return unit > 0 && total > unit ? (int)(total / unit + 0.999999) : 1;
+}
+
+void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                            const struct replica_shapes *shape, int vs,
+                            struct dtp_stage_cost *out) {
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_framework *f = problem->framework;
+    if (f->native) {
+        dtp_native_data_parallel(problem, plan, &shape->all[0], &shape->tp, vs, out);
+        return;
+    }
+    struct dtp_stage stage;
+    dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
+    double params[2] = {stage.dense_params, stage.expert_params};
+    double total_bytes = (params[0] + params[1]) * f->reduce_bytes;
+    /* Megatron-core: buckets of at least 40 M parameters and 1 M per data-parallel rank, so that the latency
+     * of a ring stays small beside its traffic. */
+    double bucket_bytes = f->dp_bucket_params_per_rank * plan->dp * plan->cp * f->reduce_bytes;
+    if (f->dp_bucket_bytes > bucket_bytes)
+        bucket_bytes = f->dp_bucket_bytes;
+    out->nreduce = units_of(total_bytes, bucket_bytes);
+    if (plan->zero_stage == 3)
+        out->nunshard =
+            f->zero3_unit_params > 0
+                ? units_of(params[0] + params[1], dtp_framework_unit_params(f, problem->model))
+            : stage.layers > 0 ? stage.layers
+                               : 1;
+    if (plan->zero_stage == 3 && !f->zero3_buckets)
+        out->nreduce = out->nunshard;
+    bool scatter = plan->zero_stage == 3 || (plan->zero_stage == 2 && f->zero2_reduce_scatter) ||
+                   (plan->zero_stage == 1 && f->zero1_reduce_scatter);
+    bool grouped = plan->zero_group > 0; /* summed over all replicas, gathered in the group */
+    static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
+    for (int k = 0; k < 2; k++) {
+        if (params[k] <= 0 || shape->all[k].size <= 1)
+            continue;
+        double unit_bytes = params[k] / out->nreduce * f->reduce_bytes;
+        int gathers = plan->zero_stage == 3 ? out->nunshard : out->nreduce;
+        struct dtp_comm c =
+            hybrid(f, plan)
+                ? hybrid_reduce(problem, plan, shape, unit_bytes, out->nreduce)
+                : comm(problem, scatter && !grouped ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, axis[k],
+                       plan->dp_algo, &shape->all[k], unit_bytes);
+        comm_add(&out->reduce, &c);
+        if (plan->zero_stage == 0)
+            continue;
+        c = comm(problem, DTP_ALL_GATHER, grouped ? DTP_AXIS_ZERO : axis[k], plan->dp_algo,
+                 grouped ? &shape->zero : &shape->all[k],
+                 params[k] / gathers * dtp_framework_gathered_bytes(f));
+        comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
+    }
+    if (plan->zero_stage == 3 && out->unshard.time_s > 0) /* from the host first */
+        out->unshard.time_s +=
+            dtp_offload_fetch_s(problem, plan, (params[0] + params[1]) / out->nunshard);
+}
+
+struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                  const struct dtp_placement *placement,
+                                  const struct dtp_group_shape *tp_shape, int from, int to) {
+    const struct dtp_framework *f = problem->framework;
+    const struct dtp_node *node = &problem->cluster->node;
+    if (from == to)
+        return (struct dtp_comm){0};
+    double full_bytes = (double)plan->microbatch_size * problem->seq / plan->cp *
+                        problem->model->hidden * f->p2p_bytes;
+    bool split = plan->tp > 1 && (f->scatter_gather || plan->sequence_parallel);
+    double bytes = split ? full_bytes / plan->tp : full_bytes;
+    int siblings = node->nics > 0 ? (node->gpus + node->nics - 1) / node->nics : 1;
+    struct dtp_coll_cost cost;
+    dtp_p2p_cost(problem->cluster, dtp_placement_rank(placement, 0, 0, 0, from),
+                 dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
+    if (f->inline_communication) /* the copies are the ranks' own: a wake-up is left */
+        cost.time_s = cost.latency_s;
+    double host_s = f->p2p_host_s + (f->checked_transfers ? f->check_transfer_s : 0);
+    struct dtp_comm c = {.kind = DTP_SEND_RECV,
+                         .axis = DTP_AXIS_PP,
+                         .algo = cost.algo,
+                         .bytes = bytes,
+                         .time_s = cost.time_s * f->comm_time_factor + host_s,
+                         .latency_s = cost.latency_s * f->comm_time_factor + host_s};
+    if (split && !plan->sequence_parallel) { /* gathered again inside the node */
+        struct dtp_comm gather =
+            comm(problem, DTP_ALL_GATHER, DTP_AXIS_TP, DTP_ALGO_AUTO, tp_shape, full_bytes);
+        c.time_s += gather.time_s;
+        c.latency_s += gather.time_s; /* not on the NIC: counts as delay */
+    }
+    return c;
+}
+
+struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
+                                              const struct dtp_plan *plan,
+                                              const struct dtp_placement *placement) {
+    const struct dtp_framework *f = problem->framework;
+    if (plan->pp == 1 || !problem->model->tied_embeddings || !f->tied_embedding_all_reduce)
+        return (struct dtp_comm){0};
+    int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
+    int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
+    struct dtp_group_shape shape = {.size = 2,
+                                    .nodes = nodes,
+                                    .per_node = 3 - nodes,
+                                    .nics = nodes - 1,
+                                    .siblings = 1,
+                                    .tier = nodes - 2};
+    double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
+    double shards = f->native && plan->zero_stage > 0 ? plan->dp : 1;
+    return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
+                vocab / plan->tp * problem->model->hidden * f->reduce_bytes / shards);
+}
+
+struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
+                                         const struct dtp_plan *plan) {
+    if (plan->tp * plan->pp == 1 && plan->zero_stage == 0 && !problem->framework->native)
+        return (struct dtp_comm){0};
+    int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
+    struct dtp_group_shape shape = {.size = problem->gpus,
+                                    .nodes = nodes,
+                                    .per_node = problem->gpus / nodes,
+                                    .nics = nodes > 1 ? 1 : 0,
+                                    .siblings = 1,
+                                    .tier = nodes > 1 ? 0 : -1};
+    struct dtp_comm c = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
+    c.device_share = 0;
+    return c;
+}

@@ -1,0 +1,204 @@
+/* Phases of one layer: operations added up, collectives hidden or not, the clock of the host. */
+#include "models/cost_private.h"
+
+static void layer_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p, uint64_t key[2]) {
+    uint64_t several = dtp_plan_num_microbatches(p) > 1;
+    key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->ep << 28 |
+             (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
+             several << 63;
+    key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
+             (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
+    if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
+        key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
+}
+
+/* What a pass of a layer takes before overlap is settled. */
+struct tally {
+    double compute_s, gemm_s, attention_s, flops;
+    double exposed_s[DTP_NAXES], overlapped_s[DTP_NAXES];
+    double launches, collectives; /* of the host */
+    double net_bytes[3];          /* tp, cp, ep */
+    double kernels_s, kernels_s2; /* sums of the kernels' durations and of their squares */
+};
+
+static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                     const struct dtp_op *op, struct tally *t) {
+    const struct dtp_framework *f = memo->problem->framework;
+    double time_s = dtp_op_time_s(memo->problem, plan, op);
+    if (op->kind == DTP_OP_COLLECTIVE) {
+        t->exposed_s[op->axis] += op->count * f->collective_gap_s;
+        *(op->overlapped ? &t->overlapped_s[op->axis] : &t->exposed_s[op->axis]) += time_s;
+        int net = op->axis == DTP_AXIS_TP   ? 0
+                  : op->axis == DTP_AXIS_CP ? 1
+                  : op->axis == DTP_AXIS_EP ? 2
+                                            : -1;
+        if (net >= 0)
+            t->net_bytes[net] += op->count * op->bytes * (op->collective == DTP_ALL_REDUCE ? 2 : 1);
+        t->launches += op->count;
+        t->collectives += op->count;
+        return;
+    }
+    double gap_s = memo->problem->cluster->gpu.kernel_gap_s + f->kernel_gap_s;
+    t->compute_s += time_s + op->count * op->launches * gap_s;
+    if (op->count * op->launches > 0) {
+        t->kernels_s += time_s;
+        t->kernels_s2 += time_s * time_s / (op->count * op->launches);
+    }
+    t->flops += dtp_op_flops(op);
+    t->launches += op->count * op->launches;
+    if (op->kind == DTP_OP_GEMM)
+        t->gemm_s += time_s;
+    if (op->kind == DTP_OP_ATTENTION)
+        t->attention_s += time_s;
+}
+
+/* The part of a collective that runs beside `cover_s` of compute is hidden; the compute beside it slows
+ * by the GPU's comm_slowdown share. Returns what stays exposed. */
+static double expose(double comm_s, double cover_s, double fraction, double slowdown) {
+    double hidden_s = comm_s * fraction < cover_s ? comm_s * fraction : cover_s;
+    return comm_s - hidden_s + slowdown * hidden_s;
+}
+
+static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                               const struct tally *t, double tp_cover_s) {
+    const struct dtp_framework *f = memo->problem->framework;
+    double slowdown = memo->problem->cluster->gpu.comm_slowdown;
+    double ring = plan->cp > 1 ? (plan->cp - 1.0) / plan->cp : 0;
+    struct dtp_phase phase = {
+        .compute_s = t->compute_s,
+        .tp_s = t->exposed_s[DTP_AXIS_TP] +
+                expose(t->overlapped_s[DTP_AXIS_TP], tp_cover_s, f->tp_overlap_fraction, slowdown),
+        .cp_s = t->exposed_s[DTP_AXIS_CP] +
+                expose(t->overlapped_s[DTP_AXIS_CP], ring * t->attention_s, 1, slowdown),
+        .ep_s = t->exposed_s[DTP_AXIS_EP] + t->overlapped_s[DTP_AXIS_EP],
+        .flops = t->flops,
+        .net_bytes = {t->net_bytes[0], t->net_bytes[1], t->net_bytes[2]},
+    };
+    phase.total_s = phase.compute_s + phase.tp_s + phase.cp_s + phase.ep_s;
+    return phase;
+}
+
+/* From a launch to the kernel's start, and from its end to the host's return: 5 us each (CUDA, usual). */
+static const double launch_round_trip_s = 1e-5;
+/* The same for each launch under CUDA_LAUNCH_BLOCKING, set on all runs of bloom_prequel: it holds what
+ * the host of these runs takes for a launch beyond launch_s, which another machine's runs gave. */
+static const double blocked_launch_s = 4.2e-5;
+
+static void wait_for_host(struct dtp_phase *phase, double wait_s) {
+    if (wait_s <= 0)
+        return;
+    phase->host_s += wait_s;
+    phase->total_s += wait_s;
+}
+
+/* Host time of a layer beside its kernels': per direction and recomputation; of its unshard; of each
+ * collective. */
+struct layer_host {
+    double layer_s, unshard_s, collective_s;
+};
+
+/* Two clocks: a kernel starts when the one before it has ended and the host has launched it. The host runs
+ * ahead through the queue, so over a stretch in which it never waits for the GPU the time is the larger
+ * of the two sums. Where the host waits at the start of each microbatch the forward is a stretch of its
+ * own, and what the host gains on it helps the backward. Where every launch waits for its kernel the two
+ * add up. */
+static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
+                       struct layer_host host, struct dtp_phase phase[4]) {
+    double launch_s = f->launch_s, back_s = launch_s * f->backward_launch_factor;
+    double layer_host_s = host.layer_s;
+    bool again = t[PHASE_R].launches > 0;
+    double forward_s = t[PHASE_F].launches * launch_s + t[PHASE_F].collectives * host.collective_s +
+                       layer_host_s + host.unshard_s;
+    double backward_s = (t[PHASE_I].launches + t[PHASE_W].launches) * back_s +
+                        (t[PHASE_I].collectives + t[PHASE_W].collectives) * host.collective_s +
+                        layer_host_s + host.unshard_s;
+    if (again)
+        backward_s += t[PHASE_R].launches * launch_s + t[PHASE_R].collectives * host.collective_s +
+                      layer_host_s;
+    double gpu_s = phase[PHASE_F].total_s + phase[PHASE_I].total_s + phase[PHASE_W].total_s +
+                   phase[PHASE_R].total_s;
+    if (f->launch_blocking) {
+        double backward = t[PHASE_I].launches + t[PHASE_W].launches + t[PHASE_R].launches;
+        wait_for_host(&phase[PHASE_F], forward_s + t[PHASE_F].launches * blocked_launch_s);
+        wait_for_host(&phase[PHASE_I], backward_s + backward * blocked_launch_s);
+        return;
+    }
+    double wait_s = forward_s - phase[PHASE_F].total_s, all_s = forward_s + backward_s - gpu_s;
+    if (!f->host_sync && wait_s > all_s)
+        wait_s = all_s;
+    wait_for_host(&phase[PHASE_F], wait_s);
+    wait_for_host(&phase[PHASE_I], all_s - (wait_s > 0 ? wait_s : 0));
+}
+
+/* Number of operations that full recomputation repeats: all, or as PyTorch's checkpoint does without
+ * re-entering autograd: up to the last tensor that the forward kept. A GEMM keeps its inputs, so that
+ * it does not run itself; another kernel keeps what it makes. */
+static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *ops) {
+    if (!f->recompute_stops_early)
+        return ops->n;
+    for (int i = ops->n - 1; i >= 0; i--)
+        if (ops->at[i].pass == DTP_PASS_F && ops->at[i].saved_bytes > 0)
+            return ops->at[i].kind == DTP_OP_GEMM ? i : i + 1;
+    return 0;
+}
+
+/* Returns the mean duration of its kernels by time. */
+static double layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                           enum dtp_layer_kind kind, struct dtp_phase out[4]) {
+    struct tally t[4] = {0};
+    dtp_ops_layer(memo->problem, plan, kind, &memo->ops);
+    int recomputed = recomputed_ops(memo->problem->framework, &memo->ops);
+    bool repeats = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || kind == DTP_LAYER_CONV;
+    for (int i = 0; i < memo->ops.n; i++) {
+        const struct dtp_op *op = &memo->ops.at[i];
+        tally_op(memo, plan, op, &t[op->pass]);
+        bool again = (plan->recompute == DTP_RECOMPUTE_FULL && i < recomputed) ||
+                     (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
+        if (repeats && again && op->pass == DTP_PASS_F)
+            tally_op(memo, plan, op, &t[PHASE_R]);
+    }
+    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], t[PHASE_F].gemm_s);
+    /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
+    out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s);
+    out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0);
+    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s);
+    const struct dtp_framework *f = memo->problem->framework;
+    struct layer_host host = {.layer_s = repeats ? f->layer_host_s : 0,
+                              .unshard_s = repeats && plan->zero_stage == 3 ? f->zero3_host_s : 0,
+                              .collective_s =
+                                  f->collective_host_s + dtp_framework_check_s(f, plan->tp)};
+    two_clocks(f, t, host, out);
+    if (kind == DTP_LAYER_MOE && f->moe_sync) { /* the GPU waits for what the host learns from it */
+        wait_for_host(&out[PHASE_F], launch_round_trip_s + f->launch_s);
+        if (t[PHASE_R].launches > 0)
+            wait_for_host(&out[PHASE_R], launch_round_trip_s + f->launch_s);
+    }
+    double sum_s = 0, sum_s2 = 0;
+    for (int k = 0; k < 4; k++) {
+        sum_s += t[k].kernels_s;
+        sum_s2 += t[k].kernels_s2;
+    }
+    return sum_s > 0 ? sum_s2 / sum_s : 0;
+}
+
+const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
+                                              const struct dtp_plan *plan) {
+    uint64_t key[2];
+    layer_key(memo, plan, key);
+    const struct memo_entry *known = dtp_cost_table_slot(&memo->layers, key);
+    if (known->value)
+        return known->value;
+    const struct dtp_model *m = memo->problem->model;
+    struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
+    if (m->nconvs > 0) {
+        costs->kernel_s = layer_phases(memo, plan, DTP_LAYER_CONV, costs->dense);
+    } else {
+        costs->kernel_s = layer_phases(memo, plan, DTP_LAYER_DENSE, costs->dense);
+        layer_phases(memo, plan, DTP_LAYER_EMBEDDING, costs->embedding);
+        layer_phases(memo, plan, DTP_LAYER_HEAD, costs->head);
+        if (m->moe.experts > 0)
+            layer_phases(memo, plan, DTP_LAYER_MOE, costs->moe);
+    }
+    dtp_cost_table_put(&memo->layers, memo->a, key, costs);
+    return costs;
+}
