@@ -21,6 +21,9 @@ struct dtp_op_build {
     bool dropout, tp_overlap;
 };
 
+/* The next operation of the list, once and with one launch. */
+struct dtp_op *dtp_op_add(struct dtp_op_build *b, const char *name, enum dtp_op_kind kind,
+                          enum dtp_pass pass);
 struct dtp_op *dtp_op_kernel(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                              enum dtp_kernel k, double bytes, double elements);
 /* A linear layer [rows, in] x [in, out]: forward, input gradient, weight gradient. saved_bytes: what
@@ -31,12 +34,22 @@ void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double
 struct dtp_op_shape {
     double m, n, k, batch;
 };
+void dtp_op_gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                 struct dtp_op_shape s);
 /* `batch` linear layers, each [m = rows, k = in] x [k, n = out]: forward, input gradient, weight
  * gradient. saved_bytes: what the forward keeps for the backward. */
 void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shape s,
                     double saved_bytes);
 struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                                  enum dtp_collective kind, enum dtp_axis axis, double bytes);
+/* A norm of so many elements, forward and backward. */
+void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes);
+/* Output of a block: bias, dropout and the residual add. */
+void dtp_op_residual(struct dtp_op_build *b, bool bias);
+/* Of a column-parallel layer, kept for its weight gradient. */
+double dtp_op_column_input_bytes(const struct dtp_op_build *b);
+/* Products of their own on one input: their n + 1 input gradients are summed. */
+void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n);
 /* Between the products of an MLP of width ffn (for ffn = b->ffn). */
 void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias);
 /* A dense MLP on so many rows; saved_in_bytes: of its input. */
@@ -49,6 +62,12 @@ void dtp_op_tp_enter(struct dtp_op_build *b);
 void dtp_op_tp_leave(struct dtp_op_build *b);
 /* Attention core: fused, or with scores in memory. */
 void dtp_op_attention_core(struct dtp_op_build *b);
+/* Norm, projections, core, output projection and residual (op_attention.c). */
+void dtp_op_attention_block(struct dtp_op_build *b);
+/* Outside the repeated layers (op_ends.c). */
+void dtp_op_embedding(struct dtp_op_build *b);
+void dtp_op_head(struct dtp_op_build *b);
+void dtp_op_convolutions(struct dtp_op_build *b);
 
 /* Parts of a layer as eager PyTorch runs them, one kernel per operator (op_eager.c). */
 void dtp_op_eager_attention(struct dtp_op_build *b);

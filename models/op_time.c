@@ -1,0 +1,68 @@
+/* FLOPs and seconds of one operation. */
+#include "models/evaluate.h"
+#include "models/op.h"
+
+double dtp_op_flops(const struct dtp_op *op) {
+    switch (op->kind) {
+    case DTP_OP_GEMM:
+    case DTP_OP_BMM:
+        return op->count * 2.0 * (double)op->gemm.m * (double)op->gemm.n * (double)op->gemm.k *
+               (double)op->gemm.batch;
+    case DTP_OP_ATTENTION:
+        return op->count * dtp_attention_flops(&op->attention);
+    case DTP_OP_KERNEL:
+    case DTP_OP_COLLECTIVE:
+        return 0;
+    }
+    return 0;
+}
+
+static double collective_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                const struct dtp_op *op) {
+    struct dtp_placement placement;
+    if (dtp_placement_init(&placement, problem->cluster,
+                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
+                           problem->framework->rank_order, NULL) != DTP_OK)
+        return 0;
+    struct dtp_group_shape shape = dtp_placement_shape(&placement, problem->cluster, op->axis, 0);
+    struct dtp_coll_cost cost;
+    enum dtp_algo algo = op->axis == DTP_AXIS_TP ? plan->tp_algo : DTP_ALGO_AUTO;
+    dtp_coll_cost(problem->cluster, op->collective, algo, &shape, op->bytes, &cost);
+    double steps = op->collective == DTP_ALL_REDUCE ? 2.0 * (shape.size - 1) : shape.size - 1;
+    bool fabric = op->axis == DTP_AXIS_TP && shape.nodes > 1;
+    return cost.time_s * problem->framework->comm_time_factor +
+           (fabric ? steps * problem->framework->tp_hop_s : 0);
+}
+
+enum { SMALL_HEAD = 64 };
+
+double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                     const struct dtp_op *op) {
+    const struct dtp_gpu *gpu = &problem->cluster->gpu;
+    double time_s = 0;
+    switch (op->kind) {
+    case DTP_OP_GEMM:
+        time_s = dtp_device_gemm_s(gpu, &op->gemm);
+        break;
+    case DTP_OP_BMM:
+        time_s = dtp_device_bmm_s(gpu, &op->gemm);
+        break;
+    case DTP_OP_ATTENTION:
+        time_s = dtp_device_attention_s(gpu, &op->attention);
+        break;
+    case DTP_OP_KERNEL:
+        time_s = dtp_device_kernel_s(gpu, op->kernel, op->bytes, op->elements);
+        if (op->kernel == DTP_K_NORM || op->kernel == DTP_K_NORM_BACKWARD)
+            time_s *= problem->framework->norm_time_factor;
+        break;
+    case DTP_OP_COLLECTIVE:
+        return op->count * collective_time_s(problem, plan, op);
+    }
+    struct dtp_framework_gpu on = dtp_framework_on(problem->framework, gpu);
+    if (op->kind == DTP_OP_ATTENTION && plan->cp > 1)
+        time_s *= problem->framework->cp_attention_factor;
+    if (op->kind == DTP_OP_ATTENTION && op->attention.head_dim <= SMALL_HEAD)
+        time_s *= problem->framework->small_head_factor;
+    return op->count * time_s *
+           (op->kind == DTP_OP_ATTENTION ? on.attention_time_factor : on.kernel_time_factor);
+}
