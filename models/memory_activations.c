@@ -1,0 +1,171 @@
+/* Activations of a layer and microbatches in flight, memoised. */
+#include <string.h>
+
+#include "models/memory_private.h"
+
+/* ---- memo -------------------------------------------------------------------------------------- */
+
+/* Direct-mapped tables grow with what is asked: a search fills them, one prediction needs a slot. */
+enum { FIRST_SLOTS = 32, MOST_SLOTS = 8192 };
+
+struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
+                                               const struct dtp_problem *problem) {
+    struct dtp_memory_memo *memo = DTP_NEW(a, struct dtp_memory_memo, 1);
+    memo->a = a;
+    memo->problem = problem;
+    memo->nactivations = memo->nin_flight = FIRST_SLOTS;
+    memo->activations = DTP_NEW(a, struct activations, FIRST_SLOTS);
+    memo->in_flight = DTP_NEW(a, struct in_flight, FIRST_SLOTS);
+    memo->stages = DTP_NEW(a, struct dtp_stage_memory, DTP_MAX_STAGES);
+    dtp_model_params(problem->model, problem->model->vocab, &memo->params);
+    return memo;
+}
+
+static uint64_t mix(uint64_t x) {
+    x *= UINT64_C(0x9e3779b97f4a7c15);
+    return x ^ x >> 31;
+}
+
+/* A table that missed half as often as it has slots grows; what it held is computed anew. */
+static bool grows(size_t *slots, size_t *missed) {
+    if (++*missed * 2 <= *slots || *slots >= MOST_SLOTS)
+        return false;
+    *slots *= 4;
+    *missed = 0;
+    return true;
+}
+
+/* ---- activations -------------------------------------------------------------------------------- */
+
+/* Of an activation between layers. */
+static double element_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    bool wide = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 || problem->framework->autocast;
+    return wide ? 4 : 2;
+}
+
+double dtp_memory_layer_input_bytes(const struct dtp_problem *problem,
+                                    const struct dtp_plan *plan) {
+    double tokens = (double)plan->microbatch_size * problem->seq / plan->cp;
+    return element_bytes(problem, plan) * tokens * problem->model->hidden /
+           (plan->sequence_parallel ? plan->tp : 1);
+}
+
+static void layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                              enum dtp_layer_kind kind, struct dtp_ops *ops, double *kept,
+                              double *whole) {
+    double all = 0, core = 0;
+    dtp_ops_layer(problem, plan, kind, ops);
+    for (int i = 0; i < ops->n; i++) {
+        all += ops->at[i].saved_bytes;
+        core += ops->at[i].core ? ops->at[i].saved_bytes : 0;
+    }
+    bool layer = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE;
+    *whole = all;
+    *kept = all;
+    if (layer && plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+        *kept = all - core;
+    if (layer && plan->recompute == DTP_RECOMPUTE_FULL)
+        *kept = dtp_memory_layer_input_bytes(problem, plan);
+}
+
+double dtp_memory_layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                    enum dtp_layer_kind kind) {
+    struct dtp_ops ops;
+    double kept, whole;
+    layer_activations(problem, plan, kind, &ops, &kept, &whole);
+    return kept;
+}
+
+const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
+                                                 const struct dtp_plan *plan) {
+    const struct dtp_problem *problem = memo->problem;
+    uint64_t key[2] = {
+        (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
+            (uint64_t)plan->microbatch_size << 42 | (uint64_t)plan->sequence_parallel << 62,
+        (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 | (uint64_t)(plan->pp > 1) << 6};
+    uint64_t hash = mix(key[0] ^ mix(key[1]));
+    struct activations *x = &memo->activations[hash % memo->nactivations];
+    if (x->known && x->key[0] == key[0] && x->key[1] == key[1])
+        return x;
+    if (grows(&memo->nactivations, &memo->activations_missed)) {
+        memo->activations = DTP_NEW(memo->a, struct activations, memo->nactivations);
+        x = &memo->activations[hash % memo->nactivations];
+    }
+    memset(x, 0, sizeof *x);
+    memcpy(x->key, key, sizeof key);
+    x->known = true;
+    for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
+        bool moe = k == DTP_LAYER_MOE, conv = k == DTP_LAYER_CONV;
+        if ((moe && problem->model->moe.experts == 0) || conv != (problem->model->nconvs > 0))
+            continue;
+        layer_activations(problem, plan, (enum dtp_layer_kind)k, &memo->ops, &x->kept[k],
+                          &x->whole[k]);
+    }
+    /* The gradient of a layer's output and of the widest tensor inside it, once each. */
+    const struct dtp_model *m = problem->model;
+    double tokens = (double)plan->microbatch_size * problem->seq / plan->cp;
+    double width = m->ffn, routed = (double)m->moe.top_k * m->moe.ffn;
+    if (m->moe.experts > 0 && routed > width)
+        width = routed;
+    x->working = m->nconvs > 0 ? 0
+                               : dtp_memory_layer_input_bytes(problem, plan) +
+                                     element_bytes(problem, plan) * tokens * width / plan->tp *
+                                         (m->gated_ffn ? 2 : 1);
+    /* Sequence parallelism: the gathered input of a block and its gradient before it is scattered. */
+    if (plan->sequence_parallel)
+        x->working += 2 * element_bytes(problem, plan) * tokens * m->hidden;
+    return x;
+}
+
+/* ---- microbatches in flight --------------------------------------------------------------------- */
+
+static int *count_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan, int m) {
+    int *peak_chunk = DTP_NEW(memo->a, int, (size_t)(plan->pp * plan->vpp));
+    size_t most = (size_t)dtp_schedule_max_actions(plan->vpp, m);
+    if (most > memo->nactions) {
+        memo->action = DTP_NEW(memo->a, struct dtp_action, most);
+        memo->nactions = most;
+    }
+    for (int rank = 0; rank < plan->pp; rank++) { /* the order of one rank at a time */
+        int n =
+            dtp_schedule_kinds[plan->schedule].generate(plan->pp, plan->vpp, m, rank, memo->action);
+        uint32_t begin[2] = {0, (uint32_t)n};
+        struct dtp_schedule one = {.kind = plan->schedule,
+                                   .pp = 1,
+                                   .vpp = plan->vpp,
+                                   .m = m,
+                                   .begin = begin,
+                                   .action = memo->action};
+        dtp_schedule_in_flight(&one, NULL, NULL, peak_chunk + rank * plan->vpp);
+    }
+    return peak_chunk;
+}
+
+/* Orders are periodic in m with period pp once all ranks are busy: beyond 4 pp the counts either stay or grow
+ * by the same amount per period. */
+const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
+    int m = dtp_plan_num_microbatches(plan), n = plan->pp * plan->vpp;
+    uint64_t key = (uint64_t)plan->schedule | (uint64_t)plan->pp << 4 | (uint64_t)plan->vpp << 20 |
+                   (uint64_t)m << 36;
+    uint64_t hash = mix(key);
+    struct in_flight *x = &memo->in_flight[hash % memo->nin_flight];
+    if (x->peak_chunk && x->schedule == plan->schedule && x->pp == plan->pp &&
+        x->vpp == plan->vpp && x->m == m)
+        return x->peak_chunk;
+    if (grows(&memo->nin_flight, &memo->in_flight_missed)) {
+        memo->in_flight = DTP_NEW(memo->a, struct in_flight, memo->nin_flight);
+        x = &memo->in_flight[hash % memo->nin_flight];
+    }
+    int *peak_chunk;
+    int base = 4 * plan->pp + m % plan->pp;
+    if (m <= base + plan->pp) {
+        peak_chunk = count_in_flight(memo, plan, m);
+    } else {
+        int *next = count_in_flight(memo, plan, base + plan->pp);
+        peak_chunk = count_in_flight(memo, plan, base);
+        for (int i = 0; i < n; i++)
+            peak_chunk[i] += (next[i] - peak_chunk[i]) * ((m - base) / plan->pp);
+    }
+    *x = (struct in_flight){plan->schedule, plan->pp, plan->vpp, m, peak_chunk};
+    return peak_chunk;
+}

@@ -1,0 +1,44 @@
+/* memory_private.h: private to memory.c and memory_activations.c: the memo and what it keeps. */
+#ifndef DTP_MODELS_MEMORY_PRIVATE_H
+#define DTP_MODELS_MEMORY_PRIVATE_H
+
+#include "models/evaluate.h"
+#include "models/memory.h"
+#include "models/schedule.h"
+
+/* Activations of one layer of each kind and one microbatch. */
+struct activations {
+    uint64_t key[2];
+    bool known;
+    double kept[DTP_NLAYER_KINDS];  /* between forward and backward */
+    double whole[DTP_NLAYER_KINDS]; /* while the layer's backward runs */
+    double working;                 /* gradients of activations alive in the backward */
+};
+
+/* Microbatches in flight per rank and chunk when they are most. */
+struct in_flight {
+    int schedule, pp, vpp, m;
+    const int *peak_chunk; /* [pp * vpp], rank * vpp + chunk; NULL: free */
+};
+
+struct dtp_memory_memo {
+    struct dtp_arena *a;
+    const struct dtp_problem *problem;
+    struct activations *activations; /* [nactivations] */
+    struct in_flight *in_flight;     /* [nin_flight] */
+    size_t nactivations, nin_flight, activations_missed, in_flight_missed;
+    struct dtp_stage_memory *stages; /* [DTP_MAX_STAGES] scratch */
+    struct dtp_param_counts params;
+    struct dtp_ops ops;
+    struct dtp_action *action; /* [nactions] scratch: the order of one rank */
+    size_t nactions;
+};
+
+const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
+                                                 const struct dtp_plan *plan);
+/* [pp * vpp] as in struct in_flight. */
+const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan);
+/* Input of a layer, all that full recomputation keeps: 2 s b h (Korthikanti 2022, section 5). */
+double dtp_memory_layer_input_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan);
+
+#endif
