@@ -2,8 +2,8 @@
  *
  * What kernels it launches for a layer, what it keeps for the backward, which dtypes it stores, what
  * communication it hides behind what, what it refuses, and the time and memory its host side takes.
- * Every field is documented once, in dtp_framework_fields (framework.c); `dtplan frameworks NAME`
- * prints them. At most two fitted constants per framework and GPU family: `fitted` names them.
+ * Every field is documented once, in dtp_framework_fields (framework_fields.c); `dtplan frameworks
+ * NAME` prints them. At most two fitted constants per framework and GPU family: `fitted` names them.
  */
 #ifndef DTP_MODELS_FRAMEWORK_H
 #define DTP_MODELS_FRAMEWORK_H
