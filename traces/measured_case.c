@@ -1,0 +1,315 @@
+/* From a row to a problem and a plan. */
+#include <ctype.h>
+#include <string.h>
+
+#include "traces/measured_private.h"
+#include "traces/tune.h"
+
+static void add_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text) {
+    c->note = *c->note ? dtp_arena_printf(a, "%s; %s", c->note, text) : text;
+}
+
+/* "other" stands for stacks without a file of their own: the nearest by the row's other columns. */
+static const struct dtp_framework *nearest_framework(const struct dtp_run_library *l,
+                                                     const struct dtp_run *run) {
+    bool model_parallel = run->tp > 1 || run->pp > 1;
+    const char *name = strstr(run->schedule, "DeepSpeed") ? "megatron-deepspeed"
+                       : model_parallel                   ? "megatron-core"
+                       : run->zero_stage >= 2             ? "torch-fsdp2"
+                                                          : "torch-ddp";
+    return dtp_run_framework(l, name);
+}
+
+static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
+                          const struct dtp_run *run, struct dtp_run_case *c) {
+    const char *name = run->framework;
+    for (size_t i = l->nstacks; i-- > 0;) /* the first that matches counts */
+        if (strcmp(l->stack[i].framework, run->framework) == 0 &&
+            strstr(run->source, l->stack[i].source_contains) &&
+            strstr(run->dtype, l->stack[i].dtype_contains) &&
+            strstr(run->schedule, l->stack[i].schedule_contains))
+            name = l->stack[i].use;
+    const struct dtp_framework *f = dtp_run_framework(l, name);
+    if (!f && strcmp(run->framework, "other") == 0) {
+        f = nearest_framework(l, run);
+        if (f)
+            add_note(a, c, dtp_arena_printf(a, "framework taken as %s", f->name));
+    }
+    if (f) {
+        const struct cluster_fact *fact = dtp_run_fact(l, run);
+        c->framework = *f;
+        c->peak_of_first_stage = fact && fact->peak_of_first_stage;
+        if (fact && fact->peak_mem_unit)
+            c->peak_mem_unit = fact->peak_mem_unit;
+        c->framework.launch_blocking |= fact && fact->launch_blocking;
+        c->framework.checked_collectives |= fact && fact->checked_collectives;
+        c->framework.checked_transfers |= fact && fact->checked_transfers;
+        c->framework.keeps_gathered_input |= fact && fact->keeps_gathered_input;
+    } else
+        c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
+    return f != NULL;
+}
+
+static bool set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
+                        struct dtp_run_case *c) {
+    struct dtp_err err;
+    const struct cluster_fact *f = dtp_run_fact(l, run);
+    if (!f && run->gpus_per_node <= 0)
+        add_note(a, c, "8 GPUs per node assumed");
+    if (dtp_run_cluster(l, run, f ? f->cluster : NULL, &c->cluster, &err) == DTP_OK) {
+        if (c->cluster.max_gpus > 0 && run->gpus > c->cluster.max_gpus) {
+            add_note(a, c, "more GPUs than the cluster is known to have");
+            c->cluster.max_gpus = run->gpus;
+        }
+        return true;
+    }
+    c->unsupported = f ? dtp_arena_strdup(a, err.msg) : dtp_arena_printf(a, "GPU %s", run->gpu);
+    return false;
+}
+
+/* Name of the model without what stands in parentheses: "GPT 175B (MegaScale)". */
+static const char *bare_name(struct dtp_arena *a, const char *name) {
+    const char *paren = strchr(name, '(');
+    size_t n = paren ? (size_t)(paren - name) : strlen(name);
+    while (n > 0 && name[n - 1] == ' ')
+        n--;
+    char *bare = dtp_arena_strndup(a, name, n);
+    for (char *p = bare; *p; p++)
+        if (*p == ' ')
+            *p = '-';
+    return bare;
+}
+
+/* The family whose flags a row's model has, by the start of its name. */
+static const char *family_of(const struct dtp_run *run) {
+    static const struct {
+        const char *start, *family;
+    } families[] = {{"mpt", "mpt"},   {"bloom", "bloom"},       {"gpt", "gpt"},
+                    {"opt", "opt"},   {"nemotron", "nemotron"}, {"falcon", "falcon"},
+                    {"bert", "bert"}, {"mt-nlg", "gpt"},        {"llama", "llama"}};
+    char lower[16] = "";
+    for (size_t i = 0; i + 1 < sizeof lower && run->model[i]; i++)
+        lower[i] = (char)tolower((unsigned char)run->model[i]);
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strncmp(lower, families[i].start, strlen(families[i].start)) == 0)
+            return families[i].family;
+    return run->gated_ffn == 1 ? "llama" : "gpt";
+}
+
+static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
+                      struct dtp_run_case *c) {
+    struct dtp_err err;
+    struct dtp_model *m = &c->model;
+    bool known = dtp_run_model(l, bare_name(l->a, run->model), m) && m->layers == run->layers &&
+                 m->hidden == run->hidden;
+    if (!known && dtp_model_family(family_of(run), m, &err) != DTP_OK) {
+        c->unsupported = dtp_arena_strdup(a, err.msg);
+        return false;
+    }
+    m->name = run->model;
+    m->layers = run->layers;
+    m->hidden = run->hidden;
+    m->heads = run->heads > 0 ? run->heads : m->heads;
+    if (!known)
+        m->head_dim = 0;
+    m->kv_heads = run->kv_heads > 0 ? run->kv_heads : m->kv_heads;
+    m->ffn = run->ffn > 0 ? run->ffn : m->ffn;
+    if (run->gated_ffn >= 0)
+        m->gated_ffn = run->gated_ffn;
+    m->vocab = run->vocab > 0 ? run->vocab : m->vocab;
+    if (m->vocab == 0) {
+        m->vocab = 50257;
+        add_note(a, c, "vocabulary of 50257 assumed");
+    }
+    const struct cluster_fact *fact = dtp_run_fact(l, run);
+    if (fact && fact->tied_embeddings)
+        m->tied_embeddings = true;
+    if (fact && fact->dropout)
+        m->dropout = 0.1;
+    m->seq = run->seq;
+    m->max_positions = m->position == DTP_POS_LEARNED ? run->seq : m->max_positions;
+    if (dtp_model_finish(m, &err) == DTP_OK)
+        return true;
+    c->unsupported = dtp_arena_strdup(a, err.msg);
+    return false;
+}
+
+static enum dtp_dtype run_dtype(const struct dtp_run *run) {
+    if (strstr(run->dtype, "fp8") || strstr(run->dtype, "FP8") || strstr(run->dtype, "float8"))
+        return DTP_FP8;
+    if (strstr(run->dtype, "fp16"))
+        return DTP_FP16;
+    if (strcmp(run->dtype, "fp32") == 0)
+        return DTP_TF32;
+    return DTP_BF16;
+}
+
+static void set_attention(const struct dtp_run *run, struct dtp_run_case *c) {
+    enum dtp_attention usual = dtp_framework_on(&c->framework, &c->cluster.gpu).attention;
+    c->problem.attention = DTP_UNKNOWN;
+    if (run->flash_attention == 0)
+        c->problem.attention = DTP_ATTN_UNFUSED;
+    if (run->flash_attention == 1)
+        c->problem.attention = usual == DTP_ATTN_UNFUSED ? DTP_ATTN_FLASH2 : (int)usual;
+}
+
+static int or_one(int v) {
+    return v > 0 ? v : 1;
+}
+
+/* The cut of the framework, where it has its own. */
+static void set_stage_layers(struct dtp_arena *a, struct dtp_run_case *c) {
+    int *layers = DTP_NEW(a, int, (size_t)c->plan.pp);
+    if (c->plan.vpp == 1 && c->plan.pp <= DTP_MAX_STAGES &&
+        dtp_framework_stage_layers(&c->framework, &c->model, c->plan.pp, layers))
+        c->plan.layers_per_stage = (struct dtp_ints){.at = layers, .n = (size_t)c->plan.pp};
+}
+
+/* "ZeRO-1 over 8 (intra-node groups)", "ZeRO-1 in 8-GPU groups"; 0: nothing of the kind. */
+static int stated_zero_group(const char *schedule, int replicas) {
+    const char *at = strstr(schedule, "ZeRO-1 over ");
+    int n = 0;
+    if (!at)
+        at = strstr(schedule, "ZeRO-1 in ");
+    if (!at)
+        return 0;
+    at += strcspn(at + 6, " ") + 6; /* past "ZeRO-1" */
+    while (*at && !isdigit((unsigned char)*at))
+        at++;
+    while (isdigit((unsigned char)*at) && n < DTP_MAX_STAGES)
+        n = 10 * n + (*at++ - '0');
+    return n < replicas ? n : 0;
+}
+
+static void set_recompute(struct dtp_arena *a, const struct cluster_fact *fact,
+                          const struct dtp_run *run, struct dtp_run_case *c) {
+    int recompute = dtp_name_index(dtp_recompute_names, run->recompute);
+    if (recompute < 0) {
+        recompute =
+            strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
+        add_note(a, c, "no recomputation assumed");
+    }
+    int real = fact && fact->recompute ? dtp_name_index(dtp_recompute_names, fact->recompute) : -1;
+    if (real >= 0 && real != recompute) {
+        recompute = real;
+        add_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
+    }
+    c->plan.recompute = (enum dtp_recompute)recompute;
+}
+
+static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
+                     const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_plan *p = &c->plan;
+    *p = dtp_plan_default();
+    p->tp = or_one(run->tp);
+    p->pp = or_one(run->pp);
+    p->cp = or_one(run->cp);
+    p->vpp = or_one(run->vpp);
+    p->dp = run->dp > 0 ? run->dp : run->gpus / (p->tp * p->pp * p->cp);
+    const struct cluster_fact *fact = dtp_run_fact(l, run);
+    p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
+    if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
+        p->zero_stage = fact->zero_stage;
+    /* What a stack calls ZeRO-3 may keep its parameters gathered over the microbatches of a pipeline. */
+    if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.zero_stages_pp >> 3 & 1) &&
+        (c->framework.zero_stages_pp >> 2 & 1)) {
+        p->zero_stage = 2;
+        add_note(a, c, "parameters stay gathered over the microbatches");
+    }
+    p->zero_group = stated_zero_group(run->schedule, p->dp * p->cp);
+    p->global_batch_size = run->global_batch;
+    p->microbatch_size = or_one(run->microbatch);
+    p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
+    bool whole = fact && fact->whole_sequences;
+    if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel && !whole) {
+        p->sequence_parallel = true;
+        add_note(a, c, "sequence parallelism assumed");
+    }
+    set_recompute(a, fact, run, c);
+    int named = *run->schedule ? dtp_schedule_find(run->schedule) : -1;
+    p->schedule = named >= 0 ? named : DTP_SCHED_1F1B;
+    if (run->vpp <= 0 && p->pp > 1 && strstr(run->schedule, "nterleaved")) {
+        p->vpp = 2;
+        add_note(a, c, "2 virtual stages assumed");
+    }
+    if (p->vpp > 1 && p->pp > 1)
+        p->schedule = DTP_SCHED_INTERLEAVED;
+    else
+        p->vpp = 1;
+    if (p->vpp == 1 && p->schedule == DTP_SCHED_INTERLEAVED)
+        p->schedule = DTP_SCHED_1F1B;
+    c->outside = strstr(run->dtype, "FP4") || strstr(run->dtype, "MX");
+    if (c->outside)
+        add_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
+    p->dtype = run_dtype(run);
+    set_stage_layers(a, c);
+    if (run->global_batch <= 0 ||
+        p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
+        dtp_plan_num_microbatches(p) < 1) {
+        c->unsupported = "the batch does not divide";
+        return false;
+    }
+    return true;
+}
+
+/* Runs that a source made with checks because they did not fit at first. */
+static void set_checks(struct dtp_arena *a, const struct dtp_run_library *l,
+                       const struct dtp_run *run, struct dtp_run_case *c) {
+    const struct cluster_fact *fact = dtp_run_fact(l, run);
+    if (!fact || fact->checked_above_bytes <= 0 || c->plan.pp > DTP_MAX_STAGES)
+        return;
+    struct dtp_stage_memory *stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)c->plan.pp);
+    dtp_memory(dtp_memory_memo_create(a, &c->problem), &c->plan, stages);
+    if ((double)stages[0].peak_bytes > fact->checked_above_bytes)
+        c->framework.checked_collectives = c->framework.checked_transfers = true;
+}
+
+enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
+                                  const struct dtp_run *run, struct dtp_run_case *out,
+                                  struct dtp_err *err) {
+    (void)err;
+    memset(out, 0, sizeof *out);
+    out->note = "";
+    out->peak_mem_unit = run->peak_mem_unit;
+    if (run->broken) {
+        out->unsupported = run->broken;
+        return DTP_OK;
+    }
+    if (run->gpus <= 0 || run->layers <= 0 || run->hidden <= 0 || run->seq <= 0) {
+        out->unsupported = "gpus, layers, hidden or seq is missing";
+        return DTP_OK;
+    }
+    if (!set_framework(a, library, run, out) || !set_cluster(a, library, run, out) ||
+        !set_model(a, library, run, out) || !set_plan(a, library, run, out))
+        return DTP_OK;
+    out->problem = (struct dtp_problem){.model = &out->model,
+                                        .cluster = &out->cluster,
+                                        .framework = &out->framework,
+                                        .gpus = run->gpus,
+                                        .seq = run->seq,
+                                        .global_batch = run->global_batch,
+                                        .memory_limit_bytes = out->cluster.gpu.memory_bytes,
+                                        .dtype = out->plan.dtype};
+    set_attention(run, out);
+    enum dtp_reason reason = dtp_plan_check(&out->problem, &out->plan);
+    /* A run that was made is legal; only what makes no layout at all is refused here. */
+    if (reason == DTP_WHY_GPUS || reason == DTP_WHY_BATCH || reason == DTP_WHY_LAYERS ||
+        reason == DTP_WHY_DTYPE)
+        out->unsupported = dtp_reasons[reason];
+    else if (reason != DTP_LEGAL)
+        add_note(a, out,
+                 dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
+    if (out->unsupported)
+        return DTP_OK;
+    set_checks(a, library, run, out);
+    struct dtp_unsaid unsaid = {.microbatch = run->microbatch <= 0,
+                                .vpp =
+                                    run->vpp <= 0 && (strstr(run->schedule, "nterleaved") != NULL),
+                                .recompute = !*run->recompute};
+    const char *taken = dtp_run_tune(a, out, unsaid);
+    if (taken)
+        add_note(a, out, taken);
+    else if (unsaid.microbatch)
+        add_note(a, out, "microbatch 1 assumed");
+    return DTP_OK;
+}

@@ -1,0 +1,224 @@
+/* Facts, stacks, clusters and models that rows of measured runs refer to. */
+#include <stddef.h>
+#include <string.h>
+
+#include "traces/measured_private.h"
+
+static const struct dtp_field fact_fields[] = {
+    {.name = "framework",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, framework),
+     .required = true,
+     .help = "of the row"},
+    {.name = "gpu",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, gpu),
+     .required = true,
+     .help = "of the row; empty: any"},
+    {.name = "source_contains",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, source_contains),
+     .required = true,
+     .help = "part of the row's source"},
+    {.name = "cluster",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, cluster),
+     .help = "entry of hw/cluster; without it the usual nodes of the row's GPU"},
+    {.name = "peak_mem_unit",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, peak_mem_unit),
+     .help = "unit of peak_mem where the row's is mistaken"},
+    {.name = "tied_embeddings",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, tied_embeddings),
+     .help = "head and token table are one matrix"},
+    {.name = "peak_of_first_stage",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, peak_of_first_stage),
+     .help = "peak_mem is that of rank 0, not the largest"},
+    {.name = "launch_blocking",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, launch_blocking),
+     .help = "run with CUDA_LAUNCH_BLOCKING=1"},
+    {.name = "checked_collectives",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, checked_collectives),
+     .help = "run with checks of every collective"},
+    {.name = "checked_transfers",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, checked_transfers),
+     .help = "run with slow transfers between stages"},
+    {.name = "keeps_gathered_input",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, keeps_gathered_input),
+     .help = "sequence parallelism kept what it gathered"},
+    {.name = "gpus_above",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, gpus_above),
+     .max = 1e6,
+     .help = "only runs on more GPUs"},
+    {.name = "tp_above",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, tp_above),
+     .max = 1e6,
+     .help = "only runs with a larger tp"},
+    {.name = "tp_below",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, tp_below),
+     .max = 1e6,
+     .help = "only runs with a smaller tp"},
+    {.name = "checked_above_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct cluster_fact, checked_above_bytes),
+     .max = 1e13,
+     .help = "both kinds of checks where the predicted peak is above"},
+    {.name = "pp_above",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, pp_above),
+     .max = 1e6,
+     .help = "only runs with a larger pp"},
+    {.name = "dropout",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, dropout),
+     .help = "run with dropout, whatever the model's family"},
+    {.name = "whole_sequences",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, whole_sequences),
+     .help = "run without sequence parallelism where the row does not say"},
+    {.name = "zero_stage",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, zero_stage),
+     .help = "of the run where the row does not say"},
+    {.name = "recompute",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, recompute),
+     .help = "none, selective or full, where the row's own cannot be"},
+    {0}};
+
+#define STACK(member) offsetof(struct stack_fact, member)
+static const struct dtp_field stack_fields[] = {{.name = "framework",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(framework),
+                                                 .required = true,
+                                                 .help = "of the row"},
+                                                {.name = "source_contains",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(source_contains),
+                                                 .help = "part of the row's source"},
+                                                {.name = "dtype_contains",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(dtype_contains),
+                                                 .help = "part of the row's dtype"},
+                                                {.name = "schedule_contains",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(schedule_contains),
+                                                 .help = "part of the row's schedule"},
+                                                {.name = "use",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(use),
+                                                 .required = true,
+                                                 .help = "entry of models/frameworks"},
+                                                {0}};
+
+static enum dtp_status read_stacks(struct dtp_arena *a, struct dtp_run_library *l,
+                                   const struct dtp_json *j, struct dtp_err *err) {
+    const struct dtp_json *stacks = dtp_json_get(j, "stacks");
+    if (!stacks)
+        return DTP_OK;
+    if (dtp_json_type(stacks) != DTP_JSON_ARRAY)
+        return dtp_json_expected(stacks, "an array", err);
+    l->nstacks = dtp_json_size(stacks);
+    l->stack = DTP_NEW(a, struct stack_fact, l->nstacks);
+    for (size_t i = 0; i < l->nstacks; i++) {
+        l->stack[i].source_contains = l->stack[i].dtype_contains = l->stack[i].schedule_contains =
+            "";
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(stacks, i), stack_fields, &l->stack[i], err));
+    }
+    return DTP_OK;
+}
+
+enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_library **out,
+                                       struct dtp_err *err) {
+    struct dtp_run_library *l = DTP_NEW(a, struct dtp_run_library, 1);
+    const struct dtp_json *j;
+    l->a = a;
+    DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "traces/measured/clusters.json"), &j, err));
+    const struct dtp_json *runs = dtp_json_get(j, "runs");
+    if (!runs || dtp_json_type(runs) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an object with an array \"runs\"", err);
+    l->nfacts = dtp_json_size(runs);
+    l->fact = DTP_NEW(a, struct cluster_fact, l->nfacts);
+    for (size_t i = 0; i < l->nfacts; i++)
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(runs, i), fact_fields, &l->fact[i], err));
+    DTP_TRY(read_stacks(a, l, j, err));
+    const char *const *names;
+    DTP_TRY(dtp_framework_list(a, &names, &l->nframeworks, err));
+    l->framework = DTP_NEW(a, struct dtp_framework, l->nframeworks);
+    for (size_t i = 0; i < l->nframeworks; i++)
+        DTP_TRY(dtp_framework_load(a, names[i], &l->framework[i], err));
+    *out = l;
+    return DTP_OK;
+}
+
+const struct dtp_framework *dtp_run_framework(const struct dtp_run_library *l, const char *name) {
+    for (size_t i = 0; i < l->nframeworks; i++) {
+        if (strcmp(l->framework[i].name, name) == 0)
+            return &l->framework[i];
+        for (size_t k = 0; l->framework[i].aliases && l->framework[i].aliases[k]; k++)
+            if (strcmp(l->framework[i].aliases[k], name) == 0)
+                return &l->framework[i];
+    }
+    return NULL;
+}
+
+static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *run) {
+    return (f->gpus_above == 0 || run->gpus > f->gpus_above) &&
+           (f->tp_above == 0 || run->tp > f->tp_above) &&
+           (f->tp_below == 0 || run->tp < f->tp_below) &&
+           (f->pp_above == 0 || run->pp > f->pp_above);
+}
+
+const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l,
+                                        const struct dtp_run *run) {
+    for (size_t i = 0; i < l->nfacts; i++) {
+        const struct cluster_fact *f = &l->fact[i];
+        bool gpu = !*f->gpu || strcmp(f->gpu, run->gpu) == 0;
+        if (strcmp(f->framework, run->framework) == 0 && gpu &&
+            strstr(run->source, f->source_contains) && fact_has_size(f, run))
+            return f;
+    }
+    return NULL;
+}
+
+enum dtp_status dtp_run_cluster(struct dtp_run_library *l, const struct dtp_run *run,
+                                const char *name, struct dtp_cluster *out, struct dtp_err *err) {
+    int per_node = run->gpus_per_node > 0 ? run->gpus_per_node : 8;
+    double memory_gb = run->gpu_mem_gb > 0 ? run->gpu_mem_gb : 0;
+    const char *key =
+        name ? name : dtp_arena_printf(l->a, "%s %g %d", run->gpu, memory_gb, per_node);
+    for (size_t i = 0; i < l->nclusters; i++)
+        if (strcmp(l->cluster[i].key, key) == 0) {
+            *out = l->cluster[i].cluster;
+            return DTP_OK;
+        }
+    if (name)
+        DTP_TRY(dtp_cluster_load(l->a, name, out, err));
+    else
+        DTP_TRY(dtp_cluster_for_gpu(l->a, run->gpu, memory_gb, per_node, out, err));
+    l->cluster =
+        dtp_arena_grow(l->a, l->cluster, sizeof *l->cluster, l->nclusters, l->nclusters + 1);
+    l->cluster[l->nclusters++] = (struct kept_cluster){key, *out};
+    return DTP_OK;
+}
+
+bool dtp_run_model(struct dtp_run_library *l, const char *name, struct dtp_model *out) {
+    for (size_t i = 0; i < l->nmodels; i++)
+        if (strcmp(l->model[i].key, name) == 0) {
+            *out = l->model[i].model;
+            return l->model[i].known;
+        }
+    bool known = dtp_model_load(l->a, name, out, NULL) == DTP_OK;
+    l->model = dtp_arena_grow(l->a, l->model, sizeof *l->model, l->nmodels, l->nmodels + 1);
+    l->model[l->nmodels++] = (struct kept_model){name, known, *out};
+    return known;
+}

@@ -1,0 +1,62 @@
+/* measured_private.h: private to measured*.c: what is known of rows beside their columns. */
+#ifndef DTP_TRACES_MEASURED_PRIVATE_H
+#define DTP_TRACES_MEASURED_PRIVATE_H
+
+#include "traces/measured.h"
+
+struct cluster_fact {
+    const char *framework, *gpu, *source_contains, *cluster;
+    const char *stack; /* the framework where the row's is another or "other"; NULL: the row's */
+    const char *recompute;     /* of the run where the row's cannot be; NULL: the row's */
+    const char *peak_mem_unit; /* what a unit of the row means; NULL: what it says */
+    bool tied_embeddings;      /* head and token table are one matrix, which no column says */
+    bool peak_of_first_stage;  /* peak_mem is rank 0's, not the largest */
+    bool launch_blocking;      /* run with CUDA_LAUNCH_BLOCKING=1 */
+    bool checked_collectives, checked_transfers, keeps_gathered_input; /* as of the framework */
+    int gpus_above, tp_above, tp_below, pp_above; /* only for runs of such a size; 0: of any */
+    double checked_above_bytes; /* runs of a larger predicted peak were checked too; 0: never */
+    bool dropout;               /* on, though the model's family has none */
+    bool whole_sequences;       /* no sequence parallelism where the row does not say */
+    int zero_stage;             /* where the row does not say */
+};
+
+/* Which stack of ours a row's framework stands for, by what else the row says. */
+struct stack_fact {
+    const char *framework, *source_contains, *dtype_contains, *schedule_contains, *use;
+};
+
+/* What a library has loaded, by key: rows share their few clusters and models. */
+struct kept_cluster {
+    const char *key;
+    struct dtp_cluster cluster;
+};
+struct kept_model {
+    const char *key;
+    bool known;
+    struct dtp_model model;
+};
+
+struct dtp_run_library {
+    struct dtp_arena *a;
+    struct kept_cluster *cluster;
+    struct kept_model *model;
+    size_t nclusters, nmodels;
+    struct stack_fact *stack;
+    size_t nstacks;
+    struct cluster_fact *fact;
+    size_t nfacts;
+    struct dtp_framework *framework;
+    size_t nframeworks;
+};
+
+/* By name or alias; NULL: none. */
+const struct dtp_framework *dtp_run_framework(const struct dtp_run_library *l, const char *name);
+/* The first fact that holds for the row; NULL: none. */
+const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l, const struct dtp_run *run);
+/* The named entry of hw/cluster, or with name NULL the usual nodes of the row's GPU. */
+enum dtp_status dtp_run_cluster(struct dtp_run_library *l, const struct dtp_run *run,
+                                const char *name, struct dtp_cluster *out, struct dtp_err *err);
+/* A model of models/NAME.json, if there is one. */
+bool dtp_run_model(struct dtp_run_library *l, const char *name, struct dtp_model *out);
+
+#endif
