@@ -59,6 +59,8 @@ struct kineto_flow {
     uint8_t category, end, on_device;
 };
 
+/* Fills k->rec from the object that follows. */
+enum dtp_status kineto_read_record(struct kineto_reader *k, struct dtp_err *err);
 enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err);
 enum dtp_status kineto_read_metadata(struct kineto_reader *k, const struct dtp_text *key,
                                      struct dtp_err *err);
