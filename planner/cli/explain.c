@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/cli/explain_private.h"
 #include "planner/cli/verbs.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
@@ -25,153 +26,8 @@ static void defaults(void *own) {
     ((struct own *)own)->top = 30;
 }
 
-/* One operation of the rank, over a whole step. */
-struct row {
-    const struct dtp_op *op;
-    const char *layer; /* kind of layer */
-    const char *pass;
-    double times; /* launches in a step */
-    double time_s, flops, bytes;
-    double of_peak; /* of the dense peak or of nominal HBM bandwidth; < 0: neither */
-};
-
-struct budget {
-    const struct dtp_problem *problem;
-    const struct dtp_plan *plan;
-    struct dtp_arena *a;
-    struct row *row;
-    size_t n, capacity;
-    double time_s, compute_s;
-};
-
-static double gemm_bytes(const struct dtp_gemm *g) {
-    return (double)(g->m * g->k + g->k * g->n + g->m * g->n) * (double)g->batch *
-           dtp_dtype_bytes(g->dtype);
-}
-
-static double attention_bytes(const struct dtp_attention_shape *s) {
-    return (double)(s->batch * s->head_dim) *
-           (double)(2 * s->heads * s->seq_q + 2 * s->kv_heads * s->seq_kv) *
-           dtp_dtype_bytes(s->dtype);
-}
-
-static double op_bytes(const struct dtp_op *op) {
-    switch (op->kind) {
-    case DTP_OP_GEMM:
-    case DTP_OP_BMM:
-        return op->count * gemm_bytes(&op->gemm);
-    case DTP_OP_ATTENTION:
-        return op->count * attention_bytes(&op->attention);
-    case DTP_OP_KERNEL:
-    case DTP_OP_COLLECTIVE:
-        break;
-    }
-    return op->count * op->bytes;
-}
-
-static double of_peak(const struct budget *b, const struct row *r) {
-    const struct dtp_gpu *gpu = &b->problem->cluster->gpu;
-    if (r->op->kind == DTP_OP_COLLECTIVE || r->time_s <= 0)
-        return -1;
-    if (r->op->kind == DTP_OP_KERNEL)
-        return r->bytes / r->time_s / gpu->hbm_bytes_per_s;
-    return r->flops / r->time_s / gpu->peak_flops_per_s[b->plan->dtype];
-}
-
-static bool same_gemm(const struct dtp_gemm *x, const struct dtp_gemm *y) {
-    return x->dtype == y->dtype && x->pass == y->pass && x->m == y->m && x->n == y->n &&
-           x->k == y->k && x->batch == y->batch && x->whole_waves == y->whole_waves &&
-           x->unaligned == y->unaligned;
-}
-
-/* A row that the operation joins: the same kernel on the same shape, as the two all-gathers of a layer. */
-static struct row *find(struct budget *b, const struct row *r) {
-    for (size_t i = 0; i < b->n; i++) {
-        struct row *o = &b->row[i];
-        if (o->layer == r->layer && strcmp(o->pass, r->pass) == 0 &&
-            strcmp(o->op->name, r->op->name) == 0 && o->op->kind == r->op->kind &&
-            o->op->bytes == r->op->bytes && o->op->overlapped == r->op->overlapped &&
-            same_gemm(&o->op->gemm, &r->op->gemm))
-            return o;
-    }
-    return NULL;
-}
-
-static void add(struct budget *b, const struct dtp_op *op, const char *layer, const char *pass,
-                double launches) {
-    struct row r = {.op = op, .layer = layer, .pass = pass, .times = launches * op->count};
-    r.time_s = launches * dtp_op_time_s(b->problem, b->plan, op);
-    r.flops = launches * dtp_op_flops(op);
-    r.bytes = launches * op_bytes(op);
-    b->time_s += r.time_s;
-    if (op->kind != DTP_OP_COLLECTIVE)
-        b->compute_s += r.time_s;
-    struct row *same = find(b, &r);
-    if (same) {
-        same->times += r.times;
-        same->time_s += r.time_s;
-        same->flops += r.flops;
-        same->bytes += r.bytes;
-        return;
-    }
-    r.of_peak = of_peak(b, &r);
-    if (b->n == b->capacity) {
-        size_t grown = b->capacity ? 2 * b->capacity : 256;
-        b->row = dtp_arena_grow(b->a, b->row, sizeof *b->row, b->capacity, grown);
-        b->capacity = grown;
-    }
-    b->row[b->n++] = r;
-}
-
-static bool is_repeated(const struct dtp_plan *p, const struct dtp_op *op) {
-    if (op->pass != DTP_PASS_F)
-        return false;
-    return p->recompute == DTP_RECOMPUTE_FULL ||
-           (p->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
-}
-
-static void add_layers(struct budget *b, enum dtp_layer_kind kind, double layers) {
-    static const char *const kinds[DTP_NLAYER_KINDS] = {"layer", "MoE layer", "embedding", "head",
-                                                        "convolutions"};
-    if (layers <= 0)
-        return;
-    struct dtp_ops *ops = DTP_NEW(b->a, struct dtp_ops, 1);
-    double launches = layers * dtp_plan_num_microbatches(b->plan);
-    bool is_layer = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE;
-    dtp_ops_layer(b->problem, b->plan, kind, ops);
-    for (int i = 0; i < ops->n; i++) {
-        const struct dtp_op *op = &ops->at[i];
-        add(b, op, kinds[kind], dtp_pass_names[op->pass], launches);
-        if (is_layer && is_repeated(b->plan, op))
-            add(b, op, kinds[kind], "R", launches);
-    }
-}
-
-static void fill(struct budget *b, int stage) {
-    const struct dtp_model *m = b->problem->model;
-    const struct dtp_plan *p = b->plan;
-    double dense = 0, moe = 0, embedding = 0, head = 0;
-    for (int chunk = 0; chunk < p->vpp; chunk++) {
-        int vs = dtp_schedule_kinds[p->schedule].stage(p->pp, p->vpp, stage, chunk);
-        int first = dtp_plan_first_layer(p, m, vs);
-        for (int l = first; l < first + dtp_plan_layers(p, m, vs); l++)
-            *(dtp_model_layer_is_moe(m, l) ? &moe : &dense) += 1;
-        embedding += vs == 0;
-        head += vs == p->pp * p->vpp - 1;
-    }
-    if (m->nconvs > 0) {
-        add_layers(b, DTP_LAYER_CONV, 1);
-        dense = 0;
-        embedding = 0;
-    }
-    add_layers(b, DTP_LAYER_DENSE, dense);
-    add_layers(b, DTP_LAYER_MOE, moe);
-    add_layers(b, DTP_LAYER_EMBEDDING, embedding);
-    add_layers(b, DTP_LAYER_HEAD, head);
-}
-
 static int by_time(const void *x, const void *y) {
-    const struct row *a = x, *b = y;
+    const struct dtp_budget_row *a = x, *b = y;
     if (a->time_s != b->time_s)
         return a->time_s > b->time_s ? -1 : 1;
     int c = strcmp(a->op->name, b->op->name);
@@ -202,7 +58,7 @@ static const char *shape_text(const struct dtp_op *op, char *buf, size_t size) {
     return buf;
 }
 
-static void print_row(const struct dtp_term *t, const struct row *r, double step_s) {
+static void print_row(const struct dtp_term *t, const struct dtp_budget_row *r, double step_s) {
     char time[32], rate[32], shape[96], peak[32] = "";
     bool memory = r->op->kind == DTP_OP_KERNEL || r->op->kind == DTP_OP_COLLECTIVE;
     double per_s = r->time_s > 0 ? (memory ? r->bytes : r->flops) / r->time_s : 0;
@@ -217,7 +73,7 @@ static void print_row(const struct dtp_term *t, const struct row *r, double step
             rate, peak, shape_text(r->op, shape, sizeof shape));
 }
 
-static void print_text(struct dtp_cli *cli, const struct budget *b, int stage, double step_s) {
+static void print_text(struct dtp_cli *cli, const struct dtp_budget *b, int stage, double step_s) {
     const struct own *own = cli->own;
     const struct dtp_term *t = &cli->out;
     char text[32], compute[32], step[32];
@@ -248,8 +104,8 @@ static void print_text(struct dtp_cli *cli, const struct budget *b, int stage, d
                    calibration ? calibration : "not calibrated");
 }
 
-static void print_json(struct dtp_cli *cli, const struct budget *b, const struct dtp_setup *setup,
-                       int stage, double step_s) {
+static void print_json(struct dtp_cli *cli, const struct dtp_budget *b,
+                       const struct dtp_setup *setup, int stage, double step_s) {
     struct dtp_json_out w;
     dtp_json_begin(&w, cli->out.file, 2);
     dtp_json_object(&w);
@@ -262,7 +118,7 @@ static void print_json(struct dtp_cli *cli, const struct budget *b, const struct
     dtp_json_put_key(&w, "operations");
     dtp_json_array(&w);
     for (size_t i = 0; i < b->n; i++) {
-        const struct row *r = &b->row[i];
+        const struct dtp_budget_row *r = &b->row[i];
         char shape[96];
         dtp_json_object(&w);
         dtp_json_kv_string(&w, "layer", r->layer);
@@ -377,8 +233,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                         own->stage, plan.pp - 1);
     struct dtp_evaluator *ev = dtp_evaluator_create(cli->a, &setup->problem);
     DTP_TRY(dtp_evaluate(cli->a, ev, &plan, DTP_SIMULATE, NULL, &result, err));
-    struct budget b = {.problem = &setup->problem, .plan = &plan, .a = cli->a};
-    fill(&b, own->stage);
+    struct dtp_budget b = {.problem = &setup->problem, .plan = &plan, .a = cli->a};
+    dtp_budget_fill(&b, own->stage);
     qsort(b.row, b.n, sizeof *b.row, by_time);
     if (cli->args.json) {
         print_json(cli, &b, setup, own->stage, result.step_s);

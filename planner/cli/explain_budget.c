@@ -1,0 +1,131 @@
+/* explain_budget.c: the operations of one rank added up over a step. */
+#include <string.h>
+
+#include "planner/cli/explain_private.h"
+
+static double gemm_bytes(const struct dtp_gemm *g) {
+    return (double)(g->m * g->k + g->k * g->n + g->m * g->n) * (double)g->batch *
+           dtp_dtype_bytes(g->dtype);
+}
+
+static double attention_bytes(const struct dtp_attention_shape *s) {
+    return (double)(s->batch * s->head_dim) *
+           (double)(2 * s->heads * s->seq_q + 2 * s->kv_heads * s->seq_kv) *
+           dtp_dtype_bytes(s->dtype);
+}
+
+static double op_bytes(const struct dtp_op *op) {
+    switch (op->kind) {
+    case DTP_OP_GEMM:
+    case DTP_OP_BMM:
+        return op->count * gemm_bytes(&op->gemm);
+    case DTP_OP_ATTENTION:
+        return op->count * attention_bytes(&op->attention);
+    case DTP_OP_KERNEL:
+    case DTP_OP_COLLECTIVE:
+        break;
+    }
+    return op->count * op->bytes;
+}
+
+static double of_peak(const struct dtp_budget *b, const struct dtp_budget_row *r) {
+    const struct dtp_gpu *gpu = &b->problem->cluster->gpu;
+    if (r->op->kind == DTP_OP_COLLECTIVE || r->time_s <= 0)
+        return -1;
+    if (r->op->kind == DTP_OP_KERNEL)
+        return r->bytes / r->time_s / gpu->hbm_bytes_per_s;
+    return r->flops / r->time_s / gpu->peak_flops_per_s[b->plan->dtype];
+}
+
+static bool same_gemm(const struct dtp_gemm *x, const struct dtp_gemm *y) {
+    return x->dtype == y->dtype && x->pass == y->pass && x->m == y->m && x->n == y->n &&
+           x->k == y->k && x->batch == y->batch && x->whole_waves == y->whole_waves &&
+           x->unaligned == y->unaligned;
+}
+
+/* A row that the operation joins: the same kernel on the same shape, as the two all-gathers of a layer. */
+static struct dtp_budget_row *find(struct dtp_budget *b, const struct dtp_budget_row *r) {
+    for (size_t i = 0; i < b->n; i++) {
+        struct dtp_budget_row *o = &b->row[i];
+        if (o->layer == r->layer && strcmp(o->pass, r->pass) == 0 &&
+            strcmp(o->op->name, r->op->name) == 0 && o->op->kind == r->op->kind &&
+            o->op->bytes == r->op->bytes && o->op->overlapped == r->op->overlapped &&
+            same_gemm(&o->op->gemm, &r->op->gemm))
+            return o;
+    }
+    return NULL;
+}
+
+static void add(struct dtp_budget *b, const struct dtp_op *op, const char *layer, const char *pass,
+                double launches) {
+    struct dtp_budget_row r = {
+        .op = op, .layer = layer, .pass = pass, .times = launches * op->count};
+    r.time_s = launches * dtp_op_time_s(b->problem, b->plan, op);
+    r.flops = launches * dtp_op_flops(op);
+    r.bytes = launches * op_bytes(op);
+    b->time_s += r.time_s;
+    if (op->kind != DTP_OP_COLLECTIVE)
+        b->compute_s += r.time_s;
+    struct dtp_budget_row *same = find(b, &r);
+    if (same) {
+        same->times += r.times;
+        same->time_s += r.time_s;
+        same->flops += r.flops;
+        same->bytes += r.bytes;
+        return;
+    }
+    r.of_peak = of_peak(b, &r);
+    if (b->n == b->capacity) {
+        size_t grown = b->capacity ? 2 * b->capacity : 256;
+        b->row = dtp_arena_grow(b->a, b->row, sizeof *b->row, b->capacity, grown);
+        b->capacity = grown;
+    }
+    b->row[b->n++] = r;
+}
+
+static bool is_repeated(const struct dtp_plan *p, const struct dtp_op *op) {
+    if (op->pass != DTP_PASS_F)
+        return false;
+    return p->recompute == DTP_RECOMPUTE_FULL ||
+           (p->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
+}
+
+static void add_layers(struct dtp_budget *b, enum dtp_layer_kind kind, double layers) {
+    static const char *const kinds[DTP_NLAYER_KINDS] = {"layer", "MoE layer", "embedding", "head",
+                                                        "convolutions"};
+    if (layers <= 0)
+        return;
+    struct dtp_ops *ops = DTP_NEW(b->a, struct dtp_ops, 1);
+    double launches = layers * dtp_plan_num_microbatches(b->plan);
+    bool is_layer = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE;
+    dtp_ops_layer(b->problem, b->plan, kind, ops);
+    for (int i = 0; i < ops->n; i++) {
+        const struct dtp_op *op = &ops->at[i];
+        add(b, op, kinds[kind], dtp_pass_names[op->pass], launches);
+        if (is_layer && is_repeated(b->plan, op))
+            add(b, op, kinds[kind], "R", launches);
+    }
+}
+
+void dtp_budget_fill(struct dtp_budget *b, int stage) {
+    const struct dtp_model *m = b->problem->model;
+    const struct dtp_plan *p = b->plan;
+    double dense = 0, moe = 0, embedding = 0, head = 0;
+    for (int chunk = 0; chunk < p->vpp; chunk++) {
+        int vs = dtp_schedule_kinds[p->schedule].stage(p->pp, p->vpp, stage, chunk);
+        int first = dtp_plan_first_layer(p, m, vs);
+        for (int l = first; l < first + dtp_plan_layers(p, m, vs); l++)
+            *(dtp_model_layer_is_moe(m, l) ? &moe : &dense) += 1;
+        embedding += vs == 0;
+        head += vs == p->pp * p->vpp - 1;
+    }
+    if (m->nconvs > 0) {
+        add_layers(b, DTP_LAYER_CONV, 1);
+        dense = 0;
+        embedding = 0;
+    }
+    add_layers(b, DTP_LAYER_DENSE, dense);
+    add_layers(b, DTP_LAYER_MOE, moe);
+    add_layers(b, DTP_LAYER_EMBEDDING, embedding);
+    add_layers(b, DTP_LAYER_HEAD, head);
+}
