@@ -2,41 +2,16 @@
  * "Memory"): every tensor is rounded up to the heap's unit, the peak is the largest sum, the items are
  * those of that moment. */
 #include "models/memory.h"
+#include "models/memory_native_private.h"
 #include "models/native.h"
-
 #include "models/schedule.h"
-
-enum item { WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, LOGITS, BUFFERS, NITEMS };
-enum { ALIGN_BYTES = 256, SCALARS = 64, FLOAT_BYTES = 4 };
-
-/* Units of a chunk: tokens, positions, layers, norm, head. */
-enum { TOKENS, POSITIONS, LAYERS };
-
-struct chunk {
-    struct dtp_native_stage s;
-    int nunits, norm, head; /* indices; head = TOKENS when tied */
-    int64_t *n;             /* [nunits] elements, 0: has none */
-    bool *gathered, *grads; /* [nunits] */
-};
-
-struct walk {
-    const struct dtp_plan *plan;
-    struct dtp_native d;
-    bool gelu;  /* which the GEMMs around it compute */
-    bool fused; /* attention keeps a number per row, not the probabilities */
-    int prefetch;
-    int64_t e, H, HF,
-        probs; /* bytes: of an element; [local tokens, h], [tokens, h]; probabilities */
-    struct chunk *chunk;
-    int64_t live[NITEMS], sum, peak, at_peak[NITEMS];
-};
 
 static int64_t rounded(int64_t bytes) {
     int64_t units = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES;
     return (units > 0 ? units : 1) * ALIGN_BYTES;
 }
 
-static void take(struct walk *w, enum item item, int64_t bytes) {
+void dtp_walk_take(struct walk *w, enum item item, int64_t bytes) {
     bytes = rounded(bytes);
     w->live[item] += bytes;
     w->sum += bytes;
@@ -47,19 +22,10 @@ static void take(struct walk *w, enum item item, int64_t bytes) {
         w->at_peak[i] = w->live[i];
 }
 
-static void give(struct walk *w, enum item item, int64_t bytes) {
+void dtp_walk_give(struct walk *w, enum item item, int64_t bytes) {
     bytes = rounded(bytes);
     w->live[item] -= bytes;
     w->sum -= bytes;
-}
-
-/* Tensors of a layer, in bytes. */
-static int64_t stats(const struct walk *w) {
-    return 2 * FLOAT_BYTES * w->d.local_tokens;
-}
-
-static int64_t wide(const struct walk *w, int64_t width) {
-    return w->e * w->d.tokens * width;
 }
 
 /* ---- ZeRO ---- */
@@ -68,7 +34,7 @@ static void gather(struct walk *w, struct chunk *c, int unit) {
     if (w->plan->zero_stage < 3 || c->gathered[unit])
         return;
     c->gathered[unit] = true;
-    take(w, BUFFERS, w->e * c->n[unit]);
+    dtp_walk_take(w, BUFFERS, w->e * c->n[unit]);
 }
 
 static int next_unit(const struct chunk *c, int unit, int direction) {
@@ -81,7 +47,7 @@ static int next_unit(const struct chunk *c, int unit, int direction) {
     return direction > 0 || layer ? next : -1;
 }
 
-static void need(struct walk *w, struct chunk *c, int unit, int direction) {
+void dtp_walk_need(struct walk *w, struct chunk *c, int unit, int direction) {
     if (w->plan->zero_stage < 3)
         return;
     gather(w, c, unit);
@@ -92,26 +58,26 @@ static void need(struct walk *w, struct chunk *c, int unit, int direction) {
     }
 }
 
-static void used(struct walk *w, struct chunk *c, int unit) {
+void dtp_walk_used(struct walk *w, struct chunk *c, int unit) {
     if (c->gathered[unit])
-        give(w, BUFFERS, w->e * c->n[unit]);
+        dtp_walk_give(w, BUFFERS, w->e * c->n[unit]);
     c->gathered[unit] = false;
 }
 
-static void need_grads(struct walk *w, struct chunk *c, int unit) {
+void dtp_walk_need_grads(struct walk *w, struct chunk *c, int unit) {
     if (w->plan->zero_stage >= 2 && !c->grads[unit]) {
-        take(w, BUFFERS, FLOAT_BYTES * c->n[unit]);
+        dtp_walk_take(w, BUFFERS, FLOAT_BYTES * c->n[unit]);
         c->grads[unit] = true;
     }
 }
 
-static void done(struct walk *w, struct chunk *c, int unit) {
+void dtp_walk_done(struct walk *w, struct chunk *c, int unit) {
     if (w->plan->zero_stage < 2 || c->n[unit] == 0)
         return;
     int64_t shard = FLOAT_BYTES * c->n[unit] / w->plan->dp;
-    take(w, BUFFERS, shard);
-    give(w, BUFFERS, shard);
-    give(w, BUFFERS, FLOAT_BYTES * c->n[unit]);
+    dtp_walk_take(w, BUFFERS, shard);
+    dtp_walk_give(w, BUFFERS, shard);
+    dtp_walk_give(w, BUFFERS, FLOAT_BYTES * c->n[unit]);
     c->grads[unit] = false;
 }
 
@@ -120,62 +86,10 @@ static void create_unit(struct walk *w, int64_t n) {
     int64_t shard = n / w->plan->dp, owned = zero >= 1 ? shard : n;
     if (n == 0)
         return;
-    take(w, WEIGHTS, w->e * (zero >= 3 ? shard : n));
-    take(w, GRADIENTS, FLOAT_BYTES * (zero >= 2 ? shard : n));
+    dtp_walk_take(w, WEIGHTS, w->e * (zero >= 3 ? shard : n));
+    dtp_walk_take(w, GRADIENTS, FLOAT_BYTES * (zero >= 2 ? shard : n));
     for (int i = w->e < FLOAT_BYTES ? 0 : 1; i < 3; i++) /* master weights, two moments */
-        take(w, OPTIMIZER, FLOAT_BYTES * owned);
-}
-
-/* ---- a layer ---- */
-
-/* The whole sequence of a tensor that is divided over tp, for one product. */
-static void whole_input(struct walk *w, bool there) {
-    if (w->d.sp && there)
-        take(w, BUFFERS, w->HF);
-    else if (w->d.sp)
-        give(w, BUFFERS, w->HF);
-}
-
-/* Partial sums [tokens, h] become this rank's part. */
-static void reduced(struct walk *w) {
-    if (!w->d.sp)
-        return;
-    take(w, ACTIVATIONS, w->H);
-    give(w, ACTIVATIONS, w->HF);
-}
-
-static void layer_forward(struct walk *w, bool keep_all) {
-    take(w, ACTIVATIONS, stats(w));
-    take(w, ACTIVATIONS, w->H);
-    whole_input(w, true);
-    take(w, ACTIVATIONS, wide(w, w->d.qkv_width));
-    whole_input(w, false);
-    take(w, ACTIVATIONS, w->probs);
-    take(w, ACTIVATIONS, wide(w, w->d.q_width));
-    if (!keep_all && w->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
-        give(w, ACTIVATIONS, w->probs);
-    take(w, ACTIVATIONS, w->HF);
-    reduced(w);
-    take(w, ACTIVATIONS, stats(w));
-    take(w, ACTIVATIONS, w->H);
-    whole_input(w, true);
-    take(w, ACTIVATIONS, wide(w, w->d.up_width));
-    if (!w->gelu)
-        whole_input(w, false);
-    take(w, ACTIVATIONS, wide(w, w->d.ffn));
-    if (w->gelu)
-        whole_input(w, false);
-    take(w, ACTIVATIONS, w->HF);
-    reduced(w);
-}
-
-/* All but the input. */
-static void layer_drop(struct walk *w) {
-    const int64_t kept[] = {
-        stats(w), w->H, wide(w, w->d.qkv_width), w->probs,         wide(w, w->d.q_width), w->H,
-        stats(w), w->H, wide(w, w->d.up_width),  wide(w, w->d.ffn)};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
-        give(w, ACTIVATIONS, kept[i]);
+        dtp_walk_take(w, OPTIMIZER, FLOAT_BYTES * owned);
 }
 
 static bool recomputed(const struct walk *w, int layer) {
@@ -184,223 +98,58 @@ static bool recomputed(const struct walk *w, int layer) {
            (p->recompute_layers == 0 || layer < p->recompute_layers);
 }
 
-/* Through a column-parallel layer and its norm. */
-static void through_norm(struct walk *w) {
-    take(w, ACTIVATIONS, w->HF);
-    reduced(w);
-    take(w, ACTIVATIONS, w->H);
-    give(w, ACTIVATIONS, w->H);
-}
-
-/* The gathered or plain gradient that a weight gradient has used. */
-static void give_gradient(struct walk *w) {
-    if (w->d.sp)
-        give(w, BUFFERS, w->HF);
-    else
-        give(w, ACTIVATIONS, w->H);
-}
-
-static void mlp_backward(struct walk *w) {
-    bool split = w->d.split;
-    whole_input(w, true);
-    if (!split)
-        give(w, ACTIVATIONS, wide(w, w->d.ffn));
-    take(w, ACTIVATIONS, wide(w, w->d.ffn)); /* gradient after activation, with GELU before it */
-    if (!split)
-        whole_input(w, false);
-    if (!w->gelu) {
-        take(w, ACTIVATIONS, wide(w, w->d.up_width));
-        give(w, ACTIVATIONS, wide(w, w->d.ffn));
-    }
-    give(w, ACTIVATIONS, wide(w, w->d.up_width));
-    if (!split) {
-        whole_input(w, true);
-        whole_input(w, false);
-        give(w, ACTIVATIONS, w->H);
-    }
-    through_norm(w);
-    if (!split)
-        give(w, ACTIVATIONS, wide(w, w->d.up_width));
-    give(w, ACTIVATIONS, w->H); /* residual stream after attention */
-    give(w, ACTIVATIONS, stats(w));
-    if (!split || w->d.sp)
-        give(w, ACTIVATIONS, w->H); /* gradient of the output */
-}
-
-static void attention_backward(struct walk *w) {
-    bool split = w->d.split;
-    if (w->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
-        take(w, ACTIVATIONS, w->probs);
-    whole_input(w, true);
-    take(w, ACTIVATIONS, wide(w, w->d.q_width));
-    if (!split)
-        whole_input(w, false);
-    take(w, ACTIVATIONS, wide(w, w->d.qkv_width));
-    give(w, ACTIVATIONS, wide(w, w->d.q_width));
-    give(w, ACTIVATIONS, w->probs);
-    give(w, ACTIVATIONS, wide(w, w->d.qkv_width));
-    if (!split) {
-        give(w, ACTIVATIONS, wide(w, w->d.q_width));
-        whole_input(w, true);
-        whole_input(w, false);
-        give(w, ACTIVATIONS, w->H); /* norm 1 */
-    }
-    through_norm(w);
-    if (!split)
-        give(w, ACTIVATIONS, wide(w, w->d.qkv_width));
-    give(w, ACTIVATIONS, w->H); /* input */
-    give(w, ACTIVATIONS, stats(w));
-    if (!split || w->d.sp)
-        give(w, ACTIVATIONS, w->H); /* gradient of the residual stream */
-}
-
-static void layer_weights(struct walk *w) {
-    give_gradient(w);
-    give(w, ACTIVATIONS, wide(w, w->d.ffn));
-    whole_input(w, true);
-    whole_input(w, false);
-    give(w, ACTIVATIONS, wide(w, w->d.up_width));
-    give(w, ACTIVATIONS, w->H);
-    give_gradient(w);
-    give(w, ACTIVATIONS, wide(w, w->d.q_width));
-    whole_input(w, true);
-    whole_input(w, false);
-    give(w, ACTIVATIONS, wide(w, w->d.qkv_width));
-    give(w, ACTIVATIONS, w->H);
-}
-
-/* ---- ends ---- */
-
-static void ids(struct walk *w, bool there) {
-    int64_t bytes = FLOAT_BYTES * w->d.tokens;
-    if (there)
-        take(w, ACTIVATIONS, bytes);
-    else
-        give(w, ACTIVATIONS, bytes);
-}
-
-static void embed(struct walk *w, struct chunk *c) {
-    need(w, c, TOKENS, 1);
-    take(w, ACTIVATIONS, w->HF);
-    used(w, c, TOKENS);
-    reduced(w);
-    if (c->n[POSITIONS] == 0)
-        return;
-    need(w, c, POSITIONS, 1);
-    used(w, c, POSITIONS);
-}
-
-static void embed_weights(struct walk *w, struct chunk *c) {
-    need_grads(w, c, TOKENS);
-    whole_input(w, true);
-    whole_input(w, false);
-    if (c->n[POSITIONS] > 0)
-        need_grads(w, c, POSITIONS);
-    give(w, ACTIVATIONS, w->H);
-    ids(w, false);
-    done(w, c, TOKENS);
-    done(w, c, POSITIONS);
-}
-
-static void head_forward(struct walk *w, struct chunk *c) {
-    need(w, c, c->norm, 1);
-    take(w, ACTIVATIONS, stats(w));
-    take(w, ACTIVATIONS, w->H);
-    used(w, c, c->norm);
-    need(w, c, c->head, 1);
-    whole_input(w, true);
-    take(w, LOGITS, wide(w, w->d.vocab));
-    whole_input(w, false);
-    used(w, c, c->head);
-    take(w, LOGITS, 3 * FLOAT_BYTES * w->d.tokens);
-}
-
-static void head_weights(struct walk *w, struct chunk *c) {
-    need_grads(w, c, c->head);
-    whole_input(w, true);
-    whole_input(w, false);
-    give(w, LOGITS, wide(w, w->d.vocab));
-    give(w, ACTIVATIONS, w->H);
-}
-
-static void head_done(struct walk *w, struct chunk *c) {
-    done(w, c, c->norm);
-    if (c->head != TOKENS)
-        done(w, c, c->head);
-}
-
-static void head_backward(struct walk *w, struct chunk *c) {
-    give(w, LOGITS, 3 * FLOAT_BYTES * w->d.tokens);
-    ids(w, false);
-    need(w, c, c->head, -1);
-    take(w, ACTIVATIONS, w->HF);
-    used(w, c, c->head);
-    if (!w->d.split)
-        head_weights(w, c);
-    reduced(w);
-    need(w, c, c->norm, -1);
-    need_grads(w, c, c->norm);
-    take(w, ACTIVATIONS, w->H);
-    used(w, c, c->norm);
-    give(w, ACTIVATIONS, w->H); /* gradient of the norm's output */
-    give(w, ACTIVATIONS, w->H); /* its input */
-    give(w, ACTIVATIONS, stats(w));
-    if (!w->d.split)
-        head_done(w, c);
-}
-
 /* ---- actions ---- */
 
 static void forward(struct walk *w, struct chunk *c) {
     if (c->s.first)
-        ids(w, true);
+        dtp_walk_ids(w, true);
     if (c->s.last)
-        ids(w, true);
+        dtp_walk_ids(w, true);
     if (c->s.first)
-        embed(w, c);
+        dtp_walk_embed(w, c);
     for (int i = 0; i < c->s.layers; i++) {
-        need(w, c, LAYERS + i, 1);
-        layer_forward(w, false);
-        used(w, c, LAYERS + i);
+        dtp_walk_need(w, c, LAYERS + i, 1);
+        dtp_walk_layer_forward(w, false);
+        dtp_walk_used(w, c, LAYERS + i);
         if (recomputed(w, i))
-            layer_drop(w);
+            dtp_walk_layer_drop(w);
     }
     if (c->s.last)
-        head_forward(w, c);
+        dtp_walk_head_forward(w, c);
 }
 
 static void backward(struct walk *w, struct chunk *c) {
     if (c->s.last)
-        head_backward(w, c);
+        dtp_walk_head_backward(w, c);
     for (int i = c->s.layers - 1; i >= 0; i--) {
-        need(w, c, LAYERS + i, -1);
-        need_grads(w, c, LAYERS + i);
+        dtp_walk_need(w, c, LAYERS + i, -1);
+        dtp_walk_need_grads(w, c, LAYERS + i);
         if (recomputed(w, i)) {
-            layer_forward(w, true);
-            give(w, ACTIVATIONS, w->H);
+            dtp_walk_layer_forward(w, true);
+            dtp_walk_give(w, ACTIVATIONS, w->H);
         }
-        mlp_backward(w);
-        attention_backward(w);
-        used(w, c, LAYERS + i);
+        dtp_walk_mlp_backward(w);
+        dtp_walk_attention_backward(w);
+        dtp_walk_used(w, c, LAYERS + i);
         if (!w->d.split)
-            done(w, c, LAYERS + i);
+            dtp_walk_done(w, c, LAYERS + i);
     }
     if (c->s.first && !w->d.split)
-        embed_weights(w, c);
+        dtp_walk_embed_weights(w, c);
 }
 
 static void weights(struct walk *w, struct chunk *c) {
     if (c->s.last) {
-        head_weights(w, c);
-        head_done(w, c);
+        dtp_walk_head_weights(w, c);
+        dtp_walk_head_done(w, c);
     }
     for (int i = c->s.layers - 1; i >= 0; i--) {
-        need_grads(w, c, LAYERS + i);
-        layer_weights(w);
-        done(w, c, LAYERS + i);
+        dtp_walk_need_grads(w, c, LAYERS + i);
+        dtp_walk_layer_weights(w);
+        dtp_walk_done(w, c, LAYERS + i);
     }
     if (c->s.first)
-        embed_weights(w, c);
+        dtp_walk_embed_weights(w, c);
 }
 
 /* What the next use of the chunk needs first. */
@@ -411,9 +160,9 @@ static void unshard(struct walk *w, const struct dtp_action *x, const struct dtp
         if (next->chunk != x->chunk || (next->kind != DTP_A_F && !back))
             continue;
         if (back)
-            need(w, c, c->s.last ? c->head : LAYERS + c->s.layers - 1, -1);
+            dtp_walk_need(w, c, c->s.last ? c->head : LAYERS + c->s.layers - 1, -1);
         else
-            need(w, c, c->s.first ? TOKENS : LAYERS, 1);
+            dtp_walk_need(w, c, c->s.first ? TOKENS : LAYERS, 1);
         return;
     }
 }
@@ -433,18 +182,18 @@ static void act(struct walk *w, const struct dtp_action *x, const struct dtp_act
         break;
     case DTP_A_RECV_F:
     case DTP_A_RECV_B:
-        take(w, ACTIVATIONS, w->H);
+        dtp_walk_take(w, ACTIVATIONS, w->H);
         break;
     case DTP_A_SEND_F:
     case DTP_A_SEND_B:
-        give(w, ACTIVATIONS, w->H);
+        dtp_walk_give(w, ACTIVATIONS, w->H);
         break;
     case DTP_A_UNSHARD:
         unshard(w, x, end);
         break;
     case DTP_A_RESHARD:
         for (int i = 0; i < c->nunits; i++)
-            used(w, c, i);
+            dtp_walk_used(w, c, i);
         break;
     case DTP_A_RECOMPUTE:
     case DTP_A_REDUCE_GRAD:
@@ -506,8 +255,8 @@ static void begin(struct dtp_arena *a, const struct dtp_problem *problem,
     w->H = w->e * w->d.local_tokens * w->d.hidden;
     w->HF = w->e * w->d.tokens * w->d.hidden;
     w->probs = FLOAT_BYTES * w->d.tokens * w->d.heads * (w->fused ? 1 : w->d.seq);
-    take(w, BUFFERS, workspace(w));
-    take(w, BUFFERS, FLOAT_BYTES * SCALARS);
+    dtp_walk_take(w, BUFFERS, workspace(w));
+    dtp_walk_take(w, BUFFERS, FLOAT_BYTES * SCALARS);
     w->chunk = DTP_NEW(a, struct chunk, (size_t)plan->vpp);
     for (int c = 0; c < plan->vpp; c++)
         make_chunk(a, problem, w, kind->stage(plan->pp, plan->vpp, rank, c), &w->chunk[c]);
