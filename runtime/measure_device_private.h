@@ -1,0 +1,51 @@
+/* measure_device_private.h: private to measure_device*.c: a device being timed. */
+#ifndef DTP_RUNTIME_MEASURE_DEVICE_PRIVATE_H
+#define DTP_RUNTIME_MEASURE_DEVICE_PRIVATE_H
+
+#include "runtime/measure.h"
+#include "sim/base/units.h"
+
+enum { NPOOLS = 3, POOL_C = 2, KIB = (int)DTP_KIB, MIB = (int)DTP_MIB };
+
+struct dtp_bench {
+    const struct dtp_measure_grid *grid;
+    const struct dtp_dev_ops *ops;
+    struct dtp_dev *dev;
+    char *pool[NPOOLS];
+    uint64_t pool_bytes[NPOOLS];
+    float *saved, *workspace, *rows;
+    int32_t *ids;
+    double *time_s; /* of the board */
+    int n, capacity;
+};
+
+typedef void dtp_bench_fn(void *context, int i);
+
+/* Seconds of one call, kernels only: run(context, i) launches the i-th. */
+double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);
+/* The next time of the board. */
+void dtp_bench_note(struct dtp_bench *b, double time_s);
+/* The i-th of the places that a tensor of so many bytes has in a pool. */
+void *dtp_bench_part(const struct dtp_bench *b, int pool, int64_t bytes, int i);
+int64_t dtp_bench_element_bytes(const struct dtp_bench *b);
+
+struct dtp_bench_gemm {
+    struct dtp_bench *b;
+    struct dtp_gemm_args g;
+};
+void dtp_bench_run_gemm(void *context, int i);
+void dtp_bench_gemms(struct dtp_bench *b);
+void dtp_bench_attentions(struct dtp_bench *b, bool backward);
+/* The most that any shape keeps, or works in. */
+uint64_t dtp_bench_attention_bytes(const struct dtp_bench *b, bool workspace);
+
+/* Classes of memory-bound kernels, then the host's time of a launch. */
+enum { NCLASSES = 12 };
+struct dtp_bench_class {
+    enum dtp_kernel kernel;
+    dtp_bench_fn *run;
+};
+extern const struct dtp_bench_class dtp_bench_class_rows[NCLASSES];
+void dtp_bench_classes(struct dtp_bench *b);
+
+#endif

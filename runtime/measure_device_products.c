@@ -1,0 +1,128 @@
+/* Times of a device's products and attention. */
+#include "runtime/measure_device_private.h"
+
+/* ---- GEMM, as transformer_comm.c calls it: y = x W', dx = dy W, dW += dy' x ---- */
+
+void dtp_bench_run_gemm(void *context, int i) {
+    const struct dtp_bench_gemm *x = context;
+    struct dtp_gemm_args g = x->g;
+    int64_t e = dtp_bench_element_bytes(x->b), out = g.c_gradient ? (int64_t)sizeof(float) : e;
+    g.a = dtp_bench_part(x->b, 0, g.m * g.k * e, i);
+    g.b = dtp_bench_part(x->b, 1, g.k * g.n * e, i);
+    g.c = dtp_bench_part(x->b, POOL_C, g.m * g.n * out, i);
+    x->b->ops->gemm(x->b->dev, &g);
+}
+
+static bool fits(const struct dtp_bench *b, const struct dtp_gemm_args *g) {
+    uint64_t e = (uint64_t)dtp_bench_element_bytes(b), out = g->c_gradient ? sizeof(float) : e;
+    uint64_t m = (uint64_t)g->m, n = (uint64_t)g->n, k = (uint64_t)g->k;
+    uint64_t most = b->grid->most_bytes;
+    return m * k * e <= b->pool_bytes[0] && k * n * e <= b->pool_bytes[1] &&
+           m * n * out <= b->pool_bytes[POOL_C] && m * n * out <= most && k * n * e <= most;
+}
+
+/* before: k of the entry before this one, when m and n are the same; else 0. */
+static void add_gemm(struct dtp_bench *b, enum dtp_gemm_pass pass, const int64_t mnk[3],
+                     int64_t before) {
+    int64_t m = mnk[0], n = mnk[1], k = mnk[2];
+    struct dtp_bench_gemm x = {.b = b, .g = {.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n}};
+    if (pass == DTP_GEMM_FORWARD) {
+        x.g.tb = true;
+        x.g.ldb = k;
+        x.g.bias = b->rows;
+    }
+    if (pass == DTP_GEMM_WGRAD) {
+        x.g.ta = true;
+        x.g.lda = m;
+        x.g.accumulate = x.g.c_gradient = true;
+    }
+    double last_s = b->n > 0 && b->n <= b->capacity ? b->time_s[b->n - 1] : 0;
+    if (fits(b, &x.g) || before == 0)
+        dtp_bench_note(b, fits(b, &x.g) ? dtp_bench_measured_s(b, dtp_bench_run_gemm, &x) : 0);
+    else
+        dtp_bench_note(b, last_s * (double)k / (double)before);
+}
+
+static void gemms_of(struct dtp_bench *b, enum dtp_gemm_pass pass, const int *x, const int *z) {
+    const int *y = b->grid->width;
+    for (int i = 0; x[i]; i++)
+        for (int j = 0; y[j]; j++)
+            for (int k = 0; z[k]; k++)
+                add_gemm(b, pass, (int64_t[]){x[i], y[j], z[k]}, k > 0 ? z[k - 1] : 0);
+}
+
+void dtp_bench_gemms(struct dtp_bench *b) {
+    const struct dtp_measure_grid *g = b->grid;
+    gemms_of(b, DTP_GEMM_FORWARD, g->tokens, g->width);
+    gemms_of(b, DTP_GEMM_DGRAD, g->tokens, g->width);
+    gemms_of(b, DTP_GEMM_WGRAD, g->width, g->tokens);
+}
+
+/* ---- attention ---- */
+
+struct attention {
+    struct dtp_bench *b;
+    struct dtp_attention_args x;
+    bool backward;
+};
+
+static void run_attention(void *context, int i) {
+    const struct attention *t = context;
+    struct dtp_bench *b = t->b;
+    struct dtp_attention_args x = t->x;
+    int64_t e = dtp_bench_element_bytes(b), width = x.heads * x.head_dim, rows = x.seq * x.batch;
+    char *qkv = dtp_bench_part(b, 0, 3 * width * rows * e, i),
+         *grad = dtp_bench_part(b, 1, 3 * width * rows * e, i);
+    x.q = qkv;
+    x.k = qkv + width * e;
+    x.v = qkv + 2 * width * e;
+    x.out = dtp_bench_part(b, POOL_C, width * rows * e, i);
+    x.dout = dtp_bench_part(b, POOL_C, width * rows * e, i + 1);
+    x.dq = grad;
+    x.dk = grad + width * e;
+    x.dv = grad + 2 * width * e;
+    x.saved = b->saved;
+    x.workspace = b->workspace;
+    if (t->backward)
+        b->ops->attention_backward(b->dev, &x);
+    else
+        b->ops->attention_forward(b->dev, &x);
+}
+
+/* As many sequences of HEADS heads as give the number of heads. */
+static struct dtp_attention_args attention_of(const struct dtp_bench *b, int s, int d, int h) {
+    enum { HEADS = 8 };
+    const struct dtp_measure_grid *g = b->grid;
+    int64_t heads = g->heads[h] < HEADS ? g->heads[h] : HEADS, dim = g->head_dim[d];
+    return (struct dtp_attention_args){.batch = g->heads[h] / heads,
+                                       .seq = g->seq[s],
+                                       .heads = heads,
+                                       .kv_heads = heads,
+                                       .head_dim = dim,
+                                       .qkv_stride = 3 * heads * dim,
+                                       .out_stride = heads * dim};
+}
+
+void dtp_bench_attentions(struct dtp_bench *b, bool backward) {
+    const struct dtp_measure_grid *g = b->grid;
+    for (int s = 0; g->seq[s]; s++)
+        for (int d = 0; g->head_dim[d]; d++)
+            for (int h = 0; g->heads[h]; h++) {
+                struct attention t = {.b = b, .backward = backward, .x = attention_of(b, s, d, h)};
+                dtp_bench_note(b, dtp_bench_measured_s(b, run_attention, &t));
+            }
+}
+
+uint64_t dtp_bench_attention_bytes(const struct dtp_bench *b, bool workspace) {
+    const struct dtp_measure_grid *g = b->grid;
+    uint64_t most = 0;
+    for (int s = 0; g->seq[s]; s++)
+        for (int d = 0; g->head_dim[d]; d++)
+            for (int h = 0; g->heads[h]; h++) {
+                struct dtp_attention_args x = attention_of(b, s, d, h);
+                uint64_t bytes = workspace ? b->ops->attention_workspace_bytes(b->dev, &x)
+                                           : b->ops->attention_saved_bytes(b->dev, &x);
+                most = bytes > most ? bytes : most;
+            }
+    return most;
+}
