@@ -83,7 +83,7 @@ static void link_calls(struct replay_state *s, struct replay_rank *q) {
 static bool is_fused_away(const struct replay_state *s, const struct replay_rank *q,
                           const struct replay_work *w) {
     const char *text = s->options->other.fused;
-    uint32_t i = (uint32_t)(w - q->work), longest = i;
+    uint32_t i = (uint32_t)(w - q->work);
     const struct dtp_trace_event *own = dtp_trace_event(q->r, w->event), *e;
     if (!text || own->class != DTP_CLASS_COMPUTE || !strstr(dtp_trace_name(q->r, own->name), text))
         return false;
@@ -93,11 +93,10 @@ static bool is_fused_away(const struct replay_state *s, const struct replay_rank
             e = dtp_trace_event(q->r, q->work[k].event);
             if (!strstr(dtp_trace_name(q->r, e->name), text))
                 break;
-            int64_t best_ns = dtp_trace_event(q->r, q->work[longest].event)->dur_ns;
-            if (e->dur_ns > best_ns || (e->dur_ns == best_ns && k < longest))
-                longest = k;
+            if (e->dur_ns > own->dur_ns || (e->dur_ns == own->dur_ns && k < i))
+                return true;
         }
-    return longest != i;
+    return false;
 }
 
 /* What it takes on the machine of the what-if. */

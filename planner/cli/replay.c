@@ -6,8 +6,11 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/replay_report.h"
+#include "traces/tasks.h"
 
 enum { MOST_RANKS = 999999 };
+#define MOST_FACTOR DTP_GIGA
+#define MOST_DELAY_S DTP_MEGA /* in ns, sums stay far below 2^63 */
 
 struct own {
     double network_bandwidth, network_latency, kernel_speed, memory_speed, host_speed;
@@ -80,10 +83,13 @@ static void show_progress(void *ctx, const char *file, uint64_t bytes) {
 }
 
 static enum dtp_status positive(const char *option, double v, bool zero, struct dtp_err *err) {
-    if (v > 0 || (zero && v == 0))
-        return DTP_OK;
-    return dtp_fail(err, DTP_EUSAGE, "--%s: found %g, expected a number %s 0", option, v,
-                    zero ? "of at least" : "above");
+    if (!(v > 0 || (zero && v == 0)))
+        return dtp_fail(err, DTP_EUSAGE, "--%s: found %g, expected a number %s 0", option, v,
+                        zero ? "of at least" : "above");
+    if (v > MOST_FACTOR || (v > 0 && v < 1 / MOST_FACTOR))
+        return dtp_fail(err, DTP_EUSAGE, "--%s: found %g, expected a number from 1e-9 to 1e9",
+                        option, v);
+    return DTP_OK;
 }
 
 /* "NAME=VALUE": where the value begins. */
@@ -137,7 +143,9 @@ static enum dtp_status take_single(struct dtp_cli *cli, struct dtp_replay_option
     if (own->delay_rank) {
         DTP_TRY(numbered(cli, "delay-rank", own->delay_rank, &out->delayed_rank, &value, err));
         DTP_TRY(dtp_parse_time(value, "--delay-rank", &out->delay_s, err));
-        DTP_TRY(positive("delay-rank", out->delay_s, true, err));
+        if (out->delay_s > MOST_DELAY_S)
+            return dtp_fail(err, DTP_EUSAGE, "--delay-rank: found %g s, expected at most 1e6 s",
+                            out->delay_s);
     }
     if (own->slow_collective) {
         DTP_TRY(numbered(cli, "slow-collective", own->slow_collective, &out->slow_collective,
@@ -163,6 +171,10 @@ static enum dtp_status take_options(struct dtp_cli *cli, struct dtp_replay_optio
     out->memory_speed = own->memory_speed;
     out->host_speed = own->host_speed;
     out->remove_straggler = own->remove_straggler;
+    if (own->from && !own->gpu && !own->cluster && own->more_ranks <= 1)
+        return dtp_fail(err, DTP_EUSAGE,
+                        "--from is the machine of the trace: what if it were another? Give --gpu, "
+                        "--cluster or --more-ranks");
     DTP_TRY(take_regrouping(own, out, err));
     return take_single(cli, out, err);
 }
@@ -182,7 +194,7 @@ static enum dtp_status take_machines(struct dtp_cli *cli, const struct dtp_trace
         return DTP_OK;
     if (own->from)
         DTP_TRY(dtp_cluster_load(cli->a, own->from, &machine[0], err));
-    else
+    else if (!t->tasks) /* a timeline has no other machine: dtp_replay_tasks says so */
         DTP_TRY(
             dtp_whatif_machine(cli->a, t->nranks > 0 ? t->rank[0].device : "", &machine[0], err));
     out->from = &machine[0];
@@ -191,6 +203,66 @@ static enum dtp_status take_machines(struct dtp_cli *cli, const struct dtp_trace
     DTP_TRY(dtp_cluster_load(cli->a, to, &machine[1], err));
     out->to = &machine[1];
     out->same_network = own->cluster == NULL;
+    return DTP_OK;
+}
+
+/* ---- whether there is what the options name ---- */
+
+static bool occurs(const struct dtp_trace *t, const char *text) {
+    for (size_t r = 0; r < t->nranks; r++)
+        for (size_t i = 0; i < t->rank[r].nevents; i++) {
+            const struct dtp_trace_event *e = dtp_trace_event(&t->rank[r], i);
+            if (e->on_stream && strstr(dtp_trace_name(&t->rank[r], e->name), text))
+                return true;
+        }
+    for (uint32_t i = 0; t->tasks && i < t->tasks->ntasks; i++)
+        if (strstr(t->tasks->task[i].name, text))
+            return true;
+    return false;
+}
+
+static bool has_operation(const struct dtp_matches *m, const char *text) {
+    for (size_t i = 0; i < m->n; i++)
+        if (strstr(dtp_comm_op_name[m->at[i].op], text))
+            return true;
+    return false;
+}
+
+static enum dtp_status find_named(const struct dtp_trace *t, const struct dtp_matches *m,
+                                  const struct dtp_replay_options *o, struct dtp_err *err) {
+    const struct {
+        const char *option, *text;
+        bool operations;
+    } named[] = {{"faster", o->op, false},
+                 {"remove", o->other.removed, true},
+                 {"fuse", o->other.fused, false}};
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        const char *text = named[i].text;
+        if (text &&
+            (!*text || !(occurs(t, text) || (named[i].operations && has_operation(m, text)))))
+            return dtp_fail(err, DTP_EUSAGE, "--%s: nothing in the trace has \"%s\" in its name",
+                            named[i].option, text);
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status find_ranks(const struct dtp_trace *t, const struct dtp_matches *m,
+                                  const struct dtp_replay_options *o, struct dtp_err *err) {
+    const struct {
+        const char *option;
+        int rank;
+    } wanted[] = {{"slow-rank", o->slow_rank}, {"delay-rank", o->delayed_rank}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        bool found = wanted[i].rank < 0;
+        for (size_t r = 0; r < t->nranks && !found; r++)
+            found = t->rank[r].rank == wanted[i].rank;
+        if (!found)
+            return dtp_fail(err, DTP_EUSAGE, "--%s: the trace has no rank %d", wanted[i].option,
+                            wanted[i].rank);
+    }
+    if (!t->tasks && o->slow_collective >= 0 && (size_t)o->slow_collective >= m->n)
+        return dtp_fail(err, DTP_EUSAGE, "--slow-collective: found %d, the trace has %zu of them",
+                        o->slow_collective, m->n);
     return DTP_OK;
 }
 
@@ -211,6 +283,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         fprintf(stderr, "\r\033[K");
     DTP_TRY(take_machines(cli, &trace, &options.other, err));
     DTP_TRY(dtp_replay(cli->a, &trace, &DTP_REPLAY_AS_MEASURED, &measured, err));
+    DTP_TRY(find_named(&trace, &measured.matches, &options, err));
+    DTP_TRY(find_ranks(&trace, &measured.matches, &options, err));
     bool what_if = dtp_replay_is_what_if(&options);
     replay = measured;
     struct dtp_tasks *tasks = NULL;
