@@ -299,6 +299,8 @@ enum dtp_status dtp_cluster_replay(struct dtp_arena *a, const struct dtp_jobs *j
     s.later = DTP_NEW(a, int, (size_t)options->nodes);
     for (int i = 0; i < options->nodes; i++)
         s.free[i] = s.full;
+    if (jobs->n == 0)
+        return dtp_fail(err, DTP_EINPUT, "no job in the trace");
     take_jobs(&s, jobs, out);
     if (s.njobs == 0)
         return dtp_fail(err, DTP_ENO,

@@ -160,7 +160,7 @@ static bool take_task(struct table *t, char **cell) {
         *task = (struct jobs_task){.start_s = start_s, .end_s = end_s, .run_s = DTP_JOB_UNKNOWN};
     double instances = n > 0 ? n : 1, percent_of_one = percent > 0 ? percent : 0;
     task->gpus += instances * percent_of_one / 100;
-    task->nodes += count_of(instances);
+    task->nodes = count_of((double)task->nodes + count_of(instances));
     if (start_s >= 0 && (task->start_s < 0 || start_s < task->start_s))
         task->start_s = start_s;
     if (end_s > task->end_s)

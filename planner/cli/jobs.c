@@ -43,7 +43,7 @@ static const struct dtp_option options[] = {
     {0}};
 
 static void defaults(void *own) {
-    *(struct own *)own = (struct own){.policy = BOTH};
+    *(struct own *)own = (struct own){.policy = BOTH, .gpu_hours_per_failure = (double)NAN};
 }
 
 /* ---- throughput by size ---- */
@@ -161,15 +161,19 @@ static enum dtp_status take_failures(struct dtp_cli *cli, struct failures *f, st
         return DTP_OK;
     DTP_TRY(dtp_json_read_file(cli->a, path, &json, err));
     DTP_TRY(dtp_fields_read(cli->a, json, failure_fields, f, err));
-    if (own->gpu_hours_per_failure < 0)
-        return dtp_fail(err, DTP_EUSAGE, "--gpu-hours-per-failure: found %g, expected more than 0",
-                        own->gpu_hours_per_failure);
-    if (own->gpu_hours_per_failure > 0)
+    if (own->gpu_hours_per_failure < DTP_MILLI || own->gpu_hours_per_failure > DTP_TERA)
+        return dtp_fail(
+            err, DTP_EUSAGE,
+            "--gpu-hours-per-failure: found %g, expected 0.001 to 1e12 (or --no-failures)",
+            own->gpu_hours_per_failure);
+    if (!isnan(own->gpu_hours_per_failure))
         f->gpu_hours_per_failure = own->gpu_hours_per_failure;
     if (own->restart)
         DTP_TRY(dtp_parse_time(own->restart, "--restart", &f->restart_s, err));
     if (own->checkpoint)
         DTP_TRY(dtp_parse_time(own->checkpoint, "--checkpoint", &f->checkpoint_s, err));
+    if (f->restart_s > DTP_GIGA || f->checkpoint_s > DTP_GIGA)
+        return dtp_fail(err, DTP_EUSAGE, "--restart and --checkpoint: expected at most 1e9 s");
     return DTP_OK;
 }
 
