@@ -175,8 +175,12 @@ static enum dtp_status write_file(struct dtp_cli *cli, const struct fit *f, cons
     const struct dtp_json *json;
     struct dtp_file_out file;
     struct dtp_json_out w;
-    const char *data = dtp_data_path(
-        cli->a, dtp_arena_printf(cli->a, "models/frameworks/%s.json", f->before.name));
+    size_t length = strlen(f->framework);
+    bool is_file = length > 5 && strcmp(f->framework + length - 5, ".json") == 0;
+    const char *data =
+        is_file ? f->framework
+                : dtp_data_path(cli->a, dtp_arena_printf(cli->a, "models/frameworks/%s.json",
+                                                         f->before.name));
     DTP_TRY(dtp_json_read_file(cli->a, data, &json, err));
     const char *source = dtp_arena_printf(
         cli->a,
