@@ -24,7 +24,7 @@ struct reader {
     int64_t *dep;
     size_t ndeps, deps_capacity;
     const char **lane;
-    size_t nlanes;
+    size_t nlanes, lanes_capacity;
     int64_t declared;
     struct dtp_trace_rank names; /* equal texts are one */
 };
@@ -297,7 +297,11 @@ static enum dtp_status read_list(struct reader *r, enum list list, struct dtp_er
         if (list == LIST_LANES) {
             const char *name;
             DTP_TRY(read_string(r, &name, err));
-            r->lane = dtp_arena_grow(r->a, r->lane, sizeof *r->lane, r->nlanes, r->nlanes + 1);
+            if (r->nlanes == r->lanes_capacity) {
+                size_t room = 2 * r->lanes_capacity + 64;
+                r->lane = dtp_arena_grow(r->a, r->lane, sizeof *r->lane, r->lanes_capacity, room);
+                r->lanes_capacity = room;
+            }
             r->lane[r->nlanes++] = name;
             continue;
         }
