@@ -90,6 +90,7 @@ void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c) {
 static void write_problem(struct dtp_json_out *w, const struct dtp_check *c) {
     const struct dtp_problem *p = &c->setup->problem;
     dtp_json_kv_int(w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_json_kv_string(w, "source", "dtplan check: predicted, and measured on machine");
     dtp_json_kv_string(w, "machine", c->machine);
     if (c->versions)
         dtp_json_kv_string(w, "versions", c->versions);

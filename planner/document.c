@@ -61,6 +61,7 @@ static const struct dtp_field document_fields[] = {
     IGNORED("search"),
     IGNORED("defaults"),
     IGNORED("definitions"),
+    IGNORED("source"),
     {0}};
 
 /* A name (string) or an embedded object. */

@@ -7,6 +7,7 @@ static void begin(struct dtp_json_out *w, FILE *f, const struct dtp_report *r) {
     dtp_json_object(w);
     dtp_json_kv_int(w, "schema_version", DTP_SCHEMA_VERSION);
     dtp_json_kv_string(w, "version", DTP_VERSION);
+    dtp_json_kv_string(w, "source", "dtplan: predicted");
     dtp_document_write_problem(w, r->setup);
     dtp_json_kv_int(w, "seed", r->seed);
 }

@@ -219,6 +219,7 @@ static void write_json(FILE *f, const struct shadows *x, bool after) {
     dtp_json_begin(&w, f, 1);
     dtp_json_object(&w);
     dtp_json_kv_int(&w, "schema_version", 1);
+    dtp_json_kv_string(&w, "source", "dtplan check --shadow: predicted, and measured on machine");
     dtp_json_kv_string(&w, "machine", x->c->machine);
     if (x->c->versions)
         dtp_json_kv_string(&w, "versions", x->c->versions);

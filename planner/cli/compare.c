@@ -127,6 +127,7 @@ static void print_json(struct dtp_cli *cli, const struct side *sides) {
     dtp_json_begin(&w, cli->out.file, 2);
     dtp_json_object(&w);
     dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_json_kv_string(&w, "source", "dtplan compare: both predicted");
     static const char *const keys[] = {"a", "b"};
     for (int i = 0; i < 2; i++) {
         dtp_json_put_key(&w, keys[i]);

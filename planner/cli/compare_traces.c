@@ -166,6 +166,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_diff *d) {
     dtp_json_begin(&w, cli->out.file, 1);
     dtp_json_object(&w);
     dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_json_kv_string(&w, "source", "dtplan compare: the two timelines, task by task");
     dtp_json_kv_string(&w, "aligned", dtp_diff_mode_words[d->mode]);
     dtp_json_kv_int(&w, "ranks", d->nranks);
     put_two(&w, "step_s", d->step_s);

@@ -81,6 +81,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_diagnosis *d,
     dtp_json_begin(&w, cli->out.file, 2);
     dtp_json_object(&w);
     dtp_json_kv_int(&w, "schema_version", 1);
+    dtp_json_kv_string(&w, "source", "dtplan doctor: predicted; measured_ as given");
     dtp_json_kv_double(&w, "expected_s", d->expected.step_s);
     dtp_json_kv_double(&w, "low_s", d->low_s);
     dtp_json_kv_double(&w, "high_s", d->high_s);

@@ -110,6 +110,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_budget *b,
     dtp_json_begin(&w, cli->out.file, 2);
     dtp_json_object(&w);
     dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_json_kv_string(&w, "source", "dtplan explain: predicted");
     dtp_document_write_problem(&w, setup);
     dtp_json_put_key(&w, "plan");
     dtp_plan_write(&w, b->plan);

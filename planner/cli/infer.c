@@ -70,6 +70,7 @@ const char *dtp_cli_cluster_of(struct dtp_arena *a, const char *device, int gpus
 static void write_document(struct dtp_json_out *w, const struct dtp_inferred *in,
                            const struct dtp_infer_model *m, const char *cluster) {
     dtp_json_kv_int(w, "schema_version", DTP_SCHEMA_VERSION);
+    dtp_json_kv_string(w, "source", "dtplan infer: from traces");
     dtp_json_put_key(w, "model");
     dtp_model_write(w, &m->model);
     if (cluster)
