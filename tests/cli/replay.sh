@@ -26,3 +26,9 @@ head -c 300 rank0.json >cut.json
 echo "exit $?"
 "$dtplan" replay rank0.json --faster gemm 2>&1
 echo "exit $?"
+for bad in "--remove zzz" "--fuse zzz" "--faster zzz=2" "--slow-rank 9=2" "--delay-rank 9=2ms" \
+    "--slow-collective 7=2" "--slow-collective 0=1e300" "--delay-rank 0=1e30s" "--from dgx-h100"; do
+    # shellcheck disable=SC2086 # an option and its value
+    "$dtplan" replay rank0.json rank1.json $bad 2>&1 | head -1
+done
+"$dtplan" replay rank0.json rank1.json --remove all_reduce | grep -e measured
