@@ -168,10 +168,9 @@ enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *sou
     DTP_TRY(dtp_pull_init(&r.p, a, source, err));
     DTP_TRY(dtp_pull_open(&r.p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r.p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r.p, first, &key, &more, err));
         if (!more)
             break;
-        DTP_TRY(dtp_pull_key(&r.p, &key, err));
         bool is_graph = dtp_text_is(&key, "workload_graph");
         graph |= is_graph;
         if (is_graph)

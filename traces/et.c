@@ -25,10 +25,9 @@ static enum dtp_status take_inputs(struct et_reader *r, struct et_values *out,
         return et_take_values(r, out, err);
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(&r->p, &key, err));
         if (dtp_text_is(&key, "values"))
             DTP_TRY(et_take_values(r, out, err));
         else

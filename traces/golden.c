@@ -25,10 +25,9 @@ static enum dtp_status take_values(struct dtp_pull *p, struct dtp_scalars *out, 
     for (bool first = true;; first = false) {
         int64_t step;
         double v;
-        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(p, &t, err));
         if (!dtp_text_i64(&t, &step))
             return dtp_pull_fail(p, err, "found a step that is no whole number");
         DTP_TRY(dtp_pull_text(p, &t, err));
@@ -45,10 +44,9 @@ static enum dtp_status take_tag(struct dtp_pull *p, struct dtp_scalars *out, con
     bool more;
     DTP_TRY(dtp_pull_open(p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(p, first, &key, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(p, &key, err));
         bool is_values = dtp_text_is(&key, "values");
         *values |= is_values;
         DTP_TRY(is_values ? take_values(p, out, tag, err) : dtp_pull_skip(p, err));
@@ -65,10 +63,9 @@ enum dtp_status dtp_golden_read(struct dtp_arena *a, struct dtp_source *source,
     DTP_TRY(dtp_pull_init(&p, a, source, err));
     DTP_TRY(dtp_pull_open(&p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&p, first, &key, &more, err));
         if (!more)
             break;
-        DTP_TRY(dtp_pull_key(&p, &key, err));
         DTP_TRY(take_tag(&p, out, dtp_arena_strndup(a, key.at, key.n), &values, err));
     }
     DTP_TRY(dtp_pull_peek(&p, &c, err));

@@ -56,10 +56,9 @@ static enum dtp_status take_node(struct reader *r, struct attempt *out, struct d
     bool more, none;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(&r->p, &key, err));
         bool gpus = dtp_text_is(&key, "gpus");
         DTP_TRY(take_null(r, &none, err));
         if (none)
@@ -100,10 +99,9 @@ static enum dtp_status take_attempt(struct reader *r, struct attempt *out, struc
     *out = (struct attempt){DTP_JOB_UNKNOWN, DTP_JOB_UNKNOWN, 0, 0};
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(&r->p, &key, err));
         if (dtp_text_is(&key, "start_time"))
             DTP_TRY(take_time(r, &out->start_s, err));
         else if (dtp_text_is(&key, "end_time"))

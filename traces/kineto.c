@@ -261,10 +261,9 @@ static enum dtp_status read_object(struct kineto_reader *k, struct dtp_err *err)
     bool more, any = false;
     DTP_TRY(dtp_pull_open(p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(p, first, &key, &more, err));
         if (!more)
             break;
-        DTP_TRY(dtp_pull_key(p, &key, err));
         if (!is_first_key(k->r, &key))
             dtp_trace_warn(k->r, DTP_WARN_DUPLICATE_KEY, dtp_pull_offset(p));
         if (dtp_text_is(&key, "traceEvents")) {

@@ -281,10 +281,9 @@ enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err) {
         return dtp_pull_skip(p, err);
     DTP_TRY(dtp_pull_open(p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
         if (!more)
             break;
-        DTP_TRY(dtp_pull_key(p, &t, err));
         enum arg arg = t.n > 0 ? arg_of(&t) : A_OTHER;
         DTP_TRY(dtp_pull_peek(p, &c, err));
         if (arg == A_DIMS) {

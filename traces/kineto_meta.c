@@ -46,10 +46,9 @@ static enum dtp_status read_group(struct kineto_reader *k, struct dtp_trace_grou
     DTP_TRY(dtp_pull_open(p, '{', err));
     for (bool first = true;; first = false) {
         int64_t v;
-        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(p, &t, err));
         if (dtp_text_is(&t, "ranks")) {
             DTP_TRY(read_ranks(k, g, err));
         } else if (dtp_text_is(&t, "pg_name")) {
@@ -98,10 +97,9 @@ static enum dtp_status read_distributed(struct kineto_reader *k, struct dtp_err 
     DTP_TRY(dtp_pull_open(p, '{', err));
     for (bool first = true;; first = false) {
         int64_t v;
-        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(p, &t, err));
         bool is_rank = dtp_text_is(&t, "rank"), is_size = dtp_text_is(&t, "world_size");
         if (dtp_text_is(&t, "pg_config")) {
             DTP_TRY(read_groups(k, err));
@@ -138,10 +136,9 @@ static enum dtp_status read_devices(struct kineto_reader *k, struct dtp_err *err
         return dtp_pull_skip(p, err);
     DTP_TRY(dtp_pull_open(p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(p, &t, err));
         if (dtp_text_is(&t, "name") && !k->r->device[0]) {
             DTP_TRY(dtp_pull_text(p, &t, err));
             k->r->device = kineto_keep(k, &t);

@@ -104,10 +104,9 @@ enum dtp_status kineto_read_record(struct kineto_reader *k, struct dtp_err *err)
     begin_record(k);
     DTP_TRY(dtp_pull_open(p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(p, &t, err));
         enum field f = field_of(&t);
         if (f != F_OTHER && seen & 1u << f)
             dtp_trace_warn(k->r, DTP_WARN_DUPLICATE_KEY, dtp_pull_offset(p));

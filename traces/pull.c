@@ -344,6 +344,12 @@ enum dtp_status dtp_pull_text(struct dtp_pull *p, struct dtp_text *out, struct d
     return take_string(p, out, true, err);
 }
 
+enum dtp_status dtp_pull_member(struct dtp_pull *p, bool first, struct dtp_text *out_key,
+                                bool *out_more, struct dtp_err *err) {
+    DTP_TRY(dtp_pull_next(p, '}', first, out_more, err));
+    return *out_more ? dtp_pull_key(p, out_key, err) : DTP_OK;
+}
+
 enum dtp_status dtp_pull_skip(struct dtp_pull *p, struct dtp_err *err) {
     char c;
     struct dtp_text t;

@@ -9,9 +9,8 @@
  *
  *     DTP_TRY(dtp_pull_open(&p, '{', err));
  *     for (bool first = true;; first = false) {
- *         DTP_TRY(dtp_pull_next(&p, '}', first, &more, err));
+ *         DTP_TRY(dtp_pull_member(&p, first, &key, &more, err));
  *         if (!more) break;
- *         DTP_TRY(dtp_pull_key(&p, &key, err));
  *         ... exactly one of dtp_pull_text, dtp_pull_skip, an inner open/next loop
  *     }
  */
@@ -54,6 +53,9 @@ enum dtp_status dtp_pull_open(struct dtp_pull *p, char brace, struct dtp_err *er
 enum dtp_status dtp_pull_next(struct dtp_pull *p, char close, bool first, bool *out_more,
                               struct dtp_err *err);
 enum dtp_status dtp_pull_key(struct dtp_pull *p, struct dtp_text *out, struct dtp_err *err);
+/* Of an object: dtp_pull_next(), then the key of the member if there is one. */
+enum dtp_status dtp_pull_member(struct dtp_pull *p, bool first, struct dtp_text *out_key,
+                                bool *out_more, struct dtp_err *err);
 /* A scalar. A composite is an error. */
 enum dtp_status dtp_pull_text(struct dtp_pull *p, struct dtp_text *out, struct dtp_err *err);
 enum dtp_status dtp_pull_skip(struct dtp_pull *p, struct dtp_err *err);

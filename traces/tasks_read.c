@@ -186,10 +186,9 @@ static enum dtp_status read_args(struct reader *r, struct record *rec, struct dt
     bool more;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(&r->p, &key, err));
         DTP_TRY(read_arg(r, &key, rec, err));
     }
 }
@@ -242,10 +241,9 @@ static enum dtp_status read_record(struct reader *r, struct dtp_err *err) {
     bool more;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
         if (!more)
             break;
-        DTP_TRY(dtp_pull_key(&r->p, &key, err));
         DTP_TRY(read_field(r, &key, &rec, err));
     }
     if (rec.phase == 'X')
@@ -269,10 +267,9 @@ static enum dtp_status read_item(struct reader *r, struct head_item *out, struct
     *out = (struct head_item){.name = ""};
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(&r->p, &key, err));
         if (dtp_text_is(&key, "rank"))
             DTP_TRY(read_int(r, &out->rank, err));
         else if (dtp_text_is(&key, "name"))
@@ -319,10 +316,9 @@ static enum dtp_status read_head(struct reader *r, struct dtp_err *err) {
     int64_t version;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_key(&r->p, &key, err));
         if (dtp_text_is(&key, "from"))
             DTP_TRY(read_string(r, &r->t->from, err));
         else if (dtp_text_is(&key, "explained_pct"))
@@ -361,10 +357,9 @@ static enum dtp_status read_document(struct reader *r, struct dtp_err *err) {
     char c;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
         if (!more)
             break;
-        DTP_TRY(dtp_pull_key(&r->p, &key, err));
         if (dtp_text_is(&key, "dtplan"))
             DTP_TRY(read_head(r, err));
         else if (dtp_text_is(&key, "traceEvents"))
