@@ -7,7 +7,8 @@
 #include "traces/pull.h"
 #include "traces/tasks.h"
 
-enum { MOST_TASKS = 1 << 28 };
+enum { MOST_TASKS = 1 << 28, MOST_RANKS = 1 << 24 };
+#define MOST_S DTP_GIGA /* in ns, sums stay below 2^63 */
 
 struct read_task {
     struct dtp_tasks_task k;
@@ -209,7 +210,7 @@ static enum dtp_status read_field(struct reader *r, const struct dtp_text *key, 
     if (dtp_text_is(key, "tid"))
         return read_whole(r, 0, MOST_TASKS, &rec->task.tid, err);
     if (dtp_text_is(key, "pid")) {
-        DTP_TRY(read_whole(r, 0, INT32_MAX, &v, err));
+        DTP_TRY(read_whole(r, 0, MOST_RANKS, &v, err));
         k->rank = (int)v - 1;
         return DTP_OK;
     }
@@ -220,10 +221,24 @@ static enum dtp_status read_field(struct reader *r, const struct dtp_text *key, 
     return DTP_OK;
 }
 
+static bool in_time(double t_s) {
+    return t_s >= -MOST_S && t_s <= MOST_S;
+}
+
+/* Times that nanoseconds hold, and a group whose ranks do not overflow. */
+static bool is_sane(const struct dtp_tasks_task *k) {
+    int64_t most = k->group_size > 0 ? k->group_size - 1 : 0;
+    most = k->group_first + most * (int64_t)k->group_stride;
+    return in_time(k->start_s) && in_time(k->end_s) && in_time(k->latency_s) && in_time(k->gap_s) &&
+           in_time(k->wait_s) && k->group_size <= MOST_RANKS && most <= MOST_RANKS;
+}
+
 static enum dtp_status keep_task(struct reader *r, const struct record *rec, struct dtp_err *err) {
     const struct read_task *x = &rec->task;
     if (!rec->has_id || !rec->has_times || x->k.end_s < x->k.start_s || x->k.rank < 0)
         return dtp_pull_fail(&r->p, err, "a task without its id, rank or times");
+    if (!is_sane(&x->k))
+        return dtp_pull_fail(&r->p, err, "a task with times or ranks out of range");
     if (x->tid < 1 || (size_t)x->tid > r->nlanes)
         return dtp_pull_fail(&r->p, err, "a task of a thread that \"lanes\" does not have");
     if (r->ntasks == r->capacity) {
@@ -248,7 +263,7 @@ static enum dtp_status read_record(struct reader *r, struct dtp_err *err) {
     }
     if (rec.phase == 'X')
         return keep_task(r, &rec, err);
-    if (rec.phase == 'C')
+    if (rec.phase == 'C' && in_time(rec.at_us * DTP_MICRO))
         dtp_tasks_count(r->t, rec.task.k.rank, rec.task.k.name, rec.at_us * DTP_MICRO, rec.value);
     return DTP_OK;
 }
@@ -303,6 +318,8 @@ static enum dtp_status read_list(struct reader *r, enum list list, struct dtp_er
             continue;
         }
         DTP_TRY(read_item(r, &x, err));
+        if (x.rank > MOST_RANKS || !in_time(x.start_s) || !in_time(x.end_s))
+            return dtp_pull_fail(&r->p, err, "a rank or a step out of range");
         if (list == LIST_RANKS)
             dtp_tasks_rank(r->t, x.rank, x.name);
         else

@@ -59,7 +59,8 @@ static void number_collectives(struct run *r) {
     if (n > 1)
         qsort(v, n, sizeof *v, by_end);
     for (size_t i = 0; i < n; i++) {
-        for (size_t j = i; j-- > 0 && v[j].end_s == v[i].end_s;)
+        for (size_t j = i;
+             j-- > 0 && v[j].end_s == v[i].end_s && r->collective[v[i].task] == DTP_TRACE_NONE;)
             if (same_collective(&r->t->task[v[j].task], &r->t->task[v[i].task]))
                 r->collective[v[i].task] = r->collective[v[j].task];
         if (r->collective[v[i].task] == DTP_TRACE_NONE)
