@@ -4,37 +4,16 @@
 #include <sys/mman.h>
 
 #include "runtime/launch.h"
-#include "runtime/measure.h"
+#include "runtime/measure_kernels_private.h"
 #include "runtime/os_linux.h"
 #include "sim/base/rng.h"
 
-enum {
-    POOL_FLOATS = 1 << 21, /* operands move through 8 MiB */
-    HEAP_BYTES = 1 << 28,
-    ROWS = 128, /* of the classes' tensors */
-    COLS = 512,
-    LARGE_FLOATS = 1 << 19
-};
-static const double target_s = 0.4e-3; /* of one entry and round */
-
-struct sweep {
-    const struct dtp_measure_options *o;
-    const struct dtp_dev_ops *ops;
-    struct dtp_dev *dev;
-    float *pool, *other; /* [POOL_FLOATS] each */
-    float *rows, *saved, *workspace, *large;
-    int32_t *ids;
-    double *time_s; /* of the board */
-    bool writes;
-    int n; /* entries so far */
-};
-
-static float *part(float *pool, int64_t n, int i) {
+float *dtp_sweep_part(float *pool, int64_t n, int i) {
     int64_t places = n > 0 && POOL_FLOATS / n > 1 ? POOL_FLOATS / n : 1;
     return pool + i % places * n;
 }
 
-static void note(struct sweep *s, double time_s) {
+void dtp_sweep_note(struct dtp_sweep *s, double time_s) {
     if (s->writes && (s->time_s[s->n] <= 0 || time_s < s->time_s[s->n]))
         s->time_s[s->n] = time_s;
     s->n++;
@@ -43,7 +22,7 @@ static void note(struct sweep *s, double time_s) {
 /* ---- GEMM ---- */
 
 struct gemm {
-    struct sweep *s;
+    struct dtp_sweep *s;
     struct dtp_gemm_args g;
 };
 
@@ -51,14 +30,15 @@ struct gemm {
 static void run_gemm(void *context, int i) {
     struct gemm *x = context;
     struct dtp_gemm_args g = x->g;
-    g.a = part(x->s->pool, g.m * g.k, i);
-    g.b = part(x->s->other, g.k * g.n, g.c_gradient ? i : 0);
-    g.c = part(x->s->other + POOL_FLOATS, g.m * g.n, g.c_gradient ? 0 : i);
+    g.a = dtp_sweep_part(x->s->pool, g.m * g.k, i);
+    g.b = dtp_sweep_part(x->s->other, g.k * g.n, g.c_gradient ? i : 0);
+    g.c = dtp_sweep_part(x->s->other + POOL_FLOATS, g.m * g.n, g.c_gradient ? 0 : i);
     x->s->ops->gemm(x->s->dev, &g);
 }
 
 /* As transformer_comm.c calls it: y = x W', dx = dy W, dW += dy' x. */
-static void add_gemm(struct sweep *s, enum dtp_gemm_pass pass, int64_t m, int64_t n, int64_t k) {
+static void add_gemm(struct dtp_sweep *s, enum dtp_gemm_pass pass, int64_t m, int64_t n,
+                     int64_t k) {
     struct gemm x = {.s = s, .g = {.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n}};
     if (pass == DTP_GEMM_FORWARD) {
         x.g.tb = true;
@@ -69,7 +49,7 @@ static void add_gemm(struct sweep *s, enum dtp_gemm_pass pass, int64_t m, int64_
         x.g.lda = m;
         x.g.accumulate = x.g.c_gradient = true;
     }
-    note(s, dtp_measure_typical_s(run_gemm, &x, target_s));
+    dtp_sweep_note(s, dtp_measure_typical_s(run_gemm, &x, sweep_target_s));
 }
 
 static const int grid[] = {16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
@@ -81,7 +61,7 @@ static int grid_size(const struct dtp_measure_options *o) {
     return n;
 }
 
-static void gemms(struct sweep *s) {
+static void gemms(struct dtp_sweep *s) {
     int n = grid_size(s->o);
     for (int pass = DTP_GEMM_FORWARD; pass <= DTP_GEMM_WGRAD; pass++)
         for (int i = 0; i < n * n * n; i++)
@@ -99,7 +79,7 @@ enum {
 };
 
 struct attention {
-    struct sweep *s;
+    struct dtp_sweep *s;
     struct dtp_attention_args x;
     bool backward;
 };
@@ -108,11 +88,11 @@ static void run_attention(void *context, int i) {
     struct attention *t = context;
     struct dtp_attention_args x = t->x;
     int64_t width = HEADS * x.head_dim, n = 3 * width * x.seq;
-    float *qkv = part(t->s->pool, n, i), *grad = part(t->s->other, n, i);
+    float *qkv = dtp_sweep_part(t->s->pool, n, i), *grad = dtp_sweep_part(t->s->other, n, i);
     x.q = qkv;
     x.k = qkv + width;
     x.v = qkv + 2 * width;
-    x.out = part(t->s->other + POOL_FLOATS, width * x.seq, i);
+    x.out = dtp_sweep_part(t->s->other + POOL_FLOATS, width * x.seq, i);
     x.dout = x.out;
     x.dq = grad;
     x.dk = grad + width;
@@ -125,7 +105,7 @@ static void run_attention(void *context, int i) {
         t->s->ops->attention_forward(t->s->dev, &x);
 }
 
-static void attentions(struct sweep *s) {
+static void attentions(struct dtp_sweep *s) {
     for (int i = 0; i < 2 * NSEQ * NDIM; i++) {
         int64_t seq = attention_seq[i / NDIM % NSEQ], dim = attention_dim[i % NDIM];
         struct attention t = {.s = s,
@@ -137,210 +117,8 @@ static void attentions(struct sweep *s) {
                                     .head_dim = dim,
                                     .qkv_stride = 3 * HEADS * dim,
                                     .out_stride = HEADS * dim}};
-        note(s, dtp_measure_typical_s(run_attention, &t, target_s) / HEADS);
+        dtp_sweep_note(s, dtp_measure_typical_s(run_attention, &t, sweep_target_s) / HEADS);
     }
-}
-
-/* ---- classes ---- */
-
-struct class_run {
-    struct sweep *s;
-    int64_t rows, cols;
-};
-
-static struct dtp_norm_args norm_of(const struct class_run *c, int i) {
-    struct sweep *s = c->s;
-    int64_t n = c->rows * c->cols;
-    return (struct dtp_norm_args){.rows = c->rows,
-                                  .cols = c->cols,
-                                  .epsilon = 1e-5,
-                                  .x = part(s->pool, n, i),
-                                  .weight = s->rows,
-                                  .bias = s->rows,
-                                  .y = part(s->other, n, i),
-                                  .mean = s->saved,
-                                  .rstd = s->saved + c->rows,
-                                  .dy = part(s->other, n, i),
-                                  .residual = part(s->pool, n, i + 1),
-                                  .dx = part(s->other + POOL_FLOATS, n, i),
-                                  .dweight = s->workspace,
-                                  .dbias = s->workspace + c->cols};
-}
-
-static void run_norm(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_norm_args n = norm_of(c, i);
-    c->s->ops->norm_forward(c->s->dev, &n);
-}
-
-static void run_norm_backward(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_norm_args n = norm_of(c, i);
-    c->s->ops->norm_backward(c->s->dev, &n);
-}
-
-static struct dtp_act_args act_of(const struct class_run *c, int i) {
-    int64_t n = c->rows * c->cols;
-    return (struct dtp_act_args){.fn = DTP_ACT_FN_GELU,
-                                 .rows = c->rows,
-                                 .cols = c->cols,
-                                 .x = part(c->s->pool, n, i),
-                                 .y = part(c->s->other, n, i),
-                                 .dy = part(c->s->pool, n, i + 1),
-                                 .dx = part(c->s->other, n, i)};
-}
-
-static void run_act(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_act_args x = act_of(c, i);
-    c->s->ops->act_forward(c->s->dev, &x);
-}
-
-static void run_act_backward(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_act_args x = act_of(c, i);
-    c->s->ops->act_backward(c->s->dev, &x);
-}
-
-static struct dtp_loss_args loss_of(const struct class_run *c, int i) {
-    struct sweep *s = c->s;
-    return (struct dtp_loss_args){.logits = part(s->other, c->rows * c->cols, i),
-                                  .rows = c->rows,
-                                  .cols = c->cols,
-                                  .valid = c->cols,
-                                  .targets = s->ids,
-                                  .max = s->saved,
-                                  .sum = s->saved + c->rows,
-                                  .target = s->saved + 2 * c->rows,
-                                  .loss = s->workspace,
-                                  .scale = 1e-3};
-}
-
-static void run_loss(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_loss_args x = loss_of(c, i);
-    c->s->ops->loss_max(c->s->dev, &x);
-    c->s->ops->loss_sum(c->s->dev, &x);
-    c->s->ops->loss_mean(c->s->dev, &x);
-}
-
-static void run_loss_grad(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_loss_args x = loss_of(c, i);
-    c->s->ops->loss_grad(c->s->dev, &x);
-}
-
-static void run_residual(void *context, int i) {
-    struct class_run *c = context;
-    struct sweep *s = c->s;
-    int64_t n = c->rows * c->cols;
-    float *out = part(s->other, n, i);
-    s->ops->bias_residual(s->dev, out, out, s->rows, part(s->pool, n, i),
-                          (const int64_t[2]){c->rows, c->cols});
-}
-
-static void run_bias_gradient(void *context, int i) {
-    struct class_run *c = context;
-    c->s->ops->bias_backward(c->s->dev, c->s->workspace, part(c->s->pool, c->rows * c->cols, i),
-                             (const int64_t[2]){c->rows, c->cols});
-}
-
-static void run_copy(void *context, int i) {
-    struct class_run *c = context;
-    int64_t n = c->rows * c->cols;
-    c->s->ops->copy(c->s->dev, part(c->s->other, n, i), part(c->s->pool, n, i),
-                    (uint64_t)n * sizeof(float));
-}
-
-static void run_embed(void *context, int i) {
-    struct class_run *c = context;
-    struct sweep *s = c->s;
-    const struct dtp_embedding_args x = {.ids = s->ids,
-                                         .rows = c->rows,
-                                         .cols = c->cols,
-                                         .valid = ROWS,
-                                         .batch = 1,
-                                         .table = s->pool,
-                                         .out = part(s->other, c->rows * c->cols, i)};
-    s->ops->embed(s->dev, &x);
-}
-
-static void run_rope(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_rope_args x = {.x = part(c->s->pool, c->rows * c->cols, i),
-                                    .rows = c->rows,
-                                    .batch = 1,
-                                    .heads = c->cols / 64,
-                                    .head_dim = 64,
-                                    .row_stride = c->cols,
-                                    .theta = 10000};
-    c->s->ops->rope(c->s->dev, &x);
-}
-
-/* Clipping's norm and the update. */
-static void run_optimizer(void *context, int i) {
-    struct class_run *c = context;
-    struct sweep *s = c->s;
-    int64_t n = c->rows * c->cols;
-    (void)i;
-    const struct dtp_adamw_hyper h = {
-        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .step = 1};
-    const struct dtp_adamw_tensor t = {.param = s->large,
-                                       .m = s->large + n,
-                                       .v = s->large + 2 * n,
-                                       .grad = s->large + 3 * n,
-                                       .n = n};
-    s->ops->norm2(s->dev, s->workspace, t.grad, n, 1);
-    s->ops->adamw(s->dev, &h, &t, 1);
-}
-
-/* A kernel of hardly any work with the tensor it writes. */
-static void run_gap(void *context, int i) {
-    enum { CALLS = 64, LIVE = 64 };
-    struct class_run *c = context;
-    struct sweep *s = c->s;
-    (void)i;
-    void *live[LIVE] = {NULL};
-    for (int k = 0; k < CALLS; k++) {
-        dtp_heap_release(s->dev->heap, live[k * 7 % LIVE]);
-        live[k * 7 % LIVE] =
-            dtp_heap_alloc(s->dev->heap, DTP_MEM_ACTIVATIONS, "gap", (uint64_t)(k % 5 + 1) * 4096);
-        s->ops->bias_backward(s->dev, s->workspace, s->pool, (const int64_t[2]){1, 16});
-    }
-    for (int k = 0; k < LIVE; k++)
-        dtp_heap_release(s->dev->heap, live[k]);
-}
-enum { GAP_CALLS = 64 };
-
-static const struct class_row {
-    enum dtp_kernel kernel;
-    void (*run)(void *context, int i);
-    int64_t rows, cols;
-} class_rows[] = {
-    {DTP_K_NORM, run_norm, ROWS, COLS},
-    {DTP_K_NORM_BACKWARD, run_norm_backward, ROWS, COLS},
-    {DTP_K_ACTIVATION, run_act, ROWS, COLS},
-    {DTP_K_ACTIVATION_BACKWARD, run_act_backward, ROWS, COLS},
-    {DTP_K_CROSS_ENTROPY, run_loss, ROWS, COLS},
-    {DTP_K_SOFTMAX, run_loss_grad, ROWS, COLS},
-    {DTP_K_ELEMENTWISE, run_residual, ROWS, COLS},
-    {DTP_K_REDUCE, run_bias_gradient, ROWS, COLS},
-    {DTP_K_COPY, run_copy, ROWS, COLS},
-    {DTP_K_EMBEDDING, run_embed, ROWS, COLS},
-    {DTP_K_ROPE, run_rope, ROWS, COLS},
-    {DTP_K_OPTIMIZER, run_optimizer, LARGE_FLOATS / COLS, COLS},
-};
-enum { NCLASSES = sizeof class_rows / sizeof *class_rows };
-
-static void classes(struct sweep *s) {
-    for (int i = 0; i < NCLASSES; i++) {
-        const struct class_row *r = &class_rows[i];
-        struct class_run c = {s, r->rows, r->cols};
-        note(s, dtp_measure_typical_s(r->run, &c, target_s));
-    }
-    struct class_run large = {s, POOL_FLOATS / COLS, COLS}, gap = {s, 1, 1};
-    note(s, dtp_measure_typical_s(run_copy, &large, 4 * target_s));
-    note(s, dtp_measure_typical_s(run_gap, &gap, target_s) / GAP_CALLS);
 }
 
 /* ---- the processes ---- */
@@ -352,7 +130,7 @@ struct job {
 
 /* Activations early in training: about normal, a quarter wide. Without any pattern, since functions such
  * as tanh branch on their argument and processors learn patterns. */
-static float *take(struct sweep *s, int64_t n) {
+static float *take(struct dtp_sweep *s, int64_t n) {
     float *p = dtp_heap_alloc(s->dev->heap, DTP_MEM_BUFFERS, "measure", (uint64_t)n * sizeof *p);
     struct dtp_rng rng = dtp_rng_stream(1, (uint64_t)n);
     for (int64_t i = 0; p && i < n; i++) {
@@ -364,7 +142,7 @@ static float *take(struct sweep *s, int64_t n) {
     return p;
 }
 
-static enum dtp_status open_sweep(struct dtp_arena *a, struct sweep *s, int rank,
+static enum dtp_status open_sweep(struct dtp_arena *a, struct dtp_sweep *s, int rank,
                                   struct dtp_err *err) {
     const struct dtp_dev_config config = {.index = rank,
                                           .nlocal = 1,
@@ -392,13 +170,13 @@ static enum dtp_status open_sweep(struct dtp_arena *a, struct sweep *s, int rank
 static enum dtp_status sweep_rank(void *context, int rank, struct dtp_err *err) {
     struct job *job = context;
     struct dtp_arena *a = dtp_arena_create("measure");
-    struct sweep s = {.o = job->o, .time_s = job->board->time_s, .writes = rank == 0};
+    struct dtp_sweep s = {.o = job->o, .time_s = job->board->time_s, .writes = rank == 0};
     enum dtp_status status = open_sweep(a, &s, rank, err);
     for (int round = 0; status == DTP_OK && round < job->o->rounds; round++) {
         s.n = 0;
         gemms(&s);
         attentions(&s);
-        classes(&s);
+        dtp_sweep_classes(&s);
     }
     if (s.dev)
         s.ops->close(s.dev);
@@ -437,8 +215,8 @@ static void read_board(struct dtp_arena *a, const struct dtp_measure_options *o,
         time_s = take_table(a, time_s, &out->table[i]);
     }
     for (int i = 0; i < NCLASSES; i++)
-        out->elements_per_s[class_rows[i].kernel] =
-            (double)(class_rows[i].rows * class_rows[i].cols) / time_s[i];
+        out->elements_per_s[dtp_sweep_class_rows[i].kernel] =
+            (double)(dtp_sweep_class_rows[i].rows * dtp_sweep_class_rows[i].cols) / time_s[i];
     out->copy_bytes_per_s = 2.0 * POOL_FLOATS * sizeof(float) / time_s[NCLASSES];
     out->gap_s = time_s[NCLASSES + 1];
 }
