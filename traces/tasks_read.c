@@ -1,34 +1,8 @@
 /* tasks_read.c: a timeline that tasks_chrome.c wrote, back as tasks, as a stream. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/units.h"
-#include "traces/pull.h"
-#include "traces/tasks.h"
-
-enum { MOST_TASKS = 1 << 28, MOST_RANKS = 1 << 24 };
-#define MOST_S DTP_GIGA /* in ns, sums stay below 2^63 */
-
-struct read_task {
-    struct dtp_tasks_task k;
-    int64_t id, tid;
-    size_t first_dep, ndeps;
-};
-
-struct reader {
-    struct dtp_arena *a;
-    struct dtp_pull p;
-    struct dtp_tasks *t;
-    struct read_task *task;
-    size_t ntasks, capacity;
-    int64_t *dep;
-    size_t ndeps, deps_capacity;
-    const char **lane;
-    size_t nlanes, lanes_capacity;
-    int64_t declared;
-    struct dtp_trace_rank names; /* equal texts are one */
-};
+#include "traces/tasks_read_private.h"
 
 bool dtp_tasks_is_own(struct dtp_source *s) {
     static const char head[] = "{\"dtplan\"";
@@ -38,49 +12,8 @@ bool dtp_tasks_is_own(struct dtp_source *s) {
            memcmp(at, head, sizeof head - 1) == 0;
 }
 
-static const char *keep(struct reader *r, const struct dtp_text *t) {
-    return dtp_trace_name(&r->names, dtp_trace_intern(&r->names, t->at, t->n));
-}
-
-static enum dtp_status read_double(struct reader *r, double *out, struct dtp_err *err) {
-    struct dtp_text t;
-    char buf[64], *end;
-    DTP_TRY(dtp_pull_text(&r->p, &t, err));
-    if (t.n == 0 || t.n >= sizeof buf || t.token != DTP_TOKEN_NUMBER)
-        return dtp_pull_fail(&r->p, err, "expected a number");
-    memcpy(buf, t.at, t.n);
-    buf[t.n] = '\0';
-    *out = strtod(buf, &end);
-    if (*end || !isfinite(*out))
-        return dtp_pull_fail(&r->p, err, "expected a finite number");
-    return DTP_OK;
-}
-
-static enum dtp_status read_whole(struct reader *r, int64_t least, int64_t most, int64_t *out,
-                                  struct dtp_err *err) {
-    struct dtp_text t;
-    DTP_TRY(dtp_pull_text(&r->p, &t, err));
-    if (!dtp_text_i64(&t, out) || *out < least || *out > most)
-        return dtp_pull_fail(&r->p, err, "expected a whole number in range");
-    return DTP_OK;
-}
-
-static enum dtp_status read_int(struct reader *r, int *out, struct dtp_err *err) {
-    int64_t v;
-    DTP_TRY(read_whole(r, -1, INT32_MAX, &v, err));
-    *out = (int)v;
-    return DTP_OK;
-}
-
-static enum dtp_status read_string(struct reader *r, const char **out, struct dtp_err *err) {
-    struct dtp_text t;
-    DTP_TRY(dtp_pull_text(&r->p, &t, err));
-    *out = keep(r, &t);
-    return DTP_OK;
-}
-
 /* Index of the word in names; it must be one of them. */
-static enum dtp_status read_word(struct reader *r, const char *const *names, int n, int *out,
+static enum dtp_status read_word(struct tasks_reader *r, const char *const *names, int n, int *out,
                                  struct dtp_err *err) {
     struct dtp_text t;
     DTP_TRY(dtp_pull_text(&r->p, &t, err));
@@ -101,7 +34,8 @@ struct record {
     struct read_task task;
 };
 
-static enum dtp_status read_after(struct reader *r, struct read_task *to, struct dtp_err *err) {
+static enum dtp_status read_after(struct tasks_reader *r, struct read_task *to,
+                                  struct dtp_err *err) {
     bool more;
     to->first_dep = r->ndeps;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
@@ -114,7 +48,7 @@ static enum dtp_status read_after(struct reader *r, struct read_task *to, struct
             r->dep = dtp_arena_grow(r->a, r->dep, sizeof *r->dep, r->deps_capacity, room);
             r->deps_capacity = room;
         }
-        DTP_TRY(read_whole(r, 0, MOST_TASKS, &r->dep[r->ndeps], err));
+        DTP_TRY(tasks_read_whole(r, 0, MOST_TASKS, &r->dep[r->ndeps], err));
         r->ndeps++;
     }
     to->ndeps = r->ndeps - to->first_dep;
@@ -144,18 +78,18 @@ static const struct {
                   ARG("flops", ARG_DOUBLE, flops),
                   ARG("shape", ARG_TEXT, shape)};
 
-static enum dtp_status read_plain(struct reader *r, size_t i, struct dtp_tasks_task *k,
+static enum dtp_status read_plain(struct tasks_reader *r, size_t i, struct dtp_tasks_task *k,
                                   struct dtp_err *err) {
     char *to = (char *)k + plain_args[i].offset;
     if (plain_args[i].kind == ARG_INT)
-        return read_int(r, (int *)(void *)to, err);
+        return tasks_read_int(r, (int *)(void *)to, err);
     if (plain_args[i].kind == ARG_DOUBLE)
-        return read_double(r, (double *)(void *)to, err);
-    return read_string(r, (const char **)(void *)to, err);
+        return tasks_read_double(r, (double *)(void *)to, err);
+    return tasks_read_string(r, (const char **)(void *)to, err);
 }
 
-static enum dtp_status read_arg(struct reader *r, const struct dtp_text *key, struct record *rec,
-                                struct dtp_err *err) {
+static enum dtp_status read_arg(struct tasks_reader *r, const struct dtp_text *key,
+                                struct record *rec, struct dtp_err *err) {
     struct dtp_tasks_task *k = &rec->task.k;
     int64_t v;
     for (size_t i = 0; i < sizeof plain_args / sizeof *plain_args; i++)
@@ -165,10 +99,10 @@ static enum dtp_status read_arg(struct reader *r, const struct dtp_text *key, st
         }
     if (dtp_text_is(key, "id")) {
         rec->has_id = true;
-        return read_whole(r, 0, MOST_TASKS, &rec->task.id, err);
+        return tasks_read_whole(r, 0, MOST_TASKS, &rec->task.id, err);
     }
     if (dtp_text_is(key, "value"))
-        return read_double(r, &rec->value, err);
+        return tasks_read_double(r, &rec->value, err);
     if (dtp_text_is(key, "after"))
         return read_after(r, &rec->task, err);
     if (dtp_text_is(key, "class"))
@@ -177,12 +111,12 @@ static enum dtp_status read_arg(struct reader *r, const struct dtp_text *key, st
         return read_word(r, dtp_comm_op_name, DTP_NCOMM_OPS, &k->op, err);
     if (!dtp_text_is(key, "bytes"))
         return dtp_pull_skip(&r->p, err);
-    DTP_TRY(read_whole(r, 0, INT64_MAX, &v, err));
+    DTP_TRY(tasks_read_whole(r, 0, INT64_MAX, &v, err));
     k->bytes = (uint64_t)v;
     return DTP_OK;
 }
 
-static enum dtp_status read_args(struct reader *r, struct record *rec, struct dtp_err *err) {
+static enum dtp_status read_args(struct tasks_reader *r, struct record *rec, struct dtp_err *err) {
     struct dtp_text key;
     bool more;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
@@ -194,23 +128,23 @@ static enum dtp_status read_args(struct reader *r, struct record *rec, struct dt
     }
 }
 
-static enum dtp_status read_field(struct reader *r, const struct dtp_text *key, struct record *rec,
-                                  struct dtp_err *err) {
+static enum dtp_status read_field(struct tasks_reader *r, const struct dtp_text *key,
+                                  struct record *rec, struct dtp_err *err) {
     struct dtp_tasks_task *k = &rec->task.k;
     struct dtp_text t;
     int64_t v;
     if (dtp_text_is(key, "args"))
         return read_args(r, rec, err);
     if (dtp_text_is(key, "name"))
-        return read_string(r, &k->name, err);
+        return tasks_read_string(r, &k->name, err);
     if (dtp_text_is(key, "cat"))
-        return read_string(r, &k->category, err);
+        return tasks_read_string(r, &k->category, err);
     if (dtp_text_is(key, "ts"))
-        return read_double(r, &rec->at_us, err);
+        return tasks_read_double(r, &rec->at_us, err);
     if (dtp_text_is(key, "tid"))
-        return read_whole(r, 0, MOST_TASKS, &rec->task.tid, err);
+        return tasks_read_whole(r, 0, MOST_TASKS, &rec->task.tid, err);
     if (dtp_text_is(key, "pid")) {
-        DTP_TRY(read_whole(r, 0, MOST_RANKS, &v, err));
+        DTP_TRY(tasks_read_whole(r, 0, MOST_RANKS, &v, err));
         k->rank = (int)v - 1;
         return DTP_OK;
     }
@@ -221,7 +155,7 @@ static enum dtp_status read_field(struct reader *r, const struct dtp_text *key, 
     return DTP_OK;
 }
 
-static bool in_time(double t_s) {
+bool tasks_in_time(double t_s) {
     return t_s >= -MOST_S && t_s <= MOST_S;
 }
 
@@ -229,11 +163,13 @@ static bool in_time(double t_s) {
 static bool is_sane(const struct dtp_tasks_task *k) {
     int64_t most = k->group_size > 0 ? k->group_size - 1 : 0;
     most = k->group_first + most * (int64_t)k->group_stride;
-    return in_time(k->start_s) && in_time(k->end_s) && in_time(k->latency_s) && in_time(k->gap_s) &&
-           in_time(k->wait_s) && k->group_size <= MOST_RANKS && most <= MOST_RANKS;
+    return tasks_in_time(k->start_s) && tasks_in_time(k->end_s) && tasks_in_time(k->latency_s) &&
+           tasks_in_time(k->gap_s) && tasks_in_time(k->wait_s) && k->group_size <= MOST_RANKS &&
+           most <= MOST_RANKS;
 }
 
-static enum dtp_status keep_task(struct reader *r, const struct record *rec, struct dtp_err *err) {
+static enum dtp_status keep_task(struct tasks_reader *r, const struct record *rec,
+                                 struct dtp_err *err) {
     const struct read_task *x = &rec->task;
     if (!rec->has_id || !rec->has_times || x->k.end_s < x->k.start_s || x->k.rank < 0)
         return dtp_pull_fail(&r->p, err, "a task without its id, rank or times");
@@ -250,7 +186,7 @@ static enum dtp_status keep_task(struct reader *r, const struct record *rec, str
     return DTP_OK;
 }
 
-static enum dtp_status read_record(struct reader *r, struct dtp_err *err) {
+static enum dtp_status read_record(struct tasks_reader *r, struct dtp_err *err) {
     struct record rec = {.task = {.k = {.name = "", DTP_TASKS_UNSAID}, .id = -1}};
     struct dtp_text key;
     bool more;
@@ -263,101 +199,12 @@ static enum dtp_status read_record(struct reader *r, struct dtp_err *err) {
     }
     if (rec.phase == 'X')
         return keep_task(r, &rec, err);
-    if (rec.phase == 'C' && in_time(rec.at_us * DTP_MICRO))
+    if (rec.phase == 'C' && tasks_in_time(rec.at_us * DTP_MICRO))
         dtp_tasks_count(r->t, rec.task.k.rank, rec.task.k.name, rec.at_us * DTP_MICRO, rec.value);
     return DTP_OK;
 }
 
-/* ---- the head ---- */
-
-struct head_item {
-    int rank;
-    const char *name;
-    double start_s, end_s;
-};
-
-static enum dtp_status read_item(struct reader *r, struct head_item *out, struct dtp_err *err) {
-    struct dtp_text key;
-    bool more;
-    *out = (struct head_item){.name = ""};
-    DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
-        if (dtp_text_is(&key, "rank"))
-            DTP_TRY(read_int(r, &out->rank, err));
-        else if (dtp_text_is(&key, "name"))
-            DTP_TRY(read_string(r, &out->name, err));
-        else if (dtp_text_is(&key, "start_s") || dtp_text_is(&key, "end_s"))
-            DTP_TRY(read_double(r, key.at[0] == 's' ? &out->start_s : &out->end_s, err));
-        else
-            DTP_TRY(dtp_pull_skip(&r->p, err));
-    }
-}
-
-enum list { LIST_RANKS, LIST_LANES, LIST_STEPS };
-
-static enum dtp_status read_list(struct reader *r, enum list list, struct dtp_err *err) {
-    bool more;
-    DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
-        struct head_item x;
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
-        if (list == LIST_LANES) {
-            const char *name;
-            DTP_TRY(read_string(r, &name, err));
-            if (r->nlanes == r->lanes_capacity) {
-                size_t room = 2 * r->lanes_capacity + 64;
-                r->lane = dtp_arena_grow(r->a, r->lane, sizeof *r->lane, r->lanes_capacity, room);
-                r->lanes_capacity = room;
-            }
-            r->lane[r->nlanes++] = name;
-            continue;
-        }
-        DTP_TRY(read_item(r, &x, err));
-        if (x.rank > MOST_RANKS || !in_time(x.start_s) || !in_time(x.end_s))
-            return dtp_pull_fail(&r->p, err, "a rank or a step out of range");
-        if (list == LIST_RANKS)
-            dtp_tasks_rank(r->t, x.rank, x.name);
-        else
-            dtp_tasks_step(r->t, x.rank, x.name, x.start_s, x.end_s);
-    }
-}
-
-static enum dtp_status read_head(struct reader *r, struct dtp_err *err) {
-    struct dtp_text key;
-    bool more;
-    int64_t version;
-    DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
-        if (dtp_text_is(&key, "from"))
-            DTP_TRY(read_string(r, &r->t->from, err));
-        else if (dtp_text_is(&key, "explained_pct"))
-            DTP_TRY(read_double(r, &r->t->explained_pct, err));
-        else if (dtp_text_is(&key, "title"))
-            DTP_TRY(read_string(r, &r->t->title, err));
-        else if (dtp_text_is(&key, "schema_version"))
-            DTP_TRY(read_whole(r, 1, 1, &version, err));
-        else if (dtp_text_is(&key, "tasks"))
-            DTP_TRY(read_whole(r, 0, MOST_TASKS, &r->declared, err));
-        else if (dtp_text_is(&key, "ranks"))
-            DTP_TRY(read_list(r, LIST_RANKS, err));
-        else if (dtp_text_is(&key, "lanes"))
-            DTP_TRY(read_list(r, LIST_LANES, err));
-        else if (dtp_text_is(&key, "steps"))
-            DTP_TRY(read_list(r, LIST_STEPS, err));
-        else
-            DTP_TRY(dtp_pull_skip(&r->p, err));
-    }
-}
-
-static enum dtp_status read_events(struct reader *r, struct dtp_err *err) {
+static enum dtp_status read_events(struct tasks_reader *r, struct dtp_err *err) {
     bool more;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
     for (bool first = true;; first = false) {
@@ -368,7 +215,7 @@ static enum dtp_status read_events(struct reader *r, struct dtp_err *err) {
     }
 }
 
-static enum dtp_status read_document(struct reader *r, struct dtp_err *err) {
+static enum dtp_status read_document(struct tasks_reader *r, struct dtp_err *err) {
     struct dtp_text key;
     bool more;
     char c;
@@ -378,7 +225,7 @@ static enum dtp_status read_document(struct reader *r, struct dtp_err *err) {
         if (!more)
             break;
         if (dtp_text_is(&key, "dtplan"))
-            DTP_TRY(read_head(r, err));
+            DTP_TRY(tasks_read_head(r, err));
         else if (dtp_text_is(&key, "traceEvents"))
             DTP_TRY(read_events(r, err));
         else
@@ -394,7 +241,7 @@ static int by_id(const void *x, const void *y) {
 }
 
 /* Tasks in the order of their ids, which are 0, 1, 2, ... */
-static enum dtp_status order_tasks(struct reader *r, struct dtp_err *err) {
+static enum dtp_status order_tasks(struct tasks_reader *r, struct dtp_err *err) {
     if ((int64_t)r->ntasks != r->declared)
         return dtp_pull_fail(&r->p, err, "not as many tasks as the head says");
     if (r->ntasks > 1)
@@ -417,7 +264,7 @@ static enum dtp_status order_tasks(struct reader *r, struct dtp_err *err) {
 
 enum dtp_status dtp_tasks_read(struct dtp_arena *a, struct dtp_source *source,
                                struct dtp_tasks **out, struct dtp_err *err) {
-    struct reader *r = DTP_NEW(a, struct reader, 1);
+    struct tasks_reader *r = DTP_NEW(a, struct tasks_reader, 1);
     r->a = a;
     r->t = dtp_tasks_create(a, "", "");
     dtp_trace_rank_init(&r->names, a, dtp_source_name(source));
