@@ -79,7 +79,7 @@ static enum dtp_status set_up_gpus(struct dtp_cli *cli, struct dtp_ask *ask, str
 
 enum dtp_status dtp_check_set_up(struct dtp_cli *cli, struct dtp_ask ask, struct dtp_check *c,
                                  struct dtp_setup *setup, struct dtp_err *err) {
-    enum { DEFAULT_RANKS = 4 };
+    enum { DEFAULT_RANKS = 4, MOST_RANKS = 4096 };
     const struct dtp_check_own *own = cli->own;
     ask.attention = -1;
     ask.nic = NULL;
@@ -90,6 +90,10 @@ enum dtp_status dtp_check_set_up(struct dtp_cli *cli, struct dtp_ask ask, struct
         return dtp_setup_init(cli->a, &ask, setup, err);
     }
     ask.gpus = ask.gpus > 0 ? ask.gpus : DEFAULT_RANKS;
+    if (ask.gpus > MOST_RANKS &&
+        !own->shadow) /* each is a process or thread of this machine, as in dtplan run */
+        return dtp_fail(err, DTP_EUSAGE, "--gpus: found %d, expected at most %d ranks on CPUs",
+                        ask.gpus, (int)MOST_RANKS);
     ask.dtype = DTP_FP32;
     ask.cluster_json = NULL;
     ask.memory_limit_bytes = 0;
