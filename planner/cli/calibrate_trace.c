@@ -125,6 +125,8 @@ static enum dtp_status judge(struct dtp_cli *cli, struct fit *f, struct dtp_err 
     DTP_TRY(dtp_diff(cli->a, side, step, &f->diff, err));
     f->measured_s =
         f->diff.step_s[0]; /* of the last step: the first may have begun before the trace */
+    if (!(f->measured_s > 0))
+        return dtp_fail(err, DTP_EINPUT, "the last step of the trace has no duration");
     return DTP_OK;
 }
 

@@ -457,6 +457,16 @@ static void bounds(void) {
         CU_ASSERT(ideal.rank[i].replayed_end_s <= as_is.rank[i].replayed_end_s);
         CU_ASSERT(as_is.rank[i].replayed_end_s <= half.rank[i].replayed_end_s);
     }
+    struct dtp_replay even;
+    struct dtp_trace_times times;
+    o = DTP_REPLAY_AS_MEASURED;
+    o.remove_straggler = true; /* the ranks still have their work to do */
+    CU_ASSERT_EQUAL_FATAL(dtp_replay(arena, &t, &o, &even, &err), DTP_OK);
+    dtp_trace_times_all(&t.rank[0], &times);
+    CU_ASSERT(even.critical.span_s < as_is.critical.span_s);
+    CU_ASSERT(even.critical.span_s > (double)times.compute_ns * DTP_NANO);
+    for (size_t k = 0; k < even.rank[0].nsteps; k++)
+        CU_ASSERT(even.rank[0].step[k].replayed_s > 0.25 * (double)times.compute_ns * DTP_NANO);
 }
 
 int main(void) {
