@@ -27,7 +27,8 @@ void dtp_critical_path(struct dtp_arena *a, const struct dtp_timeline *line,
     dtp_timeline_critical_path(a, line, line->last, &path, &n);
     out->item = DTP_NEW(a, struct dtp_critical_item, (size_t)n + 1);
     for (uint32_t i = 0; i < n; i++) {
-        struct dtp_critical_task task = describe(ctx, path[i]);
+        struct dtp_critical_task task = {.name = "", .rank = -1};
+        describe(ctx, path[i], &task);
         double own_s = line->end_s[path[i]] - line->start_s[path[i]];
         out->span_s += own_s;
         out->class_s[task.class] += own_s;

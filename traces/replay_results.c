@@ -111,7 +111,7 @@ void replay_take_rank(struct replay_state *s, size_t rank, const struct dtp_time
     take_comms(s, rank, line, out);
 }
 
-struct dtp_critical_task replay_describe(const void *ctx, dtp_id task) {
+void replay_describe(const void *ctx, dtp_id task, struct dtp_critical_task *out) {
     static const enum dtp_critical_class class_of[DTP_NCLASSES] = {
         [DTP_CLASS_COMPUTE] = DTP_CRITICAL_COMPUTE,
         [DTP_CLASS_COMM] = DTP_CRITICAL_COMM,
@@ -123,20 +123,24 @@ struct dtp_critical_task replay_describe(const void *ctx, dtp_id task) {
     const struct dtp_trace_event *e;
     switch ((enum replay_part)(tag >> 56)) {
     case PART_TRANSFER:
-        return (struct dtp_critical_task){dtp_comm_op_name[s->m->at[i].op], -1, DTP_CRITICAL_COMM};
+        *out = (struct dtp_critical_task){dtp_comm_op_name[s->m->at[i].op], -1, DTP_CRITICAL_COMM};
+        return;
     case PART_BEFORE:
-        return (struct dtp_critical_task){"host between calls", q->r->rank, DTP_CRITICAL_HOST};
+        *out = (struct dtp_critical_task){"host between calls", q->r->rank, DTP_CRITICAL_HOST};
+        return;
     case PART_CALL:
         e = dtp_trace_event(q->r, q->call[i].event);
-        return (struct dtp_critical_task){dtp_trace_name(q->r, e->name), q->r->rank,
+        *out = (struct dtp_critical_task){dtp_trace_name(q->r, e->name), q->r->rank,
                                           DTP_CRITICAL_HOST};
+        return;
     case PART_WORK:
         e = dtp_trace_event(q->r, q->work[i].event);
-        return (struct dtp_critical_task){dtp_trace_name(q->r, e->name), q->r->rank,
+        *out = (struct dtp_critical_task){dtp_trace_name(q->r, e->name), q->r->rank,
                                           class_of[e->class]};
+        return;
     case PART_START:
     case PART_LATENCY:
         break;
     }
-    return (struct dtp_critical_task){"latency of starts", q->r->rank, DTP_CRITICAL_LATENCY};
+    *out = (struct dtp_critical_task){"latency of starts", q->r->rank, DTP_CRITICAL_LATENCY};
 }

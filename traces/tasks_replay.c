@@ -113,7 +113,7 @@ static void add_task(struct run *r, uint32_t i) {
         r->start[i] = r->end[i];
 }
 
-static struct dtp_critical_task describe(const void *ctx, dtp_id task) {
+static void describe(const void *ctx, dtp_id task, struct dtp_critical_task *out) {
     static const enum dtp_critical_class class_of[DTP_NTASK_CLASSES] = {
         [DTP_CLASS_COMPUTE] = DTP_CRITICAL_COMPUTE,
         [DTP_CLASS_COMM] = DTP_CRITICAL_COMM,
@@ -121,7 +121,7 @@ static struct dtp_critical_task describe(const void *ctx, dtp_id task) {
         [DTP_CLASS_HOST] = DTP_CRITICAL_HOST};
     const struct run *r = ctx;
     const struct dtp_tasks_task *k = &r->t->task[r->graph.tag[task]];
-    return (struct dtp_critical_task){k->category ? k->category : k->name, k->rank,
+    *out = (struct dtp_critical_task){k->category ? k->category : k->name, k->rank,
                                       class_of[k->class]};
 }
 

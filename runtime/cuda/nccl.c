@@ -227,8 +227,9 @@ static enum dtp_status nccl_group(struct dtp_arena *a, struct dtp_comm *c, enum 
     if (nranks == 1)
         return DTP_OK;
     const struct known *known = find_known(n, kind, ranks, nranks);
-    if (!known)
-        DTP_TRY(open_known(n, kind, &g->group, &known, err));
+    enum dtp_status status = known ? DTP_OK : open_known(n, kind, &g->group, &known, err);
+    if (status != DTP_OK || !known)
+        return status;
     g->comm = known->comm;
     if (kind == DTP_GROUP_PP)
         n->edge = known->edge;
