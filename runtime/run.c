@@ -8,6 +8,7 @@
 #include "runtime/launch.h"
 #include "runtime/os_linux.h"
 #include "runtime/rank.h"
+#include "sim/base/order.h"
 
 struct dtp_run_options dtp_run_options_default(void) {
     return (struct dtp_run_options){.plan = dtp_plan_default(),
@@ -123,11 +124,6 @@ enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *e
 
 /* ---- results: gathered at rank 0 ---- */
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
                        struct dtp_run_result *out) {
     int skip = out->steps > 1 ? 1 : 0, n = out->steps - skip;
@@ -135,7 +131,7 @@ void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
     if (n < 1)
         return;
     memcpy(sorted, out->step_s_each + skip, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
+    qsort(sorted, (size_t)n, sizeof *sorted, dtp_order_double);
     out->step_s = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
     out->best_step_s = sorted[0];
     out->tokens_per_s = (double)o->plan.global_batch_size * o->seq / out->step_s;

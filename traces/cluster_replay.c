@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "sim/base/rng.h"
 #include "sim/base/units.h"
 
@@ -232,11 +233,6 @@ static int by_submission(const void *x, const void *y) {
 
 /* ---- figures ---- */
 
-static int by_value(const void *x, const void *y) {
-    double p = *(const double *)x, q = *(const double *)y;
-    return p < q ? -1 : p > q;
-}
-
 /* The smallest value that is not below the share of all. */
 static double quantile(const double *v, size_t n, double share) {
     size_t at = n > 0 ? (size_t)ceil(share * (double)n) : 0;
@@ -273,7 +269,7 @@ static void summarise(struct state *s, struct dtp_cluster_replay *out) {
             nrecorded++;
         }
     }
-    qsort(wait, s->njobs, sizeof *wait, by_value);
+    qsort(wait, s->njobs, sizeof *wait, dtp_order_double);
     out->span_s = last_s - first_s;
     double capacity_s = (double)s->o->nodes * s->o->gpus_per_node * out->span_s;
     out->utilisation = capacity_s > 0 ? allocated_s / capacity_s : 0;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "sim/base/units.h"
 #include "traces/analyse.h"
 
@@ -33,11 +34,6 @@ static int by_start(const void *x, const void *y) {
     if (p->start_ns != q->start_ns)
         return p->start_ns < q->start_ns ? -1 : 1;
     return p->lane < q->lane ? -1 : p->lane > q->lane;
-}
-
-static int by_value(const void *x, const void *y) {
-    double p = *(const double *)x, q = *(const double *)y;
-    return p < q ? -1 : p > q;
 }
 
 static void add_time(struct dtp_arena *a, struct times *t, double v) {
@@ -102,7 +98,7 @@ static void collect(struct look *l) {
         add_time(l->a, &length, (double)(l->launch[i].end_ns - l->launch[i].start_ns));
     }
     if (length.n > 1)
-        qsort(length.at, length.n, sizeof *length.at, by_value);
+        qsort(length.at, length.n, sizeof *length.at, dtp_order_double);
     l->usual_ns = length.n > 0 ? (int64_t)length.at[length.n / 2] : 0;
 }
 
@@ -125,7 +121,7 @@ static double usual_s(struct times *t) {
     size_t n = t->n - t->n / 10;
     double sum_s = 0;
     if (t->n > 1)
-        qsort(t->at, t->n, sizeof *t->at, by_value);
+        qsort(t->at, t->n, sizeof *t->at, dtp_order_double);
     for (size_t i = 0; i < n; i++)
         sum_s += t->at[i];
     return n > 0 ? sum_s / (double)n : 0;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
+
 /* ---- communication kernels of a rank ---- */
 
 struct span { /* a host record of a collective */
@@ -208,13 +210,8 @@ static void build(struct dtp_arena *a, struct dtp_trace *t, struct dtp_matches *
 
 enum { SPREAD_NS = 200000 }; /* of the middle half of the differences of ends */
 
-static int by_value(const void *x, const void *y) {
-    int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
-    return p < q ? -1 : p > q;
-}
-
 static int64_t median(int64_t *v, size_t n) {
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, dtp_order_i64);
     return n % 2 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
 }
 

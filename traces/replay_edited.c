@@ -12,16 +12,12 @@
  */
 #include <stdlib.h>
 
+#include "sim/base/order.h"
 #include "traces/replay_private.h"
 
 enum { START_NS = 1500, LONG_NS = 10000, WAITED_NS = 20000, FEWEST = 8 };
 #define AGREE 0.05   /* factors closer than this agree */
 #define MAJORITY 0.2 /* share of a rank's overlaps that must */
-
-static int by_value(const void *x, const void *y) {
-    double p = *(const double *)x, q = *(const double *)y;
-    return p < q ? -1 : p > q;
-}
 
 /* Start of the next work of its stream, INT64_MAX at the last. */
 static int64_t next_ns(const struct replay_rank *q, uint32_t i) {
@@ -50,7 +46,7 @@ static double factor_of(struct dtp_arena *a, const struct replay_rank *q) {
     }
     if (n < FEWEST)
         return 1;
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, dtp_order_double);
     double factor = v[n - 1 - n / 10];
     for (size_t i = 0; i < n; i++)
         agree += v[i] > factor * (1 - AGREE) && v[i] < factor * (1 + AGREE);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "traces/replay_private.h"
 
 enum { HANDOVER_NS = 20000 }; /* a shorter gap of a thread is its own */
@@ -61,11 +62,6 @@ void replay_find_calls(struct dtp_arena *a, struct replay_rank *q) {
     q->ncalls = kept;
 }
 
-static int by_value(const void *x, const void *y) {
-    int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
-    return p < q ? -1 : p > q;
-}
-
 /* A launch that takes long (it loads a module, allocates) issues its work late: the part of a call
  * after the issue is what the median launching call takes in all. */
 void replay_find_issues(struct dtp_arena *a, struct replay_rank *q) {
@@ -74,7 +70,7 @@ void replay_find_issues(struct dtp_arena *a, struct replay_rank *q) {
     for (uint32_t i = 0; i < q->nwork; i++)
         if (q->work[i].call != NO_INDEX)
             dur_ns[n++] = q->call[q->work[i].call].end_ns - q->call[q->work[i].call].start_ns;
-    qsort(dur_ns, n, sizeof *dur_ns, by_value);
+    qsort(dur_ns, n, sizeof *dur_ns, dtp_order_i64);
     if (n > 0)
         usual_ns = dur_ns[n / 2];
     for (uint32_t i = 0; i < q->ncalls; i++) {

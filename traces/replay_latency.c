@@ -2,12 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "traces/replay_private.h"
-
-static int by_value(const void *x, const void *y) {
-    int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
-    return p < q ? -1 : p > q;
-}
 
 static int class_of(const struct replay_rank *q, const struct replay_work *w) {
     return dtp_trace_event(q->r, w->event)->class;
@@ -88,7 +84,7 @@ static void find_beside(struct replay_rank *q) {
 }
 
 static int64_t median(int64_t *v, size_t n) {
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, dtp_order_i64);
     return n > 0 ? v[n / 2] : 0;
 }
 

@@ -1,6 +1,7 @@
 /* replay_straggler.c: what if no rank took longer to a collective than the median rank. */
 #include <stdlib.h>
 
+#include "sim/base/order.h"
 #include "traces/replay_private.h"
 
 /* What-if on stragglers: in each stretch between two collectives, a rank that took longer than the
@@ -15,11 +16,6 @@ double replay_stretch_speed(const struct replay_rank *q, int64_t start_ns) {
             high = mid;
     }
     return low < q->nstretches ? q->stretch[low].speed : 1;
-}
-
-static int by_value(const void *x, const void *y) {
-    int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
-    return p < q ? -1 : p > q;
 }
 
 /* Compute of a rank up to each of its starts, in order of time. */
@@ -80,7 +76,7 @@ static int64_t median_compute_ns(const struct look *l, const struct dtp_match *m
         size_t rank = l->s->m->member[m->first + k].rank;
         l->length_ns[k] = computed_before_ns(l, rank, to_ns) - computed_before_ns(l, rank, from_ns);
     }
-    qsort(l->length_ns, m->n, sizeof *l->length_ns, by_value);
+    qsort(l->length_ns, m->n, sizeof *l->length_ns, dtp_order_i64);
     return l->length_ns[(m->n - 1) / 2];
 }
 
@@ -98,7 +94,7 @@ static void add_stretches(const struct look *l, const struct dtp_match *m) {
     }
     if (n < 2)
         return;
-    qsort(length_ns, n, sizeof *length_ns, by_value);
+    qsort(length_ns, n, sizeof *length_ns, dtp_order_i64);
     int64_t median_ns = length_ns[(n - 1) / 2];
     for (size_t k = m->first; k < m->first + m->n; k++) {
         const struct dtp_match_member *o = &s->m->member[k];

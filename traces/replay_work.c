@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "traces/replay_private.h"
 
 static int by_lane_start(const void *x, const void *y) {
@@ -11,11 +12,6 @@ static int by_lane_start(const void *x, const void *y) {
     if (p->start_ns != q->start_ns)
         return p->start_ns < q->start_ns ? -1 : 1;
     return p->event < q->event ? -1 : p->event > q->event;
-}
-
-static int by_value(const void *x, const void *y) {
-    int64_t p = *(const int64_t *)x, q = *(const int64_t *)y;
-    return p < q ? -1 : p > q;
 }
 
 /* The work before it on its stream, since streams run in order. Work that began within REPLAY_PROGRAMMATIC_NS
@@ -116,7 +112,7 @@ static int64_t *find_wait_calls(struct dtp_arena *a, const struct replay_rank *q
     for (uint32_t i = 0; i < q->ncalls; i++)
         if (is_call(q, i, "StreamWaitEvent"))
             v[n++] = q->call[i].start_ns;
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, dtp_order_i64);
     *out_n = n;
     return v;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "sim/base/units.h"
 
 #define PERCENT 1e-2
@@ -142,11 +143,6 @@ const struct dtp_series *dtp_scalars_tag(const struct dtp_scalars *s, const char
     return NULL;
 }
 
-static int by_value(const void *x, const void *y) {
-    double p = *(const double *)x, q = *(const double *)y;
-    return p < q ? -1 : p > q;
-}
-
 void dtp_series_stats(const struct dtp_series *series, struct dtp_series_stats *out) {
     struct dtp_arena *a = dtp_arena_create("a series");
     double *v = DTP_NEW(a, double, series->n + 1);
@@ -164,7 +160,7 @@ void dtp_series_stats(const struct dtp_series *series, struct dtp_series_stats *
         v += out->warmup;
         for (size_t i = 0; i < n; i++)
             out->mean += v[i] / (double)n;
-        qsort(v, n, sizeof *v, by_value);
+        qsort(v, n, sizeof *v, dtp_order_double);
         out->min = v[0];
         out->max = v[n - 1];
         out->median = n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;

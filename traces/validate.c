@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "sim/base/pool.h"
 #include "sim/base/text.h"
 
@@ -128,11 +129,6 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
 
 /* ---- statistics ------------------------------------------------------------------------------------ */
 
-static int compare_double(const void *x, const void *y) {
-    double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
 struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dtp_validation *v,
                                             bool memory, dtp_row_filter *keep, const void *ctx) {
     struct dtp_error_stats s = {0};
@@ -149,7 +145,7 @@ struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dt
     }
     if (s.rows == 0)
         return s;
-    qsort(magnitude, (size_t)s.rows, sizeof *magnitude, compare_double);
+    qsort(magnitude, (size_t)s.rows, sizeof *magnitude, dtp_order_double);
     s.mape = sum / s.rows;
     s.bias = signed_sum / s.rows;
     s.median = (magnitude[(s.rows - 1) / 2] + magnitude[s.rows / 2]) / 2;

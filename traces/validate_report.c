@@ -1,6 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "traces/validate_parts.h"
 
 /* ---- terminal ------------------------------------------------------------------------------------------ */
@@ -44,13 +45,8 @@ static void print_table(struct dtp_arena *a, FILE *f, const struct dtp_validatio
         print_line(a, f, v, "outside the calibration", &outside, 0);
 }
 
-static int compare_double(const void *x, const void *y) {
-    double a = *(const double *)x, b = *(const double *)y;
-    return a < b ? -1 : a > b;
-}
-
 static double median_of(double *x, size_t n) {
-    qsort(x, n, sizeof *x, compare_double);
+    qsort(x, n, sizeof *x, dtp_order_double);
     return n > 0 ? (x[(n - 1) / 2] + x[n / 2]) / 2 : 0;
 }
 

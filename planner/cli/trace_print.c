@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "planner/cli/trace.h"
+#include "sim/base/order.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/analyse.h"
@@ -233,11 +234,6 @@ static void print_topology(FILE *f, const struct dtp_trace_item *item) {
             item->name);
 }
 
-static int by_value(const void *x, const void *y) {
-    double p = *(const double *)x, q = *(const double *)y;
-    return p < q ? -1 : p > q;
-}
-
 /* Median and 95th percentile of values that are known. */
 static void print_spread(struct dtp_arena *a, FILE *f, const char *what,
                          const struct dtp_jobs *jobs, double (*of)(const struct dtp_job *)) {
@@ -251,7 +247,7 @@ static void print_spread(struct dtp_arena *a, FILE *f, const char *what,
     }
     if (n == 0)
         return;
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, dtp_order_double);
     fprintf(f, "  %s: median %s, 95 %% below %s (%zu jobs)\n", what,
             dtp_fmt_time(v[n / 2], mid, TEXT), dtp_fmt_time(v[n * 95 / 100], high, TEXT), n);
 }

@@ -9,6 +9,7 @@
 #include "models/schedule.h"
 #include "planner/setup.h"
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 #include "tests/tasks_case.h"
 #include "traces/tasks_simulated.h"
 
@@ -180,11 +181,8 @@ int main(void) {
         {"round trip", test_round_trip}, {"another network", test_network}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"round trip", NULL, remove_folder, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
-    if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS ||
-        CU_register_suites(suites) != CUE_SUCCESS)
+    if (!mkdtemp(folder))
         return 1;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    int status = run_suites(suites);
+    return status;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/suites.h"
 #include "traces/diff.h"
 
 static struct dtp_arena *arena;
@@ -120,11 +121,7 @@ int main(void) {
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"diff", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures ? 1 : 0;
+    return status;
 }

@@ -7,6 +7,7 @@
 
 #include "models/schedule.h"
 #include "planner/setup.h"
+#include "tests/suites.h"
 #include "traces/infer.h"
 #include "traces/tasks_simulated.h"
 
@@ -219,12 +220,9 @@ int main(void) {
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"infer", NULL, remove_folder, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS ||
-        CU_register_suites(suites) != CUE_SUCCESS)
+    if (!mkdtemp(folder))
         return 1;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures ? 1 : 0;
+    return status;
 }

@@ -11,6 +11,7 @@
 #include "planner/setup.h"
 #include "sim/base/text.h"
 #include "tests/costs_case.h"
+#include "tests/suites.h"
 #include "tests/tasks_case.h"
 #include "traces/chakra.h"
 #include "traces/tasks_simulated.h"
@@ -427,12 +428,9 @@ int main(void) {
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"tasks", NULL, remove_folder, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS ||
-        CU_register_suites(suites) != CUE_SUCCESS)
+    if (!mkdtemp(folder))
         return 1;
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures ? 1 : 0;
+    return status;
 }
