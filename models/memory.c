@@ -327,6 +327,8 @@ void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
 
 uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
     uint64_t worst_bytes = 0;
+    if (memo->problem->framework->native)
+        return dtp_memory_native_peak(memo->problem, plan);
     dtp_memory(memo, plan, memo->stages);
     for (int s = 0; s < plan->pp; s++)
         if (memo->stages[s].device_bytes > worst_bytes)

@@ -1,10 +1,7 @@
 /* The allocations of our own runtime, tensor by tensor in the order of its actions (runtime/README.md,
  * "Memory"): every tensor is rounded up to the heap's unit, the peak is the largest sum, the items are
  * those of that moment. */
-#include "models/memory.h"
 #include "models/memory_native_private.h"
-#include "models/native.h"
-#include "models/schedule.h"
 
 static int64_t rounded(int64_t bytes) {
     int64_t units = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES;
@@ -153,8 +150,8 @@ static void weights(struct walk *w, struct chunk *c) {
 }
 
 /* What the next use of the chunk needs first. */
-static void unshard(struct walk *w, const struct dtp_action *x, const struct dtp_action *end) {
-    struct chunk *c = &w->chunk[x->chunk];
+static void unshard(struct walk *w, struct chunk *c, const struct dtp_action *x,
+                    const struct dtp_action *end) {
     for (const struct dtp_action *next = x + 1; next < end; next++) {
         bool back = next->kind == DTP_A_B || next->kind == DTP_A_I;
         if (next->chunk != x->chunk || (next->kind != DTP_A_F && !back))
@@ -167,8 +164,8 @@ static void unshard(struct walk *w, const struct dtp_action *x, const struct dtp
     }
 }
 
-static void act(struct walk *w, const struct dtp_action *x, const struct dtp_action *end) {
-    struct chunk *c = &w->chunk[x->chunk];
+void dtp_walk_act(struct walk *w, struct chunk *c, const struct dtp_action *x,
+                  const struct dtp_action *end) {
     switch ((enum dtp_action_kind)x->kind) {
     case DTP_A_F:
         forward(w, c);
@@ -189,7 +186,7 @@ static void act(struct walk *w, const struct dtp_action *x, const struct dtp_act
         dtp_walk_give(w, ACTIVATIONS, w->H);
         break;
     case DTP_A_UNSHARD:
-        unshard(w, x, end);
+        unshard(w, c, x, end);
         break;
     case DTP_A_RESHARD:
         for (int i = 0; i < c->nunits; i++)
@@ -221,8 +218,8 @@ static int64_t workspace(const struct walk *w) {
     return rounded(FLOAT_BYTES * rows) + rounded(FLOAT_BYTES * width) + each + CUDNN_BYTES;
 }
 
-static void make_chunk(struct dtp_arena *a, const struct dtp_problem *problem, struct walk *w,
-                       int vs, struct chunk *c) {
+void dtp_walk_chunk(struct dtp_arena *a, const struct dtp_problem *problem, struct walk *w, int vs,
+                    struct chunk *c) {
     dtp_native_stage_of(problem, w->plan, &w->d, vs, &c->s);
     c->nunits = LAYERS + c->s.layers + 2;
     c->norm = LAYERS + c->s.layers;
@@ -240,9 +237,8 @@ static void make_chunk(struct dtp_arena *a, const struct dtp_problem *problem, s
         create_unit(w, c->n[i]);
 }
 
-static void begin(struct dtp_arena *a, const struct dtp_problem *problem,
-                  const struct dtp_plan *plan, int rank, struct walk *w) {
-    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[plan->schedule];
+void dtp_walk_begin(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                    struct walk *w) {
     int attention =
         problem->attention >= 0 ? problem->attention : (int)problem->framework->attention;
     *w = (struct walk){.plan = plan,
@@ -257,50 +253,9 @@ static void begin(struct dtp_arena *a, const struct dtp_problem *problem,
     w->probs = FLOAT_BYTES * w->d.tokens * w->d.heads * (w->fused ? 1 : w->d.seq);
     dtp_walk_take(w, BUFFERS, workspace(w));
     dtp_walk_take(w, BUFFERS, FLOAT_BYTES * SCALARS);
-    w->chunk = DTP_NEW(a, struct chunk, (size_t)plan->vpp);
-    for (int c = 0; c < plan->vpp; c++)
-        make_chunk(a, problem, w, kind->stage(plan->pp, plan->vpp, rank, c), &w->chunk[c]);
 }
 
-static void fill(const struct walk *w, struct dtp_stage_memory *out) {
-    const int64_t *at = w->at_peak;
-    *out = (struct dtp_stage_memory){.weights_bytes = (uint64_t)at[WEIGHTS],
-                                     .gradients_bytes = (uint64_t)at[GRADIENTS],
-                                     .optimizer_bytes = (uint64_t)at[OPTIMIZER],
-                                     .activations_bytes = (uint64_t)at[ACTIVATIONS],
-                                     .logits_bytes = (uint64_t)at[LOGITS],
-                                     .buffers_bytes = (uint64_t)at[BUFFERS],
-                                     .peak_bytes = (uint64_t)w->peak,
-                                     .reserved_bytes = (uint64_t)w->peak,
-                                     .device_bytes = (uint64_t)w->peak,
-                                     .moment = "largest sum of live tensors"};
-    for (int c = 0; c < w->plan->vpp; c++)
-        out->params += (uint64_t)dtp_native_stage_params(&w->chunk[c].s);
-}
-
-/* Orders are periodic with period pp once all ranks are busy, and all but GPipe's hold no more then. */
-static int microbatches_walked(const struct dtp_plan *p) {
-    int m = dtp_plan_num_microbatches(p), most = 4 * p->pp * p->vpp;
-    bool bounded = p->schedule == DTP_SCHED_1F1B || p->schedule == DTP_SCHED_ZB_H1 ||
-                   p->schedule == DTP_SCHED_INTERLEAVED;
-    return bounded && m > most + p->pp ? most + m % p->pp : m;
-}
-
-void dtp_memory_native(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                       struct dtp_stage_memory *stages) {
-    struct dtp_arena *a = dtp_arena_create("memory walk");
-    const struct dtp_schedule_passes passes = {
+struct dtp_schedule_passes dtp_walk_passes(const struct dtp_plan *plan) {
+    return (struct dtp_schedule_passes){
         .p2p = plan->pp > 1, .zero_stage = plan->zero_stage, .regather_backward = true};
-    struct dtp_schedule compute, s;
-    bool made = dtp_schedule_make(a, plan->schedule, plan->pp, plan->vpp, microbatches_walked(plan),
-                                  &compute, NULL) == DTP_OK &&
-                dtp_schedule_complete(a, &compute, &passes, &s, NULL) == DTP_OK;
-    for (int rank = 0; rank < plan->pp; rank++) {
-        struct walk w;
-        begin(a, problem, plan, rank, &w);
-        for (uint32_t i = made ? s.begin[rank] : 1; made && i < s.begin[rank + 1]; i++)
-            act(&w, &s.action[i], s.action + s.begin[rank + 1]);
-        fill(&w, &stages[rank]);
-    }
-    dtp_arena_destroy(a);
 }

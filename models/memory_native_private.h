@@ -1,8 +1,14 @@
-/* memory_native_private.h: private to memory_native*.c: the tensors of a rank that are alive. */
+/* memory_native_private.h: private to memory_native*.c: the tensors of a rank that are alive.
+ *
+ * dtp_walk_act() walks one action, tensor by tensor. What it takes and gives depends on the chunk's stage and
+ * on the buffers of gradients that are there, on nothing else: memory_native_ranks.c lets each case be
+ * walked once and then only adds, which is the same to the byte (tests/property/test_native_walk.c).
+ */
 #ifndef DTP_MODELS_MEMORY_NATIVE_PRIVATE_H
 #define DTP_MODELS_MEMORY_NATIVE_PRIVATE_H
 
 #include "models/native.h"
+#include "models/schedule.h"
 
 enum item { WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, LOGITS, BUFFERS, NITEMS };
 enum { ALIGN_BYTES = 256, SCALARS = 64, FLOAT_BYTES = 4 };
@@ -25,9 +31,19 @@ struct walk {
     int prefetch;
     int64_t e, H, HF,
         probs; /* bytes: of an element; [local tokens, h], [tokens, h]; probabilities */
-    struct chunk *chunk;
     int64_t live[NITEMS], sum, peak, at_peak[NITEMS];
 };
+
+/* Nothing but what is there before any parameter. */
+void dtp_walk_begin(const struct dtp_problem *problem, const struct dtp_plan *plan, struct walk *w);
+/* The parameters of a virtual stage with their gradients and states. */
+void dtp_walk_chunk(struct dtp_arena *a, const struct dtp_problem *problem, struct walk *w, int vs,
+                    struct chunk *c);
+/* c: the chunk of the action; end: of the rank's list that the action is in. */
+void dtp_walk_act(struct walk *w, struct chunk *c, const struct dtp_action *x,
+                  const struct dtp_action *end);
+/* The passes by which a rank's list is completed. */
+struct dtp_schedule_passes dtp_walk_passes(const struct dtp_plan *plan);
 
 /* A tensor of an item comes into being, or goes. */
 void dtp_walk_take(struct walk *w, enum item item, int64_t bytes);

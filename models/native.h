@@ -5,7 +5,7 @@
  *     [tokens] [positions] layer... [norm] [head]
  * Tied embeddings: with both ends on one stage the head uses the tokens; else it is a copy of them.
  * Frameworks with `native` set (models/frameworks/dtplan.json) are timed by op_native.c, and their
- * memory is walked by memory_native.c; both start from here.
+ * memory is walked by memory_native*.c; both start from here.
  */
 #ifndef DTP_MODELS_NATIVE_H
 #define DTP_MODELS_NATIVE_H
@@ -39,9 +39,11 @@ void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_pla
 /* Elements of all units. */
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
 
-/* Bytes of each pipeline stage, stages[pp], by walking its actions (memory_native.c). */
+/* Bytes of each pipeline stage, stages[pp], by walking its actions (memory_native*.c). */
 void dtp_memory_native(const struct dtp_problem *problem, const struct dtp_plan *plan,
                        struct dtp_stage_memory *stages);
+/* The largest peak of them. */
+uint64_t dtp_memory_native_peak(const struct dtp_problem *problem, const struct dtp_plan *plan);
 /* Communication that the ranks do themselves, in order: dp collectives of ZeRO-2 and -3 and the copies
  * of transfers become parts of the phases; what is left is reduced once at the end of the step. */
 void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,

@@ -131,6 +131,13 @@ struct dtp_schedule_passes {
 enum dtp_status dtp_schedule_complete(struct dtp_arena *a, const struct dtp_schedule *compute,
                                       const struct dtp_schedule_passes *passes,
                                       struct dtp_schedule *out, struct dtp_err *err);
+/* What one compute action becomes in the complete list of its rank, for chunk 0 and without the reductions
+ * and what ends the step: with regather_backward the same wherever it stands. Returns its length. `of`: kind, pp
+ * and vpp. */
+#define DTP_SCHED_MOST_AROUND 8
+int dtp_schedule_complete_one(const struct dtp_schedule *of, int rank,
+                              const struct dtp_schedule_passes *passes, struct dtp_action x,
+                              struct dtp_action out[DTP_SCHED_MOST_AROUND]);
 /* No order deadlocks, each action stands exactly once, sends pair with receives. Names the first actions
  * that wait for each other. Lists without any SEND or RECV are taken as compute actions whose data
  * arrive by themselves. DTP_EINPUT when not. */

@@ -15,21 +15,22 @@ struct list {
     uint32_t n;
 };
 
+static struct dtp_chunk_links chunk_links(int kind, int pp, int vpp, int rank, int c) {
+    int chunk;
+    struct dtp_chunk_links x = {dtp_schedule_kinds[kind].stage(pp, vpp, rank, c), -1, -1, false,
+                                false};
+    if (x.stage > 0)
+        dtp_schedule_holder(kind, pp, vpp, x.stage - 1, &x.before, &chunk);
+    if (x.stage < pp * vpp - 1)
+        dtp_schedule_holder(kind, pp, vpp, x.stage + 1, &x.after, &chunk);
+    x.far_before = x.before >= 0 && x.before != rank;
+    x.far_after = x.after >= 0 && x.after != rank;
+    return x;
+}
+
 void dtp_schedule_links(const struct dtp_schedule *s, int rank, struct dtp_chunk_links *links) {
-    const struct dtp_schedule_kind *k = &dtp_schedule_kinds[s->kind];
-    int last = s->pp * s->vpp - 1;
-    for (int c = 0; c < s->vpp; c++) {
-        int chunk;
-        struct dtp_chunk_links *x = &links[c];
-        x->stage = k->stage(s->pp, s->vpp, rank, c);
-        x->before = x->after = -1;
-        if (x->stage > 0)
-            dtp_schedule_holder(s->kind, s->pp, s->vpp, x->stage - 1, &x->before, &chunk);
-        if (x->stage < last)
-            dtp_schedule_holder(s->kind, s->pp, s->vpp, x->stage + 1, &x->after, &chunk);
-        x->far_before = x->before >= 0 && x->before != rank;
-        x->far_after = x->after >= 0 && x->after != rank;
-    }
+    for (int c = 0; c < s->vpp; c++)
+        links[c] = chunk_links(s->kind, s->pp, s->vpp, rank, c);
 }
 
 static void add(struct list *l, enum dtp_action_kind kind, struct dtp_action like) {
@@ -175,4 +176,15 @@ enum dtp_status dtp_schedule_complete(struct dtp_arena *a, const struct dtp_sche
     }
     *out = full;
     return DTP_OK;
+}
+
+int dtp_schedule_complete_one(const struct dtp_schedule *of, int rank,
+                              const struct dtp_schedule_passes *passes, struct dtp_action x,
+                              struct dtp_action out[DTP_SCHED_MOST_AROUND]) {
+    struct dtp_chunk_links links = chunk_links(of->kind, of->pp, of->vpp, rank, x.chunk);
+    int unfinished = x.kind == DTP_A_F ? 0 : 1, backward = 1;
+    bool unsharded = false;
+    struct list l = {passes, &links, &unfinished, &backward, &unsharded, out, 0};
+    x.chunk = 0;
+    return add_action(&l, x, NULL) == DTP_OK ? (int)l.n : 0;
 }

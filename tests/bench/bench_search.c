@@ -1,6 +1,6 @@
 /* The bar: the whole search for gpt175b on 1,024 A100, from loading the files to the winner, in less than
- * 3 s on two cores. Prints what it did; exit status 1 when it took longer. Other searches are for the
- * record. */
+ * 3 s on two cores; the same for our own runtime, whose memory is walked, in 2 s. Prints what it did; exit
+ * status 1 when one took longer. Other searches are for the record. */
 #include <stdio.h>
 #include <time.h>
 
@@ -8,7 +8,7 @@
 #include "planner/setup.h"
 #include "sim/base/units.h"
 
-static const double BAR_S = 3;
+static const double BAR_S = 3, NATIVE_BAR_S = 2;
 
 static double now_s(void) {
     struct timespec t;
@@ -17,7 +17,7 @@ static double now_s(void) {
 }
 
 struct job {
-    const char *model, *cluster;
+    const char *model, *cluster, *framework;
     int gpus;
     double bar_s; /* 0: none */
 };
@@ -31,6 +31,7 @@ static bool measure(const struct job *job) {
     struct dtp_err err = {0};
     struct dtp_ask ask = {.model = job->model,
                           .cluster = job->cluster,
+                          .framework = job->framework,
                           .gpus = job->gpus,
                           .dtype = -1,
                           .attention = -1};
@@ -52,10 +53,11 @@ static bool measure(const struct job *job) {
 }
 
 int main(void) {
-    const struct job jobs[] = {{"gpt175b", NULL, 1024, BAR_S},
-                               {"gpt1t", NULL, 3072, 0},
-                               {"llama3.1-405b", "dgx-h100", 16384, 0},
-                               {"deepseek-v3", "dgx-h100", 2048, 0}};
+    const struct job jobs[] = {{"gpt175b", NULL, NULL, 1024, BAR_S},
+                               {"gpt175b", "dgx-h100", "dtplan", 1024, NATIVE_BAR_S},
+                               {"gpt1t", NULL, NULL, 3072, 0},
+                               {"llama3.1-405b", "dgx-h100", NULL, 16384, 0},
+                               {"deepseek-v3", "dgx-h100", NULL, 2048, 0}};
     bool ok = true;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
         ok = measure(&jobs[i]) && ok;
