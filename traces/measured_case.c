@@ -134,8 +134,10 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     return false;
 }
 
+/* FP4 products have no calibration and take the nearest that does, FP8. */
 static enum dtp_dtype run_dtype(const struct dtp_run *run) {
-    if (strstr(run->dtype, "fp8") || strstr(run->dtype, "FP8") || strstr(run->dtype, "float8"))
+    if (strstr(run->dtype, "FP4") || strstr(run->dtype, "fp8") || strstr(run->dtype, "FP8") ||
+        strstr(run->dtype, "float8"))
         return DTP_FP8;
     if (strstr(run->dtype, "fp16"))
         return DTP_FP16;
@@ -163,6 +165,18 @@ static void set_stage_layers(struct dtp_arena *a, struct dtp_run_case *c) {
     if (c->plan.vpp == 1 && c->plan.pp <= DTP_MAX_STAGES &&
         dtp_framework_stage_layers(&c->framework, &c->model, c->plan.pp, layers))
         c->plan.layers_per_stage = (struct dtp_ints){.at = layers, .n = (size_t)c->plan.pp};
+}
+
+/* A stack that takes only equal stages ran stages that the layers alone do not fill evenly: embedding
+ * and head counted as layers. */
+static void set_ends(struct dtp_arena *a, struct dtp_run_case *c) {
+    struct dtp_plan *p = &c->plan;
+    int64_t n = (int64_t)p->pp * p->vpp;
+    if (p->pp == 1 || !c->framework.accounts_for_ends || c->model.layers % n == 0 ||
+        (c->model.layers + 2) % n != 0)
+        return;
+    p->account_for_ends = true;
+    add_note(a, c, "embedding and head taken as layers");
 }
 
 /* "ZeRO-1 over 8 (intra-node groups)", "ZeRO-1 in 8-GPU groups"; 0: nothing of the kind. */
@@ -243,6 +257,7 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
         add_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
     p->dtype = run_dtype(run);
     set_stage_layers(a, c);
+    set_ends(a, c);
     if (run->global_batch <= 0 ||
         p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
         dtp_plan_num_microbatches(p) < 1) {

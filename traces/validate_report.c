@@ -168,25 +168,28 @@ static void print_worst(struct dtp_arena *a, FILE *f, const struct dtp_validatio
     }
 }
 
-static void print_verdicts(FILE *f, const struct dtp_validation *v) {
-    int ran = 0, declared_no = 0, failed = 0, declared_failed = 0;
+/* Of the runs that ran (or failed), inside or outside the calibration: how many are declared not to fit. */
+static void print_verdict(FILE *f, const struct dtp_validation *v, const char *of, bool ran,
+                          bool extrapolated) {
+    int n = 0, declared_no = 0;
     for (size_t i = 0; i < v->runs.n; i++) {
         const struct dtp_validated *row = &v->row[i];
-        if (!row->supported)
+        if (!row->supported || (row->run->step_s > 0) != ran || row->extrapolated != extrapolated)
             continue;
-        if (row->run->step_s > 0) {
-            ran++;
-            declared_no += !row->fits;
-        } else {
-            failed++;
-            declared_failed += !row->fits;
-        }
+        n++;
+        declared_no += !row->fits;
     }
-    fprintf(f, "\nmemory verdicts: of %d runs that ran, %d (%.1f %%) are declared not to fit\n",
-            ran, declared_no, ran ? 100.0 * declared_no / ran : 0.0);
-    if (failed)
-        fprintf(f, "                 of %d that failed, %d (%.1f %%) are declared not to fit\n",
-                failed, declared_failed, 100.0 * declared_failed / failed);
+    if (n > 0)
+        fprintf(f, "  of %d that %s, %d (%.1f %%) are declared not to fit\n", n, of, declared_no,
+                100.0 * declared_no / n);
+}
+
+static void print_verdicts(FILE *f, const struct dtp_validation *v) {
+    fprintf(f, "\nmemory verdicts\n");
+    print_verdict(f, v, "ran", true, false);
+    print_verdict(f, v, "failed", false, false);
+    print_verdict(f, v, "ran outside the calibration", true, true);
+    print_verdict(f, v, "failed outside the calibration", false, true);
 }
 
 /* Frameworks on a GPU family beside the constants of their files that were fitted to steps. */

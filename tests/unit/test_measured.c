@@ -115,6 +115,22 @@ static void test_cases(void) {
 }
 
 /* What the sweep's source tells about its runs, by their size. */
+/* Llama 3.1 405B: 126 layers on 16 x 8 stages (Grattafiori 2024, section 3.3.2); FP4 counts as FP8. */
+static void test_ends(void) {
+    static const char *const row =
+        "a,nemo,GB300,,256,,Llama 3.1 405B,126,16384,128,128256,8192,4,16,%d,4,1,1,1536,%s,,42,,";
+    struct dtp_run_case *c = case_of(dtp_arena_printf(arena, row, 8, "NVFP4"));
+    CU_ASSERT_FATAL(!c->unsupported);
+    CU_ASSERT(c->plan.account_for_ends && strstr(c->note, "embedding and head taken as layers"));
+    CU_ASSERT(dtp_plan_layers(&c->plan, &c->model, 0) == 0 &&
+              dtp_plan_layers(&c->plan, &c->model, 1) == 1);
+    CU_ASSERT(c->plan.dtype == DTP_FP8 && c->outside && c->cluster.gpu.not_calibrated);
+    CU_ASSERT_STRING_EQUAL(c->cluster.name, "gb300-nvl72");
+    c = case_of(
+        dtp_arena_printf(arena, row, 7, "bf16")); /* 112 stages divide neither 126 nor 128 */
+    CU_ASSERT(!c->plan.account_for_ends && c->plan.dtype == DTP_BF16 && !c->outside);
+}
+
 static void test_sized_facts(void) {
     struct dtp_run_case *c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,"
                                      "8,1,1,8,0,1,256,bf16,none,1,,");
@@ -171,6 +187,7 @@ static void test_stats(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"reading", test_read},
+                           {"embedding and head as layers", test_ends},
                            {"facts by size of the run", test_sized_facts},
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
