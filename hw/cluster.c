@@ -11,12 +11,48 @@
 static const struct {
     const char *alias, *name;
 } aliases[] = {
-    {"a100", "dgx-a100-80"},     {"dgx-a100", "dgx-a100-80"}, {"h100", "hgx-h100"},
-    {"h200", "hgx-h200"},        {"v100", "dgx-1v"},          {"b200", "dgx-b200"},
-    {"gb200", "gb200-nvl72"},    {"a800", "a800-box"},        {"h800", "h800-box"},
-    {"polaris", "alcf-polaris"}, {"sophia", "alcf-sophia"},   {"a100-80", "dgx-a100-80"},
-    {"a100-40", "dgx-a100-40"},  {"v100-32", "dgx-1v"},       {"h100-80", "hgx-h100"},
-    {"a800-80", "a800-box"},     {"h800-80", "h800-box"},     {"h200-141", "hgx-h200"},
+    {"a100", "dgx-a100-80"},
+    {"dgx-a100", "dgx-a100-80"},
+    {"h100", "hgx-h100"},
+    {"h200", "hgx-h200"},
+    {"v100", "dgx-1v"},
+    {"b200", "dgx-b200"},
+    {"gb200", "gb200-nvl72"},
+    {"a800", "a800-box"},
+    {"h800", "h800-box"},
+    {"polaris", "alcf-polaris"},
+    {"sophia", "alcf-sophia"},
+    {"a100-80", "dgx-a100-80"},
+    {"a100-40", "dgx-a100-40"},
+    {"v100-32", "dgx-1v"},
+    {"h100-80", "hgx-h100"},
+    {"a800-80", "a800-box"},
+    {"h800-80", "h800-box"},
+    {"h200-141", "hgx-h200"},
+    {"gb300", "gb300-nvl72"},
+    /* as their makers and PyTorch call the GPUs, as clouds call the machines */
+    {"a100-80gb", "dgx-a100-80"},
+    {"a100-40gb", "dgx-a100-40"},
+    {"a100-sxm", "dgx-a100-80"},
+    {"a100-sxm4", "dgx-a100-80"},
+    {"a100-sxm4-80gb", "dgx-a100-80"},
+    {"a100-sxm4-40gb", "dgx-a100-40"},
+    {"h100-80gb", "hgx-h100"},
+    {"h100-sxm", "hgx-h100"},
+    {"h100-sxm5", "hgx-h100"},
+    {"h100-80gb-hbm3", "hgx-h100"},
+    {"h200-sxm", "hgx-h200"},
+    {"v100-32gb", "dgx-1v"},
+    {"p3dn.24xlarge", "aws-p3dn"},
+    {"p4d.24xlarge", "aws-p4d"},
+    {"p4de.24xlarge", "aws-p4de"},
+    {"p5.48xlarge", "aws-p5"},
+    {"p5en.48xlarge", "aws-p5en"},
+    {"p6-b200.48xlarge", "aws-p6-b200"},
+    {"a2-highgpu-8g", "gcp-a2"},
+    {"a3-highgpu-8g", "gcp-a3-high"},
+    {"a3-megagpu-8g", "gcp-a3-mega"},
+    {"a3-ultragpu-8g", "gcp-a3-ultra"},
 };
 
 /* Nodes of a measured row of which only the GPU is known. gpus 0: any other number per node. */
@@ -37,7 +73,7 @@ enum { BASE_DEPTH = 4 };
 
 static const char *alias_target(const char *name) {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(aliases[i].alias, name) == 0)
+        if (dtp_same_name(aliases[i].alias, name))
             return aliases[i].name;
     return name;
 }
@@ -60,9 +96,9 @@ static enum dtp_status find_json(struct dtp_arena *a, const char *name, const st
     DTP_TRY(dtp_cluster_list(a, &names, &n, err));
     const char *target = alias_target(name);
     for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i], target) == 0) {
+        if (dtp_same_name(names[i], target)) {
             *out_name = names[i];
-            const char *file = dtp_arena_printf(a, "hw/cluster/%s.json", target);
+            const char *file = dtp_arena_printf(a, "hw/cluster/%s.json", names[i]);
             return dtp_json_read_file(a, dtp_data_path(a, file), out, err);
         }
     size_t extra = sizeof aliases / sizeof *aliases;

@@ -169,10 +169,10 @@ enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_
 }
 
 static bool answers_to(const struct dtp_framework *f, const char *name) {
-    if (strcmp(f->name, name) == 0)
+    if (dtp_same_name(f->name, name))
         return true;
     for (size_t i = 0; f->aliases && f->aliases[i]; i++)
-        if (strcmp(f->aliases[i], name) == 0)
+        if (dtp_same_name(f->aliases[i], name))
             return true;
     return false;
 }

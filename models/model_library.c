@@ -1,6 +1,5 @@
 #include "models/model_internal.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,16 +18,10 @@ struct library {
     size_t n, capacity;
 };
 
-/* "meta-llama/Meta-Llama-3-70B" -> "metallama370b": no owner, case, '-', '_' or blank. Dots stay,
- * for gpt-1.3b is not gpt-13b. */
-static const char *key_of(struct dtp_arena *a, const char *name) {
+/* "meta-llama/Meta-Llama-3-70B" without the owner. */
+static const char *without_owner(const char *name) {
     const char *slash = strrchr(name, '/');
-    char *key = dtp_arena_strdup(a, slash ? slash + 1 : name), *to = key;
-    for (const char *p = key; *p; p++)
-        if (*p != '-' && *p != '_' && *p != ' ')
-            *to++ = (char)tolower((unsigned char)*p);
-    *to = '\0';
-    return key;
+    return slash ? slash + 1 : name;
 }
 
 static bool is_folder(const char *path) {
@@ -98,9 +91,8 @@ static enum dtp_status load_named(struct dtp_arena *a, const char *name, struct 
                                   struct dtp_err *err) {
     struct library l = {0};
     DTP_TRY(read_library(a, &l, err));
-    const char *key = key_of(a, name);
     for (size_t i = 0; i < l.n; i++)
-        if (strcmp(key_of(a, l.at[i].name), key) == 0)
+        if (dtp_same_name(without_owner(l.at[i].name), without_owner(name)))
             return load_file(a, library_path(a, l.at[i].file), l.at[i].file, out, err);
     const char **names = DTP_NEW(a, const char *, l.n);
     for (size_t i = 0; i < l.n; i++)

@@ -143,13 +143,16 @@ static enum dtp_status parse_name(enum dtp_limit limit, const char *text, const 
         from = dtp_recompute_names;
         for (; dtp_recompute_names[n];)
             n++;
-        *out = dtp_name_index(dtp_recompute_names, text);
+        *out = -1;
+        for (size_t i = 0; i < n; i++)
+            if (dtp_same_name(text, dtp_recompute_names[i]))
+                *out = (int)i;
     } else {
         from = switch_names;
         n = NUM_SWITCH_NAMES;
         *out = -1;
         for (size_t i = 0; i < n; i++)
-            if (strcmp(text, switch_names[i]) == 0)
+            if (dtp_same_name(text, switch_names[i]))
                 *out = (int)(i & 1);
         n = 2; /* on and off are what a message offers */
     }

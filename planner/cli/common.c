@@ -1,6 +1,7 @@
 #include <stddef.h>
 
 #include "planner/cli/cli.h"
+#include "sim/base/units.h"
 
 #define AT(field) offsetof(struct dtp_args, field)
 #define ASK(field) offsetof(struct dtp_args, ask.field)
@@ -14,8 +15,8 @@ static const struct dtp_option problem_options[] = {
      .help = "what to train: `dtplan models` lists the names; or a JSON file, a Hugging Face "
              "config.json among them"},
     {"gpus", DTP_OPT_INT, 'g', ASK(gpus), .value = "N", .min = 1, .max = DTP_MOST_GPUS,
-     .help = "number of GPUs in all"},
-    {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE", .alias = "gpu",
+     .aliases = "num-gpus ngpus world-size", .help = "number of GPUs in all"},
+    {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE", .aliases = "gpu",
      .complete = DTP_COMPLETE_CLUSTERS,
      .help = "what to train on (default " DTP_DEFAULT_CLUSTER "): `dtplan clusters`"},
     {"nic", DTP_OPT_STRING, 0, ASK(nic), .value = "NxG",
@@ -24,14 +25,17 @@ static const struct dtp_option problem_options[] = {
      .complete = DTP_COMPLETE_FRAMEWORKS,
      .help = "software stack (default " DTP_DEFAULT_FRAMEWORK "): `dtplan frameworks`"},
     {"batch", DTP_OPT_INT, 'b', ASK(batch), .value = "SEQUENCES", .min = 1, .max = 1 << 30,
-     .alias = "global-batch-size", .help = "global batch (default: the model's)"},
+     .aliases = "global-batch-size global-batch gbs train-batch-size",
+     .help = "global batch (default: the model's)"},
     {"seq", DTP_OPT_INT, 's', ASK(seq), .value = "TOKENS", .min = 1, .max = 1 << 30,
+     .aliases = "seq-length seq-len sequence-length max-seq-len",
      .help = "length of a sequence (default: the model's)"},
     {"dtype", DTP_OPT_CHOICE, 0, ASK(dtype), .value = "TYPE", .names = dtp_dtype_names,
+     .aliases = "precision",
      .help = "type of the matrix products (default bf16, fp16 where the GPU lacks it)"},
     {"attention", DTP_OPT_CHOICE, 0, ASK(attention), .value = "KERNEL",
      .names = dtp_attention_names, .help = "attention kernel (default: the framework's)"},
-    {"memory-limit", DTP_OPT_BYTES, 0, ASK(memory_limit_bytes), .value = "BYTES",
+    {"memory-limit", DTP_OPT_BYTES, 0, ASK(memory_limit_bytes), .value = "BYTES", .min = DTP_MIB,
      .help =
          "device memory that a plan may take, such as 76GiB (default: what the device has, less "
          "a margin from the validated error)"},
@@ -87,33 +91,41 @@ static const struct dtp_option general_options[] = {
 #define LIMIT(index, option, other, text)                                                          \
     {                                                                                              \
         option, DTP_OPT_STRING, 0, AT(limit) + (index) * sizeof(const char *),                     \
-            .value = "LIST", .alias = other, .help = text                                          \
+            .value = "LIST", .aliases = other, .help = text                                        \
     }
 #define FIELD(option, label, field, text)                                                          \
     { option, DTP_OPT_STRING, 0, AT(field), .value = label, .help = text }
 /* The fields of a plan: those that are searched (the rows of dtp_limit_fields), then the others. */
 static const struct dtp_option layout_options[] = {
-    LIMIT(DTP_LIMIT_TP, "tp", "tensor-parallel", "tensor-parallel degree"),
-    LIMIT(DTP_LIMIT_PP, "pp", "pipeline-parallel", "pipeline stages"),
-    LIMIT(DTP_LIMIT_CP, "cp", "context-parallel",
+    LIMIT(DTP_LIMIT_TP, "tp",
+          "tensor-parallel tensor-model-parallel-size tensor-parallel-size tp-size",
+          "tensor-parallel degree"),
+    LIMIT(DTP_LIMIT_PP, "pp",
+          "pipeline-parallel pipeline-model-parallel-size pipeline-parallel-size pp-size",
+          "pipeline stages"),
+    LIMIT(DTP_LIMIT_CP, "cp", "context-parallel context-parallel-size",
           "context-parallel degree (default 1; searched from 16384 tokens on)"),
-    LIMIT(DTP_LIMIT_DP, "dp", "data-parallel", "data-parallel degree"),
-    LIMIT(DTP_LIMIT_EP, "ep", "expert-parallel",
+    LIMIT(DTP_LIMIT_DP, "dp", "data-parallel data-parallel-size", "data-parallel degree"),
+    LIMIT(DTP_LIMIT_EP, "ep", "expert-parallel expert-model-parallel-size",
           "expert-parallel degree, a part of dp x cp (models with experts)"),
-    LIMIT(DTP_LIMIT_VPP, "vpp", "virtual-stages", "virtual stages of each pipeline stage"),
+    LIMIT(DTP_LIMIT_VPP, "vpp", "virtual-stages num-virtual-stages-per-pipeline-rank",
+          "virtual stages of each pipeline stage"),
     LIMIT(DTP_LIMIT_SCHEDULE, "schedule", NULL, "pipeline schedule (`dtplan schedules`)"),
-    LIMIT(DTP_LIMIT_MICROBATCH, "microbatch-size", "microbatch", "sequences in a microbatch"),
+    LIMIT(DTP_LIMIT_MICROBATCH, "microbatch-size",
+          "microbatch micro-batch-size micro-batch mbs per-device-train-batch-size "
+          "train-micro-batch-size-per-gpu local-batch-size",
+          "sequences in a microbatch"),
     LIMIT(DTP_LIMIT_ZERO, "zero-stage", "zero", "ZeRO stage, 0 to 3"),
     FIELD("zero-group", "N", zero_group,
           "ZeRO: ranks that share one copy of the state (default: all of dp x cp)"),
     {"sequence-parallel", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_SP * sizeof(const char *),
-     .alias = "sp", .help = "norms and dropout divided by tp as well (default: both are tried)"},
-    LIMIT(DTP_LIMIT_RECOMPUTE, "recompute", NULL,
+     .aliases = "sp", .help = "norms and dropout divided by tp as well (default: both are tried)"},
+    LIMIT(DTP_LIMIT_RECOMPUTE, "recompute", "recompute-granularity",
           "activations computed again in the backward: none, selective, full"),
     FIELD("recompute-layers", "N", recompute_layers,
           "with full recomputation: only the first N layers of a chunk"),
     {"account-for-ends", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_ENDS * sizeof(const char *),
-     .alias = "ends",
+     .aliases = "ends",
      .help =
          "embedding and head count as a layer each when layers are divided into stages (default: "
          "both are tried)"},

@@ -5,7 +5,7 @@
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 
-enum { MOST_NAMES = 256, NAME_COLUMN = 28, MAN_COLUMNS = 56 };
+enum { MOST_NAMES = 256, NAME_SIZE = 48, NAME_COLUMN = 28, MAN_COLUMNS = 56 };
 
 static const char *const on_off[] = {"off", "on", "false", "true", "no", "yes", "0", "1", NULL};
 
@@ -19,8 +19,22 @@ static bool takes_no(const struct dtp_option *o) {
     return o->kind == DTP_OPT_FLAG || o->kind == DTP_OPT_SWITCH;
 }
 
+/* The next of the names in an option's aliases, copied into buf; NULL after the last. */
+static const char *next_alias(const char **at, char *buf, size_t size) {
+    if (!*at || !**at)
+        return NULL;
+    size_t n = strcspn(*at, " ");
+    snprintf(buf, size, "%.*s", (int)n, *at);
+    *at += n + strspn(*at + n, " ");
+    return buf;
+}
+
 static bool is_called(const struct dtp_option *o, const char *name) {
-    return strcmp(o->name, name) == 0 || (o->alias && strcmp(o->alias, name) == 0);
+    char alias[NAME_SIZE];
+    for (const char *at = o->aliases; next_alias(&at, alias, sizeof alias);)
+        if (strcmp(alias, name) == 0)
+            return true;
+    return strcmp(o->name, name) == 0;
 }
 
 /* Exact names first; then a beginning that only one option has. */
@@ -49,29 +63,41 @@ static int find_prefix(const struct dtp_option_set *sets, size_t nsets, const ch
     return n;
 }
 
-static enum dtp_status unknown(const struct dtp_option_set *sets, size_t nsets, const char *name,
-                               struct dtp_err *err) {
-    const char *names[MOST_NAMES];
+/* The option with the nearest name or alias is suggested by its own name. */
+static enum dtp_status unknown(struct dtp_arena *a, const struct dtp_option_set *sets, size_t nsets,
+                               const char *name, struct dtp_err *err) {
+    const char *names[MOST_NAMES], *of[MOST_NAMES];
+    char alias[NAME_SIZE];
     size_t n = 0;
     for (size_t s = 0; s < nsets; s++)
-        for (const struct dtp_option *o = sets[s].options; o && o->name && n < MOST_NAMES; o++)
-            names[n++] = o->name;
+        for (const struct dtp_option *o = sets[s].options; o && o->name && n < MOST_NAMES; o++) {
+            names[n] = of[n] = o->name;
+            n++;
+            for (const char *at = o->aliases;
+                 n < MOST_NAMES && next_alias(&at, alias, sizeof alias); n++) {
+                names[n] = dtp_arena_strdup(a, alias);
+                of[n] = o->name;
+            }
+        }
     int near = dtp_nearest_name(name, names, n);
     if (near >= 0)
-        return dtp_fail(err, DTP_EUSAGE, "unknown option --%s, did you mean --%s?", name,
-                        names[near]);
+        return dtp_fail(err, DTP_EUSAGE, "unknown option --%s, did you mean --%s?", name, of[near]);
     return dtp_fail(err, DTP_EUSAGE, "unknown option --%s; --help lists what there is", name);
 }
 
-static enum dtp_status find_long(const struct dtp_option_set *sets, size_t nsets, const char *name,
-                                 struct found *out, struct dtp_err *err) {
+static enum dtp_status find_long(struct dtp_arena *a, const struct dtp_option_set *sets,
+                                 size_t nsets, const char *name, struct found *out,
+                                 struct dtp_err *err) {
     if (find_exact(sets, nsets, name, out))
         return DTP_OK;
+    const char *say = dtp_option_elsewhere(name);
+    if (say)
+        return dtp_fail(err, DTP_EUSAGE, "unknown option --%s; say %s", name, say);
     int n = strlen(name) >= 2 ? find_prefix(sets, nsets, name, out) : 0;
     if (n > 1)
         return dtp_fail(err, DTP_EUSAGE, "option --%s could mean several; one is --%s", name,
                         out->option->name);
-    return n == 1 ? DTP_OK : unknown(sets, nsets, name, err);
+    return n == 1 ? DTP_OK : unknown(a, sets, nsets, name, err);
 }
 
 static enum dtp_status find_letter(const struct dtp_option_set *sets, size_t nsets, char letter,
@@ -87,13 +113,17 @@ static enum dtp_status find_letter(const struct dtp_option_set *sets, size_t nse
 
 static enum dtp_status set_choice(const struct dtp_option *o, const char *place, const char *text,
                                   int *out, struct dtp_err *err) {
-    *out = dtp_name_index(o->names, text);
-    if (*out >= 0)
-        return DTP_OK;
     size_t n = 0;
-    while (o->names[n])
-        n++;
+    for (; o->names[n]; n++)
+        if (dtp_same_name(o->names[n], text)) {
+            *out = (int)n;
+            return DTP_OK;
+        }
     return dtp_unknown_name(err, DTP_EUSAGE, place, text, o->names, n, NULL);
+}
+
+static bool has_no_unit(const char *text) {
+    return text[strspn(text, "0123456789.")] == '\0';
 }
 
 static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, const char *text,
@@ -118,6 +148,10 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
         break;
     case DTP_OPT_BYTES:
         status = dtp_parse_bytes(text, place, (uint64_t *)(void *)at, err);
+        if (status == DTP_OK && (double)*(uint64_t *)(void *)at < o->min && has_no_unit(text))
+            return dtp_fail(err, DTP_EUSAGE,
+                            "%s: found \"%s\", that is in bytes; say such as %sGiB", place, text,
+                            text);
         break;
     case DTP_OPT_COUNT:
         status = dtp_parse_count(text, place, (double *)(void *)at, err);
@@ -170,7 +204,11 @@ static enum dtp_status parse_long_option(struct dtp_arena *a, const struct dtp_o
     const char *equals = strchr(text, '=');
     size_t n = equals ? (size_t)(equals - text) : strlen(text);
     struct found f;
-    DTP_TRY(find_long(sets, nsets, dtp_arena_strndup(a, text, n), &f, err));
+    char *name = dtp_arena_strndup(a, text, n);
+    for (char *p = name; *p; p++)
+        if (*p == '_')
+            *p = '-';
+    DTP_TRY(find_long(a, sets, nsets, name, &f, err));
     return apply(a, &f, equals ? equals + 1 : NULL, c, err);
 }
 

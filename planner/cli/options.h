@@ -6,8 +6,9 @@
  *
  *     --name VALUE   --name=VALUE   -n VALUE   --flag   --no-flag   --   (ends the options)
  *
- * A name may be cut short as long as it stays unique. Errors are usage errors (exit 2) and name the
- * nearest option or value.
+ * A name may be cut short as long as it stays unique, and '_' stands for '-'. Errors are usage errors
+ * (exit 2) and name the nearest option or value; what other tools have and dtplan says otherwise
+ * (foreign.c) is answered with what to say.
  *
  *     static const struct dtp_option own[] = {
  *         {"bytes", .kind = DTP_OPT_BYTES, .offset = offsetof(struct mine, bytes), .value = "B",
@@ -53,8 +54,8 @@ struct dtp_option {
     size_t offset;
     const char *value;        /* what help calls the value: "N", "FILE" */
     const char *const *names; /* CHOICE, and completion of a STRING; NULL-terminated */
-    double min, max;          /* INT */
-    const char *alias;        /* a second name, accepted and not advertised */
+    double min, max;          /* INT; BYTES: less than min needs a unit */
+    const char *aliases;      /* other names, a blank between two; accepted and not advertised */
     enum dtp_complete complete;
     const char *help; /* one line, no full stop */
 };
@@ -71,6 +72,9 @@ struct dtp_option_set {
 enum dtp_status dtp_options_parse(struct dtp_arena *a, const struct dtp_option_set *sets,
                                   size_t nsets, int argc, char **argv, const char **out_args,
                                   int *out_nargs, struct dtp_err *err);
+
+/* What to say instead of an option of another tool (without dashes), or NULL. */
+const char *dtp_option_elsewhere(const char *name);
 
 /* "  --tp LIST        tensor-parallel degree", wrapped to width columns. */
 void dtp_options_help(FILE *f, const struct dtp_option_set *set, int width);

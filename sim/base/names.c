@@ -6,6 +6,21 @@
 
 enum { LONGEST = 64, FAR = 9999, MOST_SUGGESTIONS = 3, SHORT_LIST = 12 };
 
+static const char *next_of_name(const char *p) {
+    return p + strspn(p, "-_ ");
+}
+
+bool dtp_same_name(const char *x, const char *y) {
+    for (;; x++, y++) {
+        x = next_of_name(x);
+        y = next_of_name(y);
+        if (tolower((unsigned char)*x) != tolower((unsigned char)*y))
+            return false;
+        if (*x == '\0')
+            return true;
+    }
+}
+
 /* Optimal string alignment distance (insert, delete, replace, swap of neighbours) over at most
  * LONGEST lower-case characters. */
 static int edit_distance(const char *x, size_t nx, const char *y, size_t ny) {

@@ -35,3 +35,6 @@ try collective all_reduce --gpus 8
 try schedules 1f1c
 try models gtp2
 try --completions fish
+try --model gpt2 --gpus 8 --micro-batch-sizes 4
+try --model gpt2 --gpus 8 --fsdp
+try --model gpt2 --gpus 8 --memory-limit 80

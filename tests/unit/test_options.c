@@ -18,11 +18,11 @@ static const char *const colors[] = {"red", "green", NULL};
 #define AT(field) offsetof(struct values, field)
 static const struct dtp_option table[] = {
     {"flag", DTP_OPT_FLAG, 'F', AT(flag), .help = "a flag"},
-    {"state", DTP_OPT_SWITCH, 0, AT(state), .alias = "st", .help = "a switch"},
+    {"state", DTP_OPT_SWITCH, 0, AT(state), .aliases = "st stav", .help = "a switch"},
     {"text", DTP_OPT_STRING, 't', AT(text), .value = "WORDS", .help = "some text"},
     {"number", DTP_OPT_INT, 'n', AT(number), .value = "N", .min = 1, .max = 9, .help = "1 to 9"},
     {"choice", DTP_OPT_CHOICE, 0, AT(choice), .value = "C", .names = colors, .help = "a color"},
-    {"bytes", DTP_OPT_BYTES, 0, AT(bytes), .value = "B", .help = "a size"},
+    {"bytes", DTP_OPT_BYTES, 0, AT(bytes), .value = "B", .min = 1024, .help = "a size"},
     {"count", DTP_OPT_COUNT, 0, AT(count), .value = "N", .help = "a count"},
     {"real", DTP_OPT_DOUBLE, 0, AT(real), .value = "X", .help = "a number"},
     {0}};
@@ -75,6 +75,10 @@ static void test_forms(void) {
     CU_ASSERT_STRING_EQUAL(v.state, "off");
     CU_ASSERT_EQUAL(parse("--st true", &v, args, &n, NULL), DTP_OK);
     CU_ASSERT_STRING_EQUAL(v.state, "true");
+    CU_ASSERT_EQUAL(parse("--stav off", &v, args, &n, NULL), DTP_OK);
+    CU_ASSERT_STRING_EQUAL(v.state, "off");
+    CU_ASSERT_EQUAL(parse("--choice GREEN", &v, args, &n, NULL), DTP_OK);
+    CU_ASSERT_EQUAL(v.choice, 1);
     CU_ASSERT_EQUAL(parse("--state=false x", &v, args, &n, NULL), DTP_OK);
     CU_ASSERT_STRING_EQUAL(v.state, "false");
     CU_ASSERT_EQUAL(n, 1);
@@ -102,6 +106,9 @@ static void test_errors(void) {
                  {"--flag=1", "takes no value"},
                  {"--choice gren", "\"green\""},
                  {"--bytes 3XB", "--bytes"},
+                 {"--bytes 80", "such as 80GiB"},
+                 {"--stavv", "did you mean --state?"},
+                 {"--gradient_checkpointing", "say --recompute full"},
                  {"--te", "needs a value"},
                  {"--cou", "needs a value"},
                  {"--c 1", "unknown option"}};
@@ -168,7 +175,18 @@ static void test_generated(void) {
     CU_ASSERT_EQUAL(dtp_help_completions(stdout, "fsh", &err), DTP_EUSAGE);
 }
 
-/* No verb has two options of one name or letter. */
+/* Whether one of the names that a answers to is one of b. */
+static bool share_name(const struct dtp_option *a, const struct dtp_option *b) {
+    char *left = dtp_arena_printf(arena, "%s %s", a->name, a->aliases ? a->aliases : "");
+    const char *right = dtp_arena_printf(arena, " %s %s ", b->name, b->aliases ? b->aliases : "");
+    for (char *name = strtok(left, " "); name; name = strtok(NULL, " "))
+        if (strstr(right, dtp_arena_printf(arena, " %s ", name)))
+            return true;
+    return false;
+}
+
+/* No verb has two options of one name, alias or letter, and what another tool's option is answered with
+ * is nowhere an option. */
 static void test_no_doubles(void) {
     for (int i = 0; dtp_verbs[i]; i++) {
         struct dtp_option_set sets[DTP_MOST_SETS];
@@ -179,9 +197,9 @@ static void test_no_doubles(void) {
                 all[count++] = o;
         for (size_t a = 0; a < count; a++)
             for (size_t b = 0; b < a; b++) {
-                if (strcmp(all[a]->name, all[b]->name) == 0)
+                if (share_name(all[a], all[b]))
                     printf("\n  %s has --%s twice\n", dtp_verbs[i]->name, all[a]->name);
-                CU_ASSERT(strcmp(all[a]->name, all[b]->name) != 0);
+                CU_ASSERT(!share_name(all[a], all[b]));
                 CU_ASSERT(all[a]->letter == 0 || all[a]->letter != all[b]->letter);
             }
     }
@@ -200,7 +218,7 @@ static void test_plan_fields(void) {
         for (size_t s = 0; s < n; s++)
             for (const struct dtp_option *o = sets[s].options; o && o->name; o++)
                 found = found || strcmp(o->name, option) == 0 ||
-                        (o->alias && strcmp(o->alias, option) == 0);
+                        (o->aliases && strstr(o->aliases, option));
         if (!found)
             printf("\n  no option --%s\n", option);
         CU_ASSERT(found);

@@ -21,6 +21,13 @@ enum { NMODELS = sizeof models / sizeof *models };
 
 /* ---- names ---- */
 
+static void test_same(void) {
+    CU_ASSERT(dtp_same_name("Meta-Llama-3 70B", "meta_llama3-70b"));
+    CU_ASSERT(dtp_same_name("", "-") && dtp_same_name("a100", "A100"));
+    CU_ASSERT(!dtp_same_name("gpt-1.3b", "gpt-13b"));
+    CU_ASSERT(!dtp_same_name("h100", "h1000") && !dtp_same_name("h1000", "h100"));
+}
+
 static void test_nearest(void) {
     static const char *const cases[][2] = {
         {"gpt157b", "gpt175b"},        {"GPT175B", "gpt175b"},      {"gpt-175b", "gpt175b"},
@@ -295,6 +302,7 @@ static int tear_down(void) {
 }
 
 static CU_TestInfo tests[] = {
+    {"same name", test_same},
     {"nearest name", test_nearest},
     {"long names", test_long_names_do_not_overflow},
     {"unknown name", test_unknown_name},
