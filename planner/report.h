@@ -35,6 +35,9 @@ void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct
 /* The part on one plan, for `simulate`. */
 void dtp_report_result(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
                        const struct dtp_result *result);
+/* Layers of the virtual stages in order, "2 x 7, 3 x 8, 2", or NULL where all have as many. */
+const char *dtp_uneven_layers(struct dtp_arena *a, const struct dtp_model *m,
+                              const struct dtp_plan *p);
 void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
 void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
 /* "tp 8 x pp 16 x dp 8, interleaved with 6 chunks, microbatch 1, ..." */

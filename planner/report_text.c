@@ -93,9 +93,18 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
                           dtp_fmt_flops(peak, text, sizeof text), dtp_dtype_names[p->dtype]));
     if (best->plan.pp > 1)
         bubble(a, t, best);
+    const char *layers = images ? NULL : dtp_uneven_layers(a, p->model, &best->plan);
+    if (layers) {
+        fprintf(t->file, "  %-*s ", LABEL, "layers");
+        dtp_term_wrap(t, DTP_PLAIN, LABEL + 3, LABEL + 3,
+                      dtp_arena_printf(a, "%s on the %sstages, in their order", layers,
+                                       best->plan.vpp > 1 ? "virtual " : ""));
+    }
     days(a, t, r, best);
     if (best->extrapolated)
         note(t, DTP_YELLOW, "some shapes lie outside the calibrated range");
+    if (p->model->moe.experts > 0)
+        note(t, DTP_YELLOW, "no measured run of a model with experts has checked this");
 }
 
 static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {

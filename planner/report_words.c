@@ -39,6 +39,21 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
     return s.at;
 }
 
+const char *dtp_uneven_layers(struct dtp_arena *a, const struct dtp_model *m,
+                              const struct dtp_plan *p) {
+    struct dtp_str s = {.a = a};
+    int n = p->pp * p->vpp, runs = 0;
+    for (int vs = 0, run = 0; vs < n; vs += run, runs++) {
+        int layers = dtp_plan_layers(p, m, vs);
+        for (run = 1; vs + run < n && dtp_plan_layers(p, m, vs + run) == layers; run++)
+            ;
+        dtp_str_printf(&s, "%s%d", vs > 0 ? ", " : "", layers);
+        if (run > 1)
+            dtp_str_printf(&s, " x %d", run);
+    }
+    return runs > 1 ? s.at : NULL;
+}
+
 static void add_limit(struct dtp_str *s, uint64_t bytes) {
     double gib = (double)bytes / DTP_GIB;
     uint64_t whole = (uint64_t)gib;
@@ -96,9 +111,15 @@ void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const stru
     const struct dtp_gpu *gpu = &s->cluster.gpu;
     struct dtp_str line = {.a = a};
     char text[32], limit[32];
-    dtp_str_printf(&line, "%s on %s GPU%s of %s", ask->model ? ask->model : p->model->name,
-                   dtp_fmt_count(p->gpus, text, sizeof text), p->gpus == 1 ? "" : "s",
-                   s->cluster.name);
+    struct dtp_param_counts count;
+    dtp_model_params(p->model, p->model->vocab, &count);
+    dtp_str_printf(&line, "%s (%s parameters", ask->model ? ask->model : p->model->name,
+                   dtp_fmt_count((double)count.total, text, sizeof text));
+    if (count.active < count.total)
+        dtp_str_printf(&line, ", %s active",
+                       dtp_fmt_count((double)count.active, text, sizeof text));
+    dtp_str_printf(&line, ") on %s GPU%s of %s", dtp_fmt_count(p->gpus, text, sizeof text),
+                   p->gpus == 1 ? "" : "s", s->cluster.name);
     dtp_str_printf(&line, " (%d x %s", s->cluster.node.gpus, gpu->name);
     if (s->cluster.node.nics > 0)
         dtp_str_printf(&line, ", %d x %.0f Gb/s", s->cluster.node.nics,

@@ -1,4 +1,4 @@
-/* The settings of other stacks for a plan. Names as in Megatron-LM's arguments.py (core 0.12),
+/* The settings of other stacks for a plan. Names as in Megatron-LM's arguments.py (core 0.13),
  * torchtitan's job_config.py (0.1), nanotron's config classes (0.4) and DeepSpeed's JSON reference. */
 #include "models/schedule.h"
 #include "planner/cli/emit.h"
@@ -70,11 +70,27 @@ static void megatron_recompute(FILE *f, const struct dtp_problem *p, const struc
                                                                         : 1);
 }
 
+/* The layers of each virtual stage, where they are not equal: "Et*2|t*3|t*2L". Stages and chunks follow
+ * from it, so that --num-virtual-stages-per-pipeline-rank is not given beside it. */
+static bool megatron_layout(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
+    int n = plan->pp * plan->vpp;
+    bool even = true;
+    for (int vs = 1; vs < n; vs++)
+        even &= dtp_plan_layers(plan, m, vs) == dtp_plan_layers(plan, m, 0);
+    if (even || plan->account_for_ends)
+        return false;
+    fputs("--pipeline-model-parallel-layout E", f);
+    for (int vs = 0; vs < n; vs++)
+        fprintf(f, "%st*%d", vs > 0 ? "|" : "", dtp_plan_layers(plan, m, vs));
+    fputs("L\n", f);
+    return true;
+}
+
 void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
     int overlap = plan->dp_overlap < 0 ? p->framework->dp_overlap : plan->dp_overlap;
     fprintf(f, "--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n", plan->tp,
             plan->pp);
-    if (is_interleaved(plan))
+    if (!megatron_layout(f, p->model, plan) && is_interleaved(plan))
         fprintf(f, "--num-virtual-stages-per-pipeline-rank %d\n", plan->vpp);
     if (plan->account_for_ends)
         fputs("--account-for-embedding-in-pipeline-split\n"

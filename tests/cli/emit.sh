@@ -22,3 +22,6 @@ fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --reco
     "$dtplan" $fixed --pp 1 --framework nanotron --emit megatron 2>&1
     echo "status $?"
 }
+# Layers that do not divide are laid out stage by stage: Megatron-LM takes no others.
+"$dtplan" --model gpt3-13b --gpus 16 --batch 32 --tp 1 --pp 16 --microbatch-size 1 --emit megatron |
+    grep layout
