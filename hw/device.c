@@ -243,3 +243,22 @@ bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s) 
 
     return c->sm_flops_per_s > 0 && flops >= c->min_flops && flops <= c->max_flops;
 }
+
+/* Expected largest of 2^i standard normal draws: the integral of x n phi(x) Phi(x)^(n-1), by quadrature. */
+/* clang-format off */
+static const double largest_normal[] = {0.0000, 0.5642, 1.0294, 1.4236, 1.7660, 2.0697,
+                                        2.3437, 2.5946, 2.8269, 3.0439, 3.2482, 3.4418,
+                                        3.6261, 3.8023, 3.9714, 4.1341, 4.2911, 4.4430};
+/* clang-format on */
+enum { NLARGEST = sizeof largest_normal / sizeof *largest_normal, NODE_LOG2 = 3 };
+
+double dtp_device_slowest(const struct dtp_gpu *g, int n) {
+    int i = NODE_LOG2;
+
+    while (i < NLARGEST - 2 && 2 << i < n)
+        i++;
+    double between = (n - (1 << i)) / (double)(1 << i);
+    between = between < 0 ? 0 : between > 1 ? 1 : between;
+    double largest = (1 - between) * largest_normal[i] + between * largest_normal[i + 1];
+    return 1 + g->chip_spread * (largest - largest_normal[NODE_LOG2]);
+}

@@ -125,6 +125,7 @@ struct dtp_gpu {
     struct dtp_kernel_cal kernel[DTP_NKERNELS];
     struct dtp_attention_cal attention[DTP_NATTN];
     double sustained;     /* time factor under long load (clocks at the power limit), >= 1 */
+    double chip_spread;   /* standard deviation of the time of products among chips of the type */
     double kernel_gap_s;  /* between dependent kernels on a busy stream */
     double comm_slowdown; /* share of a compute kernel's rate lost beside a collective */
     /* a collective that starts beside compute waits for room on the SMs: so many durations of the
@@ -175,6 +176,10 @@ double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s);
 double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,
                            double elements);
+/* Time of products on the slowest of n chips over that on the slowest of a node of eight, whose runs the
+ * rates of the files agree with: 1 + chip_spread (E(n) - E(8)), where E(n) is the expected largest of n
+ * draws of the standard normal distribution. Ranks of a synchronous step wait for the slowest. */
+double dtp_device_slowest(const struct dtp_gpu *g, int n);
 /* False when the shape is outside what the calibration covers (dtype, size, head_dim). */
 bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_attention_flops(const struct dtp_attention_shape *s);

@@ -137,6 +137,8 @@ const struct dtp_field dtp_gpu_calibration_fields[] = {
      .help = "fused attention by implementation"},
     {"sustained", DTP_FIELD_DOUBLE, IN_GPU(sustained), .min = 1, .max = 10,
      .help = "time factor under long load"},
+    {"chip_spread", DTP_FIELD_DOUBLE, IN_GPU(chip_spread), .min = 0, .max = 0.2,
+     .help = "standard deviation of the time of products among chips of the type, over the mean"},
     MEMBER(dtp_gpu, kernel_gap_s, "between dependent kernels, s"),
     {"comm_slowdown", DTP_FIELD_DOUBLE, IN_GPU(comm_slowdown), .min = 0, .max = 0.99,
      .help = "share of a kernel's rate lost beside a collective"},
@@ -193,6 +195,7 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
     memcpy(g->kernel, from.kernel, sizeof g->kernel);
     memcpy(g->attention, from.attention, sizeof g->attention);
     g->sustained = from.sustained;
+    g->chip_spread = from.chip_spread;
     g->kernel_gap_s = from.kernel_gap_s;
     g->comm_slowdown = from.comm_slowdown;
     g->comm_wait_kernels = from.comm_wait_kernels;

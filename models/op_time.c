@@ -58,6 +58,8 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
     case DTP_OP_COLLECTIVE:
         return op->count * collective_time_s(problem, plan, op);
     }
+    if (op->kind != DTP_OP_KERNEL)
+        time_s *= dtp_device_slowest(gpu, problem->gpus);
     struct dtp_framework_gpu on = dtp_framework_on(problem->framework, gpu);
     if (op->kind == DTP_OP_ATTENTION && plan->cp > 1)
         time_s *= problem->framework->cp_attention_factor;

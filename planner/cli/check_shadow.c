@@ -117,7 +117,12 @@ static void predict_actions(const struct dtp_costs *costs, const struct dtp_plan
 static enum dtp_status predict(struct shadows *x, struct dtp_err *err) {
     const struct dtp_problem *problem = &x->setup->problem;
     struct dtp_evaluator *ev = dtp_evaluator_create(x->cli->a, problem);
-    struct dtp_cost_memo *memo = dtp_cost_memo_create(x->cli->a, problem);
+    /* Actions run on one chip, not on the slowest of the job's. */
+    struct dtp_cluster one_chip = *problem->cluster;
+    struct dtp_problem alone = *problem;
+    one_chip.gpu.chip_spread = 0;
+    alone.cluster = &one_chip;
+    struct dtp_cost_memo *memo = dtp_cost_memo_create(x->cli->a, &alone);
     for (size_t i = 0; i < x->nplans; i++) {
         struct dtp_result whole;
         const struct dtp_plan p = x->plan[i].plan;

@@ -133,6 +133,23 @@ static void test_kernel_limits(void) {
 /* ---- files ---- */
 
 /* Every file loads, its rates lie between 40 % of the nominal figures and the figures themselves. */
+/* Up to a node of eight the rates are the file's; the slowest of n lies E(n) - E(8) deviations above, linear
+ * between powers of two, and never falls with n. */
+static void test_slowest(void) {
+    struct dtp_gpu g = plain_gpu();
+
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_slowest(&g, 4096), 1, 0);
+    g.chip_spread = 0.01;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_slowest(&g, 1), 1, 0);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_slowest(&g, 8), 1, 0);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_slowest(&g, 16), 1 + 0.01 * (1.7660 - 1.4236), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_slowest(&g, 24), 1 + 0.01 * (1.91785 - 1.4236), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_slowest(&g, 1024), 1 + 0.01 * (3.2482 - 1.4236), 1e-12);
+    for (int n = 1; n < 1 << 20; n += 1 + n / 7)
+        CU_ASSERT(dtp_device_slowest(&g, n + 1) >= dtp_device_slowest(&g, n));
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_slowest(&g, 1 << 20), dtp_device_slowest(&g, 1 << 17), 0);
+}
+
 static void test_every_file(void) {
     static const enum dtp_dtype half[] = {DTP_FP16, DTP_BF16};
     const char *const *names;
@@ -261,6 +278,7 @@ int main(void) {
                            {"batched GEMM", test_bmm_adds_bytes_and_flops},
                            {"attention", test_attention},
                            {"kernel limits", test_kernel_limits},
+                           {"slowest chip", test_slowest},
                            {"covered", test_covered},
                            CU_TEST_INFO_NULL};
     CU_TestInfo files[] = {{"every file", test_every_file},
