@@ -163,10 +163,11 @@ static double layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *pl
     out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0);
     out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s);
     const struct dtp_framework *f = memo->problem->framework;
+    bool far = plan->tp > memo->problem->cluster->node.gpus;
     struct layer_host host = {.layer_s = repeats ? f->layer_host_s : 0,
                               .unshard_s = repeats && plan->zero_stage == 3 ? f->zero3_host_s : 0,
                               .collective_s =
-                                  f->collective_host_s + dtp_framework_check_s(f, plan->tp)};
+                                  f->collective_host_s + dtp_framework_check_s(f, plan->tp, far)};
     two_clocks(f, t, host, out);
     if (kind == DTP_LAYER_MOE && f->moe_sync) { /* the GPU waits for what the host learns from it */
         wait_for_host(&out[PHASE_F], launch_round_trip_s + f->launch_s);

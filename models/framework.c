@@ -232,8 +232,9 @@ double dtp_framework_gathered_bytes(const struct dtp_framework *f) {
     return f->memory.gathered_bytes > 0 ? f->memory.gathered_bytes : f->memory.weight_bytes;
 }
 
-double dtp_framework_check_s(const struct dtp_framework *f, int ranks) {
-    return f->checked_collectives && ranks > 1 ? f->check_rank_s * ranks : 0;
+double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far) {
+    double rank_s = far ? f->check_far_rank_s : f->check_rank_s;
+    return f->checked_collectives && ranks > 1 ? rank_s * ranks : 0;
 }
 
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {

@@ -101,9 +101,10 @@ struct dtp_framework {
     bool tp_overlap;           /* backward tp collectives behind wgrad */
     bool
         tp_overlap_forward; /* and those of the forward behind the GEMM beside them (userbuffers) */
-    double tp_overlap_fraction;       /* of the tp time of the backward that can hide, 0 .. 1 */
-    bool dp_overlap;                  /* gradient reduction behind the last backward, by buckets */
-    double dp_bucket_bytes;           /* one reduction bucket, at least; 0: one bucket in all */
+    double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
+    bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
+    double dp_bucket_bytes;     /* one reduction bucket, at least; 0: one bucket in all */
+    bool dp_whole_buffer;       /* but what is reduced after the last backward is one message */
     double dp_bucket_params_per_rank; /* and at least so many parameters per rank of the group */
     bool param_gather_overlap;  /* ZeRO-1/2: all-gather of parameters behind the next forward */
     bool zero1_reduce_scatter;  /* reduce-scatter + all-gather; false: all-reduce then all-gather */
@@ -116,8 +117,10 @@ struct dtp_framework {
     double zero3_unit_params;    /* gathers are of about so many parameters; 0: of layers */
     double zero3_reuse_params;   /* what is used again within so many parameters stays gathered */
     bool zero3_buckets;          /* reduced in buckets, not layer by layer */
+    int gather_copies_per_layer; /* ZeRO-1/2: tensors of a layer that are copied one by one, for each
+                                    rank, out of what the gather wrote: launches */
     double zero_copy_bytes;      /* ZeRO-1/2: per gradient, into and out of the buckets */
-    bool zero3_forward_prefetch; /* false: only the backward gathers ahead */
+    bool zero3_forward_prefetch;                      /* false: only the backward gathers ahead */
     double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
     bool tied_embedding_all_reduce;
 
@@ -136,6 +139,7 @@ struct dtp_framework {
     bool checked_collectives; /* every collective is checked before it starts, as PyTorch does with
                                  TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
     double check_rank_s;      /* ... and so takes so much host time per rank of the group */
+    double check_far_rank_s;  /* ... or so much where the group spans nodes */
     bool checked_transfers;   /* transfers between stages wait as well ... */
     double check_transfer_s;  /* ... so long each */
     bool host_sync;           /* the host waits for the GPU at the start of each microbatch */
@@ -202,8 +206,8 @@ double dtp_framework_gathered_bytes(const struct dtp_framework *f);
  * share of the sum; the last ones may be left without a layer. False: as even as it goes; layers[pp] is unset. */
 bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_model *m, int pp,
                                 int *layers);
-/* Host time of the check of a collective over so many ranks; 0 where none is made. */
-double dtp_framework_check_s(const struct dtp_framework *f, int ranks);
+/* Host time of the check of a collective over so many ranks, far: of several nodes; 0 where none is made. */
+double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
 
 #endif

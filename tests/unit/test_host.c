@@ -181,7 +181,50 @@ static void test_checks(void) {
     CU_ASSERT(plain[F].host_s < 1);
     CU_ASSERT(near(two[F].total_s, 2 * 2));
     CU_ASSERT(near(four[F].total_s, 2 * 4));
-    CU_ASSERT_EQUAL(dtp_framework_check_s(&framework, 1), 0);
+    CU_ASSERT_EQUAL(dtp_framework_check_s(&framework, 1, false), 0);
+    framework.check_far_rank_s = 2; /* of several nodes */
+    plan.tp = problem.gpus = 16;
+    phases(four);
+    CU_ASSERT(near(four[F].total_s, 2 * 16 * 2));
+}
+
+static struct dtp_stage_cost stage_cost(void) {
+    struct dtp_costs costs;
+    dtp_costs(arena, dtp_cost_memo_create(arena, &problem), &plan, &costs);
+    return costs.stage[0];
+}
+
+/* nanotron on 16 ranks: DDP reduces buckets behind the backward, ZeRO-1 its whole buffer after it and copies 6
+ * tensors of each layer for each rank; a check goes before every message. */
+static void test_reduction_checks(void) {
+    struct dtp_err err = {0};
+    prepare();
+    if (dtp_framework_load(arena, "nanotron", &framework, &err) != DTP_OK)
+        CU_FAIL_FATAL("framework");
+    plan.dp = problem.gpus = 16;
+    plan.global_batch_size = problem.global_batch = 16;
+    struct dtp_stage_cost ddp = stage_cost();
+    plan.zero_stage = 1;
+    struct dtp_stage_cost zero1 = stage_cost();
+    double bytes = ddp.reduce.bytes * ddp.nreduce;
+    CU_ASSERT(ddp.nreduce == (int)ceil(bytes / framework.dp_bucket_bytes));
+    CU_ASSERT(zero1.nreduce == 1 && zero1.reduce.kind == DTP_ALL_REDUCE);
+    CU_ASSERT(near(zero1.reduce.bytes, bytes));
+    framework.gather_copies_per_layer = 0;
+    struct dtp_stage_cost free = stage_cost();
+    CU_ASSERT(near(zero1.gather.time_s - free.gather.time_s,
+                   6.0 * model.layers * 16 * framework.launch_s));
+    framework.checked_collectives = true;
+    framework.check_far_rank_s = 1;
+    struct dtp_stage_cost checked = stage_cost();
+    CU_ASSERT(near(checked.reduce.time_s - free.reduce.time_s, 16));
+    CU_ASSERT(near(checked.gather.latency_s - free.gather.latency_s, 16));
+    plan.zero_stage = 0; /* a bucket overruns its size by a sixth of a layer's bytes */
+    double layer_bytes = 4 * 12 * (double)model.hidden * model.hidden;
+    double checks = ceil(bytes / (framework.dp_bucket_bytes + layer_bytes / 6));
+    checked = stage_cost();
+    CU_ASSERT(fabs((checked.reduce.time_s - ddp.reduce.time_s) * checked.nreduce / 16 - checks) <
+              1e-6);
 }
 
 /* What a column-parallel layer keeps gathered it does not gather again. */
@@ -215,6 +258,7 @@ int main(void) {
                            {"alignment of head and scores", test_alignment},
                            {"softmax by blocks of heads", test_softmax_blocks},
                            {"checked collectives", test_checks},
+                           {"checks and copies of a reduction", test_reduction_checks},
                            {"gathers that are kept", test_kept_gathers},
                            {"norm kernels of a stack", test_norm_factor},
                            CU_TEST_INFO_NULL};
