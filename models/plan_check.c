@@ -88,7 +88,7 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
 static enum dtp_reason check_zero_group(const struct dtp_framework *f, const struct dtp_plan *p) {
     if (p->zero_group == 0)
         return DTP_LEGAL;
-    bool divides = p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
+    bool divides = !f->native && p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
     bool stage =
         p->zero_stage == 1 || p->zero_stage == 2 || (p->zero_stage == 3 && f->hybrid_shard);
     return divides && stage && p->ep == 1 ? DTP_LEGAL : DTP_WHY_ZERO_GROUP;

@@ -18,6 +18,7 @@ const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
     [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL},
     [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch"},
     [DTP_LIMIT_ZERO] = {"zero_stage", "zero-stage", "zero"},
+    [DTP_LIMIT_ZERO_GROUP] = {"zero_group", "zero-group", NULL},
     [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp"},
     [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL},
     [DTP_NLIMITS] = {NULL, NULL, NULL}};
@@ -61,6 +62,8 @@ int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit) {
         return p->microbatch_size;
     case DTP_LIMIT_ZERO:
         return p->zero_stage;
+    case DTP_LIMIT_ZERO_GROUP:
+        return p->zero_group;
     case DTP_LIMIT_SP:
         return p->sequence_parallel;
     case DTP_LIMIT_RECOMPUTE:
@@ -101,6 +104,9 @@ void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value) {
         break;
     case DTP_LIMIT_ZERO:
         p->zero_stage = value;
+        break;
+    case DTP_LIMIT_ZERO_GROUP:
+        p->zero_group = value;
         break;
     case DTP_LIMIT_SP:
         p->sequence_parallel = value != 0;
@@ -168,10 +174,9 @@ static bool is_named(enum dtp_limit limit) {
 
 static enum dtp_status parse_number(enum dtp_limit limit, const char *text, const char *place,
                                     int *out, struct dtp_err *err) {
-    bool zero = limit == DTP_LIMIT_ZERO;
-    long value;
-    enum dtp_status status =
-        dtp_parse_long(text, place, zero ? 0 : 1, zero ? 3 : INT_MAX, &value, err);
+    bool zero = limit == DTP_LIMIT_ZERO || limit == DTP_LIMIT_ZERO_GROUP;
+    long value, most = limit == DTP_LIMIT_ZERO ? 3 : INT_MAX;
+    enum dtp_status status = dtp_parse_long(text, place, zero ? 0 : 1, most, &value, err);
     if (status != DTP_OK) {
         if (err)
             err->status = DTP_EUSAGE;

@@ -152,16 +152,19 @@ static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_searc
 static void others(FILE *f, const struct dtp_search *s) {
     char text[32];
     fputs("<h2>Next best</h2><table><tr><th>tp<th>pp<th>dp<th>cp<th>vpp<th>schedule<th>mb<th>"
-          "ZeRO<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
+          "ZeRO<th>over<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
           f);
     for (size_t i = 0; i < s->nresults; i++) {
         const struct dtp_result *o = &s->result[i];
-        fprintf(
-            f, "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%d<td>%d<td>%s<td>%s<td>%+.1f %%<td>",
-            o->plan.tp, o->plan.pp, o->plan.dp, o->plan.cp, o->plan.vpp,
-            dtp_schedule_kinds[o->plan.schedule].name, o->plan.microbatch_size, o->plan.zero_stage,
-            dtp_recompute_names[o->plan.recompute], dtp_fmt_time(o->step_s, text, sizeof text),
-            (o->step_s / s->result[0].step_s - 1) * 100);
+        fprintf(f,
+                "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%d<td>%d<td>%d<td>%s<td>%s<td>%+.1f "
+                "%%<td>",
+                o->plan.tp, o->plan.pp, o->plan.dp, o->plan.cp, o->plan.vpp,
+                dtp_schedule_kinds[o->plan.schedule].name, o->plan.microbatch_size,
+                o->plan.zero_stage,
+                o->plan.zero_group > 0 ? o->plan.zero_group : o->plan.dp * o->plan.cp,
+                dtp_recompute_names[o->plan.recompute], dtp_fmt_time(o->step_s, text, sizeof text),
+                (o->step_s / s->result[0].step_s - 1) * 100);
         escape(f, o->why_not ? o->why_not : "the best plan");
         fputs("</tr>\n", f);
     }

@@ -231,7 +231,7 @@ static void memory(struct dtp_arena *a, const struct dtp_term *t, const struct d
 
 /* Columns that are the same in every plan shown are left out. */
 struct columns {
-    bool cp, ep;
+    bool cp, ep, zero_group;
 };
 
 static void other_row(const struct dtp_term *t, const struct columns *show,
@@ -243,9 +243,13 @@ static void other_row(const struct dtp_term *t, const struct columns *show,
         n += fprintf(t->file, " %3d", p->cp);
     if (show->ep)
         n += fprintf(t->file, " %3d", p->ep);
-    n += fprintf(t->file, " %3d %3d %4d %-3s %-11s %-9s", p->vpp, p->microbatch_size, p->zero_stage,
-                 p->sequence_parallel ? "on" : "off", dtp_schedule_kinds[p->schedule].name,
-                 dtp_recompute_names[p->recompute]);
+    n += fprintf(t->file, " %3d %3d %4d", p->vpp, p->microbatch_size, p->zero_stage);
+    if (show->zero_group && p->zero_stage == 0)
+        n += fprintf(t->file, "     -");
+    else if (show->zero_group)
+        n += fprintf(t->file, " %5d", p->zero_group > 0 ? p->zero_group : p->dp * p->cp);
+    n += fprintf(t->file, " %-3s %-11s %-9s", p->sequence_parallel ? "on" : "off",
+                 dtp_schedule_kinds[p->schedule].name, dtp_recompute_names[p->recompute]);
     n += fprintf(t->file, " %8s %+6.1f %%", dtp_fmt_time(o->step_s, text, sizeof text),
                  (o->step_s / best->step_s - 1) * 100);
     const char *why = o->why_not ? o->why_not : "the best plan";
@@ -265,11 +269,12 @@ static void others(const struct dtp_term *t, const struct dtp_report *r) {
     for (size_t i = 0; i < s->nresults; i++) {
         show.cp |= s->result[i].plan.cp > 1;
         show.ep |= s->result[i].plan.ep > 1;
+        show.zero_group |= s->result[i].plan.zero_group > 0;
     }
     title(t, "Next best", "why each lost, in percent of the best step");
     dtp_term_print(t, DTP_DIM,
-                   "   tp  pp   dp%s%s vpp  mb ZeRO sp  schedule    recompute     step\n",
-                   show.cp ? "  cp" : "", show.ep ? "  ep" : "");
+                   "   tp  pp   dp%s%s vpp  mb ZeRO%s sp  schedule    recompute     step\n",
+                   show.cp ? "  cp" : "", show.ep ? "  ep" : "", show.zero_group ? "  over" : "");
     other_row(t, &show, best, best);
     int shades = 0;
     for (size_t i = 1; i < s->nresults && shades < MOST_SHADES; i++)

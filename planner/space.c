@@ -33,6 +33,8 @@ struct builder {
     size_t capacity;
     int cached_dp, nmicrobatch; /* microbatch sizes of the last dp */
     const int *microbatch;
+    int cached_tp, cached_replicas, cached_ep, nzero; /* ZeRO of the last tp, dp x cp and ep */
+    struct dtp_zero *zero;
 };
 
 static void find_microbatches(struct builder *b, int dp) {
@@ -55,12 +57,54 @@ static void find_microbatches(struct builder *b, int dp) {
     b->cached_dp = dp;
 }
 
+/* Replicas that share one copy of the state when all do not, into out. */
+static int find_groups(const struct dtp_space *s, int tp, int replicas, int *out) {
+    const struct dtp_select *wanted = &s->limits.field[DTP_LIMIT_ZERO_GROUP];
+    int n = 0, per_node = s->problem->cluster->node.gpus / tp;
+    if (wanted->n > 0) {
+        n = choices(s, DTP_LIMIT_ZERO_GROUP, replicas, out);
+        if (n == 0 && !wants(s, DTP_LIMIT_ZERO_GROUP, 0))
+            out[n++] = wanted->lo[0]; /* one candidate stands for all that cannot be */
+        return n;
+    }
+    for (int group = per_node > 1 ? per_node : 2; group <= replicas / 2; group *= 2)
+        if (replicas % group == 0)
+            out[n++] = group;
+    return n;
+}
+
+static void find_zero(struct builder *b, int tp, int replicas, int ep) {
+    const struct dtp_space *s = b->space;
+    bool given = s->limits.field[DTP_LIMIT_ZERO_GROUP].n > 0;
+    bool hybrid = s->problem->framework->hybrid_shard && ep == 1;
+    int group[DTP_MOST_DIVISORS];
+    if (b->cached_tp == tp && b->cached_replicas == replicas && b->cached_ep == ep)
+        return;
+    int n = given || hybrid ? find_groups(s, tp, replicas, group) : 0;
+    b->zero = DTP_NEW(b->a, struct dtp_zero, 4 * ((size_t)n + 1));
+    b->nzero = 0;
+    for (int stage = 0; stage <= 3; stage++) {
+        if (!wants(s, DTP_LIMIT_ZERO, stage))
+            continue;
+        if (wants(s, DTP_LIMIT_ZERO_GROUP, 0))
+            b->zero[b->nzero++] = (struct dtp_zero){stage, 0};
+        for (int i = 0; (given || stage == 3) && i < n; i++)
+            b->zero[b->nzero++] = (struct dtp_zero){stage, group[i]};
+    }
+    b->cached_tp = tp;
+    b->cached_replicas = replicas;
+    b->cached_ep = ep;
+}
+
 static void add_shape(struct builder *b, const struct dtp_shape *like) {
     struct dtp_space *s = b->space;
     struct dtp_shape shape = *like;
     find_microbatches(b, shape.dp);
     shape.microbatch = b->microbatch;
     shape.nmicrobatch = b->nmicrobatch;
+    find_zero(b, shape.tp, shape.dp * shape.cp, shape.ep);
+    shape.zero = b->zero;
+    shape.nzero = b->nzero;
     shape.nsp = 0;
     for (int on = 0; on <= (shape.tp > 1); on++)
         if (wants(s, DTP_LIMIT_SP, on))
@@ -142,9 +186,6 @@ static void add_contexts(struct builder *b, struct dtp_shape *shape, int gpus) {
 void dtp_space_init(struct dtp_arena *a, const struct dtp_problem *problem,
                     const struct dtp_limits *limits, struct dtp_space *out) {
     *out = (struct dtp_space){.problem = problem, .limits = limits ? *limits : dtp_limits_none()};
-    for (int z = 0; z <= 3; z++)
-        if (wants(out, DTP_LIMIT_ZERO, z))
-            out->zero[out->nzero++] = z;
     for (int r = DTP_RECOMPUTE_NONE; r <= DTP_RECOMPUTE_FULL; r++)
         if (wants(out, DTP_LIMIT_RECOMPUTE, r))
             out->recompute[out->nrecompute++] = r;
@@ -162,7 +203,7 @@ void dtp_space_init(struct dtp_arena *a, const struct dtp_problem *problem,
 
 uint64_t dtp_space_shape_size(const struct dtp_space *s, size_t shape) {
     const struct dtp_shape *h = &s->shape[shape];
-    return (uint64_t)h->nmicrobatch * (uint64_t)s->nzero * (uint64_t)h->nsp *
+    return (uint64_t)h->nmicrobatch * (uint64_t)h->nzero * (uint64_t)h->nsp *
            (uint64_t)s->nrecompute;
 }
 
@@ -179,12 +220,13 @@ void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct 
     out->account_for_ends = h->ends;
     out->global_batch_size = s->problem->global_batch;
     uint64_t nrecompute = (uint64_t)s->nrecompute, nsp = (uint64_t)h->nsp;
-    uint64_t nzero = (uint64_t)s->nzero;
+    uint64_t nzero = (uint64_t)h->nzero;
     out->recompute = (enum dtp_recompute)s->recompute[i % nrecompute];
     i /= nrecompute;
     out->sequence_parallel = h->sp[i % nsp] != 0;
     i /= nsp;
-    out->zero_stage = s->zero[i % nzero];
+    out->zero_stage = h->zero[i % nzero].stage;
+    out->zero_group = h->zero[i % nzero].group;
     out->microbatch_size = h->microbatch[i / nzero];
 }
 

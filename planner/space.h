@@ -11,6 +11,9 @@
  *   schedule         vpp = 1: every schedule without chunks; vpp > 1: every one with chunks
  *   microbatch_size  divisors of B / dp; 1 where dp does not divide B (then refused)
  *   zero_stage       0 1 2 3
+ *   zero_group       0, all of dp cp; with ZeRO-3 where the framework shards in groups also the replicas of a
+ *                    node and of 2, 4, 8 ... nodes that divide dp cp; when limited by the user instead
+ *                    divisors of dp cp, or the first that is wanted where none divides (then refused)
  *   sequence_parallel off, on; tp = 1: off
  *   recompute        none selective full
  * Limits (limits.h) take values away; they never add any. Whether a candidate is legal is
@@ -29,11 +32,16 @@
 
 #define DTP_CP_FROM_SEQ 16384
 
+struct dtp_zero {
+    int stage, group;
+};
+
 struct dtp_shape {
     int tp, pp, cp, dp, ep, vpp, schedule;
     bool ends;
-    int nmicrobatch, nsp;
-    const int *microbatch; /* [nmicrobatch], shared between shapes of the same dp */
+    int nmicrobatch, nzero, nsp;
+    const int *microbatch;       /* [nmicrobatch], shared between shapes of the same dp */
+    const struct dtp_zero *zero; /* [nzero], shared between shapes of the same tp, dp, cp and ep */
     int sp[2];
     uint64_t first; /* number of its first candidate */
 };
@@ -44,7 +52,7 @@ struct dtp_space {
     struct dtp_shape *shape;
     size_t nshapes;
     uint64_t ncandidates;
-    int zero[4], nzero, recompute[3], nrecompute;
+    int recompute[3], nrecompute;
 };
 
 /* limits may be NULL: none. problem must stay. */

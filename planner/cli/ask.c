@@ -14,8 +14,7 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
     const struct dtp_args *args = &cli->args;
     const struct {
         const char *field, *option, *text;
-    } given[] = {{"zero_group", "--zero-group", args->zero_group},
-                 {"recompute_layers", "--recompute-layers", args->recompute_layers},
+    } given[] = {{"recompute_layers", "--recompute-layers", args->recompute_layers},
                  {"layers_per_stage", "--layers-per-stage", args->layers_per_stage},
                  {"tp_algo", "--tp-algo", args->tp_algo},
                  {"dp_algo", "--dp-algo", args->dp_algo},

@@ -25,10 +25,10 @@ enum dtp_color { DTP_COLOR_AUTO, DTP_COLOR_ALWAYS, DTP_COLOR_NEVER };
 struct dtp_args {
     struct dtp_ask ask;
     const char *limit[DTP_NLIMITS]; /* searched fields, as typed */
-    const char *zero_group, *recompute_layers, *layers_per_stage, *tp_algo, *dp_algo, *tp_overlap,
-        *dp_overlap, *p2p_overlap, *offload, *offload_to; /* fixed fields of the plan, as typed */
-    const char *plan;                                     /* FILE */
-    const char *timeline;                                 /* FILE to write */
+    const char *recompute_layers, *layers_per_stage, *tp_algo, *dp_algo, *tp_overlap, *dp_overlap,
+        *p2p_overlap, *offload, *offload_to; /* fixed fields of the plan, as typed */
+    const char *plan;                        /* FILE */
+    const char *timeline;                    /* FILE to write */
     struct dtp_tasks_filter timeline_filter;
     bool no_fold;
     int detail; /* enum dtp_detail */

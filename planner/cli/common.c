@@ -95,7 +95,7 @@ static const struct dtp_option general_options[] = {
     }
 #define FIELD(option, label, field, text)                                                          \
     { option, DTP_OPT_STRING, 0, AT(field), .value = label, .help = text }
-/* The fields of a plan: those that are searched (the rows of dtp_limit_fields), then the others. */
+/* The fields of a plan that are searched (the rows of dtp_limit_fields). */
 static const struct dtp_option layout_options[] = {
     LIMIT(DTP_LIMIT_TP, "tp",
           "tensor-parallel tensor-model-parallel-size tensor-parallel-size tp-size",
@@ -116,19 +116,23 @@ static const struct dtp_option layout_options[] = {
           "train-micro-batch-size-per-gpu local-batch-size",
           "sequences in a microbatch"),
     LIMIT(DTP_LIMIT_ZERO, "zero-stage", "zero", "ZeRO stage, 0 to 3"),
-    FIELD("zero-group", "N", zero_group,
-          "ZeRO: ranks that share one copy of the state (default: all of dp x cp)"),
+    LIMIT(DTP_LIMIT_ZERO_GROUP, "zero-group", NULL,
+          "ZeRO: ranks that share one copy of the state, 0: all of dp x cp (default: 0, and with "
+          "ZeRO-3 the replicas of 1, 2, 4 ... nodes where the framework has hybrid sharding)"),
     {"sequence-parallel", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_SP * sizeof(const char *),
      .aliases = "sp", .help = "norms and dropout divided by tp as well (default: both are tried)"},
     LIMIT(DTP_LIMIT_RECOMPUTE, "recompute", "recompute-granularity",
           "activations computed again in the backward: none, selective, full"),
-    FIELD("recompute-layers", "N", recompute_layers,
-          "with full recomputation: only the first N layers of a chunk"),
     {"account-for-ends", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_ENDS * sizeof(const char *),
      .aliases = "ends",
      .help =
          "embedding and head count as a layer each when layers are divided into stages (default: "
          "both are tried)"},
+    {0}};
+/* The other fields. */
+static const struct dtp_option fixed_options[] = {
+    FIELD("recompute-layers", "N", recompute_layers,
+          "with full recomputation: only the first N layers of a chunk"),
     FIELD("layers-per-stage", "LIST", layers_per_stage,
           "layers of each virtual stage, such as 12,13,13,10 (default: as even as it goes)"),
     FIELD("tp-algo", "ALGO", tp_algo,
@@ -153,6 +157,10 @@ size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *o
                    verb->groups & DTP_GROUP_PLAN ? "Layout (one value each)"
                                                  : "Limits on the layout (8  1,2,4  4..16)",
                    layout_options},
+                  {DTP_GROUP_LAYOUT,
+                   verb->groups & DTP_GROUP_PLAN ? "Layout, continued"
+                                                 : "Layout, one value each: these are not searched",
+                   fixed_options},
                   {DTP_GROUP_SIMULATE, "Simulation", simulate_options},
                   {DTP_GROUP_TIMELINE, "Timeline", timeline_options},
                   {DTP_GROUP_SEARCH, "Running", search_options},

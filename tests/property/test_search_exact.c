@@ -71,7 +71,9 @@ static const struct planner_case cases[] = {
     {"gpt3-6.7b", "aws-p4d", "megatron-2022", 32, 32, 0, 30, "microbatch_size=1,pp=2..8"},
     {"llama2-7b", "dgx-h100", "megatron-core", 16, 16, 0, 60, "microbatch_size=1,2"},
     {"mixtral-8x7b", "dgx-h100", "megatron-core", 32, 16, 0, 0, "microbatch_size=1,tp=1..4"},
-    {"llama2-7b", "dgx-a100-80", "megatron-core", 8, 8, 16384, 0, "microbatch_size=1"}};
+    {"llama2-7b", "dgx-a100-80", "megatron-core", 8, 8, 16384, 0, "microbatch_size=1"},
+    {"gpt3-1.3b", "aws-p4d", "torch-fsdp2", 32, 64, 0, 0, NULL},
+    {"gpt3-1.3b", "gcp-a2", "deepspeed", 16, 32, 0, 12, NULL}};
 enum { NCASES = sizeof cases / sizeof *cases };
 
 static void test_winner(void) {

@@ -99,9 +99,9 @@ static void test_limit_table(void) {
 
 /* ---- size and order ---- */
 
-/* Candidates that end with this microbatch size and degrees: 4 ZeRO stages, 3 recomputations, sequence
- * parallelism on and off where tp > 1, every schedule with or without chunks. */
-static uint64_t leaves(int tp, int vpp, int batch, int dp) {
+/* Candidates that end with this microbatch size and degrees: 4 ZeRO stages, and groups for the third, 3
+ * recomputations, sequence parallelism on and off where tp > 1, every schedule with or without chunks. */
+static uint64_t leaves(int tp, int vpp, int batch, int dp, uint64_t groups) {
     uint64_t microbatches = 0, schedules = 0;
     if (batch % dp != 0)
         microbatches = 1;
@@ -110,19 +110,31 @@ static uint64_t leaves(int tp, int vpp, int batch, int dp) {
             microbatches += (batch / dp) % b == 0;
     for (int k = 0; dtp_schedule_kinds[k].name; k++)
         schedules += dtp_schedule_kinds[k].chunked == (vpp > 1);
-    return microbatches * schedules * 4 * 3 * (tp > 1 ? 2 : 1);
+    return microbatches * schedules * (4 + groups) * 3 * (tp > 1 ? 2 : 1);
 }
 
-static uint64_t count_vpp(int tp, int pp, int dp, int batch, int layers) {
+static uint64_t count_vpp(int tp, int pp, int dp, int batch, int layers, uint64_t groups) {
     uint64_t n = 0;
     for (int vpp = 1; pp > 1 && vpp <= layers + 2; vpp++) /* embedding and head as layers */
         if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0)
-            n += leaves(tp, vpp, batch, dp);
+            n += leaves(tp, vpp, batch, dp, groups);
     int per_stage = pp > 1 && layers / pp > 1 ? layers / pp : 1;
     for (int vpp = 1; vpp <= per_stage; vpp++)
         if (per_stage % vpp == 0)
-            n += leaves(tp, vpp, batch, dp);
+            n += leaves(tp, vpp, batch, dp, groups);
     return n;
+}
+
+/* Parts of the replicas that are those of 1, 2, 4, ... nodes. */
+static uint64_t count_groups(const struct dtp_problem *p, int tp, int replicas) {
+    uint64_t n = 0;
+    for (int group = 2; group < replicas; group++) {
+        bool nodes = false;
+        for (int k = 1; k <= 1024; k *= 2)
+            nodes |= group == (p->cluster->node.gpus < 2 * tp ? 2 : p->cluster->node.gpus / tp) * k;
+        n += nodes && replicas % group == 0;
+    }
+    return p->framework->hybrid_shard ? n : 0;
 }
 
 /* Every combination of integers, with no arithmetic of the space's own. */
@@ -137,7 +149,8 @@ static uint64_t brute_force(const struct dtp_problem *p, bool with_cp) {
                 int dp = g / (tp * pp * cp);
                 for (int ep = 1; ep <= dp * cp; ep++)
                     if (ep == 1 || (ep <= experts && dp * cp % ep == 0))
-                        n += count_vpp(tp, pp, dp, p->global_batch, p->model->layers);
+                        n += count_vpp(tp, pp, dp, p->global_batch, p->model->layers,
+                                       ep > 1 ? 0 : count_groups(p, tp, dp * cp));
             }
     return n;
 }
@@ -158,6 +171,7 @@ static void test_count(void) {
         w.model.layers = cases[i].layers;
         w.model.moe.experts = cases[i].experts;
         w.framework.accounts_for_ends = true;
+        w.framework.hybrid_shard = i % 2 == 1;
         dtp_space_init(arena, &w.problem, NULL, &s);
         uint64_t expected = brute_force(&w.problem, cases[i].seq >= DTP_CP_FROM_SEQ);
         if (s.ncandidates != expected)
@@ -186,7 +200,7 @@ static void test_order(void) {
     w.model.moe.experts = 4;
     w.problem.seq = DTP_CP_FROM_SEQ;
     w.model.layers = 14;
-    w.framework.accounts_for_ends = true;
+    w.framework.accounts_for_ends = w.framework.hybrid_shard = true;
     dtp_space_init(arena, &w.problem, NULL, &s);
     struct dtp_plan before, p, again;
     uint64_t number = 0;
@@ -210,6 +224,7 @@ static void test_order(void) {
 static void test_limited(void) {
     static const char *const limits[] = {"tp=2,4,pp=2..4",
                                          "zero_stage=1",
+                                         "zero_group=0",
                                          "recompute=none,full",
                                          "dp=4",
                                          "vpp=2..",
@@ -250,6 +265,37 @@ static void test_limited(void) {
     }
 }
 
+/* Groups that are given: divisors of the replicas for every stage; one plan stands for those that none is. */
+static void test_given_groups(void) {
+    const struct {
+        const char *text;
+        int groups[4]; /* ends with -1 */
+    } cases[] = {{"zero_group=8", {8, -1}},
+                 {"zero_group=2..8", {2, 4, 8, -1}},
+                 {"zero_group=0,16", {0, 16, -1}},
+                 {"zero_group=24", {24, -1}}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct dtp_limits l = dtp_limits_none();
+        struct dtp_space s;
+        struct dtp_plan p;
+        struct world w;
+        world_init(&w);
+        CU_ASSERT_EQUAL(dtp_limits_parse(arena,
+                                         "tp=1,pp=1,microbatch=1,recompute=none,schedule=1f1b",
+                                         "limits", &l, NULL),
+                        DTP_OK);
+        CU_ASSERT_EQUAL(dtp_limits_parse(arena, cases[k].text, "limits", &l, NULL), DTP_OK);
+        dtp_space_init(arena, &w.problem, &l, &s);
+        uint64_t n = 0;
+        for (int stage = 0; stage <= 3; stage++)
+            for (const int *group = cases[k].groups; *group >= 0; group++, n++) {
+                dtp_space_candidate(&s, n, &p);
+                CU_ASSERT(p.zero_stage == stage && p.zero_group == *group);
+            }
+        CU_ASSERT_EQUAL(s.ncandidates, n);
+    }
+}
+
 static void test_divisors(void) {
     int d[DTP_MOST_DIVISORS];
     for (int n = 1; n <= 2000; n++) {
@@ -271,6 +317,7 @@ int main(void) {
                            {"size = independent count", test_count},
                            {"fixed order, numbers", test_order},
                            {"limits only take away", test_limited},
+                           {"groups of ZeRO that are given", test_given_groups},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"space", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
