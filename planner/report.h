@@ -38,6 +38,11 @@ void dtp_report_result(struct dtp_arena *a, const struct dtp_term *t, const stru
 /* Layers of the virtual stages in order, "2 x 7, 3 x 8, 2", or NULL where all have as many. */
 const char *dtp_uneven_layers(struct dtp_arena *a, const struct dtp_model *m,
                               const struct dtp_plan *p);
+/* "gpt175b (174.6B parameters) on 1,024 GPUs of ..., batch 1536, bf16, memory limit 76.2 GiB of ..." */
+const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r);
+/* What a reader should know before trusting the figures; ends with NULL. */
+const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_problem *p,
+                                       const struct dtp_result *result);
 void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
 void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
 /* "tp 8 x pp 16 x dp 8, interleaved with 6 chunks, microbatch 1, ..." */

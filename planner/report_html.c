@@ -3,6 +3,7 @@
 #include "planner/report.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
+#include "traces/plot.h"
 
 enum {
     PAGE = 1080,
@@ -16,24 +17,13 @@ enum {
 /* Terms below this part of the step would print as 0.0 %. */
 static const double UNSEEN = 0.0005;
 
-static void escape(FILE *f, const char *text) {
-    for (; *text; text++) {
-        if (*text == '<')
-            fputs("&lt;", f);
-        else if (*text == '&')
-            fputs("&amp;", f);
-        else
-            putc(*text, f);
-    }
-}
-
 static void head(FILE *f, const char *name) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>dtplan: ", f);
-    escape(f, name);
+    dtp_svg_text(f, name);
     fputs(
         "</title>\n<style>body{font:15px/1.45 system-ui,sans-serif;max-width:1080px;margin:2em "
-        "auto;"
-        "color:#1b1f24}h1{font-size:1.5em}h2{font-size:1.1em;margin-top:1.8em}table{border-"
+        "auto;padding:0 "
+        "1em;color:#1b1f24}h1{font-size:1.3em}h2{font-size:1.1em;margin-top:1.8em}table{border-"
         "collapse:"
         "collapse;width:100%}td,th{padding:3px 8px;text-align:right;border-bottom:1px solid "
         "#e3e6ea}"
@@ -41,8 +31,14 @@ static void head(FILE *f, const char *name) {
         "background:#f2f4f7;padding:.5em;display:"
         "block;white-space:pre-wrap}.big span{display:inline-block;margin-right:2.2em}.big b{font-"
         "size:1.6em;display:block}text{font:12px system-ui,sans-serif;fill:#1b1f24}.note{color:#68"
-        "7078}</style></head><body>\n",
+        "7078}.warn{color:#b35c00}svg{max-width:100%;height:auto}.wide{overflow-x:auto}</style></"
+        "head><body>\n",
         f);
+}
+
+static void begin_svg(FILE *f, int height) {
+    fprintf(f, "<svg width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n", PAGE, height, PAGE,
+            height);
 }
 
 static void cards(FILE *f, const struct dtp_result *b) {
@@ -67,7 +63,8 @@ static void breakdown(FILE *f, const struct dtp_result *b) {
         full = v > full ? v : full;
         n += v >= UNSEEN * b->step_s;
     }
-    fprintf(f, "<h2>Where the step goes</h2><svg width=\"%d\" height=\"%d\">\n", PAGE, n * ROW + 4);
+    fputs("<h2>Where the step goes</h2>", f);
+    begin_svg(f, n * ROW + 4);
     char text[32];
     for (int i = 0; i < DTP_NTERMS; i++) {
         double v = dtp_breakdown_term(&b->breakdown, i);
@@ -97,7 +94,8 @@ static void memory(FILE *f, const struct dtp_problem *p, const struct dtp_result
     fprintf(f, "<h2>Memory of a GPU, by pipeline stage</h2><p class=\"note\">");
     for (int i = 0; i < 6; i++)
         fprintf(f, "<span style=\"color:%s\">&#9632;</span> %s&ensp;", color[i], name[i]);
-    fprintf(f, "</p><svg width=\"%d\" height=\"%d\">\n", PAGE, b->nstages * ROW + 4);
+    fputs("</p>", f);
+    begin_svg(f, b->nstages * ROW + ROW);
     for (int s = 0; s < b->nstages; s++) {
         const struct dtp_stage_memory *m = &b->stages[s];
         const double part[6] = {(double)m->weights_bytes,
@@ -117,21 +115,48 @@ static void memory(FILE *f, const struct dtp_problem *p, const struct dtp_result
                 (double)m->device_bytes / DTP_GIB);
     }
     double limit = 60 + (double)p->memory_limit_bytes * (PAGE - 200) / full;
-    fprintf(f, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\" stroke=\"#c92a2a\"/></svg>\n",
-            limit, limit, b->nstages * ROW + 4);
+    int bottom = b->nstages * ROW + 4;
+    char text[32];
+    fprintf(f,
+            "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\" stroke=\"#c92a2a\"/>"
+            "<text x=\"%.1f\" y=\"%d\" text-anchor=\"end\">limit %s</text></svg>\n",
+            limit, limit, bottom, limit, bottom + 14,
+            dtp_fmt_bytes_gib((double)p->memory_limit_bytes, text, sizeof text));
 }
 
-/* Every plan with a time: memory to the right, time upwards, up to three times the best. */
+enum { PLOT_LEFT = 70, PLOT_TOP = 10, PLOT_TICKS = 4 };
+
+/* Gridlines: memory across, up to the limit; step time upwards, up to three times the best. */
+static void grid(FILE *f, double limit_bytes, double top_s) {
+    char text[32];
+    double width = PAGE - PLOT_LEFT - 40;
+    fprintf(f,
+            "<rect x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%d\" fill=\"none\" "
+            "stroke=\"#ced4da\"/>\n",
+            PLOT_LEFT, PLOT_TOP, width, PLOT_HEIGHT);
+    for (int i = 0; i <= PLOT_TICKS; i++) {
+        double part = (double)i / PLOT_TICKS, x = PLOT_LEFT + part * width;
+        double y = PLOT_TOP + PLOT_HEIGHT * (1 - part);
+        fprintf(f,
+                "<path d=\"M%.1f %d V%d M%d %.1f H%.1f\" stroke=\"#f1f3f5\"/>"
+                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
+                x, PLOT_TOP, PLOT_TOP + PLOT_HEIGHT, PLOT_LEFT, y, PLOT_LEFT + width, x,
+                PLOT_TOP + PLOT_HEIGHT + 16,
+                dtp_fmt_bytes_gib(part * limit_bytes, text, sizeof text));
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", PLOT_LEFT - 6,
+                y + 4, dtp_fmt_time(part * top_s, text, sizeof text));
+    }
+}
+
 static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_search *s) {
     double best_s = s->result[0].step_s, top_s = 3 * best_s;
-    double limit = (double)p->memory_limit_bytes, width = PAGE - 80;
-    fprintf(
-        f,
-        "<h2>All plans that were timed</h2><p class=\"note\">across: device memory, up to the "
-        "limit; "
-        "up: step time, to three times the best</p><svg width=\"%d\" height=\"%d\">\n"
-        "<rect x=\"40\" y=\"10\" width=\"%.0f\" height=\"%d\" fill=\"none\" stroke=\"#ced4da\"/>\n",
-        PAGE, PLOT_HEIGHT + 20, width, PLOT_HEIGHT);
+    double limit = (double)p->memory_limit_bytes, width = PAGE - PLOT_LEFT - 40;
+    fputs(
+        "<h2>All plans that were timed</h2><p class=\"note\">step time over device memory; large: "
+        "simulated, red: the best</p>",
+        f);
+    begin_svg(f, PLOT_HEIGHT + 40);
+    grid(f, limit, top_s);
     int drawn = 0;
     for (size_t i = 0; i < s->nlegal && drawn < MOST_POINTS; i++) {
         const struct dtp_legal *l = &s->legal[i];
@@ -139,8 +164,8 @@ static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_searc
             continue;
         bool simulated = l->verdict == DTP_VERDICT_SIMULATED;
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\" fill-opacity=\".6\"/>\n",
-                40 + (double)l->device_bytes / limit * width,
-                10 + PLOT_HEIGHT * (1 - l->time_s / top_s), simulated ? 4 : 2,
+                PLOT_LEFT + (double)l->device_bytes / limit * width,
+                PLOT_TOP + PLOT_HEIGHT * (1 - l->time_s / top_s), simulated ? 4 : 2,
                 l->number == s->number[0] ? "#c92a2a"
                 : simulated               ? "#2f9e44"
                                           : "#74809a");
@@ -151,24 +176,24 @@ static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_searc
 
 static void others(FILE *f, const struct dtp_search *s) {
     char text[32];
-    fputs("<h2>Next best</h2><table><tr><th>tp<th>pp<th>dp<th>cp<th>vpp<th>schedule<th>mb<th>"
-          "ZeRO<th>over<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
-          f);
+    fputs(
+        "<h2>Next best</h2><div class=\"wide\"><table><tr><th>tp<th>pp<th>dp<th>cp<th>ep<th>vpp<th>"
+        "mb<th>ZeRO<th>over<th>sp<th>schedule<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
+        f);
     for (size_t i = 0; i < s->nresults; i++) {
         const struct dtp_result *o = &s->result[i];
-        fprintf(f,
-                "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%d<td>%d<td>%d<td>%s<td>%s<td>%+.1f "
-                "%%<td>",
-                o->plan.tp, o->plan.pp, o->plan.dp, o->plan.cp, o->plan.vpp,
-                dtp_schedule_kinds[o->plan.schedule].name, o->plan.microbatch_size,
-                o->plan.zero_stage,
-                o->plan.zero_group > 0 ? o->plan.zero_group : o->plan.dp * o->plan.cp,
-                dtp_recompute_names[o->plan.recompute], dtp_fmt_time(o->step_s, text, sizeof text),
-                (o->step_s / s->result[0].step_s - 1) * 100);
-        escape(f, o->why_not ? o->why_not : "the best plan");
+        const struct dtp_plan *p = &o->plan;
+        fprintf(
+            f, "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%s<td>%s<td>%s",
+            p->tp, p->pp, p->dp, p->cp, p->ep, p->vpp, p->microbatch_size, p->zero_stage,
+            p->zero_group > 0 ? p->zero_group : p->dp * p->cp, p->sequence_parallel ? "on" : "off",
+            dtp_schedule_kinds[p->schedule].name, dtp_recompute_names[p->recompute],
+            dtp_fmt_time(o->step_s, text, sizeof text));
+        fprintf(f, "<td>%+.1f %%<td>", (o->step_s / s->result[0].step_s - 1) * 100);
+        dtp_svg_text(f, o->why_not ? o->why_not : "the best plan");
         fputs("</tr>\n", f);
     }
-    fputs("</table>\n", f);
+    fputs("</table></div>\n", f);
 }
 
 void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
@@ -176,15 +201,17 @@ void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     const struct dtp_result *best = &r->search->result[0];
     const struct dtp_counts *c = &r->search->counts;
     head(f, p->model->name);
-    fprintf(f, "<h1>%s on %d GPUs of %s</h1>\n<p>framework %s, seq %d, batch %d, %s</p>\n",
-            p->model->name, p->gpus, p->cluster->name, p->framework->name, p->seq, p->global_batch,
-            dtp_dtype_names[p->dtype]);
+    fputs("<h1>", f);
+    dtp_svg_text(f, dtp_problem_words(a, r));
+    fputs("</h1>\n", f);
     fputs("<p><b>", f);
-    escape(f, dtp_plan_words(a, &best->plan));
+    dtp_svg_text(f, dtp_plan_words(a, &best->plan));
     fputs("</b></p><code>dtplan simulate ", f);
-    escape(f, dtp_report_flags(a, r->setup, &best->plan));
+    dtp_svg_text(f, dtp_report_flags(a, r->setup, &best->plan));
     fputs("</code>\n", f);
     cards(f, best);
+    for (const char *const *w = dtp_report_warnings(a, p, best); *w; w++)
+        fprintf(f, "<p class=\"warn\">%s</p>\n", *w);
     breakdown(f, best);
     memory(f, p, best);
     others(f, r->search);

@@ -101,10 +101,8 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
                                        best->plan.vpp > 1 ? "virtual " : ""));
     }
     days(a, t, r, best);
-    if (best->extrapolated)
-        note(t, DTP_YELLOW, "some shapes lie outside the calibrated range");
-    if (p->model->moe.experts > 0)
-        note(t, DTP_YELLOW, "no measured run of a model with experts has checked this");
+    for (const char *const *w = dtp_report_warnings(a, p, best); *w; w++)
+        note(t, DTP_YELLOW, *w);
 }
 
 static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {

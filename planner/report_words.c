@@ -104,7 +104,7 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
     return s.at;
 }
 
-void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
+const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r) {
     const struct dtp_setup *s = r->setup;
     const struct dtp_problem *p = &s->problem;
     const struct dtp_ask *ask = &s->ask;
@@ -130,7 +130,26 @@ void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const stru
                    dtp_fmt_bytes_gib((double)gpu->memory_bytes, text, sizeof text));
     if (p->attention >= 0)
         dtp_str_printf(&line, ", %s attention", dtp_attention_names[p->attention]);
-    dtp_term_wrap(t, DTP_BOLD, 0, 2, line.at);
+    return line.at;
+}
+
+const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_problem *p,
+                                       const struct dtp_result *result) {
+    const char **out = DTP_NEW(a, const char *, 3);
+    size_t n = 0;
+    if (result->extrapolated)
+        out[n++] = "some shapes lie outside the calibrated range";
+    if (p->model->moe.experts > 0)
+        out[n++] = "no measured run of a model with experts has checked this";
+    out[n] = NULL;
+    return out;
+}
+
+void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
+    const struct dtp_setup *s = r->setup;
+    const struct dtp_problem *p = &s->problem;
+    const struct dtp_ask *ask = &s->ask;
+    dtp_term_wrap(t, DTP_BOLD, 0, 2, dtp_problem_words(a, r));
     struct dtp_str defaults = {.a = a};
     const struct {
         bool is_default;

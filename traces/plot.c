@@ -172,8 +172,9 @@ void dtp_plot_errors(FILE *f, const struct dtp_plot *p) {
     line(f, LEFT, TOP + BARS, WIDTH - 30, TOP + BARS, "stroke=\"#212529\"");
     for (int b = 0; b <= NBINS; b += 8) {
         char text[32];
-        snprintf(text, sizeof text, "%+d %%", -50 + b * 100 / NBINS);
-        label(f, LEFT + b * width, TOP + BARS + 18, "middle", b == 0 ? "\xe2\x89\xa4 -50 %" : text);
+        const char *beyond = b == 0 ? "\xe2\x89\xa4 " : b == NBINS ? "\xe2\x89\xa5 " : "";
+        snprintf(text, sizeof text, "%s%+d %%", beyond, -50 + b * 100 / NBINS);
+        label(f, LEFT + b * width, TOP + BARS + 18, "middle", text);
     }
     char text[64];
     snprintf(text, sizeof text, "%zu", most);
