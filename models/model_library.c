@@ -97,7 +97,12 @@ static enum dtp_status load_named(struct dtp_arena *a, const char *name, struct 
     const char **names = DTP_NEW(a, const char *, l.n);
     for (size_t i = 0; i < l.n; i++)
         names[i] = l.at[i].name;
-    return dtp_unknown_name(err, DTP_EINPUT, "model", name, names, l.n, "dtplan models");
+    if (dtp_nearest_name(name, names, l.n) >= 0)
+        return dtp_unknown_name(err, DTP_EINPUT, "model", name, names, l.n, NULL);
+    return dtp_fail(err, DTP_EINPUT,
+                    "unknown model \"%s\"; `dtplan models` lists them, and --model FILE reads a "
+                    "config.json of Hugging Face or a file of your own",
+                    name);
 }
 
 enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,

@@ -61,14 +61,15 @@ enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, cons
     memset(out, 0, sizeof *out);
     struct quartile step = {.p90 = DTP_NEW(a, double, dtp_json_size(stacks) + 1)};
     struct quartile memory = {.p90 = DTP_NEW(a, double, dtp_json_size(stacks) + 1)};
+    struct dtp_accuracy all = {0}, x;
+    bool found = false, whole = false;
     for (size_t i = 0; i < dtp_json_size(stacks); i++) {
-        struct dtp_accuracy x = {0};
+        x = (struct dtp_accuracy){0};
         DTP_TRY(dtp_fields_read(a, dtp_json_at(stacks, i), fields, &x, err));
-        if (!*x.framework) { /* all runs: the last entry, unless the stack was found */
-            *out = x;
-            out->p90 = upper_quartile(&step, x.p90);
-            out->memory_p90 = upper_quartile(&memory, x.memory_p90);
-            return DTP_OK;
+        if (!*x.framework) {
+            all = x;
+            whole = true;
+            continue;
         }
         if (x.rows >= DTP_FEW_RUNS)
             insert(&step, x.p90);
@@ -77,10 +78,18 @@ enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, cons
         if (strcmp(x.framework, framework) == 0 && strcmp(x.gpu, gpu) == 0 &&
             x.rows >= DTP_FEW_RUNS) {
             *out = x;
-            return DTP_OK;
+            found = true;
         }
     }
-    return dtp_fail(err, DTP_EINPUT, "traces/measured/accuracy.json: no entry for all runs");
+    if (!whole)
+        return dtp_fail(err, DTP_EINPUT, "traces/measured/accuracy.json: no entry for all runs");
+    if (!found) {
+        *out = all;
+        out->p90 = upper_quartile(&step, all.p90);
+    }
+    if (!found || out->memory_rows < DTP_FEW_RUNS)
+        out->memory_p90 = upper_quartile(&memory, all.memory_p90);
+    return DTP_OK;
 }
 
 static bool of_stack(const void *ctx, const struct dtp_validated *row) {

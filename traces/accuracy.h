@@ -17,11 +17,14 @@ struct dtp_accuracy {
     double memory_mape, memory_p90;
 };
 
-enum { DTP_FEW_RUNS = 5 }; /* below, a stack has no error of its own */
+/* Below, a stack has no error of its own: the next of n + 1 errors exceeds the n others with a
+ * probability of 1 / (n + 1), so that fewer than eight or nine say nothing of the 90th percentile. */
+enum { DTP_FEW_RUNS = 8 };
 
 /* The entry of a stack. One with fewer than DTP_FEW_RUNS runs is expected to err like three of four
- * others: the entry of all runs, its two p90 replaced by the upper quartile of the stacks' own. (Over
- * the runs themselves, the stack with the most rows would decide: a sweep of a thousand.) */
+ * others: the entry of all runs, its p90 replaced by the upper quartile of the stacks' own (over the
+ * runs themselves, the stack with the most rows would decide: a sweep of a thousand). The same for the
+ * peak of memory, by the runs that have one. Framework "": the entry of a stack that no run is of. */
 enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, const char *gpu,
                                 struct dtp_accuracy *out, struct dtp_err *err);
 void dtp_accuracy_write(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);

@@ -40,8 +40,9 @@ static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
                 x->rows, x->framework, x->gpu, text[0]);
     else
         fprintf(t->file,
-                "                   range: too few validated runs of this stack; in 3 of 4 others, "
-                "90 %% err by less than %s\n",
+                "                   range: %s; in 3 of 4 stacks, 90 %% err by less than %s\n",
+                p->model->moe.experts > 0 ? "no validated run of a model with experts"
+                                          : "too few validated runs of this stack",
                 text[0]);
     if (m->step_s > 0)
         fprintf(t->file, "  measured step    %s, %s: %.2f x the expected\n",

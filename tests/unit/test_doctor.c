@@ -86,12 +86,41 @@ static void test_unknown_stack(void) {
     CU_ASSERT_STRING_EQUAL(unknown.framework, "");
     CU_ASSERT(unknown.rows > known.rows);
     CU_ASSERT(unknown.p90 > 0 && unknown.p90 < known.p90);
+    /* five runs (torch-ddp on H100) are as good as none; a stack without peaks takes the others' */
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "torch-ddp", "H100", &known, &err) == DTP_OK);
+    CU_ASSERT(!*known.framework && known.p90 == unknown.p90);
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "torch-fsdp1", "H100", &known, &err) == DTP_OK);
+    CU_ASSERT(*known.framework && known.p90 < unknown.p90);
+    CU_ASSERT(known.memory_rows == 0 && known.memory_p90 == unknown.memory_p90);
+}
+
+/* No run of a model with experts is validated: its range is that of a stack without runs. */
+static void test_experts(void) {
+    struct dtp_setup *s = DTP_NEW(arena, struct dtp_setup, 1);
+    struct dtp_ask ask = {.model = "mixtral-8x7b",
+                          .cluster = "h100",
+                          .framework = "nemo",
+                          .gpus = 16,
+                          .dtype = -1,
+                          .attention = -1};
+    struct dtp_diagnosis *d = DTP_NEW(arena, struct dtp_diagnosis, 1);
+    struct dtp_measured nothing = {0};
+    struct dtp_accuracy unknown;
+    struct dtp_plan p = dtp_plan_default();
+    CU_ASSERT_FATAL(dtp_setup_init(arena, &ask, s, NULL) == DTP_OK);
+    p.dp = 16;
+    p.ep = 8;
+    p.global_batch_size = 16;
+    CU_ASSERT_FATAL(dtp_doctor(arena, s, &p, &nothing, d, NULL) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "no such stack", "H100", &unknown, NULL) == DTP_OK);
+    CU_ASSERT(!*d->accuracy.framework && d->accuracy.p90 == unknown.p90);
 }
 
 int main(void) {
     CU_TestInfo tests[] = {{"what people type", test_parse},
                            {"diagnosis", test_diagnosis},
                            {"a stack without runs", test_unknown_stack},
+                           {"a model with experts", test_experts},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"doctor", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
