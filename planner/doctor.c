@@ -307,8 +307,8 @@ enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
                            const struct dtp_plan *plan, const struct dtp_measured *measured,
                            struct dtp_diagnosis *out, struct dtp_err *err) {
     memset(out, 0, sizeof *out);
-    const char *stack = setup->problem.model->moe.experts > 0 ? "" : setup->framework.name;
-    DTP_TRY(dtp_accuracy_of(a, stack, setup->cluster.gpu.family, &out->accuracy, err));
+    DTP_TRY(dtp_accuracy_of(a, setup->framework.name, setup->cluster.gpu.family,
+                            setup->problem.model->moe.experts > 0, &out->accuracy, err));
     struct dtp_evaluator *ev = dtp_evaluator_create(a, &setup->problem);
     DTP_TRY(dtp_evaluate(a, ev, plan, DTP_SIMULATE, NULL, &out->expected, err));
     double spread = out->accuracy.p90, memory_spread = out->accuracy.memory_p90;

@@ -15,6 +15,10 @@ static const struct dtp_field fields[] = {
      .offset = AT(gpu),
      .required = true,
      .help = "family of the GPU; empty: all"},
+    {.name = "experts",
+     .kind = DTP_FIELD_BOOL,
+     .offset = AT(experts),
+     .help = "of models with experts; else of those without"},
     {.name = "rows", .kind = DTP_FIELD_INT, .offset = AT(rows), .max = 1e9, .help = "runs"},
     {.name = "mape", .kind = DTP_FIELD_DOUBLE, .offset = AT(mape), .help = "mean error, ratio"},
     {.name = "p90", .kind = DTP_FIELD_DOUBLE, .offset = AT(p90), .help = "90th percentile, ratio"},
@@ -52,7 +56,7 @@ static double upper_quartile(const struct quartile *q, double otherwise) {
 }
 
 enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, const char *gpu,
-                                struct dtp_accuracy *out, struct dtp_err *err) {
+                                bool experts, struct dtp_accuracy *out, struct dtp_err *err) {
     const struct dtp_json *j;
     DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "traces/measured/accuracy.json"), &j, err));
     const struct dtp_json *stacks = dtp_json_get(j, "stacks");
@@ -76,7 +80,7 @@ enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, cons
         if (x.memory_rows >= DTP_FEW_RUNS)
             insert(&memory, x.memory_p90);
         if (strcmp(x.framework, framework) == 0 && strcmp(x.gpu, gpu) == 0 &&
-            x.rows >= DTP_FEW_RUNS) {
+            x.experts == experts && x.rows >= DTP_FEW_RUNS) {
             *out = x;
             found = true;
         }
@@ -94,8 +98,9 @@ enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, cons
 
 static bool of_stack(const void *ctx, const struct dtp_validated *row) {
     const struct dtp_accuracy *x = ctx;
-    return !row->extrapolated && (!*x->framework || strcmp(x->framework, row->framework) == 0) &&
-           (!*x->gpu || strcmp(x->gpu, row->run->gpu) == 0);
+    return !row->extrapolated &&
+           (!*x->framework || (strcmp(x->framework, row->framework) == 0 &&
+                               strcmp(x->gpu, row->run->gpu) == 0 && x->experts == row->experts));
 }
 
 static void write_stack(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_validation *v,
@@ -121,12 +126,14 @@ void dtp_accuracy_write(struct dtp_arena *a, FILE *f, const struct dtp_validatio
     struct dtp_accuracy *seen = DTP_NEW(a, struct dtp_accuracy, v->runs.n + 1);
     size_t n = 0;
     for (size_t i = 0; i < v->runs.n; i++) {
-        struct dtp_accuracy x = {.framework = v->row[i].framework, .gpu = v->row[i].run->gpu};
+        struct dtp_accuracy x = {.framework = v->row[i].framework,
+                                 .gpu = v->row[i].run->gpu,
+                                 .experts = v->row[i].experts};
         size_t k = 0;
         if (!v->row[i].supported)
             continue;
-        while (k < n &&
-               (strcmp(seen[k].framework, x.framework) != 0 || strcmp(seen[k].gpu, x.gpu) != 0))
+        while (k < n && (strcmp(seen[k].framework, x.framework) != 0 ||
+                         strcmp(seen[k].gpu, x.gpu) != 0 || seen[k].experts != x.experts))
             k++;
         if (k == n)
             seen[n++] = x;

@@ -1,6 +1,7 @@
 /* accuracy.h: the validated error of each stack, as `dtplan validate --accuracy FILE` wrote it.
  *
- * Data: traces/measured/accuracy.json, one entry per (framework, GPU family) and one for all runs: number
+ * Data: traces/measured/accuracy.json, one entry per (framework, GPU family, experts or none) and one for
+ * all runs: number
  * of runs, mean and 90th percentile of |predicted / measured - 1|, bias; the same for the peak of
  * memory. What a prediction's expected range is made of.
  */
@@ -11,6 +12,7 @@
 
 struct dtp_accuracy {
     const char *framework, *gpu; /* "" in the entry for all runs */
+    bool experts;                /* of models with experts */
     int rows;
     double mape, p90, bias; /* ratios */
     int memory_rows;
@@ -24,9 +26,9 @@ enum { DTP_FEW_RUNS = 8 };
 /* The entry of a stack. One with fewer than DTP_FEW_RUNS runs is expected to err like three of four
  * others: the entry of all runs, its p90 replaced by the upper quartile of the stacks' own (over the
  * runs themselves, the stack with the most rows would decide: a sweep of a thousand). The same for the
- * peak of memory, by the runs that have one. Framework "": the entry of a stack that no run is of. */
+ * peak of memory, by the runs that have one. */
 enum dtp_status dtp_accuracy_of(struct dtp_arena *a, const char *framework, const char *gpu,
-                                struct dtp_accuracy *out, struct dtp_err *err);
+                                bool experts, struct dtp_accuracy *out, struct dtp_err *err);
 void dtp_accuracy_write(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);
 
 #endif

@@ -124,6 +124,8 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     const struct cluster_fact *fact = dtp_run_fact(l, run);
     if (fact && fact->tied_embeddings)
         m->tied_embeddings = true;
+    if (fact && fact->capacity_factor > 0)
+        m->moe.capacity_factor = fact->capacity_factor;
     if (fact && fact->dropout)
         m->dropout = 0.1;
     m->seq = run->seq;
@@ -219,6 +221,7 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     p->pp = or_one(run->pp);
     p->cp = or_one(run->cp);
     p->vpp = or_one(run->vpp);
+    p->ep = or_one(run->ep);
     p->dp = run->dp > 0 ? run->dp : run->gpus / (p->tp * p->pp * p->cp);
     const struct cluster_fact *fact = dtp_run_fact(l, run);
     p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;

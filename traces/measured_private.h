@@ -18,6 +18,7 @@ struct cluster_fact {
     bool dropout;               /* on, though the model's family has none */
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
     int zero_stage;             /* where the row does not say */
+    double capacity_factor;     /* of the experts, whatever the model's file says; 0: the file's */
 };
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */

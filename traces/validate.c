@@ -102,6 +102,7 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
         row->run = &out->runs.at[i];
         DTP_TRY(dtp_run_case_make(a, library, row->run, &ctx.cases[i], err));
         row->supported = ctx.cases[i].unsupported == NULL;
+        row->experts = row->supported && ctx.cases[i].model.moe.experts > 0;
         row->framework = row->supported ? ctx.cases[i].framework.name : "";
         if (row->supported)
             name_fitted(a, &ctx.cases[i], row);

@@ -20,7 +20,7 @@ struct dtp_validated {
     const char *gpu_family;
     const char *fitted; /* its constants that were fitted to steps on this family, with blanks */
     int nfitted;
-    bool supported, extrapolated, fits;
+    bool supported, extrapolated, fits, experts;
     double predicted_s, error; /* error: not set without a measured step */
     double measured_peak_bytes, predicted_peak_bytes, memory_error; /* peak 0: not measured */
     const char *peak_meaning;

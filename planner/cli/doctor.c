@@ -34,14 +34,15 @@ static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
     const struct dtp_accuracy *x = &d->accuracy;
     dtp_fmt_percent(x->p90, text[0], sizeof text[0]);
     if (*x->framework)
-        fprintf(t->file,
-                "                   range: 90 %% of %d validated runs of %s on %s err by less than "
-                "%s\n",
-                x->rows, x->framework, x->gpu, text[0]);
+        fprintf(
+            t->file,
+            "                   range: 90 %% of %d validated runs of %s on %s%s err by less than "
+            "%s\n",
+            x->rows, x->framework, x->gpu, x->experts ? " with experts" : "", text[0]);
     else
         fprintf(t->file,
                 "                   range: %s; in 3 of 4 stacks, 90 %% err by less than %s\n",
-                p->model->moe.experts > 0 ? "no validated run of a model with experts"
+                p->model->moe.experts > 0 ? "too few validated runs of models with experts"
                                           : "too few validated runs of this stack",
                 text[0]);
     if (m->step_s > 0)

@@ -80,21 +80,22 @@ static void test_diagnosis(void) {
 static void test_unknown_stack(void) {
     struct dtp_accuracy known, unknown;
     struct dtp_err err = {0};
-    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "nanotron", "H100", &known, &err) == DTP_OK);
-    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "no such stack", "H100", &unknown, &err) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "nanotron", "H100", false, &known, &err) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "no such stack", "H100", false, &unknown, &err) ==
+                    DTP_OK);
     CU_ASSERT_STRING_EQUAL(known.framework, "nanotron");
     CU_ASSERT_STRING_EQUAL(unknown.framework, "");
     CU_ASSERT(unknown.rows > known.rows);
     CU_ASSERT(unknown.p90 > 0 && unknown.p90 < known.p90);
     /* five runs (torch-ddp on H100) are as good as none; a stack without peaks takes the others' */
-    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "torch-ddp", "H100", &known, &err) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "torch-ddp", "H100", false, &known, &err) == DTP_OK);
     CU_ASSERT(!*known.framework && known.p90 == unknown.p90);
-    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "torch-fsdp1", "H100", &known, &err) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "torch-fsdp1", "H100", false, &known, &err) == DTP_OK);
     CU_ASSERT(*known.framework && known.p90 < unknown.p90);
     CU_ASSERT(known.memory_rows == 0 && known.memory_p90 == unknown.memory_p90);
 }
 
-/* No run of a model with experts is validated: its range is that of a stack without runs. */
+/* No run of NeMo with experts is validated: its range is that of a stack without runs. */
 static void test_experts(void) {
     struct dtp_setup *s = DTP_NEW(arena, struct dtp_setup, 1);
     struct dtp_ask ask = {.model = "mixtral-8x7b",
@@ -112,7 +113,8 @@ static void test_experts(void) {
     p.ep = 8;
     p.global_batch_size = 16;
     CU_ASSERT_FATAL(dtp_doctor(arena, s, &p, &nothing, d, NULL) == DTP_OK);
-    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "no such stack", "H100", &unknown, NULL) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_accuracy_of(arena, "no such stack", "H100", false, &unknown, NULL) ==
+                    DTP_OK);
     CU_ASSERT(!*d->accuracy.framework && d->accuracy.p90 == unknown.p90);
 }
 

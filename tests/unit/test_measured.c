@@ -131,6 +131,21 @@ static void test_ends(void) {
     CU_ASSERT(!c->plan.account_for_ends && c->plan.dtype == DTP_BF16 && !c->outside);
 }
 
+/* Experts: ep of the row, the model by its name, the capacity by the source (Liu 2025, section 4.2). */
+static void test_experts(void) {
+    static const char *const header =
+        "source,ep,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,"
+        "seq,tp,pp,"
+        "vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s\n%s,4,a,megatron-core,"
+        "H100,80,"
+        "128,8,Mixtral 8x22B,56,6144,48,32000,4096,2,8,7,8,1,1,256,bf16,none,4.48\n";
+    struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, header, "arXiv:2504.14960"));
+    CU_ASSERT_FATAL(!c->unsupported);
+    CU_ASSERT(c->plan.ep == 4 && c->model.moe.experts == 8 && c->model.moe.capacity_factor == 1);
+    c = case_of_file(dtp_arena_printf(arena, header, "elsewhere"));
+    CU_ASSERT(c->model.moe.capacity_factor == 0);
+}
+
 static void test_sized_facts(void) {
     struct dtp_run_case *c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,"
                                      "8,1,1,8,0,1,256,bf16,none,1,,");
@@ -188,6 +203,7 @@ static void test_stats(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"reading", test_read},
                            {"embedding and head as layers", test_ends},
+                           {"a model with experts", test_experts},
                            {"facts by size of the run", test_sized_facts},
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
