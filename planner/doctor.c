@@ -321,6 +321,10 @@ enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
                        (measured->step_s >= out->low_s && measured->step_s <= out->high_s);
     out->peak_normal = !(measured->peak_bytes > 0) || (measured->peak_bytes >= out->low_bytes &&
                                                        measured->peak_bytes <= out->high_bytes);
+    double peak_flops_per_s = setup->problem.cluster->gpu.peak_flops_per_s[setup->problem.dtype];
+    out->above_peak =
+        measured->step_s > 0 &&
+        step_flops(&setup->problem) / (measured->step_s * setup->problem.gpus) > peak_flops_per_s;
     out->reading = reading(&setup->problem, measured, out);
     for (size_t i = 0; i < sizeof suspects / sizeof suspects[0]; i++)
         try_suspect(setup, plan, i, measured, out);

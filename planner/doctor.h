@@ -38,6 +38,7 @@ struct dtp_diagnosis {
     struct dtp_accuracy accuracy;
     double low_s, high_s, low_bytes, high_bytes;
     bool step_normal, peak_normal; /* true where nothing was measured */
+    bool above_peak;     /* more model FLOPs a second than the GPUs have: no run does that */
     const char *reading; /* another way to read the number, in which it is normal; or NULL */
     int n;
     struct dtp_suspect suspect[DTP_MOST_SUSPECTS]; /* the best explanation first */

@@ -136,6 +136,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                         : "The memory is not what it should be.");
     if (d.reading)
         fprintf(t->file, "  But %s.\n", d.reading);
+    if (d.above_peak && !d.reading)
+        dtp_term_print(
+            t, DTP_RED,
+            "  It is above the peak of the GPUs: FLOPs or tokens are counted that were not "
+            "run, or another model ran.\n");
     print_suspects(t, &d, &measured);
     return normal ? DTP_OK : DTP_ENO;
 }

@@ -71,8 +71,7 @@ enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
         known |= strncmp(name, kinds[kind].framework[i], strlen(kinds[kind].framework[i])) == 0;
     if (!known)
         return dtp_fail(err, DTP_EUNSUPPORTED,
-                        "--emit %s: found a plan of framework \"%s\", expected one of %s: plan "
-                        "with --framework",
+                        "--emit %s: found a plan of framework \"%s\", say --framework %s",
                         dtp_emit_names[kind], name, kinds[kind].framework[0]);
     if (setup->problem.model->nconvs > 0 || setup->problem.model->patch > 0)
         return dtp_fail(err, DTP_EUNSUPPORTED, "--emit %s: \"%s\" is no language model",

@@ -6,6 +6,7 @@ sed -n 's/.*"normal": //p' expected.json
 "$dtplan" doctor "${plan[@]}" --measured 60TF | grep -E "This is|explains" | sed 's/.*explains.*/a suspect/' | sort -u
 "$dtplan" doctor "${plan[@]}" --measured 1TF >/dev/null
 echo "status $?"
+"$dtplan" doctor "${plan[@]}" --measured 400TF | grep "peak of the GPUs"
 "$dtplan" doctor "${plan[@]}" --measured "300TF, 1GiB" | grep -c "measured memory"
 "$dtplan" doctor "${plan[@]}" --measured soon 2>message
 echo "status $?"
