@@ -72,6 +72,7 @@ if(DTP_NVCC AND NOT dtp_cuda_lacks AND NOT DTP_CUDA STREQUAL "OFF")
   # what `dtplan calibrate --backend cuda` runs
   file(GLOB dtp_calibrate_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/cuda/calibrate*.cu)
   add_executable(dtplan-calibrate-cuda ${dtp_calibrate_sources})
+  target_include_directories(dtplan-calibrate-cuda PRIVATE ${CMAKE_SOURCE_DIR})
   target_include_directories(dtplan-calibrate-cuda SYSTEM PRIVATE ${DTP_CUBLASLT_INCLUDE}
     ${DTP_NCCL_INCLUDE})
   target_compile_options(dtplan-calibrate-cuda PRIVATE

@@ -199,6 +199,15 @@ static double own_attention_s(const struct dtp_time_table *t, const struct dtp_a
     return attention_at_s(NULL, at) * dtp_table_ratio(t, at, attention_at_s, NULL);
 }
 
+/* Where kernels with dropout were not measured, those without. */
+static const struct dtp_time_table *attention_table(const struct dtp_gpu *g,
+                                                    const struct dtp_attention_shape *s) {
+    int plain = s->backward ? DTP_TABLE_ATTENTION_BACKWARD : DTP_TABLE_ATTENTION_FORWARD;
+    int drops =
+        s->backward ? DTP_TABLE_ATTENTION_DROPOUT_BACKWARD : DTP_TABLE_ATTENTION_DROPOUT_FORWARD;
+    return &g->table[s->dropout && g->table[drops].time_s.n > 0 ? drops : plain];
+}
+
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
     const struct dtp_attention_cal *c = &g->attention[s->impl];
     int64_t unit = head_dim_unit[s->impl], head_dim = (s->head_dim + unit - 1) / unit * unit;
@@ -208,8 +217,7 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
     assert(rate > 0);
     if (s->head_dim <= 0 || s->seq_q <= 0 || s->seq_kv <= 0)
         return 0;
-    const struct dtp_time_table *t =
-        &g->table[s->backward ? DTP_TABLE_ATTENTION_BACKWARD : DTP_TABLE_ATTENTION_FORWARD];
+    const struct dtp_time_table *t = attention_table(g, s);
     if ((s->impl == DTP_ATTN_HEADS || s->impl == DTP_ATTN_OWN) && t->time_s.n > 0)
         return own_attention_s(t, s);
     if (head_dim < TILE_UNIT)

@@ -82,6 +82,7 @@ struct dtp_attention_shape {
     enum dtp_attention impl;
     bool causal, backward;
     int64_t batch, heads, kv_heads, seq_q, seq_kv, head_dim;
+    bool dropout; /* of the probabilities: our own runtime's kernels; others take the same time */
 };
 
 struct dtp_gemm_cal {

@@ -4,8 +4,14 @@
 
 #include "hw/device.h"
 
-const char *const dtp_table_names[] = {"gemm_forward",      "gemm_dgrad",         "gemm_wgrad",
-                                       "attention_forward", "attention_backward", NULL};
+const char *const dtp_table_names[] = {"gemm_forward",
+                                       "gemm_dgrad",
+                                       "gemm_wgrad",
+                                       "attention_forward",
+                                       "attention_backward",
+                                       "attention_dropout_forward",
+                                       "attention_dropout_backward",
+                                       NULL};
 
 /* Grid cell of x and the weight of its upper end; beyond the grid the nearest point and what its time is
  * multiplied by. */

@@ -11,7 +11,8 @@
  *
  * JSON, in a GPU file's calibration: "tables": [{"kernel": "gemm_forward", "dtype": "fp32",
  * "x": [32, 64], "y": [...], "z": [...], "time_s": [x-major]}]. Axes of gemm_*: m, n, k; of
- * attention_*: sequence, head_dim, and heads x sequences that the time is of (one: [1]).
+ * attention_*: sequence, head_dim, and heads x sequences that the time is of (one: [1]);
+ * attention_dropout_*: with dropout of the probabilities.
  */
 #ifndef DTP_HW_DEVICE_TABLE_H
 #define DTP_HW_DEVICE_TABLE_H
@@ -26,6 +27,8 @@ enum dtp_table {
     DTP_TABLE_GEMM_WGRAD,
     DTP_TABLE_ATTENTION_FORWARD,
     DTP_TABLE_ATTENTION_BACKWARD,
+    DTP_TABLE_ATTENTION_DROPOUT_FORWARD,
+    DTP_TABLE_ATTENTION_DROPOUT_BACKWARD,
     DTP_NTABLES
 };
 extern const char *const dtp_table_names[]; /* NULL-terminated */

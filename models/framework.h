@@ -81,12 +81,12 @@ struct dtp_framework {
     bool
         selective_alternate_products; /* selective recomputation repeats all but attention and every
                                           second product (torchtitan) */
-    bool recompute_stops_early; /* full recomputation ends with the last tensor that was saved */
-    bool native;                /* our own runtime: op_native.c, memory_native.c */
-    bool inline_communication;  /* ranks copy and reduce themselves: part of their actions */
-    bool dropout;               /* false: trains without dropout kernels whatever the model says */
-    int vocab_multiple;         /* vocabulary padded to a multiple of this x tp; 1: none */
-    bool vocab_padded;          /* false: padded only with tp > 1 */
+    bool recompute_stops_early;   /* full recomputation ends with the last tensor that was saved */
+    bool native;                  /* our own runtime: op_native.c, memory_native.c */
+    bool inline_communication;    /* ranks copy and reduce themselves: part of their actions */
+    bool dropout;                 /* false: trains without, whatever the model says, unless asked */
+    int vocab_multiple;           /* vocabulary padded to a multiple of this x tp; 1: none */
+    bool vocab_padded;            /* false: padded only with tp > 1 */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
 
     /* communication */

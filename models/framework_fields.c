@@ -184,7 +184,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(recompute_stops_early, "full recomputation ends with the last tensor that was saved"),
     BOOLEAN(native, "dtplan's own runtime: its kernels and allocations one by one"),
     BOOLEAN(inline_communication, "ranks copy and reduce themselves, as part of their actions"),
-    BOOLEAN(dropout, "false: no dropout kernels whatever the model says"),
+    BOOLEAN(dropout, "false: no dropout kernels, whatever the model says, unless --dropout asks"),
     BOOLEAN(vocab_padded, "false: the vocabulary is padded only with tp > 1"),
     INTEGER(vocab_multiple, 4096, "the vocabulary is padded to a multiple of this times tp"),
     NUMBER(optimizer_bytes_moved, 512, "bytes read and written per parameter by the update"),

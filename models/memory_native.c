@@ -206,13 +206,14 @@ void dtp_walk_act(struct walk *w, struct chunk *c, const struct dtp_action *x,
 
 /* The workspace of the attention: probabilities of a head on the CPU. In 16 bit on GPUs it is cuDNN's for
  * the backward (runtime/cuda/attention_cudnn.c): row sums, dQ in fp32, 256 bytes of its own, and with
- * grouped queries dK and dV of every query head (asked of cuDNN 9.19 for sm_90). In fp32: row sums. */
+ * grouped queries dK and dV of every query head (asked of cuDNN 9.19 for sm_90). In fp32, and with dropout of
+ * the probabilities, which is never cuDNN's: row sums. */
 static int64_t workspace(const struct walk *w) {
     enum { CUDNN_BYTES = 256 };
     int64_t rows = w->d.tokens * w->d.heads, width = rows * w->d.head_dim;
     if (!w->fused)
         return FLOAT_BYTES * w->d.seq * w->d.seq;
-    if (w->e == FLOAT_BYTES)
+    if (w->e == FLOAT_BYTES || w->d.attention_dropout)
         return FLOAT_BYTES * rows;
     int64_t each = w->d.heads == w->d.kv_heads ? 0 : 2 * w->e * width;
     return rounded(FLOAT_BYTES * rows) + rounded(FLOAT_BYTES * width) + each + CUDNN_BYTES;

@@ -28,6 +28,15 @@ static void reduced(struct walk *w) {
     dtp_walk_give(w, ACTIVATIONS, w->HF);
 }
 
+/* The gradient of all tokens behind a dropout: a copy also where the sequence is whole. */
+static void dropped_gradient(struct walk *w, bool there) {
+    if (w->d.dropout && there)
+        dtp_walk_take(w, ACTIVATIONS, w->H);
+    whole_input(w, there);
+    if (w->d.dropout && there == w->d.sp)
+        dtp_walk_give(w, ACTIVATIONS, w->H);
+}
+
 void dtp_walk_layer_forward(struct walk *w, bool keep_all) {
     dtp_walk_take(w, ACTIVATIONS, stats(w));
     dtp_walk_take(w, ACTIVATIONS, w->H);
@@ -79,13 +88,13 @@ static void give_gradient(struct walk *w) {
 
 void dtp_walk_mlp_backward(struct walk *w) {
     bool split = w->d.split;
-    whole_input(w, true);
+    dropped_gradient(w, true);
     if (!split)
         dtp_walk_give(w, ACTIVATIONS, wide(w, w->d.ffn));
     dtp_walk_take(w, ACTIVATIONS,
                   wide(w, w->d.ffn)); /* gradient after activation, with GELU before it */
     if (!split)
-        whole_input(w, false);
+        dropped_gradient(w, false);
     if (!w->gelu) {
         dtp_walk_take(w, ACTIVATIONS, wide(w, w->d.up_width));
         dtp_walk_give(w, ACTIVATIONS, wide(w, w->d.ffn));
@@ -101,7 +110,7 @@ void dtp_walk_mlp_backward(struct walk *w) {
         dtp_walk_give(w, ACTIVATIONS, wide(w, w->d.up_width));
     dtp_walk_give(w, ACTIVATIONS, w->H); /* residual stream after attention */
     dtp_walk_give(w, ACTIVATIONS, stats(w));
-    if (!split || w->d.sp)
+    if (!split || w->d.sp || w->d.dropout)
         dtp_walk_give(w, ACTIVATIONS, w->H); /* gradient of the output */
 }
 
@@ -109,10 +118,10 @@ void dtp_walk_attention_backward(struct walk *w) {
     bool split = w->d.split;
     if (w->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
         dtp_walk_take(w, ACTIVATIONS, w->probs);
-    whole_input(w, true);
+    dropped_gradient(w, true);
     dtp_walk_take(w, ACTIVATIONS, wide(w, w->d.q_width));
     if (!split)
-        whole_input(w, false);
+        dropped_gradient(w, false);
     dtp_walk_take(w, ACTIVATIONS, wide(w, w->d.qkv_width));
     dtp_walk_give(w, ACTIVATIONS, wide(w, w->d.q_width));
     dtp_walk_give(w, ACTIVATIONS, w->probs);
@@ -128,7 +137,7 @@ void dtp_walk_attention_backward(struct walk *w) {
         dtp_walk_give(w, ACTIVATIONS, wide(w, w->d.qkv_width));
     dtp_walk_give(w, ACTIVATIONS, w->H); /* input */
     dtp_walk_give(w, ACTIVATIONS, stats(w));
-    if (!split || w->d.sp)
+    if (!split || w->d.sp || w->d.dropout)
         dtp_walk_give(w, ACTIVATIONS, w->H); /* gradient of the residual stream */
 }
 

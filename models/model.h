@@ -71,8 +71,9 @@ struct dtp_model {
     bool head_bias;         /* LM head with a bias per token of the vocabulary (GPT-J) */
     bool mlm_head;          /* BERT: dense h x h and norm before the decoder, which has a bias */
     bool nsp_head;          /* BERT: pooler h x h and next-sentence classifier h x 2 */
-    double dropout;         /* 0: no dropout kernels */
-    int sliding_window;     /* 0: full attention */
+    double dropout,
+        attention_dropout; /* of hidden states; of attention's probabilities. 0: no kernels */
+    int sliding_window;    /* 0: full attention */
     struct dtp_moe moe;
     struct dtp_mla mla;
     int patch, image, classes,

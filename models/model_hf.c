@@ -149,10 +149,14 @@ static enum dtp_status read_common(const struct dtp_json *j, struct dtp_model *m
     static const char *const dropouts[] = {"resid_pdrop",    "hidden_dropout_prob",
                                            "hidden_dropout", "residual_dropout",
                                            "resid_dropout",  "dropout"};
+    static const char *const of_attention[] = {"attn_pdrop", "attention_probs_dropout_prob",
+                                               "attention_dropout"};
     DTP_TRY(read_numbers(j, m, err));
     DTP_TRY(read_activation(j, m, err));
     for (size_t i = 0; i < sizeof dropouts / sizeof dropouts[0]; i++)
         DTP_TRY(get_dropout(j, dropouts[i], &m->dropout, err));
+    for (size_t i = 0; i < sizeof of_attention / sizeof of_attention[0]; i++)
+        DTP_TRY(get_dropout(j, of_attention[i], &m->attention_dropout, err));
     DTP_TRY(dtp_hf_bool(j, "attention_bias", &m->attention_bias, err));
     DTP_TRY(dtp_hf_bool(j, "mlp_bias", &m->mlp_bias, err));
     return dtp_hf_bool(j, "tie_word_embeddings", &m->tied_embeddings, err);

@@ -19,6 +19,9 @@ void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *p,
                            .vocab = dtp_native_vocab(m, p),
                            .kv_copies = m->kv_heads >= p->tp ? 1 : p->tp / m->kv_heads,
                            .sp = p->sequence_parallel && p->tp > 1,
+                           .dropout = problem->framework->dropout && m->dropout > 0,
+                           .attention_dropout =
+                               problem->framework->dropout && m->attention_dropout > 0,
                            .split = dtp_schedule_kinds[p->schedule].split_backward};
     d.local_tokens = d.sp ? d.tokens / p->tp : d.tokens;
     d.q_width = d.heads * d.head_dim;

@@ -20,6 +20,7 @@ struct dtp_native {
     int kv_copies;                /* tp ranks that hold the same key-value head */
     int64_t layer_params, norm_params;
     bool sp, split; /* sequence parallel; backward in two actions */
+    bool dropout, attention_dropout;
 };
 /* Rows of the vocabulary on a tp rank: in 16 bit a multiple of 64, since products with rows that are no
  * multiple of 16 bytes are slow or not there. */

@@ -341,6 +341,7 @@ void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *pla
         .kv_width = kv * m->head_dim,
         .ffn = m->ffn / t,
         .dropout = m->dropout > 0 && problem->framework->dropout,
+        .attention_dropout = m->attention_dropout > 0 && problem->framework->dropout,
         .tp_overlap = plan->tp_overlap < 0 ? problem->framework->tp_overlap : plan->tp_overlap,
     };
     out->n = 0;

@@ -33,7 +33,7 @@ static void unfused_core(struct dtp_op_build *b) {
         dtp_op_kernel(b, "scores gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (w + e) * scores,
                       scores);
     }
-    if (b->dropout) {
+    if (b->attention_dropout) {
         dtp_op_kernel(b, "attention dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * scores,
                       scores)
             ->saved_bytes = (e + 1) * scores; /* its output and the mask */

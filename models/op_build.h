@@ -18,7 +18,7 @@ struct dtp_op_build {
     double h, t;   /* hidden size, tp */
     double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
     enum dtp_dtype dtype;          /* of the GEMMs being added: FP8 in layers, 16 bit elsewhere */
-    bool dropout, tp_overlap;
+    bool dropout, attention_dropout, tp_overlap;
 };
 
 /* The next operation of the list, once and with one launch. */

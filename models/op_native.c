@@ -72,13 +72,22 @@ static void expand(struct native *x, const char *name, int64_t out, bool bias) {
     tp_reduce(x, DTP_PASS_I);
 }
 
-/* y = x W + b + residual, row-parallel. */
+/* The kernel of "bias, dropout and residual" alone: it reads and writes a tensor where that one, whose rate
+ * it is, reads two. The mask is drawn again, not read. */
+static void drop(struct native *x, const char *name, enum dtp_pass pass) {
+    if (x->d.dropout)
+        kernel(x, name, pass, DTP_K_DROPOUT, x->d.local_tokens * x->d.hidden)->bytes *= 2.0 / 3;
+}
+
+/* y = dropout(x W + b) + residual, row-parallel. */
 static void project(struct native *x, const char *name, int64_t in, bool bias) {
     const struct dtp_native *d = &x->d;
     gemm(x, name, DTP_PASS_F, d->tokens, d->hidden, in);
     tp_reduce(x, DTP_PASS_F);
-    kernel(x, "bias and residual", DTP_PASS_F, DTP_K_ELEMENTWISE, d->local_tokens * d->hidden)
+    kernel(x, d->dropout ? "bias, dropout and residual" : "bias and residual", DTP_PASS_F,
+           d->dropout ? DTP_K_DROPOUT : DTP_K_ELEMENTWISE, d->local_tokens * d->hidden)
         ->saved_bytes = x->b->e * (double)(d->local_tokens * d->hidden);
+    drop(x, "dropout", DTP_PASS_I);
     tp_gather(x, DTP_PASS_I);
     gemm(x, name, DTP_PASS_W, d->hidden, in, d->tokens);
     if (bias)
@@ -112,6 +121,7 @@ static void core(struct native *x) {
         .impl = x->b->problem->attention >= 0 ? (enum dtp_attention)x->b->problem->attention
                                               : x->b->f->attention,
         .causal = true,
+        .dropout = d->attention_dropout,
         .batch = x->b->plan->microbatch_size,
         .heads = d->heads,
         .kv_heads = d->kv_heads,
@@ -157,6 +167,8 @@ void dtp_op_native_embedding(struct dtp_op_build *b) {
     tp_reduce(&x, DTP_PASS_F);
     tp_gather(&x, DTP_PASS_W);
     kernel(&x, "row gradients", DTP_PASS_W, DTP_K_EMBEDDING, x.d.tokens * x.d.hidden);
+    drop(&x, "embedding dropout", DTP_PASS_F);
+    drop(&x, "embedding dropout", DTP_PASS_W);
     if (b->m->position != DTP_POS_LEARNED)
         return;
     kernel(&x, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, x.d.local_tokens * x.d.hidden);

@@ -10,7 +10,7 @@
 struct fields {
     int schema_version, gpus, seq, seed;
     uint64_t memory_limit_bytes;
-    const char *version, *nic, *attention, *dtype;
+    const char *version, *nic, *attention, *dtype, *dropout;
     const struct dtp_json *model, *cluster, *framework, *plan, *best, *ignored;
 };
 #define IGNORED(key)                                                                               \
@@ -34,6 +34,7 @@ static const struct dtp_field document_fields[] = {
     STRING(nic),
     STRING(attention),
     STRING(dtype),
+    STRING(dropout),
     {.name = "gpus",
      .kind = DTP_FIELD_INT,
      .offset = offsetof(struct fields, gpus),
@@ -118,8 +119,11 @@ enum dtp_status dtp_document_read(struct dtp_arena *a, const char *path, struct 
     DTP_TRY(dtp_fields_read(a, root, document_fields, &f, err));
     *out = (struct dtp_document){.version = f.version};
     DTP_TRY(find_plan(root, &f, out, err));
-    out->ask = (struct dtp_ask){
-        .gpus = f.gpus, .seq = f.seq, .nic = f.nic, .memory_limit_bytes = f.memory_limit_bytes};
+    out->ask = (struct dtp_ask){.gpus = f.gpus,
+                                .seq = f.seq,
+                                .nic = f.nic,
+                                .dropout = f.dropout,
+                                .memory_limit_bytes = f.memory_limit_bytes};
     DTP_TRY(name_index(dtp_dtype_names, f.dtype, "dtype", &out->ask.dtype, err));
     DTP_TRY(name_index(dtp_attention_names, f.attention, "attention", &out->ask.attention, err));
     DTP_TRY(name_or_object(f.model, &out->ask.model, &out->ask.model_json, err));
@@ -189,6 +193,8 @@ void dtp_document_write_problem(struct dtp_json_out *w, const struct dtp_setup *
     dtp_json_kv_string(w, "dtype", dtp_dtype_names[p->dtype]);
     if (p->attention >= 0)
         dtp_json_kv_string(w, "attention", dtp_attention_names[p->attention]);
+    if (ask->dropout)
+        dtp_json_kv_string(w, "dropout", ask->dropout);
     if (ask->memory_limit_bytes > 0)
         dtp_json_kv_u64(w, "memory_limit_bytes", ask->memory_limit_bytes);
 }

@@ -94,6 +94,8 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
         dtp_str_printf(&s, " --seq %d", ask->seq);
     if (ask->attention >= 0)
         dtp_str_printf(&s, " --attention %s", dtp_attention_names[ask->attention]);
+    if (ask->dropout)
+        add_option(&s, "--dropout", ask->dropout);
     if (ask->memory_limit_bytes > 0)
         add_limit(&s, ask->memory_limit_bytes);
     if (ask->dtype >= 0)

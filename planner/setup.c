@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hw/own_times.h"
+#include "sim/base/text.h"
 
 /* What came from a file is embedded in documents, which so stand alone. */
 static enum dtp_status embed(struct dtp_arena *a, const char *name, const struct dtp_json **out,
@@ -52,6 +53,44 @@ static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask 
     return DTP_OK;
 }
 
+enum dtp_status dtp_dropout_parse(const char *text, double out[2], struct dtp_err *err) {
+    char first[32] = "";
+    const char *comma = strchr(text, ',');
+    size_t n = comma ? (size_t)(comma - text) : strlen(text);
+    bool read = n < sizeof first;
+    if (read)
+        memcpy(first, text, n);
+    read = read && dtp_parse_double(first, "--dropout", &out[0], NULL) == DTP_OK;
+    out[1] = out[0];
+    if (read && comma)
+        read = dtp_parse_double(comma + 1, "--dropout", &out[1], NULL) == DTP_OK;
+    if (read && out[0] >= 0 && out[0] < 1 && out[1] >= 0 && out[1] < 1)
+        return DTP_OK;
+    return dtp_fail(err, DTP_EUSAGE,
+                    "--dropout: found \"%s\", expected one or two probabilities below 1, such as "
+                    "0.1 or 0.1,0",
+                    text);
+}
+
+/* What is asked for goes over the model's, and is there in any framework. Times of our own kernels without
+ * dropout stand in where they were not measured with it. */
+static enum dtp_status set_dropout(struct dtp_setup *s, struct dtp_err *err) {
+    struct dtp_model *m = &s->model;
+    struct dtp_framework *f = &s->framework;
+    struct dtp_gpu *gpu = &s->cluster.gpu;
+    double p[2];
+    if (s->ask.dropout) {
+        DTP_TRY(dtp_dropout_parse(s->ask.dropout, p, err));
+        m->dropout = p[0];
+        m->attention_dropout = p[1];
+        f->dropout = true;
+    }
+    if (f->native && f->dropout && (m->dropout > 0 || m->attention_dropout > 0) &&
+        gpu->table[DTP_TABLE_ATTENTION_DROPOUT_FORWARD].time_s.n == 0)
+        gpu->not_calibrated = true;
+    return DTP_OK;
+}
+
 enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err) {
     *out = (struct dtp_setup){.ask = *ask};
@@ -77,6 +116,7 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
     if (ask->nic)
         DTP_TRY(dtp_cluster_set_nics(&out->cluster, ask->nic, err));
     DTP_TRY(load_framework(a, ask, out, err));
+    DTP_TRY(set_dropout(out, err));
     DTP_TRY(embed(a, ask->model, &out->ask.model_json, err));
     DTP_TRY(embed(a, ask->cluster, &out->ask.cluster_json, err));
     return embed(a, ask->framework, &out->ask.framework_json, err);

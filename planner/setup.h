@@ -21,6 +21,8 @@ struct dtp_ask {
     const char *model, *cluster, *framework; /* names or paths; NULL: the default */
     const struct dtp_json *model_json, *cluster_json, *framework_json; /* embedded ones win */
     const char *nic;                                                   /* "4x100", or NULL */
+    const char
+        *dropout; /* dtp_dropout_parse(); NULL: the model's, where the framework has dropout */
     const char *own_times; /* file of hw/own_times.h for our own runtime; NULL: that of the GPU */
     int gpus;              /* 0: not given, an error */
     int seq, batch;        /* 0: the model's */
@@ -41,6 +43,9 @@ struct dtp_setup {
 #define DTP_MOST_GPUS 131072 /* above it a simulation takes more memory than computers have */
 #define DTP_DEFAULT_CLUSTER "dgx-a100-80"
 #define DTP_DEFAULT_FRAMEWORK "megatron-core"
+
+/* "0.1" of hidden states and of attention's probabilities alike, "0.1,0" one after the other. */
+enum dtp_status dtp_dropout_parse(const char *text, double out[2], struct dtp_err *err);
 
 enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err);

@@ -29,6 +29,7 @@
 #include <stdbool.h>
 
 #include "hw/device.h"
+#include "runtime/dropout.h"
 #include "runtime/heap.h"
 
 struct dtp_dev_ops;
@@ -104,7 +105,8 @@ struct dtp_rope_args {
 
 /* Causal attention, grouped queries. q[row, head, d]: q + row * q_stride + head * head_dim, and so on;
  * row = position * batch + sequence. `saved` is what the implementation keeps for the backward
- * (attention_saved_bytes(): probabilities on the CPU, log-sum-exp in fused kernels). */
+ * (attention_saved_bytes(): probabilities on the CPU, log-sum-exp in fused kernels). With dropout of the
+ * probabilities, all heads being first_head .. of the model. */
 struct dtp_attention_args {
     int64_t batch, seq, heads, kv_heads, head_dim;
     int64_t qkv_stride,
@@ -115,6 +117,17 @@ struct dtp_attention_args {
     void *workspace; /* workspace_bytes() */
     const void *dout;
     void *dq, *dk, *dv; /* written */
+    struct dtp_dropout dropout;
+    int64_t first_head;
+};
+
+/* out = dropout(x + bias) + residual; bias [cols], residual: NULL: 0; out may be x. Row r is row
+ * first_row + r of the microbatch, = position * batch + sequence. */
+struct dtp_residual_args {
+    void *out;
+    const void *x, *bias, *residual;
+    int64_t rows, cols, first_row, batch;
+    struct dtp_dropout dropout;
 };
 
 enum dtp_act { DTP_ACT_FN_GELU, DTP_ACT_FN_SWIGLU, DTP_ACT_FN_RELU }; /* GELU: tanh form */
@@ -245,9 +258,8 @@ struct dtp_dev_ops {
     void (*embed_backward)(struct dtp_dev *d, const struct dtp_embedding_args *x);
     void (*position_add)(struct dtp_dev *d, const struct dtp_embedding_args *x);
     void (*position_backward)(struct dtp_dev *d, const struct dtp_embedding_args *x);
-    /* out = x + bias (per column, NULL: 0) + residual (NULL: 0); out may be x */
-    void (*bias_residual)(struct dtp_dev *d, void *out, const void *x, const void *bias,
-                          const void *residual, const int64_t shape[2]);
+    /* also the backward of its dropout, without bias and residual */
+    void (*bias_residual)(struct dtp_dev *d, const struct dtp_residual_args *x);
     /* dbias[cols] += column sums of dy */
     void (*bias_backward)(struct dtp_dev *d, void *dbias, const void *dy, const int64_t shape[2]);
     void (*add)(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients);

@@ -166,15 +166,39 @@ static void cpu_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     }
 }
 
-static void cpu_bias_residual(struct dtp_dev *d, void *out, const void *x, const void *bias,
-                              const void *residual, const int64_t shape[2]) {
+/* Factors of a row: 0 or the scale of what is kept, eight features at a time. */
+static void drop_block(const struct dtp_residual_args *x, int64_t row, int64_t first,
+                       float factor[DTP_DROPOUT_BLOCK]) {
+    struct dtp_dropout_bits bits = dtp_dropout_features(
+        &x->dropout, (uint32_t)first, (uint32_t)(row / x->batch), (uint32_t)(row % x->batch));
+    for (unsigned i = 0; i < DTP_DROPOUT_BLOCK; i++)
+        factor[i] = dtp_dropout_keeps(&x->dropout, &bits, i) ? x->dropout.scale : 0.0F;
+}
+
+static void dropped_row(const struct dtp_residual_args *x, int64_t row) {
+    int64_t at = row * x->cols;
+    float *o = (float *)x->out + at, factor[DTP_DROPOUT_BLOCK];
+    const float *in = (const float *)x->x + at, *b = x->bias;
+    const float *r = x->residual ? (const float *)x->residual + at : NULL;
+    for (int64_t k = 0; k < x->cols; k++) {
+        int64_t i = k % DTP_DROPOUT_BLOCK;
+        if (i == 0)
+            drop_block(x, x->first_row + row, k, factor);
+        o[k] = (in[k] + (b ? b[k] : 0.0F)) * factor[i] + (r ? r[k] : 0.0F);
+    }
+}
+
+static void cpu_bias_residual(struct dtp_dev *d, const struct dtp_residual_args *x) {
     (void)d;
-    float *o = out;
-    const float *in = x, *b = bias, *r = residual;
-    for (int64_t i = 0; i < shape[0]; i++) {
-        int64_t at = i * shape[1];
-        for (int64_t k = 0; k < shape[1]; k++)
-            o[at + k] = in[at + k] + (b ? b[k] : 0.0F) + (r ? r[at + k] : 0.0F);
+    float *o = x->out;
+    const float *in = x->x, *b = x->bias, *r = x->residual;
+    for (int64_t i = 0; i < x->rows; i++) {
+        int64_t at = i * x->cols;
+        if (x->dropout.drop_below > 0)
+            dropped_row(x, i);
+        else
+            for (int64_t k = 0; k < x->cols; k++)
+                o[at + k] = in[at + k] + (b ? b[k] : 0.0F) + (r ? r[at + k] : 0.0F);
     }
 }
 

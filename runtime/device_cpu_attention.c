@@ -41,6 +41,8 @@ uint64_t dtp_cpu_attention_workspace_bytes(const struct dtp_dev *d,
 
 /* Rows of one sequence stand batch rows apart. */
 struct head {
+    const struct dtp_dropout *dropout;
+    uint32_t number, sequence; /* of the model; within the microbatch */
     const float *q, *k, *v;
     float *p;                      /* [seq, seq] probabilities */
     int64_t qkv_at, kv_at, out_at; /* offsets in q, dq; k, v, dk, dv; out, dout */
@@ -50,7 +52,10 @@ struct head {
 
 static struct head head_of(const struct dtp_attention_args *x, int64_t sequence, int64_t i) {
     int64_t kv = i / (x->heads / x->kv_heads);
-    struct head h = {.qkv_at = sequence * x->qkv_stride + i * x->head_dim,
+    struct head h = {.dropout = &x->dropout,
+                     .number = (uint32_t)(x->first_head + i),
+                     .sequence = (uint32_t)sequence,
+                     .qkv_at = sequence * x->qkv_stride + i * x->head_dim,
                      .kv_at = sequence * x->qkv_stride + kv * x->head_dim,
                      .out_at = sequence * x->out_stride + i * x->head_dim,
                      .seq = x->seq,
@@ -82,6 +87,36 @@ static void causal_softmax(float *p, int64_t seq) {
     }
 }
 
+/* ---- dropout: probabilities that are dropped get a minus, which keeps the mask for the backward ---- */
+
+enum { QUERIES = 32, KEYS = 16, HALF = 8 };
+
+/* The eight elements that share a counter, of those that the causal mask leaves. */
+static void drop_eight(const struct head *h, uint32_t query, uint32_t key) {
+    struct dtp_dropout_bits bits =
+        dtp_dropout_scores(h->dropout, h->number, query, key, h->sequence);
+    for (uint32_t i = query; i < query + QUERIES && i < h->seq; i += HALF)
+        for (uint32_t j = key; j < key + KEYS && j <= i; j += HALF)
+            if (!dtp_dropout_keeps(h->dropout, &bits, dtp_dropout_score_slot(i, j)))
+                h->p[i * h->seq + j] *= -1;
+}
+
+static void drop(const struct head *h) {
+    for (uint32_t i = 0; i < h->seq; i += QUERIES)
+        for (uint32_t j = 0; j < i + QUERIES && j < h->seq; j += KEYS)
+            for (uint32_t k = 0; k < HALF * HALF; k++)
+                drop_eight(h, i + k / HALF, j + k % HALF);
+}
+
+/* What is kept, scaled, to `out`; without dropout the probabilities themselves. */
+static const float *kept(const struct head *h, float *out) {
+    if (h->dropout->drop_below == 0)
+        return h->p;
+    for (int64_t i = 0; i < h->seq * h->seq; i++)
+        out[i] = signbit(h->p[i]) ? 0.0F : h->p[i] * h->dropout->scale;
+    return out;
+}
+
 void dtp_cpu_attention_forward(struct dtp_dev *d, const struct dtp_attention_args *x) {
     (void)d;
     for (int64_t b = 0; b < x->batch; b++)
@@ -90,9 +125,18 @@ void dtp_cpu_attention_forward(struct dtp_dev *d, const struct dtp_attention_arg
             dtp_cpu_sgemm(&(struct dtp_sgemm){false, true, h.seq, h.seq, h.dim, h.scale, 0, h.q,
                                               h.k, h.p, h.ld, h.ld, h.seq});
             causal_softmax(h.p, x->seq);
-            dtp_cpu_sgemm(&(struct dtp_sgemm){false, false, h.seq, h.dim, h.seq, 1, 0, h.p, h.v,
+            if (x->dropout.drop_below > 0)
+                drop(&h);
+            const float *p = kept(&h, x->workspace);
+            dtp_cpu_sgemm(&(struct dtp_sgemm){false, false, h.seq, h.dim, h.seq, 1, 0, p, h.v,
                                               (float *)x->out + h.out_at, h.seq, h.ld, h.ld_out});
         }
+}
+
+/* The gradient of what was dropped is 0. */
+static void drop_backward(const struct head *h, float *dp) {
+    for (int64_t i = 0; i < h->seq * h->seq; i++)
+        dp[i] = signbit(h->p[i]) ? 0.0F : dp[i] * h->dropout->scale;
 }
 
 /* dS = P (dP - sum_k P dP), in place of dP. */
@@ -101,9 +145,9 @@ static void softmax_backward(const float *p, float *dp, int64_t seq) {
         const float *prow = p + i * seq;
         float *row = dp + i * seq, dot = 0;
         for (int64_t k = 0; k <= i; k++)
-            dot += prow[k] * row[k];
+            dot += fabsf(prow[k]) * row[k];
         for (int64_t k = 0; k <= i; k++)
-            row[k] = prow[k] * (row[k] - dot);
+            row[k] = fabsf(prow[k]) * (row[k] - dot);
         for (int64_t k = i + 1; k < seq; k++)
             row[k] = 0;
     }
@@ -119,10 +163,13 @@ void dtp_cpu_attention_backward(struct dtp_dev *d, const struct dtp_attention_ar
             /* query heads of a group add into the same key-value head, the first one writes */
             float beta = i % group == 0 ? 0.0F : 1.0F;
             const float *dout = (const float *)x->dout + h.out_at;
-            dtp_cpu_sgemm(&(struct dtp_sgemm){true, false, h.seq, h.dim, h.seq, 1, beta, h.p, dout,
+            const float *p = kept(&h, dp);
+            dtp_cpu_sgemm(&(struct dtp_sgemm){true, false, h.seq, h.dim, h.seq, 1, beta, p, dout,
                                               (float *)x->dv + h.kv_at, h.seq, h.ld_out, h.ld});
             dtp_cpu_sgemm(&(struct dtp_sgemm){false, true, h.seq, h.seq, h.dim, 1, 0, dout, h.v, dp,
                                               h.ld_out, h.ld, h.seq});
+            if (x->dropout.drop_below > 0)
+                drop_backward(&h, dp);
             softmax_backward(h.p, dp, x->seq);
             dtp_cpu_sgemm(&(struct dtp_sgemm){false, false, h.seq, h.dim, h.seq, h.scale, 0, dp,
                                               h.k, (float *)x->dq + h.qkv_at, h.seq, h.ld, h.ld});

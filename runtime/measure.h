@@ -7,7 +7,7 @@
  * is the median of the repeats, and the least of these over several rounds, apart in time: a
  * disturbance seldom lasts, while what caches cost a kernel is part of it.
  *   gemm        forward, input gradient, weight gradient (adds) on a grid of m, n, k
- *   attention   forward, backward of one head on a grid of sequences and head sizes
+ *   attention   forward, backward of one head on a grid of sequences and head sizes; with dropout again
  *   classes     elements/s of each enum dtp_kernel that the runtime uses
  *   gap         host time of one kernel: call, tensor taken and given
  * Collectives. n ranks, n = 2 .. nranks (divisors of it), the communicator of forked ranks, sizes from
@@ -52,7 +52,7 @@ struct dtp_measure_options dtp_measure_default(void);
  * pause that lets the host run ahead. Operands hold numbers, and small ones move through more memory than
  * caches hold. Kernels as in training, in dtype:
  *   gemm       tokens x width x width for forward and dgrad, width x width x tokens for wgrad
- *   attention  forward, backward over sequence, head_dim and heads
+ *   attention  forward, backward over sequence, head_dim and heads; with dropout again
  *   classes    elements/s at `class_rows` rows of `class_cols`
  *   launch     host time: four GEMMs to six kernels with the tensors that they write
  * From the times the gap between kernels is taken off (gap_s, which the GPU file knows).
@@ -83,6 +83,7 @@ enum dtp_status dtp_measure(struct dtp_arena *a, const struct dtp_measure_option
 /* ---- between the files of this module ---- */
 
 enum { DTP_MEASURE_MAX_TIMES = 4096 };
+#define DTP_MEASURE_DROPOUT 0.1 /* whose value does not matter to the time */
 /* Written by rank 0 of the forked processes. */
 struct dtp_measure_board {
     double time_s[DTP_MEASURE_MAX_TIMES];

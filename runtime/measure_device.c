@@ -130,8 +130,8 @@ static enum dtp_status run_bench(struct dtp_arena *a, struct job *job, struct dt
         return DTP_OK;
     DTP_TRY(open_tensors(a, b, err));
     dtp_bench_gemms(b);
-    dtp_bench_attentions(b, false);
-    dtp_bench_attentions(b, true);
+    for (int i = 0; i < 4; i++)
+        dtp_bench_attentions(b, i % 2 == 1, i / 2 * DTP_MEASURE_DROPOUT);
     dtp_bench_classes(b);
     if (b->n > b->capacity)
         return dtp_fail(err, DTP_EINPUT, "a grid of %d times, room for %d", b->n, b->capacity);

@@ -90,10 +90,24 @@ static void run_loss_grad(void *context, int i) {
     b->ops->loss_grad(b->dev, &x);
 }
 
+static void residual(struct dtp_bench *b, int i, double dropout) {
+    const struct dtp_residual_args x = {.out = tensor(b, POOL_C, i),
+                                        .x = tensor(b, 0, i),
+                                        .bias = b->rows,
+                                        .residual = tensor(b, 1, i),
+                                        .rows = b->grid->class_rows,
+                                        .cols = b->grid->class_cols,
+                                        .batch = 1,
+                                        .dropout = dtp_dropout_of(dropout, 1, (uint32_t)i, 0, 0)};
+    b->ops->bias_residual(b->dev, &x);
+}
+
 static void run_residual(void *context, int i) {
-    struct dtp_bench *b = context;
-    b->ops->bias_residual(b->dev, tensor(b, POOL_C, i), tensor(b, 0, i), b->rows, tensor(b, 1, i),
-                          (const int64_t[2]){b->grid->class_rows, b->grid->class_cols});
+    residual(context, i, 0);
+}
+
+static void run_dropout(void *context, int i) {
+    residual(context, i, DTP_MEASURE_DROPOUT);
 }
 
 static void run_bias_gradient(void *context, int i) {
@@ -165,6 +179,7 @@ const struct dtp_bench_class dtp_bench_class_rows[NCLASSES] = {
     {DTP_K_CROSS_ENTROPY, run_loss},
     {DTP_K_SOFTMAX, run_loss_grad},
     {DTP_K_ELEMENTWISE, run_residual},
+    {DTP_K_DROPOUT, run_dropout},
     {DTP_K_REDUCE, run_bias_gradient},
     {DTP_K_COPY, run_copy},
     {DTP_K_EMBEDDING, run_embed},
@@ -184,6 +199,8 @@ static double launch_time_s(struct dtp_bench *b) {
                                      .ldb = SMALL,
                                      .ldc = SMALL,
                                      .tb = true}};
+    const struct dtp_residual_args sum = {
+        .out = b->pool[0], .x = b->pool[1], .bias = b->rows, .rows = 1, .cols = SMALL, .batch = 1};
     dtp_bench_run_gemm(&x, 0);
     b->ops->sync(b->dev);
     int64_t start_ns = dtp_os_now_ns();
@@ -192,8 +209,7 @@ static double launch_time_s(struct dtp_bench *b) {
         if (i % ALL < GEMMS)
             dtp_bench_run_gemm(&x, 0);
         else
-            b->ops->bias_residual(b->dev, b->pool[0], b->pool[1], b->rows, NULL,
-                                  (const int64_t[2]){1, SMALL});
+            b->ops->bias_residual(b->dev, &sum);
         dtp_heap_release(b->dev->heap, live);
     }
     double t = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S / (CALLS * ALL);

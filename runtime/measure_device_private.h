@@ -35,12 +35,12 @@ struct dtp_bench_gemm {
 };
 void dtp_bench_run_gemm(void *context, int i);
 void dtp_bench_gemms(struct dtp_bench *b);
-void dtp_bench_attentions(struct dtp_bench *b, bool backward);
+void dtp_bench_attentions(struct dtp_bench *b, bool backward, double dropout);
 /* The most that any shape keeps, or works in. */
 uint64_t dtp_bench_attention_bytes(const struct dtp_bench *b, bool workspace);
 
 /* Classes of memory-bound kernels, then the host's time of a launch. */
-enum { NCLASSES = 12 };
+enum { NCLASSES = 13 };
 struct dtp_bench_class {
     enum dtp_kernel kernel;
     dtp_bench_fn *run;

@@ -90,25 +90,29 @@ static void run_attention(void *context, int i) {
 }
 
 /* As many sequences of HEADS heads as give the number of heads. */
-static struct dtp_attention_args attention_of(const struct dtp_bench *b, int s, int d, int h) {
+static struct dtp_attention_args attention_of(const struct dtp_bench *b, const int at[3],
+                                              double dropout) {
     enum { HEADS = 8 };
     const struct dtp_measure_grid *g = b->grid;
-    int64_t heads = g->heads[h] < HEADS ? g->heads[h] : HEADS, dim = g->head_dim[d];
-    return (struct dtp_attention_args){.batch = g->heads[h] / heads,
-                                       .seq = g->seq[s],
+    int64_t all = g->heads[at[2]], heads = all < HEADS ? all : HEADS, dim = g->head_dim[at[1]];
+    return (struct dtp_attention_args){.batch = all / heads,
+                                       .seq = g->seq[at[0]],
                                        .heads = heads,
                                        .kv_heads = heads,
                                        .head_dim = dim,
                                        .qkv_stride = 3 * heads * dim,
-                                       .out_stride = heads * dim};
+                                       .out_stride = heads * dim,
+                                       .dropout = dtp_dropout_of(dropout, 1, 0, 0, 0)};
 }
 
-void dtp_bench_attentions(struct dtp_bench *b, bool backward) {
+void dtp_bench_attentions(struct dtp_bench *b, bool backward, double dropout) {
     const struct dtp_measure_grid *g = b->grid;
     for (int s = 0; g->seq[s]; s++)
         for (int d = 0; g->head_dim[d]; d++)
             for (int h = 0; g->heads[h]; h++) {
-                struct attention t = {.b = b, .backward = backward, .x = attention_of(b, s, d, h)};
+                struct attention t = {.b = b,
+                                      .backward = backward,
+                                      .x = attention_of(b, (const int[3]){s, d, h}, dropout)};
                 dtp_bench_note(b, dtp_bench_measured_s(b, run_attention, &t));
             }
 }
@@ -118,8 +122,9 @@ uint64_t dtp_bench_attention_bytes(const struct dtp_bench *b, bool workspace) {
     uint64_t most = 0;
     for (int s = 0; g->seq[s]; s++)
         for (int d = 0; g->head_dim[d]; d++)
-            for (int h = 0; g->heads[h]; h++) {
-                struct dtp_attention_args x = attention_of(b, s, d, h);
+            for (int i = 0; g->heads[i / 2]; i++) {
+                struct dtp_attention_args x =
+                    attention_of(b, (const int[3]){s, d, i / 2}, i % 2 * DTP_MEASURE_DROPOUT);
                 uint64_t bytes = workspace ? b->ops->attention_workspace_bytes(b->dev, &x)
                                            : b->ops->attention_saved_bytes(b->dev, &x);
                 most = bytes > most ? bytes : most;

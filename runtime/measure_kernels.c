@@ -106,17 +106,20 @@ static void run_attention(void *context, int i) {
 }
 
 static void attentions(struct dtp_sweep *s) {
-    for (int i = 0; i < 2 * NSEQ * NDIM; i++) {
+    for (int i = 0; i < 4 * NSEQ * NDIM; i++) {
         int64_t seq = attention_seq[i / NDIM % NSEQ], dim = attention_dim[i % NDIM];
-        struct attention t = {.s = s,
-                              .backward = i >= NSEQ * NDIM,
-                              .x = {.batch = 1,
-                                    .seq = seq,
-                                    .heads = HEADS,
-                                    .kv_heads = HEADS,
-                                    .head_dim = dim,
-                                    .qkv_stride = 3 * HEADS * dim,
-                                    .out_stride = HEADS * dim}};
+        int kind = i / NDIM / NSEQ;
+        struct attention t = {
+            .s = s,
+            .backward = kind % 2 == 1,
+            .x = {.batch = 1,
+                  .seq = seq,
+                  .heads = HEADS,
+                  .kv_heads = HEADS,
+                  .head_dim = dim,
+                  .qkv_stride = 3 * HEADS * dim,
+                  .out_stride = HEADS * dim,
+                  .dropout = dtp_dropout_of(kind / 2 * DTP_MEASURE_DROPOUT, 1, 0, 0, 0)}};
         dtp_sweep_note(s, dtp_measure_typical_s(run_attention, &t, sweep_target_s) / HEADS);
     }
 }
@@ -208,7 +211,7 @@ static void read_board(struct dtp_arena *a, const struct dtp_measure_options *o,
             out->table[i].axis[d] = axis(a, grid, n);
         time_s = take_table(a, time_s, &out->table[i]);
     }
-    for (int i = DTP_TABLE_ATTENTION_FORWARD; i <= DTP_TABLE_ATTENTION_BACKWARD; i++) {
+    for (int i = DTP_TABLE_ATTENTION_FORWARD; i < DTP_NTABLES; i++) {
         out->table[i].axis[0] = axis(a, attention_seq, NSEQ);
         out->table[i].axis[1] = axis(a, attention_dim, NDIM);
         out->table[i].axis[2] = axis(a, one, 1);

@@ -88,13 +88,27 @@ static void run_loss_grad(void *context, int i) {
     c->s->ops->loss_grad(c->s->dev, &x);
 }
 
-static void run_residual(void *context, int i) {
-    struct class_run *c = context;
+static void residual(const struct class_run *c, int i, double dropout) {
     struct dtp_sweep *s = c->s;
     int64_t n = c->rows * c->cols;
     float *out = dtp_sweep_part(s->other, n, i);
-    s->ops->bias_residual(s->dev, out, out, s->rows, dtp_sweep_part(s->pool, n, i),
-                          (const int64_t[2]){c->rows, c->cols});
+    const struct dtp_residual_args x = {.out = out,
+                                        .x = out,
+                                        .bias = s->rows,
+                                        .residual = dtp_sweep_part(s->pool, n, i),
+                                        .rows = c->rows,
+                                        .cols = c->cols,
+                                        .batch = 1,
+                                        .dropout = dtp_dropout_of(dropout, 1, (uint32_t)i, 0, 0)};
+    s->ops->bias_residual(s->dev, &x);
+}
+
+static void run_residual(void *context, int i) {
+    residual(context, i, 0);
+}
+
+static void run_dropout(void *context, int i) {
+    residual(context, i, DTP_MEASURE_DROPOUT);
 }
 
 static void run_bias_gradient(void *context, int i) {
@@ -179,6 +193,7 @@ const struct dtp_sweep_class dtp_sweep_class_rows[NCLASSES] = {
     {DTP_K_CROSS_ENTROPY, run_loss, ROWS, COLS},
     {DTP_K_SOFTMAX, run_loss_grad, ROWS, COLS},
     {DTP_K_ELEMENTWISE, run_residual, ROWS, COLS},
+    {DTP_K_DROPOUT, run_dropout, ROWS, COLS},
     {DTP_K_REDUCE, run_bias_gradient, ROWS, COLS},
     {DTP_K_COPY, run_copy, ROWS, COLS},
     {DTP_K_EMBEDDING, run_embed, ROWS, COLS},

@@ -31,7 +31,7 @@ float *dtp_sweep_part(float *pool, int64_t n, int i);
 void dtp_sweep_note(struct dtp_sweep *s, double time_s);
 
 /* Classes of memory-bound kernels, then a large copy and the gap between kernels. */
-enum { NCLASSES = 12 };
+enum { NCLASSES = 13 };
 struct dtp_sweep_class {
     enum dtp_kernel kernel;
     void (*run)(void *context, int i);

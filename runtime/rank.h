@@ -93,6 +93,7 @@ struct dtp_rank {
     struct dtp_loss_scale loss_scale;
     bool norm_recorded; /* dev->ops->replay() adds the squared gradients */
     int step, first_step, action;
+    int64_t sequence;      /* of the global batch: the first of the microbatch at hand */
     double tokens_inverse; /* 1 / tokens of the global batch */
 
     struct dtp_pending *pending;
@@ -153,7 +154,8 @@ enum dtp_status dtp_tp_all_reduce(struct dtp_rank *r, float *x, int64_t n, enum 
 /* keep: as the plan's recomputation says; else all. *out: a new tensor. */
 enum dtp_status dtp_layer_forward(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x,
                                   bool keep_all, void **out);
-enum dtp_status dtp_layer_attention(struct dtp_rank *r, struct dtp_layer_acts *x);
+enum dtp_status dtp_layer_attention(struct dtp_rank *r, const struct dtp_unit *u,
+                                    struct dtp_layer_acts *x);
 void dtp_layer_drop(struct dtp_rank *r, struct dtp_layer_acts *x, bool keep_input);
 /* Takes dout over; *dx is new. Weight gradients too unless r->split. */
 enum dtp_status dtp_layer_backward(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x,

@@ -101,6 +101,10 @@ enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *e
     int exponent;
     if (o->loss_scale < 0 || (o->loss_scale > 0 && frexp(o->loss_scale, &exponent) != 0.5))
         return dtp_fail(err, DTP_EINPUT, "loss scale %g: expected a power of two", o->loss_scale);
+    if (!(o->dropout >= 0 && o->dropout < 1 && o->attention_dropout >= 0 &&
+          o->attention_dropout < 1))
+        return dtp_fail(err, DTP_EINPUT, "dropout %g, of the attention %g: expected 0 to below 1",
+                        o->dropout, o->attention_dropout);
     DTP_TRY(check_support(o, err));
     DTP_TRY(check_plan(o, err));
     DTP_TRY(check_layers(o, err));

@@ -31,7 +31,9 @@ struct dtp_run_options {
     const char *backend; /* "cpu" */
     int steps;
     uint64_t seed;
-    const char *data; /* text file, trained on by bytes; NULL: synthetic tokens */
+    double dropout,
+        attention_dropout; /* probabilities: of hidden states; of attention's. 0: none */
+    const char *data;      /* text file, trained on by bytes; NULL: synthetic tokens */
     /* optimizer: warm-up to lr over warmup_steps, then cosine to min_lr at decay_steps (0: steps) */
     double lr, min_lr;
     int warmup_steps, decay_steps;

@@ -47,6 +47,24 @@ static void out_grads(struct dtp_rank *r, struct dtp_unit *u, const struct dtp_l
     linear_grads(r, l, dx1, ctx, dwb);
 }
 
+/* The gradient behind a dropout, of all tokens, from dy [local tokens] before it: dy itself, or a copy that
+ * is given back with dtp_tp_ungather(). */
+static enum dtp_status gather_dropped(struct dtp_rank *r, const struct dtp_unit *u,
+                                      enum dtp_dropout_place place, void *dy, void **out) {
+    struct dtp_residual_args x = dtp_layer_residual(r, u->layer, place);
+    void *kept;
+    if (x.dropout.drop_below == 0)
+        return dtp_tp_gather(r, dy, out);
+    DTP_TRY(dtp_take(r, BUFFERS, "gradient behind a dropout", x.rows * x.cols, &kept));
+    x.x = dy;
+    x.out = kept;
+    r->ops->bias_residual(r->dev, &x);
+    DTP_TRY(dtp_tp_gather(r, kept, out));
+    if (*out != kept)
+        dtp_give(r, kept);
+    return DTP_OK;
+}
+
 /* Gradient through a column-parallel layer and the norm before it: dx = norm'(reduce(dy W)) + residual.
  */
 struct norm_step {
@@ -111,12 +129,12 @@ static enum dtp_status mlp_out(struct dtp_rank *r, const struct dtp_linear *down
 }
 
 /* dout [local tokens] -> dx1 [local tokens], through the MLP. dout stays the caller's, except that a
- * split backward keeps a gathered copy in x->dout. */
+ * split backward keeps a copy, gathered or behind the dropout, in x->dout. */
 static enum dtp_status mlp_backward(struct dtp_rank *r, struct dtp_unit *u,
                                     struct dtp_layer_acts *x, void *dout, void **dx1) {
     struct dtp_layer_linears l;
     dtp_layer_linears(r, u, &l);
-    DTP_TRY(dtp_tp_gather(r, dout, &x->dout));
+    DTP_TRY(gather_dropped(r, u, DTP_DROPOUT_MLP, dout, &x->dout));
     if (!r->split)
         down_grads(r, u, &l.down, x->dout, x->act);
     if (!r->split)
@@ -137,12 +155,13 @@ static enum dtp_status mlp_backward(struct dtp_rank *r, struct dtp_unit *u,
 }
 
 /* dctx -> x->dqkv */
-static enum dtp_status core_backward(struct dtp_rank *r, struct dtp_layer_acts *x, void *dctx) {
+static enum dtp_status core_backward(struct dtp_rank *r, const struct dtp_unit *u,
+                                     struct dtp_layer_acts *x, void *dctx) {
     const struct dtp_dims *d = &r->dims;
     struct dtp_attention_args args;
     DTP_TRY(dtp_take(r, BUFFERS, "gradient of queries, keys, values", d->tokens * d->qkv_width,
                      &x->dqkv));
-    dtp_layer_attention_args(r, x, &args);
+    dtp_layer_attention_args(r, u, x, &args);
     args.dout = dctx;
     args.dq = x->dqkv;
     args.dk = dtp_element(r, x->dqkv, d->q_width, false);
@@ -159,8 +178,8 @@ static enum dtp_status attention_backward(struct dtp_rank *r, struct dtp_unit *u
     dtp_layer_linears(r, u, &l);
     void *dctx;
     if (!x->saved) /* selective recomputation */
-        DTP_TRY(dtp_layer_attention(r, x));
-    DTP_TRY(dtp_tp_gather(r, dx1, &x->dx1));
+        DTP_TRY(dtp_layer_attention(r, u, x));
+    DTP_TRY(gather_dropped(r, u, DTP_DROPOUT_PROJECTION, dx1, &x->dx1));
     if (!r->split)
         out_grads(r, u, &l.out, x->dx1, x->ctx);
     DTP_TRY(
@@ -170,7 +189,7 @@ static enum dtp_status attention_backward(struct dtp_rank *r, struct dtp_unit *u
         dtp_tp_ungather(r, dx1, x->dx1);
         x->dx1 = NULL;
     }
-    DTP_TRY(core_backward(r, x, dctx));
+    DTP_TRY(core_backward(r, u, x, dctx));
     dtp_give(r, dctx);
     DTP_DROP(r, x->saved);
     DTP_DROP(r, x->qkv);

@@ -3,18 +3,19 @@
 
 #include "runtime/rank.h"
 
+/* From now on the microbatch at hand. */
 static struct dtp_micro *micro_of(struct dtp_rank *r, int chunk, int microbatch) {
+    r->sequence = ((int64_t)r->layout.dp_rank * r->num_microbatches + microbatch) * r->dims.batch;
     return &r->micro[chunk][microbatch];
 }
 
 /* Token ids of the microbatch's sequences, rows by position: row = position * batch + sequence. */
-static enum dtp_status load_tokens(struct dtp_rank *r, int microbatch, bool targets,
-                                   int32_t **out) {
+static enum dtp_status load_tokens(struct dtp_rank *r, bool targets, int32_t **out) {
     const struct dtp_dims *d = &r->dims;
     float *p;
     int batch = (int)d->batch;
-    uint64_t first = (uint64_t)r->step * (uint64_t)r->plan->global_batch_size +
-                     (uint64_t)((r->layout.dp_rank * r->num_microbatches + microbatch) * batch);
+    uint64_t first =
+        (uint64_t)r->step * (uint64_t)r->plan->global_batch_size + (uint64_t)r->sequence;
     for (int b = 0; b < batch; b++)
         dtp_data_sequence(r->data, first + (uint64_t)b, batch, targets ? NULL : r->host_ids + b,
                           targets ? r->host_ids + b : NULL);
@@ -28,9 +29,9 @@ enum dtp_status dtp_chunk_forward(struct dtp_rank *r, int chunk, int microbatch)
     struct dtp_chunk *c = &r->layout.chunk[chunk];
     struct dtp_micro *m = micro_of(r, chunk, microbatch);
     if (c->first)
-        DTP_TRY(load_tokens(r, microbatch, false, &m->ids));
+        DTP_TRY(load_tokens(r, false, &m->ids));
     if (c->last)
-        DTP_TRY(load_tokens(r, microbatch, true, &m->targets));
+        DTP_TRY(load_tokens(r, true, &m->targets));
     if (c->first)
         DTP_TRY(dtp_embed_forward(r, c, m));
     for (int i = 0; i < c->nlayers; i++) {

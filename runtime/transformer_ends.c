@@ -21,6 +21,24 @@ static struct dtp_embedding_args position_args(const struct dtp_rank *r) {
         .rows = d->local_tokens, .cols = d->hidden, .first = first, .batch = d->batch};
 }
 
+/* In place: x forward, its gradient backward. */
+static void drop_embedding(struct dtp_rank *r, void *x) {
+    struct dtp_residual_args all = dtp_layer_residual(r, 0, DTP_DROPOUT_EMBEDDING);
+    all.x = all.out = x;
+    if (all.dropout.drop_below > 0)
+        r->ops->bias_residual(r->dev, &all);
+}
+
+static enum dtp_status add_positions(struct dtp_rank *r, struct dtp_chunk *c, void *x) {
+    struct dtp_embedding_args p = position_args(r);
+    DTP_TRY(dtp_unit_need(r, c->positions, 1));
+    p.table = dtp_weight(r, c->positions, DTP_P_TABLE);
+    p.out = x;
+    r->ops->position_add(r->dev, &p);
+    dtp_unit_used(r, c->positions);
+    return DTP_OK;
+}
+
 enum dtp_status dtp_embed_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
     struct dtp_embedding_args t = token_args(r, m);
     void *sum;
@@ -31,20 +49,16 @@ enum dtp_status dtp_embed_forward(struct dtp_rank *r, struct dtp_chunk *c, struc
     r->ops->embed(r->dev, &t);
     dtp_unit_used(r, c->tokens);
     DTP_TRY(dtp_tp_reduce(r, ACTS, "embedding", sum, &m->x));
-    if (!c->positions)
-        return DTP_OK;
-    DTP_TRY(dtp_unit_need(r, c->positions, 1));
-    struct dtp_embedding_args p = position_args(r);
-    p.table = dtp_weight(r, c->positions, DTP_P_TABLE);
-    p.out = m->x;
-    r->ops->position_add(r->dev, &p);
-    dtp_unit_used(r, c->positions);
+    if (c->positions)
+        DTP_TRY(add_positions(r, c, m->x));
+    drop_embedding(r, m->x);
     return DTP_OK;
 }
 
 enum dtp_status dtp_embed_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
     struct dtp_embedding_args t = token_args(r, m), p = position_args(r);
     void *gathered;
+    drop_embedding(r, m->dembed);
     DTP_TRY(dtp_unit_grads(r, c->tokens));
     DTP_TRY(dtp_tp_gather(r, m->dembed, &gathered));
     t.dout = gathered;

@@ -1,6 +1,6 @@
 /* Forward of a layer:
- *   n1 = norm(x); qkv = n1 Wqkv + b; ctx = attention(rope(qkv)); x1 = x + reduce(ctx Wo) + b
- *   n2 = norm(x1); up = n2 W1 + b; act = f(up); out = x1 + reduce(act W2) + b
+ *   n1 = norm(x); qkv = n1 Wqkv + b; ctx = attention(rope(qkv)); x1 = x + drop(reduce(ctx Wo) + b)
+ *   n2 = norm(x1); up = n2 W1 + b; act = f(up); out = x1 + drop(reduce(act W2) + b)
  * GELU is the end of the GEMM before it, and its slope that of the one before it in the backward.
  * Under sequence parallelism x, n1, x1, n2 and out hold this rank's tokens only; n1 and n2 are gathered
  * before their GEMM, and again in the backward. */
@@ -54,17 +54,27 @@ void dtp_layer_rope(struct dtp_rank *r, void *qkv, bool inverse) {
     r->ops->rope(r->dev, &x);
 }
 
-void dtp_layer_attention_args(const struct dtp_rank *r, const struct dtp_layer_acts *x,
-                              struct dtp_attention_args *out) {
+static struct dtp_dropout dropout(const struct dtp_rank *r, int layer,
+                                  enum dtp_dropout_place place) {
+    double p = place == DTP_DROPOUT_ATTENTION ? r->o->attention_dropout : r->o->dropout;
+    uint32_t site = (uint32_t)layer * DTP_DROPOUTS + place;
+    return dtp_dropout_of(p, r->o->seed, (uint32_t)r->step, site, (uint32_t)r->sequence);
+}
+
+void dtp_layer_attention_args(const struct dtp_rank *r, const struct dtp_unit *u,
+                              const struct dtp_layer_acts *x, struct dtp_attention_args *out) {
     const struct dtp_dims *d = &r->dims;
-    *out = (struct dtp_attention_args){.batch = d->batch,
-                                       .seq = d->seq,
-                                       .heads = d->heads,
-                                       .kv_heads = d->kv_heads,
-                                       .head_dim = d->head_dim,
-                                       .qkv_stride = d->qkv_width,
-                                       .out_stride = d->q_width,
-                                       .workspace = r->workspace};
+    *out =
+        (struct dtp_attention_args){.batch = d->batch,
+                                    .seq = d->seq,
+                                    .heads = d->heads,
+                                    .kv_heads = d->kv_heads,
+                                    .head_dim = d->head_dim,
+                                    .qkv_stride = d->qkv_width,
+                                    .out_stride = d->q_width,
+                                    .workspace = r->workspace,
+                                    .dropout = dropout(r, u ? u->layer : 0, DTP_DROPOUT_ATTENTION),
+                                    .first_head = r->layout.tp_rank * d->heads};
     if (!x)
         return;
     out->q = x->qkv;
@@ -75,34 +85,46 @@ void dtp_layer_attention_args(const struct dtp_rank *r, const struct dtp_layer_a
 }
 
 /* ctx from qkv; allocates what is not there (in the backward, ctx is and gets the same values). */
-enum dtp_status dtp_layer_attention(struct dtp_rank *r, struct dtp_layer_acts *x) {
+enum dtp_status dtp_layer_attention(struct dtp_rank *r, const struct dtp_unit *u,
+                                    struct dtp_layer_acts *x) {
     struct dtp_attention_args args;
-    dtp_layer_attention_args(r, x, &args);
+    dtp_layer_attention_args(r, u, x, &args);
     float *saved;
     int64_t nsaved = (int64_t)(r->ops->attention_saved_bytes(r->dev, &args) / sizeof(float));
     DTP_TRY(dtp_take_floats(r, ACTS, "attention probabilities", nsaved, &saved));
     x->saved = saved;
     if (!x->ctx)
         DTP_TRY(dtp_take(r, ACTS, "attention output", r->dims.tokens * r->dims.q_width, &x->ctx));
-    dtp_layer_attention_args(r, x, &args);
+    dtp_layer_attention_args(r, u, x, &args);
     r->ops->attention_forward(r->dev, &args);
     return DTP_OK;
 }
 
 /* ---- the layer ---- */
 
-/* y = x W + residual, W row-parallel: *out is new, the partial sums are gone. */
-static enum dtp_status project(struct dtp_rank *r, const struct dtp_linear *l, const void *x,
-                               const void *residual, void **out) {
+struct dtp_residual_args dtp_layer_residual(const struct dtp_rank *r, int layer,
+                                            enum dtp_dropout_place place) {
     const struct dtp_dims *d = &r->dims;
+    return (struct dtp_residual_args){.rows = d->local_tokens,
+                                      .cols = d->hidden,
+                                      .first_row = r->sp ? r->layout.tp_rank * d->local_tokens : 0,
+                                      .batch = d->batch,
+                                      .dropout = dropout(r, layer, place)};
+}
+
+/* y = dropout(x W + bias) + residual, W row-parallel: *out is new, the partial sums are gone. sum: with
+ * the residual. */
+static enum dtp_status project(struct dtp_rank *r, const struct dtp_linear *l, const void *x,
+                               struct dtp_residual_args sum, void **out) {
     struct dtp_linear partial = *l;
     partial.bias = NULL; /* added once, after the sum */
-    void *sum;
-    DTP_TRY(dtp_take(r, ACTS, "residual stream", d->tokens * d->hidden, &sum));
-    dtp_linear_forward(r, &partial, x, sum);
-    DTP_TRY(dtp_tp_reduce(r, ACTS, "residual stream", sum, out));
-    const int64_t shape[2] = {d->local_tokens, d->hidden};
-    r->ops->bias_residual(r->dev, *out, *out, l->bias, residual, shape);
+    void *parts;
+    DTP_TRY(dtp_take(r, ACTS, "residual stream", r->dims.tokens * r->dims.hidden, &parts));
+    dtp_linear_forward(r, &partial, x, parts);
+    DTP_TRY(dtp_tp_reduce(r, ACTS, "residual stream", parts, out));
+    sum.bias = l->bias;
+    sum.x = sum.out = *out;
+    r->ops->bias_residual(r->dev, &sum);
     return DTP_OK;
 }
 
@@ -168,18 +190,22 @@ struct dtp_act_args dtp_layer_act(const struct dtp_rank *r) {
 
 enum dtp_status dtp_layer_forward(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x,
                                   bool keep_all, void **out) {
+    struct dtp_residual_args sum = dtp_layer_residual(r, u->layer, DTP_DROPOUT_PROJECTION);
     struct dtp_layer_linears l;
     dtp_layer_linears(r, u, &l);
     DTP_TRY(norm(r, u, DTP_P_NORM1, x->x, &x->n1, &x->stats1));
     DTP_TRY(expand(r, &l.qkv, "queries, keys, values", x->n1, &x->qkv));
     dtp_layer_rope(r, x->qkv, false);
-    DTP_TRY(dtp_layer_attention(r, x));
+    DTP_TRY(dtp_layer_attention(r, u, x));
     if (!keep_all && r->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
         DTP_DROP(r, x->saved);
-    DTP_TRY(project(r, &l.out, x->ctx, x->x, &x->x1));
+    sum.residual = x->x;
+    DTP_TRY(project(r, &l.out, x->ctx, sum, &x->x1));
     DTP_TRY(norm(r, u, DTP_P_NORM2, x->x1, &x->n2, &x->stats2));
     DTP_TRY(mlp_in(r, &l.up, x));
-    return project(r, &l.down, x->act, x->x1, out);
+    sum = dtp_layer_residual(r, u->layer, DTP_DROPOUT_MLP);
+    sum.residual = x->x1;
+    return project(r, &l.down, x->act, sum, out);
 }
 
 void dtp_layer_drop(struct dtp_rank *r, struct dtp_layer_acts *x, bool keep_input) {

@@ -127,7 +127,7 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     if (fact && fact->capacity_factor > 0)
         m->moe.capacity_factor = fact->capacity_factor;
     if (fact && fact->dropout)
-        m->dropout = 0.1;
+        m->dropout = m->attention_dropout = 0.1;
     m->seq = run->seq;
     m->max_positions = m->position == DTP_POS_LEARNED ? run->seq : m->max_positions;
     if (dtp_model_finish(m, &err) == DTP_OK)

@@ -130,6 +130,8 @@ enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct 
         d.ask.seq = ask->seq;
     if (ask->attention >= 0)
         d.ask.attention = ask->attention;
+    if (ask->dropout)
+        d.ask.dropout = ask->dropout;
     if (ask->memory_limit_bytes)
         d.ask.memory_limit_bytes = ask->memory_limit_bytes;
     DTP_TRY(dtp_setup_init(cli->a, &d.ask, out, err));

@@ -161,6 +161,10 @@ static struct dtp_run_options run_options(const struct dtp_cli *cli, const struc
     o.model = &c->setup->model;
     o.plan = row->plan;
     o.seq = c->setup->problem.seq;
+    if (c->setup->framework.dropout) {
+        o.dropout = c->setup->model.dropout;
+        o.attention_dropout = c->setup->model.attention_dropout;
+    }
     o.backend = own->backend;
     o.steps = own->steps + 1;
     o.seed = (uint64_t)cli->args.seed;

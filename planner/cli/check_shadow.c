@@ -306,6 +306,10 @@ static enum dtp_status run_rows(struct shadows *x, struct dtp_err *err) {
         o[i].model = &x->setup->model;
         o[i].plan = x->row[i].run;
         o[i].seq = x->setup->problem.seq;
+        if (x->setup->framework.dropout) {
+            o[i].dropout = x->setup->model.dropout;
+            o[i].attention_dropout = x->setup->model.attention_dropout;
+        }
         o[i].backend = x->c->backend;
         o[i].steps = x->c->steps + 1;
         o[i].lr = o[i].min_lr = o[i].weight_decay = 0; /* weights stay numbers */

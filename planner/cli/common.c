@@ -35,6 +35,10 @@ static const struct dtp_option problem_options[] = {
      .help = "type of the matrix products (default bf16, fp16 where the GPU lacks it)"},
     {"attention", DTP_OPT_CHOICE, 0, ASK(attention), .value = "KERNEL",
      .names = dtp_attention_names, .help = "attention kernel (default: the framework's)"},
+    {"dropout", DTP_OPT_STRING, 0, ASK(dropout), .value = "P[,Q]",
+     .help =
+         "probability of dropout, of the attention's Q (default: the model's, where the framework "
+         "trains with dropout; dtplan's runtime does when asked)"},
     {"memory-limit", DTP_OPT_BYTES, 0, ASK(memory_limit_bytes), .value = "BYTES", .min = DTP_MIB,
      .help =
          "device memory that a plan may take, such as 76GiB (default: what the device has, less "

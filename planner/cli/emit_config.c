@@ -1,5 +1,7 @@
 /* The settings of other stacks for a plan. Names as in Megatron-LM's arguments.py (core 0.13),
  * torchtitan's job_config.py (0.1), nanotron's config classes (0.4) and DeepSpeed's JSON reference. */
+#include <math.h>
+
 #include "models/schedule.h"
 #include "planner/cli/emit.h"
 
@@ -51,8 +53,10 @@ static void megatron_model(FILE *f, const struct dtp_problem *p) {
         fputs("--add-qkv-bias\n", f);
     if (!m->tied_embeddings)
         fputs("--untie-embeddings-and-output-weights\n", f);
-    if (m->dropout <= 0)
-        fputs("--hidden-dropout 0\n--attention-dropout 0\n", f);
+    const double usual = 0.1, close = 1e-12; /* Megatron's default, of both */
+    if (fabs(m->dropout - usual) > close || fabs(m->attention_dropout - usual) > close)
+        fprintf(f, "--hidden-dropout %g\n--attention-dropout %g\n", m->dropout,
+                m->attention_dropout);
 }
 
 static void megatron_recompute(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {

@@ -131,7 +131,9 @@ static enum dtp_status plan_from_document(struct dtp_cli *cli, const struct own 
     struct dtp_document d;
     DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
     int asked = ask->dtype, seq = ask->seq;
+    const char *dropout = ask->dropout;
     *ask = d.ask;
+    ask->dropout = dropout ? dropout : d.ask.dropout;
     ask->seq = seq > 0 ? seq : d.ask.seq;
     DTP_TRY(load_model(cli->a, ask, m, err));
     defaults_of_plan(own, ask, m, out);
@@ -175,6 +177,11 @@ static enum dtp_status fill_options(struct dtp_cli *cli, struct dtp_model *m,
     o->seq = ask.seq > 0 ? ask.seq : m->seq;
     if (m->position == DTP_POS_LEARNED && m->max_positions < o->seq)
         m->max_positions = o->seq; /* as dtplan plan does */
+    double dropout[2] = {0};
+    if (ask.dropout)
+        DTP_TRY(dtp_dropout_parse(ask.dropout, dropout, err));
+    o->dropout = dropout[0];
+    o->attention_dropout = dropout[1];
     o->backend = own->backend;
     o->steps = own->steps;
     o->seed = (uint64_t)cli->args.seed;
@@ -294,6 +301,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_run_options o = dtp_run_options_default();
     struct dtp_run_result r;
     DTP_TRY(fill_options(cli, &m, &o, err));
+    if (o.attention_dropout > 0 && strcmp(o.backend, "cuda") == 0)
+        fprintf(stderr,
+                "dtplan: attention on our own kernels: cuDNN would not draw the mask of other "
+                "layouts\n");
     if (!cli->args.json) {
         o.progress = progress;
         o.progress_context = cli->out.file;

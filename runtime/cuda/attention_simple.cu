@@ -48,6 +48,18 @@ __device__ __forceinline__ float dot(const float *a, const float *b) {
     return warp_sum(s);
 }
 
+/* What a probability is multiplied by. */
+__device__ __forceinline__ float dropped(const dtp_attention_args &x, const Place &p, int64_t head,
+                                         int64_t query, int64_t key) {
+    uint32_t q = static_cast<uint32_t>(query), k = static_cast<uint32_t>(key);
+    if (x.dropout.drop_below == 0)
+        return 1.0f;
+    auto bits = dtp_dropout_scores(&x.dropout, static_cast<uint32_t>(x.first_head + head), q, k,
+                                   static_cast<uint32_t>(p.sequence));
+    return dtp_dropout_keeps(&x.dropout, &bits, dtp_dropout_score_slot(q, k)) ? x.dropout.scale
+                                                                              : 0.0f;
+}
+
 template <typename T> __global__ void simple_forward(struct dtp_attention_args x, float scale) {
     Place p(x, x.heads);
     if (!p.valid)
@@ -63,6 +75,7 @@ template <typename T> __global__ void simple_forward(struct dtp_attention_args x
         float s = dot(q, k) * scale, m = fmaxf(most, s), keep = expf(most - m), e = expf(s - m);
         sum = sum * keep + e;
         most = m;
+        e *= dropped(x, p, p.head, p.position, key);
 #pragma unroll
         for (int i = 0; i < LANE_ELEMENTS; i++)
             o[i] = o[i] * keep + e * v[i];
@@ -105,7 +118,8 @@ template <typename T> __global__ void simple_dq(struct dtp_attention_args x, flo
         float k[LANE_ELEMENTS], v[LANE_ELEMENTS];
         load_head<T>(k, x.k, at, p, dim);
         load_head<T>(v, x.v, at, p, dim);
-        float ds = expf(dot(q, k) * scale - lse) * (dot(g, v) - delta) * scale;
+        float dp = dot(g, v) * dropped(x, p, p.head, p.position, key);
+        float ds = expf(dot(q, k) * scale - lse) * (dp - delta) * scale;
 #pragma unroll
         for (int i = 0; i < LANE_ELEMENTS; i++)
             dq[i] += ds * k[i];
@@ -130,10 +144,12 @@ template <typename T> __global__ void simple_dkv(struct dtp_attention_args x, fl
             load_head<T>(q, x.q, row * x.qkv_stride + head * dim, p, dim);
             load_head<T>(g, x.dout, row * x.out_stride + head * dim, p, dim);
             float w = expf(dot(q, k) * scale - static_cast<const float *>(x.saved)[stat]);
-            float ds = w * (dot(g, v) - static_cast<const float *>(x.workspace)[stat]) * scale;
+            float drop = dropped(x, p, head, query, p.position);
+            float ds =
+                w * (dot(g, v) * drop - static_cast<const float *>(x.workspace)[stat]) * scale;
 #pragma unroll
             for (int i = 0; i < LANE_ELEMENTS; i++) {
-                dv[i] += w * g[i];
+                dv[i] += w * drop * g[i];
                 dk[i] += ds * q[i];
             }
         }

@@ -3,6 +3,8 @@
  * anything is timed (calibrate_memory.cu). */
 #include "calibrate_kernels.cuh"
 
+#include "runtime/dropout.h"
+
 namespace cal {
 
 enum { VECTOR = 8, THREADS = 256 };
@@ -184,30 +186,18 @@ void swiglu_backward(const bf16 *gate, const bf16 *up, const bf16 *dy, bf16 *dga
         gate, up, dy, dgate, dup, n / VECTOR);
 }
 
-/* Counter-based random bits: Philox 4x32 with 10 rounds (Salmon 2011, section 3.3). */
-__device__ static uint4 philox(uint2 key, uint4 c) {
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint32_t hi0 = __umulhi(0xD2511F53u, c.x), lo0 = 0xD2511F53u * c.x;
-        uint32_t hi1 = __umulhi(0xCD9E8D57u, c.z), lo1 = 0xCD9E8D57u * c.z;
-        c = make_uint4(hi1 ^ c.y ^ key.x, lo1, hi0 ^ c.w ^ key.y, lo0);
-        key.x += 0x9E3779B9u;
-        key.y += 0xBB67AE85u;
-    }
-    return c;
-}
 __global__ void dropout_kernel(const bf16 *x, bf16 *y, uint8_t *mask, size_t vectors, float keep) {
     size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    uint32_t least = static_cast<uint32_t>((1 - keep) * 65536), bits[4];
+    uint32_t least = static_cast<uint32_t>((1 - keep) * 65536);
+    uint32_t bits[4] = {static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0};
+    const uint32_t key[2] = {17, 29};
     float v[VECTOR];
     uint8_t kept[VECTOR];
 
     if (i >= vectors)
         return;
     load8(x + i * VECTOR, v);
-    uint4 r = philox(make_uint2(17, 29),
-                     make_uint4(static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0));
-    bits[0] = r.x, bits[1] = r.y, bits[2] = r.z, bits[3] = r.w;
+    dtp_philox(bits, key);
 #pragma unroll
     for (int j = 0; j < VECTOR; j++) {
         kept[j] = ((bits[j / 2] >> (16 * (j % 2))) & 0xffff) >= least;

@@ -96,8 +96,7 @@ void dtp_cuda_fill(struct dtp_dev *d, void *to, uint64_t bytes);
 void dtp_cuda_rope(struct dtp_dev *d, const struct dtp_rope_args *r);
 void dtp_cuda_act_forward(struct dtp_dev *d, const struct dtp_act_args *x);
 void dtp_cuda_act_backward(struct dtp_dev *d, const struct dtp_act_args *x);
-void dtp_cuda_bias_residual(struct dtp_dev *d, void *out, const void *x, const void *bias,
-                            const void *residual, const int64_t shape[2]);
+void dtp_cuda_bias_residual(struct dtp_dev *d, const struct dtp_residual_args *x);
 void dtp_cuda_add(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients);
 void dtp_cuda_cast(struct dtp_dev *d, void *to, enum dtp_dtype to_type, const void *from,
                    enum dtp_dtype from_type, int64_t n);

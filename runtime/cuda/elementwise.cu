@@ -245,44 +245,58 @@ extern "C" void dtp_cuda_act_backward(struct dtp_dev *d, const struct dtp_act_ar
 
 /* ---- sums and casts ---- */
 
-template <typename T, int V>
-__global__ void __launch_bounds__(THREADS)
-    bias_residual(T *out, const T *x, const T *bias, const T *residual, int64_t rows,
-                  int64_t cols) {
-    int64_t i = thread_index() * V;
-    if (i >= rows * cols)
-        return;
-    float a[V], b[V];
-    load<T, V>(a, x + i);
-    if (bias) {
-        load<T, V>(b, bias + i % cols);
+/* Columns first .. first + V - 1 of a row: V divides 8, so that they share a counter. */
+template <int V>
+__device__ __forceinline__ void drop(float (&a)[V], const dtp_residual_args &x, int64_t row,
+                                     int64_t first) {
+    uint32_t at = static_cast<uint32_t>(x.first_row + row), batch = static_cast<uint32_t>(x.batch);
+    uint32_t column = static_cast<uint32_t>(first), slot = column % DTP_DROPOUT_BLOCK;
+    struct dtp_dropout_bits bits = dtp_dropout_features(&x.dropout, column, at / batch, at % batch);
 #pragma unroll
-        for (int v = 0; v < V; v++)
-            a[v] += b[v];
-    }
-    if (residual) {
-        load<T, V>(b, residual + i);
-#pragma unroll
-        for (int v = 0; v < V; v++)
-            a[v] += b[v];
-    }
-    store<T, V>(out + i, a);
+    for (unsigned v = 0; v < V; v++)
+        a[v] = dtp_dropout_keeps(&x.dropout, &bits, slot + v) ? a[v] * x.dropout.scale : 0.0f;
 }
 
-extern "C" void dtp_cuda_bias_residual(struct dtp_dev *d, void *out, const void *x,
-                                       const void *bias, const void *residual,
-                                       const int64_t shape[2]) {
-    if (!bias && !residual && out == x)
+template <typename T, int V, bool DROPS>
+__global__ void __launch_bounds__(THREADS)
+    bias_residual(const __grid_constant__ struct dtp_residual_args x) {
+    int64_t i = thread_index() * V;
+    if (i >= x.rows * x.cols)
+        return;
+    int64_t row = i / x.cols, column = i - row * x.cols;
+    float a[V], b[V];
+    load<T, V>(a, static_cast<const T *>(x.x) + i);
+    if (x.bias) {
+        load<T, V>(b, static_cast<const T *>(x.bias) + column);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            a[v] += b[v];
+    }
+    if constexpr (DROPS)
+        drop<V>(a, x, row, column);
+    if (x.residual) {
+        load<T, V>(b, static_cast<const T *>(x.residual) + i);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            a[v] += b[v];
+    }
+    store<T, V>(static_cast<T *>(x.out) + i, a);
+}
+
+extern "C" void dtp_cuda_bias_residual(struct dtp_dev *d, const struct dtp_residual_args *x) {
+    bool drops = x->dropout.drop_below > 0;
+    if (!x->bias && !x->residual && !drops && x->out == x->x)
         return;
     with_type(d, d->dtype, [&](auto zero) {
         using T = decltype(zero);
-        bool wide = all_aligned(out, x, bias, residual) && fits<T>(shape[1]);
+        bool wide = all_aligned(x->out, x->x, x->bias, x->residual) && fits<T>(x->cols);
         with_width<T>(wide, [&](auto width) {
             constexpr int V = decltype(width)::value;
-            unsigned blocks = static_cast<unsigned>(ceil_div(shape[0] * shape[1], THREADS * V));
-            bias_residual<T, V><<<blocks, THREADS, 0, stream_of(d)>>>(
-                static_cast<T *>(out), static_cast<const T *>(x), static_cast<const T *>(bias),
-                static_cast<const T *>(residual), shape[0], shape[1]);
+            unsigned blocks = static_cast<unsigned>(ceil_div(x->rows * x->cols, THREADS * V));
+            if (drops)
+                bias_residual<T, V, true><<<blocks, THREADS, 0, stream_of(d)>>>(*x);
+            else
+                bias_residual<T, V, false><<<blocks, THREADS, 0, stream_of(d)>>>(*x);
         });
     });
 }

@@ -159,9 +159,22 @@ static void gelu_backward(void) {
                              .dx = buffer[2]};
     ops->act_backward(gpu, &a);
 }
+static void residual(double dropout) {
+    const struct dtp_residual_args x = {.out = buffer[2],
+                                        .x = buffer[0],
+                                        .bias = buffer[1],
+                                        .residual = buffer[3],
+                                        .rows = tokens,
+                                        .cols = HIDDEN,
+                                        .batch = 4,
+                                        .dropout = dtp_dropout_of(dropout, 1, 2, 3, 4)};
+    ops->bias_residual(gpu, &x);
+}
 static void bias_residual(void) {
-    ops->bias_residual(gpu, buffer[2], buffer[0], buffer[1], buffer[3],
-                       (const int64_t[2]){tokens, HIDDEN});
+    residual(0);
+}
+static void bias_dropout_residual(void) {
+    residual(0.1);
 }
 static void bias_backward(void) {
     ops->bias_backward(gpu, floats, buffer[0], (const int64_t[2]){tokens, 4L * HIDDEN});
@@ -405,6 +418,7 @@ int main(void) {
         {"gelu forward", gelu_forward, 8 * row_bytes, 0},
         {"gelu backward", gelu_backward, 12 * row_bytes, 0},
         {"bias + residual", bias_residual, 3 * row_bytes, 0},
+        {"bias + dropout + residual", bias_dropout_residual, 3 * row_bytes, 0},
         {"bias gradient", bias_backward, 4 * row_bytes, 0},
         {"cross-entropy", loss, 6.0 * ROWS * VOCAB, 0},
         {"embedding gradient", embed_backward, 5 * row_bytes, 0},

@@ -59,6 +59,8 @@ static void same_bytes(const struct machine *x, const struct dtp_plan *p) {
     struct dtp_err err = {0};
     o.plan = *p;
     o.steps = 1;
+    if (x->framework.dropout)
+        o.dropout = o.attention_dropout = x->problem.model->dropout;
     CU_ASSERT_EQUAL_FATAL(dtp_run(a, &o, &run, &err), DTP_OK);
     CU_ASSERT_EQUAL_FATAL(dtp_evaluate(a, x->ev, p, DTP_BOUND, NULL, &predicted, &err), DTP_OK);
     for (int r = 0; r < run.nranks; r++) {
@@ -74,22 +76,28 @@ static void same_bytes(const struct machine *x, const struct dtp_plan *p) {
     dtp_arena_destroy(a);
 }
 
-static void check_bytes(const char *family) {
+static void check_bytes(const char *family, double dropout) {
     struct dtp_arena *a = dtp_arena_create("test");
     struct dtp_model m = tiny_model(family);
     struct machine x;
     make(a, &m, 2, 4, &x);
+    x.framework.dropout = dropout > 0;
+    m.dropout = m.attention_dropout = dropout;
     CU_ASSERT(each_plan(a, &x, same_bytes) > 60);
     dtp_evaluator_destroy(x.ev);
     dtp_arena_destroy(a);
 }
 
 static void test_gpt_bytes(void) {
-    check_bytes("gpt");
+    check_bytes("gpt", 0);
 }
 
 static void test_llama_bytes(void) {
-    check_bytes("llama");
+    check_bytes("llama", 0);
+}
+
+static void test_bytes_with_dropout(void) {
+    check_bytes("gpt", 0.1);
 }
 
 /* BOUND <= ESTIMATE <= SIMULATE; without contention the last two agree. */
@@ -157,6 +165,7 @@ static void test_turns(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"bytes of GPT", test_gpt_bytes},
                            {"bytes of Llama", test_llama_bytes},
+                           {"bytes with dropout", test_bytes_with_dropout},
                            {"fidelities, a core each", test_own_cores},
                            {"fidelities, shared cores", test_shared_cores},
                            {"ranks take turns", test_turns},

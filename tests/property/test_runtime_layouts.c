@@ -18,27 +18,36 @@ static struct dtp_arena *arena;
 
 struct reference {
     struct dtp_model model;
+    double dropout;
     double loss[64];
     int steps;
 };
 
-static void make_reference(const char *family, struct reference *out) {
+static struct dtp_run_options options_of(const struct reference *ref) {
+    struct dtp_run_options o = tiny_options(&ref->model);
+    o.dropout = ref->dropout;
+    o.attention_dropout = 2 * ref->dropout;
+    return o;
+}
+
+static void make_reference(const char *family, double dropout, struct reference *out) {
     struct dtp_err err = {0};
     struct dtp_run_result r;
     out->model = tiny_model(family);
-    struct dtp_run_options o = tiny_options(&out->model);
+    out->dropout = dropout;
+    struct dtp_run_options o = options_of(out);
     CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &r, &err), DTP_OK);
     out->steps = r.steps;
     memcpy(out->loss, r.loss, (size_t)r.steps * sizeof *r.loss);
     /* 20 steps learn something, or equal losses would mean little */
-    CU_ASSERT(r.loss[0] - r.loss[r.steps - 1] > 0.4);
+    CU_ASSERT(r.loss[0] - r.loss[r.steps - 1] > (dropout > 0 ? 0.2 : 0.4));
 }
 
 static double compare(const struct reference *ref, const struct dtp_plan *plan) {
     struct dtp_err err = {0};
     struct dtp_run_result r;
     struct dtp_arena *a = dtp_arena_create("layout");
-    struct dtp_run_options o = tiny_options(&ref->model);
+    struct dtp_run_options o = options_of(ref);
     int global_batch = o.plan.global_batch_size;
     o.plan = *plan;
     o.plan.global_batch_size = global_batch;
@@ -118,9 +127,9 @@ static void check_layouts(const struct reference *ref, int ranks) {
     CU_ASSERT(l.ran > 5);
 }
 
-static void check_family(const char *family) {
+static void check_family(const char *family, double dropout) {
     struct reference ref;
-    make_reference(family, &ref);
+    make_reference(family, dropout, &ref);
     check_layouts(&ref, 2);
     check_layouts(&ref, 4);
     if (getenv("DTP_LONG"))
@@ -128,16 +137,20 @@ static void check_family(const char *family) {
 }
 
 static void test_gpt(void) {
-    check_family("gpt");
+    check_family("gpt", 0);
 }
 
 static void test_llama(void) {
-    check_family("llama");
+    check_family("llama", 0);
+}
+
+static void test_dropout(void) {
+    check_family("gpt", 0.1);
 }
 
 static void test_sixteen_ranks(void) {
     struct reference ref;
-    make_reference("gpt", &ref);
+    make_reference("gpt", 0, &ref);
     struct dtp_plan p = with_degrees(tiny_options(&ref.model).plan, 2, 4, 2);
     p.vpp = 2;
     p.schedule = DTP_SCHED_INTERLEAVED;
@@ -148,10 +161,10 @@ static void test_sixteen_ranks(void) {
 
 /* tp = 4 over 2 key-value heads: two ranks hold each; uneven stages; separate reduction; gradients of a
  * unit that two microbatches share; recomputation of a part. */
-static void test_odd_cases(void) {
+static void check_odd_cases(double dropout) {
     struct reference ref;
     static int layers[] = {1, 4, 3};
-    make_reference("llama", &ref);
+    make_reference("llama", dropout, &ref);
     struct dtp_plan p = with_degrees(tiny_options(&ref.model).plan, 4, 1, 1);
     p.sequence_parallel = true;
     CU_ASSERT(compare(&ref, &p) < tolerance);
@@ -171,12 +184,15 @@ static void test_odd_cases(void) {
     CU_ASSERT(compare(&ref, &p) < tolerance);
 }
 
+static void test_odd_cases(void) {
+    check_odd_cases(0);
+    check_odd_cases(0.1);
+}
+
 int main(void) {
-    CU_TestInfo tests[] = {{"16 ranks", test_sixteen_ranks},
-                           {"odd cases", test_odd_cases},
-                           {"GPT", test_gpt},
-                           {"Llama", test_llama},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"16 ranks", test_sixteen_ranks},   {"odd cases", test_odd_cases}, {"GPT", test_gpt},
+        {"GPT with dropout", test_dropout}, {"Llama", test_llama},         CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"layouts", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);

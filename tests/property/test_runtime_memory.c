@@ -16,7 +16,7 @@ struct walk {
     int64_t T, H, HF, q, kv, u, f, V, probs; /* symbols of the README; H, HF, probs in bytes */
     int nunits, norm, head, first_layer;     /* indices of units */
     int64_t n[32];
-    bool gathered[32], grads[32];
+    bool gathered[32], grads[32], drops;
 };
 
 static void take(struct walk *w, int64_t bytes) {
@@ -174,11 +174,21 @@ static void layer_forward(struct walk *w, bool keep_all) {
         give(w, all[i]);
 }
 
+/* The gradient behind a dropout: a copy also without sequence parallelism. */
+static void dropped(struct walk *w, bool there) {
+    bool copy = w->drops, gathers = w->p.sequence_parallel;
+    if (copy && there)
+        take(w, w->H);
+    gathered_input(w, there);
+    if (copy && (there ? gathers : !gathers))
+        give(w, w->H);
+}
+
 static void mlp_backward(struct walk *w) {
-    gathered_input(w, true);
+    dropped(w, true);
     give(w, E * w->T * w->f); /* after activation */
     take(w, E * w->T * w->f); /* its gradient */
-    gathered_input(w, false);
+    dropped(w, false);
     if (w->m->gated_ffn) {
         take(w, E * w->T * w->u);
         give(w, E * w->T * w->f);
@@ -201,9 +211,9 @@ static void attention_backward(struct walk *w) {
     int64_t qkv = E * w->T * (w->q + 2 * w->kv);
     if (w->p.recompute == DTP_RECOMPUTE_SELECTIVE)
         take(w, w->probs);
-    gathered_input(w, true);
+    dropped(w, true);
     take(w, E * w->T * w->q);
-    gathered_input(w, false);
+    dropped(w, false);
     take(w, qkv);
     give(w, E * w->T * w->q);
     give(w, w->probs);
@@ -305,7 +315,7 @@ static void backward(struct walk *w) {
 
 /* ---- against the runtime ---- */
 
-static int check(const struct dtp_model *m, const struct dtp_plan *plan) {
+static int check(const struct dtp_model *m, const struct dtp_plan *plan, double dropout) {
     struct dtp_arena *a = dtp_arena_create("test");
     struct dtp_run_options o = tiny_options(m);
     struct dtp_run_result r;
@@ -313,11 +323,13 @@ static int check(const struct dtp_model *m, const struct dtp_plan *plan) {
     struct walk w;
     o.plan = *plan;
     o.steps = 1;
+    o.dropout = o.attention_dropout = dropout;
     if (dtp_run_check(&o, NULL) != DTP_OK) {
         dtp_arena_destroy(a);
         return 0;
     }
     begin(&w, m, plan, o.seq);
+    w.drops = dropout > 0;
     int64_t live = w.live;
     forward(&w);
     backward(&w);
@@ -344,7 +356,7 @@ static void check_family(const char *family) {
         p.tp = how ? 2 : 1;
         p.sequence_parallel = how == 2;
         p.dp = p.zero_stage > 0 ? 2 : 1;
-        ran += check(&m, &p);
+        ran += check(&m, &p, variant % 5 == 0 ? 0.1 : 0); /* 5 meets all settings in turn */
     }
     CU_ASSERT_EQUAL(ran, 72);
 }

@@ -15,7 +15,8 @@ enum { SKIP = 77, STEPS = 20, SEQ = 128 };
 
 static struct dtp_arena *arena;
 static struct dtp_model gpt, llama;
-static const double *gpt_loss, *llama_loss; /* serial, on the CPU */
+static const double *gpt_loss, *llama_loss, *drop_loss; /* serial, on the CPU; GPT with dropout */
+static const double dropout = 0.1;
 
 static const char gpt_json[] =
     "{\"family\": \"gpt\", \"source\": \"a test\", \"layers\": 4, \"hidden\": 256, \"heads\": 4,"
@@ -44,10 +45,11 @@ static struct dtp_run_options options(const struct dtp_model *m, const char *bac
     return o;
 }
 
-static const double *serial_losses(const struct dtp_model *m) {
+static const double *serial_losses(const struct dtp_model *m, double p) {
     struct dtp_run_options o = options(m, "cpu", DTP_FP32);
     struct dtp_run_result r;
     struct dtp_err err = {0};
+    o.dropout = o.attention_dropout = p;
     if (dtp_run(arena, &o, &r, &err) != DTP_OK)
         printf("%s\n", err.msg);
     return r.loss;
@@ -70,7 +72,9 @@ static void add(struct batch *b, const char *name, const struct dtp_run_options 
 static void compare(void *context, size_t i, const struct dtp_run_result *r,
                     const struct dtp_err *failure) {
     const struct batch *b = context;
-    const double *expected = b->o[i].model == &gpt ? gpt_loss : llama_loss;
+    const double *expected = b->o[i].dropout > 0     ? drop_loss
+                             : b->o[i].model == &gpt ? gpt_loss
+                                                     : llama_loss;
     const char *dtype = dtp_dtype_names[b->o[i].plan.dtype];
     double worst = 0;
     if (failure && strstr(failure->msg, "needs a GPU for each rank")) {
@@ -104,6 +108,9 @@ static void test_one_gpu(void) {
                 struct dtp_run_options o = options(models[i], "cuda", dtypes[d]);
                 o.plan.recompute = (enum dtp_recompute)again;
                 add(&b, dtp_recompute_names[again], &o);
+                o.dropout = o.attention_dropout = dropout;
+                if (models[i] == &gpt)
+                    add(&b, "with dropout", &o);
             }
         run_batch(&b);
     }
@@ -115,6 +122,7 @@ static void test_two_gpus(void) {
         int tp, pp, dp, vpp, zero_stage;
         bool sequence_parallel;
         int schedule, recompute;
+        bool drops; /* GPT */
     } cases[] = {
         {"tp 2", 2, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 0},
         {"tp 2 sequence parallel", 2, 1, 1, 1, 0, true, DTP_SCHED_1F1B, 0},
@@ -131,11 +139,17 @@ static void test_two_gpus(void) {
         {"dp 2 zero 2", 1, 1, 2, 1, 2, false, DTP_SCHED_1F1B, 1},
         {"dp 2 zero 3", 1, 1, 2, 1, 3, false, DTP_SCHED_1F1B, 0},
         {"dp 2 zero 3, full", 1, 1, 2, 1, 3, false, DTP_SCHED_1F1B, 2},
+        {"tp 2, dropout", 2, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 1, true},
+        {"tp 2 sp, dropout", 2, 1, 1, 1, 0, true, DTP_SCHED_1F1B, 0, true},
+        {"pp 2 zb-h1, dropout", 1, 2, 1, 1, 0, false, DTP_SCHED_ZB_H1, 0, true},
+        {"dp 2 zero 3, full, dropout", 1, 1, 2, 1, 3, false, DTP_SCHED_1F1B, 2, true},
     };
     for (int d = 0; d < 2; d++) {
         struct batch b = {.most = within[d]};
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-            struct dtp_run_options o = options(i % 2 ? &llama : &gpt, "cuda", dtypes[d]);
+            struct dtp_run_options o =
+                options(i % 2 && !cases[i].drops ? &llama : &gpt, "cuda", dtypes[d]);
+            o.dropout = o.attention_dropout = cases[i].drops ? dropout : 0;
             o.plan.tp = cases[i].tp;
             o.plan.pp = cases[i].pp;
             o.plan.dp = cases[i].dp;
@@ -207,9 +221,10 @@ int main(void) {
         dtp_arena_destroy(arena);
         return SKIP;
     }
-    gpt_loss = serial_losses(&gpt);
-    llama_loss = serial_losses(&llama);
-    if (!gpt_loss || !llama_loss)
+    gpt_loss = serial_losses(&gpt, 0);
+    llama_loss = serial_losses(&llama, 0);
+    drop_loss = serial_losses(&gpt, dropout);
+    if (!gpt_loss || !llama_loss || !drop_loss)
         return 1;
     int status = run_suites(suites);
     dtp_arena_destroy(arena);

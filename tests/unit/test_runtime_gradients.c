@@ -85,9 +85,12 @@ static void check_unit(struct bench *b, struct dtp_unit *u, const float *grads) 
     }
 }
 
-static void check_model(struct dtp_model model, double step_size, double tolerance) {
+static void check_model(struct dtp_model model, double step_size, double tolerance,
+                        double dropout) {
     struct bench b;
     open_bench(&b, model);
+    b.o.dropout = dropout; /* the mask is that of a step, which stays the same */
+    b.o.attention_dropout = dropout;
     b.step_size = step_size;
     b.tolerance = tolerance;
     (void)loss_of(&b);
@@ -114,11 +117,17 @@ static struct dtp_model small(const char *family) {
 }
 
 static void test_gpt(void) {
-    check_model(small("gpt"), 0.01, 4e-4);
+    check_model(small("gpt"), 0.01, 4e-4, 0);
 }
 
 static void test_llama(void) {
-    check_model(small("llama"), 0.01, 4e-4);
+    check_model(small("llama"), 0.01, 4e-4, 0);
+}
+
+/* What is kept is larger, and so is the curvature: half the step. */
+static void test_dropout(void) {
+    check_model(small("gpt"), 0.005, 4e-4, 0.2);
+    check_model(small("llama"), 0.005, 4e-4, 0.2);
 }
 
 static void test_relu_without_biases_untied(void) {
@@ -126,12 +135,13 @@ static void test_relu_without_biases_untied(void) {
     m.activation = DTP_ACT_RELU;
     m.attention_bias = m.qkv_bias = m.mlp_bias = m.norm_bias = false;
     m.tied_embeddings = false;
-    check_model(m, 0.002, 2e-3); /* a kink at 0 is crossed now and then */
+    check_model(m, 0.002, 2e-3, 0); /* a kink at 0 is crossed now and then */
 }
 
 int main(void) {
     CU_TestInfo tests[] = {{"GPT: LayerNorm, GELU, biases, positions, tied", test_gpt},
                            {"Llama: RMSNorm, RoPE, SwiGLU, grouped queries", test_llama},
+                           {"both with dropout", test_dropout},
                            {"ReLU, no biases, untied", test_relu_without_biases_untied},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"gradients", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
