@@ -28,6 +28,7 @@ struct dtp_framework_memory {
     double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
     double cached_weight_bytes; /* per parameter: 16-bit copies kept for the backward (autocast) */
     double reducer_bytes;       /* per parameter without ZeRO: all reduction buckets together */
+    int reducer_ranks;          /* of the smallest group that has them */
     double logits_saved_bytes;  /* per logit, of that, from the forward to the backward */
     double outputs_kept_bytes;  /* pipeline: per logit of each microbatch, until the step ends */
     double
@@ -43,6 +44,12 @@ struct dtp_framework_memory {
     double
         overlap_bucket_bytes; /* ZeRO-1/2: second buckets where reductions overlap the backward */
     double step_copy_bytes;   /* per parameter of the update: fp32 gradients that live in it only */
+    int gather_buffers;       /* sequence parallelism: buffers of a gathered input that stay */
+    double flat_gather_bytes; /* ZeRO-1/2: per parameter, in one piece, where updated parameters are
+                                 gathered; the pieces that are copied out of it take as much again */
+    /* What the caching allocator holds while there is room, see memory_reserved.c. */
+    double logits_freed_bytes, logits_split_bytes; /* per logit */
+    double queue_layers; /* layers whose forwards the host launches ahead of the GPU */
 };
 
 /* What depends on the GPU family that the stack runs on: which attention kernel it had there, and
@@ -96,11 +103,12 @@ struct dtp_framework {
     bool scatter_gather;      /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
     bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */
     double p2p_bytes;         /* per element: 2; 4 where activations travel in fp32 */
-    bool keeps_gathered_input; /* sequence parallelism: a column-parallel layer keeps its gathered
-                                  input for the backward, not its shard */
-    bool tp_overlap;           /* backward tp collectives behind wgrad */
+    bool tp_overlap;          /* backward tp collectives behind wgrad */
     bool
         tp_overlap_forward; /* and those of the forward behind the GEMM beside them (userbuffers) */
+    bool
+        tp_regather_hidden; /* sequence parallelism: what is gathered again in the backward comes behind
+                                the input-gradient GEMM */
     double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
     bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
     double dp_bucket_bytes;     /* one reduction bucket, at least; 0: one bucket in all */

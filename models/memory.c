@@ -8,17 +8,6 @@ static uint64_t whole_bytes(double v) {
     return v > 0 ? (uint64_t)(v + 0.5) : 0;
 }
 
-/* What the chunks of a rank add up to. */
-struct rank_parts {
-    double dense, experts, root, largest_layer;
-    double table; /* embedding table that no product reads: autocast leaves it alone */
-    double activations, whole_layer, logits;
-    /* At the loss; of each microbatch in flight; until the step ends. */
-    double saved_logits, outputs;
-    int in_flight;       /* microbatches, of all chunks */
-    bool gradients_live; /* a backward has run before activations peak */
-};
-
 static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                       const struct activations *x, int vs, int in_flight, struct rank_parts *r) {
     const struct dtp_problem *problem = memo->problem;
@@ -29,6 +18,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     r->root += stage.root_params;
     if (stage.largest_layer_params > r->largest_layer)
         r->largest_layer = stage.largest_layer_params;
+    r->layers += stage.layers;
     int dense = stage.layers - stage.moe_layers;
     double kept = dense * x->kept[DTP_LAYER_DENSE] + stage.moe_layers * x->kept[DTP_LAYER_MOE] +
                   x->kept[DTP_LAYER_CONV];
@@ -60,6 +50,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
         r->saved_logits = f->logits_saved_bytes * in_flight * logits;
         r->outputs = plan->pp > 1 ? outputs * logits : 0;
         r->logits = (f->logits_copies_bytes - f->logits_saved_bytes) * logits;
+        r->nlogits = logits;
     }
 }
 
@@ -115,8 +106,10 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     if ((plan->zero_stage == 1 || plan->zero_stage == 2) &&
         dtp_framework_dp_overlaps(memo->problem->framework, plan->dp_overlap, plan->zero_stage))
         buffers += f->overlap_bucket_bytes;
-    if (plan->zero_stage == 0)
+    if (plan->zero_stage == 0 && plan->dp * plan->cp >= f->reducer_ranks)
         buffers += f->reducer_bytes * (r->dense + r->experts);
+    if (plan->sequence_parallel && plan->tp > 1)
+        buffers += f->gather_buffers * dtp_memory_gathered_input_bytes(memo->problem, plan);
     if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->lazy_gradients))
         buffers += f->gradient_bytes * r->largest_layer; /* of one layer before they are reduced */
     if (plan->pp > 1 && f->transfers_kept)               /* one for each microbatch and direction */
@@ -180,6 +173,16 @@ static void take_backward_end(const struct dtp_framework_memory *f, const struct
     take_larger(peak, &now);
 }
 
+/* The updated parameters: a piece for each rank, then all in one. */
+static void take_parameter_gather(double flat, double standing, struct moment now,
+                                  struct moment *peak) {
+    now.name = "parameter gather";
+    now.activations = now.logits = 0;
+    now.buffers = standing + 2 * flat;
+    if (flat > 0)
+        take_larger(peak, &now);
+}
+
 static void take_second_backward(const struct rank_parts *r, double live, struct moment now,
                                  struct moment *peak) {
     double left = (r->in_flight - 1.0) / r->in_flight;
@@ -221,7 +224,8 @@ static bool gradients_leave(const struct dtp_framework *f, const struct dtp_plan
  * layer has its weights, its gradients and the copy that is being reduced, what is outside the
  * layers its weights and gradients. */
 static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
-                                const struct activations *x, const struct rank_parts *r) {
+                                const struct activations *x, const struct rank_parts *r,
+                                struct rank_sums *out_sums) {
     const struct dtp_framework *framework = memo->problem->framework;
     const struct dtp_framework_memory *f = &framework->memory;
     struct stored stored = stored_params(framework, plan, r);
@@ -243,6 +247,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     if (f->lazy_gradients && !r->gradients_live)
         now.gradients = 0;
     struct moment peak = now;
+    *out_sums = (struct rank_sums){.loss = moment_sum(&now), .optimizer = now.optimizer};
     now.name = "backward";
     now.logits = r->saved_logits + r->outputs;
     now.activations = r->activations + live;
@@ -256,6 +261,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
                                 .buffers = plan->zero_stage == 3 ? standing : f->fixed_bytes};
         take_larger(&peak, &update);
     }
+    take_parameter_gather(dtp_memory_flat_gather_bytes(f, plan, r), standing, now, &peak);
     if (f->backward_gradient_bytes > 0)
         take_backward_end(f, r, live, now, &peak);
     if (!f->lazy_gradients)
@@ -277,11 +283,31 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     return peak;
 }
 
+/* A caching allocator gives back what it cached, idle or by its factor, only when the card is full. */
+static void fill_device(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                        double idle_bytes, struct dtp_stage_memory *out) {
+    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
+    uint64_t limit_bytes = memo->problem->memory_limit_bytes;
+    uint64_t needed_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
+    uint64_t beside_bytes = whole_bytes(f->context_bytes) +
+                            whole_bytes(f->communicator_bytes * num_communicators(plan));
+    double more = f->cache_factor - f->allocator_factor;
+    out->device_bytes = needed_bytes + beside_bytes;
+    out->observed_bytes = out->device_bytes + whole_bytes(idle_bytes) +
+                          whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);
+    if (out->observed_bytes > limit_bytes)
+        out->observed_bytes = out->device_bytes > limit_bytes ? out->device_bytes : limit_bytes;
+    out->reserved_bytes = needed_bytes + whole_bytes(idle_bytes);
+    if (out->reserved_bytes > out->observed_bytes - beside_bytes)
+        out->reserved_bytes = out->observed_bytes - beside_bytes;
+}
+
 static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                        const struct activations *x, const struct rank_parts *r,
                        struct dtp_stage_memory *out) {
-    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
-    struct moment peak = stage_peak(memo, plan, x, r);
+    struct rank_sums sums;
+    struct moment peak = stage_peak(memo, plan, x, r, &sums);
+    sums.peak = moment_sum(&peak);
     out->moment = peak.name;
     out->activations_bytes = whole_bytes(peak.activations);
     out->logits_bytes = whole_bytes(peak.logits);
@@ -292,16 +318,7 @@ static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan
     out->params = whole_bytes(r->dense + r->experts);
     out->peak_bytes = out->weights_bytes + out->gradients_bytes + out->optimizer_bytes +
                       out->activations_bytes + out->logits_bytes + out->buffers_bytes;
-    out->reserved_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
-    out->device_bytes = out->reserved_bytes + whole_bytes(f->context_bytes) +
-                        whole_bytes(f->communicator_bytes * num_communicators(plan));
-    /* A caching allocator gives back what it cached only when the card is full. */
-    uint64_t limit_bytes = memo->problem->memory_limit_bytes;
-    double more = f->cache_factor - f->allocator_factor;
-    out->observed_bytes =
-        out->device_bytes + whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);
-    if (out->observed_bytes > limit_bytes)
-        out->observed_bytes = out->device_bytes > limit_bytes ? out->device_bytes : limit_bytes;
+    fill_device(memo, plan, dtp_memory_idle_bytes(memo, plan, x, r, &sums), out);
 }
 
 void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,

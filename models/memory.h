@@ -12,10 +12,12 @@
 
 struct dtp_stage_memory {
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, logits_bytes,
-        buffers_bytes;       /* buckets, unshard buffers, pipeline buffers */
-    uint64_t peak_bytes;     /* = the sum of the above = allocated */
-    uint64_t reserved_bytes; /* with the allocator's rounding and reserve */
-    uint64_t device_bytes;   /* with context, communicators, library workspaces */
+        buffers_bytes;   /* buckets, unshard buffers, pipeline buffers */
+    uint64_t peak_bytes; /* = the sum of the above = allocated */
+    uint64_t
+        reserved_bytes; /* with the allocator's rounding and, while there is room, what it holds idle */
+    uint64_t
+        device_bytes; /* what must fit: allocated with the rounding, context, communicators, library workspaces */
     uint64_t
         observed_bytes; /* device_bytes with what the allocator caches while there is room: what
                                 nvidia-smi shows */

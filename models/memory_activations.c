@@ -50,6 +50,11 @@ double dtp_memory_layer_input_bytes(const struct dtp_problem *problem,
            (plan->sequence_parallel ? plan->tp : 1);
 }
 
+double dtp_memory_gathered_input_bytes(const struct dtp_problem *problem,
+                                       const struct dtp_plan *plan) {
+    return dtp_memory_layer_input_bytes(problem, plan) * (plan->sequence_parallel ? plan->tp : 1);
+}
+
 static void layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
                               enum dtp_layer_kind kind, struct dtp_ops *ops, double *kept,
                               double *whole) {
@@ -100,6 +105,10 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
             continue;
         layer_activations(problem, plan, (enum dtp_layer_kind)k, &memo->ops, &x->kept[k],
                           &x->whole[k]);
+        if (k == DTP_LAYER_DENSE)
+            for (int i = 0; i < memo->ops.n; i++)
+                x->launches[memo->ops.at[i].pass != DTP_PASS_F] +=
+                    memo->ops.at[i].launches * memo->ops.at[i].count;
     }
     /* The gradient of a layer's output and of the widest tensor inside it, once each. */
     const struct dtp_model *m = problem->model;
@@ -107,13 +116,15 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
     double width = m->ffn, routed = (double)m->moe.top_k * m->moe.ffn;
     if (m->moe.experts > 0 && routed > width)
         width = routed;
-    x->working = m->nconvs > 0 ? 0
-                               : dtp_memory_layer_input_bytes(problem, plan) +
-                                     element_bytes(problem, plan) * tokens * width / plan->tp *
-                                         (m->gated_ffn ? 2 : 1);
-    /* Sequence parallelism: the gathered input of a block and its gradient before it is scattered. */
+    if (m->nconvs > 0)
+        return x;
+    x->widest = element_bytes(problem, plan) * tokens * width / plan->tp * (m->gated_ffn ? 2 : 1);
+    x->working = dtp_memory_layer_input_bytes(problem, plan) + x->widest;
+    /* Sequence parallelism: the gathered input of a block, where it has no buffer of its own, and its
+     * gradient before it is scattered. */
     if (plan->sequence_parallel)
-        x->working += 2 * element_bytes(problem, plan) * tokens * m->hidden;
+        x->working += (problem->framework->memory.gather_buffers > 0 ? 1 : 2) *
+                      dtp_memory_gathered_input_bytes(problem, plan);
     return x;
 }
 

@@ -1,4 +1,4 @@
-/* memory_private.h: private to memory.c and memory_activations.c: the memo and what it keeps. */
+/* memory_private.h: private to memory*.c but the native ones: the memo and what it keeps. */
 #ifndef DTP_MODELS_MEMORY_PRIVATE_H
 #define DTP_MODELS_MEMORY_PRIVATE_H
 
@@ -13,12 +13,26 @@ struct activations {
     double kept[DTP_NLAYER_KINDS];  /* between forward and backward */
     double whole[DTP_NLAYER_KINDS]; /* while the layer's backward runs */
     double working;                 /* gradients of activations alive in the backward */
+    double widest;                  /* the largest tensor of the layer's forward */
+    double launches[2];             /* of a layer's forward and backward */
 };
 
 /* Microbatches in flight per rank and chunk when they are most. */
 struct in_flight {
     int schedule, pp, vpp, m;
     const int *peak_chunk; /* [pp * vpp], rank * vpp + chunk; NULL: free */
+};
+
+/* What the chunks of a rank add up to. */
+struct rank_parts {
+    double dense, experts, root, largest_layer;
+    double table; /* embedding table that no product reads: autocast leaves it alone */
+    double activations, whole_layer, logits, nlogits;
+    /* At the loss; of each microbatch in flight; until the step ends. */
+    double saved_logits, outputs;
+    int layers;
+    int in_flight;       /* microbatches, of all chunks */
+    bool gradients_live; /* a backward has run before activations peak */
 };
 
 struct dtp_memory_memo {
@@ -40,5 +54,20 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
 const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan);
 /* Input of a layer, all that full recomputation keeps: 2 s b h (Korthikanti 2022, section 5). */
 double dtp_memory_layer_input_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan);
+/* The same with the whole sequence, whatever tp: what sequence parallelism gathers. */
+double dtp_memory_gathered_input_bytes(const struct dtp_problem *problem,
+                                       const struct dtp_plan *plan);
+/* ZeRO-1/2: the one piece that updated parameters are gathered into; 0: gathered in place. */
+double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
+                                    const struct dtp_plan *plan, const struct rank_parts *r);
+/* Bytes of a rank: at the loss, at most, and of the optimizer. */
+struct rank_sums {
+    double loss, peak, optimizer;
+};
+/* Reserved by the caching allocator but in nobody's use when a rank's peak of reserved bytes is reached: it
+ * is given back before an allocation fails. */
+double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                             const struct activations *x, const struct rank_parts *r,
+                             const struct rank_sums *sums);
 
 #endif

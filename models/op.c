@@ -67,9 +67,9 @@ void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double
 }
 
 /* Input of a column-parallel layer that is kept for its weight gradient: the shard (Korthikanti 2022,
- * section 4.2.2), or what was gathered. */
+ * section 4.2.2). */
 double dtp_op_column_input_bytes(const struct dtp_op_build *b) {
-    return b->e * (b->f->keeps_gathered_input ? b->tokens * b->h : b->z);
+    return b->e * b->z;
 }
 
 struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
@@ -96,7 +96,8 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
     double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes; /* cast before the gather */
     dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
         ->overlapped = b->tp_overlap && b->f->tp_overlap_forward;
-    if (!b->f->keeps_gathered_input)
+    /* Launched before the input-gradient GEMM and waited for after it, unless the host checks it first. */
+    if (!b->f->tp_regather_hidden || b->f->checked_collectives)
         dtp_op_collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
             ->overlapped = b->tp_overlap;
     dtp_op_collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)

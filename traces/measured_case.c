@@ -44,7 +44,6 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
         c->framework.launch_blocking |= fact && fact->launch_blocking;
         c->framework.checked_collectives |= fact && fact->checked_collectives;
         c->framework.checked_transfers |= fact && fact->checked_transfers;
-        c->framework.keeps_gathered_input |= fact && fact->keeps_gathered_input;
     } else
         c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
     return f != NULL;
@@ -122,7 +121,7 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
         add_note(a, c, "vocabulary of 50257 assumed");
     }
     const struct cluster_fact *fact = dtp_run_fact(l, run);
-    if (fact && fact->tied_embeddings)
+    if (fact && run->ffn > 0 && run->ffn < fact->tied_below_ffn)
         m->tied_embeddings = true;
     if (fact && fact->capacity_factor > 0)
         m->moe.capacity_factor = fact->capacity_factor;

@@ -9,10 +9,10 @@ struct cluster_fact {
     const char *stack; /* the framework where the row's is another or "other"; NULL: the row's */
     const char *recompute;     /* of the run where the row's cannot be; NULL: the row's */
     const char *peak_mem_unit; /* what a unit of the row means; NULL: what it says */
-    bool tied_embeddings;      /* head and token table are one matrix, which no column says */
+    int tied_below_ffn;        /* head and token table are one matrix where the ffn is smaller */
     bool peak_of_first_stage;  /* peak_mem is rank 0's, not the largest */
     bool launch_blocking;      /* run with CUDA_LAUNCH_BLOCKING=1 */
-    bool checked_collectives, checked_transfers, keeps_gathered_input; /* as of the framework */
+    bool checked_collectives, checked_transfers;  /* as of the framework */
     int gpus_above, tp_above, tp_below, pp_above; /* only for runs of such a size; 0: of any */
     double checked_above_bytes; /* runs of a larger predicted peak were checked too; 0: never */
     bool dropout;               /* on, though the model's family has none */

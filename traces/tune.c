@@ -48,18 +48,9 @@ static void try_chunks(struct dtp_evaluator *ev, struct dtp_plan plan, struct dt
     }
 }
 
-static bool fits(struct dtp_arena *a, const struct dtp_run_case *c) {
-    struct dtp_evaluator *ev = dtp_evaluator_create(a, &c->problem);
-    return dtp_evaluate_memory(ev, &c->plan) <= c->problem.memory_limit_bytes;
-}
-
 const char *dtp_run_tune(struct dtp_arena *a, struct dtp_run_case *c, struct dtp_unsaid unsaid) {
     struct dtp_arena *scratch = dtp_arena_create_in(a, "tune");
     const char *taken = NULL;
-    if (c->framework.keeps_gathered_input && c->plan.sequence_parallel && !fits(scratch, c)) {
-        c->framework.keeps_gathered_input = false;
-        taken = "gathered inputs gathered again in the backward, so that the run fits";
-    }
     unsaid.recompute &= unsaid.microbatch || unsaid.vpp;
     if (unsaid.microbatch || unsaid.vpp) {
         struct dtp_evaluator *ev = dtp_evaluator_create(scratch, &c->problem);

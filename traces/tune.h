@@ -4,7 +4,7 @@
  * least ESTIMATE among those that fit: microbatch 1, 2, 4, 8, ... dividing the batch; where the schedule
  * is interleaved, chunks dividing the layers of a stage; recomputation none, selective, full as far as
  * the framework has them. Recomputation alone is not searched: unsaid beside a stated microbatch it is
- * none. A stack that keeps gathered inputs (framework.h) keeps them only where the run then fits.
+ * none.
  * Fits means within 5 % of the memory: the run did fit. If nothing fits, the plan stays as it was.
  */
 #ifndef DTP_TRACES_TUNE_H
@@ -16,7 +16,7 @@ struct dtp_unsaid {
     bool microbatch, vpp, recompute;
 };
 
-/* Changes c->plan (and c->framework.keeps_gathered_input); returns what was taken, or NULL. */
+/* Changes c->plan; returns what was taken, or NULL. */
 const char *dtp_run_tune(struct dtp_arena *a, struct dtp_run_case *c, struct dtp_unsaid unsaid);
 
 #endif

@@ -18,11 +18,12 @@ struct predict_ctx {
 };
 
 static double peak_of(const struct dtp_result *r, const char *meaning, bool first_stage) {
-    if (first_stage && r->nstages > 0 && strcmp(meaning, "allocated") == 0)
-        return (double)r->stages[0].peak_bytes;
+    bool reserved = strcmp(meaning, "reserved") == 0;
     if (strcmp(meaning, "device") == 0)
         return (double)r->observed_bytes;
-    return (double)(strcmp(meaning, "reserved") == 0 ? r->reserved_bytes : r->peak_bytes);
+    if (first_stage && r->nstages > 0)
+        return (double)(reserved ? r->stages[0].reserved_bytes : r->stages[0].peak_bytes);
+    return (double)(reserved ? r->reserved_bytes : r->peak_bytes);
 }
 
 static void predict_row(void *context, size_t item, int thread) {

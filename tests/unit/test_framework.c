@@ -102,12 +102,38 @@ static void test_fp32(void) {
     CU_ASSERT_EQUAL(f.memory.optimizer_bytes, before.optimizer_bytes);
 }
 
+/* nanotron's cut of the Ultra-Scale Playbook's 1B model, whose halves and quarters are whole layers: the head
+ * weighs four. */
+static void test_cut_by_cost(void) {
+    static const int reached[] = {5, 5, 5, 1}, passed[] = {6, 5, 5, 0};
+    struct dtp_framework f;
+    struct dtp_model m;
+    int layers[4];
+    CU_ASSERT_FATAL(dtp_framework_load(arena, "nanotron", &f, NULL) == DTP_OK);
+    CU_ASSERT_FATAL(dtp_model_load(arena, "llama2-7b", &m, NULL) == DTP_OK);
+    m.layers = 16;
+    m.hidden = 2048;
+    m.head_dim = 64;
+    m.ffn = 8192;
+    m.vocab = 131072;
+    CU_ASSERT_FATAL(dtp_framework_stage_layers(&f, &m, 2, layers));
+    CU_ASSERT(layers[0] == 10 && layers[1] == 6);
+    dtp_framework_stage_layers(&f, &m, 4, layers);
+    CU_ASSERT(memcmp(layers, reached, sizeof layers) == 0);
+    f.checked_transfers = true;
+    dtp_framework_stage_layers(&f, &m, 2, layers);
+    CU_ASSERT(layers[0] == 11 && layers[1] == 5);
+    dtp_framework_stage_layers(&f, &m, 4, layers);
+    CU_ASSERT(memcmp(layers, passed, sizeof layers) == 0);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"every file", test_all},
                            {"reading", test_read},
                            {"unknown names", test_unknown},
                            {"padded vocabulary", test_vocabulary},
                            {"without mixed precision", test_fp32},
+                           {"stages cut by cost", test_cut_by_cost},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"framework", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");

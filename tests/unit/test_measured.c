@@ -150,17 +150,29 @@ static void test_sized_facts(void) {
     struct dtp_run_case *c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,"
                                      "8,1,1,8,0,1,256,bf16,none,1,,");
     CU_ASSERT_FATAL(c->unsupported == NULL);
-    CU_ASSERT(!c->framework.checked_collectives && c->framework.keeps_gathered_input);
+    CU_ASSERT(!c->framework.checked_collectives);
+    CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GiB reserved");
     c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,8,2,1,4,0,1,256,bf16,"
                 "none,1,,");
     CU_ASSERT(c->framework.checked_collectives && !c->framework.checked_transfers);
-    CU_ASSERT(!c->framework.keeps_gathered_input);
     c = case_of("a,nanotron,H100,80,512,8,Llama-like,16,2048,32,131072,4096,8,2,1,32,0,1,256,bf16,"
                 "none,1,,");
     CU_ASSERT(c->framework.checked_collectives && c->framework.checked_transfers);
-    c = case_of("a,nanotron,H100,80,8,8,Llama-like,32,4096,32,131072,4096,1,2,1,4,0,1,256,bf16,"
+    c = case_of("a,nanotron,H100,80,8,8,Llama-like,32,4096,32,131072,4096,1,2,1,4,0,4,256,bf16,"
                 "none,1,,"); /* one that cannot have fitted at first */
     CU_ASSERT(c->framework.checked_transfers);
+    static const int ffn[] = {8192, 14336};
+    for (int i = 0; i < 2; i++) {
+        c = case_of_file(dtp_arena_printf(
+            arena,
+            "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,ffn,"
+            "gated_ffn,vocab,seq,tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,step_s\n"
+            "x,a,nanotron,H100,80,64,8,Llama-like,32,4096,32,%d,1,131072,4096,8,1,1,8,0,1,256,bf16,"
+            "1\n",
+            ffn[i]));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->model.tied_embeddings == (i == 0));
+    }
 }
 
 /* Spearman by hand: 1 - 6 sum d^2 / (n (n^2 - 1)) without ties. */

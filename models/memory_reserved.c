@@ -1,0 +1,61 @@
+/* What PyTorch's caching allocator has reserved beside what is allocated, while the card has room. */
+#include "models/memory_private.h"
+
+double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
+                                    const struct dtp_plan *plan, const struct rank_parts *r) {
+    bool divided = (plan->zero_stage == 1 || plan->zero_stage == 2) && plan->dp * plan->cp > 1;
+    return divided ? f->flat_gather_bytes * (r->dense + r->experts) : 0;
+}
+
+/* Forwards whose kernels the host has launched before the GPU starts on them. It runs ahead freely unless it
+ * checks each collective with the other ranks; even then the first stage of a pipeline launches its warm-up
+ * while the GPU waits for the second stage to take the first microbatches, the more so in the first step,
+ * where that stage starts late. Transfers that the host polls leave nothing behind. */
+static int forwards_ahead(const struct dtp_framework *f, const struct rank_parts *r) {
+    if (f->checked_transfers)
+        return 0;
+    if (f->checked_collectives)
+        return r->in_flight > 2 ? r->in_flight - 2 : 0;
+    return r->in_flight;
+}
+
+/* Sequence parallelism scatters the whole sequence's sums after attention and MLP, and in the backward the
+ * gradients of their inputs. The host frees each sum as soon as its reduce-scatter is launched, but what a
+ * collective reads on a stream of its own is not used again before the GPU has done it (record_stream in
+ * PyTorch's ProcessGroupNCCL): the sums of all launches that the queue holds. */
+static double deferred_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                             const struct activations *x, const struct rank_parts *r) {
+    const struct dtp_framework *f = problem->framework;
+    const double sums = 2; /* of a layer and direction */
+    if (plan->tp == 1 || !plan->sequence_parallel || x->launches[0] <= 0)
+        return 0;
+    double forwards = (double)r->layers * forwards_ahead(f, r), held = f->memory.queue_layers;
+    if (forwards > held)
+        forwards = held;
+    bool backward_before = dtp_plan_num_microbatches(plan) > 1 && !f->checked_collectives;
+    double backwards = backward_before ? (held - forwards) * x->launches[0] / x->launches[1] : 0;
+    if (backwards > r->layers)
+        backwards = r->layers;
+    return sums * (forwards + backwards) * dtp_memory_gathered_input_bytes(problem, plan);
+}
+
+/* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
+ * are split by the library workspace that the first backward takes, for good, so that the next forward asks
+ * for more; what is left of them the optimizer's moments may take, which the first update allocates. The piece
+ * for the gathered parameters is asked for beside all that where nothing freed is as large. */
+double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                             const struct activations *x, const struct rank_parts *r,
+                             const struct rank_sums *sums) {
+    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
+    const double master = 4; /* of the optimizer's bytes per parameter, there from the start */
+    double moments = sums->optimizer * (1 - master / f->optimizer_bytes);
+    double split = f->logits_split_bytes * r->nlogits, left = split - moments;
+    double reserved = sums->loss + f->logits_freed_bytes * r->nlogits;
+    if (dtp_plan_num_microbatches(plan) > 1 && left > 0)
+        reserved += left;
+    if (reserved < sums->peak)
+        reserved = sums->peak;
+    if (dtp_memory_flat_gather_bytes(f, plan, r) > (split > x->widest ? split : x->widest))
+        reserved += dtp_memory_flat_gather_bytes(f, plan, r);
+    return reserved - sums->peak + deferred_bytes(memo->problem, plan, x, r);
+}
