@@ -274,11 +274,12 @@ static void zero_copies(struct dtp_op_build *b, double params) {
 }
 
 /* Selective recomputation as torchtitan has it: what attention and every second product made stays,
- * the rest is repeated. */
+ * the rest is repeated. FP8 products are none of those that its list names (aten.mm): all are repeated but the
+ * last, whose output no backward reads. */
 static void alternate_products(struct dtp_op_build *b) {
     double all = 0, kept = b->e * b->z;
-    bool repeated = true;
-    struct dtp_op *attention = NULL, *first = NULL;
+    bool repeated = true, listed = b->dtype != DTP_FP8;
+    struct dtp_op *attention = NULL, *first = NULL, *last = NULL;
     for (int i = 0; i < b->out->n; i++) {
         struct dtp_op *op = &b->out->at[i];
         if (op->pass != DTP_PASS_F)
@@ -287,8 +288,9 @@ static void alternate_products(struct dtp_op_build *b) {
         op->saved_bytes = 0;
         op->core = op->kind == DTP_OP_KERNEL;
         if (op->kind == DTP_OP_GEMM) {
-            repeated = !repeated;
+            repeated = !repeated || !listed;
             op->core = repeated;
+            last = op;
             kept += repeated ? 0 : b->e * (double)(op->gemm.m * op->gemm.n * op->gemm.batch);
         } else if (op->kind == DTP_OP_ATTENTION) {
             attention = op;
@@ -298,6 +300,8 @@ static void alternate_products(struct dtp_op_build *b) {
     }
     if (!attention)
         return;
+    if (!listed)
+        last->core = false;
     attention->saved_bytes = kept;
     first->core = true;
     first->saved_bytes = all > kept ? all - kept : 0;

@@ -111,6 +111,12 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
         struct dtp_run run = *row->run;
         run.peak_mem_unit = ctx.cases[i].peak_mem_unit;
         row->measured_peak_bytes = dtp_run_peak_bytes(&run, &row->peak_meaning);
+        if (row->supported &&
+            row->measured_peak_bytes > (double)ctx.cases[i].cluster.gpu.memory_bytes) {
+            row->measured_peak_bytes = 0;
+            row->note = dtp_arena_printf(a, "%s%speak_mem is more than a card has, left out",
+                                         row->note, *row->note ? "; " : "");
+        }
     }
     for (size_t from = 0; from < n; from += ROWS_PER_WAVE) {
         struct predict_ctx wave = ctx;

@@ -17,6 +17,15 @@ sed -n 's/^  runs.csv  *\([0-9]*\) .* \([0-9]*\)$/\1 predicted, \2 unsupported/p
 } >large.csv
 "$dtplan" validate large.csv --rows rows.csv >out || echo "status $?"
 grep -o 'more GPUs than the cluster is known to have' rows.csv
+# A peak that no card holds is no peak of a card.
+{
+    echo "$head"
+    echo 'd,megatron-2022,A100,80,8,8,GPT 22B,48,6144,64,64,24576,0,51200,2048,8,1,1,1,1,0,4,4,fp16,full,0,0,1f1b,1.42,measured,60,GiB,x'
+    echo 'e,megatron-2022,A100,80,8,8,GPT 22B,48,6144,64,64,24576,0,51200,2048,8,1,1,1,1,0,4,4,fp16,full,0,0,1f1b,1.42,measured,90,GiB,x'
+} >peak.csv
+"$dtplan" validate peak.csv --rows rows.csv >out || echo "status $?"
+cut -d, -f1,9 rows.csv
+grep -o 'peak_mem is more than a card has' rows.csv
 printf 'x,y\n1,2\n' >other.csv
 "$dtplan" validate other.csv 2>message
 status=$?

@@ -224,6 +224,25 @@ static void test_gaps(void) {
     CU_ASSERT(fabs(f_s[1] - f_s[0] - 1e-5 * kernels - 1e-4 * collectives) < 1e-12);
 }
 
+/* torchtitan's selective recomputation of 16-bit layers keeps the first, third, ... product of q, k, v, o, gate,
+ * up and down, of FP8 layers none: with the input and what attention made, 2 B an element. */
+static void test_alternate_products(void) {
+    struct fixture *x = setup("llama3-8b", "torchtitan");
+    x->plan.recompute = DTP_RECOMPUTE_SELECTIVE;
+    double tokens = x->model.seq, h = x->model.hidden, ffn = x->model.ffn, kv = h / 4;
+    x->plan.dtype = DTP_BF16;
+    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_DENSE),
+         2 * tokens * (h + h + h + kv + ffn + h));
+    x->plan.dtype = DTP_FP8;
+    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_DENSE), 2 * tokens * 2 * h);
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    int repeated = 0;
+    for (int i = 0; i < x->ops.n; i++)
+        repeated += x->ops.at[i].kind == DTP_OP_GEMM && x->ops.at[i].pass == DTP_PASS_F &&
+                    x->ops.at[i].core;
+    CU_ASSERT_EQUAL(repeated, 6); /* down's output is not read again */
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"FLOPs of a GPT layer", test_flops},
                            {"tensor-parallel traffic", test_tensor_parallel},
@@ -233,6 +252,7 @@ int main(void) {
                            {"softmax of few heads", test_softmax},
                            {"gaps", test_gaps},
                            {"every model of the library", test_every_model},
+                           {"every second product", test_alternate_products},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"op", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
