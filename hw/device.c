@@ -191,11 +191,14 @@ static double attention_at_s(const void *context, const double point[3]) {
 
 /* Of the runtime's own kernels; a shape in FLOPs, since the ratio to them is all that matters. */
 static double own_attention_s(const struct dtp_time_table *t, const struct dtp_attention_shape *s) {
-    double heads = (double)(s->batch * s->heads);
-    const double at[3] = {(double)s->seq_kv, (double)s->head_dim, t->relative ? heads : 1};
+    double heads = (double)(s->batch * s->heads), group = (double)(s->heads / s->kv_heads);
+    double most = t->axis[2].at[t->axis[2].n - 1];
+    double at[3] = {(double)s->seq_kv, (double)s->head_dim, heads};
 
-    if (!t->relative)
+    if (!t->relative) {
+        at[2] = group < most ? group : most;
         return heads * dtp_table_time_s(t, at);
+    }
     return attention_at_s(NULL, at) * dtp_table_ratio(t, at, attention_at_s, NULL);
 }
 

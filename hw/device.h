@@ -98,6 +98,8 @@ struct dtp_gemm_cal {
 struct dtp_kernel_cal {
     double bytes_per_s;
     double elements_per_s; /* 0: no such limit */
+    double
+        gated_factor; /* of an activation: SwiGLU's time over GELU's of as many outputs; 0: by bytes */
 };
 struct dtp_attention_cal {
     double flops_per_s;        /* forward, long sequences, head_dim 128; 0: not available */

@@ -74,6 +74,8 @@ static const struct dtp_field gemm_fields[] = {
 static const struct dtp_field kernel_fields[] = {
     MEMBER(dtp_kernel_cal, bytes_per_s, "achieved bandwidth"),
     MEMBER(dtp_kernel_cal, elements_per_s, "limit of elements; 0: none"),
+    MEMBER(dtp_kernel_cal, gated_factor,
+           "of an activation: SwiGLU's time over GELU's; 0: by bytes"),
     {0}};
 static const struct dtp_field attention_fields[] = {
     MEMBER(dtp_attention_cal, flops_per_s, "forward, long sequences, head_dim 128"),

@@ -11,7 +11,8 @@
  *
  * JSON, in a GPU file's calibration: "tables": [{"kernel": "gemm_forward", "dtype": "fp32",
  * "x": [32, 64], "y": [...], "z": [...], "time_s": [x-major]}]. Axes of gemm_*: m, n, k; of
- * attention_*: sequence, head_dim, and heads x sequences that the time is of (one: [1]);
+ * attention_*: sequence, head_dim, and of a relative table heads x sequences that the time is of, else
+ * query heads for each of the keys, the time being of one (beyond the last as there);
  * attention_dropout_*: with dropout of the probabilities.
  */
 #ifndef DTP_HW_DEVICE_TABLE_H

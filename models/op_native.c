@@ -95,7 +95,14 @@ static void project(struct native *x, const char *name, int64_t in, bool bias) {
     gemm(x, name, DTP_PASS_I, d->tokens, in, d->hidden);
 }
 
-/* Rates are those of GELU; gated ones read two and, backward, write two (3 for 2 and 5 for 3). At the end
+/* SwiGLU's time over GELU's, as measured; else by bytes: it reads two and, backward, writes two. */
+static void gate(struct native *x, struct dtp_op *op, double bytes_factor) {
+    double measured = x->b->problem->cluster->gpu.kernel[op->kernel].gated_factor;
+    op->bytes *= measured > 0 ? measured : bytes_factor;
+    op->elements *= measured > 0 ? measured : 1;
+}
+
+/* Rates are those of GELU; gated ones: gate(). At the end
  * of a GEMM (fused_bias_activation) GELU costs what the GEMM then moves beside its own: a tensor more
  * written instead of one read and one written, and backward one read instead of two and one written. One
  * H100, 8192 x 8192: 51 of 92 us and 46 of 135 us (traces/measured/runtime_cuda_h100.json). */
@@ -106,11 +113,15 @@ static void activation(struct native *x) {
     int64_t n = x->d.tokens * x->d.ffn;
     struct dtp_op *op = kernel(x, "activation", DTP_PASS_F, DTP_K_ACTIVATION, n);
     op->saved_bytes = x->b->e * (double)n;
-    op->bytes *= gated ? 3.0 / 2 : fused ? 1.0 / 2 : 1;
+    op->bytes *= fused ? 1.0 / 2 : 1;
     op->launches = fused ? 0 : op->launches;
+    if (gated)
+        gate(x, op, 3.0 / 2);
     op = kernel(x, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD, n);
-    op->bytes *= gated ? 5.0 / 3 : fused ? 1.0 / 3 : 1;
+    op->bytes *= fused ? 1.0 / 3 : 1;
     op->launches = fused ? 0 : op->launches;
+    if (gated)
+        gate(x, op, 5.0 / 3);
 }
 
 /* Scores of one head at a time, kept as probabilities. */

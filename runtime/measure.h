@@ -7,8 +7,9 @@
  * is the median of the repeats, and the least of these over several rounds, apart in time: a
  * disturbance seldom lasts, while what caches cost a kernel is part of it.
  *   gemm        forward, input gradient, weight gradient (adds) on a grid of m, n, k
- *   attention   forward, backward of one head on a grid of sequences and head sizes; with dropout again
- *   classes     elements/s of each enum dtp_kernel that the runtime uses
+ *   attention   forward, backward of one head on a grid of sequences, head sizes and query heads that
+ *               share keys; with dropout again
+ *   classes     elements/s of each enum dtp_kernel that the runtime uses; SwiGLU's time over GELU's
  *   gap         host time of one kernel: call, tensor taken and given
  * Collectives. n ranks, n = 2 .. nranks (divisors of it), the communicator of forked ranks, sizes from
  * 64 B to 4 MiB; t = a + b sqrt(s) + c s is fitted (hw/fit_curves.h). With more ranks than cores the
@@ -39,6 +40,7 @@ struct dtp_measured {
     double launch_s;            /* of the host, for one kernel: likewise */
     struct dtp_time_table table[DTP_NTABLES];
     double elements_per_s[DTP_NKERNELS]; /* 0: the runtime has none */
+    double gated_factor[DTP_NKERNELS];   /* of the activations: SwiGLU's time over GELU's */
     double copy_bytes_per_s;             /* large copy, read and written */
     double gap_s;
     struct dtp_curve curve[DTP_MEASURE_MAX_CURVES];

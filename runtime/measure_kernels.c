@@ -68,14 +68,17 @@ static void gemms(struct dtp_sweep *s) {
             add_gemm(s, (enum dtp_gemm_pass)pass, grid[i / n / n], grid[i / n % n], grid[i % n]);
 }
 
-/* ---- attention: HEADS heads of one sequence, qkv rows as they lie in a layer ---- */
+/* ---- attention: HEADS heads of one sequence, qkv rows as they lie in a layer, with keys of their own and
+ * with one head of keys; with dropout their own only ---- */
 
 enum { HEADS = 4 };
+static const int attention_group[] = {1, HEADS};
 static const int attention_seq[] = {16, 32, 64, 128, 256, 512};
 static const int attention_dim[] = {16, 32, 64, 128};
 enum {
     NSEQ = sizeof attention_seq / sizeof *attention_seq,
-    NDIM = sizeof attention_dim / sizeof *attention_dim
+    NDIM = sizeof attention_dim / sizeof *attention_dim,
+    NGROUP = sizeof attention_group / sizeof *attention_group
 };
 
 struct attention {
@@ -87,16 +90,16 @@ struct attention {
 static void run_attention(void *context, int i) {
     struct attention *t = context;
     struct dtp_attention_args x = t->x;
-    int64_t width = HEADS * x.head_dim, n = 3 * width * x.seq;
+    int64_t width = HEADS * x.head_dim, keys = x.kv_heads * x.head_dim, n = x.qkv_stride * x.seq;
     float *qkv = dtp_sweep_part(t->s->pool, n, i), *grad = dtp_sweep_part(t->s->other, n, i);
     x.q = qkv;
     x.k = qkv + width;
-    x.v = qkv + 2 * width;
+    x.v = qkv + width + keys;
     x.out = dtp_sweep_part(t->s->other + POOL_FLOATS, width * x.seq, i);
     x.dout = x.out;
     x.dq = grad;
     x.dk = grad + width;
-    x.dv = grad + 2 * width;
+    x.dv = grad + width + keys;
     x.saved = t->s->saved;
     x.workspace = t->s->workspace;
     if (t->backward)
@@ -105,21 +108,22 @@ static void run_attention(void *context, int i) {
         t->s->ops->attention_forward(t->s->dev, &x);
 }
 
-static void attentions(struct dtp_sweep *s) {
-    for (int i = 0; i < 4 * NSEQ * NDIM; i++) {
-        int64_t seq = attention_seq[i / NDIM % NSEQ], dim = attention_dim[i % NDIM];
-        int kind = i / NDIM / NSEQ;
-        struct attention t = {
-            .s = s,
-            .backward = kind % 2 == 1,
-            .x = {.batch = 1,
-                  .seq = seq,
-                  .heads = HEADS,
-                  .kv_heads = HEADS,
-                  .head_dim = dim,
-                  .qkv_stride = 3 * HEADS * dim,
-                  .out_stride = HEADS * dim,
-                  .dropout = dtp_dropout_of(kind / 2 * DTP_MEASURE_DROPOUT, 1, 0, 0, 0)}};
+/* Forward, then backward: the tables' order, groups innermost. */
+static void attentions(struct dtp_sweep *s, int ngroups, double dropout) {
+    for (int i = 0; i < 2 * NSEQ * NDIM * ngroups; i++) {
+        int at = i / ngroups;
+        int64_t seq = attention_seq[at / NDIM % NSEQ], dim = attention_dim[at % NDIM];
+        int64_t keys = HEADS / attention_group[i % ngroups];
+        struct attention t = {.s = s,
+                              .backward = at >= NSEQ * NDIM,
+                              .x = {.batch = 1,
+                                    .seq = seq,
+                                    .heads = HEADS,
+                                    .kv_heads = keys,
+                                    .head_dim = dim,
+                                    .qkv_stride = (HEADS + 2 * keys) * dim,
+                                    .out_stride = HEADS * dim,
+                                    .dropout = dtp_dropout_of(dropout, 1, 0, 0, 0)}};
         dtp_sweep_note(s, dtp_measure_typical_s(run_attention, &t, sweep_target_s) / HEADS);
     }
 }
@@ -178,7 +182,8 @@ static enum dtp_status sweep_rank(void *context, int rank, struct dtp_err *err) 
     for (int round = 0; status == DTP_OK && round < job->o->rounds; round++) {
         s.n = 0;
         gemms(&s);
-        attentions(&s);
+        attentions(&s, NGROUP, 0);
+        attentions(&s, 1, DTP_MEASURE_DROPOUT);
         dtp_sweep_classes(&s);
     }
     if (s.dev)
@@ -204,7 +209,6 @@ static const double *take_table(struct dtp_arena *a, const double *from,
 
 static void read_board(struct dtp_arena *a, const struct dtp_measure_options *o,
                        const double *time_s, struct dtp_measured *out) {
-    static const int one[] = {1};
     int n = grid_size(o);
     for (int i = DTP_TABLE_GEMM_FORWARD; i <= DTP_TABLE_GEMM_WGRAD; i++) {
         for (int d = 0; d < 3; d++)
@@ -214,7 +218,8 @@ static void read_board(struct dtp_arena *a, const struct dtp_measure_options *o,
     for (int i = DTP_TABLE_ATTENTION_FORWARD; i < DTP_NTABLES; i++) {
         out->table[i].axis[0] = axis(a, attention_seq, NSEQ);
         out->table[i].axis[1] = axis(a, attention_dim, NDIM);
-        out->table[i].axis[2] = axis(a, one, 1);
+        bool drops = i >= DTP_TABLE_ATTENTION_DROPOUT_FORWARD;
+        out->table[i].axis[2] = axis(a, attention_group, drops ? 1 : NGROUP);
         time_s = take_table(a, time_s, &out->table[i]);
     }
     for (int i = 0; i < NCLASSES; i++)
@@ -222,6 +227,9 @@ static void read_board(struct dtp_arena *a, const struct dtp_measure_options *o,
             (double)(dtp_sweep_class_rows[i].rows * dtp_sweep_class_rows[i].cols) / time_s[i];
     out->copy_bytes_per_s = 2.0 * POOL_FLOATS * sizeof(float) / time_s[NCLASSES];
     out->gap_s = time_s[NCLASSES + 1];
+    for (int i = 0; i < NGATED; i++)
+        out->gated_factor[DTP_K_ACTIVATION + i] =
+            time_s[NCLASSES + 2 + i] * out->elements_per_s[DTP_K_ACTIVATION + i] / (ROWS * COLS);
 }
 
 enum dtp_status dtp_measure_kernels(struct dtp_arena *a, const struct dtp_measure_options *o,

@@ -37,27 +37,41 @@ static void run_norm_backward(void *context, int i) {
     c->s->ops->norm_backward(c->s->dev, &n);
 }
 
-static struct dtp_act_args act_of(const struct class_run *c, int i) {
-    int64_t n = c->rows * c->cols;
-    return (struct dtp_act_args){.fn = DTP_ACT_FN_GELU,
+static struct dtp_act_args act_of(const struct class_run *c, enum dtp_act fn, int i) {
+    int64_t n = c->rows * c->cols, in = fn == DTP_ACT_FN_SWIGLU ? 2 * n : n;
+    return (struct dtp_act_args){.fn = fn,
                                  .rows = c->rows,
                                  .cols = c->cols,
-                                 .x = dtp_sweep_part(c->s->pool, n, i),
+                                 .x = dtp_sweep_part(c->s->pool, in, i),
                                  .y = dtp_sweep_part(c->s->other, n, i),
-                                 .dy = dtp_sweep_part(c->s->pool, n, i + 1),
-                                 .dx = dtp_sweep_part(c->s->other, n, i)};
+                                 .dy = dtp_sweep_part(c->s->other + POOL_FLOATS, n, i),
+                                 .dx = dtp_sweep_part(c->s->other, in, i)};
 }
 
-static void run_act(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_act_args x = act_of(c, i);
+static void act(const struct class_run *c, enum dtp_act fn, int i) {
+    const struct dtp_act_args x = act_of(c, fn, i);
     c->s->ops->act_forward(c->s->dev, &x);
 }
 
-static void run_act_backward(void *context, int i) {
-    struct class_run *c = context;
-    const struct dtp_act_args x = act_of(c, i);
+static void act_backward(const struct class_run *c, enum dtp_act fn, int i) {
+    const struct dtp_act_args x = act_of(c, fn, i);
     c->s->ops->act_backward(c->s->dev, &x);
+}
+
+static void run_act(void *context, int i) {
+    act(context, DTP_ACT_FN_GELU, i);
+}
+
+static void run_act_backward(void *context, int i) {
+    act_backward(context, DTP_ACT_FN_GELU, i);
+}
+
+static void run_gated(void *context, int i) {
+    act(context, DTP_ACT_FN_SWIGLU, i);
+}
+
+static void run_gated_backward(void *context, int i) {
+    act_backward(context, DTP_ACT_FN_SWIGLU, i);
 }
 
 static struct dtp_loss_args loss_of(const struct class_run *c, int i) {
@@ -207,7 +221,9 @@ void dtp_sweep_classes(struct dtp_sweep *s) {
         struct class_run c = {s, r->rows, r->cols};
         dtp_sweep_note(s, dtp_measure_typical_s(r->run, &c, sweep_target_s));
     }
-    struct class_run large = {s, POOL_FLOATS / COLS, COLS}, gap = {s, 1, 1};
+    struct class_run large = {s, POOL_FLOATS / COLS, COLS}, gap = {s, 1, 1}, one = {s, ROWS, COLS};
     dtp_sweep_note(s, dtp_measure_typical_s(run_copy, &large, 4 * sweep_target_s));
     dtp_sweep_note(s, dtp_measure_typical_s(run_gap, &gap, sweep_target_s) / GAP_CALLS);
+    dtp_sweep_note(s, dtp_measure_typical_s(run_gated, &one, sweep_target_s));
+    dtp_sweep_note(s, dtp_measure_typical_s(run_gated_backward, &one, sweep_target_s));
 }

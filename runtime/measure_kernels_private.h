@@ -30,8 +30,8 @@ float *dtp_sweep_part(float *pool, int64_t n, int i);
 /* The next time of the board, if it is the least so far. */
 void dtp_sweep_note(struct dtp_sweep *s, double time_s);
 
-/* Classes of memory-bound kernels, then a large copy and the gap between kernels. */
-enum { NCLASSES = 13 };
+/* Classes of memory-bound kernels, then a large copy, the gap between kernels, SwiGLU forward, backward. */
+enum { NCLASSES = 13, NGATED = 2 };
 struct dtp_sweep_class {
     enum dtp_kernel kernel;
     void (*run)(void *context, int i);

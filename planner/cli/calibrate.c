@@ -80,7 +80,7 @@ static void report(FILE *f, const struct dtp_measured *m, const char *path) {
                 c->c_s_per_byte > 0 ? 1 / c->c_s_per_byte / DTP_GIGA : 0.0, 100 * c->mean_error);
     }
     fprintf(f,
-            "Not covered: activations but GELU, shapes beyond the grid (taken in proportion).\n");
+            "Not covered: ReLU (taken as GELU), shapes beyond the grid (taken in proportion).\n");
     fprintf(f, "Wrote %s: --cluster %s\n", path, path);
 }
 

@@ -41,6 +41,8 @@ static void write_kernels(struct dtp_json_out *w, const struct dtp_measured *m) 
         dtp_json_object(w);
         dtp_json_kv_double(w, "bytes_per_s", DTP_KILO * rate); /* elements alone bind */
         dtp_json_kv_double(w, "elements_per_s", rate);
+        if (m->gated_factor[k] > 0)
+            dtp_json_kv_double(w, "gated_factor", m->gated_factor[k]);
         dtp_json_end(w);
     }
     dtp_json_end(w);
@@ -68,9 +70,8 @@ static void write_calibration(struct dtp_json_out *w, const struct dtp_measured 
     for (int i = 0; i < DTP_NTABLES; i++)
         dtp_table_write(w, (enum dtp_table)i, &m->table[i]);
     dtp_json_end(w);
-    dtp_json_kv_string(w, "notes",
-                       "not covered: other activations than GELU (taken as GELU), sizes beyond the "
-                       "tables (in proportion), grouped queries (as many heads)");
+    dtp_json_kv_string(
+        w, "notes", "not covered: ReLU (taken as GELU), sizes beyond the tables (in proportion)");
     dtp_json_end(w);
 }
 

@@ -91,6 +91,37 @@ static void test_bmm_adds_bytes_and_flops(void) {
                            bytes / 1e12 > flops / 10e12 ? bytes / 1e12 : flops / 10e12, 1e-15);
 }
 
+/* A head of 16 positions takes 1 s, 2 s where 4 query heads share keys; with dropout 3 s, whatever they
+ * share. 2 heads a group: linear between; 8: as 4. */
+static void test_own_attention(void) {
+    static double seq[] = {16}, dim[] = {32}, group[] = {1, 4}, time_s[] = {1, 2}, drop_s[] = {3};
+    struct dtp_gpu g = plain_gpu();
+    struct dtp_attention_shape s = {.impl = DTP_ATTN_HEADS,
+                                    .causal = true,
+                                    .batch = 3,
+                                    .heads = 8,
+                                    .kv_heads = 8,
+                                    .seq_q = 16,
+                                    .seq_kv = 16,
+                                    .head_dim = 32};
+    g.attention[DTP_ATTN_HEADS].flops_per_s = 1;
+    g.table[DTP_TABLE_ATTENTION_FORWARD] =
+        (struct dtp_time_table){.axis = {{seq, 1}, {dim, 1}, {group, 2}}, .time_s = {time_s, 2}};
+    const struct {
+        int kv_heads;
+        double head_s;
+    } cases[] = {{8, 1}, {4, 1 + 1.0 / 3}, {2, 2}, {1, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        s.kv_heads = cases[i].kv_heads;
+        CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), 3 * 8 * cases[i].head_s, 1e-12);
+    }
+    s.dropout = true; /* not measured: as without */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), 3 * 8 * 2, 1e-12);
+    g.table[DTP_TABLE_ATTENTION_DROPOUT_FORWARD] =
+        (struct dtp_time_table){.axis = {{seq, 1}, {dim, 1}, {group, 1}}, .time_s = {drop_s, 1}};
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), 3 * 8 * 3, 1e-12);
+}
+
 static void test_attention(void) {
     struct dtp_gpu g = plain_gpu();
     struct dtp_attention_shape s = {DTP_BF16, DTP_ATTN_FLASH2, false, false, 2, 8, 8, 1024, 1024,
@@ -276,6 +307,7 @@ int main(void) {
                            {"passes and load", test_gemm_passes_and_load},
                            {"memory floor", test_gemm_memory_floor},
                            {"batched GEMM", test_bmm_adds_bytes_and_flops},
+                           {"own attention", test_own_attention},
                            {"attention", test_attention},
                            {"kernel limits", test_kernel_limits},
                            {"slowest chip", test_slowest},
