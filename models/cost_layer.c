@@ -80,9 +80,6 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
 
 /* From a launch to the kernel's start, and from its end to the host's return: 5 us each (CUDA, usual). */
 static const double launch_round_trip_s = 1e-5;
-/* The same for each launch under CUDA_LAUNCH_BLOCKING, set on all runs of bloom_prequel: it holds what
- * the host of these runs takes for a launch beyond launch_s, which another machine's runs gave. */
-static const double blocked_launch_s = 4.2e-5;
 
 static void wait_for_host(struct dtp_phase *phase, double wait_s) {
     if (wait_s <= 0)
@@ -119,8 +116,8 @@ static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
                    phase[PHASE_R].total_s;
     if (f->launch_blocking) {
         double backward = t[PHASE_I].launches + t[PHASE_W].launches + t[PHASE_R].launches;
-        wait_for_host(&phase[PHASE_F], forward_s + t[PHASE_F].launches * blocked_launch_s);
-        wait_for_host(&phase[PHASE_I], backward_s + backward * blocked_launch_s);
+        wait_for_host(&phase[PHASE_F], forward_s + t[PHASE_F].launches * launch_round_trip_s);
+        wait_for_host(&phase[PHASE_I], backward_s + backward * launch_round_trip_s);
         return;
     }
     double wait_s = forward_s - phase[PHASE_F].total_s, all_s = forward_s + backward_s - gpu_s;

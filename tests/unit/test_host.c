@@ -128,8 +128,8 @@ static void test_blocking(void) {
     framework.launch_blocking = true;
     framework.launch_s = 1e-4;
     phases(blocked);
-    CU_ASSERT(near(blocked[F].total_s, gpu[F].total_s + n[0] * 1.42e-4));
-    CU_ASSERT(near(backward_s(blocked), backward_s(gpu) + n[0] * 1.42e-4 + n[1] * 0.92e-4));
+    CU_ASSERT(near(blocked[F].total_s, gpu[F].total_s + n[0] * 1.1e-4));
+    CU_ASSERT(near(backward_s(blocked), backward_s(gpu) + n[0] * 1.1e-4 + n[1] * 0.6e-4));
 }
 
 static double time_of(const char *name, enum dtp_layer_kind kind) {

@@ -114,6 +114,61 @@ static void test_cases(void) {
     CU_ASSERT(c->unsupported == NULL && *c->note); /* recomputation is not stated */
 }
 
+/* Which entry of models/frameworks a source's runs are predicted by. */
+static void test_stacks(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s\n%s,a,"
+        "megatron-deepspeed,A100,,8,8,GPT,16,2048,16,50257,1024,1,1,1,8,0,1,8,fp16,full,1\n";
+    struct dtp_run_case *sums =
+        case_of_file(dtp_arena_printf(arena, row, "VIA-Research/vTrain data/ground_truth_single"));
+    CU_ASSERT_STRING_EQUAL(sums->framework.name, "vtrain");
+    CU_ASSERT(sums->plan.recompute == DTP_RECOMPUTE_NONE);
+    struct dtp_run_case *runs =
+        case_of_file(dtp_arena_printf(arena, row, "VIA-Research/vTrain data/ground_truth_multi"));
+    CU_ASSERT_STRING_EQUAL(runs->framework.name, "megatron-deepspeed");
+    CU_ASSERT(dtp_framework_padded_vocab(&runs->framework, 50257, 1) == 50304);
+    CU_ASSERT(dtp_framework_padded_vocab(&sums->framework, 50257, 1) == 50257);
+}
+
+static bool same_but_batch(const struct dtp_run *x, const struct dtp_run *y) {
+    return x->layers == y->layers && x->hidden == y->hidden && x->tp == y->tp && x->pp == y->pp &&
+           x->dp == y->dp && x->microbatch == y->microbatch;
+}
+
+/* vTrain's times of one node are linear in the microbatches to its last digit, 1 us: sums of parts, as
+ * clusters.json says. Runs repeat to a few parts in a thousand at best. */
+static void test_sums(void) {
+    const char *path =
+        dtp_arena_printf(arena, "%s/../shared/measured/vtrain_single.csv", DTP_SOURCE_DIR);
+    struct dtp_runs r = {0};
+    if (access(path, R_OK) != 0) {
+        printf("skipped: %s is missing\n", path);
+        return;
+    }
+    CU_ASSERT_FATAL(dtp_runs_read(arena, path, &r, NULL) == DTP_OK && r.n > 500);
+    int checked = 0;
+    for (size_t i = 0; i < r.n; i++) {
+        const struct dtp_run *at[3] = {&r.at[i]};
+        int n = 1;
+        for (size_t k = i + 1; k < r.n && n < 3; k++)
+            if (same_but_batch(at[0], &r.at[k]))
+                at[n++] = &r.at[k];
+        if (n < 3)
+            continue;
+        double x[2], y[2];
+        for (int k = 0; k < 2; k++) {
+            x[k] = (at[k + 1]->global_batch - at[0]->global_batch) /
+                   (double)(at[0]->microbatch * at[0]->dp);
+            y[k] = at[k + 1]->step_s - at[0]->step_s;
+        }
+        double off_s = fabs(y[1] - y[0] * x[1] / x[0]);
+        CU_ASSERT(off_s < 1e-6 * (2 + 2 * fabs(x[1] / x[0])));
+        checked++;
+    }
+    CU_ASSERT(checked > 100);
+}
+
 /* What the sweep's source tells about its runs, by their size. */
 /* Llama 3.1 405B: 126 layers on 16 x 8 stages (Grattafiori 2024, section 3.3.2); FP4 counts as FP8. */
 static void test_ends(void) {
@@ -220,6 +275,8 @@ int main(void) {
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
                            {"what the scripts say", test_facts},
+                           {"stacks of sources", test_stacks},
+                           {"sums that are no runs", test_sums},
                            {"Spearman", test_spearman},
                            {"statistics", test_stats},
                            CU_TEST_INFO_NULL};
