@@ -50,6 +50,7 @@ struct dtp_node {
     double nic_bytes_per_s;     /* one, per direction, nominal */
     double nic_efficiency;      /* achieved / nominal for large messages */
     double nic_latency_s;       /* one step of a collective, end to end within a leaf */
+    double far_nic_bytes_per_s; /* all rings of a node that leave by another GPU's NIC; 0: any */
     double p2p_efficiency;      /* of a NIC, for one send and receive */
     double p2p_latency_s;       /* a send and receive between nodes, start to end, 0 bytes */
     double p2p_intra_latency_s; /* the same inside the node */

@@ -29,6 +29,7 @@ static const struct dtp_field node_fields[] = {
     {"nic_bytes_per_s", DTP_FIELD_DOUBLE, NODE(nic_bytes_per_s), .min = 1, .max = 1e15, .help = "one NIC, one direction, nominal"},
     {"nic_efficiency", DTP_FIELD_DOUBLE, NODE(nic_efficiency), .min = 0.01, .max = 1, .help = "achieved / nominal, collectives"},
     {"nic_latency_s", DTP_FIELD_DOUBLE, NODE(nic_latency_s), .min = 0, .max = 1, .help = "one step between nodes"},
+    {"far_nic_bytes_per_s", DTP_FIELD_DOUBLE, NODE(far_nic_bytes_per_s), .min = 0, .max = 1e15, .help = "all rings of a node whose last GPU is not next to the NIC they leave by, 0: as others"},
     {"p2p_efficiency", DTP_FIELD_DOUBLE, NODE(p2p_efficiency), .min = 0.01, .max = 1, .help = "achieved / nominal, one send and receive"},
     {"p2p_latency_s", DTP_FIELD_DOUBLE, NODE(p2p_latency_s), .min = 0, .max = 1, .help = "a send and receive between nodes, 0 bytes"},
     {"p2p_intra_latency_s", DTP_FIELD_DOUBLE, NODE(p2p_intra_latency_s), .min = 0, .max = 1, .help = "the same inside the node"},

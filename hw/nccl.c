@@ -59,6 +59,12 @@ static double intra_bytes_per_s(const struct dtp_cluster *c, int p) {
     return c->intra_busbw_bytes_per_s;
 }
 
+/* Several GPUs of a node, each with another group's GPU at its NIC: a ring leaves by the NIC that it came
+ * in by (NCCL_CROSS_NIC), which none but its first GPU is next to. */
+static bool far_ring(const struct dtp_group_shape *s) {
+    return s->per_node > 1 && s->nics == s->per_node && s->siblings > 1;
+}
+
 double dtp_coll_ring_bytes_per_s(const struct dtp_cluster *c, const struct dtp_group_shape *s) {
     double w = s->per_node > 1 ? intra_bytes_per_s(c, s->per_node) : 0;
     if (s->nodes < 2)
@@ -67,6 +73,8 @@ double dtp_coll_ring_bytes_per_s(const struct dtp_cluster *c, const struct dtp_g
     double net = n->nic_bytes_per_s * n->nic_efficiency * s->nics / s->siblings;
     for (int t = 0; t < s->tier && t < c->ntiers; t++)
         net /= c->tier[t].oversubscription;
+    if (n->far_nic_bytes_per_s > 0 && far_ring(s))
+        net = lesser(net, n->far_nic_bytes_per_s * s->per_node / n->gpus);
     return s->per_node > 1 ? lesser(w, net) : net;
 }
 

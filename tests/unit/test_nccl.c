@@ -102,6 +102,23 @@ static const char *cluster_of(const char *label, int *nodes, enum dtp_collective
 }
 
 /* Only the fabric's latency and the channel search are ours: the estimates are near each other. */
+/* Rings of two of a node's eight GPUs that end at a NIC they are not next to share a node's rate: a quarter. */
+static void test_far_rings(void) {
+    struct dtp_cluster c = load("a100-4x200");
+    struct dtp_group_shape far = {
+        .size = 32, .nodes = 16, .per_node = 2, .nics = 2, .siblings = 2, .tier = 0};
+    struct dtp_group_shape alone = far, whole = whole_nodes(&c, 16);
+    alone.per_node = alone.nics = 1; /* tp 8: in and out at one GPU */
+    CU_ASSERT(c.node.far_nic_bytes_per_s > 0);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &far), c.node.far_nic_bytes_per_s / 4, 1);
+    double alone_s = dtp_coll_ring_bytes_per_s(&c, &alone);
+    double whole_s = dtp_coll_ring_bytes_per_s(&c, &whole);
+    c.node.far_nic_bytes_per_s = 0;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &far), 2 * alone_s, 1);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &alone), alone_s, 1);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &whole), whole_s, 1);
+}
+
 static void test_independent(void) {
     struct dtp_csv csv;
     struct dtp_err err = {0};
@@ -138,6 +155,7 @@ static void test_independent(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"latencies by hand", test_by_hand},
                            {"choices by size and machine", test_choices},
+                           {"rings through far NICs", test_far_rings},
                            {"against an independent computation", test_independent},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"nccl", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
