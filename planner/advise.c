@@ -160,6 +160,21 @@ static int enough_gpus(const struct dtp_report *r, bool *out_exact) {
     return high;
 }
 
+/* ", with --offload optimizer this fits on as many: ...", or "" where none does. */
+static const char *with_offload(struct dtp_arena *a, const struct dtp_report *r) {
+    struct dtp_limits limits = r->limits ? *r->limits : dtp_limits_none();
+    struct dtp_plan plan;
+    if (limits.fixed.offload != DTP_OFFLOAD_NONE || !r->setup->framework.offload)
+        return "";
+    for (int what = DTP_OFFLOAD_OPTIMIZER; what <= DTP_OFFLOAD_PARAMETERS; what++) {
+        limits.fixed.offload = (enum dtp_offload)what;
+        if (dtp_search_any(&r->setup->problem, &limits, &plan))
+            return dtp_arena_printf(a, "; with --offload %s this fits: %s", dtp_offload_names[what],
+                                    dtp_plan_words(a, &plan));
+    }
+    return "";
+}
+
 static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r) {
     const struct dtp_problem *p = &r->setup->problem;
     struct dtp_str s = {.a = a};
@@ -186,6 +201,7 @@ static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r)
     else
         dtp_str_printf(&s, "; more GPUs do not help%s",
                        limited(r) ? " within these limits on the layout" : "");
+    dtp_str_add(&s, with_offload(a, r));
     return s.at;
 }
 

@@ -8,3 +8,5 @@ try --model gpt175b --gpus 1024 --tp 5
 try --model gpt175b --gpus 1024 --pp 3,5 --tp 8
 try --model gpt175b --gpus 8 | sed 's/least [0-9]* GPUs/least N GPUs/'
 try --model gpt175b --gpus 1024 --zero-stage 3
+# One GPU holds what the host takes from it.
+try --model llama-7b --gpus 1 --cluster a100-40 --framework deepspeed --batch 4
