@@ -102,7 +102,9 @@ static enum dtp_reason check_zero(const struct dtp_framework *f, const struct dt
         return DTP_WHY_ZERO;
     if (p->zero_stage == 0)
         return DTP_LEGAL;
-    if ((int64_t)p->dp * p->cp < 2 && p->offload != DTP_OFFLOAD_PARAMETERS)
+    bool always =
+        !(f->zero_stages & 1); /* such as FSDP: it wraps the model of a single rank, too */
+    if ((int64_t)p->dp * p->cp < 2 && !always && p->offload != DTP_OFFLOAD_PARAMETERS)
         return DTP_WHY_ZERO_DP1;
     if (p->pp > 1 && !(f->zero_stages_pp >> p->zero_stage & 1))
         return DTP_WHY_ZERO_PP;

@@ -127,8 +127,8 @@ static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r
     int gpus = nearest(r, true), batch = nearest(r, false);
     dtp_fmt_count(p->gpus, text, sizeof text);
     if (gpus > 0 || batch > 0)
-        dtp_str_printf(&s, "no plan of %s splits a batch of %d on %s GPUs", p->model->name,
-                       p->global_batch, text);
+        dtp_str_printf(&s, "no plan of %s splits a batch of %d on %s GPU%s", p->model->name,
+                       p->global_batch, text, p->gpus == 1 ? "" : "s");
     else
         dtp_str_printf(&s, "every plan of %s on %s GPUs is refused", p->model->name, text);
     if (gpus > 0 || batch > 0)

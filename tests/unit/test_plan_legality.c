@@ -94,6 +94,7 @@ CHANGE(zero_dp1, p->zero_stage = 1; p->dp = 1; p->tp = 4; w->problem.gpus = 8;)
 CHANGE(zero_dp1_offload, p->tp = p->pp = p->dp = 1; p->sequence_parallel = false; p->zero_stage = 3;
        p->offload = DTP_OFFLOAD_PARAMETERS; p->global_batch_size = p->microbatch_size = 1;
        w->framework.zero_stages = 0xf; w->framework.offload = true; w->problem.gpus = 1;)
+CHANGE(zero_dp1_always, zero_dp1(w, p); w->framework.zero_stages = 0xe;)
 CHANGE(zero_cp, p->zero_stage = 1; p->dp = 1; p->cp = 4;)
 CHANGE(zero_group, p->zero_stage = 1; p->zero_group = 2;)
 CHANGE(zero_group_odd, p->zero_stage = 1; p->zero_group = 3;)
@@ -191,6 +192,7 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_ZERO_PP, zero_pp},
     {DTP_WHY_ZERO_DP1, zero_dp1},
     {DTP_LEGAL, zero_dp1_offload},
+    {DTP_LEGAL, zero_dp1_always},
     {DTP_LEGAL, zero_group},
     {DTP_WHY_ZERO_GROUP, zero_group_odd},
     {DTP_WHY_ZERO_GROUP, zero_group_alone},
