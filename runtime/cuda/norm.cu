@@ -207,7 +207,8 @@ extern "C" void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_
     /* what is resident at once, so that blocks get the same number of rows and leave few parts */
     int64_t threads = std::min<int64_t>(std::max<int64_t>(n->cols / 8, 128), FEW_THREADS);
     int64_t resident = c->num_sms * (1024 / threads);
-    int blocks = static_cast<int>(std::min({n->rows, room, resident}));
+    int64_t few = ceil_div(n->rows, int64_t{4}); /* each part is read again by the fold */
+    int blocks = static_cast<int>(std::min({few, room, resident}));
     float *partial = static_cast<float *>(c->scratch);
     with_type(d, d->dtype, [&](auto zero) {
         using T = decltype(zero);
