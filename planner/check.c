@@ -128,6 +128,11 @@ static void write_row(struct dtp_json_out *w, const struct dtp_check_row *r, boo
         dtp_json_kv_double(w, "median_s", r->failure ? (double)NAN : r->median_s);
         dtp_json_kv_double(w, "error_pct",
                            r->failure ? 100 : dtp_error_pct(r->predicted_s, r->measured_s));
+        if (r->clock_hz > 0) {
+            dtp_json_kv_double(w, "clock_hz", r->clock_hz);
+            dtp_json_kv_double(w, "power_w", r->power_w);
+            dtp_json_kv_double(w, "host_s", r->host_s);
+        }
     }
     dtp_json_kv_u64(w, "predicted_peak_bytes", r->predicted_peak_bytes);
     dtp_json_put_key(w, "measured_peak_bytes");

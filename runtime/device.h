@@ -196,6 +196,12 @@ struct dtp_dev_about {
     int ndevices;       /* of this kind of back end, on this host */
 };
 
+/* 0: not known. */
+struct dtp_dev_load {
+    double energy_j; /* since the driver's start */
+    double power_limit_w, most_clock_hz;
+};
+
 struct dtp_dev_ops {
     const char *name; /* "cpu", "cuda" */
     enum dtp_status (*open)(struct dtp_arena *a, const struct dtp_dev_config *config,
@@ -227,6 +233,12 @@ struct dtp_dev_ops {
     void (*mark)(struct dtp_dev *d, enum dtp_stream stream, int mark);
     int64_t (*mark_ns)(struct dtp_dev *d, int mark); /* on the host's monotonic clock */
 
+    /* What the device says of itself; NULL where it says nothing. tick(): the start (0) or the end (1) of a
+     * stretch on the compute stream; clock_hz(): its mean clock over the last one, once all is done. */
+    void (*tick)(struct dtp_dev *d, int end);
+    double (*clock_hz)(struct dtp_dev *d);
+    void (*load)(struct dtp_dev *d, struct dtp_dev_load *out);
+
     /* CUDA graphs; NULL where there are none. Between record(true) and record(false) what is enqueued on
      * the compute stream is kept instead of run; record(false): how many kernels that was, 0: nothing was
      * kept. record(true): 0: there is no recording (and nothing to end). replay() enqueues all of it,
@@ -236,7 +248,7 @@ struct dtp_dev_ops {
 
     /* The stream is busy for this long, and does nothing: shadow ranks (comm.h). */
     void (*pause)(struct dtp_dev *d, enum dtp_stream stream, double time_s);
-    /* Numbers of either sign around 0.02, whatever dtype they are read as; bytes: a multiple of 4. */
+    /* Small numbers of either sign, whatever dtype they are read as; bytes: a multiple of 4. */
     void (*fill)(struct dtp_dev *d, void *to, uint64_t bytes);
 
     void (*gemm)(struct dtp_dev *d, const struct dtp_gemm_args *g);
@@ -272,11 +284,18 @@ struct dtp_dev_ops {
                   const struct dtp_adamw_tensor *t, int n);
 };
 
-/* Two bf16 numbers of magnitude 2^-6 .. 2^-5 and either sign; also one fp32, or two fp16 below 2. */
+/* Two bf16 numbers, evenly spread over -2^-5 .. 2^-5; also one fp32, or two fp16 below 2. Few bits would
+ * stay the same in numbers of one magnitude, and a GPU takes less power on them than on activations. */
 static inline uint32_t dtp_dev_fill_word(uint64_t i) {
     uint32_t x = (uint32_t)i * 2654435761U; /* Knuth's multiplicative hash */
     x ^= x >> 15;
-    return 0x3c803c80U | (x & 0x807f807fU);
+    x *= 2246822519U;
+    x ^= x >> 13;
+    uint32_t word = 0x3c803c80U | (x & 0x807f807fU);
+    for (uint32_t half = 0; half < 32; half += 16) /* halve it as often as coins show heads */
+        for (uint32_t coin = 7; coin < 15 && x >> half >> coin & 1; coin++)
+            word -= 0x80U << half;
+    return word;
 }
 
 /* backend: "cpu" or "cuda". The table of a backend; DTP_EUNSUPPORTED, naming what is missing, when its

@@ -257,7 +257,9 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     stay_close(r);
     dtp_drain(r);
     int event = dtp_trace_begin(r, row->stream, name);
+    int64_t begin_ns = dtp_os_now_ns();
     enum dtp_status status = row->run(r, x, index);
+    r->host_ns += dtp_os_now_ns() - begin_ns;
     dtp_trace_end(r, event);
     r->ops->event_record(r->dev, DTP_STREAM_COMPUTE, dtp_event_ahead(r->num_ahead++));
     if (status == DTP_OK)
@@ -300,22 +302,28 @@ enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) 
     const struct dtp_schedule *s = &r->schedule;
     r->nevents = 0;
     r->num_ahead = 0;
+    r->host_ns = 0;
     r->ops->zero(r->dev, r->scalars, DTP_NSCALARS * sizeof *r->scalars);
     DTP_TRY(dtp_units_begin_step(r));
     r->ops->sync(r->dev);
     r->host->ops->doing(r->host, "the start of a step");
     DTP_TRY(r->host->ops->barrier(r->host_world, r->err));
     int64_t start_ns = dtp_os_now_ns();
+    if (r->ops->tick)
+        r->ops->tick(r->dev, 0);
     uint32_t begin = s->begin[r->layout.pp_rank], end = s->begin[r->layout.pp_rank + 1];
     for (uint32_t i = begin; i < end; i++) {
         r->action = (int)(i - begin);
         DTP_TRY(run_action(r, i));
     }
+    if (r->ops->tick)
+        r->ops->tick(r->dev, 1);
     r->ops->sync(r->dev);
     DTP_TRY(r->ops->check(r->dev, r->err));
     *step_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
     dtp_drain(r);
     finish_trace(r, start_ns);
+    r->clock_hz = r->ops->clock_hz ? r->ops->clock_hz(r->dev) : 0;
     r->host->ops->doing(r->host, "the end of a step");
     DTP_TRY(dtp_loss_scale_update(r));
     return share(r, loss, step_s);

@@ -188,6 +188,33 @@ static enum dtp_status maybe_save(struct dtp_rank *r, int done) {
     return o->save && now ? dtp_checkpoint_save(r, done) : DTP_OK;
 }
 
+/* Clock and power of the device over some steps. */
+struct meter {
+    double energy_j, clock_hz;
+    int64_t start_ns, host_ns;
+    int steps;
+};
+
+static double energy_j(const struct dtp_rank *r) {
+    struct dtp_dev_load now = {0};
+    if (r->ops->load)
+        r->ops->load(r->dev, &now);
+    return now.energy_j;
+}
+
+static struct meter start_meter(const struct dtp_rank *r) {
+    return (struct meter){.energy_j = energy_j(r), .start_ns = dtp_os_now_ns()};
+}
+
+static void read_meter(const struct dtp_rank *r, const struct meter *m,
+                       struct dtp_run_result *out) {
+    double used_j = energy_j(r) - m->energy_j;
+    double all_s = (double)(dtp_os_now_ns() - m->start_ns) / (double)DTP_NS_PER_S;
+    out->clock_hz = m->clock_hz / m->steps;
+    out->power_w = used_j > 0 ? used_j / all_s : 0;
+    out->host_s = (double)m->host_ns / (double)DTP_NS_PER_S / m->steps;
+}
+
 static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     const struct dtp_run_options *o = r->o;
     int first = 0;
@@ -202,13 +229,20 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     out->loss = DTP_NEW(r->arena, double, (size_t)out->steps);
     out->step_s_each = DTP_NEW(r->arena, double, (size_t)out->steps);
     dtp_heap_reset_peak(r->dev->heap);
+    struct meter meter = {0};
     for (int i = 0; i < out->steps; i++) {
+        if (i == (out->steps > 1)) /* the first warms up */
+            meter = start_meter(r);
         r->step = first + i;
         DTP_TRY(dtp_rank_step(r, &out->loss[i], &out->step_s_each[i]));
         if (o->progress && (r->rank == 0 || o->shadow_cluster))
             o->progress(o->progress_context, r->step, out->loss[i], out->step_s_each[i]);
+        meter.clock_hz += r->clock_hz;
+        meter.host_ns += r->host_ns;
+        meter.steps++;
         DTP_TRY(maybe_save(r, r->step + 1));
     }
+    read_meter(r, &meter, out);
     out->loss_scale = r->loss_scale.scale;
     out->skipped_steps = r->loss_scale.skipped;
     return gather_result(r, out);

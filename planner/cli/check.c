@@ -202,6 +202,9 @@ static void note_run(struct dtp_arena *a, const struct dtp_check_own *own,
     }
     row->measured_s = dtp_check_on_gpus(own) ? r->step_s : r->best_step_s;
     row->median_s = r->step_s;
+    row->clock_hz = r->clock_hz;
+    row->power_w = r->power_w;
+    row->host_s = r->host_s;
     for (int i = 0; i < r->nranks; i++)
         if (r->peak_bytes[i] > row->measured_peak_bytes)
             row->measured_peak_bytes = r->peak_bytes[i];

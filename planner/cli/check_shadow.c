@@ -22,6 +22,7 @@ struct shadow {
     double predicted_s[KINDS], measured_s[KINDS]; /* mean of an action; 0: has none */
     int count[KINDS];
     uint64_t predicted_bytes, measured_bytes;
+    double clock_hz, power_w;
     const char *failure;
 };
 
@@ -213,6 +214,10 @@ static void write_row(struct dtp_json_out *w, const struct shadow *s, bool after
     dtp_json_kv_u64(w, "predicted_peak_bytes", s->predicted_bytes);
     if (after)
         dtp_json_kv_u64(w, "measured_peak_bytes", s->measured_bytes);
+    if (after && s->clock_hz > 0) {
+        dtp_json_kv_double(w, "clock_hz", s->clock_hz);
+        dtp_json_kv_double(w, "power_w", s->power_w);
+    }
     if (s->failure)
         dtp_json_kv_string(w, "failure", s->failure);
     dtp_json_end(w);
@@ -294,6 +299,8 @@ static void done(void *context, size_t i, const struct dtp_run_result *r,
     for (int k = 0; r && k < KINDS; k++)
         s->measured_s[k] = dtp_action_mean_s(r, kinds[k], &s->count[k]);
     s->measured_bytes = r ? r->peak_bytes[0] : 0;
+    s->clock_hz = r ? r->clock_hz : 0;
+    s->power_w = r ? r->power_w : 0;
     if (!x->cli->args.json)
         print_row(x, s);
     fflush(x->cli->out.file);

@@ -15,7 +15,7 @@
 
 #include "runtime/comm.h"
 
-enum { DTP_CUDA_MAX_EVENTS = 1024, DTP_CUDA_MAX_MARKS = 1 << 17 };
+enum { DTP_CUDA_MAX_EVENTS = 1024, DTP_CUDA_MAX_MARKS = 1 << 17, DTP_CUDA_MAX_SMS = 256 };
 
 struct dtp_cuda_gemms; /* gemm.c */
 struct dtp_cuda_fused; /* attention_plans.c */
@@ -46,6 +46,7 @@ struct dtp_cuda {
     void *scratch;
     uint64_t scratch_bytes;
     unsigned *ticket;      /* of reductions whose last block adds up; 0 between launches */
+    void *ticks, *nvml;    /* sensors.cu */
     cudaGraphExec_t graph; /* of record(); NULL: none */
     bool no_graphs;        /* DTPLAN_CUDA_GRAPHS=0 */
     char *staging;         /* pinned host memory for copy_in: two halves */
@@ -85,6 +86,11 @@ void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g);
 void dtp_nccl_abort_all(struct dtp_nccl *n);
 bool dtp_nccl_failed(struct dtp_nccl *n, char *text, size_t size);
 
+/* sensors.cu */
+void dtp_cuda_sensors_open(struct dtp_arena *a, struct dtp_cuda *c);
+void dtp_cuda_tick(struct dtp_dev *d, int end);
+double dtp_cuda_clock_hz(struct dtp_dev *d);
+void dtp_cuda_load(struct dtp_dev *d, struct dtp_dev_load *out);
 /* norm.cu */
 void dtp_cuda_norm_forward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n);

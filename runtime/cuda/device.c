@@ -105,6 +105,7 @@ static enum dtp_status open_memory(struct dtp_arena *a, struct dtp_cuda *c,
     TRY_CUDA(cudaMalloc(&c->scratch, SCRATCH_BYTES));
     TRY_CUDA(cudaMalloc((void **)&c->ticket, sizeof *c->ticket));
     TRY_CUDA(cudaMemset(c->ticket, 0, sizeof *c->ticket));
+    dtp_cuda_sensors_open(a, c);
     DTP_TRY(dtp_cuda_gemm_open(a, c, err));
     DTP_TRY(dtp_cuda_fused_open(a, c, err));
     TRY_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -167,6 +168,7 @@ static void cuda_close(struct dtp_dev *d) {
     (void)cudaFree(c->base);
     (void)cudaFree(c->scratch);
     (void)cudaFree(c->ticket);
+    (void)cudaFree(c->ticks);
     (void)cudaFreeHost(c->staging);
 }
 
@@ -438,6 +440,9 @@ static const struct dtp_dev_ops cuda_ops = {
     .overhead_bytes = cuda_overhead_bytes,
     .mark = cuda_mark,
     .mark_ns = cuda_mark_ns,
+    .tick = dtp_cuda_tick,
+    .clock_hz = dtp_cuda_clock_hz,
+    .load = dtp_cuda_load,
     .record = cuda_record,
     .replay = cuda_replay,
     .pause = dtp_cuda_pause,

@@ -35,7 +35,14 @@ extern "C" void dtp_cuda_pause(struct dtp_dev *d, enum dtp_stream stream, double
 __device__ __forceinline__ uint32_t fill_word(uint64_t i) { /* dtp_dev_fill_word() */
     uint32_t x = static_cast<uint32_t>(i) * 2654435761u;
     x ^= x >> 15;
-    return 0x3c803c80u | (x & 0x807f807fu);
+    x *= 2246822519u;
+    x ^= x >> 13;
+    uint32_t word = 0x3c803c80u | (x & 0x807f807fu);
+#pragma unroll
+    for (uint32_t half = 0; half < 32; half += 16)
+        for (uint32_t coin = 7; coin < 15 && x >> half >> coin & 1; coin++)
+            word -= 0x80u << half;
+    return word;
 }
 
 __global__ void __launch_bounds__(THREADS) fill(uint32_t *to, uint64_t n) {

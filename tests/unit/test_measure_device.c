@@ -56,6 +56,23 @@ static void test_sweep(void) {
     dtp_arena_destroy(a);
 }
 
+/* Both halves of a word are numbers of either sign and of many magnitudes, as activations are. */
+static void test_fill(void) {
+    enum { WORDS = 1 << 16, MAGNITUDES = 9 };
+    int negative = 0, seen[1 << 8] = {0}, magnitudes = 0;
+    for (uint64_t i = 0; i < WORDS; i++)
+        for (int half = 0; half < 32; half += 16) {
+            uint32_t x = dtp_dev_fill_word(i) >> half & 0xffffU;
+            negative += (int)(x >> 15);
+            seen[x >> 7 & 0xffU]++;
+        }
+    for (int i = 0; i < 1 << 8; i++)
+        magnitudes += seen[i] > 0;
+    CU_ASSERT_EQUAL(magnitudes, MAGNITUDES); /* 2^-6, half as many 2^-7, ... */
+    CU_ASSERT(seen[0x79] > 0.49 * 2 * WORDS && seen[0x79] < 0.51 * 2 * WORDS);
+    CU_ASSERT(negative > 0.49 * 2 * WORDS && negative < 0.51 * 2 * WORDS);
+}
+
 static void test_about(void) {
     struct dtp_dev_about about;
     struct dtp_err err = {0};
@@ -65,7 +82,7 @@ static void test_about(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"sweep", test_sweep}, {"about", test_about}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"sweep", test_sweep}, {"about", test_about}, {"fill", test_fill}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"measuring a device", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     return run_suites(suites);
