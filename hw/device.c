@@ -245,7 +245,7 @@ double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double by
 
     if (c->elements_per_s > 0 && elements / c->elements_per_s > t_s)
         t_s = elements / c->elements_per_s;
-    return t_s;
+    return t_s > 0 ? t_s + c->latency_s : 0;
 }
 
 bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s) {

@@ -13,7 +13,7 @@
  *   1 + small_tile x (sqrt(256 x 128 / (tm tn)) - 1). WGRAD has its own factor (K = tokens).
  * Batched GEMM of unfused attention: bytes / HBM + FLOPs / R + c_tile, less `tail` of the shorter of the
  *   first two: 0 on A100, where they add up, nearly 1 on H100, whose copies run beside the product.
- * Memory-bound kernel of a class: t = max(bytes / B_class, elements / E_class).
+ * Memory-bound kernel of a class: t = max(bytes / B_class, elements / E_class) + latency_class.
  * Fused attention: t = FLOPs / R_impl x (1 + s_half / s) + tail_blocks x (one block of 128 queries on
  *   its SM), head_dim padded to the multiple that the kernel uses (32 of flash, else 64), halved FLOPs
  *   and twice the s_half when causal (the diagonal blocks are half wasted); backward 2.5 x the FLOPs at
@@ -100,6 +100,8 @@ struct dtp_kernel_cal {
     double elements_per_s; /* 0: no such limit */
     double
         gated_factor; /* of an activation: SwiGLU's time over GELU's of as many outputs; 0: by bytes */
+    double latency_s;      /* beside both: start, last wave, reductions over blocks */
+    double power_w;        /* above idle, while it runs; see struct dtp_power_cal */
 };
 struct dtp_attention_cal {
     double flops_per_s;        /* forward, long sequences, head_dim 128; 0: not available */
@@ -109,6 +111,24 @@ struct dtp_attention_cal {
     double causal_factor;      /* rate with a causal mask over that without */
     double tail_blocks;        /* blocks of 128 queries that run after the SMs are no longer full */
     double half_seq_backward;  /* of the backward; 0: half_seq */
+};
+
+/* Power, of which a chip has power_w and no more: it lowers its clock until the mean over the last memory_s
+ * fits, and at once where a burst would take more than burst_w. At x times the highest clock products take
+ * 1/x times as long, and a FLOP x^exponent times the energy (the voltage follows the clock, and energy
+ * goes with its square); other kernels wait for memory and stay as they are. Tables of products hold times
+ * at the highest clock. idle_w 0: not modelled; then `sustained` is all that is known. */
+struct dtp_power_cal {
+    double idle_w; /* clocks run, no kernel does anything */
+    double gemm_j_per_flop, attention_j_per_flop, attention_backward_j_per_flop;
+    double exponent;
+    double comm_w; /* above idle, while a collective runs */
+    double burst_w, memory_s;
+};
+/* A stretch of kernels: seconds at the highest clock, joules beyond idle. */
+struct dtp_load_mix {
+    double product_s, product_j, other_s, other_j;
+    double rest; /* of the GPU after each stretch, over the stretch's time */
 };
 
 struct dtp_gpu {
@@ -127,6 +147,7 @@ struct dtp_gpu {
     struct dtp_gemm_cal bmm[DTP_NDTYPES]; /* batched GEMM of unfused attention */
     struct dtp_kernel_cal kernel[DTP_NKERNELS];
     struct dtp_attention_cal attention[DTP_NATTN];
+    struct dtp_power_cal power;
     double sustained;     /* time factor under long load (clocks at the power limit), >= 1 */
     double chip_spread;   /* standard deviation of the time of products among chips of the type */
     double kernel_gap_s;  /* between dependent kernels on a busy stream */
@@ -183,6 +204,8 @@ double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double by
  * rates of the files agree with: 1 + chip_spread (E(n) - E(8)), where E(n) is the expected largest of n
  * draws of the standard normal distribution. Ranks of a synchronous step wait for the slowest. */
 double dtp_device_slowest(const struct dtp_gpu *g, int n);
+/* How much longer products of the mix take than at the highest clock, >= 1. */
+double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m);
 /* False when the shape is outside what the calibration covers (dtype, size, head_dim). */
 bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_attention_flops(const struct dtp_attention_shape *s);

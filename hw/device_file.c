@@ -76,6 +76,8 @@ static const struct dtp_field kernel_fields[] = {
     MEMBER(dtp_kernel_cal, elements_per_s, "limit of elements; 0: none"),
     MEMBER(dtp_kernel_cal, gated_factor,
            "of an activation: SwiGLU's time over GELU's; 0: by bytes"),
+    MEMBER(dtp_kernel_cal, latency_s, "beside both, s"),
+    MEMBER(dtp_kernel_cal, power_w, "above idle, while it runs"),
     {0}};
 static const struct dtp_field attention_fields[] = {
     MEMBER(dtp_attention_cal, flops_per_s, "forward, long sequences, head_dim 128"),
@@ -85,6 +87,17 @@ static const struct dtp_field attention_fields[] = {
     MEMBER(dtp_attention_cal, causal_factor, "rate with a causal mask over without"),
     MEMBER(dtp_attention_cal, tail_blocks, "blocks that run on SMs that are not full"),
     MEMBER(dtp_attention_cal, half_seq_backward, "half_seq of the backward; 0: the same"),
+    {0}};
+
+static const struct dtp_field power_fields[] = {
+    MEMBER(dtp_power_cal, idle_w, "clocks run, no kernel does anything"),
+    MEMBER(dtp_power_cal, gemm_j_per_flop, "of a GEMM at the highest clock, above idle"),
+    MEMBER(dtp_power_cal, attention_j_per_flop, "of fused attention"),
+    MEMBER(dtp_power_cal, attention_backward_j_per_flop, "of its backward"),
+    MEMBER(dtp_power_cal, exponent, "energy of a FLOP goes with the clock to this power"),
+    MEMBER(dtp_power_cal, comm_w, "above idle, while a collective runs"),
+    MEMBER(dtp_power_cal, burst_w, "most that is taken even for milliseconds"),
+    MEMBER(dtp_power_cal, memory_s, "time over which power_w is a mean"),
     {0}};
 
 #define ENTRY(key, type, table, i)                                                                 \
@@ -137,6 +150,8 @@ const struct dtp_field dtp_gpu_calibration_fields[] = {
      .help = "memory-bound kernels by class"},
     {"attention", DTP_FIELD_OBJECT, IN_GPU(attention), .fields = attentions_fields,
      .help = "fused attention by implementation"},
+    {"power", DTP_FIELD_OBJECT, IN_GPU(power), .fields = power_fields,
+     .help = "what lowers the clock"},
     {"sustained", DTP_FIELD_DOUBLE, IN_GPU(sustained), .min = 1, .max = 10,
      .help = "time factor under long load"},
     {"chip_spread", DTP_FIELD_DOUBLE, IN_GPU(chip_spread), .min = 0, .max = 0.2,
@@ -243,7 +258,7 @@ static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, str
 static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_json *j,
                                         struct dtp_gpu *g, struct dtp_err *err) {
     struct calibration_file in = {.gpu = *g};
-    struct dtp_field fields[20];
+    struct dtp_field fields[24];
     size_t n = 0;
 
     if (dtp_json_type(j) != DTP_JSON_OBJECT)

@@ -16,8 +16,8 @@
 
 struct dtp_own_times {
     const char *gpu, *like, *title, *machine, *versions, *source;
-    double launch_s;
-    const struct dtp_json *calibration, *curves;
+    double launch_s, power_limit_w, most_clock_hz;
+    const struct dtp_json *calibration, *loads, *curves;
 };
 
 /* Path of the file for a GPU by its name, or NULL. */

@@ -14,7 +14,7 @@ struct dtp_op *dtp_op_add(struct dtp_op_build *b, const char *name, enum dtp_op_
     assert(b->out->n < DTP_MAX_OPS);
     struct dtp_op *op = &b->out->at[b->out->n++];
     *op = (struct dtp_op){
-        .name = name, .kind = kind, .pass = pass, .part = b->part, .count = 1, .launches = 1};
+        .name = name, .kind = kind, .pass = pass, .part = b->part, .count = 1, .slowdown = 1, .launches = 1};
     return op;
 }
 
@@ -323,8 +323,8 @@ static void layer(struct dtp_op_build *b, bool moe) {
     zero_copies(b, params);
 }
 
-void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                   enum dtp_layer_kind kind, struct dtp_ops *out) {
+void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                 enum dtp_layer_kind kind, struct dtp_ops *out) {
     const struct dtp_model *m = problem->model;
     double t = plan->tp, n = (double)plan->microbatch_size * problem->seq / plan->cp;
     double kv = m->kv_heads < plan->tp ? 1 : m->kv_heads / t;
@@ -380,4 +380,10 @@ void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *pla
     case DTP_NLAYER_KINDS:
         break;
     }
+}
+
+void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                   enum dtp_layer_kind kind, struct dtp_ops *out) {
+    dtp_op_list(problem, plan, kind, out);
+    dtp_op_set_clock(problem, plan, kind, out);
 }

@@ -38,6 +38,7 @@ struct dtp_op {
     bool overlapped;      /* collective: runs beside compute as far as the framework hides it;
                               cp: beside the attention of the same pass */
     double count;         /* times per layer and microbatch */
+    double slowdown;      /* of a product, by the clock at the power limit; 1: none */
     double launches;      /* kernels that the host launches for it, each time */
     double saved_bytes;   /* F only, all `count` together */
     struct dtp_gemm gemm; /* GEMM, BMM */

@@ -21,6 +21,12 @@ struct dtp_op_build {
     bool dropout, attention_dropout, tp_overlap;
 };
 
+/* dtp_ops_layer() at the highest clock, and the slowdown of its products at the power limit (op_power.c). */
+void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                 enum dtp_layer_kind kind, struct dtp_ops *out);
+void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      enum dtp_layer_kind kind, struct dtp_ops *ops);
+
 /* The next operation of the list, once and with one launch. */
 struct dtp_op *dtp_op_add(struct dtp_op_build *b, const char *name, enum dtp_op_kind kind,
                           enum dtp_pass pass);

@@ -52,6 +52,8 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
         break;
     case DTP_OP_KERNEL:
         time_s = dtp_device_kernel_s(gpu, op->kernel, op->bytes, op->elements);
+        if (op->launches <= 0 && time_s > 0) /* the end of another kernel */
+            time_s -= gpu->kernel[op->kernel].latency_s;
         if (op->kernel == DTP_K_NORM || op->kernel == DTP_K_NORM_BACKWARD)
             time_s *= problem->framework->norm_time_factor;
         break;
@@ -65,6 +67,6 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
         time_s *= problem->framework->cp_attention_factor;
     if (op->kind == DTP_OP_ATTENTION && op->attention.head_dim <= SMALL_HEAD)
         time_s *= problem->framework->small_head_factor;
-    return op->count * time_s *
+    return op->count * time_s * op->slowdown *
            (op->kind == DTP_OP_ATTENTION ? on.attention_time_factor : on.kernel_time_factor);
 }

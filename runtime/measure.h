@@ -33,7 +33,17 @@ struct dtp_measure_options {
     void *context;
 };
 
-enum { DTP_MEASURE_MAX_CURVES = 64 };
+/* A kernel under long load. */
+struct dtp_measured_load {
+    char kernel[24];
+    double busy;            /* share of the time that it would run, but for the clock; the rest is pauses */
+    double flops;           /* of a call; 0: memory-bound */
+    double alone_s, call_s; /* a call in a short burst; under load, with its rest */
+    double alone_clock_hz, clock_hz, power_w;
+    double rest_s, stretch_s; /* "after_rest": a stretch of calls after each rest */
+};
+
+enum { DTP_MEASURE_MAX_CURVES = 64, DTP_MEASURE_MAX_LOADS = 40 };
 struct dtp_measured {
     int ncores;
     struct dtp_dev_about about; /* dtp_measure_device() */
@@ -41,8 +51,12 @@ struct dtp_measured {
     struct dtp_time_table table[DTP_NTABLES];
     double elements_per_s[DTP_NKERNELS]; /* 0: the runtime has none */
     double gated_factor[DTP_NKERNELS];   /* of the activations: SwiGLU's time over GELU's */
+    double latency_s[DTP_NKERNELS];      /* beside them: dtp_measure_device() */
     double copy_bytes_per_s;             /* large copy, read and written */
     double gap_s;
+    struct dtp_dev_load limits;
+    struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
+    int nloads;
     struct dtp_curve curve[DTP_MEASURE_MAX_CURVES];
     int ncurves;
     double seconds; /* that it took */
@@ -89,6 +103,9 @@ enum { DTP_MEASURE_MAX_TIMES = 4096 };
 /* Written by rank 0 of the forked processes. */
 struct dtp_measure_board {
     double time_s[DTP_MEASURE_MAX_TIMES];
+    struct dtp_dev_load limits;
+    struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
+    int nloads;
     struct dtp_dev_about about;
 };
 /* One entry of the sweep: the median time of repeats of `run` that take target_s. */

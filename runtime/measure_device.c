@@ -32,14 +32,19 @@ struct dtp_measure_grid dtp_measure_gpu_grid(void) {
 
 /* ---- timing ---- */
 
-static double batch_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, int n, double lead_s) {
+double dtp_bench_batch_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, int n,
+                         double lead_s) {
     b->ops->sync(b->dev);
     if (lead_s > 0)
         b->ops->pause(b->dev, DTP_STREAM_COMPUTE, lead_s);
+    if (b->ops->tick)
+        b->ops->tick(b->dev, 0);
     b->ops->mark(b->dev, DTP_STREAM_COMPUTE, 0);
     for (int i = 0; i < n; i++)
         run(context, i);
     b->ops->mark(b->dev, DTP_STREAM_COMPUTE, 1);
+    if (b->ops->tick)
+        b->ops->tick(b->dev, 1);
     b->ops->sync(b->dev);
     int64_t begin_ns = b->ops->mark_ns(b->dev, 0), end_ns = b->ops->mark_ns(b->dev, 1);
     return (double)(end_ns - begin_ns) / (double)DTP_NS_PER_S / n;
@@ -49,12 +54,19 @@ static double batch_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, int
 double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *context) {
     enum { LEAST = 3, MOST = 250 };
     const double short_s = 4e-5, host_s = 1.2e-5;
-    (void)batch_s(b, run, context, 1, 0); /* chooses and loads the kernel */
-    double once_s = batch_s(b, run, context, 2, 0);
+    (void)dtp_bench_batch_s(b, run, context, 1, 0); /* chooses and loads the kernel */
+    double once_s = dtp_bench_batch_s(b, run, context, 2, 0);
     double wanted = b->grid->target_s / (once_s > 0 ? once_s : b->grid->target_s);
     int n = wanted > MOST ? MOST : wanted < LEAST ? LEAST : (int)wanted;
-    double t = batch_s(b, run, context, n, once_s < short_s ? n * host_s : 0) - b->grid->gap_s;
+    double t = dtp_bench_batch_s(b, run, context, n, once_s < short_s ? n * host_s : 0) - b->grid->gap_s;
     return t > 0 ? t : b->grid->gap_s;
+}
+
+double dtp_bench_product_s(struct dtp_bench *b, dtp_bench_fn *run, void *context) {
+    double time_s = dtp_bench_measured_s(b, run, context);
+    double clock_hz = b->ops->clock_hz ? b->ops->clock_hz(b->dev) : 0;
+    bool known = clock_hz > 0 && b->limits.most_clock_hz > clock_hz;
+    return known ? time_s * clock_hz / b->limits.most_clock_hz : time_s;
 }
 
 void dtp_bench_note(struct dtp_bench *b, double time_s) {
@@ -128,11 +140,16 @@ static enum dtp_status run_bench(struct dtp_arena *a, struct job *job, struct dt
     b->ops->about(b->dev, &job->board->about);
     if (!job->grid)
         return DTP_OK;
+    if (b->ops->load)
+        b->ops->load(b->dev, &b->limits);
+    job->board->limits = b->limits;
     DTP_TRY(open_tensors(a, b, err));
     dtp_bench_gemms(b);
     for (int i = 0; i < 4; i++)
         dtp_bench_attentions(b, i % 2 == 1, i / 2 * DTP_MEASURE_DROPOUT);
     dtp_bench_classes(b);
+    dtp_bench_loads(b);
+    job->board->nloads = b->nloads;
     if (b->n > b->capacity)
         return dtp_fail(err, DTP_EINPUT, "a grid of %d times, room for %d", b->n, b->capacity);
     return b->ops->check(b->dev, err);
@@ -142,7 +159,10 @@ static enum dtp_status bench_rank(void *context, int rank, struct dtp_err *err) 
     struct job *job = context;
     struct dtp_arena *a = dtp_arena_create("measure");
     struct dtp_bench b = {
-        .grid = job->grid, .time_s = job->board->time_s, .capacity = DTP_MEASURE_MAX_TIMES};
+        .grid = job->grid,
+        .time_s = job->board->time_s,
+        .capacity = DTP_MEASURE_MAX_TIMES,
+        .load = job->board->load};
     dtp_os_pin(rank);
     enum dtp_status status = run_bench(a, job, &b, err);
     if (b.dev)
@@ -187,6 +207,18 @@ static const double *take_table(struct dtp_arena *a, const struct dtp_measure_gr
     return from + n;
 }
 
+/* Time of many elements, then of few: a rate, and what a kernel takes beside it. */
+static void read_class(const struct dtp_measure_grid *g, const double time_s[2], enum dtp_kernel k,
+                       struct dtp_measured *out) {
+    const struct dtp_measure_grid small = dtp_bench_small_grid(g);
+    double many = (double)g->class_rows * g->class_cols;
+    double few = (double)small.class_rows * small.class_cols;
+    double more_s = time_s[0] - time_s[1], latency_s = time_s[1] - more_s * few / (many - few);
+    latency_s = more_s > 0 && latency_s > 0 ? latency_s : 0;
+    out->latency_s[k] = latency_s;
+    out->elements_per_s[k] = many / (time_s[0] - latency_s);
+}
+
 static void read_board(struct dtp_arena *a, const struct dtp_measure_grid *g, const double *from,
                        struct dtp_measured *out) {
     const int *const forward[] = {g->tokens, g->width, g->width};
@@ -198,11 +230,10 @@ static void read_board(struct dtp_arena *a, const struct dtp_measure_grid *g, co
                           : i == DTP_TABLE_GEMM_WGRAD      ? wgrad
                                                            : forward,
                           from, &out->table[i]);
-    double elements = (double)g->class_rows * g->class_cols;
-    for (int i = 0; i < NCLASSES; i++)
-        out->elements_per_s[dtp_bench_class_rows[i].kernel] = elements / from[i];
+    for (int i = 0; i < NCLASSES; i++, from += 2)
+        read_class(g, from, dtp_bench_class_rows[i].kernel, out);
     out->copy_bytes_per_s = 2 * dtp_dtype_bytes(g->dtype) * out->elements_per_s[DTP_K_COPY];
-    out->launch_s = from[NCLASSES];
+    out->launch_s = from[0];
     out->gap_s = g->gap_s;
 }
 
@@ -234,8 +265,12 @@ enum dtp_status dtp_measure_device(struct dtp_arena *a, const struct dtp_measure
     if (o->progress)
         o->progress(o->context, "kernels");
     enum dtp_status status = with_board(&job, err);
-    if (status == DTP_OK)
+    if (status == DTP_OK) {
         read_board(a, grid, job.board->time_s, out);
+        out->limits = job.board->limits;
+        out->nloads = job.board->nloads;
+        memcpy(out->load, job.board->load, sizeof out->load);
+    }
     if (job.board) {
         out->about = job.board->about;
         munmap(job.board, sizeof *job.board);

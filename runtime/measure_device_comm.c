@@ -127,6 +127,31 @@ static enum dtp_status open_member(struct dtp_arena *a, struct job *job, int ran
     return DTP_OK;
 }
 
+/* Power of the first rank's device while a large all-reduce runs again and again. */
+static enum dtp_status measure_power(struct job *job, int rank, struct member *m) {
+    enum { CALLS = 2500 };
+    const int64_t bytes = 64 * (int64_t)DTP_MIB;
+    struct dtp_dev_load before, after;
+    if (!m->dev_ops->load)
+        return DTP_OK;
+    m->dev_ops->sync(m->dev);
+    DTP_TRY(m->host->ops->barrier(m->host_world, m->err));
+    m->dev_ops->load(m->dev, &before);
+    int64_t start_ns = dtp_os_now_ns();
+    for (int i = 0; i < CALLS; i++)
+        DTP_TRY(once(m, DTP_ALL_REDUCE, bytes));
+    m->dev_ops->sync(m->dev);
+    m->dev_ops->load(m->dev, &after);
+    double all_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
+    if (rank == 0)
+        job->board->load[0] = (struct dtp_measured_load){
+            .kernel = "all_reduce",
+            .busy = 1,
+            .call_s = all_s / CALLS,
+            .power_w = (after.energy_j - before.energy_j) / all_s};
+    return m->dev_ops->check(m->dev, m->err);
+}
+
 static enum dtp_status measure_all(struct job *job, int rank, struct member *m) {
     for (int k = 0; k < NKINDS; k++)
         for (int i = 0; m->grid->bytes[i]; i++) {
@@ -135,7 +160,7 @@ static enum dtp_status measure_all(struct job *job, int rank, struct member *m) 
             if (rank == 0)
                 job->board->time_s[k * MOST_SIZES + i] = t;
         }
-    return DTP_OK;
+    return measure_power(job, rank, m);
 }
 
 static enum dtp_status member_rank(void *context, int rank, struct dtp_err *err) {
@@ -196,6 +221,9 @@ static enum dtp_status measure_group(struct dtp_arena *a, struct job *job, struc
                                .grace_s = 1};
     enum dtp_status status = dtp_launch_fork(&f, err);
     dtp_comm_shm_unmap(&job->config, shared);
+    if (job->board->load[0].power_w > 0 && out->nloads < DTP_MEASURE_MAX_LOADS)
+        out->load[out->nloads++] = job->board->load[0];
+    job->board->load[0] = (struct dtp_measured_load){.power_w = 0};
     return status == DTP_OK ? fit(a, job, out, err) : status;
 }
 

@@ -17,12 +17,20 @@ struct dtp_bench {
     int32_t *ids;
     double *time_s; /* of the board */
     int n, capacity;
+    struct dtp_dev_load limits;
+    struct dtp_measured_load *load; /* likewise */
+    int nloads;
 };
 
 typedef void dtp_bench_fn(void *context, int i);
 
+/* Seconds of one of n calls, the first of them a while after the host began to enqueue them. */
+double dtp_bench_batch_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, int n,
+                         double lead_s);
 /* Seconds of one call, kernels only: run(context, i) launches the i-th. */
 double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);
+/* The same at the highest clock, of a kernel whose time goes with the clock of the SMs. */
+double dtp_bench_product_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);
 /* The next time of the board. */
 void dtp_bench_note(struct dtp_bench *b, double time_s);
 /* The i-th of the places that a tensor of so many bytes has in a pool. */
@@ -33,8 +41,20 @@ struct dtp_bench_gemm {
     struct dtp_bench *b;
     struct dtp_gemm_args g;
 };
+struct dtp_bench_gemm dtp_bench_gemm_of(struct dtp_bench *b, enum dtp_gemm_pass pass,
+                                        const int64_t mnk[3]);
 void dtp_bench_run_gemm(void *context, int i);
 void dtp_bench_gemms(struct dtp_bench *b);
+
+struct dtp_bench_attention {
+    struct dtp_bench *b;
+    struct dtp_attention_args x;
+    bool backward;
+};
+/* One in the middle of the grid. */
+struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward);
+double dtp_bench_attention_flops(const struct dtp_bench_attention *x);
+void dtp_bench_run_attention(void *context, int i);
 void dtp_bench_attentions(struct dtp_bench *b, bool backward, double dropout);
 /* The most that any shape keeps, or works in. */
 uint64_t dtp_bench_attention_bytes(const struct dtp_bench *b, bool workspace);
@@ -46,6 +66,11 @@ struct dtp_bench_class {
     dtp_bench_fn *run;
 };
 extern const struct dtp_bench_class dtp_bench_class_rows[NCLASSES];
+/* Each at two sizes. */
 void dtp_bench_classes(struct dtp_bench *b);
+struct dtp_measure_grid dtp_bench_small_grid(const struct dtp_measure_grid *g);
+
+/* Power and clock under long load; nothing where the device has no sensors. */
+void dtp_bench_loads(struct dtp_bench *b);
 
 #endif

@@ -21,9 +21,8 @@ static bool fits(const struct dtp_bench *b, const struct dtp_gemm_args *g) {
            m * n * out <= b->pool_bytes[POOL_C] && m * n * out <= most && k * n * e <= most;
 }
 
-/* before: k of the entry before this one, when m and n are the same; else 0. */
-static void add_gemm(struct dtp_bench *b, enum dtp_gemm_pass pass, const int64_t mnk[3],
-                     int64_t before) {
+struct dtp_bench_gemm dtp_bench_gemm_of(struct dtp_bench *b, enum dtp_gemm_pass pass,
+                                        const int64_t mnk[3]) {
     int64_t m = mnk[0], n = mnk[1], k = mnk[2];
     struct dtp_bench_gemm x = {.b = b, .g = {.m = m, .n = n, .k = k, .lda = k, .ldb = n, .ldc = n}};
     if (pass == DTP_GEMM_FORWARD) {
@@ -36,9 +35,17 @@ static void add_gemm(struct dtp_bench *b, enum dtp_gemm_pass pass, const int64_t
         x.g.lda = m;
         x.g.accumulate = x.g.c_gradient = true;
     }
+    return x;
+}
+
+/* before: k of the entry before this one, when m and n are the same; else 0. */
+static void add_gemm(struct dtp_bench *b, enum dtp_gemm_pass pass, const int64_t mnk[3],
+                     int64_t before) {
+    struct dtp_bench_gemm x = dtp_bench_gemm_of(b, pass, mnk);
+    int64_t k = mnk[2];
     double last_s = b->n > 0 && b->n <= b->capacity ? b->time_s[b->n - 1] : 0;
     if (fits(b, &x.g) || before == 0)
-        dtp_bench_note(b, fits(b, &x.g) ? dtp_bench_measured_s(b, dtp_bench_run_gemm, &x) : 0);
+        dtp_bench_note(b, fits(b, &x.g) ? dtp_bench_product_s(b, dtp_bench_run_gemm, &x) : 0);
     else
         dtp_bench_note(b, last_s * (double)k / (double)before);
 }
@@ -60,14 +67,8 @@ void dtp_bench_gemms(struct dtp_bench *b) {
 
 /* ---- attention ---- */
 
-struct attention {
-    struct dtp_bench *b;
-    struct dtp_attention_args x;
-    bool backward;
-};
-
-static void run_attention(void *context, int i) {
-    const struct attention *t = context;
+void dtp_bench_run_attention(void *context, int i) {
+    const struct dtp_bench_attention *t = context;
     struct dtp_bench *b = t->b;
     struct dtp_attention_args x = t->x;
     int64_t e = dtp_bench_element_bytes(b), width = x.heads * x.head_dim, rows = x.seq * x.batch;
@@ -110,11 +111,38 @@ void dtp_bench_attentions(struct dtp_bench *b, bool backward, double dropout) {
     for (int s = 0; g->seq[s]; s++)
         for (int d = 0; g->head_dim[d]; d++)
             for (int h = 0; g->heads[h]; h++) {
-                struct attention t = {.b = b,
-                                      .backward = backward,
-                                      .x = attention_of(b, (const int[3]){s, d, h}, dropout)};
-                dtp_bench_note(b, dtp_bench_measured_s(b, run_attention, &t));
+                struct dtp_bench_attention t = {
+                    .b = b,
+                    .backward = backward,
+                    .x = attention_of(b, (const int[3]){s, d, h}, dropout)};
+                dtp_bench_note(b, dtp_bench_product_s(b, dtp_bench_run_attention, &t));
             }
+}
+
+static int middle(const int *axis) {
+    int n = 0;
+    while (axis[n])
+        n++;
+    return n / 2;
+}
+
+struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward) {
+    const struct dtp_measure_grid *g = b->grid;
+    const int at[3] = {middle(g->seq), middle(g->head_dim), middle(g->heads)};
+    return (struct dtp_bench_attention){
+        .b = b, .backward = backward, .x = attention_of(b, at, 0)};
+}
+
+double dtp_bench_attention_flops(const struct dtp_bench_attention *t) {
+    const struct dtp_attention_shape s = {.causal = true,
+                                          .backward = t->backward,
+                                          .batch = t->x.batch,
+                                          .heads = t->x.heads,
+                                          .kv_heads = t->x.kv_heads,
+                                          .seq_q = t->x.seq,
+                                          .seq_kv = t->x.seq,
+                                          .head_dim = t->x.head_dim};
+    return dtp_attention_flops(&s);
 }
 
 uint64_t dtp_bench_attention_bytes(const struct dtp_bench *b, bool workspace) {

@@ -35,8 +35,28 @@ static void write_kernels(struct dtp_json_out *w, double optimizer_bytes,
         dtp_json_put_key(w, dtp_kernel_names[k]);
         dtp_json_object(w);
         dtp_json_kv_double(w, "bytes_per_s", bytes * m->elements_per_s[k]);
+        dtp_json_kv_double(w, "latency_s", m->latency_s[k]);
+        if (m->nloads > 0)
+            dtp_json_kv_double(w, "power_w", dtp_own_kernel_power_w(m, dtp_kernel_names[k]));
         dtp_json_end(w);
     }
+    dtp_json_end(w);
+}
+
+static void write_power(struct dtp_json_out *w, const struct dtp_measured *m) {
+    struct dtp_power_cal p;
+    if (!dtp_own_power(m, &p))
+        return;
+    dtp_json_put_key(w, "power");
+    dtp_json_object(w);
+    dtp_json_kv_double(w, "idle_w", p.idle_w);
+    dtp_json_kv_double(w, "gemm_j_per_flop", p.gemm_j_per_flop);
+    dtp_json_kv_double(w, "attention_j_per_flop", p.attention_j_per_flop);
+    dtp_json_kv_double(w, "attention_backward_j_per_flop", p.attention_backward_j_per_flop);
+    dtp_json_kv_double(w, "exponent", p.exponent);
+    dtp_json_kv_double(w, "comm_w", p.comm_w);
+    dtp_json_kv_double(w, "burst_w", p.burst_w);
+    dtp_json_kv_double(w, "memory_s", p.memory_s);
     dtp_json_end(w);
 }
 
@@ -57,11 +77,38 @@ static void write_calibration(struct dtp_json_out *w, double optimizer_bytes,
     dtp_json_end(w);
     dtp_json_end(w);
     dtp_json_kv_double(w, "kernel_gap_s", m->gap_s);
+    write_power(w, m);
     dtp_json_put_key(w, "tables");
     dtp_json_array(w);
     for (int i = 0; i < DTP_NTABLES; i++)
         dtp_table_write(w, (enum dtp_table)i, &m->table[i]);
     dtp_json_end(w);
+    dtp_json_end(w);
+}
+
+static void write_loads(struct dtp_json_out *w, const struct dtp_measured *m) {
+    dtp_json_kv_double(w, "power_limit_w", m->limits.power_limit_w);
+    dtp_json_kv_double(w, "most_clock_hz", m->limits.most_clock_hz);
+    dtp_json_put_key(w, "loads");
+    dtp_json_array(w);
+    for (int i = 0; i < m->nloads; i++) {
+        const struct dtp_measured_load *x = &m->load[i];
+        dtp_json_object(w);
+        dtp_json_kv_string(w, "kernel", x->kernel);
+        dtp_json_kv_double(w, "busy", x->busy);
+        if (x->flops > 0)
+            dtp_json_kv_double(w, "flops", x->flops);
+        dtp_json_kv_double(w, "alone_s", x->alone_s);
+        dtp_json_kv_double(w, "call_s", x->call_s);
+        dtp_json_kv_double(w, "alone_clock_hz", x->alone_clock_hz);
+        dtp_json_kv_double(w, "clock_hz", x->clock_hz);
+        dtp_json_kv_double(w, "power_w", x->power_w);
+        if (x->rest_s > 0) {
+            dtp_json_kv_double(w, "rest_s", x->rest_s);
+            dtp_json_kv_double(w, "stretch_s", x->stretch_s);
+        }
+        dtp_json_end(w);
+    }
     dtp_json_end(w);
 }
 
@@ -90,6 +137,8 @@ void dtp_own_times_write(FILE *f, const char *gpu, double optimizer_bytes,
     dtp_json_kv_string(&w, "versions", m->about.versions);
     dtp_json_kv_double(&w, "launch_s", m->launch_s);
     write_calibration(&w, optimizer_bytes, m);
+    if (m->nloads > 0)
+        write_loads(&w, m);
     write_curves(&w, m, source);
     dtp_json_kv_string(&w, "source", source);
     dtp_json_end(&w);
@@ -127,8 +176,8 @@ void dtp_own_times_report(FILE *f, const struct dtp_measured *m, const char *pat
             dtp_table_names[DTP_TABLE_ATTENTION_FORWARD], peak_rate(attention, true) / DTP_TERA);
     for (int k = 0; k < DTP_NKERNELS; k++)
         if (m->elements_per_s[k] > 0)
-            fprintf(f, "%-20s %7.2f G elements/s\n", dtp_kernel_names[k],
-                    m->elements_per_s[k] / DTP_GIGA);
+            fprintf(f, "%-20s %7.2f G elements/s, %.1f us\n", dtp_kernel_names[k],
+                    m->elements_per_s[k] / DTP_GIGA, m->latency_s[k] / DTP_MICRO);
     fprintf(f, "copy %.0f GB/s; the host launches a kernel in %.2f us\n",
             m->copy_bytes_per_s / DTP_GIGA, m->launch_s / DTP_MICRO);
     for (int i = 0; i < m->ncurves; i++) {

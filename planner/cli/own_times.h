@@ -12,4 +12,8 @@ enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure
                                    struct dtp_err *err);
 void dtp_own_times_report(FILE *f, const struct dtp_measured *m, const char *path);
 
+/* own_power.c: false where nothing was measured. Watts above idle of a class of kernels. */
+bool dtp_own_power(const struct dtp_measured *m, struct dtp_power_cal *out);
+double dtp_own_kernel_power_w(const struct dtp_measured *m, const char *kernel);
+
 #endif

@@ -159,6 +159,9 @@ static void test_kernel_limits(void) {
     g.kernel[DTP_K_DROPOUT] = (struct dtp_kernel_cal){1e12, 1e11};
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_kernel_s(&g, DTP_K_DROPOUT, 5e9, 1e9), 1e-2, 1e-15);
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_kernel_s(&g, DTP_K_DROPOUT, 5e10, 1e9), 5e-2, 1e-15);
+    g.kernel[DTP_K_DROPOUT].latency_s = 1e-2;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_kernel_s(&g, DTP_K_DROPOUT, 5e10, 1e9), 6e-2, 1e-15);
+    CU_ASSERT_EQUAL(dtp_device_kernel_s(&g, DTP_K_DROPOUT, 0, 0), 0); /* no kernel */
 }
 
 /* ---- files ---- */
@@ -286,6 +289,28 @@ static void test_errors(void) {
     check_error(NOMINAL ", \"calibration\": {\"gemm\": {\"fp12\": {}}}}", "gemm.fp12");
 }
 
+/* E = idle T + J x^2 + other, T = t/x + o: 100 W idle, 10 s of products that take 4000 J, limit 300 W. */
+static void test_power(void) {
+    struct dtp_gpu g = plain_gpu();
+    struct dtp_load_mix m = {.product_s = 10, .product_j = 4000};
+
+    g.power_w = 300;
+    CU_ASSERT_EQUAL(dtp_power_slowdown(&g, &m), 1); /* no power is known */
+    g.power = (struct dtp_power_cal){.idle_w = 100, .exponent = 2};
+    /* 100 * 10/x + 4000 x^2 = 300 * 10/x, x^3 = 1/2 */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_power_slowdown(&g, &m), cbrt(2), 1e-6);
+    m.other_s = 10; /* idle: 200 * 20 = 4000 J are there */
+    CU_ASSERT_EQUAL(dtp_power_slowdown(&g, &m), 1);
+    m.other_j = 2000; /* 200 (10/x + 10) = 4000 x^2 + 2000, x = 0.8 gives 4500 = 4560 */
+    CU_ASSERT(dtp_power_slowdown(&g, &m) > 1 && dtp_power_slowdown(&g, &m) < 1 / 0.79);
+    /* after long rests 10 s are remembered: 200 (10/x + 10) = 4000 x^2, at x = 1 as well */
+    m = (struct dtp_load_mix){.product_s = 10, .product_j = 4000, .rest = 100};
+    g.power.memory_s = 10;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_power_slowdown(&g, &m), 1, 1e-6);
+    g.power.burst_w = 300; /* but never more than that */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_power_slowdown(&g, &m), cbrt(2), 1e-6);
+}
+
 static void test_covered(void) {
     struct dtp_gpu g = plain_gpu();
     struct dtp_gemm s = {DTP_BF16, DTP_GEMM_FORWARD, 1000, 1000, 1000, 1};
@@ -311,6 +336,7 @@ int main(void) {
                            {"attention", test_attention},
                            {"kernel limits", test_kernel_limits},
                            {"slowest chip", test_slowest},
+                           {"power", test_power},
                            {"covered", test_covered},
                            CU_TEST_INFO_NULL};
     CU_TestInfo files[] = {{"every file", test_every_file},

@@ -1,8 +1,11 @@
 /* Times of our own kernels on GPUs: read, applied to a cluster, refused where there are none. */
 #include <CUnit/Basic.h>
+#include <math.h>
 #include <string.h>
 
 #include "hw/own_times.h"
+#include "models/op.h"
+#include "planner/cli/own_times.h"
 #include "planner/setup.h"
 #include "tests/suites.h"
 
@@ -62,9 +65,95 @@ static void test_points(void) {
     CU_ASSERT_PTR_NULL(dtp_own_times_path(a, "no-such-gpu"));
 }
 
+/* ---- power ---- */
+
+enum { IDLE_W = 100, LIMIT_W = 700 };
+static const double most_hz = 2e9, flops = 1e12, j_per_flop = 1e-12, exponent = 0.8;
+
+/* A GEMM at a clock; the whole call takes call_s, the product 1 ms at the highest clock. */
+static struct dtp_measured_load gemm_load(double x, double call_s) {
+    double w = IDLE_W + j_per_flop * pow(x, exponent) * flops / call_s;
+    return (struct dtp_measured_load){.kernel = "gemm_forward",
+                                      .busy = 1,
+                                      .flops = flops,
+                                      .alone_s = 1e-3 / x,
+                                      .call_s = call_s,
+                                      .alone_clock_hz = x * most_hz,
+                                      .clock_hz = x * most_hz,
+                                      .power_w = w};
+}
+
+/* What was put in comes out. */
+static void test_power_fit(void) {
+    struct dtp_measured *m = DTP_NEW(a, struct dtp_measured, 1);
+    struct dtp_power_cal p;
+    m->limits = (struct dtp_dev_load){.power_limit_w = LIMIT_W, .most_clock_hz = most_hz};
+    CU_ASSERT_FALSE(dtp_own_power(m, &p));
+    m->load[m->nloads++] = gemm_load(0.6, 2e-3);
+    m->load[m->nloads++] = gemm_load(0.8, 3e-3);
+    m->load[m->nloads++] = gemm_load(1, 4e-3);
+    m->load[m->nloads] = gemm_load(0.5, 2e-3);
+    snprintf(m->load[m->nloads++].kernel, sizeof m->load->kernel, "attention_forward");
+    m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "pause", .power_w = IDLE_W};
+    m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "norm", .power_w = 450};
+    m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "all_reduce", .power_w = 250};
+    /* 1 ms at x = 1 is 1100 W: 400 J/s over the limit for 0.3 s, of 600 W saved: 0.2 s of a long rest */
+    m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "after_rest",
+                                                      .flops = flops,
+                                                      .call_s = 1e-3,
+                                                      .clock_hz = most_hz,
+                                                      .rest_s = 100,
+                                                      .stretch_s = 0.3};
+    CU_ASSERT_TRUE_FATAL(dtp_own_power(m, &p));
+    CU_ASSERT_DOUBLE_EQUAL(p.exponent, exponent, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.gemm_j_per_flop / j_per_flop, 1, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.attention_j_per_flop / j_per_flop, 1, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.comm_w, 150, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.burst_w, IDLE_W + 1000, 1e-6); /* at x = 1, alone */
+    CU_ASSERT_DOUBLE_EQUAL(p.memory_s, 0.2, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_own_kernel_power_w(m, "norm"), 350, 1e-9);
+    CU_ASSERT_EQUAL(dtp_own_kernel_power_w(m, "rope"), 0);
+}
+
+static double slowdown_of(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    struct dtp_ops *ops = DTP_NEW(a, struct dtp_ops, 1);
+    double slowest = 0;
+    dtp_ops_layer(problem, plan, DTP_LAYER_DENSE, ops);
+    for (int i = 0; i < ops->n; i++) {
+        const struct dtp_op *op = &ops->at[i];
+        bool product = op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;
+        CU_ASSERT(product ? op->slowdown >= 1 : op->slowdown == 1);
+        slowest = op->slowdown > slowest ? op->slowdown : slowest;
+    }
+    return slowest;
+}
+
+/* A chip is slower under larger products, and faster where it rests in the bubble. */
+static void test_clock_of_layers(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    struct dtp_plan plan = dtp_plan_default();
+    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    plan.dtype = DTP_BF16;
+    plan.global_batch_size = 32;
+    plan.dp = 8;
+    plan.microbatch_size = 1;
+    double small = slowdown_of(&s->problem, &plan);
+    plan.microbatch_size = 4;
+    double large = slowdown_of(&s->problem, &plan);
+    CU_ASSERT(small > 1.05 && large > small && large < 1.6);
+    plan.pp = 4;
+    plan.dp = 2;
+    CU_ASSERT(slowdown_of(&s->problem, &plan) < large);
+    s->cluster.gpu.power.idle_w = 0;
+    CU_ASSERT_EQUAL(slowdown_of(&s->problem, &plan), 1);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"legal where measured", test_legal_where_measured},
                            {"points", test_points},
+                           {"power from loads", test_power_fit},
+                           {"clock of layers", test_clock_of_layers},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"times of our own kernels", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};

@@ -1,0 +1,79 @@
+/* The clock at which a chip runs the layers of a model when they would take more power than it has. */
+#include "models/op_build.h"
+#include "models/schedule.h"
+
+static bool is_product(const struct dtp_op *op) {
+    return op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;
+}
+
+static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) {
+    double j_per_flop = op->kind == DTP_OP_GEMM     ? p->gemm_j_per_flop
+                        : op->attention.backward ? p->attention_backward_j_per_flop
+                                                 : p->attention_j_per_flop;
+    return j_per_flop * dtp_op_flops(op);
+}
+
+/* One operation `times` over. */
+static void add_op(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                   const struct dtp_op *op, double times, struct dtp_load_mix *m) {
+    const struct dtp_gpu *g = &problem->cluster->gpu;
+    double time_s = times * dtp_op_time_s(problem, plan, op);
+    if (is_product(op)) {
+        m->product_s += time_s;
+        m->product_j += times * product_j(&g->power, op);
+    } else {
+        m->other_s += time_s;
+        m->other_j += time_s * (op->kind == DTP_OP_KERNEL ? g->kernel[op->kernel].power_w
+                                                          : g->power.comm_w);
+    }
+    m->other_s += times * op->count * op->launches *
+                  (g->kernel_gap_s + problem->framework->kernel_gap_s);
+}
+
+static bool is_repeated(const struct dtp_plan *plan, const struct dtp_op *op) {
+    return op->pass == DTP_PASS_F &&
+           (plan->recompute == DTP_RECOMPUTE_FULL ||
+            (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core));
+}
+
+/* Bubble over work, mean over the ranks (Narayanan 2021, section 2.2); a backward in two parts leaves a
+ * third of it (Qi 2023). */
+static double rest_of(const struct dtp_plan *plan) {
+    enum { SPLIT = 3 };
+    double rest = (plan->pp - 1.0) / plan->vpp / dtp_plan_num_microbatches(plan);
+    return dtp_schedule_kinds[plan->schedule].split_backward ? rest / SPLIT : rest;
+}
+
+/* Forward or backward of a microbatch in a chunk, on the mean over the model: a stretch between rests. */
+static struct dtp_load_mix mix_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                  const struct dtp_ops *layer, const struct dtp_ops *head) {
+    struct dtp_load_mix m = {0};
+    double layers = problem->model->layers;
+    for (int i = 0; i < layer->n; i++)
+        add_op(problem, plan, &layer->at[i],
+               is_repeated(plan, &layer->at[i]) ? 2 * layers : layers, &m);
+    for (int i = 0; i < head->n; i++)
+        add_op(problem, plan, &head->at[i], 1, &m);
+    double stretches = 2.0 * plan->pp * plan->vpp;
+    return (struct dtp_load_mix){m.product_s / stretches, m.product_j / stretches,
+                                 m.other_s / stretches, m.other_j / stretches, rest_of(plan)};
+}
+
+/* The mean over the model counts: the chip is slower to follow than a layer lasts. */
+void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      enum dtp_layer_kind kind, struct dtp_ops *ops) {
+    const struct dtp_gpu *g = &problem->cluster->gpu;
+    const struct dtp_time_table *table = &g->table[DTP_TABLE_GEMM_FORWARD];
+    bool known = g->power.idle_w > 0 && table->time_s.n > 0 && table->dtype == (int)plan->dtype;
+    bool is_layer = kind == DTP_LAYER_DENSE;
+    struct dtp_ops rest;
+    if (!known || (!is_layer && kind != DTP_LAYER_HEAD))
+        return;
+    dtp_op_list(problem, plan, is_layer ? DTP_LAYER_HEAD : DTP_LAYER_DENSE, &rest);
+    const struct dtp_load_mix mix =
+        mix_of(problem, plan, is_layer ? ops : &rest, is_layer ? &rest : ops);
+    double slowdown = dtp_power_slowdown(g, &mix);
+    for (int i = 0; i < ops->n; i++)
+        if (is_product(&ops->at[i]))
+            ops->at[i].slowdown = slowdown;
+}
