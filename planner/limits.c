@@ -176,12 +176,7 @@ static enum dtp_status parse_number(enum dtp_limit limit, const char *text, cons
                                     int *out, struct dtp_err *err) {
     bool zero = limit == DTP_LIMIT_ZERO || limit == DTP_LIMIT_ZERO_GROUP;
     long value, most = limit == DTP_LIMIT_ZERO ? 3 : INT_MAX;
-    enum dtp_status status = dtp_parse_long(text, place, zero ? 0 : 1, most, &value, err);
-    if (status != DTP_OK) {
-        if (err)
-            err->status = DTP_EUSAGE;
-        return DTP_EUSAGE;
-    }
+    DTP_TRY(dtp_parse_long(text, place, zero ? 0 : 1, most, &value, err));
     *out = (int)value;
     return DTP_OK;
 }

@@ -54,7 +54,7 @@ static inline bool dtp_select_has(const struct dtp_select *s, int value) {
             return true;
     return s->n == 0;
 }
-/* place: what messages call it, such as "--tp". Status DTP_EUSAGE. */
+/* place: the option, such as "--tp". Status DTP_EUSAGE. */
 enum dtp_status dtp_select_parse(enum dtp_limit limit, const char *text, const char *place,
                                  struct dtp_select *out, struct dtp_err *err);
 /* "tp=8,pp=5": each field one set; a comma before NAME= starts the next field. */

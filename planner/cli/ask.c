@@ -27,11 +27,7 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
         if (!given[i].text)
             continue;
         const struct dtp_field *field = dtp_field_find(dtp_plan_fields, given[i].field);
-        if (dtp_field_parse(cli->a, field, given[i].text, given[i].option, plan, err) != DTP_OK) {
-            if (err)
-                err->status = DTP_EUSAGE;
-            return DTP_EUSAGE;
-        }
+        DTP_TRY(dtp_field_parse(cli->a, field, given[i].text, given[i].option, plan, err));
     }
     return DTP_OK;
 }

@@ -76,7 +76,9 @@ void dtp_help_man(FILE *f) {
     }
     fputs(
         ".SH EXIT STATUS\n0 found; 1 ran, and the answer is no (nothing fits, out of tolerance);\n"
-        "2 wrong use; 3 bad input; 4 not supported here; 5 out of memory.\n"
+        "2 wrong use: an option or its value cannot be read or is out of range;\n"
+        "3 bad input: a file cannot be read or is wrong, a name is not known;\n"
+        "4 not supported here; 5 out of memory.\n"
         ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colours when set.\n.TP\n.B DTPLAN_DATA\nfolder "
         "of the data files.\n.SH EXAMPLES\n.nf\ndtplan \\-\\-model gpt175b \\-\\-gpus 1024\n"
         "dtplan \\-\\-model llama2\\-70b \\-\\-gpus 64 \\-\\-cluster dgx\\-h100 \\-\\-tp 8 "

@@ -163,10 +163,7 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
         status = set_choice(o, place, text, (int *)(void *)at, err);
         break;
     }
-    /* a bad number in a file is bad input; on the command line it is wrong use */
-    if (status != DTP_OK && err)
-        err->status = DTP_EUSAGE;
-    return status == DTP_OK ? DTP_OK : DTP_EUSAGE;
+    return status;
 }
 
 struct cursor {

@@ -108,7 +108,8 @@ static enum dtp_status numbered(struct dtp_cli *cli, const char *option, const c
     const char *name;
     long number;
     DTP_TRY(split(cli, option, text, &name, out_value, err));
-    DTP_TRY(dtp_parse_long(name, option, 0, MOST_RANKS, &number, err));
+    const char *place = dtp_arena_printf(cli->a, "--%s", option);
+    DTP_TRY(dtp_parse_long(name, place, 0, MOST_RANKS, &number, err));
     *out_number = (int)number;
     return DTP_OK;
 }

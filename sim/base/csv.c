@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-static const char byte_order_mark[] = "\xef\xbb\xbf";
-
 /* Cells are cut out of one mutable copy of the text: quotes are removed in place, so a cell never
  * grows and each keeps its address. */
 struct parser {
@@ -127,8 +125,7 @@ enum dtp_status dtp_csv_parse(struct dtp_arena *a, const char *name, const char 
                        .end = copy + length_bytes,
                        .line = 1,
                        .err = err};
-    if (length_bytes >= 3 && memcmp(copy, byte_order_mark, 3) == 0)
-        s.p += 3;
+    s.p += dtp_text_mark_bytes(copy, length_bytes);
     while (s.p < s.end && s.nrows == 0)
         DTP_TRY(take_row(&s, 0));
     size_t ncols = s.ncells;
@@ -166,8 +163,7 @@ const char *dtp_csv_get(const struct dtp_csv *csv, size_t row, int col) {
 
 void dtp_csv_put(FILE *f, const char *cell, bool last) {
     /* a mark that is content: in front of a file it would be taken for an encoding */
-    bool marked = strncmp(cell, byte_order_mark, 3) == 0;
-    if (marked || strpbrk(cell, ",\"\r\n")) {
+    if (dtp_text_mark_bytes(cell, strlen(cell)) > 0 || strpbrk(cell, ",\"\r\n")) {
         fputc('"', f);
         for (; *cell; cell++) {
             if (*cell == '"')

@@ -1,7 +1,7 @@
 /* json.h: strict JSON in, deterministic JSON out, both driven by one table of fields.
  *
  * Reading (over cJSON) checks what cJSON lets pass: duplicate keys, trailing bytes, depth over 64,
- * NaN and infinity, bad UTF-8, integers beyond 2^53. Each error names file, JSON path, what was
+ * NaN and infinity, bad UTF-8, integers beyond 2^53. A byte order mark in front is passed over. Each error names file, JSON path, what was
  * found and what was expected; an unknown key names the nearest known one:
  *
  *     hw/gpu/a100.json: $.hbm.capcity_bytes: unknown key, did you mean "capacity_bytes"?

@@ -10,7 +10,8 @@ static enum dtp_status parse_bool(const char *text, const char *place, bool *out
     static const char *const names[] = {"false", "true", "no", "yes", "off", "on", "0", "1", NULL};
     int index = dtp_name_index(names, text);
     if (index < 0)
-        return dtp_fail(err, DTP_EINPUT, "%s: found \"%s\", expected true or false", place, text);
+        return dtp_fail(err, dtp_bad_value(place), "%s: found \"%s\", expected true or false",
+                        place, text);
     *out = index % 2 == 1;
     return DTP_OK;
 }
@@ -35,7 +36,7 @@ static enum dtp_status parse_number(const struct dtp_field *f, const char *text,
     }
     char what[96];
     if (!dtp_field_fits(f, v))
-        return dtp_fail(err, DTP_EINPUT, "%s: found \"%s\", expected %s", place, text,
+        return dtp_fail(err, dtp_bad_value(place), "%s: found \"%s\", expected %s", place, text,
                         dtp_field_range_text(f, what, sizeof what));
     *out = v;
     return DTP_OK;
@@ -105,6 +106,6 @@ enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *fie
     case DTP_FIELD_JSON:
         break;
     }
-    return dtp_fail(err, DTP_EINPUT, "%s: \"%s\" can only be set in a JSON file", place,
+    return dtp_fail(err, dtp_bad_value(place), "%s: \"%s\" can only be set in a JSON file", place,
                     field->name);
 }

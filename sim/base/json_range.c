@@ -81,8 +81,8 @@ static size_t count_names(const char *const *names) {
 
 enum dtp_status dtp_field_unknown_value(const struct dtp_field *f, const char *text,
                                         const char *place, struct dtp_err *err) {
-    enum dtp_status status =
-        dtp_unknown_name(err, DTP_EINPUT, "value", text, f->names, count_names(f->names), NULL);
+    enum dtp_status status = dtp_unknown_name(err, dtp_bad_value(place), "value", text, f->names,
+                                              count_names(f->names), NULL);
     dtp_err_prefix(err, place);
     return status;
 }

@@ -102,9 +102,20 @@ static enum dtp_status convert(struct dtp_arena *a, const cJSON *c, struct dtp_j
     return DTP_OK;
 }
 
+/* Its byte order mark, as PowerShell writes it. */
+static bool is_utf16(const char *text, size_t length_bytes) {
+    return length_bytes >= 2 &&
+           (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
+}
+
 enum dtp_status dtp_json_parse(struct dtp_arena *a, const char *name, const char *text,
                                size_t length_bytes, const struct dtp_json **out,
                                struct dtp_err *err) {
+    size_t mark_bytes = dtp_text_mark_bytes(text, length_bytes);
+    if (is_utf16(text, length_bytes))
+        return dtp_fail(err, DTP_EINPUT, "%s: found UTF-16, expected UTF-8: save it as that", name);
+    text += mark_bytes;
+    length_bytes -= mark_bytes;
     DTP_TRY(dtp_json_scan(name, text, length_bytes, err));
     cJSON *c = cJSON_ParseWithLength(text, length_bytes);
     if (!c) /* the scan has accepted the text, so this is memory: let the handler say so */

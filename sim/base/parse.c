@@ -9,6 +9,10 @@
 
 #include "sim/base/units.h"
 
+enum dtp_status dtp_bad_value(const char *place) {
+    return strncmp(place, "--", 2) == 0 ? DTP_EUSAGE : DTP_EINPUT;
+}
+
 struct suffix {
     const char *text; /* lower case */
     double factor;
@@ -83,7 +87,7 @@ enum dtp_status dtp_parse_bytes(const char *text, const char *place, uint64_t *o
     static const double limit_bytes = 9.2e18; /* below 2^63, so that sums of two stay in uint64_t */
     double v = 0;
     if (!parse_scaled(text, suffixes, sizeof suffixes / sizeof *suffixes, &v) || v > limit_bytes)
-        return dtp_fail(err, DTP_EINPUT,
+        return dtp_fail(err, dtp_bad_value(place),
                         "%s: found \"%s\", expected bytes such as 80GB, 74.5GiB or 1000", place,
                         text);
     *out = (uint64_t)(v + 0.5);
@@ -102,7 +106,7 @@ enum dtp_status dtp_parse_time(const char *text, const char *place, double *out_
                                              {"d", DTP_S_PER_DAY},
                                              {"days", DTP_S_PER_DAY}};
     if (!parse_scaled(text, suffixes, sizeof suffixes / sizeof *suffixes, out_s))
-        return dtp_fail(err, DTP_EINPUT,
+        return dtp_fail(err, dtp_bad_value(place),
                         "%s: found \"%s\", expected a time such as 25us, 1.5ms, 3s or 2h", place,
                         text);
     return DTP_OK;
@@ -113,7 +117,7 @@ enum dtp_status dtp_parse_count(const char *text, const char *place, double *out
     static const struct suffix suffixes[] = {
         {"", 1.0}, {"k", DTP_KILO}, {"m", DTP_MEGA}, {"b", DTP_GIGA}, {"t", DTP_TERA}};
     if (!parse_scaled(text, suffixes, sizeof suffixes / sizeof *suffixes, out))
-        return dtp_fail(err, DTP_EINPUT,
+        return dtp_fail(err, dtp_bad_value(place),
                         "%s: found \"%s\", expected a count such as 300B, 1.5T or 450k", place,
                         text);
     return DTP_OK;
@@ -122,10 +126,10 @@ enum dtp_status dtp_parse_count(const char *text, const char *place, double *out
 static enum dtp_status not_in_range(const char *text, const char *place, long min, long max,
                                     struct dtp_err *err) {
     if (max == LONG_MAX)
-        return dtp_fail(err, DTP_EINPUT, "%s: found \"%s\", expected an integer of %ld or more",
-                        place, text, min);
-    return dtp_fail(err, DTP_EINPUT, "%s: found \"%s\", expected an integer from %ld to %ld", place,
-                    text, min, max);
+        return dtp_fail(err, dtp_bad_value(place),
+                        "%s: found \"%s\", expected an integer of %ld or more", place, text, min);
+    return dtp_fail(err, dtp_bad_value(place),
+                    "%s: found \"%s\", expected an integer from %ld to %ld", place, text, min, max);
 }
 
 enum dtp_status dtp_parse_long(const char *text, const char *place, long min, long max, long *out,
@@ -147,7 +151,8 @@ enum dtp_status dtp_parse_double(const char *text, const char *place, double *ou
     size_t length = number_length(text);
     double v = length > 0 ? strtod(text, NULL) : 0;
     if (length == 0 || text[length] || !isfinite(v))
-        return dtp_fail(err, DTP_EINPUT, "%s: found \"%s\", expected a number", place, text);
+        return dtp_fail(err, dtp_bad_value(place), "%s: found \"%s\", expected a number", place,
+                        text);
     *out = v;
     return DTP_OK;
 }

@@ -32,3 +32,8 @@ void dtp_str_printf(struct dtp_str *s, const char *format, ...) {
     va_end(again);
     va_end(args);
 }
+
+size_t dtp_text_mark_bytes(const char *text, size_t length_bytes) {
+    static const char mark[] = {'\xef', '\xbb', '\xbf'};
+    return length_bytes >= sizeof mark && memcmp(text, mark, sizeof mark) == 0 ? sizeof mark : 0;
+}

@@ -41,6 +41,8 @@ const char *dtp_fmt_percent(double ratio, char *buf, size_t size); /* 0.0423 -> 
 
 /* ---- parsing what people type; *out in SI; place names the option or cell ---- */
 
+/* Status of a value that cannot be: of an option ("--...") it is wrong use, in a file bad input. */
+enum dtp_status dtp_bad_value(const char *place);
 enum dtp_status dtp_parse_bytes(const char *text, const char *place, uint64_t *out,
                                 struct dtp_err *err); /* 80GB 74.5GiB 512M 1000 */
 enum dtp_status dtp_parse_time(const char *text, const char *place, double *out_s,
@@ -63,6 +65,9 @@ void dtp_str_add(struct dtp_str *s, const char *text);
 void dtp_str_addn(struct dtp_str *s, const char *text, size_t n);
 void dtp_str_printf(struct dtp_str *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Bytes of the byte order mark that a text in UTF-8 begins with (editors on Windows write one): 3, or 0. */
+size_t dtp_text_mark_bytes(const char *text, size_t length_bytes);
 
 /* ---- CSV (RFC 4180: quotes, embedded newlines, CRLF) ---- */
 

@@ -40,3 +40,9 @@ try --model gpt2 --gpus 8 --fsdp
 try --model gpt2 --gpus 8 --memory-limit 80
 try --model kimi-k2 --gpus 8
 try simulate --model gpt2 --gpus 1 --zero-stage 1
+# An option's value that cannot be read or is out of range is wrong use, whichever command parses it.
+: >jobs.csv
+try jobs jobs.csv --nodes 4 --restart soon
+try doctor --measured fastTF --model gpt2 --gpus 8
+try simulate --model gpt2 --gpus 8 --offload everything
+try simulate --model gpt2 --gpus 8 --recompute-layers many

@@ -97,8 +97,10 @@ static void test_rejects_with_the_place(void) {
                 "string, [ or {"},
         {"", "t.json:1:1: found the end of the text, expected true, false, null, a number, a "
              "string, [ or {"},
-        {"\xef\xbb\xbf{}",
+        {"\xef\xbb{}",
          "t.json:1:1: found byte 0xef, expected true, false, null, a number, a string, [ or {"},
+        {"\xef\xbb\xbf{]", "t.json:1:2: found ']', expected a key in quotes"},
+        {"\xff\xfe{", "t.json: found UTF-16, expected UTF-8: save it as that"},
         {"// no\n{}",
          "t.json:1:1: found '/', expected true, false, null, a number, a string, [ or {"},
     };
@@ -112,6 +114,8 @@ static void test_rejects_with_the_place(void) {
 
 static void test_nul_and_length(void) {
     const struct dtp_json *j;
+    CU_ASSERT_EQUAL(dtp_json_parse(arena, "t.json", "\xef\xbb\xbf[1]", 6, &j, &err), DTP_OK);
+    CU_ASSERT(dtp_json_size(j) == 1);
     CU_ASSERT_EQUAL(dtp_json_parse(arena, "t.json", "[1]\0", 4, &j, &err), DTP_EINPUT);
     CU_ASSERT_STRING_EQUAL(err.msg, "t.json:1:4: found byte 0x00, expected the end of the text");
     CU_ASSERT_EQUAL(dtp_json_parse(arena, "t.json", "[1]]", 3, &j, &err), DTP_OK);

@@ -165,7 +165,7 @@ static void test_field_parse(void) {
         {"extra", "1", "--x: \"extra\" can only be set in a JSON file"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        CU_ASSERT_EQUAL(set(&t, bad[i][0], bad[i][1]), DTP_EINPUT);
+        CU_ASSERT_EQUAL(set(&t, bad[i][0], bad[i][1]), DTP_EUSAGE);
         CU_ASSERT_STRING_EQUAL(err.msg, bad[i][2]);
     }
 }

@@ -142,7 +142,8 @@ static void test_parse_bytes(void) {
     static const char *const bad[] = {"",     "GB",  "-1",  "1e30", "80 GBB",
                                       "0x10", "nan", "inf", "1,5"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        CU_ASSERT_EQUAL(dtp_parse_bytes(bad[i], "--x", &v, &err), DTP_EINPUT);
+        CU_ASSERT_EQUAL(dtp_parse_bytes(bad[i], "--x", &v, &err), DTP_EUSAGE);
+    CU_ASSERT_EQUAL(dtp_parse_bytes("GB", "a.csv:2: x", &v, &err), DTP_EINPUT);
     dtp_parse_bytes("80 QB", "--memory-limit", &v, &err);
     CU_ASSERT_STRING_EQUAL(
         err.msg, "--memory-limit: found \"80 QB\", expected bytes such as 80GB, 74.5GiB or 1000");
