@@ -87,10 +87,9 @@ static enum dtp_status read_dims(struct kineto_reader *k, struct dtp_err *err) {
     struct kineto_args *args = &k->rec.args;
     bool more;
     char c;
-    DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
-    if (c != '[')
-        return dtp_pull_skip(&k->pull, err);
-    DTP_TRY(dtp_pull_open(&k->pull, '[', err));
+    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &more, err));
+    if (!more)
+        return DTP_OK;
     args->ninputs = 0;
     args->nshape = 0;
     add_shape(args, "[", 1);
@@ -118,10 +117,9 @@ static enum dtp_status read_three(struct kineto_reader *k, int64_t *out, struct 
     struct dtp_pull *p = &k->pull;
     bool more;
     char c;
-    DTP_TRY(dtp_pull_peek(p, &c, err));
-    if (c != '[')
-        return dtp_pull_skip(p, err);
-    DTP_TRY(dtp_pull_open(p, '[', err));
+    DTP_TRY(dtp_pull_open_or_skip(p, '[', &more, err));
+    if (!more)
+        return DTP_OK;
     for (int i = 0;; i++) {
         struct dtp_text t;
         DTP_TRY(dtp_pull_next(p, ']', i == 0, &more, err));
@@ -141,11 +139,9 @@ static enum dtp_status read_three(struct kineto_reader *k, int64_t *out, struct 
 static enum dtp_status read_types(struct kineto_reader *k, struct dtp_err *err) {
     struct kineto_args *args = &k->rec.args;
     bool more;
-    char c;
-    DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
-    if (c != '[')
-        return dtp_pull_skip(&k->pull, err);
-    DTP_TRY(dtp_pull_open(&k->pull, '[', err));
+    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &more, err));
+    if (!more)
+        return DTP_OK;
     args->ntypes = 0;
     for (bool first = true;; first = false) {
         struct dtp_text t;
@@ -276,10 +272,9 @@ enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err) {
                                          .group_ranks = "",
                                          .seq = -1,
                                          .peer = -1};
-    DTP_TRY(dtp_pull_peek(p, &c, err));
-    if (c != '{')
-        return dtp_pull_skip(p, err);
-    DTP_TRY(dtp_pull_open(p, '{', err));
+    DTP_TRY(dtp_pull_open_or_skip(p, '{', &more, err));
+    if (!more)
+        return DTP_OK;
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
         if (!more)

@@ -8,13 +8,11 @@ static enum dtp_status read_ranks(struct kineto_reader *k, struct dtp_trace_grou
                                   struct dtp_err *err) {
     struct dtp_text t;
     bool more;
-    char c;
     size_t capacity = 0;
     int *ranks = NULL;
-    DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
-    if (c != '[')
-        return dtp_pull_skip(&k->pull, err);
-    DTP_TRY(dtp_pull_open(&k->pull, '[', err));
+    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &more, err));
+    if (!more)
+        return DTP_OK;
     for (bool first = true;; first = false) {
         int64_t v;
         DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
@@ -38,12 +36,10 @@ static enum dtp_status read_group(struct kineto_reader *k, struct dtp_trace_grou
     struct dtp_pull *p = &k->pull;
     struct dtp_text t;
     bool more;
-    char c;
     *g = (struct dtp_trace_group){.name = "", .description = ""};
-    DTP_TRY(dtp_pull_peek(p, &c, err));
-    if (c != '{')
-        return dtp_pull_skip(p, err);
-    DTP_TRY(dtp_pull_open(p, '{', err));
+    DTP_TRY(dtp_pull_open_or_skip(p, '{', &more, err));
+    if (!more)
+        return DTP_OK;
     for (bool first = true;; first = false) {
         int64_t v;
         DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
@@ -68,11 +64,9 @@ static enum dtp_status read_group(struct kineto_reader *k, struct dtp_trace_grou
 
 static enum dtp_status read_groups(struct kineto_reader *k, struct dtp_err *err) {
     bool more;
-    char c;
-    DTP_TRY(dtp_pull_peek(&k->pull, &c, err));
-    if (c != '[')
-        return dtp_pull_skip(&k->pull, err);
-    DTP_TRY(dtp_pull_open(&k->pull, '[', err));
+    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &more, err));
+    if (!more)
+        return DTP_OK;
     k->r->ngroups = 0;
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
@@ -90,11 +84,9 @@ static enum dtp_status read_distributed(struct kineto_reader *k, struct dtp_err 
     struct dtp_pull *p = &k->pull;
     struct dtp_text t;
     bool more;
-    char c;
-    DTP_TRY(dtp_pull_peek(p, &c, err));
-    if (c != '{')
-        return dtp_pull_skip(p, err);
-    DTP_TRY(dtp_pull_open(p, '{', err));
+    DTP_TRY(dtp_pull_open_or_skip(p, '{', &more, err));
+    if (!more)
+        return DTP_OK;
     for (bool first = true;; first = false) {
         int64_t v;
         DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
@@ -132,9 +124,9 @@ static enum dtp_status read_devices(struct kineto_reader *k, struct dtp_err *err
             DTP_TRY(read_devices(k, err));
         }
     }
-    if (c != '{')
-        return dtp_pull_skip(p, err);
-    DTP_TRY(dtp_pull_open(p, '{', err));
+    DTP_TRY(dtp_pull_open_or_skip(p, '{', &more, err));
+    if (!more)
+        return DTP_OK;
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
         if (!more)

@@ -73,6 +73,14 @@ enum dtp_status dtp_pull_open(struct dtp_pull *p, char brace, struct dtp_err *er
     return DTP_OK;
 }
 
+enum dtp_status dtp_pull_open_or_skip(struct dtp_pull *p, char brace, bool *out_open,
+                                      struct dtp_err *err) {
+    char c;
+    DTP_TRY(dtp_pull_peek(p, &c, err));
+    *out_open = c == brace;
+    return c == brace ? dtp_pull_open(p, brace, err) : dtp_pull_skip(p, err);
+}
+
 enum dtp_status dtp_pull_next(struct dtp_pull *p, char close, bool first, bool *out_more,
                               struct dtp_err *err) {
     char c;

@@ -49,6 +49,9 @@ uint64_t dtp_pull_offset(const struct dtp_pull *p);
 /* The next byte that is no white space, not consumed; 0 at the end of the input. */
 enum dtp_status dtp_pull_peek(struct dtp_pull *p, char *out, struct dtp_err *err);
 enum dtp_status dtp_pull_open(struct dtp_pull *p, char brace, struct dtp_err *err);
+/* Opens what begins with brace; another value is passed over, and then *out_open is false. */
+enum dtp_status dtp_pull_open_or_skip(struct dtp_pull *p, char brace, bool *out_open,
+                                      struct dtp_err *err);
 /* Whether a member or element follows; takes the comma, or the closing brace if none does. */
 enum dtp_status dtp_pull_next(struct dtp_pull *p, char close, bool first, bool *out_more,
                               struct dtp_err *err);
