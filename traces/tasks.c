@@ -106,8 +106,8 @@ void dtp_tasks_explain(struct dtp_tasks *t) {
 
 /* ---- filters ---- */
 
-/* Whether v stands in "0,4..7". A list that cannot be read has been refused before. */
-static bool in_list(const char *list, long v) {
+/* A list that cannot be read has been refused before. */
+bool dtp_tasks_in_list(const char *list, long v) {
     for (const char *at = list; *at;) {
         char *end;
         long low = strtol(at, &end, 10), high = low;
@@ -150,7 +150,8 @@ static bool has_name(const char *list, const char *name) {
 }
 
 static bool keeps(const struct dtp_tasks_filter *f, const struct dtp_tasks_task *k) {
-    return (!f->ranks || in_list(f->ranks, k->rank)) && (!f->steps || in_list(f->steps, k->step)) &&
+    return (!f->ranks || dtp_tasks_in_list(f->ranks, k->rank)) &&
+           (!f->steps || dtp_tasks_in_list(f->steps, k->step)) &&
            (!f->streams || has_name(f->streams, k->stream));
 }
 
@@ -186,13 +187,13 @@ enum dtp_status dtp_tasks_select(struct dtp_arena *a, const struct dtp_tasks *t,
     struct dtp_tasks *to = dtp_tasks_create(a, t->from, t->title);
     to->explained_pct = t->explained_pct;
     for (size_t i = 0; i < t->nranks; i++)
-        if (!filter->ranks || in_list(filter->ranks, t->rank[i].rank))
+        if (!filter->ranks || dtp_tasks_in_list(filter->ranks, t->rank[i].rank))
             dtp_tasks_rank(to, t->rank[i].rank, t->rank[i].name);
     keep_tasks(a, t, filter, to);
     for (size_t i = 0; i < t->nsteps; i++)
         dtp_tasks_step(to, t->step[i].rank, t->step[i].name, t->step[i].start_s, t->step[i].end_s);
     for (size_t i = 0; i < t->ncounts; i++)
-        if (!filter->ranks || in_list(filter->ranks, t->count[i].rank))
+        if (!filter->ranks || dtp_tasks_in_list(filter->ranks, t->count[i].rank))
             dtp_tasks_count(to, t->count[i].rank, t->count[i].name, t->count[i].at_s,
                             t->count[i].value);
     if (t->ntasks > 0 && to->ntasks == 0)

@@ -104,6 +104,8 @@ double dtp_tasks_end_s(const struct dtp_tasks *t); /* of the last */
 struct dtp_tasks_filter {
     const char *ranks, *steps, *streams;
 };
+/* Whether v stands in "0,4..7". */
+bool dtp_tasks_in_list(const char *list, long v);
 enum dtp_status dtp_tasks_select(struct dtp_arena *a, const struct dtp_tasks *t,
                                  const struct dtp_tasks_filter *filter, struct dtp_tasks **out,
                                  struct dtp_err *err);

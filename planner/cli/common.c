@@ -51,7 +51,8 @@ static const struct dtp_option timeline_options[] = {
          "write the step: .json for Perfetto and for dtplan replay, .svg a picture, .csv tasks, "
          ".et Chakra graphs for ASTRA-sim, one a rank; .gz after it compresses"},
     {"timeline-ranks", DTP_OPT_STRING, 0, AT(timeline_filter.ranks), .value = "LIST",
-     .help = "only these ranks of it, such as 0,8..15"},
+     .help = "only these ranks of it, such as 0,8..15; without --no-fold one rank stands for its "
+             "replicas"},
     {"timeline-steps", DTP_OPT_STRING, 0, AT(timeline_filter.steps), .value = "LIST",
      .help = "only these steps of it, by number"},
     {"timeline-streams", DTP_OPT_STRING, 0, AT(timeline_filter.streams), .value = "LIST",

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 
@@ -68,6 +69,7 @@ static enum dtp_status run(struct dtp_cli *cli, int argc, char **argv, struct dt
     if (cli->verb->max_args >= 0 && cli->nargs > cli->verb->max_args)
         return dtp_fail(err, DTP_EUSAGE, "unexpected \"%s\"; usage: dtplan %s",
                         cli->arg[cli->verb->max_args], cli->verb->synopsis);
+    DTP_TRY(dtp_cli_check_timeline(cli, err));
     return cli->verb->run(cli, err);
 }
 

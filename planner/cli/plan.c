@@ -12,7 +12,6 @@ struct own {
     const char *html, *why_not;
     int top;
     int emit; /* index into dtp_emit_names */
-    double tokens;
 };
 
 static const struct dtp_option own_options[] = {
@@ -24,8 +23,6 @@ static const struct dtp_option own_options[] = {
      .help = "what became of the plans with these fields, such as tp=8,pp=5"},
     {"top", DTP_OPT_INT, 0, offsetof(struct own, top), .value = "N", .min = 1, .max = 1000,
      .help = "simulate at least so many plans (default 16)"},
-    {"tokens", DTP_OPT_COUNT, 0, offsetof(struct own, tokens), .value = "N",
-     .help = "token budget for the days of training, such as 300B (default: the model's)"},
     {"emit", DTP_OPT_CHOICE, 0, offsetof(struct own, emit), .value = "KIND",
      .names = dtp_emit_names,
      .help = "instead of the report, what trains the best plan: a script (slurm, torchrun) or the "
@@ -81,7 +78,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                         "--why-not out");
     DTP_TRY(dtp_cli_setup(cli, setup, err));
     DTP_TRY(dtp_cli_limits(cli, &setup->problem, &limits, err));
-    struct dtp_search_options options = {.jobs = cli->args.jobs, .top = own->top};
+    struct dtp_search_options options = {.jobs = cli->args.jobs,
+                                         .top = own->top,
+                                         .no_fold = cli->args.no_fold,
+                                         .detail = (enum dtp_detail)cli->args.detail};
     if (cli->progress)
         options.progress = progress;
     DTP_TRY(dtp_search(cli->a, &setup->problem, &limits, &options, &search, err));
@@ -89,7 +89,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_report report = {.setup = setup,
                                 .search = &search,
                                 .limits = &limits,
-                                .tokens = own->tokens,
+                                .tokens = cli->args.tokens,
                                 .seed = cli->args.seed};
     options.progress = NULL;
     if (own->why_not)
@@ -124,7 +124,7 @@ const struct dtp_verb dtp_verb_plan = {
         "field "
         "narrow the search: --tp 8 --pp 4..16 --zero-stage 1,2.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH |
-              DTP_GROUP_TIMELINE,
+              DTP_GROUP_SIMULATE | DTP_GROUP_TIMELINE,
     .options = own_options,
     .own_size = sizeof(struct own),
     .run = run};

@@ -7,6 +7,16 @@
 #include "runtime/run.h"
 #include "traces/tasks_simulated.h"
 
+enum dtp_status dtp_cli_check_timeline(const struct dtp_cli *cli, struct dtp_err *err) {
+    const struct dtp_tasks_filter *f = &cli->args.timeline_filter;
+    if (cli->args.timeline || !(f->ranks || f->steps || f->streams))
+        return DTP_OK;
+    return dtp_fail(err, DTP_EUSAGE, "--timeline-%s needs --timeline FILE",
+                    f->ranks   ? "ranks"
+                    : f->steps ? "steps"
+                               : "streams");
+}
+
 enum dtp_status dtp_cli_write_tasks(struct dtp_cli *cli, const struct dtp_tasks *tasks,
                                     const char *path, struct dtp_err *err) {
     const struct dtp_tasks_filter *f = &cli->args.timeline_filter;
@@ -15,6 +25,30 @@ enum dtp_status dtp_cli_write_tasks(struct dtp_cli *cli, const struct dtp_tasks 
         return dtp_tasks_write(cli->a, tasks, path, err);
     DTP_TRY(dtp_tasks_select(cli->a, tasks, f, &part, err));
     return dtp_tasks_write(cli->a, part, path, err);
+}
+
+/* Folded, one rank stands for its replicas. Says so where --timeline-ranks asks for some that are not there;
+ * an error where it asks for no other. */
+static enum dtp_status tell_folded(const struct dtp_tasks *tasks, const char *ranks, int gpus,
+                                   struct dtp_err *err) {
+    static const char why[] = "here one rank stands for its replicas; --no-fold has them all";
+    int missing = -1, found = 0;
+    for (size_t i = 0; i < tasks->nranks; i++)
+        found += dtp_tasks_in_list(ranks, tasks->rank[i].rank);
+    for (int r = 0; r < gpus && missing < 0; r++) {
+        size_t i = 0;
+        while (i < tasks->nranks && tasks->rank[i].rank != r)
+            i++;
+        if (i == tasks->nranks && dtp_tasks_in_list(ranks, r))
+            missing = r;
+    }
+    if (missing >= 0 && found == 0)
+        return dtp_fail(err, DTP_EUSAGE, "--timeline-ranks: the timeline has no rank %d: %s",
+                        missing, why);
+    if (missing >= 0)
+        fprintf(stderr, "dtplan: --timeline-ranks: the timeline has no rank %d: %s\n", missing,
+                why);
+    return DTP_OK;
 }
 
 enum dtp_status dtp_cli_simulate(struct dtp_cli *cli, struct dtp_evaluator *ev,
@@ -31,6 +65,9 @@ enum dtp_status dtp_cli_simulate(struct dtp_cli *cli, struct dtp_evaluator *ev,
         options.detail = DTP_DETAIL_OP;
     }
     DTP_TRY(dtp_tasks_simulate(cli->a, ev, plan, &options, out, &tasks, err));
+    const char *ranks = cli->args.timeline_filter.ranks;
+    if (ranks && !options.no_fold)
+        DTP_TRY(tell_folded(tasks, ranks, dtp_evaluator_problem(ev)->gpus, err));
     return dtp_cli_write_tasks(cli, tasks, path, err);
 }
 

@@ -14,7 +14,9 @@ enum dtp_status dtp_cli_simulate(struct dtp_cli *cli, struct dtp_evaluator *ev,
 struct dtp_run_result;
 struct dtp_tasks *dtp_cli_run_tasks(struct dtp_arena *a, const struct dtp_plan *plan,
                                     const struct dtp_run_result *r, const char *title);
-/* Writes the tasks, or what --timeline-ranks, -steps and -streams leave of them. */
+/* --timeline-ranks, -steps and -streams choose parts of a timeline: refused without one. */
+enum dtp_status dtp_cli_check_timeline(const struct dtp_cli *cli, struct dtp_err *err);
+/* Writes the tasks, or what those leave of them. */
 enum dtp_status dtp_cli_write_tasks(struct dtp_cli *cli, const struct dtp_tasks *tasks,
                                     const char *path, struct dtp_err *err);
 

@@ -46,3 +46,8 @@ try jobs jobs.csv --nodes 4 --restart soon
 try doctor --measured fastTF --model gpt2 --gpus 8
 try simulate --model gpt2 --gpus 8 --offload everything
 try simulate --model gpt2 --gpus 8 --recompute-layers many
+# What chooses parts of a timeline needs one; folded, one rank stands for its replicas.
+try simulate --model gpt2 --gpus 8 --timeline-ranks 0
+try simulate --model gpt2 --gpus 8 --batch 64 --timeline t.json --timeline-ranks 3
+"$dtplan" simulate --model gpt2 --gpus 8 --batch 64 --timeline t.json --timeline-ranks 3 --no-fold >out
+echo "$? with --no-fold"
