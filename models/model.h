@@ -83,7 +83,7 @@ struct dtp_model {
     int nconvs;
     int global_batch;        /* default, in sequences (images) */
     double train_tokens;     /* published token budget, 0: unknown */
-    double published_params; /* for tests, 0: unknown */
+    double published_params; /* what the count is checked against, 0: unknown */
 };
 
 struct dtp_param_counts {
@@ -121,6 +121,9 @@ bool dtp_model_equal(const struct dtp_model *a, const struct dtp_model *b);
 bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer);
 /* vocab: as published or padded by the framework. */
 void dtp_model_params(const struct dtp_model *m, int vocab, struct dtp_param_counts *out);
+/* Counted over published_params, less 1, where that is more than 2 % and more than the rounding of its digits
+ * (1.7e9 may be 1.65e9); else 0. A file with a gap does not describe the model that it names. */
+double dtp_model_published_gap(const struct dtp_model *m);
 /* Forward FLOPs of one sequence of seq tokens (image, for convolutions). */
 double dtp_model_forward_flops(const struct dtp_model *m, int seq);
 

@@ -1,5 +1,7 @@
 #include "models/model.h"
 
+#include <math.h>
+
 /* Parameters and forward FLOPs. Both walk the same weight matrices: a matrix of n x k weights costs
  * 2 n k FLOPs per token. */
 
@@ -176,4 +178,19 @@ double dtp_model_forward_flops(const struct dtp_model *m, int seq) {
     double per_token = 2.0 * (double)w.attention * m->layers +
                        2.0 * (double)w.dense * n.dense_layers + 2.0 * moe_weights * n.moe_layers;
     return per_token * seq + attention_core_flops(m, seq) * m->layers + head_flops(m, seq);
+}
+
+double dtp_model_published_gap(const struct dtp_model *m) {
+    enum { DIGIT = 10 };
+    static const double tolerance = 0.02;
+    double published = m->published_params, unit = 1;
+    if (!(published >= 1))
+        return 0;
+    while (fmod(published, unit * DIGIT) == 0)
+        unit *= DIGIT;
+    struct dtp_param_counts n;
+    dtp_model_params(m, m->vocab, &n);
+    double gap = (double)n.total - published;
+    bool rounded = fabs(gap) <= unit / 2 || fabs(gap) <= tolerance * published;
+    return rounded ? 0 : gap / published;
 }

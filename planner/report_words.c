@@ -137,12 +137,18 @@ const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r) {
 
 const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_problem *p,
                                        const struct dtp_result *result) {
-    const char **out = DTP_NEW(a, const char *, 3);
+    const char **out = DTP_NEW(a, const char *, 4);
+    double gap = dtp_model_published_gap(p->model);
+    char text[32];
     size_t n = 0;
     if (result->extrapolated)
         out[n++] = "some shapes lie outside the calibrated range";
     if (p->model->moe.experts > 0)
         out[n++] = "models with experts: checked by runs of megatron-core on H100 alone";
+    if (gap < 0 || gap > 0)
+        out[n++] = dtp_arena_printf(
+            a, "%+.0f %% parameters beside the %s that the model file says are published",
+            gap * 100, dtp_fmt_count(p->model->published_params, text, sizeof text));
     out[n] = NULL;
     return out;
 }

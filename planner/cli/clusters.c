@@ -33,6 +33,8 @@ static void gpu_lines(FILE *f, const struct dtp_gpu *g) {
         if (g->peak_flops_per_s[d] > 0)
             fprintf(f, " %s %s ", dtp_dtype_names[d],
                     dtp_fmt_flops(g->peak_flops_per_s[d], text, sizeof text));
+    if (g->power_w > 0)
+        fprintf(f, "\n  %-22s %.0f W", "power limit", g->power_w);
     fprintf(f, "\n  %-22s %s\n", "calibration", g->calibration ? g->calibration : "none");
 }
 

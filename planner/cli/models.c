@@ -55,6 +55,9 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     fprintf(f, "  %s\n", m.title ? m.title : "");
     architecture(f, &m);
     count_line(f, "parameters", (double)c.total, "");
+    if (m.published_params > 0)
+        count_line(f, "  published", m.published_params,
+                   dtp_model_published_gap(&m) != 0 ? ": not what the file describes" : "");
     if (c.active < c.total)
         count_line(f, "  used by a token", (double)c.active, "");
     count_line(f, "  embedding", (double)c.embedding, "");

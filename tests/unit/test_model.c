@@ -155,6 +155,29 @@ static void test_whole_library(void) {
     }
 }
 
+/* 2 % and the rounding of the published digits are let pass: 1.65e9 as 1.7e9, 41.3e9 as 40e9. */
+static void test_published_gap(void) {
+    struct dtp_model m = load("gpt175b");
+    double counted = (double)total_params(&m);
+    m.published_params = 0;
+    CU_ASSERT(dtp_model_published_gap(&m) == 0);
+    m.published_params = 175e9;
+    CU_ASSERT(dtp_model_published_gap(&m) == 0);
+    m.published_params = floor(counted / 1.019) + 0.0;
+    CU_ASSERT(dtp_model_published_gap(&m) == 0);
+    m.published_params = 168e9;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_model_published_gap(&m), counted / 168e9 - 1, 1e-12);
+    m.published_params = 200e9; /* rounded to 100e9s */
+    CU_ASSERT(dtp_model_published_gap(&m) == 0);
+    const char *const *names;
+    size_t n;
+    CU_ASSERT_FATAL(dtp_model_list(arena, &names, &n, NULL) == DTP_OK);
+    for (size_t i = 0; i < n; i++) {
+        m = load(names[i]);
+        CU_ASSERT(dtp_model_published_gap(&m) == 0);
+    }
+}
+
 static void test_parts_sum_to_total(void) {
     const char *const *names;
     size_t n;
@@ -242,12 +265,17 @@ static void test_window_flops(void) {
     CU_ASSERT(dtp_model_forward_flops(&m, 8192) > at8k);
 }
 
-static CU_TestInfo params_tests[] = {
-    {"exact counts", test_exact_counts},       {"PTD-P Table 1", test_ptdp_table_1},
-    {"PTD-P formula", test_ptdp_formula},      {"BERT without heads", test_bert_without_heads},
-    {"active parameters", test_active_params}, {"MoE layers", test_moe_layers},
-    {"whole library", test_whole_library},     {"parts sum to total", test_parts_sum_to_total},
-    {"padded vocabulary", test_padded_vocab},  CU_TEST_INFO_NULL};
+static CU_TestInfo params_tests[] = {{"exact counts", test_exact_counts},
+                                     {"PTD-P Table 1", test_ptdp_table_1},
+                                     {"PTD-P formula", test_ptdp_formula},
+                                     {"BERT without heads", test_bert_without_heads},
+                                     {"active parameters", test_active_params},
+                                     {"MoE layers", test_moe_layers},
+                                     {"whole library", test_whole_library},
+                                     {"counted against published", test_published_gap},
+                                     {"parts sum to total", test_parts_sum_to_total},
+                                     {"padded vocabulary", test_padded_vocab},
+                                     CU_TEST_INFO_NULL};
 static CU_TestInfo flops_tests[] = {{"PTD-P FLOPs", test_ptdp_flops},
                                     {"Llama 3 by hand", test_llama_flops},
                                     {"ResNet-50", test_conv_flops},
