@@ -118,6 +118,8 @@ struct dtp_cluster {
 };
 
 extern const char *const dtp_fabric_names[];
+/* The tables of a file, of a member of its "tiers" and of its "curves": for the reader and for the manual. */
+extern const struct dtp_field dtp_cluster_fields[], dtp_tier_fields[], dtp_curve_fields[];
 
 /* name: an entry of hw/cluster, an alias ("a100": dgx-a100-80), or a path ending in .json. */
 enum dtp_status dtp_cluster_load(struct dtp_arena *a, const char *name, struct dtp_cluster *out,

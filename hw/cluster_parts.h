@@ -20,7 +20,6 @@ struct dtp_cluster_spec {
     const char *base;
     struct dtp_cluster measured; /* as the file that gave the curves describes it */
 };
-extern const struct dtp_field dtp_cluster_fields[];
 
 void dtp_cluster_spec_defaults(struct dtp_cluster_spec *spec);
 /* Tiers, mesh, affinity of one file. */

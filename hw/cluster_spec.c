@@ -61,7 +61,7 @@ const struct dtp_field dtp_cluster_fields[] = {
     {"curves", DTP_FIELD_JSON, SPEC(json.curves), .help = "list of files of hw/curves, best first, or of curves themselves"},
     {0}};
 
-static const struct dtp_field tier_fields[] = {
+const struct dtp_field dtp_tier_fields[] = {
     {"name", DTP_FIELD_STRING, offsetof(struct dtp_tier, name), .required = true, .help = "leaf, spine, core"},
     {"nodes", DTP_FIELD_INT, offsetof(struct dtp_tier, nodes), .min = 1, .max = 1e9, .required = true, .help = "nodes under one switch group"},
     {"oversubscription", DTP_FIELD_DOUBLE, offsetof(struct dtp_tier, oversubscription), .min = 1, .max = 1000, .help = "of its up-links, 1"},
@@ -113,7 +113,7 @@ static enum dtp_status read_tiers(struct dtp_arena *a, const struct dtp_json *j,
     for (size_t i = 0; i < dtp_json_size(j); i++) {
         struct dtp_tier *t = &c->tier[i];
         *t = (struct dtp_tier){.oversubscription = 1};
-        DTP_TRY(dtp_fields_read(a, dtp_json_at(j, i), tier_fields, t, err));
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(j, i), dtp_tier_fields, t, err));
         if (i > 0 && t->nodes % c->tier[i - 1].nodes != 0)
             return dtp_json_expected(dtp_json_get(dtp_json_at(j, i), "nodes"),
                                      "a multiple of the nodes of the tier below", err);
@@ -283,7 +283,7 @@ enum dtp_status dtp_cluster_spec_finish(struct dtp_arena *a, const struct dtp_js
 
 #define CURVE(field) offsetof(struct dtp_curve, field)
 /* clang-format off */
-static const struct dtp_field curve_fields[] = {
+const struct dtp_field dtp_curve_fields[] = {
     {"collective", DTP_FIELD_ENUM, CURVE(collective), .names = dtp_collective_names, .required = true, .help = "which"},
     {"gpus", DTP_FIELD_INT, CURVE(gpus), .min = 2, .max = 1e9, .required = true, .help = "size of the group"},
     {"nodes", DTP_FIELD_INT, CURVE(nodes), .min = 1, .max = 1e9, .required = true, .help = "nodes that it spans"},
@@ -322,7 +322,7 @@ static enum dtp_status add_curves(struct dtp_arena *a, const struct dtp_json *cu
         const struct dtp_json *row = dtp_json_at(curves, i);
         struct dtp_curve *c = &out->curve[old + i];
         *c = (struct dtp_curve){0};
-        DTP_TRY(dtp_fields_read(a, row, curve_fields, c, err));
+        DTP_TRY(dtp_fields_read(a, row, dtp_curve_fields, c, err));
         const struct dtp_json *source = dtp_json_get(row, "source");
         c->source =
             source && dtp_json_type(source) == DTP_JSON_STRING ? dtp_json_string(source) : name;

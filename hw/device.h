@@ -194,6 +194,8 @@ enum dtp_status dtp_gpu_calibrate(struct dtp_arena *a, const struct dtp_json *ca
 
 /* The table of the "calibration" object, for the reader and for hw/calibrate, which writes it. */
 extern const struct dtp_field dtp_gpu_calibration_fields[];
+/* What else stands in it in a file, and the table of a file: for the reader and for the manual. */
+extern const struct dtp_field dtp_gpu_calibration_file_fields[], dtp_gpu_fields[];
 
 double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);

@@ -24,7 +24,7 @@ static const struct dtp_field peak_fields[] = {PEAK("fp32", DTP_FP32), PEAK("tf3
                                                PEAK("fp16", DTP_FP16), PEAK("bf16", DTP_BF16),
                                                PEAK("fp8", DTP_FP8),   {0}};
 
-static const struct dtp_field file_fields[] = {
+const struct dtp_field dtp_gpu_fields[] = {
     {"name", DTP_FIELD_STRING, GPU(name), .required = true, .help = "as on the command line"},
     {"title", DTP_FIELD_STRING, GPU(title), .required = true, .help = "vendor's name"},
     {"arch", DTP_FIELD_STRING, GPU(arch), .required = true, .help = "sm_80"},
@@ -174,6 +174,19 @@ struct calibration_file {
     bool rows_unloaded;
 };
 
+#define IN_FILE(member) offsetof(struct calibration_file, member)
+
+const struct dtp_field dtp_gpu_calibration_file_fields[] = {
+    {"like", DTP_FIELD_STRING, IN_FILE(like), .help = "start from the calibration of this GPU"},
+    {"fit", DTP_FIELD_JSON, IN_FILE(fit),
+     .help = "rows, ranges and errors of the fit, written by hw/calibrate"},
+    {"fixed", DTP_FIELD_JSON, IN_FILE(fixed), .help = "constants that hw/calibrate must keep"},
+    {"rows_unloaded", DTP_FIELD_BOOL, IN_FILE(rows_unloaded),
+     .help = "the sweep is of a chip that was not under load"},
+    {"tables", DTP_FIELD_JSON, IN_FILE(tables),
+     .help = "measured times on grids, hw/device_table.h"},
+    {0}};
+
 /* What a part with other nominal figures makes of the constants of `from`. */
 static void scale(struct dtp_gpu *g, const struct dtp_gpu *from) {
     double memory = g->hbm_bytes_per_s / from->hbm_bytes_per_s;
@@ -266,21 +279,8 @@ static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_js
     DTP_TRY(inherit(a, j, &in.gpu, err));
     for (; dtp_gpu_calibration_fields[n].name; n++)
         fields[n] = dtp_gpu_calibration_fields[n];
-    fields[n++] =
-        (struct dtp_field){"like", DTP_FIELD_STRING, offsetof(struct calibration_file, like),
-                           .help = "start from the calibration of this GPU"};
-    fields[n++] =
-        (struct dtp_field){"fit", DTP_FIELD_JSON, offsetof(struct calibration_file, fit),
-                           .help = "rows, ranges and errors of the fit, written by hw/calibrate"};
-    fields[n++] =
-        (struct dtp_field){"fixed", DTP_FIELD_JSON, offsetof(struct calibration_file, fixed),
-                           .help = "constants that hw/calibrate must keep"};
-    fields[n++] = (struct dtp_field){"rows_unloaded", DTP_FIELD_BOOL,
-                                     offsetof(struct calibration_file, rows_unloaded),
-                                     .help = "the sweep is of a chip that was not under load"};
-    fields[n++] =
-        (struct dtp_field){"tables", DTP_FIELD_JSON, offsetof(struct calibration_file, tables),
-                           .help = "measured times on grids, hw/device_table.h"};
+    for (size_t i = 0; dtp_gpu_calibration_file_fields[i].name; i++)
+        fields[n++] = dtp_gpu_calibration_file_fields[i];
     fields[n] = (struct dtp_field){0};
     DTP_TRY(dtp_fields_read(a, j, fields, &in, err));
     *g = in.gpu;
@@ -299,7 +299,7 @@ enum dtp_status dtp_gpu_calibrate(struct dtp_arena *a, const struct dtp_json *ca
 static enum dtp_status read_file(struct dtp_arena *a, const struct dtp_json *j,
                                  struct gpu_file *out, struct dtp_err *err) {
     *out = (struct gpu_file){0};
-    return dtp_fields_read(a, j, file_fields, out, err);
+    return dtp_fields_read(a, j, dtp_gpu_fields, out, err);
 }
 
 enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,

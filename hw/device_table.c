@@ -90,7 +90,7 @@ struct table_file {
 };
 
 #define IN(member) offsetof(struct table_file, member)
-static const struct dtp_field table_fields[] = {
+const struct dtp_field dtp_time_table_fields[] = {
     {"kernel", DTP_FIELD_ENUM, IN(kernel), .names = dtp_table_names, .required = true,
      .help = "which"},
     {"dtype", DTP_FIELD_ENUM, IN(table.dtype), .names = dtp_dtype_names, .help = "of the operands"},
@@ -120,7 +120,7 @@ enum dtp_status dtp_tables_read(struct dtp_arena *a, const struct dtp_json *j,
     for (size_t i = 0; i < dtp_json_size(j); i++) {
         struct table_file in = {0};
         const struct dtp_json *row = dtp_json_at(j, i);
-        DTP_TRY(dtp_fields_read(a, row, table_fields, &in, err));
+        DTP_TRY(dtp_fields_read(a, row, dtp_time_table_fields, &in, err));
         size_t n = 1;
         for (int d = 0; d < 3; d++) {
             if (!ascending(&in.table.axis[d]))

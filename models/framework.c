@@ -90,7 +90,7 @@ static enum dtp_status read_recompute(struct dtp_arena *a, const struct dtp_json
     return DTP_OK;
 }
 
-static const struct dtp_field gpu_fields[] = {
+const struct dtp_field dtp_framework_gpu_fields[] = {
     {.name = "family",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct dtp_framework_gpu, family),
@@ -125,7 +125,7 @@ static enum dtp_status read_by_gpu(struct dtp_arena *a, const struct dtp_json *j
         gpu[i] = (struct dtp_framework_gpu){.attention = out->attention,
                                             .kernel_time_factor = out->kernel_time_factor,
                                             .attention_time_factor = 1};
-        DTP_TRY(dtp_fields_read(a, dtp_json_at(j, i), gpu_fields, &gpu[i], err));
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(j, i), dtp_framework_gpu_fields, &gpu[i], err));
     }
     out->by_gpu = gpu;
     return DTP_OK;

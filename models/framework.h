@@ -188,6 +188,7 @@ struct dtp_framework {
 };
 
 extern const struct dtp_field dtp_framework_fields[];
+extern const struct dtp_field dtp_framework_gpu_fields[]; /* of a member of "by_gpu" */
 
 enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
                                    struct dtp_err *err);

@@ -115,7 +115,7 @@ static const struct dtp_field mla_fields[] = {
 
 /* The first READ_ONLY rows exist in documents only; dtp_model_write starts after them. */
 #define READ_ONLY 3
-static const struct dtp_field model_fields[] = {
+const struct dtp_field dtp_model_fields[] = {
     {"family", DTP_FIELD_ENUM, offsetof(struct model_doc, family), .names = family_names,
      .help = "sets the defaults of the flags below; gpt if absent"},
     {"aliases", DTP_FIELD_JSON, offsetof(struct model_doc, aliases), .help = "other names"},
@@ -176,18 +176,18 @@ static const struct dtp_field model_fields[] = {
 
 #define CONV(name_)                                                                                \
     { #name_, DTP_FIELD_INT, offsetof(struct dtp_conv, name_), .min = 1, .max = 1e5 }
-static const struct dtp_field conv_fields[] = {CONV(cin),
-                                               CONV(cout),
-                                               CONV(kernel),
-                                               CONV(stride),
-                                               CONV(in_size),
-                                               CONV(out_size),
-                                               CONV(groups),
-                                               CONV(repeat),
-                                               {"batch_norm", DTP_FIELD_BOOL,
-                                                offsetof(struct dtp_conv, batch_norm),
-                                                .help = "batch norm and activation follow"},
-                                               {0}};
+const struct dtp_field dtp_conv_fields[] = {CONV(cin),
+                                            CONV(cout),
+                                            CONV(kernel),
+                                            CONV(stride),
+                                            CONV(in_size),
+                                            CONV(out_size),
+                                            CONV(groups),
+                                            CONV(repeat),
+                                            {"batch_norm", DTP_FIELD_BOOL,
+                                             offsetof(struct dtp_conv, batch_norm),
+                                             .help = "batch norm and activation follow"},
+                                            {0}};
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -202,7 +202,7 @@ static enum dtp_status read_convs(struct dtp_arena *a, const struct dtp_json *j,
         struct dtp_conv *c = &m->conv[i];
         *c = (struct dtp_conv){
             .kernel = 1, .stride = 1, .groups = 1, .repeat = 1, .batch_norm = true};
-        DTP_TRY(dtp_fields_read(a, item, conv_fields, c, err));
+        DTP_TRY(dtp_fields_read(a, item, dtp_conv_fields, c, err));
         if (c->in_size > 0 && c->out_size == 0) /* "same" padding */
             c->out_size = (c->in_size + c->stride - 1) / c->stride;
         if (c->cin < 1 || c->cout < 1 || c->in_size < 1)
@@ -230,9 +230,9 @@ const struct dtp_json *dtp_model_aliases(const struct dtp_json *j) {
 static enum dtp_status read_own(struct dtp_arena *a, const struct dtp_json *j,
                                 struct dtp_model *out, struct dtp_err *err) {
     struct model_doc doc = {0};
-    DTP_TRY(dtp_fields_read(a, j, model_fields, &doc, err));
+    DTP_TRY(dtp_fields_read(a, j, dtp_model_fields, &doc, err));
     doc.m = families[doc.family].m;
-    DTP_TRY(dtp_fields_read(a, j, model_fields, &doc, err));
+    DTP_TRY(dtp_fields_read(a, j, dtp_model_fields, &doc, err));
     if (doc.aliases)
         DTP_TRY(check_aliases(doc.aliases, err));
     if (doc.convs)
@@ -284,7 +284,7 @@ static enum dtp_status check_ranges(const struct dtp_field *fields, const char *
 
 enum dtp_status dtp_model_check_ranges(const struct dtp_model *m, struct dtp_err *err) {
     struct model_doc doc = {.m = *m};
-    return check_ranges(model_fields + READ_ONLY, "", &doc, err);
+    return check_ranges(dtp_model_fields + READ_ONLY, "", &doc, err);
 }
 
 /* ---- writing and comparing ------------------------------------------------------------------- */
@@ -292,13 +292,13 @@ enum dtp_status dtp_model_check_ranges(const struct dtp_model *m, struct dtp_err
 void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m) {
     struct model_doc doc = {.m = *m};
     dtp_json_object(w);
-    dtp_fields_write(w, model_fields + READ_ONLY, &doc);
+    dtp_fields_write(w, dtp_model_fields + READ_ONLY, &doc);
     if (m->nconvs > 0) {
         dtp_json_put_key(w, "convs");
         dtp_json_array(w);
         for (int i = 0; i < m->nconvs; i++) {
             dtp_json_object(w);
-            dtp_fields_write(w, conv_fields, &m->conv[i]);
+            dtp_fields_write(w, dtp_conv_fields, &m->conv[i]);
             dtp_json_end(w);
         }
         dtp_json_end(w);
@@ -346,11 +346,11 @@ static bool equal_fields(const struct dtp_field *fields, const void *a, const vo
 
 bool dtp_model_equal(const struct dtp_model *a, const struct dtp_model *b) {
     struct model_doc x = {.m = *a}, y = {.m = *b};
-    if (!equal_fields(model_fields + READ_ONLY, &x, &y) || !same_text(a->source, b->source) ||
+    if (!equal_fields(dtp_model_fields + READ_ONLY, &x, &y) || !same_text(a->source, b->source) ||
         a->nconvs != b->nconvs)
         return false;
     for (int i = 0; i < a->nconvs; i++)
-        if (!equal_fields(conv_fields, &a->conv[i], &b->conv[i]))
+        if (!equal_fields(dtp_conv_fields, &a->conv[i], &b->conv[i]))
             return false;
     return true;
 }

@@ -86,6 +86,9 @@ struct dtp_model {
     double published_params; /* what the count is checked against, 0: unknown */
 };
 
+/* The tables of a model file and of a member of its "convs": for the reader and for the manual. */
+extern const struct dtp_field dtp_model_fields[], dtp_conv_fields[];
+
 struct dtp_param_counts {
     uint64_t embedding; /* tokens, positions, types, embedding norm, patch projection; for a
                            list of convolutions: all of them */

@@ -13,49 +13,31 @@ struct fields {
     const char *version, *nic, *attention, *dtype, *dropout;
     const struct dtp_json *model, *cluster, *framework, *plan, *best, *ignored;
 };
+#define KEY(key, type, text)                                                                       \
+    .name = #key, .kind = type, .offset = offsetof(struct fields, key), .help = text
 #define IGNORED(key)                                                                               \
-    { .name = key, .kind = DTP_FIELD_JSON, .offset = offsetof(struct fields, ignored) }
-#define JSON(key)                                                                                  \
-    { .name = #key, .kind = DTP_FIELD_JSON, .offset = offsetof(struct fields, key) }
-#define STRING(key)                                                                                \
-    { .name = #key, .kind = DTP_FIELD_STRING, .offset = offsetof(struct fields, key) }
-static const struct dtp_field document_fields[] = {
-    {.name = "schema_version",
-     .kind = DTP_FIELD_INT,
-     .offset = offsetof(struct fields, schema_version),
-     .min = 1,
-     .max = DTP_SCHEMA_VERSION,
-     .required = true,
-     .help = "1"},
-    STRING(version),
-    JSON(model),
-    JSON(cluster),
-    JSON(framework),
-    STRING(nic),
-    STRING(attention),
-    STRING(dtype),
-    STRING(dropout),
-    {.name = "gpus",
-     .kind = DTP_FIELD_INT,
-     .offset = offsetof(struct fields, gpus),
-     .min = 1,
-     .max = DTP_MOST_GPUS,
+    {                                                                                              \
+        .name = key, .kind = DTP_FIELD_JSON, .offset = offsetof(struct fields, ignored),           \
+        .help = "of the output of --json; passed over"                                             \
+    }
+const struct dtp_field dtp_document_fields[] = {
+    {KEY(schema_version, DTP_FIELD_INT, "of this form"), .min = 1, .max = DTP_SCHEMA_VERSION,
      .required = true},
-    {.name = "seq",
-     .kind = DTP_FIELD_INT,
-     .offset = offsetof(struct fields, seq),
-     .min = 1,
+    {KEY(version, DTP_FIELD_STRING, "of the dtplan that wrote it")},
+    {KEY(model, DTP_FIELD_JSON, "a name, or an object of the form of a model file")},
+    {KEY(cluster, DTP_FIELD_JSON, "a name, or an object of the form of a cluster file")},
+    {KEY(framework, DTP_FIELD_JSON, "a name, or an object of the form of a framework file")},
+    {KEY(nic, DTP_FIELD_STRING, "network cards of a node, such as 4x100")},
+    {KEY(attention, DTP_FIELD_STRING, "attention kernel; the framework's if absent")},
+    {KEY(dtype, DTP_FIELD_STRING, "type of the matrix products")},
+    {KEY(dropout, DTP_FIELD_STRING, "as --dropout; the model's if absent")},
+    {KEY(gpus, DTP_FIELD_INT, "GPUs in all"), .min = 1, .max = DTP_MOST_GPUS, .required = true},
+    {KEY(seq, DTP_FIELD_INT, "tokens of a sequence; the model's if absent"), .min = 1,
      .max = 1 << 30},
-    {.name = "seed",
-     .kind = DTP_FIELD_INT,
-     .offset = offsetof(struct fields, seed),
-     .min = 0,
-     .max = 2147483647},
-    {.name = "memory_limit_bytes",
-     .kind = DTP_FIELD_U64,
-     .offset = offsetof(struct fields, memory_limit_bytes)},
-    JSON(plan),
-    JSON(best),
+    {KEY(seed, DTP_FIELD_INT, "of random draws"), .min = 0, .max = 2147483647},
+    {KEY(memory_limit_bytes, DTP_FIELD_U64, "of device memory that a plan may take")},
+    {KEY(plan, DTP_FIELD_JSON, "the plan, an object")},
+    {KEY(best, DTP_FIELD_JSON, "of the output of --json: an object whose \"plan\" is taken")},
     IGNORED("global_batch_size"),
     IGNORED("runners_up"),
     IGNORED("near_misses"),
@@ -116,7 +98,7 @@ enum dtp_status dtp_document_read(struct dtp_arena *a, const char *path, struct 
     if (dtp_json_type(root) != DTP_JSON_OBJECT)
         return dtp_json_expected(root, "a plan document: an object with \"plan\"", err);
     struct fields f = {0};
-    DTP_TRY(dtp_fields_read(a, root, document_fields, &f, err));
+    DTP_TRY(dtp_fields_read(a, root, dtp_document_fields, &f, err));
     *out = (struct dtp_document){.version = f.version};
     DTP_TRY(find_plan(root, &f, out, err));
     out->ask = (struct dtp_ask){.gpus = f.gpus,

@@ -22,6 +22,9 @@ struct dtp_document {
     const char *version;           /* of the dtplan that wrote it, or NULL */
 };
 
+extern const struct dtp_field
+    dtp_document_fields[]; /* its keys: for the reader and for the manual */
+
 /* path "-" reads standard input. */
 enum dtp_status dtp_document_read(struct dtp_arena *a, const char *path, struct dtp_document *out,
                                   struct dtp_err *err);

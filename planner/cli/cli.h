@@ -37,7 +37,7 @@ struct dtp_args {
     int jobs;  /* 0: as many as there are processors */
     int seed;
     double tokens; /* budget for "days", 0: the model's */
-    bool help, version, man;
+    bool help, version, man, man_formats;
     const char *completions;
 };
 
@@ -87,6 +87,7 @@ size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *o
 void dtp_help_all(FILE *f, int width);
 void dtp_help_verb(FILE *f, const struct dtp_verb *verb, int width);
 void dtp_help_man(FILE *f);
+void dtp_help_man_formats(FILE *f);
 enum dtp_status dtp_help_completions(FILE *f, const char *shell, struct dtp_err *err);
 
 /* The problem that the options ask for. */

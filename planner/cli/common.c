@@ -89,6 +89,8 @@ static const struct dtp_option general_options[] = {
     {"help", DTP_OPT_FLAG, 'h', AT(help), .help = "this text, or that of a command"},
     {"version", DTP_OPT_FLAG, 'V', AT(version), .help = "version"},
     {"man", DTP_OPT_FLAG, 0, AT(man), .help = "the manual page (roff): dtplan --man | man -l -"},
+    {"man-formats", DTP_OPT_FLAG, 0, AT(man_formats),
+     .help = "the manual page of the JSON files, dtplan(5)"},
     {"completions", DTP_OPT_STRING, 0, AT(completions), .value = "SHELL", .names = shell_names,
      .help = "completion script"},
     {0}};

@@ -82,7 +82,8 @@ void dtp_help_man(FILE *f) {
         ".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nno colours when set.\n.TP\n.B DTPLAN_DATA\nfolder "
         "of the data files.\n.SH EXAMPLES\n.nf\ndtplan \\-\\-model gpt175b \\-\\-gpus 1024\n"
         "dtplan \\-\\-model llama2\\-70b \\-\\-gpus 64 \\-\\-cluster dgx\\-h100 \\-\\-tp 8 "
-        "\\-\\-pp 1..4\ndtplan simulate \\-\\-plan best.json \\-\\-timeline step.json\n.fi\n",
+        "\\-\\-pp 1..4\ndtplan simulate \\-\\-plan best.json \\-\\-timeline step.json\n.fi\n"
+        ".SH SEE ALSO\n.BR dtplan (5),\nthe JSON files\n",
         f);
 }
 

@@ -19,7 +19,7 @@ static enum dtp_status find_verb(const char *name, const struct dtp_verb **out,
     return dtp_unknown_name(err, DTP_EUSAGE, "command", name, names, n, "dtplan --help");
 }
 
-/* --help, --version, --man and --completions; true when one was asked for. */
+/* --help, --version, --man, --man-formats and --completions; true when one was asked for. */
 static bool informs(struct dtp_cli *cli, bool verb_given, enum dtp_status *status,
                     struct dtp_err *err) {
     const struct dtp_args *args = &cli->args;
@@ -33,6 +33,8 @@ static bool informs(struct dtp_cli *cli, bool verb_given, enum dtp_status *statu
         fprintf(f, "dtplan %s\n", DTP_VERSION);
     else if (args->man)
         dtp_help_man(f);
+    else if (args->man_formats)
+        dtp_help_man_formats(f);
     else if (args->completions)
         *status = dtp_help_completions(f, args->completions, err);
     else

@@ -109,6 +109,8 @@ enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *fie
                                 const char *text, const char *place, void *out,
                                 struct dtp_err *err);
 const struct dtp_field *dtp_field_find(const struct dtp_field *fields, const char *name);
+/* What the field holds: "an integer from 1 to 8", "one of: none, full"; DTP_FIELD_JSON: "". Returns buf. */
+const char *dtp_field_values(const struct dtp_field *field, char *buf, size_t size);
 /* Index of name in a NULL-terminated list, or -1. */
 int dtp_name_index(const char *const *names, const char *name);
 

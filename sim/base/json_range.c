@@ -86,3 +86,40 @@ enum dtp_status dtp_field_unknown_value(const struct dtp_field *f, const char *t
     dtp_err_prefix(err, place);
     return status;
 }
+
+static void append_names(const char *const *names, char *buf, size_t size) {
+    size_t n = (size_t)snprintf(buf, size, "one of: ");
+    for (size_t i = 0; names[i] && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%s", i > 0 ? ", " : "", names[i]);
+}
+
+const char *dtp_field_values(const struct dtp_field *f, char *buf, size_t size) {
+    char range[96];
+    switch (f->kind) {
+    case DTP_FIELD_BOOL:
+        snprintf(buf, size, "true or false");
+        break;
+    case DTP_FIELD_INT:
+    case DTP_FIELD_U64:
+    case DTP_FIELD_DOUBLE:
+        dtp_field_range_text(f, buf, size);
+        break;
+    case DTP_FIELD_STRING:
+        snprintf(buf, size, "a string");
+        break;
+    case DTP_FIELD_ENUM:
+        append_names(f->names, buf, size);
+        break;
+    case DTP_FIELD_INTS:
+    case DTP_FIELD_DOUBLES:
+        snprintf(buf, size, "a list, each %s", dtp_field_range_text(f, range, sizeof range));
+        break;
+    case DTP_FIELD_OBJECT:
+        snprintf(buf, size, "an object");
+        break;
+    case DTP_FIELD_JSON:
+        buf[0] = '\0';
+        break;
+    }
+    return buf;
+}
