@@ -1,34 +1,18 @@
 /* PyTorch execution traces and Chakra graphs in JSON: the samples of ../shared/traces give facts.json. */
 #include <CUnit/Basic.h>
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/text.h"
+#include "tests/facts_case.h"
 #include "tests/suites.h"
 #include "traces/analyse.h"
 #include "traces/chakra.h"
 #include "traces/et.h"
 
 static struct dtp_arena *arena;
-static const char *folder;
 static cJSON *facts;               /* NULL where ../shared is missing */
 static struct dtp_source *archive; /* that an open member lies in */
-
-static const cJSON *item(const cJSON *j, const char *key) {
-    return j ? cJSON_GetObjectItemCaseSensitive(j, key) : NULL;
-}
-
-static double number(const cJSON *j, const char *key) {
-    const cJSON *v = item(j, key);
-    return v && cJSON_IsNumber(v) ? v->valuedouble : (double)NAN;
-}
-
-static const char *string(const cJSON *j, const char *key) {
-    const cJSON *v = item(j, key);
-    return v && cJSON_IsString(v) ? v->valuestring : "";
-}
 
 /* The file, or the member of the archive that ends in `member`. */
 static struct dtp_source *open_sample(const char *path, const char *member) {
@@ -140,8 +124,7 @@ static void check_et(const char *path, const char *member, const char *key) {
 static void et_samples(void) {
     if (!facts)
         return;
-    const char *dlrm =
-        dtp_arena_printf(arena, "%s/kineto-dlrm-8rank/dlrm_pytorch_et.tar.gz", folder);
+    const char *dlrm = facts_path(arena, "kineto-dlrm-8rank/dlrm_pytorch_et.tar.gz");
     for (int rank = 0; rank < 8; rank++) {
         const char *member = dtp_arena_printf(arena, "dlrm_eg_%d.json", rank);
         check_et(dlrm, member, dtp_arena_printf(arena, "dlrm_pytorch_et.tar.gz:%s", member));
@@ -149,9 +132,9 @@ static void et_samples(void) {
     static const char *const files[] = {"1.1.0-chakra.0.0.4__resnet_2gpu_et.json.gz",
                                         "linear_et.json.gz", "pt2_et.json.gz"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        check_et(dtp_arena_printf(arena, "%s/et/%s", folder, files[i]), NULL, files[i]);
-    check_et(dtp_arena_printf(arena, "%s/chakra/1.0.2-chakra.0.0.4.tgz", folder),
-             "1.0.2-chakra.0.0.4.json", "1.0.2-chakra.0.0.4.tgz:1.0.2-chakra.0.0.4.json");
+        check_et(facts_path(arena, dtp_arena_printf(arena, "et/%s", files[i])), NULL, files[i]);
+    check_et(facts_path(arena, "chakra/1.0.2-chakra.0.0.4.tgz"), "1.0.2-chakra.0.0.4.json",
+             "1.0.2-chakra.0.0.4.tgz:1.0.2-chakra.0.0.4.json");
 }
 
 /* Rank 0 of DLRM: what its fourth collective sends to each rank, and receives. */
@@ -160,8 +143,7 @@ static void splits(void) {
     struct dtp_et et;
     if (!facts)
         return;
-    read_et(dtp_arena_printf(arena, "%s/kineto-dlrm-8rank/dlrm_pytorch_et.tar.gz", folder),
-            "dlrm_eg_0.json", &et);
+    read_et(facts_path(arena, "kineto-dlrm-8rank/dlrm_pytorch_et.tar.gz"), "dlrm_eg_0.json", &et);
     const struct dtp_et_comm *c = NULL;
     for (uint32_t i = 0; i < et.ncomms; i++)
         if (et.comm[i].in_bytes == 13568)
@@ -209,17 +191,15 @@ static void one_job_three_formats(void) {
     double n, graph[2] = {0};
     if (!facts)
         return;
-    read_et(dtp_arena_printf(arena, "%s/et/1.1.0-chakra.0.0.4__resnet_2gpu_et.json.gz", folder),
-            NULL, &et);
+    read_et(facts_path(arena, "et/1.1.0-chakra.0.0.4__resnet_2gpu_et.json.gz"), NULL, &et);
     CU_ASSERT_DOUBLE_EQUAL(et_bytes(&et, "allreduce", &n), 3 * reduced, 0);
     CU_ASSERT_DOUBLE_EQUAL(et_bytes(&et, "broadcast", &n), 3 * broadcast, 0);
-    const char *path =
-        dtp_arena_printf(arena, "%s/kineto-hta/nccl_parser_config__nccl_data.json.gz", folder);
+    const char *path = facts_path(arena, "kineto-hta/nccl_parser_config__nccl_data.json.gz");
     CU_ASSERT_EQUAL_FATAL(dtp_trace_load(arena, &path, 1, NULL, &t, &err), DTP_OK);
     CU_ASSERT_DOUBLE_EQUAL(kineto_bytes(&t.rank[0], "allreduce"), 3 * reduced, 0);
     CU_ASSERT_DOUBLE_EQUAL(kineto_bytes(&t.rank[0], "broadcast"), 3 * broadcast, 0);
-    struct dtp_source *s = open_sample(
-        dtp_arena_printf(arena, "%s/chakra/feeder_tests_trace.tar.gz", folder), "chakra.0.et");
+    struct dtp_source *s =
+        open_sample(facts_path(arena, "chakra/feeder_tests_trace.tar.gz"), "chakra.0.et");
     CU_ASSERT_EQUAL_FATAL(dtp_chakra_read(arena, s, &g, &err), DTP_OK);
     close_sample(s);
     for (uint32_t i = 0; i < g.nnodes; i++)
@@ -236,13 +216,13 @@ static void two_formats_of_eight_ranks(void) {
     double n[4];
     if (!facts)
         return;
-    const char *path = dtp_arena_printf(arena, "%s/kineto-dlrm-8rank/dlrm_kineto.tar.gz", folder);
+    const char *path = facts_path(arena, "kineto-dlrm-8rank/dlrm_kineto.tar.gz");
     CU_ASSERT_EQUAL_FATAL(dtp_trace_load(arena, &path, 1, NULL, &t, &err), DTP_OK);
     CU_ASSERT_EQUAL_FATAL(t.nranks, 8);
     for (int rank = 0; rank < 8; rank++) {
         struct dtp_et et;
         double kernels = 0;
-        read_et(dtp_arena_printf(arena, "%s/kineto-dlrm-8rank/dlrm_pytorch_et.tar.gz", folder),
+        read_et(facts_path(arena, "kineto-dlrm-8rank/dlrm_pytorch_et.tar.gz"),
                 dtp_arena_printf(arena, "dlrm_eg_%d.json", rank), &et);
         CU_ASSERT_DOUBLE_EQUAL(et_bytes(&et, "allreduce", &n[0]), 2485252, 0);
         CU_ASSERT_DOUBLE_EQUAL(
@@ -308,7 +288,7 @@ static void json_samples(void) {
     struct dtp_err err;
     if (!facts)
         return;
-    const char *path = dtp_arena_printf(arena, "%s/chakra/json_trace.tar.gz", folder);
+    const char *path = facts_path(arena, "chakra/json_trace.tar.gz");
     CU_ASSERT_EQUAL_FATAL(read_json(path, "small_chakra.0.json", &small, &err), DTP_OK);
     CU_ASSERT_DOUBLE_EQUAL(
         small.nnodes,
@@ -321,8 +301,8 @@ static void json_samples(void) {
     CU_ASSERT_DOUBLE_EQUAL(
         large.nnodes,
         number(item(item(facts, "other"), "json_trace.tar.gz:chakra.0.json"), "n_nodes"), 0);
-    struct dtp_source *s = open_sample(
-        dtp_arena_printf(arena, "%s/chakra/feeder_tests_trace.tar.gz", folder), "chakra.0.et");
+    struct dtp_source *s =
+        open_sample(facts_path(arena, "chakra/feeder_tests_trace.tar.gz"), "chakra.0.et");
     CU_ASSERT_EQUAL_FATAL(dtp_chakra_read(arena, s, &twin, &err), DTP_OK);
     close_sample(s);
     double data[2] = {0}, dur_us[2] = {0}, coll[2] = {0};
@@ -351,21 +331,6 @@ static void json_by_hand(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "cycle"));
 }
 
-static void load_facts(void) {
-    const char *text;
-    size_t n;
-    folder = dtp_arena_printf(arena, "%s/../shared/traces", DTP_SOURCE_DIR);
-    if (dtp_file_read(arena, dtp_arena_printf(arena, "%s/facts.json", folder), 0, &text, &n,
-                      NULL) != DTP_OK) {
-        printf("skipped: the samples of ../shared/traces, which are missing\n");
-        return;
-    }
-    char *copy = dtp_arena_strndup(arena, text, n);
-    for (char *at = copy; (at = strstr(at, ": NaN"));)
-        memcpy(at, ":null", 5);
-    facts = cJSON_Parse(copy);
-}
-
 int main(void) {
     CU_TestInfo tests[] = {{"execution traces give facts.json", et_samples},
                            {"the splits of an all-to-all", splits},
@@ -378,7 +343,7 @@ int main(void) {
     CU_SuiteInfo suites[] = {{"execution traces", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    load_facts();
+    facts = facts_load(arena);
     int status = run_suites(suites);
     cJSON_Delete(facts);
     dtp_arena_destroy(arena);

@@ -1,12 +1,11 @@
 /* Series of scalars: Megatron's golden values give facts.json, event files of TensorBoard and lines of
  * four trainers give the numbers that were written. */
 #include <CUnit/Basic.h>
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <string.h>
 
-#include "sim/base/text.h"
 #include "sim/base/units.h"
+#include "tests/facts_case.h"
 #include "tests/suites.h"
 #include "traces/logs.h"
 
@@ -36,14 +35,14 @@ static void check(const cJSON *fact, const char *key, double found, double toler
     CU_ASSERT_DOUBLE_EQUAL(found, j->valuedouble, tolerance);
 }
 
-static void check_golden(const char *folder, const cJSON *fact) {
+static void check_golden(const cJSON *fact) {
     struct dtp_scalars s;
     struct dtp_series_stats step, memory;
     struct dtp_err err = {0};
     const cJSON *tag;
     size_t tags = 0;
     struct dtp_source *source =
-        opened(dtp_arena_printf(arena, "%s/megatron/%s", folder, fact->string));
+        opened(facts_path(arena, dtp_arena_printf(arena, "megatron/%s", fact->string)));
     CU_ASSERT_EQUAL_FATAL(dtp_golden_read(arena, source, &s, &err), DTP_OK);
     dtp_source_close(source);
     cJSON_ArrayForEach(tag, cJSON_GetObjectItemCaseSensitive(fact, "tags")) {
@@ -65,22 +64,14 @@ static void check_golden(const char *folder, const cJSON *fact) {
 }
 
 static void golden_samples(void) {
-    const char *folder = dtp_arena_printf(arena, "%s/../shared/traces", DTP_SOURCE_DIR), *text;
-    size_t n, checked = 0;
+    size_t checked = 0;
     const cJSON *fact;
-    if (dtp_file_read(arena, dtp_arena_printf(arena, "%s/facts.json", folder), 0, &text, &n,
-                      NULL) != DTP_OK) {
-        printf("skipped: the samples of ../shared/traces, which are missing\n");
+    cJSON *facts = facts_load(arena);
+    if (!facts)
         return;
-    }
-    char *copy = dtp_arena_strndup(arena, text, n);
-    for (char *at = copy; (at = strstr(at, ": NaN"));)
-        memcpy(at, ":null", 5);
-    cJSON *facts = cJSON_Parse(copy);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(facts);
     cJSON_ArrayForEach(fact, cJSON_GetObjectItemCaseSensitive(
                                  facts, "other")) if (strstr(fact->string, "golden")) {
-        check_golden(folder, fact);
+        check_golden(fact);
         checked++;
     }
     CU_ASSERT_EQUAL(checked, 5);

@@ -1,13 +1,12 @@
 /* Every Kineto sample of ../shared/traces against facts.json: counts, steps, times, collectives, and
  * the figures that Holistic Trace Analysis itself printed. */
 #include <CUnit/Basic.h>
-#include <cjson/cJSON.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "sim/base/text.h"
+#include "tests/facts_case.h"
 #include "traces/analyse.h"
 #include "traces/source.h"
 #include "traces/kineto.h"
@@ -15,14 +14,9 @@
 #define NS_PER_US 1e3
 
 static struct dtp_arena *arena;
-static const char *folder;
 static cJSON *facts;
 static const char *file; /* under test, for messages */
 static int failures;
-
-static const cJSON *item(const cJSON *j, const char *key) {
-    return j ? cJSON_GetObjectItemCaseSensitive(j, key) : NULL;
-}
 
 static void expect(const char *what, double found, double expected, double tolerance) {
     if (fabs(found - expected) <= tolerance)
@@ -245,8 +239,8 @@ static void check_rank(const struct dtp_trace_rank *r, const cJSON *fact) {
 /* "archive.tar.gz:member" or a file. */
 static enum dtp_status read_sample(const char *key, struct dtp_trace_rank *r, struct dtp_err *err) {
     const char *colon = strchr(key, ':');
-    const char *path = dtp_arena_printf(arena, "%s/%.*s", folder,
-                                        (int)(colon ? (size_t)(colon - key) : strlen(key)), key);
+    size_t n = colon ? (size_t)(colon - key) : strlen(key);
+    const char *path = facts_path(arena, dtp_arena_strndup(arena, key, n));
     struct dtp_source *s, *member;
     dtp_trace_rank_init(r, arena, key);
     DTP_TRY(dtp_source_open(arena, path, &s, err));
@@ -292,21 +286,10 @@ int main(void) {
     CU_TestInfo tests[] = {{"samples reproduce facts.json", samples}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"trace facts", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    folder = dtp_arena_printf(arena, "%s/../shared/traces", DTP_SOURCE_DIR);
-    const char *text;
-    size_t n;
-    struct dtp_err err = {0};
-    if (dtp_file_read(arena, dtp_arena_printf(arena, "%s/facts.json", folder), 0, &text, &n,
-                      &err) != DTP_OK) {
-        printf("skipped: %s\n", err.msg);
+    facts = facts_load(arena);
+    if (!facts)
         return 77;
-    }
-    char *copy = dtp_arena_strndup(arena, text, n); /* NaN, where HTA divides by no communication */
-    for (char *at = copy; (at = strstr(at, ": NaN"));)
-        memcpy(at, ":null", 5);
-    facts = cJSON_Parse(copy);
-    if (!facts || CU_initialize_registry() != CUE_SUCCESS ||
-        CU_register_suites(suites) != CUE_SUCCESS)
+    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
         return 1;
     CU_basic_run_tests();
     unsigned failed = CU_get_number_of_failures();
