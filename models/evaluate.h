@@ -22,6 +22,7 @@ struct dtp_problem {
     int gpus, seq, global_batch;
     uint64_t memory_limit_bytes; /* of device memory */
     int attention;               /* enum dtp_attention, or -1: the framework's */
+    int document_tokens; /* packed sequences: fused attention stays in documents of so many; 0: none */
     enum dtp_dtype dtype;
 };
 

@@ -71,6 +71,12 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl) {
                                                                                : b->problem->seq,
         .head_dim = mla ? m->mla.nope_head_dim + m->mla.rope_head_dim : m->head_dim,
     };
+    int document = b->problem->document_tokens;
+    if (document > 0 && document < shape.seq_q) {
+        shape.batch *= shape.seq_q / document;
+        shape.seq_q = document;
+        shape.seq_kv = document < shape.seq_kv ? document : shape.seq_kv;
+    }
     struct dtp_op *op = dtp_op_add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_F);
     op->attention = shape;
     op->core = true;

@@ -147,9 +147,19 @@ static enum dtp_dtype run_dtype(const struct dtp_run *run) {
     return DTP_BF16;
 }
 
-static void set_attention(const struct dtp_run *run, struct dtp_run_case *c) {
+static void set_attention(struct dtp_arena *a, const struct cluster_fact *fact,
+                          const struct dtp_run *run, struct dtp_run_case *c) {
     enum dtp_attention usual = dtp_framework_on(&c->framework, &c->cluster.gpu).attention;
     c->problem.attention = DTP_UNKNOWN;
+    c->problem.document_tokens = fact ? fact->document_tokens : 0;
+    if (c->problem.document_tokens > 0)
+        add_note(a, c,
+                 dtp_arena_printf(a, "packed from documents of %d tokens", fact->document_tokens));
+    if (fact && fact->attention) {
+        c->problem.attention = dtp_name_index(dtp_attention_names, fact->attention);
+        add_note(a, c, dtp_arena_printf(a, "run with %s attention", fact->attention));
+        return;
+    }
     if (run->flash_attention == 0)
         c->problem.attention = DTP_ATTN_UNFUSED;
     if (run->flash_attention == 1)
@@ -307,7 +317,7 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
                                         .global_batch = run->global_batch,
                                         .memory_limit_bytes = out->cluster.gpu.memory_bytes,
                                         .dtype = out->plan.dtype};
-    set_attention(run, out);
+    set_attention(a, dtp_run_fact(library, run), run, out);
     enum dtp_reason reason = dtp_plan_check(&out->problem, &out->plan);
     /* A run that was made is legal; only what makes no layout at all is refused here. */
     if (reason == DTP_WHY_GPUS || reason == DTP_WHY_BATCH || reason == DTP_WHY_LAYERS ||

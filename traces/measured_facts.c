@@ -91,6 +91,24 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, capacity_factor),
      .max = 100,
      .help = "rows of an expert over the mean that are kept, the others dropped"},
+    {.name = "model_contains",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, model_contains),
+     .help = "part of the row's model"},
+    {.name = "batch_below",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, batch_below),
+     .max = 1e6,
+     .help = "only runs with a smaller global batch"},
+    {.name = "attention",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, attention),
+     .help = "kernel of the run where it was not the stack's"},
+    {.name = "document_tokens",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, document_tokens),
+     .max = 1e6,
+     .help = "sequences were packed from documents of so many tokens"},
     {.name = "recompute",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, recompute),
@@ -177,6 +195,8 @@ static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *ru
     return (f->gpus_above == 0 || run->gpus > f->gpus_above) &&
            (f->tp_above == 0 || run->tp > f->tp_above) &&
            (f->tp_below == 0 || run->tp < f->tp_below) &&
+           (f->batch_below == 0 || run->global_batch < f->batch_below) &&
+           (!f->model_contains || strstr(run->model, f->model_contains)) &&
            (f->pp_above == 0 || run->pp > f->pp_above);
 }
 

@@ -19,6 +19,10 @@ struct cluster_fact {
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
     int zero_stage;             /* where the row does not say */
     double capacity_factor;     /* of the experts, whatever the model's file says; 0: the file's */
+    const char *model_contains; /* part of the row's model; NULL: any */
+    int batch_below;            /* only for runs of a smaller global batch; 0: of any */
+    const char *attention; /* kernel of the run where it was not the stack's; NULL: the stack's */
+    int document_tokens;   /* its sequences were packed from documents of so many; 0: whole */
 };
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */

@@ -96,6 +96,25 @@ static void test_facts(void) {
     CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GB");
 }
 
+/* NeMo's launcher of 24.07 turned cuDNN attention off for all but one script; its fine-tuning packed SQuAD. */
+static void test_attention_facts(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,flash_attention,step_s,"
+        "peak_mem,peak_mem_unit\n%s,a,nemo,H100,80,8,8,%s,32,4096,32,32000,4096,1,1,1,8,1,1,%d,FP8,"
+        "none,1,1,,\n";
+    static const char *const docs = "NVIDIA/NeMo@164b0097f8:docs";
+    struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, docs, "LLAMA2-7B", 128));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 0);
+    c = case_of_file(dtp_arena_printf(arena, row, docs, "LLAMA2-7B", 32));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 200);
+    c = case_of_file(dtp_arena_printf(arena, row, docs, "GPT3-175B", 128));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN && strstr(c->note, "cudnn"));
+    c = case_of_file(dtp_arena_printf(arena, row, "Megatron-Bridge@1:docs", "LLAMA2-7B", 32));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN && c->problem.document_tokens == 0);
+}
+
 static void test_cases(void) {
     struct dtp_run_case *c = case_of("a,megatron-2022,A100,80,64,8,GPT 175B,96,12288,96,51200,2048,"
                                      "8,8,3,1,0,1,64,fp16,selective,13.75,,");
@@ -277,6 +296,7 @@ int main(void) {
                            {"what the scripts say", test_facts},
                            {"stacks of sources", test_stacks},
                            {"sums that are no runs", test_sums},
+                           {"attention that the scripts set", test_attention_facts},
                            {"Spearman", test_spearman},
                            {"statistics", test_stats},
                            CU_TEST_INFO_NULL};

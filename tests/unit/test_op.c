@@ -53,6 +53,27 @@ static void near(double got, double want) {
     CU_ASSERT(fabs(got - want) <= 1e-9 * fabs(want));
 }
 
+static const struct dtp_op *find_op(const struct fixture *x, enum dtp_op_kind kind) {
+    for (int i = 0; i < x->ops.n; i++)
+        if (x->ops.at[i].kind == kind)
+            return &x->ops.at[i];
+    return NULL;
+}
+
+/* Packed: four documents in a sequence are four sequences of a quarter to fused attention, with a quarter of its
+ * FLOPs; the products see the same tokens. One document of the sequence's length changes nothing. */
+static void test_documents(void) {
+    struct fixture *x = setup("llama2-7b", "nemo");
+    x->problem.attention = DTP_ATTN_FLASH2;
+    double whole = flops(x, DTP_LAYER_DENSE, DTP_PASS_F);
+    double attention = dtp_op_flops(find_op(x, DTP_OP_ATTENTION));
+    x->problem.document_tokens = x->problem.seq / 4;
+    near(whole - flops(x, DTP_LAYER_DENSE, DTP_PASS_F), 0.75 * attention);
+    near(dtp_op_flops(find_op(x, DTP_OP_ATTENTION)), attention / 4);
+    x->problem.document_tokens = x->problem.seq;
+    near(flops(x, DTP_LAYER_DENSE, DTP_PASS_F), whole);
+}
+
 /* Narayanan 2021, appendix: a layer's forward is 24 B s h^2 (1 + s / 6h); each tp rank does 1/t; the
  * backward does twice as much. Scores in memory: attention is counted in full. */
 static void test_flops(void) {
@@ -250,6 +271,7 @@ int main(void) {
                            {"gathers of experts' rows", test_experts_tp},
                            {"experts and the host", test_experts_sync},
                            {"softmax of few heads", test_softmax},
+                           {"packed documents", test_documents},
                            {"gaps", test_gaps},
                            {"every model of the library", test_every_model},
                            {"every second product", test_alternate_products},
