@@ -155,6 +155,9 @@ struct dtp_gpu {
     /* a collective that starts beside compute waits for room on the SMs: so many durations of the
      * kernel there, at most so long */
     double comm_wait_kernels, comm_wait_s;
+    /* beside memory-bound kernels: bandwidth that a collective inside a node keeps, 0: all of it; share of the
+     * kernel's rate that is lost, 0: comm_slowdown */
+    double comm_memory_rate, comm_memory_slowdown;
     double offload_bytes_per_s;               /* pinned host memory, achieved */
     struct dtp_time_table table[DTP_NTABLES]; /* where there is one of the dtype it is the time */
     bool not_calibrated;     /* scaled from another GPU: predictions are outside the calibration */

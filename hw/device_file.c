@@ -162,6 +162,11 @@ const struct dtp_field dtp_gpu_calibration_fields[] = {
     {"comm_wait_kernels", DTP_FIELD_DOUBLE, IN_GPU(comm_wait_kernels), .min = 0, .max = 10,
      .help = "durations of the kernel beside it that a collective waits for room on the SMs"},
     MEMBER(dtp_gpu, comm_wait_s, "most that it waits, s"),
+    {"comm_memory_rate", DTP_FIELD_DOUBLE, IN_GPU(comm_memory_rate), .min = 0, .max = 1,
+     .help =
+         "share of its bandwidth that a collective in a node keeps beside memory-bound kernels"},
+    {"comm_memory_slowdown", DTP_FIELD_DOUBLE, IN_GPU(comm_memory_slowdown), .min = 0, .max = 0.99,
+     .help = "as comm_slowdown, of memory-bound kernels; left out: the same"},
     MEMBER(dtp_gpu, offload_bytes_per_s, "pinned host memory, achieved"),
     {0}};
 
@@ -230,6 +235,8 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
     g->comm_slowdown = from.comm_slowdown;
     g->comm_wait_kernels = from.comm_wait_kernels;
     g->comm_wait_s = from.comm_wait_s;
+    g->comm_memory_rate = from.comm_memory_rate;
+    g->comm_memory_slowdown = from.comm_memory_slowdown;
     g->offload_bytes_per_s = from.offload_bytes_per_s;
     scale(g, &from);
     return DTP_OK;

@@ -122,6 +122,19 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
         out->hardware_flops += out->stage[vs].r.flops * copies;
 }
 
+/* A collective beside the kernels of a layer waits for room on the SMs, takes from their rate, and beside the
+ * memory-bound ones among them loses bandwidth of its own where it stays in the node; through a network
+ * card, at a fraction of that bandwidth, it does not notice. */
+static void set_beside(const struct dtp_gpu *gpu, const struct dtp_layer_costs *layer, bool in_node,
+                       struct dtp_comm *comm) {
+    double wait_s = gpu->comm_wait_kernels * layer->kernel_s, memory = layer->memory_share;
+    comm->wait_s = wait_s < gpu->comm_wait_s ? wait_s : gpu->comm_wait_s;
+    if (in_node && gpu->comm_memory_rate > 0)
+        comm->stretch = 1 / (1 - memory * (1 - gpu->comm_memory_rate)) - 1;
+    if (comm->device_share > 0 && gpu->comm_memory_slowdown > 0)
+        comm->device_share = (1 - memory) * gpu->comm_slowdown + memory * gpu->comm_memory_slowdown;
+}
+
 void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                struct dtp_costs *out) {
     const struct dtp_problem *problem = memo->problem;
@@ -157,12 +170,10 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     for (int vs = 0; vs < out->nstages; vs++) {
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
         dtp_cost_data_parallel(memo, plan, &shape, vs, &out->stage[vs]);
-        double wait_s = problem->cluster->gpu.comm_wait_kernels * layer->kernel_s;
-        if (wait_s > problem->cluster->gpu.comm_wait_s)
-            wait_s = problem->cluster->gpu.comm_wait_s;
-        if (!f->inline_communication)
-            out->stage[vs].reduce.wait_s = out->stage[vs].gather.wait_s =
-                out->stage[vs].unshard.wait_s = wait_s;
+        struct dtp_stage_cost *s = &out->stage[vs];
+        struct dtp_comm *const unit[] = {&s->reduce, &s->gather, &s->unshard};
+        for (int k = 0; k < 3 && !f->inline_communication; k++)
+            set_beside(&problem->cluster->gpu, layer, shape.all[0].nodes <= 1, unit[k]);
     }
     stage_transfers(problem, plan, &placement, out);
     step_costs(a, memo, plan, &placement, out);

@@ -35,7 +35,9 @@ struct dtp_comm {
     double time_s;       /* alone, sibling groups in lockstep */
     double latency_s;    /* part of time_s */
     double device_share; /* of the compute rate, taken while under way */
-    double wait_s;       /* more latency where it starts beside compute: dtp_comm_beside() */
+    /* where it starts beside compute, dtp_comm_beside(): more latency, and how much longer its transfer takes
+     * than alone, as a share */
+    double wait_s, stretch;
 };
 
 /* A collective that is launched while a kernel runs gets its SMs when that kernel's last blocks have
@@ -43,7 +45,7 @@ struct dtp_comm {
 static inline struct dtp_comm dtp_comm_beside(const struct dtp_comm *c, bool beside) {
     struct dtp_comm x = *c;
     if (beside && x.time_s > 0) {
-        x.time_s += x.wait_s;
+        x.time_s += x.wait_s + x.stretch * (x.time_s - x.latency_s);
         x.latency_s += x.wait_s;
     }
     return x;
@@ -99,7 +101,8 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
 struct dtp_layer_costs {
     struct dtp_phase dense[4], moe[4]; /* f, i, w, r */
     struct dtp_phase embedding[4], head[4];
-    double kernel_s; /* mean duration of a layer's kernels, as one meets them at any moment */
+    double kernel_s;     /* mean duration of a layer's kernels, as one meets them at any moment */
+    double memory_share; /* of their time, in memory-bound ones */
 };
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
                                               const struct dtp_plan *plan);

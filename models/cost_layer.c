@@ -22,6 +22,7 @@ struct tally {
     double launches, collectives; /* of the host */
     double net_bytes[3];          /* tp, cp, ep */
     double kernels_s, kernels_s2; /* sums of the kernels' durations and of their squares */
+    double memory_s;              /* of kernels_s, memory-bound */
 };
 
 static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
@@ -46,6 +47,7 @@ static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *pl
     if (op->count * op->launches > 0) {
         t->kernels_s += time_s;
         t->kernels_s2 += time_s * time_s / (op->count * op->launches);
+        t->memory_s += op->kind == DTP_OP_KERNEL ? time_s : 0;
     }
     t->flops += dtp_op_flops(op);
     t->launches += op->count * op->launches;
@@ -142,9 +144,21 @@ static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *o
     return 0;
 }
 
-/* Returns the mean duration of its kernels by time. */
-static double layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                           enum dtp_layer_kind kind, struct dtp_phase out[4]) {
+/* The mean duration of the kernels by time, and the share of the memory-bound ones. */
+static void mean_kernel(const struct tally t[4], struct dtp_layer_costs *out) {
+    double sum_s = 0, sum_s2 = 0, memory_s = 0;
+    for (int k = 0; k < 4; k++) {
+        sum_s += t[k].kernels_s;
+        sum_s2 += t[k].kernels_s2;
+        memory_s += t[k].memory_s;
+    }
+    out->kernel_s = sum_s > 0 ? sum_s2 / sum_s : 0;
+    out->memory_share = sum_s > 0 ? memory_s / sum_s : 0;
+}
+
+static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                         enum dtp_layer_kind kind, struct dtp_phase out[4],
+                         struct dtp_layer_costs *mean) {
     struct tally t[4] = {0};
     dtp_ops_layer(memo->problem, plan, kind, &memo->ops);
     int recomputed = recomputed_ops(memo->problem->framework, &memo->ops);
@@ -174,12 +188,8 @@ static double layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *pl
         if (t[PHASE_R].launches > 0)
             wait_for_host(&out[PHASE_R], launch_round_trip_s + f->launch_s);
     }
-    double sum_s = 0, sum_s2 = 0;
-    for (int k = 0; k < 4; k++) {
-        sum_s += t[k].kernels_s;
-        sum_s2 += t[k].kernels_s2;
-    }
-    return sum_s > 0 ? sum_s2 / sum_s : 0;
+    if (mean)
+        mean_kernel(t, mean);
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
@@ -192,13 +202,13 @@ const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
     const struct dtp_model *m = memo->problem->model;
     struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
     if (m->nconvs > 0) {
-        costs->kernel_s = layer_phases(memo, plan, DTP_LAYER_CONV, costs->dense);
+        layer_phases(memo, plan, DTP_LAYER_CONV, costs->dense, costs);
     } else {
-        costs->kernel_s = layer_phases(memo, plan, DTP_LAYER_DENSE, costs->dense);
-        layer_phases(memo, plan, DTP_LAYER_EMBEDDING, costs->embedding);
-        layer_phases(memo, plan, DTP_LAYER_HEAD, costs->head);
+        layer_phases(memo, plan, DTP_LAYER_DENSE, costs->dense, costs);
+        layer_phases(memo, plan, DTP_LAYER_EMBEDDING, costs->embedding, NULL);
+        layer_phases(memo, plan, DTP_LAYER_HEAD, costs->head, NULL);
         if (m->moe.experts > 0)
-            layer_phases(memo, plan, DTP_LAYER_MOE, costs->moe);
+            layer_phases(memo, plan, DTP_LAYER_MOE, costs->moe, NULL);
     }
     dtp_cost_table_put(&memo->layers, memo->a, key, costs);
     return costs;

@@ -67,6 +67,7 @@ static struct dtp_comm random_comm(struct dtp_rng *r, enum dtp_collective kind, 
     struct dtp_comm c =
         case_comm(kind, axis, (time_s - latency_s) * bytes_per_s, time_s, latency_s);
     c.wait_s = below(r, 2) ? between(r, 0, 0.3) : 0;
+    c.stretch = below(r, 2) ? between(r, 0, 0.8) : 0;
     return c;
 }
 

@@ -112,6 +112,18 @@ static void test_wait(void) {
     }
 }
 
+/* The same; the transfer beside the second part takes half as long again, what of it is latency does not. */
+static void test_stretch(void) {
+    struct dtp_costs c = case_costs(arena, 1, 1, 1, (struct case_times){1, 1, 1});
+    c.reduce_overlap = true;
+    for (int k = 0; k < 2; k++) {
+        c.stage[0].nreduce = 2;
+        c.stage[0].reduce = case_comm(DTP_ALL_REDUCE, DTP_AXIS_DP_CP, 1, 1, k ? 0.5 : 0);
+        c.stage[0].reduce.stretch = 0.5;
+        near(step_of(&c, DTP_SCHED_1F1B), k ? 4.25 : 4.5);
+    }
+}
+
 /* Time slots, F = 1, B = 2, t = 0.25, against the list of slots walked by hand (a program of ten lines).
  * p = 2, v = 2, m = 4: rank 0 F F F F . . F B F B F B F B . B . B . B . B, rank 1 . F F . F B F B ...: 32;
  * the sender alone waiting: 30.25. What an action needs always arrives in an earlier slot. */
@@ -295,6 +307,7 @@ int main(void) {
                            {"parameter gather", test_gather},
                            {"time slots", test_slots},
                            {"waiting for room beside compute", test_wait},
+                           {"collectives beside compute take longer", test_stretch},
                            {"ZeRO-3 unshards", test_unshard},
                            {"tail of a rank", test_tail},
                            {"breakdown", test_breakdown},

@@ -48,6 +48,28 @@ static struct dtp_costs costs_of(struct fixture *x) {
     return costs;
 }
 
+/* Beside compute: a kernel mix between all products and all memory-bound gives a share of its rate between the two
+ * slow-downs, and stretches a collective by less than beside memory-bound kernels alone; one that leaves the
+ * node keeps its bandwidth, and a GPU file without figures changes nothing. */
+static void test_beside_compute(void) {
+    for (int nodes = 1; nodes <= 2; nodes++) {
+        struct fixture x;
+        setup(&x, "llama2-7b", "torch-fsdp2", 8 * nodes);
+        x.plan.zero_stage = 3;
+        struct dtp_gpu *gpu = &x.cluster.gpu;
+        gpu->comm_slowdown = 0.3;
+        gpu->comm_memory_rate = gpu->comm_memory_slowdown = 0;
+        struct dtp_comm plain = costs_of(&x).stage[0].unshard;
+        CU_ASSERT(plain.device_share == 0.3 && plain.stretch == 0 && plain.wait_s > 0);
+        gpu->comm_memory_rate = 0.5;
+        gpu->comm_memory_slowdown = 0.1;
+        struct dtp_comm c = costs_of(&x).stage[0].unshard;
+        CU_ASSERT(c.device_share > 0.1 && c.device_share < 0.3);
+        CU_ASSERT(nodes == 1 ? c.stretch > 0 && c.stretch < 1 : c.stretch == 0);
+        CU_ASSERT(c.time_s == plain.time_s && c.wait_s == plain.wait_s);
+    }
+}
+
 /* estimate_zero2_ and estimate_zero3_model_states_mem_needs() of DeepSpeed without offload, P parameters
  * on N GPUs: 2 P + 18 P / N and 18 P / N beside the largest layer. Its documentation (code-docs, memory)
  * gives 6.09 GB for 2851 M parameters on 8 GPUs with ZeRO-3, and, by its older formula which keeps
@@ -253,6 +275,7 @@ int main(void) {
                            {"DeepSpeed's buffers", test_deepspeed_buffers},
                            {"DeepSpeed's traffic", test_deepspeed_traffic},
                            {"fidelities", test_fidelities},
+                           {"beside compute", test_beside_compute},
                            {"hybrid traffic", test_hybrid_traffic},
                            {"hybrid memory", test_hybrid_memory},
                            {"legality", test_legality},
