@@ -280,13 +280,14 @@ static void test_slow_down(void) {
     struct random_case c;
     struct dtp_path path;
     int later = 0;
+    static const double share[] = {0.05, 0.2, 0.45};
     const uint64_t n = ncases(2 * NCASES);
     for (uint64_t seed = 0; seed < n; seed++) {
         random_case(SLOWED, seed, 1e3, &c);
         for (int s = 0; s < c.costs.nstages; s++) {
             struct dtp_stage_cost *stage = &c.costs.stage[s];
-            stage->reduce.device_share = stage->gather.device_share = 0.2;
-            stage->unshard.device_share = 0.2;
+            stage->reduce.device_share = stage->gather.device_share = share[seed % 3];
+            stage->unshard.device_share = share[seed / 3 % 3];
         }
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
         double folded_s = simulate(&c, true, DTP_DETAIL_ACTION),

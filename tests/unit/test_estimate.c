@@ -124,6 +124,34 @@ static void test_stretch(void) {
     }
 }
 
+/* The same; the first unit, 0.5 long, takes 0.2 of the second part's rate: 0.1 more, and the second unit follows.
+ * With three microbatches and reductions of all units after the first two they are beside F and B: 4 x 0.1.
+ * ZeRO-3, units of 0.25 a pass gathered one ahead: that of the first F comes before all compute. */
+static void test_slowed(void) {
+    struct dtp_costs c = case_costs(arena, 1, 1, 1, (struct case_times){1, 1, 1});
+    c.reduce_overlap = true;
+    for (int m = 1; m <= 3; m += 2) {
+        c.m = m;
+        c.reduce_per_microbatch = true;
+        c.stage[0].nreduce = 2;
+        c.stage[0].reduce = case_comm(DTP_ALL_REDUCE, DTP_AXIS_DP_CP, 1, 0.5, 0);
+        near(step_of(&c, DTP_SCHED_1F1B), 3 * m + 0.5);
+        c.stage[0].reduce.device_share = 0.2;
+        near(step_of(&c, DTP_SCHED_1F1B), 3 * m + (2 * m - 1) * 0.1 + 0.5);
+    }
+    c = case_costs(arena, 1, 1, 4, (struct case_times){1, 1, 1});
+    c.zero_stage = 3;
+    c.prefetch = c.prefetch_forward = 1;
+    c.regather_backward = true;
+    c.stage[0].nunshard = 1;
+    c.stage[0].unshard = case_comm(DTP_ALL_GATHER, DTP_AXIS_DP_CP, 1, 0.25, 0);
+    near(step_of(&c, DTP_SCHED_1F1B), 12.25);
+    c.stage[0].unshard.device_share = 0.4;
+    near(step_of(&c, DTP_SCHED_1F1B), 12.25 + 7 * 0.1);
+    c.prefetch_forward = 0; /* stops each forward; the backward's start beside the forward before */
+    near(step_of(&c, DTP_SCHED_1F1B), 12 + 4 * 0.25 + 3 * 0.1);
+}
+
 /* Time slots, F = 1, B = 2, t = 0.25, against the list of slots walked by hand (a program of ten lines).
  * p = 2, v = 2, m = 4: rank 0 F F F F . . F B F B F B F B . B . B . B . B, rank 1 . F F . F B F B ...: 32;
  * the sender alone waiting: 30.25. What an action needs always arrives in an earlier slot. */
@@ -308,6 +336,7 @@ int main(void) {
                            {"time slots", test_slots},
                            {"waiting for room beside compute", test_wait},
                            {"collectives beside compute take longer", test_stretch},
+                           {"compute beside collectives takes longer", test_slowed},
                            {"ZeRO-3 unshards", test_unshard},
                            {"tail of a rank", test_tail},
                            {"breakdown", test_breakdown},
