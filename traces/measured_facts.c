@@ -74,6 +74,29 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, pp_above),
      .max = 1e6,
      .help = "only runs with a larger pp"},
+    {.name = "dp_above",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, dp_above),
+     .max = 1e6,
+     .help = "only runs with a larger dp"},
+    {.name = "dp_below",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, dp_below),
+     .max = 1e6,
+     .help = "only runs with a smaller dp"},
+    {.name = "microbatch_above",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, microbatch_above),
+     .max = 1e6,
+     .help = "only runs with a larger microbatch"},
+    {.name = "model_contains",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, model_contains),
+     .help = "part of the row's model"},
+    {.name = "only_zero",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, only_zero),
+     .help = "only runs with this ZeRO stage"},
     {.name = "dropout",
      .kind = DTP_FIELD_BOOL,
      .offset = offsetof(struct cluster_fact, dropout),
@@ -91,10 +114,6 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, capacity_factor),
      .max = 100,
      .help = "rows of an expert over the mean that are kept, the others dropped"},
-    {.name = "model_contains",
-     .kind = DTP_FIELD_STRING,
-     .offset = offsetof(struct cluster_fact, model_contains),
-     .help = "part of the row's model"},
     {.name = "batch_below",
      .kind = DTP_FIELD_INT,
      .offset = offsetof(struct cluster_fact, batch_below),
@@ -196,8 +215,16 @@ static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *ru
            (f->tp_above == 0 || run->tp > f->tp_above) &&
            (f->tp_below == 0 || run->tp < f->tp_below) &&
            (f->batch_below == 0 || run->global_batch < f->batch_below) &&
-           (!f->model_contains || strstr(run->model, f->model_contains)) &&
-           (f->pp_above == 0 || run->pp > f->pp_above);
+           (f->pp_above == 0 || run->pp > f->pp_above) &&
+           (f->dp_above == 0 || run->dp > f->dp_above) &&
+           (f->dp_below == 0 || run->dp < f->dp_below) &&
+           (f->microbatch_above == 0 || run->microbatch > f->microbatch_above);
+}
+
+static bool fact_has_kind(const struct cluster_fact *f, const struct dtp_run *run) {
+    char zero[2] = {(char)('0' + run->zero_stage), '\0'};
+    return (!f->model_contains || strstr(run->model, f->model_contains)) &&
+           (!f->only_zero || strcmp(f->only_zero, zero) == 0);
 }
 
 const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l,
@@ -206,7 +233,8 @@ const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l,
         const struct cluster_fact *f = &l->fact[i];
         bool gpu = !*f->gpu || strcmp(f->gpu, run->gpu) == 0;
         if (strcmp(f->framework, run->framework) == 0 && gpu &&
-            strstr(run->source, f->source_contains) && fact_has_size(f, run))
+            strstr(run->source, f->source_contains) && fact_has_size(f, run) &&
+            fact_has_kind(f, run))
             return f;
     }
     return NULL;

@@ -249,6 +249,30 @@ static void test_sized_facts(void) {
     }
 }
 
+/* Pipelines on 256 GPUs that were not made again: ZeRO-1 with dp 32, microbatch 2 of 8B. On 64, 8B
+ * without ZeRO below dp 32. */
+static void test_campaign_facts(void) {
+    static const struct {
+        const char *gpus, *rest;
+        bool slow;
+    } runs[] = {{"256,8,Llama 1B,16,2048,32,131072,4096,4,2,1", "32,1,1,256", true},
+                {"256,8,Llama 1B,16,2048,32,131072,4096,4,2,1", "32,0,1,256", false},
+                {"256,8,Llama 1B,16,2048,32,131072,4096,8,2,1", "16,1,2,256", false},
+                {"256,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "16,1,2,256", true},
+                {"256,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "16,1,1,256", false},
+                {"64,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "4,0,1,256", true},
+                {"64,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "4,1,1,256", false},
+                {"64,8,Llama 1B,16,2048,32,131072,4096,8,2,1", "4,0,1,256", false}};
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        char line[160];
+        snprintf(line, sizeof line, "a,nanotron,H100,80,%s,%s,bf16,none,1,,", runs[i].gpus,
+                 runs[i].rest);
+        struct dtp_run_case *c = case_of(line);
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->framework.checked_transfers == runs[i].slow);
+    }
+}
+
 /* Spearman by hand: 1 - 6 sum d^2 / (n (n^2 - 1)) without ties. */
 static void test_spearman(void) {
     double x[] = {1, 2, 3, 4, 5}, same[] = {10, 20, 30, 40, 50}, back[] = {5, 4, 3, 2, 1};
@@ -291,6 +315,7 @@ int main(void) {
                            {"embedding and head as layers", test_ends},
                            {"a model with experts", test_experts},
                            {"facts by size of the run", test_sized_facts},
+                           {"facts of runs that were not made again", test_campaign_facts},
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
                            {"what the scripts say", test_facts},
