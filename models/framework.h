@@ -143,7 +143,9 @@ struct dtp_framework {
     double collective_host_s;   /* per collective, beside its launch */
     double layer_host_s;        /* per layer and direction, beside the kernels' */
     double zero3_host_s;        /* ZeRO-3: per layer and direction, to unshard and reshard */
-    double tp_hop_s; /* per step of the ring of a tp group that spans nodes, beside its network's */
+    double
+        tp_hop_s; /* a ring of a tp group that spans nodes takes so much per step, beside the bytes at
+                        the NICs' rate, or what the cluster says where that is longer */
     bool checked_collectives; /* every collective is checked before it starts, as PyTorch does with
                                  TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
     double check_rank_s;      /* ... and so takes so much host time per rank of the group */

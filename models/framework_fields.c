@@ -264,7 +264,7 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(collective_gap_s, 1, "GPU time around a layer's collective until all ranks have met"),
     NUMBER(backward_launch_factor, 10, "host time per kernel of the backward over launch_s"),
     NUMBER(collective_host_s, 1, "host time per collective, beside its launch"),
-    NUMBER(tp_hop_s, 1, "per ring step of a tp group that spans nodes, beside the network's time"),
+    NUMBER(tp_hop_s, 1, "at least, per ring step of a tp group that spans nodes, beside its bytes"),
     BOOLEAN(checked_collectives,
             "each collective is checked first (TORCH_DISTRIBUTED_DEBUG=DETAIL)"),
     NUMBER(check_rank_s, 1, "checked_collectives: host time per collective and rank of its group"),

@@ -29,9 +29,13 @@ static double collective_time_s(const struct dtp_problem *problem, const struct 
     enum dtp_algo algo = op->axis == DTP_AXIS_TP ? plan->tp_algo : DTP_ALGO_AUTO;
     dtp_coll_cost(problem->cluster, op->collective, algo, &shape, op->bytes, &cost);
     double steps = op->collective == DTP_ALL_REDUCE ? 2.0 * (shape.size - 1) : shape.size - 1;
-    bool fabric = op->axis == DTP_AXIS_TP && shape.nodes > 1;
-    return cost.time_s * problem->framework->comm_time_factor +
-           (fabric ? steps * problem->framework->tp_hop_s : 0);
+    double time_s = cost.time_s * problem->framework->comm_time_factor;
+    if (op->axis != DTP_AXIS_TP || shape.nodes < 2 || problem->framework->tp_hop_s <= 0)
+        return time_s;
+    const struct dtp_node *node = &problem->cluster->node;
+    double hops_s = steps * problem->framework->tp_hop_s +
+                    cost.nic_bytes / (node->nic_bytes_per_s * node->nic_efficiency);
+    return time_s > hops_s ? time_s : hops_s;
 }
 
 enum { SMALL_HEAD = 64 };

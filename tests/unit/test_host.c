@@ -227,6 +227,30 @@ static void test_reduction_checks(void) {
               1e-6);
 }
 
+/* A ring over two nodes: 15 steps, beside (n-1)/n of the bytes over the NICs of a node. */
+static void test_far_ring(void) {
+    struct dtp_ops *ops = DTP_NEW(arena, struct dtp_ops, 1);
+    prepare();
+    plan.tp = problem.gpus = 16;
+    plan.sequence_parallel = true;
+    dtp_ops_layer(&problem, &plan, DTP_LAYER_DENSE, ops);
+    int at = 0;
+    while (at < ops->n &&
+           (ops->at[at].kind != DTP_OP_COLLECTIVE || ops->at[at].collective != DTP_ALL_GATHER))
+        at++;
+    CU_ASSERT_FATAL(at < ops->n);
+    const struct dtp_op *gather = &ops->at[at];
+    double network_s = dtp_op_time_s(&problem, &plan, gather);
+    framework.tp_hop_s = 1e-9; /* the network takes longer */
+    CU_ASSERT(near(dtp_op_time_s(&problem, &plan, gather), network_s));
+    framework.tp_hop_s = 1;
+    const struct dtp_node *node = &cluster.node;
+    double wire_s =
+        gather->bytes * 15 / 16 / node->nics / (node->nic_bytes_per_s * node->nic_efficiency);
+    CU_ASSERT(near(dtp_op_time_s(&problem, &plan, gather), gather->count * (15 + wire_s)));
+    CU_ASSERT(wire_s > 0 && wire_s < network_s);
+}
+
 /* What is gathered again behind a GEMM takes no time, unless the host checks it first; it is not kept. */
 static void test_hidden_gathers(void) {
     prepare();
@@ -259,6 +283,7 @@ int main(void) {
                            {"softmax by blocks of heads", test_softmax_blocks},
                            {"checked collectives", test_checks},
                            {"checks and copies of a reduction", test_reduction_checks},
+                           {"rings over nodes", test_far_ring},
                            {"gathers behind a GEMM", test_hidden_gathers},
                            {"norm kernels of a stack", test_norm_factor},
                            CU_TEST_INFO_NULL};
