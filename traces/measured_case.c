@@ -62,7 +62,10 @@ static bool set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const st
         }
         return true;
     }
-    c->unsupported = f ? dtp_arena_strdup(a, err.msg) : dtp_arena_printf(a, "GPU %s", run->gpu);
+    c->unsupported = f ? dtp_arena_strdup(a, err.msg)
+                     : run->gpu_mem_gb > 0
+                         ? dtp_arena_printf(a, "GPU %s of %g GB", run->gpu, (double)run->gpu_mem_gb)
+                         : dtp_arena_printf(a, "GPU %s", run->gpu);
     return false;
 }
 
@@ -135,16 +138,36 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     return false;
 }
 
-/* FP4 products have no calibration and take the nearest that does, FP8. */
-static enum dtp_dtype run_dtype(const struct dtp_run *run) {
-    if (strstr(run->dtype, "FP4") || strstr(run->dtype, "fp8") || strstr(run->dtype, "FP8") ||
-        strstr(run->dtype, "float8"))
-        return DTP_FP8;
-    if (strstr(run->dtype, "fp16"))
-        return DTP_FP16;
-    if (strcmp(run->dtype, "fp32") == 0)
-        return DTP_TF32;
-    return DTP_BF16;
+/* The type of the products, whatever else the text says of weights and sums; the first that occurs counts. FP4
+ * products have no calibration and take the nearest that does, FP8. */
+static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+    static const struct {
+        const char *part;
+        enum dtp_dtype dtype;
+        bool outside;
+    } types[] = {
+        {"fp4", DTP_FP8, true},        {"mx", DTP_FP8, true},        {"fp8", DTP_FP8, false},
+        {"float8", DTP_FP8, false},    {"fp16", DTP_FP16, false},    {"bf16", DTP_BF16, false},
+        {"bfloat16", DTP_BF16, false}, {"float16", DTP_FP16, false}, {"amp", DTP_BF16, false},
+        {"fp32", DTP_TF32, false},     {"float32", DTP_TF32, false}, {"tf32", DTP_TF32, false}};
+    char *lower = dtp_arena_strdup(a, run->dtype);
+    for (char *p = lower; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    size_t n = sizeof types / sizeof types[0], i = 0;
+    while (i < n && !strstr(lower, types[i].part))
+        i++;
+    enum dtp_dtype *dtype = &c->plan.dtype;
+    *dtype = i < n ? types[i].dtype : DTP_BF16;
+    c->outside = i < n && types[i].outside;
+    if (c->outside)
+        add_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
+    bool has = c->cluster.gpu.peak_flops_per_s[*dtype] > 0;
+    if (!has && *dtype == DTP_BF16)
+        *dtype = DTP_FP16;
+    if (!has && *dtype == DTP_TF32)
+        *dtype = DTP_FP32;
+    if (i == n || (!has && *dtype == DTP_FP16))
+        add_note(a, c, dtp_arena_printf(a, "%s assumed", dtp_dtype_names[*dtype]));
 }
 
 static void set_attention(struct dtp_arena *a, const struct cluster_fact *fact,
@@ -264,16 +287,14 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
         p->vpp = 1;
     if (p->vpp == 1 && p->schedule == DTP_SCHED_INTERLEAVED)
         p->schedule = DTP_SCHED_1F1B;
-    c->outside = strstr(run->dtype, "FP4") || strstr(run->dtype, "MX");
-    if (c->outside)
-        add_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
-    p->dtype = run_dtype(run);
+    set_dtype(a, run, c);
     set_stage_layers(a, c);
     set_ends(a, c);
     if (run->global_batch <= 0 ||
         p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
         dtp_plan_num_microbatches(p) < 1) {
-        c->unsupported = "the batch does not divide";
+        c->unsupported =
+            run->global_batch > 0 ? "the batch does not divide" : "global_batch is missing";
         return false;
     }
     return true;

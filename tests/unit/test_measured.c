@@ -188,7 +188,6 @@ static void test_sums(void) {
     CU_ASSERT(checked > 100);
 }
 
-/* What the sweep's source tells about its runs, by their size. */
 /* Llama 3.1 405B: 126 layers on 16 x 8 stages (Grattafiori 2024, section 3.3.2); FP4 counts as FP8. */
 static void test_ends(void) {
     static const char *const row =
@@ -220,6 +219,42 @@ static void test_experts(void) {
     CU_ASSERT(c->model.moe.capacity_factor == 0);
 }
 
+/* However the type of the products is written; on a GPU that does not have it its predecessor. */
+static void test_dtypes(void) {
+    static const struct {
+        const char *gpu, *text;
+        enum dtp_dtype dtype;
+        bool outside;
+    } runs[] = {{"H100,80", "BF16", DTP_BF16, false},
+                {"H100,80", "bf16(fp32 grad acc)", DTP_BF16, false},
+                {"H100,80", "fp32 weights; bf16 autocast", DTP_BF16, false},
+                {"H100,80", "bfloat16", DTP_BF16, false},
+                {"H100,80", "FP16", DTP_FP16, false},
+                {"H100,80", "float8 rowwise", DTP_FP8, false},
+                {"H100,80", "FP8-MX", DTP_FP8, true},
+                {"B200,180", "mxfp8", DTP_FP8, true},
+                {"GB200,186", "nvfp4", DTP_FP8, true},
+                {"A100,80", "tf32", DTP_TF32, false},
+                {"A100,80", "fp32", DTP_TF32, false},
+                {"A100,80", "", DTP_BF16, false},
+                {"V100,32", "fp32", DTP_FP32, false},
+                {"V100,16", "amp", DTP_FP16, false},
+                {"V100,32", "", DTP_FP16, false}};
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        struct dtp_run_case *c = case_of(dtp_arena_printf(
+            arena, "a,torch-ddp,%s,8,8,GPT,4,256,4,512,128,1,1,1,8,0,1,8,%s,none,1,,", runs[i].gpu,
+            runs[i].text));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->plan.dtype == runs[i].dtype && c->outside == runs[i].outside);
+    }
+    struct dtp_run_case *c =
+        case_of("a,torch-ddp,A800,40,8,8,GPT,4,256,4,512,128,1,1,1,8,0,1,8,bf16,none,1,,");
+    CU_ASSERT(c->unsupported && strcmp(c->unsupported, "GPU A800 of 40 GB") == 0);
+    c = case_of("a,torch-ddp,H100,80,8,8,GPT,4,256,4,512,128,1,1,1,8,0,1,,bf16,none,1,,");
+    CU_ASSERT(c->unsupported && strstr(c->unsupported, "global_batch") != NULL);
+}
+
+/* What the sweep's source tells about its runs, by their size. */
 static void test_sized_facts(void) {
     struct dtp_run_case *c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,"
                                      "8,1,1,8,0,1,256,bf16,none,1,,");
@@ -314,6 +349,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"reading", test_read},
                            {"embedding and head as layers", test_ends},
                            {"a model with experts", test_experts},
+                           {"types of products", test_dtypes},
                            {"facts by size of the run", test_sized_facts},
                            {"facts of runs that were not made again", test_campaign_facts},
                            {"another schema", test_schema},
