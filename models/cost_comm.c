@@ -69,14 +69,14 @@ static void delay(struct dtp_comm *c, double time_s) {
 /* Checks before the messages of a step, and tensors that are copied out of what ZeRO-1/2 gathered. */
 static void host_delays(const struct dtp_framework *f, const struct dtp_plan *plan,
                         const struct replica_shapes *shape, const struct dtp_stage *stage,
-                        int checks, struct dtp_stage_cost *out) {
+                        struct dtp_stage_cost *out) {
     int ranks = plan->dp * plan->cp;
-    double check_s = checks * dtp_framework_check_s(f, ranks, shape->all[0].nodes > 1);
+    double check_s = dtp_framework_check_s(f, ranks, shape->all[0].nodes > 1);
     double copies = (double)f->gather_copies_per_layer * stage->layers * ranks;
     if (out->reduce.time_s > 0)
-        delay(&out->reduce, check_s / out->nreduce);
+        delay(&out->reduce, check_s);
     if (out->gather.time_s > 0)
-        delay(&out->gather, (check_s + copies * f->launch_s) / out->nreduce);
+        delay(&out->gather, check_s + copies * f->launch_s / out->nreduce);
 }
 
 static int units_of(double total, double unit) {
@@ -103,6 +103,8 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
         bucket_bytes = f->dp_bucket_bytes;
     bool whole =
         f->dp_whole_buffer && !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
+    if (f->dp_bucket_tensors) /* in the mean half of a third of a layer beyond its size */
+        bucket_bytes += stage.largest_layer_params * f->reduce_bytes / 6;
     out->nreduce = whole ? 1 : units_of(total_bytes, bucket_bytes);
     if (plan->zero_stage == 3)
         out->nunshard =
@@ -134,11 +136,7 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
                  params[k] / gathers * dtp_framework_gathered_bytes(f));
         comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
     }
-    /* A bucket ends with the tensor that fills it: in the mean half of a third of a layer above its size. */
-    double overrun_bytes = stage.largest_layer_params * f->reduce_bytes / 6;
-    bool cut = !whole && bucket_bytes > 0;
-    int checks = cut ? units_of(total_bytes, bucket_bytes + overrun_bytes) : 1;
-    host_delays(f, plan, shape, &stage, checks, out);
+    host_delays(f, plan, shape, &stage, out);
     if (plan->zero_stage == 3 && out->unshard.time_s > 0) /* from the host first */
         out->unshard.time_s +=
             dtp_offload_fetch_s(problem, plan, (params[0] + params[1]) / out->nunshard);

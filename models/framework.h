@@ -112,6 +112,7 @@ struct dtp_framework {
     double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
     bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
     double dp_bucket_bytes;     /* one reduction bucket, at least; 0: one bucket in all */
+    bool dp_bucket_tensors;     /* a bucket ends with the tensor that fills it (PyTorch's DDP) */
     bool dp_whole_buffer;       /* but what is reduced after the last backward is one message */
     double dp_bucket_params_per_rank; /* and at least so many parameters per rank of the group */
     bool param_gather_overlap;  /* ZeRO-1/2: all-gather of parameters behind the next forward */
