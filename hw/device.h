@@ -100,8 +100,8 @@ struct dtp_kernel_cal {
     double elements_per_s; /* 0: no such limit */
     double
         gated_factor; /* of an activation: SwiGLU's time over GELU's of as many outputs; 0: by bytes */
-    double latency_s;      /* beside both: start, last wave, reductions over blocks */
-    double power_w;        /* above idle, while it runs; see struct dtp_power_cal */
+    double latency_s; /* beside both: start, last wave, reductions over blocks */
+    double power_w;   /* above idle, while it runs; see struct dtp_power_cal */
 };
 struct dtp_attention_cal {
     double flops_per_s;        /* forward, long sequences, head_dim 128; 0: not available */
