@@ -6,9 +6,8 @@
  * back as the chip looks; no more than it takes in a burst. */
 static double allowed_w(const struct dtp_gpu *g, const struct dtp_load_mix *m, double time_s) {
     const struct dtp_power_cal *p = &g->power;
-    double left_s = p->memory_s > 0
-                        ? p->memory_s * (1 - exp(-m->rest * time_s / p->memory_s)) / time_s
-                        : 0;
+    double left_s =
+        p->memory_s > 0 ? p->memory_s * (1 - exp(-m->rest * time_s / p->memory_s)) / time_s : 0;
     double w = g->power_w + (g->power_w - p->idle_w) * left_s;
     return p->burst_w > 0 && w > p->burst_w ? p->burst_w : w;
 }

@@ -18,8 +18,10 @@ static const struct dtp_field fields[] = {
     {"launch_s", DTP_FIELD_DOUBLE, IN(launch_s), .min = 0, .max = 1,
      .help = "host time of one kernel"},
     {"calibration", DTP_FIELD_JSON, IN(calibration), .help = "of kernels"},
-    {"power_limit_w", DTP_FIELD_DOUBLE, IN(power_limit_w), .min = 0, .max = 1e5, .help = "of the card"},
-    {"most_clock_hz", DTP_FIELD_DOUBLE, IN(most_clock_hz), .min = 0, .max = 1e11, .help = "of the SMs; tables of products hold times at it"},
+    {"power_limit_w", DTP_FIELD_DOUBLE, IN(power_limit_w), .min = 0, .max = 1e5,
+     .help = "of the card"},
+    {"most_clock_hz", DTP_FIELD_DOUBLE, IN(most_clock_hz), .min = 0, .max = 1e11,
+     .help = "of the SMs; tables of products hold times at it"},
     {"loads", DTP_FIELD_JSON, IN(loads), .help = "kernels under long load: clock and power"},
     {"curves", DTP_FIELD_JSON, IN(curves), .help = "of collectives in a node"},
     {0}};

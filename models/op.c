@@ -13,8 +13,13 @@ struct dtp_op *dtp_op_add(struct dtp_op_build *b, const char *name, enum dtp_op_
                           enum dtp_pass pass) {
     assert(b->out->n < DTP_MAX_OPS);
     struct dtp_op *op = &b->out->at[b->out->n++];
-    *op = (struct dtp_op){
-        .name = name, .kind = kind, .pass = pass, .part = b->part, .count = 1, .slowdown = 1, .launches = 1};
+    *op = (struct dtp_op){.name = name,
+                          .kind = kind,
+                          .pass = pass,
+                          .part = b->part,
+                          .count = 1,
+                          .slowdown = 1,
+                          .launches = 1};
     return op;
 }
 

@@ -7,7 +7,7 @@ static bool is_product(const struct dtp_op *op) {
 }
 
 static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) {
-    double j_per_flop = op->kind == DTP_OP_GEMM     ? p->gemm_j_per_flop
+    double j_per_flop = op->kind == DTP_OP_GEMM  ? p->gemm_j_per_flop
                         : op->attention.backward ? p->attention_backward_j_per_flop
                                                  : p->attention_j_per_flop;
     return j_per_flop * dtp_op_flops(op);
@@ -23,17 +23,16 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_plan *pla
         m->product_j += times * product_j(&g->power, op);
     } else {
         m->other_s += time_s;
-        m->other_j += time_s * (op->kind == DTP_OP_KERNEL ? g->kernel[op->kernel].power_w
-                                                          : g->power.comm_w);
+        m->other_j +=
+            time_s * (op->kind == DTP_OP_KERNEL ? g->kernel[op->kernel].power_w : g->power.comm_w);
     }
-    m->other_s += times * op->count * op->launches *
-                  (g->kernel_gap_s + problem->framework->kernel_gap_s);
+    m->other_s +=
+        times * op->count * op->launches * (g->kernel_gap_s + problem->framework->kernel_gap_s);
 }
 
 static bool is_repeated(const struct dtp_plan *plan, const struct dtp_op *op) {
-    return op->pass == DTP_PASS_F &&
-           (plan->recompute == DTP_RECOMPUTE_FULL ||
-            (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core));
+    return op->pass == DTP_PASS_F && (plan->recompute == DTP_RECOMPUTE_FULL ||
+                                      (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core));
 }
 
 /* Bubble over work, mean over the ranks (Narayanan 2021, section 2.2); a backward in two parts leaves a
@@ -50,8 +49,8 @@ static struct dtp_load_mix mix_of(const struct dtp_problem *problem, const struc
     struct dtp_load_mix m = {0};
     double layers = problem->model->layers;
     for (int i = 0; i < layer->n; i++)
-        add_op(problem, plan, &layer->at[i],
-               is_repeated(plan, &layer->at[i]) ? 2 * layers : layers, &m);
+        add_op(problem, plan, &layer->at[i], is_repeated(plan, &layer->at[i]) ? 2 * layers : layers,
+               &m);
     for (int i = 0; i < head->n; i++)
         add_op(problem, plan, &head->at[i], 1, &m);
     double stretches = 2.0 * plan->pp * plan->vpp;

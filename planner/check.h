@@ -24,7 +24,8 @@ struct dtp_check_row {
     double predicted_s, measured_s; /* measured: on CPUs the fastest step, which others
                                        disturb least; on GPUs the median. NAN: the run failed */
     double median_s;
-    double clock_hz, power_w, host_s; /* of rank 0: the GPU's; what the host took to enqueue a step */
+    double clock_hz, power_w,
+        host_s; /* of rank 0: the GPU's; what the host took to enqueue a step */
     uint64_t predicted_peak_bytes, measured_peak_bytes; /* worst rank */
     struct dtp_check_term term[DTP_CHECK_TERMS];        /* means over the ranks */
     const char *failure;                                /* or NULL */

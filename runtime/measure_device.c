@@ -58,7 +58,8 @@ double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *contex
     double once_s = dtp_bench_batch_s(b, run, context, 2, 0);
     double wanted = b->grid->target_s / (once_s > 0 ? once_s : b->grid->target_s);
     int n = wanted > MOST ? MOST : wanted < LEAST ? LEAST : (int)wanted;
-    double t = dtp_bench_batch_s(b, run, context, n, once_s < short_s ? n * host_s : 0) - b->grid->gap_s;
+    double t =
+        dtp_bench_batch_s(b, run, context, n, once_s < short_s ? n * host_s : 0) - b->grid->gap_s;
     return t > 0 ? t : b->grid->gap_s;
 }
 
@@ -158,11 +159,10 @@ static enum dtp_status run_bench(struct dtp_arena *a, struct job *job, struct dt
 static enum dtp_status bench_rank(void *context, int rank, struct dtp_err *err) {
     struct job *job = context;
     struct dtp_arena *a = dtp_arena_create("measure");
-    struct dtp_bench b = {
-        .grid = job->grid,
-        .time_s = job->board->time_s,
-        .capacity = DTP_MEASURE_MAX_TIMES,
-        .load = job->board->load};
+    struct dtp_bench b = {.grid = job->grid,
+                          .time_s = job->board->time_s,
+                          .capacity = DTP_MEASURE_MAX_TIMES,
+                          .load = job->board->load};
     dtp_os_pin(rank);
     enum dtp_status status = run_bench(a, job, &b, err);
     if (b.dev)

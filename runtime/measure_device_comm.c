@@ -144,11 +144,11 @@ static enum dtp_status measure_power(struct job *job, int rank, struct member *m
     m->dev_ops->load(m->dev, &after);
     double all_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
     if (rank == 0)
-        job->board->load[0] = (struct dtp_measured_load){
-            .kernel = "all_reduce",
-            .busy = 1,
-            .call_s = all_s / CALLS,
-            .power_w = (after.energy_j - before.energy_j) / all_s};
+        job->board->load[0] =
+            (struct dtp_measured_load){.kernel = "all_reduce",
+                                       .busy = 1,
+                                       .call_s = all_s / CALLS,
+                                       .power_w = (after.energy_j - before.energy_j) / all_s};
     return m->dev_ops->check(m->dev, m->err);
 }
 

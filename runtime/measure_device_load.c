@@ -81,16 +81,15 @@ static void load_row(struct dtp_bench *b, const char *name, dtp_bench_fn *run, v
     b->ops->mark(b->dev, DTP_STREAM_COMPUTE, 1);
     b->ops->tick(b->dev, 1);
     b->ops->sync(b->dev);
-    double all_s = (double)(b->ops->mark_ns(b->dev, 1) - b->ops->mark_ns(b->dev, 0)) /
-                   (double)DTP_NS_PER_S;
-    *out = (struct dtp_measured_load){.busy = busy,
-                                      .clock_hz = b->ops->clock_hz(b->dev),
-                                      .alone_s = run ? once_s : 0,
-                                      .alone_clock_hz = run ? alone_hz : 0,
-                                      .call_s = calls > 0 ? all_s / calls : 0,
-                                      .power_w = e.to_s > e.from_s
-                                                     ? (e.to_j - e.from_j) / (e.to_s - e.from_s)
-                                                     : 0};
+    double all_s =
+        (double)(b->ops->mark_ns(b->dev, 1) - b->ops->mark_ns(b->dev, 0)) / (double)DTP_NS_PER_S;
+    *out = (struct dtp_measured_load){
+        .busy = busy,
+        .clock_hz = b->ops->clock_hz(b->dev),
+        .alone_s = run ? once_s : 0,
+        .alone_clock_hz = run ? alone_hz : 0,
+        .call_s = calls > 0 ? all_s / calls : 0,
+        .power_w = e.to_s > e.from_s ? (e.to_j - e.from_j) / (e.to_s - e.from_s) : 0};
     snprintf(out->kernel, sizeof out->kernel, "%s", name);
 }
 

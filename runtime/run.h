@@ -78,11 +78,11 @@ struct dtp_run_result {
     double tokens_per_s;           /* of the whole job */
     double loss_scale;             /* at the end; 1: none */
     int skipped_steps;             /* because gradients were infinite at the scale of that step */
-    double clock_hz, power_w;      /* of rank 0's device, mean without the first step; 0: not known */
-    double host_s;                 /* to enqueue a step, likewise */
-    uint64_t *peak_bytes;          /* [nranks] high-water mark of live bytes */
-    uint64_t (*peak_by_class)[6];  /* [nranks][enum dtp_mem] at that moment */
-    struct dtp_run_event *event;   /* by rank, then start */
+    double clock_hz, power_w; /* of rank 0's device, mean without the first step; 0: not known */
+    double host_s;            /* to enqueue a step, likewise */
+    uint64_t *peak_bytes;     /* [nranks] high-water mark of live bytes */
+    uint64_t (*peak_by_class)[6]; /* [nranks][enum dtp_mem] at that moment */
+    struct dtp_run_event *event;  /* by rank, then start */
     size_t nevents;
 };
 

@@ -82,7 +82,8 @@ static void test_about(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"sweep", test_sweep}, {"about", test_about}, {"fill", test_fill}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"sweep", test_sweep}, {"about", test_about}, {"fill", test_fill}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"measuring a device", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     return run_suites(suites);
