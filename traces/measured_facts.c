@@ -54,6 +54,11 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, gpus_above),
      .max = 1e6,
      .help = "only runs on more GPUs"},
+    {.name = "gpus_below",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, gpus_below),
+     .max = 1e6,
+     .help = "only runs on fewer GPUs"},
     {.name = "tp_above",
      .kind = DTP_FIELD_INT,
      .offset = offsetof(struct cluster_fact, tp_above),
@@ -212,6 +217,7 @@ const struct dtp_framework *dtp_run_framework(const struct dtp_run_library *l, c
 
 static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *run) {
     return (f->gpus_above == 0 || run->gpus > f->gpus_above) &&
+           (f->gpus_below == 0 || run->gpus < f->gpus_below) &&
            (f->tp_above == 0 || run->tp > f->tp_above) &&
            (f->tp_below == 0 || run->tp < f->tp_below) &&
            (f->batch_below == 0 || run->global_batch < f->batch_below) &&

@@ -14,7 +14,7 @@ struct cluster_fact {
     bool launch_blocking;      /* run with CUDA_LAUNCH_BLOCKING=1 */
     bool checked_collectives, checked_transfers; /* as of the framework */
     /* only for runs of such a size (0: of any) and with such a ZeRO stage (NULL: any) */
-    int gpus_above, tp_above, tp_below, pp_above, dp_above, dp_below, microbatch_above;
+    int gpus_above, gpus_below, tp_above, tp_below, pp_above, dp_above, dp_below, microbatch_above;
     const char *only_zero;
     double checked_above_bytes; /* runs of a larger predicted peak were checked too; 0: never */
     bool dropout;               /* on, though the model's family has none */

@@ -270,6 +270,16 @@ static void test_sized_facts(void) {
     c = case_of("a,nanotron,H100,80,8,8,Llama-like,32,4096,32,131072,4096,1,2,1,4,0,4,256,bf16,"
                 "none,1,,"); /* one that cannot have fitted at first */
     CU_ASSERT(c->framework.checked_transfers);
+    static const int gpus[] = {16, 64, 128};
+    for (int i = 0; i < 3; i++) { /* large microbatches on 32 and 64 GPUs */
+        c = case_of(
+            dtp_arena_printf(arena,
+                             "a,nanotron,H100,80,%d,8,Llama-like,16,2048,32,131072,4096,8,1,"
+                             "1,%d,1,16,256,bf16,none,1,,",
+                             gpus[i], gpus[i] / 8));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->framework.checked_collectives == (i == 1));
+    }
     static const int ffn[] = {8192, 14336};
     for (int i = 0; i < 2; i++) {
         c = case_of_file(dtp_arena_printf(
