@@ -50,6 +50,8 @@ static bool fit_gemms(const struct dtp_measured *m, struct dtp_power_cal *p) {
         return false;
     double spread = uu - u * u / n;
     p->exponent = spread > 0 ? (uv - u * v / n) / spread : 0;
+    if (p->exponent < 0) /* all at one clock, but for noise */
+        p->exponent = 0;
     p->gemm_j_per_flop = exp((v - p->exponent * u) / n);
     return true;
 }
