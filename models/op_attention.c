@@ -9,12 +9,13 @@ static void unfused_core(struct dtp_op_build *b) {
     double scores = batch * rows * seq;
     int from = b->out->n;
     dtp_op_gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
-    /* Megatron's kernel works on whole blocks of heads (is_kernel_available). */
+    /* Megatron's kernel works on 16 bit and on whole blocks of heads (is_kernel_available). */
     int multiple = b->f->fused_softmax_multiple;
-    bool fused = b->f->fused_softmax && (multiple == 0 || (int64_t)batch % multiple == 0);
+    bool half = e < 4;
+    bool fused = b->f->fused_softmax && half && (multiple == 0 || (int64_t)batch % multiple == 0);
     /* Where the heads do not make whole blocks it falls back to fp32 between conversions
      * (forward_torch_softmax under query-key layer scaling); plain unfused softmax stays in 16 bit. */
-    bool wide = !fused && multiple > 0;
+    bool wide = !fused && half && multiple > 0;
     double w = wide ? 4 : e;
     if (wide)
         dtp_op_kernel(b, "scores to fp32", DTP_PASS_F, DTP_K_COPY, (e + w) * scores, scores);

@@ -330,6 +330,8 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
     if (!set_framework(a, library, run, out) || !set_cluster(a, library, run, out) ||
         !set_model(a, library, run, out) || !set_plan(a, library, run, out))
         return DTP_OK;
+    if (out->plan.dtype == DTP_FP32 || out->plan.dtype == DTP_TF32)
+        dtp_framework_to_fp32(&out->framework);
     out->problem = (struct dtp_problem){.model = &out->model,
                                         .cluster = &out->cluster,
                                         .framework = &out->framework,

@@ -102,6 +102,10 @@ static const struct dtp_field fact_fields[] = {
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, only_zero),
      .help = "only runs with this ZeRO stage"},
+    {.name = "only_recompute",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, only_recompute),
+     .help = "only rows that name this recomputation"},
     {.name = "dropout",
      .kind = DTP_FIELD_BOOL,
      .offset = offsetof(struct cluster_fact, dropout),
@@ -230,7 +234,8 @@ static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *ru
 static bool fact_has_kind(const struct cluster_fact *f, const struct dtp_run *run) {
     char zero[2] = {(char)('0' + run->zero_stage), '\0'};
     return (!f->model_contains || strstr(run->model, f->model_contains)) &&
-           (!f->only_zero || strcmp(f->only_zero, zero) == 0);
+           (!f->only_zero || strcmp(f->only_zero, zero) == 0) &&
+           (!f->only_recompute || strcmp(f->only_recompute, run->recompute) == 0);
 }
 
 const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l,

@@ -13,9 +13,9 @@ struct cluster_fact {
     bool peak_of_first_stage;  /* peak_mem is rank 0's, not the largest */
     bool launch_blocking;      /* run with CUDA_LAUNCH_BLOCKING=1 */
     bool checked_collectives, checked_transfers; /* as of the framework */
-    /* only for runs of such a size (0: of any) and with such a ZeRO stage (NULL: any) */
+    /* only for runs of such a size (0: of any), ZeRO stage and recomputation (NULL: any) */
     int gpus_above, gpus_below, tp_above, tp_below, pp_above, dp_above, dp_below, microbatch_above;
-    const char *only_zero;
+    const char *only_zero, *only_recompute;
     double checked_above_bytes; /* runs of a larger predicted peak were checked too; 0: never */
     bool dropout;               /* on, though the model's family has none */
     bool whole_sequences;       /* no sequence parallelism where the row does not say */

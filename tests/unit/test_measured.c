@@ -96,6 +96,24 @@ static void test_facts(void) {
     CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GB");
 }
 
+/* FlagPerf's run in fp32: --recompute-activations, no flash attention, no master copy; those in 16 bit not. */
+static void test_fp32_run(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,flash_attention,step_s,"
+        "peak_mem,peak_mem_unit\nFlagPerf:llama2_70B-megatron,a,megatron,H800,80,32,8,Llama 70B,80,"
+        "8192,64,32000,4096,8,4,1,1,,1,44,%s,1,22,77,GiB\n";
+    struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, "fp32,full"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->plan.dtype == DTP_TF32 && c->plan.recompute == DTP_RECOMPUTE_SELECTIVE);
+    CU_ASSERT(c->problem.attention == DTP_ATTN_UNFUSED);
+    CU_ASSERT(c->framework.memory.weight_bytes == 4 && c->framework.memory.optimizer_bytes == 8);
+    c = case_of_file(dtp_arena_printf(arena, row, "amp,"));
+    CU_ASSERT(c->plan.dtype == DTP_BF16 && c->plan.recompute == DTP_RECOMPUTE_NONE);
+    CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2);
+    CU_ASSERT(c->framework.memory.weight_bytes == 2 && c->framework.memory.optimizer_bytes == 12);
+}
+
 /* NeMo's launcher of 24.07 turned cuDNN attention off for all but one script; its fine-tuning packed SQuAD. */
 static void test_attention_facts(void) {
     static const char *const row =
@@ -365,6 +383,7 @@ int main(void) {
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
                            {"what the scripts say", test_facts},
+                           {"a run in fp32", test_fp32_run},
                            {"stacks of sources", test_stacks},
                            {"sums that are no runs", test_sums},
                            {"attention that the scripts set", test_attention_facts},

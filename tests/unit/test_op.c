@@ -213,7 +213,8 @@ static double launches(struct fixture *x) {
     return sum;
 }
 
-/* Megatron's softmax kernel takes blocks of four heads; what it leaves goes through fp32. */
+/* Megatron's softmax kernel takes blocks of four heads; what it leaves goes through fp32. In fp32 it takes
+ * none, and nothing is converted: scale, mask and softmax apart, and the scale's backward. */
 static void test_softmax(void) {
     struct fixture *x = setup("gpt22b", "megatron-2021"); /* 64 heads */
     x->plan.tp = 16;
@@ -222,6 +223,8 @@ static void test_softmax(void) {
     CU_ASSERT(launches(x) == fused + 8);
     x->plan.microbatch_size = 2;
     CU_ASSERT(launches(x) == fused);
+    x->plan.dtype = DTP_TF32;
+    CU_ASSERT(launches(x) == fused + 3);
 }
 
 /* Gaps of a stack: one for each kernel and each collective, at any size. */
