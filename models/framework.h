@@ -27,10 +27,11 @@ struct dtp_framework_memory {
         logits_copies_bytes; /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
     double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
     double cached_weight_bytes; /* per parameter: 16-bit copies kept for the backward (autocast) */
-    double reducer_bytes;       /* per parameter without ZeRO: all reduction buckets together */
-    int reducer_ranks;          /* of the smallest group that has them */
-    double logits_saved_bytes;  /* per logit, of that, from the forward to the backward */
-    double outputs_kept_bytes;  /* pipeline: per logit of each microbatch, until the step ends */
+    double fp8_weight_bytes;   /* FP8: per parameter of products, copies beside the 16-bit weight */
+    double reducer_bytes;      /* per parameter without ZeRO: all reduction buckets together */
+    int reducer_ranks;         /* of the smallest group that has them */
+    double logits_saved_bytes; /* per logit, of that, from the forward to the backward */
+    double outputs_kept_bytes; /* pipeline: per logit of each microbatch, until the step ends */
     double
         gradient_copy_bytes; /* per parameter with dp x cp > 1: what their reduction keeps beside them */
     double
@@ -82,6 +83,8 @@ struct dtp_framework {
     bool autocast;         /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
     bool gelu_chain;       /* eager: GELU as eight elementwise kernels (NewGELUActivation) */
     bool fp8_cast_after_gather; /* FP8: each rank casts what it gathered (rowwise scales) */
+    bool fp8_keeps_casts;       /* FP8: of a product's input its cast is kept (TransformerEngine) */
+    bool fp8_delayed_scaling;   /* attention and its projection keep the output apart */
     double
         cp_attention_factor; /* fitted: ring attention, step by step with merges, over one kernel */
     bool separate_products;  /* q, k, v, gate and up are products of their own */

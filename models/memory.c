@@ -101,6 +101,9 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
                                const struct rank_parts *r) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     double buffers = f->fixed_bytes;
+    /* Made by the first microbatch, kept by the module for the others (TransformerEngine, module/base.py). */
+    if (plan->dtype == DTP_FP8)
+        buffers += f->fp8_weight_bytes * (r->dense + r->experts - r->root);
     if (plan->dp * plan->cp > 1)
         buffers += f->bucket_bytes + f->gradient_copy_bytes * (r->dense + r->experts);
     if ((plan->zero_stage == 1 || plan->zero_stage == 2) &&

@@ -71,12 +71,6 @@ void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double
     dtp_op_linears(b, name, (struct dtp_op_shape){rows, out, in, 1}, saved_bytes);
 }
 
-/* Input of a column-parallel layer that is kept for its weight gradient: the shard (Korthikanti 2022,
- * section 4.2.2). */
-double dtp_op_column_input_bytes(const struct dtp_op_build *b) {
-    return b->e * b->z;
-}
-
 struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                                  enum dtp_collective kind, enum dtp_axis axis, double bytes) {
     struct dtp_op *op = dtp_op_add(b, name, DTP_OP_COLLECTIVE, pass);
@@ -204,7 +198,8 @@ void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double
         dtp_op_linears(b, up, (struct dtp_op_shape){rows, in * b->ffn, b->h, 1}, saved_in_bytes);
     }
     dtp_op_activation(b, rows, m->mlp_bias);
-    dtp_op_linears(b, down, (struct dtp_op_shape){rows, b->h, b->ffn, 1}, b->e * rows * b->ffn);
+    dtp_op_linears(b, down, (struct dtp_op_shape){rows, b->h, b->ffn, 1},
+                   dtp_op_input_bytes(b, rows * b->ffn));
 }
 
 static void mlp_block(struct dtp_op_build *b, bool moe) {

@@ -57,7 +57,7 @@ static void unfused_core(struct dtp_op_build *b) {
     }
 }
 
-static void fused_core(struct dtp_op_build *b, enum dtp_attention impl) {
+static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double context) {
     const struct dtp_model *m = b->m;
     bool mla = m->mla.kv_lora_rank > 0;
     struct dtp_attention_shape shape = {
@@ -84,6 +84,8 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl) {
     /* The log-sum-exp of each row, fp32 (Dao 2022, section 3.1). */
     op->saved_bytes = 4.0 * b->tokens * m->heads / b->t +
                       b->f->memory.attention_copies_bytes * b->tokens * b->q_width;
+    if (dtp_op_context_bytes(b, 1) < b->e)
+        op->saved_bytes += b->e * context;
     op = dtp_op_add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_I);
     op->attention = shape;
     op->attention.backward = true;
@@ -106,14 +108,15 @@ static void mla_projections(struct dtp_op_build *b) {
     if (l->q_lora_rank > 0) {
         dtp_op_linear(b, "q down", n, b->h, l->q_lora_rank, b->e * b->z);
         dtp_op_norm(b, "q norm", n * l->q_lora_rank, b->e * n * l->q_lora_rank);
-        dtp_op_linear(b, "q up", n, l->q_lora_rank, heads * qk, b->e * n * l->q_lora_rank);
+        dtp_op_linear(b, "q up", n, l->q_lora_rank, heads * qk,
+                      dtp_op_input_bytes(b, n * l->q_lora_rank));
     } else {
         dtp_op_linear(b, "q", n, b->h, heads * qk, b->e * b->z);
     }
     dtp_op_linear(b, "kv down", n, b->h, l->kv_lora_rank + l->rope_head_dim, 0);
     dtp_op_norm(b, "kv norm", n * l->kv_lora_rank, b->e * n * l->kv_lora_rank);
     dtp_op_linear(b, "kv up", n, l->kv_lora_rank, heads * (l->nope_head_dim + l->v_head_dim),
-                  b->e * n * l->kv_lora_rank);
+                  dtp_op_input_bytes(b, n * l->kv_lora_rank));
     double width = heads * (2 * qk + l->v_head_dim);
     dtp_op_kernel(b, "rope and concat", DTP_PASS_F, DTP_K_ROPE, 2 * b->e * n * width, n * width)
         ->saved_bytes = b->e * n * width;
@@ -171,7 +174,7 @@ void dtp_op_attention_core(struct dtp_op_build *b) {
         impl = (int)dtp_framework_on(b->f, &b->problem->cluster->gpu).attention;
     impl = attention_of_gpu(&b->problem->cluster->gpu, impl);
     if (impl != DTP_ATTN_UNFUSED) {
-        fused_core(b, (enum dtp_attention)impl);
+        fused_core(b, (enum dtp_attention)impl, context);
         return;
     }
     unfused_core(b);
@@ -180,9 +183,9 @@ void dtp_op_attention_core(struct dtp_op_build *b) {
 
 void dtp_op_attention_block(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
-    double n = b->tokens, e = b->e;
+    double n = b->tokens;
     b->part = DTP_PART_ATTENTION;
-    dtp_op_norm(b, "norm 1", b->z, e * b->z);
+    dtp_op_norm(b, "norm 1", b->z, b->e * b->z);
     dtp_op_tp_enter(b);
     bool mla = m->mla.kv_lora_rank > 0;
     if (mla)
@@ -191,7 +194,7 @@ void dtp_op_attention_block(struct dtp_op_build *b) {
         qkv_projection(b);
     dtp_op_attention_core(b);
     double width = mla ? m->heads / b->t * m->mla.v_head_dim : b->q_width;
-    dtp_op_linear(b, "projection", n, width, b->h, e * n * width);
+    dtp_op_linear(b, "projection", n, width, b->h, dtp_op_context_bytes(b, n * width));
     dtp_op_tp_leave(b);
     dtp_op_residual(b, m->attention_bias);
 }

@@ -52,7 +52,10 @@ struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum 
 void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes);
 /* Output of a block: bias, dropout and the residual add. */
 void dtp_op_residual(struct dtp_op_build *b, bool bias);
-/* Of a column-parallel layer, kept for its weight gradient. */
+/* Kept for the weight gradient: an input that only the product needs, what attention made, the input of a
+ * column-parallel layer. */
+double dtp_op_input_bytes(const struct dtp_op_build *b, double elements);
+double dtp_op_context_bytes(const struct dtp_op_build *b, double elements);
 double dtp_op_column_input_bytes(const struct dtp_op_build *b);
 /* Products of their own on one input: their n + 1 input gradients are summed. */
 void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n);

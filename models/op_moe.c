@@ -39,10 +39,10 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     if (groups > 1)
         rows += half_tile;
     dtp_op_linears(b, "experts fc1", (struct dtp_op_shape){rows, in * b->ffn, b->h, groups},
-                   b->e * r->rows * b->h);
+                   dtp_op_input_bytes(b, r->rows * b->h));
     dtp_op_activation(b, r->rows, b->m->mlp_bias);
     dtp_op_linears(b, "experts fc2", (struct dtp_op_shape){rows, b->h, b->ffn, groups},
-                   b->e * r->rows * b->ffn);
+                   dtp_op_input_bytes(b, r->rows * b->ffn));
     b->ffn = ffn;
 }
 

@@ -310,6 +310,54 @@ static void test_deferred(void) {
     CU_ASSERT(reserved_of(&x) <= none);
 }
 
+/* Llama 3 8B: f = 3.5 h, K and V h / 4 each, so that a layer without parallelism keeps per token two norms'
+ * inputs (2 h elements), qkv's and fc1's input (2 h), QKV (1.5 h), context (h), fc1's output (7 h) and fc2's input
+ * (3.5 h), and the log-sum-exp. 16 bit: 2 bytes each; TransformerEngine: 1 of the products' inputs, and with delayed
+ * scaling 1 more of the context. */
+static void test_fp8_casts(void) {
+    static const struct {
+        const char *framework;
+        double bytes_per_h;
+    } fp8[] = {{"nemo", 2 * (2 + 1.5 + 1 + 7) + 2 + 3.5},
+               {"megatron-core", 2 * (2 + 1.5 + 1 + 7) + 2 + 3.5 + 1},
+               {"torchtitan", 2 * (2 + 2 + 1.5 + 1 + 7 + 3.5)}};
+    for (size_t i = 0; i < sizeof fp8 / sizeof *fp8; i++) {
+        struct fixture x;
+        setup(&x, "llama3-8b", fp8[i].framework);
+        x.problem.attention = DTP_ATTN_FLASH2;
+        double n = x.model.seq, h = x.model.hidden, lse = 4 * n * x.model.heads;
+        x.framework.fused_bias_activation = true;
+        x.plan.dtype = DTP_BF16;
+        equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+              2 * (2 + 2 + 1.5 + 1 + 7 + 3.5) * n * h + lse);
+        x.plan.dtype = DTP_FP8;
+        equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+              fp8[i].bytes_per_h * n * h + lse);
+        if (!x.framework.fp8_delayed_scaling)
+            continue;
+        x.plan.recompute = DTP_RECOMPUTE_SELECTIVE; /* leaves the cast alone */
+        equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+              (fp8[i].bytes_per_h - 2) * n * h);
+    }
+}
+
+/* An FP8 copy and its transpose of the weights in layers: 32 (2.5 h^2 + 10.5 h^2) and the norms. */
+static void test_fp8_weights(void) {
+    struct fixture x;
+    setup(&x, "llama3-8b", "megatron-core");
+    struct dtp_stage_memory with, without;
+    double h = x.model.hidden;
+    for (int dtype = DTP_BF16; dtype <= DTP_FP8; dtype += DTP_FP8 - DTP_BF16) {
+        x.plan.dtype = (enum dtp_dtype)dtype;
+        x.framework.memory.fp8_weight_bytes = 2;
+        dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &with);
+        x.framework.memory.fp8_weight_bytes = 0;
+        dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &without);
+        double more = (double)with.peak_bytes - (double)without.peak_bytes;
+        equal(more, dtype == DTP_FP8 ? 2 * 32 * (13 * h * h + 2 * h) : 0);
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"Korthikanti's equations", test_korthikanti},
                            {"ZeRO's bytes per parameter", test_zero},
@@ -321,6 +369,8 @@ int main(void) {
                            {"what nvidia-smi shows", test_observed},
                            {"replay of the allocator", test_replay},
                            {"deferred frees", test_deferred},
+                           {"FP8 casts kept", test_fp8_casts},
+                           {"FP8 copies of weights", test_fp8_weights},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"memory", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
