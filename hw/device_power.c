@@ -65,11 +65,13 @@ double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m)
         x = (low * above - high * below) / (above - below);
         double f = excess_j(g, m, x);
         if (f > 0) {
-            high = x, above = f;
+            high = x;
+            above = f;
             below = side > 0 ? below / 2 : below;
             side = 1;
         } else if (f < 0) {
-            low = x, below = f;
+            low = x;
+            below = f;
             above = side < 0 ? above / 2 : above;
             side = -1;
         } else {

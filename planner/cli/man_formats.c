@@ -90,8 +90,8 @@ void dtp_help_man_formats(FILE *f) {
     }
     fputs(".SH EXAMPLES\n.nf\n", f);
     static const char *const examples[] = {
-        "{\"schema_version\": 1, \"model\": \"gpt175b\", \"cluster\": \"dgx-a100-80\", \"gpus\": "
-        "1024,",
+        "{\"schema_version\": 1, \"model\": \"gpt175b\", \"cluster\": \"dgx-a100-80\",",
+        " \"gpus\": 1024,",
         " \"plan\": {\"tp\": 8, \"pp\": 16, \"schedule\": \"1f1b\", \"microbatch_size\": 1}}",
         "",
         "{\"family\": \"gpt\", \"layers\": 24, \"hidden\": 2304, \"heads\": 24, \"vocab\": 51200,",

@@ -44,7 +44,11 @@ static bool fit_gemms(const struct dtp_measured *m, struct dtp_power_cal *p) {
         if (!(e.x > 0) || !(e.j_per_flop > 0))
             continue;
         double a = log(e.x), b = log(e.j_per_flop);
-        n++, u += a, v += b, uu += a * a, uv += a * b;
+        n++;
+        u += a;
+        v += b;
+        uu += a * a;
+        uv += a * b;
     }
     if (n < 2)
         return false;
