@@ -54,13 +54,12 @@ static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask 
 }
 
 enum dtp_status dtp_dropout_parse(const char *text, double out[2], struct dtp_err *err) {
-    char first[32] = "";
+    char first[32];
     const char *comma = strchr(text, ',');
     size_t n = comma ? (size_t)(comma - text) : strlen(text);
-    bool read = n < sizeof first;
-    if (read)
-        memcpy(first, text, n);
-    read = read && dtp_parse_double(first, "--dropout", &out[0], NULL) == DTP_OK;
+    out[0] = 0;
+    bool read = n < sizeof first && snprintf(first, sizeof first, "%.*s", (int)n, text) > 0 &&
+                dtp_parse_double(first, "--dropout", &out[0], NULL) == DTP_OK;
     out[1] = out[0];
     if (read && comma)
         read = dtp_parse_double(comma + 1, "--dropout", &out[1], NULL) == DTP_OK;

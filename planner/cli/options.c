@@ -66,7 +66,7 @@ static int find_prefix(const struct dtp_option_set *sets, size_t nsets, const ch
 /* The option with the nearest name or alias is suggested by its own name. */
 static enum dtp_status unknown(struct dtp_arena *a, const struct dtp_option_set *sets, size_t nsets,
                                const char *name, struct dtp_err *err) {
-    const char *names[MOST_NAMES], *of[MOST_NAMES];
+    const char *names[MOST_NAMES], *of[MOST_NAMES] = {NULL};
     char alias[NAME_SIZE];
     size_t n = 0;
     for (size_t s = 0; s < nsets; s++)
