@@ -8,8 +8,9 @@ static void layer_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p
              several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
              (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
-    if (memo->problem->cluster->gpu.power.idle_w >
-        0) { /* then the clock depends on the bubble; no cp, no ep */
+    bool clock =
+        memo->problem->cluster->gpu.power.idle_w > 0; /* depends on the bubble; no cp, ep */
+    if (clock) {
         key[0] |= (uint64_t)p->pp << 14 | (uint64_t)p->vpp << 28;
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->schedule << 40;
     } else if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "sim/base/text.h"
+#include "tests/suites.h"
 
 static inline const char *facts_path(struct dtp_arena *a, const char *file) {
     return dtp_arena_printf(a, "%s/../shared/traces/%s", DTP_SOURCE_DIR, file);
@@ -26,6 +27,16 @@ static inline cJSON *facts_load(struct dtp_arena *a) {
     for (char *at = copy; (at = strstr(at, ": NaN"));)
         memcpy(at, ":null", 5);
     return cJSON_Parse(copy);
+}
+
+/* The suites with the arena and the facts that they read: what a main returns. */
+static inline int run_facts_suites(CU_SuiteInfo *suites, struct dtp_arena **arena, cJSON **facts) {
+    *arena = dtp_arena_create("test");
+    *facts = facts_load(*arena);
+    int status = run_suites(suites);
+    cJSON_Delete(*facts);
+    dtp_arena_destroy(*arena);
+    return status;
 }
 
 static inline const cJSON *item(const cJSON *j, const char *key) {

@@ -7,7 +7,6 @@
 
 #include "sim/base/units.h"
 #include "tests/facts_case.h"
-#include "tests/suites.h"
 #include "traces/chakra.h"
 
 static struct dtp_arena *arena;
@@ -201,10 +200,5 @@ int main(void) {
                            {"a written graph reads back", chakra_written},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"chakra", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    arena = dtp_arena_create("test");
-    facts = facts_load(arena);
-    int status = run_suites(suites);
-    cJSON_Delete(facts);
-    dtp_arena_destroy(arena);
-    return status;
+    return run_facts_suites(suites, &arena, &facts);
 }

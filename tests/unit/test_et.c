@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "tests/facts_case.h"
-#include "tests/suites.h"
 #include "traces/analyse.h"
 #include "traces/chakra.h"
 #include "traces/et.h"
@@ -342,10 +341,5 @@ int main(void) {
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"execution traces", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
-    arena = dtp_arena_create("test");
-    facts = facts_load(arena);
-    int status = run_suites(suites);
-    cJSON_Delete(facts);
-    dtp_arena_destroy(arena);
-    return status;
+    return run_facts_suites(suites, &arena, &facts);
 }

@@ -7,7 +7,6 @@
 
 #include "sim/base/units.h"
 #include "tests/facts_case.h"
-#include "tests/suites.h"
 #include "traces/aicb.h"
 #include "traces/logs.h"
 #include "traces/workload.h"
@@ -241,10 +240,5 @@ int main(void) {
                            {"nccl-tests by hand", logs_by_hand},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"workloads", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    arena = dtp_arena_create("test");
-    facts = facts_load(arena);
-    int status = run_suites(suites);
-    cJSON_Delete(facts);
-    dtp_arena_destroy(arena);
-    return status;
+    return run_facts_suites(suites, &arena, &facts);
 }
