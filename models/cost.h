@@ -6,7 +6,9 @@
  * BOUND, ESTIMATE and the lowering all read this struct and compute no time of their own.
  *
  * Layer costs are memoised in dtp_cost_memo by what they depend on (tp, cp, ep, sequence
- * parallelism, microbatch, dtype, overlap, algorithm), so that a plan costs O(stages).
+ * parallelism, microbatch, dtype, overlap, algorithm), so that a plan costs O(stages). Where products
+ * slow down at the power limit, kernels are memoised so at the highest clock, and layers by pp, vpp, dp
+ * and schedule as well, on which the clock depends.
  */
 #ifndef DTP_MODELS_COST_H
 #define DTP_MODELS_COST_H

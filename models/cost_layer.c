@@ -1,21 +1,37 @@
 /* Phases of one layer: operations added up, collectives hidden or not, the clock of the host. */
 #include "models/cost_private.h"
+#include "models/op_build.h"
 
-static void layer_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p, uint64_t key[2]) {
+/* What the kernels of a layer at the highest clock depend on. */
+static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
+                        uint64_t key[2]) {
     uint64_t several = dtp_plan_num_microbatches(p) > 1;
     key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->ep << 28 |
              (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
              several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
              (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
-    bool clock =
-        memo->problem->cluster->gpu.power.idle_w > 0; /* depends on the bubble; no cp, ep */
-    if (clock) {
-        key[0] |= (uint64_t)p->pp << 14 | (uint64_t)p->vpp << 28;
-        key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->schedule << 40;
-    } else if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
+    if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
 }
+
+/* One operation of a layer at the highest clock, and its part in the recomputation. */
+struct timed_op {
+    double time_s, gap_s, launches, flops, net_bytes;
+    unsigned char kind, pass, axis;
+    bool again, overlapped;
+    bool product; /* of a layer or head: slower at a lower clock */
+};
+struct timed_layer {
+    int n;
+    struct timed_op *at;
+};
+struct layer_kernels {
+    uint64_t id; /* from 1 */
+    struct timed_layer layer[DTP_NLAYER_KINDS];
+    struct dtp_load_mix load;
+    const struct dtp_layer_costs *costs; /* NULL: they depend on the clock */
+};
 
 /* What a pass of a layer takes before overlap is settled. */
 struct tally {
@@ -27,32 +43,29 @@ struct tally {
     double memory_s;              /* of kernels_s, memory-bound */
 };
 
-static void tally_op(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                     const struct dtp_op *op, struct tally *t) {
-    const struct dtp_framework *f = memo->problem->framework;
-    double time_s = dtp_op_time_s(memo->problem, plan, op);
+/* Index of tp, cp, ep among the bytes on the network, or -1. */
+static int net_axis(int axis) {
+    return axis == DTP_AXIS_TP ? 0 : axis == DTP_AXIS_CP ? 1 : axis == DTP_AXIS_EP ? 2 : -1;
+}
+
+static void tally_op(const struct timed_op *op, double slowdown, struct tally *t) {
+    double time_s = op->product ? op->time_s * slowdown : op->time_s;
+    t->launches += op->launches;
     if (op->kind == DTP_OP_COLLECTIVE) {
-        t->exposed_s[op->axis] += op->count * f->collective_gap_s;
+        t->exposed_s[op->axis] += op->gap_s;
         *(op->overlapped ? &t->overlapped_s[op->axis] : &t->exposed_s[op->axis]) += time_s;
-        int net = op->axis == DTP_AXIS_TP   ? 0
-                  : op->axis == DTP_AXIS_CP ? 1
-                  : op->axis == DTP_AXIS_EP ? 2
-                                            : -1;
-        if (net >= 0)
-            t->net_bytes[net] += op->count * op->bytes * (op->collective == DTP_ALL_REDUCE ? 2 : 1);
-        t->launches += op->count;
-        t->collectives += op->count;
+        if (net_axis(op->axis) >= 0)
+            t->net_bytes[net_axis(op->axis)] += op->net_bytes;
+        t->collectives += op->launches;
         return;
     }
-    double gap_s = memo->problem->cluster->gpu.kernel_gap_s + f->kernel_gap_s;
-    t->compute_s += time_s + op->count * op->launches * gap_s;
-    if (op->count * op->launches > 0) {
+    t->compute_s += time_s + op->gap_s;
+    if (op->launches > 0) {
         t->kernels_s += time_s;
-        t->kernels_s2 += time_s * time_s / (op->count * op->launches);
+        t->kernels_s2 += time_s * time_s / op->launches;
         t->memory_s += op->kind == DTP_OP_KERNEL ? time_s : 0;
     }
-    t->flops += dtp_op_flops(op);
-    t->launches += op->count * op->launches;
+    t->flops += op->flops;
     if (op->kind == DTP_OP_GEMM)
         t->gemm_s += time_s;
     if (op->kind == DTP_OP_ATTENTION)
@@ -158,20 +171,55 @@ static void mean_kernel(const struct tally t[4], struct dtp_layer_costs *out) {
     out->memory_share = sum_s > 0 ? memory_s / sum_s : 0;
 }
 
-static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                         enum dtp_layer_kind kind, struct dtp_phase out[4],
-                         struct dtp_layer_costs *mean) {
-    struct tally t[4] = {0};
-    dtp_ops_layer(memo->problem, plan, kind, &memo->ops);
-    int recomputed = recomputed_ops(memo->problem->framework, &memo->ops);
-    bool repeats = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || kind == DTP_LAYER_CONV;
-    for (int i = 0; i < memo->ops.n; i++) {
-        const struct dtp_op *op = &memo->ops.at[i];
-        tally_op(memo, plan, op, &t[op->pass]);
+static bool is_repeated(enum dtp_layer_kind kind) {
+    return kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || kind == DTP_LAYER_CONV;
+}
+
+static struct timed_op time_op(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                               const struct dtp_op *op) {
+    const struct dtp_framework *f = problem->framework;
+    bool collective = op->kind == DTP_OP_COLLECTIVE;
+    double launches = op->count * (collective ? 1 : op->launches);
+    double gap_s =
+        collective ? f->collective_gap_s : problem->cluster->gpu.kernel_gap_s + f->kernel_gap_s;
+    return (struct timed_op){.time_s = dtp_op_time_s(problem, plan, op),
+                             .gap_s = launches * gap_s,
+                             .launches = launches,
+                             .flops = dtp_op_flops(op),
+                             .net_bytes =
+                                 op->count * op->bytes * (op->collective == DTP_ALL_REDUCE ? 2 : 1),
+                             .kind = (unsigned char)op->kind,
+                             .pass = (unsigned char)op->pass,
+                             .axis = (unsigned char)op->axis,
+                             .overlapped = op->overlapped};
+}
+
+static void time_layer(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                       enum dtp_layer_kind kind, const struct dtp_ops *ops,
+                       struct timed_layer *out) {
+    int recomputed = recomputed_ops(memo->problem->framework, ops);
+    bool repeats = is_repeated(kind), clock = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_HEAD;
+    out->n = ops->n;
+    out->at = DTP_NEW(memo->a, struct timed_op, (size_t)ops->n + 1);
+    for (int i = 0; i < ops->n; i++) {
+        const struct dtp_op *op = &ops->at[i];
         bool again = (plan->recompute == DTP_RECOMPUTE_FULL && i < recomputed) ||
                      (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
-        if (repeats && again && op->pass == DTP_PASS_F)
-            tally_op(memo, plan, op, &t[PHASE_R]);
+        out->at[i] = time_op(memo->problem, plan, op);
+        out->at[i].again = repeats && again && op->pass == DTP_PASS_F;
+        out->at[i].product = clock && dtp_op_is_product(op);
+    }
+}
+
+static void layer_phases(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                         enum dtp_layer_kind kind, const struct timed_layer *layer, double slowdown,
+                         struct dtp_phase out[4], struct dtp_layer_costs *mean) {
+    struct tally t[4] = {0};
+    bool repeats = is_repeated(kind);
+    for (int i = 0; i < layer->n; i++) {
+        tally_op(&layer->at[i], slowdown, &t[layer->at[i].pass]);
+        if (layer->at[i].again)
+            tally_op(&layer->at[i], slowdown, &t[PHASE_R]);
     }
     out[PHASE_F] = settle(memo, plan, &t[PHASE_F], t[PHASE_F].gemm_s);
     /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
@@ -194,24 +242,68 @@ static void layer_phases(struct dtp_cost_memo *memo, const struct dtp_plan *plan
         mean_kernel(t, mean);
 }
 
-const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
-                                              const struct dtp_plan *plan) {
+/* The model's repeated layer, of which there is one kind in costs->dense, tells the mean kernel. */
+static struct dtp_layer_costs *all_phases(const struct dtp_cost_memo *memo,
+                                          const struct dtp_plan *plan,
+                                          const struct layer_kernels *k, double slowdown) {
+    struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
+    struct dtp_phase *const phase[DTP_NLAYER_KINDS] = {
+        [DTP_LAYER_DENSE] = costs->dense,         [DTP_LAYER_MOE] = costs->moe,
+        [DTP_LAYER_EMBEDDING] = costs->embedding, [DTP_LAYER_HEAD] = costs->head,
+        [DTP_LAYER_CONV] = costs->dense,
+    };
+    for (int i = 0; i < DTP_NLAYER_KINDS; i++)
+        if (k->layer[i].at)
+            layer_phases(memo, plan, (enum dtp_layer_kind)i, &k->layer[i], slowdown, phase[i],
+                         phase[i] == costs->dense ? costs : NULL);
+    return costs;
+}
+
+static void time_kind(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                      enum dtp_layer_kind kind, struct dtp_ops *ops, struct layer_kernels *out) {
+    dtp_op_list(memo->problem, plan, kind, ops);
+    time_layer(memo, plan, kind, ops, &out->layer[kind]);
+}
+
+static const struct layer_kernels *find_kernels(struct dtp_cost_memo *memo,
+                                                const struct dtp_plan *plan) {
     uint64_t key[2];
-    layer_key(memo, plan, key);
-    const struct memo_entry *known = dtp_cost_table_slot(&memo->layers, key);
+    kernels_key(memo, plan, key);
+    const struct memo_entry *known = dtp_cost_table_slot(&memo->kernels, key);
     if (known->value)
         return known->value;
     const struct dtp_model *m = memo->problem->model;
-    struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
+    struct layer_kernels *k = DTP_NEW(memo->a, struct layer_kernels, 1);
     if (m->nconvs > 0) {
-        layer_phases(memo, plan, DTP_LAYER_CONV, costs->dense, costs);
+        time_kind(memo, plan, DTP_LAYER_CONV, &memo->ops, k);
     } else {
-        layer_phases(memo, plan, DTP_LAYER_DENSE, costs->dense, costs);
-        layer_phases(memo, plan, DTP_LAYER_EMBEDDING, costs->embedding, NULL);
-        layer_phases(memo, plan, DTP_LAYER_HEAD, costs->head, NULL);
+        time_kind(memo, plan, DTP_LAYER_EMBEDDING, &memo->ops, k);
         if (m->moe.experts > 0)
-            layer_phases(memo, plan, DTP_LAYER_MOE, costs->moe, NULL);
+            time_kind(memo, plan, DTP_LAYER_MOE, &memo->ops, k);
+        time_kind(memo, plan, DTP_LAYER_DENSE, &memo->ops, k);
+        time_kind(memo, plan, DTP_LAYER_HEAD, &memo->head_ops, k);
+        k->load = dtp_op_load(memo->problem, plan, &memo->ops, &memo->head_ops);
     }
+    if (!dtp_op_has_clock(memo->problem, plan))
+        k->costs = all_phases(memo, plan, k, 1);
+    k->id = memo->kernels.n + 1;
+    dtp_cost_table_put(&memo->kernels, memo->a, key, k);
+    return k;
+}
+
+const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
+                                              const struct dtp_plan *plan) {
+    const struct layer_kernels *k = find_kernels(memo, plan);
+    if (k->costs)
+        return k->costs;
+    /* the clock depends on the stretches between rests, and on the bubble */
+    uint64_t key[2] = {k->id | (uint64_t)plan->schedule << 40,
+                       (uint64_t)plan->pp | (uint64_t)plan->vpp << 20 | (uint64_t)plan->dp << 40};
+    const struct memo_entry *known = dtp_cost_table_slot(&memo->layers, key);
+    if (known->value)
+        return known->value;
+    double slowdown = dtp_op_slowdown(memo->problem, plan, &k->load);
+    const struct dtp_layer_costs *costs = all_phases(memo, plan, k, slowdown);
     dtp_cost_table_put(&memo->layers, memo->a, key, costs);
     return costs;
 }

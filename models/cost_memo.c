@@ -33,6 +33,7 @@ struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp
     struct dtp_cost_memo *memo = DTP_NEW(a, struct dtp_cost_memo, 1);
     memo->a = a;
     memo->problem = problem;
+    table_init(&memo->kernels, a);
     table_init(&memo->layers, a);
     table_init(&memo->tails, a);
     table_init(&memo->transfers, a);

@@ -19,8 +19,8 @@ struct memo_table {
 struct dtp_cost_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
-    struct memo_table layers, tails, transfers;
-    struct dtp_ops ops; /* scratch */
+    struct memo_table kernels, layers, tails, transfers;
+    struct dtp_ops ops, head_ops; /* scratch */
     struct dtp_param_counts params;
     double forward_flops;
     bool tp_innermost;

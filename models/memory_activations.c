@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "models/memory_private.h"
+#include "models/op_build.h"
 
 /* ---- memo -------------------------------------------------------------------------------------- */
 
@@ -59,7 +60,7 @@ static void layer_activations(const struct dtp_problem *problem, const struct dt
                               enum dtp_layer_kind kind, struct dtp_ops *ops, double *kept,
                               double *whole) {
     double all = 0, core = 0;
-    dtp_ops_layer(problem, plan, kind, ops);
+    dtp_op_list(problem, plan, kind, ops);
     for (int i = 0; i < ops->n; i++) {
         all += ops->at[i].saved_bytes;
         core += ops->at[i].core ? ops->at[i].saved_bytes : 0;

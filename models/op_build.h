@@ -21,9 +21,23 @@ struct dtp_op_build {
     bool dropout, attention_dropout, tp_overlap;
 };
 
-/* dtp_ops_layer() at the highest clock, and the slowdown of its products at the power limit (op_power.c). */
+/* dtp_ops_layer() at the highest clock. */
 void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
                  enum dtp_layer_kind kind, struct dtp_ops *out);
+
+/* ---- op_power.c: the clock of products (GEMM, attention) of layers and head at the power limit ---- */
+
+/* It is known: else products run at the highest clock. */
+bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan);
+bool dtp_op_is_product(const struct dtp_op *op);
+/* A microbatch through the whole model at the highest clock, without rests; of pp, vpp, dp and schedule
+ * nothing. */
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                const struct dtp_ops *layer, const struct dtp_ops *head);
+/* How much longer the products take in the plan's stages, with its bubble. */
+double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                       const struct dtp_load_mix *load);
+/* Sets op->slowdown in the operations of a layer or head. */
 void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       enum dtp_layer_kind kind, struct dtp_ops *ops);
 

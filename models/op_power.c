@@ -2,7 +2,7 @@
 #include "models/op_build.h"
 #include "models/schedule.h"
 
-static bool is_product(const struct dtp_op *op) {
+bool dtp_op_is_product(const struct dtp_op *op) {
     return op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;
 }
 
@@ -18,7 +18,7 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_plan *pla
                    const struct dtp_op *op, double times, struct dtp_load_mix *m) {
     const struct dtp_gpu *g = &problem->cluster->gpu;
     double time_s = times * dtp_op_time_s(problem, plan, op);
-    if (is_product(op)) {
+    if (dtp_op_is_product(op)) {
         m->product_s += time_s;
         m->product_j += times * product_j(&g->power, op);
     } else {
@@ -43,9 +43,8 @@ static double rest_of(const struct dtp_plan *plan) {
     return dtp_schedule_kinds[plan->schedule].split_backward ? rest / SPLIT : rest;
 }
 
-/* Forward or backward of a microbatch in a chunk, on the mean over the model: a stretch between rests. */
-static struct dtp_load_mix mix_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                                  const struct dtp_ops *layer, const struct dtp_ops *head) {
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                const struct dtp_ops *layer, const struct dtp_ops *head) {
     struct dtp_load_mix m = {0};
     double layers = problem->model->layers;
     for (int i = 0; i < layer->n; i++)
@@ -53,26 +52,36 @@ static struct dtp_load_mix mix_of(const struct dtp_problem *problem, const struc
                &m);
     for (int i = 0; i < head->n; i++)
         add_op(problem, plan, &head->at[i], 1, &m);
+    return m;
+}
+
+/* Forward or backward of a microbatch in a chunk, on the mean over the model: a stretch between rests. */
+double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                       const struct dtp_load_mix *m) {
     double stretches = 2.0 * plan->pp * plan->vpp;
-    return (struct dtp_load_mix){m.product_s / stretches, m.product_j / stretches,
-                                 m.other_s / stretches, m.other_j / stretches, rest_of(plan)};
+    const struct dtp_load_mix mix = {m->product_s / stretches, m->product_j / stretches,
+                                     m->other_s / stretches, m->other_j / stretches, rest_of(plan)};
+    return dtp_power_slowdown(&problem->cluster->gpu, &mix);
+}
+
+bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    const struct dtp_gpu *g = &problem->cluster->gpu;
+    const struct dtp_time_table *table = &g->table[DTP_TABLE_GEMM_FORWARD];
+    return g->power.idle_w > 0 && table->time_s.n > 0 && table->dtype == (int)plan->dtype;
 }
 
 /* The mean over the model counts: the chip is slower to follow than a layer lasts. */
 void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       enum dtp_layer_kind kind, struct dtp_ops *ops) {
-    const struct dtp_gpu *g = &problem->cluster->gpu;
-    const struct dtp_time_table *table = &g->table[DTP_TABLE_GEMM_FORWARD];
-    bool known = g->power.idle_w > 0 && table->time_s.n > 0 && table->dtype == (int)plan->dtype;
     bool is_layer = kind == DTP_LAYER_DENSE;
     struct dtp_ops rest;
-    if (!known || (!is_layer && kind != DTP_LAYER_HEAD))
+    if (!dtp_op_has_clock(problem, plan) || (!is_layer && kind != DTP_LAYER_HEAD))
         return;
     dtp_op_list(problem, plan, is_layer ? DTP_LAYER_HEAD : DTP_LAYER_DENSE, &rest);
-    const struct dtp_load_mix mix =
-        mix_of(problem, plan, is_layer ? ops : &rest, is_layer ? &rest : ops);
-    double slowdown = dtp_power_slowdown(g, &mix);
+    const struct dtp_load_mix load =
+        dtp_op_load(problem, plan, is_layer ? ops : &rest, is_layer ? &rest : ops);
+    double slowdown = dtp_op_slowdown(problem, plan, &load);
     for (int i = 0; i < ops->n; i++)
-        if (is_product(&ops->at[i]))
+        if (dtp_op_is_product(&ops->at[i]))
             ops->at[i].slowdown = slowdown;
 }

@@ -71,6 +71,7 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
         time_s *= problem->framework->cp_attention_factor;
     if (op->kind == DTP_OP_ATTENTION && op->attention.head_dim <= SMALL_HEAD)
         time_s *= problem->framework->small_head_factor;
-    return op->count * time_s * op->slowdown *
-           (op->kind == DTP_OP_ATTENTION ? on.attention_time_factor : on.kernel_time_factor);
+    return op->count * time_s *
+           (op->kind == DTP_OP_ATTENTION ? on.attention_time_factor : on.kernel_time_factor) *
+           op->slowdown;
 }

@@ -149,11 +149,41 @@ static void test_clock_of_layers(void) {
     CU_ASSERT_EQUAL(slowdown_of(&s->problem, &plan), 1);
 }
 
+/* The clock of a plan does not depend on the plans that were costed before it: what an evaluator remembers
+ * of those with other stages, chunks, replicas and schedules is not theirs alone. */
+static void test_remembered(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    s->problem.gpus = 48;
+    s->problem.global_batch = 240;
+    struct dtp_evaluator *seen = dtp_evaluator_create(a, &s->problem);
+    struct dtp_plan plan = dtp_plan_default();
+    plan.dtype = DTP_BF16;
+    plan.global_batch_size = 240;
+    plan.zero_stage = 1;
+    int n = 0;
+    for (plan.pp = 1; plan.pp <= 6; plan.pp++)
+        for (plan.vpp = 1; plan.vpp <= 5; plan.vpp++) {
+            if (48 % plan.pp != 0)
+                continue;
+            plan.dp = 48 / plan.pp;
+            plan.schedule = plan.vpp > 1 ? DTP_SCHED_INTERLEAVED : DTP_SCHED_1F1B;
+            struct dtp_evaluator *fresh = dtp_evaluator_create(a, &s->problem);
+            CU_ASSERT_EQUAL(dtp_evaluate_bound(seen, &plan), dtp_evaluate_bound(fresh, &plan));
+            dtp_evaluator_destroy(fresh);
+            n++;
+        }
+    dtp_evaluator_destroy(seen);
+    CU_ASSERT_EQUAL(n, 25);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"legal where measured", test_legal_where_measured},
                            {"points", test_points},
                            {"power from loads", test_power_fit},
                            {"clock of layers", test_clock_of_layers},
+                           {"remembered clocks", test_remembered},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"times of our own kernels", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
