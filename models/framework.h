@@ -45,7 +45,9 @@ struct dtp_framework_memory {
     double
         overlap_bucket_bytes; /* ZeRO-1/2: second buckets where reductions overlap the backward */
     double step_copy_bytes;   /* per parameter of the update: fp32 gradients that live in it only */
-    int gather_buffers;       /* sequence parallelism: buffers of a gathered input that stay */
+    double piece_params; /* ZeRO-1/2: reduced and gathered by so many parameters, each piece in a
+                                 copy of its own; 0: in place */
+    int gather_buffers;  /* sequence parallelism: buffers of a gathered input that stay */
     double flat_gather_bytes; /* ZeRO-1/2: per parameter, in one piece, where updated parameters are
                                  gathered; the pieces that are copied out of it take as much again */
     /* What the caching allocator holds while there is room, see memory_reserved.c. */

@@ -133,6 +133,13 @@ static const struct dtp_field memory_fields[] = {
      .offset = M(gather_buffers),
      .max = 8,
      .help = "sequence parallelism: buffers of a gathered input that stay allocated"},
+    {.name = "piece_params",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(piece_params),
+     .max = 1e12,
+     .help =
+         "ZeRO-1/2: gradients are reduced and parameters gathered by so many, each piece in a copy "
+         "of its own; 0: in place"},
     {.name = "flat_gather_bytes",
      .kind = DTP_FIELD_DOUBLE,
      .offset = M(flat_gather_bytes),

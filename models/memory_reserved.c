@@ -1,4 +1,6 @@
 /* What PyTorch's caching allocator has reserved beside what is allocated, while the card has room. */
+#include <math.h>
+
 #include "models/memory_private.h"
 
 double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
@@ -39,6 +41,36 @@ static double deferred_bytes(const struct dtp_problem *problem, const struct dtp
     return sums * (forwards + backwards) * dtp_memory_gathered_input_bytes(problem, plan);
 }
 
+/* Blocks of the freed logits (in 16 bit, in fp32 and their softmax) hold so many pieces. */
+static double logits_room(const struct rank_parts *r, double piece_bytes) {
+    return floor(2 * r->nlogits / piece_bytes) + 2 * floor(4 * r->nlogits / piece_bytes);
+}
+
+/* DeepSpeed's ZeRO-1/2 (stage_1_and_2.py) reduces gradients by flattened copies and gathers parameters into
+ * another (ProcessGroupNCCL flattens the outputs of all_gather), both in 16 bit. Each is read or written on
+ * NCCL's stream, so that the block of a freed copy serves the next only after the GPU: the host is ahead, and
+ * the copies of all pieces are there at once, unless every launch waits for its kernel. In between the update
+ * casts its gradients to fp32. Layers' activations leave blocks that are too small. */
+static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan *plan,
+                           const struct rank_parts *r) {
+    const double all = r->dense + r->experts, most = f->memory.piece_params;
+    if (most <= 0 || plan->zero_stage < 1 || plan->zero_stage > 2 ||
+        plan->offload != DTP_OFFLOAD_NONE)
+        return 0;
+    double reduced = 2 * (all < most ? all : most);
+    double gathered = 2 * all / (all < most ? 1 : floor(all / most));
+    double cast = f->memory.step_copy_bytes * all / ((double)plan->dp * plan->cp);
+    double total = f->launch_blocking ? reduced : 2 * all;
+    double bytes = total - logits_room(r, reduced) * reduced, largest = reduced;
+    bytes = bytes > 0 ? bytes : 0;
+    if (cast > largest && logits_room(r, cast) < 1) {
+        bytes += cast;
+        largest = cast;
+    }
+    double more = (f->launch_blocking ? gathered : 2 * all) - logits_room(r, gathered) * gathered;
+    return gathered > largest && more > 0 ? bytes + more : bytes;
+}
+
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
  * are split by the library workspace that the first backward takes, for good, so that the next forward asks
  * for more; what is left of them the optimizer's moments may take, which the first update allocates. The piece
@@ -57,5 +89,6 @@ double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dt
         reserved = sums->peak;
     if (dtp_memory_flat_gather_bytes(f, plan, r) > (split > x->widest ? split : x->widest))
         reserved += dtp_memory_flat_gather_bytes(f, plan, r);
-    return reserved - sums->peak + deferred_bytes(memo->problem, plan, x, r);
+    return reserved - sums->peak + deferred_bytes(memo->problem, plan, x, r) +
+           pieces_bytes(memo->problem->framework, plan, r);
 }

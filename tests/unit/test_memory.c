@@ -1,7 +1,6 @@
 /* Memory against the formulas of the literature, exactly. */
 #include <CUnit/Basic.h>
 #include <math.h>
-#include <string.h>
 
 #include "models/evaluate.h"
 #include "models/schedule.h"
@@ -310,6 +309,26 @@ static void test_deferred(void) {
     CU_ASSERT(reserved_of(&x) <= none);
 }
 
+/* ZeRO-1 of DeepSpeed copies P parameters in 16 bit to reduce them and again to gather them, all at once: 4 P
+ * bytes; where launches are blocked a piece of each, of 5e8 and of P / 2. Freed logits of 8 sequences hold all. */
+static void test_pieces(void) {
+    struct fixture x;
+    setup(&x, "gpt3-1.3b", "megatron-deepspeed-2021");
+    x.problem.memory_limit_bytes = (uint64_t)1 << 40;
+    x.plan.zero_stage = 1;
+    x.plan.dp = 8;
+    double all = 24 * (12.0 * 2048 * 2048 + 13 * 2048) + (50257 + 2048 + 2) * 2048.0;
+    const double want[] = {4 * all, 2 * 5e8 + all, 0};
+    for (int i = 0; i < 3; i++) {
+        x.framework.launch_blocking = i == 1;
+        x.plan.global_batch_size = 8 * (x.plan.microbatch_size = i == 2 ? 8 : 1);
+        x.framework.memory.piece_params = 5e8;
+        double with = reserved_of(&x);
+        x.framework.memory.piece_params = 0;
+        equal(with - reserved_of(&x), want[i]);
+    }
+}
+
 /* Llama 3 8B: f = 3.5 h, K and V h / 4 each, so that a layer without parallelism keeps per token two norms'
  * inputs (2 h elements), qkv's and fc1's input (2 h), QKV (1.5 h), context (h), fc1's output (7 h) and fc2's input
  * (3.5 h), and the log-sum-exp. 16 bit: 2 bytes each; TransformerEngine: 1 of the products' inputs, and with delayed
@@ -369,6 +388,7 @@ int main(void) {
                            {"what nvidia-smi shows", test_observed},
                            {"replay of the allocator", test_replay},
                            {"deferred frees", test_deferred},
+                           {"pieces of ZeRO-1", test_pieces},
                            {"FP8 casts kept", test_fp8_casts},
                            {"FP8 copies of weights", test_fp8_weights},
                            CU_TEST_INFO_NULL};
