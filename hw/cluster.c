@@ -1,7 +1,9 @@
 #include "hw/cluster.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "hw/cluster_parts.h"
 #include "sim/base/text.h"
@@ -229,20 +231,31 @@ enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text, st
     return DTP_OK;
 }
 
-enum dtp_status dtp_cluster_for_gpu(struct dtp_arena *a, const char *family, double memory_gb,
+/* "A100-SXM4-80GB", "NVIDIA H100 80GB HBM3" and "h100" are cards of a family; "H1000" is none. */
+static bool is_of_family(const char *card, const char *family) {
+    static const char maker[] = "nvidia ";
+    size_t n = strlen(family);
+    if (strncasecmp(card, maker, strlen(maker)) == 0)
+        card += strlen(maker);
+    return strncasecmp(card, family, n) == 0 && !isalnum((unsigned char)card[n]);
+}
+
+enum dtp_status dtp_cluster_for_gpu(struct dtp_arena *a, const char *card, double memory_gb,
                                     int gpus_per_node, struct dtp_cluster *out,
                                     struct dtp_err *err) {
-    const char *name = NULL;
+    const char *name = NULL, *found = NULL;
     for (size_t i = 0; i < sizeof usual / sizeof *usual && !name; i++)
-        if (strcmp(usual[i].family, family) == 0 &&
+        if (is_of_family(card, usual[i].family) &&
             (usual[i].memory_gb <= 0 || usual[i].memory_gb == memory_gb) &&
-            (usual[i].gpus == 0 || usual[i].gpus == gpus_per_node))
+            (usual[i].gpus == 0 || usual[i].gpus == gpus_per_node)) {
             name = usual[i].cluster;
+            found = usual[i].family;
+        }
     if (!name)
-        return dtp_fail(err, DTP_EUNSUPPORTED, "no cluster for GPU \"%s\"", family);
+        return dtp_fail(err, DTP_EUNSUPPORTED, "no cluster for GPU \"%s\"", card);
     DTP_TRY(dtp_cluster_load(a, name, out, err));
     if (memory_gb > 0)
-        DTP_TRY(dtp_gpu_find(a, family, memory_gb, &out->gpu, err));
+        DTP_TRY(dtp_gpu_find(a, found, memory_gb, &out->gpu, err));
     struct dtp_node *node = &out->node;
     if (gpus_per_node <= 0 || gpus_per_node == node->gpus || node->gpus == 72)
         return DTP_OK;

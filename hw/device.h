@@ -160,6 +160,7 @@ struct dtp_gpu {
     double comm_memory_rate, comm_memory_slowdown;
     double offload_bytes_per_s;               /* pinned host memory, achieved */
     struct dtp_time_table table[DTP_NTABLES]; /* where there is one of the dtype it is the time */
+    bool other_memory;                        /* of a size that no file has: dtp_gpu_find() */
     bool not_calibrated;     /* scaled from another GPU: predictions are outside the calibration */
     const char *calibration; /* one line: from what, by what, cross-validated error */
 };
@@ -179,7 +180,8 @@ enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_g
 /* From a parsed file; `like` is looked up as dtp_gpu_load() does. */
 enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
                              struct dtp_err *err);
-/* The GPU file of a measured row ("A100", 80), or DTP_EUNSUPPORTED. memory_gb 0: the usual one. */
+/* The GPU file of a measured row ("A100", 80), or DTP_EUNSUPPORTED. memory_gb 0: the usual one; of a size that
+ * no file has (A100 of 64 GB, H100 of 94): the family's nearest, with that much memory. */
 enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double memory_gb,
                              struct dtp_gpu *out, struct dtp_err *err);
 

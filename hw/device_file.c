@@ -1,5 +1,6 @@
 #include "hw/device.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -367,7 +368,9 @@ enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double mem
                              struct dtp_gpu *out, struct dtp_err *err) {
     const char *const *names;
     const struct dtp_json *j;
+    const struct dtp_json *nearest = NULL;
     struct gpu_file file;
+    double nearest_gb = 0;
     size_t n;
 
     DTP_TRY(dtp_gpu_list(a, &names, &n, err));
@@ -378,8 +381,19 @@ enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double mem
             continue;
         if (memory_gb > 0 ? file.memory_gb == memory_gb : file.usual)
             return dtp_gpu_read(a, j, out, err);
+        if (!nearest || fabs(file.memory_gb - memory_gb) < fabs(nearest_gb - memory_gb)) {
+            nearest = j;
+            nearest_gb = file.memory_gb;
+        }
     }
-    return dtp_fail(err, DTP_EUNSUPPORTED, "no GPU file for %s with %g GB", family, memory_gb);
+    if (!nearest)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "no GPU file for %s with %g GB", family, memory_gb);
+    DTP_TRY(dtp_gpu_read(a, nearest, out, err));
+    if (memory_gb > 0 && nearest_gb > 0) {
+        out->memory_bytes = (uint64_t)((double)out->memory_bytes * memory_gb / nearest_gb);
+        out->other_memory = true;
+    }
+    return DTP_OK;
 }
 
 enum dtp_status dtp_gpu_of_card(struct dtp_arena *a, const char *card, const char **out,

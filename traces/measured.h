@@ -1,8 +1,9 @@
 /* measured.h: measured training runs: CSV rows in, problem and plan out.
  *
  * One schema (traces/README.md lists the columns). An empty cell is unknown: the framework's default is
- * taken and `note` says so. A row of a framework or GPU that dtplan does not know is unsupported, never
- * predicted with a stand-in. Which cluster a published run used is a fact of its source and stands in
+ * taken and `note` says so. A framework without a file is predicted as its nearest relative, a number that
+ * cannot be (a batch that does not divide) as the nearest that can, and `note` says that, too; a GPU that
+ * dtplan does not know is unsupported. Which cluster a published run used is a fact of its source and stands in
  * traces/measured/clusters.json; a source that is not listed gets the usual nodes of its GPU.
  */
 #ifndef DTP_TRACES_MEASURED_H

@@ -1,73 +1,10 @@
 /* From a row to a problem and a plan. */
 #include <ctype.h>
+#include <limits.h>
 #include <string.h>
 
 #include "traces/measured_private.h"
 #include "traces/tune.h"
-
-static void add_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text) {
-    c->note = *c->note ? dtp_arena_printf(a, "%s; %s", c->note, text) : text;
-}
-
-/* "other" stands for stacks without a file of their own: the nearest by the row's other columns. */
-static const struct dtp_framework *nearest_framework(const struct dtp_run_library *l,
-                                                     const struct dtp_run *run) {
-    bool model_parallel = run->tp > 1 || run->pp > 1;
-    const char *name = strstr(run->schedule, "DeepSpeed") ? "megatron-deepspeed"
-                       : model_parallel                   ? "megatron-core"
-                       : run->zero_stage >= 2             ? "torch-fsdp2"
-                                                          : "torch-ddp";
-    return dtp_run_framework(l, name);
-}
-
-static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
-                          const struct dtp_run *run, struct dtp_run_case *c) {
-    const char *name = run->framework;
-    for (size_t i = l->nstacks; i-- > 0;) /* the first that matches counts */
-        if (strcmp(l->stack[i].framework, run->framework) == 0 &&
-            strstr(run->source, l->stack[i].source_contains) &&
-            strstr(run->dtype, l->stack[i].dtype_contains) &&
-            strstr(run->schedule, l->stack[i].schedule_contains))
-            name = l->stack[i].use;
-    const struct dtp_framework *f = dtp_run_framework(l, name);
-    if (!f && strcmp(run->framework, "other") == 0) {
-        f = nearest_framework(l, run);
-        if (f)
-            add_note(a, c, dtp_arena_printf(a, "framework taken as %s", f->name));
-    }
-    if (f) {
-        const struct cluster_fact *fact = dtp_run_fact(l, run);
-        c->framework = *f;
-        c->peak_of_first_stage = fact && fact->peak_of_first_stage;
-        if (fact && fact->peak_mem_unit)
-            c->peak_mem_unit = fact->peak_mem_unit;
-        c->framework.launch_blocking |= fact && fact->launch_blocking;
-        c->framework.checked_collectives |= fact && fact->checked_collectives;
-        c->framework.checked_transfers |= fact && fact->checked_transfers;
-    } else
-        c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
-    return f != NULL;
-}
-
-static bool set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
-                        struct dtp_run_case *c) {
-    struct dtp_err err;
-    const struct cluster_fact *f = dtp_run_fact(l, run);
-    if (!f && run->gpus_per_node <= 0)
-        add_note(a, c, "8 GPUs per node assumed");
-    if (dtp_run_cluster(l, run, f ? f->cluster : NULL, &c->cluster, &err) == DTP_OK) {
-        if (c->cluster.max_gpus > 0 && run->gpus > c->cluster.max_gpus) {
-            add_note(a, c, "more GPUs than the cluster is known to have");
-            c->cluster.max_gpus = run->gpus;
-        }
-        return true;
-    }
-    c->unsupported = f ? dtp_arena_strdup(a, err.msg)
-                     : run->gpu_mem_gb > 0
-                         ? dtp_arena_printf(a, "GPU %s of %g GB", run->gpu, (double)run->gpu_mem_gb)
-                         : dtp_arena_printf(a, "GPU %s", run->gpu);
-    return false;
-}
 
 /* Name of the model without what stands in parentheses: "GPT 175B (MegaScale)". */
 static const char *bare_name(struct dtp_arena *a, const char *name) {
@@ -121,7 +58,7 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     m->vocab = run->vocab > 0 ? run->vocab : m->vocab;
     if (m->vocab == 0) {
         m->vocab = 50257;
-        add_note(a, c, "vocabulary of 50257 assumed");
+        dtp_run_note(a, c, "vocabulary of 50257 assumed");
     }
     const struct cluster_fact *fact = dtp_run_fact(l, run);
     if (fact && run->ffn > 0 && run->ffn < fact->tied_below_ffn)
@@ -160,14 +97,16 @@ static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp
     *dtype = i < n ? types[i].dtype : DTP_BF16;
     c->outside = i < n && types[i].outside;
     if (c->outside)
-        add_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
+        dtp_run_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
     bool has = c->cluster.gpu.peak_flops_per_s[*dtype] > 0;
     if (!has && *dtype == DTP_BF16)
         *dtype = DTP_FP16;
     if (!has && *dtype == DTP_TF32)
         *dtype = DTP_FP32;
+    if (!(c->cluster.gpu.peak_flops_per_s[*dtype] > 0))
+        c->unsupported = dtp_reasons[DTP_WHY_DTYPE];
     if (i == n || (!has && *dtype == DTP_FP16))
-        add_note(a, c, dtp_arena_printf(a, "%s assumed", dtp_dtype_names[*dtype]));
+        dtp_run_note(a, c, dtp_arena_printf(a, "%s assumed", dtp_dtype_names[*dtype]));
 }
 
 static void set_attention(struct dtp_arena *a, const struct cluster_fact *fact,
@@ -176,11 +115,11 @@ static void set_attention(struct dtp_arena *a, const struct cluster_fact *fact,
     c->problem.attention = DTP_UNKNOWN;
     c->problem.document_tokens = fact ? fact->document_tokens : 0;
     if (c->problem.document_tokens > 0)
-        add_note(a, c,
-                 dtp_arena_printf(a, "packed from documents of %d tokens", fact->document_tokens));
+        dtp_run_note(
+            a, c, dtp_arena_printf(a, "packed from documents of %d tokens", fact->document_tokens));
     if (fact && fact->attention) {
         c->problem.attention = dtp_name_index(dtp_attention_names, fact->attention);
-        add_note(a, c, dtp_arena_printf(a, "run with %s attention", fact->attention));
+        dtp_run_note(a, c, dtp_arena_printf(a, "run with %s attention", fact->attention));
         return;
     }
     if (run->flash_attention == 0)
@@ -210,7 +149,7 @@ static void set_ends(struct dtp_arena *a, struct dtp_run_case *c) {
         (c->model.layers + 2) % n != 0)
         return;
     p->account_for_ends = true;
-    add_note(a, c, "embedding and head taken as layers");
+    dtp_run_note(a, c, "embedding and head taken as layers");
 }
 
 /* "ZeRO-1 over 8 (intra-node groups)", "ZeRO-1 in 8-GPU groups"; 0: nothing of the kind. */
@@ -235,17 +174,69 @@ static void set_recompute(struct dtp_arena *a, const struct cluster_fact *fact,
     if (recompute < 0) {
         recompute =
             strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
-        add_note(a, c, "no recomputation assumed");
+        dtp_run_note(a, c, "no recomputation assumed");
     }
     int real = fact && fact->recompute ? dtp_name_index(dtp_recompute_names, fact->recompute) : -1;
     if (real >= 0 && real != recompute) {
         recompute = real;
-        add_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
+        dtp_run_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
     }
     c->plan.recompute = (enum dtp_recompute)recompute;
 }
 
-static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
+/* dp by the GPUs, where the row says none or one that makes another number of them. */
+static void set_replicas(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_plan *p = &c->plan;
+    int64_t ranks = (int64_t)p->tp * p->pp * p->cp;
+    p->dp = run->dp;
+    if (ranks > run->gpus || (run->dp > 0 && ranks * run->dp == run->gpus))
+        return;
+    p->dp = run->gpus / (int)ranks;
+    if (run->dp > 0)
+        dtp_run_note(a, c, dtp_arena_printf(a, "dp %d by the number of GPUs", p->dp));
+}
+
+/* A stack may divide more than the row says (a column that was left at ZeRO-1 beside FSDP), and what it
+ * calls ZeRO-3 may keep its parameters gathered over the microbatches of a pipeline. */
+static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
+                     const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_plan *p = &c->plan;
+    unsigned has = c->framework.zero_stages;
+    p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
+    if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
+        p->zero_stage = fact->zero_stage;
+    int least = 1;
+    while (least < 3 && !(has >> least & 1))
+        least++;
+    bool lacks_none = run->zero_stage < 0 && !(has & 1); /* such as FSDP, where the row is silent */
+    if ((p->zero_stage > 0 && p->zero_stage < least) || lacks_none) {
+        p->zero_stage = lacks_none && has >> 3 & 1 ? 3 : least;
+        dtp_run_note(
+            a, c,
+            dtp_arena_printf(a, "ZeRO %d taken, as %s has it", p->zero_stage, c->framework.name));
+    }
+    if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.zero_stages_pp >> 3 & 1) &&
+        (c->framework.zero_stages_pp >> 2 & 1)) {
+        p->zero_stage = 2;
+        dtp_run_note(a, c, "parameters stay gathered over the microbatches");
+    }
+}
+
+/* Whole microbatches on every replica. */
+static void set_batch(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_plan *p = &c->plan;
+    p->microbatch_size = or_one(run->microbatch);
+    int64_t round = (int64_t)p->microbatch_size * or_one(p->dp);
+    int64_t rounds = run->global_batch > 0 ? (run->global_batch + round - 1) / round : 1;
+    p->global_batch_size = round * rounds <= INT_MAX ? (int)(round * rounds) : run->global_batch;
+    if (p->global_batch_size != run->global_batch)
+        dtp_run_note(a, c,
+                     dtp_arena_printf(a, "a batch of %d taken, %s", p->global_batch_size,
+                                      run->global_batch > 0 ? "of whole microbatches"
+                                                            : "one microbatch a replica"));
+}
+
+static void set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
                      const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
     *p = dtp_plan_default();
@@ -254,32 +245,23 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     p->cp = or_one(run->cp);
     p->vpp = or_one(run->vpp);
     p->ep = or_one(run->ep);
-    p->dp = run->dp > 0 ? run->dp : run->gpus / (p->tp * p->pp * p->cp);
+    set_replicas(a, run, c);
     const struct cluster_fact *fact = dtp_run_fact(l, run);
-    p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
-    if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
-        p->zero_stage = fact->zero_stage;
-    /* What a stack calls ZeRO-3 may keep its parameters gathered over the microbatches of a pipeline. */
-    if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.zero_stages_pp >> 3 & 1) &&
-        (c->framework.zero_stages_pp >> 2 & 1)) {
-        p->zero_stage = 2;
-        add_note(a, c, "parameters stay gathered over the microbatches");
-    }
+    set_zero(a, fact, run, c);
     p->zero_group = stated_zero_group(run->schedule, p->dp * p->cp);
-    p->global_batch_size = run->global_batch;
-    p->microbatch_size = or_one(run->microbatch);
+    set_batch(a, run, c);
     p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
     bool whole = fact && fact->whole_sequences;
     if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel && !whole) {
         p->sequence_parallel = true;
-        add_note(a, c, "sequence parallelism assumed");
+        dtp_run_note(a, c, "sequence parallelism assumed");
     }
     set_recompute(a, fact, run, c);
     int named = *run->schedule ? dtp_schedule_find(run->schedule) : -1;
     p->schedule = named >= 0 ? named : DTP_SCHED_1F1B;
     if (run->vpp <= 0 && p->pp > 1 && strstr(run->schedule, "nterleaved")) {
         p->vpp = 2;
-        add_note(a, c, "2 virtual stages assumed");
+        dtp_run_note(a, c, "2 virtual stages assumed");
     }
     if (p->vpp > 1 && p->pp > 1)
         p->schedule = DTP_SCHED_INTERLEAVED;
@@ -287,17 +269,14 @@ static bool set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
         p->vpp = 1;
     if (p->vpp == 1 && p->schedule == DTP_SCHED_INTERLEAVED)
         p->schedule = DTP_SCHED_1F1B;
+    if (p->schedule == DTP_SCHED_INTERLEAVED && dtp_plan_num_microbatches(p) % p->pp != 0) {
+        p->vpp = 1;
+        p->schedule = DTP_SCHED_1F1B;
+        dtp_run_note(a, c, "1F1B taken: interleaving wants microbatches in multiples of pp");
+    }
     set_dtype(a, run, c);
     set_stage_layers(a, c);
     set_ends(a, c);
-    if (run->global_batch <= 0 ||
-        p->global_batch_size % (p->microbatch_size * or_one(p->dp)) != 0 ||
-        dtp_plan_num_microbatches(p) < 1) {
-        c->unsupported =
-            run->global_batch > 0 ? "the batch does not divide" : "global_batch is missing";
-        return false;
-    }
-    return true;
 }
 
 /* Runs that a source made with checks because they did not fit at first. */
@@ -327,8 +306,11 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
         out->unsupported = "gpus, layers, hidden or seq is missing";
         return DTP_OK;
     }
-    if (!set_framework(a, library, run, out) || !set_cluster(a, library, run, out) ||
-        !set_model(a, library, run, out) || !set_plan(a, library, run, out))
+    if (!dtp_run_set_framework(a, library, run, out) ||
+        !dtp_run_set_cluster(a, library, run, out) || !set_model(a, library, run, out))
+        return DTP_OK;
+    set_plan(a, library, run, out);
+    if (out->unsupported)
         return DTP_OK;
     if (out->plan.dtype == DTP_FP32 || out->plan.dtype == DTP_TF32)
         dtp_framework_to_fp32(&out->framework);
@@ -337,7 +319,7 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
                                         .framework = &out->framework,
                                         .gpus = run->gpus,
                                         .seq = run->seq,
-                                        .global_batch = run->global_batch,
+                                        .global_batch = out->plan.global_batch_size,
                                         .memory_limit_bytes = out->cluster.gpu.memory_bytes,
                                         .dtype = out->plan.dtype};
     set_attention(a, dtp_run_fact(library, run), run, out);
@@ -347,8 +329,8 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
         reason == DTP_WHY_DTYPE)
         out->unsupported = dtp_reasons[reason];
     else if (reason != DTP_LEGAL)
-        add_note(a, out,
-                 dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
+        dtp_run_note(a, out,
+                     dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
     if (out->unsupported)
         return DTP_OK;
     set_checks(a, library, run, out);
@@ -358,8 +340,8 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
                                 .recompute = !*run->recompute};
     const char *taken = dtp_run_tune(a, out, unsaid);
     if (taken)
-        add_note(a, out, taken);
+        dtp_run_note(a, out, taken);
     else if (unsaid.microbatch)
-        add_note(a, out, "microbatch 1 assumed");
+        dtp_run_note(a, out, "microbatch 1 assumed");
     return DTP_OK;
 }

@@ -210,10 +210,10 @@ enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_libra
 
 const struct dtp_framework *dtp_run_framework(const struct dtp_run_library *l, const char *name) {
     for (size_t i = 0; i < l->nframeworks; i++) {
-        if (strcmp(l->framework[i].name, name) == 0)
+        if (dtp_same_name(l->framework[i].name, name))
             return &l->framework[i];
         for (size_t k = 0; l->framework[i].aliases && l->framework[i].aliases[k]; k++)
-            if (strcmp(l->framework[i].aliases[k], name) == 0)
+            if (dtp_same_name(l->framework[i].aliases[k], name))
                 return &l->framework[i];
     }
     return NULL;

@@ -58,6 +58,13 @@ struct dtp_run_library {
 
 /* By name or alias; NULL: none. */
 const struct dtp_framework *dtp_run_framework(const struct dtp_run_library *l, const char *name);
+/* Each sets what it names and its notes; false: c->unsupported says why. */
+bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
+                           const struct dtp_run *run, struct dtp_run_case *c);
+bool dtp_run_set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
+                         struct dtp_run_case *c);
+/* Adds to what was assumed. */
+void dtp_run_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text);
 /* The first fact that holds for the row; NULL: none. */
 const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l, const struct dtp_run *run);
 /* The named entry of hw/cluster, or with name NULL the usual nodes of the row's GPU. */

@@ -1,10 +1,10 @@
-# validate: rows of an unknown framework are counted, never predicted with a stand-in; a file of
+# validate: rows of an unknown GPU are counted, of an unknown framework predicted as a relative; a file of
 # another kind is one line and status 3.
 head='id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,kv_heads,ffn,gated_ffn,vocab,seq,tp,pp,vpp,cp,dp,zero_stage,microbatch,global_batch,dtype,recompute,sequence_parallel,flash_attention,schedule,step_s,step_s_from,peak_mem,peak_mem_unit,source'
 {
     echo "$head"
     echo 'a,megatron-2022,A100,80,8,8,GPT 22B,48,6144,64,64,24576,0,51200,2048,8,1,1,1,1,0,4,4,fp16,full,0,0,1f1b,1.42,measured,,,x'
-    echo 'b,nobody-knows,A100,80,8,8,GPT 22B,48,6144,64,64,24576,0,51200,2048,8,1,1,1,1,0,4,4,fp16,full,0,0,1f1b,1.42,measured,,,x'
+    echo 'b,nobody-knows,TPUv4,32,8,8,GPT 22B,48,6144,64,64,24576,0,51200,2048,8,1,1,1,1,0,4,4,fp16,full,0,0,1f1b,1.42,measured,,,x'
 } >runs.csv
 "$dtplan" validate runs.csv --rows rows.csv >out || echo "status $?"
 grep -c . rows.csv
