@@ -48,9 +48,9 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     m->name = run->model;
     m->layers = run->layers;
     m->hidden = run->hidden;
-    m->heads = run->heads > 0 ? run->heads : m->heads;
-    if (!known)
+    if (!known || (run->heads > 0 && run->heads != m->heads))
         m->head_dim = 0;
+    m->heads = run->heads > 0 ? run->heads : m->heads;
     m->kv_heads = run->kv_heads > 0 ? run->kv_heads : m->kv_heads;
     m->ffn = run->ffn > 0 ? run->ffn : m->ffn;
     if (run->gated_ffn >= 0)
