@@ -4,8 +4,8 @@
 
 #include "sim/base/text.h"
 
-const char *const dtp_axis_names[] = {"tp", "cp",  "dp",   "pp",      "dp-cp",
-                                      "ep", "edp", "zero", "replica", NULL};
+const char *const dtp_axis_names[] = {"tp",  "cp",  "dp",   "pp",      "dp-cp", "ep",
+                                      "etp", "edp", "zero", "replica", NULL};
 
 enum { NBASIC = 4 };
 
@@ -47,13 +47,19 @@ enum dtp_status dtp_placement_init(struct dtp_placement *out, const struct dtp_c
                                    const struct dtp_sizes *sizes, const char *order,
                                    struct dtp_err *err) {
     int tp = sizes->tp, cp = sizes->cp, dp = sizes->dp, pp = sizes->pp, ep = sizes->ep;
+    int etp = sizes->etp > 0 ? sizes->etp : tp;
     int axis[NBASIC] = {0}, stride = 1;
     if (tp < 1 || cp < 1 || dp < 1 || pp < 1 || ep < 1)
         return dtp_fail(err, DTP_EINPUT, "tp %d cp %d dp %d pp %d ep %d: each must be 1 or more",
                         tp, cp, dp, pp, ep);
     DTP_TRY(parse_order(order, axis, err));
-    *out = (struct dtp_placement){
-        .tp = tp, .cp = cp, .dp = dp, .pp = pp, .ep = ep, .gpus_per_node = c->node.gpus};
+    *out = (struct dtp_placement){.tp = tp,
+                                  .cp = cp,
+                                  .dp = dp,
+                                  .pp = pp,
+                                  .ep = ep,
+                                  .etp = etp,
+                                  .gpus_per_node = c->node.gpus};
     for (int i = 0; i < NBASIC; i++) {
         out->stride[axis[i]] = stride;
         if (stride > INT32_MAX / basic_size(out, axis[i]))
@@ -69,8 +75,14 @@ enum dtp_status dtp_placement_init(struct dtp_placement *out, const struct dtp_c
         return dtp_fail(err, DTP_EINPUT,
                         "rank order \"%s\": cp and dp must be neighbours, they reduce together",
                         order);
-    if (dp * cp % ep != 0)
+    if (etp == tp && dp * cp % ep != 0)
         return dtp_fail(err, DTP_EINPUT, "ep %d does not divide dp x cp = %d", ep, dp * cp);
+    if (etp != tp && (etp > stride || ep > stride / etp || tp * cp * dp % (etp * ep) != 0))
+        return dtp_fail(err, DTP_EINPUT, "etp %d x ep %d does not divide tp x cp x dp = %d", etp,
+                        ep, tp * cp * dp);
+    if (etp != tp && pp > 1 && out->stride[DTP_AXIS_PP] != tp * cp * dp)
+        return dtp_fail(err, DTP_EINPUT, "rank order \"%s\": etp other than tp needs pp outermost",
+                        order);
     return DTP_OK;
 }
 
@@ -90,6 +102,8 @@ void dtp_placement_coords(const struct dtp_placement *p, int rank, int *t, int *
 static void axis_shape(const struct dtp_placement *p, enum dtp_axis axis, int *stride, int *size) {
     int cp = p->stride[DTP_AXIS_CP], dp = p->stride[DTP_AXIS_DP];
     int inner = p->cp == 1 ? dp : p->dp == 1 || cp < dp ? cp : dp;
+    bool folded =
+        p->etp != p->tp; /* ranks of a stage are 0 .. tp cp dp - 1, parts of an expert first */
     switch (axis) {
     case DTP_AXIS_TP:
     case DTP_AXIS_CP:
@@ -103,12 +117,16 @@ static void axis_shape(const struct dtp_placement *p, enum dtp_axis axis, int *s
         *size = p->dp * p->cp;
         return;
     case DTP_AXIS_EP:
-        *stride = inner;
+        *stride = folded ? p->etp : inner;
         *size = p->ep;
         return;
+    case DTP_AXIS_ETP:
+        *stride = folded ? 1 : p->stride[DTP_AXIS_TP];
+        *size = p->etp;
+        return;
     case DTP_AXIS_EDP:
-        *stride = inner * p->ep;
-        *size = p->dp * p->cp / p->ep;
+        *stride = p->ep * (folded ? p->etp : inner);
+        *size = p->tp * p->dp * p->cp / (p->ep * p->etp);
         return;
     case DTP_AXIS_ZERO:
         *stride = inner;

@@ -3,7 +3,10 @@
  * Ranks are numbered with the axes innermost first. Megatron's order, tp-cp-dp-pp:
  *     rank = t + TP (c + CP (d + DP p))
  * and GPU = rank (rank order), node = GPU / gpus per node. An order is data: a list of axes. Expert
- * groups divide the dp x cp axis: ep innermost of it (Megatron-core parallel_state).
+ * groups divide the dp x cp axis: ep innermost of it (Megatron-core parallel_state). With an expert tensor
+ * parallel degree etp other than tp they divide the ranks of a stage anew, whatever tp, cp and dp are:
+ *     rank = te + ETP (e + EP (de + EDP p)),  ETP EP EDP = TP CP DP  ("folding", Liu 2025, section 3.2)
+ * which needs pp outermost, so that both orders have the same stages.
  * All groups are arithmetic: first + i x stride, i < size; (dp x cp) is one such axis when cp and dp
  * are neighbours in the order, which dtp_placement_init() checks.
  */
@@ -19,6 +22,7 @@ enum dtp_axis {
     DTP_AXIS_PP,
     DTP_AXIS_DP_CP,   /* gradient reduction and ZeRO */
     DTP_AXIS_EP,      /* experts */
+    DTP_AXIS_ETP,     /* parts of one expert */
     DTP_AXIS_EDP,     /* replicas of one expert */
     DTP_AXIS_ZERO,    /* ranks that share optimizer state: the innermost zero_group of dp x cp */
     DTP_AXIS_REPLICA, /* ranks that hold the same shard of it, one of each zero_group */
@@ -32,10 +36,11 @@ struct dtp_group {
 
 struct dtp_sizes {
     int tp, cp, dp, pp, ep;
+    int etp; /* 0: tp */
 };
 
 struct dtp_placement {
-    int tp, cp, dp, pp, ep;
+    int tp, cp, dp, pp, ep, etp;
     int ngpus, gpus_per_node;
     int stride[4];  /* of tp, cp, dp, pp */
     int zero_group; /* set by the caller; 0: all of dp x cp */

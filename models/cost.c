@@ -13,6 +13,9 @@ bool dtp_shares_cores(const struct dtp_problem *problem) {
 
 /* ---- stages ----------------------------------------------------------------------------------- */
 
+const enum dtp_axis dtp_net_axis[DTP_NET_AXES] = {DTP_AXIS_TP, DTP_AXIS_CP, DTP_AXIS_EP,
+                                                  DTP_AXIS_ETP};
+
 static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double times) {
     sum->total_s += times * p->total_s;
     sum->compute_s += times * p->compute_s;
@@ -23,7 +26,7 @@ static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double t
     sum->pp_s += times * p->pp_s;
     sum->host_s += times * p->host_s;
     sum->flops += times * p->flops;
-    for (int axis = 0; axis < 3; axis++)
+    for (int axis = 0; axis < DTP_NET_AXES; axis++)
         sum->net_bytes[axis] += times * p->net_bytes[axis];
 }
 
@@ -73,7 +76,7 @@ static void stage_transfers(const struct dtp_problem *problem, const struct dtp_
 double dtp_cost_optimizer_params(const struct dtp_plan *plan, const struct dtp_stage *stage) {
     double all = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp;
     double replicas = plan->zero_stage >= 1 ? all : 1;
-    double expert_replicas = plan->zero_stage >= 1 ? replicas / plan->ep : 1;
+    double expert_replicas = plan->zero_stage >= 1 ? dtp_plan_expert_sharers(plan) : 1;
     return stage->dense_params / replicas + stage->expert_params / expert_replicas;
 }
 
@@ -142,11 +145,8 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     const struct dtp_layer_costs *layer = dtp_cost_layers(memo, plan);
     struct dtp_placement placement;
     memset(out, 0, sizeof *out);
-    if (dtp_placement_init(&placement, problem->cluster,
-                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
-                           f->rank_order, NULL) != DTP_OK)
+    if (dtp_plan_place(plan, problem->cluster, f, &placement, NULL) != DTP_OK)
         return;
-    placement.zero_group = plan->zero_group;
     out->pp = plan->pp;
     out->vpp = plan->vpp;
     out->m = dtp_plan_num_microbatches(plan);

@@ -5,7 +5,7 @@
  * between stages; the gradient reduction, parameter gather and unshard of each stage; the optimizer.
  * BOUND, ESTIMATE and the lowering all read this struct and compute no time of their own.
  *
- * Layer costs are memoised in dtp_cost_memo by what they depend on (tp, cp, ep, sequence
+ * Layer costs are memoised in dtp_cost_memo by what they depend on (tp, cp, ep, etp, sequence
  * parallelism, microbatch, dtype, overlap, algorithm), so that a plan costs O(stages). Where products
  * slow down at the power limit, kernels are memoised so at the highest clock, and layers by pp, vpp, dp
  * and schedule as well, on which the clock depends.
@@ -15,6 +15,9 @@
 
 #include "models/op.h"
 
+enum { DTP_NET_AXES = 4 };
+extern const enum dtp_axis dtp_net_axis[DTP_NET_AXES]; /* tp, cp, ep, etp */
+
 /* One action of one virtual stage and one microbatch: what the compute stream is taken for. */
 struct dtp_phase {
     double total_s; /* = the sum of the next seven */
@@ -23,9 +26,9 @@ struct dtp_phase {
     double dp_s, pp_s;       /* collectives and copies that the rank does itself in the action */
     double host_s;           /* waiting for the host's launches */
     double flops;            /* done by this rank */
-    /* collectives inside the action, hidden ones too: all-gather bytes of tp and of cp (an all-reduce
-     * counts twice), all-to-all bytes of ep */
-    double net_bytes[3];
+    /* collectives inside the action, hidden ones too, by dtp_net_axis: all-gather bytes of tp, cp and etp
+     * (an all-reduce counts twice), all-to-all bytes of ep */
+    double net_bytes[DTP_NET_AXES];
 };
 
 /* A collective or transfer that becomes a flow of its own. time_s = 0: none. */

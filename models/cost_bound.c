@@ -11,13 +11,14 @@ struct tail {
 };
 
 static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const struct dtp_plan *plan) {
-    uint64_t key[2] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
+    uint64_t key[3] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
                            (uint64_t)plan->pp << 42 | (uint64_t)plan->zero_stage << 58 |
                            (uint64_t)plan->offload << 60 | (uint64_t)plan->offload_to << 62,
                        (uint64_t)plan->dp | (uint64_t)plan->vpp << 20 |
                            (uint64_t)(plan->dp_overlap + 1) << 34 | (uint64_t)plan->dp_algo << 36 |
                            (uint64_t)plan->schedule << 40 | (uint64_t)plan->zero_group << 44 |
-                           (uint64_t)plan->account_for_ends << 63};
+                           (uint64_t)plan->account_for_ends << 63,
+                       (uint64_t)plan->etp};
     const struct memo_entry *known = dtp_cost_table_slot(&memo->tails, key);
     bool even = plan->layers_per_stage.n == 0; /* the key does not hold a list of layers */
     if (known->value && even)
@@ -26,11 +27,8 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
     const struct dtp_framework *f = problem->framework;
     struct tail *out = DTP_NEW(memo->a, struct tail, 1);
     struct dtp_placement placement;
-    if (dtp_placement_init(&placement, problem->cluster,
-                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
-                           f->rank_order, NULL) != DTP_OK)
+    if (dtp_plan_place(plan, problem->cluster, f, &placement, NULL) != DTP_OK)
         return out;
-    placement.zero_group = plan->zero_group;
     struct replica_shapes shape = dtp_replica_shapes(problem, &placement);
     bool overlapped = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
     bool overlap =
@@ -66,7 +64,7 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
 }
 
 static const double *least_transfer_s(struct dtp_cost_memo *memo, const struct dtp_plan *plan) {
-    uint64_t key[2] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->pp << 28 |
+    uint64_t key[3] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->pp << 28 |
                            (uint64_t)plan->microbatch_size << 42 |
                            (uint64_t)plan->sequence_parallel << 62,
                        (uint64_t)plan->dp};
@@ -76,9 +74,7 @@ static const double *least_transfer_s(struct dtp_cost_memo *memo, const struct d
     const struct dtp_problem *problem = memo->problem;
     double *out_s = DTP_NEW(memo->a, double, 1);
     struct dtp_placement placement;
-    if (dtp_placement_init(&placement, problem->cluster,
-                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
-                           problem->framework->rank_order, NULL) == DTP_OK) {
+    if (dtp_plan_place(plan, problem->cluster, problem->framework, &placement, NULL) == DTP_OK) {
         struct dtp_group_shape tp =
             dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0);
         for (int s = 0; s < plan->pp; s++) {

@@ -1,16 +1,19 @@
 /* Phases of one layer: operations added up, collectives hidden or not, the clock of the host. */
+#include <string.h>
+
 #include "models/cost_private.h"
 #include "models/op_build.h"
 
 /* What the kernels of a layer at the highest clock depend on. */
 static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
-                        uint64_t key[2]) {
+                        uint64_t key[3]) {
     uint64_t several = dtp_plan_num_microbatches(p) > 1;
     key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->ep << 28 |
              (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
              several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
              (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
+    key[2] = (uint64_t)p->etp;
     if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
 }
@@ -38,15 +41,10 @@ struct tally {
     double compute_s, gemm_s, attention_s, flops;
     double exposed_s[DTP_NAXES], overlapped_s[DTP_NAXES];
     double launches, collectives; /* of the host */
-    double net_bytes[3];          /* tp, cp, ep */
+    double net_bytes[DTP_NET_AXES];
     double kernels_s, kernels_s2; /* sums of the kernels' durations and of their squares */
     double memory_s;              /* of kernels_s, memory-bound */
 };
-
-/* Index of tp, cp, ep among the bytes on the network, or -1. */
-static int net_axis(int axis) {
-    return axis == DTP_AXIS_TP ? 0 : axis == DTP_AXIS_CP ? 1 : axis == DTP_AXIS_EP ? 2 : -1;
-}
 
 static void tally_op(const struct timed_op *op, double slowdown, struct tally *t) {
     double time_s = op->product ? op->time_s * slowdown : op->time_s;
@@ -54,8 +52,8 @@ static void tally_op(const struct timed_op *op, double slowdown, struct tally *t
     if (op->kind == DTP_OP_COLLECTIVE) {
         t->exposed_s[op->axis] += op->gap_s;
         *(op->overlapped ? &t->overlapped_s[op->axis] : &t->exposed_s[op->axis]) += time_s;
-        if (net_axis(op->axis) >= 0)
-            t->net_bytes[net_axis(op->axis)] += op->net_bytes;
+        for (int net = 0; net < DTP_NET_AXES; net++)
+            t->net_bytes[net] += op->axis == dtp_net_axis[net] ? op->net_bytes : 0;
         t->collectives += op->launches;
         return;
     }
@@ -86,14 +84,14 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
     double ring = plan->cp > 1 ? (plan->cp - 1.0) / plan->cp : 0;
     struct dtp_phase phase = {
         .compute_s = t->compute_s,
-        .tp_s = t->exposed_s[DTP_AXIS_TP] +
+        .tp_s = t->exposed_s[DTP_AXIS_TP] + t->exposed_s[DTP_AXIS_ETP] +
                 expose(t->overlapped_s[DTP_AXIS_TP], tp_cover_s, f->tp_overlap_fraction, slowdown),
         .cp_s = t->exposed_s[DTP_AXIS_CP] +
                 expose(t->overlapped_s[DTP_AXIS_CP], ring * t->attention_s, 1, slowdown),
         .ep_s = t->exposed_s[DTP_AXIS_EP] + t->overlapped_s[DTP_AXIS_EP],
         .flops = t->flops,
-        .net_bytes = {t->net_bytes[0], t->net_bytes[1], t->net_bytes[2]},
     };
+    memcpy(phase.net_bytes, t->net_bytes, sizeof phase.net_bytes);
     phase.total_s = phase.compute_s + phase.tp_s + phase.cp_s + phase.ep_s;
     return phase;
 }
@@ -267,7 +265,7 @@ static void time_kind(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
 
 static const struct layer_kernels *find_kernels(struct dtp_cost_memo *memo,
                                                 const struct dtp_plan *plan) {
-    uint64_t key[2];
+    uint64_t key[3];
     kernels_key(memo, plan, key);
     const struct memo_entry *known = dtp_cost_table_slot(&memo->kernels, key);
     if (known->value)
@@ -297,7 +295,7 @@ const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
     if (k->costs)
         return k->costs;
     /* the clock depends on the stretches between rests, and on the bubble */
-    uint64_t key[2] = {k->id | (uint64_t)plan->schedule << 40,
+    uint64_t key[3] = {k->id | (uint64_t)plan->schedule << 40,
                        (uint64_t)plan->pp | (uint64_t)plan->vpp << 20 | (uint64_t)plan->dp << 40};
     const struct memo_entry *known = dtp_cost_table_slot(&memo->layers, key);
     if (known->value)

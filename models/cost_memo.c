@@ -1,4 +1,4 @@
-/* Memo of costs: open addressing by two-word keys. */
+/* Memo of costs: open addressing by three-word keys. */
 #include <string.h>
 
 #include "models/cost_private.h"
@@ -8,15 +8,16 @@ static void table_init(struct memo_table *t, struct dtp_arena *a) {
     t->entry = DTP_NEW(a, struct memo_entry, t->capacity);
 }
 
-struct memo_entry *dtp_cost_table_slot(const struct memo_table *t, const uint64_t key[2]) {
-    uint64_t x = (key[0] ^ (key[1] * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xbf58476d1ce4e5b9);
+struct memo_entry *dtp_cost_table_slot(const struct memo_table *t, const uint64_t key[3]) {
+    uint64_t x = (key[0] ^ (key[1] * UINT64_C(0x9e3779b97f4a7c15)) ^ key[2] << 40) *
+                 UINT64_C(0xbf58476d1ce4e5b9);
     size_t i = (size_t)(x ^ x >> 29) & (t->capacity - 1);
-    while (t->entry[i].value && (t->entry[i].key[0] != key[0] || t->entry[i].key[1] != key[1]))
+    while (t->entry[i].value && memcmp(t->entry[i].key, key, sizeof t->entry[i].key) != 0)
         i = (i + 1) & (t->capacity - 1);
     return &t->entry[i];
 }
 
-void dtp_cost_table_put(struct memo_table *t, struct dtp_arena *a, const uint64_t key[2],
+void dtp_cost_table_put(struct memo_table *t, struct dtp_arena *a, const uint64_t key[3],
                         const void *value) {
     if (++t->n * 2 > t->capacity) {
         struct memo_table bigger = {DTP_NEW(a, struct memo_entry, t->capacity * 2), t->n,
@@ -26,7 +27,7 @@ void dtp_cost_table_put(struct memo_table *t, struct dtp_arena *a, const uint64_
                 *dtp_cost_table_slot(&bigger, t->entry[i].key) = t->entry[i];
         *t = bigger;
     }
-    *dtp_cost_table_slot(t, key) = (struct memo_entry){{key[0], key[1]}, value};
+    *dtp_cost_table_slot(t, key) = (struct memo_entry){{key[0], key[1], key[2]}, value};
 }
 
 struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem) {

@@ -7,7 +7,7 @@
 #include "models/stage.h"
 
 struct memo_entry {
-    uint64_t key[2];
+    uint64_t key[3];
     const void *value; /* NULL: free */
 };
 /* Open addressing; capacity is a power of two. */
@@ -27,8 +27,8 @@ struct dtp_cost_memo {
 };
 
 /* The entry of a key, or the free one where it goes. */
-struct memo_entry *dtp_cost_table_slot(const struct memo_table *t, const uint64_t key[2]);
-void dtp_cost_table_put(struct memo_table *t, struct dtp_arena *a, const uint64_t key[2],
+struct memo_entry *dtp_cost_table_slot(const struct memo_table *t, const uint64_t key[3]);
+void dtp_cost_table_put(struct memo_table *t, struct dtp_arena *a, const uint64_t key[3],
                         const void *value);
 
 /* Phases of struct dtp_layer_costs, in its order. */

@@ -64,6 +64,9 @@ struct dtp_framework_gpu {
     double attention_time_factor; /* fitted: the fused attention kernel over the GPU file's */
 };
 
+/* Tensor parallel degree of routed experts (etp): tp; tp or 1; any that divides the ranks of a stage. */
+enum dtp_expert_tp { DTP_EXPERT_TP_SAME, DTP_EXPERT_TP_ONE, DTP_EXPERT_TP_ANY };
+
 struct dtp_framework {
     const char *name, *title, *source;
     const char *const *aliases; /* NULL-terminated; names in measured data */
@@ -176,7 +179,8 @@ struct dtp_framework {
     /* what it can do */
     int max_tp, max_pp; /* 0: no limit; 1: has none */
     bool has_sequence_parallel, has_cp;
-    bool has_ep;          /* has layers of experts, and their parallelism */
+    bool has_ep; /* has layers of experts, and their parallelism */
+    enum dtp_expert_tp expert_tp;
     double moe_imbalance; /* rows of the fullest expert over the mean, dropless; >= 1 */
     bool moe_sync;        /* the host reads the counts of rows back in every layer of experts */
     bool uneven_stages, accounts_for_ends;

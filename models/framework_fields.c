@@ -181,6 +181,8 @@ static const struct dtp_field memory_fields[] = {
         .help = text                                                                               \
     }
 
+static const char *const expert_tp_names[] = {"same", "one", "any", NULL};
+
 const struct dtp_field dtp_framework_fields[] = {
     {.name = "name",
      .kind = DTP_FIELD_STRING,
@@ -306,6 +308,11 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(has_sequence_parallel, "has Megatron's sequence parallelism"),
     BOOLEAN(has_cp, "has context parallelism"),
     BOOLEAN(has_ep, "has layers of experts and expert parallelism; else it refuses such models"),
+    {.name = "expert_tp",
+     .kind = DTP_FIELD_ENUM,
+     .offset = F(expert_tp),
+     .names = expert_tp_names,
+     .help = "tensor parallel degree of routed experts: that of the layer, also one, any"},
     NUMBER(moe_imbalance, 100, "rows of the fullest expert over the mean"),
     BOOLEAN(moe_sync, "the host waits for the counts of rows in every layer of experts"),
     BOOLEAN(uneven_stages, "stages may hold different numbers of layers"),

@@ -292,10 +292,7 @@ static void connect(struct dtp_lowering *w) {
 static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     const struct dtp_plan *p = w->plan;
     const struct dtp_cluster *c = w->problem->cluster;
-    DTP_TRY(dtp_placement_init(&w->placement, c,
-                               &(struct dtp_sizes){p->tp, p->cp, p->dp, p->pp, p->ep},
-                               w->problem->framework->rank_order, err));
-    w->placement.zero_group = w->plan->zero_group;
+    DTP_TRY(dtp_plan_place(p, c, w->problem->framework, &w->placement, err));
     w->replicas = w->out->folded ? 1 : p->tp * p->cp * p->dp;
     w->nactions = w->l.schedule->begin[w->l.pp];
     w->nslots = 2 * (size_t)w->l.nstages * (size_t)w->l.m;

@@ -1,22 +1,20 @@
 #include "models/lower_build.h"
 
-/* Collectives inside actions (tp, cp, ep) whose groups span nodes. An action that moves so many bytes in
+/* Collectives inside actions (tp, cp, ep, etp) whose groups span nodes. An action that moves so many bytes in
  * its duration asks for their mean rate on the NICs of its node and on the fabric: there it shares with
  * gradient reductions, gathers and transfers, of its own stage and of others, as a flow of that rate
  * would. Alone it takes what it takes. The other ranks of the stage do the same at the same time, in
  * lockstep, which is part of the duration already: their sum is scaled down to what a link has.
  * Inside a node, where NVLink is seldom short, the bytes are not counted. */
 
-enum { NET_AXES = 3 };
-static const enum dtp_axis net_axis[NET_AXES] = {DTP_AXIS_TP, DTP_AXIS_CP, DTP_AXIS_EP};
-static const enum dtp_collective net_kind[NET_AXES] = {DTP_ALL_GATHER, DTP_ALL_GATHER,
-                                                       DTP_ALL_TO_ALL};
+static const enum dtp_collective net_kind[DTP_NET_AXES] = {DTP_ALL_GATHER, DTP_ALL_GATHER,
+                                                           DTP_ALL_TO_ALL, DTP_ALL_GATHER};
 
 /* Bytes on a link of the node's NICs or of the fabric per byte of the axis' collectives: of one rank, and
  * of all ranks of the stage. */
 struct net_use {
     uint32_t link;
-    double own[NET_AXES], total[NET_AXES];
+    double own[DTP_NET_AXES], total[DTP_NET_AXES];
 };
 struct dtp_rank_net {
     struct net_use *at;
@@ -53,7 +51,7 @@ static void add_axis(struct dtp_lowering *w, int stage, int axis) {
     uint32_t *nuses = DTP_NEW(w->a, uint32_t, (size_t)nreplicas);
     for (int q = 0; q < nreplicas; q++) {
         int rank = rank_of(w, stage, q);
-        struct dtp_group g = dtp_placement_group(p, net_axis[axis], rank);
+        struct dtp_group g = dtp_placement_group(p, dtp_net_axis[axis], rank);
         if (g.first != rank)
             continue;
         struct dtp_coll_call call = {net_kind[axis], DTP_ALGO_AUTO, g, p->ngpus};
@@ -62,10 +60,10 @@ static void add_axis(struct dtp_lowering *w, int stage, int axis) {
             dtp_lowering_total_add(w, uses[q][k].resource, uses[q][k].weight);
     }
     for (int q = 0; q < w->replicas; q++) {
-        int rank = rank_of(w, stage, q), first = q;
-        struct dtp_group g = dtp_placement_group(p, net_axis[axis], rank);
-        while (rank_of(w, stage, first) != g.first)
-            first--; /* replicas count as ranks do inside an axis: the first comes first */
+        int rank = rank_of(w, stage, q), tp, cp, dp, pp;
+        struct dtp_group g = dtp_placement_group(p, dtp_net_axis[axis], rank);
+        dtp_placement_coords(p, g.first, &tp, &cp, &dp, &pp);
+        int first = tp + p->tp * (cp + p->cp * dp);
         double here = members_on(&g, rank / gpus, gpus);
         for (uint32_t k = 0; k < nuses[first]; k++) {
             int node;
@@ -84,7 +82,7 @@ static void add_axis(struct dtp_lowering *w, int stage, int axis) {
 void dtp_lower_net(struct dtp_lowering *w) {
     if (w->core)
         return;
-    for (int axis = 0; axis < NET_AXES; axis++) {
+    for (int axis = 0; axis < DTP_NET_AXES; axis++) {
         double bytes = 0;
         for (int vs = 0; vs < w->l.nstages; vs++) {
             const struct dtp_stage_cost *s = &w->costs->stage[vs];
@@ -92,7 +90,8 @@ void dtp_lower_net(struct dtp_lowering *w) {
                      s->r.net_bytes[axis];
         }
         if (!(bytes > 0) ||
-            dtp_placement_shape(&w->placement, w->problem->cluster, net_axis[axis], 0).nodes < 2)
+            dtp_placement_shape(&w->placement, w->problem->cluster, dtp_net_axis[axis], 0).nodes <
+                2)
             continue;
         if (!w->net)
             w->net = DTP_NEW(w->a, struct dtp_rank_net, (size_t)w->out->nranks);
@@ -110,9 +109,9 @@ static double bytes_of(const struct dtp_stage_cost *s, int kind, int axis) {
 }
 
 /* Bytes on the link in one action, by the weights of one axis each. */
-static double on_link(const struct dtp_stage_cost *s, int kind, const double weight[NET_AXES]) {
+static double on_link(const struct dtp_stage_cost *s, int kind, const double weight[DTP_NET_AXES]) {
     double bytes = 0;
-    for (int axis = 0; axis < NET_AXES; axis++)
+    for (int axis = 0; axis < DTP_NET_AXES; axis++)
         bytes += weight[axis] * bytes_of(s, kind, axis);
     return bytes;
 }

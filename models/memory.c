@@ -56,7 +56,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
 
 static int num_communicators(const struct dtp_plan *plan) {
     return (plan->tp > 1) + (plan->dp * plan->cp > 1) + (plan->pp > 1) + (plan->cp > 1) +
-           (plan->ep > 1);
+           (plan->ep > 1) + (plan->etp > 1 && plan->etp != plan->tp);
 }
 
 /* What one stage holds at a moment; the largest sum of a stage is its peak. */
@@ -82,7 +82,7 @@ struct stored {
 static struct stored stored_params(const struct dtp_framework *f, const struct dtp_plan *plan,
                                    const struct rank_parts *r) {
     double replicas = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp,
-           expert_replicas = replicas / plan->ep;
+           expert_replicas = dtp_plan_expert_sharers(plan);
     double sharded = r->dense / replicas + r->experts / expert_replicas,
            all = r->dense + r->experts;
     /* FSDP that keeps what it gathered (SHARD_GRAD_OP) still stores wide shards; gradients that it

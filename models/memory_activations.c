@@ -85,10 +85,11 @@ double dtp_memory_layer_activations(const struct dtp_problem *problem, const str
 const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
                                                  const struct dtp_plan *plan) {
     const struct dtp_problem *problem = memo->problem;
-    uint64_t key[2] = {
-        (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
-            (uint64_t)plan->microbatch_size << 42 | (uint64_t)plan->sequence_parallel << 62,
-        (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 | (uint64_t)(plan->pp > 1) << 6};
+    uint64_t key[2] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
+                           (uint64_t)plan->microbatch_size << 42 |
+                           (uint64_t)plan->sequence_parallel << 62,
+                       (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 |
+                           (uint64_t)(plan->pp > 1) << 6 | (uint64_t)plan->etp << 7};
     uint64_t hash = mix(key[0] ^ mix(key[1]));
     struct activations *x = &memo->activations[hash % memo->nactivations];
     if (x->known && x->key[0] == key[0] && x->key[1] == key[1])

@@ -238,7 +238,7 @@ static double layer_params(const struct dtp_op_build *b, bool moe) {
     if (!moe)
         return (double)counts.dense_layer / b->t;
     double experts = (double)counts.moe_layer_experts;
-    return ((double)counts.moe_layer - experts + experts / b->plan->ep) / b->t;
+    return ((double)counts.moe_layer - experts) / b->t + experts / dtp_plan_expert_ranks(b->plan);
 }
 
 /* What eager lists exist for: decoders with a language model head. */

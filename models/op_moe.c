@@ -11,6 +11,7 @@ struct routed {
     double local;   /* experts that it holds */
     double fullest; /* load of the fullest rank over the mean */
     double rows;    /* rows that the fullest rank's experts work on */
+    bool gathered;  /* over etp, whose ranks each route tokens of their own */
 };
 
 /* The experts of a rank average their loads, so that the excess of the fullest falls with the root of their
@@ -18,13 +19,15 @@ struct routed {
 static struct routed route(const struct dtp_op_build *b) {
     const struct dtp_moe *moe = &b->m->moe;
     bool capped = moe->capacity_factor > 0, split = b->plan->sequence_parallel;
+    int etp = dtp_plan_etp(b->plan);
     struct routed r = {.own = split ? b->tokens / b->t : b->tokens,
                        .local = moe->experts / (double)b->plan->ep,
-                       .fullest = 1};
+                       .fullest = 1,
+                       .gathered = etp > 1 && (split || b->plan->tp == 1)};
     r.sent = r.own * moe->top_k * (capped ? moe->capacity_factor : 1);
     if (b->plan->ep > 1 && !capped && b->f->moe_imbalance > 1)
         r.fullest += (b->f->moe_imbalance - 1) / sqrt(r.local);
-    r.rows = r.sent * r.fullest * (split ? b->t : 1);
+    r.rows = r.sent * r.fullest * (r.gathered ? etp : 1);
     return r;
 }
 
@@ -35,7 +38,7 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     double ffn = b->ffn, in = b->m->gated_ffn ? 2 : 1;
     double groups = r->local < r->rows ? r->local : r->rows; /* those that can have a row */
     double rows = r->rows / groups;
-    b->ffn = b->m->moe.ffn / b->t;
+    b->ffn = b->m->moe.ffn / (double)dtp_plan_etp(b->plan);
     if (groups > 1)
         rows += half_tile;
     dtp_op_linears(b, "experts fc1", (struct dtp_op_shape){rows, in * b->ffn, b->h, groups},
@@ -62,16 +65,16 @@ static void exchange(struct dtp_op_build *b, const struct routed *r, const char 
                           b->e * r->sent * r->fullest * b->h);
 }
 
-/* Sequence parallelism: the ranks of a tp group gather the rows that each got, top_k times the tokens of
- * the dense layer, and scatter the sums. */
+/* The ranks among which an expert is divided gather the rows that each got, top_k times the tokens of the
+ * dense layer, and scatter the sums. */
 static void gather_rows(struct dtp_op_build *b, const struct routed *r, bool back) {
     double bytes = b->e * r->rows * b->h;
-    if (b->t <= 1 || !b->plan->sequence_parallel)
+    if (!r->gathered)
         return;
-    dtp_op_collective(b, back ? "tp reduce-scatter rows" : "tp all-gather rows", DTP_PASS_F,
-                      back ? DTP_REDUCE_SCATTER : DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
-    dtp_op_collective(b, back ? "tp all-gather dY" : "tp reduce-scatter dX", DTP_PASS_I,
-                      back ? DTP_ALL_GATHER : DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes);
+    dtp_op_collective(b, back ? "etp reduce-scatter rows" : "etp all-gather rows", DTP_PASS_F,
+                      back ? DTP_REDUCE_SCATTER : DTP_ALL_GATHER, DTP_AXIS_ETP, bytes);
+    dtp_op_collective(b, back ? "etp all-gather dY" : "etp reduce-scatter dX", DTP_PASS_I,
+                      back ? DTP_ALL_GATHER : DTP_REDUCE_SCATTER, DTP_AXIS_ETP, bytes);
 }
 
 /* Product in 16 bit; softmax, top-k, auxiliary loss, counts and the map of rows are kernels of their own

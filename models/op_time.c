@@ -20,9 +20,7 @@ double dtp_op_flops(const struct dtp_op *op) {
 static double collective_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                 const struct dtp_op *op) {
     struct dtp_placement placement;
-    if (dtp_placement_init(&placement, problem->cluster,
-                           &(struct dtp_sizes){plan->tp, plan->cp, plan->dp, plan->pp, plan->ep},
-                           problem->framework->rank_order, NULL) != DTP_OK)
+    if (dtp_plan_place(plan, problem->cluster, problem->framework, &placement, NULL) != DTP_OK)
         return 0;
     struct dtp_group_shape shape = dtp_placement_shape(&placement, problem->cluster, op->axis, 0);
     struct dtp_coll_cost cost;

@@ -31,7 +31,9 @@ const struct dtp_field dtp_plan_fields[] = {
     DEGREE(pp, "pipeline stages"),
     DEGREE(dp, "data parallel replicas; tp x cp x pp x dp = GPUs"),
     DEGREE(cp, "context parallel degree"),
-    DEGREE(ep, "expert parallel degree, divides dp x cp"),
+    DEGREE(ep, "expert parallel degree, divides dp x cp (with etp: tp x cp x dp / etp)"),
+    {"etp", DTP_FIELD_INT, AT(etp), .max = MOST_DEGREE,
+     .help = "tensor parallel degree of the experts alone; 0: tp"},
     DEGREE(vpp, "chunks of the model per pipeline rank (virtual stages)"),
     {"zero_stage", DTP_FIELD_INT, AT(zero_stage), .max = 3,
      .help = "what dp x cp divides: 1 optimizer state, 2 also gradients, 3 also weights"},
@@ -109,6 +111,15 @@ int dtp_plan_compare(const struct dtp_plan *a, const struct dtp_plan *b) {
             return order;
     }
     return 0;
+}
+
+enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluster *c,
+                               const struct dtp_framework *f, struct dtp_placement *out,
+                               struct dtp_err *err) {
+    const struct dtp_sizes sizes = {p->tp, p->cp, p->dp, p->pp, p->ep, p->etp};
+    DTP_TRY(dtp_placement_init(out, c, &sizes, f->rank_order, err));
+    out->zero_group = p->zero_group;
+    return DTP_OK;
 }
 
 /* How many of the left-over layers stand before virtual stage vs of n. */

@@ -1,6 +1,6 @@
 /* plan.h: a layout: plain data, totally ordered, JSON and command line in and out.
  *
- * tp x cp x pp x dp = GPUs; ep divides dp x cp. One table of fields (dtp_plan_fields) reads and writes
+ * tp x cp x pp x dp = GPUs; etp x ep divides tp x cp x dp, where etp is tp unless it is given. One table of fields (dtp_plan_fields) reads and writes
  * JSON, parses `--tp 8`, and prints. Legality, with a reason for every refusal, is in one place:
  * dtp_plan_check().
  */
@@ -8,6 +8,7 @@
 #define DTP_MODELS_PLAN_H
 
 #include "hw/cluster.h"
+#include "hw/placement.h"
 #include "models/framework.h"
 #include "models/model.h"
 
@@ -20,7 +21,9 @@ extern const char *const dtp_recompute_names[], *const dtp_offload_names[],
 #define DTP_MAX_STAGES 1024
 
 struct dtp_plan {
-    int tp, pp, dp, cp, ep, vpp;
+    int tp, pp, dp, cp, ep;
+    int etp; /* tensor parallel degree of the experts alone; 0: tp */
+    int vpp;
     int zero_stage;
     int zero_group; /* ZeRO: ranks that share one copy of the state; 0: all of dp x cp */
     bool sequence_parallel;
@@ -48,6 +51,22 @@ int dtp_plan_compare(const struct dtp_plan *a, const struct dtp_plan *b);
 static inline int dtp_plan_num_microbatches(const struct dtp_plan *p) {
     return p->global_batch_size / (p->microbatch_size * p->dp);
 }
+static inline int dtp_plan_etp(const struct dtp_plan *p) {
+    return p->etp > 0 ? p->etp : p->tp;
+}
+/* Ranks of a stage among which the routed experts of a layer are divided. */
+static inline double dtp_plan_expert_ranks(const struct dtp_plan *p) {
+    return (double)dtp_plan_etp(p) * p->ep;
+}
+/* With ZeRO: ranks that share the state of one part of an expert. */
+static inline double dtp_plan_expert_sharers(const struct dtp_plan *p) {
+    return p->zero_group > 0 ? p->zero_group
+                             : (double)p->tp * p->cp * p->dp / dtp_plan_expert_ranks(p);
+}
+/* The groups of a plan on a cluster, ranks in the framework's order. */
+enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluster *c,
+                               const struct dtp_framework *f, struct dtp_placement *out,
+                               struct dtp_err *err);
 /* Layers of virtual stage vs (0 .. pp*vpp-1, in order of the model). As even as it goes: each of the
  * n = pp*vpp stages gets L / n; the L mod n that are left over go, one each, to the last stages but
  * one, n-1-(L mod n) .. n-2: the last carries the head, the first the embedding and, under 1F1B, the
@@ -84,7 +103,11 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_SP, "the framework has no sequence parallelism")                                     \
     X(DTP_WHY_CP, "the framework has no context parallelism")                                      \
     X(DTP_WHY_EXPERTS, "the framework has no layers of experts, the model has")                    \
-    X(DTP_WHY_EP, "ep does not divide the experts and dp x cp, or the model has no experts")       \
+    X(DTP_WHY_EP,                                                                                  \
+      "ep does not divide the experts and the ranks of a stage, or the model has no experts")      \
+    X(DTP_WHY_ETP,                                                                                 \
+      "etp does not divide the experts' hidden size and the ranks, or not of this stack or model") \
+    X(DTP_WHY_EXPERTS_SP, "layers of experts need sequence parallelism where tp > 1")              \
     X(DTP_WHY_VPP, "the schedule and vpp do not go together")                                      \
     X(DTP_WHY_INTERLEAVE, "interleaving: pp does not divide the number of microbatches")           \
     X(DTP_WHY_FEW_MICROBATCHES, "this schedule needs at least 2 pp - 1 microbatches")              \

@@ -53,7 +53,7 @@ static enum dtp_reason check_shapes(const struct dtp_problem *q, const struct dt
             return DTP_WHY_HEADS;
         if (m->kv_heads > 0 && m->kv_heads % p->tp != 0 && p->tp % m->kv_heads != 0)
             return DTP_WHY_KV_HEADS;
-        if (m->ffn % p->tp != 0 || (m->moe.experts > 0 && m->moe.ffn % p->tp != 0))
+        if (m->ffn % p->tp != 0 || (int64_t)m->moe.ffn * m->moe.shared_experts % p->tp != 0)
             return DTP_WHY_FFN;
         if (m->hidden % p->tp != 0)
             return DTP_WHY_HIDDEN;
@@ -73,15 +73,27 @@ static enum dtp_reason check_batch(const struct dtp_plan *p) {
                                                                              : DTP_LEGAL;
 }
 
+static bool has_etp(const struct dtp_framework *f, const struct dtp_plan *p) {
+    return f->expert_tp == DTP_EXPERT_TP_ANY || (f->expert_tp == DTP_EXPERT_TP_ONE && p->etp == 1);
+}
+
+/* As Megatron-Core's initialize_model_parallel() and MoELayer.forward() have it. */
 static enum dtp_reason check_experts(const struct dtp_problem *q, const struct dtp_plan *p) {
     int experts = q->model->moe.experts;
+    int64_t etp = dtp_plan_etp(p), ranks = (int64_t)p->tp * p->cp * p->dp;
     if (experts > 0 && !q->framework->has_ep)
         return DTP_WHY_EXPERTS;
+    if (etp != p->tp && (experts == 0 || !has_etp(q->framework, p) || ranks % etp != 0))
+        return DTP_WHY_ETP;
+    if (experts > 0 && q->model->moe.ffn % etp != 0)
+        return etp == p->tp ? DTP_WHY_FFN : DTP_WHY_ETP;
+    if (experts > 0 && p->tp > 1 && q->framework->has_sequence_parallel && !p->sequence_parallel)
+        return DTP_WHY_EXPERTS_SP;
     if (p->ep == 1)
         return DTP_LEGAL;
     if (!q->framework->has_ep || experts == 0 || experts % p->ep != 0)
         return DTP_WHY_EP;
-    return (int64_t)p->dp * p->cp % p->ep != 0 ? DTP_WHY_EP : DTP_LEGAL;
+    return ranks / etp % p->ep != 0 ? DTP_WHY_EP : DTP_LEGAL;
 }
 
 /* Groups inside dp x cp: state is divided in a group, gradients are summed over all. */
@@ -91,7 +103,8 @@ static enum dtp_reason check_zero_group(const struct dtp_framework *f, const str
     bool divides = !f->native && p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
     bool stage =
         p->zero_stage == 1 || p->zero_stage == 2 || (p->zero_stage == 3 && f->hybrid_shard);
-    return divides && stage && p->ep == 1 ? DTP_LEGAL : DTP_WHY_ZERO_GROUP;
+    return divides && stage && p->ep == 1 && dtp_plan_etp(p) == p->tp ? DTP_LEGAL
+                                                                      : DTP_WHY_ZERO_GROUP;
 }
 
 static enum dtp_reason check_zero(const struct dtp_framework *f, const struct dtp_plan *p) {

@@ -23,8 +23,8 @@ void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *coun
     }
     out->root_params = root / plan->tp;
     out->dense_params = layers / plan->tp + out->root_params;
-    out->expert_params = moe * experts / plan->tp / plan->ep;
+    out->expert_params = moe * experts / dtp_plan_expert_ranks(plan);
     double dense_layer = n > moe ? (double)counts->dense_layer / plan->tp : 0;
-    double moe_layer = moe > 0 ? shared / plan->tp + experts / plan->tp / plan->ep : 0;
+    double moe_layer = moe > 0 ? shared / plan->tp + experts / dtp_plan_expert_ranks(plan) : 0;
     out->largest_layer_params = dense_layer > moe_layer ? dense_layer : moe_layer;
 }

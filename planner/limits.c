@@ -13,6 +13,7 @@ const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
     [DTP_LIMIT_CP] = {"cp", "cp", "context-parallel"},
     [DTP_LIMIT_DP] = {"dp", "dp", "data-parallel"},
     [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel"},
+    [DTP_LIMIT_ETP] = {"etp", "etp", "expert-tensor-parallel"},
     [DTP_LIMIT_ENDS] = {"account_for_ends", "account-for-ends", "ends"},
     [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages"},
     [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL},
@@ -54,6 +55,8 @@ int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit) {
         return p->dp;
     case DTP_LIMIT_EP:
         return p->ep;
+    case DTP_LIMIT_ETP:
+        return dtp_plan_etp(p);
     case DTP_LIMIT_VPP:
         return p->vpp;
     case DTP_LIMIT_SCHEDULE:
@@ -92,6 +95,9 @@ void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value) {
         break;
     case DTP_LIMIT_EP:
         p->ep = value;
+        break;
+    case DTP_LIMIT_ETP:
+        p->etp = value;
         break;
     case DTP_LIMIT_VPP:
         p->vpp = value;

@@ -17,6 +17,7 @@ enum dtp_limit {
     DTP_LIMIT_PP,
     DTP_LIMIT_CP,
     DTP_LIMIT_DP,
+    DTP_LIMIT_ETP, /* before ep, which depends on it */
     DTP_LIMIT_EP,
     DTP_LIMIT_ENDS,
     DTP_LIMIT_VPP,

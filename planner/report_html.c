@@ -177,18 +177,20 @@ static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_searc
 static void others(FILE *f, const struct dtp_search *s) {
     char text[32];
     fputs(
-        "<h2>Next best</h2><div class=\"wide\"><table><tr><th>tp<th>pp<th>dp<th>cp<th>ep<th>vpp<th>"
+        "<h2>Next best</h2><div "
+        "class=\"wide\"><table><tr><th>tp<th>pp<th>dp<th>cp<th>ep<th>etp<th>vpp<th>"
         "mb<th>ZeRO<th>over<th>sp<th>schedule<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
         f);
     for (size_t i = 0; i < s->nresults; i++) {
         const struct dtp_result *o = &s->result[i];
         const struct dtp_plan *p = &o->plan;
-        fprintf(
-            f, "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%s<td>%s<td>%s",
-            p->tp, p->pp, p->dp, p->cp, p->ep, p->vpp, p->microbatch_size, p->zero_stage,
-            p->zero_group > 0 ? p->zero_group : p->dp * p->cp, p->sequence_parallel ? "on" : "off",
-            dtp_schedule_kinds[p->schedule].name, dtp_recompute_names[p->recompute],
-            dtp_fmt_time(o->step_s, text, sizeof text));
+        fprintf(f,
+                "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%s<td>%"
+                "s<td>%s",
+                p->tp, p->pp, p->dp, p->cp, p->ep, dtp_plan_etp(p), p->vpp, p->microbatch_size,
+                p->zero_stage, p->zero_group > 0 ? p->zero_group : p->dp * p->cp,
+                p->sequence_parallel ? "on" : "off", dtp_schedule_kinds[p->schedule].name,
+                dtp_recompute_names[p->recompute], dtp_fmt_time(o->step_s, text, sizeof text));
         fprintf(f, "<td>%+.1f %%<td>", (o->step_s / s->result[0].step_s - 1) * 100);
         dtp_svg_text(f, o->why_not ? o->why_not : "the best plan");
         fputs("</tr>\n", f);

@@ -229,7 +229,7 @@ static void memory(struct dtp_arena *a, const struct dtp_term *t, const struct d
 
 /* Columns that are the same in every plan shown are left out. */
 struct columns {
-    bool cp, ep, zero_group;
+    bool cp, ep, etp, zero_group;
 };
 
 static void other_row(const struct dtp_term *t, const struct columns *show,
@@ -241,6 +241,8 @@ static void other_row(const struct dtp_term *t, const struct columns *show,
         n += fprintf(t->file, " %3d", p->cp);
     if (show->ep)
         n += fprintf(t->file, " %3d", p->ep);
+    if (show->etp)
+        n += fprintf(t->file, " %3d", dtp_plan_etp(p));
     n += fprintf(t->file, " %3d %3d %4d", p->vpp, p->microbatch_size, p->zero_stage);
     if (show->zero_group && p->zero_stage == 0)
         n += fprintf(t->file, "     -");
@@ -261,18 +263,20 @@ static void other_row(const struct dtp_term *t, const struct columns *show,
 static void others(const struct dtp_term *t, const struct dtp_report *r) {
     const struct dtp_search *s = r->search;
     const struct dtp_result *best = &s->result[0];
-    struct columns show = {false, false};
+    struct columns show = {0};
     if (s->nresults + (size_t)s->nnear_misses < 2)
         return;
     for (size_t i = 0; i < s->nresults; i++) {
         show.cp |= s->result[i].plan.cp > 1;
         show.ep |= s->result[i].plan.ep > 1;
+        show.etp |= dtp_plan_etp(&s->result[i].plan) != s->result[i].plan.tp;
         show.zero_group |= s->result[i].plan.zero_group > 0;
     }
     title(t, "Next best", "why each lost, in percent of the best step");
     dtp_term_print(t, DTP_DIM,
-                   "   tp  pp   dp%s%s vpp  mb ZeRO%s sp  schedule    recompute     step\n",
-                   show.cp ? "  cp" : "", show.ep ? "  ep" : "", show.zero_group ? "  over" : "");
+                   "   tp  pp   dp%s%s%s vpp  mb ZeRO%s sp  schedule    recompute     step\n",
+                   show.cp ? "  cp" : "", show.ep ? "  ep" : "", show.etp ? " etp" : "",
+                   show.zero_group ? "  over" : "");
     other_row(t, &show, best, best);
     int shades = 0;
     for (size_t i = 1; i < s->nresults && shades < MOST_SHADES; i++)

@@ -16,6 +16,8 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
     dtp_str_printf(&s, " x dp %d", p->dp);
     if (p->ep > 1)
         dtp_str_printf(&s, ", ep %d", p->ep);
+    if (dtp_plan_etp(p) != p->tp)
+        dtp_str_printf(&s, ", etp %d", p->etp);
     if (p->pp > 1)
         dtp_str_printf(&s, ", %s", dtp_schedule_kinds[p->schedule].name);
     if (p->vpp > 1)

@@ -189,7 +189,7 @@ static int by_time(const void *x, const void *y) {
 }
 
 static bool same_layout(const struct dtp_plan *a, const struct dtp_plan *b) {
-    return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep;
+    return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp;
 }
 
 static void collect(struct searcher *s) {

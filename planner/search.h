@@ -9,7 +9,7 @@
  * number. The sizes of waves are constants, results go to slots by number and thresholds move between
  * waves only: any number of threads gives the same bytes.
  *
- * A `layout` is what (tp, pp, cp, ep) fix. The best plan of each of the next layouts is simulated too,
+ * A `layout` is what (tp, pp, cp, ep, etp) fix. The best plan of each of the next layouts is simulated too,
  * so that the report can show different plans rather than one plan in many shades; it is the best of
  * its layout by ESTIMATE. Verdicts: candidates = illegal + over_memory + bounded + estimated.
  */

@@ -6,7 +6,7 @@
 enum { LAYOUT_WAVE = 16 };
 
 struct layout {
-    int tp, pp, cp, ep;
+    int tp, pp, cp, ep, etp;
     size_t first, n; /* in members[] */
     size_t next;     /* first member that was not estimated */
     double bound_s;  /* of its first member */
@@ -14,7 +14,7 @@ struct layout {
 };
 
 struct member {
-    int tp, pp, cp, ep;
+    int tp, pp, cp, ep, etp;
     struct contender *contender;
 };
 
@@ -26,7 +26,8 @@ static int compare_layout(const struct member *a, const struct member *b) {
     int c = compare_int(a->tp, b->tp);
     c = c ? c : compare_int(a->pp, b->pp);
     c = c ? c : compare_int(a->cp, b->cp);
-    return c ? c : compare_int(a->ep, b->ep);
+    c = c ? c : compare_int(a->ep, b->ep);
+    return c ? c : compare_int(a->etp, b->etp);
 }
 
 /* Contenders lie in one array by (bound, number): within a layout the address is that order. */
@@ -48,7 +49,7 @@ static size_t group(struct searcher *s, struct member *members, struct layout *l
     for (size_t i = 0; i < s->ncontenders; i++) {
         struct dtp_plan p;
         dtp_space_candidate(&s->out->space, s->contender[i].number, &p);
-        members[i] = (struct member){p.tp, p.pp, p.cp, p.ep, &s->contender[i]};
+        members[i] = (struct member){p.tp, p.pp, p.cp, p.ep, p.etp, &s->contender[i]};
     }
     qsort(members, s->ncontenders, sizeof *members, by_layout);
     for (size_t i = 0; i < s->ncontenders; i++) {
@@ -57,6 +58,7 @@ static size_t group(struct searcher *s, struct member *members, struct layout *l
                                            .pp = members[i].pp,
                                            .cp = members[i].cp,
                                            .ep = members[i].ep,
+                                           .etp = members[i].etp,
                                            .first = i,
                                            .next = i,
                                            .bound_s = members[i].contender->bound_s};

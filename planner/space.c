@@ -33,7 +33,8 @@ struct builder {
     size_t capacity;
     int cached_dp, nmicrobatch; /* microbatch sizes of the last dp */
     const int *microbatch;
-    int cached_tp, cached_replicas, cached_ep, nzero; /* ZeRO of the last tp, dp x cp and ep */
+    int cached_tp, cached_replicas, nzero; /* ZeRO of the last tp, dp x cp and whole experts */
+    bool cached_whole;
     struct dtp_zero *zero;
 };
 
@@ -73,12 +74,13 @@ static int find_groups(const struct dtp_space *s, int tp, int replicas, int *out
     return n;
 }
 
-static void find_zero(struct builder *b, int tp, int replicas, int ep) {
+static void find_zero(struct builder *b, int tp, int replicas, bool whole) {
     const struct dtp_space *s = b->space;
     bool given = s->limits.field[DTP_LIMIT_ZERO_GROUP].n > 0;
-    bool hybrid = s->problem->framework->hybrid_shard && ep == 1;
+    bool hybrid = s->problem->framework->hybrid_shard && whole;
     int group[DTP_MOST_DIVISORS];
-    if (b->cached_tp == tp && b->cached_replicas == replicas && b->cached_ep == ep)
+    if (b->cached_tp == tp && b->cached_replicas == replicas && b->nzero > 0 &&
+        b->cached_whole == whole)
         return;
     int n = given || hybrid ? find_groups(s, tp, replicas, group) : 0;
     b->zero = DTP_NEW(b->a, struct dtp_zero, 4 * ((size_t)n + 1));
@@ -93,7 +95,7 @@ static void find_zero(struct builder *b, int tp, int replicas, int ep) {
     }
     b->cached_tp = tp;
     b->cached_replicas = replicas;
-    b->cached_ep = ep;
+    b->cached_whole = whole;
 }
 
 static void add_shape(struct builder *b, const struct dtp_shape *like) {
@@ -102,7 +104,7 @@ static void add_shape(struct builder *b, const struct dtp_shape *like) {
     find_microbatches(b, shape.dp);
     shape.microbatch = b->microbatch;
     shape.nmicrobatch = b->nmicrobatch;
-    find_zero(b, shape.tp, shape.dp * shape.cp, shape.ep);
+    find_zero(b, shape.tp, shape.dp * shape.cp, shape.ep == 1 && shape.etp == 0);
     shape.zero = b->zero;
     shape.nzero = b->nzero;
     shape.nsp = 0;
@@ -158,16 +160,33 @@ static void add_stages(struct builder *b, struct dtp_shape *shape) {
         add_chunks(b, shape, true, with_ends / shape->pp);
 }
 
-static void add_experts(struct builder *b, struct dtp_shape *shape) {
+static void add_experts(struct builder *b, struct dtp_shape *shape, int etp) {
     int ep[DTP_MOST_DIVISORS];
-    int experts = b->space->problem->model->moe.experts;
-    int n = choices(b->space, DTP_LIMIT_EP, experts > 0 ? shape->dp * shape->cp : 1, ep);
+    int experts = b->space->problem->model->moe.experts, ranks = shape->tp * shape->cp * shape->dp;
+    int n = choices(b->space, DTP_LIMIT_EP, experts > 0 ? ranks / etp : 1, ep);
+    shape->etp = etp == shape->tp ? 0 : etp;
     for (int i = 0; i < n; i++) {
         if (ep[i] > 1 && ep[i] > experts)
             break;
         shape->ep = ep[i];
         add_stages(b, shape);
     }
+}
+
+/* Experts divided as the layer is, or in fewer parts: ep costs less than etp (Liu 2025, section 4.4), so that
+ * more parts than tp are tried only when asked for. */
+static void add_expert_degrees(struct builder *b, struct dtp_shape *shape) {
+    const struct dtp_problem *p = b->space->problem;
+    int etp[DTP_MOST_DIVISORS], n = 0;
+    bool asked = b->space->limits.field[DTP_LIMIT_ETP].n > 0;
+    if (p->model->moe.experts > 0 && p->framework->expert_tp != DTP_EXPERT_TP_SAME)
+        n = choices(b->space, DTP_LIMIT_ETP, asked ? shape->tp * shape->cp * shape->dp : shape->tp,
+                    etp);
+    else if (wants(b->space, DTP_LIMIT_ETP, shape->tp))
+        etp[n++] = shape->tp;
+    for (int i = 0; i < n; i++)
+        if (p->framework->expert_tp != DTP_EXPERT_TP_ONE || etp[i] == 1 || etp[i] == shape->tp)
+            add_experts(b, shape, etp[i]);
 }
 
 static void add_contexts(struct builder *b, struct dtp_shape *shape, int gpus) {
@@ -179,7 +198,7 @@ static void add_contexts(struct builder *b, struct dtp_shape *shape, int gpus) {
         shape->cp = cp[i];
         shape->dp = gpus / cp[i];
         if (wants(b->space, DTP_LIMIT_DP, shape->dp))
-            add_experts(b, shape);
+            add_expert_degrees(b, shape);
     }
 }
 
@@ -215,6 +234,7 @@ void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct 
     out->cp = h->cp;
     out->dp = h->dp;
     out->ep = h->ep;
+    out->etp = h->etp;
     out->vpp = h->vpp;
     out->schedule = h->schedule;
     out->account_for_ends = h->ends;

@@ -5,7 +5,9 @@
  *   pp               divisors of G / tp
  *   cp               divisors of G / (tp pp) when cp is limited by the user or seq >= 16384; else 1
  *   dp               G / (tp pp cp)
- *   ep               divisors of dp cp up to the number of experts; dense models: 1
+ *   etp              tp; of models with experts, where the framework divides them apart from the rest, also the
+ *                    smaller divisors of tp (or 1 alone); with a limit any divisor of tp cp dp
+ *   ep               divisors of tp cp dp / etp up to the number of experts; dense models: 1
  *   account_for_ends off; on where the framework has it, pp > 1 and pp divides L + 2
  *   vpp              divisors of max(1, floor(L / pp)), of (L + 2) / pp with account_for_ends; pp = 1: 1
  *   schedule         vpp = 1: every schedule without chunks; vpp > 1: every one with chunks
@@ -20,7 +22,7 @@
  * dtp_plan_check()'s business: the space only says what is counted. Layers are split as even as it
  * goes unless the limits fix layers_per_stage, which then also fixes pp x vpp.
  *
- * A `shape` is what the first eight fields fix; its candidates are consecutive numbers:
+ * A `shape` is what the first nine fields fix; its candidates are consecutive numbers:
  *     for (size_t s = 0; s < space.nshapes; s++)
  *         for (uint64_t i = 0; i < dtp_space_shape_size(&space, s); i++)
  *             dtp_space_plan(&space, s, i, &plan);
@@ -37,11 +39,12 @@ struct dtp_zero {
 };
 
 struct dtp_shape {
-    int tp, pp, cp, dp, ep, vpp, schedule;
+    int tp, pp, cp, dp, etp, ep, vpp, schedule;
     bool ends;
     int nmicrobatch, nzero, nsp;
-    const int *microbatch;       /* [nmicrobatch], shared between shapes of the same dp */
-    const struct dtp_zero *zero; /* [nzero], shared between shapes of the same tp, dp, cp and ep */
+    const int *microbatch; /* [nmicrobatch], shared between shapes of the same dp */
+    const struct dtp_zero
+        *zero; /* [nzero], shared between shapes of the same tp, dp, cp, etp and ep */
     int sp[2];
     uint64_t first; /* number of its first candidate */
 };

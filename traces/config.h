@@ -25,6 +25,7 @@
     X(dp, "dp data_parallel_size")                                                                 \
     X(cp, "context_parallel_size context_parallel_degree cp")                                      \
     X(ep, "expert_model_parallel_size expert_parallel_degree")                                     \
+    X(etp, "expert_tensor_parallel_size expert_tensor_parallel_degree")                            \
     X(layers_a_chunk, "num_layers_per_virtual_pipeline_stage")                                     \
     X(microbatch, "micro_batch_size train_micro_batch_size_per_gpu local_batch_size")              \
     X(accumulation, "batch_accumulation_per_replica gradient_accumulation_steps")                  \

@@ -20,7 +20,7 @@ struct dtp_run {
         *peak_mem_unit, *source;
     double gpu_mem_gb, step_s, peak_mem;
     int gpus, gpus_per_node, layers, hidden, heads, kv_heads, ffn, gated_ffn, vocab, seq;
-    int tp, pp, vpp, cp, dp, ep, zero_stage, microbatch, global_batch, sequence_parallel,
+    int tp, pp, vpp, cp, dp, ep, etp, zero_stage, microbatch, global_batch, sequence_parallel,
         flash_attention;
     const char *file; /* name of the file, without folders */
     int line;

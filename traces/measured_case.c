@@ -245,6 +245,7 @@ static void set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     p->cp = or_one(run->cp);
     p->vpp = or_one(run->vpp);
     p->ep = or_one(run->ep);
+    p->etp = run->etp > 0 && run->etp != p->tp ? run->etp : 0;
     set_replicas(a, run, c);
     const struct cluster_fact *fact = dtp_run_fact(l, run);
     set_zero(a, fact, run, c);

@@ -334,10 +334,8 @@ static void name_ranks(struct build *b) {
 static void place(struct build *b) {
     const struct dtp_plan *p = b->s->plan;
     const struct dtp_problem *problem = b->s->problem;
-    b->placed = dtp_placement_init(&b->placement, problem->cluster,
-                                   &(struct dtp_sizes){p->tp, p->cp, p->dp, p->pp, p->ep},
-                                   problem->framework->rank_order, NULL) == DTP_OK;
-    b->placement.zero_group = p->zero_group;
+    b->placed =
+        dtp_plan_place(p, problem->cluster, problem->framework, &b->placement, NULL) == DTP_OK;
 }
 
 struct dtp_tasks *dtp_tasks_of_simulation(struct dtp_arena *a,

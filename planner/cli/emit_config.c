@@ -20,6 +20,8 @@ static void megatron_experts(FILE *f, const struct dtp_model *m, const struct dt
             "--expert-model-parallel-size %d\n--num-experts %d\n--moe-router-topk %d\n"
             "--moe-ffn-hidden-size %d\n--moe-token-dispatcher-type alltoall\n--moe-grouped-gemm\n",
             plan->ep, m->moe.experts, m->moe.top_k, m->moe.ffn);
+    if (dtp_plan_etp(plan) != plan->tp)
+        fprintf(f, "--expert-tensor-parallel-size %d\n", plan->etp);
     if (m->moe.shared_experts > 0)
         fprintf(f, "--moe-shared-expert-intermediate-size %d\n",
                 m->moe.shared_experts * m->moe.ffn);
@@ -155,7 +157,8 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
                 titan_schedule(plan), plan->microbatch_size,
                 p->model->layers / (plan->pp * plan->vpp));
     if (plan->ep > 1)
-        fprintf(f, "expert_parallel_degree = %d\n", plan->ep);
+        fprintf(f, "expert_parallel_degree = %d\nexpert_tensor_parallel_degree = %d\n", plan->ep,
+                dtp_plan_etp(plan));
     fprintf(f, "\n[activation_checkpoint]\nmode = \"%s\"\n", dtp_recompute_names[plan->recompute]);
 }
 

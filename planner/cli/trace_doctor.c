@@ -53,6 +53,7 @@ static void add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
                    {"pp", c->pp},
                    {"cp", c->cp},
                    {"ep", c->ep},
+                   {"etp", c->etp},
                    {"microbatch-size", c->microbatch},
                    {"batch", dtp_config_batch(c)},
                    {"seq", c->seq}};

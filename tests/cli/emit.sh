@@ -19,6 +19,8 @@ fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --reco
     "$dtplan" $fixed --pp 2 --framework nanotron --sp on --zero 1 --emit nanotron
     "$dtplan" --model llama3-405b --gpus 1024 --cluster h100 --batch 128 --tp 8 --pp 16 --vpp 8 \
         --ends on --emit megatron | grep account
+    "$dtplan" --model mixtral-8x7b --gpus 16 --cluster h100 --batch 64 --tp 4 --pp 1 --ep 8 --etp 1 \
+        --emit megatron | grep -e expert- -e model-par
     "$dtplan" $fixed --pp 1 --framework nanotron --emit megatron 2>&1
     echo "status $?"
 }

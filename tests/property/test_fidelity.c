@@ -77,7 +77,7 @@ static void random_stage(struct dtp_rng *r, double bytes_per_s, const struct ran
     s->i.total_s = between(r, 0.5, 1.5);
     s->w.total_s = between(r, 0.5, 1.5);
     s->r.total_s = below(r, 2) ? between(r, 0, 1) : 0;
-    for (int axis = 0; axis < 3 && below(r, 2); axis++) {
+    for (int axis = 0; axis < DTP_NET_AXES && below(r, 2); axis++) {
         s->f.net_bytes[axis] = bytes_per_s * dtp_rng_uniform(r);
         s->i.net_bytes[axis] = bytes_per_s * dtp_rng_uniform(r);
         s->w.net_bytes[axis] = bytes_per_s * dtp_rng_uniform(r);
@@ -136,6 +136,16 @@ static void random_plan(struct dtp_rng *r, struct random_case *c) {
 /* Each property draws cases of its own. */
 enum { ALONE = 7, SHARED = 17, SLOWED = 27 };
 
+/* Groups of experts inside the replicas, or over all ranks of a stage. */
+static void random_experts(struct dtp_rng *r, struct random_case *c) {
+    struct dtp_plan *p = &c->plan;
+    int ranks = p->tp * p->cp * p->dp;
+    bool folds = strcmp(c->framework.rank_order, "tp-cp-dp-pp") == 0 && ranks % 2 == 0;
+    p->etp = folds && below(r, 2) ? 2 : 0;
+    int groups = p->etp > 0 && p->etp != p->tp ? ranks / p->etp : p->cp * p->dp;
+    p->ep = groups % 2 == 0 && below(r, 2) ? 2 : 1;
+}
+
 /* bytes_per_s: rate of each flow alone; far below every link, nothing contends. */
 static void random_case(uint64_t property, uint64_t seed, double bytes_per_s,
                         struct random_case *c) {
@@ -145,6 +155,7 @@ static void random_case(uint64_t property, uint64_t seed, double bytes_per_s,
     random_cluster(&r, &c->cluster);
     c->framework.rank_order = below(&r, 2) ? "tp-cp-dp-pp" : "tp-pp-cp-dp";
     random_plan(&r, c);
+    random_experts(&r, c);
     c->problem = (struct dtp_problem){.model = &c->model,
                                       .cluster = &c->cluster,
                                       .framework = &c->framework,
@@ -181,11 +192,11 @@ static double simulate(struct random_case *c, bool fold, enum dtp_detail detail)
 static void report(uint64_t seed, const struct random_case *c, const char *what, double x,
                    double y) {
     printf("\n  seed %d: %s: %.17g against %.17g (%s pp %d vpp %d m %d tp %d cp %d dp %d, zero %d "
-           "blocking %d overlap %d per microbatch %d gather %d)\n",
+           "blocking %d overlap %d per microbatch %d gather %d ep %d etp %d)\n",
            (int)seed, what, x, y, dtp_schedule_kinds[c->plan.schedule].name, c->plan.pp,
            c->plan.vpp, dtp_plan_num_microbatches(&c->plan), c->plan.tp, c->plan.cp, c->plan.dp,
            c->costs.zero_stage, c->costs.p2p_blocking, c->costs.reduce_overlap,
-           c->costs.reduce_per_microbatch, c->costs.gather_overlap);
+           c->costs.reduce_per_microbatch, c->costs.gather_overlap, c->plan.ep, c->plan.etp);
 }
 
 static bool equal(double x, double y) {
@@ -261,9 +272,8 @@ static void test_contention(void) {
             report(seed, &c, "steps below the estimate", steps_s, path.step_s);
         CU_ASSERT(steps_s >= path.step_s * (1 - tolerance));
         struct dtp_placement placement;
-        struct dtp_sizes sizes = {c.plan.tp, c.plan.cp, c.plan.dp, c.plan.pp, 1};
-        CU_ASSERT_FATAL(dtp_placement_init(&placement, &c.cluster, &sizes, c.framework.rank_order,
-                                           NULL) == DTP_OK);
+        CU_ASSERT_FATAL(dtp_plan_place(&c.plan, &c.cluster, &c.framework, &placement, NULL) ==
+                        DTP_OK);
         if (!dtp_placement_symmetric(&placement, &c.cluster))
             continue;
         symmetric++;
@@ -397,7 +407,9 @@ static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *proble
         if (problem->gpus % (p->tp * p->pp * p->cp) != 0)
             continue;
         p->dp = problem->gpus / (p->tp * p->pp * p->cp);
-        p->ep = problem->model->moe.experts > 0 ? power(r, 3) : 1;
+        bool moe = problem->model->moe.experts > 0;
+        p->ep = moe ? power(r, 3) : 1;
+        p->etp = moe && below(r, 2) ? power(r, 3) : 0;
         p->schedule = below(r, DTP_NSCHEDULES);
         p->vpp = dtp_schedule_kinds[p->schedule].chunked ? 2 + below(r, 3) : 1;
         p->microbatch_size = power(r, 2);

@@ -170,6 +170,39 @@ static void test_experts_tp(void) {
     CU_ASSERT(kept < dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE));
 }
 
+/* Experts in fewer parts than the layer, more ranks for them ("folding"): the same FLOPs and expert weights on
+ * a rank, rows to the experts of ep ranks alone, no gathers of rows. */
+static void test_experts_folded(void) {
+    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
+    double bytes = 2.0 * x->model.seq * x->model.hidden;
+    int n;
+    x->plan.tp = 4;
+    x->plan.dp = x->plan.ep = 2;
+    x->plan.sequence_parallel = true;
+    x->framework.moe_imbalance = 1;
+    double all = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes);
+    x->plan.etp = 4; /* what it is anyhow */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), all);
+    x->plan.etp = 1;
+    x->plan.ep = 8;
+    double h = x->model.hidden,
+           ffn = x->model.moe.ffn; /* one expert: no half tiles of 4 in quarters */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), all - 64 * 2 * 3 * h * ffn);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes);
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 4);
+    x->plan.etp = 2; /* half an expert: rows of two ranks, four experts' ranks */
+    x->plan.ep = 4;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes / 2);
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 4);
+    x->plan.tp = 1; /* etp over replicas, whose tokens differ */
+    x->plan.dp = 8;
+    x->plan.sequence_parallel = false;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), 2 * 2 * bytes);
+}
+
 /* The host reads the counts back: the forward waits once for the way there and a launch. */
 static void test_experts_sync(void) {
     struct fixture *x = setup("mixtral-8x7b", "megatron-core");
@@ -272,6 +305,7 @@ int main(void) {
                            {"tensor-parallel traffic", test_tensor_parallel},
                            {"experts", test_experts},
                            {"gathers of experts' rows", test_experts_tp},
+                           {"experts of other tp", test_experts_folded},
                            {"experts and the host", test_experts_sync},
                            {"softmax of few heads", test_softmax},
                            {"packed documents", test_documents},

@@ -39,11 +39,26 @@ static void brute_coords(const char *order, const int size[4], int rank, int at[
     }
 }
 
+/* Same group of experts where etp is not tp: the ranks of a stage, counted, are parts of an expert, then sets
+ * of experts, then replicas. */
+static bool brute_same_folded(const struct dtp_placement *p, enum dtp_axis axis, int x, int y) {
+    int stage = p->tp * p->cp * p->dp, of = p->etp * p->ep; /* pp is outermost */
+    bool part = x % p->etp == y % p->etp, set = x / p->etp % p->ep == y / p->etp % p->ep,
+         replica = x % stage / of == y % stage / of;
+    return x / stage == y / stage && (part || axis == DTP_AXIS_ETP) &&
+           (set || axis == DTP_AXIS_EP) && (replica || axis == DTP_AXIS_EDP);
+}
+
 /* Same group of an axis: all other coordinates agree; for ep and edp by the index along dp x cp. */
 static bool brute_same(const struct dtp_placement *p, const char *order, enum dtp_axis axis, int x,
                        int y) {
     const int size[4] = {p->tp, p->cp, p->dp, p->pp};
     int cx[4], cy[4];
+    bool experts = axis == DTP_AXIS_EP || axis == DTP_AXIS_ETP || axis == DTP_AXIS_EDP;
+    if (experts && p->etp != p->tp)
+        return brute_same_folded(p, axis, x, y);
+    if (axis == DTP_AXIS_ETP)
+        axis = DTP_AXIS_TP;
     brute_coords(order, size, x, cx);
     brute_coords(order, size, y, cy);
     bool fixed[4] = {true, true, true, true};
@@ -166,8 +181,16 @@ static void test_brute_force(void) {
         a100.tier[1].nodes = 8;
         struct dtp_placement p;
         struct dtp_err err = {0};
+        bool pp_last = order[strlen(order) - 2] == 'p' && order[strlen(order) - 1] == 'p';
+        int ranks = n[0] * n[1] * n[2], etp = 1 + (int)dtp_rng_below(&rng, 4);
+        bool folds = pp_last && ranks % etp == 0 && dtp_rng_below(&rng, 2);
+        if (folds)
+            n[4] = ranks / etp % 4 == 0 ? 4 : 1;
         enum dtp_status status = dtp_placement_init(
-            &p, &a100, &(struct dtp_sizes){n[0], n[1], n[2], n[3], n[4]}, order, &err);
+            &p, &a100, &(struct dtp_sizes){n[0], n[1], n[2], n[3], n[4], folds ? etp : 0}, order,
+            &err);
+        if (folds && etp == n[0] && n[1] * n[2] % n[4] != 0)
+            continue;
         if (status != DTP_OK) { /* cp and dp apart */
             CU_ASSERT(strstr(order, "cp-dp") == NULL && strstr(order, "dp-cp") == NULL);
             CU_ASSERT(n[1] > 1 && n[2] > 1);
@@ -235,6 +258,13 @@ static void test_errors(void) {
     CU_ASSERT_EQUAL(
         dtp_placement_init(&p, &a100, &(struct dtp_sizes){0, 1, 1, 1, 1}, "tp-cp-dp-pp", &err),
         DTP_EINPUT);
+    CU_ASSERT_EQUAL(
+        dtp_placement_init(&p, &a100, &(struct dtp_sizes){4, 1, 4, 1, 4, 8}, "tp-cp-dp-pp", &err),
+        DTP_EINPUT);
+    CU_ASSERT_EQUAL(
+        dtp_placement_init(&p, &a100, &(struct dtp_sizes){4, 1, 4, 2, 4, 1}, "tp-cp-pp-dp", &err),
+        DTP_EINPUT);
+    CU_ASSERT(strstr(err.msg, "pp outermost") != NULL);
     CU_ASSERT_EQUAL(dtp_placement_init(&p, &a100, &(struct dtp_sizes){1 << 15, 1 << 15, 8, 1, 1},
                                        "tp-cp-dp-pp", &err),
                     DTP_EINPUT);

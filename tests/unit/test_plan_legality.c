@@ -67,10 +67,21 @@ CHANGE(sp_none, p->sequence_parallel = true; w->framework.has_sequence_parallel 
 CHANGE(cp, p->cp = 2; p->dp = 2;)
 CHANGE(cp_none, p->cp = 2; p->dp = 2; w->framework.has_cp = false;)
 CHANGE(ep_dense, p->ep = 2;)
-CHANGE(ep, p->ep = 4; w->model.moe.experts = 8; w->model.moe.ffn = 96;)
+CHANGE(ep, p->ep = 4; p->sequence_parallel = true; w->model.moe.experts = 8; w->model.moe.ffn = 96;)
 CHANGE(ep_over_cp, ep(w, p); p->cp = 2; p->dp = 2;)
 CHANGE(ep_experts, ep(w, p); w->model.moe.experts = 6;)
 CHANGE(ep_ranks, ep(w, p); p->ep = 8;)
+CHANGE(sp_experts, ep(w, p); p->sequence_parallel = false;)
+CHANGE(folded, ep(w, p); p->etp = 1; p->ep = 8; w->framework.expert_tp = DTP_EXPERT_TP_ANY;)
+CHANGE(folded_one, folded(w, p); w->framework.expert_tp = DTP_EXPERT_TP_ONE;)
+CHANGE(folded_wide, folded(w, p); p->etp = 4; p->ep = 2;)
+CHANGE(folded_same, ep(w, p); p->etp = p->tp;)
+CHANGE(folded_dense, p->etp = 1; w->framework.expert_tp = DTP_EXPERT_TP_ANY;)
+CHANGE(folded_other, folded_wide(w, p); w->framework.expert_tp = DTP_EXPERT_TP_ONE;)
+CHANGE(folded_ranks, folded_wide(w, p); p->ep = 4;)
+CHANGE(folded_ffn, folded_wide(w, p); w->model.moe.ffn = 98;)
+CHANGE(folded_zero_group, folded(w, p); p->ep = 1; p->zero_stage = 1; p->zero_group = 2;)
+CHANGE(shared_ffn, folded(w, p); w->model.moe.ffn = 97; w->model.moe.shared_experts = 1;)
 CHANGE(ep_none, ep(w, p); w->framework.has_ep = false;)
 CHANGE(experts_none, ep_none(w, p); p->ep = 1;)
 CHANGE(vpp_1f1b, p->vpp = 2;)
@@ -172,6 +183,17 @@ static const struct reason_case reason_cases[] = {
     {DTP_LEGAL, ep_over_cp},
     {DTP_WHY_EP, ep_experts},
     {DTP_WHY_EP, ep_ranks},
+    {DTP_WHY_EXPERTS_SP, sp_experts},
+    {DTP_LEGAL, folded},
+    {DTP_LEGAL, folded_one},
+    {DTP_LEGAL, folded_wide},
+    {DTP_LEGAL, folded_same},
+    {DTP_WHY_ETP, folded_dense},
+    {DTP_WHY_ETP, folded_other},
+    {DTP_WHY_EP, folded_ranks},
+    {DTP_WHY_ETP, folded_ffn},
+    {DTP_WHY_ZERO_GROUP, folded_zero_group},
+    {DTP_WHY_FFN, shared_ffn},
     {DTP_WHY_EXPERTS, ep_none},
     {DTP_WHY_EXPERTS, experts_none},
     {DTP_WHY_VPP, vpp_1f1b},
@@ -250,7 +272,7 @@ static bool divides(int a, int b) {
 static bool plainly_legal(const struct world *w, const struct dtp_plan *p) {
     const struct dtp_model *m = &w->model;
     const struct dtp_framework *f = &w->framework;
-    int stages = p->pp * p->vpp, ranks = p->dp * p->cp;
+    int stages = p->pp * p->vpp, ranks = p->dp * p->cp, etp = p->etp > 0 ? p->etp : p->tp;
     bool ok = p->tp * p->pp * p->dp * p->cp == w->problem.gpus;
     ok = ok && divides(p->microbatch_size * p->dp, p->global_batch_size);
     ok = ok && (p->zero_stage == 0 || ranks > 1) && (f->zero_stages & 1 << p->zero_stage);
@@ -258,13 +280,16 @@ static bool plainly_legal(const struct world *w, const struct dtp_plan *p) {
     ok = ok && (p->zero_stage == 0 || p->tp == 1 || (f->zero_stages_tp & 1 << p->zero_stage));
     ok = ok && (f->recompute_modes & 1 << p->recompute);
     if (m->nconvs > 0)
-        return ok && p->tp == 1 && p->cp == 1 && p->ep == 1 && stages == 1 &&
+        return ok && p->tp == 1 && p->cp == 1 && p->ep == 1 && etp == 1 && stages == 1 &&
                !p->sequence_parallel && p->recompute == 0 && p->schedule == DTP_SCHED_1F1B;
     ok = ok && divides(p->tp, m->heads) && divides(p->tp, m->ffn) && divides(p->tp, m->hidden);
     ok = ok && (divides(p->tp, m->kv_heads) || divides(m->kv_heads, p->tp));
-    ok = ok && (m->moe.experts == 0 || (f->has_ep && divides(p->tp, m->moe.ffn)));
-    ok = ok && (p->ep == 1 || (f->has_ep && m->moe.experts > 0 && divides(p->ep, m->moe.experts) &&
-                               divides(p->ep, ranks)));
+    ok = ok && (m->moe.experts == 0 ||
+                (f->has_ep && divides(etp, m->moe.ffn) && divides(etp * p->ep, p->tp * ranks)));
+    ok = ok &&
+         (m->moe.experts == 0 || p->tp == 1 || p->sequence_parallel || !f->has_sequence_parallel);
+    ok = ok && (etp == p->tp || m->moe.experts > 0);
+    ok = ok && (p->ep == 1 || (f->has_ep && m->moe.experts > 0 && divides(p->ep, m->moe.experts)));
     ok = ok && (!p->sequence_parallel ||
                 (f->has_sequence_parallel && p->tp > 1 && divides(p->tp * p->cp, w->problem.seq)));
     ok = ok && (p->cp == 1 || (f->has_cp && divides(2 * p->cp, w->problem.seq)));
@@ -282,6 +307,7 @@ static bool plainly_legal(const struct world *w, const struct dtp_plan *p) {
 static void grow_moe(struct world *w) {
     w->model.moe.experts = 8;
     w->model.moe.ffn = 48;
+    w->framework.expert_tp = DTP_EXPERT_TP_ANY;
     w->model.layers = 15;
 }
 static void grow_limits(struct world *w) {
@@ -325,7 +351,7 @@ static void count_inner(const struct world *w, struct dtp_plan p, int *legal, in
     }
 }
 
-/* All ep and vpp of one (tp, pp, cp); dp follows. */
+/* All ep, etp and vpp of one (tp, pp, cp); dp follows. */
 static void count_degrees(const struct world *w, const int degrees[3], int *legal, int *different) {
     struct dtp_plan p = dtp_plan_default();
     p.tp = degrees[0];
@@ -334,8 +360,9 @@ static void count_degrees(const struct world *w, const int degrees[3], int *lega
     if (!divides(p.tp * p.pp * p.cp, w->problem.gpus))
         return;
     p.dp = w->problem.gpus / (p.tp * p.pp * p.cp);
-    for (int k = 0; k < 9; k++) {
-        p.ep = 1 << k / 3;
+    for (int k = 0; k < 36; k++) {
+        p.ep = 1 << k / 3 % 3;
+        p.etp = (1 << k / 9) / 2; /* 0, 1, 2, 4 */
         p.vpp = 1 + k % 3;
         count_inner(w, p, legal, different);
     }

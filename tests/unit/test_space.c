@@ -137,6 +137,13 @@ static uint64_t count_groups(const struct dtp_problem *p, int tp, int replicas) 
     return p->framework->hybrid_shard ? n : 0;
 }
 
+static bool has_etp(const struct dtp_problem *p, int tp, int etp) {
+    enum dtp_expert_tp own =
+        p->model->moe.experts > 0 ? p->framework->expert_tp : DTP_EXPERT_TP_SAME;
+    return etp == tp || (own == DTP_EXPERT_TP_ONE && etp == 1) ||
+           (own == DTP_EXPERT_TP_ANY && tp % etp == 0);
+}
+
 /* Every combination of integers, with no arithmetic of the space's own. */
 static uint64_t brute_force(const struct dtp_problem *p, bool with_cp) {
     uint64_t n = 0;
@@ -147,10 +154,11 @@ static uint64_t brute_force(const struct dtp_problem *p, bool with_cp) {
                 if (g % (tp * pp * cp) != 0 || (cp > 1 && !with_cp))
                     continue;
                 int dp = g / (tp * pp * cp);
-                for (int ep = 1; ep <= dp * cp; ep++)
-                    if (ep == 1 || (ep <= experts && dp * cp % ep == 0))
-                        n += count_vpp(tp, pp, dp, p->global_batch, p->model->layers,
-                                       ep > 1 ? 0 : count_groups(p, tp, dp * cp));
+                for (int etp = 1; etp <= tp; etp++)
+                    for (int ep = 1; has_etp(p, tp, etp) && ep <= tp * dp * cp / etp; ep++)
+                        if (ep == 1 || (ep <= experts && tp * dp * cp / etp % ep == 0))
+                            n += count_vpp(tp, pp, dp, p->global_batch, p->model->layers,
+                                           ep > 1 || etp != tp ? 0 : count_groups(p, tp, dp * cp));
             }
     return n;
 }
@@ -172,6 +180,7 @@ static void test_count(void) {
         w.model.moe.experts = cases[i].experts;
         w.framework.accounts_for_ends = true;
         w.framework.hybrid_shard = i % 2 == 1;
+        w.framework.expert_tp = (enum dtp_expert_tp)(i % 3);
         dtp_space_init(arena, &w.problem, NULL, &s);
         uint64_t expected = brute_force(&w.problem, cases[i].seq >= DTP_CP_FROM_SEQ);
         if (s.ncandidates != expected)
@@ -201,6 +210,7 @@ static void test_order(void) {
     w.problem.seq = DTP_CP_FROM_SEQ;
     w.model.layers = 14;
     w.framework.accounts_for_ends = w.framework.hybrid_shard = true;
+    w.framework.expert_tp = DTP_EXPERT_TP_ANY;
     dtp_space_init(arena, &w.problem, NULL, &s);
     struct dtp_plan before, p, again;
     uint64_t number = 0;
