@@ -92,6 +92,7 @@ struct dtp_framework {
     bool fp8_delayed_scaling;   /* attention and its projection keep the output apart */
     double
         cp_attention_factor; /* fitted: ring attention, step by step with merges, over one kernel */
+    bool repeats_kv;         /* eager: keys and values copied for each head of queries */
     bool separate_products;  /* q, k, v, gate and up are products of their own */
     bool
         selective_alternate_products; /* selective recomputation repeats all but attention and every

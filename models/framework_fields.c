@@ -229,6 +229,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fp8_delayed_scaling,
             "FP8: scales of steps before; attention and projection each keep its output"),
     NUMBER(cp_attention_factor, 10, "fitted: ring attention over one kernel of the whole"),
+    BOOLEAN(repeats_kv, "eager: keys and values are copied for each head of queries"),
     BOOLEAN(separate_products, "q, k, v, gate and up are products of their own"),
     BOOLEAN(selective_alternate_products,
             "selective recomputation repeats all but attention and every second product"),

@@ -244,7 +244,7 @@ void dtp_op_eager_attention(struct dtp_op_build *b) {
     }
     if (bias)
         dtp_op_kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, 2 * n * width, n * width);
-    keep(b, 2 * n * width); /* q, k, v */
+    keep(b, 2 * n * (b->f->repeats_kv ? 3 * b->q_width : width)); /* q, k, v */
     dtp_op_attention_core(b);
     dtp_op_linear(b, "projection", n, b->q_width, b->h, 2 * n * b->q_width);
     dtp_op_tp_leave(b);

@@ -122,8 +122,8 @@ double dtp_run_peak_bytes(const struct dtp_run *run, const char **out_meaning) {
                    : strncmp(unit, "MB", 2) == 0    ? DTP_MEGA
                    : strncmp(unit, "bytes", 5) == 0 ? 1.0
                                                     : 0.0;
-    /* torchtitan and torchtune print what the allocator has reserved. */
-    bool reserves = strstr(run->source, "torchtitan") || strstr(run->source, "torchtune");
+    /* torchtitan prints what the allocator has reserved. */
+    bool reserves = strstr(run->source, "torchtitan");
     *out_meaning = strstr(unit, "smi")                    ? "device"
                    : strstr(unit, "reserved") || reserves ? "reserved"
                                                           : "allocated";

@@ -161,6 +161,10 @@ static const struct dtp_field stack_fields[] = {{.name = "framework",
                                                  .kind = DTP_FIELD_STRING,
                                                  .offset = STACK(schedule_contains),
                                                  .help = "part of the row's schedule"},
+                                                {.name = "recompute_contains",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = STACK(recompute_contains),
+                                                 .help = "part of the row's recomputation"},
                                                 {.name = "use",
                                                  .kind = DTP_FIELD_STRING,
                                                  .offset = STACK(use),
@@ -178,8 +182,10 @@ static enum dtp_status read_stacks(struct dtp_arena *a, struct dtp_run_library *
     l->nstacks = dtp_json_size(stacks);
     l->stack = DTP_NEW(a, struct stack_fact, l->nstacks);
     for (size_t i = 0; i < l->nstacks; i++) {
-        l->stack[i].source_contains = l->stack[i].dtype_contains = l->stack[i].schedule_contains =
-            "";
+        l->stack[i] = (struct stack_fact){.source_contains = "",
+                                          .dtype_contains = "",
+                                          .schedule_contains = "",
+                                          .recompute_contains = ""};
         DTP_TRY(dtp_fields_read(a, dtp_json_at(stacks, i), stack_fields, &l->stack[i], err));
     }
     return DTP_OK;

@@ -29,7 +29,8 @@ struct cluster_fact {
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */
 struct stack_fact {
-    const char *framework, *source_contains, *dtype_contains, *schedule_contains, *use;
+    const char *framework, *source_contains, *dtype_contains, *schedule_contains,
+        *recompute_contains, *use;
 };
 
 /* What a library has loaded, by key: rows share their few clusters and models. */

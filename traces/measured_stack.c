@@ -60,7 +60,8 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
         if (strcmp(l->stack[i].framework, run->framework) == 0 &&
             strstr(run->source, l->stack[i].source_contains) &&
             strstr(run->dtype, l->stack[i].dtype_contains) &&
-            strstr(run->schedule, l->stack[i].schedule_contains))
+            strstr(run->schedule, l->stack[i].schedule_contains) &&
+            strstr(run->recompute, l->stack[i].recompute_contains))
             name = l->stack[i].use;
     const struct dtp_framework *f = dtp_run_framework(l, name);
     if (!f) {

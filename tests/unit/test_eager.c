@@ -205,12 +205,25 @@ static void test_attention_of_gpu(void) {
     }
 }
 
+/* Keys and values of h / 4 that are copied for each head of queries are kept h wide: 2 (2 h - h / 2) more. */
+static void test_repeated_kv(void) {
+    struct fixture x;
+    setup(&x, "llama", "torchtune", (struct sizes){2, 4096, 32, 1024, 32000, 1});
+    x.model.kv_heads = 8;
+    CU_ASSERT(x.framework.repeats_kv);
+    double with = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
+    x.framework.repeats_kv = false;
+    near(with - dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+         2 * 1.5 * 4096 * 1024, 1e-12);
+}
+
 int main(void) {
     arena = dtp_arena_create("test");
     CU_TestInfo tests[] = {{"activations kept", test_activations},
                            {"GELU kernel by kernel", test_gelu},
                            {"autocast moves twice the bytes", test_precision},
                            {"recomputation stops early", test_early_stop},
+                           {"keys and values repeated", test_repeated_kv},
                            {"measured peaks", test_measured_peaks},
                            {"FSDP shards", test_fsdp},
                            {"forward prefetch", test_forward_prefetch},

@@ -174,6 +174,10 @@ static void test_stacks(void) {
         "megatron-deepspeed,A100,,8,8,GPT,16,2048,16,50257,1024,1,1,1,8,0,1,8,fp16,full,1\n";
     struct dtp_run_case *sums =
         case_of_file(dtp_arena_printf(arena, row, "VIA-Research/vTrain data/ground_truth_single"));
+    struct dtp_run_case *tuned =
+        case_of_file("source,framework,recompute,id,gpu,gpus,layers,hidden,seq,tp,global_batch,"
+                     "step_s\ntorchtune,other,full,,,1,1,1,1,1,1,1\n");
+    CU_ASSERT_STRING_EQUAL(tuned->framework.name, "torchtune-compile");
     CU_ASSERT_STRING_EQUAL(sums->framework.name, "vtrain");
     CU_ASSERT(sums->plan.recompute == DTP_RECOMPUTE_NONE);
     struct dtp_run_case *runs =
