@@ -144,6 +144,9 @@ uint32_t dtp_cluster_nlinks(const struct dtp_cluster *c, int ngpus);
 double dtp_cluster_link_capacity(const struct dtp_cluster *c, int ngpus, uint32_t link);
 /* A NIC, then *node is its node, or a link between nodes, then -1; false: inside a node. */
 bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t link, int *node);
+/* Links of each node where routes use no others than those of the nodes at their ends, so that a route
+ * moved by whole nodes uses the same links so many further on; 0 where a tier may bind. */
+uint32_t dtp_cluster_node_links(const struct dtp_cluster *c);
 const char *dtp_cluster_link_name(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
                                   uint32_t link);
 #define DTP_MAX_ROUTE 16

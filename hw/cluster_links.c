@@ -59,6 +59,13 @@ uint32_t dtp_cluster_nlinks(const struct dtp_cluster *c, int ngpus) {
     return (uint32_t)n;
 }
 
+uint32_t dtp_cluster_node_links(const struct dtp_cluster *c) {
+    for (int t = 0; t < c->ntiers; t++)
+        if (tier_binds(c, t))
+            return 0;
+    return (uint32_t)node_links(&c->node);
+}
+
 bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t link, int *node) {
     int each = node_links(&c->node), at = (int)link / each;
     bool in_node = at < dtp_cluster_nnodes(c, ngpus);

@@ -47,7 +47,6 @@ struct dtp_task_tag dtp_tag_unpack(uint64_t tag) {
 
 static void make_ranks(struct dtp_lowering *w) {
     struct dtp_lowered *out = w->out;
-    const struct dtp_placement *p = &w->placement;
     size_t n = (size_t)(w->l.pp * w->replicas);
     out->nranks = (int)n;
     out->rank = DTP_NEW(w->a, int, n);
@@ -60,8 +59,7 @@ static void make_ranks(struct dtp_lowering *w) {
     for (int s = 0; s < w->l.pp; s++)
         for (int q = 0; q < w->replicas; q++) {
             int i = dtp_lowering_index(w, s, q);
-            out->rank[i] =
-                dtp_placement_rank(p, q % p->tp, q / p->tp % p->cp, q / p->tp / p->cp, s);
+            out->rank[i] = dtp_lowering_rank(w, s, q);
             out->stage[i] = s;
             out->compute_stream[i] = dtp_graph_stream(w->g);
             w->device[i] = dtp_platform_device(&out->platform);
@@ -306,6 +304,7 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     if (w->costs->reduce_per_microbatch && !w->costs->reduce_overlap)
         w->whole = dtp_new_ids(w->a, actions);
     w->nlinks = dtp_cluster_nlinks(c, w->placement.ngpus);
+    w->node_links = dtp_cluster_node_links(c);
     w->link = dtp_new_ids(w->a, w->nlinks);
     w->total = DTP_NEW(w->a, double, w->nlinks);
     w->own = DTP_NEW(w->a, double, w->nlinks);

@@ -22,6 +22,13 @@ struct dtp_flow {
     uint32_t nuses;
 };
 
+/* Uses of links of the cluster by a group's collective: resource + shift. */
+struct dtp_moved_uses {
+    const struct dtp_use *at;
+    uint32_t n, shift;
+};
+
+struct dtp_known_uses;
 struct dtp_op_list;
 struct dtp_rank_net;
 
@@ -70,6 +77,8 @@ struct dtp_lowering {
     /* links of the cluster that are in the platform, and room to add up weights on them: of all
      * siblings, and of one's own (lower_steps.c) */
     uint32_t nlinks, ntouched;
+    uint32_t node_links; /* dtp_cluster_node_links() */
+    struct dtp_known_uses *known;
     dtp_id *link;
     double *total, *own;
     uint32_t *touched;
@@ -80,6 +89,14 @@ static inline int dtp_lowering_index(const struct dtp_lowering *w, int stage, in
 }
 /* Index of a global rank; unfolded only. */
 int dtp_lowering_find(const struct dtp_lowering *w, int rank);
+/* Replicas of the plan, and the global rank of one of them. */
+static inline int dtp_lowering_replicas(const struct dtp_lowering *w) {
+    return w->placement.tp * w->placement.cp * w->placement.dp;
+}
+static inline int dtp_lowering_rank(const struct dtp_lowering *w, int stage, int q) {
+    const struct dtp_placement *p = &w->placement;
+    return dtp_placement_rank(p, q % p->tp, q / p->tp % p->cp, q / p->tp / p->cp, stage);
+}
 
 /* Uses of the cores of n simulated ranks: where ranks take turns (dtp_shares_cores()) each core is a
  * link of capacity 1. */
@@ -96,6 +113,19 @@ static inline dtp_id *dtp_new_ids(struct dtp_arena *a, size_t n) {
         ids[i] = DTP_NONE;
     return ids;
 }
+
+/* ---- lower_uses.c ---- */
+
+/* Uses of the collective of a group. */
+struct dtp_moved_uses dtp_lowering_uses(struct dtp_lowering *w, enum dtp_collective kind,
+                                        enum dtp_algo algo, const struct dtp_group *group);
+/* Adds them to the totals by link. */
+void dtp_lowering_uses_add(struct dtp_lowering *w, const struct dtp_moved_uses *uses);
+/* False: the groups have no link in common; folded, when one of them is the representative's. */
+bool dtp_lowering_meet(const struct dtp_lowering *w, const struct dtp_group *x,
+                       const struct dtp_group *y);
+/* Replicas whose transfers from one stage to another may share a link with those simulated. */
+int dtp_lowering_meeting(const struct dtp_lowering *w, int from, int to, const int **out);
 
 /* ---- lower_flows.c ---- */
 

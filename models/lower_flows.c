@@ -37,16 +37,6 @@ void dtp_lowering_total_clear(struct dtp_lowering *w) {
     }
 }
 
-/* Rank of replica q, counted over all replicas of the plan. */
-static int replica_rank(const struct dtp_lowering *w, int stage, int q) {
-    const struct dtp_placement *p = &w->placement;
-    return dtp_placement_rank(p, q % p->tp, q / p->tp % p->cp, q / p->tp / p->cp, stage);
-}
-
-static int all_replicas(const struct dtp_lowering *w) {
-    return w->placement.tp * w->placement.cp * w->placement.dp;
-}
-
 static bool is_flow(const struct dtp_comm *c) {
     return c->bytes > 0 && c->time_s > c->latency_s;
 }
@@ -64,28 +54,35 @@ static const struct dtp_comm *unit_comm(const struct dtp_lowering *w, int stage,
     return best;
 }
 
+static void find_route(const struct dtp_lowering *w, int from, int to, int q,
+                       struct dtp_route *out) {
+    dtp_cluster_route(w->problem->cluster, w->placement.ngpus, dtp_lowering_rank(w, from, q),
+                      dtp_lowering_rank(w, to, q), out);
+}
+
 void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out) {
     const struct dtp_stage_cost *s = &w->costs->stage[vs];
     const struct dtp_comm *comm = backward ? &s->send_b : &s->send_f;
     int from = w->l.rank_of[vs], to = w->l.rank_of[backward ? vs - 1 : vs + 1];
-    int n = all_replicas(w);
     if (!is_flow(comm)) {
         for (int q = 0; q < w->replicas; q++)
             out[q] = (struct dtp_flow){.work = comm->time_s, .rate_cap = 1};
         return;
     }
-    struct dtp_route *route = DTP_NEW(w->a, struct dtp_route, (size_t)n);
-    for (int q = 0; q < n; q++) {
-        dtp_cluster_route(w->problem->cluster, w->placement.ngpus, replica_rank(w, from, q),
-                          replica_rank(w, to, q), &route[q]);
-        for (int k = 0; k < route[q].n; k++)
-            dtp_lowering_total_add(w, route[q].link[k], 1);
+    const int *replica;
+    struct dtp_route route;
+    int n = dtp_lowering_meeting(w, from, to, &replica);
+    for (int i = 0; i < n; i++) {
+        find_route(w, from, to, replica[i], &route);
+        for (int k = 0; k < route.n; k++)
+            dtp_lowering_total_add(w, route.link[k], 1);
     }
     double rate = comm->bytes / (comm->time_s - comm->latency_s);
     for (int q = 0; q < w->replicas; q++) {
-        struct dtp_use *uses = DTP_NEW(w->a, struct dtp_use, (size_t)route[q].n);
-        for (int k = 0; k < route[q].n; k++) {
-            uint32_t link = route[q].link[k];
+        find_route(w, from, to, q, &route);
+        struct dtp_use *uses = DTP_NEW(w->a, struct dtp_use, (size_t)route.n);
+        for (int k = 0; k < route.n; k++) {
+            uint32_t link = route.link[k];
             double total = w->total[link], most = dtp_lowering_capacity(w, link) / rate;
             double weight = total < most ? 1 : most / total;
             uses[k] = (struct dtp_use){dtp_lowering_link(w, link), DTP_USE_LINK,
@@ -95,7 +92,7 @@ void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flo
                                    .rate_cap = rate,
                                    .latency_s = comm->latency_s,
                                    .uses = uses,
-                                   .nuses = (uint32_t)route[q].n};
+                                   .nuses = (uint32_t)route.n};
     }
     dtp_lowering_total_clear(w);
 }
@@ -108,6 +105,13 @@ static void fill_members(struct dtp_lowering *w, struct dtp_group_flow *f, int r
         f->member[i] = dtp_lowering_find(w, f->group.first + i * f->group.stride);
 }
 
+static void set_own(const struct dtp_moved_uses *uses, struct dtp_use *raw) {
+    for (uint32_t k = 0; k < uses->n; k++) {
+        raw[2 * k] = uses->at[k];
+        raw[2 * k].resource += uses->shift;
+    }
+}
+
 /* Uses of all groups, and the sums by link, so that dtp_flows_add() can scale them. */
 static void fill_uses(struct dtp_lowering *w, const struct dtp_comm *comm,
                       const struct dtp_group *group, int ngroups, struct dtp_group_flows *out) {
@@ -117,34 +121,32 @@ static void fill_uses(struct dtp_lowering *w, const struct dtp_comm *comm,
     }
     if (!is_flow(comm) || ngroups == 0 || group[0].size < 2)
         return;
-    const struct dtp_use **uses = DTP_NEW(w->a, const struct dtp_use *, (size_t)ngroups);
-    uint32_t *nuses = DTP_NEW(w->a, uint32_t, (size_t)ngroups);
     for (int i = 0; i < ngroups; i++) {
-        struct dtp_coll_call call = {comm->kind, comm->algo, group[i], w->placement.ngpus};
-        nuses[i] = dtp_coll_uses(w->a, w->problem->cluster, &call, &uses[i]);
-        for (uint32_t k = 0; k < nuses[i]; k++)
-            dtp_lowering_total_add(w, uses[i][k].resource, uses[i][k].weight);
-    }
-    for (int i = 0; i < out->n; i++) {
-        struct dtp_use *raw = DTP_NEW(w->a, struct dtp_use, 2 * (size_t)nuses[i]);
-        for (uint32_t k = 0; k < nuses[i]; k++) { /* own weight, then that of all siblings */
-            raw[2 * k] = uses[i][k];
-            raw[2 * k + 1] = uses[i][k];
-            raw[2 * k + 1].weight = w->total[uses[i][k].resource];
+        if (out->n == 1 && !dtp_lowering_meet(w, &group[i], &group[0]))
+            continue;
+        struct dtp_moved_uses uses = dtp_lowering_uses(w, comm->kind, comm->algo, &group[i]);
+        dtp_lowering_uses_add(w, &uses);
+        if (i < out->n) {
+            out->at[i].raw = DTP_NEW(w->a, struct dtp_use, 2 * (size_t)uses.n);
+            out->at[i].nraw = uses.n;
+            out->at[i].flows = uses.n > 0;
+            set_own(&uses, out->at[i].raw);
         }
-        out->at[i].raw = raw;
-        out->at[i].nraw = nuses[i];
-        out->at[i].flows = nuses[i] > 0;
     }
+    for (int i = 0; i < out->n; i++)
+        for (uint32_t k = 0; k < out->at[i].nraw; k++) {
+            out->at[i].raw[2 * k + 1] = out->at[i].raw[2 * k];
+            out->at[i].raw[2 * k + 1].weight = w->total[out->at[i].raw[2 * k].resource];
+        }
     dtp_lowering_total_clear(w);
 }
 
 static void fill_groups(struct dtp_lowering *w, int stage, const struct dtp_comm *comm,
                         struct dtp_group_flows *out) {
-    int n = all_replicas(w), ngroups = 0;
+    int n = dtp_lowering_replicas(w), ngroups = 0;
     struct dtp_group *group = DTP_NEW(w->a, struct dtp_group, (size_t)n);
     for (int q = 0; q < n; q++) {
-        int rank = replica_rank(w, stage, q);
+        int rank = dtp_lowering_rank(w, stage, q);
         struct dtp_group g = dtp_placement_group(&w->placement, comm->axis, rank);
         if (g.first == rank)
             group[ngroups++] = g;
@@ -160,10 +162,10 @@ static void fill_groups(struct dtp_lowering *w, int stage, const struct dtp_comm
 
 static void fill_pairs(struct dtp_lowering *w, int stage_a, int stage_b,
                        const struct dtp_comm *comm, struct dtp_group_flows *out) {
-    int n = all_replicas(w);
+    int n = dtp_lowering_replicas(w);
     struct dtp_group *group = DTP_NEW(w->a, struct dtp_group, (size_t)n);
     for (int q = 0; q < n; q++) {
-        int a = replica_rank(w, stage_a, q), b = replica_rank(w, stage_b, q);
+        int a = dtp_lowering_rank(w, stage_a, q), b = dtp_lowering_rank(w, stage_b, q);
         group[q] = (struct dtp_group){a < b ? a : b, a < b ? b - a : a - b, 2};
     }
     out->n = w->replicas;

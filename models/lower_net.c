@@ -30,12 +30,6 @@ static struct net_use *use_of(struct dtp_lowering *w, struct dtp_rank_net *net, 
     return &net->at[net->n++];
 }
 
-static int rank_of(const struct dtp_lowering *w, int stage, int replica) {
-    const struct dtp_placement *p = &w->placement;
-    return dtp_placement_rank(p, replica % p->tp, replica / p->tp % p->cp, replica / p->tp / p->cp,
-                              stage);
-}
-
 static int members_on(const struct dtp_group *g, int node, int gpus) {
     int n = 0;
     for (int i = 0; i < g->size; i++)
@@ -46,33 +40,32 @@ static int members_on(const struct dtp_group *g, int node, int gpus) {
 /* One axis of one stage: totals by link over its groups, then the shares of the simulated ranks. */
 static void add_axis(struct dtp_lowering *w, int stage, int axis) {
     const struct dtp_placement *p = &w->placement;
-    int gpus = w->problem->cluster->node.gpus, nreplicas = p->tp * p->cp * p->dp;
-    const struct dtp_use **uses = DTP_NEW(w->a, const struct dtp_use *, (size_t)nreplicas);
-    uint32_t *nuses = DTP_NEW(w->a, uint32_t, (size_t)nreplicas);
+    int gpus = w->problem->cluster->node.gpus, nreplicas = dtp_lowering_replicas(w);
+    struct dtp_moved_uses *uses = DTP_NEW(w->a, struct dtp_moved_uses, (size_t)nreplicas);
+    struct dtp_group mine =
+        dtp_placement_group(p, dtp_net_axis[axis], dtp_lowering_rank(w, stage, 0));
     for (int q = 0; q < nreplicas; q++) {
-        int rank = rank_of(w, stage, q);
+        int rank = dtp_lowering_rank(w, stage, q);
         struct dtp_group g = dtp_placement_group(p, dtp_net_axis[axis], rank);
-        if (g.first != rank)
+        if (g.first != rank || (w->out->folded && !dtp_lowering_meet(w, &g, &mine)))
             continue;
-        struct dtp_coll_call call = {net_kind[axis], DTP_ALGO_AUTO, g, p->ngpus};
-        nuses[q] = dtp_coll_uses(w->a, w->problem->cluster, &call, &uses[q]);
-        for (uint32_t k = 0; k < nuses[q]; k++)
-            dtp_lowering_total_add(w, uses[q][k].resource, uses[q][k].weight);
+        uses[q] = dtp_lowering_uses(w, net_kind[axis], DTP_ALGO_AUTO, &g);
+        dtp_lowering_uses_add(w, &uses[q]);
     }
     for (int q = 0; q < w->replicas; q++) {
-        int rank = rank_of(w, stage, q), tp, cp, dp, pp;
+        int rank = dtp_lowering_rank(w, stage, q), tp, cp, dp, pp;
         struct dtp_group g = dtp_placement_group(p, dtp_net_axis[axis], rank);
         dtp_placement_coords(p, g.first, &tp, &cp, &dp, &pp);
         int first = tp + p->tp * (cp + p->cp * dp);
         double here = members_on(&g, rank / gpus, gpus);
-        for (uint32_t k = 0; k < nuses[first]; k++) {
+        for (uint32_t k = 0; k < uses[first].n; k++) {
             int node;
-            uint32_t link = uses[first][k].resource;
+            uint32_t link = uses[first].at[k].resource + uses[first].shift;
             bool fabric = dtp_cluster_link_fabric(w->problem->cluster, p->ngpus, link, &node);
             if (!fabric || (node >= 0 && node != rank / gpus))
                 continue;
             struct net_use *x = use_of(w, &w->net[dtp_lowering_index(w, stage, q)], link);
-            x->own[axis] = uses[first][k].weight / (node < 0 ? g.size : here);
+            x->own[axis] = uses[first].at[k].weight / (node < 0 ? g.size : here);
             x->total[axis] = w->total[link];
         }
     }

@@ -250,10 +250,46 @@ static void test_compound_flows(void) {
     }
 }
 
+/* Without a tier that binds, a group some nodes further on uses the links so many nodes further on, with the
+ * same weights to the last bit. */
+static void test_moved(void) {
+    struct dtp_rng r = dtp_rng_stream(14, 0);
+    int moved = 0;
+    for (int i = 0; i < 2000; i++) {
+        struct dtp_cluster c = random_cluster(&r);
+        for (int t = 0; t < c.ntiers && i % 2 == 0; t++)
+            c.tier[t].oversubscription = 1;
+        bool binds = false;
+        for (int t = 0; t + 1 < c.ntiers; t++)
+            binds |= c.tier[t].oversubscription > 1;
+        uint32_t links = dtp_cluster_node_links(&c);
+        CU_ASSERT_EQUAL(links == 0, binds);
+        if (links == 0)
+            continue;
+        int stride = 1 + below(&r, 9), size = 2 + below(&r, 15), nodes = 1 + below(&r, 9);
+        struct dtp_coll_call call = {.kind = (enum dtp_collective)below(&r, DTP_NCOLLECTIVES),
+                                     .algo = (enum dtp_algo)below(&r, DTP_NALGOS),
+                                     .group = {below(&r, c.node.gpus), stride, size}};
+        call.ngpus = call.group.first + stride * size + nodes * c.node.gpus;
+        const struct dtp_use *use = NULL, *further = NULL;
+        uint32_t n = dtp_coll_uses(trial, &c, &call, &use);
+        call.group.first += nodes * c.node.gpus;
+        CU_ASSERT_EQUAL_FATAL(dtp_coll_uses(trial, &c, &call, &further), n);
+        for (uint32_t k = 0; k < n; k++) {
+            CU_ASSERT_EQUAL(further[k].resource, use[k].resource + (uint32_t)nodes * links);
+            CU_ASSERT_EQUAL(further[k].weight, use[k].weight);
+        }
+        moved += n > 0;
+        dtp_arena_reset(trial);
+    }
+    CU_ASSERT(moved > 500);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"closed forms against the engine", test_closed_forms},
                            {"bytes out are bytes in", test_conservation},
                            {"compound flows end with the cost", test_compound_flows},
+                           {"uses of a group further on", test_moved},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"collective_random", setup, teardown, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
