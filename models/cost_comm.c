@@ -159,7 +159,9 @@ struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struc
                  dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
     if (f->inline_communication) /* the copies are the ranks' own: a wake-up is left */
         cost.time_s = cost.latency_s;
-    double host_s = f->p2p_host_s + (f->checked_transfers ? f->check_transfer_s : 0);
+    /* a rank's waits for the two directions add up, transfers that meet here do not: all with one */
+    double check_s = f->checked_transfers && from < to ? f->check_transfer_s : 0;
+    double host_s = f->p2p_host_s + check_s;
     struct dtp_comm c = {.kind = DTP_SEND_RECV,
                          .axis = DTP_AXIS_PP,
                          .algo = cost.algo,

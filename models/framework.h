@@ -160,8 +160,8 @@ struct dtp_framework {
                                  TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
     double check_rank_s;      /* ... and so takes so much host time per rank of the group */
     double check_far_rank_s;  /* ... or so much where the group spans nodes */
-    bool checked_transfers;   /* transfers between stages wait as well ... */
-    double check_transfer_s;  /* ... so long each */
+    bool checked_transfers;   /* a microbatch waits at each boundary of stages as well ... */
+    double check_transfer_s;  /* ... so long, both ways in all */
     bool host_sync;           /* the host waits for the GPU at the start of each microbatch */
     bool launch_blocking;     /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
     double

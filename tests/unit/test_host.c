@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "models/evaluate.h"
+#include "tests/costs_case.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
@@ -226,6 +227,26 @@ static void test_reduction_checks(void) {
     CU_ASSERT(near(checked.reduce.time_s - ddp.reduce.time_s, 16));
 }
 
+/* The wait of a microbatch at a boundary is one for both ways: two stages take it once a microbatch, four have
+ * ranks of two boundaries, and the fill is short. */
+static void test_transfer_checks(void) {
+    prepare();
+    framework.check_transfer_s = 1000;
+    framework.checked_transfers = true;
+    for (int pp = 2; pp <= 4; pp += 2)
+        for (int m = 4; m <= 16; m *= 4) {
+            struct dtp_costs costs;
+            struct dtp_path path;
+            plan.pp = problem.gpus = pp;
+            plan.global_batch_size = problem.global_batch = m;
+            plan.p2p_overlap = 0;
+            dtp_costs(arena, dtp_cost_memo_create(arena, &problem), &plan, &costs);
+            struct dtp_schedule schedule = case_schedule(arena, plan.schedule, pp, 1, m);
+            dtp_estimate(arena, &costs, &schedule, &path);
+            CU_ASSERT(fabs(path.step_s / 1000 - m * pp / 2) < 0.1);
+        }
+}
+
 /* A ring over two nodes: 15 steps, beside (n-1)/n of the bytes over the NICs of a node. */
 static void test_far_ring(void) {
     struct dtp_ops *ops = DTP_NEW(arena, struct dtp_ops, 1);
@@ -282,6 +303,7 @@ int main(void) {
                            {"softmax by blocks of heads", test_softmax_blocks},
                            {"checked collectives", test_checks},
                            {"checks and copies of a reduction", test_reduction_checks},
+                           {"waits between stages", test_transfer_checks},
                            {"rings over nodes", test_far_ring},
                            {"gathers behind a GEMM", test_hidden_gathers},
                            {"norm kernels of a stack", test_norm_factor},
