@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-const char *const dtp_dtype_names[] = {"fp32", "tf32", "fp16", "bf16", "fp8", NULL};
+const char *const dtp_dtype_names[] = {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4", NULL};
 const char *const dtp_kernel_names[] = {"elementwise",
                                         "strided",
                                         "copy",
@@ -24,7 +24,8 @@ const char *const dtp_kernel_names[] = {"elementwise",
 const char *const dtp_attention_names[] = {"unfused", "flash1", "flash2", "flash3", "cudnn",
                                            "triton",  "heads",  "own",    NULL};
 
-static const int dtype_bytes[DTP_NDTYPES] = {4, 4, 2, 2, 1};
+/* An operand of FP4 and its scales have 0.56 bytes an element; whole bytes will do for what a product reads. */
+static const int dtype_bytes[DTP_NDTYPES] = {4, 4, 2, 2, 1, 1};
 
 int dtp_dtype_bytes(enum dtp_dtype dtype) {
     return dtype_bytes[dtype];

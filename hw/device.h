@@ -28,7 +28,11 @@
 
 #include "hw/device_table.h"
 
-enum dtp_dtype { DTP_FP32, DTP_TF32, DTP_FP16, DTP_BF16, DTP_FP8, DTP_NDTYPES };
+enum dtp_dtype { DTP_FP32, DTP_TF32, DTP_FP16, DTP_BF16, DTP_FP8, DTP_FP4, DTP_NDTYPES };
+/* Products of narrow types; what lies between them is in 16 bit. */
+static inline bool dtp_dtype_narrow(enum dtp_dtype dtype) {
+    return dtype == DTP_FP8 || dtype == DTP_FP4;
+}
 extern const char *const dtp_dtype_names[]; /* "fp32", ..., NULL */
 int dtp_dtype_bytes(enum dtp_dtype dtype);
 

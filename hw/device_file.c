@@ -21,9 +21,13 @@ struct gpu_file {
                                                           .help = "dense, FLOP/s"                  \
     }
 
-static const struct dtp_field peak_fields[] = {PEAK("fp32", DTP_FP32), PEAK("tf32", DTP_TF32),
-                                               PEAK("fp16", DTP_FP16), PEAK("bf16", DTP_BF16),
-                                               PEAK("fp8", DTP_FP8),   {0}};
+static const struct dtp_field peak_fields[] = {PEAK("fp32", DTP_FP32),
+                                               PEAK("tf32", DTP_TF32),
+                                               PEAK("fp16", DTP_FP16),
+                                               PEAK("bf16", DTP_BF16),
+                                               PEAK("fp8", DTP_FP8),
+                                               PEAK("fp4", DTP_FP4),
+                                               {0}};
 
 const struct dtp_field dtp_gpu_fields[] = {
     {"name", DTP_FIELD_STRING, GPU(name), .required = true, .help = "as on the command line"},
@@ -111,9 +115,13 @@ static const struct dtp_field power_fields[] = {
 #define KERNEL(key, i) ENTRY(key, dtp_kernel_cal, kernel_fields, i)
 #define ATTENTION(key, i) ENTRY(key, dtp_attention_cal, attention_fields, i)
 
-static const struct dtp_field gemms_fields[] = {GEMM("fp32", DTP_FP32), GEMM("tf32", DTP_TF32),
-                                                GEMM("fp16", DTP_FP16), GEMM("bf16", DTP_BF16),
-                                                GEMM("fp8", DTP_FP8),   {0}};
+static const struct dtp_field gemms_fields[] = {GEMM("fp32", DTP_FP32),
+                                                GEMM("tf32", DTP_TF32),
+                                                GEMM("fp16", DTP_FP16),
+                                                GEMM("bf16", DTP_BF16),
+                                                GEMM("fp8", DTP_FP8),
+                                                GEMM("fp4", DTP_FP4),
+                                                {0}};
 static const struct dtp_field kernels_fields[] = {
     KERNEL("elementwise", DTP_K_ELEMENTWISE),
     KERNEL("strided", DTP_K_STRIDED),
@@ -251,6 +259,14 @@ static void share_16_bit(struct dtp_gemm_cal *gemm, const double *peak) {
         gemm[DTP_FP16] = gemm[DTP_BF16];
 }
 
+/* FP4 without constants of its own: the shapes of FP8 at the nominal ratio of the two. */
+static void take_fp8(struct dtp_gemm_cal *gemm, const double *peak) {
+    if (gemm[DTP_FP4].sm_flops_per_s > 0 || !(peak[DTP_FP4] > 0) || !(peak[DTP_FP8] > 0))
+        return;
+    gemm[DTP_FP4] = gemm[DTP_FP8];
+    gemm[DTP_FP4].sm_flops_per_s *= peak[DTP_FP4] / peak[DTP_FP8];
+}
+
 static void fill_factors(struct dtp_gemm_cal *gemm) {
     for (int i = 0; i < DTP_NDTYPES; i++) {
         if (gemm[i].wgrad_factor <= 0)
@@ -269,6 +285,7 @@ static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, str
         g->sustained = 1;
     share_16_bit(g->gemm, g->peak_flops_per_s);
     share_16_bit(g->bmm, g->peak_flops_per_s);
+    take_fp8(g->gemm, g->peak_flops_per_s);
     fill_factors(g->gemm);
     fill_factors(g->bmm);
     for (int i = 0; i < DTP_NKERNELS; i++)

@@ -102,7 +102,7 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     double buffers = f->fixed_bytes;
     /* Made by the first microbatch, kept by the module for the others (TransformerEngine, module/base.py). */
-    if (plan->dtype == DTP_FP8)
+    if (dtp_dtype_narrow(plan->dtype))
         buffers += f->fp8_weight_bytes * (r->dense + r->experts - r->root);
     if (plan->dp * plan->cp > 1)
         buffers += f->bucket_bytes + f->gradient_copy_bytes * (r->dense + r->experts);

@@ -53,7 +53,7 @@ void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shap
     b->out->at[b->out->n - 1].saved_bytes = saved_bytes;
     dtp_op_gemm(b, name, DTP_PASS_I, (struct dtp_op_shape){s.m, s.k, s.n, s.batch});
     dtp_op_gemm(b, name, DTP_PASS_W, (struct dtp_op_shape){s.k, s.n, s.m, s.batch});
-    if (b->dtype != DTP_FP8)
+    if (!dtp_dtype_narrow(b->dtype))
         return;
     /* Input and output gradient are cast to FP8 and transposed for the weight gradient (Micikevicius 2022;
      * TransformerEngine); with sequence parallelism each rank casts its part of what is h wide before it
@@ -92,7 +92,8 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
             ->overlapped = b->tp_overlap;
         return;
     }
-    double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes; /* cast before the gather */
+    double gathered =
+        dtp_dtype_narrow(b->dtype) ? bytes / b->e : bytes; /* cast before the gather */
     dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
         ->overlapped = b->tp_overlap && b->f->tp_overlap_forward;
     /* Launched before the input-gradient GEMM and waited for after it, unless the host checks it first. */
@@ -116,7 +117,7 @@ void dtp_op_tp_leave(struct dtp_op_build *b) {
     bool whole = b->tp_overlap && b->f->tp_overlap_forward;
     dtp_op_collective(b, "tp reduce-scatter", DTP_PASS_F, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
         ->overlapped = whole;
-    double gathered = b->dtype == DTP_FP8 ? bytes / b->e : bytes;
+    double gathered = dtp_dtype_narrow(b->dtype) ? bytes / b->e : bytes;
     dtp_op_collective(b, "tp all-gather dY", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
         ->overlapped = whole;
 }
@@ -278,7 +279,7 @@ static void zero_copies(struct dtp_op_build *b, double params) {
  * last, whose output no backward reads. */
 static void alternate_products(struct dtp_op_build *b) {
     double all = 0, kept = b->e * b->z;
-    bool repeated = true, listed = b->dtype != DTP_FP8;
+    bool repeated = true, listed = !dtp_dtype_narrow(b->dtype);
     struct dtp_op *attention = NULL, *first = NULL, *last = NULL;
     for (int i = 0; i < b->out->n; i++) {
         struct dtp_op *op = &b->out->at[i];
@@ -334,7 +335,7 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
         .f = problem->framework,
         .plan = plan,
         .out = out,
-        .dtype = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || plan->dtype != DTP_FP8
+        .dtype = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || !dtp_dtype_narrow(plan->dtype)
                      ? plan->dtype
                      : DTP_BF16,
         .e = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ? 4 : 2,

@@ -52,7 +52,7 @@ static void unfused_core(struct dtp_op_build *b) {
         if (b->out->at[i].kind == DTP_OP_GEMM) {
             b->out->at[i].kind = DTP_OP_BMM;
             b->out->at[i].gemm.unaligned = m->head_dim % 8 != 0;
-            b->out->at[i].gemm.dtype = b->plan->dtype == DTP_FP8 ? DTP_BF16 : b->plan->dtype;
+            b->out->at[i].gemm.dtype = dtp_dtype_narrow(b->plan->dtype) ? DTP_BF16 : b->plan->dtype;
         }
     }
 }
@@ -61,7 +61,7 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
     const struct dtp_model *m = b->m;
     bool mla = m->mla.kv_lora_rank > 0;
     struct dtp_attention_shape shape = {
-        .dtype = b->plan->dtype == DTP_FP8 ? DTP_BF16 : b->plan->dtype,
+        .dtype = dtp_dtype_narrow(b->plan->dtype) ? DTP_BF16 : b->plan->dtype,
         .impl = impl,
         .causal = m->causal,
         .batch = b->plan->microbatch_size,

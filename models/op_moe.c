@@ -82,7 +82,7 @@ static void gather_rows(struct dtp_op_build *b, const struct routed *r, bool bac
 static void router(struct dtp_op_build *b, const struct routed *r) {
     double elements = r->own * b->m->moe.experts;
     enum dtp_dtype dtype = b->dtype;
-    b->dtype = dtype == DTP_FP8 ? DTP_BF16 : dtype;
+    b->dtype = dtp_dtype_narrow(dtype) ? DTP_BF16 : dtype;
     dtp_op_linear(b, "router", r->own, b->h, b->m->moe.experts, 0);
     b->dtype = dtype;
     dtp_op_kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 32 * elements,

@@ -5,7 +5,7 @@
  * transposed elsewhere (TransformerEngine, module/linear.py and layernorm_linear.py: update_usage before
  * save_for_backward). One byte an element; the scales of MXFP8 (1/32 byte) are left out, NVFP4 counts as FP8. */
 double dtp_op_input_bytes(const struct dtp_op_build *b, double elements) {
-    return (b->dtype == DTP_FP8 && b->f->fp8_keeps_casts ? 1 : b->e) * elements;
+    return (dtp_dtype_narrow(b->dtype) && b->f->fp8_keeps_casts ? 1 : b->e) * elements;
 }
 
 /* What attention made: its projection keeps the 16-bit tensor that attention's own backward needs too

@@ -76,14 +76,14 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
 }
 
 /* The type of the products, whatever else the text says of weights and sums; the first that occurs counts. FP4
- * products have no calibration and take the nearest that does, FP8. */
+ * and MX products have no calibration. */
 static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
     static const struct {
         const char *part;
         enum dtp_dtype dtype;
         bool outside;
     } types[] = {
-        {"fp4", DTP_FP8, true},        {"mx", DTP_FP8, true},        {"fp8", DTP_FP8, false},
+        {"fp4", DTP_FP4, true},        {"mx", DTP_FP8, true},        {"fp8", DTP_FP8, false},
         {"float8", DTP_FP8, false},    {"fp16", DTP_FP16, false},    {"bf16", DTP_BF16, false},
         {"bfloat16", DTP_BF16, false}, {"float16", DTP_FP16, false}, {"amp", DTP_BF16, false},
         {"fp32", DTP_TF32, false},     {"float32", DTP_TF32, false}, {"tf32", DTP_TF32, false}};
@@ -98,6 +98,8 @@ static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp
     c->outside = i < n && types[i].outside;
     if (c->outside)
         dtp_run_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
+    if (*dtype == DTP_FP4 && !(c->cluster.gpu.peak_flops_per_s[DTP_FP4] > 0))
+        *dtype = DTP_FP8;
     bool has = c->cluster.gpu.peak_flops_per_s[*dtype] > 0;
     if (!has && *dtype == DTP_BF16)
         *dtype = DTP_FP16;

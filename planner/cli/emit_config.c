@@ -119,7 +119,10 @@ void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
     if (plan->dtype == DTP_FP16)
         fputs("--fp16\n", f);
     else
-        fputs(plan->dtype == DTP_FP8 ? "--bf16\n--fp8-format hybrid\n" : "--bf16\n", f);
+        fputs(plan->dtype == DTP_FP8   ? "--bf16\n--fp8-format hybrid\n"
+              : plan->dtype == DTP_FP4 ? "--bf16\n--fp4-format e2m1\n"
+                                       : "--bf16\n",
+              f);
 }
 
 /* dp ranks that share one copy, and copies. */

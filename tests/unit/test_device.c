@@ -263,6 +263,14 @@ static void test_like(void) {
     CU_ASSERT_DOUBLE_EQUAL(a40.kernel[DTP_K_NORM].bytes_per_s / a80.kernel[DTP_K_NORM].bytes_per_s,
                            1555.0 / 2039, 1e-9);
     CU_ASSERT(a40.memory_bytes < a80.memory_bytes);
+    /* FP4 has the shapes of FP8 at the nominal ratio, where the chip has it. */
+    struct dtp_gpu b, h;
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "gb300", &b, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "h100-sxm", &h, &err), DTP_OK);
+    CU_ASSERT_DOUBLE_EQUAL(b.gemm[DTP_FP4].sm_flops_per_s / b.gemm[DTP_FP8].sm_flops_per_s,
+                           b.peak_flops_per_s[DTP_FP4] / b.peak_flops_per_s[DTP_FP8], 1e-9);
+    CU_ASSERT(b.gemm[DTP_FP4].tile_s == b.gemm[DTP_FP8].tile_s);
+    CU_ASSERT(h.gemm[DTP_FP4].sm_flops_per_s <= 0);
 }
 
 static void check_error(const char *text, const char *expected) {

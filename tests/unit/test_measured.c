@@ -234,7 +234,7 @@ static void test_ends(void) {
     CU_ASSERT(c->plan.account_for_ends && strstr(c->note, "embedding and head taken as layers"));
     CU_ASSERT(dtp_plan_layers(&c->plan, &c->model, 0) == 0 &&
               dtp_plan_layers(&c->plan, &c->model, 1) == 1);
-    CU_ASSERT(c->plan.dtype == DTP_FP8 && c->outside && c->cluster.gpu.not_calibrated);
+    CU_ASSERT(c->plan.dtype == DTP_FP4 && c->outside && c->cluster.gpu.not_calibrated);
     CU_ASSERT_STRING_EQUAL(c->cluster.name, "gb300-nvl72");
     c = case_of(
         dtp_arena_printf(arena, row, 7, "bf16")); /* 112 stages divide neither 126 nor 128 */
@@ -270,7 +270,8 @@ static void test_dtypes(void) {
                 {"H100,80", "float8 rowwise", DTP_FP8, false},
                 {"H100,80", "FP8-MX", DTP_FP8, true},
                 {"B200,180", "mxfp8", DTP_FP8, true},
-                {"GB200,186", "nvfp4", DTP_FP8, true},
+                {"GB200,186", "nvfp4", DTP_FP4, true},
+                {"H100,80", "nvfp4", DTP_FP8, true},
                 {"A100,80", "tf32", DTP_TF32, false},
                 {"A100,80", "fp32", DTP_TF32, false},
                 {"A100,80", "", DTP_BF16, false},
