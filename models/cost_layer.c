@@ -29,11 +29,12 @@ struct timed_layer {
     int n;
     struct timed_op *at;
 };
+/* Either the costs at the highest clock or, where each plan has a clock of its own, what they come of. */
 struct layer_kernels {
     uint64_t id; /* from 1 */
     struct timed_layer layer[DTP_NLAYER_KINDS];
     struct dtp_load_mix load;
-    const struct dtp_layer_costs *costs; /* NULL: they depend on the clock */
+    const struct dtp_layer_costs *costs;
 };
 
 /* What a pass of a layer takes before overlap is settled. */
@@ -192,18 +193,18 @@ static struct timed_op time_op(const struct dtp_problem *problem, const struct d
                              .overlapped = op->overlapped};
 }
 
-static void time_layer(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                       enum dtp_layer_kind kind, const struct dtp_ops *ops,
-                       struct timed_layer *out) {
-    int recomputed = recomputed_ops(memo->problem->framework, ops);
+static void time_layer(struct dtp_arena *a, const struct dtp_problem *problem,
+                       const struct dtp_plan *plan, enum dtp_layer_kind kind,
+                       const struct dtp_ops *ops, struct timed_layer *out) {
+    int recomputed = recomputed_ops(problem->framework, ops);
     bool repeats = is_repeated(kind), clock = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_HEAD;
     out->n = ops->n;
-    out->at = DTP_NEW(memo->a, struct timed_op, (size_t)ops->n + 1);
+    out->at = DTP_NEW(a, struct timed_op, (size_t)ops->n + 1);
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
         bool again = (plan->recompute == DTP_RECOMPUTE_FULL && i < recomputed) ||
                      (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
-        out->at[i] = time_op(memo->problem, plan, op);
+        out->at[i] = time_op(problem, plan, op);
         out->at[i].again = repeats && again && op->pass == DTP_PASS_F;
         out->at[i].product = clock && dtp_op_is_product(op);
     }
@@ -257,12 +258,6 @@ static struct dtp_layer_costs *all_phases(const struct dtp_cost_memo *memo,
     return costs;
 }
 
-static void time_kind(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                      enum dtp_layer_kind kind, struct dtp_ops *ops, struct layer_kernels *out) {
-    dtp_op_list(memo->problem, plan, kind, ops);
-    time_layer(memo, plan, kind, ops, &out->layer[kind]);
-}
-
 static const struct layer_kernels *find_kernels(struct dtp_cost_memo *memo,
                                                 const struct dtp_plan *plan) {
     uint64_t key[3];
@@ -270,20 +265,29 @@ static const struct layer_kernels *find_kernels(struct dtp_cost_memo *memo,
     const struct memo_entry *known = dtp_cost_table_slot(&memo->kernels, key);
     if (known->value)
         return known->value;
-    const struct dtp_model *m = memo->problem->model;
-    struct layer_kernels *k = DTP_NEW(memo->a, struct layer_kernels, 1);
-    if (m->nconvs > 0) {
-        time_kind(memo, plan, DTP_LAYER_CONV, &memo->ops, k);
-    } else {
-        time_kind(memo, plan, DTP_LAYER_EMBEDDING, &memo->ops, k);
-        if (m->moe.experts > 0)
-            time_kind(memo, plan, DTP_LAYER_MOE, &memo->ops, k);
-        time_kind(memo, plan, DTP_LAYER_DENSE, &memo->ops, k);
-        time_kind(memo, plan, DTP_LAYER_HEAD, &memo->head_ops, k);
-        k->load = dtp_op_load(memo->problem, plan, &memo->ops, &memo->head_ops);
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_model *m = problem->model;
+    struct layer_kernels *k = DTP_NEW(memo->a, struct layer_kernels, 1), timed = {0};
+    bool conv = m->nconvs > 0, clock = dtp_op_has_clock(problem, plan);
+    const bool has[DTP_NLAYER_KINDS] = {[DTP_LAYER_DENSE] = !conv,
+                                        [DTP_LAYER_MOE] = !conv && m->moe.experts > 0,
+                                        [DTP_LAYER_EMBEDDING] = !conv,
+                                        [DTP_LAYER_HEAD] = !conv,
+                                        [DTP_LAYER_CONV] = conv};
+    for (int i = 0; i < DTP_NLAYER_KINDS; i++) {
+        if (!has[i])
+            continue;
+        dtp_op_list(problem, plan, (enum dtp_layer_kind)i, &memo->ops);
+        time_layer(clock ? memo->a : memo->scratch, problem, plan, (enum dtp_layer_kind)i,
+                   &memo->ops, &timed.layer[i]);
     }
-    if (!dtp_op_has_clock(memo->problem, plan))
-        k->costs = all_phases(memo, plan, k, 1);
+    if (clock) {
+        *k = timed;
+        k->load = dtp_op_load(problem, plan);
+    } else {
+        k->costs = all_phases(memo, plan, &timed, 1);
+        dtp_arena_reset(memo->scratch);
+    }
     k->id = memo->kernels.n + 1;
     dtp_cost_table_put(&memo->kernels, memo->a, key, k);
     return k;

@@ -33,6 +33,7 @@ void dtp_cost_table_put(struct memo_table *t, struct dtp_arena *a, const uint64_
 struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem) {
     struct dtp_cost_memo *memo = DTP_NEW(a, struct dtp_cost_memo, 1);
     memo->a = a;
+    memo->scratch = dtp_arena_create_in(a, "kernels");
     memo->problem = problem;
     table_init(&memo->kernels, a);
     table_init(&memo->layers, a);

@@ -20,7 +20,8 @@ struct dtp_cost_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
     struct memo_table kernels, layers, tails, transfers;
-    struct dtp_ops ops, head_ops; /* scratch */
+    struct dtp_arena *scratch;
+    struct dtp_ops ops; /* scratch too */
     struct dtp_param_counts params;
     double forward_flops;
     bool tp_innermost;

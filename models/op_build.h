@@ -32,8 +32,7 @@ bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *
 bool dtp_op_is_product(const struct dtp_op *op);
 /* A microbatch through the whole model at the highest clock, without rests; of pp, vpp, dp and schedule
  * nothing. */
-struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                                const struct dtp_ops *layer, const struct dtp_ops *head);
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan);
 /* How much longer the products take in the plan's stages, with its bubble. */
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
                        const struct dtp_load_mix *load);

@@ -43,15 +43,16 @@ static double rest_of(const struct dtp_plan *plan) {
     return dtp_schedule_kinds[plan->schedule].split_backward ? rest / SPLIT : rest;
 }
 
-struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                                const struct dtp_ops *layer, const struct dtp_ops *head) {
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan) {
     struct dtp_load_mix m = {0};
+    struct dtp_ops ops;
     double layers = problem->model->layers;
-    for (int i = 0; i < layer->n; i++)
-        add_op(problem, plan, &layer->at[i], is_repeated(plan, &layer->at[i]) ? 2 * layers : layers,
-               &m);
-    for (int i = 0; i < head->n; i++)
-        add_op(problem, plan, &head->at[i], 1, &m);
+    dtp_op_list(problem, plan, DTP_LAYER_DENSE, &ops);
+    for (int i = 0; i < ops.n; i++)
+        add_op(problem, plan, &ops.at[i], is_repeated(plan, &ops.at[i]) ? 2 * layers : layers, &m);
+    dtp_op_list(problem, plan, DTP_LAYER_HEAD, &ops);
+    for (int i = 0; i < ops.n; i++)
+        add_op(problem, plan, &ops.at[i], 1, &m);
     return m;
 }
 
@@ -73,13 +74,9 @@ bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *
 /* The mean over the model counts: the chip is slower to follow than a layer lasts. */
 void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       enum dtp_layer_kind kind, struct dtp_ops *ops) {
-    bool is_layer = kind == DTP_LAYER_DENSE;
-    struct dtp_ops rest;
-    if (!dtp_op_has_clock(problem, plan) || (!is_layer && kind != DTP_LAYER_HEAD))
+    if (!dtp_op_has_clock(problem, plan) || (kind != DTP_LAYER_DENSE && kind != DTP_LAYER_HEAD))
         return;
-    dtp_op_list(problem, plan, is_layer ? DTP_LAYER_HEAD : DTP_LAYER_DENSE, &rest);
-    const struct dtp_load_mix load =
-        dtp_op_load(problem, plan, is_layer ? ops : &rest, is_layer ? &rest : ops);
+    const struct dtp_load_mix load = dtp_op_load(problem, plan);
     double slowdown = dtp_op_slowdown(problem, plan, &load);
     for (int i = 0; i < ops->n; i++)
         if (dtp_op_is_product(&ops->at[i]))
