@@ -1,48 +1,11 @@
 /* BOUND <= ESTIMATE <= SIMULATE on random costs, clusters and plans; equal where nothing contends; folded =
- * unfolded; the breakdown sums to the step.
- *
- * First with costs by hand (any mixture of transfers, reductions, gathers, unshards), then with real
- * models through the evaluator. The seed of a failing case is printed. */
-#include <CUnit/Basic.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+ * unfolded. Costs are made by hand: any mixture of transfers, reductions, gathers, unshards. The seed of a
+ * failing case is printed. */
+#include "tests/fidelity_case.h"
 
-#include "models/evaluate.h"
-#include "sim/base/rng.h"
-#include "tests/costs_case.h"
-#include "tests/suites.h"
-
-static struct dtp_arena *program, *arena;
-static const double tolerance = 1e-9;
-
-/* Cases of one property. Random options are many and each combination rare (one fault of ESTIMATE showed
- * in 1 of 300 plans), so that the number counts; DTP_LONG=1 draws more. */
-enum { NCASES = 300, NREAL = 120, LONGER = 20 };
-
-static uint64_t ncases(int n) {
-    const char *mode = getenv("DTP_LONG");
-    return (uint64_t)n * (mode && strcmp(mode, "1") == 0 ? LONGER : 1);
-}
-
-static int below(struct dtp_rng *r, int n) {
-    return (int)dtp_rng_below(r, (uint64_t)n);
-}
-static double between(struct dtp_rng *r, double low, double high) {
-    return low + (high - low) * dtp_rng_uniform(r);
-}
+enum { NCASES = 300 };
 
 /* ---- a random case ---- */
-
-struct random_case {
-    struct dtp_cluster cluster;
-    struct dtp_framework framework;
-    struct dtp_model model;
-    struct dtp_problem problem;
-    struct dtp_plan plan;
-    struct dtp_costs costs;
-    struct dtp_schedule schedule;
-};
 
 /* Nodes of 4 GPUs with one NIC each or shared, perhaps an oversubscribed leaf tier. */
 static void random_cluster(struct dtp_rng *r, struct dtp_cluster *c) {
@@ -187,20 +150,6 @@ static double simulate(struct random_case *c, bool fold, enum dtp_detail detail)
     struct dtp_path path;
     int *stage;
     return simulate_path(c, fold, detail, &path, &stage);
-}
-
-static void report(uint64_t seed, const struct random_case *c, const char *what, double x,
-                   double y) {
-    printf("\n  seed %d: %s: %.17g against %.17g (%s pp %d vpp %d m %d tp %d cp %d dp %d, zero %d "
-           "blocking %d overlap %d per microbatch %d gather %d ep %d etp %d)\n",
-           (int)seed, what, x, y, dtp_schedule_kinds[c->plan.schedule].name, c->plan.pp,
-           c->plan.vpp, dtp_plan_num_microbatches(&c->plan), c->plan.tp, c->plan.cp, c->plan.dp,
-           c->costs.zero_stage, c->costs.p2p_blocking, c->costs.reduce_overlap,
-           c->costs.reduce_per_microbatch, c->costs.gather_overlap, c->plan.ep, c->plan.etp);
-}
-
-static bool equal(double x, double y) {
-    return fabs(x - y) <= tolerance * fabs(y);
 }
 
 /* ---- with costs by hand ---- */
@@ -386,169 +335,15 @@ static void test_jump(void) {
     CU_ASSERT(njumps > (int)n * 3 / 10);
 }
 
-/* ---- real models ---- */
-
-static const char *const model_names[] = {"gpt2", "gpt1.7b", "gpt18b", "llama3-8b", "mixtral-8x7b"};
-static const char *const framework_names[] = {"megatron-2021", "megatron-2022", "megatron-core"};
-static const char *const cluster_names[] = {"dgx-a100-80", "selene", "hgx-h100", "dgx-1v"};
-
-static int power(struct dtp_rng *r, int most) {
-    return 1 << below(r, most + 1);
-}
-
-static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *problem,
-                             struct dtp_plan *p) {
-    for (int attempt = 0; attempt < 3000; attempt++) {
-        *p = dtp_plan_default();
-        p->dtype = problem->dtype;
-        p->tp = power(r, 3);
-        p->pp = power(r, 3);
-        p->cp = below(r, 4) ? 1 : 2;
-        if (problem->gpus % (p->tp * p->pp * p->cp) != 0)
-            continue;
-        p->dp = problem->gpus / (p->tp * p->pp * p->cp);
-        bool moe = problem->model->moe.experts > 0;
-        p->ep = moe ? power(r, 3) : 1;
-        p->etp = moe && below(r, 2) ? power(r, 3) : 0;
-        p->schedule = below(r, DTP_NSCHEDULES);
-        p->vpp = dtp_schedule_kinds[p->schedule].chunked ? 2 + below(r, 3) : 1;
-        p->microbatch_size = power(r, 2);
-        p->global_batch_size = problem->global_batch;
-        p->zero_stage = below(r, 4);
-        p->sequence_parallel = below(r, 2);
-        p->recompute = (enum dtp_recompute)below(r, 3);
-        p->recompute_layers = p->recompute == DTP_RECOMPUTE_FULL ? below(r, 3) : 0;
-        p->account_for_ends = below(r, 4) == 0;
-        p->p2p_overlap = below(r, 3) - 1;
-        p->dp_overlap = below(r, 3) - 1;
-        if (dtp_plan_check(problem, p) == DTP_LEGAL)
-            return true;
-    }
-    return false;
-}
-
-static double sum_of(const struct dtp_breakdown *b) {
-    double sum_s = 0;
-#define X(field, key) sum_s += b->field;
-    DTP_BREAKDOWN_LIST(X)
-#undef X
-    return sum_s;
-}
-
-static bool none_negative(const struct dtp_breakdown *b) {
-    bool ok = true;
-#define X(field, key) ok = ok && b->field >= -1e-9;
-    DTP_BREAKDOWN_LIST(X)
-#undef X
-    return ok;
-}
-
-static bool load_problem(struct dtp_rng *r, struct random_case *c) {
-    struct dtp_err err = {0};
-    dtp_arena_reset(arena);
-    *c = (struct random_case){0};
-    bool ok =
-        dtp_model_load(arena, model_names[below(r, 5)], &c->model, &err) == DTP_OK &&
-        dtp_framework_load(arena, framework_names[below(r, 3)], &c->framework, &err) == DTP_OK &&
-        dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
-    if (!ok)
-        printf("\n  %s\n", err.msg);
-    c->problem = (struct dtp_problem){
-        .model = &c->model,
-        .cluster = &c->cluster,
-        .framework = &c->framework,
-        .gpus = 8 << below(r, 4),
-        .seq = 1024,
-        .global_batch = 64 << below(r, 3),
-        .attention = -1,
-        .dtype = c->cluster.gpu.peak_flops_per_s[DTP_BF16] > 0 ? DTP_BF16 : DTP_FP16};
-    c->problem.memory_limit_bytes = dtp_problem_default_limit(&c->problem);
-    return ok;
-}
-
-/* Operations change no time; steps of collectives meet others differently, above the estimate. */
-static void check_details(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev,
-                          const struct dtp_result *action) {
-    struct dtp_simulate_options by_op = {.detail = DTP_DETAIL_OP},
-                                by_step = {.detail = DTP_DETAIL_STEP};
-    struct dtp_result op, step;
-    struct dtp_err err = {0};
-    CU_ASSERT_FATAL(dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &by_op, &op, &err) == DTP_OK &&
-                    dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &by_step, &step, &err) ==
-                        DTP_OK);
-    double estimate_s = dtp_evaluate_estimate(ev, &c->plan);
-    bool ok = equal(op.step_s, action->step_s) && step.step_s >= estimate_s * (1 - tolerance);
-    if (!ok) {
-        report(seed, c, "by operation, by action", op.step_s, action->step_s);
-        report(seed, c, "by step, estimate", step.step_s, estimate_s);
-    }
-    CU_ASSERT(ok);
-}
-
-static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev) {
-    struct dtp_err err = {0};
-    struct dtp_result estimate, simulated;
-    enum dtp_status status = dtp_evaluate(arena, ev, &c->plan, DTP_ESTIMATE, NULL, &estimate, &err);
-    if (status == DTP_OK)
-        status = dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, NULL, &simulated, &err);
-    if (status != DTP_OK)
-        printf("\n  %s, %s, %s, %s: %s\n", c->model.name, c->framework.name, c->cluster.name,
-               dtp_plan_flags(arena, &c->plan), err.msg);
-    CU_ASSERT_FATAL(status == DTP_OK);
-    bool ordered = estimate.bound_s <= estimate.step_s &&
-                   estimate.step_s <= simulated.step_s * (1 + tolerance) &&
-                   simulated.bound_s <= simulated.estimate_s &&
-                   simulated.estimate_s <= simulated.step_s;
-    if (!ordered)
-        printf("\n  seed %d: %s %s %s %s: bound %.12g estimate %.12g simulated %.12g\n", (int)seed,
-               c->model.name, c->framework.name, c->cluster.name, dtp_plan_flags(arena, &c->plan),
-               estimate.bound_s, estimate.step_s, simulated.step_s);
-    CU_ASSERT(ordered);
-    CU_ASSERT(estimate.bound_s > 0 && dtp_evaluate_bound(ev, &c->plan) <= estimate.step_s);
-    CU_ASSERT(fabs(sum_of(&simulated.breakdown) - simulated.step_s) <= 1e-12 * simulated.step_s);
-    CU_ASSERT(fabs(sum_of(&estimate.breakdown) - estimate.step_s) <= 1e-12 * estimate.step_s);
-    CU_ASSERT(none_negative(&simulated.breakdown) && none_negative(&estimate.breakdown));
-    if (seed % 4 == 0)
-        check_details(seed, c, ev, &simulated);
-    CU_ASSERT(estimate.step_s == dtp_evaluate_estimate(ev, &c->plan));
-    CU_ASSERT(estimate.device_bytes == dtp_evaluate_memory(ev, &c->plan));
-    const struct dtp_bubble *b = &simulated.bubble;
-    CU_ASSERT(fabs(b->warmup + b->drain + b->imbalance - b->fraction) < 1e-9);
-}
-
-static void test_real(void) {
-    struct random_case c;
-    double tight = 0;
-    int n = 0;
-    for (uint64_t seed = 0; seed < ncases(NREAL); seed++) {
-        struct dtp_rng r = dtp_rng_stream(11, seed);
-        CU_ASSERT_FATAL(load_problem(&r, &c));
-        const struct dtp_attention_cal *attention = &c.cluster.gpu.attention[c.framework.attention];
-        bool timed = c.framework.attention == DTP_ATTN_UNFUSED || attention->flops_per_s > 0;
-        if (!timed || !random_real_plan(&r, &c.problem, &c.plan))
-            continue;
-        struct dtp_evaluator *ev = dtp_evaluator_create(arena, &c.problem);
-        check_real(seed, &c, ev);
-        tight += dtp_evaluate_bound(ev, &c.plan) / dtp_evaluate_estimate(ev, &c.plan);
-        n++;
-        dtp_evaluator_destroy(ev);
-    }
-    printf(" (%d plans, bound / estimate %.3f)", n, tight / n);
-    CU_ASSERT(n > (int)ncases(NREAL) / 2 && tight / n > 0.8);
-}
-
 int main(void) {
     CU_TestInfo tests[] = {{"no contention: estimate = simulate", test_no_contention},
                            {"contention: estimate <= simulate, folded = unfolded", test_contention},
                            {"slow-down beside collectives", test_slow_down},
                            {"jump over the steady state", test_jump},
-                           {"real models, frameworks and clusters", test_real},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"fidelity", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    program = dtp_arena_create("program");
     arena = dtp_arena_create("case");
     int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    dtp_arena_destroy(program);
     return status;
 }
