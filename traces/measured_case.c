@@ -39,9 +39,11 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
                       struct dtp_run_case *c) {
     struct dtp_err err;
     struct dtp_model *m = &c->model;
-    bool known = dtp_run_model(l, bare_name(l->a, run->model), m) && m->layers == run->layers &&
-                 m->hidden == run->hidden;
-    if (!known && dtp_model_family(family_of(run), m, &err) != DTP_OK) {
+    const struct cluster_fact *fact = dtp_run_fact(l, run);
+    const char *family = fact && fact->family ? fact->family : family_of(run);
+    bool known = !(fact && fact->family) && dtp_run_model(l, bare_name(l->a, run->model), m) &&
+                 m->layers == run->layers && m->hidden == run->hidden;
+    if (!known && dtp_model_family(family, m, &err) != DTP_OK) {
         c->unsupported = dtp_arena_strdup(a, err.msg);
         return false;
     }
@@ -60,7 +62,6 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
         m->vocab = 50257;
         dtp_run_note(a, c, "vocabulary of 50257 assumed");
     }
-    const struct cluster_fact *fact = dtp_run_fact(l, run);
     if (fact && run->ffn > 0 && run->ffn < fact->tied_below_ffn)
         m->tied_embeddings = true;
     if (fact && fact->capacity_factor > 0)

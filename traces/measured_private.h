@@ -23,6 +23,7 @@ struct cluster_fact {
     double capacity_factor;     /* of the experts, whatever the model's file says; 0: the file's */
     const char *model_contains; /* part of the row's model; NULL: any */
     int batch_below;            /* only for runs of a smaller global batch; 0: of any */
+    const char *family;         /* of its model, whatever the name; NULL: as named */
     const char *attention; /* kernel of the run where it was not the stack's; NULL: the stack's */
     int document_tokens;   /* its sequences were packed from documents of so many; 0: whole */
 };

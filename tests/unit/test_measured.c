@@ -187,6 +187,30 @@ static void test_stacks(void) {
     CU_ASSERT(dtp_framework_padded_vocab(&sums->framework, 50257, 1) == 50257);
 }
 
+/* LLM Foundry's benchmarks: the version of PyTorch by table; MPT as its yamls have it, with biases. */
+static void test_llm_foundry(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s\n"
+        "mosaicml/llm-foundry@%s,a,torch-fsdp1,A100,80,8,8,MPT-30b,48,7168,56,50368,2048,1,1,1,8,3,"
+        "3,504,%s,full,1\n";
+    static const struct {
+        const char *source, *dtype, *stack;
+    } tables[] = {{"1:scripts/train/benchmarking/README.md", "amp_bf16", "torch-fsdp1"},
+                  {"1:scripts/train/benchmarking/README.md", "bf16", "torch-fsdp1-2.0"},
+                  {"1:scripts/train/benchmarking/h100new.csv", "amp_bf16", "torch-fsdp1"},
+                  {"1:scripts/train/benchmarking/torches.csv", "amp_bf16", "torch-fsdp1-2.0"}};
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        struct dtp_run_case *c =
+            case_of_file(dtp_arena_printf(arena, row, tables[i].source, tables[i].dtype));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT_STRING_EQUAL(c->framework.name, tables[i].stack);
+        CU_ASSERT(c->framework.recompute_stops_early == !strstr(tables[i].stack, "2.0"));
+        CU_ASSERT(c->model.mlp_bias && c->model.position == DTP_POS_LEARNED);
+        CU_ASSERT(c->model.head_dim == 128);
+    }
+}
+
 static bool same_but_batch(const struct dtp_run *x, const struct dtp_run *y) {
     return x->layers == y->layers && x->hidden == y->hidden && x->tp == y->tp && x->pp == y->pp &&
            x->dp == y->dp && x->microbatch == y->microbatch;
@@ -369,6 +393,7 @@ int main(void) {
                            {"a run in fp32", test_fp32_run},
                            {"stacks of sources", test_stacks},
                            {"sums that are no runs", test_sums},
+                           {"LLM Foundry's tables", test_llm_foundry},
                            {"attention that the scripts set", test_attention_facts},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"measured", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
