@@ -133,7 +133,7 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
             continue;
         c = comm(problem, DTP_ALL_GATHER, grouped ? DTP_AXIS_ZERO : axis[k], plan->dp_algo,
                  grouped ? &shape->zero : &shape->all[k],
-                 params[k] / gathers * dtp_framework_gathered_bytes(f));
+                 params[k] / gathers * dtp_framework_gathered_bytes(f, plan->dtype));
         comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
     }
     host_delays(f, plan, shape, &stage, out);

@@ -23,6 +23,7 @@ struct dtp_problem {
     uint64_t memory_limit_bytes; /* of device memory */
     int attention;               /* enum dtp_attention, or -1: the framework's */
     int document_tokens; /* packed sequences: fused attention stays in documents of so many; 0: none */
+    int offloaded_layers; /* activations of so many layers are moved to the host and back */
     enum dtp_dtype dtype;
 };
 

@@ -22,7 +22,7 @@ static const struct dtp_framework framework_default = {
     .rank_order = "tp-cp-dp-pp",
     .p2p_bytes = 2,
     .tp_overlap_fraction = 1,
-    .fp8_cast_bytes = 4,
+    .fp8_recipe = DTP_FP8_CURRENT,
     .reduce_bytes = 2,
     .zero2_reduce_scatter = true,
     .dp_overlap_stages = 15,
@@ -228,8 +228,21 @@ double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp
     return weight > f->zero3_unit_params ? weight : f->zero3_unit_params;
 }
 
-double dtp_framework_gathered_bytes(const struct dtp_framework *f) {
+double dtp_framework_gathered_bytes(const struct dtp_framework *f, enum dtp_dtype dtype) {
+    if (dtp_dtype_narrow(dtype) && f->memory.fp8_gathered_bytes > 0)
+        return f->memory.fp8_gathered_bytes;
     return f->memory.gathered_bytes > 0 ? f->memory.gathered_bytes : f->memory.weight_bytes;
+}
+
+/* TransformerEngine, csrc/quantizer.cpp: 2 bytes in and two casts out; the tensor's maximum first costs a read
+ * more; blocks bring their scales, 1/32 byte each (MX). NVFP4 reads three times (both maxima, rowwise, columnwise
+ * behind a Hadamard transform) and writes two casts of half a byte and 1/16 of scales. */
+double dtp_framework_cast_bytes(const struct dtp_framework *f, enum dtp_dtype dtype) {
+    static const double recipe_bytes[] = {
+        [DTP_FP8_DELAYED] = 4, [DTP_FP8_CURRENT] = 6, [DTP_FP8_BLOCK] = 4 + 2.0 / 32};
+    if (dtype == DTP_FP4)
+        return 3 * 2 + 2 * (0.5 + 1.0 / 16);
+    return f->fp8_cast_bytes > 0 ? f->fp8_cast_bytes : recipe_bytes[f->fp8_recipe];
 }
 
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far) {

@@ -12,6 +12,11 @@
 #include "hw/device.h"
 #include "models/model.h"
 
+/* Scales of FP8: of steps before (attention and its projection then keep the output apart), of the tensor, which
+ * is read for its maximum first, or of blocks (MX, 128 x 128). */
+enum dtp_fp8_recipe { DTP_FP8_DELAYED, DTP_FP8_CURRENT, DTP_FP8_BLOCK };
+extern const char *const dtp_fp8_recipe_names[];
+
 struct dtp_framework_memory {
     double weight_bytes;       /* per parameter: 2 */
     double gradient_bytes;     /* per parameter: 2, or 4 where gradients are fp32 */
@@ -27,6 +32,8 @@ struct dtp_framework_memory {
         logits_copies_bytes; /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
     double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
     double cached_weight_bytes; /* per parameter: 16-bit copies kept for the backward (autocast) */
+    double
+        fp8_gathered_bytes; /* FP8: gathered_bytes where the parameters themselves are FP8; 0: as that */
     double fp8_weight_bytes;   /* FP8: per parameter of products, copies beside the 16-bit weight */
     double reducer_bytes;      /* per parameter without ZeRO: all reduction buckets together */
     int reducer_ranks;         /* of the smallest group that has them */
@@ -82,14 +89,14 @@ struct dtp_framework {
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     double fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output
-                                  gradient to cast them */
+                                  gradient to cast them; 0: those of the recipe */
     bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
     bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
     bool autocast;         /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
     bool gelu_chain;       /* eager: GELU as eight elementwise kernels (NewGELUActivation) */
     bool fp8_cast_after_gather; /* FP8: each rank casts what it gathered (rowwise scales) */
     bool fp8_keeps_casts;       /* FP8: of a product's input its cast is kept (TransformerEngine) */
-    bool fp8_delayed_scaling;   /* attention and its projection keep the output apart */
+    enum dtp_fp8_recipe fp8_recipe;
     double
         cp_attention_factor; /* fitted: ring attention, step by step with merges, over one kernel */
     bool repeats_kv;         /* eager: keys and values copied for each head of queries */
@@ -222,7 +229,9 @@ double dtp_framework_reused_params(const struct dtp_framework *f, double params)
 /* ZeRO-3 with zero3_unit_params: parameters of one gather; a weight is never cut. */
 double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp_model *m);
 /* ZeRO: bytes of a parameter on the wire and while in use. */
-double dtp_framework_gathered_bytes(const struct dtp_framework *f);
+double dtp_framework_gathered_bytes(const struct dtp_framework *f, enum dtp_dtype dtype);
+/* Bytes moved per element to cast it to a narrow type, rowwise and transposed. */
+double dtp_framework_cast_bytes(const struct dtp_framework *f, enum dtp_dtype dtype);
 /* Layers of the pp stages where the framework cuts the model by cost (nanotron): the blocks in order, a
  * layer costs its parameters, the head vocab x hidden; a stage ends with the block that passes its
  * share of the sum; the last ones may be left without a layer. False: as even as it goes; layers[pp] is unset. */

@@ -4,6 +4,8 @@
 #include "models/framework_private.h"
 #include "sim/base/units.h"
 
+const char *const dtp_fp8_recipe_names[] = {"delayed", "current", "block", NULL};
+
 #define F(member) (offsetof(struct document, framework) + offsetof(struct dtp_framework, member))
 #define M(member) offsetof(struct dtp_framework_memory, member)
 
@@ -84,6 +86,11 @@ static const struct dtp_field memory_fields[] = {
      .offset = M(cached_weight_bytes),
      .max = 8,
      .help = "bytes per parameter of 16-bit copies that the backward needs"},
+    {.name = "fp8_gathered_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(fp8_gathered_bytes),
+     .max = 8,
+     .help = "FP8: gathered_bytes where parameters themselves are FP8; 0: gathered_bytes"},
     {.name = "fp8_weight_bytes",
      .kind = DTP_FIELD_DOUBLE,
      .offset = M(fp8_weight_bytes),
@@ -226,8 +233,11 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fp8_cast_after_gather, "FP8: each rank casts what it gathered, as rowwise scales need"),
     BOOLEAN(fp8_keeps_casts,
             "FP8: the backward keeps a product's input as its cast, not in 16 bit"),
-    BOOLEAN(fp8_delayed_scaling,
-            "FP8: scales of steps before; attention and projection each keep its output"),
+    {.name = "fp8_recipe",
+     .kind = DTP_FIELD_ENUM,
+     .offset = F(fp8_recipe),
+     .names = dtp_fp8_recipe_names,
+     .help = "FP8: scales of steps before, of the tensor at hand or of its blocks"},
     NUMBER(cp_attention_factor, 10, "fitted: ring attention over one kernel of the whole"),
     BOOLEAN(repeats_kv, "eager: keys and values are copied for each head of queries"),
     BOOLEAN(separate_products, "q, k, v, gate and up are products of their own"),
@@ -289,8 +299,10 @@ const struct dtp_field dtp_framework_fields[] = {
             "each collective is checked first (TORCH_DISTRIBUTED_DEBUG=DETAIL)"),
     NUMBER(check_rank_s, 1, "checked_collectives: host time per collective and rank of its group"),
     NUMBER(check_far_rank_s, 1, "the same where the group spans nodes"),
-    BOOLEAN(checked_transfers, "a microbatch waits at each boundary of stages for check_transfer_s"),
-    NUMBER(check_transfer_s, 10, "checked_transfers: wait of a microbatch at a boundary, both ways"),
+    BOOLEAN(checked_transfers,
+            "a microbatch waits at each boundary of stages for check_transfer_s"),
+    NUMBER(check_transfer_s, 10,
+           "checked_transfers: wait of a microbatch at a boundary, both ways"),
     BOOLEAN(launch_blocking, "every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)"),
     BOOLEAN(host_sync, "the host waits for the GPU at the start of each microbatch"),
     NUMBER(layer_host_s, 1, "host time per layer and direction, beside the kernels'"),

@@ -8,6 +8,13 @@ static uint64_t whole_bytes(double v) {
     return v > 0 ? (uint64_t)(v + 0.5) : 0;
 }
 
+/* Layers whose activations are on the host while others run; two are on the way or in use (TransformerEngine,
+ * cpu_offload.py). Their copies hide behind the layers' compute and are not timed. */
+static int moved_layers(const struct dtp_problem *problem, int layers) {
+    int moved = problem->offloaded_layers < layers ? problem->offloaded_layers : layers;
+    return moved > 2 ? moved - 2 : 0;
+}
+
 static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                       const struct activations *x, int vs, int in_flight, struct rank_parts *r) {
     const struct dtp_problem *problem = memo->problem;
@@ -28,6 +35,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
         kept = share * kept + (1 - share) * (dense * x->whole[DTP_LAYER_DENSE] +
                                              stage.moe_layers * x->whole[DTP_LAYER_MOE]);
     }
+    kept -= moved_layers(problem, dense) * x->kept[DTP_LAYER_DENSE];
     if (stage.first)
         kept += x->kept[DTP_LAYER_EMBEDDING];
     if (!stage.last && problem->framework->keeps_stage_outputs)
@@ -138,9 +146,9 @@ static double unshard_buffers(const struct dtp_problem *problem, const struct dt
         double table = (double)problem->model->vocab * problem->model->hidden;
         double live = dtp_framework_reused_params(f, all) + (unit > table ? unit : table) +
                       f->zero3_prefetch_layers * f->zero3_unit_params;
-        return dtp_framework_gathered_bytes(f) * (live < all ? live : all);
+        return dtp_framework_gathered_bytes(f, plan->dtype) * (live < all ? live : all);
     }
-    return dtp_framework_gathered_bytes(f) *
+    return dtp_framework_gathered_bytes(f, plan->dtype) *
            ((f->zero3_prefetch_layers + 1) * r->largest_layer + r->root);
 }
 
@@ -200,9 +208,10 @@ static void take_second_backward(const struct rank_parts *r, double live, struct
 
 /* The end of a backward of ZeRO-3 (PyTorch FSDP): the live layer with its weights, its gradients and the
  * copy that is being reduced, then the last reduction alone. */
-static struct moment zero3_end(const struct dtp_framework *f, const struct rank_parts *r,
-                               double standing, struct moment now, struct moment peak) {
-    double gathered = dtp_framework_gathered_bytes(f), reduced = f->reduce_bytes;
+static struct moment zero3_end(const struct dtp_framework *f, const struct dtp_plan *plan,
+                               const struct rank_parts *r, double standing, struct moment now,
+                               struct moment peak) {
+    double gathered = dtp_framework_gathered_bytes(f, plan->dtype), reduced = f->reduce_bytes;
     double root_share = r->root / (r->dense + r->experts), all_gradients = now.gradients;
     now.gradients = (1 - root_share) * all_gradients;
     now.buffers += (2 * gathered + reduced) * r->largest_layer + 2 * gathered * r->root;
@@ -281,7 +290,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     now.activations = live + (plan->recompute == DTP_RECOMPUTE_NONE ? r->whole_layer : 0);
     now.buffers = standing;
     if (plan->zero_stage >= 3)
-        return zero3_end(framework, r, standing, now, peak);
+        return zero3_end(framework, plan, r, standing, now, peak);
     take_larger(&peak, &now);
     return peak;
 }

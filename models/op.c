@@ -58,7 +58,8 @@ void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shap
     /* Input and output gradient are cast to FP8 and transposed for the weight gradient (Micikevicius 2022;
      * TransformerEngine); with sequence parallelism each rank casts its part of what is h wide before it
      * is gathered. */
-    double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch, per_element = b->f->fp8_cast_bytes;
+    double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch,
+           per_element = dtp_framework_cast_bytes(b->f, b->dtype);
     double parts = b->plan->sequence_parallel && !b->f->fp8_cast_after_gather ? b->t : 1;
     in /= s.k >= b->h ? parts : 1;
     out /= s.n >= b->h ? parts : 1;

@@ -12,7 +12,7 @@ double dtp_op_input_bytes(const struct dtp_op_build *b, double elements) {
  * (Megatron-Core, attention.py: save_original_input), or with delayed scaling, whose scale has passed on by then,
  * a cast of it as of any input; attention then keeps the other (fused_core()). */
 double dtp_op_context_bytes(const struct dtp_op_build *b, double elements) {
-    return b->f->fp8_delayed_scaling ? dtp_op_input_bytes(b, elements) : b->e * elements;
+    return b->f->fp8_recipe == DTP_FP8_DELAYED ? dtp_op_input_bytes(b, elements) : b->e * elements;
 }
 
 /* Input of a column-parallel layer that is kept for its weight gradient: the shard (Korthikanti 2022,

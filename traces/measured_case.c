@@ -76,6 +76,14 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     return false;
 }
 
+/* "FP8-CS", "MXFP8", "FP8 (delayed)"; -1: the text says nothing of scales. */
+static int recipe_of(const char *lower) {
+    return strstr(lower, "mx") || strstr(lower, "block")      ? DTP_FP8_BLOCK
+           : strstr(lower, "-cs") || strstr(lower, "current") ? DTP_FP8_CURRENT
+           : strstr(lower, "-ds") || strstr(lower, "delayed") ? DTP_FP8_DELAYED
+                                                              : DTP_UNKNOWN;
+}
+
 /* The type of the products, whatever else the text says of weights and sums; the first that occurs counts. FP4
  * and MX products have no calibration. */
 static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
@@ -101,6 +109,8 @@ static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp
         dtp_run_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
     if (*dtype == DTP_FP4 && !(c->cluster.gpu.peak_flops_per_s[DTP_FP4] > 0))
         *dtype = DTP_FP8;
+    if (i < n && dtp_dtype_narrow(*dtype) && recipe_of(lower) >= 0)
+        c->framework.fp8_recipe = (enum dtp_fp8_recipe)recipe_of(lower);
     bool has = c->cluster.gpu.peak_flops_per_s[*dtype] > 0;
     if (!has && *dtype == DTP_BF16)
         *dtype = DTP_FP16;
@@ -129,6 +139,15 @@ static void set_attention(struct dtp_arena *a, const struct cluster_fact *fact,
         c->problem.attention = DTP_ATTN_UNFUSED;
     if (run->flash_attention == 1)
         c->problem.attention = usual == DTP_ATTN_UNFUSED ? DTP_ATTN_FLASH2 : (int)usual;
+}
+
+static void set_offload(struct dtp_arena *a, const struct cluster_fact *fact,
+                        struct dtp_run_case *c) {
+    c->problem.offloaded_layers = fact ? fact->offloaded_layers : 0;
+    if (c->problem.offloaded_layers > 0)
+        dtp_run_note(a, c,
+                     dtp_arena_printf(a, "activations of %d layers on the host",
+                                      c->problem.offloaded_layers));
 }
 
 static int or_one(int v) {
@@ -204,7 +223,7 @@ static void set_replicas(struct dtp_arena *a, const struct dtp_run *run, struct 
 static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
                      const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
-    unsigned has = c->framework.zero_stages;
+    unsigned has = (unsigned)c->framework.zero_stages;
     p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
     if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
         p->zero_stage = fact->zero_stage;
@@ -327,6 +346,7 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
                                         .memory_limit_bytes = out->cluster.gpu.memory_bytes,
                                         .dtype = out->plan.dtype};
     set_attention(a, dtp_run_fact(library, run), run, out);
+    set_offload(a, dtp_run_fact(library, run), out);
     enum dtp_reason reason = dtp_plan_check(&out->problem, &out->plan);
     /* A run that was made is legal; only what makes no layout at all is refused here. */
     if (reason == DTP_WHY_GPUS || reason == DTP_WHY_BATCH || reason == DTP_WHY_LAYERS ||

@@ -141,6 +141,15 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, document_tokens),
      .max = 1e6,
      .help = "sequences were packed from documents of so many tokens"},
+    {.name = "offloaded_layers",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, offloaded_layers),
+     .max = 1e6,
+     .help = "activations of so many layers were moved to the host"},
+    {.name = "dtype_contains",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct cluster_fact, dtype_contains),
+     .help = "part of the row's dtype"},
     {.name = "recompute",
      .kind = DTP_FIELD_STRING,
      .offset = offsetof(struct cluster_fact, recompute),
@@ -244,6 +253,7 @@ static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *ru
 static bool fact_has_kind(const struct cluster_fact *f, const struct dtp_run *run) {
     char zero[2] = {(char)('0' + run->zero_stage), '\0'};
     return (!f->model_contains || strstr(run->model, f->model_contains)) &&
+           (!f->dtype_contains || strstr(run->dtype, f->dtype_contains)) &&
            (!f->only_zero || strcmp(f->only_zero, zero) == 0) &&
            (!f->only_recompute || strcmp(f->only_recompute, run->recompute) == 0);
 }

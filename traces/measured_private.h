@@ -25,7 +25,9 @@ struct cluster_fact {
     int batch_below;            /* only for runs of a smaller global batch; 0: of any */
     const char *family;         /* of its model, whatever the name; NULL: as named */
     const char *attention; /* kernel of the run where it was not the stack's; NULL: the stack's */
-    int document_tokens;   /* its sequences were packed from documents of so many; 0: whole */
+    int offloaded_layers;  /* whose activations its recipe moved to the host */
+    const char *dtype_contains; /* part of the row's dtype; NULL: any */
+    int document_tokens;        /* its sequences were packed from documents of so many; 0: whole */
 };
 
 /* Which stack of ours a row's framework stands for, by what else the row says. */

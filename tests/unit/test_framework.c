@@ -127,6 +127,20 @@ static void test_cut_by_cost(void) {
     CU_ASSERT(memcmp(layers, passed, sizeof layers) == 0);
 }
 
+/* What a cast to a narrow type moves, by recipe; an own figure of the framework counts before it. */
+static void test_casts(void) {
+    struct dtp_framework f;
+    CU_ASSERT_FATAL(dtp_framework_load(arena, "megatron-bridge", &f, NULL) == DTP_OK);
+    CU_ASSERT(f.fp8_recipe == DTP_FP8_CURRENT && dtp_framework_cast_bytes(&f, DTP_FP8) == 6);
+    CU_ASSERT(dtp_framework_gathered_bytes(&f, DTP_FP8) == 1);
+    CU_ASSERT(dtp_framework_gathered_bytes(&f, DTP_BF16) == 2);
+    CU_ASSERT(dtp_framework_cast_bytes(&f, DTP_FP4) == 7.125);
+    f.fp8_recipe = DTP_FP8_DELAYED;
+    CU_ASSERT(dtp_framework_cast_bytes(&f, DTP_FP8) == 4);
+    f.fp8_cast_bytes = 14;
+    CU_ASSERT(dtp_framework_cast_bytes(&f, DTP_FP8) == 14);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"every file", test_all},
                            {"reading", test_read},
@@ -134,6 +148,7 @@ int main(void) {
                            {"padded vocabulary", test_vocabulary},
                            {"without mixed precision", test_fp32},
                            {"stages cut by cost", test_cut_by_cost},
+                           {"casts to narrow types", test_casts},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"framework", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "models/memory.h"
 #include "traces/validate.h"
 #include "tests/suites.h"
 
@@ -112,6 +113,32 @@ static void test_fp32_run(void) {
     CU_ASSERT(c->plan.dtype == DTP_BF16 && c->plan.recompute == DTP_RECOMPUTE_NONE);
     CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2);
     CU_ASSERT(c->framework.memory.weight_bytes == 2 && c->framework.memory.optimizer_bytes == 12);
+}
+
+/* Llama 3 70B on GB200 under Megatron-FSDP: sharded in FP8, half of its layers' activations on the host. */
+static void test_megatron_fsdp(void) {
+    static const char *const row = "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,"
+                                   "layers,hidden,heads,kv_heads,ffn,"
+                                   "gated_ffn,vocab,seq,tp,pp,vpp,cp,dp,zero_stage,microbatch,"
+                                   "global_batch,dtype,recompute,step_s,"
+                                   "peak_mem,peak_mem_unit\nNVIDIA-NeMo/"
+                                   "Megatron-Bridge@1,a,nemo,GB200,186,64,4,LLAMA3_70B,80,8192,"
+                                   "64,8,28672,1,128256,8192,1,1,1,1,64,%d,2,256,%s,,7,,\n";
+    struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, 3, "FP8-CS"));
+    struct dtp_stage_memory moved, kept;
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT_STRING_EQUAL(c->framework.name, "megatron-bridge");
+    CU_ASSERT(dtp_plan_check(&c->problem, &c->plan) == DTP_LEGAL);
+    CU_ASSERT(c->framework.fp8_recipe == DTP_FP8_CURRENT && c->problem.offloaded_layers == 40);
+    dtp_memory(dtp_memory_memo_create(arena, &c->problem), &c->plan, &moved);
+    CU_ASSERT(moved.device_bytes < c->problem.memory_limit_bytes); /* it ran */
+    double layer = dtp_memory_layer_activations(&c->problem, &c->plan, DTP_LAYER_DENSE);
+    c->problem.offloaded_layers = 0;
+    dtp_memory(dtp_memory_memo_create(arena, &c->problem), &c->plan, &kept);
+    CU_ASSERT_DOUBLE_EQUAL((double)kept.activations_bytes - (double)moved.activations_bytes,
+                           38 * layer, 2); /* two are on the way */
+    c = case_of_file(dtp_arena_printf(arena, row, 1, "MXFP8"));
+    CU_ASSERT(c->framework.fp8_recipe == DTP_FP8_BLOCK && c->problem.offloaded_layers == 0);
 }
 
 /* NeMo's launcher of 24.07 turned cuDNN attention off for all but one script; its fine-tuning packed SQuAD. */
@@ -394,6 +421,7 @@ int main(void) {
                            {"stacks of sources", test_stacks},
                            {"sums that are no runs", test_sums},
                            {"LLM Foundry's tables", test_llm_foundry},
+                           {"Megatron-FSDP", test_megatron_fsdp},
                            {"attention that the scripts set", test_attention_facts},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"measured", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

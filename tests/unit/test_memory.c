@@ -337,7 +337,7 @@ static void test_fp8_casts(void) {
     static const struct {
         const char *framework;
         double bytes_per_h;
-    } fp8[] = {{"nemo", 2 * (2 + 1.5 + 1 + 7) + 2 + 3.5},
+    } fp8[] = {{"megatron-bridge", 2 * (2 + 1.5 + 1 + 7) + 2 + 3.5},
                {"megatron-core", 2 * (2 + 1.5 + 1 + 7) + 2 + 3.5 + 1},
                {"torchtitan", 2 * (2 + 2 + 1.5 + 1 + 7 + 3.5)}};
     for (size_t i = 0; i < sizeof fp8 / sizeof *fp8; i++) {
@@ -352,7 +352,7 @@ static void test_fp8_casts(void) {
         x.plan.dtype = DTP_FP8;
         equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
               fp8[i].bytes_per_h * n * h + lse);
-        if (!x.framework.fp8_delayed_scaling)
+        if (x.framework.fp8_recipe != DTP_FP8_DELAYED)
             continue;
         x.plan.recompute = DTP_RECOMPUTE_SELECTIVE; /* leaves the cast alone */
         equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
