@@ -122,9 +122,6 @@ struct dtp_framework {
     bool tp_overlap;          /* backward tp collectives behind wgrad */
     bool
         tp_overlap_forward; /* and those of the forward behind the GEMM beside them (userbuffers) */
-    bool
-        tp_regather_hidden; /* sequence parallelism: what is gathered again in the backward comes behind
-                                the input-gradient GEMM */
     double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
     bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
     double dp_bucket_bytes;     /* one reduction bucket, at least; 0: one bucket in all */

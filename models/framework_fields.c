@@ -262,7 +262,6 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(p2p_bytes, 8, "bytes per activation element between stages"),
     BOOLEAN(tp_overlap, "backward tp collectives run behind weight-gradient GEMMs"),
     BOOLEAN(tp_overlap_forward, "tp collectives of the forward run behind GEMMs too (userbuffers)"),
-    BOOLEAN(tp_regather_hidden, "inputs gathered again in the backward come behind a GEMM"),
     NUMBER(tp_overlap_fraction, 1, "share of the overlapped tp time that can hide"),
     BOOLEAN(dp_overlap, "gradients are reduced behind the last backward, bucket by bucket"),
     NUMBER(dp_bucket_params_per_rank, DTP_GIGA,

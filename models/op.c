@@ -97,10 +97,8 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
         dtp_dtype_narrow(b->dtype) ? bytes / b->e : bytes; /* cast before the gather */
     dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
         ->overlapped = b->tp_overlap && b->f->tp_overlap_forward;
-    /* Launched before the input-gradient GEMM and waited for after it, unless the host checks it first. */
-    if (!b->f->tp_regather_hidden || b->f->checked_collectives)
-        dtp_op_collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
-            ->overlapped = b->tp_overlap;
+    dtp_op_collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+        ->overlapped = b->tp_overlap;
     dtp_op_collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
         ->overlapped = b->tp_overlap;
 }
