@@ -201,8 +201,9 @@ enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names,
 enum dtp_status dtp_gpu_calibrate(struct dtp_arena *a, const struct dtp_json *calibration,
                                   struct dtp_gpu *g, struct dtp_err *err);
 
-/* The table of the "calibration" object, for the reader and for hw/calibrate, which writes it. */
-extern const struct dtp_field dtp_gpu_calibration_fields[];
+/* The tables of the "calibration" object and of its "power", for the reader and for what writes them:
+ * hw/calibrate, the calibration of our own kernels. */
+extern const struct dtp_field dtp_gpu_calibration_fields[], dtp_power_fields[];
 /* What else stands in it in a file, and the table of a file: for the reader and for the manual. */
 extern const struct dtp_field dtp_gpu_calibration_file_fields[], dtp_gpu_fields[];
 

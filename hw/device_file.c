@@ -94,7 +94,7 @@ static const struct dtp_field attention_fields[] = {
     MEMBER(dtp_attention_cal, half_seq_backward, "half_seq of the backward; 0: the same"),
     {0}};
 
-static const struct dtp_field power_fields[] = {
+const struct dtp_field dtp_power_fields[] = {
     MEMBER(dtp_power_cal, idle_w, "clocks run, no kernel does anything"),
     MEMBER(dtp_power_cal, gemm_j_per_flop, "of a GEMM at the highest clock, above idle"),
     MEMBER(dtp_power_cal, attention_j_per_flop, "of fused attention"),
@@ -160,7 +160,7 @@ const struct dtp_field dtp_gpu_calibration_fields[] = {
      .help = "memory-bound kernels by class"},
     {"attention", DTP_FIELD_OBJECT, IN_GPU(attention), .fields = attentions_fields,
      .help = "fused attention by implementation"},
-    {"power", DTP_FIELD_OBJECT, IN_GPU(power), .fields = power_fields,
+    {"power", DTP_FIELD_OBJECT, IN_GPU(power), .fields = dtp_power_fields,
      .help = "what lowers the clock"},
     {"sustained", DTP_FIELD_DOUBLE, IN_GPU(sustained), .min = 1, .max = 10,
      .help = "time factor under long load"},

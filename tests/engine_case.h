@@ -6,24 +6,14 @@
 #include <math.h>
 
 #include "sim/engine.h"
+#include "tests/arena_case.h"
 
 static const double RELATIVE = 1e-12;
 
-static struct dtp_arena *arena;
 static struct dtp_platform platform;
 static struct dtp_graph graph;
 static struct dtp_timeline timeline;
 static struct dtp_err err;
-
-static inline int setup(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static inline int teardown(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
 
 static inline void fresh(uint32_t nlinks, const double *capacity) {
     dtp_arena_reset(arena);

@@ -8,22 +8,11 @@
 
 #include "sim/base/rng.h"
 #include "sim/engine.h"
+#include "tests/arena_case.h"
 
 static const double RELATIVE = 1e-9;
 
 enum { MAX_LINKS = 24, MAX_USES = 6, NROUNDS = 400 };
-
-static struct dtp_arena *arena;
-
-static inline int setup(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static inline int teardown(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
 
 static inline double log_uniform(struct dtp_rng *r, double low, uint32_t ndoublings) {
     double x = low * (1 + dtp_rng_uniform(r));

@@ -49,14 +49,7 @@ static void write_power(struct dtp_json_out *w, const struct dtp_measured *m) {
         return;
     dtp_json_put_key(w, "power");
     dtp_json_object(w);
-    dtp_json_kv_double(w, "idle_w", p.idle_w);
-    dtp_json_kv_double(w, "gemm_j_per_flop", p.gemm_j_per_flop);
-    dtp_json_kv_double(w, "attention_j_per_flop", p.attention_j_per_flop);
-    dtp_json_kv_double(w, "attention_backward_j_per_flop", p.attention_backward_j_per_flop);
-    dtp_json_kv_double(w, "exponent", p.exponent);
-    dtp_json_kv_double(w, "comm_w", p.comm_w);
-    dtp_json_kv_double(w, "burst_w", p.burst_w);
-    dtp_json_kv_double(w, "memory_s", p.memory_s);
+    dtp_fields_write(w, dtp_power_fields, &p);
     dtp_json_end(w);
 }
 

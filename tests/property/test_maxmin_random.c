@@ -5,6 +5,7 @@
 
 #include "sim/base/rng.h"
 #include "sim/maxmin.h"
+#include "tests/arena_case.h"
 #include "tests/suites.h"
 
 static const double RELATIVE = 1e-9;
@@ -27,18 +28,6 @@ struct shape {
     uint32_t nlinks, max_uses;
     int equal_links, equal_weights;
 };
-
-static struct dtp_arena *arena;
-
-static int setup(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int teardown(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
 
 /* 1 .. 2^20, evenly by magnitude */
 static double magnitude(struct dtp_rng *r) {

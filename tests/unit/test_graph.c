@@ -1,22 +1,12 @@
 #include "sim/graph.h"
+#include "tests/arena_case.h"
 #include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 #include <string.h>
 
-static struct dtp_arena *arena;
 static struct dtp_graph graph;
 static struct dtp_err err;
-
-static int setup(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int teardown(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
 
 static void fresh(void) {
     dtp_arena_reset(arena);

@@ -3,21 +3,10 @@
 #include <CUnit/Basic.h>
 
 #include "sim/base/rng.h"
+#include "tests/arena_case.h"
 #include "tests/suites.h"
 
 enum { NIDS = 500 };
-
-static struct dtp_arena *arena;
-
-static int setup(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int teardown(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
 
 /* 1,000 events at 50 different times come out by (time, sequence number). */
 static void test_events_come_out_by_time_then_sequence(void) {

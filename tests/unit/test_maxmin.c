@@ -1,5 +1,6 @@
 /* Each case states links (capacity) and activities (cap, weights) and the rates by hand. */
 #include "sim/maxmin.h"
+#include "tests/arena_case.h"
 #include "tests/suites.h"
 
 #include <CUnit/Basic.h>
@@ -8,20 +9,9 @@ static const double RELATIVE = 1e-12;
 
 enum { MAX_LINKS = 64 };
 
-static struct dtp_arena *arena;
 static struct dtp_platform platform;
 static struct dtp_maxmin *maxmin;
 static const uint32_t *changed;
-
-static int setup(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int teardown(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
 
 static void links(const double *capacity, uint32_t n) {
     dtp_arena_reset(arena);

@@ -3,19 +3,8 @@
 #include <CUnit/Basic.h>
 
 #include "sim/engine.h"
+#include "tests/arena_case.h"
 #include "tests/suites.h"
-
-static struct dtp_arena *arena;
-
-static int setup(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int teardown(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
 
 static dtp_id add(struct dtp_graph *g, double work, dtp_id stream) {
     return dtp_graph_add(g, &(struct dtp_task){.work = work, .device = DTP_NONE, .stream = stream});
