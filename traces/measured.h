@@ -44,11 +44,12 @@ struct dtp_run_case {
     struct dtp_cluster cluster;
     struct dtp_framework framework;
     struct dtp_plan plan;
-    bool peak_of_first_stage;  /* the measured peak is rank 0's, not the largest */
-    const char *peak_mem_unit; /* the row's, or what it means by a fact of the source */
-    bool outside;              /* a number format that no calibration covers (FP4, MX) */
-    const char *note;          /* "" or what was assumed */
-    const char *unsupported;   /* NULL, or why the row cannot be predicted */
+    bool peak_of_first_stage;     /* the measured peak is rank 0's, not the largest */
+    const char *peak_mem_unit;    /* the row's, or what it means by a fact of the source */
+    bool outside;                 /* a number format that no calibration covers (FP4, MX) */
+    const char *note;             /* "" or what was assumed */
+    const char *unknown_schedule; /* NULL, or what was made of it, which is in the note as well */
+    const char *unsupported;      /* NULL, or why the row cannot be predicted */
 };
 
 struct dtp_run_library; /* frameworks, clusters and facts, loaded once */

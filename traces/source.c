@@ -7,6 +7,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "sim/base/text.h"
+
 enum {
     CHUNK = 1 << 16,
     AHEAD = DTP_SOURCE_AHEAD,
@@ -149,9 +151,20 @@ static enum dtp_status unpack(struct dtp_arena *a, struct dtp_source **s, struct
     return DTP_OK;
 }
 
+/* A byte order mark in front of UTF-8 text is no part of it. */
+static enum dtp_status skip_mark(struct dtp_source *s, struct dtp_err *err) {
+    const unsigned char *head;
+    size_t n;
+    DTP_TRY(dtp_source_peek(s, &head, &n, err));
+    s->ahead_at += dtp_text_mark_bytes((const char *)head, n);
+    return DTP_OK;
+}
+
 static enum dtp_status finish_open(struct dtp_arena *a, struct dtp_source *s,
                                    struct dtp_source **out, struct dtp_err *err) {
     enum dtp_status status = unpack(a, &s, err);
+    if (status == DTP_OK)
+        status = skip_mark(s, err);
     if (status != DTP_OK)
         dtp_source_close(s);
     *out = status == DTP_OK ? s : NULL;

@@ -108,6 +108,7 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
         if (row->supported)
             name_fitted(a, &ctx.cases[i], row);
         row->note = row->supported ? ctx.cases[i].note : ctx.cases[i].unsupported;
+        row->unknown_schedule = row->supported ? ctx.cases[i].unknown_schedule : NULL;
         struct dtp_run run = *row->run;
         run.peak_mem_unit = ctx.cases[i].peak_mem_unit;
         row->measured_peak_bytes = dtp_run_peak_bytes(&run, &row->peak_meaning);

@@ -24,7 +24,8 @@ struct dtp_validated {
     double predicted_s, error; /* error: not set without a measured step */
     double measured_peak_bytes, predicted_peak_bytes, memory_error; /* peak 0: not measured */
     const char *peak_meaning;
-    const char *note; /* what was assumed, or why unsupported */
+    const char *note;             /* what was assumed, or why unsupported */
+    const char *unknown_schedule; /* NULL, or what was made of it */
     struct dtp_breakdown breakdown;
 };
 

@@ -215,10 +215,27 @@ static void print_constants(struct dtp_arena *a, FILE *f, const struct dtp_valid
     }
 }
 
+/* Each schedule that no row could be predicted with, once. */
+static void print_unknown_schedules(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    bool *done = DTP_NEW(a, bool, v->runs.n + 1);
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const char *text = v->row[i].unknown_schedule;
+        int rows = 0;
+        for (size_t k = i; text && !done[i] && k < v->runs.n; k++) {
+            bool same = v->row[k].unknown_schedule && strcmp(v->row[k].unknown_schedule, text) == 0;
+            rows += same;
+            done[k] |= same && k > i;
+        }
+        if (rows > 0)
+            fprintf(f, "%d row%s: %s\n", rows, rows == 1 ? "" : "s", text);
+    }
+}
+
 void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
                           const struct dtp_validation_report *report) {
     fprintf(f, "predicted against measured; errors in percent, bias > 0: predicted too slow\n\n");
     print_table(a, f, v, report->detail);
+    print_unknown_schedules(a, f, v);
     print_verdicts(f, v);
     print_constants(a, f, v);
     print_cells(a, f, v);

@@ -104,6 +104,22 @@ static void seeds(void) {
           sizeof expected / sizeof *expected);
 }
 
+/* A byte order mark in front of text, as Windows writes it, changes nothing. */
+static void marked(void) {
+    static const char text[] = "\xef\xbb\xbf{\"schemaVersion\": 1, \"traceEvents\": []}";
+    struct dtp_source *s;
+    struct dtp_err err = {0};
+    enum dtp_format found;
+    char all[sizeof text];
+    size_t n;
+    CU_ASSERT_EQUAL_FATAL(dtp_source_memory(arena, "x", text, sizeof text - 1, &s, &err), DTP_OK);
+    CU_ASSERT_EQUAL(dtp_format_detect(s, &found, &err), DTP_OK);
+    CU_ASSERT_EQUAL(found, DTP_FORMAT_KINETO);
+    CU_ASSERT_EQUAL(dtp_source_read(s, all, sizeof all, &n, &err), DTP_OK);
+    CU_ASSERT(n == sizeof text - 1 - 3 && all[0] == '{');
+    dtp_source_close(s);
+}
+
 static void unknown(void) {
     static const struct {
         const char *text, *says;
@@ -128,6 +144,7 @@ static void unknown(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"samples", samples},
                            {"seeds of the fuzzers", seeds},
+                           {"behind a byte order mark", marked},
                            {"what is of no format", unknown},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"formats", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

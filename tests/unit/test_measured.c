@@ -292,6 +292,31 @@ static void test_ends(void) {
     CU_ASSERT(!c->plan.account_for_ends && c->plan.dtype == DTP_BF16 && !c->outside);
 }
 
+/* A schedule that names one with chunks takes those that it wants; one that names none says so. */
+static void test_schedules(void) {
+    static const struct {
+        const char *schedule;
+        int kind, vpp;
+        const char *note;
+    } cases[] = {{"ZBV", DTP_SCHED_ZB_V, 2, "2 virtual stages assumed"},
+                 {"Looped BFS", DTP_SCHED_BREADTH_FIRST, 2, "2 virtual stages assumed"},
+                 {"DualPipe", DTP_SCHED_1F1B, 1, "\"DualPipe\" is not known: taken as 1f1b"},
+                 {"ZB H2", DTP_SCHED_1F1B, 1, "\"ZB H2\" is not known (near: zb-h1)"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dtp_run_case *c = case_of_file(dtp_arena_printf(
+            arena,
+            "schedule,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,"
+            "vocab,seq,tp,pp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s\n"
+            "%s,a,megatron-core,H100,80,64,8,GPT,32,4096,32,50257,2048,1,4,16,1,1,256,bf16,none,"
+            "5\n",
+            cases[i].schedule));
+        CU_ASSERT_FATAL(!c->unsupported);
+        CU_ASSERT(c->plan.schedule == cases[i].kind && c->plan.vpp == cases[i].vpp);
+        CU_ASSERT_PTR_NOT_NULL(strstr(c->note, cases[i].note));
+        CU_ASSERT((c->unknown_schedule != NULL) == (cases[i].vpp == 1));
+    }
+}
+
 /* Experts: ep of the row, the model by its name, the capacity by the source (Liu 2025, section 4.2). */
 static void test_experts(void) {
     static const char *const header =
@@ -410,6 +435,7 @@ static void test_campaign_facts(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"reading", test_read},
                            {"embedding and head as layers", test_ends},
+                           {"schedules of rows", test_schedules},
                            {"a model with experts", test_experts},
                            {"types of products", test_dtypes},
                            {"facts by size of the run", test_sized_facts},
