@@ -188,7 +188,7 @@ struct dtp_framework {
     enum dtp_expert_tp expert_tp;
     double moe_imbalance; /* rows of the fullest expert over the mean, dropless; >= 1 */
     bool moe_sync;        /* the host reads the counts of rows back in every layer of experts */
-    bool uneven_stages, accounts_for_ends;
+    bool uneven_stages, uneven_chunks, accounts_for_ends;
     bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
     const char *const *schedules; /* NULL-terminated names */
     int zero_stages;              /* bit s: has ZeRO stage s */

@@ -328,6 +328,7 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(moe_imbalance, 100, "rows of the fullest expert over the mean"),
     BOOLEAN(moe_sync, "the host waits for the counts of rows in every layer of experts"),
     BOOLEAN(uneven_stages, "stages may hold different numbers of layers"),
+    BOOLEAN(uneven_chunks, "so may the chunks of interleaved stages"),
     BOOLEAN(accounts_for_ends, "embedding and head may count as a layer each of their stages"),
     BOOLEAN(stages_by_cost, "stages are cut by the parameters of layers and head, not by layers"),
     LIST(schedules, "names of the pipeline schedules it has"),

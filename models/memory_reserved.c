@@ -80,7 +80,8 @@ double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dt
                              const struct rank_sums *sums) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     const double master = 4; /* of the optimizer's bytes per parameter, there from the start */
-    double moments = sums->optimizer * (1 - master / f->optimizer_bytes);
+    double moments =
+        f->optimizer_bytes > master ? sums->optimizer * (1 - master / f->optimizer_bytes) : 0;
     double split = f->logits_split_bytes * r->nlogits, left = split - moments;
     double reserved = sums->loss + f->logits_freed_bytes * r->nlogits;
     if (dtp_plan_num_microbatches(plan) > 1 && left > 0)

@@ -122,8 +122,10 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_RECOMPUTE, "the framework does not have this recomputation")                         \
     X(DTP_WHY_TP, "the framework or model has no tensor parallelism, or tp is over its limit")     \
     X(DTP_WHY_PP, "the framework has no pipeline parallelism, or the model cannot be cut")         \
-    X(DTP_WHY_OFFLOAD,                                                                             \
-      "the framework has no such offload (over replicas: with ZeRO), or the node no room")         \
+    X(DTP_WHY_OFFLOAD, "the framework has no offload")                                             \
+    X(DTP_WHY_OFFLOAD_ZERO,                                                                        \
+      "offload: parameters want ZeRO-3, the optimizer of several replicas ZeRO-1 or more")         \
+    X(DTP_WHY_OFFLOAD_ROOM, "the node has no room for what is offloaded")                          \
     X(DTP_WHY_DTYPE, "the GPU or the framework does not have this dtype")                          \
     X(DTP_WHY_CONSTRAINT, "excluded by an option of the command line")
 
@@ -139,8 +141,8 @@ struct dtp_problem; /* evaluate.h */
 /* The first reason found, cheap tests first, in the order of check_* in plan_check.c. No allocation.
  * Rules beyond what the reasons say:
  *   pp = 1 allows 1f1b alone (F B F B: gradient accumulation), whatever the framework's list has;
- *   interleaving wants vpp to divide the layers of every rank, unless layers_per_stage is given and
- *   the framework takes uneven stages; no stage is left without a layer but with account_for_ends;
+ *   several chunks a rank want pp x vpp to divide the layers, unless the framework has uneven_chunks, or
+ *   uneven stages and layers_per_stage is given; no stage is left without a layer but with account_for_ends;
  *   convolution models are data parallel: every other degree is 1, no recomputation;
  *   cp splits the sequence in 2 cp chunks (zig-zag), each rank's share again by tp under sequence
  *   parallelism; offload of parameters needs ZeRO-3. */

@@ -149,6 +149,7 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     int64_t n = (int64_t)p->pp * p->vpp;
     int layers = q->model->layers;
     bool uneven = q->framework->uneven_stages;
+    bool uneven_here = p->vpp > 1 ? q->framework->uneven_chunks : uneven;
     if (p->account_for_ends) {
         bool divides = p->pp > 1 && n <= DTP_MAX_STAGES && (layers + 2) % n == 0;
         bool has = q->framework->accounts_for_ends && !p->layers_per_stage.at;
@@ -159,7 +160,7 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     if (n > DTP_MAX_STAGES)
         return DTP_WHY_PP;
     if (!p->layers_per_stage.at)
-        return layers % n != 0 && (!uneven || p->vpp > 1) ? DTP_WHY_UNEVEN : DTP_LEGAL;
+        return layers % n != 0 && !uneven_here ? DTP_WHY_UNEVEN : DTP_LEGAL;
     if (p->layers_per_stage.n != (size_t)n)
         return DTP_WHY_LAYER_SUM;
     int64_t sum = 0;
@@ -205,10 +206,11 @@ static enum dtp_reason check_offload(const struct dtp_problem *q, const struct d
         return DTP_LEGAL;
     const struct dtp_framework *f = q->framework;
     const struct dtp_node *node = &q->cluster->node;
-    if (!f->offload || (p->offload == DTP_OFFLOAD_PARAMETERS && p->zero_stage < 3))
+    if (!f->offload)
         return DTP_WHY_OFFLOAD;
-    if (p->zero_stage == 0 && (int64_t)p->dp * p->cp > 1) /* each rank would update all of it */
-        return DTP_WHY_OFFLOAD;
+    bool whole = p->zero_stage == 0 && (int64_t)p->dp * p->cp > 1; /* each rank updates all of it */
+    if (whole || (p->offload == DTP_OFFLOAD_PARAMETERS && p->zero_stage < 3))
+        return DTP_WHY_OFFLOAD_ZERO;
     struct dtp_param_counts count;
     dtp_model_params(q->model, q->model->vocab, &count);
     double per_parameter_bytes = f->memory.optimizer_bytes + 4; /* and fp32 gradients */
@@ -221,7 +223,7 @@ static enum dtp_reason check_offload(const struct dtp_problem *q, const struct d
     double node_bytes = (double)count.total * per_parameter_bytes / ranks * on_node;
     double room_bytes =
         p->offload_to == DTP_OFFLOAD_NVME ? node->nvme_bytes : (double)node->host_memory_bytes;
-    return node_bytes > room_bytes ? DTP_WHY_OFFLOAD : DTP_LEGAL;
+    return node_bytes > room_bytes ? DTP_WHY_OFFLOAD_ROOM : DTP_LEGAL;
 }
 
 static enum dtp_reason check_framework_schedule(const struct dtp_framework *f,

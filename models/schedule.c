@@ -45,6 +45,8 @@ const char *dtp_schedule_applies(int kind, int pp, int vpp, int m) {
         return "pp, vpp and the number of microbatches must be 1 or more, pp and vpp within limits";
     if (!k->chunked && vpp > 1)
         return "this schedule has one chunk per rank (vpp = 1)";
+    if (k->most_vpp == 2 && vpp != 2)
+        return "this schedule needs vpp = 2";
     if (k->chunked && vpp < 2)
         return "this schedule needs vpp > 1";
     if (k->chunked && pp < 2)

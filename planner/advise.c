@@ -1,5 +1,7 @@
 #include "planner/advise.h"
 
+#include <limits.h>
+
 #include "sim/base/text.h"
 
 enum {
@@ -160,6 +162,15 @@ static int enough_gpus(const struct dtp_report *r, bool *out_exact) {
     return high;
 }
 
+/* The least factor, by doubling, on GPUs and batch together with which something fits; 0: none found. */
+static int enough_of_both(const struct dtp_report *r) {
+    const struct dtp_problem *p = &r->setup->problem;
+    for (int k = 2; p->gpus <= MOST_GPUS_TRIED / k && p->global_batch <= INT_MAX / k; k *= 2)
+        if (works(r, k * p->gpus, k * p->global_batch))
+            return k;
+    return 0;
+}
+
 /* ", with --offload optimizer this fits on as many: ...", or "" where none does. */
 static const char *with_offload(struct dtp_arena *a, const struct dtp_report *r) {
     struct dtp_limits limits = r->limits ? *r->limits : dtp_limits_none();
@@ -195,9 +206,12 @@ static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r)
         dtp_str_printf(&s, "; without the limits on the layout this fits: %s", other);
         return s.at;
     }
-    int gpus = enough_gpus(r, &exact);
+    int gpus = enough_gpus(r, &exact), both = gpus > 0 ? 0 : enough_of_both(r);
     if (gpus > 0)
         dtp_str_printf(&s, "; it %s %d GPUs", exact ? "needs at least" : "fits on", gpus);
+    else if (both > 0)
+        dtp_str_printf(&s, "; it fits on %d GPUs with a batch of %d, not with %d on any number",
+                       both * p->gpus, both * p->global_batch, p->global_batch);
     else
         dtp_str_printf(&s, "; more GPUs do not help%s",
                        limited(r) ? " within these limits on the layout" : "");

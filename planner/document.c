@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "models/schedule.h"
 #include "sim/base/text.h"
 
 /* Keys of a document and of the output of --json; the values of the latter's own are not looked at.
@@ -139,12 +140,18 @@ enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct
     if (why == DTP_LEGAL)
         return DTP_OK;
     const struct dtp_model *m = problem->model;
+    char text[160];
+    const char *wants = why == DTP_WHY_VPP
+                            ? dtp_schedule_applies(plan->schedule, plan->pp, plan->vpp,
+                                                   dtp_plan_num_microbatches(plan))
+                            : NULL;
+    snprintf(text, sizeof text, "%s%s%s", dtp_reasons[why], wants ? ": " : "", wants ? wants : "");
     return dtp_fail(err, DTP_ENO,
                     "the plan is refused: %s (tp %d, pp %d, cp %d, dp %d, vpp %d, microbatch %d, "
                     "batch %d, %d GPUs; %s has %d layers, %d heads; framework %s)",
-                    dtp_reasons[why], plan->tp, plan->pp, plan->cp, plan->dp, plan->vpp,
-                    plan->microbatch_size, plan->global_batch_size, problem->gpus, m->name,
-                    m->layers, m->heads, problem->framework->name);
+                    text, plan->tp, plan->pp, plan->cp, plan->dp, plan->vpp, plan->microbatch_size,
+                    plan->global_batch_size, problem->gpus, m->name, m->layers, m->heads,
+                    problem->framework->name);
 }
 
 void dtp_document_write_problem(struct dtp_json_out *w, const struct dtp_setup *setup) {

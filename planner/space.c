@@ -139,11 +139,19 @@ static void add_schedules(struct builder *b, struct dtp_shape *shape) {
     }
 }
 
+/* Numbers of chunks that divide a stage's layers; where chunks may be uneven, any that is asked for. */
 static void add_chunks(struct builder *b, struct dtp_shape *shape, bool ends, int per_stage) {
+    const struct dtp_space *s = b->space;
     int vpp[DTP_MOST_DIVISORS];
-    if (!wants(b->space, DTP_LIMIT_ENDS, ends))
+    if (!wants(s, DTP_LIMIT_ENDS, ends))
         return;
     shape->ends = ends;
+    if (!ends && s->problem->framework->uneven_chunks && s->limits.field[DTP_LIMIT_VPP].n > 0) {
+        for (shape->vpp = 1; shape->vpp <= per_stage; shape->vpp++)
+            if (wants(s, DTP_LIMIT_VPP, shape->vpp))
+                add_schedules(b, shape);
+        return;
+    }
     int n = choices(b->space, DTP_LIMIT_VPP, per_stage, vpp);
     for (int i = 0; i < n; i++) {
         shape->vpp = vpp[i];

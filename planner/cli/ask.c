@@ -89,6 +89,8 @@ static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem
         out->dp = model_parallel <= problem->gpus ? (int)(problem->gpus / model_parallel) : 1;
     if (limits.field[DTP_LIMIT_SCHEDULE].n == 0 && out->vpp > 1)
         out->schedule = DTP_SCHED_INTERLEAVED;
+    if (limits.field[DTP_LIMIT_VPP].n == 0 && dtp_schedule_kinds[out->schedule].most_vpp > 0)
+        out->vpp = dtp_schedule_kinds[out->schedule].most_vpp; /* the one that it takes */
     return dtp_plan_require(problem, out, err);
 }
 

@@ -76,14 +76,19 @@ static void megatron_recompute(FILE *f, const struct dtp_problem *p, const struc
                                                                         : 1);
 }
 
+/* Virtual stages hold equal numbers of layers, or would if embedding and head were layers. */
+static bool is_even(const struct dtp_model *m, const struct dtp_plan *plan) {
+    bool even = true;
+    for (int vs = 1; vs < plan->pp * plan->vpp; vs++)
+        even &= dtp_plan_layers(plan, m, vs) == dtp_plan_layers(plan, m, 0);
+    return even || plan->account_for_ends;
+}
+
 /* The layers of each virtual stage, where they are not equal: "Et*2|t*3|t*2L". Stages and chunks follow
  * from it, so that --num-virtual-stages-per-pipeline-rank is not given beside it. */
 static bool megatron_layout(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
     int n = plan->pp * plan->vpp;
-    bool even = true;
-    for (int vs = 1; vs < n; vs++)
-        even &= dtp_plan_layers(plan, m, vs) == dtp_plan_layers(plan, m, 0);
-    if (even || plan->account_for_ends)
+    if (is_even(m, plan))
         return false;
     fputs("--pipeline-model-parallel-layout E", f);
     for (int vs = 0; vs < n; vs++)
@@ -143,6 +148,29 @@ static const char *titan_schedule(const struct dtp_plan *plan) {
     return names[plan->schedule];
 }
 
+/* Its own division takes embedding and head for a layer each unless told otherwise; any other is spelt out
+ * module by module. */
+static void titan_stages(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
+    int n = plan->pp * plan->vpp, ends = plan->account_for_ends;
+    if (is_even(m, plan)) {
+        fprintf(f,
+                "pipeline_parallel_layers_per_stage = %d\n"
+                "pipeline_parallel_first_stage_less_layers = %d\n"
+                "pipeline_parallel_last_stage_less_layers = %d\n",
+                (m->layers + 2 * ends) / n, ends, ends);
+        return;
+    }
+    fputs("module_fqns_per_model_part = [", f);
+    for (int vs = 0, layer = 0; vs < n; vs++) {
+        int layers = dtp_plan_layers(plan, m, vs);
+        fputs(vs > 0 ? ", [" : "[\"tok_embeddings\"", f);
+        for (int l = 0; l < layers; l++, layer++)
+            fprintf(f, "%s\"layers.%d\"", vs == 0 || l > 0 ? ", " : "", layer);
+        fputs(vs + 1 == n ? ", \"norm\", \"output\"]" : "]", f);
+    }
+    fputs("]\n", f);
+}
+
 void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
     int m = dtp_plan_num_microbatches(plan);
     int local = plan->pp > 1 ? plan->microbatch_size * m : plan->microbatch_size;
@@ -153,12 +181,11 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
             "%d\ntensor_parallel_degree = %d\ncontext_parallel_degree = %d\n"
             "pipeline_parallel_degree = %d\n",
             shards(plan), plan->dp / shards(plan), plan->tp, plan->cp, plan->pp);
-    if (plan->pp > 1)
-        fprintf(f,
-                "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n"
-                "pipeline_parallel_layers_per_stage = %d\n",
-                titan_schedule(plan), plan->microbatch_size,
-                p->model->layers / (plan->pp * plan->vpp));
+    if (plan->pp > 1) {
+        fprintf(f, "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n",
+                titan_schedule(plan), plan->microbatch_size);
+        titan_stages(f, p->model, plan);
+    }
     if (plan->ep > 1)
         fprintf(f, "expert_parallel_degree = %d\nexpert_tensor_parallel_degree = %d\n", plan->ep,
                 dtp_plan_etp(plan));

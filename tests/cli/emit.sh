@@ -16,6 +16,8 @@ fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --reco
 {
     "$dtplan" $fixed --pp 2 --vpp 2 --sp on --zero 1 --emit megatron
     "$dtplan" $fixed --pp 1 --framework torchtitan --zero 3 --sp on --emit torchtitan
+    "$dtplan" $fixed --pp 4 --vpp 3 --framework torchtitan --zero 2 --sp on --emit torchtitan |
+        grep -o 'module_fqns.*layers.3"\|pipeline.*schedule.*'
     "$dtplan" $fixed --pp 2 --framework nanotron --sp on --zero 1 --emit nanotron
     "$dtplan" --model llama3-405b --gpus 1024 --cluster h100 --batch 128 --tp 8 --pp 16 --vpp 8 \
         --ends on --emit megatron | grep account

@@ -27,6 +27,8 @@ try --model gpt175b --gpus 1024 extra
 try --model gpt175b --gpus 1024 --layers-per-stage 40,40
 try simulate --model gpt175b --gpus 1024 --tp 4,8
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 7
+try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule interleaved
+try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule zb-v --vpp 3
 try simulate --plan missing.json
 try simulate --plan /dev/null
 try compare one.json

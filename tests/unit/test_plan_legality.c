@@ -32,7 +32,12 @@ CHANGE(hidden, w->model.hidden = 97;)
 CHANGE(few_layers, w->model.layers = 1;)
 CHANGE(uneven, w->model.layers = 13; w->framework.uneven_stages = false;)
 CHANGE(uneven_allowed, w->model.layers = 13;)
-CHANGE(uneven_chunks, w->model.layers = 14; p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;)
+#define UNEVEN_CHUNKS                                                                              \
+    w->model.layers = 14;                                                                          \
+    p->vpp = 2;                                                                                    \
+    p->schedule = DTP_SCHED_INTERLEAVED
+CHANGE(uneven_chunks, UNEVEN_CHUNKS;)
+CHANGE(uneven_chunks_allowed, UNEVEN_CHUNKS; w->framework.uneven_chunks = true;)
 static int ends_given_list[2];
 CHANGE(ends, w->model.layers = 6; p->vpp = 4; p->schedule = DTP_SCHED_INTERLEAVED;
        p->account_for_ends = w->framework.accounts_for_ends = true;)
@@ -155,6 +160,7 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_UNEVEN, uneven},
     {DTP_LEGAL, uneven_allowed},
     {DTP_WHY_UNEVEN, uneven_chunks},
+    {DTP_LEGAL, uneven_chunks_allowed},
     {DTP_LEGAL, ends},
     {DTP_WHY_ENDS, ends_none},
     {DTP_WHY_ENDS, ends_odd},
@@ -227,11 +233,11 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_TP, tp_limit},
     {DTP_WHY_PP, pp_limit},
     {DTP_LEGAL, offload},
-    {DTP_WHY_OFFLOAD, offload_whole},
+    {DTP_WHY_OFFLOAD_ZERO, offload_whole},
     {DTP_WHY_OFFLOAD, offload_none},
-    {DTP_WHY_OFFLOAD, offload_parameters},
-    {DTP_WHY_OFFLOAD, offload_room},
-    {DTP_WHY_OFFLOAD, offload_nvme},
+    {DTP_WHY_OFFLOAD_ZERO, offload_parameters},
+    {DTP_WHY_OFFLOAD_ROOM, offload_room},
+    {DTP_WHY_OFFLOAD_ROOM, offload_nvme},
     {DTP_WHY_DTYPE, dtype},
     {DTP_WHY_DTYPE, dtype_uncalibrated},
     {DTP_LEGAL, conv},
