@@ -102,7 +102,8 @@ struct dtp_param_counts {
 };
 
 /* name: an entry of models/, an alias, or a path (own JSON, Hugging Face config.json, or the folder
- * that holds it). Names ignore case, '-', '_' and an owner: meta-llama/Meta-Llama-3-70B is found.
+ * that holds it). Names ignore case, '-', '_', an owner and what further training a name ends with:
+ * meta-llama/Meta-Llama-3-70B-Instruct is found.
  */
 enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
                                struct dtp_err *err);

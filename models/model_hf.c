@@ -74,11 +74,11 @@ struct hf_number {
 static const struct hf_number numbers[] = {
     {TO(layers), true, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"}},
     {TO(hidden), true, {"hidden_size", "n_embd", "d_model", "n_embed"}},
-    {TO(heads), true, {"num_attention_heads", "n_head", "n_heads"}},
-    {TO(kv_heads), false, {"num_key_value_heads", "num_kv_heads"}},
+    {TO(heads), true, {"num_attention_heads", "n_head", "n_heads", "num_heads"}},
+    {TO(kv_heads), false, {"num_key_value_heads", "num_kv_heads", "multi_query_group_num"}},
     {TO(head_dim), false, {"head_dim"}},
     {TO(ffn), false, {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"}},
-    {TO(vocab), false, {"vocab_size"}},
+    {TO(vocab), false, {"vocab_size", "padded_vocab_size"}},
     {TO(max_positions),
      false,
      {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"}},
@@ -87,20 +87,30 @@ static const struct hf_number numbers[] = {
 
 static enum dtp_status read_numbers(const struct dtp_json *j, struct dtp_model *m,
                                     struct dtp_err *err) {
-    char place[512];
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         const struct hf_number *n = &numbers[i];
         int *to = (int *)(void *)((char *)m + n->offset);
         const char *const *name = n->names;
         while (*name && !dtp_hf_get(j, *name))
             name++;
-        if (*name)
-            DTP_TRY(dtp_hf_int(j, *name, to, err));
-        else if (n->required)
-            return dtp_fail(err, DTP_EINPUT, "%s: missing key \"%s\" (or \"%s\")",
-                            dtp_json_place(j, place, sizeof place), n->names[0], n->names[1]);
+        if (!*name)
+            continue;
+        DTP_TRY(dtp_hf_int(j, *name, to, err));
         if (n->required && *to < 1)
             return dtp_json_expected(dtp_hf_get(j, *name), "an integer of 1 or more", err);
+    }
+    return DTP_OK;
+}
+
+/* After the type had its say: some leave out what their class has by default. */
+static enum dtp_status check_numbers(const struct dtp_json *j, const struct dtp_model *m,
+                                     struct dtp_err *err) {
+    char place[512];
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        const struct hf_number *n = &numbers[i];
+        if (n->required && *(const int *)(const void *)((const char *)m + n->offset) < 1)
+            return dtp_fail(err, DTP_EINPUT, "%s: missing key \"%s\" (or \"%s\")",
+                            dtp_json_place(j, place, sizeof place), n->names[0], n->names[1]);
     }
     return DTP_OK;
 }
@@ -189,7 +199,7 @@ static const char *type_of_class(const char *class_name) {
     return best;
 }
 
-#define MAX_TYPES 64
+#define MAX_TYPES 96
 
 static enum dtp_status find_type(const struct dtp_json *j, const struct dtp_hf_type **out,
                                  struct dtp_err *err) {
@@ -225,16 +235,29 @@ static const char *short_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* Models that see or hear keep what they speak with in a config of its own. */
+static const struct dtp_json *language_model(const struct dtp_json *j) {
+    const struct dtp_json *text = dtp_hf_get(j, "text_config");
+    bool of_text = text && dtp_json_type(text) == DTP_JSON_OBJECT;
+    return of_text && !dtp_hf_get(j, "num_hidden_layers") ? text : j;
+}
+
 enum dtp_status dtp_model_read_hf(const struct dtp_json *j, struct dtp_model *out,
                                   struct dtp_err *err) {
     const struct dtp_hf_type *type = NULL;
     const char *path = "";
+    const struct dtp_json *whole = j;
+    j = language_model(j);
     DTP_TRY(find_type(j, &type, err));
     DTP_TRY(dtp_model_family(type->family, out, err));
     DTP_TRY(read_common(j, out, err));
     if (type->special)
         DTP_TRY(type->special(j, out, err));
-    DTP_TRY(dtp_hf_string(j, "_name_or_path", &path, err));
+    DTP_TRY(check_numbers(j, out, err));
+    DTP_TRY(dtp_hf_bool(whole, "tie_word_embeddings", &out->tied_embeddings, err));
+    if (j != whole || dtp_hf_get(whole, "vision_config"))
+        out->title = "language model alone, without what sees or hears";
+    DTP_TRY(dtp_hf_string(whole, "_name_or_path", &path, err));
     out->name = short_name(path);
     out->source = "Hugging Face config.json";
     if (out->seq == 0 && out->max_positions > 0)

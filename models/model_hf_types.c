@@ -134,7 +134,8 @@ static enum dtp_status read_deepseek(const struct dtp_json *j, struct dtp_model 
         DTP_TRY(dtp_hf_int(j, keys[i].key, keys[i].to, err));
     DTP_TRY(dtp_hf_string(j, "topk_method", &topk_method, err));
     m->moe.router_bias = strcmp(topk_method, "noaux_tc") == 0; /* DeepSeek-V3, section 2.1.2 */
-    m->head_dim = m->mla.nope_head_dim + m->mla.rope_head_dim;
+    if (m->mla.kv_lora_rank > 0)
+        m->head_dim = m->mla.nope_head_dim + m->mla.rope_head_dim;
     return DTP_OK;
 }
 
@@ -154,10 +155,135 @@ static enum dtp_status read_gemma2(const struct dtp_json *j, struct dtp_model *m
     return DTP_OK;
 }
 
+static void if_absent(int *to, int value) {
+    *to = *to > 0 ? *to : value;
+}
+
+/* Numbers that equal Gemma3TextConfig's defaults may be left out. */
 static enum dtp_status read_gemma3(const struct dtp_json *j, struct dtp_model *m,
                                    struct dtp_err *err) {
     m->qk_norm = true;
+    if_absent(&m->heads, 8);
+    if_absent(&m->kv_heads, 4);
+    if_absent(&m->head_dim, 256);
+    if_absent(&m->vocab, 262208);
     return read_gemma2(j, m, err);
+}
+
+/* Every layer of experts, each as wide as intermediate_size; the two counts under one of their names. */
+static enum dtp_status read_experts(const struct dtp_json *j, struct dtp_model *m,
+                                    struct dtp_err *err) {
+    m->moe.ffn = m->ffn;
+    DTP_TRY(dtp_hf_int(j, "num_experts", &m->moe.experts, err));
+    DTP_TRY(dtp_hf_int(j, "num_local_experts", &m->moe.experts, err));
+    DTP_TRY(dtp_hf_int(j, "experts_per_token", &m->moe.top_k, err));
+    return dtp_hf_int(j, "num_experts_per_tok", &m->moe.top_k, err);
+}
+
+static enum dtp_status read_olmoe(const struct dtp_json *j, struct dtp_model *m,
+                                  struct dtp_err *err) {
+    m->qk_norm = true;
+    return read_experts(j, m, err);
+}
+
+/* Biases everywhere, on the router too; every other layer has a window, not modelled. */
+static enum dtp_status read_gpt_oss(const struct dtp_json *j, struct dtp_model *m,
+                                    struct dtp_err *err) {
+    m->attention_bias = m->mlp_bias = m->moe.router_bias = true;
+    return read_experts(j, m, err);
+}
+
+static enum dtp_status read_phimoe(const struct dtp_json *j, struct dtp_model *m,
+                                   struct dtp_err *err) {
+    m->norm = DTP_NORM_LAYER;
+    m->norm_bias = true;
+    DTP_TRY(dtp_hf_bool(j, "lm_head_bias", &m->head_bias, err));
+    return read_experts(j, m, err);
+}
+
+/* A shared expert in each layer of experts; layers without have their own width. */
+static enum dtp_status read_llama4(const struct dtp_json *j, struct dtp_model *m,
+                                   struct dtp_err *err) {
+    m->moe.shared_experts = 1;
+    DTP_TRY(read_experts(j, m, err));
+    DTP_TRY(dtp_hf_int(j, "interleave_moe_layer_step", &m->moe.layer_step, err));
+    return dtp_hf_int(j, "intermediate_size_mlp", &m->ffn, err);
+}
+
+static enum dtp_status read_dbrx(const struct dtp_json *j, struct dtp_model *m,
+                                 struct dtp_err *err) {
+    const struct dtp_json *attention = dtp_hf_get(j, "attn_config"),
+                          *ffn = dtp_hf_get(j, "ffn_config");
+    if (!attention || !ffn || dtp_json_type(attention) != DTP_JSON_OBJECT ||
+        dtp_json_type(ffn) != DTP_JSON_OBJECT)
+        return dtp_json_expected(attention ? ffn ? ffn : j : j,
+                                 "objects \"attn_config\" and \"ffn_config\"", err);
+    m->norm = DTP_NORM_LAYER;
+    DTP_TRY(dtp_hf_int(attention, "kv_n_heads", &m->kv_heads, err));
+    DTP_TRY(dtp_hf_int(ffn, "ffn_hidden_size", &m->ffn, err));
+    DTP_TRY(dtp_hf_int(ffn, "moe_num_experts", &m->moe.experts, err));
+    DTP_TRY(dtp_hf_int(ffn, "moe_top_k", &m->moe.top_k, err));
+    m->moe.ffn = m->ffn;
+    return DTP_OK;
+}
+
+/* Attention and MLP from one layer norm without a bias. */
+static enum dtp_status read_cohere(const struct dtp_json *j, struct dtp_model *m,
+                                   struct dtp_err *err) {
+    m->parallel_block = m->tied_embeddings = true;
+    m->norm = DTP_NORM_LAYER;
+    DTP_TRY(dtp_hf_bool(j, "tie_word_embeddings", &m->tied_embeddings, err));
+    return dtp_hf_bool(j, "use_qk_norm", &m->qk_norm, err);
+}
+
+static enum dtp_status read_stablelm(const struct dtp_json *j, struct dtp_model *m,
+                                     struct dtp_err *err) {
+    m->norm = DTP_NORM_LAYER;
+    m->norm_bias = true;
+    return dtp_hf_bool(j, "use_qkv_bias", &m->qkv_bias, err);
+}
+
+/* Layer norms without weights; those that the count has are 0.004 % of 7B. */
+static enum dtp_status read_olmo(const struct dtp_json *j, struct dtp_model *m,
+                                 struct dtp_err *err) {
+    (void)j, (void)err;
+    m->norm = DTP_NORM_LAYER;
+    return DTP_OK;
+}
+
+static enum dtp_status read_qk_norm(const struct dtp_json *j, struct dtp_model *m,
+                                    struct dtp_err *err) {
+    (void)j, (void)err;
+    m->qk_norm = true;
+    return DTP_OK;
+}
+
+/* What these call attention_bias is that of q, k and v. */
+static enum dtp_status read_qkv_bias(const struct dtp_json *j, struct dtp_model *m,
+                                     struct dtp_err *err) {
+    (void)j, (void)err;
+    m->qkv_bias = m->attention_bias;
+    m->attention_bias = false;
+    return DTP_OK;
+}
+
+static enum dtp_status read_glm4(const struct dtp_json *j, struct dtp_model *m,
+                                 struct dtp_err *err) {
+    m->layer_norms = 4;
+    return read_qkv_bias(j, m, err);
+}
+
+static enum dtp_status read_glm4_moe(const struct dtp_json *j, struct dtp_model *m,
+                                     struct dtp_err *err) {
+    DTP_TRY(dtp_hf_bool(j, "use_qk_norm", &m->qk_norm, err));
+    DTP_TRY(read_deepseek_v3(j, m, err));
+    return read_qkv_bias(j, m, err);
+}
+
+static enum dtp_status read_chatglm(const struct dtp_json *j, struct dtp_model *m,
+                                    struct dtp_err *err) {
+    DTP_TRY(dtp_hf_int(j, "kv_channels", &m->head_dim, err));
+    return dtp_hf_bool(j, "add_qkv_bias", &m->qkv_bias, err);
 }
 
 /* Falcon-7B: one norm and one key/value head; 40B and 180B: two norms and groups. */
@@ -238,13 +364,36 @@ static enum dtp_status read_vit(const struct dtp_json *j, struct dtp_model *m,
 const struct dtp_hf_type dtp_hf_types[] = {
     {"gpt2", "gpt", NULL},
     {"gpt_bigcode", "gpt", read_gpt_bigcode},
+    {"gpt_neo", "gpt", NULL},
     {"gpt_neox", "gpt_neox", read_gpt_neox},
     {"gptj", "gptj", NULL},
     {"phi", "gptj", read_phi},
     {"opt", "opt", read_opt},
     {"bloom", "bloom", NULL},
     {"llama", "llama", NULL},
+    {"llama4_text", "llama", read_llama4},
     {"internlm2", "llama", NULL},
+    {"baichuan", "llama", NULL},
+    {"minicpm", "llama", NULL},
+    {"smollm3", "llama", NULL},
+    {"granite", "llama", NULL},
+    {"granitemoe", "llama", read_experts},
+    {"exaone", "llama", NULL},
+    {"exaone4", "llama", read_qk_norm},
+    {"seed_oss", "llama", read_qkv_bias},
+    {"olmo", "llama", read_olmo},
+    {"olmo2", "llama", read_qk_norm},
+    {"olmoe", "llama", read_olmoe},
+    {"cohere", "llama", read_cohere},
+    {"cohere2", "llama", read_cohere},
+    {"stablelm", "llama", read_stablelm},
+    {"chatglm", "llama", read_chatglm},
+    {"glm", "llama", read_qkv_bias},
+    {"glm4", "llama", read_glm4},
+    {"glm4_moe", "llama", read_glm4_moe},
+    {"phimoe", "llama", read_phimoe},
+    {"gpt_oss", "llama", read_gpt_oss},
+    {"dbrx", "llama", read_dbrx},
     {"phi3", "llama", read_window},
     {"mistral", "llama", read_window},
     {"mixtral", "llama", read_mixtral},
@@ -252,8 +401,15 @@ const struct dtp_hf_type dtp_hf_types[] = {
     {"qwen2_moe", "llama", read_qwen2_moe},
     {"qwen3", "llama", read_qwen3},
     {"qwen3_moe", "llama", read_qwen3_moe},
+    {"qwen2_vl", "llama", read_qwen2},
+    {"qwen2_vl_text", "llama", read_qwen2},
+    {"qwen2_5_vl", "llama", read_qwen2},
+    {"qwen2_5_vl_text", "llama", read_qwen2},
+    {"qwen3_vl_text", "llama", read_qwen3},
+    {"deepseek", "llama", read_deepseek},
     {"deepseek_v2", "llama", read_deepseek},
     {"deepseek_v3", "llama", read_deepseek_v3},
+    {"kimi_k2", "llama", read_deepseek_v3},
     {"gemma", "gemma", NULL},
     {"gemma2", "gemma", read_gemma2},
     {"gemma3_text", "gemma", read_gemma3},

@@ -1,6 +1,7 @@
 #include "models/model_internal.h"
 
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -87,13 +88,27 @@ static enum dtp_status read_library(struct dtp_arena *a, struct library *l, stru
     return DTP_OK;
 }
 
+/* "Llama-2-70b-chat-hf" without what says how it was trained further and saved; NULL: nothing of the kind. */
+static const char *without_variant(struct dtp_arena *a, const char *name) {
+    static const char *const variants[] = {"instruct", "chat", "base", "it",   "pt",
+                                           "hf",       "fp8",  "v0.1", "v0.2", NULL};
+    size_t n = strlen(name);
+    for (const char *const *v = variants; *v; v++) {
+        size_t m = strlen(*v);
+        if (n > m + 1 && strchr("-_ ", name[n - m - 1]) && strcasecmp(name + n - m, *v) == 0)
+            return dtp_arena_strndup(a, name, n - m - 1);
+    }
+    return NULL;
+}
+
 static enum dtp_status load_named(struct dtp_arena *a, const char *name, struct dtp_model *out,
                                   struct dtp_err *err) {
     struct library l = {0};
     DTP_TRY(read_library(a, &l, err));
-    for (size_t i = 0; i < l.n; i++)
-        if (dtp_same_name(without_owner(l.at[i].name), without_owner(name)))
-            return load_file(a, library_path(a, l.at[i].file), l.at[i].file, out, err);
+    for (const char *plain = name; plain; plain = without_variant(a, plain))
+        for (size_t i = 0; i < l.n; i++)
+            if (dtp_same_name(without_owner(l.at[i].name), without_owner(plain)))
+                return load_file(a, library_path(a, l.at[i].file), l.at[i].file, out, err);
     const char **names = DTP_NEW(a, const char *, l.n);
     for (size_t i = 0; i < l.n; i++)
         names[i] = l.at[i].name;

@@ -135,6 +135,85 @@ static const struct {
      "\"moe_layer_freq\":1,\"q_lora_rank\":1536,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,"
      "\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"topk_method\":\"noaux_tc\","
      "\"vocab_size\":129280,\"max_position_embeddings\":163840,\"tie_word_embeddings\":false}"},
+    {NULL, 107769861120,
+     "{\"model_type\":\"llama4\",\"architectures\":[\"Llama4ForConditionalGeneration"
+     "\"],\"text_config\":{\"model_type\":\"llama4_text\",\"hidden_size\":5120,\"int"
+     "ermediate_size\":8192,\"intermediate_size_mlp\":16384,\"num_hidden_layers\":48"
+     ",\"num_attention_heads\":40,\"num_key_value_heads\":8,\"head_dim\":128,\"vocab"
+     "_size\":202048,\"num_local_experts\":16,\"num_experts_per_tok\":1,\"interleave"
+     "_moe_layer_step\":1}}"},
+    {NULL, 400711848960,
+     "{\"model_type\":\"llama4\",\"text_config\":{\"model_type\":\"llama4_text\",\"h"
+     "idden_size\":5120,\"intermediate_size\":8192,\"intermediate_size_mlp\":16384,\""
+     "num_hidden_layers\":48,\"num_attention_heads\":40,\"num_key_value_heads\":8,\""
+     "head_dim\":128,\"vocab_size\":202048,\"num_local_experts\":128,\"num_experts_p"
+     "er_tok\":1,\"interleave_moe_layer_step\":2}}"},
+    {NULL, 23572403200,
+     "{\"model_type\":\"mistral3\",\"text_config\":{\"model_type\":\"mistral\",\"num"
+     "_hidden_layers\":40,\"hidden_size\":5120,\"num_attention_heads\":32,\"num_key_"
+     "value_heads\":8,\"head_dim\":128,\"intermediate_size\":32768,\"vocab_size\":13"
+     "1072}}"},
+    {NULL, 27009346304,
+     "{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\",\"h"
+     "idden_size\":5376,\"intermediate_size\":21504,\"num_hidden_layers\":62,\"num_a"
+     "ttention_heads\":32,\"num_key_value_heads\":16,\"head_dim\":128}}"},
+    {NULL, 41873153344,
+     "{\"model_type\":\"phimoe\",\"num_hidden_layers\":32,\"hidden_size\":4096,\"num"
+     "_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":6400,\"v"
+     "ocab_size\":32064,\"num_local_experts\":16,\"num_experts_per_tok\":2,\"attenti"
+     "on_bias\":true,\"lm_head_bias\":true}"},
+    {NULL, 16375728128,
+     "{\"model_type\":\"deepseek\",\"num_hidden_layers\":28,\"hidden_size\":2048,\"n"
+     "um_attention_heads\":16,\"num_key_value_heads\":16,\"intermediate_size\":10944"
+     ",\"moe_intermediate_size\":1408,\"n_routed_experts\":64,\"n_shared_experts\":2"
+     ",\"num_experts_per_tok\":6,\"first_k_dense_replace\":1,\"moe_layer_freq\":1,\""
+     "vocab_size\":102400}"},
+    {NULL, 1026408232448,
+     "{\"model_type\":\"kimi_k2\",\"num_hidden_layers\":61,\"hidden_size\":7168,\"nu"
+     "m_attention_heads\":64,\"num_key_value_heads\":64,\"intermediate_size\":18432,"
+     "\"moe_intermediate_size\":2048,\"n_routed_experts\":384,\"n_shared_experts\":1"
+     ",\"num_experts_per_tok\":8,\"first_k_dense_replace\":1,\"moe_layer_freq\":1,\""
+     "q_lora_rank\":1536,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,\"qk_rope_hea"
+     "d_dim\":64,\"v_head_dim\":128,\"vocab_size\":163840}"},
+    {NULL, 34980831232,
+     "{\"model_type\":\"cohere\",\"num_hidden_layers\":40,\"hidden_size\":8192,\"num"
+     "_attention_heads\":64,\"intermediate_size\":22528,\"vocab_size\":256000}"},
+    {NULL, 2795443200,
+     "{\"model_type\":\"stablelm\",\"num_hidden_layers\":32,\"hidden_size\":2560,\"n"
+     "um_attention_heads\":32,\"num_key_value_heads\":32,\"intermediate_size\":6912,"
+     "\"vocab_size\":50304,\"tie_word_embeddings\":false}"},
+    {NULL, 1644515328,
+     "{\"model_type\":\"stablelm\",\"num_hidden_layers\":24,\"hidden_size\":2048,\"n"
+     "um_attention_heads\":32,\"num_key_value_heads\":32,\"intermediate_size\":5632,"
+     "\"vocab_size\":100352,\"use_qkv_bias\":true}"},
+    {NULL, 8170848256,
+     "{\"model_type\":\"granite\",\"num_hidden_layers\":40,\"hidden_size\":4096,\"nu"
+     "m_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":12800,\""
+     "vocab_size\":49155,\"tie_word_embeddings\":true}"},
+    {NULL, 9399951360,
+     "{\"model_type\":\"chatglm\",\"num_layers\":40,\"hidden_size\":4096,\"num_atten"
+     "tion_heads\":32,\"multi_query_group_num\":2,\"kv_channels\":128,\"ffn_hidden_s"
+     "ize\":13696,\"padded_vocab_size\":151552,\"add_qkv_bias\":true}"},
+    {NULL, 7505973248,
+     "{\"model_type\":\"baichuan\",\"num_hidden_layers\":32,\"hidden_size\":4096,\"n"
+     "um_attention_heads\":32,\"intermediate_size\":11008,\"vocab_size\":125696}"},
+    {NULL, 131596523520,
+     "{\"model_type\":\"dbrx\",\"d_model\":6144,\"n_layers\":40,\"n_heads\":48,\"att"
+     "n_config\":{\"kv_n_heads\":8},\"ffn_config\":{\"ffn_hidden_size\":10752,\"moe_"
+     "num_experts\":16,\"moe_top_k\":4},\"vocab_size\":100352,\"max_seq_len\":32768}"},
+    {NULL, 3075098624,
+     "{\"model_type\":\"smollm3\",\"num_hidden_layers\":36,\"hidden_size\":2048,\"nu"
+     "m_attention_heads\":16,\"num_key_value_heads\":4,\"intermediate_size\":11008,\""
+     "vocab_size\":128256,\"tie_word_embeddings\":true}"},
+    {NULL, 7818448896,
+     "{\"model_type\":\"exaone\",\"num_layers\":32,\"hidden_size\":4096,\"num_attent"
+     "ion_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,\"vocab_s"
+     "ize\":102400,\"activation_function\":\"silu\"}"},
+    {NULL, 36151104512,
+     "{\"model_type\":\"seed_oss\",\"num_hidden_layers\":64,\"hidden_size\":5120,\"n"
+     "um_attention_heads\":80,\"num_key_value_heads\":8,\"head_dim\":128,\"intermedi"
+     "ate_size\":27648,\"vocab_size\":155136,\"attention_bias\":true,\"attention_out"
+     "_bias\":false}"},
     {"bert-base", 0, "{\"model_type\":\"bert\",\"num_hidden_layers\":12,\"hidden_size\":768,"
      "\"num_attention_heads\":12,\"intermediate_size\":3072,\"vocab_size\":30522,"
      "\"max_position_embeddings\":512,\"type_vocab_size\":2,\"hidden_act\":\"gelu\"}"},
