@@ -29,7 +29,12 @@ static void add_row(const struct dtp_curve *k, double bytes, double weight,
     }
 }
 
+/* DTP_NCORRECTIONS: none. */
 static enum dtp_correction class_of(const struct dtp_cluster *c, const struct dtp_curve *k) {
+    if (k->collective == DTP_ALL_TO_ALL && k->nodes > 1 && !c->simple_only)
+        return DTP_CORRECTION_EXCHANGE;
+    if (k->collective > DTP_REDUCE)
+        return DTP_NCORRECTIONS;
     if (k->nodes < 2)
         return DTP_CORRECTION_NODE;
     return c->simple_only ? DTP_CORRECTION_LIBFABRIC : DTP_CORRECTION_FABRIC;
@@ -47,7 +52,7 @@ static enum dtp_status collect(struct dtp_arena *a, enum dtp_correction class,
         if (i == 0 || strcmp(s[i].cluster, s[i - 1].cluster) != 0)
             DTP_TRY(dtp_cluster_load(a, s[i].cluster, &c, err));
         const struct dtp_curve *k = curve_of(&c, &s[i]);
-        if (!k || s[i].collective > DTP_REDUCE || class_of(&c, k) != class)
+        if (!k || class_of(&c, k) != class)
             continue;
         int octaves = ilogb(k->max_bytes / k->min_bytes) + 1;
         double bytes = k->min_bytes;

@@ -12,6 +12,8 @@ const struct dtp_nccl_correction *dtp_nccl_correction_for(const struct dtp_clust
                                                           enum dtp_collective kind, int nodes,
                                                           bool simple_only) {
     static const struct dtp_nccl_correction plain = {1, 0, 1, 0};
+    if (kind == DTP_ALL_TO_ALL && nodes > 1 && !simple_only)
+        return &c->nccl_model->correction[DTP_CORRECTION_EXCHANGE];
     if (!tuned(kind))
         return &plain;
     return &c->nccl_model->correction[nodes < 2     ? DTP_CORRECTION_NODE

@@ -46,6 +46,7 @@ enum dtp_correction {
     DTP_CORRECTION_NODE,      /* inside a node */
     DTP_CORRECTION_FABRIC,    /* InfiniBand, RoCE, Omni-Path */
     DTP_CORRECTION_LIBFABRIC, /* clusters with simple_only */
+    DTP_CORRECTION_EXCHANGE,  /* all_to_all over a fabric: a group of sends */
     DTP_NCORRECTIONS
 };
 

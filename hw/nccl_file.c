@@ -64,6 +64,7 @@ static const struct dtp_field corrections_fields[] = {
     {"node", DTP_FIELD_OBJECT, DTP_CORRECTION_NODE * sizeof(struct dtp_nccl_correction), .fields = correction_fields, .required = true, .help = "inside a node"},
     {"fabric", DTP_FIELD_OBJECT, DTP_CORRECTION_FABRIC * sizeof(struct dtp_nccl_correction), .fields = correction_fields, .required = true, .help = "between nodes"},
     {"libfabric", DTP_FIELD_OBJECT, DTP_CORRECTION_LIBFABRIC * sizeof(struct dtp_nccl_correction), .fields = correction_fields, .required = true, .help = "between nodes, Simple protocol only"},
+    {"exchange", DTP_FIELD_OBJECT, DTP_CORRECTION_EXCHANGE * sizeof(struct dtp_nccl_correction), .fields = correction_fields, .required = true, .help = "all_to_all between nodes"},
     {0}};
 
 /* The parts of a file that are tables. */
