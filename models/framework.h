@@ -186,8 +186,10 @@ struct dtp_framework {
     bool has_sequence_parallel, has_cp;
     bool has_ep; /* has layers of experts, and their parallelism */
     enum dtp_expert_tp expert_tp;
-    double moe_imbalance; /* rows of the fullest expert over the mean, dropless; >= 1 */
-    bool moe_sync;        /* the host reads the counts of rows back in every layer of experts */
+    bool moe_fused_permute; /* rows are ordered and put back by one kernel each */
+    bool moe_weighs_rows;   /* a kernel of its own weights them, and keeps them for its backward */
+    double moe_imbalance;   /* rows of the fullest expert over the mean, dropless; >= 1 */
+    bool moe_sync;          /* the host reads the counts of rows back in every layer of experts */
     bool uneven_stages, uneven_chunks, accounts_for_ends;
     bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
     const char *const *schedules; /* NULL-terminated names */

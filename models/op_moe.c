@@ -31,8 +31,13 @@ static struct routed route(const struct dtp_op_build *b) {
     return r;
 }
 
-/* The rows of an expert do not fill their last tile: half of one is lost on the mean. */
-static const double half_tile = 64;
+/* The rows of an expert do not fill their last tile: half of one is lost on the mean, or what is known to be
+ * missing where a capacity says how many they are. */
+static const double tile = 128;
+
+static double tiled(const struct dtp_op_build *b, double rows) {
+    return b->m->moe.capacity_factor > 0 ? tile * ceil(rows / tile) : rows + tile / 2;
+}
 
 static void experts(struct dtp_op_build *b, const struct routed *r) {
     double ffn = b->ffn, in = b->m->gated_ffn ? 2 : 1;
@@ -40,7 +45,7 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     double rows = r->rows / groups;
     b->ffn = b->m->moe.ffn / (double)dtp_plan_etp(b->plan);
     if (groups > 1)
-        rows += half_tile;
+        rows = tiled(b, rows);
     dtp_op_linears(b, "experts fc1", (struct dtp_op_shape){rows, in * b->ffn, b->h, groups},
                    dtp_op_input_bytes(b, r->rows * b->h));
     dtp_op_activation(b, r->rows, b->m->mlp_bias);
@@ -49,14 +54,48 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     b->ffn = ffn;
 }
 
-/* Rows ordered by expert, and back: by the experts of all ranks before they are sent, and by the own ones
- * after they came from several ranks. */
-static void permutations(struct dtp_op_build *b, const struct routed *r, const char *name) {
-    double times = r->local > 1 && b->plan->ep > 1 ? 2 : 1;
-    double elements = times * r->sent * r->fullest * b->h;
+/* Rows ordered by expert before they are sent. Unfused: index_select, and adding into zeros for its gradient. */
+static void permute(struct dtp_op_build *b, const struct routed *r) {
+    double x = r->sent * b->h, own = r->own * b->h, e = b->e;
+    bool fused = b->f->moe_fused_permute;
+    dtp_op_kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, e * (fused ? x + own : 2 * x), x);
+    dtp_op_kernel(b, "permute", DTP_PASS_I, DTP_K_EMBEDDING, e * (fused ? x + own : 3 * x + own),
+                  x);
+}
+
+/* Rows back where they came from, each token the sum of its own. */
+static void unpermute(struct dtp_op_build *b, const struct routed *r) {
+    double x = r->sent * b->h, own = r->own * b->h, e = b->e;
+    bool fused = b->f->moe_fused_permute;
+    dtp_op_kernel(b, "unpermute", DTP_PASS_F, DTP_K_EMBEDDING, e * (fused ? x + own : 3 * x + own),
+                  x);
+    dtp_op_kernel(b, "unpermute", DTP_PASS_I, DTP_K_EMBEDDING, e * (fused ? x + own : 2 * x), x);
+}
+
+/* Rows times the weights of their experts, which is not part of the experts' activation: kept for the
+ * gradient of the weights, the sums of the products of a row and its gradient. */
+static void weigh(struct dtp_op_build *b, const struct routed *r) {
+    double x = r->sent * b->h, e = b->e;
+    if (!b->f->moe_weighs_rows)
+        return;
+    if (b->f->moe_fused_permute) {
+        dtp_op_kernel(b, "weights' gradient", DTP_PASS_I, DTP_K_EMBEDDING, e * x, x)->launches = 0;
+        b->out->at[b->out->n - 1].saved_bytes = e * x;
+        return;
+    }
+    dtp_op_kernel(b, "weigh rows", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * x, x)->saved_bytes =
+        e * x;
+    dtp_op_kernel(b, "weigh rows", DTP_PASS_I, DTP_K_ELEMENTWISE, 5 * e * x, 2 * x)->launches = 2;
+    dtp_op_kernel(b, "weights' gradient", DTP_PASS_I, DTP_K_REDUCE, e * x, x);
+}
+
+/* Rows that came from several ranks, by the rank's own experts, and back. */
+static void sort_chunks(struct dtp_op_build *b, const struct routed *r, const char *name) {
+    double x = r->rows * b->h;
+    if (r->local <= 1 || (b->plan->ep == 1 && !r->gathered))
+        return;
     for (int pass = DTP_PASS_F; pass <= DTP_PASS_I; pass++)
-        dtp_op_kernel(b, name, (enum dtp_pass)pass, DTP_K_EMBEDDING, 2 * b->e * elements, elements)
-            ->launches = times;
+        dtp_op_kernel(b, name, (enum dtp_pass)pass, DTP_K_EMBEDDING, 2 * b->e * x, x);
 }
 
 static void exchange(struct dtp_op_build *b, const struct routed *r, const char *name) {
@@ -113,13 +152,16 @@ void dtp_op_moe(struct dtp_op_build *b) {
     if (whole)
         dtp_op_tp_enter(b);
     router(b, &r);
-    permutations(b, &r, "permute");
+    permute(b, &r);
     exchange(b, &r, "ep dispatch");
     gather_rows(b, &r, false);
+    sort_chunks(b, &r, "rows by expert");
     experts(b, &r);
+    sort_chunks(b, &r, "rows by rank");
     gather_rows(b, &r, true);
     exchange(b, &r, "ep combine");
-    permutations(b, &r, "unpermute");
+    weigh(b, &r);
+    unpermute(b, &r);
     shared_experts(b);
     if (whole)
         dtp_op_tp_leave(b);

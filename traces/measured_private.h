@@ -20,6 +20,7 @@ struct cluster_fact {
     bool dropout;               /* on, though the model's family has none */
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
     int zero_stage;             /* where the row does not say */
+    bool weighs_rows;           /* experts' rows weighted by a kernel of their own */
     double capacity_factor;     /* of the experts, whatever the model's file says; 0: the file's */
     const char *model_contains; /* part of the row's model; NULL: any */
     int batch_below;            /* only for runs of a smaller global batch; 0: of any */

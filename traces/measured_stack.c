@@ -76,6 +76,7 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
         if (fact && fact->peak_mem_unit)
             c->peak_mem_unit = fact->peak_mem_unit;
         c->framework.launch_blocking |= fact && fact->launch_blocking;
+        c->framework.moe_weighs_rows |= fact && fact->weighs_rows;
         c->framework.checked_collectives |= fact && fact->checked_collectives;
         c->framework.checked_transfers |= fact && fact->checked_transfers;
     } else

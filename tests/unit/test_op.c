@@ -147,7 +147,10 @@ static void test_experts(void) {
     double even = one - 8 * 64 * 2 * 3 * h * ffn, rows = (double)x->model.seq * x->model.moe.top_k;
     near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.5 * rows * 2 * 3 * h * ffn);
     near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.5 * 2 * bytes);
-    x->model.moe.capacity_factor = 1.25; /* cut at 1.25 instead */
+    x->model.moe.capacity_factor =
+        1.25; /* cut at 1.25 instead: whole tiles, one expert or several */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
+    x->plan.ep = 2;
     near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
 }
 
@@ -201,6 +204,49 @@ static void test_experts_folded(void) {
     x->plan.sequence_parallel = false;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), 2 * 2 * bytes);
+}
+
+static double kernel_bytes(const struct fixture *x, const char *name, double *saved_bytes) {
+    double bytes = 0;
+    *saved_bytes = 0;
+    for (int i = 0; i < x->ops.n; i++)
+        if (strcmp(x->ops.at[i].name, name) == 0) {
+            bytes += x->ops.at[i].bytes;
+            *saved_bytes += x->ops.at[i].saved_bytes;
+        }
+    return bytes;
+}
+
+/* Rows are ordered before they are sent and, where a rank holds several experts, after they were gathered:
+ * 4 bytes an element and direction. Unfused, their way back and its gradients are additions, and so is the
+ * gradient of the way there. */
+static void test_rows_moved(void) {
+    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
+    double tokens = (double)x->model.seq * x->model.hidden / 2, rows = 2 * tokens, saved = 0;
+    x->plan.tp = x->plan.dp = x->plan.ep = 2;
+    x->plan.sequence_parallel = true;
+    x->framework.moe_imbalance = 1;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(kernel_bytes(x, "rows by expert", &saved), 2 * 4 * 2 * rows);
+    near(kernel_bytes(x, "rows by rank", &saved), 2 * 4 * 2 * rows);
+    near(kernel_bytes(x, "permute", &saved), 10 * rows + 2 * tokens);
+    near(kernel_bytes(x, "unpermute", &saved), 10 * rows + 2 * tokens);
+    near(kernel_bytes(x, "weigh rows", &saved), 0);
+    double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
+    x->framework.moe_weighs_rows = true;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(kernel_bytes(x, "weigh rows", &saved), 14 * rows);
+    near(saved, 2 * rows);
+    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
+    x->framework.moe_fused_permute = true;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
+    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
+    x->plan.etp = 1; /* one expert a rank, nothing gathered */
+    x->plan.tp = 4;
+    x->plan.ep = 8;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(kernel_bytes(x, "rows by expert", &saved), 0);
 }
 
 /* The host reads the counts back: the forward waits once for the way there and a launch. */
@@ -306,6 +352,7 @@ int main(void) {
                            {"experts", test_experts},
                            {"gathers of experts' rows", test_experts_tp},
                            {"experts of other tp", test_experts_folded},
+                           {"rows that are moved", test_rows_moved},
                            {"experts and the host", test_experts_sync},
                            {"softmax of few heads", test_softmax},
                            {"packed documents", test_documents},
