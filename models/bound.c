@@ -182,6 +182,6 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
                          .host_s = problem->framework->microbatch_host_s / plan->vpp,
                          .nstages = plan->pp * plan->vpp};
     extra.tail_s += queued_s(&b, &extra);
-    bool blocking = plan->p2p_overlap < 0 ? problem->framework->p2p_blocking : !plan->p2p_overlap;
+    bool blocking = dtp_plan_p2p_blocks(plan, problem->framework);
     return (extra.fixed_s + pipeline(&b, &extra, blocking)) * (1 - rounding);
 }

@@ -152,7 +152,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->m = dtp_plan_num_microbatches(plan);
     out->nstages = plan->pp * plan->vpp;
     out->stage = DTP_NEW(a, struct dtp_stage_cost, (size_t)out->nstages);
-    out->p2p_blocking = plan->p2p_overlap < 0 ? f->p2p_blocking : !plan->p2p_overlap;
+    out->p2p_blocking = dtp_plan_p2p_blocks(plan, f);
     out->p2p_slots = f->p2p_slots;
     out->reduce_overlap = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
     out->gather_overlap = f->param_gather_overlap;

@@ -115,6 +115,7 @@ struct dtp_framework {
     /* communication */
     const char *rank_order;   /* "tp-cp-dp-pp" */
     bool p2p_blocking;        /* transfers stop the compute stream (rendezvous of neighbours) */
+    bool p2p_chunks_overlap;  /* but not where ranks hold several chunks */
     bool p2p_slots;           /* interleaved: in time slots, each with one batch of transfers */
     bool scatter_gather;      /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
     bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */

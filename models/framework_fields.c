@@ -255,6 +255,7 @@ const struct dtp_field dtp_framework_fields[] = {
      .offset = F(rank_order),
      .help = "axes of the rank number, innermost first"},
     BOOLEAN(p2p_blocking, "pipeline transfers stop the compute streams of both neighbours"),
+    BOOLEAN(p2p_chunks_overlap, "but run behind compute where a rank holds several chunks"),
     BOOLEAN(p2p_slots,
             "interleaved: ranks go by time slots and wait for a slot's transfers together"),
     BOOLEAN(scatter_gather, "pipeline messages are split over tp and gathered in the node"),

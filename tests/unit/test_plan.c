@@ -214,10 +214,29 @@ static void test_json_errors(void) {
     json_says("{\"pp\": 2, \"layers_per_stage\": [12]}", "plan.json: $.layers_per_stage");
 }
 
+/* Transfers stop both neighbours where the stack says so, but not between chunks where it hides those, unless
+ * the plan says otherwise. */
+static void test_transfers(void) {
+    struct dtp_framework f = {.p2p_blocking = true, .p2p_chunks_overlap = true};
+    struct dtp_plan p = dtp_plan_default();
+    p.pp = 4;
+    CU_ASSERT(dtp_plan_p2p_blocks(&p, &f));
+    p.vpp = 2;
+    CU_ASSERT(!dtp_plan_p2p_blocks(&p, &f));
+    p.p2p_overlap = 0;
+    CU_ASSERT(dtp_plan_p2p_blocks(&p, &f));
+    p.p2p_overlap = -1;
+    f.p2p_chunks_overlap = false;
+    CU_ASSERT(dtp_plan_p2p_blocks(&p, &f));
+    p.p2p_overlap = 1;
+    CU_ASSERT(!dtp_plan_p2p_blocks(&p, &f));
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"total order", test_order},
                            {"layers per stage", test_layers},
                            {"embedding and head as layers", test_ends},
+                           {"transfers that block", test_transfers},
                            {"flags and JSON read back", test_text},
                            {"JSON errors", test_json_errors},
                            CU_TEST_INFO_NULL};
