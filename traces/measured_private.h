@@ -16,7 +16,7 @@ struct cluster_fact {
     /* only for runs of such a size (0: of any), ZeRO stage and recomputation (NULL: any) */
     int gpus_above, gpus_below, tp_above, tp_below, pp_above, dp_above, dp_below, microbatch_above;
     const char *only_zero, *only_recompute;
-    double checked_above_bytes; /* runs of a larger predicted peak were checked too; 0: never */
+    double checked_above_bytes; /* runs that would reserve more were checked too; 0: never */
     bool dropout;               /* on, though the model's family has none */
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
     int zero_stage;             /* where the row does not say */

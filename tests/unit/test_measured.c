@@ -406,10 +406,21 @@ static void test_sized_facts(void) {
         CU_ASSERT_FATAL(c->unsupported == NULL);
         CU_ASSERT(c->model.tied_embeddings == (i == 0));
     }
+    for (int tp = 1; tp <= 2; tp++) { /* pipelines of 8B that would reserve 72 GiB and less than 69 */
+        c = case_of_file(dtp_arena_printf(
+            arena,
+            "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,ffn,"
+            "gated_ffn,vocab,seq,tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,step_s\n"
+            "x,a,nanotron,H100,80,16,8,Llama-like,32,4096,32,14336,1,131072,4096,%d,2,1,%d,1,1,256,"
+            "bf16,1\n",
+            tp, 8 / tp));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->framework.checked_transfers == (tp == 1));
+    }
 }
 
 /* Pipelines on 256 GPUs that were not made again: ZeRO-1 with dp 32, microbatch 2 of 8B. On 64, 8B
- * without ZeRO below dp 32. */
+ * without ZeRO below dp 32, and from dp 4 on 16 and 32. ZeRO-1 of one replica. */
 static void test_campaign_facts(void) {
     static const struct {
         const char *gpus, *rest;
@@ -421,6 +432,10 @@ static void test_campaign_facts(void) {
                 {"256,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "16,1,1,256", false},
                 {"64,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "4,0,1,256", true},
                 {"64,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "4,1,1,256", false},
+                {"32,8,Llama 8B,32,4096,32,131072,4096,4,2,1", "4,0,1,256", true},
+                {"32,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "2,0,1,256", false},
+                {"8,8,Llama 1B,16,2048,32,131072,4096,1,8,1", "1,1,1,256", true},
+                {"8,8,Llama 1B,16,2048,32,131072,4096,1,8,1", "1,0,1,256", false},
                 {"64,8,Llama 1B,16,2048,32,131072,4096,8,2,1", "4,0,1,256", false}};
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         char line[160];
