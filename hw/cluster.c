@@ -32,6 +32,8 @@ static const struct {
     {"h800-80", "h800-box"},
     {"h200-141", "hgx-h200"},
     {"gb300", "gb300-nvl72"},
+    {"b300", "hgx-b300"},
+    {"h20", "h20-box"},
     /* as their makers and PyTorch call the GPUs, as clouds call the machines */
     {"a100-80gb", "dgx-a100-80"},
     {"a100-40gb", "dgx-a100-40"},
@@ -51,6 +53,9 @@ static const struct {
     {"p5.48xlarge", "aws-p5"},
     {"p5en.48xlarge", "aws-p5en"},
     {"p6-b200.48xlarge", "aws-p6-b200"},
+    {"nd40rs-v2", "azure-ndv2"},
+    {"nd96amsr-a100-v4", "azure-nd-a100-v4"},
+    {"nd96isr-h100-v5", "azure-nd-h100-v5"},
     {"a2-highgpu-8g", "gcp-a2"},
     {"a3-highgpu-8g", "gcp-a3-high"},
     {"a3-megagpu-8g", "gcp-a3-mega"},
@@ -68,12 +73,22 @@ static const struct {
     {"V100", 0, 0, "dgx-1v"},       {"A100", 40, 0, "dgx-a100-40"}, {"A100", 0, 0, "dgx-a100-80"},
     {"A800", 0, 0, "a800-box"},     {"H100", 0, 0, "hgx-h100"},     {"H800", 0, 0, "h800-box"},
     {"H200", 0, 0, "hgx-h200"},     {"B200", 0, 0, "dgx-b200"},     {"GB200", 0, 0, "gb200-nvl72"},
-    {"GB300", 0, 0, "gb300-nvl72"},
+    {"GB300", 0, 0, "gb300-nvl72"}, {"B300", 0, 0, "hgx-b300"},     {"H20", 0, 0, "h20-box"},
 };
 
 enum { BASE_DEPTH = 4 };
 
+/* Without what makers and clouds put before a name. */
+static const char *bare_name(const char *name) {
+    static const char *const before[] = {"nvidia", "standard", NULL};
+    for (const char *const *b = before; *b; b++)
+        if (strncasecmp(name, *b, strlen(*b)) == 0 && strchr("-_ ", name[strlen(*b)]))
+            return name + strlen(*b) + 1;
+    return name;
+}
+
 static const char *alias_target(const char *name) {
+    name = bare_name(name);
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (dtp_same_name(aliases[i].alias, name))
             return aliases[i].name;
@@ -233,10 +248,8 @@ enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text, st
 
 /* "A100-SXM4-80GB", "NVIDIA H100 80GB HBM3" and "h100" are cards of a family; "H1000" is none. */
 static bool is_of_family(const char *card, const char *family) {
-    static const char maker[] = "nvidia ";
     size_t n = strlen(family);
-    if (strncasecmp(card, maker, strlen(maker)) == 0)
-        card += strlen(maker);
+    card = bare_name(card);
     return strncasecmp(card, family, n) == 0 && !isalnum((unsigned char)card[n]);
 }
 

@@ -227,12 +227,14 @@ static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
     p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
     if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
         p->zero_stage = fact->zero_stage;
-    int least = 1;
+    int least = 1, most = 3;
     while (least < 3 && !(has >> least & 1))
         least++;
+    while (most > 0 && !(has >> most & 1))
+        most--;
     bool lacks_none = run->zero_stage < 0 && !(has & 1); /* such as FSDP, where the row is silent */
-    if ((p->zero_stage > 0 && p->zero_stage < least) || lacks_none) {
-        p->zero_stage = lacks_none && has >> 3 & 1 ? 3 : least;
+    if (most > 0 && ((p->zero_stage > 0 && p->zero_stage < least) || lacks_none)) {
+        p->zero_stage = most;
         dtp_run_note(
             a, c,
             dtp_arena_printf(a, "ZeRO %d taken, as %s has it", p->zero_stage, c->framework.name));

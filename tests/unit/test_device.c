@@ -226,7 +226,7 @@ static void test_names(void) {
     CU_ASSERT_STRING_EQUAL(g.name, "a100-80");
     CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h100", &g, &err), DTP_OK);
     CU_ASSERT_STRING_EQUAL(g.name, "h100-sxm");
-    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h20", &g, &err), DTP_EINPUT);
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h2000", &g, &err), DTP_EINPUT);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "\"h200\""));
 }
 
