@@ -111,6 +111,16 @@ const struct dtp_field dtp_framework_gpu_fields[] = {
      .offset = offsetof(struct dtp_framework_gpu, attention_time_factor),
      .max = 10,
      .help = "fitted: the fused attention kernel over the GPU file's"},
+    {.name = "norm_time_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct dtp_framework_gpu, norm_time_factor),
+     .max = 10,
+     .help = "norm kernels of the stack over the GPU file's; left out: as of the framework"},
+    {.name = "norm_backward_time_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct dtp_framework_gpu, norm_backward_time_factor),
+     .max = 10,
+     .help = "the same of their backward"},
     {0}};
 
 static enum dtp_status read_by_gpu(struct dtp_arena *a, const struct dtp_json *j,
@@ -124,7 +134,9 @@ static enum dtp_status read_by_gpu(struct dtp_arena *a, const struct dtp_json *j
     for (size_t i = 0; i < out->nby_gpu; i++) {
         gpu[i] = (struct dtp_framework_gpu){.attention = out->attention,
                                             .kernel_time_factor = out->kernel_time_factor,
-                                            .attention_time_factor = 1};
+                                            .attention_time_factor = 1,
+                                            .norm_time_factor = out->norm_time_factor,
+                                            .norm_backward_time_factor = out->norm_time_factor};
         DTP_TRY(dtp_fields_read(a, dtp_json_at(j, i), dtp_framework_gpu_fields, &gpu[i], err));
     }
     out->by_gpu = gpu;
@@ -136,7 +148,12 @@ struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f,
     for (size_t i = 0; i < f->nby_gpu; i++)
         if (strcmp(f->by_gpu[i].family, gpu->family) == 0)
             return f->by_gpu[i];
-    return (struct dtp_framework_gpu){gpu->family, f->attention, f->kernel_time_factor, 1};
+    return (struct dtp_framework_gpu){.family = gpu->family,
+                                      .attention = f->attention,
+                                      .kernel_time_factor = f->kernel_time_factor,
+                                      .attention_time_factor = 1,
+                                      .norm_time_factor = f->norm_time_factor,
+                                      .norm_backward_time_factor = f->norm_time_factor};
 }
 
 enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,

@@ -69,6 +69,7 @@ struct dtp_framework_gpu {
     enum dtp_attention attention;
     double kernel_time_factor;    /* fitted: GEMM and memory-bound kernels over the GPU file's */
     double attention_time_factor; /* fitted: the fused attention kernel over the GPU file's */
+    double norm_time_factor, norm_backward_time_factor; /* its norm kernels over the GPU file's */
 };
 
 /* Tensor parallel degree of routed experts (etp): tp; tp or 1; any that divides the ranks of a stage. */

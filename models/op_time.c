@@ -41,6 +41,7 @@ enum { SMALL_HEAD = 64 };
 double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
                      const struct dtp_op *op) {
     const struct dtp_gpu *gpu = &problem->cluster->gpu;
+    struct dtp_framework_gpu on = dtp_framework_on(problem->framework, gpu);
     double time_s = 0;
     switch (op->kind) {
     case DTP_OP_GEMM:
@@ -56,15 +57,16 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
         time_s = dtp_device_kernel_s(gpu, op->kernel, op->bytes, op->elements);
         if (op->launches <= 0 && time_s > 0) /* the end of another kernel */
             time_s -= gpu->kernel[op->kernel].latency_s;
-        if (op->kernel == DTP_K_NORM || op->kernel == DTP_K_NORM_BACKWARD)
-            time_s *= problem->framework->norm_time_factor;
+        if (op->kernel == DTP_K_NORM)
+            time_s *= on.norm_time_factor;
+        if (op->kernel == DTP_K_NORM_BACKWARD)
+            time_s *= on.norm_backward_time_factor;
         break;
     case DTP_OP_COLLECTIVE:
         return op->count * collective_time_s(problem, plan, op);
     }
     if (op->kind != DTP_OP_KERNEL)
         time_s *= dtp_device_slowest(gpu, problem->gpus);
-    struct dtp_framework_gpu on = dtp_framework_on(problem->framework, gpu);
     if (op->kind == DTP_OP_ATTENTION && plan->cp > 1)
         time_s *= problem->framework->cp_attention_factor;
     if (op->kind == DTP_OP_ATTENTION && op->attention.head_dim <= SMALL_HEAD)

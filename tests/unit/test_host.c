@@ -297,6 +297,16 @@ static void test_norm_factor(void) {
     double persistent_s = time_of("norm 1", DTP_LAYER_DENSE);
     framework.norm_time_factor = 2;
     CU_ASSERT(near(time_of("norm 1", DTP_LAYER_DENSE), 2 * persistent_s));
+    struct dtp_framework_gpu here = dtp_framework_on(&framework, &cluster.gpu);
+    here.norm_time_factor = here.norm_backward_time_factor = 1;
+    framework.by_gpu = &here;
+    framework.nby_gpu = 1;
+    CU_ASSERT(near(time_of("norm 1", DTP_LAYER_DENSE), persistent_s));
+    here.norm_backward_time_factor = 3; /* the forward takes less than half of the two */
+    CU_ASSERT(time_of("norm 1", DTP_LAYER_DENSE) > 2 * persistent_s);
+    CU_ASSERT(time_of("norm 1", DTP_LAYER_DENSE) < 3 * persistent_s);
+    here.family = "another";
+    CU_ASSERT(near(time_of("norm 1", DTP_LAYER_DENSE), 2 * persistent_s));
 }
 
 int main(void) {
