@@ -69,14 +69,47 @@ static void delay(struct dtp_comm *c, double time_s) {
 /* Checks before the messages of a step, and tensors that are copied out of what ZeRO-1/2 gathered. */
 static void host_delays(const struct dtp_framework *f, const struct dtp_plan *plan,
                         const struct replica_shapes *shape, const struct dtp_stage *stage,
-                        struct dtp_stage_cost *out) {
+                        double buckets, struct dtp_stage_cost *out) {
     int ranks = plan->dp * plan->cp;
     double check_s = dtp_framework_check_s(f, ranks, shape->all[0].nodes > 1);
     double copies = (double)f->gather_copies_per_layer * stage->layers * ranks;
     if (out->reduce.time_s > 0)
-        delay(&out->reduce, check_s);
+        delay(&out->reduce, check_s * buckets);
     if (out->gather.time_s > 0)
         delay(&out->gather, check_s + copies * f->launch_s / out->nreduce);
+}
+
+/* PyTorch's DDP (reducer.cpp) goes through the tensors from the last to the first; the one that fills a bucket is
+ * its last, and 1 MiB fills the first bucket. */
+struct filling {
+    double fill, limit;
+    int n;
+};
+
+static void add_tensor(struct filling *b, double bytes) {
+    b->fill += bytes;
+    if (b->fill < (b->n == 0 ? 1048576 : b->limit))
+        return;
+    b->fill = 0;
+    b->n++;
+}
+
+static int tensor_buckets(const struct dtp_model *m, const struct dtp_stage *stage, double limit,
+                          double bytes_per_weight) {
+    struct filling b = {.limit = limit};
+    double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
+    double row = m->hidden * bytes_per_weight;
+    if (stage->last && !(stage->first && m->tied_embeddings))
+        add_tensor(&b, m->vocab * row);
+    for (int l = 0; l < stage->layers; l++) {
+        add_tensor(&b, m->ffn * row);
+        add_tensor(&b, (m->gated_ffn ? 2.0 : 1.0) * m->ffn * row);
+        add_tensor(&b, q * row);
+        add_tensor(&b, (q + 2 * kv) * row);
+    }
+    if (stage->first)
+        add_tensor(&b, m->vocab * row);
+    return b.n + (b.fill > 0 || b.n == 0);
 }
 
 static int units_of(double total, double unit) {
@@ -103,9 +136,17 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
         bucket_bytes = f->dp_bucket_bytes;
     bool whole =
         f->dp_whole_buffer && !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
-    if (f->dp_bucket_tensors) /* in the mean half of a third of a layer beyond its size */
-        bucket_bytes += stage.largest_layer_params * f->reduce_bytes / 6;
     out->nreduce = whole ? 1 : units_of(total_bytes, bucket_bytes);
+    double buckets = 1; /* of a unit */
+    if (f->dp_bucket_tensors && !whole && stage.moe_layers == 0 && problem->model->nconvs == 0) {
+        double weight_bytes = f->reduce_bytes / plan->tp;
+        double table_bytes = (double)problem->model->vocab * problem->model->hidden * weight_bytes;
+        int n = tensor_buckets(problem->model, &stage, bucket_bytes, weight_bytes);
+        /* the last, which no backward hides, is the whole token table: no unit is smaller */
+        out->nreduce =
+            stage.first && n * table_bytes > total_bytes ? units_of(total_bytes, table_bytes) : n;
+        buckets = (double)n / out->nreduce;
+    }
     if (plan->zero_stage == 3)
         out->nunshard =
             f->zero3_unit_params > 0
@@ -121,13 +162,16 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
     for (int k = 0; k < 2; k++) {
         if (params[k] <= 0 || shape->all[k].size <= 1)
             continue;
-        double unit_bytes = params[k] / out->nreduce * f->reduce_bytes;
+        double unit_bytes = params[k] / (out->nreduce * buckets) * f->reduce_bytes;
         int gathers = plan->zero_stage == 3 ? out->nunshard : out->nreduce;
         struct dtp_comm c =
             hybrid(f, plan)
                 ? hybrid_reduce(problem, plan, shape, unit_bytes, out->nreduce)
                 : comm(problem, scatter && !grouped ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, axis[k],
                        plan->dp_algo, &shape->all[k], unit_bytes);
+        c.bytes *= buckets;
+        c.time_s *= buckets;
+        c.latency_s *= buckets;
         comm_add(&out->reduce, &c);
         if (plan->zero_stage == 0)
             continue;
@@ -136,7 +180,7 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
                  params[k] / gathers * dtp_framework_gathered_bytes(f, plan->dtype));
         comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
     }
-    host_delays(f, plan, shape, &stage, out);
+    host_delays(f, plan, shape, &stage, buckets, out);
     if (plan->zero_stage == 3 && out->unshard.time_s > 0) /* from the host first */
         out->unshard.time_s +=
             dtp_offload_fetch_s(problem, plan, (params[0] + params[1]) / out->nunshard);

@@ -268,7 +268,9 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(dp_bucket_params_per_rank, DTP_GIGA,
            "a bucket has at least so many parameters per rank"),
     NUMBER(dp_bucket_bytes, 1e11, "bytes of one reduction bucket; 0: one bucket"),
-    BOOLEAN(dp_bucket_tensors, "a bucket ends with the tensor that fills it (PyTorch DDP)"),
+    BOOLEAN(
+        dp_bucket_tensors,
+        "a bucket ends with the tensor that fills it (PyTorch DDP); the last is the token table"),
     BOOLEAN(dp_whole_buffer, "what is reduced after the last backward is one message, no buckets"),
     BOOLEAN(param_gather_overlap, "ZeRO-1/2: parameters are gathered behind the next forward"),
     BOOLEAN(zero1_reduce_scatter, "ZeRO-1 reduces with reduce-scatter; false: all-reduce"),
