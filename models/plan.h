@@ -107,7 +107,9 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_SP_TP1, "sequence parallelism needs tp > 1")                                         \
     X(DTP_WHY_SP, "the framework has no sequence parallelism")                                     \
     X(DTP_WHY_CP, "the framework has no context parallelism")                                      \
-    X(DTP_WHY_EXPERTS, "the framework has no layers of experts, the model has")                    \
+    X(DTP_WHY_EXPERTS,                                                                             \
+      "the model has experts, which are not modelled in this framework: megatron-core, nemo and "  \
+      "torchtitan have them")                                                                      \
     X(DTP_WHY_EP,                                                                                  \
       "ep does not divide the experts and the ranks of a stage, or the model has no experts")      \
     X(DTP_WHY_ETP,                                                                                 \

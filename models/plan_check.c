@@ -81,8 +81,6 @@ static bool has_etp(const struct dtp_framework *f, const struct dtp_plan *p) {
 static enum dtp_reason check_experts(const struct dtp_problem *q, const struct dtp_plan *p) {
     int experts = q->model->moe.experts;
     int64_t etp = dtp_plan_etp(p), ranks = (int64_t)p->tp * p->cp * p->dp;
-    if (experts > 0 && !q->framework->has_ep)
-        return DTP_WHY_EXPERTS;
     if (etp != p->tp && (experts == 0 || !has_etp(q->framework, p) || ranks % etp != 0))
         return DTP_WHY_ETP;
     if (experts > 0 && q->model->moe.ffn % etp != 0)
@@ -238,6 +236,8 @@ static enum dtp_reason check_framework_schedule(const struct dtp_framework *f,
 }
 
 enum dtp_reason dtp_plan_check(const struct dtp_problem *q, const struct dtp_plan *p) {
+    if (q->model->moe.experts > 0 && !q->framework->has_ep)
+        return DTP_WHY_EXPERTS;
     enum dtp_reason why = check_degrees(q, p);
     if (why == DTP_LEGAL)
         why = q->model->nconvs > 0 ? check_convolutions(p) : check_shapes(q, p);

@@ -181,19 +181,20 @@ static void add_experts(struct builder *b, struct dtp_shape *shape, int etp) {
     }
 }
 
-/* Experts divided as the layer is, or in fewer parts: ep costs less than etp (Liu 2025, section 4.4), so that
- * more parts than tp are tried only when asked for. */
+/* Experts divided as the layer is, or not at all: ep costs less than etp (Liu 2025, section 4.4), and of ten
+ * models none was best with what lies between, which is tried only when asked for. */
 static void add_expert_degrees(struct builder *b, struct dtp_shape *shape) {
     const struct dtp_problem *p = b->space->problem;
     int etp[DTP_MOST_DIVISORS], n = 0;
-    bool asked = b->space->limits.field[DTP_LIMIT_ETP].n > 0;
+    bool any = p->framework->expert_tp == DTP_EXPERT_TP_ANY,
+         asked = any && b->space->limits.field[DTP_LIMIT_ETP].n > 0;
     if (p->model->moe.experts > 0 && p->framework->expert_tp != DTP_EXPERT_TP_SAME)
         n = choices(b->space, DTP_LIMIT_ETP, asked ? shape->tp * shape->cp * shape->dp : shape->tp,
                     etp);
     else if (wants(b->space, DTP_LIMIT_ETP, shape->tp))
         etp[n++] = shape->tp;
     for (int i = 0; i < n; i++)
-        if (p->framework->expert_tp != DTP_EXPERT_TP_ONE || etp[i] == 1 || etp[i] == shape->tp)
+        if (asked || etp[i] == 1 || etp[i] == shape->tp)
             add_experts(b, shape, etp[i]);
 }
 

@@ -5,8 +5,8 @@
  *   pp               divisors of G / tp
  *   cp               divisors of G / (tp pp) when cp is limited by the user or seq >= 16384; else 1
  *   dp               G / (tp pp cp)
- *   etp              tp; of models with experts, where the framework divides them apart from the rest, also the
- *                    smaller divisors of tp (or 1 alone); with a limit any divisor of tp cp dp
+ *   etp              tp; of models with experts, where the framework divides them apart from the rest, also 1;
+ *                    with a limit, where it divides them as one likes, any divisor of tp cp dp
  *   ep               divisors of tp cp dp / etp up to the number of experts; dense models: 1
  *   account_for_ends off; on where the framework has it, pp > 1 and pp divides L + 2
  *   vpp              divisors of max(1, floor(L / pp)), of (L + 2) / pp with account_for_ends; pp = 1: 1

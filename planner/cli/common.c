@@ -116,7 +116,7 @@ static const struct dtp_option layout_options[] = {
     LIMIT(DTP_LIMIT_EP, "ep", "expert-parallel expert-model-parallel-size",
           "expert-parallel degree, a part of tp x cp x dp / etp (models with experts)"),
     LIMIT(DTP_LIMIT_ETP, "etp", "expert-tensor-parallel expert-tensor-parallel-size",
-          "tensor-parallel degree of the experts alone (default: divisors of tp are tried)"),
+          "tensor-parallel degree of the experts alone (default: tp and 1 are tried)"),
     LIMIT(DTP_LIMIT_VPP, "vpp", "virtual-stages num-virtual-stages-per-pipeline-rank",
           "virtual stages of each pipeline stage"),
     LIMIT(DTP_LIMIT_SCHEDULE, "schedule", NULL, "pipeline schedule (`dtplan schedules`)"),

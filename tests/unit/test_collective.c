@@ -294,6 +294,29 @@ static void test_ring_weights(void) {
     CU_ASSERT(near(nic, 2 * 15 / 16.0 / 8, EXACT));
 }
 
+/* An exchange loses and makes no bytes: what leaves the nodes enters others, of every rank the share of those
+ * elsewhere, however the group lies (that of experts inside a stage has a stride of etp). */
+static void test_exchange_bytes(void) {
+    static const char *const names[] = {"a100", "h100", "alcf-polaris", "aws-p5"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct dtp_cluster c = load(names[i]);
+        for (int stride = 1; stride <= 8; stride *= 2)
+            for (int size = 2; size * stride <= 128; size *= 2) {
+                struct dtp_coll_call call = {
+                    DTP_ALL_TO_ALL, DTP_ALGO_AUTO, {0, stride, size}, size * stride};
+                const struct dtp_use *use = NULL;
+                uint32_t n = dtp_coll_uses(a, &c, &call, &use);
+                double nics = 0;
+                for (uint32_t k = 0; k < n; k++)
+                    if (strstr(dtp_cluster_link_name(a, &c, call.ngpus, use[k].resource), "nic"))
+                        nics += use[k].weight;
+                int here = c.node.gpus / stride > 0 ? c.node.gpus / stride : 1;
+                double elsewhere = size > here ? size - here : 0;
+                CU_ASSERT(near(nics, 2 * elsewhere, EXACT) || (nics <= 0 && elsewhere <= 0));
+            }
+    }
+}
+
 /* The triplets of Summit meet over the link between the sockets. */
 static void test_summit(void) {
     struct dtp_cluster c = load("summit");
@@ -342,6 +365,7 @@ int main(void) {
                            {"costs grow with bytes", test_monotone},
                            {"uses end with the cost", test_uses},
                            {"weights of rings", test_ring_weights},
+                           {"an exchange keeps its bytes", test_exchange_bytes},
                            {"Summit's triplets", test_summit},
                            {"closed form by shape and on routes", test_closed_form},
                            CU_TEST_INFO_NULL};

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "models/evaluate.h"
+#include "models/stage.h"
 #include "planner/search.h"
 #include "tests/suites.h"
 
@@ -246,6 +247,49 @@ static void test_search(void) {
     }
 }
 
+/* However experts are laid out: the ranks that divide a layer's experts hold all of them once, those that
+ * share state update every parameter once, and the items of memory add up to the peak. */
+static void test_expert_sums(void) {
+    static const int layouts[][5] = {{1, 8, 1, 0, 1}, {1, 8, 8, 0, 1}, {4, 2, 2, 0, 1},
+                                     {4, 2, 8, 1, 1}, {4, 4, 4, 2, 2}, {2, 8, 4, 4, 2},
+                                     {1, 16, 4, 4, 1}};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        const int *n = layouts[i];
+        struct fixture x;
+        struct dtp_param_counts counts;
+        struct dtp_stage_memory memory[2];
+        setup(&x, "mixtral-8x7b", "megatron-core", n[0] * n[1] * n[4]);
+        dtp_model_params(&x.model, x.model.vocab, &counts);
+        x.plan.tp = n[0];
+        x.plan.dp = n[1];
+        x.plan.ep = n[2];
+        x.plan.etp = n[3];
+        x.plan.pp = n[4];
+        x.plan.sequence_parallel = n[0] > 1;
+        x.plan.zero_stage = 1;
+        CU_ASSERT(dtp_plan_check(&x.problem, &x.plan) == DTP_LEGAL);
+        double all = 0, updated = 0, dense = 0;
+        for (int vs = 0; vs < x.plan.pp; vs++) {
+            struct dtp_stage stage;
+            dtp_stage_of(&x.model, &counts, &x.plan, vs, &stage);
+            all += stage.expert_params * dtp_plan_etp(&x.plan) * x.plan.ep;
+            dense += stage.dense_params * x.plan.tp;
+        }
+        double experts = (double)counts.moe_layer_experts * x.model.layers;
+        CU_ASSERT_DOUBLE_EQUAL(all, experts, 1e-9 * experts);
+        dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, memory);
+        for (int s = 0; s < x.plan.pp; s++) {
+            updated += (double)memory[s].optimizer_bytes / x.framework.memory.optimizer_bytes *
+                       x.plan.tp * x.plan.dp;
+            CU_ASSERT(memory[s].peak_bytes == memory[s].weights_bytes + memory[s].gradients_bytes +
+                                                  memory[s].optimizer_bytes +
+                                                  memory[s].activations_bytes +
+                                                  memory[s].logits_bytes + memory[s].buffers_bytes);
+        }
+        CU_ASSERT_DOUBLE_EQUAL(updated, experts + dense, 1e-6 * updated);
+    }
+}
+
 /* torchtitan shards experts over dp and, with ep, exchanges tokens in place of weights: less is gathered, the
  * step is shorter. A user's 16B model on 8 H100 of 80 GB: a batch of 4 a GPU overflows, of 2 runs
  * (73 GiB with a batch between, in a pull request of torchtitan). */
@@ -281,6 +325,7 @@ int main(void) {
                            {"legality", test_legality},
                            {"search", test_search},
                            {"experts", test_experts},
+                           {"sums of experts", test_expert_sums},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"sharding", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");

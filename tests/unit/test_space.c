@@ -140,8 +140,7 @@ static uint64_t count_groups(const struct dtp_problem *p, int tp, int replicas) 
 static bool has_etp(const struct dtp_problem *p, int tp, int etp) {
     enum dtp_expert_tp own =
         p->model->moe.experts > 0 ? p->framework->expert_tp : DTP_EXPERT_TP_SAME;
-    return etp == tp || (own == DTP_EXPERT_TP_ONE && etp == 1) ||
-           (own == DTP_EXPERT_TP_ANY && tp % etp == 0);
+    return etp == tp || (own != DTP_EXPERT_TP_SAME && etp == 1);
 }
 
 /* Every combination of integers, with no arithmetic of the space's own. */
