@@ -4,16 +4,19 @@
 #include "models/cost_private.h"
 #include "models/op_build.h"
 
-/* What the kernels of a layer at the highest clock depend on. */
+/* What layers of the kind at the highest clock depend on; those without experts on ep and etp not. */
 static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
-                        uint64_t key[3]) {
+                        enum dtp_layer_kind kind, uint64_t key[3]) {
     uint64_t several = dtp_plan_num_microbatches(p) > 1;
-    key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->ep << 28 |
-             (uint64_t)p->microbatch_size << 42 | (uint64_t)p->sequence_parallel << 62 |
-             several << 63;
+    key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->microbatch_size << 42 |
+             (uint64_t)p->sequence_parallel << 62 | several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
              (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
-    key[2] = (uint64_t)p->etp;
+    key[2] = (uint64_t)kind << 60;
+    if (kind == DTP_LAYER_MOE) {
+        key[0] |= (uint64_t)p->ep << 28;
+        key[2] |= (uint64_t)p->etp;
+    }
     if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
 }
@@ -25,16 +28,16 @@ struct timed_op {
     bool again, overlapped;
     bool product; /* of a layer or head: slower at a lower clock */
 };
-struct timed_layer {
-    int n;
-    struct timed_op *at;
+struct layer_phases {
+    struct dtp_phase phase[4];
+    double kernel_s, memory_share; /* as in struct dtp_layer_costs */
 };
-/* Either the costs at the highest clock or, where each plan has a clock of its own, what they come of. */
+/* Either the phases at the highest clock or, where each plan has a clock of its own, what they come of. */
 struct layer_kernels {
-    uint64_t id; /* from 1 */
-    struct timed_layer layer[DTP_NLAYER_KINDS];
-    struct dtp_load_mix load;
-    const struct dtp_layer_costs *costs;
+    struct layer_phases top;
+    int n;
+    struct timed_op *at;      /* NULL: at the highest clock alone */
+    struct dtp_load_mix load; /* of the model; with the dense layer */
 };
 
 /* What a pass of a layer takes before overlap is settled. */
@@ -159,7 +162,7 @@ static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *o
 }
 
 /* The mean duration of the kernels by time, and the share of the memory-bound ones. */
-static void mean_kernel(const struct tally t[4], struct dtp_layer_costs *out) {
+static void mean_kernel(const struct tally t[4], struct layer_phases *out) {
     double sum_s = 0, sum_s2 = 0, memory_s = 0;
     for (int k = 0; k < 4; k++) {
         sum_s += t[k].kernels_s;
@@ -193,32 +196,31 @@ static struct timed_op time_op(const struct dtp_problem *problem, const struct d
                              .overlapped = op->overlapped};
 }
 
-static void time_layer(struct dtp_arena *a, const struct dtp_problem *problem,
-                       const struct dtp_plan *plan, enum dtp_layer_kind kind,
-                       const struct dtp_ops *ops, struct timed_layer *out) {
-    int recomputed = recomputed_ops(problem->framework, ops);
+static void time_layer(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                       enum dtp_layer_kind kind, struct timed_op *out) {
+    const struct dtp_ops *ops = &memo->ops;
+    int recomputed = recomputed_ops(memo->problem->framework, ops);
     bool repeats = is_repeated(kind), clock = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_HEAD;
-    out->n = ops->n;
-    out->at = DTP_NEW(a, struct timed_op, (size_t)ops->n + 1);
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
         bool again = (plan->recompute == DTP_RECOMPUTE_FULL && i < recomputed) ||
                      (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
-        out->at[i] = time_op(problem, plan, op);
-        out->at[i].again = repeats && again && op->pass == DTP_PASS_F;
-        out->at[i].product = clock && dtp_op_is_product(op);
+        out[i] = time_op(memo->problem, plan, op);
+        out[i].again = repeats && again && op->pass == DTP_PASS_F;
+        out[i].product = clock && dtp_op_is_product(op);
     }
 }
 
-static void layer_phases(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                         enum dtp_layer_kind kind, const struct timed_layer *layer, double slowdown,
-                         struct dtp_phase out[4], struct dtp_layer_costs *mean) {
+static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                   enum dtp_layer_kind kind, const struct layer_kernels *k, double slowdown,
+                   struct layer_phases *result) {
     struct tally t[4] = {0};
+    struct dtp_phase *out = result->phase;
     bool repeats = is_repeated(kind);
-    for (int i = 0; i < layer->n; i++) {
-        tally_op(&layer->at[i], slowdown, &t[layer->at[i].pass]);
-        if (layer->at[i].again)
-            tally_op(&layer->at[i], slowdown, &t[PHASE_R]);
+    for (int i = 0; i < k->n; i++) {
+        tally_op(&k->at[i], slowdown, &t[k->at[i].pass]);
+        if (k->at[i].again)
+            tally_op(&k->at[i], slowdown, &t[PHASE_R]);
     }
     out[PHASE_F] = settle(memo, plan, &t[PHASE_F], t[PHASE_F].gemm_s);
     /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
@@ -237,75 +239,91 @@ static void layer_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
         if (t[PHASE_R].launches > 0)
             wait_for_host(&out[PHASE_R], launch_round_trip_s + f->launch_s);
     }
-    if (mean)
-        mean_kernel(t, mean);
+    mean_kernel(t, result);
 }
 
-/* The model's repeated layer, of which there is one kind in costs->dense, tells the mean kernel. */
-static struct dtp_layer_costs *all_phases(const struct dtp_cost_memo *memo,
-                                          const struct dtp_plan *plan,
-                                          const struct layer_kernels *k, double slowdown) {
-    struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
-    struct dtp_phase *const phase[DTP_NLAYER_KINDS] = {
-        [DTP_LAYER_DENSE] = costs->dense,         [DTP_LAYER_MOE] = costs->moe,
-        [DTP_LAYER_EMBEDDING] = costs->embedding, [DTP_LAYER_HEAD] = costs->head,
-        [DTP_LAYER_CONV] = costs->dense,
-    };
-    for (int i = 0; i < DTP_NLAYER_KINDS; i++)
-        if (k->layer[i].at)
-            layer_phases(memo, plan, (enum dtp_layer_kind)i, &k->layer[i], slowdown, phase[i],
-                         phase[i] == costs->dense ? costs : NULL);
-    return costs;
-}
-
-static const struct layer_kernels *find_kernels(struct dtp_cost_memo *memo,
-                                                const struct dtp_plan *plan) {
+static const struct layer_kernels *
+find_kernels(struct dtp_cost_memo *memo, const struct dtp_plan *plan, enum dtp_layer_kind kind) {
     uint64_t key[3];
-    kernels_key(memo, plan, key);
+    kernels_key(memo, plan, kind, key);
     const struct memo_entry *known = dtp_cost_table_slot(&memo->kernels, key);
     if (known->value)
         return known->value;
     const struct dtp_problem *problem = memo->problem;
-    const struct dtp_model *m = problem->model;
-    struct layer_kernels *k = DTP_NEW(memo->a, struct layer_kernels, 1), timed = {0};
-    bool conv = m->nconvs > 0, clock = dtp_op_has_clock(problem, plan);
+    bool clock = dtp_op_has_clock(problem, plan);
+    struct layer_kernels *k = DTP_NEW(memo->a, struct layer_kernels, 1);
+    dtp_op_list(problem, plan, kind, &memo->ops);
+    k->n = memo->ops.n;
+    k->at = DTP_NEW(clock ? memo->a : memo->scratch, struct timed_op, (size_t)k->n + 1);
+    time_layer(memo, plan, kind, k->at);
+    if (!clock) {
+        add_up(memo, plan, kind, k, 1, &k->top);
+        k->at = NULL;
+        dtp_arena_reset(memo->scratch);
+    } else if (kind == DTP_LAYER_DENSE) {
+        k->load = dtp_op_load(problem, plan);
+    }
+    dtp_cost_table_put(&memo->kernels, memo->a, key, k);
+    return k;
+}
+
+/* The model's repeated layer, of which there is one kind in costs->dense, tells the mean kernel. */
+static void put_phases(struct dtp_layer_costs *costs, enum dtp_layer_kind kind,
+                       const struct layer_phases *x) {
+    struct dtp_phase *const to[DTP_NLAYER_KINDS] = {
+        [DTP_LAYER_DENSE] = costs->dense,         [DTP_LAYER_MOE] = costs->moe,
+        [DTP_LAYER_EMBEDDING] = costs->embedding, [DTP_LAYER_HEAD] = costs->head,
+        [DTP_LAYER_CONV] = costs->dense,
+    };
+    memcpy(to[kind], x->phase, sizeof x->phase);
+    if (to[kind] == costs->dense) {
+        costs->kernel_s = x->kernel_s;
+        costs->memory_share = x->memory_share;
+    }
+}
+
+static const struct dtp_layer_costs *make_costs(struct dtp_cost_memo *memo,
+                                                const struct dtp_plan *plan) {
+    const struct dtp_model *m = memo->problem->model;
+    struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
+    bool conv = m->nconvs > 0;
     const bool has[DTP_NLAYER_KINDS] = {[DTP_LAYER_DENSE] = !conv,
                                         [DTP_LAYER_MOE] = !conv && m->moe.experts > 0,
                                         [DTP_LAYER_EMBEDDING] = !conv,
                                         [DTP_LAYER_HEAD] = !conv,
                                         [DTP_LAYER_CONV] = conv};
+    double slowdown = 1;
     for (int i = 0; i < DTP_NLAYER_KINDS; i++) {
+        enum dtp_layer_kind kind = (enum dtp_layer_kind)i;
         if (!has[i])
             continue;
-        dtp_op_list(problem, plan, (enum dtp_layer_kind)i, &memo->ops);
-        time_layer(clock ? memo->a : memo->scratch, problem, plan, (enum dtp_layer_kind)i,
-                   &memo->ops, &timed.layer[i]);
+        const struct layer_kernels *k = find_kernels(memo, plan, kind);
+        struct layer_phases own = k->top;
+        if (k->at && kind == DTP_LAYER_DENSE)
+            slowdown = dtp_op_slowdown(memo->problem, plan, &k->load);
+        if (k->at)
+            add_up(memo, plan, kind, k, slowdown, &own);
+        put_phases(costs, kind, &own);
     }
-    if (clock) {
-        *k = timed;
-        k->load = dtp_op_load(problem, plan);
-    } else {
-        k->costs = all_phases(memo, plan, &timed, 1);
-        dtp_arena_reset(memo->scratch);
-    }
-    k->id = memo->kernels.n + 1;
-    dtp_cost_table_put(&memo->kernels, memo->a, key, k);
-    return k;
+    return costs;
+}
+
+/* Of all kinds; the clock depends on the stretches between rests, and on the bubble. */
+static void layers_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
+                       uint64_t key[3]) {
+    kernels_key(memo, p, DTP_LAYER_MOE, key);
+    if (dtp_op_has_clock(memo->problem, p))
+        key[2] |= (uint64_t)p->pp << 14 | (uint64_t)p->vpp << 28 | (uint64_t)p->schedule << 42;
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
                                               const struct dtp_plan *plan) {
-    const struct layer_kernels *k = find_kernels(memo, plan);
-    if (k->costs)
-        return k->costs;
-    /* the clock depends on the stretches between rests, and on the bubble */
-    uint64_t key[3] = {k->id | (uint64_t)plan->schedule << 40,
-                       (uint64_t)plan->pp | (uint64_t)plan->vpp << 20 | (uint64_t)plan->dp << 40};
+    uint64_t key[3];
+    layers_key(memo, plan, key);
     const struct memo_entry *known = dtp_cost_table_slot(&memo->layers, key);
     if (known->value)
         return known->value;
-    double slowdown = dtp_op_slowdown(memo->problem, plan, &k->load);
-    const struct dtp_layer_costs *costs = all_phases(memo, plan, k, slowdown);
+    const struct dtp_layer_costs *costs = make_costs(memo, plan);
     dtp_cost_table_put(&memo->layers, memo->a, key, costs);
     return costs;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "models/cost_private.h"
+#include "sim/base/mix.h"
 
 static void table_init(struct memo_table *t, struct dtp_arena *a) {
     t->capacity = 64;
@@ -9,9 +10,8 @@ static void table_init(struct memo_table *t, struct dtp_arena *a) {
 }
 
 struct memo_entry *dtp_cost_table_slot(const struct memo_table *t, const uint64_t key[3]) {
-    uint64_t x = (key[0] ^ (key[1] * UINT64_C(0x9e3779b97f4a7c15)) ^ key[2] << 40) *
-                 UINT64_C(0xbf58476d1ce4e5b9);
-    size_t i = (size_t)(x ^ x >> 29) & (t->capacity - 1);
+    uint64_t hash = dtp_mix(key[0] ^ dtp_mix(key[1] ^ dtp_mix(key[2])));
+    size_t i = (size_t)hash & (t->capacity - 1);
     while (t->entry[i].value && memcmp(t->entry[i].key, key, sizeof t->entry[i].key) != 0)
         i = (i + 1) & (t->capacity - 1);
     return &t->entry[i];

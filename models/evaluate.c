@@ -1,6 +1,7 @@
 #include "models/evaluate.h"
 
 #include "models/breakdown.h"
+#include "sim/base/mix.h"
 
 /* Schedules that were made before, by (kind, pp, vpp, m): open addressing, never forgotten while they
  * fit; larger ones are made anew in the candidate arena. */
@@ -52,9 +53,8 @@ static bool same_key(const struct dtp_schedule *s, int kind, int pp, int vpp, in
 
 static struct kept_schedule *kept_slot(const struct dtp_evaluator *ev, int kind, int pp, int vpp,
                                        int m) {
-    uint64_t key = (uint64_t)kind + 8 * ((uint64_t)pp + 2048 * (uint64_t)vpp);
-    key = (key * 1000003u + (uint64_t)m) * 0x9e3779b97f4a7c15u;
-    size_t at = (size_t)(key >> 52) % ev->nslots;
+    uint64_t key = (uint64_t)kind | (uint64_t)pp << 4 | (uint64_t)vpp << 20 | (uint64_t)m << 36;
+    size_t at = (size_t)dtp_mix(key) % ev->nslots;
     while (ev->kept[at].used && !same_key(&ev->kept[at].s, kind, pp, vpp, m))
         at = (at + 1) % ev->nslots;
     return &ev->kept[at];

@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "models/lower_build.h"
+#include "sim/base/mix.h"
 
 /* A collective of 4,096 ranks uses 16,384 links, nearly all of them alike. A link needs no use where
  *   - only one collective of one stage (its groups in lockstep) uses it: together they never ask for
@@ -15,12 +16,6 @@ struct pruning {
     bool *several;       /* [nlinks] more than one does */
     bool *keep;          /* [nlinks] */
 };
-
-static uint64_t mix(uint64_t x) {
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
 
 /* Single precision, so that sums in another order count as equal. */
 static uint64_t bits(double x) {
@@ -37,7 +32,7 @@ static void sign(struct pruning *p, const struct dtp_group_flows *flows, uint32_
             uint32_t link = f->raw[2 * k].resource;
             uint64_t who = (uint64_t)collective << 32 | (uint32_t)i;
             uint64_t what = bits(f->raw[2 * k].weight) << 32 | bits(f->raw[2 * k + 1].weight);
-            p->signature[link] += mix(mix(who + 1) + what);
+            p->signature[link] += dtp_mix(dtp_mix(who + 1) + what);
             p->several[link] |= p->user[link] && p->user[link] != collective + 1;
             p->user[link] = collective + 1;
         }
@@ -52,7 +47,7 @@ static void choose(struct pruning *p) {
         p->keep[link] = w->link[link] != DTP_NONE;
         if (p->keep[link] || !p->several[link])
             continue;
-        uint64_t key = mix(p->signature[link] + bits(dtp_lowering_capacity(w, link))) | 1;
+        uint64_t key = dtp_mix(p->signature[link] + bits(dtp_lowering_capacity(w, link))) | 1;
         size_t at = (size_t)(key % nbuckets);
         while (seen[at] && seen[at] != key)
             at = (at + 1) % nbuckets;

@@ -3,6 +3,7 @@
 
 #include "models/memory_private.h"
 #include "models/op_build.h"
+#include "sim/base/mix.h"
 
 /* ---- memo -------------------------------------------------------------------------------------- */
 
@@ -14,17 +15,13 @@ struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
     struct dtp_memory_memo *memo = DTP_NEW(a, struct dtp_memory_memo, 1);
     memo->a = a;
     memo->problem = problem;
-    memo->nactivations = memo->nin_flight = FIRST_SLOTS;
+    memo->nactivations = memo->nlayers = memo->nin_flight = FIRST_SLOTS;
     memo->activations = DTP_NEW(a, struct activations, FIRST_SLOTS);
+    memo->layers = DTP_NEW(a, struct layer_kept, FIRST_SLOTS);
     memo->in_flight = DTP_NEW(a, struct in_flight, FIRST_SLOTS);
     memo->stages = DTP_NEW(a, struct dtp_stage_memory, DTP_MAX_STAGES);
     dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     return memo;
-}
-
-static uint64_t mix(uint64_t x) {
-    x *= UINT64_C(0x9e3779b97f4a7c15);
-    return x ^ x >> 31;
 }
 
 /* A table that missed half as often as it has slots grows; what it held is computed anew. */
@@ -57,40 +54,69 @@ double dtp_memory_gathered_input_bytes(const struct dtp_problem *problem,
 }
 
 static void layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                              enum dtp_layer_kind kind, struct dtp_ops *ops, double *kept,
-                              double *whole) {
-    double all = 0, core = 0;
+                              enum dtp_layer_kind kind, struct dtp_ops *ops,
+                              struct layer_kept *out) {
+    double core = 0;
     dtp_op_list(problem, plan, kind, ops);
+    out->whole = out->launches[0] = out->launches[1] = 0;
     for (int i = 0; i < ops->n; i++) {
-        all += ops->at[i].saved_bytes;
-        core += ops->at[i].core ? ops->at[i].saved_bytes : 0;
+        const struct dtp_op *op = &ops->at[i];
+        out->whole += op->saved_bytes;
+        core += op->core ? op->saved_bytes : 0;
+        out->launches[op->pass != DTP_PASS_F] += op->launches * op->count;
     }
     bool layer = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE;
-    *whole = all;
-    *kept = all;
+    out->kept = out->whole;
     if (layer && plan->recompute == DTP_RECOMPUTE_SELECTIVE)
-        *kept = all - core;
+        out->kept = out->whole - core;
     if (layer && plan->recompute == DTP_RECOMPUTE_FULL)
-        *kept = dtp_memory_layer_input_bytes(problem, plan);
+        out->kept = dtp_memory_layer_input_bytes(problem, plan);
 }
 
 double dtp_memory_layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                     enum dtp_layer_kind kind) {
     struct dtp_ops ops;
-    double kept, whole;
-    layer_activations(problem, plan, kind, &ops, &kept, &whole);
-    return kept;
+    struct layer_kept x;
+    layer_activations(problem, plan, kind, &ops, &x);
+    return x.kept;
+}
+
+/* What activations depend on; of layers without experts not ep and etp. */
+static void activations_key(const struct dtp_plan *plan, bool experts, uint64_t key[2]) {
+    key[0] = (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->microbatch_size << 42 |
+             (uint64_t)plan->sequence_parallel << 62;
+    key[1] = (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 | (uint64_t)(plan->pp > 1) << 6;
+    if (experts) {
+        key[0] |= (uint64_t)plan->ep << 28;
+        key[1] |= (uint64_t)plan->etp << 7;
+    }
+}
+
+static const struct layer_kept *find_layer(struct dtp_memory_memo *memo,
+                                           const struct dtp_plan *plan, enum dtp_layer_kind kind) {
+    uint64_t key[2];
+    activations_key(plan, kind == DTP_LAYER_MOE, key);
+    key[1] |= (uint64_t)kind << 60;
+    uint64_t hash = dtp_mix(key[0] ^ dtp_mix(key[1]));
+    struct layer_kept *x = &memo->layers[hash % memo->nlayers];
+    if (x->known && x->key[0] == key[0] && x->key[1] == key[1])
+        return x;
+    if (grows(&memo->nlayers, &memo->layers_missed)) {
+        memo->layers = DTP_NEW(memo->a, struct layer_kept, memo->nlayers);
+        x = &memo->layers[hash % memo->nlayers];
+    }
+    layer_activations(memo->problem, plan, kind, &memo->ops, x);
+    memcpy(x->key, key, sizeof key);
+    x->known = true;
+    return x;
 }
 
 const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
                                                  const struct dtp_plan *plan) {
     const struct dtp_problem *problem = memo->problem;
-    uint64_t key[2] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
-                           (uint64_t)plan->microbatch_size << 42 |
-                           (uint64_t)plan->sequence_parallel << 62,
-                       (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 |
-                           (uint64_t)(plan->pp > 1) << 6 | (uint64_t)plan->etp << 7};
-    uint64_t hash = mix(key[0] ^ mix(key[1]));
+    uint64_t key[2];
+    activations_key(plan, true, key);
+    uint64_t hash = dtp_mix(key[0] ^ dtp_mix(key[1]));
     struct activations *x = &memo->activations[hash % memo->nactivations];
     if (x->known && x->key[0] == key[0] && x->key[1] == key[1])
         return x;
@@ -105,12 +131,11 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
         bool moe = k == DTP_LAYER_MOE, conv = k == DTP_LAYER_CONV;
         if ((moe && problem->model->moe.experts == 0) || conv != (problem->model->nconvs > 0))
             continue;
-        layer_activations(problem, plan, (enum dtp_layer_kind)k, &memo->ops, &x->kept[k],
-                          &x->whole[k]);
+        const struct layer_kept *layer = find_layer(memo, plan, (enum dtp_layer_kind)k);
+        x->kept[k] = layer->kept;
+        x->whole[k] = layer->whole;
         if (k == DTP_LAYER_DENSE)
-            for (int i = 0; i < memo->ops.n; i++)
-                x->launches[memo->ops.at[i].pass != DTP_PASS_F] +=
-                    memo->ops.at[i].launches * memo->ops.at[i].count;
+            memcpy(x->launches, layer->launches, sizeof x->launches);
     }
     /* The gradient of a layer's output and of the widest tensor inside it, once each. */
     const struct dtp_model *m = problem->model;
@@ -160,7 +185,7 @@ const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_p
     int m = dtp_plan_num_microbatches(plan), n = plan->pp * plan->vpp;
     uint64_t key = (uint64_t)plan->schedule | (uint64_t)plan->pp << 4 | (uint64_t)plan->vpp << 20 |
                    (uint64_t)m << 36;
-    uint64_t hash = mix(key);
+    uint64_t hash = dtp_mix(key);
     struct in_flight *x = &memo->in_flight[hash % memo->nin_flight];
     if (x->peak_chunk && x->schedule == plan->schedule && x->pp == plan->pp &&
         x->vpp == plan->vpp && x->m == m)

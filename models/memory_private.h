@@ -6,6 +6,13 @@
 #include "models/memory.h"
 #include "models/schedule.h"
 
+/* What a layer of one kind keeps of one microbatch. */
+struct layer_kept {
+    uint64_t key[2];
+    bool known;
+    double kept, whole, launches[2]; /* as in struct activations */
+};
+
 /* Activations of one layer of each kind and one microbatch. */
 struct activations {
     uint64_t key[2];
@@ -39,8 +46,10 @@ struct dtp_memory_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
     struct activations *activations; /* [nactivations] */
+    struct layer_kept *layers;       /* [nlayers] */
     struct in_flight *in_flight;     /* [nin_flight] */
-    size_t nactivations, nin_flight, activations_missed, in_flight_missed;
+    size_t nactivations, nlayers, nin_flight;
+    size_t activations_missed, layers_missed, in_flight_missed;
     struct dtp_stage_memory *stages; /* [DTP_MAX_STAGES] scratch */
     struct dtp_param_counts params;
     struct dtp_ops ops;

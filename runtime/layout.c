@@ -5,6 +5,7 @@
 
 #include "models/native.h"
 #include "models/schedule.h"
+#include "sim/base/mix.h"
 
 void dtp_layout_coords(const struct dtp_plan *p, int rank, int *t, int *d, int *s) {
     *t = rank % p->tp;
@@ -267,11 +268,8 @@ static uint64_t hash_name(const char *name) {
     return h;
 }
 
-static uint64_t mix(uint64_t x) { /* the finaliser of splitmix64 */
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
+static uint64_t mix(uint64_t x) {
+    return dtp_mix(x + UINT64_C(0x9e3779b97f4a7c15)); /* as splitmix64 counts: 0 is no fixed point */
 }
 
 /* Each uniform u = k / 2^16 has variance 1/12: four of them, 1/3. */

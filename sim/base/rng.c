@@ -3,12 +3,11 @@
 #include <assert.h>
 #include <math.h>
 
+#include "sim/base/mix.h"
+
 /* splitmix64 (Steele, Lea and Flood 2014): the seeding that Blackman and Vigna recommend. */
 static uint64_t splitmix(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return dtp_mix(*state += UINT64_C(0x9e3779b97f4a7c15));
 }
 
 struct dtp_rng dtp_rng_stream(uint64_t seed, uint64_t entity) {
