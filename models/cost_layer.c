@@ -234,7 +234,9 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
                               .collective_s =
                                   f->collective_host_s + dtp_framework_check_s(f, plan->tp, far)};
     two_clocks(f, t, host, out);
-    if (kind == DTP_LAYER_MOE && f->moe_sync) { /* the GPU waits for what the host learns from it */
+    bool counted = memo->problem->model->moe.capacity_factor <= 0; /* else the counts are known */
+    if (kind == DTP_LAYER_MOE && f->moe_sync &&
+        counted) { /* the GPU waits for what the host learns */
         wait_for_host(&out[PHASE_F], launch_round_trip_s + f->launch_s);
         if (t[PHASE_R].launches > 0)
             wait_for_host(&out[PHASE_R], launch_round_trip_s + f->launch_s);

@@ -217,9 +217,15 @@ static double kernel_bytes(const struct fixture *x, const char *name, double *sa
     return bytes;
 }
 
-/* Rows are ordered before they are sent and, where a rank holds several experts, after they were gathered:
- * 4 bytes an element and direction. Unfused, their way back and its gradients are additions, and so is the
- * gradient of the way there. */
+static double time_of(const struct fixture *x, const char *name) {
+    double time_s = 0;
+    for (int i = 0; i < x->ops.n; i++)
+        if (strcmp(x->ops.at[i].name, name) == 0)
+            time_s += dtp_op_time_s(&x->problem, &x->plan, &x->ops.at[i]);
+    return time_s;
+}
+
+/* Rows are ordered before they are sent and, where a rank holds several experts, after they were gathered. */
 static void test_rows_moved(void) {
     struct fixture *x = setup("mixtral-8x7b", "megatron-core");
     double tokens = (double)x->model.seq * x->model.hidden / 2, rows = 2 * tokens, saved = 0;
@@ -229,18 +235,21 @@ static void test_rows_moved(void) {
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     near(kernel_bytes(x, "rows by expert", &saved), 2 * 4 * 2 * rows);
     near(kernel_bytes(x, "rows by rank", &saved), 2 * 4 * 2 * rows);
-    near(kernel_bytes(x, "permute", &saved), 10 * rows + 2 * tokens);
-    near(kernel_bytes(x, "unpermute", &saved), 10 * rows + 2 * tokens);
+    near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
+    near(kernel_bytes(x, "unpermute", &saved), 4 * (rows + tokens));
+    double unfused_s = time_of(x, "permute");
     near(kernel_bytes(x, "weigh rows", &saved), 0);
     double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
     x->framework.moe_weighs_rows = true;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    near(kernel_bytes(x, "weigh rows", &saved), 14 * rows);
+    near(kernel_bytes(x, "weigh rows", &saved), 8 * rows);
     near(saved, 2 * rows);
+    near(kernel_bytes(x, "weights' gradient", &saved), 8 * rows);
     near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
     x->framework.moe_fused_permute = true;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
+    CU_ASSERT(time_of(x, "permute") < unfused_s); /* which adds a gradient element by element */
     near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
     x->plan.etp = 1; /* one expert a rank, nothing gathered */
     x->plan.tp = 4;
