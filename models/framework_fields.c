@@ -164,6 +164,13 @@ static const struct dtp_field memory_fields[] = {
      .max = 64,
      .help =
          "reserved: bytes per logit of a freed copy that a library's workspace splits for good"},
+    {.name = "gradients_apart_bytes",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(gradients_apart_bytes),
+     .max = 8,
+     .help = "bytes per parameter: gradients of a backward that activations which it frees do not "
+             "hold, "
+             "on stages without logits"},
     {.name = "queue_layers",
      .kind = DTP_FIELD_DOUBLE,
      .offset = M(queue_layers),

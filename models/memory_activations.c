@@ -53,6 +53,21 @@ double dtp_memory_gathered_input_bytes(const struct dtp_problem *problem,
     return dtp_memory_layer_input_bytes(problem, plan) * (plan->sequence_parallel ? plan->tp : 1);
 }
 
+/* The two clocks of a layer without waiting, as cost_layer.c has them. */
+static double host_lead(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                        const struct dtp_ops *ops, const double launches[2]) {
+    const struct dtp_framework *f = problem->framework;
+    double gpu_s = 0, collectives = 0;
+    for (int i = 0; i < ops->n; i++) {
+        gpu_s += dtp_op_time_s(problem, plan, &ops->at[i]);
+        collectives += ops->at[i].kind == DTP_OP_COLLECTIVE ? ops->at[i].count : 0;
+    }
+    double check_s = dtp_framework_check_s(f, plan->tp, plan->tp > problem->cluster->node.gpus);
+    double host_s = f->launch_s * (launches[0] + launches[1] * f->backward_launch_factor) +
+                    collectives * check_s + 2 * f->layer_host_s;
+    return gpu_s > host_s ? 1 - host_s / gpu_s : 0;
+}
+
 static void layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
                               enum dtp_layer_kind kind, struct dtp_ops *ops,
                               struct layer_kept *out) {
@@ -65,6 +80,8 @@ static void layer_activations(const struct dtp_problem *problem, const struct dt
         core += op->core ? op->saved_bytes : 0;
         out->launches[op->pass != DTP_PASS_F] += op->launches * op->count;
     }
+    out->lead =
+        problem->framework->checked_collectives ? host_lead(problem, plan, ops, out->launches) : 0;
     bool layer = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE;
     out->kept = out->whole;
     if (layer && plan->recompute == DTP_RECOMPUTE_SELECTIVE)
@@ -134,8 +151,10 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
         const struct layer_kept *layer = find_layer(memo, plan, (enum dtp_layer_kind)k);
         x->kept[k] = layer->kept;
         x->whole[k] = layer->whole;
-        if (k == DTP_LAYER_DENSE)
+        if (k == DTP_LAYER_DENSE) {
             memcpy(x->launches, layer->launches, sizeof x->launches);
+            x->lead = layer->lead;
+        }
     }
     /* The gradient of a layer's output and of the widest tensor inside it, once each. */
     const struct dtp_model *m = problem->model;

@@ -10,7 +10,7 @@
 struct layer_kept {
     uint64_t key[2];
     bool known;
-    double kept, whole, launches[2]; /* as in struct activations */
+    double kept, whole, launches[2], lead; /* as in struct activations */
 };
 
 /* Activations of one layer of each kind and one microbatch. */
@@ -22,6 +22,8 @@ struct activations {
     double working;                 /* gradients of activations alive in the backward */
     double widest;                  /* the largest tensor of the layer's forward */
     double launches[2];             /* of a layer's forward and backward */
+    double
+        lead; /* share of its launches by which the host gets ahead of the GPU, all collectives checked */
 };
 
 /* Microbatches in flight per rank and chunk when they are most. */

@@ -9,16 +9,30 @@ double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
     return divided ? f->flat_gather_bytes * (r->dense + r->experts) : 0;
 }
 
-/* Forwards whose kernels the host has launched before the GPU starts on them. It runs ahead freely unless it
- * checks each collective with the other ranks; even then the first stage of a pipeline launches its warm-up
- * while the GPU waits for the second stage to take the first microbatches, the more so in the first step,
- * where that stage starts late. Transfers that the host polls leave nothing behind. */
-static int forwards_ahead(const struct dtp_framework *f, const struct rank_parts *r) {
+/* Layers whose forwards the host has launched before the GPU starts on them, and what the queue holds beside
+ * them. It runs ahead freely, to the end of the queue already in the first step, unless it checks each
+ * collective with the other ranks. Then it gets ahead where a layer takes the GPU longer, by a share of all
+ * launches; and the first stage of a pipeline launches its warm-up while the GPU waits for the second stage to
+ * take the first microbatches, the more so in the first step, where that stage starts late. Transfers that the
+ * host polls leave nothing behind. */
+static double forwards_ahead(const struct dtp_framework *f, const struct dtp_plan *plan,
+                             const struct activations *x, const struct rank_parts *r,
+                             double *out_left) {
+    double queue = f->memory.queue_layers, all = (double)r->layers * r->in_flight;
+    double warm_up = f->checked_collectives ? all - 2.0 * r->layers : all;
+    *out_left = 0;
     if (f->checked_transfers)
         return 0;
-    if (f->checked_collectives)
-        return r->in_flight > 2 ? r->in_flight - 2 : 0;
-    return r->in_flight;
+    if (f->checked_collectives) {
+        double launched = (double)r->layers * dtp_plan_num_microbatches(plan) *
+                          (1 + x->launches[1] / x->launches[0]);
+        double lead = x->lead * launched;
+        queue = lead < queue ? lead : queue;
+    }
+    double forwards = all < queue ? all : queue;
+    *out_left = queue - forwards;
+    warm_up = warm_up < f->memory.queue_layers ? warm_up : f->memory.queue_layers;
+    return warm_up > forwards ? warm_up : forwards;
 }
 
 /* Sequence parallelism scatters the whole sequence's sums after attention and MLP, and in the backward the
@@ -31,11 +45,9 @@ static double deferred_bytes(const struct dtp_problem *problem, const struct dtp
     const double sums = 2; /* of a layer and direction */
     if (plan->tp == 1 || !plan->sequence_parallel || x->launches[0] <= 0)
         return 0;
-    double forwards = (double)r->layers * forwards_ahead(f, r), held = f->memory.queue_layers;
-    if (forwards > held)
-        forwards = held;
-    bool backward_before = dtp_plan_num_microbatches(plan) > 1 && !f->checked_collectives;
-    double backwards = backward_before ? (held - forwards) * x->launches[0] / x->launches[1] : 0;
+    double left, forwards = forwards_ahead(f, plan, x, r, &left);
+    double backwards =
+        dtp_plan_num_microbatches(plan) > 1 ? left * x->launches[0] / x->launches[1] : 0;
     if (backwards > r->layers)
         backwards = r->layers;
     return sums * (forwards + backwards) * dtp_memory_gathered_input_bytes(problem, plan);
@@ -74,7 +86,8 @@ static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan 
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
  * are split by the library workspace that the first backward takes, for good, so that the next forward asks
  * for more; what is left of them the optimizer's moments may take, which the first update allocates. The piece
- * for the gathered parameters is asked for beside all that where nothing freed is as large. */
+ * for the gathered parameters is asked for beside all that where nothing freed is as large. On a stage without
+ * logits part of a backward's gradients finds no block either: activations leave smaller ones. */
 double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                              const struct activations *x, const struct rank_parts *r,
                              const struct rank_sums *sums) {
@@ -90,6 +103,8 @@ double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dt
         reserved = sums->peak;
     if (dtp_memory_flat_gather_bytes(f, plan, r) > (split > x->widest ? split : x->widest))
         reserved += dtp_memory_flat_gather_bytes(f, plan, r);
+    if (r->nlogits <= 0)
+        reserved += f->gradients_apart_bytes * (r->dense + r->experts);
     return reserved - sums->peak + deferred_bytes(memo->problem, plan, x, r) +
            pieces_bytes(memo->problem->framework, plan, r);
 }

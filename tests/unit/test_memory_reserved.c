@@ -1,0 +1,134 @@
+/* What PyTorch's caching allocator has reserved, beside a replay of it and by the rules of memory_reserved.c. */
+#include "tests/memory_case.h"
+
+/* The 1B model of the Ultra-Scale Playbook, on cards with room. */
+static void setup_playbook(struct fixture *x) {
+    setup(x, "llama2-7b", "nanotron");
+    x->model.layers = 16;
+    x->model.hidden = 2048;
+    x->model.heads = x->model.kv_heads = 32;
+    x->model.head_dim = 64;
+    x->model.ffn = 8192;
+    x->model.vocab = 131072;
+    x->model.tied_embeddings = true;
+    x->problem.seq = 4096;
+    x->problem.memory_limit_bytes = (uint64_t)1 << 40;
+    x->plan.dtype = x->problem.dtype = DTP_BF16;
+}
+
+static double reserved_of(const struct fixture *x) {
+    struct dtp_stage_memory s[DTP_MAX_STAGES];
+    dtp_memory(dtp_memory_memo_create(arena, &x->problem), &x->plan, s);
+    return (double)s[0].reserved_bytes;
+}
+
+/* Beside a replay of PyTorch's caching allocator (2 and 20 MiB segments, best fit, splitting and merging,
+ * 32 MiB of cuBLAS workspace for each thread) over all tensors that nanotron's models/llama.py makes in three
+ * steps: GiB reserved then. */
+static void test_replay(void) {
+    static const struct {
+        int zero_stage, dp, microbatch, m;
+        double reserved_gib;
+    } replay[] = {{0, 8, 1, 32, 36.7},  {0, 256, 1, 1, 36.7}, {0, 128, 2, 1, 48.3},
+                  {0, 8, 2, 16, 50.2},  {1, 8, 1, 32, 24.2},  {1, 64, 1, 4, 23.8},
+                  {1, 256, 1, 1, 21.7}, {1, 16, 2, 8, 35.0},  {1, 64, 2, 2, 34.8}};
+    struct fixture x;
+    setup_playbook(&x);
+    for (size_t i = 0; i < sizeof replay / sizeof *replay; i++) {
+        x.plan.zero_stage = replay[i].zero_stage;
+        x.plan.dp = replay[i].dp;
+        x.plan.microbatch_size = replay[i].microbatch;
+        x.plan.global_batch_size = replay[i].dp * replay[i].microbatch * replay[i].m;
+        double gib = reserved_of(&x) / DTP_GIB;
+        if (!(fabs(gib / replay[i].reserved_gib - 1) < 0.025))
+            printf("\n  replay %zu: %.2f GiB instead of %.1f\n", i, gib, replay[i].reserved_gib);
+        CU_ASSERT(fabs(gib / replay[i].reserved_gib - 1) < 0.025);
+    }
+}
+
+/* H = 2 s b h bytes of a reduce-scatter's input; two for each layer whose forward is in the queue. */
+static void test_deferred(void) {
+    struct fixture x;
+    setup_playbook(&x);
+    x.plan.tp = 8;
+    x.plan.sequence_parallel = true;
+    x.framework.memory.logits_split_bytes = 0;
+    double H = 2.0 * 4096 * 2048, queue = x.framework.memory.queue_layers;
+    x.framework.memory.queue_layers = 0;
+    double none = reserved_of(&x);
+    x.framework.memory.queue_layers = queue;
+    equal(reserved_of(&x) - none, 2 * 16 * H); /* the step's only forward */
+    x.plan.global_batch_size = 8;
+    double several = reserved_of(&x) - none; /* and the backward before */
+    CU_ASSERT(several > 2 * 16 * H && several < 4 * 16 * H);
+    x.framework.checked_collectives = true;
+    equal(reserved_of(&x), none); /* the host does not run ahead ... */
+    x.plan.pp = 4;
+    x.framework.memory.queue_layers = 0;
+    none = reserved_of(&x);
+    x.framework.memory.queue_layers = queue;
+    equal(reserved_of(&x) - none, 2 * 2 * 4 * H); /* ... but in the warm-up: pp - 2 forwards */
+    x.plan.microbatch_size = 64; /* layers that take the GPU longer than the host */
+    x.plan.global_batch_size = 16 * 64;
+    CU_ASSERT(reserved_of(&x) > none + 2 * 64 * 20 * H);
+    x.framework.checked_transfers = true;
+    x.framework.memory.queue_layers = 0;
+    none = reserved_of(&x);
+    x.framework.memory.queue_layers = queue;
+    equal(reserved_of(&x), none);
+    x.framework.checked_transfers = x.framework.checked_collectives = false;
+    x.problem.memory_limit_bytes = 0; /* a full card gives all back */
+    CU_ASSERT(reserved_of(&x) <= none);
+}
+
+/* ZeRO-1 of DeepSpeed copies P parameters in 16 bit to reduce them and again to gather them, all at once: 4 P
+ * bytes; where launches are blocked a piece of each, of 5e8 and of P / 2. Freed logits of 8 sequences hold all. */
+static void test_pieces(void) {
+    struct fixture x;
+    setup(&x, "gpt3-1.3b", "megatron-deepspeed-2021");
+    x.problem.memory_limit_bytes = (uint64_t)1 << 40;
+    x.plan.zero_stage = 1;
+    x.plan.dp = 8;
+    double all = 24 * (12.0 * 2048 * 2048 + 13 * 2048) + (50257 + 2048 + 2) * 2048.0;
+    const double want[] = {4 * all, 2 * 5e8 + all, 0};
+    for (int i = 0; i < 3; i++) {
+        x.framework.launch_blocking = i == 1;
+        x.plan.global_batch_size = 8 * (x.plan.microbatch_size = i == 2 ? 8 : 1);
+        x.framework.memory.piece_params = 5e8;
+        double with = reserved_of(&x);
+        x.framework.memory.piece_params = 0;
+        equal(with - reserved_of(&x), want[i]);
+    }
+}
+
+/* The first of two stages frees no logits, so that a byte for each parameter of its gradients is in blocks of
+ * their own; the last has them. */
+static void test_gradients_apart(void) {
+    struct fixture x;
+    struct dtp_stage_memory with[2], without[2];
+    setup_playbook(&x);
+    x.plan.pp = 2;
+    x.plan.global_batch_size = 4;
+    double apart = x.framework.memory.gradients_apart_bytes;
+    CU_ASSERT(apart > 0);
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, with);
+    x.framework.memory.gradients_apart_bytes = 0;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, without);
+    equal((double)(with[0].reserved_bytes - without[0].reserved_bytes),
+          apart * (double)with[0].params);
+    CU_ASSERT(with[1].reserved_bytes == without[1].reserved_bytes);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"replay of the allocator", test_replay},
+                           {"deferred frees", test_deferred},
+                           {"pieces of ZeRO-1", test_pieces},
+                           {"gradients apart", test_gradients_apart},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"memory_reserved", NULL, NULL, NULL, NULL, tests},
+                             CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    int status = run_suites(suites);
+    dtp_arena_destroy(arena);
+    return status;
+}
