@@ -40,10 +40,11 @@ static double tiled(const struct dtp_op_build *b, double rows) {
 }
 
 static void experts(struct dtp_op_build *b, const struct routed *r) {
-    double ffn = b->ffn, in = b->m->gated_ffn ? 2 : 1;
+    double ffn = b->ffn, t = b->t, in = b->m->gated_ffn ? 2 : 1;
     double groups = r->local < r->rows ? r->local : r->rows; /* those that can have a row */
     double rows = r->rows / groups;
     b->ffn = b->m->moe.ffn / (double)dtp_plan_etp(b->plan);
+    b->t = 1; /* a rank casts all rows that it works on: none is its part of a gather to come */
     if (groups > 1)
         rows = tiled(b, rows);
     dtp_op_linears(b, "experts fc1", (struct dtp_op_shape){rows, in * b->ffn, b->h, groups},
@@ -52,6 +53,7 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     dtp_op_linears(b, "experts fc2", (struct dtp_op_shape){rows, b->h, b->ffn, groups},
                    dtp_op_input_bytes(b, r->rows * b->ffn));
     b->ffn = ffn;
+    b->t = t;
 }
 
 /* Strided elements that one is worth which atomics add to another: index_add_ and scatter_add_ of PyTorch, rows
