@@ -208,8 +208,10 @@ static void scale(struct dtp_gpu *g, const struct dtp_gpu *from) {
     const double *peak = g->peak_flops_per_s, *from_peak = from->peak_flops_per_s;
 
     g->stream_bytes_per_s *= memory;
-    for (int i = 0; i < DTP_NKERNELS; i++)
+    for (int i = 0; i < DTP_NKERNELS; i++) {
         g->kernel[i].bytes_per_s *= memory;
+        g->kernel[i].power_w *= memory;
+    }
     for (int i = 0; i < DTP_NDTYPES; i++) {
         double rate = from_peak[i] > 0 ? peak[i] / from_peak[i] : 0;
 
@@ -236,10 +238,12 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
     DTP_TRY(dtp_gpu_load(a, dtp_json_string(like), &from, err));
     g->stream_bytes_per_s = from.stream_bytes_per_s;
     memcpy(g->gemm, from.gemm, sizeof g->gemm);
+    g->gemm[DTP_FP4] = (struct dtp_gemm_cal){0}; /* follows this part's own FP8 */
     memcpy(g->bmm, from.bmm, sizeof g->bmm);
     memcpy(g->kernel, from.kernel, sizeof g->kernel);
     memcpy(g->attention, from.attention, sizeof g->attention);
     g->sustained = from.sustained;
+    g->power = from.power;
     g->chip_spread = from.chip_spread;
     g->kernel_gap_s = from.kernel_gap_s;
     g->comm_slowdown = from.comm_slowdown;

@@ -200,7 +200,7 @@ static void time_layer(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                        enum dtp_layer_kind kind, struct timed_op *out) {
     const struct dtp_ops *ops = &memo->ops;
     int recomputed = recomputed_ops(memo->problem->framework, ops);
-    bool repeats = is_repeated(kind), clock = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_HEAD;
+    bool repeats = is_repeated(kind), clock = dtp_op_follows_clock(kind);
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
         bool again = (plan->recompute == DTP_RECOMPUTE_FULL && i < recomputed) ||

@@ -30,6 +30,7 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
 /* It is known: else products run at the highest clock. */
 bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan);
 bool dtp_op_is_product(const struct dtp_op *op);
+bool dtp_op_follows_clock(enum dtp_layer_kind kind); /* its products do */
 /* A microbatch through the whole model at the highest clock, without rests; of pp, vpp, dp and schedule
  * nothing. */
 struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan);

@@ -251,6 +251,24 @@ static void test_find(void) {
     CU_ASSERT_EQUAL(dtp_gpu_find(arena, "TPUv4", 0, &g, &err), DTP_EUNSUPPORTED);
 }
 
+/* Products back to back on B200 at 1,000 W: SimuMax's sweep has 1,020 to 1,110 TFLOP/s for those of several ms, and
+ * GB300 is 1.1 times as fast as GB200, as NVIDIA's attention of the same kind is. */
+static double sustained_flops_per_s(const char *name) {
+    struct dtp_gpu g;
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, name, &g, &err), DTP_OK);
+    double time_s = gemm_s(&g, DTP_GEMM_FORWARD, 4096, 57344, 8192);
+    double flops = 2.0 * 4096 * 57344 * 8192;
+    struct dtp_load_mix mix = {.product_s = time_s, .product_j = flops * g.power.gemm_j_per_flop};
+    return flops / (time_s * dtp_power_slowdown(&g, &mix));
+}
+
+static void test_blackwell_power(void) {
+    double b200 = sustained_flops_per_s("b200");
+    double ratio = sustained_flops_per_s("gb300") / sustained_flops_per_s("gb200");
+    CU_ASSERT(b200 > 1020e12 && b200 < 1110e12);
+    CU_ASSERT(ratio > 1.08 && ratio < 1.14);
+}
+
 /* "like": the same GEMM, memory scaled by the nominal bandwidth, 1555 / 2039. */
 static void test_like(void) {
     struct dtp_gpu a80, a40;
@@ -352,6 +370,7 @@ int main(void) {
     CU_TestInfo files[] = {{"every file", test_every_file},
                            {"names", test_names},
                            {"find", test_find},
+                           {"power of Blackwell", test_blackwell_power},
                            {"like", test_like},
                            {"errors", test_errors},
                            CU_TEST_INFO_NULL};
