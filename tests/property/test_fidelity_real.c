@@ -101,6 +101,23 @@ static void check_details(uint64_t seed, struct random_case *c, struct dtp_evalu
     CU_ASSERT(ok);
 }
 
+/* One rank a stage stands for all, however the groups of experts lie. */
+static void check_unfolded(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev,
+                           const struct dtp_result *folded) {
+    struct dtp_simulate_options all = {.no_fold = true};
+    struct dtp_placement placement;
+    struct dtp_result unfolded;
+    struct dtp_err err = {0};
+    CU_ASSERT_FATAL(
+        dtp_plan_place(&c->plan, &c->cluster, &c->framework, &placement, &err) == DTP_OK &&
+        dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &all, &unfolded, &err) == DTP_OK);
+    bool ok =
+        !dtp_placement_symmetric(&placement, &c->cluster) || equal(unfolded.step_s, folded->step_s);
+    if (!ok)
+        report(seed, c, "unfolded, folded", unfolded.step_s, folded->step_s);
+    CU_ASSERT(ok);
+}
+
 static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev) {
     struct dtp_err err = {0};
     struct dtp_result estimate, simulated;
@@ -126,6 +143,8 @@ static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluato
     CU_ASSERT(none_negative(&simulated.breakdown) && none_negative(&estimate.breakdown));
     if (seed % 4 == 0)
         check_details(seed, c, ev, &simulated);
+    if (c->model.moe.experts > 0 && c->problem.gpus <= 32)
+        check_unfolded(seed, c, ev, &simulated);
     CU_ASSERT(estimate.step_s == dtp_evaluate_estimate(ev, &c->plan));
     CU_ASSERT(estimate.device_bytes == dtp_evaluate_memory(ev, &c->plan));
     const struct dtp_bubble *b = &simulated.bubble;
