@@ -9,16 +9,17 @@ static const double memory_slack = 1.05;
 struct best {
     struct dtp_plan plan;
     double time_s; /* infinite: none */
+    double most_bytes;
 };
 
 static void try_plan(struct dtp_evaluator *ev, const struct dtp_plan *plan, struct best *best) {
     const struct dtp_problem *problem = dtp_evaluator_problem(ev);
     if (dtp_plan_check(problem, plan) != DTP_LEGAL ||
-        (double)dtp_evaluate_memory(ev, plan) > memory_slack * (double)problem->memory_limit_bytes)
+        (double)dtp_evaluate_memory(ev, plan) > best->most_bytes)
         return;
     double time_s = dtp_evaluate_estimate(ev, plan);
     if (time_s > 0 && time_s < best->time_s)
-        *best = (struct best){*plan, time_s};
+        *best = (struct best){*plan, time_s, best->most_bytes};
 }
 
 static void try_recompute(struct dtp_evaluator *ev, struct dtp_plan plan, bool search,
@@ -48,20 +49,28 @@ static void try_chunks(struct dtp_evaluator *ev, struct dtp_plan plan, struct dt
     }
 }
 
+static void try_all(struct dtp_evaluator *ev, struct dtp_plan plan, struct dtp_unsaid unsaid,
+                    struct best *best) {
+    int most = plan.global_batch_size / plan.dp;
+    int from = unsaid.microbatch ? 1 : plan.microbatch_size;
+    for (int b = from; b <= (unsaid.microbatch ? most : from); b *= 2) {
+        plan.microbatch_size = b;
+        try_chunks(ev, plan, unsaid, best);
+    }
+}
+
 const char *dtp_run_tune(struct dtp_arena *a, struct dtp_run_case *c, struct dtp_unsaid unsaid) {
     struct dtp_arena *scratch = dtp_arena_create_in(a, "tune");
     const char *taken = NULL;
     unsaid.recompute &= unsaid.microbatch || unsaid.vpp;
     if (unsaid.microbatch || unsaid.vpp) {
         struct dtp_evaluator *ev = dtp_evaluator_create(scratch, &c->problem);
-        struct best best = {.time_s = INFINITY};
-        struct dtp_plan plan = c->plan;
-        int most = plan.global_batch_size / plan.dp;
-        int from = unsaid.microbatch ? 1 : plan.microbatch_size;
-        for (int b = from; b <= (unsaid.microbatch ? most : from); b *= 2) {
-            plan.microbatch_size = b;
-            try_chunks(ev, plan, unsaid, &best);
-        }
+        double limit_bytes = (double)c->problem.memory_limit_bytes;
+        struct best best = {.time_s = INFINITY, .most_bytes = limit_bytes};
+        try_all(ev, c->plan, unsaid, &best);
+        best.most_bytes = memory_slack * limit_bytes;
+        if (!isfinite(best.time_s))
+            try_all(ev, c->plan, unsaid, &best);
         if (isfinite(best.time_s)) {
             c->plan = best.plan;
             taken = dtp_arena_printf(a, "taken as the fastest that fits: microbatch %d, vpp %d, %s",
