@@ -88,8 +88,10 @@ struct dtp_framework {
     bool fused_softmax;           /* scale + mask + softmax in one kernel */
     int fused_softmax_multiple;   /* of heads x microbatch on a rank, else not fused; 0: any */
     bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
-    bool half_cross_entropy;          /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
-    bool fused_cross_entropy;         /* no fp32 copy of the logits */
+    bool half_cross_entropy;  /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
+    bool fused_cross_entropy; /* no fp32 copy of the logits */
+    bool
+        cross_entropy_passes; /* not fused: elementwise kernels one by one, no log-softmax of its own */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     double fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output

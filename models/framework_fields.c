@@ -228,6 +228,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fused_norm, "a norm is one kernel; else five elementwise passes"),
     BOOLEAN(fused_rope, "rotary embedding is one kernel"),
     BOOLEAN(fused_cross_entropy, "cross-entropy without fp32 copies of all logits"),
+    BOOLEAN(cross_entropy_passes, "unfused cross-entropy is elementwise kernels one by one"),
     BOOLEAN(half_cross_entropy, "cross-entropy keeps its tensors in 16 bit"),
     BOOLEAN(fused_gradient_accumulation, "the weight-gradient GEMM adds into the gradient buffer"),
     BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),

@@ -63,11 +63,13 @@ void dtp_op_head(struct dtp_op_build *b) {
         b->out->at[i].gemm.unaligned = (int64_t)vocab % 8 != 0;
     double width = b->f->half_cross_entropy ? 0.5 : 1; /* of its elements over fp32 */
     bool fused = b->f->fused_cross_entropy;
-    dtp_op_kernel(b, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY,
-                  (fused ? 2 * e : 34 * width) * logits, logits)
+    enum dtp_kernel kernel =
+        b->f->cross_entropy_passes && !fused ? DTP_K_ELEMENTWISE : DTP_K_CROSS_ENTROPY;
+    dtp_op_kernel(b, "cross-entropy", DTP_PASS_F, kernel, (fused ? 2 * e : 34 * width) * logits,
+                  logits)
         ->launches = fused ? 1 : 7;
-    dtp_op_kernel(b, "cross-entropy", DTP_PASS_I, DTP_K_CROSS_ENTROPY,
-                  (fused ? 2 * e : 18 * width) * logits, logits)
+    dtp_op_kernel(b, "cross-entropy", DTP_PASS_I, kernel, (fused ? 2 * e : 18 * width) * logits,
+                  logits)
         ->launches = fused ? 1 : 3;
     for (int i = 0; b->plan->tp > 1 && i < 3; i++) /* maximum, target logit, sum */
         dtp_op_collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * n);

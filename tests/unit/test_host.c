@@ -291,6 +291,19 @@ static void test_hidden_collectives(void) {
     CU_ASSERT(rings_s > 5.9 && rings_s < 6.1);
 }
 
+static void test_cross_entropy_passes(void) {
+    prepare();
+    if (dtp_cluster_load(arena, "aws-p5", &cluster, NULL) != DTP_OK)
+        CU_FAIL_FATAL("cluster");
+    double own_s = time_of("cross-entropy", DTP_LAYER_HEAD);
+    framework.cross_entropy_passes = true;
+    double logits = 1024.0 * dtp_framework_padded_vocab(&framework, model.vocab, 1);
+    double passes_s = dtp_device_kernel_s(&cluster.gpu, DTP_K_ELEMENTWISE, 34 * logits, logits) +
+                      dtp_device_kernel_s(&cluster.gpu, DTP_K_ELEMENTWISE, 18 * logits, logits);
+    double s = time_of("cross-entropy", DTP_LAYER_HEAD);
+    CU_ASSERT(s > 0.99 * passes_s && s < 1.01 * passes_s && s < 0.8 * own_s);
+}
+
 static void test_norm_factor(void) {
     prepare();
     framework.norm_time_factor = 1;
@@ -321,6 +334,7 @@ int main(void) {
                            {"waits between stages", test_transfer_checks},
                            {"rings over nodes", test_far_ring},
                            {"collectives behind GEMMs", test_hidden_collectives},
+                           {"cross-entropy by passes", test_cross_entropy_passes},
                            {"norm kernels of a stack", test_norm_factor},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"host", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

@@ -406,8 +406,7 @@ static void test_sized_facts(void) {
         CU_ASSERT_FATAL(c->unsupported == NULL);
         CU_ASSERT(c->model.tied_embeddings == (i == 0));
     }
-    for (int tp = 1; tp <= 2;
-         tp++) { /* pipelines of 8B that would reserve 72 GiB and less than 69 */
+    for (int tp = 1; tp <= 2; tp++) { /* pipelines of 8B that would fill the card and not */
         c = case_of_file(dtp_arena_printf(
             arena,
             "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,ffn,"
