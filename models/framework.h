@@ -26,10 +26,12 @@ struct dtp_framework_memory {
     double bucket_bytes;       /* reduction buckets alive at once */
     double fixed_bytes;        /* what the framework itself keeps allocated */
     double allocator_factor;   /* reserved / allocated, >= 1 */
-    double cache_factor;       /* same where the card has room; 0: allocator_factor */
-    double margin;             /* share of device memory kept free: validated error of the peak */
+    double
+        cache_factor; /* same where the card has room and tp or dp exceeds 1; 0: allocator_factor */
+    double margin;    /* share of device memory kept free: validated error of the peak */
     double
         logits_copies_bytes; /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
+    double logits_tp_copies_bytes; /* the same with tp > 1; 0: logits_copies_bytes */
     double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
     double cached_weight_bytes; /* per parameter: 16-bit copies kept for the backward (autocast) */
     double

@@ -57,7 +57,9 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
         double outputs = f->outputs_kept_bytes * dtp_plan_num_microbatches(plan);
         r->saved_logits = f->logits_saved_bytes * in_flight * logits;
         r->outputs = plan->pp > 1 ? outputs * logits : 0;
-        r->logits = (f->logits_copies_bytes - f->logits_saved_bytes) * logits;
+        double copies = plan->tp > 1 && f->logits_tp_copies_bytes > 0 ? f->logits_tp_copies_bytes
+                                                                      : f->logits_copies_bytes;
+        r->logits = (copies - f->logits_saved_bytes) * logits;
         r->nlogits = logits;
     }
 }
@@ -303,7 +305,8 @@ static void fill_device(const struct dtp_memory_memo *memo, const struct dtp_pla
     uint64_t needed_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
     uint64_t beside_bytes = whole_bytes(f->context_bytes) +
                             whole_bytes(f->communicator_bytes * num_communicators(plan));
-    double more = f->cache_factor - f->allocator_factor;
+    bool collectives = plan->tp > 1 || plan->dp * plan->cp > 1;
+    double more = collectives ? f->cache_factor - f->allocator_factor : 0;
     out->device_bytes = needed_bytes + beside_bytes;
     out->observed_bytes = out->device_bytes + whole_bytes(idle_bytes) +
                           whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);

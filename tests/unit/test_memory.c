@@ -175,12 +175,17 @@ static void test_attention_copies(void) {
     equal(six - none, 6.0 * x.model.seq * x.model.hidden);
 }
 
-/* What the allocator caches fills the card at most, and never counts against a plan. */
+/* What the allocator caches fills the card at most, and never counts against a plan; without collectives it
+ * caches nothing. */
 static void test_observed(void) {
     struct fixture x;
     struct dtp_stage_memory s[1];
     setup(&x, "gpt1.7b", "megatron-core");
     uint64_t limits[] = {(uint64_t)1 << 40, 0, (uint64_t)1 << 30};
+    x.problem.memory_limit_bytes = limits[0];
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
+    CU_ASSERT(s->observed_bytes == s->device_bytes);
+    x.plan.global_batch_size = x.plan.dp = 2;
     for (int i = 0; i < 3; i++) {
         x.problem.memory_limit_bytes = limits[i];
         dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
@@ -193,6 +198,19 @@ static void test_observed(void) {
         } else {
             CU_ASSERT(s->observed_bytes == (i == 1 ? limits[1] : s->device_bytes));
         }
+    }
+}
+
+/* Per logit of a rank at the start of the backward: log-softmax and two gradients, with tp's own loss one more. */
+static void test_loss_parallel(void) {
+    struct fixture x;
+    setup(&x, "llama3-8b", "torchtitan");
+    struct dtp_stage_memory s;
+    for (int tp = 1; tp <= 8; tp *= 8) {
+        x.plan.tp = tp;
+        x.plan.zero_stage = 3;
+        dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
+        equal((double)s.logits_bytes, (tp > 1 ? 16.0 : 12.0) * 8192 * 128256 / tp);
     }
 }
 
@@ -253,6 +271,7 @@ int main(void) {
                            {"gradients of a backward", test_backward_gradients},
                            {"copies of attention", test_attention_copies},
                            {"what nvidia-smi shows", test_observed},
+                           {"loss of tensor parallelism", test_loss_parallel},
                            {"FP8 casts kept", test_fp8_casts},
                            {"FP8 copies of weights", test_fp8_weights},
                            CU_TEST_INFO_NULL};
