@@ -2,6 +2,7 @@
 #include "models/cost_private.h"
 #include "models/native.h"
 #include "models/offload.h"
+#include "sim/base/units.h"
 
 static struct dtp_comm comm(const struct dtp_problem *problem, enum dtp_collective kind,
                             enum dtp_axis axis, enum dtp_algo algo,
@@ -82,38 +83,62 @@ static void host_delays(const struct dtp_framework *f, const struct dtp_plan *pl
 /* PyTorch's DDP (reducer.cpp) goes through the tensors from the last to the first; the one that fills a bucket is
  * its last, and 1 MiB fills the first bucket. */
 struct filling {
-    double fill, limit;
+    double fill_bytes, limit_bytes;
     int n;
 };
 
 static void add_tensor(struct filling *b, double bytes) {
-    b->fill += bytes;
-    if (b->fill < (b->n == 0 ? 1048576 : b->limit))
+    b->fill_bytes += bytes;
+    if (b->fill_bytes < (b->n == 0 ? DTP_MIB : b->limit_bytes))
         return;
-    b->fill = 0;
+    b->fill_bytes = 0;
     b->n++;
 }
 
-static int tensor_buckets(const struct dtp_model *m, const struct dtp_stage *stage, double limit,
-                          double bytes_per_weight) {
-    struct filling b = {.limit = limit};
+static int tensor_buckets(const struct dtp_model *m, const struct dtp_stage *stage,
+                          double limit_bytes, double weight_bytes) {
+    struct filling b = {.limit_bytes = limit_bytes};
     double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
-    double row = m->hidden * bytes_per_weight;
+    double row_bytes = m->hidden * weight_bytes;
     if (stage->last && !(stage->first && m->tied_embeddings))
-        add_tensor(&b, m->vocab * row);
+        add_tensor(&b, m->vocab * row_bytes);
     for (int l = 0; l < stage->layers; l++) {
-        add_tensor(&b, m->ffn * row);
-        add_tensor(&b, (m->gated_ffn ? 2.0 : 1.0) * m->ffn * row);
-        add_tensor(&b, q * row);
-        add_tensor(&b, (q + 2 * kv) * row);
+        add_tensor(&b, m->ffn * row_bytes);
+        add_tensor(&b, (m->gated_ffn ? 2.0 : 1.0) * m->ffn * row_bytes);
+        add_tensor(&b, q * row_bytes);
+        add_tensor(&b, (q + 2 * kv) * row_bytes);
     }
     if (stage->first)
-        add_tensor(&b, m->vocab * row);
-    return b.n + (b.fill > 0 || b.n == 0);
+        add_tensor(&b, m->vocab * row_bytes);
+    return b.n + (b.fill_bytes > 0 || b.n == 0);
 }
 
 static int units_of(double total, double unit) {
     return unit > 0 && total > unit ? (int)(total / unit + 0.999999) : 1;
+}
+
+/* Messages of the reduction of a stage in out->nreduce; how many buckets are one of them. */
+static double count_reductions(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                               const struct dtp_stage *stage, struct dtp_stage_cost *out) {
+    const struct dtp_framework *f = problem->framework;
+    double total_bytes = (stage->dense_params + stage->expert_params) * f->reduce_bytes;
+    /* Megatron-core: buckets of at least 40 M parameters and 1 M per data-parallel rank, so that the latency
+     * of a ring stays small beside its traffic. */
+    double bucket_bytes = f->dp_bucket_params_per_rank * plan->dp * plan->cp * f->reduce_bytes;
+    if (f->dp_bucket_bytes > bucket_bytes)
+        bucket_bytes = f->dp_bucket_bytes;
+    bool whole =
+        f->dp_whole_buffer && !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
+    out->nreduce = whole ? 1 : units_of(total_bytes, bucket_bytes);
+    if (!f->dp_bucket_tensors || whole || stage->moe_layers > 0 || problem->model->nconvs > 0)
+        return 1;
+    double weight_bytes = f->reduce_bytes / plan->tp;
+    double table_bytes = (double)problem->model->vocab * problem->model->hidden * weight_bytes;
+    int n = tensor_buckets(problem->model, stage, bucket_bytes, weight_bytes);
+    /* the last, which no backward hides, is the whole token table: no unit is smaller */
+    out->nreduce =
+        stage->first && n * table_bytes > total_bytes ? units_of(total_bytes, table_bytes) : n;
+    return (double)n / out->nreduce;
 }
 
 void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
@@ -128,25 +153,7 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
     struct dtp_stage stage;
     dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
     double params[2] = {stage.dense_params, stage.expert_params};
-    double total_bytes = (params[0] + params[1]) * f->reduce_bytes;
-    /* Megatron-core: buckets of at least 40 M parameters and 1 M per data-parallel rank, so that the latency
-     * of a ring stays small beside its traffic. */
-    double bucket_bytes = f->dp_bucket_params_per_rank * plan->dp * plan->cp * f->reduce_bytes;
-    if (f->dp_bucket_bytes > bucket_bytes)
-        bucket_bytes = f->dp_bucket_bytes;
-    bool whole =
-        f->dp_whole_buffer && !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
-    out->nreduce = whole ? 1 : units_of(total_bytes, bucket_bytes);
-    double buckets = 1; /* of a unit */
-    if (f->dp_bucket_tensors && !whole && stage.moe_layers == 0 && problem->model->nconvs == 0) {
-        double weight_bytes = f->reduce_bytes / plan->tp;
-        double table_bytes = (double)problem->model->vocab * problem->model->hidden * weight_bytes;
-        int n = tensor_buckets(problem->model, &stage, bucket_bytes, weight_bytes);
-        /* the last, which no backward hides, is the whole token table: no unit is smaller */
-        out->nreduce =
-            stage.first && n * table_bytes > total_bytes ? units_of(total_bytes, table_bytes) : n;
-        buckets = (double)n / out->nreduce;
-    }
+    double buckets = count_reductions(problem, plan, &stage, out); /* of a unit */
     if (plan->zero_stage == 3)
         out->nunshard =
             f->zero3_unit_params > 0

@@ -268,8 +268,9 @@ static uint64_t hash_name(const char *name) {
     return h;
 }
 
+/* As splitmix64 counts, so that 0 is no fixed point. */
 static uint64_t mix(uint64_t x) {
-    return dtp_mix(x + UINT64_C(0x9e3779b97f4a7c15)); /* as splitmix64 counts: 0 is no fixed point */
+    return dtp_mix(x + UINT64_C(0x9e3779b97f4a7c15));
 }
 
 /* Each uniform u = k / 2^16 has variance 1/12: four of them, 1/3. */

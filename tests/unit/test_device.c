@@ -247,7 +247,8 @@ static void test_find(void) {
     }
     /* memory of another size: the family's nearest */
     CU_ASSERT_EQUAL_FATAL(dtp_gpu_find(arena, "A100", 64, &g, &err), DTP_OK);
-    CU_ASSERT(g.other_memory && g.memory_bytes > 63e9 && g.memory_bytes < 69e9);
+    double memory_bytes = (double)g.memory_bytes;
+    CU_ASSERT(g.other_memory && memory_bytes > 63e9 && memory_bytes < 69e9);
     CU_ASSERT_EQUAL(dtp_gpu_find(arena, "TPUv4", 0, &g, &err), DTP_EUNSUPPORTED);
 }
 
