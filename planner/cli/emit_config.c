@@ -25,9 +25,34 @@ static void megatron_experts(FILE *f, const struct dtp_model *m, const struct dt
     if (m->moe.shared_experts > 0)
         fprintf(f, "--moe-shared-expert-intermediate-size %d\n",
                 m->moe.shared_experts * m->moe.ffn);
-    if (m->moe.dense_layers_first > 0)
-        fprintf(f, "--moe-layer-freq ([0]*%d+[1]*%d)\n", m->moe.dense_layers_first,
-                m->layers - m->moe.dense_layers_first);
+    if (m->moe.dense_layers_first == 0 && m->moe.layer_step == 1)
+        return;
+    fputs("--moe-layer-freq (", f); /* runs of layers alike: [0]*1+[1]*60 */
+    for (int first = 0, end; first < m->layers; first = end) {
+        bool moe = dtp_model_layer_is_moe(m, first);
+        for (end = first + 1; end < m->layers && dtp_model_layer_is_moe(m, end) == moe;)
+            end++;
+        fprintf(f, "%s[%d]*%d", first > 0 ? "+" : "", moe, end - first);
+    }
+    fputs(")\n", f);
+}
+
+static void megatron_attention(FILE *f, const struct dtp_model *m) {
+    fprintf(f, "--num-attention-heads %d\n", m->heads);
+    if (m->mla.kv_lora_rank > 0) {
+        fputs("--multi-latent-attention\n", f);
+        if (m->mla.q_lora_rank > 0)
+            fprintf(f, "--q-lora-rank %d\n", m->mla.q_lora_rank);
+        fprintf(f,
+                "--kv-lora-rank %d\n--qk-head-dim %d\n--qk-pos-emb-head-dim %d\n--v-head-dim %d\n",
+                m->mla.kv_lora_rank, m->mla.nope_head_dim, m->mla.rope_head_dim, m->mla.v_head_dim);
+    } else if (m->heads > 0 && m->head_dim * m->heads != m->hidden) {
+        fprintf(f, "--kv-channels %d\n", m->head_dim);
+    }
+    if (m->kv_heads > 0 && m->kv_heads < m->heads)
+        fprintf(f, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
+    if (m->qk_norm)
+        fputs("--qk-layernorm\n", f);
 }
 
 static void megatron_model(FILE *f, const struct dtp_problem *p) {
@@ -35,11 +60,7 @@ static void megatron_model(FILE *f, const struct dtp_problem *p) {
     int rows = m->max_positions > p->seq ? m->max_positions : p->seq;
     fprintf(f, "--num-layers %d\n--hidden-size %d\n--ffn-hidden-size %d\n", m->layers, m->hidden,
             dense_ffn(m));
-    fprintf(f, "--num-attention-heads %d\n", m->heads);
-    if (m->heads > 0 && m->head_dim * m->heads != m->hidden)
-        fprintf(f, "--kv-channels %d\n", m->head_dim);
-    if (m->kv_heads > 0 && m->kv_heads < m->heads)
-        fprintf(f, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
+    megatron_attention(f, m);
     fprintf(f, "--seq-length %d\n--max-position-embeddings %d\n", p->seq, rows);
     if (m->position == DTP_POS_ROPE)
         fputs("--position-embedding-type rope\n", f);
@@ -76,6 +97,29 @@ static void megatron_recompute(FILE *f, const struct dtp_problem *p, const struc
                                                                         : 1);
 }
 
+/* ZeRO 1 is the distributed optimizer; more is Megatron-FSDP, with the flags that its guide requires. */
+static void megatron_sharding(FILE *f, const struct dtp_plan *plan) {
+    static const char *const strategies[] = {[2] = "optim_grads", [3] = "optim_grads_params"};
+    if (plan->zero_stage > 0)
+        fputs("--use-distributed-optimizer\n", f);
+    if (plan->zero_stage > 1)
+        fprintf(f,
+                "--use-megatron-fsdp\n--data-parallel-sharding-strategy %s\n"
+                "--no-gradient-accumulation-fusion\n--ckpt-format fsdp_dtensor\n",
+                strategies[plan->zero_stage]);
+}
+
+static void megatron_dtype(FILE *f, const struct dtp_framework *framework, enum dtp_dtype dtype) {
+    static const char *const recipes[] = {[DTP_FP8_DELAYED] = "delayed",
+                                          [DTP_FP8_CURRENT] = "tensorwise",
+                                          [DTP_FP8_BLOCK] = "blockwise"};
+    fputs(dtype == DTP_FP16 ? "--fp16\n" : "--bf16\n", f);
+    if (dtype == DTP_FP8)
+        fprintf(f, "--fp8-format hybrid\n--fp8-recipe %s\n", recipes[framework->fp8_recipe]);
+    if (dtype == DTP_FP4)
+        fputs("--fp4-format e2m1\n", f);
+}
+
 /* Virtual stages hold equal numbers of layers, or would if embedding and head were layers. */
 static bool is_even(const struct dtp_model *m, const struct dtp_plan *plan) {
     bool even = true;
@@ -110,8 +154,7 @@ void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
     fprintf(f, "--context-parallel-size %d\n", plan->cp);
     if (plan->sequence_parallel)
         fputs("--sequence-parallel\n", f);
-    if (plan->zero_stage > 0)
-        fputs("--use-distributed-optimizer\n", f);
+    megatron_sharding(f, plan);
     if (overlap && plan->dp * plan->cp > 1)
         fputs("--overlap-grad-reduce\n", f);
     if (overlap && plan->zero_stage > 0 && p->framework->param_gather_overlap)
@@ -121,13 +164,7 @@ void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
     megatron_recompute(f, p, plan);
     megatron_experts(f, p->model, plan);
     megatron_model(f, p);
-    if (plan->dtype == DTP_FP16)
-        fputs("--fp16\n", f);
-    else
-        fputs(plan->dtype == DTP_FP8   ? "--bf16\n--fp8-format hybrid\n"
-              : plan->dtype == DTP_FP4 ? "--bf16\n--fp4-format e2m1\n"
-                                       : "--bf16\n",
-              f);
+    megatron_dtype(f, p->framework, plan->dtype);
 }
 
 /* dp ranks that share one copy, and copies. */

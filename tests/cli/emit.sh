@@ -23,6 +23,12 @@ fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --reco
         --ends on --emit megatron | grep account
     "$dtplan" --model mixtral-8x7b --gpus 16 --cluster h100 --batch 64 --tp 4 --pp 1 --ep 8 --etp 1 \
         --emit megatron | grep -e expert- -e model-par
+    "$dtplan" $fixed --pp 1 --framework megatron-bridge --cluster h100 --zero 3 --sp on --dtype fp8 \
+        --emit megatron | grep -e optim -e fsdp -e fp8
+    "$dtplan" --model llama4-maverick --gpus 256 --cluster h200 --batch 256 --pp 1 --emit megatron |
+        grep freq | cut -c 1-40
+    "$dtplan" --model deepseek-v3 --gpus 1024 --cluster h100 --emit megatron |
+        grep -e freq -e latent -e lora -e head-dim
     "$dtplan" $fixed --pp 1 --framework nanotron --emit megatron 2>&1
     echo "status $?"
 }
