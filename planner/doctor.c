@@ -197,7 +197,7 @@ static bool low_clocks(struct variant *v) {
 }
 
 static bool sixteen_bit(struct variant *v) {
-    bool changes = v->plan.dtype == DTP_FP8;
+    bool changes = dtp_dtype_narrow(v->plan.dtype);
     v->plan.dtype = v->problem.dtype = DTP_BF16;
     return changes;
 }
@@ -228,7 +228,7 @@ static const struct {
     {"the host launches kernels 8 times slower (profiler, busy or slow CPU, data loading)",
      slow_host},
     {"the GPUs run at 0.8 of their clock (power cap, heat)", low_clocks},
-    {"matrix products run in 16 bit, not FP8", sixteen_bit},
+    {"matrix products run in 16 bit, not FP8 or FP4", sixteen_bit},
     {"matrix products run in TF32, not 16 bit", full_precision},
 };
 

@@ -184,13 +184,15 @@ static void others(FILE *f, const struct dtp_search *s) {
     for (size_t i = 0; i < s->nresults; i++) {
         const struct dtp_result *o = &s->result[i];
         const struct dtp_plan *p = &o->plan;
-        fprintf(f,
-                "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%s<td>%s<td>%"
-                "s<td>%s",
-                p->tp, p->pp, p->dp, p->cp, p->ep, dtp_plan_etp(p), p->vpp, p->microbatch_size,
-                p->zero_stage, p->zero_group > 0 ? p->zero_group : p->dp * p->cp,
-                p->sequence_parallel ? "on" : "off", dtp_schedule_kinds[p->schedule].name,
-                dtp_recompute_names[p->recompute], dtp_fmt_time(o->step_s, text, sizeof text));
+        fprintf(f, "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d", p->tp, p->pp,
+                p->dp, p->cp, p->ep, dtp_plan_etp(p), p->vpp, p->microbatch_size, p->zero_stage);
+        if (p->zero_stage == 0)
+            fputs("<td>-", f);
+        else
+            fprintf(f, "<td>%d", p->zero_group > 0 ? p->zero_group : p->dp * p->cp);
+        fprintf(f, "<td>%s<td>%s<td>%s<td>%s", p->sequence_parallel ? "on" : "off",
+                dtp_schedule_kinds[p->schedule].name, dtp_recompute_names[p->recompute],
+                dtp_fmt_time(o->step_s, text, sizeof text));
         fprintf(f, "<td>%+.1f %%<td>", (o->step_s / s->result[0].step_s - 1) * 100);
         dtp_svg_text(f, o->why_not ? o->why_not : "the best plan");
         fputs("</tr>\n", f);

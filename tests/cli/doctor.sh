@@ -18,3 +18,6 @@ plan=(--model llama2-7b --gpus 8 --framework fms-fsdp --zero-stage 3 --microbatc
 "$dtplan" doctor "${plan[@]}" --measured "29%" | grep "But"
 plan=(--model llama2-7b --gpus 8 --cluster h100-80 --pp 2 --dp 4 --microbatch-size 2 --batch 2048)
 "$dtplan" doctor "${plan[@]}" --measured 60GiB | grep explains | grep -o "(ZeRO 1.*"
+# Products that were to be in FP4 and run in 16 bit.
+"$dtplan" doctor --model llama3-8b --gpus 8 --cluster b300 --dtype fp4 --dp 8 --zero-stage 1 --measured 100s |
+    grep -o "explains .* run in 16 bit.*" | sed 's/ *[0-9]* %//'

@@ -26,6 +26,7 @@ try --model gpt175b --gpus 1024 --why-not tq=8
 try --model gpt175b --gpus 1024 extra
 try --model gpt175b --gpus 1024 --layers-per-stage 40,40
 try simulate --model gpt175b --gpus 1024 --tp 4,8
+try --model gpt175b --gpus 1024 --etp 1
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 7
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule interleaved
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule zb-v --vpp 3
