@@ -16,7 +16,8 @@
  *
  * Failure. Every wait has a time-out and watches the board: one rank's abort() ends the waits of all
  * others with DTP_ENO, and the first message is kept. A rank that died is found by its process id; a
- * rank that hangs by the time-out, which names the rank that is not waiting itself and its action.
+ * rank that hangs by the time-out, which names the rank that shows no life and its action: who waits says
+ * so now and then (doing), also while it waits for its device.
  */
 #ifndef DTP_RUNTIME_COMM_H
 #define DTP_RUNTIME_COMM_H
@@ -101,8 +102,10 @@ struct dtp_comm_ops {
     enum dtp_status (*recv)(struct dtp_comm *c, enum dtp_stream stream, void *x, uint64_t bytes,
                             int from, uint64_t tag, struct dtp_err *err);
     enum dtp_status (*barrier)(struct dtp_comm_group *g, struct dtp_err *err);
-    /* What this rank does, for messages: "0F3" of step 7. Cheap. */
+    /* What this rank does, for messages: "0F3" of step 7; and that it is alive. NULL: still the same. Cheap. */
     void (*doing)(struct dtp_comm *c, const char *action);
+    /* Who holds up the job, for the message of a rank that has waited in vain. */
+    void (*hang)(struct dtp_comm *c, double waited_s, char *text, size_t size);
     /* Ends the job: all waits of all ranks fail with this message. Safe to call once or more. */
     void (*abort)(struct dtp_comm *c, const char *message);
 };

@@ -1,4 +1,5 @@
 /* A communicator of a job of which only this rank exists (comm.h). */
+#include <stdio.h>
 #include <string.h>
 
 #include "hw/collective.h"
@@ -185,6 +186,10 @@ static void shadow_doing(struct dtp_comm *c, const char *action) {
     (void)c, (void)action;
 }
 
+static void shadow_hang(struct dtp_comm *c, double waited_s, char *text, size_t size) {
+    snprintf(text, size, "rank %d, alone, has waited %.1f s for its device", c->rank, waited_s);
+}
+
 static void shadow_abort(struct dtp_comm *c, const char *text) {
     (void)c, (void)text;
 }
@@ -202,6 +207,7 @@ static const struct dtp_comm_ops shadow_ops = {
     .recv = shadow_recv,
     .barrier = shadow_barrier,
     .doing = shadow_doing,
+    .hang = shadow_hang,
     .abort = shadow_abort,
 };
 

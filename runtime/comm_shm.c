@@ -74,8 +74,10 @@ const char *dtp_comm_shm_doing(const void *shared, int rank) {
 }
 
 static void shm_doing(struct dtp_comm *c, const char *action) {
-    struct dtp_shm *s = (struct dtp_shm *)c;
-    snprintf(s->board->rank[c->rank].doing, sizeof s->board->rank[0].doing, "%s", action);
+    struct dtp_rank_state *x = &((struct dtp_shm *)c)->board->rank[c->rank];
+    if (action)
+        snprintf(x->doing, sizeof x->doing, "%s", action);
+    atomic_store(&x->seen_ns, dtp_os_now_ns());
 }
 
 static void shm_abort(struct dtp_comm *c, const char *message) {
@@ -103,33 +105,54 @@ static bool find_dead(const struct dtp_shm *s, char *text, size_t size) {
     return false;
 }
 
-static void describe_hang(const struct dtp_shm *s, char *text, size_t size) {
-    const char *own = s->board->rank[s->comm.rank].doing;
+static const char *doing_of(const struct dtp_rank_state *x) {
+    return x->doing[0] ? x->doing : "its start";
+}
+
+/* The rank that was not seen for the longest time, and for half the time that this one waited: who waits
+ * is seen every few milliseconds. -1: all are alive. */
+static int find_silent(const struct dtp_shm *s, double waited_s) {
+    int silent = -1;
+    int64_t oldest_ns = dtp_os_now_ns() - (int64_t)(waited_s / 2 * (double)DTP_NS_PER_S);
     for (int r = 0; r < s->comm.size; r++) {
-        const struct dtp_rank_state *x = &s->board->rank[r];
-        if (r == s->comm.rank || atomic_load(&x->waiting))
+        int64_t seen_ns = atomic_load(&s->board->rank[r].seen_ns);
+        if (r == s->comm.rank || seen_ns >= oldest_ns)
             continue;
-        snprintf(text, size, "rank %d hangs in %s: rank %d has waited %.1f s in %s", r,
-                 x->doing[0] ? x->doing : "its start", s->comm.rank, s->config.timeout_s, own);
+        silent = r;
+        oldest_ns = seen_ns;
+    }
+    return silent;
+}
+
+static void shm_hang(struct dtp_comm *c, double waited_s, char *text, size_t size) {
+    const struct dtp_shm *s = (const struct dtp_shm *)c;
+    const struct dtp_rank_state *rank = s->board->rank;
+    int silent = find_silent(s, waited_s);
+    if (silent >= 0) {
+        snprintf(text, size, "rank %d hangs in %s: rank %d has waited %.1f s in %s", silent,
+                 doing_of(&rank[silent]), c->rank, waited_s, doing_of(&rank[c->rank]));
         return;
     }
-    snprintf(text, size, "all ranks wait for each other: rank %d has waited %.1f s in %s",
-             s->comm.rank, s->config.timeout_s, own);
+    int n = snprintf(text, size, "all ranks wait for each other, for %.1f s:", waited_s);
+    for (int r = 0; r < c->size && n > 0 && (size_t)n < size; r++)
+        n += snprintf(text + n, size - (size_t)n, "%s rank %d in %s", r ? "," : "", r,
+                      doing_of(&rank[r]));
 }
 
 /* ---- waiting ---- */
 
 /* Called between naps: is there a reason to give up? */
 static enum dtp_status keep_waiting(struct dtp_shm *s, int64_t start_ns, struct dtp_err *err) {
-    char text[256];
+    char text[512];
     if (atomic_load(&s->board->aborted))
         return aborted(s, err);
+    shm_doing(&s->comm, NULL);
     bool dead = find_dead(s, text, sizeof text);
     double waited_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
     if (!dead && waited_s < s->config.timeout_s)
         return DTP_OK;
     if (!dead)
-        describe_hang(s, text, sizeof text);
+        shm_hang(&s->comm, waited_s, text, sizeof text);
     dtp_comm_shm_abort(s->memory, s->comm.rank, text);
     return aborted(s, err);
 }
@@ -154,8 +177,6 @@ enum dtp_status dtp_shm_wait(struct dtp_shm *s, struct dtp_gate *gate, unsigned 
         return DTP_OK;
     enum dtp_status status = DTP_OK;
     int64_t start_ns = dtp_os_now_ns();
-    atomic_uint *waiting = &s->board->rank[s->comm.rank].waiting;
-    atomic_store(waiting, 1);
     atomic_fetch_add(&gate->waiters, 1);
     while (status == DTP_OK && atomic_load(&gate->value) == old) {
         dtp_os_futex_wait(&gate->value, old, NAP_MS * DTP_NS_PER_MS);
@@ -163,7 +184,6 @@ enum dtp_status dtp_shm_wait(struct dtp_shm *s, struct dtp_gate *gate, unsigned 
             status = keep_waiting(s, start_ns, err);
     }
     atomic_fetch_sub(&gate->waiters, 1);
-    atomic_store(waiting, 0);
     return status;
 }
 
@@ -253,6 +273,7 @@ static const struct dtp_comm_ops shm_ops = {
     .recv = dtp_shm_recv,
     .barrier = dtp_shm_barrier,
     .doing = shm_doing,
+    .hang = shm_hang,
     .abort = shm_abort,
 };
 

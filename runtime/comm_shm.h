@@ -20,7 +20,7 @@ struct dtp_gate {
 
 struct dtp_rank_state {
     atomic_int process;
-    atomic_uint waiting;
+    atomic_llong seen_ns; /* alive then; dtp_os_now_ns(), one clock for all processes */
     char doing[56];
 };
 

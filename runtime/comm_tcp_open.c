@@ -194,7 +194,14 @@ static void tcp_close(struct dtp_comm *c) {
 
 static void tcp_doing(struct dtp_comm *c, const char *action) {
     struct dtp_tcp *t = (struct dtp_tcp *)c;
-    snprintf(t->doing, sizeof t->doing, "%s", action);
+    if (action)
+        snprintf(t->doing, sizeof t->doing, "%s", action);
+}
+
+/* Other hosts are seen by what they send only. */
+static void tcp_hang(struct dtp_comm *c, double waited_s, char *text, size_t size) {
+    snprintf(text, size, "another rank is stuck: rank %d has waited %.1f s in %s", c->rank,
+             waited_s, ((const struct dtp_tcp *)c)->doing);
 }
 
 static const struct dtp_comm_ops tcp_ops = {
@@ -210,6 +217,7 @@ static const struct dtp_comm_ops tcp_ops = {
     .recv = dtp_tcp_recv,
     .barrier = dtp_tcp_barrier,
     .doing = tcp_doing,
+    .hang = tcp_hang,
     .abort = tcp_abort,
 };
 

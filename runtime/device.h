@@ -63,6 +63,9 @@ struct dtp_dev {
     struct dtp_heap *heap;
     enum dtp_dtype dtype, grad_dtype;
     struct dtp_comm *comm; /* set by the executor; for CUDA's abort path */
+    /* set by the executor: called now and then while the device waits; NULL: nobody listens */
+    void (*waiting)(void *listener);
+    void *listener;
 };
 
 /* C[m,n] = op(A)[m,k] op(B)[k,n] (+ C) (+ bias[n]). ld: elements between rows as stored. With GELU (tanh
@@ -224,6 +227,10 @@ struct dtp_dev_ops {
     void (*event_wait)(struct dtp_dev *d, enum dtp_stream stream, int event);
     bool (*event_done)(struct dtp_dev *d, int event);
     void (*sync)(struct dtp_dev *d);
+    /* Where the device is: reach() enqueues a number on the compute stream, reached() is the last whose turn
+     * has come, also after the device has failed; -1: not known. NULL: it does all at once. */
+    void (*reach)(struct dtp_dev *d, int number);
+    int (*reached)(struct dtp_dev *d);
     /* First error since the last call, asynchronous ones included. */
     enum dtp_status (*check)(struct dtp_dev *d, struct dtp_err *err);
     /* Device memory in use beyond the heap (context, libraries); 0 on the CPU. */

@@ -228,21 +228,71 @@ static void inject_fault(const struct dtp_rank *r) {
         return;
     if (o->fault == DTP_FAULT_KILL)
         (void)raise(SIGKILL);
+    if (o->fault == DTP_FAULT_ADDRESS) {
+        enum { NOWHERE = 4096, N = 4 };
+        r->ops->add(r->dev, (float *)NOWHERE, r->scalars, N, true);
+        return;
+    }
     for (;;)
         (void)pause();
+}
+
+/* ---- where a rank is: the first action of the step that its device has not ended ---- */
+
+static int device_action(const struct dtp_rank *r) {
+    int reached = r->ops->reached ? r->ops->reached(r->dev) : -1;
+    return reached >= 0 && reached <= r->action ? reached : r->action;
+}
+
+static void describe(const struct dtp_rank *r, int action, char *text, size_t size) {
+    const struct dtp_schedule *s = &r->schedule;
+    struct dtp_action x = s->action[s->begin[r->layout.pp_rank] + (uint32_t)action];
+    snprintf(text, size, "%u%s%u of step %d", (unsigned)x.chunk, dtp_action_names[x.kind],
+             (unsigned)x.microbatch, r->step);
+}
+
+/* Called while the device waits: what it is at, and that this rank is alive. */
+static void still_waiting(void *rank) {
+    struct dtp_rank *r = rank;
+    char doing[48];
+    describe(r, device_action(r), doing, sizeof doing);
+    r->host->ops->doing(r->host, doing);
+}
+
+/* An abort by another rank has its own place in the message. */
+static enum dtp_status name_action(struct dtp_rank *r, enum dtp_status status, int action) {
+    char doing[48], where[64];
+    if (status == DTP_OK || !r->err || strncmp(r->err->msg, "rank ", strlen("rank ")) == 0)
+        return status;
+    describe(r, action, doing, sizeof doing);
+    snprintf(where, sizeof where, "rank %d in %s", r->rank, doing);
+    dtp_err_prefix(r->err, where);
+    return status;
+}
+
+/* Errors of the device come late: not the action that is being enqueued is to blame, but the one that the
+ * device did not end. */
+static enum dtp_status check_device(struct dtp_rank *r) {
+    return name_action(r, r->ops->check(r->dev, r->err), device_action(r));
 }
 
 /* Waits until the device has ended the action DTP_ACTIONS_AHEAD before this one; a device that does not
  * get there is found by sync(). */
 static void stay_close(struct dtp_rank *r) {
+    enum { LOOK_EVERY = 1024 };
     int event = dtp_event_ahead(r->num_ahead);
     int64_t start_ns = dtp_os_now_ns();
-    int64_t most_ns = (int64_t)(r->o->timeout_s * (double)DTP_NS_PER_S);
-    while (r->num_ahead >= DTP_ACTIONS_AHEAD && !r->ops->event_done(r->dev, event))
+    int64_t most_ns = (int64_t)(r->o->timeout_s / 4 * (double)DTP_NS_PER_S);
+    if (r->num_ahead < DTP_ACTIONS_AHEAD)
+        return;
+    for (int i = 1; !r->ops->event_done(r->dev, event); i++) {
+        if (i % LOOK_EVERY == 0)
+            still_waiting(r);
         if (dtp_os_now_ns() - start_ns > most_ns) {
             r->ops->sync(r->dev);
-            break;
+            return;
         }
+    }
 }
 
 static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
@@ -251,7 +301,7 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     char name[28], doing[48];
     snprintf(name, sizeof name, "%u%s%u", (unsigned)x.chunk, dtp_action_names[x.kind],
              (unsigned)x.microbatch);
-    snprintf(doing, sizeof doing, "%s of step %d", name, r->step);
+    describe(r, r->action, doing, sizeof doing);
     r->host->ops->doing(r->host, doing);
     inject_fault(r);
     stay_close(r);
@@ -262,15 +312,9 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     r->host_ns += dtp_os_now_ns() - begin_ns;
     dtp_trace_end(r, event);
     r->ops->event_record(r->dev, DTP_STREAM_COMPUTE, dtp_event_ahead(r->num_ahead++));
-    if (status == DTP_OK)
-        status = r->ops->check(r->dev, r->err);
-    /* an abort by another rank has its own place in the message */
-    if (status != DTP_OK && r->err && strncmp(r->err->msg, "rank ", 5) != 0) {
-        char where[64];
-        snprintf(where, sizeof where, "rank %d in %s", r->rank, doing);
-        dtp_err_prefix(r->err, where);
-    }
-    return status;
+    if (r->ops->reach)
+        r->ops->reach(r->dev, r->action + 1);
+    return status == DTP_OK ? check_device(r) : name_action(r, status, r->action);
 }
 
 static void finish_trace(struct dtp_rank *r, int64_t start_ns) {
@@ -298,7 +342,7 @@ static enum dtp_status share(struct dtp_rank *r, double *loss, double *step_s) {
     return DTP_OK;
 }
 
-enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) {
+static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     const struct dtp_schedule *s = &r->schedule;
     r->nevents = 0;
     r->num_ahead = 0;
@@ -309,6 +353,8 @@ enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) 
     r->host->ops->doing(r->host, "the start of a step");
     DTP_TRY(r->host->ops->barrier(r->host_world, r->err));
     int64_t start_ns = dtp_os_now_ns();
+    if (r->ops->reach)
+        r->ops->reach(r->dev, 0);
     if (r->ops->tick)
         r->ops->tick(r->dev, 0);
     uint32_t begin = s->begin[r->layout.pp_rank], end = s->begin[r->layout.pp_rank + 1];
@@ -319,7 +365,7 @@ enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) 
     if (r->ops->tick)
         r->ops->tick(r->dev, 1);
     r->ops->sync(r->dev);
-    DTP_TRY(r->ops->check(r->dev, r->err));
+    DTP_TRY(check_device(r));
     *step_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
     dtp_drain(r);
     finish_trace(r, start_ns);
@@ -327,4 +373,13 @@ enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) 
     r->host->ops->doing(r->host, "the end of a step");
     DTP_TRY(dtp_loss_scale_update(r));
     return share(r, loss, step_s);
+}
+
+enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) {
+    r->action = 0;
+    r->dev->waiting = still_waiting;
+    r->dev->listener = r;
+    enum dtp_status status = walk(r, loss, step_s);
+    r->dev->waiting = NULL;
+    return status;
 }

@@ -98,7 +98,7 @@ struct dtp_rank {
 
     struct dtp_pending *pending;
     int npending, next_event;
-    int num_ahead;   /* actions of this step whose event was recorded */
+    int num_ahead;   /* actions of this step that were enqueued */
     double clock_hz; /* of the device, mean over the step; 0: not known */
     int64_t host_ns; /* spent in the actions of the step */
 

@@ -57,7 +57,12 @@ struct dtp_run_options {
     const struct dtp_cluster *shadow_cluster;
     int shadow_rank;
     /* for tests of failures: this rank at this step and action index ... */
-    enum dtp_fault { DTP_FAULT_NONE, DTP_FAULT_KILL, DTP_FAULT_HANG } fault;
+    enum dtp_fault {
+        DTP_FAULT_NONE,
+        DTP_FAULT_KILL,
+        DTP_FAULT_HANG,
+        DTP_FAULT_ADDRESS /* of a GPU: it writes where no memory is */
+    } fault;
     int fault_rank, fault_step, fault_action;
 };
 

@@ -58,7 +58,9 @@ struct dtp_cuda {
     bool sync_each;        /* DTPLAN_CUDA_SYNC: check() waits, so that errors name their action */
     enum dtp_cuda_attention attention;
     struct dtp_cuda_fused *fused; /* attention of cuDNN; NULL: our own */
-    char failure[256];            /* first failure that is not CUDA's; "" none */
+    unsigned *reached; /* pinned; written by the GPU in the order of the compute stream */
+    int (*write_value)(cudaStream_t, unsigned long long, unsigned, unsigned); /* NULL: no reach() */
+    char failure[512]; /* first failure that is not CUDA's; "" none */
 };
 
 static inline struct dtp_cuda *dtp_cuda_of(struct dtp_dev *d) {
@@ -68,6 +70,8 @@ static inline struct dtp_cuda *dtp_cuda_of(struct dtp_dev *d) {
 /* Keeps the first. */
 void dtp_cuda_fail(struct dtp_cuda *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+void dtp_cuda_note(struct dtp_cuda *c, cudaError_t e,
+                   const char *what); /* likewise, if it failed */
 /* What the module exports. */
 #define DTP_EXPORT __attribute__((visibility("default")))
 DTP_EXPORT const struct dtp_dev_ops *dtp_cuda_dev_ops(void);
@@ -96,6 +100,17 @@ void dtp_cuda_norm_forward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cuda_bias_backward(struct dtp_dev *d, void *dbias, const void *dy, const int64_t shape[2]);
 void dtp_cuda_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor);
+/* waits.c */
+void dtp_cuda_waits_open(struct dtp_cuda *c);
+void dtp_cuda_event_record(struct dtp_dev *d, enum dtp_stream stream, int event);
+void dtp_cuda_event_wait(struct dtp_dev *d, enum dtp_stream stream, int event);
+bool dtp_cuda_event_done(struct dtp_dev *d, int event);
+void dtp_cuda_sync(struct dtp_dev *d);
+enum dtp_status dtp_cuda_check(struct dtp_dev *d, struct dtp_err *err);
+void dtp_cuda_reach(struct dtp_dev *d, int number);
+int dtp_cuda_reached(struct dtp_dev *d);
+void dtp_cuda_mark(struct dtp_dev *d, enum dtp_stream stream, int mark);
+int64_t dtp_cuda_mark_ns(struct dtp_dev *d, int mark);
 /* elementwise.cu */
 void dtp_cuda_pause(struct dtp_dev *d, enum dtp_stream stream, double time_s);
 void dtp_cuda_fill(struct dtp_dev *d, void *to, uint64_t bytes);

@@ -1,4 +1,4 @@
-/* The CUDA device: memory, streams, events, errors; the table. */
+/* The CUDA device: opening, memory, the table. */
 #include "runtime/cuda/cuda.h"
 
 #include <dlfcn.h>
@@ -6,29 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "sim/base/units.h"
 
 enum { MAX_BLOCKS = 1 << 16, STAGING_HALF_BYTES = 4 << 20, SCRATCH_BYTES = 64 << 20 };
 
-static const double ns_per_ms = DTP_GIGA * DTP_MILLI;
-
 /* What context, kernels and libraries may still take beside the heap; the communicators of NCCL take more. */
 static uint64_t margin_bytes(int nlocal) {
     return nlocal > 1 ? 5 * (uint64_t)DTP_GIB : (uint64_t)DTP_GIB;
-}
-
-/* dtp_stream_names, which is in the program */
-static const char *const stream_names[DTP_NSTREAMS] = {"compute", "tp",     "dp",    "send F",
-                                                       "recv F",  "send B", "recv B"};
-
-static const char in_action[] = "CUDA, in this action or one before (DTPLAN_CUDA_SYNC=1 tells)";
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * (int64_t)DTP_GIGA + t.tv_nsec;
 }
 
 void *dtp_cuda_library(const char *const *names) {
@@ -47,7 +32,7 @@ void dtp_cuda_fail(struct dtp_cuda *c, const char *format, ...) {
     va_end(args);
 }
 
-static void note(struct dtp_cuda *c, cudaError_t e, const char *what) {
+void dtp_cuda_note(struct dtp_cuda *c, cudaError_t e, const char *what) {
     if (e != cudaSuccess)
         dtp_cuda_fail(c, "%s: %s", what, cudaGetErrorString(e));
 }
@@ -106,6 +91,7 @@ static enum dtp_status open_memory(struct dtp_arena *a, struct dtp_cuda *c,
     TRY_CUDA(cudaMalloc((void **)&c->ticket, sizeof *c->ticket));
     TRY_CUDA(cudaMemset(c->ticket, 0, sizeof *c->ticket));
     dtp_cuda_sensors_open(a, c);
+    dtp_cuda_waits_open(c);
     DTP_TRY(dtp_cuda_gemm_open(a, c, err));
     DTP_TRY(dtp_cuda_fused_open(a, c, err));
     TRY_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -117,8 +103,6 @@ static enum dtp_status open_memory(struct dtp_arena *a, struct dtp_cuda *c,
     c->dev.heap = dtp_heap_create(a, c->base, c->size_bytes, MAX_BLOCKS);
     return DTP_OK;
 }
-
-static void cuda_sync(struct dtp_dev *d);
 
 static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_config *config,
                                  struct dtp_dev **out, struct dtp_err *err) {
@@ -140,7 +124,7 @@ static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_confi
     DTP_TRY(open_streams(c, err));
     DTP_TRY(open_memory(a, c, config, err));
     *out = &c->dev;
-    cuda_sync(&c->dev);
+    dtp_cuda_sync(&c->dev);
     return DTP_OK;
 }
 
@@ -170,6 +154,7 @@ static void cuda_close(struct dtp_dev *d) {
     (void)cudaFree(c->ticket);
     (void)cudaFree(c->ticks);
     (void)cudaFreeHost(c->staging);
+    (void)cudaFreeHost(c->reached);
 }
 
 /* "580.159.04" of the kernel module, or "?". */
@@ -221,14 +206,14 @@ static void cuda_copy_in(struct dtp_dev *d, void *to, const void *from_host, uin
         uint64_t part = bytes - done, room = STAGING_HALF_BYTES - in;
         part = part < room ? part : room;
         if (in == 0)
-            note(c, cudaEventSynchronize(c->staged[half]), "copy to the GPU");
+            dtp_cuda_note(c, cudaEventSynchronize(c->staged[half]), "copy to the GPU");
         memcpy(c->staging + c->staging_at, (const char *)from_host + done, (size_t)part);
-        note(c,
-             cudaMemcpyAsync((char *)to + done, c->staging + c->staging_at, (size_t)part,
-                             cudaMemcpyHostToDevice, compute(c)),
-             "copy to the GPU");
+        dtp_cuda_note(c,
+                      cudaMemcpyAsync((char *)to + done, c->staging + c->staging_at, (size_t)part,
+                                      cudaMemcpyHostToDevice, compute(c)),
+                      "copy to the GPU");
         if (part == room)
-            note(c, cudaEventRecord(c->staged[half], compute(c)), "copy to the GPU");
+            dtp_cuda_note(c, cudaEventRecord(c->staged[half], compute(c)), "copy to the GPU");
         c->staging_at = (c->staging_at + part) % (2 * (uint64_t)STAGING_HALF_BYTES);
         done += part;
     }
@@ -236,123 +221,24 @@ static void cuda_copy_in(struct dtp_dev *d, void *to, const void *from_host, uin
 
 static void cuda_copy_out(struct dtp_dev *d, void *to_host, const void *from, uint64_t bytes) {
     struct dtp_cuda *c = dtp_cuda_of(d);
-    note(c, cudaMemcpyAsync(to_host, from, (size_t)bytes, cudaMemcpyDeviceToHost, compute(c)),
-         "copy from the GPU");
-    note(c, cudaStreamSynchronize(compute(c)), "copy from the GPU");
+    dtp_cuda_note(c,
+                  cudaMemcpyAsync(to_host, from, (size_t)bytes, cudaMemcpyDeviceToHost, compute(c)),
+                  "copy from the GPU");
+    dtp_cuda_note(c, cudaStreamSynchronize(compute(c)), "copy from the GPU");
 }
 
 static void cuda_copy(struct dtp_dev *d, void *to, const void *from, uint64_t bytes) {
     struct dtp_cuda *c = dtp_cuda_of(d);
-    note(c, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, compute(c)), "copy");
+    dtp_cuda_note(c, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, compute(c)),
+                  "copy");
 }
 
 static void cuda_zero(struct dtp_dev *d, void *to, uint64_t bytes) {
     struct dtp_cuda *c = dtp_cuda_of(d);
-    note(c, cudaMemsetAsync(to, 0, (size_t)bytes, compute(c)), "zero");
+    dtp_cuda_note(c, cudaMemsetAsync(to, 0, (size_t)bytes, compute(c)), "zero");
 }
 
-/* ---- streams and events ---- */
-
-static void cuda_event_record(struct dtp_dev *d, enum dtp_stream stream, int event) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    if (!c->event[event])
-        note(c, cudaEventCreateWithFlags(&c->event[event], cudaEventDisableTiming), "event");
-    note(c, cudaEventRecord(c->event[event], c->stream[stream]), "event");
-}
-
-static void cuda_event_wait(struct dtp_dev *d, enum dtp_stream stream, int event) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    if (c->event[event])
-        note(c, cudaStreamWaitEvent(c->stream[stream], c->event[event], 0), "event");
-}
-
-static bool cuda_event_done(struct dtp_dev *d, int event) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    if (!c->event[event])
-        return true;
-    note(c, cudaGetLastError(), in_action);
-    bool busy = cudaEventQuery(c->event[event]) == cudaErrorNotReady;
-    if (busy)
-        (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
-    return !busy;
-}
-
-/* Marks of this step that have passed: they tell a long step from one that is stuck. */
-static int marks_passed(const struct dtp_cuda *c) {
-    int passed = 0;
-    for (int i = 0; i < c->num_marks; i++)
-        passed += c->mark[i] && cudaEventQuery(c->mark[i]) != cudaErrorNotReady;
-    (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
-    return passed;
-}
-
-struct wait {
-    const char *stream;
-    int64_t since_ns; /* of the last progress that was seen */
-    int passed;
-};
-
-/* True when the wait is over: NCCL failed, or nothing has moved for the time-out. */
-static bool give_up(struct dtp_cuda *c, struct wait *w) {
-    char text[160];
-    double waited_s = (double)(now_ns() - w->since_ns) / (double)DTP_GIGA;
-    if (!c->nccl)
-        return false;
-    bool failed = dtp_nccl_failed(c->nccl, text, sizeof text);
-    if (!failed && waited_s <= c->timeout_s)
-        return false;
-    int passed = failed ? 0 : marks_passed(c);
-    if (passed > w->passed) {
-        w->passed = passed;
-        w->since_ns = now_ns();
-        return false;
-    }
-    if (failed)
-        dtp_cuda_fail(c, "%s", text);
-    else
-        dtp_cuda_fail(c, "waited %.0f s for the %s stream: another rank is stuck", waited_s,
-                      w->stream);
-    /* the others first: NCCL may wait for what does not come */
-    if (c->dev.comm)
-        c->dev.comm->ops->abort(c->dev.comm, c->failure);
-    dtp_nccl_abort_all(c->nccl);
-    return true;
-}
-
-static void wait_stream(struct dtp_cuda *c, int stream) {
-    enum { LOOK_EVERY = 4096 };
-    struct wait w = {.stream = stream_names[stream], .since_ns = now_ns()};
-    cudaError_t e;
-    note(c, cudaGetLastError(), in_action);
-    for (int i = 1; (e = cudaStreamQuery(c->stream[stream])) == cudaErrorNotReady; i++)
-        if (i % LOOK_EVERY == 0 && give_up(c, &w))
-            break;
-    (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
-    if (e != cudaErrorNotReady)
-        note(c, e, stream_names[stream]);
-    else
-        note(c, cudaStreamSynchronize(c->stream[stream]), stream_names[stream]);
-}
-
-static void cuda_sync(struct dtp_dev *d) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    for (int s = 0; s < DTP_NSTREAMS; s++)
-        wait_stream(c, s);
-    if (c->marked) /* marks of a step are still to be read against the zero before it */
-        return;
-    note(c, cudaEventRecord(c->zero, compute(c)), "event");
-    note(c, cudaEventSynchronize(c->zero), "event");
-    c->zero_ns = now_ns();
-}
-
-static enum dtp_status cuda_check(struct dtp_dev *d, struct dtp_err *err) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    if (c->sync_each)
-        for (int s = 0; s < DTP_NSTREAMS; s++)
-            wait_stream(c, s);
-    note(c, cudaGetLastError(), in_action);
-    return c->failure[0] ? dtp_fail(err, DTP_ENO, "%s", c->failure) : DTP_OK;
-}
+/* ---- the table ---- */
 
 static uint64_t cuda_overhead_bytes(struct dtp_dev *d) {
     struct dtp_cuda *c = dtp_cuda_of(d);
@@ -360,29 +246,6 @@ static uint64_t cuda_overhead_bytes(struct dtp_dev *d) {
     if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
         return 0;
     return total_bytes - free_bytes - c->size_bytes;
-}
-
-static void cuda_mark(struct dtp_dev *d, enum dtp_stream stream, int mark) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    if (mark < 0 || mark >= DTP_CUDA_MAX_MARKS)
-        return;
-    if (!c->marked)
-        c->num_marks = 0;
-    c->marked = true;
-    c->num_marks = mark >= c->num_marks ? mark + 1 : c->num_marks;
-    if (!c->mark[mark])
-        note(c, cudaEventCreate(&c->mark[mark]), "event");
-    note(c, cudaEventRecord(c->mark[mark], c->stream[stream]), "event");
-}
-
-static int64_t cuda_mark_ns(struct dtp_dev *d, int mark) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    float ms = 0;
-    c->marked = false;
-    if (mark < 0 || mark >= DTP_CUDA_MAX_MARKS || !c->mark[mark])
-        return 0;
-    note(c, cudaEventElapsedTime(&ms, c->zero, c->mark[mark]), "event");
-    return c->zero_ns + (int64_t)((double)ms * ns_per_ms);
 }
 
 /* ---- graphs ---- */
@@ -406,10 +269,11 @@ static int cuda_record(struct dtp_dev *d, bool on) {
         forget_graph(c);
         if (c->no_graphs)
             return 0;
-        note(c, cudaStreamBeginCapture(compute(c), cudaStreamCaptureModeThreadLocal), "graph");
+        dtp_cuda_note(c, cudaStreamBeginCapture(compute(c), cudaStreamCaptureModeThreadLocal),
+                      "graph");
         return 1;
     }
-    note(c, cudaStreamEndCapture(compute(c), &captured), "graph");
+    dtp_cuda_note(c, cudaStreamEndCapture(compute(c), &captured), "graph");
     int kernels = captured ? keep_graph(c, captured) : 0;
     if (captured)
         (void)cudaGraphDestroy(captured);
@@ -419,7 +283,7 @@ static int cuda_record(struct dtp_dev *d, bool on) {
 static void cuda_replay(struct dtp_dev *d) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     if (c->graph)
-        note(c, cudaGraphLaunch(c->graph, compute(c)), "graph");
+        dtp_cuda_note(c, cudaGraphLaunch(c->graph, compute(c)), "graph");
 }
 
 static const struct dtp_dev_ops cuda_ops = {
@@ -432,14 +296,16 @@ static const struct dtp_dev_ops cuda_ops = {
     .copy = cuda_copy,
     .zero = cuda_zero,
     .cast = dtp_cuda_cast,
-    .event_record = cuda_event_record,
-    .event_wait = cuda_event_wait,
-    .event_done = cuda_event_done,
-    .sync = cuda_sync,
-    .check = cuda_check,
+    .event_record = dtp_cuda_event_record,
+    .event_wait = dtp_cuda_event_wait,
+    .event_done = dtp_cuda_event_done,
+    .sync = dtp_cuda_sync,
+    .reach = dtp_cuda_reach,
+    .reached = dtp_cuda_reached,
+    .check = dtp_cuda_check,
     .overhead_bytes = cuda_overhead_bytes,
-    .mark = cuda_mark,
-    .mark_ns = cuda_mark_ns,
+    .mark = dtp_cuda_mark,
+    .mark_ns = dtp_cuda_mark_ns,
     .tick = dtp_cuda_tick,
     .clock_hz = dtp_cuda_clock_hz,
     .load = dtp_cuda_load,

@@ -367,6 +367,11 @@ static void nccl_doing(struct dtp_comm *c, const char *action) {
     host->ops->doing(host, action);
 }
 
+static void nccl_hang(struct dtp_comm *c, double waited_s, char *text, size_t size) {
+    struct dtp_comm *host = ((struct dtp_nccl *)c)->host;
+    host->ops->hang(host, waited_s, text, size);
+}
+
 static void nccl_abort(struct dtp_comm *c, const char *message) {
     struct dtp_nccl *n = (struct dtp_nccl *)c;
     n->host->ops->abort(n->host, message);
@@ -386,6 +391,7 @@ static const struct dtp_comm_ops nccl_ops = {
     .recv = nccl_recv,
     .barrier = nccl_barrier,
     .doing = nccl_doing,
+    .hang = nccl_hang,
     .abort = nccl_abort,
 };
 

@@ -1,6 +1,7 @@
 /* A module that says it is CUDA on four H200 and computes on the CPU: so that what the program does
  * around GPUs is tested where there is none. Built as libdtplan_fake.so; DTPLAN_CUDA names it. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,11 +22,56 @@ static void fake_about(struct dtp_dev *d, struct dtp_dev_about *out) {
     snprintf(out->versions, sizeof out->versions, "none");
 }
 
+/* $DTPLAN_FAKE_FAULT=N: action N fails in the third step, and is found three actions later or by a wait,
+ * as errors of CUDA are. */
+static struct {
+    int step, reached;
+    bool fails, found;
+} late = {.step = -1};
+
+static void fake_reach(struct dtp_dev *d, int number) {
+    enum { STEP = 2, LATE = 3 };
+    const char *fault = getenv("DTPLAN_FAKE_FAULT");
+    (void)d;
+    if (number == 0)
+        late.step++;
+    late.fails = fault && late.step == STEP && number > atoi(fault);
+    late.reached = late.fails ? atoi(fault) : number;
+    late.found = late.fails && number > atoi(fault) + LATE;
+}
+
+static int fake_reached(struct dtp_dev *d) {
+    (void)d;
+    return late.reached;
+}
+
+static void fake_sync(struct dtp_dev *d) {
+    (void)d;
+    late.found = late.fails;
+}
+
+static enum dtp_status fake_check(struct dtp_dev *d, struct dtp_err *err) {
+    (void)d;
+    return late.found ? dtp_fail(err, DTP_ENO, "CUDA: an illegal address") : DTP_OK;
+}
+
+static enum dtp_status fake_dev_open(struct dtp_arena *a, const struct dtp_dev_config *config,
+                                     struct dtp_dev **out, struct dtp_err *err) {
+    DTP_TRY(dtp_cpu_dev_ops()->open(a, config, out, err));
+    (*out)->ops = dtp_cuda_dev_ops();
+    return DTP_OK;
+}
+
 const struct dtp_dev_ops *dtp_cuda_dev_ops(void) {
     static struct dtp_dev_ops ops;
     ops = *dtp_cpu_dev_ops();
     ops.name = "cuda";
     ops.about = fake_about;
+    ops.open = fake_dev_open;
+    ops.reach = fake_reach;
+    ops.reached = fake_reached;
+    ops.sync = fake_sync;
+    ops.check = fake_check;
     return &ops;
 }
 

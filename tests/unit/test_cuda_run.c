@@ -164,12 +164,15 @@ static void test_two_gpus(void) {
     }
 }
 
-/* A rank that dies, and one that hangs: the job ends, and names it. */
+/* A rank that dies, one that hangs, a GPU that fails: the job ends, and names rank and action, also where
+ * the host is at another action when it learns of it. */
 static void test_faults(void) {
     static const struct {
         enum dtp_fault fault;
         const char *says;
-    } cases[] = {{DTP_FAULT_KILL, "rank 1 died"}, {DTP_FAULT_HANG, "stuck"}};
+    } cases[] = {{DTP_FAULT_KILL, "rank 1 died in 0F0 of step 2"},
+                 {DTP_FAULT_HANG, "rank 1 hangs in 0F0 of step 2"},
+                 {DTP_FAULT_ADDRESS, "rank 1 in 0F0 of step 2: CUDA: "}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct dtp_run_options o = options(&gpt, "cuda", DTP_BF16);
         struct dtp_run_result r;

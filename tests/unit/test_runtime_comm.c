@@ -3,10 +3,12 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/comm.h"
 #include "runtime/launch.h"
+#include "runtime/os_linux.h"
 #include "tests/suites.h"
 
 enum { RANKS = 4, N = 1000, STAGING = 4096, PORT = 29641 };
@@ -274,12 +276,48 @@ static void test_no_child_is_left(void) {
     CU_ASSERT_EQUAL(waitpid(-1, NULL, WNOHANG), -1);
 }
 
+/* Two ranks of shared memory in one process: who waits in vain names the one that shows no life, or says
+ * what everybody does. */
+static void test_who_hangs(void) {
+    const struct timespec nap = {.tv_nsec = 60 * (long)DTP_NS_PER_MS};
+    struct dtp_comm_config config = {
+        .size = 2, .local_size = 2, .staging_bytes = STAGING, .message_bytes = 1, .nmessages = 1};
+    struct dtp_arena *a = dtp_arena_create("test");
+    struct dtp_comm *c[2];
+    char text[256];
+    CU_ASSERT_EQUAL_FATAL(dtp_comm_shm_map(&config, &config.shared, NULL), DTP_OK);
+    for (int i = 0; i < 2; i++) {
+        config.rank = i;
+        CU_ASSERT_EQUAL_FATAL(dtp_shm_comm_ops()->open(a, &config, &c[i], NULL), DTP_OK);
+    }
+    c[0]->ops->hang(c[0], 0.1, text, sizeof text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "rank 1 hangs in its start"));
+    c[0]->ops->doing(c[0], "0B0 of step 2");
+    c[1]->ops->doing(c[1], "0F1 of step 2");
+    c[0]->ops->hang(c[0], 60, text, sizeof text);
+    CU_ASSERT_STRING_EQUAL(text, "all ranks wait for each other, for 60.0 s: rank 0 in 0B0 of step "
+                                 "2, rank 1 in 0F1 of step 2");
+    nanosleep(&nap, NULL);
+    c[0]->ops->hang(c[0], 0.1, text, sizeof text);
+    CU_ASSERT_STRING_EQUAL(
+        text, "rank 1 hangs in 0F1 of step 2: rank 0 has waited 0.1 s in 0B0 of step 2");
+    c[1]->ops->doing(c[1], NULL); /* alive, and still there */
+    c[0]->ops->hang(c[0], 0.1, text, sizeof text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "rank 1 in 0F1 of step 2"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "all ranks wait"));
+    for (int i = 0; i < 2; i++)
+        c[i]->ops->close(c[i]);
+    dtp_comm_shm_unmap(&config, config.shared);
+    dtp_arena_destroy(a);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"shared memory after a fork", test_shared_memory_after_a_fork},
                            {"shared memory by rendezvous", test_shared_memory_by_rendezvous},
                            {"TCP", test_tcp},
                            {"a rank dies", test_tcp_sees_death},
                            {"a rank aborts", test_abort_reaches_everybody},
+                           {"who hangs", test_who_hangs},
                            {"rendezvous alone", test_rendezvous_times_out},
                            {"no child is left", test_no_child_is_left},
                            CU_TEST_INFO_NULL};

@@ -121,6 +121,19 @@ static void test_a_hanging_rank_ends_the_job(void) {
     check_failure(&o, DTP_ENO, "rank 1 hangs in 0F0 of step 1", 20);
 }
 
+/* An error that is found three actions later is told with the action that the device did not end. */
+static void test_a_late_error_names_its_action(void) {
+    struct dtp_run_options o = tiny_options(&model);
+    take_fake_module();
+    setenv("DTPLAN_FAKE_FAULT", "5", 1);
+    o.backend = "cuda";
+    check_failure(&o, DTP_ENO, "rank 0 in 0B2 of step 2: CUDA: an illegal address", 20);
+    setenv("DTPLAN_FAKE_FAULT", "16",
+           1); /* the optimizer, the last: found at the end of the step */
+    check_failure(&o, DTP_ENO, "rank 0 in 0O0 of step 2: CUDA: an illegal address", 20);
+    unsetenv("DTPLAN_FAKE_FAULT");
+}
+
 static void test_out_of_memory_names_tensor_and_action(void) {
     struct dtp_run_options o = tiny_options(&model);
     struct dtp_run_result r;
@@ -304,6 +317,7 @@ int main(void) {
                           CU_TEST_INFO_NULL};
     CU_TestInfo failures[] = {{"killed", test_a_killed_rank_ends_the_job},
                               {"hanging", test_a_hanging_rank_ends_the_job},
+                              {"late error", test_a_late_error_names_its_action},
                               {"out of memory", test_out_of_memory_names_tensor_and_action},
                               {"unsupported", test_what_the_runtime_lacks},
                               CU_TEST_INFO_NULL};
