@@ -132,6 +132,7 @@ static void write_row(struct dtp_json_out *w, const struct dtp_check_row *r, boo
             dtp_json_kv_double(w, "clock_hz", r->clock_hz);
             dtp_json_kv_double(w, "power_w", r->power_w);
             dtp_json_kv_double(w, "host_s", r->host_s);
+            dtp_json_kv_double(w, "graph_share", r->graph_share);
         }
     }
     dtp_json_kv_u64(w, "predicted_peak_bytes", r->predicted_peak_bytes);

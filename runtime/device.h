@@ -47,8 +47,8 @@ enum dtp_stream {
 extern const char *const dtp_stream_names[]; /* "compute", "tp", ..., NULL */
 
 /* Events are 0 .. DTP_DEV_EVENTS - 1 and are recorded again when their number comes round; marks of one
- * step are 0 .. DTP_DEV_MARKS - 1. */
-enum { DTP_DEV_EVENTS = 1024, DTP_DEV_MARKS = 120000 };
+ * step are 0 .. DTP_DEV_MARKS - 1; graphs are 0 .. DTP_DEV_GRAPHS - 1. */
+enum { DTP_DEV_EVENTS = 1024, DTP_DEV_MARKS = 120000, DTP_DEV_GRAPHS = 4096 };
 
 struct dtp_dev_config {
     int index;             /* local rank: core to pin to, or GPU */
@@ -62,7 +62,8 @@ struct dtp_dev {
     const struct dtp_dev_ops *ops;
     struct dtp_heap *heap;
     enum dtp_dtype dtype, grad_dtype;
-    struct dtp_comm *comm; /* set by the executor; for CUDA's abort path */
+    struct dtp_comm *comm;     /* set by the executor; for CUDA's abort path */
+    struct dtp_graphs *graphs; /* graphs.h; NULL: none */
     /* set by the executor: called now and then while the device waits; NULL: nobody listens */
     void (*waiting)(void *listener);
     void *listener;
@@ -247,11 +248,12 @@ struct dtp_dev_ops {
     void (*load)(struct dtp_dev *d, struct dtp_dev_load *out);
 
     /* CUDA graphs; NULL where there are none. Between record(true) and record(false) what is enqueued on
-     * the compute stream is kept instead of run; record(false): how many kernels that was, 0: nothing was
-     * kept. record(true): 0: there is no recording (and nothing to end). replay() enqueues all of it,
-     * with the same arguments. One at a time. */
-    int (*record)(struct dtp_dev *d, bool on);
-    void (*replay)(struct dtp_dev *d);
+     * the compute stream is kept instead of run, in place of what was kept under that number;
+     * record(false): how many kernels that was, 0: nothing was kept. record(true): 0: there is no
+     * recording (and nothing to end). replay() enqueues all of it, with the same arguments. */
+    int (*record)(struct dtp_dev *d, int graph, bool on);
+    void (*replay)(struct dtp_dev *d, int graph);
+    void (*forget_graphs)(struct dtp_dev *d);
 
     /* The stream is busy for this long, and does nothing: shadow ranks (comm.h). */
     void (*pause)(struct dtp_dev *d, enum dtp_stream stream, double time_s);

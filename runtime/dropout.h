@@ -107,7 +107,7 @@ DTP_BOTH unsigned dtp_dropout_score_slot(uint32_t query, uint32_t key) {
     return query / 8 % 4 * 2 + key / 8 % 2;
 }
 
-/* p: 0 <= p < 1, rounded to 1 / 65536. */
+/* p: 0 <= p < 1, rounded to 1 / 65536. Without dropout it is the same for all. */
 static inline struct dtp_dropout dtp_dropout_of(double p, uint64_t seed, uint32_t step,
                                                 uint32_t site, uint32_t sequence) {
     const double all = 65536;
@@ -116,6 +116,8 @@ static inline struct dtp_dropout dtp_dropout_of(double p, uint64_t seed, uint32_
     if (d.drop_below > 65535)
         d.drop_below = 65535;
     d.scale = (float)(all / (all - (double)d.drop_below));
+    if (d.drop_below == 0)
+        seed = step = site = sequence = 0;
     d.key[0] = (uint32_t)seed ^ (uint32_t)(seed >> 32);
     d.key[1] = step;
     d.site = site;

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "runtime/graphs.h"
+
 double dtp_learning_rate(const struct dtp_run_options *o, int step) {
     const double pi = 3.14159265358979323846;
     if (step < o->warmup_steps)
@@ -102,7 +104,9 @@ static enum dtp_status finish_gradients(struct dtp_rank *r) {
     return DTP_OK;
 }
 
-static void enqueue_squares(struct dtp_rank *r, float *norm2) {
+/* A kernel for each parameter, most of them tiny: the host falls behind, so always as a graph. */
+static void add_squares(struct dtp_rank *r, float *norm2) {
+    enum dtp_graphs_mode was = dtp_graphs_switch(r->dev, DTP_GRAPHS_ON);
     double replicas = r->plan->zero_stage > 0 ? 1 : r->plan->dp;
     DTP_EACH_UNIT(r, u) {
         struct dtp_owned x = dtp_unit_owned(r, u);
@@ -112,23 +116,7 @@ static void enqueue_squares(struct dtp_rank *r, float *norm2) {
                 r->ops->norm2(r->dev, norm2, dtp_element(r, x.grads, begin - x.begin, true), n,
                               1 / (replicas * u->param[id].tp_copies));
     }
-}
-
-/* A kernel for each parameter, most of them tiny and the same in every step: from the second step on as
- * one CUDA graph. */
-static void add_squares(struct dtp_rank *r, float *norm2) {
-    if (!r->ops->record || r->step == r->first_step) {
-        enqueue_squares(r, norm2);
-        return;
-    }
-    if (!r->norm_recorded && r->ops->record(r->dev, true)) {
-        enqueue_squares(r, norm2);
-        r->norm_recorded = r->ops->record(r->dev, false) > 0;
-    }
-    if (r->norm_recorded)
-        r->ops->replay(r->dev);
-    else
-        enqueue_squares(r, norm2);
+    (void)dtp_graphs_switch(r->dev, was);
 }
 
 /* The squared norm over all parameters of the model, each counted once however many ranks hold it. */

@@ -91,7 +91,6 @@ struct dtp_rank {
     float *scalars;  /* on the device: loss, norm2, clip scale */
     struct dtp_adamw_tensor *tensors;
     struct dtp_loss_scale loss_scale;
-    bool norm_recorded; /* dev->ops->replay() adds the squared gradients */
     int step, first_step, action;
     int64_t sequence;      /* of the global batch: the first of the microbatch at hand */
     double tokens_inverse; /* 1 / tokens of the global batch */

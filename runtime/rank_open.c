@@ -1,6 +1,7 @@
 /* Opens a rank: device, communicators, groups, parameters. */
 #include <string.h>
 
+#include "runtime/graphs.h"
 #include "runtime/transformer.h"
 
 enum { MAX_EVENTS = DTP_DEV_MARKS / 2 };
@@ -115,7 +116,9 @@ static enum dtp_status open_device(struct dtp_rank *r, const struct dtp_endpoint
     if (o->pin)
         dtp_os_pin(config.index);
     DTP_TRY(dtp_dev_find(o->backend, &r->ops, r->err));
-    return r->ops->open(r->home, &config, &r->dev, r->err);
+    DTP_TRY(r->ops->open(r->home, &config, &r->dev, r->err));
+    r->ops = dtp_graphs_open(r->home, r->dev);
+    return DTP_OK;
 }
 
 static void list_units(struct dtp_rank *r) {
@@ -188,6 +191,7 @@ enum dtp_status dtp_rank_clear(struct dtp_rank *r) {
     r->ops->sync(r->dev);
     dtp_drain(r);
     DTP_TRY(r->ops->check(r->dev, r->err));
+    dtp_graphs_forget(r->dev);
     dtp_heap_clear(r->dev->heap);
     return r->host->ops->barrier(r->host_world, r->err);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/graphs.h"
 #include "runtime/launch.h"
 #include "runtime/os_linux.h"
 #include "runtime/rank.h"
@@ -25,6 +26,11 @@ struct dtp_run_options dtp_run_options_default(void) {
                                     .timeout_s = 60,
                                     .prefetch_units = 1,
                                     .pin = true};
+}
+
+int dtp_run_warm_up(const struct dtp_run_options *o) {
+    enum { FIRST = 1, AND_GRAPHS = 3 };
+    return strcmp(o->backend, "cpu") == 0 ? FIRST : AND_GRAPHS;
 }
 
 const char *dtp_run_stream_name(int stream) {
@@ -130,7 +136,8 @@ enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *e
 
 void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
                        struct dtp_run_result *out) {
-    int skip = out->steps > 1 ? 1 : 0, n = out->steps - skip;
+    int warm = dtp_run_warm_up(o), skip = out->steps > warm ? warm : out->steps - 1;
+    int n = out->steps - skip;
     double *sorted = DTP_NEW(a, double, (size_t)(n > 0 ? n : 1));
     if (n < 1)
         return;
@@ -213,6 +220,12 @@ static void read_meter(const struct dtp_rank *r, const struct meter *m,
     out->clock_hz = m->clock_hz / m->steps;
     out->power_w = used_j > 0 ? used_j / all_s : 0;
     out->host_s = (double)m->host_ns / (double)DTP_NS_PER_S / m->steps;
+    out->overhead_bytes = r->ops->overhead_bytes(r->dev);
+    struct dtp_graphs_stats graphs;
+    dtp_graphs_stats(r->dev, &graphs);
+    out->graphs = graphs.graphs;
+    out->graph_kernels = graphs.kernels;
+    out->graph_share = graphs.ops > 0 ? (double)graphs.replayed / (double)graphs.ops : 0;
 }
 
 static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
@@ -231,7 +244,7 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     dtp_heap_reset_peak(r->dev->heap);
     struct meter meter = {0};
     for (int i = 0; i < out->steps; i++) {
-        if (i == (out->steps > 1)) /* the first warms up */
+        if (i == 0 || i == dtp_run_warm_up(o))
             meter = start_meter(r);
         r->step = first + i;
         DTP_TRY(dtp_rank_step(r, &out->loss[i], &out->step_s_each[i]));

@@ -8,7 +8,7 @@
  * Under a launcher (launch.h) this process is one rank; rank 0 gets the result, the others a result
  * with is_root false. Losses are means over the global batch, in nats per token, before the update of
  * their step. Step time: from a barrier to the end of the slowest rank; result: median without the
- * first step (with one step: that one).
+ * first steps (dtp_run_warm_up(); with fewer: the last one).
  *
  * Trace: every action of the last step of every rank, as it ran: names are those of the schedule
  * ("0F3" = chunk 0, F, microbatch 3), and beside them on their own streams the collectives inside
@@ -79,19 +79,24 @@ struct dtp_run_result {
     double *loss;                  /* [steps] */
     double *step_s_each;           /* [steps] */
     double step_s;                 /* median */
-    double best_step_s;            /* fastest, without the first */
+    double best_step_s;            /* fastest, likewise */
     double tokens_per_s;           /* of the whole job */
     double loss_scale;             /* at the end; 1: none */
     int skipped_steps;             /* because gradients were infinite at the scale of that step */
-    double clock_hz, power_w; /* of rank 0's device, mean without the first step; 0: not known */
-    double host_s;            /* to enqueue a step, likewise */
-    uint64_t *peak_bytes;     /* [nranks] high-water mark of live bytes */
-    uint64_t (*peak_by_class)[6]; /* [nranks][enum dtp_mem] at that moment */
-    struct dtp_run_event *event;  /* by rank, then start */
+    double clock_hz, power_w;      /* of rank 0's device, mean over the same steps; 0: not known */
+    double host_s;                 /* to enqueue a step, likewise */
+    int graphs, graph_kernels;     /* CUDA graphs of rank 0 (graphs.h), and the kernels in them */
+    double graph_share;            /* of the operations of the last step that were in graphs */
+    uint64_t overhead_bytes;       /* of rank 0's device beside the heap, at the end */
+    uint64_t *peak_bytes;          /* [nranks] high-water mark of live bytes */
+    uint64_t (*peak_by_class)[6];  /* [nranks][enum dtp_mem] at that moment */
+    struct dtp_run_event *event;   /* by rank, then start */
     size_t nevents;
 };
 
 struct dtp_run_options dtp_run_options_default(void);
+/* Steps before those that count: the first one chooses algorithms, and on GPUs two more record graphs. */
+int dtp_run_warm_up(const struct dtp_run_options *o);
 /* DTP_OK when the runtime can train it; else DTP_EUNSUPPORTED or DTP_EINPUT with the reason. */
 enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *err);
 enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,

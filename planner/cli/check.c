@@ -23,7 +23,8 @@ static const struct dtp_option options[] = {
     {"backend", DTP_OPT_STRING, 0, AT(backend), .value = "NAME", .names = backends,
      .help = "cpu or cuda"},
     {"steps", DTP_OPT_INT, 0, AT(steps), .value = "N", .min = 1, .max = 1e6,
-     .help = "measured steps of each layout, after one to warm up; the fastest counts (default 5)"},
+     .help =
+         "measured steps of each layout, after those to warm up; the fastest counts (default 5)"},
     {"calibration", DTP_OPT_STRING, 0, AT(calibration), .value = "FILE",
      .complete = DTP_COMPLETE_FILE,
      .help = "what dtplan calibrate wrote (default: on CPUs a quick one is made first, on GPUs "
@@ -166,7 +167,7 @@ static struct dtp_run_options run_options(const struct dtp_cli *cli, const struc
         o.attention_dropout = c->setup->model.attention_dropout;
     }
     o.backend = own->backend;
-    o.steps = own->steps + 1;
+    o.steps = own->steps + dtp_run_warm_up(&o);
     o.seed = (uint64_t)cli->args.seed;
     o.rough_weights =
         dtp_check_on_gpus(own); /* billions of draws would take longer than the steps */
@@ -205,6 +206,7 @@ static void note_run(struct dtp_arena *a, const struct dtp_check_own *own,
     row->clock_hz = r->clock_hz;
     row->power_w = r->power_w;
     row->host_s = r->host_s;
+    row->graph_share = r->graph_share;
     for (int i = 0; i < r->nranks; i++)
         if (r->peak_bytes[i] > row->measured_peak_bytes)
             row->measured_peak_bytes = r->peak_bytes[i];

@@ -318,7 +318,7 @@ static enum dtp_status run_rows(struct shadows *x, struct dtp_err *err) {
             o[i].attention_dropout = x->setup->model.attention_dropout;
         }
         o[i].backend = x->c->backend;
-        o[i].steps = x->c->steps + 1;
+        o[i].steps = x->c->steps + dtp_run_warm_up(&o[i]);
         o[i].lr = o[i].min_lr = o[i].weight_decay = 0; /* weights stay numbers */
         o[i].shadow_cluster = &x->setup->cluster;
         o[i].shadow_rank = x->row[i].rank;

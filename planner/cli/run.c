@@ -262,6 +262,13 @@ static void print_json(FILE *f, const struct dtp_run_options *o, const struct dt
     dtp_json_end(&w);
     dtp_json_kv_double(&w, "tokens_per_s", r->tokens_per_s);
     dtp_json_kv_double(&w, "mfu", mfu);
+    if (strcmp(o->backend, "cpu") != 0) {
+        dtp_json_kv_double(&w, "host_s", r->host_s);
+        dtp_json_kv_int(&w, "graphs", r->graphs);
+        dtp_json_kv_int(&w, "graph_kernels", r->graph_kernels);
+        dtp_json_kv_double(&w, "graph_share", r->graph_share);
+        dtp_json_kv_u64(&w, "overhead_bytes", r->overhead_bytes);
+    }
     if (o->loss_scale > 0 || o->plan.dtype == DTP_FP16) {
         dtp_json_kv_double(&w, "loss_scale", r->loss_scale);
         dtp_json_kv_int(&w, "skipped_steps", r->skipped_steps);

@@ -45,11 +45,10 @@ struct dtp_cuda {
     bool marked;   /* marks were recorded since zero and nobody has read one yet */
     void *scratch;
     uint64_t scratch_bytes;
-    unsigned *ticket;      /* of reductions whose last block adds up; 0 between launches */
-    void *ticks, *nvml;    /* sensors.cu */
-    cudaGraphExec_t graph; /* of record(); NULL: none */
-    bool no_graphs;        /* DTPLAN_CUDA_GRAPHS=0 */
-    char *staging;         /* pinned host memory for copy_in: two halves */
+    unsigned *ticket;       /* of reductions whose last block adds up; 0 between launches */
+    void *ticks, *nvml;     /* sensors.cu */
+    cudaGraphExec_t *graph; /* [DTP_DEV_GRAPHS]; NULL: none */
+    char *staging;          /* pinned host memory for copy_in: two halves */
     cudaEvent_t staged[2];
     uint64_t staging_at;
     struct dtp_cuda_gemms *gemms;
@@ -111,6 +110,10 @@ void dtp_cuda_reach(struct dtp_dev *d, int number);
 int dtp_cuda_reached(struct dtp_dev *d);
 void dtp_cuda_mark(struct dtp_dev *d, enum dtp_stream stream, int mark);
 int64_t dtp_cuda_mark_ns(struct dtp_dev *d, int mark);
+/* graphs.c */
+int dtp_cuda_record(struct dtp_dev *d, int graph, bool on);
+void dtp_cuda_replay(struct dtp_dev *d, int graph);
+void dtp_cuda_forget_graphs(struct dtp_dev *d);
 /* elementwise.cu */
 void dtp_cuda_pause(struct dtp_dev *d, enum dtp_stream stream, double time_s);
 void dtp_cuda_fill(struct dtp_dev *d, void *to, uint64_t bytes);

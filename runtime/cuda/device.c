@@ -115,11 +115,10 @@ static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_confi
                                    .dtype = config->dtype,
                                    .grad_dtype = config->grad_dtype}};
     c->sync_each = getenv("DTPLAN_CUDA_SYNC") != NULL;
-    const char *graphs = getenv("DTPLAN_CUDA_GRAPHS");
-    c->no_graphs = graphs && strcmp(graphs, "0") == 0;
     /* a hardware queue for each stream: kernels of NCCL that wait must not hold up others */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     c->mark = DTP_NEW(a, cudaEvent_t, DTP_CUDA_MAX_MARKS);
+    c->graph = DTP_NEW(a, cudaGraphExec_t, DTP_DEV_GRAPHS);
     DTP_TRY(select_gpu(c, config, err));
     DTP_TRY(open_streams(c, err));
     DTP_TRY(open_memory(a, c, config, err));
@@ -128,16 +127,10 @@ static enum dtp_status cuda_open(struct dtp_arena *a, const struct dtp_dev_confi
     return DTP_OK;
 }
 
-static void forget_graph(struct dtp_cuda *c) {
-    if (c->graph)
-        (void)cudaGraphExecDestroy(c->graph);
-    c->graph = NULL;
-}
-
 static void cuda_close(struct dtp_dev *d) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     dtp_cuda_fused_close(c);
-    forget_graph(c);
+    dtp_cuda_forget_graphs(d);
     for (int i = 0; i < DTP_CUDA_MAX_MARKS && c->mark[i]; i++)
         (void)cudaEventDestroy(c->mark[i]);
     for (int i = 0; i < DTP_CUDA_MAX_EVENTS; i++)
@@ -248,44 +241,6 @@ static uint64_t cuda_overhead_bytes(struct dtp_dev *d) {
     return total_bytes - free_bytes - c->size_bytes;
 }
 
-/* ---- graphs ---- */
-
-/* Kernels of what was captured, which becomes c->graph; 0: it cannot. */
-static int keep_graph(struct dtp_cuda *c, cudaGraph_t captured) {
-    size_t n = 0;
-    if (cudaGraphGetNodes(captured, NULL, &n) != cudaSuccess || n == 0 ||
-        cudaGraphInstantiate(&c->graph, captured, 0) != cudaSuccess) {
-        (void)cudaGetLastError(); /* the caller does without */
-        c->graph = NULL;
-        return 0;
-    }
-    return (int)n;
-}
-
-static int cuda_record(struct dtp_dev *d, bool on) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    cudaGraph_t captured = NULL;
-    if (on) {
-        forget_graph(c);
-        if (c->no_graphs)
-            return 0;
-        dtp_cuda_note(c, cudaStreamBeginCapture(compute(c), cudaStreamCaptureModeThreadLocal),
-                      "graph");
-        return 1;
-    }
-    dtp_cuda_note(c, cudaStreamEndCapture(compute(c), &captured), "graph");
-    int kernels = captured ? keep_graph(c, captured) : 0;
-    if (captured)
-        (void)cudaGraphDestroy(captured);
-    return kernels;
-}
-
-static void cuda_replay(struct dtp_dev *d) {
-    struct dtp_cuda *c = dtp_cuda_of(d);
-    if (c->graph)
-        dtp_cuda_note(c, cudaGraphLaunch(c->graph, compute(c)), "graph");
-}
-
 static const struct dtp_dev_ops cuda_ops = {
     .name = "cuda",
     .open = cuda_open,
@@ -309,8 +264,9 @@ static const struct dtp_dev_ops cuda_ops = {
     .tick = dtp_cuda_tick,
     .clock_hz = dtp_cuda_clock_hz,
     .load = dtp_cuda_load,
-    .record = cuda_record,
-    .replay = cuda_replay,
+    .record = dtp_cuda_record,
+    .replay = dtp_cuda_replay,
+    .forget_graphs = dtp_cuda_forget_graphs,
     .pause = dtp_cuda_pause,
     .fill = dtp_cuda_fill,
     .gemm = dtp_cuda_gemm,

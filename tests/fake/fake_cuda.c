@@ -7,6 +7,7 @@
 
 #include "runtime/comm.h"
 #include "runtime/os_linux.h"
+#include "tests/fake/recorder.h"
 
 extern const uint64_t dtp_cuda_table_bytes;
 const struct dtp_dev_ops *dtp_cuda_dev_ops(void);
@@ -72,6 +73,7 @@ const struct dtp_dev_ops *dtp_cuda_dev_ops(void) {
     ops.reached = fake_reached;
     ops.sync = fake_sync;
     ops.check = fake_check;
+    recorder_table(&ops);
     return &ops;
 }
 

@@ -4,6 +4,7 @@
  * several ranks run where there are as many GPUs. Ranks are forked, so this program makes no CUDA call
  * itself. Without a GPU it says so and skips. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <CUnit/Basic.h>
@@ -164,6 +165,52 @@ static void test_two_gpus(void) {
     }
 }
 
+/* Losses with CUDA graphs are those without, bit by bit, where the attention's backward has an order. */
+static void test_graphs(void) {
+    static const struct {
+        const char *name;
+        int tp, pp, dp, zero_stage;
+        bool sequence_parallel;
+    } cases[] = {{"one GPU", 1, 1, 1, 0, false},
+                 {"tp 2", 2, 1, 1, 0, false},
+                 {"tp 2 sequence parallel", 2, 1, 1, 0, true},
+                 {"pp 2", 1, 2, 1, 0, false},
+                 {"dp 2 zero 1", 1, 1, 2, 1, false},
+                 {"dp 2 zero 3", 1, 1, 2, 3, false}};
+    setenv("DTPLAN_CUDA_ATTENTION", "exact", 1);
+    setenv("DTPLAN_CUDA_TUNE", "0",
+           1); /* the kernels of a product may not differ from run to run */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dtp_run_options o = options(i % 2 ? &llama : &gpt, "cuda", DTP_BF16);
+        struct dtp_run_result r[2];
+        struct dtp_err err = {0};
+        enum dtp_status status = DTP_OK;
+        o.plan.tp = cases[i].tp;
+        o.plan.pp = cases[i].pp;
+        o.plan.dp = cases[i].dp;
+        o.plan.zero_stage = cases[i].zero_stage;
+        o.plan.sequence_parallel = cases[i].sequence_parallel;
+        for (int on = 0; status == DTP_OK && on < 2; on++) {
+            setenv("DTPLAN_CUDA_GRAPHS", on ? "1" : "0", 1);
+            status = dtp_run(arena, &o, &r[on], &err);
+        }
+        unsetenv("DTPLAN_CUDA_GRAPHS");
+        if (strstr(err.msg, "needs a GPU for each rank"))
+            continue;
+        bool same =
+            status == DTP_OK && memcmp(r[0].loss, r[1].loss, STEPS * sizeof *r[0].loss) == 0;
+        printf("%s %-30s", same ? "    " : "FAIL", cases[i].name);
+        if (status == DTP_OK)
+            printf(" %d graphs, %.2f of the operations; step %.2f ms, without %.2f ms", r[1].graphs,
+                   r[1].graph_share, r[1].best_step_s * 1e3, r[0].best_step_s * 1e3);
+        printf(" %s\n", err.msg);
+        CU_ASSERT(same);
+        CU_ASSERT(status != DTP_OK || (r[1].graph_share > 0.3 && r[0].graphs == 0));
+    }
+    unsetenv("DTPLAN_CUDA_ATTENTION");
+    unsetenv("DTPLAN_CUDA_TUNE");
+}
+
 /* A rank that dies, one that hangs, a GPU that fails: the job ends, and names rank and action, also where
  * the host is at another action when it learns of it. */
 static void test_faults(void) {
@@ -204,6 +251,7 @@ static void test_out_of_memory_names_tensor_and_action(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"one GPU", test_one_gpu},
                            {"two GPUs", test_two_gpus},
+                           {"graphs", test_graphs},
                            {"faults", test_faults},
                            {"out of memory", test_out_of_memory_names_tensor_and_action},
                            CU_TEST_INFO_NULL};

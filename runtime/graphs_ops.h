@@ -1,0 +1,111 @@
+/* graphs_ops.h: the operations of the device's table that a graph can hold, each with its arguments in one
+ * struct; internal to graphs.c, and to the fake module of the tests. */
+#ifndef DTP_RUNTIME_GRAPHS_OPS_H
+#define DTP_RUNTIME_GRAPHS_OPS_H
+
+#include "runtime/device.h"
+
+/* Arguments of those operations of the table that do not take a struct. */
+struct dtp_bias_backward_args {
+    void *dbias;
+    const void *dy;
+    int64_t shape[2];
+};
+struct dtp_add_args {
+    void *to;
+    const void *from;
+    int64_t n, gradients;
+};
+struct dtp_norm2_args {
+    float *sum;
+    const void *grad;
+    int64_t n;
+    double factor;
+};
+struct dtp_copy_args {
+    void *to;
+    const void *from;
+    uint64_t bytes;
+};
+struct dtp_zero_args {
+    void *to;
+    uint64_t bytes;
+};
+
+#define DTP_GRAPHS_STRUCT_OPS(X)                                                                   \
+    X(gemm, dtp_gemm_args)                                                                         \
+    X(norm_forward, dtp_norm_args)                                                                 \
+    X(norm_backward, dtp_norm_args)                                                                \
+    X(rope, dtp_rope_args)                                                                         \
+    X(attention_forward, dtp_attention_args)                                                       \
+    X(attention_backward, dtp_attention_args)                                                      \
+    X(act_forward, dtp_act_args)                                                                   \
+    X(act_backward, dtp_act_args)                                                                  \
+    X(loss_max, dtp_loss_args)                                                                     \
+    X(loss_sum, dtp_loss_args)                                                                     \
+    X(loss_mean, dtp_loss_args)                                                                    \
+    X(loss_grad, dtp_loss_args)                                                                    \
+    X(embed, dtp_embedding_args)                                                                   \
+    X(embed_backward, dtp_embedding_args)                                                          \
+    X(position_add, dtp_embedding_args)                                                            \
+    X(position_backward, dtp_embedding_args)                                                       \
+    X(bias_residual, dtp_residual_args)
+#define DTP_GRAPHS_OPS(X)                                                                          \
+    DTP_GRAPHS_STRUCT_OPS(X)                                                                       \
+    X(bias_backward, dtp_bias_backward_args)                                                       \
+    X(add, dtp_add_args)                                                                           \
+    X(norm2, dtp_norm2_args)                                                                       \
+    X(copy, dtp_copy_args)                                                                         \
+    X(zero, dtp_zero_args)
+
+enum dtp_op {
+#define DTP_OP_NUMBER(name, args) DTP_OP_##name,
+    DTP_GRAPHS_OPS(DTP_OP_NUMBER)
+};
+
+/* An operation of a table, from its arguments. */
+#define DTP_OP_RUN(name, type)                                                                     \
+    static inline void dtp_op_run_##name(const struct dtp_dev_ops *ops, struct dtp_dev *d,         \
+                                         const void *args) {                                       \
+        ops->name(d, args);                                                                        \
+    }
+DTP_GRAPHS_STRUCT_OPS(DTP_OP_RUN)
+
+static inline void dtp_op_run_bias_backward(const struct dtp_dev_ops *ops, struct dtp_dev *d,
+                                            const void *args) {
+    const struct dtp_bias_backward_args *x = args;
+    ops->bias_backward(d, x->dbias, x->dy, x->shape);
+}
+
+static inline void dtp_op_run_add(const struct dtp_dev_ops *ops, struct dtp_dev *d,
+                                  const void *args) {
+    const struct dtp_add_args *x = args;
+    ops->add(d, x->to, x->from, x->n, x->gradients != 0);
+}
+
+static inline void dtp_op_run_norm2(const struct dtp_dev_ops *ops, struct dtp_dev *d,
+                                    const void *args) {
+    const struct dtp_norm2_args *x = args;
+    ops->norm2(d, x->sum, x->grad, x->n, x->factor);
+}
+
+static inline void dtp_op_run_copy(const struct dtp_dev_ops *ops, struct dtp_dev *d,
+                                   const void *args) {
+    const struct dtp_copy_args *x = args;
+    ops->copy(d, x->to, x->from, x->bytes);
+}
+
+static inline void dtp_op_run_zero(const struct dtp_dev_ops *ops, struct dtp_dev *d,
+                                   const void *args) {
+    const struct dtp_zero_args *x = args;
+    ops->zero(d, x->to, x->bytes);
+}
+
+static const struct dtp_op_row {
+    void (*run)(const struct dtp_dev_ops *ops, struct dtp_dev *d, const void *args);
+    size_t size;
+} dtp_op_rows[] = {
+#define DTP_OP_ROW(name, type) [DTP_OP_##name] = {dtp_op_run_##name, sizeof(struct type)},
+    DTP_GRAPHS_OPS(DTP_OP_ROW)};
+
+#endif

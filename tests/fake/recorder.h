@@ -1,0 +1,96 @@
+/* The CPU's device with what stands for CUDA graphs: while it records, operations are kept with their
+ * arguments instead of run. Of the fake module and of the tests of runtime/graphs.c. */
+#ifndef DTP_TESTS_RECORDER_H
+#define DTP_TESTS_RECORDER_H
+
+#include <string.h>
+
+#include "runtime/graphs_ops.h"
+
+enum { RECORDER_OPS = 1 << 14, RECORDER_BYTES = 256 };
+
+static struct {
+    struct recorded {
+        enum dtp_op op;
+        _Alignas(8) char args[RECORDER_BYTES];
+    } kept[RECORDER_OPS];
+    int nkept;
+    struct {
+        int first, n;
+    } graph[DTP_DEV_GRAPHS];
+    bool recording;
+    int ran, replays; /* operations that ran outside of graphs; replays */
+} recorder;
+
+static void recorder_put(struct dtp_dev *d, enum dtp_op op, const void *args) {
+    const struct dtp_op_row *row = &dtp_op_rows[op];
+    if (!recorder.recording) {
+        recorder.ran++;
+        row->run(dtp_cpu_dev_ops(), d, args);
+    } else if (recorder.nkept < RECORDER_OPS) {
+        struct recorded *x = &recorder.kept[recorder.nkept++];
+        x->op = op;
+        memcpy(x->args, args, row->size);
+    }
+}
+
+#define RECORDER_PUT(name, type)                                                                   \
+    static void recorder_##name(struct dtp_dev *d, const struct type *x) {                         \
+        recorder_put(d, DTP_OP_##name, x);                                                         \
+    }
+DTP_GRAPHS_STRUCT_OPS(RECORDER_PUT)
+
+static void recorder_bias_backward(struct dtp_dev *d, void *dbias, const void *dy,
+                                   const int64_t shape[2]) {
+    recorder_put(d, DTP_OP_bias_backward,
+                 &(struct dtp_bias_backward_args){dbias, dy, {shape[0], shape[1]}});
+}
+
+static void recorder_add(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients) {
+    recorder_put(d, DTP_OP_add, &(struct dtp_add_args){to, from, n, gradients});
+}
+
+static void recorder_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n,
+                           double factor) {
+    recorder_put(d, DTP_OP_norm2, &(struct dtp_norm2_args){sum, grad, n, factor});
+}
+
+static void recorder_copy(struct dtp_dev *d, void *to, const void *from, uint64_t bytes) {
+    recorder_put(d, DTP_OP_copy, &(struct dtp_copy_args){to, from, bytes});
+}
+
+static void recorder_zero(struct dtp_dev *d, void *to, uint64_t bytes) {
+    recorder_put(d, DTP_OP_zero, &(struct dtp_zero_args){to, bytes});
+}
+
+static int recorder_record(struct dtp_dev *d, int graph, bool on) {
+    (void)d;
+    recorder.recording = on;
+    if (on)
+        recorder.graph[graph].first = recorder.nkept;
+    recorder.graph[graph].n = recorder.nkept - recorder.graph[graph].first;
+    return on ? 1 : recorder.graph[graph].n;
+}
+
+static void recorder_replay(struct dtp_dev *d, int graph) {
+    const struct recorded *x = &recorder.kept[recorder.graph[graph].first];
+    for (int i = 0; i < recorder.graph[graph].n; i++, x++)
+        dtp_op_rows[x->op].run(dtp_cpu_dev_ops(), d, x->args);
+    recorder.replays++;
+}
+
+static void recorder_forget(struct dtp_dev *d) {
+    (void)d;
+    memset(recorder.graph, 0, sizeof recorder.graph);
+    recorder.nkept = 0;
+}
+
+static void recorder_table(struct dtp_dev_ops *ops) {
+#define RECORDER_OWN(name, type) ops->name = recorder_##name;
+    DTP_GRAPHS_OPS(RECORDER_OWN)
+    ops->record = recorder_record;
+    ops->replay = recorder_replay;
+    ops->forget_graphs = recorder_forget;
+}
+
+#endif

@@ -1,0 +1,265 @@
+/* Pieces of a step as CUDA graphs (runtime/graphs.h), on devices that compute on the CPU and keep what they
+ * record: what is enqueued once, recorded, replayed; and whole runs, whose losses must be those without
+ * graphs, bit by bit. */
+#include "runtime/graphs.h"
+#include "tests/fake/recorder.h"
+#include "tests/runtime_cases.h"
+#include "tests/suites.h"
+
+static struct dtp_arena *arena;
+static struct dtp_dev_ops recording;
+
+/* ---- pieces ---- */
+
+enum { N = 16 };
+
+/* Adds to[] += from[], n times: a piece of n operations. */
+static void add_times(const struct dtp_dev_ops *ops, struct dtp_dev *d, float *const x[2], int n) {
+    for (int i = 0; i < n; i++)
+        ops->add(d, x[0], x[1], N, true);
+}
+
+struct bench {
+    struct dtp_dev *d;
+    const struct dtp_dev_ops *ops;
+    float *x[2];
+};
+
+static struct bench open_bench(void) {
+    const struct dtp_dev_config config = {.memory_bytes = 1 << 20};
+    struct dtp_err err = {0};
+    struct bench b = {0};
+    recording = *dtp_cpu_dev_ops();
+    recorder_table(&recording);
+    memset(&recorder, 0, sizeof recorder);
+    CU_ASSERT_EQUAL_FATAL(recording.open(arena, &config, &b.d, &err), DTP_OK);
+    b.d->ops = &recording;
+    b.ops = dtp_graphs_open(arena, b.d);
+    for (int i = 0; i < 2; i++) {
+        b.x[i] = dtp_heap_alloc(b.d->heap, DTP_MEM_BUFFERS, "x", N * sizeof(float));
+        b.ops->zero(b.d, b.x[i], N * sizeof(float));
+    }
+    b.ops->sync(b.d);
+    *b.x[1] = 1;
+    return b;
+}
+
+static void close_bench(const struct bench *b) {
+    b->ops->close(b->d);
+}
+
+/* The first time one by one, the second recorded and replayed, then replayed. */
+static void test_piece(void) {
+    struct bench b = open_bench();
+    struct dtp_graphs_stats s;
+    dtp_graphs_switch(b.d, DTP_GRAPHS_ON);
+    for (int i = 1; i <= 4; i++) {
+        add_times(b.ops, b.d, b.x, 5);
+        CU_ASSERT_EQUAL(*b.x[0], 5 * (float)(i - 1)); /* nothing has run yet */
+        b.ops->event_record(b.d, DTP_STREAM_TP, 0);   /* of another stream: no end */
+        CU_ASSERT_EQUAL(*b.x[0], 5 * (float)(i - 1));
+        b.ops->event_record(b.d, DTP_STREAM_COMPUTE, 1);
+        CU_ASSERT_EQUAL(*b.x[0], 5 * (float)i);
+        CU_ASSERT_EQUAL(recorder.replays, i - 1);
+        CU_ASSERT_EQUAL(recorder.ran, 2 + 5);
+    }
+    dtp_graphs_stats(b.d, &s);
+    CU_ASSERT_EQUAL(s.graphs, 1);
+    CU_ASSERT_EQUAL(s.kernels, 5);
+    close_bench(&b);
+}
+
+/* Other arguments, or more of the same, are another piece. */
+static void test_change(void) {
+    struct bench b = open_bench();
+    float *const turned[2] = {b.x[1], b.x[0]};
+    dtp_graphs_switch(b.d, DTP_GRAPHS_ON);
+    for (int i = 0; i < 2; i++) {
+        add_times(b.ops, b.d, b.x, 5);
+        b.ops->sync(b.d);
+        add_times(b.ops, b.d, turned, 5);
+        b.ops->sync(b.d);
+        add_times(b.ops, b.d, b.x, 6);
+        b.ops->sync(b.d);
+        CU_ASSERT_EQUAL(recorder.replays, 3 * i);
+    }
+    float expected[2] = {0, 1};
+    for (int i = 0; i < 2; i++) {
+        expected[0] += 5 * expected[1];
+        for (int k = 0; k < 5; k++)
+            expected[1] += expected[0];
+        for (int k = 0; k < 6; k++)
+            expected[0] += expected[1];
+    }
+    CU_ASSERT_EQUAL(*b.x[0], expected[0]);
+    CU_ASSERT_EQUAL(*b.x[1], expected[1]);
+    close_bench(&b);
+}
+
+/* Every call that looks at the compute stream sees what was enqueued before it. */
+static void test_ends(void) {
+    struct bench b = open_bench();
+    float seen = 0, two = 2;
+    dtp_graphs_switch(b.d, DTP_GRAPHS_ON);
+    add_times(b.ops, b.d, b.x, 1);
+    b.ops->copy_out(b.d, &seen, b.x[0], sizeof seen);
+    CU_ASSERT_EQUAL(seen, 1);
+    add_times(b.ops, b.d, b.x, 1);
+    b.ops->copy_in(b.d, b.x[1], &two, sizeof two);
+    CU_ASSERT_EQUAL(*b.x[0], 2);
+    add_times(b.ops, b.d, b.x, 1);
+    CU_ASSERT_EQUAL(b.ops->check(b.d, NULL), DTP_OK);
+    CU_ASSERT_EQUAL(*b.x[0], 4);
+    add_times(b.ops, b.d, b.x, 1);
+    b.ops->mark(b.d, DTP_STREAM_COMPUTE, 0);
+    CU_ASSERT_EQUAL(*b.x[0], 6);
+    add_times(b.ops, b.d, b.x, 1);
+    b.ops->event_wait(b.d, DTP_STREAM_COMPUTE, 0);
+    CU_ASSERT_EQUAL(*b.x[0], 8);
+    add_times(b.ops, b.d, b.x, 1);
+    CU_ASSERT_EQUAL(dtp_graphs_switch(b.d, DTP_GRAPHS_OFF), DTP_GRAPHS_ON);
+    CU_ASSERT_EQUAL(*b.x[0], 10);
+    add_times(b.ops, b.d, b.x, 1); /* off: at once */
+    CU_ASSERT_EQUAL(*b.x[0], 12);
+    close_bench(&b);
+}
+
+/* When the memory is handed out anew, what was recorded is gone. */
+static void test_forget(void) {
+    struct bench b = open_bench();
+    struct dtp_graphs_stats s;
+    dtp_graphs_switch(b.d, DTP_GRAPHS_ON);
+    for (int i = 0; i < 3; i++) {
+        add_times(b.ops, b.d, b.x, 5);
+        b.ops->sync(b.d);
+    }
+    dtp_graphs_forget(b.d);
+    dtp_graphs_stats(b.d, &s);
+    CU_ASSERT_EQUAL(s.graphs, 0);
+    CU_ASSERT_EQUAL(dtp_graphs_switch(b.d, DTP_GRAPHS_ON), DTP_GRAPHS_LEARN);
+    add_times(b.ops, b.d, b.x, 5);
+    b.ops->sync(b.d);
+    CU_ASSERT_EQUAL(recorder.replays, 2);
+    CU_ASSERT_EQUAL(*b.x[0], 20);
+    close_bench(&b);
+}
+
+static enum dtp_graphs_mode decided(double host_s) {
+    struct bench b = open_bench();
+    dtp_graphs_decide(b.d, 1, 1); /* the first step chooses algorithms */
+    CU_ASSERT_EQUAL(dtp_graphs_switch(b.d, DTP_GRAPHS_LEARN), DTP_GRAPHS_LEARN);
+    dtp_graphs_decide(b.d, host_s, 1);
+    dtp_graphs_decide(b.d, 1 - host_s, 1); /* once is enough */
+    enum dtp_graphs_mode mode = dtp_graphs_switch(b.d, DTP_GRAPHS_OFF);
+    close_bench(&b);
+    return mode;
+}
+
+/* After the second step, by what the host was busy; what was learned until then is recorded at once. */
+static void test_decision(void) {
+    CU_ASSERT_EQUAL(decided(0.05), DTP_GRAPHS_OFF);
+    CU_ASSERT_EQUAL(decided(0.5), DTP_GRAPHS_ON);
+    struct bench b = open_bench();
+    for (int step = 0; step < 4; step++) {
+        add_times(b.ops, b.d, b.x, 5);
+        b.ops->sync(b.d);
+        dtp_graphs_decide(b.d, 1, 1);
+        CU_ASSERT_EQUAL(recorder.replays, step < 2 ? 0 : step - 1);
+    }
+    CU_ASSERT_EQUAL(*b.x[0], 20);
+    close_bench(&b);
+}
+
+static void test_cpu_has_none(void) {
+    const struct dtp_dev_config config = {.memory_bytes = 1 << 20};
+    struct dtp_dev *d;
+    CU_ASSERT_EQUAL_FATAL(dtp_cpu_dev_ops()->open(arena, &config, &d, NULL), DTP_OK);
+    CU_ASSERT_PTR_EQUAL(dtp_graphs_open(arena, d), d->ops);
+    CU_ASSERT_EQUAL(dtp_graphs_switch(d, DTP_GRAPHS_ON), DTP_GRAPHS_OFF);
+    d->ops->close(d);
+}
+
+/* ---- runs ---- */
+
+static struct dtp_run_result train(const struct dtp_run_options *o, const char *graphs) {
+    struct dtp_run_result r = {0};
+    struct dtp_err err = {0};
+    setenv("DTPLAN_CUDA_GRAPHS", graphs, 1);
+    enum dtp_status status = dtp_run(arena, o, &r, &err);
+    unsetenv("DTPLAN_CUDA_GRAPHS");
+    if (status != DTP_OK)
+        printf("%s\n", err.msg);
+    CU_ASSERT_EQUAL_FATAL(status, DTP_OK);
+    return r;
+}
+
+static void test_runs(void) {
+    static const struct {
+        int tp, pp, dp, vpp, zero_stage;
+        bool sequence_parallel;
+        int schedule, recompute;
+        double least; /* of the operations that are in graphs */
+    } cases[] = {
+        {1, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 0, 0.99},
+        {1, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 2, 0.99},
+        {2, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 0, 0.95},
+        {2, 1, 1, 1, 0, true, DTP_SCHED_1F1B, 1, 0.7},
+        {1, 2, 1, 1, 0, false, DTP_SCHED_1F1B, 0, 0.99},
+        {1, 2, 1, 2, 0, false, DTP_SCHED_INTERLEAVED, 0, 0.99},
+        {1, 2, 1, 1, 0, false, DTP_SCHED_ZB_H1, 2, 0.9},
+        {1, 1, 2, 1, 1, false, DTP_SCHED_1F1B, 0, 0.9},
+        {1, 1, 2, 1, 3, false, DTP_SCHED_1F1B, 0, 0.9},
+    };
+    const struct dtp_model gpt = tiny_model("gpt"), llama = tiny_model("llama");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dtp_run_options o = tiny_options(i % 2 ? &llama : &gpt);
+        o.backend = "cuda";
+        o.steps = 6;
+        o.memory_bytes = UINT64_C(64) << 20;
+        o.plan = with_degrees(o.plan, cases[i].tp, cases[i].pp, cases[i].dp);
+        o.plan.vpp = cases[i].vpp;
+        o.plan.zero_stage = cases[i].zero_stage;
+        o.plan.sequence_parallel = cases[i].sequence_parallel;
+        o.plan.schedule = cases[i].schedule;
+        o.plan.recompute = (enum dtp_recompute)cases[i].recompute;
+        const struct dtp_run_result without = train(&o, "0"), with = train(&o, "1");
+        printf("     case %zu: %d graphs, %.2f of the operations\n", i, with.graphs,
+               with.graph_share);
+        CU_ASSERT_EQUAL(memcmp(without.loss, with.loss, 6 * sizeof *with.loss), 0);
+        CU_ASSERT_EQUAL(without.peak_bytes[0], with.peak_bytes[0]);
+        CU_ASSERT_EQUAL(without.graphs, 0);
+        CU_ASSERT(with.graph_share >= cases[i].least);
+    }
+}
+
+/* A mask is another in each step: no graphs, and the same losses. */
+static void test_dropout(void) {
+    const struct dtp_model gpt = tiny_model("gpt");
+    struct dtp_run_options o = tiny_options(&gpt);
+    o.backend = "cuda";
+    o.steps = 4;
+    o.memory_bytes = UINT64_C(64) << 20;
+    o.dropout = 0.1;
+    const struct dtp_run_result without = train(&o, "0"), with = train(&o, "1");
+    CU_ASSERT_EQUAL(memcmp(without.loss, with.loss, 4 * sizeof *with.loss), 0);
+}
+
+int main(void) {
+    CU_TestInfo pieces[] = {{"a piece", test_piece},
+                            {"changes", test_change},
+                            {"what ends a piece", test_ends},
+                            {"forgetting", test_forget},
+                            {"the decision", test_decision},
+                            {"the CPU", test_cpu_has_none},
+                            CU_TEST_INFO_NULL};
+    CU_TestInfo runs[] = {
+        {"layouts", test_runs}, {"with dropout", test_dropout}, CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"pieces", NULL, NULL, NULL, NULL, pieces},
+                             {"runs", NULL, NULL, NULL, NULL, runs},
+                             CU_SUITE_INFO_NULL};
+    take_fake_module();
+    arena = dtp_arena_create("test");
+    int status = run_suites(suites);
+    dtp_arena_destroy(arena);
+    return status;
+}
