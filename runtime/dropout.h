@@ -19,6 +19,7 @@
 #define DTP_RUNTIME_DROPOUT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __CUDACC__
@@ -41,6 +42,9 @@ struct dtp_dropout {
     uint32_t key[2];     /* seed, step */
     uint32_t site;       /* layer * DTP_DROPOUTS + place */
     uint32_t sequence;   /* of the global batch: the first of this microbatch */
+    /* Step and sequence to be added, in the device's memory: what is another one each time stays out of the
+     * arguments, which a CUDA graph keeps. NULL: nothing. */
+    const uint32_t *now;
 };
 
 /* Eight times 16 random bits. */
@@ -72,11 +76,12 @@ DTP_BOTH void dtp_philox(uint32_t c[4], const uint32_t key[2]) {
 DTP_BOTH struct dtp_dropout_bits dtp_dropout_draw(const struct dtp_dropout *d, uint32_t column,
                                                   uint32_t row, uint32_t sequence) {
     struct dtp_dropout_bits b;
+    const uint32_t key[2] = {d->key[0], d->key[1] + (d->now ? d->now[0] : 0)};
     b.word[0] = column;
     b.word[1] = row;
-    b.word[2] = d->sequence + sequence;
+    b.word[2] = d->sequence + (d->now ? d->now[1] : 0) + sequence;
     b.word[3] = d->site;
-    dtp_philox(b.word, d->key);
+    dtp_philox(b.word, key);
     return b;
 }
 
@@ -107,7 +112,7 @@ DTP_BOTH unsigned dtp_dropout_score_slot(uint32_t query, uint32_t key) {
     return query / 8 % 4 * 2 + key / 8 % 2;
 }
 
-/* p: 0 <= p < 1, rounded to 1 / 65536. Without dropout it is the same for all. */
+/* p: 0 <= p < 1, rounded to 1 / 65536. */
 static inline struct dtp_dropout dtp_dropout_of(double p, uint64_t seed, uint32_t step,
                                                 uint32_t site, uint32_t sequence) {
     const double all = 65536;
@@ -116,12 +121,11 @@ static inline struct dtp_dropout dtp_dropout_of(double p, uint64_t seed, uint32_
     if (d.drop_below > 65535)
         d.drop_below = 65535;
     d.scale = (float)(all / (all - (double)d.drop_below));
-    if (d.drop_below == 0)
-        seed = step = site = sequence = 0;
     d.key[0] = (uint32_t)seed ^ (uint32_t)(seed >> 32);
     d.key[1] = step;
     d.site = site;
     d.sequence = sequence;
+    d.now = NULL;
     return d;
 }
 

@@ -370,8 +370,7 @@ static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     *step_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
     dtp_drain(r);
     finish_trace(r, start_ns);
-    bool drops = r->o->dropout + r->o->attention_dropout > 0; /* another mask in each step */
-    dtp_graphs_decide(r->dev, drops ? 0 : (double)r->host_ns / (double)DTP_NS_PER_S, *step_s);
+    dtp_graphs_decide(r->dev, (double)r->host_ns / (double)DTP_NS_PER_S, *step_s);
     r->clock_hz = r->ops->clock_hz ? r->ops->clock_hz(r->dev) : 0;
     r->host->ops->doing(r->host, "the end of a step");
     DTP_TRY(dtp_loss_scale_update(r));

@@ -7,7 +7,7 @@
  *   enqueued      when it is seen for the first time,
  *   recorded      as a CUDA graph (device.h, record) when it comes again, byte for byte the same,
  *   replayed      from then on: one call of the driver instead of one for each kernel.
- * Whatever changes (an address, a step's dropout) makes another piece, so that results are those of the
+ * Whatever changes (an address) makes another piece, so that results are those of the
  * operations, bit by bit. Collectives are no part of pieces.
  *
  * The host then needs 0.2 us for a kernel instead of 4 to 5, and the device less time between two. Where the

@@ -105,7 +105,16 @@ struct dtp_rank {
     int nevents, max_events;
 };
 
-enum { DTP_SCALAR_LOSS, DTP_SCALAR_NORM2, DTP_SCALAR_CLIP, DTP_NSCALARS = 64 };
+enum {
+    DTP_SCALAR_LOSS,
+    DTP_SCALAR_NORM2,
+    DTP_SCALAR_CLIP,
+    DTP_SCALAR_NOW = 4, /* two integers: see dropout.h */
+    DTP_NSCALARS = 64
+};
+static inline uint32_t *dtp_rank_now(const struct dtp_rank *r) {
+    return (uint32_t *)(void *)(r->scalars + DTP_SCALAR_NOW);
+}
 
 /* All units of a rank, in order of chunks. */
 #define DTP_EACH_UNIT(r, u)                                                                        \

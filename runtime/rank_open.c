@@ -144,12 +144,12 @@ static void make_micros(struct dtp_rank *r) {
 static enum dtp_status create_tensors(struct dtp_rank *r) {
     struct dtp_attention_args shape;
     float *workspace;
+    DTP_TRY(dtp_take_floats(r, DTP_MEM_BUFFERS, "scalars", DTP_NSCALARS, &r->scalars));
     dtp_layer_attention_args(r, NULL, NULL, &shape);
     uint64_t bytes = r->ops->attention_workspace_bytes(r->dev, &shape);
     DTP_TRY(dtp_take_floats(r, DTP_MEM_BUFFERS, "attention workspace",
                             (int64_t)(bytes / sizeof(float)), &workspace));
     r->workspace = workspace;
-    DTP_TRY(dtp_take_floats(r, DTP_MEM_BUFFERS, "scalars", DTP_NSCALARS, &r->scalars));
     r->tensors = DTP_NEW(r->arena, struct dtp_adamw_tensor, (size_t)r->nunits * DTP_NLAYER_PARAMS);
     return dtp_units_create(r);
 }

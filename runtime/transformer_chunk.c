@@ -6,6 +6,10 @@
 /* From now on the microbatch at hand. */
 static struct dtp_micro *micro_of(struct dtp_rank *r, int chunk, int microbatch) {
     r->sequence = ((int64_t)r->layout.dp_rank * r->num_microbatches + microbatch) * r->dims.batch;
+    if (r->o->dropout + r->o->attention_dropout > 0) {
+        const uint32_t now[] = {(uint32_t)r->step, (uint32_t)r->sequence};
+        r->ops->copy_in(r->dev, dtp_rank_now(r), now, sizeof now);
+    }
     return &r->micro[chunk][microbatch];
 }
 

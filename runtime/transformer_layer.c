@@ -58,7 +58,9 @@ static struct dtp_dropout dropout(const struct dtp_rank *r, int layer,
                                   enum dtp_dropout_place place) {
     double p = place == DTP_DROPOUT_ATTENTION ? r->o->attention_dropout : r->o->dropout;
     uint32_t site = (uint32_t)layer * DTP_DROPOUTS + place;
-    return dtp_dropout_of(p, r->o->seed, (uint32_t)r->step, site, (uint32_t)r->sequence);
+    struct dtp_dropout d = dtp_dropout_of(p, r->o->seed, 0, p > 0 ? site : 0, 0);
+    d.now = p > 0 ? dtp_rank_now(r) : NULL;
+    return d;
 }
 
 void dtp_layer_attention_args(const struct dtp_rank *r, const struct dtp_unit *u,

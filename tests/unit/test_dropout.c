@@ -99,6 +99,19 @@ static void test_statistics(void) {
     check_mask(score, 0.5);
 }
 
+/* Step and sequence by value, or in the device's memory. */
+static void test_now(void) {
+    const uint32_t now[] = {5, 6};
+    struct dtp_dropout a = dtp_dropout_of(0.5, 1, 7, 3, 8), b = dtp_dropout_of(0.5, 1, 2, 3, 2);
+    b.now = now;
+    for (uint32_t i = 0; i < 256; i++) {
+        CU_ASSERT(hidden(&a, 1, i, i) >= hidden(&b, 1, i, i) &&
+                  hidden(&a, 1, i, i) <= hidden(&b, 1, i, i));
+        CU_ASSERT(score(&a, 1, i, i / 2) >= score(&b, 1, i, i / 2) &&
+                  score(&a, 1, i, i / 2) <= score(&b, 1, i, i / 2));
+    }
+}
+
 /* A microbatch that starts at another sequence of the batch has the same masks of what it shares. */
 static void test_sequences_are_of_the_batch(void) {
     struct dtp_dropout a = dtp_dropout_of(0.5, 1, 2, 3, 0), b = dtp_dropout_of(0.5, 1, 2, 3, 6);
@@ -262,6 +275,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"Philox's known answers", test_known_answers},
                            {"probability and scale", test_probability},
                            {"mean and independence", test_statistics},
+                           {"from memory", test_now},
                            {"sequences are those of the batch", test_sequences_are_of_the_batch},
                            {"bias, dropout and residual", test_residual},
                            {"attention", test_attention},

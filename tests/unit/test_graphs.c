@@ -232,16 +232,18 @@ static void test_runs(void) {
     }
 }
 
-/* A mask is another in each step: no graphs, and the same losses. */
+/* A mask is another in each step, of the same graphs. */
 static void test_dropout(void) {
     const struct dtp_model gpt = tiny_model("gpt");
     struct dtp_run_options o = tiny_options(&gpt);
     o.backend = "cuda";
     o.steps = 4;
     o.memory_bytes = UINT64_C(64) << 20;
-    o.dropout = 0.1;
+    o.dropout = o.attention_dropout = 0.1;
+    o.plan.global_batch_size = 8;
     const struct dtp_run_result without = train(&o, "0"), with = train(&o, "1");
     CU_ASSERT_EQUAL(memcmp(without.loss, with.loss, 4 * sizeof *with.loss), 0);
+    CU_ASSERT(with.graph_share > 0.99);
 }
 
 int main(void) {
