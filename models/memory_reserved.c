@@ -85,7 +85,8 @@ static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan 
 
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
  * are split by the library workspace that the first backward takes, for good, so that the next forward asks
- * for more; what is left of them the optimizer's moments may take, which the first update allocates. The piece
+ * for more; what is left of them the optimizer's moments may take, which the first update allocates, and deferred
+ * inputs of reduce-scatters. The piece
  * for the gathered parameters is asked for beside all that where nothing freed is as large. On a stage without
  * logits part of a backward's gradients finds no block either: activations leave smaller ones. */
 double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
@@ -97,14 +98,17 @@ double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dt
         f->optimizer_bytes > master ? sums->optimizer * (1 - master / f->optimizer_bytes) : 0;
     double split = f->logits_split_bytes * r->nlogits, left = split - moments;
     double reserved = sums->loss + f->logits_freed_bytes * r->nlogits;
-    if (dtp_plan_num_microbatches(plan) > 1 && left > 0)
+    double deferred = deferred_bytes(memo->problem, plan, x, r);
+    if (dtp_plan_num_microbatches(plan) > 1 && left > 0) {
         reserved += left;
+        deferred -= left;
+    }
     if (reserved < sums->peak)
         reserved = sums->peak;
     if (dtp_memory_flat_gather_bytes(f, plan, r) > (split > x->widest ? split : x->widest))
         reserved += dtp_memory_flat_gather_bytes(f, plan, r);
     if (r->nlogits <= 0)
         reserved += f->gradients_apart_bytes * (r->dense + r->experts);
-    return reserved - sums->peak + deferred_bytes(memo->problem, plan, x, r) +
+    return reserved - sums->peak + (deferred > 0 ? deferred : 0) +
            pieces_bytes(memo->problem->framework, plan, r);
 }

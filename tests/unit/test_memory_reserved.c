@@ -81,6 +81,29 @@ static void test_deferred(void) {
     CU_ASSERT(reserved_of(&x) <= none);
 }
 
+/* What is left of the split logits beside the moments (8 P bytes over dp) holds deferred inputs. */
+static void test_deferred_in_logits(void) {
+    struct fixture x;
+    setup_playbook(&x);
+    x.plan.tp = 8;
+    x.plan.sequence_parallel = true;
+    x.plan.zero_stage = 1;
+    x.plan.dp = 256;
+    x.plan.global_batch_size = 512;
+    double queue = x.framework.memory.queue_layers, more[2];
+    for (int i = 0; i < 2; i++) {
+        x.framework.memory.logits_split_bytes = i == 0 ? 0 : 4;
+        more[i] = reserved_of(&x);
+        x.framework.memory.queue_layers = 0;
+        more[i] -= reserved_of(&x);
+        x.framework.memory.queue_layers = queue;
+    }
+    struct dtp_stage_memory s;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
+    double left = 4.0 * 4096 * 131072 / 8 - 8.0 * (double)s.params / 256;
+    CU_ASSERT(left > 0 && fabs(more[0] - more[1] - left) < 8); /* of whole bytes */
+}
+
 /* ZeRO-1 of DeepSpeed copies P parameters in 16 bit to reduce them and again to gather them, all at once: 4 P
  * bytes; where launches are blocked a piece of each, of 5e8 and of P / 2. Freed logits of 8 sequences hold all. */
 static void test_pieces(void) {
@@ -122,6 +145,7 @@ static void test_gradients_apart(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"replay of the allocator", test_replay},
                            {"deferred frees", test_deferred},
+                           {"deferred beside logits", test_deferred_in_logits},
                            {"pieces of ZeRO-1", test_pieces},
                            {"gradients apart", test_gradients_apart},
                            CU_TEST_INFO_NULL};
