@@ -251,8 +251,11 @@ double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double by
 
 bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     const struct dtp_gemm_cal *c = &g->gemm[s->dtype];
+    const struct dtp_time_table *t = &g->table[s->pass];
     double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k * (double)s->batch;
 
+    if (t->time_s.n > 0 && t->dtype == (int)s->dtype)
+        return dtp_table_covers(t, (const double[]){(double)s->m, (double)s->n, (double)s->k});
     return c->sm_flops_per_s > 0 && flops >= c->min_flops && flops <= c->max_flops;
 }
 

@@ -218,7 +218,7 @@ double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double by
 double dtp_device_slowest(const struct dtp_gpu *g, int n);
 /* How much longer products of the mix take than at the highest clock, >= 1. */
 double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m);
-/* False when the shape is outside what the calibration covers (dtype, size, head_dim). */
+/* False when the product is outside what the calibration covers (dtype, size). */
 bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_attention_flops(const struct dtp_attention_shape *s);
 

@@ -53,6 +53,13 @@ static struct corner corner_of(const struct dtp_time_table *t, const struct spot
 
 enum { CORNERS = 8 };
 
+bool dtp_table_covers(const struct dtp_time_table *t, const double at[3]) {
+    bool inside = true;
+    for (int i = 0; i < 3; i++)
+        inside &= at[i] >= t->axis[i].at[0] && at[i] <= t->axis[i].at[t->axis[i].n - 1];
+    return inside;
+}
+
 double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]) {
     struct spot s[3];
     double sum_s = 0;

@@ -44,6 +44,8 @@ struct dtp_time_table {
 /* The table of one of "tables": for the reader and for the manual. */
 extern const struct dtp_field dtp_time_table_fields[];
 
+/* Inside the grid. */
+bool dtp_table_covers(const struct dtp_time_table *t, const double at[3]);
 double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]);
 /* Of a relative table: by what to multiply the formula's time at `at`. formula_s: its time at a point. */
 double dtp_table_ratio(const struct dtp_time_table *t, const double at[3],

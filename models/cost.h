@@ -88,7 +88,7 @@ struct dtp_costs {
     double model_flops;    /* of the whole step, all GPUs, without recomputation (mfu) */
     double hardware_flops; /* with it (hfu) */
     bool shares_cores;     /* ranks take turns on fewer cores: actions last longer than here */
-    bool extrapolated;     /* some shape or collective is outside the calibrated range */
+    bool extrapolated;     /* the GPU's constants are scaled from another's, not calibrated */
 };
 
 /* Ranks that are processes of a host with fewer cores take turns: rank r is pinned to core r mod cores

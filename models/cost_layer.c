@@ -37,7 +37,7 @@ struct layer_kernels {
     struct layer_phases top;
     int n;
     struct timed_op *at;      /* NULL: at the highest clock alone */
-    struct dtp_load_mix load; /* of the model; with the dense layer */
+    struct dtp_load_mix load; /* of one layer, at the highest clock */
 };
 
 /* What a pass of a layer takes before overlap is settled. */
@@ -149,18 +149,6 @@ static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
     wait_for_host(&phase[PHASE_I], all_s - (wait_s > 0 ? wait_s : 0));
 }
 
-/* Number of operations that full recomputation repeats: all, or as PyTorch's checkpoint does without
- * re-entering autograd: up to the last tensor that the forward kept. A GEMM keeps its inputs, so that
- * it does not run itself; another kernel keeps what it makes. */
-static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *ops) {
-    if (!f->recompute_stops_early)
-        return ops->n;
-    for (int i = ops->n - 1; i >= 0; i--)
-        if (ops->at[i].pass == DTP_PASS_F && ops->at[i].saved_bytes > 0)
-            return ops->at[i].kind == DTP_OP_GEMM ? i : i + 1;
-    return 0;
-}
-
 /* The mean duration of the kernels by time, and the share of the memory-bound ones. */
 static void mean_kernel(const struct tally t[4], struct layer_phases *out) {
     double sum_s = 0, sum_s2 = 0, memory_s = 0;
@@ -199,14 +187,11 @@ static struct timed_op time_op(const struct dtp_problem *problem, const struct d
 static void time_layer(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                        enum dtp_layer_kind kind, struct timed_op *out) {
     const struct dtp_ops *ops = &memo->ops;
-    int recomputed = recomputed_ops(memo->problem->framework, ops);
-    bool repeats = is_repeated(kind), clock = dtp_op_follows_clock(kind);
+    bool clock = dtp_op_follows_clock(kind);
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
-        bool again = (plan->recompute == DTP_RECOMPUTE_FULL && i < recomputed) ||
-                     (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
         out[i] = time_op(memo->problem, plan, op);
-        out[i].again = repeats && again && op->pass == DTP_PASS_F;
+        out[i].again = op->repeated;
         out[i].product = clock && dtp_op_is_product(op);
     }
 }
@@ -262,8 +247,8 @@ find_kernels(struct dtp_cost_memo *memo, const struct dtp_plan *plan, enum dtp_l
         add_up(memo, plan, kind, k, 1, &k->top);
         k->at = NULL;
         dtp_arena_reset(memo->scratch);
-    } else if (kind == DTP_LAYER_DENSE) {
-        k->load = dtp_op_load(problem, plan);
+    } else if (dtp_op_follows_clock(kind)) {
+        k->load = dtp_op_load(problem, plan, &memo->ops);
     }
     dtp_cost_table_put(&memo->kernels, memo->a, key, k);
     return k;
@@ -294,18 +279,23 @@ static const struct dtp_layer_costs *make_costs(struct dtp_cost_memo *memo,
                                         [DTP_LAYER_EMBEDDING] = !conv,
                                         [DTP_LAYER_HEAD] = !conv,
                                         [DTP_LAYER_CONV] = conv};
-    double slowdown = 1;
+    const struct layer_kernels *kernels[DTP_NLAYER_KINDS] = {NULL};
+    struct dtp_load_mix load[DTP_NLAYER_KINDS] = {0};
+    for (int i = 0; i < DTP_NLAYER_KINDS; i++)
+        if (has[i]) {
+            kernels[i] = find_kernels(memo, plan, (enum dtp_layer_kind)i);
+            load[i] = kernels[i]->load;
+        }
+    double slowdown =
+        dtp_op_has_clock(memo->problem, plan) ? dtp_op_slowdown(memo->problem, plan, load) : 1;
     for (int i = 0; i < DTP_NLAYER_KINDS; i++) {
-        enum dtp_layer_kind kind = (enum dtp_layer_kind)i;
-        if (!has[i])
+        const struct layer_kernels *k = kernels[i];
+        if (!k)
             continue;
-        const struct layer_kernels *k = find_kernels(memo, plan, kind);
         struct layer_phases own = k->top;
-        if (k->at && kind == DTP_LAYER_DENSE)
-            slowdown = dtp_op_slowdown(memo->problem, plan, &k->load);
         if (k->at)
-            add_up(memo, plan, kind, k, slowdown, &own);
-        put_phases(costs, kind, &own);
+            add_up(memo, plan, (enum dtp_layer_kind)i, k, slowdown, &own);
+        put_phases(costs, (enum dtp_layer_kind)i, &own);
     }
     return costs;
 }

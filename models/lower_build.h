@@ -87,8 +87,6 @@ struct dtp_lowering {
 static inline int dtp_lowering_index(const struct dtp_lowering *w, int stage, int replica) {
     return stage * w->replicas + replica;
 }
-/* Index of a global rank; unfolded only. */
-int dtp_lowering_find(const struct dtp_lowering *w, int rank);
 /* Replicas of the plan, and the global rank of one of them. */
 static inline int dtp_lowering_replicas(const struct dtp_lowering *w) {
     return w->placement.tp * w->placement.cp * w->placement.dp;

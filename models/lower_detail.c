@@ -40,12 +40,12 @@ static int op_name(struct dtp_lowering *w, const char *name, const struct dtp_op
 }
 
 static void add_pass(struct dtp_lowering *w, struct dtp_op_list *list, enum dtp_layer_kind kind,
-                     enum dtp_pass pass, bool core_only) {
+                     enum dtp_pass pass, bool repeated_only) {
     struct dtp_ops *ops = DTP_NEW(w->a, struct dtp_ops, 1);
     dtp_ops_layer(w->problem, w->plan, kind, ops);
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
-        double time_s = op->pass == pass && (!core_only || op->core)
+        double time_s = op->pass == pass && (!repeated_only || op->repeated)
                             ? dtp_op_time_s(w->problem, w->plan, op)
                             : 0;
         if (!(time_s > 0))
@@ -64,11 +64,8 @@ static void add_pass(struct dtp_lowering *w, struct dtp_op_list *list, enum dtp_
 static void add_recompute(struct dtp_lowering *w, struct dtp_op_list *list,
                           enum dtp_layer_kind kind, int layer_of_chunk) {
     const struct dtp_plan *p = w->plan;
-    bool counted = p->recompute_layers == 0 || layer_of_chunk < p->recompute_layers;
-    if (p->recompute == DTP_RECOMPUTE_SELECTIVE)
+    if (p->recompute_layers == 0 || layer_of_chunk < p->recompute_layers)
         add_pass(w, list, kind, DTP_PASS_F, true);
-    else if (p->recompute == DTP_RECOMPUTE_FULL && counted)
-        add_pass(w, list, kind, DTP_PASS_F, false);
 }
 
 /* One layer of the action: forward, or what of the backward the action holds. */

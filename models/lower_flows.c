@@ -8,7 +8,8 @@
  * that time already; so their weights on a link are scaled down where together, at their caps, they
  * would ask for more than the link has. Folded, the representative carries the weights of all. */
 
-int dtp_lowering_find(const struct dtp_lowering *w, int rank) {
+/* Index of a global rank; unfolded only. */
+static int find_rank(const struct dtp_lowering *w, int rank) {
     int t, c, d, s;
     dtp_placement_coords(&w->placement, rank, &t, &c, &d, &s);
     return dtp_lowering_index(w, s, t + w->placement.tp * (c + w->placement.cp * d));
@@ -102,7 +103,7 @@ static void fill_members(struct dtp_lowering *w, struct dtp_group_flow *f, int r
     f->member = DTP_NEW(w->a, int, (size_t)f->nmembers);
     f->member[0] = representative;
     for (int i = 0; i < f->nmembers && !w->out->folded; i++)
-        f->member[i] = dtp_lowering_find(w, f->group.first + i * f->group.stride);
+        f->member[i] = find_rank(w, f->group.first + i * f->group.stride);
 }
 
 static void set_own(const struct dtp_moved_uses *uses, struct dtp_use *raw) {

@@ -4,8 +4,6 @@
 
 #include "models/op_build.h"
 
-const char *const dtp_part_names[] = {"attention", "mlp",  "norm", "embedding",
-                                      "head",      "conv", NULL};
 const char *const dtp_pass_names[] = {"F", "I", "W", NULL};
 const char *const dtp_op_kind_names[] = {"gemm", "bmm", "attention", "kernel", "collective", NULL};
 
@@ -13,13 +11,8 @@ struct dtp_op *dtp_op_add(struct dtp_op_build *b, const char *name, enum dtp_op_
                           enum dtp_pass pass) {
     assert(b->out->n < DTP_MAX_OPS);
     struct dtp_op *op = &b->out->at[b->out->n++];
-    *op = (struct dtp_op){.name = name,
-                          .kind = kind,
-                          .pass = pass,
-                          .part = b->part,
-                          .count = 1,
-                          .slowdown = 1,
-                          .launches = 1};
+    *op = (struct dtp_op){
+        .name = name, .kind = kind, .pass = pass, .count = 1, .slowdown = 1, .launches = 1};
     return op;
 }
 
@@ -122,8 +115,6 @@ void dtp_op_tp_leave(struct dtp_op_build *b) {
 }
 
 void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes) {
-    enum dtp_part part = b->part;
-    b->part = DTP_PART_NORM;
     /* One kernel reads and writes once; without fusion mean, variance, normalise, scale and shift are
      * passes of their own. Backward: dx reads x and dy and writes dx, the parameters read both again. */
     double passes = b->f->fused_norm ? 1 : 3;
@@ -133,15 +124,12 @@ void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, doub
     dtp_op_kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, 2 * b->e * elements,
                   elements)
         ->launches = 2; /* partial sums, then their sum */
-    b->part = part;
 }
 
 /* Output of a block: bias, dropout and the residual add (7 z bytes in one kernel with a mask of one
  * byte). */
 void dtp_op_residual(struct dtp_op_build *b, bool bias) {
     double mask = b->dropout ? 1 : 0, e = b->e;
-    enum dtp_part part = b->part;
-    b->part = DTP_PART_NORM;
     if (b->f->fused_bias_dropout_add || (!b->dropout && !bias)) {
         dtp_op_kernel(b, "bias dropout add", DTP_PASS_F,
                       b->dropout ? DTP_K_DROPOUT : DTP_K_ELEMENTWISE, (3 * e + mask) * b->z, b->z)
@@ -160,7 +148,6 @@ void dtp_op_residual(struct dtp_op_build *b, bool bias) {
     if (bias)
         dtp_op_kernel(b, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * b->z, b->z);
     dtp_op_kernel(b, "residual gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
-    b->part = part;
 }
 
 void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n) {
@@ -203,7 +190,6 @@ void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double
 }
 
 static void mlp_block(struct dtp_op_build *b, bool moe) {
-    b->part = DTP_PART_MLP;
     if (!b->m->parallel_block)
         dtp_op_norm(b, "norm 2", b->z, b->e * b->z);
     if (moe) {
@@ -323,6 +309,28 @@ static void layer(struct dtp_op_build *b, bool moe) {
     zero_copies(b, params);
 }
 
+/* Number of operations that full recomputation repeats: all, or as PyTorch's checkpoint does without
+ * re-entering autograd: up to the last tensor that the forward kept. A GEMM keeps its inputs, so that
+ * it does not run itself; another kernel keeps what it makes. */
+static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *ops) {
+    if (!f->recompute_stops_early)
+        return ops->n;
+    for (int i = ops->n - 1; i >= 0; i--)
+        if (ops->at[i].pass == DTP_PASS_F && ops->at[i].saved_bytes > 0)
+            return ops->at[i].kind == DTP_OP_GEMM ? i : i + 1;
+    return 0;
+}
+
+static void set_repeated(const struct dtp_framework *f, const struct dtp_plan *plan,
+                         struct dtp_ops *ops) {
+    int recomputed = plan->recompute == DTP_RECOMPUTE_FULL ? recomputed_ops(f, ops) : 0;
+    bool selective = plan->recompute == DTP_RECOMPUTE_SELECTIVE;
+    for (int i = 0; i < ops->n; i++) {
+        struct dtp_op *op = &ops->at[i];
+        op->repeated = op->pass == DTP_PASS_F && (i < recomputed || (selective && op->core));
+    }
+}
+
 void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
                  enum dtp_layer_kind kind, struct dtp_ops *out) {
     const struct dtp_model *m = problem->model;
@@ -380,6 +388,8 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
     case DTP_NLAYER_KINDS:
         break;
     }
+    if (kind != DTP_LAYER_EMBEDDING && kind != DTP_LAYER_HEAD)
+        set_repeated(b.f, plan, out);
 }
 
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,

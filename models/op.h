@@ -18,23 +18,14 @@
 
 enum dtp_op_kind { DTP_OP_GEMM, DTP_OP_BMM, DTP_OP_ATTENTION, DTP_OP_KERNEL, DTP_OP_COLLECTIVE };
 enum dtp_pass { DTP_PASS_F, DTP_PASS_I, DTP_PASS_W, DTP_NPASSES };
-enum dtp_part {
-    DTP_PART_ATTENTION,
-    DTP_PART_MLP,
-    DTP_PART_NORM,
-    DTP_PART_EMBEDDING,
-    DTP_PART_HEAD,
-    DTP_PART_CONV,
-    DTP_NPARTS
-};
-extern const char *const dtp_part_names[], *const dtp_pass_names[], *const dtp_op_kind_names[];
+extern const char *const dtp_pass_names[], *const dtp_op_kind_names[];
 
 struct dtp_op {
     const char *name; /* static: "qkv", "softmax", "fc1", "tp all_reduce" */
     enum dtp_op_kind kind;
     enum dtp_pass pass;
-    enum dtp_part part;
     bool core;            /* repeated by selective recomputation */
+    bool repeated;        /* by the plan's recomputation; F of a layer only */
     bool overlapped;      /* collective: runs beside compute as far as the framework hides it;
                               cp: beside the attention of the same pass */
     double count;         /* times per layer and microbatch */

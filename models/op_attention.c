@@ -184,7 +184,6 @@ void dtp_op_attention_core(struct dtp_op_build *b) {
 void dtp_op_attention_block(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens;
-    b->part = DTP_PART_ATTENTION;
     dtp_op_norm(b, "norm 1", b->z, b->e * b->z);
     dtp_op_tp_enter(b);
     bool mla = m->mla.kv_lora_rank > 0;

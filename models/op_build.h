@@ -11,7 +11,6 @@ struct dtp_op_build {
     const struct dtp_framework *f;
     const struct dtp_plan *plan;
     struct dtp_ops *out;
-    enum dtp_part part;
     double e;      /* bytes of an activation element */
     double tokens; /* N = microbatch x seq / cp */
     double z;      /* N h, over tp with sequence parallelism: where norms and dropout work */
@@ -31,12 +30,12 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
 bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan);
 bool dtp_op_is_product(const struct dtp_op *op);
 bool dtp_op_follows_clock(enum dtp_layer_kind kind); /* its products do */
-/* A microbatch through the whole model at the highest clock, without rests; of pp, vpp, dp and schedule
- * nothing. */
-struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan);
-/* How much longer the products take in the plan's stages, with its bubble. */
+/* One layer of such operations at the highest clock, without rests; of pp, vpp, dp and schedule nothing. */
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                const struct dtp_ops *ops);
+/* How much longer the products take in the plan's stages, with its bubble. of: a layer of each kind. */
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                       const struct dtp_load_mix *load);
+                       const struct dtp_load_mix of[DTP_NLAYER_KINDS]);
 /* Sets op->slowdown in the operations of a layer or head. */
 void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       enum dtp_layer_kind kind, struct dtp_ops *ops);

@@ -184,9 +184,7 @@ static bool rms(const struct dtp_op_build *b) {
  * multiplies. readers: linear layers that read the output. */
 static void norm(struct dtp_op_build *b, int readers) {
     bool autocast = b->f->autocast;
-    enum dtp_part part = b->part;
     double z = b->z;
-    b->part = DTP_PART_NORM;
     rows(b,
          rms(b) ? (autocast ? rms_norm_autocast : rms_norm)
                 : (autocast ? layer_norm_autocast : layer_norm),
@@ -203,12 +201,9 @@ static void norm(struct dtp_op_build *b, int readers) {
         dtp_op_kernel(b, "input gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE,
                       (autocast ? 12 : 6) * z, z);
     keep(b, 2 * z * (autocast ? readers : 1)); /* what the linear layers read */
-    b->part = part;
 }
 
 static void leave(struct dtp_op_build *b, bool bias) {
-    enum dtp_part part = b->part;
-    b->part = DTP_PART_NORM;
     if (bias)
         dtp_op_kernel(b, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, 2 * b->z, b->z);
     if (b->dropout) {
@@ -216,7 +211,6 @@ static void leave(struct dtp_op_build *b, bool bias) {
         keep(b, b->z);
     }
     rows(b, b->f->autocast ? residual_autocast : residual, b->z);
-    b->part = part;
 }
 
 static void rotate(struct dtp_op_build *b, double elements) {
@@ -229,7 +223,6 @@ void dtp_op_eager_attention(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, width = b->q_width + 2 * b->kv_width;
     bool bias = m->attention_bias || m->qkv_bias, separate = m->position == DTP_POS_ROPE;
-    b->part = DTP_PART_ATTENTION;
     norm(b, separate ? 3 : 1);
     dtp_op_tp_enter(b);
     if (separate) {
@@ -255,7 +248,6 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, x = n * b->ffn;
     bool chain = b->f->gelu_chain && m->activation == DTP_ACT_GELU && !m->gated_ffn;
-    b->part = DTP_PART_MLP;
     norm(b, m->gated_ffn ? 2 : 1);
     dtp_op_tp_enter(b);
     dtp_op_linear(b, m->gated_ffn ? "gate" : "fc1", n, b->h, b->ffn, 0);
@@ -281,7 +273,6 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
 
 void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n) {
     double wide = b->f->autocast ? 4 : 2;
-    b->part = DTP_PART_MLP;
     if (b->f->autocast) {
         dtp_op_kernel(b, "weights to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * params, params)
             ->launches = n.cast;
@@ -310,7 +301,6 @@ void dtp_op_eager_embedding(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double full = b->tokens * b->h, wide = b->f->autocast ? 4 : 2;
     double table = (double)m->vocab / b->t * b->h;
-    b->part = DTP_PART_EMBEDDING;
     dtp_op_kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * wide * full, full);
     if (m->position == DTP_POS_LEARNED) {
         dtp_op_kernel(b, "positions", DTP_PASS_F, DTP_K_STRIDED, 3 * wide * full, full);
@@ -332,7 +322,6 @@ void dtp_op_eager_embedding(struct dtp_op_build *b) {
 void dtp_op_eager_head(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->plan->tp) / b->t;
-    b->part = DTP_PART_HEAD;
     norm(b, 1);
     dtp_op_linear(b, "logits", b->tokens, b->h, vocab, 0);
     rows(b, cross_entropy, b->tokens * vocab);

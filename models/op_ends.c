@@ -4,7 +4,6 @@
 void dtp_op_embedding(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double full = b->tokens * b->h, e = b->e;
-    b->part = DTP_PART_EMBEDDING;
     if (m->patch > 0) {
         double in = (double)m->channels * m->patch * m->patch;
         dtp_op_linear(b, "patches", b->tokens, in, b->h, e * b->tokens * in);
@@ -35,7 +34,6 @@ void dtp_op_embedding(struct dtp_op_build *b) {
 void dtp_op_head(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double e = b->e, n = b->tokens;
-    b->part = DTP_PART_HEAD;
     if (m->final_norm)
         dtp_op_norm(b, "final norm", b->z, e * b->z);
     if (m->classes > 0) {
@@ -79,7 +77,6 @@ void dtp_op_head(struct dtp_op_build *b) {
 void dtp_op_convolutions(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double batch = b->plan->microbatch_size, e = b->e;
-    b->part = DTP_PART_CONV;
     for (int i = 0; i < m->nconvs; i++) {
         const struct dtp_conv *c = &m->conv[i];
         double out = (double)c->out_size * c->out_size * batch, groups = c->groups ? c->groups : 1;

@@ -155,7 +155,6 @@ void dtp_op_native_layer(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     struct native x = {.b = b};
     dtp_native_of(b->problem, b->plan, &x.d);
-    b->part = DTP_PART_ATTENTION;
     norm(&x, "norm 1");
     expand(&x, "qkv", x.d.qkv_width, m->attention_bias || m->qkv_bias);
     for (int pass = DTP_PASS_F; m->position == DTP_POS_ROPE && pass <= DTP_PASS_I; pass++)
@@ -163,7 +162,6 @@ void dtp_op_native_layer(struct dtp_op_build *b) {
                x.d.tokens * (x.d.q_width + x.d.kv_width));
     core(&x);
     project(&x, "projection", x.d.q_width, m->attention_bias);
-    b->part = DTP_PART_MLP;
     norm(&x, "norm 2");
     expand(&x, "fc1", x.d.up_width, m->mlp_bias);
     activation(&x);
@@ -173,7 +171,6 @@ void dtp_op_native_layer(struct dtp_op_build *b) {
 void dtp_op_native_embedding(struct dtp_op_build *b) {
     struct native x = {.b = b};
     dtp_native_of(b->problem, b->plan, &x.d);
-    b->part = DTP_PART_EMBEDDING;
     kernel(&x, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, x.d.tokens * x.d.hidden);
     tp_reduce(&x, DTP_PASS_F);
     tp_gather(&x, DTP_PASS_W);
@@ -191,7 +188,6 @@ void dtp_op_native_embedding(struct dtp_op_build *b) {
 void dtp_op_native_head(struct dtp_op_build *b) {
     struct native x = {.b = b};
     dtp_native_of(b->problem, b->plan, &x.d);
-    b->part = DTP_PART_HEAD;
     norm(&x, "final norm");
     expand(&x, "logits", x.d.vocab, false);
     kernel(&x, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY, x.d.tokens * x.d.vocab)->launches =

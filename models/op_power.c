@@ -34,11 +34,6 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_plan *pla
         times * op->count * op->launches * (g->kernel_gap_s + problem->framework->kernel_gap_s);
 }
 
-static bool is_repeated(const struct dtp_plan *plan, const struct dtp_op *op) {
-    return op->pass == DTP_PASS_F && (plan->recompute == DTP_RECOMPUTE_FULL ||
-                                      (plan->recompute == DTP_RECOMPUTE_SELECTIVE && op->core));
-}
-
 /* Bubble over work, mean over the ranks (Narayanan 2021, section 2.2); a backward in two parts leaves a
  * third of it (Qi 2023). */
 static double rest_of(const struct dtp_plan *plan) {
@@ -47,31 +42,28 @@ static double rest_of(const struct dtp_plan *plan) {
     return dtp_schedule_kinds[plan->schedule].split_backward ? rest / SPLIT : rest;
 }
 
-struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan) {
-    const struct dtp_model *model = problem->model;
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                const struct dtp_ops *ops) {
     struct dtp_load_mix m = {0};
-    struct dtp_ops ops;
-    double layers[DTP_NLAYER_KINDS] = {[DTP_LAYER_HEAD] = 1};
-    for (int l = 0; l < model->layers; l++)
-        layers[dtp_model_layer_is_moe(model, l) ? DTP_LAYER_MOE : DTP_LAYER_DENSE]++;
-    for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
-        if (layers[k] <= 0)
-            continue;
-        dtp_op_list(problem, plan, (enum dtp_layer_kind)k, &ops);
-        for (int i = 0; i < ops.n; i++) {
-            bool again = k != DTP_LAYER_HEAD && is_repeated(plan, &ops.at[i]);
-            add_op(problem, plan, &ops.at[i], again ? 2 * layers[k] : layers[k], &m);
-        }
-    }
+    for (int i = 0; i < ops->n; i++)
+        add_op(problem, plan, &ops->at[i], ops->at[i].repeated ? 2 : 1, &m);
     return m;
 }
 
-/* Forward or backward of a microbatch in a chunk, on the mean over the model: a stretch between rests. */
+/* Forward or backward of a microbatch in a chunk, on the mean over the model: a stretch between rests. The
+ * mean counts: the chip is slower to follow than a layer lasts. */
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                       const struct dtp_load_mix *m) {
-    double stretches = 2.0 * plan->pp * plan->vpp;
-    const struct dtp_load_mix mix = {m->product_s / stretches, m->product_j / stretches,
-                                     m->other_s / stretches, m->other_j / stretches, rest_of(plan)};
+                       const struct dtp_load_mix of[DTP_NLAYER_KINDS]) {
+    double n[DTP_NLAYER_KINDS] = {[DTP_LAYER_HEAD] = 1}, stretches = 2.0 * plan->pp * plan->vpp;
+    struct dtp_load_mix mix = {.rest = rest_of(plan)};
+    for (int l = 0; l < problem->model->layers; l++)
+        n[dtp_model_layer_is_moe(problem->model, l) ? DTP_LAYER_MOE : DTP_LAYER_DENSE]++;
+    for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
+        mix.product_s += n[k] * of[k].product_s / stretches;
+        mix.product_j += n[k] * of[k].product_j / stretches;
+        mix.other_s += n[k] * of[k].other_s / stretches;
+        mix.other_j += n[k] * of[k].other_j / stretches;
+    }
     return dtp_power_slowdown(&problem->cluster->gpu, &mix);
 }
 
@@ -85,13 +77,20 @@ bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *
     return g->power.idle_w > 0 && (table->time_s.n == 0 || table->dtype == (int)plan->dtype);
 }
 
-/* The mean over the model counts: the chip is slower to follow than a layer lasts. */
 void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       enum dtp_layer_kind kind, struct dtp_ops *ops) {
+    struct dtp_load_mix load[DTP_NLAYER_KINDS] = {0};
+    struct dtp_ops other;
     if (!dtp_op_has_clock(problem, plan) || !dtp_op_follows_clock(kind))
         return;
-    const struct dtp_load_mix load = dtp_op_load(problem, plan);
-    double slowdown = dtp_op_slowdown(problem, plan, &load);
+    for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
+        bool missing = k == DTP_LAYER_MOE && problem->model->moe.experts == 0;
+        if (missing || !dtp_op_follows_clock((enum dtp_layer_kind)k))
+            continue;
+        dtp_op_list(problem, plan, (enum dtp_layer_kind)k, &other);
+        load[k] = dtp_op_load(problem, plan, &other);
+    }
+    double slowdown = dtp_op_slowdown(problem, plan, load);
     for (int i = 0; i < ops->n; i++)
         if (dtp_op_is_product(&ops->at[i]))
             ops->at[i].slowdown = slowdown;

@@ -44,7 +44,6 @@ const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r);
 const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_problem *p,
                                        const struct dtp_result *result);
 void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
-void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
 /* "tp 8 x pp 16 x dp 8, interleaved with 6 chunks, microbatch 1, ..." */
 const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p);
 /* What a shell accepts: "--model gpt175b --gpus 1024 --tp 8 ...". */

@@ -297,7 +297,7 @@ static void others(const struct dtp_term *t, const struct dtp_report *r) {
         other_row(t, &show, best, &s->near_miss[i]);
 }
 
-void dtp_report_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
+static void print_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
     const struct dtp_counts *c = &r->search->counts;
     char n[6][32];
     const uint64_t counts[6] = {c->candidates, c->illegal,   c->over_memory,
@@ -372,5 +372,5 @@ void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct
     dtp_report_result(a, t, r, best);
     others(t, r);
     batch_hint(a, t, &r->setup->problem);
-    dtp_report_counts(a, t, r);
+    print_counts(a, t, r);
 }

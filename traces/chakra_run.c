@@ -176,12 +176,16 @@ static int by_key(const struct side *p, const struct side *q) {
 }
 
 /* Sends and collectives are told apart by kind only where the group is unnamed. */
-static int by_key_and_rank(const void *x, const void *y) {
-    const struct side *p = x, *q = y;
+static int by_kind_and_key(const struct side *p, const struct side *q) {
     bool p_coll = p->kind >= 0, q_coll = q->kind >= 0;
     if (p_coll != q_coll)
         return p_coll ? 1 : -1;
-    int c = by_key(p, q);
+    return by_key(p, q);
+}
+
+static int by_key_and_rank(const void *x, const void *y) {
+    const struct side *p = x, *q = y;
+    int c = by_kind_and_key(p, q);
     if (c != 0)
         return c;
     if (p->rank != q->rank)
@@ -191,10 +195,7 @@ static int by_key_and_rank(const void *x, const void *y) {
 
 static int by_key_and_order(const void *x, const void *y) {
     const struct side *p = x, *q = y;
-    bool p_coll = p->kind >= 0, q_coll = q->kind >= 0;
-    if (p_coll != q_coll)
-        return p_coll ? 1 : -1;
-    int c = by_key(p, q);
+    int c = by_kind_and_key(p, q);
     if (c != 0)
         return c;
     if (p->order != q->order)

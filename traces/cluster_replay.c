@@ -8,7 +8,6 @@
 #include "sim/base/rng.h"
 #include "sim/base/units.h"
 
-const char *const dtp_queue_policy_names[] = {"fifo", "backfill", NULL};
 const char *const dtp_job_size_words[] = {"parts of a node", "one node", "2 to 8 nodes",
                                           "more than 8"};
 

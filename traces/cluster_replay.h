@@ -21,7 +21,6 @@
 #include "traces/jobs.h"
 
 enum dtp_queue_policy { DTP_QUEUE_FIFO, DTP_QUEUE_BACKFILL, DTP_NQUEUE_POLICIES };
-extern const char *const dtp_queue_policy_names[]; /* "fifo", "backfill", NULL */
 
 /* What a job of so many GPUs is worth here: efficiency, throughput per GPU over the best of any size,
  * 0 .. 1; time_factor, its run time here over that of the trace. */

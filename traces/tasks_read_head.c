@@ -5,7 +5,8 @@
 
 #include "traces/tasks_read_private.h"
 
-const char *tasks_keep(struct tasks_reader *r, const struct dtp_text *t) {
+/* Text that lives as long as the tasks; equal texts are one. */
+static const char *keep(struct tasks_reader *r, const struct dtp_text *t) {
     return dtp_trace_name(&r->names, dtp_trace_intern(&r->names, t->at, t->n));
 }
 
@@ -42,7 +43,7 @@ enum dtp_status tasks_read_int(struct tasks_reader *r, int *out, struct dtp_err 
 enum dtp_status tasks_read_string(struct tasks_reader *r, const char **out, struct dtp_err *err) {
     struct dtp_text t;
     DTP_TRY(dtp_pull_text(&r->p, &t, err));
-    *out = tasks_keep(r, &t);
+    *out = keep(r, &t);
     return DTP_OK;
 }
 

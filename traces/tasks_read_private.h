@@ -29,8 +29,6 @@ struct tasks_reader {
     struct dtp_trace_rank names; /* equal texts are one */
 };
 
-/* Text that lives as long as the tasks; equal texts are one. */
-const char *tasks_keep(struct tasks_reader *r, const struct dtp_text *t);
 enum dtp_status tasks_read_double(struct tasks_reader *r, double *out, struct dtp_err *err);
 enum dtp_status tasks_read_whole(struct tasks_reader *r, int64_t least, int64_t most, int64_t *out,
                                  struct dtp_err *err);

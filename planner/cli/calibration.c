@@ -131,7 +131,8 @@ static void write_curves(struct dtp_json_out *w, const struct dtp_measured *m) {
     dtp_json_end(w);
 }
 
-void dtp_calibration_write(FILE *f, const struct dtp_measured *m) {
+/* {"title", "gpu": {...}, "node", "curves", ...}: what dtp_cluster_read() takes. */
+static void write_file(FILE *f, const struct dtp_measured *m) {
     struct dtp_json_out w;
     dtp_json_begin(&w, f, 1);
     dtp_json_object(&w);
@@ -150,6 +151,6 @@ enum dtp_status dtp_calibration_make(struct dtp_arena *a, const struct dtp_measu
     struct dtp_file_out file;
     DTP_TRY(dtp_measure(a, o, out, err));
     DTP_TRY(dtp_file_out_open(a, path, &file, err));
-    dtp_calibration_write(file.f, out);
+    write_file(file.f, out);
     return dtp_file_out_commit(&file, err);
 }

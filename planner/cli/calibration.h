@@ -4,8 +4,6 @@
 
 #include "runtime/measure.h"
 
-/* {"title", "gpu": {...}, "node", "curves", ...}: what dtp_cluster_read() takes. */
-void dtp_calibration_write(FILE *f, const struct dtp_measured *m);
 void dtp_curve_write(struct dtp_json_out *w, const struct dtp_curve *c, const char *source);
 /* Measures, and writes the file; a note on stderr says how long it takes. */
 enum dtp_status dtp_calibration_make(struct dtp_arena *a, const struct dtp_measure_options *o,

@@ -1,4 +1,4 @@
-#include "planner/cli/collective.h"
+#include "planner/cli/cli.h"
 
 #include <string.h>
 

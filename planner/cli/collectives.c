@@ -1,13 +1,14 @@
 #include <string.h>
 
-#include "planner/cli/collective.h"
+#include "planner/cli/cli.h"
 #include "planner/cli/listing.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 
 enum { EXAMPLE_RANKS = 16, EXAMPLE_PER_NODE = 8, MOST_STEPS = 128 };
 
-const char *dtp_steps_text(const struct dtp_step *steps, int n, char *buf, size_t size) {
+/* "2 x (n-1) steps: NEXT by 1, 1/8 of the buffer" of each step, joined. Returns buf. */
+static const char *steps_text(const struct dtp_step *steps, int n, char *buf, size_t size) {
     static const char *const peers[] = {[DTP_PEER_NEXT] = "next",
                                         [DTP_PEER_XOR] = "xor",
                                         [DTP_PEER_TO_ROOT] = "to root",
@@ -44,7 +45,7 @@ static void algorithms(const struct dtp_term *t, enum dtp_collective kind, const
                                MOST_STEPS);
         if (n < 0)
             continue;
-        snprintf(line, sizeof line, "%s", dtp_steps_text(steps, n, text, sizeof text));
+        snprintf(line, sizeof line, "%s", steps_text(steps, n, text, sizeof text));
         fputs(indent, t->file);
         dtp_listing_row(t, dtp_algo_names[algo], 20, line);
     }

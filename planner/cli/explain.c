@@ -68,9 +68,10 @@ static void print_row(const struct dtp_term *t, const struct dtp_budget_row *r, 
         dtp_fmt_flops(per_s, rate, sizeof rate);
     if (r->of_peak >= 0)
         snprintf(peak, sizeof peak, "%3.0f %%%s", r->of_peak * 100, memory ? " HBM" : "");
-    fprintf(t->file, "  %-12s %-22s %s %6.0f %9s %5.1f %%  %13s %-9s %s\n", r->layer, r->op->name,
+    fprintf(t->file, "  %-12s %-22s %s %6.0f %9s %5.1f %%  %13s %-9s %s%s\n", r->layer, r->op->name,
             r->pass, r->times, dtp_fmt_time(r->time_s, time, sizeof time), r->time_s / step_s * 100,
-            rate, peak, shape_text(r->op, shape, sizeof shape));
+            rate, peak, shape_text(r->op, shape, sizeof shape),
+            r->extrapolated ? ", extrapolated" : "");
 }
 
 static void print_text(struct dtp_cli *cli, const struct dtp_budget *b, int stage, double step_s) {
@@ -99,6 +100,12 @@ static void print_text(struct dtp_cli *cli, const struct dtp_budget *b, int stag
             "top,\n  collectives that hide behind compute do not\n",
             dtp_fmt_time(b->time_s, text, sizeof text),
             dtp_fmt_time(b->compute_s, compute, sizeof compute));
+    double outside_s = 0;
+    for (size_t i = 0; i < b->n; i++)
+        outside_s += b->row[i].extrapolated ? b->row[i].time_s : 0;
+    if (outside_s > 0)
+        fprintf(t->file, "  %s in products of sizes that were not measured (extrapolated)\n",
+                dtp_fmt_time(outside_s, text, sizeof text));
     const char *calibration = b->problem->cluster->gpu.calibration;
     dtp_term_print(t, DTP_DIM, "  constants: %s: %s\n", b->problem->cluster->gpu.name,
                    calibration ? calibration : "not calibrated");
@@ -137,6 +144,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_budget *b,
         else
             dtp_json_put_null(&w);
         dtp_json_kv_bool(&w, "overlapped", r->op->overlapped);
+        dtp_json_kv_bool(&w, "extrapolated", r->extrapolated);
         dtp_json_end(&w);
     }
     dtp_json_end(&w);

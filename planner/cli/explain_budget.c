@@ -75,6 +75,8 @@ static void add(struct dtp_budget *b, const struct dtp_op *op, const char *layer
         return;
     }
     r.of_peak = of_peak(b, &r);
+    r.extrapolated =
+        op->kind == DTP_OP_GEMM && !dtp_device_gemm_covered(&b->problem->cluster->gpu, &op->gemm);
     if (b->n == b->capacity) {
         size_t grown = b->capacity ? 2 * b->capacity : 256;
         b->row = dtp_arena_grow(b->a, b->row, sizeof *b->row, b->capacity, grown);
@@ -83,49 +85,46 @@ static void add(struct dtp_budget *b, const struct dtp_op *op, const char *layer
     b->row[b->n++] = r;
 }
 
-static bool is_repeated(const struct dtp_plan *p, const struct dtp_op *op) {
-    if (op->pass != DTP_PASS_F)
-        return false;
-    return p->recompute == DTP_RECOMPUTE_FULL ||
-           (p->recompute == DTP_RECOMPUTE_SELECTIVE && op->core);
-}
-
-static void add_layers(struct dtp_budget *b, enum dtp_layer_kind kind, double layers) {
+/* Layers of the stage, so many of them recomputed. */
+static void add_layers(struct dtp_budget *b, enum dtp_layer_kind kind, double layers,
+                       double again) {
     static const char *const kinds[DTP_NLAYER_KINDS] = {"layer", "MoE layer", "embedding", "head",
                                                         "convolutions"};
     if (layers <= 0)
         return;
     struct dtp_ops *ops = DTP_NEW(b->a, struct dtp_ops, 1);
-    double launches = layers * dtp_plan_num_microbatches(b->plan);
-    bool is_layer = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE;
+    double m = dtp_plan_num_microbatches(b->plan);
     dtp_ops_layer(b->problem, b->plan, kind, ops);
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
-        add(b, op, kinds[kind], dtp_pass_names[op->pass], launches);
-        if (is_layer && is_repeated(b->plan, op))
-            add(b, op, kinds[kind], "R", launches);
+        add(b, op, kinds[kind], dtp_pass_names[op->pass], layers * m);
+        if (op->repeated && again > 0)
+            add(b, op, kinds[kind], "R", again * m);
     }
 }
 
 void dtp_budget_fill(struct dtp_budget *b, int stage) {
     const struct dtp_model *m = b->problem->model;
     const struct dtp_plan *p = b->plan;
-    double dense = 0, moe = 0, embedding = 0, head = 0;
+    double dense[2] = {0}, moe[2] = {0}, embedding = 0, head = 0; /* all; recomputed */
     for (int chunk = 0; chunk < p->vpp; chunk++) {
         int vs = dtp_schedule_kinds[p->schedule].stage(p->pp, p->vpp, stage, chunk);
-        int first = dtp_plan_first_layer(p, m, vs);
-        for (int l = first; l < first + dtp_plan_layers(p, m, vs); l++)
-            *(dtp_model_layer_is_moe(m, l) ? &moe : &dense) += 1;
+        int first = dtp_plan_first_layer(p, m, vs), n = dtp_plan_layers(p, m, vs);
+        for (int l = 0; l < n; l++) {
+            double *of = dtp_model_layer_is_moe(m, first + l) ? moe : dense;
+            of[0]++;
+            of[1] += p->recompute_layers == 0 || l < p->recompute_layers;
+        }
         embedding += vs == 0;
         head += vs == p->pp * p->vpp - 1;
     }
     if (m->nconvs > 0) {
-        add_layers(b, DTP_LAYER_CONV, 1);
-        dense = 0;
+        add_layers(b, DTP_LAYER_CONV, 1, 0);
+        dense[0] = dense[1] = 0;
         embedding = 0;
     }
-    add_layers(b, DTP_LAYER_DENSE, dense);
-    add_layers(b, DTP_LAYER_MOE, moe);
-    add_layers(b, DTP_LAYER_EMBEDDING, embedding);
-    add_layers(b, DTP_LAYER_HEAD, head);
+    add_layers(b, DTP_LAYER_DENSE, dense[0], dense[1]);
+    add_layers(b, DTP_LAYER_MOE, moe[0], moe[1]);
+    add_layers(b, DTP_LAYER_EMBEDDING, embedding, 0);
+    add_layers(b, DTP_LAYER_HEAD, head, 0);
 }

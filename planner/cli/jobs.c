@@ -20,6 +20,7 @@ struct own {
 };
 
 enum { BOTH = 2 };
+/* In the order of enum dtp_queue_policy, then all of them. */
 static const char *const policies[] = {"fifo", "backfill", "both", NULL};
 
 #define AT(field) offsetof(struct own, field)

@@ -7,7 +7,7 @@
 const struct dtp_option dtp_listing_options[] = {
     {"names", DTP_OPT_FLAG, 0, offsetof(struct dtp_listing, names), .help = "names only"}, {0}};
 
-int dtp_listing_width(const char *const *names, size_t n) {
+static int width_of(const char *const *names, size_t n) {
     size_t widest = 0;
     for (size_t i = 0; i < n; i++)
         if (strlen(names[i]) > widest)
@@ -67,7 +67,7 @@ enum dtp_status dtp_listing_run(struct dtp_cli *cli, const struct dtp_listing_ve
     const char *const *names;
     size_t n;
     DTP_TRY(verb->list(cli->a, &names, &n, err));
-    int width = dtp_listing_width(names, n);
+    int width = width_of(names, n);
     for (size_t i = 0; i < n; i++) {
         if (own->names)
             fprintf(cli->out.file, "%s\n", names[i]);

@@ -11,7 +11,6 @@ extern const struct dtp_option dtp_listing_options[];
 
 /* "name   title" with the title cut to the width. */
 void dtp_listing_row(const struct dtp_term *t, const char *name, int name_width, const char *title);
-int dtp_listing_width(const char *const *names, size_t n);
 /* What the verbs have in common: NAME shows the details, else a row for each name, or --names. */
 struct dtp_listing_verb {
     enum dtp_status (*list)(struct dtp_arena *a, const char *const **names, size_t *n,

@@ -113,8 +113,8 @@ static void write_curves(struct dtp_json_out *w, const struct dtp_measured *m, c
     dtp_json_end(w);
 }
 
-void dtp_own_times_write(FILE *f, const char *gpu, double optimizer_bytes,
-                         const struct dtp_measured *m) {
+static void write_file(FILE *f, const char *gpu, double optimizer_bytes,
+                       const struct dtp_measured *m) {
     struct dtp_json_out w;
     char date[32] = "?", source[128];
     time_t now = time(NULL);
@@ -155,7 +155,7 @@ enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure
         *path = dtp_arena_printf(a, "%s.json", gpu);
     DTP_TRY(dtp_measure_device(a, &all, &grid, out, err));
     DTP_TRY(dtp_file_out_open(a, *path, &file, err));
-    dtp_own_times_write(file.f, gpu, f.optimizer_bytes_moved, out);
+    write_file(file.f, gpu, f.optimizer_bytes_moved, out);
     return dtp_file_out_commit(&file, err);
 }
 

@@ -4,8 +4,6 @@
 
 #include "runtime/measure.h"
 
-void dtp_own_times_write(FILE *f, const char *gpu, double optimizer_bytes,
-                         const struct dtp_measured *m);
 /* GPUs of `backend`, groups of up to nranks of them (0: all there are); *path NULL: named after the GPU. */
 enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure_options *o,
                                    const char **path, struct dtp_measured *out,

@@ -1,7 +1,6 @@
 #include "sim/base/rng.h"
 
 #include <assert.h>
-#include <math.h>
 
 #include "sim/base/mix.h"
 
@@ -51,16 +50,4 @@ uint64_t dtp_rng_below(struct dtp_rng *r, uint64_t n) {
         v = dtp_rng_next(r);
     while (v < biased);
     return v % n;
-}
-
-/* Marsaglia's polar method (1964); the second value is dropped so that a stream has no hidden
- * state. */
-double dtp_rng_normal(struct dtp_rng *r) {
-    double x, y, s;
-    do {
-        x = 2 * dtp_rng_uniform(r) - 1;
-        y = 2 * dtp_rng_uniform(r) - 1;
-        s = x * x + y * y;
-    } while (s >= 1 || s == 0);
-    return x * sqrt(-2 * log(s) / s);
 }

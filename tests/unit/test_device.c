@@ -352,6 +352,14 @@ static void test_covered(void) {
     CU_ASSERT_FALSE(dtp_device_gemm_covered(&g, &s));
     s.dtype = DTP_FP8;
     CU_ASSERT_FALSE(dtp_device_gemm_covered(&g, &s));
+    double x[] = {100, 2000},
+           time_s[8] = {0}; /* a table of times covers its grid, whatever the FLOPs */
+    struct dtp_time_table *t = &g.table[DTP_TABLE_GEMM_FORWARD];
+    *t = (struct dtp_time_table){
+        .dtype = DTP_FP8, .axis = {{x, 2}, {x, 2}, {x, 2}}, .time_s = {time_s, 8}};
+    CU_ASSERT_TRUE(dtp_device_gemm_covered(&g, &s));
+    s.k = 99;
+    CU_ASSERT_FALSE(dtp_device_gemm_covered(&g, &s));
 }
 
 int main(void) {

@@ -278,6 +278,32 @@ static void test_experts_sync(void) {
     CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.launch_s) < 1e-12);
 }
 
+/* What recomputation repeats: nothing, the core, all of the forward, or the forward up to the last tensor that
+ * it kept. */
+static void test_repeated(void) {
+    struct fixture *x = setup("gpt22b", "torch-ddp");
+    int n[2] = {0};
+    for (int mode = 0; mode < 4; mode++) {
+        x->plan.recompute = mode == 3 ? DTP_RECOMPUTE_FULL : (enum dtp_recompute)mode;
+        x->framework.recompute_stops_early = mode == 3;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+        for (int i = 0; i < x->ops.n; i++) {
+            const struct dtp_op *op = &x->ops.at[i];
+            bool forward = op->pass == DTP_PASS_F;
+            CU_ASSERT(mode == 3 ||
+                      op->repeated == (forward && (mode == DTP_RECOMPUTE_FULL ||
+                                                   (mode == DTP_RECOMPUTE_SELECTIVE && op->core))));
+            CU_ASSERT(forward || !op->repeated);
+            if (mode >= DTP_RECOMPUTE_FULL)
+                n[mode == 3] += op->repeated;
+        }
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_HEAD, &x->ops);
+        for (int i = 0; i < x->ops.n; i++)
+            CU_ASSERT(!x->ops.at[i].repeated);
+    }
+    CU_ASSERT(n[1] > 0 && n[1] < n[0]);
+}
+
 /* Every operation of every model takes a finite time, and all of it is in one of three passes. */
 static void test_every_model(void) {
     const char *const *names;
@@ -295,7 +321,7 @@ static void test_every_model(void) {
                 if (!(isfinite(t_s) && t_s >= 0))
                     printf("\n  %s: %s takes %g s\n", names[i], x->ops.at[o].name, t_s);
                 CU_ASSERT(isfinite(t_s) && t_s >= 0);
-                CU_ASSERT(x->ops.at[o].pass < DTP_NPASSES && x->ops.at[o].part < DTP_NPARTS);
+                CU_ASSERT(x->ops.at[o].pass < DTP_NPASSES);
             }
         }
     }
@@ -374,6 +400,7 @@ int main(void) {
                            {"softmax of few heads", test_softmax},
                            {"packed documents", test_documents},
                            {"gaps", test_gaps},
+                           {"what is repeated", test_repeated},
                            {"every model of the library", test_every_model},
                            {"every second product", test_alternate_products},
                            CU_TEST_INFO_NULL};

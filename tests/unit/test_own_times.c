@@ -178,12 +178,39 @@ static void test_remembered(void) {
     CU_ASSERT_EQUAL(n, 25);
 }
 
+/* Layers of experts are part of the load, which ep divides: layers without them have a clock that depends
+ * on it, too. */
+static void test_remembered_experts(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    const struct dtp_ask ask = {.model = "deepseek-v2-lite",
+                                .cluster = "dgx-b200",
+                                .gpus = 32,
+                                .batch = 64,
+                                .dtype = -1,
+                                .attention = -1};
+    CU_ASSERT_EQUAL_FATAL(dtp_setup_init(a, &ask, s, &err), DTP_OK);
+    CU_ASSERT_FATAL(s->cluster.gpu.power.idle_w > 0);
+    struct dtp_evaluator *seen = dtp_evaluator_create(a, &s->problem);
+    struct dtp_plan plan = dtp_plan_default();
+    plan.dtype = s->problem.dtype;
+    plan.global_batch_size = 64;
+    plan.dp = 32;
+    for (plan.ep = 1; plan.ep <= 32; plan.ep *= 2) {
+        struct dtp_evaluator *fresh = dtp_evaluator_create(a, &s->problem);
+        CU_ASSERT_EQUAL(dtp_evaluate_estimate(seen, &plan), dtp_evaluate_estimate(fresh, &plan));
+        dtp_evaluator_destroy(fresh);
+    }
+    dtp_evaluator_destroy(seen);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"legal where measured", test_legal_where_measured},
                            {"points", test_points},
                            {"power from loads", test_power_fit},
                            {"clock of layers", test_clock_of_layers},
                            {"remembered clocks", test_remembered},
+                           {"remembered clocks of experts", test_remembered_experts},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"times of our own kernels", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
