@@ -210,7 +210,7 @@ static void set_recompute(struct dtp_arena *a, const struct cluster_fact *fact,
 static void set_replicas(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
     int64_t ranks = (int64_t)p->tp * p->pp * p->cp;
-    p->dp = run->dp;
+    p->dp = or_one(run->dp);
     if (ranks > run->gpus || (run->dp > 0 && ranks * run->dp == run->gpus))
         return;
     p->dp = run->gpus / (int)ranks;

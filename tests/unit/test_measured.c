@@ -188,6 +188,9 @@ static void test_cases(void) {
     c = case_of("a,megatron-core,A100,80,8,8,GPT,8,256,4,512,128,1,4,2,1,0,1,10,bf16,none,1,,");
     CU_ASSERT(!c->unsupported && c->plan.dp == 2 && c->plan.vpp == 1); /* of 5 microbatches, pp 4 */
     CU_ASSERT(c->plan.schedule == DTP_SCHED_1F1B && strstr(c->note, "dp 2") != NULL);
+    /* dp 0 of a layout on more GPUs than there are */
+    c = case_of("a,megatron-core,A100,80,8,8,GPT,4,256,4,512,128,16,1,1,0,1,1,8,bf16,none,1,,");
+    CU_ASSERT(c->unsupported && strstr(c->unsupported, "number of GPUs"));
     c = case_of(
         "a,megatron-core,A100,80,8,8,Llama 7B,32,4096,32,32000,2048,1,1,1,8,0,1,8,bf16,,1,,");
     CU_ASSERT(c->unsupported == NULL && *c->note); /* recomputation is not stated */
