@@ -214,10 +214,10 @@ static enum dtp_status read_dbrx(const struct dtp_json *j, struct dtp_model *m,
                                  struct dtp_err *err) {
     const struct dtp_json *attention = dtp_hf_get(j, "attn_config"),
                           *ffn = dtp_hf_get(j, "ffn_config");
-    if (!attention || !ffn || dtp_json_type(attention) != DTP_JSON_OBJECT ||
-        dtp_json_type(ffn) != DTP_JSON_OBJECT)
-        return dtp_json_expected(attention ? ffn ? ffn : j : j,
-                                 "objects \"attn_config\" and \"ffn_config\"", err);
+    if (!attention || dtp_json_type(attention) != DTP_JSON_OBJECT)
+        return dtp_json_expected(attention ? attention : j, "an object \"attn_config\"", err);
+    if (!ffn || dtp_json_type(ffn) != DTP_JSON_OBJECT)
+        return dtp_json_expected(ffn ? ffn : j, "an object \"ffn_config\"", err);
     m->norm = DTP_NORM_LAYER;
     DTP_TRY(dtp_hf_int(attention, "kv_n_heads", &m->kv_heads, err));
     DTP_TRY(dtp_hf_int(ffn, "ffn_hidden_size", &m->ffn, err));

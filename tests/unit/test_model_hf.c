@@ -304,6 +304,10 @@ static const struct {
      "\"num_attention_heads\":16,\"vocab_size\":50272,\"word_embed_proj_dim\":512}",
      DTP_EINPUT,
      {"$.word_embed_proj_dim", "hidden_size"}},
+    {"{\"model_type\":\"dbrx\",\"d_model\":64,\"n_heads\":4,\"n_layers\":2,"
+     "\"attn_config\":3,\"ffn_config\":{}}",
+     DTP_EINPUT,
+     {"$.attn_config", "an object"}},
     /* own form */
     {"{\"layers\":2,\"hidden\":64,\"heads\":4,\"vocab\":100,\"hiden\":1}",
      DTP_EINPUT,
