@@ -81,9 +81,11 @@ enum { BASE_DEPTH = 4 };
 /* Without what makers and clouds put before a name. */
 static const char *bare_name(const char *name) {
     static const char *const before[] = {"nvidia", "standard", NULL};
-    for (const char *const *b = before; *b; b++)
-        if (strncasecmp(name, *b, strlen(*b)) == 0 && strchr("-_ ", name[strlen(*b)]))
-            return name + strlen(*b) + 1;
+    for (const char *const *b = before; *b; b++) {
+        size_t n = strlen(*b);
+        if (strncasecmp(name, *b, n) == 0 && name[n] != '\0' && strchr("-_ ", name[n]))
+            return name + n + 1;
+    }
     return name;
 }
 

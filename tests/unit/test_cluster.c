@@ -183,6 +183,8 @@ static void test_for_gpu(void) {
     CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "V100", 32, 16, &c, &err), DTP_OK);
     CU_ASSERT(strcmp(c.name, "dgx-2") == 0);
     CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "TPU", 0, 4, &c, &err), DTP_EUNSUPPORTED);
+    /* a maker alone names nothing, whatever stands behind the end of the name */
+    CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "NVIDIA\0H100", 80, 8, &c, &err), DTP_EUNSUPPORTED);
 }
 
 int main(void) {
