@@ -25,6 +25,8 @@ static void megatron_experts(FILE *f, const struct dtp_model *m, const struct dt
     if (m->moe.shared_experts > 0)
         fprintf(f, "--moe-shared-expert-intermediate-size %d\n",
                 m->moe.shared_experts * m->moe.ffn);
+    if (m->moe.router_bias)
+        fputs("--moe-router-score-function sigmoid\n--moe-router-enable-expert-bias\n", f);
     if (m->moe.dense_layers_first == 0 && m->moe.layer_step == 1)
         return;
     fputs("--moe-layer-freq (", f); /* runs of layers alike: [0]*1+[1]*60 */
@@ -51,7 +53,7 @@ static void megatron_attention(FILE *f, const struct dtp_model *m) {
     }
     if (m->kv_heads > 0 && m->kv_heads < m->heads)
         fprintf(f, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
-    if (m->qk_norm)
+    if (m->qk_norm || m->mla.kv_lora_rank > 0) /* of what is compressed, too */
         fputs("--qk-layernorm\n", f);
 }
 
@@ -167,9 +169,9 @@ void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
     megatron_dtype(f, p->framework, plan->dtype);
 }
 
-/* dp ranks that share one copy, and copies. */
+/* dp ranks that share one copy; torchtitan's ZeRO-2 shards as well and keeps what it gathered. */
 static int shards(const struct dtp_plan *plan) {
-    int ranks = plan->zero_stage < 3 ? 1 : plan->zero_group > 0 ? plan->zero_group : plan->dp;
+    int ranks = plan->zero_stage < 2 ? 1 : plan->zero_group > 0 ? plan->zero_group : plan->dp;
     return ranks < plan->dp ? ranks : plan->dp;
 }
 
@@ -216,16 +218,18 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
     fprintf(f,
             "\n[parallelism]\ndata_parallel_shard_degree = %d\ndata_parallel_replicate_degree = "
             "%d\ntensor_parallel_degree = %d\ncontext_parallel_degree = %d\n"
-            "pipeline_parallel_degree = %d\n",
-            shards(plan), plan->dp / shards(plan), plan->tp, plan->cp, plan->pp);
+            "pipeline_parallel_degree = %d\nfsdp_reshard_after_forward = \"%s\"\n",
+            shards(plan), plan->dp / shards(plan), plan->tp, plan->cp, plan->pp,
+            plan->zero_stage == 3 ? "always" : "never");
     if (plan->pp > 1) {
         fprintf(f, "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n",
                 titan_schedule(plan), plan->microbatch_size);
         titan_stages(f, p->model, plan);
     }
     if (plan->ep > 1)
-        fprintf(f, "expert_parallel_degree = %d\nexpert_tensor_parallel_degree = %d\n", plan->ep,
-                dtp_plan_etp(plan));
+        fprintf(f, "expert_parallel_degree = %d\n", plan->ep);
+    if (plan->ep > 1 && dtp_plan_etp(plan) > 1) /* 1 by default; later releases have no other */
+        fprintf(f, "expert_tensor_parallel_degree = %d\n", dtp_plan_etp(plan));
     fprintf(f, "\n[activation_checkpoint]\nmode = \"%s\"\n", dtp_recompute_names[plan->recompute]);
 }
 

@@ -16,6 +16,8 @@ fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --reco
 {
     "$dtplan" $fixed --pp 2 --vpp 2 --sp on --zero 1 --emit megatron
     "$dtplan" $fixed --pp 1 --framework torchtitan --zero 3 --sp on --emit torchtitan
+    "$dtplan" $fixed --pp 2 --schedule 1f1b --framework torchtitan --zero 2 --sp on --emit torchtitan |
+        grep -e data_parallel -e reshard
     "$dtplan" $fixed --pp 4 --vpp 3 --framework torchtitan --zero 2 --sp on --emit torchtitan |
         grep -o 'module_fqns.*layers.3"\|pipeline.*schedule.*'
     "$dtplan" $fixed --pp 2 --framework nanotron --sp on --zero 1 --emit nanotron
@@ -28,7 +30,7 @@ fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --reco
     "$dtplan" --model llama4-maverick --gpus 256 --cluster h200 --batch 256 --pp 1 --emit megatron |
         grep freq | cut -c 1-40
     "$dtplan" --model deepseek-v3 --gpus 1024 --cluster h100 --emit megatron |
-        grep -e freq -e latent -e lora -e head-dim
+        grep -e freq -e latent -e lora -e head-dim -e layernorm -e router
     "$dtplan" $fixed --pp 1 --framework nanotron --emit megatron 2>&1
     echo "status $?"
 }
