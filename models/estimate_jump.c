@@ -158,11 +158,14 @@ static uint32_t next_consumed(const struct jumping *j, int row) {
     return (uint32_t)l->m;
 }
 
-/* Microbatches first .. last of the row have been sent and may still be needed. */
+/* Microbatches first .. last of the row have been sent and may still be needed. In phases the order is
+ * that of the microbatches: the first one tells whether any was sent. */
 static bool under_way(const struct jumping *j, int row, uint32_t *first, uint32_t *last) {
     const struct dtp_layout *l = &j->w->l;
     const double *sent_s = j->w->sent_s + (size_t)row * (size_t)l->m;
-    uint32_t n = (uint32_t)l->m, x = next_consumed(j, row);
+    if (dtp_schedule_kinds[l->schedule->kind].phases && sent_s[0] < 0)
+        return false;
+    uint32_t n = (uint32_t)l->m, next = next_consumed(j, row), x = next;
     while (x < n && sent_s[x] >= 0)
         x++;
     while (x > 0 && sent_s[x - 1] < 0)
@@ -170,7 +173,7 @@ static bool under_way(const struct jumping *j, int row, uint32_t *first, uint32_
     if (x == 0)
         return false;
     *last = x - 1;
-    *first = next_consumed(j, row);
+    *first = next;
     bool holds = j->w->state[row_sender(l, row)].out == (int64_t)row * l->m + *last;
     if (*first > *last && holds)
         *first = *last; /* the last sent holds its sender (rendezvous) */
