@@ -345,8 +345,14 @@ static void set_checks(struct dtp_arena *a, const struct dtp_run_library *l,
 }
 
 enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
-                                  const struct dtp_run *run, struct dtp_run_case *out,
+                                  const struct dtp_run *given, struct dtp_run_case *out,
                                   struct dtp_err *err) {
+    const struct cluster_fact *told = dtp_run_fact(library, given);
+    struct dtp_run filled = *given;
+    const struct dtp_run *run = &filled;
+    if (told && told->vpp > 0 && given->vpp <= 0)
+        filled.vpp = told->vpp;
+
     (void)err;
     memset(out, 0, sizeof *out);
     out->note = "";

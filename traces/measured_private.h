@@ -25,8 +25,10 @@ struct cluster_fact {
     const char *model_contains; /* part of the row's model; NULL: any */
     int batch_below;            /* only for runs of a smaller global batch; 0: of any */
     const char *family;         /* of its model, whatever the name; NULL: as named */
-    const char *attention; /* kernel of the run where it was not the stack's; NULL: the stack's */
-    int offloaded_layers;  /* whose activations its recipe moved to the host */
+    const char *attention;  /* kernel of the run where it was not the stack's; NULL: the stack's */
+    int vpp;                /* where the row does not say; 0: not known */
+    double optimizer_bytes; /* of state a parameter, where not the stack's; 0: the stack's */
+    int offloaded_layers;   /* whose activations its recipe moved to the host */
     const char *dtype_contains; /* part of the row's dtype; NULL: any */
     int document_tokens;        /* its sequences were packed from documents of so many; 0: whole */
 };

@@ -75,6 +75,8 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
         c->peak_of_first_stage = fact && fact->peak_of_first_stage;
         if (fact && fact->peak_mem_unit)
             c->peak_mem_unit = fact->peak_mem_unit;
+        if (fact && fact->optimizer_bytes > 0)
+            c->framework.memory.optimizer_bytes = fact->optimizer_bytes;
         c->framework.launch_blocking |= fact && fact->launch_blocking;
         c->framework.moe_weighs_rows |= fact && fact->weighs_rows;
         c->framework.checked_collectives |= fact && fact->checked_collectives;

@@ -154,6 +154,7 @@ static void test_attention_facts(void) {
     CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 0);
     c = case_of_file(dtp_arena_printf(arena, row, docs, "LLAMA2-7B", 32));
     CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 200);
+    CU_ASSERT(c->framework.memory.optimizer_bytes == 6); /* Adam in 16 bit; not in pre-training */
     c = case_of_file(dtp_arena_printf(arena, row, docs, "GPT3-175B", 128));
     CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN && strstr(c->note, "cudnn"));
     c = case_of_file(dtp_arena_printf(arena, row, "Megatron-Bridge@1:docs", "LLAMA2-7B", 32));
