@@ -6,7 +6,7 @@ b,megatron-2022,A100,80,8,8,GPT,48,6144,64,24576,0,51200,2048,8,1,1,1,1,0,4,4,fp
 c,megatron-2022,A100,80,8,8,GPT,48,6144,64,24576,0,51200,2048,8,1,1,1,1,0,2,4,fp16,selective,1,0,,1.2,,,made for this test
 d,megatron-2022,A100,80,8,8,GPT,48,6144,64,24576,0,51200,2048,8,1,1,1,1,0,1,4,fp16,selective,1,0,,1.4,,,made for this test
 e,megatron-2022,A100,80,8,8,GPT,48,6144,64,24576,0,51200,2048,4,2,1,1,1,0,1,4,fp16,full,0,0,1F1B,1.9,,,made for this test
-f,no-such-stack,A100,80,8,8,GPT,48,6144,64,24576,0,51200,2048,4,2,1,1,1,0,1,4,fp16,full,0,0,1F1B,1.9,,,made for this test
+f,megatron-2022,Z100,80,8,8,GPT,48,6144,64,24576,0,51200,2048,4,2,1,1,1,0,1,4,fp16,full,0,0,1F1B,1.9,,,made for this test
 g,megatron-core,H100,80,8,8,Llama 8B,32,4096,32,14336,1,128256,8192,1,1,1,1,8,1,,128,bf16,,,1,,10,,,made for this test
 ROWS
 "$dtplan" validate runs.csv --by-plan --worst 2 --rows rows.csv --scatter s.svg --histogram h.svg \
