@@ -86,9 +86,9 @@ static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan 
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
  * are split by the library workspace that the first backward takes, for good, so that the next forward asks
  * for more; what is left of them the optimizer's moments may take, which the first update allocates, and deferred
- * inputs of reduce-scatters. The piece
- * for the gathered parameters is asked for beside all that where nothing freed is as large. On a stage without
- * logits part of a backward's gradients finds no block either: activations leave smaller ones. */
+ * inputs of reduce-scatters. The piece for the gathered parameters is asked for beside all that where nothing
+ * freed is as large. On a stage without logits part of a backward's gradients finds no block either: activations
+ * leave smaller ones. */
 double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                              const struct activations *x, const struct rank_parts *r,
                              const struct rank_sums *sums) {
