@@ -297,7 +297,8 @@ static void others(const struct dtp_term *t, const struct dtp_report *r) {
         other_row(t, &show, best, &s->near_miss[i]);
 }
 
-static void print_counts(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
+static void print_counts(struct dtp_arena *a, const struct dtp_term *t,
+                         const struct dtp_report *r) {
     const struct dtp_counts *c = &r->search->counts;
     char n[6][32];
     const uint64_t counts[6] = {c->candidates, c->illegal,   c->over_memory,

@@ -70,6 +70,8 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
                            const struct dtp_run *run, struct dtp_run_case *c);
 bool dtp_run_set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
                          struct dtp_run_case *c);
+/* Of a plan with its pp and vpp: schedule and chunks that go together. */
+void dtp_run_set_schedule(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c);
 /* Adds to what was assumed. */
 void dtp_run_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text);
 /* The first fact that holds for the row; NULL: none. */
