@@ -109,21 +109,25 @@ static bool record(struct dtp_dev *d, struct piece *p) {
     return true;
 }
 
+static bool replays(struct dtp_dev *d, struct piece *p) {
+    if (d->graphs->mode != DTP_GRAPHS_ON || !p->bytes)
+        return false;
+    return p->graph >= 0 || (p->graph == -1 && record(d, p));
+}
+
 static void flush(struct dtp_dev *d) {
     struct dtp_graphs *g = d->graphs;
     if (g->used == 0)
         return;
-    bool worth = g->count >= FEWEST_OPS;
-    struct piece *p = worth ? find(g) : NULL;
-    bool again = p && p->bytes, on = g->mode == DTP_GRAPHS_ON;
-    if (on && again && (p->graph >= 0 || (p->graph == -1 && record(d, p)))) {
+    struct piece *p = g->count >= FEWEST_OPS ? find(g) : NULL;
+    if (p && replays(d, p)) {
         d->ops->replay(d, p->graph);
         g->replayed += g->count;
     } else {
         run_all(d, g->buffer, g->used);
-        if (worth && !again)
-            learn(g, p);
     }
+    if (p && !p->bytes)
+        learn(g, p);
     g->used = 0;
     g->count = 0;
 }
