@@ -13,7 +13,7 @@ const char *const dtp_verdict_names[] = {"illegal",   "over_memory", "bounded",
                                          "estimated", "simulated",   NULL};
 
 /* Constants, so that the work does not depend on the number of threads. */
-enum { WAVE = 64, SIMULATED_WAVE = 8, MOST_NEAR_MISSES_TRIED = 64, NEAR_MISS_WAVE = 16 };
+enum { WAVE = 64, SIMULATED_WAVE = 8, MOST_NEAR_MISSES_TRIED = 64, NEAR_MISSES_SIMULATED = 3 };
 
 /* A plan that does not fit is shown when it would be faster by this factor. */
 static const double WORTH_A_LOOK = 0.999;
@@ -229,45 +229,55 @@ static int by_bytes(const void *x, const void *y) {
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-static enum dtp_status add_near_miss(struct searcher *s, struct contender *c, struct dtp_err *err) {
-    struct dtp_plan plan;
+static void add_near_miss(struct searcher *s, const struct contender *c) {
     struct dtp_search *out = s->out;
-    dtp_space_candidate(&out->space, c->number, &plan);
-    DTP_TRY(dtp_evaluate(s->a, dtp_search_evaluator(s, 0), &plan, DTP_ESTIMATE, NULL,
-                         &out->near_miss[out->nnear_misses], err));
-    out->nnear_misses++;
-    return DTP_OK;
+    if (c)
+        copy_result(s->a, c->result, &out->near_miss[out->nnear_misses++]);
 }
 
-/* Over memory by less than the limit again, yet by their bound faster than the best: the few that miss
- * least are estimated; kept are the one that misses least and the fastest of them. */
-static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err) {
-    struct contender *list, *wave[MOST_NEAR_MISSES_TRIED], *least = NULL, *fastest = NULL;
-    size_t n, kept = 0;
+/* The contenders that may be near misses, by their estimates: over memory by less than the limit again. */
+static size_t find_promising(struct searcher *s, double most_s, struct contender **out) {
+    struct contender *list;
+    size_t n, kept = 0, tried = 0, promising = 0;
     dtp_search_gather(s, DTP_VERDICT_OVER_MEMORY, &list, &n);
-    while (kept < n && list[kept].bound_s < s->best_simulated_s)
+    while (kept < n && list[kept].bound_s < most_s)
         kept++;
     qsort(list, kept, sizeof *list, by_bytes);
-    uint64_t most_bytes = 2 * s->problem->memory_limit_bytes;
-    size_t tried = 0;
-    for (; tried < kept && tried < MOST_NEAR_MISSES_TRIED; tried++) {
-        if (list[tried].legal->device_bytes > most_bytes)
-            break;
-        wave[tried] = &list[tried];
+    while (tried < kept && tried < MOST_NEAR_MISSES_TRIED &&
+           list[tried].legal->device_bytes <= 2 * s->problem->memory_limit_bytes) {
+        out[tried] = &list[tried];
+        tried++;
     }
-    dtp_search_estimate(s, wave, tried);
-    for (size_t i = 0; i < tried; i++) {
-        if (wave[i]->estimate_s >= s->best_simulated_s * WORTH_A_LOOK)
+    dtp_search_estimate(s, out, tried);
+    for (size_t i = 0; i < tried; i++)
+        if (out[i]->estimate_s < most_s)
+            out[promising++] = out[i];
+    return promising;
+}
+
+/* Of those that miss least a few are simulated, and the fastest by its estimate; kept are, if they are faster
+ * than the best, the one that misses least and the fastest. */
+static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err) {
+    struct contender *list[MOST_NEAR_MISSES_TRIED], *least = NULL, *fastest = NULL;
+    double most_s = s->best_simulated_s * WORTH_A_LOOK;
+    size_t n = find_promising(s, most_s, list), last = 0;
+    for (size_t i = 1; i < n; i++)
+        if (list[i]->estimate_s < list[last]->estimate_s)
+            last = i;
+    size_t simulated = n < NEAR_MISSES_SIMULATED ? n : NEAR_MISSES_SIMULATED;
+    if (last >= simulated && simulated < n)
+        list[simulated++] = list[last];
+    DTP_TRY(simulate(s, list, simulated, err));
+    for (size_t i = 0; i < simulated; i++) {
+        if (list[i]->result->step_s >= most_s)
             continue;
         if (!least)
-            least = wave[i];
-        if (!fastest || wave[i]->estimate_s < fastest->estimate_s)
-            fastest = wave[i];
+            least = list[i];
+        if (!fastest || list[i]->result->step_s < fastest->result->step_s)
+            fastest = list[i];
     }
-    if (least)
-        DTP_TRY(add_near_miss(s, least, err));
-    if (fastest && fastest != least)
-        DTP_TRY(add_near_miss(s, fastest, err));
+    add_near_miss(s, least);
+    add_near_miss(s, fastest != least ? fastest : NULL);
     return DTP_OK;
 }
 

@@ -66,8 +66,8 @@ struct dtp_search {
     uint64_t *number; /* of each result */
     size_t nresults;
     bool *new_layout; /* [nresults] the first of its layout */
-    /* over memory, but faster than the best if they fitted: the one that misses least, and the fastest
-     * of the next few; estimated, not simulated */
+    /* over memory, but faster than the best if they fitted: of a few that are simulated the one that
+     * misses least, and the fastest */
     struct dtp_result near_miss[2];
     int nnear_misses;
     /* the smallest device_bytes of all legal plans: what the report of "nothing fits" names */

@@ -55,6 +55,17 @@ static void test_counts(void) {
     }
 }
 
+static bool is_simulated(const struct dtp_setup *s, const struct dtp_result *r) {
+    struct dtp_arena *scratch = dtp_arena_create("again");
+    struct dtp_evaluator *ev = dtp_evaluator_create(scratch, &s->problem);
+    struct dtp_result again;
+    bool same = dtp_evaluate(scratch, ev, &r->plan, DTP_SIMULATE, NULL, &again, NULL) == DTP_OK &&
+                again.step_s - r->step_s == 0;
+    dtp_evaluator_destroy(ev);
+    dtp_arena_destroy(scratch);
+    return same;
+}
+
 /* Sorted by time, each fits, the first of each layout is marked. */
 static void test_results(void) {
     for (int k = 0; k < NCASES; k++) {
@@ -74,6 +85,7 @@ static void test_results(void) {
         for (int i = 0; i < f.nnear_misses; i++) {
             CU_ASSERT(f.near_miss[i].device_bytes > s->problem.memory_limit_bytes);
             CU_ASSERT(f.near_miss[i].step_s < f.result[0].step_s);
+            CU_ASSERT(is_simulated(s, &f.near_miss[i]));
         }
     }
 }
