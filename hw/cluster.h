@@ -147,6 +147,9 @@ bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t li
 /* Links of each node where routes use no others than those of the nodes at their ends, so that a route
  * moved by whole nodes uses the same links so many further on; 0 where a tier may bind. */
 uint32_t dtp_cluster_node_links(const struct dtp_cluster *c);
+/* Routes between nodes share no link when no end of one is in a block of so many nodes with an end of the
+ * other; 0: no such number. */
+int dtp_cluster_block_nodes(const struct dtp_cluster *c);
 const char *dtp_cluster_link_name(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
                                   uint32_t link);
 #define DTP_MAX_ROUTE 16

@@ -66,6 +66,18 @@ uint32_t dtp_cluster_node_links(const struct dtp_cluster *c) {
     return (uint32_t)node_links(&c->node);
 }
 
+int dtp_cluster_block_nodes(const struct dtp_cluster *c) {
+    int block = 1;
+    for (int t = 0; t < c->ntiers; t++) {
+        if (!tier_binds(c, t))
+            continue;
+        if (c->tier[t].nodes % block != 0)
+            return 0;
+        block = c->tier[t].nodes;
+    }
+    return block;
+}
+
 bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t link, int *node) {
     int each = node_links(&c->node), at = (int)link / each;
     bool in_node = at < dtp_cluster_nnodes(c, ngpus);

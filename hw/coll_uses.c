@@ -1,12 +1,10 @@
 #include "hw/collective.h"
 
-#include <stdlib.h>
-
 #include "sim/base/units.h"
 
 /* What crosses which link, in the order of the flows; merged at the end. */
 struct entry {
-    uint32_t link, order;
+    uint32_t link;
     double bytes; /* for a buffer of one byte */
 };
 struct tally {
@@ -24,15 +22,43 @@ static void put(struct tally *t, uint32_t link, double bytes) {
         t->at = dtp_arena_grow(t->a, t->at, sizeof *t->at, t->capacity, more);
         t->capacity = more;
     }
-    t->at[t->n] = (struct entry){link, t->n, bytes};
-    t->n++;
+    t->at[t->n++] = (struct entry){link, bytes};
 }
 
-static int by_link(const void *x, const void *y) {
-    const struct entry *p = x, *q = y;
-    if (p->link != q->link)
-        return p->link < q->link ? -1 : 1;
-    return p->order < q->order ? -1 : p->order > q->order;
+/* One pass of a stable sort by a digit of the link. */
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS };
+static void sort_digit(const struct entry *from, struct entry *to, uint32_t n, int shift) {
+    uint32_t begin[DIGITS + 1] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        begin[(from[i].link >> shift & (DIGITS - 1)) + 1]++;
+    for (int d = 0; d < DIGITS; d++)
+        begin[d + 1] += begin[d];
+    for (uint32_t i = 0; i < n; i++)
+        to[begin[from[i].link >> shift & (DIGITS - 1)]++] = from[i];
+}
+
+/* By link; those of one link stay in the order of the flows. */
+static void sort_entries(struct tally *t) {
+    enum { FEW = 128 };
+    uint32_t most = 0;
+    for (uint32_t i = 1; i < t->n && t->n <= FEW; i++) {
+        struct entry e = t->at[i];
+        uint32_t k = i;
+        for (; k > 0 && t->at[k - 1].link > e.link; k--)
+            t->at[k] = t->at[k - 1];
+        t->at[k] = e;
+    }
+    if (t->n <= FEW)
+        return;
+    for (uint32_t i = 0; i < t->n; i++)
+        most = t->at[i].link > most ? t->at[i].link : most;
+    struct entry *other = DTP_NEW(t->a, struct entry, t->capacity);
+    for (int shift = 0; shift < 32 && most >> shift > 0; shift += DIGIT_BITS) {
+        sort_digit(t->at, other, t->n, shift);
+        struct entry *sorted = other;
+        other = t->at;
+        t->at = sorted;
+    }
 }
 
 /* One entry a link, ascending; sums in the order of the flows. */
@@ -40,7 +66,7 @@ static void merge(struct tally *t) {
     uint32_t n = 0;
     if (t->n == 0)
         return;
-    qsort(t->at, t->n, sizeof *t->at, by_link);
+    sort_entries(t);
     for (uint32_t i = 1; i < t->n; i++)
         if (t->at[i].link == t->at[n].link)
             t->at[n].bytes += t->at[i].bytes;

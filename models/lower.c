@@ -305,6 +305,7 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
         w->whole = dtp_new_ids(w->a, actions);
     w->nlinks = dtp_cluster_nlinks(c, w->placement.ngpus);
     w->node_links = dtp_cluster_node_links(c);
+    w->block_gpus = dtp_cluster_block_nodes(c) * c->node.gpus;
     w->link = dtp_new_ids(w->a, w->nlinks);
     w->total = DTP_NEW(w->a, double, w->nlinks);
     w->own = DTP_NEW(w->a, double, w->nlinks);

@@ -78,6 +78,7 @@ struct dtp_lowering {
      * siblings, and of one's own (lower_steps.c) */
     uint32_t nlinks, ntouched;
     uint32_t node_links; /* dtp_cluster_node_links() */
+    int block_gpus;      /* of dtp_cluster_block_nodes() */
     struct dtp_known_uses *known;
     dtp_id *link;
     double *total, *own;

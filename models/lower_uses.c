@@ -1,7 +1,7 @@
 /* What uses which links. Where no tier of the fabric binds, a group that stands some nodes further on uses
- * the links so many nodes further on, and groups and transfers without a common node share no link: on
- * 131,072 GPUs the ring of one group is walked for thousands, and folded only what meets the
- * representative is looked at. */
+ * the links so many nodes further on; groups and transfers without a common block (a node, or a group of the
+ * highest tier that binds) share no link: on 131,072 GPUs the ring of one group is walked for thousands, and
+ * folded only what meets the representative is looked at. */
 #include "models/lower_build.h"
 
 /* Uses of groups alike but for where they start, by the place of the first member in its node. */
@@ -53,29 +53,30 @@ void dtp_lowering_uses_add(struct dtp_lowering *w, const struct dtp_moved_uses *
 
 bool dtp_lowering_meet(const struct dtp_lowering *w, const struct dtp_group *x,
                        const struct dtp_group *y) {
-    int gpus = w->problem->cluster->node.gpus;
-    return w->node_links == 0 ||
-           (x->first / gpus <= (y->first + (y->size - 1) * y->stride) / gpus &&
-            y->first / gpus <= (x->first + (x->size - 1) * x->stride) / gpus);
+    int gpus = w->block_gpus;
+    return gpus == 0 || (x->first / gpus <= (y->first + (y->size - 1) * y->stride) / gpus &&
+                         y->first / gpus <= (x->first + (x->size - 1) * x->stride) / gpus);
 }
 
-/* The representative's transfer goes from one node to another or stays in it: those that start in them,
+/* The representative's transfer goes from one block to another or stays in it: those that start in them,
  * then those that end there and start elsewhere. */
 int dtp_lowering_meeting(const struct dtp_lowering *w, int from, int to, const int **out) {
     const struct dtp_placement *p = &w->placement;
-    bool near = w->out->folded && w->node_links > 0;
-    int gpus = p->gpus_per_node, n = 0;
-    int node[2] = {dtp_lowering_rank(w, from, 0) / gpus, dtp_lowering_rank(w, to, 0) / gpus};
-    int *list = DTP_NEW(w->a, int, (size_t)(near ? 2 * gpus : dtp_lowering_replicas(w)));
+    int gpus = w->block_gpus, all = dtp_lowering_replicas(w), n = 0;
+    bool near = w->out->folded && gpus > 0 && 2 * gpus < all;
+    int *list = DTP_NEW(w->a, int, (size_t)(near ? 2 * gpus : all));
     *out = list;
-    for (int q = 0; !near && q < dtp_lowering_replicas(w); q++)
+    for (int q = 0; !near && q < all; q++)
         list[n++] = q;
-    for (int k = 0; near && k < (node[0] == node[1] ? 1 : 2); k++)
-        for (int rank = node[k] * gpus; rank < (node[k] + 1) * gpus && rank < p->ngpus; rank++) {
+    if (!near)
+        return n;
+    int block[2] = {dtp_lowering_rank(w, from, 0) / gpus, dtp_lowering_rank(w, to, 0) / gpus};
+    for (int k = 0; k < (block[0] == block[1] ? 1 : 2); k++)
+        for (int rank = block[k] * gpus; rank < (block[k] + 1) * gpus && rank < p->ngpus; rank++) {
             int t, c, d, stage;
             dtp_placement_coords(p, rank, &t, &c, &d, &stage);
             int q = t + p->tp * (c + p->cp * d), start = dtp_lowering_rank(w, from, q) / gpus;
-            if (stage == from || (stage == to && start != node[0] && start != node[1]))
+            if (stage == from || (stage == to && start != block[0] && start != block[1]))
                 list[n++] = q;
         }
     return n;

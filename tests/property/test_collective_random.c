@@ -285,11 +285,38 @@ static void test_moved(void) {
     CU_ASSERT(moved > 500);
 }
 
+/* Routes whose ends have no block in common share no link. */
+static void test_blocks(void) {
+    struct dtp_rng r = dtp_rng_stream(15, 0);
+    int apart = 0;
+    for (int i = 0; i < 20000; i++) {
+        struct dtp_cluster c = random_cluster(&r);
+        int block = dtp_cluster_block_nodes(&c) * c.node.gpus, ngpus = 40 * c.node.gpus;
+        int end[4];
+        for (int k = 0; k < 4; k++)
+            end[k] = below(&r, ngpus);
+        if (block == 0 || end[0] == end[1] || end[2] == end[3])
+            continue;
+        bool meet = false, share = false;
+        for (int k = 0; k < 4; k++)
+            meet |= end[k / 2] / block == end[2 + k % 2] / block;
+        struct dtp_route x, y;
+        dtp_cluster_route(&c, ngpus, end[0], end[1], &x);
+        dtp_cluster_route(&c, ngpus, end[2], end[3], &y);
+        for (int k = 0; k < x.n * y.n; k++)
+            share |= x.link[k / y.n] == y.link[k % y.n];
+        CU_ASSERT(meet || !share);
+        apart += !meet;
+    }
+    CU_ASSERT(apart > 2000);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"closed forms against the engine", test_closed_forms},
                            {"bytes out are bytes in", test_conservation},
                            {"compound flows end with the cost", test_compound_flows},
                            {"uses of a group further on", test_moved},
+                           {"routes without a common block", test_blocks},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"collective_random", setup, teardown, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
