@@ -62,6 +62,7 @@ static void try_all(struct dtp_evaluator *ev, struct dtp_plan plan, struct dtp_u
 const char *dtp_run_tune(struct dtp_arena *a, struct dtp_run_case *c, struct dtp_unsaid unsaid) {
     struct dtp_arena *scratch = dtp_arena_create_in(a, "tune");
     const char *taken = NULL;
+    int stated = c->plan.zero_stage;
     unsaid.recompute &= unsaid.microbatch || unsaid.vpp;
     if (unsaid.microbatch || unsaid.vpp) {
         struct dtp_evaluator *ev = dtp_evaluator_create(scratch, &c->problem);
@@ -71,13 +72,18 @@ const char *dtp_run_tune(struct dtp_arena *a, struct dtp_run_case *c, struct dtp
         best.most_bytes = memory_slack * limit_bytes;
         if (!isfinite(best.time_s))
             try_all(ev, c->plan, unsaid, &best);
+        struct dtp_plan divided = c->plan; /* ZeRO-2 holds all weights, and the run did fit */
+        divided.zero_stage = 3;
+        if (!isfinite(best.time_s) && c->plan.zero_stage == 2)
+            try_all(ev, divided, unsaid, &best);
         if (isfinite(best.time_s)) {
             c->plan = best.plan;
-            taken = dtp_arena_printf(a, "taken as the fastest that fits: microbatch %d, vpp %d, %s",
-                                     c->plan.microbatch_size, c->plan.vpp,
-                                     c->plan.recompute == DTP_RECOMPUTE_NONE
-                                         ? "no recomputation"
-                                         : dtp_recompute_names[c->plan.recompute]);
+            taken = dtp_arena_printf(
+                a, "taken as the fastest that fits: %smicrobatch %d, vpp %d, %s",
+                best.plan.zero_stage != stated ? "ZeRO 3, " : "", c->plan.microbatch_size,
+                c->plan.vpp,
+                c->plan.recompute == DTP_RECOMPUTE_NONE ? "no recomputation"
+                                                        : dtp_recompute_names[c->plan.recompute]);
         }
     }
     dtp_arena_destroy(scratch);

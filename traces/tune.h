@@ -5,8 +5,8 @@
  * is interleaved, chunks dividing the layers of a stage; recomputation none, selective, full as far as
  * the framework has them. Recomputation alone is not searched: unsaid beside a stated microbatch it is
  * none.
- * If nothing fits, what needs up to 5 % more counts, too: the run did fit; if nothing is left, the plan stays as it
- * was.
+ * If nothing fits, what needs up to 5 % more counts, too: the run did fit; then ZeRO-3 where ZeRO-2 was stated.
+ * If nothing is left, the plan stays as it was.
  */
 #ifndef DTP_TRACES_TUNE_H
 #define DTP_TRACES_TUNE_H
