@@ -155,7 +155,7 @@ static void add_action(struct dtp_lowering *w, int i, uint32_t k, size_t at, boo
                             .device = on_device ? w->device[i] : DTP_NONE,
                             .stream = w->out->compute_stream[i]};
     if (w->net)
-        dtp_lower_net_task(w, i, vs, act.kind, &task);
+        dtp_lower_net_task(w, i, act.chunk, act.kind, &task);
     w->first_task[at] = w->g->ntasks;
     if (w->options->detail == DTP_DETAIL_OP && parts.nparts == 1) {
         w->last_task[at] = add_ops(w, task, tag, act.kind);

@@ -150,7 +150,7 @@ static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *
 
 void dtp_lower_net(struct dtp_lowering *w);
 /* Gives a task of an action of rank i its uses of links; w->net. */
-void dtp_lower_net_task(struct dtp_lowering *w, int i, int vs, int kind, struct dtp_task *task);
+void dtp_lower_net_task(struct dtp_lowering *w, int i, int chunk, int kind, struct dtp_task *task);
 /* ---- lower_slots.c ---- */
 
 /* DTP_P2P_SLOTS: what each transfer and each action waits for; after the transfers are there. */

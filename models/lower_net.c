@@ -16,9 +16,17 @@ struct net_use {
     uint32_t link;
     double own[DTP_NET_AXES], total[DTP_NET_AXES];
 };
+/* What an action of a kind and chunk asks for: by how much its work and rate grow, and its uses. */
+struct net_task {
+    bool known;
+    double most; /* bytes a second on its busiest link; 0: none */
+    struct dtp_use *use;
+    uint32_t nuses;
+};
 struct dtp_rank_net {
     struct net_use *at;
     uint32_t n;
+    struct net_task *task; /* [DTP_A_W + 1][vpp], made when first asked for */
 };
 
 static struct net_use *use_of(struct dtp_lowering *w, struct dtp_rank_net *net, uint32_t link) {
@@ -109,14 +117,14 @@ static double on_link(const struct dtp_stage_cost *s, int kind, const double wei
     return bytes;
 }
 
-void dtp_lower_net_task(struct dtp_lowering *w, int i, int vs, int kind, struct dtp_task *task) {
-    const struct dtp_rank_net *net = &w->net[i];
+static struct net_task make_task(struct dtp_lowering *w, const struct dtp_rank_net *net, int vs,
+                                 int kind) {
     const struct dtp_stage_cost *s = &w->costs->stage[vs];
-    double dur_s = w->l.dur_s[kind * w->l.nstages + vs], most = 0;
-    if (!(dur_s > 0) || net->n == 0)
-        return;
-    struct dtp_use *use = DTP_NEW(w->a, struct dtp_use, net->n);
-    uint32_t n = 0;
+    struct net_task task = {.known = true};
+    double dur_s = w->l.dur_s[kind * w->l.nstages + vs];
+    if (!(dur_s > 0))
+        return task;
+    task.use = DTP_NEW(w->a, struct dtp_use, net->n);
     for (uint32_t k = 0; k < net->n; k++) {
         double own = on_link(s, kind, net->at[k].own) / dur_s,
                total = on_link(s, kind, net->at[k].total) / dur_s,
@@ -124,16 +132,29 @@ void dtp_lower_net_task(struct dtp_lowering *w, int i, int vs, int kind, struct 
         if (!(own > 0))
             continue;
         double scale = total < limit ? 1 : limit / total;
-        most = scale * own > most ? scale * own : most;
-        use[n++] = (struct dtp_use){dtp_lowering_link(w, net->at[k].link), DTP_USE_LINK,
-                                    scale * (w->out->folded ? total : own)};
+        task.most = scale * own > task.most ? scale * own : task.most;
+        task.use[task.nuses++] =
+            (struct dtp_use){dtp_lowering_link(w, net->at[k].link), DTP_USE_LINK,
+                             scale * (w->out->folded ? total : own)};
     }
-    for (uint32_t k = 0; k < n; k++)
-        use[k].weight /= most;
-    if (n == 0)
+    for (uint32_t k = 0; k < task.nuses; k++)
+        task.use[k].weight /= task.most;
+    return task;
+}
+
+void dtp_lower_net_task(struct dtp_lowering *w, int i, int chunk, int kind, struct dtp_task *task) {
+    struct dtp_rank_net *net = &w->net[i];
+    if (net->n == 0)
         return;
-    task->work *= most; /* bytes on the busiest link, at their mean rate */
-    task->rate_cap *= most;
-    task->uses = use;
-    task->nuses = n;
+    if (!net->task)
+        net->task = DTP_NEW(w->a, struct net_task, (DTP_A_W + 1) * (size_t)w->l.vpp);
+    struct net_task *mine = &net->task[kind * w->l.vpp + chunk];
+    if (!mine->known)
+        *mine = make_task(w, net, w->l.stage_of[w->out->stage[i] * w->l.vpp + chunk], kind);
+    if (mine->nuses == 0)
+        return;
+    task->work *= mine->most; /* bytes on the busiest link, at their mean rate */
+    task->rate_cap *= mine->most;
+    task->uses = mine->use;
+    task->nuses = mine->nuses;
 }
