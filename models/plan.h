@@ -108,8 +108,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_SP, "the framework has no sequence parallelism")                                     \
     X(DTP_WHY_CP, "the framework has no context parallelism")                                      \
     X(DTP_WHY_EXPERTS,                                                                             \
-      "the model has experts, which are not modelled in this framework: megatron-core, nemo and "  \
-      "torchtitan have them")                                                                      \
+      "the model has experts: not modelled here, but in megatron-core, nemo and torchtitan")       \
     X(DTP_WHY_EP,                                                                                  \
       "ep does not divide the experts and the ranks of a stage, or the model has no experts")      \
     X(DTP_WHY_ETP,                                                                                 \
