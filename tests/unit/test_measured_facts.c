@@ -1,0 +1,250 @@
+/* What is known of measured runs beside their columns (traces/measured/clusters.json). */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "models/memory.h"
+#include "tests/measured_case.h"
+#include "tests/suites.h"
+
+/* What the scripts of a run say and no column does (traces/measured/clusters.json). */
+static void test_facts(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s,peak_mem,"
+        "peak_mem_unit\n%s,a,megatron,%s,80,8,8,Llama,32,4096,32,32000,2048,2,1,1,4,,1,8,bf16,none,"
+        "1,50,GB\n";
+    struct dtp_run_case *c =
+        case_of_file(dtp_arena_printf(arena, row, "FlagPerf:llama3_8B-megatron", "H100"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->model.dropout > 0 && c->plan.zero_stage == 1 && c->plan.sequence_parallel);
+    CU_ASSERT(strstr(c->peak_mem_unit, "smi") != NULL);
+    c = case_of_file(dtp_arena_printf(arena, row, "FlagPerf:aquila2_7b-flagscale", "A800"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT_STRING_EQUAL(c->framework.name, "flagscale");
+    CU_ASSERT(c->model.dropout <= 0 && !c->plan.sequence_parallel);
+    c = case_of_file(dtp_arena_printf(arena, row, "elsewhere", "H100"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->plan.zero_stage == 0 && c->model.dropout <= 0);
+    CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GB");
+}
+
+/* FlagPerf's run in fp32: --recompute-activations, no flash attention, no master copy; those in 16 bit not. */
+static void test_fp32_run(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,flash_attention,step_s,"
+        "peak_mem,peak_mem_unit\nFlagPerf:llama2_70B-megatron,a,megatron,H800,80,32,8,Llama 70B,80,"
+        "8192,64,32000,4096,8,4,1,1,,1,44,%s,1,22,77,GiB\n";
+    struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, "fp32,full"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->plan.dtype == DTP_TF32 && c->plan.recompute == DTP_RECOMPUTE_SELECTIVE);
+    CU_ASSERT(c->problem.attention == DTP_ATTN_UNFUSED);
+    CU_ASSERT(c->framework.memory.weight_bytes == 4 && c->framework.memory.optimizer_bytes == 8);
+    c = case_of_file(dtp_arena_printf(arena, row, "amp,"));
+    CU_ASSERT(c->plan.dtype == DTP_BF16 && c->plan.recompute == DTP_RECOMPUTE_NONE);
+    CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2);
+    CU_ASSERT(c->framework.memory.weight_bytes == 2 && c->framework.memory.optimizer_bytes == 12);
+}
+
+/* Llama 3 70B on GB200 under Megatron-FSDP: sharded in FP8, half of its layers' activations on the host. */
+static void test_megatron_fsdp(void) {
+    static const char *const row = "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,"
+                                   "layers,hidden,heads,kv_heads,ffn,"
+                                   "gated_ffn,vocab,seq,tp,pp,vpp,cp,dp,zero_stage,microbatch,"
+                                   "global_batch,dtype,recompute,step_s,"
+                                   "peak_mem,peak_mem_unit\nNVIDIA-NeMo/"
+                                   "Megatron-Bridge@1,a,nemo,GB200,186,64,4,LLAMA3_70B,80,8192,"
+                                   "64,8,28672,1,128256,8192,1,1,1,1,64,%d,2,256,%s,,7,,\n";
+    struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, 3, "FP8-CS"));
+    struct dtp_stage_memory moved, kept;
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT_STRING_EQUAL(c->framework.name, "megatron-bridge");
+    CU_ASSERT(dtp_plan_check(&c->problem, &c->plan) == DTP_LEGAL);
+    CU_ASSERT(c->framework.fp8_recipe == DTP_FP8_CURRENT && c->problem.offloaded_layers == 40);
+    dtp_memory(dtp_memory_memo_create(arena, &c->problem), &c->plan, &moved);
+    CU_ASSERT(moved.device_bytes < c->problem.memory_limit_bytes); /* it ran */
+    double layer = dtp_memory_layer_activations(&c->problem, &c->plan, DTP_LAYER_DENSE);
+    c->problem.offloaded_layers = 0;
+    dtp_memory(dtp_memory_memo_create(arena, &c->problem), &c->plan, &kept);
+    CU_ASSERT_DOUBLE_EQUAL((double)kept.activations_bytes - (double)moved.activations_bytes,
+                           38 * layer, 2); /* two are on the way */
+    c = case_of_file(dtp_arena_printf(arena, row, 1, "MXFP8"));
+    CU_ASSERT(c->framework.fp8_recipe == DTP_FP8_BLOCK && c->problem.offloaded_layers == 0);
+}
+
+/* NeMo's launcher of 24.07 turned cuDNN attention off for all but one script; its fine-tuning packed SQuAD. */
+static void test_attention_facts(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,flash_attention,step_s,"
+        "peak_mem,peak_mem_unit\n%s,a,nemo,H100,80,8,8,%s,32,4096,32,32000,4096,1,1,1,8,1,1,%d,FP8,"
+        "none,1,1,,\n";
+    static const char *const docs = "NVIDIA/NeMo@164b0097f8:docs";
+    struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, docs, "LLAMA2-7B", 128));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 0);
+    c = case_of_file(dtp_arena_printf(arena, row, docs, "LLAMA2-7B", 32));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 200);
+    CU_ASSERT(c->framework.memory.optimizer_bytes == 6); /* Adam in 16 bit; not in pre-training */
+    c = case_of_file(dtp_arena_printf(arena, row, docs, "GPT3-175B", 128));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN && strstr(c->note, "cudnn"));
+    c = case_of_file(dtp_arena_printf(arena, row, "Megatron-Bridge@1:docs", "LLAMA2-7B", 32));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN && c->problem.document_tokens == 0);
+}
+
+/* LLM Foundry's benchmarks: the version of PyTorch by table; MPT as its yamls have it, with biases. */
+static void test_llm_foundry(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s\n"
+        "mosaicml/llm-foundry@%s,a,torch-fsdp1,A100,80,8,8,MPT-30b,48,7168,56,50368,2048,1,1,1,8,3,"
+        "3,504,%s,full,1\n";
+    static const struct {
+        const char *source, *dtype, *stack;
+    } tables[] = {{"1:scripts/train/benchmarking/README.md", "amp_bf16", "torch-fsdp1"},
+                  {"1:scripts/train/benchmarking/README.md", "bf16", "torch-fsdp1-2.0"},
+                  {"1:scripts/train/benchmarking/h100new.csv", "amp_bf16", "torch-fsdp1"},
+                  {"1:scripts/train/benchmarking/torches.csv", "amp_bf16", "torch-fsdp1-2.0"}};
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        struct dtp_run_case *c =
+            case_of_file(dtp_arena_printf(arena, row, tables[i].source, tables[i].dtype));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT_STRING_EQUAL(c->framework.name, tables[i].stack);
+        CU_ASSERT(c->framework.recompute_stops_early == !strstr(tables[i].stack, "2.0"));
+        CU_ASSERT(c->model.mlp_bias && c->model.position == DTP_POS_LEARNED);
+        CU_ASSERT(c->model.head_dim == 128);
+    }
+}
+
+static bool same_but_batch(const struct dtp_run *x, const struct dtp_run *y) {
+    return x->layers == y->layers && x->hidden == y->hidden && x->tp == y->tp && x->pp == y->pp &&
+           x->dp == y->dp && x->microbatch == y->microbatch;
+}
+
+/* vTrain's times of one node are linear in the microbatches to its last digit, 1 us: sums of parts, as
+ * clusters.json says. Runs repeat to a few parts in a thousand at best. */
+static void test_sums(void) {
+    const char *path =
+        dtp_arena_printf(arena, "%s/../shared/measured/vtrain_single.csv", DTP_SOURCE_DIR);
+    struct dtp_runs r = {0};
+    if (access(path, R_OK) != 0) {
+        printf("skipped: %s is missing\n", path);
+        return;
+    }
+    CU_ASSERT_FATAL(dtp_runs_read(arena, path, &r, NULL) == DTP_OK && r.n > 500);
+    int checked = 0;
+    for (size_t i = 0; i < r.n; i++) {
+        const struct dtp_run *at[3] = {&r.at[i]};
+        int n = 1;
+        for (size_t k = i + 1; k < r.n && n < 3; k++)
+            if (same_but_batch(at[0], &r.at[k]))
+                at[n++] = &r.at[k];
+        if (n < 3)
+            continue;
+        double x[2], y[2];
+        for (int k = 0; k < 2; k++) {
+            x[k] = (at[k + 1]->global_batch - at[0]->global_batch) /
+                   (double)(at[0]->microbatch * at[0]->dp);
+            y[k] = at[k + 1]->step_s - at[0]->step_s;
+        }
+        double off_s = fabs(y[1] - y[0] * x[1] / x[0]);
+        CU_ASSERT(off_s < 1e-6 * (2 + 2 * fabs(x[1] / x[0])));
+        checked++;
+    }
+    CU_ASSERT(checked > 100);
+}
+
+/* What the sweep's source tells about its runs, by their size. */
+static void test_sized_facts(void) {
+    struct dtp_run_case *c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,"
+                                     "8,1,1,8,0,1,256,bf16,none,1,,");
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(!c->framework.checked_collectives);
+    CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GiB reserved");
+    c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,8,2,1,4,0,1,256,bf16,"
+                "none,1,,");
+    CU_ASSERT(c->framework.checked_collectives && !c->framework.checked_transfers);
+    c = case_of("a,nanotron,H100,80,512,8,Llama-like,16,2048,32,131072,4096,8,2,1,32,0,1,256,bf16,"
+                "none,1,,");
+    CU_ASSERT(c->framework.checked_collectives && c->framework.checked_transfers);
+    c = case_of("a,nanotron,H100,80,8,8,Llama-like,32,4096,32,131072,4096,1,2,1,4,0,4,256,bf16,"
+                "none,1,,"); /* one that cannot have fitted at first */
+    CU_ASSERT(c->framework.checked_transfers);
+    static const int gpus[] = {16, 64, 128};
+    for (int i = 0; i < 3; i++) { /* large microbatches on 32 and 64 GPUs */
+        c = case_of(
+            dtp_arena_printf(arena,
+                             "a,nanotron,H100,80,%d,8,Llama-like,16,2048,32,131072,4096,8,1,"
+                             "1,%d,1,16,256,bf16,none,1,,",
+                             gpus[i], gpus[i] / 8));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->framework.checked_collectives == (i == 1));
+    }
+    static const int ffn[] = {8192, 14336};
+    for (int i = 0; i < 2; i++) {
+        c = case_of_file(dtp_arena_printf(
+            arena,
+            "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,ffn,"
+            "gated_ffn,vocab,seq,tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,step_s\n"
+            "x,a,nanotron,H100,80,64,8,Llama-like,32,4096,32,%d,1,131072,4096,8,1,1,8,0,1,256,bf16,"
+            "1\n",
+            ffn[i]));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->model.tied_embeddings == (i == 0));
+    }
+    for (int tp = 1; tp <= 2; tp++) { /* pipelines of 8B that would fill the card and not */
+        c = case_of_file(dtp_arena_printf(
+            arena,
+            "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,ffn,"
+            "gated_ffn,vocab,seq,tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,step_s\n"
+            "x,a,nanotron,H100,80,16,8,Llama-like,32,4096,32,14336,1,131072,4096,%d,2,1,%d,1,1,256,"
+            "bf16,1\n",
+            tp, 8 / tp));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->framework.checked_transfers == (tp == 1));
+    }
+}
+
+/* Pipelines on 256 GPUs that were not made again: ZeRO-1 with dp 32, microbatch 2 of 8B. On 64, 8B
+ * without ZeRO below dp 32, and from dp 4 on 16 and 32. ZeRO-1 of one replica. */
+static void test_campaign_facts(void) {
+    static const struct {
+        const char *gpus, *rest;
+        bool slow;
+    } runs[] = {{"256,8,Llama 1B,16,2048,32,131072,4096,4,2,1", "32,1,1,256", true},
+                {"256,8,Llama 1B,16,2048,32,131072,4096,4,2,1", "32,0,1,256", false},
+                {"256,8,Llama 1B,16,2048,32,131072,4096,8,2,1", "16,1,2,256", false},
+                {"256,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "16,1,2,256", true},
+                {"256,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "16,1,1,256", false},
+                {"64,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "4,0,1,256", true},
+                {"64,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "4,1,1,256", false},
+                {"32,8,Llama 8B,32,4096,32,131072,4096,4,2,1", "4,0,1,256", true},
+                {"32,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "2,0,1,256", false},
+                {"8,8,Llama 1B,16,2048,32,131072,4096,1,8,1", "1,1,1,256", true},
+                {"8,8,Llama 1B,16,2048,32,131072,4096,1,8,1", "1,0,1,256", false},
+                {"64,8,Llama 1B,16,2048,32,131072,4096,8,2,1", "4,0,1,256", false}};
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        char line[160];
+        snprintf(line, sizeof line, "a,nanotron,H100,80,%s,%s,bf16,none,1,,", runs[i].gpus,
+                 runs[i].rest);
+        struct dtp_run_case *c = case_of(line);
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT(c->framework.checked_transfers == runs[i].slow);
+    }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"facts by size of the run", test_sized_facts},
+                           {"facts of runs that were not made again", test_campaign_facts},
+                           {"what the scripts say", test_facts},
+                           {"a run in fp32", test_fp32_run},
+                           {"sums that are no runs", test_sums},
+                           {"LLM Foundry's tables", test_llm_foundry},
+                           {"Megatron-FSDP", test_megatron_fsdp},
+                           {"attention that the scripts set", test_attention_facts},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"facts of measured runs", setup, teardown, NULL, NULL, tests},
+                             CU_SUITE_INFO_NULL};
+    return run_suites(suites);
+}
