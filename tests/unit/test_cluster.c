@@ -5,26 +5,8 @@
 
 #include "hw/collective.h"
 #include "sim/base/units.h"
+#include "tests/cluster_case.h"
 #include "tests/suites.h"
-
-static struct dtp_arena *a;
-
-static int setup(void) {
-    a = dtp_arena_create("test_cluster");
-    return a == NULL;
-}
-
-static int teardown(void) {
-    dtp_arena_destroy(a);
-    return 0;
-}
-
-static struct dtp_cluster load(const char *name) {
-    struct dtp_cluster c;
-    struct dtp_err err = {0};
-    CU_ASSERT_EQUAL_FATAL(dtp_cluster_load(a, name, &c, &err), DTP_OK);
-    return c;
-}
 
 static void test_all_load(void) {
     const char *const *names = NULL;

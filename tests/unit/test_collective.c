@@ -6,30 +6,12 @@
 
 #include "hw/collective.h"
 #include "sim/base/units.h"
+#include "tests/cluster_case.h"
 #include "tests/suites.h"
 
 #define MB DTP_MEGA
 #define EXACT 1e-12
 #define LOG2_16 4
-
-static struct dtp_arena *a;
-
-static int setup(void) {
-    a = dtp_arena_create("test_collective");
-    return a == NULL;
-}
-
-static int teardown(void) {
-    dtp_arena_destroy(a);
-    return 0;
-}
-
-static struct dtp_cluster load(const char *name) {
-    struct dtp_cluster c;
-    struct dtp_err err = {0};
-    CU_ASSERT_EQUAL_FATAL(dtp_cluster_load(a, name, &c, &err), DTP_OK);
-    return c;
-}
 
 static bool near(double x, double y, double tolerance) {
     return fabs(x - y) <= tolerance * fabs(y);

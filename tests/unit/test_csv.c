@@ -1,12 +1,12 @@
 /* CSV by RFC 4180: each case is a text and the cells that it stands for. */
 #include "sim/base/text.h"
+#include "tests/arena_case.h"
 #include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct dtp_arena *arena;
 static struct dtp_err err;
 
 static enum dtp_status parse(const char *text, struct dtp_csv *csv) {
@@ -104,16 +104,6 @@ static void test_put_reads_back(void) {
     free(text);
 }
 
-static int set_up(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int tear_down(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
-
 static CU_TestInfo tests[] = {
     {"cells", test_cells},
     {"columns and lines", test_columns_and_lines},
@@ -123,6 +113,6 @@ static CU_TestInfo tests[] = {
 };
 
 int main(void) {
-    CU_SuiteInfo suites[] = {{"csv", set_up, tear_down, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"csv", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     return run_suites(suites);
 }

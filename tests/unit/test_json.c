@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "sim/base/rng.h"
+#include "tests/arena_case.h"
 #include "tests/suites.h"
 
-static struct dtp_arena *arena;
 static struct dtp_err err;
 
 static enum dtp_status parse(const char *text, const struct dtp_json **out) {
@@ -254,16 +254,6 @@ static void test_doubles_are_shortest_and_exact(void) {
     }
 }
 
-static int set_up(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int tear_down(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
-
 static CU_TestInfo reading[] = {
     {"accepts", test_accepts},
     {"rejects with the place", test_rejects_with_the_place},
@@ -282,8 +272,8 @@ static CU_TestInfo writing[] = {
 };
 
 int main(void) {
-    CU_SuiteInfo suites[] = {{"reading", set_up, tear_down, NULL, NULL, reading},
-                             {"writing", set_up, tear_down, NULL, NULL, writing},
+    CU_SuiteInfo suites[] = {{"reading", setup, teardown, NULL, NULL, reading},
+                             {"writing", setup, teardown, NULL, NULL, writing},
                              CU_SUITE_INFO_NULL};
     return run_suites(suites);
 }

@@ -1,12 +1,12 @@
 /* Field tables: one table reads a struct from JSON and from text, and writes it. */
 #include "sim/base/json.h"
+#include "tests/arena_case.h"
 #include "tests/suites.h"
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct dtp_arena *arena;
 static struct dtp_err err;
 
 static enum dtp_status parse(const char *text, const struct dtp_json **out) {
@@ -170,16 +170,6 @@ static void test_field_parse(void) {
     }
 }
 
-static int set_up(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int tear_down(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
-
 static CU_TestInfo fields[] = {
     {"round trip", test_fields_round_trip},
     {"defaults and annotations", test_fields_defaults_and_annotations},
@@ -188,7 +178,7 @@ static CU_TestInfo fields[] = {
     CU_TEST_INFO_NULL,
 };
 int main(void) {
-    CU_SuiteInfo suites[] = {{"field tables", set_up, tear_down, NULL, NULL, fields},
+    CU_SuiteInfo suites[] = {{"field tables", setup, teardown, NULL, NULL, fields},
                              CU_SUITE_INFO_NULL};
     return run_suites(suites);
 }

@@ -7,28 +7,11 @@
 #include "models/model.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
+#include "tests/model_case.h"
 #include "tests/suites.h"
 
 #define REL_TOL                                                                                    \
     1e-12 /* sums of products of integers below 2^53: only the order of adding differs */
-
-static struct dtp_arena *arena;
-
-static struct dtp_model load(const char *name) {
-    struct dtp_model m = {0};
-    struct dtp_err err = {0};
-    if (dtp_model_load(arena, name, &m, &err) != DTP_OK) {
-        fprintf(stderr, "%s: %s\n", name, err.msg);
-        CU_FAIL_FATAL("a model that must load did not");
-    }
-    return m;
-}
-
-static uint64_t total_params(const struct dtp_model *m) {
-    struct dtp_param_counts n;
-    dtp_model_params(m, m->vocab, &n);
-    return n.total;
-}
 
 static bool close_to(double a, double b) {
     return fabs(a - b) <= REL_TOL * fabs(b);
@@ -283,20 +266,10 @@ static CU_TestInfo flops_tests[] = {{"PTD-P FLOPs", test_ptdp_flops},
                                     {"MoE", test_moe_flops},
                                     {"window", test_window_flops},
                                     CU_TEST_INFO_NULL};
-static int set_up(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int tear_down(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
-
 int main(void) {
     CU_SuiteInfo suites[] = {
-        {"dtp_model_params", set_up, tear_down, NULL, NULL, params_tests},
-        {"dtp_model_forward_flops", set_up, tear_down, NULL, NULL, flops_tests},
+        {"dtp_model_params", setup, teardown, NULL, NULL, params_tests},
+        {"dtp_model_forward_flops", setup, teardown, NULL, NULL, flops_tests},
         CU_SUITE_INFO_NULL,
     };
     return run_suites(suites);

@@ -8,20 +8,13 @@
 
 #include "models/model.h"
 #include "sim/base/text.h"
+#include "tests/model_case.h"
 #include "tests/suites.h"
-
-static struct dtp_arena *arena;
 
 static enum dtp_status read_text(const char *text, struct dtp_model *m, struct dtp_err *err) {
     const struct dtp_json *j;
     DTP_TRY(dtp_json_parse(arena, "config.json", text, strlen(text), &j, err));
     return dtp_model_read(arena, j, m, err);
-}
-
-static uint64_t total_params(const struct dtp_model *m) {
-    struct dtp_param_counts n;
-    dtp_model_params(m, m->vocab, &n);
-    return n.total;
 }
 
 /* clang-format off */
@@ -359,20 +352,10 @@ static CU_TestInfo read_tests[] = {
 static CU_TestInfo error_tests[] = {
     {"located", test_located_errors}, {"truncated", test_truncated}, CU_TEST_INFO_NULL};
 
-static int set_up(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int tear_down(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
-
 int main(void) {
     CU_SuiteInfo suites[] = {
-        {"Hugging Face configs", set_up, tear_down, NULL, NULL, read_tests},
-        {"errors of dtp_model_read", set_up, tear_down, NULL, NULL, error_tests},
+        {"Hugging Face configs", setup, teardown, NULL, NULL, read_tests},
+        {"errors of dtp_model_read", setup, teardown, NULL, NULL, error_tests},
         CU_SUITE_INFO_NULL,
     };
     return run_suites(suites);

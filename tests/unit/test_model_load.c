@@ -6,25 +6,8 @@
 
 #include "models/model.h"
 #include "sim/base/text.h"
+#include "tests/model_case.h"
 #include "tests/suites.h"
-
-static struct dtp_arena *arena;
-
-static struct dtp_model load(const char *name) {
-    struct dtp_model m = {0};
-    struct dtp_err err = {0};
-    if (dtp_model_load(arena, name, &m, &err) != DTP_OK) {
-        fprintf(stderr, "%s: %s\n", name, err.msg);
-        CU_FAIL_FATAL("a model that must load did not");
-    }
-    return m;
-}
-
-static uint64_t total_params(const struct dtp_model *m) {
-    struct dtp_param_counts n;
-    dtp_model_params(m, m->vocab, &n);
-    return n.total;
-}
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
@@ -166,20 +149,10 @@ static CU_TestInfo load_tests[] = {{"names people type", test_names_people_type}
 static CU_TestInfo finish_tests[] = {
     {"defaults", test_finish_defaults}, {"refusals", test_finish_refuses}, CU_TEST_INFO_NULL};
 
-static int set_up(void) {
-    arena = dtp_arena_create("test");
-    return 0;
-}
-
-static int tear_down(void) {
-    dtp_arena_destroy(arena);
-    return 0;
-}
-
 int main(void) {
     CU_SuiteInfo suites[] = {
-        {"dtp_model_load", set_up, tear_down, NULL, NULL, load_tests},
-        {"dtp_model_finish", set_up, tear_down, NULL, NULL, finish_tests},
+        {"dtp_model_load", setup, teardown, NULL, NULL, load_tests},
+        {"dtp_model_finish", setup, teardown, NULL, NULL, finish_tests},
         CU_SUITE_INFO_NULL,
     };
     return run_suites(suites);

@@ -8,28 +8,10 @@
 #include "hw/nccl.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
+#include "tests/cluster_case.h"
 #include "tests/suites.h"
 
 #define PREDICTIONS "../shared/hw/nccl_model_vs_measured.csv"
-
-static struct dtp_arena *a;
-
-static int setup(void) {
-    a = dtp_arena_create("test_nccl");
-    return a == NULL;
-}
-
-static int teardown(void) {
-    dtp_arena_destroy(a);
-    return 0;
-}
-
-static struct dtp_cluster load(const char *name) {
-    struct dtp_cluster c;
-    struct dtp_err err = {0};
-    CU_ASSERT_EQUAL_FATAL(dtp_cluster_load(a, name, &c, &err), DTP_OK);
-    return c;
-}
 
 static struct dtp_group_shape whole_nodes(const struct dtp_cluster *c, int nodes) {
     return (struct dtp_group_shape){.size = nodes * c->node.gpus,
