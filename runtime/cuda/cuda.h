@@ -15,7 +15,12 @@
 
 #include "runtime/comm.h"
 
-enum { DTP_CUDA_MAX_EVENTS = 1024, DTP_CUDA_MAX_MARKS = 1 << 17, DTP_CUDA_MAX_SMS = 256 };
+enum {
+    DTP_CUDA_MAX_EVENTS = 1024,
+    DTP_CUDA_MAX_MARKS = 1 << 17,
+    DTP_CUDA_MAX_SMS = 256,
+    DTP_CUDA_TICKETS = 1 << 14
+};
 
 struct dtp_cuda_gemms; /* gemm.c */
 struct dtp_cuda_fused; /* attention_plans.c */
@@ -45,7 +50,8 @@ struct dtp_cuda {
     bool marked;   /* marks were recorded since zero and nobody has read one yet */
     void *scratch;
     uint64_t scratch_bytes;
-    unsigned *ticket;       /* of reductions whose last block adds up; 0 between launches */
+    unsigned
+        *ticket; /* [DTP_CUDA_TICKETS] of reductions whose last block adds up; 0 between launches */
     void *ticks, *nvml;     /* sensors.cu */
     cudaGraphExec_t *graph; /* [DTP_DEV_GRAPHS]; NULL: none */
     char *staging;          /* pinned host memory for copy_in: two halves */

@@ -88,8 +88,9 @@ static enum dtp_status open_memory(struct dtp_arena *a, struct dtp_cuda *c,
         cudaHostAlloc((void **)&c->staging, 2 * (size_t)STAGING_HALF_BYTES, cudaHostAllocDefault));
     c->scratch_bytes = SCRATCH_BYTES;
     TRY_CUDA(cudaMalloc(&c->scratch, SCRATCH_BYTES));
-    TRY_CUDA(cudaMalloc((void **)&c->ticket, sizeof *c->ticket));
-    TRY_CUDA(cudaMemset(c->ticket, 0, sizeof *c->ticket));
+    const size_t tickets_bytes = DTP_CUDA_TICKETS * sizeof *c->ticket;
+    TRY_CUDA(cudaMalloc((void **)&c->ticket, tickets_bytes));
+    TRY_CUDA(cudaMemset(c->ticket, 0, tickets_bytes));
     dtp_cuda_sensors_open(a, c);
     dtp_cuda_waits_open(c);
     DTP_TRY(dtp_cuda_gemm_open(a, c, err));

@@ -1,12 +1,15 @@
-/* GEMMs of cuBLASLt: one plan per shape, from its heuristic, kept. */
+/* GEMMs of cuBLASLt: one plan per shape, the fastest of what its heuristic offers, kept. */
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cublasLt.h>
 
 #include "runtime/cuda/cuda.h"
+#include "sim/base/units.h"
 
-enum { MAX_PLANS = 4096, WORKSPACE_BYTES = 32 << 20 };
+enum { MAX_PLANS = 8192, WORKSPACE_BYTES = 32 << 20, CANDIDATES = 8 };
 
 #define LT_FUNCTIONS(X)                                                                            \
     X(cublasLtGetVersion)                                                                          \
@@ -35,7 +38,7 @@ struct plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    bool valid;
+    bool valid, apart; /* apart: GELU in a kernel of its own is faster */
 };
 
 struct dtp_cuda_gemms {
@@ -43,6 +46,8 @@ struct dtp_cuda_gemms {
     LT_FUNCTIONS(LT_MEMBER)
     cublasLtHandle_t handle;
     void *workspace;
+    cudaEvent_t begin, end;
+    bool tunes;
     struct plan *plan; /* [MAX_PLANS], by hash */
 };
 
@@ -66,6 +71,10 @@ enum dtp_status dtp_cuda_gemm_open(struct dtp_arena *a, struct dtp_cuda *c, stru
         return dtp_fail(err, DTP_ENO, "cublasLtCreate: status %d", (int)s);
     if (cudaMalloc(&g->workspace, WORKSPACE_BYTES) != cudaSuccess)
         return dtp_fail(err, DTP_ENOMEM, "out of memory: the workspace of cuBLASLt");
+    if (cudaEventCreate(&g->begin) != cudaSuccess || cudaEventCreate(&g->end) != cudaSuccess)
+        return dtp_fail(err, DTP_ENO, "cudaEventCreate failed");
+    const char *tune = getenv("DTPLAN_CUDA_TUNE");
+    g->tunes = !tune || strcmp(tune, "0") != 0;
     g->plan = DTP_NEW(a, struct plan, MAX_PLANS);
     c->gemms = g;
     return DTP_OK;
@@ -88,6 +97,8 @@ void dtp_cuda_gemm_close(struct dtp_cuda *c) {
         (void)g->cublasLtMatrixLayoutDestroy(p->b);
         (void)g->cublasLtMatrixLayoutDestroy(p->c);
     }
+    (void)cudaEventDestroy(g->begin);
+    (void)cudaEventDestroy(g->end);
     (void)cudaFree(g->workspace);
     (void)g->cublasLtDestroy(g->handle);
     c->gemms = NULL;
@@ -168,15 +179,16 @@ static bool describe(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_a
            t->cublasLtMatrixLayoutCreate(&p->c, out, n, m, g->ldc) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool choose(struct dtp_cuda *c, struct plan *p) {
+/* The heuristic's kernels, the best by its guess first; their number. */
+static int offers(const struct dtp_cuda *c, const struct plan *p,
+                  cublasLtMatmulHeuristicResult_t found[CANDIDATES]) {
     const struct dtp_cuda_gemms *t = c->gemms;
     cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found;
     size_t workspace = WORKSPACE_BYTES;
     const uint32_t *align = p->key.align_bytes;
     int count = 0;
     if (t->cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS)
-        return false;
+        return 0;
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         const void *value;
@@ -192,15 +204,100 @@ static bool choose(struct dtp_cuda *c, struct plan *p) {
         (void)t->cublasLtMatmulPreferenceSetAttribute(preference, wish[i].attribute, wish[i].value,
                                                       wish[i].bytes);
     cublasStatus_t s = t->cublasLtMatmulAlgoGetHeuristic(t->handle, p->desc, p->a, p->b, p->c, p->c,
-                                                         preference, 1, &found, &count);
+                                                         preference, CANDIDATES, found, &count);
     (void)t->cublasLtMatmulPreferenceDestroy(preference);
-    if (s != CUBLAS_STATUS_SUCCESS || count == 0)
+    return s == CUBLAS_STATUS_SUCCESS ? count : 0;
+}
+
+static cublasStatus_t launch(struct dtp_cuda *c, const struct plan *p,
+                             const struct dtp_gemm_args *g, float alpha) {
+    const struct dtp_cuda_gemms *t = c->gemms;
+    const float beta = g->accumulate ? 1.0F : 0.0F;
+    return t->cublasLtMatmul(t->handle, p->desc, &alpha, g->b, p->a, g->a, p->b, &beta, g->c, p->c,
+                             g->c, p->c, &p->algo, t->workspace, WORKSPACE_BYTES,
+                             c->stream[DTP_STREAM_COMPUTE]);
+}
+
+/* ---- the choice of a kernel: each is timed on the operands at hand, before the first call. A sum that
+ * accumulates is timed with products so small that it stays what it is. ---- */
+
+typedef bool timed_fn(struct dtp_cuda *c, const struct plan *p, const struct dtp_gemm_args *g);
+
+static bool run_plan(struct dtp_cuda *c, const struct plan *p, const struct dtp_gemm_args *g) {
+    const float nothing = 1e-37F;
+    return launch(c, p, g, g->accumulate ? nothing : 1.0F) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* Seconds of one of n calls, behind a pause that lets the host run ahead; huge where it fails. */
+static double timed_s(struct dtp_cuda *c, timed_fn *run, const struct plan *p,
+                      const struct dtp_gemm_args *g, int n) {
+    const double host_s = 1.2e-5, never_s = 1e9;
+    const struct dtp_cuda_gemms *t = c->gemms;
+    cudaStream_t stream = c->stream[DTP_STREAM_COMPUTE];
+    float ms = 0;
+    dtp_cuda_pause(&c->dev, DTP_STREAM_COMPUTE, (n + 1) * host_s);
+    bool good = cudaEventRecord(t->begin, stream) == cudaSuccess;
+    for (int i = 0; i < n && good; i++)
+        good = run(c, p, g);
+    good = cudaEventRecord(t->end, stream) == cudaSuccess && good;
+    good = cudaEventSynchronize(t->end) == cudaSuccess && good &&
+           cudaEventElapsedTime(&ms, t->begin, t->end) == cudaSuccess;
+    return good ? (double)ms * DTP_MILLI / n : never_s;
+}
+
+static int repeats(double once_s) {
+    enum { MOST = 10, LEAST = 1 };
+    const double enough_s = 2e-4;
+    double n = enough_s / once_s;
+    return n > MOST ? MOST : n < LEAST ? LEAST : (int)n;
+}
+
+/* Waits for what is enqueued, which may hang on another rank: no longer than the time-out. */
+static bool idle(const struct dtp_cuda *c) {
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaStream_t stream = c->stream[DTP_STREAM_COMPUTE];
+    struct timespec start, now;
+    if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess ||
+        capture != cudaStreamCaptureStatusNone || clock_gettime(CLOCK_MONOTONIC, &start) != 0)
         return false;
-    p->algo = found.algo;
+    cudaError_t e = cudaStreamQuery(stream);
+    while (e == cudaErrorNotReady && clock_gettime(CLOCK_MONOTONIC, &now) == 0 &&
+           (!(c->timeout_s > 0) || (double)(now.tv_sec - start.tv_sec) < c->timeout_s))
+        e = cudaStreamQuery(stream);
+    return e == cudaSuccess;
+}
+
+/* The first but for a clear gain: then runs choose alike. */
+static bool choose(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_args *g,
+                   double *best_s) {
+    enum { ROUNDS = 2 };
+    const double too_long_s = 2.5e-3, gain = 0.97;
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    double time_s[CANDIDATES];
+    int n = offers(c, p, found), best = 0;
+    *best_s = 0;
+    if (n == 0)
+        return false;
+    p->algo = found[0].algo;
+    if (!c->gemms->tunes || !idle(c))
+        return true;
+    (void)timed_s(c, run_plan, p, g, 1); /* loads the kernel */
+    time_s[0] = timed_s(c, run_plan, p, g, 1);
+    int calls = repeats(time_s[0]);
+    for (int r = 0; r < ROUNDS && time_s[0] < too_long_s; r++)
+        for (int i = 0; i < n; i++) {
+            p->algo = found[i].algo;
+            double now_s = timed_s(c, run_plan, p, g, r == 0 ? 1 : calls);
+            time_s[i] = now_s;
+            best = r + 1 == ROUNDS && time_s[i] < time_s[best] ? i : best;
+        }
+    best = time_s[best] < gain * time_s[0] ? best : 0;
+    p->algo = found[best].algo;
+    *best_s = time_s[best];
     return true;
 }
 
-/* GELU in a kernel of its own, where cuBLASLt has none that ends with it. */
+/* GELU in a kernel of its own, where cuBLASLt has none that ends with it or a slow one. */
 static void gemm_then_gelu(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     struct dtp_gemm_args plain = *g;
     struct dtp_act_args act = {.fn = DTP_ACT_FN_GELU, .rows = g->m, .cols = g->n};
@@ -217,6 +314,24 @@ static void gemm_then_gelu(struct dtp_dev *d, const struct dtp_gemm_args *g) {
         dtp_cuda_act_backward(d, &act);
 }
 
+static bool run_apart(struct dtp_cuda *c, const struct plan *p, const struct dtp_gemm_args *g) {
+    (void)p;
+    gemm_then_gelu(&c->dev, g);
+    return true;
+}
+
+/* At small sizes the GEMM that ends with GELU's slope takes twice as long as one without and a kernel. */
+static bool is_faster_apart(struct dtp_cuda *c, const struct dtp_gemm_args *g, double fused_s) {
+    const double gain = 0.97;
+    if (!(fused_s > 0) || (!g->before && !g->slope_at))
+        return false;
+    gemm_then_gelu(&c->dev, g); /* chooses its kernel */
+    int calls = repeats(fused_s);
+    double apart_s = timed_s(c, run_apart, NULL, g, calls),
+           again_s = timed_s(c, run_apart, NULL, g, calls);
+    return (again_s < apart_s ? again_s : apart_s) < gain * fused_s;
+}
+
 void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     const struct dtp_cuda_gemms *t = c->gemms;
@@ -225,11 +340,13 @@ void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     if (g->m == 0 || g->n == 0)
         return;
     if (p && p->key.flags == 0) {
+        double fused_s = 0;
         p->key = key;
-        p->valid = describe(c, p, g) && choose(c, p);
+        p->valid = describe(c, p, g) && choose(c, p, g, &fused_s);
+        p->apart = p->valid && is_faster_apart(c, g, fused_s);
     }
     const void *aux = g->before ? g->before : g->slope_at;
-    if (p && !p->valid && aux) {
+    if (p && aux && (!p->valid || p->apart)) {
         gemm_then_gelu(d, g);
         return;
     }
@@ -244,10 +361,7 @@ void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     if (aux)
         (void)t->cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
                                                 &aux, sizeof aux);
-    const float one = 1.0F, beta = g->accumulate ? 1.0F : 0.0F;
-    cublasStatus_t s = t->cublasLtMatmul(t->handle, p->desc, &one, g->b, p->a, g->a, p->b, &beta,
-                                         g->c, p->c, g->c, p->c, &p->algo, t->workspace,
-                                         WORKSPACE_BYTES, c->stream[DTP_STREAM_COMPUTE]);
+    cublasStatus_t s = launch(c, p, g, 1.0F);
     if (s != CUBLAS_STATUS_SUCCESS)
         dtp_cuda_fail(c, "GEMM of %lld x %lld x %lld: cuBLAS status %d", (long long)g->m,
                       (long long)g->n, (long long)g->k, (int)s);

@@ -43,30 +43,23 @@ template <> __device__ __forceinline__ fp16 from_float<fp16>(float x) {
 
 /* V elements of T as floats, moved by the widest accesses that V * sizeof(T) bytes allow. */
 template <int BYTES> struct Raw;
-template <> struct Raw<2> {
-    using type = uint16_t;
-};
-template <> struct Raw<4> {
-    using type = uint32_t;
-};
-template <> struct Raw<8> {
-    using type = uint2;
-};
-template <> struct Raw<16> {
-    using type = uint4;
-};
-template <typename T, int V> __device__ __forceinline__ void load(float *x, const T *from) {
-    using R = typename Raw<V * sizeof(T)>::type;
-    union {
-        R raw;
-        unsigned char bytes[V * sizeof(T)];
-    } u;
-    u.raw = *reinterpret_cast<const R *>(from);
+template <> struct Raw<2> { using type = uint16_t; };
+template <> struct Raw<4> { using type = uint32_t; };
+template <> struct Raw<8> { using type = uint2; };
+template <> struct Raw<16> { using type = uint4; };
+template <typename T, int V> using Vector = typename Raw<V * sizeof(T)>::type;
+template <typename T, int V> __device__ __forceinline__ Vector<T, V> load_raw(const T *from) {
+    return *reinterpret_cast<const Vector<T, V> *>(from);
+}
+template <typename T, int V> __device__ __forceinline__ void unpack(float *x, Vector<T, V> raw) {
     T t[V];
-    memcpy(t, u.bytes, sizeof t);
+    memcpy(t, &raw, sizeof t);
 #pragma unroll
     for (int i = 0; i < V; i++)
         x[i] = to_float(t[i]);
+}
+template <typename T, int V> __device__ __forceinline__ void load(float *x, const T *from) {
+    unpack<T, V>(x, load_raw<T, V>(from));
 }
 template <typename T, int V> __device__ __forceinline__ void store(T *to, const float *x) {
     using R = typename Raw<V * sizeof(T)>::type;

@@ -242,7 +242,7 @@ static void test_out_of_memory_names_tensor_and_action(void) {
     struct dtp_run_options o = options(&gpt, "cuda", DTP_BF16);
     struct dtp_run_result r;
     struct dtp_err err = {0};
-    o.memory_bytes = UINT64_C(72) << 20; /* room for weights and optimizer, not for activations */
+    o.memory_bytes = UINT64_C(60) << 20; /* room for weights and optimizer, not for activations */
     CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_ENOMEM);
     printf("     %s\n", err.msg);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "out of memory"));
