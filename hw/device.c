@@ -135,8 +135,20 @@ static double gemm_at_s(const void *context, const double point[3]) {
     return gemm_formula_s(x->g, &s);
 }
 
+bool dtp_device_knows_gelu(const struct dtp_gpu *g) {
+    return g->table[DTP_TABLE_GEMM_FORWARD_GELU].time_s.n > 0 &&
+           g->table[DTP_TABLE_GEMM_DGRAD_GELU].time_s.n > 0;
+}
+
+static const struct dtp_time_table *gemm_table(const struct dtp_gpu *g, const struct dtp_gemm *s) {
+    if (!s->gelu || s->pass == DTP_GEMM_WGRAD || !dtp_device_knows_gelu(g))
+        return &g->table[s->pass];
+    return &g->table[s->pass == DTP_GEMM_FORWARD ? DTP_TABLE_GEMM_FORWARD_GELU
+                                                 : DTP_TABLE_GEMM_DGRAD_GELU];
+}
+
 double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
-    const struct dtp_time_table *t = &g->table[s->pass];
+    const struct dtp_time_table *t = gemm_table(g, s);
     const double at[3] = {(double)s->m, (double)s->n, (double)s->k};
 
     assert(g->gemm[s->dtype].sm_flops_per_s > 0);
@@ -247,6 +259,13 @@ double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double by
     if (c->elements_per_s > 0 && elements / c->elements_per_s > t_s)
         t_s = elements / c->elements_per_s;
     return t_s > 0 ? t_s + c->latency_s : 0;
+}
+
+double dtp_device_rows_s(const struct dtp_gpu *g, enum dtp_kernel k, double rows, double cols) {
+    const struct dtp_time_table *t = &g->table[DTP_TABLE_KERNEL + (int)k];
+    return t->time_s.n > 0 && rows > 0 && cols > 0
+               ? dtp_table_time_s(t, (const double[3]){rows, cols, 1})
+               : 0;
 }
 
 bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s) {

@@ -79,6 +79,7 @@ struct dtp_gemm {
     int64_t m, n, k, batch;
     bool whole_waves; /* the library fills whole waves of tiles (cuBLAS before 12): tail = 1 */
     bool unaligned;   /* rows are no multiple of 16 bytes: kernels without vector loads */
+    bool gelu; /* FORWARD ends with bias and GELU, DGRAD with GELU's slope: our own runtime's */
 };
 
 struct dtp_attention_shape {
@@ -128,6 +129,9 @@ struct dtp_power_cal {
     double exponent;
     double comm_w; /* above idle, while a collective runs */
     double burst_w, memory_s;
+    /* The clock falls at once while a product runs: by so much, over the square of the watts that it would
+     * take at the highest clock. */
+    double gemm_droop, attention_droop, attention_backward_droop;
 };
 /* A stretch of kernels: seconds at the highest clock, joules beyond idle. */
 struct dtp_load_mix {
@@ -212,10 +216,16 @@ double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s);
 double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,
                            double elements);
+/* The same by its table; 0: there is none. */
+double dtp_device_rows_s(const struct dtp_gpu *g, enum dtp_kernel k, double rows, double cols);
+bool dtp_device_knows_gelu(const struct dtp_gpu *g);
 /* Time of products on the slowest of n chips over that on the slowest of a node of eight, whose runs the
  * rates of the files agree with: 1 + chip_spread (E(n) - E(8)), where E(n) is the expected largest of n
  * draws of the standard normal distribution. Ranks of a synchronous step wait for the slowest. */
 double dtp_device_slowest(const struct dtp_gpu *g, int n);
+/* How much longer a product of so many joules and seconds at the highest clock takes however rested the chip
+ * is, >= 1. */
+double dtp_power_droop(double droop, double joules, double time_s);
 /* How much longer products of the mix take than at the highest clock, >= 1. */
 double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m);
 /* False when the product is outside what the calibration covers (dtype, size). */

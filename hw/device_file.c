@@ -104,6 +104,9 @@ const struct dtp_field dtp_power_fields[] = {
     MEMBER(dtp_power_cal, comm_w, "above idle, while a collective runs"),
     MEMBER(dtp_power_cal, burst_w, "most that is taken even for milliseconds"),
     MEMBER(dtp_power_cal, memory_s, "time over which power_w is a mean"),
+    MEMBER(dtp_power_cal, gemm_droop, "share of the clock lost in a GEMM, over its squared watts"),
+    MEMBER(dtp_power_cal, attention_droop, "likewise in fused attention"),
+    MEMBER(dtp_power_cal, attention_backward_droop, "likewise in its backward"),
     {0}};
 
 #define ENTRY(key, type, table, i)                                                                 \

@@ -11,7 +11,26 @@ const char *const dtp_table_names[] = {"gemm_forward",
                                        "attention_backward",
                                        "attention_dropout_forward",
                                        "attention_dropout_backward",
+                                       "gemm_forward_gelu",
+                                       "gemm_dgrad_gelu",
+                                       "elementwise",
+                                       "strided",
+                                       "copy",
+                                       "cat",
+                                       "reduce",
+                                       "norm",
+                                       "norm_backward",
+                                       "softmax",
+                                       "softmax_backward",
+                                       "dropout",
+                                       "activation",
+                                       "activation_backward",
+                                       "rope",
+                                       "cross_entropy",
+                                       "embedding",
+                                       "optimizer",
                                        NULL};
+_Static_assert(DTP_NTABLES == DTP_TABLE_KERNEL + DTP_NKERNELS, "a table for each class");
 
 /* Grid cell of x and the weight of its upper end; beyond the grid the nearest point and what its time is
  * multiplied by. */
@@ -104,9 +123,9 @@ const struct dtp_field dtp_time_table_fields[] = {
     {"relative", DTP_FIELD_BOOL, IN(table.relative),
      .help = "between the points the ratio to a formula is linear"},
     {"x", DTP_FIELD_DOUBLES, IN(table.axis[0]), .min = 1, .max = 1e9, .required = true,
-     .help = "rows m, or sequence length; ascending"},
+     .help = "rows, m, or sequence length; ascending"},
     {"y", DTP_FIELD_DOUBLES, IN(table.axis[1]), .min = 1, .max = 1e9, .required = true,
-     .help = "columns n, or head_dim"},
+     .help = "columns, n, or head_dim"},
     {"z", DTP_FIELD_DOUBLES, IN(table.axis[2]), .min = 1, .max = 1e9, .required = true,
      .help = "inner dimension k, or 1"},
     {"time_s", DTP_FIELD_DOUBLES, IN(table.time_s), .min = 0, .max = 1e6, .required = true,
@@ -151,6 +170,8 @@ static void write_list(struct dtp_json_out *w, const char *key, const struct dtp
 
 void dtp_table_write(struct dtp_json_out *w, enum dtp_table which, const struct dtp_time_table *t) {
     static const char *const keys[] = {"x", "y", "z"};
+    if (t->time_s.n == 0)
+        return;
     dtp_json_object(w);
     dtp_json_kv_string(w, "kernel", dtp_table_names[which]);
     dtp_json_kv_string(w, "dtype", dtp_dtype_names[t->dtype]);

@@ -9,6 +9,8 @@
  * shape (device.c: the tile model of a GEMM, the FLOPs of an attention), also beyond the grid: a GPU's
  * times go in waves of tiles, of which a formula knows between the points.
  *
+ * A class of memory-bound kernels ("norm", "reduce", ...) has rows, columns and 1 as axes.
+ *
  * JSON, in a GPU file's calibration: "tables": [{"kernel": "gemm_forward", "dtype": "fp32",
  * "x": [32, 64], "y": [...], "z": [...], "time_s": [x-major]}]. Axes of gemm_*: m, n, k; of
  * attention_*: sequence, head_dim, and of a relative table heads x sequences that the time is of, else
@@ -30,7 +32,10 @@ enum dtp_table {
     DTP_TABLE_ATTENTION_BACKWARD,
     DTP_TABLE_ATTENTION_DROPOUT_FORWARD,
     DTP_TABLE_ATTENTION_DROPOUT_BACKWARD,
-    DTP_NTABLES
+    DTP_TABLE_GEMM_FORWARD_GELU, /* with bias and GELU; with GELU's slope */
+    DTP_TABLE_GEMM_DGRAD_GELU,
+    DTP_TABLE_KERNEL, /* the first of the classes, in the order of enum dtp_kernel */
+    DTP_NTABLES = DTP_TABLE_KERNEL + 16
 };
 extern const char *const dtp_table_names[]; /* NULL-terminated */
 

@@ -51,15 +51,25 @@ enum dtp_status dtp_own_times_read(struct dtp_arena *a, const char *path, struct
     return DTP_OK;
 }
 
+static void scale_table(struct dtp_arena *a, struct dtp_time_table *t, double factor) {
+    const double *from = t->time_s.at;
+    t->time_s.at = DTP_NEW(a, double, t->time_s.n);
+    for (size_t i = 0; i < t->time_s.n; i++)
+        t->time_s.at[i] = from[i] * factor;
+}
+
 /* What a part with another memory makes of the classes of kernels that the calibration lists. */
 static enum dtp_status scale(struct dtp_arena *a, const struct dtp_own_times *t, struct dtp_gpu *g,
                              struct dtp_err *err) {
     const struct dtp_json *kernels = dtp_json_get(t->calibration, "kernel");
     struct dtp_gpu from;
     DTP_TRY(dtp_gpu_load(a, t->like, &from, err));
+    double faster = g->hbm_bytes_per_s / from.hbm_bytes_per_s;
     for (int k = 0; kernels && k < DTP_NKERNELS; k++)
-        if (dtp_json_get(kernels, dtp_kernel_names[k]))
-            g->kernel[k].bytes_per_s *= g->hbm_bytes_per_s / from.hbm_bytes_per_s;
+        if (dtp_json_get(kernels, dtp_kernel_names[k])) {
+            g->kernel[k].bytes_per_s *= faster;
+            scale_table(a, &g->table[DTP_TABLE_KERNEL + k], 1 / faster);
+        }
     g->not_calibrated = true;
     return DTP_OK;
 }

@@ -27,6 +27,7 @@ struct timed_op {
     unsigned char kind, pass, axis;
     bool again, overlapped;
     bool product; /* of a layer or head: slower at a lower clock */
+    double droop; /* of a product: how much slower it is however high the clock could be */
 };
 struct layer_phases {
     struct dtp_phase phase[4];
@@ -51,7 +52,8 @@ struct tally {
 };
 
 static void tally_op(const struct timed_op *op, double slowdown, struct tally *t) {
-    double time_s = op->product ? op->time_s * slowdown : op->time_s;
+    double slower = op->droop > slowdown ? op->droop : slowdown;
+    double time_s = op->product ? op->time_s * slower : op->time_s;
     t->launches += op->launches;
     if (op->kind == DTP_OP_COLLECTIVE) {
         t->exposed_s[op->axis] += op->gap_s;
@@ -193,6 +195,7 @@ static void time_layer(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
         out[i] = time_op(memo->problem, plan, op);
         out[i].again = op->repeated;
         out[i].product = clock && dtp_op_is_product(op);
+        out[i].droop = out[i].product ? dtp_op_droop(memo->problem, plan, op) : 1;
     }
 }
 

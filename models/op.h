@@ -36,6 +36,7 @@ struct dtp_op {
     struct dtp_attention_shape attention;
     enum dtp_kernel kernel; /* KERNEL */
     double bytes, elements; /* KERNEL: read + written; also the buffer of a COLLECTIVE */
+    double rows, cols;      /* KERNEL of our own runtime, which are timed by both; else 0 */
     enum dtp_collective collective;
     enum dtp_axis axis;
 };

@@ -36,6 +36,9 @@ struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct 
 /* How much longer the products take in the plan's stages, with its bubble. of: a layer of each kind. */
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
                        const struct dtp_load_mix of[DTP_NLAYER_KINDS]);
+/* How much longer a product takes however rested the chip is, >= 1. */
+double dtp_op_droop(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                    const struct dtp_op *op);
 /* Sets op->slowdown in the operations of a layer or head. */
 void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       enum dtp_layer_kind kind, struct dtp_ops *ops);

@@ -17,6 +17,16 @@ static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) 
     return j_per_flop * dtp_op_flops(op);
 }
 
+double dtp_op_droop(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                    const struct dtp_op *op) {
+    const struct dtp_power_cal *p = &problem->cluster->gpu.power;
+    double droop = op->kind == DTP_OP_GEMM  ? p->gemm_droop
+                   : op->attention.backward ? p->attention_backward_droop
+                                            : p->attention_droop;
+    return droop > 0 ? dtp_power_droop(droop, product_j(p, op), dtp_op_time_s(problem, plan, op))
+                     : 1;
+}
+
 /* One operation `times` over. */
 static void add_op(const struct dtp_problem *problem, const struct dtp_plan *plan,
                    const struct dtp_op *op, double times, struct dtp_load_mix *m) {
@@ -50,11 +60,12 @@ struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct 
     return m;
 }
 
-/* Forward or backward of a microbatch in a chunk, on the mean over the model: a stretch between rests. The
- * mean counts: the chip is slower to follow than a layer lasts. */
+/* A step of a stage, on the mean over the model: its bubble is one rest, while the pipeline fills before it
+ * and empties behind it. The mean counts: the chip is slower to follow than a layer lasts. */
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
                        const struct dtp_load_mix of[DTP_NLAYER_KINDS]) {
-    double n[DTP_NLAYER_KINDS] = {[DTP_LAYER_HEAD] = 1}, stretches = 2.0 * plan->pp * plan->vpp;
+    double n[DTP_NLAYER_KINDS] = {[DTP_LAYER_HEAD] = 1},
+           stretches = (double)plan->pp / dtp_plan_num_microbatches(plan);
     struct dtp_load_mix mix = {.rest = rest_of(plan)};
     for (int l = 0; l < problem->model->layers; l++)
         n[dtp_model_layer_is_moe(problem->model, l) ? DTP_LAYER_MOE : DTP_LAYER_DENSE]++;
@@ -91,7 +102,10 @@ void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *
         load[k] = dtp_op_load(problem, plan, &other);
     }
     double slowdown = dtp_op_slowdown(problem, plan, load);
-    for (int i = 0; i < ops->n; i++)
-        if (dtp_op_is_product(&ops->at[i]))
-            ops->at[i].slowdown = slowdown;
+    for (int i = 0; i < ops->n; i++) {
+        double droop =
+            dtp_op_is_product(&ops->at[i]) ? dtp_op_droop(problem, plan, &ops->at[i]) : 0;
+        if (droop > 0)
+            ops->at[i].slowdown = droop > slowdown ? droop : slowdown;
+    }
 }

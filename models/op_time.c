@@ -36,6 +36,16 @@ static double collective_time_s(const struct dtp_problem *problem, const struct 
     return time_s > hops_s ? time_s : hops_s;
 }
 
+/* By rows and columns where they were measured, of an element read and one written: a kernel that moves less
+ * takes that much less. */
+static double kernel_time_s(const struct dtp_gpu *gpu, const struct dtp_plan *plan,
+                            const struct dtp_op *op) {
+    double rows_s = dtp_device_rows_s(gpu, op->kernel, op->rows, op->cols);
+    if (!(rows_s > 0))
+        return dtp_device_kernel_s(gpu, op->kernel, op->bytes, op->elements);
+    return rows_s * op->bytes / (2.0 * dtp_dtype_bytes(plan->dtype) * op->rows * op->cols);
+}
+
 enum { SMALL_HEAD = 64 };
 
 double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
@@ -54,7 +64,7 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
         time_s = dtp_device_attention_s(gpu, &op->attention);
         break;
     case DTP_OP_KERNEL:
-        time_s = dtp_device_kernel_s(gpu, op->kernel, op->bytes, op->elements);
+        time_s = kernel_time_s(gpu, plan, op);
         if (op->launches <= 0 && time_s > 0) /* the end of another kernel */
             time_s -= gpu->kernel[op->kernel].latency_s;
         if (op->kernel == DTP_K_NORM)

@@ -257,7 +257,7 @@ static size_t find_promising(struct searcher *s, double most_s, struct contender
 
 /* Of those that miss least a few are simulated, and the fastest by its estimate; kept are, if they are faster
  * than the best, the one that misses least and the fastest. */
-static void find_near_misses(struct searcher *s) {
+static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err) {
     struct contender *list[MOST_NEAR_MISSES_TRIED], *least = NULL, *fastest = NULL;
     double most_s = s->best_simulated_s * WORTH_A_LOOK;
     size_t n = find_promising(s, most_s, list), last = 0;
@@ -267,8 +267,7 @@ static void find_near_misses(struct searcher *s) {
     size_t simulated = n < NEAR_MISSES_SIMULATED ? n : NEAR_MISSES_SIMULATED;
     if (last >= simulated && simulated < n)
         list[simulated++] = list[last];
-    if (simulate(s, list, simulated, NULL) != DTP_OK) /* too large to be simulated unfolded */
-        return;
+    DTP_TRY(simulate(s, list, simulated, err));
     for (size_t i = 0; i < simulated; i++) {
         if (list[i]->result->step_s >= most_s)
             continue;
@@ -279,6 +278,7 @@ static void find_near_misses(struct searcher *s) {
     }
     add_near_miss(s, least);
     add_near_miss(s, fastest != least ? fastest : NULL);
+    return DTP_OK;
 }
 
 /* ---- all of it ---- */
@@ -312,9 +312,7 @@ static enum dtp_status run(struct searcher *s, struct dtp_err *err) {
     if (s->ncontenders > 0)
         DTP_TRY(simulate_top(s, err));
     collect(s);
-    if (s->out->nresults > 0)
-        find_near_misses(s);
-    return DTP_OK;
+    return s->out->nresults > 0 ? find_near_misses(s, err) : DTP_OK;
 }
 
 enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *problem,

@@ -67,16 +67,20 @@ struct dtp_measure_options dtp_measure_default(void);
  * and again until it has taken a millisecond or so, timed by marks on its stream, short ones behind a
  * pause that lets the host run ahead. Operands hold numbers, and small ones move through more memory than
  * caches hold. Kernels as in training, in dtype:
- *   gemm       tokens x width x width for forward and dgrad, width x width x tokens for wgrad
+ *   gemm       tokens x width x width for forward and dgrad, width x width x tokens for wgrad; forward
+ *              again with bias and GELU, dgrad with GELU's slope
  *   attention  forward, backward over sequence, head_dim and heads; with dropout again
- *   classes    elements/s at `class_rows` rows of `class_cols`
- *   launch     host time: four GEMMs to six kernels with the tensors that they write
+ *   classes    seconds at `rows` by `cols`; elements/s at `class_rows` rows of `class_cols`
+ *   launch     host time: four GEMMs to six kernels with the tensors that they write; as a graph where
+ *              the device has graphs
  * From the times the gap between kernels is taken off (gap_s, which the GPU file knows).
  * Collectives and transfers of all n = 2, 4, 8, ... nranks GPUs, each alone: curves. */
 struct dtp_measure_grid {
     enum dtp_dtype dtype;
     const int *tokens, *width, *seq, *head_dim, *heads; /* ascending, ended by 0 */
-    int class_rows, class_cols;
+    const int *gelu_n, *gelu_k;                         /* of products with GELU, likewise */
+    const int *rows, *cols;                             /* of the classes, likewise */
+    int class_rows, class_cols; /* of a class under long load; the largest of both lists at least */
     uint64_t memory_bytes,
         most_bytes;       /* of the heap; of one operand: larger products are scaled from
                                           the next smaller inner dimension */
@@ -98,7 +102,7 @@ enum dtp_status dtp_measure(struct dtp_arena *a, const struct dtp_measure_option
 
 /* ---- between the files of this module ---- */
 
-enum { DTP_MEASURE_MAX_TIMES = 4096 };
+enum { DTP_MEASURE_MAX_TIMES = 8192 };
 #define DTP_MEASURE_DROPOUT 0.1 /* whose value does not matter to the time */
 /* Written by rank 0 of the forked processes. */
 struct dtp_measure_board {

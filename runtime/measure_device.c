@@ -13,6 +13,10 @@ struct dtp_measure_grid dtp_measure_gpu_grid(void) {
                                 4096, 6144, 8192, 12288, 24576, 51200, 0};
     static const int seq[] = {512, 1024, 2048, 4096, 8192, 0}, head_dim[] = {64, 128, 0};
     static const int heads[] = {8, 16, 32, 64, 128, 0};
+    static const int gelu_n[] = {1536, 3072, 4096, 8192, 16384, 51200, 0};
+    static const int gelu_k[] = {768, 1024, 2048, 4096, 8192, 12288, 0};
+    static const int rows[] = {512, 1024, 2048, 4096, 8192, 16384, 0};
+    static const int cols[] = {256, 768, 1024, 2048, 4096, 8192, 16384, 51200, 0};
     static const int64_t bytes[] = {4 * KIB,  64 * KIB, 256 * KIB, MIB, 4 * MIB,
                                     16 * MIB, 64 * MIB, 256 * MIB, 0};
     return (struct dtp_measure_grid){.dtype = DTP_BF16,
@@ -21,6 +25,10 @@ struct dtp_measure_grid dtp_measure_gpu_grid(void) {
                                      .seq = seq,
                                      .head_dim = head_dim,
                                      .heads = heads,
+                                     .gelu_n = gelu_n,
+                                     .gelu_k = gelu_k,
+                                     .rows = rows,
+                                     .cols = cols,
                                      .class_rows = 8192,
                                      .class_cols = 2048,
                                      .memory_bytes = 14 * (uint64_t)DTP_GIB,
@@ -107,10 +115,17 @@ static enum dtp_status take(struct dtp_bench *b, uint64_t bytes, void *out, stru
     return DTP_OK;
 }
 
+static int largest(const int *axis, int least) {
+    for (; *axis; axis++)
+        least = *axis > least ? *axis : least;
+    return least;
+}
+
 static enum dtp_status open_tensors(struct dtp_arena *a, struct dtp_bench *b, struct dtp_err *err) {
     const struct dtp_measure_grid *g = b->grid;
     uint64_t room = g->memory_bytes / 16; /* a quarter, a quarter, 6 sixteenths */
-    uint64_t small = sizeof(float) * (uint64_t)(3 * g->class_rows + 4 * g->class_cols);
+    int rows = largest(g->rows, g->class_rows), cols = largest(g->cols, g->class_cols);
+    uint64_t small = sizeof(float) * (uint64_t)(3 * rows + 4 * cols);
     uint64_t saved = dtp_bench_attention_bytes(b, false),
              workspace = dtp_bench_attention_bytes(b, true);
     b->pool_bytes[0] = b->pool_bytes[1] = room * 4;
@@ -119,12 +134,13 @@ static enum dtp_status open_tensors(struct dtp_arena *a, struct dtp_bench *b, st
         DTP_TRY(take(b, b->pool_bytes[i], &b->pool[i], err));
     DTP_TRY(take(b, saved > small ? saved : small, &b->saved, err));
     DTP_TRY(take(b, workspace > small ? workspace : small, &b->workspace, err));
-    DTP_TRY(take(b, sizeof(float) * (uint64_t)(g->class_cols + 64 * KIB), &b->rows, err));
-    DTP_TRY(take(b, sizeof(int32_t) * (uint64_t)g->class_rows, &b->ids, err));
-    int32_t *ids = DTP_NEW(a, int32_t, (size_t)g->class_rows);
-    for (int i = 0; i < g->class_rows; i++)
-        ids[i] = (int32_t)((int64_t)i * 37 % g->class_rows);
-    b->ops->copy_in(b->dev, b->ids, ids, sizeof *ids * (size_t)g->class_rows);
+    DTP_TRY(take(b, sizeof(float) * (uint64_t)(cols + 64 * KIB), &b->rows, err));
+    DTP_TRY(take(b, sizeof(int32_t) * (uint64_t)rows, &b->ids, err));
+    int32_t *ids = DTP_NEW(a, int32_t, (size_t)rows);
+    b->nids = rows;
+    for (int i = 0; i < rows; i++)
+        ids[i] = (int32_t)((int64_t)i * 37 % rows);
+    b->ops->copy_in(b->dev, b->ids, ids, sizeof *ids * (size_t)rows);
     return DTP_OK;
 }
 
@@ -148,6 +164,7 @@ static enum dtp_status run_bench(struct dtp_arena *a, struct job *job, struct dt
     dtp_bench_gemms(b);
     for (int i = 0; i < 4; i++)
         dtp_bench_attentions(b, i % 2 == 1, i / 2 * DTP_MEASURE_DROPOUT);
+    dtp_bench_gelus(b);
     dtp_bench_classes(b);
     dtp_bench_loads(b);
     job->board->nloads = b->nloads;
@@ -219,17 +236,35 @@ static void read_class(const struct dtp_measure_grid *g, const double time_s[2],
     out->elements_per_s[k] = many / (time_s[0] - latency_s);
 }
 
+static void axes_of(const struct dtp_measure_grid *g, enum dtp_table which, const int *out[3]) {
+    static const int one[] = {1, 0};
+    const int *const axes[][3] = {{g->tokens, g->width, g->width},
+                                  {g->width, g->width, g->tokens},
+                                  {g->seq, g->head_dim, g->heads},
+                                  {g->tokens, g->gelu_n, g->gelu_k},
+                                  {g->rows, g->cols, one}};
+    int kind = which >= DTP_TABLE_KERNEL              ? 4
+               : which >= DTP_TABLE_GEMM_FORWARD_GELU ? 3
+               : which > DTP_TABLE_GEMM_WGRAD         ? 2
+               : which == DTP_TABLE_GEMM_WGRAD        ? 1
+                                                      : 0;
+    memcpy(out, axes[kind], sizeof axes[kind]);
+}
+
 static void read_board(struct dtp_arena *a, const struct dtp_measure_grid *g, const double *from,
                        struct dtp_measured *out) {
-    const int *const forward[] = {g->tokens, g->width, g->width};
-    const int *const wgrad[] = {g->width, g->width, g->tokens};
-    const int *const attention[] = {g->seq, g->head_dim, g->heads};
-    for (int i = 0; i < DTP_NTABLES; i++)
-        from = take_table(a, g,
-                          i >= DTP_TABLE_ATTENTION_FORWARD ? attention
-                          : i == DTP_TABLE_GEMM_WGRAD      ? wgrad
-                                                           : forward,
-                          from, &out->table[i]);
+    const int *axes[3];
+    for (int i = 0; i < DTP_TABLE_KERNEL; i++) {
+        axes_of(g, (enum dtp_table)i, axes);
+        from = take_table(a, g, axes, from, &out->table[i]);
+    }
+    axes_of(g, DTP_TABLE_KERNEL, axes);
+    for (int i = 0; i < NTABLED; i++) {
+        struct dtp_time_table *t =
+            &out->table[DTP_TABLE_KERNEL + (int)dtp_bench_class_rows[i].kernel];
+        from = take_table(a, g, axes, from, t);
+        t->relative = false;
+    }
     for (int i = 0; i < NCLASSES; i++, from += 2)
         read_class(g, from, dtp_bench_class_rows[i].kernel, out);
     out->copy_bytes_per_s = 2 * dtp_dtype_bytes(g->dtype) * out->elements_per_s[DTP_K_COPY];

@@ -128,7 +128,7 @@ static void run_embed(void *context, int i) {
     struct dtp_embedding_args x = {.ids = b->ids,
                                    .rows = b->grid->class_rows,
                                    .cols = b->grid->class_cols,
-                                   .valid = b->grid->class_rows,
+                                   .valid = b->nids,
                                    .batch = 1,
                                    .table = tensor(b, 0, 0),
                                    .out = tensor(b, 1, i),
@@ -187,10 +187,55 @@ const struct dtp_bench_class dtp_bench_class_rows[NCLASSES] = {
     {DTP_K_OPTIMIZER, run_optimizer}, /* last: it leaves its state in the pools */
 };
 
+struct dtp_measure_grid dtp_bench_small_grid(const struct dtp_measure_grid *g) {
+    enum { FEWER_ROWS = 8, FEWER_COLS = 2 };
+    struct dtp_measure_grid small = *g;
+    small.class_rows /= FEWER_ROWS;
+    small.class_cols /= FEWER_COLS;
+    return small;
+}
+
+/* Time of a class at each point; of points beyond the pools in proportion to the one before. */
+static void class_table(struct dtp_bench *b, const struct dtp_bench_class *x) {
+    const struct dtp_measure_grid *grid = b->grid;
+    for (int i = 0; grid->rows[i]; i++)
+        for (int j = 0; grid->cols[j]; j++) {
+            struct dtp_measure_grid at = *grid;
+            at.class_rows = grid->rows[i];
+            at.class_cols = grid->cols[j];
+            b->grid = &at;
+            uint64_t bytes = (uint64_t)(class_elements(b) * dtp_bench_element_bytes(b));
+            if (bytes <= b->pool_bytes[0] || j == 0)
+                dtp_bench_note(b, dtp_bench_measured_s(b, x->run, b));
+            else
+                dtp_bench_note(b, b->time_s[b->n - 1] * grid->cols[j] / grid->cols[j - 1]);
+            b->grid = grid;
+        }
+}
+
+/* ---- as graphs, where the device has them: kernels so short that the host matters run so ---- */
+
+static bool record(struct dtp_bench *b, dtp_bench_fn *run, void *context, int n) {
+    if (!b->ops->record || !b->ops->record(b->dev, 0, true))
+        return false;
+    for (int i = 0; i < n; i++)
+        run(context, i);
+    return b->ops->record(b->dev, 0, false) > 0;
+}
+
+static void run_recorded(void *context, int i) {
+    struct dtp_bench *b = context;
+    (void)i;
+    b->ops->replay(b->dev, 0);
+}
+
 /* Host time of a small product and of a small kernel with the tensor that it writes, as they come in a
  * layer: four to six. */
-static double launch_time_s(struct dtp_bench *b) {
-    enum { CALLS = 40, SMALL = 64, KERNELS = 6, GEMMS = 4, ALL = KERNELS + GEMMS };
+enum { LAUNCH_GEMMS = 4, LAUNCHES = LAUNCH_GEMMS + 6 };
+
+static void run_launches(void *context, int round) {
+    enum { SMALL = 64 };
+    struct dtp_bench *b = context;
     struct dtp_bench_gemm x = {.b = b,
                                .g = {.m = SMALL,
                                      .n = SMALL,
@@ -201,33 +246,37 @@ static double launch_time_s(struct dtp_bench *b) {
                                      .tb = true}};
     const struct dtp_residual_args sum = {
         .out = b->pool[0], .x = b->pool[1], .bias = b->rows, .rows = 1, .cols = SMALL, .batch = 1};
-    dtp_bench_run_gemm(&x, 0);
-    b->ops->sync(b->dev);
-    int64_t start_ns = dtp_os_now_ns();
-    for (int i = 0; i < CALLS * ALL; i++) {
+    (void)round;
+    for (int i = 0; i < LAUNCHES; i++) {
         void *live = dtp_heap_alloc(b->dev->heap, DTP_MEM_BUFFERS, "launch", SMALL);
-        if (i % ALL < GEMMS)
+        if (i < LAUNCH_GEMMS)
             dtp_bench_run_gemm(&x, 0);
         else
             b->ops->bias_residual(b->dev, &sum);
         dtp_heap_release(b->dev->heap, live);
     }
-    double t = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S / (CALLS * ALL);
-    b->ops->sync(b->dev);
-    return t;
 }
 
-struct dtp_measure_grid dtp_bench_small_grid(const struct dtp_measure_grid *g) {
-    enum { FEWER_ROWS = 8, FEWER_COLS = 2 };
-    struct dtp_measure_grid small = *g;
-    small.class_rows /= FEWER_ROWS;
-    small.class_cols /= FEWER_COLS;
-    return small;
+static double launch_time_s(struct dtp_bench *b) {
+    enum { CALLS = 40, IN_A_GRAPH = 4 };
+    run_launches(b, 0);
+    bool recorded = record(b, run_launches, b, IN_A_GRAPH);
+    if (recorded)
+        run_recorded(b, 0);
+    b->ops->sync(b->dev);
+    int64_t start_ns = dtp_os_now_ns();
+    for (int i = 0; i < CALLS; i += recorded ? IN_A_GRAPH : 1)
+        (recorded ? run_recorded : run_launches)(b, i);
+    double t = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S / (CALLS * LAUNCHES);
+    b->ops->sync(b->dev);
+    return t;
 }
 
 void dtp_bench_classes(struct dtp_bench *b) {
     const struct dtp_measure_grid *grid = b->grid;
     const struct dtp_measure_grid small = dtp_bench_small_grid(grid);
+    for (int i = 0; i < NTABLED; i++)
+        class_table(b, &dtp_bench_class_rows[i]);
     for (int i = 0; i < NCLASSES; i++) {
         b->grid = grid;
         dtp_bench_note(b, dtp_bench_measured_s(b, dtp_bench_class_rows[i].run, b));

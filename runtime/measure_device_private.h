@@ -14,7 +14,8 @@ struct dtp_bench {
     char *pool[NPOOLS];
     uint64_t pool_bytes[NPOOLS];
     float *saved, *workspace, *rows;
-    int32_t *ids;
+    int32_t *ids; /* below their number */
+    int nids;
     double *time_s; /* of the board */
     int n, capacity;
     struct dtp_dev_load limits;
@@ -40,11 +41,13 @@ int64_t dtp_bench_element_bytes(const struct dtp_bench *b);
 struct dtp_bench_gemm {
     struct dtp_bench *b;
     struct dtp_gemm_args g;
+    bool gelu; /* at its end, or its slope */
 };
 struct dtp_bench_gemm dtp_bench_gemm_of(struct dtp_bench *b, enum dtp_gemm_pass pass,
                                         const int64_t mnk[3]);
 void dtp_bench_run_gemm(void *context, int i);
 void dtp_bench_gemms(struct dtp_bench *b);
+void dtp_bench_gelus(struct dtp_bench *b);
 
 struct dtp_bench_attention {
     struct dtp_bench *b;
@@ -59,14 +62,14 @@ void dtp_bench_attentions(struct dtp_bench *b, bool backward, double dropout);
 /* The most that any shape keeps, or works in. */
 uint64_t dtp_bench_attention_bytes(const struct dtp_bench *b, bool workspace);
 
-/* Classes of memory-bound kernels, then the host's time of a launch. */
-enum { NCLASSES = 13 };
+/* Classes of memory-bound kernels by rows and columns, at two sizes for a rate, then the host's time of a
+ * launch. */
+enum { NCLASSES = 13, NTABLED = NCLASSES - 1 };
 struct dtp_bench_class {
     enum dtp_kernel kernel;
     dtp_bench_fn *run;
 };
-extern const struct dtp_bench_class dtp_bench_class_rows[NCLASSES];
-/* Each at two sizes. */
+extern const struct dtp_bench_class dtp_bench_class_rows[NCLASSES]; /* the last has no table */
 void dtp_bench_classes(struct dtp_bench *b);
 struct dtp_measure_grid dtp_bench_small_grid(const struct dtp_measure_grid *g);
 

@@ -10,6 +10,10 @@ void dtp_bench_run_gemm(void *context, int i) {
     g.a = dtp_bench_part(x->b, 0, g.m * g.k * e, i);
     g.b = dtp_bench_part(x->b, 1, g.k * g.n * e, i);
     g.c = dtp_bench_part(x->b, POOL_C, g.m * g.n * out, i);
+    if (x->gelu && g.tb)
+        g.before = dtp_bench_part(x->b, POOL_C, g.m * g.n * out, i + 1);
+    else if (x->gelu)
+        g.slope_at = dtp_bench_part(x->b, POOL_C, g.m * g.n * out, i + 1);
     x->b->ops->gemm(x->b->dev, &g);
 }
 
@@ -39,10 +43,9 @@ struct dtp_bench_gemm dtp_bench_gemm_of(struct dtp_bench *b, enum dtp_gemm_pass 
 }
 
 /* before: k of the entry before this one, when m and n are the same; else 0. */
-static void add_gemm(struct dtp_bench *b, enum dtp_gemm_pass pass, const int64_t mnk[3],
-                     int64_t before) {
-    struct dtp_bench_gemm x = dtp_bench_gemm_of(b, pass, mnk);
-    int64_t k = mnk[2];
+static void add_gemm(struct dtp_bench *b, const struct dtp_bench_gemm *like, int64_t before) {
+    struct dtp_bench_gemm x = *like;
+    int64_t k = x.g.k;
     double last_s = b->n > 0 && b->n <= b->capacity ? b->time_s[b->n - 1] : 0;
     if (fits(b, &x.g) || before == 0)
         dtp_bench_note(b, fits(b, &x.g) ? dtp_bench_product_s(b, dtp_bench_run_gemm, &x) : 0);
@@ -50,19 +53,30 @@ static void add_gemm(struct dtp_bench *b, enum dtp_gemm_pass pass, const int64_t
         dtp_bench_note(b, last_s * (double)k / (double)before);
 }
 
-static void gemms_of(struct dtp_bench *b, enum dtp_gemm_pass pass, const int *x, const int *z) {
-    const int *y = b->grid->width;
+static void gemms_of(struct dtp_bench *b, enum dtp_gemm_pass pass, bool gelu) {
+    const struct dtp_measure_grid *grid = b->grid;
+    const int *x = pass == DTP_GEMM_WGRAD ? grid->width : grid->tokens,
+              *y = gelu ? grid->gelu_n : grid->width,
+              *z = gelu                     ? grid->gelu_k
+                   : pass == DTP_GEMM_WGRAD ? grid->tokens
+                                            : grid->width;
     for (int i = 0; x[i]; i++)
         for (int j = 0; y[j]; j++)
-            for (int k = 0; z[k]; k++)
-                add_gemm(b, pass, (int64_t[]){x[i], y[j], z[k]}, k > 0 ? z[k - 1] : 0);
+            for (int k = 0; z[k]; k++) {
+                struct dtp_bench_gemm g = dtp_bench_gemm_of(b, pass, (int64_t[]){x[i], y[j], z[k]});
+                g.gelu = gelu;
+                add_gemm(b, &g, k > 0 ? z[k - 1] : 0);
+            }
 }
 
 void dtp_bench_gemms(struct dtp_bench *b) {
-    const struct dtp_measure_grid *g = b->grid;
-    gemms_of(b, DTP_GEMM_FORWARD, g->tokens, g->width);
-    gemms_of(b, DTP_GEMM_DGRAD, g->tokens, g->width);
-    gemms_of(b, DTP_GEMM_WGRAD, g->width, g->tokens);
+    for (int pass = DTP_GEMM_FORWARD; pass <= DTP_GEMM_WGRAD; pass++)
+        gemms_of(b, (enum dtp_gemm_pass)pass, false);
+}
+
+void dtp_bench_gelus(struct dtp_bench *b) {
+    gemms_of(b, DTP_GEMM_FORWARD, true);
+    gemms_of(b, DTP_GEMM_DGRAD, true);
 }
 
 /* ---- attention ---- */

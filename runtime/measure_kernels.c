@@ -215,7 +215,7 @@ static void read_board(struct dtp_arena *a, const struct dtp_measure_options *o,
             out->table[i].axis[d] = axis(a, grid, n);
         time_s = take_table(a, time_s, &out->table[i]);
     }
-    for (int i = DTP_TABLE_ATTENTION_FORWARD; i < DTP_NTABLES; i++) {
+    for (int i = DTP_TABLE_ATTENTION_FORWARD; i <= DTP_TABLE_ATTENTION_DROPOUT_BACKWARD; i++) {
         out->table[i].axis[0] = axis(a, attention_seq, NSEQ);
         out->table[i].axis[1] = axis(a, attention_dim, NDIM);
         bool drops = i >= DTP_TABLE_ATTENTION_DROPOUT_FORWARD;

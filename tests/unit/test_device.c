@@ -318,6 +318,37 @@ static void test_errors(void) {
     check_error(NOMINAL ", \"calibration\": {\"gemm\": {\"fp12\": {}}}}", "gemm.fp12");
 }
 
+/* A class at 2 rows of 10 takes 1 s, of 20 columns 2 s: linear between. Products that end with GELU take
+ * their own time where both of them were measured. */
+static void test_own_tables(void) {
+    static double rows[] = {2}, cols[] = {10, 20}, one[] = {1}, time_s[] = {1, 2}, gelu_s[] = {5};
+    static double size[] = {64};
+    struct dtp_gpu g = plain_gpu();
+    struct dtp_gemm s = {.m = 64, .n = 64, .k = 64, .batch = 1, .gelu = true};
+    const struct dtp_time_table gelu = {.axis = {{size, 1}, {size, 1}, {size, 1}},
+                                        .time_s = {gelu_s, 1}};
+    CU_ASSERT_EQUAL(dtp_device_rows_s(&g, DTP_K_NORM, 2, 15), 0);
+    g.table[DTP_TABLE_KERNEL + DTP_K_NORM] =
+        (struct dtp_time_table){.axis = {{rows, 1}, {cols, 2}, {one, 1}}, .time_s = {time_s, 2}};
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_rows_s(&g, DTP_K_NORM, 2, 15), 1.5, 1e-12);
+    CU_ASSERT_EQUAL(dtp_device_rows_s(&g, DTP_K_NORM, 0, 15), 0);
+    g.gemm[s.dtype].sm_flops_per_s = 1;
+    g.table[DTP_TABLE_GEMM_FORWARD_GELU] = gelu;
+    CU_ASSERT_FALSE(dtp_device_knows_gelu(&g));
+    g.table[DTP_TABLE_GEMM_DGRAD_GELU] = gelu;
+    CU_ASSERT_TRUE(dtp_device_knows_gelu(&g));
+    g.table[DTP_TABLE_GEMM_FORWARD_GELU].dtype = (int)s.dtype;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_gemm_s(&g, &s), 5, 1e-12);
+}
+
+/* 1000 W in a product of 2 s cost a tenth of the clock; half of it at most. */
+static void test_droop(void) {
+    CU_ASSERT_DOUBLE_EQUAL(dtp_power_droop(1e-7, 2000, 2), 1 / 0.9, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_power_droop(1, 2000, 2), 2, 1e-12);
+    CU_ASSERT_EQUAL(dtp_power_droop(0, 2000, 2), 1);
+    CU_ASSERT_EQUAL(dtp_power_droop(1e-7, 2000, 0), 1);
+}
+
 /* E = idle T + J x^2 + other, T = t/x + o: 100 W idle, 10 s of products that take 4000 J, limit 300 W. */
 static void test_power(void) {
     struct dtp_gpu g = plain_gpu();
@@ -374,6 +405,8 @@ int main(void) {
                            {"kernel limits", test_kernel_limits},
                            {"slowest chip", test_slowest},
                            {"power", test_power},
+                           {"droop", test_droop},
+                           {"tables of our own kernels", test_own_tables},
                            {"covered", test_covered},
                            CU_TEST_INFO_NULL};
     CU_TestInfo files[] = {{"every file", test_every_file},

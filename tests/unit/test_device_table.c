@@ -55,7 +55,7 @@ static void test_read(void) {
         "\"time_s\": [1, 3]}]",
         "[{\"kernel\": \"attention_forward\", \"x\": [16, 32], \"y\": [8], \"z\": [1], "
         "\"time_s\": [1]}]",
-        "[{\"kernel\": \"softmax\", \"x\": [16], \"y\": [8], \"z\": [1], \"time_s\": [1]}]", "{}"};
+        "[{\"kernel\": \"sort\", \"x\": [16], \"y\": [8], \"z\": [1], \"time_s\": [1]}]", "{}"};
     struct dtp_arena *a = dtp_arena_create("test");
     struct dtp_time_table tables[DTP_NTABLES] = {0};
     const struct dtp_json *j;

@@ -8,6 +8,7 @@
 
 static const int tokens[] = {16, 32, 0}, width[] = {16, 64, 1024, 0}, seq[] = {16, 32, 0};
 static const int head_dim[] = {16, 0}, heads[] = {4, 16, 0};
+static const int gelu[] = {16, 64, 0}, rows[] = {16, 64, 0}, cols[] = {64, 128, 0};
 static const int64_t bytes[] = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 0};
 
 static struct dtp_measure_grid small_grid(void) {
@@ -17,6 +18,10 @@ static struct dtp_measure_grid small_grid(void) {
                                      .seq = seq,
                                      .head_dim = head_dim,
                                      .heads = heads,
+                                     .gelu_n = gelu,
+                                     .gelu_k = gelu,
+                                     .rows = rows,
+                                     .cols = cols,
                                      .class_rows = 64,
                                      .class_cols = 128,
                                      .memory_bytes = UINT64_C(1) << 25,
@@ -25,9 +30,9 @@ static struct dtp_measure_grid small_grid(void) {
                                      .target_s = 2e-5};
 }
 
-static void check_table(const struct dtp_time_table *t, size_t n) {
+static void check_table(const struct dtp_time_table *t, size_t n, bool relative) {
     CU_ASSERT_EQUAL(t->time_s.n, n);
-    CU_ASSERT(t->relative);
+    CU_ASSERT_EQUAL(t->relative, relative);
     for (size_t i = 0; i < t->time_s.n; i++)
         CU_ASSERT(t->time_s.at[i] >= 0 && t->time_s.at[i] < 1);
 }
@@ -40,9 +45,12 @@ static void test_sweep(void) {
     struct dtp_err err = {0};
     o.nranks = 2;
     CU_ASSERT_EQUAL_FATAL(dtp_measure_device(a, &o, &grid, &m, &err), DTP_OK);
-    check_table(&m.table[DTP_TABLE_GEMM_FORWARD], 2 * 3 * 3);
-    check_table(&m.table[DTP_TABLE_GEMM_WGRAD], 3 * 3 * 2);
-    check_table(&m.table[DTP_TABLE_ATTENTION_BACKWARD], 2 * 1 * 2);
+    check_table(&m.table[DTP_TABLE_GEMM_FORWARD], 2 * 3 * 3, true);
+    check_table(&m.table[DTP_TABLE_GEMM_WGRAD], 3 * 3 * 2, true);
+    check_table(&m.table[DTP_TABLE_GEMM_DGRAD_GELU], 2 * 2 * 2, true);
+    check_table(&m.table[DTP_TABLE_ATTENTION_BACKWARD], 2 * 1 * 2, true);
+    check_table(&m.table[DTP_TABLE_KERNEL + DTP_K_NORM_BACKWARD], 2 * 2, false);
+    check_table(&m.table[DTP_TABLE_KERNEL + DTP_K_OPTIMIZER], 0, false);
     const struct dtp_doubles *forward = &m.table[DTP_TABLE_GEMM_FORWARD].time_s;
     CU_ASSERT(forward->at[0] > 0);
     /* 1024 x 1024 weights are over the limit of one operand: 16 times the time of 64 */

@@ -104,6 +104,15 @@ static void test_power_fit(void) {
                                                       .clock_hz = most_hz,
                                                       .rest_s = 100,
                                                       .stretch_s = 0.3};
+    /* 2500 W at the highest clock, a twentieth of which is lost in calls of 0.4 ms */
+    m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "attention_backward",
+                                                      .busy = 1,
+                                                      .flops = flops,
+                                                      .alone_s = 4e-4 / 0.95,
+                                                      .call_s = 4e-4 / 0.95,
+                                                      .alone_clock_hz = 0.95 * most_hz,
+                                                      .clock_hz = 0.9 * most_hz,
+                                                      .power_w = LIMIT_W};
     CU_ASSERT_TRUE_FATAL(dtp_own_power(m, &p));
     CU_ASSERT_DOUBLE_EQUAL(p.exponent, exponent, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(p.gemm_j_per_flop / j_per_flop, 1, 1e-9);
@@ -111,6 +120,9 @@ static void test_power_fit(void) {
     CU_ASSERT_DOUBLE_EQUAL(p.comm_w, 150, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(p.burst_w, IDLE_W + 1000, 1e-6); /* at x = 1, alone */
     CU_ASSERT_DOUBLE_EQUAL(p.memory_s, 0.2, 1e-9);
+    double w = p.attention_backward_j_per_flop * flops / 4e-4;
+    CU_ASSERT_DOUBLE_EQUAL(p.attention_backward_droop, 0.05 / (w * w), 1e-12);
+    CU_ASSERT_EQUAL(p.gemm_droop, 0); /* calls of a millisecond do not tell */
     CU_ASSERT_DOUBLE_EQUAL(dtp_own_kernel_power_w(m, "norm"), 350, 1e-9);
     CU_ASSERT_EQUAL(dtp_own_kernel_power_w(m, "rope"), 0);
 }
