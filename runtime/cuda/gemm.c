@@ -1,5 +1,6 @@
 /* GEMMs of cuBLASLt: one plan per shape, the fastest of what its heuristic offers, kept. */
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -231,7 +232,7 @@ static bool run_plan(struct dtp_cuda *c, const struct plan *p, const struct dtp_
 /* Seconds of one of n calls, behind a pause that lets the host run ahead; huge where it fails. */
 static double timed_s(struct dtp_cuda *c, timed_fn *run, const struct plan *p,
                       const struct dtp_gemm_args *g, int n) {
-    const double host_s = 1.2e-5, never_s = 1e9;
+    const double host_s = 1.2e-5, never_s = HUGE_VAL;
     const struct dtp_cuda_gemms *t = c->gemms;
     cudaStream_t stream = c->stream[DTP_STREAM_COMPUTE];
     float ms = 0;
