@@ -137,6 +137,7 @@ static dtp_id add_ops(struct dtp_lowering *w, struct dtp_task task, struct dtp_t
         tag.part = ops[i].name;
         task.tag = dtp_tag_pack(tag);
         last = dtp_graph_add(w->g, &task);
+        task.same_uses = last + 1;
     }
     return last;
 }
@@ -165,6 +166,7 @@ static void add_action(struct dtp_lowering *w, int i, uint32_t k, size_t at, boo
         tag.part = p;
         task.tag = dtp_tag_pack(tag);
         w->last_task[at] = dtp_graph_add(w->g, &task);
+        task.same_uses = (uint32_t)w->last_task[at] + 1;
     }
 }
 
@@ -221,6 +223,7 @@ static dtp_id add_transfer(struct dtp_lowering *w, const struct dtp_flow *flow, 
                                                   .rate_cap = flow->rate_cap,
                                                   .uses = flow->uses,
                                                   .nuses = flow->nuses,
+                                                  .same_uses = flow->same_uses,
                                                   .device = DTP_NONE,
                                                   .stream = DTP_NONE,
                                                   .tag = dtp_tag_pack(tag)});
@@ -241,8 +244,11 @@ static void add_transfers(struct dtp_lowering *w, const struct ends *ends, int v
             dtp_id *x = &w->transfer[(size_t)q * w->nslots + slot];
             dtp_id sender = w->last_task[(size_t)q * w->nactions + ends->from[slot]];
             *x = direct ? sender : add_transfer(w, &flows[q], vs, backward, mb, q);
-            if (!direct)
-                dtp_graph_dep(w->g, sender, *x);
+            if (direct)
+                continue;
+            if (flows[q].same_uses == 0)
+                flows[q].same_uses = *x + 1;
+            dtp_graph_dep(w->g, sender, *x);
         }
     }
 }
@@ -295,9 +301,8 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     w->nactions = w->l.schedule->begin[w->l.pp];
     w->nslots = 2 * (size_t)w->l.nstages * (size_t)w->l.m;
     size_t actions = (size_t)w->replicas * w->nactions, slots = (size_t)w->replicas * w->nslots;
-    if (actions + slots > UINT32_MAX / 8)
-        return dtp_fail(err, DTP_EUNSUPPORTED, "%zu actions are too many to simulate unfolded",
-                        actions);
+    uint32_t ntasks;
+    DTP_TRY(dtp_lowering_count(w, &ntasks, err));
     w->first_task = dtp_new_ids(w->a, actions);
     w->last_task = dtp_new_ids(w->a, actions);
     w->transfer = dtp_new_ids(w->a, slots);
@@ -312,8 +317,7 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     w->touched = DTP_NEW(w->a, uint32_t, w->nlinks);
     dtp_platform_init(&w->out->platform, w->a);
     dtp_graph_init(w->g, w->a);
-    dtp_graph_reserve(w->g, (uint32_t)(actions + slots), (uint32_t)(2 * actions + 3 * slots),
-                      (uint32_t)(4 * slots));
+    dtp_graph_reserve(w->g, ntasks, (uint32_t)(2 * actions + 3 * slots), 0);
     return DTP_OK;
 }
 

@@ -91,6 +91,7 @@ struct dtp_lowered {
 struct dtp_lower_options {
     bool fold;
     enum dtp_detail detail;
+    double most_bytes; /* larger graphs are refused; 0: those that the machine has no memory for */
 };
 struct dtp_lower_input {
     const struct dtp_problem *problem;

@@ -19,7 +19,7 @@ struct dtp_span {
 struct dtp_flow {
     double work, rate_cap, latency_s;
     const struct dtp_use *uses;
-    uint32_t nuses;
+    uint32_t nuses, same_uses; /* as of a struct dtp_task */
 };
 
 /* Uses of links of the cluster by a group's collective: resource + shift. */
@@ -129,6 +129,8 @@ int dtp_lowering_meeting(const struct dtp_lowering *w, int from, int to, const i
 /* ---- lower_flows.c ---- */
 
 /* Flows of a transfer from virtual stage vs, one for each simulated replica. */
+/* About how many tasks it becomes. DTP_EUNSUPPORTED: more than there are ids, or memory, for. */
+enum dtp_status dtp_lowering_count(struct dtp_lowering *w, uint32_t *out, struct dtp_err *err);
 void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out);
 /* Fills w->unit and w->embedding, after all dtp_flows_p2p(). */
 void dtp_flows_collectives(struct dtp_lowering *w);

@@ -22,6 +22,7 @@ struct net_task {
     double most; /* bytes a second on its busiest link; 0: none */
     struct dtp_use *use;
     uint32_t nuses;
+    uint32_t same_uses; /* 1 + the first task that has them, or 0 */
 };
 struct dtp_rank_net {
     struct net_use *at;
@@ -157,4 +158,7 @@ void dtp_lower_net_task(struct dtp_lowering *w, int i, int chunk, int kind, stru
     task->rate_cap *= mine->most;
     task->uses = mine->use;
     task->nuses = mine->nuses;
+    task->same_uses = mine->same_uses;
+    if (mine->same_uses == 0)
+        mine->same_uses = w->g->ntasks + 1; /* the caller adds it next */
 }

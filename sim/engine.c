@@ -174,7 +174,7 @@ static void load_device(struct engine *e, uint32_t use, int under_way) {
 }
 
 static void load_devices(struct engine *e, dtp_id i, int under_way) {
-    for (uint32_t k = e->g->use_begin[i]; k < e->g->use_begin[i + 1]; k++)
+    for (uint32_t k = e->g->use_begin[i]; k < e->g->use_end[i]; k++)
         if (e->g->use[k].kind == DTP_USE_LOAD)
             load_device(e, k, under_way);
 }
@@ -184,7 +184,7 @@ static double device_rate(const struct engine *e, dtp_id i) {
     const struct dtp_graph *g = e->g;
     double left = 1;
     for (uint32_t u = e->device[g->device[i]].first_load; u; u = e->next_load[u - 1])
-        if (u - 1 < g->use_begin[i] || u - 1 >= g->use_begin[i + 1])
+        if (u - 1 < g->use_begin[i] || u - 1 >= g->use_end[i])
             left -= g->use[u - 1].weight;
     return g->rate_cap[i] * (left > DTP_DEVICE_MIN_RATE ? left : DTP_DEVICE_MIN_RATE);
 }
@@ -200,7 +200,7 @@ static void begin_work(struct engine *e, dtp_id i, double now_s) {
         end_task(e, i, now_s);
         return;
     }
-    uint32_t s = new_slot(e), first = g->use_begin[i], n = g->use_begin[i + 1] - first;
+    uint32_t s = new_slot(e), first = g->use_begin[i], n = g->use_end[i] - first;
     e->slot[s] = (struct slot){.remaining = g->work[i], .since_s = now_s, .task = i};
     e->end_pos[s] = DTP_NONE;
     for (uint32_t k = first; k < first + n; k++)
@@ -264,6 +264,7 @@ static void prefetch_task(const struct dtp_graph *g, dtp_id i) {
     __builtin_prefetch(&g->work[i]);
     __builtin_prefetch(&g->rate_cap[i]);
     __builtin_prefetch(&g->use_begin[i]);
+    __builtin_prefetch(&g->use_end[i]);
 }
 
 /* Takes the next event if it is due by until_s; *at_s is its time. */
@@ -331,7 +332,7 @@ static void init_nodes(struct engine *e) {
     const struct dtp_graph *g = e->g;
     e->node = DTP_NEW(e->a, struct node, (size_t)g->ntasks + 1);
     for (dtp_id i = 0; i < g->ntasks; i++) {
-        int alone = g->use_begin[i] == g->use_begin[i + 1] && !on_loaded_device(e, i);
+        int alone = g->use_begin[i] == g->use_end[i] && !on_loaded_device(e, i);
         e->node[i] = (struct node){.start_s = g->start_s[i],
                                    .span_s = alone ? g->alone_s[i] : g->latency_s[i],
                                    .cause = DTP_NONE,

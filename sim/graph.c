@@ -30,8 +30,8 @@ static void reserve_tasks(struct dtp_graph *g, uint32_t n) {
     g->device = dtp_arena_grow(g->a, g->device, sizeof(dtp_id), old, n);
     g->stream = dtp_arena_grow(g->a, g->stream, sizeof(dtp_id), old, n);
     g->tag = dtp_arena_grow(g->a, g->tag, sizeof(uint64_t), old, n);
-    g->use_begin =
-        dtp_arena_grow(g->a, g->use_begin, sizeof(uint32_t), old ? old + 1 : 0, (size_t)n + 1);
+    g->use_begin = dtp_arena_grow(g->a, g->use_begin, sizeof(uint32_t), old, n);
+    g->use_end = dtp_arena_grow(g->a, g->use_end, sizeof(uint32_t), old, n);
     b->tasks_capacity = n;
 }
 
@@ -137,9 +137,15 @@ dtp_id dtp_graph_add(struct dtp_graph *g, const struct dtp_task *t) {
     g->device[id] = t->device;
     g->stream[id] = t->stream;
     g->tag[id] = t->tag;
-    if (t->nuses)
+    g->use_begin[id] = g->nuses;
+    if (t->same_uses == 0 && t->nuses > 0)
         add_uses(g, t->uses, t->nuses);
-    g->use_begin[id + 1] = g->nuses;
+    g->use_end[id] = g->nuses;
+    if (t->same_uses > 0) {
+        assert(t->same_uses <= id);
+        g->use_begin[id] = g->use_begin[t->same_uses - 1];
+        g->use_end[id] = g->use_end[t->same_uses - 1];
+    }
     if (t->stream != DTP_NONE) {
         assert(t->stream < g->nstreams);
         if (b->last[t->stream] != DTP_NONE)
@@ -169,7 +175,7 @@ dtp_id dtp_graph_stream(struct dtp_graph *g) {
 
 static enum dtp_status check_task(const struct dtp_graph *g, dtp_id i, struct dtp_err *err) {
     uint32_t nlinks = 0;
-    for (uint32_t k = g->use_begin[i]; k < g->use_begin[i + 1]; k++) {
+    for (uint32_t k = g->use_begin[i]; k < g->use_end[i]; k++) {
         const struct dtp_use *u = &g->use[k];
         if (!(u->weight > 0) || !isfinite(u->weight))
             return dtp_fail(err, DTP_EINPUT, "task %u: use of %u has weight %g, expected > 0", i,
@@ -259,8 +265,6 @@ static enum dtp_status find_order(struct dtp_graph *g, struct dtp_err *err) {
 
 enum dtp_status dtp_graph_freeze(struct dtp_graph *g, struct dtp_err *err) {
     g->alone_s = DTP_NEW(g->a, double, g->ntasks);
-    if (!g->use_begin)
-        g->use_begin = DTP_NEW(g->a, uint32_t, 1);
     for (dtp_id i = 0; i < g->ntasks; i++) {
         DTP_TRY(check_task(g, i, err));
         g->alone_s[i] = g->latency_s[i] + g->work[i] / g->rate_cap[i];
@@ -274,7 +278,7 @@ enum dtp_status dtp_graph_check(const struct dtp_graph *g, const struct dtp_plat
         if (g->device[i] != DTP_NONE && g->device[i] >= p->ndevices)
             return dtp_fail(err, DTP_EINPUT, "task %u: device %u of %u", i, g->device[i],
                             p->ndevices);
-        for (uint32_t k = g->use_begin[i]; k < g->use_begin[i + 1]; k++) {
+        for (uint32_t k = g->use_begin[i]; k < g->use_end[i]; k++) {
             int is_link = g->use[k].kind == DTP_USE_LINK;
             uint32_t n = is_link ? p->nlinks : p->ndevices;
             if (g->use[k].resource >= n)

@@ -52,6 +52,8 @@ struct dtp_task {
     double rate_cap;            /* > 0 units/s; DTP_UNCAPPED only with a link use */
     const struct dtp_use *uses; /* copied by dtp_graph_add */
     uint32_t nuses;
+    uint32_t
+        same_uses; /* 1 + a task added before whose uses, links alone, are kept once for both; or 0 */
     dtp_id device; /* compute on this device, or DTP_NONE */
     dtp_id stream; /* or DTP_NONE */
     uint64_t tag;
@@ -63,7 +65,7 @@ struct dtp_graph {
     uint32_t ntasks, ndeps, nuses, nstreams;
     uint32_t nlink_uses, nload_uses;               /* of the nuses */
     double *start_s, *latency_s, *work, *rate_cap; /* [ntasks] */
-    uint32_t *use_begin;                           /* [ntasks + 1] into use[] */
+    uint32_t *use_begin, *use_end;                 /* [ntasks] into use[] */
     struct dtp_use *use;
     dtp_id *device, *stream; /* [ntasks] */
     uint64_t *tag;           /* [ntasks] */

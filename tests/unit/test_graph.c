@@ -1,4 +1,4 @@
-#include "sim/graph.h"
+#include "sim/engine.h"
 #include "tests/arena_case.h"
 #include "tests/suites.h"
 
@@ -84,16 +84,48 @@ static void test_uses_of_one_resource_are_added_up(void) {
     add_uses(few, 3, 1);
     add_uses(many, 300, 1);
     CU_ASSERT_EQUAL_FATAL(dtp_graph_freeze(&graph, &err), DTP_OK);
-    CU_ASSERT_EQUAL(graph.use_begin[1], 2);
+    CU_ASSERT_EQUAL(graph.use_end[0], 2);
     CU_ASSERT_EQUAL(graph.use[0].weight, 3);
     CU_ASSERT_EQUAL(graph.use[1].weight, 0.5);
-    CU_ASSERT_EQUAL_FATAL(graph.use_begin[2], 2 + 100);
+    CU_ASSERT_EQUAL_FATAL(graph.use_end[1], 2 + 100);
     CU_ASSERT_EQUAL(graph.nlink_uses, 101);
     CU_ASSERT_EQUAL(graph.nload_uses, 1);
     for (uint32_t i = 0; i < 100; i++) {
         CU_ASSERT_EQUAL(graph.use[2 + i].resource, i);
         CU_ASSERT_EQUAL(graph.use[2 + i].weight, 1 + 2 + 3);
     }
+}
+
+/* Two tasks behind each other on one link: their uses are there once, and the times those of two copies. */
+static void test_uses_that_tasks_share_are_kept_once(void) {
+    const struct dtp_use links[] = {{0, DTP_USE_LINK, 1}, {1, DTP_USE_LINK, 2}};
+    struct dtp_timeline timeline[2];
+    for (int share = 0; share < 2; share++) {
+        struct dtp_platform platform;
+        fresh();
+        dtp_platform_init(&platform, arena);
+        dtp_platform_link(&platform, 4, NULL);
+        dtp_platform_link(&platform, 4, NULL);
+        struct dtp_task t = {.work = 8,
+                             .rate_cap = DTP_UNCAPPED,
+                             .uses = links,
+                             .nuses = 2,
+                             .device = DTP_NONE,
+                             .stream = DTP_NONE};
+        for (int i = 0; i < 3; i++) {
+            dtp_id id = dtp_graph_add(&graph, &t);
+            t.same_uses = share ? id + 1 : 0;
+        }
+        dtp_graph_dep(&graph, 0, 2);
+        CU_ASSERT_EQUAL_FATAL(dtp_graph_freeze(&graph, &err), DTP_OK);
+        CU_ASSERT_EQUAL(graph.nuses, share ? 2 : 6);
+        CU_ASSERT_EQUAL_FATAL(dtp_engine_run(arena, &platform, &graph, &timeline[share], &err),
+                              DTP_OK);
+    }
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(timeline[0].end_s[i], timeline[1].end_s[i]);
+    CU_ASSERT_EQUAL(timeline[1].end_s[0], 8); /* two at a time on a link of 4 with weight 2 */
+    CU_ASSERT_EQUAL(timeline[1].end_s[2], 12);
 }
 
 static void test_time_alone_is_latency_plus_work_over_cap_and_no_cap_means_one(void) {
@@ -199,6 +231,7 @@ int main(void) {
         {"an order is found when ids are none", test_an_order_is_found_when_ids_are_none},
         {"tasks of a stream follow one another", test_tasks_of_a_stream_follow_one_another},
         {"uses of one resource are added up", test_uses_of_one_resource_are_added_up},
+        {"uses that tasks share are kept once", test_uses_that_tasks_share_are_kept_once},
         {"time alone is latency plus work over cap",
          test_time_alone_is_latency_plus_work_over_cap_and_no_cap_means_one},
         {"a cycle is found and its tasks named", test_a_cycle_is_found_and_its_tasks_named},

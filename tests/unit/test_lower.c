@@ -217,7 +217,7 @@ static void test_weights(void) {
                                     (struct dtp_lower_options){.fold = fold});
             const struct dtp_graph *g = &r.lowered.graph;
             for (uint32_t x = 0; x < g->ntasks; x++)
-                for (uint32_t k = g->use_begin[x]; k < g->use_begin[x + 1]; k++)
+                for (uint32_t k = g->use_begin[x]; k < g->use_end[x]; k++)
                     if (dtp_tag_unpack(g->tag[x]).kind == DTP_T_REDUCE)
                         sum[fold] += g->use[k].weight;
         }
@@ -244,6 +244,31 @@ static void test_cycle(void) {
     CU_ASSERT(dtp_lower(arena, &in, &how, &lowered, &err) == DTP_EINPUT);
 }
 
+/* Two stages, four replicas, three microbatches: 8 ranks x 6 actions and 4 x 12 places of transfers. What is
+ * too large for the memory that there is names its size before anything of it is made. */
+static void test_room(void) {
+    make_cluster(8, 8);
+    struct dtp_framework framework = {.rank_order = "tp-cp-dp-pp"};
+    struct dtp_costs c = case_costs(arena, 2, 1, 3, (struct case_times){1, 1, 1});
+    struct dtp_plan plan = plan_of(1, 4);
+    plan.pp = 2;
+    struct dtp_problem problem = {.cluster = &cluster, .framework = &framework, .gpus = 8};
+    struct dtp_schedule s = case_schedule(arena, DTP_SCHED_1F1B, 2, 1, 3);
+    struct dtp_lower_input in = {&problem, &plan, &c, &s};
+    for (int fold = 0; fold < 2; fold++) {
+        struct dtp_lowered lowered;
+        struct dtp_err err = {0};
+        struct dtp_lower_options how = {.fold = fold, .most_bytes = 1 << 20};
+        CU_ASSERT(dtp_lower(arena, &in, &how, &lowered, &err) == DTP_OK);
+        how.most_bytes = 4096;
+        CU_ASSERT(dtp_lower(arena, &in, &how, &lowered, &err) == DTP_EUNSUPPORTED);
+        CU_ASSERT(lowered.graph.ntasks == 0 && strstr(err.msg, "of memory, there are"));
+        CU_ASSERT(fold ? strncmp(err.msg, "24 tasks of 2 ranks", 19) == 0
+                       : strncmp(err.msg, "96 tasks of 8 ranks", 19) == 0);
+        CU_ASSERT(!fold == !!strstr(err.msg, "leave --no-fold out"));
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"tags", test_tags},
                            {"counts of tasks", test_counts},
@@ -253,6 +278,7 @@ int main(void) {
                            {"steps of a collective", test_steps},
                            {"folded weights", test_weights},
                            {"a cycle is an error", test_cycle},
+                           {"a graph too large for the memory", test_room},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"lower", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
