@@ -26,6 +26,7 @@ static const struct dtp_framework framework_default = {
     .reduce_bytes = 2,
     .zero2_reduce_scatter = true,
     .dp_overlap_stages = 15,
+    .dtypes = 1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16,
     .backward_launch_factor = 0.62, /* traces of PyTorch 2.11: 31 against 50 us */
     .norm_time_factor = 1,
     .small_head_factor = 1,
@@ -73,9 +74,10 @@ static enum dtp_status read_stage_bits(const struct dtp_json *j, int *out, struc
     return DTP_OK;
 }
 
-static enum dtp_status read_recompute(struct dtp_arena *a, const struct dtp_json *j, int *out,
-                                      struct dtp_err *err) {
-    static const char *const names[] = {"none", "selective", "full", NULL};
+/* Bits of the names that are given. */
+static enum dtp_status read_bits(struct dtp_arena *a, const struct dtp_json *j, const char *what,
+                                 const char *const *names, size_t nnames, int *out,
+                                 struct dtp_err *err) {
     const char *const *given = NULL;
     DTP_TRY(read_names(a, j, &given, err));
     if (!given)
@@ -84,7 +86,7 @@ static enum dtp_status read_recompute(struct dtp_arena *a, const struct dtp_json
     for (size_t i = 0; given[i]; i++) {
         int k = dtp_name_index(names, given[i]);
         if (k < 0)
-            return dtp_unknown_name(err, DTP_EINPUT, "recomputation", given[i], names, 3, NULL);
+            return dtp_unknown_name(err, DTP_EINPUT, what, given[i], names, nnames, NULL);
         *out |= 1 << k;
     }
     return DTP_OK;
@@ -158,6 +160,7 @@ struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f,
 
 enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
                                    struct dtp_framework *out, struct dtp_err *err) {
+    static const char *const recompute_names[] = {"none", "selective", "full", NULL};
     static const char *const default_schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
     struct document d = {.framework = framework_default};
     d.framework.schedules = default_schedules;
@@ -173,7 +176,9 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
     DTP_TRY(read_stage_bits(d.zero_stages_pp, &out->zero_stages_pp, err));
     DTP_TRY(read_stage_bits(d.zero_stages_tp, &out->zero_stages_tp, err));
     DTP_TRY(read_stage_bits(d.dp_overlap_stages, &out->dp_overlap_stages, err));
-    DTP_TRY(read_recompute(a, d.recompute, &out->recompute_modes, err));
+    DTP_TRY(
+        read_bits(a, d.recompute, "recomputation", recompute_names, 3, &out->recompute_modes, err));
+    DTP_TRY(read_bits(a, d.dtypes, "dtype", dtp_dtype_names, DTP_NDTYPES, &out->dtypes, err));
     const struct dtp_json *source = dtp_json_get(j, "source");
     if (source && dtp_json_type(source) == DTP_JSON_STRING)
         out->source = dtp_json_string(source);

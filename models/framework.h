@@ -202,6 +202,7 @@ struct dtp_framework {
     bool uneven_stages, uneven_chunks, accounts_for_ends;
     bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
     const char *const *schedules; /* NULL-terminated names */
+    int dtypes;                   /* bit per enum dtp_dtype */
     int zero_stages;              /* bit s: has ZeRO stage s */
     int zero_stages_pp;           /* bit s: allowed with pp > 1 */
     int zero_stages_tp;           /* bit s: allowed with tp > 1 */
@@ -248,5 +249,10 @@ bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_
 /* Host time of the check of a collective over so many ranks, far: of several nodes; 0 where none is made. */
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
+/* At most three frameworks for which it holds, "a, b", first those with the fewest fields that differ from
+ * `from`; NULL: none. */
+typedef bool dtp_framework_fn(const struct dtp_framework *f, const void *context);
+const char *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework *from,
+                                dtp_framework_fn *holds, const void *context);
 
 #endif

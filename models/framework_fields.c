@@ -352,6 +352,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(accounts_for_ends, "embedding and head may count as a layer each of their stages"),
     BOOLEAN(stages_by_cost, "stages are cut by the parameters of layers and head, not by layers"),
     LIST(schedules, "names of the pipeline schedules it has"),
+    LIST(dtypes, "types of its products; left out: all of 16 and 32 bit"),
     LIST(zero_stages, "ZeRO stages it has"),
     LIST(zero_stages_pp, "ZeRO stages allowed with pp > 1"),
     LIST(zero_stages_tp, "ZeRO stages allowed with tp > 1"),

@@ -8,7 +8,7 @@
 struct document {
     struct dtp_framework framework;
     const struct dtp_json *aliases, *schedules, *zero_stages, *zero_stages_pp, *zero_stages_tp,
-        *dp_overlap_stages, *recompute, *fitted, *by_gpu;
+        *dp_overlap_stages, *dtypes, *recompute, *fitted, *by_gpu;
 };
 
 #endif

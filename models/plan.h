@@ -113,7 +113,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
       "ep does not divide the experts and the ranks of a stage, or the model has no experts")      \
     X(DTP_WHY_ETP,                                                                                 \
       "etp does not divide the experts' hidden size and the ranks, or not of this stack or model") \
-    X(DTP_WHY_EXPERTS_SP, "layers of experts need sequence parallelism where tp > 1")              \
+    X(DTP_WHY_EXPERTS_SP,                                                                          \
+      "layers of experts need sequence parallelism where tp > 1: --sequence-parallel true")        \
     X(DTP_WHY_VPP, "the schedule and vpp do not go together")                                      \
     X(DTP_WHY_INTERLEAVE, "interleaving: pp does not divide the number of microbatches")           \
     X(DTP_WHY_FEW_MICROBATCHES, "this schedule needs at least 2 pp - 1 microbatches")              \
@@ -132,7 +133,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_OFFLOAD_ZERO,                                                                        \
       "offload: parameters want ZeRO-3, the optimizer of several replicas ZeRO-1 or more")         \
     X(DTP_WHY_OFFLOAD_ROOM, "the node has no room for what is offloaded")                          \
-    X(DTP_WHY_DTYPE, "the GPU or the framework does not have this dtype")                          \
+    X(DTP_WHY_DTYPE, "the GPU does not have this dtype")                                           \
+    X(DTP_WHY_DTYPE_HERE, "the framework does not have this dtype")                                \
     X(DTP_WHY_CONSTRAINT, "excluded by an option of the command line")
 
 enum dtp_reason {

@@ -192,9 +192,9 @@ static enum dtp_reason check_recompute(const struct dtp_problem *q, const struct
 static enum dtp_reason check_dtype(const struct dtp_problem *q, const struct dtp_plan *p) {
     const struct dtp_gpu *g = &q->cluster->gpu;
     bool known = (int)p->dtype >= 0 && p->dtype < DTP_NDTYPES;
-    return known && g->peak_flops_per_s[p->dtype] > 0 && g->gemm[p->dtype].sm_flops_per_s > 0
-               ? DTP_LEGAL
-               : DTP_WHY_DTYPE;
+    if (!known || g->peak_flops_per_s[p->dtype] <= 0 || g->gemm[p->dtype].sm_flops_per_s <= 0)
+        return DTP_WHY_DTYPE;
+    return q->framework->dtypes >> p->dtype & 1 ? DTP_LEGAL : DTP_WHY_DTYPE_HERE;
 }
 
 /* The node must hold what its GPUs put there: the optimizer state of every parameter, and the

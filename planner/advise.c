@@ -40,12 +40,18 @@ static bool add_values(struct dtp_arena *a, const struct dtp_report *r, enum dtp
     struct dtp_space space;
     int values[MOST_VALUES];
     char text[32];
-    relaxed.field[limit].n = 0;
+    dtp_limits_relax(&relaxed, limit);
     dtp_space_init(a, &r->setup->problem, &relaxed, &space);
     int n = dtp_space_values(&space, limit, values, MOST_VALUES);
-    for (int i = 0; i < n; i++)
+    for (int i = 0, last; i < n; i = last + 1) {
+        for (last = i;
+             limit == DTP_LIMIT_VPP && last + 1 < n && values[last + 1] == values[last] + 1;)
+            last++;
         dtp_str_printf(s, "%s%s", i ? ", " : "",
                        dtp_limit_text(limit, values[i], text, sizeof text));
+        if (last > i)
+            dtp_str_printf(s, "..%s", dtp_limit_text(limit, values[last], text, sizeof text));
+    }
     return n > 0;
 }
 
@@ -115,6 +121,24 @@ static const char *without_limits(struct dtp_arena *a, const struct dtp_report *
     return dtp_plan_words(a, &plan);
 }
 
+static bool legal_there(const struct dtp_framework *f, const void *context) {
+    const struct dtp_report *r = context;
+    struct dtp_problem there = r->setup->problem;
+    struct dtp_arena *a = dtp_arena_create("there");
+    struct dtp_space space;
+    struct dtp_plan plan;
+    bool found = false;
+    there.framework = f;
+    dtp_space_init(a, &there, r->limits, &space);
+    for (size_t shape = 0; shape < space.nshapes && !found; shape++)
+        for (uint64_t i = 0; i < dtp_space_shape_size(&space, shape) && !found; i++) {
+            dtp_space_plan(&space, shape, i, &plan);
+            found = dtp_plan_check(&there, &plan) == DTP_LEGAL;
+        }
+    dtp_arena_destroy(a);
+    return found;
+}
+
 static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r) {
     const struct dtp_problem *p = &r->setup->problem;
     struct dtp_str s = {.a = a};
@@ -123,6 +147,10 @@ static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r
     if (other) {
         dtp_str_printf(&s, "every plan of %s within these limits is refused", p->model->name);
         add_reasons(&s, &r->search->counts);
+        const char *frameworks =
+            dtp_frameworks_that(a, r->setup->problem.framework, legal_there, r);
+        if (frameworks)
+            dtp_str_printf(&s, "; frameworks that have such plans: %s", frameworks);
         dtp_str_printf(&s, "; without the limits this works: %s", other);
         return s.at;
     }

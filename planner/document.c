@@ -134,18 +134,35 @@ enum dtp_status dtp_document_plan(struct dtp_arena *a, const struct dtp_document
     return dtp_plan_require(problem, out, err);
 }
 
+struct refused {
+    const struct dtp_problem *problem;
+    const struct dtp_plan *plan;
+};
+
+static bool takes(const struct dtp_framework *f, const void *context) {
+    const struct refused *r = context;
+    struct dtp_problem there = *r->problem;
+    there.framework = f;
+    return dtp_plan_check(&there, r->plan) == DTP_LEGAL;
+}
+
 enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                  struct dtp_err *err) {
     enum dtp_reason why = dtp_plan_check(problem, plan);
     if (why == DTP_LEGAL)
         return DTP_OK;
     const struct dtp_model *m = problem->model;
-    char text[160];
+    struct dtp_arena *a = dtp_arena_create("refusal");
+    const struct refused refused = {problem, plan};
+    const char *others = dtp_frameworks_that(a, problem->framework, takes, &refused);
+    char text[320];
     const char *wants = why == DTP_WHY_VPP
                             ? dtp_schedule_applies(plan->schedule, plan->pp, plan->vpp,
                                                    dtp_plan_num_microbatches(plan))
                             : NULL;
-    snprintf(text, sizeof text, "%s%s%s", dtp_reasons[why], wants ? ": " : "", wants ? wants : "");
+    snprintf(text, sizeof text, "%s%s%s%s%s", dtp_reasons[why], wants ? ": " : "",
+             wants ? wants : "", others ? "; frameworks that take it: " : "", others ? others : "");
+    dtp_arena_destroy(a);
     return dtp_fail(err, DTP_ENO,
                     "the plan is refused: %s (tp %d, pp %d, cp %d, dp %d, vpp %d, microbatch %d, "
                     "batch %d, %d GPUs; %s has %d layers, %d heads; framework %s)",

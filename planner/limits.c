@@ -33,6 +33,12 @@ struct dtp_limits dtp_limits_none(void) {
     return l;
 }
 
+void dtp_limits_relax(struct dtp_limits *l, enum dtp_limit field) {
+    l->field[field] = (struct dtp_select){0};
+    if (field == DTP_LIMIT_VPP)
+        l->field[field] = (struct dtp_select){.n = 1, .lo = {1}, .hi = {DTP_SCHED_MAX_VPP}};
+}
+
 int dtp_limit_find(const char *name) {
     for (int i = 0; i < DTP_NLIMITS; i++) {
         const struct dtp_limit_field *f = &dtp_limit_fields[i];

@@ -48,6 +48,8 @@ struct dtp_limits {
     struct dtp_plan fixed; /* the fields that are not searched */
 };
 
+/* Lets the field have any value; of chunks also those that only uneven ones make. */
+void dtp_limits_relax(struct dtp_limits *l, enum dtp_limit field);
 struct dtp_limits dtp_limits_none(void);
 static inline bool dtp_select_has(const struct dtp_select *s, int value) {
     for (int i = 0; i < s->n; i++)

@@ -200,8 +200,22 @@ enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err) {
     return check_gpu(&out->problem, err);
 }
 
+static bool has_dtype(const struct dtp_framework *f, const void *dtype) {
+    return f->dtypes >> *(const enum dtp_dtype *)dtype & 1;
+}
+
+static enum dtp_status check_dtype(struct dtp_arena *a, const struct dtp_problem *p,
+                                   struct dtp_err *err) {
+    if (has_dtype(p->framework, &p->dtype))
+        return DTP_OK;
+    const char *others = dtp_frameworks_that(a, p->framework, has_dtype, &p->dtype);
+    return dtp_fail(err, DTP_EUNSUPPORTED, "framework %s has no %s; these have it: %s",
+                    p->framework->name, dtp_dtype_names[p->dtype], others ? others : "none");
+}
+
 enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err) {
     DTP_TRY(dtp_setup_load(a, ask, out, err));
-    return dtp_setup_problem(out, err);
+    DTP_TRY(dtp_setup_problem(out, err));
+    return check_dtype(a, &out->problem, err);
 }

@@ -108,7 +108,7 @@ static enum dtp_status judge_near(const struct question *q, const struct dtp_lim
     struct dtp_limits near = *fields;
     struct dtp_space space;
     int values[MOST_VALUES], asked = fields->field[limit].lo[0], below = -1, above = -1;
-    near.field[limit].n = 0;
+    dtp_limits_relax(&near, limit);
     dtp_space_init(q->a, &q->r->setup->problem, &near, &space);
     int n = dtp_space_values(&space, limit, values, MOST_VALUES);
     *out_found = n > 0;

@@ -36,6 +36,7 @@ static inline void world_init(struct world *w) {
     w->framework.uneven_stages = w->framework.offload = true;
     w->framework.schedules = schedules;
     w->framework.zero_stages = 15;
+    w->framework.dtypes = 1 << DTP_BF16 | 1 << DTP_FP16;
     w->framework.zero_stages_pp = 3;
     w->framework.zero_stages_tp = 7;
     w->framework.recompute_modes = 7;

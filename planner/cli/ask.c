@@ -32,8 +32,8 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
     return DTP_OK;
 }
 
-static enum dtp_status check_model(const struct dtp_limits *limits,
-                                   const struct dtp_problem *problem, struct dtp_err *err) {
+enum dtp_status dtp_cli_check_limits(const struct dtp_limits *limits,
+                                     const struct dtp_problem *problem, struct dtp_err *err) {
     if (limits->field[DTP_LIMIT_ETP].n > 0 && problem->model->moe.experts == 0)
         return dtp_fail(err, DTP_EUSAGE, "--%s: %s has no experts",
                         dtp_limit_fields[DTP_LIMIT_ETP].option, problem->model->name);
@@ -64,7 +64,7 @@ enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *pr
             dtp_select_parse((enum dtp_limit)i, cli->args.limit[i], place, &out->field[i], err));
     }
     DTP_TRY(dtp_cli_fixed(cli, &out->fixed, err));
-    return check_model(out, problem, err);
+    return dtp_cli_check_limits(out, problem, err);
 }
 
 enum dtp_status dtp_cli_single(struct dtp_cli *cli, const struct dtp_limits *limits,

@@ -92,6 +92,9 @@ enum dtp_status dtp_help_completions(FILE *f, const char *shell, struct dtp_err 
 
 /* The problem that the options ask for. */
 enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_err *err);
+/* Limits that the model cannot have: degrees of experts that it lacks, layers that do not add up. */
+enum dtp_status dtp_cli_check_limits(const struct dtp_limits *limits,
+                                     const struct dtp_problem *problem, struct dtp_err *err);
 /* The limits that --tp and its like set. */
 enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *problem,
                                struct dtp_limits *out, struct dtp_err *err);

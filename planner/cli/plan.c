@@ -50,6 +50,7 @@ static enum dtp_status why_not(struct dtp_cli *cli, const struct dtp_report *r, 
                                const struct dtp_search_options *options, struct dtp_err *err) {
     struct dtp_limits fields = *r->limits;
     DTP_TRY(dtp_limits_parse(cli->a, text, "--why-not", &fields, err));
+    DTP_TRY(dtp_cli_check_limits(&fields, &r->setup->problem, err));
     dtp_report_header(cli->a, &cli->out, r);
     putc('\n', cli->out.file);
     return dtp_why_not(cli->a, &cli->out, r, &fields, options, err);

@@ -54,3 +54,7 @@ try simulate --model gpt2 --gpus 8 --timeline-ranks 0
 try simulate --model gpt2 --gpus 8 --batch 64 --timeline t.json --timeline-ranks 3
 "$dtplan" simulate --model gpt2 --gpus 8 --batch 64 --timeline t.json --timeline-ranks 3 --no-fold >out
 echo "$? with --no-fold"
+# What the framework lacks: those that have it, the most alike first.
+try simulate --model llama3-8b --gpus 64 --cluster b200 --framework nanotron --dtype fp4
+try simulate --model llama3-70b --gpus 64 --cluster h100 --framework nemo --zero-stage 3
+try simulate --model mixtral-8x7b --gpus 64 --cluster h100 --tp 2 --ep 8

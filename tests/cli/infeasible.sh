@@ -8,5 +8,8 @@ try --model gpt175b --gpus 1024 --tp 5
 try --model gpt175b --gpus 1024 --pp 3,5 --tp 8
 try --model gpt175b --gpus 8 | sed 's/least [0-9]* GPUs/least N GPUs/'
 try --model gpt175b --gpus 1024 --zero-stage 3
+# Chunks need not divide the layers where the framework cuts them unevenly.
+try --model llama3.1-405b --gpus 1024 --cluster h100 --pp 8 --vpp 23
+try --model llama3.1-405b --gpus 1024 --cluster h100 --pp 8 --vpp 23 --framework nanotron
 # One GPU holds what the host takes from it.
 try --model llama-7b --gpus 1 --cluster a100-40 --framework deepspeed --batch 4

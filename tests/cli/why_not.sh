@@ -8,3 +8,5 @@ best=$("$dtplan" --model gpt2-xl --gpus 16 --json |
     sed -n '/"best"/,/global_batch/s/^ *"\(tp\|pp\|dp\|vpp\|zero_stage\|microbatch_size\)": \([0-9]*\).*/\1=\2/p' |
     paste -sd,)
 "$dtplan" --model gpt2-xl --gpus 16 --why-not "$best" | grep -o 'the best plan of all'
+# degrees of experts of a model that has none: refused, as by --etp
+"$dtplan" --model gpt175b --gpus 1024 --why-not etp=2 2>&1 | tail -n 2

@@ -54,8 +54,14 @@ static void test_read(void) {
                    &f, &err) == DTP_OK);
     CU_ASSERT(f.zero_stages == 11 && f.zero_stages_pp == 1 && f.zero_stages_tp == 11);
     CU_ASSERT(f.recompute_modes == 5);
+    CU_ASSERT(f.dtypes == (1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16));
     CU_ASSERT_STRING_EQUAL(f.name, "x");
     CU_ASSERT_STRING_EQUAL(f.aliases[0], "y");
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"dtypes\": [\"bf16\", \"fp8\"]}", &f,
+                   &err) == DTP_OK);
+    CU_ASSERT(f.dtypes == (1 << DTP_BF16 | 1 << DTP_FP8));
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"dtypes\": [\"fp7\"]}", &f, &err) ==
+              DTP_EINPUT);
     CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"fused_nrm\": true}", &f, &err) ==
               DTP_EINPUT);
     CU_ASSERT(strstr(err.msg, "fused_nrm") && strstr(err.msg, "fused_norm"));

@@ -129,6 +129,7 @@ CHANGE(offload_parameters, p->offload = DTP_OFFLOAD_PARAMETERS;)
 CHANGE(offload_room, offload(w, p); w->cluster.node.host_memory_bytes = 1000;)
 CHANGE(offload_nvme, offload(w, p); p->offload_to = DTP_OFFLOAD_NVME;)
 CHANGE(dtype, p->dtype = DTP_FP8;)
+CHANGE(dtype_here, w->framework.dtypes = 1 << DTP_FP16;)
 CHANGE(dtype_uncalibrated, p->dtype = DTP_FP16;)
 #define CONV                                                                                       \
     w->model.nconvs = 1;                                                                           \
@@ -240,6 +241,7 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_OFFLOAD_ROOM, offload_nvme},
     {DTP_WHY_DTYPE, dtype},
     {DTP_WHY_DTYPE, dtype_uncalibrated},
+    {DTP_WHY_DTYPE_HERE, dtype_here},
     {DTP_LEGAL, conv},
     {DTP_WHY_TP, conv_tp},
     {DTP_WHY_PP, conv_pp},
