@@ -132,6 +132,7 @@ struct dtp_power_cal {
     /* The clock falls at once while a product runs: by so much, over the square of the watts that it would
      * take at the highest clock. */
     double gemm_droop, attention_droop, attention_backward_droop;
+    double fp8_energy, fp4_energy; /* of a FLOP over one of 16 bit; 0: the same */
 };
 /* A stretch of kernels: seconds at the highest clock, joules beyond idle. */
 struct dtp_load_mix {
@@ -166,6 +167,8 @@ struct dtp_gpu {
     /* beside memory-bound kernels: bandwidth that a collective inside a node keeps, 0: all of it; share of the
      * kernel's rate that is lost, 0: comm_slowdown */
     double comm_memory_rate, comm_memory_slowdown;
+    /* strided elements that one is worth which atomics add to another (index_add_, scatter_add_ of PyTorch) */
+    double index_add_elements, scatter_add_elements;
     double offload_bytes_per_s;               /* pinned host memory, achieved */
     struct dtp_time_table table[DTP_NTABLES]; /* where there is one of the dtype it is the time */
     bool other_memory;                        /* of a size that no file has: dtp_gpu_find() */

@@ -56,22 +56,18 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     b->t = t;
 }
 
-/* Strided elements that one is worth which atomics add to another: index_add_ and scatter_add_ of PyTorch, rows
- * of 2,048 to 6,144 bf16 elements (traces/measured/calibration/h200_experts.json: 0.125 and 0.27 T elements/s;
- * copies of a transpose and products with a broadcast 0.413). Gathers of rows and copies of chunks reach the memory's rate. */
-static const double index_added = 3.3, scatter_added = 1.53;
-
 static double *last_saved_bytes(struct dtp_op_build *b) {
     return &b->out->at[b->out->n - 1].saved_bytes;
 }
 
-/* Rows ordered by expert before they are sent. Unfused: index_select, whose gradient is added into zeros. */
+/* Rows ordered by expert before they are sent. Unfused: index_select, whose gradient is added into zeros by
+ * index_add_. Gathers of rows and copies of chunks reach the memory's rate. */
 static void permute(struct dtp_op_build *b, const struct routed *r) {
     double x = r->sent * b->h, bytes = b->e * (x + r->own * b->h);
     bool fused = b->f->moe_fused_permute;
     dtp_op_kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, bytes, x);
     dtp_op_kernel(b, "permute", DTP_PASS_I, fused ? DTP_K_EMBEDDING : DTP_K_STRIDED, bytes,
-                  (fused ? 1 : index_added) * x);
+                  (fused ? 1 : b->problem->cluster->gpu.index_add_elements) * x);
 }
 
 /* Rows back where they came from, each token the sum of its own. */
@@ -79,7 +75,7 @@ static void unpermute(struct dtp_op_build *b, const struct routed *r) {
     double x = r->sent * b->h, bytes = b->e * (x + r->own * b->h);
     bool fused = b->f->moe_fused_permute;
     dtp_op_kernel(b, "unpermute", DTP_PASS_F, fused ? DTP_K_EMBEDDING : DTP_K_STRIDED, bytes,
-                  (fused ? 1 : scatter_added) * x);
+                  (fused ? 1 : b->problem->cluster->gpu.scatter_add_elements) * x);
     dtp_op_kernel(b, "unpermute", DTP_PASS_I, DTP_K_EMBEDDING, bytes, x);
 }
 

@@ -6,11 +6,11 @@ bool dtp_op_is_product(const struct dtp_op *op) {
     return op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;
 }
 
-/* Energy goes with the bits of an operand: on H100 FP8 products at the power limit keep the share of their rate
- * that 16-bit ones keep, at twice the rate. */
 static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) {
-    static const double narrow[DTP_NDTYPES] = {[DTP_FP8] = 0.5, [DTP_FP4] = 0.25};
-    double share = narrow[op->gemm.dtype] > 0 ? narrow[op->gemm.dtype] : 1;
+    double narrow = op->gemm.dtype == DTP_FP8   ? p->fp8_energy
+                    : op->gemm.dtype == DTP_FP4 ? p->fp4_energy
+                                                : 0,
+           share = narrow > 0 ? narrow : 1;
     double j_per_flop = op->kind == DTP_OP_GEMM  ? share * p->gemm_j_per_flop
                         : op->attention.backward ? p->attention_backward_j_per_flop
                                                  : p->attention_j_per_flop;

@@ -290,6 +290,10 @@ static void test_like(void) {
                            b.peak_flops_per_s[DTP_FP4] / b.peak_flops_per_s[DTP_FP8], 1e-9);
     CU_ASSERT(b.gemm[DTP_FP4].tile_s == b.gemm[DTP_FP8].tile_s);
     CU_ASSERT(h.gemm[DTP_FP4].sm_flops_per_s <= 0);
+    /* Energy goes with the bits of an operand; what has no file of its own for it has that of the other. */
+    CU_ASSERT(b.power.fp8_energy == 0.5 && b.power.fp4_energy == 0.25);
+    CU_ASSERT(h.index_add_elements > 1 && b.index_add_elements == h.index_add_elements);
+    CU_ASSERT(h.scatter_add_elements > 1 && b.scatter_add_elements == h.scatter_add_elements);
 }
 
 static void check_error(const char *text, const char *expected) {

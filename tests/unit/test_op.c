@@ -245,7 +245,11 @@ static void test_rows_moved(void) {
     near(kernel_bytes(x, "rows by rank", &saved), 2 * 4 * 2 * rows);
     near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
     near(kernel_bytes(x, "unpermute", &saved), 4 * (rows + tokens));
-    double unfused_s = time_of(x, "permute");
+    double unfused_s = time_of(x, "permute"), elements = x->cluster.gpu.index_add_elements;
+    x->cluster.gpu.index_add_elements = 1;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    CU_ASSERT(elements > 2 && time_of(x, "permute") < unfused_s); /* by atomics */
+    x->cluster.gpu.index_add_elements = elements;
     near(kernel_bytes(x, "weigh rows", &saved), 0);
     double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
     x->framework.moe_weighs_rows = true;
