@@ -3,55 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/evaluate.h"
+#include "tests/op_case.h"
 #include "tests/suites.h"
-
-static struct dtp_arena *arena;
-
-struct fixture {
-    struct dtp_model model;
-    struct dtp_framework framework;
-    struct dtp_cluster cluster;
-    struct dtp_problem problem;
-    struct dtp_plan plan;
-    struct dtp_ops ops;
-};
-
-static struct fixture *setup(const char *model, const char *framework) {
-    struct fixture *x = DTP_NEW(arena, struct fixture, 1);
-    struct dtp_err err = {0};
-    if (dtp_model_load(arena, model, &x->model, &err) != DTP_OK ||
-        dtp_framework_load(arena, framework, &x->framework, &err) != DTP_OK ||
-        dtp_cluster_load(arena, "dgx-a100-80", &x->cluster, &err) != DTP_OK) {
-        printf("\n  %s\n", err.msg);
-        CU_FAIL_FATAL("fixture");
-    }
-    x->problem = (struct dtp_problem){.model = &x->model,
-                                      .framework = &x->framework,
-                                      .cluster = &x->cluster,
-                                      .gpus = 8,
-                                      .seq = x->model.seq,
-                                      .global_batch = 8,
-                                      .attention = -1,
-                                      .dtype = DTP_BF16};
-    x->plan = dtp_plan_default();
-    x->plan.global_batch_size = 8;
-    return x;
-}
-
-static double flops(struct fixture *x, enum dtp_layer_kind kind, enum dtp_pass pass) {
-    double sum = 0;
-    dtp_ops_layer(&x->problem, &x->plan, kind, &x->ops);
-    for (int i = 0; i < x->ops.n; i++)
-        sum += x->ops.at[i].pass == pass ? dtp_op_flops(&x->ops.at[i]) : 0;
-    return sum;
-}
-
-static void near(double got, double want) {
-    if (!(fabs(got - want) <= 1e-9 * fabs(want)))
-        printf("\n  found %.17g, expected %.17g\n", got, want);
-    CU_ASSERT(fabs(got - want) <= 1e-9 * fabs(want));
-}
 
 static const struct dtp_op *find_op(const struct fixture *x, enum dtp_op_kind kind) {
     for (int i = 0; i < x->ops.n; i++)
@@ -63,7 +16,7 @@ static const struct dtp_op *find_op(const struct fixture *x, enum dtp_op_kind ki
 /* Packed: four documents in a sequence are four sequences of a quarter to fused attention, with a quarter of its
  * FLOPs; the products see the same tokens. One document of the sequence's length changes nothing. */
 static void test_documents(void) {
-    struct fixture *x = setup("llama2-7b", "nemo");
+    struct fixture *x = op_case("llama2-7b", "nemo");
     x->problem.attention = DTP_ATTN_FLASH2;
     double whole = flops(x, DTP_LAYER_DENSE, DTP_PASS_F);
     double attention = dtp_op_flops(find_op(x, DTP_OP_ATTENTION));
@@ -79,7 +32,7 @@ static void test_documents(void) {
 static void test_flops(void) {
     for (int t = 1; t <= 8; t *= 2)
         for (int b = 1; b <= 4; b *= 2) {
-            struct fixture *x = setup("gpt22b", "megatron-2022");
+            struct fixture *x = op_case("gpt22b", "megatron-2022");
             double s = x->model.seq, h = x->model.hidden;
             x->plan.tp = t;
             x->plan.microbatch_size = b;
@@ -92,24 +45,11 @@ static void test_flops(void) {
         }
 }
 
-static double traffic(const struct fixture *x, enum dtp_collective kind, int pass, int *n) {
-    double sum = 0;
-    *n = 0;
-    for (int i = 0; i < x->ops.n; i++) {
-        const struct dtp_op *op = &x->ops.at[i];
-        if (op->kind != DTP_OP_COLLECTIVE || op->collective != kind || (int)op->pass != pass)
-            continue;
-        sum += op->bytes;
-        ++*n;
-    }
-    return sum;
-}
-
 /* Shoeybi 2019: two all-reduces of 2 s b h bytes forward and two backward. Korthikanti 2022: with
  * sequence parallelism two gathers and two scatters forward; backward one gather more for each of the
  * two column-parallel inputs. */
 static void test_tensor_parallel(void) {
-    struct fixture *x = setup("gpt22b", "megatron-2022");
+    struct fixture *x = op_case("gpt22b", "megatron-2022");
     double bytes = 2.0 * x->model.seq * x->model.hidden;
     int n;
     x->plan.tp = 8;
@@ -130,162 +70,10 @@ static void test_tensor_parallel(void) {
         CU_ASSERT(x->ops.at[i].kind != DTP_OP_COLLECTIVE);
 }
 
-/* Mixture of experts: each token visits top_k experts, whatever ep; several experts on a rank lose half a
- * tile of rows each; ep sends the rows there and back in both directions. */
-static void test_experts(void) {
-    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
-    double h = x->model.hidden, ffn = x->model.moe.ffn, one = 0;
-    int n;
-    x->framework.moe_imbalance = 1;
-    one = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
-    x->plan.ep = x->plan.dp = 8; /* one expert a rank */
-    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), one - 8 * 64 * 2 * 3 * h * ffn);
-    double bytes = 2.0 * x->model.seq * x->model.hidden * x->model.moe.top_k;
-    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * bytes);
-    CU_ASSERT(n == 2);
-    x->framework.moe_imbalance = 1.5; /* the fullest rank gets half more, and works half longer */
-    double even = one - 8 * 64 * 2 * 3 * h * ffn, rows = (double)x->model.seq * x->model.moe.top_k;
-    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.5 * rows * 2 * 3 * h * ffn);
-    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.5 * 2 * bytes);
-    x->model.moe.capacity_factor =
-        1.25; /* cut at 1.25 instead: whole tiles, one expert or several */
-    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
-    x->plan.ep = 2;
-    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
-}
-
-/* Sequence parallelism: ranks of a tp group route their own tokens and gather top_k rows for each. */
-static void test_experts_tp(void) {
-    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
-    double bytes = 2.0 * x->model.seq * x->model.hidden;
-    int n;
-    x->plan.tp = 2;
-    x->plan.sequence_parallel = true;
-    x->plan.ep = x->plan.dp = 2;
-    x->framework.moe_imbalance = 1;
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes);
-    near(traffic(x, DTP_REDUCE_SCATTER, DTP_PASS_F, &n), bytes + 2 * bytes);
-    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 2);
-    double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
-    x->plan.tp = 1;
-    x->plan.sequence_parallel = false;
-    CU_ASSERT(kept < dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE));
-}
-
-/* Experts in fewer parts than the layer, more ranks for them ("folding"): the same FLOPs and expert weights on
- * a rank, rows to the experts of ep ranks alone, no gathers of rows. */
-static void test_experts_folded(void) {
-    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
-    double bytes = 2.0 * x->model.seq * x->model.hidden;
-    int n;
-    x->plan.tp = 4;
-    x->plan.dp = x->plan.ep = 2;
-    x->plan.sequence_parallel = true;
-    x->framework.moe_imbalance = 1;
-    double all = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
-    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes);
-    x->plan.etp = 4; /* what it is anyhow */
-    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), all);
-    x->plan.etp = 1;
-    x->plan.ep = 8;
-    double h = x->model.hidden,
-           ffn = x->model.moe.ffn; /* one expert: no half tiles of 4 in quarters */
-    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), all - 64 * 2 * 3 * h * ffn);
-    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes);
-    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 4);
-    x->plan.etp = 2; /* half an expert: rows of two ranks, four experts' ranks */
-    x->plan.ep = 4;
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes / 2);
-    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 4);
-    x->plan.dtype = DTP_FP8; /* inputs cast: a part of qkv's, whole rows of the experts' */
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    double tokens = x->model.seq, rows = tokens, casts = 0;
-    for (int i = 0; i < x->ops.n; i++)
-        if (strcmp(x->ops.at[i].name, "fp8 cast") == 0 && x->ops.at[i].pass == DTP_PASS_F)
-            casts += x->ops.at[i].elements;
-    near(casts, 2 * tokens * h / 4 + (rows + 2 * 64) * (h + ffn / 2));
-    x->plan.dtype = DTP_BF16;
-    x->plan.tp = 1; /* etp over replicas, whose tokens differ */
-    x->plan.dp = 8;
-    x->plan.sequence_parallel = false;
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), 2 * 2 * bytes);
-}
-
-static double kernel_bytes(const struct fixture *x, const char *name, double *saved_bytes) {
-    double bytes = 0;
-    *saved_bytes = 0;
-    for (int i = 0; i < x->ops.n; i++)
-        if (strcmp(x->ops.at[i].name, name) == 0) {
-            bytes += x->ops.at[i].bytes;
-            *saved_bytes += x->ops.at[i].saved_bytes;
-        }
-    return bytes;
-}
-
-static double time_of(const struct fixture *x, const char *name) {
-    double time_s = 0;
-    for (int i = 0; i < x->ops.n; i++)
-        if (strcmp(x->ops.at[i].name, name) == 0)
-            time_s += dtp_op_time_s(&x->problem, &x->plan, &x->ops.at[i]);
-    return time_s;
-}
-
-/* Rows are ordered before they are sent and, where a rank holds several experts, after they were gathered. */
-static void test_rows_moved(void) {
-    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
-    double tokens = (double)x->model.seq * x->model.hidden / 2, rows = 2 * tokens, saved = 0;
-    x->plan.tp = x->plan.dp = x->plan.ep = 2;
-    x->plan.sequence_parallel = true;
-    x->framework.moe_imbalance = 1;
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    near(kernel_bytes(x, "rows by expert", &saved), 2 * 4 * 2 * rows);
-    near(kernel_bytes(x, "rows by rank", &saved), 2 * 4 * 2 * rows);
-    near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
-    near(kernel_bytes(x, "unpermute", &saved), 4 * (rows + tokens));
-    double unfused_s = time_of(x, "permute"), elements = x->cluster.gpu.index_add_elements;
-    x->cluster.gpu.index_add_elements = 1;
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    CU_ASSERT(elements > 2 && time_of(x, "permute") < unfused_s); /* by atomics */
-    x->cluster.gpu.index_add_elements = elements;
-    near(kernel_bytes(x, "weigh rows", &saved), 0);
-    double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
-    x->framework.moe_weighs_rows = true;
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    near(kernel_bytes(x, "weigh rows", &saved), 8 * rows);
-    near(saved, 2 * rows);
-    near(kernel_bytes(x, "weights' gradient", &saved), 8 * rows);
-    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
-    x->framework.moe_fused_permute = true;
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
-    CU_ASSERT(time_of(x, "permute") < unfused_s); /* which adds a gradient element by element */
-    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
-    x->plan.etp = 1; /* one expert a rank, nothing gathered */
-    x->plan.tp = 4;
-    x->plan.ep = 8;
-    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
-    near(kernel_bytes(x, "rows by expert", &saved), 0);
-}
-
-/* The host reads the counts back: the forward waits once for the way there and a launch. */
-static void test_experts_sync(void) {
-    struct fixture *x = setup("mixtral-8x7b", "megatron-core");
-    x->framework.moe_sync = false;
-    double free_s =
-        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->moe[0].total_s;
-    x->framework.moe_sync = true;
-    double sync_s =
-        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->moe[0].total_s;
-    CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.launch_s) < 1e-12);
-}
-
 /* What recomputation repeats: nothing, the core, all of the forward, or the forward up to the last tensor that
  * it kept. */
 static void test_repeated(void) {
-    struct fixture *x = setup("gpt22b", "torch-ddp");
+    struct fixture *x = op_case("gpt22b", "torch-ddp");
     int n[2] = {0};
     for (int mode = 0; mode < 4; mode++) {
         x->plan.recompute = mode == 3 ? DTP_RECOMPUTE_FULL : (enum dtp_recompute)mode;
@@ -314,7 +102,7 @@ static void test_every_model(void) {
     size_t n;
     CU_ASSERT_FATAL(dtp_model_list(arena, &names, &n, NULL) == DTP_OK && n > 50);
     for (size_t i = 0; i < n; i++) {
-        struct fixture *x = setup(names[i], "megatron-core");
+        struct fixture *x = op_case(names[i], "megatron-core");
         enum dtp_layer_kind kinds[] = {DTP_LAYER_DENSE, DTP_LAYER_EMBEDDING, DTP_LAYER_HEAD};
         for (int k = 0; k < 3; k++) {
             enum dtp_layer_kind kind = x->model.nconvs > 0 ? DTP_LAYER_CONV : kinds[k];
@@ -342,7 +130,7 @@ static double launches(struct fixture *x) {
 /* Megatron's softmax kernel takes blocks of four heads; what it leaves goes through fp32. In fp32 it takes
  * none, and nothing is converted: scale, mask and softmax apart, and the scale's backward. */
 static void test_softmax(void) {
-    struct fixture *x = setup("gpt22b", "megatron-2021"); /* 64 heads */
+    struct fixture *x = op_case("gpt22b", "megatron-2021"); /* 64 heads */
     x->plan.tp = 16;
     double fused = launches(x);
     x->plan.tp = 32;
@@ -355,7 +143,7 @@ static void test_softmax(void) {
 
 /* Gaps of a stack: one for each kernel and each collective, at any size. */
 static void test_gaps(void) {
-    struct fixture *x = setup("gpt22b", "megatron-deepspeed");
+    struct fixture *x = op_case("gpt22b", "megatron-deepspeed");
     double f_s[2], kernels = 0, collectives = 0;
     x->plan.tp = 8;
     x->framework.launch_s = x->framework.collective_host_s = 0;
@@ -377,7 +165,7 @@ static void test_gaps(void) {
 /* torchtitan's selective recomputation of 16-bit layers keeps the first, third, ... product of q, k, v, o, gate,
  * up and down, of FP8 layers none: with the input and what attention made, 2 B an element. */
 static void test_alternate_products(void) {
-    struct fixture *x = setup("llama3-8b", "torchtitan");
+    struct fixture *x = op_case("llama3-8b", "torchtitan");
     x->plan.recompute = DTP_RECOMPUTE_SELECTIVE;
     double tokens = x->model.seq, h = x->model.hidden, ffn = x->model.ffn, kv = h / 4;
     x->plan.dtype = DTP_BF16;
@@ -396,11 +184,6 @@ static void test_alternate_products(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"FLOPs of a GPT layer", test_flops},
                            {"tensor-parallel traffic", test_tensor_parallel},
-                           {"experts", test_experts},
-                           {"gathers of experts' rows", test_experts_tp},
-                           {"experts of other tp", test_experts_folded},
-                           {"rows that are moved", test_rows_moved},
-                           {"experts and the host", test_experts_sync},
                            {"softmax of few heads", test_softmax},
                            {"packed documents", test_documents},
                            {"gaps", test_gaps},
@@ -408,9 +191,6 @@ int main(void) {
                            {"every model of the library", test_every_model},
                            {"every second product", test_alternate_products},
                            CU_TEST_INFO_NULL};
-    CU_SuiteInfo suites[] = {{"op", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    arena = dtp_arena_create("test");
-    int status = run_suites(suites);
-    dtp_arena_destroy(arena);
-    return status;
+    CU_SuiteInfo suites[] = {{"op", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    return run_suites(suites);
 }

@@ -1,0 +1,69 @@
+/* op_case.h: the operations of a layer of a model and a framework of the library on A100s. */
+#ifndef DTP_TESTS_OP_CASE_H
+#define DTP_TESTS_OP_CASE_H
+
+#include <CUnit/Basic.h>
+#include <math.h>
+
+#include "models/evaluate.h"
+#include "tests/arena_case.h"
+
+struct fixture {
+    struct dtp_model model;
+    struct dtp_framework framework;
+    struct dtp_cluster cluster;
+    struct dtp_problem problem;
+    struct dtp_plan plan;
+    struct dtp_ops ops;
+};
+
+static inline struct fixture *op_case(const char *model, const char *framework) {
+    struct fixture *x = DTP_NEW(arena, struct fixture, 1);
+    struct dtp_err err = {0};
+    if (dtp_model_load(arena, model, &x->model, &err) != DTP_OK ||
+        dtp_framework_load(arena, framework, &x->framework, &err) != DTP_OK ||
+        dtp_cluster_load(arena, "dgx-a100-80", &x->cluster, &err) != DTP_OK) {
+        printf("\n  %s\n", err.msg);
+        CU_FAIL_FATAL("fixture");
+    }
+    x->problem = (struct dtp_problem){.model = &x->model,
+                                      .framework = &x->framework,
+                                      .cluster = &x->cluster,
+                                      .gpus = 8,
+                                      .seq = x->model.seq,
+                                      .global_batch = 8,
+                                      .attention = -1,
+                                      .dtype = DTP_BF16};
+    x->plan = dtp_plan_default();
+    x->plan.global_batch_size = 8;
+    return x;
+}
+
+static inline double flops(struct fixture *x, enum dtp_layer_kind kind, enum dtp_pass pass) {
+    double sum = 0;
+    dtp_ops_layer(&x->problem, &x->plan, kind, &x->ops);
+    for (int i = 0; i < x->ops.n; i++)
+        sum += x->ops.at[i].pass == pass ? dtp_op_flops(&x->ops.at[i]) : 0;
+    return sum;
+}
+
+static inline void near(double got, double want) {
+    if (!(fabs(got - want) <= 1e-9 * fabs(want)))
+        printf("\n  found %.17g, expected %.17g\n", got, want);
+    CU_ASSERT(fabs(got - want) <= 1e-9 * fabs(want));
+}
+
+static inline double traffic(const struct fixture *x, enum dtp_collective kind, int pass, int *n) {
+    double sum = 0;
+    *n = 0;
+    for (int i = 0; i < x->ops.n; i++) {
+        const struct dtp_op *op = &x->ops.at[i];
+        if (op->kind != DTP_OP_COLLECTIVE || op->collective != kind || (int)op->pass != pass)
+            continue;
+        sum += op->bytes;
+        ++*n;
+    }
+    return sum;
+}
+
+#endif

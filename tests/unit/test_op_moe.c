@@ -1,0 +1,170 @@
+/* Lists of operations of layers with experts: FLOPs, what is sent, rows that are moved. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/op_case.h"
+#include "tests/suites.h"
+
+/* Mixture of experts: each token visits top_k experts, whatever ep; several experts on a rank lose half a
+ * tile of rows each; ep sends the rows there and back in both directions. */
+static void test_experts(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+    double h = x->model.hidden, ffn = x->model.moe.ffn, one = 0;
+    int n;
+    x->framework.moe_imbalance = 1;
+    one = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
+    x->plan.ep = x->plan.dp = 8; /* one expert a rank */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), one - 8 * 64 * 2 * 3 * h * ffn);
+    double bytes = 2.0 * x->model.seq * x->model.hidden * x->model.moe.top_k;
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * bytes);
+    CU_ASSERT(n == 2);
+    x->framework.moe_imbalance = 1.5; /* the fullest rank gets half more, and works half longer */
+    double even = one - 8 * 64 * 2 * 3 * h * ffn, rows = (double)x->model.seq * x->model.moe.top_k;
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.5 * rows * 2 * 3 * h * ffn);
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.5 * 2 * bytes);
+    x->model.moe.capacity_factor =
+        1.25; /* cut at 1.25 instead: whole tiles, one expert or several */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
+    x->plan.ep = 2;
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
+}
+
+/* Sequence parallelism: ranks of a tp group route their own tokens and gather top_k rows for each. */
+static void test_experts_tp(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+    double bytes = 2.0 * x->model.seq * x->model.hidden;
+    int n;
+    x->plan.tp = 2;
+    x->plan.sequence_parallel = true;
+    x->plan.ep = x->plan.dp = 2;
+    x->framework.moe_imbalance = 1;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes);
+    near(traffic(x, DTP_REDUCE_SCATTER, DTP_PASS_F, &n), bytes + 2 * bytes);
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 2);
+    double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
+    x->plan.tp = 1;
+    x->plan.sequence_parallel = false;
+    CU_ASSERT(kept < dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE));
+}
+
+/* Experts in fewer parts than the layer, more ranks for them ("folding"): the same FLOPs and expert weights on
+ * a rank, rows to the experts of ep ranks alone, no gathers of rows. */
+static void test_experts_folded(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+    double bytes = 2.0 * x->model.seq * x->model.hidden;
+    int n;
+    x->plan.tp = 4;
+    x->plan.dp = x->plan.ep = 2;
+    x->plan.sequence_parallel = true;
+    x->framework.moe_imbalance = 1;
+    double all = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes);
+    x->plan.etp = 4; /* what it is anyhow */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), all);
+    x->plan.etp = 1;
+    x->plan.ep = 8;
+    double h = x->model.hidden,
+           ffn = x->model.moe.ffn; /* one expert: no half tiles of 4 in quarters */
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), all - 64 * 2 * 3 * h * ffn);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes);
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 4);
+    x->plan.etp = 2; /* half an expert: rows of two ranks, four experts' ranks */
+    x->plan.ep = 4;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes / 2);
+    near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * 2 * bytes / 4);
+    x->plan.dtype = DTP_FP8; /* inputs cast: a part of qkv's, whole rows of the experts' */
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    double tokens = x->model.seq, rows = tokens, casts = 0;
+    for (int i = 0; i < x->ops.n; i++)
+        if (strcmp(x->ops.at[i].name, "fp8 cast") == 0 && x->ops.at[i].pass == DTP_PASS_F)
+            casts += x->ops.at[i].elements;
+    near(casts, 2 * tokens * h / 4 + (rows + 2 * 64) * (h + ffn / 2));
+    x->plan.dtype = DTP_BF16;
+    x->plan.tp = 1; /* etp over replicas, whose tokens differ */
+    x->plan.dp = 8;
+    x->plan.sequence_parallel = false;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), 2 * 2 * bytes);
+}
+
+static double kernel_bytes(const struct fixture *x, const char *name, double *saved_bytes) {
+    double bytes = 0;
+    *saved_bytes = 0;
+    for (int i = 0; i < x->ops.n; i++)
+        if (strcmp(x->ops.at[i].name, name) == 0) {
+            bytes += x->ops.at[i].bytes;
+            *saved_bytes += x->ops.at[i].saved_bytes;
+        }
+    return bytes;
+}
+
+static double time_of(const struct fixture *x, const char *name) {
+    double time_s = 0;
+    for (int i = 0; i < x->ops.n; i++)
+        if (strcmp(x->ops.at[i].name, name) == 0)
+            time_s += dtp_op_time_s(&x->problem, &x->plan, &x->ops.at[i]);
+    return time_s;
+}
+
+/* Rows are ordered before they are sent and, where a rank holds several experts, after they were gathered. */
+static void test_rows_moved(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+    double tokens = (double)x->model.seq * x->model.hidden / 2, rows = 2 * tokens, saved = 0;
+    x->plan.tp = x->plan.dp = x->plan.ep = 2;
+    x->plan.sequence_parallel = true;
+    x->framework.moe_imbalance = 1;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(kernel_bytes(x, "rows by expert", &saved), 2 * 4 * 2 * rows);
+    near(kernel_bytes(x, "rows by rank", &saved), 2 * 4 * 2 * rows);
+    near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
+    near(kernel_bytes(x, "unpermute", &saved), 4 * (rows + tokens));
+    double unfused_s = time_of(x, "permute"), elements = x->cluster.gpu.index_add_elements;
+    x->cluster.gpu.index_add_elements = 1;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    CU_ASSERT(elements > 2 && time_of(x, "permute") < unfused_s); /* by atomics */
+    x->cluster.gpu.index_add_elements = elements;
+    near(kernel_bytes(x, "weigh rows", &saved), 0);
+    double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
+    x->framework.moe_weighs_rows = true;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(kernel_bytes(x, "weigh rows", &saved), 8 * rows);
+    near(saved, 2 * rows);
+    near(kernel_bytes(x, "weights' gradient", &saved), 8 * rows);
+    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
+    x->framework.moe_fused_permute = true;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
+    CU_ASSERT(time_of(x, "permute") < unfused_s); /* which adds a gradient element by element */
+    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
+    x->plan.etp = 1; /* one expert a rank, nothing gathered */
+    x->plan.tp = 4;
+    x->plan.ep = 8;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    near(kernel_bytes(x, "rows by expert", &saved), 0);
+}
+
+/* The host reads the counts back: the forward waits once for the way there and a launch. */
+static void test_experts_sync(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+    x->framework.moe_sync = false;
+    double free_s =
+        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->moe[0].total_s;
+    x->framework.moe_sync = true;
+    double sync_s =
+        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->moe[0].total_s;
+    CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.launch_s) < 1e-12);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"experts", test_experts},
+                           {"gathers of experts' rows", test_experts_tp},
+                           {"experts of other tp", test_experts_folded},
+                           {"rows that are moved", test_rows_moved},
+                           {"experts and the host", test_experts_sync},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"op moe", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    return run_suites(suites);
+}
