@@ -12,11 +12,15 @@ struct other {
     size_t number; /* among equals the order of the list */
 };
 
+static const void *at(const void *of, const struct dtp_field *f) {
+    return (const char *)of + f->offset;
+}
+
 /* How many switches, names and numbers of the table are not the same. */
-static int distance(const struct dtp_field *fields, const char *x, const char *y) {
+static int distance(const struct dtp_field *fields, const void *x, const void *y) {
     int n = 0;
     for (const struct dtp_field *f = fields; f->name; f++) {
-        const char *p = x + f->offset, *q = y + f->offset;
+        const void *p = at(x, f), *q = at(y, f);
         if (f->kind == DTP_FIELD_OBJECT)
             n += distance(f->fields, p, q);
         else if (f->kind == DTP_FIELD_BOOL)
@@ -49,8 +53,7 @@ const char *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework 
         if (dtp_framework_load(a, names[i], &o->framework, NULL) != DTP_OK || o->framework.native)
             continue;
         o->number = i;
-        o->distance =
-            distance(dtp_framework_fields, (const char *)from, (const char *)&o->framework);
+        o->distance = distance(dtp_framework_fields, from, &o->framework);
         nothers++;
     }
     qsort(other, nothers, sizeof *other, compare);

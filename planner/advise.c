@@ -38,19 +38,20 @@ static bool add_values(struct dtp_arena *a, const struct dtp_report *r, enum dtp
                        struct dtp_str *s) {
     struct dtp_limits relaxed = *r->limits;
     struct dtp_space space;
-    int values[MOST_VALUES];
+    int values[MOST_VALUES] = {0};
     char text[32];
     dtp_limits_relax(&relaxed, limit);
     dtp_space_init(a, &r->setup->problem, &relaxed, &space);
     int n = dtp_space_values(&space, limit, values, MOST_VALUES);
-    for (int i = 0, last; i < n; i = last + 1) {
-        for (last = i;
-             limit == DTP_LIMIT_VPP && last + 1 < n && values[last + 1] == values[last] + 1;)
+    for (int i = 0; i < n; i++) {
+        int last = i; /* of a run of chunks without a gap */
+        while (limit == DTP_LIMIT_VPP && last + 1 < n && values[last + 1] == values[last] + 1)
             last++;
         dtp_str_printf(s, "%s%s", i ? ", " : "",
                        dtp_limit_text(limit, values[i], text, sizeof text));
         if (last > i)
             dtp_str_printf(s, "..%s", dtp_limit_text(limit, values[last], text, sizeof text));
+        i = last;
     }
     return n > 0;
 }
