@@ -7,13 +7,13 @@
 
 /* ---- what single types mean ------------------------------------------------------------------ */
 
-static enum dtp_status read_window(const struct dtp_json *j, struct dtp_model *m,
+enum dtp_status dtp_hf_read_window(const struct dtp_json *j, struct dtp_model *m,
                                    struct dtp_err *err) {
     return dtp_hf_int(j, "sliding_window", &m->sliding_window, err);
 }
 
 /* Qwen states a window that is switched off. */
-static enum dtp_status read_qwen_window(const struct dtp_json *j, struct dtp_model *m,
+enum dtp_status dtp_hf_read_qwen_window(const struct dtp_json *j, struct dtp_model *m,
                                         struct dtp_err *err) {
     bool use = false;
     DTP_TRY(dtp_hf_bool(j, "use_sliding_window", &use, err));
@@ -60,91 +60,13 @@ static enum dtp_status read_opt(const struct dtp_json *j, struct dtp_model *m,
 static enum dtp_status read_qwen2(const struct dtp_json *j, struct dtp_model *m,
                                   struct dtp_err *err) {
     m->qkv_bias = true;
-    return read_qwen_window(j, m, err);
+    return dtp_hf_read_qwen_window(j, m, err);
 }
 
 static enum dtp_status read_qwen3(const struct dtp_json *j, struct dtp_model *m,
                                   struct dtp_err *err) {
     m->qk_norm = true;
-    return read_qwen_window(j, m, err);
-}
-
-static enum dtp_status read_mixtral(const struct dtp_json *j, struct dtp_model *m,
-                                    struct dtp_err *err) {
-    m->moe.experts = 8;
-    m->moe.top_k = 2;
-    m->moe.ffn = m->ffn;
-    DTP_TRY(dtp_hf_int(j, "num_local_experts", &m->moe.experts, err));
-    DTP_TRY(dtp_hf_int(j, "num_experts_per_tok", &m->moe.top_k, err));
-    return read_window(j, m, err);
-}
-
-static enum dtp_status read_qwen_moe(const struct dtp_json *j, struct dtp_model *m,
-                                     struct dtp_err *err) {
-    int shared = 0;
-    const struct dtp_json *dense = dtp_hf_get(j, "mlp_only_layers");
-    DTP_TRY(dtp_hf_int(j, "num_experts", &m->moe.experts, err));
-    DTP_TRY(dtp_hf_int(j, "num_experts_per_tok", &m->moe.top_k, err));
-    DTP_TRY(dtp_hf_int(j, "moe_intermediate_size", &m->moe.ffn, err));
-    DTP_TRY(dtp_hf_int(j, "decoder_sparse_step", &m->moe.layer_step, err));
-    DTP_TRY(dtp_hf_int(j, "shared_expert_intermediate_size", &shared, err));
-    if (dense && (dtp_json_type(dense) != DTP_JSON_ARRAY || dtp_json_size(dense) > 0))
-        return dtp_json_expected(dense, "an empty array", err);
-    if (shared > 0 && (m->moe.ffn < 1 || shared % m->moe.ffn != 0))
-        return dtp_json_expected(dtp_hf_get(j, "shared_expert_intermediate_size"),
-                                 "a multiple of moe_intermediate_size", err);
-    m->moe.shared_experts = shared > 0 ? shared / m->moe.ffn : 0;
-    return read_qwen_window(j, m, err);
-}
-
-static enum dtp_status read_qwen2_moe(const struct dtp_json *j, struct dtp_model *m,
-                                      struct dtp_err *err) {
-    m->qkv_bias = true;
-    DTP_TRY(read_qwen_moe(j, m, err));
-    m->moe.shared_gate = m->moe.shared_experts > 0;
-    return DTP_OK;
-}
-
-static enum dtp_status read_qwen3_moe(const struct dtp_json *j, struct dtp_model *m,
-                                      struct dtp_err *err) {
-    m->qk_norm = true;
-    return read_qwen_moe(j, m, err);
-}
-
-static enum dtp_status read_deepseek(const struct dtp_json *j, struct dtp_model *m,
-                                     struct dtp_err *err) {
-    const struct {
-        const char *key;
-        int *to;
-    } keys[] = {
-        {"n_routed_experts", &m->moe.experts},
-        {"n_shared_experts", &m->moe.shared_experts},
-        {"num_experts_per_tok", &m->moe.top_k},
-        {"moe_intermediate_size", &m->moe.ffn},
-        {"first_k_dense_replace", &m->moe.dense_layers_first},
-        {"moe_layer_freq", &m->moe.layer_step},
-        {"q_lora_rank", &m->mla.q_lora_rank},
-        {"kv_lora_rank", &m->mla.kv_lora_rank},
-        {"qk_nope_head_dim", &m->mla.nope_head_dim},
-        {"qk_rope_head_dim", &m->mla.rope_head_dim},
-        {"v_head_dim", &m->mla.v_head_dim},
-    };
-    const char *topk_method = "";
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        DTP_TRY(dtp_hf_int(j, keys[i].key, keys[i].to, err));
-    DTP_TRY(dtp_hf_string(j, "topk_method", &topk_method, err));
-    m->moe.router_bias = strcmp(topk_method, "noaux_tc") == 0; /* DeepSeek-V3, section 2.1.2 */
-    if (m->mla.kv_lora_rank > 0)
-        m->head_dim = m->mla.nope_head_dim + m->mla.rope_head_dim;
-    return DTP_OK;
-}
-
-/* DeepSeek-V3's configs may leave the method out; the type implies it. */
-static enum dtp_status read_deepseek_v3(const struct dtp_json *j, struct dtp_model *m,
-                                        struct dtp_err *err) {
-    DTP_TRY(read_deepseek(j, m, err));
-    m->moe.router_bias = true;
-    return DTP_OK;
+    return dtp_hf_read_qwen_window(j, m, err);
 }
 
 static enum dtp_status read_gemma2(const struct dtp_json *j, struct dtp_model *m,
@@ -168,63 +90,6 @@ static enum dtp_status read_gemma3(const struct dtp_json *j, struct dtp_model *m
     if_absent(&m->head_dim, 256);
     if_absent(&m->vocab, 262208);
     return read_gemma2(j, m, err);
-}
-
-/* Every layer of experts, each as wide as intermediate_size; the two counts under one of their names. */
-static enum dtp_status read_experts(const struct dtp_json *j, struct dtp_model *m,
-                                    struct dtp_err *err) {
-    m->moe.ffn = m->ffn;
-    DTP_TRY(dtp_hf_int(j, "num_experts", &m->moe.experts, err));
-    DTP_TRY(dtp_hf_int(j, "num_local_experts", &m->moe.experts, err));
-    DTP_TRY(dtp_hf_int(j, "experts_per_token", &m->moe.top_k, err));
-    return dtp_hf_int(j, "num_experts_per_tok", &m->moe.top_k, err);
-}
-
-static enum dtp_status read_olmoe(const struct dtp_json *j, struct dtp_model *m,
-                                  struct dtp_err *err) {
-    m->qk_norm = true;
-    return read_experts(j, m, err);
-}
-
-/* Biases everywhere, on the router too; every other layer has a window, not modelled. */
-static enum dtp_status read_gpt_oss(const struct dtp_json *j, struct dtp_model *m,
-                                    struct dtp_err *err) {
-    m->attention_bias = m->mlp_bias = m->moe.router_bias = true;
-    return read_experts(j, m, err);
-}
-
-static enum dtp_status read_phimoe(const struct dtp_json *j, struct dtp_model *m,
-                                   struct dtp_err *err) {
-    m->norm = DTP_NORM_LAYER;
-    m->norm_bias = true;
-    DTP_TRY(dtp_hf_bool(j, "lm_head_bias", &m->head_bias, err));
-    return read_experts(j, m, err);
-}
-
-/* A shared expert in each layer of experts; layers without have their own width. */
-static enum dtp_status read_llama4(const struct dtp_json *j, struct dtp_model *m,
-                                   struct dtp_err *err) {
-    m->moe.shared_experts = 1;
-    DTP_TRY(read_experts(j, m, err));
-    DTP_TRY(dtp_hf_int(j, "interleave_moe_layer_step", &m->moe.layer_step, err));
-    return dtp_hf_int(j, "intermediate_size_mlp", &m->ffn, err);
-}
-
-static enum dtp_status read_dbrx(const struct dtp_json *j, struct dtp_model *m,
-                                 struct dtp_err *err) {
-    const struct dtp_json *attention = dtp_hf_get(j, "attn_config"),
-                          *ffn = dtp_hf_get(j, "ffn_config");
-    if (!attention || dtp_json_type(attention) != DTP_JSON_OBJECT)
-        return dtp_json_expected(attention ? attention : j, "an object \"attn_config\"", err);
-    if (!ffn || dtp_json_type(ffn) != DTP_JSON_OBJECT)
-        return dtp_json_expected(ffn ? ffn : j, "an object \"ffn_config\"", err);
-    m->norm = DTP_NORM_LAYER;
-    DTP_TRY(dtp_hf_int(attention, "kv_n_heads", &m->kv_heads, err));
-    DTP_TRY(dtp_hf_int(ffn, "ffn_hidden_size", &m->ffn, err));
-    DTP_TRY(dtp_hf_int(ffn, "moe_num_experts", &m->moe.experts, err));
-    DTP_TRY(dtp_hf_int(ffn, "moe_top_k", &m->moe.top_k, err));
-    m->moe.ffn = m->ffn;
-    return DTP_OK;
 }
 
 /* Attention and MLP from one layer norm without a bias. */
@@ -259,7 +124,7 @@ static enum dtp_status read_qk_norm(const struct dtp_json *j, struct dtp_model *
 }
 
 /* What these call attention_bias is that of q, k and v. */
-static enum dtp_status read_qkv_bias(const struct dtp_json *j, struct dtp_model *m,
+enum dtp_status dtp_hf_read_qkv_bias(const struct dtp_json *j, struct dtp_model *m,
                                      struct dtp_err *err) {
     (void)j, (void)err;
     m->qkv_bias = m->attention_bias;
@@ -270,14 +135,7 @@ static enum dtp_status read_qkv_bias(const struct dtp_json *j, struct dtp_model 
 static enum dtp_status read_glm4(const struct dtp_json *j, struct dtp_model *m,
                                  struct dtp_err *err) {
     m->layer_norms = 4;
-    return read_qkv_bias(j, m, err);
-}
-
-static enum dtp_status read_glm4_moe(const struct dtp_json *j, struct dtp_model *m,
-                                     struct dtp_err *err) {
-    DTP_TRY(dtp_hf_bool(j, "use_qk_norm", &m->qk_norm, err));
-    DTP_TRY(read_deepseek_v3(j, m, err));
-    return read_qkv_bias(j, m, err);
+    return dtp_hf_read_qkv_bias(j, m, err);
 }
 
 static enum dtp_status read_chatglm(const struct dtp_json *j, struct dtp_model *m,
@@ -330,7 +188,7 @@ static enum dtp_status read_starcoder2(const struct dtp_json *j, struct dtp_mode
     DTP_TRY(dtp_hf_bool(j, "use_bias", &bias, err));
     m->attention_bias = m->mlp_bias = bias;
     m->position = DTP_POS_ROPE;
-    return read_window(j, m, err);
+    return dtp_hf_read_window(j, m, err);
 }
 
 /* RoBERTa: masked-language head only, and two positions that padding takes. */
@@ -371,45 +229,45 @@ const struct dtp_hf_type dtp_hf_types[] = {
     {"opt", "opt", read_opt},
     {"bloom", "bloom", NULL},
     {"llama", "llama", NULL},
-    {"llama4_text", "llama", read_llama4},
+    {"llama4_text", "llama", dtp_hf_read_llama4},
     {"internlm2", "llama", NULL},
     {"baichuan", "llama", NULL},
     {"minicpm", "llama", NULL},
     {"smollm3", "llama", NULL},
     {"granite", "llama", NULL},
-    {"granitemoe", "llama", read_experts},
+    {"granitemoe", "llama", dtp_hf_read_experts},
     {"exaone", "llama", NULL},
     {"exaone4", "llama", read_qk_norm},
-    {"seed_oss", "llama", read_qkv_bias},
+    {"seed_oss", "llama", dtp_hf_read_qkv_bias},
     {"olmo", "llama", read_olmo},
     {"olmo2", "llama", read_qk_norm},
-    {"olmoe", "llama", read_olmoe},
+    {"olmoe", "llama", dtp_hf_read_olmoe},
     {"cohere", "llama", read_cohere},
     {"cohere2", "llama", read_cohere},
     {"stablelm", "llama", read_stablelm},
     {"chatglm", "llama", read_chatglm},
-    {"glm", "llama", read_qkv_bias},
+    {"glm", "llama", dtp_hf_read_qkv_bias},
     {"glm4", "llama", read_glm4},
-    {"glm4_moe", "llama", read_glm4_moe},
-    {"phimoe", "llama", read_phimoe},
-    {"gpt_oss", "llama", read_gpt_oss},
-    {"dbrx", "llama", read_dbrx},
-    {"phi3", "llama", read_window},
-    {"mistral", "llama", read_window},
-    {"mixtral", "llama", read_mixtral},
+    {"glm4_moe", "llama", dtp_hf_read_glm4_moe},
+    {"phimoe", "llama", dtp_hf_read_phimoe},
+    {"gpt_oss", "llama", dtp_hf_read_gpt_oss},
+    {"dbrx", "llama", dtp_hf_read_dbrx},
+    {"phi3", "llama", dtp_hf_read_window},
+    {"mistral", "llama", dtp_hf_read_window},
+    {"mixtral", "llama", dtp_hf_read_mixtral},
     {"qwen2", "llama", read_qwen2},
-    {"qwen2_moe", "llama", read_qwen2_moe},
+    {"qwen2_moe", "llama", dtp_hf_read_qwen2_moe},
     {"qwen3", "llama", read_qwen3},
-    {"qwen3_moe", "llama", read_qwen3_moe},
+    {"qwen3_moe", "llama", dtp_hf_read_qwen3_moe},
     {"qwen2_vl", "llama", read_qwen2},
     {"qwen2_vl_text", "llama", read_qwen2},
     {"qwen2_5_vl", "llama", read_qwen2},
     {"qwen2_5_vl_text", "llama", read_qwen2},
     {"qwen3_vl_text", "llama", read_qwen3},
-    {"deepseek", "llama", read_deepseek},
-    {"deepseek_v2", "llama", read_deepseek},
-    {"deepseek_v3", "llama", read_deepseek_v3},
-    {"kimi_k2", "llama", read_deepseek_v3},
+    {"deepseek", "llama", dtp_hf_read_deepseek},
+    {"deepseek_v2", "llama", dtp_hf_read_deepseek},
+    {"deepseek_v3", "llama", dtp_hf_read_deepseek_v3},
+    {"kimi_k2", "llama", dtp_hf_read_deepseek_v3},
     {"gemma", "gemma", NULL},
     {"gemma2", "gemma", read_gemma2},
     {"gemma3_text", "gemma", read_gemma3},
