@@ -4,23 +4,9 @@
 #include <stddef.h>
 
 const char *const dtp_dtype_names[] = {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4", NULL};
-const char *const dtp_kernel_names[] = {"elementwise",
-                                        "strided",
-                                        "copy",
-                                        "cat",
-                                        "reduce",
-                                        "norm",
-                                        "norm_backward",
-                                        "softmax",
-                                        "softmax_backward",
-                                        "dropout",
-                                        "activation",
-                                        "activation_backward",
-                                        "rope",
-                                        "cross_entropy",
-                                        "embedding",
-                                        "optimizer",
-                                        NULL};
+#define NAME(name, key) key,
+const char *const dtp_kernel_names[] = {DTP_KERNELS(NAME) NULL};
+#undef NAME
 const char *const dtp_attention_names[] = {"unfused", "flash1", "flash2", "flash3", "cudnn",
                                            "triton",  "heads",  "own",    NULL};
 

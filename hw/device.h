@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "hw/device_table.h"
+#include "hw/kernel.h"
 
 enum dtp_dtype { DTP_FP32, DTP_TF32, DTP_FP16, DTP_BF16, DTP_FP8, DTP_FP4, DTP_NDTYPES };
 /* Products of narrow types; what lies between them is in 16 bit. */
@@ -37,28 +38,6 @@ extern const char *const dtp_dtype_names[]; /* "fp32", ..., NULL */
 int dtp_dtype_bytes(enum dtp_dtype dtype);
 
 enum dtp_gemm_pass { DTP_GEMM_FORWARD, DTP_GEMM_DGRAD, DTP_GEMM_WGRAD };
-
-/* Classes of memory-bound kernels; each has an achieved bandwidth in the GPU file. */
-enum dtp_kernel {
-    DTP_K_ELEMENTWISE, /* vectorised: add, residual, scale, fused bias+activation */
-    DTP_K_STRIDED,     /* broadcast, transpose, non-vectorised elementwise */
-    DTP_K_COPY,        /* contiguous copy, cast */
-    DTP_K_CAT,
-    DTP_K_REDUCE, /* column sums such as a bias gradient */
-    DTP_K_NORM,   /* layer or RMS norm, forward */
-    DTP_K_NORM_BACKWARD,
-    DTP_K_SOFTMAX,
-    DTP_K_SOFTMAX_BACKWARD,
-    DTP_K_DROPOUT,    /* also limited by the random numbers: elements/s */
-    DTP_K_ACTIVATION, /* GELU, SwiGLU, forward */
-    DTP_K_ACTIVATION_BACKWARD,
-    DTP_K_ROPE,
-    DTP_K_CROSS_ENTROPY,
-    DTP_K_EMBEDDING, /* gather and scatter-add of rows */
-    DTP_K_OPTIMIZER,
-    DTP_NKERNELS
-};
-extern const char *const dtp_kernel_names[]; /* the JSON keys, NULL-terminated */
 
 enum dtp_attention {
     DTP_ATTN_UNFUSED, /* scores in memory: batched GEMMs and softmax; not timed by dtp_device_attention_s */

@@ -61,7 +61,7 @@ const struct dtp_field dtp_power_fields[] = {
                                                                   .help = "see the members"        \
     }
 #define GEMM(key, i) ENTRY(key, dtp_gemm_cal, gemm_fields, i)
-#define KERNEL(key, i) ENTRY(key, dtp_kernel_cal, kernel_fields, i)
+#define KERNEL(name, key) ENTRY(key, dtp_kernel_cal, kernel_fields, DTP_K_##name),
 #define ATTENTION(key, i) ENTRY(key, dtp_attention_cal, attention_fields, i)
 
 static const struct dtp_field gemms_fields[] = {GEMM("fp32", DTP_FP32),
@@ -71,24 +71,7 @@ static const struct dtp_field gemms_fields[] = {GEMM("fp32", DTP_FP32),
                                                 GEMM("fp8", DTP_FP8),
                                                 GEMM("fp4", DTP_FP4),
                                                 {0}};
-static const struct dtp_field kernels_fields[] = {
-    KERNEL("elementwise", DTP_K_ELEMENTWISE),
-    KERNEL("strided", DTP_K_STRIDED),
-    KERNEL("copy", DTP_K_COPY),
-    KERNEL("cat", DTP_K_CAT),
-    KERNEL("reduce", DTP_K_REDUCE),
-    KERNEL("norm", DTP_K_NORM),
-    KERNEL("norm_backward", DTP_K_NORM_BACKWARD),
-    KERNEL("softmax", DTP_K_SOFTMAX),
-    KERNEL("softmax_backward", DTP_K_SOFTMAX_BACKWARD),
-    KERNEL("dropout", DTP_K_DROPOUT),
-    KERNEL("activation", DTP_K_ACTIVATION),
-    KERNEL("activation_backward", DTP_K_ACTIVATION_BACKWARD),
-    KERNEL("rope", DTP_K_ROPE),
-    KERNEL("cross_entropy", DTP_K_CROSS_ENTROPY),
-    KERNEL("embedding", DTP_K_EMBEDDING),
-    KERNEL("optimizer", DTP_K_OPTIMIZER),
-    {0}};
+static const struct dtp_field kernels_fields[] = {DTP_KERNELS(KERNEL){0}};
 static const struct dtp_field attentions_fields[] = {
     ATTENTION("flash1", DTP_ATTN_FLASH1), ATTENTION("flash2", DTP_ATTN_FLASH2),
     ATTENTION("flash3", DTP_ATTN_FLASH3), ATTENTION("cudnn", DTP_ATTN_CUDNN),

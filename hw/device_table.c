@@ -13,24 +13,10 @@ const char *const dtp_table_names[] = {"gemm_forward",
                                        "attention_dropout_backward",
                                        "gemm_forward_gelu",
                                        "gemm_dgrad_gelu",
-                                       "elementwise",
-                                       "strided",
-                                       "copy",
-                                       "cat",
-                                       "reduce",
-                                       "norm",
-                                       "norm_backward",
-                                       "softmax",
-                                       "softmax_backward",
-                                       "dropout",
-                                       "activation",
-                                       "activation_backward",
-                                       "rope",
-                                       "cross_entropy",
-                                       "embedding",
-                                       "optimizer",
-                                       NULL};
-_Static_assert(DTP_NTABLES == DTP_TABLE_KERNEL + DTP_NKERNELS, "a table for each class");
+#define NAME(name, key) key,
+                                       DTP_KERNELS(NAME)
+#undef NAME
+                                           NULL};
 
 /* Grid cell of x and the weight of its upper end; beyond the grid the nearest point and what its time is
  * multiplied by. */

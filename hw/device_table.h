@@ -22,6 +22,7 @@
 
 #include <stdbool.h>
 
+#include "hw/kernel.h"
 #include "sim/base/json.h"
 
 enum dtp_table {
@@ -35,7 +36,7 @@ enum dtp_table {
     DTP_TABLE_GEMM_FORWARD_GELU, /* with bias and GELU; with GELU's slope */
     DTP_TABLE_GEMM_DGRAD_GELU,
     DTP_TABLE_KERNEL, /* the first of the classes, in the order of enum dtp_kernel */
-    DTP_NTABLES = DTP_TABLE_KERNEL + 16
+    DTP_NTABLES = DTP_TABLE_KERNEL + DTP_NKERNELS
 };
 extern const char *const dtp_table_names[]; /* NULL-terminated */
 

@@ -5,37 +5,12 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "models/evaluate.h"
 #include "tests/arena_case.h"
-
-struct fixture {
-    struct dtp_model model;
-    struct dtp_framework framework;
-    struct dtp_cluster cluster;
-    struct dtp_problem problem;
-    struct dtp_plan plan;
-    struct dtp_ops ops;
-};
+#include "tests/problem_case.h"
 
 static inline struct fixture *op_case(const char *model, const char *framework) {
     struct fixture *x = DTP_NEW(arena, struct fixture, 1);
-    struct dtp_err err = {0};
-    if (dtp_model_load(arena, model, &x->model, &err) != DTP_OK ||
-        dtp_framework_load(arena, framework, &x->framework, &err) != DTP_OK ||
-        dtp_cluster_load(arena, "dgx-a100-80", &x->cluster, &err) != DTP_OK) {
-        printf("\n  %s\n", err.msg);
-        CU_FAIL_FATAL("fixture");
-    }
-    x->problem = (struct dtp_problem){.model = &x->model,
-                                      .framework = &x->framework,
-                                      .cluster = &x->cluster,
-                                      .gpus = 8,
-                                      .seq = x->model.seq,
-                                      .global_batch = 8,
-                                      .attention = -1,
-                                      .dtype = DTP_BF16};
-    x->plan = dtp_plan_default();
-    x->plan.global_batch_size = 8;
+    problem_case(arena, x, model, framework, 8, 8);
     return x;
 }
 

@@ -3,43 +3,17 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/evaluate.h"
 #include "models/stage.h"
 #include "planner/search.h"
+#include "tests/problem_case.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
 
-struct fixture {
-    struct dtp_model model;
-    struct dtp_framework framework;
-    struct dtp_cluster cluster;
-    struct dtp_problem problem;
-    struct dtp_plan plan;
-};
-
 static void setup(struct fixture *x, const char *model, const char *framework, int gpus) {
-    struct dtp_err err = {0};
-    *x = (struct fixture){0};
-    if (dtp_model_load(arena, model, &x->model, &err) != DTP_OK ||
-        dtp_framework_load(arena, framework, &x->framework, &err) != DTP_OK ||
-        dtp_cluster_load(arena, "dgx-a100-80", &x->cluster, &err) != DTP_OK) {
-        printf("\n  %s\n", err.msg);
-        CU_FAIL_FATAL("fixture");
-    }
-    x->problem = (struct dtp_problem){.model = &x->model,
-                                      .framework = &x->framework,
-                                      .cluster = &x->cluster,
-                                      .gpus = gpus,
-                                      .seq = x->model.seq,
-                                      .global_batch = 4 * gpus,
-                                      .attention = -1,
-                                      .dtype = DTP_BF16,
-                                      .memory_limit_bytes = UINT64_C(80000000000)};
-    x->plan = dtp_plan_default();
+    problem_case(arena, x, model, framework, gpus, 4 * gpus);
+    x->problem.memory_limit_bytes = UINT64_C(80000000000);
     x->plan.dp = gpus;
-    x->plan.global_batch_size = 4 * gpus;
-    x->plan.dtype = DTP_BF16;
 }
 
 static struct dtp_costs costs_of(struct fixture *x) {
