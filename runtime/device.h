@@ -69,6 +69,10 @@ struct dtp_dev {
     void *listener;
 };
 
+/* Arguments of operations are compared byte by byte (graphs.h): none has bytes that no member covers. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+
 /* C[m,n] = op(A)[m,k] op(B)[k,n] (+ C) (+ bias[n]). ld: elements between rows as stored. With GELU (tanh
  * form), C contiguous and no accumulation: before gets the product (+ bias) and C its GELU; or C is the
  * product times the slope of GELU at slope_at[m,n], without bias. */
@@ -76,10 +80,11 @@ struct dtp_gemm_args {
     const void *a, *b;
     void *c;
     bool ta, tb;     /* A stored [k,m]; B stored [n,k] */
+    bool accumulate; /* C += */
+    bool c_gradient; /* C holds grad_dtype (a weight gradient) */
+    char unused[4];
     int64_t m, n, k; /* of the product */
     int64_t lda, ldb, ldc;
-    bool accumulate;      /* C += */
-    bool c_gradient;      /* C holds grad_dtype (a weight gradient) */
     const void *bias;     /* [n] or NULL; not together with accumulate */
     void *before;         /* or NULL */
     const void *slope_at; /* or NULL */
@@ -88,6 +93,7 @@ struct dtp_gemm_args {
 /* y = (x - mean) * rstd * weight + bias over each row; rms: mean = 0, no bias. */
 struct dtp_norm_args {
     bool rms;
+    char unused[7];
     int64_t rows, cols;
     double epsilon;
     const void *x, *weight, *bias; /* bias NULL: none */
@@ -105,6 +111,7 @@ struct dtp_rope_args {
     int64_t rows, batch, heads, head_dim, row_stride;
     double theta;
     bool inverse; /* backward */
+    char unused[7];
 };
 
 /* Causal attention, grouped queries. q[row, head, d]: q + row * q_stride + head * head_dim, and so on;
@@ -139,6 +146,7 @@ enum dtp_act { DTP_ACT_FN_GELU, DTP_ACT_FN_SWIGLU, DTP_ACT_FN_RELU }; /* GELU: t
 /* GELU, ReLU: x[rows, cols] -> y[rows, cols]. SwiGLU: x[rows, 2 cols] = gate | up -> silu(gate) * up. */
 struct dtp_act_args {
     enum dtp_act fn;
+    int unused;
     int64_t rows, cols;
     const void *x;
     void *y;
@@ -172,6 +180,8 @@ struct dtp_embedding_args {
     const void *dout;
     void *dtable;
 };
+
+#pragma GCC diagnostic pop
 
 struct dtp_adamw_hyper {
     double lr, beta1, beta2, epsilon, weight_decay;
