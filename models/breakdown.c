@@ -44,14 +44,6 @@ static void add_phase(struct dtp_breakdown *b, const struct dtp_phase *p, double
     b->host_s += n * p->host_s;
 }
 
-static double sum_of(const struct dtp_breakdown *b) {
-    double sum_s = 0;
-#define X(field, key) sum_s += b->field;
-    DTP_BREAKDOWN_LIST(X)
-#undef X
-    return sum_s;
-}
-
 static double above_zero(double x) {
     return x > 0 ? x : 0;
 }
@@ -60,7 +52,7 @@ static double above_zero(double x) {
 static void close_sum(struct dtp_breakdown *b, double step_s) {
     b->other_s = 0;
     for (int i = 0; i < 4; i++)
-        b->other_s += step_s - sum_of(b);
+        b->other_s += step_s - dtp_breakdown_sum_s(b);
 }
 
 void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule *schedule,

@@ -24,6 +24,13 @@ struct dtp_breakdown {
     DTP_BREAKDOWN_LIST(X)
 #undef X
 };
+static inline double dtp_breakdown_sum_s(const struct dtp_breakdown *b) {
+    double sum_s = 0;
+#define X(field, key) sum_s += b->field;
+    DTP_BREAKDOWN_LIST(X)
+#undef X
+    return sum_s;
+}
 
 struct
     dtp_bubble { /* fractions of the pipeline window, mean over stages; they add up to `fraction` */

@@ -43,14 +43,6 @@ static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *proble
     return false;
 }
 
-static double sum_of(const struct dtp_breakdown *b) {
-    double sum_s = 0;
-#define X(field, key) sum_s += b->field;
-    DTP_BREAKDOWN_LIST(X)
-#undef X
-    return sum_s;
-}
-
 static bool none_negative(const struct dtp_breakdown *b) {
     bool ok = true;
 #define X(field, key) ok = ok && b->field >= -1e-9;
@@ -138,8 +130,10 @@ static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluato
                estimate.bound_s, estimate.step_s, simulated.step_s);
     CU_ASSERT(ordered);
     CU_ASSERT(estimate.bound_s > 0 && dtp_evaluate_bound(ev, &c->plan) <= estimate.step_s);
-    CU_ASSERT(fabs(sum_of(&simulated.breakdown) - simulated.step_s) <= 1e-12 * simulated.step_s);
-    CU_ASSERT(fabs(sum_of(&estimate.breakdown) - estimate.step_s) <= 1e-12 * estimate.step_s);
+    CU_ASSERT(fabs(dtp_breakdown_sum_s(&simulated.breakdown) - simulated.step_s) <=
+              1e-12 * simulated.step_s);
+    CU_ASSERT(fabs(dtp_breakdown_sum_s(&estimate.breakdown) - estimate.step_s) <=
+              1e-12 * estimate.step_s);
     CU_ASSERT(none_negative(&simulated.breakdown) && none_negative(&estimate.breakdown));
     if (seed % 4 == 0)
         check_details(seed, c, ev, &simulated);

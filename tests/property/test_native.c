@@ -108,11 +108,7 @@ static void ordered(const struct machine *x, const struct dtp_plan *p) {
     CU_ASSERT_EQUAL_FATAL(dtp_evaluate(a, x->ev, p, DTP_SIMULATE, NULL, &r, &err), DTP_OK);
     CU_ASSERT(r.bound_s <= r.estimate_s);
     CU_ASSERT(r.estimate_s <= r.step_s);
-    double sum_s = 0;
-#define X(field, key) sum_s += r.breakdown.field;
-    DTP_BREAKDOWN_LIST(X)
-#undef X
-    CU_ASSERT_DOUBLE_EQUAL(sum_s / r.step_s, 1, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_breakdown_sum_s(&r.breakdown) / r.step_s, 1, 1e-9);
     if (x->problem.gpus <= x->cluster.node.cores)
         CU_ASSERT_DOUBLE_EQUAL(r.step_s / r.estimate_s, 1, 1e-9);
     if (r.bound_s > r.estimate_s || r.estimate_s > r.step_s)

@@ -280,11 +280,7 @@ static void test_breakdown(void) {
     near(b.dp_exposed_s, 1.5);
     near(b.pp_bubble_s, 6);
     near(b.pp_exposed_s, path.step_s - 16 - 1.5 - 6);
-    double sum_s = 0;
-#define X(field, key) sum_s += b.field;
-    DTP_BREAKDOWN_LIST(X)
-#undef X
-    CU_ASSERT(sum_s == path.step_s);
+    CU_ASSERT(dtp_breakdown_sum_s(&b) == path.step_s);
 }
 
 /* A user's order that cannot run ends at infinity, not in a loop. */

@@ -81,14 +81,6 @@ static const struct dtp_json *json_of(const struct dtp_result *r) {
     return j;
 }
 
-static double sum_of(const struct dtp_breakdown *b) {
-    double sum_s = 0;
-#define X(field, key) sum_s += b->field;
-    DTP_BREAKDOWN_LIST(X)
-#undef X
-    return sum_s;
-}
-
 /* ---- */
 
 static void test_names(void) {
@@ -177,7 +169,7 @@ static void test_fidelities(void) {
     struct dtp_result bound = result_at(DTP_BOUND, NULL), estimate = result_at(DTP_ESTIMATE, NULL),
                       simulated = result_at(DTP_SIMULATE, NULL);
     CU_ASSERT(bound.step_s == estimate.bound_s && bound.estimate_s == 0);
-    CU_ASSERT(sum_of(&bound.breakdown) == bound.step_s);
+    CU_ASSERT(dtp_breakdown_sum_s(&bound.breakdown) == bound.step_s);
     CU_ASSERT(fabs(estimate.estimate_s / simulated.estimate_s - 1) < 1e-9);
     CU_ASSERT(simulated.bound_s <= simulated.estimate_s);
     CU_ASSERT(simulated.estimate_s <= simulated.step_s);
