@@ -55,10 +55,9 @@ struct dtp_run_case {
 struct dtp_run_library; /* frameworks, clusters and facts, loaded once */
 enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_library **out,
                                        struct dtp_err *err);
-/* Fails only on broken data files; a row that cannot be predicted sets `unsupported`. */
-enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
-                                  const struct dtp_run *run, struct dtp_run_case *out,
-                                  struct dtp_err *err);
+/* A row that cannot be predicted sets `unsupported`. */
+void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
+                       const struct dtp_run *run, struct dtp_run_case *out);
 
 /* Bytes of peak_mem, and what it means: "allocated", "reserved" or "device"; 0 when unknown. */
 double dtp_run_peak_bytes(const struct dtp_run *run, const char **out_meaning);

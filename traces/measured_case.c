@@ -300,33 +300,31 @@ static void set_checks(struct dtp_arena *a, const struct dtp_run_library *l,
         c->framework.checked_collectives = c->framework.checked_transfers = true;
 }
 
-enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
-                                  const struct dtp_run *given, struct dtp_run_case *out,
-                                  struct dtp_err *err) {
+void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
+                       const struct dtp_run *given, struct dtp_run_case *out) {
     const struct cluster_fact *told = dtp_run_fact(library, given);
     struct dtp_run filled = *given;
     const struct dtp_run *run = &filled;
     if (told && told->vpp > 0 && given->vpp <= 0)
         filled.vpp = told->vpp;
 
-    (void)err;
     memset(out, 0, sizeof *out);
     out->note = "";
     out->peak_mem_unit = run->peak_mem_unit;
     if (run->broken) {
         out->unsupported = run->broken;
-        return DTP_OK;
+        return;
     }
     if (run->gpus <= 0 || run->layers <= 0 || run->hidden <= 0 || run->seq <= 0) {
         out->unsupported = "gpus, layers, hidden or seq is missing";
-        return DTP_OK;
+        return;
     }
     if (!dtp_run_set_framework(a, library, run, out) ||
         !dtp_run_set_cluster(a, library, run, out) || !set_model(a, library, run, out))
-        return DTP_OK;
+        return;
     set_plan(a, library, run, out);
     if (out->unsupported)
-        return DTP_OK;
+        return;
     if (out->plan.dtype == DTP_FP32 || out->plan.dtype == DTP_TF32)
         dtp_framework_to_fp32(&out->framework);
     out->problem = (struct dtp_problem){.model = &out->model,
@@ -348,7 +346,7 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
         dtp_run_note(a, out,
                      dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
     if (out->unsupported)
-        return DTP_OK;
+        return;
     set_checks(a, library, run, out);
     struct dtp_unsaid unsaid = {.microbatch = run->microbatch <= 0,
                                 .vpp =
@@ -359,5 +357,4 @@ enum dtp_status dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *l
         dtp_run_note(a, out, taken);
     else if (unsaid.microbatch)
         dtp_run_note(a, out, "microbatch 1 assumed");
-    return DTP_OK;
 }

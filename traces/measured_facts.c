@@ -199,40 +199,57 @@ static const struct dtp_field stack_fields[] = {{.name = "framework",
                                                  .help = "entry of models/frameworks"},
                                                 {0}};
 
-static enum dtp_status read_stacks(struct dtp_arena *a, struct dtp_run_library *l,
-                                   const struct dtp_json *j, struct dtp_err *err) {
-    const struct dtp_json *stacks = dtp_json_get(j, "stacks");
-    if (!stacks)
+static const struct dtp_field relative_fields[] = {
+    {.name = "begins",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct stack_relative, begins),
+     .required = true,
+     .help = "how a word of the row's framework begins, whatever the case"},
+    {.name = "use",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct stack_relative, use),
+     .required = true,
+     .help = "entry of models/frameworks"},
+    {0}};
+
+/* The objects of the array `key`, `size` bytes each; without the key none. */
+static enum dtp_status read_rows(struct dtp_arena *a, const struct dtp_json *j, const char *key,
+                                 const struct dtp_field *fields, size_t size, void **out,
+                                 size_t *out_n, struct dtp_err *err) {
+    const struct dtp_json *rows = dtp_json_get(j, key);
+    if (!rows)
         return DTP_OK;
-    if (dtp_json_type(stacks) != DTP_JSON_ARRAY)
-        return dtp_json_expected(stacks, "an array", err);
-    l->nstacks = dtp_json_size(stacks);
-    l->stack = DTP_NEW(a, struct stack_fact, l->nstacks);
-    for (size_t i = 0; i < l->nstacks; i++) {
-        l->stack[i] = (struct stack_fact){.source_contains = "",
-                                          .dtype_contains = "",
-                                          .schedule_contains = "",
-                                          .recompute_contains = ""};
-        DTP_TRY(dtp_fields_read(a, dtp_json_at(stacks, i), stack_fields, &l->stack[i], err));
-    }
+    if (dtp_json_type(rows) != DTP_JSON_ARRAY)
+        return dtp_json_expected(rows, "an array", err);
+    *out_n = dtp_json_size(rows);
+    *out = dtp_arena_alloc(a, size, *out_n);
+    for (size_t i = 0; i < *out_n; i++)
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(rows, i), fields, (char *)*out + i * size, err));
+    return DTP_OK;
+}
+
+/* What clusters.json knows. */
+static enum dtp_status read_facts(struct dtp_arena *a, struct dtp_run_library *l,
+                                  struct dtp_err *err) {
+    const struct dtp_json *j;
+    void *facts = NULL, *stacks = NULL, *relatives = NULL;
+    DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "traces/measured/clusters.json"), &j, err));
+    DTP_TRY(read_rows(a, j, "runs", fact_fields, sizeof *l->fact, &facts, &l->nfacts, err));
+    DTP_TRY(read_rows(a, j, "stacks", stack_fields, sizeof *l->stack, &stacks, &l->nstacks, err));
+    DTP_TRY(read_rows(a, j, "relatives", relative_fields, sizeof *l->relative, &relatives,
+                      &l->nrelatives, err));
+    l->fact = facts;
+    l->stack = stacks;
+    l->relative = relatives;
     return DTP_OK;
 }
 
 enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_library **out,
                                        struct dtp_err *err) {
     struct dtp_run_library *l = DTP_NEW(a, struct dtp_run_library, 1);
-    const struct dtp_json *j;
-    l->a = a;
-    DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "traces/measured/clusters.json"), &j, err));
-    const struct dtp_json *runs = dtp_json_get(j, "runs");
-    if (!runs || dtp_json_type(runs) != DTP_JSON_ARRAY)
-        return dtp_json_expected(j, "an object with an array \"runs\"", err);
-    l->nfacts = dtp_json_size(runs);
-    l->fact = DTP_NEW(a, struct cluster_fact, l->nfacts);
-    for (size_t i = 0; i < l->nfacts; i++)
-        DTP_TRY(dtp_fields_read(a, dtp_json_at(runs, i), fact_fields, &l->fact[i], err));
-    DTP_TRY(read_stacks(a, l, j, err));
     const char *const *names;
+    l->a = a;
+    DTP_TRY(read_facts(a, l, err));
     DTP_TRY(dtp_framework_list(a, &names, &l->nframeworks, err));
     l->framework = DTP_NEW(a, struct dtp_framework, l->nframeworks);
     for (size_t i = 0; i < l->nframeworks; i++)
@@ -266,8 +283,8 @@ static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *ru
 
 static bool fact_has_kind(const struct cluster_fact *f, const struct dtp_run *run) {
     char zero[2] = {(char)('0' + run->zero_stage), '\0'};
-    return (!f->model_contains || strstr(run->model, f->model_contains)) &&
-           (!f->dtype_contains || strstr(run->dtype, f->dtype_contains)) &&
+    return dtp_run_says(run->model, f->model_contains) &&
+           dtp_run_says(run->dtype, f->dtype_contains) &&
            (!f->only_zero || strcmp(f->only_zero, zero) == 0) &&
            (!f->only_recompute || strcmp(f->only_recompute, run->recompute) == 0);
 }

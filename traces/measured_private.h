@@ -2,6 +2,8 @@
 #ifndef DTP_TRACES_MEASURED_PRIVATE_H
 #define DTP_TRACES_MEASURED_PRIVATE_H
 
+#include <string.h>
+
 #include "traces/measured.h"
 
 struct cluster_fact {
@@ -33,10 +35,16 @@ struct cluster_fact {
     int document_tokens;        /* its sequences were packed from documents of so many; 0: whole */
 };
 
-/* Which stack of ours a row's framework stands for, by what else the row says. */
+/* Which stack of ours a row's framework stands for, by what else the row says (NULL: anything). */
 struct stack_fact {
     const char *framework, *source_contains, *dtype_contains, *schedule_contains,
         *recompute_contains, *use;
+};
+
+/* A stack without a file of its own: the file whose kernels, sharding and host are its in kind. */
+struct stack_relative {
+    const char *begins; /* a word of its name, whatever the case */
+    const char *use;
 };
 
 /* What a library has loaded, by key: rows share their few clusters and models. */
@@ -57,11 +65,18 @@ struct dtp_run_library {
     size_t nclusters, nmodels;
     struct stack_fact *stack;
     size_t nstacks;
+    struct stack_relative *relative;
+    size_t nrelatives;
     struct cluster_fact *fact;
     size_t nfacts;
     struct dtp_framework *framework;
     size_t nframeworks;
 };
+
+/* Whether a cell holds the part that an entry asks for; NULL asks for none. */
+static inline bool dtp_run_says(const char *cell, const char *part) {
+    return !part || strstr(cell, part);
+}
 
 /* By name or alias; NULL: none. */
 const struct dtp_framework *dtp_run_framework(const struct dtp_run_library *l, const char *name);

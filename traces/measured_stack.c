@@ -1,6 +1,7 @@
 /* The stack and the machine of a measured row. */
 #include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #include "traces/measured_private.h"
 
@@ -8,44 +9,27 @@ void dtp_run_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text)
     c->note = *c->note ? dtp_arena_printf(a, "%s; %s", c->note, text) : text;
 }
 
-/* Stacks without a file of their own, by a part of their name: the file whose kernels, sharding and host
- * are theirs in kind. */
-static const struct {
-    const char *part, *use;
-} relatives[] = {{"deepspeed", "deepspeed"},
-                 {"zero", "deepspeed"},
-                 {"fsdp1", "torch-fsdp1"},
-                 {"foundry", "torch-fsdp1"},
-                 {"composer", "torch-fsdp1"},
-                 {"fsdp", "torch-fsdp2"},
-                 {"accelerate", "torch-fsdp2"},
-                 {"transformers", "torch-fsdp2"},
-                 {"huggingface", "torch-fsdp2"},
-                 {"axolotl", "torch-fsdp2"},
-                 {"lit", "torch-fsdp2"},
-                 {"titan", "torchtitan"},
-                 {"ddp", "torch-ddp"},
-                 {"jax", "paxml"},
-                 {"pax", "paxml"},
-                 {"t5x", "paxml"},
-                 {"mlperf", "nemo-mlperf"},
-                 {"nemo", "nemo"},
-                 {"intern", "internevo"},
-                 {"paddle", "paddlenlp"},
-                 {"megatron", "megatron-core"},
-                 {"mcore", "megatron-core"},
-                 {"colossal", "megatron-core"},
-                 {"neox", "megatron-deepspeed"}};
+/* A word begins at the start, behind what is no letter or digit, and at a capital: "My-FSDP", "LLMFoundry". */
+static bool begins_word(const char *name, const char *at) {
+    if (at == name || !isalnum((unsigned char)at[-1]))
+        return true;
+    return isupper((unsigned char)*at) &&
+           (islower((unsigned char)at[-1]) || islower((unsigned char)at[1]));
+}
+
+static bool has_word(const char *name, const char *begins) {
+    for (const char *at = name; *at; at++)
+        if (begins_word(name, at) && strncasecmp(at, begins, strlen(begins)) == 0)
+            return true;
+    return false;
+}
 
 /* A stack that has no file: by its name, else by the row's other columns. */
-static const struct dtp_framework *
-nearest_framework(struct dtp_arena *a, const struct dtp_run_library *l, const struct dtp_run *run) {
-    char *lower = dtp_arena_strdup(a, run->framework);
-    for (char *p = lower; *p; p++)
-        *p = (char)tolower((unsigned char)*p);
-    for (size_t i = 0; i < sizeof relatives / sizeof *relatives; i++)
-        if (strstr(lower, relatives[i].part))
-            return dtp_run_framework(l, relatives[i].use);
+static const struct dtp_framework *nearest_framework(const struct dtp_run_library *l,
+                                                     const struct dtp_run *run) {
+    for (size_t i = 0; i < l->nrelatives; i++)
+        if (has_word(run->framework, l->relative[i].begins))
+            return dtp_run_framework(l, l->relative[i].use);
     bool model_parallel = run->tp > 1 || run->pp > 1;
     return dtp_run_framework(l, strstr(run->schedule, "DeepSpeed") ? "megatron-deepspeed"
                                 : model_parallel                   ? "megatron-core"
@@ -58,14 +42,14 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
     const char *name = run->framework;
     for (size_t i = l->nstacks; i-- > 0;) /* the first that matches counts */
         if (strcmp(l->stack[i].framework, run->framework) == 0 &&
-            strstr(run->source, l->stack[i].source_contains) &&
-            strstr(run->dtype, l->stack[i].dtype_contains) &&
-            strstr(run->schedule, l->stack[i].schedule_contains) &&
-            strstr(run->recompute, l->stack[i].recompute_contains))
+            dtp_run_says(run->source, l->stack[i].source_contains) &&
+            dtp_run_says(run->dtype, l->stack[i].dtype_contains) &&
+            dtp_run_says(run->schedule, l->stack[i].schedule_contains) &&
+            dtp_run_says(run->recompute, l->stack[i].recompute_contains))
             name = l->stack[i].use;
     const struct dtp_framework *f = dtp_run_framework(l, name);
     if (!f) {
-        f = nearest_framework(a, l, run);
+        f = nearest_framework(l, run);
         if (f)
             dtp_run_note(a, c, dtp_arena_printf(a, "framework taken as %s", f->name));
     }

@@ -101,7 +101,7 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
     for (size_t i = 0; i < n; i++) {
         struct dtp_validated *row = &out->row[i];
         row->run = &out->runs.at[i];
-        DTP_TRY(dtp_run_case_make(a, library, row->run, &ctx.cases[i], err));
+        dtp_run_case_make(a, library, row->run, &ctx.cases[i]);
         row->supported = ctx.cases[i].unsupported == NULL;
         row->experts = row->supported && ctx.cases[i].model.moe.experts > 0;
         row->framework = row->supported ? ctx.cases[i].framework.name : "";

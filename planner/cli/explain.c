@@ -182,7 +182,7 @@ static enum dtp_status setup_run(struct dtp_cli *cli, struct dtp_setup *setup,
     if (!*out_run)
         return unknown_run(cli->a, &runs, own->row, err);
     DTP_TRY(dtp_run_library_create(cli->a, &library, err));
-    DTP_TRY(dtp_run_case_make(cli->a, library, *out_run, c, err));
+    dtp_run_case_make(cli->a, library, *out_run, c);
     struct dtp_run *run = DTP_NEW(cli->a, struct dtp_run, 1);
     *run = **out_run;
     run->peak_mem_unit = c->peak_mem_unit;

@@ -139,7 +139,7 @@ static struct answer ask(const struct dtp_run *run, const char *what) {
     struct dtp_run_case *c = DTP_NEW(a, struct dtp_run_case, 1);
     struct dtp_result r;
     struct answer out = {0};
-    CU_ASSERT_FATAL(dtp_run_case_make(a, library, run, c, NULL) == DTP_OK);
+    dtp_run_case_make(a, library, run, c);
     if (!c->unsupported) {
         struct dtp_evaluator *ev = dtp_evaluator_create(a, &c->problem);
         if (dtp_evaluate(a, ev, &c->plan, DTP_SIMULATE, NULL, &r, NULL) == DTP_OK)

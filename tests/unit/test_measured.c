@@ -4,6 +4,7 @@
 
 #include "tests/measured_case.h"
 #include "tests/suites.h"
+#include "traces/measured_private.h"
 
 static void test_read(void) {
     struct dtp_runs r = read_runs(
@@ -40,8 +41,6 @@ static void test_cases(void) {
     c = case_of("a,megatron-2022,A100,80,64,8,GPT 175B,96,12288,128,51200,2048,"
                 "8,8,3,1,0,1,64,fp16,selective,13.75,,");
     CU_ASSERT(c->model.head_dim == 96); /* the run's heads, not the 128 columns of GPT-3's 96 */
-    c = case_of("a,no-such-stack,A100,80,8,8,GPT,4,256,4,512,128,1,1,1,8,0,1,8,fp16,none,1,,");
-    CU_ASSERT(!c->unsupported && strstr(c->note, "framework taken as torch-ddp"));
     c = case_of(
         "a,My-FSDP,NVIDIA H100 80GB HBM3,94,8,8,GPT,4,256,4,512,128,1,1,1,8,,1,8,bf16,none,1,,");
     CU_ASSERT(!c->unsupported && strstr(c->note, "framework taken as torch-fsdp2"));
@@ -64,6 +63,32 @@ static void test_cases(void) {
     c = case_of(
         "a,megatron-core,A100,80,8,8,Llama 7B,32,4096,32,32000,2048,1,1,1,8,0,1,8,bf16,,1,,");
     CU_ASSERT(c->unsupported == NULL && *c->note); /* recomputation is not stated */
+}
+
+/* A stack without a file is known by a word of its name, not by letters within one; else by the columns. */
+static void test_relatives(void) {
+    static const struct {
+        const char *framework, *taken;
+    } names[] = {{"no-such-stack", "torch-ddp"},   {"split-stack", "torch-ddp"},
+                 {"internal", "torch-ddp"},        {"My-FSDP", "torch-fsdp2"},
+                 {"TheirFSDP", "torch-fsdp2"},     {"FSDP1 (ours)", "torch-fsdp1"},
+                 {"OldLLMFoundry", "torch-fsdp1"}, {"our torchtitan", "torchtitan"},
+                 {"ColossalChat", "megatron-core"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct dtp_run_case *c = case_of(dtp_arena_printf(
+            arena, "a,%s,A100,80,8,8,GPT,4,256,4,512,128,1,1,1,8,0,1,8,fp16,none,1,,",
+            names[i].framework));
+        CU_ASSERT_FATAL(!c->unsupported);
+        CU_ASSERT_STRING_EQUAL(c->framework.name, names[i].taken);
+        CU_ASSERT_PTR_NOT_NULL(strstr(c->note, "framework taken as"));
+    }
+    struct dtp_run_library *l;
+    CU_ASSERT_FATAL(dtp_run_library_create(arena, &l, NULL) == DTP_OK);
+    CU_ASSERT_FATAL(l->nrelatives > 0 && l->nstacks > 0);
+    for (size_t i = 0; i < l->nrelatives; i++)
+        CU_ASSERT_PTR_NOT_NULL(dtp_run_framework(l, l->relative[i].use));
+    for (size_t i = 0; i < l->nstacks; i++)
+        CU_ASSERT_PTR_NOT_NULL(dtp_run_framework(l, l->stack[i].use));
 }
 
 /* Which entry of models/frameworks a source's runs are predicted by. */
@@ -188,6 +213,7 @@ int main(void) {
                            {"another schema", test_schema},
                            {"from a row to a problem", test_cases},
                            {"stacks of sources", test_stacks},
+                           {"stacks without a file", test_relatives},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"measured", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     return run_suites(suites);
