@@ -236,7 +236,7 @@ static void run_tail(struct dtp_walk *w, bool slowed, struct dtp_path *out) {
     for (int r = 0; r < w->l.pp; r++) {
         struct dtp_rank_path *p = &w->path[r];
         double t = p->last_s;
-        if (!c->reduce_overlap && !c->reduce_per_microbatch)
+        if (dtp_reduces_last(c))
             for (int k = 0; k < w->l.vpp; k++) {
                 const struct dtp_stage_cost *s = &c->stage[w->l.stage_of[r * w->l.vpp + k]];
                 t += s->nreduce * s->reduce.time_s;

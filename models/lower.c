@@ -301,8 +301,8 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     w->nactions = w->l.schedule->begin[w->l.pp];
     w->nslots = 2 * (size_t)w->l.nstages * (size_t)w->l.m;
     size_t actions = (size_t)w->replicas * w->nactions, slots = (size_t)w->replicas * w->nslots;
-    uint32_t ntasks;
-    DTP_TRY(dtp_lowering_count(w, &ntasks, err));
+    dtp_graph_init(w->g, w->a);
+    DTP_TRY(dtp_lowering_reserve(w, err));
     w->first_task = dtp_new_ids(w->a, actions);
     w->last_task = dtp_new_ids(w->a, actions);
     w->transfer = dtp_new_ids(w->a, slots);
@@ -316,8 +316,6 @@ static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     w->own = DTP_NEW(w->a, double, w->nlinks);
     w->touched = DTP_NEW(w->a, uint32_t, w->nlinks);
     dtp_platform_init(&w->out->platform, w->a);
-    dtp_graph_init(w->g, w->a);
-    dtp_graph_reserve(w->g, ntasks, (uint32_t)(2 * actions + 3 * slots), 0);
     return DTP_OK;
 }
 

@@ -129,14 +129,18 @@ int dtp_lowering_meeting(const struct dtp_lowering *w, int from, int to, const i
 /* ---- lower_flows.c ---- */
 
 /* Flows of a transfer from virtual stage vs, one for each simulated replica. */
-/* About how many tasks it becomes. DTP_EUNSUPPORTED: more than there are ids, or memory, for. */
-enum dtp_status dtp_lowering_count(struct dtp_lowering *w, uint32_t *out, struct dtp_err *err);
 void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out);
 /* Fills w->unit and w->embedding, after all dtp_flows_p2p(). */
 void dtp_flows_collectives(struct dtp_lowering *w);
 /* n times the collective as one task (or its steps); loads: it slows the compute of its members. */
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
+/* How many tasks that makes at most, for a group like this one. */
+int dtp_flows_count(struct dtp_lowering *w, const struct dtp_group *group,
+                    const struct dtp_comm *comm);
+/* The collective of the stage's chunks by which its groups are made, or NULL: they have none. */
+const struct dtp_comm *dtp_flows_unit_comm(const struct dtp_lowering *w, int stage,
+                                           enum dtp_unit unit);
 dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link);
 double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link);
 void dtp_lowering_total_add(struct dtp_lowering *w, uint32_t link, double weight);
@@ -148,6 +152,12 @@ static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *
            : unit == DTP_UNIT_GATHER ? &s->gather
                                      : &s->unshard;
 }
+/* ---- lower_size.c ---- */
+
+/* Room in the graph for about as many tasks, dependencies and uses as there will be. DTP_EUNSUPPORTED: more than
+ * there are ids, or memory, for. */
+enum dtp_status dtp_lowering_reserve(struct dtp_lowering *w, struct dtp_err *err);
+
 /* ---- lower_net.c ---- */
 
 void dtp_lower_net(struct dtp_lowering *w);
@@ -188,4 +198,7 @@ int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
  * comm->time_s. DTP_NONE: it has no steps, or too many flows, and stays compound. */
 struct dtp_span dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
                                 const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
+/* Tasks of that for a group like this one; 0: it stays compound. */
+int dtp_lower_steps_count(struct dtp_lowering *w, const struct dtp_group *group,
+                          const struct dtp_comm *comm);
 #endif

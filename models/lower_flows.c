@@ -42,9 +42,9 @@ static bool is_flow(const struct dtp_comm *c) {
     return c->bytes > 0 && c->time_s > c->latency_s;
 }
 
-/* Of the stage's first chunk that has one; its groups serve all chunks. */
-static const struct dtp_comm *unit_comm(const struct dtp_lowering *w, int stage,
-                                        enum dtp_unit unit) {
+/* Of the first chunk that has one; its groups serve all chunks. */
+const struct dtp_comm *dtp_flows_unit_comm(const struct dtp_lowering *w, int stage,
+                                           enum dtp_unit unit) {
     const struct dtp_comm *best = NULL;
     for (int c = w->l.vpp; c-- > 0;) {
         const struct dtp_comm *comm =
@@ -187,13 +187,21 @@ void dtp_flows_collectives(struct dtp_lowering *w) {
     w->unit = DTP_NEW(w->a, struct dtp_group_flows, (size_t)(w->l.pp * DTP_NUNITS));
     for (int stage = 0; stage < w->l.pp; stage++)
         for (int u = 0; u < DTP_NUNITS; u++) {
-            const struct dtp_comm *comm = unit_comm(w, stage, (enum dtp_unit)u);
+            const struct dtp_comm *comm = dtp_flows_unit_comm(w, stage, (enum dtp_unit)u);
             if (comm)
                 fill_groups(w, stage, comm, &w->unit[stage * DTP_NUNITS + u]);
         }
     if (dtp_has_embedding(&w->l, first))
         fill_pairs(w, first, last, &w->costs->embedding_all_reduce, &w->embedding);
     dtp_flows_prune(w);
+}
+
+int dtp_flows_count(struct dtp_lowering *w, const struct dtp_group *group,
+                    const struct dtp_comm *comm) {
+    int n = 0;
+    if (w->options->detail == DTP_DETAIL_STEP && group->size > 1 && is_flow(comm))
+        n = dtp_lower_steps_count(w, group, comm);
+    return n > 0 ? n : 1;
 }
 
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,

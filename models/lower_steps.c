@@ -14,7 +14,6 @@ struct stepping {
     double bytes;
     double device_share; /* 0: no load */
     uint64_t tag;
-    int per_node;
 };
 
 static double largest(const struct dtp_coll_flow *flow, int n) {
@@ -105,37 +104,60 @@ static dtp_id add_repeat(const struct stepping *s, const struct dtp_coll_flow *f
     return after;
 }
 
+/* The steps of a collective, and what they are in all. */
+struct all_steps {
+    struct dtp_step at[DTP_MAX_STEPS];
+    int n; /* 0: it stays compound */
+    int repeats;
+    double nflows;
+    double shares; /* of the buffer, by the largest flow of each repeat */
+};
+
+static void find_steps(struct dtp_lowering *w, const struct dtp_group *group,
+                       const struct dtp_comm *comm, struct all_steps *out) {
+    int per_node = dtp_group_per_node(w->problem->cluster, group);
+    int n = dtp_coll_steps(comm->algo, comm->kind, group->size, per_node, out->at, DTP_MAX_STEPS);
+    out->n = out->repeats = 0;
+    out->nflows = out->shares = 0;
+    for (int i = 0; i < n && out->nflows <= MOST_FLOWS; i++) {
+        const struct dtp_coll_flow *flow;
+        int k = dtp_coll_flows(w->a, &out->at[i], 0, group->size, per_node, &flow);
+        out->repeats += out->at[i].repeat;
+        out->shares += out->at[i].repeat * largest(flow, k);
+        out->nflows += (double)out->at[i].repeat * k;
+    }
+    if (out->shares > 0 && out->nflows <= MOST_FLOWS)
+        out->n = n;
+}
+
+int dtp_lower_steps_count(struct dtp_lowering *w, const struct dtp_group *group,
+                          const struct dtp_comm *comm) {
+    struct all_steps steps;
+    find_steps(w, group, comm, &steps);
+    return steps.n > 0 ? 1 + steps.repeats + (int)steps.nflows : 0;
+}
+
 struct dtp_span dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
                                 const struct dtp_comm *comm, double n, bool loads, uint64_t tag) {
-    static const struct dtp_span none = {DTP_NONE, DTP_NONE};
-    struct dtp_step step[DTP_MAX_STEPS];
+    struct dtp_span span = {DTP_NONE, DTP_NONE};
+    struct all_steps steps;
+    find_steps(w, &group->group, comm, &steps);
+    if (steps.n == 0)
+        return span;
     struct stepping s = {.w = w,
                          .group = group,
+                         .latency_s = n * comm->latency_s / steps.repeats,
+                         .s_per_share = n * (comm->time_s - comm->latency_s) / steps.shares,
                          .bytes = n * comm->bytes,
                          .device_share = loads ? comm->device_share : 0,
-                         .tag = tag,
-                         .per_node = dtp_group_per_node(w->problem->cluster, &group->group)};
-    int size = group->group.size, repeats = 0, nflows = 0;
-    int nsteps = dtp_coll_steps(comm->algo, comm->kind, size, s.per_node, step, DTP_MAX_STEPS);
-    double shares = 0;
-    const struct dtp_coll_flow *flow = NULL;
-    for (int i = 0; i < nsteps; i++) {
-        int k = dtp_coll_flows(w->a, &step[i], 0, size, s.per_node, &flow);
-        repeats += step[i].repeat;
-        shares += step[i].repeat * largest(flow, k);
-        nflows += step[i].repeat * k;
-        if (nflows > MOST_FLOWS)
-            return none;
-    }
-    if (nsteps <= 0 || !(shares > 0))
-        return none;
-    s.latency_s = n * comm->latency_s / repeats;
-    s.s_per_share = n * (comm->time_s - comm->latency_s) / shares;
-    struct dtp_span span;
+                         .tag = tag};
+    int size = group->group.size;
+    int per_node = dtp_group_per_node(w->problem->cluster, &group->group);
     span.in = span.out = barrier(&s);
-    for (int i = 0; i < nsteps; i++)
-        for (int r = 0; r < step[i].repeat; r++) {
-            int k = dtp_coll_flows(w->a, &step[i], r, size, s.per_node, &flow);
+    for (int i = 0; i < steps.n; i++)
+        for (int r = 0; r < steps.at[i].repeat; r++) {
+            const struct dtp_coll_flow *flow;
+            int k = dtp_coll_flows(w->a, &steps.at[i], r, size, per_node, &flow);
             span.out = add_repeat(&s, flow, k, span.out);
         }
     return span;

@@ -117,7 +117,7 @@ static dtp_id after_rank(struct dtp_lowering *w, int i, double work_s, enum dtp_
 
 void dtp_lower_tail(struct dtp_lowering *w) {
     const struct dtp_costs *c = w->costs;
-    if (!c->reduce_overlap && !c->reduce_per_microbatch)
+    if (dtp_reduces_last(c))
         for (int stage = 0; stage < w->l.pp; stage++)
             series(w, stage, DTP_UNIT_REDUCE);
     embedding(w);

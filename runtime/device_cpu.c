@@ -8,6 +8,7 @@
 
 #include "runtime/launch.h"
 #include "runtime/os_linux.h"
+#include "sim/base/machine.h"
 
 enum { MAX_BLOCKS = 1 << 16 };
 
@@ -32,8 +33,8 @@ static enum dtp_status cpu_open(struct dtp_arena *a, const struct dtp_dev_config
                         dtp_dtype_names[config->dtype]);
     struct cpu *c = DTP_NEW(a, struct cpu, 1);
     int nlocal = config->nlocal > 0 ? config->nlocal : 1;
-    c->size_bytes =
-        config->memory_bytes ? config->memory_bytes : dtp_os_memory_bytes() / (uint64_t)nlocal;
+    c->size_bytes = config->memory_bytes ? config->memory_bytes
+                                         : dtp_machine_memory("").total_bytes / (uint64_t)nlocal;
     c->base = dtp_os_map(c->size_bytes, false);
     if (!c->base)
         return dtp_fail(err, DTP_ENOMEM, "cannot map %llu bytes for a rank's memory",

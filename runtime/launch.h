@@ -60,9 +60,8 @@ enum dtp_status dtp_launch_fork(const struct dtp_fork *f, struct dtp_err *err);
 
 /* ---- the operating system ---- */
 
-int dtp_os_num_cores(void);         /* that this process may use */
-void dtp_os_pin(int index);         /* to the index-th (modulo) of them; errors do not matter */
-uint64_t dtp_os_memory_bytes(void); /* of the host (or its control group) */
-int64_t dtp_os_now_ns(void);        /* monotonic */
+int dtp_os_num_cores(void);  /* that this process may use */
+void dtp_os_pin(int index);  /* to the index-th (modulo) of them; errors do not matter */
+int64_t dtp_os_now_ns(void); /* monotonic */
 
 #endif

@@ -40,24 +40,6 @@ void dtp_os_pin(int index) {
     }
 }
 
-static uint64_t control_group_limit(void) {
-    unsigned long long v = 0;
-    FILE *f = fopen("/sys/fs/cgroup/memory.max", "r");
-    if (!f)
-        return 0;
-    if (fscanf(f, "%llu", &v) != 1)
-        v = 0;
-    fclose(f);
-    return v;
-}
-
-uint64_t dtp_os_memory_bytes(void) {
-    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    uint64_t host = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
-    uint64_t limit = control_group_limit();
-    return limit > 0 && limit < host ? limit : host;
-}
-
 int64_t dtp_os_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -1,6 +1,7 @@
 #include "planner/cli/calibration.h"
 
 #include "runtime/launch.h"
+#include "sim/base/machine.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
@@ -84,7 +85,7 @@ static void write_gpu(struct dtp_json_out *w, const struct dtp_measured *m) {
     dtp_json_kv_string(w, "arch", "cpu");
     dtp_json_kv_string(w, "family", "CPU");
     dtp_json_kv_int(w, "num_sms", 1);
-    dtp_json_kv_u64(w, "memory_bytes", dtp_os_memory_bytes() / (uint64_t)m->ncores);
+    dtp_json_kv_u64(w, "memory_bytes", dtp_machine_memory("").total_bytes / (uint64_t)m->ncores);
     dtp_json_kv_double(w, "hbm_bytes_per_s", m->copy_bytes_per_s);
     dtp_json_put_key(w, "peak_flops_per_s");
     dtp_json_object(w);
@@ -102,7 +103,7 @@ static void write_node(struct dtp_json_out *w, const struct dtp_measured *m) {
     dtp_json_kv_string(w, "intra", "shm");
     dtp_json_kv_double(w, "gpu_link_bytes_per_s", m->copy_bytes_per_s * m->ncores);
     dtp_json_kv_double(w, "gpu_link_efficiency", 1);
-    dtp_json_kv_u64(w, "host_memory_bytes", dtp_os_memory_bytes());
+    dtp_json_kv_u64(w, "host_memory_bytes", dtp_machine_memory("").total_bytes);
     dtp_json_kv_int(w, "cores", m->ncores);
     dtp_json_end(w);
 }

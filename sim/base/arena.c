@@ -135,20 +135,6 @@ static void advance_block(struct dtp_arena *a, size_t bytes) {
     a->current = next;
 }
 
-size_t dtp_memory_available_bytes(void) {
-    enum { KIB = 1024 };
-    unsigned long long kib = 0;
-    char line[128];
-    FILE *f = fopen("/proc/meminfo", "r");
-    if (!f)
-        return SIZE_MAX;
-    while (kib == 0 && fgets(line, sizeof line, f))
-        if (strncmp(line, "MemAvailable:", strlen("MemAvailable:")) == 0)
-            kib = strtoull(line + strlen("MemAvailable:"), NULL, 10);
-    fclose(f);
-    return kib > 0 ? (size_t)kib * KIB : SIZE_MAX;
-}
-
 static size_t product_bytes(const struct dtp_arena *a, size_t size, size_t count) {
     if (size != 0 && count > (SIZE_MAX - ALIGN) / size)
         out_of_memory(a->name, SIZE_MAX);

@@ -244,29 +244,41 @@ static void test_cycle(void) {
     CU_ASSERT(dtp_lower(arena, &in, &how, &lowered, &err) == DTP_EINPUT);
 }
 
-/* Two stages, four replicas, three microbatches: 8 ranks x 6 actions and 4 x 12 places of transfers. What is
- * too large for the memory that there is names its size before anything of it is made. */
+/* Two stages, four replicas, three microbatches: a replica has 2 x 6 actions, 2 x 6 places of transfers and 2 x 3
+ * tasks at the ends of a step; a reduction a stage, which by steps is 6 x (4 + 1) + 1 as above. What is too large for
+ * the memory that there is names its size before anything of it is made. */
 static void test_room(void) {
-    make_cluster(8, 8);
+    make_cluster(1, 1);
     struct dtp_framework framework = {.rank_order = "tp-cp-dp-pp"};
     struct dtp_costs c = case_costs(arena, 2, 1, 3, (struct case_times){1, 1, 1});
+    for (int s = 0; s < 2; s++) {
+        c.stage[s].nreduce = 1;
+        c.stage[s].reduce = case_comm(DTP_ALL_REDUCE, DTP_AXIS_DP_CP, 1e9, 0.5, 0.1);
+    }
     struct dtp_plan plan = plan_of(1, 4);
     plan.pp = 2;
     struct dtp_problem problem = {.cluster = &cluster, .framework = &framework, .gpus = 8};
     struct dtp_schedule s = case_schedule(arena, DTP_SCHED_1F1B, 2, 1, 3);
     struct dtp_lower_input in = {&problem, &plan, &c, &s};
-    for (int fold = 0; fold < 2; fold++) {
-        struct dtp_lowered lowered;
-        struct dtp_err err = {0};
-        struct dtp_lower_options how = {.fold = fold, .most_bytes = 1 << 20};
-        CU_ASSERT(dtp_lower(arena, &in, &how, &lowered, &err) == DTP_OK);
-        how.most_bytes = 4096;
-        CU_ASSERT(dtp_lower(arena, &in, &how, &lowered, &err) == DTP_EUNSUPPORTED);
-        CU_ASSERT(lowered.graph.ntasks == 0 && strstr(err.msg, "of memory, there are"));
-        CU_ASSERT(fold ? strncmp(err.msg, "24 tasks of 2 ranks", 19) == 0
-                       : strncmp(err.msg, "96 tasks of 8 ranks", 19) == 0);
-        CU_ASSERT(!fold == !!strstr(err.msg, "leave --no-fold out"));
-    }
+    for (int fold = 0; fold < 2; fold++)
+        for (int steps = 0; steps < 2; steps++) {
+            int replicas = fold ? 1 : 4;
+            struct dtp_lowered lowered;
+            struct dtp_err err = {0};
+            struct dtp_lower_options how = {.fold = fold,
+                                            .detail = steps ? DTP_DETAIL_STEP : DTP_DETAIL_ACTION,
+                                            .most_bytes = 1 << 20};
+            CU_ASSERT(dtp_lower(arena, &in, &how, &lowered, &err) == DTP_OK);
+            int ntasks = (int)lowered.graph.ntasks, most = 30 * replicas + 2 * (steps ? 31 : 1);
+            CU_ASSERT(ntasks ==
+                      most - (12 + 4) * replicas); /* nothing is sent; only the optimizer */
+            how.most_bytes = 2048;
+            CU_ASSERT(dtp_lower(arena, &in, &how, &lowered, &err) == DTP_EUNSUPPORTED);
+            CU_ASSERT(lowered.graph.ntasks == 0 && strstr(err.msg, "of memory, there are"));
+            const char *begin = dtp_arena_printf(arena, "%d tasks of %d ranks", most, 2 * replicas);
+            CU_ASSERT(strncmp(err.msg, begin, strlen(begin)) == 0);
+            CU_ASSERT(!fold == !!strstr(err.msg, "leave --no-fold out"));
+        }
 }
 
 int main(void) {
