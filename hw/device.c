@@ -167,12 +167,19 @@ double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     return memory_s + compute_s - hidden_s + c->tile_s;
 }
 
-double dtp_attention_flops(const struct dtp_attention_shape *s) {
-    double flops = 4.0 * (double)s->batch * (double)s->heads * (double)s->seq_q *
-                   (double)s->seq_kv * (double)s->head_dim;
+/* Of a query, in the mean. Under a causal mask query i sees min(i, w) keys: s/2, or w (1 - w / 2s). */
+static double seen_keys(const struct dtp_attention_shape *s) {
+    double keys = (double)s->seq_kv, window = (double)s->window;
 
-    if (s->causal)
-        flops /= 2;
+    if (window <= 0 || window >= keys)
+        return s->causal ? keys / 2 : keys;
+    return s->causal ? window * (1 - window / (2 * keys)) : window;
+}
+
+double dtp_attention_flops(const struct dtp_attention_shape *s) {
+    double flops = 4.0 * (double)s->batch * (double)s->heads * (double)s->seq_q * seen_keys(s) *
+                   (double)s->head_dim;
+
     return s->backward ? 2.5 * flops : flops;
 }
 
@@ -213,7 +220,7 @@ static const struct dtp_time_table *attention_table(const struct dtp_gpu *g,
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
     const struct dtp_attention_cal *c = &g->attention[s->impl];
     int64_t unit = head_dim_unit[s->impl], head_dim = (s->head_dim + unit - 1) / unit * unit;
-    double rate = c->flops_per_s, seq = (double)s->seq_kv, flops, scores_s, block_s;
+    double rate = c->flops_per_s, keys = (double)s->seq_kv, flops, scores_s, block_s;
     double half_seq = s->backward && c->half_seq_backward > 0 ? c->half_seq_backward : c->half_seq;
 
     assert(rate > 0);
@@ -231,9 +238,11 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
     if (s->backward)
         rate *= c->backward_factor;
     flops = dtp_attention_flops(s) * (double)head_dim / (double)s->head_dim;
-    scores_s = flops / rate * (1 + (s->causal ? 2 : 1) * half_seq / seq);
+    if (s->window > 0 && s->window + QUERY_BLOCK < s->seq_kv)
+        keys = (double)(s->window + QUERY_BLOCK); /* of a block of queries */
+    scores_s = flops / rate * (1 + half_seq / seen_keys(s));
     block_s =
-        (s->backward ? 2.5 : 1) * 4.0 * QUERY_BLOCK * seq * (double)head_dim * g->num_sms / rate;
+        (s->backward ? 2.5 : 1) * 4.0 * QUERY_BLOCK * keys * (double)head_dim * g->num_sms / rate;
     return (scores_s + c->tail_blocks * block_s) * g->sustained;
 }
 

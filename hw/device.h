@@ -66,7 +66,8 @@ struct dtp_attention_shape {
     enum dtp_attention impl;
     bool causal, backward;
     int64_t batch, heads, kv_heads, seq_q, seq_kv, head_dim;
-    bool dropout; /* of the probabilities: our own runtime's kernels; others take the same time */
+    int64_t window; /* keys that a query sees, itself and those before it; 0: all */
+    bool dropout;   /* of the probabilities: our own runtime's kernels; others take the same time */
 };
 
 struct dtp_gemm_cal {

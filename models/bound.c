@@ -1,4 +1,5 @@
 #include "models/evaluate.h"
+#include "models/stage.h"
 
 /* BOUND. Let F_s, B_s be what rank s computes for one microbatch (all its chunks), f_s, b_s the same of
  * its first chunk alone, and h the least time of a transfer. Whatever the order of the actions, the
@@ -36,30 +37,22 @@ struct bounding {
     int nstages;
 };
 
-/* Layers of virtual stage vs, of them MoE. */
 static struct stage_sum stage_cost(const struct bounding *b, int vs) {
     struct stage_sum s = {0};
-    if (b->model->nconvs > 0) { /* all of them, whatever the layers are called */
-        add(&s, b->layers->dense, 1, 1);
-        return s;
+    int n[DTP_NLAYER_KINDS], layers = 0, kinds = 0, again = b->plan->recompute_layers;
+    dtp_stage_count(b->model, b->plan, vs, n);
+    s.forward_s = n[DTP_LAYER_CONV] > 0 ? 0 : b->host_s;
+    for (int k = 0; dtp_layer_is_block((enum dtp_layer_kind)k); k++) {
+        layers += n[k];
+        kinds += n[k] > 0;
     }
-    s.forward_s = b->host_s;
-    int n = dtp_plan_layers(b->plan, b->model, vs), moe = 0;
-    if (b->model->moe.experts > 0) {
-        int first = dtp_plan_first_layer(b->plan, b->model, vs);
-        for (int i = 0; i < n; i++)
-            moe += dtp_model_layer_is_moe(b->model, first + i);
-    }
-    int again = b->plan->recompute_layers;
-    double share = again > 0 && again < n ? (double)again / n : 1;
-    if (share < 1 && moe > 0 && moe < n) /* which layers are recomputed depends on their order */
+    double share = again > 0 && again < layers ? (double)again / layers : 1;
+    if (share < 1 && kinds > 1) /* which layers are recomputed depends on their order */
         share = 0;
-    add(&s, b->layers->dense, n - moe, (n - moe) * share);
-    add(&s, b->layers->moe, moe, moe * share);
-    if (vs == 0)
-        add(&s, b->layers->embedding, 1, 1);
-    if (vs + 1 == b->nstages)
-        add(&s, b->layers->head, 1, 1);
+    for (int k = 0; k < DTP_NLAYER_KINDS; k++)
+        if (n[k] > 0)
+            add(&s, b->layers->of[k], n[k],
+                n[k] * (dtp_layer_is_block((enum dtp_layer_kind)k) ? share : 1));
     return s;
 }
 
@@ -69,8 +62,8 @@ static bool alike(const struct bounding *b) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[b->plan->schedule];
     int last = kind->stage(b->plan->pp, b->plan->vpp, b->plan->pp - 1, b->plan->vpp - 1);
     return last == b->nstages - 1 && !b->plan->layers_per_stage.at && !b->plan->account_for_ends &&
-           b->model->moe.experts == 0 && b->model->nconvs == 0 &&
-           b->model->layers % b->nstages == 0;
+           b->model->moe.experts == 0 && b->model->full_attention_step == 0 &&
+           b->model->nconvs == 0 && b->model->layers % b->nstages == 0;
 }
 
 struct rank_sum {
@@ -104,14 +97,14 @@ static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool spl
     int n = b->model->layers / b->nstages, again = b->plan->recompute_layers;
     struct stage_sum s = {.forward_s = b->host_s}, embedding = {0}, head = {0};
     struct rank_sum sum = {0};
-    add(&s, b->layers->dense, n, again > 0 && again < n ? again : n);
+    add(&s, b->layers->of[DTP_LAYER_DENSE], n, again > 0 && again < n ? again : n);
     take(&sum, &s, true, b->plan->vpp, split);
     if (r == 0) {
-        add(&embedding, b->layers->embedding, 1, 1);
+        add(&embedding, b->layers->of[DTP_LAYER_EMBEDDING], 1, 1);
         take(&sum, &embedding, true, 1, split);
     }
     if (r + 1 == b->plan->pp) {
-        add(&head, b->layers->head, 1, 1);
+        add(&head, b->layers->of[DTP_LAYER_HEAD], 1, 1);
         take(&sum, &head, b->nstages == b->plan->pp, 1, split);
     }
     return sum;

@@ -32,28 +32,22 @@ static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double t
 
 static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                          const struct dtp_layer_costs *layer, int vs, struct dtp_stage_cost *out) {
-    const struct dtp_model *m = memo->problem->model;
     struct dtp_phase *phase[4] = {&out->f, &out->i, &out->w, &out->r};
-    if (m->nconvs > 0) {
-        for (int k = 0; k < 4; k++)
-            *phase[k] = layer->dense[k];
+    int n[DTP_NLAYER_KINDS], layers = 0;
+    dtp_stage_count(memo->problem->model, plan, vs, n);
+    for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
+        layers += dtp_layer_is_block((enum dtp_layer_kind)kind) ? n[kind] : 0;
+    double share = 1; /* of the layers whose forward is repeated */
+    if (plan->recompute == DTP_RECOMPUTE_FULL && plan->recompute_layers > 0 &&
+        plan->recompute_layers < layers)
+        share = plan->recompute_layers / (double)layers;
+    for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
+        for (int k = 0; n[kind] > 0 && k < 4; k++) {
+            bool part = k == PHASE_R && dtp_layer_is_block((enum dtp_layer_kind)kind);
+            phase_add(phase[k], &layer->of[kind][k], part ? share * n[kind] : n[kind]);
+        }
+    if (memo->problem->model->nconvs > 0)
         return;
-    }
-    struct dtp_stage stage;
-    dtp_stage_of(m, &memo->params, plan, vs, &stage);
-    int n = stage.layers, moe = stage.moe_layers;
-    for (int k = 0; k < 4; k++) {
-        double share = 1; /* of the layers whose forward is repeated */
-        if (k == PHASE_R && plan->recompute == DTP_RECOMPUTE_FULL && plan->recompute_layers > 0 &&
-            plan->recompute_layers < n)
-            share = plan->recompute_layers / (double)n;
-        phase_add(phase[k], &layer->dense[k], share * (n - moe));
-        phase_add(phase[k], &layer->moe[k], share * moe);
-        if (stage.first)
-            phase_add(phase[k], &layer->embedding[k], 1);
-        if (stage.last)
-            phase_add(phase[k], &layer->head[k], 1);
-    }
     double host_s = memo->problem->framework->microbatch_host_s / plan->vpp;
     out->f.host_s += host_s;
     out->f.total_s += host_s;

@@ -104,8 +104,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
 
 /* The same without arrays, for BOUND: layer phases and extras. */
 struct dtp_layer_costs {
-    struct dtp_phase dense[4], moe[4]; /* f, i, w, r */
-    struct dtp_phase embedding[4], head[4];
+    struct dtp_phase of[DTP_NLAYER_KINDS][4]; /* f, i, w, r */
     double kernel_s;     /* mean duration of a layer's kernels, as one meets them at any moment */
     double memory_share; /* of their time, in memory-bound ones */
 };

@@ -4,16 +4,22 @@
 #include "models/cost_private.h"
 #include "models/op_build.h"
 
-/* What layers of the kind at the highest clock depend on; those without experts on ep and etp not. */
+/* What layers of the kind at the highest clock depend on; those without experts on ep and etp not. A window
+ * that holds all keys is none. */
 static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
                         enum dtp_layer_kind kind, uint64_t key[3]) {
+    bool narrow = memo->problem->model->sliding_window < memo->problem->seq;
+    if (!narrow && kind == DTP_LAYER_DENSE_WINDOW)
+        kind = DTP_LAYER_DENSE;
+    if (!narrow && kind == DTP_LAYER_MOE_WINDOW)
+        kind = DTP_LAYER_MOE;
     uint64_t several = dtp_plan_num_microbatches(p) > 1;
     key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->microbatch_size << 42 |
              (uint64_t)p->sequence_parallel << 62 | several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
              (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
     key[2] = (uint64_t)kind << 60;
-    if (kind == DTP_LAYER_MOE) {
+    if (dtp_layer_has_experts(kind)) {
         key[0] |= (uint64_t)p->ep << 28;
         key[2] |= (uint64_t)p->etp;
     }
@@ -164,7 +170,7 @@ static void mean_kernel(const struct tally t[4], struct layer_phases *out) {
 }
 
 static bool is_repeated(enum dtp_layer_kind kind) {
-    return kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || kind == DTP_LAYER_CONV;
+    return dtp_layer_is_block(kind) || kind == DTP_LAYER_CONV;
 }
 
 static struct timed_op time_op(const struct dtp_problem *problem, const struct dtp_plan *plan,
@@ -223,7 +229,7 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
                                   f->collective_host_s + dtp_framework_check_s(f, plan->tp, far)};
     two_clocks(f, t, host, out);
     bool counted = memo->problem->model->moe.capacity_factor <= 0; /* else the counts are known */
-    if (kind == DTP_LAYER_MOE && f->moe_sync &&
+    if (dtp_layer_has_experts(kind) && f->moe_sync &&
         counted) { /* the GPU waits for what the host learns */
         wait_for_host(&out[PHASE_F], launch_round_trip_s + f->launch_s);
         if (t[PHASE_R].launches > 0)
@@ -257,16 +263,11 @@ find_kernels(struct dtp_cost_memo *memo, const struct dtp_plan *plan, enum dtp_l
     return k;
 }
 
-/* The model's repeated layer, of which there is one kind in costs->dense, tells the mean kernel. */
+/* The model's repeated layer, whether there is a dense one or not, tells the mean kernel. */
 static void put_phases(struct dtp_layer_costs *costs, enum dtp_layer_kind kind,
                        const struct layer_phases *x) {
-    struct dtp_phase *const to[DTP_NLAYER_KINDS] = {
-        [DTP_LAYER_DENSE] = costs->dense,         [DTP_LAYER_MOE] = costs->moe,
-        [DTP_LAYER_EMBEDDING] = costs->embedding, [DTP_LAYER_HEAD] = costs->head,
-        [DTP_LAYER_CONV] = costs->dense,
-    };
-    memcpy(to[kind], x->phase, sizeof x->phase);
-    if (to[kind] == costs->dense) {
+    memcpy(costs->of[kind], x->phase, sizeof x->phase);
+    if (kind == DTP_LAYER_DENSE || kind == DTP_LAYER_CONV) {
         costs->kernel_s = x->kernel_s;
         costs->memory_share = x->memory_share;
     }
@@ -274,18 +275,12 @@ static void put_phases(struct dtp_layer_costs *costs, enum dtp_layer_kind kind,
 
 static const struct dtp_layer_costs *make_costs(struct dtp_cost_memo *memo,
                                                 const struct dtp_plan *plan) {
-    const struct dtp_model *m = memo->problem->model;
     struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
-    bool conv = m->nconvs > 0;
-    const bool has[DTP_NLAYER_KINDS] = {[DTP_LAYER_DENSE] = !conv,
-                                        [DTP_LAYER_MOE] = !conv && m->moe.experts > 0,
-                                        [DTP_LAYER_EMBEDDING] = !conv,
-                                        [DTP_LAYER_HEAD] = !conv,
-                                        [DTP_LAYER_CONV] = conv};
+    bool conv = memo->problem->model->nconvs > 0;
     const struct layer_kernels *kernels[DTP_NLAYER_KINDS] = {NULL};
     struct dtp_load_mix load[DTP_NLAYER_KINDS] = {0};
     for (int i = 0; i < DTP_NLAYER_KINDS; i++)
-        if (has[i]) {
+        if (i == DTP_LAYER_DENSE ? !conv : memo->kinds[i] > 0) {
             kernels[i] = find_kernels(memo, plan, (enum dtp_layer_kind)i);
             load[i] = kernels[i]->load;
         }

@@ -23,6 +23,7 @@ struct dtp_cost_memo {
     struct dtp_arena *scratch;
     struct dtp_ops ops; /* scratch too */
     struct dtp_param_counts params;
+    int kinds[DTP_NLAYER_KINDS]; /* of the whole model */
     double forward_flops;
     bool tp_innermost;
 };

@@ -95,8 +95,7 @@ static void make_list(struct dtp_lowering *w, struct dtp_op_list *list, int vs, 
         add_layer(w, list, DTP_LAYER_HEAD, action, -1);
     for (int k = 0; k < n; k++) {
         int i = forward ? k : n - 1 - k;
-        bool moe = dtp_model_layer_is_moe(m, first + i);
-        add_layer(w, list, moe ? DTP_LAYER_MOE : DTP_LAYER_DENSE, action, i);
+        add_layer(w, list, dtp_model_layer_kind(m, first + i), action, i);
     }
     if (vs == 0 && !forward)
         add_layer(w, list, DTP_LAYER_EMBEDDING, action, -1);

@@ -82,7 +82,7 @@ static void layer_activations(const struct dtp_problem *problem, const struct dt
     }
     out->lead =
         problem->framework->checked_collectives ? host_lead(problem, plan, ops, out->launches) : 0;
-    bool layer = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE;
+    bool layer = dtp_layer_is_block(kind);
     out->kept = out->whole;
     if (layer && plan->recompute == DTP_RECOMPUTE_SELECTIVE)
         out->kept = out->whole - core;
@@ -146,7 +146,9 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
     x->known = true;
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
         bool moe = k == DTP_LAYER_MOE, conv = k == DTP_LAYER_CONV;
-        if ((moe && problem->model->moe.experts == 0) || conv != (problem->model->nconvs > 0))
+        bool window = k == DTP_LAYER_DENSE_WINDOW || k == DTP_LAYER_MOE_WINDOW;
+        if ((moe && problem->model->moe.experts == 0) || conv != (problem->model->nconvs > 0) ||
+            window) /* keeps what a layer without one keeps */
             continue;
         const struct layer_kept *layer = find_layer(memo, plan, (enum dtp_layer_kind)k);
         x->kept[k] = layer->kept;

@@ -9,7 +9,7 @@
  *   MLP        2 h f, gated 3 h f                 (+ biases)
  *   norms, embeddings V h (+ positions), head V h unless tied
  * FLOPs of a forward pass count 2 per multiply-add of the matrix products, attention in full (not
- * halved by the causal mask), the LM head included: 24 B s h^2 (1 + s / 6h) per GPT layer and
+ * halved by the causal mask; a layer with a window: its keys), the LM head included: 24 B s h^2 (1 + s / 6h) per GPT layer and
  * 2 B s h V for the head (Narayanan 2021, section 5.1: x 3 for forward and backward, x 4 with full
  * recomputation: 96 B s l h^2 (1 + s/6h + V/16lh)).
  */
@@ -27,6 +27,24 @@ enum dtp_norm { DTP_NORM_LAYER, DTP_NORM_RMS };
 enum dtp_position { DTP_POS_LEARNED, DTP_POS_ROPE, DTP_POS_ALIBI, DTP_POS_NONE };
 extern const char *const dtp_activation_names[], *const dtp_norm_names[],
                                                      *const dtp_position_names[];
+
+/* Layers and what else a stage holds, by the operations that they are. */
+enum dtp_layer_kind {
+    DTP_LAYER_DENSE, /* the window of a model whose layers are all alike is its own */
+    DTP_LAYER_MOE,
+    DTP_LAYER_DENSE_WINDOW, /* with a window, of a model in which others have none */
+    DTP_LAYER_MOE_WINDOW,
+    DTP_LAYER_EMBEDDING,
+    DTP_LAYER_HEAD,
+    DTP_LAYER_CONV,
+    DTP_NLAYER_KINDS
+};
+static inline bool dtp_layer_is_block(enum dtp_layer_kind kind) {
+    return kind <= DTP_LAYER_MOE_WINDOW;
+}
+static inline bool dtp_layer_has_experts(enum dtp_layer_kind kind) {
+    return kind == DTP_LAYER_MOE || kind == DTP_LAYER_MOE_WINDOW;
+}
 
 struct dtp_moe {
     int experts; /* routed experts per MoE layer; 0: dense model */
@@ -72,8 +90,10 @@ struct dtp_model {
     bool mlm_head;          /* BERT: dense h x h and norm before the decoder, which has a bias */
     bool nsp_head;          /* BERT: pooler h x h and next-sentence classifier h x 2 */
     double dropout,
-        attention_dropout; /* of hidden states; of attention's probabilities. 0: no kernels */
-    int sliding_window;    /* 0: full attention */
+        attention_dropout;   /* of hidden states; of attention's probabilities. 0: no kernels */
+    int sliding_window;      /* keys that a query sees, itself included; 0: full attention */
+    int full_attention_step; /* every so many-th layer sees all keys; 0: none does */
+    bool chunked_attention; /* a query sees the keys of its own chunk of sliding_window (Llama 4) */
     struct dtp_moe moe;
     struct dtp_mla mla;
     int patch, image, classes,
@@ -123,6 +143,9 @@ enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_name
 bool dtp_model_equal(const struct dtp_model *a, const struct dtp_model *b);
 
 bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer);
+enum dtp_layer_kind dtp_model_layer_kind(const struct dtp_model *m, int layer);
+/* Adds the layers from .. to - 1 to the counts of their kinds. */
+void dtp_model_count_kinds(const struct dtp_model *m, int from, int to, int n[DTP_NLAYER_KINDS]);
 /* vocab: as published or padded by the framework. */
 void dtp_model_params(const struct dtp_model *m, int vocab, struct dtp_param_counts *out);
 /* Counted over published_params, less 1, where that is more than 2 % and more than the rounding of its digits

@@ -96,6 +96,9 @@ static enum dtp_status check_rest(const struct dtp_model *m, struct dtp_err *err
     if (m->moe.experts > 0 && (m->moe.top_k < 1 || m->moe.top_k > m->moe.experts))
         return dtp_fail(err, DTP_EINPUT, "moe.top_k: found %d, expected 1 to the %d experts",
                         m->moe.top_k, m->moe.experts);
+    if (m->sliding_window == 0 && (m->full_attention_step > 0 || m->chunked_attention))
+        return dtp_fail(err, DTP_EINPUT, "%s: there is no \"sliding_window\"",
+                        m->chunked_attention ? "chunked_attention" : "full_attention_step");
     if (m->vocab < 1 && m->classes < 1)
         return dtp_fail(err, DTP_EINPUT, "missing key \"vocab\" (or \"classes\")");
     if (m->patch > 0 && (m->image < m->patch || m->image % m->patch != 0 || m->channels < 1))

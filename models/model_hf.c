@@ -254,6 +254,7 @@ enum dtp_status dtp_model_read_hf(const struct dtp_json *j, struct dtp_model *ou
     if (type->special)
         DTP_TRY(type->special(j, out, err));
     DTP_TRY(check_numbers(j, out, err));
+    DTP_TRY(dtp_hf_read_layer_types(j, out, err));
     DTP_TRY(dtp_hf_bool(whole, "tie_word_embeddings", &out->tied_embeddings, err));
     if (j != whole || dtp_hf_get(whole, "vision_config"))
         out->title = "language model alone, without what sees or hears";

@@ -1,7 +1,8 @@
 /* model_hf.h: the parts of the Hugging Face reader; not for others.
  *
  * model_hf.c reads what all types share and finds the type; model_hf_types.c has one row for each type
- * and, if need be, one function (those of types with experts are in model_hf_experts.c). To add a type:
+ * and, if need be, one function (those of types with experts are in model_hf_experts.c, windows in
+ * model_hf_windows.c). To add a type:
  * a row, its function, a config in the test.
  */
 #ifndef DTP_MODELS_MODEL_HF_H
@@ -21,7 +22,10 @@ struct dtp_hf_type {
 dtp_hf_fn dtp_hf_read_mixtral, dtp_hf_read_qwen2_moe, dtp_hf_read_qwen3_moe, dtp_hf_read_deepseek,
     dtp_hf_read_deepseek_v3, dtp_hf_read_experts, dtp_hf_read_olmoe, dtp_hf_read_gpt_oss,
     dtp_hf_read_phimoe, dtp_hf_read_llama4, dtp_hf_read_dbrx, dtp_hf_read_glm4_moe;
-dtp_hf_fn dtp_hf_read_window, dtp_hf_read_qwen_window, dtp_hf_read_qkv_bias;
+dtp_hf_fn dtp_hf_read_qkv_bias;
+/* Of windows (model_hf_windows.c); the last for every type, after its own. */
+dtp_hf_fn dtp_hf_read_window, dtp_hf_read_qwen_window, dtp_hf_read_every_second,
+    dtp_hf_read_every_fourth, dtp_hf_read_every_sixth, dtp_hf_read_chunks, dtp_hf_read_layer_types;
 extern const struct dtp_hf_type dtp_hf_types[];
 extern const size_t dtp_hf_ntypes;
 

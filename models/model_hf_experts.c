@@ -98,10 +98,11 @@ enum dtp_status dtp_hf_read_olmoe(const struct dtp_json *j, struct dtp_model *m,
     return dtp_hf_read_experts(j, m, err);
 }
 
-/* Biases everywhere, on the router too; every other layer has a window, not modelled. */
+/* Biases everywhere, on the router too. */
 enum dtp_status dtp_hf_read_gpt_oss(const struct dtp_json *j, struct dtp_model *m,
                                     struct dtp_err *err) {
     m->attention_bias = m->mlp_bias = m->moe.router_bias = true;
+    DTP_TRY(dtp_hf_read_every_second(j, m, err));
     return dtp_hf_read_experts(j, m, err);
 }
 
@@ -119,6 +120,7 @@ enum dtp_status dtp_hf_read_llama4(const struct dtp_json *j, struct dtp_model *m
     m->moe.shared_experts = 1;
     DTP_TRY(dtp_hf_read_experts(j, m, err));
     DTP_TRY(dtp_hf_int(j, "interleave_moe_layer_step", &m->moe.layer_step, err));
+    DTP_TRY(dtp_hf_read_chunks(j, m, err));
     return dtp_hf_int(j, "intermediate_size_mlp", &m->ffn, err);
 }
 

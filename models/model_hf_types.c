@@ -7,19 +7,6 @@
 
 /* ---- what single types mean ------------------------------------------------------------------ */
 
-enum dtp_status dtp_hf_read_window(const struct dtp_json *j, struct dtp_model *m,
-                                   struct dtp_err *err) {
-    return dtp_hf_int(j, "sliding_window", &m->sliding_window, err);
-}
-
-/* Qwen states a window that is switched off. */
-enum dtp_status dtp_hf_read_qwen_window(const struct dtp_json *j, struct dtp_model *m,
-                                        struct dtp_err *err) {
-    bool use = false;
-    DTP_TRY(dtp_hf_bool(j, "use_sliding_window", &use, err));
-    return use ? dtp_hf_int(j, "sliding_window", &m->sliding_window, err) : DTP_OK;
-}
-
 static enum dtp_status read_gpt_bigcode(const struct dtp_json *j, struct dtp_model *m,
                                         struct dtp_err *err) {
     bool multi_query = true;
@@ -71,10 +58,8 @@ static enum dtp_status read_qwen3(const struct dtp_json *j, struct dtp_model *m,
 
 static enum dtp_status read_gemma2(const struct dtp_json *j, struct dtp_model *m,
                                    struct dtp_err *err) {
-    (void)j, (void)err;
-    m->layer_norms =
-        4; /* before and after each block; every other layer has a window, not modelled */
-    return DTP_OK;
+    m->layer_norms = 4; /* before and after each block */
+    return dtp_hf_read_every_second(j, m, err);
 }
 
 static void if_absent(int *to, int value) {
@@ -89,7 +74,8 @@ static enum dtp_status read_gemma3(const struct dtp_json *j, struct dtp_model *m
     if_absent(&m->kv_heads, 4);
     if_absent(&m->head_dim, 256);
     if_absent(&m->vocab, 262208);
-    return read_gemma2(j, m, err);
+    m->layer_norms = 4;
+    return dtp_hf_read_every_sixth(j, m, err);
 }
 
 /* Attention and MLP from one layer norm without a bias. */
@@ -99,6 +85,12 @@ static enum dtp_status read_cohere(const struct dtp_json *j, struct dtp_model *m
     m->norm = DTP_NORM_LAYER;
     DTP_TRY(dtp_hf_bool(j, "tie_word_embeddings", &m->tied_embeddings, err));
     return dtp_hf_bool(j, "use_qk_norm", &m->qk_norm, err);
+}
+
+static enum dtp_status read_cohere2(const struct dtp_json *j, struct dtp_model *m,
+                                    struct dtp_err *err) {
+    DTP_TRY(read_cohere(j, m, err));
+    return dtp_hf_read_every_fourth(j, m, err);
 }
 
 static enum dtp_status read_stablelm(const struct dtp_json *j, struct dtp_model *m,
@@ -121,6 +113,12 @@ static enum dtp_status read_qk_norm(const struct dtp_json *j, struct dtp_model *
     (void)j, (void)err;
     m->qk_norm = true;
     return DTP_OK;
+}
+
+static enum dtp_status read_exaone4(const struct dtp_json *j, struct dtp_model *m,
+                                    struct dtp_err *err) {
+    m->qk_norm = true;
+    return dtp_hf_read_every_fourth(j, m, err);
 }
 
 /* What these call attention_bias is that of q, k and v. */
@@ -237,13 +235,13 @@ const struct dtp_hf_type dtp_hf_types[] = {
     {"granite", "llama", NULL},
     {"granitemoe", "llama", dtp_hf_read_experts},
     {"exaone", "llama", NULL},
-    {"exaone4", "llama", read_qk_norm},
+    {"exaone4", "llama", read_exaone4},
     {"seed_oss", "llama", dtp_hf_read_qkv_bias},
     {"olmo", "llama", read_olmo},
     {"olmo2", "llama", read_qk_norm},
     {"olmoe", "llama", dtp_hf_read_olmoe},
     {"cohere", "llama", read_cohere},
-    {"cohere2", "llama", read_cohere},
+    {"cohere2", "llama", read_cohere2},
     {"stablelm", "llama", read_stablelm},
     {"chatglm", "llama", read_chatglm},
     {"glm", "llama", dtp_hf_read_qkv_bias},

@@ -69,6 +69,22 @@ bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer) {
            (layer + 1) % m->moe.layer_step == 0;
 }
 
+enum dtp_layer_kind dtp_model_layer_kind(const struct dtp_model *m, int layer) {
+    bool moe = dtp_model_layer_is_moe(m, layer), window = m->full_attention_step > 0;
+    if (window && (layer + 1) % m->full_attention_step != 0)
+        return moe ? DTP_LAYER_MOE_WINDOW : DTP_LAYER_DENSE_WINDOW;
+    return moe ? DTP_LAYER_MOE : DTP_LAYER_DENSE;
+}
+
+void dtp_model_count_kinds(const struct dtp_model *m, int from, int to, int n[DTP_NLAYER_KINDS]) {
+    if (m->moe.experts == 0 && m->full_attention_step == 0) {
+        n[DTP_LAYER_DENSE] += to - from;
+        return;
+    }
+    for (int l = from; l < to; l++)
+        n[dtp_model_layer_kind(m, l)]++;
+}
+
 static uint64_t conv_weights(const struct dtp_conv *c) {
     return mul(c->cout, c->cin / c->groups) * mul(c->kernel, c->kernel);
 }
@@ -144,8 +160,8 @@ static double conv_flops(const struct dtp_model *m) {
 }
 
 /* Scores and weighted values of one layer: 2 s c a (d_qk + d_v), c the keys that a query sees. */
-static double attention_core_flops(const struct dtp_model *m, int seq) {
-    int keys = m->sliding_window > 0 && m->sliding_window < seq ? m->sliding_window : seq;
+static double attention_core_flops(const struct dtp_model *m, int seq, bool window) {
+    int keys = window && m->sliding_window < seq ? m->sliding_window : seq;
     int dims = 2 * m->head_dim;
     if (m->mla.kv_lora_rank > 0)
         dims = m->mla.nope_head_dim + m->mla.rope_head_dim + m->mla.v_head_dim;
@@ -177,7 +193,13 @@ double dtp_model_forward_flops(const struct dtp_model *m, int seq) {
                          (double)w.expert * (m->moe.top_k + m->moe.shared_experts);
     double per_token = 2.0 * (double)w.attention * m->layers +
                        2.0 * (double)w.dense * n.dense_layers + 2.0 * moe_weights * n.moe_layers;
-    return per_token * seq + attention_core_flops(m, seq) * m->layers + head_flops(m, seq);
+    int of[DTP_NLAYER_KINDS] = {0}; /* window or full: of all layers, or by their kinds */
+    dtp_model_count_kinds(m, 0, m->layers, of);
+    int apart = of[DTP_LAYER_DENSE_WINDOW] + of[DTP_LAYER_MOE_WINDOW];
+    bool window = m->sliding_window > 0 && m->full_attention_step == 0;
+    double core = attention_core_flops(m, seq, window) * (m->layers - apart) +
+                  attention_core_flops(m, seq, true) * apart;
+    return per_token * seq + core + head_flops(m, seq);
 }
 
 double dtp_model_published_gap(const struct dtp_model *m) {

@@ -331,6 +331,13 @@ static void set_repeated(const struct dtp_framework *f, const struct dtp_plan *p
     }
 }
 
+static int window_of(const struct dtp_problem *problem, enum dtp_layer_kind kind) {
+    const struct dtp_model *m = problem->model;
+    bool alike = m->full_attention_step == 0;
+    bool has = alike || kind == DTP_LAYER_DENSE_WINDOW || kind == DTP_LAYER_MOE_WINDOW;
+    return has && m->sliding_window < problem->seq ? m->sliding_window : 0;
+}
+
 void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
                  enum dtp_layer_kind kind, struct dtp_ops *out) {
     const struct dtp_model *m = problem->model;
@@ -342,9 +349,8 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
         .f = problem->framework,
         .plan = plan,
         .out = out,
-        .dtype = kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || !dtp_dtype_narrow(plan->dtype)
-                     ? plan->dtype
-                     : DTP_BF16,
+        .dtype =
+            dtp_layer_is_block(kind) || !dtp_dtype_narrow(plan->dtype) ? plan->dtype : DTP_BF16,
         .e = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ? 4 : 2,
         .tokens = n,
         .z = n * m->hidden / (plan->sequence_parallel ? t : 1),
@@ -353,6 +359,7 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
         .q_width = m->heads * (double)m->head_dim / t,
         .kv_width = kv * m->head_dim,
         .ffn = m->ffn / t,
+        .window = window_of(problem, kind),
         .dropout = m->dropout > 0 && problem->framework->dropout,
         .attention_dropout = m->attention_dropout > 0 && problem->framework->dropout,
         .tp_overlap = plan->tp_overlap < 0 ? problem->framework->tp_overlap : plan->tp_overlap,
@@ -361,10 +368,12 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
     switch (kind) {
     case DTP_LAYER_DENSE:
     case DTP_LAYER_MOE:
+    case DTP_LAYER_DENSE_WINDOW:
+    case DTP_LAYER_MOE_WINDOW:
         if (b.f->native)
             dtp_op_native_layer(&b);
         else
-            layer(&b, kind == DTP_LAYER_MOE);
+            layer(&b, dtp_layer_has_experts(kind));
         break;
     case DTP_LAYER_EMBEDDING:
         if (b.f->native)

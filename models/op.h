@@ -47,15 +47,6 @@ struct dtp_ops {
     struct dtp_op at[DTP_MAX_OPS];
 };
 
-enum dtp_layer_kind {
-    DTP_LAYER_DENSE,
-    DTP_LAYER_MOE,
-    DTP_LAYER_EMBEDDING,
-    DTP_LAYER_HEAD,
-    DTP_LAYER_CONV,
-    DTP_NLAYER_KINDS
-};
-
 /* One layer of the kind (CONV: the whole list of convolutions). Uses tp, cp, ep, sequence_parallel,
  * microbatch_size and dtype of the plan. */
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,

@@ -57,6 +57,17 @@ static void unfused_core(struct dtp_op_build *b) {
     }
 }
 
+/* Queries see keys of their own stretch of so many tokens only; 0: of all. */
+static void stay_within(struct dtp_attention_shape *s, int tokens) {
+    if (tokens <= 0 || tokens >= s->seq_kv)
+        return;
+    s->seq_kv = tokens;
+    if (tokens < s->seq_q) {
+        s->batch *= s->seq_q / tokens;
+        s->seq_q = tokens;
+    }
+}
+
 static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double context) {
     const struct dtp_model *m = b->m;
     bool mla = m->mla.kv_lora_rank > 0;
@@ -68,16 +79,12 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
         .heads = (int64_t)(m->heads / b->t),
         .kv_heads = m->kv_heads < b->plan->tp ? 1 : (int64_t)(m->kv_heads / b->t),
         .seq_q = b->problem->seq / b->plan->cp,
-        .seq_kv = m->sliding_window > 0 && m->sliding_window < b->problem->seq ? m->sliding_window
-                                                                               : b->problem->seq,
+        .seq_kv = b->problem->seq,
+        .window = m->chunked_attention ? 0 : b->window,
         .head_dim = mla ? m->mla.nope_head_dim + m->mla.rope_head_dim : m->head_dim,
     };
-    int document = b->problem->document_tokens;
-    if (document > 0 && document < shape.seq_q) {
-        shape.batch *= shape.seq_q / document;
-        shape.seq_q = document;
-        shape.seq_kv = document < shape.seq_kv ? document : shape.seq_kv;
-    }
+    stay_within(&shape, b->problem->document_tokens);
+    stay_within(&shape, m->chunked_attention ? b->window : 0);
     struct dtp_op *op = dtp_op_add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_F);
     op->attention = shape;
     op->core = true;

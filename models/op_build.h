@@ -16,7 +16,8 @@ struct dtp_op_build {
     double z;      /* N h, over tp with sequence parallelism: where norms and dropout work */
     double h, t;   /* hidden size, tp */
     double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
-    enum dtp_dtype dtype;          /* of the GEMMs being added: FP8 in layers, 16 bit elsewhere */
+    int window;           /* keys that a query of this layer sees, fewer than all; 0: all */
+    enum dtp_dtype dtype; /* of the GEMMs being added: FP8 in layers, 16 bit elsewhere */
     bool dropout, attention_dropout, tp_overlap;
 };
 

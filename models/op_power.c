@@ -1,6 +1,7 @@
 /* The clock at which a chip runs the layers of a model when they would take more power than it has. */
 #include "models/op_build.h"
 #include "models/schedule.h"
+#include "models/stage.h"
 
 bool dtp_op_is_product(const struct dtp_op *op) {
     return op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;
@@ -60,15 +61,19 @@ struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct 
     return m;
 }
 
+static void whole_model(const struct dtp_model *m, int n[DTP_NLAYER_KINDS]) {
+    struct dtp_plan whole = dtp_plan_default();
+    dtp_stage_count(m, &whole, 0, n);
+}
+
 /* A step of a stage, on the mean over the model: its bubble is one rest, while the pipeline fills before it
  * and empties behind it. The mean counts: the chip is slower to follow than a layer lasts. */
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
                        const struct dtp_load_mix of[DTP_NLAYER_KINDS]) {
-    double n[DTP_NLAYER_KINDS] = {[DTP_LAYER_HEAD] = 1},
-           stretches = (double)plan->pp / dtp_plan_num_microbatches(plan);
+    int n[DTP_NLAYER_KINDS];
+    double stretches = (double)plan->pp / dtp_plan_num_microbatches(plan);
     struct dtp_load_mix mix = {.rest = rest_of(plan)};
-    for (int l = 0; l < problem->model->layers; l++)
-        n[dtp_model_layer_is_moe(problem->model, l) ? DTP_LAYER_MOE : DTP_LAYER_DENSE]++;
+    whole_model(problem->model, n);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
         mix.product_s += n[k] * of[k].product_s / stretches;
         mix.product_j += n[k] * of[k].product_j / stretches;
@@ -79,7 +84,7 @@ double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan 
 }
 
 bool dtp_op_follows_clock(enum dtp_layer_kind kind) {
-    return kind == DTP_LAYER_DENSE || kind == DTP_LAYER_MOE || kind == DTP_LAYER_HEAD;
+    return dtp_layer_is_block(kind) || kind == DTP_LAYER_HEAD;
 }
 
 bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan) {
@@ -92,11 +97,12 @@ void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *
                       enum dtp_layer_kind kind, struct dtp_ops *ops) {
     struct dtp_load_mix load[DTP_NLAYER_KINDS] = {0};
     struct dtp_ops other;
+    int n[DTP_NLAYER_KINDS];
     if (!dtp_op_has_clock(problem, plan) || !dtp_op_follows_clock(kind))
         return;
+    whole_model(problem->model, n);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
-        bool missing = k == DTP_LAYER_MOE && problem->model->moe.experts == 0;
-        if (missing || !dtp_op_follows_clock((enum dtp_layer_kind)k))
+        if (n[k] == 0 || !dtp_op_follows_clock((enum dtp_layer_kind)k))
             continue;
         dtp_op_list(problem, plan, (enum dtp_layer_kind)k, &other);
         load[k] = dtp_op_load(problem, plan, &other);

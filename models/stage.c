@@ -1,10 +1,24 @@
 #include "models/stage.h"
 
+void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
+                     int n[DTP_NLAYER_KINDS]) {
+    for (int k = 0; k < DTP_NLAYER_KINDS; k++)
+        n[k] = 0;
+    if (m->nconvs > 0) {
+        n[DTP_LAYER_CONV] = 1;
+        return;
+    }
+    int from = dtp_plan_first_layer(plan, m, vs);
+    dtp_model_count_kinds(m, from, from + dtp_plan_layers(plan, m, vs), n);
+    n[DTP_LAYER_EMBEDDING] = vs == 0;
+    n[DTP_LAYER_HEAD] = vs + 1 == plan->pp * plan->vpp;
+}
+
 void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
                   const struct dtp_plan *plan, int vs, struct dtp_stage *out) {
-    int n = dtp_plan_layers(plan, m, vs), from = dtp_plan_first_layer(plan, m, vs), moe = 0;
-    for (int l = from; m->moe.experts > 0 && l < from + n; l++)
-        moe += dtp_model_layer_is_moe(m, l);
+    int n = dtp_plan_layers(plan, m, vs), of[DTP_NLAYER_KINDS];
+    dtp_stage_count(m, plan, vs, of);
+    int moe = of[DTP_LAYER_MOE] + of[DTP_LAYER_MOE_WINDOW];
     *out = (struct dtp_stage){
         .layers = n, .moe_layers = moe, .first = vs == 0, .last = vs == plan->pp * plan->vpp - 1};
     double experts = (double)counts->moe_layer_experts,

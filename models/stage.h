@@ -13,6 +13,9 @@ struct dtp_stage {
     double root_params;          /* of dense_params, outside the layers: embedding, norm, head */
 };
 
+/* How many of each kind virtual stage vs (0 .. pp*vpp-1) holds. */
+void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
+                     int n[DTP_NLAYER_KINDS]);
 /* counts: dtp_model_params() of the model. vs: 0 .. pp*vpp-1. */
 void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
                   const struct dtp_plan *plan, int vs, struct dtp_stage *out);

@@ -53,6 +53,10 @@ static void megatron_attention(FILE *f, const struct dtp_model *m) {
     }
     if (m->kv_heads > 0 && m->kv_heads < m->heads)
         fprintf(f, "--group-query-attention\n--num-query-groups %d\n", m->kv_heads);
+    if (m->sliding_window > 0 && !m->chunked_attention)
+        fprintf(f, "--window-size %d,0\n", m->sliding_window);
+    if (m->full_attention_step > 0 && !m->chunked_attention)
+        fprintf(f, "--window-attn-skip-freq %d\n", m->full_attention_step);
     if (m->qk_norm || m->mla.kv_lora_rank > 0) /* of what is compressed, too */
         fputs("--qk-layernorm\n", f);
 }

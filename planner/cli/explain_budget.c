@@ -1,6 +1,7 @@
 /* explain_budget.c: the operations of one rank added up over a step. */
 #include <string.h>
 
+#include "models/stage.h"
 #include "planner/cli/explain_private.h"
 
 static double gemm_bytes(const struct dtp_gemm *g) {
@@ -88,8 +89,15 @@ static void add(struct dtp_budget *b, const struct dtp_op *op, const char *layer
 /* Layers of the stage, so many of them recomputed. */
 static void add_layers(struct dtp_budget *b, enum dtp_layer_kind kind, double layers,
                        double again) {
-    static const char *const kinds[DTP_NLAYER_KINDS] = {"layer", "MoE layer", "embedding", "head",
-                                                        "convolutions"};
+    static const char *const kinds[DTP_NLAYER_KINDS] = {
+        [DTP_LAYER_DENSE] = "layer",
+        [DTP_LAYER_MOE] = "MoE layer",
+        [DTP_LAYER_DENSE_WINDOW] = "window layer",
+        [DTP_LAYER_MOE_WINDOW] = "MoE window layer",
+        [DTP_LAYER_EMBEDDING] = "embedding",
+        [DTP_LAYER_HEAD] = "head",
+        [DTP_LAYER_CONV] = "convolutions",
+    };
     if (layers <= 0)
         return;
     struct dtp_ops *ops = DTP_NEW(b->a, struct dtp_ops, 1);
@@ -106,25 +114,19 @@ static void add_layers(struct dtp_budget *b, enum dtp_layer_kind kind, double la
 void dtp_budget_fill(struct dtp_budget *b, int stage) {
     const struct dtp_model *m = b->problem->model;
     const struct dtp_plan *p = b->plan;
-    double dense[2] = {0}, moe[2] = {0}, embedding = 0, head = 0; /* all; recomputed */
+    int all[DTP_NLAYER_KINDS] = {0}, again[DTP_NLAYER_KINDS] = {0}; /* recomputed */
     for (int chunk = 0; chunk < p->vpp; chunk++) {
         int vs = dtp_schedule_kinds[p->schedule].stage(p->pp, p->vpp, stage, chunk);
         int first = dtp_plan_first_layer(p, m, vs), n = dtp_plan_layers(p, m, vs);
-        for (int l = 0; l < n; l++) {
-            double *of = dtp_model_layer_is_moe(m, first + l) ? moe : dense;
-            of[0]++;
-            of[1] += p->recompute_layers == 0 || l < p->recompute_layers;
-        }
-        embedding += vs == 0;
-        head += vs == p->pp * p->vpp - 1;
+        int here[DTP_NLAYER_KINDS];
+        dtp_stage_count(m, p, vs, here);
+        for (int k = 0; k < DTP_NLAYER_KINDS; k++)
+            all[k] += here[k];
+        if (p->recompute_layers > 0 && p->recompute_layers < n)
+            n = p->recompute_layers;
+        if (m->nconvs == 0)
+            dtp_model_count_kinds(m, first, first + n, again);
     }
-    if (m->nconvs > 0) {
-        add_layers(b, DTP_LAYER_CONV, 1, 0);
-        dense[0] = dense[1] = 0;
-        embedding = 0;
-    }
-    add_layers(b, DTP_LAYER_DENSE, dense[0], dense[1]);
-    add_layers(b, DTP_LAYER_MOE, moe[0], moe[1]);
-    add_layers(b, DTP_LAYER_EMBEDDING, embedding, 0);
-    add_layers(b, DTP_LAYER_HEAD, head, 0);
+    for (int k = 0; k < DTP_NLAYER_KINDS; k++)
+        add_layers(b, (enum dtp_layer_kind)k, all[k], again[k]);
 }

@@ -4,7 +4,8 @@
 
 enum { NREAL = 120 };
 
-static const char *const model_names[] = {"gpt2", "gpt1.7b", "gpt18b", "llama3-8b", "mixtral-8x7b"};
+static const char *const model_names[] = {"gpt2",         "gpt1.7b",   "gpt18b",     "llama3-8b",
+                                          "mixtral-8x7b", "gemma3-1b", "gpt-oss-20b"};
 static const char *const framework_names[] = {"megatron-2021", "megatron-2022", "megatron-core"};
 static const char *const cluster_names[] = {"dgx-a100-80", "selene", "hgx-h100", "dgx-1v"};
 
@@ -56,7 +57,7 @@ static bool load_problem(struct dtp_rng *r, struct random_case *c) {
     dtp_arena_reset(arena);
     *c = (struct random_case){0};
     bool ok =
-        dtp_model_load(arena, model_names[below(r, 5)], &c->model, &err) == DTP_OK &&
+        dtp_model_load(arena, model_names[below(r, 7)], &c->model, &err) == DTP_OK &&
         dtp_framework_load(arena, framework_names[below(r, 3)], &c->framework, &err) == DTP_OK &&
         dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
     if (!ok)

@@ -65,8 +65,8 @@ static void test_one_stage(void) {
     dtp_cost_bound(memo, &p, &extra);
     double layer_s = 0;
     for (int k = 0; k < 4; k++)
-        layer_s +=
-            model.layers * l->dense[k].total_s + l->embedding[k].total_s + l->head[k].total_s;
+        layer_s += model.layers * l->of[DTP_LAYER_DENSE][k].total_s +
+                   l->of[DTP_LAYER_EMBEDDING][k].total_s + l->of[DTP_LAYER_HEAD][k].total_s;
     int m = dtp_plan_num_microbatches(&p);
     near(dtp_bound_s(memo, &problem, &p), m * layer_s + extra.fixed_s + extra.tail_s);
     dtp_evaluator_destroy(ev);

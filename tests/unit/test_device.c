@@ -153,6 +153,32 @@ static void test_attention(void) {
                            flops / 5e12 * 1.25 + 2 * 4.0 * 128 * 1024 * 128 / 5e11, 1e-12);
 }
 
+/* A window of 256 of 1024 keys: the triangle of 1024 less that of 768; a block of queries sees 256 + 128. */
+static void test_attention_window(void) {
+    struct dtp_gpu g = plain_gpu();
+    struct dtp_attention_shape s = {DTP_BF16, DTP_ATTN_FLASH2, true, false, 2, 8, 8, 1024, 1024,
+                                    128};
+    double all = 4.0 * 2 * 8 * 128, flops = all * (1024.0 * 1024 - 768.0 * 768) / 2;
+
+    g.attention[DTP_ATTN_FLASH2] = (struct dtp_attention_cal){
+        .flops_per_s = 5e12, .half_seq = 112, .head_dim_factor_64 = 1, .causal_factor = 1};
+    double full_s = dtp_device_attention_s(&g, &s);
+    s.window = 1024;
+    CU_ASSERT_EQUAL(dtp_device_attention_s(&g, &s), full_s);
+    s.window = 256; /* 224 keys in the mean */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_attention_flops(&s), flops, 1);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), flops / 5e12 * 1.5, 1e-12);
+    g.attention[DTP_ATTN_FLASH2].tail_blocks = 1;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s),
+                           flops / 5e12 * 1.5 + 4.0 * 128 * (256 + 128) * 128 / 5e11, 1e-12);
+    double before_s = 0;
+    for (s.window = 16; s.window <= 2048; s.window *= 2) { /* never less with more keys */
+        double time_s = dtp_device_attention_s(&g, &s);
+        CU_ASSERT(time_s >= before_s);
+        before_s = time_s;
+    }
+}
+
 static void test_kernel_limits(void) {
     struct dtp_gpu g = plain_gpu();
 
@@ -406,6 +432,7 @@ int main(void) {
                            {"batched GEMM", test_bmm_adds_bytes_and_flops},
                            {"own attention", test_own_attention},
                            {"attention", test_attention},
+                           {"attention with a window", test_attention_window},
                            {"kernel limits", test_kernel_limits},
                            {"slowest chip", test_slowest},
                            {"power", test_power},

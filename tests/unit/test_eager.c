@@ -121,8 +121,9 @@ static void test_early_stop(void) {
         struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x.problem);
         const struct dtp_layer_costs *costs = dtp_cost_layers(memo, &x.plan);
         double last = 2.0 * 4 * 1024 * x.model.ffn * x.model.hidden;
-        near(costs->dense[3].flops, costs->dense[0].flops - (i == 1 ? last : 0), 1e-12);
-        CU_ASSERT(costs->dense[3].total_s < costs->dense[0].total_s);
+        near(costs->of[DTP_LAYER_DENSE][3].flops,
+             costs->of[DTP_LAYER_DENSE][0].flops - (i == 1 ? last : 0), 1e-12);
+        CU_ASSERT(costs->of[DTP_LAYER_DENSE][3].total_s < costs->of[DTP_LAYER_DENSE][0].total_s);
     }
 }
 

@@ -41,7 +41,7 @@ enum { F, I, W, R };
 
 static void phases(struct dtp_phase out[4]) {
     struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &problem);
-    memcpy(out, dtp_cost_layers(memo, &plan)->dense, 4 * sizeof *out);
+    memcpy(out, dtp_cost_layers(memo, &plan)->of[DTP_LAYER_DENSE], 4 * sizeof *out);
 }
 
 /* Kernels that the host launches for a layer: forward, backward. */

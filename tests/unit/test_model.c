@@ -248,6 +248,27 @@ static void test_window_flops(void) {
     CU_ASSERT(dtp_model_forward_flops(&m, 8192) > at8k);
 }
 
+/* Five of six layers with a window: of 62, ten see all keys. What is off by one layer is seen. */
+static void test_alternating_windows(void) {
+    struct dtp_model m = load("gemma3-27b"), full = m;
+    double s = 131072, w = 1024, width = 32.0 * 128;
+    int n[DTP_NLAYER_KINDS] = {0};
+    full.sliding_window = full.full_attention_step = 0;
+    dtp_model_count_kinds(&m, 0, m.layers, n);
+    CU_ASSERT(n[DTP_LAYER_DENSE] == 10 && n[DTP_LAYER_DENSE_WINDOW] == 52);
+    CU_ASSERT(dtp_model_layer_kind(&m, 4) == DTP_LAYER_DENSE_WINDOW &&
+              dtp_model_layer_kind(&m, 5) == DTP_LAYER_DENSE);
+    CU_ASSERT(close_to(dtp_model_forward_flops(&full, 131072) - dtp_model_forward_flops(&m, 131072),
+                       52 * 4 * s * (s - w) * width));
+    CU_ASSERT_EQUAL(dtp_model_forward_flops(&full, 1024), dtp_model_forward_flops(&m, 1024));
+    m = load("llama4-maverick"); /* experts in every second layer, all keys in every fourth */
+    for (int k = 0; k < DTP_NLAYER_KINDS; k++)
+        n[k] = 0;
+    dtp_model_count_kinds(&m, 0, m.layers, n);
+    CU_ASSERT(n[DTP_LAYER_MOE] == 12 && n[DTP_LAYER_MOE_WINDOW] == 12 &&
+              n[DTP_LAYER_DENSE_WINDOW] == 24 && n[DTP_LAYER_DENSE] == 0);
+}
+
 static CU_TestInfo params_tests[] = {{"exact counts", test_exact_counts},
                                      {"PTD-P Table 1", test_ptdp_table_1},
                                      {"PTD-P formula", test_ptdp_formula},
@@ -265,6 +286,7 @@ static CU_TestInfo flops_tests[] = {{"PTD-P FLOPs", test_ptdp_flops},
                                     {"ViT-B/16 by hand", test_vit_flops},
                                     {"MoE", test_moe_flops},
                                     {"window", test_window_flops},
+                                    {"alternating windows", test_alternating_windows},
                                     CU_TEST_INFO_NULL};
 int main(void) {
     CU_SuiteInfo suites[] = {

@@ -155,8 +155,9 @@ static void test_gaps(void) {
     for (int i = 0; i < 2; i++) {
         x->framework.kernel_gap_s = i * 1e-5;
         x->framework.collective_gap_s = i * 1e-4;
-        f_s[i] =
-            dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->dense[0].total_s;
+        f_s[i] = dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)
+                     ->of[DTP_LAYER_DENSE][0]
+                     .total_s;
     }
     CU_ASSERT(collectives == 2 && kernels > 10);
     CU_ASSERT(fabs(f_s[1] - f_s[0] - 1e-5 * kernels - 1e-4 * collectives) < 1e-12);

@@ -150,11 +150,13 @@ static void test_rows_moved(void) {
 static void test_experts_sync(void) {
     struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
     x->framework.moe_sync = false;
-    double free_s =
-        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->moe[0].total_s;
+    double free_s = dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)
+                        ->of[DTP_LAYER_MOE][0]
+                        .total_s;
     x->framework.moe_sync = true;
-    double sync_s =
-        dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)->moe[0].total_s;
+    double sync_s = dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)
+                        ->of[DTP_LAYER_MOE][0]
+                        .total_s;
     CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.launch_s) < 1e-12);
 }
 
