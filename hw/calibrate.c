@@ -5,9 +5,9 @@
 
 #include "sim/base/text.h"
 
-enum dtp_status dtp_calibrate_fit(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                  struct dtp_gpu *g, struct dtp_cal_result *result,
-                                  struct dtp_err *err) {
+/* Every constant of g that the rows tell something about, starting from those in g. */
+static enum dtp_status fit(struct dtp_arena *a, const struct dtp_cal_rows *rows, struct dtp_gpu *g,
+                           struct dtp_cal_result *result, struct dtp_err *err) {
     DTP_TRY(dtp_calibrate_gemm(a, rows, g, result, err));
     DTP_TRY(dtp_calibrate_attention(a, rows, g, result, err));
     return dtp_calibrate_kernels(a, rows, g, result, err);
@@ -234,7 +234,7 @@ enum dtp_status dtp_calibrate_from_files(struct dtp_arena *a, const struct dtp_c
         return dtp_fail(err, DTP_EINPUT, "no row is of %s: none has a gpu among its sweep_names",
                         args->gpu);
     read_fixed(a, old, &result);
-    DTP_TRY(dtp_calibrate_fit(a, &rows, &g, &result, err));
+    DTP_TRY(fit(a, &rows, &g, &result, err));
     if (args->report)
         report_table(args->report, args->gpu, &rows, &result);
     return args->out_path ? write_file(a, args->out_path, j, &g, &result, err) : DTP_OK;

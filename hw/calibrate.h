@@ -122,11 +122,6 @@ struct dtp_cal_result {
     bool keep_shape; /* keep its other constants, which host time in the sweep would hide */
 };
 
-/* Fits every constant of g that the rows tell something about, starting from those in g. */
-enum dtp_status dtp_calibrate_fit(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                  struct dtp_gpu *g, struct dtp_cal_result *result,
-                                  struct dtp_err *err);
-
 struct dtp_calibrate_args {
     const char *const *paths;
     size_t npaths;

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "hw/coll_parts.h"
+
 const char *const dtp_proto_names[] = {"ll", "ll128", "simple", NULL};
 
 static bool tuned(enum dtp_collective kind) {
@@ -21,17 +23,13 @@ const struct dtp_nccl_correction *dtp_nccl_correction_for(const struct dtp_clust
                                                     : DTP_CORRECTION_FABRIC];
 }
 
-enum dtp_nccl_arch dtp_nccl_arch(const struct dtp_cluster *c) {
+static enum dtp_nccl_arch arch_of(const struct dtp_cluster *c) {
     const char *arch = c->gpu.arch ? c->gpu.arch : "";
     if (strncmp(arch, "sm_10", 5) == 0 || strncmp(arch, "sm_12", 5) == 0)
         return DTP_NCCL_BLACKWELL;
     if (strncmp(arch, "sm_9", 4) == 0)
         return DTP_NCCL_HOPPER;
     return strncmp(arch, "sm_8", 4) == 0 ? DTP_NCCL_AMPERE : DTP_NCCL_VOLTA;
-}
-
-static double lesser(double x, double y) {
-    return x < y ? x : y;
 }
 
 /* Ring of p GPUs of one node. */
@@ -44,15 +42,15 @@ static double intra_bytes_per_s(const struct dtp_cluster *c, int p) {
         int links = p <= DTP_MAX_MESH ? n->mesh_ring[p] : 0;
         if (links > 0)
             return links * n->mesh_link_bytes_per_s * n->gpu_link_efficiency;
-        return lesser(n->host_link_bytes_per_s, n->socket_link_bytes_per_s) *
+        return dtp_lesser(n->host_link_bytes_per_s, n->socket_link_bytes_per_s) *
                n->gpu_link_efficiency;
     }
     case DTP_INTRA_PCIE: {
         double w = c->intra_busbw_bytes_per_s;
         if (p > n->pcie_gpus_per_switch)
-            w = lesser(w, n->host_link_bytes_per_s * n->gpu_link_efficiency);
+            w = dtp_lesser(w, n->host_link_bytes_per_s * n->gpu_link_efficiency);
         if (n->sockets > 1 && p > (n->gpus + 1) / 2)
-            w = lesser(w, n->socket_link_bytes_per_s * n->gpu_link_efficiency);
+            w = dtp_lesser(w, n->socket_link_bytes_per_s * n->gpu_link_efficiency);
         return w;
     }
     case DTP_INTRA_SHM:
@@ -76,8 +74,8 @@ double dtp_coll_ring_bytes_per_s(const struct dtp_cluster *c, const struct dtp_g
     for (int t = 0; t < s->tier && t < c->ntiers; t++)
         net /= c->tier[t].oversubscription;
     if (n->far_nic_bytes_per_s > 0 && far_ring(s))
-        net = lesser(net, n->far_nic_bytes_per_s * s->per_node / n->gpus);
-    return s->per_node > 1 ? lesser(w, net) : net;
+        net = dtp_lesser(net, n->far_nic_bytes_per_s * s->per_node / n->gpus);
+    return s->per_node > 1 ? dtp_lesser(w, net) : net;
 }
 
 static int node_index(int nodes) {
@@ -109,7 +107,7 @@ static struct setting setting(const struct dtp_cluster *c, enum dtp_collective k
                               const struct dtp_group_shape *shape) {
     struct setting s = {c->nccl_model,
                         c->nccl_model->nvlink_s,
-                        dtp_nccl_arch(c),
+                        arch_of(c),
                         kind,
                         shape,
                         dtp_coll_ring_bytes_per_s(c, shape),
@@ -169,21 +167,21 @@ static double bandwidth(const struct setting *s, enum dtp_nccl_algo algo, enum d
         return proto == DTP_PROTO_SIMPLE ? in_switch : 0;
     case DTP_NCCL_NVLS_TREE: {
         double net = w * (s->shape->nodes == 2 ? 2 : 1) * n / (2.0 * (n - 1));
-        return proto == DTP_PROTO_SIMPLE ? lesser(in_switch, net) : 0;
+        return proto == DTP_PROTO_SIMPLE ? dtp_lesser(in_switch, net) : 0;
     }
     case DTP_NCCL_TREE:
-        w = lesser(0.92 * w, s->channels * m->tree_simple_bytes_per_s[s->arch][at]);
+        w = dtp_lesser(0.92 * w, s->channels * m->tree_simple_bytes_per_s[s->arch][at]);
         if (proto == DTP_PROTO_LL)
-            w = lesser(w / 3.8, ll_max);
+            w = dtp_lesser(w / 3.8, ll_max);
         if (proto == DTP_PROTO_LL128)
-            w = lesser(w * (s->shape->nodes == 1 ? 7.0 / 9 : 120.0 / 128),
-                       s->channels * m->tree_ll128_bytes_per_s[s->arch][at]);
+            w = dtp_lesser(w * (s->shape->nodes == 1 ? 7.0 / 9 : 120.0 / 128),
+                           s->channels * m->tree_ll128_bytes_per_s[s->arch][at]);
         return 0.5 * w;
     case DTP_NCCL_RING:
         if (proto == DTP_PROTO_LL)
-            w = lesser(ll_max, 0.5 * w);
+            w = dtp_lesser(ll_max, 0.5 * w);
         if (proto == DTP_PROTO_LL128)
-            w = lesser(0.92 * w, s->channels * m->ring_ll128_bytes_per_s[s->arch][at]);
+            w = dtp_lesser(0.92 * w, s->channels * m->ring_ll128_bytes_per_s[s->arch][at]);
         if (s->kind == DTP_ALL_REDUCE)
             steps = 2 * (n - 1);
         else if (s->kind != DTP_BROADCAST && s->kind != DTP_REDUCE)

@@ -100,6 +100,5 @@ const struct dtp_nccl_correction *dtp_nccl_correction_for(const struct dtp_clust
 
 /* Achieved bandwidth of a ring of this shape: the NVLinks inside, the group's share of the NICs. */
 double dtp_coll_ring_bytes_per_s(const struct dtp_cluster *c, const struct dtp_group_shape *shape);
-enum dtp_nccl_arch dtp_nccl_arch(const struct dtp_cluster *c);
 
 #endif

@@ -1,5 +1,6 @@
 #include "planner/doctor.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,13 +233,9 @@ static const struct {
     {"matrix products run in TF32, not 16 bit", full_precision},
 };
 
-static double magnitude(double x) {
-    return x < 0 ? -x : x;
-}
-
 static double explained(double measured, double expected, double suspect) {
-    double gap = magnitude(measured - expected);
-    return measured > 0 && gap > 0 ? 1 - magnitude(measured - suspect) / gap : 0;
+    double gap = fabs(measured - expected);
+    return measured > 0 && gap > 0 ? 1 - fabs(measured - suspect) / gap : 0;
 }
 
 static int by_explained(const void *x, const void *y) {

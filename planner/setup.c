@@ -158,7 +158,7 @@ static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
                     dtp_attention_names[attention], has);
 }
 
-enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err) {
+static enum dtp_status set_problem(struct dtp_setup *out, struct dtp_err *err) {
     const struct dtp_ask *ask = &out->ask;
     const struct dtp_model *m = &out->model;
     if (ask->gpus < 1)
@@ -216,6 +216,6 @@ static enum dtp_status check_dtype(struct dtp_arena *a, const struct dtp_problem
 enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err) {
     DTP_TRY(dtp_setup_load(a, ask, out, err));
-    DTP_TRY(dtp_setup_problem(out, err));
+    DTP_TRY(set_problem(out, err));
     return check_dtype(a, &out->problem, err);
 }

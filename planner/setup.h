@@ -52,7 +52,5 @@ enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,
 /* Model, cluster and framework only, for commands that need no number of GPUs. */
 enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err);
-/* The problem's fields of `out` again after out->ask.gpus, .seq or .batch changed. */
-enum dtp_status dtp_setup_problem(struct dtp_setup *out, struct dtp_err *err);
 
 #endif

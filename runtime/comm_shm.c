@@ -17,7 +17,7 @@ static uint64_t round_up(uint64_t v, uint64_t unit) {
     return (v + unit - 1) / unit * unit;
 }
 
-struct dtp_shm_layout dtp_shm_layout_of(const struct dtp_comm_config *config) {
+static struct dtp_shm_layout layout_of(const struct dtp_comm_config *config) {
     struct dtp_shm_layout l = {0};
     uint64_t n = (uint64_t)config->size, k = (uint64_t)config->nmessages;
     l.stages_at =
@@ -32,7 +32,7 @@ struct dtp_shm_layout dtp_shm_layout_of(const struct dtp_comm_config *config) {
 }
 
 uint64_t dtp_comm_shm_bytes(const struct dtp_comm_config *config) {
-    return dtp_shm_layout_of(config).total_bytes;
+    return layout_of(config).total_bytes;
 }
 
 enum dtp_status dtp_comm_shm_map(const struct dtp_comm_config *config, void **out,
@@ -241,7 +241,7 @@ static enum dtp_status shm_open_comm(struct dtp_arena *a, const struct dtp_comm_
     struct dtp_shm *s = DTP_NEW(a, struct dtp_shm, 1);
     s->comm = (struct dtp_comm){dtp_shm_comm_ops(), config->rank, config->size};
     s->config = *config;
-    s->layout = dtp_shm_layout_of(config);
+    s->layout = layout_of(config);
     s->spin = config->size <= dtp_os_num_cores();
     s->memory = config->shared;
     s->board = config->shared;

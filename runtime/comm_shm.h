@@ -54,7 +54,6 @@ struct dtp_shm_layout {
     uint64_t slot_bytes;                   /* room for one message */
     uint64_t total_bytes;
 };
-struct dtp_shm_layout dtp_shm_layout_of(const struct dtp_comm_config *config);
 
 struct dtp_shm {
     struct dtp_comm comm;

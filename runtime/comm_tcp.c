@@ -157,7 +157,9 @@ void dtp_tcp_move(struct dtp_tcp *t) {
     move_all(t, NAP_MS);
 }
 
-enum dtp_status dtp_tcp_progress(struct dtp_tcp *t, const bool *done, struct dtp_err *err) {
+/* Moves data until *done (or once, with done NULL); DTP_ENO after the time-out, an abort or the death
+ * of a rank. */
+static enum dtp_status progress(struct dtp_tcp *t, const bool *done, struct dtp_err *err) {
     int64_t deadline_ns = dtp_deadline_ns(t->config.timeout_s);
     if (!done) {
         move_all(t, 0);
@@ -207,7 +209,7 @@ enum dtp_status dtp_tcp_send(struct dtp_comm *c, enum dtp_stream stream, const v
         return dtp_fail(err, DTP_EINPUT, "rank %d: a message of %llu bytes, slots hold %llu",
                         c->rank, (unsigned long long)bytes, (unsigned long long)t->slot_bytes);
     DTP_TRY(dtp_tcp_enqueue(t, to, (struct dtp_tcp_head){tag, bytes}, x, err));
-    return dtp_tcp_progress(t, NULL, err);
+    return progress(t, NULL, err);
 }
 
 enum dtp_status dtp_tcp_recv(struct dtp_comm *c, enum dtp_stream stream, void *x, uint64_t bytes,
@@ -220,7 +222,7 @@ enum dtp_status dtp_tcp_recv(struct dtp_comm *c, enum dtp_stream stream, void *x
     while (!s && !t->wanted.done) {
         bool moved = p->reading && p->reading->head.tag == tag; /* on its way into a slot */
         const bool *done = moved ? &p->reading->complete : &t->wanted.done;
-        DTP_TRY(dtp_tcp_progress(t, done, err));
+        DTP_TRY(progress(t, done, err));
         s = first_slot(t, p->in, &tag);
     }
     t->wanted.to = NULL;

@@ -59,9 +59,6 @@ struct dtp_tcp {
 #define DTP_TCP_ABORT (UINT64_MAX - 2)
 #define DTP_TCP_COLLECTIVE (UINT64_C(1) << 63)
 
-/* Moves data until *done (or once, with done NULL); DTP_ENO after the time-out, an abort or the death
- * of a rank. */
-enum dtp_status dtp_tcp_progress(struct dtp_tcp *t, const bool *done, struct dtp_err *err);
 bool dtp_tcp_pending(const struct dtp_tcp *t, int to); /* something is left to write */
 void dtp_tcp_move(struct dtp_tcp *t);                  /* once, waiting a little */
 enum dtp_status dtp_tcp_enqueue(struct dtp_tcp *t, int to, struct dtp_tcp_head head, const void *x,

@@ -7,7 +7,8 @@
 #include "models/schedule.h"
 #include "sim/base/mix.h"
 
-void dtp_layout_coords(const struct dtp_plan *p, int rank, int *t, int *d, int *s) {
+/* The other way round of dtp_layout_rank(). */
+static void coords(const struct dtp_plan *p, int rank, int *t, int *d, int *s) {
     *t = rank % p->tp;
     *d = rank / p->tp % p->dp;
     *s = rank / (p->tp * p->dp);
@@ -251,7 +252,7 @@ static void make_chunk(struct build *b, struct dtp_chunk *c, int chunk) {
 void dtp_layout_make(struct dtp_arena *a, const struct dtp_model *m, const struct dtp_plan *p,
                      int seq, int rank, struct dtp_layout *out) {
     *out = (struct dtp_layout){.nchunks = p->vpp};
-    dtp_layout_coords(p, rank, &out->tp_rank, &out->dp_rank, &out->pp_rank);
+    coords(p, rank, &out->tp_rank, &out->dp_rank, &out->pp_rank);
     out->dims = dims_of(m, p, seq, out->tp_rank);
     out->chunk = DTP_NEW(a, struct dtp_chunk, (size_t)p->vpp);
     struct build b = {.a = a, .m = m, .p = p, .l = out};

@@ -104,8 +104,7 @@ struct dtp_layout {
     struct dtp_chunk *chunk;
 };
 
-/* rank = t + tp (d + dp p). */
-void dtp_layout_coords(const struct dtp_plan *p, int rank, int *t, int *d, int *s);
+/* t + tp (d + dp s). */
 int dtp_layout_rank(const struct dtp_plan *p, int t, int d, int s);
 void dtp_layout_make(struct dtp_arena *a, const struct dtp_model *m, const struct dtp_plan *p,
                      int seq, int rank, struct dtp_layout *out);

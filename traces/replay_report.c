@@ -37,18 +37,15 @@ bool dtp_replay_is_what_if(const struct dtp_replay_options *o) {
            o->slow_collective >= 0;
 }
 
-double dtp_comm_busbw_bytes_per_s(enum dtp_comm_op op, int group_size, uint64_t in_bytes,
-                                  double transfer_s) {
-    double n = group_size, bytes = (double)in_bytes;
-    if (group_size < 2 || in_bytes == 0 || transfer_s <= 0)
+/* Bus bandwidth as nccl-tests defines it, from the bytes one rank puts in; 0: unknown. */
+static double busbw_bytes_per_s(enum dtp_comm_op op, int group_size, uint64_t in_bytes,
+                                double transfer_s) {
+    double bytes = (double)in_bytes;
+    if (op == DTP_COMM_UNKNOWN || group_size < 2 || transfer_s <= 0)
         return 0;
-    if (op == DTP_COMM_ALL_REDUCE)
-        bytes *= 2 * (n - 1) / n;
-    else if (op == DTP_COMM_ALL_GATHER)
-        bytes *= n - 1;
-    else if (op == DTP_COMM_REDUCE_SCATTER || op == DTP_COMM_ALL_TO_ALL)
-        bytes *= (n - 1) / n;
-    return bytes / transfer_s;
+    if (op == DTP_COMM_ALL_GATHER)
+        bytes *= group_size; /* the whole buffer */
+    return bytes * dtp_busbw_factor(dtp_comm_collective(op), group_size) / transfer_s;
 }
 
 /* ---- collectives by operation, group size and bytes ---- */
@@ -87,7 +84,7 @@ static void print_comms(struct dtp_arena *a, FILE *f, const struct dtp_replayed_
     char bytes[32], transfer[32], waiting[32], busbw[32];
     for (size_t i = 0; i < n; i++) {
         double per_s = v[i].transfer_s / (double)v[i].count;
-        double rate = dtp_comm_busbw_bytes_per_s(v[i].op, v[i].group_size, v[i].bytes, per_s);
+        double rate = busbw_bytes_per_s(v[i].op, v[i].group_size, v[i].bytes, per_s);
         fprintf(f, "    %-14s x%-4llu of %-4d %10s  transfer %9s  busbw %10s  waiting %9s\n",
                 dtp_comm_op_name[v[i].op], (unsigned long long)v[i].count, v[i].group_size,
                 v[i].bytes ? dtp_fmt_bytes_si((double)v[i].bytes, bytes, sizeof bytes) : "?",

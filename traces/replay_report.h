@@ -20,8 +20,4 @@ void dtp_replay_times(const struct dtp_replay_report *report, const struct dtp_t
 void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report);
 void dtp_replay_write_json(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report);
 
-/* Bus bandwidth as nccl-tests defines it, from the bytes one rank puts in; 0: unknown. */
-double dtp_comm_busbw_bytes_per_s(enum dtp_comm_op op, int group_size, uint64_t in_bytes,
-                                  double transfer_s);
-
 #endif

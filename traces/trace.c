@@ -166,3 +166,17 @@ enum dtp_comm_op dtp_comm_op_of(const char *name) {
             return words[i].op;
     return DTP_COMM_UNKNOWN;
 }
+
+enum dtp_collective dtp_comm_collective(enum dtp_comm_op op) {
+    static const enum dtp_collective kinds[DTP_NCOMM_OPS] = {[DTP_COMM_ALL_REDUCE] = DTP_ALL_REDUCE,
+                                                             [DTP_COMM_ALL_GATHER] = DTP_ALL_GATHER,
+                                                             [DTP_COMM_REDUCE_SCATTER] =
+                                                                 DTP_REDUCE_SCATTER,
+                                                             [DTP_COMM_ALL_TO_ALL] = DTP_ALL_TO_ALL,
+                                                             [DTP_COMM_BROADCAST] = DTP_BROADCAST,
+                                                             [DTP_COMM_REDUCE] = DTP_REDUCE,
+                                                             [DTP_COMM_SEND_RECV] = DTP_SEND_RECV,
+                                                             [DTP_COMM_BARRIER] = DTP_ALL_REDUCE,
+                                                             [DTP_COMM_UNKNOWN] = DTP_ALL_REDUCE};
+    return kinds[op];
+}

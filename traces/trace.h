@@ -25,6 +25,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "hw/collective.h"
 #include "sim/base/arena.h"
 #include "sim/base/status.h"
 #include "traces/intern.h"
@@ -222,5 +223,7 @@ enum dtp_trace_class dtp_trace_classify(const char *name, enum dtp_trace_kind ki
 void dtp_trace_finish(struct dtp_trace_rank *r);
 /* The operation that the name of a record, kernel or annotation means. */
 enum dtp_comm_op dtp_comm_op_of(const char *name);
+/* The collective by which it is timed: a barrier, and what is not known, as an all-reduce. */
+enum dtp_collective dtp_comm_collective(enum dtp_comm_op op);
 
 #endif

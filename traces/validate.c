@@ -148,7 +148,7 @@ struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dt
         if (!row->supported || !measured || !keep(ctx, row))
             continue;
         double error = memory ? row->memory_error : row->error;
-        magnitude[s.rows] = error < 0 ? -error : error;
+        magnitude[s.rows] = fabs(error);
         sum += magnitude[s.rows++];
         signed_sum += error;
     }

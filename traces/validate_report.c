@@ -1,3 +1,4 @@
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,10 +119,6 @@ static void print_cells(struct dtp_arena *a, FILE *f, const struct dtp_validatio
     print_summary(f, "all", &all);
 }
 
-static double magnitude(double x) {
-    return x < 0 ? -x : x;
-}
-
 /* The three largest parts of the prediction. */
 static void print_parts(FILE *f, const struct dtp_validated *row) {
     const struct {
@@ -156,7 +153,7 @@ static void print_worst(struct dtp_arena *a, FILE *f, const struct dtp_validatio
         size_t at = v->runs.n;
         for (size_t i = 0; i < v->runs.n; i++)
             if (v->row[i].supported && v->row[i].run->step_s > 0 && !shown[i] &&
-                (at == v->runs.n || magnitude(v->row[i].error) > magnitude(v->row[at].error)))
+                (at == v->runs.n || fabs(v->row[i].error) > fabs(v->row[at].error)))
                 at = i;
         if (at == v->runs.n)
             return;

@@ -80,18 +80,30 @@ static double stream_s(const struct dtp_gpu *g, const char *name, double size) {
     return dtp_device_kernel_s(g, k, size, size / 4);
 }
 
-/* The size that takes dur_s, in [1, most]; halving a range of logarithms. */
-static double size_of(work_s *time, const struct dtp_gpu *g, const char *name, double most,
-                      double dur_s) {
+/* The size that takes time_s, in [1, most]; halving a range of logarithms. */
+static double size_that_takes(double (*time)(const void *ctx, double size), const void *ctx,
+                              double most, double time_s) {
     double low = 1, high = most;
     for (int i = 0; i < 80 && high / low > 1 + 1e-9; i++) {
         double mid = sqrt(low * high);
-        if (time(g, name, mid) < dur_s)
+        if (time(ctx, mid) < time_s)
             low = mid;
         else
             high = mid;
     }
     return high;
+}
+
+/* A kernel of a name on a GPU, without its size. */
+struct kernel {
+    work_s *time;
+    const struct dtp_gpu *gpu;
+    const char *name;
+};
+
+static double kernel_s(const void *ctx, double size) {
+    const struct kernel *k = ctx;
+    return k->time(k->gpu, k->name, size);
 }
 
 double dtp_whatif_kernel_s(const struct dtp_whatif *w, const char *name, double dur_s) {
@@ -111,7 +123,8 @@ double dtp_whatif_kernel_s(const struct dtp_whatif *w, const char *name, double 
         time = attention_s;
         most = most_seq;
     }
-    double size = size_of(time, from, name, most, dur_s), was_s = time(from, name, size);
+    struct kernel was = {time, from, name};
+    double size = size_that_takes(kernel_s, &was, most, dur_s), was_s = time(from, name, size);
     return was_s > 0 ? dur_s * time(to, name, size) / was_s : dur_s;
 }
 
@@ -124,26 +137,14 @@ double dtp_whatif_copy_s(const struct dtp_whatif *w, double dur_s) {
 
 /* ---- collectives ---- */
 
-static int collective_of(enum dtp_comm_op op) {
-    static const int kinds[DTP_NCOMM_OPS] = {[DTP_COMM_ALL_REDUCE] = DTP_ALL_REDUCE,
-                                             [DTP_COMM_ALL_GATHER] = DTP_ALL_GATHER,
-                                             [DTP_COMM_REDUCE_SCATTER] = DTP_REDUCE_SCATTER,
-                                             [DTP_COMM_ALL_TO_ALL] = DTP_ALL_TO_ALL,
-                                             [DTP_COMM_BROADCAST] = DTP_BROADCAST,
-                                             [DTP_COMM_REDUCE] = DTP_REDUCE,
-                                             [DTP_COMM_SEND_RECV] = DTP_SEND_RECV,
-                                             [DTP_COMM_BARRIER] = DTP_ALL_REDUCE,
-                                             [DTP_COMM_UNKNOWN] = DTP_ALL_REDUCE};
-    return kinds[op];
-}
-
 struct span { /* a collective without its bytes */
     const struct dtp_cluster *c;
     enum dtp_collective kind;
     int size, stride;
 };
 
-static double collective_s(const struct span *x, double bytes) {
+static double collective_s(const void *ctx, double bytes) {
+    const struct span *x = ctx;
     struct dtp_placement p;
     struct dtp_coll_cost cost;
     if (x->kind == DTP_SEND_RECV) {
@@ -159,23 +160,11 @@ static double collective_s(const struct span *x, double bytes) {
     return cost.time_s;
 }
 
-static double bytes_that_take(const struct span *x, double transfer_s) {
-    double low = 1, high = DTP_TERA;
-    for (int i = 0; i < 80 && high / low > 1 + 1e-9; i++) {
-        double mid = sqrt(low * high);
-        if (collective_s(x, mid) < transfer_s)
-            low = mid;
-        else
-            high = mid;
-    }
-    return high;
-}
-
 double dtp_whatif_transfer_s(const struct dtp_whatif *w, const struct dtp_whatif_transfer *x) {
     int times = w->times_ranks > 1 && x->group_size == x->world ? w->times_ranks : 1;
     if (!w->from || x->group_size < 2 || (times == 1 && (!w->to || w->same_network)))
         return x->transfer_s;
-    struct span from = {w->from, (enum dtp_collective)collective_of(x->op), x->group_size,
+    struct span from = {w->from, dtp_comm_collective(x->op), x->group_size,
                         x->stride > 0 ? x->stride : 1};
     struct span to = from;
     to.c = w->to && !w->same_network ? w->to : w->from;
@@ -184,7 +173,7 @@ double dtp_whatif_transfer_s(const struct dtp_whatif *w, const struct dtp_whatif
     if (from.kind == DTP_ALL_GATHER)
         bytes *= x->group_size; /* the whole buffer */
     if (bytes <= 0)
-        bytes = bytes_that_take(&from, x->transfer_s);
+        bytes = size_that_takes(collective_s, &from, DTP_TERA, x->transfer_s);
     double was_s = collective_s(&from, bytes), is_s = collective_s(&to, bytes);
     return was_s > 0 && is_s > 0 ? x->transfer_s * is_s / was_s : x->transfer_s;
 }

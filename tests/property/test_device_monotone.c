@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "sim/base/rng.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static struct dtp_gpu gpus[32];
@@ -148,16 +149,10 @@ int main(void) {
                            {"smooth", test_smooth},   {"attention", test_attention},
                            {"kernels", test_kernels}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"monotone", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
-    unsigned failures;
-
     arena = dtp_arena_create("test");
-    if (load() || CU_initialize_registry() != CUE_SUCCESS ||
-        CU_register_suites(suites) != CUE_SUCCESS)
+    if (load())
         return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures > 0;
+    return status;
 }

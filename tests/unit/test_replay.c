@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "sim/base/units.h"
+#include "tests/suites.h"
 #include "traces/replay.h"
 #include "traces/streams.h"
 
@@ -293,15 +294,12 @@ int main(void) {
         {"launch-bound stretches", launch_bound}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"replay", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS ||
-        CU_register_suites(suites) != CUE_SUCCESS)
+    if (!mkdtemp(folder))
         return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     for (int i = 0; i < 2; i++)
         unlink(dtp_arena_printf(arena, "%s/rank%d.json", folder, i));
     rmdir(folder);
     dtp_arena_destroy(arena);
-    return failed > 0;
+    return status;
 }

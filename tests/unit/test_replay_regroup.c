@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "tests/suites.h"
 #include "traces/replay.h"
 
 #define US 1e-6
@@ -148,15 +149,12 @@ int main(void) {
     CU_SuiteInfo suites[] = {{"replay, regrouped", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS ||
-        CU_register_suites(suites) != CUE_SUCCESS)
+    if (!mkdtemp(folder))
         return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     for (int i = 0; i < 2; i++)
         unlink(dtp_arena_printf(arena, "%s/rank%d.json", folder, i));
     rmdir(folder);
     dtp_arena_destroy(arena);
-    return failed > 0;
+    return status;
 }

@@ -6,6 +6,7 @@
 #include "hw/cluster.h"
 #include "runtime/rank.h"
 #include "tests/runtime_cases.h"
+#include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static struct dtp_model model;
@@ -103,13 +104,9 @@ int main(void) {
     struct dtp_err err = {0};
     arena = dtp_arena_create("test");
     model = tiny_model("gpt");
-    if (dtp_cluster_load(arena, "dgx-a100-80", &cluster, &err) != DTP_OK ||
-        CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
+    if (dtp_cluster_load(arena, "dgx-a100-80", &cluster, &err) != DTP_OK)
         return 1;
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    unsigned failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     dtp_arena_destroy(arena);
-    return failures > 0;
+    return status;
 }

@@ -289,12 +289,8 @@ int main(void) {
     facts = facts_load(arena);
     if (!facts)
         return 77;
-    if (CU_initialize_registry() != CUE_SUCCESS || CU_register_suites(suites) != CUE_SUCCESS)
-        return 1;
-    CU_basic_run_tests();
-    unsigned failed = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    int status = run_suites(suites);
     cJSON_Delete(facts);
     dtp_arena_destroy(arena);
-    return failed > 0;
+    return status;
 }

@@ -1,0 +1,165 @@
+/* GPU files: all of them load, names, inheritance of calibrations, what each error says. */
+#include <CUnit/Basic.h>
+#include <string.h>
+
+#include "hw/device.h"
+#include "sim/base/text.h"
+#include "tests/device_case.h"
+#include "tests/suites.h"
+
+static struct dtp_arena *arena;
+static struct dtp_err err;
+
+/* Its 16-bit products run at 50 to 90 % of the nominal rate, its memory above 70 %. */
+static void test_every_file(void) {
+    static const enum dtp_dtype half[] = {DTP_FP16, DTP_BF16};
+    const char *const *names;
+    size_t n;
+
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_list(arena, &names, &n, &err), DTP_OK);
+    CU_ASSERT(n >= 12);
+    for (size_t i = 0; i < n; i++) {
+        struct dtp_gpu g;
+
+        if (dtp_gpu_load(arena, names[i], &g, &err) != DTP_OK) {
+            CU_FAIL("a GPU file does not load");
+            printf("%s\n", err.msg);
+            continue;
+        }
+        CU_ASSERT_STRING_EQUAL(g.name, names[i]);
+        CU_ASSERT(g.calibration && g.calibration[0]);
+        CU_ASSERT(g.sustained >= 1 && g.kernel_gap_s > 0);
+        CU_ASSERT(g.stream_bytes_per_s > 0.7 * g.hbm_bytes_per_s);
+        CU_ASSERT(g.stream_bytes_per_s < g.hbm_bytes_per_s);
+        for (int k = 0; k < DTP_NKERNELS; k++)
+            CU_ASSERT(g.kernel[k].bytes_per_s > 0 && g.kernel[k].bytes_per_s < g.hbm_bytes_per_s);
+        for (int j = 0; j < 2; j++) {
+            struct dtp_gemm s = {half[j], DTP_GEMM_FORWARD, 8192, 8192, 8192, 1};
+            double rate;
+
+            if (g.peak_flops_per_s[half[j]] <= 0)
+                continue;
+            rate = 2.0 * 8192 * 8192 * 8192 / dtp_device_gemm_s(&g, &s);
+            CU_ASSERT(rate > 0.5 * g.peak_flops_per_s[half[j]]);
+            CU_ASSERT(rate < 0.9 * g.peak_flops_per_s[half[j]]);
+        }
+    }
+}
+
+static void test_names(void) {
+    struct dtp_gpu g;
+
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "a100", &g, &err), DTP_OK);
+    CU_ASSERT_STRING_EQUAL(g.name, "a100-80");
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h100", &g, &err), DTP_OK);
+    CU_ASSERT_STRING_EQUAL(g.name, "h100-sxm");
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h2000", &g, &err), DTP_EINPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "\"h200\""));
+}
+
+static void test_find(void) {
+    static const struct {
+        const char *family;
+        double memory_gb;
+        const char *name;
+    } cases[] = {{"A100", 40, "a100-40"}, {"A100", 0, "a100-80"},  {"H100", 96, "h100-sxm-96"},
+                 {"H100", 0, "h100-sxm"}, {"V100", 16, "v100-16"}, {"A800", 80, "a800-80"},
+                 {"H800", 80, "h800-80"}, {"GB200", 186, "gb200"}, {"B200", 180, "b200"}};
+    struct dtp_gpu g;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CU_ASSERT_EQUAL_FATAL(dtp_gpu_find(arena, cases[i].family, cases[i].memory_gb, &g, &err),
+                              DTP_OK);
+        CU_ASSERT_STRING_EQUAL(g.name, cases[i].name);
+    }
+    /* memory of another size: the family's nearest */
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_find(arena, "A100", 64, &g, &err), DTP_OK);
+    double memory_bytes = (double)g.memory_bytes;
+    CU_ASSERT(g.other_memory && memory_bytes > 63e9 && memory_bytes < 69e9);
+    CU_ASSERT_EQUAL(dtp_gpu_find(arena, "TPUv4", 0, &g, &err), DTP_EUNSUPPORTED);
+}
+
+/* Products back to back on B200 at 1,000 W: SimuMax's sweep has 1,020 to 1,110 TFLOP/s for those of several ms, and
+ * GB300 is 1.1 times as fast as GB200, as NVIDIA's attention of the same kind is. */
+static double sustained_flops_per_s(const char *name) {
+    struct dtp_gpu g;
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, name, &g, &err), DTP_OK);
+    double time_s = gemm_s(&g, DTP_GEMM_FORWARD, 4096, 57344, 8192);
+    double flops = 2.0 * 4096 * 57344 * 8192;
+    struct dtp_load_mix mix = {.product_s = time_s, .product_j = flops * g.power.gemm_j_per_flop};
+    return flops / (time_s * dtp_power_slowdown(&g, &mix));
+}
+
+static void test_blackwell_power(void) {
+    double b200 = sustained_flops_per_s("b200");
+    double ratio = sustained_flops_per_s("gb300") / sustained_flops_per_s("gb200");
+    CU_ASSERT(b200 > 1020e12 && b200 < 1110e12);
+    CU_ASSERT(ratio > 1.08 && ratio < 1.14);
+}
+
+/* "like": the same GEMM, memory scaled by the nominal bandwidth, 1555 / 2039. */
+static void test_like(void) {
+    struct dtp_gpu a80, a40;
+
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "a100-80", &a80, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "a100-40", &a40, &err), DTP_OK);
+    CU_ASSERT_DOUBLE_EQUAL(gemm_s(&a40, DTP_GEMM_FORWARD, 4096, 4096, 4096),
+                           gemm_s(&a80, DTP_GEMM_FORWARD, 4096, 4096, 4096), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(a40.stream_bytes_per_s / a80.stream_bytes_per_s, 1555.0 / 2039, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(a40.kernel[DTP_K_NORM].bytes_per_s / a80.kernel[DTP_K_NORM].bytes_per_s,
+                           1555.0 / 2039, 1e-9);
+    CU_ASSERT(a40.memory_bytes < a80.memory_bytes);
+    /* FP4 has the shapes of FP8 at the nominal ratio, where the chip has it. */
+    struct dtp_gpu b, h;
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "gb300", &b, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "h100-sxm", &h, &err), DTP_OK);
+    CU_ASSERT_DOUBLE_EQUAL(b.gemm[DTP_FP4].sm_flops_per_s / b.gemm[DTP_FP8].sm_flops_per_s,
+                           b.peak_flops_per_s[DTP_FP4] / b.peak_flops_per_s[DTP_FP8], 1e-9);
+    CU_ASSERT(b.gemm[DTP_FP4].tile_s == b.gemm[DTP_FP8].tile_s);
+    CU_ASSERT(h.gemm[DTP_FP4].sm_flops_per_s <= 0);
+    /* Energy goes with the bits of an operand; what has no file of its own for it has that of the other. */
+    CU_ASSERT(b.power.fp8_energy == 0.5 && b.power.fp4_energy == 0.25);
+    CU_ASSERT(h.index_add_elements > 1 && b.index_add_elements == h.index_add_elements);
+    CU_ASSERT(h.scatter_add_elements > 1 && b.scatter_add_elements == h.scatter_add_elements);
+}
+
+static void check_error(const char *text, const char *expected) {
+    const struct dtp_json *j;
+    struct dtp_gpu g;
+
+    CU_ASSERT_EQUAL_FATAL(dtp_json_parse(arena, "t.json", text, strlen(text), &j, &err), DTP_OK);
+    CU_ASSERT_EQUAL(dtp_gpu_read(arena, j, &g, &err), DTP_EINPUT);
+    if (!strstr(err.msg, expected)) {
+        CU_FAIL("message lacks what was expected");
+        printf("%s\nlacks %s\n", err.msg, expected);
+    }
+}
+
+#define NOMINAL                                                                                    \
+    "{\"name\": \"x\", \"title\": \"X\", \"arch\": \"sm_80\", \"family\": \"X\", \"num_sms\": 4, " \
+    "\"memory_bytes\": 1000, \"hbm_bytes_per_s\": 1000, \"peak_flops_per_s\": {}"
+
+static void test_errors(void) {
+    check_error(NOMINAL "}", "calibration");
+    check_error(NOMINAL ", \"calibration\": {}}", "stream_bytes_per_s");
+    check_error(NOMINAL ", \"calibration\": {\"like\": \"x\"}}", "another GPU");
+    check_error(NOMINAL ", \"calibration\": {\"like\": \"a100-8\"}}", "a100-80");
+    check_error(NOMINAL ", \"calibration\": {\"steam_bytes_per_s\": 1}}", "stream_bytes_per_s");
+    check_error(NOMINAL ", \"num_sm\": 3, \"calibration\": {}}", "num_sms");
+    check_error(NOMINAL ", \"calibration\": {\"gemm\": {\"fp12\": {}}}}", "gemm.fp12");
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"every file", test_every_file},
+                           {"names", test_names},
+                           {"find", test_find},
+                           {"power of Blackwell", test_blackwell_power},
+                           {"like", test_like},
+                           {"errors", test_errors},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"GPU files", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    int status = run_suites(suites);
+    dtp_arena_destroy(arena);
+    return status;
+}
