@@ -249,10 +249,13 @@ bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_
 /* Host time of the check of a collective over so many ranks, far: of several nodes; 0 where none is made. */
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
-/* At most three frameworks for which it holds, "a, b", first those with the fewest fields that differ from
- * `from`; NULL: none. */
+/* At most three frameworks for which it holds, first those with the fewest fields that differ from
+ * `from`; ends with NULL. */
 typedef bool dtp_framework_fn(const struct dtp_framework *f, const void *context);
-const char *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework *from,
+const char *const *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework *from,
+                                       dtp_framework_fn *holds, const void *context);
+/* The same as text, "a, b"; NULL: none. */
+const char *dtp_frameworks_text(struct dtp_arena *a, const struct dtp_framework *from,
                                 dtp_framework_fn *holds, const void *context);
 
 #endif

@@ -40,13 +40,13 @@ static int compare(const void *x, const void *y) {
     return p->number < q->number ? -1 : p->number > q->number;
 }
 
-const char *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework *from,
-                                dtp_framework_fn *holds, const void *context) {
+const char *const *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework *from,
+                                       dtp_framework_fn *holds, const void *context) {
     const char *const *names;
-    struct dtp_str s = {.a = a};
+    const char **out = DTP_NEW(a, const char *, MOST_NAMED + 1);
     size_t n, nothers = 0;
     if (dtp_framework_list(a, &names, &n, NULL) != DTP_OK)
-        return NULL;
+        return out;
     struct other *other = DTP_NEW(a, struct other, n);
     for (size_t i = 0; i < n; i++) {
         struct other *o = &other[nothers];
@@ -60,6 +60,14 @@ const char *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework 
     int named = 0;
     for (size_t i = 0; i < nothers && named < MOST_NAMED; i++)
         if (holds(&other[i].framework, context))
-            dtp_str_printf(&s, "%s%s", named++ ? ", " : "", other[i].framework.name);
+            out[named++] = other[i].framework.name;
+    return out;
+}
+
+const char *dtp_frameworks_text(struct dtp_arena *a, const struct dtp_framework *from,
+                                dtp_framework_fn *holds, const void *context) {
+    struct dtp_str s = {.a = a};
+    for (const char *const *name = dtp_frameworks_that(a, from, holds, context); *name; name++)
+        dtp_str_printf(&s, "%s%s", s.n > 0 ? ", " : "", *name);
     return s.at;
 }

@@ -1,6 +1,7 @@
 #include "planner/advise.h"
 
 #include <limits.h>
+#include <stdlib.h>
 
 #include "sim/base/text.h"
 
@@ -83,7 +84,27 @@ static bool works(const struct dtp_report *r, int gpus, int batch) {
     return dtp_search_any(&p, r->limits, &plan);
 }
 
-/* The number nearest to `from` that works, smaller ones first among equals; 0: none within reach. */
+/* Farther than REACH only round numbers are tried: multiples of the divisors of what must divide them or be
+ * divided, up to twice as many. */
+static int nearest_round(const struct dtp_report *r, bool of_gpus) {
+    const struct dtp_problem *p = &r->setup->problem;
+    int from = of_gpus ? p->gpus : p->global_batch, other = of_gpus ? p->global_batch : p->gpus;
+    int best = 0;
+    for (int d = other; d > REACH; d--) {
+        if (other % d != 0)
+            continue;
+        const int near[2] = {from / d * d, (from / d + 1) * d};
+        for (int i = 0; i < 2; i++) {
+            bool nearer = best == 0 || abs(near[i] - from) < abs(best - from);
+            if (nearer && near[i] <= 2 * from &&
+                works(r, of_gpus ? near[i] : p->gpus, of_gpus ? p->global_batch : near[i]))
+                best = near[i];
+        }
+    }
+    return best;
+}
+
+/* The number nearest to the one asked for that works, smaller ones first among equals; 0: none found. */
 static int nearest(const struct dtp_report *r, bool of_gpus) {
     const struct dtp_problem *p = &r->setup->problem;
     for (int d = 1; d <= REACH; d++)
@@ -93,7 +114,7 @@ static int nearest(const struct dtp_report *r, bool of_gpus) {
             if (works(r, gpus, batch))
                 return of_gpus ? gpus : batch;
         }
-    return 0;
+    return nearest_round(r, of_gpus);
 }
 
 static void add_reasons(struct dtp_str *s, const struct dtp_counts *c) {
@@ -122,7 +143,7 @@ static const char *without_limits(struct dtp_arena *a, const struct dtp_report *
     return dtp_plan_words(a, &plan);
 }
 
-static bool legal_there(const struct dtp_framework *f, const void *context) {
+bool dtp_legal_there(const struct dtp_framework *f, const void *context) {
     const struct dtp_report *r = context;
     struct dtp_problem there = r->setup->problem;
     struct dtp_arena *a = dtp_arena_create("there");
@@ -149,7 +170,7 @@ static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r
         dtp_str_printf(&s, "every plan of %s within these limits is refused", p->model->name);
         add_reasons(&s, &r->search->counts);
         const char *frameworks =
-            dtp_frameworks_that(a, r->setup->problem.framework, legal_there, r);
+            dtp_frameworks_text(a, r->setup->problem.framework, dtp_legal_there, r);
         if (frameworks)
             dtp_str_printf(&s, "; frameworks that have such plans: %s", frameworks);
         dtp_str_printf(&s, "; without the limits this works: %s", other);

@@ -154,7 +154,7 @@ enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct
     const struct dtp_model *m = problem->model;
     struct dtp_arena *a = dtp_arena_create("refusal");
     const struct refused refused = {problem, plan};
-    const char *others = dtp_frameworks_that(a, problem->framework, takes, &refused);
+    const char *others = dtp_frameworks_text(a, problem->framework, takes, &refused);
     char text[320];
     const char *wants = why == DTP_WHY_VPP
                             ? dtp_schedule_applies(plan->schedule, plan->pp, plan->vpp,

@@ -258,6 +258,7 @@ static size_t field_length(const char *text) {
 
 enum dtp_status dtp_limits_parse(struct dtp_arena *a, const char *text, const char *place,
                                  struct dtp_limits *out, struct dtp_err *err) {
+    bool seen[DTP_NLIMITS] = {false};
     while (*text) {
         size_t n = field_length(text);
         char *field = dtp_arena_strndup(a, text, n);
@@ -275,6 +276,10 @@ enum dtp_status dtp_limits_parse(struct dtp_arena *a, const char *text, const ch
             snprintf(kind, sizeof kind, "field in %s:", place);
             return dtp_unknown_name(err, DTP_EUSAGE, kind, field, names, DTP_NLIMITS, NULL);
         }
+        if (seen[limit])
+            return dtp_fail(err, DTP_EUSAGE, "%s: %s is there twice; several values are %s=4,8",
+                            place, field, field);
+        seen[limit] = true;
         char where[96];
         snprintf(where, sizeof where, "%s: %s", place, field);
         DTP_TRY(

@@ -208,7 +208,7 @@ static enum dtp_status check_dtype(struct dtp_arena *a, const struct dtp_problem
                                    struct dtp_err *err) {
     if (has_dtype(p->framework, &p->dtype))
         return DTP_OK;
-    const char *others = dtp_frameworks_that(a, p->framework, has_dtype, &p->dtype);
+    const char *others = dtp_frameworks_text(a, p->framework, has_dtype, &p->dtype);
     return dtp_fail(err, DTP_EUNSUPPORTED, "framework %s has no %s; these have it: %s",
                     p->framework->name, dtp_dtype_names[p->dtype], others ? others : "none");
 }

@@ -67,6 +67,39 @@ static void verdict(const struct question *q, const struct dtp_search *s) {
             dtp_report_why(q->a, best, own));
 }
 
+/* Stacks that have such plans, each searched for itself. */
+static enum dtp_status elsewhere(const struct question *q, const struct dtp_limits *fields,
+                                 struct dtp_err *err) {
+    const struct dtp_term *t = q->t;
+    const struct dtp_setup *here = q->r->setup;
+    struct dtp_report asked = *q->r;
+    char text[32];
+    asked.limits = fields;
+    const char *const *name =
+        dtp_frameworks_that(q->a, here->problem.framework, dtp_legal_there, &asked);
+    fprintf(t->file, *name ? "  frameworks that have such plans:\n"
+                           : "  no other framework has such a plan\n");
+    for (; *name; name++) {
+        struct dtp_setup *there = DTP_NEW(q->a, struct dtp_setup, 1);
+        struct dtp_ask ask = here->ask;
+        struct dtp_search s;
+        ask.framework = *name;
+        ask.framework_json = NULL;
+        if (dtp_setup_init(q->a, &ask, there, NULL) != DTP_OK)
+            continue; /* a dtype or an attention kernel that was asked for */
+        DTP_TRY(dtp_search(q->a, &there->problem, fields, q->options, &s, err));
+        fprintf(t->file, "    --framework %s: ", *name);
+        if (s.nresults == 0) {
+            fprintf(t->file, "nothing fits, the leanest needs %s\n",
+                    dtp_fmt_bytes_gib((double)s.smallest_bytes, text, sizeof text));
+            continue;
+        }
+        fprintf(t->file, "%s\n            ", dtp_fmt_time(s.result[0].step_s, text, sizeof text));
+        dtp_term_wrap(t, DTP_PLAIN, 12, 12, dtp_plan_words(q->a, &s.result[0].plan));
+    }
+    return DTP_OK;
+}
+
 static enum dtp_status judge(const struct question *q, const struct dtp_limits *fields,
                              struct dtp_err *err) {
     struct dtp_search s;
@@ -76,15 +109,16 @@ static enum dtp_status judge(const struct question *q, const struct dtp_limits *
     fprintf(q->t->file, ": %s plans\n", dtp_fmt_count((double)s.counts.candidates, n, sizeof n));
     reasons(q, &s.counts);
     verdict(q, &s);
-    return DTP_OK;
+    return s.smallest_bytes == 0 ? elsewhere(q, fields, err) : DTP_OK;
 }
 
-/* tp 8 x pp 5: the degrees that are given do not divide the GPUs. */
+/* tp 8 x pp 5: the degrees that are given do not divide the GPUs, or are all there are and make others. */
 static void say_product(const struct question *q, const struct dtp_limits *fields) {
     static const enum dtp_limit degrees[] = {DTP_LIMIT_TP, DTP_LIMIT_PP, DTP_LIMIT_CP,
                                              DTP_LIMIT_DP};
     struct dtp_str s = {.a = q->a};
     long product = 1;
+    int given = 0;
     for (int i = 0; i < 4; i++) {
         const struct dtp_select *f = &fields->field[degrees[i]];
         if (f->n != 1 || f->lo[0] != f->hi[0])
@@ -92,12 +126,15 @@ static void say_product(const struct question *q, const struct dtp_limits *field
         dtp_str_printf(&s, "%s%s %d", s.n ? " x " : "", dtp_limit_fields[degrees[i]].name,
                        f->lo[0]);
         product *= f->lo[0];
+        given += degrees[i] != DTP_LIMIT_CP;
     }
     int gpus = q->r->setup->problem.gpus;
     dtp_term_print(q->t, DTP_BOLD, "%s", fields_text(q->a, fields));
     if (s.n > 0 && gpus % product != 0)
         fprintf(q->t->file, ": no such plan: %s = %ld does not divide %d GPUs\n", s.at, product,
                 gpus);
+    else if (given == 3 && product != gpus)
+        fprintf(q->t->file, ": no such plan: %s = %ld of %d GPUs\n", s.at, product, gpus);
     else
         fprintf(q->t->file, ": no such plan in the space\n");
 }

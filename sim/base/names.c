@@ -4,7 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { LONGEST = 64, FAR = 9999, MOST_SUGGESTIONS = 3, SHORT_LIST = 12 };
+enum { LONGEST = 64, FAR = 9999, MOST_SUGGESTIONS = 3, SHORT_LIST = 16 };
 
 static const char *next_of_name(const char *p) {
     return p + strspn(p, "-_ ");

@@ -13,3 +13,5 @@ try --model llama3.1-405b --gpus 1024 --cluster h100 --pp 8 --vpp 23
 try --model llama3.1-405b --gpus 1024 --cluster h100 --pp 8 --vpp 23 --framework nanotron
 # One GPU holds what the host takes from it.
 try --model llama-7b --gpus 1 --cluster a100-40 --framework deepspeed --batch 4
+# Farther away than every number can be tried: multiples of what must divide the batch.
+try --model gpt175b --gpus 1024 --framework torch-fsdp2

@@ -10,3 +10,12 @@ best=$("$dtplan" --model gpt2-xl --gpus 16 --json |
 "$dtplan" --model gpt2-xl --gpus 16 --why-not "$best" | grep -o 'the best plan of all'
 # degrees of experts of a model that has none: refused, as by --etp
 "$dtplan" --model gpt175b --gpus 1024 --why-not etp=2 2>&1 | tail -n 2
+# fields that this framework refuses: those that have them, and how fast they are
+"$dtplan" --model gpt175b --gpus 1024 --why-not zero_stage=3 |
+    sed -n '/frameworks that have/,$p' | sed 's/: [0-9.]* m*s$/: TIME/' | grep -v '^      '
+"$dtplan" --model gpt175b --gpus 1024 --why-not schedule=zb-v | tail -n 1
+# all degrees given, and they make other GPUs
+"$dtplan" --model gpt175b --gpus 1024 --why-not tp=8,pp=4,dp=16 | grep 'no such plan'
+# contradictions and what is no searched field
+"$dtplan" --model gpt175b --gpus 1024 --why-not tp=8,pp=2,tp=4 2>&1 | head -n 1
+"$dtplan" --model gpt175b --gpus 1024 --why-not offload=1 2>&1 | head -n 1
