@@ -12,6 +12,11 @@
 #include "hw/device.h"
 #include "models/model.h"
 
+/* LM loss: PyTorch's own; a kernel for each pass over fp32 logits (Megatron's vocabulary-parallel one);
+ * these passes joined by torch.compile; one kernel on 16-bit logits. */
+enum dtp_cross_entropy { DTP_LOSS_TORCH, DTP_LOSS_PASSES, DTP_LOSS_COMPILED, DTP_LOSS_FUSED };
+extern const char *const dtp_cross_entropy_names[];
+
 /* Scales of FP8: of steps before (attention and its projection then keep the output apart), of the tensor, which
  * is read for its maximum first, or of blocks (MX, 128 x 128). */
 enum dtp_fp8_recipe { DTP_FP8_DELAYED, DTP_FP8_CURRENT, DTP_FP8_BLOCK };
@@ -90,10 +95,8 @@ struct dtp_framework {
     bool fused_softmax;           /* scale + mask + softmax in one kernel */
     int fused_softmax_multiple;   /* of heads x microbatch on a rank, else not fused; 0: any */
     bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
-    bool half_cross_entropy;  /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
-    bool fused_cross_entropy; /* no fp32 copy of the logits */
-    bool
-        cross_entropy_passes; /* not fused: elementwise kernels one by one, no log-softmax of its own */
+    enum dtp_cross_entropy cross_entropy;
+    bool half_cross_entropy;          /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     double fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output

@@ -4,6 +4,7 @@
 #include "models/framework_private.h"
 #include "sim/base/units.h"
 
+const char *const dtp_cross_entropy_names[] = {"torch", "passes", "compiled", "fused", NULL};
 const char *const dtp_fp8_recipe_names[] = {"delayed", "current", "block", NULL};
 
 #define F(member) (offsetof(struct document, framework) + offsetof(struct dtp_framework, member))
@@ -233,8 +234,11 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fused_linear_bias, "the bias of a linear layer is in the GEMM's epilogue"),
     BOOLEAN(fused_norm, "a norm is one kernel; else five elementwise passes"),
     BOOLEAN(fused_rope, "rotary embedding is one kernel"),
-    BOOLEAN(fused_cross_entropy, "cross-entropy without fp32 copies of all logits"),
-    BOOLEAN(cross_entropy_passes, "unfused cross-entropy is elementwise kernels one by one"),
+    {.name = "cross_entropy",
+     .kind = DTP_FIELD_ENUM,
+     .offset = F(cross_entropy),
+     .names = dtp_cross_entropy_names,
+     .help = "PyTorch's, pass by pass over fp32 logits, these compiled, or one kernel in 16 bit"},
     BOOLEAN(half_cross_entropy, "cross-entropy keeps its tensors in 16 bit"),
     BOOLEAN(fused_gradient_accumulation, "the weight-gradient GEMM adds into the gradient buffer"),
     BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),

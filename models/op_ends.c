@@ -28,9 +28,33 @@ void dtp_op_embedding(struct dtp_op_build *b) {
     dtp_op_kernel(b, "row gradients", DTP_PASS_W, DTP_K_EMBEDDING, 3 * e * full, full);
 }
 
-/* LM head and loss. Vocabulary-parallel cross-entropy (Shoeybi 2019, section 3): without fusion the logits
- * are cast to fp32, and maximum, shift, exponential and sum are passes of their own: 34 bytes per
- * logit forward, 18 backward; fused 4 and 4. */
+/* Vocabulary-parallel cross-entropy (Shoeybi 2019, section 3), bytes per logit. Pass by pass the logits are cast
+ * to fp32, and maximum, shift, exponential, sum and quotient are kernels of their own. Compiled (Megatron-Core,
+ * fused_cross_entropy.py, 0.7 and later) cast and maximum are one (reads 2, writes 4), shift, exponential and sum
+ * (4, 4), quotient (4, 4); backward, scaling and the cast (4, 4 in place and 2). Fused it reads and writes 16 bit. */
+static const struct {
+    enum dtp_kernel kernel;
+    double forward_bytes, backward_bytes;
+    int forward, backward, collectives; /* kernels; tp sums of maximum, target logit, sum */
+} losses[] = {[DTP_LOSS_TORCH] = {DTP_K_CROSS_ENTROPY, 34, 18, 7, 3, 3},
+              [DTP_LOSS_PASSES] = {DTP_K_ELEMENTWISE, 34, 18, 7, 3, 3},
+              [DTP_LOSS_COMPILED] = {DTP_K_ELEMENTWISE, 22, 10, 3, 1, 2},
+              [DTP_LOSS_FUSED] = {DTP_K_CROSS_ENTROPY, 4, 4, 1, 1, 3}};
+
+static void loss(struct dtp_op_build *b, double logits) {
+    enum dtp_cross_entropy how = b->f->cross_entropy;
+    double width = how == DTP_LOSS_FUSED ? b->e / 2 : b->f->half_cross_entropy ? 0.5 : 1;
+    dtp_op_kernel(b, "cross-entropy", DTP_PASS_F, losses[how].kernel,
+                  width * losses[how].forward_bytes * logits, logits)
+        ->launches = losses[how].forward;
+    dtp_op_kernel(b, "cross-entropy", DTP_PASS_I, losses[how].kernel,
+                  width * losses[how].backward_bytes * logits, logits)
+        ->launches = losses[how].backward;
+    for (int i = 0; b->plan->tp > 1 && i < losses[how].collectives; i++)
+        dtp_op_collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * b->tokens);
+}
+
+/* LM head and loss. */
 void dtp_op_head(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double e = b->e, n = b->tokens;
@@ -41,7 +65,6 @@ void dtp_op_head(struct dtp_op_build *b) {
         return;
     }
     double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->plan->tp) / b->t;
-    double logits = n * vocab;
     if (m->mlm_head) {
         dtp_op_linear(b, "mlm dense", n, b->h, b->h, e * n * b->h);
         dtp_op_norm(b, "mlm norm", n * b->h, e * n * b->h);
@@ -59,18 +82,7 @@ void dtp_op_head(struct dtp_op_build *b) {
     dtp_op_linear(b, "logits", n, b->h, vocab, dtp_op_column_input_bytes(b));
     for (int i = from; i < b->out->n; i++)
         b->out->at[i].gemm.unaligned = (int64_t)vocab % 8 != 0;
-    double width = b->f->half_cross_entropy ? 0.5 : 1; /* of its elements over fp32 */
-    bool fused = b->f->fused_cross_entropy;
-    enum dtp_kernel kernel =
-        b->f->cross_entropy_passes && !fused ? DTP_K_ELEMENTWISE : DTP_K_CROSS_ENTROPY;
-    dtp_op_kernel(b, "cross-entropy", DTP_PASS_F, kernel, (fused ? 2 * e : 34 * width) * logits,
-                  logits)
-        ->launches = fused ? 1 : 7;
-    dtp_op_kernel(b, "cross-entropy", DTP_PASS_I, kernel, (fused ? 2 * e : 18 * width) * logits,
-                  logits)
-        ->launches = fused ? 1 : 3;
-    for (int i = 0; b->plan->tp > 1 && i < 3; i++) /* maximum, target logit, sum */
-        dtp_op_collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * n);
+    loss(b, n * vocab);
 }
 
 /* Each convolution as an implicit GEMM, followed by batch norm and activation (He 2015, table 1). */

@@ -295,13 +295,19 @@ static void test_cross_entropy_passes(void) {
     prepare();
     if (dtp_cluster_load(arena, "aws-p5", &cluster, NULL) != DTP_OK)
         CU_FAIL_FATAL("cluster");
+    framework.cross_entropy = DTP_LOSS_TORCH;
     double own_s = time_of("cross-entropy", DTP_LAYER_HEAD);
-    framework.cross_entropy_passes = true;
+    framework.cross_entropy = DTP_LOSS_PASSES;
     double logits = 1024.0 * dtp_framework_padded_vocab(&framework, model.vocab, 1);
     double passes_s = dtp_device_kernel_s(&cluster.gpu, DTP_K_ELEMENTWISE, 34 * logits, logits) +
                       dtp_device_kernel_s(&cluster.gpu, DTP_K_ELEMENTWISE, 18 * logits, logits);
     double s = time_of("cross-entropy", DTP_LAYER_HEAD);
     CU_ASSERT(s > 0.99 * passes_s && s < 1.01 * passes_s && s < 0.8 * own_s);
+    framework.cross_entropy = DTP_LOSS_COMPILED; /* 32 bytes a logit of 52 */
+    double compiled_s = time_of("cross-entropy", DTP_LAYER_HEAD);
+    CU_ASSERT(compiled_s > 0.61 * s && compiled_s < 0.63 * s);
+    framework.cross_entropy = DTP_LOSS_FUSED; /* 8, at PyTorch's rate */
+    CU_ASSERT(near(time_of("cross-entropy", DTP_LAYER_HEAD), own_s * 8 / 52));
 }
 
 static void test_norm_factor(void) {
