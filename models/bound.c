@@ -33,9 +33,14 @@ struct bounding {
     const struct dtp_plan *plan;
     const struct dtp_model *model;
     const struct dtp_layer_costs *layers;
-    double host_s;
+    double host_s, head_share; /* head_share: of its weight gradients, within the backwards */
     int nstages;
 };
+
+/* Of the head's weight gradients, what is put off. */
+static void take_late(const struct bounding *b, struct stage_sum *s) {
+    s->weight_s -= (1 - b->head_share) * b->layers->of[DTP_LAYER_HEAD][2].total_s;
+}
 
 static struct stage_sum stage_cost(const struct bounding *b, int vs) {
     struct stage_sum s = {0};
@@ -53,6 +58,8 @@ static struct stage_sum stage_cost(const struct bounding *b, int vs) {
         if (n[k] > 0)
             add(&s, b->layers->of[k], n[k],
                 n[k] * (dtp_layer_is_block((enum dtp_layer_kind)k) ? share : 1));
+    if (n[DTP_LAYER_HEAD] > 0)
+        take_late(b, &s);
     return s;
 }
 
@@ -105,6 +112,7 @@ static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool spl
     }
     if (r + 1 == b->plan->pp) {
         add(&head, b->layers->of[DTP_LAYER_HEAD], 1, 1);
+        take_late(b, &head);
         take(&sum, &head, b->nstages == b->plan->pp, 1, split);
     }
     return sum;
@@ -173,6 +181,7 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
                          .model = problem->model,
                          .layers = dtp_cost_layers(memo, plan),
                          .host_s = problem->framework->microbatch_host_s / plan->vpp,
+                         .head_share = dtp_cost_inline_share(problem, plan),
                          .nstages = plan->pp * plan->vpp};
     extra.tail_s += queued_s(&b, &extra);
     bool blocking = dtp_plan_p2p_blocks(plan, problem->framework);

@@ -72,6 +72,13 @@ void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule
         add_phase(out, &s->r, schedule->m, true);
         ideal_s += schedule->m * (s->f.total_s + s->i.total_s + s->w.total_s + s->r.total_s);
     }
+    int head_rank, chunk;
+    dtp_schedule_holder(schedule->kind, schedule->pp, schedule->vpp, costs->nstages - 1, &head_rank,
+                        &chunk);
+    if (stage == head_rank) {
+        add_phase(out, &costs->late, 1, false);
+        ideal_s += costs->late.total_s;
+    }
     inline_dp_s = out->dp_exposed_s;
     double wait_s = above_zero(p->last_s - fixed_s - p->busy_s - p->dp_wait_s);
     double idle_s = above_zero(free_p->last_s - fixed_s - free_p->busy_s - free_p->dp_wait_s);

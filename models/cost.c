@@ -30,6 +30,25 @@ static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double t
         sum->net_bytes[axis] += times * p->net_bytes[axis];
 }
 
+double dtp_cost_logits(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    double vocab = dtp_framework_padded_vocab(problem->framework, problem->model->vocab, plan->tp);
+    return (double)plan->microbatch_size * problem->seq / plan->cp * vocab / plan->tp;
+}
+
+int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    const struct dtp_framework *f = problem->framework;
+    if (plan->pp == 1 || f->head_deferral_bytes <= 0 || problem->model->classes > 0)
+        return 0;
+    enum { GRADIENT_BYTES = 2 };
+    int m = dtp_plan_num_microbatches(plan);
+    double n = f->head_deferral_bytes / (GRADIENT_BYTES * dtp_cost_logits(problem, plan));
+    return n < m ? (int)n : m;
+}
+
+double dtp_cost_inline_share(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    return 1 - (double)dtp_cost_deferred(problem, plan) / dtp_plan_num_microbatches(plan);
+}
+
 static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                          const struct dtp_layer_costs *layer, int vs, struct dtp_stage_cost *out) {
     struct dtp_phase *phase[4] = {&out->f, &out->i, &out->w, &out->r};
@@ -41,10 +60,15 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
     if (plan->recompute == DTP_RECOMPUTE_FULL && plan->recompute_layers > 0 &&
         plan->recompute_layers < layers)
         share = plan->recompute_layers / (double)layers;
+    double inline_share = dtp_cost_inline_share(memo->problem, plan);
     for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
         for (int k = 0; n[kind] > 0 && k < 4; k++) {
             bool part = k == PHASE_R && dtp_layer_is_block((enum dtp_layer_kind)kind);
-            phase_add(phase[k], &layer->of[kind][k], part ? share * n[kind] : n[kind]);
+            bool late = k == PHASE_W && kind == DTP_LAYER_HEAD;
+            phase_add(phase[k], &layer->of[kind][k],
+                      n[kind] * (part   ? share
+                                 : late ? inline_share
+                                        : 1));
         }
     if (memo->problem->model->nconvs > 0)
         return;
@@ -169,6 +193,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
         for (int k = 0; k < 3 && !f->inline_communication; k++)
             set_beside(&problem->cluster->gpu, layer, shape.all[0].nodes <= 1, unit[k]);
     }
+    phase_add(&out->late, &layer->of[DTP_LAYER_HEAD][PHASE_W], dtp_cost_deferred(problem, plan));
     stage_transfers(problem, plan, &placement, out);
     step_costs(a, memo, plan, &placement, out);
 }

@@ -83,9 +83,12 @@ struct dtp_costs {
     struct dtp_comm
         embedding_all_reduce; /* tied embeddings, first and last stage, after the last action */
     struct dtp_comm norm_all_reduce; /* gradient norm over everything */
-    double offload_s;                /* per step and rank, exposed */
-    double step_host_s;    /* exposed host time of each rank per step, before its first action */
-    double model_flops;    /* of the whole step, all GPUs, without recomputation (mfu) */
+    struct dtp_phase
+        late;           /* after the last action of the rank that has the last virtual stage: weight
+                              gradients of the head that were put off, dtp_cost_deferred() */
+    double offload_s;   /* per step and rank, exposed */
+    double step_host_s; /* exposed host time of each rank per step, before its first action */
+    double model_flops; /* of the whole step, all GPUs, without recomputation (mfu) */
     double hardware_flops; /* with it (hfu) */
     bool shares_cores;     /* ranks take turns on fewer cores: actions last longer than here */
     bool extrapolated;     /* the GPU's constants are scaled from another's, not calibrated */
@@ -94,6 +97,15 @@ struct dtp_costs {
 /* Ranks that are processes of a host with fewer cores take turns: rank r is pinned to core r mod cores
  * (runtime/launch.h). */
 bool dtp_shares_cores(const struct dtp_problem *problem);
+
+/* Logits of one microbatch on a rank of the last stage. */
+double dtp_cost_logits(const struct dtp_problem *problem, const struct dtp_plan *plan);
+/* Microbatches of a step whose weight gradient of the head a pipeline puts off until its last stage has
+ * nothing else to do (Megatron-Core, --defer-embedding-wgrad-compute): as many as head_deferral_bytes
+ * hold gradients of logits for. */
+int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *plan);
+/* Of the head's weight gradients, those that stay in the backwards. */
+double dtp_cost_inline_share(const struct dtp_problem *problem, const struct dtp_plan *plan);
 
 struct dtp_cost_memo;
 struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem);

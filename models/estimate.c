@@ -229,12 +229,17 @@ static double slowed_s(const struct dtp_walk *w, int r) {
     return first_s + w->path[r].busy_s + alone_s + lost_s + last_s;
 }
 
-/* Reductions, embedding, norm, optimizer, gathers: what follows the last action of each rank. */
+/* The head's late weight gradients, reductions, embedding, norm, optimizer, gathers: what follows the last
+ * action of each rank. */
 static void run_tail(struct dtp_walk *w, bool slowed, struct dtp_path *out) {
     const struct dtp_costs *c = w->l.costs;
     double barrier_s = 0, embedding_s = 0;
     for (int r = 0; r < w->l.pp; r++) {
         struct dtp_rank_path *p = &w->path[r];
+        double slow_s = slowed ? slowed_s(w, r) : 0;
+        double late_s = r == w->l.rank_of[w->l.nstages - 1] ? c->late.total_s : 0;
+        p->busy_s += late_s;
+        p->last_s += late_s;
         double t = p->last_s;
         if (dtp_reduces_last(c))
             for (int k = 0; k < w->l.vpp; k++) {
@@ -242,7 +247,7 @@ static void run_tail(struct dtp_walk *w, bool slowed, struct dtp_path *out) {
                 t += s->nreduce * s->reduce.time_s;
             }
         p->reduced_s = larger(t, w->state[r].reduce_free_s);
-        double more_s = slowed ? slowed_s(w, r) - p->reduced_s : 0;
+        double more_s = slow_s - p->reduced_s;
         if (more_s > 0) {
             p->busy_s += more_s;
             p->last_s += more_s;

@@ -96,6 +96,7 @@ struct dtp_framework {
     int fused_softmax_multiple;   /* of heads x microbatch on a rank, else not fused; 0: any */
     bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
     enum dtp_cross_entropy cross_entropy;
+    double head_deferral_bytes;       /* dtp_cost_deferred(); 0: none is put off */
     bool half_cross_entropy;          /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;

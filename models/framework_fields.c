@@ -239,6 +239,10 @@ const struct dtp_field dtp_framework_fields[] = {
      .offset = F(cross_entropy),
      .names = dtp_cross_entropy_names,
      .help = "PyTorch's, pass by pass over fp32 logits, these compiled, or one kernel in 16 bit"},
+    NUMBER(
+        head_deferral_bytes, 1e12,
+        "pipelines: the head's weight gradients wait until the last stage has nothing else to do, "
+        "for as many microbatches as so many bytes hold gradients of logits of"),
     BOOLEAN(half_cross_entropy, "cross-entropy keeps its tensors in 16 bit"),
     BOOLEAN(fused_gradient_accumulation, "the weight-gradient GEMM adds into the gradient buffer"),
     BOOLEAN(fp32_gradient_accumulation, "gradients are accumulated in fp32"),

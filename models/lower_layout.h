@@ -7,7 +7,7 @@
  *   parts       equal pieces of an action: as many as the larger of its unshard and its overlapped
  *               reduction or gather units; unit k of n waits for (or waits on) part
  *               dtp_part_first(k, n, parts) .. dtp_part_last(k, n, parts)
- *   tail        of a rank: reductions of chunks 0 .. vpp-1, embedding, norm, optimizer, gathers,
+ *   tail        of a rank: late weight gradients of the head, reductions of chunks 0 .. vpp-1, embedding, norm, optimizer, gathers,
  *               offload and host
  */
 #ifndef DTP_MODELS_LOWER_LAYOUT_H

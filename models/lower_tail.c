@@ -33,6 +33,24 @@ static void wait_for_rank(struct dtp_lowering *w, int i, dtp_id after) {
         dtp_graph_dep(w->g, ends[k], after);
 }
 
+/* Weight gradients of the head that were put off: one more piece of compute of the rank. */
+static void late(struct dtp_lowering *w) {
+    int vs = w->l.nstages - 1;
+    for (int q = 0; q < w->replicas && w->costs->late.total_s > 0; q++) {
+        int i = dtp_lowering_index(w, w->l.rank_of[vs], q);
+        struct dtp_task_tag tag = {DTP_T_W, w->out->rank[i], vs, w->l.m, 0};
+        dtp_id x = dtp_graph_add(w->g, &(struct dtp_task){.work = w->costs->late.total_s,
+                                                          .rate_cap = 1,
+                                                          .uses = w->core ? &w->core[i] : NULL,
+                                                          .nuses = w->core != NULL,
+                                                          .device = w->device[i],
+                                                          .stream = w->out->compute_stream[i],
+                                                          .tag = dtp_tag_pack(tag)});
+        dtp_graph_dep(w->g, w->out->tasks[i].last, x);
+        w->out->tasks[i].last = x;
+    }
+}
+
 /* nreduce units of every chunk of one group, in series; the first waits for all members. */
 static dtp_id series_of(struct dtp_lowering *w, int stage, const struct dtp_group_flow *f,
                         enum dtp_unit unit) {
@@ -117,6 +135,7 @@ static dtp_id after_rank(struct dtp_lowering *w, int i, double work_s, enum dtp_
 
 void dtp_lower_tail(struct dtp_lowering *w) {
     const struct dtp_costs *c = w->costs;
+    late(w);
     if (dtp_reduces_last(c))
         for (int stage = 0; stage < w->l.pp; stage++)
             series(w, stage, DTP_UNIT_REDUCE);

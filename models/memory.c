@@ -50,13 +50,14 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     if (stage.moe_layers > 0 && x->whole[DTP_LAYER_MOE] > r->whole_layer)
         r->whole_layer = x->whole[DTP_LAYER_MOE];
     if (stage.last && problem->model->classes == 0 && problem->model->vocab > 0) {
-        double vocab =
-            dtp_framework_padded_vocab(problem->framework, problem->model->vocab, plan->tp);
-        double logits = (double)plan->microbatch_size * problem->seq / plan->cp * vocab / plan->tp;
+        double logits = dtp_cost_logits(problem, plan);
         const struct dtp_framework_memory *f = &problem->framework->memory;
         double outputs = f->outputs_kept_bytes * dtp_plan_num_microbatches(plan);
         r->saved_logits = f->logits_saved_bytes * in_flight * logits;
         r->outputs = plan->pp > 1 ? outputs * logits : 0;
+        /* what the head's late weight gradients read: its input, the gradient of the logits */
+        r->outputs += dtp_cost_deferred(problem, plan) *
+                      (2 * logits + dtp_memory_layer_input_bytes(problem, plan));
         double copies = plan->tp > 1 && f->logits_tp_copies_bytes > 0 ? f->logits_tp_copies_bytes
                                                                       : f->logits_copies_bytes;
         r->logits = (copies - f->logits_saved_bytes) * logits;

@@ -79,6 +79,7 @@ static void random_costs(struct dtp_rng *r, double bytes_per_s, struct random_ca
         c->costs.optimizer_s[s] = between(r, 0, 0.5);
     c->costs.embedding_all_reduce = random_comm(r, DTP_ALL_REDUCE, DTP_AXIS_PP, bytes_per_s);
     c->costs.norm_all_reduce = random_comm(r, DTP_ALL_REDUCE, DTP_AXIS_PP, bytes_per_s);
+    c->costs.late.total_s = below(r, 2) ? between(r, 0, 3) : 0;
 }
 
 static void random_plan(struct dtp_rng *r, struct random_case *c) {
