@@ -247,10 +247,20 @@ static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
 }
 
 /* Whole microbatches on every replica. */
-static void set_batch(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+static void set_batch(struct dtp_arena *a, const struct dtp_run_library *l,
+                      const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
     p->microbatch_size = or_one(run->microbatch);
     int64_t round = (int64_t)p->microbatch_size * or_one(p->dp);
+    const struct batch_fact *ran = dtp_run_batch(l, run);
+    if (ran && run->global_batch > 0 && round * ran->microbatches <= INT_MAX) {
+        p->global_batch_size = (int)(round * ran->microbatches);
+        c->batches = (double)run->global_batch / p->global_batch_size;
+        c->framework.checked_collectives |= ran->checked_collectives;
+        dtp_run_note(a, c,
+                     dtp_arena_printf(a, "run with %d microbatches a replica", ran->microbatches));
+        return;
+    }
     int64_t rounds = run->global_batch > 0 ? (run->global_batch + round - 1) / round : 1;
     p->global_batch_size = round * rounds <= INT_MAX ? (int)(round * rounds) : run->global_batch;
     if (p->global_batch_size != run->global_batch)
@@ -274,7 +284,7 @@ static void set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     const struct cluster_fact *fact = dtp_run_fact(l, run);
     set_zero(a, fact, run, c);
     p->zero_group = stated_zero_group(run->schedule, p->dp * p->cp);
-    set_batch(a, run, c);
+    set_batch(a, l, run, c);
     p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
     bool whole = fact && fact->whole_sequences;
     if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel && !whole) {
@@ -310,6 +320,7 @@ void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
 
     memset(out, 0, sizeof *out);
     out->note = "";
+    out->batches = 1;
     out->peak_mem_unit = run->peak_mem_unit;
     if (run->broken) {
         out->unsupported = run->broken;

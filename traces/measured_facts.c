@@ -212,6 +212,25 @@ static const struct dtp_field relative_fields[] = {
      .help = "entry of models/frameworks"},
     {0}};
 
+#define BATCH(member) offsetof(struct batch_fact, member)
+static const struct dtp_field batch_fields[] = {{.name = "id",
+                                                 .kind = DTP_FIELD_STRING,
+                                                 .offset = BATCH(id),
+                                                 .required = true,
+                                                 .help = "of the row"},
+                                                {.name = "microbatches",
+                                                 .kind = DTP_FIELD_INT,
+                                                 .offset = BATCH(microbatches),
+                                                 .required = true,
+                                                 .min = 1,
+                                                 .max = 1e6,
+                                                 .help = "of a replica"},
+                                                {.name = "checked_collectives",
+                                                 .kind = DTP_FIELD_BOOL,
+                                                 .offset = BATCH(checked_collectives),
+                                                 .help = "run with checks of every collective"},
+                                                {0}};
+
 /* The objects of the array `key`, `size` bytes each; without the key none. */
 static enum dtp_status read_rows(struct dtp_arena *a, const struct dtp_json *j, const char *key,
                                  const struct dtp_field *fields, size_t size, void **out,
@@ -232,15 +251,18 @@ static enum dtp_status read_rows(struct dtp_arena *a, const struct dtp_json *j, 
 static enum dtp_status read_facts(struct dtp_arena *a, struct dtp_run_library *l,
                                   struct dtp_err *err) {
     const struct dtp_json *j;
-    void *facts = NULL, *stacks = NULL, *relatives = NULL;
+    void *facts = NULL, *stacks = NULL, *relatives = NULL, *batches = NULL;
     DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "traces/measured/clusters.json"), &j, err));
     DTP_TRY(read_rows(a, j, "runs", fact_fields, sizeof *l->fact, &facts, &l->nfacts, err));
     DTP_TRY(read_rows(a, j, "stacks", stack_fields, sizeof *l->stack, &stacks, &l->nstacks, err));
     DTP_TRY(read_rows(a, j, "relatives", relative_fields, sizeof *l->relative, &relatives,
                       &l->nrelatives, err));
+    DTP_TRY(
+        read_rows(a, j, "batches", batch_fields, sizeof *l->batch, &batches, &l->nbatches, err));
     l->fact = facts;
     l->stack = stacks;
     l->relative = relatives;
+    l->batch = batches;
     return DTP_OK;
 }
 
@@ -299,6 +321,13 @@ const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l,
             fact_has_kind(f, run))
             return f;
     }
+    return NULL;
+}
+
+const struct batch_fact *dtp_run_batch(const struct dtp_run_library *l, const struct dtp_run *run) {
+    for (size_t i = 0; i < l->nbatches; i++)
+        if (strcmp(l->batch[i].id, run->id) == 0)
+            return &l->batch[i];
     return NULL;
 }
 

@@ -47,6 +47,13 @@ struct stack_relative {
     const char *use;
 };
 
+/* A row whose source says how many microbatches a replica ran, and not as many as its batch makes. */
+struct batch_fact {
+    const char *id;
+    int microbatches;
+    bool checked_collectives; /* as of the framework */
+};
+
 /* What a library has loaded, by key: rows share their few clusters and models. */
 struct kept_cluster {
     const char *key;
@@ -67,6 +74,8 @@ struct dtp_run_library {
     size_t nstacks;
     struct stack_relative *relative;
     size_t nrelatives;
+    struct batch_fact *batch;
+    size_t nbatches;
     struct cluster_fact *fact;
     size_t nfacts;
     struct dtp_framework *framework;
@@ -91,6 +100,8 @@ void dtp_run_set_schedule(struct dtp_arena *a, const struct dtp_run *run, struct
 void dtp_run_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text);
 /* The first fact that holds for the row; NULL: none. */
 const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l, const struct dtp_run *run);
+/* NULL: the row's batch is that of the run. */
+const struct batch_fact *dtp_run_batch(const struct dtp_run_library *l, const struct dtp_run *run);
 /* The named entry of hw/cluster, or with name NULL the usual nodes of the row's GPU. */
 enum dtp_status dtp_run_cluster(struct dtp_run_library *l, const struct dtp_run *run,
                                 const char *name, struct dtp_cluster *out, struct dtp_err *err);

@@ -41,7 +41,7 @@ static void predict_row(void *context, size_t item, int thread) {
         row->supported = false;
         row->note = "the plan could not be simulated";
     } else {
-        row->predicted_s = r.step_s;
+        row->predicted_s = r.step_s * c->batches;
         row->predicted_peak_bytes = peak_of(&r, row->peak_meaning, c->peak_of_first_stage);
         row->extrapolated = r.extrapolated || c->outside;
         row->fits = r.device_bytes <= c->problem.memory_limit_bytes;

@@ -29,6 +29,25 @@ static void test_facts(void) {
     CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GB");
 }
 
+/* A run of nanotron whose page says another accumulation than its row's batch makes: its step holds the batch
+ * of the row twice. */
+static void test_other_batch(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s,peak_mem,"
+        "peak_mem_unit\nplaybook,nanotron_ultrascale-%s,nanotron,H100,80,64,8,Llama "
+        "(1B),16,2048,32,"
+        "131072,4096,2,2,1,16,1,8,256,bf16,none,1,25.8,GB\n";
+    struct dtp_run_case *told = case_of_file(dtp_arena_printf(arena, row, "198")),
+                        *other = case_of_file(dtp_arena_printf(arena, row, "177"));
+    CU_ASSERT_FATAL(told->unsupported == NULL && other->unsupported == NULL);
+    CU_ASSERT(dtp_plan_num_microbatches(&told->plan) == 1 && told->plan.global_batch_size == 128);
+    CU_ASSERT_DOUBLE_EQUAL(told->batches, 2, 1e-12);
+    CU_ASSERT(told->framework.checked_collectives && strstr(told->note, "1 microbatches"));
+    CU_ASSERT(dtp_plan_num_microbatches(&other->plan) == 2 && other->plan.global_batch_size == 256);
+    CU_ASSERT_DOUBLE_EQUAL(other->batches, 1, 1e-12);
+}
+
 /* FlagPerf's run in fp32: --recompute-activations, no flash attention, no master copy; those in 16 bit not. */
 static void test_fp32_run(void) {
     static const char *const row =
@@ -238,6 +257,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"facts by size of the run", test_sized_facts},
                            {"facts of runs that were not made again", test_campaign_facts},
                            {"what the scripts say", test_facts},
+                           {"a run with another batch than its row", test_other_batch},
                            {"a run in fp32", test_fp32_run},
                            {"sums that are no runs", test_sums},
                            {"LLM Foundry's tables", test_llm_foundry},
