@@ -2,11 +2,14 @@
 #include "models/lower_build.h"
 #include "sim/base/machine.h"
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 
 /* Bytes of a task, of a dependency and of a use, in the graph, the engine and the timeline and while they are
  * made: within 20 % of what a process takes in all for 24 plans of three models and all details, the largest
  * of 8.6 million tasks and 1.3 GB. */
 static const double task_bytes = 100, dep_bytes = 50, use_bytes = 40;
+/* A graph of so many bytes is never refused: asking what the machine has takes longer than making it. */
+static const double small_bytes = 16 * DTP_MIB;
 
 struct size {
     double tasks, deps, uses;
@@ -81,7 +84,7 @@ enum dtp_status dtp_lowering_reserve(struct dtp_lowering *w, struct dtp_err *err
            ids = UINT32_MAX / 8;
     double most_bytes = w->options->most_bytes;
     if (most_bytes <= 0)
-        most_bytes = (double)dtp_machine_memory("").free_bytes;
+        most_bytes = bytes <= small_bytes ? small_bytes : (double)dtp_machine_memory("").free_bytes;
     if (bytes <= most_bytes && n.tasks <= ids && n.deps <= ids && n.uses <= ids) {
         dtp_graph_reserve(w->g, (uint32_t)n.tasks, (uint32_t)n.deps, (uint32_t)n.uses);
         return DTP_OK;

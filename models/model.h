@@ -127,6 +127,11 @@ struct dtp_param_counts {
  */
 enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
                                struct dtp_err *err);
+/* The same for many names: the aliases of all files are read with the first that is no file's name. *names: NULL
+ * before, lives in `a`. */
+struct dtp_model_names;
+enum dtp_status dtp_model_load_by(struct dtp_arena *a, struct dtp_model_names **names,
+                                  const char *name, struct dtp_model *out, struct dtp_err *err);
 /* Own form or Hugging Face's (recognised by "model_type" / "architectures"). A document without a
  * name leaves "". */
 enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_model *out,

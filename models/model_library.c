@@ -14,7 +14,7 @@ struct entry {
         *file; /* a name or an alias, and the file (without .json) that it stands for */
 };
 
-struct library {
+struct dtp_model_names {
     struct entry *at;
     size_t n, capacity;
 };
@@ -63,7 +63,8 @@ static const char *library_path(struct dtp_arena *a, const char *file) {
     return dtp_data_path(a, dtp_arena_printf(a, "models/%s.json", file));
 }
 
-static void add(struct dtp_arena *a, struct library *l, const char *name, const char *file) {
+static void add(struct dtp_arena *a, struct dtp_model_names *l, const char *name,
+                const char *file) {
     if (l->n == l->capacity) {
         size_t wider = l->capacity ? 2 * l->capacity : 128;
         l->at = dtp_arena_grow(a, l->at, sizeof *l->at, l->capacity, wider);
@@ -72,7 +73,9 @@ static void add(struct dtp_arena *a, struct library *l, const char *name, const 
     l->at[l->n++] = (struct entry){name, file};
 }
 
-static enum dtp_status read_library(struct dtp_arena *a, struct library *l, struct dtp_err *err) {
+static enum dtp_status read_names(struct dtp_arena *a, struct dtp_model_names **out,
+                                  struct dtp_err *err) {
+    struct dtp_model_names *l = DTP_NEW(a, struct dtp_model_names, 1);
     const char *const *files;
     size_t n;
     DTP_TRY(dtp_model_list(a, &files, &n, err));
@@ -85,6 +88,7 @@ static enum dtp_status read_library(struct dtp_arena *a, struct library *l, stru
             if (dtp_json_type(dtp_json_at(aliases, k)) == DTP_JSON_STRING)
                 add(a, l, dtp_json_string(dtp_json_at(aliases, k)), files[i]);
     }
+    *out = l;
     return DTP_OK;
 }
 
@@ -101,19 +105,17 @@ static const char *without_variant(struct dtp_arena *a, const char *name) {
     return NULL;
 }
 
-static enum dtp_status load_named(struct dtp_arena *a, const char *name, struct dtp_model *out,
-                                  struct dtp_err *err) {
-    struct library l = {0};
-    DTP_TRY(read_library(a, &l, err));
+static enum dtp_status load_named(struct dtp_arena *a, const struct dtp_model_names *l,
+                                  const char *name, struct dtp_model *out, struct dtp_err *err) {
     for (const char *plain = name; plain; plain = without_variant(a, plain))
-        for (size_t i = 0; i < l.n; i++)
-            if (dtp_same_name(without_owner(l.at[i].name), without_owner(plain)))
-                return load_file(a, library_path(a, l.at[i].file), l.at[i].file, out, err);
-    const char **names = DTP_NEW(a, const char *, l.n);
-    for (size_t i = 0; i < l.n; i++)
-        names[i] = l.at[i].name;
-    if (dtp_nearest_name(name, names, l.n) >= 0)
-        return dtp_unknown_name(err, DTP_EINPUT, "model", name, names, l.n, NULL);
+        for (size_t i = 0; i < l->n; i++)
+            if (dtp_same_name(without_owner(l->at[i].name), without_owner(plain)))
+                return load_file(a, library_path(a, l->at[i].file), l->at[i].file, out, err);
+    const char **names = DTP_NEW(a, const char *, l->n);
+    for (size_t i = 0; i < l->n; i++)
+        names[i] = l->at[i].name;
+    if (dtp_nearest_name(name, names, l->n) >= 0)
+        return dtp_unknown_name(err, DTP_EINPUT, "model", name, names, l->n, NULL);
     return dtp_fail(err, DTP_EINPUT,
                     "unknown model \"%s\"; `dtplan models` lists them, and --model FILE reads a "
                     "config.json of Hugging Face or a file of your own",
@@ -122,6 +124,12 @@ static enum dtp_status load_named(struct dtp_arena *a, const char *name, struct 
 
 enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
                                struct dtp_err *err) {
+    struct dtp_model_names *names = NULL;
+    return dtp_model_load_by(a, &names, name, out, err);
+}
+
+enum dtp_status dtp_model_load_by(struct dtp_arena *a, struct dtp_model_names **names,
+                                  const char *name, struct dtp_model *out, struct dtp_err *err) {
     if (strcmp(name, "-") == 0)
         return load_file(a, name, "stdin", out, err);
     if (strchr(name, '/') && is_folder(name)) {
@@ -132,7 +140,9 @@ enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp
         return load_file(a, name, name_of_path(a, name), out, err);
     if (!strchr(name, '/') && name[0] && access(library_path(a, name), R_OK) == 0)
         return load_file(a, library_path(a, name), name, out, err);
-    return load_named(a, name, out, err);
+    if (!*names)
+        DTP_TRY(read_names(a, names, err));
+    return load_named(a, *names, name, out, err);
 }
 
 enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,

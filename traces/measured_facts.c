@@ -358,7 +358,7 @@ bool dtp_run_model(struct dtp_run_library *l, const char *name, struct dtp_model
             *out = l->model[i].model;
             return l->model[i].known;
         }
-    bool known = dtp_model_load(l->a, name, out, NULL) == DTP_OK;
+    bool known = dtp_model_load_by(l->a, &l->model_names, name, out, NULL) == DTP_OK;
     l->model = dtp_arena_grow(l->a, l->model, sizeof *l->model, l->nmodels, l->nmodels + 1);
     l->model[l->nmodels++] = (struct kept_model){name, known, *out};
     return known;

@@ -69,6 +69,7 @@ struct dtp_run_library {
     struct dtp_arena *a;
     struct kept_cluster *cluster;
     struct kept_model *model;
+    struct dtp_model_names *model_names;
     size_t nclusters, nmodels;
     struct stack_fact *stack;
     size_t nstacks;

@@ -95,9 +95,6 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
     struct predict_ctx ctx = {
         .options = options, .cases = DTP_NEW(a, struct dtp_run_case, n), .row = out->row};
     int threads = options->jobs > 0 ? options->jobs : dtp_pool_default_threads();
-    ctx.arena = DTP_NEW(a, struct dtp_arena *, (size_t)threads);
-    for (int t = 0; t < threads; t++)
-        ctx.arena[t] = dtp_arena_create_in(a, "validate row");
     for (size_t i = 0; i < n; i++) {
         struct dtp_validated *row = &out->row[i];
         row->run = &out->runs.at[i];
@@ -119,6 +116,9 @@ static enum dtp_status predict_all(struct dtp_arena *a, const struct dtp_validat
                                          row->note, *row->note ? "; " : "");
         }
     }
+    ctx.arena = DTP_NEW(a, struct dtp_arena *, (size_t)threads);
+    for (int t = 0; t < threads; t++)
+        ctx.arena[t] = dtp_arena_create("validate row");
     for (size_t from = 0; from < n; from += ROWS_PER_WAVE) {
         struct predict_ctx wave = ctx;
         size_t left = n - from;

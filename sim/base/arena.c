@@ -24,6 +24,7 @@ struct dtp_arena {
     size_t used_bytes;       /* in the blocks before current */
     size_t next_block_bytes; /* doubles, so that a large arena has few blocks */
     struct dtp_arena *parent, *first_child, *sibling;
+    struct block *spare; /* of arenas in this one that ended: the next ones in it take them */
 };
 
 static _Noreturn void oom_exit(const char *arena, size_t bytes) {
@@ -76,15 +77,33 @@ static void destroy_children(struct dtp_arena *a) {
         dtp_arena_destroy(a->first_child);
 }
 
+static void free_blocks(struct block *b) {
+    for (struct block *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+}
+
+/* Puts a list of blocks before those that are spare, in its order: small ones first, as they will be asked for. */
+static void give_blocks(struct dtp_arena *to, struct block *list) {
+    struct block **end = &list;
+    while (*end)
+        end = &(*end)->next;
+    *end = to->spare;
+    to->spare = list;
+}
+
 void dtp_arena_destroy(struct dtp_arena *a) {
     if (!a)
         return;
     destroy_children(a);
-    if (a->parent)
+    if (a->parent) {
         leave_parent(a);
-    for (struct block *b = a->first, *next; b; b = next) {
-        next = b->next;
-        free(b);
+        give_blocks(a->parent, a->spare);
+        give_blocks(a->parent, a->first);
+    } else {
+        free_blocks(a->spare);
+        free_blocks(a->first);
     }
     free(a);
 }
@@ -101,14 +120,28 @@ size_t dtp_arena_used_bytes(const struct dtp_arena *a) {
     return a->used_bytes + (a->current ? a->current->used : 0);
 }
 
+/* Takes a block of at least `bytes` and at most twice the `wanted` from what the parent has spare; NULL: none. */
+static struct block *take_spare(struct dtp_arena *parent, size_t bytes, size_t wanted) {
+    struct block **link = &parent->spare;
+    while (*link && ((*link)->capacity < bytes || (*link)->capacity / 2 > wanted))
+        link = &(*link)->next;
+    struct block *b = *link;
+    if (b)
+        *link = b->next;
+    return b;
+}
+
 static struct block *new_block(struct dtp_arena *a, size_t bytes) {
     size_t capacity = bytes > a->next_block_bytes ? bytes : a->next_block_bytes;
     if (capacity > SIZE_MAX - sizeof(struct block))
         out_of_memory(a->name, bytes);
-    struct block *b = malloc(sizeof *b + capacity);
-    if (!b)
-        out_of_memory(a->name, bytes);
-    b->capacity = capacity;
+    struct block *b = a->parent ? take_spare(a->parent, bytes, capacity) : NULL;
+    if (!b) {
+        b = malloc(sizeof *b + capacity);
+        if (!b)
+            out_of_memory(a->name, bytes);
+        b->capacity = capacity;
+    }
     b->used = 0;
     if (a->next_block_bytes < LARGEST_BLOCK_BYTES)
         a->next_block_bytes *= 2;

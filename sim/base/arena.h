@@ -21,7 +21,9 @@ struct dtp_arena;
 
 /* name: for the message when memory runs out; must outlive the arena. */
 struct dtp_arena *dtp_arena_create(const char *name);
-/* An arena that ends with its parent, when that is destroyed or reset, if it was not destroyed before. */
+/* An arena that ends with its parent, when that is destroyed or reset, if it was not destroyed before.
+ * Its memory goes back to the parent, for the next arena in it: pages that are mapped already. So both belong
+ * to the same thread. */
 struct dtp_arena *dtp_arena_create_in(struct dtp_arena *parent, const char *name);
 void dtp_arena_destroy(struct dtp_arena *a); /* NULL is fine */
 void dtp_arena_reset(struct dtp_arena *a);

@@ -116,6 +116,25 @@ static void test_children_end_with_their_parent(void) {
     dtp_arena_destroy(a);
 }
 
+/* The next arena in the same parent has the memory of one that ended; what a reset ends counts as well. */
+static void test_children_hand_on_their_memory(void) {
+    enum { BYTES = 100000 };
+    struct dtp_arena *a = dtp_arena_create("parent");
+    struct dtp_arena *first = dtp_arena_create_in(a, "first");
+    unsigned char *p = dtp_arena_alloc(first, 1, BYTES);
+    memset(p, 7, BYTES);
+    dtp_arena_destroy(first);
+    unsigned char *q = dtp_arena_alloc(dtp_arena_create_in(a, "second"), 1, BYTES);
+    CU_ASSERT_PTR_EQUAL(q, p);
+    CU_ASSERT(q[0] == 0 && q[BYTES - 1] == 0);
+    dtp_arena_reset(a);
+    struct dtp_arena *third = dtp_arena_create_in(a, "third");
+    CU_ASSERT_PTR_NOT_EQUAL(dtp_arena_alloc(third, 1, 10), p); /* much too large for it */
+    CU_ASSERT_PTR_EQUAL(dtp_arena_alloc(third, 1, BYTES), p);
+    CU_ASSERT_PTR_NOT_EQUAL(dtp_arena_alloc(third, 1, 2 * BYTES), p);
+    dtp_arena_destroy(a);
+}
+
 static jmp_buf back;
 static const char *oom_arena;
 static size_t oom_bytes;
@@ -155,6 +174,7 @@ static CU_TestInfo tests[] = {
     {"strings", test_strings},
     {"zero sizes", test_zero_sizes_give_addresses},
     {"children", test_children_end_with_their_parent},
+    {"children's memory", test_children_hand_on_their_memory},
     {"out of memory", test_out_of_memory_calls_the_handler},
     CU_TEST_INFO_NULL,
 };
