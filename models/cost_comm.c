@@ -232,7 +232,9 @@ struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
                                               const struct dtp_plan *plan,
                                               const struct dtp_placement *placement) {
     const struct dtp_framework *f = problem->framework;
-    if (plan->pp == 1 || !problem->model->tied_embeddings || !f->tied_embedding_all_reduce)
+    const struct dtp_model *m = problem->model;
+    bool shared = m->tied_embeddings || m->mtp_layers > 0; /* which looks up tokens on the last */
+    if (plan->pp == 1 || !shared || !f->tied_embedding_all_reduce)
         return (struct dtp_comm){0};
     int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
     int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;

@@ -197,7 +197,8 @@ struct dtp_framework {
     /* what it can do */
     int max_tp, max_pp; /* 0: no limit; 1: has none */
     bool has_sequence_parallel, has_cp;
-    bool has_ep; /* has layers of experts, and their parallelism */
+    bool has_mtp; /* multi-token prediction; false: trains the main model alone */
+    bool has_ep;  /* has layers of experts, and their parallelism */
     enum dtp_expert_tp expert_tp;
     bool moe_fused_permute; /* rows are ordered and put back by one kernel each */
     bool moe_weighs_rows;   /* a kernel of its own weights them, and keeps them for its backward */

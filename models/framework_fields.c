@@ -344,6 +344,7 @@ const struct dtp_field dtp_framework_fields[] = {
     INTEGER(max_pp, 4096, "largest pp; 0: no limit, 1: none"),
     BOOLEAN(has_sequence_parallel, "has Megatron's sequence parallelism"),
     BOOLEAN(has_cp, "has context parallelism"),
+    BOOLEAN(has_mtp, "trains multi-token prediction; else the main model alone"),
     BOOLEAN(has_ep, "has layers of experts and expert parallelism; else it refuses such models"),
     {.name = "expert_tp",
      .kind = DTP_FIELD_ENUM,

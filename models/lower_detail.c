@@ -87,18 +87,22 @@ static void make_list(struct dtp_lowering *w, struct dtp_op_list *list, int vs, 
         add_layer(w, list, DTP_LAYER_CONV, action, 0);
         return;
     }
-    int first = dtp_plan_first_layer(w->plan, m, vs), n = dtp_plan_layers(w->plan, m, vs);
+    int first = dtp_plan_first_layer(w->plan, m, vs), n = dtp_stage_layers(m, w->plan, vs);
     bool forward = action == DTP_A_F, last = vs + 1 == w->l.nstages;
     if (vs == 0 && forward)
         add_layer(w, list, DTP_LAYER_EMBEDDING, action, -1);
     if (last && !forward)
         add_layer(w, list, DTP_LAYER_HEAD, action, -1);
+    for (int k = 0; last && !forward && k < m->mtp_layers; k++)
+        add_layer(w, list, DTP_LAYER_MTP, action, -1);
     for (int k = 0; k < n; k++) {
         int i = forward ? k : n - 1 - k;
         add_layer(w, list, dtp_model_layer_kind(m, first + i), action, i);
     }
     if (vs == 0 && !forward)
         add_layer(w, list, DTP_LAYER_EMBEDDING, action, -1);
+    for (int k = 0; last && forward && k < m->mtp_layers; k++)
+        add_layer(w, list, DTP_LAYER_MTP, action, -1);
     if (last && forward)
         add_layer(w, list, DTP_LAYER_HEAD, action, -1);
 }

@@ -43,14 +43,15 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     if (stage.first && !(stage.last && problem->model->tied_embeddings))
         r->table = (double)problem->model->vocab * problem->model->hidden / plan->tp;
     if (stage.last)
-        kept += x->kept[DTP_LAYER_HEAD];
+        kept += x->kept[DTP_LAYER_HEAD] + problem->model->mtp_layers * x->kept[DTP_LAYER_MTP];
     r->activations += in_flight * kept;
     if (dense > 0 && x->whole[DTP_LAYER_DENSE] > r->whole_layer)
         r->whole_layer = x->whole[DTP_LAYER_DENSE];
     if (stage.moe_layers > 0 && x->whole[DTP_LAYER_MOE] > r->whole_layer)
         r->whole_layer = x->whole[DTP_LAYER_MOE];
     if (stage.last && problem->model->classes == 0 && problem->model->vocab > 0) {
-        double logits = dtp_cost_logits(problem, plan);
+        /* each depth of multi-token prediction has its own */
+        double logits = dtp_cost_logits(problem, plan) * (1 + problem->model->mtp_layers);
         const struct dtp_framework_memory *f = &problem->framework->memory;
         double outputs = f->outputs_kept_bytes * dtp_plan_num_microbatches(plan);
         r->saved_logits = f->logits_saved_bytes * in_flight * logits;

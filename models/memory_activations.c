@@ -147,7 +147,9 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
         bool moe = k == DTP_LAYER_MOE, conv = k == DTP_LAYER_CONV;
         bool window = k == DTP_LAYER_DENSE_WINDOW || k == DTP_LAYER_MOE_WINDOW;
-        if ((moe && problem->model->moe.experts == 0) || conv != (problem->model->nconvs > 0) ||
+        if ((moe && problem->model->moe.experts == 0) ||
+            (k == DTP_LAYER_MTP && problem->model->mtp_layers == 0) ||
+            conv != (problem->model->nconvs > 0) ||
             window) /* keeps what a layer without one keeps */
             continue;
         const struct layer_kept *layer = find_layer(memo, plan, (enum dtp_layer_kind)k);

@@ -161,6 +161,7 @@ const struct dtp_field dtp_model_fields[] = {
     {"sliding_window", DTP_FIELD_INT, AT(sliding_window), .max = MAX_VOCAB,
      .help = "keys that a query sees, 0: all"},
     COUNT(full_attention_step, "every so many-th layer sees all keys all the same, 0: none"),
+    COUNT(mtp_layers, "depths of multi-token prediction, trained beside the model"),
     FLAG(chunked_attention, "the window is a chunk: queries see the keys of their own"),
     {"moe", DTP_FIELD_OBJECT, AT(moe), .fields = moe_fields, .help = "mixture of experts"},
     {"mla", DTP_FIELD_OBJECT, AT(mla), .fields = mla_fields, .help = "latent attention"},

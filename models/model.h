@@ -36,6 +36,7 @@ enum dtp_layer_kind {
     DTP_LAYER_MOE_WINDOW,
     DTP_LAYER_EMBEDDING,
     DTP_LAYER_HEAD,
+    DTP_LAYER_MTP, /* a depth of multi-token prediction beside its transformer layer */
     DTP_LAYER_CONV,
     DTP_NLAYER_KINDS
 };
@@ -94,6 +95,7 @@ struct dtp_model {
     int sliding_window;      /* keys that a query sees, itself included; 0: full attention */
     int full_attention_step; /* every so many-th layer sees all keys; 0: none does */
     bool chunked_attention; /* a query sees the keys of its own chunk of sliding_window (Llama 4) */
+    int mtp_layers;         /* depths of multi-token prediction (DeepSeek-V3 2024, section 2.2) */
     struct dtp_moe moe;
     struct dtp_mla mla;
     int patch, image, classes,
@@ -117,8 +119,9 @@ struct dtp_param_counts {
     uint64_t moe_layer_active;       /* of moe_layer, used by one token */
     uint64_t final_norm;
     uint64_t head; /* untied LM head or classifier, MLM head; 0 when tied and bare */
+    uint64_t mtp;  /* of one depth of multi-token prediction beside its layer: norms and 2h x h */
     int dense_layers, moe_layers;
-    uint64_t total, active;
+    uint64_t total, active; /* of the main model, without multi-token prediction */
 };
 
 /* name: an entry of models/, an alias, or a path (own JSON, Hugging Face config.json, or the folder
@@ -148,6 +151,7 @@ enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_name
 bool dtp_model_equal(const struct dtp_model *a, const struct dtp_model *b);
 
 bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer);
+/* Those beyond the last are the depths' of multi-token prediction, of the last one's kind. */
 enum dtp_layer_kind dtp_model_layer_kind(const struct dtp_model *m, int layer);
 /* Adds the layers from .. to - 1 to the counts of their kinds. */
 void dtp_model_count_kinds(const struct dtp_model *m, int from, int to, int n[DTP_NLAYER_KINDS]);

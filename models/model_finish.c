@@ -99,6 +99,12 @@ static enum dtp_status check_rest(const struct dtp_model *m, struct dtp_err *err
     if (m->sliding_window == 0 && (m->full_attention_step > 0 || m->chunked_attention))
         return dtp_fail(err, DTP_EINPUT, "%s: there is no \"sliding_window\"",
                         m->chunked_attention ? "chunked_attention" : "full_attention_step");
+    if (m->mtp_layers > 0 && (!m->causal || m->classes > 0))
+        return dtp_fail(err, DTP_EINPUT, "mtp_layers: %d with a model that predicts no next token",
+                        m->mtp_layers);
+    if (m->mtp_layers > m->layers)
+        return dtp_fail(err, DTP_EINPUT, "mtp_layers: found %d, expected at most the %d layers",
+                        m->mtp_layers, m->layers);
     if (m->vocab < 1 && m->classes < 1)
         return dtp_fail(err, DTP_EINPUT, "missing key \"vocab\" (or \"classes\")");
     if (m->patch > 0 && (m->image < m->patch || m->image % m->patch != 0 || m->channels < 1))

@@ -83,6 +83,7 @@ static const struct hf_number numbers[] = {
      false,
      {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx"}},
     {TO(token_types), false, {"type_vocab_size"}},
+    {TO(mtp_layers), false, {"num_nextn_predict_layers", "mtp_num_hidden_layers"}},
 };
 
 static enum dtp_status read_numbers(const struct dtp_json *j, struct dtp_model *m,

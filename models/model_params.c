@@ -70,6 +70,8 @@ bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer) {
 }
 
 enum dtp_layer_kind dtp_model_layer_kind(const struct dtp_model *m, int layer) {
+    if (layer >= m->layers)
+        layer = m->layers - 1;
     bool moe = dtp_model_layer_is_moe(m, layer), window = m->full_attention_step > 0;
     if (window && (layer + 1) % m->full_attention_step != 0)
         return moe ? DTP_LAYER_MOE_WINDOW : DTP_LAYER_DENSE_WINDOW;
@@ -133,6 +135,7 @@ void dtp_model_params(const struct dtp_model *m, int vocab, struct dtp_param_cou
         .embedding = embedding_params(m, vocab),
         .head = head_params(m, vocab),
         .final_norm = m->final_norm ? norm_size(m, m->hidden) : 0,
+        .mtp = m->mtp_layers > 0 ? 3 * norm_size(m, m->hidden) + 2 * h * h : 0,
     };
     for (int l = 0; m->nconvs == 0 && l < m->layers; l++)
         out->moe_layers += dtp_model_layer_is_moe(m, l) ? 1 : 0;
@@ -186,20 +189,20 @@ static double head_flops(const struct dtp_model *m, int seq) {
 double dtp_model_forward_flops(const struct dtp_model *m, int seq) {
     if (m->nconvs > 0)
         return conv_flops(m);
-    struct dtp_param_counts n;
-    dtp_model_params(m, m->vocab, &n);
     struct layer_weights w = layer_weights(m);
     double moe_weights = (double)m->hidden * (m->moe.experts + (m->moe.shared_gate ? 1 : 0)) +
                          (double)w.expert * (m->moe.top_k + m->moe.shared_experts);
-    double per_token = 2.0 * (double)w.attention * m->layers +
-                       2.0 * (double)w.dense * n.dense_layers + 2.0 * moe_weights * n.moe_layers;
-    int of[DTP_NLAYER_KINDS] = {0}; /* window or full: of all layers, or by their kinds */
-    dtp_model_count_kinds(m, 0, m->layers, of);
+    int of[DTP_NLAYER_KINDS] = {0}, layers = m->layers + m->mtp_layers;
+    dtp_model_count_kinds(m, 0, layers, of);
+    int moe = of[DTP_LAYER_MOE] + of[DTP_LAYER_MOE_WINDOW];
+    double per_token = 2.0 * (double)w.attention * layers + 2.0 * (double)w.dense * (layers - moe) +
+                       2.0 * moe_weights * moe + 4.0 * m->hidden * m->hidden * m->mtp_layers;
+    /* window or full: of all layers, or by their kinds */
     int apart = of[DTP_LAYER_DENSE_WINDOW] + of[DTP_LAYER_MOE_WINDOW];
     bool window = m->sliding_window > 0 && m->full_attention_step == 0;
-    double core = attention_core_flops(m, seq, window) * (m->layers - apart) +
+    double core = attention_core_flops(m, seq, window) * (layers - apart) +
                   attention_core_flops(m, seq, true) * apart;
-    return per_token * seq + core + head_flops(m, seq);
+    return per_token * seq + core + head_flops(m, seq) * (1 + m->mtp_layers);
 }
 
 double dtp_model_published_gap(const struct dtp_model *m) {

@@ -259,40 +259,6 @@ static void zero_copies(struct dtp_op_build *b, double params) {
                       f->zero3_copy_in_bytes * params, params);
 }
 
-/* Selective recomputation as torchtitan has it: what attention and every second product made stays,
- * the rest is repeated. FP8 products are none of those that its list names (aten.mm): all are repeated but the
- * last, whose output no backward reads. */
-static void alternate_products(struct dtp_op_build *b) {
-    double all = 0, kept = b->e * b->z;
-    bool repeated = true, listed = !dtp_dtype_narrow(b->dtype);
-    struct dtp_op *attention = NULL, *first = NULL, *last = NULL;
-    for (int i = 0; i < b->out->n; i++) {
-        struct dtp_op *op = &b->out->at[i];
-        if (op->pass != DTP_PASS_F)
-            continue;
-        all += op->saved_bytes;
-        op->saved_bytes = 0;
-        op->core = op->kind == DTP_OP_KERNEL;
-        if (op->kind == DTP_OP_GEMM) {
-            repeated = !repeated || !listed;
-            op->core = repeated;
-            last = op;
-            kept += repeated ? 0 : b->e * (double)(op->gemm.m * op->gemm.n * op->gemm.batch);
-        } else if (op->kind == DTP_OP_ATTENTION) {
-            attention = op;
-            kept += b->e * b->tokens * b->q_width;
-        }
-        first = first ? first : op;
-    }
-    if (!attention)
-        return;
-    if (!listed)
-        last->core = false;
-    attention->saved_bytes = kept;
-    first->core = true;
-    first->saved_bytes = all > kept ? all - kept : 0;
-}
-
 static void layer(struct dtp_op_build *b, bool moe) {
     double params = layer_params(b, moe);
     if (eager(b) && !moe) {
@@ -305,30 +271,8 @@ static void layer(struct dtp_op_build *b, bool moe) {
         accumulation(b, params);
     }
     if (b->f->selective_alternate_products && b->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
-        alternate_products(b);
+        dtp_op_alternate_products(b);
     zero_copies(b, params);
-}
-
-/* Number of operations that full recomputation repeats: all, or as PyTorch's checkpoint does without
- * re-entering autograd: up to the last tensor that the forward kept. A GEMM keeps its inputs, so that
- * it does not run itself; another kernel keeps what it makes. */
-static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *ops) {
-    if (!f->recompute_stops_early)
-        return ops->n;
-    for (int i = ops->n - 1; i >= 0; i--)
-        if (ops->at[i].pass == DTP_PASS_F && ops->at[i].saved_bytes > 0)
-            return ops->at[i].kind == DTP_OP_GEMM ? i : i + 1;
-    return 0;
-}
-
-static void set_repeated(const struct dtp_framework *f, const struct dtp_plan *plan,
-                         struct dtp_ops *ops) {
-    int recomputed = plan->recompute == DTP_RECOMPUTE_FULL ? recomputed_ops(f, ops) : 0;
-    bool selective = plan->recompute == DTP_RECOMPUTE_SELECTIVE;
-    for (int i = 0; i < ops->n; i++) {
-        struct dtp_op *op = &ops->at[i];
-        op->repeated = op->pass == DTP_PASS_F && (i < recomputed || (selective && op->core));
-    }
 }
 
 static int window_of(const struct dtp_problem *problem, enum dtp_layer_kind kind) {
@@ -338,12 +282,12 @@ static int window_of(const struct dtp_problem *problem, enum dtp_layer_kind kind
     return has && m->sliding_window < problem->seq ? m->sliding_window : 0;
 }
 
-void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                 enum dtp_layer_kind kind, struct dtp_ops *out) {
+static struct dtp_op_build build_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                    enum dtp_layer_kind kind, struct dtp_ops *out) {
     const struct dtp_model *m = problem->model;
     double t = plan->tp, n = (double)plan->microbatch_size * problem->seq / plan->cp;
     double kv = m->kv_heads < plan->tp ? 1 : m->kv_heads / t;
-    struct dtp_op_build b = {
+    return (struct dtp_op_build){
         .problem = problem,
         .m = m,
         .f = problem->framework,
@@ -364,6 +308,11 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
         .attention_dropout = m->attention_dropout > 0 && problem->framework->dropout,
         .tp_overlap = plan->tp_overlap < 0 ? problem->framework->tp_overlap : plan->tp_overlap,
     };
+}
+
+void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                 enum dtp_layer_kind kind, struct dtp_ops *out) {
+    struct dtp_op_build b = build_of(problem, plan, kind, out);
     out->n = 0;
     switch (kind) {
     case DTP_LAYER_DENSE:
@@ -391,14 +340,17 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
         else
             dtp_op_head(&b);
         break;
+    case DTP_LAYER_MTP:
+        dtp_op_mtp(&b);
+        break;
     case DTP_LAYER_CONV:
         dtp_op_convolutions(&b);
         break;
     case DTP_NLAYER_KINDS:
         break;
     }
-    if (kind != DTP_LAYER_EMBEDDING && kind != DTP_LAYER_HEAD)
-        set_repeated(b.f, plan, out);
+    if (dtp_layer_is_block(kind) || kind == DTP_LAYER_CONV)
+        dtp_op_set_repeated(b.f, plan, out);
 }
 
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,

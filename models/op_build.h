@@ -90,9 +90,15 @@ void dtp_op_tp_leave(struct dtp_op_build *b);
 void dtp_op_attention_core(struct dtp_op_build *b);
 /* Norm, projections, core, output projection and residual (op_attention.c). */
 void dtp_op_attention_block(struct dtp_op_build *b);
+/* What recomputation repeats (op_recompute.c): marks the operations; moves what torchtitan keeps. */
+void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_plan *plan,
+                         struct dtp_ops *ops);
+void dtp_op_alternate_products(struct dtp_op_build *b);
 /* Outside the repeated layers (op_ends.c). */
 void dtp_op_embedding(struct dtp_op_build *b);
 void dtp_op_head(struct dtp_op_build *b);
+/* A depth of multi-token prediction: embedding, projection and head around its layer. */
+void dtp_op_mtp(struct dtp_op_build *b);
 void dtp_op_convolutions(struct dtp_op_build *b);
 
 /* Parts of a layer as eager PyTorch runs them, one kernel per operator (op_eager.c). */

@@ -85,6 +85,33 @@ void dtp_op_head(struct dtp_op_build *b) {
     loss(b, n * vocab);
 }
 
+/* The next tokens' embeddings and the hidden states, each normed, side by side through a projection that tp
+ * divides by columns and whose output is gathered (Megatron-Core, multi_token_prediction.py); behind the
+ * layer, the shared head with a final norm of its own. */
+void dtp_op_mtp(struct dtp_op_build *b) {
+    double n = b->tokens, bytes = n * b->h * b->e;
+    enum dtp_dtype head = b->dtype;
+    dtp_op_embedding(b);
+    dtp_op_norm(b, "mtp norms", 2 * b->z, 2 * b->e * b->z);
+    dtp_op_kernel(b, "mtp concat", DTP_PASS_F, DTP_K_COPY, 4 * b->e * b->z, 2 * b->z);
+    dtp_op_kernel(b, "mtp split", DTP_PASS_I, DTP_K_COPY, 4 * b->e * b->z, 2 * b->z);
+    if (b->plan->tp > 1) {
+        bool scattered = b->plan->sequence_parallel;
+        if (scattered)
+            dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP,
+                              2 * bytes);
+        dtp_op_collective(b, "tp gather of columns", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP,
+                          bytes);
+        dtp_op_collective(b, "tp mtp dX", DTP_PASS_I,
+                          scattered ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, DTP_AXIS_TP, 2 * bytes)
+            ->overlapped = b->tp_overlap;
+    }
+    b->dtype = b->plan->dtype;
+    dtp_op_linear(b, "mtp projection", n, 2 * b->h, b->h / b->t, 2 * dtp_op_column_input_bytes(b));
+    b->dtype = head;
+    dtp_op_head(b);
+}
+
 /* Each convolution as an implicit GEMM, followed by batch norm and activation (He 2015, table 1). */
 void dtp_op_convolutions(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;

@@ -84,7 +84,7 @@ double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan 
 }
 
 bool dtp_op_follows_clock(enum dtp_layer_kind kind) {
-    return dtp_layer_is_block(kind) || kind == DTP_LAYER_HEAD;
+    return dtp_layer_is_block(kind) || kind == DTP_LAYER_HEAD || kind == DTP_LAYER_MTP;
 }
 
 bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan) {

@@ -122,13 +122,20 @@ enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluste
     return DTP_OK;
 }
 
-/* How many of the left-over layers stand before virtual stage vs of n. */
-static int extra_before(int layers, int n, int vs) {
-    int extra = layers % n;
-    int before = vs - (n - 1 - extra);
-    if (before < 0 || extra == 0)
-        return 0;
-    return before < extra ? before : extra;
+/* Stages but the last share `rest` layers as evenly as it goes, what is left over one each from the end. */
+struct split {
+    int last, each, first_more; /* from which stage on one more */
+};
+
+/* With multi-token prediction the last stage, which holds it, counts its loss as a layer and each depth as two,
+ * for its own layer and loss: Megatron-Bridge's DeepSeek-V3 has 4 x 15 and 1 layers, 8 x 7 and 5, 16 x 3 and 13
+ * (recipes/deepseek/h100/deepseek_v3.py, 16, 8 and 4 stages). */
+static struct split split_of(const struct dtp_model *m, int n) {
+    int ends = m->mtp_layers > 0 && n > 1 ? 1 + 2 * m->mtp_layers : 0;
+    int last = (m->layers + ends) / n - ends;
+    last = last > 0 ? last : 0;
+    int rest = m->layers - last, others = n > 1 ? n - 1 : 1;
+    return (struct split){last, rest / others, others - rest % others};
 }
 
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
@@ -137,15 +144,18 @@ int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs)
     int n = p->pp * p->vpp;
     if (p->account_for_ends)
         return (m->layers + 2) / n - (vs == 0) - (vs == n - 1);
-    return m->layers / n + extra_before(m->layers, n, vs + 1) - extra_before(m->layers, n, vs);
+    struct split s = split_of(m, n);
+    return vs == n - 1 ? s.last : s.each + (vs >= s.first_more);
 }
 
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
     int n = p->pp * p->vpp, first = 0;
     if (p->account_for_ends)
         return (m->layers + 2) / n * vs - (vs > 0);
-    if (!p->layers_per_stage.at)
-        return m->layers / n * vs + extra_before(m->layers, n, vs);
+    if (!p->layers_per_stage.at) {
+        struct split s = split_of(m, n);
+        return s.each * vs + (vs > s.first_more ? vs - s.first_more : 0);
+    }
     for (int i = 0; i < vs; i++)
         first += p->layers_per_stage.at[i];
     return first;

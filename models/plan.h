@@ -75,7 +75,8 @@ enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluste
 /* Layers of virtual stage vs (0 .. pp*vpp-1, in order of the model). As even as it goes: each of the
  * n = pp*vpp stages gets L / n; the L mod n that are left over go, one each, to the last stages but
  * one, n-1-(L mod n) .. n-2: the last carries the head, the first the embedding and, under 1F1B, the
- * most activations in flight. With account_for_ends L + 2 are divided and the first and the last stage
+ * most activations in flight; with multi-token prediction the last has three layers less for its first
+ * depth and two for each other. With account_for_ends L + 2 are divided and the first and the last stage
  * hold one layer less each, maybe none (Megatron-Core: --account-for-embedding-in-pipeline-split and
  * --account-for-loss-in-pipeline-split; Llama 3: 126 layers on 16 x 8 stages, section 3.3.2). */
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs);

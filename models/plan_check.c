@@ -158,7 +158,9 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     if (n > DTP_MAX_STAGES)
         return DTP_WHY_PP;
     if (!p->layers_per_stage.at)
-        return layers % n != 0 && !uneven_here ? DTP_WHY_UNEVEN : DTP_LEGAL;
+        return (layers % n != 0 || (n > 1 && q->model->mtp_layers > 0)) && !uneven_here
+                   ? DTP_WHY_UNEVEN
+                   : DTP_LEGAL;
     if (p->layers_per_stage.n != (size_t)n)
         return DTP_WHY_LAYER_SUM;
     int64_t sum = 0;

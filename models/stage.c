@@ -1,5 +1,9 @@
 #include "models/stage.h"
 
+int dtp_stage_layers(const struct dtp_model *m, const struct dtp_plan *plan, int vs) {
+    return dtp_plan_layers(plan, m, vs) + (vs + 1 == plan->pp * plan->vpp ? m->mtp_layers : 0);
+}
+
 void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
                      int n[DTP_NLAYER_KINDS]) {
     for (int k = 0; k < DTP_NLAYER_KINDS; k++)
@@ -8,15 +12,16 @@ void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int
         n[DTP_LAYER_CONV] = 1;
         return;
     }
-    int from = dtp_plan_first_layer(plan, m, vs);
-    dtp_model_count_kinds(m, from, from + dtp_plan_layers(plan, m, vs), n);
+    int from = dtp_plan_first_layer(plan, m, vs), last = vs + 1 == plan->pp * plan->vpp;
+    dtp_model_count_kinds(m, from, from + dtp_stage_layers(m, plan, vs), n);
     n[DTP_LAYER_EMBEDDING] = vs == 0;
-    n[DTP_LAYER_HEAD] = vs + 1 == plan->pp * plan->vpp;
+    n[DTP_LAYER_HEAD] = last;
+    n[DTP_LAYER_MTP] = last ? m->mtp_layers : 0;
 }
 
 void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
                   const struct dtp_plan *plan, int vs, struct dtp_stage *out) {
-    int n = dtp_plan_layers(plan, m, vs), of[DTP_NLAYER_KINDS];
+    int n = dtp_stage_layers(m, plan, vs), of[DTP_NLAYER_KINDS];
     dtp_stage_count(m, plan, vs, of);
     int moe = of[DTP_LAYER_MOE] + of[DTP_LAYER_MOE_WINDOW];
     *out = (struct dtp_stage){
@@ -32,8 +37,10 @@ void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *coun
             root += (double)counts->embedding;
         if (out->last)
             root += (double)counts->final_norm + (double)counts->head;
-        if (out->last && !out->first && m->tied_embeddings)
-            root += (double)m->vocab * m->hidden; /* the copy that computes the logits */
+        /* the copy that computes the logits, or that looks up the next tokens of the prediction after next */
+        if (out->last && !out->first && (m->tied_embeddings || m->mtp_layers > 0))
+            root += (double)m->vocab * m->hidden;
+        root += of[DTP_LAYER_MTP] * (double)counts->mtp;
     }
     out->root_params = root / plan->tp;
     out->dense_params = layers / plan->tp + out->root_params;

@@ -5,7 +5,7 @@
 #include "models/plan.h"
 
 struct dtp_stage {
-    int layers, moe_layers;      /* of `layers` */
+    int layers, moe_layers;      /* those of multi-token prediction too; of `layers` */
     bool first, last;            /* holds the embedding; the final norm, head and loss */
     double dense_params;         /* on one tp rank: what dp x cp replicates */
     double expert_params;        /* on one tp and ep rank: routed experts */
@@ -13,6 +13,9 @@ struct dtp_stage {
     double root_params;          /* of dense_params, outside the layers: embedding, norm, head */
 };
 
+/* Layers of a virtual stage with those of multi-token prediction, which follow the model's on the last one
+ * (Megatron-Core: mtp_on_this_rank()). */
+int dtp_stage_layers(const struct dtp_model *m, const struct dtp_plan *plan, int vs);
 /* How many of each kind virtual stage vs (0 .. pp*vpp-1) holds. */
 void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
                      int n[DTP_NLAYER_KINDS]);

@@ -175,6 +175,9 @@ void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const stru
             dtp_str_printf(&defaults, "%s%s", defaults.n ? " " : "", fields[i].name);
     if (defaults.n > 0)
         dtp_term_print(t, DTP_DIM, "  by default: %s\n", defaults.at);
+    if (s->without_mtp)
+        dtp_term_print(t, DTP_YELLOW, "  without multi-token prediction, which %s does not train\n",
+                       s->framework.name);
     if (s->learned_positions > 0)
         dtp_term_print(t, DTP_YELLOW,
                        "  seq %d is more than the %d positions that the model has learned\n",

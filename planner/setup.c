@@ -116,6 +116,9 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
         DTP_TRY(dtp_cluster_set_nics(&out->cluster, ask->nic, err));
     DTP_TRY(load_framework(a, ask, out, err));
     DTP_TRY(set_dropout(out, err));
+    out->without_mtp = out->model.mtp_layers > 0 && !out->framework.has_mtp;
+    if (out->without_mtp)
+        out->model.mtp_layers = 0;
     DTP_TRY(embed(a, ask->model, &out->ask.model_json, err));
     DTP_TRY(embed(a, ask->cluster, &out->ask.cluster_json, err));
     return embed(a, ask->framework, &out->ask.framework_json, err);

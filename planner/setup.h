@@ -38,6 +38,7 @@ struct dtp_setup {
     struct dtp_problem problem;
     struct dtp_ask ask;    /* what was asked, for the report and for documents */
     int learned_positions; /* of the model, where seq is longer; 0: it is not */
+    bool without_mtp;      /* the framework trains the model without its multi-token prediction */
 };
 
 #define DTP_MOST_GPUS 131072 /* above it a simulation takes more memory than computers have */

@@ -33,6 +33,7 @@ enum dtp_status dtp_layout_supports(const struct dtp_model *m, struct dtp_err *e
         {m->embedding_norm || m->token_types > 0, "a norm or types at the embedding"},
         {m->mlm_head || m->nsp_head || m->head_bias || m->classes > 0, "its head"},
         {m->sliding_window > 0, "a sliding window"},
+        {m->mtp_layers > 0, "multi-token prediction"},
         {m->layer_norms != 0 && m->layer_norms != 2, "its norms per layer"},
         {!m->final_norm, "the lack of a final norm"},
         {m->gated_ffn && m->activation != DTP_ACT_SILU, "a gate other than SiLU"},

@@ -57,6 +57,8 @@ static void megatron_attention(FILE *f, const struct dtp_model *m) {
         fprintf(f, "--window-size %d,0\n", m->sliding_window);
     if (m->full_attention_step > 0 && !m->chunked_attention)
         fprintf(f, "--window-attn-skip-freq %d\n", m->full_attention_step);
+    if (m->mtp_layers > 0)
+        fprintf(f, "--mtp-num-layers %d\n", m->mtp_layers);
     if (m->qk_norm || m->mla.kv_lora_rank > 0) /* of what is compressed, too */
         fputs("--qk-layernorm\n", f);
 }
@@ -143,6 +145,8 @@ static bool megatron_layout(FILE *f, const struct dtp_model *m, const struct dtp
     fputs("--pipeline-model-parallel-layout E", f);
     for (int vs = 0; vs < n; vs++)
         fprintf(f, "%st*%d", vs > 0 ? "|" : "", dtp_plan_layers(plan, m, vs));
+    for (int k = 0; k < m->mtp_layers; k++)
+        fputs("m", f);
     fputs("L\n", f);
     return true;
 }

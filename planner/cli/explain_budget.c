@@ -96,6 +96,7 @@ static void add_layers(struct dtp_budget *b, enum dtp_layer_kind kind, double la
         [DTP_LAYER_MOE_WINDOW] = "MoE window layer",
         [DTP_LAYER_EMBEDDING] = "embedding",
         [DTP_LAYER_HEAD] = "head",
+        [DTP_LAYER_MTP] = "prediction after next",
         [DTP_LAYER_CONV] = "convolutions",
     };
     if (layers <= 0)
@@ -117,7 +118,7 @@ void dtp_budget_fill(struct dtp_budget *b, int stage) {
     int all[DTP_NLAYER_KINDS] = {0}, again[DTP_NLAYER_KINDS] = {0}; /* recomputed */
     for (int chunk = 0; chunk < p->vpp; chunk++) {
         int vs = dtp_schedule_kinds[p->schedule].stage(p->pp, p->vpp, stage, chunk);
-        int first = dtp_plan_first_layer(p, m, vs), n = dtp_plan_layers(p, m, vs);
+        int first = dtp_plan_first_layer(p, m, vs), n = dtp_stage_layers(m, p, vs);
         int here[DTP_NLAYER_KINDS];
         dtp_stage_count(m, p, vs, here);
         for (int k = 0; k < DTP_NLAYER_KINDS; k++)

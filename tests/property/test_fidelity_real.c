@@ -62,6 +62,7 @@ static bool load_problem(struct dtp_rng *r, struct random_case *c) {
         dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
     if (!ok)
         printf("\n  %s\n", err.msg);
+    c->model.mtp_layers = c->framework.has_mtp ? below(r, 3) : 0;
     c->problem = (struct dtp_problem){
         .model = &c->model,
         .cluster = &c->cluster,

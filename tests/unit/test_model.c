@@ -269,6 +269,26 @@ static void test_alternating_windows(void) {
               n[DTP_LAYER_DENSE_WINDOW] == 24 && n[DTP_LAYER_DENSE] == 0);
 }
 
+/* A depth of multi-token prediction: one more layer, 2h x h and the head, on FLOPs and not on what the model is
+ * called by: 671B, 11.5B more with norms (DeepSeek-V3's README: 14B with a copy each of table and head). */
+static void test_multi_token(void) {
+    struct dtp_model m = load("deepseek-v3"), main = m;
+    struct dtp_param_counts n, alone;
+    double s = 4096, h = 7168, v = 129280, qk = 192, heads = 128, ffn = 2048;
+    main.mtp_layers = 0;
+    dtp_model_params(&m, m.vocab, &n);
+    dtp_model_params(&main, m.vocab, &alone);
+    CU_ASSERT(n.total == alone.total && n.active == alone.active && alone.mtp == 0);
+    CU_ASSERT_EQUAL(n.mtp, 2 * 7168 * 7168 + 3 * 7168);
+    CU_ASSERT(close_to((double)(n.mtp + n.moe_layer) / 11.6e9, 1) ||
+              fabs((double)(n.mtp + n.moe_layer) - 11.6e9) < 0.05e9);
+    double attention =
+        h * 1536 + 1536 * heads * qk + h * (512 + 64) + 512 * heads * 256 + heads * 128 * h;
+    double layer = 2 * s * (attention + h * 256 + 9 * 3 * h * ffn) + 2 * s * s * heads * (qk + 128);
+    CU_ASSERT(close_to(dtp_model_forward_flops(&m, 4096) - dtp_model_forward_flops(&main, 4096),
+                       layer + 2 * s * (2 * h * h) + 2 * s * h * v));
+}
+
 static CU_TestInfo params_tests[] = {{"exact counts", test_exact_counts},
                                      {"PTD-P Table 1", test_ptdp_table_1},
                                      {"PTD-P formula", test_ptdp_formula},
@@ -287,6 +307,7 @@ static CU_TestInfo flops_tests[] = {{"PTD-P FLOPs", test_ptdp_flops},
                                     {"MoE", test_moe_flops},
                                     {"window", test_window_flops},
                                     {"alternating windows", test_alternating_windows},
+                                    {"multi-token prediction", test_multi_token},
                                     CU_TEST_INFO_NULL};
 int main(void) {
     CU_SuiteInfo suites[] = {

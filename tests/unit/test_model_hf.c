@@ -127,7 +127,7 @@ static const struct {
      "\"n_shared_experts\":1,\"num_experts_per_tok\":8,\"first_k_dense_replace\":3,"
      "\"moe_layer_freq\":1,\"q_lora_rank\":1536,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,"
      "\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"topk_method\":\"noaux_tc\","
-     "\"vocab_size\":129280,\"max_position_embeddings\":163840,\"tie_word_embeddings\":false}"},
+     "\"vocab_size\":129280,\"num_nextn_predict_layers\":1,\"max_position_embeddings\":163840,\"tie_word_embeddings\":false}"},
     {NULL, 107769861120,
      "{\"model_type\":\"llama4\",\"architectures\":[\"Llama4ForConditionalGeneration"
      "\"],\"text_config\":{\"model_type\":\"llama4_text\",\"hidden_size\":5120,\"int"

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/stage.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"
 
@@ -160,10 +161,39 @@ static void test_experts_sync(void) {
     CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.launch_s) < 1e-12);
 }
 
+/* What a plan launches in a forward is what the model's FLOPs count, with the masked half of attention taken off:
+ * layers, two depths of multi-token prediction and their heads, wherever stages are cut. Router, half tiles
+ * and imbalance apart. */
+static void test_multi_token_sum(void) {
+    struct fixture *x = op_case("deepseek-v2-lite", "megatron-core");
+    x->model.mtp_layers = 2;
+    x->framework.moe_imbalance = 1;
+    x->framework.vocab_multiple = 1;
+    x->plan.ep = x->plan.dp = 64; /* one expert a rank: no half tiles */
+    double s = x->model.seq, heads = 16, dims = 192 + 128;
+    double want = dtp_model_forward_flops(&x->model, x->model.seq), sum = 0, all = 0;
+    for (x->plan.pp = 1; x->plan.pp <= 8; x->plan.pp *= 2) {
+        sum = 0;
+        for (int vs = 0; vs < x->plan.pp; vs++) {
+            int n[DTP_NLAYER_KINDS];
+            dtp_stage_count(&x->model, &x->plan, vs, n);
+            for (int k = 0; k < DTP_NLAYER_KINDS; k++)
+                if (n[k] > 0)
+                    sum += n[k] * flops(x, (enum dtp_layer_kind)k, DTP_PASS_F);
+        }
+        CU_ASSERT(x->plan.pp == 1 || fabs(sum - all) <= 1e-12 * all);
+        all = sum;
+    }
+    /* the op's attention is of equal head sizes (192), the model's of its own */
+    double attention = 29 * 2 * s * s * heads * (2 * 192 / 2.0 - dims);
+    near(sum, want + attention);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"experts", test_experts},
                            {"gathers of experts' rows", test_experts_tp},
                            {"experts of other tp", test_experts_folded},
+                           {"multi-token prediction", test_multi_token_sum},
                            {"rows that are moved", test_rows_moved},
                            {"experts and the host", test_experts_sync},
                            CU_TEST_INFO_NULL};

@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/schedule.h"
+#include "models/stage.h"
 #include "sim/base/rng.h"
 #include "sim/base/text.h"
-#include "models/schedule.h"
 #include "tests/plan_world.h"
 #include "tests/suites.h"
 
@@ -113,6 +114,32 @@ static void test_layers(void) {
         CU_ASSERT(dtp_plan_layers(&p, &m, vs) == want[vs]);
     p.layers_per_stage = (struct dtp_ints){given, 4};
     CU_ASSERT(dtp_plan_layers(&p, &m, 1) == 4 && dtp_plan_first_layer(&p, &m, 3) == 8);
+}
+
+/* DeepSeek-V3 as Megatron-Bridge cuts it (recipes/deepseek/h100/deepseek_v3.py); of 32 stages the last has no
+ * layer of the model. Stages follow each other and hold all layers, whatever the depth. */
+static void test_multi_token(void) {
+    static const int stages[] = {4, 8, 16, 32}, each[] = {16, 8, 4, 2}, last[] = {13, 5, 1, 0};
+    struct dtp_model m = {.layers = 61, .mtp_layers = 1};
+    struct dtp_plan p = dtp_plan_default();
+    CU_ASSERT(dtp_plan_layers(&p, &m, 0) == 61 && dtp_stage_layers(&m, &p, 0) == 62);
+    for (int i = 0; i < 4; i++) {
+        p.pp = stages[i];
+        CU_ASSERT(dtp_plan_layers(&p, &m, p.pp - 2) == each[i]);
+        CU_ASSERT(dtp_plan_layers(&p, &m, p.pp - 1) == last[i]);
+        CU_ASSERT(dtp_stage_layers(&m, &p, p.pp - 1) == last[i] + 1);
+    }
+    for (m.layers = 1; m.layers <= 70; m.layers++)
+        for (p.pp = 1; p.pp <= m.layers; p.pp++)
+            for (m.mtp_layers = 1; m.mtp_layers <= 3; m.mtp_layers++) {
+                int next = 0;
+                bool ok = true;
+                for (int vs = 0; vs < p.pp; vs++) {
+                    ok &= dtp_plan_first_layer(&p, &m, vs) == next;
+                    next += dtp_plan_layers(&p, &m, vs);
+                }
+                CU_ASSERT(ok && next == m.layers);
+            }
 }
 
 /* Llama 3 405B: 126 layers on 16 ranks of 8 chunks; the ends hold embedding and head alone. */
@@ -236,6 +263,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"total order", test_order},
                            {"layers per stage", test_layers},
                            {"embedding and head as layers", test_ends},
+                           {"multi-token prediction", test_multi_token},
                            {"transfers that block", test_transfers},
                            {"flags and JSON read back", test_text},
                            {"JSON errors", test_json_errors},
