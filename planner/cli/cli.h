@@ -42,14 +42,16 @@ struct dtp_args {
 };
 
 enum dtp_option_group {
-    DTP_GROUP_PROBLEM = 1,   /* --model, --gpus, ... */
-    DTP_GROUP_LAYOUT = 2,    /* --tp, ... */
-    DTP_GROUP_SIMULATE = 4,  /* --no-fold, --detail */
-    DTP_GROUP_PLAN = 8,      /* --plan FILE */
-    DTP_GROUP_OUTPUT = 16,   /* --json */
-    DTP_GROUP_SEARCH = 32,   /* --jobs, --seed */
-    DTP_GROUP_GENERAL = 64,  /* --help, --version; every verb has it */
-    DTP_GROUP_TIMELINE = 128 /* --timeline and what of it */
+    DTP_GROUP_TRAINING = 1,   /* --model, --batch, ... */
+    DTP_GROUP_LAYOUT = 2,     /* --tp, ... */
+    DTP_GROUP_SIMULATE = 4,   /* --no-fold, --detail */
+    DTP_GROUP_PLAN = 8,       /* --plan FILE */
+    DTP_GROUP_OUTPUT = 16,    /* --json */
+    DTP_GROUP_SEARCH = 32,    /* --jobs, --seed */
+    DTP_GROUP_GENERAL = 64,   /* --help, --version; every verb has it */
+    DTP_GROUP_TIMELINE = 128, /* --timeline and what of it */
+    DTP_GROUP_PLACE = 256,    /* --gpus, --cluster, --framework */
+    DTP_GROUP_PROBLEM = DTP_GROUP_TRAINING | DTP_GROUP_PLACE
 };
 
 struct dtp_cli {
@@ -79,7 +81,7 @@ extern const struct dtp_verb *const dtp_verbs[]; /* NULL-terminated; the first i
 const struct dtp_verb *dtp_verb_find(const char *name);
 
 /* Sets of options of a verb, common ones first. Returns how many (at most DTP_MOST_SETS). */
-enum { DTP_MOST_SETS = 10 };
+enum { DTP_MOST_SETS = 12 };
 size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *own,
                      struct dtp_option_set *out);
 

@@ -9,13 +9,10 @@
 static const char *const color_names[] = {"auto", "always", "never", NULL};
 static const char *const shell_names[] = {"bash", "zsh", NULL};
 
-static const struct dtp_option problem_options[] = {
-    {"model", DTP_OPT_STRING, 'm', ASK(model), .value = "NAME|FILE",
-     .complete = DTP_COMPLETE_MODELS,
-     .help = "what to train: `dtplan models` lists the names; or a JSON file, a Hugging Face "
-             "config.json among them"},
+static const struct dtp_option place_options[] = {
     {"gpus", DTP_OPT_INT, 'g', ASK(gpus), .value = "N", .min = 1, .max = DTP_MOST_GPUS,
-     .aliases = "num-gpus ngpus world-size", .help = "number of GPUs in all"},
+     .aliases = "num-gpus ngpus world-size", .help = "number of GPUs in all",
+     .many = "dtplan sweep"},
     {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE", .aliases = "gpu",
      .complete = DTP_COMPLETE_CLUSTERS,
      .help = "what to train on (default " DTP_DEFAULT_CLUSTER "): `dtplan clusters`"},
@@ -24,6 +21,13 @@ static const struct dtp_option problem_options[] = {
     {"framework", DTP_OPT_STRING, 'f', ASK(framework), .value = "NAME|FILE",
      .complete = DTP_COMPLETE_FRAMEWORKS,
      .help = "software stack (default " DTP_DEFAULT_FRAMEWORK "): `dtplan frameworks`"},
+    {0}};
+
+static const struct dtp_option training_options[] = {
+    {"model", DTP_OPT_STRING, 'm', ASK(model), .value = "NAME|FILE",
+     .complete = DTP_COMPLETE_MODELS,
+     .help = "what to train: `dtplan models` lists the names; or a JSON file, a Hugging Face "
+             "config.json among them"},
     {"batch", DTP_OPT_INT, 'b', ASK(batch), .value = "SEQUENCES", .min = 1, .max = 1 << 30,
      .aliases = "global-batch-size global-batch gbs train-batch-size",
      .help = "global batch (default: the model's)"},
@@ -160,7 +164,8 @@ size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *o
         unsigned group;
         const char *title;
         const struct dtp_option *options;
-    } common[] = {{DTP_GROUP_PROBLEM, "Problem", problem_options},
+    } common[] = {{DTP_GROUP_TRAINING, "Problem", training_options},
+                  {DTP_GROUP_PLACE, "Machines and software", place_options},
                   {DTP_GROUP_PLAN, "Plan", plan_options},
                   {DTP_GROUP_LAYOUT,
                    verb->groups & DTP_GROUP_PLAN ? "Layout (one value each)"

@@ -1,5 +1,6 @@
 #include "planner/cli/options.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "sim/base/json.h"
@@ -143,6 +144,10 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
         *(const char **)(void *)at = dtp_arena_strdup(a, text);
         return DTP_OK;
     case DTP_OPT_INT:
+        if (o->many && strpbrk(text, ",.") && isdigit((unsigned char)text[0]))
+            return dtp_fail(err, DTP_EUSAGE,
+                            "%s: found \"%s\", one number is wanted here; `%s` takes several",
+                            place, text, o->many);
         status = dtp_parse_long(text, place, (long)o->min, (long)o->max, &value, err);
         *(int *)(void *)at = (int)value;
         break;

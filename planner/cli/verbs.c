@@ -5,6 +5,7 @@
 /* clang-format off */
 const struct dtp_verb *const dtp_verbs[] = {
     &dtp_verb_plan,
+    &dtp_verb_sweep,
     &dtp_verb_simulate,
     &dtp_verb_explain,
     &dtp_verb_compare,

@@ -1,0 +1,32 @@
+# One row for each number of GPUs, cluster and framework; what no other beats is marked.
+"$dtplan" sweep --model gpt175b --gpus 8..256 --csv >sweep.csv || echo "status $?"
+cut -d, -f1-3 sweep.csv
+sed -n 's/GiB.*//; s/needs .*/needs/; 2s/.*,,0,//p' sweep.csv
+# the same as the plan's own search, whatever else is asked
+step() { sed -n 's/^.*"step_s": \([0-9.]*\).*/\1/p' | head -n 1; }
+[ "$("$dtplan" --model gpt175b --gpus 128 --json | step)" = "$(awk -F, '$3 == 128 { print $14 }' sweep.csv)" ] && echo same
+# days, GPU-hours and cost follow from tokens per second
+"$dtplan" sweep --model llama3-8b --gpus 16,64 --cluster h100,a100 --price 2,1 --tokens 1T --csv |
+    awk -F, 'NR > 1 { hours = 1e12 / $15 / 3600; price = $1 == "h100" ? 2 : 1
+        print $1, $3, $19 * 24 / hours, $20 / hours / $3, $21 / $20 / price }' | sed 's/1.00000/1/g'
+# the deadline
+"$dtplan" sweep --model llama3-8b --gpus 64,128,256 --cluster h100 --price 2 --tokens 1T --deadline 12d |
+    sed -n 's/^  meets the deadline \(.*\): .*/\1/p'
+"$dtplan" sweep --model llama3-8b --gpus 64,128 --cluster h100 --tokens 1T --deadline 1h --json >sweep.json 2>err
+echo "status $?"; grep -c '"front"' sweep.json; grep '"within_deadline"' sweep.json; cut -d';' -f1 err
+# what one cluster cannot have is a row's answer, an unknown name an error
+"$dtplan" sweep --model gpt2-xl --gpus 8 --cluster a100,h100 --dtype fp8 --csv | cut -d, -f1,23
+refused() {
+    "$dtplan" sweep --model gpt2-xl "$@" 2>err
+    echo "status $?"
+    head -n 1 err
+}
+refused --gpus 64,,8
+refused --gpus 8..4
+refused --gpus 8 --price 1,2
+refused --gpus 8 --price 0
+refused --gpus 8 --cluster nowhere
+refused --gpus 8 --deadline soon
+# the plan takes one number and says who takes several
+"$dtplan" --model gpt2-xl --gpus 8..64 2>err
+head -n 1 err
