@@ -7,95 +7,6 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-/* ---- what was measured --------------------------------------------------------------------------- */
-
-static double step_flops(const struct dtp_problem *p) {
-    return 3 * dtp_model_forward_flops(p->model, p->seq) * p->global_batch;
-}
-
-static bool ends_with(const char *text, size_t n, const char *end, size_t *rest) {
-    size_t m = strlen(end);
-    if (n < m || strncmp(text + n - m, end, m) != 0)
-        return false;
-    *rest = n - m;
-    while (*rest > 0 && text[*rest - 1] == ' ')
-        --*rest;
-    return true;
-}
-
-static enum dtp_status parse_one(const char *text, size_t n, const struct dtp_problem *p,
-                                 struct dtp_measured *out, struct dtp_err *err) {
-    static const char *const flops_units[] = {"TFLOP/s", "TFLOPS", "TFLOPs", "Tflops",
-                                              "tflops",  "TF/s",   "TF"};
-    static const char *const token_units[] = {"tokens/s", "tok/s", "tps"};
-    static const char *const each[] = {"/GPU", "/gpu", " per GPU", " per gpu"};
-    char number[64];
-    size_t rest = 0;
-    double v = 0;
-    if (n >= sizeof number)
-        n = sizeof number - 1;
-    for (size_t i = 0; i < sizeof flops_units / sizeof flops_units[0]; i++)
-        if (ends_with(text, n, flops_units[i], &rest)) {
-            snprintf(number, sizeof number, "%.*s", (int)rest, text);
-            DTP_TRY(dtp_parse_double(number, "--measured", &v, err));
-            out->step_s = v > 0 ? step_flops(p) / (v * DTP_TERA * p->gpus) : 0;
-            return DTP_OK;
-        }
-    double count = 1; /* ranks that the number stands for */
-    size_t whole = n;
-    for (size_t i = 0; i < sizeof each / sizeof each[0] && count == 1; i++)
-        if (ends_with(text, n, each[i], &whole))
-            count = p->gpus;
-    for (size_t i = 0; i < sizeof token_units / sizeof token_units[0]; i++)
-        if (ends_with(text, whole, token_units[i], &rest)) {
-            snprintf(number, sizeof number, "%.*s", (int)rest, text);
-            DTP_TRY(dtp_parse_count(number, "--measured", &v, err));
-            out->step_s = v > 0 ? (double)p->global_batch * p->seq / (v * count) : 0;
-            out->tokens = count == 1;
-            return DTP_OK;
-        }
-    snprintf(number, sizeof number, "%.*s", (int)n, text);
-    if (ends_with(text, n, "%", &rest)) {
-        snprintf(number, sizeof number, "%.*s", (int)rest, text);
-        DTP_TRY(dtp_parse_double(number, "--measured", &v, err));
-        double peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
-        out->step_s = v > 0 ? step_flops(p) / (v / 100 * peak * p->gpus) : 0;
-        out->mfu = true;
-        return DTP_OK;
-    }
-    if (n > 0 && (text[n - 1] == 'B' || text[n - 1] == 'b')) {
-        uint64_t bytes = 0;
-        DTP_TRY(dtp_parse_bytes(number, "--measured", &bytes, err));
-        out->peak_bytes = (double)bytes;
-        return DTP_OK;
-    }
-    if (dtp_parse_time(number, "--measured", &out->step_s, NULL) == DTP_OK)
-        return DTP_OK;
-    return dtp_fail(
-        err, DTP_EUSAGE,
-        "--measured: found \"%s\", expected a step time (3.2s), TFLOP/s per GPU (152TF), "
-        "MFU (45%%), tokens/s (190k tok/s, 3k tok/s/GPU) or memory (61GiB)",
-        number);
-}
-
-enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
-                                   struct dtp_measured *out, struct dtp_err *err) {
-    *out = (struct dtp_measured){.text = text};
-    for (const char *at = text; at;) {
-        const char *comma = strchr(at, ',');
-        size_t n = comma ? (size_t)(comma - at) : strlen(at);
-        while (n > 0 && *at == ' ') {
-            at++;
-            n--;
-        }
-        DTP_TRY(parse_one(at, n, problem, out, err));
-        at = comma ? comma + 1 : NULL;
-    }
-    if (!(out->step_s > 0) && !(out->peak_bytes > 0))
-        return dtp_fail(err, DTP_EUSAGE, "--measured: found \"%s\", expected more than 0", text);
-    return DTP_OK;
-}
-
 /* ---- suspects --------------------------------------------------------------------------------------- */
 
 /* A copy of the configuration that a suspect may change. */
@@ -319,9 +230,9 @@ enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
     out->peak_normal = !(measured->peak_bytes > 0) || (measured->peak_bytes >= out->low_bytes &&
                                                        measured->peak_bytes <= out->high_bytes);
     double peak_flops_per_s = setup->problem.cluster->gpu.peak_flops_per_s[setup->problem.dtype];
-    out->above_peak =
-        measured->step_s > 0 &&
-        step_flops(&setup->problem) / (measured->step_s * setup->problem.gpus) > peak_flops_per_s;
+    out->above_peak = measured->step_s > 0 &&
+                      dtp_step_flops(&setup->problem) / (measured->step_s * setup->problem.gpus) >
+                          peak_flops_per_s;
     out->reading = reading(&setup->problem, measured, out);
     for (size_t i = 0; i < sizeof suspects / sizeof suspects[0]; i++)
         try_suspect(setup, plan, i, measured, out);

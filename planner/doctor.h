@@ -20,10 +20,13 @@ struct dtp_measured {
     bool tokens, mfu;  /* step_s was given as tokens/s of all GPUs, as MFU */
 };
 
-/* "3.2s" "820ms" a step, "152TF" TFLOP/s per GPU, "45%" MFU, "190k tok/s", "3k tok/s/GPU", "61GiB"; several with
- * commas. Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
+/* "3.2s" "820 ms/step" a step, "1.2 it/s", "152TF" TFLOP/s per GPU, "45% MFU", "190k tok/s", "3k tok/s/GPU",
+ * "12 samples/s", "61GiB", as people write them (the tables are in doctor_measured.c); several with commas. Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
                                    struct dtp_measured *out, struct dtp_err *err);
+
+/* FLOPs of a step as the MFU counts them. */
+double dtp_step_flops(const struct dtp_problem *p);
 
 struct dtp_suspect {
     const char *what; /* "full recomputation is on" */

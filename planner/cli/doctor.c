@@ -12,14 +12,14 @@ struct own {
 
 static const struct dtp_option own_options[] = {
     {"measured", DTP_OPT_STRING, 0, offsetof(struct own, measured), .value = "VALUE",
-     .help = "what you see: 3.2s a step, 152TF (TFLOP/s per GPU), 45% (MFU), \"190k tok/s\", "
-             "\"3k tok/s/GPU\" or 61GiB; several with commas"},
+     .help = "what you see: 3.2s a step, \"1.2 it/s\", 152TF (TFLOP/s per GPU), \"45% MFU\", "
+             "\"190k tok/s\", \"3k tok/s/GPU\", \"12 samples/s\" or 61GiB; several with commas"},
     {0}};
 
 static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
                         const struct dtp_measured *m, const struct dtp_problem *p) {
     char text[5][32];
-    double flops = 3 * dtp_model_forward_flops(p->model, p->seq) * p->global_batch / p->gpus;
+    double flops = dtp_step_flops(p) / p->gpus;
     fprintf(t->file, "  expected step    %s   normal range %s to %s\n",
             dtp_fmt_time(d->expected.step_s, text[0], sizeof text[0]),
             dtp_fmt_time(d->low_s, text[1], sizeof text[1]),

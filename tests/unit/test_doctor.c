@@ -48,6 +48,34 @@ static void test_parse(void) {
     CU_ASSERT(dtp_measured_parse("20k tok/s, 61GiB", p, &m, NULL) == DTP_OK &&
               fabs(m.step_s * 20000 / tokens - 1) < 1e-12 &&
               m.peak_bytes == 61.0 * 1024 * 1024 * 1024);
+    /* as people say it: text, what it is a number of, the step */
+    const struct {
+        const char *text;
+        double step_s;
+    } said[] = {{"38% MFU", flops / (0.38 * peak * 16)},
+                {"MFU: 38 %", flops / (0.38 * peak * 16)},
+                {"mfu 0.38", flops / (0.38 * peak * 16)},
+                {"3.2 s", 3.2},
+                {"step time 3.2 sec", 3.2},
+                {"3200 ms/step", 3.2},
+                {"0.8 s/it", 0.8},
+                {"2 it/s", 0.5},
+                {"0.5 steps per second", 2},
+                {"110 TFLOPs", flops / (110e12 * 16)},
+                {"110 TFLOP/s/GPU", flops / (110e12 * 16)},
+                {"110 TFLOPS per GPU", flops / (110e12 * 16)},
+                {"2000 tok/s/gpu", tokens / (2000 * 16)},
+                {"2,000 tokens per second per GPU", tokens / (2000 * 16)},
+                {"12k tps", tokens / 12000},
+                {"5 samples/s", p->global_batch / 5.0}};
+    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
+        enum dtp_status status = dtp_measured_parse(said[i].text, p, &m, NULL);
+        if (status != DTP_OK || fabs(m.step_s / said[i].step_s - 1) > 1e-12)
+            printf("%s: %g s, expected %g\n", said[i].text, m.step_s, said[i].step_s);
+        CU_ASSERT(status == DTP_OK && fabs(m.step_s / said[i].step_s - 1) < 1e-12);
+    }
+    CU_ASSERT(dtp_measured_parse("110TF,61 GB", p, &m, NULL) == DTP_OK && m.peak_bytes == 61e9);
+    CU_ASSERT(dtp_measured_parse("-3s", p, &m, NULL) == DTP_EUSAGE);
     CU_ASSERT(dtp_measured_parse("fast", p, &m, NULL) == DTP_EUSAGE);
     CU_ASSERT(dtp_measured_parse("0TF", p, &m, NULL) == DTP_EUSAGE);
     CU_ASSERT(dtp_measured_parse("", p, &m, NULL) == DTP_EUSAGE);
