@@ -139,7 +139,7 @@ static void wire(enum dtp_collective kind, enum dtp_algo algo, const struct dtp_
         *nic = multi ? p * (n - p) / n / s->nics : 0;
     } else if (kind == DTP_SEND_RECV || kind == DTP_BROADCAST || kind == DTP_REDUCE) {
         *port = p > 1;
-        *nic = multi;
+        *nic = !multi ? 0 : kind == DTP_SEND_RECV ? 1 : 1.0 / s->nics; /* rings go over all NICs */
     } else if (algo == DTP_ALGO_NVLS) {
         *port = 1;
         *nic = multi ? 2.0 * (s->nodes - 1) / s->nodes * 1 / s->nics : 0;

@@ -28,9 +28,9 @@ static void ring(struct flows *f, int n, int p, bool closed, bool back) {
     f->fraction /= p;
     for (int k = 0; k < p; k++)
         for (int i = 0; i < links; i++) {
-            /* a chain starts and ends at the root, member 0, in every channel */
-            int from = p == 1 ? i : ring_member(i, k, p);
-            int to = p == 1 ? (i + 1) % n : ring_member((i + 1) % n, k, p);
+            int at = closed ? i : i + (p - k) % p; /* a chain starts at the root, member 0 */
+            int from = p == 1 ? at : ring_member(at % n, k, p);
+            int to = p == 1 ? (at + 1) % n : ring_member((at + 1) % n, k, p);
             add(f, back ? to : from, back ? from : to);
         }
 }
@@ -97,10 +97,10 @@ int dtp_coll_flows(struct dtp_arena *a, const struct dtp_step *s, int repeat, in
         next(&f, s, repeat, n, per_node);
         break;
     case DTP_PEER_CHAIN:
-        ring(&f, n, 1, false, false);
+        ring(&f, n, per_node, false, false);
         break;
     case DTP_PEER_CHAIN_BACK:
-        ring(&f, n, 1, false, true);
+        ring(&f, n, per_node, false, true);
         break;
     case DTP_PEER_XOR:
         exchange(&f, n, s->distance);

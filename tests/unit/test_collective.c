@@ -276,6 +276,33 @@ static void test_ring_weights(void) {
     CU_ASSERT(near(nic, 2 * 15 / 16.0 / 8, EXACT));
 }
 
+/* A broadcast goes through a chain over each NIC, all from the root: the byte leaves the first node once, in equal
+ * parts, or enters it in those whose chain ends there; every port but the last of a chain passes its part on. */
+static void test_broadcast_weights(void) {
+    struct dtp_cluster c = load("a100");
+    for (int kind = DTP_BROADCAST; kind <= DTP_REDUCE; kind++) {
+        struct dtp_coll_call call = {(enum dtp_collective)kind, DTP_ALGO_AUTO, {0, 1, 16}, 16};
+        const struct dtp_use *use = NULL;
+        uint32_t n = dtp_coll_uses(a, &c, &call, &use);
+        double nics = 0, most = 0;
+        for (uint32_t i = 0; i < n; i++)
+            if (strstr(dtp_cluster_link_name(a, &c, 16, use[i].resource), "nic")) {
+                nics += use[i].weight;
+                most = use[i].weight > most ? use[i].weight : most;
+            } else {
+                CU_ASSERT(use[i].weight <= 1 + EXACT);
+            }
+        CU_ASSERT(near(most, 1 / 8.0, EXACT));
+        CU_ASSERT(nics > 2 - EXACT && nics <= 4 + EXACT); /* out and in, both ways at most */
+    }
+    struct dtp_coll_cost one, all;
+    struct dtp_group_shape s = shape_of(&c, 16, 1), narrow = s;
+    narrow.nics = 1;
+    dtp_coll_cost(&c, DTP_BROADCAST, DTP_ALGO_AUTO, &s, DTP_GIGA, &all);
+    dtp_coll_cost(&c, DTP_BROADCAST, DTP_ALGO_AUTO, &narrow, DTP_GIGA, &one);
+    CU_ASSERT(all.time_s < one.time_s / 4);
+}
+
 /* An exchange loses and makes no bytes: what leaves the nodes enters others, of every rank the share of those
  * elsewhere, however the group lies (that of experts inside a stage has a stride of etp). */
 static void test_exchange_bytes(void) {
@@ -347,6 +374,7 @@ int main(void) {
                            {"costs grow with bytes", test_monotone},
                            {"uses end with the cost", test_uses},
                            {"weights of rings", test_ring_weights},
+                           {"weights of broadcasts", test_broadcast_weights},
                            {"an exchange keeps its bytes", test_exchange_bytes},
                            {"Summit's triplets", test_summit},
                            {"closed form by shape and on routes", test_closed_form},
