@@ -141,6 +141,21 @@ static double count_reductions(const struct dtp_problem *problem, const struct d
     return (double)n / out->nreduce;
 }
 
+/* One of n units of the parameters that ranks share: gathered, or their part of a broadcast from each rank in
+ * turn of all that it has. */
+static struct dtp_comm gather(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                              enum dtp_axis axis, const struct dtp_group_shape *shape, double bytes,
+                              int n) {
+    if (!problem->framework->gather_by_broadcasts || plan->zero_stage > 2)
+        return comm(problem, DTP_ALL_GATHER, axis, plan->dp_algo, shape, bytes);
+    double each = shape->size / (double)n;
+    struct dtp_comm c = comm(problem, DTP_BROADCAST, axis, plan->dp_algo, shape, bytes / each);
+    c.bytes = bytes;
+    c.time_s *= each;
+    c.latency_s *= each;
+    return c;
+}
+
 void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                             const struct replica_shapes *shape, int vs,
                             struct dtp_stage_cost *out) {
@@ -182,9 +197,9 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
         comm_add(&out->reduce, &c);
         if (plan->zero_stage == 0)
             continue;
-        c = comm(problem, DTP_ALL_GATHER, grouped ? DTP_AXIS_ZERO : axis[k], plan->dp_algo,
-                 grouped ? &shape->zero : &shape->all[k],
-                 params[k] / gathers * dtp_framework_gathered_bytes(f, plan->dtype));
+        c = gather(problem, plan, grouped ? DTP_AXIS_ZERO : axis[k],
+                   grouped ? &shape->zero : &shape->all[k],
+                   params[k] / gathers * dtp_framework_gathered_bytes(f, plan->dtype), gathers);
         comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
     }
     host_delays(f, plan, shape, &stage, buckets, out);

@@ -152,6 +152,7 @@ struct dtp_framework {
     double zero3_unit_params;    /* gathers are of about so many parameters; 0: of layers */
     double zero3_reuse_params;   /* what is used again within so many parameters stays gathered */
     bool zero3_buckets;          /* reduced in buckets, not layer by layer */
+    bool gather_by_broadcasts;   /* ZeRO-1/2: each rank broadcasts its part of the parameters */
     int gather_copies_per_layer; /* ZeRO-1/2: tensors of a layer that are copied one by one, for each
                                     rank, out of what the gather wrote: launches */
     double zero_copy_bytes;      /* ZeRO-1/2: per gradient, into and out of the buckets */

@@ -306,6 +306,8 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(zero3_reuse_params, DTP_TERA,
            "ZeRO-3: what is used again within so many parameters stays gathered"),
     BOOLEAN(zero3_buckets, "ZeRO-3 reduces in buckets of dp_bucket_bytes, not layer by layer"),
+    BOOLEAN(gather_by_broadcasts,
+            "ZeRO-1/2: updated parameters come by a broadcast from each rank, one after the other"),
     INTEGER(gather_copies_per_layer, 1024,
             "ZeRO-1/2: tensors of a layer copied one by one, for each rank, out of the gather"),
     NUMBER(zero_copy_bytes, 64, "ZeRO-1/2: bytes copied per gradient around its reduction"),

@@ -119,6 +119,32 @@ static void test_deepspeed_traffic(void) {
 }
 
 /* What a plan may not do better than, at each fidelity. */
+/* InternEvo: each of n ranks sends its 1 / n of the weights to the others, whatever the buckets are; in groups as
+ * many fewer, inside the node. */
+static void test_broadcasts(void) {
+    for (int group = 0; group <= 8; group += 8) {
+        struct fixture x;
+        setup(&x, "llama2-7b", "internevo", 32);
+        x.plan.zero_stage = 1;
+        x.plan.zero_group = group;
+        struct dtp_placement at;
+        struct dtp_coll_cost one;
+        CU_ASSERT_FATAL(dtp_plan_place(&x.plan, &x.cluster, &x.framework, &at, NULL) == DTP_OK);
+        struct dtp_group_shape shape =
+            dtp_placement_shape(&at, &x.cluster, group ? DTP_AXIS_ZERO : DTP_AXIS_DP_CP, 0);
+        struct dtp_param_counts n;
+        dtp_model_params(&x.model, x.model.vocab, &n);
+        double bytes = 2.0 * (double)n.total;
+        dtp_coll_cost(&x.cluster, DTP_BROADCAST, DTP_ALGO_AUTO, &shape, bytes / shape.size, &one);
+        struct dtp_costs costs = costs_of(&x);
+        const struct dtp_stage_cost *s = &costs.stage[0];
+        CU_ASSERT_EQUAL(shape.size, group ? 8 : 32);
+        CU_ASSERT(s->nreduce > 1 && s->gather.kind == DTP_BROADCAST);
+        CU_ASSERT(fabs(s->nreduce * s->gather.time_s / (shape.size * one.time_s) - 1) < 1e-9);
+        CU_ASSERT(fabs(s->nreduce * s->gather.bytes / bytes - 1) < 1e-9);
+    }
+}
+
 static void ordered(struct fixture *x) {
     struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x->problem);
     struct dtp_err err = {0};
@@ -292,6 +318,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"DeepSpeed's own estimate", test_deepspeed_states},
                            {"DeepSpeed's buffers", test_deepspeed_buffers},
                            {"DeepSpeed's traffic", test_deepspeed_traffic},
+                           {"broadcasts of parameters", test_broadcasts},
                            {"fidelities", test_fidelities},
                            {"beside compute", test_beside_compute},
                            {"hybrid traffic", test_hybrid_traffic},
