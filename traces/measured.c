@@ -91,24 +91,67 @@ static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row,
     }
 }
 
+/* What plan documents and other tools call a column. */
+static const char *const also[][2] = {{"gpus", "num_gpus"},
+                                      {"gpus", "ngpus"},
+                                      {"microbatch", "microbatch_size"},
+                                      {"microbatch", "micro_batch"},
+                                      {"microbatch", "micro_batch_size"},
+                                      {"microbatch", "mbs"},
+                                      {"global_batch", "global_batch_size"},
+                                      {"global_batch", "batch"},
+                                      {"global_batch", "gbs"},
+                                      {"seq", "seq_len"},
+                                      {"seq", "seq_length"},
+                                      {"seq", "sequence_length"},
+                                      {"step_s", "step_time_s"},
+                                      {"step_s", "step_time"}};
+
+static int find_col(const struct dtp_csv *csv, const char *name) {
+    for (size_t i = 0; i < csv->ncols; i++)
+        if (dtp_same_name(csv->header[i], name))
+            return (int)i;
+    return -1;
+}
+
+static int run_col(const struct dtp_csv *csv, const char *name) {
+    int col = find_col(csv, name);
+    for (size_t i = 0; i < sizeof also / sizeof *also && col < 0; i++)
+        if (strcmp(also[i][0], name) == 0)
+            col = find_col(csv, also[i][1]);
+    return col;
+}
+
+static enum dtp_status lacks(struct dtp_arena *a, const struct dtp_csv *csv, const char *what,
+                             struct dtp_err *err) {
+    enum { MOST_NAMED = 12 };
+    struct dtp_str has = {.a = a};
+    for (size_t i = 0; i < csv->ncols && i < MOST_NAMED; i++)
+        dtp_str_printf(&has, "%s%s", i > 0 ? ", " : "", csv->header[i]);
+    return dtp_fail(err, DTP_EINPUT,
+                    "%s: not a file of measured runs: no column %s, found %s%s (traces/README.md "
+                    "has the columns)",
+                    csv->name, what, has.at ? has.at : "none",
+                    csv->ncols > MOST_NAMED ? ", ..." : "");
+}
+
 enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_runs *out,
                               struct dtp_err *err) {
-    static const char *const needed[] = {"id",     "framework", "gpu", "gpus",         "layers",
-                                         "hidden", "seq",       "tp",  "global_batch", NULL};
+    static const char *const needed[] = {"id", "framework", "gpu", "gpus", "global_batch"};
     struct dtp_csv csv;
     DTP_TRY(dtp_csv_read_file(a, path, &csv, err));
     int col[NRUN_FIELDS];
     for (int i = 0; i < NRUN_FIELDS; i++)
-        col[i] = dtp_csv_col(&csv, run_fields[i].name);
-    for (int i = 0; needed[i]; i++)
-        if (dtp_csv_col(&csv, needed[i]) < 0)
-            return dtp_fail(err, DTP_EINPUT,
-                            "%s: not a file of measured runs: no column \"%s\" (columns: id, "
-                            "framework, gpu, gpus, layers, hidden, ..., step_s)",
-                            path, needed[i]);
+        col[i] = run_col(&csv, run_fields[i].name);
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (run_col(&csv, needed[i]) < 0)
+            return lacks(a, &csv, dtp_arena_printf(a, "\"%s\"", needed[i]), err);
+    bool shape = run_col(&csv, "layers") >= 0 && run_col(&csv, "hidden") >= 0;
+    if (run_col(&csv, "model") < 0 && !shape)
+        return lacks(a, &csv, "\"model\", nor \"layers\" and \"hidden\"", err);
     struct dtp_run *grown = dtp_arena_grow(a, out->at, sizeof *out->at, out->n, out->n + csv.nrows);
     out->at = grown;
-    out->verdicts = dtp_csv_col(&csv, "step_s") < 0;
+    out->verdicts = run_col(&csv, "step_s") < 0;
     for (size_t row = 0; row < csv.nrows; row++)
         read_row(a, &csv, row, col, &out->at[out->n++]);
     return DTP_OK;

@@ -227,6 +227,8 @@ static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
     p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
     if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
         p->zero_stage = fact->zero_stage;
+    else if (run->zero_stage < 0 && p->dp * p->cp > 1 && (has & 1))
+        dtp_run_note(a, c, "ZeRO 0 assumed");
     int least = 1, most = 3;
     while (least < 3 && !(has >> least & 1))
         least++;
@@ -310,6 +312,27 @@ static void set_checks(struct dtp_arena *a, const struct dtp_run_library *l,
         c->framework.checked_collectives = c->framework.checked_transfers = true;
 }
 
+/* A row may leave to the library what its model has there. */
+static void take_shape(struct dtp_run_library *l, struct dtp_run *run) {
+    struct dtp_model m;
+    if ((run->layers > 0 && run->hidden > 0 && run->seq > 0) ||
+        !dtp_run_model(l, bare_name(l->a, run->model), &m))
+        return;
+    run->layers = run->layers > 0 ? run->layers : m.layers;
+    run->hidden = run->hidden > 0 ? run->hidden : m.hidden;
+    run->seq = run->seq > 0 ? run->seq : m.seq;
+}
+
+static const char *missing(struct dtp_arena *a, const struct dtp_run *run) {
+    const char *what = run->gpus <= 0                       ? "gpus"
+                       : run->layers > 0 && run->hidden > 0 ? "seq"
+                                                            : "layers or hidden";
+    if (run->gpus <= 0 || !*run->model)
+        return dtp_arena_printf(a, "%s is missing", what);
+    return dtp_arena_printf(a, "%s is missing, and \"%s\" is no model of the library", what,
+                            run->model);
+}
+
 void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
                        const struct dtp_run *given, struct dtp_run_case *out) {
     const struct cluster_fact *told = dtp_run_fact(library, given);
@@ -326,8 +349,9 @@ void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
         out->unsupported = run->broken;
         return;
     }
+    take_shape(library, &filled);
     if (run->gpus <= 0 || run->layers <= 0 || run->hidden <= 0 || run->seq <= 0) {
-        out->unsupported = "gpus, layers, hidden or seq is missing";
+        out->unsupported = missing(a, run);
         return;
     }
     if (!dtp_run_set_framework(a, library, run, out) ||

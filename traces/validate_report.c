@@ -228,11 +228,39 @@ static void print_unknown_schedules(struct dtp_arena *a, FILE *f, const struct d
     }
 }
 
+/* Why rows were not predicted, each reason once, with the first row that has it. */
+static void print_unsupported(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    enum { MOST_SHOWN = 12 };
+    bool *done = DTP_NEW(a, bool, v->runs.n + 1);
+    int shown = 0, more = 0;
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const struct dtp_validated *row = &v->row[i];
+        int rows = 0;
+        if (row->supported || done[i])
+            continue;
+        for (size_t k = i; k < v->runs.n; k++) {
+            bool same = !v->row[k].supported && strcmp(v->row[k].note, row->note) == 0;
+            rows += same;
+            done[k] |= same;
+        }
+        if (shown++ == 0)
+            fprintf(f, "\nnot predicted\n");
+        if (shown <= MOST_SHOWN)
+            fprintf(f, "  %5d row%s %s (%s)\n", rows, rows == 1 ? ": " : "s:", row->note,
+                    row->run->id);
+        else
+            more += rows;
+    }
+    if (more > 0)
+        fprintf(f, "  %5d more, in --rows\n", more);
+}
+
 void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
                           const struct dtp_validation_report *report) {
     fprintf(f, "predicted against measured; errors in percent, bias > 0: predicted too slow\n\n");
     print_table(a, f, v, report->detail);
     print_unknown_schedules(a, f, v);
+    print_unsupported(a, f, v);
     print_verdicts(f, v);
     print_constants(a, f, v);
     print_cells(a, f, v);

@@ -26,6 +26,17 @@ grep -o 'more GPUs than the cluster is known to have' rows.csv
 "$dtplan" validate peak.csv --rows rows.csv >out || echo "status $?"
 cut -d, -f1,9 rows.csv
 grep -o 'peak_mem is more than a card has' rows.csv
+# A table as people write it: other names of columns, shape and length from the library; what cannot be
+# predicted says why.
+cat >own.csv <<'EOF'
+ID,Framework,GPU,GPUs,model,TP,PP,DP,micro_batch_size,global batch size,step time
+ours,megatron-core,H100,64,Llama-3-8B,2,1,32,1,512,3.2
+unknown,megatron-core,H100,64,gpt9000,2,1,32,1,512,3.2
+odd,megatron-core,H100,64,llama3-8b,3,1,32,1,512,3.2
+late,megatron-core,H100,64,llama3-8b,2,1,32,1,512,soon
+EOF
+"$dtplan" validate own.csv --rows rows.csv | sed -n '/^not predicted/,/^$/p'
+awk -F, '$1 == "ours" && $7 > 0 { print "predicted" }' rows.csv
 printf 'x,y\n1,2\n' >other.csv
 "$dtplan" validate other.csv 2>message
 status=$?
