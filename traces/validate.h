@@ -4,7 +4,7 @@
  * |error|, bias = mean error. A set is a file, a framework, a GPU, or all. Rows whose framework or GPU is
  * unknown are counted as unsupported; rows beyond the calibration are predicted and reported apart.
  *
- * Ranking, per cell of (file, model, GPUs, sequence, batch) with five layouts or more: Spearman's rank
+ * Ranking, per cell of (file, model, GPU, number of GPUs, sequence) with five layouts or more, times per sequence: Spearman's rank
  * correlation and Kendall's tau of predicted and measured step time; top-1 regret = measured time of
  * the predicted best over the measured best - 1; top-5 regret = the best measured among the predicted
  * best five. A layout that is declared not to fit is picked after all that do.

@@ -72,6 +72,21 @@ static void test_one_stage(void) {
     dtp_evaluator_destroy(ev);
 }
 
+/* Dense and expert layers of which some are repeated: on one stage still the longest path. */
+static void test_some_repeated(void) {
+    setup("deepseek-v2-lite");
+    framework.param_gather_overlap = false;
+    struct dtp_plan p = plan_of(1, 1, 1, DTP_SCHED_1F1B);
+    p.global_batch_size = problem.global_batch = 128;
+    p.dp_overlap = 0;
+    p.recompute = DTP_RECOMPUTE_FULL;
+    for (p.recompute_layers = 0; p.recompute_layers < model.layers; p.recompute_layers += 9) {
+        struct dtp_evaluator *ev = dtp_evaluator_create(arena, &problem);
+        near(dtp_evaluate_bound(ev, &p), dtp_evaluate_estimate(ev, &p));
+        dtp_evaluator_destroy(ev);
+    }
+}
+
 /* Equal stages: GPipe, 1F1B and interleaving of one model are within a few percent of the estimate,
  * never above it; with free transfers nearer still. */
 static void test_pipelines(void) {
@@ -147,9 +162,13 @@ static void test_zero_bubble(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"one stage", test_one_stage},     {"equal stages", test_pipelines},
-                           {"uneven stages", test_uneven},    {"recomputation", test_recompute},
-                           {"zero bubble", test_zero_bubble}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"one stage", test_one_stage},
+                           {"some layers repeated", test_some_repeated},
+                           {"equal stages", test_pipelines},
+                           {"uneven stages", test_uneven},
+                           {"recomputation", test_recompute},
+                           {"zero bubble", test_zero_bubble},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"bound", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);

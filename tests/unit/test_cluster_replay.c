@@ -78,7 +78,7 @@ static void test_backfill_beside(void) {
 
 /* Parts go where they leave the least; GPUs are shared; what is larger than the cluster is left out. */
 static void test_parts(void) {
-    static const struct row rows[] = {{0, 10, 6}, {0, 10, 4},    {1, 10, 2}, {1, 10, 4},
+    static const struct row rows[] = {{0, 10, 4}, {0, 10, 6},    {1, 10, 2}, {1, 10, 4},
                                       {2, 10, 1}, {3, 10, 0.25}, {4, 1, 17}, {5, 1, 0}};
     struct dtp_cluster_replay r =
         REPLAY(rows, .nodes = 2, .gpus_per_node = 8, .policy = DTP_QUEUE_FIFO);

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hw/collective.h"
+#include "hw/cluster_parts.h"
+#include "hw/coll_parts.h"
 #include "sim/base/units.h"
 #include "tests/cluster_case.h"
 #include "tests/suites.h"
@@ -163,6 +164,69 @@ static void test_gathers_stay_on_ring(void) {
     CU_ASSERT_EQUAL(cost.algo, DTP_ALGO_RING);
     dtp_coll_cost(&c, DTP_ALL_REDUCE, DTP_ALGO_AUTO, &in_node, bytes, &cost);
     CU_ASSERT_EQUAL(cost.algo, DTP_ALGO_NVLS);
+}
+
+/* Bytes of the busiest port and NIC (of 8) for a buffer of one byte, on one node of 8 and on two. */
+static void test_wires(void) {
+    static const struct {
+        enum dtp_collective kind;
+        double port[2], nic;
+    } wires[] = {{DTP_ALL_REDUCE, {2 * 7 / 8.0, 2 * 15 / 16.0}, 2 * 15 / 16.0 / 8},
+                 {DTP_ALL_GATHER, {7 / 8.0, 15 / 16.0}, 15 / 16.0 / 8},
+                 {DTP_ALL_TO_ALL, {7 / 8.0, 7 / 16.0}, 8 * 8 / 16.0 / 8},
+                 {DTP_BROADCAST, {1, 1}, 1}};
+    struct dtp_cluster c = load("a100");
+    struct dtp_group_shape two = {
+        .size = 16, .nodes = 2, .per_node = 8, .nics = 8, .siblings = 1, .tier = 0};
+    for (size_t i = 0; i < sizeof wires / sizeof *wires; i++)
+        for (int nodes = 1; nodes <= 2; nodes++) {
+            struct dtp_coll_cost k;
+            dtp_coll_cost(&c, wires[i].kind, DTP_ALGO_AUTO, nodes > 1 ? &two : &in_node, MB, &k);
+            CU_ASSERT(near(k.nvlink_bytes, wires[i].port[nodes - 1] * MB, EXACT));
+            CU_ASSERT(near(k.nic_bytes, nodes > 1 ? wires[i].nic * MB : 0, EXACT));
+        }
+}
+
+/* A curve of n GPUs that takes time_s whatever the bytes, from `least` bytes on. */
+static struct dtp_curve flat_curve(const struct dtp_cluster *c, int n, double time_s,
+                                   double least_bytes) {
+    struct dtp_curve k = {.collective = DTP_ALL_GATHER,
+                          .gpus = n,
+                          .nodes = 1,
+                          .a_s = time_s,
+                          .min_bytes = least_bytes,
+                          .max_bytes = DTP_TERA,
+                          .source = "flat"};
+    dtp_curve_terms(c, &k);
+    return k;
+}
+
+/* Curves of 2 and 8 GPUs say of 4, which is as far from both by its logarithm, the mean of what each says:
+ * its time by the ratio of the latencies. Below the bytes that a curve was measured at the model's shape holds. */
+static void test_between_curves(void) {
+    struct dtp_cluster c = load("a100");
+    struct dtp_group_shape four = in_node;
+    four.size = four.per_node = 4;
+    struct dtp_nccl_terms t;
+    dtp_coll_terms(&c, DTP_ALL_GATHER, &four, &t);
+    CU_ASSERT_FATAL(t.n == 1);
+    struct dtp_curve two[] = {flat_curve(&c, 2, 1, 1), flat_curve(&c, 8, 3, 1)};
+    c.curve = two;
+    c.ncurves = 2;
+    double lat_s = t.at[0].lat_s, from_2 = lat_s / two[0].term[0].lat_s,
+           from_8 = lat_s / two[1].term[0].lat_s;
+    CU_ASSERT(near(cost_s(&c, DTP_ALL_GATHER, &four, MB), (from_2 * 1 + from_8 * 3) / 2, EXACT));
+    two[0] = flat_curve(&c, 8, 3, DTP_GIGA);
+    c.ncurves = 1;
+    const struct dtp_nccl_correction *f = dtp_nccl_correction_for(&c, DTP_ALL_GATHER, 1, false);
+    double g = two[0].term[0].s_per_byte, lat_8 = two[0].term[0].lat_s;
+    double there = MB * t.at[0].s_per_byte / g / from_8, known = DTP_GIGA;
+    double model_there =
+        f->latency * lat_8 + f->mixed * sqrt(lat_8 * g * there) + f->bandwidth * g * there;
+    double model_known =
+        f->latency * lat_8 + f->mixed * sqrt(lat_8 * g * known) + f->bandwidth * g * known;
+    CU_ASSERT(
+        near(cost_s(&c, DTP_ALL_GATHER, &four, MB), from_8 * 3 * model_there / model_known, EXACT));
 }
 
 /* Eight rings, one for each GPU index, through eight NICs or through four. */
@@ -370,6 +434,8 @@ int main(void) {
                            {"figures of DGX A100", test_megatron_figures},
                            {"one rank, no bytes", test_nothing_to_do},
                            {"gathers stay on ring", test_gathers_stay_on_ring},
+                           {"bytes of ports and NICs", test_wires},
+                           {"between curves and below them", test_between_curves},
                            {"groups share NICs", test_sharing},
                            {"costs grow with bytes", test_monotone},
                            {"uses end with the cost", test_uses},

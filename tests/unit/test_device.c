@@ -48,6 +48,35 @@ static void test_gemm_tail(void) {
     CU_ASSERT(quantised_s > wave_s * 1.37);
 }
 
+/* On one SM a tile of u units of 64 x 64 takes what u units of a tile of 256 x 128 do, times sqrt(8 / u). */
+static void test_gemm_small_tiles(void) {
+    static const int shapes[][2] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 4}, {4, 1}, {2, 4}, {4, 2}};
+    struct dtp_gpu g = plain_gpu();
+
+    g.num_sms = 1;
+    g.gemm[DTP_BF16].small_tile = 1;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int m = shapes[i][0], n = shapes[i][1];
+        double units_s = 2.0 * 64 * 64 * 8192 * m * n / 1e12;
+
+        CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_FORWARD, 64 * m, 64 * n, 8192),
+                               units_s * sqrt(8.0 / (m * n)), 1e-8 * units_s);
+    }
+}
+
+/* Rows that are no multiple of 8 elements cost a product, and one in a batch, half as much again. */
+static void test_unaligned(void) {
+    struct dtp_gpu g = plain_gpu();
+    struct dtp_gemm s = {DTP_BF16, DTP_GEMM_FORWARD, 2560, 256, 65536, 1};
+    double product_s = dtp_device_gemm_s(&g, &s), batched_s = dtp_device_bmm_s(&g, &s);
+    double compute_s = 2.0 * 2560 * 256 * 65536 / 10e12;
+
+    g.gemm[DTP_BF16].unaligned_factor = g.bmm[DTP_BF16].unaligned_factor = 1.5;
+    s.unaligned = true;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_gemm_s(&g, &s), 1.5 * product_s, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_bmm_s(&g, &s), batched_s + 0.5 * compute_s, 1e-12);
+}
+
 static void test_gemm_passes_and_load(void) {
     struct dtp_gpu g = plain_gpu();
     double forward_s = gemm_s(&g, DTP_GEMM_FORWARD, 2560, 256, 65536);
@@ -140,6 +169,16 @@ static void test_attention(void) {
     g.attention[DTP_ATTN_FLASH2].tail_blocks = 2; /* blocks of 128 queries on one SM of ten */
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s),
                            flops / 5e12 * 1.25 + 2 * 4.0 * 128 * 1024 * 128 / 5e11, 1e-12);
+    s.backward = true; /* its blocks compute 2.5 times as much at 0.8 of the rate */
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s),
+                           2.5 * flops / 4e12 * 1.5 + 2 * 2.5 * 4.0 * 128 * 1024 * 128 / 4e11,
+                           1e-12);
+    s.backward = false;
+    s.impl = DTP_ATTN_CUDNN; /* has none between 64 and 128 */
+    g.attention[DTP_ATTN_CUDNN] = g.attention[DTP_ATTN_FLASH2];
+    double wide_s = dtp_device_attention_s(&g, &s);
+    s.head_dim = 96;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), wide_s, 1e-12);
 }
 
 /* A window of 256 of 1024 keys: the triangle of 1024 less that of 768; a block of queries sees 256 + 128. */
@@ -275,6 +314,8 @@ int main(void) {
     CU_TestInfo model[] = {{"whole waves", test_gemm_whole_waves},
                            {"split-K", test_gemm_split_k},
                            {"tail", test_gemm_tail},
+                           {"small tiles", test_gemm_small_tiles},
+                           {"unaligned rows", test_unaligned},
                            {"passes and load", test_gemm_passes_and_load},
                            {"memory floor", test_gemm_memory_floor},
                            {"batched GEMM", test_bmm_adds_bytes_and_flops},

@@ -94,6 +94,13 @@ static void test_diagnosis(void) {
     CU_ASSERT(dtp_doctor(arena, s, &p, &same, &d[1], NULL) == DTP_OK && d[1].step_normal);
     struct dtp_measured crawl = {.step_s = 100 * d[0].expected.step_s};
     CU_ASSERT(dtp_doctor(arena, s, &p, &crawl, &d[1], NULL) == DTP_OK && !d[1].step_normal);
+    struct dtp_measured rush = {.step_s = d[0].expected.step_s / 100};
+    CU_ASSERT(dtp_doctor(arena, s, &p, &rush, &d[1], NULL) == DTP_OK && !d[1].step_normal);
+    double clocks = 0; /* most of the step is products, which take 1 / 0.8 as long */
+    for (int i = 0; i < d[0].n; i++)
+        if (strstr(d[0].suspect[i].what, "0.8 of their clock"))
+            clocks = d[0].suspect[i].step_s / d[0].expected.step_s;
+    CU_ASSERT(clocks > 1.12 && clocks < 1.25);
     for (int i = 0; i < d[0].n; i++) {
         struct dtp_measured made = {.step_s = d[0].suspect[i].step_s};
         if (fabs(made.step_s / d[0].expected.step_s - 1) < 0.01)

@@ -105,7 +105,8 @@ static void test_deferred_in_logits(void) {
 }
 
 /* ZeRO-1 of DeepSpeed copies P parameters in 16 bit to reduce them and again to gather them, all at once: 4 P
- * bytes; where launches are blocked a piece of each, of 5e8 and of P / 2. Freed logits of 8 sequences hold all. */
+ * bytes; where launches are blocked a piece of each, of 5e8 and of P / 2. Freed logits of 8 sequences hold all, of
+ * 3 (V s = 1.03e8 each, in 16 bit and twice in fp32) two pieces of 1e9 bytes to reduce and none to gather. */
 static void test_pieces(void) {
     struct fixture x;
     setup(&x, "gpt3-1.3b", "megatron-deepspeed-2021");
@@ -113,10 +114,12 @@ static void test_pieces(void) {
     x.plan.zero_stage = 1;
     x.plan.dp = 8;
     double all = 24 * (12.0 * 2048 * 2048 + 13 * 2048) + (50257 + 2048 + 2) * 2048.0;
-    const double want[] = {4 * all, 2 * 5e8 + all, 0};
-    for (int i = 0; i < 3; i++) {
+    const double want[] = {4 * all, 2 * 5e8 + all, 0, 4 * all - 2 * 1e9};
+    const int microbatch[] = {1, 1, 8, 3};
+    for (int i = 0; i < 4; i++) {
         x.framework.launch_blocking = i == 1;
-        x.plan.global_batch_size = 8 * (x.plan.microbatch_size = i == 2 ? 8 : 1);
+        x.plan.microbatch_size = microbatch[i];
+        x.plan.global_batch_size = 8 * microbatch[i];
         x.framework.memory.piece_params = 5e8;
         double with = reserved_of(&x);
         x.framework.memory.piece_params = 0;

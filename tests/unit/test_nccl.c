@@ -62,6 +62,40 @@ static void test_choices(void) {
     CU_ASSERT(!dtp_nccl_choose(&c, DTP_ALL_TO_ALL, &s, 1024, &none));
 }
 
+/* A millisecond more on the fabric: an all-gather over two nodes crosses it once, and twice (the receiver asks
+ * first) by the only protocol of libfabric. */
+static void test_fabric(void) {
+    for (int simple = 0; simple < 2; simple++) {
+        struct dtp_cluster c = load("a100");
+        c.simple_only = simple;
+        double before_s = choose(&c, DTP_ALL_GATHER, 2, 8).time_s;
+        c.tier[0].latency_s += 1e-3;
+        CU_ASSERT_DOUBLE_EQUAL(choose(&c, DTP_ALL_GATHER, 2, 8).time_s - before_s,
+                               simple ? 2e-3 : 1e-3, 1e-12);
+    }
+    struct dtp_cluster c = load("a100"); /* what passes a tier of 1 : 3 has a third */
+    struct dtp_group_shape s = {
+        .size = 8, .nodes = 8, .per_node = 1, .nics = 1, .siblings = 1, .tier = 0};
+    double near_rate = dtp_coll_ring_bytes_per_s(&c, &s);
+    c.ntiers = 2;
+    c.tier[0].oversubscription = 3;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &s), near_rate, 1);
+    s.tier = 1;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &s), near_rate / 3, 1);
+}
+
+/* GPUs behind one PCIe switch need no host bridge, one more does. */
+static void test_pcie(void) {
+    struct dtp_cluster c = load("pcie-gen4");
+    struct dtp_group_shape s = {.nodes = 1, .siblings = 1, .tier = -1};
+    CU_ASSERT_FATAL(c.node.intra == DTP_INTRA_PCIE && c.node.pcie_gpus_per_switch > 1);
+    c.node.host_link_bytes_per_s = 1e3;
+    s.size = s.per_node = c.node.pcie_gpus_per_switch;
+    CU_ASSERT(dtp_coll_ring_bytes_per_s(&c, &s) > 1e9);
+    s.size = s.per_node = c.node.pcie_gpus_per_switch + 1;
+    CU_ASSERT(dtp_coll_ring_bytes_per_s(&c, &s) <= 1e3);
+}
+
 /* Rows of which the machine is known here. */
 static const char *cluster_of(const char *label, int *nodes, enum dtp_collective *kind) {
     *nodes = 1;
@@ -83,7 +117,6 @@ static const char *cluster_of(const char *label, int *nodes, enum dtp_collective
     return NULL;
 }
 
-/* Only the fabric's latency and the channel search are ours: the estimates are near each other. */
 /* Rings of two of a node's eight GPUs that end at a NIC they are not next to share a node's rate: a quarter. */
 static void test_far_rings(void) {
     struct dtp_cluster c = load("a100-4x200");
@@ -101,6 +134,7 @@ static void test_far_rings(void) {
     CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &whole), whole_s, 1);
 }
 
+/* Only the fabric's latency and the channel search are ours: the estimates are near each other. */
 static void test_independent(void) {
     struct dtp_csv csv;
     struct dtp_err err = {0};
@@ -138,6 +172,8 @@ int main(void) {
     CU_TestInfo tests[] = {{"latencies by hand", test_by_hand},
                            {"choices by size and machine", test_choices},
                            {"rings through far NICs", test_far_rings},
+                           {"latency and tiers of the fabric", test_fabric},
+                           {"PCIe switches", test_pcie},
                            {"against an independent computation", test_independent},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"nccl", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

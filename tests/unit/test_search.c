@@ -82,8 +82,11 @@ static void test_results(void) {
         }
         CU_ASSERT(f.new_layout[0]);
         CU_ASSERT(layouts > 1);
+        for (size_t i = 0; i < f.nlegal; i++)
+            CU_ASSERT(f.legal[i].device_bytes >= f.smallest_bytes);
         for (int i = 0; i < f.nnear_misses; i++) {
             CU_ASSERT(f.near_miss[i].device_bytes > s->problem.memory_limit_bytes);
+            CU_ASSERT(f.near_miss[i].device_bytes <= 2 * s->problem.memory_limit_bytes);
             CU_ASSERT(f.near_miss[i].step_s < f.result[0].step_s);
             CU_ASSERT(is_simulated(s, &f.near_miss[i]));
         }

@@ -63,13 +63,18 @@ static void attention(void) {
     CU_ASSERT(backward_s < 0.9e-3 && backward_s > 0.2e-3);
 }
 
-static double all_reduce_s(const struct dtp_cluster *c, int size, double bytes) {
+static double collective_s(const struct dtp_cluster *c, enum dtp_collective kind, int size,
+                           double bytes) {
     struct dtp_placement p;
     struct dtp_coll_cost cost;
     dtp_placement_init(&p, c, &(struct dtp_sizes){1, 1, size, 1, 1}, "tp-cp-dp-pp", NULL);
     struct dtp_group_shape shape = dtp_placement_shape(&p, c, DTP_AXIS_DP, 0);
-    dtp_coll_cost(c, DTP_ALL_REDUCE, DTP_ALGO_AUTO, &shape, bytes, &cost);
+    dtp_coll_cost(c, kind, DTP_ALGO_AUTO, &shape, bytes, &cost);
     return cost.time_s;
+}
+
+static double all_reduce_s(const struct dtp_cluster *c, int size, double bytes) {
+    return collective_s(c, DTP_ALL_REDUCE, size, bytes);
 }
 
 static void transfers(void) {
@@ -90,6 +95,20 @@ static void transfers(void) {
     near(dtp_whatif_transfer_s(&w, &x), 2e-3, 1e-12);
     x = (struct dtp_whatif_transfer){DTP_COMM_ALL_REDUCE, 8, 1, 8, 0, was_s}; /* bytes unknown */
     near(dtp_whatif_transfer_s(&w, &x), all_reduce_s(&a100, 32, bytes), 1e-6);
+}
+
+/* An all-gather puts in a rank's share, and is timed by the whole buffer; copies go by the PCIe of the two. */
+static void gathers_and_copies(void) {
+    struct dtp_whatif w = {.from = &a100, .to = &h200};
+    struct dtp_whatif_transfer x = {DTP_COMM_ALL_GATHER, 8, 1, 8, 1000000, 2e-3};
+    double was_s = collective_s(&a100, DTP_ALL_GATHER, 8, 8e6),
+           is_s = collective_s(&h200, DTP_ALL_GATHER, 8, 8e6);
+    near(dtp_whatif_transfer_s(&w, &x), 2e-3 * is_s / was_s, 1e-12);
+    double ratio = a100.gpu.pcie_bytes_per_s / h200.gpu.pcie_bytes_per_s;
+    CU_ASSERT(ratio > 0 && ratio < 0.9);
+    near(dtp_whatif_copy_s(&w, 2e-3), 2e-3 * ratio, 1e-12);
+    w.to = NULL;
+    near(dtp_whatif_copy_s(&w, 2e-3), 2e-3, 1e-12);
 }
 
 static void machines(void) {
@@ -156,13 +175,11 @@ static void twice_the_ranks(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"2 to 4 H200", twice_the_ranks},
-                           {"matrix products", products},
-                           {"memory-bound kernels", streams},
-                           {"attention", attention},
-                           {"collectives", transfers},
-                           {"machines by name", machines},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"2 to 4 H200", twice_the_ranks},  {"matrix products", products},
+        {"memory-bound kernels", streams}, {"attention", attention},
+        {"collectives", transfers},        {"gathers and copies", gathers_and_copies},
+        {"machines by name", machines},    CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"what if on other hardware", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");

@@ -1,0 +1,179 @@
+/* Costs by hand: what hides and what stays exposed, what slows an operation, messages of a reduction, the FLOPs
+ * of a step. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "models/cost.h"
+#include "tests/op_case.h"
+#include "tests/suites.h"
+
+static struct dtp_costs costs_of(const struct fixture *x) {
+    struct dtp_costs c;
+    dtp_costs(arena, dtp_cost_memo_create(arena, &x->problem), &x->plan, &c);
+    CU_ASSERT_FATAL(c.nstages > 0);
+    return c;
+}
+
+static const struct dtp_phase *layer_of(const struct fixture *x, int pass) {
+    struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x->problem);
+    return &dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_DENSE][pass];
+}
+
+/* Seconds of a layer's operations of one kind (of collectives: one axis) in its forward. */
+static double forward_s(struct fixture *x, enum dtp_op_kind kind, enum dtp_axis axis) {
+    double sum_s = 0;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    for (int i = 0; i < x->ops.n; i++) {
+        const struct dtp_op *op = &x->ops.at[i];
+        bool counts = op->kind == kind && op->pass == DTP_PASS_F &&
+                      (kind != DTP_OP_COLLECTIVE || op->axis == axis);
+        sum_s += counts ? dtp_op_time_s(&x->problem, &x->plan, op) : 0;
+    }
+    return sum_s;
+}
+
+/* A ring of c ranks passes keys and values on c - 1 times while it computes c blocks of attention: (c - 1) / c of
+ * the attention hides them, and loses comm_slowdown of what they take. */
+static void test_ring(void) {
+    struct fixture *x = op_case("llama3-8b", "megatron-core");
+    x->framework.collective_gap_s = 0;
+    x->plan.cp = 4;
+    x->plan.dp = 2;
+    for (int slow = 0; slow < 2; slow++)
+        for (int hidden = 0; hidden < 2; hidden++) {
+            double slowdown = x->cluster.gpu.comm_slowdown = slow ? 0.25 : 0;
+            x->framework.comm_time_factor = hidden ? 1e-3 : 1e3;
+            double ring_s = forward_s(x, DTP_OP_COLLECTIVE, DTP_AXIS_CP);
+            double cover_s = 3 / 4.0 * forward_s(x, DTP_OP_ATTENTION, DTP_AXIS_CP);
+            double hides_s = hidden ? ring_s : cover_s;
+            CU_ASSERT(ring_s > 0 && (hidden ? ring_s < cover_s : ring_s > cover_s));
+            near(layer_of(x, 0)->cp_s, ring_s - hides_s + slowdown * hides_s);
+        }
+}
+
+/* Beside kernels a reduction waits for room, by their mean duration but no longer than comm_wait_s; in the node its
+ * transfer takes 1 / (1 - m (1 - r)) as long, m the share of memory-bound kernels, r its rate beside these. */
+static void test_beside(void) {
+    struct fixture *x = op_case("gpt3-6.7b", "megatron-core");
+    struct dtp_gpu *g = &x->cluster.gpu;
+    x->plan.dp = 8;
+    g->comm_wait_kernels = 1.5;
+    g->comm_memory_rate = 0.5;
+    for (int long_wait = 0; long_wait < 2; long_wait++) {
+        g->comm_wait_s = long_wait ? 1 : 1e-7;
+        struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x->problem);
+        const struct dtp_layer_costs *layer = dtp_cost_layers(memo, &x->plan);
+        struct dtp_comm reduce = costs_of(x).stage[0].reduce;
+        CU_ASSERT(layer->memory_share > 0.05 && layer->memory_share < 0.95);
+        near(reduce.wait_s, long_wait ? 1.5 * layer->kernel_s : 1e-7);
+        near(reduce.stretch, 1 / (1 - layer->memory_share / 2) - 1);
+    }
+    x->plan.dp = x->problem.gpus = x->problem.global_batch = x->plan.global_batch_size = 16;
+    CU_ASSERT(costs_of(x).stage[0].reduce.stretch == 0); /* through NICs */
+}
+
+static double time_of(struct fixture *x, enum dtp_op_kind kind) {
+    return forward_s(x, kind, DTP_AXIS_TP);
+}
+
+/* The slowest of 1,024 chips sets the pace of products and attention, not of what memory bounds; ring attention is
+ * cp_attention_factor slower. */
+static void test_slower(void) {
+    static const enum dtp_op_kind kinds[] = {DTP_OP_GEMM, DTP_OP_ATTENTION, DTP_OP_KERNEL};
+    struct fixture *x = op_case("llama3-8b", "megatron-core");
+    double alone_s[3];
+    x->cluster.gpu.chip_spread = 0.01;
+    for (int i = 0; i < 3; i++)
+        alone_s[i] = time_of(x, kinds[i]);
+    x->problem.gpus = 1024;
+    double slowest = dtp_device_slowest(&x->cluster.gpu, 1024);
+    CU_ASSERT(slowest > 1.01);
+    for (int i = 0; i < 3; i++)
+        near(time_of(x, kinds[i]), alone_s[i] * (kinds[i] == DTP_OP_KERNEL ? 1 : slowest));
+    x->problem.gpus = 8;
+    x->plan.cp = 2;
+    x->framework.cp_attention_factor = 1;
+    double plain_s = time_of(x, DTP_OP_ATTENTION);
+    x->framework.cp_attention_factor = 1.25;
+    near(time_of(x, DTP_OP_ATTENTION), 1.25 * plain_s);
+    x->plan.cp = 1;
+    near(time_of(x, DTP_OP_ATTENTION), alone_s[1]);
+}
+
+/* 16 ranks of tp on two nodes at a second a hop: 15 hops of a gather, 30 of an all-reduce, and the bytes through
+ * the NICs. */
+static void test_hops(void) {
+    struct fixture *x = op_case("gpt175b", "megatron-core");
+    const struct dtp_node *node = &x->cluster.node;
+    x->plan.tp = x->problem.gpus = 16;
+    x->framework.tp_hop_s = 1;
+    for (int sp = 0; sp < 2; sp++) {
+        int n = 0;
+        x->plan.sequence_parallel = sp;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+        for (int i = 0; i < x->ops.n; i++) {
+            const struct dtp_op *op = &x->ops.at[i];
+            if (op->kind != DTP_OP_COLLECTIVE || op->axis != DTP_AXIS_TP)
+                continue;
+            int sums = op->collective == DTP_ALL_REDUCE ? 2 : 1;
+            double wire_s = sums * 15 / 16.0 * op->bytes / node->nics /
+                            (node->nic_bytes_per_s * node->nic_efficiency);
+            near(dtp_op_time_s(&x->problem, &x->plan, op), op->count * (15 * sums + wire_s));
+            n++;
+        }
+        CU_ASSERT(n > 0);
+    }
+}
+
+/* h 512, f 2048, 1,000 words, two layers, 4 bytes a gradient: tensors of 4, 4, 1 and 3 MiB a layer from the last
+ * to the first, then the table's 1.95. A bucket ends with the tensor that fills its 5 MiB, the first with 1 MiB:
+ * 4 | 4 1 | 3 4 | 4 1 | 3 1.95. */
+static void test_buckets(void) {
+    struct fixture *x = op_case("gpt2", "torch-ddp");
+    x->model.hidden = 512;
+    x->model.heads = x->model.kv_heads = 8;
+    x->model.head_dim = 64;
+    x->model.ffn = 2048;
+    x->model.layers = 2;
+    x->model.vocab = 1000;
+    CU_ASSERT_FATAL(x->model.tied_embeddings && !x->model.gated_ffn);
+    x->plan.dp = 8;
+    x->framework.reduce_bytes = 4;
+    x->framework.dp_bucket_tensors = true;
+    x->framework.dp_whole_buffer = false;
+    x->framework.dp_bucket_params_per_rank = 0;
+    x->framework.dp_bucket_bytes = 5 << 20;
+    CU_ASSERT_EQUAL(costs_of(x).stage[0].nreduce, 5);
+}
+
+/* Whoever repeats them, however a sequence is cut: all ranks together compute the same FLOPs. */
+static void test_flops(void) {
+    static const int layouts[][3] = {
+        {1, 1, 8}, {2, 1, 4}, {1, 2, 4}, {2, 4, 1}, {8, 1, 1}}; /* tp, cp, dp */
+    struct fixture *x = op_case("gpt3-6.7b", "megatron-core");
+    x->plan.recompute = DTP_RECOMPUTE_FULL;
+    double repeated = 0;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        x->plan.tp = layouts[i][0];
+        x->plan.cp = layouts[i][1];
+        x->plan.dp = layouts[i][2];
+        struct dtp_costs c = costs_of(x);
+        near(c.model_flops, 3 * dtp_model_forward_flops(&x->model, x->problem.seq) * 8);
+        double more = c.hardware_flops - c.model_flops;
+        repeated = i == 0 ? more : repeated;
+        near(more, repeated);
+    }
+    CU_ASSERT(repeated > 0);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"a ring behind attention", test_ring},
+                           {"beside kernels", test_beside},
+                           {"what slows operations", test_slower},
+                           {"hops between nodes", test_hops},
+                           {"buckets of tensors", test_buckets},
+                           {"FLOPs of a step", test_flops},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"costs", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    return run_suites(suites);
+}

@@ -1,0 +1,146 @@
+/* What a rank holds beside state and activations, by hand: buffers of reductions, transfers and gathers, copies of
+ * weights, what offload leaves. */
+#include "tests/memory_case.h"
+
+/* Llama 3 8B: parameters of a layer (Q and output, K and V of 8 of 32 heads, three of the MLP, two norms), of the
+ * token table, and of what is outside layers: table, head, norm. */
+static const double layer = 2 * 4096.0 * (4096 + 1024) + 3 * 4096.0 * 14336 + 2 * 4096;
+static const double table = 128256 * 4096.0, outside = 2 * 128256 * 4096.0 + 4096;
+static const double all =
+    32 * (2 * 4096.0 * (4096 + 1024) + 3 * 4096.0 * 14336 + 2 * 4096) + 2 * 128256 * 4096.0 + 4096;
+
+static struct dtp_stage_memory first_stage(const struct fixture *x) {
+    struct dtp_stage_memory s[DTP_MAX_STAGES];
+    dtp_memory(dtp_memory_memo_create(arena, &x->problem), &x->plan, s);
+    return s[0];
+}
+
+static void setup_llama(struct fixture *x, const char *framework, int dp) {
+    setup(x, "llama3-8b", framework);
+    x->plan.dp = x->problem.gpus = x->plan.global_batch_size = x->problem.global_batch = dp;
+}
+
+/* PyTorch's reducer has all buckets from so many ranks on: 4 bytes of each parameter. */
+static void test_reducer(void) {
+    for (int dp = 7; dp <= 9; dp++) {
+        struct fixture x;
+        setup_llama(&x, "megatron-core", dp);
+        double without = (double)first_stage(&x).buffers_bytes;
+        x.framework.memory.reducer_bytes = 4;
+        x.framework.memory.reducer_ranks = 8;
+        equal((double)first_stage(&x).buffers_bytes, without + (dp >= 8 ? 4 * all : 0));
+    }
+}
+
+/* A transfer each way, of 2 b s h bytes; or one for each of m microbatches. */
+static void test_transfers(void) {
+    enum { M = 6 };
+    struct fixture x;
+    setup_llama(&x, "megatron-core", 1);
+    x.framework.memory.transfers_kept = false;
+    x.plan.pp = x.problem.gpus = 2;
+    x.plan.global_batch_size = x.problem.global_batch = M;
+    double one = (double)first_stage(&x).buffers_bytes;
+    x.framework.memory.transfers_kept = true;
+    equal((double)first_stage(&x).buffers_bytes,
+          one + 2 * (M - 1) * 2.0 * x.problem.seq * x.model.hidden);
+}
+
+/* Updated parameters of ZeRO-1 arrive in one piece of 100 B each, from which as much again is copied: the peak. */
+static void test_flat_gather(void) {
+    struct fixture x;
+    setup_llama(&x, "megatron-core", 4);
+    x.plan.zero_stage = 1;
+    x.framework.memory.flat_gather_bytes = 0;
+    double standing = (double)first_stage(&x).buffers_bytes;
+    x.framework.memory.flat_gather_bytes = 100;
+    struct dtp_stage_memory s = first_stage(&x);
+    CU_ASSERT_STRING_EQUAL(s.moment, "parameter gather");
+    CU_ASSERT(s.activations_bytes == 0 && s.logits_bytes == 0);
+    equal((double)s.buffers_bytes, standing + 2 * 100 * all);
+}
+
+/* Autocast keeps 2 B of what products read, which is all but the token table; where layers are recomputed, of the
+ * head and what else is outside them. */
+static void test_cached_weights(void) {
+    struct fixture x;
+    setup_llama(&x, "megatron-core", 1);
+    for (int full = 0; full < 2; full++) {
+        x.plan.recompute = full ? DTP_RECOMPUTE_FULL : DTP_RECOMPUTE_NONE;
+        x.framework.memory.cached_weight_bytes = 0;
+        double without = (double)first_stage(&x).buffers_bytes;
+        x.framework.memory.cached_weight_bytes = 2;
+        equal((double)first_stage(&x).buffers_bytes,
+              without + 2 * ((full ? outside : all) - table));
+    }
+}
+
+/* FSDP, 2 B gathered and 4 B reduced: at the loss the layers gathered ahead, the one in use, and what is outside
+ * them. With short sequences the last layer's backward is the peak: its weights and gradients (2 B each) and the
+ * copy that is reduced, the weights and gradients outside. */
+static void test_unsharded(void) {
+    struct fixture x;
+    setup_llama(&x, "torch-fsdp2", 8);
+    struct dtp_framework_memory *f = &x.framework.memory;
+    f->fixed_bytes = f->bucket_bytes = f->gradient_copy_bytes = f->cached_weight_bytes = 0;
+    f->step_copy_bytes = 0;
+    f->gathered_bytes = 2;
+    x.framework.reduce_bytes = 4;
+    CU_ASSERT_FATAL(f->lazy_gradients && x.framework.zero3_unit_params <= 0);
+    x.plan.zero_stage = 3;
+    for (int ahead = 0; ahead < 3; ahead++) {
+        x.framework.zero3_prefetch_layers = ahead;
+        x.problem.seq = 65536;
+        struct dtp_stage_memory s = first_stage(&x);
+        CU_ASSERT_STRING_EQUAL(s.moment, "loss");
+        equal((double)s.buffers_bytes, 2 * ((ahead + 1) * layer + outside));
+        x.problem.seq = 16;
+        s = first_stage(&x);
+        CU_ASSERT_STRING_EQUAL(s.moment, "end of backward");
+        equal((double)s.buffers_bytes, (2 * 2 + 4) * layer + 2 * 2 * outside);
+    }
+}
+
+/* Weights that are on the host come layer by layer, 2 B a parameter, the next while one runs. */
+static void test_offloaded_weights(void) {
+    struct fixture x;
+    setup_llama(&x, "deepspeed", 8);
+    x.plan.zero_stage = 3;
+    x.plan.offload = DTP_OFFLOAD_OPTIMIZER;
+    double without = (double)first_stage(&x).buffers_bytes;
+    x.plan.offload = DTP_OFFLOAD_PARAMETERS;
+    struct dtp_stage_memory s = first_stage(&x);
+    CU_ASSERT(s.weights_bytes == 0);
+    equal((double)s.buffers_bytes, without + 2 * x.framework.memory.weight_bytes * layer);
+}
+
+/* Of n layers whose activations go to the host two are on the way or in use; no more than there are. */
+static void test_moved_layers(void) {
+    static const struct {
+        int asked, moved;
+    } cases[] = {{0, 0}, {1, 0}, {2, 0}, {3, 1}, {10, 8}, {32, 30}, {99, 30}};
+    struct fixture x;
+    setup_llama(&x, "megatron-bridge", 1);
+    double whole = (double)first_stage(&x).activations_bytes;
+    double one = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        x.problem.offloaded_layers = cases[i].asked;
+        equal((double)first_stage(&x).activations_bytes, whole - cases[i].moved * one);
+    }
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {{"buckets of a reducer", test_reducer},
+                           {"transfers between stages", test_transfers},
+                           {"the piece that is gathered", test_flat_gather},
+                           {"weights of autocast", test_cached_weights},
+                           {"gathered layers", test_unsharded},
+                           {"weights on the host", test_offloaded_weights},
+                           {"activations on the host", test_moved_layers},
+                           CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"buffers", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    int status = run_suites(suites);
+    dtp_arena_destroy(arena);
+    return status;
+}
