@@ -44,16 +44,12 @@ static void take_late(const struct bounding *b, struct stage_sum *s) {
 
 static struct stage_sum stage_cost(const struct bounding *b, int vs) {
     struct stage_sum s = {0};
-    int n[DTP_NLAYER_KINDS], layers = 0, kinds = 0, again = b->plan->recompute_layers;
+    int n[DTP_NLAYER_KINDS], layers = 0;
     dtp_stage_count(b->model, b->plan, vs, n);
     s.forward_s = n[DTP_LAYER_CONV] > 0 ? 0 : b->host_s;
-    for (int k = 0; dtp_layer_is_block((enum dtp_layer_kind)k); k++) {
+    for (int k = 0; dtp_layer_is_block((enum dtp_layer_kind)k); k++)
         layers += n[k];
-        kinds += n[k] > 0;
-    }
-    double share = again > 0 && again < layers ? (double)again / layers : 1;
-    if (share < 1 && kinds > 1) /* which layers are recomputed depends on their order */
-        share = 0;
+    double share = dtp_plan_recomputed_share(b->plan, layers);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++)
         if (n[k] > 0)
             add(&s, b->layers->of[k], n[k],
@@ -101,10 +97,10 @@ static struct rank_sum rank_cost(const struct bounding *b, int r, bool split) {
 
 /* The same for equal stages: vpp equal chunks, embedding on the first, head on the last of all. */
 static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool split) {
-    int n = b->model->layers / b->nstages, again = b->plan->recompute_layers;
+    int n = b->model->layers / b->nstages;
     struct stage_sum s = {.forward_s = b->host_s}, embedding = {0}, head = {0};
     struct rank_sum sum = {0};
-    add(&s, b->layers->of[DTP_LAYER_DENSE], n, again > 0 && again < n ? again : n);
+    add(&s, b->layers->of[DTP_LAYER_DENSE], n, n * dtp_plan_recomputed_share(b->plan, n));
     take(&sum, &s, true, b->plan->vpp, split);
     if (r == 0) {
         add(&embedding, b->layers->of[DTP_LAYER_EMBEDDING], 1, 1);

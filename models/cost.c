@@ -56,10 +56,7 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
     dtp_stage_count(memo->problem->model, plan, vs, n);
     for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
         layers += dtp_layer_is_block((enum dtp_layer_kind)kind) ? n[kind] : 0;
-    double share = 1; /* of the layers whose forward is repeated */
-    if (plan->recompute == DTP_RECOMPUTE_FULL && plan->recompute_layers > 0 &&
-        plan->recompute_layers < layers)
-        share = plan->recompute_layers / (double)layers;
+    double share = dtp_plan_recomputed_share(plan, layers);
     double inline_share = dtp_cost_inline_share(memo->problem, plan);
     for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
         for (int k = 0; n[kind] > 0 && k < 4; k++) {

@@ -29,12 +29,10 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     int dense = stage.layers - stage.moe_layers;
     double kept = dense * x->kept[DTP_LAYER_DENSE] + stage.moe_layers * x->kept[DTP_LAYER_MOE] +
                   x->kept[DTP_LAYER_CONV];
-    if (plan->recompute == DTP_RECOMPUTE_FULL && plan->recompute_layers > 0 &&
-        plan->recompute_layers < stage.layers) {
-        double share = plan->recompute_layers / (double)stage.layers;
+    double share = dtp_plan_recomputed_share(plan, stage.layers);
+    if (plan->recompute == DTP_RECOMPUTE_FULL && share < 1)
         kept = share * kept + (1 - share) * (dense * x->whole[DTP_LAYER_DENSE] +
                                              stage.moe_layers * x->whole[DTP_LAYER_MOE]);
-    }
     kept -= moved_layers(problem, dense) * x->kept[DTP_LAYER_DENSE];
     if (stage.first)
         kept += x->kept[DTP_LAYER_EMBEDDING];

@@ -51,6 +51,11 @@ int dtp_plan_compare(const struct dtp_plan *a, const struct dtp_plan *b);
 static inline int dtp_plan_num_microbatches(const struct dtp_plan *p) {
     return p->global_batch_size / (p->microbatch_size * p->dp);
 }
+/* Of a stage's layers, those whose forward is repeated: which they are does not count. */
+static inline double dtp_plan_recomputed_share(const struct dtp_plan *p, int layers) {
+    bool some = p->recompute_layers > 0 && p->recompute_layers < layers;
+    return some ? p->recompute_layers / (double)layers : 1;
+}
 static inline int dtp_plan_etp(const struct dtp_plan *p) {
     return p->etp > 0 ? p->etp : p->tp;
 }
