@@ -3,13 +3,13 @@
  * those of that moment. */
 #include "models/memory_native_private.h"
 
-static int64_t rounded(int64_t bytes) {
+int64_t dtp_walk_rounded(int64_t bytes) {
     int64_t units = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES;
     return (units > 0 ? units : 1) * ALIGN_BYTES;
 }
 
 void dtp_walk_take(struct walk *w, enum item item, int64_t bytes) {
-    bytes = rounded(bytes);
+    bytes = dtp_walk_rounded(bytes);
     w->live[item] += bytes;
     w->sum += bytes;
     if (w->sum <= w->peak)
@@ -20,7 +20,7 @@ void dtp_walk_take(struct walk *w, enum item item, int64_t bytes) {
 }
 
 void dtp_walk_give(struct walk *w, enum item item, int64_t bytes) {
-    bytes = rounded(bytes);
+    bytes = dtp_walk_rounded(bytes);
     w->live[item] -= bytes;
     w->sum -= bytes;
 }
@@ -181,7 +181,7 @@ void dtp_walk_act(struct walk *w, struct chunk *c, const struct dtp_action *x,
     case DTP_A_RECV_B:
         dtp_walk_take(w, ACTIVATIONS, w->H);
         break;
-    case DTP_A_SEND_F:
+    case DTP_A_SEND_F: /* of an earlier one; see kept_sent() of memory_native_ranks.c */
     case DTP_A_SEND_B:
         dtp_walk_give(w, ACTIVATIONS, w->H);
         break;
@@ -216,7 +216,8 @@ static int64_t workspace(const struct walk *w) {
     if (w->e == FLOAT_BYTES || w->d.attention_dropout)
         return FLOAT_BYTES * rows;
     int64_t each = w->d.heads == w->d.kv_heads ? 0 : 2 * w->e * width;
-    return rounded(FLOAT_BYTES * rows) + rounded(FLOAT_BYTES * width) + each + CUDNN_BYTES;
+    return dtp_walk_rounded(FLOAT_BYTES * rows) + dtp_walk_rounded(FLOAT_BYTES * width) + each +
+           CUDNN_BYTES;
 }
 
 void dtp_walk_chunk(struct dtp_arena *a, const struct dtp_problem *problem, struct walk *w, int vs,

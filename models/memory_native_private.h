@@ -45,6 +45,8 @@ void dtp_walk_act(struct walk *w, struct chunk *c, const struct dtp_action *x,
 /* The passes by which a rank's list is completed. */
 struct dtp_schedule_passes dtp_walk_passes(const struct dtp_plan *plan);
 
+/* What a tensor takes in the heap. */
+int64_t dtp_walk_rounded(int64_t bytes);
 /* A tensor of an item comes into being, or goes. */
 void dtp_walk_take(struct walk *w, enum item item, int64_t bytes);
 void dtp_walk_give(struct walk *w, enum item item, int64_t bytes);

@@ -2,6 +2,7 @@
  * is a step; a step of a stage is walked once (memory_native.c) and then only added. */
 #include "models/memory.h"
 #include "models/memory_native_private.h"
+#include "models/schedule_kinds.h"
 
 /* What a step adds: by its end, and at its largest moment. */
 struct step {
@@ -26,8 +27,10 @@ struct ranks {
     struct dtp_schedule shape;
     struct stage_class **class; /* [nclasses] */
     int nclasses;
-    struct stage_class **of; /* [vpp] of the rank that is walked */
-    bool *held;              /* [vpp] */
+    struct stage_class **of;       /* [vpp] of the rank that is walked */
+    bool *held;                    /* [vpp] */
+    struct dtp_chunk_links *links; /* [vpp] */
+    int sends_held, sent[2];       /* at most, so far; forward, backward */
     struct dtp_action *action;
     int nactions;
 };
@@ -105,6 +108,17 @@ static inline const struct step *next_step(struct ranks *r, const struct dtp_act
     return step;
 }
 
+/* What an action leaves in memory beside its step, at whose end what it sends is gone: a sent tensor takes the
+ * place of an earlier one, but the first ones do not have one. */
+static int64_t kept_sent(struct ranks *r, const struct dtp_action *x) {
+    int back = x->kind == DTP_A_F ? 0 : 1;
+    bool sends = back ? r->links[x->chunk].far_before : r->links[x->chunk].far_after;
+    if (x->kind == DTP_A_W || !sends || r->sent[back] == r->sends_held)
+        return 0;
+    r->sent[back]++;
+    return dtp_walk_rounded(r->start.H);
+}
+
 /* ---- ranks ---- */
 
 /* Orders are periodic with period pp once all ranks are busy: after (vpp + 1) pp forwards at most, and then
@@ -128,7 +142,15 @@ static void ranks_init(struct ranks *r, const struct dtp_problem *problem,
     r->class = DTP_NEW(a, struct stage_class *, (size_t)(p->pp * p->vpp));
     r->of = DTP_NEW(a, struct stage_class *, (size_t)p->vpp);
     r->held = DTP_NEW(a, bool, (size_t)p->vpp);
+    r->links = DTP_NEW(a, struct dtp_chunk_links, (size_t)p->vpp);
+    r->sends_held = dtp_schedule_sends_held(p->schedule, p->pp, dtp_plan_num_microbatches(p));
     r->action = DTP_NEW(a, struct dtp_action, (size_t)dtp_schedule_max_actions(p->vpp, r->shape.m));
+}
+
+static void begin_actions(struct ranks *r) {
+    r->sent[0] = r->sent[1] = 0;
+    for (int c = 0; c < r->plan->vpp; c++)
+        r->held[c] = false;
 }
 
 static void take_actions(struct ranks *r, int rank) {
@@ -136,8 +158,8 @@ static void take_actions(struct ranks *r, int rank) {
     bool made = !dtp_schedule_applies(s->kind, s->pp, s->vpp, s->m);
     r->nactions =
         made ? dtp_schedule_kinds[s->kind].generate(s->pp, s->vpp, s->m, rank, r->action) : 0;
-    for (int c = 0; c < s->vpp; c++)
-        r->held[c] = false;
+    dtp_schedule_links(s, rank, r->links);
+    begin_actions(r);
 }
 
 static struct peak walk_rank(struct ranks *r, int rank) {
@@ -158,7 +180,7 @@ static struct peak walk_rank(struct ranks *r, int rank) {
             out.bytes = sum + step->peak;
             out.at = i;
         }
-        sum += step->sum;
+        sum += step->sum + kept_sent(r, &r->action[i]);
     }
     return out;
 }
@@ -168,12 +190,13 @@ static void fill(struct ranks *r, const struct peak *peak, struct dtp_stage_memo
     int64_t at[NITEMS];
     for (int i = 0; i < NITEMS; i++)
         at[i] = peak->start[i];
-    for (int c = 0; c < r->plan->vpp; c++)
-        r->held[c] = false;
+    begin_actions(r);
     for (int n = 0; n <= peak->at; n++) {
         const struct step *step = next_step(r, &r->action[n]);
         for (int i = 0; i < NITEMS; i++)
             at[i] += n < peak->at ? step->items[i] : step->items_at_peak[i];
+        if (n < peak->at)
+            at[ACTIVATIONS] += kept_sent(r, &r->action[n]);
     }
     *out = (struct dtp_stage_memory){.weights_bytes = (uint64_t)at[WEIGHTS],
                                      .gradients_bytes = (uint64_t)at[GRADIENTS],

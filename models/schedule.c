@@ -95,6 +95,11 @@ enum dtp_status dtp_schedule_make(struct dtp_arena *a, int kind, int pp, int vpp
     return DTP_OK;
 }
 
+int dtp_schedule_sends_held(int kind, int pp, int m) {
+    int held = kind == DTP_SCHED_ZB_V ? pp - 1 : kind == DTP_SCHED_BREADTH_FIRST ? m / pp : 1;
+    return held > 1 ? held : 1;
+}
+
 void dtp_schedule_in_flight(const struct dtp_schedule *s, int *in_flight, int *peak,
                             int *peak_chunk) {
     int held[DTP_SCHED_MAX_VPP];

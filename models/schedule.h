@@ -149,6 +149,10 @@ enum dtp_status dtp_schedule_check(struct dtp_arena *a, const struct dtp_schedul
  * sum's terms at the first such moment. Any may be NULL. */
 void dtp_schedule_in_flight(const struct dtp_schedule *s, int *in_flight, int *peak,
                             int *peak_chunk);
+/* Fewest sent messages of a direction that a rank must be able to hold: when a send waits until the one that
+ * many before it was received, the order runs to its end. Chunks that turn round (ZB-V) or that are whole phases
+ * (breadth-first) are received late. */
+int dtp_schedule_sends_held(int kind, int pp, int m);
 /* All ranks, with the comment that names the kind. */
 void dtp_schedule_print(FILE *f, const struct dtp_schedule *s);
 /* name: what messages call the text. vpp 0: as many as the chunks that occur. The result is not

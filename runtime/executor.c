@@ -120,10 +120,11 @@ static enum dtp_status send(struct dtp_rank *r, struct dtp_action x, int directi
     int to = neighbour(r, stage, &chunk);
     uint64_t bytes = (uint64_t)(r->dims.local_tokens * r->dims.hidden) *
                      (uint64_t)dtp_dtype_bytes(r->dev->dtype);
+    DTP_TRY(dtp_give_sent(r, direction, r->sends_held - 1));
     dtp_order(r, stream, DTP_STREAM_COMPUTE);
     DTP_TRY(r->cops->send(r->comm, stream, *data, bytes, to, tag_of(direction, stage, x.microbatch),
                           r->err));
-    DTP_TRY(dtp_give_after(r, *data, stream));
+    dtp_hold_sent(r, direction, *data);
     *data = NULL;
     return DTP_OK;
 }
@@ -277,23 +278,10 @@ static enum dtp_status check_device(struct dtp_rank *r) {
     return name_action(r, r->ops->check(r->dev, r->err), device_action(r));
 }
 
-/* Waits until the device has ended the action DTP_ACTIONS_AHEAD before this one; a device that does not
- * get there is found by sync(). */
-static void stay_close(struct dtp_rank *r) {
-    enum { LOOK_EVERY = 1024 };
-    int event = dtp_event_ahead(r->num_ahead);
-    int64_t start_ns = dtp_os_now_ns();
-    int64_t most_ns = (int64_t)(r->o->timeout_s / 4 * (double)DTP_NS_PER_S);
-    if (r->num_ahead < DTP_ACTIONS_AHEAD)
-        return;
-    for (int i = 1; !r->ops->event_done(r->dev, event); i++) {
-        if (i % LOOK_EVERY == 0)
-            still_waiting(r);
-        if (dtp_os_now_ns() - start_ns > most_ns) {
-            r->ops->sync(r->dev);
-            return;
-        }
-    }
+/* Waits until the device has ended the action DTP_ACTIONS_AHEAD before this one. */
+static enum dtp_status stay_close(struct dtp_rank *r) {
+    return r->num_ahead < DTP_ACTIONS_AHEAD ? DTP_OK
+                                            : dtp_wait_event(r, dtp_event_ahead(r->num_ahead));
 }
 
 static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
@@ -305,16 +293,17 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     describe(r, r->action, doing, sizeof doing);
     r->host->ops->doing(r->host, doing);
     inject_fault(r);
-    stay_close(r);
-    dtp_drain(r);
-    int event = dtp_trace_begin(r, row->stream, name);
     int64_t begin_ns = dtp_os_now_ns();
-    enum dtp_status status = row->run(r, x, index);
-    r->host_ns += dtp_os_now_ns() - begin_ns;
+    enum dtp_status status = stay_close(r);
+    if (status != DTP_OK)
+        return name_action(r, status, device_action(r));
+    int event = dtp_trace_begin(r, row->stream, name);
+    status = row->run(r, x, index);
     dtp_trace_end(r, event);
     r->ops->event_record(r->dev, DTP_STREAM_COMPUTE, dtp_event_ahead(r->num_ahead++));
     if (r->ops->reach)
         r->ops->reach(r->dev, r->action + 1);
+    r->host_ns += dtp_os_now_ns() - begin_ns;
     return status == DTP_OK ? check_device(r) : name_action(r, status, r->action);
 }
 
@@ -368,7 +357,8 @@ static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     r->ops->sync(r->dev);
     DTP_TRY(check_device(r));
     *step_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
-    dtp_drain(r);
+    for (int direction = 0; direction < 2; direction++)
+        DTP_TRY(dtp_give_sent(r, direction, 0));
     finish_trace(r, start_ns);
     dtp_graphs_decide(r->dev, (double)r->host_ns / (double)DTP_NS_PER_S, *step_s);
     r->clock_hz = r->ops->clock_hz ? r->ops->clock_hz(r->dev) : 0;

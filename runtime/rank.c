@@ -3,16 +3,11 @@
 
 #include <stdio.h>
 
-enum { MAX_PENDING = DTP_DEV_EVENTS / 2 };
+#include "runtime/os_linux.h"
 
 static enum dtp_status take(struct dtp_rank *r, enum dtp_mem class, const char *name,
                             uint64_t bytes, void **out) {
     *out = dtp_heap_alloc(r->dev->heap, class, name, bytes);
-    if (!*out && r->npending > 0) { /* what other streams still hold may be enough */
-        r->ops->sync(r->dev);
-        dtp_drain(r);
-        *out = dtp_heap_alloc(r->dev->heap, class, name, bytes);
-    }
     return *out ? DTP_OK : dtp_heap_fail(r->dev->heap, name, bytes, r->err);
 }
 
@@ -34,33 +29,47 @@ void dtp_give(struct dtp_rank *r, void *p) {
 }
 
 static int new_event(struct dtp_rank *r) {
-    r->next_event = (r->next_event + 1) % (DTP_DEV_EVENTS - DTP_ACTIONS_AHEAD);
+    r->next_event = (r->next_event + 1) % DTP_NEW_EVENTS;
     return r->next_event;
 }
 
-enum dtp_status dtp_give_after(struct dtp_rank *r, void *p, enum dtp_stream stream) {
-    if (!r->pending)
-        r->pending = DTP_NEW(r->arena, struct dtp_pending, MAX_PENDING);
-    if (r->npending >= MAX_PENDING) { /* events would come round */
+/* ---- what was sent ---- */
+
+enum dtp_status dtp_wait_event(struct dtp_rank *r, int event) {
+    enum { LOOK_EVERY = 1024 };
+    int64_t start_ns = dtp_os_now_ns();
+    int64_t most_ns = (int64_t)(r->o->timeout_s / 4 * (double)DTP_NS_PER_S);
+    enum dtp_status status = DTP_OK;
+    for (int i = 1; status == DTP_OK && !r->ops->event_done(r->dev, event); i++) {
+        if (i % LOOK_EVERY == 0 && r->dev->waiting)
+            r->dev->waiting(r->dev->listener);
+        if (dtp_os_now_ns() - start_ns <= most_ns)
+            continue;
         r->ops->sync(r->dev);
-        dtp_drain(r);
+        status = r->ops->check(r->dev, r->err);
+        break;
     }
-    int event = new_event(r);
-    r->ops->event_record(r->dev, stream, event);
-    r->pending[r->npending++] = (struct dtp_pending){p, event};
-    dtp_drain(r);
+    r->host_ns -= dtp_os_now_ns() - start_ns;
+    return status;
+}
+
+/* Fewer would let some order of actions wait for itself (models/schedule.h); more only take memory: what a
+ * send waits for is then received, or the receiver is behind and is what the step waits for. */
+enum dtp_status dtp_give_sent(struct dtp_rank *r, int direction, int most) {
+    struct dtp_sent *s = &r->sent[direction];
+    for (; s->n > most; s->n--, s->first = (s->first + 1) % DTP_MOST_SENT) {
+        DTP_TRY(dtp_wait_event(r, dtp_event_sent(direction, s->first)));
+        dtp_give(r, s->tensor[s->first]);
+    }
     return DTP_OK;
 }
 
-void dtp_drain(struct dtp_rank *r) {
-    int kept = 0;
-    for (int i = 0; i < r->npending; i++) {
-        if (r->ops->event_done(r->dev, r->pending[i].event))
-            dtp_give(r, r->pending[i].p);
-        else
-            r->pending[kept++] = r->pending[i];
-    }
-    r->npending = kept;
+void dtp_hold_sent(struct dtp_rank *r, int direction, void *tensor) {
+    struct dtp_sent *s = &r->sent[direction];
+    int at = (s->first + s->n++) % DTP_MOST_SENT;
+    r->ops->event_record(r->dev, direction == 0 ? DTP_STREAM_SEND_F : DTP_STREAM_SEND_B,
+                         dtp_event_sent(direction, at));
+    s->tensor[at] = tensor;
 }
 
 int dtp_record(struct dtp_rank *r, enum dtp_stream stream) {

@@ -41,13 +41,15 @@ struct dtp_micro {
     void *dembed;             /* split backward: gradient of the embedding's output */
 };
 
-/* So many actions may be enqueued that the device has not done: enough that it never waits for the host,
- * and few, since what is sent stays in memory until it has gone. */
+/* So many actions may be enqueued that the device has not done: enough that it never waits for the host. */
 enum { DTP_ACTIONS_AHEAD = 8 };
 
-struct dtp_pending { /* a tensor to release when its stream has passed an event */
-    void *p;
-    int event;
+/* What was sent in a direction, the oldest first: the order of the schedule says when it is released (rank.c),
+ * not the moment at which it has gone, so that each step has the same addresses and the same peak. */
+enum { DTP_MOST_SENT = 256 };
+struct dtp_sent {
+    void *tensor[DTP_MOST_SENT]; /* a ring */
+    int first, n;
 };
 
 /* Dynamic loss scaling (Micikevicius 2018, section 3.2): gradients are multiplied by `scale` from the loss
@@ -95,11 +97,12 @@ struct dtp_rank {
     int64_t sequence;      /* of the global batch: the first of the microbatch at hand */
     double tokens_inverse; /* 1 / tokens of the global batch */
 
-    struct dtp_pending *pending;
-    int npending, next_event;
+    struct dtp_sent sent[2]; /* forward, backward */
+    int sends_held;          /* of a direction: dtp_schedule_sends_held() */
+    int next_event;
     int num_ahead;   /* actions of this step that were enqueued */
     double clock_hz; /* of the device, mean over the step; 0: not known */
-    int64_t host_ns; /* spent in the actions of the step */
+    int64_t host_ns; /* spent in the actions of the step, without waiting for the device */
 
     struct dtp_run_event *event; /* of the current step */
     int nevents, max_events;
@@ -131,14 +134,21 @@ enum dtp_status dtp_take_floats(struct dtp_rank *r, enum dtp_mem class, const ch
 void dtp_give(struct dtp_rank *r, void *p); /* release now (order of the compute stream) */
 /* Releases *p and sets it to NULL. */
 #define DTP_DROP(r, p) (dtp_give((r), (p)), (p) = NULL)
-/* Release when the stream has done what is enqueued on it. */
-enum dtp_status dtp_give_after(struct dtp_rank *r, void *p, enum dtp_stream stream);
-void dtp_drain(struct dtp_rank *r);
+/* Releases the oldest that were sent, when they have gone, until `most` are held. */
+enum dtp_status dtp_give_sent(struct dtp_rank *r, int direction, int most);
+/* After a send. */
+void dtp_hold_sent(struct dtp_rank *r, int direction, void *tensor);
+/* Until the device has passed it; a device that does not is found by sync(). */
+enum dtp_status dtp_wait_event(struct dtp_rank *r, int event);
 int dtp_record(struct dtp_rank *r, enum dtp_stream stream); /* a new event */
-/* The event of the n-th action of a step: the last ones are not handed out as new events. */
+/* Events that are not handed out as new ones: of the n-th action of a step, and of what was sent. */
 static inline int dtp_event_ahead(int n) {
     return DTP_DEV_EVENTS - 1 - n % DTP_ACTIONS_AHEAD;
 }
+static inline int dtp_event_sent(int direction, int at) {
+    return DTP_DEV_EVENTS - 1 - DTP_ACTIONS_AHEAD - direction * DTP_MOST_SENT - at;
+}
+enum { DTP_NEW_EVENTS = DTP_DEV_EVENTS - DTP_ACTIONS_AHEAD - 2 * DTP_MOST_SENT };
 /* stream waits for what is on `after` now. */
 void dtp_order(struct dtp_rank *r, enum dtp_stream stream, enum dtp_stream after);
 /* What the communicator of this plan needs; rank and the mapping are the caller's. */

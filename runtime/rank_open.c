@@ -167,6 +167,10 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
     r->max_events = MAX_EVENTS;
     r->event = DTP_NEW(r->arena, struct dtp_run_event, MAX_EVENTS);
     DTP_TRY(dtp_run_schedule(r->arena, r->plan, &r->schedule, r->err));
+    r->sends_held = dtp_schedule_sends_held(r->plan->schedule, r->plan->pp, r->num_microbatches);
+    if (r->sends_held > DTP_MOST_SENT)
+        return dtp_fail(r->err, DTP_EUNSUPPORTED, "the order holds %d sent tensors, at most %d",
+                        r->sends_held, DTP_MOST_SENT);
     dtp_layout_make(r->arena, r->model, r->plan, r->o->seq, r->rank, &r->layout);
     r->dims = r->layout.dims;
     list_units(r);
@@ -189,7 +193,6 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
 
 enum dtp_status dtp_rank_clear(struct dtp_rank *r) {
     r->ops->sync(r->dev);
-    dtp_drain(r);
     DTP_TRY(r->ops->check(r->dev, r->err));
     dtp_graphs_forget(r->dev);
     dtp_heap_clear(r->dev->heap);

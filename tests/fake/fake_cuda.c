@@ -28,6 +28,7 @@ static void fake_about(struct dtp_dev *d, struct dtp_dev_about *out) {
 static struct {
     int step, reached;
     bool fails, found;
+    int looks[DTP_DEV_EVENTS];
 } late = {.step = -1};
 
 static void fake_reach(struct dtp_dev *d, int number) {
@@ -56,6 +57,19 @@ static enum dtp_status fake_check(struct dtp_dev *d, struct dtp_err *err) {
     return late.found ? dtp_fail(err, DTP_ENO, "CUDA: an illegal address") : DTP_OK;
 }
 
+/* Events pass some looks after they were recorded, each time another number of them. */
+static void fake_event_record(struct dtp_dev *d, enum dtp_stream stream, int event) {
+    enum { MOST_LOOKS = 7 };
+    static unsigned recorded;
+    (void)d, (void)stream;
+    late.looks[event] = (int)(recorded++ * 2654435761U >> 16) % MOST_LOOKS;
+}
+
+static bool fake_event_done(struct dtp_dev *d, int event) {
+    (void)d;
+    return late.looks[event]-- <= 0;
+}
+
 static enum dtp_status fake_dev_open(struct dtp_arena *a, const struct dtp_dev_config *config,
                                      struct dtp_dev **out, struct dtp_err *err) {
     DTP_TRY(dtp_cpu_dev_ops()->open(a, config, out, err));
@@ -73,6 +87,8 @@ const struct dtp_dev_ops *dtp_cuda_dev_ops(void) {
     ops.reached = fake_reached;
     ops.sync = fake_sync;
     ops.check = fake_check;
+    ops.event_record = fake_event_record;
+    ops.event_done = fake_event_done;
     recorder_table(&ops);
     return &ops;
 }

@@ -19,8 +19,12 @@ static void walk_rank(struct dtp_arena *a, const struct dtp_problem *problem,
     for (int c = 0; c < p->vpp; c++)
         dtp_walk_chunk(a, problem, w, dtp_schedule_kinds[s->kind].stage(s->pp, s->vpp, rank, c),
                        &chunk[c]);
-    for (const struct dtp_action *x = s->action + s->begin[rank]; x < end; x++)
-        dtp_walk_act(w, &chunk[x->chunk], x, end);
+    int sent[2] = {0}, held = dtp_schedule_sends_held(s->kind, s->pp, s->m);
+    for (const struct dtp_action *x = s->action + s->begin[rank]; x < end; x++) {
+        bool send = x->kind == DTP_A_SEND_F || x->kind == DTP_A_SEND_B;
+        if (!send || sent[x->kind == DTP_A_SEND_B]++ >= held) /* the first ones release none */
+            dtp_walk_act(w, &chunk[x->chunk], x, end);
+    }
 }
 
 static bool same(const struct dtp_stage_memory *m, const struct walk *w) {

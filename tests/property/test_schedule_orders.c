@@ -200,6 +200,72 @@ static void test_channels(void) {
     CU_ASSERT(for_each_schedule(channels_in_order) > 400);
 }
 
+/* ---- sent messages that a rank holds ---- */
+
+/* A run of the order in which a send waits until the one `held` before it, of its rank and direction, was
+ * received. */
+struct holding {
+    const struct dtp_schedule *s;
+    bool *sent[2], *received[2]; /* [stages * m], by stage of the receiver: forward, backward */
+    size_t *message[2];          /* [pp][vpp * m] of each rank, in order */
+    uint32_t *at, *nsent[2];     /* [pp] */
+    uint32_t held;
+};
+
+static bool can_run(struct holding *h, int rank, struct dtp_action x) {
+    const struct dtp_schedule *s = h->s;
+    bool send = x.kind == DTP_A_SEND_F || x.kind == DTP_A_SEND_B;
+    int back = x.kind == DTP_A_SEND_B || x.kind == DTP_A_RECV_B;
+    if (!send && x.kind != DTP_A_RECV_F && x.kind != DTP_A_RECV_B)
+        return true;
+    int stage = dtp_schedule_kinds[s->kind].stage(s->pp, s->vpp, rank, x.chunk);
+    int to = !send ? stage : back ? stage - 1 : stage + 1;
+    size_t message = (size_t)to * (size_t)s->m + x.microbatch;
+    size_t *mine = h->message[back] + (size_t)rank * (size_t)s->vpp * (size_t)s->m;
+    uint32_t *n = &h->nsent[back][rank];
+    if (!send)
+        return h->received[back][message] = h->sent[back][message];
+    if (*n >= h->held && !h->received[back][mine[*n - h->held]])
+        return false;
+    mine[(*n)++] = message;
+    return h->sent[back][message] = true;
+}
+
+static bool runs_holding(struct dtp_arena *a, const struct dtp_schedule *s, int held) {
+    size_t ranks = (size_t)s->pp, messages = ranks * (size_t)s->vpp * (size_t)s->m;
+    struct holding h = {.s = s, .at = DTP_NEW(a, uint32_t, ranks), .held = (uint32_t)held};
+    for (int back = 0; back < 2; back++) {
+        h.sent[back] = DTP_NEW(a, bool, messages);
+        h.received[back] = DTP_NEW(a, bool, messages);
+        h.message[back] = DTP_NEW(a, size_t, messages);
+        h.nsent[back] = DTP_NEW(a, uint32_t, ranks);
+    }
+    memcpy(h.at, s->begin, ranks * sizeof *h.at);
+    uint32_t left = s->begin[s->pp];
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < s->pp; r++)
+            for (; h.at[r] < s->begin[r + 1] && can_run(&h, r, s->action[h.at[r]]);
+                 h.at[r]++, left--)
+                moved = true;
+    }
+    return left == 0;
+}
+
+/* So many are enough, and fewer are not. */
+static void sends_are_held(struct dtp_arena *a, const struct dtp_schedule *s) {
+    struct dtp_schedule_passes passes = {.p2p = true};
+    struct dtp_schedule full;
+    int held = dtp_schedule_sends_held(s->kind, s->pp, s->m);
+    CU_ASSERT(dtp_schedule_complete(a, s, &passes, &full, NULL) == DTP_OK);
+    CU_ASSERT(runs_holding(a, &full, held));
+    CU_ASSERT(held == 1 || !runs_holding(a, &full, held - 1));
+}
+
+static void test_sends_held(void) {
+    CU_ASSERT(for_each_schedule(sends_are_held) > 400);
+}
+
 /* Holder is the inverse of stage. */
 static void holders_match(struct dtp_arena *a, const struct dtp_schedule *s) {
     (void)a;
@@ -259,6 +325,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"bubbles are the text-books'", test_bubbles},
                            {"checked and never deadlocks", test_sound},
                            {"parses back to itself", test_round_trip},
+                           {"sent messages are held", test_sends_held},
                            {"channels keep their order", test_channels},
                            {"holder inverts stage", test_holders},
                            {"shuffled orders", test_shuffled},
