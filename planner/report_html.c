@@ -17,28 +17,40 @@ enum {
 /* Terms below this part of the step would print as 0.0 %. */
 static const double UNSEEN = 0.0005;
 
+/* Light or dark as the reader's system is; what is wider than the window scrolls by itself. */
+static const char style[] =
+    ":root{color-scheme:light dark;--page:#fff;--text:#1b1f24;--dim:#687078;--line:#e3e6ea;"
+    "--code:#f2f4f7;--warn:#b35c00}\n"
+    "@media(prefers-color-scheme:dark){:root{--page:#15181c;--text:#e4e7eb;--dim:#98a1ab;"
+    "--line:#343a41;--code:#22272d;--warn:#f0a04b}}\n"
+    "body{font:15px/1.45 system-ui,sans-serif;max-width:1080px;margin:2em auto;padding:0 1em;"
+    "color:var(--text);background:var(--page)}\n"
+    "h1{font-size:1.3em}h2{font-size:1.1em;margin-top:1.8em}\n"
+    "table{border-collapse:collapse;width:100%}\n"
+    "td,th{padding:3px 8px;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}"
+    "\ntd:last-child,th:last-child{text-align:left;white-space:normal;min-width:16em}\n"
+    "code{background:var(--code);padding:.5em;display:block;white-space:pre-wrap;"
+    "overflow-wrap:anywhere}\n"
+    ".big span{display:inline-block;margin-right:2.2em}.big b{font-size:1.6em;display:block}\n"
+    "text{font:12px system-ui,sans-serif;fill:var(--text);stroke:var(--page);stroke-width:3px;"
+    "paint-order:stroke}\n"
+    ".grid{stroke:var(--line);fill:none}.note{color:var(--dim)}.warn{color:var(--warn)}\n"
+    "svg{width:100%;min-width:760px;height:auto;display:block}.wide{overflow-x:auto}\n";
+
 static void head(FILE *f, const char *name) {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>dtplan: ", f);
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta "
+          "name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>dtplan: ",
+          f);
     dtp_svg_text(f, name);
-    fputs(
-        "</title>\n<style>body{font:15px/1.45 system-ui,sans-serif;max-width:1080px;margin:2em "
-        "auto;padding:0 "
-        "1em;color:#1b1f24}h1{font-size:1.3em}h2{font-size:1.1em;margin-top:1.8em}table{border-"
-        "collapse:"
-        "collapse;width:100%}td,th{padding:3px 8px;text-align:right;border-bottom:1px solid "
-        "#e3e6ea}"
-        "td{white-space:nowrap}td:last-child,th:last-child{text-align:left;white-space:normal}code{"
-        "background:#f2f4f7;padding:.5em;display:"
-        "block;white-space:pre-wrap}.big span{display:inline-block;margin-right:2.2em}.big b{font-"
-        "size:1.6em;display:block}text{font:12px system-ui,sans-serif;fill:#1b1f24}.note{color:#68"
-        "7078}.warn{color:#b35c00}svg{max-width:100%;height:auto}.wide{overflow-x:auto}</style></"
-        "head><body>\n",
-        f);
+    fprintf(f, "</title>\n<style>\n%s</style></head><body>\n", style);
 }
 
 static void begin_svg(FILE *f, int height) {
-    fprintf(f, "<svg width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n", PAGE, height, PAGE,
-            height);
+    fprintf(f, "<div class=\"wide\"><svg viewBox=\"0 0 %d %d\">\n", PAGE, height);
+}
+
+static void end_svg(FILE *f) {
+    fputs("</svg></div>\n", f);
 }
 
 static void cards(FILE *f, const struct dtp_result *b) {
@@ -63,7 +75,7 @@ static void breakdown(FILE *f, const struct dtp_result *b) {
         full = v > full ? v : full;
         n += v >= UNSEEN * b->step_s;
     }
-    fputs("<h2>Where the step goes</h2>", f);
+    fputs("<h2>Where the step goes</h2><p class=\"note\">on the rank that ends last</p>", f);
     begin_svg(f, n * ROW + 4);
     char text[32];
     for (int i = 0; i < DTP_NTERMS; i++) {
@@ -79,7 +91,20 @@ static void breakdown(FILE *f, const struct dtp_result *b) {
             dtp_fmt_time(v, text, sizeof text), v / b->step_s * 100);
         y += ROW;
     }
-    fputs("</svg>\n", f);
+    end_svg(f);
+}
+
+/* Under the figures beside the bars, which may reach it. */
+static void draw_limit(FILE *f, const struct dtp_problem *p, const struct dtp_result *b,
+                       double full) {
+    double limit = 60 + (double)p->memory_limit_bytes * (PAGE - 200) / full;
+    int bottom = b->nstages * ROW + 4;
+    char text[32];
+    fprintf(f,
+            "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\" stroke=\"#c92a2a\"/>"
+            "<text x=\"%.1f\" y=\"%d\" text-anchor=\"end\">limit %s</text>\n",
+            limit, limit, bottom, limit, bottom + 14,
+            dtp_fmt_bytes_gib((double)p->memory_limit_bytes, text, sizeof text));
 }
 
 static void memory(FILE *f, const struct dtp_problem *p, const struct dtp_result *b) {
@@ -96,6 +121,7 @@ static void memory(FILE *f, const struct dtp_problem *p, const struct dtp_result
         fprintf(f, "<span style=\"color:%s\">&#9632;</span> %s&ensp;", color[i], name[i]);
     fputs("</p>", f);
     begin_svg(f, b->nstages * ROW + ROW);
+    draw_limit(f, p, b, full);
     for (int s = 0; s < b->nstages; s++) {
         const struct dtp_stage_memory *m = &b->stages[s];
         const double part[6] = {(double)m->weights_bytes,
@@ -114,89 +140,159 @@ static void memory(FILE *f, const struct dtp_problem *p, const struct dtp_result
         fprintf(f, "<text x=\"%.1f\" y=\"%d\">%.1f GiB</text>\n", x + 6, s * ROW + 14,
                 (double)m->device_bytes / DTP_GIB);
     }
-    double limit = 60 + (double)p->memory_limit_bytes * (PAGE - 200) / full;
-    int bottom = b->nstages * ROW + 4;
-    char text[32];
-    fprintf(f,
-            "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\" stroke=\"#c92a2a\"/>"
-            "<text x=\"%.1f\" y=\"%d\" text-anchor=\"end\">limit %s</text></svg>\n",
-            limit, limit, bottom, limit, bottom + 14,
-            dtp_fmt_bytes_gib((double)p->memory_limit_bytes, text, sizeof text));
+    end_svg(f);
 }
 
-enum { PLOT_LEFT = 70, PLOT_TOP = 10, PLOT_TICKS = 4 };
+enum { PLOT_LEFT = 70, PLOT_TOP = 10, PLOT_WIDTH = PAGE - PLOT_LEFT - 40, PLOT_TICKS = 4 };
 
-/* Gridlines: memory across, up to the limit; step time upwards, up to three times the best. */
-static void grid(FILE *f, double limit_bytes, double top_s) {
+/* Plans that take longer than so many times the best are not drawn. */
+static const double SLOWEST = 3;
+
+/* What the plot spans: memory across, step time upwards. */
+struct window {
+    double low_bytes, high_bytes, low_s, high_s;
+};
+
+static double plot_x(const struct window *w, double bytes) {
+    return PLOT_LEFT + (bytes - w->low_bytes) / (w->high_bytes - w->low_bytes) * PLOT_WIDTH;
+}
+
+static double plot_y(const struct window *w, double s) {
+    return PLOT_TOP + PLOT_HEIGHT * (1 - (s - w->low_s) / (w->high_s - w->low_s));
+}
+
+static bool is_plotted(const struct dtp_search *s, const struct dtp_legal *l) {
+    return l->time_s > 0 && l->time_s <= SLOWEST * s->result[0].step_s;
+}
+
+/* From a twentieth below the best and the leanest to the memory limit and a tenth above the slowest. */
+static struct window window_of(const struct dtp_problem *p, const struct dtp_search *s) {
+    double best_s = s->result[0].step_s, limit = (double)p->memory_limit_bytes;
+    struct window w = {limit, limit, 0.95 * best_s, 1.1 * best_s};
+    for (size_t i = 0; i < s->nlegal; i++) {
+        const struct dtp_legal *l = &s->legal[i];
+        if (!is_plotted(s, l))
+            continue;
+        w.high_s = 1.1 * l->time_s > w.high_s ? 1.1 * l->time_s : w.high_s;
+        w.low_bytes = 0.95 * (double)l->device_bytes < w.low_bytes ? 0.95 * (double)l->device_bytes
+                                                                   : w.low_bytes;
+    }
+    return w;
+}
+
+static void grid(FILE *f, const struct window *w) {
     char text[32];
-    double width = PAGE - PLOT_LEFT - 40;
-    fprintf(f,
-            "<rect x=\"%d\" y=\"%d\" width=\"%.0f\" height=\"%d\" fill=\"none\" "
-            "stroke=\"#ced4da\"/>\n",
-            PLOT_LEFT, PLOT_TOP, width, PLOT_HEIGHT);
+    fprintf(f, "<rect class=\"grid\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", PLOT_LEFT,
+            PLOT_TOP, PLOT_WIDTH, PLOT_HEIGHT);
     for (int i = 0; i <= PLOT_TICKS; i++) {
-        double part = (double)i / PLOT_TICKS, x = PLOT_LEFT + part * width;
-        double y = PLOT_TOP + PLOT_HEIGHT * (1 - part);
+        double part = (double)i / PLOT_TICKS;
+        double bytes = w->low_bytes + part * (w->high_bytes - w->low_bytes);
+        double s = w->low_s + part * (w->high_s - w->low_s), x = plot_x(w, bytes), y = plot_y(w, s);
         fprintf(f,
-                "<path d=\"M%.1f %d V%d M%d %.1f H%.1f\" stroke=\"#f1f3f5\"/>"
+                "<path class=\"grid\" d=\"M%.1f %d v%d M%d %.1f h%d\"/>"
                 "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
-                x, PLOT_TOP, PLOT_TOP + PLOT_HEIGHT, PLOT_LEFT, y, PLOT_LEFT + width, x,
-                PLOT_TOP + PLOT_HEIGHT + 16,
-                dtp_fmt_bytes_gib(part * limit_bytes, text, sizeof text));
+                x, PLOT_TOP, PLOT_HEIGHT, PLOT_LEFT, y, PLOT_WIDTH, x, PLOT_TOP + PLOT_HEIGHT + 16,
+                dtp_fmt_bytes_gib(bytes, text, sizeof text));
         fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", PLOT_LEFT - 6,
-                y + 4, dtp_fmt_time(part * top_s, text, sizeof text));
+                y + 4, dtp_fmt_time(s, text, sizeof text));
     }
 }
 
 static void scatter(FILE *f, const struct dtp_problem *p, const struct dtp_search *s) {
-    double best_s = s->result[0].step_s, top_s = 3 * best_s;
-    double limit = (double)p->memory_limit_bytes, width = PAGE - PLOT_LEFT - 40;
+    struct window w = window_of(p, s);
     fputs(
         "<h2>All plans that were timed</h2><p class=\"note\">step time over device memory; large: "
         "simulated, red: the best</p>",
         f);
     begin_svg(f, PLOT_HEIGHT + 40);
-    grid(f, limit, top_s);
+    grid(f, &w);
     int drawn = 0;
     for (size_t i = 0; i < s->nlegal && drawn < MOST_POINTS; i++) {
         const struct dtp_legal *l = &s->legal[i];
-        if (l->time_s <= 0 || l->time_s > top_s)
+        if (!is_plotted(s, l))
             continue;
         bool simulated = l->verdict == DTP_VERDICT_SIMULATED;
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\" fill-opacity=\".6\"/>\n",
-                PLOT_LEFT + (double)l->device_bytes / limit * width,
-                PLOT_TOP + PLOT_HEIGHT * (1 - l->time_s / top_s), simulated ? 4 : 2,
-                l->number == s->number[0] ? "#c92a2a"
+                plot_x(&w, (double)l->device_bytes), plot_y(&w, l->time_s), simulated ? 4 : 2,
+                l->number == s->number[0] ? "#e03131"
                 : simulated               ? "#2f9e44"
                                           : "#74809a");
         drawn++;
     }
-    fputs("</svg>\n", f);
+    end_svg(f);
+}
+
+/* Degrees that are 1 in every plan are left out. */
+struct columns {
+    bool cp, ep, etp, zero_group;
+};
+
+static void header(FILE *f, const struct columns *show) {
+    const struct {
+        bool shown;
+        const char *name, *meaning;
+    } column[] = {{true, "tp", "tensor-parallel degree"},
+                  {true, "pp", "pipeline stages"},
+                  {true, "dp", "data-parallel degree"},
+                  {show->cp, "cp", "context-parallel degree"},
+                  {show->ep, "ep", "expert-parallel degree"},
+                  {show->etp, "etp", "tensor-parallel degree of the experts"},
+                  {true, "vpp", "virtual stages of a stage"},
+                  {true, "mb", "sequences in a microbatch"},
+                  {true, "ZeRO", "ZeRO stage"},
+                  {show->zero_group, "over", "ranks that share one copy of the state"},
+                  {true, "sp", "sequence parallelism"},
+                  {true, "schedule", "pipeline schedule"},
+                  {true, "recompute", "activations computed again"},
+                  {true, "step", "step time"},
+                  {true, "slower", "than the best plan"},
+                  {true, "why it lost", "in percent of the best step"}};
+    fputs("<tr>", f);
+    for (size_t i = 0; i < sizeof column / sizeof *column; i++)
+        if (column[i].shown)
+            fprintf(f, "<th title=\"%s\">%s", column[i].meaning, column[i].name);
+    fputs("</tr>\n", f);
+}
+
+static void other_row(FILE *f, const struct columns *show, const struct dtp_result *best,
+                      const struct dtp_result *o) {
+    const struct dtp_plan *p = &o->plan;
+    char text[32];
+    fprintf(f, "<tr><td>%d<td>%d<td>%d", p->tp, p->pp, p->dp);
+    if (show->cp)
+        fprintf(f, "<td>%d", p->cp);
+    if (show->ep)
+        fprintf(f, "<td>%d", p->ep);
+    if (show->etp)
+        fprintf(f, "<td>%d", dtp_plan_etp(p));
+    fprintf(f, "<td>%d<td>%d<td>%d", p->vpp, p->microbatch_size, p->zero_stage);
+    if (show->zero_group && p->zero_stage == 0)
+        fputs("<td>-", f);
+    else if (show->zero_group)
+        fprintf(f, "<td>%d", p->zero_group > 0 ? p->zero_group : p->dp * p->cp);
+    fprintf(f, "<td>%s<td>%s<td>%s<td>%s", p->sequence_parallel ? "on" : "off",
+            dtp_schedule_kinds[p->schedule].name, dtp_recompute_names[p->recompute],
+            dtp_fmt_time(o->step_s, text, sizeof text));
+    fprintf(f, "<td>%+.1f %%<td>", (o->step_s / best->step_s - 1) * 100);
+    dtp_svg_text(f, o->why_not ? o->why_not : "the best plan");
+    fputs("</tr>\n", f);
 }
 
 static void others(FILE *f, const struct dtp_search *s) {
-    char text[32];
-    fputs(
-        "<h2>Next best</h2><div "
-        "class=\"wide\"><table><tr><th>tp<th>pp<th>dp<th>cp<th>ep<th>etp<th>vpp<th>"
-        "mb<th>ZeRO<th>over<th>sp<th>schedule<th>recompute<th>step<th>slower<th>why it lost</tr>\n",
-        f);
+    struct columns show = {0};
     for (size_t i = 0; i < s->nresults; i++) {
-        const struct dtp_result *o = &s->result[i];
-        const struct dtp_plan *p = &o->plan;
-        fprintf(f, "<tr><td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d<td>%d", p->tp, p->pp,
-                p->dp, p->cp, p->ep, dtp_plan_etp(p), p->vpp, p->microbatch_size, p->zero_stage);
-        if (p->zero_stage == 0)
-            fputs("<td>-", f);
-        else
-            fprintf(f, "<td>%d", p->zero_group > 0 ? p->zero_group : p->dp * p->cp);
-        fprintf(f, "<td>%s<td>%s<td>%s<td>%s", p->sequence_parallel ? "on" : "off",
-                dtp_schedule_kinds[p->schedule].name, dtp_recompute_names[p->recompute],
-                dtp_fmt_time(o->step_s, text, sizeof text));
-        fprintf(f, "<td>%+.1f %%<td>", (o->step_s / s->result[0].step_s - 1) * 100);
-        dtp_svg_text(f, o->why_not ? o->why_not : "the best plan");
-        fputs("</tr>\n", f);
+        const struct dtp_plan *p = &s->result[i].plan;
+        show.cp |= p->cp > 1;
+        show.ep |= p->ep > 1;
+        show.etp |= dtp_plan_etp(p) != p->tp;
+        show.zero_group |= p->zero_group > 0;
     }
+    fputs("<h2>Next best</h2><div class=\"wide\"><table>", f);
+    header(f, &show);
+    for (size_t i = 0; i < s->nresults; i++)
+        other_row(f, &show, &s->result[0], &s->result[i]);
+    for (int i = 0; i < s->nnear_misses; i++)
+        other_row(f, &show, &s->result[0], &s->near_miss[i]);
     fputs("</table></div>\n", f);
 }
 

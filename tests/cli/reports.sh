@@ -18,3 +18,9 @@ grep -o '"traceEvents"' step.json
 "$dtplan" explain --plan best.json >explained && grep -q 'Operations of a rank' explained || echo "no explanation"
 "$dtplan" compare best.json best.json >compared && grep -q 'step' compared || echo "no comparison"
 "$dtplan" "${ask[@]}" --why-not tp=8,pp=1 | grep -q 'slower than the best\|is the best' || echo "no reason"
+# The page follows the reader's colours and window, each row of its table has the header's columns, and every
+# point lies inside the plot.
+grep -q 'prefers-color-scheme:dark' page.html && grep -q 'name="viewport"' page.html || echo "one look only"
+awk '/<th/ { n = gsub(/<th/, "") } /^<tr><td/ { if (gsub(/<td/, "") != n) print "columns of", $0 }' page.html
+sed -n 's/^<circle cx="\([0-9.-]*\)" cy="\([0-9.-]*\)".*/\1 \2/p' page.html |
+    awk '{ n++ } $1 < 70 || $1 > 1040 || $2 < 10 || $2 > 330 { print "outside:", $0 } END { print n > 3 ? "points" : "no points" }'
