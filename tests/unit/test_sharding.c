@@ -145,6 +145,25 @@ static void test_broadcasts(void) {
     }
 }
 
+/* torchtitan gathers FP8 weights as they are, a byte each, but not those with rowwise scales; gradients go in fp32. */
+static void test_fp8_gathers(void) {
+    static const struct {
+        const char *framework;
+        double share;
+    } stacks[] = {{"torchtitan", 0.5}, {"torchtitan-rowwise", 1}};
+    for (int i = 0; i < 2; i++) {
+        struct fixture x;
+        setup(&x, "llama3-8b", stacks[i].framework, 16);
+        CU_ASSERT_FATAL(dtp_cluster_load(arena, "h100", &x.cluster, NULL) == DTP_OK);
+        x.plan.zero_stage = 3;
+        struct dtp_stage_cost wide = costs_of(&x).stage[0];
+        x.plan.dtype = x.problem.dtype = DTP_FP8;
+        struct dtp_stage_cost narrow = costs_of(&x).stage[0];
+        CU_ASSERT(fabs(narrow.unshard.bytes / wide.unshard.bytes - stacks[i].share) < 1e-12);
+        CU_ASSERT(narrow.reduce.bytes == wide.reduce.bytes);
+    }
+}
+
 static void ordered(struct fixture *x) {
     struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x->problem);
     struct dtp_err err = {0};
@@ -319,6 +338,7 @@ int main(void) {
                            {"DeepSpeed's buffers", test_deepspeed_buffers},
                            {"DeepSpeed's traffic", test_deepspeed_traffic},
                            {"broadcasts of parameters", test_broadcasts},
+                           {"gathers of FP8 weights", test_fp8_gathers},
                            {"fidelities", test_fidelities},
                            {"beside compute", test_beside_compute},
                            {"hybrid traffic", test_hybrid_traffic},
