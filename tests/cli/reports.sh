@@ -23,4 +23,4 @@ grep -o '"traceEvents"' step.json
 grep -q 'prefers-color-scheme:dark' page.html && grep -q 'name="viewport"' page.html || echo "one look only"
 awk '/<th/ { n = gsub(/<th/, "") } /^<tr><td/ { if (gsub(/<td/, "") != n) print "columns of", $0 }' page.html
 sed -n 's/^<circle cx="\([0-9.-]*\)" cy="\([0-9.-]*\)".*/\1 \2/p' page.html |
-    awk '{ n++ } $1 < 70 || $1 > 1040 || $2 < 10 || $2 > 330 { print "outside:", $0 } END { print n > 3 ? "points" : "no points" }'
+    awk '{ n++ } $1 < 70 || $1 > 1040 || $2 < 10 || $2 > 330 { print "outside:", $0 } END { print (n > 3 ? "points" : "no points") }'
