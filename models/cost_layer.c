@@ -228,7 +228,8 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
                               .collective_s =
                                   f->collective_host_s + dtp_framework_check_s(f, plan->tp, far)};
     two_clocks(f, t, host, out);
-    bool counted = memo->problem->model->moe.capacity_factor <= 0; /* else the counts are known */
+    bool counted =
+        dtp_framework_capacity(f, memo->problem->model) <= 0; /* else the counts are known */
     if (dtp_layer_has_experts(kind) && f->moe_sync &&
         counted) { /* the GPU waits for what the host learns */
         wait_for_host(&out[PHASE_F], launch_round_trip_s + f->launch_s);

@@ -272,6 +272,10 @@ double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far)
     return f->checked_collectives && ranks > 1 ? rank_s * ranks : 0;
 }
 
+double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m) {
+    return m->moe.capacity_factor > 0 ? m->moe.capacity_factor : f->moe_capacity;
+}
+
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {
     int multiple = f->vocab_multiple > 0 ? f->vocab_multiple * tp : tp;
     if (tp == 1 && !f->vocab_padded)

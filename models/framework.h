@@ -201,6 +201,15 @@ struct dtp_framework {
     bool has_mtp; /* multi-token prediction; false: trains the main model alone */
     bool has_ep;  /* has layers of experts, and their parallelism */
     enum dtp_expert_tp expert_tp;
+    int max_ep; /* 0: no limit; 1: every rank holds all experts */
+    /* experts, op_moe.c */
+    double moe_capacity;  /* rows of an expert over the mean where the model is dropless: what is
+                                   more is dropped, what lacks is padded; 0: none are */
+    bool moe_router_fp32; /* the router's product is one of fp32 */
+    bool moe_expert_loop; /* experts one after another, not in groups */
+    bool moe_separate_products; /* gate and up of experts are products of their own */
+    bool moe_fused_activation;  /* one kernel between them, whatever dense layers have */
+    bool moe_gathers_rows;  /* rows are gathered back, weighted and summed in fp32, not added up */
     bool moe_fused_permute; /* rows are ordered and put back by one kernel each */
     bool moe_weighs_rows;   /* a kernel of its own weights them, and keeps them for its backward */
     double moe_imbalance;   /* rows of the fullest expert over the mean, dropless; >= 1 */
@@ -254,6 +263,8 @@ bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_
                                 int *layers);
 /* Host time of the check of a collective over so many ranks, far: of several nodes; 0 where none is made. */
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
+/* Rows that an expert holds over the mean: the model's, else the framework's; 0: dropless. */
+double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
 /* At most three frameworks for which it holds, first those with the fewest fields that differ from
  * `from`; ends with NULL. */

@@ -160,10 +160,10 @@ void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n) {
 void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias) {
     /* Gated: reads both halves, writes one. A bias that is not fused costs a pass of its own. */
     double e = b->e, x = rows * b->ffn, in = b->m->gated_ffn ? 2 : 1;
-    if (bias && !b->f->fused_bias_activation && !b->f->fused_linear_bias)
+    if (bias && !b->fused_activation && !b->f->fused_linear_bias)
         dtp_op_kernel(b, "fc1 bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * in * x, in * x);
     /* Unfused, SiLU of the gate is a tensor of its own, kept for its product with the other half. */
-    double gate_kept = b->m->gated_ffn && !b->f->fused_bias_activation ? 1 : 0;
+    double gate_kept = b->m->gated_ffn && !b->fused_activation ? 1 : 0;
     double passes = gate_kept > 0 ? 5.0 / 3 : 1;
     dtp_op_kernel(b, "activation", DTP_PASS_F, DTP_K_ACTIVATION, passes * e * (in + 1) * x, x)
         ->saved_bytes = e * (gate_kept + in) * x;
@@ -261,10 +261,13 @@ static void zero_copies(struct dtp_op_build *b, double params) {
 
 static void layer(struct dtp_op_build *b, bool moe) {
     double params = layer_params(b, moe);
-    if (eager(b) && !moe) {
+    if (eager(b)) {
         dtp_op_eager_attention(b);
-        dtp_op_eager_mlp(b);
-        dtp_op_eager_weights(b, params, dtp_op_eager_tensors(b));
+        if (moe)
+            dtp_op_eager_experts(b);
+        else
+            dtp_op_eager_mlp(b);
+        dtp_op_eager_weights(b, params, dtp_op_eager_tensors(b, moe));
     } else {
         dtp_op_attention_block(b);
         mlp_block(b, moe);
@@ -305,6 +308,7 @@ static struct dtp_op_build build_of(const struct dtp_problem *problem, const str
         .ffn = m->ffn / t,
         .window = window_of(problem, kind),
         .dropout = m->dropout > 0 && problem->framework->dropout,
+        .fused_activation = problem->framework->fused_bias_activation,
         .attention_dropout = m->attention_dropout > 0 && problem->framework->dropout,
         .tp_overlap = plan->tp_overlap < 0 ? problem->framework->tp_overlap : plan->tp_overlap,
     };

@@ -19,6 +19,7 @@ struct dtp_op_build {
     int window;           /* keys that a query of this layer sees, fewer than all; 0: all */
     enum dtp_dtype dtype; /* of the GEMMs being added: FP8 in layers, 16 bit elsewhere */
     bool dropout, attention_dropout, tp_overlap;
+    bool fused_activation; /* one kernel between the products of the MLP */
 };
 
 /* dtp_ops_layer() at the highest clock. */
@@ -104,13 +105,14 @@ void dtp_op_convolutions(struct dtp_op_build *b);
 /* Parts of a layer as eager PyTorch runs them, one kernel per operator (op_eager.c). */
 void dtp_op_eager_attention(struct dtp_op_build *b);
 void dtp_op_eager_mlp(struct dtp_op_build *b);
+void dtp_op_eager_experts(struct dtp_op_build *b);
 void dtp_op_eager_embedding(struct dtp_op_build *b);
 void dtp_op_eager_head(struct dtp_op_build *b);
 /* Parameter tensors of a layer: those that autocast converts (matrices and biases), all. */
 struct dtp_op_tensors {
     double cast, all;
 };
-struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b);
+struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool moe);
 /* Parts as our own runtime runs them (op_native.c). */
 void dtp_op_native_layer(struct dtp_op_build *b);
 void dtp_op_native_embedding(struct dtp_op_build *b);

@@ -271,6 +271,13 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
     leave(b, m->mlp_bias);
 }
 
+/* The norm's output is read by the router, the ordering of rows and what all tokens visit. */
+void dtp_op_eager_experts(struct dtp_op_build *b) {
+    norm(b, b->m->moe.shared_experts > 0 ? 3 : 2);
+    dtp_op_moe(b);
+    leave(b, b->m->mlp_bias);
+}
+
 void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n) {
     double wide = b->f->autocast ? 4 : 2;
     if (b->f->autocast) {
@@ -289,9 +296,14 @@ void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_t
             ->launches = n.all;
 }
 
-struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b) {
+/* Experts are two tensors, or three; router and shared experts have their own. */
+struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool moe) {
     const struct dtp_model *m = b->m;
-    double products = (m->position == DTP_POS_ROPE ? 4 : 2) + (m->gated_ffn ? 3 : 2);
+    double mlp = m->gated_ffn ? 3 : 2;
+    double experts = m->gated_ffn && b->f->moe_separate_products ? 3 : 2;
+    if (moe)
+        mlp = 1 + experts + (m->moe.shared_experts > 0 ? mlp : 0);
+    double products = (m->position == DTP_POS_ROPE ? 4 : 2) + mlp;
     double biases = m->attention_bias ? products - (m->mlp_bias ? 0 : 2) : 0;
     double norms = 2 * (m->norm_bias ? 2 : 1);
     return (struct dtp_op_tensors){products + biases, products + biases + norms};

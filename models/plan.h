@@ -114,9 +114,10 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_SP, "the framework has no sequence parallelism")                                     \
     X(DTP_WHY_CP, "the framework has no context parallelism")                                      \
     X(DTP_WHY_EXPERTS,                                                                             \
-      "the model has experts: not modelled here, but in megatron-core, nemo and torchtitan")       \
+      "the model has experts: not in this framework, but in megatron-core, torchtitan, deepspeed") \
     X(DTP_WHY_EP,                                                                                  \
       "ep does not divide the experts and the ranks of a stage, or the model has no experts")      \
+    X(DTP_WHY_EP_HERE, "the framework has no expert parallelism")                                  \
     X(DTP_WHY_ETP,                                                                                 \
       "etp does not divide the experts' hidden size and the ranks, or not of this stack or model") \
     X(DTP_WHY_EXPERTS_SP,                                                                          \

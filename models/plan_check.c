@@ -91,6 +91,8 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
         return DTP_LEGAL;
     if (!q->framework->has_ep || experts == 0 || experts % p->ep != 0)
         return DTP_WHY_EP;
+    if (q->framework->max_ep > 0 && p->ep > q->framework->max_ep)
+        return DTP_WHY_EP_HERE;
     return ranks / etp % p->ep != 0 ? DTP_WHY_EP : DTP_LEGAL;
 }
 

@@ -283,5 +283,12 @@ void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_p
         dtp_json_end(&w);
     }
     dtp_json_end(&w);
+    if (p->model->moe.experts > 0 && p->framework->moe_capacity <= 0) { /* AutoEP */
+        dtp_json_put_key(&w, "expert_parallel");
+        dtp_json_object(&w);
+        dtp_json_kv_bool(&w, "enabled", true);
+        dtp_json_kv_int(&w, "autoep_size", plan->ep);
+        dtp_json_end(&w);
+    }
     dtp_json_end(&w);
 }

@@ -6,7 +6,9 @@ enum { NREAL = 120 };
 
 static const char *const model_names[] = {"gpt2",         "gpt1.7b",   "gpt18b",     "llama3-8b",
                                           "mixtral-8x7b", "gemma3-1b", "gpt-oss-20b"};
-static const char *const framework_names[] = {"megatron-2021", "megatron-2022", "megatron-core"};
+static const char *const framework_names[] = {"megatron-2021", "megatron-2022", "megatron-core",
+                                              "torchtitan",    "deepspeed",     "deepspeed-moe",
+                                              "torch-fsdp2"};
 static const char *const cluster_names[] = {"dgx-a100-80", "selene", "hgx-h100", "dgx-1v"};
 
 static int power(struct dtp_rng *r, int most) {
@@ -58,7 +60,7 @@ static bool load_problem(struct dtp_rng *r, struct random_case *c) {
     *c = (struct random_case){0};
     bool ok =
         dtp_model_load(arena, model_names[below(r, 7)], &c->model, &err) == DTP_OK &&
-        dtp_framework_load(arena, framework_names[below(r, 3)], &c->framework, &err) == DTP_OK &&
+        dtp_framework_load(arena, framework_names[below(r, 7)], &c->framework, &err) == DTP_OK &&
         dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
     if (!ok)
         printf("\n  %s\n", err.msg);
@@ -76,7 +78,8 @@ static bool load_problem(struct dtp_rng *r, struct random_case *c) {
     return ok;
 }
 
-/* Operations change no time; steps of collectives meet others differently, above the estimate. */
+/* Operations change no time; steps of collectives meet others differently, above the estimate, but for what they
+ * leave to compute between them where gradients are reduced beside it (Llama 3 8B on 64 H100, ZeRO-0: 1.9 %). */
 static void check_details(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev,
                           const struct dtp_result *action) {
     struct dtp_simulate_options by_op = {.detail = DTP_DETAIL_OP},
@@ -87,7 +90,9 @@ static void check_details(uint64_t seed, struct random_case *c, struct dtp_evalu
                     dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &by_step, &step, &err) ==
                         DTP_OK);
     double estimate_s = dtp_evaluate_estimate(ev, &c->plan);
-    bool ok = equal(op.step_s, action->step_s) && step.step_s >= estimate_s * (1 - tolerance);
+    bool beside = dtp_framework_dp_overlaps(&c->framework, c->plan.dp_overlap, c->plan.zero_stage);
+    double below = beside || c->plan.zero_stage >= 2 ? 0.03 : tolerance;
+    bool ok = equal(op.step_s, action->step_s) && step.step_s >= estimate_s * (1 - below);
     if (!ok) {
         report(seed, c, "by operation, by action", op.step_s, action->step_s);
         report(seed, c, "by step, estimate", step.step_s, estimate_s);

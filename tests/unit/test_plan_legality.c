@@ -72,6 +72,7 @@ CHANGE(ep, p->ep = 4; p->sequence_parallel = true; w->model.moe.experts = 8; w->
 CHANGE(ep_over_cp, ep(w, p); p->cp = 2; p->dp = 2;)
 CHANGE(ep_experts, ep(w, p); w->model.moe.experts = 6;)
 CHANGE(ep_ranks, ep(w, p); p->ep = 8;)
+CHANGE(ep_here, ep(w, p); w->framework.max_ep = 2;)
 CHANGE(sp_experts, ep(w, p); p->sequence_parallel = false;)
 CHANGE(folded, ep(w, p); p->etp = 1; p->ep = 8; w->framework.expert_tp = DTP_EXPERT_TP_ANY;)
 CHANGE(folded_one, folded(w, p); w->framework.expert_tp = DTP_EXPERT_TP_ONE;)
@@ -186,6 +187,7 @@ static const struct reason_case reason_cases[] = {
     {DTP_LEGAL, ep_over_cp},
     {DTP_WHY_EP, ep_experts},
     {DTP_WHY_EP, ep_ranks},
+    {DTP_WHY_EP_HERE, ep_here},
     {DTP_WHY_EXPERTS_SP, sp_experts},
     {DTP_LEGAL, folded},
     {DTP_LEGAL, folded_one},

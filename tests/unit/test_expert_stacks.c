@@ -1,0 +1,146 @@
+/* Layers of experts as torchtitan, DeepSpeed (AutoEP and its own layer) and transformers run them, beside
+ * Megatron-Core's: the same FLOPs, who holds and sums what, what each refuses. */
+#include <CUnit/Basic.h>
+#include <math.h>
+#include <string.h>
+
+#include "models/cost_private.h"
+#include "tests/op_case.h"
+#include "tests/suites.h"
+
+static const char *const stacks[] = {"megatron-core", "torchtitan", "deepspeed", "deepspeed-moe",
+                                     "torch-fsdp2"};
+enum { NSTACKS = sizeof stacks / sizeof stacks[0], WITHOUT_EP = NSTACKS - 1 };
+
+/* Forward FLOPs of a layer of Mixtral as the model counts them, less the masked half of attention. */
+static double layer_flops(const struct dtp_model *m) {
+    double s = m->seq, h = m->hidden, kv = h / 4;
+    return 2 * s * (2 * h * h + 2 * h * kv + 8 * h + 2 * 3 * h * m->moe.ffn) + 2 * s * s * h;
+}
+
+static double named(const struct fixture *x, const char *name) {
+    double times = 0;
+    for (int i = 0; i < x->ops.n; i++)
+        times += strcmp(x->ops.at[i].name, name) == 0 && x->ops.at[i].pass == DTP_PASS_F
+                     ? x->ops.at[i].count
+                     : 0;
+    return times;
+}
+
+/* One expert a rank: no stack does more or less; several in groups lose half a tile each, one after another
+ * nothing. The backward does twice as much, but for attention's 2.5. */
+static void test_same_flops(void) {
+    for (int i = 0; i < NSTACKS; i++) {
+        struct fixture *x = op_case("mixtral-8x7b", stacks[i]);
+        x->problem.attention = DTP_ATTN_FLASH2;
+        x->framework.moe_imbalance = 1;
+        bool loop = x->framework.moe_expert_loop;
+        double want = layer_flops(&x->model), row = 2 * 3 * (double)x->model.hidden * 14336;
+        double back = 2 * want + (double)x->model.seq * x->model.seq * x->model.hidden;
+        double lost = loop ? 0 : 8 * 64 * row;
+        near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), want + lost);
+        near(flops(x, DTP_LAYER_MOE, DTP_PASS_I) + flops(x, DTP_LAYER_MOE, DTP_PASS_W),
+             back + 2 * lost);
+        CU_ASSERT(named(x, "experts fc2") == (loop ? 8 : 1));
+        CU_ASSERT(named(x, "experts gate") == x->framework.moe_separate_products);
+        if (i == WITHOUT_EP)
+            continue;
+        x->plan.ep = x->plan.dp = 8;
+        near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), want);
+    }
+}
+
+/* top_k rows a token go there and back in each direction; a capacity makes them more or fewer, the model's
+ * before the stack's. */
+static void test_rows_sent(void) {
+    for (int i = 0; i < WITHOUT_EP; i++) {
+        struct fixture *x = op_case("mixtral-8x7b", stacks[i]);
+        double rows = 2.0 * x->model.seq, bytes = 2.0 * x->model.hidden;
+        int n;
+        x->plan.ep = x->plan.dp = 8;
+        x->framework.moe_imbalance = 1;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+        near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * rows * bytes);
+        near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_I, &n), 2 * rows * bytes);
+        x->framework.moe_capacity = 1.5;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+        near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.5 * 2 * rows * bytes);
+        x->model.moe.capacity_factor = 1.25;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+        near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.25 * 2 * rows * bytes);
+        CU_ASSERT(n == 2);
+    }
+}
+
+/* With ZeRO every parameter has one owner, whatever ep: a rank's part of the experts is shared by those of its
+ * expert-data-parallel group alone. Without ep all is as if experts were layers. */
+static void test_owners(void) {
+    for (int i = 0; i < NSTACKS; i++) {
+        struct fixture *x = op_case("mixtral-8x7b", stacks[i]);
+        struct dtp_param_counts n;
+        struct dtp_stage stage;
+        dtp_model_params(&x->model, x->model.vocab, &n);
+        x->plan.dp = x->problem.gpus = 64;
+        x->plan.global_batch_size = 64;
+        x->plan.zero_stage = x->framework.zero_stages >> 3 & 1 ? 3 : 1;
+        double reduced = 0;
+        for (int ep = 1; ep <= (i == WITHOUT_EP ? 1 : 8); ep *= 2) {
+            struct dtp_costs costs;
+            x->plan.ep = ep;
+            CU_ASSERT_FATAL(dtp_plan_check(&x->problem, &x->plan) == DTP_LEGAL);
+            dtp_stage_of(&x->model, &n, &x->plan, 0, &stage);
+            near(64 * dtp_cost_optimizer_params(&x->plan, &stage), (double)n.total);
+            dtp_costs(arena, dtp_cost_memo_create(arena, &x->problem), &x->plan, &costs);
+            double bytes = costs.stage[0].nreduce * costs.stage[0].reduce.bytes;
+            double want = (stage.dense_params + stage.expert_params) * x->framework.reduce_bytes;
+            near(bytes, want);
+            CU_ASSERT(ep == 1 || bytes < reduced);
+            reduced = bytes;
+        }
+    }
+}
+
+/* fp32 router: copies of the tokens and their gradient, a product at the rate of fp32. */
+static void test_wide_router(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "torchtitan");
+    double tokens = (double)x->model.seq * x->model.hidden;
+    double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    CU_ASSERT(named(x, "tokens to fp32") == 1);
+    for (int i = 0; i < x->ops.n; i++)
+        if (strcmp(x->ops.at[i].name, "router") == 0)
+            CU_ASSERT(x->ops.at[i].gemm.dtype == DTP_FP32);
+    x->framework.moe_router_fp32 = false;
+    near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept - 4 * tokens);
+}
+
+static enum dtp_reason reason(const char *stack, int ep, int zero, int group) {
+    struct fixture *x = op_case("mixtral-8x7b", stack);
+    x->plan.dp = x->problem.gpus = 8;
+    x->plan.ep = ep;
+    x->plan.zero_stage = zero;
+    x->plan.zero_group = group;
+    return dtp_plan_check(&x->problem, &x->plan);
+}
+
+static void test_refusals(void) {
+    CU_ASSERT(reason("torch-fsdp2", 1, 3, 0) == DTP_LEGAL);
+    CU_ASSERT(reason("torch-fsdp2", 2, 3, 0) == DTP_WHY_EP_HERE);
+    for (int zero = 0; zero <= 3; zero++)
+        CU_ASSERT(reason("deepspeed", 8, zero, 0) == DTP_LEGAL);
+    CU_ASSERT(reason("deepspeed", 8, 3, 4) == DTP_WHY_ZERO_GROUP); /* no MiCS beside AutoEP */
+    CU_ASSERT(reason("deepspeed-moe", 8, 2, 0) == DTP_LEGAL);
+    CU_ASSERT(reason("deepspeed-moe", 8, 3, 0) == DTP_WHY_ZERO);
+    CU_ASSERT(reason("torch-ddp", 1, 0, 0) == DTP_WHY_EXPERTS);
+    CU_ASSERT(reason("nanotron", 2, 0, 0) == DTP_WHY_EXPERTS);
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {
+        {"the same FLOPs", test_same_flops}, {"rows sent", test_rows_sent},
+        {"one owner each", test_owners},     {"router in fp32", test_wide_router},
+        {"refusals", test_refusals},         CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"experts by stack", setup, teardown, NULL, NULL, tests},
+                             CU_SUITE_INFO_NULL};
+    return run_suites(suites);
+}
