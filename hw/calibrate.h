@@ -129,6 +129,7 @@ struct dtp_calibrate_args {
     const char *out_path; /* the new GPU file, or "-"; NULL: none */
     FILE *report;         /* a table of errors, or NULL */
 };
+/* Reads rows, fits what they tell of, writes the file and the report. */
 enum dtp_status dtp_calibrate_from_files(struct dtp_arena *a, const struct dtp_calibrate_args *args,
                                          struct dtp_err *err);
 
@@ -142,6 +143,7 @@ struct dtp_fit_problem {
     const double *prior, *prior_sd; /* [nparams]; x starts at prior */
     const unsigned char *skip;      /* [nrows] or NULL: rows left out */
 };
+/* Least squares with a robust loss and priors, from x = prior; x holds the result. */
 enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem *p, double *x,
                                struct dtp_err *err);
 /* Median, p90 of |r| and mean of r over the n residuals; r is overwritten. */
@@ -151,6 +153,7 @@ void dtp_fit_error(double *r, size_t n, struct dtp_cal_error *out);
 const char *dtp_calibrate_sources(struct dtp_arena *a, const struct dtp_cal_rows *rows,
                                   const size_t *index, size_t n);
 
+/* Each fits its constants of g and adds its classes to the result. */
 enum dtp_status dtp_calibrate_gemm(struct dtp_arena *a, const struct dtp_cal_rows *rows,
                                    struct dtp_gpu *g, struct dtp_cal_result *result,
                                    struct dtp_err *err);

@@ -124,6 +124,7 @@ extern const struct dtp_field dtp_cluster_fields[], dtp_tier_fields[], dtp_curve
 /* name: an entry of hw/cluster, an alias ("a100": dgx-a100-80), or a path ending in .json. */
 enum dtp_status dtp_cluster_load(struct dtp_arena *a, const char *name, struct dtp_cluster *out,
                                  struct dtp_err *err);
+/* The same from an object that was read; DTP_EINPUT names the key. */
 enum dtp_status dtp_cluster_read(struct dtp_arena *a, const struct dtp_json *j,
                                  struct dtp_cluster *out, struct dtp_err *err);
 /* "4x100" (count x Gbit/s) replaces the NICs and their affinity; more NICs than GPUs are bundled, so
@@ -139,8 +140,10 @@ enum dtp_status dtp_cluster_list(struct dtp_arena *a, const char *const **out_na
 
 /* ---- links of a cluster with ngpus GPUs in use, as dense ids 0 .. nlinks-1 ---- */
 
+/* Nodes that they fill, the last one in part. */
 int dtp_cluster_nnodes(const struct dtp_cluster *c, int ngpus);
 uint32_t dtp_cluster_nlinks(const struct dtp_cluster *c, int ngpus);
+/* Achieved bytes per second of one direction. */
 double dtp_cluster_link_capacity(const struct dtp_cluster *c, int ngpus, uint32_t link);
 /* A NIC, then *node is its node, or a link between nodes, then -1; false: inside a node. */
 bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t link, int *node);
@@ -150,6 +153,7 @@ uint32_t dtp_cluster_node_links(const struct dtp_cluster *c);
 /* Routes between nodes share no link when no end of one is in a block of so many nodes with an end of the
  * other; 0: no such number. */
 int dtp_cluster_block_nodes(const struct dtp_cluster *c);
+/* "node3.nic2.out", for messages and tests. */
 const char *dtp_cluster_link_name(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
                                   uint32_t link);
 #define DTP_MAX_ROUTE 16

@@ -194,13 +194,19 @@ extern const struct dtp_field dtp_gpu_calibration_fields[], dtp_power_fields[];
 /* What else stands in it in a file, and the table of a file: for the reader and for the manual. */
 extern const struct dtp_field dtp_gpu_calibration_file_fields[], dtp_gpu_fields[];
 
+/* Seconds of one kernel, alone, at the highest clock and under load (`sustained`), by the formulas above; 0 of
+ * nothing. Its dtype, or kernel of attention, must be calibrated. A product, by its table where there is one. */
 double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
+/* Batched products of unfused attention. */
 double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
+/* Fused attention, forward or backward, of all its heads and sequences. */
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s);
+/* A memory-bound kernel of a class that reads and writes so many bytes, of so many elements. */
 double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,
                            double elements);
 /* The same by its table; 0: there is none. */
 double dtp_device_rows_s(const struct dtp_gpu *g, enum dtp_kernel k, double rows, double cols);
+/* Products that end with GELU have times of their own. */
 bool dtp_device_knows_gelu(const struct dtp_gpu *g);
 /* Time of products on the slowest of n chips over that on the slowest of a node of eight, whose runs the
  * rates of the files agree with: 1 + chip_spread (E(n) - E(8)), where E(n) is the expected largest of n

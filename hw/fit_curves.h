@@ -22,6 +22,7 @@ struct dtp_point {
 struct dtp_fit_row {
     double x[3], weight;
 };
+/* Least squares by weight. */
 void dtp_fit_three(const struct dtp_fit_row *row, size_t n, const double least[3], double out[3]);
 
 /* n measured points by size; least: limits of a, b, c. Fills a, b, c, the range, points and the
@@ -49,7 +50,9 @@ struct dtp_sweep {
         double min_bytes;                      /* smaller ones hold host time or start-up */
     } from[3];
 };
+/* All of them; *n: how many. */
 const struct dtp_sweep *dtp_sweeps(size_t *n);
+/* The points of one from the folder `data`, by size. */
 enum dtp_status dtp_sweep_read(struct dtp_arena *a, const char *data, const struct dtp_sweep *s,
                                struct dtp_point **out, size_t *out_n, struct dtp_err *err);
 

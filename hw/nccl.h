@@ -68,6 +68,7 @@ struct dtp_nccl {
     struct dtp_nccl_correction correction[DTP_NCORRECTIONS];
 };
 
+/* The constants of hw/nccl/VERSION.json; DTP_EINPUT names the key that is wrong. */
 enum dtp_status dtp_nccl_load(struct dtp_arena *a, const char *version, const struct dtp_nccl **out,
                               struct dtp_err *err);
 

@@ -64,6 +64,7 @@ struct dtp_group_shape {
                          * itself included; 1 when the group is inside one node */
     int tier;     /* highest fabric tier crossed, -1 inside a node */
 };
+/* Of the group of the axis that the rank is in; an axis of one rank has size 1 and one node. */
 struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,
                                            const struct dtp_cluster *c, enum dtp_axis axis,
                                            int rank);

@@ -20,7 +20,9 @@
 #include "models/lower.h"
 #include "models/result.h"
 
+/* free_path: by ESTIMATE with free transfers, a rank per stage. */
 void dtp_bubble_fill(const struct dtp_path *free_path, struct dtp_bubble *out);
+/* path: ESTIMATE's or SIMULATE's of the same costs. */
 void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule *schedule,
                         const struct dtp_path *path, const struct dtp_path *free_path,
                         struct dtp_breakdown *out);

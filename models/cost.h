@@ -108,6 +108,7 @@ int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *
 double dtp_cost_inline_share(const struct dtp_problem *problem, const struct dtp_plan *plan);
 
 struct dtp_cost_memo;
+/* For one problem, which must stay, and one thread; lives in a. */
 struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem);
 
 /* Fills *out; its arrays are allocated in a (candidate lifetime). The plan must be legal. */
@@ -120,6 +121,7 @@ struct dtp_layer_costs {
     double kernel_s;     /* mean duration of a layer's kernels, as one meets them at any moment */
     double memory_share; /* of their time, in memory-bound ones */
 };
+/* One layer of each kind that the model has; kept in the memo. */
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
                                               const struct dtp_plan *plan);
 
@@ -133,6 +135,7 @@ struct dtp_bound_costs {
     int nreduce;     /* units of virtual stage 0 that start within its last backward; 0: none do */
     double reduce_s; /* of one of them */
 };
+/* Seconds; all 0 where the cluster has no place for the plan. */
 void dtp_cost_bound(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                     struct dtp_bound_costs *out);
 

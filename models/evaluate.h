@@ -41,9 +41,11 @@ struct dtp_simulate_options {
 uint64_t dtp_problem_default_limit(const struct dtp_problem *p);
 
 struct dtp_evaluator;
+/* For one thread; copies the problem, whose model, cluster and framework must stay. */
 struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp_problem *problem);
 void dtp_evaluator_destroy(struct dtp_evaluator *ev); /* its candidate arena; the rest is a's */
 const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev);
+/* Seconds of a step of a legal plan; ESTIMATE is INFINITY where the order deadlocks or an operation has no time. */
 double dtp_evaluate_bound(struct dtp_evaluator *ev, const struct dtp_plan *plan);
 double dtp_evaluate_estimate(struct dtp_evaluator *ev, const struct dtp_plan *plan);
 uint64_t dtp_evaluate_memory(struct dtp_evaluator *ev,

@@ -64,6 +64,7 @@ struct dtp_task_tag {
     int microbatch; /* or unit */
     int part;       /* of a split action */
 };
+/* rank 20 bits, stage 12, microbatch 19; parts beyond 255 are 255. */
 uint64_t dtp_tag_pack(struct dtp_task_tag t);
 struct dtp_task_tag dtp_tag_unpack(uint64_t tag);
 
@@ -99,6 +100,8 @@ struct dtp_lower_input {
     const struct dtp_costs *costs;
     const struct dtp_schedule *schedule; /* compute actions only */
 };
+/* The graph, frozen, and what each rank does, all in a. DTP_EUNSUPPORTED: too large (most_bytes); DTP_EINPUT: an
+ * order that deadlocks, with the tasks. */
 enum dtp_status dtp_lower(struct dtp_arena *a, const struct dtp_lower_input *in,
                           const struct dtp_lower_options *options, struct dtp_lowered *out,
                           struct dtp_err *err);

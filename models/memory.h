@@ -27,8 +27,10 @@ struct dtp_stage_memory {
 
 /* stages[pp]. in-flight counts come from the plan's schedule (dtp_schedule_in_flight, memoised). */
 struct dtp_memory_memo;
+/* For one problem, which must stay, and one thread; lives in a. */
 struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
                                                const struct dtp_problem *problem);
+/* stages: [pp]. The plan must be legal. */
 void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                 struct dtp_stage_memory *stages);
 /* Largest device_bytes over the stages, quickly: what the search prunes by. Equal to the maximum of

@@ -55,6 +55,7 @@ struct dtp_result {
 };
 
 struct dtp_problem;
+/* The members of an object that is open. */
 void dtp_result_write(struct dtp_json_out *w, const struct dtp_problem *problem,
                       const struct dtp_result *r);
 

@@ -21,7 +21,8 @@ struct dtp_measured {
 };
 
 /* "3.2s" "820 ms/step" a step, "1.2 it/s", "152TF" TFLOP/s per GPU, "45% MFU", "190k tok/s", "3k tok/s/GPU",
- * "12 samples/s", "61GiB", as people write them (the tables are in doctor_measured.c); several with commas. Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
+ * "12 samples/s", "61GiB", as people write them (the tables are in doctor_measured.c); several with commas. Times
+ * and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
                                    struct dtp_measured *out, struct dtp_err *err);
 
@@ -47,6 +48,7 @@ struct dtp_diagnosis {
     struct dtp_suspect suspect[DTP_MOST_SUSPECTS]; /* the best explanation first */
 };
 
+/* Simulates the plan and each suspect that applies to it. Fails as dtp_evaluate() of the plan itself does. */
 enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
                            const struct dtp_plan *plan, const struct dtp_measured *measured,
                            struct dtp_diagnosis *out, struct dtp_err *err);

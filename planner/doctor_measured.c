@@ -32,7 +32,7 @@ static const struct {
 
 static bool starts_with(const char *text, size_t n, const char *lower) {
     size_t i = 0;
-    while (lower[i] && i < n && tolower((unsigned char)text[i]) == lower[i])
+    while (i < n && lower[i] && tolower((unsigned char)text[i]) == lower[i])
         i++;
     return !lower[i];
 }

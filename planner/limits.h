@@ -66,6 +66,7 @@ enum dtp_status dtp_limits_parse(struct dtp_arena *a, const char *text, const ch
 /* Index of a searched field by key, option or alias; -1: none. */
 int dtp_limit_find(const char *name);
 
+/* The field as a number: of an enumeration its index, of a flag 0 or 1. */
 int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit);
 void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value);
 /* The value as people write it: "8", "interleaved", "selective", "on". Returns buf. */

@@ -63,6 +63,7 @@ enum {
         DTP_NTERMS
 };
 extern const char *const dtp_term_words[DTP_NTERMS];
+/* Seconds. */
 double dtp_breakdown_term(const struct dtp_breakdown *b, int term);
 
 #endif

@@ -30,6 +30,7 @@ struct searcher {
     struct contender **wave; /* of the running pool */
 };
 
+/* Of the thread, made when first asked for. */
 struct dtp_evaluator *dtp_search_evaluator(struct searcher *s, int thread);
 /* CHECK: fills reason and legal of s->out. */
 void dtp_search_check(struct searcher *s);

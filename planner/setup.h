@@ -48,6 +48,8 @@ struct dtp_setup {
 /* "0.1" of hidden states and of attention's probabilities alike, "0.1,0" one after the other. */
 enum dtp_status dtp_dropout_parse(const char *text, double out[2], struct dtp_err *err);
 
+/* All of it, defaults filled in. DTP_EUSAGE: an option that is missing or cannot be; DTP_EINPUT: a name or file;
+ * DTP_EUNSUPPORTED: what the GPU has no times for. */
 enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err);
 /* Model, cluster and framework only, for commands that need no number of GPUs. */

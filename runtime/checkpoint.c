@@ -120,7 +120,6 @@ static enum dtp_status write_text(struct dtp_rank *r, const char *path, const ch
 /* Removes a folder of ours that an earlier, interrupted save left: files rank-*.bin and manifest. */
 static void remove_folder(const char *folder, int nranks) {
     char path[1400]; /* the folder and a name in it */
-    ;
     for (int i = 0; i < nranks; i++) {
         snprintf(path, sizeof path, "%s/rank-%05d.bin", folder, i);
         (void)unlink(path);

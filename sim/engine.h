@@ -22,6 +22,7 @@
 
 #define DTP_ENGINE_MERGE 1e-13
 
+/* Start, end and cause of every task in *out. */
 enum dtp_status dtp_engine_run(struct dtp_arena *a, const struct dtp_platform *p,
                                const struct dtp_graph *g, struct dtp_timeline *out,
                                struct dtp_err *err);

@@ -79,6 +79,7 @@ struct dtp_graph {
     void *build;
 };
 
+/* Empty; all that follows is in a. */
 void dtp_graph_init(struct dtp_graph *g, struct dtp_arena *a);
 /* Room for that many in all; a hint that avoids copies. */
 void dtp_graph_reserve(struct dtp_graph *g, uint32_t ntasks, uint32_t ndeps, uint32_t nuses);

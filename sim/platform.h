@@ -27,6 +27,7 @@ struct dtp_platform {
     uint32_t ndevices;
 };
 
+/* Empty; names must stay, NULL is none. Ids count from 0, links and devices apart. */
 void dtp_platform_init(struct dtp_platform *p, struct dtp_arena *a);
 dtp_id dtp_platform_link(struct dtp_platform *p, double capacity_per_s, const char *name);
 dtp_id dtp_platform_device(struct dtp_platform *p);

@@ -65,6 +65,7 @@ struct dtp_cluster_replay {
     struct dtp_job_size size[DTP_JOB_SIZES];
 };
 
+/* Runs the jobs in order of submission. DTP_EUSAGE: no nodes; DTP_EINPUT: no jobs; DTP_ENO: none that can run. */
 enum dtp_status dtp_cluster_replay(struct dtp_arena *a, const struct dtp_jobs *jobs,
                                    const struct dtp_cluster_replay_options *options,
                                    struct dtp_cluster_replay *out, struct dtp_err *err);

@@ -54,6 +54,7 @@ struct dtp_validate_options {
     void *progress_ctx;
 };
 
+/* Reads and predicts every row; a row that cannot be predicted is no failure. DTP_EINPUT: a file, or the data files. */
 enum dtp_status dtp_validate(struct dtp_arena *a, const char *const *paths, size_t npaths,
                              const struct dtp_validate_options *options, struct dtp_validation *out,
                              struct dtp_err *err);
@@ -70,6 +71,7 @@ struct dtp_validation_report {
     int worst;   /* rows with the largest error, listed */
     bool detail; /* also by number of GPUs, tp, pp, dp, cp, ZeRO stage and recomputation */
 };
+/* The tables of `dtplan validate`. */
 void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
                           const struct dtp_validation_report *report);
 void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);

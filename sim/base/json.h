@@ -42,6 +42,7 @@ enum dtp_json_type {
     DTP_JSON_OBJECT
 };
 
+/* path "-": standard input. */
 enum dtp_status dtp_json_read_file(struct dtp_arena *a, const char *path,
                                    const struct dtp_json **out, struct dtp_err *err);
 /* name: what messages call the text, such as a path or "<stdin>". text needs no final NUL. */
@@ -126,6 +127,7 @@ struct dtp_json_out {
     unsigned char in_array[64];
 };
 
+/* One document: begin, an object or array, its members, ends in pairs. */
 void dtp_json_begin(struct dtp_json_out *w, FILE *file, int indent);
 void dtp_json_object(struct dtp_json_out *w);
 void dtp_json_array(struct dtp_json_out *w);

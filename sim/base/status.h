@@ -39,6 +39,7 @@ enum dtp_status dtp_fail(struct dtp_err *err, enum dtp_status status, const char
 /* Puts "prefix: " before the message already in err; for callers that know the place better. */
 void dtp_err_prefix(struct dtp_err *err, const char *prefix);
 
+/* "bad input", for a message without one of its own. */
 const char *dtp_status_text(enum dtp_status status);
 
 #define DTP_TRY(expr)                                                                              \

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/breakdown.h"
 #include "models/evaluate.h"
 #include "sim/base/units.h"
+#include "tests/costs_case.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
@@ -181,6 +183,32 @@ static void test_fidelities(void) {
     CU_ASSERT(dtp_evaluator_problem(ev)->gpus == 64);
 }
 
+/* The second of two stages ends last: 8 s of actions to 10 with 2 of waiting, of which 1 is left where transfers are
+ * free; reduced at 11; the other comes to the embedding at 12, and to the norm at 15, 2 after its end; update,
+ * gather. */
+static void test_breakdown(void) {
+    struct dtp_costs c = case_costs(arena, 2, 1, 1, (struct case_times){4, 2, 2});
+    struct dtp_schedule s = case_schedule(arena, DTP_SCHED_1F1B, 2, 1, 1);
+    struct dtp_rank_path ranks[2] = {{0}, {.last_s = 10, .busy_s = 8, .reduced_s = 11}};
+    struct dtp_rank_path free_ranks[2] = {{0}, {.last_s = 9, .busy_s = 8}};
+    struct dtp_rank_path *p = &ranks[1];
+    p->embedding_start_s = 12;
+    p->embedding_end_s = 13;
+    p->norm_start_s = 15;
+    p->norm_end_s = 15.5;
+    p->optimized_s = 16;
+    p->gathered_s = p->end_s = 17;
+    struct dtp_path path = {
+        .step_s = 17, .last_rank = 1, .stage_of_last = 1, .nranks = 2, .rank = ranks};
+    struct dtp_path free_path = {.nranks = 2, .rank = free_ranks};
+    struct dtp_breakdown b;
+    dtp_breakdown_fill(&c, &s, &path, &free_path, &b);
+    CU_ASSERT(b.compute_s == 8 && b.pp_exposed_s == 1 && b.optimizer_s == 0.5);
+    CU_ASSERT(b.pp_bubble_s == 1 + (12 - 11) + (15 - 13));
+    CU_ASSERT(b.dp_exposed_s == (11 - 10) + (13 - 12) + 0.5 + 1);
+    CU_ASSERT(b.other_s == 0);
+}
+
 /* Unfolded as folded on a symmetric placement; operations as actions; what is asked for is kept. */
 static void test_options(void) {
     struct dtp_lowered *lowered = NULL;
@@ -201,9 +229,13 @@ static void test_options(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"names of the JSON", test_names}, {"ZeRO stages", test_zero_stages}, {"rates", test_rates},
-        {"fidelities", test_fidelities},   {"options", test_options},         CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"names of the JSON", test_names},
+                           {"ZeRO stages", test_zero_stages},
+                           {"rates", test_rates},
+                           {"fidelities", test_fidelities},
+                           {"options", test_options},
+                           {"a breakdown by hand", test_breakdown},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"result", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);
