@@ -66,10 +66,8 @@ struct dtp_framework_memory {
                                  gathered; the pieces that are copied out of it take as much again */
     /* What the caching allocator holds while there is room, see memory_reserved.c. */
     double logits_freed_bytes, logits_split_bytes; /* per logit */
-    double
-        gradients_apart_bytes; /* per parameter: gradients of a backward that what it frees does not
-                                     hold, on stages without logits */
-    double queue_layers;       /* layers whose forwards the host launches ahead of the GPU */
+    double table_gradient_bytes; /* per parameter of the embedding, on stages without logits */
+    double queue_layers;         /* layers whose forwards the host launches ahead of the GPU */
 };
 
 /* What depends on the GPU family that the stack runs on: which attention kernel it had there, and

@@ -171,13 +171,12 @@ static const struct dtp_field memory_fields[] = {
      .max = 64,
      .help =
          "reserved: bytes per logit of a freed copy that a library's workspace splits for good"},
-    {.name = "gradients_apart_bytes",
+    {.name = "table_gradient_bytes",
      .kind = DTP_FIELD_DOUBLE,
-     .offset = M(gradients_apart_bytes),
+     .offset = M(table_gradient_bytes),
      .max = 8,
-     .help = "bytes per parameter: gradients of a backward that activations which it frees do not "
-             "hold, "
-             "on stages without logits"},
+     .help = "reserved: bytes per parameter of the embedding, whose gradient is larger than what a "
+             "backward frees, on stages without logits"},
     {.name = "queue_layers",
      .kind = DTP_FIELD_DOUBLE,
      .offset = M(queue_layers),

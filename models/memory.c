@@ -275,9 +275,10 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
                                 .buffers = plan->zero_stage == 3 ? standing : f->fixed_bytes};
         take_larger(&peak, &update);
     }
-    take_parameter_gather(dtp_memory_flat_gather_bytes(f, plan, r), standing, now, &peak);
     if (f->backward_gradient_bytes > 0)
         take_backward_end(f, r, live, now, &peak);
+    out_sums->passes = moment_sum(&peak);
+    take_parameter_gather(dtp_memory_flat_gather_bytes(f, plan, r), standing, now, &peak);
     if (!f->lazy_gradients)
         return peak;
     if (!r->gradients_live && r->in_flight > 1) { /* all forwards came first */
@@ -299,20 +300,25 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
 
 /* A caching allocator gives back what it cached, idle or by its factor, only when the card is full. */
 static void fill_device(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
-                        double idle_bytes, struct dtp_stage_memory *out) {
+                        const struct activations *x, const struct rank_parts *r,
+                        const struct rank_sums *sums, struct dtp_stage_memory *out) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     uint64_t limit_bytes = memo->problem->memory_limit_bytes;
     uint64_t needed_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
     uint64_t beside_bytes = whole_bytes(f->context_bytes) +
                             whole_bytes(f->communicator_bytes * num_communicators(plan));
+    struct rank_idle idle =
+        dtp_memory_idle_bytes(memo, plan, x, r, sums, (double)limit_bytes - (double)beside_bytes);
+    uint64_t idle_bytes = whole_bytes(idle.held);
     bool collectives = plan->tp > 1 || plan->dp * plan->cp > 1;
     double more = collectives ? f->cache_factor - f->allocator_factor : 0;
     out->device_bytes = needed_bytes + beside_bytes;
-    out->observed_bytes = out->device_bytes + whole_bytes(idle_bytes) +
-                          whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);
+    out->observed_bytes =
+        out->device_bytes + idle_bytes + whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);
     if (out->observed_bytes > limit_bytes)
         out->observed_bytes = out->device_bytes > limit_bytes ? out->device_bytes : limit_bytes;
-    out->reserved_bytes = needed_bytes + whole_bytes(idle_bytes);
+    out->wanted_bytes = needed_bytes + whole_bytes(idle.wanted);
+    out->reserved_bytes = needed_bytes + idle_bytes;
     if (out->reserved_bytes > out->observed_bytes - beside_bytes)
         out->reserved_bytes = out->observed_bytes - beside_bytes;
 }
@@ -333,7 +339,7 @@ static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan
     out->params = whole_bytes(r->dense + r->experts);
     out->peak_bytes = out->weights_bytes + out->gradients_bytes + out->optimizer_bytes +
                       out->activations_bytes + out->logits_bytes + out->buffers_bytes;
-    fill_device(memo, plan, dtp_memory_idle_bytes(memo, plan, x, r, &sums), out);
+    fill_device(memo, plan, x, r, &sums, out);
 }
 
 void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,

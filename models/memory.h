@@ -16,6 +16,7 @@ struct dtp_stage_memory {
     uint64_t peak_bytes; /* = the sum of the above = allocated */
     uint64_t
         reserved_bytes; /* with the allocator's rounding and, while there is room, what it holds idle */
+    uint64_t wanted_bytes; /* reserved on a card without end */
     uint64_t
         device_bytes; /* what must fit: allocated with the rounding, context, communicators, library workspaces */
     uint64_t

@@ -53,19 +53,22 @@ double dtp_memory_gathered_input_bytes(const struct dtp_problem *problem,
     return dtp_memory_layer_input_bytes(problem, plan) * (plan->sequence_parallel ? plan->tp : 1);
 }
 
-/* The two clocks of a layer without waiting, as cost_layer.c has them. */
-static double host_lead(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                        const struct dtp_ops *ops, const double launches[2]) {
+/* The two clocks of a layer without waiting, as cost_layer.c has them, for its forward and backward. */
+static void layer_clocks(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                         const struct dtp_ops *ops, struct layer_kept *out) {
     const struct dtp_framework *f = problem->framework;
-    double gpu_s = 0, collectives = 0;
-    for (int i = 0; i < ops->n; i++) {
-        gpu_s += dtp_op_time_s(problem, plan, &ops->at[i]);
-        collectives += ops->at[i].kind == DTP_OP_COLLECTIVE ? ops->at[i].count : 0;
-    }
     double check_s = dtp_framework_check_s(f, plan->tp, plan->tp > problem->cluster->node.gpus);
-    double host_s = f->launch_s * (launches[0] + launches[1] * f->backward_launch_factor) +
-                    collectives * check_s + 2 * f->layer_host_s;
-    return gpu_s > host_s ? 1 - host_s / gpu_s : 0;
+    for (int p = 0; p < 2; p++) {
+        double launch_s = f->launch_s * (p == 0 ? 1 : f->backward_launch_factor);
+        out->host_s[p] = launch_s * out->launches[p] + f->layer_host_s;
+        out->gpu_s[p] = 0;
+    }
+    for (int i = 0; i < ops->n; i++) {
+        const struct dtp_op *op = &ops->at[i];
+        out->gpu_s[op->pass != DTP_PASS_F] += dtp_op_time_s(problem, plan, op);
+        if (op->kind == DTP_OP_COLLECTIVE)
+            out->host_s[op->pass != DTP_PASS_F] += op->count * check_s;
+    }
 }
 
 static void layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
@@ -80,8 +83,8 @@ static void layer_activations(const struct dtp_problem *problem, const struct dt
         core += op->core ? op->saved_bytes : 0;
         out->launches[op->pass != DTP_PASS_F] += op->launches * op->count;
     }
-    out->lead =
-        problem->framework->checked_collectives ? host_lead(problem, plan, ops, out->launches) : 0;
+    if (problem->framework->memory.queue_layers > 0)
+        layer_clocks(problem, plan, ops, out);
     bool layer = dtp_layer_is_block(kind);
     out->kept = out->whole;
     if (layer && plan->recompute == DTP_RECOMPUTE_SELECTIVE)
@@ -157,7 +160,8 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
         x->whole[k] = layer->whole;
         if (k == DTP_LAYER_DENSE) {
             memcpy(x->launches, layer->launches, sizeof x->launches);
-            x->lead = layer->lead;
+            memcpy(x->host_s, layer->host_s, sizeof x->host_s);
+            memcpy(x->gpu_s, layer->gpu_s, sizeof x->gpu_s);
         }
     }
     /* The gradient of a layer's output and of the widest tensor inside it, once each. */

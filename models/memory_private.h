@@ -10,7 +10,7 @@
 struct layer_kept {
     uint64_t key[2];
     bool known;
-    double kept, whole, launches[2], lead; /* as in struct activations */
+    double kept, whole, launches[2], host_s[2], gpu_s[2]; /* as in struct activations */
 };
 
 /* Activations of one layer of each kind and one microbatch. */
@@ -22,8 +22,7 @@ struct activations {
     double working;                 /* gradients of activations alive in the backward */
     double widest;                  /* the largest tensor of the layer's forward */
     double launches[2];             /* of a layer's forward and backward */
-    double
-        lead; /* share of its launches by which the host gets ahead of the GPU, all collectives checked */
+    double host_s[2], gpu_s[2];     /* of the same, neither waiting; unset without queue_layers */
 };
 
 /* Microbatches in flight per rank and chunk when they are most. */
@@ -71,14 +70,18 @@ double dtp_memory_gathered_input_bytes(const struct dtp_problem *problem,
 /* ZeRO-1/2: the one piece that updated parameters are gathered into; 0: gathered in place. */
 double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
                                     const struct dtp_plan *plan, const struct rank_parts *r);
-/* Bytes of a rank: at the loss, at most, and of the optimizer. */
+/* Bytes of a rank: at the loss, at most in forward and backward, at most, and of the optimizer. */
 struct rank_sums {
-    double loss, peak, optimizer;
+    double loss, passes, peak, optimizer;
 };
 /* Reserved by the caching allocator but in nobody's use when a rank's peak of reserved bytes is reached: it
  * is given back before an allocation fails. */
-double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
-                             const struct activations *x, const struct rank_parts *r,
-                             const struct rank_sums *sums);
+struct rank_idle {
+    double wanted, held; /* on a card without end; on one with `room` for what is reserved */
+};
+struct rank_idle dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
+                                       const struct dtp_plan *plan, const struct activations *x,
+                                       const struct rank_parts *r, const struct rank_sums *sums,
+                                       double room);
 
 #endif

@@ -9,48 +9,63 @@ double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
     return divided ? f->flat_gather_bytes * (r->dense + r->experts) : 0;
 }
 
-/* Layers whose forwards the host has launched before the GPU starts on them, and what the queue holds beside
- * them. It runs ahead freely, to the end of the queue already in the first step, unless it checks each
- * collective with the other ranks. Then it gets ahead where a layer takes the GPU longer, by a share of all
- * launches; and the first stage of a pipeline launches its warm-up while the GPU waits for the second stage to
- * take the first microbatches, the more so in the first step, where that stage starts late. Transfers that the
- * host polls leave nothing behind. */
-static double forwards_ahead(const struct dtp_framework *f, const struct dtp_plan *plan,
-                             const struct activations *x, const struct rank_parts *r,
-                             double *out_left) {
-    double queue = f->memory.queue_layers, all = (double)r->layers * r->in_flight;
-    double warm_up = f->checked_collectives ? all - 2.0 * r->layers : all;
-    *out_left = 0;
+/* Layers that the host has launched and the GPU has not started on. */
+struct ahead {
+    double forwards, backwards;
+};
+
+/* What the queue holds, in layers' forwards. The host runs ahead freely, to its end already in the first step,
+ * unless it checks each collective with the other ranks; then where a layer takes the GPU longer, by a share of all
+ * launches. Where it polls transfers it waits for each. */
+static double queued(const struct dtp_framework *f, const struct dtp_plan *plan,
+                     const struct activations *x, const struct rank_parts *r) {
+    double queue = f->memory.queue_layers;
     if (f->checked_transfers)
         return 0;
-    if (f->checked_collectives) {
-        double launched = (double)r->layers * dtp_plan_num_microbatches(plan) *
-                          (1 + x->launches[1] / x->launches[0]);
-        double lead = x->lead * launched;
-        queue = lead < queue ? lead : queue;
-    }
-    double forwards = all < queue ? all : queue;
-    *out_left = queue - forwards;
-    warm_up = warm_up < f->memory.queue_layers ? warm_up : f->memory.queue_layers;
-    return warm_up > forwards ? warm_up : forwards;
+    if (!f->checked_collectives)
+        return queue;
+    double lead = 1 - (x->host_s[0] + x->host_s[1]) / (x->gpu_s[0] + x->gpu_s[1]);
+    double launched =
+        (double)r->layers * dtp_plan_num_microbatches(plan) * (1 + x->launches[1] / x->launches[0]);
+    return fmin(queue, fmax(0, lead * launched));
 }
 
-/* Sequence parallelism scatters the whole sequence's sums after attention and MLP, and in the backward the
- * gradients of their inputs. The host frees each sum as soon as its reduce-scatter is launched, but what a
+/* What the queue holds beside forwards are backwards. The first stage of a pipeline with as many microbatches in
+ * flight as there are launches no forward behind a backward, so that only its last forward is in the queue. */
+static struct ahead ahead_of(const struct dtp_framework *f, const struct dtp_plan *plan,
+                             const struct activations *x, const struct rank_parts *r) {
+    int microbatches = dtp_plan_num_microbatches(plan);
+    double queue = queued(f, plan, x, r), ratio = x->launches[0] / x->launches[1];
+    if (plan->pp > 1 && microbatches <= r->in_flight)
+        return (struct ahead){.forwards = fmin(r->layers, queue)};
+    struct ahead at = {.forwards = fmin((double)r->layers * r->in_flight, queue)};
+    if (microbatches > 1)
+        at.backwards = fmin(r->layers, (queue - at.forwards) * ratio);
+    return at;
+}
+
+/* The first stage launches its warm-up while the GPU waits for the second stage to take the first two
+ * microbatches, which in the first step starts late; not where it polls its transfers. */
+static double ahead_in_warm_up(const struct dtp_framework *f, const struct rank_parts *r) {
+    double waiting = f->checked_transfers ? 0 : r->layers * (r->in_flight - 2.0);
+    return fmin(fmax(0, waiting), f->memory.queue_layers);
+}
+
+/* Sequence parallelism scatters the whole sequence's sums after embedding, attention and MLP, and in the backward
+ * the gradients of their inputs. The host frees each sum as soon as its reduce-scatter is launched, but what a
  * collective reads on a stream of its own is not used again before the GPU has done it (record_stream in
  * PyTorch's ProcessGroupNCCL): the sums of all launches that the queue holds. */
 static double deferred_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan,
                              const struct activations *x, const struct rank_parts *r) {
     const struct dtp_framework *f = problem->framework;
     const double sums = 2; /* of a layer and direction */
-    if (plan->tp == 1 || !plan->sequence_parallel || x->launches[0] <= 0)
+    if (plan->tp == 1 || !plan->sequence_parallel || f->memory.queue_layers <= 0 || r->layers == 0)
         return 0;
-    double left, forwards = forwards_ahead(f, plan, x, r, &left);
-    double backwards =
-        dtp_plan_num_microbatches(plan) > 1 ? left * x->launches[0] / x->launches[1] : 0;
-    if (backwards > r->layers)
-        backwards = r->layers;
-    return sums * (forwards + backwards) * dtp_memory_gathered_input_bytes(problem, plan);
+    struct ahead at = ahead_of(f, plan, x, r);
+    double forward = sums + (plan->pp > 1 && r->table > 0 ? 1.0 / r->layers : 0);
+    double warm_up = plan->pp > 1 ? ahead_in_warm_up(f, r) : 0;
+    double deferred = fmax(forward * at.forwards + sums * at.backwards, forward * warm_up);
+    return deferred * dtp_memory_gathered_input_bytes(problem, plan);
 }
 
 /* Blocks of the freed logits (in 16 bit, in fp32 and their softmax) hold so many pieces. */
@@ -83,32 +98,64 @@ static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan 
     return gathered > largest && more > 0 ? bytes + more : bytes;
 }
 
+/* Bytes of a stage: at least, with what is gathered once and twice. */
+struct reserved {
+    double least, wanted, twice;
+};
+
+/* A stage without logits. The first update comes after all blocks of a backward: moments go into what
+ * activations left, but what is gathered, a piece for each rank and then all in one, is asked for anew where
+ * activations have no block as large, and takes the next step's activations. Where the card has no room the
+ * allocator gives back what is free; runs do so whose pieces fit once but not twice, and some hold them twice. The
+ * embedding's gradient is larger than what a backward frees. */
+static struct reserved without_logits(const struct dtp_framework_memory *f,
+                                      const struct dtp_plan *plan, const struct activations *x,
+                                      const struct rank_parts *r, const struct rank_sums *sums,
+                                      double moments) {
+    double flat = dtp_memory_flat_gather_bytes(f, plan, r);
+    double piece = flat / ((double)plan->dp * plan->cp);
+    double gathered = (flat > x->widest ? flat : 0) + (piece > x->widest ? flat + piece : 0);
+    double table = f->table_gradient_bytes * r->table;
+    double first = sums->passes - moments + gathered;
+    return (struct reserved){.least = table + sums->peak,
+                             .wanted = table + fmax(first, sums->peak),
+                             .twice = table + fmax(first + flat, sums->peak)};
+}
+
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
  * are split by the library workspace that the first backward takes, for good, so that the next forward asks
  * for more; what is left of them the optimizer's moments may take, which the first update allocates, and deferred
  * inputs of reduce-scatters. The piece for the gathered parameters is asked for beside all that where nothing
- * freed is as large. On a stage without logits part of a backward's gradients finds no block either: activations
- * leave smaller ones. */
-double dtp_memory_idle_bytes(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
-                             const struct activations *x, const struct rank_parts *r,
-                             const struct rank_sums *sums) {
+ * freed is as large. */
+static struct reserved with_logits(const struct dtp_framework_memory *f,
+                                   const struct dtp_plan *plan, const struct activations *x,
+                                   const struct rank_parts *r, const struct rank_sums *sums,
+                                   double moments, double *deferred) {
+    double split = f->logits_split_bytes * r->nlogits, left = split - moments;
+    double bytes = sums->loss + f->logits_freed_bytes * r->nlogits;
+    if (dtp_plan_num_microbatches(plan) > 1 && left > 0) {
+        bytes += left;
+        *deferred -= left;
+    }
+    bytes = fmax(bytes, sums->peak);
+    double flat = dtp_memory_flat_gather_bytes(f, plan, r);
+    bytes += flat > fmax(split, x->widest) ? flat : 0;
+    return (struct reserved){.least = bytes, .wanted = bytes, .twice = bytes};
+}
+
+struct rank_idle dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
+                                       const struct dtp_plan *plan, const struct activations *x,
+                                       const struct rank_parts *r, const struct rank_sums *sums,
+                                       double room) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     const double master = 4; /* of the optimizer's bytes per parameter, there from the start */
     double moments =
         f->optimizer_bytes > master ? sums->optimizer * (1 - master / f->optimizer_bytes) : 0;
-    double split = f->logits_split_bytes * r->nlogits, left = split - moments;
-    double reserved = sums->loss + f->logits_freed_bytes * r->nlogits;
     double deferred = deferred_bytes(memo->problem, plan, x, r);
-    if (dtp_plan_num_microbatches(plan) > 1 && left > 0) {
-        reserved += left;
-        deferred -= left;
-    }
-    if (reserved < sums->peak)
-        reserved = sums->peak;
-    if (dtp_memory_flat_gather_bytes(f, plan, r) > (split > x->widest ? split : x->widest))
-        reserved += dtp_memory_flat_gather_bytes(f, plan, r);
-    if (r->nlogits <= 0)
-        reserved += f->gradients_apart_bytes * (r->dense + r->experts);
-    return reserved - sums->peak + (deferred > 0 ? deferred : 0) +
-           pieces_bytes(memo->problem->framework, plan, r);
+    struct reserved at = r->nlogits > 0 ? with_logits(f, plan, x, r, sums, moments, &deferred)
+                                        : without_logits(f, plan, x, r, sums, moments);
+    double beside = fmax(0, deferred) + pieces_bytes(memo->problem->framework, plan, r);
+    return (struct rank_idle){.wanted = at.wanted + beside - sums->peak,
+                              .held = (at.twice + beside > room ? at.least : at.wanted) + beside -
+                                      sums->peak};
 }

@@ -308,7 +308,7 @@ static void set_checks(struct dtp_arena *a, const struct dtp_run_library *l,
         return;
     struct dtp_stage_memory *stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)c->plan.pp);
     dtp_memory(dtp_memory_memo_create(a, &c->problem), &c->plan, stages);
-    if ((double)stages[0].reserved_bytes > fact->checked_above_bytes)
+    if ((double)stages[0].wanted_bytes > fact->checked_above_bytes)
         c->framework.checked_collectives = c->framework.checked_transfers = true;
 }
 
