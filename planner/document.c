@@ -42,6 +42,7 @@ const struct dtp_field dtp_document_fields[] = {
     IGNORED("global_batch_size"),
     IGNORED("runners_up"),
     IGNORED("near_misses"),
+    IGNORED("training"),
     IGNORED("search"),
     IGNORED("defaults"),
     IGNORED("definitions"),

@@ -14,12 +14,14 @@
 #include "planner/search.h"
 #include "planner/setup.h"
 #include "planner/term.h"
+#include "traces/failures.h"
 
 struct dtp_report {
     const struct dtp_setup *setup;
     const struct dtp_search *search; /* NULL in a report on one plan */
     const struct dtp_limits *limits; /* the user's, or NULL */
     double tokens;                   /* budget, 0: the model's */
+    struct dtp_failures failures;    /* without any: zero */
     int seed;
 };
 
@@ -30,6 +32,13 @@ void dtp_report_explain(struct dtp_arena *a, const struct dtp_problem *problem,
 const char *dtp_report_why(struct dtp_arena *a, const struct dtp_result *best,
                            const struct dtp_result *other);
 
+/* The run that trains the tokens with the best plan; days = 0: no tokens are known. */
+struct dtp_training {
+    double tokens, days;        /* without interruptions */
+    double days_with_failures;  /* days where none is to be expected; 0: no progress */
+    struct dtp_goodput goodput; /* zero where none is assumed */
+};
+struct dtp_training dtp_report_training(const struct dtp_report *r, const struct dtp_result *best);
 /* The whole report; dtp_report_explain() was called before. */
 void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
 /* The part on one plan, for `simulate`. */

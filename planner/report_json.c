@@ -12,11 +12,34 @@ static void begin(struct dtp_json_out *w, FILE *f, const struct dtp_report *r) {
     dtp_json_kv_int(w, "seed", r->seed);
 }
 
+/* null where the tokens to train on are not known. */
+static void write_training(struct dtp_json_out *w, const struct dtp_report *r,
+                           const struct dtp_result *best) {
+    struct dtp_training t = dtp_report_training(r, best);
+    dtp_json_put_key(w, "training");
+    if (t.days <= 0) {
+        dtp_json_put_null(w);
+        return;
+    }
+    dtp_json_object(w);
+    dtp_json_kv_double(w, "tokens", t.tokens);
+    dtp_json_kv_double(w, "days", t.days);
+    dtp_json_kv_double(w, "days_with_failures", t.days_with_failures);
+    if (r->failures.gpu_hours_per_failure > 0) {
+        dtp_json_kv_double(w, "training_fraction", t.goodput.fraction);
+        dtp_json_kv_double(w, "failure_every_s", t.goodput.failure_s);
+        dtp_json_kv_double(w, "checkpoint_every_s", t.goodput.checkpoint_s);
+        dtp_json_kv_double(w, "checkpoint_write_s", t.goodput.write_s);
+    }
+    dtp_json_end(w);
+}
+
 void dtp_report_result_json(FILE *f, const struct dtp_report *r, const struct dtp_result *result) {
     struct dtp_json_out w;
     begin(&w, f, r);
     dtp_json_put_key(&w, "best");
     dtp_result_write(&w, &r->setup->problem, result);
+    write_training(&w, r, result);
     dtp_json_end(&w);
 }
 
@@ -48,6 +71,8 @@ void dtp_report_json(FILE *f, const struct dtp_report *r) {
         dtp_result_write(&w, p, &s->result[0]);
     else
         dtp_json_put_null(&w);
+    if (s->nresults > 0)
+        write_training(&w, r, &s->result[0]);
     dtp_json_put_key(&w, "runners_up");
     dtp_json_array(&w);
     for (size_t i = 1; i < s->nresults; i++)

@@ -31,11 +31,38 @@ static void title(const struct dtp_term *t, const char *text, const char *note) 
 
 /* ---- step time and what follows from it ---- */
 
+/* The run with interruptions, where at least one is to be expected. */
+static void failures(struct dtp_arena *a, const struct dtp_term *t,
+                     const struct dtp_training *training) {
+    const struct dtp_goodput *g = &training->goodput;
+    char every[32], write[32], between[32], bytes[32];
+    fprintf(t->file, "  %-*s ", LABEL, "with failures");
+    dtp_fmt_time(g->failure_s, every, sizeof every);
+    if (training->days_with_failures <= 0) {
+        dtp_term_wrap(t, DTP_RED, LABEL + 3, LABEL + 3,
+                      dtp_arena_printf(a, "no progress: one is to be expected every %s", every));
+        return;
+    }
+    dtp_term_print(t, DTP_BOLD, "%.1f days", training->days_with_failures);
+    fputs("   ", t->file);
+    const char *size =
+        g->checkpoint_bytes > 0
+            ? dtp_arena_printf(a, "%s in ",
+                               dtp_fmt_bytes_si(g->checkpoint_bytes, bytes, sizeof bytes))
+            : "";
+    dtp_term_wrap(t, DTP_DIM, LABEL + 3 + 12, LABEL + 3,
+                  dtp_arena_printf(
+                      a, "one every %s, %.1f %% of the time trains; a checkpoint (%s%s) every %s",
+                      every, g->fraction * 100, size, dtp_fmt_time(g->write_s, write, sizeof write),
+                      dtp_fmt_time(g->checkpoint_s, between, sizeof between)));
+}
+
 static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
                  const struct dtp_result *best) {
     const struct dtp_model *m = r->setup->problem.model;
-    double tokens = r->tokens > 0 ? r->tokens : m->train_tokens;
-    if (tokens <= 0 || best->tokens_per_s <= 0)
+    struct dtp_training training = dtp_report_training(r, best);
+    double tokens = training.tokens;
+    if (training.days <= 0)
         return;
     struct dtp_param_counts c;
     dtp_model_params(m, m->vocab, &c);
@@ -43,7 +70,7 @@ static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp
     double n = r->setup->problem.gpus, x = best->flops_per_gpu_per_s, p = (double)c.active;
     snprintf(label, sizeof label, "%s tokens", dtp_fmt_count(tokens, count, sizeof count));
     fprintf(t->file, "  %-*s ", LABEL, label);
-    dtp_term_print(t, DTP_BOLD, "%.1f days", tokens / best->tokens_per_s / DTP_S_PER_DAY);
+    dtp_term_print(t, DTP_BOLD, "%.1f days", training.days);
     struct dtp_str s = {.a = a};
     dtp_str_printf(&s, "6TP/(nX) gives %.1f", 6 * tokens * p / (n * x) / DTP_S_PER_DAY);
     if (best->plan.recompute == DTP_RECOMPUTE_FULL && best->mfu > 0)
@@ -51,6 +78,8 @@ static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp
                        8 * tokens * p / (n * x * best->hfu / best->mfu) / DTP_S_PER_DAY);
     fputs("   ", t->file);
     dtp_term_wrap(t, DTP_DIM, LABEL + 3 + 12, LABEL + 3, s.at);
+    if (training.days_with_failures != training.days)
+        failures(a, t, &training);
 }
 
 /* A note in the column of the values. */

@@ -155,6 +155,25 @@ const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_pro
     return out;
 }
 
+/* A run of which less than this trains never ends. */
+static const double NO_PROGRESS = 1e-3;
+
+struct dtp_training dtp_report_training(const struct dtp_report *r, const struct dtp_result *best) {
+    const struct dtp_problem *p = &r->setup->problem;
+    struct dtp_training t = {.tokens = r->tokens > 0 ? r->tokens : p->model->train_tokens};
+    if (t.tokens <= 0 || best->tokens_per_s <= 0)
+        return (struct dtp_training){0};
+    t.days = t.days_with_failures = t.tokens / best->tokens_per_s / DTP_S_PER_DAY;
+    if (r->failures.gpu_hours_per_failure <= 0)
+        return t;
+    struct dtp_param_counts c;
+    dtp_model_params(p->model, p->model->vocab, &c);
+    t.goodput = dtp_goodput(&r->failures, (double)c.total, p->gpus);
+    if (t.days * DTP_S_PER_DAY >= t.goodput.failure_s)
+        t.days_with_failures = t.goodput.fraction > NO_PROGRESS ? t.days / t.goodput.fraction : 0;
+    return t;
+}
+
 void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
     const struct dtp_setup *s = r->setup;
     const struct dtp_problem *p = &s->problem;

@@ -17,6 +17,7 @@
 #include "planner/document.h"
 #include "planner/limits.h"
 #include "planner/term.h"
+#include "traces/failures.h"
 #include "traces/tasks.h"
 
 enum dtp_color { DTP_COLOR_AUTO, DTP_COLOR_ALWAYS, DTP_COLOR_NEVER };
@@ -37,6 +38,8 @@ struct dtp_args {
     int jobs;  /* 0: as many as there are processors */
     int seed;
     double tokens; /* budget for "days", 0: the model's */
+    const char *gpu_hours_per_failure, *restart, *checkpoint, *checkpoint_write; /* as typed */
+    bool no_failures;
     bool help, version, man, man_formats;
     const char *completions;
 };
@@ -51,6 +54,7 @@ enum dtp_option_group {
     DTP_GROUP_GENERAL = 64,   /* --help, --version; every verb has it */
     DTP_GROUP_TIMELINE = 128, /* --timeline and what of it */
     DTP_GROUP_PLACE = 256,    /* --gpus, --cluster, --framework */
+    DTP_GROUP_FAILURES = 512, /* --no-failures, --restart, ... */
     DTP_GROUP_PROBLEM = DTP_GROUP_TRAINING | DTP_GROUP_PLACE
 };
 
@@ -97,6 +101,10 @@ enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct
 /* Limits that the model cannot have: degrees of experts that it lacks, layers that do not add up. */
 enum dtp_status dtp_cli_check_limits(const struct dtp_limits *limits,
                                      const struct dtp_problem *problem, struct dtp_err *err);
+/* What is assumed of interruptions; none with --no-failures. best: checkpoints as loses least, where no interval
+ * is given. */
+enum dtp_status dtp_cli_failures(struct dtp_cli *cli, bool best, struct dtp_failures *out,
+                                 struct dtp_err *err);
 /* The limits that --tp and its like set. */
 enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *problem,
                                struct dtp_limits *out, struct dtp_err *err);

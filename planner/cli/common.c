@@ -72,6 +72,19 @@ static const struct dtp_option simulate_options[] = {
      .help = "token budget for the days of training, such as 300B (default: the model's)"},
     {0}};
 
+static const struct dtp_option failure_options[] = {
+    {"gpu-hours-per-failure", DTP_OPT_STRING, 0, AT(gpu_hours_per_failure), .value = "HOURS",
+     .help = "mean GPU-hours between interruptions (default 50700)"},
+    {"restart", DTP_OPT_STRING, 0, AT(restart), .value = "TIME",
+     .help = "time that each takes to find and restart (default 10 min)"},
+    {"checkpoint", DTP_OPT_STRING, 0, AT(checkpoint), .value = "TIME",
+     .help = "time between checkpoints; what is behind one is not lost (default: that which loses "
+             "least, of `jobs` 1 h)"},
+    {"checkpoint-write", DTP_OPT_STRING, 0, AT(checkpoint_write), .value = "TIME",
+     .help = "that training stops for one (default: 14 bytes a parameter at 89 MB/s a GPU)"},
+    {"no-failures", DTP_OPT_FLAG, 0, AT(no_failures), .help = "no interruptions"},
+    {0}};
+
 static const struct dtp_option plan_options[] = {
     {"plan", DTP_OPT_STRING, 'p', AT(plan), .value = "FILE", .complete = DTP_COMPLETE_FILE,
      .help = "plan document, or the output of dtplan --json; - is standard input"},
@@ -176,6 +189,7 @@ size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *o
                                                  : "Layout, one value each: these are not searched",
                    fixed_options},
                   {DTP_GROUP_SIMULATE, "Simulation", simulate_options},
+                  {DTP_GROUP_FAILURES, "Interruptions", failure_options},
                   {DTP_GROUP_TIMELINE, "Timeline", timeline_options},
                   {DTP_GROUP_SEARCH, "Running", search_options},
                   {DTP_GROUP_OUTPUT, "Output", output_options},

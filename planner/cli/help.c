@@ -65,7 +65,7 @@ void dtp_help_man(FILE *f) {
           f);
     static const struct dtp_verb every = {
         .groups = DTP_GROUP_PROBLEM | DTP_GROUP_LAYOUT | DTP_GROUP_SIMULATE | DTP_GROUP_PLAN |
-                  DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE};
+                  DTP_GROUP_FAILURES | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE};
     struct dtp_option_set sets[DTP_MOST_SETS];
     size_t n = dtp_verb_sets(&every, NULL, NULL, sets);
     for (size_t i = 0; i < n; i++) {

@@ -14,9 +14,7 @@
 struct own {
     int nodes, gpus_per_node;
     int policy; /* index into policies */
-    double gpu_hours_per_failure;
-    const char *restart, *checkpoint, *from_cluster;
-    bool no_failures;
+    const char *from_cluster;
 };
 
 enum { BOTH = 2 };
@@ -34,17 +32,10 @@ static const struct dtp_option options[] = {
     {"from-cluster", DTP_OPT_STRING, 0, AT(from_cluster), .value = "NAME|FILE",
      .complete = DTP_COMPLETE_CLUSTERS,
      .help = "with --model: where the trace ran; run times change with the model's throughput"},
-    {"gpu-hours-per-failure", DTP_OPT_DOUBLE, 0, AT(gpu_hours_per_failure), .value = "HOURS",
-     .help = "mean GPU-hours between interruptions (default 50700)"},
-    {"restart", DTP_OPT_STRING, 0, AT(restart), .value = "TIME",
-     .help = "time that each takes to find and restart (default 10 min)"},
-    {"checkpoint", DTP_OPT_STRING, 0, AT(checkpoint), .value = "TIME",
-     .help = "time between checkpoints; what is behind one is not lost (default 1 h)"},
-    {"no-failures", DTP_OPT_FLAG, 0, AT(no_failures), .help = "no interruptions"},
     {0}};
 
 static void defaults(void *own) {
-    *(struct own *)own = (struct own){.policy = BOTH, .gpu_hours_per_failure = (double)NAN};
+    *(struct own *)own = (struct own){.policy = BOTH};
 }
 
 /* ---- throughput by size ---- */
@@ -139,45 +130,6 @@ static struct dtp_job_speed speed_of(const void *ctx, double gpus) {
     return speed;
 }
 
-/* ---- assumptions ---- */
-
-struct failures {
-    double gpu_hours_per_failure, restart_s, checkpoint_s;
-};
-static const struct dtp_field failure_fields[] = {
-    {"gpu_hours_per_failure", DTP_FIELD_DOUBLE, offsetof(struct failures, gpu_hours_per_failure),
-     .min = 1, .max = DTP_TERA, .required = true, .help = "mean GPU-hours between interruptions"},
-    {"restart_s", DTP_FIELD_DOUBLE, offsetof(struct failures, restart_s), .max = DTP_GIGA,
-     .required = true, .help = "time that each takes to find and restart"},
-    {"checkpoint_s", DTP_FIELD_DOUBLE, offsetof(struct failures, checkpoint_s), .max = DTP_GIGA,
-     .required = true, .help = "time between checkpoints"},
-    {0}};
-
-static enum dtp_status take_failures(struct dtp_cli *cli, struct failures *f, struct dtp_err *err) {
-    const struct own *own = cli->own;
-    const struct dtp_json *json;
-    const char *path = dtp_data_path(cli->a, "traces/measured/failures.json");
-    *f = (struct failures){0};
-    if (own->no_failures)
-        return DTP_OK;
-    DTP_TRY(dtp_json_read_file(cli->a, path, &json, err));
-    DTP_TRY(dtp_fields_read(cli->a, json, failure_fields, f, err));
-    if (own->gpu_hours_per_failure < DTP_MILLI || own->gpu_hours_per_failure > DTP_TERA)
-        return dtp_fail(
-            err, DTP_EUSAGE,
-            "--gpu-hours-per-failure: found %g, expected 0.001 to 1e12 (or --no-failures)",
-            own->gpu_hours_per_failure);
-    if (!isnan(own->gpu_hours_per_failure))
-        f->gpu_hours_per_failure = own->gpu_hours_per_failure;
-    if (own->restart)
-        DTP_TRY(dtp_parse_time(own->restart, "--restart", &f->restart_s, err));
-    if (own->checkpoint)
-        DTP_TRY(dtp_parse_time(own->checkpoint, "--checkpoint", &f->checkpoint_s, err));
-    if (f->restart_s > DTP_GIGA || f->checkpoint_s > DTP_GIGA)
-        return dtp_fail(err, DTP_EUSAGE, "--restart and --checkpoint: expected at most 1e9 s");
-    return DTP_OK;
-}
-
 /* ---- output ---- */
 
 static void print_sizes(const struct dtp_term *t, const struct sizes *sizes) {
@@ -258,7 +210,7 @@ static void print_head(struct dtp_cli *cli, const struct dtp_jobs *jobs,
 static enum dtp_status make_options(struct dtp_cli *cli, struct dtp_cluster_replay_options *o,
                                     struct dtp_err *err) {
     const struct own *own = cli->own;
-    struct failures failures;
+    struct dtp_failures failures;
     *o = (struct dtp_cluster_replay_options){.nodes = own->nodes,
                                              .gpus_per_node = own->gpus_per_node};
     if (own->nodes == 0)
@@ -269,7 +221,10 @@ static enum dtp_status make_options(struct dtp_cli *cli, struct dtp_cluster_repl
         o->gpus_per_node = c->node.gpus;
     }
     o->gpus_per_node = o->gpus_per_node > 0 ? o->gpus_per_node : 8;
-    DTP_TRY(take_failures(cli, &failures, err));
+    if (cli->args.checkpoint_write)
+        return dtp_fail(err, DTP_EUSAGE,
+                        "--checkpoint-write: run times of a trace have it in them already");
+    DTP_TRY(dtp_cli_failures(cli, false, &failures, err));
     o->gpu_hours_per_failure = failures.gpu_hours_per_failure;
     o->restart_s = failures.restart_s;
     o->checkpoint_s = failures.checkpoint_s;
@@ -336,7 +291,7 @@ const struct dtp_verb dtp_verb_jobs = {
         "cost). With --model, a job does what the best plan of the model on so many GPUs does, and "
         "goodput counts it against the most efficient size; --from-cluster scales run times by the "
         "two clusters' throughputs. Failures are drawn with --seed from stated assumptions.",
-    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .groups = DTP_GROUP_PROBLEM | DTP_GROUP_FAILURES | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

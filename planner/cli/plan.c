@@ -69,6 +69,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
     struct dtp_limits limits;
     struct dtp_search search;
+    struct dtp_failures failures;
     if (own->why_not && (own->csv || cli->args.json))
         return dtp_fail(err, DTP_EUSAGE, "--why-not prints text: leave --json and --csv out");
     if (own->csv && cli->args.json)
@@ -79,6 +80,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                         "--why-not out");
     DTP_TRY(dtp_cli_setup(cli, setup, err));
     DTP_TRY(dtp_cli_limits(cli, &setup->problem, &limits, err));
+    DTP_TRY(dtp_cli_failures(cli, true, &failures, err));
     struct dtp_search_options options = {.jobs = cli->args.jobs,
                                          .top = own->top,
                                          .no_fold = cli->args.no_fold,
@@ -91,6 +93,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                 .search = &search,
                                 .limits = &limits,
                                 .tokens = cli->args.tokens,
+                                .failures = failures,
                                 .seed = cli->args.seed};
     options.progress = NULL;
     if (own->why_not)
@@ -125,7 +128,7 @@ const struct dtp_verb dtp_verb_plan = {
         "field "
         "narrow the search: --tp 8 --pp 4..16 --zero-stage 1,2.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH |
-              DTP_GROUP_SIMULATE | DTP_GROUP_TIMELINE,
+              DTP_GROUP_SIMULATE | DTP_GROUP_FAILURES | DTP_GROUP_TIMELINE,
     .options = own_options,
     .own_size = sizeof(struct own),
     .run = run};

@@ -7,10 +7,13 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
     struct dtp_plan plan;
     struct dtp_result result;
+    struct dtp_failures failures;
     DTP_TRY(dtp_cli_plan(cli, setup, &plan, err));
+    DTP_TRY(dtp_cli_failures(cli, true, &failures, err));
     struct dtp_evaluator *ev = dtp_evaluator_create(cli->a, &setup->problem);
     DTP_TRY(dtp_cli_simulate(cli, ev, &plan, cli->args.timeline, &result, err));
-    struct dtp_report report = {.setup = setup, .tokens = cli->args.tokens, .seed = cli->args.seed};
+    struct dtp_report report = {
+        .setup = setup, .tokens = cli->args.tokens, .failures = failures, .seed = cli->args.seed};
     if (cli->args.json) {
         dtp_report_result_json(cli->out.file, &report, &result);
     } else {
@@ -42,5 +45,5 @@ const struct dtp_verb dtp_verb_simulate = {
                    "status 1 when the "
                    "plan does not fit into memory.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_SIMULATE |
-              DTP_GROUP_TIMELINE | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+              DTP_GROUP_FAILURES | DTP_GROUP_TIMELINE | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
     .run = run};

@@ -46,6 +46,8 @@ try simulate --model gpt2 --gpus 1 --zero-stage 1
 # An option's value that cannot be read or is out of range is wrong use, whichever command parses it.
 : >jobs.csv
 try jobs jobs.csv --nodes 4 --restart soon
+try jobs jobs.csv --nodes 4 --checkpoint-write 5s
+try --model gpt22b --gpus 8 --gpu-hours-per-failure 0
 try doctor --measured fastTF --model gpt2 --gpus 8
 try simulate --model gpt2 --gpus 8 --offload everything
 try simulate --model gpt2 --gpus 8 --recompute-layers many

@@ -7,6 +7,7 @@
 #include "planner/report.h"
 #include "planner/document.h"
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 #include "tests/planner_case.h"
 #include "tests/suites.h"
 
@@ -185,6 +186,36 @@ static void test_json(void) {
                         dtp_json_number(member(search, "estimated")));
 }
 
+/* Days with failures = days / the part of the time that trains, where a failure is to be expected at all. */
+static void test_training(void) {
+    const struct dtp_result *best = &found.result[0];
+    struct dtp_training none = dtp_report_training(&report, best);
+    CU_ASSERT_DOUBLE_EQUAL(none.days, none.tokens / best->tokens_per_s / DTP_S_PER_DAY, 1e-9);
+    CU_ASSERT_EQUAL(none.days_with_failures, none.days);
+    CU_ASSERT_PTR_NULL(strstr(print(TEXT), "with failures"));
+
+    double gpu_hours = none.days * 24 * setup->problem.gpus;
+    report.failures = (struct dtp_failures){.gpu_hours_per_failure = gpu_hours / 10,
+                                            .restart_s = 600,
+                                            .checkpoint_s = 1800,
+                                            .write_s = 5};
+    struct dtp_training t = dtp_report_training(&report, best);
+    CU_ASSERT_DOUBLE_EQUAL(t.goodput.failure_s, none.days * DTP_S_PER_DAY / 10, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL(t.days_with_failures * t.goodput.fraction, t.days, 1e-9);
+    CU_ASSERT(t.goodput.fraction > 0.5 && t.goodput.fraction < 1);
+    CU_ASSERT_PTR_NOT_NULL(strstr(print(TEXT), "with failures"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(print(JSON), "\"checkpoint_every_s\": 1800"));
+
+    report.failures.gpu_hours_per_failure = 2 * gpu_hours;
+    CU_ASSERT_EQUAL(dtp_report_training(&report, best).days_with_failures, none.days);
+    CU_ASSERT_PTR_NULL(strstr(print(TEXT), "with failures"));
+
+    report.failures.gpu_hours_per_failure = gpu_hours / 1e6;
+    CU_ASSERT_EQUAL(dtp_report_training(&report, best).days_with_failures, 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(print(TEXT), "no progress"));
+    report.failures = (struct dtp_failures){0};
+}
+
 static const char *temporary(const char *text) {
     char *path = dtp_arena_strdup(arena, "/tmp/dtplan_test_XXXXXX");
     int fd = mkstemp(path);
@@ -300,6 +331,7 @@ int main(void) {
                            {"terms of a step", test_terms},
                            {"text", test_text},
                            {"JSON", test_json},
+                           {"days of training", test_training},
                            {"JSON as a plan document", test_document},
                            {"documents with errors", test_document_errors},
                            {"CSV", test_csv},
