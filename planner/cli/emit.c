@@ -2,9 +2,10 @@
 
 #include <string.h>
 
-static void write_slurm(FILE *f, int nodes, int per_node, const char *command) {
+static void write_slurm(FILE *f, int nodes, int per_node, const char *note, const char *command) {
     fprintf(f,
             "#!/bin/bash\n"
+            "%s"
             "#SBATCH --job-name=dtplan\n"
             "#SBATCH --nodes=%d\n"
             "#SBATCH --ntasks-per-node=%d\n"
@@ -13,17 +14,19 @@ static void write_slurm(FILE *f, int nodes, int per_node, const char *command) {
             "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
             "export MASTER_PORT=29511\n"
             "srun %s\n",
-            nodes, per_node, per_node, command);
+            note, nodes, per_node, per_node, command);
 }
 
-static void write_torchrun(FILE *f, int nodes, int per_node, const char *command) {
+static void write_torchrun(FILE *f, int nodes, int per_node, const char *note,
+                           const char *command) {
     fprintf(f,
             "#!/bin/bash\n"
+            "%s"
             "# on every node, with MASTER_ADDR the first one's name and NODE_RANK 0 .. %d\n"
             "torchrun --nnodes=%d --nproc-per-node=%d --node-rank=\"${NODE_RANK:-0}\" \\\n"
             "    --master-addr=\"${MASTER_ADDR:-127.0.0.1}\" --master-port=29511 --no-python \\\n"
             "    %s\n",
-            nodes - 1, nodes, per_node, command);
+            note, nodes - 1, nodes, per_node, command);
 }
 
 const char *const dtp_emit_names[] = {"none",       "slurm",    "torchrun",  "megatron",
@@ -32,7 +35,7 @@ const char *const dtp_emit_names[] = {"none",       "slurm",    "torchrun",  "me
 /* A row for each name: a script around `dtplan run`, or the settings of the frameworks whose name
  * begins so. */
 static const struct {
-    void (*script)(FILE *f, int nodes, int per_node, const char *command);
+    void (*script)(FILE *f, int nodes, int per_node, const char *note, const char *command);
     const char *framework[3];
     void (*settings)(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
 } kinds[] = {{0},
@@ -42,6 +45,10 @@ static const struct {
              {.framework = {"torchtitan"}, .settings = dtp_emit_torchtitan},
              {.framework = {"nanotron"}, .settings = dtp_emit_nanotron},
              {.framework = {"deepspeed"}, .settings = dtp_emit_deepspeed}};
+
+const char *dtp_emit_framework(int kind) {
+    return kinds[kind].framework[0];
+}
 
 static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
                                    const struct dtp_setup *setup, const struct dtp_plan *plan,
@@ -56,7 +63,14 @@ static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
     const char *command = dtp_arena_printf(
         a, "dtplan run --backend cuda --model %s --seq %d --dtype %s %s", setup->ask.model, p->seq,
         dtp_dtype_names[plan->dtype], dtp_plan_flags(a, plan));
-    kinds[kind].script(f, nodes, per_node, command);
+    const char *note =
+        p->framework->native
+            ? ""
+            : dtp_arena_printf(a,
+                               "# dtplan's own runtime trains the plan that was found for %s; for "
+                               "the settings of that: --emit megatron, torchtitan, ...\n",
+                               p->framework->name);
+    kinds[kind].script(f, nodes, per_node, note, command);
     return DTP_OK;
 }
 

@@ -14,6 +14,8 @@ extern const char *const dtp_emit_names[]; /* "none", "slurm", "torchrun", "mega
 enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
                                 const struct dtp_setup *setup, const struct dtp_plan *plan,
                                 struct dtp_err *err);
+/* The framework whose settings a kind writes, or NULL: a script. */
+const char *dtp_emit_framework(int kind);
 
 /* emit_config.c: of a stack. */
 void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);

@@ -1,5 +1,5 @@
 /* The settings of other stacks for a plan. Names as in Megatron-LM's arguments.py (core 0.13),
- * torchtitan's job_config.py (0.1), nanotron's config classes (0.4) and DeepSpeed's JSON reference. */
+ * torchtitan's job_config.py (0.2), nanotron's config classes (0.4) and DeepSpeed's JSON reference. */
 #include <math.h>
 
 #include "models/schedule.h"
@@ -29,14 +29,14 @@ static void megatron_experts(FILE *f, const struct dtp_model *m, const struct dt
         fputs("--moe-router-score-function sigmoid\n--moe-router-enable-expert-bias\n", f);
     if (m->moe.dense_layers_first == 0 && m->moe.layer_step == 1)
         return;
-    fputs("--moe-layer-freq (", f); /* runs of layers alike: [0]*1+[1]*60 */
+    fputs("--moe-layer-freq '(", f); /* runs of layers alike: [0]*1+[1]*60 */
     for (int first = 0, end; first < m->layers; first = end) {
         bool moe = dtp_model_layer_is_moe(m, first);
         for (end = first + 1; end < m->layers && dtp_model_layer_is_moe(m, end) == moe;)
             end++;
         fprintf(f, "%s[%d]*%d", first > 0 ? "+" : "", moe, end - first);
     }
-    fputs(")\n", f);
+    fputs(")'\n", f);
 }
 
 static void megatron_attention(FILE *f, const struct dtp_model *m) {
@@ -69,7 +69,8 @@ static void megatron_model(FILE *f, const struct dtp_problem *p) {
     fprintf(f, "--num-layers %d\n--hidden-size %d\n--ffn-hidden-size %d\n", m->layers, m->hidden,
             dense_ffn(m));
     megatron_attention(f, m);
-    fprintf(f, "--seq-length %d\n--max-position-embeddings %d\n", p->seq, rows);
+    fprintf(f, "--vocab-size %d\n--seq-length %d\n--max-position-embeddings %d\n", m->vocab, p->seq,
+            rows);
     if (m->position == DTP_POS_ROPE)
         fputs("--position-embedding-type rope\n", f);
     if (m->norm == DTP_NORM_RMS)
@@ -117,6 +118,22 @@ static void megatron_sharding(FILE *f, const struct dtp_plan *plan) {
                 strategies[plan->zero_stage]);
 }
 
+/* Communication and state that leave the compute stream or the GPU. */
+static void megatron_overlap(FILE *f, const struct dtp_framework *framework,
+                             const struct dtp_plan *plan) {
+    int overlap = plan->dp_overlap < 0 ? framework->dp_overlap : plan->dp_overlap;
+    if (overlap && plan->dp * plan->cp > 1)
+        fputs("--overlap-grad-reduce\n", f);
+    if (overlap && plan->zero_stage > 0 && framework->param_gather_overlap)
+        fputs("--overlap-param-gather\n", f);
+    if (framework->tp_overlap_forward && plan->tp_overlap != 0 && plan->sequence_parallel)
+        fputs("--tp-comm-overlap\n", f);
+    if (plan->offload == DTP_OFFLOAD_OPTIMIZER)
+        fputs("--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n"
+              "--use-precision-aware-optimizer\n",
+              f);
+}
+
 static void megatron_dtype(FILE *f, const struct dtp_framework *framework, enum dtp_dtype dtype) {
     static const char *const recipes[] = {[DTP_FP8_DELAYED] = "delayed",
                                           [DTP_FP8_CURRENT] = "tensorwise",
@@ -136,23 +153,22 @@ static bool is_even(const struct dtp_model *m, const struct dtp_plan *plan) {
     return even || plan->account_for_ends;
 }
 
-/* The layers of each virtual stage, where they are not equal: "Et*2|t*3|t*2L". Stages and chunks follow
+/* The layers of each virtual stage, where they are not equal: 'Et*2|t*3|t*2L', quoted for shells. Stages and chunks follow
  * from it, so that --num-virtual-stages-per-pipeline-rank is not given beside it. */
 static bool megatron_layout(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
     int n = plan->pp * plan->vpp;
     if (is_even(m, plan))
         return false;
-    fputs("--pipeline-model-parallel-layout E", f);
+    fputs("--pipeline-model-parallel-layout 'E", f);
     for (int vs = 0; vs < n; vs++)
         fprintf(f, "%st*%d", vs > 0 ? "|" : "", dtp_plan_layers(plan, m, vs));
     for (int k = 0; k < m->mtp_layers; k++)
         fputs("m", f);
-    fputs("L\n", f);
+    fputs("L'\n", f);
     return true;
 }
 
 void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
-    int overlap = plan->dp_overlap < 0 ? p->framework->dp_overlap : plan->dp_overlap;
     fprintf(f, "--tensor-model-parallel-size %d\n--pipeline-model-parallel-size %d\n", plan->tp,
             plan->pp);
     if (!megatron_layout(f, p->model, plan) && is_interleaved(plan))
@@ -165,10 +181,7 @@ void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
     if (plan->sequence_parallel)
         fputs("--sequence-parallel\n", f);
     megatron_sharding(f, plan);
-    if (overlap && plan->dp * plan->cp > 1)
-        fputs("--overlap-grad-reduce\n", f);
-    if (overlap && plan->zero_stage > 0 && p->framework->param_gather_overlap)
-        fputs("--overlap-param-gather\n", f);
+    megatron_overlap(f, p->framework, plan);
     fprintf(f, "--micro-batch-size %d\n--global-batch-size %d\n", plan->microbatch_size,
             plan->global_batch_size);
     megatron_recompute(f, p, plan);
@@ -238,7 +251,15 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
         fprintf(f, "expert_parallel_degree = %d\n", plan->ep);
     if (plan->ep > 1 && dtp_plan_etp(plan) > 1) /* 1 by default; later releases have no other */
         fprintf(f, "expert_tensor_parallel_degree = %d\n", dtp_plan_etp(plan));
+    if (p->framework->tp_overlap && plan->tp_overlap != 0 && plan->tp > 1)
+        fputs("enable_async_tensor_parallel = true\n", f);
     fprintf(f, "\n[activation_checkpoint]\nmode = \"%s\"\n", dtp_recompute_names[plan->recompute]);
+    if (plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+        fputs("selective_ac_option = \"op\"\n", f);
+    fprintf(f, "\n[compile]\nenable = %s\n", p->framework->eager ? "false" : "true");
+    if (dtp_dtype_narrow(plan->dtype))
+        fprintf(f, "\n# %s: add its converter to model.converters (torchtitan's docs/float8.md)\n",
+                dtp_dtype_names[plan->dtype]);
 }
 
 void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {

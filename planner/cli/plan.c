@@ -26,7 +26,7 @@ static const struct dtp_option own_options[] = {
     {"emit", DTP_OPT_CHOICE, 0, offsetof(struct own, emit), .value = "KIND",
      .names = dtp_emit_names,
      .help = "instead of the report, what trains the best plan: a script (slurm, torchrun) or the "
-             "settings of its framework"},
+             "settings of its framework, which is then the default of --framework"},
     {0}};
 
 static void progress(void *ctx, const char *what, double done) {
@@ -78,6 +78,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return dtp_fail(err, DTP_EUSAGE,
                         "--emit prints settings or a script: leave --json, --csv and "
                         "--why-not out");
+    if (!cli->args.ask.framework)
+        cli->args.ask.framework = dtp_emit_framework(own->emit);
     DTP_TRY(dtp_cli_setup(cli, setup, err));
     DTP_TRY(dtp_cli_limits(cli, &setup->problem, &limits, err));
     DTP_TRY(dtp_cli_failures(cli, true, &failures, err));

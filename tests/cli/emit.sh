@@ -37,3 +37,17 @@ fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --reco
 # Layers that do not divide are laid out stage by stage: Megatron-LM takes no others.
 "$dtplan" --model gpt3-13b --gpus 16 --batch 32 --tp 1 --pp 16 --microbatch-size 1 --emit megatron |
     grep layout
+# The framework follows from what is emitted; what a plan rests on is switched on there.
+small="--model llama3-8b --gpus 16 --cluster h100 --batch 64"
+# shellcheck disable=SC2086
+{
+    "$dtplan" $small --emit torchtitan --tp 1 --recompute selective | grep -e option -e enable
+    "$dtplan" $small --framework torchtitan-async-tp --tp 2 --pp 1 --emit torchtitan | grep async
+    "$dtplan" $small --emit nanotron --tp 2 --pp 1 | grep tp:
+    "$dtplan" $small --emit deepspeed | grep -o '"stage"'
+    "$dtplan" $small --framework megatron-core-overlap --tp 2 --sp on --emit megatron | grep overlap
+    "$dtplan" $small --offload optimizer --emit megatron | grep -e offload -e aware
+}
+# What a shell would take apart is quoted.
+"$dtplan" --model deepseek-v3 --gpus 1024 --cluster h100 --emit megatron | xargs printf '%s\n' |
+    grep -A 1 -e layout -e layer-freq | grep -v -e -- | cut -c 1-9
