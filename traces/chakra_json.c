@@ -22,14 +22,11 @@ static enum dtp_status take_ids(struct reader *r, struct ids *out, struct dtp_er
     out->n = 0;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
     for (bool first = true;; first = false) {
-        struct dtp_text t;
         uint64_t id;
         DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
         if (!more)
             return DTP_OK;
-        DTP_TRY(dtp_pull_text(&r->p, &t, err));
-        if (!dtp_text_u64(&t, &id))
-            return dtp_pull_fail(&r->p, err, "found no id in a list of dependencies");
+        DTP_TRY(dtp_pull_u64(&r->p, &id, err));
         if (out->n == out->capacity) {
             uint32_t size = out->capacity * 2 + 16;
             out->at = dtp_arena_grow(r->a, out->at, sizeof *out->at, out->capacity, size);
@@ -37,22 +34,6 @@ static enum dtp_status take_ids(struct reader *r, struct ids *out, struct dtp_er
         }
         out->at[out->n++] = id;
     }
-}
-
-static enum dtp_status take_u64(struct reader *r, uint64_t *out, struct dtp_err *err) {
-    struct dtp_text t;
-    DTP_TRY(dtp_pull_text(&r->p, &t, err));
-    if (!dtp_text_u64(&t, out))
-        return dtp_pull_fail(&r->p, err, "found no whole number that fits 64 bits");
-    return DTP_OK;
-}
-
-static enum dtp_status take_i64(struct reader *r, int64_t *out, struct dtp_err *err) {
-    struct dtp_text t;
-    DTP_TRY(dtp_pull_text(&r->p, &t, err));
-    if (!dtp_text_i64(&t, out))
-        return dtp_pull_fail(&r->p, err, "found no whole number that fits 64 bits");
-    return DTP_OK;
 }
 
 static enum dtp_status take_string(struct reader *r, const char **out, struct dtp_err *err) {
@@ -80,15 +61,15 @@ static enum dtp_status take_number(struct reader *r, const struct dtp_text *key,
     *out_known = true;
     if (dtp_text_is(key, "Id")) {
         t->has_id = true;
-        return take_u64(r, &n->id, err);
+        return dtp_pull_u64(&r->p, &n->id, err);
     }
     if (dtp_text_is(key, "runtime"))
-        return take_u64(r, &n->dur_us, err);
+        return dtp_pull_u64(&r->p, &n->dur_us, err);
     if (dtp_text_is(key, "comm_size"))
-        return take_u64(r, &n->comm_bytes, err);
+        return dtp_pull_u64(&r->p, &n->comm_bytes, err);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (dtp_text_is(key, fields[i].key))
-            return take_i64(r, fields[i].to, err);
+            return dtp_pull_i64(&r->p, fields[i].to, err);
     *out_known = false;
     return DTP_OK;
 }
@@ -108,7 +89,7 @@ static enum dtp_status take_member(struct reader *r, struct taken *t, struct ids
     if (dtp_text_is(&key, "pg_name"))
         return take_string(r, &t->node.group, err);
     if (dtp_text_is(&key, "NodeType")) {
-        DTP_TRY(take_i64(r, &type, err));
+        DTP_TRY(dtp_pull_i64(&r->p, &type, err));
         bool valid = type > DTP_CHAKRA_INVALID && type < DTP_NCHAKRA_TYPES;
         t->node.type = valid ? (int)type : DTP_CHAKRA_INVALID;
         return DTP_OK;
@@ -165,7 +146,7 @@ enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *sou
     bool more, graph = false;
     char c;
     *out = (struct dtp_chakra){.version = "", .workload = "", .soc = ""};
-    DTP_TRY(dtp_pull_init(&r.p, a, source, err));
+    dtp_pull_init(&r.p, a, source);
     DTP_TRY(dtp_pull_open(&r.p, '{', err));
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_member(&r.p, first, &key, &more, err));
@@ -180,7 +161,7 @@ enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *sou
         else if (dtp_text_is(&key, "soc"))
             DTP_TRY(take_string(&r, &out->soc, err));
         else if (dtp_text_is(&key, "ngpus"))
-            DTP_TRY(take_i64(&r, &out->ngpus, err));
+            DTP_TRY(dtp_pull_i64(&r.p, &out->ngpus, err));
         else
             DTP_TRY(dtp_pull_skip(&r.p, err));
     }

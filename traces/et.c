@@ -35,17 +35,9 @@ static enum dtp_status take_inputs(struct et_reader *r, struct et_values *out,
     }
 }
 
-static enum dtp_status take_id(struct et_reader *r, uint64_t *out, struct dtp_err *err) {
-    struct dtp_text t;
-    DTP_TRY(dtp_pull_text(&r->p, &t, err));
-    if (!dtp_text_u64(&t, out))
-        return dtp_pull_fail(&r->p, err, "found no id where one must be");
-    return DTP_OK;
-}
-
 static enum dtp_status take_thread(struct et_reader *r, struct dtp_err *err) {
     uint64_t thread;
-    DTP_TRY(take_id(r, &thread, err));
+    DTP_TRY(dtp_pull_u64(&r->p, &thread, err));
     r->node.thread = (uint32_t)thread;
     return DTP_OK;
 }
@@ -55,16 +47,16 @@ static enum dtp_status take_member(struct et_reader *r, struct dtp_err *err) {
     DTP_TRY(dtp_pull_key(&r->p, &key, err));
     if (dtp_text_is(&key, "id")) {
         r->has_id = true;
-        return take_id(r, &r->node.id, err);
+        return dtp_pull_u64(&r->p, &r->node.id, err);
     }
     if (dtp_text_is(&key, "parent")) {
         r->et->flat = true;
-        return take_id(r, &r->node.parent, err);
+        return dtp_pull_u64(&r->p, &r->node.parent, err);
     }
     if (dtp_text_is(&key, "ctrl_deps"))
-        return take_id(r, &r->node.parent, err);
+        return dtp_pull_u64(&r->p, &r->node.parent, err);
     if (dtp_text_is(&key, "rf_id"))
-        return take_id(r, &r->node.rf_id, err);
+        return dtp_pull_u64(&r->p, &r->node.rf_id, err);
     if (dtp_text_is(&key, "tid"))
         return take_thread(r, err);
     if (dtp_text_is(&key, "inputs"))
@@ -197,12 +189,8 @@ static enum dtp_status take_top(struct et_reader *r, bool *nodes, struct dtp_err
         return take_nodes(r, err);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (dtp_text_is(&key, numbers[i].key)) {
-            DTP_TRY(dtp_pull_text(&r->p, &t, err));
-            if (!dtp_text_i64(&t, numbers[i].to))
-                return dtp_pull_fail(&r->p, err, "found no whole number where one must be");
-            return DTP_OK;
-        }
+        if (dtp_text_is(&key, numbers[i].key))
+            return dtp_pull_i64(&r->p, numbers[i].to, err);
     bool schema = dtp_text_is(&key, "schema"), time = dtp_text_is(&key, "time");
     if (!schema && !time)
         return dtp_pull_skip(&r->p, err);
@@ -215,7 +203,7 @@ static enum dtp_status read_all(struct et_reader *r, struct dtp_source *source,
                                 struct dtp_err *err) {
     bool more, nodes = false;
     char c;
-    DTP_TRY(dtp_pull_init(&r->p, r->scratch, source, err));
+    dtp_pull_init(&r->p, r->scratch, source);
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));

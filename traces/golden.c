@@ -60,7 +60,7 @@ enum dtp_status dtp_golden_read(struct dtp_arena *a, struct dtp_source *source,
     bool more, values = false;
     char c;
     dtp_scalars_init(a, out);
-    DTP_TRY(dtp_pull_init(&p, a, source, err));
+    dtp_pull_init(&p, a, source);
     DTP_TRY(dtp_pull_open(&p, '{', err));
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_member(&p, first, &key, &more, err));

@@ -190,7 +190,7 @@ enum dtp_status jobs_read_philly(struct dtp_arena *a, struct dtp_source *source,
     bool more;
     char c;
     size_t before = out->n;
-    DTP_TRY(dtp_pull_init(&r.p, a, source, err));
+    dtp_pull_init(&r.p, a, source);
     DTP_TRY(dtp_pull_open(&r.p, '[', err));
     for (bool first = true;; first = false) {
         DTP_TRY(dtp_pull_next(&r.p, ']', first, &more, err));

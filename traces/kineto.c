@@ -304,9 +304,8 @@ enum dtp_status dtp_kineto_read(struct dtp_source *source, const struct dtp_trac
     k->r = r;
     k->options = options;
     k->scratch = scratch;
-    enum dtp_status status = dtp_pull_init(&k->pull, scratch, source, err);
-    if (status == DTP_OK)
-        status = read_document(k, err);
+    dtp_pull_init(&k->pull, scratch, source);
+    enum dtp_status status = read_document(k, err);
     if (status == DTP_OK) {
         r->raw_bytes = dtp_pull_offset(&k->pull);
         count_repairs(k);

@@ -4,12 +4,9 @@
 
 enum { WINDOW = 1 << 18 };
 
-enum dtp_status dtp_pull_init(struct dtp_pull *p, struct dtp_arena *a, struct dtp_source *source,
-                              struct dtp_err *err) {
-    (void)err;
+void dtp_pull_init(struct dtp_pull *p, struct dtp_arena *a, struct dtp_source *source) {
     *p = (struct dtp_pull){.source = source, .a = a, .capacity = WINDOW};
     p->buf = DTP_NEW(a, unsigned char, WINDOW);
-    return DTP_OK;
 }
 
 uint64_t dtp_pull_offset(const struct dtp_pull *p) {

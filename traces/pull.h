@@ -43,8 +43,8 @@ struct dtp_pull {
     uint64_t bad_escapes, bad_utf8, raw_controls, not_finite;
 };
 
-enum dtp_status dtp_pull_init(struct dtp_pull *p, struct dtp_arena *a, struct dtp_source *source,
-                              struct dtp_err *err);
+/* Its window and decoded strings are in a; source must stay. */
+void dtp_pull_init(struct dtp_pull *p, struct dtp_arena *a, struct dtp_source *source);
 uint64_t dtp_pull_offset(const struct dtp_pull *p);
 /* The next byte that is no white space, not consumed; 0 at the end of the input. */
 enum dtp_status dtp_pull_peek(struct dtp_pull *p, char *out, struct dtp_err *err);
@@ -61,6 +61,9 @@ enum dtp_status dtp_pull_member(struct dtp_pull *p, bool first, struct dtp_text 
                                 bool *out_more, struct dtp_err *err);
 /* A scalar. A composite is an error. */
 enum dtp_status dtp_pull_text(struct dtp_pull *p, struct dtp_text *out, struct dtp_err *err);
+/* A whole number of 64 bits, as dtp_text_u64() and dtp_text_i64() take it; anything else is an error. */
+enum dtp_status dtp_pull_u64(struct dtp_pull *p, uint64_t *out, struct dtp_err *err);
+enum dtp_status dtp_pull_i64(struct dtp_pull *p, int64_t *out, struct dtp_err *err);
 enum dtp_status dtp_pull_skip(struct dtp_pull *p, struct dtp_err *err);
 /* An error at the current byte. */
 enum dtp_status dtp_pull_fail(const struct dtp_pull *p, struct dtp_err *err, const char *what);

@@ -110,3 +110,17 @@ bool dtp_text_i64(const struct dtp_text *t, int64_t *out) {
     *out = negative ? -(int64_t)v : (int64_t)v;
     return true;
 }
+
+enum dtp_status dtp_pull_u64(struct dtp_pull *p, uint64_t *out, struct dtp_err *err) {
+    struct dtp_text t;
+    DTP_TRY(dtp_pull_text(p, &t, err));
+    return dtp_text_u64(&t, out) ? DTP_OK
+                                 : dtp_pull_fail(p, err, "found no whole number that fits 64 bits");
+}
+
+enum dtp_status dtp_pull_i64(struct dtp_pull *p, int64_t *out, struct dtp_err *err) {
+    struct dtp_text t;
+    DTP_TRY(dtp_pull_text(p, &t, err));
+    return dtp_text_i64(&t, out) ? DTP_OK
+                                 : dtp_pull_fail(p, err, "found no whole number that fits 64 bits");
+}

@@ -268,7 +268,7 @@ enum dtp_status dtp_tasks_read(struct dtp_arena *a, struct dtp_source *source,
     r->a = a;
     r->t = dtp_tasks_create(a, "", "");
     dtp_trace_rank_init(&r->names, a, dtp_source_name(source));
-    DTP_TRY(dtp_pull_init(&r->p, a, source, err));
+    dtp_pull_init(&r->p, a, source);
     DTP_TRY(read_document(r, err));
     DTP_TRY(order_tasks(r, err));
     *out = r->t;
