@@ -106,7 +106,7 @@ static enum dtp_status collective(struct dtp_comm_group *g, enum dtp_stream stre
 /* What is computed on next gets numbers of this rank instead of the others', beside the wait: a chip runs
  * faster on zeros, or on what memory holds, than on activations. */
 static bool computes_on(const struct shadow *s, enum dtp_stream stream) {
-    return s->job && stream == DTP_STREAM_TP && strcmp(s->device->ops->name, "cpu") != 0;
+    return s->job && stream == DTP_STREAM_COMPUTE && strcmp(s->device->ops->name, "cpu") != 0;
 }
 
 static double bytes_of(int64_t n, enum dtp_dtype dtype) {

@@ -360,7 +360,7 @@ static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     for (int direction = 0; direction < 2; direction++)
         DTP_TRY(dtp_give_sent(r, direction, 0));
     finish_trace(r, start_ns);
-    dtp_graphs_decide(r->dev, (double)r->host_ns / (double)DTP_NS_PER_S, *step_s);
+    dtp_graphs_next_step(r->dev);
     r->clock_hz = r->ops->clock_hz ? r->ops->clock_hz(r->dev) : 0;
     r->host->ops->doing(r->host, "the end of a step");
     DTP_TRY(dtp_loss_scale_update(r));

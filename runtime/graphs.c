@@ -10,7 +10,8 @@ enum {
     MAX_PIECES = 1 << 13,   /* a power of two, of the table */
     MOST_PIECES = 6000,     /* that it takes; then nothing new is learned */
     MOST_KERNELS = 1 << 15, /* of all graphs: they take memory of the device */
-    FEWEST_OPS = 2,         /* of a piece that is worth a graph */
+    LEARN_STEPS = 2,
+    FEWEST_OPS = 2, /* of a piece that is worth a graph */
     BUFFER_BYTES = 1 << 18,
     POOL_BYTES = 64 << 20 /* of all pieces */
 };
@@ -30,8 +31,6 @@ struct piece {
 struct dtp_graphs {
     struct dtp_dev_ops ops;
     struct dtp_arena *arena; /* of the pieces that were seen */
-    enum dtp_graphs_mode mode;
-    bool always;
     char *buffer;
     size_t used;
     int count;           /* operations in the buffer */
@@ -39,20 +38,33 @@ struct dtp_graphs {
     int npieces;
     size_t pool_used;
     int64_t enqueued, replayed; /* of this step */
-    int nsteps;
+    int nsteps;                 /* so far */
     struct dtp_graphs_stats stats;
+    enum dtp_status failed; /* of what was kept: the first failure */
+    struct dtp_err failure;
 };
 
 /* ---- operations in a row ---- */
 
 #define CHECK_SIZE(name, type) _Static_assert(sizeof(struct type) % sizeof(uint64_t) == 0, #name);
 DTP_GRAPHS_OPS(CHECK_SIZE)
+CHECK_SIZE(collective, dtp_collective_args)
+
+static void run(struct dtp_dev *d, enum dtp_op op, const void *args) {
+    struct dtp_graphs *g = d->graphs;
+    struct dtp_err err = {0};
+    enum dtp_status status = dtp_op_rows[op].run(d->ops, d, args, &err);
+    if (status == DTP_OK || g->failed != DTP_OK)
+        return;
+    g->failed = status;
+    g->failure = err;
+}
 
 static void run_all(struct dtp_dev *d, const char *bytes, size_t size) {
     for (size_t at = 0; at < size;) {
         struct header h;
         memcpy(&h, bytes + at, sizeof h);
-        dtp_op_rows[h.op].run(d->ops, d, bytes + at + sizeof h);
+        run(d, (enum dtp_op)h.op, bytes + at + sizeof h);
         at += sizeof h + dtp_op_rows[h.op].size;
     }
 }
@@ -110,7 +122,7 @@ static bool record(struct dtp_dev *d, struct piece *p) {
 }
 
 static bool replays(struct dtp_dev *d, struct piece *p) {
-    if (d->graphs->mode != DTP_GRAPHS_ON || !p->bytes)
+    if (d->graphs->nsteps < LEARN_STEPS || !p->bytes)
         return false;
     return p->graph >= 0 || (p->graph == -1 && record(d, p));
 }
@@ -136,10 +148,6 @@ static void put(struct dtp_dev *d, enum dtp_op op, const void *args) {
     struct dtp_graphs *g = d->graphs;
     const struct header h = {.op = op};
     size_t size = dtp_op_rows[op].size;
-    if (g->mode == DTP_GRAPHS_OFF) {
-        dtp_op_rows[op].run(d->ops, d, args);
-        return;
-    }
     if (g->used + sizeof h + size > BUFFER_BYTES)
         flush(d);
     memcpy(g->buffer + g->used, &h, sizeof h);
@@ -178,6 +186,17 @@ static void put_zero(struct dtp_dev *d, void *to, uint64_t bytes) {
     put(d, DTP_OP_zero, &(struct dtp_zero_args){to, bytes});
 }
 
+enum dtp_status dtp_graphs_collective(struct dtp_dev *d, const struct dtp_collective_args *x,
+                                      bool may_keep, struct dtp_err *err) {
+    if (d->graphs && may_keep) {
+        put(d, DTP_OP_collective, x);
+        return DTP_OK;
+    }
+    if (d->graphs)
+        flush(d);
+    return dtp_op_run_collective(d->ops, d, x, err);
+}
+
 /* What ends a piece: the host, another stream, or arguments that no piece keeps. */
 
 static void end_copy_in(struct dtp_dev *d, void *to, const void *from_host, uint64_t bytes) {
@@ -214,8 +233,11 @@ static void end_sync(struct dtp_dev *d) {
 }
 
 static enum dtp_status end_check(struct dtp_dev *d, struct dtp_err *err) {
+    const struct dtp_graphs *g = d->graphs;
     flush(d);
-    return d->ops->check(d, err);
+    if (g->failed == DTP_OK)
+        return d->ops->check(d, err);
+    return dtp_fail(err, g->failed, "%s", g->failure.msg);
 }
 
 static void end_mark(struct dtp_dev *d, enum dtp_stream stream, int mark) {
@@ -281,29 +303,18 @@ const struct dtp_dev_ops *dtp_graphs_open(struct dtp_arena *a, struct dtp_dev *d
     g->buffer = dtp_arena_alloc(a, 1, BUFFER_BYTES);
     g->piece = DTP_NEW(a, struct piece, MAX_PIECES);
     g->arena = dtp_arena_create_in(a, "pieces");
-    g->always = wish && *wish;
     d->graphs = g;
     return &g->ops;
 }
 
-enum dtp_graphs_mode dtp_graphs_switch(struct dtp_dev *d, enum dtp_graphs_mode mode) {
-    struct dtp_graphs *g = d->graphs;
-    if (!g)
-        return DTP_GRAPHS_OFF;
-    enum dtp_graphs_mode was = g->mode;
-    if (mode == DTP_GRAPHS_OFF)
-        flush(d);
-    g->mode = mode;
-    return was;
+bool dtp_graphs_keep(const struct dtp_dev *d) {
+    return d->graphs != NULL;
 }
 
-void dtp_graphs_decide(struct dtp_dev *d, double host_s, double step_s) {
-    const double busy = 0.1;
+void dtp_graphs_next_step(struct dtp_dev *d) {
     struct dtp_graphs *g = d->graphs;
     if (!g)
         return;
-    if (g->mode == DTP_GRAPHS_LEARN && (g->always || g->nsteps > 0))
-        dtp_graphs_switch(d, g->always || host_s > busy * step_s ? DTP_GRAPHS_ON : DTP_GRAPHS_OFF);
     g->nsteps++;
     g->stats.ops = g->enqueued;
     g->stats.replayed = g->replayed;
@@ -319,7 +330,6 @@ void dtp_graphs_forget(struct dtp_dev *d) {
     dtp_arena_reset(g->arena);
     g->npieces = 0;
     g->pool_used = 0;
-    g->mode = DTP_GRAPHS_LEARN;
     g->nsteps = 0;
     g->stats = (struct dtp_graphs_stats){0};
 }

@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-#include "runtime/graphs.h"
-
 double dtp_learning_rate(const struct dtp_run_options *o, int step) {
     const double pi = 3.14159265358979323846;
     if (step < o->warmup_steps)
@@ -104,9 +102,7 @@ static enum dtp_status finish_gradients(struct dtp_rank *r) {
     return DTP_OK;
 }
 
-/* A kernel for each parameter, most of them tiny: the host falls behind, so always as a graph. */
 static void add_squares(struct dtp_rank *r, float *norm2) {
-    enum dtp_graphs_mode was = dtp_graphs_switch(r->dev, DTP_GRAPHS_ON);
     double replicas = r->plan->zero_stage > 0 ? 1 : r->plan->dp;
     DTP_EACH_UNIT(r, u) {
         struct dtp_owned x = dtp_unit_owned(r, u);
@@ -116,7 +112,6 @@ static void add_squares(struct dtp_rank *r, float *norm2) {
                 r->ops->norm2(r->dev, norm2, dtp_element(r, x.grads, begin - x.begin, true), n,
                               1 / (replicas * u->param[id].tp_copies));
     }
-    (void)dtp_graphs_switch(r->dev, was);
 }
 
 /* The squared norm over all parameters of the model, each counted once however many ranks hold it. */

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "runtime/graphs.h"
 #include "runtime/os_linux.h"
 
 static enum dtp_status take(struct dtp_rank *r, enum dtp_mem class, const char *name,
@@ -84,6 +85,11 @@ void dtp_order(struct dtp_rank *r, enum dtp_stream stream, enum dtp_stream after
     r->ops->event_wait(r->dev, stream, event);
 }
 
+/* Collectives of tensor parallelism are a lane of the trace, but no stream. */
+static enum dtp_stream stream_of(enum dtp_stream lane) {
+    return lane == DTP_STREAM_TP ? DTP_STREAM_COMPUTE : lane;
+}
+
 int dtp_trace_begin(struct dtp_rank *r, enum dtp_stream stream, const char *name) {
     if (r->nevents >= r->max_events)
         return -1;
@@ -91,11 +97,15 @@ int dtp_trace_begin(struct dtp_rank *r, enum dtp_stream stream, const char *name
     struct dtp_run_event *e = &r->event[i];
     *e = (struct dtp_run_event){.rank = r->rank, .step = r->step, .stream = (int)stream};
     snprintf(e->name, sizeof e->name, "%s", name);
-    r->ops->mark(r->dev, stream, 2 * i);
+    r->ops->mark(r->dev, stream_of(stream), 2 * i);
     return i;
+}
+
+int dtp_trace_begin_part(struct dtp_rank *r, enum dtp_stream stream, const char *name) {
+    return dtp_graphs_keep(r->dev) ? -1 : dtp_trace_begin(r, stream, name);
 }
 
 void dtp_trace_end(struct dtp_rank *r, int event) {
     if (event >= 0)
-        r->ops->mark(r->dev, (enum dtp_stream)r->event[event].stream, 2 * event + 1);
+        r->ops->mark(r->dev, stream_of((enum dtp_stream)r->event[event].stream), 2 * event + 1);
 }

@@ -68,7 +68,7 @@ struct dtp_rank {
     const struct dtp_model *model;
     const struct dtp_plan *plan;
     struct dtp_err *err;
-    int rank, size;
+    int rank, size, local_size; /* local: of this host */
 
     const struct dtp_dev_ops *ops;
     struct dtp_dev *dev;
@@ -156,6 +156,8 @@ struct dtp_comm_config dtp_rank_comm_config(const struct dtp_run_options *o,
                                             const struct dtp_schedule *s);
 /* An event of the trace; returns its index, for dtp_trace_end(). */
 int dtp_trace_begin(struct dtp_rank *r, enum dtp_stream stream, const char *name);
+/* Of a part of an action on the compute stream, shown under `stream`: none where a graph may hold it. */
+int dtp_trace_begin_part(struct dtp_rank *r, enum dtp_stream stream, const char *name);
 void dtp_trace_end(struct dtp_rank *r, int event);
 
 /* ---- tensor parallel communication (transformer_comm.c) ---- */
@@ -167,7 +169,9 @@ enum dtp_status dtp_tp_reduce(struct dtp_rank *r, enum dtp_mem class, const char
 /* x[local_tokens, hidden] -> [tokens, hidden]: x itself, or a gathered copy to be given back. */
 enum dtp_status dtp_tp_gather(struct dtp_rank *r, const void *x, void **out);
 void dtp_tp_ungather(struct dtp_rank *r, const void *x, void *gathered);
-enum dtp_status dtp_tp_all_reduce(struct dtp_rank *r, float *x, int64_t n, enum dtp_reduce_op op);
+/* g: ranks of one tp group; NULL: nothing to do. */
+enum dtp_status dtp_tp_all_reduce(struct dtp_rank *r, struct dtp_comm_group *g, void *x, int64_t n,
+                                  enum dtp_dtype dtype, enum dtp_reduce_op op);
 
 /* ---- layers (transformer_layer.c, transformer_backward.c) and ends (transformer_ends.c) ---- */
 

@@ -58,7 +58,7 @@ static enum dtp_status recompute(struct dtp_rank *r, struct dtp_unit *u, struct 
     char name[28];
     void *out;
     snprintf(name, sizeof name, "%dC%d layer %d", u->chunk, microbatch, u->layer);
-    int event = dtp_trace_begin(r, DTP_STREAM_COMPUTE, name);
+    int event = dtp_trace_begin_part(r, DTP_STREAM_COMPUTE, name);
     DTP_TRY(dtp_layer_forward(r, u, x, true, &out));
     dtp_give(r, out);
     dtp_trace_end(r, event);

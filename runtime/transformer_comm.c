@@ -1,35 +1,47 @@
 /* Tensor parallelism between the linear layers: g and g-bar of Korthikanti 2022, section 4.2. */
+#include <stdio.h>
+
+#include "runtime/graphs.h"
 #include "runtime/rank.h"
 
-static enum dtp_status all_reduce(struct dtp_rank *r, void *x, int64_t n, enum dtp_dtype dtype,
-                                  enum dtp_reduce_op op) {
-    int event = dtp_trace_begin(r, DTP_STREAM_TP, "tp all_reduce");
-    dtp_order(r, DTP_STREAM_TP, DTP_STREAM_COMPUTE);
-    DTP_TRY(r->cops->all_reduce(r->tp, DTP_STREAM_TP, x, n, dtype, op, r->err));
-    dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_TP);
+/* Ranks are numbered host by host. */
+static bool within_host(const struct dtp_rank *r, const struct dtp_comm_group *g) {
+    return g->rank[0] / r->local_size == g->rank[g->size - 1] / r->local_size;
+}
+
+/* Compute waits for each of them: they are on its stream, and parts of graphs where no host takes part in
+ * them (nccl.c). */
+static enum dtp_status run(struct dtp_rank *r, const struct dtp_collective_args *x) {
+    char name[28];
+    snprintf(name, sizeof name, "tp %s", dtp_collective_names[x->kind]);
+    int event = dtp_trace_begin_part(r, DTP_STREAM_TP, name);
+    DTP_TRY(dtp_graphs_collective(r->dev, x, within_host(r, x->group), r->err));
     dtp_trace_end(r, event);
     return DTP_OK;
 }
 
-enum dtp_status dtp_tp_all_reduce(struct dtp_rank *r, float *x, int64_t n, enum dtp_reduce_op op) {
-    return r->tp ? all_reduce(r, x, n, DTP_FP32, op) : DTP_OK;
+enum dtp_status dtp_tp_all_reduce(struct dtp_rank *r, struct dtp_comm_group *g, void *x, int64_t n,
+                                  enum dtp_dtype dtype, enum dtp_reduce_op op) {
+    const struct dtp_collective_args all = {
+        .group = g, .out = x, .in = x, .n = n, .kind = DTP_ALL_REDUCE, .dtype = dtype, .op = op};
+    return g ? run(r, &all) : DTP_OK;
 }
 
 enum dtp_status dtp_tp_reduce(struct dtp_rank *r, enum dtp_mem class, const char *name, void *x,
                               void **out) {
     const struct dtp_dims *d = &r->dims;
     *out = x;
-    if (!r->tp)
-        return DTP_OK;
     if (!r->sp)
-        return all_reduce(r, x, d->tokens * d->hidden, r->dev->dtype, DTP_REDUCE_SUM);
+        return dtp_tp_all_reduce(r, r->tp, x, d->tokens * d->hidden, r->dev->dtype, DTP_REDUCE_SUM);
     int64_t n = d->local_tokens * d->hidden;
     DTP_TRY(dtp_take(r, class, name, n, out));
-    int event = dtp_trace_begin(r, DTP_STREAM_TP, "tp reduce_scatter");
-    dtp_order(r, DTP_STREAM_TP, DTP_STREAM_COMPUTE);
-    DTP_TRY(r->cops->reduce_scatter(r->tp, DTP_STREAM_TP, *out, x, n, r->dev->dtype, r->err));
-    dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_TP);
-    dtp_trace_end(r, event);
+    const struct dtp_collective_args scatter = {.group = r->tp,
+                                                .out = *out,
+                                                .in = x,
+                                                .n = n,
+                                                .kind = DTP_REDUCE_SCATTER,
+                                                .dtype = r->dev->dtype};
+    DTP_TRY(run(r, &scatter));
     dtp_give(r, x);
     return DTP_OK;
 }
@@ -44,13 +56,13 @@ enum dtp_status dtp_tp_gather(struct dtp_rank *r, const void *x, void **out) {
     if (!r->sp)
         return DTP_OK;
     DTP_TRY(dtp_take(r, DTP_MEM_BUFFERS, "gathered sequence", d->tokens * d->hidden, out));
-    int event = dtp_trace_begin(r, DTP_STREAM_TP, "tp all_gather");
-    dtp_order(r, DTP_STREAM_TP, DTP_STREAM_COMPUTE);
-    DTP_TRY(r->cops->all_gather(r->tp, DTP_STREAM_TP, *out, x, d->local_tokens * d->hidden,
-                                r->dev->dtype, r->err));
-    dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_TP);
-    dtp_trace_end(r, event);
-    return DTP_OK;
+    const struct dtp_collective_args gather = {.group = r->tp,
+                                               .out = *out,
+                                               .in = x,
+                                               .n = d->local_tokens * d->hidden,
+                                               .kind = DTP_ALL_GATHER,
+                                               .dtype = r->dev->dtype};
+    return run(r, &gather);
 }
 
 void dtp_tp_ungather(struct dtp_rank *r, const void *x, void *gathered) {

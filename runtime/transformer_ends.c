@@ -116,9 +116,9 @@ static enum dtp_status final_norm(struct dtp_rank *r, struct dtp_chunk *c, struc
 static enum dtp_status loss(struct dtp_rank *r, struct dtp_micro *m) {
     struct dtp_loss_args x = loss_args(r, m);
     r->ops->loss_max(r->dev, &x);
-    DTP_TRY(dtp_tp_all_reduce(r, x.max, x.rows, DTP_REDUCE_MAX));
+    DTP_TRY(dtp_tp_all_reduce(r, r->tp, x.max, x.rows, DTP_FP32, DTP_REDUCE_MAX));
     r->ops->loss_sum(r->dev, &x);
-    DTP_TRY(dtp_tp_all_reduce(r, x.sum, 2 * x.rows, DTP_REDUCE_SUM));
+    DTP_TRY(dtp_tp_all_reduce(r, r->tp, x.sum, 2 * x.rows, DTP_FP32, DTP_REDUCE_SUM));
     r->ops->loss_mean(r->dev, &x);
     return DTP_OK;
 }

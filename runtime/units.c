@@ -196,10 +196,8 @@ static enum dtp_status reduce_partial(struct dtp_rank *r, struct dtp_unit *u, bo
             continue;
         }
         if (n > 0 && (partial || !p)) {
-            dtp_order(r, DTP_STREAM_TP, DTP_STREAM_COMPUTE);
-            DTP_TRY(r->cops->all_reduce(g, DTP_STREAM_TP, dtp_element(r, u->grads, begin, true), n,
-                                        r->dev->grad_dtype, DTP_REDUCE_SUM, r->err));
-            dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_TP);
+            DTP_TRY(dtp_tp_all_reduce(r, g, dtp_element(r, u->grads, begin, true), n,
+                                      r->dev->grad_dtype, DTP_REDUCE_SUM));
         }
         begin = partial ? p->at : begin;
         n = partial ? p->n : p ? n : 0;

@@ -1,62 +1,11 @@
-/* Communicators of NCCL, which is opened at run time: one per group, and for pipelines one per edge
- * of the ring of stages, direction (forward, backward) and sense (with the ring, or against it as V-shaped
- * schedules go), each used on one stream of each end, so that no transfer waits for an unrelated one. NCCL has no tags: between two ranks, transfers of a direction are received in
- * the order in which they are sent, which holds for the schedules' F, B and I.
- * Ids travel over the communicator of host memory. */
-#include <dlfcn.h>
-#include <stdio.h>
+/* Communicators of NCCL, which is opened at run time (nccl_open.c): one per group, and for pipelines one per
+ * edge of the ring of stages, direction (forward, backward) and sense (with the ring, or against it as V-shaped
+ * schedules go), each used on one stream of each end, so that no transfer waits for an unrelated one. NCCL
+ * has no tags: between two ranks, transfers of a direction are received in the order in which they are sent,
+ * which holds for the schedules' F, B and I. Ids travel over the communicator of host memory. */
 #include <string.h>
 
-#include <nccl.h>
-
-#include "runtime/cuda/cuda.h"
-
-enum { MAX_COMMS = 64, FORWARD = 0, BACKWARD = 1, AGAINST = 2, NDIRECTIONS = 4 };
-
-#define NCCL_FUNCTIONS(X)                                                                          \
-    X(ncclGetUniqueId)                                                                             \
-    X(ncclCommInitRank)                                                                            \
-    X(ncclCommDestroy)                                                                             \
-    X(ncclCommAbort)                                                                               \
-    X(ncclCommGetAsyncError)                                                                       \
-    X(ncclGetErrorString)                                                                          \
-    X(ncclAllReduce)                                                                               \
-    X(ncclReduceScatter)                                                                           \
-    X(ncclAllGather)                                                                               \
-    X(ncclSend)                                                                                    \
-    X(ncclRecv)                                                                                    \
-    X(ncclGroupStart)                                                                              \
-    X(ncclGroupEnd)
-
-/* The edge between two neighbours of the ring of stages. */
-struct edge {
-    int peer; /* global rank of the other end */
-    ncclComm_t comm[NDIRECTIONS];
-};
-enum { NEXT, PREVIOUS, NEDGES }; /* of a rank; with two stages the same peer, but other edges */
-
-/* A group that was opened: the plans of a series open the same ones again and again. */
-struct known {
-    enum dtp_group_kind kind;
-    int size, *rank;
-    ncclComm_t comm;
-    struct edge edge[NEDGES]; /* DTP_GROUP_PP */
-};
-
-struct dtp_nccl {
-    struct dtp_comm comm;
-    struct dtp_arena *arena;
-    struct known known[MAX_COMMS];
-    int nknown;
-#define NCCL_MEMBER(f) __typeof__(&(f)) f;
-    NCCL_FUNCTIONS(NCCL_MEMBER)
-    struct dtp_cuda *cuda;
-    struct dtp_comm *host;
-    ncclComm_t all[MAX_COMMS]; /* to close and to abort */
-    int nall;
-    bool aborted;
-    const struct edge *edge; /* [NEDGES] of this plan's pipeline, or NULL */
-};
+#include "runtime/cuda/nccl_private.h"
 
 struct nccl_group {
     struct dtp_comm_group group;
@@ -74,76 +23,6 @@ static enum dtp_status result(const struct dtp_nccl *n, ncclResult_t r, const ch
     return dtp_fail(err, DTP_ENO, "%s: %s", what, n->ncclGetErrorString(r));
 }
 #define TRY_NCCL(n, f, ...) DTP_TRY(result((n), (n)->f(__VA_ARGS__), #f, err))
-
-static const char *const libraries[] = {"libnccl.so.2", "libnccl.so",
-                                        "/usr/local/cuda/lib64/libnccl.so.2", NULL};
-
-int dtp_nccl_version(void) {
-    void *library = dtp_cuda_library(libraries);
-    ncclResult_t (*get)(int *) = NULL;
-    void *found = library ? dlsym(library, "ncclGetVersion") : NULL;
-    int version = 0;
-    memcpy(&get, &found, sizeof found);
-    if (get)
-        (void)get(&version);
-    return version;
-}
-
-static enum dtp_status nccl_open(struct dtp_arena *a, const struct dtp_comm_config *config,
-                                 struct dtp_comm **out, struct dtp_err *err) {
-    struct dtp_nccl *n = DTP_NEW(a, struct dtp_nccl, 1);
-    n->cuda = dtp_cuda_of(config->device);
-    n->host = config->host;
-    n->arena = a;
-    *out = &n->comm;
-    n->comm =
-        (struct dtp_comm){.ops = dtp_cuda_comm_ops(), .rank = config->rank, .size = config->size};
-    n->cuda->timeout_s = config->timeout_s;
-    if (config->size == 1)
-        return DTP_OK; /* runs where NCCL is not installed */
-    void *library = dtp_cuda_library(libraries);
-    if (!library)
-        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda needs NCCL for %d ranks: %s",
-                        config->size, dlerror());
-#define NCCL_LOAD(f)                                                                               \
-    {                                                                                              \
-        void *found = dlsym(library, #f);                                                          \
-        if (!found)                                                                                \
-            return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda: NCCL lacks " #f);                \
-        memcpy(&n->f, &found, sizeof found);                                                       \
-    }
-    NCCL_FUNCTIONS(NCCL_LOAD)
-    n->cuda->nccl = n;
-    return DTP_OK;
-}
-
-void dtp_nccl_abort_all(struct dtp_nccl *n) {
-    for (int i = 0; i < n->nall && !n->aborted; i++)
-        (void)n->ncclCommAbort(n->all[i]);
-    n->aborted = true;
-}
-
-bool dtp_nccl_failed(struct dtp_nccl *n, char *text, size_t size) {
-    for (int i = 0; i < n->nall && !n->aborted; i++) {
-        ncclResult_t r = ncclSuccess;
-        (void)n->ncclCommGetAsyncError(n->all[i], &r);
-        if (r == ncclSuccess || r == ncclInProgress)
-            continue;
-        snprintf(text, size, "NCCL: %s", n->ncclGetErrorString(r));
-        return true;
-    }
-    return false;
-}
-
-static void nccl_close(struct dtp_comm *c) {
-    struct dtp_nccl *n = (struct dtp_nccl *)c;
-    bool failed = n->cuda->failure[0] != '\0';
-    if (failed)
-        dtp_nccl_abort_all(n);
-    for (int i = 0; i < n->nall && !n->aborted; i++)
-        (void)n->ncclCommDestroy(n->all[i]);
-    n->cuda->nccl = NULL;
-}
 
 /* ---- groups ---- */
 
@@ -380,8 +259,8 @@ static void nccl_abort(struct dtp_comm *c, const char *message) {
 
 static const struct dtp_comm_ops nccl_ops = {
     .name = "nccl",
-    .open = nccl_open,
-    .close = nccl_close,
+    .open = dtp_nccl_open,
+    .close = dtp_nccl_close,
     .group = nccl_group,
     .all_reduce = nccl_all_reduce,
     .reduce_scatter = nccl_reduce_scatter,

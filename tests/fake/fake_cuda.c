@@ -26,7 +26,7 @@ static void fake_about(struct dtp_dev *d, struct dtp_dev_about *out) {
 /* $DTPLAN_FAKE_FAULT=N: action N fails in the third step, and is found three actions later or by a wait,
  * as errors of CUDA are. */
 static struct {
-    int step, reached;
+    int step, reached, rank;
     bool fails, found;
     int looks[DTP_DEV_EVENTS];
 } late = {.step = -1};
@@ -54,6 +54,8 @@ static void fake_sync(struct dtp_dev *d) {
 
 static enum dtp_status fake_check(struct dtp_dev *d, struct dtp_err *err) {
     (void)d;
+    if (recorder.failed != DTP_OK)
+        return dtp_fail(err, recorder.failed, "%s", recorder.failure.msg);
     return late.found ? dtp_fail(err, DTP_ENO, "CUDA: an illegal address") : DTP_OK;
 }
 
@@ -70,10 +72,17 @@ static bool fake_event_done(struct dtp_dev *d, int event) {
     return late.looks[event]-- <= 0;
 }
 
+/* $DTPLAN_FAKE_NO_GRAPHS=R: rank R records none. */
+static int fake_record(struct dtp_dev *d, int graph, bool on) {
+    const char *rank = getenv("DTPLAN_FAKE_NO_GRAPHS");
+    return rank && atoi(rank) == late.rank ? 0 : recorder_record(d, graph, on);
+}
+
 static enum dtp_status fake_dev_open(struct dtp_arena *a, const struct dtp_dev_config *config,
                                      struct dtp_dev **out, struct dtp_err *err) {
     DTP_TRY(dtp_cpu_dev_ops()->open(a, config, out, err));
     (*out)->ops = dtp_cuda_dev_ops();
+    late.rank = config->index;
     return DTP_OK;
 }
 
@@ -90,7 +99,19 @@ const struct dtp_dev_ops *dtp_cuda_dev_ops(void) {
     ops.event_record = fake_event_record;
     ops.event_done = fake_event_done;
     recorder_table(&ops);
+    ops.record = fake_record;
     return &ops;
+}
+
+/* Who holds up the job stands on the board of the host's communicator, as with NCCL. */
+static struct dtp_comm *host;
+
+static enum dtp_status told(enum dtp_status status, struct dtp_err *err) {
+    char text[256];
+    if (status == DTP_OK || !err || !strstr(err->msg, "hangs"))
+        return status;
+    host->ops->hang(host, 1, text, sizeof text);
+    return dtp_fail(err, status, "%s", text);
 }
 
 struct blob {
@@ -121,7 +142,39 @@ static enum dtp_status fake_open(struct dtp_arena *a, const struct dtp_comm_conf
     DTP_TRY(config->host->ops->barrier(world, err)); /* all have it before the file goes */
     if (mine.fd >= 0)
         (void)close(mine.fd);
-    return dtp_shm_comm_ops()->open(a, &own, out, err);
+    DTP_TRY(dtp_shm_comm_ops()->open(a, &own, out, err));
+    (*out)->ops = dtp_cuda_comm_ops();
+    host = config->host;
+    return DTP_OK;
+}
+
+/* Collectives on the compute stream are recorded with what is around them. */
+static bool keep(enum dtp_stream stream, struct dtp_collective_args x) {
+    return stream == DTP_STREAM_COMPUTE && recorder_keep(DTP_OP_collective, &x);
+}
+
+static enum dtp_status fake_all_reduce(struct dtp_comm_group *g, enum dtp_stream stream, void *x,
+                                       int64_t n, enum dtp_dtype dtype, enum dtp_reduce_op op,
+                                       struct dtp_err *err) {
+    if (keep(stream, (struct dtp_collective_args){g, x, x, n, DTP_ALL_REDUCE, dtype, op, 0}))
+        return DTP_OK;
+    return told(dtp_shm_comm_ops()->all_reduce(g, stream, x, n, dtype, op, err), err);
+}
+
+static enum dtp_status fake_all_gather(struct dtp_comm_group *g, enum dtp_stream stream, void *out,
+                                       const void *in, int64_t n, enum dtp_dtype dtype,
+                                       struct dtp_err *err) {
+    if (keep(stream, (struct dtp_collective_args){g, out, in, n, DTP_ALL_GATHER, dtype, 0, 0}))
+        return DTP_OK;
+    return told(dtp_shm_comm_ops()->all_gather(g, stream, out, in, n, dtype, err), err);
+}
+
+static enum dtp_status fake_reduce_scatter(struct dtp_comm_group *g, enum dtp_stream stream,
+                                           void *out, const void *in, int64_t n,
+                                           enum dtp_dtype dtype, struct dtp_err *err) {
+    if (keep(stream, (struct dtp_collective_args){g, out, in, n, DTP_REDUCE_SCATTER, dtype, 0, 0}))
+        return DTP_OK;
+    return told(dtp_shm_comm_ops()->reduce_scatter(g, stream, out, in, n, dtype, err), err);
 }
 
 const struct dtp_comm_ops *dtp_cuda_comm_ops(void) {
@@ -129,5 +182,8 @@ const struct dtp_comm_ops *dtp_cuda_comm_ops(void) {
     ops = *dtp_shm_comm_ops();
     ops.name = "nccl";
     ops.open = fake_open;
+    ops.all_reduce = fake_all_reduce;
+    ops.all_gather = fake_all_gather;
+    ops.reduce_scatter = fake_reduce_scatter;
     return &ops;
 }

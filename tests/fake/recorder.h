@@ -20,18 +20,24 @@ static struct {
     } graph[DTP_DEV_GRAPHS];
     bool recording;
     int ran, replays; /* operations that ran outside of graphs; replays */
+    enum dtp_status failed;
+    struct dtp_err failure; /* of a collective in a graph */
 } recorder;
 
-static void recorder_put(struct dtp_dev *d, enum dtp_op op, const void *args) {
-    const struct dtp_op_row *row = &dtp_op_rows[op];
-    if (!recorder.recording) {
-        recorder.ran++;
-        row->run(dtp_cpu_dev_ops(), d, args);
-    } else if (recorder.nkept < RECORDER_OPS) {
+static bool recorder_keep(enum dtp_op op, const void *args) {
+    if (recorder.recording && recorder.nkept < RECORDER_OPS) {
         struct recorded *x = &recorder.kept[recorder.nkept++];
         x->op = op;
-        memcpy(x->args, args, row->size);
+        memcpy(x->args, args, dtp_op_rows[op].size);
     }
+    return recorder.recording;
+}
+
+static void recorder_put(struct dtp_dev *d, enum dtp_op op, const void *args) {
+    if (recorder_keep(op, args))
+        return;
+    recorder.ran++;
+    (void)dtp_op_rows[op].run(dtp_cpu_dev_ops(), d, args, NULL);
 }
 
 #define RECORDER_PUT(name, type)                                                                   \
@@ -74,8 +80,8 @@ static int recorder_record(struct dtp_dev *d, int graph, bool on) {
 
 static void recorder_replay(struct dtp_dev *d, int graph) {
     const struct recorded *x = &recorder.kept[recorder.graph[graph].first];
-    for (int i = 0; i < recorder.graph[graph].n; i++, x++)
-        dtp_op_rows[x->op].run(dtp_cpu_dev_ops(), d, x->args);
+    for (int i = 0; i < recorder.graph[graph].n && recorder.failed == DTP_OK; i++, x++)
+        recorder.failed = dtp_op_rows[x->op].run(dtp_cpu_dev_ops(), d, x->args, &recorder.failure);
     recorder.replays++;
 }
 

@@ -1,50 +1,15 @@
 /* Training on GPUs against the serial run on the CPU: the same seed and data give the same losses.
  * Stated tolerance on the mean loss of each of the first 20 steps: fp32 1e-3; bf16 (weights rounded to
  * 8 bits, fp32 master copies) 2e-2, where an untrained model has a loss of ln 512 = 6.2. Layouts of
- * several ranks run where there are as many GPUs. Ranks are forked, so this program makes no CUDA call
- * itself. Without a GPU it says so and skips. */
+ * several ranks run where there are as many GPUs. Without a GPU it says so and skips. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <CUnit/Basic.h>
+#include "tests/cuda_runs.h"
 
-#include "runtime/run.h"
-#include "tests/suites.h"
-
-enum { SKIP = 77, STEPS = 20, SEQ = 128 };
-
-static struct dtp_arena *arena;
-static struct dtp_model gpt, llama;
 static const double *gpt_loss, *llama_loss, *drop_loss; /* serial, on the CPU; GPT with dropout */
 static const double dropout = 0.1;
-
-static const char gpt_json[] =
-    "{\"family\": \"gpt\", \"source\": \"a test\", \"layers\": 4, \"hidden\": 256, \"heads\": 4,"
-    " \"vocab\": 512, \"seq\": 128, \"global_batch\": 8}";
-static const char llama_json[] =
-    "{\"family\": \"llama\", \"source\": \"a test\", \"layers\": 4, \"hidden\": 256, \"heads\": 4,"
-    " \"kv_heads\": 2, \"ffn\": 512, \"vocab\": 512, \"seq\": 128, \"global_batch\": 8}";
-
-static enum dtp_status read_model(const char *text, struct dtp_model *out, struct dtp_err *err) {
-    const struct dtp_json *j;
-    DTP_TRY(dtp_json_parse(arena, "test", text, strlen(text), &j, err));
-    return dtp_model_read(arena, j, out, err);
-}
-
-static struct dtp_run_options options(const struct dtp_model *m, const char *backend,
-                                      enum dtp_dtype dtype) {
-    struct dtp_run_options o = dtp_run_options_default();
-    o.model = m;
-    o.backend = backend;
-    o.seq = SEQ;
-    o.steps = STEPS;
-    o.memory_bytes = UINT64_C(1) << 30;
-    o.plan.dtype = dtype;
-    o.plan.global_batch_size = 8;
-    o.plan.microbatch_size = 2;
-    return o;
-}
 
 static const double *serial_losses(const struct dtp_model *m, double p) {
     struct dtp_run_options o = options(m, "cpu", DTP_FP32);
@@ -165,110 +130,17 @@ static void test_two_gpus(void) {
     }
 }
 
-/* Losses with CUDA graphs are those without, bit by bit, where the attention's backward has an order. */
-static void test_graphs(void) {
-    static const struct {
-        const char *name;
-        int tp, pp, dp, zero_stage;
-        bool sequence_parallel;
-    } cases[] = {{"one GPU", 1, 1, 1, 0, false},
-                 {"tp 2", 2, 1, 1, 0, false},
-                 {"tp 2 sequence parallel", 2, 1, 1, 0, true},
-                 {"pp 2", 1, 2, 1, 0, false},
-                 {"dp 2 zero 1", 1, 1, 2, 1, false},
-                 {"dp 2 zero 3", 1, 1, 2, 3, false}};
-    setenv("DTPLAN_CUDA_ATTENTION", "exact", 1);
-    setenv("DTPLAN_CUDA_TUNE", "0",
-           1); /* the kernels of a product may not differ from run to run */
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct dtp_run_options o = options(i % 2 ? &llama : &gpt, "cuda", DTP_BF16);
-        struct dtp_run_result r[2];
-        struct dtp_err err = {0};
-        enum dtp_status status = DTP_OK;
-        o.plan.tp = cases[i].tp;
-        o.plan.pp = cases[i].pp;
-        o.plan.dp = cases[i].dp;
-        o.plan.zero_stage = cases[i].zero_stage;
-        o.plan.sequence_parallel = cases[i].sequence_parallel;
-        for (int on = 0; status == DTP_OK && on < 2; on++) {
-            setenv("DTPLAN_CUDA_GRAPHS", on ? "1" : "0", 1);
-            status = dtp_run(arena, &o, &r[on], &err);
-        }
-        unsetenv("DTPLAN_CUDA_GRAPHS");
-        if (strstr(err.msg, "needs a GPU for each rank"))
-            continue;
-        bool same =
-            status == DTP_OK && memcmp(r[0].loss, r[1].loss, STEPS * sizeof *r[0].loss) == 0;
-        printf("%s %-30s", same ? "    " : "FAIL", cases[i].name);
-        if (status == DTP_OK)
-            printf(" %d graphs, %.2f of the operations; step %.2f ms, without %.2f ms", r[1].graphs,
-                   r[1].graph_share, r[1].best_step_s * 1e3, r[0].best_step_s * 1e3);
-        printf(" %s\n", err.msg);
-        CU_ASSERT(same);
-        CU_ASSERT(status != DTP_OK || (r[1].graph_share > 0.3 && r[0].graphs == 0));
-    }
-    unsetenv("DTPLAN_CUDA_ATTENTION");
-    unsetenv("DTPLAN_CUDA_TUNE");
-}
-
-/* A rank that dies, one that hangs, a GPU that fails: the job ends, and names rank and action, also where
- * the host is at another action when it learns of it. */
-static void test_faults(void) {
-    static const struct {
-        enum dtp_fault fault;
-        const char *says;
-    } cases[] = {{DTP_FAULT_KILL, "rank 1 died in 0F0 of step 2"},
-                 {DTP_FAULT_HANG, "rank 1 hangs in 0F0 of step 2"},
-                 {DTP_FAULT_ADDRESS, "rank 1 in 0F0 of step 2: CUDA: "}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct dtp_run_options o = options(&gpt, "cuda", DTP_BF16);
-        struct dtp_run_result r;
-        struct dtp_err err = {0};
-        o.plan.dp = 2;
-        o.fault = cases[i].fault;
-        o.fault_rank = 1;
-        o.fault_step = 2;
-        o.timeout_s = 6;
-        enum dtp_status status = dtp_run(arena, &o, &r, &err);
-        if (strstr(err.msg, "needs a GPU for each rank"))
-            return;
-        printf("     %s\n", err.msg);
-        CU_ASSERT_NOT_EQUAL(status, DTP_OK);
-        CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, cases[i].says));
-    }
-}
-
-static void test_out_of_memory_names_tensor_and_action(void) {
-    struct dtp_run_options o = options(&gpt, "cuda", DTP_BF16);
-    struct dtp_run_result r;
-    struct dtp_err err = {0};
-    o.memory_bytes = UINT64_C(60) << 20; /* room for weights and optimizer, not for activations */
-    CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_ENOMEM);
-    printf("     %s\n", err.msg);
-    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "out of memory"));
-}
-
 int main(void) {
-    CU_TestInfo tests[] = {{"one GPU", test_one_gpu},
-                           {"two GPUs", test_two_gpus},
-                           {"graphs", test_graphs},
-                           {"faults", test_faults},
-                           {"out of memory", test_out_of_memory_names_tensor_and_action},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"one GPU", test_one_gpu}, {"two GPUs", test_two_gpus}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"training on cuda", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     struct dtp_err err = {0};
-    struct dtp_run_result r;
-    arena = dtp_arena_create("test");
-    if (read_model(gpt_json, &gpt, &err) != DTP_OK ||
-        read_model(llama_json, &llama, &err) != DTP_OK) {
+    if (read_models(&err) != DTP_OK) {
         printf("%s\n", err.msg);
         return 1;
     }
-    struct dtp_run_options o = options(&gpt, "cuda", DTP_BF16);
-    o.steps = 1;
-    if (dtp_run(arena, &o, &r, &err) == DTP_EUNSUPPORTED) {
-        printf("skipped: %s\n", err.msg);
+    if (no_cuda()) {
         dtp_arena_destroy(arena);
         return SKIP;
     }

@@ -44,6 +44,11 @@ static struct bench open_bench(void) {
     return b;
 }
 
+static void end_steps(const struct bench *b, int n) {
+    for (int i = 0; i < n; i++)
+        dtp_graphs_next_step(b->d);
+}
+
 static void close_bench(const struct bench *b) {
     b->ops->close(b->d);
 }
@@ -52,7 +57,7 @@ static void close_bench(const struct bench *b) {
 static void test_piece(void) {
     struct bench b = open_bench();
     struct dtp_graphs_stats s;
-    dtp_graphs_switch(b.d, DTP_GRAPHS_ON);
+    end_steps(&b, 2);
     for (int i = 1; i <= 4; i++) {
         add_times(b.ops, b.d, b.x, 5);
         CU_ASSERT_EQUAL(*b.x[0], 5 * (float)(i - 1)); /* nothing has run yet */
@@ -73,7 +78,7 @@ static void test_piece(void) {
 static void test_change(void) {
     struct bench b = open_bench();
     float *const turned[2] = {b.x[1], b.x[0]};
-    dtp_graphs_switch(b.d, DTP_GRAPHS_ON);
+    end_steps(&b, 2);
     for (int i = 0; i < 2; i++) {
         add_times(b.ops, b.d, b.x, 5);
         b.ops->sync(b.d);
@@ -100,7 +105,7 @@ static void test_change(void) {
 static void test_ends(void) {
     struct bench b = open_bench();
     float seen = 0, two = 2;
-    dtp_graphs_switch(b.d, DTP_GRAPHS_ON);
+    end_steps(&b, 2);
     add_times(b.ops, b.d, b.x, 1);
     b.ops->copy_out(b.d, &seen, b.x[0], sizeof seen);
     CU_ASSERT_EQUAL(seen, 1);
@@ -116,11 +121,6 @@ static void test_ends(void) {
     add_times(b.ops, b.d, b.x, 1);
     b.ops->event_wait(b.d, DTP_STREAM_COMPUTE, 0);
     CU_ASSERT_EQUAL(*b.x[0], 8);
-    add_times(b.ops, b.d, b.x, 1);
-    CU_ASSERT_EQUAL(dtp_graphs_switch(b.d, DTP_GRAPHS_OFF), DTP_GRAPHS_ON);
-    CU_ASSERT_EQUAL(*b.x[0], 10);
-    add_times(b.ops, b.d, b.x, 1); /* off: at once */
-    CU_ASSERT_EQUAL(*b.x[0], 12);
     close_bench(&b);
 }
 
@@ -128,7 +128,7 @@ static void test_ends(void) {
 static void test_forget(void) {
     struct bench b = open_bench();
     struct dtp_graphs_stats s;
-    dtp_graphs_switch(b.d, DTP_GRAPHS_ON);
+    end_steps(&b, 2);
     for (int i = 0; i < 3; i++) {
         add_times(b.ops, b.d, b.x, 5);
         b.ops->sync(b.d);
@@ -136,37 +136,31 @@ static void test_forget(void) {
     dtp_graphs_forget(b.d);
     dtp_graphs_stats(b.d, &s);
     CU_ASSERT_EQUAL(s.graphs, 0);
-    CU_ASSERT_EQUAL(dtp_graphs_switch(b.d, DTP_GRAPHS_ON), DTP_GRAPHS_LEARN);
-    add_times(b.ops, b.d, b.x, 5);
-    b.ops->sync(b.d);
-    CU_ASSERT_EQUAL(recorder.replays, 2);
-    CU_ASSERT_EQUAL(*b.x[0], 20);
-    close_bench(&b);
-}
-
-static enum dtp_graphs_mode decided(double host_s) {
-    struct bench b = open_bench();
-    dtp_graphs_decide(b.d, 1, 1); /* the first step chooses algorithms */
-    CU_ASSERT_EQUAL(dtp_graphs_switch(b.d, DTP_GRAPHS_LEARN), DTP_GRAPHS_LEARN);
-    dtp_graphs_decide(b.d, host_s, 1);
-    dtp_graphs_decide(b.d, 1 - host_s, 1); /* once is enough */
-    enum dtp_graphs_mode mode = dtp_graphs_switch(b.d, DTP_GRAPHS_OFF);
-    close_bench(&b);
-    return mode;
-}
-
-/* After the second step, by what the host was busy; what was learned until then is recorded at once. */
-static void test_decision(void) {
-    CU_ASSERT_EQUAL(decided(0.05), DTP_GRAPHS_OFF);
-    CU_ASSERT_EQUAL(decided(0.5), DTP_GRAPHS_ON);
-    struct bench b = open_bench();
-    for (int step = 0; step < 4; step++) {
+    for (int i = 0; i < 2; i++) { /* two more steps to learn in */
         add_times(b.ops, b.d, b.x, 5);
         b.ops->sync(b.d);
-        dtp_graphs_decide(b.d, 1, 1);
-        CU_ASSERT_EQUAL(recorder.replays, step < 2 ? 0 : step - 1);
+        end_steps(&b, 1);
     }
-    CU_ASSERT_EQUAL(*b.x[0], 20);
+    CU_ASSERT_EQUAL(recorder.replays, 2);
+    CU_ASSERT_EQUAL(*b.x[0], 25);
+    close_bench(&b);
+}
+
+/* What was learned in two steps is recorded in the third; the share is that of all operations of a step. */
+static void test_steps(void) {
+    struct bench b = open_bench();
+    for (int step = 0; step < 4; step++) {
+        struct dtp_graphs_stats s;
+        add_times(b.ops, b.d, b.x, 5);
+        b.ops->sync(b.d);
+        add_times(b.ops, b.d, b.x, 1); /* too few for a graph */
+        b.ops->sync(b.d);
+        dtp_graphs_next_step(b.d);
+        dtp_graphs_stats(b.d, &s);
+        CU_ASSERT_EQUAL(recorder.replays, step < 2 ? 0 : step - 1);
+        CU_ASSERT(s.ops == (step == 0 ? 8 : 6) && s.replayed == (step < 2 ? 0 : 5));
+    }
+    CU_ASSERT_EQUAL(*b.x[0], 24);
     close_bench(&b);
 }
 
@@ -175,16 +169,17 @@ static void test_cpu_has_none(void) {
     struct dtp_dev *d;
     CU_ASSERT_EQUAL_FATAL(dtp_cpu_dev_ops()->open(arena, &config, &d, NULL), DTP_OK);
     CU_ASSERT_PTR_EQUAL(dtp_graphs_open(arena, d), d->ops);
-    CU_ASSERT_EQUAL(dtp_graphs_switch(d, DTP_GRAPHS_ON), DTP_GRAPHS_OFF);
+    CU_ASSERT(!dtp_graphs_keep(d));
     d->ops->close(d);
 }
 
 /* ---- runs ---- */
 
-static struct dtp_run_result train(const struct dtp_run_options *o, const char *graphs) {
+static struct dtp_run_result train(const struct dtp_run_options *o, bool graphs) {
     struct dtp_run_result r = {0};
     struct dtp_err err = {0};
-    setenv("DTPLAN_CUDA_GRAPHS", graphs, 1);
+    if (!graphs)
+        setenv("DTPLAN_CUDA_GRAPHS", "0", 1);
     enum dtp_status status = dtp_run(arena, o, &r, &err);
     unsetenv("DTPLAN_CUDA_GRAPHS");
     if (status != DTP_OK)
@@ -225,18 +220,65 @@ static void test_runs(void) {
         o.plan.sequence_parallel = cases[i].sequence_parallel;
         o.plan.schedule = cases[i].schedule;
         o.plan.recompute = (enum dtp_recompute)cases[i].recompute;
-        const struct dtp_run_result without = train(&o, "0"), with = train(&o, "1");
+        const struct dtp_run_result without = train(&o, false), with = train(&o, true);
         printf("     case %zu: %d graphs, %.2f of the operations\n", i, with.graphs,
                with.graph_share);
         CU_ASSERT_EQUAL(memcmp(without.loss, with.loss, 6 * sizeof *with.loss), 0);
         o.backend =
             "cpu"; /* where what is sent has gone at once: the peaks are those of the schedule */
-        const struct dtp_run_result cpu = train(&o, "0");
+        const struct dtp_run_result cpu = train(&o, true);
         size_t peaks_bytes = (size_t)cpu.nranks * sizeof *cpu.peak_bytes;
         CU_ASSERT_EQUAL(memcmp(cpu.peak_bytes, without.peak_bytes, peaks_bytes), 0);
         CU_ASSERT_EQUAL(memcmp(cpu.peak_bytes, with.peak_bytes, peaks_bytes), 0);
         CU_ASSERT_EQUAL(without.graphs, 0);
         CU_ASSERT(with.graph_share >= cases[i].least);
+    }
+}
+
+static struct dtp_run_options tensor_parallel(const struct dtp_model *m) {
+    struct dtp_run_options o = tiny_options(m);
+    o.backend = "cuda";
+    o.steps = 6;
+    o.memory_bytes = UINT64_C(64) << 20;
+    o.plan = with_degrees(o.plan, 2, 1, 1);
+    o.plan.sequence_parallel = true;
+    return o;
+}
+
+/* Collectives meet, in the order of the actions, also where one rank replays and the other enqueues. */
+static void test_one_rank_without(void) {
+    const struct dtp_model llama = tiny_model("llama");
+    const struct dtp_run_options o = tensor_parallel(&llama);
+    const struct dtp_run_result without = train(&o, false);
+    for (int rank = 0; rank < 2; rank++) {
+        setenv("DTPLAN_FAKE_NO_GRAPHS", rank == 0 ? "0" : "1", 1);
+        const struct dtp_run_result one = train(&o, true);
+        unsetenv("DTPLAN_FAKE_NO_GRAPHS");
+        CU_ASSERT_EQUAL(memcmp(without.loss, one.loss, 6 * sizeof *one.loss), 0);
+        CU_ASSERT_EQUAL(one.graphs > 0, rank == 1); /* of rank 0 */
+    }
+}
+
+/* A rank that waits within a graph for one that does not come: the job ends and names it and its action. */
+static void test_failures(void) {
+    static const struct {
+        enum dtp_fault fault;
+        const char *says;
+    } cases[] = {{DTP_FAULT_KILL, "rank 1 died in 0F1 of step 4"},
+                 {DTP_FAULT_HANG, "rank 1 hangs in 0F1 of step 4"}};
+    const struct dtp_model llama = tiny_model("llama");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct dtp_run_options o = tensor_parallel(&llama);
+        struct dtp_run_result r;
+        struct dtp_err err = {0};
+        o.fault = cases[i].fault;
+        o.fault_rank = 1;
+        o.fault_step = 4;
+        o.fault_action = 2;
+        o.timeout_s = 1;
+        CU_ASSERT_NOT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_OK);
+        CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, cases[i].says));
+        printf("     %s\n", err.msg);
     }
 }
 
@@ -249,7 +291,7 @@ static void test_dropout(void) {
     o.memory_bytes = UINT64_C(64) << 20;
     o.dropout = o.attention_dropout = 0.1;
     o.plan.global_batch_size = 8;
-    const struct dtp_run_result without = train(&o, "0"), with = train(&o, "1");
+    const struct dtp_run_result without = train(&o, false), with = train(&o, true);
     CU_ASSERT_EQUAL(memcmp(without.loss, with.loss, 4 * sizeof *with.loss), 0);
     CU_ASSERT(with.graph_share > 0.99);
 }
@@ -259,11 +301,14 @@ int main(void) {
                             {"changes", test_change},
                             {"what ends a piece", test_ends},
                             {"forgetting", test_forget},
-                            {"the decision", test_decision},
+                            {"steps", test_steps},
                             {"the CPU", test_cpu_has_none},
                             CU_TEST_INFO_NULL};
-    CU_TestInfo runs[] = {
-        {"layouts", test_runs}, {"with dropout", test_dropout}, CU_TEST_INFO_NULL};
+    CU_TestInfo runs[] = {{"layouts", test_runs},
+                          {"one rank without", test_one_rank_without},
+                          {"failures", test_failures},
+                          {"with dropout", test_dropout},
+                          CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"pieces", NULL, NULL, NULL, NULL, pieces},
                              {"runs", NULL, NULL, NULL, NULL, runs},
                              CU_SUITE_INFO_NULL};

@@ -1,0 +1,133 @@
+/* NCCL: found, opened, ended.
+ *
+ * Collectives on the compute stream may be recorded in graphs (runtime/graphs.h). NCCL (2.28, its
+ * strongstream.cc, enqueue.cc, init.cc) then
+ * - keeps graphs and what is enqueued apart by an event node for each collective, whose branches cost more than
+ *   they protect: our compute stream orders both, and host work of NCCL, which it would not order, exists
+ *   only for groups that span hosts, which no graph holds. Off.
+ * - registers the buffers with the other ranks, which then have to record at the same time. Off.
+ * - ends a communicator, also by an abort, only when no graph holds a collective of it. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "runtime/cuda/nccl_private.h"
+#include "sim/base/units.h"
+
+static const char *const libraries[] = {"libnccl.so.2", "libnccl.so",
+                                        "/usr/local/cuda/lib64/libnccl.so.2", NULL};
+
+int dtp_nccl_version(void) {
+    void *library = dtp_cuda_library(libraries);
+    ncclResult_t (*get)(int *) = NULL;
+    void *found = library ? dlsym(library, "ncclGetVersion") : NULL;
+    int version = 0;
+    memcpy(&get, &found, sizeof found);
+    if (get)
+        (void)get(&version);
+    return version;
+}
+
+enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config *config,
+                              struct dtp_comm **out, struct dtp_err *err) {
+    struct dtp_nccl *n = DTP_NEW(a, struct dtp_nccl, 1);
+    n->cuda = dtp_cuda_of(config->device);
+    n->host = config->host;
+    n->arena = a;
+    *out = &n->comm;
+    n->comm =
+        (struct dtp_comm){.ops = dtp_cuda_comm_ops(), .rank = config->rank, .size = config->size};
+    n->cuda->timeout_s = config->timeout_s;
+    if (config->size == 1)
+        return DTP_OK; /* runs where NCCL is not installed */
+    (void)setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
+    (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
+    void *library = dtp_cuda_library(libraries);
+    if (!library)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda needs NCCL for %d ranks: %s",
+                        config->size, dlerror());
+#define NCCL_LOAD(f)                                                                               \
+    {                                                                                              \
+        void *found = dlsym(library, #f);                                                          \
+        if (!found)                                                                                \
+            return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda: NCCL lacks " #f);                \
+        memcpy(&n->f, &found, sizeof found);                                                       \
+    }
+    NCCL_FUNCTIONS(NCCL_LOAD)
+    n->cuda->nccl = n;
+    return DTP_OK;
+}
+
+struct ending {
+    pthread_t thread;
+    ncclResult_t (*abort)(ncclComm_t);
+    ncclComm_t comm;
+    bool started;
+};
+
+static void *end_one(void *of) {
+    struct ending *e = of;
+    (void)e->abort(e->comm);
+    return NULL;
+}
+
+/* True when all streams are idle, or soon. */
+static bool drained(const struct dtp_cuda *c) {
+    enum { LOOKS = 5000 };
+    const struct timespec ms = {.tv_nsec = (long)(DTP_MILLI * DTP_GIGA)};
+    for (int s = 0, i = 0; i < LOOKS; i++) {
+        while (s < DTP_NSTREAMS && cudaStreamQuery(c->stream[s]) != cudaErrorNotReady)
+            s++;
+        (void)cudaGetLastError();
+        if (s == DTP_NSTREAMS)
+            return true;
+        (void)nanosleep(&ms, NULL);
+    }
+    return false;
+}
+
+/* Each in a thread of its own: an abort stops the kernels at once, and returns when the graphs are gone,
+ * which may go when the kernels have stopped. What does not end is left to the end of the process. */
+void dtp_nccl_abort_all(struct dtp_nccl *n) {
+    if (n->aborted)
+        return;
+    n->aborted = true;
+    struct ending *all = DTP_NEW(n->arena, struct ending, MAX_COMMS);
+    for (int i = 0; i < n->nall; i++) {
+        all[i].abort = n->ncclCommAbort;
+        all[i].comm = n->all[i];
+        all[i].started = pthread_create(&all[i].thread, NULL, end_one, &all[i]) == 0;
+    }
+    bool idle = drained(n->cuda);
+    if (idle)
+        n->cuda->dev.ops->forget_graphs(&n->cuda->dev);
+    for (int i = 0; i < n->nall; i++)
+        if (all[i].started)
+            (void)(idle ? pthread_join(all[i].thread, NULL) : pthread_detach(all[i].thread));
+}
+
+bool dtp_nccl_failed(struct dtp_nccl *n, char *text, size_t size) {
+    for (int i = 0; i < n->nall && !n->aborted; i++) {
+        ncclResult_t r = ncclSuccess;
+        (void)n->ncclCommGetAsyncError(n->all[i], &r);
+        if (r == ncclSuccess || r == ncclInProgress)
+            continue;
+        snprintf(text, size, "NCCL: %s", n->ncclGetErrorString(r));
+        return true;
+    }
+    return false;
+}
+
+void dtp_nccl_close(struct dtp_comm *c) {
+    struct dtp_nccl *n = (struct dtp_nccl *)c;
+    bool failed = n->cuda->failure[0] != '\0';
+    if (failed)
+        dtp_nccl_abort_all(n);
+    n->cuda->dev.ops->forget_graphs(&n->cuda->dev);
+    for (int i = 0; i < n->nall && !n->aborted; i++)
+        (void)n->ncclCommDestroy(n->all[i]);
+    n->cuda->nccl = NULL;
+}

@@ -1,0 +1,60 @@
+/* nccl_private.h: what nccl.c and nccl_open.c share. */
+#ifndef DTP_RUNTIME_CUDA_NCCL_PRIVATE_H
+#define DTP_RUNTIME_CUDA_NCCL_PRIVATE_H
+
+#include <nccl.h>
+
+#include "runtime/cuda/cuda.h"
+
+enum { MAX_COMMS = 64, FORWARD = 0, BACKWARD = 1, AGAINST = 2, NDIRECTIONS = 4 };
+
+#define NCCL_FUNCTIONS(X)                                                                          \
+    X(ncclGetUniqueId)                                                                             \
+    X(ncclCommInitRank)                                                                            \
+    X(ncclCommDestroy)                                                                             \
+    X(ncclCommAbort)                                                                               \
+    X(ncclCommGetAsyncError)                                                                       \
+    X(ncclGetErrorString)                                                                          \
+    X(ncclAllReduce)                                                                               \
+    X(ncclReduceScatter)                                                                           \
+    X(ncclAllGather)                                                                               \
+    X(ncclSend)                                                                                    \
+    X(ncclRecv)                                                                                    \
+    X(ncclGroupStart)                                                                              \
+    X(ncclGroupEnd)
+
+/* The edge between two neighbours of the ring of stages. */
+struct edge {
+    int peer; /* global rank of the other end */
+    ncclComm_t comm[NDIRECTIONS];
+};
+enum { NEXT, PREVIOUS, NEDGES }; /* of a rank; with two stages the same peer, but other edges */
+
+/* A group that was opened: the plans of a series open the same ones again and again. */
+struct known {
+    enum dtp_group_kind kind;
+    int size, *rank;
+    ncclComm_t comm;
+    struct edge edge[NEDGES]; /* DTP_GROUP_PP */
+};
+
+struct dtp_nccl {
+    struct dtp_comm comm;
+    struct dtp_arena *arena;
+    struct known known[MAX_COMMS];
+    int nknown;
+#define NCCL_MEMBER(f) __typeof__(&(f)) f;
+    NCCL_FUNCTIONS(NCCL_MEMBER)
+    struct dtp_cuda *cuda;
+    struct dtp_comm *host;
+    ncclComm_t all[MAX_COMMS]; /* to close and to abort */
+    int nall;
+    bool aborted;
+    const struct edge *edge; /* [NEDGES] of this plan's pipeline, or NULL */
+};
+
+enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config *config,
+                              struct dtp_comm **out, struct dtp_err *err);
+void dtp_nccl_close(struct dtp_comm *c);
+
+#endif
