@@ -21,7 +21,7 @@ static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan 
     key[2] = (uint64_t)kind << 60;
     if (dtp_layer_has_experts(kind)) {
         key[0] |= (uint64_t)p->ep << 28;
-        key[2] |= (uint64_t)p->etp;
+        key[2] |= (uint64_t)p->etp | (uint64_t)dtp_plan_hides_experts(p) << 50;
     }
     if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
@@ -90,7 +90,7 @@ static double expose(double comm_s, double cover_s, double fraction, double slow
 }
 
 static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                               const struct tally *t, double tp_cover_s) {
+                               const struct tally *t, double tp_cover_s, double ep_cover_s) {
     const struct dtp_framework *f = memo->problem->framework;
     double slowdown = memo->problem->cluster->gpu.comm_slowdown;
     double ring = plan->cp > 1 ? (plan->cp - 1.0) / plan->cp : 0;
@@ -100,7 +100,8 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
                 expose(t->overlapped_s[DTP_AXIS_TP], tp_cover_s, f->tp_overlap_fraction, slowdown),
         .cp_s = t->exposed_s[DTP_AXIS_CP] +
                 expose(t->overlapped_s[DTP_AXIS_CP], ring * t->attention_s, 1, slowdown),
-        .ep_s = t->exposed_s[DTP_AXIS_EP] + t->overlapped_s[DTP_AXIS_EP],
+        .ep_s = t->exposed_s[DTP_AXIS_EP] +
+                expose(t->overlapped_s[DTP_AXIS_EP], ep_cover_s, 1, slowdown),
         .flops = t->flops,
     };
     memcpy(phase.net_bytes, t->net_bytes, sizeof phase.net_bytes);
@@ -216,11 +217,15 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
         if (k->at[i].again)
             tally_op(&k->at[i], slowdown, &t[PHASE_R]);
     }
-    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], t[PHASE_F].gemm_s);
+    /* Rows of a forward travel behind another microbatch's backward, those of a backward behind its forward; what
+     * of the two is longer is left, fill and drain of the pipeline, where there is no other, apart. */
+    double back_s = t[PHASE_I].compute_s + t[PHASE_W].compute_s;
+    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], t[PHASE_F].gemm_s, back_s);
     /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
-    out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s);
-    out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0);
-    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s);
+    out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s,
+                          t[PHASE_F].compute_s);
+    out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0, 0);
+    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s, 0);
     const struct dtp_framework *f = memo->problem->framework;
     bool far = plan->tp > memo->problem->cluster->node.gpus;
     struct layer_host host = {.layer_s = repeats ? f->layer_host_s : 0,

@@ -354,9 +354,11 @@ void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
     for (int rank = 0; rank < plan->pp; rank++) {
         struct rank_parts r = {0};
         for (int chunk = 0; chunk < plan->vpp; chunk++) {
-            add_chunk(memo, plan, x, kind->stage(plan->pp, plan->vpp, rank, chunk),
-                      in_flight[rank * plan->vpp + chunk], &r);
-            r.in_flight += in_flight[rank * plan->vpp + chunk];
+            int n = in_flight[rank * plan->vpp + chunk];
+            if (chunk == 0 && dtp_plan_hides_experts(plan) && n < dtp_plan_num_microbatches(plan))
+                n++; /* the forward that runs beside a backward */
+            add_chunk(memo, plan, x, kind->stage(plan->pp, plan->vpp, rank, chunk), n, &r);
+            r.in_flight += n;
         }
         r.gradients_live = r.in_flight < plan->vpp * dtp_plan_num_microbatches(plan);
         fill_stage(memo, plan, x, &r, &stages[rank]);

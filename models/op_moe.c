@@ -164,7 +164,8 @@ static void sort_chunks(struct dtp_op_build *b, const struct routed *r, const ch
 static void exchange(struct dtp_op_build *b, const struct routed *r, const char *name) {
     for (int pass = DTP_PASS_F; b->plan->ep > 1 && pass <= DTP_PASS_I; pass++)
         dtp_op_collective(b, name, (enum dtp_pass)pass, DTP_ALL_TO_ALL, DTP_AXIS_EP,
-                          b->e * r->sent * r->fullest * b->h);
+                          b->e * r->sent * r->fullest * b->h)
+            ->overlapped = dtp_plan_hides_experts(b->plan);
 }
 
 /* The ranks among which an expert is divided gather the rows that each got, top_k times the tokens of the

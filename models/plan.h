@@ -36,6 +36,7 @@ struct dtp_plan {
     struct dtp_ints layers_per_stage;
     enum dtp_algo tp_algo, dp_algo;
     int tp_overlap, dp_overlap, p2p_overlap; /* -1: the framework's default; 0 or 1 */
+    int ep_overlap; /* 1: rows of experts travel behind the compute of another microbatch */
     enum dtp_offload offload;
     enum dtp_offload_to offload_to;
     enum dtp_dtype dtype;
@@ -58,6 +59,9 @@ static inline double dtp_plan_recomputed_share(const struct dtp_plan *p, int lay
 }
 static inline int dtp_plan_etp(const struct dtp_plan *p) {
     return p->etp > 0 ? p->etp : p->tp;
+}
+static inline bool dtp_plan_hides_experts(const struct dtp_plan *p) {
+    return p->ep_overlap > 0 && p->ep > 1;
 }
 /* Transfers between stages stop the compute streams of both. */
 static inline bool dtp_plan_p2p_blocks(const struct dtp_plan *p, const struct dtp_framework *f) {
@@ -118,6 +122,9 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_EP,                                                                                  \
       "ep does not divide the experts and the ranks of a stage, or the model has no experts")      \
     X(DTP_WHY_EP_HERE, "the framework has no expert parallelism")                                  \
+    X(DTP_WHY_EP_OVERLAP,                                                                          \
+      "ep_overlap wants pp 1 or interleaved stages, several microbatches, no full recomputation "  \
+      "and a framework that has it")                                                               \
     X(DTP_WHY_ETP,                                                                                 \
       "etp does not divide the experts' hidden size and the ranks, or not of this stack or model") \
     X(DTP_WHY_EXPERTS_SP,                                                                          \

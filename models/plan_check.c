@@ -77,6 +77,13 @@ static bool has_etp(const struct dtp_framework *f, const struct dtp_plan *p) {
     return f->expert_tp == DTP_EXPERT_TP_ANY || (f->expert_tp == DTP_EXPERT_TP_ONE && p->etp == 1);
 }
 
+/* A forward and a backward of different microbatches run side by side (Megatron-Core,
+ * combined_1f1b.py; transformer_config.py for what it refuses). */
+static bool may_hide(const struct dtp_framework *f, const struct dtp_plan *p) {
+    return f->has_ep_overlap && (p->pp == 1 || p->vpp > 1) && dtp_plan_num_microbatches(p) > 1 &&
+           p->recompute != DTP_RECOMPUTE_FULL;
+}
+
 /* As Megatron-Core's initialize_model_parallel() and MoELayer.forward() have it. */
 static enum dtp_reason check_experts(const struct dtp_problem *q, const struct dtp_plan *p) {
     int experts = q->model->moe.experts;
@@ -93,7 +100,9 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
         return DTP_WHY_EP;
     if (q->framework->max_ep > 0 && p->ep > q->framework->max_ep)
         return DTP_WHY_EP_HERE;
-    return ranks / etp % p->ep != 0 ? DTP_WHY_EP : DTP_LEGAL;
+    if (ranks / etp % p->ep != 0)
+        return DTP_WHY_EP;
+    return dtp_plan_hides_experts(p) && !may_hide(q->framework, p) ? DTP_WHY_EP_OVERLAP : DTP_LEGAL;
 }
 
 /* Groups inside dp x cp: state is divided in a group, gradients are summed over all. */

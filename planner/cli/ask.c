@@ -21,6 +21,7 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
                  {"tp_overlap", "--tp-overlap", args->tp_overlap},
                  {"dp_overlap", "--dp-overlap", args->dp_overlap},
                  {"p2p_overlap", "--p2p-overlap", args->p2p_overlap},
+                 {"ep_overlap", "--ep-overlap", args->ep_overlap},
                  {"offload", "--offload", args->offload},
                  {"offload_to", "--offload-to", args->offload_to}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {

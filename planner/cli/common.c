@@ -166,6 +166,8 @@ static const struct dtp_option fixed_options[] = {
     FIELD("dp-algo", "ALGO", dp_algo, "algorithm of data-parallel collectives"),
     FIELD("tp-overlap", "0|1", tp_overlap, "hide tensor-parallel collectives behind compute"),
     FIELD("dp-overlap", "0|1", dp_overlap, "hide the gradient reduction behind the backward"),
+    FIELD("ep-overlap", "0|1", ep_overlap,
+          "hide the all-to-all of experts behind another microbatch's compute (default: 0)"),
     FIELD("p2p-overlap", "0|1", p2p_overlap, "hide pipeline transfers behind compute"),
     FIELD("offload", "WHAT", offload, "none, optimizer or parameters"),
     FIELD("offload-to", "WHERE", offload_to, "host or nvme"),

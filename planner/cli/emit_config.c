@@ -20,6 +20,8 @@ static void megatron_experts(FILE *f, const struct dtp_model *m, const struct dt
             "--expert-model-parallel-size %d\n--num-experts %d\n--moe-router-topk %d\n"
             "--moe-ffn-hidden-size %d\n--moe-token-dispatcher-type alltoall\n--moe-grouped-gemm\n",
             plan->ep, m->moe.experts, m->moe.top_k, m->moe.ffn);
+    if (dtp_plan_hides_experts(plan))
+        fputs("--overlap-moe-expert-parallel-comm\n", f);
     if (dtp_plan_etp(plan) != plan->tp)
         fprintf(f, "--expert-tensor-parallel-size %d\n", plan->etp);
     if (m->moe.shared_experts > 0)

@@ -114,6 +114,34 @@ static void test_wide_router(void) {
     near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept - 4 * tokens);
 }
 
+/* Side by side with another microbatch: a forward's rows hide behind the compute of a backward, a backward's
+ * behind that of a forward, and slow it; nothing else of the layer changes, and one microbatch more is there. */
+static void test_hidden(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+    const struct dtp_phase *apart, *beside;
+    x->plan.ep = x->plan.dp = 8;
+    x->plan.global_batch_size = 32;
+    x->cluster.gpu.comm_slowdown = 0.2;
+    struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x->problem);
+    apart = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE];
+    uint64_t before = dtp_evaluate_memory(dtp_evaluator_create(arena, &x->problem), &x->plan);
+    x->plan.ep_overlap = 1;
+    beside = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE];
+    const double cover[2] = {apart[1].compute_s + apart[2].compute_s, apart[0].compute_s};
+    for (int k = 0; k < 2; k++) {
+        double hidden = apart[k].ep_s < cover[k] ? apart[k].ep_s : cover[k];
+        CU_ASSERT(hidden > 0);
+        near(beside[k].ep_s, apart[k].ep_s - 0.8 * hidden);
+        near(beside[k].total_s, apart[k].total_s - 0.8 * hidden);
+        near(beside[k].net_bytes[2], apart[k].net_bytes[2]);
+    }
+    CU_ASSERT(dtp_evaluate_memory(dtp_evaluator_create(arena, &x->problem), &x->plan) > before);
+    x->plan.ep = 1; /* nothing travels */
+    double alone_s = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE][0].total_s;
+    x->plan.ep_overlap = 0;
+    near(dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE][0].total_s, alone_s);
+}
+
 static enum dtp_reason reason(const char *stack, int ep, int zero, int group) {
     struct fixture *x = op_case("mixtral-8x7b", stack);
     x->plan.dp = x->problem.gpus = 8;
@@ -136,10 +164,13 @@ static void test_refusals(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"the same FLOPs", test_same_flops}, {"rows sent", test_rows_sent},
-        {"one owner each", test_owners},     {"router in fp32", test_wide_router},
-        {"refusals", test_refusals},         CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"the same FLOPs", test_same_flops},
+                           {"rows sent", test_rows_sent},
+                           {"one owner each", test_owners},
+                           {"rows behind compute", test_hidden},
+                           {"router in fp32", test_wide_router},
+                           {"refusals", test_refusals},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"experts by stack", setup, teardown, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     return run_suites(suites);

@@ -73,6 +73,11 @@ CHANGE(ep_over_cp, ep(w, p); p->cp = 2; p->dp = 2;)
 CHANGE(ep_experts, ep(w, p); w->model.moe.experts = 6;)
 CHANGE(ep_ranks, ep(w, p); p->ep = 8;)
 CHANGE(ep_here, ep(w, p); w->framework.max_ep = 2;)
+CHANGE(ep_hidden, ep(w, p); p->ep_overlap = 1; p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;
+       w->framework.has_ep_overlap = true;)
+CHANGE(ep_hidden_flat, ep_hidden(w, p); p->vpp = 1; p->schedule = DTP_SCHED_1F1B;)
+CHANGE(ep_hidden_full, ep_hidden(w, p); p->recompute = DTP_RECOMPUTE_FULL;)
+CHANGE(ep_hidden_none, ep_hidden(w, p); w->framework.has_ep_overlap = false;)
 CHANGE(sp_experts, ep(w, p); p->sequence_parallel = false;)
 CHANGE(folded, ep(w, p); p->etp = 1; p->ep = 8; w->framework.expert_tp = DTP_EXPERT_TP_ANY;)
 CHANGE(folded_one, folded(w, p); w->framework.expert_tp = DTP_EXPERT_TP_ONE;)
@@ -188,6 +193,10 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_EP, ep_experts},
     {DTP_WHY_EP, ep_ranks},
     {DTP_WHY_EP_HERE, ep_here},
+    {DTP_LEGAL, ep_hidden},
+    {DTP_WHY_EP_OVERLAP, ep_hidden_flat},
+    {DTP_WHY_EP_OVERLAP, ep_hidden_full},
+    {DTP_WHY_EP_OVERLAP, ep_hidden_none},
     {DTP_WHY_EXPERTS_SP, sp_experts},
     {DTP_LEGAL, folded},
     {DTP_LEGAL, folded_one},
