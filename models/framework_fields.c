@@ -239,7 +239,7 @@ const struct dtp_field dtp_framework_fields[] = {
      .names = dtp_cross_entropy_names,
      .help = "PyTorch's, pass by pass over fp32 logits, these compiled, or one kernel in 16 bit"},
     NUMBER(
-        head_deferral_bytes, 1e12,
+        head_deferral_bytes, DTP_TERA,
         "pipelines: the head's weight gradients wait until the last stage has nothing else to do, "
         "for as many microbatches as so many bytes hold gradients of logits of"),
     BOOLEAN(half_cross_entropy, "cross-entropy keeps its tensors in 16 bit"),

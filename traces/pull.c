@@ -219,16 +219,45 @@ static void decode(struct dtp_pull *p, struct dtp_text *t) {
     t->n = n;
 }
 
+/* Eight bytes, the first in the lowest bits. */
+static uint64_t load_8(const unsigned char *at) {
+    uint64_t v;
+    memcpy(&v, at, sizeof v);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap64(v);
+#endif
+    return v;
+}
+
+/* Bytes of a string before the first that is a quote, a backslash, a control character or not ASCII, or `n`. Eight at
+ * once: a byte is less than k < 128 where subtracting k borrows into its top bit and the bit was not set before; what
+ * a borrow marks wrongly lies above a byte that is marked rightly, so that the lowest mark is right. */
+static size_t plain_bytes(const unsigned char *at, size_t n) {
+    const uint64_t ones = UINT64_MAX / 255, top = ones << 7;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t v = load_8(at + i), quote = v ^ (ones * '"'), slash = v ^ (ones * '\\');
+        uint64_t mark = (((v - ones * 0x20) | (quote - ones) | (slash - ones)) & ~v) | v;
+        if ((mark & top) != 0)
+            return i + (size_t)__builtin_ctzll(mark & top) / 8;
+    }
+    while (i < n && at[i] >= 0x20 && at[i] < 0x80 && at[i] != '"' && at[i] != '\\')
+        i++;
+    return i;
+}
+
 /* p->at is after the opening quote. decoded: false where the text is thrown away. */
 static enum dtp_status take_string(struct dtp_pull *p, struct dtp_text *out, bool decoded,
                                    struct dtp_err *err) {
     size_t start = p->at;
     bool plain = true;
     for (;;) {
-        while (p->at < p->end && p->buf[p->at] != '"') {
-            unsigned char c = p->buf[p->at];
-            plain = plain && c >= 0x20 && c < 0x80 && c != '\\';
-            p->at += c == '\\' ? 2 : 1;
+        while (p->at < p->end) {
+            p->at += plain_bytes(p->buf + p->at, p->end - p->at);
+            if (p->at == p->end || p->buf[p->at] == '"')
+                break;
+            plain = false;
+            p->at += p->buf[p->at] == '\\' ? 2 : 1;
         }
         if (p->at < p->end)
             break;
@@ -379,5 +408,8 @@ enum dtp_status dtp_pull_skip(struct dtp_pull *p, struct dtp_err *err) {
 }
 
 bool dtp_text_is(const struct dtp_text *t, const char *s) {
-    return strlen(s) == t->n && memcmp(s, t->at, t->n) == 0;
+    size_t i = 0;
+    while (i < t->n && s[i] == t->at[i] && s[i]) /* most differ in the first byte */
+        i++;
+    return i == t->n && !s[i];
 }

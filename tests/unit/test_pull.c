@@ -1,0 +1,78 @@
+/* Strings of the tokenizer, byte by byte beside what eight at once give: each special byte at each place. */
+#include "traces/pull.h"
+
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/suites.h"
+
+static struct dtp_arena *arena;
+
+/* The string that `json` begins with, read as an element of an array. */
+static struct dtp_text read_string(const char *json, size_t n, struct dtp_pull *p) {
+    struct dtp_source *source;
+    struct dtp_err err = {0};
+    struct dtp_text t = {0};
+    CU_ASSERT_EQUAL_FATAL(dtp_source_memory(arena, "text", json, n, &source, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_pull_init(p, arena, source, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_pull_text(p, &t, &err), DTP_OK);
+    CU_ASSERT_EQUAL(t.token, DTP_TOKEN_STRING);
+    dtp_source_close(source);
+    return t;
+}
+
+static void test_specials(void) {
+    static const struct {
+        const char *in, *out;
+        int controls, bad_utf8;
+    } special[] = {
+        {"", "", 0, 0},
+        {"\x7f", "\x7f", 0, 0},   /* the last byte that needs nothing */
+        {" !#[]", " !#[]", 0, 0}, /* neighbours of the quote, the backslash and the controls */
+        {"\x01", "\x01", 1, 0},
+        {"\x1f", "\x1f", 1, 0},
+        {"\\\"", "\"", 0, 0},
+        {"\\\\", "\\", 0, 0},
+        {"\\n", "\n", 0, 0},
+        {"\xc3\xa9", "\xc3\xa9", 0, 0},
+        {"\x80", "\xef\xbf\xbd", 0, 1},
+        {"\xa2", "\xef\xbf\xbd", 0, 1},  /* a quote with the top bit */
+        {"\xdc", "\xef\xbf\xbd", 0, 1}}; /* a backslash with it */
+    enum { LONGEST = 27 };
+    for (size_t k = 0; k < sizeof special / sizeof *special; k++)
+        for (int before = 0; before < LONGEST; before++)
+            for (int after = 0; after < LONGEST; after++) {
+                char in[128], out[128];
+                const char *a = "abcdefghijklmnopqrstuvwxyz0", *b = "9876543210ZYXWVUTSRQPONMLKJ";
+                int n = snprintf(in, sizeof in, "\"%.*s%s%.*s\", \"next", before, a, special[k].in,
+                                 after, b);
+                snprintf(out, sizeof out, "%.*s%s%.*s", before, a, special[k].out, after, b);
+                struct dtp_pull p;
+                struct dtp_text t = read_string(in, (size_t)n, &p);
+                CU_ASSERT(dtp_text_is(&t, out));
+                CU_ASSERT_EQUAL(p.raw_controls, (uint64_t)special[k].controls);
+                CU_ASSERT_EQUAL(p.bad_utf8, (uint64_t)special[k].bad_utf8);
+                CU_ASSERT_EQUAL(dtp_pull_offset(&p), (uint64_t)n - strlen(", \"next"));
+                dtp_arena_reset(arena);
+            }
+}
+
+static void test_text_is(void) {
+    const struct dtp_text t = {"duration", 3, DTP_TOKEN_STRING}, none = {"x", 0, DTP_TOKEN_STRING},
+                          nul = {"a\0b", 3, DTP_TOKEN_STRING};
+    CU_ASSERT(dtp_text_is(&t, "dur"));
+    CU_ASSERT(!dtp_text_is(&t, "du") && !dtp_text_is(&t, "dura") && !dtp_text_is(&t, ""));
+    CU_ASSERT(dtp_text_is(&none, "") && !dtp_text_is(&none, "x"));
+    CU_ASSERT(!dtp_text_is(&nul, "a"));
+}
+
+int main(void) {
+    CU_TestInfo tests[] = {
+        {"special bytes", test_specials}, {"comparison", test_text_is}, CU_TEST_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"pull", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
+    arena = dtp_arena_create("test");
+    int status = run_suites(suites);
+    dtp_arena_destroy(arena);
+    return status;
+}
