@@ -178,8 +178,7 @@ static enum dtp_status finish(struct dtp_arena *a, const struct dtp_json *j,
                               struct dtp_cluster_spec *spec, struct dtp_cluster *out,
                               struct dtp_err *err) {
     if (!spec->gpu)
-        return dtp_fail(err, DTP_EINPUT, "%s: cluster without \"gpu\" and without \"base\"",
-                        out->name);
+        return dtp_json_expected(j, "\"gpu\", or \"base\" with the machine to start from", err);
     DTP_TRY(read_gpu(a, spec->gpu, &spec->c.gpu, err));
     DTP_TRY(dtp_cluster_spec_finish(a, j, spec, err));
     const char *name = out->name;

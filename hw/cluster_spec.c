@@ -17,16 +17,16 @@ const char *const dtp_fabric_names[] = {"infiniband", "ethernet", "omnipath", "s
 static const struct dtp_field node_fields[] = {
     {"gpus", DTP_FIELD_INT, NODE(gpus), .min = 1, .max = DTP_MAX_GPUS_PER_NODE, .help = "GPUs in a node, 8"},
     {"intra", DTP_FIELD_ENUM, NODE(intra), .names = dtp_intra_names, .help = "what links them: nvswitch, mesh, pcie, shm"},
-    {"gpu_link_bytes_per_s", DTP_FIELD_DOUBLE, NODE(gpu_link_bytes_per_s), .min = 1, .max = 1e15, .help = "all NVLinks of a GPU (or PCIe), one direction; from the GPU's architecture"},
+    {"gpu_link_bytes_per_s", DTP_FIELD_DOUBLE, NODE(gpu_link_bytes_per_s), .min = 1e6, .max = 1e15, .help = "all NVLinks of a GPU (or PCIe), one direction; from the GPU's architecture"},
     {"gpu_link_efficiency", DTP_FIELD_DOUBLE, NODE(gpu_link_efficiency), .min = 0.01, .max = 1, .help = "achieved / nominal; from the architecture"},
     {"gpu_link_latency_s", DTP_FIELD_DOUBLE, NODE(gpu_link_latency_s), .min = 0, .max = 1, .help = "one step between GPUs of a node"},
-    {"mesh_link_bytes_per_s", DTP_FIELD_DOUBLE, NODE(mesh_link_bytes_per_s), .min = 1, .max = 1e15, .help = "one NVLink of a mesh, one direction"},
-    {"host_link_bytes_per_s", DTP_FIELD_DOUBLE, NODE(host_link_bytes_per_s), .min = 1, .max = 1e15, .help = "GPU (or PCIe switch) to host, one direction; the GPU's PCIe"},
-    {"socket_link_bytes_per_s", DTP_FIELD_DOUBLE, NODE(socket_link_bytes_per_s), .min = 1, .max = 1e15, .help = "between the two sockets, one direction"},
+    {"mesh_link_bytes_per_s", DTP_FIELD_DOUBLE, NODE(mesh_link_bytes_per_s), .min = 1e6, .max = 1e15, .help = "one NVLink of a mesh, one direction"},
+    {"host_link_bytes_per_s", DTP_FIELD_DOUBLE, NODE(host_link_bytes_per_s), .min = 1e6, .max = 1e15, .help = "GPU (or PCIe switch) to host, one direction; the GPU's PCIe"},
+    {"socket_link_bytes_per_s", DTP_FIELD_DOUBLE, NODE(socket_link_bytes_per_s), .min = 1e6, .max = 1e15, .help = "between the two sockets, one direction"},
     {"sockets", DTP_FIELD_INT, NODE(sockets), .min = 1, .max = 2, .help = "CPU sockets, 2"},
     {"pcie_gpus_per_switch", DTP_FIELD_INT, NODE(pcie_gpus_per_switch), .min = 1, .max = DTP_MAX_GPUS_PER_NODE, .help = "GPUs under one PCIe switch, 2"},
     {"nics", DTP_FIELD_INT, NODE(nics), .min = 0, .max = 1024, .help = "NICs for training; more than GPUs are bundled"},
-    {"nic_bytes_per_s", DTP_FIELD_DOUBLE, NODE(nic_bytes_per_s), .min = 1, .max = 1e15, .help = "one NIC, one direction, nominal"},
+    {"nic_bytes_per_s", DTP_FIELD_DOUBLE, NODE(nic_bytes_per_s), .min = 1e6, .max = 1e15, .help = "one NIC, one direction, nominal; 200 Gbit/s are 25e9"},
     {"nic_efficiency", DTP_FIELD_DOUBLE, NODE(nic_efficiency), .min = 0.01, .max = 1, .help = "achieved / nominal, collectives"},
     {"nic_latency_s", DTP_FIELD_DOUBLE, NODE(nic_latency_s), .min = 0, .max = 1, .help = "one step between nodes"},
     {"far_nic_bytes_per_s", DTP_FIELD_DOUBLE, NODE(far_nic_bytes_per_s), .min = 0, .max = 1e15, .help = "all rings of a node whose last GPU is not next to the NIC they leave by, 0: as others"},
@@ -175,10 +175,14 @@ enum dtp_status dtp_cluster_spec_parts(struct dtp_arena *a, const struct dtp_jso
     size_t n = 0;
     while (dtp_fabric_names[n])
         n++;
-    if (dtp_name_index(dtp_fabric_names, c->fabric) < 0)
-        return dtp_unknown_name(err, DTP_EINPUT, "fabric", c->fabric, dtp_fabric_names, n, NULL);
-    (void)j;
-    return DTP_OK;
+    if (dtp_name_index(dtp_fabric_names, c->fabric) >= 0)
+        return DTP_OK;
+    char place[512];
+    const struct dtp_json *at = dtp_json_get(j, "fabric");
+    enum dtp_status status =
+        dtp_unknown_name(err, DTP_EINPUT, "fabric", c->fabric, dtp_fabric_names, n, NULL);
+    dtp_err_prefix(err, dtp_json_place(at ? at : j, place, sizeof place));
+    return status;
 }
 
 /* ---- what follows from the rest ---- */

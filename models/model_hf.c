@@ -176,7 +176,8 @@ static enum dtp_status read_common(const struct dtp_json *j, struct dtp_model *m
 /* ---- the document ---------------------------------------------------------------------------- */
 
 bool dtp_model_is_hf(const struct dtp_json *j) {
-    return dtp_json_get(j, "model_type") || dtp_json_get(j, "architectures");
+    return dtp_json_get(j, "model_type") || dtp_json_get(j, "architectures") ||
+           dtp_json_get(j, "hidden_size") || dtp_json_get(j, "n_embd"); /* without its type */
 }
 
 /* "LlamaForCausalLM" begins with "llama": the longest type whose letters begin the class name. */
@@ -224,9 +225,15 @@ static enum dtp_status find_type(const struct dtp_json *j, const struct dtp_hf_t
             return DTP_OK;
         }
     }
+    dtp_json_place(at, place, sizeof place);
+    if (dtp_nearest_name(text, names, dtp_hf_ntypes) < 0)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "%s: models of type \"%s\" are not modelled; one that is built like a "
+                        "decoder or BERT can be a file of your own (models/README.md)",
+                        place, text);
     enum dtp_status status =
         dtp_unknown_name(err, DTP_EUNSUPPORTED, "model type", text, names, dtp_hf_ntypes, NULL);
-    dtp_err_prefix(err, dtp_json_place(at, place, sizeof place));
+    dtp_err_prefix(err, place);
     return status;
 }
 

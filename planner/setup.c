@@ -169,6 +169,13 @@ static enum dtp_status set_problem(struct dtp_setup *out, struct dtp_err *err) {
     if (ask->gpus > DTP_MOST_GPUS)
         return dtp_fail(err, DTP_EUSAGE, "--gpus: found %d, expected at most %d", ask->gpus,
                         DTP_MOST_GPUS);
+    if (out->cluster.max_gpus > 0 && ask->gpus > out->cluster.max_gpus &&
+        out->cluster.node.nics == 0)
+        return dtp_fail(
+            err, DTP_ENO,
+            "cluster %s is one node of %d GPUs without network cards, %d were asked for; "
+            "--nic 4x100 gives it some",
+            out->cluster.name, out->cluster.max_gpus, ask->gpus);
     if (out->cluster.max_gpus > 0 && ask->gpus > out->cluster.max_gpus)
         return dtp_fail(err, DTP_ENO, "cluster %s has %d GPUs, %d were asked for",
                         out->cluster.name, out->cluster.max_gpus, ask->gpus);

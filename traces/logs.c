@@ -37,8 +37,8 @@ static bool take_nccl_row(struct dtp_scalars *texts, char *line, struct dtp_nccl
         if (n < MOST_FIELDS)
             field[n++] = f;
     if ((n != NEW_FIELDS && n != OLD_FIELDS) || !isdigit((unsigned char)field[0][0]) ||
-        !isdigit((unsigned char)field[1][0]))
-        return false;
+        !isdigit((unsigned char)field[1][0]) || !isalpha((unsigned char)field[2][0]))
+        return false; /* size, count and type; other tables have numbers, too */
     *out = (struct dtp_nccl_row){.bytes = strtoull(field[0], NULL, 10),
                                  .count = strtoull(field[1], NULL, 10)};
     for (int k = 0; k < 2; k++) {
@@ -150,9 +150,11 @@ enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, str
         if (out->lines[d] > out->lines[out->dialect])
             out->dialect = (enum dtp_log_dialect)d;
     if (out->nccl.n == 0 && out->scalars.n == 0)
-        return dtp_fail(err, DTP_EINPUT,
-                        "%s: no row of nccl-tests and no step line of Megatron, nanotron, "
-                        "torchtitan or DeepSpeed in %llu lines",
-                        dtp_source_name(source), (unsigned long long)l.number);
+        return dtp_fail(
+            err, DTP_EINPUT,
+            "%s: no row of nccl-tests and no step line of Megatron, nanotron, "
+            "torchtitan or DeepSpeed in %llu lines (`dtplan trace --format list` has what "
+            "else is read)",
+            dtp_source_name(source), (unsigned long long)l.number);
     return DTP_OK;
 }

@@ -98,12 +98,15 @@ static void print_json(struct dtp_cli *cli, enum dtp_collective kind, const stru
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
-    int kind = dtp_name_index(dtp_collective_names, cli->arg[0]);
-    if (kind < 0)
+    int kind = 0; /* "AllReduce" is all_reduce */
+    while (kind < DTP_NCOLLECTIVES && !dtp_same_name(dtp_collective_names[kind], cli->arg[0]))
+        kind++;
+    if (kind == DTP_NCOLLECTIVES)
         return dtp_unknown_name(err, DTP_EUSAGE, "collective", cli->arg[0], dtp_collective_names,
                                 DTP_NCOLLECTIVES, NULL);
     if (own->bytes == 0 || own->gpus == 0)
-        return dtp_fail(err, DTP_EUSAGE, "usage: dtplan %s", cli->verb->synopsis);
+        return dtp_fail(err, DTP_EUSAGE, "--%s is missing, or 0; usage: dtplan %s",
+                        own->bytes == 0 ? "bytes" : "gpus", cli->verb->synopsis);
     struct dtp_cluster c;
     DTP_TRY(dtp_cluster_load(cli->a, own->cluster, &c, err));
     if (own->nic)

@@ -67,6 +67,15 @@ enum dtp_status dtp_listing_run(struct dtp_cli *cli, const struct dtp_listing_ve
     const char *const *names;
     size_t n;
     DTP_TRY(verb->list(cli->a, &names, &n, err));
+    if (cli->args.json) {
+        struct dtp_json_out w;
+        dtp_json_begin(&w, cli->out.file, 2);
+        dtp_json_array(&w);
+        for (size_t i = 0; i < n; i++)
+            dtp_json_put_string(&w, names[i]);
+        dtp_json_end(&w);
+        return DTP_OK;
+    }
     int width = width_of(names, n);
     for (size_t i = 0; i < n; i++) {
         if (own->names)

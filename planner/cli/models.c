@@ -84,7 +84,7 @@ const struct dtp_verb dtp_verb_models = {
     .description =
         "Lists the models with their parameters and defaults, or shows one. A FILE is an "
         "own model in JSON or a Hugging Face config.json; with --json the model is "
-        "printed in the form that a plan document may embed.",
+        "printed in the form that a plan document may embed, or the list of names.",
     .groups = DTP_GROUP_OUTPUT,
     .options = dtp_listing_options,
     .own_size = sizeof(struct dtp_listing),

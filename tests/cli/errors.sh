@@ -60,3 +60,20 @@ echo "$? with --no-fold"
 try simulate --model llama3-8b --gpus 64 --cluster b200 --framework nanotron --dtype fp4
 try simulate --model llama3-70b --gpus 64 --cluster h100 --framework nemo --zero-stage 3
 try simulate --model mixtral-8x7b --gpus 64 --cluster h100 --tp 2 --ep 8
+# Files that people write: a config without its type or of a type that is not modelled, rates in Gbit/s, a
+# machine without a network, a table that is no log.
+printf '{"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64}' >mamba.json
+printf '{"hidden_size": 4096, "num_hidden_layers": 32}' >typeless.json
+printf '{"gpu": "h100", "node": {"nics": 4, "nic_bytes_per_s": 200}}' >gbit.json
+printf '{"gpu": "h100"}' >alone.json
+printf '{"title": "mine"}' >nothing.json
+printf '{"gpu": "h100", "fabric": "infinband"}' >fabric.json
+printf '   8  4 32 24 3 1 on interleaved none 16.1 s +0.0\n' >table.txt
+try models mamba.json
+try models typeless.json
+try --model gpt2 --gpus 8 --cluster gbit.json
+try --model gpt2 --gpus 16 --cluster alone.json
+try --model gpt2 --gpus 8 --cluster nothing.json
+try --model gpt2 --gpus 8 --cluster fabric.json
+try trace table.txt
+try collective allreduce --bytes 1MB

@@ -11,3 +11,6 @@ done
 "$dtplan" schedules 1f1b --pp 2 --microbatches 3 | tail -n 2
 "$dtplan" collectives | grep -c '^  ring'
 "$dtplan" collective all_reduce --bytes 64MB --gpus 8 | awk 'NR == 3 { print $1 }'
+"$dtplan" models --json | tr -d ' \n' | head -c 14
+echo
+"$dtplan" collective AllReduce --bytes 64MB --gpus 8 | head -n 1
