@@ -307,9 +307,10 @@ static void fill_device(const struct dtp_memory_memo *memo, const struct dtp_pla
     uint64_t needed_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
     uint64_t beside_bytes = whole_bytes(f->context_bytes) +
                             whole_bytes(f->communicator_bytes * num_communicators(plan));
-    struct rank_idle idle =
-        dtp_memory_idle_bytes(memo, plan, x, r, sums, (double)limit_bytes - (double)beside_bytes);
-    uint64_t idle_bytes = whole_bytes(idle.held);
+    struct reserved idle = dtp_memory_idle_bytes(memo, plan, x, r, sums);
+    out->wanted_bytes = needed_bytes + whole_bytes(idle.wanted);
+    bool room = out->wanted_bytes + beside_bytes <= limit_bytes;
+    uint64_t idle_bytes = whole_bytes(room ? idle.wanted : idle.least);
     bool collectives = plan->tp > 1 || plan->dp * plan->cp > 1;
     double more = collectives ? f->cache_factor - f->allocator_factor : 0;
     out->device_bytes = needed_bytes + beside_bytes;
@@ -317,7 +318,6 @@ static void fill_device(const struct dtp_memory_memo *memo, const struct dtp_pla
         out->device_bytes + idle_bytes + whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);
     if (out->observed_bytes > limit_bytes)
         out->observed_bytes = out->device_bytes > limit_bytes ? out->device_bytes : limit_bytes;
-    out->wanted_bytes = needed_bytes + whole_bytes(idle.wanted);
     out->reserved_bytes = needed_bytes + idle_bytes;
     if (out->reserved_bytes > out->observed_bytes - beside_bytes)
         out->reserved_bytes = out->observed_bytes - beside_bytes;

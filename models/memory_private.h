@@ -74,14 +74,14 @@ double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
 struct rank_sums {
     double loss, passes, peak, optimizer;
 };
-/* Reserved by the caching allocator but in nobody's use when a rank's peak of reserved bytes is reached: it
- * is given back before an allocation fails. */
-struct rank_idle {
-    double wanted, held; /* on a card without end; on one with `room` for what is reserved */
+/* Bytes of a rank that the caching allocator reserves where the card has room, and what it comes down to where
+ * free blocks have to be given back. */
+struct reserved {
+    double wanted, least;
 };
-struct rank_idle dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
-                                       const struct dtp_plan *plan, const struct activations *x,
-                                       const struct rank_parts *r, const struct rank_sums *sums,
-                                       double room);
+/* The same without what is in use at the peak: it is given back before an allocation fails. */
+struct reserved dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
+                                      const struct dtp_plan *plan, const struct activations *x,
+                                      const struct rank_parts *r, const struct rank_sums *sums);
 
 #endif

@@ -98,28 +98,30 @@ static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan 
     return gathered > largest && more > 0 ? bytes + more : bytes;
 }
 
-/* Bytes of a stage: at least, with what is gathered once and twice. */
-struct reserved {
-    double least, wanted, twice;
-};
+/* ZeRO-1 gathers into pieces, one for each rank and its own, which are copied out of one flat tensor. What freed
+ * activations hold no block for, of which the widest and two of half its size are a layer's, is asked for anew. */
+static double gathered_anew(double flat, int replicas, const struct activations *x,
+                            const struct rank_parts *r) {
+    double piece = flat / replicas, blocks = 0;
+    if (piece > 0)
+        blocks = (floor(x->widest / piece) + 2 * floor(x->widest / 2 / piece)) * r->layers *
+                 r->in_flight;
+    return (flat > x->widest ? flat : 0) + fmax(0, replicas + 1 - blocks) * piece;
+}
 
 /* A stage without logits. The first update comes after all blocks of a backward: moments go into what
- * activations left, but what is gathered, a piece for each rank and then all in one, is asked for anew where
- * activations have no block as large, and takes the next step's activations. Where the card has no room the
- * allocator gives back what is free; runs do so whose pieces fit once but not twice, and some hold them twice. The
- * embedding's gradient is larger than what a backward frees. */
+ * activations left, but what is gathered is asked for beside that, and takes the next step's activations. Where it
+ * has no room the allocator gives back what is free. The embedding's gradient is larger than what a backward
+ * frees. */
 static struct reserved without_logits(const struct dtp_framework_memory *f,
                                       const struct dtp_plan *plan, const struct activations *x,
                                       const struct rank_parts *r, const struct rank_sums *sums,
                                       double moments) {
     double flat = dtp_memory_flat_gather_bytes(f, plan, r);
-    double piece = flat / ((double)plan->dp * plan->cp);
-    double gathered = (flat > x->widest ? flat : 0) + (piece > x->widest ? flat + piece : 0);
     double table = f->table_gradient_bytes * r->table;
-    double first = sums->passes - moments + gathered;
+    double first = sums->passes - moments + gathered_anew(flat, plan->dp * plan->cp, x, r);
     return (struct reserved){.least = table + sums->peak,
-                             .wanted = table + fmax(first, sums->peak),
-                             .twice = table + fmax(first + flat, sums->peak)};
+                             .wanted = table + fmax(first, sums->peak)};
 }
 
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
@@ -140,13 +142,12 @@ static struct reserved with_logits(const struct dtp_framework_memory *f,
     bytes = fmax(bytes, sums->peak);
     double flat = dtp_memory_flat_gather_bytes(f, plan, r);
     bytes += flat > fmax(split, x->widest) ? flat : 0;
-    return (struct reserved){.least = bytes, .wanted = bytes, .twice = bytes};
+    return (struct reserved){.least = bytes, .wanted = bytes};
 }
 
-struct rank_idle dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
-                                       const struct dtp_plan *plan, const struct activations *x,
-                                       const struct rank_parts *r, const struct rank_sums *sums,
-                                       double room) {
+struct reserved dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
+                                      const struct dtp_plan *plan, const struct activations *x,
+                                      const struct rank_parts *r, const struct rank_sums *sums) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     const double master = 4; /* of the optimizer's bytes per parameter, there from the start */
     double moments =
@@ -155,7 +156,6 @@ struct rank_idle dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
     struct reserved at = r->nlogits > 0 ? with_logits(f, plan, x, r, sums, moments, &deferred)
                                         : without_logits(f, plan, x, r, sums, moments);
     double beside = fmax(0, deferred) + pieces_bytes(memo->problem->framework, plan, r);
-    return (struct rank_idle){.wanted = at.wanted + beside - sums->peak,
-                              .held = (at.twice + beside > room ? at.least : at.wanted) + beside -
-                                      sums->peak};
+    return (struct reserved){.least = at.least + beside - sums->peak,
+                             .wanted = at.wanted + beside - sums->peak};
 }

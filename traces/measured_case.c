@@ -308,8 +308,11 @@ static void set_checks(struct dtp_arena *a, const struct dtp_run_library *l,
         return;
     struct dtp_stage_memory *stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)c->plan.pp);
     dtp_memory(dtp_memory_memo_create(a, &c->problem), &c->plan, stages);
-    if ((double)stages[0].wanted_bytes > fact->checked_above_bytes)
+    if ((double)stages[0].wanted_bytes > fact->checked_above_bytes) {
         c->framework.checked_collectives = c->framework.checked_transfers = true;
+        set_stage_layers(a, c); /* by the rule of that version */
+    } else if (!c->framework.checked_transfers && fact->memory_limit_bytes > 0)
+        c->problem.memory_limit_bytes = (uint64_t)fact->memory_limit_bytes;
 }
 
 /* A row may leave to the library what its model has there. */

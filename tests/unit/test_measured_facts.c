@@ -48,6 +48,23 @@ static void test_other_batch(void) {
     CU_ASSERT_DOUBLE_EQUAL(other->batches, 1, 1e-12);
 }
 
+/* Of nanotron's sweep the newer runs had 8 GiB less of the card, and cut the 1B model otherwise than the first ones,
+ * among which is what would reserve more than any run holds. */
+static void test_versions(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,ffn,"
+        "gated_ffn,vocab,seq,tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,"
+        "step_s,peak_mem,peak_mem_unit\nplaybook,a,nanotron,H100,80,16,8,Llama (1B),16,2048,32,"
+        "8192,1,131072,4096,1,2,1,8,1,%d,256,bf16,none,1,25,GB\n";
+    struct dtp_run_case *newer = case_of_file(dtp_arena_printf(arena, row, 2)),
+                        *first = case_of_file(dtp_arena_printf(arena, row, 16));
+    CU_ASSERT_FATAL(newer->unsupported == NULL && first->unsupported == NULL);
+    CU_ASSERT(!newer->framework.checked_transfers && first->framework.checked_transfers);
+    CU_ASSERT(newer->problem.memory_limit_bytes < 71 * ((uint64_t)1 << 30));
+    CU_ASSERT(first->problem.memory_limit_bytes > 79 * ((uint64_t)1 << 30));
+    CU_ASSERT(newer->plan.layers_per_stage.at[0] == 10 && first->plan.layers_per_stage.at[0] == 11);
+}
+
 /* FlagPerf's run in fp32: --recompute-activations, no flash attention, no master copy; those in 16 bit not. */
 static void test_fp32_run(void) {
     static const char *const row =
@@ -258,6 +275,7 @@ int main(void) {
                            {"facts of runs that were not made again", test_campaign_facts},
                            {"what the scripts say", test_facts},
                            {"a run with another batch than its row", test_other_batch},
+                           {"versions of nanotron", test_versions},
                            {"a run in fp32", test_fp32_run},
                            {"sums that are no runs", test_sums},
                            {"LLM Foundry's tables", test_llm_foundry},
