@@ -64,8 +64,9 @@ void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c) {
     c->picked = c->fastest_measured = c->nfailed = 0;
     for (size_t i = 0; i < n; i++) {
         const struct dtp_check_row *r = &c->row[i];
-        double bytes = fabs(dtp_error_pct((double)r->predicted_peak_bytes,
-                                          r->failure ? 0 : (double)r->measured_peak_bytes));
+        double bytes = r->failure ? 0
+                                  : fabs(dtp_error_pct((double)r->predicted_peak_bytes,
+                                                       (double)r->measured_peak_bytes));
         step += r->failure ? 100 : fabs(dtp_error_pct(r->predicted_s, r->measured_s));
         peak += bytes;
         c->worst_peak_pct = bytes > c->worst_peak_pct ? bytes : c->worst_peak_pct;
@@ -77,8 +78,9 @@ void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c) {
         if (measured[i] < measured[c->fastest_measured])
             c->fastest_measured = i;
     }
+    double ran = (double)(n - c->nfailed); /* what failed has no peak */
     c->mape_step_pct = n > 0 ? step / (double)n : (double)NAN;
-    c->mape_peak_pct = n > 0 ? peak / (double)n : (double)NAN;
+    c->mape_peak_pct = ran > 0 ? peak / ran : (double)NAN;
     c->rank_correlation = n > 1 ? dtp_rank_correlation(a, predicted, measured, n) : (double)NAN;
     c->regret_pct = n > 0 && isfinite(measured[c->picked])
                         ? 100 * (measured[c->picked] / measured[c->fastest_measured] - 1)
@@ -248,8 +250,8 @@ void dtp_check_text(struct dtp_arena *a, const struct dtp_term *t, const struct 
     print_terms(t, c);
     fprintf(t->file, "\n%zu layouts, %zu failed; step time: MAPE %.1f %%, rank correlation %.3f\n",
             c->nrows, c->nfailed, c->mape_step_pct, c->rank_correlation);
-    fprintf(t->file, "peak memory: mean error %.3f %%, worst %.3f %%\n", c->mape_peak_pct,
-            c->worst_peak_pct);
+    fprintf(t->file, "peak memory of those that ran: mean error %.3f %%, worst %.3f %%\n",
+            c->mape_peak_pct, c->worst_peak_pct);
     if (c->nrows > 1)
         fprintf(t->file, "the predicted best (%s) ran %.1f %% slower than the fastest (%s)\n",
                 dtp_plan_words(a, &c->row[c->picked].plan), c->regret_pct,

@@ -13,7 +13,7 @@
 #include "planner/setup.h"
 #include "planner/term.h"
 
-enum { DTP_CHECK_TERMS = 6 };
+enum { DTP_CHECK_TERMS = 4 };
 struct dtp_check_term {
     const char *name; /* static */
     double predicted_s, measured_s;

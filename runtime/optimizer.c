@@ -92,8 +92,8 @@ static enum dtp_status finish_gradients(struct dtp_rank *r) {
         if (!r->embedding || (u->kind != DTP_UNIT_TOKENS && !u->tied_copy))
             continue;
         struct dtp_owned x = dtp_unit_owned(r, u);
-        int event = dtp_trace_begin(r, DTP_STREAM_DP, "embedding all_reduce");
         dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE);
+        int event = dtp_trace_begin(r, DTP_STREAM_DP, "embedding all_reduce");
         DTP_TRY(r->cops->all_reduce(r->embedding, DTP_STREAM_DP, x.grads, x.n, r->dev->grad_dtype,
                                     DTP_REDUCE_SUM, r->err));
         dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_DP);
@@ -121,8 +121,8 @@ static enum dtp_status global_norm(struct dtp_rank *r) {
     add_squares(r, norm2);
     if (r->size == 1)
         return DTP_OK;
-    int event = dtp_trace_begin(r, DTP_STREAM_DP, "norm all_reduce");
     dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE);
+    int event = dtp_trace_begin(r, DTP_STREAM_DP, "norm all_reduce");
     DTP_TRY(
         r->cops->all_reduce(r->world, DTP_STREAM_DP, norm2, 1, DTP_FP32, DTP_REDUCE_SUM, r->err));
     dtp_order(r, DTP_STREAM_COMPUTE, DTP_STREAM_DP);
@@ -157,8 +157,8 @@ static enum dtp_status gather_weights(struct dtp_rank *r) {
     int zero = r->plan->zero_stage;
     if (!r->dp || zero == 0 || zero == 3)
         return DTP_OK;
-    int event = dtp_trace_begin(r, DTP_STREAM_DP, "dp all_gather weights");
     dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE);
+    int event = dtp_trace_begin(r, DTP_STREAM_DP, "dp all_gather weights");
     DTP_EACH_UNIT(r, u) {
         struct dtp_owned x = dtp_unit_owned(r, u);
         DTP_TRY(r->cops->all_gather(r->dp, DTP_STREAM_DP, u->weights, x.weights, u->shard_n,

@@ -131,8 +131,8 @@ static enum dtp_status gather(struct dtp_rank *r, struct dtp_unit *u) {
         return DTP_OK;
     DTP_TRY(dtp_take(r, DTP_MEM_BUFFERS, "gathered weights", u->n, &u->weights));
     snprintf(name, sizeof name, "dp all_gather %d.%d", u->chunk, u->index);
-    int event = dtp_trace_begin(r, DTP_STREAM_DP, name);
     dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE); /* the memory may have been another tensor's */
+    int event = dtp_trace_begin(r, DTP_STREAM_DP, name);
     DTP_TRY(r->cops->all_gather(r->dp, DTP_STREAM_DP, u->weights, u->weight_shard, u->shard_n,
                                 r->dev->dtype, r->err));
     dtp_trace_end(r, event);
@@ -219,8 +219,8 @@ static enum dtp_status reduce_whole(struct dtp_rank *r, struct dtp_unit *u) {
     if (!r->dp)
         return DTP_OK;
     bool shard = r->plan->zero_stage == 1;
-    int event = trace_reduce(r, u, shard ? "reduce_scatter" : "all_reduce");
     dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE);
+    int event = trace_reduce(r, u, shard ? "reduce_scatter" : "all_reduce");
     if (shard)
         DTP_TRY(r->cops->reduce_scatter(
             r->dp, DTP_STREAM_DP, dtp_element(r, u->grads, r->layout.dp_rank * u->shard_n, true),
@@ -240,8 +240,8 @@ static enum dtp_status reduce_unit(struct dtp_rank *r, struct dtp_unit *u) {
     DTP_TRY(reduce_partial(r, u, false));
     DTP_TRY(reduce_partial(r, u, true));
     DTP_TRY(take_grads(r, "reduced gradients", DTP_MEM_BUFFERS, u->shard_n, &sum));
-    int event = trace_reduce(r, u, "reduce_scatter");
     dtp_order(r, DTP_STREAM_DP, DTP_STREAM_COMPUTE);
+    int event = trace_reduce(r, u, "reduce_scatter");
     DTP_TRY(r->cops->reduce_scatter(r->dp, DTP_STREAM_DP, sum, u->grads, u->shard_n,
                                     r->dev->grad_dtype, r->err));
     dtp_trace_end(r, event);

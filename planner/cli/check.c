@@ -139,7 +139,8 @@ static enum dtp_status prepare(struct dtp_cli *cli, struct dtp_check *c, struct 
 
 static enum dtp_status predict(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
     double start_s = dtp_check_now_s();
-    struct dtp_check_terms terms = {.problem = &c->setup->problem};
+    struct dtp_check_terms terms = {.problem = &c->setup->problem,
+                                    .beside = dtp_check_on_gpus(cli->own)};
     terms.ev = dtp_evaluator_create(cli->a, terms.problem);
     terms.memo = dtp_cost_memo_create(cli->a, terms.problem);
     for (size_t i = 0; i < c->nrows; i++)
@@ -210,7 +211,7 @@ static void note_run(struct dtp_arena *a, const struct dtp_check_own *own,
     for (int i = 0; i < r->nranks; i++)
         if (r->peak_bytes[i] > row->measured_peak_bytes)
             row->measured_peak_bytes = r->peak_bytes[i];
-    dtp_check_measure(row, r);
+    dtp_check_measure(row, r, dtp_check_on_gpus(own));
 }
 
 static void run_done(void *context, size_t i, const struct dtp_run_result *r,
@@ -306,7 +307,7 @@ const struct dtp_verb dtp_verb_check = {
         "Takes or makes a calibration of the machine, predicts step time and peak memory of every "
         "legal layout of a small GPT on N ranks (or of the model or plan given), writes the "
         "predictions to a file, trains each layout for some steps and prints predicted beside "
-        "measured: step time, forward, backward, collectives, bubble, optimizer, peak bytes; mean "
+        "measured: step time, forward, backward, optimizer, waits, peak bytes; mean "
         "error, rank correlation, and the regret of the plan that the predictions pick. "
         "Microbatches hold one sequence unless --microbatch-size says otherwise. With --backend "
         "cuda it takes GPT 1.3B on all GPUs of the host, the times of hw/runtime, microbatches of "

@@ -7,9 +7,8 @@
 #include "planner/cli/timeline.h"
 #include "traces/tasks_simulated.h"
 
-enum { FORWARD, BACKWARD, TP, DP, OPTIMIZER, BUBBLE };
-static const char *const names[DTP_CHECK_TERMS] = {"forward", "backward",  "tp",
-                                                   "dp",      "optimizer", "bubble"};
+enum { FORWARD, BACKWARD, OPTIMIZER, WAITS };
+static const char *const names[DTP_CHECK_TERMS] = {"forward", "backward", "optimizer", "waits"};
 
 static void name_terms(struct dtp_check_row *row) {
     for (int i = 0; i < DTP_CHECK_TERMS; i++)
@@ -18,40 +17,21 @@ static void name_terms(struct dtp_check_row *row) {
 
 /* ---- predicted ---- */
 
-/* Seconds of all ranks by task; a collective's task counts for each member. */
+/* Seconds of all ranks by task. */
 static void sum_tasks(const struct dtp_lowered *lo, const struct dtp_timeline *t,
-                      double ranks_per_group, double sum_s[DTP_NTASKS]) {
-    for (dtp_id x = 0; x < t->ntasks; x++) {
-        struct dtp_task_tag tag = dtp_tag_unpack(lo->graph.tag[x]);
-        double members = 1;
-        if (tag.kind == DTP_T_REDUCE || tag.kind == DTP_T_GATHER)
-            members = lo->folded ? 1 : ranks_per_group;
-        else if (tag.kind == DTP_T_EMBEDDING)
-            members = 2;
-        else if (tag.kind == DTP_T_NORM)
-            members = lo->nranks;
-        sum_s[tag.kind] += members * (t->end_s[x] - t->start_s[x]);
-    }
+                      double sum_s[DTP_NTASKS]) {
+    for (dtp_id x = 0; x < t->ntasks; x++)
+        sum_s[dtp_tag_unpack(lo->graph.tag[x]).kind] += t->end_s[x] - t->start_s[x];
 }
 
-/* Parts of the phases, all virtual stages and microbatches. */
-struct parts {
-    double tp_s, dp_forward_s, dp_backward_s, pp_forward_s, pp_backward_s;
-};
-
-static struct parts parts_of(const struct dtp_costs *c) {
-    struct parts p = {0};
+/* What the phases wait, in all virtual stages and microbatches: forward, backward. */
+static void waits_of(const struct dtp_costs *c, bool beside, double out_s[2]) {
+    out_s[0] = out_s[1] = 0;
     for (int vs = 0; vs < c->nstages; vs++) {
         const struct dtp_stage_cost *s = &c->stage[vs];
-        p.tp_s += s->f.tp_s + s->i.tp_s + s->w.tp_s + s->r.tp_s;
-        p.dp_forward_s += s->f.dp_s;
-        p.dp_backward_s += s->i.dp_s + s->w.dp_s;
-        p.pp_forward_s += s->f.pp_s;
-        p.pp_backward_s += s->i.pp_s;
+        out_s[0] += c->m * (s->f.pp_s + (beside ? 0 : s->f.dp_s));
+        out_s[1] += c->m * (s->i.pp_s + (beside ? 0 : s->i.dp_s + s->w.dp_s));
     }
-    double m = c->m;
-    return (struct parts){m * p.tp_s, m * p.dp_forward_s, m * p.dp_backward_s, m * p.pp_forward_s,
-                          m * p.pp_backward_s};
 }
 
 enum dtp_status dtp_check_predict(struct dtp_check_terms *t, struct dtp_check_row *row,
@@ -65,27 +45,21 @@ enum dtp_status dtp_check_predict(struct dtp_check_terms *t, struct dtp_check_ro
         dtp_evaluate(a, t->ev, &row->plan, DTP_SIMULATE, &options, &result, err);
     if (status == DTP_OK && lo && timeline) {
         struct dtp_costs costs;
-        double sum_s[DTP_NTASKS] = {0}, n = lo->nranks, stages = lo->nranks / row->plan.pp;
+        double sum_s[DTP_NTASKS] = {0}, waits_s[2], n = lo->nranks;
+        double stages = n / row->plan.pp;
         dtp_costs(a, t->memo, &row->plan, &costs);
-        sum_tasks(lo, timeline, row->plan.dp, sum_s);
-        struct parts p = parts_of(&costs);
+        sum_tasks(lo, timeline, sum_s);
+        waits_of(&costs, t->beside, waits_s);
         name_terms(row);
         row->predicted_s = result.step_s;
         row->predicted_peak_bytes = result.peak_bytes;
-        row->term[FORWARD].predicted_s =
-            (sum_s[DTP_T_F] - stages * (p.pp_forward_s + p.dp_forward_s)) / n;
-        row->term[BACKWARD].predicted_s = (sum_s[DTP_T_B] + sum_s[DTP_T_I] + sum_s[DTP_T_W] -
-                                           stages * (p.pp_backward_s + p.dp_backward_s)) /
-                                          n;
-        row->term[TP].predicted_s = stages * p.tp_s / n;
-        row->term[DP].predicted_s =
-            (stages * (p.dp_forward_s + p.dp_backward_s) + sum_s[DTP_T_REDUCE] +
-             sum_s[DTP_T_GATHER] + sum_s[DTP_T_EMBEDDING] + sum_s[DTP_T_NORM]) /
-            n;
+        row->term[FORWARD].predicted_s = (sum_s[DTP_T_F] - stages * waits_s[0]) / n;
+        row->term[BACKWARD].predicted_s =
+            (sum_s[DTP_T_B] + sum_s[DTP_T_I] + sum_s[DTP_T_W] - stages * waits_s[1]) / n;
         row->term[OPTIMIZER].predicted_s = sum_s[DTP_T_OPTIM] / n;
-        row->term[BUBBLE].predicted_s =
-            result.step_s - row->term[FORWARD].predicted_s - row->term[BACKWARD].predicted_s -
-            row->term[DP].predicted_s - row->term[OPTIMIZER].predicted_s;
+        row->term[WAITS].predicted_s = result.step_s;
+        for (int i = 0; i < WAITS; i++)
+            row->term[WAITS].predicted_s -= row->term[i].predicted_s;
     }
     dtp_arena_destroy(a);
     return status;
@@ -108,13 +82,11 @@ static const char *action_of(const char *name, char out[4]) {
 static int term_of(const struct dtp_run_event *e) {
     char action[4];
     action_of(e->name, action);
-    if (strncmp(e->name, "tp ", 3) == 0)
-        return TP;
     if (strncmp(e->name, "dp ", 3) == 0 || strncmp(e->name, "embedding ", 10) == 0 ||
         strncmp(e->name, "norm ", 5) == 0)
-        return DP;
+        return WAITS;
     if (strchr(e->name, ' '))
-        return -1; /* a layer that is computed again, inside its action */
+        return -1; /* tp, and a layer that is computed again: inside its action */
     if (strcmp(action, dtp_action_names[DTP_A_F]) == 0)
         return FORWARD;
     if (strcmp(action, dtp_action_names[DTP_A_B]) == 0 ||
@@ -129,27 +101,25 @@ static bool inside(const struct dtp_run_event *e, const struct dtp_run_event *ou
            e->start_s + e->dur_s <= outer->start_s + outer->dur_s;
 }
 
-void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r) {
+void dtp_check_measure(struct dtp_check_row *row, const struct dtp_run_result *r, bool beside) {
     double sum_s[DTP_CHECK_TERMS] = {0};
     const struct dtp_run_event *outer = NULL; /* the last F, B, I, W or OPTIM */
     for (size_t i = 0; i < r->nevents; i++) {
         const struct dtp_run_event *e = &r->event[i];
-        int term = term_of(e);
-        if (term < 0)
+        int term = term_of(e), of = outer ? term_of(outer) : -1;
+        if (term == WAITS && outer && (!beside || of == OPTIMIZER) && inside(e, outer))
+            sum_s[of] -= e->dur_s;
+        if (term < 0 || term == WAITS)
             continue;
         sum_s[term] += e->dur_s;
-        if (term == FORWARD || term == BACKWARD || term == OPTIMIZER)
-            outer = e;
-        else if (term == DP && outer && inside(e, outer))
-            sum_s[term_of(outer)] -= e->dur_s;
+        outer = e;
     }
     name_terms(row);
-    double left_s = r->step_s_each[r->steps - 1];
-    for (int i = 0; i < BUBBLE; i++) {
+    row->term[WAITS].measured_s = r->step_s_each[r->steps - 1];
+    for (int i = 0; i < WAITS; i++) {
         row->term[i].measured_s = sum_s[i] / r->nranks;
-        left_s -= i == TP ? 0 : row->term[i].measured_s;
+        row->term[WAITS].measured_s -= row->term[i].measured_s;
     }
-    row->term[BUBBLE].measured_s = left_s;
 }
 
 double dtp_action_mean_s(const struct dtp_run_result *r, int kind, int *count) {
