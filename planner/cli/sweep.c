@@ -118,13 +118,13 @@ static enum dtp_status read_lists(struct dtp_cli *cli, struct lists *l, struct d
     return own->prices ? add_prices(cli->a, own->prices, l, err) : DTP_OK;
 }
 
-static void expenses(struct dtp_sweep_row *row, double tokens) {
-    if (tokens <= 0)
-        return;
-    double s = tokens / row->best->tokens_per_s;
-    row->days = s / DTP_S_PER_DAY;
-    row->gpu_hours = s / DTP_S_PER_HOUR * row->gpus;
+/* False: the run would never end. */
+static bool expenses(struct dtp_sweep_row *row, const struct dtp_report *r) {
+    struct dtp_training t = dtp_report_training(r, row->best);
+    row->days = t.days_with_failures;
+    row->gpu_hours = row->days * DTP_S_PER_DAY / DTP_S_PER_HOUR * row->gpus;
     row->cost = row->gpu_hours * row->price;
+    return t.days <= 0 || row->days > 0;
 }
 
 static const char *too_large(struct dtp_arena *a, const struct dtp_search *s,
@@ -163,24 +163,35 @@ static enum dtp_status fill(struct dtp_cli *cli, struct dtp_sweep_row *row, stru
                                          .no_fold = cli->args.no_fold,
                                          .detail = (enum dtp_detail)cli->args.detail};
     DTP_TRY(dtp_search(cli->a, &setup->problem, &limits, &options, search, err));
-    struct dtp_report report = {.setup = setup, .search = search, .limits = &limits};
+    struct dtp_report report = {.setup = setup,
+                                .search = search,
+                                .limits = &limits,
+                                .tokens = s->tokens,
+                                .failures = s->failures};
     if (search->nresults == 0) {
         row->reason = search->smallest_bytes > 0 ? too_large(cli->a, search, &setup->problem)
                                                  : dtp_advise(cli->a, &report);
         return DTP_OK;
     }
     row->best = &search->result[0];
-    expenses(row, s->tokens);
+    if (!expenses(row, &report)) {
+        row->best = NULL;
+        row->reason = "makes no progress between failures";
+    }
     return DTP_OK;
 }
 
-/* What a step of the row costs; all rows have the same tokens a step. */
+/* Days, or without tokens the seconds of a step; all rows have the same tokens a step. */
+static double duration(const struct dtp_sweep_row *row) {
+    return row->days > 0 ? row->days : row->best->step_s;
+}
+
 static double expense(const struct dtp_sweep_row *row) {
-    return row->best->step_s * row->gpus * (row->price > 0 ? row->price : 1);
+    return duration(row) * row->gpus * (row->price > 0 ? row->price : 1);
 }
 
 static bool beats(const struct dtp_sweep_row *x, const struct dtp_sweep_row *y) {
-    double cx = expense(x), cy = expense(y), tx = x->best->step_s, ty = y->best->step_s;
+    double cx = expense(x), cy = expense(y), tx = duration(x), ty = duration(y);
     return tx <= ty && cx <= cy && (tx < ty || cx < cy);
 }
 
@@ -193,7 +204,7 @@ static void rank(struct dtp_sweep *s) {
         row->front = true;
         for (int k = 0; k < s->n; k++)
             row->front &= !(s->row[k].best && beats(&s->row[k], row));
-        if (s->fastest < 0 || row->best->step_s < s->row[s->fastest].best->step_s)
+        if (s->fastest < 0 || duration(row) < duration(&s->row[s->fastest]))
             s->fastest = i;
         if (s->cheapest < 0 || expense(row) < expense(&s->row[s->cheapest]))
             s->cheapest = i;
@@ -244,6 +255,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     s.priced = l.nprices > 0;
     if (own->deadline)
         DTP_TRY(dtp_parse_time(own->deadline, "--deadline", &s.deadline_s, err));
+    DTP_TRY(dtp_cli_failures(cli, true, &s.failures, err));
     DTP_TRY(fill_all(cli, &l, &s, err));
     if (s.deadline_s > 0 && s.tokens <= 0)
         return dtp_fail(err, DTP_EUSAGE, "--deadline: how many tokens? say --tokens 1T");
@@ -274,11 +286,12 @@ const struct dtp_verb dtp_verb_sweep = {
     .description =
         "Searches each combination as `dtplan plan` does and prints one line for each: layout, "
         "step "
-        "time, MFU, how throughput scales, days and GPU-hours for the tokens, and with --price the "
+        "time, MFU, how throughput scales, days and GPU-hours for the tokens (with the "
+        "interruptions of a long run, or --no-failures), and with --price the "
         "cost. Rows that no other beats in both time and cost are marked. Batch and limits on the "
         "layout are the same in all rows.",
     .groups = DTP_GROUP_TRAINING | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH |
-              DTP_GROUP_SIMULATE,
+              DTP_GROUP_SIMULATE | DTP_GROUP_FAILURES,
     .options = own_options,
     .own_size = sizeof(struct own),
     .run = run};

@@ -1,7 +1,7 @@
 /* sweep.h: one model on several numbers of GPUs, clusters and frameworks: the best plan of each, beside what
  * it costs.
  *
- *     days      = tokens / (tokens/s) / 86400
+ *     days      = tokens / (tokens/s) / 86400 / the part of the time that trains (traces/failures.h)
  *     GPU-hours = GPUs x hours,  cost = GPU-hours x price of the cluster
  *     scaling   = tokens/s per GPU over that of the first row of its cluster and framework that fits
  *
@@ -29,7 +29,8 @@ struct dtp_sweep_row {
 struct dtp_sweep {
     struct dtp_sweep_row *row;
     int n;
-    double tokens, deadline_s; /* 0: none */
+    double tokens, deadline_s;    /* 0: none */
+    struct dtp_failures failures; /* zero: none */
     bool priced;
     int fastest, cheapest,
         within; /* rows; -1: none. within: the cheapest that meets the deadline */

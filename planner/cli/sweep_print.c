@@ -107,6 +107,9 @@ void dtp_sweep_text(struct dtp_cli *cli, const struct dtp_sweep *s) {
     dtp_term_wrap(t, DTP_DIM, 4, 4,
                   s->priced ? "no other row is both faster and cheaper"
                             : "no other row is both faster and takes fewer GPU-hours");
+    if (s->tokens > 0 && s->failures.gpu_hours_per_failure > 0)
+        dtp_term_print(t, DTP_DIM, "    days are with failures, one in %s GPU-hours\n",
+                       dtp_fmt_count(s->failures.gpu_hours_per_failure, text, sizeof text));
     putc('\n', t->file);
     name_row(t, s, "fastest", s->fastest);
     name_row(t, s, s->priced ? "cheapest" : "fewest GPU-hours", s->cheapest);

@@ -6,9 +6,13 @@ sed -n 's/GiB.*//; s/needs .*/needs/; 2s/.*,,0,//p' sweep.csv
 step() { sed -n 's/^.*"step_s": \([0-9.]*\).*/\1/p' | head -n 1; }
 [ "$("$dtplan" --model gpt175b --gpus 128 --json | step)" = "$(awk -F, '$3 == 128 { print $14 }' sweep.csv)" ] && echo same
 # days, GPU-hours and cost follow from tokens per second
-"$dtplan" sweep --model llama3-8b --gpus 16,64 --cluster h100,a100 --price 2,1 --tokens 1T --csv |
+"$dtplan" sweep --model llama3-8b --gpus 16,64 --cluster h100,a100 --price 2,1 --tokens 1T --no-failures --csv |
     awk -F, 'NR > 1 { hours = 1e12 / $15 / 3600; price = $1 == "h100" ? 2 : 1
         print $1, $3, $19 * 24 / hours, $20 / hours / $3, $21 / $20 / price }' | sed 's/1.00000/1/g'
+# with failures as `plan` has them; where no row gets on, that is the answer
+days=$("$dtplan" --model gpt175b --gpus 128 --tokens 1T --json | sed -n 's/.*"days_with_failures": \([0-9.]*\).*/\1/p')
+[ "$("$dtplan" sweep --model gpt175b --gpus 128 --tokens 1T --csv | awk -F, 'NR == 2 { print $19 }')" = "$days" ] && echo same days
+"$dtplan" sweep --model llama3-8b --gpus 16 --cluster h100 --tokens 1T --gpu-hours-per-failure 0.001 --csv | cut -d, -f23
 # the deadline
 "$dtplan" sweep --model llama3-8b --gpus 64,128,256 --cluster h100 --price 2 --tokens 1T --deadline 12d |
     sed -n 's/^  meets the deadline \(.*\): .*/\1/p'
