@@ -49,13 +49,15 @@ void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shap
     if (!dtp_dtype_narrow(b->dtype))
         return;
     /* Input and output gradient are cast to FP8 and transposed for the weight gradient (Micikevicius 2022;
-     * TransformerEngine); with sequence parallelism each rank casts its part of what is h wide before it
-     * is gathered. */
+     * TransformerEngine); with sequence parallelism each rank casts its part of what is gathered next: the h
+     * wide input of a column-parallel layer, the output gradient of a row-parallel one. */
     double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch,
            per_element = dtp_framework_cast_bytes(b->f, b->dtype);
     double parts = b->plan->sequence_parallel && !b->f->fp8_cast_after_gather ? b->t : 1;
-    in /= s.k >= b->h ? parts : 1;
-    out /= s.n >= b->h ? parts : 1;
+    if (s.row_parallel)
+        out /= parts;
+    else if (s.k >= b->h)
+        in /= parts;
     dtp_op_kernel(b, "fp8 cast", DTP_PASS_F, DTP_K_COPY, per_element * in, in);
     dtp_op_kernel(b, "fp8 cast", DTP_PASS_I, DTP_K_COPY, per_element * out, out);
 }
@@ -185,7 +187,7 @@ void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double
         dtp_op_linears(b, up, (struct dtp_op_shape){rows, in * b->ffn, b->h, 1}, saved_in_bytes);
     }
     dtp_op_activation(b, rows, m->mlp_bias);
-    dtp_op_linears(b, down, (struct dtp_op_shape){rows, b->h, b->ffn, 1},
+    dtp_op_linears(b, down, (struct dtp_op_shape){rows, b->h, b->ffn, 1, .row_parallel = true},
                    dtp_op_input_bytes(b, rows * b->ffn));
 }
 

@@ -200,7 +200,8 @@ void dtp_op_attention_block(struct dtp_op_build *b) {
         qkv_projection(b);
     dtp_op_attention_core(b);
     double width = mla ? m->heads / b->t * m->mla.v_head_dim : b->q_width;
-    dtp_op_linear(b, "projection", n, width, b->h, dtp_op_context_bytes(b, n * width));
+    dtp_op_linears(b, "projection", (struct dtp_op_shape){n, b->h, width, 1, .row_parallel = true},
+                   dtp_op_context_bytes(b, n * width));
     dtp_op_tp_leave(b);
     dtp_op_residual(b, m->attention_bias);
 }

@@ -57,6 +57,7 @@ void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double
 /* `batch` products [m, k] x [k, n]. */
 struct dtp_op_shape {
     double m, n, k, batch;
+    bool row_parallel; /* tp divides k and not n: of its tensors the output is whole in width */
 };
 void dtp_op_gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                  struct dtp_op_shape s);
