@@ -74,16 +74,17 @@ static void *end_one(void *of) {
     return NULL;
 }
 
-/* True when all streams are idle, or soon. */
+/* True when all streams are idle, or soon; false too when the GPU has failed: then nothing ends. */
 static bool drained(const struct dtp_cuda *c) {
     enum { LOOKS = 5000 };
     const struct timespec ms = {.tv_nsec = (long)(DTP_MILLI * DTP_GIGA)};
     for (int s = 0, i = 0; i < LOOKS; i++) {
-        while (s < DTP_NSTREAMS && cudaStreamQuery(c->stream[s]) != cudaErrorNotReady)
+        cudaError_t e = cudaSuccess;
+        while (s < DTP_NSTREAMS && (e = cudaStreamQuery(c->stream[s])) == cudaSuccess)
             s++;
         (void)cudaGetLastError();
-        if (s == DTP_NSTREAMS)
-            return true;
+        if (e != cudaErrorNotReady)
+            return e == cudaSuccess;
         (void)nanosleep(&ms, NULL);
     }
     return false;

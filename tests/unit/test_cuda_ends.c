@@ -67,16 +67,17 @@ static void expect_failure(enum dtp_fault fault, int tp, const char *says) {
     enum dtp_status status = dtp_run(arena, &o, &r, &err);
     if (strstr(err.msg, "needs a GPU for each rank"))
         return;
-    printf("     %s\n", err.msg);
+    printf("     tp %d: %s\n", tp, err.msg);
+    fflush(stdout);
     CU_ASSERT_NOT_EQUAL(status, DTP_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, says));
 }
 
 static void test_faults(void) {
-    for (int tp = 1; tp <= 2; tp++) {
-        expect_failure(DTP_FAULT_KILL, tp, "rank 1 died in 0F0 of step 4");
+    for (int tp = 2; tp >= 1; tp--) {
         expect_failure(DTP_FAULT_HANG, tp, "rank 1 hangs in 0F0 of step 4");
         expect_failure(DTP_FAULT_ADDRESS, tp, "rank 1 in 0F0 of step 4: CUDA: ");
+        expect_failure(DTP_FAULT_KILL, tp, "rank 1 died in 0F0 of step 4");
     }
 }
 
@@ -91,9 +92,9 @@ static void test_out_of_memory_names_tensor_and_action(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"graphs", test_graphs},
-                           {"faults", test_faults},
+    CU_TestInfo tests[] = {{"faults", test_faults},
                            {"out of memory", test_out_of_memory_names_tensor_and_action},
+                           {"graphs", test_graphs},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"graphs and failures on cuda", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
