@@ -80,11 +80,14 @@ static void test_left_out(void) {
     for (int i = 0; i <= 20; i++)
         launch(1, 1000 + 10 * i, 5);
     add("cuda_runtime", "cudaDeviceSynchronize", 1, 1250, 700); /* no launch's time */
-    launch(1, 2000, 405);                                       /* held up 400 us by a full queue */
+    add("cpu_op", "c10d::allreduce_", 1, 2500, 45);             /* its launch takes 5 of them */
+    add("cpu_op", "c10d::allgather_", 1, 2600, 65);
+    launch(1, 2000, 405); /* held up 400 us by a full queue */
     launch(1, 2410, 5);
     CU_ASSERT_FATAL(measure(&h) == DTP_OK);
     const struct dtp_launch_times *f = &h.direction[DTP_FORWARD_LAUNCHES];
     CU_ASSERT(f->n == 21 && fabs(f->launch_s - 10e-6) < 1e-9 && fabs(f->rest_s) < 1e-9);
+    CU_ASSERT(h.ncollectives == 2 && fabs(h.collective_s - (40e-6 + 60e-6) / 2) < 1e-9);
 }
 
 static void test_none(void) {

@@ -82,6 +82,31 @@ static void test_fetch(void) {
     CU_ASSERT(near(dtp_offload_fetch_s(&problem, &plan, 16e9), 2e9 * 16 / 24e9));
 }
 
+/* Sixteen GPUs of a node divide 12 bytes of state and fp32 gradients of each parameter: the host holds one set; in
+ * groups of eight two, weights of 2 bytes beside them where these go as well. */
+static void test_room(void) {
+    static const struct {
+        int zero_stage, zero_group;
+        enum dtp_offload what;
+        double bytes;
+    } cases[] = {{2, 0, DTP_OFFLOAD_OPTIMIZER, 16},
+                 {2, 8, DTP_OFFLOAD_OPTIMIZER, 2 * 16},
+                 {3, 0, DTP_OFFLOAD_PARAMETERS, 18}};
+    struct dtp_param_counts n;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        prepare("deepspeed");
+        dtp_model_params(&model, model.vocab, &n);
+        plan.zero_stage = cases[i].zero_stage;
+        plan.zero_group = cases[i].zero_group;
+        plan.offload = cases[i].what;
+        double needed = (double)n.total * cases[i].bytes;
+        cluster.node.host_memory_bytes = (uint64_t)(needed * 1.001);
+        CU_ASSERT(dtp_plan_check(&problem, &plan) == DTP_LEGAL);
+        cluster.node.host_memory_bytes = (uint64_t)(needed * 0.999);
+        CU_ASSERT(dtp_plan_check(&problem, &plan) == DTP_WHY_OFFLOAD_ROOM);
+    }
+}
+
 /* State leaves the GPU whole; DeepSpeed's gradients too, Megatron's stay. */
 static void test_memory(void) {
     struct dtp_stage_memory with, without;
@@ -135,6 +160,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"rates", test_rates},
                            {"what is exposed", test_exposed},
                            {"weights from the host", test_fetch},
+                           {"room on the host", test_room},
                            {"memory", test_memory},
                            {"fidelities", test_fidelities},
                            {"ZeRO-Offload on one V100", test_zero_offload},

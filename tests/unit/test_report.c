@@ -37,6 +37,8 @@ static void test_why(void) {
     why(&best, step_of(8.3, 1.4, 1, 60), "+4.0 % pipeline bubble, +3.0 % compute");
     why(&best, step_of(7.5, 1, 2, 60), "+10.0 % tp communication, -5.0 % compute");
     why(&best, step_of(7.99, 1, 2, 60), "+10.0 % tp communication");
+    why(&best, step_of(8.1, 1.41, 1, 60),
+        "+4.1 % pipeline bubble"); /* compute: less than a quarter */
     why(&best, step_of(8, 1, 1, 63.2), "as fast, needs 3.2 GiB more");
     why(&best, step_of(8, 1, 1, 60), "as fast");
 }

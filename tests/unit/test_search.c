@@ -1,5 +1,6 @@
 /* The search: counts, the same bytes at any number of threads, limits, near misses, nothing that fits. */
 #include <CUnit/Basic.h>
+#include <math.h>
 #include <string.h>
 
 #include "planner/advise.h"
@@ -84,7 +85,13 @@ static void test_results(void) {
         CU_ASSERT(layouts > 1);
         for (size_t i = 0; i < f.nlegal; i++)
             CU_ASSERT(f.legal[i].device_bytes >= f.smallest_bytes);
+        dtp_report_explain(arena, &s->problem, &f);
         for (int i = 0; i < f.nnear_misses; i++) {
+            double faster_pct = 0;
+            CU_ASSERT(
+                sscanf(f.near_miss[i].why_not, "would be %lf %% faster, needs", &faster_pct) == 1);
+            CU_ASSERT(fabs(faster_pct / 100 - (1 - f.near_miss[i].step_s / f.result[0].step_s)) <
+                      6e-4);
             CU_ASSERT(f.near_miss[i].device_bytes > s->problem.memory_limit_bytes);
             CU_ASSERT(f.near_miss[i].device_bytes <= 2 * s->problem.memory_limit_bytes);
             CU_ASSERT(f.near_miss[i].step_s < f.result[0].step_s);

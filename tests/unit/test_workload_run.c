@@ -174,6 +174,25 @@ static void graph_transfer(void) {
     CU_ASSERT_EQUAL(r.unmatched, 2);
 }
 
+/* By the policy alone: all GPUs share a model, the GPUs of a node do, or none. */
+static void policies(void) {
+    static const struct {
+        const char *policy;
+        int gpus, tp;
+    } cases[] = {{"MODEL", 32, 32},
+                 {"HYBRID_DATA_MODEL", 32, 8},
+                 {"HYBRID_MODEL_DATA", 4, 4},
+                 {"DATA", 32, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dtp_workload_result r;
+        run_text(
+            dtp_arena_printf(arena, "%s\n1\na -1 1 NONE 0 1 NONE 0 1 NONE 0 1\n", cases[i].policy),
+            cases[i].gpus, &r);
+        CU_ASSERT_EQUAL(r.sizes.tp, cases[i].tp);
+        CU_ASSERT_EQUAL(r.sizes.dp, cases[i].gpus / cases[i].tp);
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"a transformer's two layers", transformer},
                            {"checkpoints compute forward again", checkpoints},
@@ -181,6 +200,7 @@ int main(void) {
                            {"AICB's rows in order", aicb},
                            {"a collective of two graphs ends together", graph_collective},
                            {"a send meets its receive", graph_transfer},
+                           {"policies", policies},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"workloads on a cluster", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
