@@ -121,7 +121,6 @@ static enum dtp_status send(struct dtp_rank *r, struct dtp_action x, int directi
     uint64_t bytes = (uint64_t)(r->dims.local_tokens * r->dims.hidden) *
                      (uint64_t)dtp_dtype_bytes(r->dev->dtype);
     DTP_TRY(dtp_give_sent(r, direction, r->sends_held - 1));
-    dtp_order(r, stream, DTP_STREAM_COMPUTE);
     DTP_TRY(r->cops->send(r->comm, stream, *data, bytes, to, tag_of(direction, stage, x.microbatch),
                           r->err));
     dtp_hold_sent(r, direction, *data);
@@ -137,7 +136,6 @@ static enum dtp_status receive(struct dtp_rank *r, struct dtp_action x, int dire
     int64_t n = r->dims.local_tokens * r->dims.hidden;
     DTP_TRY(dtp_take(r, DTP_MEM_ACTIVATIONS,
                      direction == 0 ? "received activations" : "received gradients", n, data));
-    dtp_order(r, stream, DTP_STREAM_COMPUTE); /* the memory may have been another tensor's */
     DTP_TRY(r->cops->recv(r->comm, stream, *data,
                           (uint64_t)n * (uint64_t)dtp_dtype_bytes(r->dev->dtype), from,
                           tag_of(direction, stage, x.microbatch), r->err));
@@ -297,6 +295,9 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     enum dtp_status status = stay_close(r);
     if (status != DTP_OK)
         return name_action(r, status, device_action(r));
+    if (row->stream >=
+        DTP_STREAM_SEND_F) /* what is sent; memory that may have been another tensor's */
+        dtp_order(r, row->stream, DTP_STREAM_COMPUTE);
     int event = dtp_trace_begin(r, row->stream, name);
     status = row->run(r, x, index);
     dtp_trace_end(r, event);

@@ -124,6 +124,42 @@ static void test_ends(void) {
     close_bench(&b);
 }
 
+/* ---- collectives ---- */
+
+/* Doubles: so that the order beside additions shows. Of 0 elements: it fails. */
+static enum dtp_status doubled(struct dtp_comm_group *g, enum dtp_stream stream, void *x, int64_t n,
+                               enum dtp_dtype dtype, enum dtp_reduce_op op, struct dtp_err *err) {
+    float *value = x;
+    (void)g, (void)dtype, (void)op;
+    CU_ASSERT_EQUAL(stream, DTP_STREAM_COMPUTE);
+    *value *= 2;
+    return n > 0 ? DTP_OK : dtp_fail(err, DTP_ENO, "nobody came");
+}
+
+static void test_collectives(void) {
+    struct bench b = open_bench();
+    const struct dtp_comm_ops ops = {.all_reduce = doubled};
+    struct dtp_comm comm = {.ops = &ops};
+    struct dtp_comm_group group = {.comm = &comm};
+    struct dtp_collective_args x = {
+        .group = &group, .out = b.x[0], .in = b.x[0], .n = N, .kind = DTP_ALL_REDUCE};
+    struct dtp_err err = {0};
+    add_times(b.ops, b.d, b.x, 1);
+    CU_ASSERT_EQUAL(dtp_graphs_collective(b.d, &x, true, &err), DTP_OK);
+    add_times(b.ops, b.d, b.x, 1);
+    CU_ASSERT_EQUAL(*b.x[0], 0); /* kept with the others */
+    b.ops->sync(b.d);
+    CU_ASSERT_EQUAL(*b.x[0], 3);
+    add_times(b.ops, b.d, b.x, 1);
+    CU_ASSERT_EQUAL(dtp_graphs_collective(b.d, &x, false, &err), DTP_OK); /* behind, and at once */
+    CU_ASSERT_EQUAL(*b.x[0], 8);
+    x.n = 0;
+    CU_ASSERT_EQUAL(dtp_graphs_collective(b.d, &x, true, &err), DTP_OK);
+    CU_ASSERT_EQUAL(b.ops->check(b.d, &err), DTP_ENO);
+    CU_ASSERT_STRING_EQUAL(err.msg, "nobody came");
+    close_bench(&b);
+}
+
 /* When the memory is handed out anew, what was recorded is gone. */
 static void test_forget(void) {
     struct bench b = open_bench();
@@ -297,13 +333,10 @@ static void test_dropout(void) {
 }
 
 int main(void) {
-    CU_TestInfo pieces[] = {{"a piece", test_piece},
-                            {"changes", test_change},
-                            {"what ends a piece", test_ends},
-                            {"forgetting", test_forget},
-                            {"steps", test_steps},
-                            {"the CPU", test_cpu_has_none},
-                            CU_TEST_INFO_NULL};
+    CU_TestInfo pieces[] = {{"a piece", test_piece},          {"changes", test_change},
+                            {"what ends a piece", test_ends}, {"collectives", test_collectives},
+                            {"forgetting", test_forget},      {"steps", test_steps},
+                            {"the CPU", test_cpu_has_none},   CU_TEST_INFO_NULL};
     CU_TestInfo runs[] = {{"layouts", test_runs},
                           {"one rank without", test_one_rank_without},
                           {"failures", test_failures},
