@@ -21,7 +21,8 @@ static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan 
     key[2] = (uint64_t)kind << 60;
     if (dtp_layer_has_experts(kind)) {
         key[0] |= (uint64_t)p->ep << 28;
-        key[2] |= (uint64_t)p->etp | (uint64_t)dtp_plan_hides_experts(p) << 50;
+        key[2] |= (uint64_t)p->etp | (uint64_t)dtp_plan_hides_experts(p) << 50 |
+                  (uint64_t)p->ep_per_node << 51;
     }
     if (!memo->tp_innermost) /* then the shape of the tp group depends on the other axes */
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
@@ -185,8 +186,9 @@ static struct timed_op time_op(const struct dtp_problem *problem, const struct d
                              .gap_s = launches * gap_s,
                              .launches = launches,
                              .flops = dtp_op_flops(op),
-                             .net_bytes =
-                                 op->count * op->bytes * (op->collective == DTP_ALL_REDUCE ? 2 : 1),
+                             .net_bytes = op->count * op->bytes *
+                                          (op->collective == DTP_ALL_REDUCE ? 2 : 1) *
+                                          dtp_op_net_share(problem, plan, op),
                              .kind = (unsigned char)op->kind,
                              .pass = (unsigned char)op->pass,
                              .axis = (unsigned char)op->axis,

@@ -199,8 +199,9 @@ struct dtp_framework {
     bool has_mtp; /* multi-token prediction; false: trains the main model alone */
     bool has_ep;  /* has layers of experts, and their parallelism */
     enum dtp_expert_tp expert_tp;
-    bool has_ep_overlap; /* plans may hide their all-to-all */
-    int max_ep;          /* 0: no limit; 1: every rank holds all experts */
+    bool has_ep_per_node; /* plans may send a token once to each node (DeepEP, HybridEP) */
+    bool has_ep_overlap;  /* plans may hide their all-to-all */
+    int max_ep;           /* 0: no limit; 1: every rank holds all experts */
     /* experts, op_moe.c */
     double moe_capacity;  /* rows of an expert over the mean where the model is dropless: what is
                                    more is dropped, what lacks is padded; 0: none are */

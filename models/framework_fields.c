@@ -352,6 +352,7 @@ const struct dtp_field dtp_framework_fields[] = {
      .offset = F(expert_tp),
      .names = expert_tp_names,
      .help = "tensor parallel degree of routed experts: that of the layer, also one, any"},
+    BOOLEAN(has_ep_per_node, "tokens may go once to each node with experts of theirs (DeepEP)"),
     BOOLEAN(has_ep_overlap, "all-to-all of experts may hide behind another microbatch's compute"),
     INTEGER(max_ep, 4096, "largest ep; 0: no limit, 1: each rank holds all experts"),
     NUMBER(moe_capacity, 100, "capacity of experts over the mean, of models without one; 0: none"),

@@ -17,6 +17,50 @@ double dtp_op_flops(const struct dtp_op *op) {
     return 0;
 }
 
+/* A token that goes once to each node: of the nodes one holds none of its k experts with the chance
+ * C(E - E / nodes, k) / C(E, k). Over the k rows that go otherwise. */
+static double once_share(const struct dtp_moe *moe, int nodes) {
+    double experts = moe->experts, here = experts / nodes, none = 1;
+    for (int i = 0; i < moe->top_k; i++)
+        none *= experts - i > here ? (experts - here - i) / (experts - i) : 0;
+    return nodes * (1 - none) / moe->top_k;
+}
+
+static bool goes_once(const struct dtp_plan *plan, const struct dtp_op *op,
+                      const struct dtp_group_shape *shape) {
+    return plan->ep_per_node > 0 && op->axis == DTP_AXIS_EP && shape->nodes > 1;
+}
+
+/* The network cards at their own rate, and beside them the rows that the GPUs of a node pass on (DeepEP reaches 43
+ * to 58 GB/s of 50 between nodes: deepseek-ai/DeepEP, README, internode kernels of 16 to 64 ranks). */
+static double per_node_s(const struct dtp_problem *problem, const struct dtp_op *op,
+                         const struct dtp_group_shape *shape, const struct dtp_coll_cost *rows) {
+    const struct dtp_node *node = &problem->cluster->node;
+    struct dtp_group_shape inside = {.size = shape->per_node,
+                                     .nodes = 1,
+                                     .per_node = shape->per_node,
+                                     .siblings = 1,
+                                     .tier = -1};
+    struct dtp_coll_cost cost = {0};
+    double rate = node->nic_bytes_per_s * node->nic_efficiency;
+    double nic_s =
+        once_share(&problem->model->moe, shape->nodes) * rows->nic_bytes * shape->siblings / rate +
+        rows->latency_s;
+    if (inside.size > 1)
+        dtp_coll_cost(problem->cluster, op->collective, DTP_ALGO_AUTO, &inside, op->bytes, &cost);
+    return nic_s > cost.time_s ? nic_s : cost.time_s;
+}
+
+double dtp_op_net_share(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                        const struct dtp_op *op) {
+    struct dtp_placement placement;
+    if (plan->ep_per_node == 0 || op->kind != DTP_OP_COLLECTIVE || op->axis != DTP_AXIS_EP ||
+        dtp_plan_place(plan, problem->cluster, problem->framework, &placement, NULL) != DTP_OK)
+        return 1;
+    struct dtp_group_shape shape = dtp_placement_shape(&placement, problem->cluster, op->axis, 0);
+    return goes_once(plan, op, &shape) ? once_share(&problem->model->moe, shape.nodes) : 1;
+}
+
 static double collective_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                 const struct dtp_op *op) {
     struct dtp_placement placement;
@@ -27,7 +71,9 @@ static double collective_time_s(const struct dtp_problem *problem, const struct 
     enum dtp_algo algo = op->axis == DTP_AXIS_TP ? plan->tp_algo : DTP_ALGO_AUTO;
     dtp_coll_cost(problem->cluster, op->collective, algo, &shape, op->bytes, &cost);
     double steps = op->collective == DTP_ALL_REDUCE ? 2.0 * (shape.size - 1) : shape.size - 1;
-    double time_s = cost.time_s * problem->framework->comm_time_factor;
+    double alone_s =
+        goes_once(plan, op, &shape) ? per_node_s(problem, op, &shape, &cost) : cost.time_s;
+    double time_s = alone_s * problem->framework->comm_time_factor;
     if (op->axis != DTP_AXIS_TP || shape.nodes < 2 || problem->framework->tp_hop_s <= 0)
         return time_s;
     const struct dtp_node *node = &problem->cluster->node;

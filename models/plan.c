@@ -60,6 +60,8 @@ const struct dtp_field dtp_plan_fields[] = {
     CHOICE(p2p_overlap, "pipeline transfers behind compute: 0, 1, or -1 as the framework does"),
     {"ep_overlap", DTP_FIELD_INT, AT(ep_overlap), .max = 1,
      .help = "rows of experts travel behind the compute of another microbatch: 0 or 1"},
+    {"ep_per_node", DTP_FIELD_INT, AT(ep_per_node), .max = 1,
+     .help = "tokens go once to each node that holds experts of theirs: 0 or 1"},
     NAMED(offload, dtp_offload_names, "state kept outside the GPU"),
     NAMED(offload_to, dtp_offload_to_names, "where offloaded state lives"),
     NAMED(dtype, dtp_dtype_names, "type of the matrix products"),

@@ -36,7 +36,8 @@ struct dtp_plan {
     struct dtp_ints layers_per_stage;
     enum dtp_algo tp_algo, dp_algo;
     int tp_overlap, dp_overlap, p2p_overlap; /* -1: the framework's default; 0 or 1 */
-    int ep_overlap; /* 1: rows of experts travel behind the compute of another microbatch */
+    int ep_overlap;  /* 1: rows of experts travel behind the compute of another microbatch */
+    int ep_per_node; /* 1: a token goes once to each node that holds experts of its, copied there */
     enum dtp_offload offload;
     enum dtp_offload_to offload_to;
     enum dtp_dtype dtype;
@@ -122,6 +123,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_EP,                                                                                  \
       "ep does not divide the experts and the ranks of a stage, or the model has no experts")      \
     X(DTP_WHY_EP_HERE, "the framework has no expert parallelism")                                  \
+    X(DTP_WHY_EP_PER_NODE, "the framework has no ep_per_node")                                     \
     X(DTP_WHY_EP_OVERLAP,                                                                          \
       "ep_overlap wants pp 1 or interleaved stages, several microbatches, no full recomputation "  \
       "and a framework that has it")                                                               \

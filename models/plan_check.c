@@ -102,6 +102,8 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
         return DTP_WHY_EP_HERE;
     if (ranks / etp % p->ep != 0)
         return DTP_WHY_EP;
+    if (p->ep_per_node > 0 && !q->framework->has_ep_per_node)
+        return DTP_WHY_EP_PER_NODE;
     return dtp_plan_hides_experts(p) && !may_hide(q->framework, p) ? DTP_WHY_EP_OVERLAP : DTP_LEGAL;
 }
 

@@ -18,6 +18,10 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
         dtp_str_printf(&s, ", ep %d", p->ep);
     if (dtp_plan_etp(p) != p->tp)
         dtp_str_printf(&s, ", etp %d", p->etp);
+    if (dtp_plan_hides_experts(p))
+        dtp_str_add(&s, ", rows of experts hidden");
+    if (p->ep_per_node > 0)
+        dtp_str_add(&s, ", sent once a node");
     if (p->pp > 1)
         dtp_str_printf(&s, ", %s", dtp_schedule_kinds[p->schedule].name);
     if (p->vpp > 1)

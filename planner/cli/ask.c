@@ -22,6 +22,7 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
                  {"dp_overlap", "--dp-overlap", args->dp_overlap},
                  {"p2p_overlap", "--p2p-overlap", args->p2p_overlap},
                  {"ep_overlap", "--ep-overlap", args->ep_overlap},
+                 {"ep_per_node", "--ep-per-node", args->ep_per_node},
                  {"offload", "--offload", args->offload},
                  {"offload_to", "--offload-to", args->offload_to}};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {

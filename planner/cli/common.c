@@ -168,6 +168,8 @@ static const struct dtp_option fixed_options[] = {
     FIELD("dp-overlap", "0|1", dp_overlap, "hide the gradient reduction behind the backward"),
     FIELD("ep-overlap", "0|1", ep_overlap,
           "hide the all-to-all of experts behind another microbatch's compute (default: 0)"),
+    FIELD("ep-per-node", "0|1", ep_per_node,
+          "send a token once to each node that holds experts of its, as DeepEP (default: 0)"),
     FIELD("p2p-overlap", "0|1", p2p_overlap, "hide pipeline transfers behind compute"),
     FIELD("offload", "WHAT", offload, "none, optimizer or parameters"),
     FIELD("offload-to", "WHERE", offload_to, "host or nvme"),

@@ -18,8 +18,9 @@ static void megatron_experts(FILE *f, const struct dtp_model *m, const struct dt
         return;
     fprintf(f,
             "--expert-model-parallel-size %d\n--num-experts %d\n--moe-router-topk %d\n"
-            "--moe-ffn-hidden-size %d\n--moe-token-dispatcher-type alltoall\n--moe-grouped-gemm\n",
-            plan->ep, m->moe.experts, m->moe.top_k, m->moe.ffn);
+            "--moe-ffn-hidden-size %d\n--moe-token-dispatcher-type %s\n--moe-grouped-gemm\n",
+            plan->ep, m->moe.experts, m->moe.top_k, m->moe.ffn,
+            plan->ep_per_node ? "flex\n--moe-flex-dispatcher-backend deepep" : "alltoall");
     if (dtp_plan_hides_experts(plan))
         fputs("--overlap-moe-expert-parallel-comm\n", f);
     if (dtp_plan_etp(plan) != plan->tp)

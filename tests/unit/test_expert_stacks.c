@@ -142,6 +142,40 @@ static void test_hidden(void) {
     near(dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE][0].total_s, alone_s);
 }
 
+/* Two nodes with two experts each of four, two for a token: of six pairs one is all on either node, so that a
+ * token goes to 5/3 nodes instead of as two rows. One expert a token: as rows; all: to each node once. */
+static void test_once_a_node(void) {
+    static const struct {
+        int experts, top_k;
+        double share;
+    } cases[] = {{4, 2, 5.0 / 6}, {4, 1, 1}, {4, 4, 0.5}, {16, 16, 0.125}, {256, 8, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+        x->model.moe.experts = cases[i].experts;
+        x->model.moe.top_k = cases[i].top_k;
+        x->problem.gpus = 16;
+        x->plan.ep = x->plan.dp = cases[i].experts < 16 ? cases[i].experts : 16;
+        x->plan.tp = x->plan.etp = 16 / x->plan.ep; /* innermost: the ep ranks are on both nodes */
+        x->plan.sequence_parallel = x->plan.tp > 1;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+        for (int k = 0; k < x->ops.n; k++) {
+            const struct dtp_op *op = &x->ops.at[k];
+            x->plan.ep_per_node = 0;
+            double rows_s = dtp_op_time_s(&x->problem, &x->plan, op);
+            CU_ASSERT(dtp_op_net_share(&x->problem, &x->plan, op) == 1);
+            x->plan.ep_per_node = 1;
+            double once_s = dtp_op_time_s(&x->problem, &x->plan, op);
+            if (op->kind != DTP_OP_COLLECTIVE || op->axis != DTP_AXIS_EP) {
+                CU_ASSERT(once_s == rows_s);
+                continue;
+            }
+            if (cases[i].share > 0)
+                near(dtp_op_net_share(&x->problem, &x->plan, op), cases[i].share);
+            CU_ASSERT(once_s > 0 && once_s < rows_s);
+        }
+    }
+}
+
 static enum dtp_reason reason(const char *stack, int ep, int zero, int group) {
     struct fixture *x = op_case("mixtral-8x7b", stack);
     x->plan.dp = x->problem.gpus = 8;
@@ -164,13 +198,11 @@ static void test_refusals(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"the same FLOPs", test_same_flops},
-                           {"rows sent", test_rows_sent},
-                           {"one owner each", test_owners},
-                           {"rows behind compute", test_hidden},
-                           {"router in fp32", test_wide_router},
-                           {"refusals", test_refusals},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"the same FLOPs", test_same_flops}, {"rows sent", test_rows_sent},
+        {"one owner each", test_owners},     {"rows behind compute", test_hidden},
+        {"once a node", test_once_a_node},   {"router in fp32", test_wide_router},
+        {"refusals", test_refusals},         CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"experts by stack", setup, teardown, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     return run_suites(suites);

@@ -35,6 +35,7 @@ static struct dtp_plan random_plan(struct dtp_rng *r) {
     p.dp_overlap = (int)dtp_rng_below(r, 3) - 1;
     p.p2p_overlap = (int)dtp_rng_below(r, 3) - 1;
     p.ep_overlap = (int)dtp_rng_below(r, 2);
+    p.ep_per_node = (int)dtp_rng_below(r, 2);
     p.offload = (enum dtp_offload)dtp_rng_below(r, 3);
     p.offload_to = (enum dtp_offload_to)dtp_rng_below(r, 2);
     p.dtype = (enum dtp_dtype)dtp_rng_below(r, DTP_NDTYPES);

@@ -75,6 +75,8 @@ CHANGE(ep_ranks, ep(w, p); p->ep = 8;)
 CHANGE(ep_here, ep(w, p); w->framework.max_ep = 2;)
 CHANGE(ep_hidden, ep(w, p); p->ep_overlap = 1; p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;
        w->framework.has_ep_overlap = true;)
+CHANGE(ep_once, ep(w, p); p->ep_per_node = 1; w->framework.has_ep_per_node = true;)
+CHANGE(ep_once_none, ep_once(w, p); w->framework.has_ep_per_node = false;)
 CHANGE(ep_hidden_flat, ep_hidden(w, p); p->vpp = 1; p->schedule = DTP_SCHED_1F1B;)
 CHANGE(ep_hidden_full, ep_hidden(w, p); p->recompute = DTP_RECOMPUTE_FULL;)
 CHANGE(ep_hidden_none, ep_hidden(w, p); w->framework.has_ep_overlap = false;)
@@ -194,6 +196,8 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_EP, ep_ranks},
     {DTP_WHY_EP_HERE, ep_here},
     {DTP_LEGAL, ep_hidden},
+    {DTP_LEGAL, ep_once},
+    {DTP_WHY_EP_PER_NODE, ep_once_none},
     {DTP_WHY_EP_OVERLAP, ep_hidden_flat},
     {DTP_WHY_EP_OVERLAP, ep_hidden_full},
     {DTP_WHY_EP_OVERLAP, ep_hidden_none},
