@@ -261,6 +261,8 @@ double dtp_framework_cast_bytes(const struct dtp_framework *f, enum dtp_dtype dt
  * share of the sum; the last ones may be left without a layer. False: as even as it goes; layers[pp] is unset. */
 bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_model *m, int pp,
                                 int *layers);
+/* Whether the loss comes to the last of pp stages so. */
+bool dtp_framework_reaches_last(const struct dtp_framework *f, const struct dtp_model *m, int pp);
 /* Host time of the check of a collective over so many ranks, far: of several nodes; 0 where none is made. */
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
 /* Rows that an expert holds over the mean: the model's, else the framework's; 0: dropless. */

@@ -108,6 +108,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_FFN, "tp does not divide the MLP's hidden size")                                     \
     X(DTP_WHY_HIDDEN, "tp does not divide the hidden size")                                        \
     X(DTP_WHY_LAYERS, "fewer layers than virtual pipeline stages")                                 \
+    X(DTP_WHY_LAST_STAGE, "the framework cuts stages by cost, and the loss is not on the last")    \
     X(DTP_WHY_UNEVEN, "the framework wants equal layers per stage, pp x vpp does not divide them") \
     X(DTP_WHY_ENDS,                                                                                \
       "account_for_ends: pp x vpp does not divide the layers + 2, or not in this framework")       \

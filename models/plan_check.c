@@ -170,6 +170,8 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
         return DTP_WHY_LAYERS;
     if (n > DTP_MAX_STAGES)
         return DTP_WHY_PP;
+    if (!dtp_framework_reaches_last(q->framework, q->model, p->pp))
+        return DTP_WHY_LAST_STAGE;
     if (!p->layers_per_stage.at)
         return (layers % n != 0 || (n > 1 && q->model->mtp_layers > 0)) && !uneven_here
                    ? DTP_WHY_UNEVEN

@@ -376,8 +376,10 @@ void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
     set_attention(a, dtp_run_fact(library, run), run, out);
     set_offload(a, dtp_run_fact(library, run), out);
     enum dtp_reason reason = dtp_plan_check(&out->problem, &out->plan);
-    /* A run that was made is legal; only what makes no layout at all is refused here. */
-    if (reason == DTP_WHY_GPUS || reason == DTP_WHY_BATCH || reason == DTP_WHY_LAYERS ||
+    /* A run that was made is legal; only what makes no layout at all is refused here, and what failed for
+     * another reason than memory. */
+    bool failed = reason == DTP_WHY_LAST_STAGE && !(run->step_s > 0);
+    if (failed || reason == DTP_WHY_GPUS || reason == DTP_WHY_BATCH || reason == DTP_WHY_LAYERS ||
         reason == DTP_WHY_DTYPE)
         out->unsupported = dtp_reasons[reason];
     else if (reason != DTP_LEGAL)

@@ -26,6 +26,9 @@ CHANGE(ffn, w->model.ffn = 385;)
 CHANGE(expert_ffn, w->model.moe.experts = 4; w->model.moe.ffn = 33;)
 CHANGE(hidden, w->model.hidden = 97;)
 CHANGE(few_layers, w->model.layers = 1;)
+/* The loss of 12 layers with a head of 8 of them comes to the seventh or eighth stage of 12. */
+CHANGE(last_stage, w->framework.stages_by_cost = true; p->dp = 1; p->pp = 12; p->tp = 1;
+       w->problem.gpus = 12; w->model.vocab = 1 << 20;)
 CHANGE(uneven, w->model.layers = 13; w->framework.uneven_stages = false;)
 CHANGE(uneven_allowed, w->model.layers = 13;)
 #define UNEVEN_CHUNKS                                                                              \
@@ -162,6 +165,7 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_FFN, expert_ffn},
     {DTP_WHY_HIDDEN, hidden},
     {DTP_WHY_LAYERS, few_layers},
+    {DTP_WHY_LAST_STAGE, last_stage},
     {DTP_WHY_UNEVEN, uneven},
     {DTP_LEGAL, uneven_allowed},
     {DTP_WHY_UNEVEN, uneven_chunks},
