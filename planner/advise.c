@@ -117,14 +117,45 @@ static int nearest(const struct dtp_report *r, bool of_gpus) {
     return nearest_round(r, of_gpus);
 }
 
-static void add_reasons(struct dtp_str *s, const struct dtp_counts *c) {
-    for (int k = 0; k < MOST_REASONS_NAMED; k++) {
-        int reason = dtp_counts_reason(c, k);
-        if (reason >= 0)
-            dtp_str_printf(s, "%s%s (%llu of %llu plans)", k ? ", and " : "; most often ",
-                           dtp_reasons[reason], (unsigned long long)c->reason[reason],
-                           (unsigned long long)c->candidates);
-    }
+/* What the framework refuses of a field, beside which the other reasons do not matter where a limit asks
+ * for it. */
+static const struct {
+    enum dtp_reason reason;
+    enum dtp_limit limit;
+} of_limit[] = {{DTP_WHY_SCHEDULE, DTP_LIMIT_SCHEDULE},
+                {DTP_WHY_ZERO, DTP_LIMIT_ZERO},
+                {DTP_WHY_ZERO_PP, DTP_LIMIT_ZERO},
+                {DTP_WHY_ZERO_TP, DTP_LIMIT_ZERO},
+                {DTP_WHY_ZERO_GROUP, DTP_LIMIT_ZERO_GROUP},
+                {DTP_WHY_RECOMPUTE, DTP_LIMIT_RECOMPUTE},
+                {DTP_WHY_SP, DTP_LIMIT_SP},
+                {DTP_WHY_CP, DTP_LIMIT_CP},
+                {DTP_WHY_EP, DTP_LIMIT_EP},
+                {DTP_WHY_ETP, DTP_LIMIT_ETP}};
+
+static bool is_asked_for(const struct dtp_report *r, int reason) {
+    bool asked = false;
+    for (size_t i = 0; r->limits && i < sizeof of_limit / sizeof *of_limit; i++)
+        asked |= (int)of_limit[i].reason == reason && r->limits->field[of_limit[i].limit].n > 0;
+    return asked;
+}
+
+static void add_reason(struct dtp_str *s, const struct dtp_counts *c, int reason,
+                       const char *lead) {
+    dtp_str_printf(s, "%s%s (%llu of %llu plans)", lead, dtp_reasons[reason],
+                   (unsigned long long)c->reason[reason], (unsigned long long)c->candidates);
+}
+
+/* Those of the limits that were asked for; where there are none, the most frequent ones. */
+static void add_reasons(struct dtp_str *s, const struct dtp_report *r) {
+    const struct dtp_counts *c = &r->search->counts;
+    int named = 0;
+    for (int k = 0, reason; (reason = dtp_counts_reason(c, k)) >= 0; k++)
+        if (is_asked_for(r, reason))
+            add_reason(s, c, reason, named++ ? ", and " : "; ");
+    for (int k = 0; named == 0 && k < MOST_REASONS_NAMED; k++)
+        if (dtp_counts_reason(c, k) >= 0)
+            add_reason(s, c, dtp_counts_reason(c, k), k ? ", and " : "; most often ");
 }
 
 static bool limited(const struct dtp_report *r) {
@@ -168,7 +199,7 @@ static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r
     const char *other = without_limits(a, r);
     if (other) {
         dtp_str_printf(&s, "every plan of %s within these limits is refused", p->model->name);
-        add_reasons(&s, &r->search->counts);
+        add_reasons(&s, r);
         const char *frameworks =
             dtp_frameworks_text(a, r->setup->problem.framework, dtp_legal_there, r);
         if (frameworks)
@@ -189,7 +220,7 @@ static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r
         dtp_str_printf(&s, "%d GPUs", gpus);
     if (batch > 0)
         dtp_str_printf(&s, "%sa batch of %d", gpus > 0 ? ", or " : "", batch);
-    add_reasons(&s, &r->search->counts);
+    add_reasons(&s, r);
     return s.at;
 }
 

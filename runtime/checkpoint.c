@@ -110,6 +110,16 @@ static enum dtp_status make_folder(const char *path, struct dtp_err *err) {
     return DTP_OK;
 }
 
+enum dtp_status dtp_checkpoint_prepare(struct dtp_rank *r) {
+    const char *folder = r->o->save;
+    if (!folder || r->rank != 0)
+        return DTP_OK;
+    DTP_TRY(make_folder(folder, r->err));
+    if (access(folder, W_OK | X_OK) != 0)
+        return dtp_fail(r->err, DTP_EINPUT, "%s: %s", folder, strerror(errno));
+    return DTP_OK;
+}
+
 static enum dtp_status write_text(struct dtp_rank *r, const char *path, const char *text) {
     struct dtp_file_out out;
     DTP_TRY(dtp_file_out_open(r->arena, path, &out, r->err));
@@ -154,7 +164,6 @@ enum dtp_status dtp_checkpoint_save(struct dtp_rank *r, int step) {
     snprintf(folder, sizeof folder, "%s/.step-%06d.tmp", r->o->save, step);
     h->doing(r->host, "saving a checkpoint");
     if (r->rank == 0) {
-        DTP_TRY(make_folder(r->o->save, r->err));
         remove_folder(folder, r->size);
         DTP_TRY(make_folder(folder, r->err));
     }

@@ -264,6 +264,8 @@ enum dtp_status dtp_rank_run(struct dtp_rank *r, void *shared, const struct dtp_
                              struct dtp_run_result *out);
 void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
                        struct dtp_run_result *out);
+/* Before the first step: rank 0 makes the folder, so that hours are not trained for a path that is wrong. */
+enum dtp_status dtp_checkpoint_prepare(struct dtp_rank *r);
 enum dtp_status dtp_checkpoint_save(struct dtp_rank *r, int step);
 enum dtp_status dtp_checkpoint_load(struct dtp_rank *r, int *step);
 

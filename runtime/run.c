@@ -231,6 +231,7 @@ static void read_meter(const struct dtp_rank *r, const struct meter *m,
 static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     const struct dtp_run_options *o = r->o;
     int first = 0;
+    DTP_TRY(dtp_checkpoint_prepare(r));
     if (o->resume)
         DTP_TRY(dtp_checkpoint_load(r, &first));
     if (first >= o->steps)

@@ -175,6 +175,9 @@ static struct dtp_run_options run_options(const struct dtp_cli *cli, const struc
     return o;
 }
 
+static const double BUSY =
+    0.5; /* load of a core from which on measurements are not to be trusted */
+
 struct runs {
     struct dtp_cli *cli;
     struct dtp_check *c;
@@ -269,6 +272,20 @@ static enum dtp_status svg(struct dtp_cli *cli, const struct dtp_check *c, const
     return dtp_file_out_commit(&file, err);
 }
 
+/* Ranks on cores that others use are not what was predicted. */
+static void note_load(int ncores) {
+    double load = 0;
+    FILE *f = fopen("/proc/loadavg", "r");
+    if (!f)
+        return;
+    if (fscanf(f, "%lf", &load) == 1 && load > BUSY * ncores)
+        fprintf(stderr,
+                "dtplan: note: %d cores have a load of %.1f before the start: what is measured "
+                "will scatter and be slow\n",
+                ncores, load);
+    fclose(f);
+}
+
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct dtp_check_own *own = cli->own;
     struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
@@ -282,6 +299,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_dev_find(own->backend, &device, err)); /* an unknown name is said at once */
     if (own->shadow)
         return dtp_check_shadow(cli, &c, err);
+    if (!dtp_check_on_gpus(own))
+        note_load(c.ncores);
     DTP_TRY(prepare(cli, &c, setup, err));
     DTP_TRY(predict(cli, &c, err));
     DTP_TRY(run_all(cli, &c, err));
