@@ -79,7 +79,7 @@ static enum dtp_status find_schedule(struct dtp_evaluator *ev, const struct dtp_
         grow_kept(ev);
     struct kept_schedule *slot = kept_slot(ev, p->schedule, p->pp, p->vpp, m);
     if (!slot->used) {
-        size_t n = (size_t)dtp_schedule_max_actions(p->vpp, m) * (size_t)p->pp;
+        size_t n = dtp_schedule_max_actions(p->vpp, m) * (size_t)p->pp;
         if (ev->nactions + n > max_kept_actions || ev->nkept + 1 >= ev->nslots) {
             struct dtp_schedule *s = DTP_NEW(ev->candidate, struct dtp_schedule, 1);
             *out = s;

@@ -186,7 +186,7 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
 
 static int *count_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan, int m) {
     int *peak_chunk = DTP_NEW(memo->a, int, (size_t)(plan->pp * plan->vpp));
-    size_t most = (size_t)dtp_schedule_max_actions(plan->vpp, m);
+    size_t most = dtp_schedule_max_actions(plan->vpp, m);
     if (most > memo->nactions) {
         memo->action = DTP_NEW(memo->a, struct dtp_action, most);
         memo->nactions = most;

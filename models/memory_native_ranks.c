@@ -144,7 +144,7 @@ static void ranks_init(struct ranks *r, const struct dtp_problem *problem,
     r->held = DTP_NEW(a, bool, (size_t)p->vpp);
     r->links = DTP_NEW(a, struct dtp_chunk_links, (size_t)p->vpp);
     r->sends_held = dtp_schedule_sends_held(p->schedule, p->pp, dtp_plan_num_microbatches(p));
-    r->action = DTP_NEW(a, struct dtp_action, (size_t)dtp_schedule_max_actions(p->vpp, r->shape.m));
+    r->action = DTP_NEW(a, struct dtp_action, dtp_schedule_max_actions(p->vpp, r->shape.m));
 }
 
 static void begin_actions(struct ranks *r) {

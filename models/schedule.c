@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "models/schedule_kinds.h"
+#include "sim/base/machine.h"
+#include "sim/base/text.h"
 
 const char *const dtp_action_names[] = {
     [DTP_A_F] = "F",       [DTP_A_B] = "B",       [DTP_A_I] = "I",
@@ -60,8 +62,8 @@ const char *dtp_schedule_applies(int kind, int pp, int vpp, int m) {
     return NULL;
 }
 
-int dtp_schedule_max_actions(int vpp, int m) {
-    return 3 * vpp * m;
+size_t dtp_schedule_max_actions(int vpp, int m) {
+    return 3 * (size_t)vpp * (size_t)m;
 }
 
 void dtp_schedule_holder(int kind, int pp, int vpp, int vs, int *rank, int *chunk) {
@@ -73,6 +75,24 @@ void dtp_schedule_holder(int kind, int pp, int vpp, int vs, int *rank, int *chun
     *chunk = c;
 }
 
+/* An action, and when its data are sent and posted (estimate_walk.h). Short schedules are not worth a look at
+ * what memory there is. */
+static enum dtp_status check_room(int64_t nactions, int m, struct dtp_err *err) {
+    static const int64_t few = 1 << 24;
+    static const double action_bytes = sizeof(struct dtp_action) + 2 * sizeof(double);
+    char actions[32], needs[32], has[32];
+    double bytes = (double)nactions * action_bytes;
+    double free_bytes = nactions > few ? (double)dtp_machine_memory("").free_bytes : bytes;
+    if (bytes <= free_bytes && nactions <= UINT32_MAX)
+        return DTP_OK;
+    return dtp_fail(err, DTP_EUNSUPPORTED,
+                    "%s actions of %d microbatches take about %s of memory, there are %s: fewer or "
+                    "larger microbatches take less",
+                    dtp_fmt_count((double)nactions, actions, sizeof actions), m,
+                    dtp_fmt_bytes_gib(bytes, needs, sizeof needs),
+                    dtp_fmt_bytes_gib(free_bytes, has, sizeof has));
+}
+
 enum dtp_status dtp_schedule_make(struct dtp_arena *a, int kind, int pp, int vpp, int m,
                                   struct dtp_schedule *out, struct dtp_err *err) {
     const struct dtp_schedule_kind *k = &dtp_schedule_kinds[kind];
@@ -81,10 +101,7 @@ enum dtp_status dtp_schedule_make(struct dtp_arena *a, int kind, int pp, int vpp
         return dtp_fail(err, DTP_EINPUT, "schedule %s with pp %d, vpp %d, %d microbatches: %s",
                         k->name, pp, vpp, m, why);
     int64_t per_rank = (int64_t)(k->split_backward ? 3 : 2) * vpp * m;
-    if (per_rank * pp > UINT32_MAX)
-        return dtp_fail(err, DTP_EINPUT,
-                        "schedule %s with pp %d, vpp %d, %d microbatches: too long", k->name, pp,
-                        vpp, m);
+    DTP_TRY(check_room(per_rank * pp, m, err));
     *out = (struct dtp_schedule){.kind = kind, .pp = pp, .vpp = vpp, .m = m};
     out->begin = DTP_NEW(a, uint32_t, (size_t)pp + 1);
     out->action = DTP_NEW(a, struct dtp_action, (size_t)(per_rank * pp));

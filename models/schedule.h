@@ -108,7 +108,7 @@ enum {
 int dtp_schedule_find(const char *name);
 /* NULL when the kind can be generated for these, else why not (static text). */
 const char *dtp_schedule_applies(int kind, int pp, int vpp, int m);
-int dtp_schedule_max_actions(int vpp, int m);
+size_t dtp_schedule_max_actions(int vpp, int m); /* of one rank */
 /* Rank that holds a virtual stage and the chunk it is there. */
 void dtp_schedule_holder(int kind, int pp, int vpp, int vs, int *rank, int *chunk);
 

@@ -282,6 +282,16 @@ static void test_goldens(void) {
         CU_ASSERT(seen[kind] > 0); /* every kind has a golden */
 }
 
+/* Four billion actions have no ids, whatever memory there is. */
+static void test_too_long(void) {
+    struct dtp_schedule s;
+    struct dtp_err err = {0};
+    CU_ASSERT(dtp_schedule_make(arena, DTP_SCHED_1F1B, 8, 1, 1 << 30, &s, &err) ==
+              DTP_EUNSUPPORTED);
+    CU_ASSERT(strstr(err.msg, "B actions of 1073741824 microbatches") != NULL);
+    CU_ASSERT(dtp_schedule_max_actions(1024, 1 << 30) == 3 * ((size_t)1 << 40));
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"names and aliases", test_names},
                            {"where a kind applies", test_applies},
@@ -291,6 +301,7 @@ int main(void) {
                            {"checker", test_check},
                            {"text", test_parse},
                            {"goldens", test_goldens},
+                           {"too long", test_too_long},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"schedule", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
