@@ -98,6 +98,12 @@ static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan 
     return gathered > largest && more > 0 ? bytes + more : bytes;
 }
 
+/* Of the optimizer, allocated by the first update; the master weights are there from the start. */
+static double moments_bytes(const struct dtp_framework_memory *f, const struct rank_sums *sums) {
+    const double master = 4; /* bytes per parameter */
+    return f->optimizer_bytes > master ? sums->optimizer * (1 - master / f->optimizer_bytes) : 0;
+}
+
 /* ZeRO-1 gathers into pieces, one for each rank and its own, which are copied out of one flat tensor. What freed
  * activations hold no block for, of which the widest and two of half its size are a layer's, is asked for anew. */
 static double gathered_anew(double flat, int replicas, const struct activations *x,
@@ -115,11 +121,11 @@ static double gathered_anew(double flat, int replicas, const struct activations 
  * frees. */
 static struct reserved without_logits(const struct dtp_framework_memory *f,
                                       const struct dtp_plan *plan, const struct activations *x,
-                                      const struct rank_parts *r, const struct rank_sums *sums,
-                                      double moments) {
+                                      const struct rank_parts *r, const struct rank_sums *sums) {
     double flat = dtp_memory_flat_gather_bytes(f, plan, r);
     double table = f->table_gradient_bytes * r->table;
-    double first = sums->passes - moments + gathered_anew(flat, plan->dp * plan->cp, x, r);
+    double first =
+        sums->passes - moments_bytes(f, sums) + gathered_anew(flat, plan->dp * plan->cp, x, r);
     return (struct reserved){.least = table + sums->peak,
                              .wanted = table + fmax(first, sums->peak)};
 }
@@ -132,7 +138,8 @@ static struct reserved without_logits(const struct dtp_framework_memory *f,
 static struct reserved with_logits(const struct dtp_framework_memory *f,
                                    const struct dtp_plan *plan, const struct activations *x,
                                    const struct rank_parts *r, const struct rank_sums *sums,
-                                   double moments, double *deferred) {
+                                   double *deferred) {
+    double moments = moments_bytes(f, sums);
     double split = f->logits_split_bytes * r->nlogits, left = split - moments;
     double bytes = sums->loss + f->logits_freed_bytes * r->nlogits;
     if (dtp_plan_num_microbatches(plan) > 1 && left > 0) {
@@ -149,12 +156,9 @@ struct reserved dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
                                       const struct dtp_plan *plan, const struct activations *x,
                                       const struct rank_parts *r, const struct rank_sums *sums) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
-    const double master = 4; /* of the optimizer's bytes per parameter, there from the start */
-    double moments =
-        f->optimizer_bytes > master ? sums->optimizer * (1 - master / f->optimizer_bytes) : 0;
     double deferred = deferred_bytes(memo->problem, plan, x, r);
-    struct reserved at = r->nlogits > 0 ? with_logits(f, plan, x, r, sums, moments, &deferred)
-                                        : without_logits(f, plan, x, r, sums, moments);
+    struct reserved at = r->nlogits > 0 ? with_logits(f, plan, x, r, sums, &deferred)
+                                        : without_logits(f, plan, x, r, sums);
     double beside = fmax(0, deferred) + pieces_bytes(memo->problem->framework, plan, r);
     return (struct reserved){.least = at.least + beside - sums->peak,
                              .wanted = at.wanted + beside - sums->peak};

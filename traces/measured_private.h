@@ -19,7 +19,7 @@ struct cluster_fact {
     int gpus_above, gpus_below, tp_above, tp_below, pp_above, dp_above, dp_below, microbatch_above;
     const char *only_zero, *only_recompute;
     double checked_above_bytes; /* runs that would reserve more were checked too; 0: never */
-    double memory_limit_bytes; /* of runs without slow transfers; 0: the card's */
+    double memory_limit_bytes;  /* of runs without slow transfers; 0: the card's */
     bool dropout;               /* on, though the model's family has none */
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
     int zero_stage;             /* where the row does not say */
