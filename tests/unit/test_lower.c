@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "models/evaluate.h"
+#include "models/lower_layout.h"
 #include "tests/costs_case.h"
 #include "tests/suites.h"
 
@@ -281,8 +282,24 @@ static void test_room(void) {
         }
 }
 
+/* Units lie over the parts of an action without a gap or a part of two: 2 units over 6 parts are 0-2 and 3-5. */
+static void test_parts(void) {
+    CU_ASSERT(dtp_part_first(1, 2, 6) == 3 && dtp_part_last(0, 2, 6) == 2);
+    for (int units = 1; units <= 9; units++)
+        for (int parts = units; parts <= 24; parts++) {
+            CU_ASSERT(dtp_part_first(0, units, parts) == 0);
+            CU_ASSERT(dtp_part_last(units - 1, units, parts) == parts - 1);
+            for (int k = 0; k < units; k++) {
+                CU_ASSERT(dtp_part_first(k, units, parts) <= dtp_part_last(k, units, parts));
+                CU_ASSERT(dtp_part_first(k + 1, units, parts) ==
+                          dtp_part_last(k, units, parts) + 1);
+            }
+        }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"tags", test_tags},
+                           {"parts of actions", test_parts},
                            {"counts of tasks", test_counts},
                            {"siblings share a NIC", test_siblings},
                            {"transfers of one rank share its NIC", test_shared_nic},
