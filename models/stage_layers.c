@@ -55,10 +55,13 @@ bool dtp_framework_reaches_last(const struct dtp_framework *f, const struct dtp_
     if (!cuts_by_cost(f, m, pp))
         return true;
     struct cut c = start_cut(m, pp, false);
+    double head = (double)m->vocab * m->hidden;
+    if (head * pp <= c.all) /* the head is in the last share */
+        return true;
     for (int l = 0; l < m->layers; l++)
         cut_next(&c, layer_cost(m));
     cut_next(&c, 0);
-    cut_next(&c, (double)m->vocab * m->hidden);
+    cut_next(&c, head);
     cut_next(&c, 0);
     return cut_next(&c, 0) == pp - 1;
 }
