@@ -143,12 +143,14 @@ const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r) {
 
 const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_problem *p,
                                        const struct dtp_result *result) {
-    const char **out = DTP_NEW(a, const char *, 4);
+    const char **out = DTP_NEW(a, const char *, 5);
     double gap = dtp_model_published_gap(p->model);
     char text[32];
     size_t n = 0;
     if (result->extrapolated)
         out[n++] = "some shapes lie outside the calibrated range";
+    if (p->memory_limit_bytes > p->cluster->gpu.memory_bytes)
+        out[n++] = "the memory limit is above what the device has";
     if (p->model->moe.experts > 0)
         out[n++] = "models with experts: checked by runs of megatron-core on H100 alone";
     if (gap < 0 || gap > 0)

@@ -255,5 +255,4 @@ void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_repo
     print_critical(f, report);
     fprintf(f, "explained: %.2f %% of the spans (%u tasks, %zu collectives)\n", r->explained_pct,
             r->ntasks, r->matches.n);
-    fprintf(f, "%s\n", dtp_replay_definitions);
 }

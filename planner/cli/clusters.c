@@ -21,21 +21,23 @@ static enum dtp_status row(struct dtp_cli *cli, const char *name, int width, str
     return DTP_OK;
 }
 
-static void gpu_lines(FILE *f, const struct dtp_gpu *g) {
+static void gpu_lines(const struct dtp_term *t, const struct dtp_gpu *g) {
+    FILE *f = t->file;
     char text[32];
     fprintf(f, "  %-22s %s, %s, %d SMs\n", "GPU", g->title ? g->title : g->name, g->arch,
             g->num_sms);
     fprintf(f, "  %-22s %s at %s\n", "memory",
             dtp_fmt_bytes_gib((double)g->memory_bytes, text, sizeof text),
             dtp_fmt_rate(g->hbm_bytes_per_s, (char[32]){0}, 32));
-    fprintf(f, "  %-22s", "dense peak");
+    fprintf(f, "  %-21s", "dense peak");
     for (int d = 0; d < DTP_NDTYPES; d++)
         if (g->peak_flops_per_s[d] > 0)
-            fprintf(f, " %s %s ", dtp_dtype_names[d],
+            fprintf(f, "  %s %s", dtp_dtype_names[d],
                     dtp_fmt_flops(g->peak_flops_per_s[d], text, sizeof text));
     if (g->power_w > 0)
         fprintf(f, "\n  %-22s %.0f W", "power limit", g->power_w);
-    fprintf(f, "\n  %-22s %s\n", "calibration", g->calibration ? g->calibration : "none");
+    fprintf(f, "\n  %-22s ", "calibration");
+    dtp_term_wrap(t, DTP_PLAIN, 25, 25, g->calibration ? g->calibration : "none");
 }
 
 static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp_err *err) {
@@ -47,7 +49,7 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     FILE *f = cli->out.file;
     dtp_term_print(&cli->out, DTP_BOLD, "%s", name);
     fprintf(f, "  %s\n", c.title ? c.title : "");
-    gpu_lines(f, &c.gpu);
+    gpu_lines(&cli->out, &c.gpu);
     fprintf(f, "  %-22s %d GPUs, %s, %s per GPU and direction\n", "node", c.node.gpus,
             dtp_intra_names[c.node.intra], dtp_fmt_rate(c.node.gpu_link_bytes_per_s, text, 32));
     fprintf(f, "  %-22s %s, %s\n", "network cards", nics(&c, text, sizeof text),

@@ -14,12 +14,12 @@ static const struct dtp_option place_options[] = {
      .aliases = "num-gpus ngpus world-size", .help = "number of GPUs in all",
      .many = "dtplan sweep"},
     {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE", .aliases = "gpu",
-     .complete = DTP_COMPLETE_CLUSTERS,
+     .complete = DTP_COMPLETE_CLUSTERS, .many = "dtplan sweep",
      .help = "what to train on (default " DTP_DEFAULT_CLUSTER "): `dtplan clusters`"},
     {"nic", DTP_OPT_STRING, 0, ASK(nic), .value = "NxG",
      .help = "network cards of a node, such as 4x100: four of 100 Gbit/s"},
     {"framework", DTP_OPT_STRING, 'f', ASK(framework), .value = "NAME|FILE",
-     .complete = DTP_COMPLETE_FRAMEWORKS,
+     .complete = DTP_COMPLETE_FRAMEWORKS, .many = "dtplan sweep",
      .help = "software stack (default " DTP_DEFAULT_FRAMEWORK "): `dtplan frameworks`"},
     {0}};
 

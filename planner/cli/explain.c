@@ -107,8 +107,8 @@ static void print_text(struct dtp_cli *cli, const struct dtp_budget *b, int stag
         fprintf(t->file, "  %s in products of sizes that were not measured (extrapolated)\n",
                 dtp_fmt_time(outside_s, text, sizeof text));
     const char *calibration = b->problem->cluster->gpu.calibration;
-    dtp_term_print(t, DTP_DIM, "  constants: %s: %s\n", b->problem->cluster->gpu.name,
-                   calibration ? calibration : "not calibrated");
+    int column = dtp_term_print(t, DTP_DIM, "  constants: %s: ", b->problem->cluster->gpu.name);
+    dtp_term_wrap(t, DTP_DIM, column, 4, calibration ? calibration : "not calibrated");
 }
 
 static void print_json(struct dtp_cli *cli, const struct dtp_budget *b,

@@ -68,7 +68,8 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     fprintf(f, "  %-26s sequences of %d, batch %d\n", "defaults", m.seq, m.global_batch);
     if (m.train_tokens > 0)
         count_line(f, "tokens trained on", m.train_tokens, "");
-    fprintf(f, "  %-26s %s\n", "source", m.source ? m.source : "-");
+    fprintf(f, "  %-26s ", "source");
+    dtp_term_wrap(&cli->out, DTP_PLAIN, 29, 29, m.source ? m.source : "-");
     return DTP_OK;
 }
 

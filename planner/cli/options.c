@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sim/base/json.h"
 #include "sim/base/text.h"
@@ -127,6 +128,13 @@ static bool has_no_unit(const char *text) {
     return text[strspn(text, "0123456789.")] == '\0';
 }
 
+/* "8,16", "8..64", "a100,h100", and no file of that name. */
+static bool is_list(const struct dtp_option *o, const char *text) {
+    if (o->kind == DTP_OPT_INT)
+        return isdigit((unsigned char)text[0]) && (strchr(text, ',') || strstr(text, ".."));
+    return strchr(text, ',') && access(text, F_OK) != 0;
+}
+
 static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, const char *text,
                                  struct dtp_err *err) {
     const struct dtp_option *o = f->option;
@@ -135,6 +143,9 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
     snprintf(place, sizeof place, "--%s", o->name);
     enum dtp_status status = DTP_OK;
     long value = 0;
+    if (o->many && is_list(o, text))
+        return dtp_fail(err, DTP_EUSAGE, "%s: found \"%s\", one is wanted here; `%s` takes several",
+                        place, text, o->many);
     switch (o->kind) {
     case DTP_OPT_FLAG:
         *(bool *)(void *)at = !f->negated;
@@ -144,10 +155,6 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
         *(const char **)(void *)at = dtp_arena_strdup(a, text);
         return DTP_OK;
     case DTP_OPT_INT:
-        if (o->many && strpbrk(text, ",.") && isdigit((unsigned char)text[0]))
-            return dtp_fail(err, DTP_EUSAGE,
-                            "%s: found \"%s\", one number is wanted here; `%s` takes several",
-                            place, text, o->many);
         status = dtp_parse_long(text, place, (long)o->min, (long)o->max, &value, err);
         *(int *)(void *)at = (int)value;
         break;

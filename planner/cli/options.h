@@ -58,7 +58,7 @@ struct dtp_option {
     const char *aliases;      /* other names, a blank between two; accepted and not advertised */
     enum dtp_complete complete;
     const char *help; /* one line, no full stop */
-    const char *many; /* INT: the command that takes several numbers, or NULL */
+    const char *many; /* the command that takes a list of them, or NULL */
 };
 
 /* A table and the struct that its offsets refer to. */

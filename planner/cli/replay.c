@@ -267,6 +267,11 @@ static enum dtp_status find_ranks(const struct dtp_trace *t, const struct dtp_ma
     return DTP_OK;
 }
 
+static void print(struct dtp_cli *cli, const struct dtp_replay_report *report) {
+    dtp_replay_print(cli->a, cli->out.file, report);
+    dtp_term_wrap(&cli->out, DTP_DIM, 0, 0, dtp_replay_definitions);
+}
+
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_replay_options options;
@@ -302,7 +307,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (cli->args.json)
         dtp_replay_write_json(cli->a, cli->out.file, &report);
     else
-        dtp_replay_print(cli->a, cli->out.file, &report);
+        print(cli, &report);
     for (size_t r = 0; r < trace.nranks && !cli->args.json; r++)
         dtp_trace_print_warnings(stderr, &trace.rank[r]);
     return DTP_OK;

@@ -77,3 +77,7 @@ try --model gpt2 --gpus 8 --cluster nothing.json
 try --model gpt2 --gpus 8 --cluster fabric.json
 try trace table.txt
 try collective allreduce --bytes 1MB
+# Lists, where one is wanted.
+try --model gpt2 --gpus 8,16
+try --model gpt2 --gpus 8 --cluster a100,h100
+try simulate --model gpt2 --gpus 8 --framework megatron,nemo

@@ -14,3 +14,10 @@ done
 "$dtplan" models --json | tr -d ' \n' | head -c 14
 echo
 "$dtplan" collective AllReduce --bytes 64MB --gpus 8 | head -n 1
+# No line of a detail is wider than the text of a report.
+{
+    "$dtplan" clusters h100
+    "$dtplan" models llama3-8b
+    "$dtplan" explain --model llama3-8b --gpus 8 --cluster h100 --tp 2
+} | awk 'length($0) > 124'
+"$dtplan" simulate --model gpt2 --gpus 1 --batch 8 --memory-limit 800GB | grep -o 'the memory limit is .*'
