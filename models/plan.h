@@ -126,8 +126,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_EP_HERE, "the framework has no expert parallelism")                                  \
     X(DTP_WHY_EP_PER_NODE, "the framework has no ep_per_node")                                     \
     X(DTP_WHY_EP_OVERLAP,                                                                          \
-      "ep_overlap wants pp 1 or interleaved stages, several microbatches, no full recomputation "  \
-      "and a framework that has it")                                                               \
+      "ep_overlap: pp > 1 and vpp 1, 1 microbatch, full recomputation, or not in this framework")  \
     X(DTP_WHY_ETP,                                                                                 \
       "etp does not divide the experts' hidden size and the ranks, or not of this stack or model") \
     X(DTP_WHY_EXPERTS_SP,                                                                          \
