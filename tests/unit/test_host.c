@@ -309,9 +309,9 @@ static void test_cross_entropy_passes(void) {
     double half_s = time_of("cross-entropy", DTP_LAYER_HEAD);
     CU_ASSERT(half_s > 0.45 * s && half_s < 0.55 * s);
     framework.half_cross_entropy = false;
-    framework.cross_entropy = DTP_LOSS_COMPILED; /* 44 bytes a logit */
+    framework.cross_entropy = DTP_LOSS_COMPILED; /* fewer kernels that read and write it */
     double compiled_s = time_of("cross-entropy", DTP_LAYER_HEAD);
-    CU_ASSERT(compiled_s > 0.74 * s && compiled_s < 0.84 * s);
+    CU_ASSERT(compiled_s > 0.5 * s && compiled_s < 0.7 * s);
     framework.cross_entropy = DTP_LOSS_FUSED; /* 8, at PyTorch's rate */
     CU_ASSERT(near(time_of("cross-entropy", DTP_LAYER_HEAD), own_s * 8 / 52));
 }
