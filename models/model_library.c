@@ -111,6 +111,9 @@ static enum dtp_status load_named(struct dtp_arena *a, const struct dtp_model_na
         for (size_t i = 0; i < l->n; i++)
             if (dtp_same_name(without_owner(l->at[i].name), without_owner(plain)))
                 return load_file(a, library_path(a, l->at[i].file), l->at[i].file, out, err);
+    const char *config = dtp_arena_printf(a, "%s/config.json", name);
+    if (access(config, R_OK) == 0) /* a checkpoint's folder that is called like no model */
+        return load_file(a, config, name_of_path(a, config), out, err);
     const char **names = DTP_NEW(a, const char *, l->n);
     for (size_t i = 0; i < l->n; i++)
         names[i] = l->at[i].name;

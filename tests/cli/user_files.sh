@@ -7,3 +7,7 @@ J
 "$dtplan" models config.json | grep parameters | head -n 1
 "$dtplan" models llama2-7b | grep parameters | head -n 1
 "$dtplan" --model config.json --gpus 8 --nic 4x100 --cluster dgx-a100-80 | grep -o '4 x 100 Gb/s'
+# The folder of a checkpoint, with or without a slash.
+mkdir my-model && cp config.json my-model/
+"$dtplan" models my-model | grep parameters | head -n 1
+"$dtplan" models my-model/ | grep parameters | head -n 1
