@@ -79,8 +79,12 @@ enum dtp_layer_kind dtp_model_layer_kind(const struct dtp_model *m, int layer) {
 }
 
 void dtp_model_count_kinds(const struct dtp_model *m, int from, int to, int n[DTP_NLAYER_KINDS]) {
-    if (m->moe.experts == 0 && m->full_attention_step == 0) {
-        n[DTP_LAYER_DENSE] += to - from;
+    if (m->full_attention_step == 0 && (m->moe.experts == 0 || m->moe.layer_step == 1)) {
+        int first = m->moe.dense_layers_first;
+        bool moe = m->moe.experts > 0 && first < m->layers;
+        int dense = !moe || first >= to ? to - from : first > from ? first - from : 0;
+        n[DTP_LAYER_DENSE] += dense;
+        n[DTP_LAYER_MOE] += to - from - dense;
         return;
     }
     for (int l = from; l < to; l++)

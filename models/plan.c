@@ -142,26 +142,32 @@ static struct split split_of(const struct dtp_model *m, int n) {
     return (struct split){last, rest / others, others - rest % others};
 }
 
-int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
-    if (p->layers_per_stage.at)
-        return p->layers_per_stage.at[vs];
+int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first) {
     int n = p->pp * p->vpp;
-    if (p->account_for_ends)
-        return (m->layers + 2) / n - (vs == 0) - (vs == n - 1);
+    if (p->layers_per_stage.at) {
+        *first = 0;
+        for (int i = 0; i < vs; i++)
+            *first += p->layers_per_stage.at[i];
+        return p->layers_per_stage.at[vs];
+    }
+    if (p->account_for_ends) {
+        int each = (m->layers + 2) / n;
+        *first = each * vs - (vs > 0);
+        return each - (vs == 0) - (vs == n - 1);
+    }
     struct split s = split_of(m, n);
+    *first = s.each * vs + (vs > s.first_more ? vs - s.first_more : 0);
     return vs == n - 1 ? s.last : s.each + (vs >= s.first_more);
 }
 
+int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
+    int first;
+    return dtp_plan_span(p, m, vs, &first);
+}
+
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
-    int n = p->pp * p->vpp, first = 0;
-    if (p->account_for_ends)
-        return (m->layers + 2) / n * vs - (vs > 0);
-    if (!p->layers_per_stage.at) {
-        struct split s = split_of(m, n);
-        return s.each * vs + (vs > s.first_more ? vs - s.first_more : 0);
-    }
-    for (int i = 0; i < vs; i++)
-        first += p->layers_per_stage.at[i];
+    int first;
+    dtp_plan_span(p, m, vs, &first);
     return first;
 }
 

@@ -90,6 +90,8 @@ enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluste
  * hold one layer less each, maybe none (Megatron-Core: --account-for-embedding-in-pipeline-split and
  * --account-for-loss-in-pipeline-split; Llama 3: 126 layers on 16 x 8 stages, section 3.3.2). */
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs);
+/* Both at once: returns the layers. */
+int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first);
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs);
 /* "--tp 8 --pp 16 --dp 8 --schedule 1f1b ...": what dtplan accepts again. Only what differs from the
  * default; tp, pp, dp, schedule and the batch sizes always. global_batch_size is "--batch". */

@@ -12,8 +12,8 @@ void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int
         n[DTP_LAYER_CONV] = 1;
         return;
     }
-    int from = dtp_plan_first_layer(plan, m, vs), last = vs + 1 == plan->pp * plan->vpp;
-    dtp_model_count_kinds(m, from, from + dtp_stage_layers(m, plan, vs), n);
+    int from, layers = dtp_plan_span(plan, m, vs, &from), last = vs + 1 == plan->pp * plan->vpp;
+    dtp_model_count_kinds(m, from, from + layers + (last ? m->mtp_layers : 0), n);
     n[DTP_LAYER_EMBEDDING] = vs == 0;
     n[DTP_LAYER_HEAD] = last;
     n[DTP_LAYER_MTP] = last ? m->mtp_layers : 0;
@@ -21,9 +21,10 @@ void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int
 
 void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
                   const struct dtp_plan *plan, int vs, struct dtp_stage *out) {
-    int n = dtp_stage_layers(m, plan, vs), of[DTP_NLAYER_KINDS];
+    int of[DTP_NLAYER_KINDS];
     dtp_stage_count(m, plan, vs, of);
     int moe = of[DTP_LAYER_MOE] + of[DTP_LAYER_MOE_WINDOW];
+    int n = m->nconvs > 0 ? m->layers : moe + of[DTP_LAYER_DENSE] + of[DTP_LAYER_DENSE_WINDOW];
     *out = (struct dtp_stage){
         .layers = n, .moe_layers = moe, .first = vs == 0, .last = vs == plan->pp * plan->vpp - 1};
     double experts = (double)counts->moe_layer_experts,

@@ -289,12 +289,33 @@ static void test_multi_token(void) {
                        layer + 2 * s * (2 * h * h) + 2 * s * h * v));
 }
 
+/* Counts of a stretch of layers, depths behind the last too, are those of its layers one by one. */
+static void test_kinds_counted(void) {
+    for (int first = 0; first <= 6; first++)
+        for (int step = 1; step <= 3; step++)
+            for (int window = 0; window <= 4; window += 4) {
+                struct dtp_model m = {.layers = 5, .moe = {.experts = first < 6 ? 4 : 0}};
+                m.moe.dense_layers_first = first;
+                m.moe.layer_step = step;
+                m.full_attention_step = window;
+                for (int from = 0; from < 5; from++)
+                    for (int to = from; to <= 7; to++) {
+                        int n[DTP_NLAYER_KINDS] = {0}, want[DTP_NLAYER_KINDS] = {0};
+                        dtp_model_count_kinds(&m, from, to, n);
+                        for (int l = from; l < to; l++)
+                            want[dtp_model_layer_kind(&m, l)]++;
+                        CU_ASSERT(memcmp(n, want, sizeof n) == 0);
+                    }
+            }
+}
+
 static CU_TestInfo params_tests[] = {{"exact counts", test_exact_counts},
                                      {"PTD-P Table 1", test_ptdp_table_1},
                                      {"PTD-P formula", test_ptdp_formula},
                                      {"BERT without heads", test_bert_without_heads},
                                      {"active parameters", test_active_params},
                                      {"MoE layers", test_moe_layers},
+                                     {"kinds counted", test_kinds_counted},
                                      {"whole library", test_whole_library},
                                      {"counted against published", test_published_gap},
                                      {"parts sum to total", test_parts_sum_to_total},
