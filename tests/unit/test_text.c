@@ -13,10 +13,10 @@ static struct dtp_arena *arena;
 static struct dtp_err err;
 static char folder[] = "/tmp/dtp_test_text_XXXXXX";
 
-static const char *const models[] = {"gpt2",    "gpt175b",     "gpt530b",      "gpt1t",
-                                     "opt175b", "llama2-7b",   "llama2-70b",   "llama3-8b",
-                                     "bert",    "llama3-70b",  "mixtral-8x7b", "bloom176b",
-                                     "vit",     "llama3-405b", "resnet50"};
+static const char *const models[] = {
+    "gpt2",       "gpt175b",     "gpt530b",  "gpt1t",      "opt175b",      "llama2-7b",
+    "llama2-70b", "llama3-8b",   "bert",     "llama3-70b", "mixtral-8x7b", "bloom176b",
+    "vit",        "llama3-405b", "resnet50", "dbrx",       "pythia-12b",   "olmo2-7b"};
 enum { NMODELS = sizeof models / sizeof *models };
 
 /* ---- names ---- */
