@@ -17,6 +17,8 @@ static const struct dtp_field fields[] = {
     {"source", DTP_FIELD_STRING, IN(source), .required = true, .help = "by what, when"},
     {"launch_s", DTP_FIELD_DOUBLE, IN(launch_s), .min = 0, .max = 1,
      .help = "host time of one kernel"},
+    {"stream_hop_s", DTP_FIELD_DOUBLE, IN(stream_hop_s), .min = 0, .max = 1,
+     .help = "of two waits of one stream for another, around a collective"},
     {"calibration", DTP_FIELD_JSON, IN(calibration), .help = "of kernels"},
     {"power_limit_w", DTP_FIELD_DOUBLE, IN(power_limit_w), .min = 0, .max = 1e5,
      .help = "of the card"},
@@ -48,6 +50,7 @@ enum dtp_status dtp_own_times_read(struct dtp_arena *a, const char *path, struct
     DTP_TRY(dtp_own_times_read(a, other, &from, err));
     out->calibration = from.calibration;
     out->launch_s = from.launch_s;
+    out->stream_hop_s = from.stream_hop_s;
     return DTP_OK;
 }
 

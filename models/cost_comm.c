@@ -227,7 +227,7 @@ struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struc
         cost.time_s = cost.latency_s;
     /* a rank's waits for the two directions add up, transfers that meet here do not: all with one */
     double check_s = f->checked_transfers && from < to ? f->check_transfer_s : 0;
-    double host_s = f->p2p_host_s + check_s;
+    double host_s = f->p2p_host_s + check_s + f->stream_hop_s;
     struct dtp_comm c = {.kind = DTP_SEND_RECV,
                          .axis = DTP_AXIS_PP,
                          .algo = cost.algo,

@@ -165,6 +165,9 @@ struct dtp_framework {
      * ranks have met */
     double kernel_gap_s, collective_gap_s;
     double
+        stream_hop_s; /* of the native runtime's collectives and transfers on streams of their own: two
+                            waits of one stream for another */
+    double
         backward_launch_factor; /* per kernel of the backward over launch_s (autograd runs in C++) */
     double collective_host_s;   /* per collective, beside its launch */
     double layer_host_s;        /* per layer and direction, beside the kernels' */

@@ -317,6 +317,7 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(launch_s, 1, "host time per kernel of the forward"),
     NUMBER(kernel_gap_s, 1, "GPU time between kernels beside the GPU's own gap (a tracer's)"),
     NUMBER(collective_gap_s, 1, "GPU time around a layer's collective until all ranks have met"),
+    NUMBER(stream_hop_s, 1, "native: two waits between streams, around what is on one of its own"),
     NUMBER(backward_launch_factor, 10, "host time per kernel of the backward over launch_s"),
     NUMBER(collective_host_s, 1, "host time per collective, beside its launch"),
     NUMBER(tp_hop_s, 1, "at least, per ring step of a tp group that spans nodes, beside its bytes"),

@@ -83,7 +83,8 @@ static double collective_s(const struct inline_comm *c, enum dtp_collective kind
     if (!(elements > 0) || shape->size < 2)
         return 0;
     dtp_coll_cost(c->problem->cluster, kind, DTP_ALGO_AUTO, shape, bytes, &cost);
-    return cost.time_s * c->problem->framework->comm_time_factor;
+    return cost.time_s * c->problem->framework->comm_time_factor +
+           c->problem->framework->stream_hop_s;
 }
 
 static double kernel_s(const struct inline_comm *c, enum dtp_kernel k, double elements) {
@@ -153,6 +154,30 @@ static double exposed_gather_s(const struct inline_comm *c, const struct dtp_nat
     double layer_s = gather_s(c, s->layer_n), beside_s = s->layers > 0 ? compute_s / s->layers : 0;
     double hidden_s = s->layers * (layer_s < beside_s ? layer_s : beside_s);
     return all_s - (1 - slowdown) * hidden_s;
+}
+
+struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
+                                            const struct dtp_plan *plan) {
+    struct dtp_native_waits out = {0};
+    struct dtp_placement place;
+    if (!problem->framework->native || plan->zero_stage < 2 || plan->dp < 2 ||
+        dtp_plan_place(plan, problem->cluster, problem->framework, &place, NULL) != DTP_OK)
+        return out;
+    struct dtp_native d;
+    dtp_native_of(problem, plan, &d);
+    struct dtp_group_shape dp = dtp_placement_shape(&place, problem->cluster, DTP_AXIS_DP_CP, 0),
+                           tp = dtp_placement_shape(&place, problem->cluster, DTP_AXIS_TP, 0);
+    struct inline_comm c = {problem, plan, &dp, &tp, &d};
+    for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
+        struct dtp_native_stage s;
+        dtp_native_stage_of(problem, plan, &d, vs, &s);
+        out.reduce_s += reduce_all_s(&c, &s);
+        if (plan->zero_stage < 3)
+            continue;
+        out.gather_s += 2 * gather_all_s(&c, &s);
+        out.layer_gather_s = gather_s(&c, s.layer_n);
+    }
+    return out;
 }
 
 /* Units are reduced behind the last backward as they are done, the tokens' last of all: as so many equal

@@ -45,6 +45,14 @@ void dtp_memory_native(const struct dtp_problem *problem, const struct dtp_plan 
                        struct dtp_stage_memory *stages);
 /* The largest peak of them. */
 uint64_t dtp_memory_native_peak(const struct dtp_problem *problem, const struct dtp_plan *plan);
+/* ZeRO-2 and -3 over a microbatch and all stages: the collectives that all ranks wait for, those that are
+ * gathered ahead, and the longest of them. */
+struct dtp_native_waits {
+    double reduce_s, gather_s, layer_gather_s;
+};
+struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
+                                            const struct dtp_plan *plan);
+
 /* Communication that the ranks do themselves, in order: dp collectives of ZeRO-2 and -3 and the copies
  * of transfers become parts of the phases; what is left is reduced once at the end of the step. */
 void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,

@@ -1,4 +1,5 @@
 /* The clock at which a chip runs the layers of a model when they would take more power than it has. */
+#include "models/native.h"
 #include "models/op_build.h"
 #include "models/schedule.h"
 #include "models/stage.h"
@@ -66,6 +67,22 @@ static void whole_model(const struct dtp_model *m, int n[DTP_NLAYER_KINDS]) {
     dtp_stage_count(m, &whole, 0, n);
 }
 
+/* Collectives of ZeRO-2 and -3 in our own runtime: the chip rests while they are waited for, and takes their
+ * power too while they run beside a layer. */
+static void add_waits(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      const struct dtp_load_mix *layer, double stretches, struct dtp_load_mix *m) {
+    struct dtp_native_waits w = dtp_native_waits_of(problem, plan);
+    const double forward = 1.0 / 3, backward = 2.0 / 3; /* of a layer's time */
+    double layer_s = layer->product_s + layer->other_s, hidden_s = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        double beside_s = layer_s * (pass == 0 ? forward : backward);
+        hidden_s +=
+            problem->model->layers * (w.layer_gather_s < beside_s ? w.layer_gather_s : beside_s);
+    }
+    m->other_s += (w.reduce_s + w.gather_s - hidden_s) / stretches;
+    m->other_j += problem->cluster->gpu.power.comm_w * (w.reduce_s + w.gather_s) / stretches;
+}
+
 /* A step of a stage, on the mean over the model: its bubble is one rest, while the pipeline fills before it
  * and empties behind it. The mean counts: the chip is slower to follow than a layer lasts. */
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
@@ -80,6 +97,8 @@ double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan 
         mix.other_s += n[k] * of[k].other_s / stretches;
         mix.other_j += n[k] * of[k].other_j / stretches;
     }
+    if (problem->framework->native && plan->zero_stage >= 2)
+        add_waits(problem, plan, &of[DTP_LAYER_DENSE], stretches, &mix);
     return dtp_power_slowdown(&problem->cluster->gpu, &mix);
 }
 

@@ -50,6 +50,7 @@ static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask 
     DTP_TRY(dtp_own_times_read(a, path, &times, err));
     DTP_TRY(dtp_own_times_apply(a, &times, &out->cluster, err));
     f->launch_s = times.launch_s;
+    f->stream_hop_s = times.stream_hop_s;
     return DTP_OK;
 }
 

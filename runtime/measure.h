@@ -54,6 +54,8 @@ struct dtp_measured {
     double latency_s[DTP_NKERNELS];      /* beside them: dtp_measure_device() */
     double copy_bytes_per_s;             /* large copy, read and written */
     double gap_s;
+    double
+        hop_s; /* a collective on a stream of its own, over one on the stream of the kernels around it */
     struct dtp_dev_load limits;
     struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
     int nloads;
@@ -74,7 +76,9 @@ struct dtp_measure_options dtp_measure_default(void);
  *   launch     host time: four GEMMs to six kernels with the tensors that they write; as a graph where
  *              the device has graphs
  * From the times the gap between kernels is taken off (gap_s, which the GPU file knows).
- * Collectives and transfers of all n = 2, 4, 8, ... nranks GPUs, each alone: curves. */
+ * Short kernels are in a graph where the device has graphs, as the executor's are.
+ * Collectives of all n = 2, 4, 8, ... nranks GPUs, in a graph of kernels as well, and transfers alone: curves;
+ * what a collective on a stream of its own takes longer. */
 struct dtp_measure_grid {
     enum dtp_dtype dtype;
     const int *tokens, *width, *seq, *head_dim, *heads; /* ascending, ended by 0 */

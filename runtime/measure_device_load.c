@@ -68,7 +68,7 @@ static void load_row(struct dtp_bench *b, const char *name, dtp_bench_fn *run, v
     struct dtp_measured_load *out = &b->load[b->nloads++];
     struct edges e = {0};
     double once_s = run ? dtp_bench_measured_s(b, run, context) : chunk_s;
-    double alone_hz = b->ops->clock_hz(b->dev);
+    double alone_hz = b->clock_hz;
     struct work w = {.run = run, .context = context};
     w.rest_s = run ? once_s * (1 / busy - 1) : chunk_s;
     double call_s = run ? once_s + w.rest_s : chunk_s;

@@ -18,6 +18,7 @@ struct dtp_bench {
     int nids;
     double *time_s; /* of the board */
     int n, capacity;
+    double clock_hz; /* while what dtp_bench_measured_s() returned last was timed; 0: not known */
     struct dtp_dev_load limits;
     struct dtp_measured_load *load; /* likewise */
     int nloads;

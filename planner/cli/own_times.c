@@ -129,6 +129,8 @@ static void write_file(FILE *f, const char *gpu, double optimizer_bytes,
     dtp_json_kv_string(&w, "machine", m->about.card);
     dtp_json_kv_string(&w, "versions", m->about.versions);
     dtp_json_kv_double(&w, "launch_s", m->launch_s);
+    if (m->hop_s > 0)
+        dtp_json_kv_double(&w, "stream_hop_s", m->hop_s);
     write_calibration(&w, optimizer_bytes, m);
     if (m->nloads > 0)
         write_loads(&w, m);
@@ -171,8 +173,8 @@ void dtp_own_times_report(FILE *f, const struct dtp_measured *m, const char *pat
         if (m->elements_per_s[k] > 0)
             fprintf(f, "%-20s %7.2f G elements/s, %.1f us\n", dtp_kernel_names[k],
                     m->elements_per_s[k] / DTP_GIGA, m->latency_s[k] / DTP_MICRO);
-    fprintf(f, "copy %.0f GB/s; the host launches a kernel in %.2f us\n",
-            m->copy_bytes_per_s / DTP_GIGA, m->launch_s / DTP_MICRO);
+    fprintf(f, "copy %.0f GB/s; the host launches a kernel in %.2f us; between streams %.2f us\n",
+            m->copy_bytes_per_s / DTP_GIGA, m->launch_s / DTP_MICRO, m->hop_s / DTP_MICRO);
     for (int i = 0; i < m->ncurves; i++) {
         const struct dtp_curve *c = &m->curve[i];
         fprintf(f, "%-16s %3d GPUs  latency %6.1f us  %7.1f GB/s  error of the fit %4.1f %%\n",

@@ -31,6 +31,7 @@ static void test_legal_where_measured(void) {
     CU_ASSERT_STRING_EQUAL(h200->framework.name, "dtplan-cuda");
     CU_ASSERT_EQUAL(h200->problem.dtype, DTP_BF16);
     CU_ASSERT(h200->framework.launch_s > 0 && !h200->cluster.gpu.not_calibrated);
+    CU_ASSERT(h200->framework.stream_hop_s > 1e-6 && h200->framework.stream_hop_s < 1e-5);
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h100", h100, &err), DTP_OK);
     CU_ASSERT(h100->cluster.gpu.not_calibrated);
     double faster = h200->cluster.gpu.kernel[DTP_K_NORM].bytes_per_s /
@@ -154,6 +155,13 @@ static void test_clock_of_layers(void) {
     plan.microbatch_size = 4;
     double large = slowdown_of(&s->problem, &plan);
     CU_ASSERT(small > 1.05 && large > small && large < 1.6);
+    plan.zero_stage =
+        2; /* the chip rests while gradients are reduced, and more so the shorter a microbatch is */
+    CU_ASSERT(slowdown_of(&s->problem, &plan) < large);
+    plan.microbatch_size = 1;
+    CU_ASSERT(slowdown_of(&s->problem, &plan) / small < 0.97);
+    plan.microbatch_size = 4;
+    plan.zero_stage = 0;
     plan.pp = 4;
     plan.dp = 2;
     CU_ASSERT(slowdown_of(&s->problem, &plan) < large);
@@ -173,12 +181,12 @@ static void test_remembered(void) {
     struct dtp_plan plan = dtp_plan_default();
     plan.dtype = DTP_BF16;
     plan.global_batch_size = 240;
-    plan.zero_stage = 1;
     int n = 0;
     for (plan.pp = 1; plan.pp <= 6; plan.pp++)
         for (plan.vpp = 1; plan.vpp <= 5; plan.vpp++) {
             if (48 % plan.pp != 0)
                 continue;
+            plan.zero_stage = 1 + plan.vpp % 2;
             plan.dp = 48 / plan.pp;
             plan.schedule = plan.vpp > 1 ? DTP_SCHED_INTERLEAVED : DTP_SCHED_1F1B;
             struct dtp_evaluator *fresh = dtp_evaluator_create(a, &s->problem);
