@@ -106,6 +106,7 @@ struct dtp_model {
     int global_batch;        /* default, in sequences (images) */
     double train_tokens;     /* published token budget, 0: unknown */
     double published_params; /* what the count is checked against, 0: unknown */
+    const char *user_file;   /* the file that it was read from, NULL: the library's or a document */
 };
 
 /* The tables of a model file and of a member of its "convs": for the reader and for the manual. */

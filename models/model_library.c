@@ -56,11 +56,19 @@ static enum dtp_status load_file(struct dtp_arena *a, const char *path, const ch
         out->name = name;
     if (!out->title[0])
         out->title = out->name;
+    out->user_file = path;
     return DTP_OK;
 }
 
 static const char *library_path(struct dtp_arena *a, const char *file) {
     return dtp_data_path(a, dtp_arena_printf(a, "models/%s.json", file));
+}
+
+static enum dtp_status load_library(struct dtp_arena *a, const char *name, struct dtp_model *out,
+                                    struct dtp_err *err) {
+    DTP_TRY(load_file(a, library_path(a, name), name, out, err));
+    out->user_file = NULL;
+    return DTP_OK;
 }
 
 static void add(struct dtp_arena *a, struct dtp_model_names *l, const char *name,
@@ -110,7 +118,7 @@ static enum dtp_status load_named(struct dtp_arena *a, const struct dtp_model_na
     for (const char *plain = name; plain; plain = without_variant(a, plain))
         for (size_t i = 0; i < l->n; i++)
             if (dtp_same_name(without_owner(l->at[i].name), without_owner(plain)))
-                return load_file(a, library_path(a, l->at[i].file), l->at[i].file, out, err);
+                return load_library(a, l->at[i].file, out, err);
     const char *config = dtp_arena_printf(a, "%s/config.json", name);
     if (access(config, R_OK) == 0) /* a checkpoint's folder that is called like no model */
         return load_file(a, config, name_of_path(a, config), out, err);
@@ -142,7 +150,7 @@ enum dtp_status dtp_model_load_by(struct dtp_arena *a, struct dtp_model_names **
     if (ends_with(name, ".json") || (strchr(name, '/') && access(name, R_OK) == 0))
         return load_file(a, name, name_of_path(a, name), out, err);
     if (!strchr(name, '/') && name[0] && access(library_path(a, name), R_OK) == 0)
-        return load_file(a, library_path(a, name), name, out, err);
+        return load_library(a, name, out, err);
     if (!*names)
         DTP_TRY(read_names(a, names, err));
     return load_named(a, *names, name, out, err);

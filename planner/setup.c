@@ -6,7 +6,7 @@
 #include "hw/own_times.h"
 #include "sim/base/text.h"
 
-/* What came from a file is embedded in documents, which so stand alone. */
+/* What came from a file of the user's is embedded in documents, which so stand alone. */
 static enum dtp_status embed(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                              struct dtp_err *err) {
     size_t n = name ? strlen(name) : 0;
@@ -19,6 +19,7 @@ static enum dtp_status embed(struct dtp_arena *a, const char *name, const struct
 static enum dtp_status read_given_model(struct dtp_arena *a, const struct dtp_json *j,
                                         struct dtp_model *out, struct dtp_err *err) {
     DTP_TRY(dtp_model_read(a, j, out, err));
+    out->user_file = NULL;
     if (!out->name[0])
         out->name = out->title[0] ? out->title : "(given)";
     return DTP_OK;
@@ -120,7 +121,7 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
     out->without_mtp = out->model.mtp_layers > 0 && !out->framework.has_mtp;
     if (out->without_mtp)
         out->model.mtp_layers = 0;
-    DTP_TRY(embed(a, ask->model, &out->ask.model_json, err));
+    DTP_TRY(embed(a, out->model.user_file, &out->ask.model_json, err));
     DTP_TRY(embed(a, ask->cluster, &out->ask.cluster_json, err));
     return embed(a, ask->framework, &out->ask.framework_json, err);
 }

@@ -11,3 +11,6 @@ J
 mkdir my-model && cp config.json my-model/
 "$dtplan" models my-model | grep parameters | head -n 1
 "$dtplan" models my-model/ | grep parameters | head -n 1
+# A document has the folder's model in it.
+"$dtplan" --model my-model --gpus 8 --batch 64 --json >best.json
+mkdir elsewhere && cd elsewhere && "$dtplan" simulate --plan ../best.json | grep -o '6.74B parameters'
