@@ -276,6 +276,16 @@ static enum dtp_status check_device(struct dtp_rank *r) {
     return name_action(r, r->ops->check(r->dev, r->err), device_action(r));
 }
 
+/* What an action failed with: behind it may be the device, with an earlier one. */
+static enum dtp_status find_cause(struct dtp_rank *r, enum dtp_status status) {
+    struct dtp_err found = {0};
+    enum dtp_status device = r->ops->check(r->dev, &found);
+    if (device == DTP_OK || !r->err)
+        return name_action(r, status, r->action);
+    *r->err = found;
+    return name_action(r, device, device_action(r));
+}
+
 /* Waits until the device has ended the action DTP_ACTIONS_AHEAD before this one. */
 static enum dtp_status stay_close(struct dtp_rank *r) {
     return r->num_ahead < DTP_ACTIONS_AHEAD ? DTP_OK
@@ -305,7 +315,7 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     if (r->ops->reach)
         r->ops->reach(r->dev, r->action + 1);
     r->host_ns += dtp_os_now_ns() - begin_ns;
-    return status == DTP_OK ? check_device(r) : name_action(r, status, r->action);
+    return status == DTP_OK ? check_device(r) : find_cause(r, status);
 }
 
 static void finish_trace(struct dtp_rank *r, int64_t start_ns) {

@@ -235,9 +235,8 @@ static void end_sync(struct dtp_dev *d) {
 static enum dtp_status end_check(struct dtp_dev *d, struct dtp_err *err) {
     const struct dtp_graphs *g = d->graphs;
     flush(d);
-    if (g->failed == DTP_OK)
-        return d->ops->check(d, err);
-    return dtp_fail(err, g->failed, "%s", g->failure.msg);
+    DTP_TRY(d->ops->check(d, err)); /* why a collective fails, too */
+    return g->failed == DTP_OK ? DTP_OK : dtp_fail(err, g->failed, "%s", g->failure.msg);
 }
 
 static void end_mark(struct dtp_dev *d, enum dtp_stream stream, int mark) {

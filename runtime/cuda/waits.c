@@ -107,10 +107,8 @@ static void wait_stream(struct dtp_cuda *c, int stream) {
         if (i % LOOK_EVERY == 0 && give_up(c, &w))
             break;
     (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
-    if (e != cudaErrorNotReady)
-        dtp_cuda_note(c, e, stream_names[stream]);
-    else
-        dtp_cuda_note(c, cudaStreamSynchronize(c->stream[stream]), stream_names[stream]);
+    dtp_cuda_note(c, e != cudaErrorNotReady ? e : cudaStreamSynchronize(c->stream[stream]),
+                  found_in(c));
 }
 
 void dtp_cuda_sync(struct dtp_dev *d) {

@@ -39,7 +39,7 @@ static void fake_reach(struct dtp_dev *d, int number) {
         late.step++;
     late.fails = fault && late.step == STEP && number > atoi(fault);
     late.reached = late.fails ? atoi(fault) : number;
-    late.found = late.fails && number > atoi(fault) + LATE;
+    late.found |= late.fails && number > atoi(fault) + LATE;
 }
 
 static int fake_reached(struct dtp_dev *d) {
@@ -108,6 +108,9 @@ static struct dtp_comm *host;
 
 static enum dtp_status told(enum dtp_status status, struct dtp_err *err) {
     char text[256];
+    late.found |= late.fails; /* a device that has failed fails what comes next, and is found */
+    if (late.fails && status == DTP_OK)
+        return dtp_fail(err, DTP_ENO, "all_reduce: unhandled error of the device");
     if (status == DTP_OK || !err || !strstr(err->msg, "hangs"))
         return status;
     host->ops->hang(host, 1, text, sizeof text);

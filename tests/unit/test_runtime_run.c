@@ -131,6 +131,9 @@ static void test_a_late_error_names_its_action(void) {
     setenv("DTPLAN_FAKE_FAULT", "16",
            1); /* the optimizer, the last: found at the end of the step */
     check_failure(&o, DTP_ENO, "rank 0 in 0O0 of step 2: CUDA: an illegal address", 20);
+    o.plan = with_degrees(o.plan, 1, 1, 2);
+    setenv("DTPLAN_FAKE_FAULT", "7", 1); /* found by the optimizer's collective, which fails */
+    check_failure(&o, DTP_ENO, " in 0B3 of step 2: CUDA: an illegal address", 20);
     unsetenv("DTPLAN_FAKE_FAULT");
 }
 
