@@ -12,7 +12,7 @@ cmp before after && echo "predicted as written down before"
 grep -c measured_s dtplan-check.json
 grep -o '"name": "0[FB][0-9]*"' both.json | sort | uniq -c | sed 's/^ *//'
 head -c 4 check.svg && echo
-"$dtplan" check --gpus 2 --calibration nothing.json 2>&1 | head -1 | cut -c1-23
+"$dtplan" check --gpus 2 --calibration nothing.json 2>&1 | grep -v "note:" | cut -c1-23
 "$dtplan" check --backend tpu --gpus 2
 echo "exit $?"
 "$dtplan" check --gpus 2 --calibration cpu --steps 1 --cover --layouts 3 --tp 1 --pp 1 --json >cover.json
