@@ -81,12 +81,12 @@ size_t dtp_plan_cover(struct dtp_arena *a, const struct dtp_plan *plan, size_t n
                       size_t *out) {
     bool *taken = DTP_NEW(a, bool, n);
     struct pairs x = all_pairs(a, plan, n);
-    size_t chosen = 0, written = 0;
+    size_t chosen = 0;
     int most;
     for (size_t p = best_of(&x, plan, n, &most); most > 0; p = best_of(&x, plan, n, &most)) {
         (void)missing(&x, &plan[p], true);
         taken[p] = true;
-        chosen++;
+        out[chosen++] = p;
     }
     size_t wanted = least < n ? least : n, more = chosen < wanted ? wanted - chosen : 0;
     for (size_t i = 0; i < more; i++) { /* the first free one from each of so many equal parts on */
@@ -94,9 +94,7 @@ size_t dtp_plan_cover(struct dtp_arena *a, const struct dtp_plan *plan, size_t n
         while (taken[p])
             p = (p + 1) % n;
         taken[p] = true;
+        out[chosen++] = p;
     }
-    for (size_t p = 0; p < n; p++)
-        if (taken[p])
-            out[written++] = p;
-    return written;
+    return chosen;
 }

@@ -9,7 +9,8 @@
 
 #include "models/plan.h"
 
-/* Indices of the chosen plans, ascending, into out[n]; returns how many. */
+/* Indices of the chosen plans into out[n], in the order of choice: the first few have most of the values, whatever
+ * is cut off behind them; returns how many. */
 size_t dtp_plan_cover(struct dtp_arena *a, const struct dtp_plan *plan, size_t n, size_t least,
                       size_t *out);
 

@@ -64,7 +64,7 @@ static void add_row(struct dtp_check *c, const struct dtp_plan *plan) {
         .plan = dtp_check_resolved(plan, &c->setup->framework), .measured_s = NAN};
 }
 
-/* Instead of all rows those of a cover. */
+/* Instead of all rows those of a cover, in its order: what runs out of time has run most of the settings. */
 static void keep_cover(struct dtp_arena *a, struct dtp_check *c, size_t least) {
     struct dtp_plan *plan = DTP_NEW(a, struct dtp_plan, c->nrows);
     size_t *index = DTP_NEW(a, size_t, c->nrows);
@@ -72,7 +72,7 @@ static void keep_cover(struct dtp_arena *a, struct dtp_check *c, size_t least) {
         plan[i] = c->row[i].plan;
     c->nrows = dtp_plan_cover(a, plan, c->nrows, least, index);
     for (size_t i = 0; i < c->nrows; i++)
-        c->row[i] = c->row[index[i]];
+        c->row[i].plan = plan[index[i]];
 }
 
 /* Unless asked otherwise: microbatches of one sequence; on GPUs of up to eight, and up to four chunks. */
