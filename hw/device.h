@@ -109,8 +109,8 @@ struct dtp_power_cal {
     double exponent;
     double comm_w; /* above idle, while a collective runs */
     double burst_w, memory_s;
-    /* The clock falls at once while a product runs: by so much, over the square of the watts that it would
-     * take at the highest clock. */
+    /* Share of the clock that a product loses at once, however rested the chip is and however short the product:
+     * while tiles run they do at one rate (along k that of products of 14 us and of 800 us is within 6 %). */
     double gemm_droop, attention_droop, attention_backward_droop;
     double fp8_energy, fp4_energy; /* of a FLOP over one of 16 bit; 0: the same */
 };
@@ -212,9 +212,6 @@ bool dtp_device_knows_gelu(const struct dtp_gpu *g);
  * rates of the files agree with: 1 + chip_spread (E(n) - E(8)), where E(n) is the expected largest of n
  * draws of the standard normal distribution. Ranks of a synchronous step wait for the slowest. */
 double dtp_device_slowest(const struct dtp_gpu *g, int n);
-/* How much longer a product of so many joules and seconds at the highest clock takes however rested the chip
- * is, >= 1. */
-double dtp_power_droop(double droop, double joules, double time_s);
 /* How much longer products of the mix take than at the highest clock, >= 1. */
 double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m);
 /* False when the product is outside what the calibration covers (dtype, size). */

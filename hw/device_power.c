@@ -47,12 +47,6 @@ static double excess_j(const struct dtp_gpu *g, const struct dtp_load_mix *m, do
            allowed_w(g, m, time_s) * time_s;
 }
 
-double dtp_power_droop(double droop, double joules, double time_s) {
-    const double most = 0.5;
-    double w = time_s > 0 ? joules / time_s : 0, lost = droop * w * w;
-    return 1 / (1 - (lost < most ? lost : most));
-}
-
 /* The root by false position, where an end that stays loses half of its value (the Illinois rule; Dowell and
  * Jarratt 1971). */
 double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m) {

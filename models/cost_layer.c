@@ -204,7 +204,7 @@ static void time_layer(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
         out[i] = time_op(memo->problem, plan, op);
         out[i].again = op->repeated;
         out[i].product = clock && dtp_op_is_product(op);
-        out[i].droop = out[i].product ? dtp_op_droop(memo->problem, plan, op) : 1;
+        out[i].droop = out[i].product ? dtp_op_droop(&memo->problem->cluster->gpu, op) : 1;
     }
 }
 

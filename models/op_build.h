@@ -39,8 +39,7 @@ struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct 
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
                        const struct dtp_load_mix of[DTP_NLAYER_KINDS]);
 /* How much longer a product takes however rested the chip is, >= 1. */
-double dtp_op_droop(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                    const struct dtp_op *op);
+double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op);
 /* Sets op->slowdown in the operations of a layer or head. */
 void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       enum dtp_layer_kind kind, struct dtp_ops *ops);

@@ -19,14 +19,12 @@ static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) 
     return j_per_flop * dtp_op_flops(op);
 }
 
-double dtp_op_droop(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                    const struct dtp_op *op) {
-    const struct dtp_power_cal *p = &problem->cluster->gpu.power;
+double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op) {
+    const struct dtp_power_cal *p = &g->power;
     double droop = op->kind == DTP_OP_GEMM  ? p->gemm_droop
                    : op->attention.backward ? p->attention_backward_droop
                                             : p->attention_droop;
-    return droop > 0 ? dtp_power_droop(droop, product_j(p, op), dtp_op_time_s(problem, plan, op))
-                     : 1;
+    return 1 / (1 - droop);
 }
 
 /* One operation `times` over. */
@@ -129,7 +127,7 @@ void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *
     double slowdown = dtp_op_slowdown(problem, plan, load);
     for (int i = 0; i < ops->n; i++) {
         double droop =
-            dtp_op_is_product(&ops->at[i]) ? dtp_op_droop(problem, plan, &ops->at[i]) : 0;
+            dtp_op_is_product(&ops->at[i]) ? dtp_op_droop(&problem->cluster->gpu, &ops->at[i]) : 0;
         if (droop > 0)
             ops->at[i].slowdown = droop > slowdown ? droop : slowdown;
     }

@@ -111,7 +111,7 @@ static bool is_rested(const struct dtp_measured *m, const struct dtp_measured_lo
 
 /* What a kernel of that name loses of its clock in a short burst, on the mean over its products. Calls of more
  * than half a millisecond are slowed down by the limit already. */
-static double droop(const struct dtp_measured *m, const char *kernel, double j_per_flop) {
+static double droop(const struct dtp_measured *m, const char *kernel) {
     const double short_s = 5e-4;
     double sum = 0, n = 0;
     for (int i = 0; i < m->nloads; i++) {
@@ -119,9 +119,7 @@ static double droop(const struct dtp_measured *m, const char *kernel, double j_p
         if (strcmp(x->kernel, kernel) != 0 || !(x->flops > 0) || !(x->alone_clock_hz > 0) ||
             x->alone_s > short_s || !is_rested(m, x))
             continue;
-        double at_most_s = x->alone_s * x->alone_clock_hz / m->limits.most_clock_hz;
-        double w = j_per_flop * x->flops / at_most_s;
-        sum += (1 - own_clock_hz(x) / m->limits.most_clock_hz) / (w * w);
+        sum += 1 - own_clock_hz(x) / m->limits.most_clock_hz;
         n++;
     }
     return n > 0 && sum > 0 ? sum / n : 0;
@@ -138,10 +136,9 @@ bool dtp_own_power(const struct dtp_measured *m, struct dtp_power_cal *out) {
     out->attention_j_per_flop = at_most_clock(m, "attention_forward", out);
     out->attention_backward_j_per_flop = at_most_clock(m, "attention_backward", out);
     out->burst_w = burst_w(m, out);
-    out->gemm_droop = droop(m, "gemm_forward", out->gemm_j_per_flop);
-    out->attention_droop = droop(m, "attention_forward", out->attention_j_per_flop);
-    out->attention_backward_droop =
-        droop(m, "attention_backward", out->attention_backward_j_per_flop);
+    out->gemm_droop = droop(m, "gemm_forward");
+    out->attention_droop = droop(m, "attention_forward");
+    out->attention_backward_droop = droop(m, "attention_backward");
     out->memory_s = memory_s(m, out);
     const struct dtp_measured_load *comm = row_of(m, "all_reduce");
     out->comm_w = comm && comm->power_w > out->idle_w ? comm->power_w - out->idle_w : 0;

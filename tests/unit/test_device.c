@@ -258,14 +258,6 @@ static void test_own_tables(void) {
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_gemm_s(&g, &s), 5, 1e-12);
 }
 
-/* 1000 W in a product of 2 s cost a tenth of the clock; half of it at most. */
-static void test_droop(void) {
-    CU_ASSERT_DOUBLE_EQUAL(dtp_power_droop(1e-7, 2000, 2), 1 / 0.9, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(dtp_power_droop(1, 2000, 2), 2, 1e-12);
-    CU_ASSERT_EQUAL(dtp_power_droop(0, 2000, 2), 1);
-    CU_ASSERT_EQUAL(dtp_power_droop(1e-7, 2000, 0), 1);
-}
-
 /* E = idle T + J x^2 + other, T = t/x + o: 100 W idle, 10 s of products that take 4000 J, limit 300 W. */
 static void test_power(void) {
     struct dtp_gpu g = plain_gpu();
@@ -325,7 +317,6 @@ int main(void) {
                            {"kernel limits", test_kernel_limits},
                            {"slowest chip", test_slowest},
                            {"power", test_power},
-                           {"droop", test_droop},
                            {"tables of our own kernels", test_own_tables},
                            {"covered", test_covered},
                            CU_TEST_INFO_NULL};

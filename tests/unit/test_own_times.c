@@ -121,8 +121,7 @@ static void test_power_fit(void) {
     CU_ASSERT_DOUBLE_EQUAL(p.comm_w, 150, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(p.burst_w, IDLE_W + 1000, 1e-6); /* at x = 1, alone */
     CU_ASSERT_DOUBLE_EQUAL(p.memory_s, 0.2, 1e-9);
-    double w = p.attention_backward_j_per_flop * flops / 4e-4;
-    CU_ASSERT_DOUBLE_EQUAL(p.attention_backward_droop, 0.05 / (w * w), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(p.attention_backward_droop, 0.05, 1e-12);
     CU_ASSERT_EQUAL(p.gemm_droop, 0); /* calls of a millisecond do not tell */
     CU_ASSERT_DOUBLE_EQUAL(dtp_own_kernel_power_w(m, "norm"), 350, 1e-9);
     CU_ASSERT_EQUAL(dtp_own_kernel_power_w(m, "rope"), 0);
@@ -167,6 +166,37 @@ static void test_clock_of_layers(void) {
     CU_ASSERT(slowdown_of(&s->problem, &plan) < large);
     s->cluster.gpu.power.idle_w = 0;
     CU_ASSERT_EQUAL(slowdown_of(&s->problem, &plan), 1);
+}
+
+/* Where power is plenty a product loses its own share of the clock, however small it is. */
+static void test_droop(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_ops *ops = DTP_NEW(a, struct dtp_ops, 1);
+    struct dtp_err err = {0};
+    struct dtp_plan plan = dtp_plan_default();
+    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    struct dtp_gpu *g = &s->cluster.gpu;
+    g->power_w = 1e6;
+    g->power.gemm_droop = 0.2;
+    g->power.attention_droop = 0.1;
+    g->power.attention_backward_droop = 0.5;
+    plan.dtype = DTP_BF16;
+    plan.global_batch_size = 32;
+    plan.dp = 8;
+    for (plan.microbatch_size = 1; plan.microbatch_size <= 4; plan.microbatch_size *= 4) {
+        int n = 0;
+        dtp_ops_layer(&s->problem, &plan, DTP_LAYER_DENSE, ops);
+        for (int i = 0; i < ops->n; i++) {
+            const struct dtp_op *op = &ops->at[i];
+            double lost = op->kind == DTP_OP_GEMM        ? 0.2
+                          : op->kind != DTP_OP_ATTENTION ? 0
+                          : op->attention.backward       ? 0.5
+                                                         : 0.1;
+            n += lost > 0;
+            CU_ASSERT_DOUBLE_EQUAL(op->slowdown, 1 / (1 - lost), 1e-12);
+        }
+        CU_ASSERT(n > 8);
+    }
 }
 
 /* The clock of a plan does not depend on the plans that were costed before it: what an evaluator remembers
@@ -229,6 +259,7 @@ int main(void) {
                            {"points", test_points},
                            {"power from loads", test_power_fit},
                            {"clock of layers", test_clock_of_layers},
+                           {"droop", test_droop},
                            {"remembered clocks", test_remembered},
                            {"remembered clocks of experts", test_remembered_experts},
                            CU_TEST_INFO_NULL};
