@@ -119,7 +119,8 @@ static bool chosen(const Options &o, const char *name) {
 static std::vector<const Block *> blocks_of(const Options &o) {
     std::vector<const Block *> out;
 
-    for (const Block *list : {host_blocks, kernel_blocks, gemm_blocks, load_blocks, comm_blocks})
+    for (const Block *list :
+         {host_blocks, kernel_blocks, gemm_blocks, load_blocks, comm_blocks, overlap_blocks})
         for (const Block *b = list; b->name; b++)
             if ((b->gpus > 1) == (o.gpus > 1) && chosen(o, b->name))
                 out.push_back(b);

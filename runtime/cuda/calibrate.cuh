@@ -37,6 +37,7 @@ void check(cudaError_t e, const char *what);
 #define CAL_CUDA(call) ::cal::check((call), #call)
 
 double now_s(); /* monotonic */
+double median(std::vector<double> v);
 std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 enum class Type { f32, tf32, f16, bf16, fp8 };
@@ -136,7 +137,7 @@ struct Block {
     void (*run)(Context &c);
     size_t (*planned)(); /* rows of a dry run */
 };
-extern const Block gemm_blocks[], kernel_blocks[], host_blocks[], comm_blocks[];
+extern const Block gemm_blocks[], kernel_blocks[], host_blocks[], comm_blocks[], overlap_blocks[];
 
 /* Order in which n items are measured: a fixed permutation, so that a block that runs out of time has
  * sampled all of its grid. */

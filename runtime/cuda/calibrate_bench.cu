@@ -229,7 +229,7 @@ double Bench::replay_s(cudaGraphExec_t graph) {
     return ms * 1e-3;
 }
 
-static double median(std::vector<double> v) {
+double median(std::vector<double> v) {
     std::sort(v.begin(), v.end());
     return v.size() % 2 ? v[v.size() / 2] : (v[v.size() / 2 - 1] + v[v.size() / 2]) / 2;
 }

@@ -130,6 +130,7 @@ void dtp_cuda_bias_residual(struct dtp_dev *d, const struct dtp_residual_args *x
 void dtp_cuda_add(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients);
 void dtp_cuda_cast(struct dtp_dev *d, void *to, enum dtp_dtype to_type, const void *from,
                    enum dtp_dtype from_type, int64_t n);
+/* adamw.cu */
 void dtp_cuda_clip_scale(struct dtp_dev *d, float *scale, const float *norm2,
                          const struct dtp_clip *clip);
 void dtp_cuda_adamw(struct dtp_dev *d, const struct dtp_adamw_hyper *h,
