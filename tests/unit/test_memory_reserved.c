@@ -22,28 +22,37 @@ static double reserved_of(const struct fixture *x) {
     return (double)s[0].reserved_bytes;
 }
 
+/* What a replay of the allocator had reserved. */
+struct replay {
+    int zero_stage, dp, microbatch, m;
+    double reserved_gib;
+};
+
+static void replayed(struct fixture *x, const struct replay *r, double tolerance) {
+    x->plan.zero_stage = r->zero_stage;
+    x->plan.dp = r->dp;
+    x->plan.microbatch_size = r->microbatch;
+    x->plan.global_batch_size = r->dp * r->microbatch * r->m;
+    double gib = reserved_of(x) / DTP_GIB;
+    bool near = fabs(gib / r->reserved_gib - 1) < tolerance;
+    if (!near)
+        printf("\n  ZeRO-%d, dp %d, microbatch %d: %.2f GiB instead of %.1f\n", r->zero_stage,
+               r->dp, r->microbatch, gib, r->reserved_gib);
+    CU_ASSERT(near);
+}
+
 /* Beside a replay of PyTorch's caching allocator (2 and 20 MiB segments, best fit, splitting and merging,
  * 32 MiB of cuBLAS workspace for each thread) over all tensors that nanotron's models/llama.py makes in three
  * steps: GiB reserved then. */
 static void test_replay(void) {
-    static const struct {
-        int zero_stage, dp, microbatch, m;
-        double reserved_gib;
-    } replay[] = {{0, 8, 1, 32, 36.7},  {0, 256, 1, 1, 36.7}, {0, 128, 2, 1, 48.3},
-                  {0, 8, 2, 16, 50.2},  {1, 8, 1, 32, 24.2},  {1, 64, 1, 4, 23.8},
-                  {1, 256, 1, 1, 21.7}, {1, 16, 2, 8, 35.0},  {1, 64, 2, 2, 34.8}};
+    static const struct replay replay[] = {
+        {0, 8, 1, 32, 36.7},  {0, 256, 1, 1, 36.7}, {0, 128, 2, 1, 48.3},
+        {0, 8, 2, 16, 50.2},  {1, 8, 1, 32, 24.2},  {1, 64, 1, 4, 23.8},
+        {1, 256, 1, 1, 21.7}, {1, 16, 2, 8, 35.0},  {1, 64, 2, 2, 34.8}};
     struct fixture x;
     setup_playbook(&x);
-    for (size_t i = 0; i < sizeof replay / sizeof *replay; i++) {
-        x.plan.zero_stage = replay[i].zero_stage;
-        x.plan.dp = replay[i].dp;
-        x.plan.microbatch_size = replay[i].microbatch;
-        x.plan.global_batch_size = replay[i].dp * replay[i].microbatch * replay[i].m;
-        double gib = reserved_of(&x) / DTP_GIB;
-        if (!(fabs(gib / replay[i].reserved_gib - 1) < 0.025))
-            printf("\n  replay %zu: %.2f GiB instead of %.1f\n", i, gib, replay[i].reserved_gib);
-        CU_ASSERT(fabs(gib / replay[i].reserved_gib - 1) < 0.025);
-    }
+    for (size_t i = 0; i < sizeof replay / sizeof *replay; i++)
+        replayed(&x, &replay[i], 0.025);
 }
 
 /* H = 2 s b h bytes of a reduce-scatter's input; two for each layer whose forward is in the queue. */
@@ -151,13 +160,13 @@ static void test_deferred_in_pipeline(void) {
  * (for each rank's piece and all in one) after the first step's backward, and the moments before them. */
 static void test_replay_of_pipelines(void) {
     static const struct {
-        int hidden, layers, zero_stage, dp, microbatch, m;
-        double reserved_gib;
-    } replay[] = {{2048, 10, 1, 16, 1, 16, 16.1}, {2048, 10, 1, 32, 2, 4, 24.3},
-                  {2048, 10, 1, 64, 4, 1, 24.1},  {2048, 10, 1, 4, 4, 16, 41.4},
-                  {2048, 10, 0, 32, 1, 8, 26.4},  {4096, 18, 1, 128, 1, 2, 65.5},
-                  {4096, 18, 1, 256, 1, 1, 52.0}, {4096, 18, 1, 16, 1, 16, 75.7},
-                  {4096, 18, 1, 4, 1, 64, 81.4}};
+        int hidden, layers;
+        struct replay row;
+    } replay[] = {{2048, 10, {1, 16, 1, 16, 16.1}}, {2048, 10, {1, 32, 2, 4, 24.3}},
+                  {2048, 10, {1, 64, 4, 1, 24.1}},  {2048, 10, {1, 4, 4, 16, 41.4}},
+                  {2048, 10, {0, 32, 1, 8, 26.4}},  {4096, 18, {1, 128, 1, 2, 65.5}},
+                  {4096, 18, {1, 256, 1, 1, 52.0}}, {4096, 18, {1, 16, 1, 16, 75.7}},
+                  {4096, 18, {1, 4, 1, 64, 81.4}}};
     for (size_t i = 0; i < sizeof replay / sizeof *replay; i++) {
         struct fixture x;
         setup_playbook(&x);
@@ -170,14 +179,7 @@ static void test_replay_of_pipelines(void) {
         int layers[] = {replay[i].layers, x.model.layers - replay[i].layers};
         x.plan.layers_per_stage = (struct dtp_ints){.at = layers, .n = 2};
         x.plan.pp = 2;
-        x.plan.zero_stage = replay[i].zero_stage;
-        x.plan.dp = replay[i].dp;
-        x.plan.microbatch_size = replay[i].microbatch;
-        x.plan.global_batch_size = replay[i].dp * replay[i].microbatch * replay[i].m;
-        double gib = reserved_of(&x) / DTP_GIB;
-        if (!(fabs(gib / replay[i].reserved_gib - 1) < 0.04))
-            printf("\n  replay %zu: %.2f GiB instead of %.1f\n", i, gib, replay[i].reserved_gib);
-        CU_ASSERT(fabs(gib / replay[i].reserved_gib - 1) < 0.04);
+        replayed(&x, &replay[i].row, 0.04);
     }
 }
 
