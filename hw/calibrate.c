@@ -216,7 +216,6 @@ static void read_fixed(struct dtp_arena *a, const struct dtp_json *calibration,
 
 enum dtp_status dtp_calibrate_from_files(struct dtp_arena *a, const struct dtp_calibrate_args *args,
                                          struct dtp_err *err) {
-    const char *path = dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", args->gpu));
     struct dtp_cal_result result = {0};
     struct dtp_cal_rows rows = {0};
     struct dtp_cal_names names;
@@ -224,6 +223,7 @@ enum dtp_status dtp_calibrate_from_files(struct dtp_arena *a, const struct dtp_c
     struct dtp_gpu g;
 
     DTP_TRY(dtp_gpu_load(a, args->gpu, &g, err)); /* names the nearest if there is none */
+    const char *path = dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", g.name));
     DTP_TRY(dtp_json_read_file(a, path, &j, err));
     old = dtp_json_get(j, "calibration");
     names.own = string_list(a, dtp_json_get(j, "sweep_names"));

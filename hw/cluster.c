@@ -254,6 +254,13 @@ static bool is_of_family(const char *card, const char *family) {
     return strncasecmp(card, family, n) == 0 && !isalnum((unsigned char)card[n]);
 }
 
+const char *dtp_card_name(const char *card) {
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (dtp_same_name(bare_name(card), usual[i].family))
+            return usual[i].family;
+    return card;
+}
+
 enum dtp_status dtp_cluster_for_gpu(struct dtp_arena *a, const char *card, double memory_gb,
                                     int gpus_per_node, struct dtp_cluster *out,
                                     struct dtp_err *err) {

@@ -130,6 +130,8 @@ enum dtp_status dtp_cluster_read(struct dtp_arena *a, const struct dtp_json *j,
 /* "4x100" (count x Gbit/s) replaces the NICs and their affinity; more NICs than GPUs are bundled, so
  * many to a GPU (32x100 on 8 GPUs is 8x400). */
 enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text, struct dtp_err *err);
+/* The name of a family as we write it where the card is called like it ("h100" is H100); else `card`. */
+const char *dtp_card_name(const char *card);
 /* Default cluster for a card as a measured row names it ("A100", "A100-SXM4-80GB"): DGX-like nodes of it. */
 enum dtp_status dtp_cluster_for_gpu(struct dtp_arena *a, const char *card, double memory_gb,
                                     int gpus_per_node, struct dtp_cluster *out,

@@ -165,7 +165,7 @@ struct dtp_gpu {
  * other, TF32 and FP8 stay unsupported. memory_gb and usual serve dtp_gpu_find().
  */
 
-/* name: an entry of hw/gpu, or an alias in it ("a100" is a100-80). */
+/* name: an entry of hw/gpu, or an alias in it ("a100" is a100-80), as dtp_same_name() compares. */
 enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_gpu *out,
                              struct dtp_err *err);
 /* From a parsed file; `like` is looked up as dtp_gpu_load() does. */

@@ -112,7 +112,7 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
         return DTP_OK;
     if (dtp_json_type(like) != DTP_JSON_STRING)
         return dtp_json_expected(like, "the name of a GPU", err);
-    if (strcmp(dtp_json_string(like), g->name) == 0)
+    if (dtp_same_name(dtp_json_string(like), g->name))
         return dtp_json_expected(like, "the name of another GPU", err);
     DTP_TRY(dtp_gpu_load(a, dtp_json_string(like), &from, err));
     g->stream_bytes_per_s = from.stream_bytes_per_s;
@@ -242,7 +242,7 @@ static bool has_alias(const struct dtp_json *aliases, const char *name) {
     for (size_t i = 0; aliases && name && i < dtp_json_size(aliases); i++) {
         const struct dtp_json *alias = dtp_json_at(aliases, i);
 
-        if (dtp_json_type(alias) == DTP_JSON_STRING && !strcmp(dtp_json_string(alias), name))
+        if (dtp_json_type(alias) == DTP_JSON_STRING && dtp_same_name(dtp_json_string(alias), name))
             return true;
     }
     return false;
@@ -257,8 +257,8 @@ enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_g
 
     DTP_TRY(dtp_gpu_list(a, &names, &n, err));
     for (size_t i = 0; i < n; i++)
-        if (!strcmp(names[i], name)) {
-            DTP_TRY(open_file(a, name, &j, err));
+        if (dtp_same_name(names[i], name)) {
+            DTP_TRY(open_file(a, names[i], &j, err));
             return dtp_gpu_read(a, j, out, err);
         }
     for (size_t i = 0; i < n; i++) {
@@ -283,7 +283,7 @@ enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double mem
     for (size_t i = 0; i < n; i++) {
         DTP_TRY(open_file(a, names[i], &j, err));
         DTP_TRY(read_file(a, j, &file, err));
-        if (strcmp(file.gpu.family, family))
+        if (!dtp_same_name(file.gpu.family, family))
             continue;
         if (memory_gb > 0 ? file.memory_gb == memory_gb : file.usual)
             return dtp_gpu_read(a, j, out, err);

@@ -148,7 +148,7 @@ static enum dtp_status read_by_gpu(struct dtp_arena *a, const struct dtp_json *j
 struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f,
                                           const struct dtp_gpu *gpu) {
     for (size_t i = 0; i < f->nby_gpu; i++)
-        if (strcmp(f->by_gpu[i].family, gpu->family) == 0)
+        if (dtp_same_name(f->by_gpu[i].family, gpu->family))
             return f->by_gpu[i];
     return (struct dtp_framework_gpu){.family = gpu->family,
                                       .attention = f->attention,

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "hw/cluster.h"
 #include "sim/base/units.h"
 
 #define AT(member) offsetof(struct dtp_run, member)
@@ -89,6 +90,7 @@ static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row,
         if (dtp_field_parse(a, &run_fields[i], cell, place, out, &bad) != DTP_OK)
             out->broken = dtp_arena_strdup(a, bad.msg);
     }
+    out->gpu = dtp_card_name(out->gpu);
 }
 
 /* What plan documents and other tools call a column. */

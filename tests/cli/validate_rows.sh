@@ -37,6 +37,13 @@ late,megatron-core,H100,64,llama3-8b,2,1,32,1,512,soon
 EOF
 "$dtplan" validate own.csv --rows rows.csv | sed -n '/^not predicted/,/^$/p'
 awk -F, '$1 == "ours" && $7 > 0 { print "predicted" }' rows.csv
+# Names of a GPU differ in case only: one group.
+{
+    echo 'id,framework,gpu,gpus,model,tp,pp,dp,microbatch,global_batch,step_s'
+    for gpu in h100 H100 'NVIDIA H100'; do echo "$gpu,megatron-core,$gpu,64,llama3-8b,2,1,32,1,512,3.2"; done
+} >case.csv
+"$dtplan" validate case.csv --rows rows.csv | sed -n 's/^  \(H100  *[0-9]*\) .*/\1/Ip'
+cut -d, -f3 rows.csv
 printf 'x,y\n1,2\n' >other.csv
 "$dtplan" validate other.csv 2>message
 status=$?

@@ -53,6 +53,10 @@ static void test_names(void) {
     CU_ASSERT_STRING_EQUAL(g.name, "a100-80");
     CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h100", &g, &err), DTP_OK);
     CU_ASSERT_STRING_EQUAL(g.name, "h100-sxm");
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "H100", &g, &err), DTP_OK);
+    CU_ASSERT_STRING_EQUAL(g.name, "h100-sxm");
+    CU_ASSERT_EQUAL(dtp_gpu_load(arena, "A100_PCIe_40", &g, &err), DTP_OK);
+    CU_ASSERT_STRING_EQUAL(g.name, "a100-pcie-40");
     CU_ASSERT_EQUAL(dtp_gpu_load(arena, "h2000", &g, &err), DTP_EINPUT);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "\"h200\""));
 }
@@ -64,7 +68,7 @@ static void test_find(void) {
         const char *name;
     } cases[] = {{"A100", 40, "a100-40"}, {"A100", 0, "a100-80"},  {"H100", 96, "h100-sxm-96"},
                  {"H100", 0, "h100-sxm"}, {"V100", 16, "v100-16"}, {"A800", 80, "a800-80"},
-                 {"H800", 80, "h800-80"}, {"GB200", 186, "gb200"}, {"B200", 180, "b200"}};
+                 {"H800", 80, "h800-80"}, {"GB200", 186, "gb200"}, {"b200", 180, "b200"}};
     struct dtp_gpu g;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
