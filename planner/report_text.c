@@ -7,27 +7,10 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-enum {
-    MOST_STAGES_SHOWN = 8,
-    LABEL = 16,
-    TERM_LABEL = 32,
-    MOST_REASONS = 3,
-    MOST_SHADES = 3,
-    MANY = 8,
-    NEARBY = 20,
-    MEMORY_COLUMNS = 64
-};
+enum { LABEL = 16, TERM_LABEL = 32, MOST_REASONS = 3, MOST_SHADES = 3, MANY = 8, NEARBY = 20 };
 
 /* Terms below this part of the step would print as 0.0 %. */
 static const double UNSEEN = 0.0005;
-
-static void title(const struct dtp_term *t, const char *text, const char *note) {
-    putc('\n', t->file);
-    dtp_term_print(t, DTP_BOLD, "%s", text);
-    if (note && note[0])
-        dtp_term_print(t, DTP_DIM, "  %s", note);
-    putc('\n', t->file);
-}
 
 /* ---- step time and what follows from it ---- */
 
@@ -138,7 +121,7 @@ static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {
     static const enum dtp_style style[DTP_NTERMS] = {DTP_GREEN, DTP_CYAN,   DTP_BLUE, DTP_BLUE,
                                                      DTP_BLUE,  DTP_YELLOW, DTP_BLUE, DTP_BLUE,
                                                      DTP_CYAN,  DTP_RED,    DTP_RED,  DTP_DIM};
-    title(t, "Where the step goes", "on the rank that ends last");
+    dtp_term_title(t, "Where the step goes", "on the rank that ends last");
     int width = t->width - TERM_LABEL - 26;
     char text[32];
     double full = 0;
@@ -153,105 +136,6 @@ static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {
         fprintf(t->file, " %9s %5.1f %%\n", dtp_fmt_time(v, text, sizeof text),
                 v / best->step_s * 100);
     }
-}
-
-/* ---- memory ---- */
-
-enum { NSEGMENTS = 6 };
-static const struct segment {
-    const char *name, *mark;
-    enum dtp_style style;
-} segments[NSEGMENTS] = {
-    {"weights", "█", DTP_BLUE},           {"gradients", "▓", DTP_CYAN},
-    {"optimizer", "▒", DTP_GREEN},        {"activations", "░", DTP_YELLOW},
-    {"logits and buffers", "▪", DTP_RED}, {"rest: reserve and context", "·", DTP_DIM}};
-
-static void segment_bytes(const struct dtp_stage_memory *m, double *out) {
-    out[0] = (double)m->weights_bytes;
-    out[1] = (double)m->gradients_bytes;
-    out[2] = (double)m->optimizer_bytes;
-    out[3] = (double)m->activations_bytes;
-    out[4] = (double)(m->logits_bytes + m->buffers_bytes);
-    out[5] = (double)(m->device_bytes - m->peak_bytes);
-}
-
-static void stacked_bar(const struct dtp_term *t, const double *bytes, double full, int width) {
-    double sum = 0;
-    int drawn = 0;
-    for (int i = 0; i < NSEGMENTS; i++) {
-        sum += bytes[i];
-        int end = (int)(sum / full * width + 0.5);
-        for (; drawn < end && drawn < width; drawn++)
-            dtp_term_print(t, segments[i].style, "%s", segments[i].mark);
-    }
-    fprintf(t->file, "%*s", width - drawn, "");
-}
-
-/* Which stages are shown: all, or the first, the last, the worst and some between. */
-static bool is_shown(int stage, int nstages, int worst) {
-    if (nstages <= MOST_STAGES_SHOWN || stage == worst || stage == nstages - 1)
-        return true;
-    int every = (nstages + MOST_STAGES_SHOWN - 2) / (MOST_STAGES_SHOWN - 1);
-    return stage % every == 0;
-}
-
-static void zero_stages(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_problem *p,
-                        const struct dtp_result *best) {
-    char text[32];
-    struct dtp_str s = {.a = a};
-    dtp_str_add(&s, "With ZeRO");
-    for (int z = 0; z < 4; z++) {
-        uint64_t bytes = best->by_zero_stage[z];
-        dtp_str_printf(&s, "%s%d: %s%s", z ? ",  " : " ", z,
-                       bytes == 0 ? "refused" : dtp_fmt_bytes_gib((double)bytes, text, sizeof text),
-                       bytes > p->memory_limit_bytes ? " (too much)" : "");
-    }
-    fputs("  ", t->file);
-    dtp_term_wrap(t, DTP_PLAIN, 2, 4, s.at);
-}
-
-static void legend(const struct dtp_term *t) {
-    int column = 0;
-    for (int i = 0; i < NSEGMENTS; i++) {
-        bool wraps = column > 0 && column + 4 + (int)strlen(segments[i].name) > t->width;
-        fputs(wraps ? "\n  " : "  ", t->file);
-        column = wraps ? 2 : column + 2;
-        column += dtp_term_print(t, segments[i].style, "%s", segments[i].mark);
-        column += dtp_term_print(t, DTP_DIM, " %s", segments[i].name);
-    }
-    putc('\n', t->file);
-}
-
-static void memory(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
-                   const struct dtp_result *best) {
-    const struct dtp_problem *p = &r->setup->problem;
-    char text[64], limit[32];
-    snprintf(text, sizeof text, "GiB; a full bar is the limit of %s",
-             dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
-    title(t, best->nstages > 1 ? "Memory of a GPU, by pipeline stage" : "Memory of a GPU", text);
-    int width = t->width - MEMORY_COLUMNS;
-    double bytes[NSEGMENTS], full = (double)p->memory_limit_bytes;
-    int worst = 0;
-    for (int s = 1; s < best->nstages; s++)
-        if (best->stages[s].device_bytes > best->stages[worst].device_bytes)
-            worst = s;
-    dtp_term_print(t, DTP_DIM, "  stage %*s %6s%8s%8s%8s%8s%8s%8s\n", width, "", "sum", "weights",
-                   "grads", "optim", "activ.", "logits", "rest");
-    for (int s = 0; s < best->nstages; s++) {
-        if (!is_shown(s, best->nstages, worst))
-            continue;
-        const struct dtp_stage_memory *m = &best->stages[s];
-        segment_bytes(m, bytes);
-        fprintf(t->file, "  %5d ", s);
-        stacked_bar(t, bytes, full, width);
-        dtp_term_print(t, m->device_bytes > p->memory_limit_bytes ? DTP_RED : DTP_BOLD, " %6.1f",
-                       (double)m->device_bytes / DTP_GIB);
-        for (int i = 0; i < NSEGMENTS; i++)
-            fprintf(t->file, "%8.1f", bytes[i] / DTP_GIB);
-        putc('\n', t->file);
-    }
-    legend(t);
-    zero_stages(a, t, p, best);
 }
 
 /* ---- the others ---- */
@@ -301,7 +185,7 @@ static void others(const struct dtp_term *t, const struct dtp_report *r) {
         show.etp |= dtp_plan_etp(&s->result[i].plan) != s->result[i].plan.tp;
         show.zero_group |= s->result[i].plan.zero_group > 0;
     }
-    title(t, "Next best", "why each lost, in percent of the best step");
+    dtp_term_title(t, "Next best", "why each lost, in percent of the best step");
     dtp_term_print(t, DTP_DIM,
                    "   tp  pp   dp%s%s%s vpp  mb ZeRO%s sp  schedule    recompute     step\n",
                    show.cp ? "  cp" : "", show.ep ? "  ep" : "", show.etp ? " etp" : "",
@@ -355,7 +239,7 @@ void dtp_report_result(struct dtp_arena *a, const struct dtp_term *t, const stru
                        const struct dtp_result *result) {
     numbers(a, t, r, result);
     breakdown(t, result);
-    memory(a, t, r, result);
+    dtp_report_memory(a, t, &r->setup->problem, result);
 }
 
 static int common_divisor(int a, int b) {

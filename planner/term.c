@@ -83,3 +83,11 @@ void dtp_term_bar(const struct dtp_term *t, enum dtp_style style, double ratio, 
     fputs(styled ? "\033[0m" : "", t->file);
     fprintf(t->file, "%*s", width - eighths / EIGHTHS - (eighths % EIGHTHS != 0), "");
 }
+
+void dtp_term_title(const struct dtp_term *t, const char *text, const char *note) {
+    putc('\n', t->file);
+    dtp_term_print(t, DTP_BOLD, "%s", text);
+    if (note && note[0])
+        dtp_term_print(t, DTP_DIM, "  %s", note);
+    putc('\n', t->file);
+}
