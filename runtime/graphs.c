@@ -165,26 +165,11 @@ static void put(struct dtp_dev *d, enum dtp_op op, const void *args) {
     }
 DTP_GRAPHS_STRUCT_OPS(PUT_STRUCT)
 
-static void put_bias_backward(struct dtp_dev *d, void *dbias, const void *dy,
-                              const int64_t shape[2]) {
-    put(d, DTP_OP_bias_backward, &(struct dtp_bias_backward_args){dbias, dy, {shape[0], shape[1]}});
-}
-
-static void put_add(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients) {
-    put(d, DTP_OP_add, &(struct dtp_add_args){to, from, n, gradients});
-}
-
-static void put_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor) {
-    put(d, DTP_OP_norm2, &(struct dtp_norm2_args){sum, grad, n, factor});
-}
-
-static void put_copy(struct dtp_dev *d, void *to, const void *from, uint64_t bytes) {
-    put(d, DTP_OP_copy, &(struct dtp_copy_args){to, from, bytes});
-}
-
-static void put_zero(struct dtp_dev *d, void *to, uint64_t bytes) {
-    put(d, DTP_OP_zero, &(struct dtp_zero_args){to, bytes});
-}
+#define PUT_WORDS(name, takes, ...)                                                                \
+    static void put_##name takes {                                                                 \
+        put(d, DTP_OP_##name, &(struct dtp_##name##_args){__VA_ARGS__});                           \
+    }
+DTP_GRAPHS_WORD_OPS(PUT_WORDS)
 
 enum dtp_status dtp_graphs_collective(struct dtp_dev *d, const struct dtp_collective_args *x,
                                       bool may_keep, struct dtp_err *err) {

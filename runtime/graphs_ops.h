@@ -50,6 +50,16 @@ struct dtp_zero_args {
     X(position_add, dtp_embedding_args)                                                            \
     X(position_backward, dtp_embedding_args)                                                       \
     X(bias_residual, dtp_residual_args)
+/* Those that take words instead: X(name, parameters, initializer of its struct...). */
+#define DTP_GRAPHS_WORD_OPS(X)                                                                     \
+    X(bias_backward, (struct dtp_dev * d, void *dbias, const void *dy, const int64_t shape[2]),    \
+      dbias, dy, {shape[0], shape[1]})                                                             \
+    X(add, (struct dtp_dev * d, void *to, const void *from, int64_t n, bool gradients), to, from,  \
+      n, gradients)                                                                                \
+    X(norm2, (struct dtp_dev * d, float *sum, const void *grad, int64_t n, double factor), sum,    \
+      grad, n, factor)                                                                             \
+    X(copy, (struct dtp_dev * d, void *to, const void *from, uint64_t bytes), to, from, bytes)     \
+    X(zero, (struct dtp_dev * d, void *to, uint64_t bytes), to, bytes)
 #define DTP_GRAPHS_OPS(X)                                                                          \
     DTP_GRAPHS_STRUCT_OPS(X)                                                                       \
     X(bias_backward, dtp_bias_backward_args)                                                       \

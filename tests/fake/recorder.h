@@ -46,28 +46,11 @@ static void recorder_put(struct dtp_dev *d, enum dtp_op op, const void *args) {
     }
 DTP_GRAPHS_STRUCT_OPS(RECORDER_PUT)
 
-static void recorder_bias_backward(struct dtp_dev *d, void *dbias, const void *dy,
-                                   const int64_t shape[2]) {
-    recorder_put(d, DTP_OP_bias_backward,
-                 &(struct dtp_bias_backward_args){dbias, dy, {shape[0], shape[1]}});
-}
-
-static void recorder_add(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients) {
-    recorder_put(d, DTP_OP_add, &(struct dtp_add_args){to, from, n, gradients});
-}
-
-static void recorder_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n,
-                           double factor) {
-    recorder_put(d, DTP_OP_norm2, &(struct dtp_norm2_args){sum, grad, n, factor});
-}
-
-static void recorder_copy(struct dtp_dev *d, void *to, const void *from, uint64_t bytes) {
-    recorder_put(d, DTP_OP_copy, &(struct dtp_copy_args){to, from, bytes});
-}
-
-static void recorder_zero(struct dtp_dev *d, void *to, uint64_t bytes) {
-    recorder_put(d, DTP_OP_zero, &(struct dtp_zero_args){to, bytes});
-}
+#define RECORDER_PUT_WORDS(name, takes, ...)                                                       \
+    static void recorder_##name takes {                                                            \
+        recorder_put(d, DTP_OP_##name, &(struct dtp_##name##_args){__VA_ARGS__});                  \
+    }
+DTP_GRAPHS_WORD_OPS(RECORDER_PUT_WORDS)
 
 static int recorder_record(struct dtp_dev *d, int graph, bool on) {
     (void)d;
