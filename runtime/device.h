@@ -36,7 +36,7 @@ struct dtp_dev_ops;
 
 enum dtp_stream {
     DTP_STREAM_COMPUTE,
-    DTP_STREAM_TP,
+    DTP_STREAM_TP, /* a lane of traces, and for measuring: a rank has these collectives on compute */
     DTP_STREAM_DP,
     DTP_STREAM_SEND_F, /* p2p: one stream per direction and end, so that none waits for another */
     DTP_STREAM_RECV_F,
