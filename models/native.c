@@ -65,6 +65,70 @@ int64_t dtp_native_stage_params(const struct dtp_native_stage *s) {
     return s->tokens_n + s->positions_n + s->layers * s->layer_n + s->norm_n + s->head_n;
 }
 
+/* ---- tensors ---- */
+
+/* Elements of each tensor of a layer in its unit's order (runtime/layout.c); how many there are. */
+enum { MOST_TENSORS = 18 };
+static int layer_tensors(const struct dtp_model *m, const struct dtp_native *d,
+                         int64_t out[MOST_TENSORS]) {
+    const bool two = d->norm_params > d->hidden, qkv = m->attention_bias || m->qkv_bias;
+    const int64_t h = d->hidden, of[MOST_TENSORS] = {
+                                     h,
+                                     two ? h : 0,
+                                     h * d->q_width,
+                                     h * d->kv_width,
+                                     h * d->kv_width,
+                                     qkv ? d->q_width : 0,
+                                     qkv ? d->kv_width : 0,
+                                     qkv ? d->kv_width : 0,
+                                     h * d->q_width,
+                                     m->attention_bias ? h : 0,
+                                     h,
+                                     two ? h : 0,
+                                     m->gated_ffn ? h * d->ffn : 0,
+                                     h * d->ffn,
+                                     m->mlp_bias && m->gated_ffn ? d->ffn : 0,
+                                     m->mlp_bias ? d->ffn : 0,
+                                     h * d->ffn,
+                                     m->mlp_bias ? h : 0,
+                                 };
+    int n = 0;
+    for (int i = 0; i < MOST_TENSORS; i++)
+        if (of[i] > 0)
+            out[n++] = of[i];
+    return n;
+}
+
+/* The most of n tensors that one of the shards has a part of: a shard that no tensor begins in has one. */
+static int most_in_a_shard(const int64_t *tensor, int n, int64_t shard) {
+    int most = 1, here = 0;
+    int64_t at = 0, last = -1; /* the shard before */
+    for (int i = 0; i < n; at += tensor[i++]) {
+        int64_t of = at / shard;
+        if (of != last)
+            here = at % shard > 0 ? 1 : 0; /* the end of the tensor before */
+        here++;
+        most = here > most ? here : most;
+        last = of;
+    }
+    return most;
+}
+
+int dtp_native_tensors(const struct dtp_problem *problem, const struct dtp_plan *p, int vs) {
+    struct dtp_native d;
+    struct dtp_native_stage s;
+    int64_t tensor[MOST_TENSORS];
+    dtp_native_of(problem, p, &d);
+    dtp_native_stage_of(problem, p, &d, vs, &s);
+    int n = layer_tensors(problem->model, &d, tensor);
+    if (p->zero_stage > 0)
+        n = most_in_a_shard(tensor, n, s.layer_n / p->dp);
+    int norms = p->zero_stage > 0 || d.norm_params == d.hidden ? 1 : 2;
+    bool copy = problem->model->tied_embeddings; /* its square is the first stage's */
+    return s.layers * n + (s.tokens_n > 0) + (s.positions_n > 0) + (s.norm_n > 0 ? norms : 0) +
+           (s.head_n > 0 && !copy);
+}
+
 /* ---- communication inside actions ---- */
 
 struct inline_comm {
