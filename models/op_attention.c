@@ -57,15 +57,16 @@ static void unfused_core(struct dtp_op_build *b) {
     }
 }
 
-/* Queries see keys of their own stretch of so many tokens only; 0: of all. */
+/* Queries see keys of their own stretch of so many tokens only; 0: of all. The last stretch may be shorter: all
+ * are as long as their mean. */
 static void stay_within(struct dtp_attention_shape *s, int tokens) {
     if (tokens <= 0 || tokens >= s->seq_kv)
         return;
-    s->seq_kv = tokens;
-    if (tokens < s->seq_q) {
-        s->batch *= s->seq_q / tokens;
-        s->seq_q = tokens;
-    }
+    int64_t stretches = (s->seq_kv + tokens - 1) / tokens;
+    s->seq_kv = (s->seq_kv + stretches - 1) / stretches;
+    int64_t here = (s->seq_q + s->seq_kv - 1) / s->seq_kv;
+    s->batch *= here;
+    s->seq_q /= here;
 }
 
 static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double context) {

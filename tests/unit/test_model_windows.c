@@ -130,7 +130,8 @@ static void test_window_layer(void) {
     near(flops(x, DTP_LAYER_DENSE_WINDOW, DTP_PASS_F), flops(x, DTP_LAYER_DENSE, DTP_PASS_F));
 }
 
-/* Four chunks are four sequences of a quarter; ranks of cp that hold less than a chunk see it all. */
+/* Four chunks are four sequences of a quarter; ranks of cp that hold less than a chunk see it all; a last chunk that
+ * is shorter counts too. */
 static void test_chunks(void) {
     struct fixture *x = op_case("llama4-scout", "megatron-core");
     double s = 32768, chunk = 8192, width = 40.0 * 128;
@@ -140,6 +141,11 @@ static void test_chunks(void) {
     near(attention_flops(x, DTP_LAYER_MOE_WINDOW), 4 * width * s * chunk / 2);
     x->plan.cp = 8;
     near(attention_flops(x, DTP_LAYER_MOE_WINDOW), 4 * width * s * chunk / 2 / 8);
+    x->plan.cp = 1;
+    x->problem.seq = 12288; /* as two of 6144 */
+    near(attention_flops(x, DTP_LAYER_MOE_WINDOW), 4 * width * 12288 * 6144 / 2);
+    x->plan.cp = 2;
+    near(attention_flops(x, DTP_LAYER_MOE_WINDOW), 4 * width * 12288 * 6144 / 2 / 2);
 }
 
 int main(void) {
