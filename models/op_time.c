@@ -1,4 +1,5 @@
 /* FLOPs and seconds of one operation. */
+#include "hw/nccl.h"
 #include "models/evaluate.h"
 #include "models/op.h"
 
@@ -31,21 +32,22 @@ static bool goes_once(const struct dtp_plan *plan, const struct dtp_op *op,
     return plan->ep_per_node > 0 && op->axis == DTP_AXIS_EP && shape->nodes > 1;
 }
 
-/* The network cards at their own rate, and beside them the rows that the GPUs of a node pass on (DeepEP reaches 43
- * to 58 GB/s of 50 between nodes: deepseek-ai/DeepEP, README, internode kernels of 16 to 64 ranks). */
+/* The network cards at their own rate, or the fabric's where it is less, and beside them the rows that the GPUs of a
+ * node pass on (DeepEP reaches 43 to 58 GB/s of 50 between nodes: deepseek-ai/DeepEP, README, internode kernels of 16
+ * to 64 ranks). */
 static double per_node_s(const struct dtp_problem *problem, const struct dtp_op *op,
                          const struct dtp_group_shape *shape, const struct dtp_coll_cost *rows) {
-    const struct dtp_node *node = &problem->cluster->node;
+    struct dtp_group_shape one = *shape;
     struct dtp_group_shape inside = {.size = shape->per_node,
                                      .nodes = 1,
                                      .per_node = shape->per_node,
                                      .siblings = 1,
                                      .tier = -1};
     struct dtp_coll_cost cost = {0};
-    double rate = node->nic_bytes_per_s * node->nic_efficiency;
-    double nic_s =
-        once_share(&problem->model->moe, shape->nodes) * rows->nic_bytes * shape->siblings / rate +
-        rows->latency_s;
+    one.per_node = one.nics = 1;
+    double nic_s = once_share(&problem->model->moe, shape->nodes) * rows->nic_bytes /
+                       dtp_coll_ring_bytes_per_s(problem->cluster, &one) +
+                   rows->latency_s;
     if (inside.size > 1)
         dtp_coll_cost(problem->cluster, op->collective, DTP_ALGO_AUTO, &inside, op->bytes, &cost);
     return nic_s > cost.time_s ? nic_s : cost.time_s;

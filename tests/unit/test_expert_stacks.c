@@ -176,6 +176,31 @@ static void test_once_a_node(void) {
     }
 }
 
+/* The links between nodes bound both ways: where they have a hundredth of the bandwidth what is sent once takes longer
+ * by its share of the bytes, but for what NCCL's sends reach less than the cards do. */
+static void test_thin_fabric(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
+    x->problem.gpus = 16;
+    x->plan.ep = x->plan.dp = 2;
+    x->plan.tp = x->plan.etp = 8;
+    x->plan.sequence_parallel = true;
+    x->cluster.tier[0] = (struct dtp_tier){.name = "leaf", .nodes = 1, .oversubscription = 100};
+    x->cluster.tier[1] = (struct dtp_tier){.name = "spine", .nodes = 64, .oversubscription = 1};
+    x->cluster.ntiers = 2;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    for (int k = 0; k < x->ops.n; k++) {
+        const struct dtp_op *op = &x->ops.at[k];
+        if (op->kind != DTP_OP_COLLECTIVE || op->axis != DTP_AXIS_EP)
+            continue;
+        x->plan.ep_per_node = 0;
+        double rows_s = dtp_op_time_s(&x->problem, &x->plan, op);
+        x->plan.ep_per_node = 1;
+        double once_s = dtp_op_time_s(&x->problem, &x->plan, op);
+        double share = dtp_op_net_share(&x->problem, &x->plan, op);
+        CU_ASSERT(once_s > 0.8 * share * rows_s && once_s < share * rows_s);
+    }
+}
+
 static enum dtp_reason reason(const char *stack, int ep, int zero, int group) {
     struct fixture *x = op_case("mixtral-8x7b", stack);
     x->plan.dp = x->problem.gpus = 8;
@@ -198,11 +223,15 @@ static void test_refusals(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"the same FLOPs", test_same_flops}, {"rows sent", test_rows_sent},
-        {"one owner each", test_owners},     {"rows behind compute", test_hidden},
-        {"once a node", test_once_a_node},   {"router in fp32", test_wide_router},
-        {"refusals", test_refusals},         CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"the same FLOPs", test_same_flops},
+                           {"rows sent", test_rows_sent},
+                           {"one owner each", test_owners},
+                           {"rows behind compute", test_hidden},
+                           {"once a node", test_once_a_node},
+                           {"thin fabric", test_thin_fabric},
+                           {"router in fp32", test_wide_router},
+                           {"refusals", test_refusals},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"experts by stack", setup, teardown, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     return run_suites(suites);
