@@ -92,6 +92,14 @@ static enum dtp_status set_dropout(struct dtp_setup *s, struct dtp_err *err) {
     return DTP_OK;
 }
 
+enum dtp_status dtp_ask_read(struct dtp_arena *a, struct dtp_ask *ask, struct dtp_err *err) {
+    if (!ask->model || strcmp(ask->model, "-") != 0)
+        return DTP_OK;
+    DTP_TRY(dtp_json_read_file(a, ask->model, &ask->model_json, err));
+    ask->model = NULL;
+    return DTP_OK;
+}
+
 enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
                                struct dtp_setup *out, struct dtp_err *err) {
     *out = (struct dtp_setup){.ask = *ask};
@@ -99,11 +107,8 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
         return dtp_fail(err, DTP_EUSAGE,
                         "--model is missing, such as --model gpt175b; `dtplan models` lists them");
     const char *cluster = ask->cluster ? ask->cluster : DTP_DEFAULT_CLUSTER;
-    if (ask->model && strcmp(ask->model, "-") == 0) { /* standard input is read once */
-        DTP_TRY(dtp_json_read_file(a, ask->model, &out->ask.model_json, err));
-        out->ask.model = NULL;
-        ask = &out->ask;
-    }
+    DTP_TRY(dtp_ask_read(a, &out->ask, err));
+    ask = &out->ask;
     if (ask->model_json)
         DTP_TRY(read_given_model(a, ask->model_json, &out->model, err));
     else

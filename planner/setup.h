@@ -48,6 +48,8 @@ struct dtp_setup {
 /* "0.1" of hidden states and of attention's probabilities alike, "0.1,0" one after the other. */
 enum dtp_status dtp_dropout_parse(const char *text, double out[2], struct dtp_err *err);
 
+/* A model "-" becomes what standard input says, which can be read once: before several setups. */
+enum dtp_status dtp_ask_read(struct dtp_arena *a, struct dtp_ask *ask, struct dtp_err *err);
 /* All of it, defaults filled in. DTP_EUSAGE: an option that is missing or cannot be; DTP_EINPUT: a name or file;
  * DTP_EUNSUPPORTED: what the GPU has no times for. */
 enum dtp_status dtp_setup_init(struct dtp_arena *a, const struct dtp_ask *ask,

@@ -100,6 +100,7 @@ static enum dtp_status find_sizes(struct dtp_cli *cli, const struct dtp_jobs *jo
     *out = (struct sizes){0};
     if (!cli->args.ask.model)
         return DTP_OK;
+    DTP_TRY(dtp_ask_read(cli->a, &cli->args.ask, err));
     collect_sizes(cli, jobs, most, out);
     for (size_t i = 0; i < out->n; i++) {
         struct size *s = &out->at[i];

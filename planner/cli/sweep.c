@@ -157,6 +157,8 @@ static enum dtp_status fill(struct dtp_cli *cli, struct dtp_sweep_row *row, stru
         return dtp_fail(err, status, "%s", no.msg);
     row->setup = setup;
     s->tokens = cli->args.tokens > 0 ? cli->args.tokens : setup->model.train_tokens;
+    if (s->deadline_s > 0 && s->tokens <= 0)
+        return dtp_fail(err, DTP_EUSAGE, "--deadline: how many tokens? say --tokens 1T");
     DTP_TRY(dtp_cli_limits(cli, &setup->problem, &limits, err));
     struct dtp_search_options options = {.jobs = cli->args.jobs,
                                          .layouts = -1,
@@ -253,12 +255,15 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return dtp_fail(err, DTP_EUSAGE, "--csv and --json exclude each other");
     DTP_TRY(read_lists(cli, &l, err));
     s.priced = l.nprices > 0;
-    if (own->deadline)
+    if (own->deadline) {
         DTP_TRY(dtp_parse_time(own->deadline, "--deadline", &s.deadline_s, err));
+        if (!(s.deadline_s > 0))
+            return dtp_fail(err, DTP_EUSAGE, "--deadline: found \"%s\", expected more than 0",
+                            own->deadline);
+    }
     DTP_TRY(dtp_cli_failures(cli, true, &s.failures, err));
+    DTP_TRY(dtp_ask_read(cli->a, &cli->args.ask, err));
     DTP_TRY(fill_all(cli, &l, &s, err));
-    if (s.deadline_s > 0 && s.tokens <= 0)
-        return dtp_fail(err, DTP_EUSAGE, "--deadline: how many tokens? say --tokens 1T");
     if (own->csv)
         dtp_sweep_csv(cli->out.file, &s);
     else if (cli->args.json)

@@ -145,7 +145,7 @@ void dtp_sweep_json(struct dtp_cli *cli, const struct dtp_sweep *s) {
     dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
     dtp_json_kv_string(&w, "version", DTP_VERSION);
     dtp_json_kv_string(&w, "source", "dtplan: predicted");
-    dtp_json_kv_string(&w, "model", cli->args.ask.model);
+    dtp_json_kv_string(&w, "model", cli->args.ask.model ? cli->args.ask.model : "-");
     number_or_null(&w, "tokens", s->tokens);
     number_or_null(&w, "deadline_s", s->deadline_s);
     dtp_json_put_key(&w, "rows");

@@ -9,6 +9,9 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 EOF
 "$dtplan" jobs jobs.csv --nodes 2 --no-failures
 "$dtplan" jobs jobs.csv --nodes 2 --policy backfill --gpu-hours-per-failure 0.05 --restart 2s --checkpoint 1s --json | grep -e failures -e goodput
-"$dtplan" jobs jobs.csv --nodes 8 --model gpt3-1.3b --cluster dgx-a100-80 --policy fifo | grep -e GPUs
+"$dtplan" jobs jobs.csv --nodes 8 --model gpt3-1.3b --cluster dgx-a100-80 --policy fifo | grep -e GPUs | tee named
+"$dtplan" models gpt3-1.3b --json |
+    "$dtplan" jobs jobs.csv --nodes 8 --model - --cluster dgx-a100-80 --policy fifo | grep -e GPUs >given
+cmp named given && echo 'the same from standard input'
 "$dtplan" jobs jobs.csv 2>&1
 echo "exit $?"

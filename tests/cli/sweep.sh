@@ -18,6 +18,9 @@ days=$("$dtplan" --model gpt175b --gpus 128 --tokens 1T --json | sed -n 's/.*"da
     sed -n 's/^  meets the deadline \(.*\): .*/\1/p'
 "$dtplan" sweep --model llama3-8b --gpus 64,128 --cluster h100 --tokens 1T --deadline 1h --json >sweep.json 2>err
 echo "status $?"; grep -c '"front"' sweep.json; grep '"within_deadline"' sweep.json; cut -d';' -f1 err
+# standard input is read once for all rows
+"$dtplan" models llama3-8b --json >model.json
+"$dtplan" sweep --model - --gpus 8,16 --csv <model.json | cut -d, -f1-3
 # what one cluster cannot have is a row's answer, an unknown name an error
 "$dtplan" sweep --model gpt2-xl --gpus 8 --cluster a100,h100 --dtype fp8 --csv | cut -d, -f1,23
 refused() {
@@ -31,6 +34,8 @@ refused --gpus 8 --price 1,2
 refused --gpus 8 --price 0
 refused --gpus 8 --cluster nowhere
 refused --gpus 8 --deadline soon
+refused --gpus 8 --deadline 0s
+refused --gpus 8 --deadline 3d
 # the plan takes one number and says who takes several
 "$dtplan" --model gpt2-xl --gpus 8..64 2>err
 head -n 1 err
