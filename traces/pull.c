@@ -173,11 +173,9 @@ enum dtp_status dtp_pull_key(struct dtp_pull *p, struct dtp_text *out, struct dt
         p->at++;
         return DTP_OK;
     }
-    if (out->n >= sizeof(char[256]))
-        return dtp_pull_fail(p, err, "expected : right after a long key");
-    if (p->decoded_capacity < 256) {
-        p->decoded = DTP_NEW(p->a, char, 256);
-        p->decoded_capacity = 256;
+    if (p->decoded_capacity < out->n) {
+        p->decoded_capacity = 2 * out->n + 64;
+        p->decoded = DTP_NEW(p->a, char, p->decoded_capacity);
     }
     memmove(p->decoded, out->at, out->n);
     out->at = p->decoded;

@@ -58,6 +58,72 @@ static void test_specials(void) {
             }
 }
 
+/* A member at each place around the end of the window, whole and ended after each of its bytes. */
+static void test_window(void) {
+    static const char text[] = "{\"k\\u00e9y\" : \"a\\ud83d\\ude00\\\\\\\"b\"}",
+                      key[] = "k\xc3\xa9y", value[] = "a\xf0\x9f\x98\x80\\\"b";
+    enum { WINDOW = 1 << 18, N = sizeof text - 1, MOST = 2 };
+    char *json = dtp_arena_alloc(arena, 1, WINDOW + N);
+    struct dtp_arena *a = dtp_arena_create("window");
+    memset(json, ' ', WINDOW + N);
+    for (size_t before = 0; before <= N; before++) {
+        char *at = json + WINDOW - before;
+        memcpy(at, text, N);
+        for (size_t n = 0; n <= N; n++) {
+            struct dtp_source *source;
+            struct dtp_pull p;
+            struct dtp_text t;
+            bool more = false, same = false;
+            CU_ASSERT_EQUAL_FATAL(
+                dtp_source_memory(a, "text", json, WINDOW - before + n, &source, NULL), DTP_OK);
+            dtp_pull_init(&p, a, source);
+            enum dtp_status status = dtp_pull_open(&p, '{', NULL);
+            for (int i = 0; status == DTP_OK && i < MOST; i++) {
+                status = dtp_pull_member(&p, i == 0, &t, &more, NULL);
+                if (status != DTP_OK || !more)
+                    break;
+                same = dtp_text_is(&t, key);
+                status = dtp_pull_text(&p, &t, NULL);
+                same = same && status == DTP_OK && dtp_text_is(&t, value);
+            }
+            CU_ASSERT_EQUAL(status, n < N ? DTP_EINPUT : DTP_OK);
+            CU_ASSERT(n < N || (same && !more));
+            dtp_source_close(source);
+            dtp_arena_reset(a);
+        }
+        memset(at, ' ', N);
+    }
+    dtp_arena_destroy(a);
+}
+
+/* White space may stand before the colon, however long the key is. */
+static void test_long_key(void) {
+    enum { LONGEST = 1000 };
+    char json[LONGEST + 16];
+    for (int n = 1; n <= LONGEST; n += n < 250 || n > 260 ? 9 : 1) {
+        struct dtp_source *source;
+        struct dtp_pull p;
+        struct dtp_text t = {0};
+        struct dtp_err err = {0};
+        uint64_t value = 0;
+        bool more;
+        json[0] = '{';
+        json[1] = '"';
+        memset(json + 2, 'k', (size_t)n);
+        int rest = snprintf(json + 2 + n, sizeof json - 2 - (size_t)n, "\"\n: 7}");
+        CU_ASSERT_EQUAL_FATAL(
+            dtp_source_memory(arena, "text", json, (size_t)(2 + n + rest), &source, &err), DTP_OK);
+        dtp_pull_init(&p, arena, source);
+        CU_ASSERT_EQUAL(dtp_pull_open(&p, '{', &err), DTP_OK);
+        CU_ASSERT_EQUAL(dtp_pull_member(&p, true, &t, &more, &err), DTP_OK);
+        CU_ASSERT(t.n == (size_t)n && t.at[0] == 'k' && t.at[n - 1] == 'k');
+        CU_ASSERT_EQUAL(dtp_pull_u64(&p, &value, &err), DTP_OK);
+        CU_ASSERT_EQUAL(value, 7);
+        dtp_source_close(source);
+        dtp_arena_reset(arena);
+    }
+}
+
 static void test_text_is(void) {
     const struct dtp_text t = {"duration", 3, DTP_TOKEN_STRING}, none = {"x", 0, DTP_TOKEN_STRING},
                           nul = {"a\0b", 3, DTP_TOKEN_STRING};
@@ -68,8 +134,11 @@ static void test_text_is(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"special bytes", test_specials}, {"comparison", test_text_is}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"special bytes", test_specials},
+                           {"around the end of the window", test_window},
+                           {"long keys", test_long_key},
+                           {"comparison", test_text_is},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"pull", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);
