@@ -55,6 +55,9 @@ static enum dtp_status read_launcher(const struct launcher *l, struct dtp_endpoi
     if (e.size < 1 || e.rank >= e.size)
         return dtp_fail(err, DTP_EINPUT, "%s says rank %d of %d (%s, %s)", l->name, e.rank, e.size,
                         l->rank, l->size);
+    if (e.local_size < 1)
+        return dtp_fail(err, DTP_EINPUT, "%s says %d ranks on this host (%s)", l->name,
+                        e.local_size, l->local_size);
     if (e.master_port < 1 || e.master_port > MOST_PORT)
         return dtp_fail(err, DTP_EINPUT, "MASTER_PORT is %d, expected 1 .. 65535", e.master_port);
     *out = e;

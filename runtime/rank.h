@@ -68,7 +68,7 @@ struct dtp_rank {
     const struct dtp_model *model;
     const struct dtp_plan *plan;
     struct dtp_err *err;
-    int rank, size, local_size; /* local: of this host */
+    int rank, size, first_local, local_size; /* local: of this host */
 
     const struct dtp_dev_ops *ops;
     struct dtp_dev *dev;
@@ -162,6 +162,8 @@ void dtp_trace_end(struct dtp_rank *r, int event);
 
 /* ---- tensor parallel communication (transformer_comm.c) ---- */
 
+/* A group of this rank has no other host's. Ranks are numbered host by host, of which some may have more. */
+bool dtp_within_host(const struct dtp_rank *r, const struct dtp_comm_group *g);
 /* Sum over tp of x[tokens, hidden], whole or (sequence parallel) this rank's rows: *out is x itself or a
  * new tensor, x is then released. */
 enum dtp_status dtp_tp_reduce(struct dtp_rank *r, enum dtp_mem class, const char *name, void *x,

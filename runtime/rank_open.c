@@ -160,6 +160,7 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
     r->plan = &r->o->plan;
     r->size = r->plan->tp * r->plan->dp * r->plan->pp;
     r->local_size = endpoint ? endpoint->local_size : r->size;
+    r->first_local = endpoint ? r->rank - endpoint->local_rank : 0;
     r->num_microbatches = dtp_plan_num_microbatches(r->plan);
     r->sp = r->plan->sequence_parallel && r->plan->tp > 1;
     r->split = dtp_schedule_kinds[r->plan->schedule].split_backward;

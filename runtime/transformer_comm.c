@@ -4,9 +4,8 @@
 #include "runtime/graphs.h"
 #include "runtime/rank.h"
 
-/* Ranks are numbered host by host. */
-static bool within_host(const struct dtp_rank *r, const struct dtp_comm_group *g) {
-    return g->rank[0] / r->local_size == g->rank[g->size - 1] / r->local_size;
+bool dtp_within_host(const struct dtp_rank *r, const struct dtp_comm_group *g) {
+    return g->rank[0] >= r->first_local && g->rank[g->size - 1] < r->first_local + r->local_size;
 }
 
 /* Compute waits for each of them: they are on its stream, and parts of graphs where no host takes part in
@@ -15,7 +14,7 @@ static enum dtp_status run(struct dtp_rank *r, const struct dtp_collective_args 
     char name[28];
     snprintf(name, sizeof name, "tp %s", dtp_collective_names[x->kind]);
     int event = dtp_trace_begin_part(r, DTP_STREAM_TP, name);
-    DTP_TRY(dtp_graphs_collective(r->dev, x, within_host(r, x->group), r->err));
+    DTP_TRY(dtp_graphs_collective(r->dev, x, dtp_within_host(r, x->group), r->err));
     dtp_trace_end(r, event);
     return DTP_OK;
 }

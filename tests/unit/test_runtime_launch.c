@@ -96,12 +96,36 @@ static void test_environments(void) {
     setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
     CU_ASSERT_EQUAL(dtp_launch_environment(arena, &found, &e, &err), DTP_OK);
     CU_ASSERT(found && e.rank == 2 && e.size == 3 && e.local_rank == 2 && e.local_size == 3);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "0", 1);
+    CU_ASSERT_EQUAL(dtp_launch_environment(arena, &found, &e, &err), DTP_EINPUT);
+    CU_ASSERT_STRING_EQUAL(err.msg,
+                           "openmpi says 0 ranks on this host (OMPI_COMM_WORLD_LOCAL_SIZE)");
+    unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     unsetenv("OMPI_COMM_WORLD_RANK");
     unsetenv("OMPI_COMM_WORLD_SIZE");
 }
 
+/* Hosts of 1, 4 and 3 ranks: each rank of a pair says the same of it. */
+static void test_within_host(void) {
+    enum { RANKS = 8 };
+    static const int first[RANKS] = {0, 1, 1, 1, 1, 5, 5, 5},
+                     size[RANKS] = {1, 4, 4, 4, 4, 3, 3, 3};
+    for (int a = 0; a < RANKS; a++)
+        for (int b = a + 1; b < RANKS; b++) {
+            const int pair[] = {a, b};
+            const struct dtp_comm_group g = {.size = 2, .rank = pair};
+            for (int i = 0; i < 2; i++) {
+                int rank = pair[i];
+                const struct dtp_rank r = {
+                    .rank = rank, .first_local = first[rank], .local_size = size[rank]};
+                CU_ASSERT_EQUAL(dtp_within_host(&r, &g), first[a] == first[b]);
+            }
+        }
+}
+
 int main(void) {
     CU_TestInfo launchers[] = {{"environments", test_environments},
+                               {"groups of one host", test_within_host},
                                {"one host", test_torchrun_on_one_host},
                                {"several hosts", test_torchrun_on_several_hosts},
                                CU_TEST_INFO_NULL};
