@@ -61,16 +61,11 @@ enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config 
     return DTP_OK;
 }
 
-struct ending {
-    pthread_t thread;
-    ncclResult_t (*abort)(ncclComm_t);
-    ncclComm_t comm;
-    bool started;
-};
+/* For threads that may outlive the arena of n: the one function that the process has. */
+static __typeof__(&ncclCommAbort) abort_comm;
 
-static void *end_one(void *of) {
-    struct ending *e = of;
-    (void)e->abort(e->comm);
+static void *end_one(void *comm) {
+    (void)abort_comm(comm);
     return NULL;
 }
 
@@ -96,18 +91,16 @@ void dtp_nccl_abort_all(struct dtp_nccl *n) {
     if (n->aborted)
         return;
     n->aborted = true;
-    struct ending *all = DTP_NEW(n->arena, struct ending, MAX_COMMS);
-    for (int i = 0; i < n->nall; i++) {
-        all[i].abort = n->ncclCommAbort;
-        all[i].comm = n->all[i];
-        all[i].started = pthread_create(&all[i].thread, NULL, end_one, &all[i]) == 0;
-    }
+    pthread_t thread[MAX_COMMS];
+    int nthreads = 0;
+    abort_comm = n->ncclCommAbort;
+    for (int i = 0; i < n->nall; i++)
+        nthreads += pthread_create(&thread[nthreads], NULL, end_one, n->all[i]) == 0;
     bool idle = drained(n->cuda);
     if (idle)
         n->cuda->dev.ops->forget_graphs(&n->cuda->dev);
-    for (int i = 0; i < n->nall; i++)
-        if (all[i].started)
-            (void)(idle ? pthread_join(all[i].thread, NULL) : pthread_detach(all[i].thread));
+    for (int i = 0; i < nthreads; i++)
+        (void)(idle ? pthread_join(thread[i], NULL) : pthread_detach(thread[i]));
 }
 
 bool dtp_nccl_failed(struct dtp_nccl *n, char *text, size_t size) {
