@@ -173,7 +173,7 @@ enum dtp_status dtp_pull_key(struct dtp_pull *p, struct dtp_text *out, struct dt
         p->at++;
         return DTP_OK;
     }
-    if (p->decoded_capacity < out->n) {
+    if (p->decoded_capacity <= out->n) {
         p->decoded_capacity = 2 * out->n + 64;
         p->decoded = DTP_NEW(p->a, char, p->decoded_capacity);
     }

@@ -96,11 +96,11 @@ static void test_window(void) {
     dtp_arena_destroy(a);
 }
 
-/* White space may stand before the colon, however long the key is. */
+/* White space may stand before the colon, however long or short the key is. */
 static void test_long_key(void) {
     enum { LONGEST = 1000 };
     char json[LONGEST + 16];
-    for (int n = 1; n <= LONGEST; n += n < 250 || n > 260 ? 9 : 1) {
+    for (int n = 0; n <= LONGEST; n += n < 250 || n > 260 ? 9 : 1) {
         struct dtp_source *source;
         struct dtp_pull p;
         struct dtp_text t = {0};
@@ -116,7 +116,7 @@ static void test_long_key(void) {
         dtp_pull_init(&p, arena, source);
         CU_ASSERT_EQUAL(dtp_pull_open(&p, '{', &err), DTP_OK);
         CU_ASSERT_EQUAL(dtp_pull_member(&p, true, &t, &more, &err), DTP_OK);
-        CU_ASSERT(t.n == (size_t)n && t.at[0] == 'k' && t.at[n - 1] == 'k');
+        CU_ASSERT(t.n == (size_t)n && t.at && (n == 0 || (t.at[0] == 'k' && t.at[n - 1] == 'k')));
         CU_ASSERT_EQUAL(dtp_pull_u64(&p, &value, &err), DTP_OK);
         CU_ASSERT_EQUAL(value, 7);
         dtp_source_close(source);
