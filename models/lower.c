@@ -19,6 +19,7 @@ const char *const dtp_task_names[] = {"F",
                                       "norm all-reduce",
                                       "offload",
                                       "host",
+                                      "late W",
                                       "op",
                                       NULL};
 

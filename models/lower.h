@@ -53,6 +53,7 @@ enum dtp_task_kind {
     DTP_T_NORM,
     DTP_T_OFFLOAD,
     DTP_T_HOST,
+    DTP_T_LATE, /* weight gradients of the head that were put off */
     DTP_T_OP,
     DTP_NTASKS
 };

@@ -8,7 +8,7 @@ static void add_actions(const struct dtp_lowered *lo, const struct dtp_timeline 
     for (dtp_id x = 0; x < t->ntasks; x++) {
         uint64_t tag = lo->graph.tag[x];
         enum dtp_task_kind kind = dtp_tag_unpack(tag).kind;
-        if (kind > DTP_T_W && kind != DTP_T_OP)
+        if (kind > DTP_T_W && kind != DTP_T_LATE && kind != DTP_T_OP)
             continue;
         dtp_id i = lo->graph.stream[x]; /* compute streams are the first ones, in order */
         path[i].busy_s += t->end_s[x] - t->start_s[x];

@@ -38,7 +38,7 @@ static void late(struct dtp_lowering *w) {
     int vs = w->l.nstages - 1;
     for (int q = 0; q < w->replicas && w->costs->late.total_s > 0; q++) {
         int i = dtp_lowering_index(w, w->l.rank_of[vs], q);
-        struct dtp_task_tag tag = {DTP_T_W, w->out->rank[i], vs, w->l.m, 0};
+        struct dtp_task_tag tag = {DTP_T_LATE, w->out->rank[i], vs, 0, 0};
         dtp_id x = dtp_graph_add(w->g, &(struct dtp_task){.work = w->costs->late.total_s,
                                                           .rate_cap = 1,
                                                           .uses = w->core ? &w->core[i] : NULL,

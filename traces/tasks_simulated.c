@@ -35,6 +35,7 @@ static const char *const stream_names[DTP_NTASKS] = {
     [DTP_T_NORM] = "norm",
     [DTP_T_OFFLOAD] = "compute",
     [DTP_T_HOST] = "compute",
+    [DTP_T_LATE] = "compute",
     [DTP_T_OP] = "compute",
 };
 
@@ -173,11 +174,15 @@ static void describe_op(const struct build *b, struct dtp_task_tag tag, struct d
 /* The part of an action in which the device waits for the host's launches. */
 static double host_share(const struct build *b, struct dtp_task_tag tag) {
     const struct dtp_costs *c = b->s->costs;
-    if (tag.kind > DTP_T_W || tag.stage >= c->nstages)
+    bool late = tag.kind == DTP_T_LATE;
+    if ((tag.kind > DTP_T_W && !late) || tag.stage >= c->nstages)
         return 0;
     const struct dtp_stage_cost *s = &c->stage[tag.stage];
     double host_s = s->f.host_s, total_s = s->f.total_s;
-    if (tag.kind == DTP_T_W) {
+    if (late) {
+        host_s = c->late.host_s;
+        total_s = c->late.total_s;
+    } else if (tag.kind == DTP_T_W) {
         host_s = s->w.host_s;
         total_s = s->w.total_s;
     } else if (tag.kind != DTP_T_F) {

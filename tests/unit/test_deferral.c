@@ -84,6 +84,29 @@ static void test_step(void) {
     CU_ASSERT(step_s(DTP_BOUND) <= estimated_s * (1 + 1e-9));
 }
 
+/* They are one task of the last stage, and none of a microbatch's, of which there is none more. */
+static void test_tasks(void) {
+    struct dtp_lowered *lo = NULL;
+    struct dtp_timeline *timeline = NULL;
+    struct dtp_simulate_options options = {.out_lowered = &lo, .out_timeline = &timeline};
+    struct dtp_result r;
+    int of[DTP_NTASKS] = {0}, microbatches = 0;
+    prepare(8.5 * 2 * dtp_cost_logits(&x.problem, &x.plan));
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
+    CU_ASSERT_FATAL(dtp_evaluate(arena, ev, &x.plan, DTP_SIMULATE, &options, &r, NULL) == DTP_OK);
+    for (dtp_id i = 0; i < timeline->ntasks; i++) {
+        struct dtp_task_tag tag = dtp_tag_unpack(lo->graph.tag[i]);
+        of[tag.kind]++;
+        if (tag.kind <= DTP_T_W && tag.microbatch >= microbatches)
+            microbatches = tag.microbatch + 1;
+        if (tag.kind == DTP_T_LATE)
+            CU_ASSERT(tag.stage == 3 &&
+                      near(timeline->end_s[i] - timeline->start_s[i], costs().late.total_s));
+    }
+    CU_ASSERT(of[DTP_T_LATE] == 1 && of[DTP_T_W] == 0 && microbatches == 32);
+    dtp_evaluator_destroy(ev);
+}
+
 /* Of each: the gradient of its logits, and the head's input. */
 static void test_memory(void) {
     struct dtp_stage_memory before[4], after[4];
@@ -98,11 +121,8 @@ static void test_memory(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"number", test_number},
-                           {"costs", test_costs},
-                           {"step", test_step},
-                           {"memory", test_memory},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"number", test_number}, {"costs", test_costs},   {"step", test_step},
+                           {"tasks", test_tasks},   {"memory", test_memory}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"deferral", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);
