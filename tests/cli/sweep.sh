@@ -36,6 +36,8 @@ refused --gpus 8 --cluster nowhere
 refused --gpus 8 --deadline soon
 refused --gpus 8 --deadline 0s
 refused --gpus 8 --deadline 3d
+refused --gpus 8 --no-failures --restart 5min
+refused --gpus 8 --checkpoint 0s
 # the plan takes one number and says who takes several
 "$dtplan" --model gpt2-xl --gpus 8..64 2>err
 head -n 1 err
