@@ -55,8 +55,9 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
         r->saved_logits = f->logits_saved_bytes * in_flight * logits;
         r->outputs = plan->pp > 1 ? outputs * logits : 0;
         /* what the head's late weight gradients read: its input, the gradient of the logits */
-        r->outputs += dtp_cost_deferred(problem, plan) *
-                      (2 * logits + dtp_memory_layer_input_bytes(problem, plan));
+        r->outputs +=
+            dtp_cost_deferred(problem, plan) *
+            (2 * dtp_cost_logits(problem, plan) + dtp_memory_layer_input_bytes(problem, plan));
         double copies = plan->tp > 1 && f->logits_tp_copies_bytes > 0 ? f->logits_tp_copies_bytes
                                                                       : f->logits_copies_bytes;
         r->logits = (copies - f->logits_saved_bytes) * logits;

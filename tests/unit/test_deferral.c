@@ -118,6 +118,13 @@ static void test_memory(void) {
     double more = (double)after[3].peak_bytes - (double)before[3].peak_bytes;
     CU_ASSERT(fabs(more - 8 * (logits_bytes + 2.0 * 2048 * x.model.hidden)) <= 2);
     CU_ASSERT_EQUAL(after[2].peak_bytes, before[2].peak_bytes);
+    /* no more with multi-token prediction, whose own heads put nothing off */
+    x.model.mtp_layers = 1;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, after);
+    x.framework.head_deferral_bytes = 0;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, before);
+    more = (double)after[3].peak_bytes - (double)before[3].peak_bytes;
+    CU_ASSERT(fabs(more - 8 * (logits_bytes + 2.0 * 2048 * x.model.hidden)) <= 2);
 }
 
 int main(void) {
