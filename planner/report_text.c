@@ -21,9 +21,14 @@ static void failures(struct dtp_arena *a, const struct dtp_term *t,
     char every[32], write[32], between[32], bytes[32];
     fprintf(t->file, "  %-*s ", LABEL, "with failures");
     dtp_fmt_time(g->failure_s, every, sizeof every);
+    dtp_fmt_time(g->write_s, write, sizeof write);
+    dtp_fmt_time(g->checkpoint_s, between, sizeof between);
     if (training->days_with_failures <= 0) {
         dtp_term_wrap(t, DTP_RED, LABEL + 3, LABEL + 3,
-                      dtp_arena_printf(a, "no progress: one is to be expected every %s", every));
+                      dtp_arena_printf(a,
+                                       "no progress: one is to be expected every %s, and a "
+                                       "checkpoint takes %s after each %s",
+                                       every, write, between));
         return;
     }
     dtp_term_print(t, DTP_BOLD, "%.1f days", training->days_with_failures);
@@ -36,8 +41,7 @@ static void failures(struct dtp_arena *a, const struct dtp_term *t,
     dtp_term_wrap(t, DTP_DIM, LABEL + 3 + 12, LABEL + 3,
                   dtp_arena_printf(
                       a, "one every %s, %.1f %% of the time trains; a checkpoint (%s%s) every %s",
-                      every, g->fraction * 100, size, dtp_fmt_time(g->write_s, write, sizeof write),
-                      dtp_fmt_time(g->checkpoint_s, between, sizeof between)));
+                      every, g->fraction * 100, size, write, between));
 }
 
 static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,

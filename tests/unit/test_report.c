@@ -215,6 +215,11 @@ static void test_training(void) {
     report.failures.gpu_hours_per_failure = gpu_hours / 1e6;
     CU_ASSERT_EQUAL(dtp_report_training(&report, best).days_with_failures, 0);
     CU_ASSERT_PTR_NOT_NULL(strstr(print(TEXT), "no progress"));
+    report.failures.gpu_hours_per_failure =
+        gpu_hours / 10; /* rare, but all time goes into checkpoints */
+    report.failures.checkpoint_s = 0.001;
+    CU_ASSERT_EQUAL(dtp_report_training(&report, best).days_with_failures, 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(print(TEXT), "checkpoint takes 5.00 s"));
     report.failures = (struct dtp_failures){0};
 }
 
