@@ -48,7 +48,7 @@ extern const char *const dtp_stream_names[]; /* "compute", "tp", ..., NULL */
 
 /* Events are 0 .. DTP_DEV_EVENTS - 1 and are recorded again when their number comes round; marks of one
  * step are 0 .. DTP_DEV_MARKS - 1; graphs are 0 .. DTP_DEV_GRAPHS - 1. */
-enum { DTP_DEV_EVENTS = 1024, DTP_DEV_MARKS = 120000, DTP_DEV_GRAPHS = 4096 };
+enum { DTP_DEV_EVENTS = 4096, DTP_DEV_MARKS = 120000, DTP_DEV_GRAPHS = 4096 };
 
 struct dtp_dev_config {
     int index;             /* local rank: core to pin to, or GPU */

@@ -46,7 +46,7 @@ enum { DTP_ACTIONS_AHEAD = 8 };
 
 /* What was sent in a direction, the oldest first: the order of the schedule says when it is released (rank.c),
  * not the moment at which it has gone, so that each step has the same addresses and the same peak. */
-enum { DTP_MOST_SENT = 256 };
+enum { DTP_MOST_SENT = 1024 };
 struct dtp_sent {
     void *tensor[DTP_MOST_SENT]; /* a ring */
     int first, n;

@@ -170,9 +170,6 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
     r->event = DTP_NEW(r->arena, struct dtp_run_event, MAX_EVENTS);
     DTP_TRY(dtp_run_schedule(r->arena, r->plan, &r->schedule, r->err));
     r->sends_held = dtp_schedule_sends_held(r->plan->schedule, r->plan->pp, r->num_microbatches);
-    if (r->sends_held > DTP_MOST_SENT)
-        return dtp_fail(r->err, DTP_EUNSUPPORTED, "the order holds %d sent tensors, at most %d",
-                        r->sends_held, DTP_MOST_SENT);
     dtp_layout_make(r->arena, r->model, r->plan, r->o->seq, r->rank, &r->layout);
     r->dims = r->layout.dims;
     list_units(r);

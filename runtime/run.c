@@ -119,6 +119,13 @@ enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *e
     if (p->pp > 1 && why)
         return dtp_fail(err, DTP_EINPUT, "this plan cannot run: %s: %s",
                         dtp_schedule_names[p->schedule], why);
+    int num_microbatches = dtp_plan_num_microbatches(p);
+    int held = dtp_schedule_sends_held(p->schedule, p->pp, num_microbatches);
+    if (held > DTP_MOST_SENT)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "this plan cannot run: %s holds %d sent tensors with %d microbatches, at "
+                        "most %d can be",
+                        dtp_schedule_names[p->schedule], held, num_microbatches, DTP_MOST_SENT);
     int positions = m->max_positions > 0 ? m->max_positions : m->seq;
     if (m->position == DTP_POS_LEARNED && o->seq > positions)
         return dtp_fail(err, DTP_EINPUT, "sequences of %d, the model has %d positions", o->seq,

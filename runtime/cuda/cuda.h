@@ -15,12 +15,7 @@
 
 #include "runtime/comm.h"
 
-enum {
-    DTP_CUDA_MAX_EVENTS = 1024,
-    DTP_CUDA_MAX_MARKS = 1 << 17,
-    DTP_CUDA_MAX_SMS = 256,
-    DTP_CUDA_TICKETS = 1 << 14
-};
+enum { DTP_CUDA_MAX_MARKS = 1 << 17, DTP_CUDA_MAX_SMS = 256, DTP_CUDA_TICKETS = 1 << 14 };
 
 struct dtp_cuda_gemms; /* gemm.c */
 struct dtp_cuda_fused; /* attention_plans.c */
@@ -42,9 +37,9 @@ struct dtp_cuda {
     void *base;  /* of the heap */
     uint64_t size_bytes;
     cudaStream_t stream[DTP_NSTREAMS];
-    cudaEvent_t event[DTP_CUDA_MAX_EVENTS]; /* NULL until used */
-    cudaEvent_t *mark;                      /* [DTP_CUDA_MAX_MARKS], likewise */
-    cudaEvent_t zero;                       /* at zero_ns of the host's clock */
+    cudaEvent_t event[DTP_DEV_EVENTS]; /* NULL until used */
+    cudaEvent_t *mark;                 /* [DTP_CUDA_MAX_MARKS], likewise */
+    cudaEvent_t zero;                  /* at zero_ns of the host's clock */
     int64_t zero_ns;
     int num_marks; /* of this step */
     bool marked;   /* marks were recorded since zero and nobody has read one yet */

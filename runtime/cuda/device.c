@@ -135,7 +135,7 @@ static void cuda_close(struct dtp_dev *d) {
     dtp_cuda_forget_graphs(d);
     for (int i = 0; i < DTP_CUDA_MAX_MARKS && c->mark[i]; i++)
         (void)cudaEventDestroy(c->mark[i]);
-    for (int i = 0; i < DTP_CUDA_MAX_EVENTS; i++)
+    for (int i = 0; i < DTP_DEV_EVENTS; i++)
         if (c->event[i])
             (void)cudaEventDestroy(c->event[i]);
     for (int i = 0; i < 2; i++)

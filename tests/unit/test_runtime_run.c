@@ -166,6 +166,11 @@ static void test_what_the_runtime_lacks(void) {
     o.seq = 17;
     check_failure(&o, DTP_EINPUT, "positions", 5);
     o = tiny_options(&model);
+    o.plan.schedule = DTP_SCHED_BREADTH_FIRST;
+    o.plan.pp = o.plan.vpp = 2;
+    o.plan.global_batch_size = 2 * DTP_MOST_SENT + 2;
+    check_failure(&o, DTP_EUNSUPPORTED, "holds 1025 sent tensors with 2050 microbatches", 5);
+    o = tiny_options(&model);
     o.backend = "cuda";
     struct dtp_err err = {0};
     const struct dtp_dev_ops *ops;
