@@ -28,7 +28,7 @@ void dtp_op_alternate_products(struct dtp_op_build *b) {
     }
     if (!attention)
         return;
-    if (!listed)
+    if (!listed && last)
         last->core = false;
     attention->saved_bytes = kept;
     first->core = true;
