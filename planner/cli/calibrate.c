@@ -50,10 +50,6 @@ static void defaults(void *own) {
 
 enum { DEFAULT_RANKS = 8 };
 
-static void progress(void *context, const char *what) {
-    fprintf(context, "measuring %s\n", what);
-}
-
 static enum dtp_status from_files(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     bool to_stdout = own->out && !strcmp(own->out, "-");
@@ -125,7 +121,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     o.rounds = own->rounds;
     o.largest = own->largest;
     if (cli->progress) {
-        o.progress = progress;
+        o.progress = dtp_cli_measuring;
         o.context = stderr;
     }
     if (cuda)

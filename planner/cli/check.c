@@ -226,7 +226,7 @@ static void run_done(void *context, size_t i, const struct dtp_run_result *r,
     if (!cli->args.json)
         dtp_check_line(cli->a, &cli->out, &x->c->row[i]);
     else if (cli->progress)
-        fprintf(stderr, "\r%zu of %zu layouts", i + 1, x->all);
+        dtp_cli_progress("%zu of %zu layouts", i + 1, x->all);
     fflush(cli->out.file);
     if (x->status == DTP_OK)
         x->status = write_results(cli, x->c, x->err);
@@ -245,7 +245,7 @@ static enum dtp_status run_all(struct dtp_cli *cli, struct dtp_check *c, struct 
     DTP_TRY(dtp_run_series(cli->a, &series, err));
     DTP_TRY(x.status);
     if (cli->args.json && cli->progress)
-        fputs("\r                        \r", stderr);
+        dtp_cli_progress(NULL);
     c->run_s = dtp_check_now_s() - start_s;
     return DTP_OK;
 }

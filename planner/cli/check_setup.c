@@ -11,10 +11,6 @@ double dtp_check_now_s(void) {
     return (double)dtp_os_now_ns() / (double)DTP_NS_PER_S;
 }
 
-static void measuring(void *context, const char *what) {
-    fprintf(context, "measuring %s\n", what);
-}
-
 /* A quick calibration beside the predictions; its name goes to the report. */
 static enum dtp_status calibrate(struct dtp_cli *cli, int ranks, struct dtp_check *c,
                                  const char **out, struct dtp_err *err) {
@@ -26,7 +22,7 @@ static enum dtp_status calibrate(struct dtp_cli *cli, int ranks, struct dtp_chec
     o.together = true;
     o.largest = 512;
     if (cli->progress) {
-        o.progress = measuring;
+        o.progress = dtp_cli_measuring;
         o.context = stderr;
     }
     *out = dtp_arena_printf(cli->a, "%s.calibration.json", own->predictions);

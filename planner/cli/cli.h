@@ -97,6 +97,11 @@ void dtp_help_man(FILE *f);
 void dtp_help_man_formats(FILE *f);
 enum dtp_status dtp_help_completions(FILE *f, const char *shell, struct dtp_err *err);
 
+/* progress.c, where cli->progress: a line over the one before it; NULL clears it. */
+void dtp_cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void dtp_cli_reading(void *context, const char *file, uint64_t bytes);
+void dtp_cli_measuring(void *context, const char *what); /* context: FILE, a line each */
+
 /* The problem that the options ask for. */
 enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_err *err);
 /* Limits that the model cannot have: degrees of experts that it lacks, layers that do not add up. */

@@ -1,4 +1,5 @@
 /* explain: the step of one rank, operation by operation; of a plan or of a measured run. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,11 +139,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_budget *b,
         dtp_json_kv_double(&w, "time_s", r->time_s);
         dtp_json_kv_double(&w, "flops", r->flops);
         dtp_json_kv_double(&w, "bytes", r->bytes);
-        dtp_json_put_key(&w, "of_peak");
-        if (r->of_peak >= 0)
-            dtp_json_put_double(&w, r->of_peak);
-        else
-            dtp_json_put_null(&w);
+        dtp_json_kv_double(&w, "of_peak", r->of_peak >= 0 ? r->of_peak : (double)NAN);
         dtp_json_kv_bool(&w, "overlapped", r->op->overlapped);
         dtp_json_kv_bool(&w, "extrapolated", r->extrapolated);
         dtp_json_end(&w);

@@ -32,10 +32,9 @@ static const struct dtp_option own_options[] = {
 static void progress(void *ctx, const char *what, double done) {
     (void)ctx;
     if (what)
-        fprintf(stderr, "\r%-12s %3.0f %%", what, done * 100);
+        dtp_cli_progress("%-12s %3.0f %%", what, done * 100);
     else
-        fputs("\r                  \r", stderr);
-    fflush(stderr);
+        dtp_cli_progress(NULL);
 }
 
 static enum dtp_status write_html(struct dtp_cli *cli, const struct dtp_report *r, const char *path,

@@ -76,12 +76,6 @@ static void defaults(void *own) {
                                       .rank = -1};
 }
 
-static void show_progress(void *ctx, const char *file, uint64_t bytes) {
-    (void)ctx;
-    fprintf(stderr, "\r  %s: %.0f MB\033[K\r", file, (double)bytes / DTP_MEGA);
-    fflush(stderr);
-}
-
 static enum dtp_status positive(const char *option, double v, bool zero, struct dtp_err *err) {
     if (!(v > 0 || (zero && v == 0)))
         return dtp_fail(err, DTP_EUSAGE, "--%s: found %g, expected a number %s 0", option, v,
@@ -276,7 +270,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_replay_options options;
     struct dtp_trace_options load = {.rank = own->rank,
-                                     .progress = cli->progress ? show_progress : NULL};
+                                     .progress = cli->progress ? dtp_cli_reading : NULL};
     struct dtp_trace trace;
     struct dtp_replay replay, measured;
     bool other;
@@ -286,7 +280,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return DTP_OK;
     DTP_TRY(dtp_trace_load(cli->a, cli->arg, (size_t)cli->nargs, &load, &trace, err));
     if (cli->progress)
-        fprintf(stderr, "\r\033[K");
+        dtp_cli_progress(NULL);
     DTP_TRY(take_machines(cli, &trace, &options.other, err));
     DTP_TRY(dtp_replay(cli->a, &trace, &DTP_REPLAY_AS_MEASURED, &measured, err));
     DTP_TRY(find_named(&trace, &measured.matches, &options, err));

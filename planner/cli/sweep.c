@@ -234,7 +234,7 @@ static enum dtp_status fill_all(struct dtp_cli *cli, const struct lists *l, stru
                                    .gpus = l->gpus[i % l->ngpus],
                                    .price = l->nprices > 0 ? l->price[l->nprices > 1 ? c : 0] : 0};
         if (cli->progress)
-            fprintf(stderr, "\rsearching %d of %d", i + 1, total);
+            dtp_cli_progress("searching %d of %d", i + 1, total);
         DTP_TRY(fill(cli, row, s, err));
         while (first < i && !s->row[first].best)
             first++;
@@ -242,7 +242,7 @@ static enum dtp_status fill_all(struct dtp_cli *cli, const struct lists *l, stru
             row->scaling = per_gpu(row) / per_gpu(&s->row[first]);
     }
     if (cli->progress)
-        fputs("\r                      \r", stderr);
+        dtp_cli_progress(NULL);
     rank(s);
     return DTP_OK;
 }

@@ -1,6 +1,6 @@
 #include "planner/cli/sweep.h"
 
-#include <string.h>
+#include <math.h>
 
 #include "models/schedule.h"
 #include "sim/base/text.h"
@@ -122,20 +122,13 @@ void dtp_sweep_text(struct dtp_cli *cli, const struct dtp_sweep *s) {
 
 /* ---- for programs ---- */
 
-static void number_or_null(struct dtp_json_out *w, const char *key, double v) {
-    dtp_json_put_key(w, key);
-    if (v > 0)
-        dtp_json_put_double(w, v);
-    else
-        dtp_json_put_null(w);
+/* Else null, as the writer has for what is no number. */
+static void number_where(struct dtp_json_out *w, const char *key, bool known, double v) {
+    dtp_json_kv_double(w, key, known ? v : (double)NAN);
 }
 
-static void index_or_null(struct dtp_json_out *w, const char *key, int i) {
-    dtp_json_put_key(w, key);
-    if (i >= 0)
-        dtp_json_put_int(w, i);
-    else
-        dtp_json_put_null(w);
+static void positive(struct dtp_json_out *w, const char *key, double v) {
+    number_where(w, key, v > 0, v);
 }
 
 void dtp_sweep_json(struct dtp_cli *cli, const struct dtp_sweep *s) {
@@ -146,8 +139,8 @@ void dtp_sweep_json(struct dtp_cli *cli, const struct dtp_sweep *s) {
     dtp_json_kv_string(&w, "version", DTP_VERSION);
     dtp_json_kv_string(&w, "source", "dtplan: predicted");
     dtp_json_kv_string(&w, "model", cli->args.ask.model ? cli->args.ask.model : "-");
-    number_or_null(&w, "tokens", s->tokens);
-    number_or_null(&w, "deadline_s", s->deadline_s);
+    positive(&w, "tokens", s->tokens);
+    positive(&w, "deadline_s", s->deadline_s);
     dtp_json_put_key(&w, "rows");
     dtp_json_array(&w);
     for (int i = 0; i < s->n; i++) {
@@ -156,11 +149,11 @@ void dtp_sweep_json(struct dtp_cli *cli, const struct dtp_sweep *s) {
         dtp_json_kv_string(&w, "cluster", row->cluster);
         dtp_json_kv_string(&w, "framework", row->framework);
         dtp_json_kv_int(&w, "gpus", row->gpus);
-        number_or_null(&w, "price_per_gpu_hour", row->price);
-        number_or_null(&w, "days", row->days);
-        number_or_null(&w, "gpu_hours", row->gpu_hours);
-        number_or_null(&w, "cost", row->cost);
-        number_or_null(&w, "scaling", row->scaling);
+        positive(&w, "price_per_gpu_hour", row->price);
+        positive(&w, "days", row->days);
+        positive(&w, "gpu_hours", row->gpu_hours);
+        positive(&w, "cost", row->cost);
+        positive(&w, "scaling", row->scaling);
         dtp_json_kv_bool(&w, "front", row->front);
         dtp_json_put_key(&w, "best");
         if (row->best)
@@ -172,9 +165,9 @@ void dtp_sweep_json(struct dtp_cli *cli, const struct dtp_sweep *s) {
         dtp_json_end(&w);
     }
     dtp_json_end(&w);
-    index_or_null(&w, "fastest", s->fastest);
-    index_or_null(&w, "cheapest", s->cheapest);
-    index_or_null(&w, "within_deadline", s->within);
+    number_where(&w, "fastest", s->fastest >= 0, s->fastest);
+    number_where(&w, "cheapest", s->cheapest >= 0, s->cheapest);
+    number_where(&w, "within_deadline", s->within >= 0, s->within);
     dtp_json_end(&w);
 }
 

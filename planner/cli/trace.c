@@ -146,12 +146,6 @@ static enum dtp_status simulate(struct dtp_cli *cli, struct dtp_trace_items *ite
     return DTP_OK;
 }
 
-static void show_progress(void *ctx, const char *file, uint64_t bytes) {
-    (void)ctx;
-    fprintf(stderr, "\r  %s: %.0f MB\033[K\r", file, (double)bytes / DTP_MEGA);
-    fflush(stderr);
-}
-
 static void print_items(struct dtp_cli *cli, const struct dtp_trace_items *items) {
     struct dtp_json_out w;
     if (!cli->args.json) {
@@ -187,11 +181,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return dtp_fail(err, DTP_EUSAGE, "usage: dtplan %s", cli->verb->synopsis);
     if (own->format)
         DTP_TRY(find_format(own->format, &request.format, err));
-    request.load.progress = cli->progress ? show_progress : NULL;
+    request.load.progress = cli->progress ? dtp_cli_reading : NULL;
     DTP_TRY(read_config(cli, &items, err));
     DTP_TRY(dtp_trace_items_read(cli->a, &request, &items, err));
     if (cli->progress)
-        fprintf(stderr, "\r\033[K");
+        dtp_cli_progress(NULL);
     if (own->write_cluster)
         return write_cluster(cli, &items, err);
     DTP_TRY(simulate(cli, &items, err));

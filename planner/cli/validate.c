@@ -36,8 +36,10 @@ static void defaults(void *own) {
 
 static void show_progress(void *ctx, size_t done, size_t n) {
     (void)ctx;
-    fprintf(stderr, "\r  %zu of %zu runs%s", done, n, done == n ? "\r\033[K" : "");
-    fflush(stderr);
+    if (done < n)
+        dtp_cli_progress("  %zu of %zu runs", done, n);
+    else
+        dtp_cli_progress(NULL);
 }
 
 /* The steps of the runs as points, by file. */
