@@ -147,6 +147,8 @@ static void fill_rates(const struct dtp_problem *p, const struct dtp_costs *cost
     r->flops_per_gpu_per_s = costs->model_flops * per_gpu;
     r->mfu = peak > 0 ? r->flops_per_gpu_per_s / peak : 0;
     r->hfu = peak > 0 ? costs->hardware_flops * per_gpu / peak : 0;
+    r->causal_mfu = r->mfu * dtp_model_causal_flops(p->model, p->seq) /
+                    dtp_model_forward_flops(p->model, p->seq);
     r->extrapolated = costs->extrapolated;
 }
 

@@ -163,5 +163,7 @@ void dtp_model_params(const struct dtp_model *m, int vocab, struct dtp_param_cou
 double dtp_model_published_gap(const struct dtp_model *m);
 /* Forward FLOPs of one sequence of seq tokens (image, for convolutions). */
 double dtp_model_forward_flops(const struct dtp_model *m, int seq);
+/* The same without the pairs of queries and keys that a causal mask leaves out. */
+double dtp_model_causal_flops(const struct dtp_model *m, int seq);
 
 #endif

@@ -166,13 +166,27 @@ static double conv_flops(const struct dtp_model *m) {
     return flops;
 }
 
-/* Scores and weighted values of one layer: 2 s c a (d_qk + d_v), c the keys that a query sees. */
-static double attention_core_flops(const struct dtp_model *m, int seq, bool window) {
-    int keys = window && m->sliding_window < seq ? m->sliding_window : seq;
-    int dims = 2 * m->head_dim;
+/* Pairs of queries and keys of one head: s c, c the keys of the window or all; a causal mask leaves out a
+ * triangle below the window's width, of each chunk where the window is one. */
+static double attention_pairs(const struct dtp_model *m, int seq, bool window, bool masked) {
+    bool cut = window && m->sliding_window < seq;
+    double keys = cut ? m->sliding_window : seq;
+    double triangles = cut && m->chunked_attention ? seq / keys : 1;
+    return seq * keys - (masked ? triangles * keys * (keys - 1) / 2 : 0);
+}
+
+/* Scores and weighted values of all layers, 2 (d_qk + d_v) a pair and head. */
+static double attention_flops(const struct dtp_model *m, int seq,
+                              const int of_kind[DTP_NLAYER_KINDS], bool masked) {
+    double dims = 2 * m->head_dim;
     if (m->mla.kv_lora_rank > 0)
         dims = m->mla.nope_head_dim + m->mla.rope_head_dim + m->mla.v_head_dim;
-    return 2.0 * seq * keys * m->heads * (double)dims;
+    /* window or full: of all layers, or by their kinds */
+    int apart = of_kind[DTP_LAYER_DENSE_WINDOW] + of_kind[DTP_LAYER_MOE_WINDOW];
+    bool window = m->sliding_window > 0 && m->full_attention_step == 0;
+    double pairs = attention_pairs(m, seq, window, masked) * (m->layers + m->mtp_layers - apart) +
+                   attention_pairs(m, seq, true, masked) * apart;
+    return 2 * pairs * m->heads * dims;
 }
 
 static double head_flops(const struct dtp_model *m, int seq) {
@@ -190,7 +204,7 @@ static double head_flops(const struct dtp_model *m, int seq) {
     return flops;
 }
 
-double dtp_model_forward_flops(const struct dtp_model *m, int seq) {
+static double forward_flops(const struct dtp_model *m, int seq, bool masked) {
     if (m->nconvs > 0)
         return conv_flops(m);
     struct layer_weights w = layer_weights(m);
@@ -201,12 +215,16 @@ double dtp_model_forward_flops(const struct dtp_model *m, int seq) {
     int moe = of[DTP_LAYER_MOE] + of[DTP_LAYER_MOE_WINDOW];
     double per_token = 2.0 * (double)w.attention * layers + 2.0 * (double)w.dense * (layers - moe) +
                        2.0 * moe_weights * moe + 4.0 * m->hidden * m->hidden * m->mtp_layers;
-    /* window or full: of all layers, or by their kinds */
-    int apart = of[DTP_LAYER_DENSE_WINDOW] + of[DTP_LAYER_MOE_WINDOW];
-    bool window = m->sliding_window > 0 && m->full_attention_step == 0;
-    double core = attention_core_flops(m, seq, window) * (layers - apart) +
-                  attention_core_flops(m, seq, true) * apart;
-    return per_token * seq + core + head_flops(m, seq) * (1 + m->mtp_layers);
+    return per_token * seq + attention_flops(m, seq, of, masked) +
+           head_flops(m, seq) * (1 + m->mtp_layers);
+}
+
+double dtp_model_forward_flops(const struct dtp_model *m, int seq) {
+    return forward_flops(m, seq, false);
+}
+
+double dtp_model_causal_flops(const struct dtp_model *m, int seq) {
+    return forward_flops(m, seq, m->causal);
 }
 
 double dtp_model_published_gap(const struct dtp_model *m) {

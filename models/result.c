@@ -69,6 +69,7 @@ void dtp_result_write(struct dtp_json_out *w, const struct dtp_problem *problem,
     dtp_json_kv_double(w, "tflops_per_gpu", r->flops_per_gpu_per_s / DTP_TERA);
     dtp_json_kv_double(w, "mfu", r->mfu);
     dtp_json_kv_double(w, "hfu", r->hfu);
+    dtp_json_kv_double(w, "causal_mfu", r->causal_mfu);
     write_bubble(w, &r->bubble);
     write_memory(w, problem, r);
     dtp_json_put_key(w, "breakdown_s");

@@ -43,6 +43,7 @@ struct dtp_result {
     struct dtp_plan plan;
     double step_s, estimate_s, bound_s; /* step_s: of the highest fidelity that was run */
     double tokens_per_s, flops_per_gpu_per_s, mfu, hfu;
+    double causal_mfu; /* mfu without what a causal mask leaves out of attention */
     struct dtp_bubble bubble;
     struct dtp_breakdown breakdown;
     int nstages;

@@ -12,6 +12,9 @@ enum { LABEL = 16, TERM_LABEL = 32, MOST_REASONS = 3, MOST_SHADES = 3, MANY = 8,
 /* Terms below this part of the step would print as 0.0 %. */
 static const double UNSEEN = 0.0005;
 
+/* A count below it is printed by its digits; the mask is told of where it leaves out this part of the FLOPs. */
+static const double FEW = 10, MASK_MATTERS = 0.1, ATTENTION_MATTERS = 1.5;
+
 /* ---- step time and what follows from it ---- */
 
 /* The run with interruptions, where at least one is to be expected. */
@@ -59,7 +62,10 @@ static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp
     fprintf(t->file, "  %-*s ", LABEL, label);
     dtp_term_print(t, DTP_BOLD, "%.1f days", training.days);
     struct dtp_str s = {.a = a};
+    double seq = r->setup->problem.seq;
     dtp_str_printf(&s, "6TP/(nX) gives %.1f", 6 * tokens * p / (n * x) / DTP_S_PER_DAY);
+    if (dtp_model_forward_flops(m, (int)seq) > ATTENTION_MATTERS * 2 * p * seq)
+        dtp_str_printf(&s, " (attention is not in it)");
     if (best->plan.recompute == DTP_RECOMPUTE_FULL && best->mfu > 0)
         dtp_str_printf(&s, ", 8TP/(nX) with recomputation counted in X %.1f",
                        8 * tokens * p / (n * x * best->hfu / best->mfu) / DTP_S_PER_DAY);
@@ -94,8 +100,10 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
     dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_time(best->step_s, text, sizeof text));
     fprintf(t->file, "   %s tokens/s", dtp_fmt_count(best->tokens_per_s, text, sizeof text));
     bool images = p->model->nconvs > 0 || p->model->image > 0;
-    fprintf(t->file, "   %s %s/s\n",
-            dtp_fmt_count(p->global_batch / best->step_s, text, sizeof text),
+    double rate = p->global_batch / best->step_s;
+    if (rate < FEW)
+        snprintf(text, sizeof text, "%.2g", rate);
+    fprintf(t->file, "   %s %s/s\n", rate < FEW ? text : dtp_fmt_count(rate, text, sizeof text),
             images ? "images" : "sequences");
     fprintf(t->file, "  %-*s ", LABEL, "per GPU");
     dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_flops(best->flops_per_gpu_per_s, text, sizeof text));
@@ -107,6 +115,13 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
                           "of %s dense %s; model FLOPs: attention in full, LM head, no "
                           "recomputation (HFU: with it)",
                           dtp_fmt_flops(peak, text, sizeof text), dtp_dtype_names[p->dtype]));
+    if (best->causal_mfu < (1 - MASK_MATTERS) * best->mfu)
+        note(t, DTP_DIM,
+             dtp_arena_printf(a,
+                              "without the attention that the causal mask leaves out: %s, MFU "
+                              "%.1f %%",
+                              dtp_fmt_flops(best->causal_mfu * peak, text, sizeof text),
+                              best->causal_mfu * 100));
     if (best->plan.pp > 1)
         bubble(a, t, best);
     const char *layers = images ? NULL : dtp_uneven_layers(a, p->model, &best->plan);

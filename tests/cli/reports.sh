@@ -24,3 +24,8 @@ grep -q 'prefers-color-scheme:dark' page.html && grep -q 'name="viewport"' page.
 awk '/<th/ { n = gsub(/<th/, "") } /^<tr><td/ { if (gsub(/<td/, "") != n) print "columns of", $0 }' page.html
 sed -n 's/^<circle cx="\([0-9.-]*\)" cy="\([0-9.-]*\)".*/\1 \2/p' page.html |
     awk '{ n++ } $1 < 70 || $1 > 1040 || $2 < 10 || $2 > 330 { print "outside:", $0 } END { print (n > 3 ? "points" : "no points") }'
+# Of a long sequence the part of attention that the mask leaves out is told, and few sequences a second are not 0.
+"$dtplan" simulate --model llama3.1-8b --gpus 8 --cluster h100 --seq 131072 --batch 4 --tp 8 --sequence-parallel true \
+    --recompute full >long || exit
+grep -o 'causal mask leaves out\|attention is not in it\| 0 sequences/s' long
+grep -c 'causal mask' text || true

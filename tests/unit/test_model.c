@@ -269,6 +269,28 @@ static void test_alternating_windows(void) {
               n[DTP_LAYER_DENSE_WINDOW] == 24 && n[DTP_LAYER_DENSE] == 0);
 }
 
+/* What a causal mask leaves out, by counting pairs of one query and one key: those later, of the own window or
+ * chunk. 4 a d FLOPs a pair. */
+static void test_causal_flops(void) {
+    enum { SEQ = 96 };
+    struct dtp_model m = load("llama3-8b");
+    m.layers = 1;
+    for (int kind = 0; kind < 3; kind++) { /* all keys, window of 32, chunks of 32 */
+        m.sliding_window = kind > 0 ? 32 : 0;
+        m.chunked_attention = kind == 2;
+        int counted = SEQ * (kind > 0 ? 32 : SEQ), seen = 0;
+        for (int q = 0; q < SEQ; q++)
+            for (int k = 0; k <= q; k++)
+                seen += kind == 0 || (kind == 1 ? q - k < 32 : q / 32 == k / 32) ? 1 : 0;
+        CU_ASSERT(close_to(dtp_model_forward_flops(&m, SEQ) - dtp_model_causal_flops(&m, SEQ),
+                           4.0 * m.heads * m.head_dim * (counted - seen)));
+    }
+    m = load("bert-large");
+    CU_ASSERT_EQUAL(dtp_model_causal_flops(&m, 512), dtp_model_forward_flops(&m, 512));
+    m = load("resnet50");
+    CU_ASSERT_EQUAL(dtp_model_causal_flops(&m, 1), dtp_model_forward_flops(&m, 1));
+}
+
 /* A depth of multi-token prediction: one more layer, 2h x h and the head, on FLOPs and not on what the model is
  * called by: 671B, 11.5B more with norms (DeepSeek-V3's README: 14B with a copy each of table and head). */
 static void test_multi_token(void) {
@@ -328,6 +350,7 @@ static CU_TestInfo flops_tests[] = {{"PTD-P FLOPs", test_ptdp_flops},
                                     {"MoE", test_moe_flops},
                                     {"window", test_window_flops},
                                     {"alternating windows", test_alternating_windows},
+                                    {"causal mask", test_causal_flops},
                                     {"multi-token prediction", test_multi_token},
                                     CU_TEST_INFO_NULL};
 int main(void) {

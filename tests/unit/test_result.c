@@ -92,6 +92,7 @@ static void test_names(void) {
                                         "tflops_per_gpu",
                                         "mfu",
                                         "hfu",
+                                        "causal_mfu",
                                         "bubble_fraction",
                                         "bubble_over_ideal",
                                         "peak_bytes",
