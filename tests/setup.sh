@@ -124,9 +124,9 @@ setup_is_fresh() {
     [ -x "$root/.build/release/dtplan" ] && [ -e "$stamp" ] || return 1
     read -r built_at <"$stamp"
     [ "$built_at" = "$root" ] || return 1
-    [ -z "$(find "$root/CMakeLists.txt" "$root/sim" "$root/hw" "$root/models" "$root/traces" \
-        "$root/planner" "$root/runtime" \( -name '*.[ch]' -o -name '*.cu' -o -name CMakeLists.txt \
-        -o -type d \) -newer "$stamp" -print -quit 2>/dev/null)" ]
+    [ -z "$(find "$root/CMakeLists.txt" "$root/.cmake" "$root/sim" "$root/hw" "$root/models" \
+        "$root/traces" "$root/planner" "$root/runtime" \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \
+        -o -name '*.cmake' -o -name CMakeLists.txt -o -type d \) -newer "$stamp" -print -quit 2>/dev/null)" ]
 }
 
 setup_release_locked() {

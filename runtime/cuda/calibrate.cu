@@ -6,7 +6,7 @@
  * With --gpus 1 (default) the kernels of one GPU, with more the collectives among them. --dry-run prints
  * the blocks and how many rows each would measure, and touches no GPU. --eager: collectives without graphs. Exit: 0 done, 1 no row could be
  * measured, 2 usage, 4 no GPU. */
-#include "calibrate.cuh"
+#include "runtime/cuda/calibrate.cuh"
 
 #include <atomic>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "calibrate.cuh"
+#include "runtime/cuda/calibrate.cuh"
 
 #include <algorithm>
 #include <chrono>
@@ -7,6 +7,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
+
+#include "sim/base/units.h"
 
 namespace cal {
 
@@ -155,8 +157,8 @@ double Bench::clock_mhz() {
     for (size_t sm = 0; sm < MAX_SMS; sm++) {
         const unsigned long long *from = &v[STAMP_VALUES * sm], *to = from + stamp_set;
         if (from[1] && to[1] > from[1])
-            mhz.push_back(1e3 * static_cast<double>(to[0] - from[0]) /
-                          static_cast<double>(to[1] - from[1]));
+            mhz.push_back(static_cast<double>(to[0] - from[0]) /
+                          (DTP_NANO * DTP_MEGA * static_cast<double>(to[1] - from[1])));
     }
     if (mhz.empty())
         return 0;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <exception>
 
-#include "calibrate_comm.cuh"
+#include "runtime/cuda/calibrate_comm.cuh"
 
 namespace cal {
 

@@ -6,7 +6,7 @@
 
 #include <nccl.h>
 
-#include "calibrate.cuh"
+#include "runtime/cuda/calibrate.cuh"
 
 namespace cal {
 

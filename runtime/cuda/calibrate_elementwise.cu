@@ -1,6 +1,6 @@
 /* Kernels that read and write each element once: sums, casts, activations, dropout, rotary positions,
  * AdamW over many tensors. */
-#include "calibrate_vectors.cuh"
+#include "runtime/cuda/calibrate_vectors.cuh"
 
 #include "runtime/dropout.h"
 

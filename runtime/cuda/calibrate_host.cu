@@ -1,7 +1,7 @@
 /* Blocks of what the host takes: launches, the gaps between kernels, copies to its memory and back. */
 #include <algorithm>
 
-#include "calibrate.cuh"
+#include "runtime/cuda/calibrate.cuh"
 
 namespace cal {
 

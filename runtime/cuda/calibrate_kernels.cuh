@@ -5,7 +5,7 @@
 
 #include <cuda_bf16.h>
 
-#include "calibrate.cuh"
+#include "runtime/cuda/calibrate.cuh"
 
 namespace cal {
 

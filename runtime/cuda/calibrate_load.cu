@@ -1,6 +1,6 @@
 /* What sustained load does to the clock: the same products on an idle chip and on one that has been
  * busy, with clock, power and temperature; and NVML, which reads them. */
-#include "calibrate.cuh"
+#include "runtime/cuda/calibrate.cuh"
 
 #include <dlfcn.h>
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "calibrate_kernels.cuh"
+#include "runtime/cuda/calibrate_kernels.cuh"
 
 namespace cal {
 

@@ -1,5 +1,5 @@
 /* Kernels that move elements to other places: axes swapped, transposes, columns joined, embeddings. */
-#include "calibrate_vectors.cuh"
+#include "runtime/cuda/calibrate_vectors.cuh"
 
 namespace cal {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "calibrate_comm.cuh"
+#include "runtime/cuda/calibrate_comm.cuh"
 
 namespace cal {
 

@@ -1,6 +1,6 @@
 /* Kernels that sum over rows or columns: bias gradients, norms, softmax, cross-entropy; one pass where one is
  * enough. */
-#include "calibrate_vectors.cuh"
+#include "runtime/cuda/calibrate_vectors.cuh"
 
 namespace cal {
 

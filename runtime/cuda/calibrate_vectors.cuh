@@ -3,7 +3,7 @@
 #ifndef DTP_RUNTIME_CUDA_CALIBRATE_VECTORS_CUH
 #define DTP_RUNTIME_CUDA_CALIBRATE_VECTORS_CUH
 
-#include "calibrate_kernels.cuh"
+#include "runtime/cuda/calibrate_kernels.cuh"
 
 namespace cal {
 

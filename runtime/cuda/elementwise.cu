@@ -1,6 +1,8 @@
 /* Rotary positions, activations, residual sums, casts: each element is read and written once. */
 #include "runtime/cuda/kernels.cuh"
 
+#include "sim/base/units.h"
+
 namespace dtp {
 
 enum { THREADS = 256 };
@@ -23,7 +25,7 @@ __global__ void pause_for(int64_t ns) {
 extern "C" void dtp_cuda_pause(struct dtp_dev *d, enum dtp_stream stream, double time_s) {
     /* less what starting a kernel takes, about */
     const double launch_s = 2e-6;
-    int64_t ns = static_cast<int64_t>((time_s - launch_s) * 1e9);
+    int64_t ns = static_cast<int64_t>((time_s - launch_s) / DTP_NANO);
     if (ns > 0)
         pause_for<<<1, 1, 0, dtp_cuda_of(d)->stream[stream]>>>(ns);
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "sim/base/units.h"
+
 namespace dtp {
 
 /* ---- the clock: cycles of each SM against the global timer ---- */
@@ -45,8 +47,8 @@ extern "C" double dtp_cuda_clock_hz(struct dtp_dev *d) {
     for (int sm = 0; sm < DTP_CUDA_MAX_SMS; sm++) {
         const Tick &from = all[sm], &to = all[DTP_CUDA_MAX_SMS + sm];
         if (from.ns && to.ns > from.ns && to.cycles > from.cycles)
-            hz[n++] = 1e9 * static_cast<double>(to.cycles - from.cycles) /
-                      static_cast<double>(to.ns - from.ns);
+            hz[n++] = static_cast<double>(to.cycles - from.cycles) /
+                      (DTP_NANO * static_cast<double>(to.ns - from.ns));
     }
     if (n == 0)
         return 0;
@@ -102,11 +104,11 @@ extern "C" void dtp_cuda_load(struct dtp_dev *d, struct dtp_dev_load *out) {
     if (!n->gpu)
         return;
     if (n->energy(n->gpu, &mj) == 0)
-        out->energy_j = 1e-3 * static_cast<double>(mj);
+        out->energy_j = DTP_MILLI * static_cast<double>(mj);
     if (n->limit(n->gpu, &mw) == 0)
-        out->power_limit_w = 1e-3 * mw;
+        out->power_limit_w = DTP_MILLI * mw;
     if (n->most(n->gpu, CLOCK_SM, &mhz) == 0)
-        out->most_clock_hz = 1e6 * mhz;
+        out->most_clock_hz = DTP_MEGA * mhz;
 }
 
 } // namespace dtp

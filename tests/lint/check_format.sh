@@ -4,7 +4,7 @@ if ! command -v clang-format >/dev/null; then
     echo "skipped: clang-format is not installed"
     exit 77
 fi
-find sim hw models traces planner runtime tests -name '*.[ch]' -print0 2>/dev/null | sort -z |
+find sim hw models traces planner runtime tests \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 2>/dev/null | sort -z |
     xargs -0 clang-format --dry-run -Werror 2>&1 | grep -E ': (error|warning)' |
     awk -F: '
     !($1 in n) { file[++nfiles] = $1; line[$1] = $2 }

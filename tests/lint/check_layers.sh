@@ -2,7 +2,7 @@
 # A folder includes only itself and those before it in
 #   sim/base <- sim <- hw <- models <- traces <- {planner, runtime} <- planner/cli
 # and includes are relative to the root.
-find sim hw models traces planner runtime -name '*.[ch]' -print0 2>/dev/null |
+find sim hw models traces planner runtime \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) -print0 2>/dev/null |
     sort -z | xargs -0 awk '
 function layer(path) {
     if (path ~ /^sim\/base\//) return "base"

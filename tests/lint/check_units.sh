@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Factors between units stand in sim/base/units.h only; comments and strings may name them.
-find sim hw models traces planner runtime -name '*.[ch]' ! -path sim/base/units.h -print0 2>/dev/null |
+find sim hw models traces planner runtime \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) ! -path sim/base/units.h -print0 2>/dev/null |
     sort -z | xargs -0 awk '
 FNR == 1 { comment = 0 }
 {
