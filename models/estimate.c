@@ -195,38 +195,40 @@ static void walk_slots(struct dtp_arena *a, struct dtp_walk *w) {
  * that can be under way at once are less than 1. So from its first compute on a rank takes at least its
  * compute and the shares of its collectives' transfers, wherever waiting and contention put them. Unshards that
  * are not gathered ahead stop the rank and count in full; reductions may run meanwhile. Those gathered ahead
- * may come before all compute, and the first must. The last reduction starts after all compute and counts in
- * full. Returns when that can have ended at the earliest; 0: nothing slows. */
-static double slowed_s(const struct dtp_walk *w, int r) {
+ * may come before all compute, and the first must. The last reduction starts after all actions and counts in
+ * full, or with its share beside late_s of compute that follows them. Returns when that can have ended at the
+ * earliest; 0: nothing slows. */
+static double slowed_s(const struct dtp_walk *w, int r, double late_s) {
     const struct dtp_layout *l = &w->l;
     const struct dtp_costs *c = l->costs;
     int forward = l->unsharded ? l->m : 0, backward = l->unsharded_b ? l->m : 0;
     int beside = (c->prefetch_forward > 0 ? forward : 0) + (c->prefetch > 0 ? backward : 0);
     int ahead = c->prefetch > c->prefetch_forward ? c->prefetch : c->prefetch_forward;
     double reductions = c->reduce_per_microbatch ? l->m : 1, reduce_s = 0, share[2] = {0};
-    double lost_s = 0, worst_s = 0, alone_s = 0, first_s = INFINITY, last_s = INFINITY;
+    double lost_s = 0, worst_s = 0, alone_s = 0;
+    double first_s = INFINITY, last_s = INFINITY, last_lost_s = INFINITY;
     for (int k = 0; k < l->vpp; k++) {
         const struct dtp_stage_cost *s = &c->stage[l->stage_of[r * l->vpp + k]];
         const struct dtp_comm *unshard = &s->unshard, *reduce = &s->reduce;
         double unit_s = unshard->device_share * (unshard->time_s - unshard->latency_s);
         bool reduces = c->reduce_overlap && s->nreduce > 0;
+        double one_s = reduces ? reduce->device_share * (reduce->time_s - reduce->latency_s) : 0;
         lost_s += (double)beside * s->nunshard * unit_s;
         alone_s += (double)(forward + backward - beside) * s->nunshard * unshard->time_s;
         worst_s = larger(worst_s, unit_s);
         first_s = unshard->time_s < first_s ? unshard->time_s : first_s;
         last_s = !reduces ? 0 : reduce->time_s < last_s ? reduce->time_s : last_s;
-        reduce_s += reduces ? (reductions * s->nreduce - 1) * reduce->device_share *
-                                  (reduce->time_s - reduce->latency_s)
-                            : 0;
+        last_lost_s = one_s < last_lost_s ? one_s : last_lost_s;
+        reduce_s += (reductions * s->nreduce - 1) * one_s;
         share[0] = larger(share[0], unshard->device_share);
         share[1] = larger(share[1], reduce->device_share);
     }
     lost_s = larger(lost_s - ahead * worst_s, 0) + larger(reduce_s - share[1] * alone_s, 0);
-    if (lost_s <= 0 || share[0] + share[1] >= 1)
+    if (lost_s + last_lost_s <= 0 || share[0] + share[1] >= 1)
         return 0;
     bool waits = forward > 0 && c->prefetch_forward > 0;
     first_s = larger(w->path[r].first_s, waits ? c->step_host_s + first_s : 0);
-    return first_s + w->path[r].busy_s + alone_s + lost_s + last_s;
+    return first_s + w->path[r].busy_s + alone_s + lost_s + larger(last_s, late_s + last_lost_s);
 }
 
 /* The head's late weight gradients, reductions, embedding, norm, optimizer, gathers: what follows the last
@@ -236,8 +238,8 @@ static void run_tail(struct dtp_walk *w, bool slowed, struct dtp_path *out) {
     double barrier_s = 0, embedding_s = 0;
     for (int r = 0; r < w->l.pp; r++) {
         struct dtp_rank_path *p = &w->path[r];
-        double slow_s = slowed ? slowed_s(w, r) : 0;
         double late_s = r == w->l.rank_of[w->l.nstages - 1] ? c->late.total_s : 0;
+        double slow_s = slowed ? slowed_s(w, r, late_s) : 0;
         p->busy_s += late_s;
         p->last_s += late_s;
         double t = p->last_s;

@@ -14,6 +14,7 @@ struct stepping {
     double bytes;
     double device_share; /* 0: no load */
     uint64_t tag;
+    struct dtp_use *uses; /* room for those of one flow */
 };
 
 static double largest(const struct dtp_coll_flow *flow, int n) {
@@ -57,25 +58,26 @@ static dtp_id barrier(const struct stepping *s) {
         &(struct dtp_task){.rate_cap = 1, .device = DTP_NONE, .stream = DTP_NONE, .tag = s->tag});
 }
 
-/* The device that a member's first flow of a repeat loads, or DTP_NONE. */
-static dtp_id loaded_device(const struct stepping *s, const struct dtp_coll_flow *flow, int i) {
-    for (int k = 0; k < i; k++)
-        if (flow[k].src == flow[i].src)
-            return DTP_NONE;
-    if (!(s->device_share > 0) || flow[i].src >= s->group->nmembers)
-        return DTP_NONE;
-    return s->w->device[s->group->member[flow[i].src]];
+/* The members are at work on a repeat for as long as its largest flow is under way, whichever of them sends it:
+ * beside all repeats compute loses what it does beside the compound flow. */
+static uint32_t load_members(const struct stepping *s, struct dtp_use *uses) {
+    uint32_t n = s->device_share > 0 ? (uint32_t)s->group->nmembers : 0;
+    for (uint32_t i = 0; i < n; i++)
+        uses[i] =
+            (struct dtp_use){s->w->device[s->group->member[i]], DTP_USE_LOAD, s->device_share};
+    return n;
 }
 
 /* One repeat after task `before`; returns its barrier. */
 static dtp_id add_repeat(const struct stepping *s, const struct dtp_coll_flow *flow, int n,
                          dtp_id before) {
     struct dtp_lowering *w = s->w;
-    double time_s = s->s_per_share * largest(flow, n);
+    double share = largest(flow, n), time_s = s->s_per_share * share;
     add_totals(s, flow, n, time_s);
     dtp_id first = w->g->ntasks;
+    bool loaded = false;
     for (int i = 0; i < n; i++) {
-        struct dtp_use uses[DTP_MAX_ROUTE + 1];
+        struct dtp_use *uses = s->uses;
         struct dtp_route r;
         struct dtp_task task = {.latency_s = s->latency_s,
                                 .work = flow[i].fraction * s->bytes,
@@ -92,9 +94,10 @@ static dtp_id add_repeat(const struct stepping *s, const struct dtp_coll_flow *f
             uses[task.nuses++] =
                 (struct dtp_use){dtp_lowering_link(w, r.link[k]), DTP_USE_LINK, asked / for_whom};
         }
-        dtp_id device = loaded_device(s, flow, i);
-        if (device != DTP_NONE)
-            uses[task.nuses++] = (struct dtp_use){device, DTP_USE_LOAD, s->device_share};
+        if (!loaded && flow[i].fraction == share) {
+            task.nuses += load_members(s, uses + task.nuses);
+            loaded = true;
+        }
         dtp_graph_dep(w->g, before, dtp_graph_add(w->g, &task));
     }
     dtp_lowering_total_clear(w);
@@ -144,13 +147,15 @@ struct dtp_span dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_f
     find_steps(w, &group->group, comm, &steps);
     if (steps.n == 0)
         return span;
-    struct stepping s = {.w = w,
-                         .group = group,
-                         .latency_s = n * comm->latency_s / steps.repeats,
-                         .s_per_share = n * (comm->time_s - comm->latency_s) / steps.shares,
-                         .bytes = n * comm->bytes,
-                         .device_share = loads ? comm->device_share : 0,
-                         .tag = tag};
+    struct stepping s = {
+        .w = w,
+        .group = group,
+        .latency_s = n * comm->latency_s / steps.repeats,
+        .s_per_share = n * (comm->time_s - comm->latency_s) / steps.shares,
+        .bytes = n * comm->bytes,
+        .device_share = loads ? comm->device_share : 0,
+        .tag = tag,
+        .uses = DTP_NEW(w->a, struct dtp_use, DTP_MAX_ROUTE + (size_t)group->nmembers)};
     int size = group->group.size;
     int per_node = dtp_group_per_node(w->problem->cluster, &group->group);
     span.in = span.out = barrier(&s);

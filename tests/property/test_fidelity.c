@@ -248,6 +248,8 @@ static void test_slow_down(void) {
             struct dtp_stage_cost *stage = &c.costs.stage[s];
             stage->reduce.device_share = stage->gather.device_share = share[seed % 3];
             stage->unshard.device_share = share[seed / 3 % 3];
+            if (seed / 2 % 2) /* not every member sends in every step */
+                stage->reduce.kind = DTP_ALL_REDUCE, stage->reduce.algo = DTP_ALGO_TREE;
         }
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
         double folded_s = simulate(&c, true, DTP_DETAIL_ACTION),
@@ -258,6 +260,11 @@ static void test_slow_down(void) {
         bool above = folded_s >= path.step_s * (1 - tolerance);
         if (!above)
             report(seed, &c, "below the estimate with slow-down", folded_s, path.step_s);
+        CU_ASSERT(above);
+        double steps_s = simulate(&c, seed % 2, DTP_DETAIL_STEP);
+        above = steps_s >= path.step_s * (1 - tolerance);
+        if (!above)
+            report(seed, &c, "steps below the estimate with slow-down", steps_s, path.step_s);
         CU_ASSERT(above);
         later += folded_s > path.step_s * (1 + 1e-6);
     }

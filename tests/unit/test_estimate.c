@@ -138,6 +138,9 @@ static void test_slowed(void) {
         near(step_of(&c, DTP_SCHED_1F1B), 3 * m + 0.5);
         c.stage[0].reduce.device_share = 0.2;
         near(step_of(&c, DTP_SCHED_1F1B), 3 * m + (2 * m - 1) * 0.1 + 0.5);
+        c.late.total_s = 2; /* the last unit is beside it */
+        near(step_of(&c, DTP_SCHED_1F1B), 3 * m + 2 * m * 0.1 + 2);
+        c.late.total_s = 0;
     }
     c = case_costs(arena, 1, 1, 4, (struct case_times){1, 1, 1});
     c.zero_stage = 3;
