@@ -1,4 +1,5 @@
 #include "models/breakdown.h"
+#include "models/lower_layout.h"
 
 static double least(double a, double b) {
     return a < b ? a : b;
@@ -44,6 +45,22 @@ static void add_phase(struct dtp_breakdown *b, const struct dtp_phase *p, double
     b->host_s += n * p->host_s;
 }
 
+/* Rows of experts that have no other microbatch to hide behind, of the rank's actions. */
+static double alone_s(const struct dtp_costs *costs, const struct dtp_schedule *schedule,
+                      int stage) {
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[schedule->kind];
+    struct dtp_paired paired = dtp_schedule_paired(schedule, stage);
+    double sum_s = 0;
+    for (uint32_t k = schedule->begin[stage]; k < schedule->begin[stage + 1]; k++) {
+        struct dtp_action act = schedule->action[k];
+        const struct dtp_stage_cost *s =
+            &costs->stage[kind->stage(schedule->pp, schedule->vpp, stage, act.chunk)];
+        if (k < paired.from || k >= paired.to)
+            sum_s += act.kind == DTP_A_F ? s->f.hidden_s : act.kind == DTP_A_W ? 0 : s->i.hidden_s;
+    }
+    return sum_s;
+}
+
 static double above_zero(double x) {
     return x > 0 ? x : 0;
 }
@@ -79,6 +96,9 @@ void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule
         add_phase(out, &costs->late, 1, false);
         ideal_s += costs->late.total_s;
     }
+    double unpaired_s = alone_s(costs, schedule, stage);
+    out->ep_exposed_s += unpaired_s;
+    ideal_s += unpaired_s;
     inline_dp_s = out->dp_exposed_s;
     double wait_s = above_zero(p->last_s - fixed_s - p->busy_s - p->dp_wait_s);
     double idle_s = above_zero(free_p->last_s - fixed_s - free_p->busy_s - free_p->dp_wait_s);

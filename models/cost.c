@@ -26,6 +26,7 @@ static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double t
     sum->dp_s += times * p->dp_s;
     sum->pp_s += times * p->pp_s;
     sum->host_s += times * p->host_s;
+    sum->hidden_s += times * p->hidden_s;
     sum->flops += times * p->flops;
     for (int axis = 0; axis < DTP_NET_AXES; axis++)
         sum->net_bytes[axis] += times * p->net_bytes[axis];

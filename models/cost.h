@@ -25,7 +25,10 @@ struct dtp_phase {
     double tp_s, cp_s, ep_s; /* exposed collectives inside the action */
     double dp_s, pp_s;       /* collectives and copies that the rank does itself in the action */
     double host_s;           /* waiting for the host's launches */
-    double flops;            /* done by this rank */
+    double
+        hidden_s; /* more that it takes without an action of another microbatch beside it, behind which
+                        rows of experts hide (ep_overlap) */
+    double flops; /* done by this rank */
     /* collectives inside the action, hidden ones too, by dtp_net_axis: all-gather bytes of tp, cp and etp
      * (an all-reduce counts twice), all-to-all bytes of ep */
     double net_bytes[DTP_NET_AXES];

@@ -106,6 +106,7 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
         .flops = t->flops,
     };
     memcpy(phase.net_bytes, t->net_bytes, sizeof phase.net_bytes);
+    phase.hidden_s = t->exposed_s[DTP_AXIS_EP] + t->overlapped_s[DTP_AXIS_EP] - phase.ep_s;
     phase.total_s = phase.compute_s + phase.tp_s + phase.cp_s + phase.ep_s;
     return phase;
 }
@@ -118,6 +119,7 @@ static void wait_for_host(struct dtp_phase *phase, double wait_s) {
         return;
     phase->host_s += wait_s;
     phase->total_s += wait_s;
+    phase->hidden_s -= wait_s < phase->hidden_s ? wait_s : phase->hidden_s;
 }
 
 /* Host time of a layer beside its kernels': per direction and recomputation; of its unshard; of each
@@ -220,7 +222,7 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
             tally_op(&k->at[i], slowdown, &t[PHASE_R]);
     }
     /* Rows of a forward travel behind another microbatch's backward, those of a backward behind its forward; what
-     * of the two is longer is left, fill and drain of the pipeline, where there is no other, apart. */
+     * of the two is longer is left. Where there is no other, dtp_layout_row(), hidden_s more is. */
     double back_s = t[PHASE_I].compute_s + t[PHASE_W].compute_s;
     out[PHASE_F] = settle(memo, plan, &t[PHASE_F], t[PHASE_F].gemm_s, back_s);
     /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */

@@ -118,7 +118,7 @@ static void run_action(struct dtp_walk *w, int r, double start_s) {
     struct dtp_walk_rank *state = &w->state[r];
     struct dtp_action act = l->schedule->action[state->pos];
     int vs = l->stage_of[r * l->vpp + act.chunk];
-    double end_s, dur_s = l->dur_s[act.kind * l->nstages + vs];
+    double end_s, dur_s = l->dur_s[dtp_layout_row(l, r, state->pos) * l->nstages + vs];
     struct dtp_action_parts parts = {.nparts = 1};
     if (l->parts)
         parts = dtp_layout_parts(l, vs, act.kind, state->pos);

@@ -19,7 +19,7 @@ static bool repeats(const struct jumping *j, const struct dtp_action *at) {
            at->microbatch == old->microbatch + j->shift;
 }
 
-/* The longest run of the rank's actions to come that repeat, without those that are cut into parts. */
+/* The longest run of the rank's actions to come that repeat, without those that are cut into parts or alone. */
 static bool find_region(struct jumping *j, int r) {
     const struct dtp_layout *l = &j->w->l;
     const struct dtp_schedule *s = l->schedule;
@@ -36,6 +36,10 @@ static bool find_region(struct jumping *j, int r) {
         int vs = l->stage_of[r * l->vpp + c];
         begin = begin > l->first[vs] ? begin : l->first[vs] + 1;
         end = end < l->last[vs] ? end : l->last[vs];
+    }
+    if (l->paired) {
+        begin = begin > l->paired[r].from ? begin : l->paired[r].from;
+        end = end < l->paired[r].to ? end : l->paired[r].to;
     }
     j->begin[r] = begin;
     j->end[r] = end;

@@ -128,9 +128,9 @@ static enum dtp_task_kind kind_of(int action) {
 
 /* The operations of one action in series. */
 static dtp_id add_ops(struct dtp_lowering *w, struct dtp_task task, struct dtp_task_tag tag,
-                      int kind) {
+                      int row) {
     const struct dtp_op_time *ops;
-    int n = dtp_detail_ops(w, tag.stage, kind, task.work / task.rate_cap, &ops);
+    int n = dtp_detail_ops(w, tag.stage, row, task.work / task.rate_cap, &ops);
     dtp_id last = DTP_NONE;
     tag.kind = DTP_T_OP;
     for (int i = 0; i < n; i++) {
@@ -150,17 +150,18 @@ static void add_action(struct dtp_lowering *w, int i, uint32_t k, size_t at, boo
     if (w->l.parts)
         parts = dtp_layout_parts(&w->l, vs, act.kind, k);
     struct dtp_task_tag tag = {kind_of(act.kind), w->out->rank[i], vs, (int)act.microbatch, 0};
-    struct dtp_task task = {.work = w->l.dur_s[act.kind * w->l.nstages + vs] / parts.nparts,
+    int row = dtp_layout_row(&w->l, w->out->stage[i], k);
+    struct dtp_task task = {.work = w->l.dur_s[row * w->l.nstages + vs] / parts.nparts,
                             .rate_cap = 1,
                             .uses = w->core ? &w->core[i] : NULL,
                             .nuses = w->core != NULL,
                             .device = on_device ? w->device[i] : DTP_NONE,
                             .stream = w->out->compute_stream[i]};
     if (w->net)
-        dtp_lower_net_task(w, i, act.chunk, act.kind, &task);
+        dtp_lower_net_task(w, i, act.chunk, row, &task);
     w->first_task[at] = w->g->ntasks;
     if (w->options->detail == DTP_DETAIL_OP && parts.nparts == 1) {
-        w->last_task[at] = add_ops(w, task, tag, act.kind);
+        w->last_task[at] = add_ops(w, task, tag, row);
         return;
     }
     for (int p = 0; p < parts.nparts; p++) {

@@ -162,7 +162,7 @@ enum dtp_status dtp_lowering_reserve(struct dtp_lowering *w, struct dtp_err *err
 
 void dtp_lower_net(struct dtp_lowering *w);
 /* Gives a task of an action of rank i its uses of links; w->net. */
-void dtp_lower_net_task(struct dtp_lowering *w, int i, int chunk, int kind, struct dtp_task *task);
+void dtp_lower_net_task(struct dtp_lowering *w, int i, int chunk, int row, struct dtp_task *task);
 /* ---- lower_slots.c ---- */
 
 /* DTP_P2P_SLOTS: what each transfer and each action waits for; after the transfers are there. */
@@ -188,8 +188,8 @@ struct dtp_op_time {
     double time_s;
     int name;
 };
-/* Operations of F, B, I or W (kind) of a virtual stage, in order; they add up to dur_s. */
-int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
+/* Operations of F, B, I or W (by row of the layout) of a virtual stage, in order; they add up to dur_s. */
+int dtp_detail_ops(struct dtp_lowering *w, int vs, int row, double dur_s,
                    const struct dtp_op_time **out);
 
 /* ---- lower_steps.c ---- */

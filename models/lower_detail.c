@@ -125,13 +125,13 @@ static void stretch(const struct dtp_lowering *w, struct dtp_op_list *list, doub
             list->at[i].time_s *= factor;
 }
 
-int dtp_detail_ops(struct dtp_lowering *w, int vs, int kind, double dur_s,
+int dtp_detail_ops(struct dtp_lowering *w, int vs, int row, double dur_s,
                    const struct dtp_op_time **out) {
     if (!w->ops)
-        w->ops = DTP_NEW(w->a, struct dtp_op_list, 4 * (size_t)w->l.nstages);
-    struct dtp_op_list *list = &w->ops[kind * w->l.nstages + vs];
+        w->ops = DTP_NEW(w->a, struct dtp_op_list, DTP_LAYOUT_ROWS * (size_t)w->l.nstages);
+    struct dtp_op_list *list = &w->ops[row * w->l.nstages + vs];
     if (list->n == 0) {
-        make_list(w, list, vs, kind);
+        make_list(w, list, vs, row % DTP_LAYOUT_KINDS);
         stretch(w, list, dur_s);
         if (list->n == 0) { /* an action without operations is one of its length */
             list->at = DTP_NEW(w->a, struct dtp_op_time, 1);

@@ -3,12 +3,38 @@
 static void fill_durations(struct dtp_layout *l) {
     for (int vs = 0; vs < l->nstages; vs++) {
         const struct dtp_stage_cost *s = &l->costs->stage[vs];
-        double *d = l->dur_s + vs;
+        double *d = l->dur_s + vs, *alone = d + DTP_LAYOUT_KINDS * l->nstages;
         d[DTP_A_F * l->nstages] = s->f.total_s;
         d[DTP_A_B * l->nstages] = s->i.total_s + s->w.total_s + s->r.total_s;
         d[DTP_A_I * l->nstages] = s->i.total_s + s->r.total_s;
         d[DTP_A_W * l->nstages] = s->w.total_s;
+        alone[DTP_A_F * l->nstages] = d[DTP_A_F * l->nstages] + s->f.hidden_s;
+        alone[DTP_A_B * l->nstages] = d[DTP_A_B * l->nstages] + s->i.hidden_s;
+        alone[DTP_A_I * l->nstages] = d[DTP_A_I * l->nstages] + s->i.hidden_s;
+        alone[DTP_A_W * l->nstages] = d[DTP_A_W * l->nstages];
     }
+}
+
+struct dtp_paired dtp_schedule_paired(const struct dtp_schedule *schedule, int rank) {
+    const struct dtp_action *at = schedule->action;
+    uint32_t begin = schedule->begin[rank], end = schedule->begin[rank + 1];
+    struct dtp_paired x = {begin, end};
+    while (x.from < end && at[x.from].kind == DTP_A_F)
+        x.from++; /* the first backward */
+    while (x.to > begin && at[x.to - 1].kind != DTP_A_F)
+        x.to--; /* behind the last forward */
+    return x;
+}
+
+static void find_paired(struct dtp_arena *a, struct dtp_layout *l) {
+    bool hides = false;
+    for (int vs = 0; vs < l->nstages; vs++)
+        hides = hides || l->costs->stage[vs].f.hidden_s > 0 || l->costs->stage[vs].i.hidden_s > 0;
+    if (!hides)
+        return;
+    l->paired = DTP_NEW(a, struct dtp_paired, (size_t)l->pp);
+    for (int r = 0; r < l->pp; r++)
+        l->paired[r] = dtp_schedule_paired(l->schedule, r);
 }
 
 static void fill_sends(struct dtp_layout *l, bool free_p2p) {
@@ -93,7 +119,7 @@ void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
                                                 : DTP_P2P_SENDER;
     out->rank_of = DTP_NEW(a, int, (size_t)n);
     out->stage_of = DTP_NEW(a, int, (size_t)n);
-    out->dur_s = DTP_NEW(a, double, 4 * (size_t)n);
+    out->dur_s = DTP_NEW(a, double, DTP_LAYOUT_ROWS *(size_t)n);
     out->send_s = DTP_NEW(a, double, 2 * (size_t)n);
     out->first = DTP_NEW(a, uint32_t, (size_t)n);
     out->last = DTP_NEW(a, uint32_t, (size_t)n);
@@ -104,6 +130,7 @@ void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
             out->rank_of[vs] = r;
         }
     fill_durations(out);
+    find_paired(a, out);
     fill_sends(out, free_p2p);
     find_ends(out);
     if (out->p2p == DTP_P2P_SLOTS)

@@ -1,7 +1,8 @@
-/* lower_layout.h: private to lower*.c, estimate*.c and evaluate.c: a schedule and its costs as flat
+/* lower_layout.h: private to lower*.c, estimate*.c, breakdown.c and evaluate.c: a schedule and its costs as flat
  * arrays. What ESTIMATE and the lowering must agree on is decided here, once:
  *
- *   durations   F = f, B = i + w + r, I = i + r, W = w
+ *   durations   F = f, B = i + w + r, I = i + r, W = w, each with another microbatch beside it (where the plan
+ *               hides rows of experts) or, in fill and drain of the pipeline, hidden_s longer without
  *   slots       one per transfer: vs * m + microbatch for what F(vs) sends on, and nstages * m more
  *               for what B(vs) or I(vs) sends back
  *   parts       equal pieces of an action: as many as the larger of its unshard and its overlapped
@@ -22,6 +23,14 @@ enum dtp_p2p_mode {
     DTP_P2P_SLOTS       /* in time slots, each with one batch of transfers; lower.h */
 };
 
+/* Rows of durations: F, B, I, W; then the same without an action of another microbatch beside them. */
+enum { DTP_LAYOUT_KINDS = DTP_A_W + 1, DTP_LAYOUT_ROWS = 2 * DTP_LAYOUT_KINDS };
+
+/* Actions of a rank with one of another microbatch beside them: from <= index < to. */
+struct dtp_paired {
+    uint32_t from, to;
+};
+
 struct dtp_layout {
     const struct dtp_costs *costs;
     const struct dtp_schedule *schedule;
@@ -31,12 +40,13 @@ struct dtp_layout {
     bool unsharded; /* ZeRO-3 units in F */
     bool unsharded_b;
     enum dtp_p2p_mode p2p;
-    int *rank_of;    /* [nstages] */
-    int *stage_of;   /* [pp * vpp], by rank * vpp + chunk */
-    double *dur_s;   /* [4 * nstages], by kind (F, B, I, W) * nstages + vs */
-    double *send_s;  /* [2 * nstages] forward, then backward; -1 where nothing is sent */
-    uint32_t *first; /* [nstages] index in the schedule of the chunk's first F */
-    uint32_t *last;  /* [nstages] of its last B or W */
+    int *rank_of;              /* [nstages] */
+    int *stage_of;             /* [pp * vpp], by rank * vpp + chunk */
+    double *dur_s;             /* [DTP_LAYOUT_ROWS * nstages], by row * nstages + vs */
+    struct dtp_paired *paired; /* [pp] or NULL: no action takes longer without another beside it */
+    double *send_s;            /* [2 * nstages] forward, then backward; -1 where nothing is sent */
+    uint32_t *first;           /* [nstages] index in the schedule of the chunk's first F */
+    uint32_t *last;            /* [nstages] of its last B or W */
     uint32_t *slot;  /* DTP_P2P_SLOTS: time slot of each action of the schedule; else NULL */
     uint32_t nslots; /* time slots in all */
 };
@@ -51,6 +61,15 @@ struct dtp_action_parts {
 
 void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
                      const struct dtp_schedule *schedule, bool free_p2p, struct dtp_layout *out);
+/* From the first backward on each runs beside the forward after it, up to the last forward: one forward more is run
+ * before them (Megatron-Core, combined_1f1b.py; get_pp_rank_microbatches() in schedules.py). */
+struct dtp_paired dtp_schedule_paired(const struct dtp_schedule *schedule, int rank);
+/* Row of durations of an action of rank r, index in the schedule. */
+static inline int dtp_layout_row(const struct dtp_layout *l, int r, uint32_t index) {
+    int kind = l->schedule->action[index].kind;
+    bool alone = l->paired && (index < l->paired[r].from || index >= l->paired[r].to);
+    return alone ? DTP_LAYOUT_KINDS + kind : kind;
+}
 /* index: of the action in the schedule. */
 struct dtp_action_parts dtp_layout_parts(const struct dtp_layout *l, int vs, int kind,
                                          uint32_t index);

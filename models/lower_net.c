@@ -27,7 +27,7 @@ struct net_task {
 struct dtp_rank_net {
     struct net_use *at;
     uint32_t n;
-    struct net_task *task; /* [DTP_A_W + 1][vpp], made when first asked for */
+    struct net_task *task; /* [DTP_LAYOUT_ROWS][vpp], made when first asked for */
 };
 
 static struct net_use *use_of(struct dtp_lowering *w, struct dtp_rank_net *net, uint32_t link) {
@@ -119,10 +119,11 @@ static double on_link(const struct dtp_stage_cost *s, int kind, const double wei
 }
 
 static struct net_task make_task(struct dtp_lowering *w, const struct dtp_rank_net *net, int vs,
-                                 int kind) {
+                                 int row) {
     const struct dtp_stage_cost *s = &w->costs->stage[vs];
+    int kind = row % DTP_LAYOUT_KINDS;
     struct net_task task = {.known = true};
-    double dur_s = w->l.dur_s[kind * w->l.nstages + vs];
+    double dur_s = w->l.dur_s[row * w->l.nstages + vs];
     if (!(dur_s > 0))
         return task;
     task.use = DTP_NEW(w->a, struct dtp_use, net->n);
@@ -143,15 +144,15 @@ static struct net_task make_task(struct dtp_lowering *w, const struct dtp_rank_n
     return task;
 }
 
-void dtp_lower_net_task(struct dtp_lowering *w, int i, int chunk, int kind, struct dtp_task *task) {
+void dtp_lower_net_task(struct dtp_lowering *w, int i, int chunk, int row, struct dtp_task *task) {
     struct dtp_rank_net *net = &w->net[i];
     if (net->n == 0)
         return;
     if (!net->task)
-        net->task = DTP_NEW(w->a, struct net_task, (DTP_A_W + 1) * (size_t)w->l.vpp);
-    struct net_task *mine = &net->task[kind * w->l.vpp + chunk];
+        net->task = DTP_NEW(w->a, struct net_task, DTP_LAYOUT_ROWS * (size_t)w->l.vpp);
+    struct net_task *mine = &net->task[row * w->l.vpp + chunk];
     if (!mine->known)
-        *mine = make_task(w, net, w->l.stage_of[w->out->stage[i] * w->l.vpp + chunk], kind);
+        *mine = make_task(w, net, w->l.stage_of[w->out->stage[i] * w->l.vpp + chunk], row);
     if (mine->nuses == 0)
         return;
     task->work *= mine->most; /* bytes on the busiest link, at their mean rate */

@@ -23,12 +23,13 @@ static void add_actions(struct dtp_lowering *w, int stage, struct size *out) {
     for (uint32_t k = begin; k < end; k++) {
         struct dtp_action act = l->schedule->action[k];
         int vs = l->stage_of[stage * l->vpp + act.chunk];
+        int row = dtp_layout_row(l, stage, k);
         struct dtp_action_parts parts = {.nparts = 1};
         if (l->parts)
             parts = dtp_layout_parts(l, vs, act.kind, k);
         bool whole = w->options->detail != DTP_DETAIL_OP || parts.nparts > 1;
         n += whole ? parts.nparts
-                   : dtp_detail_ops(w, vs, act.kind, l->dur_s[act.kind * l->nstages + vs], &ops);
+                   : dtp_detail_ops(w, vs, row, l->dur_s[row * l->nstages + vs], &ops);
     }
     out->tasks += n * w->replicas;
     out->deps += (n + (l->pp > 1 ? 2.0 : 0.0) * (end - begin)) * w->replicas;

@@ -40,6 +40,10 @@ static void random_stage(struct dtp_rng *r, double bytes_per_s, const struct ran
     s->i.total_s = between(r, 0.5, 1.5);
     s->w.total_s = between(r, 0.5, 1.5);
     s->r.total_s = below(r, 2) ? between(r, 0, 1) : 0;
+    if (below(r, 2)) {
+        s->f.hidden_s = between(r, 0, 0.5);
+        s->i.hidden_s = between(r, 0, 0.5);
+    }
     for (int axis = 0; axis < DTP_NET_AXES && below(r, 2); axis++) {
         s->f.net_bytes[axis] = bytes_per_s * dtp_rng_uniform(r);
         s->i.net_bytes[axis] = bytes_per_s * dtp_rng_uniform(r);
@@ -294,7 +298,8 @@ static void random_long(struct dtp_rng *r, struct random_case *c) {
         struct dtp_stage_cost *x = &c->costs.stage[s];
         double *times[] = {&x->f.total_s,     &x->i.total_s,     &x->w.total_s,
                            &x->r.total_s,     &x->send_f.time_s, &x->send_b.time_s,
-                           &x->reduce.time_s, &x->gather.time_s, &x->unshard.time_s};
+                           &x->reduce.time_s, &x->gather.time_s, &x->unshard.time_s,
+                           &x->f.hidden_s,    &x->i.hidden_s};
         for (size_t k = 0; k < sizeof times / sizeof *times; k++)
             *times[k] = eighths ? floor(8 * *times[k]) / 8 : *times[k];
         if (balanced && s > 0) {

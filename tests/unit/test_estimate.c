@@ -155,6 +155,30 @@ static void test_slowed(void) {
     near(step_of(&c, DTP_SCHED_1F1B), 12 + 4 * 0.25 + 3 * 0.1);
 }
 
+/* Rows of experts hide behind another microbatch: F = 1, B = 2, half a second more each where there is none.
+ * One rank: F0, B0 beside F1, B1. In a pipeline all forwards before the first backward and as many backwards at the
+ * end are alone. */
+static void test_paired(void) {
+    struct dtp_costs c = case_costs(arena, 1, 1, 2, (struct case_times){1, 1, 1});
+    c.stage[0].f.hidden_s = c.stage[0].i.hidden_s = 0.5;
+    near(step_of(&c, DTP_SCHED_1F1B), 6 + 2 * 0.5);
+    near(step_of(&c, DTP_SCHED_GPIPE), 6 + 4 * 0.5);
+    for (int pp = 2; pp <= 8; pp *= 2)
+        for (int vpp = 2; vpp <= 4; vpp++) {
+            const int m = 4 * pp;
+            struct dtp_schedule s = case_schedule(arena, DTP_SCHED_INTERLEAVED, pp, vpp, m);
+            for (int r = 0; r < pp; r++) {
+                struct dtp_paired x = dtp_schedule_paired(&s, r);
+                int n[2] = {0}; /* alone: forwards, backwards */
+                for (uint32_t k = s.begin[r]; k < s.begin[r + 1]; k++)
+                    n[s.action[k].kind != DTP_A_F] += k < x.from || k >= x.to;
+                /* num_warmup_microbatches of Megatron-Core, and one more where forwards run beside backwards */
+                int warmup = 2 * (pp - r - 1) + (vpp - 1) * pp + 1;
+                CU_ASSERT(n[0] == warmup && n[1] == warmup);
+            }
+        }
+}
+
 /* Time slots, F = 1, B = 2, t = 0.25, against the list of slots walked by hand (a program of ten lines).
  * p = 2, v = 2, m = 4: rank 0 F F F F . . F B F B F B F B . B . B . B . B, rank 1 . F F . F B F B ...: 32;
  * the sender alone waiting: 30.25. What an action needs always arrives in an earlier slot. */
@@ -336,6 +360,7 @@ int main(void) {
                            {"waiting for room beside compute", test_wait},
                            {"collectives beside compute take longer", test_stretch},
                            {"compute beside collectives takes longer", test_slowed},
+                           {"forwards beside backwards of other microbatches", test_paired},
                            {"ZeRO-3 unshards", test_unshard},
                            {"tail of a rank", test_tail},
                            {"breakdown", test_breakdown},
