@@ -231,7 +231,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fused_bias_activation, "bias and activation are one kernel"),
     BOOLEAN(fused_bias_dropout_add, "bias, dropout and residual add are one kernel"),
     BOOLEAN(fused_linear_bias, "the bias of a linear layer is in the GEMM's epilogue"),
-    BOOLEAN(fused_norm, "a norm is one kernel; else five elementwise passes"),
+    BOOLEAN(fused_norm, "RMS norm is one kernel, not operators of Python"),
     BOOLEAN(fused_rope, "rotary embedding is one kernel"),
     {.name = "cross_entropy",
      .kind = DTP_FIELD_ENUM,

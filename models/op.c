@@ -117,12 +117,14 @@ void dtp_op_tp_leave(struct dtp_op_build *b) {
 }
 
 void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes) {
-    /* One kernel reads and writes once; without fusion mean, variance, normalise, scale and shift are
-     * passes of their own. Backward: dx reads x and dy and writes dx, the parameters read both again. */
-    double passes = b->f->fused_norm ? 1 : 3;
-    dtp_op_kernel(b, name, DTP_PASS_F, DTP_K_NORM, passes * 2 * b->e * elements, elements)
-        ->saved_bytes = saved_bytes;
-    dtp_op_kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, passes * 3 * b->e * elements, elements);
+    if (!b->f->fused_norm && b->m->norm == DTP_NORM_RMS) {
+        dtp_op_eager_rms_norm(b, elements);
+        return;
+    }
+    /* Reads and writes once. Backward: dx reads x and dy and writes dx, the parameters read both again. */
+    dtp_op_kernel(b, name, DTP_PASS_F, DTP_K_NORM, 2 * b->e * elements, elements)->saved_bytes =
+        saved_bytes;
+    dtp_op_kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, 3 * b->e * elements, elements);
     dtp_op_kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, 2 * b->e * elements,
                   elements)
         ->launches = 2; /* partial sums, then their sum */

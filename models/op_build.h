@@ -103,6 +103,7 @@ void dtp_op_mtp(struct dtp_op_build *b);
 void dtp_op_convolutions(struct dtp_op_build *b);
 
 /* Parts of a layer as eager PyTorch runs them, one kernel per operator (op_eager.c). */
+void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements);
 void dtp_op_eager_attention(struct dtp_op_build *b);
 void dtp_op_eager_mlp(struct dtp_op_build *b);
 void dtp_op_eager_experts(struct dtp_op_build *b);

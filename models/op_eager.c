@@ -180,19 +180,23 @@ static bool rms(const struct dtp_op_build *b) {
     return b->m->norm == DTP_NORM_RMS;
 }
 
+/* Without autocast. What its weight multiplies and its input in fp32 stay. */
+void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements) {
+    rows(b, rms_norm, elements);
+    keep(b, 6 * elements);
+}
+
 /* Its input stays, in fp32 under autocast or inside RMS norm; RMS norm also keeps what its weight
  * multiplies. readers: linear layers that read the output. */
 static void norm(struct dtp_op_build *b, int readers) {
     bool autocast = b->f->autocast;
     double z = b->z;
-    rows(b,
-         rms(b) ? (autocast ? rms_norm_autocast : rms_norm)
-                : (autocast ? layer_norm_autocast : layer_norm),
-         z);
-    if (rms(b))
-        keep(b, (autocast ? 8 : 6) * z);
-    else
-        keep(b, (autocast ? 4 : 2) * z);
+    if (rms(b) && !autocast) {
+        dtp_op_eager_rms_norm(b, z);
+    } else {
+        rows(b, rms(b) ? rms_norm_autocast : autocast ? layer_norm_autocast : layer_norm, z);
+        keep(b, (rms(b) ? 8 : autocast ? 4 : 2) * z);
+    }
     for (int i = 0; i < readers && rms(b) && autocast; i++) {
         dtp_op_kernel(b, "norm to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * z, z);
         dtp_op_kernel(b, "norm gradient to fp32", DTP_PASS_I, DTP_K_STRIDED, 6 * z, z);

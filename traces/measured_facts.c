@@ -127,6 +127,15 @@ static const struct dtp_field fact_fields[] = {
      .kind = DTP_FIELD_BOOL,
      .offset = offsetof(struct cluster_fact, weighs_rows),
      .help = "experts' rows were weighted by a kernel of their own, and kept for its backward"},
+    {.name = "unfused_norm",
+     .kind = DTP_FIELD_BOOL,
+     .offset = offsetof(struct cluster_fact, unfused_norm),
+     .help = "its norms were Python's operators, not one kernel"},
+    {.name = "gpu_mem_below",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, gpu_mem_below),
+     .max = 1e6,
+     .help = "only runs on cards of fewer GB"},
     {.name = "capacity_factor",
      .kind = DTP_FIELD_DOUBLE,
      .offset = offsetof(struct cluster_fact, capacity_factor),
@@ -305,7 +314,8 @@ static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *ru
            (f->pp_above == 0 || run->pp > f->pp_above) &&
            (f->dp_above == 0 || run->dp > f->dp_above) &&
            (f->dp_below == 0 || run->dp < f->dp_below) &&
-           (f->microbatch_above == 0 || run->microbatch > f->microbatch_above);
+           (f->microbatch_above == 0 || run->microbatch > f->microbatch_above) &&
+           (f->gpu_mem_below == 0 || run->gpu_mem_gb < f->gpu_mem_below);
 }
 
 static bool fact_has_kind(const struct cluster_fact *f, const struct dtp_run *run) {

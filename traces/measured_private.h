@@ -24,6 +24,8 @@ struct cluster_fact {
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
     int zero_stage;             /* where the row does not say */
     bool weighs_rows;           /* experts' rows weighted by a kernel of their own */
+    bool unfused_norm;          /* its norms were Python's operators */
+    int gpu_mem_below;          /* only for runs on cards of fewer GB; 0: on any */
     double capacity_factor;     /* of the experts, whatever the model's file says; 0: the file's */
     const char *model_contains; /* part of the row's model; NULL: any */
     int batch_below;            /* only for runs of a smaller global batch; 0: of any */

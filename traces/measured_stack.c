@@ -63,6 +63,7 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
             c->framework.memory.optimizer_bytes = fact->optimizer_bytes;
         c->framework.launch_blocking |= fact && fact->launch_blocking;
         c->framework.moe_weighs_rows |= fact && fact->weighs_rows;
+        c->framework.fused_norm &= !(fact && fact->unfused_norm);
         c->framework.checked_collectives |= fact && fact->checked_collectives;
         c->framework.checked_transfers |= fact && fact->checked_transfers;
     } else

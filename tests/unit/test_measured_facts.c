@@ -83,6 +83,21 @@ static void test_fp32_run(void) {
     CU_ASSERT(c->framework.memory.weight_bytes == 2 && c->framework.memory.optimizer_bytes == 12);
 }
 
+/* PaddleNLP's LLaMA on 40 GB ran without the fused RMS norm, on 80 GB with it, and so did GPT-3. */
+static void test_unfused_norms(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s,peak_mem,"
+        "peak_mem_unit\nFlagPerf:%s-paddle,a,megatron,A100,%d,8,8,LLaMA-7B,32,4096,32,32000,2048,1,"
+        "1,1,8,2,2,128,fp16 O2,full,9,33,GB\n";
+    struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 40));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT_STRING_EQUAL(c->framework.name, "paddlenlp");
+    CU_ASSERT(!c->framework.fused_norm && c->framework.reduce_per_microbatch);
+    CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 80))->framework.fused_norm);
+    CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "gpt3_6.7B", 40))->framework.fused_norm);
+}
+
 /* Llama 3 70B on GB200 under Megatron-FSDP: sharded in FP8, half of its layers' activations on the host. */
 static void test_megatron_fsdp(void) {
     static const char *const row = "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,"
@@ -277,6 +292,7 @@ int main(void) {
                            {"a run with another batch than its row", test_other_batch},
                            {"versions of nanotron", test_versions},
                            {"a run in fp32", test_fp32_run},
+                           {"runs without a fused norm", test_unfused_norms},
                            {"sums that are no runs", test_sums},
                            {"LLM Foundry's tables", test_llm_foundry},
                            {"Megatron-FSDP", test_megatron_fsdp},

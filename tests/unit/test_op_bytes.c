@@ -47,6 +47,29 @@ static void test_norm_and_residual(void) {
     }
 }
 
+/* RMS norm that is no kernel of its own: to fp32 (6 bytes an element), its square (8), and the product with the weight in
+ * 16 bit; it keeps x in fp32 and what the weight multiplies. Layer norm is a kernel in any case. */
+static void test_operators_of_norm(void) {
+    struct fixture *x = op_case("llama3-8b", "megatron-core");
+    double z = (double)x->model.seq * x->model.hidden, saved[2];
+    for (int fused = 0; fused < 2; fused++) {
+        x->framework.fused_norm = fused;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+        expect(x, "norm 1", F, fused * 4 * z);
+        expect(x, "norm to fp32", F, fused ? 0 : 2 * 6 * z);
+        expect(x, "norm square", F, fused ? 0 : 2 * 8 * z);
+        expect(x, "norm weight", F, fused ? 0 : 2 * 4 * z);
+        saved[fused] = 0;
+        for (int i = 0; i < x->ops.n; i++)
+            saved[fused] += x->ops.at[i].pass == DTP_PASS_F ? x->ops.at[i].saved_bytes : 0;
+    }
+    near(saved[0] - saved[1], 2 * (6 - 2) * z);
+    x = op_case("gpt3-1.3b", "megatron-core");
+    x->framework.fused_norm = false;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    expect(x, "norm 1", F, 4 * (double)x->model.seq * x->model.hidden);
+}
+
 /* f columns on a rank: GELU reads and writes one, back reads two and writes one; SwiGLU reads two and writes one, back
  * three and two; not fused, SiLU of the gate is written and read again: 5 tensors instead of 3. */
 static void test_activation(void) {
@@ -180,6 +203,7 @@ static void test_experts(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"norms and residuals", test_norm_and_residual},
+                           {"a norm by operators", test_operators_of_norm},
                            {"activations", test_activation},
                            {"keys and values in a ring", test_ring},
                            {"documents", test_documents},
