@@ -34,6 +34,15 @@ static const struct {
     {"gb300", "gb300-nvl72"},
     {"b300", "hgx-b300"},
     {"h20", "h20-box"},
+    {"l40s", "aws-g6e"},
+    {"l4", "aws-g6"},
+    {"a10g", "aws-g5"},
+    {"a40", "a40-box"},
+    {"a6000", "rtx-a6000-box"},
+    {"rtx-a6000", "rtx-a6000-box"},
+    {"rtx-6000-ada", "rtx-6000-ada-box"},
+    {"rtx4090", "rtx4090-box"},
+    {"rtx3090", "rtx3090-box"},
     /* as their makers and PyTorch call the GPUs, as clouds call the machines */
     {"a100-80gb", "dgx-a100-80"},
     {"a100-40gb", "dgx-a100-40"},
@@ -60,6 +69,9 @@ static const struct {
     {"a3-highgpu-8g", "gcp-a3-high"},
     {"a3-megagpu-8g", "gcp-a3-mega"},
     {"a3-ultragpu-8g", "gcp-a3-ultra"},
+    {"g5.48xlarge", "aws-g5"},
+    {"g6.48xlarge", "aws-g6"},
+    {"g6e.48xlarge", "aws-g6e"},
 };
 
 /* Nodes of a measured row of which only the GPU is known. gpus 0: any other number per node. */
@@ -69,22 +81,40 @@ static const struct {
     int gpus;
     const char *cluster;
 } usual[] = {
-    {"V100", 0, 4, "jeanzay-v100"}, {"V100", 0, 6, "summit"},       {"V100", 0, 16, "dgx-2"},
-    {"V100", 0, 0, "dgx-1v"},       {"A100", 40, 0, "dgx-a100-40"}, {"A100", 0, 0, "dgx-a100-80"},
-    {"A800", 0, 0, "a800-box"},     {"H100", 0, 0, "hgx-h100"},     {"H800", 0, 0, "h800-box"},
-    {"H200", 0, 0, "hgx-h200"},     {"B200", 0, 0, "dgx-b200"},     {"GB200", 0, 0, "gb200-nvl72"},
-    {"GB300", 0, 0, "gb300-nvl72"}, {"B300", 0, 0, "hgx-b300"},     {"H20", 0, 0, "h20-box"},
+    {"V100", 0, 4, "jeanzay-v100"},
+    {"V100", 0, 6, "summit"},
+    {"V100", 0, 16, "dgx-2"},
+    {"V100", 0, 0, "dgx-1v"},
+    {"A100", 40, 0, "dgx-a100-40"},
+    {"A100", 0, 0, "dgx-a100-80"},
+    {"A800", 0, 0, "a800-box"},
+    {"H100", 0, 0, "hgx-h100"},
+    {"H800", 0, 0, "h800-box"},
+    {"H200", 0, 0, "hgx-h200"},
+    {"B200", 0, 0, "dgx-b200"},
+    {"GB200", 0, 0, "gb200-nvl72"},
+    {"GB300", 0, 0, "gb300-nvl72"},
+    {"B300", 0, 0, "hgx-b300"},
+    {"H20", 0, 0, "h20-box"},
+    {"L40S", 0, 0, "aws-g6e"},
+    {"L4", 0, 0, "aws-g6"},
+    {"A10G", 0, 0, "aws-g5"},
+    {"A40", 0, 0, "a40-box"},
+    {"RTX-A6000", 0, 0, "rtx-a6000-box"},
+    {"RTX-6000-Ada", 0, 0, "rtx-6000-ada-box"},
+    {"RTX-4090", 0, 0, "rtx4090-box"},
+    {"RTX-3090", 0, 0, "rtx3090-box"},
 };
 
 enum { BASE_DEPTH = 4 };
 
 /* Without what makers and clouds put before a name. */
 static const char *bare_name(const char *name) {
-    static const char *const before[] = {"nvidia", "standard", NULL};
+    static const char *const before[] = {"nvidia", "geforce", "tesla", "standard", NULL};
     for (const char *const *b = before; *b; b++) {
         size_t n = strlen(*b);
         if (strncasecmp(name, *b, n) == 0 && name[n] != '\0' && strchr("-_ ", name[n]))
-            return name + n + 1;
+            name += n + 1;
     }
     return name;
 }
@@ -247,11 +277,20 @@ enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text, st
     return DTP_OK;
 }
 
-/* "A100-SXM4-80GB", "NVIDIA H100 80GB HBM3" and "h100" are cards of a family; "H1000" is none. */
+/* "A100-SXM4-80GB", "NVIDIA H100 80GB HBM3" and "h100" are cards of a family, "RTX 4090" one of RTX-4090;
+ * "H1000" is none. */
 static bool is_of_family(const char *card, const char *family) {
-    size_t n = strlen(family);
     card = bare_name(card);
-    return strncasecmp(card, family, n) == 0 && !isalnum((unsigned char)card[n]);
+    for (; *family; family++) {
+        if (!isalnum((unsigned char)*family))
+            continue;
+        while (*card && !isalnum((unsigned char)*card))
+            card++;
+        if (tolower((unsigned char)*card) != tolower((unsigned char)*family))
+            return false;
+        card++;
+    }
+    return !isalnum((unsigned char)*card);
 }
 
 const char *dtp_card_name(const char *card) {

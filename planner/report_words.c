@@ -147,8 +147,11 @@ const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_pro
     double gap = dtp_model_published_gap(p->model);
     char text[32];
     size_t n = 0;
+    const char *calibration = p->cluster->gpu.calibration, *none = "not calibrated";
     if (result->extrapolated)
-        out[n++] = "some shapes lie outside the calibrated range";
+        out[n++] = dtp_arena_printf(
+            a, "%s is %s", p->cluster->gpu.name,
+            calibration && strncmp(calibration, none, strlen(none)) == 0 ? calibration : none);
     if (p->memory_limit_bytes > p->cluster->gpu.memory_bytes)
         out[n++] = "the memory limit is above what the device has";
     if (p->model->moe.experts > 0)

@@ -9,14 +9,12 @@
 
 enum dtp_status dtp_whatif_machine(struct dtp_arena *a, const char *device, struct dtp_cluster *out,
                                    struct dtp_err *err) {
-    static const char *const families[] = {"GB200", "B200", "H200", "H100",
-                                           "H800",  "A100", "A800", "V100"};
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strstr(device, families[i]))
-            return dtp_cluster_for_gpu(a, families[i], strstr(device, "40GB") ? 40 : 0, 0, out,
-                                       err);
+    double memory_gb = strstr(device, "40GB") ? 40 : 0;
+    enum dtp_status status = dtp_cluster_for_gpu(a, device, memory_gb, 0, out, err);
+    if (status != DTP_EUNSUPPORTED)
+        return status;
     return dtp_fail(err, DTP_EUNSUPPORTED,
-                    "the trace is of \"%s\", a GPU without a calibration: --from names the machine",
+                    "the trace is of \"%s\", a GPU without a file: --from names the machine",
                     *device ? device : "an unnamed device");
 }
 

@@ -164,6 +164,13 @@ static void test_for_gpu(void) {
     CU_ASSERT(c.node.gpus == 4 && c.node.nics == 4);
     CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "V100", 32, 16, &c, &err), DTP_OK);
     CU_ASSERT(strcmp(c.name, "dgx-2") == 0);
+    CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "NVIDIA GeForce RTX 4090", 0, 8, &c, &err), DTP_OK);
+    CU_ASSERT(strcmp(c.name, "rtx4090-box") == 0 && c.gpu.not_calibrated);
+    CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "Tesla V100-SXM2-32GB", 0, 8, &c, &err), DTP_OK);
+    CU_ASSERT(strcmp(c.gpu.name, "v100-32") == 0);
+    CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "NVIDIA L40S", 0, 8, &c, &err), DTP_OK);
+    CU_ASSERT(strcmp(c.gpu.name, "l40s") == 0);
+    CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "RTX 40900", 0, 8, &c, &err), DTP_EUNSUPPORTED);
     CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "TPU", 0, 4, &c, &err), DTP_EUNSUPPORTED);
     /* a maker alone names nothing, whatever stands behind the end of the name */
     CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "NVIDIA\0H100", 80, 8, &c, &err), DTP_EUNSUPPORTED);
