@@ -162,3 +162,17 @@ setup_release() {
     exec {lock}>&-
     return $status
 }
+
+# Builds the CUDA module and the program that calibrates GPUs, where the build found nvcc; else the program
+# says what is missing. It takes minutes: only who asks for it waits.
+setup_cuda() {
+    local build=$root/.build/release lock status
+    [ -w "$build" ] && cmake --build "$build" --target help | grep -q 'dtplan_cuda' || return 0
+    exec {lock}>"$root/.build/release.lock"
+    flock "$lock"
+    [ -e "$build/libdtplan_cuda.so" ] || setup_say "building the CUDA module (only now, some minutes)"
+    setup_build release dtplan_cuda dtplan-calibrate-cuda
+    status=$?
+    exec {lock}>&-
+    return $status
+}
