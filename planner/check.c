@@ -1,56 +1,17 @@
 #include "planner/check.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "models/schedule.h"
 #include "planner/document.h"
 #include "planner/report.h"
+#include "sim/base/stats.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/plot.h"
 
 /* ---- statistics ---- */
-
-struct place {
-    double value;
-    size_t index;
-};
-
-static int compare(const void *a, const void *b) {
-    const struct place *x = a, *y = b;
-    return (x->value > y->value) - (x->value < y->value);
-}
-
-/* Ranks from 1; equal values share the mean of theirs. */
-static double *ranks_of(struct dtp_arena *a, const double *v, size_t n) {
-    struct place *p = DTP_NEW(a, struct place, n);
-    double *rank = DTP_NEW(a, double, n);
-    for (size_t i = 0; i < n; i++)
-        p[i] = (struct place){v[i], i};
-    qsort(p, n, sizeof *p, compare);
-    for (size_t i = 0; i < n;) {
-        size_t end = i + 1;
-        while (end < n && compare(&p[i], &p[end]) == 0)
-            end++;
-        for (size_t k = i; k < end; k++)
-            rank[p[k].index] = (double)(i + end + 1) / 2;
-        i = end;
-    }
-    return rank;
-}
-
-double dtp_rank_correlation(struct dtp_arena *a, const double *x, const double *y, size_t n) {
-    const double *u = ranks_of(a, x, n), *v = ranks_of(a, y, n);
-    double mean = ((double)n + 1) / 2, xy = 0, xx = 0, yy = 0;
-    for (size_t i = 0; i < n; i++) {
-        xy += (u[i] - mean) * (v[i] - mean);
-        xx += (u[i] - mean) * (u[i] - mean);
-        yy += (v[i] - mean) * (v[i] - mean);
-    }
-    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : (double)NAN;
-}
 
 double dtp_error_pct(double predicted, double measured) {
     return measured > 0 ? 100 * (predicted / measured - 1) : 100;
@@ -81,7 +42,7 @@ void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c) {
     double ran = (double)(n - c->nfailed); /* what failed has no peak */
     c->mape_step_pct = n > 0 ? step / (double)n : (double)NAN;
     c->mape_peak_pct = ran > 0 ? peak / ran : (double)NAN;
-    c->rank_correlation = n > 1 ? dtp_rank_correlation(a, predicted, measured, n) : (double)NAN;
+    c->rank_correlation = n > 1 ? dtp_spearman(a, predicted, measured, n) : (double)NAN;
     c->regret_pct = n > 0 && isfinite(measured[c->picked])
                         ? 100 * (measured[c->picked] / measured[c->fastest_measured] - 1)
                         : (double)NAN;

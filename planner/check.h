@@ -44,8 +44,6 @@ struct dtp_check {
     size_t picked, fastest_measured, nfailed;
 };
 
-/* Spearman's coefficient of n pairs, at most DTP_CHECK_MOST; NAN when one side is constant. */
-double dtp_rank_correlation(struct dtp_arena *a, const double *x, const double *y, size_t n);
 double dtp_error_pct(double predicted, double measured); /* signed; NAN measured: 100 */
 void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/graphs_ops.h"
+#include "sim/base/mix.h"
 
 enum {
     MAX_PIECES = 1 << 13,   /* a power of two, of the table */
@@ -72,10 +73,10 @@ static void run_all(struct dtp_dev *d, const char *bytes, size_t size) {
 /* ---- pieces ---- */
 
 static uint64_t hash_of(const char *bytes, size_t size) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325), word; /* FNV-1a, by words */
+    uint64_t hash = DTP_FNV_START, word;
     for (size_t i = 0; i < size; i += sizeof word) {
         memcpy(&word, bytes + i, sizeof word);
-        hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        hash = dtp_fnv(hash, word);
         hash ^= hash >> 32;
     }
     return hash;

@@ -264,9 +264,9 @@ void dtp_layout_make(struct dtp_arena *a, const struct dtp_model *m, const struc
 /* ---- initial values ---- */
 
 static uint64_t hash_name(const char *name) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    uint64_t h = DTP_FNV_START;
     for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+        h = dtp_fnv(h, (unsigned char)*name);
     return h;
 }
 

@@ -9,7 +9,7 @@
 #include "runtime/launch.h"
 #include "runtime/os_linux.h"
 #include "runtime/rank.h"
-#include "sim/base/order.h"
+#include "sim/base/stats.h"
 
 struct dtp_run_options dtp_run_options_default(void) {
     return (struct dtp_run_options){.plan = dtp_plan_default(),
@@ -149,8 +149,7 @@ void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
     if (n < 1)
         return;
     memcpy(sorted, out->step_s_each + skip, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, dtp_order_double);
-    out->step_s = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    out->step_s = dtp_median(sorted, (size_t)n);
     out->best_step_s = sorted[0];
     out->tokens_per_s = (double)o->plan.global_batch_size * o->seq / out->step_s;
 }

@@ -2,15 +2,17 @@
 
 #include <string.h>
 
-static uint32_t hash_of(const char *s, size_t n) { /* FNV-1a, eight bytes a round */
-    uint64_t h = 1469598103934665603u ^ n, w;
+#include "sim/base/mix.h"
+
+static uint32_t hash_of(const char *s, size_t n) { /* eight bytes a round */
+    uint64_t h = DTP_FNV_START ^ n, w;
     for (; n >= 8; n -= 8, s += 8) {
         memcpy(&w, s, 8);
-        h = (h ^ w) * 1099511628211u;
+        h = dtp_fnv(h, w);
         h ^= h >> 29;
     }
     for (; n > 0; n--, s++)
-        h = (h ^ (unsigned char)*s) * 1099511628211u;
+        h = dtp_fnv(h, (unsigned char)*s);
     return (uint32_t)(h ^ h >> 32);
 }
 

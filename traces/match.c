@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/order.h"
+#include "sim/base/stats.h"
 
 /* ---- communication kernels of a rank ---- */
 
@@ -210,11 +210,6 @@ static void build(struct dtp_arena *a, struct dtp_trace *t, struct dtp_matches *
 
 enum { SPREAD_NS = 200000 }; /* of the middle half of the differences of ends */
 
-static int64_t median(int64_t *v, size_t n) {
-    qsort(v, n, sizeof *v, dtp_order_i64);
-    return n % 2 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
-}
-
 static int64_t member_end_ns(const struct dtp_trace *t, const struct dtp_matches *m, size_t i) {
     const struct dtp_trace_rank *r = &t->rank[m->member[i].rank];
     return dtp_trace_at_ns(m, r, dtp_trace_end_ns(dtp_trace_event(r, m->member[i].event)));
@@ -261,7 +256,7 @@ static void align_clocks(struct dtp_arena *a, struct dtp_trace *t, const struct 
             size_t n = differences(t, m, r, placed, difference, align);
             if (n == 0)
                 continue;
-            int64_t offset_ns = median(difference, n);
+            int64_t offset_ns = dtp_median_i64(difference, n);
             t->rank[r].offset_ns = is_spread(difference, n) ? 0 : offset_ns;
             placed[r] = again = true;
         }
@@ -289,7 +284,7 @@ static void find_last_starts(const struct dtp_trace *t, struct dtp_matches *out)
 /* Ends that are further apart than clocks and skew explain are those of ranks with a tail, or of ranks
  * that waited in a record whose durations were edited: the first end is the common one. */
 static int64_t common_end(int64_t *end_ns, size_t n) {
-    int64_t middle_ns = median(end_ns, n);
+    int64_t middle_ns = dtp_median_i64(end_ns, n);
     return n > 0 && middle_ns - end_ns[0] > DTP_MATCH_SKEW_NS / 2 &&
                    end_ns[n - 1] - end_ns[0] > DTP_MATCH_SKEW_NS
                ? end_ns[0]

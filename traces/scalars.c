@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/order.h"
+#include "sim/base/stats.h"
 #include "sim/base/units.h"
 
 #define PERCENT 1e-2
@@ -160,10 +160,9 @@ void dtp_series_stats(const struct dtp_series *series, struct dtp_series_stats *
         v += out->warmup;
         for (size_t i = 0; i < n; i++)
             out->mean += v[i] / (double)n;
-        qsort(v, n, sizeof *v, dtp_order_double);
+        out->median = dtp_median(v, n);
         out->min = v[0];
         out->max = v[n - 1];
-        out->median = n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
     }
     dtp_arena_destroy(a);
 }

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/order.h"
 #include "sim/base/pool.h"
+#include "sim/base/stats.h"
 #include "sim/base/text.h"
 
 /* ---- predicting ----------------------------------------------------------------------------------- */
@@ -154,10 +154,9 @@ struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dt
     }
     if (s.rows == 0)
         return s;
-    qsort(magnitude, (size_t)s.rows, sizeof *magnitude, dtp_order_double);
     s.mape = sum / s.rows;
     s.bias = signed_sum / s.rows;
-    s.median = (magnitude[(s.rows - 1) / 2] + magnitude[s.rows / 2]) / 2;
+    s.median = dtp_median(magnitude, (size_t)s.rows);
     s.p90 = magnitude[(9 * s.rows + 9) / 10 - 1]; /* nearest rank */
     s.worst = magnitude[s.rows - 1];
     return s;
@@ -178,45 +177,6 @@ static int compare_ranked(const void *x, const void *y) {
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Ranks 1 .. n, ties share their mean. */
-static double *ranks(struct dtp_arena *a, const double *x, size_t n) {
-    struct ranked *order = DTP_NEW(a, struct ranked, n);
-    double *rank = DTP_NEW(a, double, n);
-    for (size_t i = 0; i < n; i++)
-        order[i] = (struct ranked){false, x[i], i};
-    qsort(order, n, sizeof *order, compare_ranked);
-    for (size_t i = 0, j; i < n; i = j) {
-        for (j = i; j < n && order[j].value == order[i].value; j++)
-            ;
-        for (size_t k = i; k < j; k++)
-            rank[order[k].index] = (double)(i + j + 1) / 2;
-    }
-    return rank;
-}
-
-double dtp_spearman(struct dtp_arena *a, const double *x, const double *y, size_t n) {
-    double *rx = ranks(a, x, n), *ry = ranks(a, y, n), mean = (double)(n + 1) / 2;
-    double xy = 0, xx = 0, yy = 0;
-    for (size_t i = 0; i < n; i++) {
-        xy += (rx[i] - mean) * (ry[i] - mean);
-        xx += (rx[i] - mean) * (rx[i] - mean);
-        yy += (ry[i] - mean) * (ry[i] - mean);
-    }
-    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
-}
-
-double dtp_kendall(const double *x, const double *y, size_t n) {
-    double score = 0, untied_x = 0, untied_y = 0;
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < i; j++) {
-            int dx = (x[i] > x[j]) - (x[i] < x[j]), dy = (y[i] > y[j]) - (y[i] < y[j]);
-            score += dx * dy;
-            untied_x += dx != 0;
-            untied_y += dy != 0;
-        }
-    return untied_x > 0 && untied_y > 0 ? score / sqrt(untied_x * untied_y) : 0;
-}
-
 /* ---- cells ----------------------------------------------------------------------------------------- */
 
 enum { LEAST_LAYOUTS = 5 };
@@ -226,6 +186,11 @@ static bool same_cell(const struct dtp_validated *a, const struct dtp_validated 
            a->run->gpus == b->run->gpus && a->run->seq == b->run->seq &&
            a->run->layers == b->run->layers && a->run->hidden == b->run->hidden &&
            strcmp(a->run->gpu, b->run->gpu) == 0;
+}
+
+/* Layouts that are all alike to the prediction, or to the measurement, are not ranked by it. */
+static double or_none(double correlation) {
+    return isnan(correlation) ? 0 : correlation;
 }
 
 static void cell_make(struct dtp_arena *a, const struct dtp_validation *v, const size_t *member,
@@ -248,8 +213,8 @@ static void cell_make(struct dtp_arena *a, const struct dtp_validation *v, const
                              .model = run->model,
                              .gpus = run->gpus,
                              .rows = (int)n,
-                             .spearman = dtp_spearman(a, predicted, measured, n),
-                             .kendall = dtp_kendall(predicted, measured, n),
+                             .spearman = or_none(dtp_spearman(a, predicted, measured, n)),
+                             .kendall = or_none(dtp_kendall(predicted, measured, n)),
                              .regret_top1 = measured[order[0].index] / best - 1,
                              .regret_top5 = best5 / best - 1};
 }

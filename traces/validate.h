@@ -63,9 +63,6 @@ enum dtp_status dtp_validate(struct dtp_arena *a, const char *const *paths, size
 typedef bool dtp_row_filter(const void *ctx, const struct dtp_validated *row);
 struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dtp_validation *v,
                                             bool memory, dtp_row_filter *keep, const void *ctx);
-/* tau-b: (concordant - discordant) / sqrt(pairs untied in x * pairs untied in y). */
-double dtp_kendall(const double *x, const double *y, size_t n);
-double dtp_spearman(struct dtp_arena *a, const double *x, const double *y, size_t n);
 
 struct dtp_validation_report {
     int worst;   /* rows with the largest error, listed */

@@ -1,8 +1,7 @@
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/order.h"
+#include "sim/base/stats.h"
 #include "traces/validate_parts.h"
 
 /* ---- terminal ------------------------------------------------------------------------------------------ */
@@ -46,11 +45,6 @@ static void print_table(struct dtp_arena *a, FILE *f, const struct dtp_validatio
         print_line(a, f, v, "outside the calibration", &outside, 0);
 }
 
-static double median_of(double *x, size_t n) {
-    qsort(x, n, sizeof *x, dtp_order_double);
-    return n > 0 ? (x[(n - 1) / 2] + x[n / 2]) / 2 : 0;
-}
-
 /* Means and medians over the cells of a file; file NULL: of all. */
 struct cells_summary {
     size_t n;
@@ -77,8 +71,8 @@ static struct cells_summary summarise_cells(struct dtp_arena *a, const struct dt
     s.kendall /= n;
     s.top1 /= n;
     s.top5 /= n;
-    s.median_top1 = median_of(top1, s.n);
-    s.median_top5 = median_of(top5, s.n);
+    s.median_top1 = dtp_median(top1, s.n);
+    s.median_top5 = dtp_median(top5, s.n);
     return s;
 }
 

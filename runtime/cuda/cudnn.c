@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "sim/base/mix.h"
+
 enum { ALIGN_BYTES = 16, FIRST_VIRTUAL_ID = 1000, MAX_CONFIGS = 16, MAX_NOTES = 16 };
 
 enum dtp_status dtp_cudnn_load(struct dtp_cudnn_api *api, struct dtp_err *err) {
@@ -260,9 +262,9 @@ bool dtp_cudnn_execute(struct dtp_cudnn_plan *p, cudnnHandle_t handle,
                        const struct dtp_cudnn_run *run) {
     const struct dtp_cudnn_api *api = p->graph.api;
     size_t bytes = (size_t)run->n * sizeof *run->pointers;
-    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a, of whole addresses */
+    uint64_t h = DTP_FNV_START;
     for (int i = 0; i < run->n; i++)
-        h = (h ^ (uint64_t)(uintptr_t)run->pointers[i]) * UINT64_C(0x100000001b3);
+        h = dtp_fnv(h, (uintptr_t)run->pointers[i]);
     struct dtp_cudnn_pack *pack = &p->pack[(h >> 32) % DTP_CUDNN_PACKS];
     bool same = pack->made && pack->workspace == run->workspace &&
                 memcmp(pack->pointers, run->pointers, bytes) == 0;

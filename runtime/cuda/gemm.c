@@ -8,6 +8,7 @@
 #include <cublasLt.h>
 
 #include "runtime/cuda/cuda.h"
+#include "sim/base/mix.h"
 #include "sim/base/units.h"
 
 enum { MAX_PLANS = 8192, WORKSPACE_BYTES = 32 << 20, CANDIDATES = 8 };
@@ -127,10 +128,10 @@ static struct key key_of(const struct dtp_gemm_args *g) {
 }
 
 static struct plan *find(struct dtp_cuda_gemms *gemms, const struct key *key) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    uint64_t h = DTP_FNV_START;
     const unsigned char *bytes = (const unsigned char *)key;
     for (size_t i = 0; i < sizeof *key; i++)
-        h = (h ^ bytes[i]) * UINT64_C(0x100000001b3);
+        h = dtp_fnv(h, bytes[i]);
     for (uint64_t i = 0; i < MAX_PLANS; i++) {
         struct plan *p = &gemms->plan[(h + i) % MAX_PLANS];
         if (p->key.flags == 0 || memcmp(&p->key, key, sizeof *key) == 0)

@@ -7,25 +7,6 @@
 #include "tests/measured_case.h"
 #include "tests/suites.h"
 
-/* Spearman by hand: 1 - 6 sum d^2 / (n (n^2 - 1)) without ties. */
-static void test_spearman(void) {
-    double x[] = {1, 2, 3, 4, 5}, same[] = {10, 20, 30, 40, 50}, back[] = {5, 4, 3, 2, 1};
-    double one_swap[] = {2, 1, 3, 4, 5}, flat[] = {7, 7, 7, 7, 7};
-    CU_ASSERT(fabs(dtp_spearman(arena, x, same, 5) - 1) < 1e-12);
-    CU_ASSERT(fabs(dtp_spearman(arena, x, back, 5) + 1) < 1e-12);
-    CU_ASSERT(fabs(dtp_spearman(arena, x, one_swap, 5) - (1 - 6 * 2 / (5.0 * 24))) < 1e-12);
-    CU_ASSERT(dtp_spearman(arena, x, flat, 5) == 0);
-}
-
-/* Two that tie have the mean of their ranks, 1.5, and are no pair. Deviations from 2.5: -1.5 -0.5 0.5 1.5 and
- * -1 -1 0.5 1.5; of six pairs five are in order, one is tied. */
-static void test_ties(void) {
-    double x[] = {1, 2, 3, 4}, y[] = {1, 1, 2, 3};
-    CU_ASSERT(fabs(dtp_spearman(arena, x, y, 4) - 4.5 / sqrt(5 * 4.5)) < 1e-12);
-    CU_ASSERT(fabs(dtp_kendall(x, y, 4) - 5 / sqrt(6 * 5.0)) < 1e-12);
-    CU_ASSERT(fabs(dtp_kendall(y, x, 4) - 5 / sqrt(6 * 5.0)) < 1e-12);
-}
-
 static bool every(const void *ctx, const struct dtp_validated *row) {
     (void)ctx;
     (void)row;
@@ -95,9 +76,7 @@ static void test_stats(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"Spearman", test_spearman},
-                           {"ties", test_ties},
-                           {"statistics", test_stats},
+    CU_TestInfo tests[] = {{"statistics", test_stats},
                            {"90th percentile", test_percentile},
                            {"a pick that does not fit", test_regret},
                            CU_TEST_INFO_NULL};

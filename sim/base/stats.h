@@ -1,0 +1,22 @@
+/* stats.h: figures of samples.
+ *
+ *     median      of an even number, the mean of the two in the middle
+ *     Spearman    rho: the correlation of the ranks, equal values sharing the mean of theirs
+ *     Kendall     tau-b: (concordant - discordant) / sqrt(pairs untied in x * pairs untied in y)
+ *
+ * A correlation with a side that is constant is NAN.
+ */
+#ifndef DTP_SIM_BASE_STATS_H
+#define DTP_SIM_BASE_STATS_H
+
+#include <stdint.h>
+
+#include "sim/base/arena.h"
+
+/* These sort v; 0 of none. */
+double dtp_median(double *v, size_t n);
+int64_t dtp_median_i64(int64_t *v, size_t n); /* the mean of the two is rounded down */
+double dtp_spearman(struct dtp_arena *a, const double *x, const double *y, size_t n);
+double dtp_kendall(const double *x, const double *y, size_t n);
+
+#endif
