@@ -111,6 +111,8 @@ struct dtp_framework {
         cp_attention_factor; /* fitted: ring attention, step by step with merges, over one kernel */
     bool repeats_kv;         /* eager: keys and values copied for each head of queries */
     bool separate_products;  /* q, k, v, gate and up are products of their own */
+    bool norm_fp32;          /* a norm's input is converted to fp32 before it */
+    bool repeats_norms;      /* norms are done again in the backward, whatever is recomputed */
     bool
         selective_alternate_products; /* selective recomputation repeats all but attention and every
                                           second product (torchtitan) */

@@ -121,11 +121,21 @@ void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, doub
         dtp_op_eager_rms_norm(b, elements);
         return;
     }
-    /* Reads and writes once. Backward: dx reads x and dy and writes dx, the parameters read both again. */
-    dtp_op_kernel(b, name, DTP_PASS_F, DTP_K_NORM, 2 * b->e * elements, elements)->saved_bytes =
-        saved_bytes;
-    dtp_op_kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, 3 * b->e * elements, elements);
-    dtp_op_kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, 2 * b->e * elements,
+    /* Reads x and writes y. Backward: dx reads x and dy and writes dx, the parameters read both again. */
+    double x = b->f->norm_fp32 ? 4 : b->e, y = b->e;
+    bool again = b->f->repeats_norms;
+    if (b->f->norm_fp32) {
+        dtp_op_kernel(b, "norm to fp32", DTP_PASS_F, DTP_K_COPY, (x + y) * elements, elements)
+            ->again = again;
+        dtp_op_kernel(b, "norm gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (x + y) * elements,
+                      elements);
+    }
+    struct dtp_op *f =
+        dtp_op_kernel(b, name, DTP_PASS_F, DTP_K_NORM, (x + y) * elements, elements);
+    f->again = again;
+    f->saved_bytes = again ? saved_bytes : saved_bytes * x / b->e;
+    dtp_op_kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, (2 * x + y) * elements, elements);
+    dtp_op_kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, (x + y) * elements,
                   elements)
         ->launches = 2; /* partial sums, then their sum */
 }

@@ -25,6 +25,7 @@ struct dtp_op {
     enum dtp_op_kind kind;
     enum dtp_pass pass;
     bool core;            /* repeated by selective recomputation */
+    bool again;           /* repeated by any */
     bool repeated;        /* by the plan's recomputation; F of a layer only */
     bool overlapped;      /* collective: runs beside compute as far as the framework hides it;
                               cp: beside the attention of the same pass */

@@ -53,6 +53,7 @@ void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_plan *p
     bool selective = plan->recompute == DTP_RECOMPUTE_SELECTIVE;
     for (int i = 0; i < ops->n; i++) {
         struct dtp_op *op = &ops->at[i];
-        op->repeated = op->pass == DTP_PASS_F && (i < recomputed || (selective && op->core));
+        op->repeated =
+            op->pass == DTP_PASS_F && (i < recomputed || (selective && op->core) || op->again);
     }
 }

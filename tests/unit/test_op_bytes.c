@@ -70,6 +70,33 @@ static void test_operators_of_norm(void) {
     expect(x, "norm 1", F, 4 * (double)x->model.seq * x->model.hidden);
 }
 
+/* Norms whose input is converted first read and write x in fp32; those under a checkpoint of their own are repeated
+ * whatever the plan says, and keep x in 16 bit. */
+static void test_converted_norm(void) {
+    struct fixture *x = op_case("llama2-7b", "internevo");
+    double z = (double)x->model.seq * x->model.hidden, kept = 0;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    expect(x, "norm to fp32", F, 2 * 6 * z);
+    expect(x, "norm 1", F, 6 * z);
+    expect(x, "norm 1", I, 10 * z);
+    expect(x, "norm parameters", W, 2 * 6 * z);
+    expect(x, "norm gradient to 16 bit", I, 2 * 6 * z);
+    for (int i = 0; i < x->ops.n; i++) {
+        const struct dtp_op *op = &x->ops.at[i];
+        bool norm = op->pass == DTP_PASS_F && strncmp(op->name, "norm", 4) == 0;
+        CU_ASSERT(op->repeated == norm);
+        kept += norm ? op->saved_bytes : 0;
+    }
+    near(kept, 2 * 2 * z);
+    x->framework.repeats_norms = false;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    for (int i = 0; i < x->ops.n; i++) {
+        CU_ASSERT(!x->ops.at[i].repeated);
+        kept -= strncmp(x->ops.at[i].name, "norm", 4) == 0 ? x->ops.at[i].saved_bytes : 0;
+    }
+    near(kept, -2 * 2 * z);
+}
+
 /* f columns on a rank: GELU reads and writes one, back reads two and writes one; SwiGLU reads two and writes one, back
  * three and two; not fused, SiLU of the gate is written and read again: 5 tensors instead of 3. */
 static void test_activation(void) {
@@ -204,6 +231,7 @@ static void test_experts(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"norms and residuals", test_norm_and_residual},
                            {"a norm by operators", test_operators_of_norm},
+                           {"a norm in fp32", test_converted_norm},
                            {"activations", test_activation},
                            {"keys and values in a ring", test_ring},
                            {"documents", test_documents},
