@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "models/cost_private.h"
-#include "models/native.h"
 #include "models/offload.h"
 #include "models/schedule.h"
 
@@ -97,20 +96,13 @@ double dtp_cost_optimizer_params(const struct dtp_plan *plan, const struct dtp_s
     return stage->dense_params / replicas + stage->expert_params / expert_replicas;
 }
 
-int dtp_cost_norm_kernels(const struct dtp_problem *problem, const struct dtp_plan *plan, int vs) {
-    return problem->framework->native ? dtp_native_tensors(problem, plan, vs) : 0;
-}
-
 double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                            double params, int norms) {
+                            double params) {
     if (plan->offload != DTP_OFFLOAD_NONE)
         return 0;
-    const struct dtp_gpu *g = &problem->cluster->gpu;
     double bytes = problem->framework->optimizer_bytes_moved * params;
-    double all_s = dtp_device_kernel_s(g, DTP_K_OPTIMIZER, bytes, params);
-    if (norms > 1) /* the first is in the calibrated time: of one tensor, its norm and its update */
-        all_s += (norms - 1) * (g->kernel[DTP_K_OPTIMIZER].latency_s + g->kernel_gap_s);
-    return dtp_framework_on(problem->framework, g).kernel_time_factor * all_s;
+    return dtp_framework_on(problem->framework, &problem->cluster->gpu).kernel_time_factor *
+           dtp_device_kernel_s(&problem->cluster->gpu, DTP_K_OPTIMIZER, bytes, params);
 }
 
 static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
@@ -119,18 +111,16 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
     const struct dtp_problem *problem = memo->problem;
     out->optimizer_s = DTP_NEW(a, double, (size_t)plan->pp);
     double *params = DTP_NEW(a, double, (size_t)plan->pp);
-    int *norms = DTP_NEW(a, int, (size_t)plan->pp);
     for (int vs = 0; vs < out->nstages; vs++) {
         int rank, chunk;
         struct dtp_stage stage;
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
         dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
         params[rank] += dtp_cost_optimizer_params(plan, &stage);
-        norms[rank] += dtp_cost_norm_kernels(problem, plan, vs);
     }
     double worst_params = 0;
     for (int s = 0; s < plan->pp; s++) {
-        out->optimizer_s[s] = dtp_cost_optimizer_s(problem, plan, params[s], norms[s]);
+        out->optimizer_s[s] = dtp_cost_optimizer_s(problem, plan, params[s]);
         worst_params = params[s] > worst_params ? params[s] : worst_params;
     }
     out->embedding_all_reduce = dtp_cost_embedding_all_reduce(problem, plan, placement);

@@ -34,7 +34,6 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
     bool overlap =
         overlapped || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);
     double params = 0, last_unit_s = 0, sum_s = 0, gather_s = 0;
-    int norms = 0;
     for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
         int rank, chunk;
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
@@ -45,7 +44,6 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
         dtp_cost_data_parallel(memo, plan, &shape, vs, &cost);
         dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
         params += dtp_cost_optimizer_params(plan, &stage);
-        norms += dtp_cost_norm_kernels(problem, plan, vs);
         sum_s += cost.nreduce * cost.reduce.time_s;
         gather_s += cost.nreduce * cost.gather.time_s;
         if (vs == 0)
@@ -58,7 +56,7 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
     out->tail_s = (overlap ? last_unit_s : sum_s) + (f->param_gather_overlap ? 0 : gather_s) +
                   dtp_cost_embedding_all_reduce(problem, plan, &placement).time_s +
                   dtp_cost_norm_all_reduce(problem, plan).time_s +
-                  dtp_cost_optimizer_s(problem, plan, params, norms);
+                  dtp_cost_optimizer_s(problem, plan, params);
     out->fixed_s = dtp_offload_exposed_s(problem, plan, params, INFINITY) + f->step_host_s;
     if (even)
         dtp_cost_table_put(&memo->tails, memo->a, key, out);

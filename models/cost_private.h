@@ -57,12 +57,10 @@ struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
 /* The gradient norm: one number summed over everything. */
 struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
                                          const struct dtp_plan *plan);
-/* Tensors of a virtual stage whose squares have a kernel each; 0: one for all. */
-int dtp_cost_norm_kernels(const struct dtp_problem *problem, const struct dtp_plan *plan, int vs);
 /* Parameters of a stage that one rank updates. */
 double dtp_cost_optimizer_params(const struct dtp_plan *plan, const struct dtp_stage *stage);
 /* On the GPU; what is offloaded is updated on the host. */
 double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                            double params, int norms);
+                            double params);
 
 #endif

@@ -37,9 +37,6 @@ struct dtp_native_stage {
 };
 void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
                          const struct dtp_native *d, int vs, struct dtp_native_stage *out);
-/* Parameter tensors of virtual stage vs, or parts of them, that one rank updates: of ranks that share a unit the
- * one that has most of a layer. Their squares are summed one by one (runtime/optimizer.c). */
-int dtp_native_tensors(const struct dtp_problem *problem, const struct dtp_plan *plan, int vs);
 /* Elements of all units. */
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
 

@@ -194,6 +194,18 @@ struct dtp_clip {
     double loss_scale; /* a power of two; 1: none */
     bool skip;         /* 0 when the norm is infinite or not a number */
 };
+/* *sum += the squared norms of runs of gradients, each times its factor; what no run needs is 0. */
+enum { DTP_NORM2_RUNS = 128 };
+struct dtp_norm2_run {
+    const void *grad;
+    int64_t n;
+    double factor;
+};
+struct dtp_norm2_args {
+    float *sum;
+    int64_t nruns;
+    struct dtp_norm2_run run[DTP_NORM2_RUNS];
+};
 /* One contiguous run of parameters. master NULL: the parameter itself is fp32. */
 struct dtp_adamw_tensor {
     void *param;
@@ -294,8 +306,7 @@ struct dtp_dev_ops {
     /* dbias[cols] += column sums of dy */
     void (*bias_backward)(struct dtp_dev *d, void *dbias, const void *dy, const int64_t shape[2]);
     void (*add)(struct dtp_dev *d, void *to, const void *from, int64_t n, bool gradients);
-    /* *sum += factor * squared norm of a gradient */
-    void (*norm2)(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor);
+    void (*norm2)(struct dtp_dev *d, const struct dtp_norm2_args *x);
     /* *scale = min(1, max_norm / norm) / loss_scale, norm = sqrt(*norm2) / loss_scale */
     void (*clip_scale)(struct dtp_dev *d, float *scale, const float *norm2,
                        const struct dtp_clip *clip);

@@ -222,13 +222,19 @@ static void cpu_add(struct dtp_dev *d, void *to, const void *from, int64_t n, bo
 }
 
 /* In double, so that the order of the parts hardly matters. */
-static void cpu_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor) {
-    (void)d;
-    const float *g = grad;
+static double squares(const float *g, int64_t n) {
     double s = 0;
     for (int64_t i = 0; i < n; i++)
         s += (double)g[i] * (double)g[i];
-    *sum += (float)(s * factor);
+    return s;
+}
+
+static void cpu_norm2(struct dtp_dev *d, const struct dtp_norm2_args *x) {
+    (void)d;
+    double s = 0;
+    for (int64_t k = 0; k < x->nruns; k++)
+        s += x->run[k].factor * squares(x->run[k].grad, x->run[k].n);
+    *x->sum += (float)s;
 }
 
 static void cpu_clip_scale(struct dtp_dev *d, float *scale, const float *norm2,

@@ -16,12 +16,6 @@ struct dtp_add_args {
     const void *from;
     int64_t n, gradients;
 };
-struct dtp_norm2_args {
-    float *sum;
-    const void *grad;
-    int64_t n;
-    double factor;
-};
 struct dtp_copy_args {
     void *to;
     const void *from;
@@ -49,22 +43,20 @@ struct dtp_zero_args {
     X(embed_backward, dtp_embedding_args)                                                          \
     X(position_add, dtp_embedding_args)                                                            \
     X(position_backward, dtp_embedding_args)                                                       \
-    X(bias_residual, dtp_residual_args)
+    X(bias_residual, dtp_residual_args)                                                            \
+    X(norm2, dtp_norm2_args)
 /* Those that take words instead: X(name, parameters, initializer of its struct...). */
 #define DTP_GRAPHS_WORD_OPS(X)                                                                     \
     X(bias_backward, (struct dtp_dev * d, void *dbias, const void *dy, const int64_t shape[2]),    \
       dbias, dy, {shape[0], shape[1]})                                                             \
     X(add, (struct dtp_dev * d, void *to, const void *from, int64_t n, bool gradients), to, from,  \
       n, gradients)                                                                                \
-    X(norm2, (struct dtp_dev * d, float *sum, const void *grad, int64_t n, double factor), sum,    \
-      grad, n, factor)                                                                             \
     X(copy, (struct dtp_dev * d, void *to, const void *from, uint64_t bytes), to, from, bytes)     \
     X(zero, (struct dtp_dev * d, void *to, uint64_t bytes), to, bytes)
 #define DTP_GRAPHS_OPS(X)                                                                          \
     DTP_GRAPHS_STRUCT_OPS(X)                                                                       \
     X(bias_backward, dtp_bias_backward_args)                                                       \
     X(add, dtp_add_args)                                                                           \
-    X(norm2, dtp_norm2_args)                                                                       \
     X(copy, dtp_copy_args)                                                                         \
     X(zero, dtp_zero_args)
 
@@ -97,14 +89,6 @@ static inline enum dtp_status dtp_op_run_add(const struct dtp_dev_ops *ops, stru
     const struct dtp_add_args *x = args;
     (void)err;
     ops->add(d, x->to, x->from, x->n, x->gradients != 0);
-    return DTP_OK;
-}
-
-static inline enum dtp_status dtp_op_run_norm2(const struct dtp_dev_ops *ops, struct dtp_dev *d,
-                                               const void *args, struct dtp_err *err) {
-    const struct dtp_norm2_args *x = args;
-    (void)err;
-    ops->norm2(d, x->sum, x->grad, x->n, x->factor);
     return DTP_OK;
 }
 

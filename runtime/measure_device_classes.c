@@ -167,7 +167,8 @@ static void run_optimizer(void *context, int i) {
                                        .v = state + 2 * n,
                                        .grad = state + 3 * n,
                                        .n = n};
-    b->ops->norm2(b->dev, b->workspace, t.grad, n, 1);
+    const struct dtp_norm2_args norm = {.sum = b->workspace, .nruns = 1, .run = {{t.grad, n, 1}}};
+    b->ops->norm2(b->dev, &norm);
     b->ops->adamw(b->dev, &h, &t, 1);
 }
 

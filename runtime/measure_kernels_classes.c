@@ -177,7 +177,8 @@ static void run_optimizer(void *context, int i) {
                                        .v = s->large + 2 * n,
                                        .grad = s->large + 3 * n,
                                        .n = n};
-    s->ops->norm2(s->dev, s->workspace, t.grad, n, 1);
+    const struct dtp_norm2_args norm = {.sum = s->workspace, .nruns = 1, .run = {{t.grad, n, 1}}};
+    s->ops->norm2(s->dev, &norm);
     s->ops->adamw(s->dev, &h, &t, 1);
 }
 

@@ -102,16 +102,38 @@ static enum dtp_status finish_gradients(struct dtp_rank *r) {
     return DTP_OK;
 }
 
+/* One more run, or the last one goes on: those of a unit lie one behind the other. */
+static void add_run(struct dtp_rank *r, struct dtp_norm2_args *x, const struct dtp_norm2_run *run) {
+    struct dtp_norm2_run *last = x->nruns > 0 ? &x->run[x->nruns - 1] : NULL;
+    int64_t word = dtp_dtype_bytes(r->dev->grad_dtype);
+    if (last && last->factor == run->factor &&
+        (const char *)last->grad + last->n * word == run->grad) {
+        last->n += run->n;
+        return;
+    }
+    if (x->nruns == DTP_NORM2_RUNS) {
+        r->ops->norm2(r->dev, x);
+        *x = (struct dtp_norm2_args){.sum = x->sum};
+    }
+    x->run[x->nruns++] = *run;
+}
+
 static void add_squares(struct dtp_rank *r, float *norm2) {
     double replicas = r->plan->zero_stage > 0 ? 1 : r->plan->dp;
+    struct dtp_norm2_args all = {.sum = norm2};
     DTP_EACH_UNIT(r, u) {
         struct dtp_owned x = dtp_unit_owned(r, u);
         int64_t begin, n;
-        for (int id = 0; !u->tied_copy && id < DTP_NLAYER_PARAMS; id++)
-            if (dtp_param_owned(&u->param[id], &x, &begin, &n))
-                r->ops->norm2(r->dev, norm2, dtp_element(r, x.grads, begin - x.begin, true), n,
-                              1 / (replicas * u->param[id].tp_copies));
+        for (int id = 0; !u->tied_copy && id < DTP_NLAYER_PARAMS; id++) {
+            if (!dtp_param_owned(&u->param[id], &x, &begin, &n))
+                continue;
+            const void *grad = dtp_element(r, x.grads, begin - x.begin, true);
+            double copies = replicas * u->param[id].tp_copies;
+            add_run(r, &all, &(struct dtp_norm2_run){grad, n, 1 / copies});
+        }
     }
+    if (all.nruns > 0)
+        r->ops->norm2(r->dev, &all);
 }
 
 /* The squared norm over all parameters of the model, each counted once however many ranks hold it. */

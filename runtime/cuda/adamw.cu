@@ -1,6 +1,8 @@
-/* The optimizer: the scale of the gradients, and AdamW over many tensors in one launch. */
+/* The optimizer: the squared norm of the gradients, their scale, and AdamW, each over many tensors in one
+ * launch. */
 #include "runtime/cuda/kernels.cuh"
 
+#include <algorithm>
 #include <cmath>
 
 namespace dtp {
@@ -8,6 +10,88 @@ namespace dtp {
 enum { THREADS = 256 };
 
 static const int64_t max_blocks = int64_t{1} << 30;
+
+/* ---- squared norm: a block takes every so many chunks of the runs, laid one behind the other; the last block
+ * to end adds the blocks' sums in their order ---- */
+
+enum { NORM_THREADS = 512, NORM_LOADS = 4, NORM_CHUNK = 4 * NORM_THREADS * NORM_LOADS };
+struct NormRun {
+    const float *grad;
+    int64_t n;
+    unsigned first_chunk;
+    float factor;
+};
+struct NormBatch {
+    struct NormRun run[DTP_NORM2_RUNS];
+    float *sum, *partial;
+    unsigned *ticket, nchunks;
+    int nruns;
+};
+
+template <int V> __device__ __forceinline__ float squares(const NormRun &r, int64_t begin) {
+    float sum = 0.0f;
+    int64_t end = begin + NORM_CHUNK < r.n ? begin + NORM_CHUNK : r.n;
+#pragma unroll NORM_LOADS
+    for (int64_t i = begin + threadIdx.x * V; i < end; i += NORM_THREADS * V) {
+        float a[V];
+        load<float, V>(a, r.grad + i);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            sum += a[v] * a[v];
+    }
+    return sum;
+}
+
+__global__ void __launch_bounds__(NORM_THREADS) squared_norm(const __grid_constant__ NormBatch b) {
+    __shared__ bool last;
+    float s[1] = {0.0f};
+    int which = 0;
+    for (unsigned chunk = blockIdx.x; chunk < b.nchunks; chunk += gridDim.x) {
+        while (which + 1 < b.nruns && b.run[which + 1].first_chunk <= chunk)
+            which++;
+        const NormRun &r = b.run[which];
+        int64_t begin = static_cast<int64_t>(chunk - r.first_chunk) * NORM_CHUNK;
+        bool wide = reinterpret_cast<uintptr_t>(r.grad) % 16 == 0 && r.n % 4 == 0;
+        s[0] += r.factor * (wide ? squares<4>(r, begin) : squares<1>(r, begin));
+    }
+    block_sum(s);
+    if (threadIdx.x == 0) {
+        b.partial[blockIdx.x] = s[0];
+        __threadfence();
+        last = atomicAdd(b.ticket, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    s[0] = 0.0f;
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += NORM_THREADS)
+        s[0] += __ldcg(b.partial + i);
+    block_sum(s);
+    if (threadIdx.x == 0) {
+        *b.sum += s[0];
+        *b.ticket = 0;
+    }
+}
+
+extern "C" void dtp_cuda_norm2(struct dtp_dev *d, const struct dtp_norm2_args *x) {
+    struct dtp_cuda *c = dtp_cuda_of(d);
+    NormBatch b{};
+    b.sum = x->sum;
+    b.partial = static_cast<float *>(c->scratch);
+    b.ticket = c->ticket;
+    b.nruns = static_cast<int>(x->nruns);
+    for (int i = 0; i < b.nruns; i++) {
+        const dtp_norm2_run &r = x->run[i];
+        b.run[i] = NormRun{static_cast<const float *>(r.grad), r.n, b.nchunks,
+                           static_cast<float>(r.factor)};
+        b.nchunks += static_cast<unsigned>(ceil_div(r.n, NORM_CHUNK));
+    }
+    unsigned blocks = std::min(b.nchunks, 4 * static_cast<unsigned>(c->num_sms));
+    if (blocks > 0)
+        squared_norm<<<blocks, NORM_THREADS, 0, stream_of(d)>>>(b);
+}
+
+/* ---- the scale ---- */
 
 __global__ void clip_scale(float *scale, const float *norm2, struct dtp_clip clip) {
     double norm = sqrt(static_cast<double>(*norm2)) / clip.loss_scale, most = clip.max_norm;
@@ -20,6 +104,8 @@ extern "C" void dtp_cuda_clip_scale(struct dtp_dev *d, float *scale, const float
                                     const struct dtp_clip *clip) {
     clip_scale<<<1, 1, 0, stream_of(d)>>>(scale, norm2, *clip);
 }
+
+/* ---- AdamW ---- */
 
 /* AdamW (Loshchilov 2019, algorithm 2) over many tensors in one launch: a block finds its tensor from
  * the first block of each. */

@@ -99,7 +99,6 @@ void dtp_cuda_load(struct dtp_dev *d, struct dtp_dev_load *out);
 void dtp_cuda_norm_forward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cuda_bias_backward(struct dtp_dev *d, void *dbias, const void *dy, const int64_t shape[2]);
-void dtp_cuda_norm2(struct dtp_dev *d, float *sum, const void *grad, int64_t n, double factor);
 /* waits.c */
 void dtp_cuda_waits_open(struct dtp_cuda *c);
 void dtp_cuda_event_record(struct dtp_dev *d, enum dtp_stream stream, int event);
@@ -126,6 +125,7 @@ void dtp_cuda_add(struct dtp_dev *d, void *to, const void *from, int64_t n, bool
 void dtp_cuda_cast(struct dtp_dev *d, void *to, enum dtp_dtype to_type, const void *from,
                    enum dtp_dtype from_type, int64_t n);
 /* adamw.cu */
+void dtp_cuda_norm2(struct dtp_dev *d, const struct dtp_norm2_args *x);
 void dtp_cuda_clip_scale(struct dtp_dev *d, float *scale, const float *norm2,
                          const struct dtp_clip *clip);
 void dtp_cuda_adamw(struct dtp_dev *d, const struct dtp_adamw_hyper *h,

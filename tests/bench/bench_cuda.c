@@ -117,7 +117,8 @@ static void adamw(void) {
     ops->adamw(gpu, &h, &t, 1);
 }
 static void squared_norm(void) {
-    ops->norm2(gpu, floats, buffer[3], 1 << 26, 0);
+    const struct dtp_norm2_args x = {.sum = floats, .nruns = 1, .run = {{buffer[3], 1 << 26, 0}}};
+    ops->norm2(gpu, &x);
 }
 static const double row_bytes = 2.0 * ROWS * HIDDEN, big_flops = 8.0 * ROWS * HIDDEN * HIDDEN;
 static const double attention_flops = 2.0 * BATCH * SEQ * SEQ * HIDDEN; /* causal, two products */

@@ -3,9 +3,7 @@
 #include <CUnit/Basic.h>
 #include <stdio.h>
 
-#include "models/native.h"
 #include "planner/space.h"
-#include "runtime/layout.h"
 #include "tests/runtime_cases.h"
 #include "tests/suites.h"
 
@@ -190,66 +188,11 @@ static void test_swiglu(void) {
     dtp_arena_destroy(a);
 }
 
-/* Tensors of virtual stage vs that the runtime sums the squares of: those of the dp rank that has most. */
-static int most_tensors(struct dtp_arena *a, const struct machine *x, const struct dtp_plan *p,
-                        int vs) {
-    int most = 0;
-    for (int d = 0; d < p->dp; d++) {
-        for (int s = 0; s < p->pp; s++) {
-            struct dtp_layout l;
-            int n = 0;
-            dtp_layout_make(a, x->problem.model, p, x->problem.seq, dtp_layout_rank(p, 0, d, s),
-                            &l);
-            for (int c = 0; c < l.nchunks; c++)
-                for (int i = 0; l.chunk[c].stage == vs && i < l.chunk[c].nunits; i++) {
-                    const struct dtp_unit *u = &l.chunk[c].unit[i];
-                    int64_t size = p->zero_stage > 0 ? u->shard_n : u->n;
-                    int64_t begin = p->zero_stage > 0 ? d * u->shard_n : 0;
-                    for (int id = 0; !u->tied_copy && id < DTP_NLAYER_PARAMS; id++)
-                        n += u->param[id].name && u->param[id].at < begin + size &&
-                             u->param[id].at + u->param[id].n > begin;
-                }
-            most = n > most ? n : most;
-        }
-    }
-    return most;
-}
-
-static void same_tensors(const struct machine *x, const struct dtp_plan *p) {
-    struct dtp_arena *a = dtp_arena_create("layout");
-    for (int vs = 0; vs < p->pp * p->vpp; vs++) {
-        int n = dtp_native_tensors(&x->problem, p, vs), most = most_tensors(a, x, p, vs);
-        /* the rank with most of a layer may lack positions or the last norm */
-        CU_ASSERT(p->zero_stage > 0 ? n >= most && n <= most + 1 : n == most);
-        if (n < most || n > most + 1)
-            printf("\n    %s: stage %d %d, %d\n", dtp_plan_flags(a, p), vs, n, most);
-    }
-    dtp_arena_destroy(a);
-}
-
-static void check_tensors(const char *family) {
-    struct dtp_arena *a = dtp_arena_create("test");
-    struct dtp_model m = tiny_model(family);
-    for (int ranks = 1; ranks <= 8; ranks *= 2) {
-        struct machine x;
-        make(a, &m, ranks, 8, &x);
-        CU_ASSERT(each_plan(a, &x, same_tensors) > 0);
-        dtp_evaluator_destroy(x.ev);
-    }
-    dtp_arena_destroy(a);
-}
-
-static void test_tensors(void) {
-    check_tensors("gpt");
-    check_tensors("llama");
-}
-
 int main(void) {
     CU_TestInfo tests[] = {{"bytes of GPT", test_gpt_bytes},
                            {"bytes of Llama", test_llama_bytes},
                            {"bytes with dropout", test_bytes_with_dropout},
                            {"SwiGLU", test_swiglu},
-                           {"tensors of the optimizer", test_tensors},
                            {"fidelities, a core each", test_own_cores},
                            {"fidelities, shared cores", test_shared_cores},
                            {"ranks take turns", test_turns},

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "hw/own_times.h"
-#include "models/cost_private.h"
 #include "models/op.h"
 #include "planner/cli/own_times.h"
 #include "planner/setup.h"
@@ -200,40 +199,6 @@ static void test_droop(void) {
     }
 }
 
-/* The squares of each tensor are a kernel, which ZeRO hardly divides: as many as traces of GPT 125M on two
- * H200 have. */
-static void test_norm_kernels(void) {
-    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
-    struct dtp_model m;
-    struct dtp_err err = {0};
-    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
-    CU_ASSERT_EQUAL_FATAL(dtp_model_load(a, "gpt3-125m", &m, &err), DTP_OK);
-    s->problem.model = &m;
-    const struct {
-        int tp, pp, dp, zero_stage, n;
-    } of[] = {{1, 1, 2, 0, 196},
-              {1, 1, 2, 1, 159},
-              {1, 1, 2, 3, 159},
-              {2, 1, 1, 0, 196},
-              {1, 2, 1, 0, 98}};
-    struct dtp_plan plan = dtp_plan_default();
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        plan.tp = of[i].tp;
-        plan.pp = of[i].pp;
-        plan.dp = of[i].dp;
-        plan.zero_stage = of[i].zero_stage;
-        CU_ASSERT_EQUAL(dtp_cost_norm_kernels(&s->problem, &plan, 0), of[i].n);
-    }
-    const struct dtp_gpu *g = &s->cluster.gpu;
-    double each_s = g->kernel[DTP_K_OPTIMIZER].latency_s + g->kernel_gap_s;
-    double one_s = dtp_cost_optimizer_s(&s->problem, &plan, 1e6, 1);
-    CU_ASSERT_DOUBLE_EQUAL(dtp_cost_optimizer_s(&s->problem, &plan, 1e6, 196) - one_s, 195 * each_s,
-                           1e-12);
-    CU_ASSERT_EQUAL(dtp_cost_optimizer_s(&s->problem, &plan, 1e6, 0), one_s);
-    s->framework.native = false;
-    CU_ASSERT_EQUAL(dtp_cost_norm_kernels(&s->problem, &plan, 0), 0);
-}
-
 /* The clock of a plan does not depend on the plans that were costed before it: what an evaluator remembers
  * of those with other stages, chunks, replicas and schedules is not theirs alone. */
 static void test_remembered(void) {
@@ -293,7 +258,6 @@ int main(void) {
     CU_TestInfo tests[] = {{"legal where measured", test_legal_where_measured},
                            {"points", test_points},
                            {"power from loads", test_power_fit},
-                           {"kernels of the norm", test_norm_kernels},
                            {"clock of layers", test_clock_of_layers},
                            {"droop", test_droop},
                            {"remembered clocks", test_remembered},
