@@ -114,6 +114,8 @@ int64_t dtp_cuda_mark_ns(struct dtp_dev *d, int mark);
 int dtp_cuda_record(struct dtp_dev *d, int graph, bool on);
 void dtp_cuda_replay(struct dtp_dev *d, int graph);
 void dtp_cuda_forget_graphs(struct dtp_dev *d);
+/* graph_memsets.cu: of a captured graph, before it is instantiated */
+void dtp_cuda_replace_memsets(cudaGraph_t graph);
 /* elementwise.cu */
 void dtp_cuda_pause(struct dtp_dev *d, enum dtp_stream stream, double time_s);
 void dtp_cuda_fill(struct dtp_dev *d, void *to, uint64_t bytes);

@@ -14,6 +14,7 @@ static void forget(struct dtp_cuda *c, int graph) {
 /* Kernels of what was captured; 0: it cannot be kept. */
 static int keep(struct dtp_cuda *c, int graph, cudaGraph_t captured) {
     size_t n = 0;
+    dtp_cuda_replace_memsets(captured);
     if (cudaGraphGetNodes(captured, NULL, &n) != cudaSuccess || n == 0 ||
         cudaGraphInstantiate(&c->graph[graph], captured, 0) != cudaSuccess) {
         (void)cudaGetLastError(); /* the caller does without */
