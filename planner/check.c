@@ -81,6 +81,15 @@ static void write_terms(struct dtp_json_out *w, const struct dtp_check_row *r, b
     dtp_json_end(w);
 }
 
+static void write_steps(struct dtp_json_out *w, const struct dtp_check_row *r) {
+    dtp_json_kv_double(w, "open_s", r->open_s);
+    dtp_json_put_key(w, "steps_s");
+    dtp_json_array(w);
+    for (int i = 0; i < r->nsteps; i++)
+        dtp_json_put_double(w, r->step_s[i]);
+    dtp_json_end(w);
+}
+
 static void write_row(struct dtp_json_out *w, const struct dtp_check_row *r, bool measured) {
     dtp_json_object(w);
     dtp_json_put_key(w, "plan");
@@ -91,6 +100,8 @@ static void write_row(struct dtp_json_out *w, const struct dtp_check_row *r, boo
         dtp_json_kv_double(w, "median_s", r->failure ? (double)NAN : r->median_s);
         dtp_json_kv_double(w, "error_pct",
                            r->failure ? 100 : dtp_error_pct(r->predicted_s, r->measured_s));
+        if (!r->failure)
+            write_steps(w, r);
         if (r->clock_hz > 0) {
             dtp_json_kv_double(w, "clock_hz", r->clock_hz);
             dtp_json_kv_double(w, "power_w", r->power_w);

@@ -25,8 +25,11 @@ struct dtp_check_row {
                                        disturb least; on GPUs the median. NAN: the run failed */
     double median_s;
     double clock_hz, power_w,
-        host_s;         /* of rank 0: the GPU's; what the host took to enqueue a step */
-    double graph_share; /* of its operations: in CUDA graphs */
+        host_s;           /* of rank 0: the GPU's; what the host took to enqueue a step */
+    double graph_share;   /* of its operations: in CUDA graphs */
+    double open_s;        /* device, communicators, parameters, before the first step */
+    const double *step_s; /* [nsteps], those to warm up too */
+    int nsteps;
     uint64_t predicted_peak_bytes, measured_peak_bytes; /* worst rank */
     struct dtp_check_term term[DTP_CHECK_TERMS];        /* means over the ranks */
     const char *failure;                                /* or NULL */

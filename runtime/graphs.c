@@ -11,7 +11,7 @@ enum {
     MAX_PIECES = 1 << 13,   /* a power of two, of the table */
     MOST_PIECES = 6000,     /* that it takes; then nothing new is learned */
     MOST_KERNELS = 1 << 15, /* of all graphs: they take memory of the device */
-    LEARN_STEPS = 2,
+    LEARN_STEPS = 1,
     FEWEST_OPS = 2, /* of a piece that is worth a graph */
     BUFFER_BYTES = 1 << 18,
     POOL_BYTES = 64 << 20 /* of all pieces */
@@ -317,6 +317,7 @@ void dtp_graphs_forget(struct dtp_dev *d) {
     g->pool_used = 0;
     g->nsteps = 0;
     g->stats = (struct dtp_graphs_stats){0};
+    g->failed = DTP_OK;
 }
 
 void dtp_graphs_stats(const struct dtp_dev *d, struct dtp_graphs_stats *out) {

@@ -13,7 +13,7 @@
  * of actions; one that replays and one that enqueues still meet (nccl.c).
  *
  * The host then needs 0.2 us for a kernel instead of 4 to 5, and the device less time between two. Pieces are
- * learned in the first two steps (the first chooses algorithms) and recorded from the third on.
+ * learned in the first step, which chooses algorithms, and recorded from the second on.
  * DTPLAN_CUDA_GRAPHS=0: never.
  *
  *     r->ops = dtp_graphs_open(arena, r->dev);     the device's own table when it has no graphs

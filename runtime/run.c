@@ -29,7 +29,7 @@ struct dtp_run_options dtp_run_options_default(void) {
 }
 
 int dtp_run_warm_up(const struct dtp_run_options *o) {
-    enum { FIRST = 1, AND_GRAPHS = 3 };
+    enum { FIRST = 1, AND_GRAPHS = 2 };
     return strcmp(o->backend, "cpu") == 0 ? FIRST : AND_GRAPHS;
 }
 
@@ -271,7 +271,9 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
 enum dtp_status dtp_rank_run(struct dtp_rank *r, void *shared, const struct dtp_endpoint *e,
                              struct dtp_run_result *out) {
     char where[64];
+    int64_t start_ns = dtp_os_now_ns();
     enum dtp_status status = dtp_rank_open(r, shared, e);
+    out->open_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
     snprintf(where, sizeof where, "rank %d in its start", r->rank);
     if (status != DTP_OK && strncmp(r->err->msg, "rank ", strlen("rank ")) != 0)
         dtp_err_prefix(r->err, where);

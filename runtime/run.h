@@ -78,6 +78,7 @@ struct dtp_run_result {
     int first_step, steps, nranks; /* steps of this run; first_step > 0 after a resume */
     double *loss;                  /* [steps] */
     double *step_s_each;           /* [steps] */
+    double open_s;                 /* of rank 0: until the first step could begin */
     double step_s;                 /* median */
     double best_step_s;            /* fastest, likewise */
     double tokens_per_s;           /* of the whole job */
@@ -95,7 +96,7 @@ struct dtp_run_result {
 };
 
 struct dtp_run_options dtp_run_options_default(void);
-/* Steps before those that count: the first one chooses algorithms, and on GPUs two more record graphs. */
+/* Steps before those that count: the first one chooses algorithms, and on GPUs one more records graphs. */
 int dtp_run_warm_up(const struct dtp_run_options *o);
 /* DTP_OK when the runtime can train it; else DTP_EUNSUPPORTED or DTP_EINPUT with the reason. */
 enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *err);

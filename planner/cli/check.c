@@ -24,7 +24,8 @@ static const struct dtp_option options[] = {
      .help = "cpu or cuda"},
     {"steps", DTP_OPT_INT, 0, AT(steps), .value = "N", .min = 1, .max = 1e6,
      .help =
-         "measured steps of each layout, after those to warm up; the fastest counts (default 5)"},
+         "measured steps of each layout, after those to warm up; the fastest counts, on GPUs the "
+         "median (default 5)"},
     {"calibration", DTP_OPT_STRING, 0, AT(calibration), .value = "FILE",
      .complete = DTP_COMPLETE_FILE,
      .help = "what dtplan calibrate wrote (default: on CPUs a quick one is made first, on GPUs "
@@ -211,6 +212,9 @@ static void note_run(struct dtp_arena *a, const struct dtp_check_own *own,
     row->power_w = r->power_w;
     row->host_s = r->host_s;
     row->graph_share = r->graph_share;
+    row->open_s = r->open_s;
+    row->step_s = r->step_s_each;
+    row->nsteps = r->steps;
     for (int i = 0; i < r->nranks; i++)
         if (r->peak_bytes[i] > row->measured_peak_bytes)
             row->measured_peak_bytes = r->peak_bytes[i];
