@@ -318,31 +318,6 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     return status == DTP_OK ? check_device(r) : find_cause(r, status);
 }
 
-static void finish_trace(struct dtp_rank *r, int64_t start_ns) {
-    for (int i = 0; i < r->nevents; i++) {
-        int64_t begin_ns = r->ops->mark_ns(r->dev, 2 * i);
-        int64_t end_ns = r->ops->mark_ns(r->dev, 2 * i + 1);
-        r->event[i].start_s = (double)(begin_ns - start_ns) / (double)DTP_NS_PER_S;
-        r->event[i].dur_s = (double)(end_ns - begin_ns) / (double)DTP_NS_PER_S;
-    }
-}
-
-/* {longest step, sum of the losses} over all ranks. */
-static enum dtp_status share(struct dtp_rank *r, double *loss, double *step_s) {
-    float sum = 0, longest = (float)*step_s;
-    r->ops->copy_out(r->dev, &sum, r->scalars + DTP_SCALAR_LOSS, sizeof sum);
-    if (r->layout.tp_rank != 0)
-        sum = 0; /* each tp rank has the same */
-    const struct dtp_comm_ops *h = r->host->ops;
-    DTP_TRY(h->all_reduce(r->host_world, DTP_STREAM_COMPUTE, &sum, 1, DTP_FP32, DTP_REDUCE_SUM,
-                          r->err));
-    DTP_TRY(h->all_reduce(r->host_world, DTP_STREAM_COMPUTE, &longest, 1, DTP_FP32, DTP_REDUCE_MAX,
-                          r->err));
-    *loss = (double)sum;
-    *step_s = (double)longest;
-    return DTP_OK;
-}
-
 static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     const struct dtp_schedule *s = &r->schedule;
     r->nevents = 0;
@@ -370,12 +345,12 @@ static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     *step_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
     for (int direction = 0; direction < 2; direction++)
         DTP_TRY(dtp_give_sent(r, direction, 0));
-    finish_trace(r, start_ns);
+    dtp_step_times(r, start_ns);
     dtp_graphs_next_step(r->dev);
     r->clock_hz = r->ops->clock_hz ? r->ops->clock_hz(r->dev) : 0;
     r->host->ops->doing(r->host, "the end of a step");
     DTP_TRY(dtp_loss_scale_update(r));
-    return share(r, loss, step_s);
+    return dtp_step_share(r, loss, step_s);
 }
 
 enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s) {

@@ -257,6 +257,10 @@ double dtp_learning_rate(const struct dtp_run_options *o, int step); /* step fro
  * has already are used. */
 enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
                               const struct dtp_endpoint *endpoint);
+/* step_result.c: seconds of the events, from the step's start; {sum of the losses, longest step} of all ranks, and
+ * a failure where the loss is no number. */
+void dtp_step_times(struct dtp_rank *r, int64_t start_ns);
+enum dtp_status dtp_step_share(struct dtp_rank *r, double *loss, double *step_s);
 enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s);
 /* After a plan, when another may follow: all ranks are done, and the device's memory is free. */
 enum dtp_status dtp_rank_clear(struct dtp_rank *r);

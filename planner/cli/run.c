@@ -235,17 +235,29 @@ static void put_actions(struct dtp_json_out *w, const struct dtp_run_result *r) 
     dtp_json_end(w);
 }
 
+static void put_head(struct dtp_json_out *w, const struct dtp_run_options *o) {
+    dtp_json_object(w);
+    dtp_json_kv_int(w, "schema_version", 1);
+    dtp_json_kv_string(w, "model", o->model->name);
+    dtp_json_kv_string(w, "backend", o->backend);
+    dtp_json_put_key(w, "plan");
+    dtp_plan_write(w, &o->plan);
+}
+
+static void print_failure(FILE *f, const struct dtp_run_options *o, const struct dtp_err *err) {
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, 0);
+    put_head(&w, o);
+    dtp_json_kv_string(&w, "failure", err->msg);
+    dtp_json_end(&w);
+}
+
 static void print_json(FILE *f, const struct dtp_run_options *o, const struct dtp_run_result *r,
                        double mfu) {
     struct dtp_json_out w;
     dtp_json_begin(&w, f, 0);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", 1);
-    dtp_json_kv_string(&w, "model", o->model->name);
-    dtp_json_kv_string(&w, "backend", o->backend);
+    put_head(&w, o);
     dtp_json_kv_int(&w, "ranks", r->nranks);
-    dtp_json_put_key(&w, "plan");
-    dtp_plan_write(&w, &o->plan);
     dtp_json_kv_int(&w, "first_step", r->first_step);
     dtp_json_kv_int(&w, "steps", r->steps);
     dtp_json_kv_double(&w, "step_s", r->step_s);
@@ -315,9 +327,14 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (!cli->args.json) {
         o.progress = progress;
         o.progress_context = cli->out.file;
-        DTP_TRY(dtp_run_check(&o, err));
     }
-    DTP_TRY(dtp_run(cli->a, &o, &r, err));
+    DTP_TRY(dtp_run_check(&o, err));
+    enum dtp_status status = dtp_run(cli->a, &o, &r, err);
+    if (status != DTP_OK) {
+        if (cli->args.json)
+            print_failure(cli->out.file, &o, err);
+        return status;
+    }
     if (!r.is_root)
         return DTP_OK;
     double mfu = mfu_of(cli, &o, &r);
@@ -344,7 +361,8 @@ const struct dtp_verb dtp_verb_run = {
         "environment is then read. Prints the loss of each step, the time of a step and the peak "
         "of memory. The same seed gives the same losses with any layout. --memory-limit is the "
         "memory of one rank; cluster, framework and attention play no part (a cluster gives the "
-        "peak for the MFU). Exit status 1 when a rank dies, hangs or is stopped, 4 for what the "
+        "peak for the MFU). Exit status 1 when a rank dies, hangs or is stopped or the loss is no "
+        "number (--json: failure), 4 for what the "
         "runtime cannot train, 5 when memory runs out.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
               DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE,

@@ -178,6 +178,25 @@ static void test_what_the_runtime_lacks(void) {
         check_failure(&o, DTP_EUNSUPPORTED, "cuda", 5);
 }
 
+/* It ends the job, by the name of the first rank that has one, but where losses mean nothing. */
+static void test_a_loss_that_is_no_number(void) {
+    for (int pp = 1; pp <= 2; pp++) {
+        struct dtp_run_options o = tiny_options(&model);
+        struct dtp_run_result r;
+        struct dtp_err err = {0};
+        char says[64];
+        o.plan = with_degrees(o.plan, 1, pp, 2 / pp);
+        o.lr = 1e30;
+        o.warmup_steps = 0;
+        CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_ENO);
+        snprintf(says, sizeof says, "rank %d: the loss of step 2 is not a number", pp - 1);
+        CU_ASSERT_EQUAL(strncmp(err.msg, says, strlen(says)), 0);
+        printf("     %s\n", err.msg);
+        o.rough_weights = true;
+        CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_OK);
+    }
+}
+
 /* ---- checkpoints ---- */
 
 static void remove_tree(const char *path) {
@@ -328,6 +347,7 @@ int main(void) {
                               {"late error", test_a_late_error_names_its_action},
                               {"out of memory", test_out_of_memory_names_tensor_and_action},
                               {"unsupported", test_what_the_runtime_lacks},
+                              {"a loss that is no number", test_a_loss_that_is_no_number},
                               CU_TEST_INFO_NULL};
     CU_TestInfo checkpoints[] = {{"same layout", test_resume_on_the_same_layout_is_exact},
                                  {"another layout", test_resume_on_another_layout},
