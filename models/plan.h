@@ -125,6 +125,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
       "the model has experts: not in this framework, but in megatron-core, torchtitan, deepspeed") \
     X(DTP_WHY_EP,                                                                                  \
       "ep does not divide the experts and the ranks of a stage, or the model has no experts")      \
+    X(DTP_WHY_EP_DENSE, "ep_overlap and ep_per_node: the model has no experts")                    \
     X(DTP_WHY_EP_HERE, "the framework has no expert parallelism")                                  \
     X(DTP_WHY_EP_PER_NODE, "the framework has no ep_per_node")                                     \
     X(DTP_WHY_EP_OVERLAP,                                                                          \

@@ -94,6 +94,8 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
         return etp == p->tp ? DTP_WHY_FFN : DTP_WHY_ETP;
     if (experts > 0 && p->tp > 1 && q->framework->has_sequence_parallel && !p->sequence_parallel)
         return DTP_WHY_EXPERTS_SP;
+    if (experts == 0 && (p->ep_overlap > 0 || p->ep_per_node > 0))
+        return DTP_WHY_EP_DENSE;
     if (p->ep == 1)
         return DTP_LEGAL;
     if (!q->framework->has_ep || experts == 0 || experts % p->ep != 0)

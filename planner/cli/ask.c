@@ -34,11 +34,29 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
     return DTP_OK;
 }
 
+/* Options of experts that would do nothing. */
+static enum dtp_status check_experts(const struct dtp_limits *limits,
+                                     const struct dtp_problem *problem, struct dtp_err *err) {
+    const struct dtp_framework *f = problem->framework;
+    const struct {
+        const char *option;
+        bool given, known;
+    } of[] = {{"etp", limits->field[DTP_LIMIT_ETP].n > 0, true},
+              {"ep-overlap", limits->fixed.ep_overlap > 0, f->has_ep_overlap},
+              {"ep-per-node", limits->fixed.ep_per_node > 0, f->has_ep_per_node}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        if (of[i].given && problem->model->moe.experts == 0)
+            return dtp_fail(err, DTP_EUSAGE, "--%s: %s has no experts", of[i].option,
+                            problem->model->name);
+        if (of[i].given && !of[i].known)
+            return dtp_fail(err, DTP_EUSAGE, "--%s: %s does not have it", of[i].option, f->name);
+    }
+    return DTP_OK;
+}
+
 enum dtp_status dtp_cli_check_limits(const struct dtp_limits *limits,
                                      const struct dtp_problem *problem, struct dtp_err *err) {
-    if (limits->field[DTP_LIMIT_ETP].n > 0 && problem->model->moe.experts == 0)
-        return dtp_fail(err, DTP_EUSAGE, "--%s: %s has no experts",
-                        dtp_limit_fields[DTP_LIMIT_ETP].option, problem->model->name);
+    DTP_TRY(check_experts(limits, problem, err));
     if (limits->fixed.layers_per_stage.n == 0)
         return DTP_OK;
     const struct dtp_ints *layers = &limits->fixed.layers_per_stage;
@@ -96,6 +114,9 @@ static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem
         out->schedule = DTP_SCHED_INTERLEAVED;
     if (limits.field[DTP_LIMIT_VPP].n == 0 && dtp_schedule_kinds[out->schedule].most_vpp > 0)
         out->vpp = dtp_schedule_kinds[out->schedule].most_vpp; /* the one that it takes */
+    if (out->ep == 1 && (out->ep_overlap > 0 || out->ep_per_node > 0))
+        return dtp_fail(err, DTP_EUSAGE, "--%s: no rows of experts travel with --ep 1",
+                        out->ep_overlap > 0 ? "ep-overlap" : "ep-per-node");
     return dtp_plan_require(problem, out, err);
 }
 

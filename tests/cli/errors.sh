@@ -27,6 +27,9 @@ try --model gpt175b --gpus 1024 extra
 try --model gpt175b --gpus 1024 --layers-per-stage 40,40
 try simulate --model gpt175b --gpus 1024 --tp 4,8
 try --model gpt175b --gpus 1024 --etp 1
+try --model gpt175b --gpus 1024 --ep-overlap 1
+try --model mixtral-8x7b --gpus 64 --framework torchtitan --ep-overlap 1
+try simulate --model mixtral-8x7b --gpus 64 --ep-per-node 1
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 7
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule interleaved
 try simulate --model gpt175b --gpus 1024 --tp 8 --pp 8 --schedule zb-v --vpp 3

@@ -29,8 +29,8 @@ static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *proble
         bool moe = problem->model->moe.experts > 0;
         p->ep = moe ? power(r, 3) : 1;
         p->etp = moe && below(r, 2) ? power(r, 3) : 0;
-        p->ep_overlap = below(r, 2);
-        p->ep_per_node = below(r, 2);
+        p->ep_overlap = moe && below(r, 2);
+        p->ep_per_node = moe && below(r, 2);
         p->schedule = below(r, DTP_NSCHEDULES);
         p->vpp = dtp_schedule_kinds[p->schedule].chunked ? 2 + below(r, 3) : 1;
         p->microbatch_size = power(r, 2);

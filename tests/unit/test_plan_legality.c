@@ -71,6 +71,8 @@ CHANGE(sp_none, p->sequence_parallel = true; w->framework.has_sequence_parallel 
 CHANGE(cp, p->cp = 2; p->dp = 2;)
 CHANGE(cp_none, p->cp = 2; p->dp = 2; w->framework.has_cp = false;)
 CHANGE(ep_dense, p->ep = 2;)
+CHANGE(ep_dense_hidden, p->ep_overlap = 1; w->framework.has_ep_overlap = true;)
+CHANGE(ep_dense_once, p->ep_per_node = 1; w->framework.has_ep_per_node = true;)
 CHANGE(ep, p->ep = 4; p->sequence_parallel = true; w->model.moe.experts = 8; w->model.moe.ffn = 96;)
 CHANGE(ep_over_cp, ep(w, p); p->cp = 2; p->dp = 2;)
 CHANGE(ep_experts, ep(w, p); w->model.moe.experts = 6;)
@@ -194,6 +196,8 @@ static const struct reason_case reason_cases[] = {
     {DTP_LEGAL, cp},
     {DTP_WHY_CP, cp_none},
     {DTP_WHY_EP, ep_dense},
+    {DTP_WHY_EP_DENSE, ep_dense_hidden},
+    {DTP_WHY_EP_DENSE, ep_dense_once},
     {DTP_LEGAL, ep},
     {DTP_LEGAL, ep_over_cp},
     {DTP_WHY_EP, ep_experts},
