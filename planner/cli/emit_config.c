@@ -1,5 +1,5 @@
 /* The settings of other stacks for a plan. Names as in Megatron-LM's arguments.py (core 0.13),
- * torchtitan's job_config.py (0.2), nanotron's config classes (0.4) and DeepSpeed's JSON reference. */
+ * torchtitan's job_config.py (v0.2.2), nanotron's config classes (0.4) and DeepSpeed's JSON reference. */
 #include <math.h>
 
 #include "models/schedule.h"
@@ -193,22 +193,23 @@ void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
     megatron_dtype(f, p->framework, plan->dtype);
 }
 
-/* dp ranks that share one copy; torchtitan's ZeRO-2 shards as well and keeps what it gathered. */
-static int shards(const struct dtp_plan *plan) {
-    int ranks = plan->zero_stage < 2 ? 1 : plan->zero_group > 0 ? plan->zero_group : plan->dp;
-    return ranks < plan->dp ? ranks : plan->dp;
-}
-
+/* Schedules of torch.distributed.pipelining that the frameworks' tables have; its InterleavedZeroBubble wants two
+ * stages a rank and more, so it is no ZB-H1. */
 static const char *titan_schedule(const struct dtp_plan *plan) {
     static const char *const names[DTP_NSCHEDULES] = {
         [DTP_SCHED_GPIPE] = "GPipe",
         [DTP_SCHED_1F1B] = "1F1B",
         [DTP_SCHED_INTERLEAVED] = "Interleaved1F1B",
-        [DTP_SCHED_ZB_H1] = "InterleavedZeroBubble",
         [DTP_SCHED_BREADTH_FIRST] = "LoopedBFS",
         [DTP_SCHED_ZB_V] = "ZBVZeroBubble",
     };
     return names[plan->schedule];
+}
+
+/* dp ranks that share one copy; torchtitan's ZeRO-2 shards as well and keeps what it gathered. */
+static int shards(const struct dtp_plan *plan) {
+    int ranks = plan->zero_stage < 2 ? 1 : plan->zero_group > 0 ? plan->zero_group : plan->dp;
+    return ranks < plan->dp ? ranks : plan->dp;
 }
 
 /* Its own division takes embedding and head for a layer each unless told otherwise; any other is spelt out
@@ -237,8 +238,10 @@ static void titan_stages(FILE *f, const struct dtp_model *m, const struct dtp_pl
 void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
     int m = dtp_plan_num_microbatches(plan);
     int local = plan->pp > 1 ? plan->microbatch_size * m : plan->microbatch_size;
-    fprintf(f, "[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n", local,
-            plan->global_batch_size, p->seq);
+    fprintf(f,
+            "# torchtitan v0.2, --job.config_file; later releases are configured in Python\n"
+            "[training]\nlocal_batch_size = %d\nglobal_batch_size = %d\nseq_len = %d\n",
+            local, plan->global_batch_size, p->seq);
     fprintf(f,
             "\n[parallelism]\ndata_parallel_shard_degree = %d\ndata_parallel_replicate_degree = "
             "%d\ntensor_parallel_degree = %d\ncontext_parallel_degree = %d\n"
@@ -254,6 +257,8 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
         fprintf(f, "expert_parallel_degree = %d\n", plan->ep);
     if (plan->ep > 1 && dtp_plan_etp(plan) > 1) /* 1 by default; later releases have no other */
         fprintf(f, "expert_tensor_parallel_degree = %d\n", dtp_plan_etp(plan));
+    if (plan->ep > 1 && plan->ep_per_node)
+        fputs("expert_parallel_comm_backend = \"deepep\"\n", f);
     if (p->framework->tp_overlap && plan->tp_overlap != 0 && plan->tp > 1)
         fputs("enable_async_tensor_parallel = true\n", f);
     fprintf(f, "\n[activation_checkpoint]\nmode = \"%s\"\n", dtp_recompute_names[plan->recompute]);

@@ -51,3 +51,32 @@ small="--model llama3-8b --gpus 16 --cluster h100 --batch 64"
 # What a shell would take apart is quoted.
 "$dtplan" --model deepseek-v3 --gpus 1024 --cluster h100 --emit megatron | xargs printf '%s\n' |
     grep -A 1 -e layout -e layer-freq | grep -v -e -- | cut -c 1-9
+# Every option of torchtitan's is one that its job_config.py (v0.2.2) has.
+options="training: local_batch_size global_batch_size seq_len
+parallelism: data_parallel_shard_degree data_parallel_replicate_degree tensor_parallel_degree
+ context_parallel_degree pipeline_parallel_degree fsdp_reshard_after_forward
+ pipeline_parallel_schedule pipeline_parallel_microbatch_size pipeline_parallel_layers_per_stage
+ pipeline_parallel_first_stage_less_layers pipeline_parallel_last_stage_less_layers
+ module_fqns_per_model_part expert_parallel_degree expert_tensor_parallel_degree
+ expert_parallel_comm_backend enable_async_tensor_parallel
+activation_checkpoint: mode selective_ac_option
+compile: enable"
+titan="--gpus 64 --cluster h100 --batch 128 --emit torchtitan"
+# shellcheck disable=SC2086
+{
+    "$dtplan" --model llama3-8b $titan --framework torchtitan-eager --pp 4 --schedule zb-v
+    "$dtplan" --model llama3-8b $titan --framework torchtitan-async-tp --tp 2 --pp 4 --vpp 3
+    "$dtplan" --model mixtral-8x7b $titan --pp 1 --tp 2 --sp on --ep 8 --etp 2 --ep-per-node 1
+    "$dtplan" --model mixtral-8x7b $titan --pp 1 --tp 1 --ep 8 --recompute selective
+} | awk -v options="$options" '
+    BEGIN {
+        n = split(options, word, /[ \n]+/)
+        for (i = 1; i <= n; i++)
+            if (sub(":$", "", word[i])) table = word[i]
+            else known[table, word[i]] = 1
+    }
+    /^\[/ { table = substr($1, 2, length($1) - 2) }
+    / = / && !((table, $1) in known) { print "no option of torchtitan:", table, $1 }
+    / = / { seen[table, $1] = 1 }
+    /ZBV|deepep/
+    END { for (k in known) if (!(k in seen)) { split(k, at, SUBSEP); print "not seen:", at[1], at[2] } }'
