@@ -1,5 +1,6 @@
 #include "traces/measured.h"
 
+#include <ctype.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -74,6 +75,76 @@ static void run_unknown(struct dtp_run *run) {
     }
 }
 
+/* What plan documents and other tools call a column; the unit of its numbers where it is not the usual one. */
+static const struct {
+    const char *name, *also, *unit;
+} other_names[] = {{"gpus", "num_gpus"},
+                   {"gpus", "ngpus"},
+                   {"microbatch", "microbatch_size"},
+                   {"microbatch", "micro_batch"},
+                   {"microbatch", "micro_batch_size"},
+                   {"microbatch", "mbs"},
+                   {"global_batch", "global_batch_size"},
+                   {"global_batch", "batch"},
+                   {"global_batch", "gbs"},
+                   {"seq", "seq_len"},
+                   {"seq", "seq_length"},
+                   {"seq", "sequence_length"},
+                   {"step_s", "step_time_s"},
+                   {"step_s", "step_time"},
+                   {"step_s", "step_ms", "ms"},
+                   {"step_s", "step_time_ms", "ms"}};
+enum { NOTHER_NAMES = sizeof other_names / sizeof *other_names };
+
+static int find_col(const struct dtp_csv *csv, const char *name) {
+    for (size_t i = 0; i < csv->ncols; i++)
+        if (dtp_same_name(csv->header[i], name))
+            return (int)i;
+    return -1;
+}
+
+static int run_col(const struct dtp_csv *csv, const char *name) {
+    int col = find_col(csv, name);
+    for (size_t i = 0; i < NOTHER_NAMES && col < 0; i++)
+        if (strcmp(other_names[i].name, name) == 0)
+            col = find_col(csv, other_names[i].also);
+    return col;
+}
+
+/* The numbers of the column are in another unit than the field's: which. */
+static const char *unit_of(const struct dtp_csv *csv, int col) {
+    for (size_t i = 0; i < NOTHER_NAMES; i++)
+        if (other_names[i].unit && dtp_same_name(csv->header[col], other_names[i].also))
+            return other_names[i].unit;
+    return "";
+}
+
+static bool ends_in_digit(const char *cell) {
+    size_t n = strlen(cell);
+    return n > 0 && (isdigit((unsigned char)cell[n - 1]) || cell[n - 1] == '.');
+}
+
+/* Names that people give to two things: not guessed at unless the file says which. */
+static enum dtp_status check_names(const struct dtp_csv *csv, struct dtp_err *err) {
+    int batch = run_col(csv, "global_batch"), step = run_col(csv, "step_s");
+    if (batch >= 0 && dtp_same_name(csv->header[batch], "batch") && run_col(csv, "microbatch") < 0)
+        return dtp_fail(
+            err, DTP_EINPUT,
+            "%s: column \"batch\" may be that of a step or of a replica's pass: call it "
+            "global_batch, or give microbatch as well",
+            csv->name);
+    if (step < 0 || !dtp_same_name(csv->header[step], "step_time"))
+        return DTP_OK;
+    for (size_t row = 0; row < csv->nrows; row++)
+        if (ends_in_digit(dtp_csv_get(csv, row, step)))
+            return dtp_fail(err, DTP_EINPUT,
+                            "%s:%d: column \"%s\": found \"%s\" without a unit: call it step_s or "
+                            "step_ms, or write %sms",
+                            csv->name, csv->line[row], csv->header[step],
+                            dtp_csv_get(csv, row, step), dtp_csv_get(csv, row, step));
+    return DTP_OK;
+}
+
 /* A cell that cannot be read costs its row, not the file. */
 static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row, const int *col,
                      struct dtp_run *out) {
@@ -87,41 +158,12 @@ static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row,
         const char *place =
             dtp_arena_printf(a, "%s:%d: column %s", csv->name, csv->line[row], run_fields[i].name);
         struct dtp_err bad;
+        if (run_fields[i].kind == DTP_FIELD_DOUBLE && ends_in_digit(cell))
+            cell = dtp_arena_printf(a, "%s%s", cell, unit_of(csv, col[i]));
         if (dtp_field_parse(a, &run_fields[i], cell, place, out, &bad) != DTP_OK)
             out->broken = dtp_arena_strdup(a, bad.msg);
     }
     out->gpu = dtp_card_name(out->gpu);
-}
-
-/* What plan documents and other tools call a column. */
-static const char *const also[][2] = {{"gpus", "num_gpus"},
-                                      {"gpus", "ngpus"},
-                                      {"microbatch", "microbatch_size"},
-                                      {"microbatch", "micro_batch"},
-                                      {"microbatch", "micro_batch_size"},
-                                      {"microbatch", "mbs"},
-                                      {"global_batch", "global_batch_size"},
-                                      {"global_batch", "batch"},
-                                      {"global_batch", "gbs"},
-                                      {"seq", "seq_len"},
-                                      {"seq", "seq_length"},
-                                      {"seq", "sequence_length"},
-                                      {"step_s", "step_time_s"},
-                                      {"step_s", "step_time"}};
-
-static int find_col(const struct dtp_csv *csv, const char *name) {
-    for (size_t i = 0; i < csv->ncols; i++)
-        if (dtp_same_name(csv->header[i], name))
-            return (int)i;
-    return -1;
-}
-
-static int run_col(const struct dtp_csv *csv, const char *name) {
-    int col = find_col(csv, name);
-    for (size_t i = 0; i < sizeof also / sizeof *also && col < 0; i++)
-        if (strcmp(also[i][0], name) == 0)
-            col = find_col(csv, also[i][1]);
-    return col;
 }
 
 static enum dtp_status lacks(struct dtp_arena *a, const struct dtp_csv *csv, const char *what,
@@ -151,6 +193,7 @@ enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_
     bool shape = run_col(&csv, "layers") >= 0 && run_col(&csv, "hidden") >= 0;
     if (run_col(&csv, "model") < 0 && !shape)
         return lacks(a, &csv, "\"model\", nor \"layers\" and \"hidden\"", err);
+    DTP_TRY(check_names(&csv, err));
     struct dtp_run *grown = dtp_arena_grow(a, out->at, sizeof *out->at, out->n, out->n + csv.nrows);
     out->at = grown;
     out->verdicts = run_col(&csv, "step_s") < 0;

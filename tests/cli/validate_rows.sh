@@ -29,7 +29,7 @@ grep -o 'peak_mem is more than a card has' rows.csv
 # A table as people write it: other names of columns, shape and length from the library; what cannot be
 # predicted says why.
 cat >own.csv <<'EOF'
-ID,Framework,GPU,GPUs,model,TP,PP,DP,micro_batch_size,global batch size,step time
+ID,Framework,GPU,GPUs,model,TP,PP,DP,micro_batch_size,global batch size,step_s
 ours,megatron-core,H100,64,Llama-3-8B,2,1,32,1,512,3.2
 unknown,megatron-core,H100,64,gpt9000,2,1,32,1,512,3.2
 odd,megatron-core,H100,64,llama3-8b,3,1,32,1,512,3.2
@@ -37,6 +37,16 @@ late,megatron-core,H100,64,llama3-8b,2,1,32,1,512,soon
 EOF
 "$dtplan" validate own.csv --rows rows.csv | sed -n '/^not predicted/,/^$/p'
 awk -F, '$1 == "ours" && $7 > 0 { print "predicted" }' rows.csv
+# Names that may mean two things are asked about, unless the rest of the table says which.
+for names in mbs,batch,step_ms dp,batch,step_s mbs,gbs,step_time; do
+    printf 'id,framework,gpu,gpus,model,tp,%s\na,megatron-core,h100,64,llama3-8b,2,32,512,3200\n' "$names"
+done | split -l 2 - names.
+for table in names.aa names.ab names.ac; do
+    { "$dtplan" validate $table --rows $table.rows >out; } 2>&1
+done
+sed -i 's/3200/3.2s/' names.ac
+"$dtplan" validate names.ac --rows names.ac.rows >out
+cut -d, -f1,6 names.aa.rows names.ac.rows
 # Names of a GPU differ in case only: one group.
 {
     echo 'id,framework,gpu,gpus,model,tp,pp,dp,microbatch,global_batch,step_s'
