@@ -213,7 +213,7 @@ static void test_sized_facts(void) {
     CU_ASSERT_FATAL(c->unsupported == NULL);
     CU_ASSERT(!c->framework.checked_collectives);
     CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GiB reserved");
-    c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,8,2,1,4,0,1,256,bf16,"
+    c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,8,2,1,4,1,1,256,bf16,"
                 "none,1,,");
     CU_ASSERT(c->framework.checked_collectives && !c->framework.checked_transfers);
     c = case_of("a,nanotron,H100,80,512,8,Llama-like,16,2048,32,131072,4096,8,2,1,32,0,1,256,bf16,"
@@ -257,8 +257,8 @@ static void test_sized_facts(void) {
     }
 }
 
-/* Pipelines on 256 GPUs that were not made again: ZeRO-1 with dp 32, microbatch 2 of 8B. On 64, 8B
- * without ZeRO below dp 32, and from dp 4 on 16 and 32. ZeRO-1 of one replica. */
+/* Pipelines on 256 GPUs that were not made again: ZeRO-1 with dp 32, microbatch 2 of 8B. On 64, models
+ * below 80B with microbatch 1 and without ZeRO below dp 32, and from dp 4 on 16 and 32. ZeRO-1 of one replica. */
 static void test_campaign_facts(void) {
     static const struct {
         const char *gpus, *rest;
@@ -274,7 +274,9 @@ static void test_campaign_facts(void) {
                 {"32,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "2,0,1,256", false},
                 {"8,8,Llama 1B,16,2048,32,131072,4096,1,8,1", "1,1,1,256", true},
                 {"8,8,Llama 1B,16,2048,32,131072,4096,1,8,1", "1,0,1,256", false},
-                {"64,8,Llama 1B,16,2048,32,131072,4096,8,2,1", "4,0,1,256", false}};
+                {"64,8,Llama 3B,28,3072,32,131072,4096,8,2,1", "4,0,1,256", true},
+                {"64,8,Llama 3B,28,3072,32,131072,4096,8,2,1", "4,0,2,256", false},
+                {"64,8,Llama 80B,80,8192,64,131072,4096,8,4,1", "2,0,1,256", false}};
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         char line[160];
         snprintf(line, sizeof line, "a,nanotron,H100,80,%s,%s,bf16,none,1,,", runs[i].gpus,
