@@ -151,9 +151,15 @@ static double explained(double measured, double expected, double suspect) {
 
 static int by_explained(const void *x, const void *y) {
     const struct dtp_suspect *a = x, *b = y;
+    if (a->fits != b->fits)
+        return a->fits ? -1 : 1;
     if (a->explained != b->explained)
         return a->explained > b->explained ? -1 : 1;
     return strcmp(a->what, b->what);
+}
+
+static bool fits(const struct dtp_setup *setup, const struct dtp_diagnosis *d, double bytes) {
+    return bytes / (1 + d->accuracy.memory_p90) <= (double)setup->cluster.gpu.memory_bytes;
 }
 
 static void try_suspect(const struct dtp_setup *setup, const struct dtp_plan *plan, size_t i,
@@ -175,6 +181,7 @@ static void try_suspect(const struct dtp_setup *setup, const struct dtp_plan *pl
             struct dtp_suspect *s = &out->suspect[out->n++];
             *s = (struct dtp_suspect){
                 .what = suspects[i].what, .step_s = r.step_s, .peak_bytes = (double)r.device_bytes};
+            s->fits = fits(setup, out, s->peak_bytes);
             s->explained = measured->step_s > 0
                                ? explained(measured->step_s, out->expected.step_s, r.step_s)
                                : explained(measured->peak_bytes, (double)out->expected.device_bytes,
@@ -223,8 +230,12 @@ enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
     double peak_bytes = (double)out->expected.device_bytes;
     out->low_s = out->expected.step_s / (1 + spread);
     out->high_s = out->expected.step_s * (1 + spread);
+    double has_bytes = (double)setup->cluster.gpu.memory_bytes;
+    out->fits = fits(setup, out, peak_bytes);
     out->low_bytes = peak_bytes / (1 + memory_spread);
     out->high_bytes = peak_bytes * (1 + memory_spread);
+    if (out->fits && out->high_bytes > has_bytes)
+        out->high_bytes = has_bytes;
     out->step_normal = !(measured->step_s > 0) ||
                        (measured->step_s >= out->low_s && measured->step_s <= out->high_s);
     out->peak_normal = !(measured->peak_bytes > 0) || (measured->peak_bytes >= out->low_bytes &&

@@ -5,6 +5,7 @@
  * not fused, half of the NICs, ...); it is predicted like any other, and the suspects are ranked by how
  * much of the gap between measured and predicted they explain:
  *     explained = 1 - |measured - suspect| / |measured - predicted|, at most 1
+ * Those that the device cannot hold come last.
  */
 #ifndef DTP_PLANNER_DOCTOR_H
 #define DTP_PLANNER_DOCTOR_H
@@ -21,8 +22,8 @@ struct dtp_measured {
 };
 
 /* "3.2s" "820 ms/step" a step, "1.2 it/s", "152TF" TFLOP/s per GPU, "45% MFU", "190k tok/s", "3k tok/s/GPU",
- * "12 samples/s", "61GiB", as people write them (the tables are in doctor_measured.c); several with commas. Times
- * and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
+ * "12 samples/s", "61GiB", as people write them (the tables are in doctor_measured.c), as logs do ("tps: 5,762"), and a whole line
+ * of a log, of which the time of a step counts before rates; several with commas. Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
                                    struct dtp_measured *out, struct dtp_err *err);
 
@@ -34,6 +35,7 @@ struct dtp_suspect {
     double step_s;    /* predicted with it */
     double peak_bytes;
     double explained; /* of the gap of the step, else of the memory, <= 1; 0: nothing measured */
+    bool fits;        /* into the device, or over by less than the error of its memory */
 };
 
 enum { DTP_MOST_SUSPECTS = 24 };
@@ -42,6 +44,7 @@ struct dtp_diagnosis {
     struct dtp_accuracy accuracy;
     double low_s, high_s, low_bytes, high_bytes;
     bool step_normal, peak_normal; /* true where nothing was measured */
+    bool fits;                     /* as a suspect does; if not, another configuration ran */
     bool above_peak;     /* more model FLOPs a second than the GPUs have: no run does that */
     const char *reading; /* another way to read the number, in which it is normal; or NULL */
     int n;

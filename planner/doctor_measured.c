@@ -6,18 +6,46 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-enum { SIZE = 96 };
+enum { SIZE = 128 };
 
 /* Words of one meaning, longer ones before their beginnings. */
-static const char *const words[][2] = {
-    {"step time", ""},   {"iterations", "it"},  {"iteration", "it"}, {"iters", "it"},
-    {"iter", "it"},      {"steps", "it"},       {"step", "it"},      {"sequences", "seq"},
-    {"sequence", "seq"}, {"seqs", "seq"},       {"samples", "seq"},  {"sample", "seq"},
-    {"images", "seq"},   {"tokens", "tok"},     {"token", "tok"},    {"toks", "tok"},
-    {"tps", "tok/s"},    {"tflops/s", "tf"},    {"tflop/s", "tf"},   {"tflops", "tf"},
-    {"tflop", "tf"},     {"tf/s", "tf"},        {"seconds", "s"},    {"second", "s"},
-    {"secs", "s"},       {"sec", "s"},          {"per", "/"},        {"peak", ""},
-    {"memory", ""},      {"devices", "device"}, {"gpus", "gpu"}};
+static const char *const words[][2] = {{"step time", ""},
+                                       {"iterations", "it"},
+                                       {"iteration", "it"},
+                                       {"iters", "it"},
+                                       {"iter", "it"},
+                                       {"steps", "it"},
+                                       {"step", "it"},
+                                       {"sequences", "seq"},
+                                       {"sequence", "seq"},
+                                       {"seqs", "seq"},
+                                       {"samples", "seq"},
+                                       {"sample", "seq"},
+                                       {"images", "seq"},
+                                       {"tokens", "tok"},
+                                       {"token", "tok"},
+                                       {"toks", "tok"},
+                                       {"tps", "tok/s"},
+                                       {"tflops/s", "tf"},
+                                       {"tflop/s", "tf"},
+                                       {"tflops", "tf"},
+                                       {"tflop", "tf"},
+                                       {"tf/s", "tf"},
+                                       {"seconds", "s"},
+                                       {"second", "s"},
+                                       {"secs", "s"},
+                                       {"sec", "s"},
+                                       {"per", "/"},
+                                       {"peak", ""},
+                                       {"memory", ""},
+                                       {"devices", "device"},
+                                       {"gpus", "gpu"},
+                                       /* what logs put before their labels */
+                                       {"train_step_timing in", ""},
+                                       {"train_", ""},
+                                       {"model_", ""},
+                                       {"runningavg", ""},
+                                       {"curr", ""}};
 
 static const char *const each[] = {"/gpu", "/device", "/card", "/rank"};
 
@@ -60,7 +88,7 @@ static void normalise(const char *text, size_t n, char *out) {
             i += strlen(words[w][0]);
             continue;
         }
-        if (!isspace((unsigned char)text[i]) && !strchr("=:~,", text[i]))
+        if (!isspace((unsigned char)text[i]) && !strchr("=:~,_'\"{}", text[i]))
             out[at++] = (char)tolower((unsigned char)text[i]);
         i++;
     }
@@ -111,8 +139,17 @@ static void set_step(enum meaning meaning, double v, double count, const struct 
     }
 }
 
-static enum dtp_status parse_one(const char *given, size_t n, const struct dtp_problem *p,
-                                 struct dtp_measured *out, struct dtp_err *err) {
+static bool says_memory(const char *label, size_t n) {
+    while (n > 0 && !starts_with(label, n, "mem")) {
+        label++;
+        n--;
+    }
+    return n > 0;
+}
+
+/* False: the text says no number that is known. of: what the number of a step is. */
+static bool parse_words(const char *given, size_t n, const struct dtp_problem *p,
+                        struct dtp_measured *out, enum meaning *of) {
     char text[SIZE];
     double v = 0, count = 1;
     uint64_t bytes = 0;
@@ -124,18 +161,66 @@ static enum dtp_status parse_one(const char *given, size_t n, const struct dtp_p
     while (u < nunits && !cut_end(text, units[u].end))
         u++;
     enum meaning meaning = u < nunits ? units[u].meaning : STEP;
-    bool read = meaning == STEP ? dtp_parse_time(text, "--measured", &v, NULL) == DTP_OK
-                                : dtp_parse_count(text, "--measured", &v, NULL) == DTP_OK;
+    bool memory = meaning == STEP && says_memory(given, n); /* of which unit, where it has none? */
+    bool read = memory            ? false
+                : meaning == STEP ? dtp_parse_time(text, "--measured", &v, NULL) == DTP_OK
+                                  : dtp_parse_count(text, "--measured", &v, NULL) == DTP_OK;
     if (read) {
+        *of = meaning;
         set_step(meaning, v, count, p, out);
-        return DTP_OK;
+        return true;
     }
     size_t end = strlen(text);
     if (u == nunits && end > 0 && text[end - 1] == 'b' &&
         dtp_parse_bytes(text, "--measured", &bytes, NULL) == DTP_OK) {
         out->peak_bytes = (double)bytes;
-        return DTP_OK;
+        return true;
     }
+    return false;
+}
+
+/* A number without a unit, a factor such as k apart. */
+static bool is_bare(const char *value, size_t n) {
+    while (n > 0 && isspace((unsigned char)value[n - 1]))
+        n--;
+    if (n > 0 && strchr("kKmMbBtT", value[n - 1]))
+        n--;
+    return n > 0 && (isdigit((unsigned char)value[n - 1]) || value[n - 1] == '.');
+}
+
+/* What logs write, turned round: "tps: 5,762" is 5,762 tps, "elapsed time (ms): 5123.4" 5123.4 ms, and in
+ * "memory: 41.71GiB(43.91%)" the value has its unit. out: empty where it is not of this form. */
+static void turn_label(const char *given, size_t n, const struct dtp_problem *p, char *out) {
+    size_t at = n;
+    *out = '\0';
+    while (at > 0 && given[at - 1] != ':' && given[at - 1] != '=')
+        at--;
+    if (at == 0)
+        return;
+    const char *value = given + at, *unit = given, *open = memchr(given, '(', at);
+    const char *end = memchr(value, '(', n - at), *close = open ? memchr(open, ')', at) : NULL;
+    size_t nvalue = end ? (size_t)(end - value) : n - at, nunit = at - 1;
+    bool bare = is_bare(value, nvalue);
+    if (close) {
+        unit = open + 1;
+        nunit = (size_t)(close - unit);
+    }
+    /* torchtitan's tps is that of one device (its metrics.py) */
+    bool each_gpu = strncmp(p->framework->name, "torchtitan", 10) == 0 && nunit >= 3 &&
+                    strncmp(unit + nunit - 3, "tps", 3) == 0;
+    if (nunit < SIZE / 2 && nvalue < SIZE / 2)
+        snprintf(out, SIZE, "%.*s %.*s%s", (int)nvalue, value, bare ? (int)nunit : 0, unit,
+                 each_gpu ? "/gpu" : "");
+}
+
+static enum dtp_status parse_one(const char *given, size_t n, const struct dtp_problem *p,
+                                 struct dtp_measured *out, enum meaning *meaning,
+                                 struct dtp_err *err) {
+    char turned[SIZE];
+    turn_label(given, n, p, turned);
+    if (parse_words(given, n, p, out, meaning) ||
+        (*turned && parse_words(turned, strlen(turned), p, out, meaning)))
+        return DTP_OK;
     return dtp_fail(err, DTP_EUSAGE,
                     "--measured: found \"%.*s\", expected a step time (3.2s), TFLOP/s per GPU "
                     "(152TF), MFU (45%%), tokens/s (190k tok/s, 3k tok/s/GPU), sequences/s "
@@ -149,15 +234,63 @@ static bool groups(const char *text, const char *comma) {
            strspn(comma + 1, "0123456789") == 3;
 }
 
+/* The next "label: value" of a line of a log: its begin, and its end returned; NULL: no more. The label reaches
+ * back to the value before it, to a bar, comma or bracket, or to two spaces. */
+static const char *next_labelled(const char *from, const char **begin) {
+    for (const char *at = from; *at; at++) {
+        const char *value = at + 1 + strspn(at + 1, " '\"");
+        if ((*at != ':' && *at != '=') || !isdigit((unsigned char)*value))
+            continue;
+        const char *end = value;
+        while (isalnum((unsigned char)*end) || (*end && strchr(".%/", *end)) ||
+               (*end == ',' && groups(value, end)))
+            end++;
+        for (*begin = at; *begin > from && !strchr("|,[{\n", (*begin)[-1]); (*begin)--)
+            if (at > *begin && (*begin)[-1] == ' ' && **begin == ' ')
+                break;
+        const char *letter = *begin;
+        while (letter < at && !isalpha((unsigned char)*letter))
+            letter++;
+        if (letter < at)
+            return end;
+    }
+    return NULL;
+}
+
+/* A line of a log has two labels and more, of which some say how fast or how full. */
+static bool read_log(const char *text, const struct dtp_problem *p, struct dtp_measured *out) {
+    const char *begin = NULL;
+    bool timed = false;
+    int n = 0;
+    for (const char *end = text; (end = next_labelled(end, &begin)); n++) {
+        struct dtp_measured one = {.text = text};
+        enum meaning meaning = FRACTION;
+        if (parse_one(begin, (size_t)(end - begin), p, &one, &meaning, NULL) != DTP_OK)
+            continue;
+        /* the time of a step says more than rates, whose FLOPs are counted otherwise */
+        double peak_bytes = one.peak_bytes > out->peak_bytes ? one.peak_bytes : out->peak_bytes;
+        if (one.step_s > 0 && !timed) {
+            *out = one;
+            timed = meaning == STEP;
+        }
+        out->peak_bytes = peak_bytes;
+    }
+    return n > 1 && (out->step_s > 0 || out->peak_bytes > 0);
+}
+
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
                                    struct dtp_measured *out, struct dtp_err *err) {
+    enum meaning meaning;
+    *out = (struct dtp_measured){.text = text};
+    if (read_log(text, problem, out))
+        return DTP_OK;
     *out = (struct dtp_measured){.text = text};
     for (const char *at = text; at;) {
         const char *comma = strchr(at, ',');
         while (comma && groups(at, comma))
             comma = strchr(comma + 1, ',');
         size_t n = comma ? (size_t)(comma - at) : strlen(at);
-        DTP_TRY(parse_one(at, n, problem, out, err));
+        DTP_TRY(parse_one(at, n, problem, out, &meaning, err));
         at = comma ? comma + 1 : NULL;
     }
     if (!(out->step_s > 0) && !(out->peak_bytes > 0))

@@ -13,7 +13,8 @@ struct own {
 static const struct dtp_option own_options[] = {
     {"measured", DTP_OPT_STRING, 0, offsetof(struct own, measured), .value = "VALUE",
      .help = "what you see: 3.2s a step, \"1.2 it/s\", 152TF (TFLOP/s per GPU), \"45% MFU\", "
-             "\"190k tok/s\", \"3k tok/s/GPU\", \"12 samples/s\" or 61GiB; several with commas"},
+             "\"190k tok/s\", \"3k tok/s/GPU\", \"12 samples/s\" or 61GiB; several with commas; "
+             "or a line of a log"},
     {0}};
 
 static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
@@ -28,9 +29,15 @@ static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
             dtp_fmt_flops(flops / d->expected.step_s, text[0], sizeof text[0]),
             dtp_fmt_flops(flops / d->high_s, text[1], sizeof text[1]),
             dtp_fmt_flops(flops / d->low_s, text[2], sizeof text[2]));
-    fprintf(t->file, "  memory           %s on the fullest GPU, normal up to %s\n",
-            dtp_fmt_bytes_gib((double)d->expected.device_bytes, text[3], sizeof text[3]),
-            dtp_fmt_bytes_gib(d->high_bytes, text[4], sizeof text[4]));
+    dtp_fmt_bytes_gib((double)d->expected.device_bytes, text[3], sizeof text[3]);
+    fprintf(t->file, "  memory           %s on the fullest GPU, ", text[3]);
+    if (d->fits)
+        fprintf(t->file, "normal up to %s\n",
+                dtp_fmt_bytes_gib(d->high_bytes, text[4], sizeof text[4]));
+    else
+        dtp_term_print(
+            t, DTP_RED, "which has %s: something else ran\n",
+            dtp_fmt_bytes_gib((double)p->cluster->gpu.memory_bytes, text[4], sizeof text[4]));
     const struct dtp_accuracy *x = &d->accuracy;
     dtp_fmt_percent(x->p90, text[0], sizeof text[0]);
     if (*x->framework)
@@ -68,7 +75,9 @@ static void print_suspects(const struct dtp_term *t, const struct dtp_diagnosis 
         const struct dtp_suspect *s = &d->suspect[i];
         char explains[32] = "";
         bool off = m->step_s > 0 ? !d->step_normal : !d->peak_normal;
-        if (off && s->explained > 0.05)
+        if (!s->fits)
+            snprintf(explains, sizeof explains, "does not fit");
+        else if (off && s->explained > 0.05)
             snprintf(explains, sizeof explains, "explains %3.0f %%", 100 * s->explained);
         fprintf(t->file, "  %9s  %+6.1f %%  %9s  %-14s %s\n",
                 dtp_fmt_time(s->step_s, time, sizeof time),
@@ -88,6 +97,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_diagnosis *d,
     dtp_json_kv_double(&w, "low_s", d->low_s);
     dtp_json_kv_double(&w, "high_s", d->high_s);
     dtp_json_kv_double(&w, "expected_bytes", (double)d->expected.device_bytes);
+    dtp_json_kv_bool(&w, "fits", d->fits);
     dtp_json_kv_double(&w, "measured_s", m->step_s > 0 ? m->step_s : 0);
     dtp_json_kv_double(&w, "measured_bytes", m->peak_bytes);
     dtp_json_kv_bool(&w, "normal", d->step_normal && d->peak_normal);
@@ -100,6 +110,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_diagnosis *d,
         dtp_json_kv_double(&w, "step_s", d->suspect[i].step_s);
         dtp_json_kv_double(&w, "peak_bytes", d->suspect[i].peak_bytes);
         dtp_json_kv_double(&w, "explained", d->suspect[i].explained);
+        dtp_json_kv_bool(&w, "fits", d->suspect[i].fits);
         dtp_json_end(&w);
     }
     dtp_json_end(&w);

@@ -21,3 +21,7 @@ plan=(--model llama2-7b --gpus 8 --cluster h100-80 --pp 2 --dp 4 --microbatch-si
 # Products that were to be in FP4 and run in 16 bit.
 "$dtplan" doctor --model llama3-8b --gpus 8 --cluster b300 --dtype fp4 --dp 8 --zero-stage 1 --measured 100s |
     grep -o "explains .* run in 16 bit.*" | sed 's/ *[0-9]* %//'
+# A configuration that the card cannot hold did not run, and explains nothing: not as given, not as a suspect.
+plan=(--model llama3.1-8b --gpus 8 --cluster h100 --tp 2 --dp 4)
+"$dtplan" doctor "${plan[@]}" --measured 410TF | grep -o "something else ran\|does not fit .*recomputation"
+"$dtplan" doctor "${plan[@]}" --zero-stage 1 --measured 410TF | grep -o "explains.*recomputation\|fit   attention.*\|normal up to [0-9]*"

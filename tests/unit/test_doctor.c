@@ -48,37 +48,73 @@ static void test_parse(void) {
     CU_ASSERT(dtp_measured_parse("20k tok/s, 61GiB", p, &m, NULL) == DTP_OK &&
               fabs(m.step_s * 20000 / tokens - 1) < 1e-12 &&
               m.peak_bytes == 61.0 * 1024 * 1024 * 1024);
+    CU_ASSERT(dtp_measured_parse("110TF,61 GB", p, &m, NULL) == DTP_OK && m.peak_bytes == 61e9);
+    CU_ASSERT(dtp_measured_parse("step: 5  memory: 41.5GiB(52.5%)  loss: 3", p, &m, NULL) ==
+                  DTP_OK &&
+              m.step_s == 0 && m.peak_bytes == 41.5 * 1024 * 1024 * 1024);
+    CU_ASSERT(dtp_measured_parse("memory: 41.5", p, &m, NULL) == DTP_EUSAGE); /* of which unit? */
+    CU_ASSERT(dtp_measured_parse("loss: 3, lr: 2", p, &m, NULL) == DTP_EUSAGE);
+    CU_ASSERT(dtp_measured_parse("-3s", p, &m, NULL) == DTP_EUSAGE);
+    CU_ASSERT(dtp_measured_parse("fast", p, &m, NULL) == DTP_EUSAGE);
+    CU_ASSERT(dtp_measured_parse("0TF", p, &m, NULL) == DTP_EUSAGE);
+    CU_ASSERT(dtp_measured_parse("", p, &m, NULL) == DTP_EUSAGE);
+}
+
+static void test_words(void) {
+    const struct dtp_problem *p = &setup()->problem;
+    double flops = dtp_step_flops(p), tokens = (double)p->seq * p->global_batch,
+           peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
+    struct dtp_measured m;
     /* as people say it: text, what it is a number of, the step */
     const struct {
         const char *text;
         double step_s;
-    } said[] = {{"38% MFU", flops / (0.38 * peak * 16)},
-                {"MFU: 38 %", flops / (0.38 * peak * 16)},
-                {"mfu 0.38", flops / (0.38 * peak * 16)},
-                {"3.2 s", 3.2},
-                {"step time 3.2 sec", 3.2},
-                {"3200 ms/step", 3.2},
-                {"0.8 s/it", 0.8},
-                {"2 it/s", 0.5},
-                {"0.5 steps per second", 2},
-                {"110 TFLOPs", flops / (110e12 * 16)},
-                {"110 TFLOP/s/GPU", flops / (110e12 * 16)},
-                {"110 TFLOPS per GPU", flops / (110e12 * 16)},
-                {"2000 tok/s/gpu", tokens / (2000 * 16)},
-                {"2,000 tokens per second per GPU", tokens / (2000 * 16)},
-                {"12k tps", tokens / 12000},
-                {"5 samples/s", p->global_batch / 5.0}};
+    } said[] = {
+        {"38% MFU", flops / (0.38 * peak * 16)},
+        {"MFU: 38 %", flops / (0.38 * peak * 16)},
+        {"mfu 0.38", flops / (0.38 * peak * 16)},
+        {"3.2 s", 3.2},
+        {"step time 3.2 sec", 3.2},
+        {"3200 ms/step", 3.2},
+        {"0.8 s/it", 0.8},
+        {"2 it/s", 0.5},
+        {"0.5 steps per second", 2},
+        {"110 TFLOPs", flops / (110e12 * 16)},
+        {"110 TFLOP/s/GPU", flops / (110e12 * 16)},
+        {"110 TFLOPS per GPU", flops / (110e12 * 16)},
+        {"2000 tok/s/gpu", tokens / (2000 * 16)},
+        {"2,000 tokens per second per GPU", tokens / (2000 * 16)},
+        {"12k tps", tokens / 12000},
+        {"5 samples/s", p->global_batch / 5.0},
+        /* as logs say it: Megatron-LM, torchtitan, DeepSpeed, Hugging Face, NeMo, nanotron */
+        {"elapsed time per iteration (ms): 5123.4", 5.1234},
+        {"throughput per GPU (TFLOP/s/GPU): 110", flops / (110e12 * 16)},
+        {"tps: 5,762", tokens / 5762},
+        {"TFLOPS: 110", flops / (110e12 * 16)},
+        {"tokens/s/GPU=2000", tokens / (2000 * 16)},
+        {"train_steps_per_second: 0.5", 2},
+        {" [2024-05-01 12:00:01] iteration 100/ 5000 | consumed samples: 51200 | elapsed time per "
+         "iteration (ms): 1123.4 | throughput per GPU (TFLOP/s/GPU): 402.3 | global batch size:   "
+         "512 | "
+         "lm loss: 7.123456E+00 | loss scale: 1.0 | grad norm: 1.234 |",
+         1.1234},
+        {"[titan] 2025-01-01 12:00:00,000 - root - INFO - step: 20  loss: 10.1234  memory: "
+         "47.71GiB(60.30%)  tps: 6,667  mfu: 38%",
+         flops / (0.38 * peak * 16)},
+        {"{'train_runtime': 123.4, 'train_samples_per_second': 12.2, 'train_steps_per_second': "
+         "0.5, "
+         "'loss': 2.3}",
+         2},
+        {"lr: 2.7e-06 | global_step: 9 | reduced_train_loss: 10.9 | train_step_timing in s: 9.71",
+         9.71},
+        {"iteration: 6 / 20 | consumed_tokens: 12.6M | tokens_per_sec: 41.5K | loss: 9.97 |",
+         tokens / 41500}};
     for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
         enum dtp_status status = dtp_measured_parse(said[i].text, p, &m, NULL);
         if (status != DTP_OK || fabs(m.step_s / said[i].step_s - 1) > 1e-12)
             printf("%s: %g s, expected %g\n", said[i].text, m.step_s, said[i].step_s);
         CU_ASSERT(status == DTP_OK && fabs(m.step_s / said[i].step_s - 1) < 1e-12);
     }
-    CU_ASSERT(dtp_measured_parse("110TF,61 GB", p, &m, NULL) == DTP_OK && m.peak_bytes == 61e9);
-    CU_ASSERT(dtp_measured_parse("-3s", p, &m, NULL) == DTP_EUSAGE);
-    CU_ASSERT(dtp_measured_parse("fast", p, &m, NULL) == DTP_EUSAGE);
-    CU_ASSERT(dtp_measured_parse("0TF", p, &m, NULL) == DTP_EUSAGE);
-    CU_ASSERT(dtp_measured_parse("", p, &m, NULL) == DTP_EUSAGE);
 }
 
 /* A measurement equal to the prediction is normal; one made by a suspect names it first. */
@@ -154,11 +190,10 @@ static void test_experts(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"what people type", test_parse},
-                           {"diagnosis", test_diagnosis},
-                           {"a stack without runs", test_unknown_stack},
-                           {"a model with experts", test_experts},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"what people type", test_parse},       {"what people and logs say", test_words},
+        {"diagnosis", test_diagnosis},          {"a stack without runs", test_unknown_stack},
+        {"a model with experts", test_experts}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"doctor", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);
