@@ -257,13 +257,14 @@ static void test_sized_facts(void) {
     }
 }
 
-/* Pipelines on 256 GPUs that were not made again: ZeRO-1 with dp 32, microbatch 2 of 8B. On 64, models
+/* Pipelines on 256 GPUs that were not made again: ZeRO-1 with dp 32 and 64, microbatch 2 of 8B. On 64, models
  * below 80B with microbatch 1 and without ZeRO below dp 32, and from dp 4 on 16 and 32. ZeRO-1 of one replica. */
 static void test_campaign_facts(void) {
     static const struct {
         const char *gpus, *rest;
         bool slow;
     } runs[] = {{"256,8,Llama 1B,16,2048,32,131072,4096,4,2,1", "32,1,1,256", true},
+                {"256,8,Llama 1B,16,2048,32,131072,4096,1,2,1", "128,1,2,256", false},
                 {"256,8,Llama 1B,16,2048,32,131072,4096,4,2,1", "32,0,1,256", false},
                 {"256,8,Llama 1B,16,2048,32,131072,4096,8,2,1", "16,1,2,256", false},
                 {"256,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "16,1,2,256", true},
