@@ -231,7 +231,7 @@ const struct dtp_field dtp_framework_fields[] = {
     BOOLEAN(fused_bias_activation, "bias and activation are one kernel"),
     BOOLEAN(fused_bias_dropout_add, "bias, dropout and residual add are one kernel"),
     BOOLEAN(fused_linear_bias, "the bias of a linear layer is in the GEMM's epilogue"),
-    BOOLEAN(fused_norm, "RMS norm is one kernel, not operators of Python"),
+    BOOLEAN(fused_norm, "RMS norm is one kernel, not operators in Python"),
     BOOLEAN(norm_fp32, "the input of a norm is converted to fp32 by a kernel of its own"),
     BOOLEAN(repeats_norms, "norms are repeated in the backward, whatever is recomputed"),
     BOOLEAN(fused_rope, "rotary embedding is one kernel"),

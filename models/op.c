@@ -130,8 +130,7 @@ void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, doub
         dtp_op_kernel(b, "norm gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (x + y) * elements,
                       elements);
     }
-    struct dtp_op *f =
-        dtp_op_kernel(b, name, DTP_PASS_F, DTP_K_NORM, (x + y) * elements, elements);
+    struct dtp_op *f = dtp_op_kernel(b, name, DTP_PASS_F, DTP_K_NORM, (x + y) * elements, elements);
     f->again = again;
     f->saved_bytes = again ? saved_bytes : saved_bytes * x / b->e;
     dtp_op_kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, (2 * x + y) * elements, elements);

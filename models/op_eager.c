@@ -176,8 +176,9 @@ static void keep(struct dtp_op_build *b, double bytes) {
         }
 }
 
+/* RMS norm as Python has it; with a kernel of its own it is that of layer norm. */
 static bool rms(const struct dtp_op_build *b) {
-    return b->m->norm == DTP_NORM_RMS;
+    return b->m->norm == DTP_NORM_RMS && !b->f->fused_norm;
 }
 
 /* Without autocast. What its weight multiplies and its input in fp32 stay. */

@@ -194,9 +194,10 @@ static void set_recompute(struct dtp_arena *a, const struct cluster_fact *fact,
                           const struct dtp_run *run, struct dtp_run_case *c) {
     int recompute = dtp_name_index(dtp_recompute_names, run->recompute);
     if (recompute < 0) {
-        recompute =
-            strstr(run->recompute, "selective") ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
-        dtp_run_note(a, c, "no recomputation assumed");
+        bool selective = strstr(run->recompute, "selective") != NULL;
+        recompute = selective ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
+        if (!selective)
+            dtp_run_note(a, c, "no recomputation assumed");
     }
     int real = fact && fact->recompute ? dtp_name_index(dtp_recompute_names, fact->recompute) : -1;
     if (real >= 0 && real != recompute) {
@@ -204,6 +205,8 @@ static void set_recompute(struct dtp_arena *a, const struct cluster_fact *fact,
         dtp_run_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
     }
     c->plan.recompute = (enum dtp_recompute)recompute;
+    if (fact)
+        c->plan.recompute_layers = fact->recompute_layers;
 }
 
 /* dp by the GPUs, where the row says none or one that makes another number of them. */

@@ -25,7 +25,8 @@ struct cluster_fact {
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
     int zero_stage;             /* where the row does not say */
     bool weighs_rows;           /* experts' rows weighted by a kernel of their own */
-    bool unfused_norm;          /* its norms were Python's operators */
+    const char *norm;           /* "fused" or "operators", where it was not the stack's */
+    int recompute_layers;       /* full recomputation of so many layers of a stage; 0: of all */
     int gpu_mem_below;          /* only for runs on cards of fewer GB; 0: on any */
     double capacity_factor;     /* of the experts, whatever the model's file says; 0: the file's */
     const char *model_contains; /* part of the row's model; NULL: any */

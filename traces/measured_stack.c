@@ -63,7 +63,8 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
             c->framework.memory.optimizer_bytes = fact->optimizer_bytes;
         c->framework.launch_blocking |= fact && fact->launch_blocking;
         c->framework.moe_weighs_rows |= fact && fact->weighs_rows;
-        c->framework.fused_norm &= !(fact && fact->unfused_norm);
+        if (fact && fact->norm)
+            c->framework.fused_norm = strcmp(fact->norm, "fused") == 0;
         c->framework.checked_collectives |= fact && fact->checked_collectives;
         c->framework.checked_transfers |= fact && fact->checked_transfers;
     } else
