@@ -2,7 +2,7 @@
 
 /* Bytes on the busiest port and NIC and the latency of one repeat, in units of the buffer. */
 struct load {
-    double port, nic, sharers; /* sharers of the NIC: GPUs of the group that send at once */
+    double port, nic;
     bool across;
 };
 
@@ -10,7 +10,7 @@ static struct load step_load(const struct dtp_step *st, const struct dtp_group_s
     double f = st->fraction, n = s->size, p = s->per_node, per_nic = s->nics > 0 ? p / s->nics : 1;
     int d = st->distance;
     bool multi = s->nodes > 1, far = multi && d >= s->per_node;
-    struct load in = {f, 0, 0, false}, out = {0, f * per_nic, 0, true};
+    struct load in = {f, 0, false}, out = {0, f * per_nic, true};
     switch (st->peer) {
     case DTP_PEER_NEXT:
         if (st->tier == 1)
@@ -18,11 +18,11 @@ static struct load step_load(const struct dtp_step *st, const struct dtp_group_s
         if (st->tier == 2)
             return out;
         if (d == 0)
-            return (struct load){p > 1 ? f : 0, multi ? f * per_nic : 0, 0, multi};
-        return (struct load){p > 1 ? f : 0, multi ? f / s->nics : 0, 0, multi};
+            return (struct load){p > 1 ? f : 0, multi ? f * per_nic : 0, multi};
+        return (struct load){p > 1 ? f : 0, multi ? f / s->nics : 0, multi};
     case DTP_PEER_CHAIN:
     case DTP_PEER_CHAIN_BACK:
-        return (struct load){p > 1 ? f : 0, multi ? f : 0, 0, multi};
+        return (struct load){p > 1 ? f : 0, multi ? f : 0, multi};
     case DTP_PEER_XOR:
         return far ? out : in;
     case DTP_PEER_FOLD_IN:
@@ -31,17 +31,17 @@ static struct load step_load(const struct dtp_step *st, const struct dtp_group_s
     case DTP_PEER_TO_ROOT:
     case DTP_PEER_FROM_ROOT:
         if (d == 1)
-            return multi ? (struct load){0, f, 0, true} : in;
-        return (struct load){(p - 1) * f, multi ? (n - p) * f : 0, 0, multi};
+            return multi ? (struct load){0, f, true} : in;
+        return (struct load){(p - 1) * f, multi ? (n - p) * f : 0, multi};
     case DTP_PEER_ALL:
-        return (struct load){(p - 1) * f, multi ? p * (n - p) * f / s->nics : 0, 0, multi};
+        return (struct load){(p - 1) * f, multi ? p * (n - p) * f / s->nics : 0, multi};
     case DTP_PEER_TREE_UP:
     case DTP_PEER_TREE_DOWN:
-        return far ? (struct load){0, f, 0, true} : in;
+        return far ? (struct load){0, f, true} : in;
     case DTP_PEER_TREES_UP:
     case DTP_PEER_TREES_DOWN:
-        return far ? (struct load){0, per_nic > 1 ? 2 * f : f, 0, true}
-                   : (struct load){2 * f, 0, 0, false};
+        return far ? (struct load){0, per_nic > 1 ? 2 * f : f, true}
+                   : (struct load){2 * f, 0, false};
     case DTP_PEER_SWITCH:
         return in;
     }

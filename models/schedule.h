@@ -75,7 +75,6 @@ struct dtp_schedule {
 
 struct dtp_schedule_kind {
     const char *name, *title, *source;
-    bool flushes;        /* all microbatches of a step end before the optimizer */
     bool split_backward; /* I and W instead of B */
     bool chunked;        /* vpp > 1 */
     bool phases;         /* all forwards, then all backwards, of one chunk */

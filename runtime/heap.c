@@ -151,7 +151,6 @@ static void split(struct dtp_heap *h, int i, uint64_t need_bytes) {
 
 static void count(struct dtp_heap *h, const struct block *b) {
     struct dtp_heap_stats *s = &h->stats;
-    s->nallocs++;
     s->live_bytes += b->size_bytes;
     s->live[b->class] += b->size_bytes;
     if (b->offset_bytes + b->size_bytes > s->extent_bytes)

@@ -39,7 +39,6 @@ struct dtp_heap;
 struct dtp_heap_stats {
     uint64_t size_bytes, live_bytes, peak_bytes, extent_bytes;
     uint64_t live[DTP_NMEM], at_peak[DTP_NMEM]; /* bytes by class */
-    uint64_t nallocs;                           /* so far */
 };
 
 /* base: may be an address of device memory. max_blocks: most tensors alive at once. */

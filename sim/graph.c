@@ -118,10 +118,8 @@ static void add_uses(struct dtp_graph *g, const struct dtp_use *uses, uint32_t n
     memcpy(u, uses, n * sizeof *u);
     if (n > 1)
         n = merge_uses(u, n);
-    for (uint32_t i = 0; i < n; i++) {
-        g->nlink_uses += u[i].kind == DTP_USE_LINK;
+    for (uint32_t i = 0; i < n; i++)
         g->nload_uses += u[i].kind == DTP_USE_LOAD;
-    }
     g->nuses += n;
 }
 

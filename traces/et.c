@@ -118,8 +118,7 @@ static void add_node(struct et_reader *r) {
 static enum dtp_status take_node(struct et_reader *r, struct dtp_err *err) {
     bool more;
     r->node = (struct dtp_et_node){.name = dtp_intern_add(r->et->names, "", 0)};
-    r->comm = (struct dtp_et_comm){
-        .collective = "", .group = "", .group_description = "", .rank_start = -1};
+    r->comm = (struct dtp_et_comm){.collective = "", .group = "", .group_description = ""};
     r->in = r->out = (struct et_values){.text = ""};
     r->has_id = r->has_name = r->is_comm = r->is_groups = r->stated = false;
     r->nints = 0;

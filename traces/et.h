@@ -28,7 +28,7 @@ struct dtp_et_comm {
     const char *collective; /* allreduce, all_to_allv, wait, ...; "" where it is not said */
     const char *group, *group_description; /* "" where it is not said */
     uint64_t in_elements, out_elements, element_bytes, in_bytes;
-    int64_t group_size, rank_start, rank_stride; /* 0, -1, 0: not said */
+    int64_t group_size; /* 0: not said */
     const int64_t *in_split, *out_split;
     size_t nin_split, nout_split;
     bool stated; /* by attributes; else taken from the inputs of the node */

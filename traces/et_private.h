@@ -27,7 +27,7 @@ struct et_reader {
     /* the attribute being read */
     char key[64];
     char *value;
-    size_t value_n, value_capacity;
+    size_t value_capacity;
 };
 
 /* The array of values at the current place; taken apart only where it may be of use. */

@@ -186,17 +186,10 @@ static void set_text(struct et_reader *r, const struct dtp_text *t) {
 
 static void set_number(struct et_reader *r, int64_t v) {
     struct dtp_et_comm *c = &r->comm;
-    struct {
-        const char *key;
-        int64_t *to;
-    } fields[] = {{"pg_size", &c->group_size},
-                  {"global_rank_start", &c->rank_start},
-                  {"global_rank_stride", &c->rank_stride}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (strcmp(r->key, fields[i].key) == 0)
-            *fields[i].to = v;
     uint64_t positive = v > 0 ? (uint64_t)v : 0;
-    if (strcmp(r->key, "in_msg_nelems") == 0)
+    if (strcmp(r->key, "pg_size") == 0)
+        c->group_size = v;
+    else if (strcmp(r->key, "in_msg_nelems") == 0)
         c->in_elements = positive;
     else if (strcmp(r->key, "out_msg_nelems") == 0)
         c->out_elements = positive;

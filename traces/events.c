@@ -180,7 +180,6 @@ enum dtp_status dtp_events_read(struct dtp_arena *a, struct dtp_source *source,
     struct reader r = {.source = source, .a = a};
     for (bool more = true; more;)
         DTP_TRY(read_record(&r, out, &more, err));
-    out->records += r.record;
     if (r.record == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: an empty file", dtp_source_name(source));
     return DTP_OK;

@@ -34,7 +34,6 @@ static enum dtp_status take_values(struct dtp_pull *p, struct dtp_scalars *out, 
         if (!number_of(&t, &v))
             return dtp_pull_fail(p, err, "found a value that is no number");
         dtp_scalars_add(out, tag, step, v);
-        out->records++;
     }
 }
 

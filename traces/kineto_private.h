@@ -20,7 +20,6 @@ struct kineto_args {
     bool big_correlation;
     struct dtp_trace_comm comm;
     uint64_t input_elements[KINETO_INPUTS], input_bytes[KINETO_INPUTS];
-    bool input_known[KINETO_INPUTS];
     int ninputs, ntypes;
     char shape[KINETO_SHAPE_BYTES]; /* text of arrays; what does not fit is left out whole */
     size_t nshape;

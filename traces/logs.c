@@ -44,7 +44,6 @@ static bool take_nccl_row(struct dtp_scalars *texts, char *line, struct dtp_nccl
     for (int k = 0; k < 2; k++) {
         char **at = field + (n == NEW_FIELDS ? 5 : 4) + 4 * k;
         out->time_s[k] = cell(at[0], DTP_MICRO);
-        out->algbw_bytes_per_s[k] = cell(at[1], DTP_GIGA);
         out->busbw_bytes_per_s[k] = cell(at[2], DTP_GIGA);
     }
     if (out->time_s[0] < 0 && out->time_s[1] < 0)
@@ -140,7 +139,6 @@ enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, str
         DTP_TRY(dtp_lines_next(&l, &line, err));
         if (!line)
             break;
-        out->scalars.records++;
         remove_colours(line);
         if (logs_take_train(&state, line))
             continue;

@@ -31,8 +31,7 @@ enum dtp_log_dialect {
 struct dtp_nccl_row {
     uint64_t bytes, count;
     const char *type, *redop;
-    double time_s[2], algbw_bytes_per_s[2],
-        busbw_bytes_per_s[2]; /* out of place, in place; -1: N/A */
+    double time_s[2], busbw_bytes_per_s[2]; /* out of place, in place; -1: N/A */
 };
 struct dtp_nccl_log {
     struct dtp_nccl_row *row;

@@ -7,8 +7,7 @@
 /* What lines before this one said. */
 struct log_state {
     struct dtp_log *log;
-    int64_t deepspeed_step; /* of the last line that named one */
-    double titan_s;         /* time stamp of the last step line, or -1 */
+    double titan_s; /* time stamp of the last step line, or -1 */
     int64_t titan_step;
 };
 

@@ -210,7 +210,6 @@ static bool take_deepspeed_rate(struct log_state *s, char *line) {
     if (!at || !strstr(at, "SamplesPerSec="))
         return false;
     int64_t step = strtoll(at + strlen(key), &end, 10);
-    s->deepspeed_step = step;
     s->log->lines[DTP_LOG_DEEPSPEED]++;
     for (char *item = strtok_r(end, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
         char *equals = strchr(item, '=');

@@ -81,7 +81,6 @@ struct dtp_replayed_rank {
     struct dtp_replayed_comm *comm; /* by end */
     size_t ncomms;
     double unexplained_s, span_s; /* span: first call or work to last end */
-    double launch_latency_s, queue_latency_s;
     double replayed_end_s, measured_end_s;
 };
 

@@ -98,8 +98,6 @@ void replay_take_rank(struct replay_state *s, size_t rank, const struct dtp_time
     *out = (struct dtp_replayed_rank){.rank = q->r};
     out->span_s = replay_seconds(q->last_ns - q->first_ns);
     out->unexplained_s = replay_seconds(q->unexplained_ns);
-    out->launch_latency_s = replay_seconds(q->latency_ns[DTP_CLASS_COMPUTE][AFTER_LAUNCH]);
-    out->queue_latency_s = replay_seconds(q->latency_ns[DTP_CLASS_COMPUTE][AFTER_WORK]);
     out->measured_end_s = replay_seconds(q->last_ns);
     for (uint32_t i = 0; i < q->ncalls; i++)
         if (line->end_s[q->call[i].body] > out->replayed_end_s)

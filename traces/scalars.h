@@ -60,7 +60,7 @@ struct dtp_scalars {
     struct dtp_series *series;
     size_t n, capacity;
     struct dtp_intern *tags;
-    uint64_t records, skipped_records; /* of the file; skipped: other than scalars */
+    uint64_t skipped_records; /* of a file of events: other than scalars */
 };
 
 void dtp_scalars_init(struct dtp_arena *a, struct dtp_scalars *out);

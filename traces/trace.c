@@ -116,10 +116,16 @@ void dtp_trace_warn(struct dtp_trace_rank *r, enum dtp_trace_warning w, uint64_t
 }
 
 void dtp_trace_print_warnings(FILE *f, const struct dtp_trace_rank *r) {
-    for (int w = 0; w < DTP_NTRACE_WARNINGS; w++)
-        if (r->warned[w].count > 0)
-            fprintf(f, "%s: warning: %llu %s\n", r->file, (unsigned long long)r->warned[w].count,
-                    dtp_trace_warning_text[w]);
+    for (int w = 0; w < DTP_NTRACE_WARNINGS; w++) {
+        const struct dtp_trace_warned *at = &r->warned[w];
+        if (at->count == 0)
+            continue;
+        fprintf(f, "%s: warning: %llu %s", r->file, (unsigned long long)at->count,
+                dtp_trace_warning_text[w]);
+        if (at->first_byte > 0)
+            fprintf(f, ", the first at byte %llu", (unsigned long long)at->first_byte);
+        fputc('\n', f);
+    }
 }
 
 /* ---- meanings of names ---- */

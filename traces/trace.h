@@ -91,7 +91,6 @@ struct dtp_trace_comm {
     uint64_t in_elements, out_elements, element_bytes, in_bytes;
     int group_size;
     int64_t seq, peer; /* -1: unknown */
-    uint64_t split_bytes;
 };
 
 struct dtp_trace_group {
@@ -137,7 +136,7 @@ enum dtp_trace_warning {
 extern const char *const dtp_trace_warning_text[DTP_NTRACE_WARNINGS];
 
 struct dtp_trace_warned {
-    uint64_t count, first_byte;
+    uint64_t count, first_byte; /* 0: not of one place */
 };
 
 struct dtp_trace_rank {

@@ -88,7 +88,7 @@ static void test_uses_of_one_resource_are_added_up(void) {
     CU_ASSERT_EQUAL(graph.use[0].weight, 3);
     CU_ASSERT_EQUAL(graph.use[1].weight, 0.5);
     CU_ASSERT_EQUAL_FATAL(graph.use_end[1], 2 + 100);
-    CU_ASSERT_EQUAL(graph.nlink_uses, 101);
+    CU_ASSERT_EQUAL(graph.nuses, 2 + 100);
     CU_ASSERT_EQUAL(graph.nload_uses, 1);
     for (uint32_t i = 0; i < 100; i++) {
         CU_ASSERT_EQUAL(graph.use[2 + i].resource, i);
