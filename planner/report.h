@@ -64,7 +64,8 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
 void dtp_report_json(FILE *f, const struct dtp_report *r);
 /* One simulated plan in the same form, without runners-up and search. */
 void dtp_report_result_json(FILE *f, const struct dtp_report *r, const struct dtp_result *result);
-void dtp_report_csv(FILE *f, const struct dtp_report *r);
+/* Every plan of the space: those that fit first, fastest first, then those over memory, then the refused ones. */
+void dtp_report_csv(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
 void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
 
 /* Terms of the breakdown in order, with words for people. */

@@ -1,3 +1,6 @@
+#include <stdlib.h>
+#include <string.h>
+
 #include "models/schedule.h"
 #include "planner/document.h"
 #include "planner/report.h"
@@ -96,26 +99,45 @@ static void csv_plan(FILE *f, const struct dtp_plan *p) {
                                sizeof text));
 }
 
-void dtp_report_csv(FILE *f, const struct dtp_report *r) {
+/* Those that fit before those that do not; timed ones by time, the rest by bound. */
+static int better(const void *x, const void *y) {
+    const struct dtp_legal *a = x, *b = y;
+    int over = (a->verdict == DTP_VERDICT_OVER_MEMORY) - (b->verdict == DTP_VERDICT_OVER_MEMORY);
+    if (over != 0)
+        return over;
+    if ((a->time_s > 0) != (b->time_s > 0))
+        return a->time_s > 0 ? -1 : 1;
+    double p = a->time_s > 0 ? a->time_s : a->bound_s, q = b->time_s > 0 ? b->time_s : b->bound_s;
+    if (p != q)
+        return p < q ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+void dtp_report_csv(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     const struct dtp_search *s = r->search;
-    const struct dtp_legal *legal = s->legal; /* the next one, by number */
+    struct dtp_legal *legal = DTP_NEW(a, struct dtp_legal, s->nlegal + 1);
+    struct dtp_plan p;
     char bound[32], time[32];
+    if (s->nlegal > 0)
+        memcpy(legal, s->legal, s->nlegal * sizeof *legal);
+    qsort(legal, s->nlegal, sizeof *legal, better);
     for (int k = 0; k < DTP_NLIMITS; k++)
         fprintf(f, "%s,", dtp_limit_fields[k].name);
     fputs("verdict,reason,device_bytes,bound_s,time_s\n", f);
+    for (const struct dtp_legal *x = legal; x < legal + s->nlegal; x++) {
+        dtp_space_candidate(&s->space, x->number, &p);
+        csv_plan(f, &p);
+        dtp_double_text(x->bound_s, bound, sizeof bound);
+        dtp_double_text(x->time_s, time, sizeof time);
+        fprintf(f, "%s,,%llu,%s,%s\n", dtp_verdict_names[x->verdict],
+                (unsigned long long)x->device_bytes, bound, x->time_s > 0 ? time : "");
+    }
     for (uint64_t i = 0; i < s->space.ncandidates; i++) {
-        struct dtp_plan p;
+        if (s->reason[i] == DTP_LEGAL)
+            continue;
         dtp_space_candidate(&s->space, i, &p);
         csv_plan(f, &p);
-        if (s->reason[i] != DTP_LEGAL) {
-            fprintf(f, "%s,\"%s\",,,\n", dtp_verdict_names[DTP_VERDICT_ILLEGAL],
-                    dtp_reasons[s->reason[i]]);
-            continue;
-        }
-        dtp_double_text(legal->bound_s, bound, sizeof bound);
-        dtp_double_text(legal->time_s, time, sizeof time);
-        fprintf(f, "%s,,%llu,%s,%s\n", dtp_verdict_names[legal->verdict],
-                (unsigned long long)legal->device_bytes, bound, legal->time_s > 0 ? time : "");
-        legal++;
+        fprintf(f, "%s,\"%s\",,,\n", dtp_verdict_names[DTP_VERDICT_ILLEGAL],
+                dtp_reasons[s->reason[i]]);
     }
 }

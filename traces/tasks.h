@@ -114,6 +114,8 @@ enum dtp_status dtp_tasks_select(struct dtp_arena *a, const struct dtp_tasks *t,
 enum dtp_status dtp_tasks_write(struct dtp_arena *a, const struct dtp_tasks *t, const char *path,
                                 struct dtp_err *err);
 enum dtp_status dtp_tasks_check_path(const char *path, struct dtp_err *err);
+/* About what the files of that name will take; 0: little, or packed (.gz). */
+double dtp_tasks_bytes(const struct dtp_tasks *t, const char *path);
 /* Whether a writer wants every rank and operation of a simulation (.et). */
 bool dtp_tasks_wants_all(const char *path);
 

@@ -13,10 +13,11 @@ static const struct {
     const char *end;
     tasks_writer *write; /* NULL: a file for each rank */
     bool wants_all;
-} writers[] = {{".json", tasks_write_chrome, false},
-               {".csv", tasks_write_csv, false},
-               {".svg", tasks_write_gantt, false},
-               {".et", NULL, true}};
+    double bytes; /* of a task, about */
+} writers[] = {{".json", tasks_write_chrome, false, 300},
+               {".csv", tasks_write_csv, false, 140},
+               {".svg", tasks_write_gantt, false, 110},
+               {".et", NULL, true, 60}};
 
 static bool ends_in(const char *s, size_t n, const char *suffix) {
     size_t k = strlen(suffix);
@@ -47,6 +48,11 @@ enum dtp_status dtp_tasks_check_path(const char *path, struct dtp_err *err) {
 bool dtp_tasks_wants_all(const char *path) {
     int i = writer_of(path);
     return i >= 0 && writers[i].wants_all;
+}
+
+double dtp_tasks_bytes(const struct dtp_tasks *t, const char *path) {
+    int i = writer_of(path);
+    return i < 0 || bare_length(path) < strlen(path) ? 0 : writers[i].bytes * t->ntasks;
 }
 
 /* gzip (RFC 1952) of the plain file; no time in the header, so that equal runs give equal bytes. */

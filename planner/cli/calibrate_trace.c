@@ -47,6 +47,14 @@ static enum dtp_status prepare(struct dtp_cli *cli, const struct dtp_calibrate_t
                         "--from-trace: %s is a timeline of dtplan; what its host took is not in it",
                         cli->arg[0]);
     dtp_infer(cli->a, &f->trace, &f->in);
+    struct dtp_err why_not;
+    bool some = f->trace.nranks < (size_t)(f->in.gpus > 0 ? f->in.gpus : 0);
+    if (some && dtp_infer_complete(cli->a, &f->in, &f->job, &why_not) != DTP_OK)
+        return dtp_fail(
+            err, DTP_ENO,
+            "--from-trace: %zu of the job's %d ranks: %s; of a pipeline, give a trace of "
+            "each stage",
+            f->trace.nranks, f->in.gpus, why_not.msg);
     DTP_TRY(dtp_infer_complete(cli->a, &f->in, &f->job, err));
     f->framework = args->framework ? args->framework : f->in.framework;
     if (!cluster)

@@ -38,10 +38,14 @@ static const struct {
     void (*script)(FILE *f, int nodes, int per_node, const char *note, const char *command);
     const char *framework[3];
     void (*settings)(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
+    const char *(*lacks)(
+        const struct dtp_model *m); /* of the model, what has no setting; or NULL */
 } kinds[] = {{0},
              {.script = write_slurm},
              {.script = write_torchrun},
-             {.framework = {"megatron", "nemo"}, .settings = dtp_emit_megatron},
+             {.framework = {"megatron", "nemo"},
+              .settings = dtp_emit_megatron,
+              .lacks = dtp_emit_megatron_lacks},
              {.framework = {"torchtitan"}, .settings = dtp_emit_torchtitan},
              {.framework = {"nanotron"}, .settings = dtp_emit_nanotron},
              {.framework = {"deepspeed"}, .settings = dtp_emit_deepspeed}};
@@ -90,6 +94,9 @@ enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
     if (setup->problem.model->nconvs > 0 || setup->problem.model->patch > 0)
         return dtp_fail(err, DTP_EUNSUPPORTED, "--emit %s: \"%s\" is no language model",
                         dtp_emit_names[kind], setup->problem.model->name);
+    const char *lacks = kinds[kind].lacks ? kinds[kind].lacks(setup->problem.model) : NULL;
+    if (lacks)
+        fprintf(stderr, "dtplan: --emit %s: %s\n", dtp_emit_names[kind], lacks);
     kinds[kind].settings(f, &setup->problem, plan);
     return DTP_OK;
 }

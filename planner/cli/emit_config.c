@@ -66,6 +66,14 @@ static void megatron_attention(FILE *f, const struct dtp_model *m) {
         fputs("--qk-layernorm\n", f);
 }
 
+const char *dtp_emit_megatron_lacks(const struct dtp_model *m) {
+    return m->sliding_window > 0 && m->chunked_attention
+               ? "arguments.py has nothing for attention in chunks (Megatron-Bridge's layers do): "
+                 "all layers attend in "
+                 "full"
+               : NULL;
+}
+
 static void megatron_model(FILE *f, const struct dtp_problem *p) {
     const struct dtp_model *m = p->model;
     int rows = m->max_positions > p->seq ? m->max_positions : p->seq;

@@ -16,7 +16,7 @@ struct own {
 
 static const struct dtp_option own_options[] = {
     {"csv", DTP_OPT_FLAG, 0, offsetof(struct own, csv),
-     .help = "every plan of the space with its verdict, on standard output"},
+     .help = "every plan of the space with its verdict, fastest first, on standard output"},
     {"html", DTP_OPT_STRING, 0, offsetof(struct own, html), .value = "OUT.html",
      .complete = DTP_COMPLETE_FILE, .help = "the report as one page with pictures"},
     {"why-not", DTP_OPT_STRING, 0, offsetof(struct own, why_not), .value = "FIELDS",
@@ -100,7 +100,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (own->why_not)
         return why_not(cli, &report, own->why_not, &options, err);
     if (own->csv)
-        dtp_report_csv(cli->out.file, &report);
+        dtp_report_csv(cli->a, cli->out.file, &report);
     else if (cli->args.json)
         dtp_report_json(cli->out.file, &report);
     if (search.nresults == 0)

@@ -5,6 +5,8 @@
 
 #include "models/schedule.h"
 #include "runtime/run.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
 #include "traces/tasks_simulated.h"
 
 enum dtp_status dtp_cli_check_timeline(const struct dtp_cli *cli, struct dtp_err *err) {
@@ -21,10 +23,20 @@ enum dtp_status dtp_cli_write_tasks(struct dtp_cli *cli, const struct dtp_tasks 
                                     const char *path, struct dtp_err *err) {
     const struct dtp_tasks_filter *f = &cli->args.timeline_filter;
     struct dtp_tasks *part;
-    if (!f->ranks && !f->steps && !f->streams)
-        return dtp_tasks_write(cli->a, tasks, path, err);
-    DTP_TRY(dtp_tasks_select(cli->a, tasks, f, &part, err));
-    return dtp_tasks_write(cli->a, part, path, err);
+    if (f->ranks || f->steps || f->streams) {
+        DTP_TRY(dtp_tasks_select(cli->a, tasks, f, &part, err));
+        tasks = part;
+    }
+    const double large = DTP_GIB / 4;
+    double bytes = dtp_tasks_bytes(tasks, path);
+    char size[32], n[32];
+    if (bytes > large)
+        fprintf(stderr,
+                "dtplan: --timeline: %s tasks of %zu ranks make files of about %s; "
+                "--timeline-ranks writes some, a name that ends in .gz packs them\n",
+                dtp_fmt_count(tasks->ntasks, n, sizeof n), tasks->nranks,
+                dtp_fmt_bytes_gib(bytes, size, sizeof size));
+    return dtp_tasks_write(cli->a, tasks, path, err);
 }
 
 /* Folded, one rank stands for its replicas. Says so where --timeline-ranks asks for some that are not there;

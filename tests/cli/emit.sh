@@ -27,8 +27,9 @@ fixed="--model llama3-8b --gpus 64 --batch 128 --tp 2 --microbatch-size 1 --reco
         --emit megatron | grep -e expert- -e model-par
     "$dtplan" $fixed --pp 1 --framework megatron-bridge --cluster h100 --zero 3 --sp on --dtype fp8 \
         --emit megatron | grep -e optim -e fsdp -e fp8
-    "$dtplan" --model llama4-maverick --gpus 256 --cluster h200 --batch 256 --pp 1 --emit megatron |
+    "$dtplan" --model llama4-maverick --gpus 256 --cluster h200 --batch 256 --pp 1 --emit megatron 2>note |
         grep freq | cut -c 1-40
+    cut -c 1-50 note
     "$dtplan" --model deepseek-v3 --gpus 1024 --cluster h100 --emit megatron |
         grep -e freq -e latent -e lora -e head-dim -e layernorm -e router
     "$dtplan" $fixed --pp 1 --framework nanotron --emit megatron 2>&1

@@ -12,6 +12,13 @@ sum=0
 for verdict in illegal over_memory bounded estimated; do sum=$((sum + $(number $verdict best.json))); done
 [ "$candidates" = $sum ] || echo "$candidates candidates, $sum verdicts"
 [ "$candidates" = $(($(wc -l <all.csv) - 1)) ] || echo "$candidates candidates, $(wc -l <all.csv) lines of CSV"
+# The best plan is the first line; plans that fit by time, then by bound, then those over memory, then the refused.
+awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    { v = $at["verdict"]; t = $NF; kind = v == "illegal" ? 3 : v == "over_memory" ? 2 : t == "" ? 1 : 0
+      key = kind == 3 ? 0 : t == "" ? $(NF - 1) : t
+      if (kind < last_kind || (kind == last_kind && key + 0 < last)) print "line", NR, "is not sorted"
+      last_kind = kind; last = key + 0 }
+    NR == 2 { print "first:", t }' all.csv | sed "s/^first: $(number step_s best.json)\$/first: the best/"
 head -n 1 page.html | grep -qi '<!doctype html' || echo "no HTML"
 grep -c '</html>' page.html
 grep -o '"traceEvents"' step.json

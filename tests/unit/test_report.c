@@ -94,7 +94,7 @@ static const char *print(enum form form) {
         dtp_report_json(f, &report);
         break;
     case CSV:
-        dtp_report_csv(f, &report);
+        dtp_report_csv(arena, f, &report);
         break;
     case HTML:
         dtp_report_html(arena, f, &report);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -242,6 +243,27 @@ static void test_chakra(void) {
     CU_ASSERT(compute_us == 2.0 * P * V * M * 2 * 1e6); /* F and B: 1 s each */
 }
 
+/* What files will take, before they are written, within a factor of two and a half. */
+static void test_sizes(void) {
+    static const char *const names[] = {"size.json", "size.csv", "size.svg", "size.et"};
+    struct dtp_tasks *all = simulated(false);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *path = path_of(names[i]);
+        struct dtp_err err = {0};
+        struct stat st;
+        double bytes = 0;
+        CU_ASSERT_FATAL(dtp_tasks_write(arena, all, path, &err) == DTP_OK);
+        for (int r = 0; r < 2 * P; r++) {
+            const char *of_rank = path_of(dtp_arena_printf(arena, "size.%d.et", r));
+            bytes += strstr(path, ".et") && stat(of_rank, &st) == 0 ? (double)st.st_size : 0;
+        }
+        bytes += !strstr(path, ".et") && stat(path, &st) == 0 ? (double)st.st_size : 0;
+        double said = dtp_tasks_bytes(all, path);
+        CU_ASSERT(said > bytes / 2.5 && said < bytes * 2.5);
+    }
+    CU_ASSERT(dtp_tasks_bytes(all, "size.csv.gz") == 0);
+}
+
 /* On every rank the optimizer waits for the rank's own part of the norm, that for its reductions. */
 static void test_chakra_waits(void) {
     struct dtp_ask ask = {
@@ -352,6 +374,7 @@ int main(void) {
                            {"members of groups, filters", test_members_and_filter},
                            {"chakra graphs", test_chakra},
                            {"chakra graphs wait", test_chakra_waits},
+                           {"sizes of files", test_sizes},
                            {"round trip and what-if", test_round_trip},
                            {"a receive", test_receive},
                            CU_TEST_INFO_NULL};
