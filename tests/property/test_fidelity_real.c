@@ -8,7 +8,8 @@ static const char *const model_names[] = {"gpt2",         "gpt1.7b",   "gpt18b",
                                           "mixtral-8x7b", "gemma3-1b", "gpt-oss-20b"};
 static const char *const framework_names[] = {"megatron-2021", "megatron-2022", "megatron-core",
                                               "torchtitan",    "deepspeed",     "deepspeed-moe",
-                                              "torch-fsdp2"};
+                                              "torch-fsdp2",   "nemo",          "torchtitan-eager"};
+enum { NFRAMEWORKS = sizeof framework_names / sizeof *framework_names };
 static const char *const cluster_names[] = {"dgx-a100-80", "selene", "hgx-h100", "dgx-1v"};
 
 static int power(struct dtp_rng *r, int most) {
@@ -60,10 +61,10 @@ static bool load_problem(struct dtp_rng *r, struct random_case *c) {
     struct dtp_err err = {0};
     dtp_arena_reset(arena);
     *c = (struct random_case){0};
-    bool ok =
-        dtp_model_load(arena, model_names[below(r, 7)], &c->model, &err) == DTP_OK &&
-        dtp_framework_load(arena, framework_names[below(r, 7)], &c->framework, &err) == DTP_OK &&
-        dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
+    bool ok = dtp_model_load(arena, model_names[below(r, 7)], &c->model, &err) == DTP_OK &&
+              dtp_framework_load(arena, framework_names[below(r, NFRAMEWORKS)], &c->framework,
+                                 &err) == DTP_OK &&
+              dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
     if (!ok)
         printf("\n  %s\n", err.msg);
     c->model.mtp_layers = c->framework.has_mtp ? below(r, 3) : 0;
