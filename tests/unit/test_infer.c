@@ -130,6 +130,36 @@ static void test_none(void) {
     CU_ASSERT(dtp_infer_complete(arena, &in, &m, &err) == DTP_ENO);
 }
 
+/* Operators of one rank of two that divide the tensors: 8 heads of 64 with 4 for keys, an MLP of 2048 and 32,000
+ * rows of the vocabulary are halves of what is inferred. Kernels of the activation and of the logits say the same. */
+static void test_halves(void) {
+    static const char *const op[][2] = {
+        {"aten::embedding", "[[16000, 512], [2, 256]]"},
+        {"aten::layer_norm", "[[2, 256, 512], [], [512], [512], [], []]"},
+        {"aten::scaled_dot_product_attention",
+         "[[2, 4, 256, 64], [2, 2, 256, 64], [2, 2, 256, 64]]"},
+        {"aten::linear", "[[2, 256, 1024], [512, 1024], []]"}};
+    static const struct fact facts[] = {{DTP_INFER_TP, 2},       {DTP_INFER_HEADS, 8},
+                                        {DTP_INFER_FFN, 2048},   {DTP_INFER_KV_HEADS, 4},
+                                        {DTP_INFER_HIDDEN, 512}, {DTP_INFER_VOCAB, 32000}};
+    const char *path = dtp_arena_printf(arena, "%s/half.json", folder);
+    FILE *f = fopen(path, "w");
+    fputs("{\"distributedInfo\":{\"rank\":0,\"world_size\":2,\"pg_config\":[{\"pg_name\":\"1\","
+          "\"pg_desc\":\"mesh_tp\",\"pg_size\":2,\"ranks\":[0,1]}]},\"traceEvents\":[",
+          f);
+    for (size_t i = 0; i < sizeof op / sizeof *op; i++)
+        fprintf(
+            f,
+            "%s\n{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"%s\",\"pid\":1,\"tid\":1,\"ts\":%zu,"
+            "\"dur\":5,\"args\":{\"Input Dims\":%s}}",
+            i > 0 ? "," : "", op[i][0], 10 * i, op[i][1]);
+    fputs("]}\n", f);
+    fclose(f);
+    struct dtp_inferred in;
+    CU_ASSERT_FATAL(infer(&path, 1, &in));
+    CHECK(&in, facts);
+}
+
 /* ---- our own ---- */
 
 struct own_case {
@@ -216,6 +246,7 @@ int main(void) {
                            {"1F1B, Llama", test_pipeline},
                            {"BERT, a compiled block, a served model", test_others},
                            {"no transformer", test_none},
+                           {"one rank of two that divide tensors", test_halves},
                            {"our own simulations", test_own},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"infer", NULL, remove_folder, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

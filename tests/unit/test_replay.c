@@ -31,6 +31,7 @@ static char folder[] = "/tmp/dtp_replay_XXXXXX";
 struct job {
     double a_us[2], b_us, transfer_us, late_us[2];
     double a_edited[2]; /* factors on `dur` in the file alone; 0: none */
+    double tail_us[2];  /* the rank's all-reduce ends so much later */
 };
 
 static double edited_us(double dur_us, double factor) {
@@ -74,7 +75,8 @@ static const char *write_rank(const struct job *j, int rank) {
     call(f, "cudaLaunchKernel", h + 60, 5, 6);
     call(f, "cudaDeviceSynchronize", h + 70, end + 2 + j->b_us + 6 - h - 70, 7);
     work(f, "gemm_a", 7, h + 10, edited_us(j->a_us[rank], j->a_edited[rank]), 1);
-    work(f, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, end_a + 2, end - end_a - 2, 4);
+    work(f, "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, end_a + 2,
+         end - end_a - 2 + j->tail_us[rank], 4);
     work(f, "gemm_b", 7, end + 2, j->b_us, 6);
     fprintf(f, "]}\n");
     fclose(f);
@@ -112,6 +114,25 @@ static void as_measured(void) {
     CU_ASSERT_DOUBLE_EQUAL(r.rank[1].comm[0].waiting_s, 0, TOLERANCE_S);
     CU_ASSERT_DOUBLE_EQUAL(r.rank[0].comm[0].replayed_end_s, 262 * US, TOLERANCE_S);
     CU_ASSERT_DOUBLE_EQUAL(r.explained_pct, 100, 1e-9);
+}
+
+/* An all-reduce of 100 us: a rank that ends 20 us after the other has a tail; 5 us are skew of the clocks, and 30,
+ * more than a quarter of the transfer, no record of what happened. */
+static void tails(void) {
+    static const double tail_us[] = {20, 5, 30}, want_us[] = {20, 0, 0};
+    for (int i = 0; i < 3; i++) {
+        struct job j = {{100, 200}, 30, 100, {0, 0}, {0, 0}, {tail_us[i], 0}};
+        const char *paths[2] = {write_rank(&j, 0), write_rank(&j, 1)};
+        struct dtp_trace *t = DTP_NEW(arena, struct dtp_trace, 1);
+        struct dtp_matches m;
+        struct dtp_err err = {0};
+        CU_ASSERT_EQUAL_FATAL(dtp_trace_load(arena, paths, 2, NULL, t, &err), DTP_OK);
+        dtp_trace_match(arena, t, DTP_ALIGN_NONE, &m);
+        CU_ASSERT_FATAL(m.n == 1 && m.at[0].n == 2);
+        for (size_t k = 0; k < 2; k++)
+            CU_ASSERT_EQUAL(m.member[k].tail_ns,
+                            m.member[k].rank == 0 ? (int64_t)(want_us[i] * 1000) : 0);
+    }
 }
 
 /* Rank 1 decides: its launch 10, a 200, 2, the all-reduce 50, 2, b 30, and 6 to return. */
@@ -288,11 +309,15 @@ static void launch_bound(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"two ranks by hand", as_measured},       {"critical path and streams", critical_path},
-        {"kernels removed and fused", removed},   {"what-ifs by hand", what_if},
-        {"edited traces by hand", edited},        {"edited durations by hand", edited_durations},
-        {"launch-bound stretches", launch_bound}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"two ranks by hand", as_measured},
+                           {"critical path and streams", critical_path},
+                           {"kernels removed and fused", removed},
+                           {"what-ifs by hand", what_if},
+                           {"edited traces by hand", edited},
+                           {"edited durations by hand", edited_durations},
+                           {"launch-bound stretches", launch_bound},
+                           {"tails of collectives", tails},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"replay", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     if (!mkdtemp(folder))

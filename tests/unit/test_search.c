@@ -100,6 +100,25 @@ static void test_results(void) {
     }
 }
 
+/* The faster of two plans, of 44.8 GiB, is a near miss at a limit of 23 GiB, not at 22: it misses by more than the
+ * limit again. */
+static void test_far_miss(void) {
+    struct planner_case c = {"gpt3-1.3b",
+                             "dgx-a100-80",
+                             "megatron-core",
+                             8,
+                             64,
+                             0,
+                             0,
+                             "tp=1,pp=1,zero_stage=1,microbatch_size=1,8,recompute=none"};
+    for (c.limit_gib = 22; c.limit_gib <= 23; c.limit_gib++) {
+        struct dtp_search f;
+        search(&c, 1, &f);
+        CU_ASSERT_FATAL(f.nresults == 1 && f.counts.over_memory == 1);
+        CU_ASSERT_EQUAL(f.nnear_misses, c.limit_gib > 22);
+    }
+}
+
 static void test_jobs(void) {
     for (int k = 0; k < NCASES; k++) {
         struct dtp_search one, many;
@@ -173,10 +192,13 @@ static void test_least_gpus(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"counts and verdicts", test_counts},      {"results in order", test_results},
-        {"any number of threads", test_jobs},      {"advice", test_advice},
-        {"least number of GPUs", test_least_gpus}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"counts and verdicts", test_counts},
+                           {"results in order", test_results},
+                           {"a far miss", test_far_miss},
+                           {"any number of threads", test_jobs},
+                           {"advice", test_advice},
+                           {"least number of GPUs", test_least_gpus},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"search", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);
