@@ -226,7 +226,9 @@ static enum dtp_status find_type(const struct dtp_json *j, const struct dtp_hf_t
         }
     }
     dtp_json_place(at, place, sizeof place);
-    if (dtp_nearest_name(text, names, dtp_hf_ntypes) < 0)
+    /* a name that goes on behind a known one ("qwen3_next") is another architecture, not a slip */
+    int nearest = dtp_nearest_name(text, names, dtp_hf_ntypes);
+    if (nearest < 0 || strlen(text) > strlen(names[nearest]) + 1)
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "%s: models of type \"%s\" are not modelled; one that is built like a "
                         "decoder or BERT can be a file of your own (models/README.md)",

@@ -1,4 +1,5 @@
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 
 #include <string.h>
 
@@ -141,11 +142,14 @@ enum dtp_status dtp_csv_parse(struct dtp_arena *a, const char *name, const char 
     return DTP_OK;
 }
 
+/* A table is read whole; a device that never ends shall not fill the memory. */
+static const size_t MOST_BYTES = (size_t)(2 * DTP_GIB);
+
 enum dtp_status dtp_csv_read_file(struct dtp_arena *a, const char *path, struct dtp_csv *out,
                                   struct dtp_err *err) {
     const char *text;
     size_t length_bytes;
-    DTP_TRY(dtp_file_read(a, path, 0, &text, &length_bytes, err));
+    DTP_TRY(dtp_file_read(a, path, MOST_BYTES, &text, &length_bytes, err));
     const char *name = strcmp(path, "-") == 0 ? "<stdin>" : path;
     return dtp_csv_parse(a, name, text, length_bytes, out, err);
 }

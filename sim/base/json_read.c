@@ -7,9 +7,13 @@
 
 #include "sim/base/json_scan.h"
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 
 /* Objects with more members than this are searched through an index sorted by key. */
 enum { LINEAR_MEMBERS = 8 };
+
+/* A document is read whole; none is as large, and a device that never ends shall not fill the memory. */
+static const size_t MOST_BYTES = (size_t)DTP_GIB;
 
 struct dtp_json {
     enum dtp_json_type type;
@@ -133,7 +137,7 @@ enum dtp_status dtp_json_read_file(struct dtp_arena *a, const char *path,
                                    const struct dtp_json **out, struct dtp_err *err) {
     const char *text;
     size_t length_bytes;
-    DTP_TRY(dtp_file_read(a, path, 0, &text, &length_bytes, err));
+    DTP_TRY(dtp_file_read(a, path, MOST_BYTES, &text, &length_bytes, err));
     const char *name = strcmp(path, "-") == 0 ? "<stdin>" : path;
     return dtp_json_parse(a, name, text, length_bytes, out, err);
 }

@@ -73,6 +73,8 @@ printf '{"title": "mine"}' >nothing.json
 printf '{"gpu": "h100", "fabric": "infinband"}' >fabric.json
 printf '   8  4 32 24 3 1 on interleaved none 16.1 s +0.0\n' >table.txt
 try models mamba.json
+printf '{"model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 48}' >next.json
+try models next.json
 try models typeless.json
 try --model gpt2 --gpus 8 --cluster gbit.json
 try --model gpt2 --gpus 16 --cluster alone.json
