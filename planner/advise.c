@@ -104,6 +104,31 @@ static int nearest_round(const struct dtp_report *r, bool of_gpus) {
     return best;
 }
 
+/* A tenth away is near enough for a number that all plans like better than the nearest that one plan can take: 992
+ * GPUs split a batch of 1024 of Llama 3 8B by 31 stages alone, which take 3.6 times as long as 1,024 GPUs. */
+enum { NEAR = 10 };
+
+/* The multiple of the GPUs nearest to the batch, which every dp divides; 0: none is near. */
+static int even_batch(const struct dtp_report *r) {
+    int gpus = r->setup->problem.gpus, batch = r->setup->problem.global_batch;
+    int even = (batch / gpus + (batch % gpus > gpus / 2 ? 1 : 0)) * gpus;
+    return abs(even - batch) <= batch / NEAR && works(r, gpus, even) ? even : 0;
+}
+
+/* The nearest number of whole nodes that divides the batch; 0: none is near. */
+static int even_gpus(const struct dtp_report *r) {
+    const struct dtp_problem *p = &r->setup->problem;
+    int node = p->cluster->node.gpus;
+    for (int d = 0; d <= p->gpus / NEAR; d++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            int gpus = p->gpus + sign * d;
+            if (gpus % node == 0 && gpus > 0 && p->global_batch % (gpus / node) == 0 &&
+                works(r, gpus, p->global_batch))
+                return gpus;
+        }
+    return 0;
+}
+
 /* The number nearest to the one asked for that works, smaller ones first among equals; 0: none found. */
 static int nearest(const struct dtp_report *r, bool of_gpus) {
     const struct dtp_problem *p = &r->setup->problem;
@@ -207,7 +232,9 @@ static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r
         dtp_str_printf(&s, "; without the limits this works: %s", other);
         return s.at;
     }
-    int gpus = nearest(r, true), batch = nearest(r, false);
+    int gpus = even_gpus(r), batch = even_batch(r);
+    gpus = gpus ? gpus : nearest(r, true);
+    batch = batch ? batch : nearest(r, false);
     dtp_fmt_count(p->gpus, text, sizeof text);
     if (gpus > 0 || batch > 0)
         dtp_str_printf(&s, "no plan of %s splits a batch of %d on %s GPU%s", p->model->name,

@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <string.h>
 
 #include "planner/cli/listing.h"
@@ -56,7 +57,7 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
             c.fabric ? c.fabric : "none");
     for (int i = 0; i < c.ntiers; i++) {
         fprintf(f, "  %-22s %s, ", i ? "" : "fabric", c.tier[i].name);
-        if (c.tier[i].nodes > 0)
+        if (c.tier[i].nodes > 0 && c.tier[i].nodes < INT_MAX) /* that: all there are */
             fprintf(f, "groups of %d nodes, ", c.tier[i].nodes);
         if (c.tier[i].oversubscription <= 1)
             fputs("full bandwidth upwards\n", f);

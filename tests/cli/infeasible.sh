@@ -13,5 +13,8 @@ try --model llama3.1-405b --gpus 1024 --cluster h100 --pp 8 --vpp 23
 try --model llama3.1-405b --gpus 1024 --cluster h100 --pp 8 --vpp 23 --framework nanotron
 # One GPU holds what the host takes from it.
 try --model llama-7b --gpus 1 --cluster a100-40 --framework deepspeed --batch 4
+# Numbers that many plans can take, where they are near: not 992 GPUs, by 31 stages, nor a batch of 1025.
+try --model llama3-8b --gpus 1000 --cluster h100
+try --model llama3-8b --gpus 90 --cluster h100
 # Farther away than every number can be tried: multiples of what must divide the batch.
 try --model gpt175b --gpus 1024 --framework torch-fsdp2
