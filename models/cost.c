@@ -154,6 +154,24 @@ static void set_beside(const struct dtp_gpu *gpu, const struct dtp_layer_costs *
         comm->device_share = (1 - memory) * gpu->comm_slowdown + memory * gpu->comm_memory_slowdown;
 }
 
+/* The last backward, beside which gradients are reduced, takes longer by the ring steps of its tp collectives
+ * again where those leave the node too, less what it waits for the host: per block of a layer the gradient and
+ * the input are gathered and the result is scattered, or it is all-reduced. Of the last stage: a first stage
+ * has the same, but so far no run. */
+static void slow_hops(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      const struct replica_shapes *shape, struct dtp_costs *out) {
+    if (!out->reduce_overlap || plan->dp * plan->cp == 1 || shape->tp.nodes < 2)
+        return;
+    double steps = (plan->sequence_parallel ? 3 : 2) * 2.0 * (plan->tp - 1);
+    int layers = dtp_stage_layers(problem->model, plan, out->nstages - 1);
+    double more_s = layers * steps * problem->framework->tp_hop_s -
+                    out->stage[out->nstages - 1].i.host_s;
+    if (more_s <= 0)
+        return;
+    out->late.tp_s += more_s;
+    out->late.total_s += more_s;
+}
+
 void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                struct dtp_costs *out) {
     const struct dtp_problem *problem = memo->problem;
@@ -192,6 +210,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
             set_beside(&problem->cluster->gpu, layer, shape.all[0].nodes <= 1, unit[k]);
     }
     phase_add(&out->late, &layer->of[DTP_LAYER_HEAD][PHASE_W], dtp_cost_deferred(problem, plan));
+    slow_hops(problem, plan, &shape, out);
     stage_transfers(problem, plan, &placement, out);
     step_costs(a, memo, plan, &placement, out);
 }

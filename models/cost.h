@@ -88,7 +88,8 @@ struct dtp_costs {
     struct dtp_comm norm_all_reduce; /* gradient norm over everything */
     struct dtp_phase
         late;           /* after the last action of the rank that has the last virtual stage: weight
-                              gradients of the head that were put off, dtp_cost_deferred() */
+                              gradients of the head that were put off, dtp_cost_deferred(); what the last
+                              backward's collectives take longer beside reductions */
     double offload_s;   /* per step and rank, exposed */
     double step_host_s; /* exposed host time of each rank per step, before its first action */
     double model_flops; /* of the whole step, all GPUs, without recomputation (mfu) */

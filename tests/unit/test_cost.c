@@ -125,6 +125,25 @@ static void test_hops(void) {
     }
 }
 
+/* Beside what is reduced, the six rings of 15 steps of each layer's last backward take a second a step again; not
+ * where the reduction comes after it (ZeRO-1), nor inside a node. */
+static void test_slow_hops(void) {
+    struct fixture *x = op_case("llama3-8b", "nanotron");
+    x->plan.sequence_parallel = true;
+    x->framework.tp_hop_s = 1;
+    for (int far = 0; far < 2; far++)
+        for (int zero = 0; zero < 2; zero++) {
+            x->plan.tp = far ? 16 : 8;
+            x->plan.dp = 2;
+            x->plan.zero_stage = zero;
+            x->problem.gpus = 2 * x->plan.tp;
+            x->problem.global_batch = x->plan.global_batch_size = 2 * x->plan.microbatch_size;
+            struct dtp_costs costs = costs_of(x);
+            near(costs.late.tp_s, far && zero == 0 ? x->model.layers * 6 * 15 : 0);
+            near(costs.late.total_s, costs.late.tp_s);
+        }
+}
+
 /* h 512, f 2048, 1,000 words, two layers, 4 bytes a gradient: tensors of 4, 4, 1 and 3 MiB a layer from the last
  * to the first, then the table's 1.95. A bucket ends with the tensor that fills its 5 MiB, the first with 1 MiB:
  * 4 | 4 1 | 3 4 | 4 1 | 3 1.95. */
@@ -172,6 +191,7 @@ int main(void) {
                            {"what slows operations", test_slower},
                            {"hops between nodes", test_hops},
                            {"buckets of tensors", test_buckets},
+                           {"ring steps beside reductions", test_slow_hops},
                            {"FLOPs of a step", test_flops},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"costs", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
