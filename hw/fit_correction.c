@@ -52,7 +52,7 @@ static enum dtp_status collect(struct dtp_arena *a, enum dtp_correction class,
         if (i == 0 || strcmp(s[i].cluster, s[i - 1].cluster) != 0)
             DTP_TRY(dtp_cluster_load(a, s[i].cluster, &c, err));
         const struct dtp_curve *k = curve_of(&c, &s[i]);
-        if (!k || class_of(&c, k) != class)
+        if (!k || s[i].switches_sum || class_of(&c, k) != class)
             continue;
         int octaves = ilogb(k->max_bytes / k->min_bytes) + 1;
         double bytes = k->min_bytes;

@@ -46,6 +46,7 @@ static const struct dtp_sweep sweeps[] = {
     {"dgx-a100", "dgx-a100-80", DTP_ALL_GATHER, 16, 2, OUT_A100, 0, ALCF " (Sophia)", {{SWEEPS, "A100-SXM4 (DGX A100)", SOPHIA, 0}}},
     {"dgx-a100", "dgx-a100-80", DTP_ALL_TO_ALL, 16, 2, 48 * GB, 0, ALCF " (Sophia)", {{SWEEPS, "A100-SXM4 (DGX A100)", SOPHIA, 0}}},
     {"hgx-h100", "hgx-h100", DTP_ALL_REDUCE, 8, 1, 660 * GB, 0, "Azure/AI-benchmarking-guide ND_H100_v5", {{SWEEPS, "H100-SXM", "NVLink4 NVLS", 0}}},
+    {"h100-sharp", "hgx-h100-sharp", DTP_ALL_REDUCE, 64, 8, 660 * GB, 100 * DTP_MICRO, "coreweave/nccl-tests README, H100 with SHARP", {{SWEEPS, "H100-SXM", "8x400Gb NDR IB + SHARP", 0}}, .switches_sum = true},
     {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 32, 4, 1.3 * OUT_H100, 0, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
     {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 64, 8, 1.2 * OUT_H100, 0, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
     {"dgx-h100", "dgx-h100", DTP_ALL_REDUCE, 128, 16, 1.05 * OUT_H100, 0, DGXH100_SOURCE, {{SWEEPS, "H100-SXM", DGX_H100, 0}}},
