@@ -132,7 +132,7 @@ static void megatron_sharding(FILE *f, const struct dtp_plan *plan) {
 /* Communication and state that leave the compute stream or the GPU. */
 static void megatron_overlap(FILE *f, const struct dtp_framework *framework,
                              const struct dtp_plan *plan) {
-    int overlap = plan->dp_overlap < 0 ? framework->dp_overlap : plan->dp_overlap;
+    bool overlap = dtp_framework_dp_overlaps(framework, plan->dp_overlap, plan->zero_stage);
     if (overlap && plan->dp * plan->cp > 1)
         fputs("--overlap-grad-reduce\n", f);
     if (overlap && plan->zero_stage > 0 && framework->param_gather_overlap)
@@ -297,7 +297,7 @@ void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
 
 void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
     struct dtp_json_out w;
-    int overlap = plan->dp_overlap < 0 ? p->framework->dp_overlap : plan->dp_overlap;
+    bool overlap = dtp_framework_dp_overlaps(p->framework, plan->dp_overlap, plan->zero_stage);
     dtp_json_begin(&w, f, 2);
     dtp_json_object(&w);
     dtp_json_kv_int(&w, "train_batch_size", plan->global_batch_size);
@@ -309,8 +309,10 @@ void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_p
     dtp_json_end(&w);
     dtp_json_put_key(&w, "zero_optimization");
     dtp_json_object(&w);
-    dtp_json_kv_int(&w, "stage", plan->zero_stage);
-    dtp_json_kv_bool(&w, "overlap_comm", overlap != 0);
+    /* the optimizer leaves the GPU with ZeRO alone: ZeRO-Offload on one replica is stage 2 of one rank */
+    int stage = plan->zero_stage == 0 && plan->offload != DTP_OFFLOAD_NONE ? 2 : plan->zero_stage;
+    dtp_json_kv_int(&w, "stage", stage);
+    dtp_json_kv_bool(&w, "overlap_comm", overlap);
     dtp_json_kv_bool(&w, "contiguous_gradients", true);
     if (plan->offload != DTP_OFFLOAD_NONE) {
         dtp_json_put_key(&w, plan->offload == DTP_OFFLOAD_PARAMETERS ? "offload_param"

@@ -46,6 +46,11 @@ small="--model llama3-8b --gpus 16 --cluster h100 --batch 64"
     "$dtplan" $small --framework torchtitan-async-tp --tp 2 --pp 1 --emit torchtitan | grep async
     "$dtplan" $small --emit nanotron --tp 2 --pp 1 | grep tp:
     "$dtplan" $small --emit deepspeed | grep -o '"stage"'
+    # what was simulated: no overlap but in stage 3; one replica offloads by stage 2
+    "$dtplan" $small --emit deepspeed --zero-stage 1 | grep overlap
+    "$dtplan" $small --emit deepspeed --zero-stage 3 | grep overlap
+    "$dtplan" --model llama3-8b --gpus 1 --cluster h100 --batch 64 --emit deepspeed --offload optimizer |
+        grep '"stage"'
     "$dtplan" $small --framework megatron-core-overlap --tp 2 --sp on --emit megatron | grep overlap
     "$dtplan" $small --offload optimizer --emit megatron | grep -e offload -e aware
 }
