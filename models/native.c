@@ -180,13 +180,13 @@ struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
     return out;
 }
 
-/* Units are reduced behind the last backward as they are done, the tokens' last of all: as so many equal
- * ones that each takes as long as the largest. */
+/* Units are reduced during the last backward as they are done; the first layer's, the positions' and the tokens' are
+ * done at its end: as so many equal ones that each takes as long as these. */
 static int num_reductions(const struct inline_comm *c, const struct dtp_native_stage *s,
                           double all_s) {
-    int64_t largest = s->tokens_n > s->layer_n ? s->tokens_n : s->layer_n;
-    double unit_s = reduce_s(c, largest, 0);
-    int n = unit_s > 0 ? (int)(all_s / unit_s + 1.0 / 2) : 1;
+    double end_s = reduce_s(c, s->layers > 0 ? s->layer_n : 0, 0) + reduce_s(c, s->positions_n, 0) +
+                   reduce_s(c, s->tokens_n, 0);
+    int n = end_s > 0 ? (int)(all_s / end_s + 1.0 / 2) : 1;
     return n > 1 ? n : 1;
 }
 
