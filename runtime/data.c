@@ -30,19 +30,12 @@ static int32_t next_synthetic(const struct dtp_data *d, struct dtp_rng *rng, int
     return (int32_t)(((uint64_t)token * 5 + 17) % v);
 }
 
-void dtp_data_sequence(const struct dtp_data *d, uint64_t index, int stride, int32_t *inputs,
-                       int32_t *targets) {
+void dtp_data_sequence(const struct dtp_data *d, uint64_t index, int32_t *out) {
     struct dtp_rng rng = dtp_rng_stream(d->seed, index);
     const unsigned char *text = d->text;
     if (text)
         text += dtp_rng_below(&rng, d->length_bytes - (uint64_t)d->seq);
-    int32_t token = text ? text[0] : (int32_t)dtp_rng_below(&rng, (uint64_t)d->vocab);
-    for (int i = 0; i < d->seq; i++) {
-        int32_t next = text ? text[i + 1] : next_synthetic(d, &rng, token);
-        if (inputs)
-            inputs[(int64_t)i * stride] = token;
-        if (targets)
-            targets[(int64_t)i * stride] = next;
-        token = next;
-    }
+    out[0] = text ? text[0] : (int32_t)dtp_rng_below(&rng, (uint64_t)d->vocab);
+    for (int i = 0; i < d->seq; i++)
+        out[i + 1] = text ? text[i + 1] : next_synthetic(d, &rng, out[i]);
 }

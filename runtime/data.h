@@ -21,8 +21,7 @@ struct dtp_data {
 
 enum dtp_status dtp_data_open(struct dtp_arena *a, const char *path, struct dtp_data *out,
                               struct dtp_err *err);
-/* inputs[seq] and targets[seq] (either may be NULL), written with this stride. */
-void dtp_data_sequence(const struct dtp_data *d, uint64_t index, int stride, int32_t *inputs,
-                       int32_t *targets);
+/* Tokens out[seq + 1]: inputs, and from the second on targets. */
+void dtp_data_sequence(const struct dtp_data *d, uint64_t index, int32_t *out);
 
 #endif

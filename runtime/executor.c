@@ -325,6 +325,7 @@ static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     r->host_ns = 0;
     r->ops->zero(r->dev, r->scalars, DTP_NSCALARS * sizeof *r->scalars);
     DTP_TRY(dtp_units_begin_step(r));
+    dtp_draw_tokens(r, r->step);
     r->ops->sync(r->dev);
     r->host->ops->doing(r->host, "the start of a step");
     DTP_TRY(r->host->ops->barrier(r->host_world, r->err));
@@ -340,6 +341,8 @@ static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     }
     if (r->ops->tick)
         r->ops->tick(r->dev, 1);
+    if (r->step + 1 < r->o->steps) /* while a device computes */
+        dtp_draw_tokens(r, r->step + 1);
     r->ops->sync(r->dev);
     DTP_TRY(check_device(r));
     *step_s = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;

@@ -88,6 +88,8 @@ struct dtp_rank {
     int num_microbatches;
     struct dtp_data *data;
     int32_t *host_ids; /* [tokens] */
+    int32_t *drawn;    /* [sequences of this rank][seq + 1], of step drawn_step */
+    int drawn_step;
 
     void *workspace; /* of the attention */
     float *scalars;  /* on the device: loss, norm2, clip scale */
@@ -210,6 +212,8 @@ void dtp_linear_weights(struct dtp_rank *r, const struct dtp_linear *l, const vo
 
 /* ---- one action (executor.c calls) (transformer_chunk.c) ---- */
 
+/* The tokens of a step, before its first action; nothing to do when they are there. */
+void dtp_draw_tokens(struct dtp_rank *r, int step);
 enum dtp_status dtp_chunk_forward(struct dtp_rank *r, int chunk, int microbatch);
 /* B, or I when r->split; last: the chunk's last microbatch of the step. */
 enum dtp_status dtp_chunk_backward(struct dtp_rank *r, int chunk, int microbatch, bool last);

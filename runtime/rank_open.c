@@ -175,6 +175,9 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
     list_units(r);
     make_micros(r);
     r->host_ids = DTP_NEW(r->arena, int32_t, (size_t)r->dims.tokens);
+    r->drawn = DTP_NEW(r->arena, int32_t,
+                       (size_t)r->num_microbatches * (size_t)(r->dims.tokens + r->dims.batch));
+    r->drawn_step = -1;
     r->data = DTP_NEW(r->arena, struct dtp_data, 1);
     *r->data = (struct dtp_data){.seed = r->o->seed, .vocab = r->model->vocab, .seq = r->o->seq};
     DTP_TRY(dtp_data_open(r->arena, r->o->data, r->data, r->err));

@@ -13,16 +13,29 @@ static struct dtp_micro *micro_of(struct dtp_rank *r, int chunk, int microbatch)
     return &r->micro[chunk][microbatch];
 }
 
+void dtp_draw_tokens(struct dtp_rank *r, int step) {
+    bool uses = false;
+    for (int c = 0; c < r->layout.nchunks; c++)
+        uses |= r->layout.chunk[c].first || r->layout.chunk[c].last;
+    if (!uses || step == r->drawn_step)
+        return;
+    int64_t n = r->num_microbatches * r->dims.batch, row = r->dims.seq + 1;
+    uint64_t first = (uint64_t)step * (uint64_t)r->plan->global_batch_size +
+                     (uint64_t)r->layout.dp_rank * (uint64_t)n;
+    for (int64_t i = 0; i < n; i++)
+        dtp_data_sequence(r->data, first + (uint64_t)i, r->drawn + i * row);
+    r->drawn_step = step;
+}
+
 /* Token ids of the microbatch's sequences, rows by position: row = position * batch + sequence. */
-static enum dtp_status load_tokens(struct dtp_rank *r, bool targets, int32_t **out) {
+static enum dtp_status load_tokens(struct dtp_rank *r, int microbatch, bool targets,
+                                   int32_t **out) {
     const struct dtp_dims *d = &r->dims;
+    const int32_t *from = r->drawn + microbatch * d->batch * (d->seq + 1) + (targets ? 1 : 0);
     float *p;
-    int batch = (int)d->batch;
-    uint64_t first =
-        (uint64_t)r->step * (uint64_t)r->plan->global_batch_size + (uint64_t)r->sequence;
-    for (int b = 0; b < batch; b++)
-        dtp_data_sequence(r->data, first + (uint64_t)b, batch, targets ? NULL : r->host_ids + b,
-                          targets ? r->host_ids + b : NULL);
+    for (int64_t b = 0; b < d->batch; b++)
+        for (int64_t i = 0; i < d->seq; i++)
+            r->host_ids[i * d->batch + b] = from[b * (d->seq + 1) + i];
     DTP_TRY(dtp_take_floats(r, DTP_MEM_ACTIVATIONS, "token ids", d->tokens, &p));
     *out = (int32_t *)(void *)p;
     r->ops->copy_in(r->dev, p, r->host_ids, (uint64_t)d->tokens * sizeof **out);
@@ -33,9 +46,9 @@ enum dtp_status dtp_chunk_forward(struct dtp_rank *r, int chunk, int microbatch)
     struct dtp_chunk *c = &r->layout.chunk[chunk];
     struct dtp_micro *m = micro_of(r, chunk, microbatch);
     if (c->first)
-        DTP_TRY(load_tokens(r, false, &m->ids));
+        DTP_TRY(load_tokens(r, microbatch, false, &m->ids));
     if (c->last)
-        DTP_TRY(load_tokens(r, true, &m->targets));
+        DTP_TRY(load_tokens(r, microbatch, true, &m->targets));
     if (c->first)
         DTP_TRY(dtp_embed_forward(r, c, m));
     for (int i = 0; i < c->nlayers; i++) {

@@ -309,15 +309,16 @@ static void test_text_is_learned_and_layouts_see_the_same(void) {
     check_failure(&o, DTP_EINPUT, "/nonexistent", 10);
 }
 
-static void test_sequences_do_not_depend_on_stride(void) {
-    struct dtp_data d = {.seed = 3, .vocab = 67, .seq = 9};
-    int32_t a[9], b[18], t[9];
-    dtp_data_sequence(&d, 12, 1, a, t);
-    dtp_data_sequence(&d, 12, 2, b, NULL);
-    for (int i = 0; i < 9; i++) {
-        CU_ASSERT(a[i] >= 0 && a[i] < 67 && a[i] == b[2 * i]);
-        CU_ASSERT(i == 8 || t[i] == a[i + 1]);
-    }
+static void test_sequences_depend_on_seed_and_index(void) {
+    const struct dtp_data d = {.seed = 3, .vocab = 67, .seq = 9}, other = {4, 67, 9, NULL, 0};
+    int32_t a[10], b[10], c[10], e[10];
+    dtp_data_sequence(&d, 12, a);
+    dtp_data_sequence(&d, 12, b);
+    dtp_data_sequence(&d, 13, c);
+    dtp_data_sequence(&other, 12, e);
+    for (int i = 0; i < 10; i++)
+        CU_ASSERT(a[i] >= 0 && a[i] < 67 && a[i] == b[i]);
+    CU_ASSERT(memcmp(a, c, sizeof a) != 0 && memcmp(a, e, sizeof a) != 0);
 }
 
 /* Warm-up 1/4, 2/4, 3/4, 4/4, then half a cosine from lr to min_lr. */
@@ -339,7 +340,7 @@ int main(void) {
     CU_TestInfo runs[] = {{"order = schedule", test_order_is_the_schedule},
                           {"runs repeat", test_runs_repeat},
                           {"text", test_text_is_learned_and_layouts_see_the_same},
-                          {"sequences", test_sequences_do_not_depend_on_stride},
+                          {"sequences", test_sequences_depend_on_seed_and_index},
                           {"learning rate", test_learning_rate},
                           CU_TEST_INFO_NULL};
     CU_TestInfo failures[] = {{"killed", test_a_killed_rank_ends_the_job},
