@@ -164,8 +164,8 @@ static void slow_hops(const struct dtp_problem *problem, const struct dtp_plan *
         return;
     double steps = (plan->sequence_parallel ? 3 : 2) * 2.0 * (plan->tp - 1);
     int layers = dtp_stage_layers(problem->model, plan, out->nstages - 1);
-    double more_s = layers * steps * problem->framework->tp_hop_s -
-                    out->stage[out->nstages - 1].i.host_s;
+    double more_s =
+        layers * steps * problem->framework->tp_hop_s - out->stage[out->nstages - 1].i.host_s;
     if (more_s <= 0)
         return;
     out->late.tp_s += more_s;

@@ -144,6 +144,23 @@ static void test_slow_hops(void) {
         }
 }
 
+/* nanotron sums the gradients of the 65 norms of 32 layers over tp one after the other, 30 steps of a second each
+ * where tp spans two nodes; of half of the layers with two stages. */
+static void test_norm_sums(void) {
+    struct fixture *x = op_case("llama3-8b", "nanotron");
+    x->plan.tp = 16;
+    for (int pp = 1; pp <= 2; pp++) {
+        x->plan.pp = pp;
+        x->problem.gpus = 16 * pp;
+        x->framework.tp_hop_s = 1;
+        x->plan.sequence_parallel = true;
+        double sums_s = costs_of(x).norm_all_reduce.time_s;
+        CU_ASSERT(fabs(sums_s / 30 - (pp == 1 ? 65 : 33)) < 0.01);
+        x->plan.sequence_parallel = false; /* all ranks saw all tokens */
+        CU_ASSERT(costs_of(x).norm_all_reduce.time_s < 0.01);
+    }
+}
+
 /* h 512, f 2048, 1,000 words, two layers, 4 bytes a gradient: tensors of 4, 4, 1 and 3 MiB a layer from the last
  * to the first, then the table's 1.95. A bucket ends with the tensor that fills its 5 MiB, the first with 1 MiB:
  * 4 | 4 1 | 3 4 | 4 1 | 3 1.95. */
@@ -192,6 +209,7 @@ int main(void) {
                            {"hops between nodes", test_hops},
                            {"buckets of tensors", test_buckets},
                            {"ring steps beside reductions", test_slow_hops},
+                           {"sums of norms' gradients", test_norm_sums},
                            {"FLOPs of a step", test_flops},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"costs", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
