@@ -260,11 +260,11 @@ static void test_sized_facts(void) {
                 "none,1,,"); /* one that cannot have fitted at first */
     CU_ASSERT(c->framework.checked_transfers);
     static const int gpus[] = {16, 64, 128};
-    for (int i = 0; i < 3; i++) { /* large microbatches on 32 and 64 GPUs */
+    for (int i = 0; i < 3; i++) { /* microbatches of more than one sequence on 32 and 64 GPUs */
         c = case_of(
             dtp_arena_printf(arena,
                              "a,nanotron,H100,80,%d,8,Llama-like,16,2048,32,131072,4096,8,1,"
-                             "1,%d,1,16,256,bf16,none,1,,",
+                             "1,%d,1,2,256,bf16,none,1,,",
                              gpus[i], gpus[i] / 8));
         CU_ASSERT_FATAL(c->unsupported == NULL);
         CU_ASSERT(c->framework.checked_collectives == (i == 1));
