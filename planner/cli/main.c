@@ -1,4 +1,5 @@
 /* main.c: finds the verb, parses the options of its groups, runs it, prints what went wrong. */
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -78,6 +79,7 @@ static enum dtp_status run(struct dtp_cli *cli, int argc, char **argv, struct dt
 int main(int argc, char **argv) {
     struct dtp_err err = {.status = DTP_OK};
     struct dtp_cli cli = {.a = dtp_arena_create("program")};
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some parents leave it, ranks would end unseen */
     enum dtp_status status = run(&cli, argc, argv, &err);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("dtplan: cannot write to standard output\n", stderr);

@@ -22,6 +22,8 @@ echo '{"schema_version": 1, "model": "tiny.json", "gpus": 2, "seq": 8, "plan": {
 "$dtplan" run --plan plan.json --steps 1 2>&1 | sed 's/  [0-9.]* [mu]*s$//; s/step time.*/.../'
 # a folder that cannot be is said before the first step, not after the last
 "$dtplan" run --model tiny.json --steps 1 --save no/such/folder 2>&1; echo "status $?"
+# a parent that ignores the end of its children (some supervisors do) leaves that to those it starts
+env --ignore-signal=CHLD timeout 60 "$dtplan" run --model tiny.json --steps 1 --tp 2 --json >/dev/null; echo "status $?"
 # a loss that is no number ends the run
 "$dtplan" run --model tiny.json --steps 3 --lr 1e30 --warmup-steps 0 --json >failed.json; echo "status $?"
 sed 's/.*"failure"/"failure"/' failed.json
