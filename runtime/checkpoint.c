@@ -120,60 +120,65 @@ enum dtp_status dtp_checkpoint_prepare(struct dtp_rank *r) {
     return DTP_OK;
 }
 
-static enum dtp_status write_text(struct dtp_rank *r, const char *path, const char *text) {
+static enum dtp_status write_text(struct dtp_arena *a, const char *path, const char *text,
+                                  struct dtp_err *err) {
     struct dtp_file_out out;
-    DTP_TRY(dtp_file_out_open(r->arena, path, &out, r->err));
+    DTP_TRY(dtp_file_out_open(a, path, &out, err));
     fputs(text, out.f);
-    return dtp_file_out_commit(&out, r->err);
+    return dtp_file_out_commit(&out, err);
+}
+
+static const char *rank_file(struct dtp_arena *a, const char *folder, int rank) {
+    return dtp_arena_printf(a, "%s/rank-%05d.bin", folder, rank);
 }
 
 /* Removes a folder of ours that an earlier, interrupted save left: files rank-*.bin and manifest. */
-static void remove_folder(const char *folder, int nranks) {
-    char path[1400]; /* the folder and a name in it */
-    for (int i = 0; i < nranks; i++) {
-        snprintf(path, sizeof path, "%s/rank-%05d.bin", folder, i);
-        (void)unlink(path);
-    }
-    snprintf(path, sizeof path, "%s/manifest", folder);
-    (void)unlink(path);
+static void remove_folder(struct dtp_arena *a, const char *folder, int nranks) {
+    for (int i = 0; i < nranks; i++)
+        (void)unlink(rank_file(a, folder, i));
+    (void)unlink(dtp_arena_printf(a, "%s/manifest", folder));
     (void)rmdir(folder);
 }
 
-static enum dtp_status publish(struct dtp_rank *r, const char *temporary, int step) {
-    const char *dir = r->o->save;
+static enum dtp_status publish(struct dtp_arena *a, struct dtp_rank *r, const char *temporary,
+                               int step) {
     const struct dtp_loss_scale *s = &r->loss_scale;
-    char path[1200], text[200];
-    snprintf(text, sizeof text,
-             "dtplan-checkpoint 1\nstep %d\nranks %d\nseed %" PRIu64
-             "\nupdates %d\nloss scale %.17g after %d clean steps\n",
-             step, r->size, r->o->seed, s->updates, s->scale, s->clean);
-    snprintf(path, sizeof path, "%s/manifest", temporary);
-    DTP_TRY(write_text(r, path, text));
-    snprintf(path, sizeof path, "%s/step-%06d", dir, step);
-    remove_folder(path, r->size);
-    if (rename(temporary, path) != 0)
-        return dtp_fail(r->err, DTP_ENO, "%s: %s", path, strerror(errno));
-    snprintf(path, sizeof path, "%s/latest", dir);
-    snprintf(text, sizeof text, "step-%06d\n", step);
-    return write_text(r, path, text);
+    const char *name = dtp_arena_printf(a, "step-%06d", step);
+    const char *final = dtp_arena_printf(a, "%s/%s", r->o->save, name);
+    const char *manifest =
+        dtp_arena_printf(a,
+                         "dtplan-checkpoint 1\nstep %d\nranks %d\nseed %" PRIu64
+                         "\nupdates %d\nloss scale %.17g after %d clean steps\n",
+                         step, r->size, r->o->seed, s->updates, s->scale, s->clean);
+    DTP_TRY(write_text(a, dtp_arena_printf(a, "%s/manifest", temporary), manifest, r->err));
+    remove_folder(a, final, r->size);
+    if (rename(temporary, final) != 0)
+        return dtp_fail(r->err, DTP_ENO, "%s: %s", final, strerror(errno));
+    return write_text(a, dtp_arena_printf(a, "%s/latest", r->o->save),
+                      dtp_arena_printf(a, "%s\n", name), r->err);
 }
 
-enum dtp_status dtp_checkpoint_save(struct dtp_rank *r, int step) {
+static enum dtp_status save(struct dtp_arena *a, struct dtp_rank *r, int step) {
     const struct dtp_comm_ops *h = r->host->ops;
-    char folder[1100], path[1200];
-    snprintf(folder, sizeof folder, "%s/.step-%06d.tmp", r->o->save, step);
-    h->doing(r->host, "saving a checkpoint");
+    const char *folder = dtp_arena_printf(a, "%s/.step-%06d.tmp", r->o->save, step);
     if (r->rank == 0) {
-        remove_folder(folder, r->size);
+        remove_folder(a, folder, r->size);
         DTP_TRY(make_folder(folder, r->err));
     }
     DTP_TRY(h->barrier(r->host_world, r->err));
-    snprintf(path, sizeof path, "%s/rank-%05d.bin", folder, r->rank);
-    DTP_TRY(write_file(r, path, step));
+    DTP_TRY(write_file(r, rank_file(a, folder, r->rank), step));
     DTP_TRY(h->barrier(r->host_world, r->err));
     if (r->rank == 0)
-        DTP_TRY(publish(r, folder, step));
+        DTP_TRY(publish(a, r, folder, step));
     return h->barrier(r->host_world, r->err);
+}
+
+enum dtp_status dtp_checkpoint_save(struct dtp_rank *r, int step) {
+    struct dtp_arena *a = dtp_arena_create("save");
+    r->host->ops->doing(r->host, "saving a checkpoint");
+    enum dtp_status status = save(a, r, step);
+    dtp_arena_destroy(a);
+    return status;
 }
 
 /* ---- loading ---- */
@@ -241,28 +246,45 @@ static enum dtp_status bad_file(struct loader *l, const char *what) {
     return dtp_fail(l->r->err, DTP_EINPUT, "%s: %s", l->path, what);
 }
 
-static enum dtp_status read_file(struct loader *l) {
+/* Its run lies in its block, and the block is one that an address space holds. */
+static bool is_record(const struct record *rec) {
+    const int64_t most = INT32_MAX;
+    return rec->magic == MAGIC && rec->state < NSTATES && rec->row0 >= 0 && rec->row0 <= most &&
+           rec->col0 >= 0 && rec->col0 <= most && rec->rows >= 1 && rec->rows <= most &&
+           rec->cols >= 1 && rec->cols <= most && rec->begin >= 0 && rec->n >= 1 &&
+           rec->begin < rec->rows * rec->cols && rec->n <= rec->rows * rec->cols - rec->begin;
+}
+
+static enum dtp_status read_records(struct loader *l, FILE *f) {
     struct record rec;
+    struct stat st;
+    if (fstat(fileno(f), &st) != 0)
+        return bad_file(l, strerror(errno));
+    int64_t left_bytes = st.st_size;
+    for (; fread(&rec, sizeof rec, 1, f) == 1;) {
+        rec.name[NAME_BYTES - 1] = '\0';
+        left_bytes -= (int64_t)sizeof rec;
+        if (!is_record(&rec))
+            return bad_file(l, "not a checkpoint of dtplan, or damaged");
+        dtp_arena_reset(l->a);
+        size_t n = (size_t)rec.n;
+        float *values =
+            rec.n <= left_bytes / (int64_t)sizeof *values ? DTP_NEW(l->a, float, n) : NULL;
+        if (!values || fread(values, sizeof *values, n, f) != n)
+            return bad_file(l, "cut short");
+        if (checksum(&rec, values) != rec.checksum)
+            return bad_file(l, "the checksum is wrong, the file is damaged");
+        left_bytes -= rec.n * (int64_t)sizeof *values;
+        use_record(l, &rec, values);
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status read_file(struct loader *l) {
     FILE *f = fopen(l->path, "rb");
     if (!f)
         return bad_file(l, strerror(errno));
-    enum dtp_status status = DTP_OK;
-    while (status == DTP_OK && fread(&rec, sizeof rec, 1, f) == 1) {
-        rec.name[NAME_BYTES - 1] = '\0';
-        if (rec.magic != MAGIC || rec.n < 1 || rec.cols < 1 || rec.begin < 0 ||
-            rec.state >= NSTATES || rec.n > rec.rows * rec.cols) {
-            status = bad_file(l, "not a checkpoint of dtplan, or damaged");
-            break;
-        }
-        dtp_arena_reset(l->a);
-        float *values = DTP_NEW(l->a, float, (size_t)rec.n);
-        if (fread(values, sizeof *values, (size_t)rec.n, f) != (size_t)rec.n)
-            status = bad_file(l, "cut short");
-        else if (checksum(&rec, values) != rec.checksum)
-            status = bad_file(l, "the checksum is wrong, the file is damaged");
-        else
-            use_record(l, &rec, values);
-    }
+    enum dtp_status status = read_records(l, f);
     fclose(f);
     return status;
 }
@@ -302,7 +324,6 @@ static enum dtp_status install(struct loader *l) {
 static enum dtp_status read_all(struct loader *l, struct dtp_arena *a, const char *folder,
                                 int nranks) {
     struct dtp_rank *r = l->r;
-    char path[1200];
     l->values = DTP_NEW(a, float *, NSTATES *(size_t)r->nunits);
     for (int i = 0; i < NSTATES * r->nunits; i++) {
         const struct dtp_unit *u = r->unit[i / NSTATES];
@@ -311,8 +332,7 @@ static enum dtp_status read_all(struct loader *l, struct dtp_arena *a, const cha
         l->values[i] = DTP_NEW(a, float, (size_t)(whole ? u->n : u->shard_n));
     }
     for (int i = 0; i < nranks; i++) {
-        snprintf(path, sizeof path, "%s/rank-%05d.bin", folder, i);
-        l->path = path;
+        l->path = rank_file(a, folder, i);
         DTP_TRY(read_file(l));
     }
     uint64_t expected = expected_elements(r);
@@ -342,16 +362,16 @@ static enum dtp_status resume_scale(struct dtp_rank *r, int step, const char *te
 }
 
 enum dtp_status dtp_checkpoint_load(struct dtp_rank *r, int *step) {
-    char folder[1100], path[1200];
     const char *text;
     size_t n;
     int nranks = 0;
     uint64_t seed;
     r->host->ops->doing(r->host, "loading a checkpoint");
-    snprintf(path, sizeof path, "%s/latest", r->o->resume);
+    const char *path = dtp_arena_printf(r->arena, "%s/latest", r->o->resume);
     DTP_TRY(dtp_file_read(r->arena, path, 0, &text, &n, r->err));
-    snprintf(folder, sizeof folder, "%s/%.*s", r->o->resume, (int)strcspn(text, "\n"), text);
-    snprintf(path, sizeof path, "%s/manifest", folder);
+    const char *folder =
+        dtp_arena_printf(r->arena, "%s/%.*s", r->o->resume, (int)strcspn(text, "\n"), text);
+    path = dtp_arena_printf(r->arena, "%s/manifest", folder);
     DTP_TRY(dtp_file_read(r->arena, path, 0, &text, &n, r->err));
     if (sscanf(text, "dtplan-checkpoint 1 step %d ranks %d seed %" SCNu64, step, &nranks, &seed) !=
             3 ||

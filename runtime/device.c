@@ -1,12 +1,12 @@
 #include "runtime/device.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "runtime/comm.h"
+#include "sim/base/text.h"
 
 const char *const dtp_stream_names[] = {
     [DTP_STREAM_COMPUTE] = "compute", [DTP_STREAM_TP] = "tp",
@@ -20,20 +20,19 @@ static void *open_module(void) {
     static const char name[] = "libdtplan_cuda.so";
     static const char *const folders[] = {"", "/../lib", NULL};
     const char *given = getenv("DTPLAN_CUDA");
-    char own[512], path[640];
+    void *module = NULL;
+    bool found = false;
     if (given && *given)
         return dlopen(given, RTLD_NOW | RTLD_LOCAL);
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    own[length > 0 ? length : 0] = '\0';
-    char *end = strrchr(own, '/');
-    if (end)
-        *end = '\0';
-    for (int i = 0; end && folders[i]; i++) {
-        snprintf(path, sizeof path, "%s%s/%s", own, folders[i], name);
-        if (access(path, R_OK) == 0)
-            return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    struct dtp_arena *a = dtp_arena_create("module");
+    const char *own = dtp_program_folder(a);
+    for (int i = 0; own && folders[i] && !found; i++) {
+        const char *path = dtp_arena_printf(a, "%s%s/%s", own, folders[i], name);
+        found = access(path, R_OK) == 0;
+        module = found ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     }
-    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    dtp_arena_destroy(a);
+    return found ? module : dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
 /* A table that the CUDA module exports. The module stays open. */

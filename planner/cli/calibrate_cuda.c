@@ -17,19 +17,11 @@ enum { PROGRAM_NO_GPU = 4, SHELL_NOT_FOUND = 127 };
 /* Beside this program if it is there, else a bare name for $PATH. */
 static const char *find_program(struct dtp_arena *a) {
     const char *given = getenv("DTPLAN_CALIBRATE_CUDA");
-    char own[4096];
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-
     if (given)
         return given;
-    if (length > 0) {
-        own[length] = '\0';
-        *strrchr(own, '/') = '\0';
-        const char *beside = dtp_arena_printf(a, "%s/%s", own, program);
-        if (access(beside, X_OK) == 0)
-            return beside;
-    }
-    return program;
+    const char *own = dtp_program_folder(a);
+    const char *beside = own ? dtp_arena_printf(a, "%s/%s", own, program) : program;
+    return access(beside, X_OK) == 0 ? beside : program;
 }
 
 static enum dtp_status measure(struct dtp_cli *cli, const char *sweep, struct dtp_err *err) {

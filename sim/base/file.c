@@ -17,6 +17,13 @@ static enum dtp_status fail_errno(struct dtp_err *err, const char *path, const c
 
 /* ---- reading ---- */
 
+static bool is_beyond(size_t bytes, size_t limit_bytes, struct dtp_err *err) {
+    if (limit_bytes == 0 || bytes <= limit_bytes)
+        return false;
+    (void)dtp_fail(err, DTP_EINPUT, "larger than the limit of %zu bytes", limit_bytes);
+    return true;
+}
+
 static enum dtp_status read_all(struct dtp_arena *a, FILE *f, size_t limit_bytes, struct dtp_str *s,
                                 struct dtp_err *err) {
     char chunk[1 << 16];
@@ -25,13 +32,15 @@ static enum dtp_status read_all(struct dtp_arena *a, FILE *f, size_t limit_bytes
     *s = (struct dtp_str){.a = a};
     /* room for all of a regular file at once: a string that doubles leaves its old blocks behind */
     if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        if (is_beyond((size_t)st.st_size, limit_bytes, err))
+            return DTP_EINPUT;
         s->capacity = (size_t)st.st_size + 1;
         s->at = dtp_arena_alloc(a, 1, s->capacity);
     }
     dtp_str_addn(s, "", 0);
     while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) {
-        if (limit_bytes > 0 && s->n + n > limit_bytes)
-            return dtp_fail(err, DTP_EINPUT, "larger than the limit of %zu bytes", limit_bytes);
+        if (is_beyond(s->n + n, limit_bytes, err))
+            return DTP_EINPUT;
         dtp_str_addn(s, chunk, n);
     }
     if (ferror(f))
@@ -143,8 +152,7 @@ static bool is_folder(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Folder of the running binary, or NULL. */
-static char *binary_folder(struct dtp_arena *a) {
+const char *dtp_program_folder(struct dtp_arena *a) {
     char path[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     if (n <= 0)
@@ -160,7 +168,7 @@ const char *dtp_data_path(struct dtp_arena *a, const char *relative) {
     const char *root = getenv("DTPLAN_DATA");
     if (root && *root)
         return dtp_arena_printf(a, "%s/%s", root, relative);
-    const char *bin = binary_folder(a);
+    const char *bin = dtp_program_folder(a);
     const char *installed = bin ? dtp_arena_printf(a, "%s/../share/dtplan", bin) : NULL;
     if (installed && is_folder(installed))
         return dtp_arena_printf(a, "%s/%s", installed, relative);

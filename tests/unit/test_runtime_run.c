@@ -2,6 +2,7 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -252,7 +253,45 @@ static void test_resume_on_another_layout(void) {
     check_resume(&three, &one, 5e-6);
 }
 
+/* Folders of 200 characters in each other: the path is longer than 1,400. */
+static void test_a_long_path(void) {
+    char root[] = "/tmp/dtplan-test-XXXXXX", name[201];
+    struct dtp_run_options o = tiny_options(&model);
+    struct dtp_run_result r;
+    struct dtp_err err = {0};
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(root));
+    o.save = root;
+    for (int i = 0; i < 7; i++) {
+        o.save = dtp_arena_printf(arena, "%s/%s", o.save, name);
+        CU_ASSERT_EQUAL_FATAL(mkdir(o.save, 0700), 0);
+    }
+    o.steps = 1;
+    CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_OK);
+    o.resume = o.save;
+    o.steps = 2;
+    CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_OK);
+    CU_ASSERT(r.first_step == 1 && r.steps == 1);
+    remove_tree(root);
+}
+
+/* Writes n bytes over those at `at`, and returns the first of those that were there. */
+static char put(const char *path, long at, const void *bytes, size_t n) {
+    FILE *f = fopen(path, "r+b");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fseek(f, at, SEEK_SET);
+    int was = fgetc(f);
+    fseek(f, at, SEEK_SET);
+    fwrite(bytes, 1, n, f);
+    fclose(f);
+    return (char)was;
+}
+
 static void test_a_damaged_checkpoint_is_refused(void) {
+    const long n_at =
+        4 * 4 + 88 + 5 * 8; /* the last field of the first header: how many values follow */
+    const int64_t most = INT64_MAX;
     char folder[] = "/tmp/dtplan-test-XXXXXX", path[200];
     struct dtp_run_options o = tiny_options(&model);
     struct dtp_run_result r;
@@ -266,25 +305,18 @@ static void test_a_damaged_checkpoint_is_refused(void) {
     check_failure(&o, DTP_EINPUT, "the run ends at 1", 10);
     o.steps = 2;
     snprintf(path, sizeof path, "%s/step-000001/rank-00000.bin", folder);
-    FILE *f = fopen(path, "r+b");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    fseek(f, 2000, SEEK_SET);
-    int was = fgetc(f);
-    fseek(f, 2000, SEEK_SET);
-    fputc(was ^ 1, f);
-    fclose(f);
+    char was = put(path, 2000, "\xff", 1);
+    if (was == '\xff')
+        (void)put(path, 2000, "", 1);
     check_failure(&o, DTP_EINPUT, "checksum", 10);
-    struct dtp_model other = model;
-    other.layers = 4;
-    o.model = &other;
-    f = fopen(path, "r+b");
-    fseek(f, 2000, SEEK_SET);
-    fputc(was, f);
-    fclose(f);
+    (void)put(path, 2000, &was, 1);
     struct dtp_model wide = model;
     wide.layers = 9;
     o.model = &wide;
     check_failure(&o, DTP_EINPUT, "does not hold this model", 10);
+    o.model = &model;
+    (void)put(path, n_at, &most, sizeof most);
+    check_failure(&o, DTP_EINPUT, "not a checkpoint of dtplan, or damaged", 10);
     remove_tree(folder);
 }
 
@@ -352,6 +384,7 @@ int main(void) {
                               CU_TEST_INFO_NULL};
     CU_TestInfo checkpoints[] = {{"same layout", test_resume_on_the_same_layout_is_exact},
                                  {"another layout", test_resume_on_another_layout},
+                                 {"a long path", test_a_long_path},
                                  {"damaged", test_a_damaged_checkpoint_is_refused},
                                  CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"runs", NULL, NULL, NULL, NULL, runs},
