@@ -21,7 +21,8 @@ struct dtp_hf_type {
 /* Of types with experts, and what they share with others. */
 dtp_hf_fn dtp_hf_read_mixtral, dtp_hf_read_qwen2_moe, dtp_hf_read_qwen3_moe, dtp_hf_read_deepseek,
     dtp_hf_read_deepseek_v3, dtp_hf_read_experts, dtp_hf_read_olmoe, dtp_hf_read_gpt_oss,
-    dtp_hf_read_phimoe, dtp_hf_read_llama4, dtp_hf_read_dbrx, dtp_hf_read_glm4_moe;
+    dtp_hf_read_phimoe, dtp_hf_read_llama4, dtp_hf_read_dbrx, dtp_hf_read_glm4_moe,
+    dtp_hf_read_minimax_m2, dtp_hf_read_ernie;
 dtp_hf_fn dtp_hf_read_qkv_bias;
 /* Of windows (model_hf_windows.c); the last for every type, after its own. */
 dtp_hf_fn dtp_hf_read_window, dtp_hf_read_qwen_window, dtp_hf_read_every_second,

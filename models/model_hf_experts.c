@@ -147,3 +147,24 @@ enum dtp_status dtp_hf_read_glm4_moe(const struct dtp_json *j, struct dtp_model 
     DTP_TRY(dtp_hf_read_deepseek_v3(j, m, err));
     return dtp_hf_read_qkv_bias(j, m, err);
 }
+
+/* MiniMax-M2: norms of q and k, a bias of the router (its scores are sigmoids). */
+enum dtp_status dtp_hf_read_minimax_m2(const struct dtp_json *j, struct dtp_model *m,
+                                       struct dtp_err *err) {
+    m->moe.router_bias = true;
+    DTP_TRY(dtp_hf_bool(j, "use_routing_bias", &m->moe.router_bias, err));
+    DTP_TRY(dtp_hf_bool(j, "use_qk_norm", &m->qk_norm, err));
+    return dtp_hf_read_experts(j, m, err);
+}
+
+/* ERNIE 4.5: its own names, and a correction of the router's scores in each layer of experts. */
+enum dtp_status dtp_hf_read_ernie(const struct dtp_json *j, struct dtp_model *m,
+                                  struct dtp_err *err) {
+    m->moe.router_bias = true;
+    DTP_TRY(dtp_hf_int(j, "moe_num_experts", &m->moe.experts, err));
+    DTP_TRY(dtp_hf_int(j, "moe_k", &m->moe.top_k, err));
+    DTP_TRY(dtp_hf_int(j, "moe_intermediate_size", &m->moe.ffn, err));
+    DTP_TRY(dtp_hf_int(j, "moe_num_shared_experts", &m->moe.shared_experts, err));
+    DTP_TRY(dtp_hf_int(j, "moe_layer_start_index", &m->moe.dense_layers_first, err));
+    return dtp_hf_int(j, "moe_layer_interval", &m->moe.layer_step, err);
+}
