@@ -41,9 +41,11 @@ enum dtp_group_kind {
     DTP_GROUP_WORLD,
     DTP_GROUP_TP,
     DTP_GROUP_DP,
-    DTP_GROUP_KV,        /* ranks that hold the same key-value head (kv_heads < tp) */
-    DTP_GROUP_EMBEDDING, /* first and last stage: tied embeddings */
-    DTP_GROUP_PP,
+    DTP_GROUP_KV,         /* ranks that hold the same key-value head (kv_heads < tp) */
+    DTP_GROUP_EMBEDDING,  /* first and last stage: tied embeddings */
+    DTP_GROUP_PP,         /* neighbours, which send to each other */
+    DTP_GROUP_PP_RING,    /* the last stage with the first, where chunks go round */
+    DTP_GROUP_PP_AGAINST, /* neighbours, where chunks go back (V) */
     DTP_NGROUPS
 };
 

@@ -50,6 +50,8 @@ static enum dtp_axis axis_of(const struct dtp_plan *p, enum dtp_group_kind kind)
         return DTP_AXIS_DP;
     case DTP_GROUP_EMBEDDING:
     case DTP_GROUP_PP:
+    case DTP_GROUP_PP_RING:
+    case DTP_GROUP_PP_AGAINST:
         return DTP_AXIS_PP;
     case DTP_GROUP_WORLD:
     case DTP_NGROUPS:

@@ -265,6 +265,9 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
  * a failure where the loss is no number. */
 void dtp_step_times(struct dtp_rank *r, int64_t start_ns);
 enum dtp_status dtp_step_share(struct dtp_rank *r, double *loss, double *step_s);
+/* The groups of the ranks[pp] of a pipeline: NCCL joins those between which activations go, and gradients the other
+ * way, when they open. */
+enum dtp_status dtp_rank_open_stages(struct dtp_rank *r, const int *ranks);
 enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s);
 /* After a plan, when another may follow: all ranks are done, and the device's memory is free. */
 enum dtp_status dtp_rank_clear(struct dtp_rank *r);

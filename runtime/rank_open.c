@@ -13,6 +13,26 @@ static enum dtp_status open_group(struct dtp_rank *r, enum dtp_group_kind kind, 
     return n > 1 ? r->cops->group(r->arena, r->comm, kind, ranks, n, out, r->err) : DTP_OK;
 }
 
+enum dtp_status dtp_rank_open_stages(struct dtp_rank *r, const int *ranks) {
+    const struct dtp_plan *p = r->plan;
+    struct dtp_comm_group *stages;
+    bool ring = false, against = false;
+    for (int vs = 0; vs + 1 < p->pp * p->vpp; vs++) {
+        int from, to, chunk;
+        dtp_schedule_holder(r->schedule.kind, p->pp, p->vpp, vs, &from, &chunk);
+        dtp_schedule_holder(r->schedule.kind, p->pp, p->vpp, vs + 1, &to, &chunk);
+        bool round = from == p->pp - 1 && to == 0;
+        ring |= round;
+        against |= to < from && !round;
+    }
+    DTP_TRY(open_group(r, DTP_GROUP_PP, ranks, p->pp, &stages));
+    if (ring)
+        DTP_TRY(open_group(r, DTP_GROUP_PP_RING, ranks, p->pp, &stages));
+    if (against)
+        DTP_TRY(open_group(r, DTP_GROUP_PP_AGAINST, ranks, p->pp, &stages));
+    return DTP_OK;
+}
+
 static enum dtp_status open_groups(struct dtp_rank *r) {
     const struct dtp_plan *p = r->plan;
     const struct dtp_layout *l = &r->layout;
@@ -31,10 +51,9 @@ static enum dtp_status open_groups(struct dtp_rank *r) {
     for (int d = 0; d < p->dp; d++)
         ranks[d] = dtp_layout_rank(p, l->tp_rank, d, l->pp_rank);
     DTP_TRY(open_group(r, DTP_GROUP_DP, ranks, p->dp, &r->dp));
-    struct dtp_comm_group *stages; /* NCCL joins neighbours when their group opens */
     for (int i = 0; i < p->pp; i++)
         ranks[i] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, i);
-    DTP_TRY(open_group(r, DTP_GROUP_PP, ranks, p->pp, &stages));
+    DTP_TRY(dtp_rank_open_stages(r, ranks));
     int copies = r->dims.kv_copies, first = l->tp_rank / copies * copies;
     for (int t = 0; t < copies; t++)
         ranks[t] = dtp_layout_rank(p, first + t, l->dp_rank, l->pp_rank);

@@ -1,11 +1,12 @@
 /* Communicators of NCCL, which is opened at run time (nccl_open.c): one per group, and for pipelines one per
  * edge of the ring of stages, direction (forward, backward) and sense (with the ring, or against it as V-shaped
- * schedules go), each used on one stream of each end, so that no transfer waits for an unrelated one. NCCL
- * has no tags: between two ranks, transfers of a direction are received in the order in which they are sent,
- * which holds for the schedules' F, B and I. Ids travel over the communicator of host memory. */
+ * schedules go) that the plan has, each used on one stream of each end, so that no transfer waits for an unrelated
+ * one. NCCL has no tags: between two ranks, transfers of a direction are received in the order in which they are
+ * sent, which holds for the schedules' F, B and I. Ids travel over the communicator of host memory. */
 #include <string.h>
 
 #include "runtime/cuda/nccl_private.h"
+#include "sim/base/units.h"
 
 struct nccl_group {
     struct dtp_comm_group group;
@@ -35,21 +36,54 @@ static enum dtp_status join(struct dtp_nccl *n, const ncclUniqueId *id, int size
     return DTP_OK;
 }
 
-/* Stages i and i + 1 of the ring share four communicators, in which they are ranks 0 and 1; i made
- * their ids. Edge by edge, in the same order everywhere: no rank waits for one that waits for it. */
-static enum dtp_status join_edges(struct dtp_nccl *n, const struct dtp_comm_group *g,
-                                  const ncclUniqueId (*ids)[NDIRECTIONS], struct edge *out,
-                                  struct dtp_err *err) {
-    for (int i = 0; i < g->size; i++) {
-        int next = (i + 1) % g->size;
-        if (g->me != i && g->me != next)
-            continue;
-        struct edge *e = &out[g->me == i ? NEXT : PREVIOUS];
-        e->peer = g->rank[g->me == i ? next : i];
-        for (int direction = 0; direction < NDIRECTIONS; direction++)
-            DTP_TRY(join(n, &ids[i][direction], 2, g->me == i ? 0 : 1, &e->comm[direction], err));
-    }
+static bool of_stages(enum dtp_group_kind kind) {
+    return kind == DTP_GROUP_PP || kind == DTP_GROUP_PP_RING || kind == DTP_GROUP_PP_AGAINST;
+}
+
+/* Ids that member me makes; each has a thread that waits for those who join. */
+static int num_ids(enum dtp_group_kind kind, const struct dtp_comm_group *g) {
+    bool last = g->me == g->size - 1;
+    if (!of_stages(kind))
+        return g->me == 0 ? 1 : 0;
+    return last == (kind == DTP_GROUP_PP_RING) ? NDIRECTIONS : 0;
+}
+
+/* Stages i and i + 1 of the ring share a communicator for each direction, in which they are ranks 0 and 1; i
+ * made their ids. */
+static enum dtp_status join_edge(struct dtp_nccl *n, const struct dtp_comm_group *g, int i,
+                                 const ncclUniqueId ids[NDIRECTIONS], struct edge *out,
+                                 struct dtp_err *err) {
+    int next = (i + 1) % g->size, which = g->me == i ? NEXT : PREVIOUS;
+    if (g->me != i && g->me != next)
+        return DTP_OK;
+    out[which].peer = g->rank[g->me == i ? next : i];
+    for (int direction = 0; direction < NDIRECTIONS; direction++)
+        DTP_TRY(
+            join(n, &ids[direction], 2, which == NEXT ? 0 : 1, &out[which].comm[direction], err));
     return DTP_OK;
+}
+
+/* Every other edge, then those between them: each rank is in one of them at a time. */
+static enum dtp_status join_edges(struct dtp_nccl *n, const struct dtp_comm_group *g,
+                                  enum dtp_group_kind kind, const ncclUniqueId (*ids)[NDIRECTIONS],
+                                  struct edge *out, struct dtp_err *err) {
+    int last = g->size - 1;
+    if (kind == DTP_GROUP_PP_RING)
+        return join_edge(n, g, last, ids[last], out, err);
+    for (int odd = 0; odd < 2; odd++)
+        for (int i = odd; i < last; i += 2)
+            DTP_TRY(join_edge(n, g, i, ids[i], out, err));
+    return DTP_OK;
+}
+
+/* Neighbours come first: they begin another pipeline. */
+static void take_edges(struct dtp_nccl *n, const struct known *k) {
+    struct edge *to = n->edge[k->kind == DTP_GROUP_PP_AGAINST ? AGAINST : WITH];
+    if (k->kind == DTP_GROUP_PP)
+        memset(n->edge, 0, sizeof n->edge);
+    for (int i = 0; i < NEDGES; i++)
+        if (k->edge[i].comm[FORWARD])
+            to[i] = k->edge[i];
 }
 
 /* All members know a group or none does: they opened it together. */
@@ -68,26 +102,46 @@ static enum dtp_status open_known(struct dtp_nccl *n, enum dtp_group_kind kind,
                                   const struct dtp_comm_group *g, const struct known **out,
                                   struct dtp_err *err) {
     struct dtp_comm_group *host;
-    ncclUniqueId mine[NDIRECTIONS], (*ids)[NDIRECTIONS];
+    ncclUniqueId mine[NDIRECTIONS] = {0}, (*ids)[NDIRECTIONS];
     if (n->nknown == MAX_COMMS)
         return dtp_fail(err, DTP_EUNSUPPORTED, "more than %d groups", MAX_COMMS);
     struct known *k = &n->known[n->nknown];
-    k->kind = kind;
-    k->size = g->size;
-    k->rank = DTP_NEW(n->arena, int, (size_t)g->size);
+    *k = (struct known){
+        .kind = kind, .size = g->size, .rank = DTP_NEW(n->arena, int, (size_t)g->size)};
     memcpy(k->rank, g->rank, (size_t)g->size * sizeof *k->rank);
     ids = dtp_arena_alloc(n->arena, sizeof *ids, (size_t)g->size);
-    for (int i = 0; i < NDIRECTIONS; i++)
+    for (int i = 0; i < num_ids(kind, g); i++)
         TRY_NCCL(n, ncclGetUniqueId, &mine[i]);
     DTP_TRY(n->host->ops->group(n->arena, n->host, kind, g->rank, g->size, &host, err));
     DTP_TRY(n->host->ops->all_gather(host, DTP_STREAM_COMPUTE, ids, mine,
                                      (int64_t)(sizeof mine / (sizeof(float))), DTP_FP32, err));
-    if (kind == DTP_GROUP_PP)
-        DTP_TRY(join_edges(n, g, (const ncclUniqueId(*)[NDIRECTIONS])ids, k->edge, err));
+    if (of_stages(kind))
+        DTP_TRY(join_edges(n, g, kind, (const ncclUniqueId(*)[NDIRECTIONS])ids, k->edge, err));
     else
         DTP_TRY(join(n, &ids[0][0], g->size, g->me, &k->comm, err));
     n->nknown++;
     *out = k;
+    return DTP_OK;
+}
+
+/* Where a GPU has little memory left, the communicators of the plans before end, on all ranks. */
+static enum dtp_status make_room(struct dtp_nccl *n, const struct dtp_comm_group *world,
+                                 struct dtp_err *err) {
+    const double enough_bytes = 3.0 * DTP_GIB; /* for any plan: ten of 0.3 GiB */
+    struct dtp_comm_group *host;
+    size_t free_bytes = 0, all_bytes;
+    if (n->nknown == 0)
+        return DTP_OK;
+    (void)cudaMemGetInfo(&free_bytes, &all_bytes);
+    float lacks = enough_bytes > (double)free_bytes ? 1 : 0;
+    DTP_TRY(n->host->ops->group(n->arena, n->host, DTP_GROUP_WORLD, world->rank, world->size, &host,
+                                err));
+    DTP_TRY(n->host->ops->all_reduce(host, DTP_STREAM_COMPUTE, &lacks, 1, DTP_FP32, DTP_REDUCE_MAX,
+                                     err));
+    for (int i = 0; lacks > 0 && i < n->nall; i++)
+        TRY_NCCL(n, ncclCommDestroy, n->all[i]);
+    if (lacks > 0)
+        n->nall = n->nknown = 0;
     return DTP_OK;
 }
 
@@ -105,13 +159,15 @@ static enum dtp_status nccl_group(struct dtp_arena *a, struct dtp_comm *c, enum 
     *out = &g->group;
     if (nranks == 1)
         return DTP_OK;
+    if (kind == DTP_GROUP_WORLD) /* a plan begins */
+        DTP_TRY(make_room(n, &g->group, err));
     const struct known *known = find_known(n, kind, ranks, nranks);
     enum dtp_status status = known ? DTP_OK : open_known(n, kind, &g->group, &known, err);
     if (status != DTP_OK || !known)
         return status;
     g->comm = known->comm;
-    if (kind == DTP_GROUP_PP)
-        n->edge = known->edge;
+    if (of_stages(kind))
+        take_edges(n, known);
     return DTP_OK;
 }
 
@@ -204,12 +260,14 @@ static enum dtp_status find_way(const struct dtp_nccl *n, int peer, enum dtp_str
                                 struct way *out, struct dtp_err *err) {
     bool forward = stream == DTP_STREAM_SEND_F || stream == DTP_STREAM_RECV_F;
     int usual = stream == DTP_STREAM_SEND_F || stream == DTP_STREAM_RECV_B ? NEXT : PREVIOUS;
-    int which = n->edge && n->edge[usual].peer == peer ? usual : 1 - usual;
-    if (!n->edge || n->edge[which].peer != peer)
-        return dtp_fail(err, DTP_EUNSUPPORTED, "rank %d is no neighbour in the pipeline", peer);
-    int direction = (forward ? FORWARD : BACKWARD) + (which == usual ? 0 : AGAINST);
-    *out = (struct way){n->edge[which].comm[direction], which == NEXT ? 1 : 0};
-    return DTP_OK;
+    for (int sense = 0; sense < NSENSES; sense++) {
+        int which = sense == WITH ? usual : 1 - usual;
+        const struct edge *e = &n->edge[sense][which];
+        *out = (struct way){e->comm[forward ? FORWARD : BACKWARD], which == NEXT ? 1 : 0};
+        if (out->comm && e->peer == peer)
+            return DTP_OK;
+    }
+    return dtp_fail(err, DTP_EUNSUPPORTED, "rank %d is no neighbour in the pipeline", peer);
 }
 
 static enum dtp_status nccl_send(struct dtp_comm *c, enum dtp_stream stream, const void *x,

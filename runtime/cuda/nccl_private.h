@@ -6,7 +6,7 @@
 
 #include "runtime/cuda/cuda.h"
 
-enum { MAX_COMMS = 64, FORWARD = 0, BACKWARD = 1, AGAINST = 2, NDIRECTIONS = 4 };
+enum { MAX_COMMS = 64, FORWARD = 0, BACKWARD = 1, NDIRECTIONS = 2 };
 
 #define NCCL_FUNCTIONS(X)                                                                          \
     X(ncclGetUniqueId)                                                                             \
@@ -23,19 +23,20 @@ enum { MAX_COMMS = 64, FORWARD = 0, BACKWARD = 1, AGAINST = 2, NDIRECTIONS = 4 }
     X(ncclGroupStart)                                                                              \
     X(ncclGroupEnd)
 
-/* The edge between two neighbours of the ring of stages. */
+/* The edge between two neighbours of the ring of stages, in one sense. */
 struct edge {
-    int peer; /* global rank of the other end */
-    ncclComm_t comm[NDIRECTIONS];
+    ncclComm_t comm[NDIRECTIONS]; /* NULL: no transfers */
+    int peer;                     /* global rank of the other end */
 };
 enum { NEXT, PREVIOUS, NEDGES }; /* of a rank; with two stages the same peer, but other edges */
+enum { WITH, AGAINST, NSENSES }; /* the ring, or against it as V-shaped schedules go */
 
 /* A group that was opened: the plans of a series open the same ones again and again. */
 struct known {
     enum dtp_group_kind kind;
     int size, *rank;
     ncclComm_t comm;
-    struct edge edge[NEDGES]; /* DTP_GROUP_PP */
+    struct edge edge[NEDGES]; /* of stages instead */
 };
 
 struct dtp_nccl {
@@ -50,7 +51,7 @@ struct dtp_nccl {
     ncclComm_t all[MAX_COMMS]; /* to close and to abort */
     int nall;
     bool aborted;
-    const struct edge *edge; /* [NEDGES] of this plan's pipeline, or NULL */
+    struct edge edge[NSENSES][NEDGES]; /* of this plan's pipeline */
 };
 
 enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config *config,
