@@ -70,7 +70,7 @@ static const char *key_recompute(const struct dtp_validated *row) {
 const struct dtp_grouping dtp_groupings[] = {{"file", key_file, false},
                                              {"framework", key_framework, false},
                                              {"gpu", key_gpu, false},
-                                             {"memory", key_memory, false},
+                                             {"peak_mem", key_memory, false},
                                              {"gpus", key_gpus, true},
                                              {"tp", key_tp, true},
                                              {"pp", key_pp, true},

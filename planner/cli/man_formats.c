@@ -4,6 +4,7 @@
 #include "hw/cluster.h"
 #include "models/framework.h"
 #include "planner/cli/cli.h"
+#include "planner/cli/output_formats.h"
 #include "planner/document.h"
 
 static const struct page {
@@ -67,6 +68,40 @@ static void entries(FILE *f, const char *prefix, const struct dtp_field *fields)
     }
 }
 
+/* "a.b; of the form X", or "with the keys of X" where these stand beside the others. */
+static void outputs(FILE *f, const struct dtp_output_key *key) {
+    for (; key->path; key++) {
+        char text[512];
+        bool beside = key->path[0] == '\0';
+        snprintf(text, sizeof text, "%s%s%s%s.\n", key->help, key->help[0] && key->form ? "; " : "",
+                 !key->form ? ""
+                 : beside   ? "the keys of "
+                            : "of the form of ",
+                 key->form ? key->form : "");
+        fputs(".TP\n\\fB", f);
+        dtp_man_text(f, beside ? "..." : key->path);
+        fputs("\\fR\n", f);
+        dtp_man_text(f, text);
+    }
+}
+
+static void output_pages(FILE *f) {
+    fputs(".SH OUTPUT\n", f);
+    dtp_man_text(
+        f,
+        "What the commands write with --json, one object each. a[] is a member of the list a, a.* "
+        "one of "
+        "any name, a|b stands for either; keys in capitals are parts of several, further below.\n");
+    for (const struct dtp_output_page *p = dtp_output_pages; p->title; p++) {
+        fputs(".SS ", f);
+        dtp_man_text(f, p->title);
+        putc('\n', f);
+        dtp_man_text(f, p->text);
+        putc('\n', f);
+        outputs(f, p->keys);
+    }
+}
+
 void dtp_help_man_formats(FILE *f) {
     fprintf(
         f,
@@ -88,6 +123,7 @@ void dtp_help_man_formats(FILE *f) {
         fputs(pages[i].text[0] ? "\n" : "", f);
         entries(f, "", pages[i].fields);
     }
+    output_pages(f);
     fputs(".SH EXAMPLES\n.nf\n", f);
     static const char *const examples[] = {
         "{\"schema_version\": 1, \"model\": \"gpt175b\", \"cluster\": \"dgx-a100-80\",",
