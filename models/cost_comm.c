@@ -294,7 +294,7 @@ struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
     struct dtp_comm c = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
     c.device_share = 0;
     delay(&c, norm_sums_s(problem, plan));
-    if (problem->framework->checked_transfers) /* the barrier at the end of the step */
+    if (plan->pp == 1 || problem->framework->checked_transfers) /* the barrier at the end of the step */
         delay(&c, dtp_framework_check_s(problem->framework, problem->gpus, nodes > 1));
     return c;
 }
