@@ -1,5 +1,7 @@
 #include "models/native.h"
 
+#include <math.h>
+
 int64_t dtp_native_vocab(const struct dtp_model *m, const struct dtp_plan *p) {
     enum { ROWS = 64, WIDE_BYTES = 4 };
     int64_t rows = (m->vocab + p->tp - 1) / p->tp;
@@ -147,12 +149,13 @@ static double copy_s(const struct inline_comm *c) {
     return (cost.time_s - cost.latency_s) / 2;
 }
 
-/* On streams of their own: of ZeRO-3's gathers what runs beside the layer before is hidden, and slows it. */
+/* On streams of their own: of ZeRO-3's gathers what runs beside the layer before is hidden, and slows it. Nothing
+ * runs beside the first. */
 static double exposed_gather_s(const struct inline_comm *c, const struct dtp_native_stage *s,
                                double all_s, double compute_s) {
     double slowdown = c->problem->cluster->gpu.comm_slowdown;
     double layer_s = gather_s(c, s->layer_n), beside_s = s->layers > 0 ? compute_s / s->layers : 0;
-    double hidden_s = s->layers * (layer_s < beside_s ? layer_s : beside_s);
+    double hidden_s = s->layers > 0 ? (s->layers - 1) * fmin(layer_s, beside_s) : 0;
     return all_s - (1 - slowdown) * hidden_s;
 }
 
@@ -209,12 +212,12 @@ void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dt
     if (plan->zero_stage >= 2)
         phase_add(&out->w, &out->w.dp_s, reduce);
     bool streams = !f->inline_communication;
+    double again = s.tied ? gather_s(&c, s.tokens_n) : 0; /* for the head */
     if (plan->zero_stage == 3 && streams) {
-        phase_add(&out->f, &out->f.dp_s, exposed_gather_s(&c, &s, gather, out->f.total_s));
+        phase_add(&out->f, &out->f.dp_s, exposed_gather_s(&c, &s, gather + again, out->f.total_s));
         phase_add(&out->i, &out->i.dp_s,
                   exposed_gather_s(&c, &s, gather, out->i.total_s + out->w.total_s));
     } else if (plan->zero_stage == 3) {
-        double again = s.tied ? gather_s(&c, s.tokens_n) : 0; /* for the head */
         double ends = gather_s(&c, s.positions_n) + (s.tied ? 0 : gather_s(&c, s.tokens_n));
         phase_add(&out->f, &out->f.dp_s, gather + again);
         phase_add(&out->i, &out->i.dp_s, gather - ends);

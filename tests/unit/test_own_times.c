@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hw/own_times.h"
+#include "models/native.h"
 #include "models/op.h"
 #include "planner/cli/own_times.h"
 #include "planner/setup.h"
@@ -199,6 +200,44 @@ static void test_droop(void) {
     }
 }
 
+/* What ZeRO-3 gathers in a forward that computes for compute_s. */
+static double gathers_s(const struct dtp_problem *problem, double compute_s) {
+    const struct dtp_group_shape dp = {
+        .size = 8, .nodes = 1, .per_node = 8, .siblings = 1, .tier = -1};
+    const struct dtp_group_shape tp = {
+        .size = 1, .nodes = 1, .per_node = 1, .siblings = 1, .tier = -1};
+    struct dtp_plan plan = dtp_plan_default();
+    struct dtp_stage_cost cost = {.f = {.total_s = compute_s}};
+    plan.dp = 8;
+    plan.zero_stage = 3;
+    plan.dtype = DTP_BF16;
+    plan.global_batch_size = 32;
+    dtp_native_data_parallel(problem, &plan, &dp, &tp, 0, &cost);
+    return cost.f.dp_s;
+}
+
+/* A tied head gathers the tokens again, as much as a head of its own; nothing runs beside the first layer's. */
+static void test_gathers(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_model m, deeper;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_model_load(a, "gpt3-125m", &m, &err), DTP_OK);
+    s->cluster.gpu.comm_slowdown = 0;
+    s->problem.model = &m;
+    CU_ASSERT(m.tied_embeddings);
+    double exposed_s = gathers_s(&s->problem, 1), all_s = gathers_s(&s->problem, 0);
+    deeper = m;
+    deeper.layers *= 2;
+    s->problem.model = &deeper;
+    double layer_s = (gathers_s(&s->problem, 0) - all_s) / m.layers;
+    CU_ASSERT_DOUBLE_EQUAL(gathers_s(&s->problem, 1), exposed_s, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(all_s - exposed_s, (m.layers - 1) * layer_s, 1e-12);
+    m.tied_embeddings = false;
+    s->problem.model = &m;
+    CU_ASSERT_DOUBLE_EQUAL(gathers_s(&s->problem, 1), exposed_s, 1e-12);
+}
+
 /* The clock of a plan does not depend on the plans that were costed before it: what an evaluator remembers
  * of those with other stages, chunks, replicas and schedules is not theirs alone. */
 static void test_remembered(void) {
@@ -260,6 +299,7 @@ int main(void) {
                            {"power from loads", test_power_fit},
                            {"clock of layers", test_clock_of_layers},
                            {"droop", test_droop},
+                           {"gathers of ZeRO-3", test_gathers},
                            {"remembered clocks", test_remembered},
                            {"remembered clocks of experts", test_remembered_experts},
                            CU_TEST_INFO_NULL};
