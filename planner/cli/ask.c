@@ -101,6 +101,17 @@ enum dtp_status dtp_cli_single(struct dtp_cli *cli, const struct dtp_limits *lim
     return DTP_OK;
 }
 
+/* A plan whose options all do something. */
+static enum dtp_status require(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                               struct dtp_err *err) {
+    if (plan->ep == 1 && (plan->ep_overlap > 0 || plan->ep_per_node > 0))
+        return dtp_fail(err, DTP_EUSAGE, "--%s: no rows of experts travel with --ep 1",
+                        plan->ep_overlap > 0 ? "ep-overlap" : "ep-per-node");
+    if (plan->recompute_layers > 0 && plan->recompute != DTP_RECOMPUTE_FULL)
+        return dtp_fail(err, DTP_EUSAGE, "--recompute-layers goes with --recompute full");
+    return dtp_plan_require(problem, plan, err);
+}
+
 /* The one plan that the options name. */
 static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem *problem,
                                    struct dtp_plan *out, struct dtp_err *err) {
@@ -114,20 +125,10 @@ static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem
         out->schedule = DTP_SCHED_INTERLEAVED;
     if (limits.field[DTP_LIMIT_VPP].n == 0 && dtp_schedule_kinds[out->schedule].most_vpp > 0)
         out->vpp = dtp_schedule_kinds[out->schedule].most_vpp; /* the one that it takes */
-    if (out->ep == 1 && (out->ep_overlap > 0 || out->ep_per_node > 0))
-        return dtp_fail(err, DTP_EUSAGE, "--%s: no rows of experts travel with --ep 1",
-                        out->ep_overlap > 0 ? "ep-overlap" : "ep-per-node");
-    return dtp_plan_require(problem, out, err);
+    return require(problem, out, err);
 }
 
-enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_plan *out_plan,
-                             struct dtp_err *err) {
-    if (!cli->args.plan) {
-        DTP_TRY(dtp_cli_setup(cli, out, err));
-        return single_plan(cli, &out->problem, out_plan, err);
-    }
-    struct dtp_document d;
-    DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
+enum dtp_status dtp_cli_plan_alone(struct dtp_cli *cli, struct dtp_err *err) {
     const struct dtp_ask *ask = &cli->args.ask;
     if (ask->model || ask->gpus || ask->batch)
         return dtp_fail(err, DTP_EUSAGE, "--plan names model, gpus and batch: leave %s out",
@@ -138,6 +139,31 @@ enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct 
         if (cli->args.limit[i])
             return dtp_fail(err, DTP_EUSAGE, "--plan names the layout: leave --%s out",
                             dtp_limit_fields[i].option);
+    return DTP_OK;
+}
+
+/* What is not a part of the layout may differ from the document's. */
+static enum dtp_status change_plan(struct dtp_cli *cli, const struct dtp_problem *problem,
+                                   struct dtp_plan *plan, struct dtp_err *err) {
+    struct dtp_limits limits = dtp_limits_none();
+    if (cli->args.ask.dtype >= 0)
+        plan->dtype = problem->dtype;
+    DTP_TRY(dtp_cli_fixed(cli, plan, err));
+    limits.fixed = *plan;
+    DTP_TRY(dtp_cli_check_limits(&limits, problem, err));
+    return require(problem, plan, err);
+}
+
+enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_plan *out_plan,
+                             struct dtp_err *err) {
+    if (!cli->args.plan) {
+        DTP_TRY(dtp_cli_setup(cli, out, err));
+        return single_plan(cli, &out->problem, out_plan, err);
+    }
+    struct dtp_document d;
+    DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
+    DTP_TRY(dtp_cli_plan_alone(cli, err));
+    const struct dtp_ask *ask = &cli->args.ask;
     /* the same plan on other hardware or software is a question worth asking */
     if (ask->cluster) {
         d.ask.cluster = ask->cluster;
@@ -152,6 +178,8 @@ enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct 
         d.ask.nic = ask->nic;
     if (ask->seq)
         d.ask.seq = ask->seq;
+    if (ask->dtype >= 0)
+        d.ask.dtype = ask->dtype;
     if (ask->attention >= 0)
         d.ask.attention = ask->attention;
     if (ask->dropout)
@@ -159,5 +187,6 @@ enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct 
     if (ask->memory_limit_bytes)
         d.ask.memory_limit_bytes = ask->memory_limit_bytes;
     DTP_TRY(dtp_setup_init(cli->a, &d.ask, out, err));
-    return dtp_document_plan(cli->a, &d, &out->problem, out_plan, err);
+    DTP_TRY(dtp_document_plan(cli->a, &d, &out->problem, out_plan, err));
+    return change_plan(cli, &out->problem, out_plan, err);
 }

@@ -128,8 +128,10 @@ static enum dtp_status prepare(struct dtp_cli *cli, struct dtp_check *c, struct 
     struct dtp_document d;
     struct dtp_plan plan;
     DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
+    DTP_TRY(dtp_cli_plan_alone(cli, err));
     DTP_TRY(dtp_check_set_up(cli, d.ask, c, setup, err));
     DTP_TRY(dtp_document_plan(cli->a, &d, &setup->problem, &plan, err));
+    DTP_TRY(dtp_cli_fixed(cli, &plan, err));
     c->row = DTP_NEW(cli->a, struct dtp_check_row, 1);
     plan.dtype = setup->problem.dtype;
     add_row(c, &plan);

@@ -42,10 +42,12 @@ static enum dtp_status read_plan(struct shadows *x, struct dtp_err *err) {
     struct dtp_cli *cli = x->cli;
     struct dtp_document d;
     DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
+    DTP_TRY(dtp_cli_plan_alone(cli, err));
     DTP_TRY(dtp_check_set_up(cli, d.ask, x->c, x->setup, err));
     x->plan = DTP_NEW(cli->a, struct dtp_result, 1);
     x->nplans = 1;
-    return dtp_document_plan(cli->a, &d, &x->setup->problem, &x->plan->plan, err);
+    DTP_TRY(dtp_document_plan(cli->a, &d, &x->setup->problem, &x->plan->plan, err));
+    return dtp_cli_fixed(cli, &x->plan->plan, err);
 }
 
 /* The best, and the best of the next layouts. */

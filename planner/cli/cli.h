@@ -119,7 +119,10 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
 /* The plan of limits that have one value each. */
 enum dtp_status dtp_cli_single(struct dtp_cli *cli, const struct dtp_limits *limits,
                                struct dtp_plan *out, struct dtp_err *err);
-/* Setup and one legal plan: from --plan FILE or from the layout options, each one value (what is
+/* Refuses what a plan document says itself: model, GPUs, batch, layout. */
+enum dtp_status dtp_cli_plan_alone(struct dtp_cli *cli, struct dtp_err *err);
+/* Setup and one legal plan: from --plan FILE, on the hardware and with the dtype and the fields of dtp_cli_fixed()
+ * that stand beside it, or from the layout options, each one value (what is
  * not given: 1, or dp from the number of GPUs, or as in dtp_plan_default()). */
 enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_plan *out_plan,
                              struct dtp_err *err);

@@ -130,6 +130,7 @@ static enum dtp_status plan_from_document(struct dtp_cli *cli, const struct own 
                                           struct dtp_plan *out, struct dtp_err *err) {
     struct dtp_document d;
     DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
+    DTP_TRY(dtp_cli_plan_alone(cli, err));
     int asked = ask->dtype, seq = ask->seq;
     const char *dropout = ask->dropout;
     *ask = d.ask;
@@ -138,6 +139,7 @@ static enum dtp_status plan_from_document(struct dtp_cli *cli, const struct own 
     DTP_TRY(load_model(cli->a, ask, m, err));
     defaults_of_plan(own, ask, m, out);
     DTP_TRY(dtp_plan_read(cli->a, d.plan, out, err));
+    DTP_TRY(dtp_cli_fixed(cli, out, err));
     enum dtp_dtype wanted = out->dtype;
     out->dtype = choose_dtype(own, asked >= 0 ? asked : (int)wanted);
     if (out->dtype != wanted)
