@@ -22,6 +22,8 @@ struct dtp_report {
     const struct dtp_limits *limits; /* the user's, or NULL */
     double tokens;                   /* budget, 0: the model's */
     struct dtp_failures failures;    /* without any: zero */
+    const struct dtp_result
+        *cut; /* of the best plan's layers, better than its own; or NULL (cut.h) */
     int seed;
 };
 

@@ -91,6 +91,20 @@ static void bubble(struct dtp_arena *a, const struct dtp_term *t, const struct d
                           best->bubble.imbalance * 100, best->bubble.over_ideal * 100));
 }
 
+static void better_cut(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
+                       const struct dtp_result *best) {
+    char text[32];
+    struct dtp_str s = {.a = a};
+    dtp_str_add(&s, "--layers-per-stage ");
+    for (size_t i = 0; i < r->cut->plan.layers_per_stage.n; i++)
+        dtp_str_printf(&s, "%s%d", i ? "," : "", r->cut->plan.layers_per_stage.at[i]);
+    dtp_str_printf(&s, ", a cut by hand: %s, %.1f %% less",
+                   dtp_fmt_time(r->cut->step_s, text, sizeof text),
+                   100 * (1 - r->cut->step_s / best->step_s));
+    fprintf(t->file, "  %-*s ", LABEL, "faster still");
+    dtp_term_wrap(t, DTP_PLAIN, LABEL + 3, LABEL + 3, s.at);
+}
+
 static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
                     const struct dtp_result *best) {
     char text[32];
@@ -131,6 +145,8 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
                       dtp_arena_printf(a, "%s on the %sstages, in their order", layers,
                                        best->plan.vpp > 1 ? "virtual " : ""));
     }
+    if (r->cut)
+        better_cut(a, t, r, best);
     days(a, t, r, best);
     for (const char *const *w = dtp_report_warnings(a, p, best); *w; w++)
         note(t, DTP_YELLOW, *w);

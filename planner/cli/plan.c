@@ -5,6 +5,7 @@
 #include "planner/cli/emit.h"
 #include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
+#include "planner/cut.h"
 #include "sim/base/text.h"
 
 struct own {
@@ -108,8 +109,13 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (own->emit != DTP_EMIT_NONE)
         DTP_TRY(
             dtp_emit_script(cli->a, cli->out.file, own->emit, setup, &search.result[0].plan, err));
-    else if (!own->csv && !cli->args.json)
+    else if (!own->csv && !cli->args.json) {
+        struct dtp_result cut;
+        if (dtp_better_cut(cli->a, &setup->problem, &search.result[0], &cut))
+            report.cut = &cut;
         dtp_report_text(cli->a, &cli->out, &report);
+        report.cut = NULL;
+    }
     if (own->html)
         DTP_TRY(write_html(cli, &report, own->html, err));
     return cli->args.timeline ? timeline(cli, &report, cli->args.timeline, err) : DTP_OK;

@@ -36,3 +36,10 @@ sed -n 's/^<circle cx="\([0-9.-]*\)" cy="\([0-9.-]*\)".*/\1 \2/p' page.html |
     --recompute full >long || exit
 grep -o 'causal mask leaves out\|attention is not in it\| 0 sequences/s' long
 grep -c 'causal mask' text || true
+# Less in the last stage, which has the head: the cut that is told takes the time that is told.
+ask=(--model llama3-8b --gpus 96 --cluster h100)
+"$dtplan" "${ask[@]}" >uneven || exit
+layers=$(sed -n 's/.*faster still *--layers-per-stage \([0-9,]*\),.*/\1/p' uneven)
+# shellcheck disable=SC2046
+"$dtplan" $(sed -n 's/^  dtplan //p' uneven) --layers-per-stage "$layers" | grep -o 'step time *[0-9.]* s' |
+    sed 's/step time *//' | xargs -I TIME grep -c 'cut by hand: TIME,' uneven
