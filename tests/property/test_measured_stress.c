@@ -76,7 +76,7 @@ static const struct dtp_run runs[] = {
      LLAMA_8B,
      ON("H100", 80, 16, 8),
      LAYOUT(4, 1, 4, 1),
-     BATCH(4096, 2, 256),
+     BATCH(4096, 1, 256),
      MODES("bf16", "none", 1),
      .schedule = ""},
     {.framework = "megatron-deepspeed",
