@@ -217,6 +217,14 @@ static const struct dtp_time_table *attention_table(const struct dtp_gpu *g,
     return &g->table[s->dropout && g->table[drops].time_s.n > 0 ? drops : plain];
 }
 
+enum dtp_attention dtp_device_attention(const struct dtp_gpu *g, enum dtp_attention wanted) {
+    static const enum dtp_attention nearest[] = {DTP_ATTN_FLASH2, DTP_ATTN_FLASH1,
+                                                 DTP_ATTN_UNFUSED};
+    for (int i = 0; wanted != DTP_ATTN_UNFUSED && g->attention[wanted].flops_per_s <= 0; i++)
+        wanted = nearest[i];
+    return wanted;
+}
+
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
     const struct dtp_attention_cal *c = &g->attention[s->impl];
     int64_t unit = head_dim_unit[s->impl], head_dim = (s->head_dim + unit - 1) / unit * unit;

@@ -199,6 +199,8 @@ extern const struct dtp_field dtp_gpu_calibration_file_fields[], dtp_gpu_fields[
 double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
 /* Batched products of unfused attention. */
 double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
+/* The kernel, or where the GPU does not have it the nearest that it has. */
+enum dtp_attention dtp_device_attention(const struct dtp_gpu *g, enum dtp_attention wanted);
 /* Fused attention, forward or backward, of all its heads and sequences. */
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s);
 /* A memory-bound kernel of a class that reads and writes so many bytes, of so many elements. */

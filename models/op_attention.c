@@ -165,24 +165,16 @@ static void qkv_projection(struct dtp_op_build *b) {
         }
 }
 
-/* The kernel, or where the GPU does not have it the nearest that it has. */
-static int attention_of_gpu(const struct dtp_gpu *gpu, int impl) {
-    static const int nearest[] = {DTP_ATTN_FLASH2, DTP_ATTN_FLASH1, DTP_ATTN_UNFUSED};
-    for (int i = 0; impl != DTP_ATTN_UNFUSED && gpu->attention[impl].flops_per_s <= 0; i++)
-        impl = nearest[i];
-    return impl;
-}
-
 void dtp_op_attention_core(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double v_dim = m->mla.kv_lora_rank > 0 ? m->mla.v_head_dim : m->head_dim;
     double context = b->tokens * m->heads / b->t * v_dim;
-    int impl = b->problem->attention;
-    if (impl < 0)
-        impl = (int)dtp_framework_on(b->f, &b->problem->cluster->gpu).attention;
-    impl = attention_of_gpu(&b->problem->cluster->gpu, impl);
+    const struct dtp_gpu *gpu = &b->problem->cluster->gpu;
+    int asked = b->problem->attention;
+    enum dtp_attention impl = dtp_device_attention(
+        gpu, asked >= 0 ? (enum dtp_attention)asked : dtp_framework_on(b->f, gpu).attention);
     if (impl != DTP_ATTN_UNFUSED) {
-        fused_core(b, (enum dtp_attention)impl, context);
+        fused_core(b, impl, context);
         return;
     }
     unfused_core(b);

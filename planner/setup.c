@@ -138,14 +138,16 @@ static enum dtp_dtype default_dtype(const struct dtp_gpu *gpu) {
 }
 
 /* What the GPU cannot do is said here, once, and not as a refusal of every plan. A framework's attention
- * kernel that the GPU does not have gives way to the unfused one, as trainers do on V100. */
+ * kernel that the GPU does not have gives way to the nearest, the unfused one on V100. */
 static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
     const struct dtp_gpu *gpu = &p->cluster->gpu;
     if (gpu->peak_flops_per_s[p->dtype] <= 0 || gpu->gemm[p->dtype].sm_flops_per_s <= 0)
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "%s has no %s that is calibrated; give another --dtype", gpu->name,
                         dtp_dtype_names[p->dtype]);
-    int attention = p->attention >= 0 ? p->attention : (int)p->framework->attention;
+    enum dtp_attention attention = p->attention >= 0
+                                       ? (enum dtp_attention)p->attention
+                                       : dtp_framework_on(p->framework, gpu).attention;
     if (p->model->nconvs > 0 || attention == DTP_ATTN_UNFUSED ||
         gpu->attention[attention].flops_per_s > 0)
         return DTP_OK;
@@ -156,7 +158,7 @@ static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
                         "--cluster cpu has those of CPU ranks",
                         p->framework->name, gpu->name);
     if (p->attention < 0) {
-        p->attention = DTP_ATTN_UNFUSED;
+        p->attention = (int)dtp_device_attention(gpu, attention);
         return DTP_OK;
     }
     char has[128] = "unfused";

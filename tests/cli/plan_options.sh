@@ -20,3 +20,6 @@ rows() {
 }
 compare "bound, then estimate" "$(rows bound)" "$(rows estimate)"
 "$dtplan" --model gpt3-1.3b --gpus 16 --top 1 --json | tr -d ' \n' | grep -o '"simulated":[0-9]*' | head -n 1
+# cuDNN's attention is not calibrated on A100: FlashAttention 2 stands in; on V100 none does
+"$dtplan" simulate --model gpt2 --gpus 8 --framework llm.c --dp 8 --zero-stage 1 | tr -s " \n" " " | grep -o "[a-z0-9]* attention" | head -n 1
+"$dtplan" simulate --model gpt2 --gpus 16 --cluster dgx-2 --framework llm.c --dp 16 | tr -s " \n" " " | grep -o "[a-z0-9]* attention" | head -n 1

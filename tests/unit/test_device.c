@@ -96,6 +96,18 @@ static void test_gemm_memory_floor(void) {
     CU_ASSERT_DOUBLE_EQUAL(gemm_s(&g, DTP_GEMM_FORWARD, 0, 8192, 8192), 0, 0);
 }
 
+/* A kernel that the GPU has not gives way to the nearest that it has: FlashAttention 2 on A100, none on V100. */
+static void test_nearest_attention(void) {
+    struct dtp_gpu gpu = {0};
+    CU_ASSERT(dtp_device_attention(&gpu, DTP_ATTN_CUDNN) == DTP_ATTN_UNFUSED);
+    gpu.attention[DTP_ATTN_FLASH1].flops_per_s = 1;
+    CU_ASSERT(dtp_device_attention(&gpu, DTP_ATTN_CUDNN) == DTP_ATTN_FLASH1);
+    gpu.attention[DTP_ATTN_FLASH2].flops_per_s = 1;
+    CU_ASSERT(dtp_device_attention(&gpu, DTP_ATTN_CUDNN) == DTP_ATTN_FLASH2);
+    CU_ASSERT(dtp_device_attention(&gpu, DTP_ATTN_FLASH1) == DTP_ATTN_FLASH1);
+    CU_ASSERT(dtp_device_attention(&gpu, DTP_ATTN_UNFUSED) == DTP_ATTN_UNFUSED);
+}
+
 /* Scores of unfused attention: bytes and FLOPs are added, head_dim 80 costs as 128. */
 static void test_bmm_adds_bytes_and_flops(void) {
     struct dtp_gpu g = plain_gpu();
@@ -312,6 +324,7 @@ int main(void) {
                            {"memory floor", test_gemm_memory_floor},
                            {"batched GEMM", test_bmm_adds_bytes_and_flops},
                            {"own attention", test_own_attention},
+                           {"attention that a GPU has not", test_nearest_attention},
                            {"attention", test_attention},
                            {"attention with a window", test_attention_window},
                            {"kernel limits", test_kernel_limits},
