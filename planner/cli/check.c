@@ -41,6 +41,8 @@ static const struct dtp_option options[] = {
          "only so many layouts that every pair of settings is in one of them; the rule on GPUs"},
     {"layouts", DTP_OPT_INT, 0, AT(layouts), .value = "N", .min = 1, .max = 1e5,
      .help = "of a cover, at least (default 24)"},
+    {"skip", DTP_OPT_INT, 0, AT(skip), .value = "N", .max = 1e5,
+     .help = "leave out the first N of the layouts: those that a call before has run"},
     {"predictions", DTP_OPT_STRING, 0, AT(predictions), .value = "FILE",
      .complete = DTP_COMPLETE_FILE,
      .help = "where predictions go before the runs (default dtplan-check.json)"},
@@ -112,6 +114,12 @@ static enum dtp_status enumerate(struct dtp_cli *cli, struct dtp_check *c, struc
                         problem->model->name, problem->gpus);
     if (own->cover || dtp_check_on_gpus(own))
         keep_cover(cli->a, c, (size_t)own->layouts);
+    size_t skip = (size_t)own->skip;
+    if (skip >= c->nrows)
+        return dtp_fail(err, DTP_EINPUT, "--skip %d leaves none of %zu layouts", own->skip,
+                        c->nrows);
+    c->row += skip;
+    c->nrows -= skip;
     return DTP_OK;
 }
 

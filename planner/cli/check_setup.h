@@ -10,7 +10,7 @@
 
 struct dtp_check_own {
     const char *backend, *calibration, *predictions, *results, *svg;
-    int steps, layouts;
+    int steps, layouts, skip;
     bool cover, shadow;
     int runners_up;
 };
