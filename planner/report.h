@@ -18,12 +18,11 @@
 
 struct dtp_report {
     const struct dtp_setup *setup;
-    const struct dtp_search *search; /* NULL in a report on one plan */
-    const struct dtp_limits *limits; /* the user's, or NULL */
-    double tokens;                   /* budget, 0: the model's */
-    struct dtp_failures failures;    /* without any: zero */
-    const struct dtp_result
-        *cut; /* of the best plan's layers, better than its own; or NULL (cut.h) */
+    const struct dtp_search *search;  /* NULL in a report on one plan */
+    const struct dtp_limits *limits;  /* the user's, or NULL */
+    double tokens;                    /* budget, 0: the model's */
+    struct dtp_failures failures;     /* without any: zero */
+    const struct dtp_result *refined; /* faster than the best of the space, or NULL (refine.h) */
     int seed;
 };
 

@@ -91,18 +91,24 @@ static void bubble(struct dtp_arena *a, const struct dtp_term *t, const struct d
                           best->bubble.imbalance * 100, best->bubble.over_ideal * 100));
 }
 
-static void better_cut(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
-                       const struct dtp_result *best) {
+/* What the search does not try, with the command that simulates it. */
+static void refined(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
+                    const struct dtp_result *best) {
+    const struct dtp_plan *p = &r->refined->plan;
     char text[32];
-    struct dtp_str s = {.a = a};
-    dtp_str_add(&s, "--layers-per-stage ");
-    for (size_t i = 0; i < r->cut->plan.layers_per_stage.n; i++)
-        dtp_str_printf(&s, "%s%d", i ? "," : "", r->cut->plan.layers_per_stage.at[i]);
-    dtp_str_printf(&s, ", a cut by hand: %s, %.1f %% less",
-                   dtp_fmt_time(r->cut->step_s, text, sizeof text),
-                   100 * (1 - r->cut->step_s / best->step_s));
+    const char *what =
+        p->layers_per_stage.n > 0
+            ? "fewer layers in the last stage"
+            : dtp_arena_printf(a, "recomputation of %d layers%s alone", p->recompute_layers,
+                               p->pp * p->vpp > 1 ? " of a stage" : "");
     fprintf(t->file, "  %-*s ", LABEL, "faster still");
-    dtp_term_wrap(t, DTP_PLAIN, LABEL + 3, LABEL + 3, s.at);
+    dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_time(r->refined->step_s, text, sizeof text));
+    fputs("   ", t->file);
+    dtp_term_wrap(t, DTP_PLAIN, LABEL + 3 + 12, LABEL + 3,
+                  dtp_arena_printf(a, "%.1f %% less by %s, which is not searched",
+                                   100 * (1 - r->refined->step_s / best->step_s), what));
+    fputs("  ", t->file);
+    dtp_term_print(t, DTP_DIM, "dtplan simulate %s\n", dtp_report_flags(a, r->setup, p));
 }
 
 static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
@@ -145,8 +151,8 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
                       dtp_arena_printf(a, "%s on the %sstages, in their order", layers,
                                        best->plan.vpp > 1 ? "virtual " : ""));
     }
-    if (r->cut)
-        better_cut(a, t, r, best);
+    if (r->refined)
+        refined(a, t, r, best);
     days(a, t, r, best);
     for (const char *const *w = dtp_report_warnings(a, p, best); *w; w++)
         note(t, DTP_YELLOW, *w);

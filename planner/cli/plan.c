@@ -5,7 +5,7 @@
 #include "planner/cli/emit.h"
 #include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
-#include "planner/cut.h"
+#include "planner/refine.h"
 #include "sim/base/text.h"
 
 struct own {
@@ -110,11 +110,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         DTP_TRY(
             dtp_emit_script(cli->a, cli->out.file, own->emit, setup, &search.result[0].plan, err));
     else if (!own->csv && !cli->args.json) {
-        struct dtp_result cut;
-        if (dtp_better_cut(cli->a, &setup->problem, &search.result[0], &cut))
-            report.cut = &cut;
+        struct dtp_result refined;
+        if (dtp_refine(cli->a, &setup->problem, &search, &refined))
+            report.refined = &refined;
         dtp_report_text(cli->a, &cli->out, &report);
-        report.cut = NULL;
+        report.refined = NULL;
     }
     if (own->html)
         DTP_TRY(write_html(cli, &report, own->html, err));
