@@ -145,7 +145,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_ZERO_GROUP,                                                                          \
       "zero_group must divide dp x cp; ep 1; ZeRO-1, 2 or hybrid 3; not in our own runtime")       \
     X(DTP_WHY_ZERO_TP, "the framework refuses this ZeRO stage with tp > 1")                        \
-    X(DTP_WHY_RECOMPUTE, "the framework does not have this recomputation")                         \
+    X(DTP_WHY_RECOMPUTE,                                                                           \
+      "the framework does not have this recomputation, or not with this schedule")                 \
     X(DTP_WHY_TP, "the framework or model has no tensor parallelism, or tp is over its limit")     \
     X(DTP_WHY_PP, "the framework has no pipeline parallelism, or the model cannot be cut")         \
     X(DTP_WHY_OFFLOAD, "the framework has no offload")                                             \

@@ -193,8 +193,16 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     return !equal && !uneven ? DTP_WHY_UNEVEN : DTP_LEGAL;
 }
 
+/* What PyTorch's selective checkpointing keeps is handed out to one backward ("you are only allowed to backward
+ * once", pytorch/pytorch#142862): a split one asks twice (areal-project/AReaL#916 leaves it out with ZB-V). */
+static bool asks_twice(const struct dtp_framework *f, const struct dtp_plan *p) {
+    return f->selective_alternate_products && p->recompute == DTP_RECOMPUTE_SELECTIVE &&
+           p->pp > 1 && dtp_schedule_kinds[p->schedule].split_backward;
+}
+
 static enum dtp_reason check_recompute(const struct dtp_problem *q, const struct dtp_plan *p) {
-    if (!((unsigned)q->framework->recompute_modes >> (unsigned)p->recompute & 1U))
+    if (!((unsigned)q->framework->recompute_modes >> (unsigned)p->recompute & 1U) ||
+        asks_twice(q->framework, p))
         return DTP_WHY_RECOMPUTE;
     if (p->recompute_layers == 0)
         return DTP_LEGAL;

@@ -108,6 +108,10 @@ CHANGE(schedule_none, p->schedule = DTP_SCHED_ZB_H1;)
 CHANGE(schedule_few, p->schedule = DTP_SCHED_ZB_V; p->vpp = 2; p->global_batch_size = 8;)
 CHANGE(schedule_v, p->schedule = DTP_SCHED_ZB_V; p->vpp = 2; p->global_batch_size = 12;
        w->framework.schedules = dtp_schedule_names;)
+CHANGE(schedule_v_selective, schedule_v(w, p); p->recompute = DTP_RECOMPUTE_SELECTIVE;
+       w->framework.recompute_modes = 7;)
+CHANGE(schedule_v_operators, schedule_v_selective(w, p);
+       w->framework.selective_alternate_products = true;)
 CHANGE(schedule_v3, p->schedule = DTP_SCHED_ZB_V; p->vpp = 3;)
 CHANGE(schedule_user, p->schedule = DTP_SCHED_USER;)
 CHANGE(schedule_pp1, p->pp = 1; p->dp = 8; w->framework.schedules = NULL;)
@@ -231,6 +235,8 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_SCHEDULE, schedule_none},
     {DTP_WHY_FEW_MICROBATCHES, schedule_few},
     {DTP_LEGAL, schedule_v},
+    {DTP_LEGAL, schedule_v_selective},
+    {DTP_WHY_RECOMPUTE, schedule_v_operators},
     {DTP_WHY_VPP, schedule_v3},
     {DTP_WHY_SCHEDULE, schedule_user},
     {DTP_LEGAL, schedule_pp1},
