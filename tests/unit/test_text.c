@@ -226,7 +226,8 @@ static void test_files_appear_whole(void) {
     CU_ASSERT_EQUAL(n, 5);
     CU_ASSERT_EQUAL(dtp_file_read(arena, path, 4, &text, &n, &err), DTP_EINPUT);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "x.txt: larger than the limit of 4 bytes"));
-    CU_ASSERT_EQUAL_FATAL(truncate(path, (off_t)1 << 40), 0); /* more than memory, all of it a hole */
+    CU_ASSERT_EQUAL_FATAL(truncate(path, (off_t)1 << 40),
+                          0); /* more than memory, all of it a hole */
     CU_ASSERT_EQUAL(dtp_file_read(arena, path, 1 << 20, &text, &n, &err), DTP_EINPUT);
     unlink(path);
 }
