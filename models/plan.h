@@ -19,6 +19,9 @@ extern const char *const dtp_recompute_names[], *const dtp_offload_names[],
                                                     *const dtp_offload_to_names[];
 
 #define DTP_MAX_STAGES 1024
+/* What the keys of memos have room for: 14 bits for each of tp, cp, ep and etp, 20 for a microbatch. */
+#define DTP_MAX_DEGREE 16383
+#define DTP_MAX_MICROBATCH 1048575
 
 struct dtp_plan {
     int tp, pp, dp, cp, ep;
@@ -105,6 +108,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
 #define DTP_REASON_LIST(X)                                                                         \
     X(DTP_LEGAL, "legal")                                                                          \
     X(DTP_WHY_GPUS, "tp x cp x pp x dp is not the number of GPUs")                                 \
+    X(DTP_WHY_SIZE, "tp, cp, ep or etp beyond 16,383, or a microbatch beyond 1,048,575")           \
     X(DTP_WHY_HEADS, "tp does not divide the attention heads")                                     \
     X(DTP_WHY_KV_HEADS, "tp neither divides the key-value heads nor is a multiple of them")        \
     X(DTP_WHY_FFN, "tp does not divide the MLP's hidden size")                                     \

@@ -15,6 +15,9 @@ static enum dtp_reason check_degrees(const struct dtp_problem *q, const struct d
     if (model_ranks > q->gpus || model_ranks * p->pp > q->gpus ||
         model_ranks * p->pp * p->dp != q->gpus)
         return DTP_WHY_GPUS;
+    if (p->tp > DTP_MAX_DEGREE || p->cp > DTP_MAX_DEGREE || p->ep > DTP_MAX_DEGREE ||
+        p->etp > DTP_MAX_DEGREE || p->microbatch_size > DTP_MAX_MICROBATCH)
+        return DTP_WHY_SIZE;
     if (f->max_tp > 0 && p->tp > f->max_tp)
         return DTP_WHY_TP;
     if (f->max_pp > 0 && p->pp > f->max_pp)

@@ -19,6 +19,13 @@ struct reason_case {
 CHANGE(same, )
 CHANGE(dp_too_large, p->dp = 8;)
 CHANGE(no_degree, p->cp = 0;)
+CHANGE(size_cp, p->tp = p->pp = p->dp = 1; w->problem.gpus = p->cp = DTP_MAX_DEGREE + 1;
+       w->problem.seq = 2 * p->cp;)
+CHANGE(size_etp, p->etp = DTP_MAX_DEGREE + 1;)
+CHANGE(size_most, p->microbatch_size = DTP_MAX_MICROBATCH;
+       p->global_batch_size = 4 * p->microbatch_size;)
+CHANGE(size_microbatch, p->microbatch_size = DTP_MAX_MICROBATCH + 1;
+       p->global_batch_size = 4 * p->microbatch_size;)
 CHANGE(heads, w->model.heads = 9;)
 CHANGE(kv_heads, w->model.kv_heads = 3;)
 CHANGE(kv_heads_shared, w->model.kv_heads = 1;)
@@ -164,6 +171,10 @@ static const struct reason_case reason_cases[] = {
     {DTP_LEGAL, same},
     {DTP_WHY_GPUS, dp_too_large},
     {DTP_WHY_GPUS, no_degree},
+    {DTP_WHY_SIZE, size_cp},
+    {DTP_WHY_SIZE, size_etp},
+    {DTP_LEGAL, size_most},
+    {DTP_WHY_SIZE, size_microbatch},
     {DTP_WHY_HEADS, heads},
     {DTP_WHY_KV_HEADS, kv_heads},
     {DTP_LEGAL, kv_heads_shared},
