@@ -76,6 +76,10 @@ void dtp_report_json(FILE *f, const struct dtp_report *r) {
         dtp_json_put_null(&w);
     if (s->nresults > 0)
         write_training(&w, r, &s->result[0]);
+    if (r->refined) {
+        dtp_json_put_key(&w, "faster_still");
+        dtp_result_write(&w, p, r->refined);
+    }
     dtp_json_put_key(&w, "runners_up");
     dtp_json_array(&w);
     for (size_t i = 1; i < s->nresults; i++)

@@ -100,6 +100,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     options.progress = NULL;
     if (own->why_not)
         return why_not(cli, &report, own->why_not, &options, err);
+    struct dtp_result refined;
+    if (search.nresults > 0 && !own->csv && own->emit == DTP_EMIT_NONE &&
+        dtp_refine(cli->a, &setup->problem, &search, &refined))
+        report.refined = &refined;
     if (own->csv)
         dtp_report_csv(cli->a, cli->out.file, &report);
     else if (cli->args.json)
@@ -109,13 +113,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (own->emit != DTP_EMIT_NONE)
         DTP_TRY(
             dtp_emit_script(cli->a, cli->out.file, own->emit, setup, &search.result[0].plan, err));
-    else if (!own->csv && !cli->args.json) {
-        struct dtp_result refined;
-        if (dtp_refine(cli->a, &setup->problem, &search, &refined))
-            report.refined = &refined;
+    else if (!own->csv && !cli->args.json)
         dtp_report_text(cli->a, &cli->out, &report);
-        report.refined = NULL;
-    }
     if (own->html)
         DTP_TRY(write_html(cli, &report, own->html, err));
     return cli->args.timeline ? timeline(cli, &report, cli->args.timeline, err) : DTP_OK;

@@ -45,3 +45,4 @@ for ask in "--gpus 96" "--gpus 8 --framework torch-fsdp2 --batch 64"; do
     # shellcheck disable=SC2046
     "$dtplan" $(sed -n 's/^  dtplan //p' refined | tail -n 1) | grep -c "step time *$told "
 done
+"$dtplan" --model llama3-8b --cluster h100 --gpus 96 --json | grep -c '"faster_still"'
