@@ -45,6 +45,8 @@ enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config 
         return DTP_OK; /* runs where NCCL is not installed */
     (void)setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
     (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
+    /* a rank is pinned to one core, on which NCCL's threads would take turns with it: those near the GPU instead */
+    (void)setenv("NCCL_IGNORE_CPU_AFFINITY", "1", 0);
     void *library = dtp_cuda_library(libraries);
     if (!library)
         return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda needs NCCL for %d ranks: %s",
