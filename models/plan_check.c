@@ -227,19 +227,11 @@ static enum dtp_reason check_dtype(const struct dtp_problem *q, const struct dtp
     return q->framework->dtypes >> p->dtype & 1 ? DTP_LEGAL : DTP_WHY_DTYPE_HERE;
 }
 
-/* The node must hold what its GPUs put there: the optimizer state of every parameter, and the
- * weights if they go too, over the ranks that divide them. */
-static enum dtp_reason check_offload(const struct dtp_problem *q, const struct dtp_plan *p) {
-    if (p->offload == DTP_OFFLOAD_NONE)
-        return DTP_LEGAL;
+double dtp_plan_offloaded_bytes(const struct dtp_problem *q, const struct dtp_plan *p) {
     const struct dtp_framework *f = q->framework;
-    const struct dtp_node *node = &q->cluster->node;
-    if (!f->offload)
-        return DTP_WHY_OFFLOAD;
-    bool whole = p->zero_stage == 0 && (int64_t)p->dp * p->cp > 1; /* each rank updates all of it */
-    if (whole || (p->offload == DTP_OFFLOAD_PARAMETERS && p->zero_stage < 3))
-        return DTP_WHY_OFFLOAD_ZERO;
     struct dtp_param_counts count;
+    if (p->offload == DTP_OFFLOAD_NONE)
+        return 0;
     dtp_model_params(q->model, q->model->vocab, &count);
     double per_parameter_bytes = f->memory.optimizer_bytes + 4; /* and fp32 gradients */
     if (p->offload == DTP_OFFLOAD_PARAMETERS)
@@ -247,11 +239,23 @@ static enum dtp_reason check_offload(const struct dtp_problem *q, const struct d
     double ranks = (double)p->tp * p->pp;
     if (p->zero_stage > 0)
         ranks *= p->zero_group > 0 ? p->zero_group : (double)p->dp * p->cp;
-    int on_node = node->gpus < q->gpus ? node->gpus : q->gpus;
-    double node_bytes = (double)count.total * per_parameter_bytes / ranks * on_node;
+    int node = q->cluster->node.gpus, on_node = node < q->gpus ? node : q->gpus;
+    return (double)count.total * per_parameter_bytes / ranks * on_node;
+}
+
+/* The node must hold what its GPUs put there. */
+static enum dtp_reason check_offload(const struct dtp_problem *q, const struct dtp_plan *p) {
+    if (p->offload == DTP_OFFLOAD_NONE)
+        return DTP_LEGAL;
+    const struct dtp_node *node = &q->cluster->node;
+    if (!q->framework->offload)
+        return DTP_WHY_OFFLOAD;
+    bool whole = p->zero_stage == 0 && (int64_t)p->dp * p->cp > 1; /* each rank updates all of it */
+    if (whole || (p->offload == DTP_OFFLOAD_PARAMETERS && p->zero_stage < 3))
+        return DTP_WHY_OFFLOAD_ZERO;
     double room_bytes =
         p->offload_to == DTP_OFFLOAD_NVME ? node->nvme_bytes : (double)node->host_memory_bytes;
-    return node_bytes > room_bytes ? DTP_WHY_OFFLOAD_ROOM : DTP_LEGAL;
+    return dtp_plan_offloaded_bytes(q, p) > room_bytes ? DTP_WHY_OFFLOAD_ROOM : DTP_LEGAL;
 }
 
 static enum dtp_reason check_framework_schedule(const struct dtp_framework *f,

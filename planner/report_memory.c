@@ -59,6 +59,23 @@ static void zero_stages(struct dtp_arena *a, const struct dtp_term *t, const str
     dtp_term_wrap(t, DTP_PLAIN, 2, 4, s.at);
 }
 
+static void offloaded(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_problem *p,
+                      const struct dtp_plan *plan) {
+    const struct dtp_node *node = &p->cluster->node;
+    bool nvme = plan->offload_to == DTP_OFFLOAD_NVME;
+    char bytes[32], room[32];
+    if (plan->offload == DTP_OFFLOAD_NONE)
+        return;
+    dtp_fmt_bytes_gib(dtp_plan_offloaded_bytes(p, plan), bytes, sizeof bytes);
+    dtp_fmt_bytes_gib(nvme ? node->nvme_bytes : (double)node->host_memory_bytes, room, sizeof room);
+    fputs("  ", t->file);
+    dtp_term_wrap(t, DTP_PLAIN, 2, 4,
+                  dtp_arena_printf(a,
+                                   "%s of a node: %s of %s, without what loading a checkpoint and "
+                                   "pinned buffers take",
+                                   nvme ? "On the NVMe" : "In the host's memory", bytes, room));
+}
+
 static void legend(const struct dtp_term *t) {
     int column = 0;
     for (int i = 0; i < NSEGMENTS; i++) {
@@ -101,4 +118,5 @@ void dtp_report_memory(struct dtp_arena *a, const struct dtp_term *t, const stru
     }
     legend(t);
     zero_stages(a, t, p, best);
+    offloaded(a, t, p, &best->plan);
 }

@@ -20,3 +20,7 @@ fits --model qwen2.5-32b --gpus 8 --cluster h100 --framework torch-fsdp2 --dp 8 
 small=(--model bloom-560m --gpus 2 --cluster v100 --framework deepspeed --dp 2 --seq 512 --microbatch-size 1 --batch 2)
 awk -v one="$(step "${small[@]}" --zero-stage 1)" -v three="$(step "${small[@]}" --zero-stage 3)" \
     'BEGIN { print (three > one ? "ZeRO-3 is slower" : "ZeRO-3 is faster: " three " " one) }'
+# 100B on 64 V100 with ZeRO-3 and weights on the host: about 220 GB of a node's memory were seen, 226 are predicted.
+printf '{"model_type": "gpt2", "n_layer": 124, "n_embd": 8192, "n_head": 64, "vocab_size": 50304, "n_positions": 1024}' >100b.json
+"$dtplan" simulate --model 100b.json --gpus 64 --cluster v100 --framework deepspeed --dp 64 --zero-stage 3 \
+    --offload parameters --recompute full --batch 64 --microbatch-size 1 | grep -o "host's memory of a node: [0-9.]* GiB"

@@ -100,6 +100,7 @@ static void test_room(void) {
         plan.zero_group = cases[i].zero_group;
         plan.offload = cases[i].what;
         double needed = (double)n.total * cases[i].bytes;
+        CU_ASSERT(near(dtp_plan_offloaded_bytes(&problem, &plan), needed));
         cluster.node.host_memory_bytes = (uint64_t)(needed * 1.001);
         CU_ASSERT(dtp_plan_check(&problem, &plan) == DTP_LEGAL);
         cluster.node.host_memory_bytes = (uint64_t)(needed * 0.999);
