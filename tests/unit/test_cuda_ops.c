@@ -321,6 +321,37 @@ static void test_streams(void) {
     DROP(&a, &b);
 }
 
+/* In a graph small memsets are kernels, of words or of odd bytes, in their place between others. */
+static void test_memsets(void) {
+    enum { BYTES = 1 << 17 };
+    static const struct {
+        int at, bytes;
+    } zeros[] = {{0, 1000}, {2001, 13}, {4096, 1}, {8192, 1 << 15}, {1 << 16, 1 << 16}};
+    unsigned char *expected = malloc(BYTES), *found = malloc(BYTES);
+    unsigned char *x = dtp_heap_alloc(gpu->heap, DTP_MEM_BUFFERS, "x", BYTES);
+    unsigned char *ones = dtp_heap_alloc(gpu->heap, DTP_MEM_BUFFERS, "ones", BYTES);
+    if (!expected || !found)
+        abort();
+    memset(expected, 1, BYTES);
+    gops->copy_in(gpu, ones, expected, BYTES);
+    gops->sync(gpu);
+    CU_ASSERT_FATAL(gops->record(gpu, 0, true));
+    gops->copy(gpu, x, ones, BYTES);
+    for (size_t i = 0; i < sizeof zeros / sizeof *zeros; i++) {
+        gops->zero(gpu, x + zeros[i].at, (uint64_t)zeros[i].bytes);
+        memset(expected + zeros[i].at, 0, (size_t)zeros[i].bytes);
+    }
+    CU_ASSERT_FATAL(gops->record(gpu, 0, false) > 0);
+    for (int i = 0; i < 3; i++)
+        gops->replay(gpu, 0);
+    gops->copy_out(gpu, found, x, BYTES);
+    CU_ASSERT_EQUAL(memcmp(found, expected, BYTES), 0);
+    dtp_heap_release(gpu->heap, x);
+    dtp_heap_release(gpu->heap, ones);
+    free(expected);
+    free(found);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"norms", test_norms},
                            {"rotary positions", test_rope},
@@ -330,6 +361,7 @@ int main(void) {
                            {"sums", test_sums},
                            {"AdamW", test_adamw},
                            {"streams and events", test_streams},
+                           {"memsets in graphs", test_memsets},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"cuda operations in fp32", open_fp32, close_both, NULL, NULL, tests},
                              {"cuda operations in bf16", open_bf16, close_both, NULL, NULL, tests},
