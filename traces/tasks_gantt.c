@@ -235,8 +235,8 @@ static void head(const struct chart *c) {
     fprintf(
         c->f,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" viewBox=\"0 0 %d "
-        "%.0f\" font-family=\"sans-serif\" font-size=\"12\">\n"
-        "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+        "%.0f\" style=\"max-width:100%%;height:auto\" font-family=\"sans-serif\" "
+        "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
         LEFT + CHART + RIGHT, c->height, LEFT + CHART + RIGHT, c->height);
     text(c, 8, 24, "font-size=\"16\" font-weight=\"bold\"", c->t->title);
     struct dtp_str s = {.a = c->t->a};

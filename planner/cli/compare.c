@@ -53,8 +53,9 @@ static void text_row(const struct dtp_term *t, const char *label, const char *a,
 
 static void time_row(const struct dtp_term *t, const char *label, double a_s, double b_s,
                      double whole_s) {
+    static const double rounding = 1e-9; /* of the step: what sums leave over */
     char a[32], b[32];
-    if (a_s <= 0 && b_s <= 0)
+    if (a_s <= rounding * whole_s && b_s <= rounding * whole_s)
         return;
     fprintf(t->file, "  %-*s%*s %*s", LABEL, label, COLUMN, dtp_fmt_time(a_s, a, sizeof a), COLUMN,
             dtp_fmt_time(b_s, b, sizeof b));

@@ -18,3 +18,8 @@ ls step.*
 grep -c '"replayed_s"' run.out
 "$dtplan" replay run.json.gz --timeline again.csv --timeline-streams "send F" >/dev/null
 cut -d, -f4 again.csv | tr '\n' ' '
+# A picture is no wider than the window, and a comparison has no row for what sums leave over.
+"$dtplan" simulate --model gpt2 --gpus 8 --tp 2 --pp 2 --batch 16 --timeline fit.svg >/dev/null
+grep -c 'max-width:100%' fit.svg
+"$dtplan" simulate --model llama3-70b --gpus 64 --cluster h100 --tp 4 --pp 8 --sequence-parallel --json >one.json 2>/dev/null
+"$dtplan" compare one.json one.json | grep -c '^  other' || true
