@@ -78,7 +78,8 @@ struct dtp_tier {
 };
 
 /* A measured curve of one collective: t(bytes) = a + b sqrt(bytes) + c bytes, for a group of `gpus`
- * GPUs on `nodes` nodes. */
+ * GPUs on `nodes` nodes; where the points themselves are there, straight lines between them: NCCL's protocols
+ * change at sizes, which a fit cannot follow. */
 struct dtp_curve {
     int collective; /* enum dtp_collective */
     int gpus, nodes;
@@ -86,6 +87,7 @@ struct dtp_curve {
     double min_bytes, max_bytes; /* measured range */
     int points;
     double mean_error;
+    struct dtp_doubles at_bytes, time_s; /* the points, or none */
     const char *source;
     /* derived: lat and g of NCCL's algorithms for the group on the machine where it was measured
      * (hw/nccl.h); foreign: that machine had other links, so that the curve is only scaled from */

@@ -298,6 +298,8 @@ const struct dtp_field dtp_curve_fields[] = {
     {"max_bytes", DTP_FIELD_DOUBLE, CURVE(max_bytes), .min = 1, .max = 1e18, .required = true, .help = "largest measured"},
     {"points", DTP_FIELD_INT, CURVE(points), .min = 1, .max = 1e9, .help = "measured points"},
     {"mean_error", DTP_FIELD_DOUBLE, CURVE(mean_error), .min = 0, .max = 10, .help = "of the fit, relative"},
+    {"bytes", DTP_FIELD_DOUBLES, CURVE(at_bytes), .min = 1, .max = 1e18, .help = "of each point, ascending"},
+    {"time_s", DTP_FIELD_DOUBLES, CURVE(time_s), .min = 0, .max = 1e6, .help = "of each point; goes before the fit"},
     {0}};
 /* clang-format on */
 
@@ -327,6 +329,8 @@ static enum dtp_status add_curves(struct dtp_arena *a, const struct dtp_json *cu
         struct dtp_curve *c = &out->curve[old + i];
         *c = (struct dtp_curve){0};
         DTP_TRY(dtp_fields_read(a, row, dtp_curve_fields, c, err));
+        if (c->time_s.n != c->at_bytes.n || (c->time_s.n > 0 && !dtp_doubles_ascend(&c->at_bytes)))
+            return dtp_json_expected(row, "bytes in ascending order, a time for each", err);
         const struct dtp_json *source = dtp_json_get(row, "source");
         c->source =
             source && dtp_json_type(source) == DTP_JSON_STRING ? dtp_json_string(source) : name;

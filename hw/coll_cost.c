@@ -6,7 +6,20 @@
 
 /* ---- measured curves ---- */
 
+/* Between the measured points, on the line through the next two beyond them. */
+static double points_s(const struct dtp_curve *k, double bytes) {
+    const double *x = k->at_bytes.at, *y = k->time_s.at;
+    size_t last = k->at_bytes.n - 1, i = 0;
+    if (bytes <= x[0] || last == 0)
+        return y[0];
+    while (i + 2 <= last && x[i + 1] < bytes)
+        i++;
+    return y[i] + (y[i + 1] - y[i]) * (bytes - x[i]) / (x[i + 1] - x[i]);
+}
+
 static double curve_s(const struct dtp_curve *k, double bytes) {
+    if (k->at_bytes.n > 0)
+        return points_s(k, bytes);
     return k->a_s + k->b_s_per_sqrt_byte * sqrt(bytes) + k->c_s_per_byte * bytes;
 }
 

@@ -147,6 +147,13 @@ double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     return gemm_formula_s(g, s) * dtp_table_ratio(t, at, gemm_at_s, &(struct gemm_context){g, s});
 }
 
+double dtp_device_gemm_clock(const struct dtp_gpu *g, const struct dtp_gemm *s) {
+    const struct dtp_time_table *t = gemm_table(g, s);
+    const double at[3] = {(double)s->m, (double)s->n, (double)s->k};
+
+    return t->dtype == (int)s->dtype ? dtp_table_clock(t, at) : 1;
+}
+
 static double padded(int64_t n) {
     return (double)((n + TILE_UNIT - 1) / TILE_UNIT * TILE_UNIT);
 }
@@ -225,6 +232,17 @@ enum dtp_attention dtp_device_attention(const struct dtp_gpu *g, enum dtp_attent
     return wanted;
 }
 
+static bool has_own_attention(const struct dtp_time_table *t, const struct dtp_attention_shape *s) {
+    return (s->impl == DTP_ATTN_HEADS || s->impl == DTP_ATTN_OWN) && t->time_s.n > 0;
+}
+
+double dtp_device_attention_clock(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
+    const struct dtp_time_table *t = attention_table(g, s);
+    const double at[3] = {(double)s->seq_kv, (double)s->head_dim, (double)(s->batch * s->heads)};
+
+    return has_own_attention(t, s) ? dtp_table_clock(t, at) : 1;
+}
+
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
     const struct dtp_attention_cal *c = &g->attention[s->impl];
     int64_t unit = head_dim_unit[s->impl], head_dim = (s->head_dim + unit - 1) / unit * unit;
@@ -235,7 +253,7 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
     if (s->head_dim <= 0 || s->seq_q <= 0 || s->seq_kv <= 0)
         return 0;
     const struct dtp_time_table *t = attention_table(g, s);
-    if ((s->impl == DTP_ATTN_HEADS || s->impl == DTP_ATTN_OWN) && t->time_s.n > 0)
+    if (has_own_attention(t, s))
         return own_attention_s(t, s);
     if (head_dim < TILE_UNIT)
         head_dim = TILE_UNIT; /* no kernel is faster on a smaller one */

@@ -48,13 +48,6 @@ const struct dtp_field dtp_power_fields[] = {
     MEMBER(dtp_power_cal, comm_w, "above idle, while a collective runs"),
     MEMBER(dtp_power_cal, burst_w, "most that is taken even for milliseconds"),
     MEMBER(dtp_power_cal, memory_s, "time over which power_w is a mean"),
-    {"gemm_droop", DTP_FIELD_DOUBLE, offsetof(struct dtp_power_cal, gemm_droop), .min = 0,
-     .max = 0.5, .help = "share of the clock lost in a GEMM"},
-    {"attention_droop", DTP_FIELD_DOUBLE, offsetof(struct dtp_power_cal, attention_droop), .min = 0,
-     .max = 0.5, .help = "likewise in fused attention"},
-    {"attention_backward_droop", DTP_FIELD_DOUBLE,
-     offsetof(struct dtp_power_cal, attention_backward_droop), .min = 0, .max = 0.5,
-     .help = "likewise in its backward"},
     MEMBER(dtp_power_cal, fp8_energy, "of an FP8 FLOP over one of 16 bit; 0: the same"),
     MEMBER(dtp_power_cal, fp4_energy, "of an FP4 FLOP over one of 16 bit; 0: the same"),
     {0}};

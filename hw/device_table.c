@@ -37,22 +37,22 @@ static struct spot find(const struct dtp_doubles *axis, double x) {
     return (struct spot){i, i + 1, (x - axis->at[i]) / width, 1};
 }
 
-/* One of the eight points around: its weight, its time, where it is. */
+/* One of the eight points around: its weight, its place in the lists, its time, where it is. */
 struct corner {
     double weight, time_s, at[3];
+    size_t index;
 };
 
 static struct corner corner_of(const struct dtp_time_table *t, const struct spot s[3], int which) {
     struct corner c = {.weight = 1};
-    size_t index = 0;
     for (int d = 0; d < 3; d++) {
         bool high = which >> d & 1;
         size_t i = high ? s[d].high : s[d].low;
         c.weight *= high ? s[d].weight : 1 - s[d].weight;
         c.at[d] = t->axis[d].at[i];
-        index = index * t->axis[d].n + i;
+        c.index = c.index * t->axis[d].n + i;
     }
-    c.time_s = t->time_s.at[index];
+    c.time_s = t->time_s.at[c.index];
     return c;
 }
 
@@ -76,6 +76,21 @@ double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]) {
             sum_s += c.weight * c.time_s;
     }
     return sum_s * s[0].factor * s[1].factor * s[2].factor;
+}
+
+double dtp_table_clock(const struct dtp_time_table *t, const double at[3]) {
+    struct spot s[3];
+    double sum = 0;
+    if (t->clock.n == 0)
+        return 1;
+    for (int d = 0; d < 3; d++)
+        s[d] = find(&t->axis[d], at[d]);
+    for (int i = 0; i < CORNERS; i++) {
+        struct corner c = corner_of(t, s, i);
+        if (c.weight > 0)
+            sum += c.weight * t->clock.at[c.index];
+    }
+    return sum;
 }
 
 double dtp_table_ratio(const struct dtp_time_table *t, const double at[3],
@@ -116,14 +131,9 @@ const struct dtp_field dtp_time_table_fields[] = {
      .help = "inner dimension k, or 1"},
     {"time_s", DTP_FIELD_DOUBLES, IN(table.time_s), .min = 0, .max = 1e6, .required = true,
      .help = "seconds at each point, x outermost"},
+    {"clock", DTP_FIELD_DOUBLES, IN(table.clock), .min = 0.1, .max = 1,
+     .help = "of a product, alone: share of the highest, at which the times are"},
     {0}};
-
-static bool ascending(const struct dtp_doubles *d) {
-    for (size_t i = 1; i < d->n; i++)
-        if (!(d->at[i] > d->at[i - 1]))
-            return false;
-    return d->n > 0;
-}
 
 enum dtp_status dtp_tables_read(struct dtp_arena *a, const struct dtp_json *j,
                                 struct dtp_time_table *tables, struct dtp_err *err) {
@@ -135,12 +145,14 @@ enum dtp_status dtp_tables_read(struct dtp_arena *a, const struct dtp_json *j,
         DTP_TRY(dtp_fields_read(a, row, dtp_time_table_fields, &in, err));
         size_t n = 1;
         for (int d = 0; d < 3; d++) {
-            if (!ascending(&in.table.axis[d]))
+            if (!dtp_doubles_ascend(&in.table.axis[d]))
                 return dtp_json_expected(row, "axes x, y, z in ascending order", err);
             n *= in.table.axis[d].n;
         }
         if (in.table.time_s.n != n)
             return dtp_json_expected(dtp_json_get(row, "time_s"), "a time for each point", err);
+        if (in.table.clock.n != n && in.table.clock.n > 0)
+            return dtp_json_expected(dtp_json_get(row, "clock"), "a clock for each point", err);
         tables[in.kernel] = in.table;
     }
     return DTP_OK;
@@ -166,5 +178,7 @@ void dtp_table_write(struct dtp_json_out *w, enum dtp_table which, const struct 
     for (int d = 0; d < 3; d++)
         write_list(w, keys[d], &t->axis[d]);
     write_list(w, "time_s", &t->time_s);
+    if (t->clock.n > 0)
+        write_list(w, "clock", &t->clock);
     dtp_json_end(w);
 }

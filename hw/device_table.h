@@ -12,7 +12,7 @@
  * A class of memory-bound kernels ("norm", "reduce", ...) has rows, columns and 1 as axes.
  *
  * JSON, in a GPU file's calibration: "tables": [{"kernel": "gemm_forward", "dtype": "fp32",
- * "x": [32, 64], "y": [...], "z": [...], "time_s": [x-major]}]. Axes of gemm_*: m, n, k; of
+ * "x": [32, 64], "y": [...], "z": [...], "time_s": [x-major], "clock": [x-major]}]. Axes of gemm_*: m, n, k; of
  * attention_*: sequence, head_dim, and of a relative table heads x sequences that the time is of, else
  * query heads for each of the keys, the time being of one (beyond the last as there);
  * attention_dropout_*: with dropout of the probabilities.
@@ -45,6 +45,9 @@ struct dtp_time_table {
     bool relative;
     struct dtp_doubles axis[3]; /* ascending; n = 0: no table */
     struct dtp_doubles time_s;  /* [axis 0][axis 1][axis 2] */
+    struct dtp_doubles
+        clock; /* likewise: share of the highest clock that a product had, alone after a
+                                   rest; its time is that at the highest. n = 0: not known */
 };
 
 /* The table of one of "tables": for the reader and for the manual. */
@@ -53,6 +56,8 @@ extern const struct dtp_field dtp_time_table_fields[];
 /* Inside the grid. */
 bool dtp_table_covers(const struct dtp_time_table *t, const double at[3]);
 double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]);
+/* The clock there, linear between the points; 1 where it is not known. */
+double dtp_table_clock(const struct dtp_time_table *t, const double at[3]);
 /* Of a relative table: by what to multiply the formula's time at `at`. formula_s: its time at a point. */
 double dtp_table_ratio(const struct dtp_time_table *t, const double at[3],
                        double (*formula_s)(const void *context, const double point[3]),

@@ -20,11 +20,8 @@ static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) 
 }
 
 double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op) {
-    const struct dtp_power_cal *p = &g->power;
-    double droop = op->kind == DTP_OP_GEMM  ? p->gemm_droop
-                   : op->attention.backward ? p->attention_backward_droop
-                                            : p->attention_droop;
-    return 1 / (1 - droop);
+    return 1 / (op->kind == DTP_OP_GEMM ? dtp_device_gemm_clock(g, &op->gemm)
+                                        : dtp_device_attention_clock(g, &op->attention));
 }
 
 /* One operation `times` over. */

@@ -111,6 +111,7 @@ enum { DTP_MEASURE_MAX_TIMES = 8192 };
 /* Written by rank 0 of the forked processes. */
 struct dtp_measure_board {
     double time_s[DTP_MEASURE_MAX_TIMES];
+    double clock[DTP_MEASURE_MAX_TIMES]; /* of products: share of the highest; else 1 */
     struct dtp_dev_load limits;
     struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
     int nloads;

@@ -12,13 +12,15 @@ struct dtp_measure_grid dtp_measure_gpu_grid(void) {
     static const int width[] = {256,  512,  768,  1024,  1536,  2048,  3072,
                                 4096, 6144, 8192, 12288, 24576, 51200, 0};
     static const int seq[] = {512, 1024, 2048, 4096, 8192, 0}, head_dim[] = {64, 128, 0};
-    static const int heads[] = {8, 16, 32, 64, 128, 0};
+    static const int heads[] = {2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 0};
     static const int gelu_n[] = {1536, 3072, 4096, 8192, 16384, 51200, 0};
     static const int gelu_k[] = {768, 1024, 2048, 4096, 8192, 12288, 0};
     static const int rows[] = {512, 1024, 2048, 4096, 8192, 16384, 0};
     static const int cols[] = {256, 768, 1024, 2048, 4096, 8192, 16384, 51200, 0};
-    static const int64_t bytes[] = {4 * KIB,  64 * KIB, 256 * KIB, MIB, 4 * MIB,
-                                    16 * MIB, 64 * MIB, 256 * MIB, 0};
+    static const int64_t bytes[] = {4 * KIB,  32 * KIB,    128 * KIB, 256 * KIB, 512 * KIB,
+                                    MIB,      3 * MIB / 2, 2 * MIB,   3 * MIB,   4 * MIB,
+                                    6 * MIB,  8 * MIB,     12 * MIB,  16 * MIB,  32 * MIB,
+                                    64 * MIB, 128 * MIB,   256 * MIB, 0};
     return (struct dtp_measure_grid){.dtype = DTP_BF16,
                                      .tokens = tokens,
                                      .width = width,
@@ -84,7 +86,8 @@ static double graph_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, int
         return 0;
     (void)dtp_bench_batch_s(b, replay_graph, b, 1, 0); /* takes it to the device */
     for (int i = 0; i < ROUNDS; i++) {
-        keep_least(b, dtp_bench_batch_s(b, replay_graph, b, 1, lead_s) / n, &least_s);
+        double before_s = i + 1 == ROUNDS ? b->rest_s + lead_s : lead_s;
+        keep_least(b, dtp_bench_batch_s(b, replay_graph, b, 1, before_s) / n, &least_s);
     }
     return least_s;
 }
@@ -106,22 +109,30 @@ double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *contex
         t = graph_s(b, run, context, calls_of(b, once_s, LEAST, MOST_IN_GRAPH));
     bool in_graph = t > 0;
     for (int i = 0; i < ROUNDS && !in_graph; i++) {
-        double lead_s = once_s < short_s ? n * host_s : 0;
+        double lead_s = (once_s < short_s ? n * host_s : 0) + (i + 1 == ROUNDS ? b->rest_s : 0);
         keep_least(b, dtp_bench_batch_s(b, run, context, n / ROUNDS, lead_s), &t);
     }
     t -= b->grid->gap_s;
     return t > 0 ? t : b->grid->gap_s;
 }
 
-double dtp_bench_product_s(struct dtp_bench *b, dtp_bench_fn *run, void *context) {
-    double time_s = dtp_bench_measured_s(b, run, context), clock_hz = b->clock_hz;
-    bool known = clock_hz > 0 && b->limits.most_clock_hz > clock_hz;
-    return known ? time_s * clock_hz / b->limits.most_clock_hz : time_s;
+double dtp_bench_clock(const struct dtp_bench *b) {
+    double most_hz = b->limits.most_clock_hz;
+    return b->clock_hz > 0 && most_hz > b->clock_hz ? b->clock_hz / most_hz : 1;
 }
 
-void dtp_bench_note(struct dtp_bench *b, double time_s) {
-    if (b->n < b->capacity)
+double dtp_bench_product_s(struct dtp_bench *b, dtp_bench_fn *run, void *context) {
+    b->rest_s = 0.015; /* over half of the time in which a chip's power is a mean */
+    double time_s = dtp_bench_measured_s(b, run, context);
+    b->rest_s = 0;
+    return time_s * dtp_bench_clock(b);
+}
+
+void dtp_bench_note(struct dtp_bench *b, double time_s, double clock) {
+    if (b->n < b->capacity) {
         b->time_s[b->n] = time_s;
+        b->clock[b->n] = clock;
+    }
     b->n++;
 }
 
@@ -219,6 +230,7 @@ static enum dtp_status bench_rank(void *context, int rank, struct dtp_err *err) 
     struct dtp_arena *a = dtp_arena_create("measure");
     struct dtp_bench b = {.grid = job->grid,
                           .time_s = job->board->time_s,
+                          .clock = job->board->clock,
                           .capacity = DTP_MEASURE_MAX_TIMES,
                           .load = job->board->load};
     dtp_os_pin(rank);
@@ -251,8 +263,15 @@ static struct dtp_doubles axis(struct dtp_arena *a, const int *at) {
     return d;
 }
 
+static struct dtp_doubles list(struct dtp_arena *a, const double *from, size_t n) {
+    struct dtp_doubles d = {DTP_NEW(a, double, n), n};
+    memcpy(d.at, from, n * sizeof *from);
+    return d;
+}
+
+/* clock: NULL for kernels that do not follow it. */
 static const double *take_table(struct dtp_arena *a, const struct dtp_measure_grid *g,
-                                const int *const axes[3], const double *from,
+                                const int *const axes[3], const double *from, const double *clock,
                                 struct dtp_time_table *out) {
     size_t n = 1;
     *out = (struct dtp_time_table){.dtype = (int)g->dtype, .relative = true};
@@ -260,8 +279,9 @@ static const double *take_table(struct dtp_arena *a, const struct dtp_measure_gr
         out->axis[d] = axis(a, axes[d]);
         n *= out->axis[d].n;
     }
-    out->time_s = (struct dtp_doubles){DTP_NEW(a, double, n), n};
-    memcpy(out->time_s.at, from, n * sizeof *from);
+    out->time_s = list(a, from, n);
+    if (clock)
+        out->clock = list(a, clock, n);
     return from + n;
 }
 
@@ -292,18 +312,21 @@ static void axes_of(const struct dtp_measure_grid *g, enum dtp_table which, cons
     memcpy(out, axes[kind], sizeof axes[kind]);
 }
 
-static void read_board(struct dtp_arena *a, const struct dtp_measure_grid *g, const double *from,
-                       struct dtp_measured *out) {
+static void read_board(struct dtp_arena *a, const struct dtp_measure_grid *g,
+                       const struct dtp_measure_board *board, struct dtp_measured *out) {
+    const double *from = board->time_s;
     const int *axes[3];
     for (int i = 0; i < DTP_TABLE_KERNEL; i++) {
         axes_of(g, (enum dtp_table)i, axes);
-        from = take_table(a, g, axes, from, &out->table[i]);
+        const double *clock = board->limits.most_clock_hz > 0 ? board->clock : NULL;
+        from = take_table(a, g, axes, from, clock ? clock + (from - board->time_s) : NULL,
+                          &out->table[i]);
     }
     axes_of(g, DTP_TABLE_KERNEL, axes);
     for (int i = 0; i < NTABLED; i++) {
         struct dtp_time_table *t =
             &out->table[DTP_TABLE_KERNEL + (int)dtp_bench_class_rows[i].kernel];
-        from = take_table(a, g, axes, from, t);
+        from = take_table(a, g, axes, from, NULL, t);
         t->relative = false;
     }
     for (int i = 0; i < NCLASSES; i++, from += 2)
@@ -342,7 +365,7 @@ enum dtp_status dtp_measure_device(struct dtp_arena *a, const struct dtp_measure
         o->progress(o->context, "kernels");
     enum dtp_status status = with_board(&job, err);
     if (status == DTP_OK) {
-        read_board(a, grid, job.board->time_s, out);
+        read_board(a, grid, job.board, out);
         out->limits = job.board->limits;
         out->nloads = job.board->nloads;
         memcpy(out->load, job.board->load, sizeof out->load);

@@ -207,9 +207,9 @@ static void class_table(struct dtp_bench *b, const struct dtp_bench_class *x) {
             b->grid = &at;
             uint64_t bytes = (uint64_t)(class_elements(b) * dtp_bench_element_bytes(b));
             if (bytes <= b->pool_bytes[0] || j == 0)
-                dtp_bench_note(b, dtp_bench_measured_s(b, x->run, b));
+                dtp_bench_note(b, dtp_bench_measured_s(b, x->run, b), 1);
             else
-                dtp_bench_note(b, b->time_s[b->n - 1] * grid->cols[j] / grid->cols[j - 1]);
+                dtp_bench_note(b, b->time_s[b->n - 1] * grid->cols[j] / grid->cols[j - 1], 1);
             b->grid = grid;
         }
 }
@@ -280,10 +280,10 @@ void dtp_bench_classes(struct dtp_bench *b) {
         class_table(b, &dtp_bench_class_rows[i]);
     for (int i = 0; i < NCLASSES; i++) {
         b->grid = grid;
-        dtp_bench_note(b, dtp_bench_measured_s(b, dtp_bench_class_rows[i].run, b));
+        dtp_bench_note(b, dtp_bench_measured_s(b, dtp_bench_class_rows[i].run, b), 1);
         b->grid = &small;
-        dtp_bench_note(b, dtp_bench_measured_s(b, dtp_bench_class_rows[i].run, b));
+        dtp_bench_note(b, dtp_bench_measured_s(b, dtp_bench_class_rows[i].run, b), 1);
     }
     b->grid = grid;
-    dtp_bench_note(b, launch_time_s(b));
+    dtp_bench_note(b, launch_time_s(b), 1);
 }

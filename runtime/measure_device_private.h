@@ -16,8 +16,10 @@ struct dtp_bench {
     float *saved, *workspace, *rows;
     int32_t *ids; /* below their number */
     int nids;
-    double *time_s; /* of the board */
+    double *time_s, *clock; /* of the board */
     int n, capacity;
+    double
+        rest_s; /* before the last round of what is timed next: a chip that has worked has a lower clock */
     double clock_hz; /* while what dtp_bench_measured_s() returned last was timed; 0: not known */
     struct dtp_dev_load limits;
     struct dtp_measured_load *load; /* likewise */
@@ -33,8 +35,10 @@ double dtp_bench_batch_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, 
 double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);
 /* The same at the highest clock, of a kernel whose time goes with the clock of the SMs. */
 double dtp_bench_product_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);
-/* The next time of the board. */
-void dtp_bench_note(struct dtp_bench *b, double time_s);
+/* The next time of the board, and the clock of a product. */
+void dtp_bench_note(struct dtp_bench *b, double time_s, double clock);
+/* Share of the highest clock that what was timed last had. */
+double dtp_bench_clock(const struct dtp_bench *b);
 /* The i-th of the places that a tensor of so many bytes has in a pool. */
 void *dtp_bench_part(const struct dtp_bench *b, int pool, int64_t bytes, int i);
 int64_t dtp_bench_element_bytes(const struct dtp_bench *b);

@@ -110,16 +110,7 @@ static void write_node(struct dtp_json_out *w, const struct dtp_measured *m) {
 
 void dtp_curve_write(struct dtp_json_out *w, const struct dtp_curve *c, const char *from) {
     dtp_json_object(w);
-    dtp_json_kv_string(w, "collective", dtp_collective_names[c->collective]);
-    dtp_json_kv_int(w, "gpus", c->gpus);
-    dtp_json_kv_int(w, "nodes", c->nodes);
-    dtp_json_kv_double(w, "a_s", c->a_s);
-    dtp_json_kv_double(w, "b_s_per_sqrt_byte", c->b_s_per_sqrt_byte);
-    dtp_json_kv_double(w, "c_s_per_byte", c->c_s_per_byte);
-    dtp_json_kv_double(w, "min_bytes", c->min_bytes);
-    dtp_json_kv_double(w, "max_bytes", c->max_bytes);
-    dtp_json_kv_int(w, "points", c->points);
-    dtp_json_kv_double(w, "mean_error", c->mean_error);
+    dtp_fields_write(w, dtp_curve_fields, c);
     dtp_json_kv_string(w, "source", from);
     dtp_json_end(w);
 }

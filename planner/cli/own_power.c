@@ -94,37 +94,6 @@ static double burst_w(const struct dtp_measured *m, const struct dtp_power_cal *
     return most_w;
 }
 
-/* Clock of a row's product by itself, as far as the limit lets it: in the burst, or when nothing else runs. */
-static double own_clock_hz(const struct dtp_measured_load *x) {
-    double steady_hz = x->busy < 1 ? 0 : x->clock_hz;
-    return x->alone_clock_hz > steady_hz ? x->alone_clock_hz : steady_hz;
-}
-
-/* Of the rows of a product the one that was slowed down least by what ran before it. */
-static bool is_rested(const struct dtp_measured *m, const struct dtp_measured_load *x) {
-    for (int i = 0; i < m->nloads; i++)
-        if (strcmp(m->load[i].kernel, x->kernel) == 0 && m->load[i].flops == x->flops &&
-            own_clock_hz(&m->load[i]) > own_clock_hz(x))
-            return false;
-    return true;
-}
-
-/* What a kernel of that name loses of its clock in a short burst, on the mean over its products. Calls of more
- * than half a millisecond are slowed down by the limit already. */
-static double droop(const struct dtp_measured *m, const char *kernel) {
-    const double short_s = 5e-4;
-    double sum = 0, n = 0;
-    for (int i = 0; i < m->nloads; i++) {
-        const struct dtp_measured_load *x = &m->load[i];
-        if (strcmp(x->kernel, kernel) != 0 || !(x->flops > 0) || !(x->alone_clock_hz > 0) ||
-            x->alone_s > short_s || !is_rested(m, x))
-            continue;
-        sum += 1 - own_clock_hz(x) / m->limits.most_clock_hz;
-        n++;
-    }
-    return n > 0 && sum > 0 ? sum / n : 0;
-}
-
 bool dtp_own_power(const struct dtp_measured *m, struct dtp_power_cal *out) {
     const struct dtp_measured_load *idle = row_of(m, "pause");
     *out = (struct dtp_power_cal){0};
@@ -136,9 +105,6 @@ bool dtp_own_power(const struct dtp_measured *m, struct dtp_power_cal *out) {
     out->attention_j_per_flop = at_most_clock(m, "attention_forward", out);
     out->attention_backward_j_per_flop = at_most_clock(m, "attention_backward", out);
     out->burst_w = burst_w(m, out);
-    out->gemm_droop = droop(m, "gemm_forward");
-    out->attention_droop = droop(m, "attention_forward");
-    out->attention_backward_droop = droop(m, "attention_backward");
     out->memory_s = memory_s(m, out);
     const struct dtp_measured_load *comm = row_of(m, "all_reduce");
     out->comm_w = comm && comm->power_w > out->idle_w ? comm->power_w - out->idle_w : 0;

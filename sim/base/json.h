@@ -89,6 +89,9 @@ struct dtp_doubles {
     size_t n;
 };
 
+/* One number at least, each larger than the one before. */
+bool dtp_doubles_ascend(const struct dtp_doubles *d);
+
 struct dtp_field {
     const char *name; /* NULL ends the table */
     enum dtp_field_kind kind;

@@ -226,6 +226,13 @@ static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const
     }
 }
 
+bool dtp_doubles_ascend(const struct dtp_doubles *d) {
+    for (size_t i = 1; i < d->n; i++)
+        if (!(d->at[i] > d->at[i - 1]))
+            return false;
+    return d->n > 0;
+}
+
 void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, const void *in) {
     for (const struct dtp_field *f = fields; f->name; f++) {
         const void *slot = (const char *)in + f->offset;

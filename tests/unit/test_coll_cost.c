@@ -156,6 +156,21 @@ static void test_between_curves(void) {
         near(cost_s(&c, DTP_ALL_GATHER, &four, MB), from_8 * 3 * model_there / model_known, EXACT));
 }
 
+/* At measured points what was measured, between and beyond them the line through the next two; less than the least
+ * takes as long. */
+static void test_measured_points(void) {
+    struct dtp_cluster c = load("a100");
+    double bytes[] = {MB, 2 * MB, 4 * MB}, time_s[] = {1, 2, 6};
+    struct dtp_curve k = flat_curve(&c, 8, 100, 1);
+    k.at_bytes = (struct dtp_doubles){bytes, 3};
+    k.time_s = (struct dtp_doubles){time_s, 3};
+    c.curve = &k;
+    c.ncurves = 1;
+    static const double want[][2] = {{0.5, 1}, {1, 1}, {1.5, 1.5}, {2, 2}, {3, 4}, {4, 6}, {5, 8}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        CU_ASSERT(near(cost_s(&c, DTP_ALL_GATHER, &in_node, want[i][0] * MB), want[i][1], EXACT));
+}
+
 /* Eight rings, one for each GPU index, through eight NICs or through four. */
 static void test_sharing(void) {
     struct dtp_cluster c = load("a100");
@@ -217,6 +232,7 @@ int main(void) {
                            {"sums in the switches of the fabric", test_switch_sums},
                            {"bytes of ports and NICs", test_wires},
                            {"between curves and below them", test_between_curves},
+                           {"measured points", test_measured_points},
                            {"groups share NICs", test_sharing},
                            {"costs grow with bytes", test_monotone},
                            {"Summit's triplets", test_summit},

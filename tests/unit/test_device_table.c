@@ -49,12 +49,14 @@ static void test_beyond(void) {
 
 static void test_read(void) {
     static const char good[] = "[{\"kernel\": \"attention_forward\", \"x\": [16, 32], \"y\": [8], "
-                               "\"z\": [1], \"time_s\": [1, 3]}]";
+                               "\"z\": [1], \"time_s\": [1, 3], \"clock\": [0.9, 0.8]}]";
     static const char *const bad[] = {
         "[{\"kernel\": \"attention_forward\", \"x\": [32, 16], \"y\": [8], \"z\": [1], "
         "\"time_s\": [1, 3]}]",
         "[{\"kernel\": \"attention_forward\", \"x\": [16, 32], \"y\": [8], \"z\": [1], "
         "\"time_s\": [1]}]",
+        "[{\"kernel\": \"attention_forward\", \"x\": [16, 32], \"y\": [8], \"z\": [1], "
+        "\"time_s\": [1, 3], \"clock\": [0.9]}]",
         "[{\"kernel\": \"sort\", \"x\": [16], \"y\": [8], \"z\": [1], \"time_s\": [1]}]", "{}"};
     struct dtp_arena *a = dtp_arena_create("test");
     struct dtp_time_table tables[DTP_NTABLES] = {0};
@@ -64,6 +66,13 @@ static void test_read(void) {
     CU_ASSERT_DOUBLE_EQUAL(
         dtp_table_time_s(&tables[DTP_TABLE_ATTENTION_FORWARD], (const double[3]){24, 8, 1}), 2,
         tolerance);
+    static const double clocks[][2] = {{8, 0.9}, {16, 0.9}, {24, 0.85}, {32, 0.8}, {99, 0.8}};
+    for (size_t i = 0; i < sizeof clocks / sizeof *clocks; i++)
+        CU_ASSERT_DOUBLE_EQUAL(dtp_table_clock(&tables[DTP_TABLE_ATTENTION_FORWARD],
+                                               (const double[3]){clocks[i][0], 8, 1}),
+                               clocks[i][1], tolerance);
+    CU_ASSERT_EQUAL(dtp_table_clock(&tables[DTP_TABLE_GEMM_FORWARD], (const double[3]){8, 8, 1}),
+                    1);
     CU_ASSERT_EQUAL(tables[DTP_TABLE_GEMM_FORWARD].time_s.n, 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CU_ASSERT_EQUAL_FATAL(dtp_json_parse(a, "bad", bad[i], strlen(bad[i]), &j, NULL), DTP_OK);

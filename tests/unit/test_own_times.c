@@ -60,6 +60,7 @@ static void test_points(void) {
                                    .k = (int64_t)table->axis[2].at[i % nz],
                                    .batch = 1};
         CU_ASSERT_DOUBLE_EQUAL(dtp_device_gemm_s(&c.gpu, &s) / table->time_s.at[i], 1, 1e-9);
+        CU_ASSERT_DOUBLE_EQUAL(dtp_device_gemm_clock(&c.gpu, &s), table->clock.at[i], 1e-12);
     }
     CU_ASSERT(c.ncurves > 4 && c.curve[0].gpus == 2);
     CU_ASSERT_EQUAL(dtp_cluster_load(a, "hgx-h100", &c, &err), DTP_OK);
@@ -106,15 +107,6 @@ static void test_power_fit(void) {
                                                       .clock_hz = most_hz,
                                                       .rest_s = 100,
                                                       .stretch_s = 0.3};
-    /* 2500 W at the highest clock, a twentieth of which is lost in calls of 0.4 ms */
-    m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "attention_backward",
-                                                      .busy = 1,
-                                                      .flops = flops,
-                                                      .alone_s = 4e-4 / 0.95,
-                                                      .call_s = 4e-4 / 0.95,
-                                                      .alone_clock_hz = 0.95 * most_hz,
-                                                      .clock_hz = 0.9 * most_hz,
-                                                      .power_w = LIMIT_W};
     CU_ASSERT_TRUE_FATAL(dtp_own_power(m, &p));
     CU_ASSERT_DOUBLE_EQUAL(p.exponent, exponent, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(p.gemm_j_per_flop / j_per_flop, 1, 1e-9);
@@ -122,8 +114,6 @@ static void test_power_fit(void) {
     CU_ASSERT_DOUBLE_EQUAL(p.comm_w, 150, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(p.burst_w, IDLE_W + 1000, 1e-6); /* at x = 1, alone */
     CU_ASSERT_DOUBLE_EQUAL(p.memory_s, 0.2, 1e-9);
-    CU_ASSERT_DOUBLE_EQUAL(p.attention_backward_droop, 0.05, 1e-12);
-    CU_ASSERT_EQUAL(p.gemm_droop, 0); /* calls of a millisecond do not tell */
     CU_ASSERT_DOUBLE_EQUAL(dtp_own_kernel_power_w(m, "norm"), 350, 1e-9);
     CU_ASSERT_EQUAL(dtp_own_kernel_power_w(m, "rope"), 0);
 }
@@ -147,6 +137,8 @@ static void test_clock_of_layers(void) {
     struct dtp_err err = {0};
     struct dtp_plan plan = dtp_plan_default();
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    for (int i = 0; i < DTP_TABLE_KERNEL; i++)
+        s->cluster.gpu.table[i].clock.n = 0; /* of power alone */
     plan.dtype = DTP_BF16;
     plan.global_batch_size = 32;
     plan.dp = 8;
@@ -169,6 +161,12 @@ static void test_clock_of_layers(void) {
     CU_ASSERT_EQUAL(slowdown_of(&s->problem, &plan), 1);
 }
 
+static double lost_by(int table) {
+    return table == DTP_TABLE_ATTENTION_FORWARD    ? 0.1
+           : table == DTP_TABLE_ATTENTION_BACKWARD ? 0.5
+                                                   : 0.2;
+}
+
 /* Where power is plenty a product loses its own share of the clock, however small it is. */
 static void test_droop(void) {
     struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
@@ -178,9 +176,12 @@ static void test_droop(void) {
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
     struct dtp_gpu *g = &s->cluster.gpu;
     g->power_w = 1e6;
-    g->power.gemm_droop = 0.2;
-    g->power.attention_droop = 0.1;
-    g->power.attention_backward_droop = 0.5;
+    for (int i = 0; i < DTP_TABLE_KERNEL; i++) {
+        struct dtp_time_table *t = &g->table[i];
+        t->clock = (struct dtp_doubles){DTP_NEW(a, double, t->time_s.n), t->time_s.n};
+        for (size_t k = 0; k < t->clock.n; k++)
+            t->clock.at[k] = 1 - lost_by(i);
+    }
     plan.dtype = DTP_BF16;
     plan.global_batch_size = 32;
     plan.dp = 8;
@@ -189,10 +190,10 @@ static void test_droop(void) {
         dtp_ops_layer(&s->problem, &plan, DTP_LAYER_DENSE, ops);
         for (int i = 0; i < ops->n; i++) {
             const struct dtp_op *op = &ops->at[i];
-            double lost = op->kind == DTP_OP_GEMM        ? 0.2
+            double lost = op->kind == DTP_OP_GEMM        ? lost_by(DTP_TABLE_GEMM_FORWARD)
                           : op->kind != DTP_OP_ATTENTION ? 0
-                          : op->attention.backward       ? 0.5
-                                                         : 0.1;
+                          : op->attention.backward       ? lost_by(DTP_TABLE_ATTENTION_BACKWARD)
+                                                         : lost_by(DTP_TABLE_ATTENTION_FORWARD);
             n += lost > 0;
             CU_ASSERT_DOUBLE_EQUAL(op->slowdown, 1 / (1 - lost), 1e-12);
         }
