@@ -355,13 +355,16 @@ static void test_receive(void) {
 }
 
 static int remove_folder(void) {
-    static const char *const names[] = {"three.json", "three.csv", "three.csv.gz",
-                                        "three.svg",  "step.json", "part.json",
-                                        "a.json",     "a.json.gz", "job.groups.json"};
+    static const char *const names[] = {"three.json",      "three.csv", "three.csv.gz", "three.svg",
+                                        "step.json",       "part.json", "a.json",       "a.json.gz",
+                                        "job.groups.json", "size.json", "size.csv",     "size.svg",
+                                        "size.groups.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         remove(path_of(names[i]));
-    for (int r = 0; r < 2 * P; r++)
+    for (int r = 0; r < 2 * P; r++) {
         remove(path_of(dtp_arena_printf(arena, "job.%d.et", r)));
+        remove(path_of(dtp_arena_printf(arena, "size.%d.et", r)));
+    }
     return rmdir(folder);
 }
 
