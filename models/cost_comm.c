@@ -265,21 +265,6 @@ struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
                 vocab / plan->tp * problem->model->hidden * f->reduce_bytes / shards);
 }
 
-/* Ranks of tp have norms whole, but with sequence parallelism each saw its part of the tokens: two in a layer, one
- * before the head, of the largest stage. */
-static double norm_sums_s(const struct dtp_problem *problem, const struct dtp_plan *plan) {
-    const struct dtp_model *m = problem->model;
-    if (!problem->framework->norm_sums || !plan->sequence_parallel || plan->tp == 1)
-        return 0;
-    int layers = (m->layers + plan->pp - 1) / plan->pp;
-    struct dtp_op sum = {.kind = DTP_OP_COLLECTIVE,
-                         .count = 2 * layers + 1,
-                         .collective = DTP_ALL_REDUCE,
-                         .axis = DTP_AXIS_TP,
-                         .bytes = m->hidden * problem->framework->reduce_bytes};
-    return dtp_op_time_s(problem, plan, &sum);
-}
-
 struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
                                          const struct dtp_plan *plan) {
     if (plan->tp * plan->pp == 1 && plan->zero_stage == 0 && !problem->framework->native)
@@ -293,8 +278,8 @@ struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
                                     .tier = nodes > 1 ? 0 : -1};
     struct dtp_comm c = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
     c.device_share = 0;
-    delay(&c, norm_sums_s(problem, plan));
-    if (plan->pp == 1 || problem->framework->checked_transfers) /* the barrier at the end of the step */
+    if (plan->pp == 1 ||
+        problem->framework->checked_transfers) /* the barrier at the end of the step */
         delay(&c, dtp_framework_check_s(problem->framework, problem->gpus, nodes > 1));
     return c;
 }

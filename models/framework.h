@@ -159,9 +159,6 @@ struct dtp_framework {
     bool zero3_forward_prefetch;                      /* false: only the backward gathers ahead */
     double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
     bool tied_embedding_all_reduce;
-    bool
-        norm_sums; /* with sequence parallelism the gradient of each norm is summed over tp once a step, one
-                       by one */
 
     /* host: two clocks, see cost_layer.c. Forward and recomputed forward take launches x launch_s, the backward
      * launches x launch_s x backward_launch_factor; each + collectives x collective_host_s + layer_host_s. */

@@ -316,8 +316,6 @@ const struct dtp_field dtp_framework_fields[] = {
     NUMBER(zero3_copy_out_bytes, 64, "ZeRO-3: bytes copied per gathered parameter"),
     NUMBER(zero3_copy_in_bytes, 64, "ZeRO-3: bytes copied per gradient before it is reduced"),
     BOOLEAN(tied_embedding_all_reduce, "first and last stage sum the gradient of tied embeddings"),
-    BOOLEAN(norm_sums,
-            "sequence parallel: an all-reduce over tp for each norm's gradient, per step"),
     NUMBER(launch_s, 1, "host time per kernel of the forward"),
     NUMBER(kernel_gap_s, 1, "GPU time between kernels beside the GPU's own gap (a tracer's)"),
     NUMBER(collective_gap_s, 1, "GPU time around a layer's collective until all ranks have met"),

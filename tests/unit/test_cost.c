@@ -144,25 +144,30 @@ static void test_slow_hops(void) {
         }
 }
 
-/* nanotron sums the gradients of the 65 norms of 32 layers over tp one after the other, 30 steps of a second each
- * where tp spans two nodes; of half of the layers with two stages. A checked
- * barrier of all ranks follows. */
-static void test_norm_sums(void) {
+/* A checked barrier of all ranks ends a step without a pipeline, and with one where transfers are
+ * checked too. */
+static void test_checked_barrier(void) {
+    static const struct {
+        int tp, pp, dp, zero_stage;
+    } layouts[] = {{16, 1, 1, 0}, {8, 2, 1, 0}, {1, 1, 16, 1}};
     struct fixture *x = op_case("llama3-8b", "nanotron");
-    x->plan.tp = 16;
-    for (int pp = 1; pp <= 2; pp++) {
-        x->plan.pp = pp;
-        x->problem.gpus = 16 * pp;
-        x->framework.tp_hop_s = 1;
-        x->plan.sequence_parallel = true;
-        double sums_s = costs_of(x).norm_all_reduce.time_s;
-        CU_ASSERT(fabs(sums_s / 30 - (pp == 1 ? 65 : 33)) < 0.01);
-        x->plan.sequence_parallel = false; /* all ranks saw all tokens */
-        double alone_s = costs_of(x).norm_all_reduce.time_s;
-        CU_ASSERT(alone_s < 0.01);
-        x->framework.checked_collectives = x->framework.checked_transfers = true; /* the barrier */
-        near(costs_of(x).norm_all_reduce.time_s, alone_s + 16 * pp * x->framework.check_far_rank_s);
-        x->framework.checked_collectives = x->framework.checked_transfers = false;
+    x->problem.gpus = 16;
+    x->problem.global_batch = x->plan.global_batch_size = 16 * x->plan.microbatch_size;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        x->plan.tp = layouts[i].tp;
+        x->plan.pp = layouts[i].pp;
+        x->plan.dp = layouts[i].dp;
+        x->plan.zero_stage = layouts[i].zero_stage;
+        for (int transfers = 0; transfers < 2; transfers++) {
+            x->framework.checked_collectives = false;
+            double alone_s = costs_of(x).norm_all_reduce.time_s;
+            CU_ASSERT(alone_s < 0.001);
+            x->framework.checked_collectives = true;
+            x->framework.checked_transfers = transfers;
+            double check_s = costs_of(x).norm_all_reduce.time_s - alone_s;
+            bool checked = x->plan.pp == 1 || transfers;
+            CU_ASSERT(fabs(check_s - (checked ? 16 * x->framework.check_far_rank_s : 0)) < 0.001);
+        }
     }
 }
 
@@ -214,7 +219,7 @@ int main(void) {
                            {"hops between nodes", test_hops},
                            {"buckets of tensors", test_buckets},
                            {"ring steps beside reductions", test_slow_hops},
-                           {"sums of norms' gradients", test_norm_sums},
+                           {"a checked barrier", test_checked_barrier},
                            {"FLOPs of a step", test_flops},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"costs", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
