@@ -267,9 +267,14 @@ struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
 
 struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
                                          const struct dtp_plan *plan) {
-    if (plan->tp * plan->pp == 1 && plan->zero_stage == 0 && !problem->framework->native)
-        return (struct dtp_comm){0};
+    const struct dtp_framework *f = problem->framework;
     int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
+    bool ends_checked = plan->pp == 1 || f->checked_transfers; /* the barrier that ends a step */
+    double check_s = ends_checked ? dtp_framework_check_s(f, problem->gpus, nodes > 1) : 0;
+    bool whole =
+        plan->tp * plan->pp == 1 && plan->zero_stage == 0; /* each rank has all gradients */
+    if (whole && !f->native && check_s == 0)
+        return (struct dtp_comm){0};
     struct dtp_group_shape shape = {.size = problem->gpus,
                                     .nodes = nodes,
                                     .per_node = problem->gpus / nodes,
@@ -278,8 +283,6 @@ struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
                                     .tier = nodes > 1 ? 0 : -1};
     struct dtp_comm c = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
     c.device_share = 0;
-    if (plan->pp == 1 ||
-        problem->framework->checked_transfers) /* the barrier at the end of the step */
-        delay(&c, dtp_framework_check_s(problem->framework, problem->gpus, nodes > 1));
+    delay(&c, check_s);
     return c;
 }

@@ -54,7 +54,7 @@ struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struc
 struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
                                               const struct dtp_plan *plan,
                                               const struct dtp_placement *placement);
-/* The gradient norm: one number summed over everything. */
+/* The gradient norm, one number summed over everything, and the check of the barrier that ends a step. */
 struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
                                          const struct dtp_plan *plan);
 /* Parameters of a stage that one rank updates. */

@@ -144,12 +144,12 @@ static void test_slow_hops(void) {
         }
 }
 
-/* A checked barrier of all ranks ends a step without a pipeline, and with one where transfers are
+/* A checked barrier of all ranks ends the step of every layout without a pipeline, and with one where transfers are
  * checked too. */
 static void test_checked_barrier(void) {
     static const struct {
         int tp, pp, dp, zero_stage;
-    } layouts[] = {{16, 1, 1, 0}, {8, 2, 1, 0}, {1, 1, 16, 1}};
+    } layouts[] = {{16, 1, 1, 0}, {8, 2, 1, 0}, {1, 1, 16, 0}, {1, 1, 16, 1}};
     struct fixture *x = op_case("llama3-8b", "nanotron");
     x->problem.gpus = 16;
     x->problem.global_batch = x->plan.global_batch_size = 16 * x->plan.microbatch_size;
