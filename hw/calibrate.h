@@ -146,6 +146,10 @@ struct dtp_fit_problem {
 /* Least squares with a robust loss and priors, from x = prior; x holds the result. */
 enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem *p, double *x,
                                struct dtp_err *err);
+/* Cross-validation: r[nrows] is the residual of each row by a fit without the rows of its fold, those whose
+ * numbers are equal modulo nfolds; nfolds nrows: without that row alone. */
+enum dtp_status dtp_fit_cross(struct dtp_arena *a, const struct dtp_fit_problem *p, size_t nfolds,
+                              double *r, struct dtp_err *err);
 /* Median, p90 of |r| and mean of r over the n residuals; r is overwritten. */
 void dtp_fit_error(double *r, size_t n, struct dtp_cal_error *out);
 

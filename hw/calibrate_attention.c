@@ -78,22 +78,12 @@ static void start(const struct dtp_gpu *g, enum dtp_attention impl, double *prio
         log(or_else(c->half_seq_backward, or_else(c->half_seq, first_half_seq)));
 }
 
-static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_problem *p,
+static enum dtp_status cross_validate(struct dtp_arena *a, const struct dtp_fit_problem *p,
                                       struct dtp_cal_error *out, struct dtp_err *err) {
-    double x[NPARAMS], *r = DTP_NEW(a, double, p->nrows);
-    unsigned char *skip = DTP_NEW(a, unsigned char, p->nrows);
-    size_t n = 0;
+    double *r = DTP_NEW(a, double, p->nrows);
 
-    p->skip = skip;
-    for (size_t fold = 0; fold < FOLDS; fold++) {
-        for (size_t i = 0; i < p->nrows; i++)
-            skip[i] = i % FOLDS == fold;
-        DTP_TRY(dtp_fit_robust(a, p, x, err));
-        for (size_t i = fold; i < p->nrows; i += FOLDS)
-            r[n++] = p->residual(p->ctx, x, i);
-    }
-    p->skip = NULL;
-    dtp_fit_error(r, n, out);
+    DTP_TRY(dtp_fit_cross(a, p, FOLDS, r, err));
+    dtp_fit_error(r, p->nrows, out);
     return DTP_OK;
 }
 

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "sim/base/order.h"
+
 /* |residual| below this counts as this: rows that fit already get no infinite weight. */
 static const double least_residual = 0.01;
 static const double derivative_step = 1e-4; /* the model has kinks: wider than for a smooth one */
@@ -141,10 +143,21 @@ enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem
     return status;
 }
 
-static int compare(const void *left, const void *right) {
-    double l = *(const double *)left, r = *(const double *)right;
+enum dtp_status dtp_fit_cross(struct dtp_arena *a, const struct dtp_fit_problem *p, size_t nfolds,
+                              double *r, struct dtp_err *err) {
+    struct dtp_fit_problem part = *p;
+    double *x = DTP_NEW(a, double, p->nparams);
+    unsigned char *skip = DTP_NEW(a, unsigned char, p->nrows);
 
-    return (l > r) - (l < r);
+    part.skip = skip;
+    for (size_t fold = 0; fold < nfolds; fold++) {
+        for (size_t i = 0; i < p->nrows; i++)
+            skip[i] = i % nfolds == fold;
+        DTP_TRY(dtp_fit_robust(a, &part, x, err));
+        for (size_t i = fold; i < p->nrows; i += nfolds)
+            r[i] = p->residual(p->ctx, x, i);
+    }
+    return DTP_OK;
 }
 
 void dtp_fit_error(double *r, size_t n, struct dtp_cal_error *out) {
@@ -156,7 +169,7 @@ void dtp_fit_error(double *r, size_t n, struct dtp_cal_error *out) {
         sum += r[i];
         r[i] = fabs(expm1(r[i]));
     }
-    qsort(r, n, sizeof *r, compare);
+    qsort(r, n, sizeof *r, dtp_order_double);
     out->median = r[n / 2];
     out->p90 = r[n * 9 / 10];
     out->bias = expm1(sum / (double)n);

@@ -121,31 +121,18 @@ static void hold(double *sd, int i) {
     sd[i] = 1e-6;
 }
 
-static enum dtp_status cross_validate(struct dtp_arena *a, struct dtp_fit_problem *p,
+static enum dtp_status cross_validate(struct dtp_arena *a, const struct dtp_fit_problem *p,
                                       struct dtp_cal_error *out, struct dtp_err *err) {
     const struct gemm_fit *fit = p->ctx;
-    double *x = DTP_NEW(a, double, p->nparams);
     double *all = DTP_NEW(a, double, p->nrows), *layer = DTP_NEW(a, double, p->nrows);
-    unsigned char *skip = DTP_NEW(a, unsigned char, p->nrows);
     struct dtp_cal_error layers = {0};
-    size_t n = 0;
 
-    p->skip = skip;
-    for (size_t fold = 0; fold < FOLDS; fold++) {
-        for (size_t i = 0; i < p->nrows; i++)
-            skip[i] = i % FOLDS == fold;
-        DTP_TRY(dtp_fit_robust(a, p, x, err));
-        for (size_t i = fold; i < p->nrows; i += FOLDS) {
-            const struct dtp_cal_row *row = &fit->rows->at[fit->index[i]];
-
-            all[n++] = p->residual(fit, x, i);
-            if (is_layer(&row->gemm))
-                layer[layers.rows++] = all[n - 1];
-        }
-    }
-    p->skip = NULL;
+    DTP_TRY(dtp_fit_cross(a, p, FOLDS, all, err));
+    for (size_t i = 0; i < p->nrows; i++)
+        if (is_layer(&fit->rows->at[fit->index[i]].gemm))
+            layer[layers.rows++] = all[i];
     out->rows_layer = layers.rows;
-    dtp_fit_error(all, n, out);
+    dtp_fit_error(all, p->nrows, out);
     dtp_fit_error(layer, layers.rows, &layers);
     out->median_layer = layers.median;
     out->p90_layer = layers.p90;

@@ -54,19 +54,11 @@ static size_t select(const struct kernel_fit *fit, size_t *index, enum dtp_kerne
 }
 
 /* Few rows a class: leave one out. */
-static enum dtp_status leave_one_out(struct dtp_arena *a, struct dtp_fit_problem *p,
+static enum dtp_status leave_one_out(struct dtp_arena *a, const struct dtp_fit_problem *p,
                                      struct dtp_cal_error *out, struct dtp_err *err) {
-    double x[NPARAMS], *r = DTP_NEW(a, double, p->nrows);
-    unsigned char *skip = DTP_NEW(a, unsigned char, p->nrows);
+    double *r = DTP_NEW(a, double, p->nrows);
 
-    p->skip = skip;
-    for (size_t i = 0; i < p->nrows; i++) {
-        skip[i] = 1;
-        DTP_TRY(dtp_fit_robust(a, p, x, err));
-        r[i] = p->residual(p->ctx, x, i);
-        skip[i] = 0;
-    }
-    p->skip = NULL;
+    DTP_TRY(dtp_fit_cross(a, p, p->nrows, r, err));
     dtp_fit_error(r, p->nrows, out);
     return DTP_OK;
 }
