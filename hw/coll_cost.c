@@ -6,13 +6,16 @@
 
 /* ---- measured curves ---- */
 
-/* Between the measured points, on the line through the next two beyond them. */
+/* On lines between the measured points; beyond them in proportion, as the wires are what is left, and the slope of
+ * the last two is as good as one measurement. */
 static double points_s(const struct dtp_curve *k, double bytes) {
     const double *x = k->at_bytes.at, *y = k->time_s.at;
     size_t last = k->at_bytes.n - 1, i = 0;
-    if (bytes <= x[0] || last == 0)
+    if (bytes <= x[0])
         return y[0];
-    while (i + 2 <= last && x[i + 1] < bytes)
+    if (bytes >= x[last])
+        return y[last] * bytes / x[last];
+    while (x[i + 1] < bytes)
         i++;
     return y[i] + (y[i + 1] - y[i]) * (bytes - x[i]) / (x[i + 1] - x[i]);
 }
