@@ -18,6 +18,7 @@ struct dtp_measured {
     double step_s;     /* 0: not given */
     double peak_bytes; /* 0: not given */
     const char *text;  /* as typed */
+    int batch;         /* sequences of a step that a line of a log names; 0: none */
     bool tokens, mfu;  /* step_s was given as tokens/s of all GPUs, as MFU */
 };
 

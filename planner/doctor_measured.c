@@ -1,5 +1,7 @@
 /* What people say that they measured, as seconds of a step and bytes. */
 #include <ctype.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "planner/doctor.h"
@@ -257,14 +259,30 @@ static const char *next_labelled(const char *from, const char **begin) {
     return NULL;
 }
 
+/* "global batch size:   512" of Megatron-LM, in sequences; 0: another label, or a rounded number. */
+static int batch_of(const char *piece, size_t n) {
+    static const char label[] = "global batch size:";
+    while (n > 0 && isspace((unsigned char)*piece)) {
+        piece++;
+        n--;
+    }
+    if (!starts_with(piece, n, label))
+        return 0;
+    char *end = NULL;
+    long batch = strtol(piece + strlen(label), &end, 10);
+    return end == piece + n && batch > 0 && batch <= INT_MAX ? (int)batch : 0;
+}
+
 /* A line of a log has two labels and more, of which some say how fast or how full. */
 static bool read_log(const char *text, const struct dtp_problem *p, struct dtp_measured *out) {
     const char *begin = NULL;
     bool timed = false;
-    int n = 0;
+    int n = 0, batch = 0;
     for (const char *end = text; (end = next_labelled(end, &begin)); n++) {
         struct dtp_measured one = {.text = text};
         enum meaning meaning = FRACTION;
+        int named = batch_of(begin, (size_t)(end - begin));
+        batch = named > 0 ? named : batch;
         if (parse_one(begin, (size_t)(end - begin), p, &one, &meaning, NULL) != DTP_OK)
             continue;
         /* the time of a step says more than rates, whose FLOPs are counted otherwise */
@@ -275,6 +293,7 @@ static bool read_log(const char *text, const struct dtp_problem *p, struct dtp_m
         }
         out->peak_bytes = peak_bytes;
     }
+    out->batch = batch;
     return n > 1 && (out->step_s > 0 || out->peak_bytes > 0);
 }
 

@@ -126,6 +126,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_cli_plan(cli, setup, &plan, err));
     if (own->measured)
         DTP_TRY(dtp_measured_parse(own->measured, &setup->problem, &measured, err));
+    if (measured.batch > 0 && measured.batch != setup->problem.global_batch)
+        return dtp_fail(err, DTP_EUSAGE,
+                        "--measured: the line has a global batch of %d sequences, the problem %d: "
+                        "give --batch %d",
+                        measured.batch, setup->problem.global_batch, measured.batch);
     DTP_TRY(dtp_doctor(cli->a, setup, &plan, &measured, &d, err));
     bool normal = d.step_normal && d.peak_normal;
     if (cli->args.json) {

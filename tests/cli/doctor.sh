@@ -25,3 +25,8 @@ plan=(--model llama2-7b --gpus 8 --cluster h100-80 --pp 2 --dp 4 --microbatch-si
 plan=(--model llama3.1-8b --gpus 8 --cluster h100 --tp 2 --dp 4)
 "$dtplan" doctor "${plan[@]}" --measured 410TF | grep -o "something else ran\|does not fit .*recomputation"
 "$dtplan" doctor "${plan[@]}" --zero-stage 1 --measured 410TF | grep -o "explains.*recomputation\|fit   attention.*\|normal up to [0-9]*"
+# A line of a log that has another batch is not compared.
+line=" iteration 9/ 99 | elapsed time per iteration (ms): 5123.4 | global batch size:   512 | lm loss: 7.1E+00 |"
+"$dtplan" doctor --model llama3-8b --gpus 64 --cluster h100 --dp 32 --tp 2 --zero-stage 1 --measured "$line" 2>&1 | head -n 1
+"$dtplan" doctor --model llama3-8b --gpus 64 --cluster h100 --dp 32 --tp 2 --zero-stage 1 --batch 512 --measured "$line" |
+    grep -o 'measured step *5.12 s'
