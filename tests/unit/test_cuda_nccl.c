@@ -198,6 +198,34 @@ static void check_joined(void) {
     }
 }
 
+/* Each rank waits in a communicator until all of its ranks have come there: none waits for good. */
+static void check_order(int size) {
+    int at[MOST_RANKS], left = njoined;
+    for (int r = 0; r < size; r++)
+        for (at[r] = 0; at[r] < njoined && joined[at[r]].rank != r;)
+            at[r]++;
+    for (bool moves = true; moves;) {
+        moves = false;
+        for (int r = 0; r < size; r++) {
+            int members = 0;
+            const struct joined *j = &joined[at[r]];
+            for (int k = 0; k < size && at[r] < njoined; k++)
+                members += at[k] < njoined && joined[at[k]].id == j->id ? 1 : 0;
+            if (at[r] == njoined || members < j->size)
+                continue;
+            for (int k = 0, id = j->id; k < size; k++)
+                while (at[k] < njoined && joined[at[k]].rank == k && joined[at[k]].id == id) {
+                    left--;
+                    do
+                        at[k]++;
+                    while (at[k] < njoined && joined[at[k]].rank != k);
+                }
+            moves = true;
+        }
+    }
+    CU_ASSERT_EQUAL(left, 0);
+}
+
 /* Both ends of a transfer take the same communicator, and the sender means the receiver. */
 static void check_transfer(struct dtp_nccl *const *n, int from, int to, bool forward) {
     struct dtp_err err = {0};
@@ -223,6 +251,7 @@ static void check_pipeline(const struct dtp_plan *p, int communicators) {
         }
     }
     check_joined();
+    check_order(p->pp);
     CU_ASSERT_EQUAL(njoined, 2 * communicators);
     for (int vs = 0; vs + 1 < p->pp * p->vpp; vs++) {
         int from, to, chunk;
