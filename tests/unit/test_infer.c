@@ -237,6 +237,7 @@ static void test_own(void) {
 }
 
 static int remove_folder(void) {
+    remove(dtp_arena_printf(arena, "%s/half.json", folder));
     remove(dtp_arena_printf(arena, "%s/own.json", folder));
     return rmdir(folder);
 }
