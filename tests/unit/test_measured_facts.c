@@ -98,34 +98,43 @@ static void test_unfused_norms(void) {
     CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "gpt3_6.7B", 40))->framework.fused_norm);
 }
 
-/* torchtitan's runs on A100 were eager, of 13B with a fused norm; fms-fsdp checkpoints a share of the blocks. */
+/* torchtitan's runs on A100 were eager, of 13B with a fused norm; fms-fsdp checkpoints a share of the blocks, of 7B none. */
 static void test_runs_on_a100(void) {
     static const char *const row =
         "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
-        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s,peak_mem,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,schedule,step_s,peak_mem,"
         "peak_mem_unit\npytorch/%s,a,%s,%s,80,64,8,Llama-2 %s,40,5120,40,32000,4096,1,1,1,64,3,2,"
-        "128,bf16,%s,4,,\n";
+        "128,bf16,%s,%s,4,,\n";
     static const char *const docs = "torchtitan@6aac93843:docs/performance.md (2024)";
     static const struct {
-        const char *source, *framework, *gpu, *model, *recompute, *stack;
+        const char *source, *framework, *gpu, *model, *recompute, *schedule, *stack;
         bool fused;
         enum dtp_recompute real;
         int layers;
-    } runs[] = {
-        {docs, "torchtitan", "A100", "13B", "none", "torchtitan-eager", true, DTP_RECOMPUTE_NONE,
-         0},
-        {docs, "torchtitan", "A100", "70B", "selective (op)", "torchtitan-eager", false,
-         DTP_RECOMPUTE_SELECTIVE, 0},
-        {"torchtitan@b5bcd76", "torchtitan", "H100", "8B", "selective (op)", "torchtitan", true,
-         DTP_RECOMPUTE_SELECTIVE, 0},
-        {"torchtitan@4d88a8a44:docs/performance.md", "torchtitan", "A100", "8B",
-         "selective (layer)", "torchtitan-eager", true, DTP_RECOMPUTE_FULL, 16},
-        {"fms-fsdp", "other", "A100", "13b", "selective", "fms-fsdp", true, DTP_RECOMPUTE_FULL, 16},
-        {"fms-fsdp", "other", "A100", "34b", "selective", "fms-fsdp", true, DTP_RECOMPUTE_FULL, 0}};
+    } runs[] = {{docs, "torchtitan", "A100", "13B", "none", "FSDP2", "torchtitan-eager", true,
+                 DTP_RECOMPUTE_NONE, 0},
+                {docs, "torchtitan", "A100", "70B", "selective (op)", "FSDP2", "torchtitan-eager",
+                 false, DTP_RECOMPUTE_SELECTIVE, 0},
+                {"torchtitan@b5bcd76", "torchtitan", "H100", "8B", "selective (op)", "FSDP2",
+                 "torchtitan", true, DTP_RECOMPUTE_SELECTIVE, 0},
+                {"torchtitan@4d88a8a44:docs/performance.md", "torchtitan", "A100", "8B",
+                 "selective (layer)", "FSDP2", "torchtitan-eager", true, DTP_RECOMPUTE_FULL, 16},
+                {docs, "torchtitan", "A100", "13B", "selective (layer)", "FSDP2",
+                 "torchtitan-eager", true, DTP_RECOMPUTE_FULL, 20},
+                {"torchtitan@4d88a8a44:docs/performance.md", "torchtitan", "A100", "70B", "full",
+                 "FSDP2", "torchtitan-eager", false, DTP_RECOMPUTE_FULL, 0},
+                {"torchtitan@4d88a8a44:docs/performance.md", "torchtitan", "H100", "405B", "full",
+                 "FSDP2+TP", "torchtitan", true, DTP_RECOMPUTE_FULL, 0},
+                {"fms-fsdp", "other", "A100", "7b", "none", "HSDP", "fms-fsdp", true,
+                 DTP_RECOMPUTE_NONE, 0},
+                {"fms-fsdp", "other", "A100", "13b", "selective", "FSDP", "fms-fsdp", true,
+                 DTP_RECOMPUTE_FULL, 16},
+                {"fms-fsdp", "other", "A100", "34b", "selective", "FSDP", "fms-fsdp", true,
+                 DTP_RECOMPUTE_FULL, 0}};
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
-        struct dtp_run_case *c =
-            case_of_file(dtp_arena_printf(arena, row, runs[i].source, runs[i].framework,
-                                          runs[i].gpu, runs[i].model, runs[i].recompute));
+        struct dtp_run_case *c = case_of_file(
+            dtp_arena_printf(arena, row, runs[i].source, runs[i].framework, runs[i].gpu,
+                             runs[i].model, runs[i].recompute, runs[i].schedule));
         CU_ASSERT_FATAL(c->unsupported == NULL);
         CU_ASSERT_STRING_EQUAL(c->framework.name, runs[i].stack);
         CU_ASSERT(c->framework.fused_norm == runs[i].fused);
