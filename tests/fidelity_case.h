@@ -10,6 +10,7 @@
 #include "models/evaluate.h"
 #include "sim/base/rng.h"
 #include "tests/costs_case.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
@@ -51,8 +52,8 @@ static inline void report(uint64_t seed, const struct random_case *c, const char
            c->costs.reduce_per_microbatch, c->costs.gather_overlap, c->plan.ep, c->plan.etp);
 }
 
-static inline bool equal(double x, double y) {
-    return fabs(x - y) <= tolerance * fabs(y);
+static inline bool equal(double got, double want) {
+    return is_near(got, want, tolerance);
 }
 
 #endif

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "sim/base/units.h"
+#include "tests/near.h"
 #include "tests/problem_case.h"
 #include "tests/suites.h"
 
@@ -17,9 +18,7 @@ static void setup(struct fixture *x, const char *model, const char *framework) {
 }
 
 static void equal(double got, double want) {
-    if (!(fabs(got - want) <= 1e-12 * fabs(want)))
-        printf("\n  found %.17g, expected %.17g\n", got, want);
-    CU_ASSERT(fabs(got - want) <= 1e-12 * fabs(want));
+    expect_near(got, want, 1e-12);
 }
 
 #endif

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "tests/arena_case.h"
+#include "tests/near.h"
 #include "tests/problem_case.h"
 
 static inline struct fixture *op_case(const char *model, const char *framework) {
@@ -23,9 +24,7 @@ static inline double flops(struct fixture *x, enum dtp_layer_kind kind, enum dtp
 }
 
 static inline void near(double got, double want) {
-    if (!(fabs(got - want) <= 1e-9 * fabs(want)))
-        printf("\n  found %.17g, expected %.17g\n", got, want);
-    CU_ASSERT(fabs(got - want) <= 1e-9 * fabs(want));
+    expect_near(got, want, 1e-9);
 }
 
 static inline double traffic(const struct fixture *x, enum dtp_collective kind, int pass, int *n) {

@@ -6,17 +6,12 @@
 #include "models/evaluate.h"
 #include "sim/base/rng.h"
 #include "tests/costs_case.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static struct dtp_cluster cluster;
 static const double nic_bytes_per_s = 10e9;
-
-static void near(double got, double want, double tolerance) {
-    if (!(fabs(got - want) <= tolerance * fabs(want)))
-        printf("\n  got %.17g, want %.17g\n", got, want);
-    CU_ASSERT(fabs(got - want) <= tolerance * fabs(want));
-}
 
 /* Nodes of so many GPUs that share one NIC of 10 GB/s. */
 static void make_cluster(int gpus) {
@@ -83,8 +78,8 @@ static void test_groups(void) {
             struct dtp_plan plan = dtp_plan_default();
             plan.dp = 2;
             set_reduce(&c, 1, nic_bytes_per_s);
-            near(estimated_s(&c, DTP_SCHED_1F1B), 1, 1e-5);
-            near(simulated_s(&c, plan, "tp-pp-cp-dp", fold), k, 1e-5);
+            expect_near(estimated_s(&c, DTP_SCHED_1F1B), 1, 1e-5);
+            expect_near(simulated_s(&c, plan, "tp-pp-cp-dp", fold), k, 1e-5);
         }
 }
 
@@ -96,9 +91,9 @@ static void test_later_group(void) {
     struct dtp_plan plan = dtp_plan_default();
     plan.dp = 2;
     set_reduce(&c, 1, 4 * nic_bytes_per_s);
-    near(estimated_s(&c, DTP_SCHED_1F1B), 8, 1e-9);
+    expect_near(estimated_s(&c, DTP_SCHED_1F1B), 8, 1e-9);
     for (int fold = 0; fold < 2; fold++)
-        near(simulated_s(&c, plan, "tp-pp-cp-dp", fold), 11, 1e-9);
+        expect_near(simulated_s(&c, plan, "tp-pp-cp-dp", fold), 11, 1e-9);
 }
 
 /* tp 2 and dp 2 over four nodes of one GPU. The backward (two parts of 1 s) moves 0.8 of what its NIC
@@ -112,14 +107,14 @@ static void test_inside_actions(void) {
         struct dtp_costs c = case_costs(arena, 1, 1, 1, (struct case_times){1, 1, 1});
         c.reduce_overlap = true;
         set_reduce(&c, 2, nic_bytes_per_s);
-        near(simulated_s(&c, plan, "tp-cp-dp-pp", fold), 4, 1e-9);
+        expect_near(simulated_s(&c, plan, "tp-cp-dp-pp", fold), 4, 1e-9);
         /* an all-gather of two sends half its bytes */
         c.stage[0].i.net_bytes[0] = 2 * 0.8 * nic_bytes_per_s * 2;
-        near(simulated_s(&c, plan, "tp-cp-dp-pp", fold), 4.8, 1e-9);
-        near(estimated_s(&c, DTP_SCHED_1F1B), 4, 1e-9);
+        expect_near(simulated_s(&c, plan, "tp-cp-dp-pp", fold), 4.8, 1e-9);
+        expect_near(estimated_s(&c, DTP_SCHED_1F1B), 4, 1e-9);
         /* nothing beside it: as long as without */
         c.stage[0].reduce.time_s = 0;
-        near(simulated_s(&c, plan, "tp-cp-dp-pp", fold), 3, 1e-9);
+        expect_near(simulated_s(&c, plan, "tp-cp-dp-pp", fold), 3, 1e-9);
     }
 }
 
@@ -146,7 +141,7 @@ static void test_random(void) {
         double estimate_s = estimated_s(&c, DTP_SCHED_1F1B);
         double all_s = simulated_s(&c, plan, "tp-cp-dp-pp", false);
         double folded_s = simulated_s(&c, plan, "tp-cp-dp-pp", true);
-        near(folded_s, all_s, 1e-9);
+        expect_near(folded_s, all_s, 1e-9);
         CU_ASSERT(all_s >= estimate_s * (1 - 1e-9));
         double reductions_s =
             c.stage[0].nreduce * c.stage[0].reduce.time_s * (c.reduce_per_microbatch ? m : 1);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "models/evaluate.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
@@ -14,9 +15,7 @@ static struct dtp_problem problem;
 static const double tolerance = 2e-11; /* the bound allows for rounding */
 
 static void near(double got, double want) {
-    if (!(fabs(got - want) <= tolerance * fabs(want)))
-        printf("\n  got %.17g, want %.17g\n", got, want);
-    CU_ASSERT(fabs(got - want) <= tolerance * fabs(want));
+    expect_near(got, want, tolerance);
 }
 
 static void setup(const char *model_name) {

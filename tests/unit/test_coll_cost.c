@@ -6,14 +6,11 @@
 #include "hw/coll_parts.h"
 #include "sim/base/units.h"
 #include "tests/cluster_case.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 #define MB DTP_MEGA
 #define EXACT 1e-12
-
-static bool near(double x, double y, double tolerance) {
-    return fabs(x - y) <= tolerance * fabs(y);
-}
 
 static const struct dtp_group_shape in_node = {
     .size = 8, .nodes = 1, .per_node = 8, .siblings = 1, .tier = -1};
@@ -31,13 +28,13 @@ static void test_megatron_figures(void) {
     /* NVLink ring of 8 A100: busbw 232 GB/s / (1 + 13 MB / bytes) */
     for (double bytes = 16 * MB; bytes <= 1024 * MB; bytes *= 2) {
         double t = 2 * 7 / 8.0 * bytes / (232 * DTP_GIGA / (1 + 13 * MB / bytes));
-        CU_ASSERT(near(cost_s(&c, DTP_ALL_REDUCE, &in_node, bytes), t, 0.12));
+        CU_ASSERT(is_near(cost_s(&c, DTP_ALL_REDUCE, &in_node, bytes), t, 0.12));
     }
     /* InfiniBand 21.5 GB/s and 30 us */
     dtp_p2p_cost(&c, 0, 8, 1, 100 * MB, &cost);
-    CU_ASSERT(near(cost.time_s, 30e-6 + 100 * MB / (21.5 * DTP_GIGA), 1e-3));
+    CU_ASSERT(is_near(cost.time_s, 30e-6 + 100 * MB / (21.5 * DTP_GIGA), 1e-3));
     dtp_p2p_cost(&c, 0, 8, 2, 100 * MB, &cost); /* two messages through one NIC of 24 GB/s */
-    CU_ASSERT(near(cost.time_s, 30e-6 + 100 * MB / (12 * DTP_GIGA), 1e-3));
+    CU_ASSERT(is_near(cost.time_s, 30e-6 + 100 * MB / (12 * DTP_GIGA), 1e-3));
     dtp_p2p_cost(&c, 0, 0, 1, MB, &cost);
     CU_ASSERT_EQUAL(cost.time_s, 0);
 }
@@ -60,7 +57,7 @@ static void test_switch_sums(void) {
             .size = 64, .nodes = 8, .per_node = 8, .nics = 8, .siblings = 1, .tier = 0};
         double bytes = published[i][0] * DTP_MIB, t = cost_s(&with, DTP_ALL_REDUCE, &s, bytes);
         double plain = cost_s(&without, DTP_ALL_REDUCE, &s, bytes);
-        CU_ASSERT(near(t, published[i][1] * DTP_MICRO, 0.01));
+        CU_ASSERT(is_near(t, published[i][1] * DTP_MICRO, 0.01));
         CU_ASSERT(t < 0.96 * plain && t > 0.84 * plain);
         CU_ASSERT(cost_s(&with, DTP_ALL_GATHER, &s, bytes) ==
                   cost_s(&without, DTP_ALL_GATHER, &s, bytes));
@@ -83,9 +80,9 @@ static void test_gathers_stay_on_ring(void) {
     double reduce = 2 * 7 / 8.0 * bytes / cost_s(&c, DTP_ALL_REDUCE, &in_node, bytes);
     double gather = 7 / 8.0 * bytes / cost_s(&c, DTP_ALL_GATHER, &in_node, bytes);
     double scatter = 7 / 8.0 * bytes / cost_s(&c, DTP_REDUCE_SCATTER, &in_node, bytes);
-    CU_ASSERT(near(reduce, 480 * DTP_GIGA, 0.05));
-    CU_ASSERT(near(gather, 361 * DTP_GIGA, 0.08));
-    CU_ASSERT(near(scatter, 363 * DTP_GIGA, 0.08));
+    CU_ASSERT(is_near(reduce, 480 * DTP_GIGA, 0.05));
+    CU_ASSERT(is_near(gather, 361 * DTP_GIGA, 0.08));
+    CU_ASSERT(is_near(scatter, 363 * DTP_GIGA, 0.08));
     struct dtp_coll_cost cost;
     dtp_coll_cost(&c, DTP_ALL_GATHER, DTP_ALGO_AUTO, &in_node, bytes, &cost);
     CU_ASSERT_EQUAL(cost.algo, DTP_ALGO_RING);
@@ -109,8 +106,8 @@ static void test_wires(void) {
         for (int nodes = 1; nodes <= 2; nodes++) {
             struct dtp_coll_cost k;
             dtp_coll_cost(&c, wires[i].kind, DTP_ALGO_AUTO, nodes > 1 ? &two : &in_node, MB, &k);
-            CU_ASSERT(near(k.nvlink_bytes, wires[i].port[nodes - 1] * MB, EXACT));
-            CU_ASSERT(near(k.nic_bytes, nodes > 1 ? wires[i].nic * MB : 0, EXACT));
+            CU_ASSERT(is_near(k.nvlink_bytes, wires[i].port[nodes - 1] * MB, EXACT));
+            CU_ASSERT(is_near(k.nic_bytes, nodes > 1 ? wires[i].nic * MB : 0, EXACT));
         }
 }
 
@@ -142,7 +139,7 @@ static void test_between_curves(void) {
     c.ncurves = 2;
     double lat_s = t.at[0].lat_s, from_2 = lat_s / two[0].term[0].lat_s,
            from_8 = lat_s / two[1].term[0].lat_s;
-    CU_ASSERT(near(cost_s(&c, DTP_ALL_GATHER, &four, MB), (from_2 * 1 + from_8 * 3) / 2, EXACT));
+    CU_ASSERT(is_near(cost_s(&c, DTP_ALL_GATHER, &four, MB), (from_2 * 1 + from_8 * 3) / 2, EXACT));
     two[0] = flat_curve(&c, 8, 3, DTP_GIGA);
     c.ncurves = 1;
     const struct dtp_nccl_correction *f = dtp_nccl_correction_for(&c, DTP_ALL_GATHER, 1, false);
@@ -152,8 +149,8 @@ static void test_between_curves(void) {
         f->latency * lat_8 + f->mixed * sqrt(lat_8 * g * there) + f->bandwidth * g * there;
     double model_known =
         f->latency * lat_8 + f->mixed * sqrt(lat_8 * g * known) + f->bandwidth * g * known;
-    CU_ASSERT(
-        near(cost_s(&c, DTP_ALL_GATHER, &four, MB), from_8 * 3 * model_there / model_known, EXACT));
+    CU_ASSERT(is_near(cost_s(&c, DTP_ALL_GATHER, &four, MB), from_8 * 3 * model_there / model_known,
+                      EXACT));
 }
 
 /* At measured points what was measured, between them the line through both; less than the least takes as long, more
@@ -166,11 +163,13 @@ static void test_measured_points(void) {
     k.time_s = (struct dtp_doubles){time_s, 3};
     c.curve = &k;
     c.ncurves = 1;
-    static const double want[][2] = {{0.5, 1}, {1, 1}, {1.5, 1.5}, {2, 2}, {3, 4}, {4, 6}, {5, 7.5}};
+    static const double want[][2] = {{0.5, 1}, {1, 1}, {1.5, 1.5}, {2, 2},
+                                     {3, 4},   {4, 6}, {5, 7.5}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-        CU_ASSERT(near(cost_s(&c, DTP_ALL_GATHER, &in_node, want[i][0] * MB), want[i][1], EXACT));
+        CU_ASSERT(
+            is_near(cost_s(&c, DTP_ALL_GATHER, &in_node, want[i][0] * MB), want[i][1], EXACT));
     time_s[2] = 1.5;
-    CU_ASSERT(near(cost_s(&c, DTP_ALL_GATHER, &in_node, 40 * MB), 15, EXACT));
+    CU_ASSERT(is_near(cost_s(&c, DTP_ALL_GATHER, &in_node, 40 * MB), 15, EXACT));
 }
 
 /* Eight rings, one for each GPU index, through eight NICs or through four. */
@@ -182,7 +181,7 @@ static void test_sharing(void) {
     CU_ASSERT(own > 2 * 7 / 8.0 * DTP_GIGA / (25 * DTP_GIGA));
     CU_ASSERT(own < 1.15 * 2 * 7 / 8.0 * DTP_GIGA / (24 * DTP_GIGA));
     s.siblings = 2;
-    CU_ASSERT(near(cost_s(&c, DTP_ALL_REDUCE, &s, DTP_GIGA), 2 * own, 0.03));
+    CU_ASSERT(is_near(cost_s(&c, DTP_ALL_REDUCE, &s, DTP_GIGA), 2 * own, 0.03));
 }
 
 /* All shapes of a few machines: monotone in bytes, latency a part, source named. */

@@ -7,15 +7,12 @@
 #include "hw/collective.h"
 #include "sim/base/units.h"
 #include "tests/cluster_case.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 #define MB DTP_MEGA
 #define EXACT 1e-12
 #define LOG2_16 4
-
-static bool near(double x, double y, double tolerance) {
-    return fabs(x - y) <= tolerance * fabs(y);
-}
 
 /* ---- steps ---- */
 
@@ -43,7 +40,7 @@ static double sent(enum dtp_algo algo, enum dtp_collective kind, int n, int per_
 
 static void expect(enum dtp_algo algo, enum dtp_collective kind, int n, double bytes, int repeats) {
     int counted = 0;
-    CU_ASSERT(near(sent(algo, kind, n, 1, &counted), bytes, EXACT));
+    CU_ASSERT(is_near(sent(algo, kind, n, 1, &counted), bytes, EXACT));
     CU_ASSERT_EQUAL(counted, repeats);
 }
 
@@ -68,11 +65,11 @@ static void test_step_counts(void) {
     expect(DTP_ALGO_HALVING_DOUBLING, DTP_ALL_REDUCE, 11, 2 * 7 + 2 * 3, 2 * 3 + 2);
     int repeats = 0;
     /* 4 nodes of 4: 3/4 of the buffer inside, twice; across 2 (4-1) of 1/16 for each of 16 */
-    CU_ASSERT(near(sent(DTP_ALGO_HIERARCHICAL, DTP_ALL_REDUCE, 16, 4, &repeats),
-                   16 * (2 * 3 / 4.0 + 2 * 3 / 16.0), EXACT));
+    CU_ASSERT(is_near(sent(DTP_ALGO_HIERARCHICAL, DTP_ALL_REDUCE, 16, 4, &repeats),
+                      16 * (2 * 3 / 4.0 + 2 * 3 / 16.0), EXACT));
     CU_ASSERT_EQUAL(repeats, 3 + 6 + 3);
     /* rings over nodes: as many bytes, split over the members of a node */
-    CU_ASSERT(near(sent(DTP_ALGO_RING, DTP_ALL_REDUCE, 16, 4, &repeats), 2 * n1, EXACT));
+    CU_ASSERT(is_near(sent(DTP_ALGO_RING, DTP_ALL_REDUCE, 16, 4, &repeats), 2 * n1, EXACT));
 }
 
 /* Every rank's data reaches every rank: who knows whose contribution, step by step. */
@@ -167,17 +164,17 @@ static void test_ring_weights(void) {
     const struct dtp_use *use = NULL;
     CU_ASSERT_EQUAL(dtp_coll_uses(a, &c, &call, &use), 16);
     for (int i = 0; i < 16; i++)
-        CU_ASSERT(near(use[i].weight, 2 * 7 / 8.0, EXACT));
+        CU_ASSERT(is_near(use[i].weight, 2 * 7 / 8.0, EXACT));
     /* over two nodes of 8 all NICs carry the same */
     call.group.size = call.ngpus = 16;
     uint32_t n = dtp_coll_uses(a, &c, &call, &use);
     double nic = 0;
     for (uint32_t i = 0; i < n; i++)
         if (strstr(dtp_cluster_link_name(a, &c, 16, use[i].resource), "nic")) {
-            CU_ASSERT(nic <= 0 || near(use[i].weight, nic, EXACT));
+            CU_ASSERT(nic <= 0 || is_near(use[i].weight, nic, EXACT));
             nic = use[i].weight;
         }
-    CU_ASSERT(near(nic, 2 * 15 / 16.0 / 8, EXACT));
+    CU_ASSERT(is_near(nic, 2 * 15 / 16.0 / 8, EXACT));
 }
 
 /* A broadcast goes through a chain over each NIC, all from the root: the byte leaves the first node once, in equal
@@ -196,7 +193,7 @@ static void test_broadcast_weights(void) {
             } else {
                 CU_ASSERT(use[i].weight <= 1 + EXACT);
             }
-        CU_ASSERT(near(most, 1 / 8.0, EXACT));
+        CU_ASSERT(is_near(most, 1 / 8.0, EXACT));
         CU_ASSERT(nics > 2 - EXACT && nics <= 4 + EXACT); /* out and in, both ways at most */
     }
     struct dtp_coll_cost one, all;
@@ -225,7 +222,7 @@ static void test_exchange_bytes(void) {
                         nics += use[k].weight;
                 int here = c.node.gpus / stride > 0 ? c.node.gpus / stride : 1;
                 double elsewhere = size > here ? size - here : 0;
-                CU_ASSERT(near(nics, 2 * elsewhere, EXACT) || (nics <= 0 && elsewhere <= 0));
+                CU_ASSERT(is_near(nics, 2 * elsewhere, EXACT) || (nics <= 0 && elsewhere <= 0));
             }
     }
 }
@@ -250,10 +247,10 @@ static void test_closed_form(void) {
                 dtp_coll_cost(&c, call.kind, call.algo, &s, 64 * MB, &k);
                 if (strcmp(k.source, "steps") != 0 || k.algo != call.algo)
                     continue;
-                if (!near(k.time_s, t, 1e-9))
+                if (!is_near(k.time_s, t, 1e-9))
                     printf("%s %s %d: %g by shape, %g on routes\n", dtp_algo_names[algo],
                            dtp_collective_names[kind], size, k.time_s, t);
-                CU_ASSERT(near(k.time_s, t, 1e-9));
+                CU_ASSERT(is_near(k.time_s, t, 1e-9));
             }
 }
 

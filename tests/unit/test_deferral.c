@@ -2,14 +2,15 @@
 #include <math.h>
 
 #include "models/memory.h"
+#include "tests/near.h"
 #include "tests/problem_case.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static struct fixture x;
 
-static bool near(double a, double b) {
-    return fabs(a - b) <= 1e-9 * fabs(b);
+static bool near(double got, double want) {
+    return is_near(got, want, 1e-9);
 }
 
 /* GPT of 6.7B over four stages: the head makes the last the slowest. 32 microbatches. */

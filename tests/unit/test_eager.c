@@ -5,6 +5,7 @@
 
 #include "models/evaluate.h"
 #include "sim/base/units.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
@@ -49,12 +50,6 @@ static void setup(struct fixture *x, const char *family, const char *framework, 
     x->plan.microbatch_size = x->plan.global_batch_size = s.microbatch;
 }
 
-static void near(double got, double want, double share) {
-    if (!(fabs(got - want) <= share * want))
-        printf("\n  found %.9g, expected %.9g\n", got, want);
-    CU_ASSERT(fabs(got - want) <= share * want);
-}
-
 /* Bytes per token and layer beside the 4 a of the log-sum-exp: GPT-2 58 h in 16 bit, 86 h under autocast;
  * Llama 24 h + 8 f, 34 h + 8 f. */
 static void test_activations(void) {
@@ -69,8 +64,9 @@ static void test_activations(void) {
         struct fixture x;
         setup(&x, cases[i].family, cases[i].framework, (struct sizes){2, 2048, 16, 1024, 32000, 4});
         double tokens = 4.0 * 1024, h = x.model.hidden;
-        near(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
-             tokens * (cases[i].h * h + cases[i].f * x.model.ffn + 4 * x.model.heads), 1e-12);
+        expect_near(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+                    tokens * (cases[i].h * h + cases[i].f * x.model.ffn + 4 * x.model.heads),
+                    1e-12);
     }
 }
 
@@ -121,8 +117,8 @@ static void test_early_stop(void) {
         struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x.problem);
         const struct dtp_layer_costs *costs = dtp_cost_layers(memo, &x.plan);
         double last = 2.0 * 4 * 1024 * x.model.ffn * x.model.hidden;
-        near(costs->of[DTP_LAYER_DENSE][3].flops,
-             costs->of[DTP_LAYER_DENSE][0].flops - (i == 1 ? last : 0), 1e-12);
+        expect_near(costs->of[DTP_LAYER_DENSE][3].flops,
+                    costs->of[DTP_LAYER_DENSE][0].flops - (i == 1 ? last : 0), 1e-12);
         CU_ASSERT(costs->of[DTP_LAYER_DENSE][3].total_s < costs->of[DTP_LAYER_DENSE][0].total_s);
     }
 }
@@ -139,14 +135,14 @@ static double peak_bytes(struct fixture *x) {
 static void test_measured_peaks(void) {
     struct fixture x;
     setup(&x, "gpt", "torch-ddp", (struct sizes){16, 2048, 16, 2048, 51200, 2});
-    near(peak_bytes(&x), 34.308 * DTP_GIGA, 0.01);
+    expect_near(peak_bytes(&x), 34.308 * DTP_GIGA, 0.01);
     setup(&x, "gpt", "torch-ddp", (struct sizes){24, 1024, 16, 1024, 51200, 16});
     x.plan.recompute = DTP_RECOMPUTE_FULL;
-    near(peak_bytes(&x), 19.086 * DTP_GIGA, 0.01);
+    expect_near(peak_bytes(&x), 19.086 * DTP_GIGA, 0.01);
     setup(&x, "llama", "torch-ddp", (struct sizes){12, 2048, 16, 2048, 32000, 4});
-    near(peak_bytes(&x), 37.149 * DTP_GIGA, 0.01);
+    expect_near(peak_bytes(&x), 37.149 * DTP_GIGA, 0.01);
     setup(&x, "llama", "torch-ddp-bf16", (struct sizes){12, 2048, 16, 2048, 32000, 4});
-    near(peak_bytes(&x), 23.995 * DTP_GIGA, 0.01);
+    expect_near(peak_bytes(&x), 23.995 * DTP_GIGA, 0.01);
 }
 
 /* Of P parameters on d ranks FSDP2 stores 12 P / d; more ranks, smaller peaks, never below the rest. */
@@ -163,7 +159,7 @@ static void test_fsdp(void) {
         double peak = peak_bytes(&x), shards = 12 * (double)counts.total / d;
         CU_ASSERT(peak > shards);
         if (d > 2)
-            near(before - peak, shards, 1e-6); /* half of 12 P / (d / 2) */
+            expect_near(before - peak, shards, 1e-6); /* half of 12 P / (d / 2) */
         before = peak;
     }
 }
@@ -214,8 +210,8 @@ static void test_repeated_kv(void) {
     CU_ASSERT(x.framework.repeats_kv);
     double with = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
     x.framework.repeats_kv = false;
-    near(with - dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
-         2 * 1.5 * 4096 * 1024, 1e-12);
+    expect_near(with - dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
+                2 * 1.5 * 4096 * 1024, 1e-12);
 }
 
 int main(void) {

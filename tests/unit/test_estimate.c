@@ -5,15 +5,14 @@
 #include "models/breakdown.h"
 #include "models/lower_layout.h"
 #include "tests/costs_case.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
 static const double tolerance = 1e-12;
 
 static void near(double got, double want) {
-    if (!(fabs(got - want) <= tolerance * fabs(want)))
-        printf("\n  got %.17g, want %.17g\n", got, want);
-    CU_ASSERT(fabs(got - want) <= tolerance * fabs(want));
+    expect_near(got, want, tolerance);
 }
 
 static double step_of(const struct dtp_costs *c, int kind) {

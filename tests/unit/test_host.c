@@ -5,6 +5,7 @@
 
 #include "models/evaluate.h"
 #include "tests/costs_case.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
@@ -53,8 +54,8 @@ static void launches(double out[2]) {
         out[ops->at[i].pass != DTP_PASS_F] += ops->at[i].count * ops->at[i].launches;
 }
 
-static bool near(double x, double y) {
-    return fabs(x - y) <= 1e-12 * fabs(y);
+static bool near(double got, double want) {
+    return is_near(got, want, 1e-12);
 }
 
 static double backward_s(const struct dtp_phase p[4]) {

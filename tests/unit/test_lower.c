@@ -6,6 +6,7 @@
 #include "models/evaluate.h"
 #include "models/lower_layout.h"
 #include "tests/costs_case.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
@@ -14,9 +15,7 @@ static const double tolerance = 1e-9;
 static const double nic_bytes_per_s = 10e9, nvlink_bytes_per_s = 100e9;
 
 static void near(double got, double want) {
-    if (!(fabs(got - want) <= tolerance * fabs(want)))
-        printf("\n  got %.17g, want %.17g\n", got, want);
-    CU_ASSERT(fabs(got - want) <= tolerance * fabs(want));
+    expect_near(got, want, tolerance);
 }
 
 /* Nodes of `gpus` GPUs with `nics` NICs of 10 GB/s behind a switch that never binds. */

@@ -8,13 +8,14 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "tests/model_case.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 #define REL_TOL                                                                                    \
     1e-12 /* sums of products of integers below 2^53: only the order of adding differs */
 
-static bool close_to(double a, double b) {
-    return fabs(a - b) <= REL_TOL * fabs(b);
+static bool near(double got, double want) {
+    return is_near(got, want, REL_TOL);
 }
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -64,7 +65,7 @@ static void test_ptdp_formula(void) {
         struct dtp_model m = load(names[i]);
         double l = m.layers, h = m.hidden, v = m.vocab, s = m.seq;
         double p = 12 * l * h * h * (1 + 13 / (12 * h) + (v + s) / (12 * l * h));
-        CU_ASSERT(close_to((double)total_params(&m), p + 2 * h));
+        CU_ASSERT(near((double)total_params(&m), p + 2 * h));
     }
 }
 
@@ -202,7 +203,7 @@ static void test_ptdp_flops(void) {
         double paper = 96 * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));
         double head = 2 * s * h * v;
         double forward = dtp_model_forward_flops(&m, m.seq);
-        CU_ASSERT(close_to(4 * (forward - head) + 3 * head, paper));
+        CU_ASSERT(near(4 * (forward - head) + 3 * head, paper));
     }
 }
 
@@ -211,7 +212,7 @@ static void test_llama_flops(void) {
     struct dtp_model m = load("llama3-8b");
     double s = 8192, h = 4096, kv = 1024, f = 14336;
     double weights = 32 * (2 * h * h + 2 * h * kv + 3 * h * f) + 128256 * h;
-    CU_ASSERT(close_to(dtp_model_forward_flops(&m, 8192), 2 * weights * s + 32 * 4 * s * s * h));
+    CU_ASSERT(near(dtp_model_forward_flops(&m, 8192), 2 * weights * s + 32 * 4 * s * s * h));
 }
 
 /* ResNet-50 at 224 pixels: 4,089,184,256 multiply-adds with the classifier. */
@@ -226,8 +227,8 @@ static void test_vit_flops(void) {
     double s = 197, h = 768;
     double layer = 2 * 12 * h * h * s + 4 * s * s * h;
     CU_ASSERT_EQUAL(m.seq, 197);
-    CU_ASSERT(close_to(dtp_model_forward_flops(&m, m.seq),
-                       12 * layer + 2 * 16 * 16 * 3 * h * 196 + 2 * h * 1000));
+    CU_ASSERT(near(dtp_model_forward_flops(&m, m.seq),
+                   12 * layer + 2 * 16 * 16 * 3 * h * 196 + 2 * h * 1000));
 }
 
 /* A token pays for the router, top_k experts and the shared ones, not for the rest. */
@@ -236,14 +237,14 @@ static void test_moe_flops(void) {
     double s = 4096, h = 4096, f = 14336;
     dense.moe = (struct dtp_moe){0};
     double more = dtp_model_forward_flops(&m, 4096) - dtp_model_forward_flops(&dense, 4096);
-    CU_ASSERT(close_to(more, 32 * 2 * s * (3 * h * f + 8 * h))); /* 2 experts for 1 MLP */
+    CU_ASSERT(near(more, 32 * 2 * s * (3 * h * f + 8 * h))); /* 2 experts for 1 MLP */
 }
 
 /* Beyond the window a token more costs the same whatever the length. */
 static void test_window_flops(void) {
     struct dtp_model m = load("mistral-7b");
     double at8k = dtp_model_forward_flops(&m, 8192), at16k = dtp_model_forward_flops(&m, 16384);
-    CU_ASSERT(close_to(at16k, 2 * at8k));
+    CU_ASSERT(near(at16k, 2 * at8k));
     m.sliding_window = 0;
     CU_ASSERT(dtp_model_forward_flops(&m, 8192) > at8k);
 }
@@ -258,8 +259,8 @@ static void test_alternating_windows(void) {
     CU_ASSERT(n[DTP_LAYER_DENSE] == 10 && n[DTP_LAYER_DENSE_WINDOW] == 52);
     CU_ASSERT(dtp_model_layer_kind(&m, 4) == DTP_LAYER_DENSE_WINDOW &&
               dtp_model_layer_kind(&m, 5) == DTP_LAYER_DENSE);
-    CU_ASSERT(close_to(dtp_model_forward_flops(&full, 131072) - dtp_model_forward_flops(&m, 131072),
-                       52 * 4 * s * (s - w) * width));
+    CU_ASSERT(near(dtp_model_forward_flops(&full, 131072) - dtp_model_forward_flops(&m, 131072),
+                   52 * 4 * s * (s - w) * width));
     CU_ASSERT_EQUAL(dtp_model_forward_flops(&full, 1024), dtp_model_forward_flops(&m, 1024));
     m = load("llama4-maverick"); /* experts in every second layer, all keys in every fourth */
     for (int k = 0; k < DTP_NLAYER_KINDS; k++)
@@ -282,8 +283,8 @@ static void test_causal_flops(void) {
         for (int q = 0; q < SEQ; q++)
             for (int k = 0; k <= q; k++)
                 seen += kind == 0 || (kind == 1 ? q - k < 32 : q / 32 == k / 32) ? 1 : 0;
-        CU_ASSERT(close_to(dtp_model_forward_flops(&m, SEQ) - dtp_model_causal_flops(&m, SEQ),
-                           4.0 * m.heads * m.head_dim * (counted - seen)));
+        CU_ASSERT(near(dtp_model_forward_flops(&m, SEQ) - dtp_model_causal_flops(&m, SEQ),
+                       4.0 * m.heads * m.head_dim * (counted - seen)));
     }
     m = load("bert-large");
     CU_ASSERT_EQUAL(dtp_model_causal_flops(&m, 512), dtp_model_forward_flops(&m, 512));
@@ -302,13 +303,13 @@ static void test_multi_token(void) {
     dtp_model_params(&main, m.vocab, &alone);
     CU_ASSERT(n.total == alone.total && n.active == alone.active && alone.mtp == 0);
     CU_ASSERT_EQUAL(n.mtp, 2 * 7168 * 7168 + 3 * 7168);
-    CU_ASSERT(close_to((double)(n.mtp + n.moe_layer) / 11.6e9, 1) ||
+    CU_ASSERT(near((double)(n.mtp + n.moe_layer) / 11.6e9, 1) ||
               fabs((double)(n.mtp + n.moe_layer) - 11.6e9) < 0.05e9);
     double attention =
         h * 1536 + 1536 * heads * qk + h * (512 + 64) + 512 * heads * 256 + heads * 128 * h;
     double layer = 2 * s * (attention + h * 256 + 9 * 3 * h * ffn) + 2 * s * s * heads * (qk + 128);
-    CU_ASSERT(close_to(dtp_model_forward_flops(&m, 4096) - dtp_model_forward_flops(&main, 4096),
-                       layer + 2 * s * (2 * h * h) + 2 * s * h * v));
+    CU_ASSERT(near(dtp_model_forward_flops(&m, 4096) - dtp_model_forward_flops(&main, 4096),
+                   layer + 2 * s * (2 * h * h) + 2 * s * h * v));
 }
 
 /* Counts of a stretch of layers, depths behind the last too, are those of its layers one by one. */

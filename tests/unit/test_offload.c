@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "models/offload.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
@@ -39,8 +40,8 @@ static void prepare(const char *stack) {
                                    .dtype = DTP_FP16};
 }
 
-static bool near(double x, double y) {
-    return fabs(x - y) <= 1e-12 * fabs(y);
+static bool near(double got, double want) {
+    return is_near(got, want, 1e-12);
 }
 
 /* 16 ranks share 32 GB/s to the GPUs and 60 GB/s of host memory: 2 GB/s each, 1e9 parameters of 30 B. */

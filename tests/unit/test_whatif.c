@@ -7,17 +7,12 @@
 #include "hw/collective.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
+#include "tests/near.h"
 #include "tests/suites.h"
 #include "traces/whatif.h"
 
 static struct dtp_arena *arena;
 static struct dtp_cluster v100, a100, h200;
-
-static void near(double found, double expected, double tolerance) {
-    if (!(fabs(found / expected - 1) <= tolerance))
-        printf("\n  found %.9g, expected %.9g\n", found, expected);
-    CU_ASSERT(fabs(found / expected - 1) <= tolerance);
-}
 
 static void load(const char *name, struct dtp_cluster *out) {
     struct dtp_err err = {0};
@@ -33,11 +28,11 @@ static double cube_s(const struct dtp_gpu *g, enum dtp_dtype dtype, int64_t n) {
 static void products(void) {
     struct dtp_whatif w = {.from = &a100, .to = &v100};
     for (int64_t n = 2048; n <= 16384; n *= 2) /* to a wave of tiles */
-        near(dtp_whatif_kernel_s(&w, "ampere_bf16_s16816gemm_bf16_128x128",
-                                 cube_s(&a100.gpu, DTP_BF16, n)),
-             cube_s(&v100.gpu, DTP_FP16, n), 0.05);
+        expect_near(dtp_whatif_kernel_s(&w, "ampere_bf16_s16816gemm_bf16_128x128",
+                                        cube_s(&a100.gpu, DTP_BF16, n)),
+                    cube_s(&v100.gpu, DTP_FP16, n), 0.05);
     w = (struct dtp_whatif){.from = &a100, .to = &a100};
-    near(dtp_whatif_kernel_s(&w, "nvjet_sm90_tst", 1e-3), 1e-3, 1e-12);
+    expect_near(dtp_whatif_kernel_s(&w, "nvjet_sm90_tst", 1e-3), 1e-3, 1e-12);
     w.to = &h200; /* faster, and by no more than the peaks differ */
     double t_s = dtp_whatif_kernel_s(&w, "nvjet_sm90_tst", 1e-2);
     CU_ASSERT(t_s < 1e-2 / 1.5 && t_s > 1e-2 * 312 / 990);
@@ -48,8 +43,8 @@ static void streams(void) {
     double bytes = DTP_GIGA;
     double was_s = dtp_device_kernel_s(&v100.gpu, DTP_K_ELEMENTWISE, bytes, bytes / 4);
     double is_s = dtp_device_kernel_s(&h200.gpu, DTP_K_ELEMENTWISE, bytes, bytes / 4);
-    near(dtp_whatif_kernel_s(&w, "void at::native::vectorized_elementwise_kernel<4>", was_s), is_s,
-         1e-6);
+    expect_near(dtp_whatif_kernel_s(&w, "void at::native::vectorized_elementwise_kernel<4>", was_s),
+                is_s, 1e-6);
     CU_ASSERT(is_s < was_s / 3);
     w.removed = "elementwise";
     CU_ASSERT(dtp_whatif_kernel_s(&w, "vectorized_elementwise_kernel", 1) <= 0);
@@ -86,15 +81,16 @@ static void transfers(void) {
                                     .bytes = 256000000,
                                     .transfer_s = 2e-3};
     double bytes = (double)x.bytes, was_s = all_reduce_s(&a100, 8, bytes);
-    near(dtp_whatif_transfer_s(&w, &x), 2e-3 * all_reduce_s(&h200, 8, bytes) / was_s, 1e-12);
+    expect_near(dtp_whatif_transfer_s(&w, &x), 2e-3 * all_reduce_s(&h200, 8, bytes) / was_s, 1e-12);
     w.same_network = true;
-    near(dtp_whatif_transfer_s(&w, &x), 2e-3, 1e-12);
+    expect_near(dtp_whatif_transfer_s(&w, &x), 2e-3, 1e-12);
     w = (struct dtp_whatif){.from = &a100, .times_ranks = 4};
-    near(dtp_whatif_transfer_s(&w, &x), 2e-3 * all_reduce_s(&a100, 32, bytes) / was_s, 1e-12);
+    expect_near(dtp_whatif_transfer_s(&w, &x), 2e-3 * all_reduce_s(&a100, 32, bytes) / was_s,
+                1e-12);
     x.world = 16; /* not all ranks: a tensor-parallel group stays */
-    near(dtp_whatif_transfer_s(&w, &x), 2e-3, 1e-12);
+    expect_near(dtp_whatif_transfer_s(&w, &x), 2e-3, 1e-12);
     x = (struct dtp_whatif_transfer){DTP_COMM_ALL_REDUCE, 8, 1, 8, 0, was_s}; /* bytes unknown */
-    near(dtp_whatif_transfer_s(&w, &x), all_reduce_s(&a100, 32, bytes), 1e-6);
+    expect_near(dtp_whatif_transfer_s(&w, &x), all_reduce_s(&a100, 32, bytes), 1e-6);
 }
 
 /* An all-gather puts in a rank's share, and is timed by the whole buffer; copies go by the PCIe of the two. */
@@ -103,12 +99,12 @@ static void gathers_and_copies(void) {
     struct dtp_whatif_transfer x = {DTP_COMM_ALL_GATHER, 8, 1, 8, 1000000, 2e-3};
     double was_s = collective_s(&a100, DTP_ALL_GATHER, 8, 8e6),
            is_s = collective_s(&h200, DTP_ALL_GATHER, 8, 8e6);
-    near(dtp_whatif_transfer_s(&w, &x), 2e-3 * is_s / was_s, 1e-12);
+    expect_near(dtp_whatif_transfer_s(&w, &x), 2e-3 * is_s / was_s, 1e-12);
     double ratio = a100.gpu.pcie_bytes_per_s / h200.gpu.pcie_bytes_per_s;
     CU_ASSERT(ratio > 0 && ratio < 0.9);
-    near(dtp_whatif_copy_s(&w, 2e-3), 2e-3 * ratio, 1e-12);
+    expect_near(dtp_whatif_copy_s(&w, 2e-3), 2e-3 * ratio, 1e-12);
     w.to = NULL;
-    near(dtp_whatif_copy_s(&w, 2e-3), 2e-3, 1e-12);
+    expect_near(dtp_whatif_copy_s(&w, 2e-3), 2e-3, 1e-12);
 }
 
 static void machines(void) {
@@ -170,7 +166,7 @@ static void twice_the_ranks(void) {
         double found_s = dtp_whatif_transfer_s(&w, &cases[i].x);
         printf("\n    %s of %.0f MB: %.0f us on 4, measured %.0f us", cases[i].name,
                whole / DTP_MEGA, found_s * DTP_MEGA, truth_s * DTP_MEGA);
-        near(found_s, truth_s, 0.06);
+        expect_near(found_s, truth_s, 0.06);
     }
 }
 
