@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "sim/base/text.h"
-#include "sim/base/units.h"
 
 /* One op name of a JSON row. */
 struct op {

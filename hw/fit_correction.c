@@ -3,8 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "sim/base/units.h"
-
 enum { MOST_ROWS = 4096, ROUNDS = 12 };
 
 static const struct dtp_curve *curve_of(const struct dtp_cluster *c, const struct dtp_sweep *s) {

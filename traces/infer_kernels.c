@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/text.h"
 #include "traces/analyse.h"
 #include "traces/infer_private.h"
 

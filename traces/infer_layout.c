@@ -2,8 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/schedule.h"
-#include "traces/analyse.h"
 #include "traces/infer_private.h"
 #include "traces/match.h"
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/units.h"
 #include "traces/replay_private.h"
 #include "traces/tasks.h"
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "sim/base/text.h"
-#include "sim/base/units.h"
 #include "traces/plot.h"
 #include "traces/tasks_private.h"
 

@@ -14,7 +14,6 @@
 #include "planner/space.h"
 #include "runtime/launch.h"
 #include "runtime/device.h"
-#include "runtime/os_linux.h"
 #include "sim/base/text.h"
 
 #define AT(field) offsetof(struct dtp_check_own, field)

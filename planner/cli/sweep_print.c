@@ -4,7 +4,6 @@
 
 #include "models/schedule.h"
 #include "sim/base/text.h"
-#include "sim/base/units.h"
 
 static const char *money(double v, char *buf, size_t size) {
     char text[32];
