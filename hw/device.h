@@ -121,6 +121,7 @@ struct dtp_load_mix {
 struct dtp_gpu {
     const char *name, *title, *arch; /* "a100-80", "NVIDIA A100 SXM 80 GB", "sm_80" */
     const char *family;              /* name in measured data: "A100" */
+    const char *like_family;         /* of the GPU whose calibration this one has; NULL: its own */
     int num_sms;
     uint64_t memory_bytes; /* usable: what the driver reports in all */
     uint64_t l2_bytes;

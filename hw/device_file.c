@@ -115,6 +115,7 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
     if (dtp_same_name(dtp_json_string(like), g->name))
         return dtp_json_expected(like, "the name of another GPU", err);
     DTP_TRY(dtp_gpu_load(a, dtp_json_string(like), &from, err));
+    g->like_family = from.like_family ? from.like_family : from.family;
     g->stream_bytes_per_s = from.stream_bytes_per_s;
     memcpy(g->gemm, from.gemm, sizeof g->gemm);
     g->gemm[DTP_FP4] = (struct dtp_gemm_cal){0}; /* follows this part's own FP8 */

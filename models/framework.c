@@ -145,11 +145,21 @@ static enum dtp_status read_by_gpu(struct dtp_arena *a, const struct dtp_json *j
     return DTP_OK;
 }
 
+static const struct dtp_framework_gpu *of_family(const struct dtp_framework *f,
+                                                 const char *family) {
+    for (size_t i = 0; i < f->nby_gpu; i++)
+        if (dtp_same_name(f->by_gpu[i].family, family))
+            return &f->by_gpu[i];
+    return NULL;
+}
+
 struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f,
                                           const struct dtp_gpu *gpu) {
-    for (size_t i = 0; i < f->nby_gpu; i++)
-        if (dtp_same_name(f->by_gpu[i].family, gpu->family))
-            return f->by_gpu[i];
+    const struct dtp_framework_gpu *there = of_family(f, gpu->family);
+    if (!there && gpu->not_calibrated && gpu->like_family)
+        there = of_family(f, gpu->like_family);
+    if (there)
+        return *there;
     return (struct dtp_framework_gpu){.family = gpu->family,
                                       .attention = f->attention,
                                       .kernel_time_factor = f->kernel_time_factor,

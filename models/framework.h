@@ -245,7 +245,8 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
                                    struct dtp_framework *out, struct dtp_err *err);
 enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_names,
                                    size_t *out_n, struct dtp_err *err);
-/* The entry of the GPU's family, or the framework's defaults. */
+/* The entry of the GPU's family, of one that is not calibrated that of the GPU it is scaled from, or the framework's
+ * defaults. */
 struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f, const struct dtp_gpu *gpu);
 /* The stack without mixed precision, for fp32 and tf32: fp32 weights that need no master copy, fp32
  * gradients and activations on the wire. Nothing changes where weights are fp32 already. */

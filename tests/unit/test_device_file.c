@@ -113,6 +113,8 @@ static void test_like(void) {
     CU_ASSERT_DOUBLE_EQUAL(a40.kernel[DTP_K_NORM].bytes_per_s / a80.kernel[DTP_K_NORM].bytes_per_s,
                            1555.0 / 2039, 1e-9);
     CU_ASSERT(a40.memory_bytes < a80.memory_bytes);
+    CU_ASSERT_STRING_EQUAL(a40.like_family, "A100");
+    CU_ASSERT(a80.like_family == NULL || strcmp(a80.like_family, "A100") != 0);
     /* FP4 has the shapes of FP8 at the nominal ratio, where the chip has it. */
     struct dtp_gpu b, h;
     CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "gb300", &b, &err), DTP_OK);

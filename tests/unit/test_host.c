@@ -332,7 +332,11 @@ static void test_norm_factor(void) {
     CU_ASSERT(time_of("norm 1", DTP_LAYER_DENSE) > 2 * persistent_s);
     CU_ASSERT(time_of("norm 1", DTP_LAYER_DENSE) < 3 * persistent_s);
     here.family = "another";
+    here.norm_backward_time_factor = 1;
+    cluster.gpu.like_family = "another";
     CU_ASSERT(near(time_of("norm 1", DTP_LAYER_DENSE), 2 * persistent_s));
+    cluster.gpu.not_calibrated = true; /* then as on the GPU that it is scaled from */
+    CU_ASSERT(near(time_of("norm 1", DTP_LAYER_DENSE), persistent_s));
 }
 
 int main(void) {
