@@ -132,10 +132,14 @@ static const char *rank_file(struct dtp_arena *a, const char *folder, int rank) 
     return dtp_arena_printf(a, "%s/rank-%05d.bin", folder, rank);
 }
 
-/* Removes a folder of ours that an earlier, interrupted save left: files rank-*.bin and manifest. */
-static void remove_folder(struct dtp_arena *a, const char *folder, int nranks) {
-    for (int i = 0; i < nranks; i++)
-        (void)unlink(rank_file(a, folder, i));
+/* Removes a folder of ours that an earlier save left, of however many ranks: files *.bin and manifest. */
+static void remove_folder(struct dtp_arena *a, const char *folder) {
+    const char *const *names;
+    size_t n;
+    if (dtp_dir_list(a, folder, ".bin", &names, &n, NULL) != DTP_OK)
+        return;
+    for (size_t i = 0; i < n; i++)
+        (void)unlink(dtp_arena_printf(a, "%s/%s.bin", folder, names[i]));
     (void)unlink(dtp_arena_printf(a, "%s/manifest", folder));
     (void)rmdir(folder);
 }
@@ -151,7 +155,7 @@ static enum dtp_status publish(struct dtp_arena *a, struct dtp_rank *r, const ch
                          "\nupdates %d\nloss scale %.17g after %d clean steps\n",
                          step, r->size, r->o->seed, s->updates, s->scale, s->clean);
     DTP_TRY(write_text(a, dtp_arena_printf(a, "%s/manifest", temporary), manifest, r->err));
-    remove_folder(a, final, r->size);
+    remove_folder(a, final);
     if (rename(temporary, final) != 0)
         return dtp_fail(r->err, DTP_ENO, "%s: %s", final, strerror(errno));
     return write_text(a, dtp_arena_printf(a, "%s/latest", r->o->save),
@@ -162,7 +166,7 @@ static enum dtp_status save(struct dtp_arena *a, struct dtp_rank *r, int step) {
     const struct dtp_comm_ops *h = r->host->ops;
     const char *folder = dtp_arena_printf(a, "%s/.step-%06d.tmp", r->o->save, step);
     if (r->rank == 0) {
-        remove_folder(a, folder, r->size);
+        remove_folder(a, folder);
         DTP_TRY(make_folder(folder, r->err));
     }
     DTP_TRY(h->barrier(r->host_world, r->err));

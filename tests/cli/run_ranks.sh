@@ -20,6 +20,11 @@ losses --dp 2 --zero 1 --resume here --decay-steps 4
 "$dtplan" run --model tiny.json -n 3 --tp 2 --dp 1 2>&1; echo "status $?"
 echo '{"schema_version": 1, "model": "tiny.json", "gpus": 2, "seq": 8, "plan": {"tp": 2, "global_batch_size": 2}}' >plan.json
 "$dtplan" run --plan plan.json --steps 1 2>&1 | sed 's/  [0-9.]* [mu]*s$//; s/step time.*/.../'
+# a step that more ranks saved before is saved again
+for ranks in 2 1; do
+    "$dtplan" run --model tiny.json --steps 1 --save again --dp "$ranks" -n "$ranks" --json >/dev/null; echo "status $?"
+done
+echo again/* again/*/rank-*
 # a folder that cannot be is said before the first step, not after the last
 "$dtplan" run --model tiny.json --steps 1 --save no/such/folder 2>&1; echo "status $?"
 # a parent that ignores the end of its children (some supervisors do) leaves that to those it starts
