@@ -57,7 +57,7 @@ static enum dtp_status open_cudnn(struct dtp_cuda *c, struct dtp_cuda_fused *f,
     DTP_TRY(dtp_cudnn_device(&f->api, c->index, NULL, err));
     cudnnStatus_t s = f->api.cudnnCreate(&f->handle);
     if (s == CUDNN_STATUS_SUCCESS)
-        s = f->api.cudnnSetStream(f->handle, c->stream[DTP_STREAM_COMPUTE]);
+        s = f->api.cudnnSetStream(f->handle, dtp_cuda_compute(c));
     return s == CUDNN_STATUS_SUCCESS
                ? DTP_OK
                : dtp_fail(err, DTP_EUNSUPPORTED, "cuDNN does not open: status %d", (int)s);

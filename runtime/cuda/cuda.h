@@ -5,8 +5,8 @@
  * the compute stream and report nothing: launch errors are CUDA's last error and failures of other
  * libraries are c->failure, both found by check().
  *
- * Memory: the heap is one cudaMalloc of what the device has free less MARGIN_BYTES, which context,
- * kernels, NCCL's buffers and cuBLASLt's workspace share. Reductions keep partial sums in c->scratch.
+ * Memory: the heap is one cudaMalloc of what the device has free less a margin (device.c) that context,
+ * kernels and NCCL's buffers share. Reductions keep partial sums in c->scratch.
  */
 #ifndef DTP_RUNTIME_CUDA_CUDA_H
 #define DTP_RUNTIME_CUDA_CUDA_H
@@ -65,6 +65,10 @@ struct dtp_cuda {
 
 static inline struct dtp_cuda *dtp_cuda_of(struct dtp_dev *d) {
     return (struct dtp_cuda *)d;
+}
+
+static inline cudaStream_t dtp_cuda_compute(const struct dtp_cuda *c) {
+    return c->stream[DTP_STREAM_COMPUTE];
 }
 
 /* Keeps the first. */

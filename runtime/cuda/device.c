@@ -189,10 +189,6 @@ static void cuda_about(struct dtp_dev *d, struct dtp_dev_about *out) {
 
 /* ---- data movement ---- */
 
-static cudaStream_t compute(const struct dtp_cuda *c) {
-    return c->stream[DTP_STREAM_COMPUTE];
-}
-
 /* Through pinned memory, so that the host goes on at once; a half is used again when it was read. */
 static void cuda_copy_in(struct dtp_dev *d, void *to, const void *from_host, uint64_t bytes) {
     struct dtp_cuda *c = dtp_cuda_of(d);
@@ -205,10 +201,11 @@ static void cuda_copy_in(struct dtp_dev *d, void *to, const void *from_host, uin
         memcpy(c->staging + c->staging_at, (const char *)from_host + done, (size_t)part);
         dtp_cuda_note(c,
                       cudaMemcpyAsync((char *)to + done, c->staging + c->staging_at, (size_t)part,
-                                      cudaMemcpyHostToDevice, compute(c)),
+                                      cudaMemcpyHostToDevice, dtp_cuda_compute(c)),
                       "copy to the GPU");
         if (part == room)
-            dtp_cuda_note(c, cudaEventRecord(c->staged[half], compute(c)), "copy to the GPU");
+            dtp_cuda_note(c, cudaEventRecord(c->staged[half], dtp_cuda_compute(c)),
+                          "copy to the GPU");
         c->staging_at = (c->staging_at + part) % (2 * (uint64_t)STAGING_HALF_BYTES);
         done += part;
     }
@@ -216,21 +213,23 @@ static void cuda_copy_in(struct dtp_dev *d, void *to, const void *from_host, uin
 
 static void cuda_copy_out(struct dtp_dev *d, void *to_host, const void *from, uint64_t bytes) {
     struct dtp_cuda *c = dtp_cuda_of(d);
-    dtp_cuda_note(c,
-                  cudaMemcpyAsync(to_host, from, (size_t)bytes, cudaMemcpyDeviceToHost, compute(c)),
-                  "copy from the GPU");
-    dtp_cuda_note(c, cudaStreamSynchronize(compute(c)), "copy from the GPU");
+    dtp_cuda_note(
+        c,
+        cudaMemcpyAsync(to_host, from, (size_t)bytes, cudaMemcpyDeviceToHost, dtp_cuda_compute(c)),
+        "copy from the GPU");
+    dtp_cuda_note(c, cudaStreamSynchronize(dtp_cuda_compute(c)), "copy from the GPU");
 }
 
 static void cuda_copy(struct dtp_dev *d, void *to, const void *from, uint64_t bytes) {
     struct dtp_cuda *c = dtp_cuda_of(d);
-    dtp_cuda_note(c, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, compute(c)),
-                  "copy");
+    dtp_cuda_note(
+        c, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, dtp_cuda_compute(c)),
+        "copy");
 }
 
 static void cuda_zero(struct dtp_dev *d, void *to, uint64_t bytes) {
     struct dtp_cuda *c = dtp_cuda_of(d);
-    dtp_cuda_note(c, cudaMemsetAsync(to, 0, (size_t)bytes, compute(c)), "zero");
+    dtp_cuda_note(c, cudaMemsetAsync(to, 0, (size_t)bytes, dtp_cuda_compute(c)), "zero");
 }
 
 /* ---- the table ---- */

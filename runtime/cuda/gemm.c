@@ -217,7 +217,7 @@ static cublasStatus_t launch(struct dtp_cuda *c, const struct plan *p,
     const float beta = g->accumulate ? 1.0F : 0.0F;
     return t->cublasLtMatmul(t->handle, p->desc, &alpha, g->b, p->a, g->a, p->b, &beta, g->c, p->c,
                              g->c, p->c, &p->algo, t->workspace, WORKSPACE_BYTES,
-                             c->stream[DTP_STREAM_COMPUTE]);
+                             dtp_cuda_compute(c));
 }
 
 /* ---- the choice of a kernel: each is timed on the operands at hand, before the first call. A sum that
@@ -235,7 +235,7 @@ static double timed_s(struct dtp_cuda *c, timed_fn *run, const struct plan *p,
                       const struct dtp_gemm_args *g, int n) {
     const double host_s = 1.2e-5, never_s = HUGE_VAL;
     const struct dtp_cuda_gemms *t = c->gemms;
-    cudaStream_t stream = c->stream[DTP_STREAM_COMPUTE];
+    cudaStream_t stream = dtp_cuda_compute(c);
     float ms = 0;
     dtp_cuda_pause(&c->dev, DTP_STREAM_COMPUTE, (n + 1) * host_s);
     bool good = cudaEventRecord(t->begin, stream) == cudaSuccess;
@@ -257,7 +257,7 @@ static int repeats(double once_s) {
 /* Waits for what is enqueued, which may hang on another rank: no longer than the time-out. */
 static bool idle(const struct dtp_cuda *c) {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    cudaStream_t stream = c->stream[DTP_STREAM_COMPUTE];
+    cudaStream_t stream = dtp_cuda_compute(c);
     struct timespec start, now;
     if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess ||
         capture != cudaStreamCaptureStatusNone || clock_gettime(CLOCK_MONOTONIC, &start) != 0)

@@ -1,10 +1,6 @@
 /* Graphs of what is enqueued on the compute stream. */
 #include "runtime/cuda/cuda.h"
 
-static cudaStream_t compute(const struct dtp_cuda *c) {
-    return c->stream[DTP_STREAM_COMPUTE];
-}
-
 static void forget(struct dtp_cuda *c, int graph) {
     if (c->graph[graph])
         (void)cudaGraphExecDestroy(c->graph[graph]);
@@ -29,11 +25,12 @@ int dtp_cuda_record(struct dtp_dev *d, int graph, bool on) {
     cudaGraph_t captured = NULL;
     if (on) {
         forget(c, graph);
-        dtp_cuda_note(c, cudaStreamBeginCapture(compute(c), cudaStreamCaptureModeThreadLocal),
+        dtp_cuda_note(c,
+                      cudaStreamBeginCapture(dtp_cuda_compute(c), cudaStreamCaptureModeThreadLocal),
                       "graph");
         return 1;
     }
-    if (cudaStreamEndCapture(compute(c), &captured) != cudaSuccess || !captured) {
+    if (cudaStreamEndCapture(dtp_cuda_compute(c), &captured) != cudaSuccess || !captured) {
         (void)cudaGetLastError();
         return 0;
     }
@@ -45,7 +42,7 @@ int dtp_cuda_record(struct dtp_dev *d, int graph, bool on) {
 void dtp_cuda_replay(struct dtp_dev *d, int graph) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     if (c->graph[graph])
-        dtp_cuda_note(c, cudaGraphLaunch(c->graph[graph], compute(c)), "graph");
+        dtp_cuda_note(c, cudaGraphLaunch(c->graph[graph], dtp_cuda_compute(c)), "graph");
 }
 
 void dtp_cuda_forget_graphs(struct dtp_dev *d) {

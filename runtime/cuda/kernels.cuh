@@ -109,7 +109,7 @@ static inline int ceil_div(int64_t a, int64_t b) {
     return static_cast<int>((a + b - 1) / b);
 }
 static inline cudaStream_t stream_of(struct dtp_dev *d) {
-    return dtp_cuda_of(d)->stream[DTP_STREAM_COMPUTE];
+    return dtp_cuda_compute(dtp_cuda_of(d));
 }
 /* f(T{}) with the C++ type of a dtype. */
 template <class F> static void with_type(struct dtp_dev *d, enum dtp_dtype dtype, F f) {

@@ -25,10 +25,6 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * (int64_t)DTP_GIGA + t.tv_nsec;
 }
 
-static cudaStream_t compute(const struct dtp_cuda *c) {
-    return c->stream[DTP_STREAM_COMPUTE];
-}
-
 void dtp_cuda_event_record(struct dtp_dev *d, enum dtp_stream stream, int event) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     if (!c->event[event])
@@ -117,7 +113,7 @@ void dtp_cuda_sync(struct dtp_dev *d) {
         wait_stream(c, s);
     if (c->marked) /* marks of a step are still to be read against the zero before it */
         return;
-    dtp_cuda_note(c, cudaEventRecord(c->zero, compute(c)), "event");
+    dtp_cuda_note(c, cudaEventRecord(c->zero, dtp_cuda_compute(c)), "event");
     dtp_cuda_note(c, cudaEventSynchronize(c->zero), "event");
     c->zero_ns = now_ns();
 }
@@ -171,7 +167,7 @@ void dtp_cuda_reach(struct dtp_dev *d, int number) {
     enum { NO_MEMORY_BARRIER = 1 }; /* of cuda.h: nobody reads anything else by it */
     struct dtp_cuda *c = dtp_cuda_of(d);
     if (c->write_value)
-        (void)c->write_value(compute(c), (uintptr_t)c->reached, (unsigned)number,
+        (void)c->write_value(dtp_cuda_compute(c), (uintptr_t)c->reached, (unsigned)number,
                              NO_MEMORY_BARRIER);
 }
 
