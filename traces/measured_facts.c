@@ -326,7 +326,7 @@ static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *ru
            (f->dp_below == 0 || run->dp < f->dp_below) &&
            (f->microbatch_above == 0 || run->microbatch > f->microbatch_above) &&
            (f->hidden_below == 0 || run->hidden < f->hidden_below) &&
-           (f->gpu_mem_below == 0 || run->gpu_mem_gb < f->gpu_mem_below);
+           (f->gpu_mem_below == 0 || (run->gpu_mem_gb > 0 && run->gpu_mem_gb < f->gpu_mem_below));
 }
 
 static bool fact_has_kind(const struct cluster_fact *f, const struct dtp_run *run) {

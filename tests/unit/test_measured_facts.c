@@ -95,6 +95,7 @@ static void test_unfused_norms(void) {
     CU_ASSERT_STRING_EQUAL(c->framework.name, "paddlenlp");
     CU_ASSERT(!c->framework.fused_norm && c->framework.reduce_per_microbatch);
     CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 80))->framework.fused_norm);
+    CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 0))->framework.fused_norm);
     CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "gpt3_6.7B", 40))->framework.fused_norm);
 }
 
