@@ -200,7 +200,8 @@ static void turn_label(const char *given, size_t n, const struct dtp_problem *p,
     if (at == 0)
         return;
     const char *value = given + at, *unit = given, *open = memchr(given, '(', at);
-    const char *end = memchr(value, '(', n - at), *close = open ? memchr(open, ')', at) : NULL;
+    const char *end = memchr(value, '(', n - at),
+               *close = open ? memchr(open, ')', (size_t)(value - open)) : NULL;
     size_t nvalue = end ? (size_t)(end - value) : n - at, nunit = at - 1;
     bool bare = is_bare(value, nvalue);
     if (close) {

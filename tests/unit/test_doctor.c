@@ -1,6 +1,7 @@
 /* The doctor: what people type, the expected range, suspects that explain a gap they made. */
 #include <CUnit/Basic.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "planner/doctor.h"
@@ -65,6 +66,10 @@ static void test_words(void) {
     double flops = dtp_step_flops(p), tokens = (double)p->seq * p->global_batch,
            peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
     struct dtp_measured m;
+    /* a bracket that stays open: no byte behind the text is read */
+    char *open = strdup("a label that is long (in: 3");
+    CU_ASSERT(dtp_measured_parse(open, p, &m, NULL) == DTP_EUSAGE);
+    free(open);
     /* as people say it: text, what it is a number of, the step */
     const struct {
         const char *text;
