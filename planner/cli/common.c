@@ -30,6 +30,8 @@ static const struct dtp_option training_options[] = {
              "config.json among them"},
     {"batch", DTP_OPT_INT, 'b', ASK(batch), .value = "SEQUENCES", .min = 1, .max = 1 << 30,
      .aliases = "global-batch-size global-batch gbs train-batch-size",
+     .scaled =
+         "a number of sequences such as 1024; of tokens, divide by those of a sequence (--seq)",
      .help = "global batch (default: the model's)"},
     {"seq", DTP_OPT_INT, 's', ASK(seq), .value = "TOKENS", .min = 1, .max = 1 << 30,
      .aliases = "seq-length seq-len sequence-length max-seq-len",

@@ -146,6 +146,9 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
     if (o->many && is_list(o, text))
         return dtp_fail(err, DTP_EUSAGE, "%s: found \"%s\", one is wanted here; `%s` takes several",
                         place, text, o->many);
+    if (o->scaled && isdigit((unsigned char)text[0]) &&
+        isalpha((unsigned char)text[strspn(text, "0123456789.")]))
+        return dtp_fail(err, DTP_EUSAGE, "%s: found \"%s\", expected %s", place, text, o->scaled);
     switch (o->kind) {
     case DTP_OPT_FLAG:
         *(bool *)(void *)at = !f->negated;

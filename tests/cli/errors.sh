@@ -82,6 +82,8 @@ try --model gpt2 --gpus 8 --cluster nothing.json
 try --model gpt2 --gpus 8 --cluster fabric.json
 try trace table.txt
 try collective allreduce --bytes 1MB
+# A batch in tokens.
+try --model gpt2 --gpus 8 --batch 4M
 # Lists, where one is wanted.
 try --model gpt2 --gpus 8,16
 try --model gpt2 --gpus 8 --cluster a100,h100
