@@ -130,8 +130,7 @@ static const char *alias_target(const char *name) {
 static enum dtp_status read_spec(struct dtp_arena *a, const struct dtp_json *j, int depth,
                                  struct dtp_cluster_spec *spec, struct dtp_err *err);
 
-/* The JSON of a name; *out_name gets the bare name. */
-static enum dtp_status find_json(struct dtp_arena *a, const char *name, const struct dtp_json **out,
+enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                                  const char **out_name, struct dtp_err *err) {
     size_t length = strlen(name);
     if (length > 5 && strcmp(name + length - 5, ".json") == 0) {
@@ -168,7 +167,7 @@ static enum dtp_status read_base(struct dtp_arena *a, const struct dtp_json *j, 
     if (depth >= BASE_DEPTH)
         return dtp_json_expected(base, "a chain of at most four bases", err);
     const char *name = NULL;
-    enum dtp_status status = find_json(a, dtp_json_string(base), &root, &name, err);
+    enum dtp_status status = dtp_cluster_file(a, dtp_json_string(base), &root, &name, err);
     if (status != DTP_OK) {
         char place[512];
         dtp_err_prefix(err, dtp_json_place(base, place, sizeof place));
@@ -240,7 +239,7 @@ enum dtp_status dtp_cluster_load(struct dtp_arena *a, const char *name, struct d
                                  struct dtp_err *err) {
     const struct dtp_json *root = NULL;
     *out = (struct dtp_cluster){0};
-    DTP_TRY(find_json(a, name, &root, &out->name, err));
+    DTP_TRY(dtp_cluster_file(a, name, &root, &out->name, err));
     return dtp_cluster_read(a, root, out, err);
 }
 

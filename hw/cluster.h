@@ -126,6 +126,9 @@ extern const struct dtp_field dtp_cluster_fields[], dtp_tier_fields[], dtp_curve
 /* name: an entry of hw/cluster, an alias ("a100": dgx-a100-80), or a path ending in .json. */
 enum dtp_status dtp_cluster_load(struct dtp_arena *a, const char *name, struct dtp_cluster *out,
                                  struct dtp_err *err);
+/* The file behind such a name, and the name without folder and ending. */
+enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
+                                 const char **out_name, struct dtp_err *err);
 /* The same from an object that was read; DTP_EINPUT names the key. */
 enum dtp_status dtp_cluster_read(struct dtp_arena *a, const struct dtp_json *j,
                                  struct dtp_cluster *out, struct dtp_err *err);

@@ -209,13 +209,12 @@ static bool answers_to(const struct dtp_framework *f, const char *name) {
     return false;
 }
 
-enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
-                                   struct dtp_err *err) {
-    const struct dtp_json *j;
+enum dtp_status dtp_framework_file(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   const struct dtp_json **out_json, struct dtp_err *err) {
     size_t length = strlen(name);
     if (length > 5 && strcmp(name + length - 5, ".json") == 0) {
-        DTP_TRY(dtp_json_read_file(a, name, &j, err));
-        return dtp_framework_read(a, j, out, err);
+        DTP_TRY(dtp_json_read_file(a, name, out_json, err));
+        return dtp_framework_read(a, *out_json, out, err);
     }
     const char *const *names;
     size_t n;
@@ -226,12 +225,18 @@ enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct
             continue;
         const char *path =
             dtp_data_path(a, dtp_arena_printf(a, "models/frameworks/%s.json", names[i]));
-        DTP_TRY(dtp_json_read_file(a, path, &j, err));
-        DTP_TRY(dtp_framework_read(a, j, out, err));
+        DTP_TRY(dtp_json_read_file(a, path, out_json, err));
+        DTP_TRY(dtp_framework_read(a, *out_json, out, err));
         if (answers_to(out, name))
             return DTP_OK;
     }
     return dtp_unknown_name(err, DTP_EINPUT, "framework", name, names, n, "dtplan frameworks");
+}
+
+enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   struct dtp_err *err) {
+    const struct dtp_json *file;
+    return dtp_framework_file(a, name, out, &file, err);
 }
 
 void dtp_framework_to_fp32(struct dtp_framework *f) {

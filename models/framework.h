@@ -239,6 +239,9 @@ struct dtp_framework {
 extern const struct dtp_field dtp_framework_fields[];
 extern const struct dtp_field dtp_framework_gpu_fields[]; /* of a member of "by_gpu" */
 
+/* Also the file behind it. */
+enum dtp_status dtp_framework_file(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   const struct dtp_json **out_json, struct dtp_err *err);
 enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
                                    struct dtp_err *err);
 enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,

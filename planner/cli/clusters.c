@@ -45,8 +45,12 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     struct dtp_cluster c;
     char text[64];
     DTP_TRY(dtp_cluster_load(cli->a, name, &c, err));
-    if (cli->args.ask.nic)
-        DTP_TRY(dtp_cluster_set_nics(&c, cli->args.ask.nic, err));
+    if (cli->args.json) {
+        const struct dtp_json *file;
+        DTP_TRY(dtp_cluster_file(cli->a, name, &file, &name, err));
+        dtp_listing_json(cli, file);
+        return DTP_OK;
+    }
     FILE *f = cli->out.file;
     dtp_term_print(&cli->out, DTP_BOLD, "%s", name);
     fprintf(f, "  %s\n", c.title ? c.title : "");
@@ -84,7 +88,9 @@ const struct dtp_verb dtp_verb_clusters = {
     .summary = "the clusters that are known, or one in detail",
     .synopsis = "clusters [NAME|FILE]",
     .description = "Lists the clusters (GPUs of a node, network cards), or shows one with its GPU, "
-                   "links and fabric. A FILE has the form of the files in hw/cluster.",
+                   "links and fabric. A FILE has the form of the files in hw/cluster; "
+                   "with --json that is printed, or the list of names.",
+    .groups = DTP_GROUP_OUTPUT,
     .options = dtp_listing_options,
     .own_size = sizeof(struct dtp_listing),
     .max_args = 1,

@@ -35,7 +35,12 @@ static void print_names(FILE *f, const char *what, const char *const *names) {
 
 static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp_err *err) {
     struct dtp_framework fw;
-    DTP_TRY(dtp_framework_load(cli->a, name, &fw, err));
+    const struct dtp_json *file;
+    DTP_TRY(dtp_framework_file(cli->a, name, &fw, &file, err));
+    if (cli->args.json) {
+        dtp_listing_json(cli, file);
+        return DTP_OK;
+    }
     FILE *f = cli->out.file;
     dtp_term_print(&cli->out, DTP_BOLD, "%s", fw.name);
     fprintf(f, "  %s\n", fw.title ? fw.title : "");
@@ -62,7 +67,9 @@ const struct dtp_verb dtp_verb_frameworks = {
     .name = "frameworks",
     .summary = "the software stacks that are known, or one in detail",
     .synopsis = "frameworks [NAME|FILE]",
-    .description = "Lists the training frameworks, or shows one with every field and its meaning.",
+    .description = "Lists the training frameworks, or shows one with every field and its meaning; "
+                   "with --json its file is printed, or the list of names.",
+    .groups = DTP_GROUP_OUTPUT,
     .options = dtp_listing_options,
     .own_size = sizeof(struct dtp_listing),
     .max_args = 1,

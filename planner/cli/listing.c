@@ -25,6 +25,12 @@ void dtp_listing_row(const struct dtp_term *t, const char *name, int name_width,
         fprintf(t->file, "  %s\n", title);
 }
 
+void dtp_listing_json(struct dtp_cli *cli, const struct dtp_json *file) {
+    struct dtp_json_out w;
+    dtp_json_begin(&w, cli->out.file, 2);
+    dtp_json_put_json(&w, file);
+}
+
 const char *dtp_listing_value(const struct dtp_field *field, const void *in, char *buf,
                               size_t size) {
     const void *at = (const char *)in + field->offset;

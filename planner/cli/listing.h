@@ -20,6 +20,8 @@ struct dtp_listing_verb {
 };
 enum dtp_status dtp_listing_run(struct dtp_cli *cli, const struct dtp_listing_verb *verb,
                                 struct dtp_err *err);
+/* --json NAME: what stands in its file, in the form that a plan document may embed. */
+void dtp_listing_json(struct dtp_cli *cli, const struct dtp_json *file);
 /* The value of one field as text, into buf; for "dtplan frameworks NAME". */
 const char *dtp_listing_value(const struct dtp_field *field, const void *in, char *buf,
                               size_t size);

@@ -283,6 +283,18 @@ static const struct dtp_output_key collective[] = {
     {"algorithms[].algo", "each that applies"},
     {"algorithms[].time_s", "its time"},
     {0}};
+
+static const struct dtp_output_key names[] = {{"[]", "a name"}, {0}};
+
+static const struct dtp_output_key schedule[] = {
+    {"name", "of the schedule"},
+    {"title", "one line"},
+    {"source", "the paper; null: none"},
+    {"pp", "pipeline stages of the example"},
+    {"vpp", "virtual stages of each"},
+    {"microbatches", "of the example"},
+    {"ranks[][]", "of each stage its actions in their order: chunk, kind, microbatch, such as 0F3"},
+    {0}};
 /* clang-format on */
 
 const struct dtp_output_page dtp_output_pages[] = {
@@ -303,6 +315,9 @@ const struct dtp_output_page dtp_output_pages[] = {
     {"trace", "What is in files; which keys a file has depends on its kind.", dtp_output_trace},
     {"collective", "The time of one collective.", collective},
     {"jobs", "A cluster's jobs, by policy.", dtp_output_jobs},
+    {"models, clusters, frameworks, schedules",
+     "The names. With a NAME the entry itself: MODEL, CLUSTER, FRAMEWORK, or the next.", names},
+    {"schedules NAME", "The order of actions.", schedule},
     {"ANSWER", "What plan and simulate begin with.", head},
     {"PROBLEM", "What was asked.", problem},
     {"RESULT", "Time and memory of a plan.", result},

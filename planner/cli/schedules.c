@@ -1,5 +1,3 @@
-#include <string.h>
-
 #include "models/schedule.h"
 #include "planner/cli/listing.h"
 #include "planner/cli/verbs.h"
@@ -26,21 +24,49 @@ static void defaults(void *own) {
     o->microbatches = 8;
 }
 
+/* Of each rank: its actions, as dtp_schedule_print() writes them. */
+static void write_json(FILE *f, const struct dtp_schedule *s) {
+    const struct dtp_schedule_kind *k = &dtp_schedule_kinds[s->kind];
+    struct dtp_json_out w;
+    char action[32];
+    dtp_json_begin(&w, f, 2);
+    dtp_json_object(&w);
+    dtp_json_kv_string(&w, "name", k->name);
+    dtp_json_kv_string(&w, "title", k->title);
+    dtp_json_kv_string(&w, "source", k->source);
+    dtp_json_kv_int(&w, "pp", s->pp);
+    dtp_json_kv_int(&w, "vpp", s->vpp);
+    dtp_json_kv_int(&w, "microbatches", s->m);
+    dtp_json_put_key(&w, "ranks");
+    dtp_json_array(&w);
+    for (int rank = 0; rank < s->pp; rank++) {
+        dtp_json_array(&w);
+        for (uint32_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            snprintf(action, sizeof action, "%u%s%u", (unsigned)s->action[i].chunk,
+                     dtp_action_names[s->action[i].kind], (unsigned)s->action[i].microbatch);
+            dtp_json_put_string(&w, action);
+        }
+        dtp_json_end(&w);
+    }
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+}
+
 static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp_err *err) {
-    enum { MOST = 64 };
     const struct own *own = cli->own;
-    const char *names[MOST];
-    size_t n = 0;
-    for (; n < MOST && dtp_schedule_kinds[n].name; n++)
-        names[n] = dtp_schedule_kinds[n].name;
     int kind = dtp_schedule_find(name);
     if (kind < 0)
-        return dtp_unknown_name(err, DTP_EUSAGE, "schedule", name, names, n, NULL);
+        return dtp_unknown_name(err, DTP_EUSAGE, "schedule", name, dtp_schedule_names,
+                                DTP_NSCHEDULES, NULL);
     const struct dtp_schedule_kind *k = &dtp_schedule_kinds[kind];
     int vpp = own->vpp > 0 ? own->vpp : k->chunked ? 2 : 1;
     struct dtp_schedule s;
     DTP_TRY(dtp_schedule_make(cli->a, kind, own->pp, vpp, own->microbatches, &s, err));
     FILE *f = cli->out.file;
+    if (cli->args.json) {
+        write_json(f, &s);
+        return DTP_OK;
+    }
     dtp_term_print(&cli->out, DTP_BOLD, "%s", k->name);
     fprintf(f, "  %s\n  source: %s\n", k->title, k->source ? k->source : "-");
     fprintf(f, "\n%d stages, %d virtual each, %d microbatches; chunk, kind, microbatch:\n", own->pp,
@@ -49,22 +75,24 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     return DTP_OK;
 }
 
-static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
-    const struct own *own = cli->own;
-    if (cli->nargs == 1)
-        return details(cli, cli->arg[0], err);
-    int width = 0;
-    for (int i = 0; dtp_schedule_kinds[i].name; i++)
-        if ((int)strlen(dtp_schedule_kinds[i].name) > width)
-            width = (int)strlen(dtp_schedule_kinds[i].name);
-    for (int i = 0; dtp_schedule_kinds[i].name; i++) {
-        if (own->listing.names)
-            fprintf(cli->out.file, "%s\n", dtp_schedule_kinds[i].name);
-        else
-            dtp_listing_row(&cli->out, dtp_schedule_kinds[i].name, width,
-                            dtp_schedule_kinds[i].title);
-    }
+static enum dtp_status list(struct dtp_arena *a, const char *const **names, size_t *n,
+                            struct dtp_err *err) {
+    (void)a;
+    (void)err;
+    *names = dtp_schedule_names;
+    *n = DTP_NSCHEDULES;
     return DTP_OK;
+}
+
+static enum dtp_status row(struct dtp_cli *cli, const char *name, int width, struct dtp_err *err) {
+    (void)err;
+    dtp_listing_row(&cli->out, name, width, dtp_schedule_kinds[dtp_schedule_find(name)].title);
+    return DTP_OK;
+}
+
+static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
+    static const struct dtp_listing_verb verb = {list, row, details};
+    return dtp_listing_run(cli, &verb, err);
 }
 
 const struct dtp_verb dtp_verb_schedules = {
@@ -73,6 +101,7 @@ const struct dtp_verb dtp_verb_schedules = {
     .synopsis = "schedules [NAME [--pp N] [--vpp N] [--microbatches N]]",
     .description = "Lists the pipeline schedules, or prints for one the order of forward (F) and "
                    "backward (B, or I and W) actions of each rank.",
+    .groups = DTP_GROUP_OUTPUT,
     .options = own_options,
     .own_size = sizeof(struct own),
     .defaults = defaults,
