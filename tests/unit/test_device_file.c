@@ -46,6 +46,38 @@ static void test_every_file(void) {
     }
 }
 
+/* Tensor cores of GA102 and AD10x do 1,024 FLOP of 16 bit a cycle and SM, with FP32 accumulation half of that on
+ * GeForce and A10G; TF32 is half of 16 bit. With ECC a sixteenth of GDDR6 is not there. */
+static void test_graphics_chips(void) {
+    static const struct {
+        const char *name;
+        double boost_hz, flops_per_cycle, gib;
+        bool ecc;
+    } chips[] = {
+        {"rtx3090", 1.695e9, 512, 24, false},
+        {"rtx4090", 2.52e9, 512, 24, false},
+        {"a10g", 1.71e9, 512, 24, true},
+        {"l4", 2.04e9, 1024, 24, true},
+        {"a40", 1.74e9, 1024, 48, true},
+        {"rtx-a6000", 1.8e9, 1024, 48, false},
+        {"rtx-6000-ada", 2.505e9, 1024, 48, false},
+        {"l40s", 2.52e9, 1024, 48, true},
+    };
+    for (size_t i = 0; i < sizeof chips / sizeof *chips; i++) {
+        struct dtp_gpu g;
+        double peak, gib;
+
+        CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, chips[i].name, &g, &err), DTP_OK);
+        peak = g.num_sms * chips[i].boost_hz * chips[i].flops_per_cycle;
+        CU_ASSERT_DOUBLE_EQUAL(g.peak_flops_per_s[DTP_BF16], peak, 0.02 * peak);
+        CU_ASSERT_DOUBLE_EQUAL(g.peak_flops_per_s[DTP_FP16], peak, 0.02 * peak);
+        CU_ASSERT_DOUBLE_EQUAL(g.peak_flops_per_s[DTP_TF32], peak / 2, 0.02 * peak);
+        gib = chips[i].ecc ? chips[i].gib * 15 / 16 : chips[i].gib;
+        CU_ASSERT((double)g.memory_bytes < gib * 0x1p30);
+        CU_ASSERT((double)g.memory_bytes > 0.97 * gib * 0x1p30);
+    }
+}
+
 static void test_names(void) {
     struct dtp_gpu g;
 
@@ -157,6 +189,7 @@ static void test_errors(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"every file", test_every_file},
+                           {"graphics chips", test_graphics_chips},
                            {"names", test_names},
                            {"find", test_find},
                            {"power of Blackwell", test_blackwell_power},
