@@ -51,12 +51,11 @@ static const struct dtp_option options[] = {
      .help = "picture of predicted against measured step times"},
     {0}};
 
+enum { DEFAULT_LAYOUTS = 24 };
+
 static void defaults(void *own) {
-    *(struct dtp_check_own *)own = (struct dtp_check_own){.backend = "cpu",
-                                                          .predictions = "dtplan-check.json",
-                                                          .steps = 5,
-                                                          .layouts = 24,
-                                                          .runners_up = 1};
+    *(struct dtp_check_own *)own = (struct dtp_check_own){
+        .backend = "cpu", .predictions = "dtplan-check.json", .steps = 5, .runners_up = 1};
 }
 
 /* ---- the layouts ---- */
@@ -88,6 +87,22 @@ static void default_limits(const struct dtp_check_own *own, struct dtp_limits *l
         *vpp = (struct dtp_select){3, {1, 2, 4}, {1, 2, 4}};
 }
 
+/* Options of layouts that nothing would come of. */
+static enum dtp_status check_layouts(const struct dtp_cli *cli, struct dtp_err *err) {
+    const struct dtp_check_own *own = cli->own;
+    bool one = own->shadow || cli->args.plan, covers = own->cover || dtp_check_on_gpus(own);
+    const char *given = own->skip > 0      ? "skip"
+                        : own->layouts > 0 ? "layouts"
+                        : own->cover       ? "cover"
+                                           : NULL;
+    if (given && one)
+        return dtp_fail(err, DTP_EUSAGE, "--%s goes without %s, which names the layouts", given,
+                        own->shadow ? "--shadow" : "--plan");
+    if (own->layouts > 0 && !covers)
+        return dtp_fail(err, DTP_EUSAGE, "--layouts goes with --cover");
+    return DTP_OK;
+}
+
 /* Every legal layout, in order of enumeration; on GPUs what fits, and of that a cover. */
 static enum dtp_status enumerate(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
     const struct dtp_check_own *own = cli->own;
@@ -112,7 +127,7 @@ static enum dtp_status enumerate(struct dtp_cli *cli, struct dtp_check *c, struc
         return dtp_fail(err, DTP_ENO, "no layout of %s on %d ranks is legal and fits",
                         problem->model->name, problem->gpus);
     if (own->cover || dtp_check_on_gpus(own))
-        keep_cover(cli->a, c, (size_t)own->layouts);
+        keep_cover(cli->a, c, own->layouts > 0 ? (size_t)own->layouts : DEFAULT_LAYOUTS);
     size_t skip = (size_t)own->skip;
     if (skip >= c->nrows)
         return dtp_fail(err, DTP_EINPUT, "--skip %d leaves none of %zu layouts", own->skip,
@@ -309,6 +324,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                                      host.machine, c.ncores)
                                   : "?";
     const struct dtp_dev_ops *device;
+    DTP_TRY(check_layouts(cli, err));
     DTP_TRY(dtp_dev_find(own->backend, &device, err)); /* an unknown name is said at once */
     if (own->shadow)
         return dtp_check_shadow(cli, &c, err);

@@ -18,3 +18,8 @@ echo "exit $?"
 "$dtplan" check --gpus 2 --calibration cpu --steps 1 --cover --layouts 3 --tp 1 --pp 1 --json >cover.json
 echo "cover of $(grep -c '"plan"' cover.json)"
 
+# Options that nothing would come of.
+"$dtplan" --model gpt-check --gpus 2 --dtype fp32 --cluster cpu --framework dtplan --json >plan.json
+"$dtplan" check --gpus 2 --layouts 3 2>&1 | head -n 1
+"$dtplan" check --plan plan.json --skip 1 2>&1 | head -n 1
+"$dtplan" check --shadow --cover 2>&1 | head -n 1
