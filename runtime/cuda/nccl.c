@@ -138,10 +138,12 @@ static enum dtp_status make_room(struct dtp_nccl *n, const struct dtp_comm_group
                                 err));
     DTP_TRY(n->host->ops->all_reduce(host, DTP_STREAM_COMPUTE, &lacks, 1, DTP_FP32, DTP_REDUCE_MAX,
                                      err));
-    for (int i = 0; lacks > 0 && i < n->nall; i++)
+    if (lacks <= 0)
+        return DTP_OK;
+    const int nall = n->nall;
+    n->nall = n->nknown = 0; /* first: where one fails, none may end twice when the run does */
+    for (int i = 0; i < nall; i++)
         TRY_NCCL(n, ncclCommDestroy, n->all[i]);
-    if (lacks > 0)
-        n->nall = n->nknown = 0;
     return DTP_OK;
 }
 

@@ -71,11 +71,12 @@ static ncclResult_t init_rank(ncclComm_t *out, int size, ncclUniqueId id, int me
     return ncclSuccess;
 }
 
+static ncclResult_t end_result;
 static ncclResult_t destroy(ncclComm_t comm) {
     struct joined *j = (struct joined *)(void *)comm;
     CU_ASSERT_FALSE(j->ended);
     j->ended = true;
-    return ncclSuccess;
+    return end_result;
 }
 
 static const char *error_of(ncclResult_t r) {
@@ -315,10 +316,31 @@ static void test_room(void) {
     }
 }
 
+/* One that does not end is told, and what is left to the end of the run has not ended yet. */
+static void test_no_end(void) {
+    const int ranks[] = {0, 1};
+    struct dtp_err err = {0};
+    struct dtp_comm_group *g;
+    struct dtp_nccl *n = open_rank(0, 2);
+    njoined = 0;
+    free_bytes = (size_t)(2.0 * DTP_GIB);
+    CU_ASSERT_EQUAL(n->comm.ops->group(arena, &n->comm, DTP_GROUP_WORLD, ranks, 2, &g, &err),
+                    DTP_OK);
+    CU_ASSERT_EQUAL(n->comm.ops->group(arena, &n->comm, DTP_GROUP_TP, ranks, 2, &g, &err), DTP_OK);
+    end_result = ncclSystemError;
+    CU_ASSERT_EQUAL(n->comm.ops->group(arena, &n->comm, DTP_GROUP_WORLD, ranks, 2, &g, &err),
+                    DTP_ENO);
+    end_result = ncclSuccess;
+    CU_ASSERT_STRING_EQUAL(err.msg, "ncclCommDestroy: an error");
+    for (int i = 0; i < n->nall; i++)
+        CU_ASSERT_FALSE(((struct joined *)(void *)n->all[i])->ended);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"pipelines", test_pipelines},
                            {"no neighbour", test_no_neighbour},
                            {"room", test_room},
+                           {"no end", test_no_end},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"NCCL", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
