@@ -127,10 +127,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (own->measured)
         DTP_TRY(dtp_measured_parse(own->measured, &setup->problem, &measured, err));
     if (measured.batch > 0 && measured.batch != setup->problem.global_batch)
-        return dtp_fail(err, DTP_EUSAGE,
-                        "--measured: the line has a global batch of %d sequences, the problem %d: "
-                        "give --batch %d",
-                        measured.batch, setup->problem.global_batch, measured.batch);
+        return dtp_fail(
+            err, DTP_EUSAGE, "--measured: the line has a global batch of %d sequences, the %s %d%s",
+            measured.batch, cli->args.plan ? "plan" : "problem", setup->problem.global_batch,
+            cli->args.plan ? "" : dtp_arena_printf(cli->a, ": give --batch %d", measured.batch));
     DTP_TRY(dtp_doctor(cli->a, setup, &plan, &measured, &d, err));
     bool normal = d.step_normal && d.peak_normal;
     if (cli->args.json) {

@@ -28,5 +28,6 @@ plan=(--model llama3.1-8b --gpus 8 --cluster h100 --tp 2 --dp 4)
 # A line of a log that has another batch is not compared.
 line=" iteration 9/ 99 | elapsed time per iteration (ms): 5123.4 | global batch size:   512 | lm loss: 7.1E+00 |"
 "$dtplan" doctor --model llama3-8b --gpus 64 --cluster h100 --dp 32 --tp 2 --zero-stage 1 --measured "$line" 2>&1 | head -n 1
+"$dtplan" --model gpt2 --gpus 8 --batch 64 --json >plan.json && "$dtplan" doctor --plan plan.json --measured "$line" 2>&1 | head -n 1
 "$dtplan" doctor --model llama3-8b --gpus 64 --cluster h100 --dp 32 --tp 2 --zero-stage 1 --batch 512 --measured "$line" |
     grep -o 'measured step *5.12 s'
