@@ -115,7 +115,7 @@ enum dtp_status dtp_checkpoint_prepare(struct dtp_rank *r) {
     if (!folder || r->rank != 0)
         return DTP_OK;
     DTP_TRY(make_folder(folder, r->err));
-    if (access(folder, W_OK | X_OK) != 0)
+    if (access(dtp_arena_printf(r->arena, "%s/.", folder), W_OK | X_OK) != 0)
         return dtp_fail(r->err, DTP_EINPUT, "%s: %s", folder, strerror(errno));
     return DTP_OK;
 }

@@ -27,6 +27,7 @@ done
 echo again/* again/*/rank-*
 # a folder that cannot be is said before the first step, not after the last
 "$dtplan" run --model tiny.json --steps 1 --save no/such/folder 2>&1; echo "status $?"
+"$dtplan" run --model tiny.json --steps 1 --save tiny.json 2>&1; echo "status $?"
 # a parent that ignores the end of its children (some supervisors do) leaves that to those it starts
 env --ignore-signal=CHLD timeout 60 "$dtplan" run --model tiny.json --steps 1 --tp 2 --json >/dev/null; echo "status $?"
 # a loss that is no number ends the run
