@@ -138,6 +138,8 @@ static enum dtp_status make_room(struct dtp_nccl *n, const struct dtp_comm_group
                                 err));
     DTP_TRY(n->host->ops->all_reduce(host, DTP_STREAM_COMPUTE, &lacks, 1, DTP_FP32, DTP_REDUCE_MAX,
                                      err));
+    /* another object of this group comes next (the ids), whose first piece takes the same staging memory */
+    DTP_TRY(n->host->ops->barrier(host, err));
     if (lacks <= 0)
         return DTP_OK;
     const int nall = n->nall;
