@@ -61,15 +61,19 @@ static void test_parse(void) {
     CU_ASSERT(dtp_measured_parse("", p, &m, NULL) == DTP_EUSAGE);
 }
 
+/* A bracket that stays open: no byte behind the text is read. */
+static void test_open_bracket(void) {
+    struct dtp_measured m;
+    char *open = strdup("a label that is long (in: 3");
+    CU_ASSERT(dtp_measured_parse(open, &setup()->problem, &m, NULL) == DTP_EUSAGE);
+    free(open);
+}
+
 static void test_words(void) {
     const struct dtp_problem *p = &setup()->problem;
     double flops = dtp_step_flops(p), tokens = (double)p->seq * p->global_batch,
            peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
     struct dtp_measured m;
-    /* a bracket that stays open: no byte behind the text is read */
-    char *open = strdup("a label that is long (in: 3");
-    CU_ASSERT(dtp_measured_parse(open, p, &m, NULL) == DTP_EUSAGE);
-    free(open);
     /* as people say it: text, what it is a number of, the step */
     const struct {
         const char *text;
@@ -198,10 +202,13 @@ static void test_experts(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"what people type", test_parse},       {"what people and logs say", test_words},
-        {"diagnosis", test_diagnosis},          {"a stack without runs", test_unknown_stack},
-        {"a model with experts", test_experts}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"what people type", test_parse},
+                           {"what people and logs say", test_words},
+                           {"an open bracket", test_open_bracket},
+                           {"diagnosis", test_diagnosis},
+                           {"a stack without runs", test_unknown_stack},
+                           {"a model with experts", test_experts},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"doctor", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);
