@@ -9,7 +9,7 @@
 #include "sim/base/stats.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/plot.h"
+#include "traces/tasks/plot.h"
 
 /* ---- statistics ---- */
 

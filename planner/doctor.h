@@ -1,7 +1,7 @@
 /* doctor.h: is a measured number normal for this configuration, and if not, what may be behind it?
  *
  * The expected range is the prediction times 1 +- the 90th percentile of the error that was validated for
- * the stack (traces/accuracy.h). A suspect is one change of the configuration (recomputation on, attention
+ * the stack (traces/validate/accuracy.h). A suspect is one change of the configuration (recomputation on, attention
  * not fused, half of the NICs, ...); it is predicted like any other, and the suspects are ranked by how
  * much of the gap between measured and predicted they explain:
  *     explained = 1 - |measured - suspect| / |measured - predicted|, at most 1
@@ -11,7 +11,7 @@
 #define DTP_PLANNER_DOCTOR_H
 
 #include "planner/setup.h"
-#include "traces/accuracy.h"
+#include "traces/validate/accuracy.h"
 
 /* What was measured, as people state it: one of them is set. */
 struct dtp_measured {

@@ -14,7 +14,7 @@
 #include "planner/search.h"
 #include "planner/setup.h"
 #include "planner/term.h"
-#include "traces/failures.h"
+#include "traces/jobs/failures.h"
 
 struct dtp_report {
     const struct dtp_setup *setup;

@@ -3,7 +3,7 @@
 #include "planner/report.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/plot.h"
+#include "traces/tasks/plot.h"
 
 enum {
     PAGE = 1080,

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/arena_case.h"
-#include "traces/measured.h"
+#include "traces/validate/measured.h"
 
 #define HEADER                                                                                     \
     "id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,tp,pp,"    \

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "sim/base/json.h"
-#include "traces/replay.h"
-#include "traces/tasks.h"
+#include "traces/replay/replay.h"
+#include "traces/tasks/tasks.h"
 
 static inline const struct dtp_json *case_events(struct dtp_arena *a, const char *path) {
     const struct dtp_json *root = NULL;

@@ -6,9 +6,9 @@
 #include "planner/cli/infer.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/diff.h"
-#include "traces/host_times.h"
-#include "traces/tasks_simulated.h"
+#include "traces/tasks/diff.h"
+#include "traces/replay/host_times.h"
+#include "traces/tasks/tasks_simulated.h"
 
 struct fit {
     struct dtp_trace trace;

@@ -5,7 +5,7 @@
 
 #include "runtime/device.h"
 #include "planner/cli/timeline.h"
-#include "traces/tasks_simulated.h"
+#include "traces/tasks/tasks_simulated.h"
 
 enum { FORWARD, BACKWARD, OPTIMIZER, WAITS };
 static const char *const names[DTP_CHECK_TERMS] = {"forward", "backward", "optimizer", "waits"};

@@ -13,7 +13,7 @@
 
 #include "planner/check.h"
 #include "runtime/run.h"
-#include "traces/tasks.h"
+#include "traces/tasks/tasks.h"
 
 struct dtp_check_terms {
     const struct dtp_problem *problem;

@@ -17,8 +17,8 @@
 #include "planner/document.h"
 #include "planner/limits.h"
 #include "planner/term.h"
-#include "traces/failures.h"
-#include "traces/tasks.h"
+#include "traces/jobs/failures.h"
+#include "traces/tasks/tasks.h"
 
 enum dtp_color { DTP_COLOR_AUTO, DTP_COLOR_ALWAYS, DTP_COLOR_NEVER };
 

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include "sim/base/text.h"
-#include "traces/diff.h"
-#include "traces/tasks_simulated.h"
+#include "traces/tasks/diff.h"
+#include "traces/tasks/tasks_simulated.h"
 
 bool dtp_cli_is_trace(struct dtp_arena *a, const char *path) {
     struct stat st;

@@ -7,7 +7,7 @@
 #include "planner/cli/verbs.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
-#include "traces/measured.h"
+#include "traces/validate/measured.h"
 
 struct own {
     int stage, top;

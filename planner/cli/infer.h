@@ -2,7 +2,7 @@
 #ifndef DTP_PLANNER_CLI_INFER_H
 #define DTP_PLANNER_CLI_INFER_H
 
-#include "traces/infer.h"
+#include "traces/replay/infer.h"
 
 /* Name of a cluster whose GPU the device's name has ("NVIDIA H200"), with room for the ranks; NULL: none. */
 const char *dtp_cli_cluster_of(struct dtp_arena *a, const char *device, int gpus);

@@ -9,7 +9,7 @@
 #include "planner/setup.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/cluster_replay.h"
+#include "traces/jobs/cluster_replay.h"
 
 struct own {
     int nodes, gpus_per_node;

@@ -5,8 +5,8 @@
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/replay_report.h"
-#include "traces/tasks.h"
+#include "traces/replay/replay_report.h"
+#include "traces/tasks/tasks.h"
 
 enum { MOST_RANKS = 999999 };
 #define MOST_FACTOR DTP_GIGA

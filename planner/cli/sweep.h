@@ -1,7 +1,7 @@
 /* sweep.h: one model on several numbers of GPUs, clusters and frameworks: the best plan of each, beside what
  * it costs.
  *
- *     days      = tokens / (tokens/s) / 86400 / the part of the time that trains (traces/failures.h)
+ *     days      = tokens / (tokens/s) / 86400 / the part of the time that trains (traces/jobs/failures.h)
  *     GPU-hours = GPUs x hours,  cost = GPU-hours x price of the cluster
  *     scaling   = tokens/s per GPU over that of the first row of its cluster and framework that fits
  *

@@ -7,7 +7,7 @@
 #include "runtime/run.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/tasks_simulated.h"
+#include "traces/tasks/tasks_simulated.h"
 
 enum dtp_status dtp_cli_check_timeline(const struct dtp_cli *cli, struct dtp_err *err) {
     const struct dtp_tasks_filter *f = &cli->args.timeline_filter;

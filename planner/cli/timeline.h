@@ -3,7 +3,7 @@
 #define DTP_PLANNER_CLI_TIMELINE_H
 
 #include "planner/cli/cli.h"
-#include "traces/tasks.h"
+#include "traces/tasks/tasks.h"
 
 /* path NULL: no timeline. Uses cli->args.no_fold and .detail. */
 enum dtp_status dtp_cli_simulate(struct dtp_cli *cli, struct dtp_evaluator *ev,

@@ -7,7 +7,7 @@
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/visit.h"
+#include "traces/formats/visit.h"
 
 struct own {
     const char *format, *write_cluster, *config, *write_model, *cluster, *nic;

@@ -4,18 +4,18 @@
 #define DTP_PLANNER_CLI_TRACE_H
 
 #include "planner/cli/cli.h"
-#include "traces/aicb.h"
-#include "traces/chakra.h"
-#include "traces/config.h"
-#include "traces/et.h"
-#include "traces/format.h"
-#include "traces/jobs.h"
-#include "traces/logs.h"
-#include "traces/stragglers.h"
-#include "traces/topology.h"
-#include "traces/trace.h"
-#include "traces/workload.h"
-#include "traces/workload_run.h"
+#include "traces/formats/aicb.h"
+#include "traces/formats/chakra.h"
+#include "traces/formats/config.h"
+#include "traces/formats/et.h"
+#include "traces/formats/format.h"
+#include "traces/jobs/jobs.h"
+#include "traces/formats/logs.h"
+#include "traces/jobs/stragglers.h"
+#include "traces/formats/topology.h"
+#include "traces/formats/trace.h"
+#include "traces/formats/workload.h"
+#include "traces/tasks/workload_run.h"
 
 struct dtp_trace_item {
     const char *name;

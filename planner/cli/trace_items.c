@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "planner/cli/trace.h"
-#include "traces/visit.h"
+#include "traces/formats/visit.h"
 
 struct reader {
     struct dtp_arena *a;

@@ -1,7 +1,7 @@
 /* trace_json.c: the same summaries for programs. */
 #include "planner/cli/trace.h"
 #include "sim/base/units.h"
-#include "traces/analyse.h"
+#include "traces/replay/analyse.h"
 
 static void write_sums(struct dtp_arena *a, struct dtp_json_out *w,
                        const struct dtp_trace_item *item) {

@@ -7,7 +7,7 @@
 #include "sim/base/order.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/analyse.h"
+#include "traces/replay/analyse.h"
 
 enum { MOST_ROWS = 12, TEXT = 32 };
 

@@ -1,8 +1,8 @@
 #include <string.h>
 
 #include "planner/cli/verbs.h"
-#include "traces/accuracy.h"
-#include "traces/plot.h"
+#include "traces/validate/accuracy.h"
+#include "traces/tasks/plot.h"
 
 struct own {
     const char *rows, *accuracy, *scatter, *histogram;

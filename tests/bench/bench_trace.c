@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "sim/base/units.h"
-#include "traces/analyse.h"
+#include "traces/replay/analyse.h"
 
 static double now_s(void) {
     struct timespec t;

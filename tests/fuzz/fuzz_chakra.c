@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "traces/chakra.h"
+#include "traces/formats/chakra.h"
 
 static void check_again(struct dtp_arena *a, const struct dtp_chakra *g) {
     char *bytes = NULL;

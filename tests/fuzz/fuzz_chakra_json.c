@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "traces/chakra.h"
+#include "traces/formats/chakra.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct dtp_arena *a = dtp_arena_create("fuzz");

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "traces/stragglers.h"
+#include "traces/jobs/stragglers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct dtp_arena *a = dtp_arena_create("fuzz");

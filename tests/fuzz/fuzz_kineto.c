@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "traces/kineto.h"
+#include "traces/formats/kineto.h"
 
 static void check(const struct dtp_trace_rank *r) {
     for (size_t i = 0; i < r->nevents; i++) {

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "traces/infer.h"
-#include "traces/replay.h"
-#include "traces/tasks_private.h"
+#include "traces/replay/infer.h"
+#include "traces/replay/replay.h"
+#include "traces/tasks/tasks_private.h"
 
 static void check_again(struct dtp_arena *a, const struct dtp_tasks *t) {
     char *bytes = NULL;

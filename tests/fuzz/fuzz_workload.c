@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "traces/workload.h"
+#include "traces/formats/workload.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct dtp_arena *a = dtp_arena_create("fuzz");

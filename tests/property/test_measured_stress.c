@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "tests/suites.h"
-#include "traces/measured.h"
+#include "traces/validate/measured.h"
 
 static struct dtp_arena *arena;
 static struct dtp_run_library *library;

@@ -11,7 +11,7 @@
 #include "sim/base/rng.h"
 #include "tests/suites.h"
 #include "tests/tasks_case.h"
-#include "traces/tasks_simulated.h"
+#include "traces/tasks/tasks_simulated.h"
 
 static const char *const models[] = {"gpt3-125m", "llama2-7b", "mixtral-8x7b", "gpt-check"};
 static const char *const frameworks[] = {"megatron-core", "megatron-deepspeed", "torchtitan",

@@ -7,7 +7,7 @@
 
 #include "sim/base/units.h"
 #include "tests/facts_case.h"
-#include "traces/chakra.h"
+#include "traces/formats/chakra.h"
 
 static struct dtp_arena *arena;
 static cJSON *facts; /* NULL where ../shared is missing */

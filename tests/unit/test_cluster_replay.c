@@ -7,7 +7,7 @@
 
 #include "sim/base/units.h"
 #include "tests/suites.h"
-#include "traces/cluster_replay.h"
+#include "traces/jobs/cluster_replay.h"
 
 static struct dtp_arena *arena;
 

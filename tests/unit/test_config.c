@@ -7,8 +7,8 @@
 #include "models/model.h"
 #include "sim/base/json.h"
 #include "tests/suites.h"
-#include "traces/config.h"
-#include "traces/stragglers.h"
+#include "traces/formats/config.h"
+#include "traces/jobs/stragglers.h"
 
 static struct dtp_arena *arena;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/suites.h"
-#include "traces/diff.h"
+#include "traces/tasks/diff.h"
 
 static struct dtp_arena *arena;
 

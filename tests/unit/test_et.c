@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "tests/facts_case.h"
-#include "traces/analyse.h"
-#include "traces/chakra.h"
-#include "traces/et.h"
+#include "traces/replay/analyse.h"
+#include "traces/formats/chakra.h"
+#include "traces/formats/et.h"
 
 static struct dtp_arena *arena;
 static cJSON *facts;               /* NULL where ../shared is missing */

@@ -1,5 +1,5 @@
 /* What interruptions leave of a run: against the formula, a simulation of it, and two published runs. */
-#include "traces/failures.h"
+#include "traces/jobs/failures.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>

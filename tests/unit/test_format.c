@@ -6,8 +6,8 @@
 
 #include "sim/base/text.h"
 #include "tests/suites.h"
-#include "traces/format.h"
-#include "traces/visit.h"
+#include "traces/formats/format.h"
+#include "traces/formats/visit.h"
 
 static struct dtp_arena *arena;
 

@@ -7,8 +7,8 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "tests/suites.h"
-#include "traces/host_times.h"
-#include "traces/kineto.h"
+#include "traces/replay/host_times.h"
+#include "traces/formats/kineto.h"
 
 static struct dtp_arena *arena;
 static struct dtp_str text;

@@ -8,8 +8,8 @@
 #include "models/schedule.h"
 #include "planner/setup.h"
 #include "tests/suites.h"
-#include "traces/infer.h"
-#include "traces/tasks_simulated.h"
+#include "traces/replay/infer.h"
+#include "traces/tasks/tasks_simulated.h"
 
 static struct dtp_arena *arena;
 static char folder[] = "/tmp/dtp_infer_XXXXXX";

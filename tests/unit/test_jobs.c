@@ -5,7 +5,7 @@
 
 #include "sim/base/text.h"
 #include "tests/suites.h"
-#include "traces/jobs.h"
+#include "traces/jobs/jobs.h"
 
 static struct dtp_arena *arena;
 static const double march_1_s = 1677600000; /* 2023-02-28T16:00:00Z, March 1 in Shanghai */

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "traces/kineto.h"
-#include "traces/pull.h"
+#include "traces/formats/kineto.h"
+#include "traces/formats/pull.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;

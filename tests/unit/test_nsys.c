@@ -8,9 +8,9 @@
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 #include "tests/suites.h"
-#include "traces/analyse.h"
-#include "traces/nsys.h"
-#include "traces/topology.h"
+#include "traces/replay/analyse.h"
+#include "traces/formats/nsys.h"
+#include "traces/formats/topology.h"
 
 static struct dtp_arena *arena;
 

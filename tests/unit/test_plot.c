@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/plot.h"
+#include "traces/tasks/plot.h"
 #include "tests/suites.h"
 
 static const char *const groups[] = {"a & b", "c<d"};

@@ -1,5 +1,5 @@
 /* Strings of the tokenizer, byte by byte beside what eight at once give: each special byte at each place. */
-#include "traces/pull.h"
+#include "traces/formats/pull.h"
 
 #include <CUnit/Basic.h>
 #include <stdio.h>

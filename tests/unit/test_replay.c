@@ -8,8 +8,8 @@
 
 #include "sim/base/units.h"
 #include "tests/suites.h"
-#include "traces/replay.h"
-#include "traces/streams.h"
+#include "traces/replay/replay.h"
+#include "traces/replay/streams.h"
 
 #define US 1e-6
 static const double TOLERANCE_S = 1e-12;

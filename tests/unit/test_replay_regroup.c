@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "tests/suites.h"
-#include "traces/replay.h"
+#include "traces/replay/replay.h"
 
 #define US 1e-6
 

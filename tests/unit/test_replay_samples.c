@@ -8,7 +8,7 @@
 #include "sim/base/units.h"
 #include "tests/facts_case.h"
 #include "tests/suites.h"
-#include "traces/replay.h"
+#include "traces/replay/replay.h"
 
 #define US 1e-6
 

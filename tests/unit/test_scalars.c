@@ -7,7 +7,7 @@
 #include "sim/base/units.h"
 #include "tests/facts_case.h"
 #include "tests/suites.h"
-#include "traces/logs.h"
+#include "traces/formats/logs.h"
 
 static struct dtp_arena *arena;
 

@@ -14,8 +14,8 @@
 #include "tests/costs_case.h"
 #include "tests/suites.h"
 #include "tests/tasks_case.h"
-#include "traces/chakra.h"
-#include "traces/tasks_simulated.h"
+#include "traces/formats/chakra.h"
+#include "traces/tasks/tasks_simulated.h"
 
 #ifndef DTP_SOURCE_DIR
 #define DTP_SOURCE_DIR "."

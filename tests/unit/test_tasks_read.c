@@ -7,8 +7,8 @@
 
 #include "sim/base/text.h"
 #include "tests/suites.h"
-#include "traces/replay.h"
-#include "traces/tasks.h"
+#include "traces/replay/replay.h"
+#include "traces/tasks/tasks.h"
 
 static struct dtp_arena *arena;
 

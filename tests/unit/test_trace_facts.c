@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "tests/facts_case.h"
-#include "traces/analyse.h"
-#include "traces/source.h"
-#include "traces/kineto.h"
+#include "traces/replay/analyse.h"
+#include "traces/formats/source.h"
+#include "traces/formats/kineto.h"
 
 #define NS_PER_US 1e3
 

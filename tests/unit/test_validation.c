@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "traces/validate.h"
+#include "traces/validate/validate.h"
 #include "tests/measured_case.h"
 #include "tests/suites.h"
 

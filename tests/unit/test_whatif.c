@@ -9,7 +9,7 @@
 #include "sim/base/units.h"
 #include "tests/near.h"
 #include "tests/suites.h"
-#include "traces/whatif.h"
+#include "traces/replay/whatif.h"
 
 static struct dtp_arena *arena;
 static struct dtp_cluster v100, a100, h200;

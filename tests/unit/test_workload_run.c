@@ -6,7 +6,7 @@
 #include "hw/collective.h"
 #include "sim/base/units.h"
 #include "tests/suites.h"
-#include "traces/workload_run.h"
+#include "traces/tasks/workload_run.h"
 
 static struct dtp_arena *arena;
 static struct dtp_cluster *cluster; /* nodes of 8 GPUs */

@@ -7,9 +7,9 @@
 
 #include "sim/base/units.h"
 #include "tests/facts_case.h"
-#include "traces/aicb.h"
-#include "traces/logs.h"
-#include "traces/workload.h"
+#include "traces/formats/aicb.h"
+#include "traces/formats/logs.h"
+#include "traces/formats/workload.h"
 
 static struct dtp_arena *arena;
 static cJSON *facts; /* NULL where ../shared is missing */

@@ -1,0 +1,76 @@
+/* golden.c: the scalars that Megatron's functional tests compare with. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/formats/pull.h"
+#include "traces/formats/scalars.h"
+
+/* A number, or the words that stand for none ("nan" in quotes, or bare). */
+static bool number_of(const struct dtp_text *t, double *out) {
+    char text[64], *end;
+    if (t->n == 0 || t->n >= sizeof text)
+        return false;
+    memcpy(text, t->at, t->n);
+    text[t->n] = '\0';
+    *out = strtod(text, &end);
+    return end != text && *end == '\0';
+}
+
+static enum dtp_status take_values(struct dtp_pull *p, struct dtp_scalars *out, const char *tag,
+                                   struct dtp_err *err) {
+    struct dtp_text t;
+    bool more;
+    DTP_TRY(dtp_pull_open(p, '{', err));
+    for (bool first = true;; first = false) {
+        int64_t step;
+        double v;
+        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
+        if (!more)
+            return DTP_OK;
+        if (!dtp_text_i64(&t, &step))
+            return dtp_pull_fail(p, err, "found a step that is no whole number");
+        DTP_TRY(dtp_pull_text(p, &t, err));
+        if (!number_of(&t, &v))
+            return dtp_pull_fail(p, err, "found a value that is no number");
+        dtp_scalars_add(out, tag, step, v);
+    }
+}
+
+static enum dtp_status take_tag(struct dtp_pull *p, struct dtp_scalars *out, const char *tag,
+                                bool *values, struct dtp_err *err) {
+    struct dtp_text key;
+    bool more;
+    DTP_TRY(dtp_pull_open(p, '{', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_member(p, first, &key, &more, err));
+        if (!more)
+            return DTP_OK;
+        bool is_values = dtp_text_is(&key, "values");
+        *values |= is_values;
+        DTP_TRY(is_values ? take_values(p, out, tag, err) : dtp_pull_skip(p, err));
+    }
+}
+
+enum dtp_status dtp_golden_read(struct dtp_arena *a, struct dtp_source *source,
+                                struct dtp_scalars *out, struct dtp_err *err) {
+    struct dtp_pull p;
+    struct dtp_text key;
+    bool more, values = false;
+    char c;
+    dtp_scalars_init(a, out);
+    dtp_pull_init(&p, a, source);
+    DTP_TRY(dtp_pull_open(&p, '{', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_member(&p, first, &key, &more, err));
+        if (!more)
+            break;
+        DTP_TRY(take_tag(&p, out, dtp_arena_strndup(a, key.at, key.n), &values, err));
+    }
+    DTP_TRY(dtp_pull_peek(&p, &c, err));
+    if (c)
+        return dtp_pull_fail(&p, err, "found text after the object");
+    if (!values)
+        return dtp_fail(err, DTP_EINPUT, "%s: no tag with values in it", dtp_source_name(source));
+    return DTP_OK;
+}

@@ -1,0 +1,94 @@
+/* scalars.h: what trainers record step by step: series of numbers under a tag, from logs (logs.h), from
+ * TensorBoard's event files and from the JSON of Megatron's golden values.
+ *
+ * Values are SI: a tag whose meaning is known has its unit applied ("elapsed time per iteration (ms)"
+ * is kept in seconds), others are kept as they stand. NaN is kept and counted. Warm-up is the first
+ * 5 % of the finite values, at least one: the first step of a run holds compilation and allocation.
+ *
+ *     struct dtp_scalars s;
+ *     DTP_TRY(dtp_events_read(a, source, &s, err));
+ *     const struct dtp_series *step = dtp_scalars_find(&s, DTP_QUANTITY_STEP_S);
+ */
+#ifndef DTP_TRACES_FORMATS_SCALARS_H
+#define DTP_TRACES_FORMATS_SCALARS_H
+
+#include "traces/formats/intern.h"
+#include "traces/formats/source.h"
+
+enum dtp_quantity {
+    DTP_QUANTITY_STEP_S,
+    DTP_QUANTITY_FORWARD_S,
+    DTP_QUANTITY_BACKWARD_S,
+    DTP_QUANTITY_OPTIMIZER_S,
+    DTP_QUANTITY_TOKENS_PER_S,
+    DTP_QUANTITY_TOKENS_PER_S_PER_GPU,
+    DTP_QUANTITY_SEQUENCES_PER_S,
+    DTP_QUANTITY_FLOPS_PER_GPU,          /* of the model, per s */
+    DTP_QUANTITY_HARDWARE_FLOPS_PER_GPU, /* with recomputation, per s */
+    DTP_QUANTITY_MFU,
+    DTP_QUANTITY_LOSS,
+    DTP_QUANTITY_GRADIENT_NORM,
+    DTP_QUANTITY_LEARNING_RATE,
+    DTP_QUANTITY_SEQUENCES, /* of a step, on all ranks */
+    DTP_QUANTITY_TOKENS,    /* of a step */
+    DTP_QUANTITY_PEAK_BYTES,
+    DTP_QUANTITY_RESERVED_BYTES,
+    DTP_QUANTITY_ALLOCATED_BYTES,
+    DTP_QUANTITY_SKIPPED,
+    DTP_QUANTITY_NAN_STEPS,
+    DTP_QUANTITY_OTHER,
+    DTP_NQUANTITIES
+};
+extern const char *const dtp_quantity_name[DTP_NQUANTITIES]; /* "step_s", ... */
+
+struct dtp_point {
+    int64_t step;
+    double value;
+};
+
+struct dtp_series {
+    const char *tag;
+    enum dtp_quantity quantity;
+    double unit; /* applied */
+    struct dtp_point *at;
+    size_t n, capacity;
+    uint64_t nan; /* of the n */
+};
+
+struct dtp_scalars {
+    struct dtp_arena *a;
+    struct dtp_series *series;
+    size_t n, capacity;
+    struct dtp_intern *tags;
+    uint64_t skipped_records; /* of a file of events: other than scalars */
+};
+
+void dtp_scalars_init(struct dtp_arena *a, struct dtp_scalars *out);
+void dtp_scalars_add(struct dtp_scalars *s, const char *tag, int64_t step, double value);
+/* The longest series of a quantity, or NULL. */
+const struct dtp_series *dtp_scalars_find(const struct dtp_scalars *s, enum dtp_quantity q);
+const struct dtp_series *dtp_scalars_tag(const struct dtp_scalars *s, const char *tag);
+
+/* Of the finite values; first and last of all of them, the rest after the warm-up. */
+struct dtp_series_stats {
+    size_t n, warmup; /* finite, and how many of them are warm-up */
+    double first, last, min, max, median, mean;
+};
+void dtp_series_stats(const struct dtp_series *series, struct dtp_series_stats *out);
+
+/* ---- readers; *out is initialised ---- */
+
+/* {tag: {"start_step", "end_step", "step_interval", "values": {"1": 12.5, "2": "nan", ...}}} */
+enum dtp_status dtp_golden_read(struct dtp_arena *a, struct dtp_source *source,
+                                struct dtp_scalars *out, struct dtp_err *err);
+/* TensorBoard: records of length, checksum, event, checksum (CRC-32C, masked); a wrong checksum or a
+ * record that is cut is DTP_EINPUT with its number. Appends to *out, which must be initialised: a run
+ * may have several files. */
+enum dtp_status dtp_events_read(struct dtp_arena *a, struct dtp_source *source,
+                                struct dtp_scalars *out, struct dtp_err *err);
+/* Whether bytes begin like an event file. */
+bool dtp_events_detect(const unsigned char *head, size_t n);
+/* CRC-32C (Castagnoli) as TensorBoard masks it. */
+uint32_t dtp_events_checksum(const unsigned char *at, size_t n);
+
+#endif

@@ -1,0 +1,80 @@
+/* infer_private.h: shared by infer*.c: votes and what a rank's kernels show. */
+#ifndef DTP_TRACES_REPLAY_INFER_PRIVATE_H
+#define DTP_TRACES_REPLAY_INFER_PRIVATE_H
+
+#include "traces/replay/infer.h"
+
+enum infer_role {
+    ROLE_NONE,
+    ROLE_ATTENTION,          /* fused, forward */
+    ROLE_ATTENTION_BACKWARD, /* the main kernel of the backward */
+    ROLE_ATTENTION_DOT,      /* grid tells sequence, batch and heads */
+    ROLE_GATHER,             /* rows of an embedding */
+    ROLE_NORM,               /* layer norm, forward */
+    ROLE_RMS,
+    ROLE_SILU,
+    ROLE_GELU,
+    ROLE_TANH,
+    ROLE_LOSS_SOFTMAX,
+    ROLE_LOSS,
+    ROLE_ADD,
+    ROLE_CAST,
+    ROLE_ROPE,
+    ROLE_ADAM,
+    NROLES
+};
+
+/* Kernels of one name and grid. */
+struct infer_kernel {
+    const char *name;
+    enum infer_role role;
+    int64_t grid[3], block[3];
+    uint64_t n;
+};
+
+struct infer_rank {
+    const struct dtp_trace_rank *r;
+    size_t nsteps;
+    struct infer_kernel *kernel;
+    size_t nkernels;
+    uint64_t count[NROLES]; /* kernels of the role, all steps */
+    const char *order;      /* F and B of attention kernels in the first step, as started */
+    int64_t batch, heads, kv_heads, seq, head_dim; /* of attention, on this rank; 0: unknown */
+    int64_t tokens;                                /* of a microbatch; 0: unknown */
+    uint64_t layers;                               /* layers of the rank; 0: unknown */
+};
+
+struct infer_vote {
+    enum dtp_infer_field field;
+    int64_t value;
+    double weight;
+    const char *evidence;
+};
+
+struct infer {
+    struct dtp_arena *a;
+    struct dtp_trace *trace;
+    struct dtp_inferred *out;
+    struct infer_rank *rank; /* [trace->nranks] */
+    struct infer_vote *vote;
+    size_t nvotes, capacity;
+};
+
+void infer_vote(struct infer *x, enum dtp_infer_field field, int64_t value, double weight,
+                const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Counts the votes of a field into out->at[field]; again after more votes. */
+const struct dtp_guess *infer_decide(struct infer *x, enum dtp_infer_field field);
+/* The winner, or 0. */
+int64_t infer_value(const struct infer *x, enum dtp_infer_field field);
+
+void infer_look_at_kernels(struct infer *x);  /* infer_kernels.c: fills x->rank */
+void infer_vote_kernels(struct infer *x);     /* infer_sizes.c: sizes of the model */
+void infer_vote_operators(struct infer *x);   /* infer_sizes.c: where dimensions are recorded */
+void infer_vote_collectives(struct infer *x); /* infer_layout.c: groups, ZeRO, sizes */
+void infer_vote_order(struct infer *x);       /* infer_layout.c: microbatches and schedule */
+void infer_vote_tasks(struct infer *x);       /* infer_tasks.c: a timeline of dtplan's own */
+void infer_find_framework(struct infer *x);   /* infer_layout.c */
+/* Kind of schedule whose order of F and B on a rank is this; -1: none. */
+int infer_schedule_of(struct dtp_arena *a, const char *const *order, int pp, int vpp, int m);
+
+#endif

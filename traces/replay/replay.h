@@ -1,0 +1,104 @@
+/* replay.h: a measured job run again from its dependencies.
+ *
+ * A trace becomes a graph of tasks (sim/graph.h) that the engine runs:
+ *
+ *     host   a call starts when the call before it on its thread has ended, plus the host's own time
+ *            between them; where one thread waits for another (the backward pass of autograd),
+ *            after the call that handed over. A call that synchronises ends after the work it waits for.
+ *     work   a kernel or copy starts when the work before it on its stream, its launch and the work of
+ *            the streams it was told to wait for have ended, plus the latency of a start
+ *     collective   starts on each rank like a kernel and ends on all ranks transfer_ns after the last
+ *            start (match.h): what the others wait is a result, not an input
+ *
+ * Host time before a call is the only gap that is replayed. The latency of starts is not echoed:
+ * work that follows its launch, and work that follows other work (beside none, one or more streams whose
+ * work waits), each have one latency a kernel, the mean over its starts. What a start took longer than
+ * that is unexplained; explained_pct is the share of the ranks' spans that is not.
+ *
+ * What-if: the same graph with other durations. network_bandwidth k: the part of a transfer above the
+ * shortest of its operation and group is divided by k; network_latency k: that shortest part is
+ * multiplied by k. kernel_speed k: compute kernels take 1/k; memory_speed k: copies; host_speed k:
+ * the host. One rank's kernels, one rank's start or one collective can be slowed alone.
+ */
+#ifndef DTP_TRACES_REPLAY_REPLAY_H
+#define DTP_TRACES_REPLAY_REPLAY_H
+
+#include "traces/replay/analyse.h"
+#include "traces/replay/critical.h"
+#include "traces/replay/match.h"
+#include "traces/replay/whatif.h"
+
+struct dtp_replay_options {
+    enum dtp_align align;
+    double network_bandwidth, network_latency, kernel_speed, memory_speed,
+        host_speed;  /* 1: as measured */
+    const char *op;  /* kernels whose name has this text ... */
+    double op_speed; /* ... are that much faster */
+    int slow_rank;   /* rank whose compute kernels take slow_by times as long; -1: none */
+    double slow_by;
+    int delayed_rank; /* rank whose host starts delay_s later; -1: none */
+    double delay_s;
+    int slow_collective; /* in order of ends, from 0, takes slow_collective_by as long; -1: none */
+    double slow_collective_by;
+    const char *overlap;   /* operations with this text hold up nothing but the end of their step */
+    uint64_t bucket_bytes; /* reductions of a group that follow one another share a transfer up to
+                              this size; 0: as measured */
+    struct dtp_whatif other;      /* hardware, kernels */
+    bool remove_straggler;        /* no rank takes longer to a collective than the median rank */
+    struct dtp_tasks **out_tasks; /* the job as replayed, to write (tasks.h); NULL: not wanted */
+};
+#define DTP_REPLAY_AS_MEASURED                                                                     \
+    ((struct dtp_replay_options){.network_bandwidth = 1,                                           \
+                                 .network_latency = 1,                                             \
+                                 .kernel_speed = 1,                                                \
+                                 .memory_speed = 1,                                                \
+                                 .host_speed = 1,                                                  \
+                                 .op_speed = 1,                                                    \
+                                 .slow_rank = -1,                                                  \
+                                 .slow_by = 1,                                                     \
+                                 .delayed_rank = -1,                                               \
+                                 .slow_collective = -1,                                            \
+                                 .slow_collective_by = 1})
+
+struct dtp_replayed_step {
+    const char *name;
+    double measured_s, replayed_s;
+    double start_s, replayed_start_s;
+};
+
+struct dtp_replayed_comm {
+    enum dtp_comm_op op;
+    int group_size;
+    uint64_t bytes;
+    double start_s, end_s, replayed_end_s; /* since the first event of all ranks, clocks aligned */
+    double transfer_s, waiting_s;
+};
+
+struct dtp_replayed_rank {
+    const struct dtp_trace_rank *rank;
+    struct dtp_replayed_step *step;
+    size_t nsteps;
+    struct dtp_replayed_comm *comm; /* by end */
+    size_t ncomms;
+    double unexplained_s, span_s; /* span: first call or work to last end */
+    double replayed_end_s, measured_end_s;
+};
+
+struct dtp_replay {
+    struct dtp_replayed_rank *rank;
+    size_t nranks;
+    double explained_pct;
+    uint32_t ntasks;
+    struct dtp_matches matches;
+    struct dtp_critical critical; /* ends with the job */
+};
+
+enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
+                           const struct dtp_replay_options *options, struct dtp_replay *out,
+                           struct dtp_err *err);
+/* The same of a timeline that dtplan wrote (t->tasks): its dependencies are in the file. */
+enum dtp_status dtp_replay_tasks(struct dtp_arena *a, struct dtp_trace *t,
+                                 const struct dtp_replay_options *options, struct dtp_replay *out,
+                                 struct dtp_err *err);
+
+#endif

@@ -1,0 +1,275 @@
+/* replay_build.c: what was recovered of a job as a graph of tasks. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/replay/replay_private.h"
+
+static uint64_t tag_of(enum replay_part part, const struct replay_rank *q, uint32_t i) {
+    uint64_t rank = q ? (uint64_t)q->index : 0;
+    return (uint64_t)part << 56 | rank << 32 | i;
+}
+
+static dtp_id add(struct replay_state *s, uint64_t tag, double start_s, double latency_s,
+                  double work_s) {
+    return dtp_graph_add(&s->graph, &(struct dtp_task){.tag = tag,
+                                                       .start_s = start_s,
+                                                       .latency_s = latency_s,
+                                                       .work = work_s,
+                                                       .rate_cap = 1,
+                                                       .device = DTP_NONE,
+                                                       .stream = DTP_NONE});
+}
+
+/* ---- host ---- */
+
+static double host_speed(const struct replay_state *s, const struct replay_rank *q,
+                         int64_t start_ns) {
+    return s->options->host_speed * replay_stretch_speed(q, start_ns);
+}
+
+static bool first_of_lane(const struct replay_rank *q, uint32_t i) {
+    return i == 0 || q->call[i - 1].lane != q->call[i].lane;
+}
+
+/* What the host itself does before a call: since the call before, or since the hand-over. */
+static void add_before(struct replay_state *s, struct replay_rank *q, uint32_t i) {
+    struct replay_call *c = &q->call[i];
+    bool first = first_of_lane(q, i);
+    int64_t since_ns = first ? c->start_ns : q->call[i - 1].end_ns;
+    if (c->handed_by != NO_INDEX && (first || q->call[c->handed_by].end_ns > since_ns))
+        since_ns = q->call[c->handed_by].end_ns;
+    double own_s = replay_seconds(c->start_ns - since_ns) / host_speed(s, q, since_ns);
+    bool free = first && c->handed_by == NO_INDEX;
+    double delay_s = q->r->rank == s->options->delayed_rank ? s->options->delay_s : 0;
+    c->before = add(s, tag_of(PART_BEFORE, q, i), free ? replay_seconds(c->start_ns) + delay_s : 0,
+                    0, own_s);
+}
+
+/* The call in two parts, around the issue; one that blocks ends when what it waits for has. */
+static void add_call(struct replay_state *s, struct replay_rank *q, uint32_t i) {
+    struct replay_call *c = &q->call[i];
+    add_before(s, q, i);
+    double speed = host_speed(s, q, c->start_ns);
+    uint64_t tag = tag_of(PART_CALL, q, i);
+    if (c->waits_for != NO_INDEX) {
+        int64_t waited_ns = q->work[c->waits_for].end_ns;
+        int64_t tail_ns = c->end_ns > waited_ns ? c->end_ns - waited_ns : 0;
+        c->issue = c->before;
+        c->body = add(s, tag, 0, 0, replay_seconds(tail_ns) / speed);
+    } else {
+        c->issue = add(s, tag, 0, 0, replay_seconds(c->issue_ns - c->start_ns) / speed);
+        c->body = add(s, tag, 0, 0, replay_seconds(c->end_ns - c->issue_ns) / speed);
+    }
+}
+
+static void link_calls(struct replay_state *s, struct replay_rank *q) {
+    for (uint32_t i = 0; i < q->ncalls; i++) {
+        struct replay_call *c = &q->call[i];
+        if (!first_of_lane(q, i))
+            dtp_graph_dep(&s->graph, q->call[i - 1].body, c->before);
+        if (c->handed_by != NO_INDEX)
+            dtp_graph_dep(&s->graph, q->call[c->handed_by].body, c->before);
+        if (c->issue != c->before)
+            dtp_graph_dep(&s->graph, c->before, c->issue);
+        dtp_graph_dep(&s->graph, c->issue, c->body);
+        if (c->waits_for != NO_INDEX)
+            dtp_graph_dep(&s->graph, q->work[c->waits_for].end, c->body);
+    }
+}
+
+/* ---- work ---- */
+
+/* Of neighbours on a stream with the text of --fuse, only the longest takes time. */
+static bool is_fused_away(const struct replay_state *s, const struct replay_rank *q,
+                          const struct replay_work *w) {
+    const char *text = s->options->other.fused;
+    uint32_t i = (uint32_t)(w - q->work);
+    const struct dtp_trace_event *own = dtp_trace_event(q->r, w->event), *e;
+    if (!text || own->class != DTP_CLASS_COMPUTE || !strstr(dtp_trace_name(q->r, own->name), text))
+        return false;
+    for (int step = -1; step <= 1; step += 2)
+        for (uint32_t k = i + (uint32_t)step; k < q->nwork && q->work[k].lane == w->lane;
+             k += (uint32_t)step) {
+            e = dtp_trace_event(q->r, q->work[k].event);
+            if (!strstr(dtp_trace_name(q->r, e->name), text))
+                break;
+            if (e->dur_ns > own->dur_ns || (e->dur_ns == own->dur_ns && k < i))
+                return true;
+        }
+    return false;
+}
+
+/* What it takes on the machine of the what-if. */
+static double other_s(const struct replay_state *s, const struct replay_rank *q,
+                      const struct replay_work *w) {
+    const struct dtp_trace_event *e = dtp_trace_event(q->r, w->event);
+    const struct dtp_whatif *other = &s->options->other;
+    if (is_fused_away(s, q, w))
+        return 0;
+    if (e->class == DTP_CLASS_COMPUTE)
+        return dtp_whatif_kernel_s(other, dtp_trace_name(q->r, e->name), replay_seconds(e->dur_ns));
+    return e->class == DTP_CLASS_MEMORY ? dtp_whatif_copy_s(other, replay_seconds(e->dur_ns))
+                                        : replay_seconds(e->dur_ns);
+}
+
+static double duration_s(const struct replay_state *s, const struct replay_rank *q,
+                         const struct replay_work *w) {
+    const struct dtp_trace_event *e = dtp_trace_event(q->r, w->event);
+    double speed = e->class == DTP_CLASS_MEMORY    ? s->options->memory_speed
+                   : e->class == DTP_CLASS_COMPUTE ? s->options->kernel_speed
+                                                   : 1;
+    if (s->options->op && strstr(dtp_trace_name(q->r, e->name), s->options->op))
+        speed *= s->options->op_speed;
+    if (e->class == DTP_CLASS_COMPUTE && q->r->rank == s->options->slow_rank)
+        speed /= s->options->slow_by;
+    if (e->class != DTP_CLASS_COMM)
+        speed *= replay_stretch_speed(q, w->start_ns);
+    return other_s(s, q, w) / speed;
+}
+
+/* What a start took beyond its dependencies and the usual latencies. */
+static int64_t unexplained_ns(const struct replay_rank *q, const struct replay_work *w) {
+    int64_t expected_ns = replay_expected_ns(q, w);
+    if (expected_ns == INT64_MIN || w->makes_room != NO_INDEX)
+        return 0;
+    return w->start_ns > expected_ns ? w->start_ns - expected_ns : 0;
+}
+
+static void add_work(struct replay_state *s, struct replay_rank *q, uint32_t i) {
+    struct replay_work *w = &q->work[i];
+    bool free = replay_expected_ns(q, w) == INT64_MIN; /* what let it start is not in the trace */
+    w->start = add(s, tag_of(PART_START, q, i), free ? replay_seconds(w->start_ns) : 0, 0, 0);
+    if (w->match == NO_INDEX)
+        w->end = add(s, tag_of(PART_WORK, q, i), 0, 0, duration_s(s, q, w));
+    else if (w->tail_ns == 0)
+        w->end = s->transfer[w->match];
+    else
+        w->end = add(s, tag_of(PART_WORK, q, i), 0, 0,
+                     replay_seconds(w->tail_ns) / s->options->network_bandwidth);
+    q->unexplained_ns += unexplained_ns(q, w);
+}
+
+static void depend(struct replay_state *s, const struct replay_rank *q, dtp_id before, dtp_id after,
+                   double latency_s) {
+    dtp_id wait = add(s, tag_of(PART_LATENCY, q, 0), 0, latency_s, 0);
+    dtp_graph_dep(&s->graph, before, wait);
+    dtp_graph_dep(&s->graph, wait, after);
+}
+
+/* Work that waits for room depends on a moment of another. */
+static void link_room(struct replay_state *s, struct replay_rank *q, struct replay_work *w) {
+    const struct replay_work *o = &q->work[w->makes_room];
+    double share = (double)replay_room_ns(q, w) / (double)(o->end_ns - o->start_ns + 1);
+    if (o->match == NO_INDEX)
+        depend(s, q, o->start, w->start, share * duration_s(s, q, o));
+    else
+        dtp_graph_dep(&s->graph, o->end, w->start);
+}
+
+/* Work of one bucket does not wait for the others' end, which is its own. */
+static bool same_bucket(const struct replay_state *s, const struct replay_work *w,
+                        const struct replay_work *o) {
+    return w->match != NO_INDEX && o->match != NO_INDEX &&
+           s->transfer[w->match] == s->transfer[o->match];
+}
+
+static void link_work(struct replay_state *s, struct replay_rank *q) {
+    for (uint32_t i = 0; i < q->nwork; i++) {
+        struct replay_work *w = &q->work[i];
+        uint32_t others[] = {w->previous, w->waits_for};
+        if (w->call != NO_INDEX) {
+            const struct replay_call *c = &q->call[w->call];
+            depend(s, q, w->early ? c->before : c->issue, w->start,
+                   replay_seconds(replay_latency_ns(q, w, AFTER_LAUNCH)));
+        }
+        for (int k = 0; k < 2; k++) {
+            others[k] = replay_firm(q, w, others[k]);
+            if (others[k] != NO_INDEX && !same_bucket(s, w, &q->work[others[k]]))
+                depend(s, q, q->work[others[k]].end, w->start,
+                       replay_seconds(
+                           replay_latency_ns(q, w, (int)replay_after_work(q, w, others[k]))));
+        }
+        if (w->makes_room != NO_INDEX && !q->work[w->makes_room].loose)
+            link_room(s, q, w);
+        dtp_id common = w->match == NO_INDEX ? w->end : s->transfer[w->match];
+        dtp_graph_dep(&s->graph, w->start, common);
+        if (common != w->end)
+            dtp_graph_dep(&s->graph, common, w->end);
+        if (w->match_after != NO_INDEX)
+            dtp_graph_dep(&s->graph, w->end, s->transfer[w->match_after]);
+    }
+}
+
+/* The shortest transfer of the same operation and size of group: what the latency is at most. */
+static int64_t shortest_ns(const struct dtp_matches *m, const struct dtp_match *like) {
+    int64_t best_ns = like->transfer_ns;
+    for (size_t i = 0; i < m->n; i++)
+        if (m->at[i].op == like->op && m->at[i].group_size == like->group_size &&
+            m->at[i].transfer_ns < best_ns)
+            best_ns = m->at[i].transfer_ns;
+    return best_ns;
+}
+
+static double other_transfer_s(const struct replay_state *s, const struct dtp_match *m,
+                               double t_s) {
+    const struct dtp_match_member *o = &s->m->member[m->first];
+    const struct dtp_trace_rank *r = &s->t->rank[o->rank];
+    const char *removed = s->options->other.removed;
+    if (removed && (strstr(dtp_trace_name(r, dtp_trace_event(r, o->event)->name), removed) ||
+                    strstr(dtp_comm_op_name[m->op], removed)))
+        return 0;
+    int first = s->t->rank[o[0].rank].rank;
+    int second = m->n > 1 ? s->t->rank[o[1].rank].rank : first + 1;
+    int world = s->t->rank[0].world_size > 0 ? s->t->rank[0].world_size : (int)s->t->nranks;
+    struct dtp_whatif_transfer x = {.op = m->op,
+                                    .group_size = m->group_size,
+                                    .stride = second > first ? second - first : first - second,
+                                    .world = world,
+                                    .bytes = m->bytes,
+                                    .transfer_s = t_s};
+    return dtp_whatif_transfer_s(&s->options->other, &x);
+}
+
+static double transfer_s(const struct replay_state *s, uint32_t i) {
+    const struct dtp_match *m = &s->m->at[i];
+    int64_t least_ns = shortest_ns(s->m, m);
+    double t_s = replay_seconds(least_ns) * s->options->network_latency +
+                 replay_seconds(m->transfer_ns - least_ns) / s->options->network_bandwidth;
+    t_s = other_transfer_s(s, m, t_s);
+    return (int)i == s->options->slow_collective ? t_s * s->options->slow_collective_by : t_s;
+}
+
+static void add_transfers(struct replay_state *s) {
+    const uint32_t *bucket = replay_find_buckets(s);
+    double *sum_s = DTP_NEW(s->a, double, s->m->n + 1);
+    s->transfer = DTP_NEW(s->a, dtp_id, s->m->n + 1);
+    for (uint32_t i = 0; i < s->m->n; i++)
+        sum_s[bucket[i]] += transfer_s(s, i) - (bucket[i] == i ? 0 : replay_saved_s(s, i));
+    for (uint32_t i = 0; i < s->m->n; i++) {
+        const struct dtp_match *m = &s->m->at[i];
+        s->transfer[i] = bucket[i] == i ? add(s, tag_of(PART_TRANSFER, NULL, i), 0, 0, sum_s[i])
+                                        : s->transfer[bucket[i]];
+        for (size_t k = m->first; k < m->first + m->n; k++) {
+            struct replay_rank *q = &s->rank[s->m->member[k].rank];
+            struct replay_work *w = &q->work[q->work_of[s->m->member[k].event]];
+            w->tail_ns = s->m->member[k].tail_ns;
+            *(s->m->member[k].ahead ? &w->match_after : &w->match) = i;
+        }
+    }
+    replay_find_loose(s);
+}
+void replay_build(struct replay_state *s) {
+    if (s->options->remove_straggler)
+        replay_find_stretches(s);
+    add_transfers(s);
+    for (size_t r = 0; r < s->t->nranks; r++) {
+        for (uint32_t i = 0; i < s->rank[r].ncalls; i++)
+            add_call(s, &s->rank[r], i);
+        for (uint32_t i = 0; i < s->rank[r].nwork; i++)
+            add_work(s, &s->rank[r], i);
+    }
+    for (size_t r = 0; r < s->t->nranks; r++) {
+        link_calls(s, &s->rank[r]);
+        link_work(s, &s->rank[r]);
+    }
+}

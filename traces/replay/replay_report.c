@@ -1,0 +1,258 @@
+#include "traces/replay/replay_report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/base/json.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
+#include "traces/replay/streams.h"
+
+const char dtp_replay_definitions[] =
+    "Work is kernels, copies and sets. span: first start to last end of a rank's work; busy: union "
+    "of "
+    "the work; idle: span less busy; compute: union of kernels that are not NCCL's or RCCL's; "
+    "communication: union of those; memory: union of copies and sets; overlap: share of the "
+    "communication under which compute runs. A step has the work that its host calls launch. "
+    "Launch-bound: the device idles and what comes next was launched after it fell idle; a stretch "
+    "goes on while work comes so. "
+    "Clocks "
+    "are aligned on the ends of collectives; transfer: last start of any rank to the end; waiting: "
+    "own "
+    "start to last start. explained: share of the ranks' spans (first call to last end) less the "
+    "time by which work began later than its launch, the work it follows and the usual latency "
+    "allow. critical path: from the end of the job back through what let each piece start. bubble: "
+    "mean over the ranks of 1 - compute / (first to last compute of any rank in the step).";
+
+bool dtp_replay_is_what_if(const struct dtp_replay_options *o) {
+    const double speed[] = {o->network_bandwidth, o->network_latency, o->kernel_speed,
+                            o->memory_speed,      o->host_speed,      o->op_speed};
+    for (size_t i = 0; i < sizeof speed / sizeof *speed; i++)
+        if (fabs(speed[i] - 1) > 0)
+            return true;
+    if (o->overlap || o->bucket_bytes || o->other.to || o->other.times_ranks > 1 ||
+        o->other.removed || o->other.fused)
+        return true;
+    return o->remove_straggler || o->slow_rank >= 0 || o->delayed_rank >= 0 ||
+           o->slow_collective >= 0;
+}
+
+/* Bus bandwidth as nccl-tests defines it, from the bytes one rank puts in; 0: unknown. */
+static double busbw_bytes_per_s(enum dtp_comm_op op, int group_size, uint64_t in_bytes,
+                                double transfer_s) {
+    double bytes = (double)in_bytes;
+    if (op == DTP_COMM_UNKNOWN || group_size < 2 || transfer_s <= 0)
+        return 0;
+    if (op == DTP_COMM_ALL_GATHER)
+        bytes *= group_size; /* the whole buffer */
+    return bytes * dtp_busbw_factor(dtp_comm_collective(op), group_size) / transfer_s;
+}
+
+/* ---- collectives by operation, group size and bytes ---- */
+
+struct comm_line {
+    enum dtp_comm_op op;
+    int group_size;
+    uint64_t bytes, count;
+    double transfer_s, waiting_s;
+};
+
+static size_t sum_comms(struct dtp_arena *a, const struct dtp_replayed_rank *r,
+                        struct comm_line **out) {
+    struct comm_line *v = DTP_NEW(a, struct comm_line, r->ncomms + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < r->ncomms; i++) {
+        const struct dtp_replayed_comm *c = &r->comm[i];
+        size_t at = 0;
+        while (at < n &&
+               (v[at].op != c->op || v[at].group_size != c->group_size || v[at].bytes != c->bytes))
+            at++;
+        if (at == n)
+            v[n++] =
+                (struct comm_line){.op = c->op, .group_size = c->group_size, .bytes = c->bytes};
+        v[at].count++;
+        v[at].transfer_s += c->transfer_s;
+        v[at].waiting_s += c->waiting_s;
+    }
+    *out = v;
+    return n;
+}
+
+static void print_comms(struct dtp_arena *a, FILE *f, const struct dtp_replayed_rank *r) {
+    struct comm_line *v;
+    size_t n = sum_comms(a, r, &v);
+    char bytes[32], transfer[32], waiting[32], busbw[32];
+    for (size_t i = 0; i < n; i++) {
+        double per_s = v[i].transfer_s / (double)v[i].count;
+        double rate = busbw_bytes_per_s(v[i].op, v[i].group_size, v[i].bytes, per_s);
+        fprintf(f, "    %-14s x%-4llu of %-4d %10s  transfer %9s  busbw %10s  waiting %9s\n",
+                dtp_comm_op_name[v[i].op], (unsigned long long)v[i].count, v[i].group_size,
+                v[i].bytes ? dtp_fmt_bytes_si((double)v[i].bytes, bytes, sizeof bytes) : "?",
+                dtp_fmt_time(per_s, transfer, sizeof transfer),
+                rate > 0 ? dtp_fmt_rate(rate, busbw, sizeof busbw) : "?",
+                dtp_fmt_time(v[i].waiting_s, waiting, sizeof waiting));
+    }
+}
+
+/* ---- text ---- */
+
+static void print_streams(struct dtp_arena *a, FILE *f, const struct dtp_trace_rank *r) {
+    struct dtp_trace_stream *s;
+    size_t n;
+    char busy[32], part[DTP_NCLASSES][32];
+    dtp_trace_streams(a, r, &s, &n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t span_ns = s[i].last_ns - s[i].first_ns;
+        for (int c = 0; c < DTP_NCLASSES; c++)
+            dtp_fmt_time((double)s[i].class_ns[c] * DTP_NANO, part[c], sizeof part[c]);
+        fprintf(f,
+                "    stream %-5lld busy %9s of its span (%.1f %%), %llu pieces: compute %s, "
+                "communication %s, memory %s\n",
+                (long long)s[i].stream,
+                dtp_fmt_time((double)s[i].busy_ns * DTP_NANO, busy, sizeof busy),
+                span_ns > 0 ? 100 * (double)s[i].busy_ns / (double)span_ns : 0,
+                (unsigned long long)s[i].nwork, part[DTP_CLASS_COMPUTE], part[DTP_CLASS_COMM],
+                part[DTP_CLASS_MEMORY]);
+    }
+}
+
+static void print_launch_bound(struct dtp_arena *a, FILE *f, const struct dtp_trace_rank *r) {
+    struct dtp_trace_stretch *s;
+    size_t n;
+    char idle[32], length[32], from[32];
+    dtp_trace_launch_bound(a, r, &s, &n);
+    if (n == 0)
+        return;
+    fprintf(
+        f, "    launch-bound in %zu stretches; the most in %s from %s: %s idle, %llu pieces\n", n,
+        dtp_fmt_time((double)(s->end_ns - s->start_ns) * DTP_NANO, length, sizeof length),
+        dtp_fmt_time((double)(s->start_ns - dtp_trace_first_ns(r)) * DTP_NANO, from, sizeof from),
+        dtp_fmt_time((double)s->idle_ns * DTP_NANO, idle, sizeof idle),
+        (unsigned long long)s->nwork);
+}
+
+/* The step's work by kind: what its host calls launched. */
+static void print_step_times(struct dtp_arena *a, FILE *f, const struct dtp_trace_rank *r,
+                             size_t step) {
+    const struct dtp_trace_step *s;
+    struct dtp_trace_times t;
+    size_t n;
+    char b[4][32];
+    dtp_trace_steps(a, r, &s, &n);
+    if (step >= n)
+        return;
+    dtp_trace_times_launched(r, s[step].start_ns, s[step].start_ns + s[step].dur_ns, &t);
+    fprintf(f, "    compute %s, communication %s (%.1f %% under compute), memory %s, idle %s\n",
+            dtp_fmt_time((double)t.compute_ns * DTP_NANO, b[0], 32),
+            dtp_fmt_time((double)t.comm_ns * DTP_NANO, b[1], 32), dtp_trace_overlap_pct(&t),
+            dtp_fmt_time((double)t.memory_ns * DTP_NANO, b[2], 32),
+            dtp_fmt_time((double)t.idle_ns * DTP_NANO, b[3], 32));
+}
+
+static void print_bubbles(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
+    struct dtp_trace_bubble b;
+    char window[32];
+    for (size_t i = 0; report->trace && i < report->replay->rank[0].nsteps; i++) {
+        dtp_trace_pipeline_bubble(a, report->trace, &report->measured->matches, i, &b);
+        if (b.found)
+            fprintf(f,
+                    "pipeline: %s: bubble %.1f %% of a window of %s; %.1f %% is waiting for other "
+                    "ranks\n",
+                    report->replay->rank[0].step[i].name, 100 * b.fraction,
+                    dtp_fmt_time(b.window_s, window, sizeof window), 100 * b.waiting_fraction);
+    }
+}
+
+static double class_pct(const struct dtp_critical *c, int class) {
+    return c->span_s > 0 ? 100 * c->class_s[class] / c->span_s : 0;
+}
+
+static void print_critical(FILE *f, const struct dtp_replay_report *report) {
+    enum { ITEMS = 5 };
+    const struct dtp_critical *c = &report->replay->critical, *was = &report->measured->critical;
+    char t[32];
+    fprintf(f, "critical path: %s", dtp_fmt_time(was->span_s, t, sizeof t));
+    if (report->what_if)
+        fprintf(f, ", what if %s", dtp_fmt_time(c->span_s, t, sizeof t));
+    const char *separator = ":";
+    for (int k = 0; k < DTP_NCRITICAL; k++) {
+        if (was->class_s[k] <= 0 && c->class_s[k] <= 0)
+            continue;
+        fprintf(f, "%s %s %.1f %%", separator, dtp_critical_names[k], class_pct(was, k));
+        if (report->what_if)
+            fprintf(f, " -> %.1f %%", class_pct(c, k));
+        separator = ",";
+    }
+    fprintf(f, "; %llu changes of rank, ends on rank %d\n", (unsigned long long)c->nhops,
+            c->last_rank);
+    for (size_t i = 0; i < c->nitems && i < ITEMS; i++)
+        fprintf(f, "    %9s  x%-5llu %-13s %.60s\n", dtp_fmt_time(c->item[i].sum_s, t, sizeof t),
+                (unsigned long long)c->item[i].count, dtp_critical_names[c->item[i].class],
+                c->item[i].name);
+}
+
+static const char *ms(int64_t ns, char *buf, size_t size) {
+    return dtp_fmt_time((double)ns * DTP_NANO, buf, size);
+}
+
+static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report,
+                       size_t rank) {
+    enum { KERNELS = 5 };
+    const struct dtp_replayed_rank *r = &report->replay->rank[rank];
+    struct dtp_trace_times t;
+    char b[6][32];
+    dtp_replay_times(report, r->rank, &t);
+    fprintf(f,
+            "rank %d: span %s, compute %s, communication %s (%.1f %% under compute), memory %s, "
+            "idle %s, waiting for the host %s\n",
+            r->rank->rank, ms(t.span_ns, b[0], 32), ms(t.compute_ns, b[1], 32),
+            ms(t.comm_ns, b[2], 32), dtp_trace_overlap_pct(&t), ms(t.memory_ns, b[3], 32),
+            ms(t.idle_ns, b[4], 32), ms(dtp_trace_launch_bound_ns(r->rank), b[5], 32));
+    for (size_t i = 0; i < r->nsteps; i++) {
+        const struct dtp_replayed_step *s = &r->step[i];
+        double was_s = report->measured->rank[rank].step[i].replayed_s;
+        fprintf(f, "  %-20s measured %s, replayed %s", s->name,
+                dtp_fmt_time(s->measured_s, b[0], 32), dtp_fmt_time(was_s, b[1], 32));
+        if (report->what_if)
+            fprintf(f, ", what if %s (%+.1f %%)", dtp_fmt_time(s->replayed_s, b[2], 32),
+                    was_s > 0 ? 100 * (s->replayed_s / was_s - 1) : 0);
+        fprintf(f, "\n");
+        print_step_times(a, f, r->rank, i);
+    }
+    const struct dtp_trace_by_name *k;
+    size_t n;
+    dtp_trace_kernels(a, r->rank, &k, &n);
+    for (size_t i = 0; i < n && i < KERNELS; i++)
+        fprintf(f, "    %9s  x%-5llu %.70s\n", ms(k[i].sum_ns, b[0], 32),
+                (unsigned long long)k[i].count, k[i].name);
+    print_comms(a, f, r);
+    print_streams(a, f, r->rank);
+    print_launch_bound(a, f, r->rank);
+}
+
+void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
+    const struct dtp_replay *r = report->replay;
+    for (size_t i = 0; i < r->nranks; i++)
+        print_rank(a, f, report, i);
+    double last_s = 0, most_s = 0;
+    int last = -1;
+    for (size_t i = 0; i < r->nranks; i++) { /* who the others wait for */
+        double waiting_s = 0;
+        for (size_t k = 0; k < r->rank[i].ncomms; k++)
+            waiting_s += r->rank[i].comm[k].waiting_s;
+        if (last < 0 || waiting_s < last_s) {
+            last = r->rank[i].rank->rank;
+            last_s = waiting_s;
+        }
+        most_s = waiting_s > most_s ? waiting_s : most_s;
+    }
+    char least[32], most[32];
+    if (r->nranks > 1)
+        fprintf(f, "straggler: rank %d waits least in collectives (%s; the most waits %s)\n", last,
+                dtp_fmt_time(last_s, least, 32), dtp_fmt_time(most_s, most, 32));
+    if (r->nranks > 0)
+        print_bubbles(a, f, report);
+    print_critical(f, report);
+    fprintf(f, "explained: %.2f %% of the spans (%u tasks, %zu collectives)\n", r->explained_pct,
+            r->ntasks, r->matches.n);
+}

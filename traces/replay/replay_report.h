@@ -1,0 +1,23 @@
+/* replay_report.h: a replay as text and as JSON (definitions are printed with both). */
+#ifndef DTP_TRACES_REPLAY_REPLAY_REPORT_H
+#define DTP_TRACES_REPLAY_REPLAY_REPORT_H
+
+#include "traces/replay/replay.h"
+
+struct dtp_replay_report {
+    const struct dtp_replay *replay;   /* under the what-if, or as measured */
+    const struct dtp_replay *measured; /* the replay of the trace as it is */
+    const struct dtp_trace *trace;
+    bool what_if, hta_compat;
+};
+
+bool dtp_replay_is_what_if(const struct dtp_replay_options *o);
+/* One paragraph: what the figures mean. */
+extern const char dtp_replay_definitions[];
+/* As defined above, or as HTA does. */
+void dtp_replay_times(const struct dtp_replay_report *report, const struct dtp_trace_rank *r,
+                      struct dtp_trace_times *out);
+void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report);
+void dtp_replay_write_json(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report);
+
+#endif

@@ -1,0 +1,276 @@
+/* tasks_read.c: a timeline that tasks_chrome.c wrote, back as tasks, as a stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "traces/tasks/tasks_read_private.h"
+
+bool dtp_tasks_is_own(struct dtp_source *s) {
+    static const char head[] = "{\"dtplan\"";
+    const unsigned char *at;
+    size_t n;
+    return dtp_source_peek(s, &at, &n, NULL) == DTP_OK && n >= sizeof head - 1 &&
+           memcmp(at, head, sizeof head - 1) == 0;
+}
+
+/* Index of the word in names; it must be one of them. */
+static enum dtp_status read_word(struct tasks_reader *r, const char *const *names, int n, int *out,
+                                 struct dtp_err *err) {
+    struct dtp_text t;
+    DTP_TRY(dtp_pull_text(&r->p, &t, err));
+    for (int i = 0; i < n; i++)
+        if (dtp_text_is(&t, names[i])) {
+            *out = i;
+            return DTP_OK;
+        }
+    return dtp_pull_fail(&r->p, err, "a class or collective that dtplan does not write");
+}
+
+/* ---- a record ---- */
+
+struct record {
+    char phase;
+    bool has_id, has_times;
+    double at_us, value;
+    struct read_task task;
+};
+
+static enum dtp_status read_after(struct tasks_reader *r, struct read_task *to,
+                                  struct dtp_err *err) {
+    bool more;
+    to->first_dep = r->ndeps;
+    DTP_TRY(dtp_pull_open(&r->p, '[', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
+        if (!more)
+            break;
+        if (r->ndeps == r->deps_capacity) {
+            size_t room = 2 * r->deps_capacity + 1024;
+            r->dep = dtp_arena_grow(r->a, r->dep, sizeof *r->dep, r->deps_capacity, room);
+            r->deps_capacity = room;
+        }
+        DTP_TRY(tasks_read_whole(r, 0, MOST_TASKS, &r->dep[r->ndeps], err));
+        r->ndeps++;
+    }
+    to->ndeps = r->ndeps - to->first_dep;
+    return DTP_OK;
+}
+
+enum arg_kind { ARG_INT, ARG_DOUBLE, ARG_TEXT };
+#define ARG(key, kind, field)                                                                      \
+    { key, kind, offsetof(struct dtp_tasks_task, field) }
+static const struct {
+    const char *key;
+    enum arg_kind kind;
+    size_t offset;
+} plain_args[] = {ARG("microbatch", ARG_INT, microbatch),
+                  ARG("chunk", ARG_INT, chunk),
+                  ARG("part", ARG_INT, part),
+                  ARG("step", ARG_INT, step),
+                  ARG("peer", ARG_INT, peer),
+                  ARG("group_size", ARG_INT, group_size),
+                  ARG("group_first", ARG_INT, group_first),
+                  ARG("group_stride", ARG_INT, group_stride),
+                  ARG("start_s", ARG_DOUBLE, start_s),
+                  ARG("end_s", ARG_DOUBLE, end_s),
+                  ARG("latency_s", ARG_DOUBLE, latency_s),
+                  ARG("gap_s", ARG_DOUBLE, gap_s),
+                  ARG("wait_s", ARG_DOUBLE, wait_s),
+                  ARG("flops", ARG_DOUBLE, flops),
+                  ARG("shape", ARG_TEXT, shape)};
+
+static enum dtp_status read_plain(struct tasks_reader *r, size_t i, struct dtp_tasks_task *k,
+                                  struct dtp_err *err) {
+    char *to = (char *)k + plain_args[i].offset;
+    if (plain_args[i].kind == ARG_INT)
+        return tasks_read_int(r, (int *)(void *)to, err);
+    if (plain_args[i].kind == ARG_DOUBLE)
+        return tasks_read_double(r, (double *)(void *)to, err);
+    return tasks_read_string(r, (const char **)(void *)to, err);
+}
+
+static enum dtp_status read_arg(struct tasks_reader *r, const struct dtp_text *key,
+                                struct record *rec, struct dtp_err *err) {
+    struct dtp_tasks_task *k = &rec->task.k;
+    int64_t v;
+    for (size_t i = 0; i < sizeof plain_args / sizeof *plain_args; i++)
+        if (dtp_text_is(key, plain_args[i].key)) {
+            rec->has_times = rec->has_times || strcmp(plain_args[i].key, "end_s") == 0;
+            return read_plain(r, i, k, err);
+        }
+    if (dtp_text_is(key, "id")) {
+        rec->has_id = true;
+        return tasks_read_whole(r, 0, MOST_TASKS, &rec->task.id, err);
+    }
+    if (dtp_text_is(key, "value"))
+        return tasks_read_double(r, &rec->value, err);
+    if (dtp_text_is(key, "after"))
+        return read_after(r, &rec->task, err);
+    if (dtp_text_is(key, "class"))
+        return read_word(r, dtp_task_class_names, DTP_NTASK_CLASSES, &k->class, err);
+    if (dtp_text_is(key, "collective"))
+        return read_word(r, dtp_comm_op_name, DTP_NCOMM_OPS, &k->op, err);
+    if (!dtp_text_is(key, "bytes"))
+        return dtp_pull_skip(&r->p, err);
+    DTP_TRY(tasks_read_whole(r, 0, INT64_MAX, &v, err));
+    k->bytes = (uint64_t)v;
+    return DTP_OK;
+}
+
+static enum dtp_status read_args(struct tasks_reader *r, struct record *rec, struct dtp_err *err) {
+    struct dtp_text key;
+    bool more;
+    DTP_TRY(dtp_pull_open(&r->p, '{', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
+        if (!more)
+            return DTP_OK;
+        DTP_TRY(read_arg(r, &key, rec, err));
+    }
+}
+
+static enum dtp_status read_field(struct tasks_reader *r, const struct dtp_text *key,
+                                  struct record *rec, struct dtp_err *err) {
+    struct dtp_tasks_task *k = &rec->task.k;
+    struct dtp_text t;
+    int64_t v;
+    if (dtp_text_is(key, "args"))
+        return read_args(r, rec, err);
+    if (dtp_text_is(key, "name"))
+        return tasks_read_string(r, &k->name, err);
+    if (dtp_text_is(key, "cat"))
+        return tasks_read_string(r, &k->category, err);
+    if (dtp_text_is(key, "ts"))
+        return tasks_read_double(r, &rec->at_us, err);
+    if (dtp_text_is(key, "tid"))
+        return tasks_read_whole(r, 0, MOST_TASKS, &rec->task.tid, err);
+    if (dtp_text_is(key, "pid")) {
+        DTP_TRY(tasks_read_whole(r, 0, MOST_RANKS, &v, err));
+        k->rank = (int)v - 1;
+        return DTP_OK;
+    }
+    if (!dtp_text_is(key, "ph"))
+        return dtp_pull_skip(&r->p, err);
+    DTP_TRY(dtp_pull_text(&r->p, &t, err));
+    rec->phase = t.n == 1 ? t.at[0] : '\0';
+    return DTP_OK;
+}
+
+bool tasks_in_time(double t_s) {
+    return t_s >= -MOST_S && t_s <= MOST_S;
+}
+
+/* Times that nanoseconds hold, and a group whose ranks do not overflow. */
+static bool is_sane(const struct dtp_tasks_task *k) {
+    int64_t most = k->group_size > 0 ? k->group_size - 1 : 0;
+    most = k->group_first + most * (int64_t)k->group_stride;
+    return tasks_in_time(k->start_s) && tasks_in_time(k->end_s) && tasks_in_time(k->latency_s) &&
+           tasks_in_time(k->gap_s) && tasks_in_time(k->wait_s) && k->group_size <= MOST_RANKS &&
+           most <= MOST_RANKS;
+}
+
+static enum dtp_status keep_task(struct tasks_reader *r, const struct record *rec,
+                                 struct dtp_err *err) {
+    const struct read_task *x = &rec->task;
+    if (!rec->has_id || !rec->has_times || x->k.end_s < x->k.start_s || x->k.rank < 0)
+        return dtp_pull_fail(&r->p, err, "a task without its id, rank or times");
+    if (!is_sane(&x->k))
+        return dtp_pull_fail(&r->p, err, "a task with times or ranks out of range");
+    if (x->tid < 1 || (size_t)x->tid > r->nlanes)
+        return dtp_pull_fail(&r->p, err, "a task of a thread that \"lanes\" does not have");
+    if (r->ntasks == r->capacity) {
+        size_t room = 2 * r->capacity + 256;
+        r->task = dtp_arena_grow(r->a, r->task, sizeof *r->task, r->capacity, room);
+        r->capacity = room;
+    }
+    r->task[r->ntasks++] = *x;
+    return DTP_OK;
+}
+
+static enum dtp_status read_record(struct tasks_reader *r, struct dtp_err *err) {
+    struct record rec = {.task = {.k = {.name = "", DTP_TASKS_UNSAID}, .id = -1}};
+    struct dtp_text key;
+    bool more;
+    DTP_TRY(dtp_pull_open(&r->p, '{', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
+        if (!more)
+            break;
+        DTP_TRY(read_field(r, &key, &rec, err));
+    }
+    if (rec.phase == 'X')
+        return keep_task(r, &rec, err);
+    if (rec.phase == 'C' && tasks_in_time(rec.at_us * DTP_MICRO))
+        dtp_tasks_count(r->t, rec.task.k.rank, rec.task.k.name, rec.at_us * DTP_MICRO, rec.value);
+    return DTP_OK;
+}
+
+static enum dtp_status read_events(struct tasks_reader *r, struct dtp_err *err) {
+    bool more;
+    DTP_TRY(dtp_pull_open(&r->p, '[', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
+        if (!more)
+            return DTP_OK;
+        DTP_TRY(read_record(r, err));
+    }
+}
+
+static enum dtp_status read_document(struct tasks_reader *r, struct dtp_err *err) {
+    struct dtp_text key;
+    bool more;
+    char c;
+    DTP_TRY(dtp_pull_open(&r->p, '{', err));
+    for (bool first = true;; first = false) {
+        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
+        if (!more)
+            break;
+        if (dtp_text_is(&key, "dtplan"))
+            DTP_TRY(tasks_read_head(r, err));
+        else if (dtp_text_is(&key, "traceEvents"))
+            DTP_TRY(read_events(r, err));
+        else
+            DTP_TRY(dtp_pull_skip(&r->p, err));
+    }
+    DTP_TRY(dtp_pull_peek(&r->p, &c, err));
+    return c == '\0' ? DTP_OK : dtp_pull_fail(&r->p, err, "text after the end of the document");
+}
+
+static int by_id(const void *x, const void *y) {
+    const struct read_task *p = x, *q = y;
+    return p->id < q->id ? -1 : p->id > q->id;
+}
+
+/* Tasks in the order of their ids, which are 0, 1, 2, ... */
+static enum dtp_status order_tasks(struct tasks_reader *r, struct dtp_err *err) {
+    if ((int64_t)r->ntasks != r->declared)
+        return dtp_pull_fail(&r->p, err, "not as many tasks as the head says");
+    if (r->ntasks > 1)
+        qsort(r->task, r->ntasks, sizeof *r->task, by_id);
+    for (size_t i = 0; i < r->ntasks; i++) {
+        struct read_task *x = &r->task[i];
+        if (x->id != (int64_t)i)
+            return dtp_pull_fail(&r->p, err, "ids of tasks are not 0, 1, 2, ...");
+        x->k.stream = r->lane[x->tid - 1];
+        dtp_tasks_add(r->t, &x->k);
+        for (size_t d = 0; d < x->ndeps; d++) {
+            int64_t before = r->dep[x->first_dep + d];
+            if (before >= (int64_t)r->ntasks)
+                return dtp_pull_fail(&r->p, err, "a task waits for one that does not exist");
+            dtp_tasks_after(r->t, (uint32_t)before);
+        }
+    }
+    return DTP_OK;
+}
+
+enum dtp_status dtp_tasks_read(struct dtp_arena *a, struct dtp_source *source,
+                               struct dtp_tasks **out, struct dtp_err *err) {
+    struct tasks_reader *r = DTP_NEW(a, struct tasks_reader, 1);
+    r->a = a;
+    r->t = dtp_tasks_create(a, "", "");
+    dtp_trace_rank_init(&r->names, a, dtp_source_name(source));
+    dtp_pull_init(&r->p, a, source);
+    DTP_TRY(read_document(r, err));
+    DTP_TRY(order_tasks(r, err));
+    *out = r->t;
+    return DTP_OK;
+}
