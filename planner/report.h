@@ -59,6 +59,9 @@ const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_pro
 void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
 /* "tp 8 x pp 16 x dp 8, interleaved with 6 chunks, microbatch 1, ..." */
 const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p);
+/* "4.2 % less by fewer layers in the last stage, which is not searched" of dtp_refine()'s result. */
+const char *dtp_refined_words(struct dtp_arena *a, const struct dtp_result *best,
+                              const struct dtp_result *refined);
 /* What a shell accepts: "--model gpt175b --gpus 1024 --tp 8 ...". */
 const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
                              const struct dtp_plan *p);

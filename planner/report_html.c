@@ -53,6 +53,14 @@ static void end_svg(FILE *f) {
     fputs("</svg></div>\n", f);
 }
 
+/* Ends a paragraph with the command of the plan. */
+static void simulate_line(struct dtp_arena *a, FILE *f, const struct dtp_report *r,
+                          const struct dtp_plan *p) {
+    fputs("</p><code>dtplan simulate ", f);
+    dtp_svg_text(f, dtp_report_flags(a, r->setup, p));
+    fputs("</code>\n", f);
+}
+
 static void cards(FILE *f, const struct dtp_result *b) {
     char text[32];
     fprintf(f, "<p class=\"big\"><span><b>%s</b>a step</span>",
@@ -62,6 +70,16 @@ static void cards(FILE *f, const struct dtp_result *b) {
             dtp_fmt_flops(b->flops_per_gpu_per_s, text, sizeof text));
     fprintf(f, "<span><b>%.1f %%</b>MFU</span><span><b>%.1f %%</b>bubble</span></p>\n",
             b->mfu * 100, b->bubble.fraction * 100);
+}
+
+/* What the search does not try, with the command that simulates it. */
+static void refined(struct dtp_arena *a, FILE *f, const struct dtp_report *r,
+                    const struct dtp_result *best) {
+    char text[32];
+    fprintf(f, "<h2>Faster still</h2><p><b>%s</b> a step, ",
+            dtp_fmt_time(r->refined->step_s, text, sizeof text));
+    dtp_svg_text(f, dtp_refined_words(a, best, r->refined));
+    simulate_line(a, f, r, &r->refined->plan);
 }
 
 static void breakdown(FILE *f, const struct dtp_result *b) {
@@ -306,12 +324,13 @@ void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     fputs("</h1>\n", f);
     fputs("<p><b>", f);
     dtp_svg_text(f, dtp_plan_words(a, &best->plan));
-    fputs("</b></p><code>dtplan simulate ", f);
-    dtp_svg_text(f, dtp_report_flags(a, r->setup, &best->plan));
-    fputs("</code>\n", f);
+    fputs("</b>", f);
+    simulate_line(a, f, r, &best->plan);
     cards(f, best);
     for (const char *const *w = dtp_report_warnings(a, p, best); *w; w++)
         fprintf(f, "<p class=\"warn\">%s</p>\n", *w);
+    if (r->refined)
+        refined(a, f, r, best);
     breakdown(f, best);
     memory(f, p, best);
     others(f, r->search);

@@ -94,21 +94,14 @@ static void bubble(struct dtp_arena *a, const struct dtp_term *t, const struct d
 /* What the search does not try, with the command that simulates it. */
 static void refined(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
                     const struct dtp_result *best) {
-    const struct dtp_plan *p = &r->refined->plan;
     char text[32];
-    const char *what =
-        p->layers_per_stage.n > 0
-            ? "fewer layers in the last stage"
-            : dtp_arena_printf(a, "recomputation of %d layers%s alone", p->recompute_layers,
-                               p->pp * p->vpp > 1 ? " of a stage" : "");
     fprintf(t->file, "  %-*s ", LABEL, "faster still");
     dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_time(r->refined->step_s, text, sizeof text));
     fputs("   ", t->file);
-    dtp_term_wrap(t, DTP_PLAIN, LABEL + 3 + 12, LABEL + 3,
-                  dtp_arena_printf(a, "%.1f %% less by %s, which is not searched",
-                                   100 * (1 - r->refined->step_s / best->step_s), what));
+    dtp_term_wrap(t, DTP_PLAIN, LABEL + 3 + 12, LABEL + 3, dtp_refined_words(a, best, r->refined));
     fputs("  ", t->file);
-    dtp_term_print(t, DTP_DIM, "dtplan simulate %s\n", dtp_report_flags(a, r->setup, p));
+    dtp_term_print(t, DTP_DIM, "dtplan simulate %s\n",
+                   dtp_report_flags(a, r->setup, &r->refined->plan));
 }
 
 static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,

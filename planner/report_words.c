@@ -112,6 +112,18 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
     return s.at;
 }
 
+const char *dtp_refined_words(struct dtp_arena *a, const struct dtp_result *best,
+                              const struct dtp_result *refined) {
+    const struct dtp_plan *p = &refined->plan;
+    const char *what =
+        p->layers_per_stage.n > 0
+            ? "fewer layers in the last stage"
+            : dtp_arena_printf(a, "recomputation of %d layers%s alone", p->recompute_layers,
+                               p->pp * p->vpp > 1 ? " of a stage" : "");
+    return dtp_arena_printf(a, "%.1f %% less by %s, which is not searched",
+                            100 * (1 - refined->step_s / best->step_s), what);
+}
+
 const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r) {
     const struct dtp_setup *s = r->setup;
     const struct dtp_problem *p = &s->problem;

@@ -40,9 +40,10 @@ grep -c 'causal mask' text || true
 # recomputation of some layers alone.
 for ask in "--gpus 96" "--gpus 8 --framework torch-fsdp2 --batch 64"; do
     # shellcheck disable=SC2086
-    "$dtplan" --model llama3-8b --cluster h100 $ask >refined || exit
+    "$dtplan" --model llama3-8b --cluster h100 $ask --html refined.html >refined || exit
     told=$(sed -n 's/.*faster still *\([0-9.]* s\) .*/\1/p' refined)
     # shellcheck disable=SC2046
     "$dtplan" $(sed -n 's/^  dtplan //p' refined | tail -n 1) | grep -c "step time *$told "
+    grep -c "Faster still.*<b>$told</b>.*$(sed -n 's/^  dtplan //p' refined | tail -n 1)" refined.html
 done
 "$dtplan" --model llama3-8b --cluster h100 --gpus 96 --json | grep -c '"faster_still"'
