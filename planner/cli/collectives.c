@@ -7,70 +7,133 @@
 
 enum { EXAMPLE_RANKS = 16, EXAMPLE_PER_NODE = 8, MOST_STEPS = 128 };
 
-/* "2 x (n-1) steps: NEXT by 1, 1/8 of the buffer" of each step, joined. Returns buf. */
+static const char *const peers[] = {[DTP_PEER_NEXT] = "next",
+                                    [DTP_PEER_CHAIN] = "along the chain",
+                                    [DTP_PEER_CHAIN_BACK] = "back along the chain",
+                                    [DTP_PEER_XOR] = "xor",
+                                    [DTP_PEER_FOLD_IN] = "into the power of two",
+                                    [DTP_PEER_FOLD_OUT] = "out of the power of two",
+                                    [DTP_PEER_TO_ROOT] = "to root",
+                                    [DTP_PEER_FROM_ROOT] = "from root",
+                                    [DTP_PEER_ALL] = "all",
+                                    [DTP_PEER_TREE_UP] = "up the tree",
+                                    [DTP_PEER_TREE_DOWN] = "down the tree",
+                                    [DTP_PEER_TREES_UP] = "up two trees",
+                                    [DTP_PEER_TREES_DOWN] = "down two trees",
+                                    [DTP_PEER_SWITCH] = "switch"};
+static const char *const tiers[] = {"all ranks", "inside the node", "across nodes"};
+
+/* Steps of the example; < 0: the algorithm does not apply. */
+static int example(int algo, int kind, struct dtp_step *steps) {
+    return dtp_coll_steps((enum dtp_algo)algo, (enum dtp_collective)kind, EXAMPLE_RANKS,
+                          EXAMPLE_PER_NODE, steps, MOST_STEPS);
+}
+
+/* "7 x next 0.125 inside the node" of each step, joined. Returns buf. */
 static const char *steps_text(const struct dtp_step *steps, int n, char *buf, size_t size) {
-    static const char *const peers[] = {[DTP_PEER_NEXT] = "next",
-                                        [DTP_PEER_XOR] = "xor",
-                                        [DTP_PEER_TO_ROOT] = "to root",
-                                        [DTP_PEER_FROM_ROOT] = "from root",
-                                        [DTP_PEER_ALL] = "all",
-                                        [DTP_PEER_TREE_UP] = "up the tree",
-                                        [DTP_PEER_TREE_DOWN] = "down the tree",
-                                        [DTP_PEER_SWITCH] = "switch"};
-    static const char *const tiers[] = {"", " inside the node", " across nodes"};
     size_t used = 0;
     buf[0] = '\0';
     for (int i = 0; i < n && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%d x %s %.4g%s", i ? ", " : "",
+        used += (size_t)snprintf(buf + used, size - used, "%s%d x %s %.4g%s%s", i ? ", " : "",
                                  steps[i].repeat, peers[steps[i].peer], steps[i].fraction,
-                                 tiers[steps[i].tier]);
+                                 steps[i].tier > 0 ? " " : "",
+                                 steps[i].tier > 0 ? tiers[steps[i].tier] : "");
     return buf;
 }
 
-static enum dtp_status find_kind(const char *name, int *out, struct dtp_err *err) {
-    size_t n = 0;
-    while (dtp_collective_names[n])
-        n++;
-    *out = dtp_name_index(dtp_collective_names, name);
-    if (*out >= 0)
-        return DTP_OK;
-    return dtp_unknown_name(err, DTP_EUSAGE, "collective", name, dtp_collective_names, n, NULL);
-}
-
-static void algorithms(const struct dtp_term *t, enum dtp_collective kind, const char *indent) {
+static void print(const struct dtp_term *t, int kind) {
     struct dtp_step steps[MOST_STEPS];
-    char text[512], line[640];
+    char text[512];
+    dtp_term_print(t, DTP_BOLD, "%s\n", dtp_collective_names[kind]);
     for (int algo = DTP_ALGO_AUTO + 1; algo < DTP_NALGOS; algo++) {
-        int n = dtp_coll_steps((enum dtp_algo)algo, kind, EXAMPLE_RANKS, EXAMPLE_PER_NODE, steps,
-                               MOST_STEPS);
+        int n = example(algo, kind, steps);
         if (n < 0)
             continue;
-        snprintf(line, sizeof line, "%s", steps_text(steps, n, text, sizeof text));
-        fputs(indent, t->file);
-        dtp_listing_row(t, dtp_algo_names[algo], 20, line);
+        fputs("  ", t->file);
+        dtp_listing_row(t, dtp_algo_names[algo], 20, steps_text(steps, n, text, sizeof text));
     }
+}
+
+static void write_steps(struct dtp_json_out *w, const struct dtp_step *steps, int n) {
+    dtp_json_array(w);
+    for (int i = 0; i < n; i++) {
+        dtp_json_object(w);
+        dtp_json_kv_int(w, "repeat", steps[i].repeat);
+        dtp_json_kv_string(w, "peer", peers[steps[i].peer]);
+        dtp_json_kv_double(w, "fraction", steps[i].fraction);
+        dtp_json_kv_string(w, "among", tiers[steps[i].tier]);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+}
+
+static void write_json(FILE *f, int kind) {
+    struct dtp_step steps[MOST_STEPS];
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, 2);
+    dtp_json_object(&w);
+    dtp_json_kv_string(&w, "name", dtp_collective_names[kind]);
+    dtp_json_kv_int(&w, "ranks", EXAMPLE_RANKS);
+    dtp_json_kv_int(&w, "ranks_per_node", EXAMPLE_PER_NODE);
+    dtp_json_put_key(&w, "algorithms");
+    dtp_json_array(&w);
+    for (int algo = DTP_ALGO_AUTO + 1; algo < DTP_NALGOS; algo++) {
+        int n = example(algo, kind, steps);
+        if (n < 0)
+            continue;
+        dtp_json_object(&w);
+        dtp_json_kv_string(&w, "algo", dtp_algo_names[algo]);
+        dtp_json_put_key(&w, "steps");
+        write_steps(&w, steps, n);
+        dtp_json_end(&w);
+    }
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+}
+
+static void heading(FILE *f) {
+    fprintf(f,
+            "Steps of each algorithm for %d ranks, %d a node: repeats x peer, part of the "
+            "buffer\n",
+            EXAMPLE_RANKS, EXAMPLE_PER_NODE);
+}
+
+static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp_err *err) {
+    int kind = dtp_name_index(dtp_collective_names, name);
+    if (kind < 0)
+        return dtp_unknown_name(err, DTP_EUSAGE, "collective", name, dtp_collective_names,
+                                DTP_NCOLLECTIVES, NULL);
+    if (cli->args.json) {
+        write_json(cli->out.file, kind);
+        return DTP_OK;
+    }
+    heading(cli->out.file);
+    print(&cli->out, kind);
+    return DTP_OK;
+}
+
+static enum dtp_status list(struct dtp_arena *a, const char *const **names, size_t *n,
+                            struct dtp_err *err) {
+    (void)a;
+    (void)err;
+    *names = dtp_collective_names;
+    *n = DTP_NCOLLECTIVES;
+    return DTP_OK;
+}
+
+static enum dtp_status row(struct dtp_cli *cli, const char *name, int width, struct dtp_err *err) {
+    int kind = dtp_name_index(dtp_collective_names, name);
+    (void)width;
+    (void)err;
+    if (kind == 0)
+        heading(cli->out.file);
+    print(&cli->out, kind);
+    return DTP_OK;
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
-    const struct dtp_listing *own = cli->own;
-    FILE *f = cli->out.file;
-    int only = -1;
-    if (cli->nargs == 1)
-        DTP_TRY(find_kind(cli->arg[0], &only, err));
-    if (!own->names)
-        fprintf(f,
-                "Steps of each algorithm for %d ranks, %d a node: repeats x peer, part of the "
-                "buffer\n",
-                EXAMPLE_RANKS, EXAMPLE_PER_NODE);
-    for (int k = 0; k < DTP_NCOLLECTIVES; k++) {
-        if (only >= 0 && k != only)
-            continue;
-        dtp_term_print(&cli->out, own->names ? DTP_PLAIN : DTP_BOLD, "%s\n",
-                       dtp_collective_names[k]);
-        if (!own->names)
-            algorithms(&cli->out, (enum dtp_collective)k, "  ");
-    }
-    return DTP_OK;
+    static const struct dtp_listing_verb verb = {list, row, details};
+    return dtp_listing_run(cli, &verb, err);
 }
 
 const struct dtp_verb dtp_verb_collectives = {
@@ -79,6 +142,7 @@ const struct dtp_verb dtp_verb_collectives = {
     .synopsis = "collectives [KIND]",
     .description = "Lists the collectives with the algorithms that apply to each. A step is: how "
                    "often, to whom, which part of the buffer.",
+    .groups = DTP_GROUP_OUTPUT,
     .options = dtp_listing_options,
     .own_size = sizeof(struct dtp_listing),
     .max_args = 1,

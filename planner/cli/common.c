@@ -93,7 +93,9 @@ static const struct dtp_option plan_options[] = {
     {0}};
 
 static const struct dtp_option output_options[] = {
-    {"json", DTP_OPT_FLAG, 0, AT(json), .help = "one JSON object on standard output"}, {0}};
+    {"json", DTP_OPT_FLAG, 0, AT(json),
+     .help = "one JSON document on standard output; of a list of names an array"},
+    {0}};
 
 static const struct dtp_option search_options[] = {
     {"jobs", DTP_OPT_INT, 'j', AT(jobs), .value = "N", .min = 0, .max = 1024,

@@ -295,6 +295,17 @@ static const struct dtp_output_key schedule[] = {
     {"microbatches", "of the example"},
     {"ranks[][]", "of each stage its actions in their order: chunk, kind, microbatch, such as 0F3"},
     {0}};
+
+static const struct dtp_output_key collective_steps[] = {
+    {"name", "of the collective"},
+    {"ranks", "of the example"},
+    {"ranks_per_node", "of the example"},
+    {"algorithms[].algo", "each that applies"},
+    {"algorithms[].steps[].repeat", "how often"},
+    {"algorithms[].steps[].peer", "to whom a rank sends"},
+    {"algorithms[].steps[].fraction", "of the buffer"},
+    {"algorithms[].steps[].among", "all ranks, or those inside the node, or across nodes"},
+    {0}};
 /* clang-format on */
 
 const struct dtp_output_page dtp_output_pages[] = {
@@ -315,9 +326,10 @@ const struct dtp_output_page dtp_output_pages[] = {
     {"trace", "What is in files; which keys a file has depends on its kind.", dtp_output_trace},
     {"collective", "The time of one collective.", collective},
     {"jobs", "A cluster's jobs, by policy.", dtp_output_jobs},
-    {"models, clusters, frameworks, schedules",
-     "The names. With a NAME the entry itself: MODEL, CLUSTER, FRAMEWORK, or the next.", names},
+    {"models, clusters, frameworks, schedules, collectives",
+     "The names. With a NAME the entry itself: MODEL, CLUSTER, FRAMEWORK, or one of the next two.", names},
     {"schedules NAME", "The order of actions.", schedule},
+    {"collectives KIND", "The steps of its algorithms.", collective_steps},
     {"ANSWER", "What plan and simulate begin with.", head},
     {"PROBLEM", "What was asked.", problem},
     {"RESULT", "Time and memory of a plan.", result},

@@ -52,9 +52,10 @@ printf 'HYBRID_TRANSFORMER model_parallel_NPU_group: 8 all_gpus: 16\n1\nlayer -1
 "$dtplan" trace work --cluster dgx-h100 --time-unit us --json | save trace
 "$dtplan" simulate --model gpt2 --gpus 8 --batch 16 --timeline graph.et >/dev/null
 "$dtplan" trace graph.0.et --json | save trace
-for verb in models clusters frameworks schedules; do
-    "$dtplan" "$verb" --json | save "models, clusters, frameworks, schedules"
+for verb in models clusters frameworks schedules collectives; do
+    "$dtplan" "$verb" --json | save "models, clusters, frameworks, schedules, collectives"
 done
+"$dtplan" collectives all_reduce --json | save "collectives KIND"
 "$dtplan" schedules zb-v --pp 2 --microbatches 4 --json | save "schedules NAME"
 "$dtplan" --man-formats >manual
 cat >compare.py <<'EOF'
