@@ -348,7 +348,8 @@ static enum dtp_status read_all(struct loader *l, struct dtp_arena *a, const cha
 }
 
 /* Optimizer updates and loss scale; manifests of earlier versions have neither: no step was skipped. */
-static enum dtp_status resume_scale(struct dtp_rank *r, int step, const char *text) {
+static enum dtp_status resume_scale(struct dtp_rank *r, const char *path, int step,
+                                    const char *text) {
     struct dtp_loss_scale *s = &r->loss_scale;
     const char *at = strstr(text, "\nupdates ");
     double scale = 1;
@@ -356,7 +357,7 @@ static enum dtp_status resume_scale(struct dtp_rank *r, int step, const char *te
     if (at &&
         (sscanf(at, "\nupdates %d\nloss scale %lg after %d clean", &updates, &scale, &clean) != 3 ||
          updates < 0 || updates > step || !(scale > 0) || clean < 0))
-        return dtp_fail(r->err, DTP_EINPUT, "the manifest of the checkpoint is damaged");
+        return dtp_fail(r->err, DTP_EINPUT, "%s: not a manifest of a checkpoint", path);
     s->updates = updates;
     if (at && s->dynamic) {
         s->scale = scale;
@@ -381,7 +382,11 @@ enum dtp_status dtp_checkpoint_load(struct dtp_rank *r, int *step) {
             3 ||
         nranks < 1)
         return dtp_fail(r->err, DTP_EINPUT, "%s: not a manifest of a checkpoint", path);
-    DTP_TRY(resume_scale(r, *step, text));
+    if (seed != r->o->seed) /* other data and dropout behind the step */
+        return dtp_fail(r->err, DTP_EINPUT,
+                        "%s: saved by a run with seed %" PRIu64 ", this one has seed %" PRIu64,
+                        path, seed, r->o->seed);
+    DTP_TRY(resume_scale(r, path, *step, text));
     struct dtp_arena *a = dtp_arena_create("resume");
     struct loader l = {.r = r, .a = dtp_arena_create("record"), .step = *step};
     enum dtp_status status = read_all(&l, a, folder, nranks);

@@ -2,11 +2,15 @@
 #ifndef DTP_TESTS_RUNTIME_CASES_H
 #define DTP_TESTS_RUNTIME_CASES_H
 
+#include <CUnit/Basic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "models/schedule.h"
+#include "runtime/launch.h"
 #include "runtime/run.h"
 
 /* 8 layers, so that 8 virtual stages exist; 67 tokens, so that the vocabulary is padded. */
@@ -53,6 +57,26 @@ static inline struct dtp_plan with_degrees(struct dtp_plan p, int tp, int pp, in
     p.pp = pp;
     p.dp = dp;
     return p;
+}
+
+/* The run fails so, soon, and leaves no process. */
+static inline void check_failure(struct dtp_arena *a, struct dtp_run_options *o,
+                                 enum dtp_status status, const char *says, double within_s) {
+    struct dtp_run_result r;
+    struct dtp_err err = {0};
+    int64_t start_ns = dtp_os_now_ns();
+    CU_ASSERT_EQUAL(dtp_run(a, o, &r, &err), status);
+    if (!strstr(err.msg, says))
+        printf("\n    found \"%s\", expected \"%s\"\n", err.msg, says);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, says));
+    CU_ASSERT((double)(dtp_os_now_ns() - start_ns) * 1e-9 < within_s);
+    CU_ASSERT_EQUAL(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left */
+}
+
+static inline void remove_tree(const char *path) {
+    char command[1200];
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    CU_ASSERT_EQUAL(system(command), 0);
 }
 
 /* "CUDA" on the CPU: the fake module lies beside this program. */

@@ -1,9 +1,7 @@
-/* Runs as a whole: the order of actions, failures, checkpoints, data, learning rate. */
+/* Runs as a whole: the order of actions, failures, data, learning rate. */
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/rank.h"
@@ -12,10 +10,6 @@
 
 static struct dtp_arena *arena;
 static struct dtp_model model;
-
-static double seconds_since(int64_t start_ns) {
-    return (double)(dtp_os_now_ns() - start_ns) * 1e-9;
-}
 
 /* ---- order ---- */
 
@@ -87,19 +81,6 @@ static void test_runs_repeat(void) {
 
 /* ---- failures ---- */
 
-static void check_failure(struct dtp_run_options *o, enum dtp_status status, const char *says,
-                          double within_s) {
-    struct dtp_run_result r;
-    struct dtp_err err = {0};
-    int64_t start_ns = dtp_os_now_ns();
-    CU_ASSERT_EQUAL(dtp_run(arena, o, &r, &err), status);
-    if (!strstr(err.msg, says))
-        printf("\n    found \"%s\", expected \"%s\"\n", err.msg, says);
-    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, says));
-    CU_ASSERT(seconds_since(start_ns) < within_s);
-    CU_ASSERT_EQUAL(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left */
-}
-
 static void test_a_killed_rank_ends_the_job(void) {
     struct dtp_run_options o = tiny_options(&model);
     o.plan = with_degrees(o.plan, 2, 2, 1);
@@ -108,7 +89,7 @@ static void test_a_killed_rank_ends_the_job(void) {
     o.fault_rank = 3;
     o.fault_step = 2;
     o.fault_action = 4;
-    check_failure(&o, DTP_ENO, "rank 3 died in 0RF1 of step 2: signal 9", 15);
+    check_failure(arena, &o, DTP_ENO, "rank 3 died in 0RF1 of step 2: signal 9", 15);
 }
 
 static void test_a_hanging_rank_ends_the_job(void) {
@@ -119,7 +100,7 @@ static void test_a_hanging_rank_ends_the_job(void) {
     o.fault_rank = 1;
     o.fault_step = 1;
     o.fault_action = 0;
-    check_failure(&o, DTP_ENO, "rank 1 hangs in 0F0 of step 1", 20);
+    check_failure(arena, &o, DTP_ENO, "rank 1 hangs in 0F0 of step 1", 20);
 }
 
 /* An error that is found three actions later is told with the action that the device did not end. */
@@ -128,13 +109,13 @@ static void test_a_late_error_names_its_action(void) {
     take_fake_module();
     setenv("DTPLAN_FAKE_FAULT", "5", 1);
     o.backend = "cuda";
-    check_failure(&o, DTP_ENO, "rank 0 in 0B2 of step 2: CUDA: an illegal address", 20);
+    check_failure(arena, &o, DTP_ENO, "rank 0 in 0B2 of step 2: CUDA: an illegal address", 20);
     setenv("DTPLAN_FAKE_FAULT", "16",
            1); /* the optimizer, the last: found at the end of the step */
-    check_failure(&o, DTP_ENO, "rank 0 in 0O0 of step 2: CUDA: an illegal address", 20);
+    check_failure(arena, &o, DTP_ENO, "rank 0 in 0O0 of step 2: CUDA: an illegal address", 20);
     o.plan = with_degrees(o.plan, 1, 1, 2);
     setenv("DTPLAN_FAKE_FAULT", "7", 1); /* found by the optimizer's collective, which fails */
-    check_failure(&o, DTP_ENO, " in 0B3 of step 2: CUDA: an illegal address", 20);
+    check_failure(arena, &o, DTP_ENO, " in 0B3 of step 2: CUDA: an illegal address", 20);
     unsetenv("DTPLAN_FAKE_FAULT");
 }
 
@@ -148,35 +129,35 @@ static void test_out_of_memory_names_tensor_and_action(void) {
     CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &r, &err), DTP_OK);
     o.timeout_s = 600;
     o.memory_bytes = r.peak_bytes[1] - 4096;
-    check_failure(&o, DTP_ENOMEM, "in 0F7 of step 0: out of memory: ", 15);
+    check_failure(arena, &o, DTP_ENOMEM, "in 0F7 of step 0: out of memory: ", 15);
     o.memory_bytes = 100000;
-    check_failure(&o, DTP_ENOMEM, "in its start: out of memory: ", 15);
+    check_failure(arena, &o, DTP_ENOMEM, "in its start: out of memory: ", 15);
 }
 
 static void test_what_the_runtime_lacks(void) {
     struct dtp_run_options o = tiny_options(&model);
     o.plan.dtype = DTP_BF16;
-    check_failure(&o, DTP_EUNSUPPORTED, "fp32", 5);
+    check_failure(arena, &o, DTP_EUNSUPPORTED, "fp32", 5);
     o = tiny_options(&model);
     o.plan.cp = 2;
-    check_failure(&o, DTP_EUNSUPPORTED, "context", 5);
+    check_failure(arena, &o, DTP_EUNSUPPORTED, "context", 5);
     o = tiny_options(&model);
     o.plan.tp = 3;
-    check_failure(&o, DTP_EINPUT, "heads", 5);
+    check_failure(arena, &o, DTP_EINPUT, "heads", 5);
     o = tiny_options(&model);
     o.seq = 17;
-    check_failure(&o, DTP_EINPUT, "positions", 5);
+    check_failure(arena, &o, DTP_EINPUT, "positions", 5);
     o = tiny_options(&model);
     o.plan.schedule = DTP_SCHED_BREADTH_FIRST;
     o.plan.pp = o.plan.vpp = 2;
     o.plan.global_batch_size = 2 * DTP_MOST_SENT + 2;
-    check_failure(&o, DTP_EUNSUPPORTED, "holds 1025 sent tensors with 2050 microbatches", 5);
+    check_failure(arena, &o, DTP_EUNSUPPORTED, "holds 1025 sent tensors with 2050 microbatches", 5);
     o = tiny_options(&model);
     o.backend = "cuda";
     struct dtp_err err = {0};
     const struct dtp_dev_ops *ops;
     if (dtp_dev_find("cuda", &ops, &err) != DTP_OK)
-        check_failure(&o, DTP_EUNSUPPORTED, "cuda", 5);
+        check_failure(arena, &o, DTP_EUNSUPPORTED, "cuda", 5);
 }
 
 /* It ends the job, by the name of the first rank that has one, but where losses mean nothing. */
@@ -198,128 +179,6 @@ static void test_a_loss_that_is_no_number(void) {
     }
 }
 
-/* ---- checkpoints ---- */
-
-static void remove_tree(const char *path) {
-    char command[1200];
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CU_ASSERT_EQUAL(system(command), 0);
-}
-
-/* 6 steps at once = 3 steps with one layout, saved, and 3 more with another. */
-static void check_resume(const struct dtp_plan *first, const struct dtp_plan *second,
-                         double tolerance) {
-    char folder[] = "/tmp/dtplan-test-XXXXXX";
-    struct dtp_run_options o = tiny_options(&model);
-    struct dtp_run_result whole, half, rest;
-    struct dtp_err err = {0};
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
-    o.steps = 6;
-    o.plan = *first;
-    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &whole, &err), DTP_OK);
-    o.save = folder;
-    o.save_every = 2;
-    o.steps = 3;
-    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &half, &err), DTP_OK);
-    o.save = NULL;
-    o.resume = folder;
-    o.steps = 6;
-    o.plan = *second;
-    enum dtp_status status = dtp_run(arena, &o, &rest, &err);
-    CU_ASSERT_EQUAL(status, DTP_OK);
-    if (status != DTP_OK)
-        printf("\n    %s\n", err.msg);
-    for (int i = 0; status == DTP_OK && i < 3; i++)
-        CU_ASSERT(fabs(rest.loss[i] - whole.loss[3 + i]) <= tolerance);
-    CU_ASSERT(status != DTP_OK || (rest.first_step == 3 && rest.steps == 3));
-    remove_tree(folder);
-}
-
-static void test_resume_on_the_same_layout_is_exact(void) {
-    struct dtp_plan p = with_degrees(tiny_options(&model).plan, 2, 1, 2);
-    check_resume(&p, &p, 0);
-    p.zero_stage = 3;
-    check_resume(&p, &p, 0);
-}
-
-static void test_resume_on_another_layout(void) {
-    struct dtp_plan one = tiny_options(&model).plan, two = with_degrees(one, 2, 2, 1), three;
-    three = with_degrees(one, 1, 2, 2);
-    three.zero_stage = 3;
-    three.schedule = DTP_SCHED_INTERLEAVED;
-    three.vpp = 2;
-    check_resume(&one, &two, 5e-6);
-    check_resume(&two, &three, 5e-6);
-    check_resume(&three, &one, 5e-6);
-}
-
-/* Folders of 200 characters in each other: the path is longer than 1,400. */
-static void test_a_long_path(void) {
-    char root[] = "/tmp/dtplan-test-XXXXXX", name[201];
-    struct dtp_run_options o = tiny_options(&model);
-    struct dtp_run_result r;
-    struct dtp_err err = {0};
-    memset(name, 'x', sizeof name - 1);
-    name[sizeof name - 1] = '\0';
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(root));
-    o.save = root;
-    for (int i = 0; i < 7; i++) {
-        o.save = dtp_arena_printf(arena, "%s/%s", o.save, name);
-        CU_ASSERT_EQUAL_FATAL(mkdir(o.save, 0700), 0);
-    }
-    o.steps = 1;
-    CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_OK);
-    o.resume = o.save;
-    o.steps = 2;
-    CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_OK);
-    CU_ASSERT(r.first_step == 1 && r.steps == 1);
-    remove_tree(root);
-}
-
-/* Writes n bytes over those at `at`, and returns the first of those that were there. */
-static char put(const char *path, long at, const void *bytes, size_t n) {
-    FILE *f = fopen(path, "r+b");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    fseek(f, at, SEEK_SET);
-    int was = fgetc(f);
-    fseek(f, at, SEEK_SET);
-    fwrite(bytes, 1, n, f);
-    fclose(f);
-    return (char)was;
-}
-
-static void test_a_damaged_checkpoint_is_refused(void) {
-    const long n_at =
-        4 * 4 + 88 + 5 * 8; /* the last field of the first header: how many values follow */
-    const int64_t most = INT64_MAX;
-    char folder[] = "/tmp/dtplan-test-XXXXXX", path[200];
-    struct dtp_run_options o = tiny_options(&model);
-    struct dtp_run_result r;
-    struct dtp_err err = {0};
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
-    o.steps = 1;
-    o.save = folder;
-    CU_ASSERT_EQUAL_FATAL(dtp_run(arena, &o, &r, &err), DTP_OK);
-    o.save = NULL;
-    o.resume = folder;
-    check_failure(&o, DTP_EINPUT, "the run ends at 1", 10);
-    o.steps = 2;
-    snprintf(path, sizeof path, "%s/step-000001/rank-00000.bin", folder);
-    char was = put(path, 2000, "\xff", 1);
-    if (was == '\xff')
-        (void)put(path, 2000, "", 1);
-    check_failure(&o, DTP_EINPUT, "checksum", 10);
-    (void)put(path, 2000, &was, 1);
-    struct dtp_model wide = model;
-    wide.layers = 9;
-    o.model = &wide;
-    check_failure(&o, DTP_EINPUT, "does not hold this model", 10);
-    o.model = &model;
-    (void)put(path, n_at, &most, sizeof most);
-    check_failure(&o, DTP_EINPUT, "not a checkpoint of dtplan, or damaged", 10);
-    remove_tree(folder);
-}
-
 /* ---- data and learning rate ---- */
 
 static void test_text_is_learned_and_layouts_see_the_same(void) {
@@ -338,7 +197,7 @@ static void test_text_is_learned_and_layouts_see_the_same(void) {
         CU_ASSERT(fabs(a.loss[i] - b.loss[i]) < 5e-6);
     CU_ASSERT(a.loss[11] < a.loss[0] - 1);
     o.data = "/nonexistent";
-    check_failure(&o, DTP_EINPUT, "/nonexistent", 10);
+    check_failure(arena, &o, DTP_EINPUT, "/nonexistent", 10);
 }
 
 static void test_sequences_depend_on_seed_and_index(void) {
@@ -382,14 +241,8 @@ int main(void) {
                               {"unsupported", test_what_the_runtime_lacks},
                               {"a loss that is no number", test_a_loss_that_is_no_number},
                               CU_TEST_INFO_NULL};
-    CU_TestInfo checkpoints[] = {{"same layout", test_resume_on_the_same_layout_is_exact},
-                                 {"another layout", test_resume_on_another_layout},
-                                 {"a long path", test_a_long_path},
-                                 {"damaged", test_a_damaged_checkpoint_is_refused},
-                                 CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"runs", NULL, NULL, NULL, NULL, runs},
                              {"failures", NULL, NULL, NULL, NULL, failures},
-                             {"checkpoints", NULL, NULL, NULL, NULL, checkpoints},
                              CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     model = tiny_model("gpt");
