@@ -80,6 +80,7 @@ int main(int argc, char **argv) {
     struct dtp_err err = {.status = DTP_OK};
     struct dtp_cli cli = {.a = dtp_arena_create("program")};
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some parents leave it, ranks would end unseen */
+    dtp_file_out_guard();
     enum dtp_status status = run(&cli, argc, argv, &err);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("dtplan: cannot write to standard output\n", stderr);

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -69,6 +71,51 @@ enum dtp_status dtp_file_read(struct dtp_arena *a, const char *path, size_t limi
 
 /* ---- writing ---- */
 
+/* Temporaries that are being written, for the handler of signals: it may take no lock and no memory, and a fork
+ * has those of its parent too. What finds no place stays behind if it is interrupted. */
+static struct unfinished {
+    atomic_int state;
+    pid_t process;
+    char path[PATH_MAX];
+} unfinished[16];
+enum { NUNFINISHED = sizeof unfinished / sizeof *unfinished, FREE = 0, CLAIMED, IN_USE };
+
+static void note_unfinished(const char *path) {
+    size_t n = strlen(path) + 1;
+    for (int i = 0; i < NUNFINISHED && n <= PATH_MAX; i++) {
+        int state = FREE;
+        if (!atomic_compare_exchange_strong(&unfinished[i].state, &state, CLAIMED))
+            continue;
+        unfinished[i].process = getpid();
+        memcpy(unfinished[i].path, path, n);
+        atomic_store(&unfinished[i].state, IN_USE);
+        return;
+    }
+}
+
+static void forget_unfinished(const char *path) {
+    for (int i = 0; i < NUNFINISHED; i++)
+        if (atomic_load(&unfinished[i].state) == IN_USE && strcmp(unfinished[i].path, path) == 0)
+            atomic_store(&unfinished[i].state, FREE);
+}
+
+static void remove_unfinished(int number) {
+    for (int i = 0; i < NUNFINISHED; i++)
+        if (atomic_load(&unfinished[i].state) == IN_USE && unfinished[i].process == getpid())
+            (void)unlink(unfinished[i].path);
+    (void)raise(number); /* by default now: the parent sees what ended us */
+}
+
+void dtp_file_out_guard(void) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction ours = {.sa_handler = remove_unfinished, .sa_flags = (int)SA_RESETHAND}, was;
+    (void)sigemptyset(&ours.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &was) == 0 &&
+            was.sa_handler == SIG_DFL) /* nohup: ignored */
+            (void)sigaction(numbers[i], &ours, NULL);
+}
+
 /* A pipe or a device cannot be replaced by a rename: it is written as it stands. */
 static bool is_special(const char *path) {
     struct stat st;
@@ -85,8 +132,10 @@ static enum dtp_status open_beside(struct dtp_arena *a, struct dtp_file_out *out
         if (fd < 0)
             break;
         out->f = fdopen(fd, "wb");
-        if (out->f)
+        if (out->f) {
+            note_unfinished(out->temporary);
             return DTP_OK;
+        }
         close(fd);
         unlink(out->temporary);
         break;
@@ -128,10 +177,12 @@ enum dtp_status dtp_file_out_commit(struct dtp_file_out *out, struct dtp_err *er
         ok = false;
         saved = errno;
     }
+    if (!ok && out->temporary)
+        unlink(out->temporary);
+    if (out->temporary)
+        forget_unfinished(out->temporary);
     if (ok)
         return DTP_OK;
-    if (out->temporary)
-        unlink(out->temporary);
     errno = saved;
     return fail_errno(err, strcmp(out->final, "-") == 0 ? "<stdout>" : out->final, "write");
 }
@@ -139,8 +190,10 @@ enum dtp_status dtp_file_out_commit(struct dtp_file_out *out, struct dtp_err *er
 void dtp_file_out_abort(struct dtp_file_out *out) {
     if (out->f && out->f != stdout)
         fclose(out->f);
-    if (out->temporary)
+    if (out->temporary) {
         unlink(out->temporary);
+        forget_unfinished(out->temporary);
+    }
     out->f = NULL;
     out->temporary = NULL;
 }

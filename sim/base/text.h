@@ -103,6 +103,8 @@ enum dtp_status dtp_file_out_open(struct dtp_arena *a, const char *path, struct 
                                   struct dtp_err *err);
 enum dtp_status dtp_file_out_commit(struct dtp_file_out *out, struct dtp_err *err);
 void dtp_file_out_abort(struct dtp_file_out *out);
+/* From now on SIGINT, SIGTERM and SIGHUP remove what is neither committed nor aborted before they end the process. */
+void dtp_file_out_guard(void);
 /* Folder of the running program, or NULL. */
 const char *dtp_program_folder(struct dtp_arena *a);
 /* Path of a data file: $DTPLAN_DATA, else beside the binary (../share/dtplan), else the source tree.

@@ -4,9 +4,11 @@
 
 #include <CUnit/Basic.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct dtp_arena *arena;
@@ -232,6 +234,39 @@ static void test_files_appear_whole(void) {
     unlink(path);
 }
 
+/* Opens a file, lets a process end by the signal, the one that opened it or a fork of it, and tells how many
+ * temporaries are left then. */
+static size_t left_by(int number, bool fork_before_open) {
+    const char *path = dtp_arena_printf(arena, "%s/cut.txt", folder);
+    const char *const *names;
+    struct dtp_file_out out;
+    size_t n;
+    int how;
+    if (!fork_before_open)
+        CU_ASSERT_EQUAL_FATAL(dtp_file_out_open(arena, path, &out, &err), DTP_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        dtp_file_out_guard();
+        if (fork_before_open && dtp_file_out_open(arena, path, &out, &err) != DTP_OK)
+            _exit(1);
+        (void)raise(number);
+        _exit(2);
+    }
+    CU_ASSERT_EQUAL_FATAL(waitpid(child, &how, 0), child);
+    CU_ASSERT(WIFSIGNALED(how) && WTERMSIG(how) == number);
+    CU_ASSERT_EQUAL_FATAL(dtp_dir_list(arena, folder, ".tmp", &names, &n, &err), DTP_OK);
+    if (!fork_before_open)
+        dtp_file_out_abort(&out);
+    return n;
+}
+
+static void test_signals_leave_nothing(void) {
+    CU_ASSERT_EQUAL(left_by(SIGINT, true), 0);
+    CU_ASSERT_EQUAL(left_by(SIGTERM, true), 0);
+    CU_ASSERT_EQUAL(left_by(SIGHUP, true), 0);
+    CU_ASSERT_EQUAL(left_by(SIGTERM, false), 1); /* it is still written by another process */
+}
+
 static void test_file_errors(void) {
     struct dtp_file_out out;
     const char *text;
@@ -317,6 +352,7 @@ static CU_TestInfo tests[] = {
     {"parse plain numbers", test_parse_plain_numbers},
     {"growing string", test_growing_string},
     {"files appear whole", test_files_appear_whole},
+    {"signals leave no temporary", test_signals_leave_nothing},
     {"file errors", test_file_errors},
     {"a symlink stays", test_symlink_stays},
     {"folder list", test_folder_list},
