@@ -100,6 +100,10 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
                            const struct dtp_run *run, struct dtp_run_case *c);
 bool dtp_run_set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
                          struct dtp_run_case *c);
+bool dtp_run_set_model(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
+                       struct dtp_run_case *c);
+/* A row may leave to the library what its model has there. */
+void dtp_run_take_shape(struct dtp_run_library *l, struct dtp_run *run);
 /* Of a plan with its pp and vpp: schedule and chunks that go together. */
 void dtp_run_set_schedule(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c);
 /* Adds to what was assumed. */
