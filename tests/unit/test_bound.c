@@ -3,38 +3,21 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "models/evaluate.h"
 #include "tests/near.h"
+#include "tests/problem_case.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
-static struct dtp_model model;
-static struct dtp_cluster cluster;
-static struct dtp_framework framework;
-static struct dtp_problem problem;
+static struct fixture x;
 static const double tolerance = 2e-11; /* the bound allows for rounding */
 
 static void near(double got, double want) {
     expect_near(got, want, tolerance);
 }
 
-static void setup(const char *model_name) {
-    struct dtp_err err = {0};
-    bool ok = dtp_model_load(arena, model_name, &model, &err) == DTP_OK &&
-              dtp_cluster_load(arena, "dgx-a100-80", &cluster, &err) == DTP_OK &&
-              dtp_framework_load(arena, "megatron-core", &framework, &err) == DTP_OK;
-    if (!ok)
-        printf("\n  %s\n", err.msg);
-    CU_ASSERT_FATAL(ok);
-    problem = (struct dtp_problem){.model = &model,
-                                   .cluster = &cluster,
-                                   .framework = &framework,
-                                   .gpus = 64,
-                                   .seq = 2048,
-                                   .global_batch = 128,
-                                   .attention = -1,
-                                   .dtype = DTP_BF16};
-    problem.memory_limit_bytes = dtp_problem_default_limit(&problem);
+static void setup(const char *model) {
+    problem_case(arena, &x, model, "megatron-core", 64, 128);
+    x.problem.memory_limit_bytes = dtp_problem_default_limit(&x.problem);
 }
 
 static struct dtp_plan plan_of(int tp, int pp, int vpp, int schedule) {
@@ -55,32 +38,32 @@ static void test_one_stage(void) {
     setup("gpt1.7b");
     struct dtp_plan p = plan_of(8, 1, 1, DTP_SCHED_1F1B);
     p.dp_overlap = 0;
-    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &problem);
-    framework.param_gather_overlap = false;
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
+    x.framework.param_gather_overlap = false;
     near(dtp_evaluate_bound(ev, &p), dtp_evaluate_estimate(ev, &p));
-    struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &problem);
+    struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x.problem);
     const struct dtp_layer_costs *l = dtp_cost_layers(memo, &p);
     struct dtp_bound_costs extra;
     dtp_cost_bound(memo, &p, &extra);
     double layer_s = 0;
     for (int k = 0; k < 4; k++)
-        layer_s += model.layers * l->of[DTP_LAYER_DENSE][k].total_s +
+        layer_s += x.model.layers * l->of[DTP_LAYER_DENSE][k].total_s +
                    l->of[DTP_LAYER_EMBEDDING][k].total_s + l->of[DTP_LAYER_HEAD][k].total_s;
     int m = dtp_plan_num_microbatches(&p);
-    near(dtp_bound_s(memo, &problem, &p), m * layer_s + extra.fixed_s + extra.tail_s);
+    near(dtp_bound_s(memo, &x.problem, &p), m * layer_s + extra.fixed_s + extra.tail_s);
     dtp_evaluator_destroy(ev);
 }
 
 /* Dense and expert layers of which some are repeated: on one stage still the longest path. */
 static void test_some_repeated(void) {
     setup("deepseek-v2-lite");
-    framework.param_gather_overlap = false;
+    x.framework.param_gather_overlap = false;
     struct dtp_plan p = plan_of(1, 1, 1, DTP_SCHED_1F1B);
-    p.global_batch_size = problem.global_batch = 128;
+    p.global_batch_size = x.problem.global_batch = 128;
     p.dp_overlap = 0;
     p.recompute = DTP_RECOMPUTE_FULL;
-    for (p.recompute_layers = 0; p.recompute_layers < model.layers; p.recompute_layers += 9) {
-        struct dtp_evaluator *ev = dtp_evaluator_create(arena, &problem);
+    for (p.recompute_layers = 0; p.recompute_layers < x.model.layers; p.recompute_layers += 9) {
+        struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
         near(dtp_evaluate_bound(ev, &p), dtp_evaluate_estimate(ev, &p));
         dtp_evaluator_destroy(ev);
     }
@@ -90,7 +73,7 @@ static void test_some_repeated(void) {
  * never above it; with free transfers nearer still. */
 static void test_pipelines(void) {
     setup("gpt18b");
-    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &problem);
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
     static const int kinds[] = {DTP_SCHED_GPIPE, DTP_SCHED_1F1B, DTP_SCHED_INTERLEAVED};
     for (int k = 0; k < 3; k++)
         for (int pp = 2; pp <= 8; pp *= 2)
@@ -110,9 +93,9 @@ static void test_pipelines(void) {
  * gives more. */
 static void test_uneven(void) {
     setup("gpt18b");
-    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &problem);
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
     struct dtp_plan p = plan_of(8, 4, 1, DTP_SCHED_1F1B);
-    CU_ASSERT_FATAL(model.layers == 40);
+    CU_ASSERT_FATAL(x.model.layers == 40);
     double even_s = dtp_evaluate_bound(ev, &p);
     int even[] = {10, 10, 10, 10}, uneven[] = {10, 10, 9, 11};
     p.layers_per_stage = (struct dtp_ints){even, 4};
@@ -126,7 +109,7 @@ static void test_uneven(void) {
 /* Recomputation of the first n layers of a chunk: monotone in n, between none and full. */
 static void test_recompute(void) {
     setup("gpt18b");
-    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &problem);
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
     struct dtp_plan p = plan_of(8, 4, 1, DTP_SCHED_1F1B);
     double before_s = dtp_evaluate_bound(ev, &p);
     p.recompute = DTP_RECOMPUTE_FULL;
@@ -145,7 +128,7 @@ static void test_recompute(void) {
 /* Split backward and V-shaped placement: below the estimate, and not far. */
 static void test_zero_bubble(void) {
     setup("gpt18b");
-    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &problem);
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
     for (int pp = 2; pp <= 4; pp *= 2)
         for (int v = 0; v < 2; v++)
             for (int overlap = 0; overlap < 2; overlap++) {

@@ -3,20 +3,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/evaluate.h"
 #include "sim/base/units.h"
 #include "tests/near.h"
+#include "tests/problem_case.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
-
-struct fixture {
-    struct dtp_model model;
-    struct dtp_framework framework;
-    struct dtp_cluster cluster;
-    struct dtp_problem problem;
-    struct dtp_plan plan;
-};
 
 struct sizes {
     int layers, hidden, heads, seq, vocab, microbatch;

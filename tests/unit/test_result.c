@@ -6,44 +6,22 @@
 #include <string.h>
 
 #include "models/breakdown.h"
-#include "models/evaluate.h"
 #include "sim/base/units.h"
 #include "tests/costs_case.h"
+#include "tests/problem_case.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
-static struct dtp_model model;
-static struct dtp_cluster cluster;
-static struct dtp_framework framework;
-static struct dtp_problem problem;
-static struct dtp_plan plan;
+static struct fixture x;
 static struct dtp_evaluator *ev;
 static const double tolerance = 1e-12;
 
 static int setup(void) {
-    struct dtp_err err = {0};
-    bool ok = dtp_model_load(arena, "gpt18b", &model, &err) == DTP_OK &&
-              dtp_cluster_load(arena, "dgx-a100-80", &cluster, &err) == DTP_OK &&
-              dtp_framework_load(arena, "megatron-core", &framework, &err) == DTP_OK;
-    if (!ok)
-        return printf("\n  %s\n", err.msg);
-    problem = (struct dtp_problem){.model = &model,
-                                   .cluster = &cluster,
-                                   .framework = &framework,
-                                   .gpus = 64,
-                                   .seq = 2048,
-                                   .global_batch = 128,
-                                   .attention = -1,
-                                   .dtype = DTP_BF16};
-    problem.memory_limit_bytes = dtp_problem_default_limit(&problem);
-    plan = dtp_plan_default();
-    plan.tp = 4;
-    plan.pp = 4;
-    plan.dp = 4;
-    plan.zero_stage = 1;
-    plan.global_batch_size = 128;
-    plan.dtype = DTP_BF16;
-    ev = dtp_evaluator_create(arena, &problem);
+    problem_case(arena, &x, "gpt18b", "megatron-core", 64, 128);
+    x.problem.memory_limit_bytes = dtp_problem_default_limit(&x.problem);
+    x.plan.tp = x.plan.pp = x.plan.dp = 4;
+    x.plan.zero_stage = 1;
+    ev = dtp_evaluator_create(arena, &x.problem);
     return 0;
 }
 
@@ -56,7 +34,7 @@ static struct dtp_result result_at(enum dtp_fidelity fidelity,
                                    struct dtp_simulate_options *options) {
     struct dtp_result r;
     struct dtp_err err = {0};
-    if (dtp_evaluate(arena, ev, &plan, fidelity, options, &r, &err) != DTP_OK) {
+    if (dtp_evaluate(arena, ev, &x.plan, fidelity, options, &r, &err) != DTP_OK) {
         printf("\n  %s\n", err.msg);
         CU_FAIL_FATAL("dtp_evaluate");
     }
@@ -69,7 +47,7 @@ static const char *json_text(const struct dtp_result *r) {
     FILE *f = open_memstream(&text, &size);
     struct dtp_json_out w;
     dtp_json_begin(&w, f, 0);
-    dtp_result_write(&w, &problem, r);
+    dtp_result_write(&w, &x.problem, r);
     fclose(f);
     const char *copy = dtp_arena_strdup(arena, text);
     free(text);
@@ -154,18 +132,18 @@ static void test_zero_stages(void) {
 /* tokens/s = batch seq / T; TFLOP/s = 3 forward FLOPs batch / (T GPUs); mfu over the dense peak. */
 static void test_rates(void) {
     struct dtp_result r = result_at(DTP_ESTIMATE, NULL);
-    double flops = 3 * dtp_model_forward_flops(&model, 2048) * 128;
+    double flops = 3 * dtp_model_forward_flops(&x.model, 2048) * 128;
     CU_ASSERT(fabs(r.tokens_per_s * r.step_s / (128.0 * 2048) - 1) < tolerance);
     CU_ASSERT(fabs(r.flops_per_gpu_per_s * r.step_s * 64 / flops - 1) < tolerance);
     CU_ASSERT(fabs(r.mfu * 312 * DTP_TERA / r.flops_per_gpu_per_s - 1) < tolerance);
     CU_ASSERT(r.hfu == r.mfu);
     double tflops = dtp_json_number(dtp_json_get(json_of(&r), "tflops_per_gpu"));
     CU_ASSERT(fabs(tflops * DTP_TERA / r.flops_per_gpu_per_s - 1) < tolerance);
-    plan.recompute = DTP_RECOMPUTE_FULL;
+    x.plan.recompute = DTP_RECOMPUTE_FULL;
     r = result_at(DTP_ESTIMATE, NULL);
     CU_ASSERT(r.hfu > 1.2 * r.mfu && r.hfu < 4.0 / 3 * r.mfu * (1 + tolerance));
     CU_ASSERT(r.breakdown.recompute_s > 0);
-    plan.recompute = DTP_RECOMPUTE_NONE;
+    x.plan.recompute = DTP_RECOMPUTE_NONE;
 }
 
 static void test_fidelities(void) {
@@ -176,11 +154,11 @@ static void test_fidelities(void) {
     CU_ASSERT(fabs(estimate.estimate_s / simulated.estimate_s - 1) < 1e-9);
     CU_ASSERT(simulated.bound_s <= simulated.estimate_s);
     CU_ASSERT(simulated.estimate_s <= simulated.step_s);
-    CU_ASSERT(estimate.step_s == dtp_evaluate_estimate(ev, &plan));
+    CU_ASSERT(estimate.step_s == dtp_evaluate_estimate(ev, &x.plan));
     /* four stages of a tied model under ZeRO-1: every wait has its name */
     CU_ASSERT(fabs(estimate.breakdown.other_s) <= 1e-9 * estimate.step_s);
     CU_ASSERT(fabs(simulated.breakdown.other_s) <= 1e-9 * simulated.step_s);
-    CU_ASSERT(bound.step_s == dtp_evaluate_bound(ev, &plan));
+    CU_ASSERT(bound.step_s == dtp_evaluate_bound(ev, &x.plan));
     CU_ASSERT(dtp_evaluator_problem(ev)->gpus == 64);
 }
 
