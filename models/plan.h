@@ -22,6 +22,10 @@ extern const char *const dtp_recompute_names[], *const dtp_offload_names[],
 /* What the keys of memos have room for: 14 bits for each of tp, cp, ep and etp, 20 for a microbatch. */
 #define DTP_MAX_DEGREE 16383
 #define DTP_MAX_MICROBATCH 1048575
+/* Of a step: orders and simulations grow with them, so that this bounds the time and memory of a plan; a tag
+ * (lower.h) has room for 2^19. What is trained has some hundred, a batch of 4 million tokens on one GPU a
+ * thousand or two. */
+#define DTP_MAX_MICROBATCHES 16384
 
 struct dtp_plan {
     int tp, pp, dp, cp, ep;
@@ -120,6 +124,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
       "account_for_ends: pp x vpp does not divide the layers + 2, or not in this framework")       \
     X(DTP_WHY_LAYER_SUM, "layers_per_stage is not one number >= 1 per stage that add up")          \
     X(DTP_WHY_BATCH, "microbatch x dp does not divide the global batch")                           \
+    X(DTP_WHY_MICROBATCHES,                                                                        \
+      "more than 16,384 microbatches a step: larger ones, more dp or a smaller batch make fewer")  \
     X(DTP_WHY_SEQ_TP, "sequence parallelism: tp does not divide the sequence")                     \
     X(DTP_WHY_SEQ_CP, "2 cp does not divide the sequence")                                         \
     X(DTP_WHY_SP_TP1, "sequence parallelism needs tp > 1")                                         \

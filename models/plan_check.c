@@ -72,8 +72,9 @@ static enum dtp_reason check_batch(const struct dtp_plan *p) {
     if (p->microbatch_size < 1 || p->global_batch_size < 1)
         return DTP_WHY_BATCH;
     int64_t round = (int64_t)p->microbatch_size * p->dp;
-    return round > p->global_batch_size || p->global_batch_size % round != 0 ? DTP_WHY_BATCH
-                                                                             : DTP_LEGAL;
+    if (round > p->global_batch_size || p->global_batch_size % round != 0)
+        return DTP_WHY_BATCH;
+    return p->global_batch_size / round > DTP_MAX_MICROBATCHES ? DTP_WHY_MICROBATCHES : DTP_LEGAL;
 }
 
 static bool has_etp(const struct dtp_framework *f, const struct dtp_plan *p) {

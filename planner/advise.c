@@ -309,6 +309,10 @@ static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r)
                    dtp_fmt_bytes_gib((double)r->search->smallest_bytes, text, sizeof text),
                    dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
     dtp_str_printf(&s, " (%s)", dtp_plan_words(a, &leanest));
+    if (r->search->counts.reason[DTP_WHY_MICROBATCHES] > 0)
+        dtp_str_printf(&s, "; %llu plans have %s",
+                       (unsigned long long)r->search->counts.reason[DTP_WHY_MICROBATCHES],
+                       dtp_reasons[DTP_WHY_MICROBATCHES]);
     const char *other = without_limits(a, r);
     if (other) {
         dtp_str_printf(&s, "; without the limits on the layout this fits: %s", other);

@@ -64,6 +64,8 @@ CHANGE(given_one, given(w, p); p->layers_per_stage.n = 1;)
 CHANGE(given_chunks, list_of_four[0] = 2; list_of_four[1] = 4; list_of_four[2] = 4;
        list_of_four[3] = 2; p->layers_per_stage.at = list_of_four; p->layers_per_stage.n = 4;
        p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;)
+CHANGE(batch_most, p->global_batch_size = DTP_MAX_MICROBATCHES * p->microbatch_size * p->dp;)
+CHANGE(batch_more, p->global_batch_size = (DTP_MAX_MICROBATCHES + 1) * p->microbatch_size * p->dp;)
 CHANGE(batch, p->global_batch_size = 63;)
 CHANGE(batch_small, p->global_batch_size = 2;)
 CHANGE(batch_zero, p->microbatch_size = 0;)
@@ -201,6 +203,8 @@ static const struct reason_case reason_cases[] = {
     {DTP_WHY_BATCH, batch},
     {DTP_WHY_BATCH, batch_small},
     {DTP_WHY_BATCH, batch_zero},
+    {DTP_LEGAL, batch_most},
+    {DTP_WHY_MICROBATCHES, batch_more},
     {DTP_LEGAL, sp},
     {DTP_WHY_SEQ_TP, sp_seq},
     {DTP_LEGAL, sp_cp_seq},
