@@ -157,7 +157,8 @@ static enum dtp_status simulate(struct dtp_arena *a, const struct dtp_lower_inpu
                                 struct dtp_simulate_options *options, struct dtp_path *path,
                                 struct dtp_err *err) {
     struct dtp_lower_options how = {.fold = !(options && options->no_fold),
-                                    .detail = options ? options->detail : DTP_DETAIL_ACTION};
+                                    .detail = options ? options->detail : DTP_DETAIL_ACTION,
+                                    .most_bytes = options ? options->most_bytes : 0};
     struct dtp_lowered *lowered = DTP_NEW(a, struct dtp_lowered, 1);
     struct dtp_timeline *timeline = DTP_NEW(a, struct dtp_timeline, 1);
     DTP_TRY(dtp_lower(a, in, &how, lowered, err));

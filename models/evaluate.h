@@ -32,6 +32,7 @@ enum dtp_fidelity { DTP_BOUND, DTP_ESTIMATE, DTP_SIMULATE };
 struct dtp_simulate_options {
     bool no_fold;
     enum dtp_detail detail;
+    double most_bytes; /* as in struct dtp_lower_options */
     /* filled on request: the lowered graph and its timeline, in the result arena; else NULL */
     struct dtp_lowered **out_lowered;
     struct dtp_timeline **out_timeline;

@@ -54,6 +54,8 @@ static void write_counts(struct dtp_json_out *w, const struct dtp_counts *c) {
     dtp_json_kv_u64(w, "bounded", c->bounded);
     dtp_json_kv_u64(w, "estimated", c->estimated);
     dtp_json_kv_u64(w, "simulated", c->simulated);
+    if (c->too_large > 0)
+        dtp_json_kv_u64(w, "too_large_to_simulate", c->too_large);
     dtp_json_put_key(w, "illegal_reasons");
     dtp_json_object(w);
     for (int i = DTP_LEGAL + 1; i < DTP_NREASONS; i++)

@@ -258,6 +258,11 @@ static void print_counts(struct dtp_arena *a, const struct dtp_term *t,
         "Searched %s plans in %.2f s: %s illegal, %s over memory, %s cannot be faster by "
         "their bound, %s estimated, %s of them simulated.",
         n[0], c->seconds, n[1], n[2], n[3], n[4], n[5]);
+    if (c->too_large > 0)
+        dtp_str_printf(&s,
+                       " %s of them could not be: this machine has no memory for "
+                       "their events, and one may be faster.",
+                       dtp_fmt_count((double)c->too_large, n[0], sizeof n[0]));
     putc('\n', t->file);
     dtp_term_wrap(t, DTP_PLAIN, 2, 2, s.at);
     for (int k = 0; k < MOST_REASONS; k++) {

@@ -103,12 +103,13 @@ static void simulate_item(void *ctx, size_t item, int thread) {
     struct dtp_result result;
     struct dtp_err err;
     struct dtp_simulate_options options = {.no_fold = s->options.no_fold,
-                                           .detail = s->options.detail};
+                                           .detail = s->options.detail,
+                                           .most_bytes = s->options.most_bytes};
     struct dtp_evaluator *ev = dtp_search_evaluator(s, thread);
     struct dtp_arena *scratch = dtp_arena_create("simulation");
     dtp_space_candidate(&s->out->space, c->number, &plan);
-    c->result = DTP_NEW(s->arena[thread], struct dtp_result, 1);
     if (dtp_evaluate(scratch, ev, &plan, DTP_SIMULATE, &options, &result, &err) == DTP_OK) {
+        c->result = DTP_NEW(s->arena[thread], struct dtp_result, 1);
         copy_result(s->arena[thread], &result, c->result);
     } else {
         c->failure = DTP_NEW(s->arena[thread], struct dtp_err, 1);
@@ -117,23 +118,32 @@ static void simulate_item(void *ctx, size_t item, int thread) {
     dtp_arena_destroy(scratch);
 }
 
-/* Simulates those of the list that were not. */
+static enum dtp_status fail(const struct searcher *s, struct dtp_err *err) {
+    if (err)
+        *err = *s->failure;
+    return s->failure->status;
+}
+
+/* Simulates those of the list that were not. One that this machine cannot simulate, as its graph is too large,
+ * keeps its estimate; the others go on. */
 static enum dtp_status simulate(struct searcher *s, struct contender **list, size_t n,
                                 struct dtp_err *err) {
     struct contender *wave[DTP_MOST_SIMULATED_WAVE];
     size_t todo = 0;
     for (size_t i = 0; i < n; i++)
-        if (!list[i]->result)
+        if (!list[i]->result && !list[i]->failure)
             wave[todo++] = list[i];
     s->wave = wave;
     dtp_pool_run(s->options.jobs, todo, simulate_item, s);
     for (size_t i = 0; i < todo; i++) {
-        if (wave[i]->failure) {
-            if (err)
-                *err = *wave[i]->failure;
-            return wave[i]->failure->status;
-        }
-        if (wave[i]->result->step_s < s->best_simulated_s)
+        const struct contender *c = wave[i];
+        bool too_large =
+            c->failure && c->failure->status == DTP_EUNSUPPORTED && isfinite(c->estimate_s);
+        if (c->failure && (!too_large || !s->failure))
+            s->failure = c->failure;
+        if (c->failure && !too_large)
+            return fail(s, err);
+        if (!c->failure && c->result->step_s < s->best_simulated_s)
             s->best_simulated_s = wave[i]->result->step_s;
     }
     return DTP_OK;
@@ -202,6 +212,7 @@ static void collect(struct searcher *s) {
             c->legal->verdict = c->result ? DTP_VERDICT_SIMULATED : DTP_VERDICT_ESTIMATED;
             c->legal->time_s = c->result ? c->result->step_s : c->estimate_s;
         }
+        out->counts.too_large += c->failure != NULL;
         if (c->result)
             list[n++] = c;
     }
@@ -269,7 +280,7 @@ static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err)
         list[simulated++] = list[last];
     DTP_TRY(simulate(s, list, simulated, err));
     for (size_t i = 0; i < simulated; i++) {
-        if (list[i]->result->step_s >= most_s)
+        if (!list[i]->result || list[i]->result->step_s >= most_s)
             continue;
         if (!least)
             least = list[i];
@@ -312,6 +323,8 @@ static enum dtp_status run(struct searcher *s, struct dtp_err *err) {
     if (s->ncontenders > 0)
         DTP_TRY(simulate_top(s, err));
     collect(s);
+    if (s->out->nresults == 0 && s->failure)
+        return fail(s, err);
     return s->out->nresults > 0 ? find_near_misses(s, err) : DTP_OK;
 }
 

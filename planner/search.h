@@ -37,6 +37,7 @@ struct dtp_search_options {
     int layouts; /* other layouts shown; < 0: none; 0: DTP_DEFAULT_LAYOUTS */
     bool no_fold;
     enum dtp_detail detail;
+    double most_bytes;         /* a simulation takes no more (lower.h); 0: what the machine has */
     dtp_progress_fn *progress; /* may be NULL */
     void *progress_ctx;
 };
@@ -44,6 +45,7 @@ enum { DTP_DEFAULT_TOP = 16, DTP_DEFAULT_LAYOUTS = 5 };
 
 struct dtp_counts {
     uint64_t candidates, illegal, over_memory, bounded, estimated, simulated;
+    uint64_t too_large; /* of the estimated ones: this machine has no memory to simulate them */
     uint64_t reason[DTP_NREASONS]; /* of the illegal ones */
     double seconds;                /* wall clock */
 };

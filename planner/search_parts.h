@@ -12,7 +12,7 @@ struct contender {
     uint64_t number;
     double bound_s, estimate_s; /* estimate_s 0: not estimated */
     struct dtp_result *result;  /* NULL: not simulated */
-    struct dtp_err *failure;    /* NULL: the simulation went well */
+    struct dtp_err *failure;    /* of its simulation; NULL: none */
 };
 
 struct searcher {
@@ -27,7 +27,8 @@ struct searcher {
     double *best;                     /* [top] best estimates, ascending */
     int nbest;
     double best_simulated_s;
-    struct contender **wave; /* of the running pool */
+    const struct dtp_err *failure; /* the first plan too large, or what ends the search */
+    struct contender **wave;       /* of the running pool */
 };
 
 /* Of the thread, made when first asked for. */

@@ -87,6 +87,8 @@ static const struct dtp_output_key plan[] = {
     {"search.bounded", "cannot be faster by their bound"},
     {"search.estimated", "were estimated"},
     {"search.simulated", "of these were simulated"},
+    {"search.too_large_to_simulate",
+     "of the estimated ones: there is no memory for their events (left out where there are none)"},
     {"search.illegal_reasons.*", "how many plans were refused for it"},
     {"search.seconds", "wall-clock time of the search"},
     {0}};

@@ -56,6 +56,34 @@ static void test_counts(void) {
     }
 }
 
+/* Plans whose simulation would take more than there is keep their estimate, and the search goes on; it ends where
+ * none can be simulated. */
+static void test_too_large(void) {
+    static const struct planner_case one = {
+        "mixtral-8x7b", "dgx-h100", "megatron-core", 16, 4096, 0, 0, NULL};
+    struct dtp_setup *s = case_setup(arena, &one);
+    struct dtp_limits limits = case_limits(arena, &one, s);
+    struct dtp_search all, some;
+    struct dtp_search_options options = {.jobs = 2};
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL(dtp_search(arena, &s->problem, &limits, &options, &all, &err), DTP_OK);
+    CU_ASSERT_EQUAL(all.counts.too_large, 0);
+    options.most_bytes = 2e6;
+    if (dtp_search(arena, &s->problem, &limits, &options, &some, &err) != DTP_OK)
+        CU_FAIL_FATAL(err.msg);
+    CU_ASSERT(some.counts.too_large > 0);
+    CU_ASSERT(some.nresults > 0);
+    CU_ASSERT_EQUAL(some.counts.simulated, some.nresults);
+    size_t estimated = 0;
+    for (size_t i = 0; i < some.nlegal; i++)
+        estimated += some.legal[i].verdict == DTP_VERDICT_ESTIMATED && some.legal[i].time_s > 0;
+    CU_ASSERT(estimated >= some.counts.too_large);
+    options.most_bytes = 1;
+    CU_ASSERT_EQUAL(dtp_search(arena, &s->problem, &limits, &options, &some, &err),
+                    DTP_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "of memory"));
+}
+
 static bool is_simulated(const struct dtp_setup *s, const struct dtp_result *r) {
     struct dtp_arena *scratch = dtp_arena_create("again");
     struct dtp_evaluator *ev = dtp_evaluator_create(scratch, &s->problem);
@@ -195,6 +223,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"counts and verdicts", test_counts},
                            {"results in order", test_results},
                            {"a far miss", test_far_miss},
+                           {"too large to be simulated", test_too_large},
                            {"any number of threads", test_jobs},
                            {"advice", test_advice},
                            {"least number of GPUs", test_least_gpus},
