@@ -55,6 +55,8 @@ static enum dtp_status check_plan(const struct dtp_run_options *o, struct dtp_er
         {p->microbatch_size < 1 || p->global_batch_size < 1 ||
              p->global_batch_size % (p->microbatch_size * p->dp) != 0,
          dtp_reasons[DTP_WHY_BATCH]},
+        {p->microbatch_size > 0 && p->dp > 0 && dtp_plan_num_microbatches(p) > DTP_MAX_MICROBATCHES,
+         dtp_reasons[DTP_WHY_MICROBATCHES]},
         {p->sequence_parallel && p->tp == 1, dtp_reasons[DTP_WHY_SP_TP1]},
         {p->sequence_parallel && o->seq % p->tp != 0, dtp_reasons[DTP_WHY_SEQ_TP]},
         {p->zero_stage > 0 && p->dp < 2, dtp_reasons[DTP_WHY_ZERO_DP1]},

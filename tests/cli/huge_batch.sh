@@ -12,3 +12,4 @@ try --model mixtral-8x7b --gpus 16 --cluster h100 --batch 1000000
 try simulate --model gpt2 --gpus 8 --cluster a100 --batch 1048576 --tp 1 --pp 1 --dp 8 --microbatch 1
 # As many as that are simulated.
 try simulate --model gpt2 --gpus 8 --cluster a100 --batch 131072 --tp 1 --pp 1 --dp 8 --microbatch 1
+try run --model gpt-check --pp 2 -n 2 --steps 1 --batch 100000000
