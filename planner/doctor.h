@@ -23,8 +23,9 @@ struct dtp_measured {
 };
 
 /* "3.2s" "820 ms/step" a step, "1.2 it/s", "152TF" TFLOP/s per GPU, "45% MFU", "190k tok/s", "3k tok/s/GPU",
- * "12 samples/s", "61GiB", as people write them (the tables are in doctor_measured.c), as logs do ("tps: 5,762"), and a whole line
- * of a log, of which the time of a step counts before rates; several with commas. Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
+ * "12 samples/s", "61GiB", as people write them and as logs do ("tps: 5,762", traces/formats/labels.h), several
+ * with commas, or lines of a log (traces/formats/logs.h), of which the time of a step counts before rates.
+ * Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
                                    struct dtp_measured *out, struct dtp_err *err);
 

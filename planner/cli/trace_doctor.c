@@ -16,6 +16,7 @@ static const char *framework_of(const struct dtp_trace_item *item, const struct 
     case DTP_LOG_DEEPSPEED:
         return "deepspeed";
     case DTP_LOG_NCCL_TESTS:
+    case DTP_LOG_OTHER:
     case DTP_NLOG_DIALECTS:
         break;
     }

@@ -143,6 +143,8 @@ static const char *quantity_text(enum dtp_quantity q, double v, char *buf) {
     case DTP_QUANTITY_SEQUENCES:
         return dtp_fmt_count(v, buf, TEXT);
     case DTP_QUANTITY_SEQUENCES_PER_S:
+    case DTP_QUANTITY_SEQUENCES_PER_S_PER_GPU:
+    case DTP_QUANTITY_STEPS_PER_S:
     case DTP_QUANTITY_LOSS:
     case DTP_QUANTITY_GRADIENT_NORM:
     case DTP_QUANTITY_LEARNING_RATE:
@@ -319,8 +321,8 @@ static void print_iterations(FILE *f, const struct dtp_iterations *t) {
 
 void dtp_trace_print_item(struct dtp_arena *a, FILE *f, const struct dtp_trace_items *items,
                           const struct dtp_trace_item *item) {
-    static const char *const dialects[DTP_NLOG_DIALECTS] = {"nccl-tests", "Megatron", "nanotron",
-                                                            "torchtitan", "DeepSpeed"};
+    static const char *const dialects[DTP_NLOG_DIALECTS] = {"nccl-tests", "Megatron",  "nanotron",
+                                                            "torchtitan", "DeepSpeed", "a trainer"};
     if (item->format == DTP_FORMAT_LOG)
         fprintf(f, "%s: log of %s", item->name, dialects[item->log->dialect]);
     else

@@ -54,6 +54,14 @@ static void test_parse(void) {
                   DTP_OK &&
               m.step_s == 0 && m.peak_bytes == 41.5 * 1024 * 1024 * 1024);
     CU_ASSERT(dtp_measured_parse("memory: 41.5", p, &m, NULL) == DTP_EUSAGE); /* of which unit? */
+    CU_ASSERT(dtp_measured_parse("step: 3.2s, reserved memory: 61GiB", p, &m, NULL) == DTP_OK &&
+              m.step_s == 3.2 && m.peak_bytes == 61.0 * 1024 * 1024 * 1024);
+    CU_ASSERT(dtp_measured_parse("step: 3, data_time (ms): 5, info: information", p, &m, NULL) ==
+              DTP_EUSAGE); /* not each time of a log is that of a step */
+    CU_ASSERT(dtp_measured_parse("global_step=1, CurrSamplesPerSec=24.5, MemAllocated=10.25GB, "
+                                 "MaxMemAllocated=20.5GB",
+                                 p, &m, NULL) == DTP_OK &&
+              m.peak_bytes == 20.5 * 1024 * 1024 * 1024); /* called GB, divided by 2^30 */
     CU_ASSERT(dtp_measured_parse("loss: 3, lr: 2", p, &m, NULL) == DTP_EUSAGE);
     CU_ASSERT(dtp_measured_parse("-3s", p, &m, NULL) == DTP_EUSAGE);
     CU_ASSERT(dtp_measured_parse("fast", p, &m, NULL) == DTP_EUSAGE);
@@ -69,16 +77,27 @@ static void test_open_bracket(void) {
     free(open);
 }
 
+/* As people say it: text, and the step. */
+struct said {
+    const char *text;
+    double step_s;
+};
+
+static void check_said(const struct said *said, size_t n) {
+    struct dtp_measured m;
+    for (size_t i = 0; i < n; i++) {
+        enum dtp_status status = dtp_measured_parse(said[i].text, &setup()->problem, &m, NULL);
+        if (status != DTP_OK || fabs(m.step_s / said[i].step_s - 1) > 1e-12)
+            printf("%s: %g s, expected %g\n", said[i].text, m.step_s, said[i].step_s);
+        CU_ASSERT(status == DTP_OK && fabs(m.step_s / said[i].step_s - 1) < 1e-12);
+    }
+}
+
 static void test_words(void) {
     const struct dtp_problem *p = &setup()->problem;
     double flops = dtp_step_flops(p), tokens = (double)p->seq * p->global_batch,
            peak = p->cluster->gpu.peak_flops_per_s[p->dtype];
-    struct dtp_measured m;
-    /* as people say it: text, what it is a number of, the step */
-    const struct {
-        const char *text;
-        double step_s;
-    } said[] = {
+    const struct said said[] = {
         {"38% MFU", flops / (0.38 * peak * 16)},
         {"MFU: 38 %", flops / (0.38 * peak * 16)},
         {"mfu 0.38", flops / (0.38 * peak * 16)},
@@ -121,12 +140,27 @@ static void test_words(void) {
          9.71},
         {"iteration: 6 / 20 | consumed_tokens: 12.6M | tokens_per_sec: 41.5K | loss: 9.97 |",
          tokens / 41500}};
-    for (size_t i = 0; i < sizeof said / sizeof said[0]; i++) {
-        enum dtp_status status = dtp_measured_parse(said[i].text, p, &m, NULL);
-        if (status != DTP_OK || fabs(m.step_s / said[i].step_s - 1) > 1e-12)
-            printf("%s: %g s, expected %g\n", said[i].text, m.step_s, said[i].step_s);
-        CU_ASSERT(status == DTP_OK && fabs(m.step_s / said[i].step_s - 1) < 1e-12);
-    }
+    check_said(said, sizeof said / sizeof said[0]);
+}
+
+/* What whole logs say. */
+static void test_logs(void) {
+    const struct dtp_problem *p = &setup()->problem;
+    double tokens = (double)p->seq * p->global_batch;
+    const struct said said[] = {
+        {"iteration: 2 / 20 | elapsed_time_per_iteration_ms: 9.5K | tokens_per_sec: 1.1M |", 9.5},
+        {"[INFO] [Rank 0] time (ms) | fwd: 100.50 | bwd: 201.00 | bwd_inner: 160.00 | step: 30.50",
+         0.332},
+        {"epoch=0/micro_step=2/global_step=1, RunningAvgSamplesPerSec=-inf, "
+         "CurrSamplesPerSec=24.5, "
+         "MemAllocated=10.25GB, MaxMemAllocated=20.5GB",
+         p->global_batch / 24.5},
+        {"2025-01-01 12:00:00,000 - step: 10  loss: 3.1  tps: 6,667\n"
+         "2025-01-01 12:00:15,000 - step: 20  loss: 3.0  tps: 6,667",
+         1.5},
+        {"step: 20  loss: 3.0  tps: 6,667", tokens / (6667 * 16)},
+        {"step time: 820 ms, peak memory: 61 GiB", 0.82}};
+    check_said(said, sizeof said / sizeof said[0]);
 }
 
 /* A measurement equal to the prediction is normal; one made by a suspect names it first. */
@@ -202,13 +236,11 @@ static void test_experts(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"what people type", test_parse},
-                           {"what people and logs say", test_words},
-                           {"an open bracket", test_open_bracket},
-                           {"diagnosis", test_diagnosis},
-                           {"a stack without runs", test_unknown_stack},
-                           {"a model with experts", test_experts},
-                           CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {
+        {"what people type", test_parse},       {"what people and logs say", test_words},
+        {"what logs say", test_logs},           {"an open bracket", test_open_bracket},
+        {"diagnosis", test_diagnosis},          {"a stack without runs", test_unknown_stack},
+        {"a model with experts", test_experts}, CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"doctor", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
     int status = run_suites(suites);

@@ -203,6 +203,44 @@ static void deepspeed(void) {
     CU_ASSERT_FALSE(isfinite(average->at[0].value)); /* -inf before the first report */
 }
 
+/* Words that people use: NeMo, Hugging Face, a line of one's own; not of evaluations, nor any time. */
+static void others(void) {
+    struct dtp_log log;
+    read_log("fuzz_logs/others.log", DTP_LOG_OTHER, &log);
+    CU_ASSERT_EQUAL(log.lines[DTP_LOG_OTHER], 4);
+    const struct dtp_series *step = dtp_scalars_find(&log.scalars, DTP_QUANTITY_STEP_S);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(step);
+    CU_ASSERT_EQUAL(step->n, 2);
+    CU_ASSERT_EQUAL(step->at[0].step, 9);
+    CU_ASSERT_DOUBLE_EQUAL(step->at[1].value, 9.5, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(value(&log, DTP_QUANTITY_SEQUENCES_PER_S, 0), 12.2, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(value(&log, DTP_QUANTITY_STEPS_PER_S, 0), 0.5, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(value(&log, DTP_QUANTITY_PEAK_BYTES, 0), 61 * DTP_GIB, 1);
+    step = dtp_scalars_tag(&log.scalars, "step time");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(step);
+    CU_ASSERT_EQUAL(step->at[0].step, 12);
+    CU_ASSERT_DOUBLE_EQUAL(step->at[0].value, 0.82, 1e-12);
+    step = dtp_scalars_tag(&log.scalars, "data_time (ms)");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(step);
+    CU_ASSERT_EQUAL(step->quantity, DTP_QUANTITY_OTHER);
+}
+
+/* Rows of nccl-tests between lines of a trainer: words of the ones are no series of the others. */
+static void mixed(void) {
+    static const char text[] = "8 2 float sum -1 164.3 0.00 0.01 0 163.3 0.00 0.02 0\n"
+                               "lr: 1 | train_step_timing in s: 2\n"
+                               "lr: 2 | train_step_timing in s: 3\n";
+    struct dtp_source *s;
+    struct dtp_log log;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(dtp_source_memory(arena, "text", text, strlen(text), &s, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_log_read(arena, s, &log, &err), DTP_OK);
+    dtp_source_close(s);
+    CU_ASSERT_EQUAL(log.nccl.n, 1);
+    CU_ASSERT_DOUBLE_EQUAL(value(&log, DTP_QUANTITY_STEP_S, 1), 3, 1e-12);
+    CU_ASSERT_PTR_NULL(dtp_scalars_tag(&log.scalars, "float"));
+}
+
 static void no_log(void) {
     struct dtp_source *s;
     struct dtp_log log;
@@ -223,6 +261,8 @@ int main(void) {
                            {"nanotron", nanotron},
                            {"torchtitan", torchtitan},
                            {"DeepSpeed", deepspeed},
+                           {"others", others},
+                           {"two sorts of lines", mixed},
                            {"no log", no_log},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"scalars", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

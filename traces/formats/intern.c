@@ -44,16 +44,30 @@ static void grow(struct dtp_intern *t) {
     }
 }
 
-uint32_t dtp_intern_add(struct dtp_intern *t, const char *s, size_t n) {
-    uint32_t h = hash_of(s, n), at = h & (t->nslots - 1);
+/* The slot of a text, or the empty one where it would be. */
+static uint32_t slot_of(const struct dtp_intern *t, const char *s, size_t n, uint32_t h) {
+    uint32_t at = h & (t->nslots - 1);
     for (; t->slot[at]; at = (at + 1) & (t->nslots - 1)) {
         uint32_t id = t->slot[at] - 1;
         if (t->hash[id] == h && t->length[id] == n && memcmp(t->at[id], s, n) == 0)
-            return id;
+            break;
     }
+    return at;
+}
+
+bool dtp_intern_find(const struct dtp_intern *t, const char *s, size_t n, uint32_t *out) {
+    uint32_t at = slot_of(t, s, n, hash_of(s, n));
+    *out = t->slot[at] - 1;
+    return t->slot[at] != 0;
+}
+
+uint32_t dtp_intern_add(struct dtp_intern *t, const char *s, size_t n) {
+    uint32_t h = hash_of(s, n), at = slot_of(t, s, n, h);
+    if (t->slot[at])
+        return t->slot[at] - 1;
     if (t->n == t->capacity) {
         grow(t);
-        return dtp_intern_add(t, s, n);
+        at = slot_of(t, s, n, h);
     }
     t->at[t->n] = dtp_arena_strndup(t->a, s, n);
     t->length[t->n] = (uint32_t)n;

@@ -2,6 +2,7 @@
 #ifndef DTP_TRACES_FORMATS_INTERN_H
 #define DTP_TRACES_FORMATS_INTERN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ struct dtp_intern {
 
 struct dtp_intern *dtp_intern_create(struct dtp_arena *a);
 uint32_t dtp_intern_add(struct dtp_intern *t, const char *s, size_t n);
+bool dtp_intern_find(const struct dtp_intern *t, const char *s, size_t n, uint32_t *out);
 /* The kept text itself. */
 const char *dtp_intern_text(struct dtp_intern *t, const char *s);
 

@@ -30,7 +30,7 @@ static double cell(const char *text, double unit) {
     return end == text || *end || !(v >= 0) || v > DTP_PETA ? -1 : v * unit;
 }
 
-static bool take_nccl_row(struct dtp_scalars *texts, char *line, struct dtp_nccl_row *out) {
+static bool take_nccl_row(struct dtp_intern *texts, char *line, struct dtp_nccl_row *out) {
     char *field[MOST_FIELDS], *save;
     int n = 0;
     for (char *f = strtok_r(line, " \t\r", &save); f; f = strtok_r(NULL, " \t\r", &save))
@@ -48,8 +48,8 @@ static bool take_nccl_row(struct dtp_scalars *texts, char *line, struct dtp_nccl
     }
     if (out->time_s[0] < 0 && out->time_s[1] < 0)
         return false;
-    out->type = dtp_intern_text(texts->tags, field[2]);
-    out->redop = dtp_intern_text(texts->tags, field[3]);
+    out->type = dtp_intern_text(texts, field[2]);
+    out->redop = dtp_intern_text(texts, field[3]);
     return true;
 }
 
@@ -70,7 +70,8 @@ static void take_heading(struct dtp_log *log, const char *line) {
     }
 }
 
-static bool take_nccl(struct dtp_log *log, char *line) {
+static bool take_nccl(const struct log_state *s, char *line) {
+    struct dtp_log *log = s->log;
     struct dtp_nccl_log *nccl = &log->nccl;
     struct dtp_nccl_row row;
     const char *average = strstr(line, "Avg bus bandwidth"), *colon;
@@ -83,8 +84,7 @@ static bool take_nccl(struct dtp_log *log, char *line) {
         return false;
     }
     /* cheap first: a row begins with two numbers */
-    if (!isdigit((unsigned char)line[strspn(line, " \t")]) ||
-        !take_nccl_row(&log->scalars, line, &row))
+    if (!isdigit((unsigned char)line[strspn(line, " \t")]) || !take_nccl_row(s->texts, line, &row))
         return false;
     if (nccl->n == nccl->capacity) {
         size_t more = nccl->capacity * 2 + 32;
@@ -130,7 +130,7 @@ static void remove_colours(char *line) {
 enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, struct dtp_log *out,
                              struct dtp_err *err) {
     struct dtp_lines l;
-    struct log_state state = {.log = out, .titan_s = -1};
+    struct log_state state = {.log = out, .texts = dtp_intern_create(a), .titan_s = -1};
     char *line;
     *out = (struct dtp_log){.nccl = {.stated_average_bytes_per_s = -1, .collective = ""}};
     dtp_scalars_init(a, &out->scalars);
@@ -142,7 +142,7 @@ enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, str
         remove_colours(line);
         if (logs_take_train(&state, line))
             continue;
-        out->lines[DTP_LOG_NCCL_TESTS] += take_nccl(out, without_prefix(line));
+        out->lines[DTP_LOG_NCCL_TESTS] += take_nccl(&state, without_prefix(line));
     }
     for (int d = 0; d < DTP_NLOG_DIALECTS; d++)
         if (out->lines[d] > out->lines[out->dialect])
@@ -151,7 +151,7 @@ enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, str
         return dtp_fail(
             err, DTP_EINPUT,
             "%s: no row of nccl-tests and no step line of Megatron, nanotron, "
-            "torchtitan or DeepSpeed in %llu lines (`dtplan trace --format list` has what "
+            "torchtitan, DeepSpeed or others in %llu lines (`dtplan trace --format list` has what "
             "else is read)",
             dtp_source_name(source), (unsigned long long)l.number);
     return DTP_OK;

@@ -12,6 +12,8 @@
  *                  time: that is taken from the time stamps of the lines, if they have any
  *     DeepSpeed    "time (ms) | fwd: X | bwd: X | ... | step: X" and "... global_step=N, ...
  *                  CurrSamplesPerSec=X, MemAllocated=XGB, ..."
+ *     others       two labels and more of which one says how fast or how full, in the words of labels.h, under
+ *                  "step: N", "global_step: N" or "iteration: N", else under their number
  * Lines that are none of these are passed over; colours are removed.
  */
 #ifndef DTP_TRACES_FORMATS_LOGS_H
@@ -25,6 +27,7 @@ enum dtp_log_dialect {
     DTP_LOG_NANOTRON,
     DTP_LOG_TORCHTITAN,
     DTP_LOG_DEEPSPEED,
+    DTP_LOG_OTHER,
     DTP_NLOG_DIALECTS
 };
 

@@ -7,7 +7,8 @@
 /* What lines before this one said. */
 struct log_state {
     struct dtp_log *log;
-    double titan_s; /* time stamp of the last step line, or -1 */
+    struct dtp_intern *texts; /* of rows of nccl-tests */
+    double titan_s;           /* time stamp of the last step line, or -1 */
     int64_t titan_step;
 };
 

@@ -1,6 +1,6 @@
 /* logs_train.c: step lines of trainers. */
 #include <ctype.h>
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,43 +8,7 @@
 #include "traces/jobs/jobs.h"
 #include "traces/formats/logs_private.h"
 
-/* ---- numbers ---- */
-
-/* 1,234.5 and, of nanotron, 1.2K, 3M, 1B, 2T; what follows (a unit, a parenthesis) does not matter. */
-static bool number_at(const char *text, bool human, double *out) {
-    char digits[48], *end;
-    size_t n = 0;
-    text += strspn(text, " \t");
-    for (const char *at = text; *at && n < sizeof digits - 1; at++) {
-        if (*at == ',' && isdigit((unsigned char)at[1]) && n > 0)
-            continue;
-        if (!isalnum((unsigned char)*at) && !strchr("+-.", *at))
-            break;
-        digits[n++] = *at;
-    }
-    digits[n] = '\0';
-    *out = strtod(digits, &end);
-    if (end == digits)
-        return false;
-    if (human && *end && !end[1])
-        switch (*end) {
-        case 'K':
-            *out *= DTP_KILO;
-            break;
-        case 'M':
-            *out *= DTP_MEGA;
-            break;
-        case 'B':
-            *out *= DTP_GIGA;
-            break;
-        case 'T':
-            *out *= DTP_TERA;
-            break;
-        default:
-            break;
-        }
-    return true;
-}
+/* ---- labels ---- */
 
 /* "N / M |" at text. */
 static bool count_of(const char *text, int64_t *out_n, int64_t *out_of) {
@@ -63,37 +27,29 @@ static bool count_of(const char *text, int64_t *out_n, int64_t *out_of) {
     return true;
 }
 
-/* The text between from and to without blanks at its ends, as a string in place. */
-static char *trim(char *from, char *to) {
-    while (from < to && isspace((unsigned char)*from))
-        from++;
-    while (to > from && isspace((unsigned char)to[-1]))
-        to--;
-    *to = '\0';
-    return from;
+/* one: rates of tokens are those of one GPU, as torchtitan's are (its metrics.py). */
+static void take_label(struct dtp_scalars *s, const struct dtp_label *l, int64_t step, bool one) {
+    char tag[DTP_LABEL_SIZE];
+    struct dtp_reading r;
+    size_t end;
+    if (l->n >= sizeof tag)
+        return;
+    snprintf(tag, sizeof tag, "%.*s", (int)l->n, l->at);
+    const struct dtp_series *before = dtp_scalars_tag(s, tag);
+    if ((before && before->quantity == DTP_QUANTITY_OTHER) || !dtp_label_value(l, &r)) {
+        r.quantity = DTP_QUANTITY_OTHER;
+        if (!dtp_number_read(l->value, l->nvalue, &r.value, &end))
+            return;
+    }
+    if (one && r.quantity == DTP_QUANTITY_TOKENS_PER_S)
+        r.quantity = DTP_QUANTITY_TOKENS_PER_S_PER_GPU;
+    dtp_scalars_put(s, tag, step, &r);
 }
 
-/* "key: value" or "key=value", cut at the last colon: keys may hold one. */
-static bool take_pair(struct dtp_scalars *s, char *pair, int64_t step, bool human) {
-    char *sign = strrchr(pair, ':');
-    sign = sign ? sign : strchr(pair, '=');
-    double v;
-    if (!sign || !number_at(sign + 1, human, &v))
-        return false;
-    const char *key = trim(pair, sign);
-    if (!*key)
-        return false;
-    dtp_scalars_add(s, key, step, v);
-    return true;
-}
-
-/* Items between bars. How many were pairs. */
-static int take_items(struct dtp_scalars *s, char *items, int64_t step, bool human) {
-    int n = 0;
-    char *save;
-    for (char *item = strtok_r(items, "|", &save); item; item = strtok_r(NULL, "|", &save))
-        n += take_pair(s, item, step, human);
-    return n;
+static void take_labels(struct dtp_scalars *s, const char *text, int64_t step, bool one) {
+    struct dtp_label l;
+    while ((text = dtp_label_next(text, &l)))
+        take_label(s, &l, step, one);
 }
 
 /* ---- Megatron, nanotron ---- */
@@ -113,7 +69,7 @@ static bool take_iteration(struct log_state *s, char *line) {
         return false;
     s->log->steps_of = of;
     s->log->lines[nanotron ? DTP_LOG_NANOTRON : DTP_LOG_MEGATRON]++;
-    take_items(&s->log->scalars, bar + 1, n, nanotron);
+    take_labels(&s->log->scalars, bar + 1, n, false);
     return true;
 }
 
@@ -145,8 +101,9 @@ static double stamp_of(const char *line) {
 static void take_stamp(struct log_state *s, const char *line, int64_t step) {
     double t = stamp_of(line);
     if (t >= 0 && s->titan_s >= 0 && step > s->titan_step && t >= s->titan_s)
-        dtp_scalars_add(&s->log->scalars, "step time from timestamps (s)", step,
-                        (t - s->titan_s) / (double)(step - s->titan_step));
+        dtp_scalars_put(&s->log->scalars, "step time from timestamps (s)", step,
+                        &(struct dtp_reading){DTP_QUANTITY_STEP_S,
+                                              (t - s->titan_s) / (double)(step - s->titan_step)});
     s->titan_s = t;
     s->titan_step = step;
 }
@@ -162,65 +119,106 @@ static bool take_titan(struct log_state *s, char *line) {
         return false;
     take_stamp(s, line, step);
     s->log->lines[DTP_LOG_TORCHTITAN]++;
-    for (char *item = end;
-         *item;) { /* items stand two blanks apart, "loss:  8.1" has them inside */
-        item += strspn(item, " ");
-        char *colon = strchr(item, ':');
-        double v;
-        if (!colon || !number_at(colon + 1, false, &v))
-            break;
-        char *next = colon + 1 + strspn(colon + 1, " ");
-        next += strcspn(next, " ");
-        dtp_scalars_add(&s->log->scalars, trim(item, colon), step, v);
-        item = next;
-    }
+    take_labels(&s->log->scalars, end, step, true);
     return true;
 }
 
 /* ---- DeepSpeed ---- */
 
-static double pair_value(const struct dtp_scalars *s, const char *tag, size_t n) {
-    const struct dtp_series *series = dtp_scalars_tag(s, tag);
-    return series && series->n == n ? series->at[n - 1].value / DTP_MILLI : -1;
-}
+/* Of the line of a step, in ms; their sum is the step. */
+static const struct {
+    const char *label;
+    enum dtp_quantity quantity;
+} deepspeed[] = {{"fwd", DTP_QUANTITY_FORWARD_S},
+                 {"bwd", DTP_QUANTITY_BACKWARD_S},
+                 {"step", DTP_QUANTITY_OPTIMIZER_S}};
+enum { DEEPSPEED_PARTS = sizeof deepspeed / sizeof *deepspeed };
 
 /* "time (ms) | fwd: X | bwd: X | ... | step: X": a line for the last microstep and one for the step. */
 static bool take_deepspeed_times(struct log_state *s, char *line) {
     struct dtp_scalars *scalars = &s->log->scalars;
-    char *at = strstr(line, "time (ms) |");
+    struct dtp_label l;
+    const char *at = strstr(line, "time (ms) |");
     if (!at || !strstr(at, "fwd") || !strstr(at, "bwd"))
         return false;
     bool whole = strstr(at, "| fwd:") != NULL;
-    const struct dtp_series *before = dtp_scalars_tag(scalars, "fwd");
-    size_t n = before ? before->n : 0;
-    int64_t step = whole ? (int64_t)n + 1 : (int64_t)n;
+    const struct dtp_series *before = dtp_scalars_tag(scalars, deepspeed[0].label);
+    int64_t step = (before ? (int64_t)before->n : 0) + whole;
+    struct dtp_reading sum = {DTP_QUANTITY_STEP_S, 0};
+    int parts = 0;
     s->log->lines[DTP_LOG_DEEPSPEED]++;
-    take_items(scalars, at + strlen("time (ms) |"), step, false);
-    double fwd = pair_value(scalars, "fwd", n + 1), bwd = pair_value(scalars, "bwd", n + 1),
-           own = pair_value(scalars, "step", n + 1);
-    if (whole && fwd >= 0 && bwd >= 0 && own >= 0)
-        dtp_scalars_add(scalars, "fwd + bwd + step (ms)", step, fwd + bwd + own);
+    at += strlen("time (ms)");
+    while ((at = dtp_label_next(at, &l))) {
+        int k = 0;
+        struct dtp_reading r;
+        size_t end;
+        while (k < DEEPSPEED_PARTS &&
+               (strlen(deepspeed[k].label) != l.n || strncmp(l.at, deepspeed[k].label, l.n) != 0))
+            k++;
+        if (k == DEEPSPEED_PARTS || !dtp_number_read(l.value, l.nvalue, &r.value, &end)) {
+            take_label(scalars, &l, step, false);
+            continue;
+        }
+        r = (struct dtp_reading){deepspeed[k].quantity, r.value * DTP_MILLI};
+        dtp_scalars_put(scalars, deepspeed[k].label, step, &r);
+        sum.value += r.value;
+        parts++;
+    }
+    if (whole && parts == DEEPSPEED_PARTS && sum.value >= 0)
+        dtp_scalars_put(scalars, "fwd + bwd + step (ms)", step, &sum);
     return true;
 }
 
 /* "epoch=0/micro_step=10/global_step=5, RunningAvgSamplesPerSec=X, CurrSamplesPerSec=X, MemAllocated=XGB, ..." */
 static bool take_deepspeed_rate(struct log_state *s, char *line) {
     static const char key[] = "global_step=";
-    char *at = strstr(line, key), *save, *end;
+    char *at = strstr(line, key), *end;
     if (!at || !strstr(at, "SamplesPerSec="))
         return false;
     int64_t step = strtoll(at + strlen(key), &end, 10);
     s->log->lines[DTP_LOG_DEEPSPEED]++;
-    for (char *item = strtok_r(end, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
-        char *equals = strchr(item, '=');
-        double v;
-        if (equals && number_at(equals + 1, false, &v))
-            dtp_scalars_add(&s->log->scalars, trim(item, equals), step, v);
-    }
+    take_labels(&s->log->scalars, end, step, false);
+    return true;
+}
+
+/* ---- others ---- */
+
+static bool says_step(enum dtp_quantity q) {
+    return q <= DTP_QUANTITY_MFU || q == DTP_QUANTITY_PEAK_BYTES;
+}
+
+/* "global_step: 9"; but "step: 3.2s" is a time. */
+static bool step_of(const struct dtp_label *l, int64_t *out) {
+    static const char *const names[] = {"step", "global_step", "iteration", "iter"};
+    size_t i = 0, n = sizeof names / sizeof *names, end;
+    double v;
+    while (i < n && (l->n != strlen(names[i]) || strncmp(l->at, names[i], l->n) != 0))
+        i++;
+    if (i == n || !dtp_number_read(l->value, l->nvalue, &v, &end) || end < l->nvalue || !(v >= 0) ||
+        v > DTP_PETA)
+        return false;
+    *out = (int64_t)v;
+    return true;
+}
+
+/* Two labels and more, one of which says how fast or how full: NeMo, Hugging Face, ...; not of an evaluation. */
+static bool take_other(struct log_state *s, const char *line) {
+    struct dtp_label l;
+    struct dtp_reading r;
+    int n = 0, known = 0;
+    int64_t step = (int64_t)s->log->lines[DTP_LOG_OTHER] + 1;
+    for (const char *at = line; (at = dtp_label_next(at, &l)); n++)
+        known += !step_of(&l, &step) && dtp_label_value(&l, &r) && says_step(r.quantity);
+    if (n < 2 || known == 0 || strstr(line, "valid") || strstr(line, "eval"))
+        return false;
+    s->log->lines[DTP_LOG_OTHER]++;
+    for (const char *at = line; (at = dtp_label_next(at, &l));)
+        if (!step_of(&l, &step))
+            take_label(&s->log->scalars, &l, step, false);
     return true;
 }
 
 bool logs_take_train(struct log_state *s, char *line) {
     return take_iteration(s, line) || take_titan(s, line) || take_deepspeed_times(s, line) ||
-           take_deepspeed_rate(s, line);
+           take_deepspeed_rate(s, line) || take_other(s, line);
 }

@@ -13,33 +13,8 @@
 #define DTP_TRACES_FORMATS_SCALARS_H
 
 #include "traces/formats/intern.h"
+#include "traces/formats/labels.h"
 #include "traces/formats/source.h"
-
-enum dtp_quantity {
-    DTP_QUANTITY_STEP_S,
-    DTP_QUANTITY_FORWARD_S,
-    DTP_QUANTITY_BACKWARD_S,
-    DTP_QUANTITY_OPTIMIZER_S,
-    DTP_QUANTITY_TOKENS_PER_S,
-    DTP_QUANTITY_TOKENS_PER_S_PER_GPU,
-    DTP_QUANTITY_SEQUENCES_PER_S,
-    DTP_QUANTITY_FLOPS_PER_GPU,          /* of the model, per s */
-    DTP_QUANTITY_HARDWARE_FLOPS_PER_GPU, /* with recomputation, per s */
-    DTP_QUANTITY_MFU,
-    DTP_QUANTITY_LOSS,
-    DTP_QUANTITY_GRADIENT_NORM,
-    DTP_QUANTITY_LEARNING_RATE,
-    DTP_QUANTITY_SEQUENCES, /* of a step, on all ranks */
-    DTP_QUANTITY_TOKENS,    /* of a step */
-    DTP_QUANTITY_PEAK_BYTES,
-    DTP_QUANTITY_RESERVED_BYTES,
-    DTP_QUANTITY_ALLOCATED_BYTES,
-    DTP_QUANTITY_SKIPPED,
-    DTP_QUANTITY_NAN_STEPS,
-    DTP_QUANTITY_OTHER,
-    DTP_NQUANTITIES
-};
-extern const char *const dtp_quantity_name[DTP_NQUANTITIES]; /* "step_s", ... */
 
 struct dtp_point {
     int64_t step;
@@ -59,12 +34,15 @@ struct dtp_scalars {
     struct dtp_arena *a;
     struct dtp_series *series;
     size_t n, capacity;
-    struct dtp_intern *tags;
+    struct dtp_intern *tags;  /* id: index of the series */
     uint64_t skipped_records; /* of a file of events: other than scalars */
 };
 
 void dtp_scalars_init(struct dtp_arena *a, struct dtp_scalars *out);
 void dtp_scalars_add(struct dtp_scalars *s, const char *tag, int64_t step, double value);
+/* The same with a number whose meaning the reader knows, in SI. */
+void dtp_scalars_put(struct dtp_scalars *s, const char *tag, int64_t step,
+                     const struct dtp_reading *value);
 /* The longest series of a quantity, or NULL. */
 const struct dtp_series *dtp_scalars_find(const struct dtp_scalars *s, enum dtp_quantity q);
 const struct dtp_series *dtp_scalars_tag(const struct dtp_scalars *s, const char *tag);
