@@ -252,8 +252,10 @@ static void test_slow_down(void) {
             struct dtp_stage_cost *stage = &c.costs.stage[s];
             stage->reduce.device_share = stage->gather.device_share = share[seed % 3];
             stage->unshard.device_share = share[seed / 3 % 3];
-            if (seed / 2 % 2) /* not every member sends in every step */
-                stage->reduce.kind = DTP_ALL_REDUCE, stage->reduce.algo = DTP_ALGO_TREE;
+            if (seed / 2 % 2) { /* not every member sends in every step */
+                stage->reduce.kind = DTP_ALL_REDUCE;
+                stage->reduce.algo = DTP_ALGO_TREE;
+            }
         }
         dtp_estimate(arena, &c.costs, &c.schedule, &path);
         double folded_s = simulate(&c, true, DTP_DETAIL_ACTION),
