@@ -145,9 +145,9 @@ static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "%s has no %s that is calibrated; give another --dtype", gpu->name,
                         dtp_dtype_names[p->dtype]);
-    enum dtp_attention attention = p->attention >= 0
-                                       ? (enum dtp_attention)p->attention
-                                       : dtp_framework_on(p->framework, gpu).attention;
+    const struct dtp_framework_gpu stack = dtp_framework_on(p->framework, gpu);
+    enum dtp_attention attention =
+        p->attention >= 0 ? (enum dtp_attention)p->attention : stack.attention;
     if (p->model->nconvs > 0 || attention == DTP_ATTN_UNFUSED ||
         gpu->attention[attention].flops_per_s > 0)
         return DTP_OK;
