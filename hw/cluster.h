@@ -42,8 +42,8 @@ struct dtp_node {
     double gpu_link_latency_s;   /* one step of a collective */
     int mesh_links[DTP_MAX_MESH][DTP_MAX_MESH]; /* DTP_INTRA_MESH: links between GPU i and j */
     double mesh_link_bytes_per_s;               /* one of them, per direction */
-    double
-        host_link_bytes_per_s; /* GPU to host (mesh without a path, pcie switch), per direction */
+    /* GPU to host (mesh without a path, pcie switch), per direction */
+    double host_link_bytes_per_s;
     double socket_link_bytes_per_s; /* between the two sockets, per direction */
     int sockets, pcie_gpus_per_switch;
     int nics;
@@ -72,9 +72,9 @@ struct dtp_node {
 struct dtp_tier {
     const char *name; /* "leaf", "spine", "core" */
     int nodes;        /* nodes under one switch group of this tier; the last covers all */
-    double
-        oversubscription; /* of its up-links: 1 full bisection; 2 half of the bandwidth goes up */
-    double latency_s;     /* added to a step that crosses it; unequal ones prevent folding */
+    /* of its up-links: 1 full bisection; 2 half of the bandwidth goes up */
+    double oversubscription;
+    double latency_s; /* added to a step that crosses it; unequal ones prevent folding */
 };
 
 /* A measured curve of one collective: t(bytes) = a + b sqrt(bytes) + c bytes, for a group of `gpus`

@@ -83,8 +83,8 @@ struct dtp_gemm_cal {
 struct dtp_kernel_cal {
     double bytes_per_s;
     double elements_per_s; /* 0: no such limit */
-    double
-        gated_factor; /* of an activation: SwiGLU's time over GELU's of as many outputs; 0: by bytes */
+    /* of an activation: SwiGLU's time over GELU's of as many outputs; 0: by bytes */
+    double gated_factor;
     double latency_s; /* beside both: start, last wave, reductions over blocks */
     double power_w;   /* above idle, while it runs; see struct dtp_power_cal */
 };

@@ -45,9 +45,9 @@ struct dtp_time_table {
     bool relative;
     struct dtp_doubles axis[3]; /* ascending; n = 0: no table */
     struct dtp_doubles time_s;  /* [axis 0][axis 1][axis 2] */
-    struct dtp_doubles
-        clock; /* likewise: share of the highest clock that a product had, alone after a
-                                   rest; its time is that at the highest. n = 0: not known */
+    /* likewise: share of the highest clock that a product had, alone after a rest; its time is that at the highest.
+     * n = 0: not known */
+    struct dtp_doubles clock;
 };
 
 /* The table of one of "tables": for the reader and for the manual. */

@@ -49,8 +49,8 @@ struct dtp_sweep {
         const char *file, *gpu, *interconnect; /* as in the CSV; NULL: no more */
         double min_bytes;                      /* smaller ones hold host time or start-up */
     } from[3];
-    bool
-        switches_sum; /* those of the fabric (SHARP): none of the algorithms whose factors are fitted */
+    /* those of the fabric (SHARP): none of the algorithms whose factors are fitted */
+    bool switches_sum;
 };
 /* All of them; *n: how many. */
 const struct dtp_sweep *dtp_sweeps(size_t *n);

@@ -25,9 +25,9 @@ struct dtp_phase {
     double tp_s, cp_s, ep_s; /* exposed collectives inside the action */
     double dp_s, pp_s;       /* collectives and copies that the rank does itself in the action */
     double host_s;           /* waiting for the host's launches */
-    double
-        hidden_s; /* more that it takes without an action of another microbatch beside it, behind which
-                        rows of experts hide (ep_overlap) */
+    /* more that it takes without an action of another microbatch beside it, behind which rows of experts hide
+     * (ep_overlap) */
+    double hidden_s;
     double flops; /* done by this rank */
     /* collectives inside the action, hidden ones too, by dtp_net_axis: all-gather bytes of tp, cp and etp
      * (an all-reduce counts twice), all-to-all bytes of ep */
@@ -83,16 +83,15 @@ struct dtp_costs {
     int zero_stage;
     int prefetch, prefetch_forward; /* units gathered ahead in the backward, in the forward */
     double *optimizer_s;            /* [pp] update of the rank's parameters */
-    struct dtp_comm
-        embedding_all_reduce; /* tied embeddings, first and last stage, after the last action */
+    /* tied embeddings, first and last stage, after the last action */
+    struct dtp_comm embedding_all_reduce;
     struct dtp_comm norm_all_reduce; /* gradient norm over everything */
-    struct dtp_phase
-        late;           /* after the last action of the rank that has the last virtual stage: weight
-                              gradients of the head that were put off, dtp_cost_deferred(); what the last
-                              backward's collectives take longer beside reductions */
-    double offload_s;   /* per step and rank, exposed */
-    double step_host_s; /* exposed host time of each rank per step, before its first action */
-    double model_flops; /* of the whole step, all GPUs, without recomputation (mfu) */
+    /* after the last action of the rank that has the last virtual stage: weight gradients of the head that were put
+     * off, dtp_cost_deferred(); what the last backward's collectives take longer beside reductions */
+    struct dtp_phase late;
+    double offload_s;      /* per step and rank, exposed */
+    double step_host_s;    /* exposed host time of each rank per step, before its first action */
+    double model_flops;    /* of the whole step, all GPUs, without recomputation (mfu) */
     double hardware_flops; /* with it (hfu) */
     bool shares_cores;     /* ranks take turns on fewer cores: actions last longer than here */
     bool extrapolated;     /* the GPU's constants are scaled from another's, not calibrated */

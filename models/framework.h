@@ -31,37 +31,35 @@ struct dtp_framework_memory {
     double bucket_bytes;       /* reduction buckets alive at once */
     double fixed_bytes;        /* what the framework itself keeps allocated */
     double allocator_factor;   /* reserved / allocated, >= 1 */
-    double
-        cache_factor; /* same where the card has room and tp or dp exceeds 1; 0: allocator_factor */
-    double margin;    /* share of device memory kept free: validated error of the peak */
-    double
-        logits_copies_bytes; /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
+    /* same where the card has room and tp or dp exceeds 1; 0: allocator_factor */
+    double cache_factor;
+    double margin; /* share of device memory kept free: validated error of the peak */
+    /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
+    double logits_copies_bytes;
     double logits_tp_copies_bytes; /* the same with tp > 1; 0: logits_copies_bytes */
     double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
     double cached_weight_bytes; /* per parameter: 16-bit copies kept for the backward (autocast) */
-    double
-        fp8_gathered_bytes; /* FP8: gathered_bytes where the parameters themselves are FP8; 0: as that */
+    /* FP8: gathered_bytes where the parameters themselves are FP8; 0: as that */
+    double fp8_gathered_bytes;
     double fp8_weight_bytes;   /* FP8: per parameter of products, copies beside the 16-bit weight */
     double reducer_bytes;      /* per parameter without ZeRO: all reduction buckets together */
     int reducer_ranks;         /* of the smallest group that has them */
     double logits_saved_bytes; /* per logit, of that, from the forward to the backward */
     double outputs_kept_bytes; /* pipeline: per logit of each microbatch, until the step ends */
-    double
-        gradient_copy_bytes; /* per parameter with dp x cp > 1: what their reduction keeps beside them */
-    double
-        attention_copies_bytes; /* per token and element of the heads' width: copies that attention
-                                      keeps beside Q, K, V and its output */
-    double
-        backward_gradient_bytes; /* per parameter: gradients of one backward, kept until it has ended
-                                    and then added to those of the step */
+    /* per parameter with dp x cp > 1: what their reduction keeps beside them */
+    double gradient_copy_bytes;
+    /* per token and element of the heads' width: copies that attention keeps beside Q, K, V and its output */
+    double attention_copies_bytes;
+    /* per parameter: gradients of one backward, kept until it has ended and then added to those of the step */
+    double backward_gradient_bytes;
     bool lazy_gradients; /* gradients are freed by the update and come back in the backward */
     bool transfers_kept; /* pipeline: a buffer for each microbatch and direction */
-    double
-        overlap_bucket_bytes; /* ZeRO-1/2: second buckets where reductions overlap the backward */
-    double step_copy_bytes;   /* per parameter of the update: fp32 gradients that live in it only */
-    double piece_params; /* ZeRO-1/2: reduced and gathered by so many parameters, each piece in a
+    /* ZeRO-1/2: second buckets where reductions overlap the backward */
+    double overlap_bucket_bytes;
+    double step_copy_bytes; /* per parameter of the update: fp32 gradients that live in it only */
+    double piece_params;    /* ZeRO-1/2: reduced and gathered by so many parameters, each piece in a
                                  copy of its own; 0: in place */
-    int gather_buffers;  /* sequence parallelism: buffers of a gathered input that stay */
+    int gather_buffers;     /* sequence parallelism: buffers of a gathered input that stay */
     double flat_gather_bytes; /* ZeRO-1/2: per parameter, in one piece, where updated parameters are
                                  gathered; the pieces that are copied out of it take as much again */
     /* What the caching allocator holds while there is room, see memory_reserved.c. */
@@ -107,15 +105,14 @@ struct dtp_framework {
     bool fp8_cast_after_gather; /* FP8: each rank casts what it gathered (rowwise scales) */
     bool fp8_keeps_casts;       /* FP8: of a product's input its cast is kept (TransformerEngine) */
     enum dtp_fp8_recipe fp8_recipe;
-    double
-        cp_attention_factor; /* fitted: ring attention, step by step with merges, over one kernel */
-    bool repeats_kv;         /* eager: keys and values copied for each head of queries */
-    bool separate_products;  /* q, k, v, gate and up are products of their own */
-    bool norm_fp32;          /* a norm's input is converted to fp32 before it */
-    bool repeats_norms;      /* norms are done again in the backward, whatever is recomputed */
-    bool
-        selective_alternate_products; /* selective recomputation repeats all but attention and every
-                                          second product (torchtitan) */
+    /* fitted: ring attention, step by step with merges, over one kernel */
+    double cp_attention_factor;
+    bool repeats_kv;        /* eager: keys and values copied for each head of queries */
+    bool separate_products; /* q, k, v, gate and up are products of their own */
+    bool norm_fp32;         /* a norm's input is converted to fp32 before it */
+    bool repeats_norms;     /* norms are done again in the backward, whatever is recomputed */
+    /* selective recomputation repeats all but attention and every second product (torchtitan) */
+    bool selective_alternate_products;
     bool recompute_stops_early;   /* full recomputation ends with the last tensor that was saved */
     bool native;                  /* our own runtime: op_native.c, memory_native.c */
     bool inline_communication;    /* ranks copy and reduce themselves: part of their actions */
@@ -133,8 +130,8 @@ struct dtp_framework {
     bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */
     double p2p_bytes;         /* per element: 2; 4 where activations travel in fp32 */
     bool tp_overlap;          /* backward tp collectives behind wgrad */
-    bool
-        tp_overlap_forward; /* and those of the forward behind the GEMM beside them (userbuffers) */
+    /* and those of the forward behind the GEMM beside them (userbuffers) */
+    bool tp_overlap_forward;
     double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
     bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
     double dp_bucket_bytes;     /* one reduction bucket, at least; 0: one bucket in all */
@@ -166,17 +163,17 @@ struct dtp_framework {
     /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all
      * ranks have met */
     double kernel_gap_s, collective_gap_s;
-    double
-        stream_hop_s; /* of the native runtime's collectives and transfers on streams of their own: two
-                            waits of one stream for another */
-    double
-        backward_launch_factor; /* per kernel of the backward over launch_s (autograd runs in C++) */
-    double collective_host_s;   /* per collective, beside its launch */
-    double layer_host_s;        /* per layer and direction, beside the kernels' */
-    double zero3_host_s;        /* ZeRO-3: per layer and direction, to unshard and reshard */
-    double
-        tp_hop_s; /* a ring of a tp group that spans nodes takes so much per step, beside the bytes at
-                        the NICs' rate, or what the cluster says where that is longer */
+    /* of the native runtime's collectives and transfers on streams of their own: two waits of one stream for
+     * another */
+    double stream_hop_s;
+    /* per kernel of the backward over launch_s (autograd runs in C++) */
+    double backward_launch_factor;
+    double collective_host_s; /* per collective, beside its launch */
+    double layer_host_s;      /* per layer and direction, beside the kernels' */
+    double zero3_host_s;      /* ZeRO-3: per layer and direction, to unshard and reshard */
+    /* a ring of a tp group that spans nodes takes so much per step, beside the bytes at the NICs' rate, or what the
+     * cluster says where that is longer */
+    double tp_hop_s;
     bool checked_collectives; /* every collective is checked before it starts, as PyTorch does with
                                  TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
     double check_rank_s;      /* ... and so takes so much host time per rank of the group */
@@ -185,16 +182,16 @@ struct dtp_framework {
     double check_transfer_s;  /* ... so long, both ways in all */
     bool host_sync;           /* the host waits for the GPU at the start of each microbatch */
     bool launch_blocking;     /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
-    double
-        p2p_host_s; /* exposed per transfer between stages: the host waits for it and starts anew */
+    /* exposed per transfer between stages: the host waits for it and starts anew */
+    double p2p_host_s;
     double microbatch_host_s; /* per microbatch and rank, exposed */
     double step_host_s;       /* per step, exposed */
-    double
-        kernel_time_factor; /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
+    /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
+    double kernel_time_factor;
     const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
     size_t nby_gpu;
-    double
-        small_head_factor; /* fitted: fused attention at head_dim <= 64, beside the factors above */
+    /* fitted: fused attention at head_dim <= 64, beside the factors above */
+    double small_head_factor;
     double norm_time_factor; /* fitted: its norm kernels over the persistent ones of the GPU file */
     double comm_time_factor; /* fitted */
 
@@ -230,9 +227,9 @@ struct dtp_framework {
     int recompute_modes; /* bit per enum dtp_recompute */
     bool offload;        /* of the optimizer state; with ZeRO-3 of the weights too */
     double offload_gradient_bytes, offload_weight_bytes; /* of a parameter over the link */
-    bool
-        offload_each_microbatch; /* gradients leave the GPU with each microbatch; false: in the step */
-    bool offload_overlap;        /* behind the backward */
+    /* gradients leave the GPU with each microbatch; false: in the step */
+    bool offload_each_microbatch;
+    bool offload_overlap;      /* behind the backward */
     const char *const *fitted; /* names of the fields that were fitted, NULL-terminated */
 };
 

@@ -100,8 +100,8 @@ struct dtp_model {
     struct dtp_mla mla;
     int patch, image, classes,
         channels; /* ViT: (image / patch)^2 + 1 tokens; classes > 0: classifier, no LM head */
-    struct dtp_conv
-        *conv; /* [nconvs] ResNet and alike; then layers counts stages of it only for show */
+    /* [nconvs] ResNet and alike; then layers counts stages of it only for show */
+    struct dtp_conv *conv;
     int nconvs;
     int global_batch;        /* default, in sequences (images) */
     double train_tokens;     /* published token budget, 0: unknown */

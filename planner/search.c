@@ -144,7 +144,7 @@ static enum dtp_status simulate(struct searcher *s, struct contender **list, siz
         if (c->failure && !too_large)
             return fail(s, err);
         if (!c->failure && c->result->step_s < s->best_simulated_s)
-            s->best_simulated_s = wave[i]->result->step_s;
+            s->best_simulated_s = c->result->step_s;
     }
     return DTP_OK;
 }

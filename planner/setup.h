@@ -21,8 +21,8 @@ struct dtp_ask {
     const char *model, *cluster, *framework; /* names or paths; NULL: the default */
     const struct dtp_json *model_json, *cluster_json, *framework_json; /* embedded ones win */
     const char *nic;                                                   /* "4x100", or NULL */
-    const char
-        *dropout; /* dtp_dropout_parse(); NULL: the model's, where the framework has dropout */
+    /* dtp_dropout_parse(); NULL: the model's, where the framework has dropout */
+    const char *dropout;
     const char *own_times; /* file of hw/own_times.h for our own runtime; NULL: that of the GPU */
     int gpus;              /* 0: not given, an error */
     int seq, batch;        /* 0: the model's */

@@ -43,8 +43,8 @@ struct dtp_shape {
     bool ends;
     int nmicrobatch, nzero, nsp;
     const int *microbatch; /* [nmicrobatch], shared between shapes of the same dp */
-    const struct dtp_zero
-        *zero; /* [nzero], shared between shapes of the same tp, dp, cp, etp and ep */
+    /* [nzero], shared between shapes of the same tp, dp, cp, etp and ep */
+    const struct dtp_zero *zero;
     int sp[2];
     uint64_t first; /* number of its first candidate */
 };

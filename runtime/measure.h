@@ -54,8 +54,8 @@ struct dtp_measured {
     double latency_s[DTP_NKERNELS];      /* beside them: dtp_measure_device() */
     double copy_bytes_per_s;             /* large copy, read and written */
     double gap_s;
-    double
-        hop_s; /* a collective on a stream of its own, over one on the stream of the kernels around it */
+    /* a collective on a stream of its own, over one on the stream of the kernels around it */
+    double hop_s;
     struct dtp_dev_load limits;
     struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
     int nloads;

@@ -18,8 +18,8 @@ struct dtp_bench {
     int nids;
     double *time_s, *clock; /* of the board */
     int n, capacity;
-    double
-        rest_s; /* before the last round of what is timed next: a chip that has worked has a lower clock */
+    /* before the last round of what is timed next: a chip that has worked has a lower clock */
+    double rest_s;
     double clock_hz; /* while what dtp_bench_measured_s() returned last was timed; 0: not known */
     struct dtp_dev_load limits;
     struct dtp_measured_load *load; /* likewise */

@@ -74,8 +74,8 @@ struct dtp_rank {
     struct dtp_dev *dev;
     struct dtp_comm *host, *comm; /* host memory (results, aborts); tensors. The same on the CPU */
     const struct dtp_comm_ops *cops;
-    const struct dtp_comm_config
-        *comm_config; /* room for all plans of a series; NULL: for this one */
+    /* room for all plans of a series; NULL: for this one */
+    const struct dtp_comm_config *comm_config;
     struct dtp_comm_group *host_world, *world, *tp, *dp, *kv, *embedding; /* NULL: not needed */
 
     struct dtp_layout layout;

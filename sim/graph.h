@@ -52,8 +52,8 @@ struct dtp_task {
     double rate_cap;            /* > 0 units/s; DTP_UNCAPPED only with a link use */
     const struct dtp_use *uses; /* copied by dtp_graph_add */
     uint32_t nuses;
-    uint32_t
-        same_uses; /* 1 + a task added before whose uses, links alone, are kept once for both; or 0 */
+    /* 1 + a task added before whose uses, links alone, are kept once for both; or 0 */
+    uint32_t same_uses;
     dtp_id device; /* compute on this device, or DTP_NONE */
     dtp_id stream; /* or DTP_NONE */
     uint64_t tag;

@@ -69,8 +69,7 @@ static void megatron_attention(FILE *f, const struct dtp_model *m) {
 const char *dtp_emit_megatron_lacks(const struct dtp_model *m) {
     return m->sliding_window > 0 && m->chunked_attention
                ? "arguments.py has nothing for attention in chunks (Megatron-Bridge's layers do): "
-                 "all layers attend in "
-                 "full"
+                 "all layers attend in full"
                : NULL;
 }
 

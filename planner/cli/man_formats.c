@@ -88,10 +88,10 @@ static void outputs(FILE *f, const struct dtp_output_key *key) {
 static void output_pages(FILE *f) {
     fputs(".SH OUTPUT\n", f);
     dtp_man_text(
-        f,
-        "What the commands write with --json, one object each. a[] is a member of the list a, a.* "
-        "one of "
-        "any name, a|b stands for either; keys in capitals are parts of several, further below.\n");
+        f, "What the commands write with --json, one document each. a[] is a member of the list a, "
+           "a.* "
+           "one of any name, a|b stands for either; keys in capitals are parts of several, further "
+           "below.\n");
     for (const struct dtp_output_page *p = dtp_output_pages; p->title; p++) {
         fputs(".SS ", f);
         dtp_man_text(f, p->title);

@@ -155,7 +155,7 @@ static const struct dtp_output_key doctor[] = {
     {"low_s", "least time that is normal"},
     {"high_s", "most time that is normal"},
     {"expected_bytes", "of device memory"},
-    {"fits", "expected_bytes is within the limit"},
+    {"fits", "the device holds them, or lacks no more than the error of the prediction"},
     {"measured_s", "as given; 0: not"},
     {"measured_bytes", "as given; 0: not"},
     {"normal", "what was measured is in the range"},
@@ -164,7 +164,7 @@ static const struct dtp_output_key doctor[] = {
     {"suspects[].step_s", "time of a step then"},
     {"suspects[].peak_bytes", "device memory then"},
     {"suspects[].explained", "share of the gap that it explains"},
-    {"suspects[].fits", "it fits then"},
+    {"suspects[].fits", "the same of its peak_bytes"},
     {0}};
 
 static const struct dtp_output_key check[] = {

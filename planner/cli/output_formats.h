@@ -9,8 +9,8 @@
 /* a.b is the member b of the object a, a[] a member of the list a, * any name. */
 struct dtp_output_key {
     const char *path, *help;
-    const char
-        *form; /* title of the page that has what is in it; with an empty path: beside the others */
+    /* title of the page that has what is in it; with an empty path: beside the others */
+    const char *form;
 };
 struct dtp_output_page {
     const char *title; /* in capitals a part of others; else the command */

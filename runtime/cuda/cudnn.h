@@ -81,8 +81,8 @@ struct dtp_cudnn_pack {
 
 struct dtp_cudnn_plan {
     struct dtp_cudnn_graph graph;
-    struct dtp_cudnn_pack
-        pack[DTP_CUDNN_PACKS]; /* by a hash of the addresses; a newcomer replaces */
+    /* by a hash of the addresses; a newcomer replaces */
+    struct dtp_cudnn_pack pack[DTP_CUDNN_PACKS];
     cudnnBackendDescriptor_t plan;
     int64_t nconfigs; /* kernels that the heuristic named */
     int64_t workspace_bytes;
