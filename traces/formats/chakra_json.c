@@ -18,14 +18,11 @@ struct ids {
 };
 
 static enum dtp_status take_ids(struct reader *r, struct ids *out, struct dtp_err *err) {
-    bool more;
+    enum dtp_status status;
     out->n = 0;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
+    while (dtp_pull_element(&r->p, &status, err)) {
         uint64_t id;
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
         DTP_TRY(dtp_pull_u64(&r->p, &id, err));
         if (out->n == out->capacity) {
             uint32_t size = out->capacity * 2 + 16;
@@ -34,6 +31,7 @@ static enum dtp_status take_ids(struct reader *r, struct ids *out, struct dtp_er
         }
         out->at[out->n++] = id;
     }
+    return status;
 }
 
 static enum dtp_status take_string(struct reader *r, const char **out, struct dtp_err *err) {
@@ -74,47 +72,44 @@ static enum dtp_status take_number(struct reader *r, const struct dtp_text *key,
     return DTP_OK;
 }
 
-static enum dtp_status take_member(struct reader *r, struct taken *t, struct ids *control,
-                                   struct ids *data, struct dtp_err *err) {
-    struct dtp_text key, text;
+static enum dtp_status take_member(struct reader *r, const struct dtp_text *key, struct taken *t,
+                                   struct ids *control, struct ids *data, struct dtp_err *err) {
+    struct dtp_text text;
     bool known;
     int64_t type;
-    DTP_TRY(dtp_pull_key(&r->p, &key, err));
-    if (dtp_text_is(&key, "data_deps"))
+    if (dtp_text_is(key, "data_deps"))
         return take_ids(r, data, err);
-    if (dtp_text_is(&key, "ctrlDeps"))
+    if (dtp_text_is(key, "ctrlDeps"))
         return take_ids(r, control, err);
-    if (dtp_text_is(&key, "Name"))
+    if (dtp_text_is(key, "Name"))
         return take_string(r, &t->node.name, err);
-    if (dtp_text_is(&key, "pg_name"))
+    if (dtp_text_is(key, "pg_name"))
         return take_string(r, &t->node.group, err);
-    if (dtp_text_is(&key, "NodeType")) {
+    if (dtp_text_is(key, "NodeType")) {
         DTP_TRY(dtp_pull_i64(&r->p, &type, err));
         bool valid = type > DTP_CHAKRA_INVALID && type < DTP_NCHAKRA_TYPES;
         t->node.type = valid ? (int)type : DTP_CHAKRA_INVALID;
         return DTP_OK;
     }
-    if (dtp_text_is(&key, "is_cpu_op")) {
+    if (dtp_text_is(key, "is_cpu_op")) {
         DTP_TRY(dtp_pull_text(&r->p, &text, err));
         t->node.is_cpu_op = dtp_text_is(&text, "true") || dtp_text_is(&text, "1");
         return DTP_OK;
     }
-    DTP_TRY(take_number(r, &key, t, &known, err));
+    DTP_TRY(take_number(r, key, t, &known, err));
     return known ? DTP_OK : dtp_pull_skip(&r->p, err);
 }
 
 static enum dtp_status take_node(struct reader *r, struct ids *control, struct ids *data,
                                  struct dtp_err *err) {
     struct taken t = {.node = chakra_node(r->g)};
-    bool more;
+    struct dtp_text key;
+    enum dtp_status status;
     control->n = data->n = 0;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
-        if (!more)
-            break;
-        DTP_TRY(take_member(r, &t, control, data, err));
-    }
+    while (dtp_pull_member(&r->p, &key, &status, err))
+        DTP_TRY(take_member(r, &key, &t, control, data, err));
+    DTP_TRY(status);
     if (!t.has_id)
         return dtp_pull_fail(&r->p, err, "found a node without an Id");
     for (uint32_t i = 0; i < control->n; i++)
@@ -129,29 +124,24 @@ static enum dtp_status take_node(struct reader *r, struct ids *control, struct i
 
 static enum dtp_status take_graph(struct reader *r, struct dtp_err *err) {
     struct ids control = {0}, data = {0};
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_element(&r->p, &status, err))
         DTP_TRY(take_node(r, &control, &data, err));
-    }
+    return status;
 }
 
 enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *source,
                                      struct dtp_chakra *out, struct dtp_err *err) {
     struct reader r = {.a = a, .g = out};
     struct dtp_text key;
-    bool more, graph = false;
+    bool graph = false;
+    enum dtp_status status;
     char c;
     *out = (struct dtp_chakra){.version = "", .workload = "", .soc = ""};
     dtp_pull_init(&r.p, a, source);
     DTP_TRY(dtp_pull_open(&r.p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r.p, first, &key, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_member(&r.p, &key, &status, err)) {
         bool is_graph = dtp_text_is(&key, "workload_graph");
         graph |= is_graph;
         if (is_graph)
@@ -165,6 +155,7 @@ enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *sou
         else
             DTP_TRY(dtp_pull_skip(&r.p, err));
     }
+    DTP_TRY(status);
     DTP_TRY(dtp_pull_peek(&r.p, &c, err));
     if (c)
         return dtp_pull_fail(&r.p, err, "found text after the object");

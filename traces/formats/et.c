@@ -18,21 +18,19 @@ static void set_name(struct et_reader *r, const struct dtp_text *t) {
 static enum dtp_status take_inputs(struct et_reader *r, struct et_values *out,
                                    struct dtp_err *err) {
     struct dtp_text key;
-    bool more;
+    enum dtp_status status;
     char c;
     DTP_TRY(dtp_pull_peek(&r->p, &c, err));
     if (c == '[')
         return et_take_values(r, out, err);
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(&r->p, &key, &status, err)) {
         if (dtp_text_is(&key, "values"))
             DTP_TRY(et_take_values(r, out, err));
         else
             DTP_TRY(dtp_pull_skip(&r->p, err));
     }
+    return status;
 }
 
 static enum dtp_status take_thread(struct et_reader *r, struct dtp_err *err) {
@@ -42,33 +40,33 @@ static enum dtp_status take_thread(struct et_reader *r, struct dtp_err *err) {
     return DTP_OK;
 }
 
-static enum dtp_status take_member(struct et_reader *r, struct dtp_err *err) {
-    struct dtp_text key;
-    DTP_TRY(dtp_pull_key(&r->p, &key, err));
-    if (dtp_text_is(&key, "id")) {
+static enum dtp_status take_member(struct et_reader *r, const struct dtp_text *key,
+                                   struct dtp_err *err) {
+    struct dtp_text name;
+    if (dtp_text_is(key, "id")) {
         r->has_id = true;
         return dtp_pull_u64(&r->p, &r->node.id, err);
     }
-    if (dtp_text_is(&key, "parent")) {
+    if (dtp_text_is(key, "parent")) {
         r->et->flat = true;
         return dtp_pull_u64(&r->p, &r->node.parent, err);
     }
-    if (dtp_text_is(&key, "ctrl_deps"))
+    if (dtp_text_is(key, "ctrl_deps"))
         return dtp_pull_u64(&r->p, &r->node.parent, err);
-    if (dtp_text_is(&key, "rf_id"))
+    if (dtp_text_is(key, "rf_id"))
         return dtp_pull_u64(&r->p, &r->node.rf_id, err);
-    if (dtp_text_is(&key, "tid"))
+    if (dtp_text_is(key, "tid"))
         return take_thread(r, err);
-    if (dtp_text_is(&key, "inputs"))
+    if (dtp_text_is(key, "inputs"))
         return take_inputs(r, &r->in, err);
-    if (dtp_text_is(&key, "outputs"))
+    if (dtp_text_is(key, "outputs"))
         return take_inputs(r, &r->out, err);
-    if (dtp_text_is(&key, "attrs"))
+    if (dtp_text_is(key, "attrs"))
         return et_take_attrs(r, err);
-    if (!dtp_text_is(&key, "name"))
+    if (!dtp_text_is(key, "name"))
         return dtp_pull_skip(&r->p, err);
-    DTP_TRY(dtp_pull_text(&r->p, &key, err));
-    set_name(r, &key);
+    DTP_TRY(dtp_pull_text(&r->p, &name, err));
+    set_name(r, &name);
     return DTP_OK;
 }
 
@@ -116,19 +114,17 @@ static void add_node(struct et_reader *r) {
 }
 
 static enum dtp_status take_node(struct et_reader *r, struct dtp_err *err) {
-    bool more;
+    struct dtp_text key;
+    enum dtp_status status;
     r->node = (struct dtp_et_node){.name = dtp_intern_add(r->et->names, "", 0)};
     r->comm = (struct dtp_et_comm){.collective = "", .group = "", .group_description = ""};
     r->in = r->out = (struct et_values){.text = ""};
     r->has_id = r->has_name = r->is_comm = r->is_groups = r->stated = false;
     r->nints = 0;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
-        if (!more)
-            break;
-        DTP_TRY(take_member(r, err));
-    }
+    while (dtp_pull_member(&r->p, &key, &status, err))
+        DTP_TRY(take_member(r, &key, err));
+    DTP_TRY(status);
     if (!r->has_id)
         return dtp_pull_fail(&r->p, err, "found a node without an id");
     add_node(r);
@@ -136,14 +132,11 @@ static enum dtp_status take_node(struct et_reader *r, struct dtp_err *err) {
 }
 
 static enum dtp_status take_nodes(struct et_reader *r, struct dtp_err *err) {
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_element(&r->p, &status, err))
         DTP_TRY(take_node(r, err));
-    }
+    return status;
 }
 
 /* ---- the whole ---- */
@@ -175,22 +168,22 @@ static void check_tree(struct et_reader *r) {
         qsort(et->comm, et->ncomms, sizeof *et->comm, by_node);
 }
 
-static enum dtp_status take_top(struct et_reader *r, bool *nodes, struct dtp_err *err) {
-    struct dtp_text key, t;
+static enum dtp_status take_top(struct et_reader *r, const struct dtp_text *key, bool *nodes,
+                                struct dtp_err *err) {
+    struct dtp_text t;
     struct {
         const char *key;
         int64_t *to;
     } numbers[] = {
         {"pid", &r->et->pid}, {"start_ts", &r->et->start_ts}, {"finish_ts", &r->et->finish_ts}};
-    DTP_TRY(dtp_pull_key(&r->p, &key, err));
-    if (dtp_text_is(&key, "nodes")) {
+    if (dtp_text_is(key, "nodes")) {
         *nodes = true;
         return take_nodes(r, err);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (dtp_text_is(&key, numbers[i].key))
+        if (dtp_text_is(key, numbers[i].key))
             return dtp_pull_i64(&r->p, numbers[i].to, err);
-    bool schema = dtp_text_is(&key, "schema"), time = dtp_text_is(&key, "time");
+    bool schema = dtp_text_is(key, "schema"), time = dtp_text_is(key, "time");
     if (!schema && !time)
         return dtp_pull_skip(&r->p, err);
     DTP_TRY(dtp_pull_text(&r->p, &t, err));
@@ -200,16 +193,15 @@ static enum dtp_status take_top(struct et_reader *r, bool *nodes, struct dtp_err
 
 static enum dtp_status read_all(struct et_reader *r, struct dtp_source *source,
                                 struct dtp_err *err) {
-    bool more, nodes = false;
+    struct dtp_text key;
+    bool nodes = false;
+    enum dtp_status status;
     char c;
     dtp_pull_init(&r->p, r->scratch, source);
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
-        if (!more)
-            break;
-        DTP_TRY(take_top(r, &nodes, err));
-    }
+    while (dtp_pull_member(&r->p, &key, &status, err))
+        DTP_TRY(take_top(r, &key, &nodes, err));
+    DTP_TRY(status);
     DTP_TRY(dtp_pull_peek(&r->p, &c, err));
     if (c)
         return dtp_pull_fail(&r->p, err, "found text after the object");

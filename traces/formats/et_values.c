@@ -70,15 +70,12 @@ static enum dtp_status take_element(struct et_reader *r, struct list *out, struc
 
 static enum dtp_status take_list(struct et_reader *r, struct list *out, struct dtp_err *err) {
     size_t base = r->nints;
-    bool more;
+    enum dtp_status status;
     *out = (struct list){.only_ints = true};
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_element(&r->p, &status, err))
         DTP_TRY(take_element(r, out, err));
-    }
+    DTP_TRY(status);
     if (out->n == TENSOR_FIELDS && out->nstrings == 1 && r->nints - base == TENSOR_FIELDS - 1) {
         int64_t elements = r->ints[base + TENSOR_ELEMENTS], item = r->ints[base + TENSOR_ITEM];
         if (elements >= 0 && item > 0)
@@ -125,17 +122,15 @@ static enum dtp_status take_value(struct et_reader *r, size_t i, struct et_value
 }
 
 enum dtp_status et_take_values(struct et_reader *r, struct et_values *out, struct dtp_err *err) {
-    bool more, wanted = !r->has_name || r->is_comm || r->is_groups;
+    bool wanted = !r->has_name || r->is_comm || r->is_groups;
+    enum dtp_status status;
     *out = (struct et_values){.text = ""};
     if (!wanted)
         return dtp_pull_skip(&r->p, err);
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (size_t i = 0;; i++) {
-        DTP_TRY(dtp_pull_next(&r->p, ']', i == 0, &more, err));
-        if (!more)
-            return DTP_OK;
+    for (size_t i = 0; dtp_pull_element(&r->p, &status, err); i++)
         DTP_TRY(take_value(r, i, out, err));
-    }
+    return status;
 }
 
 /* ---- attributes ---- */
@@ -199,12 +194,11 @@ static void set_number(struct et_reader *r, int64_t v) {
         r->node.thread = (uint32_t)positive;
 }
 
-static enum dtp_status take_attr_member(struct et_reader *r, struct dtp_text *value,
-                                        struct dtp_err *err) {
+static enum dtp_status take_attr_member(struct et_reader *r, const struct dtp_text *key,
+                                        struct dtp_text *value, struct dtp_err *err) {
     struct dtp_text t;
     char c;
-    DTP_TRY(dtp_pull_key(&r->p, &t, err));
-    bool is_name = dtp_text_is(&t, "name"), is_value = dtp_text_is(&t, "value");
+    bool is_name = dtp_text_is(key, "name"), is_value = dtp_text_is(key, "value");
     DTP_TRY(dtp_pull_peek(&r->p, &c, err));
     if ((!is_name && !is_value) || c == '[' || c == '{')
         return dtp_pull_skip(&r->p, err);
@@ -226,18 +220,15 @@ static enum dtp_status take_attr_member(struct et_reader *r, struct dtp_text *va
 }
 
 static enum dtp_status take_attr(struct et_reader *r, struct dtp_err *err) {
-    struct dtp_text value = {.at = ""};
-    bool more;
+    struct dtp_text key, value = {.at = ""};
+    enum dtp_status status;
     int64_t v;
     r->key[0] = '\0';
     value.token = DTP_TOKEN_WORD;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
-        if (!more)
-            break;
-        DTP_TRY(take_attr_member(r, &value, err));
-    }
+    while (dtp_pull_member(&r->p, &key, &status, err))
+        DTP_TRY(take_attr_member(r, &key, &value, err));
+    DTP_TRY(status);
     if (value.token == DTP_TOKEN_STRING && (r->is_comm || !r->has_name))
         set_text(r, &value);
     else if (value.token == DTP_TOKEN_NUMBER && dtp_text_i64(&value, &v))
@@ -246,12 +237,9 @@ static enum dtp_status take_attr(struct et_reader *r, struct dtp_err *err) {
 }
 
 enum dtp_status et_take_attrs(struct et_reader *r, struct dtp_err *err) {
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_element(&r->p, &status, err))
         DTP_TRY(take_attr(r, err));
-    }
+    return status;
 }

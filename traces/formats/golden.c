@@ -20,14 +20,11 @@ static bool number_of(const struct dtp_text *t, double *out) {
 static enum dtp_status take_values(struct dtp_pull *p, struct dtp_scalars *out, const char *tag,
                                    struct dtp_err *err) {
     struct dtp_text t;
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(p, '{', err));
-    for (bool first = true;; first = false) {
+    while (dtp_pull_member(p, &t, &status, err)) {
         int64_t step;
         double v;
-        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
-        if (!more)
-            return DTP_OK;
         if (!dtp_text_i64(&t, &step))
             return dtp_pull_fail(p, err, "found a step that is no whole number");
         DTP_TRY(dtp_pull_text(p, &t, err));
@@ -35,38 +32,35 @@ static enum dtp_status take_values(struct dtp_pull *p, struct dtp_scalars *out, 
             return dtp_pull_fail(p, err, "found a value that is no number");
         dtp_scalars_add(out, tag, step, v);
     }
+    return status;
 }
 
 static enum dtp_status take_tag(struct dtp_pull *p, struct dtp_scalars *out, const char *tag,
                                 bool *values, struct dtp_err *err) {
     struct dtp_text key;
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(p, &key, &status, err)) {
         bool is_values = dtp_text_is(&key, "values");
         *values |= is_values;
         DTP_TRY(is_values ? take_values(p, out, tag, err) : dtp_pull_skip(p, err));
     }
+    return status;
 }
 
 enum dtp_status dtp_golden_read(struct dtp_arena *a, struct dtp_source *source,
                                 struct dtp_scalars *out, struct dtp_err *err) {
     struct dtp_pull p;
     struct dtp_text key;
-    bool more, values = false;
+    bool values = false;
+    enum dtp_status status;
     char c;
     dtp_scalars_init(a, out);
     dtp_pull_init(&p, a, source);
     DTP_TRY(dtp_pull_open(&p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&p, first, &key, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_member(&p, &key, &status, err))
         DTP_TRY(take_tag(&p, out, dtp_arena_strndup(a, key.at, key.n), &values, err));
-    }
+    DTP_TRY(status);
     DTP_TRY(dtp_pull_peek(&p, &c, err));
     if (c)
         return dtp_pull_fail(&p, err, "found text after the object");

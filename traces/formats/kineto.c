@@ -210,13 +210,12 @@ static void count_flows(struct kineto_reader *k) {
 /* ---- the document ---- */
 
 /* A bare array may stay open: the file may end after an event, with or without a comma. */
-static enum dtp_status at_open_end(struct dtp_pull *p, bool *first, bool *out_end,
-                                   struct dtp_err *err) {
+static enum dtp_status at_open_end(struct dtp_pull *p, bool *out_end, struct dtp_err *err) {
     char c;
     DTP_TRY(dtp_pull_peek(p, &c, err));
-    if (!*first && c == ',') {
+    if (!p->opened && c == ',') {
         p->at++;
-        *first = true;
+        p->opened = true;
         DTP_TRY(dtp_pull_peek(p, &c, err));
     }
     *out_end = c == '\0';
@@ -226,16 +225,14 @@ static enum dtp_status at_open_end(struct dtp_pull *p, bool *first, bool *out_en
 static enum dtp_status read_events(struct kineto_reader *k, bool may_stay_open,
                                    struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
-    bool more, end = false;
+    bool end = false;
+    enum dtp_status status = DTP_OK;
     DTP_TRY(dtp_pull_open(p, '[', err));
-    for (bool first = true;; first = false) {
+    for (;;) {
         if (may_stay_open)
-            DTP_TRY(at_open_end(p, &first, &end, err));
-        if (end)
-            return DTP_OK;
-        DTP_TRY(dtp_pull_next(p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
+            DTP_TRY(at_open_end(p, &end, err));
+        if (end || !dtp_pull_element(p, &status, err))
+            return status;
         DTP_TRY(kineto_read_record(k, err));
         take_record(k);
         if (k->options && k->options->progress && dtp_pull_offset(p) >= k->next_progress) {
@@ -258,12 +255,10 @@ static bool is_first_key(struct dtp_trace_rank *r, const struct dtp_text *key) {
 static enum dtp_status read_object(struct kineto_reader *k, struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
     struct dtp_text key;
-    bool more, any = false;
+    bool any = false;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(p, first, &key, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_member(p, &key, &status, err)) {
         if (!is_first_key(k->r, &key))
             dtp_trace_warn(k->r, DTP_WARN_DUPLICATE_KEY, dtp_pull_offset(p));
         if (dtp_text_is(&key, "traceEvents")) {
@@ -273,6 +268,7 @@ static enum dtp_status read_object(struct kineto_reader *k, struct dtp_err *err)
             DTP_TRY(kineto_read_metadata(k, &key, err));
         }
     }
+    DTP_TRY(status);
     if (!any)
         return dtp_pull_fail(p, err, "an object without traceEvents: not a Kineto trace");
     char c;

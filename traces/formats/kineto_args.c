@@ -56,13 +56,11 @@ static void add_shape(struct kineto_args *args, const char *text, size_t n) {
 static enum dtp_status read_shape(struct kineto_reader *k, uint64_t *out, struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
     uint64_t product = 1, sum = 0, v;
-    bool more, any = false;
+    bool any = false;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(p, '[', err));
     add_shape(&k->rec.args, "[", 1);
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(p, ']', first, &more, err));
-        if (!more)
-            break;
+    for (bool first = true; dtp_pull_element(p, &status, err); first = false) {
         if (!first)
             add_shape(&k->rec.args, ",", 1);
         char c;
@@ -78,6 +76,7 @@ static enum dtp_status read_shape(struct kineto_reader *k, uint64_t *out, struct
         add_shape(&k->rec.args, t.at, t.n);
         product = dtp_text_u64(&t, &v) ? product * v : 0;
     }
+    DTP_TRY(status);
     add_shape(&k->rec.args, "]", 1);
     *out = any ? product : sum;
     return DTP_OK;
@@ -85,18 +84,16 @@ static enum dtp_status read_shape(struct kineto_reader *k, uint64_t *out, struct
 
 static enum dtp_status read_dims(struct kineto_reader *k, struct dtp_err *err) {
     struct kineto_args *args = &k->rec.args;
-    bool more;
+    bool open;
+    enum dtp_status status;
     char c;
-    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &more, err));
-    if (!more)
+    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &open, err));
+    if (!open)
         return DTP_OK;
     args->ninputs = 0;
     args->nshape = 0;
     add_shape(args, "[", 1);
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
-        if (!more)
-            break;
+    for (bool first = true; dtp_pull_element(&k->pull, &status, err); first = false) {
         if (!first)
             add_shape(args, ",", 1);
         uint64_t n = 0;
@@ -108,6 +105,7 @@ static enum dtp_status read_dims(struct kineto_reader *k, struct dtp_err *err) {
         if (args->ninputs < KINETO_INPUTS)
             args->input_elements[args->ninputs++] = n;
     }
+    DTP_TRY(status);
     add_shape(args, "]", 1);
     return DTP_OK;
 }
@@ -115,16 +113,14 @@ static enum dtp_status read_dims(struct kineto_reader *k, struct dtp_err *err) {
 /* "grid" and "block": three numbers. */
 static enum dtp_status read_three(struct kineto_reader *k, int64_t *out, struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
-    bool more;
+    bool open;
+    enum dtp_status status;
     char c;
-    DTP_TRY(dtp_pull_open_or_skip(p, '[', &more, err));
-    if (!more)
+    DTP_TRY(dtp_pull_open_or_skip(p, '[', &open, err));
+    if (!open)
         return DTP_OK;
-    for (int i = 0;; i++) {
+    for (int i = 0; dtp_pull_element(p, &status, err); i++) {
         struct dtp_text t;
-        DTP_TRY(dtp_pull_next(p, ']', i == 0, &more, err));
-        if (!more)
-            return DTP_OK;
         DTP_TRY(dtp_pull_peek(p, &c, err));
         if (c == '[' || c == '{' || i >= 3) {
             DTP_TRY(dtp_pull_skip(p, err));
@@ -134,24 +130,24 @@ static enum dtp_status read_three(struct kineto_reader *k, int64_t *out, struct 
         if (!dtp_text_i64(&t, &out[i]))
             out[i] = 0;
     }
+    return status;
 }
 
 static enum dtp_status read_types(struct kineto_reader *k, struct dtp_err *err) {
     struct kineto_args *args = &k->rec.args;
-    bool more;
-    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &more, err));
-    if (!more)
+    bool open;
+    enum dtp_status status;
+    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &open, err));
+    if (!open)
         return DTP_OK;
     args->ntypes = 0;
-    for (bool first = true;; first = false) {
+    while (dtp_pull_element(&k->pull, &status, err)) {
         struct dtp_text t;
-        DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
         DTP_TRY(dtp_pull_text(&k->pull, &t, err));
         if (args->ntypes < KINETO_INPUTS)
             args->input_bytes[args->ntypes++] = (uint64_t)kineto_type_bytes(&t);
     }
+    return status;
 }
 
 enum arg {
@@ -264,7 +260,8 @@ enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
     struct kineto_args *args = &k->rec.args;
     struct dtp_text t;
-    bool more;
+    bool open;
+    enum dtp_status status;
     char c;
     args->comm = (struct dtp_trace_comm){.collective = "",
                                          .group = "",
@@ -272,13 +269,10 @@ enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err) {
                                          .group_ranks = "",
                                          .seq = -1,
                                          .peer = -1};
-    DTP_TRY(dtp_pull_open_or_skip(p, '{', &more, err));
-    if (!more)
+    DTP_TRY(dtp_pull_open_or_skip(p, '{', &open, err));
+    if (!open)
         return DTP_OK;
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_member(p, &t, &status, err)) {
         enum arg arg = t.n > 0 ? arg_of(&t) : A_OTHER;
         DTP_TRY(dtp_pull_peek(p, &c, err));
         if (arg == A_DIMS) {
@@ -294,6 +288,7 @@ enum dtp_status kineto_read_args(struct kineto_reader *k, struct dtp_err *err) {
             take_arg(k, arg, &t);
         }
     }
+    DTP_TRY(status);
     sum_inputs(args);
     return DTP_OK;
 }

@@ -7,17 +7,15 @@
 static enum dtp_status read_ranks(struct kineto_reader *k, struct dtp_trace_group *g,
                                   struct dtp_err *err) {
     struct dtp_text t;
-    bool more;
+    bool open;
+    enum dtp_status status;
     size_t capacity = 0;
     int *ranks = NULL;
-    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &more, err));
-    if (!more)
+    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &open, err));
+    if (!open)
         return DTP_OK;
-    for (bool first = true;; first = false) {
+    while (dtp_pull_element(&k->pull, &status, err)) {
         int64_t v;
-        DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
-        if (!more)
-            break;
         DTP_TRY(dtp_pull_text(&k->pull, &t, err));
         if (!dtp_text_i64(&t, &v) || v < 0 || v > INT32_MAX)
             continue;
@@ -27,6 +25,7 @@ static enum dtp_status read_ranks(struct kineto_reader *k, struct dtp_trace_grou
         }
         ranks[g->nranks++] = (int)v;
     }
+    DTP_TRY(status);
     g->rank = ranks;
     return DTP_OK;
 }
@@ -35,16 +34,14 @@ static enum dtp_status read_group(struct kineto_reader *k, struct dtp_trace_grou
                                   struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
     struct dtp_text t;
-    bool more;
+    bool open;
+    enum dtp_status status;
     *g = (struct dtp_trace_group){.name = "", .description = ""};
-    DTP_TRY(dtp_pull_open_or_skip(p, '{', &more, err));
-    if (!more)
+    DTP_TRY(dtp_pull_open_or_skip(p, '{', &open, err));
+    if (!open)
         return DTP_OK;
-    for (bool first = true;; first = false) {
+    while (dtp_pull_member(p, &t, &status, err)) {
         int64_t v;
-        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
-        if (!more)
-            return DTP_OK;
         if (dtp_text_is(&t, "ranks")) {
             DTP_TRY(read_ranks(k, g, err));
         } else if (dtp_text_is(&t, "pg_name")) {
@@ -60,38 +57,36 @@ static enum dtp_status read_group(struct kineto_reader *k, struct dtp_trace_grou
             DTP_TRY(dtp_pull_skip(p, err));
         }
     }
+    return status;
 }
 
 static enum dtp_status read_groups(struct kineto_reader *k, struct dtp_err *err) {
-    bool more;
-    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &more, err));
-    if (!more)
+    bool open;
+    enum dtp_status status;
+    DTP_TRY(dtp_pull_open_or_skip(&k->pull, '[', &open, err));
+    if (!open)
         return DTP_OK;
     k->r->ngroups = 0;
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&k->pull, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_element(&k->pull, &status, err)) {
         struct dtp_trace_group g;
         DTP_TRY(read_group(k, &g, err));
         k->r->group =
             dtp_arena_grow(k->r->a, k->r->group, sizeof g, k->r->ngroups, k->r->ngroups + 1);
         k->r->group[k->r->ngroups++] = g;
     }
+    return status;
 }
 
 static enum dtp_status read_distributed(struct kineto_reader *k, struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
     struct dtp_text t;
-    bool more;
-    DTP_TRY(dtp_pull_open_or_skip(p, '{', &more, err));
-    if (!more)
+    bool open;
+    enum dtp_status status;
+    DTP_TRY(dtp_pull_open_or_skip(p, '{', &open, err));
+    if (!open)
         return DTP_OK;
-    for (bool first = true;; first = false) {
+    while (dtp_pull_member(p, &t, &status, err)) {
         int64_t v;
-        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
-        if (!more)
-            return DTP_OK;
         bool is_rank = dtp_text_is(&t, "rank"), is_size = dtp_text_is(&t, "world_size");
         if (dtp_text_is(&t, "pg_config")) {
             DTP_TRY(read_groups(k, err));
@@ -106,31 +101,27 @@ static enum dtp_status read_distributed(struct kineto_reader *k, struct dtp_err 
             DTP_TRY(dtp_pull_skip(p, err));
         }
     }
+    return status;
 }
 
 /* The name of the first device; the rest is passed over. */
 static enum dtp_status read_devices(struct kineto_reader *k, struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
     struct dtp_text t;
-    bool more;
+    bool open;
+    enum dtp_status status;
     char c;
     DTP_TRY(dtp_pull_peek(p, &c, err));
     if (c == '[') {
         DTP_TRY(dtp_pull_open(p, '[', err));
-        for (bool first = true;; first = false) {
-            DTP_TRY(dtp_pull_next(p, ']', first, &more, err));
-            if (!more)
-                return DTP_OK;
+        while (dtp_pull_element(p, &status, err))
             DTP_TRY(read_devices(k, err));
-        }
+        return status;
     }
-    DTP_TRY(dtp_pull_open_or_skip(p, '{', &more, err));
-    if (!more)
+    DTP_TRY(dtp_pull_open_or_skip(p, '{', &open, err));
+    if (!open)
         return DTP_OK;
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(p, &t, &status, err)) {
         if (dtp_text_is(&t, "name") && !k->r->device[0]) {
             DTP_TRY(dtp_pull_text(p, &t, err));
             k->r->device = kineto_keep(k, &t);
@@ -138,6 +129,7 @@ static enum dtp_status read_devices(struct kineto_reader *k, struct dtp_err *err
             DTP_TRY(dtp_pull_skip(p, err));
         }
     }
+    return status;
 }
 
 enum dtp_status kineto_read_metadata(struct kineto_reader *k, const struct dtp_text *key,

@@ -100,13 +100,10 @@ enum dtp_status kineto_read_record(struct kineto_reader *k, struct dtp_err *err)
     struct dtp_pull *p = &k->pull;
     struct dtp_text t;
     unsigned seen = 0;
-    bool more;
+    enum dtp_status status;
     begin_record(k);
     DTP_TRY(dtp_pull_open(p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(p, first, &t, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(p, &t, &status, err)) {
         enum field f = field_of(&t);
         if (f != F_OTHER && seen & 1u << f)
             dtp_trace_warn(k->r, DTP_WARN_DUPLICATE_KEY, dtp_pull_offset(p));
@@ -120,4 +117,5 @@ enum dtp_status kineto_read_record(struct kineto_reader *k, struct dtp_err *err)
             take_field(k, f, &t);
         }
     }
+    return status;
 }

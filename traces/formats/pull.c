@@ -67,6 +67,7 @@ enum dtp_status dtp_pull_open(struct dtp_pull *p, char brace, struct dtp_err *er
     if (++p->depth > DTP_PULL_DEPTH)
         return dtp_pull_fail(p, err, "nested deeper than 64");
     p->at++;
+    p->opened = true;
     return DTP_OK;
 }
 
@@ -78,10 +79,13 @@ enum dtp_status dtp_pull_open_or_skip(struct dtp_pull *p, char brace, bool *out_
     return c == brace ? dtp_pull_open(p, brace, err) : dtp_pull_skip(p, err);
 }
 
-enum dtp_status dtp_pull_next(struct dtp_pull *p, char close, bool first, bool *out_more,
-                              struct dtp_err *err) {
+/* Whether a member or element follows; takes the comma, or the closing brace if none does. */
+static enum dtp_status take_comma(struct dtp_pull *p, char close, bool *out_more,
+                                  struct dtp_err *err) {
+    bool first = p->opened;
     char c;
     DTP_TRY(dtp_pull_peek(p, &c, err));
+    p->opened = false;
     *out_more = c != close;
     if (c == close) {
         p->at++;
@@ -101,6 +105,12 @@ enum dtp_status dtp_pull_next(struct dtp_pull *p, char close, bool first, bool *
     if (c == close)
         return dtp_pull_fail(p, err, "a comma without a value after it");
     return DTP_OK;
+}
+
+bool dtp_pull_element(struct dtp_pull *p, enum dtp_status *out_status, struct dtp_err *err) {
+    bool more;
+    *out_status = take_comma(p, ']', &more, err);
+    return *out_status == DTP_OK && more;
 }
 
 /* ---- strings ---- */
@@ -161,7 +171,7 @@ static enum dtp_status take_string(struct dtp_pull *p, struct dtp_text *out, boo
     return DTP_OK;
 }
 
-enum dtp_status dtp_pull_key(struct dtp_pull *p, struct dtp_text *out, struct dtp_err *err) {
+static enum dtp_status take_key(struct dtp_pull *p, struct dtp_text *out, struct dtp_err *err) {
     char c;
     DTP_TRY(dtp_pull_peek(p, &c, err));
     if (c != '"')
@@ -184,6 +194,15 @@ enum dtp_status dtp_pull_key(struct dtp_pull *p, struct dtp_text *out, struct dt
         return dtp_pull_fail(p, err, "expected :");
     p->at++;
     return DTP_OK;
+}
+
+bool dtp_pull_member(struct dtp_pull *p, struct dtp_text *out_key, enum dtp_status *out_status,
+                     struct dtp_err *err) {
+    bool more;
+    *out_status = take_comma(p, '}', &more, err);
+    if (*out_status == DTP_OK && more)
+        *out_status = take_key(p, out_key, err);
+    return *out_status == DTP_OK && more;
 }
 
 /* ---- scalars ---- */
@@ -262,12 +281,6 @@ enum dtp_status dtp_pull_text(struct dtp_pull *p, struct dtp_text *out, struct d
     return take_string(p, out, true, err);
 }
 
-enum dtp_status dtp_pull_member(struct dtp_pull *p, bool first, struct dtp_text *out_key,
-                                bool *out_more, struct dtp_err *err) {
-    DTP_TRY(dtp_pull_next(p, '}', first, out_more, err));
-    return *out_more ? dtp_pull_key(p, out_key, err) : DTP_OK;
-}
-
 enum dtp_status dtp_pull_skip(struct dtp_pull *p, struct dtp_err *err) {
     char c;
     struct dtp_text t;
@@ -278,17 +291,11 @@ enum dtp_status dtp_pull_skip(struct dtp_pull *p, struct dtp_err *err) {
     }
     if (c != '{' && c != '[')
         return take_word(p, &t, err);
-    char close = c == '{' ? '}' : ']';
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(p, c, err));
-    bool more;
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(p, close, first, &more, err));
-        if (!more)
-            return DTP_OK;
-        if (close == '}')
-            DTP_TRY(dtp_pull_key(p, &t, err));
+    while (c == '{' ? dtp_pull_member(p, &t, &status, err) : dtp_pull_element(p, &status, err))
         DTP_TRY(dtp_pull_skip(p, err));
-    }
+    return status;
 }
 
 bool dtp_text_is(const struct dtp_text *t, const char *s) {

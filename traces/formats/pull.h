@@ -8,11 +8,9 @@
  * DTP_PULL_DEPTH, one string to DTP_PULL_STRING_BYTES.
  *
  *     DTP_TRY(dtp_pull_open(&p, '{', err));
- *     for (bool first = true;; first = false) {
- *         DTP_TRY(dtp_pull_member(&p, first, &key, &more, err));
- *         if (!more) break;
- *         ... exactly one of dtp_pull_text, dtp_pull_skip, an inner open/next loop
- *     }
+ *     while (dtp_pull_member(&p, &key, &status, err))
+ *         ... exactly one of dtp_pull_text, dtp_pull_skip, an inner open and its loop
+ *     return status;
  */
 #ifndef DTP_TRACES_FORMATS_PULL_H
 #define DTP_TRACES_FORMATS_PULL_H
@@ -37,6 +35,7 @@ struct dtp_pull {
     size_t capacity, at, end;
     uint64_t before; /* bytes that left the window */
     bool at_end;
+    bool opened; /* the brace came last: the next member or element has no comma before it */
     int depth;
     char *decoded;
     size_t decoded_capacity;
@@ -52,13 +51,11 @@ enum dtp_status dtp_pull_open(struct dtp_pull *p, char brace, struct dtp_err *er
 /* Opens what begins with brace; another value is passed over, and then *out_open is false. */
 enum dtp_status dtp_pull_open_or_skip(struct dtp_pull *p, char brace, bool *out_open,
                                       struct dtp_err *err);
-/* Whether a member or element follows; takes the comma, or the closing brace if none does. */
-enum dtp_status dtp_pull_next(struct dtp_pull *p, char close, bool first, bool *out_more,
-                              struct dtp_err *err);
-enum dtp_status dtp_pull_key(struct dtp_pull *p, struct dtp_text *out, struct dtp_err *err);
-/* Of an object: dtp_pull_next(), then the key of the member if there is one. */
-enum dtp_status dtp_pull_member(struct dtp_pull *p, bool first, struct dtp_text *out_key,
-                                bool *out_more, struct dtp_err *err);
+/* Whether another element of the array, or member of the object, follows; at the end its closing brace is taken.
+ * False, too, where that fails: *out_status says which, and is to be returned or tried behind the loop. */
+bool dtp_pull_element(struct dtp_pull *p, enum dtp_status *out_status, struct dtp_err *err);
+bool dtp_pull_member(struct dtp_pull *p, struct dtp_text *out_key, enum dtp_status *out_status,
+                     struct dtp_err *err);
 /* A scalar. A composite is an error. */
 enum dtp_status dtp_pull_text(struct dtp_pull *p, struct dtp_text *out, struct dtp_err *err);
 /* A whole number of 64 bits, as dtp_text_u64() and dtp_text_i64() take it; anything else is an error. */

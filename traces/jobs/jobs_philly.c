@@ -53,12 +53,10 @@ static enum dtp_status take_null(struct reader *r, bool *out, struct dtp_err *er
 
 static enum dtp_status take_node(struct reader *r, struct attempt *out, struct dtp_err *err) {
     struct dtp_text key;
-    bool more, none;
+    bool none;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(&r->p, &key, &status, err)) {
         bool gpus = dtp_text_is(&key, "gpus");
         DTP_TRY(take_null(r, &none, err));
         if (none)
@@ -68,40 +66,35 @@ static enum dtp_status take_node(struct reader *r, struct attempt *out, struct d
             continue;
         }
         DTP_TRY(dtp_pull_open(&r->p, '[', err));
-        for (bool one = true;; one = false) {
-            DTP_TRY(dtp_pull_next(&r->p, ']', one, &more, err));
-            if (!more)
-                break;
+        while (dtp_pull_element(&r->p, &status, err)) {
             DTP_TRY(dtp_pull_skip(&r->p, err));
             out->gpus++;
         }
+        DTP_TRY(status);
     }
+    return status;
 }
 
 static enum dtp_status take_nodes(struct reader *r, struct attempt *out, struct dtp_err *err) {
-    bool more, none;
+    bool none;
+    enum dtp_status status;
     DTP_TRY(take_null(r, &none, err));
     if (none)
         return DTP_OK;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_element(&r->p, &status, err)) {
         DTP_TRY(take_node(r, out, err));
         out->nodes += out->nodes < MOST_NODES;
     }
+    return status;
 }
 
 static enum dtp_status take_attempt(struct reader *r, struct attempt *out, struct dtp_err *err) {
     struct dtp_text key;
-    bool more;
+    enum dtp_status status;
     *out = (struct attempt){DTP_JOB_UNKNOWN, DTP_JOB_UNKNOWN, 0, 0};
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(&r->p, &key, &status, err)) {
         if (dtp_text_is(&key, "start_time"))
             DTP_TRY(take_time(r, &out->start_s, err));
         else if (dtp_text_is(&key, "end_time"))
@@ -111,6 +104,7 @@ static enum dtp_status take_attempt(struct reader *r, struct attempt *out, struc
         else
             DTP_TRY(dtp_pull_skip(&r->p, err));
     }
+    return status;
 }
 
 /* From the start of the first attempt to the end of the last; as many GPUs as the largest had. */
@@ -128,36 +122,34 @@ static void add_attempt(struct dtp_job *job, const struct attempt *at) {
 }
 
 static enum dtp_status take_attempts(struct reader *r, struct dtp_job *job, struct dtp_err *err) {
-    bool more, none;
+    bool none;
+    enum dtp_status status;
     DTP_TRY(take_null(r, &none, err));
     if (none)
         return DTP_OK;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
+    while (dtp_pull_element(&r->p, &status, err)) {
         struct attempt at;
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
         DTP_TRY(take_attempt(r, &at, err));
         add_attempt(job, &at);
     }
+    return status;
 }
 
-static enum dtp_status take_member(struct reader *r, struct dtp_job *job, struct dtp_err *err) {
-    struct dtp_text key;
+static enum dtp_status take_member(struct reader *r, const struct dtp_text *key,
+                                   struct dtp_job *job, struct dtp_err *err) {
     const char *text;
-    DTP_TRY(dtp_pull_key(&r->p, &key, err));
-    if (dtp_text_is(&key, "jobid"))
+    if (dtp_text_is(key, "jobid"))
         return take_kept(r, &job->id, err);
-    if (dtp_text_is(&key, "user"))
+    if (dtp_text_is(key, "user"))
         return take_kept(r, &job->user, err);
-    if (dtp_text_is(&key, "vc"))
+    if (dtp_text_is(key, "vc"))
         return take_kept(r, &job->group, err);
-    if (dtp_text_is(&key, "submitted_time"))
+    if (dtp_text_is(key, "submitted_time"))
         return take_time(r, &job->submit_s, err);
-    if (dtp_text_is(&key, "attempts"))
+    if (dtp_text_is(key, "attempts"))
         return take_attempts(r, job, err);
-    if (!dtp_text_is(&key, "status"))
+    if (!dtp_text_is(key, "status"))
         return dtp_pull_skip(&r->p, err);
     DTP_TRY(take_kept(r, &text, err));
     job->status = jobs_status(text);
@@ -166,17 +158,15 @@ static enum dtp_status take_member(struct reader *r, struct dtp_job *job, struct
 
 static enum dtp_status take_job(struct reader *r, struct dtp_err *err) {
     struct dtp_job *job = jobs_add(r->a, r->jobs);
-    bool more;
+    struct dtp_text key;
+    enum dtp_status status;
     job->source = DTP_JOBS_PHILLY;
     job->attempts = 0;
     r->jobs->rows++;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, '}', first, &more, err));
-        if (!more)
-            break;
-        DTP_TRY(take_member(r, job, err));
-    }
+    while (dtp_pull_member(&r->p, &key, &status, err))
+        DTP_TRY(take_member(r, &key, job, err));
+    DTP_TRY(status);
     if (*job->id && (job->submit_s >= 0 || job->attempts > 0))
         return DTP_OK;
     jobs_drop(r->jobs, r->jobs->rows);
@@ -187,17 +177,14 @@ static enum dtp_status take_job(struct reader *r, struct dtp_err *err) {
 enum dtp_status jobs_read_philly(struct dtp_arena *a, struct dtp_source *source,
                                  struct dtp_jobs *out, struct dtp_err *err) {
     struct reader r = {.a = a, .jobs = out};
-    bool more;
+    enum dtp_status status;
     char c;
     size_t before = out->n;
     dtp_pull_init(&r.p, a, source);
     DTP_TRY(dtp_pull_open(&r.p, '[', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r.p, ']', first, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_element(&r.p, &status, err))
         DTP_TRY(take_job(&r, err));
-    }
+    DTP_TRY(status);
     DTP_TRY(dtp_pull_peek(&r.p, &c, err));
     if (c)
         return dtp_pull_fail(&r.p, err, "found text after the array");

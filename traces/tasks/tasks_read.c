@@ -36,13 +36,10 @@ struct record {
 
 static enum dtp_status read_after(struct tasks_reader *r, struct read_task *to,
                                   struct dtp_err *err) {
-    bool more;
+    enum dtp_status status;
     to->first_dep = r->ndeps;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_element(&r->p, &status, err)) {
         if (r->ndeps == r->deps_capacity) {
             size_t room = 2 * r->deps_capacity + 1024;
             r->dep = dtp_arena_grow(r->a, r->dep, sizeof *r->dep, r->deps_capacity, room);
@@ -51,6 +48,7 @@ static enum dtp_status read_after(struct tasks_reader *r, struct read_task *to,
         DTP_TRY(tasks_read_whole(r, 0, MOST_TASKS, &r->dep[r->ndeps], err));
         r->ndeps++;
     }
+    DTP_TRY(status);
     to->ndeps = r->ndeps - to->first_dep;
     return DTP_OK;
 }
@@ -118,14 +116,11 @@ static enum dtp_status read_arg(struct tasks_reader *r, const struct dtp_text *k
 
 static enum dtp_status read_args(struct tasks_reader *r, struct record *rec, struct dtp_err *err) {
     struct dtp_text key;
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(&r->p, &key, &status, err))
         DTP_TRY(read_arg(r, &key, rec, err));
-    }
+    return status;
 }
 
 static enum dtp_status read_field(struct tasks_reader *r, const struct dtp_text *key,
@@ -189,14 +184,11 @@ static enum dtp_status keep_task(struct tasks_reader *r, const struct record *re
 static enum dtp_status read_record(struct tasks_reader *r, struct dtp_err *err) {
     struct record rec = {.task = {.k = {.name = "", DTP_TASKS_UNSAID}, .id = -1}};
     struct dtp_text key;
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_member(&r->p, &key, &status, err))
         DTP_TRY(read_field(r, &key, &rec, err));
-    }
+    DTP_TRY(status);
     if (rec.phase == 'X')
         return keep_task(r, &rec, err);
     if (rec.phase == 'C' && tasks_in_time(rec.at_us * DTP_MICRO))
@@ -205,25 +197,19 @@ static enum dtp_status read_record(struct tasks_reader *r, struct dtp_err *err) 
 }
 
 static enum dtp_status read_events(struct tasks_reader *r, struct dtp_err *err) {
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_element(&r->p, &status, err))
         DTP_TRY(read_record(r, err));
-    }
+    return status;
 }
 
 static enum dtp_status read_document(struct tasks_reader *r, struct dtp_err *err) {
     struct dtp_text key;
-    bool more;
+    enum dtp_status status;
     char c;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            break;
+    while (dtp_pull_member(&r->p, &key, &status, err)) {
         if (dtp_text_is(&key, "dtplan"))
             DTP_TRY(tasks_read_head(r, err));
         else if (dtp_text_is(&key, "traceEvents"))
@@ -231,6 +217,7 @@ static enum dtp_status read_document(struct tasks_reader *r, struct dtp_err *err
         else
             DTP_TRY(dtp_pull_skip(&r->p, err));
     }
+    DTP_TRY(status);
     DTP_TRY(dtp_pull_peek(&r->p, &c, err));
     return c == '\0' ? DTP_OK : dtp_pull_fail(&r->p, err, "text after the end of the document");
 }

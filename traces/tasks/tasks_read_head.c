@@ -58,13 +58,10 @@ struct head_item {
 static enum dtp_status read_item(struct tasks_reader *r, struct head_item *out,
                                  struct dtp_err *err) {
     struct dtp_text key;
-    bool more;
+    enum dtp_status status;
     *out = (struct head_item){.name = ""};
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(&r->p, &key, &status, err)) {
         if (dtp_text_is(&key, "rank"))
             DTP_TRY(tasks_read_int(r, &out->rank, err));
         else if (dtp_text_is(&key, "name"))
@@ -74,18 +71,16 @@ static enum dtp_status read_item(struct tasks_reader *r, struct head_item *out,
         else
             DTP_TRY(dtp_pull_skip(&r->p, err));
     }
+    return status;
 }
 
 enum list { LIST_RANKS, LIST_LANES, LIST_STEPS };
 
 static enum dtp_status read_list(struct tasks_reader *r, enum list list, struct dtp_err *err) {
-    bool more;
+    enum dtp_status status;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
-    for (bool first = true;; first = false) {
+    while (dtp_pull_element(&r->p, &status, err)) {
         struct head_item x;
-        DTP_TRY(dtp_pull_next(&r->p, ']', first, &more, err));
-        if (!more)
-            return DTP_OK;
         if (list == LIST_LANES) {
             const char *name;
             DTP_TRY(tasks_read_string(r, &name, err));
@@ -105,17 +100,15 @@ static enum dtp_status read_list(struct tasks_reader *r, enum list list, struct 
         else
             dtp_tasks_step(r->t, x.rank, x.name, x.start_s, x.end_s);
     }
+    return status;
 }
 
 enum dtp_status tasks_read_head(struct tasks_reader *r, struct dtp_err *err) {
     struct dtp_text key;
-    bool more;
+    enum dtp_status status;
     int64_t version;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
-    for (bool first = true;; first = false) {
-        DTP_TRY(dtp_pull_member(&r->p, first, &key, &more, err));
-        if (!more)
-            return DTP_OK;
+    while (dtp_pull_member(&r->p, &key, &status, err)) {
         if (dtp_text_is(&key, "from"))
             DTP_TRY(tasks_read_string(r, &r->t->from, err));
         else if (dtp_text_is(&key, "explained_pct"))
@@ -135,4 +128,5 @@ enum dtp_status tasks_read_head(struct tasks_reader *r, struct dtp_err *err) {
         else
             DTP_TRY(dtp_pull_skip(&r->p, err));
     }
+    return status;
 }
