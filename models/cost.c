@@ -11,6 +11,23 @@ bool dtp_shares_cores(const struct dtp_problem *problem) {
     return n->intra == DTP_INTRA_SHM && n->cores > 0 && problem->gpus > n->cores;
 }
 
+struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem) {
+    struct dtp_cost_memo *memo = DTP_NEW(a, struct dtp_cost_memo, 1);
+    memo->a = a;
+    memo->scratch = dtp_arena_create_in(a, "kernels");
+    memo->problem = problem;
+    dtp_memo_init(&memo->kernels, a);
+    dtp_memo_init(&memo->layers, a);
+    dtp_memo_init(&memo->tails, a);
+    dtp_memo_init(&memo->transfers, a);
+    dtp_model_params(problem->model, problem->model->vocab, &memo->params);
+    struct dtp_plan whole = dtp_plan_default();
+    dtp_stage_count(problem->model, &whole, 0, memo->kinds);
+    memo->forward_flops = dtp_model_forward_flops(problem->model, problem->seq);
+    memo->tp_innermost = strncmp(problem->framework->rank_order, "tp-cp", 5) == 0;
+    return memo;
+}
+
 /* ---- stages ----------------------------------------------------------------------------------- */
 
 const enum dtp_axis dtp_net_axis[DTP_NET_AXES] = {DTP_AXIS_TP, DTP_AXIS_CP, DTP_AXIS_EP,

@@ -19,10 +19,10 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                            (uint64_t)plan->schedule << 40 | (uint64_t)plan->zero_group << 44 |
                            (uint64_t)plan->account_for_ends << 63,
                        (uint64_t)plan->etp};
-    const struct memo_entry *known = dtp_cost_table_slot(&memo->tails, key);
+    const struct tail *known = dtp_memo_find(&memo->tails, key);
     bool even = plan->layers_per_stage.n == 0; /* the key does not hold a list of layers */
-    if (known->value && even)
-        return known->value;
+    if (known && even)
+        return known;
     const struct dtp_problem *problem = memo->problem;
     const struct dtp_framework *f = problem->framework;
     struct tail *out = DTP_NEW(memo->a, struct tail, 1);
@@ -59,7 +59,7 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                   dtp_cost_optimizer_s(problem, plan, params);
     out->fixed_s = dtp_offload_exposed_s(problem, plan, params, INFINITY) + f->step_host_s;
     if (even)
-        dtp_cost_table_put(&memo->tails, memo->a, key, out);
+        dtp_memo_put(&memo->tails, key, out);
     return out;
 }
 
@@ -68,9 +68,9 @@ static const double *least_transfer_s(struct dtp_cost_memo *memo, const struct d
                            (uint64_t)plan->microbatch_size << 42 |
                            (uint64_t)plan->sequence_parallel << 62,
                        (uint64_t)plan->dp};
-    const struct memo_entry *known = dtp_cost_table_slot(&memo->transfers, key);
-    if (known->value)
-        return known->value;
+    const double *known_s = dtp_memo_find(&memo->transfers, key);
+    if (known_s)
+        return known_s;
     const struct dtp_problem *problem = memo->problem;
     double *out_s = DTP_NEW(memo->a, double, 1);
     struct dtp_placement placement;
@@ -85,7 +85,7 @@ static const double *least_transfer_s(struct dtp_cost_memo *memo, const struct d
             *out_s = s == 0 || t_s < *out_s ? t_s : *out_s;
         }
     }
-    dtp_cost_table_put(&memo->transfers, memo->a, key, out_s);
+    dtp_memo_put(&memo->transfers, key, out_s);
     return out_s;
 }
 

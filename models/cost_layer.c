@@ -252,9 +252,9 @@ static const struct layer_kernels *
 find_kernels(struct dtp_cost_memo *memo, const struct dtp_plan *plan, enum dtp_layer_kind kind) {
     uint64_t key[3];
     kernels_key(memo, plan, kind, key);
-    const struct memo_entry *known = dtp_cost_table_slot(&memo->kernels, key);
-    if (known->value)
-        return known->value;
+    const struct layer_kernels *known = dtp_memo_find(&memo->kernels, key);
+    if (known)
+        return known;
     const struct dtp_problem *problem = memo->problem;
     bool clock = dtp_op_has_clock(problem, plan);
     struct layer_kernels *k = DTP_NEW(memo->a, struct layer_kernels, 1);
@@ -269,7 +269,7 @@ find_kernels(struct dtp_cost_memo *memo, const struct dtp_plan *plan, enum dtp_l
     } else if (dtp_op_follows_clock(kind)) {
         k->load = dtp_op_load(problem, plan, &memo->ops);
     }
-    dtp_cost_table_put(&memo->kernels, memo->a, key, k);
+    dtp_memo_put(&memo->kernels, key, k);
     return k;
 }
 
@@ -324,10 +324,10 @@ const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
                                               const struct dtp_plan *plan) {
     uint64_t key[3];
     layers_key(memo, plan, key);
-    const struct memo_entry *known = dtp_cost_table_slot(&memo->layers, key);
-    if (known->value)
-        return known->value;
+    const struct dtp_layer_costs *known = dtp_memo_find(&memo->layers, key);
+    if (known)
+        return known;
     const struct dtp_layer_costs *costs = make_costs(memo, plan);
-    dtp_cost_table_put(&memo->layers, memo->a, key, costs);
+    dtp_memo_put(&memo->layers, key, costs);
     return costs;
 }

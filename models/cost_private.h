@@ -4,22 +4,13 @@
 
 #include "models/cost.h"
 #include "models/evaluate.h"
+#include "models/memo.h"
 #include "models/stage.h"
-
-struct memo_entry {
-    uint64_t key[3];
-    const void *value; /* NULL: free */
-};
-/* Open addressing; capacity is a power of two. */
-struct memo_table {
-    struct memo_entry *entry;
-    size_t n, capacity;
-};
 
 struct dtp_cost_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
-    struct memo_table kernels, layers, tails, transfers;
+    struct dtp_memo kernels, layers, tails, transfers;
     struct dtp_arena *scratch;
     struct dtp_ops ops; /* scratch too */
     struct dtp_param_counts params;
@@ -27,11 +18,6 @@ struct dtp_cost_memo {
     double forward_flops;
     bool tp_innermost;
 };
-
-/* The entry of a key, or the free one where it goes. */
-struct memo_entry *dtp_cost_table_slot(const struct memo_table *t, const uint64_t key[3]);
-void dtp_cost_table_put(struct memo_table *t, struct dtp_arena *a, const uint64_t key[3],
-                        const void *value);
 
 /* Phases of struct dtp_layer_costs, in its order. */
 enum { PHASE_F, PHASE_I, PHASE_W, PHASE_R };

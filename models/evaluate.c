@@ -1,15 +1,9 @@
 #include "models/evaluate.h"
 
 #include "models/breakdown.h"
-#include "sim/base/mix.h"
+#include "models/memo.h"
 
-/* Schedules that were made before, by (kind, pp, vpp, m): open addressing, never forgotten while they
- * fit; larger ones are made anew in the candidate arena. */
-struct kept_schedule {
-    bool used;
-    struct dtp_schedule s;
-};
-enum { FIRST_KEPT = 32, MOST_KEPT = 4096 };
+/* Schedules that were made before are kept while they fit; larger ones are made anew in the candidate arena. */
 static const size_t max_kept_actions = (size_t)1 << 24;
 
 struct dtp_evaluator {
@@ -17,8 +11,8 @@ struct dtp_evaluator {
     struct dtp_arena *program, *candidate;
     struct dtp_cost_memo *costs;
     struct dtp_memory_memo *memory;
-    struct kept_schedule *kept;
-    size_t nkept, nslots, nactions;
+    struct dtp_memo schedules;
+    size_t nactions; /* of the schedules */
 };
 
 uint64_t dtp_problem_default_limit(const struct dtp_problem *p) {
@@ -33,8 +27,7 @@ struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp
     ev->candidate = dtp_arena_create_in(a, "candidate");
     ev->costs = dtp_cost_memo_create(a, &ev->problem);
     ev->memory = dtp_memory_memo_create(a, &ev->problem);
-    ev->nslots = FIRST_KEPT;
-    ev->kept = DTP_NEW(a, struct kept_schedule, ev->nslots);
+    dtp_memo_init(&ev->schedules, a);
     return ev;
 }
 
@@ -47,50 +40,24 @@ const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev) 
     return &ev->problem;
 }
 
-static bool same_key(const struct dtp_schedule *s, int kind, int pp, int vpp, int m) {
-    return s->kind == kind && s->pp == pp && s->vpp == vpp && s->m == m;
-}
-
-static struct kept_schedule *kept_slot(const struct dtp_evaluator *ev, int kind, int pp, int vpp,
-                                       int m) {
-    uint64_t key = (uint64_t)kind | (uint64_t)pp << 4 | (uint64_t)vpp << 20 | (uint64_t)m << 36;
-    size_t at = (size_t)dtp_mix(key) % ev->nslots;
-    while (ev->kept[at].used && !same_key(&ev->kept[at].s, kind, pp, vpp, m))
-        at = (at + 1) % ev->nslots;
-    return &ev->kept[at];
-}
-
-static void grow_kept(struct dtp_evaluator *ev) {
-    struct kept_schedule *old = ev->kept;
-    size_t n = ev->nslots;
-    ev->nslots = 4 * n < MOST_KEPT ? 4 * n : MOST_KEPT;
-    ev->kept = DTP_NEW(ev->program, struct kept_schedule, ev->nslots);
-    for (size_t i = 0; i < n; i++)
-        if (old[i].used) {
-            const struct dtp_schedule *s = &old[i].s;
-            *kept_slot(ev, s->kind, s->pp, s->vpp, s->m) = old[i];
-        }
-}
-
 static enum dtp_status find_schedule(struct dtp_evaluator *ev, const struct dtp_plan *p,
                                      const struct dtp_schedule **out, struct dtp_err *err) {
     int m = dtp_plan_num_microbatches(p);
-    if (2 * ev->nkept > ev->nslots && ev->nslots < MOST_KEPT)
-        grow_kept(ev);
-    struct kept_schedule *slot = kept_slot(ev, p->schedule, p->pp, p->vpp, m);
-    if (!slot->used) {
-        size_t n = dtp_schedule_max_actions(p->vpp, m) * (size_t)p->pp;
-        if (ev->nactions + n > max_kept_actions || ev->nkept + 1 >= ev->nslots) {
-            struct dtp_schedule *s = DTP_NEW(ev->candidate, struct dtp_schedule, 1);
-            *out = s;
-            return dtp_schedule_make(ev->candidate, p->schedule, p->pp, p->vpp, m, s, err);
-        }
-        DTP_TRY(dtp_schedule_make(ev->program, p->schedule, p->pp, p->vpp, m, &slot->s, err));
-        slot->used = true;
-        ev->nkept++;
+    const uint64_t key[3] = {(uint64_t)p->schedule, (uint64_t)p->pp << 32 | (uint64_t)p->vpp,
+                             (uint64_t)m};
+    *out = dtp_memo_find(&ev->schedules, key);
+    if (*out)
+        return DTP_OK;
+    size_t n = dtp_schedule_max_actions(p->vpp, m) * (size_t)p->pp;
+    bool keep = ev->nactions + n <= max_kept_actions;
+    struct dtp_arena *a = keep ? ev->program : ev->candidate;
+    struct dtp_schedule *s = DTP_NEW(a, struct dtp_schedule, 1);
+    DTP_TRY(dtp_schedule_make(a, p->schedule, p->pp, p->vpp, m, s, err));
+    if (keep) {
+        dtp_memo_put(&ev->schedules, key, s);
         ev->nactions += n;
     }
-    *out = &slot->s;
+    *out = s;
     return DTP_OK;
 }
 

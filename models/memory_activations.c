@@ -3,34 +3,18 @@
 
 #include "models/memory_private.h"
 #include "models/op_build.h"
-#include "sim/base/mix.h"
-
-/* ---- memo -------------------------------------------------------------------------------------- */
-
-/* Direct-mapped tables grow with what is asked: a search fills them, one prediction needs a slot. */
-enum { FIRST_SLOTS = 32, MOST_SLOTS = 8192 };
 
 struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
                                                const struct dtp_problem *problem) {
     struct dtp_memory_memo *memo = DTP_NEW(a, struct dtp_memory_memo, 1);
     memo->a = a;
     memo->problem = problem;
-    memo->nactivations = memo->nlayers = memo->nin_flight = FIRST_SLOTS;
-    memo->activations = DTP_NEW(a, struct activations, FIRST_SLOTS);
-    memo->layers = DTP_NEW(a, struct layer_kept, FIRST_SLOTS);
-    memo->in_flight = DTP_NEW(a, struct in_flight, FIRST_SLOTS);
+    dtp_memo_init(&memo->activations, a);
+    dtp_memo_init(&memo->layers, a);
+    dtp_memo_init(&memo->in_flight, a);
     memo->stages = DTP_NEW(a, struct dtp_stage_memory, DTP_MAX_STAGES);
     dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     return memo;
-}
-
-/* A table that missed half as often as it has slots grows; what it held is computed anew. */
-static bool grows(size_t *slots, size_t *missed) {
-    if (++*missed * 2 <= *slots || *slots >= MOST_SLOTS)
-        return false;
-    *slots *= 4;
-    *missed = 0;
-    return true;
 }
 
 /* ---- activations -------------------------------------------------------------------------------- */
@@ -102,10 +86,11 @@ double dtp_memory_layer_activations(const struct dtp_problem *problem, const str
 }
 
 /* What activations depend on; of layers without experts not ep and etp. */
-static void activations_key(const struct dtp_plan *plan, bool experts, uint64_t key[2]) {
+static void activations_key(const struct dtp_plan *plan, bool experts, uint64_t key[3]) {
     key[0] = (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->microbatch_size << 42 |
              (uint64_t)plan->sequence_parallel << 62;
     key[1] = (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 | (uint64_t)(plan->pp > 1) << 6;
+    key[2] = 0;
     if (experts) {
         key[0] |= (uint64_t)plan->ep << 28;
         key[1] |= (uint64_t)plan->etp << 7;
@@ -114,39 +99,28 @@ static void activations_key(const struct dtp_plan *plan, bool experts, uint64_t 
 
 static const struct layer_kept *find_layer(struct dtp_memory_memo *memo,
                                            const struct dtp_plan *plan, enum dtp_layer_kind kind) {
-    uint64_t key[2];
+    uint64_t key[3];
     activations_key(plan, kind == DTP_LAYER_MOE, key);
-    key[1] |= (uint64_t)kind << 60;
-    uint64_t hash = dtp_mix(key[0] ^ dtp_mix(key[1]));
-    struct layer_kept *x = &memo->layers[hash % memo->nlayers];
-    if (x->known && x->key[0] == key[0] && x->key[1] == key[1])
-        return x;
-    if (grows(&memo->nlayers, &memo->layers_missed)) {
-        memo->layers = DTP_NEW(memo->a, struct layer_kept, memo->nlayers);
-        x = &memo->layers[hash % memo->nlayers];
-    }
+    key[2] = (uint64_t)kind;
+    const struct layer_kept *known = dtp_memo_find(&memo->layers, key);
+    if (known)
+        return known;
+    struct layer_kept *x = DTP_NEW(memo->a, struct layer_kept, 1);
     layer_activations(memo->problem, plan, kind, &memo->ops, x);
-    memcpy(x->key, key, sizeof key);
-    x->known = true;
+    dtp_memo_put(&memo->layers, key, x);
     return x;
 }
 
 const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
                                                  const struct dtp_plan *plan) {
     const struct dtp_problem *problem = memo->problem;
-    uint64_t key[2];
+    uint64_t key[3];
     activations_key(plan, true, key);
-    uint64_t hash = dtp_mix(key[0] ^ dtp_mix(key[1]));
-    struct activations *x = &memo->activations[hash % memo->nactivations];
-    if (x->known && x->key[0] == key[0] && x->key[1] == key[1])
-        return x;
-    if (grows(&memo->nactivations, &memo->activations_missed)) {
-        memo->activations = DTP_NEW(memo->a, struct activations, memo->nactivations);
-        x = &memo->activations[hash % memo->nactivations];
-    }
-    memset(x, 0, sizeof *x);
-    memcpy(x->key, key, sizeof key);
-    x->known = true;
+    const struct activations *known = dtp_memo_find(&memo->activations, key);
+    if (known)
+        return known;
+    struct activations *x = DTP_NEW(memo->a, struct activations, 1);
+    dtp_memo_put(&memo->activations, key, x);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
         bool moe = k == DTP_LAYER_MOE, conv = k == DTP_LAYER_CONV;
         bool window = k == DTP_LAYER_DENSE_WINDOW || k == DTP_LAYER_MOE_WINDOW;
@@ -210,17 +184,11 @@ static int *count_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan 
  * by the same amount per period. */
 const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
     int m = dtp_plan_num_microbatches(plan), n = plan->pp * plan->vpp;
-    uint64_t key = (uint64_t)plan->schedule | (uint64_t)plan->pp << 4 | (uint64_t)plan->vpp << 20 |
-                   (uint64_t)m << 36;
-    uint64_t hash = dtp_mix(key);
-    struct in_flight *x = &memo->in_flight[hash % memo->nin_flight];
-    if (x->peak_chunk && x->schedule == plan->schedule && x->pp == plan->pp &&
-        x->vpp == plan->vpp && x->m == m)
-        return x->peak_chunk;
-    if (grows(&memo->nin_flight, &memo->in_flight_missed)) {
-        memo->in_flight = DTP_NEW(memo->a, struct in_flight, memo->nin_flight);
-        x = &memo->in_flight[hash % memo->nin_flight];
-    }
+    const uint64_t key[3] = {(uint64_t)plan->schedule,
+                             (uint64_t)plan->pp << 32 | (uint64_t)plan->vpp, (uint64_t)m};
+    const int *known = dtp_memo_find(&memo->in_flight, key);
+    if (known)
+        return known;
     int *peak_chunk;
     int base = 4 * plan->pp + m % plan->pp;
     if (m <= base + plan->pp) {
@@ -231,6 +199,6 @@ const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_p
         for (int i = 0; i < n; i++)
             peak_chunk[i] += (next[i] - peak_chunk[i]) * ((m - base) / plan->pp);
     }
-    *x = (struct in_flight){plan->schedule, plan->pp, plan->vpp, m, peak_chunk};
+    dtp_memo_put(&memo->in_flight, key, peak_chunk);
     return peak_chunk;
 }

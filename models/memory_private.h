@@ -3,32 +3,23 @@
 #define DTP_MODELS_MEMORY_PRIVATE_H
 
 #include "models/evaluate.h"
+#include "models/memo.h"
 #include "models/memory.h"
 #include "models/schedule.h"
 
 /* What a layer of one kind keeps of one microbatch. */
 struct layer_kept {
-    uint64_t key[2];
-    bool known;
     double kept, whole, launches[2], host_s[2], gpu_s[2]; /* as in struct activations */
 };
 
 /* Activations of one layer of each kind and one microbatch. */
 struct activations {
-    uint64_t key[2];
-    bool known;
     double kept[DTP_NLAYER_KINDS];  /* between forward and backward */
     double whole[DTP_NLAYER_KINDS]; /* while the layer's backward runs */
     double working;                 /* gradients of activations alive in the backward */
     double widest;                  /* the largest tensor of the layer's forward */
     double launches[2];             /* of a layer's forward and backward */
     double host_s[2], gpu_s[2];     /* of the same, neither waiting; unset without queue_layers */
-};
-
-/* Microbatches in flight per rank and chunk when they are most. */
-struct in_flight {
-    int schedule, pp, vpp, m;
-    const int *peak_chunk; /* [pp * vpp], rank * vpp + chunk; NULL: free */
 };
 
 /* What the chunks of a rank add up to. */
@@ -46,11 +37,7 @@ struct rank_parts {
 struct dtp_memory_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
-    struct activations *activations; /* [nactivations] */
-    struct layer_kept *layers;       /* [nlayers] */
-    struct in_flight *in_flight;     /* [nin_flight] */
-    size_t nactivations, nlayers, nin_flight;
-    size_t activations_missed, layers_missed, in_flight_missed;
+    struct dtp_memo activations, layers, in_flight;
     struct dtp_stage_memory *stages; /* [DTP_MAX_STAGES] scratch */
     struct dtp_param_counts params;
     struct dtp_ops ops;
@@ -60,7 +47,7 @@ struct dtp_memory_memo {
 
 const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
                                                  const struct dtp_plan *plan);
-/* [pp * vpp] as in struct in_flight. */
+/* Microbatches in flight when they are most: [pp * vpp], rank * vpp + chunk. */
 const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan);
 /* Input of a layer, all that full recomputation keeps: 2 s b h (Korthikanti 2022, section 5). */
 double dtp_memory_layer_input_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan);
