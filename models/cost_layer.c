@@ -18,7 +18,7 @@ static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan 
              (uint64_t)p->sequence_parallel << 62 | several << 63;
     key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
              (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
-    key[2] = (uint64_t)kind << 60;
+    key[2] = (uint64_t)kind << 60 | (uint64_t)dtp_plan_modules(p) << 52;
     if (dtp_layer_has_experts(kind)) {
         key[0] |= (uint64_t)p->ep << 28;
         key[2] |= (uint64_t)p->etp | (uint64_t)dtp_plan_hides_experts(p) << 50 |

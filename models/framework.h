@@ -11,6 +11,7 @@
 #include "hw/collective.h"
 #include "hw/device.h"
 #include "models/model.h"
+#include "models/modules.h"
 
 /* LM loss: PyTorch's own; a kernel for each pass over fp32 logits (Megatron's vocabulary-parallel one);
  * these passes joined by torch.compile; one kernel on 16-bit logits. */
@@ -225,7 +226,8 @@ struct dtp_framework {
     int zero_stages_tp;           /* bit s: allowed with tp > 1 */
     bool hybrid_shard;   /* ZeRO-3 inside a zero_group, replicas between groups (HSDP, MiCS) */
     int recompute_modes; /* bit per enum dtp_recompute */
-    bool offload;        /* of the optimizer state; with ZeRO-3 of the weights too */
+    int recompute_modules; /* selective: those that can be chosen; 0: none, it is what the stack has */
+    bool offload;          /* of the optimizer state; with ZeRO-3 of the weights too */
     double offload_gradient_bytes, offload_weight_bytes; /* of a parameter over the link */
     /* gradients leave the GPU with each microbatch; false: in the step */
     bool offload_each_microbatch;

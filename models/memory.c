@@ -43,10 +43,13 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     if (stage.last)
         kept += x->kept[DTP_LAYER_HEAD] + problem->model->mtp_layers * x->kept[DTP_LAYER_MTP];
     r->activations += in_flight * kept;
-    if (dense > 0 && x->whole[DTP_LAYER_DENSE] > r->whole_layer)
-        r->whole_layer = x->whole[DTP_LAYER_DENSE];
-    if (stage.moe_layers > 0 && x->whole[DTP_LAYER_MOE] > r->whole_layer)
-        r->whole_layer = x->whole[DTP_LAYER_MOE];
+    for (int moe = 0; moe < 2; moe++) {
+        int kind = moe ? DTP_LAYER_MOE : DTP_LAYER_DENSE;
+        if ((moe ? stage.moe_layers : dense) == 0)
+            continue;
+        r->whole_layer = x->whole[kind] > r->whole_layer ? x->whole[kind] : r->whole_layer;
+        r->again = x->again[kind] > r->again ? x->again[kind] : r->again;
+    }
     if (stage.last && problem->model->classes == 0 && problem->model->vocab > 0) {
         /* each depth of multi-token prediction has its own */
         double logits = dtp_cost_logits(problem, plan) * (1 + problem->model->mtp_layers);
@@ -156,14 +159,8 @@ static double unshard_buffers(const struct dtp_problem *problem, const struct dt
 }
 
 /* What a layer's backward holds beside the activations in flight. */
-static double live_layer(const struct dtp_plan *plan, const struct activations *x,
-                         const struct rank_parts *r) {
-    double more = 0;
-    if (plan->recompute == DTP_RECOMPUTE_FULL)
-        more = r->whole_layer;
-    else if (plan->recompute == DTP_RECOMPUTE_SELECTIVE)
-        more = r->whole_layer - x->kept[DTP_LAYER_DENSE];
-    return x->working + (more > 0 ? more : 0);
+static double live_layer(const struct activations *x, const struct rank_parts *r) {
+    return x->working + r->again;
 }
 
 /* 16-bit copies of the weights that autocast keeps; recomputation makes those of the layers again. */
@@ -246,7 +243,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     struct stored stored = stored_params(framework, plan, r);
     double standing = standing_buffers(memo, plan, r);
     double cached = cached_weights(f, plan, r);
-    double live = live_layer(plan, x, r);
+    double live = live_layer(x, r);
     struct moment now = {
         .name = "loss",
         .weights = plan->offload == DTP_OFFLOAD_PARAMETERS

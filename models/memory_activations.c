@@ -55,26 +55,36 @@ static void layer_clocks(const struct dtp_problem *problem, const struct dtp_pla
     }
 }
 
+/* What the plan's modules do not keep of operations from .. to - 1. */
+static double dropped_bytes(const struct dtp_ops *ops, int from, int to, int modules) {
+    double sum = 0;
+    for (int i = from; i < to; i++)
+        sum += ops->at[i].dropped_by & modules ? ops->at[i].saved_bytes : 0;
+    return sum;
+}
+
 static void layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
                               enum dtp_layer_kind kind, struct dtp_ops *ops,
                               struct layer_kept *out) {
-    double core = 0;
     dtp_op_list(problem, plan, kind, ops);
     out->whole = out->launches[0] = out->launches[1] = 0;
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
         out->whole += op->saved_bytes;
-        core += op->core ? op->saved_bytes : 0;
         out->launches[op->pass != DTP_PASS_F] += op->launches * op->count;
     }
     if (problem->framework->memory.queue_layers > 0)
         layer_clocks(problem, plan, ops, out);
     bool layer = dtp_layer_is_block(kind);
-    out->kept = out->whole;
-    if (layer && plan->recompute == DTP_RECOMPUTE_SELECTIVE)
-        out->kept = out->whole - core;
-    if (layer && plan->recompute == DTP_RECOMPUTE_FULL)
+    int modules = layer ? dtp_plan_modules(plan) : 0;
+    double attention = dropped_bytes(ops, 0, ops->mlp, modules),
+           mlp = dropped_bytes(ops, ops->mlp, ops->n, modules);
+    out->kept = out->whole - attention - mlp;
+    out->again = attention > mlp ? attention : mlp;
+    if (layer && plan->recompute == DTP_RECOMPUTE_FULL) {
         out->kept = dtp_memory_layer_input_bytes(problem, plan);
+        out->again = out->whole;
+    }
 }
 
 double dtp_memory_layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
@@ -89,7 +99,8 @@ double dtp_memory_layer_activations(const struct dtp_problem *problem, const str
 static void activations_key(const struct dtp_plan *plan, bool experts, uint64_t key[3]) {
     key[0] = (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->microbatch_size << 42 |
              (uint64_t)plan->sequence_parallel << 62;
-    key[1] = (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 | (uint64_t)(plan->pp > 1) << 6;
+    key[1] = (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 |
+             (uint64_t)(plan->pp > 1) << 6 | (uint64_t)dtp_plan_modules(plan) << 21;
     key[2] = 0;
     if (experts) {
         key[0] |= (uint64_t)plan->ep << 28;
@@ -132,6 +143,7 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
         const struct layer_kept *layer = find_layer(memo, plan, (enum dtp_layer_kind)k);
         x->kept[k] = layer->kept;
         x->whole[k] = layer->whole;
+        x->again[k] = layer->again;
         if (k == DTP_LAYER_DENSE) {
             memcpy(x->launches, layer->launches, sizeof x->launches);
             memcpy(x->host_s, layer->host_s, sizeof x->host_s);

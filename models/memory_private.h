@@ -9,13 +9,14 @@
 
 /* What a layer of one kind keeps of one microbatch. */
 struct layer_kept {
-    double kept, whole, launches[2], host_s[2], gpu_s[2]; /* as in struct activations */
+    double kept, whole, again, launches[2], host_s[2], gpu_s[2]; /* as in struct activations */
 };
 
 /* Activations of one layer of each kind and one microbatch. */
 struct activations {
     double kept[DTP_NLAYER_KINDS];  /* between forward and backward */
     double whole[DTP_NLAYER_KINDS]; /* while the layer's backward runs */
+    double again[DTP_NLAYER_KINDS]; /* of that, what recomputation makes again for the backward */
     double working;                 /* gradients of activations alive in the backward */
     double widest;                  /* the largest tensor of the layer's forward */
     double launches[2];             /* of a layer's forward and backward */
@@ -26,7 +27,7 @@ struct activations {
 struct rank_parts {
     double dense, experts, root, largest_layer;
     double table; /* embedding table that no product reads: autocast leaves it alone */
-    double activations, whole_layer, logits, nlogits;
+    double activations, whole_layer, again, logits, nlogits;
     /* At the loss; of each microbatch in flight; until the step ends. */
     double saved_logits, outputs;
     int layers;

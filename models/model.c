@@ -331,6 +331,7 @@ static bool equal_field(const struct dtp_field *f, const void *a, const void *b)
     case DTP_FIELD_OBJECT:
         return equal_fields(f->fields, a, b);
     case DTP_FIELD_U64:
+    case DTP_FIELD_SET:
     case DTP_FIELD_INTS:
     case DTP_FIELD_DOUBLES:
     case DTP_FIELD_JSON:

@@ -202,15 +202,21 @@ void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double
                    dtp_op_input_bytes(b, rows * b->ffn));
 }
 
+/* The norm is a module of its own before experts, a part of the dense MLP otherwise. */
 static void mlp_block(struct dtp_op_build *b, bool moe) {
+    int from = b->out->mlp = b->out->n;
     if (!b->m->parallel_block)
         dtp_op_norm(b, "norm 2", b->z, b->e * b->z);
+    int inside = b->out->n;
     if (moe) {
+        dtp_op_again(b, from, DTP_BIT_LAYERNORM);
         dtp_op_moe(b);
     } else {
         dtp_op_tp_enter(b);
         dtp_op_mlp(b, "fc1", "fc2", b->tokens, dtp_op_column_input_bytes(b));
         dtp_op_tp_leave(b);
+        dtp_op_again(b, from, DTP_BIT_MLP);
+        dtp_op_dropped(b, inside, DTP_BIT_MLP);
     }
     dtp_op_residual(b, b->m->mlp_bias);
 }
@@ -330,7 +336,7 @@ static struct dtp_op_build build_of(const struct dtp_problem *problem, const str
 void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
                  enum dtp_layer_kind kind, struct dtp_ops *out) {
     struct dtp_op_build b = build_of(problem, plan, kind, out);
-    out->n = 0;
+    out->n = out->mlp = 0;
     switch (kind) {
     case DTP_LAYER_DENSE:
     case DTP_LAYER_MOE:

@@ -3,8 +3,9 @@
  * dtp_ops_*() write the list of operations that ONE rank launches for one microbatch: shapes after
  * dividing by tp, cp, ep; the framework says what is fused. Each operation belongs to one pass:
  * F forward, I input gradient, W weight gradient (B = I + W; elementwise backward kernels are in I).
- * What full recomputation repeats is the F list; what selective recomputation repeats are its
- * operations with `core` set (the attention core of Korthikanti 2022, section 5).
+ * What full recomputation repeats is the F list; what selective recomputation repeats are
+ * those that one of the plan's modules runs again (modules.h; by default the attention core of Korthikanti 2022,
+ * section 5).
  *
  * saved_bytes of an F operation: what it keeps for the backward. Their sum per layer is
  * Korthikanti's s b h (34 + 5 a s / h) for an unfused GPT layer without parallelism (equation 1) and
@@ -14,6 +15,7 @@
 #define DTP_MODELS_OP_H
 
 #include "hw/placement.h"
+#include "models/modules.h"
 #include "models/plan.h"
 
 enum dtp_op_kind { DTP_OP_GEMM, DTP_OP_BMM, DTP_OP_ATTENTION, DTP_OP_KERNEL, DTP_OP_COLLECTIVE };
@@ -24,7 +26,8 @@ struct dtp_op {
     const char *name; /* static: "qkv", "softmax", "fc1", "tp all_reduce" */
     enum dtp_op_kind kind;
     enum dtp_pass pass;
-    bool core;            /* repeated by selective recomputation */
+    int again_by;         /* F: modules (bits) whose recomputation runs it again */
+    int dropped_by;       /* F: modules whose recomputation does not keep saved_bytes */
     bool again;           /* repeated by any */
     bool repeated;        /* by the plan's recomputation; F of a layer only */
     bool overlapped;      /* collective: runs beside compute as far as the framework hides it;
@@ -45,6 +48,7 @@ struct dtp_op {
 #define DTP_MAX_OPS 224
 struct dtp_ops {
     int n;
+    int mlp; /* the first of the MLP, whose backward has ended when attention's begins; 0: not told apart */
     struct dtp_op at[DTP_MAX_OPS];
 };
 

@@ -47,8 +47,9 @@ static void unfused_core(struct dtp_op_build *b) {
     dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * w * scores, scores);
     dtp_op_gemm(b, "dQ", DTP_PASS_I, (struct dtp_op_shape){rows, d, seq, batch});
     dtp_op_gemm(b, "dK", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
+    dtp_op_again(b, from, DTP_BIT_CORE_ATTN);
+    dtp_op_dropped(b, from, DTP_BIT_CORE_ATTN);
     for (int i = from; i < b->out->n; i++) {
-        b->out->at[i].core = b->out->at[i].pass == DTP_PASS_F;
         if (b->out->at[i].kind == DTP_OP_GEMM) {
             b->out->at[i].kind = DTP_OP_BMM;
             b->out->at[i].gemm.unaligned = m->head_dim % 8 != 0;
@@ -88,7 +89,7 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
     stay_within(&shape, m->chunked_attention ? b->window : 0);
     struct dtp_op *op = dtp_op_add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_F);
     op->attention = shape;
-    op->core = true;
+    op->again_by = op->dropped_by = DTP_BIT_CORE_ATTN;
     /* The log-sum-exp of each row, fp32 (Dao 2022, section 3.1). */
     op->saved_bytes = 4.0 * b->tokens * m->heads / b->t +
                       b->f->memory.attention_copies_bytes * b->tokens * b->q_width;
@@ -108,27 +109,43 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
     }
 }
 
-/* DeepSeek-V2 2024, section 2.1: low-rank queries and keys-values, projected up per head. */
+/* DeepSeek-V2 2024, section 2.1: low-rank queries and keys-values, projected up per head. mla_up_proj keeps the
+ * latents before their norms, which are part of the products (Megatron-Core, qkv_up_proj_and_rope_apply()). */
 static void mla_projections(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     const struct dtp_mla *l = &m->mla;
     double heads = m->heads / b->t, qk = l->nope_head_dim + l->rope_head_dim, n = b->tokens;
+    int first = b->out->n, up = first;
     if (l->q_lora_rank > 0) {
         dtp_op_linear(b, "q down", n, b->h, l->q_lora_rank, b->e * b->z);
+        dtp_op_input_dropped(b, first, DTP_BIT_LAYERNORM);
+        up = b->out->n;
         dtp_op_norm(b, "q norm", n * l->q_lora_rank, b->e * n * l->q_lora_rank);
+        dtp_op_again(b, up, DTP_BIT_MLA_UP_PROJ);
+        up = b->out->n;
         dtp_op_linear(b, "q up", n, l->q_lora_rank, heads * qk,
                       dtp_op_input_bytes(b, n * l->q_lora_rank));
+        dtp_op_dropped(b, up, DTP_BIT_MLA_UP_PROJ);
     } else {
         dtp_op_linear(b, "q", n, b->h, heads * qk, b->e * b->z);
+        dtp_op_input_dropped(b, first, DTP_BIT_LAYERNORM);
     }
+    dtp_op_again(b, up, DTP_BIT_MLA_UP_PROJ);
+    up = b->out->n;
     dtp_op_linear(b, "kv down", n, b->h, l->kv_lora_rank + l->rope_head_dim, 0);
+    dtp_op_input_dropped(b, up, DTP_BIT_LAYERNORM);
+    up = b->out->n;
     dtp_op_norm(b, "kv norm", n * l->kv_lora_rank, b->e * n * l->kv_lora_rank);
+    dtp_op_again(b, up, DTP_BIT_MLA_UP_PROJ);
+    up = b->out->n;
     dtp_op_linear(b, "kv up", n, l->kv_lora_rank, heads * (l->nope_head_dim + l->v_head_dim),
                   dtp_op_input_bytes(b, n * l->kv_lora_rank));
     double width = heads * (2 * qk + l->v_head_dim);
     dtp_op_kernel(b, "rope and concat", DTP_PASS_F, DTP_K_ROPE, 2 * b->e * n * width, n * width)
         ->saved_bytes = b->e * n * width;
     dtp_op_kernel(b, "rope and concat", DTP_PASS_I, DTP_K_ROPE, 2 * b->e * n * width, n * width);
+    dtp_op_again(b, up, DTP_BIT_MLA_UP_PROJ);
+    dtp_op_dropped(b, up, DTP_BIT_MLA_UP_PROJ);
 }
 
 static void qkv_projection(struct dtp_op_build *b) {
@@ -184,9 +201,12 @@ void dtp_op_attention_core(struct dtp_op_build *b) {
 void dtp_op_attention_block(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens;
+    int norm = b->out->n;
     dtp_op_norm(b, "norm 1", b->z, b->e * b->z);
-    dtp_op_tp_enter(b);
     bool mla = m->mla.kv_lora_rank > 0;
+    if (mla) /* of other attention it is a part of the product */
+        dtp_op_again(b, norm, DTP_BIT_LAYERNORM);
+    dtp_op_tp_enter(b);
     if (mla)
         mla_projections(b);
     else

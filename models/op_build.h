@@ -91,6 +91,11 @@ void dtp_op_tp_leave(struct dtp_op_build *b);
 void dtp_op_attention_core(struct dtp_op_build *b);
 /* Norm, projections, core, output projection and residual (op_attention.c). */
 void dtp_op_attention_block(struct dtp_op_build *b);
+/* Forward operations from `from` on: these modules run them again, and do not keep what they saved; of products
+ * from there on the input is made again, so that it is not kept and its FP8 cast runs again. */
+void dtp_op_again(struct dtp_op_build *b, int from, int modules);
+void dtp_op_dropped(struct dtp_op_build *b, int from, int modules);
+void dtp_op_input_dropped(struct dtp_op_build *b, int from, int modules);
 /* What recomputation repeats (op_recompute.c): marks the operations; moves what torchtitan keeps. */
 void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_plan *plan,
                          struct dtp_ops *ops);

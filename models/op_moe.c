@@ -62,9 +62,13 @@ static void products(struct dtp_op_build *b, const struct routed *r, double rows
         dtp_op_linears(b, "experts fc1", (struct dtp_op_shape){rows, in * b->ffn, b->h, groups},
                        kept);
     }
+    int activation = b->out->n;
     dtp_op_activation(b, r->rows, b->m->mlp_bias);
+    dtp_op_again(b, activation, DTP_BIT_MOE_ACT);
+    int down = b->out->n;
     dtp_op_linears(b, "experts fc2", (struct dtp_op_shape){rows, b->h, b->ffn, groups},
                    dtp_op_input_bytes(b, r->rows * b->ffn));
+    dtp_op_input_dropped(b, down, DTP_BIT_MOE_ACT);
 }
 
 static void experts(struct dtp_op_build *b, const struct routed *r) {
@@ -183,16 +187,17 @@ static void gather_rows(struct dtp_op_build *b, const struct routed *r, bool bac
 /* Product in 16 bit, or of fp32 copies; softmax, top-k, auxiliary loss, counts and the map of rows are kernels of their own
  * on n x experts elements in fp32. */
 static void router(struct dtp_op_build *b, const struct routed *r) {
-    double elements = r->own * b->m->moe.experts;
+    double elements = r->own * b->m->moe.experts, x = r->own * b->h;
     enum dtp_dtype dtype = b->dtype;
     bool wide = b->f->moe_router_fp32 && b->e < 4;
     b->dtype = wide ? DTP_FP32 : dtp_dtype_narrow(dtype) ? DTP_BF16 : dtype;
     if (wide) {
-        double x = r->own * b->h;
         dtp_op_kernel(b, "tokens to fp32", DTP_PASS_F, DTP_K_COPY, (b->e + 4) * x, x);
         dtp_op_kernel(b, "gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (b->e + 4) * x, x);
     }
-    dtp_op_linear(b, "router", r->own, b->h, b->m->moe.experts, wide ? 4 * r->own * b->h : 0);
+    int from = b->out->n;
+    dtp_op_linear(b, "router", r->own, b->h, b->m->moe.experts, (wide ? 4 : b->e) * x);
+    dtp_op_input_dropped(b, from, DTP_BIT_LAYERNORM);
     b->dtype = dtype;
     dtp_op_kernel(b, "router softmax and top-k", DTP_PASS_F, DTP_K_SOFTMAX, 32 * elements,
                   4 * elements)
@@ -208,20 +213,25 @@ static void shared_experts(struct dtp_op_build *b) {
     if (b->m->moe.shared_experts == 0)
         return;
     b->ffn = b->m->moe.ffn * b->m->moe.shared_experts / b->t;
+    int from = b->out->n;
     if (apart)
         dtp_op_tp_enter(b);
     dtp_op_mlp(b, "shared fc1", "shared fc2", b->tokens, 0);
     if (apart)
         dtp_op_tp_leave(b);
+    dtp_op_again(b, from, DTP_BIT_SHARED_EXPERTS);
+    dtp_op_dropped(b, from, DTP_BIT_SHARED_EXPERTS);
     b->ffn = ffn;
 }
 
 void dtp_op_moe(struct dtp_op_build *b) {
     struct routed r = route(b);
+    int from = b->out->n;
     bool whole = !b->plan->sequence_parallel; /* every rank of a tp group routes all tokens */
     if (whole)
         dtp_op_tp_enter(b);
-    router(b, &r);
+    router(b, &r); /* what it read is what an ordinary checkpoint of all this keeps */
+    int routed = b->out->n;
     permute(b, &r);
     exchange(b, &r, "ep dispatch");
     gather_rows(b, &r, false);
@@ -235,4 +245,6 @@ void dtp_op_moe(struct dtp_op_build *b) {
     shared_experts(b);
     if (whole)
         dtp_op_tp_leave(b);
+    dtp_op_again(b, from, DTP_BIT_MOE);
+    dtp_op_dropped(b, routed, DTP_BIT_MOE);
 }

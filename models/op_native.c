@@ -159,9 +159,10 @@ static void core(struct native *x) {
         op->kind = DTP_OP_ATTENTION;
         op->attention = shape;
         op->attention.backward = pass == DTP_PASS_I;
-        op->core = pass == DTP_PASS_F;
-        if (op->core)
-            op->saved_bytes = 4.0 * (double)(shape.batch * d->heads * d->seq * d->seq);
+        if (pass == DTP_PASS_I)
+            continue;
+        op->again_by = op->dropped_by = DTP_BIT_CORE_ATTN;
+        op->saved_bytes = 4.0 * (double)(shape.batch * d->heads * d->seq * d->seq);
     }
 }
 

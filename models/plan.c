@@ -42,6 +42,8 @@ const struct dtp_field dtp_plan_fields[] = {
     {"sequence_parallel", DTP_FIELD_BOOL, AT(sequence_parallel),
      .help = "norms and dropouts divide the sequence by tp (Korthikanti 2022)"},
     NAMED(recompute, dtp_recompute_names, "activations computed again in the backward"),
+    {"recompute_modules", DTP_FIELD_SET, AT(recompute_modules), .names = dtp_module_names,
+     .help = "selective recomputation of these parts of a layer; none given: attention's core"},
     {"recompute_layers", DTP_FIELD_INT, AT(recompute_layers), .max = DTP_MAX_STAGES * 16,
      .help = "full recomputation of only the first so many layers of a chunk; 0: all"},
     NAMED(schedule, dtp_schedule_names, "order of forwards and backwards"),
@@ -181,7 +183,10 @@ static void add_value(struct dtp_str *s, const struct dtp_field *f, const struct
             dtp_str_printf(s, "%s%d", i ? "," : "", list->at[i]);
         return;
     }
-    if (f->kind == DTP_FIELD_BOOL)
+    char set[128];
+    if (f->kind == DTP_FIELD_SET)
+        dtp_str_add(s, dtp_set_text(f->names, *(const int *)(const void *)slot, set, sizeof set));
+    else if (f->kind == DTP_FIELD_BOOL)
         dtp_str_add(s, *(const bool *)slot ? "true" : "false");
     else if (f->kind == DTP_FIELD_ENUM)
         dtp_str_add(s, f->names[*(const int *)(const void *)slot]);

@@ -11,6 +11,7 @@
 #include "hw/placement.h"
 #include "models/framework.h"
 #include "models/model.h"
+#include "models/modules.h"
 
 enum dtp_recompute { DTP_RECOMPUTE_NONE, DTP_RECOMPUTE_SELECTIVE, DTP_RECOMPUTE_FULL };
 enum dtp_offload { DTP_OFFLOAD_NONE, DTP_OFFLOAD_OPTIMIZER, DTP_OFFLOAD_PARAMETERS };
@@ -35,6 +36,7 @@ struct dtp_plan {
     int zero_group; /* ZeRO: ranks that share one copy of the state; 0: all of dp x cp */
     bool sequence_parallel;
     enum dtp_recompute recompute;
+    int recompute_modules; /* selective: bits of enum dtp_module; 0: the attention core, or what the stack has */
     int recompute_layers; /* full: only the first so many layers of a chunk; 0: all */
     int schedule;         /* index into dtp_schedule_kinds */
     int microbatch_size, global_batch_size; /* sequences */
@@ -64,6 +66,12 @@ static inline int dtp_plan_num_microbatches(const struct dtp_plan *p) {
 static inline double dtp_plan_recomputed_share(const struct dtp_plan *p, int layers) {
     bool some = p->recompute_layers > 0 && p->recompute_layers < layers;
     return some ? p->recompute_layers / (double)layers : 1;
+}
+/* Modules of a layer that are recomputed; 0: none, or the layer as a whole. */
+static inline int dtp_plan_modules(const struct dtp_plan *p) {
+    if (p->recompute != DTP_RECOMPUTE_SELECTIVE)
+        return 0;
+    return p->recompute_modules ? p->recompute_modules : DTP_BIT_CORE_ATTN;
 }
 static inline int dtp_plan_etp(const struct dtp_plan *p) {
     return p->etp > 0 ? p->etp : p->tp;
@@ -157,6 +165,9 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_ZERO_TP, "the framework refuses this ZeRO stage with tp > 1")                        \
     X(DTP_WHY_RECOMPUTE,                                                                           \
       "the framework does not have this recomputation, or not with this schedule")                 \
+    X(DTP_WHY_MODULES, "recompute_modules: not in this framework or model, not with FP8 and "      \
+                       "delayed scales, or not "                                                   \
+                       "selective")                                                                \
     X(DTP_WHY_TP, "the framework or model has no tensor parallelism, or tp is over its limit")     \
     X(DTP_WHY_PP, "the framework has no pipeline parallelism, or the model cannot be cut")         \
     X(DTP_WHY_OFFLOAD, "the framework has no offload")                                             \

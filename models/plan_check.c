@@ -85,7 +85,7 @@ static bool has_etp(const struct dtp_framework *f, const struct dtp_plan *p) {
  * combined_1f1b.py; transformer_config.py for what it refuses). */
 static bool may_hide(const struct dtp_framework *f, const struct dtp_plan *p) {
     return f->has_ep_overlap && (p->pp == 1 || p->vpp > 1) && dtp_plan_num_microbatches(p) > 1 &&
-           p->recompute != DTP_RECOMPUTE_FULL;
+           p->recompute != DTP_RECOMPUTE_FULL && !(dtp_plan_modules(p) & DTP_BIT_MOE);
 }
 
 /* As Megatron-Core's initialize_model_parallel() and MoELayer.forward() have it. */
@@ -204,10 +204,22 @@ static bool asks_twice(const struct dtp_framework *f, const struct dtp_plan *p) 
            p->pp > 1 && dtp_schedule_kinds[p->schedule].split_backward;
 }
 
+/* Megatron-Core, transformer_config.py: norms and activations want their FP8 scale of the forward. */
+static bool has_modules(const struct dtp_problem *q, const struct dtp_plan *p) {
+    int early = DTP_BIT_LAYERNORM | DTP_BIT_MOE_ACT;
+    bool scale_gone = dtp_dtype_narrow(p->dtype) && q->framework->fp8_recipe == DTP_FP8_DELAYED &&
+                      (p->recompute_modules & early) != 0;
+    int has = q->framework->recompute_modules & dtp_model_modules(q->model);
+    return p->recompute == DTP_RECOMPUTE_SELECTIVE && (p->recompute_modules & ~has) == 0 &&
+           !scale_gone;
+}
+
 static enum dtp_reason check_recompute(const struct dtp_problem *q, const struct dtp_plan *p) {
     if (!((unsigned)q->framework->recompute_modes >> (unsigned)p->recompute & 1U) ||
         asks_twice(q->framework, p))
         return DTP_WHY_RECOMPUTE;
+    if (p->recompute_modules != 0 && !has_modules(q, p))
+        return DTP_WHY_MODULES;
     if (p->recompute_layers == 0)
         return DTP_LEGAL;
     if (p->recompute_layers < 0 || p->recompute != DTP_RECOMPUTE_FULL)

@@ -30,9 +30,15 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
                    dtp_plan_num_microbatches(p));
     if (p->sequence_parallel)
         dtp_str_add(&s, ", sequence parallel");
-    dtp_str_printf(&s, ", %s%s",
-                   p->recompute == DTP_RECOMPUTE_NONE ? "no" : dtp_recompute_names[p->recompute],
-                   " recomputation");
+    char modules[128];
+    if (p->recompute_modules)
+        dtp_str_printf(
+            &s, ", recomputation of %s",
+            dtp_set_text(dtp_module_names, p->recompute_modules, modules, sizeof modules));
+    else
+        dtp_str_printf(&s, ", %s recomputation",
+                       p->recompute == DTP_RECOMPUTE_NONE ? "no"
+                                                          : dtp_recompute_names[p->recompute]);
     dtp_str_printf(&s, ", ZeRO %d", p->zero_stage);
     if (p->zero_group > 0)
         dtp_str_printf(&s, " in groups of %d", p->zero_group);

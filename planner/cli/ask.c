@@ -14,7 +14,8 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
     const struct dtp_args *args = &cli->args;
     const struct {
         const char *field, *option, *text;
-    } given[] = {{"recompute_layers", "--recompute-layers", args->recompute_layers},
+    } given[] = {{"recompute_modules", "--recompute-modules", args->recompute_modules},
+                 {"recompute_layers", "--recompute-layers", args->recompute_layers},
                  {"layers_per_stage", "--layers-per-stage", args->layers_per_stage},
                  {"tp_algo", "--tp-algo", args->tp_algo},
                  {"dp_algo", "--dp-algo", args->dp_algo},
@@ -54,9 +55,29 @@ static enum dtp_status check_experts(const struct dtp_limits *limits,
     return DTP_OK;
 }
 
+/* Parts of a layer to recompute that the stack cannot choose or no layer has. */
+static enum dtp_status check_modules(const struct dtp_plan *plan, const struct dtp_problem *problem,
+                                     struct dtp_err *err) {
+    int asked = plan->recompute_modules, known = problem->framework->recompute_modules;
+    char names[128];
+    if (asked & ~known)
+        return dtp_fail(err, DTP_EUSAGE, "--recompute-modules: %s has %s%s",
+                        problem->framework->name, known ? "no " : "none to choose",
+                        known ? dtp_set_text(dtp_module_names, asked & ~known, names, sizeof names)
+                              : "");
+    for (int i = 0; i < DTP_NMODULES; i++)
+        if (asked & ~dtp_model_modules(problem->model) & 1 << i)
+            return dtp_fail(err, DTP_EUSAGE,
+                            "--recompute-modules: %s is %s in layers with %s, of which %s has none",
+                            dtp_module_names[i], dtp_module_texts[i].again,
+                            dtp_module_texts[i].where, problem->model->name);
+    return DTP_OK;
+}
+
 enum dtp_status dtp_cli_check_limits(const struct dtp_limits *limits,
                                      const struct dtp_problem *problem, struct dtp_err *err) {
     DTP_TRY(check_experts(limits, problem, err));
+    DTP_TRY(check_modules(&limits->fixed, problem, err));
     if (limits->fixed.layers_per_stage.n == 0)
         return DTP_OK;
     const struct dtp_ints *layers = &limits->fixed.layers_per_stage;
@@ -107,6 +128,8 @@ static enum dtp_status require(const struct dtp_problem *problem, const struct d
     if (plan->ep == 1 && (plan->ep_overlap > 0 || plan->ep_per_node > 0))
         return dtp_fail(err, DTP_EUSAGE, "--%s: no rows of experts travel with --ep 1",
                         plan->ep_overlap > 0 ? "ep-overlap" : "ep-per-node");
+    if (plan->recompute_modules != 0 && plan->recompute != DTP_RECOMPUTE_SELECTIVE)
+        return dtp_fail(err, DTP_EUSAGE, "--recompute-modules goes with --recompute selective");
     if (plan->recompute_layers > 0 && plan->recompute != DTP_RECOMPUTE_FULL)
         return dtp_fail(err, DTP_EUSAGE, "--recompute-layers goes with --recompute full");
     return dtp_plan_require(problem, plan, err);

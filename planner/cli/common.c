@@ -161,6 +161,10 @@ static const struct dtp_option layout_options[] = {
     {0}};
 /* The other fields. */
 static const struct dtp_option fixed_options[] = {
+    {"recompute-modules", DTP_OPT_STRING, 0, AT(recompute_modules), .value = "LIST",
+     .names = dtp_module_names, .several = true,
+     .help = "with selective recomputation: these parts of a layer, such as moe_act,layernorm "
+             "(default core_attn)"},
     FIELD("recompute-layers", "N", recompute_layers,
           "with full recomputation: only the first N layers of a chunk"),
     FIELD("layers-per-stage", "LIST", layers_per_stage,

@@ -104,6 +104,11 @@ static void megatron_model(FILE *f, const struct dtp_problem *p) {
 static void megatron_recompute(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
     if (plan->recompute == DTP_RECOMPUTE_SELECTIVE)
         fputs("--recompute-granularity selective\n", f);
+    for (int i = 0, n = 0; i < DTP_NMODULES; i++)
+        if (plan->recompute_modules & 1 << i)
+            fprintf(f, "%s%s", n++ ? " " : "--recompute-modules ", dtp_module_names[i]);
+    if (plan->recompute_modules)
+        putc('\n', f);
     if (plan->recompute != DTP_RECOMPUTE_FULL)
         return;
     int most = p->model->layers / (plan->pp * plan->vpp);

@@ -56,6 +56,9 @@ const char *dtp_listing_value(const struct dtp_field *field, const void *in, cha
     case DTP_FIELD_ENUM:
         snprintf(buf, size, "%s", field->names[*(const int *)at]);
         break;
+    case DTP_FIELD_SET:
+        dtp_set_text(field->names, *(const int *)at, buf, size);
+        break;
     case DTP_FIELD_INTS:
     case DTP_FIELD_DOUBLES:
     case DTP_FIELD_OBJECT:

@@ -207,6 +207,8 @@ static enum dtp_status apply(struct dtp_arena *a, const struct found *f, const c
         return dtp_fail(err, DTP_EUSAGE, "option --%s needs a value%s%s", o->name,
                         o->value ? ": " : "", o->value ? o->value : "");
     c->at++;
+    while (o->several && c->at < c->argc && dtp_name_index(o->names, c->argv[c->at]) >= 0)
+        next = dtp_arena_printf(a, "%s,%s", next, c->argv[c->at++]);
     return set_value(a, f, next, err);
 }
 

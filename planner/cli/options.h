@@ -57,8 +57,9 @@ struct dtp_option {
     double min, max;          /* INT; BYTES: less than min needs a unit */
     const char *aliases;      /* other names, a blank between two; accepted and not advertised */
     enum dtp_complete complete;
-    const char *help;   /* one line, no full stop */
-    const char *many;   /* the command that takes a list of them, or NULL */
+    const char *help; /* one line, no full stop */
+    bool several;     /* STRING: more of its names may follow as words: --name a b is --name a,b */
+    const char *many; /* the command that takes a list of them, or NULL */
     const char *scaled; /* INT: what to say to 4M, or NULL */
 };
 

@@ -74,10 +74,11 @@ enum dtp_field_kind {
     DTP_FIELD_DOUBLE,   /* double; min..max */
     DTP_FIELD_STRING,   /* const char * */
     DTP_FIELD_ENUM,     /* int (or an enum): index of the name in `names` */
-    DTP_FIELD_INTS,     /* struct dtp_ints */
-    DTP_FIELD_DOUBLES,  /* struct dtp_doubles */
-    DTP_FIELD_OBJECT,   /* nested struct at offset, described by `fields` */
-    DTP_FIELD_JSON      /* const struct dtp_json *: known key whose value the module reads itself */
+    DTP_FIELD_SET,  /* int: bit i for the i-th of `names`; in JSON a list of names, 0 is left out */
+    DTP_FIELD_INTS, /* struct dtp_ints */
+    DTP_FIELD_DOUBLES, /* struct dtp_doubles */
+    DTP_FIELD_OBJECT,  /* nested struct at offset, described by `fields` */
+    DTP_FIELD_JSON     /* const struct dtp_json *: known key whose value the module reads itself */
 };
 
 struct dtp_ints {
@@ -99,7 +100,7 @@ struct dtp_field {
     double min, max;          /* both 0: any finite number */
     bool required;            /* else the value already in the struct stays (its default) */
     bool optional_null;       /* null is accepted and leaves the default */
-    const char *const *names; /* DTP_FIELD_ENUM: NULL-terminated */
+    const char *const *names; /* ENUM, SET: NULL-terminated */
     const struct dtp_field *fields;
     const char *help; /* one line, with the unit */
 };
@@ -108,13 +109,15 @@ struct dtp_field {
 enum dtp_status dtp_fields_read(struct dtp_arena *a, const struct dtp_json *j,
                                 const struct dtp_field *fields, void *out, struct dtp_err *err);
 /* One field from text (a command-line value, a CSV cell). place: what messages call it; out: the
- * struct. A field whose name ends in _bytes or _s takes units ("80GB", "25us"); a list is "12,13". */
+ * struct. A field whose name ends in _bytes or _s takes units ("80GB", "25us"); a list is "12,13", a set "a,b". */
 enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *field,
                                 const char *text, const char *place, void *out,
                                 struct dtp_err *err);
 const struct dtp_field *dtp_field_find(const struct dtp_field *fields, const char *name);
 /* What the field holds: "an integer from 1 to 8", "one of: none, full"; DTP_FIELD_JSON: "". Returns buf. */
 const char *dtp_field_values(const struct dtp_field *field, char *buf, size_t size);
+/* Of a SET: "moe_act,layernorm". Returns buf. */
+const char *dtp_set_text(const char *const *names, int bits, char *buf, size_t size);
 /* Index of name in a NULL-terminated list, or -1. */
 int dtp_name_index(const char *const *names, const char *name);
 

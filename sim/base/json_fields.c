@@ -59,6 +59,25 @@ static enum dtp_status read_text(const struct dtp_json *j, const struct dtp_fiel
     return DTP_OK;
 }
 
+static enum dtp_status read_set(const struct dtp_json *j, const struct dtp_field *f, int *out,
+                                struct dtp_err *err) {
+    char place[512];
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "a list of names", err);
+    *out = 0;
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        const struct dtp_json *item = dtp_json_at(j, i);
+        if (dtp_json_type(item) != DTP_JSON_STRING)
+            return dtp_json_expected(item, "a string", err);
+        int index = dtp_name_index(f->names, dtp_json_string(item));
+        if (index < 0)
+            return dtp_field_unknown_value(f, dtp_json_string(item),
+                                           dtp_json_place(item, place, sizeof place), err);
+        *out |= 1 << index;
+    }
+    return DTP_OK;
+}
+
 static enum dtp_status read_field(struct dtp_arena *a, const struct dtp_json *j,
                                   const struct dtp_field *f, void *slot, struct dtp_err *err) {
     double v = 0;
@@ -81,6 +100,8 @@ static enum dtp_status read_field(struct dtp_arena *a, const struct dtp_json *j,
     case DTP_FIELD_STRING:
     case DTP_FIELD_ENUM:
         return read_text(j, f, slot, err);
+    case DTP_FIELD_SET:
+        return read_set(j, f, slot, err);
     case DTP_FIELD_INTS:
     case DTP_FIELD_DOUBLES:
         return read_list(a, j, f, slot, err);
@@ -179,11 +200,21 @@ static void write_list(struct dtp_json_out *w, const struct dtp_field *f, const 
     dtp_json_end(w);
 }
 
+static void write_set(struct dtp_json_out *w, const char *const *names, int bits) {
+    dtp_json_array(w);
+    for (int i = 0; names[i]; i++)
+        if (bits >> i & 1)
+            dtp_json_put_string(w, names[i]);
+    dtp_json_end(w);
+}
+
 static bool is_unset(const struct dtp_field *f, const void *slot) {
     if (f->kind == DTP_FIELD_STRING)
         return *(const char *const *)slot == NULL;
     if (f->kind == DTP_FIELD_JSON)
         return *(const struct dtp_json *const *)slot == NULL;
+    if (f->kind == DTP_FIELD_SET)
+        return *(const int *)slot == 0;
     if (f->kind == DTP_FIELD_INTS)
         return ((const struct dtp_ints *)slot)->at == NULL;
     if (f->kind == DTP_FIELD_DOUBLES)
@@ -210,6 +241,9 @@ static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const
         return;
     case DTP_FIELD_ENUM:
         dtp_json_put_string(w, f->names[*(const int *)slot]);
+        return;
+    case DTP_FIELD_SET:
+        write_set(w, f->names, *(const int *)slot);
         return;
     case DTP_FIELD_INTS:
     case DTP_FIELD_DOUBLES:

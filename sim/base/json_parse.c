@@ -78,6 +78,26 @@ static enum dtp_status parse_text(struct dtp_arena *a, const struct dtp_field *f
     return DTP_OK;
 }
 
+static enum dtp_status parse_set(struct dtp_arena *a, const struct dtp_field *f, const char *text,
+                                 const char *place, int *out, struct dtp_err *err) {
+    int bits = 0;
+    for (const char *p = text;; p++) {
+        size_t length = strcspn(p, ",");
+        const char *name = dtp_arena_strndup(a, p, length);
+        int index = 0;
+        while (f->names[index] && !dtp_same_name(f->names[index], name))
+            index++;
+        if (!f->names[index])
+            return dtp_field_unknown_value(f, name, place, err);
+        bits |= 1 << index;
+        p += length;
+        if (!*p)
+            break;
+    }
+    *out = bits;
+    return DTP_OK;
+}
+
 enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *field,
                                 const char *text, const char *place, void *out,
                                 struct dtp_err *err) {
@@ -99,6 +119,8 @@ enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *fie
     case DTP_FIELD_STRING:
     case DTP_FIELD_ENUM:
         return parse_text(a, field, text, place, slot, err);
+    case DTP_FIELD_SET:
+        return parse_set(a, field, text, place, slot, err);
     case DTP_FIELD_INTS:
     case DTP_FIELD_DOUBLES:
         return parse_list(a, field, text, place, slot, err);

@@ -87,10 +87,19 @@ enum dtp_status dtp_field_unknown_value(const struct dtp_field *f, const char *t
     return status;
 }
 
-static void append_names(const char *const *names, char *buf, size_t size) {
-    size_t n = (size_t)snprintf(buf, size, "one of: ");
+static void append_names(const char *what, const char *const *names, char *buf, size_t size) {
+    size_t n = (size_t)snprintf(buf, size, "%s", what);
     for (size_t i = 0; names[i] && n < size; i++)
         n += (size_t)snprintf(buf + n, size - n, "%s%s", i > 0 ? ", " : "", names[i]);
+}
+
+const char *dtp_set_text(const char *const *names, int bits, char *buf, size_t size) {
+    size_t n = 0;
+    buf[0] = '\0';
+    for (int i = 0; names[i] && n < size; i++)
+        if (bits >> i & 1)
+            n += (size_t)snprintf(buf + n, size - n, "%s%s", n > 0 ? "," : "", names[i]);
+    return buf;
 }
 
 const char *dtp_field_values(const struct dtp_field *f, char *buf, size_t size) {
@@ -108,7 +117,10 @@ const char *dtp_field_values(const struct dtp_field *f, char *buf, size_t size) 
         snprintf(buf, size, "a string");
         break;
     case DTP_FIELD_ENUM:
-        append_names(f->names, buf, size);
+        append_names("one of: ", f->names, buf, size);
+        break;
+    case DTP_FIELD_SET:
+        append_names("a list of: ", f->names, buf, size);
         break;
     case DTP_FIELD_INTS:
     case DTP_FIELD_DOUBLES:

@@ -23,3 +23,12 @@ compare "bound, then estimate" "$(rows bound)" "$(rows estimate)"
 # cuDNN's attention is not calibrated on A100: FlashAttention 2 stands in; on V100 none does
 "$dtplan" simulate --model gpt2 --gpus 8 --framework llm.c --dp 8 --zero-stage 1 | tr -s " \n" " " | grep -o "[a-z0-9]* attention" | head -n 1
 "$dtplan" simulate --model gpt2 --gpus 16 --cluster dgx-2 --framework llm.c --dp 16 | tr -s " \n" " " | grep -o "[a-z0-9]* attention" | head -n 1
+# Megatron's list of words is a list; what the stack or the model lacks is refused
+modules() { "$dtplan" simulate --gpus 8 --cluster h100 --batch 64 --zero-stage 1 "$@" 2>&1; }
+modules --model mixtral-8x7b --ep 8 --recompute-granularity selective --recompute-modules moe_act layernorm --json | tr -d ' \n' | grep -o '"recompute_modules":[^]]*]'
+modules --model mixtral-8x7b --ep 8 --recompute-modules moe_act | head -n 1
+modules --model mixtral-8x7b --ep 8 --recompute selective --recompute-modules mla_up_proj | head -n 1
+modules --model gpt2 --recompute selective --recompute-modules core_atn | head -n 1
+modules --model gpt2 --framework dtplan --recompute selective --recompute-modules mlp | head -n 1
+modules --model gpt2 --recompute selective --recompute-modules mlp --json >modules.json
+"$dtplan" simulate --plan modules.json --json | tr -d ' \n' | grep -o '"recompute_modules":[^]]*]'

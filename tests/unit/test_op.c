@@ -84,7 +84,8 @@ static void test_repeated(void) {
             bool forward = op->pass == DTP_PASS_F;
             CU_ASSERT(mode == 3 ||
                       op->repeated == (forward && (mode == DTP_RECOMPUTE_FULL ||
-                                                   (mode == DTP_RECOMPUTE_SELECTIVE && op->core))));
+                                                   (mode == DTP_RECOMPUTE_SELECTIVE &&
+                                                    op->again_by & DTP_BIT_CORE_ATTN))));
             CU_ASSERT(forward || !op->repeated);
             if (mode >= DTP_RECOMPUTE_FULL)
                 n[mode == 3] += op->repeated;
@@ -178,7 +179,7 @@ static void test_alternate_products(void) {
     int repeated = 0;
     for (int i = 0; i < x->ops.n; i++)
         repeated += x->ops.at[i].kind == DTP_OP_GEMM && x->ops.at[i].pass == DTP_PASS_F &&
-                    x->ops.at[i].core;
+                    x->ops.at[i].again_by != 0;
     CU_ASSERT_EQUAL(repeated, 6); /* down's output is not read again */
 }
 

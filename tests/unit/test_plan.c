@@ -24,6 +24,7 @@ static struct dtp_plan random_plan(struct dtp_rng *r) {
     p.zero_group = (int)dtp_rng_below(r, 3);
     p.sequence_parallel = dtp_rng_below(r, 2) == 1;
     p.recompute = (enum dtp_recompute)dtp_rng_below(r, 3);
+    p.recompute_modules = (int)dtp_rng_below(r, 1 << DTP_NMODULES);
     p.recompute_layers = (int)dtp_rng_below(r, 2);
     p.schedule = (int)dtp_rng_below(r, DTP_NSCHEDULES);
     p.account_for_ends = dtp_rng_below(r, 2) == 1;

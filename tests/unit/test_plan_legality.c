@@ -142,6 +142,19 @@ CHANGE(recompute, p->recompute = DTP_RECOMPUTE_FULL; w->framework.recompute_mode
 CHANGE(recompute_some, p->recompute = DTP_RECOMPUTE_FULL; p->recompute_layers = 6;)
 CHANGE(recompute_more, p->recompute = DTP_RECOMPUTE_FULL; p->recompute_layers = 7;)
 CHANGE(recompute_what, p->recompute_layers = 1;)
+CHANGE(modules, p->recompute = DTP_RECOMPUTE_SELECTIVE; p->recompute_modules = DTP_BIT_MLP;
+       w->framework.recompute_modules = DTP_BIT_CORE_ATTN | DTP_BIT_MLP | DTP_BIT_MOE_ACT |
+                                        DTP_BIT_MOE;
+       w->framework.recompute_modes = 7;)
+CHANGE(modules_none, modules(w, p); w->framework.recompute_modules = 0;)
+CHANGE(modules_full, modules(w, p); p->recompute = DTP_RECOMPUTE_FULL;)
+CHANGE(modules_dense, modules(w, p); p->recompute_modules = DTP_BIT_MLP | DTP_BIT_MOE_ACT;)
+CHANGE(modules_experts, modules(w, p); ep(w, p); p->recompute_modules = DTP_BIT_MOE_ACT;)
+CHANGE(modules_fp8, modules_experts(w, p); p->dtype = DTP_FP8; w->framework.dtypes |= 1 << DTP_FP8;
+       w->cluster.gpu.peak_flops_per_s[DTP_FP8] = w->cluster.gpu.gemm[DTP_FP8].sm_flops_per_s = 1;)
+CHANGE(modules_fp8_current, modules_fp8(w, p); w->framework.fp8_recipe = DTP_FP8_CURRENT;)
+CHANGE(modules_hidden, modules_experts(w, p); ep_hidden(w, p);)
+CHANGE(modules_hidden_moe, modules_hidden(w, p); p->recompute_modules = DTP_BIT_MOE;)
 CHANGE(tp_limit, w->framework.max_tp = 1;)
 CHANGE(pp_limit, w->framework.max_pp = 1;)
 CHANGE(offload, p->offload = DTP_OFFLOAD_OPTIMIZER; p->zero_stage = 1;)
@@ -271,6 +284,15 @@ static const struct reason_case reason_cases[] = {
     {DTP_LEGAL, recompute_some},
     {DTP_WHY_RECOMPUTE, recompute_more},
     {DTP_WHY_RECOMPUTE, recompute_what},
+    {DTP_LEGAL, modules},
+    {DTP_WHY_MODULES, modules_none},
+    {DTP_WHY_MODULES, modules_full},
+    {DTP_WHY_MODULES, modules_dense},
+    {DTP_LEGAL, modules_experts},
+    {DTP_WHY_MODULES, modules_fp8},
+    {DTP_LEGAL, modules_fp8_current},
+    {DTP_LEGAL, modules_hidden},
+    {DTP_WHY_EP_OVERLAP, modules_hidden_moe},
     {DTP_WHY_TP, tp_limit},
     {DTP_WHY_PP, pp_limit},
     {DTP_LEGAL, offload},
