@@ -269,7 +269,9 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
     scores_s = flops / rate * (1 + half_seq / seen_keys(s));
     block_s =
         (s->backward ? 2.5 : 1) * 4.0 * QUERY_BLOCK * keys * (double)head_dim * g->num_sms / rate;
-    return (scores_s + c->tail_blocks * block_s) * g->sustained;
+    double drops = s->backward ? c->dropout_backward_factor : c->dropout_factor;
+    double slower = s->dropout && drops > 0 ? drops : 1;
+    return (scores_s + c->tail_blocks * block_s) * slower * g->sustained;
 }
 
 double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,

@@ -17,7 +17,8 @@
  * Fused attention: t = FLOPs / R_impl x (1 + s_half / s) + tail_blocks x (one block of 128 queries on
  *   its SM), head_dim padded to the multiple that the kernel uses (32 of flash, else 64), halved FLOPs
  *   and twice the s_half when causal (the diagonal blocks are half wasted); backward 2.5 x the FLOPs at
- *   its own rate and with its own s_half.
+ *   its own rate and with its own s_half. Dropout of the probabilities draws its random numbers between the
+ *   two products, on units that softmax keeps busy, and hides behind neither (Ma 2024, 2410.07531): a factor.
  * Sources of the forms: PHYSICS figures of the calibration, quoted in each JSON file.
  */
 #ifndef DTP_HW_DEVICE_H
@@ -67,7 +68,7 @@ struct dtp_attention_shape {
     bool causal, backward;
     int64_t batch, heads, kv_heads, seq_q, seq_kv, head_dim;
     int64_t window; /* keys that a query sees, itself and those before it; 0: all */
-    bool dropout;   /* of the probabilities: our own runtime's kernels; others take the same time */
+    bool dropout;   /* of the probabilities */
 };
 
 struct dtp_gemm_cal {
@@ -96,6 +97,8 @@ struct dtp_attention_cal {
     double causal_factor;      /* rate with a causal mask over that without */
     double tail_blocks;        /* blocks of 128 queries that run after the SMs are no longer full */
     double half_seq_backward;  /* of the backward; 0: half_seq */
+    double dropout_factor;     /* time with dropout of the probabilities over that without; 0: 1 */
+    double dropout_backward_factor;
 };
 
 /* Power, of which a chip has power_w and no more: it lowers its clock until the mean over the last memory_s

@@ -36,6 +36,8 @@ static const struct dtp_field attention_fields[] = {
     MEMBER(dtp_attention_cal, causal_factor, "rate with a causal mask over without"),
     MEMBER(dtp_attention_cal, tail_blocks, "blocks that run on SMs that are not full"),
     MEMBER(dtp_attention_cal, half_seq_backward, "half_seq of the backward; 0: the same"),
+    MEMBER(dtp_attention_cal, dropout_factor, "time with dropout over without; 0: the same"),
+    MEMBER(dtp_attention_cal, dropout_backward_factor, "the same of the backward"),
     {0}};
 
 const struct dtp_field dtp_power_fields[] = {

@@ -77,6 +77,7 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
         .dtype = dtp_dtype_narrow(b->plan->dtype) ? DTP_BF16 : b->plan->dtype,
         .impl = impl,
         .causal = m->causal,
+        .dropout = b->attention_dropout,
         .batch = b->plan->microbatch_size,
         .heads = (int64_t)(m->heads / b->t),
         .kv_heads = m->kv_heads < b->plan->tp ? 1 : (int64_t)(m->kv_heads / b->t),

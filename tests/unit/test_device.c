@@ -185,7 +185,13 @@ static void test_attention(void) {
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s),
                            2.5 * flops / 4e12 * 1.5 + 2 * 2.5 * 4.0 * 128 * 1024 * 128 / 4e11,
                            1e-12);
-    s.backward = false;
+    s.dropout = true; /* where it was not measured, as without */
+    double plain_s = dtp_device_attention_s(&g, &s);
+    g.attention[DTP_ATTN_FLASH2].dropout_factor = 2;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), plain_s, 1e-12);
+    g.attention[DTP_ATTN_FLASH2].dropout_backward_factor = 1.5;
+    CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), 1.5 * plain_s, 1e-12);
+    s.dropout = s.backward = false;
     s.impl = DTP_ATTN_CUDNN; /* has none between 64 and 128 */
     g.attention[DTP_ATTN_CUDNN] = g.attention[DTP_ATTN_FLASH2];
     double wide_s = dtp_device_attention_s(&g, &s);

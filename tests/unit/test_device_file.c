@@ -161,6 +161,46 @@ static void test_like(void) {
     CU_ASSERT(h.scatter_add_elements > 1 && b.scatter_add_elements == h.scatter_add_elements);
 }
 
+static double of_row(const struct dtp_json *row, const char *key) {
+    return dtp_json_number(dtp_json_get(row, key));
+}
+
+/* Dropout of the probabilities on H200: the factors are the means over the rows that were measured, of which none
+ * is further than a seventh from its mean; a chip scaled from it has them too. */
+static void test_attention_dropout(void) {
+    static const enum dtp_attention impls[] = {DTP_ATTN_FLASH2, DTP_ATTN_CUDNN};
+    const struct dtp_json *file, *rows;
+    struct dtp_gpu g, like;
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "h200", &g, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "h800-80", &like, &err), DTP_OK);
+    const char *path = "traces/measured/calibration/h200_attention_dropout.json";
+    CU_ASSERT_EQUAL_FATAL(dtp_json_read_file(arena, dtp_data_path(arena, path), &file, &err),
+                          DTP_OK);
+    rows = dtp_json_get(file, "rows");
+    for (size_t k = 0; k < sizeof impls / sizeof *impls; k++) {
+        const struct dtp_attention_cal *c = &g.attention[impls[k]];
+        double sum[2] = {0}, factor[2] = {c->dropout_factor, c->dropout_backward_factor};
+        int n = 0;
+        for (size_t i = 0; i + 1 < dtp_json_size(rows); i += 2) { /* without, with */
+            const struct dtp_json *plain = dtp_json_at(rows, i), *drops = dtp_json_at(rows, i + 1);
+            double ratio[2] = {of_row(drops, "forward_s") / of_row(plain, "forward_s"),
+                               of_row(drops, "backward_s") / of_row(plain, "backward_s")};
+            if (strcmp(dtp_json_string(dtp_json_get(plain, "backend")),
+                       dtp_attention_names[impls[k]]) != 0)
+                continue;
+            CU_ASSERT(of_row(plain, "dropout") <= 0 && of_row(drops, "dropout") > 0);
+            for (int pass = 0; pass < 2; pass++) {
+                CU_ASSERT_DOUBLE_EQUAL(ratio[pass], factor[pass], factor[pass] / 7);
+                sum[pass] += ratio[pass];
+            }
+            n++;
+        }
+        CU_ASSERT_DOUBLE_EQUAL(sum[0] / n, factor[0], 0.01);
+        CU_ASSERT_DOUBLE_EQUAL(sum[1] / n, factor[1], 0.01);
+        CU_ASSERT_DOUBLE_EQUAL(like.attention[impls[k]].dropout_factor, factor[0], 0.01);
+    }
+}
+
 static void check_error(const char *text, const char *expected) {
     const struct dtp_json *j;
     struct dtp_gpu g;
@@ -194,6 +234,7 @@ int main(void) {
                            {"find", test_find},
                            {"power of Blackwell", test_blackwell_power},
                            {"like", test_like},
+                           {"dropout in attention", test_attention_dropout},
                            {"errors", test_errors},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"GPU files", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

@@ -18,6 +18,7 @@ static void test_facts(void) {
         case_of_file(dtp_arena_printf(arena, row, "FlagPerf:llama3_8B-megatron", "H100"));
     CU_ASSERT_FATAL(c->unsupported == NULL);
     CU_ASSERT(c->model.dropout > 0 && c->plan.zero_stage == 1 && c->plan.sequence_parallel);
+    CU_ASSERT(c->model.attention_dropout > 0 && c->problem.attention < 0);
     CU_ASSERT(strstr(c->peak_mem_unit, "smi") != NULL);
     c = case_of_file(dtp_arena_printf(arena, row, "FlagPerf:aquila2_7b-flagscale", "A800"));
     CU_ASSERT_FATAL(c->unsupported == NULL);

@@ -66,6 +66,8 @@ bool dtp_run_set_model(struct dtp_arena *a, struct dtp_run_library *l, const str
         m->moe.capacity_factor = fact->capacity_factor;
     if (fact && fact->dropout)
         m->dropout = m->attention_dropout = 0.1;
+    if (fact && fact->no_attention_dropout)
+        m->attention_dropout = 0;
     m->seq = run->seq;
     m->max_positions = m->position == DTP_POS_LEARNED ? run->seq : m->max_positions;
     if (dtp_model_finish(m, &err) == DTP_OK)

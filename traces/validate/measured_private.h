@@ -22,6 +22,7 @@ struct cluster_fact {
     double checked_above_bytes; /* runs that would reserve more were checked too; 0: never */
     double memory_limit_bytes;  /* of runs without slow transfers; 0: the card's */
     bool dropout;               /* on, though the model's family has none */
+    bool no_attention_dropout;  /* off, though the model's family has it */
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
     int zero_stage;             /* where the row does not say */
     bool weighs_rows;           /* experts' rows weighted by a kernel of their own */
