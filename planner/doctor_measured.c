@@ -34,9 +34,10 @@ static void measures_of(const struct dtp_problem *p, struct measure out[NMEASURE
 }
 
 static bool set_step(const struct measure *m, double v, struct dtp_measured *out) {
-    if (!(v > 0))
+    double step_s = m->work > 0 ? m->work / v : v;
+    if (!(v > 0) || !isfinite(step_s))
         return false;
-    out->step_s = m->work > 0 ? m->work / v : v;
+    out->step_s = step_s;
     out->tokens = m->quantity == DTP_QUANTITY_TOKENS_PER_S;
     out->mfu = m->quantity == DTP_QUANTITY_MFU;
     return true;
@@ -49,7 +50,7 @@ static enum dtp_status parse_one(const char *given, size_t n, const struct dtp_p
     bool read = dtp_label_read(given, n, &r);
     if (read &&
         (r.quantity == DTP_QUANTITY_PEAK_BYTES || r.quantity == DTP_QUANTITY_RESERVED_BYTES)) {
-        out->peak_bytes = r.value;
+        out->peak_bytes = isfinite(r.value) ? r.value : 0;
         return DTP_OK;
     }
     /* torchtitan's tps is that of one device (its metrics.py), as in its whole lines */
@@ -97,8 +98,9 @@ static bool read_log(struct dtp_arena *a, const char *text, const struct dtp_pro
     measures_of(p, m);
     for (int i = 0; i < NMEASURES && !timed; i++)
         timed = find(&log, m[i].quantity, false, &v) && set_step(&m[i], v, out);
-    if (find(&log, DTP_QUANTITY_PEAK_BYTES, true, &v) ||
-        find(&log, DTP_QUANTITY_RESERVED_BYTES, true, &v))
+    if ((find(&log, DTP_QUANTITY_PEAK_BYTES, true, &v) ||
+         find(&log, DTP_QUANTITY_RESERVED_BYTES, true, &v)) &&
+        isfinite(v))
         out->peak_bytes = v;
     if (find(&log, DTP_QUANTITY_SEQUENCES, true, &v) && v > 0 && v <= INT_MAX && v == floor(v))
         out->batch = (int)v;

@@ -66,6 +66,8 @@ static void test_parse(void) {
     CU_ASSERT(dtp_measured_parse("-3s", p, &m, NULL) == DTP_EUSAGE);
     CU_ASSERT(dtp_measured_parse("fast", p, &m, NULL) == DTP_EUSAGE);
     CU_ASSERT(dtp_measured_parse("0TF", p, &m, NULL) == DTP_EUSAGE);
+    CU_ASSERT(dtp_measured_parse("1e-320TF", p, &m, NULL) == DTP_EUSAGE); /* an endless step */
+    CU_ASSERT(dtp_measured_parse("1e308GiB", p, &m, NULL) == DTP_EUSAGE);
     CU_ASSERT(dtp_measured_parse("", p, &m, NULL) == DTP_EUSAGE);
 }
 
