@@ -1,12 +1,11 @@
 #include "hw/calibrate.h"
+#include "sim/base/stats.h"
 
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit_nlinear.h>
 #include <gsl/gsl_multimin.h>
 #include <math.h>
 #include <stdlib.h>
-
-#include "sim/base/order.h"
 
 /* |residual| below this counts as this: rows that fit already get no infinite weight. */
 static const double least_residual = 0.01;
@@ -169,8 +168,7 @@ void dtp_fit_error(double *r, size_t n, struct dtp_cal_error *out) {
         sum += r[i];
         r[i] = fabs(expm1(r[i]));
     }
-    qsort(r, n, sizeof *r, dtp_order_double);
-    out->median = r[n / 2];
+    out->median = dtp_median_high(r, n); /* sorts */
     out->p90 = r[n * 9 / 10];
     out->bias = expm1(sum / (double)n);
 }

@@ -1,19 +1,14 @@
 #include "runtime/measure.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "runtime/launch.h"
 #include "runtime/os_linux.h"
+#include "sim/base/stats.h"
 
 struct dtp_measure_options dtp_measure_default(void) {
     return (struct dtp_measure_options){
         .backend = "cpu", .nranks = 4, .rounds = 3, .largest = 1024};
-}
-
-static int compare(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
 }
 
 double dtp_measure_typical_s(void (*run)(void *context, int i), void *context, double target_s) {
@@ -27,8 +22,7 @@ double dtp_measure_typical_s(void (*run)(void *context, int i), void *context, d
         sample_s[n] = (double)(dtp_os_now_ns() - start_ns) / (double)DTP_NS_PER_S;
         sum_s += sample_s[n];
     }
-    qsort(sample_s, (size_t)n, sizeof *sample_s, compare);
-    return sample_s[n / 2];
+    return dtp_median_high(sample_s, (size_t)n);
 }
 
 enum dtp_status dtp_measure(struct dtp_arena *a, const struct dtp_measure_options *o,

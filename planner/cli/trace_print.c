@@ -1,10 +1,9 @@
 /* trace_print.c: summaries for people, by what a file became. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "planner/cli/trace.h"
-#include "sim/base/order.h"
+#include "sim/base/stats.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/replay/analyse.h"
@@ -249,9 +248,9 @@ static void print_spread(struct dtp_arena *a, FILE *f, const char *what,
     }
     if (n == 0)
         return;
-    qsort(v, n, sizeof *v, dtp_order_double);
+    double median = dtp_median_high(v, n); /* sorts */
     fprintf(f, "  %s: median %s, 95 %% below %s (%zu jobs)\n", what,
-            dtp_fmt_time(v[n / 2], mid, TEXT), dtp_fmt_time(v[n * 95 / 100], high, TEXT), n);
+            dtp_fmt_time(median, mid, TEXT), dtp_fmt_time(v[n * 95 / 100], high, TEXT), n);
 }
 
 static double queue_s(const struct dtp_job *j) {

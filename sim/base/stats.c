@@ -12,11 +12,30 @@ double dtp_median(double *v, size_t n) {
     return (v[(n - 1) / 2] + v[n / 2]) / 2;
 }
 
-int64_t dtp_median_i64(int64_t *v, size_t n) {
+double dtp_median_high(double *v, size_t n) {
+    if (n == 0)
+        return 0;
+    qsort(v, n, sizeof *v, dtp_order_double);
+    return v[n / 2];
+}
+
+int64_t dtp_median_low_i64(int64_t *v, size_t n) {
     if (n == 0)
         return 0;
     qsort(v, n, sizeof *v, dtp_order_i64);
-    return v[(n - 1) / 2] + (v[n / 2] - v[(n - 1) / 2]) / 2;
+    return v[(n - 1) / 2];
+}
+
+int64_t dtp_median_high_i64(int64_t *v, size_t n) {
+    if (n == 0)
+        return 0;
+    qsort(v, n, sizeof *v, dtp_order_i64);
+    return v[n / 2];
+}
+
+int64_t dtp_median_i64(int64_t *v, size_t n) {
+    int64_t low = dtp_median_low_i64(v, n);
+    return n > 0 ? low + (v[n / 2] - low) / 2 : 0;
 }
 
 struct place {

@@ -16,6 +16,10 @@
 /* These sort v; 0 of none. */
 double dtp_median(double *v, size_t n);
 int64_t dtp_median_i64(int64_t *v, size_t n); /* the mean of the two is rounded down */
+/* One of the values: of two in the middle the lower, the higher. */
+int64_t dtp_median_low_i64(int64_t *v, size_t n);
+int64_t dtp_median_high_i64(int64_t *v, size_t n);
+double dtp_median_high(double *v, size_t n);
 double dtp_spearman(struct dtp_arena *a, const double *x, const double *y, size_t n);
 double dtp_kendall(const double *x, const double *y, size_t n);
 

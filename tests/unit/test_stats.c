@@ -13,6 +13,7 @@ static void test_median(void) {
     double none[] = {7}, odd[] = {3, 1, 2}, even[] = {4, 1, 3, 2};
     CU_ASSERT(dtp_median(none, 0) == 0 && dtp_median(none, 1) == 7);
     CU_ASSERT(dtp_median(odd, 3) == 2 && odd[0] == 1 && odd[2] == 3);
+    CU_ASSERT(dtp_median_high(none, 0) == 0 && dtp_median_high(even, 4) == 3);
     CU_ASSERT(dtp_median(even, 4) == 2.5);
 }
 
@@ -21,6 +22,8 @@ static void test_median_of_integers(void) {
     int64_t even[] = {5, -1, 2, 3}, negative[] = {-4, -1}, large[] = {INT64_MAX, INT64_MAX - 2};
     CU_ASSERT(dtp_median_i64(even, 0) == 0 && dtp_median_i64(even, 3) == 2);
     CU_ASSERT(dtp_median_i64(even, 4) == 2);
+    CU_ASSERT(dtp_median_low_i64(even, 4) == 2 && dtp_median_high_i64(even, 4) == 3);
+    CU_ASSERT(dtp_median_low_i64(even, 0) == 0 && dtp_median_high_i64(even, 0) == 0);
     CU_ASSERT(dtp_median_i64(negative, 2) == -3);
     CU_ASSERT(dtp_median_i64(large, 2) == INT64_MAX - 1);
 }

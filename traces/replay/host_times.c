@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/order.h"
+#include "sim/base/stats.h"
 #include "sim/base/units.h"
 #include "traces/replay/analyse.h"
 
@@ -46,15 +47,8 @@ static void add_time(struct dtp_arena *a, struct times *t, double v) {
 
 /* Whether v, by start, has one that starts in (from, to). */
 static bool starts_between(const struct launch *v, size_t n, int64_t from_ns, int64_t to_ns) {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        if (v[mid].start_ns <= from_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < n && v[low].start_ns < to_ns;
+    size_t i = dtp_rows_until(v, n, sizeof *v, offsetof(struct launch, start_ns), from_ns);
+    return i < n && v[i].start_ns < to_ns;
 }
 
 static bool is_inside(const struct launch *v, size_t n, int64_t at_ns) {
@@ -92,14 +86,12 @@ static void collect(struct look *l) {
     qsort(l->launch, l->nlaunches, sizeof *l->launch, by_start);
     qsort(l->sync, l->nsyncs, sizeof *l->sync, by_start);
     qsort(l->optimizer, l->noptimizers, sizeof *l->optimizer, by_start);
-    struct times length = {0};
+    int64_t *length_ns = DTP_NEW(l->a, int64_t, l->nlaunches + 1);
     for (size_t i = 0; i < l->nlaunches; i++) {
         l->launch[i].optimizer = is_inside(l->optimizer, l->noptimizers, l->launch[i].start_ns);
-        add_time(l->a, &length, (double)(l->launch[i].end_ns - l->launch[i].start_ns));
+        length_ns[i] = l->launch[i].end_ns - l->launch[i].start_ns;
     }
-    if (length.n > 1)
-        qsort(length.at, length.n, sizeof *length.at, dtp_order_double);
-    l->usual_ns = length.n > 0 ? (int64_t)length.at[length.n / 2] : 0;
+    l->usual_ns = dtp_median_high_i64(length_ns, l->nlaunches);
 }
 
 /* Time of each launch up to the next on its thread; the launch in between must not be another's. */

@@ -56,17 +56,11 @@ static double factor_of(struct dtp_arena *a, const struct replay_rank *q) {
 /* Of the lane [from, to): the first start after that of w, if it was launched later and waited. */
 static int64_t waited_ns(const struct replay_rank *q, uint32_t from, uint32_t to,
                          const struct replay_work *w) {
-    uint32_t end = to;
-    while (from < to) {
-        uint32_t mid = from + (to - from) / 2;
-        if (q->work[mid].start_ns <= w->start_ns)
-            from = mid + 1;
-        else
-            to = mid;
-    }
-    if (from == end)
+    size_t until = dtp_rows_until(q->work + from, to - from, sizeof *q->work,
+                                  offsetof(struct replay_work, start_ns), w->start_ns);
+    if (until == to - from)
         return INT64_MAX;
-    const struct replay_work *o = &q->work[from];
+    const struct replay_work *o = &q->work[from + until];
     bool waited = o->order_ns > w->order_ns && o->start_ns - o->order_ns > WAITED_NS;
     return waited ? o->start_ns : INT64_MAX;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "sim/base/order.h"
+#include "sim/base/stats.h"
 #include "traces/replay/replay_private.h"
 
 enum { HANDOVER_NS = 20000 }; /* a shorter gap of a thread is its own */
@@ -65,14 +66,12 @@ void replay_find_calls(struct dtp_arena *a, struct replay_rank *q) {
 /* A launch that takes long (it loads a module, allocates) issues its work late: the part of a call
  * after the issue is what the median launching call takes in all. */
 void replay_find_issues(struct dtp_arena *a, struct replay_rank *q) {
-    int64_t *dur_ns = DTP_NEW(a, int64_t, q->nwork + 1), usual_ns = 0;
+    int64_t *dur_ns = DTP_NEW(a, int64_t, q->nwork + 1);
     size_t n = 0;
     for (uint32_t i = 0; i < q->nwork; i++)
         if (q->work[i].call != NO_INDEX)
             dur_ns[n++] = q->call[q->work[i].call].end_ns - q->call[q->work[i].call].start_ns;
-    qsort(dur_ns, n, sizeof *dur_ns, dtp_order_i64);
-    if (n > 0)
-        usual_ns = dur_ns[n / 2];
+    int64_t usual_ns = dtp_median_high_i64(dur_ns, n);
     for (uint32_t i = 0; i < q->ncalls; i++) {
         struct replay_call *c = &q->call[i];
         c->issue_ns = c->end_ns - c->start_ns > usual_ns ? c->end_ns - usual_ns : c->start_ns;
@@ -85,14 +84,8 @@ static bool starts_lane(const struct replay_rank *q, uint32_t i) {
 
 /* First call of [from, to) (one lane) that starts at or after at_ns. */
 static uint32_t first_at(const struct replay_rank *q, uint32_t from, uint32_t to, int64_t at_ns) {
-    while (from < to) {
-        uint32_t mid = from + (to - from) / 2;
-        if (q->call[mid].start_ns < at_ns)
-            from = mid + 1;
-        else
-            to = mid;
-    }
-    return from;
+    return from + (uint32_t)dtp_rows_before(q->call + from, to - from, sizeof *q->call,
+                                            offsetof(struct replay_call, start_ns), at_ns);
 }
 
 /* A thread that is silent while another runs from begin to end of an activity had handed over to it

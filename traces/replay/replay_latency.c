@@ -1,8 +1,8 @@
 /* replay_latency.c: how long after its launch or other work a start comes. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/order.h"
+#include "sim/base/stats.h"
 #include "traces/replay/replay_private.h"
 
 static int class_of(const struct replay_rank *q, const struct replay_work *w) {
@@ -42,15 +42,9 @@ enum replay_after replay_after_work(const struct replay_rank *q, const struct re
 
 /* Whether a lane [from, to) had work that was launched and had not started at at_ns. */
 static bool waits_at(const struct replay_rank *q, uint32_t from, uint32_t to, int64_t at_ns) {
-    uint32_t low = from, high = to;
-    while (low < high) { /* the first that starts after */
-        uint32_t mid = low + (high - low) / 2;
-        if (q->work[mid].start_ns <= at_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < to && q->work[low].call != NO_INDEX && q->work[low].order_ns < at_ns;
+    uint32_t i = from + (uint32_t)dtp_rows_until(q->work + from, to - from, sizeof *q->work,
+                                                 offsetof(struct replay_work, start_ns), at_ns);
+    return i < to && q->work[i].call != NO_INDEX && q->work[i].order_ns < at_ns;
 }
 
 /* A thread that synchronises with the device has a marker wait in every stream. */
@@ -81,11 +75,6 @@ static void find_beside(struct replay_rank *q) {
                 w->beside++;
         }
     }
-}
-
-static int64_t median(int64_t *v, size_t n) {
-    qsort(v, n, sizeof *v, dtp_order_i64);
-    return n > 0 ? v[n / 2] : 0;
 }
 
 int64_t replay_latency_ns(const struct replay_rank *q, const struct replay_work *w, int after) {
@@ -134,7 +123,7 @@ static void find_medians(struct dtp_arena *a, struct replay_rank *q) {
         for (uint32_t i = 0; i < q->nwork; i++)
             if (class_of(q, &q->work[i]) == kind && starts_after(q, &q->work[i]) == after)
                 v[n++] = latency_of(q, &q->work[i], after);
-        q->latency_ns[kind][after] = median(v, n);
+        q->latency_ns[kind][after] = dtp_median_high_i64(v, n);
     }
 }
 
@@ -164,22 +153,17 @@ static void find_means(struct dtp_arena *a, struct replay_rank *q) {
 /* Of one lane: work that was under way while w was ready and waited, and that drained when w began. */
 static uint32_t drained(const struct replay_rank *q, uint32_t from, uint32_t to,
                         const struct replay_work *w, int64_t ready_ns) {
-    uint32_t low = from, high = to;
-    while (low < high) { /* the first that starts after w */
-        uint32_t mid = low + (high - low) / 2;
-        if (q->work[mid].start_ns < w->start_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (low == from)
+    size_t before = dtp_rows_before(q->work + from, to - from, sizeof *q->work,
+                                    offsetof(struct replay_work, start_ns), w->start_ns);
+    if (before == 0)
         return NO_INDEX;
-    const struct replay_work *o = &q->work[low - 1];
+    uint32_t last = from + (uint32_t)before - 1;
+    const struct replay_work *o = &q->work[last];
     double drains_ns = DRAINS_FROM * (double)(o->end_ns - o->start_ns);
     int64_t late_ns = w->start_ns - o->end_ns;
     bool fits = o->end_ns > ready_ns && late_ns < REPLAY_ROOM_NS &&
                 (double)(w->start_ns - o->start_ns) >= drains_ns;
-    return fits ? low - 1 : NO_INDEX;
+    return fits ? last : NO_INDEX;
 }
 
 /* Kernels that were ready and did not start until work of another stream drained: the device was

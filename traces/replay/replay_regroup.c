@@ -1,6 +1,7 @@
 /* replay_regroup.c: what if collectives were overlapped or bucketed differently. */
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "traces/replay/replay_private.h"
 
 static int64_t launched_ns(const struct replay_rank *q, const struct replay_work *w) {
@@ -11,15 +12,7 @@ static int64_t launched_ns(const struct replay_rank *q, const struct replay_work
 
 /* The step in which it is launched, as steps of the trace are numbered; 0 before the first. */
 static size_t step_of(const struct dtp_trace_step *step, size_t n, int64_t at_ns) {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        if (step[mid].start_ns <= at_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    return dtp_rows_until(step, n, sizeof *step, offsetof(struct dtp_trace_step, start_ns), at_ns);
 }
 
 static bool is_overlapped(const struct replay_state *s, const struct replay_work *w) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/base/order.h"
 #include "traces/replay/replay_private.h"
 
 struct mark { /* a task's measured and replayed end */
@@ -19,17 +20,10 @@ static int by_measured(const void *x, const void *y) {
 /* A moment of the host moves with the last call that had ended by then (before the first call: with
  * its start). */
 static double replayed_s(const struct mark *v, size_t n, int64_t at_ns) {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        if (v[mid].measured_ns <= at_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
+    size_t until = dtp_rows_until(v, n, sizeof *v, offsetof(struct mark, measured_ns), at_ns);
     if (n == 0)
         return replay_seconds(at_ns);
-    const struct mark *m = &v[low > 0 ? low - 1 : 0];
+    const struct mark *m = &v[until > 0 ? until - 1 : 0];
     return m->replayed_s + replay_seconds(at_ns - m->measured_ns);
 }
 

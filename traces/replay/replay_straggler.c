@@ -2,20 +2,15 @@
 #include <stdlib.h>
 
 #include "sim/base/order.h"
+#include "sim/base/stats.h"
 #include "traces/replay/replay_private.h"
 
 /* What-if on stragglers: in each stretch between two collectives, a rank that took longer than the
  * median rank is as much faster. */
 double replay_stretch_speed(const struct replay_rank *q, int64_t start_ns) {
-    size_t low = 0, high = q->nstretches;
-    while (low < high) { /* the first stretch that ends after start_ns */
-        size_t mid = (low + high) / 2;
-        if (q->stretch[mid].end_ns <= start_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < q->nstretches ? q->stretch[low].speed : 1;
+    size_t i = dtp_rows_until(q->stretch, q->nstretches, sizeof *q->stretch,
+                              offsetof(struct replay_stretch, end_ns), start_ns);
+    return i < q->nstretches ? q->stretch[i].speed : 1;
 }
 
 /* Compute of a rank up to each of its starts, in order of time. */
@@ -57,15 +52,9 @@ static void find_computed(struct look *l, size_t rank) {
 
 static int64_t computed_before_ns(const struct look *l, size_t rank, int64_t at_ns) {
     const struct computed *v = l->computed[rank];
-    size_t low = 0, high = l->ncomputed[rank];
-    while (low < high) { /* the first that starts at at_ns or later */
-        size_t mid = (low + high) / 2;
-        if (v[mid].start_ns < at_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return v[low].before_ns;
+    size_t i = dtp_rows_before(v, l->ncomputed[rank], sizeof *v,
+                               offsetof(struct computed, start_ns), at_ns);
+    return v[i].before_ns;
 }
 
 /* What the median rank of the collective computed in a window: where collectives run beside compute, a
@@ -76,8 +65,7 @@ static int64_t median_compute_ns(const struct look *l, const struct dtp_match *m
         size_t rank = l->s->m->member[m->first + k].rank;
         l->length_ns[k] = computed_before_ns(l, rank, to_ns) - computed_before_ns(l, rank, from_ns);
     }
-    qsort(l->length_ns, m->n, sizeof *l->length_ns, dtp_order_i64);
-    return l->length_ns[(m->n - 1) / 2];
+    return dtp_median_low_i64(l->length_ns, m->n);
 }
 
 /* Stretches end at a collective's start on the rank; m: of all ranks, in order of their ends. */
@@ -94,8 +82,7 @@ static void add_stretches(const struct look *l, const struct dtp_match *m) {
     }
     if (n < 2)
         return;
-    qsort(length_ns, n, sizeof *length_ns, dtp_order_i64);
-    int64_t median_ns = length_ns[(n - 1) / 2];
+    int64_t median_ns = dtp_median_low_i64(length_ns, n);
     for (size_t k = m->first; k < m->first + m->n; k++) {
         const struct dtp_match_member *o = &s->m->member[k];
         struct replay_rank *q = &s->rank[o->rank];

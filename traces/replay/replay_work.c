@@ -119,15 +119,8 @@ static int64_t *find_wait_calls(struct dtp_arena *a, const struct replay_rank *q
 
 /* The newest wait before order_ns, of any thread; INT64_MIN if there is none. */
 static int64_t newest_before(const int64_t *v, size_t n, int64_t order_ns) {
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t mid = (low + high) / 2;
-        if (v[mid] < order_ns)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low > 0 ? v[low - 1] : INT64_MIN;
+    size_t before = dtp_rows_before(v, n, sizeof *v, 0, order_ns);
+    return before > 0 ? v[before - 1] : INT64_MIN;
 }
 
 /* Copies to and from pageable memory block: the call ends after its own copy. */
