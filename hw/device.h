@@ -110,6 +110,8 @@ struct dtp_attention_cal {
 struct dtp_power_cal {
     double idle_w; /* clocks run, no kernel does anything */
     double gemm_j_per_flop, attention_j_per_flop, attention_backward_j_per_flop;
+    /* with dropout of the probabilities, random numbers included; 0: as without */
+    double attention_dropout_j_per_flop, attention_dropout_backward_j_per_flop;
     double exponent;
     double comm_w; /* above idle, while a collective runs */
     double burst_w, memory_s;

@@ -8,15 +8,22 @@ bool dtp_op_is_product(const struct dtp_op *op) {
     return op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;
 }
 
+static double gemm_j_per_flop(const struct dtp_power_cal *p, enum dtp_dtype dtype) {
+    double narrow = dtype == DTP_FP8 ? p->fp8_energy : dtype == DTP_FP4 ? p->fp4_energy : 0;
+    return (narrow > 0 ? narrow : 1) * p->gemm_j_per_flop;
+}
+
+static double attention_j_per_flop(const struct dtp_power_cal *p,
+                                   const struct dtp_attention_shape *s) {
+    double plain = s->backward ? p->attention_backward_j_per_flop : p->attention_j_per_flop;
+    double drops =
+        s->backward ? p->attention_dropout_backward_j_per_flop : p->attention_dropout_j_per_flop;
+    return s->dropout && drops > 0 ? drops : plain;
+}
+
 static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) {
-    double narrow = op->gemm.dtype == DTP_FP8   ? p->fp8_energy
-                    : op->gemm.dtype == DTP_FP4 ? p->fp4_energy
-                                                : 0,
-           share = narrow > 0 ? narrow : 1;
-    double j_per_flop = op->kind == DTP_OP_GEMM  ? share * p->gemm_j_per_flop
-                        : op->attention.backward ? p->attention_backward_j_per_flop
-                                                 : p->attention_j_per_flop;
-    return j_per_flop * dtp_op_flops(op);
+    return dtp_op_flops(op) * (op->kind == DTP_OP_GEMM ? gemm_j_per_flop(p, op->gemm.dtype)
+                                                       : attention_j_per_flop(p, &op->attention));
 }
 
 double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op) {

@@ -35,7 +35,7 @@ struct dtp_measure_options {
 
 /* A kernel under long load. */
 struct dtp_measured_load {
-    char kernel[24];
+    char kernel[32];
     double busy;  /* share of the time that it would run, but for the clock; the rest is pauses */
     double flops; /* of a call; 0: memory-bound */
     double alone_s, call_s; /* a call in a short burst; under load, with its rest */

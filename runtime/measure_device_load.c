@@ -119,6 +119,22 @@ static void gemm_rows(struct dtp_bench *b) {
     }
 }
 
+static void attention_rows(struct dtp_bench *b) {
+    static const struct {
+        const char *name;
+        bool backward;
+        double dropout;
+    } rows[] = {{"attention_forward", false, 0},
+                {"attention_backward", true, 0},
+                {"attention_dropout_forward", false, DTP_MEASURE_DROPOUT},
+                {"attention_dropout_backward", true, DTP_MEASURE_DROPOUT}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct dtp_bench_attention x = dtp_bench_attention_of(b, rows[i].backward, rows[i].dropout);
+        load_row(b, rows[i].name, dtp_bench_run_attention, &x, 1);
+        b->load[b->nloads - 1].flops = dtp_bench_attention_flops(&x);
+    }
+}
+
 /* A product in a stretch after a rest, the same again and again: the clock of the stretch. */
 static void after_rest_row(struct dtp_bench *b) {
     enum { TIMES = 6, SIZE = 4096 };
@@ -150,12 +166,7 @@ void dtp_bench_loads(struct dtp_bench *b) {
     gemm_rows(b);
     after_rest_row(b);
     load_row(b, "pause", NULL, NULL, 0); /* while it is hot: leakage counts */
-    for (int backward = 0; backward < 2; backward++) {
-        struct dtp_bench_attention x = dtp_bench_attention_of(b, backward);
-        load_row(b, backward ? "attention_backward" : "attention_forward", dtp_bench_run_attention,
-                 &x, 1);
-        b->load[b->nloads - 1].flops = dtp_bench_attention_flops(&x);
-    }
+    attention_rows(b);
     for (int i = 0; i < NCLASSES; i++)
         load_row(b, dtp_kernel_names[dtp_bench_class_rows[i].kernel], dtp_bench_class_rows[i].run,
                  b, 1);

@@ -60,7 +60,8 @@ struct dtp_bench_attention {
     bool backward;
 };
 /* One in the middle of the grid. */
-struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward);
+struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward,
+                                                  double dropout);
 double dtp_bench_attention_flops(const struct dtp_bench_attention *x);
 void dtp_bench_run_attention(void *context, int i);
 void dtp_bench_attentions(struct dtp_bench *b, bool backward, double dropout);

@@ -151,10 +151,12 @@ static int middle(const int *axis) {
     return n / 2;
 }
 
-struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward) {
+struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward,
+                                                  double dropout) {
     const struct dtp_measure_grid *g = b->grid;
     const int at[3] = {middle(g->seq), middle(g->head_dim), middle(g->heads)};
-    return (struct dtp_bench_attention){.b = b, .backward = backward, .x = attention_of(b, at, 0)};
+    return (struct dtp_bench_attention){
+        .b = b, .backward = backward, .x = attention_of(b, at, dropout)};
 }
 
 double dtp_bench_attention_flops(const struct dtp_bench_attention *t) {

@@ -25,11 +25,12 @@ static struct point point_of(const struct dtp_measured *m, const struct dtp_meas
     return (struct point){x->clock_hz / m->limits.most_clock_hz, beyond_j / x->flops};
 }
 
+/* Joules of a FLOP at the highest clock; where the kernel was not loaded, otherwise. */
 static double at_most_clock(const struct dtp_measured *m, const char *kernel,
-                            const struct dtp_power_cal *p) {
+                            const struct dtp_power_cal *p, double otherwise) {
     const struct dtp_measured_load *x = row_of(m, kernel);
     if (!x)
-        return p->gemm_j_per_flop;
+        return otherwise;
     struct point e = point_of(m, x, p->idle_w);
     return e.j_per_flop / pow(e.x, p->exponent);
 }
@@ -102,8 +103,12 @@ bool dtp_own_power(const struct dtp_measured *m, struct dtp_power_cal *out) {
     out->idle_w = idle->power_w;
     if (!fit_gemms(m, out))
         return false;
-    out->attention_j_per_flop = at_most_clock(m, "attention_forward", out);
-    out->attention_backward_j_per_flop = at_most_clock(m, "attention_backward", out);
+    double gemm = out->gemm_j_per_flop;
+    out->attention_j_per_flop = at_most_clock(m, "attention_forward", out, gemm);
+    out->attention_backward_j_per_flop = at_most_clock(m, "attention_backward", out, gemm);
+    out->attention_dropout_j_per_flop = at_most_clock(m, "attention_dropout_forward", out, 0);
+    out->attention_dropout_backward_j_per_flop =
+        at_most_clock(m, "attention_dropout_backward", out, 0);
     out->burst_w = burst_w(m, out);
     out->memory_s = memory_s(m, out);
     const struct dtp_measured_load *comm = row_of(m, "all_reduce");

@@ -97,6 +97,9 @@ static void test_power_fit(void) {
     m->load[m->nloads++] = gemm_load(1, 4e-3);
     m->load[m->nloads] = gemm_load(0.5, 2e-3);
     snprintf(m->load[m->nloads++].kernel, sizeof m->load->kernel, "attention_forward");
+    m->load[m->nloads] = gemm_load(0.5, 2e-3);
+    m->load[m->nloads].flops /= 2;
+    snprintf(m->load[m->nloads++].kernel, sizeof m->load->kernel, "attention_dropout_forward");
     m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "pause", .power_w = IDLE_W};
     m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "norm", .power_w = 450};
     m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "all_reduce", .power_w = 250};
@@ -111,6 +114,8 @@ static void test_power_fit(void) {
     CU_ASSERT_DOUBLE_EQUAL(p.exponent, exponent, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(p.gemm_j_per_flop / j_per_flop, 1, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(p.attention_j_per_flop / j_per_flop, 1, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.attention_dropout_j_per_flop / j_per_flop, 2, 1e-9);
+    CU_ASSERT_EQUAL(p.attention_dropout_backward_j_per_flop, 0); /* was not loaded */
     CU_ASSERT_DOUBLE_EQUAL(p.comm_w, 150, 1e-9);
     CU_ASSERT_DOUBLE_EQUAL(p.burst_w, IDLE_W + 1000, 1e-6); /* at x = 1, alone */
     CU_ASSERT_DOUBLE_EQUAL(p.memory_s, 0.2, 1e-9);
@@ -129,6 +134,30 @@ static double slowdown_of(const struct dtp_problem *problem, const struct dtp_pl
         slowest = op->slowdown > slowest ? op->slowdown : slowest;
     }
     return slowest;
+}
+
+/* Random numbers take energy where it was measured, of runs that draw them. */
+static void test_clock_with_dropout(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    struct dtp_plan plan = dtp_plan_default();
+    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    struct dtp_power_cal *p = &s->cluster.gpu.power;
+    for (int i = 0; i < DTP_TABLE_KERNEL; i++)
+        s->cluster.gpu.table[i].clock.n = 0; /* of power alone */
+    plan.dtype = DTP_BF16;
+    plan.global_batch_size = 32;
+    plan.dp = 8;
+    plan.microbatch_size = 4;
+    double plain = slowdown_of(&s->problem, &plan);
+    p->attention_dropout_j_per_flop = 3 * p->attention_j_per_flop;
+    p->attention_dropout_backward_j_per_flop = 3 * p->attention_backward_j_per_flop;
+    CU_ASSERT_EQUAL(slowdown_of(&s->problem, &plan), plain); /* trains without */
+    s->framework.dropout = true;
+    s->model.attention_dropout = 0.1;
+    double measured = slowdown_of(&s->problem, &plan);
+    p->attention_dropout_j_per_flop = p->attention_dropout_backward_j_per_flop = 0;
+    CU_ASSERT(measured > 1.02 * slowdown_of(&s->problem, &plan));
 }
 
 /* A chip is slower under larger products, and faster where it rests in the bubble. */
@@ -299,6 +328,7 @@ int main(void) {
                            {"points", test_points},
                            {"power from loads", test_power_fit},
                            {"clock of layers", test_clock_of_layers},
+                           {"clock with dropout", test_clock_with_dropout},
                            {"droop", test_droop},
                            {"gathers of ZeRO-3", test_gathers},
                            {"remembered clocks", test_remembered},
