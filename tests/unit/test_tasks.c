@@ -107,6 +107,57 @@ static void test_picture(void) {
     CU_ASSERT(strstr(text, "0F1") && n > 7 && strcmp(text + n - 7, "</svg>\n") == 0);
 }
 
+static size_t count_of(const char *text, const char *what) {
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at += strlen(what))
+        n++;
+    return n;
+}
+
+/* 1F1B of so many microbatches on two ranks, forward 1 and backward 2 s. */
+static struct dtp_tasks *one_f_one_b(int m) {
+    struct dtp_tasks *t = dtp_tasks_create(arena, "simulation", "long");
+    for (int rank = 0; rank < 2; rank++) {
+        dtp_tasks_rank(t, rank, rank ? "last" : "first");
+        for (int i = 0; i < m; i++) {
+            double f_s = rank || i == 0 ? 3 * i + rank : 3 * i - 2,
+                   b_s = rank ? 3 * i + 2 : 3 * i + 4;
+            struct dtp_tasks_task k = {.name = dtp_arena_printf(arena, "0F%d", i),
+                                       .category = "F",
+                                       .stream = "compute",
+                                       .rank = rank,
+                                       .start_s = f_s,
+                                       .end_s = f_s + 1,
+                                       DTP_TASKS_UNSAID};
+            dtp_tasks_add(t, &k);
+            k.name = dtp_arena_printf(arena, "0B%d", i);
+            k.category = "B";
+            k.start_s = b_s;
+            k.end_s = b_s + 2;
+            dtp_tasks_add(t, &k);
+        }
+    }
+    return t;
+}
+
+/* Of 512 microbatches the first, some of the middle and the last are drawn, each wide enough for its name. */
+static void test_long_picture(void) {
+    static const struct {
+        int m;
+        size_t breaks;
+    } cases[] = {{8, 0}, {512, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = path_of("long.svg"), *text = NULL;
+        size_t n = 0;
+        CU_ASSERT_FATAL(dtp_tasks_write(arena, one_f_one_b(cases[i].m), path, NULL) == DTP_OK);
+        CU_ASSERT_FATAL(dtp_file_read(arena, path, 0, &text, &n, NULL) == DTP_OK);
+        CU_ASSERT_EQUAL(count_of(text, "not shown"), cases[i].breaks);
+        CU_ASSERT(strstr(text, ">0F0<") && strstr(text, ">0B0<") && !strstr(text, "nan"));
+        CU_ASSERT(strstr(text, dtp_arena_printf(arena, ">0B%d<", cases[i].m - 1)) != NULL);
+        CU_ASSERT(count_of(text, "<title>") < 100 && !strstr(text, " tasks, first"));
+    }
+}
+
 /* ---- a simulated step ---- */
 
 static void check_threads(const struct dtp_json *events) {
@@ -355,10 +406,10 @@ static void test_receive(void) {
 }
 
 static int remove_folder(void) {
-    static const char *const names[] = {"three.json",      "three.csv", "three.csv.gz", "three.svg",
-                                        "step.json",       "part.json", "a.json",       "a.json.gz",
-                                        "job.groups.json", "size.json", "size.csv",     "size.svg",
-                                        "size.groups.json"};
+    static const char *const names[] = {
+        "three.json", "three.csv", "three.csv.gz", "three.svg",       "long.svg",
+        "step.json",  "part.json", "a.json",       "a.json.gz",       "job.groups.json",
+        "size.json",  "size.csv",  "size.svg",     "size.groups.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         remove(path_of(names[i]));
     for (int r = 0; r < 2 * P; r++) {
@@ -373,6 +424,7 @@ int main(void) {
                            {"refusals", test_refusals},
                            {"gzip", test_gzip},
                            {"picture", test_picture},
+                           {"picture of a long step", test_long_picture},
                            {"a simulated step", test_timeline},
                            {"members of groups, filters", test_members_and_filter},
                            {"chakra graphs", test_chakra},

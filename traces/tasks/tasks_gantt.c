@@ -1,10 +1,12 @@
 /* tasks_gantt.c: a Gantt chart as one SVG file: a band a rank, a row a stream, colours by category,
- * the memory below. Neighbours too narrow to see are drawn as one. */
+ * the memory below. Neighbours too narrow to see are drawn as one; of a step with too many of them the
+ * parts that differ are drawn (tasks_gantt_pieces.c). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 #include "traces/tasks/plot.h"
 #include "traces/tasks/tasks_private.h"
 
@@ -30,6 +32,8 @@ struct chart {
     const struct dtp_tasks *t;
     struct tasks_lanes lanes;
     double from_s, to_s;
+    struct tasks_piece piece[TASKS_PIECES], now; /* now: the one that is drawn */
+    int npieces;
     const char *category[MOST_COLORS]; /* in order of appearance; the last stands for the rest */
     int ncategories;
     double *y; /* [lanes.n] top of the row; -1: left out */
@@ -38,7 +42,9 @@ struct chart {
 };
 
 static double x_of(const struct chart *c, double t_s) {
-    return LEFT + CHART * (t_s - c->from_s) / (c->to_s - c->from_s);
+    const struct tasks_piece *p = &c->now;
+    t_s = t_s < p->from_s ? p->from_s : t_s > p->to_s ? p->to_s : t_s;
+    return p->x + p->width * (t_s - p->from_s) / (p->to_s - p->from_s);
 }
 
 static int color_of(struct chart *c, const char *category) {
@@ -91,19 +97,44 @@ static double round_step(double v) {
     return unit >= v ? unit : 2 * unit >= v ? 2 * unit : 5 * unit >= v ? 5 * unit : 10 * unit;
 }
 
+/* As many decimals as tell ticks apart. */
+static const char *tick(double t_s, double step_s, char *buf, size_t size) {
+    double unit_s = t_s >= 1 ? 1 : DTP_MILLI;
+    int decimals = 0;
+    for (double step = step_s / unit_s; step < 1 && decimals < 9; step *= 10)
+        decimals++;
+    snprintf(buf, size, "%.*f %s", decimals, t_s / unit_s, t_s >= 1 ? "s" : "ms");
+    return buf;
+}
+
 static void axis(const struct chart *c) {
-    double step_s = round_step((c->to_s - c->from_s) / 10), bottom = c->height - 50;
-    char label[32];
-    for (int i = 0; i < 24; i++) {
-        double t_s = i * step_s;
-        if (t_s < c->from_s || t_s > c->to_s * (1 + 1e-9))
-            continue;
-        double x = x_of(c, t_s);
+    const struct tasks_piece *p = &c->now;
+    double step_s = round_step((p->to_s - p->from_s) * CHART / p->width / 10);
+    double bottom = c->height - 50;
+    char label[48];
+    for (double i = ceil(p->from_s / step_s); i * step_s <= p->to_s * (1 + 1e-9); i++) {
+        double t_s = i * step_s, x = x_of(c, t_s);
         fprintf(c->f, "<line x1=\"%.2f\" y1=\"%d\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#d9dde3\"/>\n",
                 x, TOP - 8, x, bottom);
         text(c, x, TOP - 14, "text-anchor=\"middle\" fill=\"#55606e\"",
-             i == 0 ? "0" : dtp_fmt_time(t_s, label, sizeof label));
+             t_s <= 0         ? "0"
+             : c->npieces > 1 ? tick(t_s, step_s, label, sizeof label)
+                              : dtp_fmt_time(t_s, label, sizeof label));
     }
+}
+
+/* Between two pieces. */
+static void left_out(const struct chart *c, const struct tasks_piece *before) {
+    const struct tasks_piece *after = before + 1;
+    double x = (before->x + before->width + after->x) / 2;
+    char length[32], label[48];
+    snprintf(label, sizeof label, "%s not shown",
+             dtp_fmt_time(after->from_s - before->to_s, length, sizeof length));
+    fprintf(c->f,
+            "<line x1=\"%.2f\" y1=\"%d\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"#7a7f8a\" "
+            "stroke-dasharray=\"2 4\"/>\n",
+            x, TOP - 26, x, c->height - 50);
+    text(c, x, TOP - 28, "text-anchor=\"middle\" fill=\"#c4573b\"", label);
 }
 
 static void labels(const struct chart *c) {
@@ -116,8 +147,11 @@ static void labels(const struct chart *c) {
             if (c->t->rank[r].rank == l->rank)
                 text(c, 8, c->y[i] + 14, "font-weight=\"bold\"", c->t->rank[r].name);
         text(c, LEFT - 8, c->y[i] + 14, "text-anchor=\"end\" fill=\"#55606e\"", l->stream);
-        fprintf(c->f, "<rect x=\"%d\" y=\"%.2f\" width=\"%d\" height=\"%d\" fill=\"#f3f5f8\"/>\n",
-                LEFT, c->y[i] + 1, CHART, ROW - 2);
+        for (int p = 0; p < c->npieces; p++)
+            fprintf(c->f,
+                    "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%d\" "
+                    "fill=\"#f3f5f8\"/>\n",
+                    c->piece[p].x, c->y[i] + 1, c->piece[p].width, ROW - 2);
     }
 }
 
@@ -152,13 +186,15 @@ static void draw(const struct chart *c, const struct box *b) {
 
 static void boxes(struct chart *c) {
     struct box b = {.n = 0};
-    double px_s = (c->to_s - c->from_s) / CHART;
+    double px_s = (c->now.to_s - c->now.from_s) / c->now.width;
     for (uint32_t i = 0; i < c->t->ntasks; i++) {
         uint32_t x = c->lanes.order[i];
         const struct dtp_tasks_task *k = &c->t->task[x];
         struct box own = {k->start_s,    k->end_s, x, 1, color_of(c, tasks_category(k)),
                           c->lanes.of[x]};
-        if (c->y[own.lane] < 0 || (!(k->end_s > k->start_s) && c->lanes.n > 1))
+        bool outside = k->end_s <= c->now.from_s || k->start_s >= c->now.to_s;
+        if (c->y[own.lane] < 0 || (outside && c->npieces > 1) ||
+            (!(k->end_s > k->start_s) && c->lanes.n > 1))
             continue;
         bool narrow = k->end_s - k->start_s < px_s && (b.n > 1 || b.to_s - b.from_s < px_s);
         if (b.n > 0 && b.lane == own.lane && b.color == own.color && narrow &&
@@ -178,6 +214,7 @@ static void boxes(struct chart *c) {
 /* The memory of a rank as a step curve under its rows. */
 static void curve(const struct chart *c, int rank, double y) {
     double most = 0, before = -1;
+    bool begun = false;
     char peak[32];
     for (size_t i = 0; i < c->t->ncounts; i++)
         if (c->t->count[i].rank == rank && strstr(c->t->count[i].name, "memory"))
@@ -187,15 +224,22 @@ static void curve(const struct chart *c, int rank, double y) {
     fputs("<polyline fill=\"none\" stroke=\"#364fc7\" points=\"", c->f);
     for (size_t i = 0; i < c->t->ncounts; i++) {
         const struct dtp_tasks_count *n = &c->t->count[i];
-        if (n->rank != rank || !strstr(n->name, "memory"))
+        if (n->rank != rank || !strstr(n->name, "memory") || n->at_s > c->now.to_s)
             continue;
         double at = y + CURVE - 4 - (CURVE - 8) * n->value / most;
-        if (before >= 0)
-            fprintf(c->f, "%.2f,%.2f ", x_of(c, n->at_s), before);
-        fprintf(c->f, "%.2f,%.2f ", x_of(c, n->at_s), at);
+        if (n->at_s >= c->now.from_s) {
+            if (before >= 0 && !begun)
+                fprintf(c->f, "%.2f,%.2f ", c->now.x, before);
+            begun = true;
+            if (before >= 0)
+                fprintf(c->f, "%.2f,%.2f ", x_of(c, n->at_s), before);
+            fprintf(c->f, "%.2f,%.2f ", x_of(c, n->at_s), at);
+        }
         before = at;
     }
-    fprintf(c->f, "%d,%.2f\"/>\n", LEFT + CHART, before);
+    fprintf(c->f, "%.2f,%.2f\"/>\n", c->now.x + c->now.width, before);
+    if (c->now.from_s > c->from_s)
+        return;
     struct dtp_str s = {.a = c->t->a};
     dtp_str_printf(&s, "memory, peak %s", dtp_fmt_bytes_gib(most, peak, sizeof peak));
     text(c, LEFT - 8, y + 20, "text-anchor=\"end\" fill=\"#55606e\"", s.at);
@@ -239,9 +283,12 @@ static void head(const struct chart *c) {
         LEFT + CHART + RIGHT, c->height, LEFT + CHART + RIGHT, c->height);
     text(c, 8, 24, "font-size=\"16\" font-weight=\"bold\"", c->t->title);
     struct dtp_str s = {.a = c->t->a};
-    dtp_str_printf(&s, "%s, %s, %u tasks on %zu ranks", c->t->from,
+    dtp_str_printf(&s, "%s, %s, %u tasks on %zu rank%s%s", c->t->from,
                    dtp_fmt_time(c->to_s - c->from_s, length, sizeof length), c->t->ntasks,
-                   c->t->nranks);
+                   c->t->nranks, c->t->nranks == 1 ? "" : "s",
+                   c->npieces > 1 ? "; its start, middle and end, what lies between is like the "
+                                    "middle (a .json timeline has all)"
+                                  : "");
     text(c, 8, 44, "fill=\"#55606e\"", s.at);
 }
 
@@ -257,13 +304,20 @@ enum dtp_status tasks_write_gantt(struct dtp_arena *a, FILE *f, const struct dtp
     c.from_s = c.from_s < 0.2 * c.to_s && c.from_s > 0 ? 0 : c.from_s;
     if (!(c.to_s > c.from_s))
         c.to_s = c.from_s + 1;
+    c.piece[0] = (struct tasks_piece){c.from_s, c.to_s, LEFT, CHART};
+    c.npieces = tasks_gantt_pieces(a, t, &c.lanes, c.piece);
     c.y = DTP_NEW(a, double, c.lanes.n + 1);
     place_rows(&c);
     head(&c);
-    axis(&c);
     labels(&c);
-    boxes(&c);
-    curves(&c);
+    for (int i = 0; i < c.npieces; i++) {
+        c.now = c.piece[i];
+        axis(&c);
+        boxes(&c);
+        curves(&c);
+        if (i + 1 < c.npieces)
+            left_out(&c, &c.piece[i]);
+    }
     legend(&c);
     fputs("</svg>\n", f);
     return DTP_OK;

@@ -23,6 +23,16 @@ int64_t tasks_ns(double t_s);
 int64_t tasks_length_ns(const struct dtp_tasks_task *k);
 const char *tasks_category(const struct dtp_tasks_task *k);
 
+/* A stretch of time and where a picture has it. */
+struct tasks_piece {
+    double from_s, to_s, x, width; /* pixels */
+};
+enum { TASKS_PIECES = 3 };
+/* out[0] is the whole; where its tasks were too narrow to be read, it is cut into the warm-up, some tasks of the
+ * middle and the drain of the pipeline (else the first and the last). Returns how many there are. */
+int tasks_gantt_pieces(struct dtp_arena *a, const struct dtp_tasks *t,
+                       const struct tasks_lanes *lanes, struct tasks_piece out[TASKS_PIECES]);
+
 typedef enum dtp_status tasks_writer(struct dtp_arena *a, FILE *f, const struct dtp_tasks *t,
                                      struct dtp_err *err);
 tasks_writer tasks_write_chrome, tasks_write_csv, tasks_write_gantt;
