@@ -66,7 +66,8 @@ struct dtp_framework_memory {
     /* What the caching allocator holds while there is room, see memory_reserved.c. */
     double logits_freed_bytes, logits_split_bytes; /* per logit */
     double table_gradient_bytes; /* per parameter of the embedding, on stages without logits */
-    double queue_layers;         /* layers whose forwards the host launches ahead of the GPU */
+    double queue_layers;         /* layers whose forwards the host launches ahead of the GPU ... */
+    double host_lead; /* ... of all launches this share, though layers keep the host busier */
 };
 
 /* What depends on the GPU family that the stack runs on: which attention kernel it had there, and

@@ -183,6 +183,12 @@ static const struct dtp_field memory_fields[] = {
      .max = 1e4,
      .help = "reserved: layers whose launches fill the GPU's queue; their collectives keep what "
              "they read"},
+    {.name = "host_lead",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = M(host_lead),
+     .max = 1,
+     .help = "reserved: share of launches by which a rank's host is ahead of the slowest of its tp "
+             "group"},
     {.name = "transfers_kept",
      .kind = DTP_FIELD_BOOL,
      .offset = M(transfers_kept),

@@ -14,20 +14,21 @@ struct ahead {
     double forwards, backwards;
 };
 
-/* What the queue holds, in layers' forwards. The host runs ahead freely, to its end already in the first step,
- * unless it checks each collective with the other ranks; then where a layer takes the GPU longer, by a share of all
- * launches. Where it polls transfers it waits for each. */
+/* What the queue holds, in layers' forwards. Each step starts with an empty one; behind the last forward come the last
+ * launches that count, but in pipelines, where the GPU waits for the gradient and the host launches the
+ * backward. The host runs ahead by a share of all launches: where a layer takes the GPU longer, else by how much faster
+ * it is than the slowest host of its tensor-parallel group, for which the GPU waits in each collective. Where it
+ * checks each collective with the other ranks it is as fast as they are, and where it polls transfers it waits for
+ * each. */
 static double queued(const struct dtp_framework *f, const struct dtp_plan *plan,
                      const struct activations *x, const struct rank_parts *r) {
-    double queue = f->memory.queue_layers;
     if (f->checked_transfers)
         return 0;
-    if (!f->checked_collectives)
-        return queue;
+    double forwards = dtp_plan_num_microbatches(plan), backwards = forwards - (plan->pp == 1);
+    double launched = r->layers * (forwards + backwards * x->launches[1] / x->launches[0]);
     double lead = 1 - (x->host_s[0] + x->host_s[1]) / (x->gpu_s[0] + x->gpu_s[1]);
-    double launched =
-        (double)r->layers * dtp_plan_num_microbatches(plan) * (1 + x->launches[1] / x->launches[0]);
-    return fmin(queue, fmax(0, lead * launched));
+    lead = fmax(lead, f->checked_collectives ? 0 : f->memory.host_lead);
+    return fmin(f->memory.queue_layers, lead * launched);
 }
 
 /* What the queue holds beside forwards are backwards. The first stage of a pipeline with as many microbatches in
@@ -54,18 +55,25 @@ static double ahead_in_warm_up(const struct dtp_framework *f, const struct rank_
 /* Sequence parallelism scatters the whole sequence's sums after embedding, attention and MLP, and in the backward
  * the gradients of their inputs. The host frees each sum as soon as its reduce-scatter is launched, but what a
  * collective reads on a stream of its own is not used again before the GPU has done it (record_stream in
- * PyTorch's ProcessGroupNCCL): the sums of all launches that the queue holds. */
-static double deferred_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                             const struct activations *x, const struct rank_parts *r) {
+ * PyTorch's ProcessGroupNCCL): the sums of all launches that the queue holds. An allocation that fails waits for them
+ * and gives back all that is free, and the next pass does so again: the queue is then filled from there on, by
+ * backwards; the first step's warm-up does not come again. */
+static struct reserved deferred_bytes(const struct dtp_problem *problem,
+                                      const struct dtp_plan *plan, const struct activations *x,
+                                      const struct rank_parts *r) {
     const struct dtp_framework *f = problem->framework;
     const double sums = 2; /* of a layer and direction */
     if (plan->tp == 1 || !plan->sequence_parallel || f->memory.queue_layers <= 0 || r->layers == 0)
-        return 0;
+        return (struct reserved){0};
     struct ahead at = ahead_of(f, plan, x, r);
     double forward = sums + (plan->pp > 1 && r->table > 0 ? 1.0 / r->layers : 0);
     double warm_up = plan->pp > 1 ? ahead_in_warm_up(f, r) : 0;
-    double deferred = fmax(forward * at.forwards + sums * at.backwards, forward * warm_up);
-    return deferred * dtp_memory_gathered_input_bytes(problem, plan);
+    double steady = forward * at.forwards + sums * at.backwards;
+    double backwards = queued(f, plan, x, r) * x->launches[0] / x->launches[1];
+    double bytes = dtp_memory_gathered_input_bytes(problem, plan);
+    return (struct reserved){.wanted = bytes * fmax(steady, forward * warm_up),
+                             .least = bytes *
+                                      (plan->pp > 1 ? steady : sums * fmin(r->layers, backwards))};
 }
 
 /* Blocks of the freed logits (in 16 bit, in fp32 and their softmax) hold so many pieces. */
@@ -138,28 +146,29 @@ static struct reserved without_logits(const struct dtp_framework_memory *f,
 static struct reserved with_logits(const struct dtp_framework_memory *f,
                                    const struct dtp_plan *plan, const struct activations *x,
                                    const struct rank_parts *r, const struct rank_sums *sums,
-                                   double *deferred) {
+                                   struct reserved *deferred) {
     double moments = moments_bytes(f, sums);
     double split = f->logits_split_bytes * r->nlogits, left = split - moments;
     double bytes = sums->loss + f->logits_freed_bytes * r->nlogits;
     if (dtp_plan_num_microbatches(plan) > 1 && left > 0) {
         bytes += left;
-        *deferred -= left;
+        deferred->wanted -= left;
+        deferred->least -= left;
     }
     bytes = fmax(bytes, sums->peak);
     double flat = dtp_memory_flat_gather_bytes(f, plan, r);
-    bytes += flat > fmax(split, x->widest) ? flat : 0;
-    return (struct reserved){.least = bytes, .wanted = bytes};
+    return (struct reserved){.least = bytes,
+                             .wanted = bytes + (flat > fmax(split, x->widest) ? flat : 0)};
 }
 
 struct reserved dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
                                       const struct dtp_plan *plan, const struct activations *x,
                                       const struct rank_parts *r, const struct rank_sums *sums) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
-    double deferred = deferred_bytes(memo->problem, plan, x, r);
+    struct reserved deferred = deferred_bytes(memo->problem, plan, x, r);
     struct reserved at = r->nlogits > 0 ? with_logits(f, plan, x, r, sums, &deferred)
                                         : without_logits(f, plan, x, r, sums);
-    double beside = fmax(0, deferred) + pieces_bytes(memo->problem->framework, plan, r);
-    return (struct reserved){.least = at.least + beside - sums->peak,
-                             .wanted = at.wanted + beside - sums->peak};
+    double beside = pieces_bytes(memo->problem->framework, plan, r) - sums->peak;
+    return (struct reserved){.least = at.least + fmax(0, deferred.least) + beside,
+                             .wanted = at.wanted + fmax(0, deferred.wanted) + beside};
 }

@@ -62,6 +62,7 @@ static void test_deferred(void) {
     x.plan.tp = 8;
     x.plan.sequence_parallel = true;
     x.framework.memory.logits_split_bytes = 0;
+    x.framework.memory.host_lead = 1; /* the queue is always full */
     double H = 2.0 * 4096 * 2048, queue = x.framework.memory.queue_layers;
     x.framework.memory.queue_layers = 0;
     double none = reserved_of(&x);
@@ -100,6 +101,7 @@ static void test_deferred_in_logits(void) {
     x.plan.zero_stage = 1;
     x.plan.dp = 256;
     x.plan.global_batch_size = 512;
+    x.framework.memory.host_lead = 1;
     double queue = x.framework.memory.queue_layers, more[2];
     for (int i = 0; i < 2; i++) {
         x.framework.memory.logits_split_bytes = i == 0 ? 0 : 4;
@@ -112,6 +114,58 @@ static void test_deferred_in_logits(void) {
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
     double left = 4.0 * 4096 * 131072 / 8 - 8.0 * (double)s.params / 256;
     CU_ASSERT(left > 0 && fabs(more[0] - more[1] - left) < 8); /* of whole bytes */
+}
+
+/* Bytes that deferred inputs of reduce-scatters take, in those of one. */
+static double deferred_inputs(struct fixture *x) {
+    double H = 2.0 * 4096 * 2048 * x->plan.microbatch_size,
+           queue = x->framework.memory.queue_layers;
+    x->plan.global_batch_size = x->plan.microbatch_size * x->plan.global_batch_size;
+    double all = reserved_of(x);
+    x->framework.memory.queue_layers = 0;
+    double more = (all - reserved_of(x)) / H;
+    x->framework.memory.queue_layers = queue;
+    x->plan.global_batch_size /= x->plan.microbatch_size;
+    return more;
+}
+
+/* A step's only forward: of 16 layers the GPU has done all but host_lead where they keep the host busier, all but
+ * 1 - host / GPU where they keep the GPU busier; of many microbatches the queue is full in both. */
+static void test_host_lead(void) {
+    struct fixture x;
+    setup_playbook(&x);
+    x.plan.tp = 8;
+    x.plan.sequence_parallel = true;
+    x.framework.memory.logits_split_bytes = 0;
+    x.framework.memory.host_lead = 0.02;
+    CU_ASSERT(fabs(deferred_inputs(&x) - 2 * 16 * 0.02) < 1e-6);
+    x.plan.global_batch_size = 256;
+    double full = deferred_inputs(&x);
+    CU_ASSERT(full > 2 * 16);
+    x.plan.microbatch_size = 16;
+    CU_ASSERT(fabs(deferred_inputs(&x) - full) < 1e-6);
+    x.plan.global_batch_size = 1;
+    double some = deferred_inputs(&x);
+    x.plan.microbatch_size = 64;
+    CU_ASSERT(2 * 16 * 0.5 < some && some < deferred_inputs(&x) && deferred_inputs(&x) < 2 * 16);
+}
+
+/* Where the queue's inputs find no room, the allocator waits for them and gives back what is free; then the
+ * backward fills the queue, with fewer of its longer layers than of forwards. */
+static void test_deferred_without_room(void) {
+    struct fixture x;
+    setup_playbook(&x);
+    x.plan.tp = 8;
+    x.plan.sequence_parallel = true;
+    x.plan.microbatch_size = 64;
+    x.plan.global_batch_size = 64;
+    struct dtp_stage_memory s, card;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
+    x.problem.memory_limit_bytes = s.wanted_bytes;
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &card);
+    CU_ASSERT(card.wanted_bytes == s.wanted_bytes && card.device_bytes == s.device_bytes);
+    double gone = (double)(s.reserved_bytes - card.reserved_bytes) / (2.0 * 4096 * 2048 * 64);
+    CU_ASSERT(gone > 16 / 2 && gone < 2 * 16);
 }
 
 /* ZeRO-1 of DeepSpeed copies P parameters in 16 bit to reduce them and again to gather them, all at once: 4 P
@@ -145,6 +199,7 @@ static void test_deferred_in_pipeline(void) {
     x.plan.tp = 8;
     x.plan.pp = 2;
     x.plan.sequence_parallel = true;
+    x.framework.memory.host_lead = 1;
     double H = 2.0 * 4096 * 2048, queue = x.framework.memory.queue_layers;
     for (int m = 1; m <= 4; m++) {
         x.plan.global_batch_size = m;
@@ -213,6 +268,8 @@ int main(void) {
     CU_TestInfo tests[] = {{"replay of the allocator", test_replay},
                            {"deferred frees", test_deferred},
                            {"deferred beside logits", test_deferred_in_logits},
+                           {"lead of the host", test_host_lead},
+                           {"deferred without room", test_deferred_without_room},
                            {"pieces of ZeRO-1", test_pieces},
                            {"deferred frees in pipelines", test_deferred_in_pipeline},
                            {"replay of pipelines", test_replay_of_pipelines},
