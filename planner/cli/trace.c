@@ -215,7 +215,7 @@ enum dtp_status dtp_trace_other(struct dtp_cli *cli, bool *out_done, struct dtp_
 
 const struct dtp_verb dtp_verb_trace = {
     .name = "trace",
-    .summary = "what is in a trace, log, workload, topology or table of jobs",
+    .summary = "what is in a trace, log, launch script, workload, topology or table of jobs",
     .synopsis = "trace FILE... [--cluster C] [--format NAME|list] [--json]",
     .description =
         "Tells each file by its content and sums it up: ranks with times (Kineto, Nsight Systems), "
@@ -225,7 +225,10 @@ const struct dtp_verb dtp_verb_trace = {
         "TensorBoard), nccl-tests, topologies of NCCL (--write-cluster makes a cluster file) and "
         "jobs of a cluster (Philly, Helios, Acme, PAI). Files may be gzip, folders or tar "
         "archives. "
-        "With --cluster workloads and graphs run on it. For a log it prints the `dtplan doctor` "
+        "With --cluster workloads and graphs run on it. For a launch script or configuration "
+        "(Megatron, NeMo, torchtitan, nanotron, DeepSpeed, LLM Foundry, axolotl, LLaMA-Factory) it "
+        "prints the commands that predict it and that look for a better plan. For a log it prints "
+        "the `dtplan doctor` "
         "command that compares it with a prediction; with "
         "--config the command is complete but for the number of GPUs.",
     .groups = DTP_GROUP_TIMELINE | DTP_GROUP_OUTPUT,

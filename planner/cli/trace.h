@@ -4,6 +4,7 @@
 #define DTP_PLANNER_CLI_TRACE_H
 
 #include "planner/cli/cli.h"
+#include "sim/base/text.h"
 #include "traces/formats/aicb.h"
 #include "traces/formats/chakra.h"
 #include "traces/formats/config.h"
@@ -31,6 +32,7 @@ struct dtp_trace_item {
     struct dtp_topology *topology;
     struct dtp_jobs *jobs;
     struct dtp_iterations *iterations;
+    struct dtp_run_config *config;
     struct dtp_workload_result *run; /* with --cluster; of graphs: the first has that of all */
 };
 
@@ -57,6 +59,12 @@ void dtp_trace_print_item(struct dtp_arena *a, FILE *f, const struct dtp_trace_i
                           const struct dtp_trace_item *item);
 void dtp_trace_write_item(struct dtp_arena *a, struct dtp_json_out *w,
                           const struct dtp_trace_items *items, const struct dtp_trace_item *item);
+/* trace_config.c: what a configuration says, and the commands that ask about it. */
+void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_config *c);
+void dtp_trace_write_config(struct dtp_arena *a, struct dtp_json_out *w,
+                            const struct dtp_run_config *c);
+/* " --tp 8 --pp 4 ...", as much as it says. */
+void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c);
 /* The command that compares a log with a prediction. */
 const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *items,
                              const struct dtp_log *log);

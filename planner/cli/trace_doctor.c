@@ -46,32 +46,6 @@ static void add_measured(struct dtp_str *s, const struct dtp_scalars *scalars) {
     }
 }
 
-static void add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
-    const struct {
-        const char *option;
-        long value;
-    } options[] = {{"tp", c->tp},
-                   {"pp", c->pp},
-                   {"cp", c->cp},
-                   {"ep", c->ep},
-                   {"etp", c->etp},
-                   {"microbatch-size", c->microbatch},
-                   {"batch", dtp_config_batch(c)},
-                   {"seq", c->seq}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (options[i].value > 0)
-            dtp_str_printf(s, " --%s %ld", options[i].option, options[i].value);
-    if (c->layers_a_chunk > 0 && c->pp > 1 && c->layers / c->pp / c->layers_a_chunk > 1)
-        dtp_str_printf(s, " --vpp %ld --schedule interleaved",
-                       c->layers / c->pp / c->layers_a_chunk);
-    if (c->distributed_optimizer)
-        dtp_str_add(s, " --zero-stage 1");
-    if (c->sequence_parallel)
-        dtp_str_add(s, " --sequence-parallel true");
-    if (c->recompute_full)
-        dtp_str_add(s, " --recompute full");
-}
-
 const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *items,
                              const struct dtp_log *log) {
     struct dtp_str s = {.a = a};
@@ -83,8 +57,8 @@ const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *
     dtp_str_add(&s, "dtplan doctor");
     add_measured(&s, &log->scalars);
     dtp_str_printf(&s, " --model %s", items->model_file ? items->model_file : "NAME|FILE");
-    if (c && c->dp > 0 && c->tp > 0 && c->pp > 0)
-        dtp_str_printf(&s, " --gpus %ld", c->dp * c->tp * c->pp * (c->cp > 0 ? c->cp : 1));
+    if (c && dtp_config_gpus(c) > 0)
+        dtp_str_printf(&s, " --gpus %ld", dtp_config_gpus(c));
     else
         dtp_str_add(&s, " --gpus N");
     dtp_str_add(&s, " --cluster C");
@@ -92,7 +66,7 @@ const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *
     if (framework)
         dtp_str_printf(&s, " --framework %s", framework);
     if (c) {
-        add_layout(&s, c);
+        dtp_trace_add_layout(&s, c);
         return s.at;
     }
     const struct dtp_series *batch = dtp_scalars_find(&log->scalars, DTP_QUANTITY_SEQUENCES);

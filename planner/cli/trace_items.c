@@ -106,6 +106,10 @@ static enum dtp_status read_as(struct reader *r, struct dtp_source *s, enum dtp_
         item = add(r, dtp_source_name(s), format);
         item->iterations = DTP_NEW(r->a, struct dtp_iterations, 1);
         return dtp_iterations_read(r->a, s, item->iterations, err);
+    case DTP_KIND_CONFIG:
+        item = add(r, dtp_source_name(s), format);
+        item->config = DTP_NEW(r->a, struct dtp_run_config, 1);
+        return dtp_config_read(r->a, s, item->config, err);
     case DTP_KIND_RANKS: /* read all together, at the end */
         r->rank_format = r->nrank_paths == 0 ? format : r->rank_format;
         if (r->nrank_paths == 0 || r->rank_path[r->nrank_paths - 1] != r->path)
@@ -115,6 +119,20 @@ static enum dtp_status read_as(struct reader *r, struct dtp_source *s, enum dtp_
         break;
     }
     return dtp_fail(err, DTP_EUNSUPPORTED, "%s: no reader", dtp_source_name(s));
+}
+
+/* A text that is no log, read once more. One setting may be anything. */
+static bool read_config(struct reader *r, const struct dtp_visited *v) {
+    enum { FEW = 2 };
+    struct dtp_source *s;
+    size_t before = r->out->n;
+    if (!v->path || dtp_source_open(r->a, v->path, &s, NULL) != DTP_OK)
+        return false;
+    bool is = read_as(r, s, DTP_FORMAT_CONFIG, NULL) == DTP_OK &&
+              r->out->item[before].config->found >= FEW;
+    dtp_source_close(s);
+    r->out->n = is ? r->out->n : before;
+    return is;
 }
 
 /* A text in a folder that is no log is not what the user means. */
@@ -130,7 +148,12 @@ static enum dtp_status read_one(void *ctx, const struct dtp_visited *v, struct d
     }
     size_t before = r->out->n;
     enum dtp_status status = read_as(r, v->source, format, err);
-    if (status != DTP_OK && !v->named && format == DTP_FORMAT_LOG) {
+    if (status == DTP_EINPUT && r->request->format < 0 && v->named && format == DTP_FORMAT_LOG) {
+        size_t after = r->out->n;
+        r->out->n = before;
+        status = read_config(r, v) ? DTP_OK : status;
+        r->out->n = status == DTP_OK ? r->out->n : after;
+    } else if (status != DTP_OK && !v->named && format == DTP_FORMAT_LOG) {
         r->out->n = before;
         r->passed_over++;
         return DTP_OK;

@@ -194,6 +194,8 @@ void dtp_trace_write_item(struct dtp_arena *a, struct dtp_json_out *w,
         write_jobs(w, item->jobs);
     if (item->iterations)
         write_iterations(w, item->iterations);
+    if (item->config)
+        dtp_trace_write_config(a, w, item->config);
     if (item->run)
         dtp_trace_write_run(w, item->run);
     dtp_json_end(w);

@@ -322,7 +322,10 @@ void dtp_trace_print_item(struct dtp_arena *a, FILE *f, const struct dtp_trace_i
                           const struct dtp_trace_item *item) {
     static const char *const dialects[DTP_NLOG_DIALECTS] = {"nccl-tests", "Megatron",  "nanotron",
                                                             "torchtitan", "DeepSpeed", "a trainer"};
-    if (item->format == DTP_FORMAT_LOG)
+    if (item->config)
+        fprintf(f, "%s: configuration of %s", item->name,
+                item->config->framework ? item->config->framework : "a run");
+    else if (item->format == DTP_FORMAT_LOG)
         fprintf(f, "%s: log of %s", item->name, dialects[item->log->dialect]);
     else
         fprintf(f, "%s: %s", item->name, dtp_formats[item->format].title);
@@ -347,6 +350,8 @@ void dtp_trace_print_item(struct dtp_arena *a, FILE *f, const struct dtp_trace_i
         print_jobs(a, f, item);
     else if (item->iterations)
         print_iterations(f, item->iterations);
+    else if (item->config)
+        dtp_trace_print_config(a, f, item->config);
     if (item->run)
         dtp_trace_print_run(f, item->run);
 }

@@ -39,7 +39,7 @@ save() { # PAGE: standard input is a document of it
 "$dtplan" compare op.json other.json --json | save "compare of traces"
 "$dtplan" infer op.json --json 2>/dev/null | save infer
 for file in fuzz_logs/megatron.log fuzz_logs/nccl.log fuzz_iterations/two.csv fuzz_workload/two.txt fuzz_et/attrs.json fuzz_aicb/good.csv fuzz_jobs/acme.csv \
-    fuzz_topology/mesh.xml run.json; do
+    fuzz_topology/mesh.xml fuzz_config/launch.txt run.json; do
     [ -e "$file" ] || file=$corpus/$file
     "$dtplan" trace "$file" --time-unit us --json 2>/dev/null | save trace
 done

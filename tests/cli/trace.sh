@@ -16,6 +16,9 @@ echo "no format" >folder/readme
 "$dtplan" trace e folder --json
 "$dtplan" replay e
 "$dtplan" models model.json | head -n 3
+# a launch script is no trace, but says what to ask
+cp "$corpus/fuzz_config/launch.txt" launch
+"$dtplan" trace launch
 echo "{}" >unknown
 for bad in unknown missing; do
     "$dtplan" trace $bad 2>&1

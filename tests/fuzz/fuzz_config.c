@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct dtp_run_config c;
     if (dtp_source_memory(a, "fuzz", data, size, &s, &err) == DTP_OK &&
         dtp_config_read(a, s, &c, &err) == DTP_OK) {
-        if (c.found < 1 || c.layers < 0 || dtp_config_batch(&c) < 0)
+        if (c.found < 1 || c.layers < 0 || dtp_config_batch(&c) < 0 || dtp_config_gpus(&c) < 0)
             abort();
     } else if (err.msg[0] == '\0') {
         abort();

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "models/model.h"
+#include "models/modules.h"
 #include "sim/base/json.h"
 #include "tests/suites.h"
 #include "traces/formats/config.h"
@@ -77,6 +78,42 @@ static void yaml_and_toml(void) {
     CU_ASSERT_EQUAL(c.seq, 8192);
 }
 
+/* Variables with and without defaults, exported, in front of a command; a comment says nothing. */
+static void launch_script(void) {
+    struct dtp_run_config c;
+    read_config("fuzz_config/launch.txt", &c);
+    CU_ASSERT_EQUAL(c.layers, 32);
+    CU_ASSERT_EQUAL(c.heads, 32);
+    CU_ASSERT_EQUAL(c.experts, 8);
+    CU_ASSERT_EQUAL(c.tp, 2);
+    CU_ASSERT_EQUAL(c.pp, 4);
+    CU_ASSERT_EQUAL(c.ep, 8);
+    CU_ASSERT_EQUAL(dtp_config_gpus(&c), 32);
+    CU_ASSERT_EQUAL(c.modules, DTP_BIT_MOE_ACT | DTP_BIT_LAYERNORM);
+    CU_ASSERT_TRUE(c.recompute_selective && c.fp8 && !c.recompute_full);
+    CU_ASSERT_EQUAL(dtp_config_batch(&c), 0); /* it is computed */
+    CU_ASSERT_STRING_EQUAL(c.framework, "megatron-core");
+    c.nodes = 1; /* the layout takes more */
+    CU_ASSERT_EQUAL(dtp_config_gpus(&c), 32);
+    CU_ASSERT_FALSE(dtp_config_write_model(stdout, &c)); /* of experts it says too little */
+}
+
+static void trainers(void) {
+    struct dtp_run_config c;
+    read_config("fuzz_config/axolotl.yaml", &c);
+    CU_ASSERT_STRING_EQUAL(c.model, "meta-llama/Meta-Llama-3-8B");
+    CU_ASSERT_STRING_EQUAL(c.framework, "deepspeed");
+    CU_ASSERT_EQUAL(c.zero_stage, 3);
+    CU_ASSERT_EQUAL(c.seq, 4096);
+    CU_ASSERT_TRUE(c.recompute_full);
+    CU_ASSERT_EQUAL(dtp_config_gpus(&c), 0);
+    read_config("fuzz_config/zero.json", &c);
+    CU_ASSERT_EQUAL(c.microbatch, 2);
+    CU_ASSERT_EQUAL(c.accumulation, 4);
+    CU_ASSERT_EQUAL(c.zero_stage, 2);
+    CU_ASSERT_STRING_EQUAL(c.framework, "deepspeed");
+}
+
 static enum dtp_status read_times(const char *path, struct dtp_iterations *out,
                                   struct dtp_err *err) {
     struct dtp_source *s;
@@ -132,6 +169,8 @@ int main(void) {
     CU_TestInfo tests[] = {{"arguments of Megatron in YAML", megatron},
                            {"a command line", command_line},
                            {"YAML of nanotron, TOML of torchtitan", yaml_and_toml},
+                           {"a launch script", launch_script},
+                           {"trainers", trainers},
                            {"iteration times by hand", stragglers},
                            {"iteration times of PAI", stragglers_published},
                            CU_TEST_INFO_NULL};

@@ -1,8 +1,10 @@
 /* config.h: what a training configuration says of model and layout, whatever the framework: arguments of
- * Megatron (YAML or a command line), YAML of nanotron, TOML of torchtitan, JSON of Hugging Face.
+ * Megatron (YAML, a command line, a launch script), recipes of NeMo, YAML of nanotron, LLM Foundry, axolotl and
+ * LLaMA-Factory, TOML of torchtitan, JSON of Hugging Face and DeepSpeed.
  *
- * Lines are "key: value", "key = value", "--key value"; keys of one meaning are one table. What is not
- * said is 0. Of a model file only what a comparison needs is taken.
+ * Lines are "key: value", "key = value", "--key value"; keys of one meaning are one table. Variables of a shell
+ * script ("TP=${TP:-8}", "--tensor-model-parallel-size $TP") stand for their values. What is not said is 0. Of a
+ * model file only what a comparison needs is taken.
  */
 #ifndef DTP_TRACES_FORMATS_CONFIG_H
 #define DTP_TRACES_FORMATS_CONFIG_H
@@ -14,29 +16,46 @@
 /* X(field, framework's words for it, separated by a blank; underscores for dashes) */
 #define DTP_CONFIG_FIELDS(X)                                                                       \
     X(layers, "num_layers num_hidden_layers n_layers")                                             \
-    X(hidden, "hidden_size dim")                                                                   \
+    X(hidden, "hidden_size dim d_model")                                                           \
     X(heads, "num_attention_heads n_heads")                                                        \
     X(kv_heads, "num_query_groups num_key_value_heads n_kv_heads")                                 \
     X(ffn, "ffn_hidden_size intermediate_size")                                                    \
+    X(experts, "num_experts num_local_experts n_routed_experts")                                   \
     X(vocab, "vocab_size padded_vocab_size")                                                       \
-    X(seq, "seq_length sequence_length seq_len")                                                   \
-    X(tp, "tensor_model_parallel_size tensor_parallel_degree tp")                                  \
-    X(pp, "pipeline_model_parallel_size pipeline_parallel_degree pp")                              \
+    X(seq, "seq_length sequence_length seq_len max_seq_len sequence_len cutoff_len SEQ_LEN")       \
+    X(tp, "tensor_model_parallel_size tensor_parallel_degree tensor_parallelism tp TP")            \
+    X(pp, "pipeline_model_parallel_size pipeline_parallel_degree pipeline_parallelism pp PP")      \
     X(dp, "dp data_parallel_size")                                                                 \
-    X(cp, "context_parallel_size context_parallel_degree cp")                                      \
-    X(ep, "expert_model_parallel_size expert_parallel_degree")                                     \
-    X(etp, "expert_tensor_parallel_size expert_tensor_parallel_degree")                            \
+    X(shards, "data_parallel_shard_degree")                                                        \
+    X(replicas, "data_parallel_replicate_degree")                                                  \
+    X(cp, "context_parallel_size context_parallel_degree context_parallelism cp CP")               \
+    X(ep, "expert_model_parallel_size expert_parallel_degree expert_parallelism EP")               \
+    X(etp, "expert_tensor_parallel_size expert_tensor_parallel_degree ETP")                        \
     X(layers_a_chunk, "num_layers_per_virtual_pipeline_stage")                                     \
-    X(microbatch, "micro_batch_size train_micro_batch_size_per_gpu local_batch_size")              \
+    X(vpp, "virtual_pipeline_model_parallel_size virtual_pipeline_parallelism "                    \
+           "num_virtual_stages_per_pipeline_rank VPP")                                             \
+    X(microbatch, "micro_batch_size train_micro_batch_size_per_gpu local_batch_size "              \
+                  "per_device_train_batch_size device_train_microbatch_size MBS")                  \
     X(accumulation, "batch_accumulation_per_replica gradient_accumulation_steps")                  \
-    X(global_batch, "global_batch_size train_batch_size")
+    X(global_batch, "global_batch_size train_batch_size global_train_batch_size GBS")              \
+    X(zero_stage, "zero_stage stage")                                                              \
+    X(recompute_layers, "recompute_num_layers")                                                    \
+    X(nodes, "nnodes num_nodes nodes NNODES NUM_NODES")                                            \
+    X(node_gpus, "nproc_per_node gpus_per_node num_gpus_per_node ntasks_per_node GPUS_PER_NODE")   \
+    X(gpus, "world_size num_processes")
+
+enum { DTP_CONFIG_TEXT = 96 };
 
 struct dtp_run_config {
 #define X(field, words) long field;
     DTP_CONFIG_FIELDS(X)
 #undef X
-    bool gated, untied, recompute_full, distributed_optimizer, sequence_parallel;
-    int found; /* fields that were set */
+    bool gated, untied, recompute_full, recompute_selective, distributed_optimizer,
+        sequence_parallel, fp8, fp16;
+    int modules;                 /* that are recomputed, bits of enum dtp_module */
+    const char *framework;       /* that has settings of this name; NULL: not told */
+    char model[DTP_CONFIG_TEXT]; /* its name; "": not said */
+    int found;                   /* fields that were set */
 };
 
 /* DTP_EINPUT where no line says anything of a model or a layout. */
@@ -44,6 +63,8 @@ enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
                                 struct dtp_run_config *out, struct dtp_err *err);
 /* Sequences of a step; 0: not said and not implied. */
 long dtp_config_batch(const struct dtp_run_config *c);
+/* GPUs that it runs on, as many at least as its layout takes; 0: not said and not implied. */
+long dtp_config_gpus(const struct dtp_run_config *c);
 /* The model, as a file that `--model` takes; false where the configuration does not say enough. */
 bool dtp_config_write_model(FILE *f, const struct dtp_run_config *c);
 

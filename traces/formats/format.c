@@ -12,8 +12,9 @@
 
 enum { MOST_KEYS = 48, MOST_INNER = 24, KEY_BYTES = 48, TEXT_SAMPLE = 4096, WORKLOAD_FIELDS = 12 };
 
-const char *const dtp_format_kind_name[DTP_NKINDS] = {
-    "ranks", "graph", "operators", "workload", "log", "topology", "jobs", "iterations"};
+const char *const dtp_format_kind_name[DTP_NKINDS] = {"ranks",    "graph",      "operators",
+                                                      "workload", "log",        "topology",
+                                                      "jobs",     "iterations", "configuration"};
 
 struct dtp_format_head {
     const unsigned char *at;
@@ -225,6 +226,17 @@ static bool is_log(const struct dtp_format_head *h) {
     return h->is_text && !h->json;
 }
 
+/* A text is taken for a log first. */
+static bool is_config(const struct dtp_format_head *h) {
+    static const char *const keys[] = {"num_hidden_layers", "zero_optimization",
+                                       "train_micro_batch_size_per_gpu", "train_batch_size",
+                                       "n_layers"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (h->json == '{' && has_key(h, 1, keys[i]))
+            return true;
+    return false;
+}
+
 const struct dtp_format_row dtp_formats[DTP_NFORMATS] = {
     [DTP_FORMAT_KINETO] = {"kineto", "PyTorch Kineto trace (CUDA, ROCm), JSON",
                            "keys traceEvents, schemaVersion, distributedInfo, ...; or an array of "
@@ -260,7 +272,11 @@ const struct dtp_format_row dtp_formats[DTP_NFORMATS] = {
                                    "header worker,gpu,time,batch_time_norm", DTP_KIND_SERIES,
                                    is_pai_iterations},
     [DTP_FORMAT_LOG] = {"log", "log of nccl-tests, Megatron, nanotron, torchtitan or DeepSpeed",
-                        "text; lines are looked at one by one", DTP_KIND_LOG, is_log}};
+                        "text; lines are looked at one by one", DTP_KIND_LOG, is_log},
+    [DTP_FORMAT_CONFIG] = {
+        "config", "configuration of a run: launch script, YAML, TOML, JSON, ...",
+        "text or JSON with settings of a model or a layout, and no line of a log", DTP_KIND_CONFIG,
+        is_config}};
 
 /* What was seen, for the message. */
 static void describe(const struct dtp_format_head *h, char *out, size_t size) {

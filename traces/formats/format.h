@@ -3,7 +3,7 @@
  * A format is found by content, never by name: by the first DTP_SOURCE_AHEAD bytes after unpacking. In
  * JSON the first keys tell; binary files have a magic number or, Chakra's, a first message that is a
  * GlobalMetadata; tables have their header; a text that is none of these may be a log, whose lines are
- * looked at as they are read.
+ * looked at as they are read, and where none is one, settings of a run.
  *
  *     DTP_TRY(dtp_format_detect(source, &format, err));
  *     dtp_formats[format].kind == DTP_KIND_RANKS: dtp_trace_load() takes it
@@ -23,6 +23,7 @@ enum dtp_format_kind {
     DTP_KIND_TOPOLOGY, /* topology.h: a machine */
     DTP_KIND_JOBS,     /* jobs.h: jobs of a cluster */
     DTP_KIND_SERIES,   /* stragglers.h: iteration times by worker */
+    DTP_KIND_CONFIG,   /* config.h: settings of a run */
     DTP_NKINDS
 };
 extern const char *const dtp_format_kind_name[DTP_NKINDS];
@@ -43,6 +44,7 @@ enum dtp_format {
     DTP_FORMAT_JOBS_CSV,
     DTP_FORMAT_PAI_ITERATIONS,
     DTP_FORMAT_LOG,
+    DTP_FORMAT_CONFIG,
     DTP_NFORMATS
 };
 

@@ -1,0 +1,177 @@
+/* trace_config.c: the configuration of a run as commands of dtplan. */
+#include <string.h>
+
+#include "planner/cli/trace.h"
+#include "sim/base/text.h"
+
+static long vpp_of(const struct dtp_run_config *c) {
+    if (c->vpp > 1)
+        return c->vpp;
+    return c->layers_a_chunk > 0 && c->pp > 1 ? c->layers / c->pp / c->layers_a_chunk : 1;
+}
+
+/* FSDP divides all; torchtitan keeps gathered weights in a pipeline. */
+static long zero_of(const struct dtp_run_config *c) {
+    const char *f = c->framework ? c->framework : "";
+    if (c->zero_stage > 0 && c->zero_stage <= 3)
+        return c->zero_stage;
+    if (strcmp(f, "torchtitan") == 0)
+        return c->pp > 1 ? 2 : 3;
+    return strncmp(f, "torch-fsdp", 10) == 0 ? 3 : c->distributed_optimizer;
+}
+
+static void add_recompute(struct dtp_str *s, const struct dtp_run_config *c) {
+    char names[128];
+    if (c->recompute_full) {
+        dtp_str_add(s, " --recompute full");
+        if (c->recompute_layers > 1)
+            dtp_str_printf(s, " --recompute-layers %ld", c->recompute_layers);
+    } else if (c->recompute_selective) {
+        dtp_str_add(s, " --recompute selective");
+        if (c->modules)
+            dtp_str_printf(s, " --recompute-modules %s",
+                           dtp_set_text(dtp_module_names, c->modules, names, sizeof names));
+    }
+}
+
+void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
+    long zero = zero_of(c);
+    const struct {
+        const char *option;
+        long value;
+    } options[] = {{"tp", c->tp},
+                   {"pp", c->pp},
+                   {"cp", c->cp > 1 ? c->cp : 0},
+                   {"ep", c->ep > 1 ? c->ep : 0},
+                   {"etp", c->ep > 1 ? c->etp : 0},
+                   {"microbatch-size", c->microbatch},
+                   {"batch", dtp_config_batch(c)},
+                   {"seq", c->seq}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].value > 0)
+            dtp_str_printf(s, " --%s %ld", options[i].option, options[i].value);
+    if (vpp_of(c) > 1 && c->pp > 1)
+        dtp_str_printf(s, " --vpp %ld --schedule interleaved", vpp_of(c));
+    if (zero > 0)
+        dtp_str_printf(s, " --zero-stage %ld", zero);
+    bool experts = c->ep > 1; /* Megatron-Core wants it there */
+    if ((c->sequence_parallel || experts) && c->tp > 1)
+        dtp_str_add(s, " --sequence-parallel true");
+    add_recompute(s, c);
+    if (c->fp8 || c->fp16)
+        dtp_str_add(s, c->fp8 ? " --dtype fp8" : " --dtype fp16");
+}
+
+/* Whether the library's model has the shape that the configuration says. */
+static bool has_shape(const struct dtp_model *m, const struct dtp_run_config *c) {
+    const struct {
+        long said;
+        int is;
+    } numbers[] = {{c->layers, m->layers},
+                   {c->hidden, m->hidden},
+                   {c->heads, m->heads},
+                   {c->kv_heads, m->kv_heads},
+                   {c->experts, m->moe.experts}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].said > 0 && numbers[i].said != numbers[i].is)
+            return false;
+    return c->layers > 0 && c->hidden > 0 && (c->experts > 0 || m->moe.experts == 0);
+}
+
+/* By its name, else the first of its shape, one with its vocabulary before others; NULL: neither. */
+static const char *model_of(struct dtp_arena *a, const struct dtp_run_config *c) {
+    const char *const *names, *found = NULL;
+    struct dtp_model m;
+    size_t n;
+    if (*c->model && dtp_model_load(a, c->model, &m, NULL) == DTP_OK)
+        return dtp_arena_strdup(a, m.name);
+    if (dtp_model_list(a, &names, &n, NULL) != DTP_OK)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        bool is = dtp_model_load(a, names[i], &m, NULL) == DTP_OK && has_shape(&m, c);
+        if (is && (!found || (c->vocab > 0 && m.vocab == c->vocab)))
+            found = names[i];
+    }
+    return found;
+}
+
+/* What of the batch it says is of a GPU. */
+static bool asks_batch(const struct dtp_run_config *c) {
+    return dtp_config_batch(c) == 0 && c->microbatch > 0;
+}
+
+static const char *command(struct dtp_arena *a, const struct dtp_run_config *c, bool simulate) {
+    const char *model = model_of(a, c);
+    struct dtp_str s = {.a = a};
+    dtp_str_printf(&s, "dtplan %s--model %s", simulate ? "simulate " : "",
+                   model       ? model
+                   : *c->model ? c->model
+                               : "NAME|FILE");
+    if (dtp_config_gpus(c) > 0)
+        dtp_str_printf(&s, " --gpus %ld", dtp_config_gpus(c));
+    else
+        dtp_str_add(&s, " --gpus N");
+    dtp_str_add(&s, " --cluster C");
+    if (c->framework)
+        dtp_str_printf(&s, " --framework %s", c->framework);
+    if (asks_batch(c))
+        dtp_str_add(&s, " --batch B");
+    if (simulate) {
+        dtp_trace_add_layout(&s, c);
+        return s.at;
+    }
+    if (dtp_config_batch(c) > 0)
+        dtp_str_printf(&s, " --batch %ld", dtp_config_batch(c));
+    if (c->seq > 0)
+        dtp_str_printf(&s, " --seq %ld", c->seq);
+    return s.at;
+}
+
+static const struct {
+    const char *name;
+    size_t offset;
+} fields[] = {
+#define X(field, words) {#field, offsetof(struct dtp_run_config, field)},
+    DTP_CONFIG_FIELDS(X)
+#undef X
+};
+enum { NUM_FIELDS = sizeof fields / sizeof *fields };
+
+static long field_of(const struct dtp_run_config *c, int i) {
+    return *(const long *)(const void *)((const char *)c + fields[i].offset);
+}
+
+void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_config *c) {
+    const char *model = model_of(a, c), *comma = "";
+    fputs("  it says ", f);
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (field_of(c, i) > 0) {
+            fprintf(f, "%s%s %ld", comma, fields[i].name, field_of(c, i));
+            comma = ", ";
+        }
+    fputs("\n", f);
+    if (model)
+        fprintf(f, "  model: %s of the library%s\n", model, *c->model ? "" : ", by its shape");
+    else
+        fprintf(f, "  model: %s\n",
+                *c->model ? c->model : "none of the library has this shape (models/README.md)");
+    if (asks_batch(c))
+        fprintf(f, "  batch: B is %ld for each data-parallel rank\n",
+                c->microbatch * (c->accumulation > 0 ? c->accumulation : 1));
+    fprintf(f, "  what to expect   %s\n", command(a, c, true));
+    fprintf(f, "  what is better   %s\n", command(a, c, false));
+}
+
+void dtp_trace_write_config(struct dtp_arena *a, struct dtp_json_out *w,
+                            const struct dtp_run_config *c) {
+    const char *model = model_of(a, c);
+    dtp_json_put_key(w, "config");
+    dtp_json_object(w);
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (field_of(c, i) > 0)
+            dtp_json_kv_int(w, fields[i].name, field_of(c, i));
+    dtp_json_end(w);
+    dtp_json_kv_string(w, "model", model ? model : *c->model ? c->model : NULL);
+    dtp_json_kv_string(w, "simulate", command(a, c, true));
+    dtp_json_kv_string(w, "plan", command(a, c, false));
+}
