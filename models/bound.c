@@ -65,6 +65,7 @@ static bool alike(const struct bounding *b) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[b->plan->schedule];
     int last = kind->stage(b->plan->pp, b->plan->vpp, b->plan->pp - 1, b->plan->vpp - 1);
     return last == b->nstages - 1 && !b->plan->layers_per_stage.at && !b->plan->account_for_ends &&
+           b->plan->last_stage_less == 0 &&
            b->model->moe.experts + b->model->full_attention_step + b->model->mtp_layers == 0 &&
            b->model->nconvs == 0 && b->model->layers % b->nstages == 0;
 }

@@ -83,6 +83,9 @@ struct dtp_framework_gpu {
 /* Tensor parallel degree of routed experts (etp): tp; tp or 1; any that divides the ranks of a stage. */
 enum dtp_expert_tp { DTP_EXPERT_TP_SAME, DTP_EXPERT_TP_ONE, DTP_EXPERT_TP_ANY };
 
+/* Of how many layers full recomputation may be: of all alone; of any number; of every n-th, n = 1, 2, ... */
+enum dtp_recompute_some { DTP_RECOMPUTE_ALL, DTP_RECOMPUTE_ANY, DTP_RECOMPUTE_NTH };
+
 struct dtp_framework {
     const char *name, *title, *source;
     const char *const *aliases; /* NULL-terminated; names in measured data */
@@ -228,13 +231,25 @@ struct dtp_framework {
     bool hybrid_shard;   /* ZeRO-3 inside a zero_group, replicas between groups (HSDP, MiCS) */
     int recompute_modes; /* bit per enum dtp_recompute */
     int recompute_modules; /* selective: those that can be chosen; 0: none, it is what the stack has */
-    bool offload;          /* of the optimizer state; with ZeRO-3 of the weights too */
+    enum dtp_recompute_some recompute_layers;
+    bool offload; /* of the optimizer state; with ZeRO-3 of the weights too */
     double offload_gradient_bytes, offload_weight_bytes; /* of a parameter over the link */
     /* gradients leave the GPU with each microbatch; false: in the step */
     bool offload_each_microbatch;
     bool offload_overlap;      /* behind the backward */
     const char *const *fitted; /* names of the fields that were fitted, NULL-terminated */
 };
+
+/* Layers of each stage can be given to it, not only what is left over. */
+static inline bool dtp_framework_takes_layers(const struct dtp_framework *f) {
+    return f->uneven_chunks || f->native;
+}
+/* Full recomputation of `some` of a chunk's layers. */
+static inline bool dtp_framework_recomputes(const struct dtp_framework *f, int layers, int some) {
+    if (some >= layers || f->recompute_layers != DTP_RECOMPUTE_NTH)
+        return some == layers || (some < layers && f->recompute_layers == DTP_RECOMPUTE_ANY);
+    return layers / (layers / some) == some; /* of every n-th, layers / n */
+}
 
 extern const struct dtp_field dtp_framework_fields[];
 extern const struct dtp_field dtp_framework_gpu_fields[]; /* of a member of "by_gpu" */

@@ -207,6 +207,7 @@ static const struct dtp_field memory_fields[] = {
         .help = text                                                                               \
     }
 
+static const char *const recompute_some_names[] = {"all", "any", "every_nth", NULL};
 static const char *const expert_tp_names[] = {"same", "one", "any", NULL};
 
 const struct dtp_field dtp_framework_fields[] = {
@@ -391,6 +392,11 @@ const struct dtp_field dtp_framework_fields[] = {
      .offset = F(recompute_modules),
      .names = dtp_module_names,
      .help = "parts of a layer that selective recomputation can choose"},
+    {.name = "recompute_layers",
+     .kind = DTP_FIELD_ENUM,
+     .offset = F(recompute_layers),
+     .names = recompute_some_names,
+     .help = "full recomputation: of all layers alone, of any number of them, of every n-th"},
     BOOLEAN(offload, "can keep optimizer state on the host, with ZeRO-3 the weights too"),
     NUMBER(offload_gradient_bytes, 8, "offload: bytes of a gradient that go to the host"),
     NUMBER(offload_weight_bytes, 8, "offload: bytes of a weight that come back"),

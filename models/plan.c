@@ -53,6 +53,8 @@ const struct dtp_field dtp_plan_fields[] = {
      .help = "sequences per step"},
     {"account_for_ends", DTP_FIELD_BOOL, AT(account_for_ends),
      .help = "embedding and head count as one layer each when layers are divided into stages"},
+    {"last_stage_less", DTP_FIELD_INT, AT(last_stage_less), .max = MOST_DEGREE,
+     .help = "layers that the last virtual stage leaves to the others, for its head"},
     {"layers_per_stage", DTP_FIELD_INTS, AT(layers_per_stage), .min = 1, .max = MOST_DEGREE,
      .help = "layers of each virtual stage, first to last; without it as even as it goes"},
     NAMED(tp_algo, dtp_algo_names, "collective algorithm of tp"),
@@ -136,10 +138,10 @@ struct split {
 /* With multi-token prediction the last stage, which holds it, counts its loss as a layer and each depth as two,
  * for its own layer and loss: Megatron-Bridge's DeepSeek-V3 has 4 x 15 and 1 layers, 8 x 7 and 5, 16 x 3 and 13
  * (recipes/deepseek/h100/deepseek_v3.py, 16, 8 and 4 stages). */
-static struct split split_of(const struct dtp_model *m, int n) {
+static struct split split_of(const struct dtp_model *m, int n, int less) {
     int ends = m->mtp_layers > 0 && n > 1 ? 1 + 2 * m->mtp_layers : 0;
     int last = (m->layers + ends) / n - ends;
-    last = last > 0 ? last : 0;
+    last = last > less ? last - less : 0;
     int rest = m->layers - last, others = n > 1 ? n - 1 : 1;
     return (struct split){last, rest / others, others - rest % others};
 }
@@ -157,7 +159,7 @@ int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, i
         *first = each * vs - (vs > 0);
         return each - (vs == 0) - (vs == n - 1);
     }
-    struct split s = split_of(m, n);
+    struct split s = split_of(m, n, p->last_stage_less);
     *first = s.each * vs + (vs > s.first_more ? vs - s.first_more : 0);
     return vs == n - 1 ? s.last : s.each + (vs >= s.first_more);
 }
@@ -165,6 +167,19 @@ int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, i
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
     int first;
     return dtp_plan_span(p, m, vs, &first);
+}
+
+int dtp_plan_most_layers(const struct dtp_plan *p, const struct dtp_model *m) {
+    int n = p->pp * p->vpp, most = 0;
+    for (size_t i = 0; p->layers_per_stage.at && i < p->layers_per_stage.n; i++)
+        most = p->layers_per_stage.at[i] > most ? p->layers_per_stage.at[i] : most;
+    if (p->layers_per_stage.at)
+        return most;
+    if (p->account_for_ends)
+        return (m->layers + 2) / n - (n == 1) - (n <= 2);
+    struct split s = split_of(m, n, p->last_stage_less);
+    most = s.each + (s.first_more < n - 1);
+    return n == 1 || s.last > most ? s.last : most;
 }
 
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs) {

@@ -41,6 +41,7 @@ struct dtp_plan {
     int schedule;         /* index into dtp_schedule_kinds */
     int microbatch_size, global_batch_size; /* sequences */
     bool account_for_ends; /* embedding and head count as a layer each when layers are divided */
+    int last_stage_less; /* layers that the last virtual stage leaves to the others, for its head */
     /* [pp * vpp] in order of the model; at NULL: as even as it goes */
     struct dtp_ints layers_per_stage;
     enum dtp_algo tp_algo, dp_algo;
@@ -103,8 +104,12 @@ enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluste
  * most activations in flight; with multi-token prediction the last has three layers less for its first
  * depth and two for each other. With account_for_ends L + 2 are divided and the first and the last stage
  * hold one layer less each, maybe none (Megatron-Core: --account-for-embedding-in-pipeline-split and
- * --account-for-loss-in-pipeline-split; Llama 3: 126 layers on 16 x 8 stages, section 3.3.2). */
+ * --account-for-loss-in-pipeline-split; Llama 3: 126 layers on 16 x 8 stages, section 3.3.2). With
+ * last_stage_less the last has so many less, and the others share what that leaves in the same way (torchtitan:
+ * pipeline_parallel_last_stage_less_layers; Megatron-Core: --pipeline-model-parallel-layout). */
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs);
+/* Of the virtual stage that holds the most. */
+int dtp_plan_most_layers(const struct dtp_plan *p, const struct dtp_model *m);
 /* Both at once: returns the layers. */
 int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first);
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs);
@@ -130,6 +135,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_UNEVEN, "the framework wants equal layers per stage, pp x vpp does not divide them") \
     X(DTP_WHY_ENDS,                                                                                \
       "account_for_ends: pp x vpp does not divide the layers + 2, or not in this framework")       \
+    X(DTP_WHY_LAST_LESS,                                                                           \
+      "last_stage_less leaves the last stage no layer, or not in this framework")                  \
     X(DTP_WHY_LAYER_SUM, "layers_per_stage is not one number >= 1 per stage that add up")          \
     X(DTP_WHY_BATCH, "microbatch x dp does not divide the global batch")                           \
     X(DTP_WHY_MICROBATCHES,                                                                        \

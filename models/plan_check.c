@@ -162,6 +162,13 @@ static enum dtp_reason check_schedule(const struct dtp_plan *p) {
     return DTP_LEGAL;
 }
 
+/* As even as it goes but for the last, where layers can be given stage by stage. */
+static bool leaves_layers(const struct dtp_problem *q, const struct dtp_plan *p, int n) {
+    return p->last_stage_less > 0 && n > 1 && n <= DTP_MAX_STAGES &&
+           dtp_framework_takes_layers(q->framework) && !p->layers_per_stage.at &&
+           q->model->mtp_layers == 0 && p->last_stage_less < q->model->layers / n;
+}
+
 static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dtp_plan *p) {
     int64_t n = (int64_t)p->pp * p->vpp;
     int layers = q->model->layers;
@@ -169,11 +176,14 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     bool uneven_here = p->vpp > 1 ? q->framework->uneven_chunks : uneven;
     if (p->account_for_ends) {
         bool divides = p->pp > 1 && n <= DTP_MAX_STAGES && (layers + 2) % n == 0;
-        bool has = q->framework->accounts_for_ends && !p->layers_per_stage.at;
+        bool has =
+            q->framework->accounts_for_ends && !p->layers_per_stage.at && p->last_stage_less == 0;
         return has && divides ? DTP_LEGAL : DTP_WHY_ENDS;
     }
     if (n > layers)
         return DTP_WHY_LAYERS;
+    if (p->last_stage_less != 0)
+        return leaves_layers(q, p, (int)n) ? DTP_LEGAL : DTP_WHY_LAST_LESS;
     if (n > DTP_MAX_STAGES)
         return DTP_WHY_PP;
     if (!dtp_framework_reaches_last(q->framework, q->model, p->pp))
@@ -224,12 +234,9 @@ static enum dtp_reason check_recompute(const struct dtp_problem *q, const struct
         return DTP_LEGAL;
     if (p->recompute_layers < 0 || p->recompute != DTP_RECOMPUTE_FULL)
         return DTP_WHY_RECOMPUTE;
-    int n = p->pp * p->vpp, most = 0;
-    for (int vs = 0; vs < n; vs++) {
-        int layers = dtp_plan_layers(p, q->model, vs);
-        most = layers > most ? layers : most;
-    }
-    return p->recompute_layers > most ? DTP_WHY_RECOMPUTE : DTP_LEGAL;
+    int most = dtp_plan_most_layers(p, q->model);
+    return dtp_framework_recomputes(q->framework, most, p->recompute_layers) ? DTP_LEGAL
+                                                                             : DTP_WHY_RECOMPUTE;
 }
 
 static enum dtp_reason check_dtype(const struct dtp_problem *q, const struct dtp_plan *p) {

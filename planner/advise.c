@@ -35,6 +35,12 @@ int dtp_space_values(const struct dtp_space *space, enum dtp_limit limit, int *o
 
 /* ---- limits that leave nothing ---- */
 
+/* Fields that may have any number up to some. */
+static bool runs(enum dtp_limit limit) {
+    return limit == DTP_LIMIT_VPP || limit == DTP_LIMIT_LAST_LESS ||
+           limit == DTP_LIMIT_RECOMPUTE_LAYERS;
+}
+
 static bool add_values(struct dtp_arena *a, const struct dtp_report *r, enum dtp_limit limit,
                        struct dtp_str *s) {
     struct dtp_limits relaxed = *r->limits;
@@ -45,8 +51,8 @@ static bool add_values(struct dtp_arena *a, const struct dtp_report *r, enum dtp
     dtp_space_init(a, &r->setup->problem, &relaxed, &space);
     int n = dtp_space_values(&space, limit, values, MOST_VALUES);
     for (int i = 0; i < n; i++) {
-        int last = i; /* of a run of chunks without a gap */
-        while (limit == DTP_LIMIT_VPP && last + 1 < n && values[last + 1] == values[last] + 1)
+        int last = i; /* of a run without a gap */
+        while (runs(limit) && last + 1 < n && values[last + 1] == values[last] + 1)
             last++;
         dtp_str_printf(s, "%s%s", i ? ", " : "",
                        dtp_limit_text(limit, values[i], text, sizeof text));
@@ -300,13 +306,13 @@ static const char *nothing_fits(struct dtp_arena *a, const struct dtp_report *r)
     struct dtp_plan leanest;
     char text[32], limit[32];
     bool exact = false;
-    dtp_space_candidate(&r->search->space, r->search->smallest_number, &leanest);
+    dtp_search_plan(r->search, r->search->leanest, &leanest);
     dtp_str_printf(&s, "%s does not fit on %s GPU%s", p->model->name,
                    dtp_fmt_count(p->gpus, text, sizeof text), p->gpus == 1 ? "" : "s");
     dtp_str_printf(&s,
                    ": the leanest of %llu legal plans needs %s of device memory, the limit is %s",
                    (unsigned long long)r->search->counts.over_memory,
-                   dtp_fmt_bytes_gib((double)r->search->smallest_bytes, text, sizeof text),
+                   dtp_fmt_bytes_gib((double)r->search->leanest->device_bytes, text, sizeof text),
                    dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
     dtp_str_printf(&s, " (%s)", dtp_plan_words(a, &leanest));
     if (r->search->counts.reason[DTP_WHY_MICROBATCHES] > 0)
@@ -335,5 +341,5 @@ const char *dtp_advise(struct dtp_arena *a, const struct dtp_report *r) {
     const struct dtp_search *s = r->search;
     if (s->counts.candidates == 0)
         return no_candidate(a, r);
-    return s->smallest_bytes == 0 ? nothing_legal(a, r) : nothing_fits(a, r);
+    return !s->leanest ? nothing_legal(a, r) : nothing_fits(a, r);
 }

@@ -166,8 +166,9 @@ void dtp_check_json(FILE *f, const struct dtp_check *c) {
 /* "tp2 pp2 dp1 interleaved x2 z0 sp selective": one layout in 37 columns. */
 static const char *label(struct dtp_arena *a, const struct dtp_plan *p) {
     const char *schedule = p->pp > 1 ? dtp_schedule_names[p->schedule] : "";
-    const char *again = p->recompute == DTP_RECOMPUTE_NONE ? "" : dtp_recompute_names[p->recompute];
-    char chunks[16] = "";
+    char chunks[16] = "", text[32];
+    const char *again =
+        p->recompute == DTP_RECOMPUTE_NONE ? "" : dtp_recompute_text(p, text, sizeof text);
     if (p->vpp > 1)
         snprintf(chunks, sizeof chunks, "x%d", p->vpp);
     return dtp_arena_printf(a, "%2d %2d %2d  %d %2d %-2s %-12s%-4s%-9s", p->tp, p->pp, p->dp,

@@ -40,7 +40,7 @@ const struct dtp_field dtp_document_fields[] = {
     {KEY(plan, DTP_FIELD_JSON, "the plan, an object")},
     {KEY(best, DTP_FIELD_JSON, "of the output of --json: an object whose \"plan\" is taken")},
     IGNORED("global_batch_size"),
-    IGNORED("faster_still"),
+    IGNORED("unusual"),
     IGNORED("runners_up"),
     IGNORED("near_misses"),
     IGNORED("training"),

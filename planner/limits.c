@@ -15,6 +15,7 @@ const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
     [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel"},
     [DTP_LIMIT_ETP] = {"etp", "etp", "expert-tensor-parallel"},
     [DTP_LIMIT_ENDS] = {"account_for_ends", "account-for-ends", "ends"},
+    [DTP_LIMIT_LAST_LESS] = {"last_stage_less", "last-stage-less", NULL},
     [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages"},
     [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL},
     [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch"},
@@ -22,6 +23,7 @@ const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
     [DTP_LIMIT_ZERO_GROUP] = {"zero_group", "zero-group", NULL},
     [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp"},
     [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL},
+    [DTP_LIMIT_RECOMPUTE_LAYERS] = {"recompute_layers", "recompute-layers", NULL},
     [DTP_NLIMITS] = {NULL, NULL, NULL}};
 
 /* pairs: even places mean off, odd ones on */
@@ -37,6 +39,8 @@ void dtp_limits_relax(struct dtp_limits *l, enum dtp_limit field) {
     l->field[field] = (struct dtp_select){0};
     if (field == DTP_LIMIT_VPP)
         l->field[field] = (struct dtp_select){.n = 1, .lo = {1}, .hi = {DTP_SCHED_MAX_VPP}};
+    if (field == DTP_LIMIT_LAST_LESS || field == DTP_LIMIT_RECOMPUTE_LAYERS)
+        l->field[field] = (struct dtp_select){.n = 1, .lo = {0}, .hi = {INT_MAX}};
 }
 
 int dtp_limit_find(const char *name) {
@@ -77,8 +81,12 @@ int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit) {
         return p->sequence_parallel;
     case DTP_LIMIT_RECOMPUTE:
         return (int)p->recompute;
+    case DTP_LIMIT_RECOMPUTE_LAYERS:
+        return p->recompute_layers;
     case DTP_LIMIT_ENDS:
         return p->account_for_ends;
+    case DTP_LIMIT_LAST_LESS:
+        return p->last_stage_less;
     case DTP_NLIMITS:
         break;
     }
@@ -126,8 +134,14 @@ void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value) {
     case DTP_LIMIT_RECOMPUTE:
         p->recompute = (enum dtp_recompute)value;
         break;
+    case DTP_LIMIT_RECOMPUTE_LAYERS:
+        p->recompute_layers = value;
+        break;
     case DTP_LIMIT_ENDS:
         p->account_for_ends = value != 0;
+        break;
+    case DTP_LIMIT_LAST_LESS:
+        p->last_stage_less = value;
         break;
     case DTP_NLIMITS:
         break;
@@ -186,7 +200,8 @@ static bool is_named(enum dtp_limit limit) {
 
 static enum dtp_status parse_number(enum dtp_limit limit, const char *text, const char *place,
                                     int *out, struct dtp_err *err) {
-    bool zero = limit == DTP_LIMIT_ZERO || limit == DTP_LIMIT_ZERO_GROUP;
+    bool zero = limit == DTP_LIMIT_ZERO || limit == DTP_LIMIT_ZERO_GROUP ||
+                limit == DTP_LIMIT_LAST_LESS || limit == DTP_LIMIT_RECOMPUTE_LAYERS;
     long value, most = limit == DTP_LIMIT_ZERO ? 3 : INT_MAX;
     DTP_TRY(dtp_parse_long(text, place, zero ? 0 : 1, most, &value, err));
     *out = (int)value;
@@ -208,7 +223,7 @@ static enum dtp_status parse_item(enum dtp_limit limit, char *item, const char *
         return DTP_OK;
     }
     *dots = '\0';
-    *lo = limit == DTP_LIMIT_ZERO ? 0 : 1;
+    *lo = limit == DTP_LIMIT_ZERO || limit == DTP_LIMIT_LAST_LESS ? 0 : 1;
     *hi = INT_MAX;
     if (item[0])
         DTP_TRY(parse_number(limit, item, place, lo, err));

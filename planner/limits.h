@@ -20,6 +20,7 @@ enum dtp_limit {
     DTP_LIMIT_ETP, /* before ep, which depends on it */
     DTP_LIMIT_EP,
     DTP_LIMIT_ENDS,
+    DTP_LIMIT_LAST_LESS,
     DTP_LIMIT_VPP,
     DTP_LIMIT_SCHEDULE,
     DTP_LIMIT_MICROBATCH,
@@ -27,6 +28,7 @@ enum dtp_limit {
     DTP_LIMIT_ZERO_GROUP,
     DTP_LIMIT_SP,
     DTP_LIMIT_RECOMPUTE,
+    DTP_LIMIT_RECOMPUTE_LAYERS,
     DTP_NLIMITS
 };
 
@@ -48,7 +50,7 @@ struct dtp_limits {
     struct dtp_plan fixed; /* the fields that are not searched */
 };
 
-/* Lets the field have any value; of chunks also those that only uneven ones make. */
+/* Lets the field have any value, those too that are searched only when asked for. */
 void dtp_limits_relax(struct dtp_limits *l, enum dtp_limit field);
 struct dtp_limits dtp_limits_none(void);
 static inline bool dtp_select_has(const struct dtp_select *s, int value) {

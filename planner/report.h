@@ -18,11 +18,10 @@
 
 struct dtp_report {
     const struct dtp_setup *setup;
-    const struct dtp_search *search;  /* NULL in a report on one plan */
-    const struct dtp_limits *limits;  /* the user's, or NULL */
-    double tokens;                    /* budget, 0: the model's */
-    struct dtp_failures failures;     /* without any: zero */
-    const struct dtp_result *refined; /* faster than the best of the space, or NULL (refine.h) */
+    const struct dtp_search *search; /* NULL in a report on one plan */
+    const struct dtp_limits *limits; /* the user's, or NULL */
+    double tokens;                   /* budget, 0: the model's */
+    struct dtp_failures failures;    /* without any: zero */
     int seed;
 };
 
@@ -59,13 +58,16 @@ const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_pro
 void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
 /* "tp 8 x pp 16 x dp 8, interleaved with 6 chunks, microbatch 1, ..." */
 const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p);
-/* "4.2 % less by fewer layers in the last stage, which is not searched" of dtp_refine()'s result. */
-const char *dtp_refined_words(struct dtp_arena *a, const struct dtp_result *best,
-                              const struct dtp_result *refined);
+/* "14 of 32 layers recomputed. Without (--recompute-layers 0): 8.80 s, +4.2 %" of the best of a search, or NULL where nothing
+ * is unusual. */
+const char *dtp_unusual_words(struct dtp_arena *a, const struct dtp_report *r,
+                              const struct dtp_result *best);
+/* "full", "full 14" where only so many layers of a chunk are. Returns buf. */
+const char *dtp_recompute_text(const struct dtp_plan *p, char *buf, size_t size);
 /* What a shell accepts: "--model gpt175b --gpus 1024 --tp 8 ...". */
 const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
                              const struct dtp_plan *p);
-void dtp_report_json(FILE *f, const struct dtp_report *r);
+void dtp_report_json(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
 /* One simulated plan in the same form, without runners-up and search. */
 void dtp_report_result_json(FILE *f, const struct dtp_report *r, const struct dtp_result *result);
 /* Every plan of the space: those that fit first, fastest first, then those over memory, then the refused ones. */

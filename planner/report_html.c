@@ -72,16 +72,6 @@ static void cards(FILE *f, const struct dtp_result *b) {
             b->mfu * 100, b->bubble.fraction * 100);
 }
 
-/* What the search does not try, with the command that simulates it. */
-static void refined(struct dtp_arena *a, FILE *f, const struct dtp_report *r,
-                    const struct dtp_result *best) {
-    char text[32];
-    fprintf(f, "<h2>Faster still</h2><p><b>%s</b> a step, ",
-            dtp_fmt_time(r->refined->step_s, text, sizeof text));
-    dtp_svg_text(f, dtp_refined_words(a, best, r->refined));
-    simulate_line(a, f, r, &r->refined->plan);
-}
-
 static void breakdown(FILE *f, const struct dtp_result *b) {
     static const char *const color[DTP_NTERMS] = {"#2f9e44", "#12b886", "#1c7ed6", "#1c7ed6",
                                                   "#1c7ed6", "#f08c00", "#4263eb", "#4263eb",
@@ -275,7 +265,7 @@ static void header(FILE *f, const struct columns *show) {
 static void other_row(FILE *f, const struct columns *show, const struct dtp_result *best,
                       const struct dtp_result *o) {
     const struct dtp_plan *p = &o->plan;
-    char text[32];
+    char text[32], again[32];
     fprintf(f, "<tr><td>%d<td>%d<td>%d", p->tp, p->pp, p->dp);
     if (show->cp)
         fprintf(f, "<td>%d", p->cp);
@@ -289,7 +279,7 @@ static void other_row(FILE *f, const struct columns *show, const struct dtp_resu
     else if (show->zero_group)
         fprintf(f, "<td>%d", p->zero_group > 0 ? p->zero_group : p->dp * p->cp);
     fprintf(f, "<td>%s<td>%s<td>%s<td>%s", p->sequence_parallel ? "on" : "off",
-            dtp_schedule_kinds[p->schedule].name, dtp_recompute_names[p->recompute],
+            dtp_schedule_kinds[p->schedule].name, dtp_recompute_text(p, again, sizeof again),
             dtp_fmt_time(o->step_s, text, sizeof text));
     fprintf(f, "<td>%+.1f %%<td>", (o->step_s / best->step_s - 1) * 100);
     dtp_svg_text(f, o->why_not ? o->why_not : "the best plan");
@@ -329,8 +319,12 @@ void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     cards(f, best);
     for (const char *const *w = dtp_report_warnings(a, p, best); *w; w++)
         fprintf(f, "<p class=\"warn\">%s</p>\n", *w);
-    if (r->refined)
-        refined(a, f, r, best);
+    const char *unusual = dtp_unusual_words(a, r, best);
+    if (unusual) {
+        fputs("<p class=\"warn\">unusual: ", f);
+        dtp_svg_text(f, unusual);
+        fputs("</p>\n", f);
+    }
     breakdown(f, best);
     memory(f, p, best);
     others(f, r->search);

@@ -66,7 +66,7 @@ static void write_counts(struct dtp_json_out *w, const struct dtp_counts *c) {
     dtp_json_end(w);
 }
 
-void dtp_report_json(FILE *f, const struct dtp_report *r) {
+void dtp_report_json(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     const struct dtp_search *s = r->search;
     const struct dtp_problem *p = &r->setup->problem;
     struct dtp_json_out w;
@@ -78,10 +78,9 @@ void dtp_report_json(FILE *f, const struct dtp_report *r) {
         dtp_json_put_null(&w);
     if (s->nresults > 0)
         write_training(&w, r, &s->result[0]);
-    if (r->refined) {
-        dtp_json_put_key(&w, "faster_still");
-        dtp_result_write(&w, p, r->refined);
-    }
+    const char *unusual = s->nresults > 0 ? dtp_unusual_words(a, r, &s->result[0]) : NULL;
+    if (unusual)
+        dtp_json_kv_string(&w, "unusual", unusual);
     dtp_json_put_key(&w, "runners_up");
     dtp_json_array(&w);
     for (size_t i = 1; i < s->nresults; i++)
@@ -131,7 +130,7 @@ void dtp_report_csv(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
         fprintf(f, "%s,", dtp_limit_fields[k].name);
     fputs("verdict,reason,device_bytes,bound_s,time_s\n", f);
     for (const struct dtp_legal *x = legal; x < legal + s->nlegal; x++) {
-        dtp_space_candidate(&s->space, x->number, &p);
+        dtp_search_plan(s, x, &p);
         csv_plan(f, &p);
         dtp_double_text(x->bound_s, bound, sizeof bound);
         dtp_double_text(x->time_s, time, sizeof time);
@@ -142,6 +141,8 @@ void dtp_report_csv(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
         if (s->reason[i] == DTP_LEGAL)
             continue;
         dtp_space_candidate(&s->space, i, &p);
+        if (p.recompute_layers == DTP_FEWEST_LAYERS)
+            p.recompute_layers = 1; /* what was looked at */
         csv_plan(f, &p);
         fprintf(f, "%s,\"%s\",,,\n", dtp_verdict_names[DTP_VERDICT_ILLEGAL],
                 dtp_reasons[s->reason[i]]);

@@ -91,19 +91,6 @@ static void bubble(struct dtp_arena *a, const struct dtp_term *t, const struct d
                           best->bubble.imbalance * 100, best->bubble.over_ideal * 100));
 }
 
-/* What the search does not try, with the command that simulates it. */
-static void refined(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
-                    const struct dtp_result *best) {
-    char text[32];
-    fprintf(t->file, "  %-*s ", LABEL, "faster still");
-    dtp_term_print(t, DTP_BOLD, "%s", dtp_fmt_time(r->refined->step_s, text, sizeof text));
-    fputs("   ", t->file);
-    dtp_term_wrap(t, DTP_PLAIN, LABEL + 3 + 12, LABEL + 3, dtp_refined_words(a, best, r->refined));
-    fputs("  ", t->file);
-    dtp_term_print(t, DTP_DIM, "dtplan simulate %s\n",
-                   dtp_report_flags(a, r->setup, &r->refined->plan));
-}
-
 static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
                     const struct dtp_result *best) {
     char text[32];
@@ -144,8 +131,11 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
                       dtp_arena_printf(a, "%s on the %sstages, in their order", layers,
                                        best->plan.vpp > 1 ? "virtual " : ""));
     }
-    if (r->refined)
-        refined(a, t, r, best);
+    const char *unusual = dtp_unusual_words(a, r, best);
+    if (unusual) {
+        fprintf(t->file, "  %-*s ", LABEL, "unusual");
+        dtp_term_wrap(t, DTP_YELLOW, LABEL + 3, LABEL + 3, unusual);
+    }
     days(a, t, r, best);
     for (const char *const *w = dtp_report_warnings(a, p, best); *w; w++)
         note(t, DTP_YELLOW, *w);
@@ -181,7 +171,7 @@ struct columns {
 
 static void other_row(const struct dtp_term *t, const struct columns *show,
                       const struct dtp_result *best, const struct dtp_result *o) {
-    char text[32];
+    char text[32], again[32];
     const struct dtp_plan *p = &o->plan;
     int n = fprintf(t->file, "  %3d %3d %4d", p->tp, p->pp, p->dp);
     if (show->cp)
@@ -196,7 +186,7 @@ static void other_row(const struct dtp_term *t, const struct columns *show,
     else if (show->zero_group)
         n += fprintf(t->file, " %5d", p->zero_group > 0 ? p->zero_group : p->dp * p->cp);
     n += fprintf(t->file, " %-3s %-11s %-9s", p->sequence_parallel ? "on" : "off",
-                 dtp_schedule_kinds[p->schedule].name, dtp_recompute_names[p->recompute]);
+                 dtp_schedule_kinds[p->schedule].name, dtp_recompute_text(p, again, sizeof again));
     n += fprintf(t->file, " %8s %+6.1f %%", dtp_fmt_time(o->step_s, text, sizeof text),
                  (o->step_s / best->step_s - 1) * 100);
     const char *why = o->why_not ? o->why_not : "the best plan";
@@ -226,8 +216,8 @@ static void others(const struct dtp_term *t, const struct dtp_report *r) {
                    show.zero_group ? "  over" : "");
     other_row(t, &show, best, best);
     int shades = 0;
-    for (size_t i = 1; i < s->nresults && shades < MOST_SHADES; i++)
-        if (!s->new_layout[i]) {
+    for (size_t i = 1; i < s->nresults; i++)
+        if (!s->new_layout[i] && (shades < MOST_SHADES || &s->result[i] == s->usual)) {
             other_row(t, &show, best, &s->result[i]);
             shades++;
         }

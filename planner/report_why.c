@@ -101,12 +101,14 @@ static const char *over_limit(struct dtp_arena *a, const struct dtp_problem *pro
 /* The tables have no column for how layers are divided. */
 static const char *name_ends(struct dtp_arena *a, const struct dtp_result *best,
                              const struct dtp_result *other, const char *why) {
-    if (other->plan.account_for_ends == best->plan.account_for_ends)
+    const struct dtp_plan *p = &other->plan, *q = &best->plan;
+    if (p->account_for_ends == q->account_for_ends && p->last_stage_less == q->last_stage_less)
         return why;
-    return dtp_arena_printf(a, "%s: %s",
-                            other->plan.account_for_ends ? "embedding and head as layers"
-                                                         : "layers alone divided",
-                            why);
+    if (p->last_stage_less > 0)
+        return dtp_arena_printf(a, "last stage %d less: %s", p->last_stage_less, why);
+    return dtp_arena_printf(
+        a, "%s: %s", p->account_for_ends ? "embedding and head as layers" : "layers alone divided",
+        why);
 }
 
 void dtp_report_explain(struct dtp_arena *a, const struct dtp_problem *problem,

@@ -7,6 +7,10 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
+static const char *layers_text(struct dtp_arena *a, int n) {
+    return dtp_arena_printf(a, "%d layer%s", n, n == 1 ? "" : "s");
+}
+
 const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
     struct dtp_str s = {.a = a};
     dtp_str_printf(&s, "tp %d", p->tp);
@@ -39,11 +43,18 @@ const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p) {
         dtp_str_printf(&s, ", %s recomputation",
                        p->recompute == DTP_RECOMPUTE_NONE ? "no"
                                                           : dtp_recompute_names[p->recompute]);
+    if (p->recompute_layers > 0)
+        dtp_str_printf(&s, " of %s%s", layers_text(a, p->recompute_layers),
+                       p->vpp > 1  ? " a chunk"
+                       : p->pp > 1 ? " a stage"
+                                   : "");
     dtp_str_printf(&s, ", ZeRO %d", p->zero_stage);
     if (p->zero_group > 0)
         dtp_str_printf(&s, " in groups of %d", p->zero_group);
     if (p->account_for_ends)
         dtp_str_add(&s, ", embedding and head as layers");
+    if (p->last_stage_less > 0)
+        dtp_str_printf(&s, ", %s less in the last stage", layers_text(a, p->last_stage_less));
     if (p->offload != DTP_OFFLOAD_NONE)
         dtp_str_printf(&s, ", %s offloaded", dtp_offload_names[p->offload]);
     if (p->layers_per_stage.n > 0)
@@ -118,16 +129,39 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
     return s.at;
 }
 
-const char *dtp_refined_words(struct dtp_arena *a, const struct dtp_result *best,
-                              const struct dtp_result *refined) {
-    const struct dtp_plan *p = &refined->plan;
-    const char *what =
-        p->layers_per_stage.n > 0
-            ? "fewer layers in the last stage"
-            : dtp_arena_printf(a, "recomputation of %d layers%s alone", p->recompute_layers,
-                               p->pp * p->vpp > 1 ? " of a stage" : "");
-    return dtp_arena_printf(a, "%.1f %% less by %s, which is not searched",
-                            100 * (1 - refined->step_s / best->step_s), what);
+const char *dtp_recompute_text(const struct dtp_plan *p, char *buf, size_t size) {
+    if (p->recompute_layers > 0)
+        snprintf(buf, size, "%s %d", dtp_recompute_names[p->recompute], p->recompute_layers);
+    else
+        snprintf(buf, size, "%s", dtp_recompute_names[p->recompute]);
+    return buf;
+}
+
+const char *dtp_unusual_words(struct dtp_arena *a, const struct dtp_report *r,
+                              const struct dtp_result *best) {
+    const struct dtp_plan *p = &best->plan;
+    const struct dtp_search *search = r->search;
+    struct dtp_str s = {.a = a};
+    char text[32];
+    if (!search || dtp_plan_is_usual(p))
+        return NULL;
+    if (p->last_stage_less > 0)
+        dtp_str_printf(&s, "%s of the last stage left to the others, for its head",
+                       layers_text(a, p->last_stage_less));
+    if (p->recompute_layers > 0)
+        dtp_str_printf(&s, "%s%d of %d layers%s recomputed", s.n ? "; " : "", p->recompute_layers,
+                       dtp_plan_most_layers(p, r->setup->problem.model),
+                       p->vpp > 1  ? " of a chunk"
+                       : p->pp > 1 ? " of a stage"
+                                   : "");
+    if (search->usual)
+        dtp_str_printf(&s, ". Without (%s%s%s): %s, %+.1f %%",
+                       p->last_stage_less > 0 ? "--last-stage-less 0" : "",
+                       p->last_stage_less > 0 && p->recompute_layers > 0 ? " " : "",
+                       p->recompute_layers > 0 ? "--recompute-layers 0" : "",
+                       dtp_fmt_time(search->usual->step_s, text, sizeof text),
+                       100 * (search->usual->step_s / best->step_s - 1));
+    return s.at;
 }
 
 const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r) {

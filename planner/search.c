@@ -43,7 +43,7 @@ static void estimate_item(void *ctx, size_t item, int thread) {
     struct searcher *s = ctx;
     struct contender *c = s->wave[item];
     struct dtp_plan plan;
-    dtp_space_candidate(&s->out->space, c->number, &plan);
+    dtp_search_plan(s->out, c->legal, &plan);
     c->estimate_s = dtp_evaluate_estimate(dtp_search_evaluator(s, thread), &plan);
 }
 
@@ -107,7 +107,7 @@ static void simulate_item(void *ctx, size_t item, int thread) {
                                            .most_bytes = s->options.most_bytes};
     struct dtp_evaluator *ev = dtp_search_evaluator(s, thread);
     struct dtp_arena *scratch = dtp_arena_create("simulation");
-    dtp_space_candidate(&s->out->space, c->number, &plan);
+    dtp_search_plan(s->out, c->legal, &plan);
     if (dtp_evaluate(scratch, ev, &plan, DTP_SIMULATE, &options, &result, &err) == DTP_OK) {
         c->result = DTP_NEW(s->arena[thread], struct dtp_result, 1);
         copy_result(s->arena[thread], &result, c->result);
@@ -202,6 +202,14 @@ static bool same_layout(const struct dtp_plan *a, const struct dtp_plan *b) {
     return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep && a->etp == b->etp;
 }
 
+/* The first result without unusual settings, if the best has some. */
+static const struct dtp_result *find_usual(const struct dtp_search *out) {
+    for (size_t i = 0; i < out->nresults; i++)
+        if (dtp_plan_is_usual(&out->result[i].plan))
+            return i > 0 ? &out->result[i] : NULL;
+    return NULL;
+}
+
 static void collect(struct searcher *s) {
     struct dtp_search *out = s->out;
     struct contender **list = DTP_NEW(s->a, struct contender *, s->ncontenders + 1);
@@ -229,6 +237,7 @@ static void collect(struct searcher *s) {
             if (same_layout(&out->result[k].plan, &out->result[i].plan))
                 out->new_layout[i] = false;
     }
+    out->usual = find_usual(out);
 }
 
 /* ---- near misses ---- */
@@ -315,8 +324,11 @@ static enum dtp_status run(struct searcher *s, struct dtp_err *err) {
     dtp_search_check(s);
     dtp_search_gather(s, DTP_VERDICT_BOUNDED, &s->contender, &s->ncontenders);
     estimate_until(s, 0);
-    struct contender **others = DTP_NEW(s->a, struct contender *, DTP_MOST_LAYOUTS);
+    struct contender **others = DTP_NEW(s->a, struct contender *, DTP_MOST_LAYOUTS + 1);
     size_t nothers = dtp_search_layouts(s, others);
+    struct contender *usual = dtp_search_usual(s);
+    if (usual)
+        others[nothers++] = usual;
     DTP_TRY(simulate_top(s, err));
     DTP_TRY(simulate(s, others, nothers, err));
     /* others may have come out faster than what was best before */

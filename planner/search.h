@@ -1,6 +1,7 @@
 /* search.h: the fastest plan that fits, exactly.
  *
- * CHECK     every candidate: legal (with the reason if not), device bytes, BOUND
+ * CHECK     every candidate: legal (with the reason if not), device bytes, BOUND; where it recomputes the
+ *           fewest layers that fit, their number, by halving: memory falls as they grow
  * ESTIMATE  legal plans that fit, in order of (bound, number), in waves of a fixed size, until the
  *           bounds exceed the `top`-th best estimate: what is left cannot be among the `top` best
  * SIMULATE  the `top` best estimates; then on, as long as a plan's estimate or, where it has none, its
@@ -11,7 +12,8 @@
  *
  * A `layout` is what (tp, pp, cp, ep, etp) fix. The best plan of each of the next layouts is simulated too,
  * so that the report can show different plans rather than one plan in many shades; it is the best of
- * its layout by ESTIMATE. Verdicts: candidates = illegal + over_memory + bounded + estimated.
+ * its layout by ESTIMATE. Where the best plan has settings that few use (dtp_plan_is_usual), so is the best without.
+ * Verdicts: candidates = illegal + over_memory + bounded + estimated.
  */
 #ifndef DTP_PLANNER_SEARCH_H
 #define DTP_PLANNER_SEARCH_H
@@ -54,6 +56,7 @@ struct dtp_counts {
 struct dtp_legal {
     uint64_t number, device_bytes;
     double bound_s, time_s; /* time_s: of the highest fidelity that was run, 0: none */
+    int recompute_layers;   /* of the plan, where the candidate has DTP_FEWEST_LAYERS */
     enum dtp_verdict verdict;
 };
 
@@ -72,8 +75,10 @@ struct dtp_search {
      * misses least, and the fastest */
     struct dtp_result near_miss[2];
     int nnear_misses;
-    /* the smallest device_bytes of all legal plans: what the report of "nothing fits" names */
-    uint64_t smallest_bytes, smallest_number; /* smallest_bytes 0: nothing is legal */
+    /* the legal plan of the fewest device_bytes: what the report of "nothing fits" names; NULL: nothing is legal */
+    const struct dtp_legal *leanest;
+    const struct dtp_result
+        *usual; /* of result[], where that is not the best: the best of dtp_plan_is_usual */
 };
 
 /* Everything in *out lives in `a`. Status DTP_OK also when nothing fits: then nresults is 0. */
@@ -81,6 +86,13 @@ enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *proble
                            const struct dtp_limits *limits,
                            const struct dtp_search_options *options, struct dtp_search *out,
                            struct dtp_err *err);
+/* The plan of a legal candidate. */
+void dtp_search_plan(const struct dtp_search *search, const struct dtp_legal *legal,
+                     struct dtp_plan *out);
+/* Divides layers as frameworks do by themselves, and recomputes all of them or none. */
+static inline bool dtp_plan_is_usual(const struct dtp_plan *p) {
+    return p->last_stage_less == 0 && p->recompute_layers == 0;
+}
 /* The k-th most frequent reason of the illegal plans (k = 0: the first), or -1: there are no more. */
 int dtp_counts_reason(const struct dtp_counts *c, int k);
 /* The first candidate that is legal and fits; false when there is none. What `nearest that works` asks. */

@@ -16,13 +16,74 @@ struct checker {
     struct found *found; /* [nshapes] */
 };
 
-static bool check_candidate(struct searcher *s, struct dtp_evaluator *ev, uint64_t number,
-                            const struct dtp_plan *plan, struct dtp_legal *out) {
+static uint64_t bytes_with(struct dtp_evaluator *ev, struct dtp_plan *plan, int recompute_layers) {
+    plan->recompute_layers = recompute_layers;
+    return dtp_evaluate_memory(ev, plan);
+}
+
+/* The most layers of a chunk up to `most` that the framework recomputes alone. */
+static int layers_up_to(const struct dtp_problem *problem, int chunk, int most) {
+    while (!dtp_framework_recomputes(problem->framework, chunk, most))
+        most--;
+    return most;
+}
+
+/* Of a plan like the one that is checked, with no layer recomputed and with all. */
+struct beside {
+    uint64_t none_bytes, all_bytes;
+};
+
+/* Where memory falls as evenly as it mostly does: the first number of layers that fits. */
+static int guess_fewest(uint64_t limit_bytes, const struct beside *beside, int chunk) {
+    if (beside->none_bytes == UINT64_MAX)
+        return chunk / 2;
+    double over = (double)(beside->none_bytes - limit_bytes);
+    return (int)(chunk * over / (double)(beside->none_bytes - beside->all_bytes)) + 1;
+}
+
+/* Puts into the plan the fewest layers whose recomputation makes it fit, the most where none does. Returns the
+ * bytes. From the guess and its neighbour on by halving. */
+static uint64_t find_fewest(const struct dtp_problem *problem, struct dtp_evaluator *ev,
+                            const struct beside *beside, struct dtp_plan *plan) {
+    uint64_t limit_bytes = problem->memory_limit_bytes, bytes = beside->all_bytes;
+    int chunk = dtp_plan_most_layers(plan, problem->model);
+    int most = layers_up_to(problem, chunk, chunk - 1), low = 0, high = chunk; /* low: too few */
+    if (beside->none_bytes <= limit_bytes)
+        return bytes_with(ev, plan, 1);
+    if (beside->all_bytes > limit_bytes || most == 1)
+        return bytes_with(ev, plan, most);
+    int k = guess_fewest(limit_bytes, beside, chunk);
+    for (int tried = 0; high - low > 1; tried++) {
+        k = k > low ? k : low + 1;
+        k = layers_up_to(problem, chunk, k < high ? k : high - 1);
+        uint64_t k_bytes = k > low ? bytes_with(ev, plan, k) : UINT64_MAX;
+        if (k_bytes <= limit_bytes) {
+            high = k;
+            bytes = k_bytes;
+        } else {
+            low = k > low ? k : low + 1;
+        }
+        k = tried > 0 ? low + (high - low) / 2 : k == high ? high - 1 : low + 1;
+    }
+    if (high == chunk)
+        return bytes_with(ev, plan, most);
+    plan->recompute_layers = high;
+    return bytes;
+}
+
+static bool check_candidate(struct searcher *s, struct dtp_evaluator *ev,
+                            const struct beside *beside, struct dtp_plan *plan,
+                            struct dtp_legal *out) {
+    bool fewest = plan->recompute_layers == DTP_FEWEST_LAYERS;
+    if (fewest)
+        plan->recompute_layers = 1;
     enum dtp_reason why = dtp_plan_check(s->problem, plan);
-    s->out->reason[number] = (uint8_t)why;
+    s->out->reason[out->number] = (uint8_t)why;
     if (why != DTP_LEGAL)
         return false;
-    *out = (struct dtp_legal){.number = number, .device_bytes = dtp_evaluate_memory(ev, plan)};
+    out->device_bytes =
+        fewest ? find_fewest(s->problem, ev, beside, plan) : dtp_evaluate_memory(ev, plan);
+    out->recompute_layers = plan->recompute_layers;
     out->bound_s = dtp_evaluate_bound(ev, plan);
     out->verdict = out->device_bytes > s->problem->memory_limit_bytes ? DTP_VERDICT_OVER_MEMORY
                                                                       : DTP_VERDICT_BOUNDED;
@@ -37,11 +98,19 @@ static void check_shape(void *ctx, size_t item, int thread) {
     struct found *f = &c->found[item];
     struct dtp_plan plan;
     struct dtp_legal one;
+    struct beside beside = {0};
     size_t capacity = 0;
     for (uint64_t i = 0; i < n; i++) {
         dtp_space_plan(space, item, i, &plan);
-        if (!check_candidate(c->s, ev, space->shape[item].first + i, &plan, &one))
+        if (i % (uint64_t)space->shape[item].nrecompute == 0)
+            beside = (struct beside){UINT64_MAX, UINT64_MAX};
+        one = (struct dtp_legal){.number = space->shape[item].first + i};
+        if (!check_candidate(c->s, ev, &beside, &plan, &one))
             continue;
+        if (plan.recompute == DTP_RECOMPUTE_NONE)
+            beside.none_bytes = one.device_bytes;
+        else if (plan.recompute == DTP_RECOMPUTE_FULL && plan.recompute_layers == 0)
+            beside.all_bytes = one.device_bytes;
         if (f->n == capacity) {
             size_t grown = capacity ? 2 * capacity : 16;
             f->at = dtp_arena_grow(c->s->arena[thread], f->at, sizeof *f->at, capacity, grown);
@@ -103,16 +172,20 @@ void dtp_search_count(struct dtp_search *out) {
     for (size_t i = 0; i < out->nlegal; i++) {
         const struct dtp_legal *l = &out->legal[i];
         n[l->verdict]++;
-        if (out->smallest_bytes == 0 || l->device_bytes < out->smallest_bytes) {
-            out->smallest_bytes = l->device_bytes;
-            out->smallest_number = l->number;
-        }
+        if (!out->leanest || l->device_bytes < out->leanest->device_bytes)
+            out->leanest = l;
     }
     c->illegal = c->candidates - out->nlegal;
     c->over_memory = n[DTP_VERDICT_OVER_MEMORY];
     c->bounded = n[DTP_VERDICT_BOUNDED];
     c->estimated = n[DTP_VERDICT_ESTIMATED] + n[DTP_VERDICT_SIMULATED];
     c->simulated = n[DTP_VERDICT_SIMULATED];
+}
+
+void dtp_search_plan(const struct dtp_search *search, const struct dtp_legal *legal,
+                     struct dtp_plan *out) {
+    dtp_space_candidate(&search->space, legal->number, out);
+    out->recompute_layers = legal->recompute_layers;
 }
 
 int dtp_counts_reason(const struct dtp_counts *c, int k) {
@@ -141,6 +214,7 @@ bool dtp_search_any(const struct dtp_problem *problem, const struct dtp_limits *
         uint64_t n = dtp_space_shape_size(&space, shape);
         for (uint64_t i = 0; i < n && !found; i++) {
             dtp_space_plan(&space, shape, i, out);
+            /* as few layers as fit: no plan fits with some that does not with all */
             found = dtp_plan_check(problem, out) == DTP_LEGAL &&
                     dtp_evaluate_memory(ev, out) <= problem->memory_limit_bytes;
         }

@@ -98,6 +98,19 @@ static void best_of(struct searcher *s, const struct member *members, struct lay
     }
 }
 
+struct contender *dtp_search_usual(struct searcher *s) {
+    struct member *members = DTP_NEW(s->a, struct member, s->ncontenders + 1);
+    struct layout usual = {0};
+    for (size_t i = 0; i < s->ncontenders; i++) {
+        struct dtp_plan p;
+        dtp_search_plan(s->out, s->contender[i].legal, &p);
+        if (dtp_plan_is_usual(&p))
+            members[usual.n++].contender = &s->contender[i];
+    }
+    best_of(s, members, &usual);
+    return usual.best;
+}
+
 size_t dtp_search_layouts(struct searcher *s, struct contender **out) {
     int most = s->options.layouts + 1; /* the best plan's own is one of them */
     if (most > DTP_MOST_LAYOUTS)

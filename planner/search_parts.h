@@ -43,5 +43,7 @@ void dtp_search_count(struct dtp_search *out);
 void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n);
 /* The best plan by estimate of each of the next layouts, best layout first. Returns how many. */
 size_t dtp_search_layouts(struct searcher *s, struct contender **out);
+/* The best by estimate of the usual plans; NULL: there is none. */
+struct contender *dtp_search_usual(struct searcher *s);
 
 #endif

@@ -36,6 +36,9 @@ struct builder {
     int cached_tp, cached_replicas, nzero; /* ZeRO of the last tp, dp x cp and whole experts */
     bool cached_whole;
     struct dtp_zero *zero;
+    int cached_layers, nrecompute; /* recomputation of the last largest chunk */
+    const struct dtp_recomputed *recompute;
+    double head_layers; /* FLOPs of the head in those of a layer */
 };
 
 static void find_microbatches(struct builder *b, int dp) {
@@ -98,9 +101,46 @@ static void find_zero(struct builder *b, int tp, int replicas, bool whole) {
     b->cached_whole = whole;
 }
 
+/* Modes and layers of chunks of which the largest has `layers`. */
+static void find_recompute(struct builder *b, int layers) {
+    const struct dtp_space *s = b->space;
+    bool given = s->limits.field[DTP_LIMIT_RECOMPUTE_LAYERS].n > 0;
+    if (b->cached_layers == layers && b->recompute)
+        return;
+    struct dtp_recomputed *out =
+        DTP_NEW(b->a, struct dtp_recomputed, 4 + (given && layers > 0 ? (size_t)layers : 0));
+    int n = 0;
+    for (int mode = DTP_RECOMPUTE_NONE; mode <= DTP_RECOMPUTE_FULL; mode++) {
+        bool full = mode == DTP_RECOMPUTE_FULL;
+        if (!wants(s, DTP_LIMIT_RECOMPUTE, mode))
+            continue;
+        for (int k = 0; k <= (full && given ? layers : 0); k++)
+            if (wants(s, DTP_LIMIT_RECOMPUTE_LAYERS, k))
+                out[n++] = (struct dtp_recomputed){(enum dtp_recompute)mode, k};
+        if (full && !given && layers > 1 &&
+            s->problem->framework->recompute_layers != DTP_RECOMPUTE_ALL)
+            out[n++] = (struct dtp_recomputed){DTP_RECOMPUTE_FULL, DTP_FEWEST_LAYERS};
+    }
+    b->recompute = out;
+    b->nrecompute = n;
+    b->cached_layers = layers;
+}
+
+static int most_layers(const struct dtp_space *s, const struct dtp_shape *shape) {
+    struct dtp_plan p = s->limits.fixed;
+    p.pp = shape->pp;
+    p.vpp = shape->vpp;
+    p.account_for_ends = shape->ends;
+    p.last_stage_less = shape->last_less;
+    return dtp_plan_most_layers(&p, s->problem->model);
+}
+
 static void add_shape(struct builder *b, const struct dtp_shape *like) {
     struct dtp_space *s = b->space;
     struct dtp_shape shape = *like;
+    find_recompute(b, most_layers(s, &shape));
+    shape.recompute = b->recompute;
+    shape.nrecompute = b->nrecompute;
     find_microbatches(b, shape.dp);
     shape.microbatch = b->microbatch;
     shape.nmicrobatch = b->nmicrobatch;
@@ -128,7 +168,9 @@ static void add_shape(struct builder *b, const struct dtp_shape *like) {
 static void add_schedules(struct builder *b, struct dtp_shape *shape) {
     const struct dtp_limits *l = &b->space->limits;
     size_t given = l->fixed.layers_per_stage.n;
-    if (given > 0 && given != (size_t)(shape->pp * shape->vpp))
+    int per_chunk = b->space->problem->model->layers / shape->pp / shape->vpp;
+    if ((given > 0 && given != (size_t)(shape->pp * shape->vpp)) ||
+        (shape->last_less > 0 && shape->last_less >= per_chunk))
         return;
     for (int k = 0; dtp_schedule_kinds[k].name; k++) {
         if (dtp_schedule_kinds[k].chunked != (shape->vpp > 1) ||
@@ -140,13 +182,11 @@ static void add_schedules(struct builder *b, struct dtp_shape *shape) {
 }
 
 /* Numbers of chunks that divide a stage's layers; where chunks may be uneven, any that is asked for. */
-static void add_chunks(struct builder *b, struct dtp_shape *shape, bool ends, int per_stage) {
+static void add_chunks(struct builder *b, struct dtp_shape *shape, int per_stage) {
     const struct dtp_space *s = b->space;
     int vpp[DTP_MOST_DIVISORS];
-    if (!wants(s, DTP_LIMIT_ENDS, ends))
-        return;
-    shape->ends = ends;
-    if (!ends && s->problem->framework->uneven_chunks && s->limits.field[DTP_LIMIT_VPP].n > 0) {
+    if (!shape->ends && s->problem->framework->uneven_chunks &&
+        s->limits.field[DTP_LIMIT_VPP].n > 0) {
         for (shape->vpp = 1; shape->vpp <= per_stage; shape->vpp++)
             if (wants(s, DTP_LIMIT_VPP, shape->vpp))
                 add_schedules(b, shape);
@@ -159,13 +199,40 @@ static void add_chunks(struct builder *b, struct dtp_shape *shape, bool ends, in
     }
 }
 
+/* The time of the head is that of its product and of what runs over the logits, so that it may be worth more
+ * layers than its FLOPs. */
+static int most_less(const struct builder *b, int pp, int per_stage) {
+    static const double head_time = 1.5; /* of its FLOPs */
+    const struct dtp_space *s = b->space;
+    const struct dtp_problem *p = s->problem;
+    if (pp == 1 || s->limits.fixed.layers_per_stage.n > 0)
+        return 0;
+    if (s->limits.field[DTP_LIMIT_LAST_LESS].n > 0)
+        return per_stage - 1;
+    if (!dtp_framework_takes_layers(p->framework) || p->model->mtp_layers > 0)
+        return 0;
+    double most = head_time * b->head_layers;
+    return most < per_stage - 1 ? (int)most : per_stage - 1;
+}
+
+static void add_splits(struct builder *b, struct dtp_shape *shape, bool ends, int per_stage) {
+    const struct dtp_space *s = b->space;
+    int most = ends ? 0 : most_less(b, shape->pp, per_stage);
+    shape->ends = ends;
+    for (int less = 0; less <= most && wants(s, DTP_LIMIT_ENDS, ends); less++) {
+        shape->last_less = less;
+        if (wants(s, DTP_LIMIT_LAST_LESS, less))
+            add_chunks(b, shape, per_stage);
+    }
+}
+
 static void add_stages(struct builder *b, struct dtp_shape *shape) {
     const struct dtp_problem *p = b->space->problem;
     int per_stage = p->model->layers / shape->pp, with_ends = p->model->layers + 2;
-    add_chunks(b, shape, false, shape->pp == 1 || per_stage < 1 ? 1 : per_stage);
+    add_splits(b, shape, false, shape->pp == 1 || per_stage < 1 ? 1 : per_stage);
     if (p->framework->accounts_for_ends && shape->pp > 1 && with_ends % shape->pp == 0 &&
         b->space->limits.fixed.layers_per_stage.n == 0)
-        add_chunks(b, shape, true, with_ends / shape->pp);
+        add_splits(b, shape, true, with_ends / shape->pp);
 }
 
 static void add_experts(struct builder *b, struct dtp_shape *shape, int etp) {
@@ -211,13 +278,19 @@ static void add_contexts(struct builder *b, struct dtp_shape *shape, int gpus) {
     }
 }
 
+/* Of the parameters that a token meets. */
+static double head_layers(const struct dtp_model *m) {
+    struct dtp_param_counts count;
+    dtp_model_params(m, m->vocab, &count);
+    double ends = (double)(count.embedding + count.head), head = (double)m->vocab * m->hidden;
+    double layers = (double)count.active - ends;
+    return layers > 0 && m->classes == 0 ? head * m->layers / layers : 0;
+}
+
 void dtp_space_init(struct dtp_arena *a, const struct dtp_problem *problem,
                     const struct dtp_limits *limits, struct dtp_space *out) {
     *out = (struct dtp_space){.problem = problem, .limits = limits ? *limits : dtp_limits_none()};
-    for (int r = DTP_RECOMPUTE_NONE; r <= DTP_RECOMPUTE_FULL; r++)
-        if (wants(out, DTP_LIMIT_RECOMPUTE, r))
-            out->recompute[out->nrecompute++] = r;
-    struct builder b = {.a = a, .space = out};
+    struct builder b = {.a = a, .space = out, .head_layers = head_layers(problem->model)};
     int tp[DTP_MOST_DIVISORS], pp[DTP_MOST_DIVISORS];
     int ntp = choices(out, DTP_LIMIT_TP, problem->gpus, tp);
     for (int i = 0; i < ntp; i++) {
@@ -232,7 +305,7 @@ void dtp_space_init(struct dtp_arena *a, const struct dtp_problem *problem,
 uint64_t dtp_space_shape_size(const struct dtp_space *s, size_t shape) {
     const struct dtp_shape *h = &s->shape[shape];
     return (uint64_t)h->nmicrobatch * (uint64_t)h->nzero * (uint64_t)h->nsp *
-           (uint64_t)s->nrecompute;
+           (uint64_t)h->nrecompute;
 }
 
 void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct dtp_plan *out) {
@@ -247,10 +320,12 @@ void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct 
     out->vpp = h->vpp;
     out->schedule = h->schedule;
     out->account_for_ends = h->ends;
+    out->last_stage_less = h->last_less;
     out->global_batch_size = s->problem->global_batch;
-    uint64_t nrecompute = (uint64_t)s->nrecompute, nsp = (uint64_t)h->nsp;
+    uint64_t nrecompute = (uint64_t)h->nrecompute, nsp = (uint64_t)h->nsp;
     uint64_t nzero = (uint64_t)h->nzero;
-    out->recompute = (enum dtp_recompute)s->recompute[i % nrecompute];
+    out->recompute = h->recompute[i % nrecompute].mode;
+    out->recompute_layers = h->recompute[i % nrecompute].layers;
     i /= nrecompute;
     out->sequence_parallel = h->sp[i % nsp] != 0;
     i /= nsp;

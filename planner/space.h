@@ -9,6 +9,9 @@
  *                    with a limit, where it divides them as one likes, any divisor of tp cp dp
  *   ep               divisors of tp cp dp / etp up to the number of experts; dense models: 1
  *   account_for_ends off; on where the framework has it, pp > 1 and pp divides L + 2
+ *   last_stage_less  0; where the framework takes the layers of each stage also up to 1.5 times the FLOPs of the
+ *                    head in those of a layer; when limited by the user instead what is wanted; the last chunk
+ *                    keeps a layer
  *   vpp              divisors of max(1, floor(L / pp)), of (L + 2) / pp with account_for_ends; pp = 1: 1
  *   schedule         vpp = 1: every schedule without chunks; vpp > 1: every one with chunks
  *   microbatch_size  divisors of B / dp; 1 where dp does not divide B (then refused)
@@ -18,11 +21,14 @@
  *                    divisors of dp cp, or the first that is wanted where none divides (then refused)
  *   sequence_parallel off, on; tp = 1: off
  *   recompute        none selective full
+ *   recompute_layers 0, all; of full recomputation, where the framework has it, also the fewest that fit: a
+ *                    candidate has DTP_FEWEST_LAYERS, the search finds their number (dtp_search_plan); when
+ *                    limited by the user instead the numbers that are wanted
  * Limits (limits.h) take values away; they never add any. Whether a candidate is legal is
  * dtp_plan_check()'s business: the space only says what is counted. Layers are split as even as it
  * goes unless the limits fix layers_per_stage, which then also fixes pp x vpp.
  *
- * A `shape` is what the first nine fields fix; its candidates are consecutive numbers:
+ * A `shape` is what the first ten fields fix; its candidates are consecutive numbers:
  *     for (size_t s = 0; s < space.nshapes; s++)
  *         for (uint64_t i = 0; i < dtp_space_shape_size(&space, s); i++)
  *             dtp_space_plan(&space, s, i, &plan);
@@ -38,14 +44,23 @@ struct dtp_zero {
     int stage, group;
 };
 
+#define DTP_FEWEST_LAYERS (1 << 24) /* more than a chunk has */
+
+struct dtp_recomputed {
+    enum dtp_recompute mode;
+    int layers;
+};
+
 struct dtp_shape {
-    int tp, pp, cp, dp, etp, ep, vpp, schedule;
+    int tp, pp, cp, dp, etp, ep, last_less, vpp, schedule;
     bool ends;
-    int nmicrobatch, nzero, nsp;
+    int nmicrobatch, nzero, nsp, nrecompute;
     const int *microbatch; /* [nmicrobatch], shared between shapes of the same dp */
     /* [nzero], shared between shapes of the same tp, dp, cp, etp and ep */
     const struct dtp_zero *zero;
     int sp[2];
+    const struct dtp_recomputed
+        *recompute; /* [nrecompute], shared between shapes of the same chunks */
     uint64_t first; /* number of its first candidate */
 };
 
@@ -55,7 +70,6 @@ struct dtp_space {
     struct dtp_shape *shape;
     size_t nshapes;
     uint64_t ncandidates;
-    int recompute[3], nrecompute;
 };
 
 /* limits may be NULL: none. problem must stay. */

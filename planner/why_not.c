@@ -47,7 +47,7 @@ static void verdict(const struct question *q, const struct dtp_search *s) {
             t->file, "  %9s over the memory limit of %s; the leanest legal plan needs %s\n",
             dtp_fmt_count((double)s->counts.over_memory, n, sizeof n),
             dtp_fmt_bytes_gib((double)q->r->setup->problem.memory_limit_bytes, limit, sizeof limit),
-            dtp_fmt_bytes_gib((double)s->smallest_bytes, least, sizeof least));
+            dtp_fmt_bytes_gib((double)s->leanest->device_bytes, least, sizeof least));
     uint64_t fit = s->counts.bounded + s->counts.estimated;
     if (fit == 0)
         return;
@@ -91,7 +91,9 @@ static enum dtp_status elsewhere(const struct question *q, const struct dtp_limi
         fprintf(t->file, "    --framework %s: ", *name);
         if (s.nresults == 0) {
             fprintf(t->file, "nothing fits, the leanest needs %s\n",
-                    dtp_fmt_bytes_gib((double)s.smallest_bytes, text, sizeof text));
+                    s.leanest
+                        ? dtp_fmt_bytes_gib((double)s.leanest->device_bytes, text, sizeof text)
+                        : "more");
             continue;
         }
         fprintf(t->file, "%s\n            ", dtp_fmt_time(s.result[0].step_s, text, sizeof text));
@@ -109,7 +111,7 @@ static enum dtp_status judge(const struct question *q, const struct dtp_limits *
     fprintf(q->t->file, ": %s plans\n", dtp_fmt_count((double)s.counts.candidates, n, sizeof n));
     reasons(q, &s.counts);
     verdict(q, &s);
-    return s.smallest_bytes == 0 ? elsewhere(q, fields, err) : DTP_OK;
+    return !s.leanest ? elsewhere(q, fields, err) : DTP_OK;
 }
 
 /* tp 8 x pp 5: the degrees that are given do not divide the GPUs, or are all there are and make others. */

@@ -40,6 +40,7 @@ static inline void world_init(struct world *w) {
     w->framework.zero_stages_pp = 3;
     w->framework.zero_stages_tp = 7;
     w->framework.recompute_modes = 7;
+    w->framework.recompute_layers = DTP_RECOMPUTE_ANY;
     w->problem = (struct dtp_problem){.model = &w->model,
                                       .cluster = &w->cluster,
                                       .framework = &w->framework,

@@ -15,7 +15,6 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
     const struct {
         const char *field, *option, *text;
     } given[] = {{"recompute_modules", "--recompute-modules", args->recompute_modules},
-                 {"recompute_layers", "--recompute-layers", args->recompute_layers},
                  {"layers_per_stage", "--layers-per-stage", args->layers_per_stage},
                  {"tp_algo", "--tp-algo", args->tp_algo},
                  {"dp_algo", "--dp-algo", args->dp_algo},
@@ -172,6 +171,10 @@ static enum dtp_status change_plan(struct dtp_cli *cli, const struct dtp_problem
     if (cli->args.ask.dtype >= 0)
         plan->dtype = problem->dtype;
     DTP_TRY(dtp_cli_fixed(cli, plan, err));
+    if (cli->args.layers_per_stage) { /* instead of how the plan divides them */
+        plan->account_for_ends = false;
+        plan->last_stage_less = 0;
+    }
     limits.fixed = *plan;
     DTP_TRY(dtp_cli_check_limits(&limits, problem, err));
     return require(problem, plan, err);

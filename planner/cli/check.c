@@ -76,13 +76,18 @@ static void keep_cover(struct dtp_arena *a, struct dtp_check *c, size_t least) {
         c->row[i].plan = plan[index[i]];
 }
 
-/* Unless asked otherwise: microbatches of one sequence; on GPUs of up to eight, and up to four chunks. */
+/* Unless asked otherwise: microbatches of one sequence; on GPUs of up to eight, and up to four chunks; layers
+ * divided and recomputed as all do. */
 static void default_limits(const struct dtp_check_own *own, struct dtp_limits *limits) {
     struct dtp_select *mb = &limits->field[DTP_LIMIT_MICROBATCH];
     struct dtp_select *vpp = &limits->field[DTP_LIMIT_VPP];
     if (mb->n == 0)
         *mb = dtp_check_on_gpus(own) ? (struct dtp_select){4, {1, 2, 4, 8}, {1, 2, 4, 8}}
                                      : (struct dtp_select){1, {1}, {1}};
+    const enum dtp_limit some[] = {DTP_LIMIT_LAST_LESS, DTP_LIMIT_RECOMPUTE_LAYERS};
+    for (int i = 0; i < 2; i++)
+        if (limits->field[some[i]].n == 0)
+            limits->field[some[i]].n = 1; /* 0 */
     if (vpp->n == 0 && dtp_check_on_gpus(own))
         *vpp = (struct dtp_select){3, {1, 2, 4}, {1, 2, 4}};
 }

@@ -26,8 +26,8 @@ enum dtp_color { DTP_COLOR_AUTO, DTP_COLOR_ALWAYS, DTP_COLOR_NEVER };
 struct dtp_args {
     struct dtp_ask ask;
     const char *limit[DTP_NLIMITS]; /* searched fields, as typed */
-    const char *recompute_modules, *recompute_layers, *layers_per_stage, *tp_algo, *dp_algo,
-        *tp_overlap, *dp_overlap, *p2p_overlap, *ep_overlap, *ep_per_node, *offload,
+    const char *recompute_modules, *layers_per_stage, *tp_algo, *dp_algo, *tp_overlap, *dp_overlap,
+        *p2p_overlap, *ep_overlap, *ep_per_node, *offload,
         *offload_to;      /* fixed fields of the plan, as typed */
     const char *plan;     /* FILE */
     const char *timeline; /* FILE to write */

@@ -153,6 +153,12 @@ static const struct dtp_option layout_options[] = {
      .aliases = "sp", .help = "norms and dropout divided by tp as well (default: both are tried)"},
     LIMIT(DTP_LIMIT_RECOMPUTE, "recompute", "recompute-granularity",
           "activations computed again in the backward: none, selective, full"),
+    LIMIT(DTP_LIMIT_RECOMPUTE_LAYERS, "recompute-layers", NULL,
+          "with full recomputation: only so many layers of a chunk, 0: all (default: 0, and the "
+          "fewest that fit where the framework has it)"),
+    LIMIT(DTP_LIMIT_LAST_LESS, "last-stage-less", NULL,
+          "layers that the last stage leaves to the others, for its head (default: 0, and some "
+          "where the framework takes the layers of each stage)"),
     {"account-for-ends", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_ENDS * sizeof(const char *),
      .aliases = "ends",
      .help =
@@ -165,8 +171,6 @@ static const struct dtp_option fixed_options[] = {
      .names = dtp_module_names, .several = true,
      .help = "with selective recomputation: these parts of a layer, such as moe_act,layernorm "
              "(default core_attn)"},
-    FIELD("recompute-layers", "N", recompute_layers,
-          "with full recomputation: only the first N layers of a chunk"),
     FIELD("layers-per-stage", "LIST", layers_per_stage,
           "layers of each virtual stage, such as 12,13,13,10 (default: as even as it goes)"),
     FIELD("tp-algo", "ALGO", tp_algo,

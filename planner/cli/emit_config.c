@@ -111,7 +111,7 @@ static void megatron_recompute(FILE *f, const struct dtp_problem *p, const struc
         putc('\n', f);
     if (plan->recompute != DTP_RECOMPUTE_FULL)
         return;
-    int most = p->model->layers / (plan->pp * plan->vpp);
+    int most = dtp_plan_most_layers(plan, p->model);
     if (plan->recompute_layers > 0 && plan->recompute_layers < most)
         fprintf(f, "--recompute-granularity full\n--recompute-method block\n");
     else
@@ -224,16 +224,19 @@ static int shards(const struct dtp_plan *plan) {
     return ranks < plan->dp ? ranks : plan->dp;
 }
 
-/* Its own division takes embedding and head for a layer each unless told otherwise; any other is spelt out
- * module by module. */
+/* Its own division takes embedding and head for a layer each unless told otherwise: the first and the last stage
+ * may have less than the others, which have equal numbers; any other is spelt out module by module. */
 static void titan_stages(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
-    int n = plan->pp * plan->vpp, ends = plan->account_for_ends;
-    if (is_even(m, plan)) {
+    int n = plan->pp * plan->vpp, each = dtp_plan_most_layers(plan, m);
+    bool equal = true;
+    for (int vs = 1; vs + 1 < n; vs++)
+        equal &= dtp_plan_layers(plan, m, vs) == each;
+    if (equal) {
         fprintf(f,
                 "pipeline_parallel_layers_per_stage = %d\n"
                 "pipeline_parallel_first_stage_less_layers = %d\n"
                 "pipeline_parallel_last_stage_less_layers = %d\n",
-                (m->layers + 2 * ends) / n, ends, ends);
+                each, each - dtp_plan_layers(plan, m, 0), each - dtp_plan_layers(plan, m, n - 1));
         return;
     }
     fputs("module_fqns_per_model_part = [", f);
@@ -245,6 +248,18 @@ static void titan_stages(FILE *f, const struct dtp_model *m, const struct dtp_pl
         fputs(vs + 1 == n ? ", \"norm\", \"output\"]" : "]", f);
     }
     fputs("]\n", f);
+}
+
+/* Of a part's layers, every n-th. */
+static void titan_recompute(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
+    int most = dtp_plan_most_layers(plan, m), some = plan->recompute_layers;
+    bool part = some > 0 && some < most;
+    fprintf(f, "\n[activation_checkpoint]\nmode = \"%s\"\n",
+            dtp_recompute_names[part ? DTP_RECOMPUTE_SELECTIVE : plan->recompute]);
+    if (part)
+        fprintf(f, "selective_ac_option = \"%d\"\n", most / some);
+    else if (plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+        fputs("selective_ac_option = \"op\"\n", f);
 }
 
 void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
@@ -273,9 +288,7 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
         fputs("expert_parallel_comm_backend = \"deepep\"\n", f);
     if (p->framework->tp_overlap && plan->tp_overlap != 0 && plan->tp > 1)
         fputs("enable_async_tensor_parallel = true\n", f);
-    fprintf(f, "\n[activation_checkpoint]\nmode = \"%s\"\n", dtp_recompute_names[plan->recompute]);
-    if (plan->recompute == DTP_RECOMPUTE_SELECTIVE)
-        fputs("selective_ac_option = \"op\"\n", f);
+    titan_recompute(f, p->model, plan);
     fprintf(f, "\n[compile]\nenable = %s\n", p->framework->eager ? "false" : "true");
     if (dtp_dtype_narrow(plan->dtype))
         fprintf(f, "\n# %s: add its converter to model.converters (torchtitan's docs/float8.md)\n",

@@ -76,7 +76,7 @@ static const struct dtp_output_key head[] = {
 
 static const struct dtp_output_key plan[] = {
     {"", "", "ANSWER"},
-    {"faster_still", "what the search does not try, where it is faster than the best", "RESULT"},
+    {"unusual", "what few use of the best plan's settings, and what it gains; absent where nothing is"},
     {"runners_up[]", "the next best", "RESULT"},
     {"runners_up[].why_not", "why it lost"},
     {"near_misses[]", "over the memory limit, but faster if they fitted", "RESULT"},

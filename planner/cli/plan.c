@@ -5,7 +5,6 @@
 #include "planner/cli/emit.h"
 #include "planner/cli/timeline.h"
 #include "planner/cli/verbs.h"
-#include "planner/refine.h"
 #include "sim/base/text.h"
 
 struct own {
@@ -100,14 +99,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     options.progress = NULL;
     if (own->why_not)
         return why_not(cli, &report, own->why_not, &options, err);
-    struct dtp_result refined;
-    if (search.nresults > 0 && !own->csv && own->emit == DTP_EMIT_NONE &&
-        dtp_refine(cli->a, &setup->problem, &search, &refined))
-        report.refined = &refined;
     if (own->csv)
         dtp_report_csv(cli->a, cli->out.file, &report);
     else if (cli->args.json)
-        dtp_report_json(cli->out.file, &report);
+        dtp_report_json(cli->a, cli->out.file, &report);
     if (search.nresults == 0)
         return dtp_fail(err, DTP_ENO, "%s", dtp_advise(cli->a, &report));
     if (own->emit != DTP_EMIT_NONE)

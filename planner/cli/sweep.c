@@ -130,9 +130,10 @@ static bool expenses(struct dtp_sweep_row *row, const struct dtp_report *r) {
 static const char *too_large(struct dtp_arena *a, const struct dtp_search *s,
                              const struct dtp_problem *p) {
     char least[32], limit[32];
-    return dtp_arena_printf(a, "does not fit: the leanest plan needs %s, the limit is %s",
-                            dtp_fmt_bytes_gib((double)s->smallest_bytes, least, sizeof least),
-                            dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
+    return dtp_arena_printf(
+        a, "does not fit: the leanest plan needs %s, the limit is %s",
+        dtp_fmt_bytes_gib((double)s->leanest->device_bytes, least, sizeof least),
+        dtp_fmt_bytes_gib((double)p->memory_limit_bytes, limit, sizeof limit));
 }
 
 /* The best plan of a row. That nothing fits, or that the hardware lacks something, is an answer; a name that
@@ -171,8 +172,8 @@ static enum dtp_status fill(struct dtp_cli *cli, struct dtp_sweep_row *row, stru
                                 .tokens = s->tokens,
                                 .failures = s->failures};
     if (search->nresults == 0) {
-        row->reason = search->smallest_bytes > 0 ? too_large(cli->a, search, &setup->problem)
-                                                 : dtp_advise(cli->a, &report);
+        row->reason = search->leanest ? too_large(cli->a, search, &setup->problem)
+                                      : dtp_advise(cli->a, &report);
         return DTP_OK;
     }
     row->best = &search->result[0];

@@ -191,9 +191,10 @@ void dtp_sweep_csv(FILE *f, const struct dtp_sweep *s) {
             continue;
         }
         const struct dtp_plan *p = &b->plan;
+        char again[32];
         fprintf(f, "%d,%d,%d,%d,%d,%d,%d,%d,%s,%s,", p->tp, p->pp, p->dp, p->cp, p->ep, p->vpp,
                 p->microbatch_size, p->zero_stage, dtp_schedule_kinds[p->schedule].name,
-                dtp_recompute_names[p->recompute]);
+                dtp_recompute_text(p, again, sizeof again));
         const double numbers[] = {
             b->step_s,    b->tokens_per_s, b->mfu,         (double)b->device_bytes,
             row->scaling, row->days,       row->gpu_hours, row->cost};

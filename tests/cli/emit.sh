@@ -70,8 +70,8 @@ compile: enable"
 titan="--gpus 64 --cluster h100 --batch 128 --emit torchtitan"
 # shellcheck disable=SC2086
 {
-    "$dtplan" --model llama3-8b $titan --framework torchtitan-eager --pp 4 --schedule zb-v
-    "$dtplan" --model llama3-8b $titan --framework torchtitan-async-tp --tp 2 --pp 4 --vpp 3
+    "$dtplan" --model llama3-8b $titan --framework torchtitan-eager --pp 4 --schedule zb-v --last-stage-less 0
+    "$dtplan" --model llama3-8b $titan --framework torchtitan-async-tp --tp 2 --pp 4 --vpp 3 --last-stage-less 0
     "$dtplan" --model mixtral-8x7b $titan --pp 1 --tp 2 --sp on --ep 8 --etp 2 --ep-per-node 1
     "$dtplan" --model mixtral-8x7b $titan --pp 1 --tp 1 --ep 8 --recompute selective
 } | awk -v options="$options" '

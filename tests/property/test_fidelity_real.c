@@ -41,6 +41,7 @@ static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *proble
         p->recompute = (enum dtp_recompute)below(r, 3);
         p->recompute_layers = p->recompute == DTP_RECOMPUTE_FULL ? below(r, 3) : 0;
         p->account_for_ends = below(r, 4) == 0;
+        p->last_stage_less = below(r, 3) == 0 ? 1 + below(r, 3) : 0;
         p->p2p_overlap = below(r, 3) - 1;
         p->dp_overlap = below(r, 3) - 1;
         if (dtp_plan_check(problem, p) == DTP_LEGAL)

@@ -171,6 +171,9 @@ static void check_odd_cases(double dropout) {
     p = with_degrees(tiny_options(&ref.model).plan, 1, 3, 1);
     p.layers_per_stage = (struct dtp_ints){layers, 3};
     CU_ASSERT(compare(&ref, &p) < tolerance);
+    p = with_degrees(tiny_options(&ref.model).plan, 1, 2, 1);
+    p.last_stage_less = 2;
+    CU_ASSERT(compare(&ref, &p) < tolerance);
     p = with_degrees(tiny_options(&ref.model).plan, 1, 1, 2);
     p.dp_overlap = 0;
     CU_ASSERT(compare(&ref, &p) < tolerance);

@@ -14,8 +14,21 @@ struct exhaustive {
     uint64_t number, illegal, over_memory, fit;
     double step_s;
     bool found;
+    bool usual; /* one that fits is */
     int above_estimate, above_simulation;
 };
+
+/* The number of layers that a candidate stands for, one after another; the most where none fits. */
+static void find_fewest(struct dtp_evaluator *ev, struct dtp_plan *plan) {
+    const struct dtp_problem *p = dtp_evaluator_problem(ev);
+    int most = dtp_plan_most_layers(plan, p->model);
+    if (plan->recompute_layers != DTP_FEWEST_LAYERS)
+        return;
+    plan->recompute_layers = 1;
+    for (int k = 2; k < most && dtp_evaluate_memory(ev, plan) > p->memory_limit_bytes; k++)
+        if (dtp_framework_recomputes(p->framework, most, k))
+            plan->recompute_layers = k;
+}
 
 static void try_plan(struct dtp_evaluator *ev, uint64_t number, const struct dtp_plan *plan,
                      struct exhaustive *out) {
@@ -31,6 +44,7 @@ static void try_plan(struct dtp_evaluator *ev, uint64_t number, const struct dtp
         return;
     }
     out->fit++;
+    out->usual |= dtp_plan_is_usual(plan);
     double bound_s = dtp_evaluate_bound(ev, plan), estimate_s = dtp_evaluate_estimate(ev, plan);
     struct dtp_arena *a = dtp_arena_create("one plan");
     if (dtp_evaluate(a, ev, plan, DTP_SIMULATE, NULL, &r, &err) != DTP_OK)
@@ -55,6 +69,7 @@ static void simulate_all(const struct dtp_problem *p, const struct dtp_limits *l
     dtp_space_init(a, p, limits, &space);
     for (uint64_t i = 0; i < space.ncandidates; i++) {
         dtp_space_candidate(&space, i, &plan);
+        find_fewest(ev, &plan);
         try_plan(ev, i, &plan, out);
     }
     dtp_evaluator_destroy(ev);
@@ -73,10 +88,15 @@ static const struct planner_case cases[] = {
     {"mixtral-8x7b", "dgx-h100", "megatron-core", 32, 16, 0, 0, "microbatch_size=1,tp=1..4"},
     {"llama2-7b", "dgx-a100-80", "megatron-core", 8, 8, 16384, 0, "microbatch_size=1"},
     {"gpt3-1.3b", "aws-p4d", "torch-fsdp2", 32, 64, 0, 0, NULL},
-    {"gpt3-1.3b", "gcp-a2", "deepspeed", 16, 32, 0, 12, NULL}};
+    {"gpt3-1.3b", "gcp-a2", "deepspeed", 16, 32, 0, 12, NULL},
+    {"llama3-8b", "hgx-h100", "torch-fsdp2", 8, 64, 0, 0, NULL},
+    {"llama3-8b", "hgx-h100", "torchtitan", 8, 32, 0, 50, "microbatch_size=1,tp=1,2,pp=1,2"},
+    {"llama3.2-1b", "hgx-h100", "megatron-core", 4, 8, 0, 12, "microbatch_size=1,pp=2,4"},
+    {"llama3-8b", "hgx-h100", "megatron-core", 12, 24, 0, 0, "microbatch_size=1,tp=1,2,pp=3,6"}};
 enum { NCASES = sizeof cases / sizeof *cases };
 
 static void test_winner(void) {
+    int unusual = 0;
     for (int k = 0; k < NCASES; k++) {
         struct dtp_setup *s = case_setup(arena, &cases[k]);
         struct dtp_limits limits = case_limits(arena, &cases[k], s);
@@ -101,14 +121,35 @@ static void test_winner(void) {
                 k, cases[k].model, (unsigned long long)found.number[0], found.result[0].step_s,
                 (unsigned long long)all.number, all.step_s);
         CU_ASSERT(same);
+        bool usual = dtp_plan_is_usual(&found.result[0].plan);
+        CU_ASSERT_EQUAL(found.usual != NULL, !usual && all.usual);
+        CU_ASSERT(!found.usual || dtp_plan_is_usual(&found.usual->plan));
+        unusual += !usual;
         CU_ASSERT_EQUAL(found.counts.illegal, all.illegal);
         CU_ASSERT_EQUAL(found.counts.over_memory, all.over_memory);
         CU_ASSERT_EQUAL(found.counts.bounded + found.counts.estimated, all.fit);
+    }
+    CU_ASSERT(unusual > 1);
+}
+
+/* The fewest layers that fit are enough: every number of layers has the same winner. */
+static void test_fewest(void) {
+    for (int k = 0; k < NCASES; k++) {
+        struct dtp_setup *s = case_setup(arena, &cases[k]);
+        struct dtp_limits limits = case_limits(arena, &cases[k], s);
+        struct dtp_search_options options = {.jobs = 2, .layouts = -1};
+        struct dtp_search fewest, each;
+        CU_ASSERT_EQUAL(dtp_search(arena, &s->problem, &limits, &options, &fewest, NULL), DTP_OK);
+        dtp_limits_relax(&limits, DTP_LIMIT_RECOMPUTE_LAYERS);
+        CU_ASSERT_EQUAL(dtp_search(arena, &s->problem, &limits, &options, &each, NULL), DTP_OK);
+        CU_ASSERT_EQUAL(fewest.result[0].step_s, each.result[0].step_s);
+        CU_ASSERT_EQUAL(dtp_plan_compare(&fewest.result[0].plan, &each.result[0].plan), 0);
     }
 }
 
 int main(void) {
     CU_TestInfo tests[] = {{"winner = winner of simulating everything", test_winner},
+                           {"the fewest layers that fit are enough", test_fewest},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"search", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");

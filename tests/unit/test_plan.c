@@ -28,6 +28,7 @@ static struct dtp_plan random_plan(struct dtp_rng *r) {
     p.recompute_layers = (int)dtp_rng_below(r, 2);
     p.schedule = (int)dtp_rng_below(r, DTP_NSCHEDULES);
     p.account_for_ends = dtp_rng_below(r, 2) == 1;
+    p.last_stage_less = (int)dtp_rng_below(r, 3);
     p.microbatch_size = 1 + (int)dtp_rng_below(r, 3);
     p.global_batch_size = 1 + (int)dtp_rng_below(r, 100);
     p.tp_algo = (enum dtp_algo)dtp_rng_below(r, DTP_NALGOS);

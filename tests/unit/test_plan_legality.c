@@ -155,6 +155,21 @@ CHANGE(modules_fp8, modules_experts(w, p); p->dtype = DTP_FP8; w->framework.dtyp
 CHANGE(modules_fp8_current, modules_fp8(w, p); w->framework.fp8_recipe = DTP_FP8_CURRENT;)
 CHANGE(modules_hidden, modules_experts(w, p); ep_hidden(w, p);)
 CHANGE(modules_hidden_moe, modules_hidden(w, p); p->recompute_modules = DTP_BIT_MOE;)
+CHANGE(recompute_all_alone, recompute_some(w, p); p->recompute_layers = 3;
+       w->framework.recompute_layers = DTP_RECOMPUTE_ALL;)
+CHANGE(recompute_all, recompute_all_alone(w, p); p->recompute_layers = 6;)
+CHANGE(recompute_nth, recompute_some(w, p); p->recompute_layers = 3;
+       w->framework.recompute_layers = DTP_RECOMPUTE_NTH;)
+CHANGE(recompute_no_nth, recompute_nth(w, p); p->recompute_layers = 4;)
+CHANGE(last_less, p->last_stage_less = 2; w->framework.uneven_chunks = true;)
+CHANGE(last_less_native, last_less(w, p); w->framework.uneven_chunks = false;
+       w->framework.native = true;)
+CHANGE(last_less_here, last_less(w, p); w->framework.uneven_chunks = false;)
+CHANGE(last_less_all, last_less(w, p); p->last_stage_less = 6;)
+CHANGE(last_less_pp1, last_less(w, p); p->pp = 1; p->dp = 8;)
+CHANGE(last_less_ends, last_less(w, p); w->model.layers = 14; p->account_for_ends = true;
+       w->framework.accounts_for_ends = true;)
+CHANGE(last_less_mtp, last_less(w, p); w->model.mtp_layers = 1;)
 CHANGE(tp_limit, w->framework.max_tp = 1;)
 CHANGE(pp_limit, w->framework.max_pp = 1;)
 CHANGE(offload, p->offload = DTP_OFFLOAD_OPTIMIZER; p->zero_stage = 1;)
@@ -293,6 +308,17 @@ static const struct reason_case reason_cases[] = {
     {DTP_LEGAL, modules_fp8_current},
     {DTP_LEGAL, modules_hidden},
     {DTP_WHY_EP_OVERLAP, modules_hidden_moe},
+    {DTP_WHY_RECOMPUTE, recompute_all_alone},
+    {DTP_LEGAL, recompute_all},
+    {DTP_LEGAL, recompute_nth},
+    {DTP_WHY_RECOMPUTE, recompute_no_nth},
+    {DTP_LEGAL, last_less},
+    {DTP_LEGAL, last_less_native},
+    {DTP_WHY_LAST_LESS, last_less_here},
+    {DTP_WHY_LAST_LESS, last_less_all},
+    {DTP_WHY_LAST_LESS, last_less_pp1},
+    {DTP_WHY_ENDS, last_less_ends},
+    {DTP_WHY_LAST_LESS, last_less_mtp},
     {DTP_WHY_TP, tp_limit},
     {DTP_WHY_PP, pp_limit},
     {DTP_LEGAL, offload},

@@ -91,7 +91,7 @@ static const char *print(enum form form) {
         dtp_report_text(arena, &t, &report);
         break;
     case JSON:
-        dtp_report_json(f, &report);
+        dtp_report_json(arena, f, &report);
         break;
     case CSV:
         dtp_report_csv(arena, f, &report);

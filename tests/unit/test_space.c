@@ -99,9 +99,9 @@ static void test_limit_table(void) {
 
 /* ---- size and order ---- */
 
-/* Candidates that end with this microbatch size and degrees: 4 ZeRO stages, and groups for the third, 3
+/* Candidates that end with this microbatch size and degrees: 4 ZeRO stages, and groups for the third, so many
  * recomputations, sequence parallelism on and off where tp > 1, every schedule with or without chunks. */
-static uint64_t leaves(int tp, int vpp, int batch, int dp, uint64_t groups) {
+static uint64_t leaves(int tp, int vpp, int batch, int dp, uint64_t zero_recompute) {
     uint64_t microbatches = 0, schedules = 0;
     if (batch % dp != 0)
         microbatches = 1;
@@ -110,18 +110,40 @@ static uint64_t leaves(int tp, int vpp, int batch, int dp, uint64_t groups) {
             microbatches += (batch / dp) % b == 0;
     for (int k = 0; dtp_schedule_kinds[k].name; k++)
         schedules += dtp_schedule_kinds[k].chunked == (vpp > 1);
-    return microbatches * schedules * (4 + groups) * 3 * (tp > 1 ? 2 : 1);
+    return microbatches * schedules * zero_recompute * (tp > 1 ? 2 : 1);
 }
 
-static uint64_t count_vpp(int tp, int pp, int dp, int batch, int layers, uint64_t groups) {
+/* All of three modes, and some layers where the largest chunk has several. */
+static uint64_t modes(const struct dtp_problem *p, int largest) {
+    return largest > 1 && p->framework->recompute_layers != DTP_RECOMPUTE_ALL ? 4 : 3;
+}
+
+/* Layers that the last stage may leave: as the head's 1000 x 96 over those of a layer (q and its output 96 x 96, k
+ * and v 96 x 32, MLP 2 x 96 x 384) and half as many again. */
+static int most_less(const struct dtp_problem *p) {
+    double layer = 2.0 * 96 * 96 + 2.0 * 96 * 32 + 2.0 * 96 * 384;
+    bool takes = p->framework->uneven_chunks || p->framework->native;
+    return takes && p->model->moe.experts == 0 ? (int)(1.5 * p->model->vocab * 96 / layer) : 0;
+}
+
+static uint64_t count_vpp(const struct dtp_problem *p, int tp, int pp, int dp, uint64_t zero) {
     uint64_t n = 0;
+    int batch = p->global_batch, layers = p->model->layers;
     for (int vpp = 1; pp > 1 && vpp <= layers + 2; vpp++) /* embedding and head as layers */
-        if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0)
-            n += leaves(tp, vpp, batch, dp, groups);
+        if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0) {
+            int inside = (layers + 2) / pp / vpp;
+            n += leaves(tp, vpp, batch, dp, zero * modes(p, pp * vpp > 2 ? inside : inside - 1));
+        }
     int per_stage = pp > 1 && layers / pp > 1 ? layers / pp : 1;
-    for (int vpp = 1; vpp <= per_stage; vpp++)
-        if (per_stage % vpp == 0)
-            n += leaves(tp, vpp, batch, dp, groups);
+    for (int less = 0; less == 0 || (pp > 1 && less <= most_less(p)); less++)
+        for (int vpp = 1; vpp <= per_stage; vpp++) {
+            int last = layers / (pp * vpp) - less, others = pp * vpp - 1;
+            if (per_stage % vpp != 0 || (less > 0 && last < 1))
+                continue;
+            int largest =
+                others == 0 ? layers : (layers - (last > 0 ? last : 0) + others - 1) / others;
+            n += leaves(tp, vpp, batch, dp, zero * modes(p, largest > last ? largest : last));
+        }
     return n;
 }
 
@@ -156,8 +178,9 @@ static uint64_t brute_force(const struct dtp_problem *p, bool with_cp) {
                 for (int etp = 1; etp <= tp; etp++)
                     for (int ep = 1; has_etp(p, tp, etp) && ep <= tp * dp * cp / etp; ep++)
                         if (ep == 1 || (ep <= experts && tp * dp * cp / etp % ep == 0))
-                            n += count_vpp(tp, pp, dp, p->global_batch, p->model->layers,
-                                           ep > 1 || etp != tp ? 0 : count_groups(p, tp, dp * cp));
+                            n += count_vpp(
+                                p, tp, pp, dp,
+                                4 + (ep > 1 || etp != tp ? 0 : count_groups(p, tp, dp * cp)));
             }
     return n;
 }
@@ -177,9 +200,13 @@ static void test_count(void) {
         w.problem.seq = cases[i].seq;
         w.model.layers = cases[i].layers;
         w.model.moe.experts = cases[i].experts;
+        w.model.moe.layer_step = 1;
         w.framework.accounts_for_ends = true;
         w.framework.hybrid_shard = i % 2 == 1;
         w.framework.expert_tp = (enum dtp_expert_tp)(i % 3);
+        w.framework.uneven_chunks = i % 4 < 3 && cases[i].experts == 0;
+        w.framework.recompute_layers = (enum dtp_recompute_some)(i % 3);
+        w.model.vocab = 1000 * (1 + (int)i % 4);
         dtp_space_init(arena, &w.problem, NULL, &s);
         uint64_t expected = brute_force(&w.problem, cases[i].seq >= DTP_CP_FROM_SEQ);
         if (s.ncandidates != expected)
@@ -206,10 +233,12 @@ static void test_order(void) {
     struct dtp_space s;
     world_init(&w);
     w.model.moe.experts = 4;
+    w.model.moe.layer_step = 1;
     w.problem.seq = DTP_CP_FROM_SEQ;
     w.model.layers = 14;
     w.framework.accounts_for_ends = w.framework.hybrid_shard = true;
     w.framework.expert_tp = DTP_EXPERT_TP_ANY;
+    w.framework.uneven_chunks = true;
     dtp_space_init(arena, &w.problem, NULL, &s);
     struct dtp_plan before, p, again;
     uint64_t number = 0;
@@ -242,11 +271,16 @@ static void test_limited(void) {
                                          "tp=5",
                                          "sequence_parallel=on",
                                          "ends=on",
+                                         "last_stage_less=0",
+                                         "last_stage_less=1..",
+                                         "recompute_layers=0",
                                          "account_for_ends=off,vpp=2"};
     struct world w;
     world_init(&w);
     w.model.layers = 14;
-    w.framework.accounts_for_ends = true;
+    w.model.vocab = 10000;                                     /* more than a stage has to leave */
+    w.framework.accounts_for_ends = w.framework.native = true; /* which takes layers per stage */
+    w.framework.recompute_layers = DTP_RECOMPUTE_NTH;
     struct dtp_space whole, part;
     dtp_space_init(arena, &w.problem, NULL, &whole);
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
@@ -305,6 +339,29 @@ static void test_given_groups(void) {
     }
 }
 
+/* Numbers of recomputed layers that are given: those of full recomputation that a chunk has. */
+static void test_given_layers(void) {
+    struct dtp_limits l = dtp_limits_none();
+    struct dtp_space s;
+    struct dtp_plan p;
+    struct world w;
+    world_init(&w);
+    CU_ASSERT_EQUAL(dtp_limits_parse(arena,
+                                     "tp=1,pp=2,zero=1,microbatch=1,schedule=1f1b,vpp=1,ends=off,"
+                                     "recompute_layers=0..2,5..",
+                                     "limits", &l, NULL),
+                    DTP_OK);
+    dtp_space_init(arena, &w.problem, &l, &s);
+    static const int full[] = {0, 1, 2, 5, 6};
+    CU_ASSERT_EQUAL_FATAL(s.ncandidates, 2 + 5);
+    for (uint64_t i = 0; i < 7; i++) {
+        dtp_space_candidate(&s, i, &p);
+        CU_ASSERT_EQUAL(p.recompute, i < 2 ? i : DTP_RECOMPUTE_FULL);
+        CU_ASSERT_EQUAL(p.recompute_layers, i < 2 ? 0 : full[i - 2]);
+        CU_ASSERT_EQUAL(dtp_plan_check(&w.problem, &p), DTP_LEGAL);
+    }
+}
+
 static void test_divisors(void) {
     int d[DTP_MOST_DIVISORS];
     for (int n = 1; n <= 2000; n++) {
@@ -327,6 +384,7 @@ int main(void) {
                            {"fixed order, numbers", test_order},
                            {"limits only take away", test_limited},
                            {"groups of ZeRO that are given", test_given_groups},
+                           {"recomputed layers that are given", test_given_layers},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"space", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
