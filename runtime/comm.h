@@ -87,6 +87,9 @@ struct dtp_comm_ops {
     enum dtp_status (*group)(struct dtp_arena *a, struct dtp_comm *c, enum dtp_group_kind kind,
                              const int *ranks, int nranks, struct dtp_comm_group **out,
                              struct dtp_err *err);
+    /* Called by all ranks, when each has called group() for all that its plan needs, before anything is sent in
+     * them. NULL: there is nothing to do. */
+    enum dtp_status (*join)(struct dtp_comm *c, struct dtp_err *err);
     enum dtp_status (*all_reduce)(struct dtp_comm_group *g, enum dtp_stream stream, void *x,
                                   int64_t n, enum dtp_dtype dtype, enum dtp_reduce_op op,
                                   struct dtp_err *err);

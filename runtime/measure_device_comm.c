@@ -185,6 +185,8 @@ static enum dtp_status open_member(struct dtp_arena *a, struct job *job, int ran
                                 m->err));
     DTP_TRY(m->ops->group(a, m->comm, DTP_GROUP_TP, ranks, config.size, &m->group, m->err));
     DTP_TRY(m->ops->group(a, m->comm, DTP_GROUP_PP, ranks, config.size, &m->pair, m->err));
+    if (m->ops->join)
+        DTP_TRY(m->ops->join(m->comm, m->err));
     m->x = dtp_heap_alloc(m->dev->heap, DTP_MEM_BUFFERS, "x", (uint64_t)most);
     m->y = dtp_heap_alloc(m->dev->heap, DTP_MEM_BUFFERS, "y", (uint64_t)most);
     m->other = dtp_heap_alloc(m->dev->heap, DTP_MEM_BUFFERS, "other", OTHER_BYTES);

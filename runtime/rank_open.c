@@ -64,7 +64,8 @@ static enum dtp_status open_groups(struct dtp_rank *r) {
         ranks[n++] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, 0);
         ranks[n++] = dtp_layout_rank(p, l->tp_rank, l->dp_rank, last);
     }
-    return open_group(r, DTP_GROUP_EMBEDDING, ranks, last > 0 ? n : 0, &r->embedding);
+    DTP_TRY(open_group(r, DTP_GROUP_EMBEDDING, ranks, last > 0 ? n : 0, &r->embedding));
+    return r->cops->join ? r->cops->join(r->comm, r->err) : DTP_OK;
 }
 
 static enum dtp_status open_shadow(struct dtp_rank *r, struct dtp_comm_config *config) {

@@ -11,7 +11,7 @@
 
 enum { MAX_BLOCKS = 1 << 16, STAGING_HALF_BYTES = 4 << 20, SCRATCH_BYTES = 64 << 20 };
 
-/* What context, kernels and libraries may still take beside the heap; communicators of NCCL take some 0.3 GiB
+/* What context, kernels and libraries may still take beside the heap; communicators of NCCL take some 0.45 GiB
  * each, and a series of plans keeps them while there is room (nccl.c): 4 GPUs ran out of 5 GiB. */
 static uint64_t margin_bytes(int nlocal) {
     return (uint64_t)DTP_GIB * (nlocal > 1 ? 1 + 2 * (uint64_t)nlocal : 1);

@@ -10,6 +10,7 @@
 
 struct nccl_group {
     struct dtp_comm_group group;
+    enum dtp_group_kind kind;
     ncclComm_t comm;
 };
 
@@ -87,12 +88,11 @@ static void take_edges(struct dtp_nccl *n, const struct known *k) {
 }
 
 /* All members know a group or none does: they opened it together. */
-static const struct known *find_known(const struct dtp_nccl *n, enum dtp_group_kind kind,
-                                      const int *ranks, int nranks) {
+static struct known *find_known(struct dtp_nccl *n, const struct nccl_group *g) {
     for (int i = 0; i < n->nknown; i++) {
-        const struct known *k = &n->known[i];
-        if (k->kind == kind && k->size == nranks &&
-            memcmp(k->rank, ranks, (size_t)nranks * sizeof *ranks) == 0)
+        struct known *k = &n->known[i];
+        if (k->kind == g->kind && k->size == g->group.size &&
+            memcmp(k->rank, g->group.rank, (size_t)k->size * sizeof *k->rank) == 0)
             return k;
     }
     return NULL;
@@ -124,29 +124,64 @@ static enum dtp_status open_known(struct dtp_nccl *n, enum dtp_group_kind kind,
     return DTP_OK;
 }
 
-/* Where a GPU has little memory left, the communicators of the plans before end, on all ranks. */
-static enum dtp_status make_room(struct dtp_nccl *n, const struct dtp_comm_group *world,
-                                 struct dtp_err *err) {
-    const double enough_bytes = 3.0 * DTP_GIB; /* for any plan: ten of 0.3 GiB */
-    struct dtp_comm_group *host;
+/* Communicators that this rank has in a group. */
+static int num_comms(enum dtp_group_kind kind, const struct dtp_comm_group *g) {
+    bool first = g->me == 0, last = g->me == g->size - 1;
+    if (!of_stages(kind))
+        return 1;
+    int edges = kind == DTP_GROUP_PP_RING ? first || last : !first + !last;
+    return NDIRECTIONS * edges;
+}
+
+static bool is_kept(const struct dtp_nccl *n, ncclComm_t comm) {
+    bool kept = false;
+    for (int i = 0; i < n->nknown; i++) {
+        kept |= n->known[i].comm == comm;
+        for (int e = 0; e < NEDGES * NDIRECTIONS; e++)
+            kept |= n->known[i].edge[e / NDIRECTIONS].comm[e % NDIRECTIONS] == comm;
+    }
+    return kept;
+}
+
+/* Those that this plan does not need, in the order in which all ranks joined them. */
+static enum dtp_status end_old(struct dtp_nccl *n, struct dtp_err *err) {
+    ncclComm_t old[MAX_COMMS];
+    int nknown = 0, nall = 0, nold = 0;
+    for (int i = 0; i < n->nknown; i++)
+        if (n->known[i].needed)
+            n->known[nknown++] = n->known[i];
+    n->nknown = nknown;
+    for (int i = 0; i < n->nall; i++)
+        if (is_kept(n, n->all[i]))
+            n->all[nall++] = n->all[i];
+        else
+            old[nold++] = n->all[i];
+    n->nall = nall; /* first: where one fails, none may end twice when the run does */
+    for (int i = 0; i < nold; i++)
+        TRY_NCCL(n, ncclCommDestroy, old[i]);
+    return DTP_OK;
+}
+
+/* Where some GPU lacks the memory for ncomms more, old ones end, on all ranks. */
+static enum dtp_status make_room(struct dtp_nccl *n, int ncomms, struct dtp_err *err) {
+    /* H200, NCCL 2.28: nine of two GPUs, connected, take 3.9 GiB */
+    const double comm_bytes = 0.45 * DTP_GIB;
+    struct dtp_comm_group *world;
     size_t free_bytes = 0, all_bytes;
+    int *ranks = DTP_NEW(n->arena, int, (size_t)n->comm.size);
     if (n->nknown == 0)
         return DTP_OK;
+    for (int i = 0; i < n->comm.size; i++)
+        ranks[i] = i;
     (void)cudaMemGetInfo(&free_bytes, &all_bytes);
-    float lacks = enough_bytes > (double)free_bytes ? 1 : 0;
-    DTP_TRY(n->host->ops->group(n->arena, n->host, DTP_GROUP_WORLD, world->rank, world->size, &host,
-                                err));
-    DTP_TRY(n->host->ops->all_reduce(host, DTP_STREAM_COMPUTE, &lacks, 1, DTP_FP32, DTP_REDUCE_MAX,
+    float lacks = ncomms * comm_bytes > (double)free_bytes ? 1 : 0;
+    DTP_TRY(
+        n->host->ops->group(n->arena, n->host, DTP_GROUP_WORLD, ranks, n->comm.size, &world, err));
+    DTP_TRY(n->host->ops->all_reduce(world, DTP_STREAM_COMPUTE, &lacks, 1, DTP_FP32, DTP_REDUCE_MAX,
                                      err));
     /* another object of this group comes next (the ids), whose first piece takes the same staging memory */
-    DTP_TRY(n->host->ops->barrier(host, err));
-    if (lacks <= 0)
-        return DTP_OK;
-    const int nall = n->nall;
-    n->nall = n->nknown = 0; /* first: where one fails, none may end twice when the run does */
-    for (int i = 0; i < nall; i++)
-        TRY_NCCL(n, ncclCommDestroy, n->all[i]);
-    return DTP_OK;
+    DTP_TRY(n->host->ops->barrier(world, err));
+    return lacks > 0 ? end_old(n, err) : DTP_OK;
 }
 
 static enum dtp_status nccl_group(struct dtp_arena *a, struct dtp_comm *c, enum dtp_group_kind kind,
@@ -156,22 +191,43 @@ static enum dtp_status nccl_group(struct dtp_arena *a, struct dtp_comm *c, enum 
     struct nccl_group *g = DTP_NEW(a, struct nccl_group, 1);
     int *copy = DTP_NEW(a, int, (size_t)nranks);
     memcpy(copy, ranks, (size_t)nranks * sizeof *copy);
-    g->group = (struct dtp_comm_group){.comm = c, .size = nranks, .rank = copy};
+    *g = (struct nccl_group){.kind = kind, .group = {.comm = c, .size = nranks, .rank = copy}};
     for (int i = 0; i < nranks; i++)
         if (ranks[i] == c->rank)
             g->group.me = i;
     *out = &g->group;
     if (nranks == 1)
         return DTP_OK;
-    if (kind == DTP_GROUP_WORLD) /* a plan begins */
-        DTP_TRY(make_room(n, &g->group, err));
-    const struct known *known = find_known(n, kind, ranks, nranks);
-    enum dtp_status status = known ? DTP_OK : open_known(n, kind, &g->group, &known, err);
-    if (status != DTP_OK || !known)
-        return status;
-    g->comm = known->comm;
-    if (of_stages(kind))
-        take_edges(n, known);
+    if (n->nwaiting == MAX_COMMS)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "more than %d groups", MAX_COMMS);
+    n->waiting[n->nwaiting++] = g;
+    return DTP_OK;
+}
+
+static enum dtp_status nccl_join(struct dtp_comm *c, struct dtp_err *err) {
+    struct dtp_nccl *n = (struct dtp_nccl *)c;
+    int ncomms = 0, nwaiting = n->nwaiting;
+    n->nwaiting = 0;
+    for (int i = 0; i < n->nknown; i++)
+        n->known[i].needed = false;
+    for (int i = 0; i < nwaiting; i++) {
+        const struct nccl_group *g = n->waiting[i];
+        struct known *known = find_known(n, g);
+        if (known)
+            known->needed = true;
+        else
+            ncomms += num_comms(g->kind, &g->group);
+    }
+    DTP_TRY(make_room(n, ncomms, err));
+    for (int i = 0; i < nwaiting; i++) {
+        struct nccl_group *g = n->waiting[i];
+        const struct known *known = find_known(n, g);
+        if (!known)
+            DTP_TRY(open_known(n, g->kind, &g->group, &known, err));
+        g->comm = known->comm;
+        if (of_stages(g->kind))
+            take_edges(n, known);
+    }
     return DTP_OK;
 }
 
@@ -324,6 +380,7 @@ static const struct dtp_comm_ops nccl_ops = {
     .open = dtp_nccl_open,
     .close = dtp_nccl_close,
     .group = nccl_group,
+    .join = nccl_join,
     .all_reduce = nccl_all_reduce,
     .reduce_scatter = nccl_reduce_scatter,
     .all_gather = nccl_all_gather,

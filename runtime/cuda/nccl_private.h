@@ -37,6 +37,7 @@ struct known {
     int size, *rank;
     ncclComm_t comm;
     struct edge edge[NEDGES]; /* of stages instead */
+    bool needed;              /* by the plan that begins */
 };
 
 struct dtp_nccl {
@@ -44,6 +45,8 @@ struct dtp_nccl {
     struct dtp_arena *arena;
     struct known known[MAX_COMMS];
     int nknown;
+    struct nccl_group *waiting[MAX_COMMS]; /* to be joined */
+    int nwaiting;
 #define NCCL_MEMBER(f) __typeof__(&(f)) f;
     NCCL_FUNCTIONS(NCCL_MEMBER)
     struct dtp_cuda *cuda;

@@ -196,6 +196,7 @@ static void open_pipeline(struct dtp_nccl *n, const struct dtp_plan *p) {
     for (int i = 0; i < p->pp; i++)
         ranks[i] = i;
     CU_ASSERT_EQUAL(dtp_rank_open_stages(&r, ranks), DTP_OK);
+    CU_ASSERT_EQUAL(n->comm.ops->join(&n->comm, &err), DTP_OK);
 }
 
 /* Every communicator has all of its ranks, once. */
@@ -312,41 +313,57 @@ static void test_no_neighbour(void) {
     CU_ASSERT_STRING_EQUAL(err.msg, "rank 3 is no neighbour in the pipeline");
 }
 
-/* Groups of the plans before are taken again while there is memory; else all of them end. */
-static void test_room(void) {
+/* The world, then a group of each kind of the set. */
+static enum dtp_status begin_plan(struct dtp_nccl *n, unsigned kinds, struct dtp_err *err) {
     const int ranks[] = {0, 1};
-    njoined = 0;
     struct dtp_comm_group *g;
+    for (int kind = DTP_GROUP_WORLD; kind < DTP_NGROUPS; kind++)
+        if (kind == DTP_GROUP_WORLD || kinds >> kind & 1)
+            DTP_TRY(
+                n->comm.ops->group(arena, &n->comm, (enum dtp_group_kind)kind, ranks, 2, &g, err));
+    return n->comm.ops->join(&n->comm, err);
+}
+
+/* Groups of the plans before are kept while there is memory for those that a plan lacks; else those end that it does
+ * not need. */
+static void test_room(void) {
+    enum { TP = 1 << DTP_GROUP_TP, DP = 1 << DTP_GROUP_DP, KV = 1 << DTP_GROUP_KV };
+    static const struct {
+        unsigned kinds;
+        double free_gib;
+        int joined, ended;
+    } plans[] = {{TP | DP, 0, 3, 0}, /* nothing to end */
+                 {DP, 0, 3, 0},      /* lacks nothing */
+                 {TP | KV, 1, 4, 0},
+                 {KV, 0, 4, 0},
+                 {DP | (1 << DTP_GROUP_PP), 0.8, 6, 2}, /* two for transfers: tp's and kv's end */
+                 {TP | DP, 1, 7, 2}};
+    njoined = 0;
     struct dtp_nccl *n = open_rank(0, 2);
-    for (int plan = 0; plan < 4; plan++) {
-        free_bytes = (size_t)(plan < 2 ? 4.0 * DTP_GIB : plan == 2 ? 2.0 * DTP_GIB : 4.0 * DTP_GIB);
-        for (int kind = DTP_GROUP_WORLD; kind <= DTP_GROUP_DP; kind++)
-            CU_ASSERT_EQUAL(
-                n->comm.ops->group(arena, &n->comm, (enum dtp_group_kind)kind, ranks, 2, &g, NULL),
-                DTP_OK);
-        CU_ASSERT_EQUAL(n->nall, 3);
-        CU_ASSERT_EQUAL(njoined, plan < 2 ? 3 : 6);
-        for (int i = 0; i < njoined; i++)
-            CU_ASSERT_EQUAL(joined[i].ended, plan >= 2 && i < 3);
+    for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
+        int ended = 0;
+        free_bytes = (size_t)(plans[i].free_gib * DTP_GIB);
+        CU_ASSERT_EQUAL(begin_plan(n, plans[i].kinds, NULL), DTP_OK);
+        for (int k = 0; k < njoined; k++)
+            ended += joined[k].ended ? 1 : 0;
+        CU_ASSERT_EQUAL(njoined, plans[i].joined);
+        CU_ASSERT_EQUAL(ended, plans[i].ended);
+        CU_ASSERT_EQUAL(n->nall, njoined - ended);
     }
 }
 
 /* One that does not end is told, and what is left to the end of the run has not ended yet. */
 static void test_no_end(void) {
-    const int ranks[] = {0, 1};
     struct dtp_err err = {0};
-    struct dtp_comm_group *g;
     struct dtp_nccl *n = open_rank(0, 2);
     njoined = 0;
-    free_bytes = (size_t)(2.0 * DTP_GIB);
-    CU_ASSERT_EQUAL(n->comm.ops->group(arena, &n->comm, DTP_GROUP_WORLD, ranks, 2, &g, &err),
-                    DTP_OK);
-    CU_ASSERT_EQUAL(n->comm.ops->group(arena, &n->comm, DTP_GROUP_TP, ranks, 2, &g, &err), DTP_OK);
+    free_bytes = 0;
+    CU_ASSERT_EQUAL(begin_plan(n, 1 << DTP_GROUP_TP, &err), DTP_OK);
     end_result = ncclSystemError;
-    CU_ASSERT_EQUAL(n->comm.ops->group(arena, &n->comm, DTP_GROUP_WORLD, ranks, 2, &g, &err),
-                    DTP_ENO);
+    CU_ASSERT_EQUAL(begin_plan(n, 1 << DTP_GROUP_DP, &err), DTP_ENO);
     end_result = ncclSuccess;
     CU_ASSERT_STRING_EQUAL(err.msg, "ncclCommDestroy: an error");
+    CU_ASSERT_EQUAL(n->nall, 1);
     for (int i = 0; i < n->nall; i++)
         CU_ASSERT_FALSE(((struct joined *)(void *)n->all[i])->ended);
 }

@@ -82,14 +82,37 @@ static void test_one_gpu(void) {
     }
 }
 
+struct layout {
+    const char *name;
+    int tp, pp, dp, vpp, zero_stage;
+    bool sequence_parallel;
+    int schedule, recompute;
+    bool drops; /* GPT */
+};
+
+static void run_layouts(const struct layout *cases, size_t n) {
+    for (int d = 0; d < 2; d++) {
+        struct batch b = {.most = within[d]};
+        for (size_t i = 0; i < n; i++) {
+            struct dtp_run_options o =
+                options(i % 2 && !cases[i].drops ? &llama : &gpt, "cuda", dtypes[d]);
+            o.dropout = o.attention_dropout = cases[i].drops ? dropout : 0;
+            o.plan.tp = cases[i].tp;
+            o.plan.pp = cases[i].pp;
+            o.plan.dp = cases[i].dp;
+            o.plan.vpp = cases[i].vpp;
+            o.plan.zero_stage = cases[i].zero_stage;
+            o.plan.sequence_parallel = cases[i].sequence_parallel;
+            o.plan.schedule = cases[i].schedule;
+            o.plan.recompute = (enum dtp_recompute)cases[i].recompute;
+            add(&b, cases[i].name, &o);
+        }
+        run_batch(&b);
+    }
+}
+
 static void test_two_gpus(void) {
-    static const struct {
-        const char *name;
-        int tp, pp, dp, vpp, zero_stage;
-        bool sequence_parallel;
-        int schedule, recompute;
-        bool drops; /* GPT */
-    } cases[] = {
+    static const struct layout cases[] = {
         {"tp 2", 2, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 0},
         {"tp 2 sequence parallel", 2, 1, 1, 1, 0, true, DTP_SCHED_1F1B, 0},
         {"tp 2 sp, selective", 2, 1, 1, 1, 0, true, DTP_SCHED_1F1B, 1},
@@ -110,29 +133,33 @@ static void test_two_gpus(void) {
         {"pp 2 zb-h1, dropout", 1, 2, 1, 1, 0, false, DTP_SCHED_ZB_H1, 0, true},
         {"dp 2 zero 3, full, dropout", 1, 1, 2, 1, 3, false, DTP_SCHED_1F1B, 2, true},
     };
-    for (int d = 0; d < 2; d++) {
-        struct batch b = {.most = within[d]};
-        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-            struct dtp_run_options o =
-                options(i % 2 && !cases[i].drops ? &llama : &gpt, "cuda", dtypes[d]);
-            o.dropout = o.attention_dropout = cases[i].drops ? dropout : 0;
-            o.plan.tp = cases[i].tp;
-            o.plan.pp = cases[i].pp;
-            o.plan.dp = cases[i].dp;
-            o.plan.vpp = cases[i].vpp;
-            o.plan.zero_stage = cases[i].zero_stage;
-            o.plan.sequence_parallel = cases[i].sequence_parallel;
-            o.plan.schedule = cases[i].schedule;
-            o.plan.recompute = (enum dtp_recompute)cases[i].recompute;
-            add(&b, cases[i].name, &o);
-        }
-        run_batch(&b);
-    }
+    run_layouts(cases, sizeof cases / sizeof cases[0]);
+}
+
+/* Two or three kinds of parallelism at once, and pipelines whose stages have two neighbours. */
+static void test_four_gpus(void) {
+    static const struct layout cases[] = {
+        {"pp 4 1f1b", 1, 4, 1, 1, 0, false, DTP_SCHED_1F1B, 0},
+        {"pp 4 gpipe, full", 1, 4, 1, 1, 0, false, DTP_SCHED_GPIPE, 2},
+        {"pp 4 zb-h1", 1, 4, 1, 1, 0, false, DTP_SCHED_ZB_H1, 0},
+        {"pp 2 dp 2 interleaved, zero 1", 1, 2, 2, 2, 1, false, DTP_SCHED_INTERLEAVED, 0},
+        {"pp 2 dp 2 zb-h1", 1, 2, 2, 1, 0, false, DTP_SCHED_ZB_H1, 0},
+        {"tp 2 sp pp 2", 2, 2, 1, 1, 0, true, DTP_SCHED_1F1B, 0},
+        {"tp 2 pp 2 interleaved", 2, 2, 1, 2, 0, false, DTP_SCHED_INTERLEAVED, 1},
+        {"tp 2 dp 2 zero 3", 2, 1, 2, 1, 3, false, DTP_SCHED_1F1B, 0},
+        {"tp 2 sp dp 2 zero 1, full", 2, 1, 2, 1, 1, true, DTP_SCHED_1F1B, 2},
+        {"dp 4 zero 2", 1, 1, 4, 1, 2, false, DTP_SCHED_1F1B, 0},
+        {"dp 4 zero 3", 1, 1, 4, 1, 3, false, DTP_SCHED_1F1B, 0},
+        {"tp 2 sp pp 2, dropout", 2, 2, 1, 1, 0, true, DTP_SCHED_1F1B, 0, true},
+    };
+    run_layouts(cases, sizeof cases / sizeof cases[0]);
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {
-        {"one GPU", test_one_gpu}, {"two GPUs", test_two_gpus}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"one GPU", test_one_gpu},
+                           {"two GPUs", test_two_gpus},
+                           {"four GPUs", test_four_gpus},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"training on cuda", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
     struct dtp_err err = {0};
