@@ -99,6 +99,12 @@ const struct dtp_nccl_correction *dtp_nccl_correction_for(const struct dtp_clust
                                                           enum dtp_collective kind, int nodes,
                                                           bool simple_only);
 
+/* Channels of a collective of the group: so many thread blocks, each on an SM of its own, does it keep on every
+ * GPU. Through network cards that is two for each card of the group, four where one ring cannot fill it, and 16
+ * at most (ncclTopoDupChannels() in search.cc and ncclTopoPostset() in connect.cc: "4 compute channels per search
+ * channel to reach peak BW on <8 PPN"). */
+int dtp_nccl_channels(const struct dtp_cluster *c, const struct dtp_group_shape *shape);
+
 /* Achieved bandwidth of a ring of this shape: the NVLinks inside, the group's share of the NICs. */
 double dtp_coll_ring_bytes_per_s(const struct dtp_cluster *c, const struct dtp_group_shape *shape);
 

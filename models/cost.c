@@ -168,7 +168,7 @@ static void set_beside(const struct dtp_gpu *gpu, const struct dtp_layer_costs *
     if (in_node && gpu->comm_memory_rate > 0)
         comm->stretch = 1 / (1 - memory * (1 - gpu->comm_memory_rate)) - 1;
     if (comm->device_share > 0 && gpu->comm_memory_slowdown > 0)
-        comm->device_share = (1 - memory) * gpu->comm_slowdown + memory * gpu->comm_memory_slowdown;
+        comm->device_share *= 1 - memory * (1 - gpu->comm_memory_slowdown / gpu->comm_slowdown);
 }
 
 /* The last backward, beside which gradients are reduced, takes longer by the ring steps of its tp collectives

@@ -1,8 +1,15 @@
 /* What stages send and reduce: data parallelism, transfers between stages, sums once a step. */
+#include "hw/nccl.h"
 #include "models/cost_private.h"
 #include "models/native.h"
 #include "models/offload.h"
 #include "sim/base/units.h"
+
+/* Measured inside a node; through a few network cards a collective needs fewer SMs. */
+static double device_share(const struct dtp_cluster *c, const struct dtp_group_shape *shape) {
+    static const struct dtp_group_shape in_node = {.nodes = 1};
+    return c->gpu.comm_slowdown * dtp_nccl_channels(c, shape) / dtp_nccl_channels(c, &in_node);
+}
 
 static struct dtp_comm comm(const struct dtp_problem *problem, enum dtp_collective kind,
                             enum dtp_axis axis, enum dtp_algo algo,
@@ -16,7 +23,7 @@ static struct dtp_comm comm(const struct dtp_problem *problem, enum dtp_collecti
                              .bytes = cost.time_s > 0 ? bytes : 0,
                              .time_s = cost.time_s * factor,
                              .latency_s = cost.latency_s * factor,
-                             .device_share = problem->cluster->gpu.comm_slowdown};
+                             .device_share = device_share(problem->cluster, shape)};
 }
 
 static void comm_add(struct dtp_comm *sum, const struct dtp_comm *c) {

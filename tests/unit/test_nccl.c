@@ -41,6 +41,21 @@ static void test_by_hand(void) {
                            6.8e-6 + 2 * (7 * 0.6e-6 + 5e-6 + fabric), 1e-9);
 }
 
+/* Two channels a card of 25 GB/s, four a card of 50, 16 at most; inside a node what NVLink takes. */
+static void test_channels(void) {
+    static const struct {
+        const char *cluster;
+        int nodes, nics, channels;
+    } cases[] = {{"a100", 1, 0, 24},     {"a100", 2, 1, 2},      {"a100", 4, 4, 8},
+                 {"a100", 2, 8, 16},     {"hgx-h100", 1, 0, 24}, {"hgx-h100", 2, 1, 4},
+                 {"hgx-h100", 48, 2, 8}, {"hgx-h100", 2, 8, 16}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dtp_cluster c = load(cases[i].cluster);
+        struct dtp_group_shape s = {.nodes = cases[i].nodes, .nics = cases[i].nics};
+        CU_ASSERT_EQUAL(dtp_nccl_channels(&c, &s), cases[i].channels);
+    }
+}
+
 static void test_choices(void) {
     struct dtp_cluster c = load("a100");
     struct dtp_nccl_choice small = choose(&c, DTP_ALL_REDUCE, 1, 1024);
@@ -171,6 +186,7 @@ static void test_independent(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"latencies by hand", test_by_hand},
                            {"choices by size and machine", test_choices},
+                           {"channels", test_channels},
                            {"rings through far NICs", test_far_rings},
                            {"latency and tiers of the fabric", test_fabric},
                            {"PCIe switches", test_pcie},
