@@ -184,7 +184,8 @@ struct dtp_framework {
     double check_rank_s;      /* ... and so takes so much host time per rank of the group */
     double check_far_rank_s;  /* ... or so much where the group spans nodes */
     bool checked_transfers;   /* a microbatch waits at each boundary of stages as well ... */
-    double check_transfer_s;  /* ... so long, both ways in all */
+    double check_transfer_s;  /* ... so long, both ways in all ... */
+    double check_poll_s;      /* ... since it is asked so often whether a message has arrived */
     bool host_sync;           /* the host waits for the GPU at the start of each microbatch */
     bool launch_blocking;     /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
     /* exposed per transfer between stages: the host waits for it and starts anew */

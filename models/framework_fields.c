@@ -338,6 +338,7 @@ const struct dtp_field dtp_framework_fields[] = {
             "a microbatch waits at each boundary of stages for check_transfer_s"),
     NUMBER(check_transfer_s, 10,
            "checked_transfers: wait of a microbatch at a boundary, both ways"),
+    NUMBER(check_poll_s, 1, "checked_transfers: time between two looks whether a message arrived"),
     BOOLEAN(launch_blocking, "every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)"),
     BOOLEAN(host_sync, "the host waits for the GPU at the start of each microbatch"),
     NUMBER(layer_host_s, 1, "host time per layer and direction, beside the kernels'"),

@@ -31,11 +31,31 @@ static double queued(const struct dtp_framework *f, const struct dtp_plan *plan,
     return fmin(f->memory.queue_layers, lead * launched);
 }
 
+/* Where transfers are polled, a host that waits for a gradient goes on when it has seen the messages that announce it,
+ * the sender sends it when it has seen them taken. Both look every check_poll_s: where the receiver waited first the
+ * GPU then waits up to that long for the gradient (any share of it is as likely), while the host launches the backward
+ * and the next forward; where the sender did, half of the times, it does not. P(share <= x) is (1 + x) / 2, and the
+ * largest of n shares in the mean 1 - integral of P^n. Of two stages the first, with more layers, is waited for. */
+static struct ahead ahead_of_gradients(const struct dtp_framework *f, const struct dtp_plan *plan,
+                                       const struct activations *x, const struct rank_parts *r) {
+    struct ahead at = {0};
+    double n = dtp_plan_num_microbatches(plan) - r->in_flight + 1; /* beside all activations */
+    double wait_s = f->check_poll_s * (1 - 2 / (n + 1) * (1 - exp2(-n - 1)));
+    if (plan->pp <= 2)
+        return at;
+    at.backwards = fmin(r->layers, wait_s / x->host_s[1]);
+    if (n > 1)
+        at.forwards = fmin(r->layers, (wait_s - at.backwards * x->host_s[1]) / x->host_s[0]);
+    return at;
+}
+
 /* What the queue holds beside forwards are backwards. The first stage of a pipeline with as many microbatches in
  * flight as there are launches no forward behind a backward, so that only its last forward is in the queue. */
 static struct ahead ahead_of(const struct dtp_framework *f, const struct dtp_plan *plan,
                              const struct activations *x, const struct rank_parts *r) {
     int microbatches = dtp_plan_num_microbatches(plan);
+    if (f->checked_transfers)
+        return ahead_of_gradients(f, plan, x, r);
     double queue = queued(f, plan, x, r), ratio = x->launches[0] / x->launches[1];
     if (plan->pp > 1 && microbatches <= r->in_flight)
         return (struct ahead){.forwards = fmin(r->layers, queue)};

@@ -83,6 +83,7 @@ static void test_deferred(void) {
     x.plan.global_batch_size = 16 * 64;
     CU_ASSERT(reserved_of(&x) > none + 2 * 64 * 20 * H);
     x.framework.checked_transfers = true;
+    x.framework.check_poll_s = 0;
     x.framework.memory.queue_layers = 0;
     none = reserved_of(&x);
     x.framework.memory.queue_layers = queue;
@@ -148,6 +149,32 @@ static void test_host_lead(void) {
     double some = deferred_inputs(&x);
     x.plan.microbatch_size = 64;
     CU_ASSERT(2 * 16 * 0.5 < some && some < deferred_inputs(&x) && deferred_inputs(&x) < 2 * 16);
+}
+
+/* A first stage of four layers whose transfers are polled: while it waits for a gradient up to a tenth of a second its
+ * host launches so many layers of the backward, of 1.95 ms and some launches and checks each; longer, all and the next forward
+ * with its embedding. The one gradient of a step without accumulation is waited for a quarter as long in the mean,
+ * a forward does not follow. Two stages wait in turn. */
+static void test_polled_gradients(void) {
+    struct fixture x;
+    setup_playbook(&x);
+    x.plan.tp = 8;
+    x.plan.pp = 4;
+    x.plan.sequence_parallel = true;
+    x.framework.checked_collectives = x.framework.checked_transfers = true;
+    double few[2], long_poll = 10;
+    x.framework.check_poll_s = 0.04;
+    x.plan.global_batch_size = 4;
+    few[0] = deferred_inputs(&x);
+    x.plan.global_batch_size = 256;
+    few[1] = deferred_inputs(&x);
+    CU_ASSERT(few[0] > 0 && few[1] > 3.8 * few[0] && few[1] < 4 * few[0]);
+    x.framework.check_poll_s = long_poll;
+    equal(deferred_inputs(&x), 2 * 4 + 2 * 4 + 1);
+    x.plan.global_batch_size = 4;
+    equal(deferred_inputs(&x), 2 * 4);
+    x.plan.pp = 2;
+    equal(deferred_inputs(&x), 0);
 }
 
 /* Where the queue's inputs find no room, the allocator waits for them and gives back what is free; then the
@@ -269,6 +296,7 @@ int main(void) {
                            {"deferred frees", test_deferred},
                            {"deferred beside logits", test_deferred_in_logits},
                            {"lead of the host", test_host_lead},
+                           {"polled gradients", test_polled_gradients},
                            {"deferred without room", test_deferred_without_room},
                            {"pieces of ZeRO-1", test_pieces},
                            {"deferred frees in pipelines", test_deferred_in_pipeline},
