@@ -55,7 +55,7 @@ const struct dtp_field dtp_plan_fields[] = {
      .help = "embedding and head count as one layer each when layers are divided into stages"},
     {"last_stage_less", DTP_FIELD_INT, AT(last_stage_less), .max = MOST_DEGREE,
      .help = "layers that the last virtual stage leaves to the others, for its head"},
-    {"layers_per_stage", DTP_FIELD_INTS, AT(layers_per_stage), .min = 1, .max = MOST_DEGREE,
+    {"layers_per_stage", DTP_FIELD_INTS, AT(layers_per_stage), .max = MOST_DEGREE,
      .help = "layers of each virtual stage, first to last; without it as even as it goes"},
     NAMED(tp_algo, dtp_algo_names, "collective algorithm of tp"),
     NAMED(dp_algo, dtp_algo_names, "collective algorithm of dp"),

@@ -39,14 +39,38 @@ static bool zero_3(struct variant *v) {
 static bool full_recompute(struct variant *v) {
     bool changes = v->plan.recompute != DTP_RECOMPUTE_FULL;
     v->plan.recompute = DTP_RECOMPUTE_FULL;
-    v->plan.recompute_layers = 0;
+    v->plan.recompute_layers = v->plan.recompute_modules = 0;
     return changes;
 }
 
 static bool no_recompute(struct variant *v) {
     bool changes = v->plan.recompute != DTP_RECOMPUTE_NONE;
     v->plan.recompute = DTP_RECOMPUTE_NONE;
+    v->plan.recompute_layers = v->plan.recompute_modules = 0;
     return changes;
+}
+
+/* The parts that cost little to make again. */
+static bool some_modules(struct variant *v) {
+    int cheap = DTP_BIT_LAYERNORM | DTP_BIT_MOE_ACT | DTP_BIT_MLA_UP_PROJ;
+    int has = cheap & v->framework.recompute_modules & dtp_model_modules(v->problem.model);
+    bool changes = v->plan.recompute != DTP_RECOMPUTE_SELECTIVE || v->plan.recompute_modules != has;
+    v->plan.recompute = DTP_RECOMPUTE_SELECTIVE;
+    v->plan.recompute_modules = has;
+    v->plan.recompute_layers = 0;
+    return has != 0 && changes;
+}
+
+static bool set_sequence_parallel(struct variant *v, bool on) {
+    bool changes = v->plan.sequence_parallel != on && v->plan.tp > 1;
+    v->plan.sequence_parallel = on;
+    return changes;
+}
+static bool sequence_parallel(struct variant *v) {
+    return set_sequence_parallel(v, true);
+}
+static bool no_sequence_parallel(struct variant *v) {
+    return set_sequence_parallel(v, false);
 }
 
 static bool unfused_attention(struct variant *v) {
@@ -126,6 +150,11 @@ static const struct {
 } suspects[] = {
     {"full recomputation is on", full_recompute},
     {"recomputation is off", no_recompute},
+    {"norms, the experts' activations and queries, keys and values of latents are recomputed "
+     "(--recompute-modules)",
+     some_modules},
+    {"norms and dropout divide the sequence by tp (sequence parallelism)", sequence_parallel},
+    {"norms and dropout are whole on each tp rank (no sequence parallelism)", no_sequence_parallel},
     {"nothing is divided over the dp ranks (ZeRO 0, no distributed optimizer)", zero_0},
     {"the optimizer state is divided over the dp ranks (ZeRO 1, distributed optimizer)", zero_1},
     {"optimizer state and gradients are divided over the dp ranks (ZeRO 2)", zero_2},
@@ -192,6 +221,30 @@ static void try_suspect(const struct dtp_setup *setup, const struct dtp_plan *pl
     dtp_arena_destroy(a);
 }
 
+/* What would help against, or explain, a run that ended out of memory. */
+static int by_memory(const void *x, const void *y) {
+    const struct dtp_suspect *a = x, *b = y;
+    if (a->explained != b->explained)
+        return a->explained > b->explained ? -1 : 1;
+    if (a->step_s != b->step_s)
+        return a->step_s < b->step_s ? -1 : 1;
+    return strcmp(a->what, b->what);
+}
+
+static void rank_by_memory(struct dtp_diagnosis *d, double has_bytes) {
+    double expected = (double)d->expected.device_bytes;
+    bool wanted = expected > has_bytes;
+    int n = 0;
+    for (int i = 0; i < d->n; i++) {
+        struct dtp_suspect s = d->suspect[i];
+        s.explained = (s.peak_bytes <= has_bytes) == wanted;
+        if (wanted ? s.peak_bytes < expected : s.peak_bytes > expected)
+            d->suspect[n++] = s;
+    }
+    d->n = n;
+    qsort(d->suspect, (size_t)d->n, sizeof d->suspect[0], by_memory);
+}
+
 static bool in_range(double x, double low, double high) {
     return x >= low && x <= high;
 }
@@ -207,7 +260,7 @@ static const char *reading(const struct dtp_problem *p, const struct dtp_measure
     if (!d->step_normal && m->mfu && in_range(m->step_s / 2, d->low_s, d->high_s))
         return "it would be normal if taken against the peak with sparsity, which is twice the "
                "dense";
-    if (d->peak_normal)
+    if (d->peak_normal || m->out_of_memory)
         return NULL;
     if (in_range(m->peak_bytes, allocated / (1 + spread), allocated * (1 + spread)))
         return "it would be normal as what the framework has allocated, without its reserve and "
@@ -240,6 +293,9 @@ enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
                        (measured->step_s >= out->low_s && measured->step_s <= out->high_s);
     out->peak_normal = !(measured->peak_bytes > 0) || (measured->peak_bytes >= out->low_bytes &&
                                                        measured->peak_bytes <= out->high_bytes);
+    out->may_run_out = peak_bytes * (1 + memory_spread) > has_bytes;
+    if (measured->out_of_memory)
+        out->peak_normal = out->may_run_out;
     double peak_flops_per_s = setup->problem.cluster->gpu.peak_flops_per_s[setup->problem.dtype];
     out->above_peak = measured->step_s > 0 &&
                       dtp_step_flops(&setup->problem) / (measured->step_s * setup->problem.gpus) >
@@ -247,6 +303,9 @@ enum dtp_status dtp_doctor(struct dtp_arena *a, const struct dtp_setup *setup,
     out->reading = reading(&setup->problem, measured, out);
     for (size_t i = 0; i < sizeof suspects / sizeof suspects[0]; i++)
         try_suspect(setup, plan, i, measured, out);
-    qsort(out->suspect, (size_t)out->n, sizeof out->suspect[0], by_explained);
+    if (measured->out_of_memory)
+        rank_by_memory(out, has_bytes);
+    else
+        qsort(out->suspect, (size_t)out->n, sizeof out->suspect[0], by_explained);
     return DTP_OK;
 }

@@ -5,7 +5,8 @@
  * not fused, half of the NICs, ...); it is predicted like any other, and the suspects are ranked by how
  * much of the gap between measured and predicted they explain:
  *     explained = 1 - |measured - suspect| / |measured - predicted|, at most 1
- * Those that the device cannot hold come last.
+ * Those that the device cannot hold come last. Where the run ended out of memory, what would fit comes first, the
+ * fastest before others; where it should have fit, what would not.
  */
 #ifndef DTP_PLANNER_DOCTOR_H
 #define DTP_PLANNER_DOCTOR_H
@@ -17,13 +18,14 @@
 struct dtp_measured {
     double step_s;     /* 0: not given */
     double peak_bytes; /* 0: not given */
-    const char *text;  /* as typed */
-    int batch;         /* sequences of a step that a line of a log names; 0: none */
-    bool tokens, mfu;  /* step_s was given as tokens/s of all GPUs, as MFU */
+    bool out_of_memory;
+    const char *text; /* as typed */
+    int batch;        /* sequences of a step that a line of a log names; 0: none */
+    bool tokens, mfu; /* step_s was given as tokens/s of all GPUs, as MFU */
 };
 
 /* "3.2s" "820 ms/step" a step, "1.2 it/s", "152TF" TFLOP/s per GPU, "45% MFU", "190k tok/s", "3k tok/s/GPU",
- * "12 samples/s", "61GiB", as people write them and as logs do ("tps: 5,762", traces/formats/labels.h), several
+ * "12 samples/s", "61GiB", "OOM" or a message with "out of memory", as people write them and as logs do ("tps: 5,762", traces/formats/labels.h), several
  * with commas, or lines of a log (traces/formats/logs.h), of which the time of a step counts before rates.
  * Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
@@ -47,7 +49,8 @@ struct dtp_diagnosis {
     double low_s, high_s, low_bytes, high_bytes;
     bool step_normal, peak_normal; /* true where nothing was measured */
     bool fits;                     /* as a suspect does; if not, another configuration ran */
-    bool above_peak;     /* more model FLOPs a second than the GPUs have: no run does that */
+    bool may_run_out; /* of memory, by the error of its memory; peak_normal where it did run out */
+    bool above_peak;  /* more model FLOPs a second than the GPUs have: no run does that */
     const char *reading; /* another way to read the number, in which it is normal; or NULL */
     int n;
     struct dtp_suspect suspect[DTP_MOST_SUSPECTS]; /* the best explanation first */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "planner/doctor.h"
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/formats/logs.h"
 
@@ -67,7 +68,7 @@ static enum dtp_status parse_one(const char *given, size_t n, const struct dtp_p
     return dtp_fail(err, DTP_EUSAGE,
                     "--measured: found \"%.*s\", expected a step time (3.2s), TFLOP/s per GPU "
                     "(152TF), MFU (45%%), tokens/s (190k tok/s, 3k tok/s/GPU), sequences/s "
-                    "(12 seq/s), steps/s (1.2 it/s) or memory (61GiB)",
+                    "(12 seq/s), steps/s (1.2 it/s), memory (61GiB) or OOM",
                     (int)n, given);
 }
 
@@ -107,6 +108,11 @@ static bool read_log(struct dtp_arena *a, const char *text, const struct dtp_pro
     return out->step_s > 0 || out->peak_bytes > 0;
 }
 
+static bool is_out_of_memory(const char *text) {
+    return dtp_same_name(text, "oom") || strstr(text, "out of memory") ||
+           strstr(text, "OutOfMemory");
+}
+
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
                                    struct dtp_measured *out, struct dtp_err *err) {
     struct dtp_arena *a = dtp_arena_create("what was measured");
@@ -115,7 +121,9 @@ enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *p
     dtp_arena_destroy(a);
     if (log)
         return DTP_OK;
-    *out = (struct dtp_measured){.text = text};
+    *out = (struct dtp_measured){.text = text, .out_of_memory = is_out_of_memory(text)};
+    if (out->out_of_memory)
+        return DTP_OK;
     for (const char *at = text; at;) {
         const char *comma = strchr(at, ',');
         while (comma && dtp_groups_thousands(at, comma))

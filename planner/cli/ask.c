@@ -134,6 +134,16 @@ static enum dtp_status require(const struct dtp_problem *problem, const struct d
     return dtp_plan_require(problem, plan, err);
 }
 
+/* FSDP and its like divide at least something: the most that they can with tp and pp. */
+static int usual_zero(const struct dtp_framework *f, const struct dtp_plan *p) {
+    int has = f->zero_stages & (p->pp > 1 ? f->zero_stages_pp : ~0) &
+              (p->tp > 1 ? f->zero_stages_tp : ~0);
+    int stage = 0;
+    for (int s = 1; s <= 3 && !(f->zero_stages & 1); s++)
+        stage = has >> s & 1 ? s : stage;
+    return stage;
+}
+
 /* The one plan that the options name. */
 static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem *problem,
                                    struct dtp_plan *out, struct dtp_err *err) {
@@ -143,6 +153,8 @@ static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem
     long model_parallel = (long)out->tp * out->cp * out->pp;
     if (limits.field[DTP_LIMIT_DP].n == 0)
         out->dp = model_parallel <= problem->gpus ? (int)(problem->gpus / model_parallel) : 1;
+    if (limits.field[DTP_LIMIT_ZERO].n == 0)
+        out->zero_stage = usual_zero(problem->framework, out);
     if (limits.field[DTP_LIMIT_SCHEDULE].n == 0 && out->vpp > 1)
         out->schedule = DTP_SCHED_INTERLEAVED;
     if (limits.field[DTP_LIMIT_VPP].n == 0 && dtp_schedule_kinds[out->schedule].most_vpp > 0)

@@ -12,9 +12,10 @@ struct own {
 
 static const struct dtp_option own_options[] = {
     {"measured", DTP_OPT_STRING, 0, offsetof(struct own, measured), .value = "VALUE",
-     .help = "what you see: 3.2s a step, \"1.2 it/s\", 152TF (TFLOP/s per GPU), \"45% MFU\", "
-             "\"190k tok/s\", \"3k tok/s/GPU\", \"12 samples/s\" or 61GiB; several with commas; "
-             "or a line of a log"},
+     .help =
+         "what you see: 3.2s a step, \"1.2 it/s\", 152TF (TFLOP/s per GPU), \"45% MFU\", "
+         "\"190k tok/s\", \"3k tok/s/GPU\", \"12 samples/s\", 61GiB or OOM; several with commas; "
+         "or a line of a log"},
     {0}};
 
 static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
@@ -31,7 +32,10 @@ static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
             dtp_fmt_flops(flops / d->low_s, text[2], sizeof text[2]));
     dtp_fmt_bytes_gib((double)d->expected.device_bytes, text[3], sizeof text[3]);
     fprintf(t->file, "  memory           %s on the fullest GPU, ", text[3]);
-    if (d->fits)
+    if (m->out_of_memory)
+        fprintf(t->file, "of %s that it has\n",
+                dtp_fmt_bytes_gib((double)p->cluster->gpu.memory_bytes, text[4], sizeof text[4]));
+    else if (d->fits)
         fprintf(t->file, "normal up to %s\n",
                 dtp_fmt_bytes_gib(d->high_bytes, text[4], sizeof text[4]));
     else
@@ -63,19 +67,45 @@ static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
                 m->peak_bytes / (double)d->expected.device_bytes);
 }
 
+static const char *verdict(const struct dtp_measured *m, const struct dtp_diagnosis *d,
+                           double has_bytes) {
+    if (m->out_of_memory)
+        return (double)d->expected.device_bytes > has_bytes ? "It has to run out of memory."
+               : d->may_run_out ? "It may run out of memory: the error of the prediction decides."
+                                : "It should fit. If memory is reserved but not allocated, set "
+                                  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.";
+    if (d->step_normal && d->peak_normal)
+        return "This is normal.";
+    if (!d->step_normal && m->step_s < d->low_s)
+        return "This is faster than expected: is the configuration what you think?";
+    return d->step_normal ? "The memory is not what it should be."
+                          : "This is slower than it should be.";
+}
+
+static const char *suspects_title(const struct dtp_measured *m, const struct dtp_diagnosis *d,
+                                  double has_bytes) {
+    if (m->out_of_memory)
+        return (double)d->expected.device_bytes > has_bytes
+                   ? "What would change it, what fits first"
+                   : "Suspects, what does not fit first";
+    return m->step_s > 0 || m->peak_bytes > 0 ? "Suspects, the best explanation first"
+                                              : "What would change the numbers";
+}
+
 static void print_suspects(const struct dtp_term *t, const struct dtp_diagnosis *d,
-                           const struct dtp_measured *m) {
+                           const struct dtp_measured *m, double has_bytes) {
     char time[32], memory[32];
     fprintf(t->file, "\n");
-    dtp_term_print(t, DTP_BOLD, "%s",
-                   m->step_s > 0 || m->peak_bytes > 0 ? "Suspects, the best explanation first"
-                                                      : "What would change the numbers");
+    dtp_term_print(t, DTP_BOLD, "%s", suspects_title(m, d, has_bytes));
     dtp_term_print(t, DTP_DIM, "   each alone, predicted\n");
     for (int i = 0; i < d->n; i++) {
         const struct dtp_suspect *s = &d->suspect[i];
         char explains[32] = "";
         bool off = m->step_s > 0 ? !d->step_normal : !d->peak_normal;
-        if (!s->fits)
+        if (m->out_of_memory)
+            snprintf(explains, sizeof explains, "%s",
+                     s->peak_bytes <= has_bytes ? "fits" : "does not fit");
+        else if (!s->fits)
             snprintf(explains, sizeof explains, "does not fit");
         else if (off && s->explained > 0.05)
             snprintf(explains, sizeof explains, "explains %3.0f %%", 100 * s->explained);
@@ -138,6 +168,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return normal ? DTP_OK : DTP_ENO;
     }
     const struct dtp_term *t = &cli->out;
+    double has_bytes = (double)setup->cluster.gpu.memory_bytes;
     struct dtp_report report = {.setup = setup};
     dtp_report_header(cli->a, t, &report);
     dtp_term_wrap(t, DTP_GREEN, 2, 2, dtp_plan_words(cli->a, &plan));
@@ -145,11 +176,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     print_range(t, &d, &measured, &setup->problem);
     if (own->measured)
         dtp_term_print(t, normal ? DTP_GREEN : DTP_RED, "  %s\n",
-                       normal ? "This is normal."
-                       : !d.step_normal && measured.step_s < d.low_s
-                           ? "This is faster than expected: is the configuration what you think?"
-                       : !d.step_normal ? "This is slower than it should be."
-                                        : "The memory is not what it should be.");
+                       verdict(&measured, &d, has_bytes));
     if (d.reading)
         fprintf(t->file, "  But %s.\n", d.reading);
     if (d.above_peak && !d.reading)
@@ -157,7 +184,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
             t, DTP_RED,
             "  It is above the peak of the GPUs: FLOPs or tokens are counted that were not "
             "run, or another model ran.\n");
-    print_suspects(t, &d, &measured);
+    print_suspects(t, &d, &measured, has_bytes);
     return normal ? DTP_OK : DTP_ENO;
 }
 

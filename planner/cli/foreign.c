@@ -4,7 +4,9 @@
 
 #include "planner/cli/options.h"
 
-#define OWN_MODEL "--model FILE: a model of your own, a few lines of JSON (models/README.md)"
+#define OWN_MODEL                                                                                  \
+    "--model FILE: a model of your own, a few lines of JSON (models/README.md); `dtplan trace "    \
+    "SCRIPT` reads a launch script"
 
 static const struct {
     const char *name, *say;
@@ -21,10 +23,23 @@ static const struct {
     {"tf32", "--dtype tf32"},
     {"fsdp", "--framework torch-fsdp2 --zero-stage 3"},
     {"use-distributed-optimizer", "--zero-stage 1"},
+    {"use-megatron-fsdp", "--framework megatron-bridge --zero-stage 3"},
+    {"optimizer-cpu-offload", "--offload optimizer"},
+    {"overlap-grad-reduce", "--dp-overlap 1"},
+    {"tp-comm-overlap", "--tp-overlap 1"},
+    {"overlap-moe-expert-parallel-comm", "--ep-overlap 1"},
+    {"moe-enable-deepep", "--ep-per-node 1"},
+    {"pipeline-model-parallel-layout", "--layers-per-stage LIST with the layers of each stage"},
+    {"decoder-first-pipeline-num-layers", "--layers-per-stage LIST"},
+    {"decoder-last-pipeline-num-layers", "--layers-per-stage LIST"},
     {"use-flash-attn", "--attention flash2"},
     {"flash-attention", "--attention flash2"},
     {"gradient-checkpointing", "--recompute full"},
-    {"activation-checkpointing", "--recompute full"},
+    {"activation-checkpointing", "--recompute none, selective or full"},
+    {"ac", "--recompute none, selective or full"},
+    {"recompute-method", "--recompute-layers N for block; uniform is the default"},
+    {"recompute-num-layers", "--recompute-layers of --recompute-method block"},
+    {"moe-layer-recompute", "--recompute selective --recompute-modules moe"},
     {"recompute-activations", "--recompute selective"},
     {"gradient-accumulation-steps", "--batch: microbatch x dp x this"},
     {"num-layers-per-virtual-pipeline-stage", "--vpp: layers / (pp x this)"},
@@ -41,7 +56,35 @@ static const struct {
     {"vocab", OWN_MODEL},
     {"vocab-size", OWN_MODEL},
     {"num-experts", OWN_MODEL},
+    {"num-query-groups", OWN_MODEL},
+    {"group-query-attention", OWN_MODEL},
+    {"moe-router-topk", OWN_MODEL},
+    {"moe-ffn-hidden-size", OWN_MODEL},
+    {"swiglu", OWN_MODEL},
+    {"untie-embeddings-and-output-weights", OWN_MODEL},
 };
+
+/* Commands that others have. */
+static const struct {
+    const char *name, *say;
+} commands[] = {
+    {"memory", "simulate, whose answer has the memory of each stage"},
+    {"oom", "doctor --measured OOM"},
+    {"estimate", "simulate"},
+    {"predict", "simulate"},
+    {"search", "plan"},
+    {"tune", "plan"},
+    {"train", "run"},
+    {"config", "trace FILE"},
+    {"diff", "compare"},
+};
+
+const char *dtp_command_elsewhere(const char *name) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return commands[i].say;
+    return NULL;
+}
 
 const char *dtp_option_elsewhere(const char *name) {
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)

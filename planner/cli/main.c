@@ -17,6 +17,9 @@ static enum dtp_status find_verb(const char *name, const struct dtp_verb **out,
         return DTP_OK;
     for (; n < MOST && dtp_verbs[n]; n++)
         names[n] = dtp_verbs[n]->name;
+    const char *say = dtp_command_elsewhere(name);
+    if (say)
+        return dtp_fail(err, DTP_EUSAGE, "unknown command \"%s\"; say dtplan %s", name, say);
     return dtp_unknown_name(err, DTP_EUSAGE, "command", name, names, n, "dtplan --help");
 }
 

@@ -78,6 +78,8 @@ enum dtp_status dtp_options_parse(struct dtp_arena *a, const struct dtp_option_s
 
 /* What to say instead of an option of another tool (without dashes), or NULL. */
 const char *dtp_option_elsewhere(const char *name);
+/* The same of a command. */
+const char *dtp_command_elsewhere(const char *name);
 
 /* "  --tp LIST        tensor-parallel degree", wrapped to width columns. */
 void dtp_options_help(FILE *f, const struct dtp_option_set *set, int width);

@@ -31,3 +31,7 @@ line=" iteration 9/ 99 | elapsed time per iteration (ms): 5123.4 | global batch 
 "$dtplan" --model gpt2 --gpus 8 --batch 64 --json >plan.json && "$dtplan" doctor --plan plan.json --measured "$line" 2>&1 | head -n 1
 "$dtplan" doctor --model llama3-8b --gpus 64 --cluster h100 --dp 32 --tp 2 --zero-stage 1 --batch 512 --measured "$line" |
     grep -o 'measured step *5.12 s'
+# a run that ended out of memory: what has room
+"$dtplan" doctor --model llama3-70b --gpus 32 --cluster h100 --tp 4 --pp 8 --measured "CUDA out of memory. Tried to allocate" | grep -o "It has to.*\| fits  .*"
+echo "exit ${PIPESTATUS[0]}"
+"$dtplan" doctor --model gpt2 --gpus 8 --measured OOM | grep -o "It should fit"

@@ -60,6 +60,8 @@ CHANGE(given_even, given(w, p); list_of_two[0] = 6; list_of_two[1] = 6;
        w->framework.uneven_stages = false;)
 CHANGE(given_short, given(w, p); list_of_two[1] = 6;)
 CHANGE(given_empty, given(w, p); list_of_two[0] = 0; list_of_two[1] = 12;)
+CHANGE(given_mtp, given(w, p); list_of_two[0] = 12; list_of_two[1] = 0; w->model.mtp_layers = 1;)
+CHANGE(given_no_mtp, given_mtp(w, p); w->model.mtp_layers = 0;)
 CHANGE(given_one, given(w, p); p->layers_per_stage.n = 1;)
 CHANGE(given_chunks, list_of_four[0] = 2; list_of_four[1] = 4; list_of_four[2] = 4;
        list_of_four[3] = 2; p->layers_per_stage.at = list_of_four; p->layers_per_stage.n = 4;
@@ -226,6 +228,8 @@ static const struct reason_case reason_cases[] = {
     {DTP_LEGAL, given_even},
     {DTP_WHY_LAYER_SUM, given_short},
     {DTP_WHY_LAYER_SUM, given_empty},
+    {DTP_LEGAL, given_mtp},
+    {DTP_WHY_LAYER_SUM, given_no_mtp},
     {DTP_WHY_LAYER_SUM, given_one},
     {DTP_LEGAL, given_chunks},
     {DTP_WHY_BATCH, batch},
