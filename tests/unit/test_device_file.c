@@ -10,7 +10,8 @@
 static struct dtp_arena *arena;
 static struct dtp_err err;
 
-/* Its 16-bit products run at 50 to 90 % of the nominal rate, its memory above 70 %. */
+/* Its 16-bit products run at 50 to 90 % of the nominal rate (tensor cores that were cut come to all of it, and
+ * cards may be above their nominal boost), its memory above 70 %. */
 static void test_every_file(void) {
     static const enum dtp_dtype half[] = {DTP_FP16, DTP_BF16};
     const char *const *names;
@@ -41,7 +42,7 @@ static void test_every_file(void) {
                 continue;
             rate = 2.0 * 8192 * 8192 * 8192 / dtp_device_gemm_s(&g, &s);
             CU_ASSERT(rate > 0.5 * g.peak_flops_per_s[half[j]]);
-            CU_ASSERT(rate < 0.9 * g.peak_flops_per_s[half[j]]);
+            CU_ASSERT(rate < (g.not_calibrated ? 1.1 : 0.9) * g.peak_flops_per_s[half[j]]);
         }
     }
 }
@@ -75,6 +76,29 @@ static void test_graphics_chips(void) {
         gib = chips[i].ecc ? chips[i].gib * 15 / 16 : chips[i].gib;
         CU_ASSERT((double)g.memory_bytes < gib * 0x1p30);
         CU_ASSERT((double)g.memory_bytes > 0.97 * gib * 0x1p30);
+    }
+}
+
+/* Squares in bf16, as published (zzc0721/torch-performance-test-data, issues 77, 126 and 185 and database.md, of which
+ * only the largest counts). */
+static void test_published_products(void) {
+    static const struct {
+        const char *name;
+        int size;
+        double tflops;
+    } rows[] = {{"h20", 2048, 120.3},        {"h20", 4096, 133.4},     {"h20", 8192, 138.6},
+                {"h20", 10240, 142.3},       {"a40", 4096, 115.2},     {"a40", 8192, 110.6},
+                {"a40", 10240, 122.3},       {"a10g", 2048, 60.6},     {"a10g", 4096, 62.5},
+                {"a10g", 8192, 66.6},        {"a10g", 10240, 69.5},    {"rtx-a6000", 10240, 123.3},
+                {"rtx3090", 10240, 76.5},    {"l40s", 10240, 269.2},   {"rtx4090", 10240, 163.1},
+                {"a100-pcie-40", 4096, 234}, {"a100-80", 10240, 264.5}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dtp_gpu g;
+        double n = rows[i].size;
+        CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, rows[i].name, &g, &err), DTP_OK);
+        double rate = 2 * n * n * n /
+                      gemm_s(&g, DTP_GEMM_FORWARD, rows[i].size, rows[i].size, rows[i].size) / 1e12;
+        CU_ASSERT_DOUBLE_EQUAL(rate / rows[i].tflops, 1, 0.11);
     }
 }
 
@@ -230,6 +254,7 @@ static void test_errors(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"every file", test_every_file},
                            {"graphics chips", test_graphics_chips},
+                           {"published products", test_published_products},
                            {"names", test_names},
                            {"find", test_find},
                            {"power of Blackwell", test_blackwell_power},
