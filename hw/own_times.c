@@ -19,6 +19,8 @@ static const struct dtp_field fields[] = {
      .help = "host time of one kernel"},
     {"stream_hop_s", DTP_FIELD_DOUBLE, IN(stream_hop_s), .min = 0, .max = 1,
      .help = "of two waits of one stream for another, around a collective"},
+    {"peer_gap_s", DTP_FIELD_DOUBLE, IN(peer_gap_s), .min = 0, .max = 1,
+     .help = "between kernels beside kernel_gap_s, with communicators"},
     {"calibration", DTP_FIELD_JSON, IN(calibration), .help = "of kernels"},
     {"power_limit_w", DTP_FIELD_DOUBLE, IN(power_limit_w), .min = 0, .max = 1e5,
      .help = "of the card"},
@@ -51,6 +53,7 @@ enum dtp_status dtp_own_times_read(struct dtp_arena *a, const char *path, struct
     out->calibration = from.calibration;
     out->launch_s = from.launch_s;
     out->stream_hop_s = from.stream_hop_s;
+    out->peer_gap_s = from.peer_gap_s;
     return DTP_OK;
 }
 

@@ -1,14 +1,15 @@
 /* own_times.h: hw/runtime/GPU.json: how long the kernels and collectives of our own runtime take on a GPU.
  *
  *     {"gpu": "h100-sxm", "title", "machine", "versions", "source", "launch_s", "stream_hop_s",
- *      "calibration": {...}, "curves": [...]}
+ *      "peer_gap_s", "calibration": {...}, "curves": [...]}
  *     {"gpu": "h100-sxm", "like": "h200", "source"}     that of another, memory-bound kernels scaled by
  *                                                      the nominal bandwidth: not calibrated
  *
  * calibration: as in a GPU file, without "like"; for the framework `dtplan` it goes over what the GPU file
  * says. curves: of groups of GPUs of one node (hw/curves), before those of the cluster. launch_s: of the
  * host, for one kernel. stream_hop_s: what a collective on a stream of its own takes beside its time between
- * kernels of one stream. `dtplan calibrate --backend cuda --framework dtplan` writes such a file.
+ * kernels of one stream. peer_gap_s: between two kernels of a graph beside the calibration's kernel_gap_s, once the rank
+ * has communicators with other GPUs of its host. `dtplan calibrate --backend cuda --framework dtplan` writes such a file.
  */
 #ifndef DTP_HW_OWN_TIMES_H
 #define DTP_HW_OWN_TIMES_H
@@ -17,7 +18,7 @@
 
 struct dtp_own_times {
     const char *gpu, *like, *title, *machine, *versions, *source;
-    double launch_s, stream_hop_s, power_limit_w, most_clock_hz;
+    double launch_s, stream_hop_s, peer_gap_s, power_limit_w, most_clock_hz;
     const struct dtp_json *calibration, *loads, *curves;
 };
 

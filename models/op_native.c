@@ -79,11 +79,11 @@ static void expand(struct native *x, const char *name, int64_t out, bool bias) {
     tp_reduce(x, DTP_PASS_I);
 }
 
-/* The kernel of "bias, dropout and residual" alone: it reads and writes a tensor where that one, whose rate
- * it is, reads two. The mask is drawn again, not read. */
+/* The mask is drawn again, not read, which takes the time of the kernel: that of "bias, dropout and residual", though
+ * it reads one tensor less (H200, 4096 x 2048, in a step: 15.8 us for both). */
 static void drop(struct native *x, const char *name, enum dtp_pass pass) {
     if (x->d.dropout)
-        kernel(x, name, pass, DTP_K_DROPOUT, x->d.local_tokens, x->d.hidden)->bytes *= 2.0 / 3;
+        kernel(x, name, pass, DTP_K_DROPOUT, x->d.local_tokens, x->d.hidden);
 }
 
 /* y = dropout(x W + b) + residual, row-parallel. */

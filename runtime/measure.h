@@ -56,6 +56,7 @@ struct dtp_measured {
     double gap_s;
     /* a collective on a stream of its own, over one on the stream of the kernels around it */
     double hop_s;
+    double peer_gap_s; /* of kernels in a graph: with communicators, over without */
     struct dtp_dev_load limits;
     struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
     int nloads;

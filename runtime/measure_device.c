@@ -11,7 +11,7 @@ struct dtp_measure_grid dtp_measure_gpu_grid(void) {
     static const int tokens[] = {512, 1024, 2048, 4096, 8192, 16384, 0};
     static const int width[] = {256,  512,  768,  1024,  1536,  2048,  3072,
                                 4096, 6144, 8192, 12288, 24576, 51200, 0};
-    static const int seq[] = {512, 1024, 2048, 4096, 8192, 0}, head_dim[] = {64, 128, 0};
+    static const int seq[] = {512, 1024, 2048, 4096, 8192, 0}, head_dim[] = {64, 80, 128, 0};
     static const int heads[] = {2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 0};
     static const int gelu_n[] = {1536, 3072, 4096, 8192, 16384, 51200, 0};
     static const int gelu_k[] = {768, 1024, 2048, 4096, 8192, 12288, 0};

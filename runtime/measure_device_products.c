@@ -144,17 +144,17 @@ void dtp_bench_attentions(struct dtp_bench *b, bool backward, double dropout) {
             }
 }
 
-static int middle(const int *axis) {
+static int length(const int *axis) {
     int n = 0;
     while (axis[n])
         n++;
-    return n / 2;
+    return n;
 }
 
 struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward,
                                                   double dropout) {
     const struct dtp_measure_grid *g = b->grid;
-    const int at[3] = {middle(g->seq), middle(g->head_dim), middle(g->heads)};
+    const int at[3] = {length(g->seq) / 2, length(g->head_dim) - 1, length(g->heads) / 2};
     return (struct dtp_bench_attention){
         .b = b, .backward = backward, .x = attention_of(b, at, dropout)};
 }

@@ -131,6 +131,8 @@ static void write_file(FILE *f, const char *gpu, double optimizer_bytes,
     dtp_json_kv_double(&w, "launch_s", m->launch_s);
     if (m->hop_s > 0)
         dtp_json_kv_double(&w, "stream_hop_s", m->hop_s);
+    if (m->peer_gap_s > 0)
+        dtp_json_kv_double(&w, "peer_gap_s", m->peer_gap_s);
     write_calibration(&w, optimizer_bytes, m);
     if (m->nloads > 0)
         write_loads(&w, m);

@@ -12,15 +12,58 @@
 
 static struct dtp_arena *a;
 
-static enum dtp_status set_up(const char *cluster, struct dtp_setup *out, struct dtp_err *err) {
+static enum dtp_status set_up_gpus(const char *cluster, int gpus, struct dtp_setup *out,
+                                   struct dtp_err *err) {
     const struct dtp_ask ask = {.model = "gpt3-1.3b",
                                 .cluster = cluster,
                                 .framework = "dtplan",
-                                .gpus = 8,
+                                .gpus = gpus,
                                 .batch = 32,
                                 .dtype = -1,
                                 .attention = -1};
     return dtp_setup_init(a, &ask, out, err);
+}
+
+static enum dtp_status set_up(const char *cluster, struct dtp_setup *out, struct dtp_err *err) {
+    return set_up_gpus(cluster, 8, out, err);
+}
+
+/* Between kernels of ranks that have communicators it takes longer. */
+static void test_gap_beside_peers(void) {
+    struct dtp_setup *alone = DTP_NEW(a, struct dtp_setup, 1),
+                     *two = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_own_times t;
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(dtp_own_times_read(a, dtp_own_times_path(a, "h200"), &t, &err), DTP_OK);
+    CU_ASSERT(t.peer_gap_s > 1e-7 && t.peer_gap_s < 1e-6);
+    CU_ASSERT_EQUAL_FATAL(set_up_gpus("hgx-h200", 1, alone, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(set_up_gpus("hgx-h200", 2, two, &err), DTP_OK);
+    CU_ASSERT_EQUAL(alone->framework.kernel_gap_s, 0);
+    CU_ASSERT_EQUAL(two->framework.kernel_gap_s, t.peer_gap_s);
+}
+
+/* Attention's grid has head_dim 80, for which cuDNN's kernels take nearly the time of 128. */
+static void test_head_dim(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    struct dtp_attention_shape x = {.dtype = DTP_BF16,
+                                    .impl = DTP_ATTN_OWN,
+                                    .causal = true,
+                                    .batch = 2,
+                                    .heads = 32,
+                                    .kv_heads = 32,
+                                    .seq_q = 2048,
+                                    .seq_kv = 2048,
+                                    .head_dim = 128};
+    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    for (int backward = 0; backward < 2; backward++) {
+        x.backward = backward;
+        x.head_dim = 128;
+        double whole_s = dtp_device_attention_s(&s->cluster.gpu, &x);
+        x.head_dim = 80;
+        double part_s = dtp_device_attention_s(&s->cluster.gpu, &x);
+        CU_ASSERT(part_s > 0.85 * whole_s && part_s < 1.02 * whole_s);
+    }
 }
 
 static void test_legal_where_measured(void) {
@@ -158,6 +201,28 @@ static void test_clock_with_dropout(void) {
     double measured = slowdown_of(&s->problem, &plan);
     p->attention_dropout_j_per_flop = p->attention_dropout_backward_j_per_flop = 0;
     CU_ASSERT(measured > 1.02 * slowdown_of(&s->problem, &plan));
+}
+
+/* They take the time of the kernel that drops, though they read a tensor less. */
+static void test_gradients_of_dropout(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_ops *ops = DTP_NEW(a, struct dtp_ops, 1);
+    struct dtp_err err = {0};
+    struct dtp_plan plan = dtp_plan_default();
+    double time_s[2] = {0, 0};
+    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    s->framework.dropout = true;
+    s->model.dropout = 0.1;
+    plan.dtype = DTP_BF16;
+    plan.global_batch_size = 32;
+    plan.dp = 8;
+    dtp_ops_layer(&s->problem, &plan, DTP_LAYER_DENSE, ops);
+    for (int i = 0; i < ops->n; i++)
+        if (ops->at[i].kind == DTP_OP_KERNEL && ops->at[i].kernel == DTP_K_DROPOUT)
+            time_s[ops->at[i].pass == DTP_PASS_F ? 0 : 1] +=
+                dtp_op_time_s(&s->problem, &plan, &ops->at[i]);
+    CU_ASSERT(time_s[0] > 0);
+    CU_ASSERT_DOUBLE_EQUAL(time_s[0], time_s[1], 1e-12);
 }
 
 /* A chip is slower under larger products, and faster where it rests in the bubble. */
@@ -329,6 +394,9 @@ int main(void) {
                            {"power from loads", test_power_fit},
                            {"clock of layers", test_clock_of_layers},
                            {"clock with dropout", test_clock_with_dropout},
+                           {"gap beside peers", test_gap_beside_peers},
+                           {"head_dim", test_head_dim},
+                           {"gradients of dropout", test_gradients_of_dropout},
                            {"droop", test_droop},
                            {"gathers of ZeRO-3", test_gathers},
                            {"remembered clocks", test_remembered},
