@@ -306,7 +306,9 @@ void check_adamw(const Checker &k) {
         change[i] = -1e-4 * (a / 0.1 / (std::sqrt(b / 0.05) + 1e-8) + 0.1 * p.host[i]);
         want[i] = p.host[i] + change[i];
     }
-    adamw_master_f32(device, 2, low.device, p.device, m.device, v.device, g.device, k.b.stream);
+    adamw(device, 2,
+          AdamTensors<bf16, float, float>{low.device, p.device, m.device, v.device, g.device},
+          k.b.stream);
     k.done("adamw", low, want);
     k.done("adamw, first moment", m, want_m);
     k.done("adamw, second moment", v, want_v);

@@ -8,47 +8,58 @@ namespace cal {
 
 /* ---- elementwise: one vector of 8 a thread ---- */
 
-template <class A, class B, class C>
-__global__ void add_kernel(const A *a, const B *b, C *c, size_t vectors) {
+template <class Op> __global__ void each_vector(Op op, size_t vectors) {
     size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    float x[VECTOR], y[VECTOR];
 
-    if (i >= vectors)
-        return;
-    load8(a + i * VECTOR, x);
-    load8(b + i * VECTOR, y);
-#pragma unroll
-    for (int j = 0; j < VECTOR; j++)
-        x[j] += y[j];
-    store8(c + i * VECTOR, x);
+    if (i < vectors)
+        op(i * VECTOR);
+}
+template <class Op> static void each(const Op &op, size_t n, cudaStream_t stream) {
+    each_vector<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(op, n / VECTOR);
 }
 
+template <class A, class B, class C> struct Add {
+    const A *a;
+    const B *b;
+    C *c;
+    __device__ void operator()(size_t at) const {
+        float x[VECTOR], y[VECTOR];
+
+        load8(a + at, x);
+        load8(b + at, y);
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++)
+            x[j] += y[j];
+        store8(c + at, x);
+    }
+};
 void add_bf16(const void *a, const void *b, void *c, size_t n, cudaStream_t stream) {
-    add_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(
-        static_cast<const bf16 *>(a), static_cast<const bf16 *>(b), static_cast<bf16 *>(c),
-        n / VECTOR);
+    each(Add<bf16, bf16, bf16>{static_cast<const bf16 *>(a), static_cast<const bf16 *>(b),
+                               static_cast<bf16 *>(c)},
+         n, stream);
 }
 void add_mixed(const float *a, const bf16 *b, float *c, size_t n, cudaStream_t stream) {
-    add_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(a, b, c, n / VECTOR);
+    each(Add<float, bf16, float>{a, b, c}, n, stream);
 }
 
-template <class A, class B> __global__ void copy_kernel(const A *a, B *b, size_t vectors) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    float x[VECTOR];
+template <class A, class B> struct Copy {
+    const A *a;
+    B *b;
+    __device__ void operator()(size_t at) const {
+        float x[VECTOR];
 
-    if (i >= vectors)
-        return;
-    load8(a + i * VECTOR, x);
-    store8(b + i * VECTOR, x);
-}
+        load8(a + at, x);
+        store8(b + at, x);
+    }
+};
 void copy_bf16(const bf16 *a, bf16 *b, size_t n, cudaStream_t stream) {
-    copy_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(a, b, n / VECTOR);
+    each(Copy<bf16, bf16>{a, b}, n, stream);
 }
 void cast_f32_bf16(const float *a, bf16 *b, size_t n, cudaStream_t stream) {
-    copy_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(a, b, n / VECTOR);
+    each(Copy<float, bf16>{a, b}, n, stream);
 }
 void cast_bf16_f32(const bf16 *a, float *b, size_t n, cudaStream_t stream) {
-    copy_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(a, b, n / VECTOR);
+    each(Copy<bf16, float>{a, b}, n, stream);
 }
 
 /* GELU, tanh form (Hendrycks and Gimpel 2016, section 2). */
@@ -63,114 +74,119 @@ __device__ static float tanh_fast(float x) {
     return tanhf(x);
 #endif
 }
-__global__ void gelu_kernel(const bf16 *x, bf16 *y, size_t vectors) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    float v[VECTOR];
+struct Gelu {
+    const bf16 *x;
+    bf16 *y;
+    __device__ void operator()(size_t at) const {
+        float v[VECTOR];
 
-    if (i >= vectors)
-        return;
-    load8(x + i * VECTOR, v);
+        load8(x + at, v);
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) {
-        float u =
-            static_cast<float>(gelu_a) * v[j] * (1 + static_cast<float>(gelu_b) * v[j] * v[j]);
-        v[j] = 0.5f * v[j] * (1 + tanh_fast(u));
+        for (int j = 0; j < VECTOR; j++) {
+            float u =
+                static_cast<float>(gelu_a) * v[j] * (1 + static_cast<float>(gelu_b) * v[j] * v[j]);
+            v[j] = 0.5f * v[j] * (1 + tanh_fast(u));
+        }
+        store8(y + at, v);
     }
-    store8(y + i * VECTOR, v);
-}
+};
 void gelu(const bf16 *x, bf16 *y, size_t n, cudaStream_t stream) {
-    gelu_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(x, y, n / VECTOR);
+    each(Gelu{x, y}, n, stream);
 }
 
-__global__ void gelu_backward_kernel(const bf16 *x, const bf16 *dy, bf16 *dx, size_t vectors) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    float v[VECTOR], g[VECTOR];
+struct GeluBackward {
+    const bf16 *x, *dy;
+    bf16 *dx;
+    __device__ void operator()(size_t at) const {
+        float v[VECTOR], g[VECTOR];
 
-    if (i >= vectors)
-        return;
-    load8(x + i * VECTOR, v);
-    load8(dy + i * VECTOR, g);
+        load8(x + at, v);
+        load8(dy + at, g);
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) {
-        float a = static_cast<float>(gelu_a), b = static_cast<float>(gelu_b), x2 = v[j] * v[j];
-        float t = tanh_fast(a * v[j] * (1 + b * x2));
-        g[j] *= 0.5f * (1 + t) + 0.5f * v[j] * (1 - t * t) * a * (1 + 3 * b * x2);
+        for (int j = 0; j < VECTOR; j++) {
+            float a = static_cast<float>(gelu_a), b = static_cast<float>(gelu_b), x2 = v[j] * v[j];
+            float t = tanh_fast(a * v[j] * (1 + b * x2));
+            g[j] *= 0.5f * (1 + t) + 0.5f * v[j] * (1 - t * t) * a * (1 + 3 * b * x2);
+        }
+        store8(dx + at, g);
     }
-    store8(dx + i * VECTOR, g);
-}
+};
 void gelu_backward(const bf16 *x, const bf16 *dy, bf16 *dx, size_t n, cudaStream_t stream) {
-    gelu_backward_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(x, dy, dx,
-                                                                                  n / VECTOR);
+    each(GeluBackward{x, dy, dx}, n, stream);
 }
 
 __device__ static float sigmoid(float x) {
     return 1 / (1 + __expf(-x));
 }
-__global__ void swiglu_kernel(const bf16 *gate, const bf16 *up, bf16 *y, size_t vectors) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    float g[VECTOR], u[VECTOR];
+struct Swiglu {
+    const bf16 *gate, *up;
+    bf16 *y;
+    __device__ void operator()(size_t at) const {
+        float g[VECTOR], u[VECTOR];
 
-    if (i >= vectors)
-        return;
-    load8(gate + i * VECTOR, g);
-    load8(up + i * VECTOR, u);
+        load8(gate + at, g);
+        load8(up + at, u);
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++)
-        g[j] = g[j] * sigmoid(g[j]) * u[j];
-    store8(y + i * VECTOR, g);
-}
-void swiglu(const bf16 *gate, const bf16 *up, bf16 *y, size_t n, cudaStream_t stream) {
-    swiglu_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(gate, up, y, n / VECTOR);
-}
-__global__ void swiglu_backward_kernel(const bf16 *gate, const bf16 *up, const bf16 *dy,
-                                       bf16 *dgate, bf16 *dup, size_t vectors) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    float g[VECTOR], u[VECTOR], d[VECTOR];
-
-    if (i >= vectors)
-        return;
-    load8(gate + i * VECTOR, g);
-    load8(up + i * VECTOR, u);
-    load8(dy + i * VECTOR, d);
-#pragma unroll
-    for (int j = 0; j < VECTOR; j++) {
-        float s = sigmoid(g[j]), silu = g[j] * s;
-        float du = d[j] * silu;
-        g[j] = d[j] * u[j] * s * (1 + g[j] * (1 - s));
-        u[j] = du;
+        for (int j = 0; j < VECTOR; j++)
+            g[j] = g[j] * sigmoid(g[j]) * u[j];
+        store8(y + at, g);
     }
-    store8(dgate + i * VECTOR, g);
-    store8(dup + i * VECTOR, u);
+};
+void swiglu(const bf16 *gate, const bf16 *up, bf16 *y, size_t n, cudaStream_t stream) {
+    each(Swiglu{gate, up, y}, n, stream);
 }
+
+struct SwigluBackward {
+    const bf16 *gate, *up, *dy;
+    bf16 *dgate, *dup;
+    __device__ void operator()(size_t at) const {
+        float g[VECTOR], u[VECTOR], d[VECTOR];
+
+        load8(gate + at, g);
+        load8(up + at, u);
+        load8(dy + at, d);
+#pragma unroll
+        for (int j = 0; j < VECTOR; j++) {
+            float s = sigmoid(g[j]), silu = g[j] * s;
+            float du = d[j] * silu;
+            g[j] = d[j] * u[j] * s * (1 + g[j] * (1 - s));
+            u[j] = du;
+        }
+        store8(dgate + at, g);
+        store8(dup + at, u);
+    }
+};
 void swiglu_backward(const bf16 *gate, const bf16 *up, const bf16 *dy, bf16 *dgate, bf16 *dup,
                      size_t n, cudaStream_t stream) {
-    swiglu_backward_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(
-        gate, up, dy, dgate, dup, n / VECTOR);
+    each(SwigluBackward{gate, up, dy, dgate, dup}, n, stream);
 }
 
-__global__ void dropout_kernel(const bf16 *x, bf16 *y, uint8_t *mask, size_t vectors, float keep) {
-    size_t i = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    uint32_t least = static_cast<uint32_t>((1 - keep) * 65536);
-    uint32_t bits[4] = {static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0};
-    const uint32_t key[2] = {17, 29};
-    float v[VECTOR];
-    uint8_t kept[VECTOR];
+struct Dropout {
+    const bf16 *x;
+    bf16 *y;
+    uint8_t *mask;
+    float keep;
+    __device__ void operator()(size_t at) const {
+        size_t i = at / VECTOR;
+        uint32_t least = static_cast<uint32_t>((1 - keep) * 65536);
+        uint32_t bits[4] = {static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), 0, 0};
+        const uint32_t key[2] = {17, 29};
+        float v[VECTOR];
+        uint8_t kept[VECTOR];
 
-    if (i >= vectors)
-        return;
-    load8(x + i * VECTOR, v);
-    dtp_philox(bits, key);
+        load8(x + at, v);
+        dtp_philox(bits, key);
 #pragma unroll
-    for (int j = 0; j < VECTOR; j++) {
-        kept[j] = ((bits[j / 2] >> (16 * (j % 2))) & 0xffff) >= least;
-        v[j] = kept[j] ? v[j] / keep : 0;
+        for (int j = 0; j < VECTOR; j++) {
+            kept[j] = ((bits[j / 2] >> (16 * (j % 2))) & 0xffff) >= least;
+            v[j] = kept[j] ? v[j] / keep : 0;
+        }
+        store8(y + at, v);
+        *reinterpret_cast<uint2 *>(mask + at) = *reinterpret_cast<uint2 *>(kept);
     }
-    store8(y + i * VECTOR, v);
-    *reinterpret_cast<uint2 *>(mask + i * VECTOR) = *reinterpret_cast<uint2 *>(kept);
-}
+};
 void dropout(const bf16 *x, bf16 *y, uint8_t *mask, size_t n, cudaStream_t stream) {
-    dropout_kernel<<<blocks_for(n / VECTOR, THREADS), THREADS, 0, stream>>>(x, y, mask, n / VECTOR,
-                                                                            0.9f);
+    each(Dropout{x, y, mask, 0.9f}, n, stream);
 }
 
 /* Rotates (i, i + d/2) of each head; a thread has 8 pairs. angles: cos, sin by [position][d/2]. */
@@ -209,8 +225,7 @@ void rope(bf16 *x, const float *cosines, const float *sines, size_t rows, int he
 /* ---- AdamW (Loshchilov and Hutter 2019, algorithm 2), many tensors in one launch ---- */
 
 template <class P, class G, class S>
-__global__ void adamw_kernel(const AdamChunk *chunks, P *param, float *master, S *m, S *v,
-                             const G *grad) {
+__global__ void adamw_kernel(const AdamChunk *chunks, AdamTensors<P, G, S> t) {
     AdamChunk c = chunks[blockIdx.x];
     const float beta1 = 0.9f, beta2 = 0.95f, lr = 1e-4f, decay = 0.1f, epsilon = 1e-8f;
     const float correct1 = 0.1f, correct2 = 0.05f; /* first step */
@@ -219,13 +234,13 @@ __global__ void adamw_kernel(const AdamChunk *chunks, P *param, float *master, S
         size_t at = c.first + i * VECTOR;
         float p[VECTOR], a[VECTOR], b[VECTOR], g[VECTOR];
 
-        if (master)
-            load8(master + at, p);
+        if (t.master)
+            load8(t.master + at, p);
         else
-            load8(param + at, p);
-        load8(m + at, a);
-        load8(v + at, b);
-        load8(grad + at, g);
+            load8(t.param + at, p);
+        load8(t.m + at, a);
+        load8(t.v + at, b);
+        load8(t.grad + at, g);
 #pragma unroll
         for (int e = 0; e < VECTOR; e++) {
             a[e] = beta1 * a[e] + (1 - beta1) * g[e];
@@ -233,32 +248,22 @@ __global__ void adamw_kernel(const AdamChunk *chunks, P *param, float *master, S
             float step = a[e] / correct1 / (sqrtf(b[e] / correct2) + epsilon);
             p[e] -= lr * (step + decay * p[e]);
         }
-        if (master)
-            store8(master + at, p);
-        store8(param + at, p);
-        store8(m + at, a);
-        store8(v + at, b);
+        if (t.master)
+            store8(t.master + at, p);
+        store8(t.param + at, p);
+        store8(t.m + at, a);
+        store8(t.v + at, b);
     }
 }
-void adamw_f32(const AdamChunk *chunks, size_t n, float *p, float *m, float *v, const float *g,
-               cudaStream_t stream) {
-    adamw_kernel<float, float, float>
-        <<<static_cast<unsigned>(n), THREADS, 0, stream>>>(chunks, p, nullptr, m, v, g);
+template <class P, class G, class S>
+void adamw(const AdamChunk *chunks, size_t n, const AdamTensors<P, G, S> &t, cudaStream_t stream) {
+    adamw_kernel<<<static_cast<unsigned>(n), THREADS, 0, stream>>>(chunks, t);
 }
-void adamw_bf16(const AdamChunk *chunks, size_t n, bf16 *p, bf16 *m, bf16 *v, const bf16 *g,
-                cudaStream_t stream) {
-    adamw_kernel<bf16, bf16, bf16>
-        <<<static_cast<unsigned>(n), THREADS, 0, stream>>>(chunks, p, nullptr, m, v, g);
-}
-void adamw_master(const AdamChunk *chunks, size_t n, bf16 *p, float *master, float *m, float *v,
-                  const bf16 *g, cudaStream_t stream) {
-    adamw_kernel<bf16, bf16, float>
-        <<<static_cast<unsigned>(n), THREADS, 0, stream>>>(chunks, p, master, m, v, g);
-}
-void adamw_master_f32(const AdamChunk *chunks, size_t n, bf16 *p, float *master, float *m, float *v,
-                      const float *g, cudaStream_t stream) {
-    adamw_kernel<bf16, float, float>
-        <<<static_cast<unsigned>(n), THREADS, 0, stream>>>(chunks, p, master, m, v, g);
-}
+#define ADAMW(P, G, S)                                                                             \
+    template void adamw(const AdamChunk *, size_t, const AdamTensors<P, G, S> &, cudaStream_t)
+ADAMW(float, float, float);
+ADAMW(bf16, bf16, bf16);
+ADAMW(bf16, bf16, float);
+ADAMW(bf16, float, float);
 
 } // namespace cal

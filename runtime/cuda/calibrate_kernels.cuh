@@ -61,14 +61,16 @@ void scatter_add(const bf16 *dout, const int *ids, float *table, size_t rows, si
 struct AdamChunk {
     size_t first, n; /* of one tensor; a block's work */
 };
-void adamw_f32(const AdamChunk *chunks, size_t n, float *p, float *m, float *v, const float *g,
-               cudaStream_t stream);
-void adamw_bf16(const AdamChunk *chunks, size_t n, bf16 *p, bf16 *m, bf16 *v, const bf16 *g,
-                cudaStream_t stream);
-void adamw_master(const AdamChunk *chunks, size_t n, bf16 *p, float *master, float *m, float *v,
-                  const bf16 *g, cudaStream_t stream);
-void adamw_master_f32(const AdamChunk *chunks, size_t n, bf16 *p, float *master, float *m, float *v,
-                      const float *g, cudaStream_t stream);
+/* Of parameters P, gradients G and moments S; master in fp32, or NULL: the parameters are what is updated. For
+ * (float, float, float), (bf16, bf16, bf16), (bf16, bf16, float) and (bf16, float, float). */
+template <class P, class G, class S> struct AdamTensors {
+    P *param;
+    float *master;
+    S *m, *v;
+    const G *grad;
+};
+template <class P, class G, class S>
+void adamw(const AdamChunk *chunks, size_t n, const AdamTensors<P, G, S> &t, cudaStream_t stream);
 
 /* calibrate_check.cu: every kernel against double precision on the host. A wrong one is listed among the
  * failures of the report: its rows are worth nothing. */

@@ -276,25 +276,23 @@ static void run_optimizer(Context &c, size_t n) {
     int r = o.b.prepare(Type::f32, o.footprint, true);
     auto f = [&](int i, size_t slot) { return o.at<float>(i, slot); };
     auto h = [&](int i, size_t slot) { return o.at<bf16>(i, slot); };
-    Timing t = o.b.measure(
-        [&](int i) { adamw_f32(chunks.get(), k, f(i, p), f(i, m), f(i, v), f(i, g), s); }, r);
-    put(c, {"optimizer", "adamw fp32", 28 * e, e, ""}, t);
-    t = o.b.measure(
-        [&](int i) {
-            adamw_master(chunks.get(), k, h(i, low), f(i, p), f(i, m), f(i, v), h(i, g), s);
-        },
-        r);
-    put(c, {"optimizer", "adamw master, bf16 gradient", 28 * e, e, ""}, t);
-    t = o.b.measure(
-        [&](int i) {
-            adamw_master_f32(chunks.get(), k, h(i, low), f(i, p), f(i, m), f(i, v), f(i, g), s);
-        },
-        r);
-    put(c, {"optimizer", "adamw master, fp32 gradient", 30 * e, e, ""}, t);
+    auto time = [&](const char *what, double bytes, auto tensors) {
+        Timing t = o.b.measure([&](int i) { adamw(chunks.get(), k, tensors(i), s); }, r);
+        put(c, {"optimizer", what, bytes * e, e, ""}, t);
+    };
+    time("adamw fp32", 28, [&](int i) {
+        return AdamTensors<float, float, float>{f(i, p), nullptr, f(i, m), f(i, v), f(i, g)};
+    });
+    time("adamw master, bf16 gradient", 28, [&](int i) {
+        return AdamTensors<bf16, bf16, float>{h(i, low), f(i, p), f(i, m), f(i, v), h(i, g)};
+    });
+    time("adamw master, fp32 gradient", 30, [&](int i) {
+        return AdamTensors<bf16, float, float>{h(i, low), f(i, p), f(i, m), f(i, v), f(i, g)};
+    });
     r = o.b.prepare(Type::bf16, o.footprint, true);
-    t = o.b.measure(
-        [&](int i) { adamw_bf16(chunks.get(), k, h(i, p), h(i, m), h(i, v), h(i, g), s); }, r);
-    put(c, {"optimizer", "adamw bf16", 14 * e, e, ""}, t);
+    time("adamw bf16", 14, [&](int i) {
+        return AdamTensors<bf16, bf16, bf16>{h(i, p), nullptr, h(i, m), h(i, v), h(i, g)};
+    });
 }
 
 /* ---- the blocks ---- */
