@@ -11,7 +11,6 @@ static void set_name(struct et_reader *r, const struct dtp_text *t) {
     r->node.name = dtp_intern_add(r->et->names, t->at, t->n);
     r->has_name = true;
     r->is_comm = dtp_text_is(t, "record_param_comms");
-    r->is_groups = strstr(r->et->names->at[r->node.name], "process_group:init") != NULL;
 }
 
 /* {"values": [...], "shapes": ..., "types": ...} of the schemas after 1.0.1. */
@@ -109,8 +108,6 @@ static void add_node(struct et_reader *r) {
     et->node[et->nnodes++] = r->node;
     if (r->is_comm)
         add_comm(r);
-    else if (r->is_groups && *r->in.text)
-        et->process_groups = r->in.text;
 }
 
 static enum dtp_status take_node(struct et_reader *r, struct dtp_err *err) {
@@ -119,7 +116,7 @@ static enum dtp_status take_node(struct et_reader *r, struct dtp_err *err) {
     r->node = (struct dtp_et_node){.name = dtp_intern_add(r->et->names, "", 0)};
     r->comm = (struct dtp_et_comm){.collective = "", .group = "", .group_description = ""};
     r->in = r->out = (struct et_values){.text = ""};
-    r->has_id = r->has_name = r->is_comm = r->is_groups = r->stated = false;
+    r->has_id = r->has_name = r->is_comm = r->stated = false;
     r->nints = 0;
     DTP_TRY(dtp_pull_open(&r->p, '{', err));
     while (dtp_pull_member(&r->p, &key, &status, err))
@@ -214,7 +211,7 @@ static enum dtp_status read_all(struct et_reader *r, struct dtp_source *source,
 enum dtp_status dtp_et_read(struct dtp_arena *a, struct dtp_source *source, struct dtp_et *out,
                             struct dtp_err *err) {
     struct et_reader r = {.a = a, .et = out};
-    *out = (struct dtp_et){.schema = "", .time = "", .process_groups = ""};
+    *out = (struct dtp_et){.schema = "", .time = ""};
     out->names = dtp_intern_create(a);
     r.scratch = dtp_arena_create("reading an execution trace");
     enum dtp_status status = read_all(&r, source, err);

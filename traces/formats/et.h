@@ -42,7 +42,6 @@ struct dtp_et {
     uint32_t nnodes, nodes_capacity;
     struct dtp_et_comm *comm; /* in the order of their nodes' ids */
     uint32_t ncomms, comms_capacity;
-    const char *process_groups; /* the JSON text of the process_group:init node, or "" */
     struct dtp_intern *names;
     uint64_t duplicate_ids, missing_parents, self_parents;
 };

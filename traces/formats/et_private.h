@@ -23,7 +23,7 @@ struct et_reader {
     struct dtp_et_node node;
     struct dtp_et_comm comm;
     struct et_values in, out;
-    bool has_id, has_name, is_comm, is_groups, stated;
+    bool has_id, has_name, is_comm, stated;
     /* the attribute being read */
     char key[64];
     char *value;

@@ -122,7 +122,7 @@ static enum dtp_status take_value(struct et_reader *r, size_t i, struct et_value
 }
 
 enum dtp_status et_take_values(struct et_reader *r, struct et_values *out, struct dtp_err *err) {
-    bool wanted = !r->has_name || r->is_comm || r->is_groups;
+    bool wanted = !r->has_name || r->is_comm;
     enum dtp_status status;
     *out = (struct et_values){.text = ""};
     if (!wanted)

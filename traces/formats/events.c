@@ -91,8 +91,6 @@ static bool take_value(struct dtp_scalars *out, int64_t step, struct dtp_bytes b
     }
     if (scalar && tag[0])
         dtp_scalars_add(out, tag, step, v);
-    else
-        out->skipped_records++;
     return true;
 }
 

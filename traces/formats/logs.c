@@ -49,7 +49,6 @@ static bool take_nccl_row(struct dtp_intern *texts, char *line, struct dtp_nccl_
     if (out->time_s[0] < 0 && out->time_s[1] < 0)
         return false;
     out->type = dtp_intern_text(texts, field[2]);
-    out->redop = dtp_intern_text(texts, field[3]);
     return true;
 }
 
@@ -74,11 +73,8 @@ static bool take_nccl(const struct log_state *s, char *line) {
     struct dtp_log *log = s->log;
     struct dtp_nccl_log *nccl = &log->nccl;
     struct dtp_nccl_row row;
-    const char *average = strstr(line, "Avg bus bandwidth"), *colon;
-    if (average && (colon = strchr(average, ':'))) {
-        nccl->stated_average_bytes_per_s = strtod(colon + 1, NULL) * DTP_GIGA;
+    if (strstr(line, "Avg bus bandwidth"))
         return true;
-    }
     if (line[strspn(line, " \t")] == '#') {
         take_heading(log, line);
         return false;
@@ -132,7 +128,7 @@ enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, str
     struct dtp_lines l;
     struct log_state state = {.log = out, .texts = dtp_intern_create(a), .titan_s = -1};
     char *line;
-    *out = (struct dtp_log){.nccl = {.stated_average_bytes_per_s = -1, .collective = ""}};
+    *out = (struct dtp_log){.nccl = {.collective = ""}};
     dtp_scalars_init(a, &out->scalars);
     dtp_lines_init(&l, a, source);
     for (;;) {

@@ -33,13 +33,12 @@ enum dtp_log_dialect {
 
 struct dtp_nccl_row {
     uint64_t bytes, count;
-    const char *type, *redop;
+    const char *type;
     double time_s[2], busbw_bytes_per_s[2]; /* out of place, in place; -1: N/A */
 };
 struct dtp_nccl_log {
     struct dtp_nccl_row *row;
     size_t n, capacity;
-    double stated_average_bytes_per_s; /* "Avg bus bandwidth", or -1 */
     const char *collective; /* of the line "# Collective test starting" or the program, or "" */
     int ranks;              /* lines "#  Rank", 0: not said */
 };

@@ -34,8 +34,7 @@ struct dtp_scalars {
     struct dtp_arena *a;
     struct dtp_series *series;
     size_t n, capacity;
-    struct dtp_intern *tags;  /* id: index of the series */
-    uint64_t skipped_records; /* of a file of events: other than scalars */
+    struct dtp_intern *tags; /* id: index of the series */
 };
 
 void dtp_scalars_init(struct dtp_arena *a, struct dtp_scalars *out);

@@ -47,7 +47,6 @@ static enum dtp_status take_layer(struct dtp_intern *words, char **field, const 
                                   struct dtp_err *err) {
     double v;
     *out = (struct dtp_workload_layer){.name = dtp_intern_text(words, field[0])};
-    out->dependency = strtoll(field[1], NULL, 10);
     for (int p = 0; p < DTP_NPHASES; p++) {
         char **at = field + 2 + 3 * p;
         if (!number(at[0], &v))

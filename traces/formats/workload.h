@@ -24,7 +24,6 @@ enum dtp_workload_phase {
 
 struct dtp_workload_layer {
     const char *name;
-    int64_t dependency;
     struct {
         double compute_s;
         const char *collective; /* ALLREDUCE, ALLTOALL_EP, ..., NONE */

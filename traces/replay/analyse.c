@@ -95,8 +95,8 @@ static void measure(const struct dtp_trace_rank *r, const struct window *w,
     struct dtp_arena *a = dtp_arena_create("times of a trace");
     size_t n;
     const struct interval *v = gather(a, r, w, &n);
-    struct cover class[DTP_NCLASSES], useful, work, all;
-    useful = work = all = (struct cover){INT64_MIN, 0};
+    struct cover class[DTP_NCLASSES], useful, all;
+    useful = all = (struct cover){INT64_MIN, 0};
     *out = (struct dtp_trace_times){0};
     for (int c = 0; c < DTP_NCLASSES; c++)
         class[c] = (struct cover){INT64_MIN, 0};
@@ -107,7 +107,6 @@ static void measure(const struct dtp_trace_rank *r, const struct window *w,
         extend(&class[v[i].class], &v[i]);
         if (v[i].class != DTP_CLASS_MEMORY)
             extend(&useful, &v[i]);
-        extend(&work, &v[i]);
         out->sum_ns[v[i].class] += v[i].end_ns - v[i].start_ns;
         out->n[v[i].class]++;
     }
@@ -118,10 +117,7 @@ static void measure(const struct dtp_trace_rank *r, const struct window *w,
     out->compute_ns = class[DTP_CLASS_COMPUTE].length_ns;
     out->comm_ns = class[DTP_CLASS_COMM].length_ns;
     out->memory_ns = class[DTP_CLASS_MEMORY].length_ns;
-    out->non_compute_ns = out->busy_ns - out->compute_ns;
     out->overlap_ns = out->compute_ns + out->comm_ns - useful.length_ns;
-    out->comm_exposed_ns = out->comm_ns - out->overlap_ns;
-    out->memory_exposed_ns = work.length_ns - useful.length_ns;
     dtp_arena_destroy(a);
 }
 

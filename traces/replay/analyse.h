@@ -23,7 +23,7 @@
 
 struct dtp_trace_times {
     int64_t span_ns, busy_ns, idle_ns, compute_ns, comm_ns, memory_ns;
-    int64_t non_compute_ns, overlap_ns, comm_exposed_ns, memory_exposed_ns;
+    int64_t overlap_ns;           /* of compute and communication */
     int64_t sum_ns[DTP_NCLASSES]; /* durations added */
     uint64_t n[DTP_NCLASSES];
 };
@@ -52,7 +52,7 @@ void dtp_trace_kernels(struct dtp_arena *a, const struct dtp_trace_rank *r,
  * one, as "kernel:Name"; host records by their name (nccl:all_reduce). */
 struct dtp_trace_comm_sum {
     const char *key, *group; /* group: "name|description|size", "" of a host record */
-    uint64_t count, no_size, in_elements, in_bytes, out_bytes;
+    uint64_t count, in_elements, in_bytes, out_bytes;
     int64_t dur_ns;
 };
 void dtp_trace_comms(struct dtp_arena *a, const struct dtp_trace_rank *r, bool host,

@@ -54,10 +54,8 @@ static void add(struct dtp_trace_comm_sum *s, const struct dtp_trace_event *e,
                 const struct dtp_trace_comm *c) {
     s->count++;
     s->dur_ns += e->dur_ns;
-    if (!c) {
-        s->no_size++;
+    if (!c)
         return;
-    }
     s->in_elements += c->in_elements;
     s->in_bytes += c->in_bytes;
     s->out_bytes += c->out_elements * c->element_bytes;

@@ -69,7 +69,6 @@ struct replay_rank {
     uint32_t ncalls;
     struct replay_work *work; /* by lane and start */
     uint32_t nwork;
-    uint32_t *by_order;                       /* [nwork] indices of work by lane, then launch */
     uint32_t *call_of, *work_of;              /* [nevents] event to index, or NO_INDEX */
     int64_t latency_ns[DTP_NCLASSES][NAFTER]; /* of starts, by enum replay_after */
     struct replay_latency *of_name;           /* [names][NAFTER] the same, of each kernel */

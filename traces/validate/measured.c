@@ -196,7 +196,6 @@ enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_
     DTP_TRY(check_names(&csv, err));
     struct dtp_run *grown = dtp_arena_grow(a, out->at, sizeof *out->at, out->n, out->n + csv.nrows);
     out->at = grown;
-    out->verdicts = run_col(&csv, "step_s") < 0;
     for (size_t row = 0; row < csv.nrows; row++)
         read_row(a, &csv, row, col, &out->at[out->n++]);
     return DTP_OK;

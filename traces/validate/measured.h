@@ -30,7 +30,6 @@ struct dtp_run {
 struct dtp_runs {
     struct dtp_run *at;
     size_t n;
-    bool verdicts; /* a file without step_s: fits or not */
 };
 
 /* Appends the rows of a file. Another schema is DTP_EINPUT with one line. */
