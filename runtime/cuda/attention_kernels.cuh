@@ -60,6 +60,15 @@ __device__ __forceinline__ uint32_t kept_columns(const dtp_dropout &d, uint32_t 
     return kept;
 }
 
+/* f(n, i) for the elements s[m][n][i] of a product. */
+template <class F> __device__ __forceinline__ void each_element(F f) {
+#pragma unroll
+    for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            f(n, i);
+}
+
 /* ---- forward ---- */
 
 template <typename T, int D> struct ForwardMemory {
@@ -67,19 +76,20 @@ template <typename T, int D> struct ForwardMemory {
     Tile<T, D> k[2], v[2];
 };
 
-/* The mask (of a tile on the diagonal), exponentials, and the running maximum and sum of 16 rows. */
+/* Of a tile on the diagonal. */
+__device__ __forceinline__ void mask_later(float (&s)[ROWS / 8][4], const int (&row)[2],
+                                           int first_key) {
+    int lane = static_cast<int>(threadIdx.x) % 32;
+    each_element([&](int n, int i) {
+        if (first_key + n * 8 + lane % 4 * 2 + i % 2 > row[i / 2])
+            s[n][i] = -INFINITY;
+    });
+}
+
+/* Exponentials, and the running maximum and sum of 16 rows. */
 template <int D>
 __device__ __forceinline__ void soften(float (&s)[ROWS / 8][4], float (&o)[D / 8][4],
-                                       float (&most)[2], float (&sum)[2], const int (&row)[2],
-                                       int first_key, bool mask, float to_log2) {
-    int lane = static_cast<int>(threadIdx.x) % 32;
-    if (mask)
-#pragma unroll
-        for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (first_key + n * 8 + lane % 4 * 2 + i % 2 > row[i / 2])
-                    s[n][i] = -INFINITY;
+                                       float (&most)[2], float (&sum)[2], float to_log2) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float top = most[half];
@@ -106,13 +116,19 @@ __device__ __forceinline__ void soften(float (&s)[ROWS / 8][4], float (&o)[D / 8
     }
 }
 
+/* Over the four threads that share a row. */
+__device__ __forceinline__ float row_sum(float x) {
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    x += __shfl_xor_sync(0xffffffffu, x, 2);
+    return x;
+}
+
 template <typename T, int D, bool DROPS>
 __global__ void __launch_bounds__(THREADS)
     flash_forward(const __grid_constant__ dtp_attention_args x, float scale) {
     extern __shared__ __align__(16) unsigned char memory[];
     auto &m = *reinterpret_cast<ForwardMemory<T, D> *>(memory);
     const int seq = static_cast<int>(x.seq), lane = static_cast<int>(threadIdx.x) % 32;
-    /* long rows first: they take longest */
     const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * WIDE * ROWS;
     const int last = (min(first + WIDE * ROWS, seq) - 1) / ROWS; /* tile of keys */
     const Head<T> h(x, static_cast<int>(blockIdx.z), static_cast<int>(blockIdx.y));
@@ -143,9 +159,11 @@ __global__ void __launch_bounds__(THREADS)
             float s[WIDE][ROWS / 8][4];
             product<T, D, WIDE>(s, m.q, m.k[j % 2]);
 #pragma unroll
-            for (int w = 0; w < WIDE; w++)
-                soften<D>(s[w], o[w], most[w], sum[w], row[w], j * ROWS,
-                          (j + 1) * ROWS > mine + w * 16, scale * log2_e);
+            for (int w = 0; w < WIDE; w++) {
+                if ((j + 1) * ROWS > mine + w * 16)
+                    mask_later(s[w], row[w], j * ROWS);
+                soften<D>(s[w], o[w], most[w], sum[w], scale * log2_e);
+            }
             if constexpr (DROPS)
                 drop_rows<WIDE>(
                     x.dropout, blockIdx.y + static_cast<unsigned>(x.first_head), blockIdx.z,
@@ -160,9 +178,7 @@ __global__ void __launch_bounds__(THREADS)
         float inverse[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float all = sum[w][half];
-            all += __shfl_xor_sync(0xffffffffu, all, 1);
-            all += __shfl_xor_sync(0xffffffffu, all, 2);
+            float all = row_sum(sum[w][half]);
             inverse[half] = (DROPS ? x.dropout.scale : 1.0f) / all;
             if (lane % 4 == 0 && row[w][half] < seq)
                 static_cast<float *>(x.saved)[h.stat + row[w][half]] =
@@ -215,14 +231,11 @@ __global__ void __launch_bounds__(THREADS)
                          base, j * ROWS, [&](int, int n, int i, bool kept) {
                              dp[0][n][i] = kept ? dp[0][n][i] * x.dropout.scale : 0.0f;
                          });
-#pragma unroll
-        for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                bool seen = j < tile || j * ROWS + n * 8 + lane % 4 * 2 + i % 2 <= row[i / 2];
-                float w = seen ? exp2_of(p[0][n][i] * to_log2 - lse[i / 2]) : 0.0f;
-                dp[0][n][i] = w * (dp[0][n][i] - delta[i / 2]);
-            }
+        each_element([&](int n, int i) {
+            bool seen = j < tile || j * ROWS + n * 8 + lane % 4 * 2 + i % 2 <= row[i / 2];
+            float w = seen ? exp2_of(p[0][n][i] * to_log2 - lse[i / 2]) : 0.0f;
+            dp[0][n][i] = w * (dp[0][n][i] - delta[i / 2]);
+        });
         accumulate<T, D, 1>(dq, dp, m.k[j % 2]);
         __syncthreads();
     }
@@ -281,37 +294,28 @@ __global__ void __launch_bounds__(THREADS)
         __syncthreads();
         float p[1][ROWS / 8][4], dp[1][ROWS / 8][4];
         product<T, D, 1>(p, m.k, m.q[slot]);
-#pragma unroll
-        for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                int c = n * 8 + lane % 4 * 2 + k % 2;
-                bool seen = query > first || query + c >= row[k / 2];
-                p[0][n][k] = seen ? exp2_of(p[0][n][k] * to_log2 - m.lse[slot][c]) : 0.0f;
-            }
+        each_element([&](int n, int k) {
+            int c = n * 8 + lane % 4 * 2 + k % 2;
+            bool seen = query > first || query + c >= row[k / 2];
+            p[0][n][k] = seen ? exp2_of(p[0][n][k] * to_log2 - m.lse[slot][c]) : 0.0f;
+        });
         uint32_t kept = ~0u;
         if constexpr (DROPS) {
             unsigned head = static_cast<unsigned>(x.first_head + kv * group + i / per_head);
             kept = kept_columns(x.dropout, head, blockIdx.z, query, base);
-#pragma unroll
-            for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    dp[0][n][k] = kept >> (n * 4 + k) & 1 ? p[0][n][k] : 0.0f;
+            each_element(
+                [&](int n, int k) { dp[0][n][k] = kept >> (n * 4 + k) & 1 ? p[0][n][k] : 0.0f; });
             accumulate<T, D, 1>(dv, dp, m.dout[slot]);
         } else {
             accumulate<T, D, 1>(dv, p, m.dout[slot]);
         }
         product<T, D, 1>(dp, m.v, m.dout[slot]);
-#pragma unroll
-        for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                float g = dp[0][n][k];
-                if constexpr (DROPS)
-                    g = kept >> (n * 4 + k) & 1 ? g * x.dropout.scale : 0.0f;
-                p[0][n][k] *= g - m.delta[slot][n * 8 + lane % 4 * 2 + k % 2];
-            }
+        each_element([&](int n, int k) {
+            float g = dp[0][n][k];
+            if constexpr (DROPS)
+                g = kept >> (n * 4 + k) & 1 ? g * x.dropout.scale : 0.0f;
+            p[0][n][k] *= g - m.delta[slot][n * 8 + lane % 4 * 2 + k % 2];
+        });
         accumulate<T, D, 1>(dk, p, m.q[slot]);
         __syncthreads();
     }

@@ -114,14 +114,12 @@ __device__ static float row_sum(const float v[NV][VECTOR], float *shared, F f) {
     return block_sum(sum, shared);
 }
 
-template <int NV, bool RMS>
-__global__ void norm_kernel(const bf16 *x, const bf16 *w, const bf16 *bias, bf16 *y, float2 *saved,
-                            size_t cols) {
+template <int NV, bool RMS> __global__ void norm_kernel(NormArgs n) {
     __shared__ float shared[32];
-    size_t row = blockIdx.x, vectors = cols / VECTOR;
+    size_t row = blockIdx.x, cols = n.cols, vectors = cols / VECTOR;
     float v[NV][VECTOR], g[VECTOR], b[VECTOR] = {0}, mean = 0;
 
-    load_row<NV>(x + row * cols, vectors, v, 0);
+    load_row<NV>(n.x + row * cols, vectors, v, 0);
     if (!RMS)
         mean = row_sum<NV>(v, shared, [](float a) { return a; }) / static_cast<float>(cols);
     float square = 0;
@@ -137,35 +135,32 @@ __global__ void norm_kernel(const bf16 *x, const bf16 *w, const bf16 *bias, bf16
         size_t i = static_cast<size_t>(j) * blockDim.x + threadIdx.x;
         if (i >= vectors)
             continue;
-        load8(w + i * VECTOR, g);
+        load8(n.weight + i * VECTOR, g);
         if (!RMS)
-            load8(bias + i * VECTOR, b);
+            load8(n.bias + i * VECTOR, b);
 #pragma unroll
         for (int e = 0; e < VECTOR; e++)
             v[j][e] = (v[j][e] - mean) * r * g[e] + b[e];
     }
-    store_row<NV>(y + row * cols, vectors, v);
+    store_row<NV>(n.y + row * cols, vectors, v);
     if (threadIdx.x == 0)
-        saved[row] = make_float2(mean, r);
+        n.saved[row] = make_float2(mean, r);
 }
 
 /* dx = r (w dy - mean(w dy) - xhat mean(w dy xhat)); a block walks rows and keeps the sums for the
  * weight and bias gradients in registers until the end. */
-template <int NV, bool RMS>
-__global__ void norm_backward_kernel(const bf16 *x, const bf16 *w, const bf16 *dy,
-                                     const float2 *saved, bf16 *dx, float *partial, size_t rows,
-                                     size_t cols) {
+template <int NV, bool RMS> __global__ void norm_backward_kernel(NormArgs n) {
     __shared__ float shared[32];
-    size_t vectors = cols / VECTOR;
+    size_t cols = n.cols, vectors = cols / VECTOR;
     float dw[NV][VECTOR] = {}, db[NV][VECTOR] = {}, g[NV][VECTOR];
 
-    load_row<NV>(w, vectors, g, 0);
-    for (size_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    load_row<NV>(n.weight, vectors, g, 0);
+    for (size_t row = blockIdx.x; row < n.rows; row += gridDim.x) {
         float v[NV][VECTOR], d[NV][VECTOR], a = 0, b = 0;
-        float2 s = saved[row];
+        float2 s = n.saved[row];
 
-        load_row<NV>(x + row * cols, vectors, v, 0);
-        load_row<NV>(dy + row * cols, vectors, d, 0);
+        load_row<NV>(n.x + row * cols, vectors, v, 0);
+        load_row<NV>(n.dy + row * cols, vectors, d, 0);
 #pragma unroll
         for (int j = 0; j < NV; j++)
 #pragma unroll
@@ -186,16 +181,16 @@ __global__ void norm_backward_kernel(const bf16 *x, const bf16 *w, const bf16 *d
 #pragma unroll
             for (int e = 0; e < VECTOR; e++)
                 d[j][e] = s.y * (d[j][e] - a - v[j][e] * b);
-        store_row<NV>(dx + row * cols, vectors, d);
+        store_row<NV>(n.dx + row * cols, vectors, d);
     }
 #pragma unroll
     for (int j = 0; j < NV; j++) {
         size_t i = static_cast<size_t>(j) * blockDim.x + threadIdx.x;
         if (i >= vectors)
             continue;
-        store8(partial + blockIdx.x * cols + i * VECTOR, dw[j]);
+        store8(n.partial + blockIdx.x * cols + i * VECTOR, dw[j]);
         if (!RMS)
-            store8(partial + (gridDim.x + blockIdx.x) * cols + i * VECTOR, db[j]);
+            store8(n.partial + (gridDim.x + blockIdx.x) * cols + i * VECTOR, db[j]);
     }
 }
 
@@ -210,22 +205,18 @@ void norm_forward(const NormArgs &n, cudaStream_t stream) {
     unsigned threads = row_threads(n.cols, 2), rows = static_cast<unsigned>(n.rows);
 
     if (n.rms)
-        norm_kernel<2, true>
-            <<<rows, threads, 0, stream>>>(n.x, n.weight, n.bias, n.y, n.saved, n.cols);
+        norm_kernel<2, true><<<rows, threads, 0, stream>>>(n);
     else
-        norm_kernel<2, false>
-            <<<rows, threads, 0, stream>>>(n.x, n.weight, n.bias, n.y, n.saved, n.cols);
+        norm_kernel<2, false><<<rows, threads, 0, stream>>>(n);
 }
 void norm_backward(const NormArgs &n, cudaStream_t stream) {
     unsigned threads = row_threads(n.cols, 2);
     unsigned grid = static_cast<unsigned>(n.grid);
 
     if (n.rms)
-        norm_backward_kernel<2, true><<<grid, threads, 0, stream>>>(
-            n.x, n.weight, n.dy, n.saved, n.dx, n.partial, n.rows, n.cols);
+        norm_backward_kernel<2, true><<<grid, threads, 0, stream>>>(n);
     else
-        norm_backward_kernel<2, false><<<grid, threads, 0, stream>>>(
-            n.x, n.weight, n.dy, n.saved, n.dx, n.partial, n.rows, n.cols);
+        norm_backward_kernel<2, false><<<grid, threads, 0, stream>>>(n);
     sum_bands(n.partial, n.dweight, n.grid, n.cols, stream);
     if (!n.rms)
         sum_bands(n.partial + n.grid * n.cols, n.dbias, n.grid, n.cols, stream);

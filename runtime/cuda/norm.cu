@@ -90,6 +90,27 @@ __device__ __forceinline__ void row_sum(float (&x)[2], int turn) {
     x[1] = warp_sum(lane < nwarps ? part[turn][first + lane][1] : 0.0f);
 }
 
+/* Sums of the block's rows in their order into part[2][cols]; all: the same in shared memory, for several rows. */
+template <int V, int K>
+__device__ __forceinline__ void add_rows(const float (&dw)[K * V], const float (&db)[K * V],
+                                         float *all, float *part, int64_t cols) {
+    float *to = blockDim.y > 1 ? all : part;
+    for (unsigned y = 0; y < blockDim.y; y++) {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            int64_t at = (static_cast<int64_t>(k) * blockDim.x + threadIdx.x) * V;
+            for (int v = 0; v < V && at < cols && threadIdx.y == y; v++) {
+                to[at + v] = dw[k * V + v] + (y > 0 ? to[at + v] : 0.0f);
+                to[cols + at + v] = db[k * V + v] + (y > 0 ? to[cols + at + v] : 0.0f);
+            }
+        }
+        __syncthreads();
+    }
+    int64_t first = static_cast<int64_t>(threadIdx.y) * blockDim.x + threadIdx.x;
+    for (int64_t i = first; to == all && i < 2 * cols; i += blockDim.x * blockDim.y)
+        part[i] = all[i];
+}
+
 /* dx row by row, blockDim.y rows at a time; a thread keeps the sums for dweight and dbias of its columns in
  * registers, a block adds those of its rows in their order and leaves them in partial[block][2][cols]. Between
  * the two passes over a row its elements stay as they came, in half the registers. */
@@ -154,22 +175,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
             store<T, V>(static_cast<T *>(n.dx) + row * cols + at, out);
         }
     }
-    float *part = partial + static_cast<int64_t>(blockIdx.x) * 2 * cols;
-    float *to = blockDim.y > 1 ? all : part;
-    for (unsigned y = 0; y < blockDim.y; y++) {
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            int64_t at = (static_cast<int64_t>(k) * blockDim.x + threadIdx.x) * V;
-            for (int v = 0; v < V && at < cols && threadIdx.y == y; v++) {
-                to[at + v] = dw[k * V + v] + (y > 0 ? to[at + v] : 0.0f);
-                to[cols + at + v] = db[k * V + v] + (y > 0 ? to[cols + at + v] : 0.0f);
-            }
-        }
-        __syncthreads();
-    }
-    int64_t first = static_cast<int64_t>(threadIdx.y) * blockDim.x + threadIdx.x;
-    for (int64_t i = first; to == all && i < 2 * cols; i += blockDim.x * blockDim.y)
-        part[i] = all[i];
+    add_rows<V, K>(dw, db, all, partial + static_cast<int64_t>(blockIdx.x) * 2 * cols, cols);
 }
 
 /* out[y][c] += sum over parts of partial[part][y][c], y = blockIdx.y below the number of outs. Loads of
