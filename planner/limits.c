@@ -7,24 +7,29 @@
 #include "models/schedule.h"
 #include "sim/base/text.h"
 
+#define AT(field) offsetof(struct dtp_plan, field)
 const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
-    [DTP_LIMIT_TP] = {"tp", "tp", "tensor-parallel"},
-    [DTP_LIMIT_PP] = {"pp", "pp", "pipeline-parallel"},
-    [DTP_LIMIT_CP] = {"cp", "cp", "context-parallel"},
-    [DTP_LIMIT_DP] = {"dp", "dp", "data-parallel"},
-    [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel"},
-    [DTP_LIMIT_ETP] = {"etp", "etp", "expert-tensor-parallel"},
-    [DTP_LIMIT_ENDS] = {"account_for_ends", "account-for-ends", "ends"},
-    [DTP_LIMIT_LAST_LESS] = {"last_stage_less", "last-stage-less", NULL},
-    [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages"},
-    [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL},
-    [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch"},
-    [DTP_LIMIT_ZERO] = {"zero_stage", "zero-stage", "zero"},
-    [DTP_LIMIT_ZERO_GROUP] = {"zero_group", "zero-group", NULL},
-    [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp"},
-    [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL},
-    [DTP_LIMIT_RECOMPUTE_LAYERS] = {"recompute_layers", "recompute-layers", NULL},
-    [DTP_NLIMITS] = {NULL, NULL, NULL}};
+    [DTP_LIMIT_TP] = {"tp", "tp", "tensor-parallel", AT(tp), false},
+    [DTP_LIMIT_PP] = {"pp", "pp", "pipeline-parallel", AT(pp), false},
+    [DTP_LIMIT_CP] = {"cp", "cp", "context-parallel", AT(cp), false},
+    [DTP_LIMIT_DP] = {"dp", "dp", "data-parallel", AT(dp), false},
+    [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel", AT(ep), false},
+    [DTP_LIMIT_ETP] = {"etp", "etp", "expert-tensor-parallel", AT(etp), false},
+    [DTP_LIMIT_ENDS] = {"account_for_ends", "account-for-ends", "ends", AT(account_for_ends), true},
+    [DTP_LIMIT_LAST_LESS] = {"last_stage_less", "last-stage-less", NULL, AT(last_stage_less),
+                             false},
+    [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages", AT(vpp), false},
+    [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL, AT(schedule), false},
+    [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch",
+                              AT(microbatch_size), false},
+    [DTP_LIMIT_ZERO] = {"zero_stage", "zero-stage", "zero", AT(zero_stage), false},
+    [DTP_LIMIT_ZERO_GROUP] = {"zero_group", "zero-group", NULL, AT(zero_group), false},
+    [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp", AT(sequence_parallel), true},
+    [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL, AT(recompute), false},
+    [DTP_LIMIT_RECOMPUTE_LAYERS] = {"recompute_layers", "recompute-layers", NULL,
+                                    AT(recompute_layers), false},
+    [DTP_NLIMITS] = {NULL, NULL, NULL, 0, false}};
+#undef AT
 
 /* pairs: even places mean off, odd ones on */
 static const char *const switch_names[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
@@ -54,98 +59,18 @@ int dtp_limit_find(const char *name) {
 }
 
 int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit) {
-    switch (limit) {
-    case DTP_LIMIT_TP:
-        return p->tp;
-    case DTP_LIMIT_PP:
-        return p->pp;
-    case DTP_LIMIT_CP:
-        return p->cp;
-    case DTP_LIMIT_DP:
-        return p->dp;
-    case DTP_LIMIT_EP:
-        return p->ep;
-    case DTP_LIMIT_ETP:
+    const void *at = (const char *)p + dtp_limit_fields[limit].offset;
+    if (limit == DTP_LIMIT_ETP)
         return dtp_plan_etp(p);
-    case DTP_LIMIT_VPP:
-        return p->vpp;
-    case DTP_LIMIT_SCHEDULE:
-        return p->schedule;
-    case DTP_LIMIT_MICROBATCH:
-        return p->microbatch_size;
-    case DTP_LIMIT_ZERO:
-        return p->zero_stage;
-    case DTP_LIMIT_ZERO_GROUP:
-        return p->zero_group;
-    case DTP_LIMIT_SP:
-        return p->sequence_parallel;
-    case DTP_LIMIT_RECOMPUTE:
-        return (int)p->recompute;
-    case DTP_LIMIT_RECOMPUTE_LAYERS:
-        return p->recompute_layers;
-    case DTP_LIMIT_ENDS:
-        return p->account_for_ends;
-    case DTP_LIMIT_LAST_LESS:
-        return p->last_stage_less;
-    case DTP_NLIMITS:
-        break;
-    }
-    return 0;
+    return dtp_limit_fields[limit].flag ? *(const bool *)at : *(const int *)at;
 }
 
 void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value) {
-    switch (limit) {
-    case DTP_LIMIT_TP:
-        p->tp = value;
-        break;
-    case DTP_LIMIT_PP:
-        p->pp = value;
-        break;
-    case DTP_LIMIT_CP:
-        p->cp = value;
-        break;
-    case DTP_LIMIT_DP:
-        p->dp = value;
-        break;
-    case DTP_LIMIT_EP:
-        p->ep = value;
-        break;
-    case DTP_LIMIT_ETP:
-        p->etp = value;
-        break;
-    case DTP_LIMIT_VPP:
-        p->vpp = value;
-        break;
-    case DTP_LIMIT_SCHEDULE:
-        p->schedule = value;
-        break;
-    case DTP_LIMIT_MICROBATCH:
-        p->microbatch_size = value;
-        break;
-    case DTP_LIMIT_ZERO:
-        p->zero_stage = value;
-        break;
-    case DTP_LIMIT_ZERO_GROUP:
-        p->zero_group = value;
-        break;
-    case DTP_LIMIT_SP:
-        p->sequence_parallel = value != 0;
-        break;
-    case DTP_LIMIT_RECOMPUTE:
-        p->recompute = (enum dtp_recompute)value;
-        break;
-    case DTP_LIMIT_RECOMPUTE_LAYERS:
-        p->recompute_layers = value;
-        break;
-    case DTP_LIMIT_ENDS:
-        p->account_for_ends = value != 0;
-        break;
-    case DTP_LIMIT_LAST_LESS:
-        p->last_stage_less = value;
-        break;
-    case DTP_NLIMITS:
-        break;
-    }
+    void *at = (char *)p + dtp_limit_fields[limit].offset;
+    if (dtp_limit_fields[limit].flag)
+        *(bool *)at = value != 0;
+    else
+        *(int *)at = value;
 }
 
 const char *dtp_limit_text(enum dtp_limit limit, int value, char *buf, size_t size) {
@@ -153,7 +78,7 @@ const char *dtp_limit_text(enum dtp_limit limit, int value, char *buf, size_t si
         snprintf(buf, size, "%s", dtp_schedule_kinds[value].name);
     else if (limit == DTP_LIMIT_RECOMPUTE)
         snprintf(buf, size, "%s", dtp_recompute_names[value]);
-    else if (limit == DTP_LIMIT_SP || limit == DTP_LIMIT_ENDS)
+    else if (dtp_limit_fields[limit].flag)
         snprintf(buf, size, "%s", value ? "on" : "off");
     else
         snprintf(buf, size, "%d", value);
@@ -194,8 +119,8 @@ static enum dtp_status parse_name(enum dtp_limit limit, const char *text, const 
 }
 
 static bool is_named(enum dtp_limit limit) {
-    return limit == DTP_LIMIT_SCHEDULE || limit == DTP_LIMIT_SP || limit == DTP_LIMIT_RECOMPUTE ||
-           limit == DTP_LIMIT_ENDS;
+    return limit == DTP_LIMIT_SCHEDULE || limit == DTP_LIMIT_RECOMPUTE ||
+           dtp_limit_fields[limit].flag;
 }
 
 static enum dtp_status parse_number(enum dtp_limit limit, const char *text, const char *place,

@@ -36,6 +36,8 @@ struct dtp_limit_field {
     const char *name;   /* key of the plan: "zero_stage" */
     const char *option; /* "zero-stage" */
     const char *alias;  /* or NULL */
+    size_t offset;      /* of the plan's field: an int, or */
+    bool flag;
 };
 extern const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1]; /* ends with name NULL */
 
