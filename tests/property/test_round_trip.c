@@ -85,16 +85,21 @@ static bool check_case(struct dtp_arena *a, uint64_t seed) {
     return true;
 }
 
-static void test_round_trip(void) {
-    struct dtp_arena *a = dtp_arena_create("round trip");
+/* Draws cases until so many are legal. */
+static void check_legal(bool (*check)(struct dtp_arena *a, uint64_t seed), int wanted) {
+    struct dtp_arena *a = dtp_arena_create("case");
+    enum { MOST = 4000 };
     int legal = 0;
-    enum { WANTED = 40, MOST = 4000 };
-    for (uint64_t seed = 0; legal < WANTED && seed < MOST; seed++) {
-        legal += check_case(a, seed);
+    for (uint64_t seed = 0; legal < wanted && seed < MOST; seed++) {
+        legal += check(a, seed);
         dtp_arena_reset(a);
     }
-    CU_ASSERT(legal == WANTED);
+    CU_ASSERT(legal == wanted);
     dtp_arena_destroy(a);
+}
+
+static void test_round_trip(void) {
+    check_legal(check_case, 40);
 }
 
 /* Every transfer inside a node takes half as long: links, and the measured curves. */
@@ -161,15 +166,7 @@ static bool check_network(struct dtp_arena *a, uint64_t seed) {
 }
 
 static void test_network(void) {
-    struct dtp_arena *a = dtp_arena_create("network");
-    int legal = 0;
-    enum { WANTED = 12, MOST = 1000 };
-    for (uint64_t seed = 0; legal < WANTED && seed < MOST; seed++) {
-        legal += check_network(a, seed);
-        dtp_arena_reset(a);
-    }
-    CU_ASSERT(legal == WANTED);
-    dtp_arena_destroy(a);
+    check_legal(check_network, 12);
 }
 
 static int remove_folder(void) {

@@ -3,9 +3,9 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "sim/base/units.h"
+#include "tests/shared_case.h"
 #include "tests/suites.h"
 #include "traces/jobs/cluster_replay.h"
 
@@ -135,14 +135,12 @@ static void test_samples(void) {
         "acme__trace_kalos.readme-rows.csv", "philly__cluster_job_log.readme-row.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *path =
-            dtp_arena_printf(arena, "%s/../shared/traces/cluster/%s", DTP_SOURCE_DIR, names[i]);
+            shared_file(arena, dtp_arena_printf(arena, "traces/cluster/%s", names[i]));
         struct dtp_jobs jobs;
         struct dtp_cluster_replay r;
         struct dtp_err err = {0};
-        if (access(path, R_OK) != 0) {
-            printf("\n  skipped: no %s\n", path);
+        if (!path)
             continue;
-        }
         CU_ASSERT_FATAL(dtp_jobs_load(arena, &path, 1, &jobs, &err) == DTP_OK);
         struct dtp_cluster_replay_options o = {
             .nodes = 64, .gpus_per_node = 8, .policy = DTP_QUEUE_BACKFILL};

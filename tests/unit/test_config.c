@@ -7,6 +7,7 @@
 #include "models/model.h"
 #include "models/modules.h"
 #include "sim/base/json.h"
+#include "tests/shared_case.h"
 #include "tests/suites.h"
 #include "traces/formats/config.h"
 #include "traces/jobs/stragglers.h"
@@ -149,14 +150,10 @@ static void stragglers_published(void) {
     for (int i = 0; i < 2; i++) {
         struct dtp_iterations t;
         struct dtp_err err;
-        const char *path = dtp_arena_printf(arena, "%s/../shared/traces/cluster/%s", DTP_SOURCE_DIR,
-                                            cases[i].file);
-        FILE *f = fopen(path, "rb");
-        if (!f) {
-            printf("skipped: %s is missing\n", path);
+        const char *path =
+            shared_file(arena, dtp_arena_printf(arena, "traces/cluster/%s", cases[i].file));
+        if (!path)
             continue;
-        }
-        fclose(f);
         CU_ASSERT_EQUAL_FATAL(read_times(path, &t, &err), DTP_OK);
         CU_ASSERT_EQUAL(t.rows, cases[i].rows);
         CU_ASSERT_EQUAL(t.nworkers, cases[i].workers);

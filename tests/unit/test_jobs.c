@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/text.h"
+#include "tests/shared_case.h"
 #include "tests/suites.h"
 #include "traces/jobs/jobs.h"
 
@@ -137,14 +138,10 @@ static void published(void) {
                  {"acme__trace_seren.readme-rows.csv", 2, 8, 117, DTP_JOBS_ACME}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dtp_jobs jobs;
-        const char *path = dtp_arena_printf(arena, "%s/../shared/traces/cluster/%s", DTP_SOURCE_DIR,
-                                            cases[i].file);
-        FILE *f = fopen(path, "rb");
-        if (!f) {
-            printf("skipped: %s is missing\n", path);
+        const char *path =
+            shared_file(arena, dtp_arena_printf(arena, "traces/cluster/%s", cases[i].file));
+        if (!path)
             continue;
-        }
-        fclose(f);
         load(&path, 1, &jobs);
         CU_ASSERT_EQUAL_FATAL(jobs.n, cases[i].n);
         CU_ASSERT_DOUBLE_EQUAL(jobs.job[0].gpus, cases[i].gpus, 0);

@@ -5,6 +5,7 @@
 
 #include "models/memory.h"
 #include "tests/measured_case.h"
+#include "tests/shared_case.h"
 #include "tests/suites.h"
 
 /* What the scripts of a run say and no column does (traces/measured/clusters.json). */
@@ -224,13 +225,10 @@ static bool same_but_batch(const struct dtp_run *x, const struct dtp_run *y) {
 /* vTrain's times of one node are linear in the microbatches to its last digit, 1 us: sums of parts, as
  * clusters.json says. Runs repeat to a few parts in a thousand at best. */
 static void test_sums(void) {
-    const char *path =
-        dtp_arena_printf(arena, "%s/../shared/measured/vtrain_single.csv", DTP_SOURCE_DIR);
+    const char *path = shared_file(arena, "measured/vtrain_single.csv");
     struct dtp_runs r = {0};
-    if (access(path, R_OK) != 0) {
-        printf("skipped: %s is missing\n", path);
+    if (!path)
         return;
-    }
     CU_ASSERT_FATAL(dtp_runs_read(arena, path, &r, NULL) == DTP_OK && r.n > 500);
     int checked = 0;
     for (size_t i = 0; i < r.n; i++) {
