@@ -28,11 +28,19 @@ static void all_to_all_terms(const struct dtp_cluster *c, const struct dtp_group
     out->at[0].s_per_byte = g;
 }
 
+/* Over one link of a mesh; where the mesh does not hold together (bridged pairs), by the host. */
+static double send_bytes_per_s(const struct dtp_cluster *c) {
+    const struct dtp_node *n = &c->node;
+    if (n->intra != DTP_INTRA_MESH)
+        return dtp_port_bytes_per_s(c);
+    return (n->mesh_ring[n->gpus] > 0 ? n->mesh_link_bytes_per_s : n->host_link_bytes_per_s) *
+           n->gpu_link_efficiency;
+}
+
 static void send_terms(const struct dtp_cluster *c, const struct dtp_group_shape *s,
                        struct dtp_nccl_terms *out) {
     const struct dtp_node *n = &c->node;
-    double g = 1 / (n->intra == DTP_INTRA_MESH ? n->mesh_link_bytes_per_s * n->gpu_link_efficiency
-                                               : dtp_port_bytes_per_s(c));
+    double g = 1 / send_bytes_per_s(c);
     out->n = 1;
     out->at[0].algo = DTP_NCCL_RING;
     out->at[0].lat_s = n->p2p_intra_latency_s;

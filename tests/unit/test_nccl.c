@@ -56,6 +56,23 @@ static void test_channels(void) {
     }
 }
 
+/* Cards in pairs: 0.8 of four links of 14.06 GB/s inside a pair, what PCIe gives in a larger ring and for
+ * a send, which may leave the pair. */
+static void test_bridges(void) {
+    static const char *const clusters[] = {"a40-nvlink", "rtx-a6000-nvlink", "rtx3090-nvlink"};
+    static const double pcie_bytes_per_s[] = {24e9, 24e9, 12e9};
+    for (int i = 0; i < 3; i++) {
+        struct dtp_cluster c = load(clusters[i]);
+        struct dtp_group_shape s = {.size = 2, .nodes = 1, .per_node = 2, .siblings = 1};
+        CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &s), 45e9, 1);
+        s.size = s.per_node = 4;
+        CU_ASSERT_DOUBLE_EQUAL(dtp_coll_ring_bytes_per_s(&c, &s), pcie_bytes_per_s[i], 1);
+        struct dtp_coll_cost send;
+        dtp_p2p_cost(&c, 1, 2, 1, 1e9, &send);
+        CU_ASSERT_DOUBLE_EQUAL(1e9 / send.time_s / pcie_bytes_per_s[i], 1, 0.1);
+    }
+}
+
 static void test_choices(void) {
     struct dtp_cluster c = load("a100");
     struct dtp_nccl_choice small = choose(&c, DTP_ALL_REDUCE, 1, 1024);
@@ -186,6 +203,7 @@ static void test_independent(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"latencies by hand", test_by_hand},
                            {"choices by size and machine", test_choices},
+                           {"bridges", test_bridges},
                            {"channels", test_channels},
                            {"rings through far NICs", test_far_rings},
                            {"latency and tiers of the fabric", test_fabric},
