@@ -30,7 +30,9 @@ enum {
     DTP_BIT_MLP = 1 << DTP_MODULE_MLP,
     DTP_BIT_MOE = 1 << DTP_MODULE_MOE,
     DTP_BIT_MOE_ACT = 1 << DTP_MODULE_MOE_ACT,
-    DTP_BIT_SHARED_EXPERTS = 1 << DTP_MODULE_SHARED_EXPERTS
+    DTP_BIT_SHARED_EXPERTS = 1 << DTP_MODULE_SHARED_EXPERTS,
+    /* that discard outputs: much memory for little work */
+    DTP_CHEAP_MODULES = DTP_BIT_LAYERNORM | DTP_BIT_MLA_UP_PROJ | DTP_BIT_MOE_ACT
 };
 
 extern const char *const dtp_module_names[]; /* NULL-terminated */

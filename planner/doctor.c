@@ -52,8 +52,8 @@ static bool no_recompute(struct variant *v) {
 
 /* The parts that cost little to make again. */
 static bool some_modules(struct variant *v) {
-    int cheap = DTP_BIT_LAYERNORM | DTP_BIT_MOE_ACT | DTP_BIT_MLA_UP_PROJ;
-    int has = cheap & v->framework.recompute_modules & dtp_model_modules(v->problem.model);
+    int has =
+        DTP_CHEAP_MODULES & v->framework.recompute_modules & dtp_model_modules(v->problem.model);
     bool changes = v->plan.recompute != DTP_RECOMPUTE_SELECTIVE || v->plan.recompute_modules != has;
     v->plan.recompute = DTP_RECOMPUTE_SELECTIVE;
     v->plan.recompute_modules = has;

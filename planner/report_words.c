@@ -130,7 +130,9 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
 }
 
 const char *dtp_recompute_text(const struct dtp_plan *p, char *buf, size_t size) {
-    if (p->recompute_layers > 0)
+    if (p->recompute_modules)
+        snprintf(buf, size, "modules");
+    else if (p->recompute_layers > 0)
         snprintf(buf, size, "%s %d", dtp_recompute_names[p->recompute], p->recompute_layers);
     else
         snprintf(buf, size, "%s", dtp_recompute_names[p->recompute]);

@@ -105,10 +105,15 @@ static void find_zero(struct builder *b, int tp, int replicas, bool whole) {
 static void find_recompute(struct builder *b, int layers) {
     const struct dtp_space *s = b->space;
     bool given = s->limits.field[DTP_LIMIT_RECOMPUTE_LAYERS].n > 0;
+    const struct dtp_problem *p = s->problem;
+    int cheap =
+        s->limits.fixed.recompute_modules
+            ? 0
+            : DTP_CHEAP_MODULES & p->framework->recompute_modules & dtp_model_modules(p->model);
     if (b->cached_layers == layers && b->recompute)
         return;
     struct dtp_recomputed *out =
-        DTP_NEW(b->a, struct dtp_recomputed, 4 + (given && layers > 0 ? (size_t)layers : 0));
+        DTP_NEW(b->a, struct dtp_recomputed, 5 + (given && layers > 0 ? (size_t)layers : 0));
     int n = 0;
     for (int mode = DTP_RECOMPUTE_NONE; mode <= DTP_RECOMPUTE_FULL; mode++) {
         bool full = mode == DTP_RECOMPUTE_FULL;
@@ -116,10 +121,11 @@ static void find_recompute(struct builder *b, int layers) {
             continue;
         for (int k = 0; k <= (full && given ? layers : 0); k++)
             if (wants(s, DTP_LIMIT_RECOMPUTE_LAYERS, k))
-                out[n++] = (struct dtp_recomputed){(enum dtp_recompute)mode, k};
-        if (full && !given && layers > 1 &&
-            s->problem->framework->recompute_layers != DTP_RECOMPUTE_ALL)
-            out[n++] = (struct dtp_recomputed){DTP_RECOMPUTE_FULL, DTP_FEWEST_LAYERS};
+                out[n++] = (struct dtp_recomputed){(enum dtp_recompute)mode, k, 0};
+        if (mode == DTP_RECOMPUTE_SELECTIVE && cheap && wants(s, DTP_LIMIT_RECOMPUTE_LAYERS, 0))
+            out[n++] = (struct dtp_recomputed){DTP_RECOMPUTE_SELECTIVE, 0, cheap};
+        if (full && !given && layers > 1 && p->framework->recompute_layers != DTP_RECOMPUTE_ALL)
+            out[n++] = (struct dtp_recomputed){DTP_RECOMPUTE_FULL, DTP_FEWEST_LAYERS, 0};
     }
     b->recompute = out;
     b->nrecompute = n;
@@ -326,6 +332,8 @@ void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct 
     uint64_t nzero = (uint64_t)h->nzero;
     out->recompute = h->recompute[i % nrecompute].mode;
     out->recompute_layers = h->recompute[i % nrecompute].layers;
+    if (h->recompute[i % nrecompute].modules)
+        out->recompute_modules = h->recompute[i % nrecompute].modules;
     i /= nrecompute;
     out->sequence_parallel = h->sp[i % nsp] != 0;
     i /= nsp;

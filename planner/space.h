@@ -21,6 +21,8 @@
  *                    divisors of dp cp, or the first that is wanted where none divides (then refused)
  *   sequence_parallel off, on; tp = 1: off
  *   recompute        none selective full
+ *   recompute_modules 0; selective with Megatron-Core's modules also those that cost little (DTP_CHEAP_MODULES),
+ *                    where layers have some; when given instead these
  *   recompute_layers 0, all; of full recomputation, where the framework has it, also the fewest that fit: a
  *                    candidate has DTP_FEWEST_LAYERS, the search finds their number (dtp_search_plan); when
  *                    limited by the user instead the numbers that are wanted
@@ -48,7 +50,7 @@ struct dtp_zero {
 
 struct dtp_recomputed {
     enum dtp_recompute mode;
-    int layers;
+    int layers, modules;
 };
 
 struct dtp_shape {

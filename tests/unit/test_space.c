@@ -113,9 +113,11 @@ static uint64_t leaves(int tp, int vpp, int batch, int dp, uint64_t zero_recompu
     return microbatches * schedules * zero_recompute * (tp > 1 ? 2 : 1);
 }
 
-/* All of three modes, and some layers where the largest chunk has several. */
+/* All of three modes, some layers where the largest chunk has several, and the modules that cost little. */
 static uint64_t modes(const struct dtp_problem *p, int largest) {
-    return largest > 1 && p->framework->recompute_layers != DTP_RECOMPUTE_ALL ? 4 : 3;
+    uint64_t modules = p->model->moe.experts > 0 && p->framework->recompute_modules != 0;
+    uint64_t some = largest > 1 && p->framework->recompute_layers != DTP_RECOMPUTE_ALL;
+    return 3 + some + modules;
 }
 
 /* Layers that the last stage may leave: as the head's 1000 x 96 over those of a layer (q and its output 96 x 96, k
@@ -206,6 +208,7 @@ static void test_count(void) {
         w.framework.expert_tp = (enum dtp_expert_tp)(i % 3);
         w.framework.uneven_chunks = i % 4 < 3 && cases[i].experts == 0;
         w.framework.recompute_layers = (enum dtp_recompute_some)(i % 3);
+        w.framework.recompute_modules = i % 2 == 0 ? DTP_BIT_CORE_ATTN | DTP_BIT_MOE_ACT : 0;
         w.model.vocab = 1000 * (1 + (int)i % 4);
         dtp_space_init(arena, &w.problem, NULL, &s);
         uint64_t expected = brute_force(&w.problem, cases[i].seq >= DTP_CP_FROM_SEQ);
@@ -339,6 +342,32 @@ static void test_given_groups(void) {
     }
 }
 
+/* Of experts the norm and the activation, once beside attention's core; given modules are those of all plans. */
+static void test_modules(void) {
+    struct world w;
+    struct dtp_space s;
+    world_init(&w);
+    w.problem.gpus = 1;
+    w.model.moe.experts = 4;
+    w.model.moe.layer_step = 1;
+    w.framework.recompute_modules = (1 << DTP_NMODULES) - 1;
+    for (int given = 0; given < 2; given++) {
+        struct dtp_limits l = dtp_limits_none();
+        int n[3] = {0}, wanted = DTP_BIT_LAYERNORM | DTP_BIT_MOE_ACT;
+        l.fixed.recompute_modules = given ? DTP_BIT_MOE : 0;
+        dtp_space_init(arena, &w.problem, &l, &s);
+        for (uint64_t i = 0; i < s.ncandidates; i++) {
+            struct dtp_plan p;
+            dtp_space_candidate(&s, i, &p);
+            n[0] += p.recompute == DTP_RECOMPUTE_SELECTIVE;
+            n[1] += p.recompute == DTP_RECOMPUTE_SELECTIVE && p.recompute_modules == wanted;
+            n[2] += p.recompute_modules == DTP_BIT_MOE;
+        }
+        CU_ASSERT(n[0] > 0 && n[1] * 2 == (given ? 0 : n[0]));
+        CU_ASSERT_EQUAL(n[2], given ? (int)s.ncandidates : 0);
+    }
+}
+
 /* Numbers of recomputed layers that are given: those of full recomputation that a chunk has. */
 static void test_given_layers(void) {
     struct dtp_limits l = dtp_limits_none();
@@ -385,6 +414,7 @@ int main(void) {
                            {"limits only take away", test_limited},
                            {"groups of ZeRO that are given", test_given_groups},
                            {"recomputed layers that are given", test_given_layers},
+                           {"recomputed modules", test_modules},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"space", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
