@@ -4,6 +4,7 @@
 #include "models/schedule.h"
 #include "planner/document.h"
 #include "planner/report.h"
+#include "sim/base/text.h"
 
 static void begin(struct dtp_json_out *w, FILE *f, const struct dtp_report *r) {
     dtp_json_begin(w, f, 2);
@@ -97,11 +98,12 @@ void dtp_report_json(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
 }
 
 static void csv_plan(FILE *f, const struct dtp_plan *p) {
-    char text[64];
+    char text[128];
     for (int k = 0; k < DTP_NLIMITS; k++)
         fprintf(f, "%s,",
                 dtp_limit_text((enum dtp_limit)k, dtp_limit_get(p, (enum dtp_limit)k), text,
                                sizeof text));
+    dtp_csv_put(f, dtp_set_text(dtp_module_names, p->recompute_modules, text, sizeof text), false);
 }
 
 /* Those that fit before those that do not; timed ones by time, the rest by bound. */
@@ -128,7 +130,7 @@ void dtp_report_csv(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     qsort(legal, s->nlegal, sizeof *legal, better);
     for (int k = 0; k < DTP_NLIMITS; k++)
         fprintf(f, "%s,", dtp_limit_fields[k].name);
-    fputs("verdict,reason,device_bytes,bound_s,time_s\n", f);
+    fputs("recompute_modules,verdict,reason,device_bytes,bound_s,time_s\n", f);
     for (const struct dtp_legal *x = legal; x < legal + s->nlegal; x++) {
         dtp_search_plan(s, x, &p);
         csv_plan(f, &p);

@@ -75,6 +75,10 @@ static void plan_rows(const struct dtp_term *t, const struct side *x, const stru
         dtp_limit_text(limit, dtp_limit_get(&y->plan, limit), b, sizeof b);
         text_row(t, dtp_limit_fields[k].name, a, b);
     }
+    if (x->plan.recompute_modules || y->plan.recompute_modules)
+        text_row(t, "recompute_modules",
+                 dtp_set_text(dtp_module_names, dtp_plan_modules(&x->plan), a, sizeof a),
+                 dtp_set_text(dtp_module_names, dtp_plan_modules(&y->plan), b, sizeof b));
 }
 
 static void problem_rows(const struct dtp_term *t, const struct side *x, const struct side *y) {

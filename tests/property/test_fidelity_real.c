@@ -40,6 +40,9 @@ static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *proble
         p->sequence_parallel = below(r, 2);
         p->recompute = (enum dtp_recompute)below(r, 3);
         p->recompute_layers = p->recompute == DTP_RECOMPUTE_FULL ? below(r, 3) : 0;
+        if (p->recompute == DTP_RECOMPUTE_SELECTIVE)
+            p->recompute_modules = below(r, 1 << DTP_NMODULES) & dtp_model_modules(problem->model) &
+                                   problem->framework->recompute_modules;
         p->account_for_ends = below(r, 4) == 0;
         p->last_stage_less = below(r, 3) == 0 ? 1 + below(r, 3) : 0;
         p->p2p_overlap = below(r, 3) - 1;

@@ -40,6 +40,7 @@ static struct dtp_plan random_plan(struct dtp_rng *r) {
     p.zero_stage = below(r, 4);
     p.sequence_parallel = p.tp > 1 && below(r, 2);
     p.recompute = (enum dtp_recompute)below(r, 3);
+    p.recompute_modules = p.recompute == DTP_RECOMPUTE_SELECTIVE ? below(r, 1 << DTP_NMODULES) : 0;
     p.microbatch_size = 1 << below(r, 2);
     p.global_batch_size = p.microbatch_size * p.dp * (p.pp * (1 + below(r, 3)));
     return p;

@@ -108,6 +108,11 @@ static void trainers(void) {
     CU_ASSERT_EQUAL(c.seq, 4096);
     CU_ASSERT_TRUE(c.recompute_full);
     CU_ASSERT_EQUAL(dtp_config_gpus(&c), 0);
+    read_config("fuzz_config/tune.yaml", &c);
+    CU_ASSERT_STRING_EQUAL(c.model, "llama3_70b");
+    CU_ASSERT_EQUAL(c.microbatch, 2);
+    CU_ASSERT_TRUE(c.recompute_full);
+    CU_ASSERT_STRING_EQUAL(c.framework, "torchtune");
     read_config("fuzz_config/zero.json", &c);
     CU_ASSERT_EQUAL(c.microbatch, 2);
     CU_ASSERT_EQUAL(c.accumulation, 4);

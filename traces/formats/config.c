@@ -44,6 +44,7 @@ static const struct {
              {"tp_mode", "nanotron"},
              {"pp_engine", "nanotron"},
              {"tensor_model_parallel_size", "megatron-core"},
+             {"_component_", "torchtune"},
              {"zero_optimization", "deepspeed"},
              {"deepspeed", "deepspeed"},
              {"sharding_strategy", "torch-fsdp1"},
@@ -59,7 +60,8 @@ struct reading {
     struct dtp_arena *a;
     struct dtp_run_config *out;
     const struct variable *last;
-    char name[VALUE_BYTES]; /* the last setting of that name */
+    char name[VALUE_BYTES];  /* the last setting of that name */
+    char section[KEY_BYTES]; /* the last key without a value */
     int mark;
 };
 
@@ -111,6 +113,11 @@ static void set_names(struct reading *r, const char *key, const char *value) {
         snprintf(c->model, sizeof c->model, "%s", value);
     if (strcmp(key, "flavor") == 0 && !*c->model)
         snprintf(c->model, sizeof c->model, "%.*s-%.*s", NAME_PART, r->name, NAME_PART, value);
+    const char *last = strrchr(value, '.'); /* model: torchtune.models.llama3.llama3_70b */
+    if (strcmp(key, "_component_") == 0 && strcmp(r->section, "model") == 0 && last)
+        snprintf(c->model, sizeof c->model, "%s", last + 1);
+    if (!*value)
+        snprintf(r->section, sizeof r->section, "%s", key);
     if (strcmp(key, "name") == 0)
         snprintf(r->name, sizeof r->name, "%s", value);
     if (strcmp(key, "deepspeed") == 0 && c->zero_stage == 0) /* .../zero3.json, ds_z3_config.json */
@@ -124,6 +131,8 @@ static void set(struct reading *r, const char *key, const char *value) {
     char *end;
     long v = strtol(value, &end, 10);
     bool number = end != value && (*end == '\0' || *end == ' ') && v > 0 && v < INT_MAX;
+    if (strcmp(key, "batch_size") == 0 && c->framework && strcmp(c->framework, "torchtune") == 0)
+        key = "micro_batch_size";
     for (size_t i = 0; i < sizeof fields / sizeof *fields && number; i++) {
         long *to = (long *)(void *)((char *)c + fields[i].offset);
         if (one_of(fields[i].words, key)) {
