@@ -155,6 +155,10 @@ void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_c
     else
         fprintf(f, "  model: %s\n",
                 *c->model ? c->model : "none of the library has this shape (models/README.md)");
+    if (c->adapters)
+        fputs(
+            "  it trains adapters (LoRA), which are not modelled: below all weights are trained\n",
+            f);
     if (asks_batch(c))
         fprintf(f, "  batch: B is %ld for each data-parallel rank\n",
                 c->microbatch * (c->accumulation > 0 ? c->accumulation : 1));
@@ -172,6 +176,7 @@ void dtp_trace_write_config(struct dtp_arena *a, struct dtp_json_out *w,
             dtp_json_kv_int(w, fields[i].name, field_of(c, i));
     dtp_json_end(w);
     dtp_json_kv_string(w, "model", model ? model : *c->model ? c->model : NULL);
+    dtp_json_kv_bool(w, "adapters", c->adapters);
     dtp_json_kv_string(w, "simulate", command(a, c, true));
     dtp_json_kv_string(w, "plan", command(a, c, false));
 }

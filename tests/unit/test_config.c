@@ -113,6 +113,10 @@ static void trainers(void) {
     CU_ASSERT_EQUAL(c.microbatch, 2);
     CU_ASSERT_TRUE(c.recompute_full);
     CU_ASSERT_STRING_EQUAL(c.framework, "torchtune");
+    CU_ASSERT_FALSE(c.adapters);
+    read_config("fuzz_config/lora.yaml", &c);
+    CU_ASSERT_TRUE(c.adapters);
+    CU_ASSERT_STRING_EQUAL(c.model, "Qwen/Qwen2.5-7B");
     read_config("fuzz_config/zero.json", &c);
     CU_ASSERT_EQUAL(c.microbatch, 2);
     CU_ASSERT_EQUAL(c.accumulation, 4);

@@ -97,6 +97,10 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->fp8 |= strcmp(value, "false") != 0 && strcmp(value, "null") != 0;
     else if (strcmp(key, "fp16") == 0)
         c->fp16 |= on;
+    else if (one_of("lora_r lora_rank lora_alpha", key) ||
+             (one_of("adapter finetuning_type peft peft_scheme", key) && *value &&
+              !one_of("full none None null", value)))
+        c->adapters = true;
     else if (strcmp(value, "optim_grads_params") == 0) /* Megatron-FSDP */
         c->zero_stage = 3;
 }

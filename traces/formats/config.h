@@ -51,7 +51,8 @@ struct dtp_run_config {
     DTP_CONFIG_FIELDS(X)
 #undef X
     bool gated, untied, recompute_full, recompute_selective, distributed_optimizer,
-        sequence_parallel, fp8, fp16;
+        sequence_parallel, fp8, fp16,
+        adapters;                /* adapters: LoRA and its like are trained, not the model */
     int modules;                 /* that are recomputed, bits of enum dtp_module */
     const char *framework;       /* that has settings of this name; NULL: not told */
     char model[DTP_CONFIG_TEXT]; /* its name; "": not said */
