@@ -1,16 +1,8 @@
 #include "sim/timeline.h"
 
 /* The tasks of a stream follow one another, so the time under way is a plain sum. */
-double dtp_timeline_busy_s(const struct dtp_timeline *t, const struct dtp_graph *g, dtp_id stream) {
-    double busy_s = 0;
-    for (dtp_id i = 0; i < t->ntasks; i++)
-        if (g->stream[i] == stream)
-            busy_s += t->end_s[i] - t->start_s[i];
-    return busy_s;
-}
-
-const double *dtp_timeline_busy_all_s(struct dtp_arena *a, const struct dtp_timeline *t,
-                                      const struct dtp_graph *g) {
+const double *dtp_timeline_busy_s(struct dtp_arena *a, const struct dtp_timeline *t,
+                                  const struct dtp_graph *g) {
     double *busy_s = DTP_NEW(a, double, g->nstreams);
     for (dtp_id i = 0; i < t->ntasks; i++)
         if (g->stream[i] != DTP_NONE)

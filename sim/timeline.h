@@ -20,11 +20,9 @@ struct dtp_timeline {
     uint64_t nevents; /* starts of work, ends */
 };
 
-/* Time during which at least one task of the stream is under way, seconds. */
-double dtp_timeline_busy_s(const struct dtp_timeline *t, const struct dtp_graph *g, dtp_id stream);
-/* The same for every stream in one pass: [g->nstreams]. */
-const double *dtp_timeline_busy_all_s(struct dtp_arena *a, const struct dtp_timeline *t,
-                                      const struct dtp_graph *g);
+/* Time during which at least one task of a stream is under way, seconds: [g->nstreams]. */
+const double *dtp_timeline_busy_s(struct dtp_arena *a, const struct dtp_timeline *t,
+                                  const struct dtp_graph *g);
 /* Ids on the critical path that ends with task `last`, in time order. */
 void dtp_timeline_critical_path(struct dtp_arena *a, const struct dtp_timeline *t, dtp_id last,
                                 const dtp_id **out, uint32_t *out_n);

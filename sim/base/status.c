@@ -38,14 +38,3 @@ void dtp_err_prefix(struct dtp_err *err, const char *prefix) {
     mark_cut(err->msg, sizeof err->msg, length);
     make_one_line(err->msg);
 }
-
-const char *dtp_status_text(enum dtp_status status) {
-    switch (status) {
-#define X(name, code, text)                                                                        \
-    case name:                                                                                     \
-        return text;
-        DTP_STATUS_LIST(X)
-#undef X
-    }
-    return "unknown status";
-}

@@ -12,19 +12,13 @@
 #ifndef DTP_SIM_BASE_STATUS_H
 #define DTP_SIM_BASE_STATUS_H
 
-/* X(name, exit code, what it means) */
-#define DTP_STATUS_LIST(X)                                                                         \
-    X(DTP_OK, 0, "ok")                                                                             \
-    X(DTP_ENO, 1, "ran, and the answer is no")                                                     \
-    X(DTP_EUSAGE, 2, "wrong use of the command line")                                              \
-    X(DTP_EINPUT, 3, "bad input")                                                                  \
-    X(DTP_EUNSUPPORTED, 4, "not supported here")                                                   \
-    X(DTP_ENOMEM, 5, "out of memory")
-
 enum dtp_status {
-#define X(name, code, text) name = code,
-    DTP_STATUS_LIST(X)
-#undef X
+    DTP_OK = 0,
+    DTP_ENO = 1,          /* ran, and the answer is no */
+    DTP_EUSAGE = 2,       /* wrong use of the command line */
+    DTP_EINPUT = 3,       /* bad input */
+    DTP_EUNSUPPORTED = 4, /* not supported here */
+    DTP_ENOMEM = 5        /* out of memory */
 };
 
 struct dtp_err {
@@ -38,9 +32,6 @@ enum dtp_status dtp_fail(struct dtp_err *err, enum dtp_status status, const char
 
 /* Puts "prefix: " before the message already in err; for callers that know the place better. */
 void dtp_err_prefix(struct dtp_err *err, const char *prefix);
-
-/* "bad input", for a message without one of its own. */
-const char *dtp_status_text(enum dtp_status status);
 
 #define DTP_TRY(expr)                                                                              \
     do {                                                                                           \

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/comm_sums.h"
 #include "tests/facts_case.h"
-#include "traces/replay/analyse.h"
 #include "traces/formats/chakra.h"
 #include "traces/formats/et.h"
 
@@ -170,10 +170,10 @@ static double et_bytes(const struct dtp_et *et, const char *collective, double *
 }
 
 static double kineto_bytes(const struct dtp_trace_rank *r, const char *collective) {
-    const struct dtp_trace_comm_sum *v;
+    const struct comm_sum *v;
     size_t n;
     double bytes = 0;
-    dtp_trace_comms(arena, r, false, &v, &n);
+    comm_sums(arena, r, false, &v, &n);
     for (size_t i = 0; i < n; i++)
         bytes += strcmp(v[i].key, collective) == 0 ? (double)v[i].in_bytes : 0;
     return bytes;

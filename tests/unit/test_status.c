@@ -65,8 +65,6 @@ static void test_statuses_are_the_documented_exit_codes(void) {
     CU_ASSERT_EQUAL(DTP_EINPUT, 3);
     CU_ASSERT_EQUAL(DTP_EUNSUPPORTED, 4);
     CU_ASSERT_EQUAL(DTP_ENOMEM, 5);
-    CU_ASSERT_STRING_EQUAL(dtp_status_text(DTP_EINPUT), "bad input");
-    CU_ASSERT_STRING_EQUAL(dtp_status_text((enum dtp_status)77), "unknown status");
 }
 
 static CU_TestInfo tests[] = {

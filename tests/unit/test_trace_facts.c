@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/comm_sums.h"
 #include "tests/facts_case.h"
 #include "traces/replay/analyse.h"
 #include "traces/formats/source.h"
@@ -171,13 +172,13 @@ static void check_kernels(const struct dtp_trace_rank *r, const cJSON *fact) {
 }
 
 static void check_comms(const struct dtp_trace_rank *r, const cJSON *fact, bool host) {
-    const struct dtp_trace_comm_sum *v;
+    const struct comm_sum *v;
     size_t n;
     const cJSON *c;
-    dtp_trace_comms(arena, r, host, &v, &n);
+    comm_sums(arena, r, host, &v, &n);
     double ngroups = 0;
     cJSON_ArrayForEach(c, item(fact, host ? "collectives_host" : "collectives_gpu")) {
-        struct dtp_trace_comm_sum sum = {0};
+        struct comm_sum sum = {0};
         for (size_t i = 0; i < n; i++) {
             if (strcmp(v[i].key, c->string) != 0)
                 continue;

@@ -117,14 +117,3 @@ enum dtp_status dtp_workload_read(struct dtp_arena *a, struct dtp_source *source
                         declared, out->nlayers);
     return DTP_OK;
 }
-
-void dtp_workload_sum(const struct dtp_workload *w, const char *collective, uint64_t *out_count,
-                      uint64_t *out_bytes) {
-    *out_count = *out_bytes = 0;
-    for (size_t i = 0; i < w->nlayers; i++)
-        for (int p = 0; p < DTP_NPHASES; p++)
-            if (strcmp(w->layer[i].phase[p].collective, collective) == 0) {
-                ++*out_count;
-                *out_bytes += w->layer[i].phase[p].bytes;
-            }
-}

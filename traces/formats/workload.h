@@ -40,8 +40,5 @@ struct dtp_workload {
 
 enum dtp_status dtp_workload_read(struct dtp_arena *a, struct dtp_source *source, double unit_s,
                                   struct dtp_workload *out, struct dtp_err *err);
-/* Sums over the layers of one kind of collective ("ALLREDUCE"; exact, with suffix). */
-void dtp_workload_sum(const struct dtp_workload *w, const char *collective, uint64_t *out_count,
-                      uint64_t *out_bytes);
 
 #endif

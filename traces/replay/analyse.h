@@ -48,16 +48,6 @@ struct dtp_trace_by_name {
 void dtp_trace_kernels(struct dtp_arena *a, const struct dtp_trace_rank *r,
                        const struct dtp_trace_by_name **out, size_t *out_n);
 
-/* Collective records by what they call themselves: kernels by their "Collective name" or, without
- * one, as "kernel:Name"; host records by their name (nccl:all_reduce). */
-struct dtp_trace_comm_sum {
-    const char *key, *group; /* group: "name|description|size", "" of a host record */
-    uint64_t count, in_elements, in_bytes, out_bytes;
-    int64_t dur_ns;
-};
-void dtp_trace_comms(struct dtp_arena *a, const struct dtp_trace_rank *r, bool host,
-                     const struct dtp_trace_comm_sum **out, size_t *out_n);
-
 /* First start to last end of all events. */
 int64_t dtp_trace_span_ns(const struct dtp_trace_rank *r);
 int64_t dtp_trace_first_ns(const struct dtp_trace_rank *r); /* start of the first of them */

@@ -115,7 +115,7 @@ static enum dtp_status finish(struct program *p, struct dtp_workload_result *out
     DTP_TRY(dtp_graph_freeze(&p->g, p->err));
     dtp_platform_init(&platform, p->a);
     DTP_TRY(dtp_engine_run(p->a, &platform, &p->g, &line, p->err));
-    const double *busy_s = dtp_timeline_busy_all_s(p->a, &line, &p->g);
+    const double *busy_s = dtp_timeline_busy_s(p->a, &line, &p->g);
     for (int s = 0; s < DTP_NWORKLOAD_STREAMS; s++)
         out->busy_s[s] = busy_s[s];
     for (uint32_t i = 0; i < line.ntasks; i++) {
