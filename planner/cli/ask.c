@@ -9,27 +9,21 @@ enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct
     return dtp_setup_init(cli->a, &cli->args.ask, out, err);
 }
 
-/* Fields that are not searched, by the table of the plan. */
+static const struct dtp_field *field_of(const struct dtp_option *o) {
+    const struct dtp_field *f = dtp_plan_fields;
+    while (!dtp_same_name(f->name, o->name))
+        f++;
+    return f;
+}
+
 enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct dtp_err *err) {
-    const struct dtp_args *args = &cli->args;
-    const struct {
-        const char *field, *option, *text;
-    } given[] = {{"recompute_modules", "--recompute-modules", args->recompute_modules},
-                 {"layers_per_stage", "--layers-per-stage", args->layers_per_stage},
-                 {"tp_algo", "--tp-algo", args->tp_algo},
-                 {"dp_algo", "--dp-algo", args->dp_algo},
-                 {"tp_overlap", "--tp-overlap", args->tp_overlap},
-                 {"dp_overlap", "--dp-overlap", args->dp_overlap},
-                 {"p2p_overlap", "--p2p-overlap", args->p2p_overlap},
-                 {"ep_overlap", "--ep-overlap", args->ep_overlap},
-                 {"ep_per_node", "--ep-per-node", args->ep_per_node},
-                 {"offload", "--offload", args->offload},
-                 {"offload_to", "--offload-to", args->offload_to}};
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
-        if (!given[i].text)
-            continue;
-        const struct dtp_field *field = dtp_field_find(dtp_plan_fields, given[i].field);
-        DTP_TRY(dtp_field_parse(cli->a, field, given[i].text, given[i].option, plan, err));
+    for (const struct dtp_option *o = dtp_fixed_options; o->name; o++) {
+        const void *at = (const char *)&cli->args + o->offset;
+        const char *text = *(const char *const *)at;
+        char place[64];
+        snprintf(place, sizeof place, "--%s", o->name);
+        if (text)
+            DTP_TRY(dtp_field_parse(cli->a, field_of(o), text, place, plan, err));
     }
     return DTP_OK;
 }

@@ -165,8 +165,7 @@ static const struct dtp_option layout_options[] = {
          "embedding and head count as a layer each when layers are divided into stages (default: "
          "both are tried)"},
     {0}};
-/* The other fields. */
-static const struct dtp_option fixed_options[] = {
+const struct dtp_option dtp_fixed_options[] = {
     {"recompute-modules", DTP_OPT_STRING, 0, AT(recompute_modules), .value = "LIST",
      .names = dtp_module_names, .several = true,
      .help = "with selective recomputation: these parts of a layer, such as moe_act,layernorm "
@@ -203,7 +202,7 @@ size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *o
                   {DTP_GROUP_LAYOUT,
                    verb->groups & DTP_GROUP_PLAN ? "Layout, continued"
                                                  : "Layout, one value each: these are not searched",
-                   fixed_options},
+                   dtp_fixed_options},
                   {DTP_GROUP_SIMULATE, "Simulation", simulate_options},
                   {DTP_GROUP_FAILURES, "Interruptions", failure_options},
                   {DTP_GROUP_TIMELINE, "Timeline", timeline_options},
