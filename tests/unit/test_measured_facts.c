@@ -173,6 +173,29 @@ static void test_megatron_fsdp(void) {
     CU_ASSERT(c->framework.fp8_recipe == DTP_FP8_BLOCK && c->problem.offloaded_layers == 0);
 }
 
+/* MLPerf's three rounds of GPT-3 on Hopper: FlashAttention 1, 2, then cuDNN's; weights in 16 bit until 4.0. */
+static void test_mlperf_rounds(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,flash_attention,step_s,"
+        "peak_mem,peak_mem_unit\nmlcommons/training_results_%s:NVIDIA/"
+        "results,a,nemo-mlperf,H100,80,"
+        "512,8,GPT-3 175B (MLPerf),96,12288,96,51200,2048,4,8,12,16,1,1,2048,FP8,none,1,11,,\n";
+    static const struct {
+        const char *round;
+        enum dtp_attention attention;
+        bool narrow_weights;
+    } cases[] = {{"v3.0", DTP_ATTN_FLASH1, false},
+                 {"v3.1", DTP_ATTN_FLASH2, false},
+                 {"v4.1", DTP_ATTN_CUDNN, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, cases[i].round));
+        CU_ASSERT_FATAL(c->unsupported == NULL);
+        CU_ASSERT_EQUAL(c->problem.attention, cases[i].attention);
+        CU_ASSERT((c->framework.memory.fp8_weight_bytes <= 0) == cases[i].narrow_weights);
+    }
+}
+
 /* NeMo's launcher of 24.07 turned cuDNN attention off for all but one script; its fine-tuning packed SQuAD. */
 static void test_attention_facts(void) {
     static const char *const row =
@@ -347,6 +370,7 @@ int main(void) {
                            {"LLM Foundry's tables", test_llm_foundry},
                            {"Megatron-FSDP", test_megatron_fsdp},
                            {"attention that the scripts set", test_attention_facts},
+                           {"rounds of MLPerf", test_mlperf_rounds},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"facts of measured runs", setup, teardown, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};
