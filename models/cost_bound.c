@@ -18,7 +18,9 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
                            (uint64_t)(plan->dp_overlap + 1) << 34 | (uint64_t)plan->dp_algo << 36 |
                            (uint64_t)plan->schedule << 40 | (uint64_t)plan->zero_group << 44 |
                            (uint64_t)plan->account_for_ends << 63,
-                       (uint64_t)plan->etp | (uint64_t)plan->last_stage_less << 14};
+                       (uint64_t)plan->etp | (uint64_t)plan->last_stage_less << 14 |
+                           (uint64_t)(plan->sequence_parallel && memo->problem->framework->native)
+                               << 63}; /* whose norms are summed over tp then */
     const struct tail *known = dtp_memo_find(&memo->tails, key);
     bool even = plan->layers_per_stage.n == 0; /* the key does not hold a list of layers */
     if (known && even)

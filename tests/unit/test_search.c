@@ -150,6 +150,30 @@ static void test_far_miss(void) {
     }
 }
 
+/* What a plan's bound is does not depend on the plans that were asked about before: memos keep what they depend on. */
+static void test_alone(void) {
+    static const struct planner_case of[] = {
+        {"gpt2-medium", "hgx-h100", "dtplan", 16, 32, 0, 0, "microbatch_size=1,2"},
+        {"gpt2-medium", "hgx-h100", "megatron-core", 16, 32, 0, 0, "microbatch_size=1"}};
+    for (int k = 0; k < 2; k++) {
+        struct dtp_search f;
+        struct dtp_setup *s = search(&of[k], 2, &f);
+        uint64_t differ = 0;
+        for (size_t i = 0; i < f.nlegal; i++) {
+            struct dtp_arena *a = dtp_arena_create("alone");
+            struct dtp_evaluator *ev = dtp_evaluator_create(a, &s->problem);
+            struct dtp_plan p;
+            dtp_search_plan(&f, &f.legal[i], &p);
+            differ += dtp_evaluate_bound(ev, &p) != f.legal[i].bound_s ||
+                      dtp_evaluate_memory(ev, &p) != f.legal[i].device_bytes;
+            dtp_evaluator_destroy(ev);
+            dtp_arena_destroy(a);
+        }
+        CU_ASSERT(f.nlegal > 100);
+        CU_ASSERT_EQUAL(differ, 0);
+    }
+}
+
 static void test_jobs(void) {
     for (int k = 0; k < NCASES; k++) {
         struct dtp_search one, many;
@@ -227,6 +251,7 @@ int main(void) {
                            {"results in order", test_results},
                            {"a far miss", test_far_miss},
                            {"too large to be simulated", test_too_large},
+                           {"a plan alone", test_alone},
                            {"any number of threads", test_jobs},
                            {"advice", test_advice},
                            {"least number of GPUs", test_least_gpus},
