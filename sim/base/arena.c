@@ -148,24 +148,32 @@ static struct block *new_block(struct dtp_arena *a, size_t bytes) {
     return b;
 }
 
-/* Makes current a block with room for `bytes`: the next kept one if it is large enough, else a new
- * one put before it. */
+/* Takes the smallest of the kept blocks after *link that has room for `bytes`; NULL: none has. */
+static struct block *take_kept(struct block **link, size_t bytes) {
+    struct block **best = NULL;
+    for (; *link; link = &(*link)->next)
+        if ((*link)->capacity >= bytes && (!best || (*link)->capacity < (*best)->capacity))
+            best = link;
+    if (!best)
+        return NULL;
+    struct block *b = *best;
+    *best = b->next;
+    return b;
+}
+
+/* Makes current a block with room for `bytes`, of those kept if one has it. */
 static void advance_block(struct dtp_arena *a, size_t bytes) {
     struct block *old = a->current;
-    struct block *next = old ? old->next : a->first;
-    if (!next || next->capacity < bytes) {
-        struct block *b = new_block(a, bytes);
-        b->next = next;
-        if (old)
-            old->next = b;
-        else
-            a->first = b;
-        next = b;
-    }
-    next->used = 0;
+    struct block **link = old ? &old->next : &a->first;
+    struct block *b = take_kept(link, bytes);
+    if (!b)
+        b = new_block(a, bytes);
+    b->next = *link;
+    *link = b;
+    b->used = 0;
     if (old)
         a->used_bytes += old->used;
-    a->current = next;
+    a->current = b;
 }
 
 static size_t product_bytes(const struct dtp_arena *a, size_t size, size_t count) {
