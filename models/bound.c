@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "models/evaluate.h"
 #include "models/stage.h"
 
@@ -35,6 +37,9 @@ struct bounding {
     const struct dtp_layer_costs *layers;
     double host_s, head_share; /* head_share: of its weight gradients, within the backwards */
     int nstages;
+    /* the virtual stage that was asked for last: most are like the one before */
+    int n[DTP_NLAYER_KINDS];
+    struct stage_sum sum;
 };
 
 /* Of the head's weight gradients, what is put off. */
@@ -42,10 +47,12 @@ static void take_late(const struct bounding *b, struct stage_sum *s) {
     s->weight_s -= (1 - b->head_share) * b->layers->of[DTP_LAYER_HEAD][2].total_s;
 }
 
-static struct stage_sum stage_cost(const struct bounding *b, int vs) {
+static struct stage_sum stage_cost(struct bounding *b, int vs) {
     struct stage_sum s = {0};
     int n[DTP_NLAYER_KINDS], layers = 0;
     dtp_stage_count(b->model, b->plan, vs, n);
+    if (memcmp(n, b->n, sizeof n) == 0)
+        return b->sum;
     s.forward_s = n[DTP_LAYER_CONV] > 0 ? 0 : b->host_s;
     for (int k = 0; dtp_layer_is_block((enum dtp_layer_kind)k); k++)
         layers += n[k];
@@ -56,6 +63,8 @@ static struct stage_sum stage_cost(const struct bounding *b, int vs) {
                 n[k] * (dtp_layer_is_block((enum dtp_layer_kind)k) ? share : 1));
     if (n[DTP_LAYER_HEAD] > 0)
         take_late(b, &s);
+    memcpy(b->n, n, sizeof n);
+    b->sum = s;
     return s;
 }
 
@@ -64,10 +73,7 @@ static struct stage_sum stage_cost(const struct bounding *b, int vs) {
 static bool alike(const struct bounding *b) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[b->plan->schedule];
     int last = kind->stage(b->plan->pp, b->plan->vpp, b->plan->pp - 1, b->plan->vpp - 1);
-    return last == b->nstages - 1 && !b->plan->layers_per_stage.at && !b->plan->account_for_ends &&
-           b->plan->last_stage_less == 0 &&
-           b->model->moe.experts + b->model->full_attention_step + b->model->mtp_layers == 0 &&
-           b->model->nconvs == 0 && b->model->layers % b->nstages == 0;
+    return last == b->nstages - 1 && dtp_plan_alike(b->plan, b->model);
 }
 
 struct rank_sum {
@@ -86,7 +92,7 @@ static void take(struct rank_sum *sum, const struct stage_sum *s, bool first_chu
     }
 }
 
-static struct rank_sum rank_cost(const struct bounding *b, int r, bool split) {
+static struct rank_sum rank_cost(struct bounding *b, int r, bool split) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[b->plan->schedule];
     struct rank_sum sum = {0};
     for (int c = 0; c < b->plan->vpp; c++) {
@@ -129,8 +135,7 @@ static double held_sends(const struct bounding *b, int r, int m) {
     return (double)n * m - (r > 0);
 }
 
-static double pipeline(const struct bounding *b, const struct dtp_bound_costs *extra,
-                       bool blocking) {
+static double pipeline(struct bounding *b, const struct dtp_bound_costs *extra, bool blocking) {
     const struct dtp_plan *p = b->plan;
     int m = dtp_plan_num_microbatches(p);
     bool split = dtp_schedule_kinds[p->schedule].split_backward, same = alike(b);
@@ -157,7 +162,7 @@ static double pipeline(const struct bounding *b, const struct dtp_bound_costs *e
 
 /* Overlapped reductions of the first virtual stage queue from the first part of its last backward on:
  * what they exceed that backward by comes after it. */
-static double queued_s(const struct bounding *b, const struct dtp_bound_costs *extra) {
+static double queued_s(struct bounding *b, const struct dtp_bound_costs *extra) {
     if (extra->nreduce < 2 || dtp_schedule_kinds[b->plan->schedule].split_backward)
         return 0;
     struct stage_sum first = stage_cost(b, 0);
@@ -179,7 +184,8 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
                          .layers = dtp_cost_layers(memo, plan),
                          .host_s = problem->framework->microbatch_host_s / plan->vpp,
                          .head_share = dtp_cost_inline_share(problem, plan),
-                         .nstages = plan->pp * plan->vpp};
+                         .nstages = plan->pp * plan->vpp,
+                         .n = {-1}};
     extra.tail_s += queued_s(&b, &extra);
     bool blocking = dtp_plan_p2p_blocks(plan, problem->framework);
     return (extra.fixed_s + pipeline(&b, &extra, blocking)) * (1 - rounding);

@@ -1,5 +1,7 @@
 #include "models/memory.h"
 
+#include <string.h>
+
 #include "models/memory_private.h"
 #include "models/native.h"
 #include "models/stage.h"
@@ -340,6 +342,22 @@ static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan
     fill_device(memo, plan, x, r, &sums, out);
 }
 
+static void fill_rank(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                      const struct activations *x, const int *in_flight, int rank,
+                      struct dtp_stage_memory *out) {
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[plan->schedule];
+    struct rank_parts r = {0};
+    for (int chunk = 0; chunk < plan->vpp; chunk++) {
+        int n = in_flight[rank * plan->vpp + chunk];
+        if (chunk == 0 && dtp_plan_hides_experts(plan) && n < dtp_plan_num_microbatches(plan))
+            n++; /* the forward that runs beside a backward */
+        add_chunk(memo, plan, x, kind->stage(plan->pp, plan->vpp, rank, chunk), n, &r);
+        r.in_flight += n;
+    }
+    r.gradients_live = r.in_flight < plan->vpp * dtp_plan_num_microbatches(plan);
+    fill_stage(memo, plan, x, &r, out);
+}
+
 void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                 struct dtp_stage_memory *stages) {
     if (memo->problem->framework->native) {
@@ -348,28 +366,54 @@ void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
     }
     const struct activations *x = dtp_memory_activations(memo, plan);
     const int *in_flight = dtp_memory_in_flight(memo, plan);
+    for (int rank = 0; rank < plan->pp; rank++)
+        fill_rank(memo, plan, x, in_flight, rank, &stages[rank]);
+}
+
+static bool same_layers(const struct dtp_model *m, const struct dtp_plan *plan, int vs, int as) {
+    int n[DTP_NLAYER_KINDS], of[DTP_NLAYER_KINDS];
+    if (m->moe.experts == 0)
+        return dtp_plan_layers(plan, m, vs) == dtp_plan_layers(plan, m, as);
+    dtp_stage_count(m, plan, vs, n);
+    dtp_stage_count(m, plan, as, of);
+    return memcmp(n, of, sizeof n) == 0;
+}
+
+/* The rank needs no more than another in the middle of the model: the same layers, of no more microbatches. */
+static bool needs_no_more(const struct dtp_model *m, const struct dtp_plan *plan,
+                          const int *in_flight, int rank, int other) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[plan->schedule];
-    for (int rank = 0; rank < plan->pp; rank++) {
-        struct rank_parts r = {0};
-        for (int chunk = 0; chunk < plan->vpp; chunk++) {
-            int n = in_flight[rank * plan->vpp + chunk];
-            if (chunk == 0 && dtp_plan_hides_experts(plan) && n < dtp_plan_num_microbatches(plan))
-                n++; /* the forward that runs beside a backward */
-            add_chunk(memo, plan, x, kind->stage(plan->pp, plan->vpp, rank, chunk), n, &r);
-            r.in_flight += n;
-        }
-        r.gradients_live = r.in_flight < plan->vpp * dtp_plan_num_microbatches(plan);
-        fill_stage(memo, plan, x, &r, &stages[rank]);
+    int last = plan->pp * plan->vpp - 1, all = plan->vpp * dtp_plan_num_microbatches(plan);
+    int here = 0, there = 0; /* microbatches */
+    bool alike = dtp_plan_alike(plan, m);
+    if (dtp_plan_hides_experts(plan))
+        return false;
+    for (int chunk = 0; chunk < plan->vpp; chunk++) {
+        int vs = kind->stage(plan->pp, plan->vpp, rank, chunk);
+        int as = kind->stage(plan->pp, plan->vpp, other, chunk);
+        int n = in_flight[rank * plan->vpp + chunk], of = in_flight[other * plan->vpp + chunk];
+        if (n > of || vs == 0 || vs == last || as == 0 || as == last ||
+            !(alike || same_layers(m, plan, vs, as)))
+            return false;
+        here += n;
+        there += of;
     }
+    return (here < all) == (there < all); /* as gradients_live */
 }
 
 uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
     uint64_t worst_bytes = 0;
     if (memo->problem->framework->native)
         return dtp_memory_native_peak(memo->problem, plan);
-    dtp_memory(memo, plan, memo->stages);
-    for (int s = 0; s < plan->pp; s++)
-        if (memo->stages[s].device_bytes > worst_bytes)
-            worst_bytes = memo->stages[s].device_bytes;
+    const struct activations *x = dtp_memory_activations(memo, plan);
+    const int *in_flight = dtp_memory_in_flight(memo, plan);
+    for (int rank = 0, like = 0; rank < plan->pp; rank++) {
+        struct dtp_stage_memory stage;
+        if (rank > 0 && needs_no_more(memo->problem->model, plan, in_flight, rank, like))
+            continue;
+        like = rank;
+        fill_rank(memo, plan, x, in_flight, rank, &stage);
+        worst_bytes = stage.device_bytes > worst_bytes ? stage.device_bytes : worst_bytes;
+    }
     return worst_bytes;
 }

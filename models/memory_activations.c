@@ -12,7 +12,6 @@ struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
     dtp_memo_init(&memo->activations, a);
     dtp_memo_init(&memo->layers, a);
     dtp_memo_init(&memo->in_flight, a);
-    memo->stages = DTP_NEW(a, struct dtp_stage_memory, DTP_MAX_STAGES);
     dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     return memo;
 }

@@ -39,7 +39,6 @@ struct dtp_memory_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
     struct dtp_memo activations, layers, in_flight;
-    struct dtp_stage_memory *stages; /* [DTP_MAX_STAGES] scratch */
     struct dtp_param_counts params;
     struct dtp_ops ops;
     struct dtp_action *action; /* [nactions] scratch: the order of one rank */

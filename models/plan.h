@@ -108,6 +108,12 @@ enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluste
  * last_stage_less the last has so many less, and the others share what that leaves in the same way (torchtitan:
  * pipeline_parallel_last_stage_less_layers; Megatron-Core: --pipeline-model-parallel-layout). */
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs);
+/* All virtual stages hold the same layers. */
+static inline bool dtp_plan_alike(const struct dtp_plan *p, const struct dtp_model *m) {
+    return !p->layers_per_stage.at && !p->account_for_ends && p->last_stage_less == 0 &&
+           m->moe.experts + m->full_attention_step + m->mtp_layers == 0 && m->nconvs == 0 &&
+           m->layers % (p->pp * p->vpp) == 0;
+}
 /* Of the virtual stage that holds the most. */
 int dtp_plan_most_layers(const struct dtp_plan *p, const struct dtp_model *m);
 /* Both at once: returns the layers. */

@@ -17,6 +17,8 @@ enum { WAVE = 64, SIMULATED_WAVE = 8, MOST_NEAR_MISSES_TRIED = 64, NEAR_MISSES_S
 
 /* A plan that does not fit is shown when it would be faster by this factor. */
 static const double WORTH_A_LOOK = 0.999;
+/* ESTIMATE and SIMULATE add in another order: one may be above the other by so much of it. */
+static const double ROUNDING = 1e-9;
 
 static double now_s(void) {
     struct timespec t;
@@ -275,27 +277,57 @@ static size_t find_promising(struct searcher *s, double most_s, struct contender
     return promising;
 }
 
-/* Of those that miss least a few are simulated, and the fastest by its estimate; kept are, if they are faster
- * than the best, the one that misses least and the fastest. */
+/* The first of the list that was simulated as faster than most_s, and the fastest. */
+static void find_faster(struct contender *const *list, size_t n, double most_s,
+                        struct contender **first, struct contender **fastest) {
+    *first = *fastest = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i]->result || list[i]->result->step_s >= most_s)
+            continue;
+        if (!*first)
+            *first = list[i];
+        if (!*fastest || list[i]->result->step_s < (*fastest)->result->step_s)
+            *fastest = list[i];
+    }
+}
+
+/* Simulates what could still change the two: those before the first, and those whose estimate is not above the
+ * fastest. */
+static enum dtp_status settle_faster(struct searcher *s, struct contender **list, size_t n,
+                                     double most_s, struct dtp_err *err) {
+    struct contender *wave[NEAR_MISSES_SIMULATED + 1], *first, *fastest;
+    size_t count = 0;
+    find_faster(list, n, most_s, &first, &fastest);
+    double below_s = fastest ? fastest->result->step_s * (1 + ROUNDING) : most_s;
+    for (size_t i = 0; i < n; i++) {
+        if (list[i] == first)
+            first = NULL;
+        if (first || list[i]->estimate_s <= below_s)
+            wave[count++] = list[i];
+    }
+    return simulate(s, wave, count, err);
+}
+
+/* Of a few that miss least, and the fastest by its estimate, kept are, if they are faster than the best, the one
+ * that misses least and the fastest. The first and the one of the least estimate mostly are these. */
 static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err) {
-    struct contender *list[MOST_NEAR_MISSES_TRIED], *least = NULL, *fastest = NULL;
+    struct contender *list[MOST_NEAR_MISSES_TRIED], *least, *fastest;
     double most_s = s->best_simulated_s * WORTH_A_LOOK;
     size_t n = find_promising(s, most_s, list), last = 0;
+    if (n == 0)
+        return DTP_OK;
     for (size_t i = 1; i < n; i++)
         if (list[i]->estimate_s < list[last]->estimate_s)
             last = i;
-    size_t simulated = n < NEAR_MISSES_SIMULATED ? n : NEAR_MISSES_SIMULATED;
-    if (last >= simulated && simulated < n)
-        list[simulated++] = list[last];
-    DTP_TRY(simulate(s, list, simulated, err));
-    for (size_t i = 0; i < simulated; i++) {
-        if (!list[i]->result || list[i]->result->step_s >= most_s)
-            continue;
-        if (!least)
-            least = list[i];
-        if (!fastest || list[i]->result->step_s < fastest->result->step_s)
-            fastest = list[i];
+    size_t few = n < NEAR_MISSES_SIMULATED ? n : NEAR_MISSES_SIMULATED;
+    if (last >= few) {
+        list[few] = list[last];
+        last = few++;
     }
+    struct contender *likely[] = {list[0], list[last]};
+    DTP_TRY(simulate(s, likely, last > 0 ? 2 : 1, err));
+    DTP_TRY(settle_faster(s, list, few, most_s, err));
+    find_faster(list, few, most_s, &least, &fastest);
     add_near_miss(s, least);
     add_near_miss(s, fastest != least ? fastest : NULL);
     return DTP_OK;

@@ -7,7 +7,9 @@
 enum { LONGEST = 64, FAR = 9999, MOST_SUGGESTIONS = 3, SHORT_LIST = 16 };
 
 static const char *next_of_name(const char *p) {
-    return p + strspn(p, "-_ ");
+    while (*p == '-' || *p == '_' || *p == ' ')
+        p++;
+    return p;
 }
 
 bool dtp_same_name(const char *x, const char *y) {
