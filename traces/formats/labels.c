@@ -188,11 +188,11 @@ static bool may_be(enum dtp_quantity quantity, const char *label, size_t n) {
 }
 
 /* Writers that clean tags put _ for what is no letter: "end_to_end(s)" becomes "end_to_end_s_". */
-static bool same_tag(const char *meaning, const char *tag) {
-    for (; *meaning && *tag; meaning++, tag++)
+static bool same_tag(const char *meaning, const char *tag, size_t n) {
+    for (; *meaning && n > 0; meaning++, tag++, n--)
         if (*meaning != *tag && !(*tag == '_' && strchr("()% ", *meaning)))
             return false;
-    return *meaning == *tag;
+    return *meaning == '\0' && n == 0;
 }
 
 /* Without label: "3.2 s", "110 TFLOP/s/GPU", "61GiB". */
@@ -275,12 +275,10 @@ static bool read_tag(size_t tag, const struct dtp_label *l, struct dtp_reading *
 
 /* Index of a tag, or how many there are. */
 static size_t tag_of(const char *label, size_t n) {
-    char text[SIZE];
     size_t i = 0, ntags = sizeof tags / sizeof *tags;
     if (n >= SIZE)
         return ntags;
-    snprintf(text, sizeof text, "%.*s", (int)n, label);
-    while (i < ntags && !same_tag(tags[i].tag, text))
+    while (i < ntags && !same_tag(tags[i].tag, label, n))
         i++;
     return i;
 }
@@ -360,16 +358,23 @@ static const char *value_end(const char *value) {
     return !*next || strchr(",|;}\n", *next) || next > unit + 1 ? unit : end;
 }
 
+/* No part of a label. */
+static bool parts_labels(char c) {
+    return c == '|' || c == ',' || c == '[' || c == ']' || c == '{' || c == '\n';
+}
+
 /* The label reaches back to the value before it, to a bar, comma or bracket, to a dash or colon with a space behind,
  * or to two spaces. */
 const char *dtp_label_next(const char *from, struct dtp_label *out) {
     for (const char *at = from; *at; at++) {
-        const char *value = at + 1 + strspn(at + 1, " '\""), *begin = at;
-        if ((*at != ':' && *at != '=') || !is_number(value))
+        if (*at != ':' && *at != '=')
             continue;
-        while (begin > from && at - begin < SIZE && !strchr("|,[]{\n", begin[-1]) &&
-               !(at > begin && begin[-1] == ' ' && *begin == ' ') &&
-               !(at > begin && strchr("-:", begin[-1]) && *begin == ' '))
+        const char *value = at + 1 + strspn(at + 1, " '\""), *begin = at;
+        if (!is_number(value))
+            continue;
+        while (begin > from && at - begin < SIZE && !parts_labels(begin[-1]) &&
+               !(at > begin && *begin == ' ' &&
+                 (begin[-1] == ' ' || begin[-1] == '-' || begin[-1] == ':')))
             begin--;
         if (!label_between(begin, at, out))
             continue;

@@ -34,7 +34,8 @@ static void take_label(struct dtp_scalars *s, const struct dtp_label *l, int64_t
     size_t end;
     if (l->n >= sizeof tag)
         return;
-    snprintf(tag, sizeof tag, "%.*s", (int)l->n, l->at);
+    memcpy(tag, l->at, l->n);
+    tag[l->n] = '\0';
     const struct dtp_series *before = dtp_scalars_tag(s, tag);
     if ((before && before->quantity == DTP_QUANTITY_OTHER) || !dtp_label_value(l, &r)) {
         r.quantity = DTP_QUANTITY_OTHER;
