@@ -122,6 +122,9 @@ int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, in
 /* "--tp 8 --pp 16 --dp 8 --schedule 1f1b ...": what dtplan accepts again. Only what differs from the
  * default; tp, pp, dp, schedule and the batch sizes always. global_batch_size is "--batch". */
 const char *dtp_plan_flags(struct dtp_arena *a, const struct dtp_plan *p);
+/* Layers of each virtual stage, "1,2,2", of Megatron-Core's layout "Et|tt|ttL", where (tt|)*3 and t*3 repeat
+ * (pipeline_parallel_layer_layout.py): E embedding, t a layer, m multi-token prediction, L loss. NULL: no layout. */
+const char *dtp_plan_layers_of_layout(struct dtp_arena *a, const char *text);
 /* {"tp": 8, ...} into *out, which holds defaults. */
 enum dtp_status dtp_plan_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_plan *out,
                               struct dtp_err *err);

@@ -22,8 +22,12 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
         const char *text = *(const char *const *)at;
         char place[64];
         snprintf(place, sizeof place, "--%s", o->name);
-        if (text)
-            DTP_TRY(dtp_field_parse(cli->a, field_of(o), text, place, plan, err));
+        if (!text)
+            continue;
+        const struct dtp_field *field = field_of(o);
+        const char *layers =
+            field->kind == DTP_FIELD_INTS ? dtp_plan_layers_of_layout(cli->a, text) : NULL;
+        DTP_TRY(dtp_field_parse(cli->a, field, layers ? layers : text, place, plan, err));
     }
     return DTP_OK;
 }
@@ -149,6 +153,9 @@ static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem
         out->dp = model_parallel <= problem->gpus ? (int)(problem->gpus / model_parallel) : 1;
     if (limits.field[DTP_LIMIT_ZERO].n == 0)
         out->zero_stage = usual_zero(problem->framework, out);
+    int stages = (int)out->layers_per_stage.n;
+    if (limits.field[DTP_LIMIT_VPP].n == 0 && stages > out->pp && stages % out->pp == 0)
+        out->vpp = stages / out->pp;
     if (limits.field[DTP_LIMIT_SCHEDULE].n == 0 && out->vpp > 1)
         out->schedule = DTP_SCHED_INTERLEAVED;
     if (limits.field[DTP_LIMIT_VPP].n == 0 && dtp_schedule_kinds[out->schedule].most_vpp > 0)

@@ -170,8 +170,10 @@ const struct dtp_option dtp_fixed_options[] = {
      .names = dtp_module_names, .several = true,
      .help = "with selective recomputation: these parts of a layer, such as moe_act,layernorm "
              "(default core_attn)"},
-    FIELD("layers-per-stage", "LIST", layers_per_stage,
-          "layers of each virtual stage, such as 12,13,13,10 (default: as even as it goes)"),
+    {"layers-per-stage", DTP_OPT_STRING, 0, AT(layers_per_stage), .value = "LIST",
+     .aliases = "pipeline-model-parallel-layout",
+     .help = "layers of each virtual stage, such as 12,13,13,10 or Megatron's Et*12|(t*13|)*2t*10L "
+             "(default: as even as it goes)"},
     FIELD("tp-algo", "ALGO", tp_algo,
           "algorithm of tensor-parallel collectives (`dtplan collectives`)"),
     FIELD("dp-algo", "ALGO", dp_algo, "algorithm of data-parallel collectives"),

@@ -29,7 +29,6 @@ static const struct {
     {"tp-comm-overlap", "--tp-overlap 1"},
     {"overlap-moe-expert-parallel-comm", "--ep-overlap 1"},
     {"moe-enable-deepep", "--ep-per-node 1"},
-    {"pipeline-model-parallel-layout", "--layers-per-stage LIST with the layers of each stage"},
     {"decoder-first-pipeline-num-layers", "--layers-per-stage LIST"},
     {"decoder-last-pipeline-num-layers", "--layers-per-stage LIST"},
     {"use-flash-attn", "--attention flash2"},

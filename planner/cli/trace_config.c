@@ -50,6 +50,8 @@ void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].value > 0)
             dtp_str_printf(s, " --%s %ld", options[i].option, options[i].value);
+    if (c->layout && c->pp > 1)
+        dtp_str_printf(s, " --layers-per-stage %s", c->layout);
     if (vpp_of(c) > 1 && c->pp > 1)
         dtp_str_printf(s, " --vpp %ld --schedule interleaved", vpp_of(c));
     if (zero > 0)

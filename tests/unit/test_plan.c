@@ -50,6 +50,27 @@ static struct dtp_plan random_plan(struct dtp_rng *r) {
     return p;
 }
 
+/* ---- Megatron's layouts ---- */
+
+static void test_layouts(void) {
+    static const struct {
+        const char *text, *layers;
+    } cases[] = {{"Ettt|(tt|)*3,m|L", "3,2,2,2,0,0"},
+                 {"Et*2|(tt|)*2t|(tt|)*2mL", "2,2,2,1,2,2,0"},
+                 {"(ab)*2", NULL},
+                 {"(t|)*2t*3", "1,1,3"},
+                 {"(t*2|)*2tL", "2,2,1"},
+                 {"Et|(tt|*3L", NULL},
+                 {"t*0|t", NULL},
+                 {"t*99999999|t", NULL},
+                 {"12,13,13,10", NULL},
+                 {"", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *found = dtp_plan_layers_of_layout(arena, cases[i].text);
+        CU_ASSERT(cases[i].layers ? found && strcmp(found, cases[i].layers) == 0 : !found);
+    }
+}
+
 /* ---- order ---- */
 
 static int sign(int v) {
@@ -264,7 +285,8 @@ static void test_transfers(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"total order", test_order},
+    CU_TestInfo tests[] = {{"layouts of Megatron", test_layouts},
+                           {"total order", test_order},
                            {"layers per stage", test_layers},
                            {"embedding and head as layers", test_ends},
                            {"multi-token prediction", test_multi_token},

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "models/modules.h"
+#include "models/plan.h"
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 #include "traces/formats/lines.h"
@@ -122,6 +123,8 @@ static void set_names(struct reading *r, const char *key, const char *value) {
         snprintf(c->model, sizeof c->model, "%s", last + 1);
     if (!*value)
         snprintf(r->section, sizeof r->section, "%s", key);
+    if (strcmp(key, "pipeline_model_parallel_layout") == 0 && *value)
+        c->layout = dtp_plan_layers_of_layout(r->a, value);
     if (strcmp(key, "name") == 0)
         snprintf(r->name, sizeof r->name, "%s", value);
     if (strcmp(key, "deepspeed") == 0 && c->zero_stage == 0) /* .../zero3.json, ds_z3_config.json */

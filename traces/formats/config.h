@@ -54,6 +54,7 @@ struct dtp_run_config {
         sequence_parallel, fp8, fp16,
         adapters;                /* adapters: LoRA and its like are trained, not the model */
     int modules;                 /* that are recomputed, bits of enum dtp_module */
+    const char *layout;          /* layers of each virtual stage, "1,2,2"; NULL: not said */
     const char *framework;       /* that has settings of this name; NULL: not told */
     char model[DTP_CONFIG_TEXT]; /* its name; "": not said */
     int found;                   /* fields that were set */
