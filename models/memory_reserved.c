@@ -35,7 +35,8 @@ static double queued(const struct dtp_framework *f, const struct dtp_plan *plan,
  * the sender sends it when it has seen them taken. Both look every check_poll_s: where the receiver waited first the
  * GPU then waits up to that long for the gradient (any share of it is as likely), while the host launches the backward
  * and the next forward; where the sender did, half of the times, it does not. P(share <= x) is (1 + x) / 2, and the
- * largest of n shares in the mean 1 - integral of P^n. Of two stages the first, with more layers, is waited for. */
+ * largest of n shares in the mean 1 - integral of P^n. Of two stages the first, with more layers, is mostly waited
+ * for, and nothing is taken. */
 static struct ahead ahead_of_gradients(const struct dtp_framework *f, const struct dtp_plan *plan,
                                        const struct activations *x, const struct rank_parts *r) {
     struct ahead at = {0};
