@@ -4,8 +4,8 @@
 #include "traces/tasks/tasks_private.h"
 
 /* Narrower than LEAST_PX a task cannot be read; FEW of them stand around each turn, twice as many in the middle.
- * Where no turn is known (traces) the first and the last MANY are shown. */
-enum { LEAST_PX = 5, FEW = 6, MANY = 20, BREAK_PX = 34 };
+ * Kernels of a trace have no turns: their pattern over the whole is what can be seen. */
+enum { LEAST_PX = 5, FEW = 6, BREAK_PX = 34 };
 static const double most_shown = 0.6;
 
 /* Mean duration on the row that is busy for longest. */
@@ -67,13 +67,10 @@ int tasks_gantt_pieces(struct dtp_arena *a, const struct dtp_tasks *t,
     if (task_s * whole.width >= LEAST_PX * span_s || t->nranks == 0)
         return 1;
     struct turns turns = find_turns(a, t);
-    double first_s = MANY * task_s, last_s = first_s, middle_s = 2 * FEW * task_s, shown_s;
-    if (turns.known) {
-        first_s = turns.warm_s - whole.from_s + FEW * task_s;
-        last_s = whole.to_s - turns.drain_s + FEW * task_s;
-    }
-    shown_s = first_s + middle_s + last_s;
-    if (shown_s > most_shown * span_s)
+    double first_s = turns.warm_s - whole.from_s + FEW * task_s, middle_s = 2 * FEW * task_s;
+    double last_s = whole.to_s - turns.drain_s + FEW * task_s;
+    double shown_s = first_s + middle_s + last_s;
+    if (!turns.known || shown_s > most_shown * span_s)
         return 1;
     double px = (whole.width - 2 * BREAK_PX) / shown_s, x = whole.x;
     double middle = (whole.from_s + first_s + whole.to_s - last_s) / 2;

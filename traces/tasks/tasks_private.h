@@ -29,7 +29,7 @@ struct tasks_piece {
 };
 enum { TASKS_PIECES = 3 };
 /* out[0] is the whole; where its tasks were too narrow to be read, it is cut into the warm-up, some tasks of the
- * middle and the drain of the pipeline (else the first and the last). Returns how many there are. */
+ * middle and the drain of the pipeline; kernels of a trace stay whole. Returns how many there are. */
 int tasks_gantt_pieces(struct dtp_arena *a, const struct dtp_tasks *t,
                        const struct tasks_lanes *lanes, struct tasks_piece out[TASKS_PIECES]);
 
