@@ -69,6 +69,12 @@ if(DTP_NVCC AND NOT dtp_cuda_lacks AND NOT DTP_CUDA STREQUAL "OFF")
   set_target_properties(dtplan_cuda PROPERTIES CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} OUTPUT_NAME dtplan_cuda)
   target_link_libraries(dtplan_cuda PRIVATE Threads::Threads m ${CMAKE_DL_LIBS})
+  # for tests of more ranks than GPUs
+  add_library(one_device_nccl MODULE tests/fake/one_device_nccl.cu)
+  target_include_directories(one_device_nccl SYSTEM PRIVATE ${DTP_NCCL_INCLUDE})
+  target_compile_options(one_device_nccl PRIVATE -Xcompiler=-Wall,-Wextra)
+  set_target_properties(one_device_nccl PROPERTIES CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
   # what `dtplan calibrate --backend cuda` runs
   file(GLOB dtp_calibrate_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/cuda/calibrate*.cu)
   add_executable(dtplan-calibrate-cuda ${dtp_calibrate_sources})

@@ -33,6 +33,7 @@ enum dtp_cuda_attention {
 struct dtp_cuda {
     struct dtp_dev dev;
     int index;   /* of the GPU */
+    int sharers; /* ranks on it */
     int num_sms; /* multiprocessors */
     void *base;  /* of the heap */
     uint64_t size_bytes;

@@ -7,15 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/units.h"
+#include "runtime/cuda/sharing.h"
 
 enum { MAX_BLOCKS = 1 << 16, STAGING_HALF_BYTES = 4 << 20, SCRATCH_BYTES = 64 << 20 };
-
-/* What context, kernels and libraries may still take beside the heap; communicators of NCCL take some 0.45 GiB
- * each, and a series of plans keeps them while there is room (nccl.c): 4 GPUs ran out of 5 GiB. */
-static uint64_t margin_bytes(int nlocal) {
-    return (uint64_t)DTP_GIB * (nlocal > 1 ? 1 + 2 * (uint64_t)nlocal : 1);
-}
 
 void *dtp_cuda_library(const char *const *names) {
     void *found = NULL;
@@ -59,12 +53,13 @@ static enum dtp_status select_gpu(struct dtp_cuda *c, const struct dtp_dev_confi
     if (e != cudaSuccess || ngpus == 0)
         return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda finds no GPU: %s",
                         cudaGetErrorString(e));
-    if (config->index >= ngpus)
+    DTP_TRY(dtp_cuda_read_sharers(getenv("DTPLAN_CUDA_RANKS_PER_GPU"), &c->sharers, err));
+    c->index = config->index / c->sharers;
+    if (c->index >= ngpus)
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "backend cuda needs a GPU for each rank: this host has %d, a rank asks "
                         "for number %d",
-                        ngpus, config->index);
-    c->index = config->index;
+                        ngpus, c->index);
     TRY_CUDA(cudaSetDevice(c->index));
     TRY_CUDA(cudaDeviceGetAttribute(&c->num_sms, cudaDevAttrMultiProcessorCount, c->index));
     return DTP_OK;
@@ -97,8 +92,7 @@ static enum dtp_status open_memory(struct dtp_arena *a, struct dtp_cuda *c,
     DTP_TRY(dtp_cuda_gemm_open(a, c, err));
     DTP_TRY(dtp_cuda_fused_open(a, c, err));
     TRY_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
-    uint64_t margin = margin_bytes(config->nlocal);
-    c->size_bytes = free_bytes > margin ? free_bytes - margin : free_bytes / 2;
+    c->size_bytes = dtp_cuda_heap_bytes(free_bytes, total_bytes, c->sharers, config->nlocal);
     if (config->memory_bytes && config->memory_bytes < c->size_bytes)
         c->size_bytes = config->memory_bytes;
     TRY_CUDA(cudaMalloc(&c->base, (size_t)c->size_bytes));
@@ -239,7 +233,7 @@ static uint64_t cuda_overhead_bytes(struct dtp_dev *d) {
     size_t free_bytes, total_bytes;
     if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
         return 0;
-    return total_bytes - free_bytes - c->size_bytes;
+    return dtp_cuda_beside_bytes(free_bytes, total_bytes, c->sharers, c->size_bytes);
 }
 
 static const struct dtp_dev_ops cuda_ops = {

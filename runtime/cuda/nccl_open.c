@@ -15,13 +15,19 @@
 #include <time.h>
 
 #include "runtime/cuda/nccl_private.h"
-#include "sim/base/units.h"
+#include "runtime/cuda/sharing.h"
 
 static const char *const libraries[] = {"libnccl.so.2", "libnccl.so",
                                         "/usr/local/cuda/lib64/libnccl.so.2", NULL};
 
+/* $DTPLAN_NCCL, else where the loader looks. */
+static void *open_library(void) {
+    const char *const given[] = {getenv("DTPLAN_NCCL"), NULL};
+    return dtp_cuda_library(given[0] ? given : libraries);
+}
+
 int dtp_nccl_version(void) {
-    void *library = dtp_cuda_library(libraries);
+    void *library = open_library();
     ncclResult_t (*get)(int *) = NULL;
     void *found = library ? dlsym(library, "ncclGetVersion") : NULL;
     int version = 0;
@@ -29,6 +35,22 @@ int dtp_nccl_version(void) {
     if (get)
         (void)get(&version);
     return version;
+}
+
+/* Several ranks of a communicator on one GPU (sharing.h): NCCL has to be told, and each then takes a channel only, as
+ * they share the multiprocessors and memory too. */
+static enum dtp_status share(const struct dtp_cuda *c, struct dtp_err *err) {
+    enum { MAJOR = 10000, MINOR = 100 };
+    int version = dtp_nccl_version();
+    if (c->sharers == 1)
+        return DTP_OK;
+    if (version < DTP_NCCL_SHARES)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "backend cuda: %d ranks on a GPU need NCCL 2.30 or newer, this is %d.%d.%d",
+                        c->sharers, version / MAJOR, version / MINOR % MINOR, version % MINOR);
+    (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+    (void)setenv("NCCL_MAX_CTAS", "1", 0);
+    return DTP_OK;
 }
 
 enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config *config,
@@ -47,10 +69,11 @@ enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config 
     (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
     /* a rank is pinned to one core, on which NCCL's threads would take turns with it: those near the GPU instead */
     (void)setenv("NCCL_IGNORE_CPU_AFFINITY", "1", 0);
-    void *library = dtp_cuda_library(libraries);
+    void *library = open_library();
     if (!library)
         return dtp_fail(err, DTP_EUNSUPPORTED, "backend cuda needs NCCL for %d ranks: %s",
                         config->size, dlerror());
+    DTP_TRY(share(n->cuda, err));
 #define NCCL_LOAD(f)                                                                               \
     {                                                                                              \
         void *found = dlsym(library, #f);                                                          \

@@ -1,5 +1,5 @@
-/* Training on GPUs: losses with CUDA graphs are those without; and how runs end that fail. Layouts of several
- * ranks run where there are as many GPUs. Without a GPU it says so and skips. */
+/* Training on GPUs: losses with CUDA graphs are those without; and how runs end that fail. Two ranks share a
+ * GPU where there is one, and NCCL lets them. Without a GPU it says so and skips. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static void test_graphs(void) {
             status = dtp_run(arena, &o, &r[on], &err);
             unsetenv("DTPLAN_CUDA_GRAPHS");
         }
-        if (strstr(err.msg, "needs a GPU for each rank"))
+        if (cannot_share(&err))
             continue;
         bool same =
             status == DTP_OK && memcmp(r[0].loss, r[1].loss, STEPS * sizeof *r[0].loss) == 0;
@@ -65,7 +65,7 @@ static void expect_failure(enum dtp_fault fault, int tp, const char *says) {
     o.fault_step = 4;
     o.timeout_s = 6;
     enum dtp_status status = dtp_run(arena, &o, &r, &err);
-    if (strstr(err.msg, "needs a GPU for each rank"))
+    if (cannot_share(&err))
         return;
     printf("     tp %d: %s\n", tp, err.msg);
     fflush(stdout);
@@ -92,8 +92,28 @@ static void test_out_of_memory_names_tensor_and_action(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "out of memory"));
 }
 
+/* Without being asked to, no two ranks share a GPU. */
+static void test_too_few_gpus(void) {
+    struct dtp_run_options o = options(&gpt, "cuda", DTP_FP32);
+    struct dtp_run_result r;
+    struct dtp_err err = {0};
+    const char *each = getenv("DTPLAN_CUDA_RANKS_PER_GPU");
+    if (!each || strcmp(each, "1") == 0)
+        return; /* there are two */
+    unsetenv("DTPLAN_CUDA_RANKS_PER_GPU");
+    o.plan.dp = 2;
+    CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_EUNSUPPORTED);
+    printf("     %s\n", err.msg);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "needs a GPU for each rank: this host has 1"));
+    setenv("DTPLAN_CUDA_RANKS_PER_GPU", "many", 1);
+    CU_ASSERT_EQUAL(dtp_run(arena, &o, &r, &err), DTP_EINPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "DTPLAN_CUDA_RANKS_PER_GPU is many, expected 1"));
+    share_gpus(2);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"faults", test_faults},
+                           {"too few GPUs", test_too_few_gpus},
                            {"out of memory", test_out_of_memory_names_tensor_and_action},
                            {"graphs", test_graphs},
                            CU_TEST_INFO_NULL};
@@ -104,7 +124,10 @@ int main(void) {
         printf("%s\n", err.msg);
         return 1;
     }
-    int status = no_cuda() ? SKIP : run_suites(suites);
+    bool none = no_cuda();
+    if (!none)
+        share_gpus(2);
+    int status = none ? SKIP : run_suites(suites);
     dtp_arena_destroy(arena);
     return status;
 }
