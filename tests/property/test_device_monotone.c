@@ -84,7 +84,8 @@ static void test_bmm(void) {
 }
 
 /* One row more changes the time of a layer's GEMM by less than a wave: 792 costs about as 800. 1,024 rows are two
- * waves of 128 SMs (RTX 4090): the first tile of the next costs its tail, a third of one. */
+ * waves of 128 SMs (RTX 4090): the first tile of the next costs its tail, a third of one. Where products were
+ * measured to go by whole waves (H20) it costs all of one, the third beside two. */
 static void test_smooth(void) {
     for (size_t i = 0; i < ngpus; i++) {
         enum dtp_dtype dtype = DTP_FP16;
@@ -98,7 +99,7 @@ static void test_smooth(void) {
                 largest = t_s / last_s;
             last_s = t_s;
         }
-        CU_ASSERT(largest < 1.3);
+        CU_ASSERT(largest < (gpus[i].gemm[dtype].tail < 1 ? 1.3 : 1.5));
         s.m = s.n = s.k = 792;
         last_s = dtp_device_gemm_s(&gpus[i], &s);
         s.m = s.n = s.k = 800;
