@@ -86,19 +86,9 @@ static void add_limit(struct dtp_str *s, uint64_t bytes) {
         dtp_str_printf(s, " --memory-limit %llu", (unsigned long long)bytes);
 }
 
-/* An option whose value a POSIX shell reads back as it is. */
 static void add_option(struct dtp_str *s, const char *option, const char *value) {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "@%+=:,./-_";
     dtp_str_printf(s, "%s%s ", s->n ? " " : "", option);
-    if (value[0] && strspn(value, plain) == strlen(value)) {
-        dtp_str_add(s, value);
-        return;
-    }
-    dtp_str_add(s, "'");
-    for (; *value; value++)
-        dtp_str_printf(s, *value == '\'' ? "'\\%c'" : "%c", *value);
-    dtp_str_add(s, "'");
+    dtp_str_add_word(s, value);
 }
 
 const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,

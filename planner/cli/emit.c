@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "sim/base/text.h"
+
 static void write_slurm(FILE *f, int nodes, int per_node, const char *note, const char *command) {
     fprintf(f,
             "#!/bin/bash\n"
@@ -64,9 +66,11 @@ static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "--emit: a script can only name its model, and this "
                         "one is embedded in the plan document");
-    const char *command = dtp_arena_printf(
-        a, "dtplan run --backend cuda --model %s --seq %d --dtype %s %s", setup->ask.model, p->seq,
-        dtp_dtype_names[plan->dtype], dtp_plan_flags(a, plan));
+    struct dtp_str command = {.a = a};
+    dtp_str_add(&command, "dtplan run --backend cuda --model ");
+    dtp_str_add_word(&command, setup->ask.model);
+    dtp_str_printf(&command, " --seq %d --dtype %s %s", p->seq, dtp_dtype_names[plan->dtype],
+                   dtp_plan_flags(a, plan));
     const char *note =
         p->framework->native
             ? ""
@@ -74,7 +78,7 @@ static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
                                "# dtplan's own runtime trains the plan that was found for %s; for "
                                "the settings of that: --emit megatron, torchtitan, ...\n",
                                p->framework->name);
-    kinds[kind].script(f, nodes, per_node, note, command);
+    kinds[kind].script(f, nodes, per_node, note, command.at);
     return DTP_OK;
 }
 

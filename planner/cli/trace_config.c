@@ -24,7 +24,7 @@ static void add_recompute(struct dtp_str *s, const struct dtp_run_config *c) {
     char names[128];
     if (c->recompute_full) {
         dtp_str_add(s, " --recompute full");
-        if (c->recompute_layers > 1)
+        if (c->recompute_block && c->recompute_layers > 0)
             dtp_str_printf(s, " --recompute-layers %ld", c->recompute_layers);
     } else if (c->recompute_selective) {
         dtp_str_add(s, " --recompute selective");
@@ -105,10 +105,11 @@ static bool asks_batch(const struct dtp_run_config *c) {
 static const char *command(struct dtp_arena *a, const struct dtp_run_config *c, bool simulate) {
     const char *model = model_of(a, c);
     struct dtp_str s = {.a = a};
-    dtp_str_printf(&s, "dtplan %s--model %s", simulate ? "simulate " : "",
-                   model       ? model
-                   : *c->model ? c->model
-                               : "NAME|FILE");
+    dtp_str_printf(&s, "dtplan %s--model ", simulate ? "simulate " : "");
+    if (model || *c->model)
+        dtp_str_add_word(&s, model ? model : c->model);
+    else
+        dtp_str_add(&s, "NAME|FILE");
     if (dtp_config_gpus(c) > 0)
         dtp_str_printf(&s, " --gpus %ld", dtp_config_gpus(c));
     else

@@ -56,7 +56,11 @@ const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *
             item = &items->item[i];
     dtp_str_add(&s, "dtplan doctor");
     add_measured(&s, &log->scalars);
-    dtp_str_printf(&s, " --model %s", items->model_file ? items->model_file : "NAME|FILE");
+    dtp_str_add(&s, " --model ");
+    if (items->model_file)
+        dtp_str_add_word(&s, items->model_file);
+    else
+        dtp_str_add(&s, "NAME|FILE");
     if (c && dtp_config_gpus(c) > 0)
         dtp_str_printf(&s, " --gpus %ld", dtp_config_gpus(c));
     else

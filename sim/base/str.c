@@ -33,6 +33,19 @@ void dtp_str_printf(struct dtp_str *s, const char *format, ...) {
     va_end(args);
 }
 
+void dtp_str_add_word(struct dtp_str *s, const char *text) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "@%+=:,./-_";
+    if (text[0] && strspn(text, plain) == strlen(text)) {
+        dtp_str_add(s, text);
+        return;
+    }
+    dtp_str_add(s, "'");
+    for (; *text; text++)
+        dtp_str_printf(s, *text == '\'' ? "'\\%c'" : "%c", *text);
+    dtp_str_add(s, "'");
+}
+
 size_t dtp_text_mark_bytes(const char *text, size_t length_bytes) {
     static const char mark[] = {'\xef', '\xbb', '\xbf'};
     return length_bytes >= sizeof mark && memcmp(text, mark, sizeof mark) == 0 ? sizeof mark : 0;

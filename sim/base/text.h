@@ -65,6 +65,8 @@ void dtp_str_add(struct dtp_str *s, const char *text);
 void dtp_str_addn(struct dtp_str *s, const char *text, size_t n);
 void dtp_str_printf(struct dtp_str *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* As a word of a POSIX shell, in quotes where it must be. */
+void dtp_str_add_word(struct dtp_str *s, const char *text);
 
 /* Bytes of the byte order mark that a text in UTF-8 begins with (editors on Windows write one): 3, or 0. */
 size_t dtp_text_mark_bytes(const char *text, size_t length_bytes);

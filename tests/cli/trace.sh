@@ -19,6 +19,12 @@ echo "no format" >folder/readme
 # a launch script is no trace, but says what to ask
 cp "$corpus/fuzz_config/launch.txt" launch
 "$dtplan" trace launch
+# recomputation in units of 4 layers is of all of them; what a shell would read otherwise is in quotes
+full() { printf '%s\n' "model_name_or_path: my/\$model" "--num-layers 32 --recompute-granularity full --recompute-num-layers 4 $*" >full; }
+full --recompute-method uniform
+"$dtplan" trace full | grep '^  what'
+full --recompute-method block
+"$dtplan" trace full | grep -o 'recompute .*'
 echo "{}" >unknown
 for bad in unknown missing; do
     "$dtplan" trace $bad 2>&1

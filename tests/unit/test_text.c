@@ -200,6 +200,13 @@ static void test_growing_string(void) {
     CU_ASSERT_EQUAL(s.n, 10 * 2 + 90 * 3 + 900 * 4 + 2000);
     dtp_str_addn(&s, "abc", 2);
     CU_ASSERT_STRING_EQUAL(s.at + s.n - 3, "xab");
+    struct dtp_str words = {.a = arena};
+    static const char *const word[] = {"a/b-1.json", "", "my model", "it's; $x"};
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++) {
+        dtp_str_add_word(&words, word[i]);
+        dtp_str_add(&words, " ");
+    }
+    CU_ASSERT_STRING_EQUAL(words.at, "a/b-1.json '' 'my model' 'it'\\''s; $x' ");
 }
 
 static void write_file(const char *path, const char *text) {

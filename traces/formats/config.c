@@ -84,7 +84,9 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
     else if (one_of("recompute_granularity mode", key)) {
         c->recompute_full = strcmp(value, "full") == 0;
         c->recompute_selective = strcmp(value, "selective") == 0;
-    } else if (strcmp(key, "recompute_activations") == 0)
+    } else if (strcmp(key, "recompute_method") == 0) /* uniform: layers of a unit, all recomputed */
+        c->recompute_block = strcmp(value, "block") == 0;
+    else if (strcmp(key, "recompute_activations") == 0)
         c->recompute_selective |= on;
     else if (one_of("activation_checkpointing gradient_checkpointing use_gradient_checkpointing "
                     "enable_activation_checkpointing",
@@ -190,7 +192,7 @@ static bool take_pair(const char **at, char *key, char *value, bool *assigned) {
             bool quoted = n > 1 && value[n - 2] == ':' && value[n - 1] == '-' && strchr("\"'", *p);
             if (!quoted && strchr(" \t\"',}#\\", *p)) /* of ${A:-"b"} b is a part */
                 break;
-            if (!quoted && n < VALUE_BYTES - 1)
+            if (!quoted && n < VALUE_BYTES - 1 && !iscntrl((unsigned char)*p))
                 value[n++] = *p;
         }
     value[n] = '\0';

@@ -50,7 +50,7 @@ struct dtp_run_config {
 #define X(field, words) long field;
     DTP_CONFIG_FIELDS(X)
 #undef X
-    bool gated, untied, recompute_full, recompute_selective, distributed_optimizer,
+    bool gated, untied, recompute_full, recompute_selective, recompute_block, distributed_optimizer,
         sequence_parallel, fp8, fp16,
         adapters;                /* adapters: LoRA and its like are trained, not the model */
     int modules;                 /* that are recomputed, bits of enum dtp_module */
