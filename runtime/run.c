@@ -92,6 +92,10 @@ static enum dtp_status check_support(const struct dtp_run_options *o, struct dtp
                         p->cp > 1 ? p->cp : p->ep);
     if (p->offload != DTP_OFFLOAD_NONE)
         return dtp_fail(err, DTP_EUNSUPPORTED, "the runtime does not offload");
+    if (dtp_plan_modules(p) & ~DTP_BIT_CORE_ATTN)
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "the runtime recomputes the attention core or whole layers, not the "
+                        "recompute_modules of the plan");
     if (strcmp(o->backend, "cpu") == 0 && p->dtype != DTP_FP32)
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "the cpu backend computes in fp32, the plan asks for "

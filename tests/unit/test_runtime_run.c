@@ -142,6 +142,10 @@ static void test_what_the_runtime_lacks(void) {
     o.plan.cp = 2;
     check_failure(arena, &o, DTP_EUNSUPPORTED, "context", 5);
     o = tiny_options(&model);
+    o.plan.recompute = DTP_RECOMPUTE_SELECTIVE;
+    o.plan.recompute_modules = DTP_BIT_MLP;
+    check_failure(arena, &o, DTP_EUNSUPPORTED, "recompute_modules", 5);
+    o = tiny_options(&model);
     o.plan.tp = 3;
     check_failure(arena, &o, DTP_EINPUT, "heads", 5);
     o = tiny_options(&model);
