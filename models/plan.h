@@ -145,7 +145,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_ENDS,                                                                                \
       "account_for_ends: pp x vpp does not divide the layers + 2, or not in this framework")       \
     X(DTP_WHY_LAST_LESS,                                                                           \
-      "last_stage_less leaves the last stage no layer, or not in this framework")                  \
+      "last_stage_less wants pp > 1 and a layer left in the last stage; not with "                 \
+      "layers_per_stage, or not in this framework")                                                \
     X(DTP_WHY_LAYER_SUM, "layers_per_stage is not one number >= 1 per stage that add up")          \
     X(DTP_WHY_BATCH, "microbatch x dp does not divide the global batch")                           \
     X(DTP_WHY_MICROBATCHES,                                                                        \
@@ -180,7 +181,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
       "zero_group must divide dp x cp; ep 1; ZeRO-1, 2 or hybrid 3; not in our own runtime")       \
     X(DTP_WHY_ZERO_TP, "the framework refuses this ZeRO stage with tp > 1")                        \
     X(DTP_WHY_RECOMPUTE,                                                                           \
-      "the framework does not have this recomputation, or not with this schedule")                 \
+      "the framework does not have this recomputation, of so many layers, or with this schedule")  \
     X(DTP_WHY_MODULES, "recompute_modules: not in this framework or model, not with FP8 and "      \
                        "delayed scales, or not "                                                   \
                        "selective")                                                                \
