@@ -31,9 +31,9 @@ static struct kind {
     {.name = "GPT, dropout", .dropout = "0.1"},
 };
 
-/* Of the serial losses, as in test_cuda_run.c. */
+/* Of the losses on the CPU; measured 1.4e-6 and 8.1e-3. */
 static double within(enum dtp_dtype dtype) {
-    return dtype == DTP_FP32 ? 1e-3 : 2e-2;
+    return dtype == DTP_FP32 ? 1e-5 : 2e-2;
 }
 
 /* ---- what runs, and what is expected of it ---- */
