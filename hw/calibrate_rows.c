@@ -137,12 +137,7 @@ bool dtp_cal_in_list(const char *const *names, const char *name) {
 }
 
 struct dtp_cal_row *dtp_cal_add_row(struct dtp_arena *a, struct dtp_cal_rows *rows) {
-    if (rows->n == rows->capacity) {
-        size_t capacity = rows->capacity ? 2 * rows->capacity : 256;
-
-        rows->at = dtp_arena_grow(a, rows->at, sizeof *rows->at, rows->capacity, capacity);
-        rows->capacity = capacity;
-    }
+    rows->at = dtp_arena_room(a, rows->at, sizeof *rows->at, rows->n, &rows->capacity);
     rows->at[rows->n] = (struct dtp_cal_row){0};
     return &rows->at[rows->n++];
 }

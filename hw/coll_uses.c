@@ -12,16 +12,13 @@ struct tally {
     const struct dtp_cluster *c;
     const struct dtp_group *g;
     int ngpus;
-    uint32_t n, capacity;
+    uint32_t n;
+    size_t capacity;
     struct entry *at;
 };
 
 static void put(struct tally *t, uint32_t link, double bytes) {
-    if (t->n == t->capacity) {
-        uint32_t more = t->capacity ? 2 * t->capacity : 64;
-        t->at = dtp_arena_grow(t->a, t->at, sizeof *t->at, t->capacity, more);
-        t->capacity = more;
-    }
+    t->at = dtp_arena_room(t->a, t->at, sizeof *t->at, t->n, &t->capacity);
     t->at[t->n++] = (struct entry){link, bytes};
 }
 

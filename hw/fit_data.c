@@ -105,11 +105,7 @@ struct points {
 };
 
 static void add(struct points *p, double bytes, double time_s) {
-    if (p->n == p->capacity) {
-        size_t more = p->capacity ? 2 * p->capacity : 64;
-        p->at = dtp_arena_grow(p->a, p->at, sizeof *p->at, p->capacity, more);
-        p->capacity = more;
-    }
+    p->at = dtp_arena_room(p->a, p->at, sizeof *p->at, p->n, &p->capacity);
     p->at[p->n++] = (struct dtp_point){bytes, time_s};
 }
 

@@ -8,7 +8,8 @@
  * what overlap hides over all. */
 
 struct dtp_op_list {
-    int n, capacity;
+    int n;
+    size_t capacity;
     struct dtp_op_time *at;
     double sum_s;
 };
@@ -50,12 +51,8 @@ static void add_pass(struct dtp_lowering *w, struct dtp_op_list *list, enum dtp_
                             : 0;
         if (!(time_s > 0))
             continue;
-        if (list->n == list->capacity) {
-            int more = list->capacity ? 2 * list->capacity : 64;
-            list->at = dtp_arena_grow(w->a, list->at, sizeof *list->at, (size_t)list->capacity,
-                                      (size_t)more);
-            list->capacity = more;
-        }
+        list->at =
+            dtp_arena_room(w->a, list->at, sizeof *list->at, (size_t)list->n, &list->capacity);
         list->at[list->n++] = (struct dtp_op_time){time_s, op_name(w, op->name, op)};
         list->sum_s += time_s;
     }

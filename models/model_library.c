@@ -73,11 +73,7 @@ static enum dtp_status load_library(struct dtp_arena *a, const char *name, struc
 
 static void add(struct dtp_arena *a, struct dtp_model_names *l, const char *name,
                 const char *file) {
-    if (l->n == l->capacity) {
-        size_t wider = l->capacity ? 2 * l->capacity : 128;
-        l->at = dtp_arena_grow(a, l->at, sizeof *l->at, l->capacity, wider);
-        l->capacity = wider;
-    }
+    l->at = dtp_arena_room(a, l->at, sizeof *l->at, l->n, &l->capacity);
     l->at[l->n++] = (struct entry){name, file};
 }
 

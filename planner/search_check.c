@@ -111,11 +111,7 @@ static void check_shape(void *ctx, size_t item, int thread) {
             beside.none_bytes = one.device_bytes;
         else if (plan.recompute == DTP_RECOMPUTE_FULL && plan.recompute_layers == 0)
             beside.all_bytes = one.device_bytes;
-        if (f->n == capacity) {
-            size_t grown = capacity ? 2 * capacity : 16;
-            f->at = dtp_arena_grow(c->s->arena[thread], f->at, sizeof *f->at, capacity, grown);
-            capacity = grown;
-        }
+        f->at = dtp_arena_room(c->s->arena[thread], f->at, sizeof *f->at, f->n, &capacity);
         f->at[f->n++] = one;
     }
 }

@@ -158,11 +158,7 @@ static void add_shape(struct builder *b, const struct dtp_shape *like) {
         if (wants(s, DTP_LIMIT_SP, on))
             shape.sp[shape.nsp++] = on;
     shape.first = s->ncandidates;
-    if (s->nshapes == b->capacity) {
-        size_t grown = b->capacity ? 2 * b->capacity : 256;
-        s->shape = dtp_arena_grow(b->a, s->shape, sizeof *s->shape, b->capacity, grown);
-        b->capacity = grown;
-    }
+    s->shape = dtp_arena_room(b->a, s->shape, sizeof *s->shape, s->nshapes, &b->capacity);
     s->shape[s->nshapes] = shape;
     uint64_t size = dtp_space_shape_size(s, s->nshapes);
     if (size == 0)

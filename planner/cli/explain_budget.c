@@ -78,11 +78,7 @@ static void add(struct dtp_budget *b, const struct dtp_op *op, const char *layer
     r.of_peak = of_peak(b, &r);
     r.extrapolated =
         op->kind == DTP_OP_GEMM && !dtp_device_gemm_covered(&b->problem->cluster->gpu, &op->gemm);
-    if (b->n == b->capacity) {
-        size_t grown = b->capacity ? 2 * b->capacity : 256;
-        b->row = dtp_arena_grow(b->a, b->row, sizeof *b->row, b->capacity, grown);
-        b->capacity = grown;
-    }
+    b->row = dtp_arena_room(b->a, b->row, sizeof *b->row, b->n, &b->capacity);
     b->row[b->n++] = r;
 }
 

@@ -16,11 +16,7 @@ struct reader {
 
 static struct dtp_trace_item *add(struct reader *r, const char *name, enum dtp_format format) {
     struct dtp_trace_items *o = r->out;
-    if (o->n == o->capacity) {
-        size_t more = o->capacity * 2 + 8;
-        o->item = dtp_arena_grow(r->a, o->item, sizeof *o->item, o->capacity, more);
-        o->capacity = more;
-    }
+    o->item = dtp_arena_room(r->a, o->item, sizeof *o->item, o->n, &o->capacity);
     o->item[o->n] = (struct dtp_trace_item){.name = name, .format = format, .nfiles = 1};
     return &o->item[o->n++];
 }

@@ -14,11 +14,7 @@ static void add(struct sums *s, const char *kind, const char *group, uint64_t co
     while (i < s->n && (strcmp(s->at[i].kind, kind) != 0 || strcmp(s->at[i].group, group) != 0))
         i++;
     if (i == s->n) {
-        if (s->n == s->capacity) {
-            size_t more = s->capacity * 2 + 16;
-            s->at = dtp_arena_grow(s->a, s->at, sizeof *s->at, s->capacity, more);
-            s->capacity = more;
-        }
+        s->at = dtp_arena_room(s->a, s->at, sizeof *s->at, s->n, &s->capacity);
         s->at[s->n++] = (struct dtp_trace_sum){.kind = kind, .group = group};
     }
     s->at[i].count += count;

@@ -214,6 +214,15 @@ void *dtp_arena_grow(struct dtp_arena *a, void *old, size_t size, size_t old_cou
     return memcpy(p, old, size * old_count);
 }
 
+void *dtp_arena_room(struct dtp_arena *a, void *array, size_t size, size_t n, size_t *capacity) {
+    enum { FIRST = 64 };
+    if (n < *capacity)
+        return array;
+    size_t old = *capacity;
+    *capacity = old > 0 ? 2 * old : FIRST;
+    return dtp_arena_grow(a, array, size, old, *capacity);
+}
+
 char *dtp_arena_strndup(struct dtp_arena *a, const char *s, size_t n) {
     char *copy = dtp_arena_alloc(a, 1, n + 1);
     memcpy(copy, s, n);

@@ -34,6 +34,8 @@ void *dtp_arena_alloc(struct dtp_arena *a, size_t size, size_t count);
 /* Grows an array that was allocated in `a`; the old block is abandoned unless it was the last. */
 void *dtp_arena_grow(struct dtp_arena *a, void *old, size_t size, size_t old_count,
                      size_t new_count);
+/* The array with room for one more than n: twice as large where it is full. NULL with a capacity of 0 is empty. */
+void *dtp_arena_room(struct dtp_arena *a, void *array, size_t size, size_t n, size_t *capacity);
 char *dtp_arena_strdup(struct dtp_arena *a, const char *s);
 char *dtp_arena_strndup(struct dtp_arena *a, const char *s, size_t n);
 char *dtp_arena_printf(struct dtp_arena *a, const char *format, ...)

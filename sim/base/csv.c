@@ -18,20 +18,13 @@ struct parser {
 };
 
 static void push_cell(struct parser *s, const char *cell) {
-    if (s->ncells == s->capacity) {
-        size_t more = s->capacity ? 2 * s->capacity : 64;
-        s->cell = dtp_arena_grow(s->a, s->cell, sizeof *s->cell, s->capacity, more);
-        s->capacity = more;
-    }
+    s->cell = dtp_arena_room(s->a, s->cell, sizeof *s->cell, s->ncells, &s->capacity);
     s->cell[s->ncells++] = cell;
 }
 
 static void push_line(struct parser *s, int line) {
-    if (s->nrows == s->row_capacity) {
-        size_t more = s->row_capacity ? 2 * s->row_capacity : 64;
-        s->row_line = dtp_arena_grow(s->a, s->row_line, sizeof *s->row_line, s->row_capacity, more);
-        s->row_capacity = more;
-    }
+    s->row_line =
+        dtp_arena_room(s->a, s->row_line, sizeof *s->row_line, s->nrows, &s->row_capacity);
     s->row_line[s->nrows++] = line;
 }
 

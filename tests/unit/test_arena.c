@@ -56,11 +56,8 @@ static void test_grow_keeps_content(void) {
     int *list = NULL;
     size_t capacity = 0;
     for (int i = 0; i < 5000; i++) {
-        if ((size_t)i == capacity) {
-            size_t more = capacity ? 2 * capacity : 1;
-            list = dtp_arena_grow(a, list, sizeof *list, capacity, more);
-            capacity = more;
-        }
+        list = dtp_arena_room(a, list, sizeof *list, (size_t)i, &capacity);
+        CU_ASSERT(capacity > (size_t)i && capacity <= 64 + 2 * (size_t)i);
         CU_ASSERT_EQUAL(list[i], 0);
         list[i] = i;
         if (i % 7 == 0) /* so that the array is not always the last block */

@@ -57,11 +57,7 @@ static enum dtp_status take_row(struct reader *r, char **cell, struct dtp_err *e
     if (size > MOST_GROUP)
         return dtp_fail(err, DTP_EINPUT, "%s:%llu: a group of %.0f ranks", r->file,
                         (unsigned long long)r->line, size);
-    if (out->n == out->capacity) {
-        size_t more = out->capacity * 2 + 64;
-        out->row = dtp_arena_grow(r->a, out->row, sizeof *out->row, out->capacity, more);
-        out->capacity = more;
-    }
+    out->row = dtp_arena_room(r->a, out->row, sizeof *out->row, out->n, &out->capacity);
     out->row[out->n++] =
         (struct dtp_aicb_row){.type = word(r, cell[r->at[TYPE]], "CommType."),
                               .group = word(r, cell[r->at[GROUP]], "CommGroup."),

@@ -17,11 +17,7 @@ const char *const dtp_chakra_comm_name[] = {
 /* ---- nodes ---- */
 
 void chakra_add_dep(struct dtp_arena *a, struct dtp_chakra *g, uint64_t id) {
-    if (g->ndeps == g->deps_capacity) {
-        uint32_t more = g->deps_capacity ? g->deps_capacity * 2 : 256;
-        g->dep = dtp_arena_grow(a, g->dep, sizeof *g->dep, g->deps_capacity, more);
-        g->deps_capacity = more;
-    }
+    g->dep = dtp_arena_room(a, g->dep, sizeof *g->dep, g->ndeps, &g->deps_capacity);
     g->dep[g->ndeps++] = id;
 }
 
@@ -42,12 +38,8 @@ static bool take_deps(struct dtp_arena *a, struct dtp_chakra *g, const struct dt
 }
 
 static void count_attr(struct dtp_arena *a, struct dtp_chakra *g, uint32_t name) {
-    if (name >= g->attr_capacity) {
-        uint32_t more = g->attr_capacity * 2 + 32;
-        g->attr_count =
-            dtp_arena_grow(a, g->attr_count, sizeof *g->attr_count, g->attr_capacity, more);
-        g->attr_capacity = more;
-    }
+    g->attr_count =
+        dtp_arena_room(a, g->attr_count, sizeof *g->attr_count, name, &g->attr_capacity);
     g->attr_count[name]++;
 }
 
@@ -124,11 +116,7 @@ struct dtp_chakra_node chakra_node(const struct dtp_chakra *g) {
 
 void chakra_add_node(struct dtp_arena *a, struct dtp_chakra *g,
                      const struct dtp_chakra_node *node) {
-    if (g->nnodes == g->nodes_capacity) {
-        uint32_t more = g->nodes_capacity ? g->nodes_capacity * 2 : 64;
-        g->node = dtp_arena_grow(a, g->node, sizeof *g->node, g->nodes_capacity, more);
-        g->nodes_capacity = more;
-    }
+    g->node = dtp_arena_room(a, g->node, sizeof *g->node, g->nnodes, &g->nodes_capacity);
     g->node[g->nnodes++] = *node;
 }
 

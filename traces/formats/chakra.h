@@ -47,13 +47,15 @@ struct dtp_chakra_node {
 struct dtp_chakra {
     const char *version; /* "" if not said */
     struct dtp_chakra_node *node;
-    uint32_t nnodes, nodes_capacity;
+    uint32_t nnodes;
+    size_t nodes_capacity;
     uint64_t *dep;
-    uint32_t ndeps, deps_capacity;
+    uint32_t ndeps;
+    size_t deps_capacity;
     uint64_t nmessages, ndangling;
     struct dtp_intern *attr; /* names of attributes, and of how many nodes each is one */
     uint64_t *attr_count;    /* [attr_capacity] */
-    uint32_t attr_capacity;
+    size_t attr_capacity;
     const char *workload, *soc; /* of the JSON form; "" if not said */
     int64_t ngpus;              /* 0: not said */
 };

@@ -90,21 +90,13 @@ static void add_comm(struct et_reader *r) {
         c->in_bytes =
             item > 0 && c->in_elements > UINT64_MAX / item ? UINT64_MAX : c->in_elements * item;
     }
-    if (et->ncomms == et->comms_capacity) {
-        uint32_t more = et->comms_capacity * 2 + 32;
-        et->comm = dtp_arena_grow(r->a, et->comm, sizeof *et->comm, et->comms_capacity, more);
-        et->comms_capacity = more;
-    }
+    et->comm = dtp_arena_room(r->a, et->comm, sizeof *et->comm, et->ncomms, &et->comms_capacity);
     et->comm[et->ncomms++] = *c;
 }
 
 static void add_node(struct et_reader *r) {
     struct dtp_et *et = r->et;
-    if (et->nnodes == et->nodes_capacity) {
-        uint32_t more = et->nodes_capacity * 2 + 256;
-        et->node = dtp_arena_grow(r->a, et->node, sizeof *et->node, et->nodes_capacity, more);
-        et->nodes_capacity = more;
-    }
+    et->node = dtp_arena_room(r->a, et->node, sizeof *et->node, et->nnodes, &et->nodes_capacity);
     et->node[et->nnodes++] = r->node;
     if (r->is_comm)
         add_comm(r);

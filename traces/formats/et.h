@@ -39,9 +39,11 @@ struct dtp_et {
     int64_t pid, start_ts, finish_ts;
     bool flat; /* schema 1.0.1 */
     struct dtp_et_node *node;
-    uint32_t nnodes, nodes_capacity;
+    uint32_t nnodes;
+    size_t nodes_capacity;
     struct dtp_et_comm *comm; /* in the order of their nodes' ids */
-    uint32_t ncomms, comms_capacity;
+    uint32_t ncomms;
+    size_t comms_capacity;
     struct dtp_intern *names;
     uint64_t duplicate_ids, missing_parents, self_parents;
 };

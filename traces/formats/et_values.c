@@ -8,11 +8,7 @@
 enum { TENSOR_FIELDS = 6, TENSOR_ELEMENTS = 3, TENSOR_ITEM = 4 };
 
 static void push_int(struct et_reader *r, int64_t v) {
-    if (r->nints == r->ints_capacity) {
-        size_t more = r->ints_capacity * 2 + 64;
-        r->ints = dtp_arena_grow(r->scratch, r->ints, sizeof *r->ints, r->ints_capacity, more);
-        r->ints_capacity = more;
-    }
+    r->ints = dtp_arena_room(r->scratch, r->ints, sizeof *r->ints, r->nints, &r->ints_capacity);
     r->ints[r->nints++] = v;
 }
 

@@ -148,11 +148,7 @@ static void take_event(struct kineto_reader *k, int kind) {
 
 static void take_flow(struct kineto_reader *k) {
     const struct kineto_record *rec = &k->rec;
-    if (k->nflows == k->flows_capacity) {
-        size_t more = k->flows_capacity ? k->flows_capacity * 2 : 1024;
-        k->flow = dtp_arena_grow(k->scratch, k->flow, sizeof *k->flow, k->flows_capacity, more);
-        k->flows_capacity = more;
-    }
+    k->flow = dtp_arena_room(k->scratch, k->flow, sizeof *k->flow, k->nflows, &k->flows_capacity);
     k->flow[k->nflows++] = (struct kineto_flow){rec->id, rec->ts_ns, rec->category,
                                                 rec->phase == 'f', strlen(rec->pid) < 4};
 }

@@ -82,11 +82,7 @@ static bool take_nccl(const struct log_state *s, char *line) {
     /* cheap first: a row begins with two numbers */
     if (!isdigit((unsigned char)line[strspn(line, " \t")]) || !take_nccl_row(s->texts, line, &row))
         return false;
-    if (nccl->n == nccl->capacity) {
-        size_t more = nccl->capacity * 2 + 32;
-        nccl->row = dtp_arena_grow(log->scalars.a, nccl->row, sizeof row, nccl->capacity, more);
-        nccl->capacity = more;
-    }
+    nccl->row = dtp_arena_room(log->scalars.a, nccl->row, sizeof row, nccl->n, &nccl->capacity);
     nccl->row[nccl->n++] = row;
     return true;
 }

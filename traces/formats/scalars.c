@@ -42,11 +42,7 @@ static struct dtp_series *series_of(struct dtp_scalars *s, const char *tag,
     uint32_t before = s->tags->n, id = dtp_intern_add(s->tags, tag, strlen(tag));
     if (id < before)
         return &s->series[id];
-    if (s->n == s->capacity) {
-        size_t more = s->capacity * 2 + 16;
-        s->series = dtp_arena_grow(s->a, s->series, sizeof *s->series, s->capacity, more);
-        s->capacity = more;
-    }
+    s->series = dtp_arena_room(s->a, s->series, sizeof *s->series, s->n, &s->capacity);
     struct dtp_meaning meaning = known ? *known : dtp_label_meaning(tag);
     struct dtp_series *series = &s->series[s->n++];
     *series = (struct dtp_series){
@@ -56,11 +52,7 @@ static struct dtp_series *series_of(struct dtp_scalars *s, const char *tag,
 
 static void add_point(struct dtp_scalars *s, struct dtp_series *series, int64_t step,
                       double value) {
-    if (series->n == series->capacity) {
-        size_t more = series->capacity * 2 + 64;
-        series->at = dtp_arena_grow(s->a, series->at, sizeof *series->at, series->capacity, more);
-        series->capacity = more;
-    }
+    series->at = dtp_arena_room(s->a, series->at, sizeof *series->at, series->n, &series->capacity);
     series->at[series->n++] = (struct dtp_point){step, value};
     series->nan += isnan(value) ? 1 : 0;
 }

@@ -113,11 +113,7 @@ static void add_link(struct reader *r, const char *const *attr) {
         stop(r, "too many NVLinks");
         return;
     }
-    if (r->nlinks == r->links_capacity) {
-        size_t more = r->links_capacity * 2 + 64;
-        r->link = dtp_arena_grow(r->a, r->link, sizeof *r->link, r->links_capacity, more);
-        r->links_capacity = more;
-    }
+    r->link = dtp_arena_room(r->a, r->link, sizeof *r->link, r->nlinks, &r->links_capacity);
     r->link[r->nlinks++] =
         (struct topology_link){.gpu = r->open_gpu,
                                .count = whole(attribute(attr, "count"), MOST_COUNT, 1),

@@ -26,12 +26,8 @@ void dtp_trace_rank_init(struct dtp_trace_rank *r, struct dtp_arena *a, const ch
 
 struct dtp_trace_event *dtp_trace_add(struct dtp_trace_rank *r) {
     if (r->nevents == r->nblocks * DTP_TRACE_BLOCK) {
-        if (r->nblocks == r->blocks_capacity) {
-            size_t more = r->blocks_capacity ? r->blocks_capacity * 2 : 16;
-            r->block = dtp_arena_grow(r->a, r->block, sizeof(struct dtp_trace_event *),
-                                      r->blocks_capacity, more);
-            r->blocks_capacity = more;
-        }
+        r->block = dtp_arena_room(r->a, r->block, sizeof(struct dtp_trace_event *), r->nblocks,
+                                  &r->blocks_capacity);
         r->block[r->nblocks++] = DTP_NEW(r->a, struct dtp_trace_event, DTP_TRACE_BLOCK);
     }
     struct dtp_trace_event *e = dtp_trace_event(r, r->nevents++);
@@ -62,11 +58,7 @@ const char *dtp_trace_category(const struct dtp_trace_rank *r, uint8_t category)
 }
 
 static uint32_t add_lane(struct dtp_trace_rank *r, struct dtp_trace_lane lane) {
-    if (r->nlanes == r->lanes_capacity) {
-        uint32_t more = r->lanes_capacity ? r->lanes_capacity * 2 : 16;
-        r->lane = dtp_arena_grow(r->a, r->lane, sizeof *r->lane, r->lanes_capacity, more);
-        r->lanes_capacity = more;
-    }
+    r->lane = dtp_arena_room(r->a, r->lane, sizeof *r->lane, r->nlanes, &r->lanes_capacity);
     r->lane[r->nlanes] = lane;
     return r->nlanes++;
 }
@@ -91,21 +83,13 @@ uint32_t dtp_trace_device_lane(struct dtp_trace_rank *r, int64_t device, int64_t
 }
 
 uint32_t dtp_trace_add_comm(struct dtp_trace_rank *r, const struct dtp_trace_comm *comm) {
-    if (r->ncomms == r->comms_capacity) {
-        uint32_t more = r->comms_capacity ? r->comms_capacity * 2 : 16;
-        r->comm = dtp_arena_grow(r->a, r->comm, sizeof *r->comm, r->comms_capacity, more);
-        r->comms_capacity = more;
-    }
+    r->comm = dtp_arena_room(r->a, r->comm, sizeof *r->comm, r->ncomms, &r->comms_capacity);
     r->comm[r->ncomms] = *comm;
     return r->ncomms++;
 }
 
 void dtp_trace_add_step(struct dtp_trace_rank *r, int64_t number, const struct dtp_trace_event *e) {
-    if (r->nsteps == r->steps_capacity) {
-        size_t more = r->steps_capacity ? r->steps_capacity * 2 : 16;
-        r->step = dtp_arena_grow(r->a, r->step, sizeof *r->step, r->steps_capacity, more);
-        r->steps_capacity = more;
-    }
+    r->step = dtp_arena_room(r->a, r->step, sizeof *r->step, r->nsteps, &r->steps_capacity);
     r->step[r->nsteps++] =
         (struct dtp_trace_step){number, e->start_ns, e->dur_ns, dtp_trace_name(r, e->name)};
 }

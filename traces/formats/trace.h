@@ -151,9 +151,11 @@ struct dtp_trace_rank {
     struct dtp_trace_event **block;
     size_t nevents, nblocks, blocks_capacity;
     struct dtp_trace_lane *lane;
-    uint32_t nlanes, lanes_capacity;
+    uint32_t nlanes;
+    size_t lanes_capacity;
     struct dtp_trace_comm *comm;
-    uint32_t ncomms, comms_capacity;
+    uint32_t ncomms;
+    size_t comms_capacity;
     struct dtp_trace_group *group;
     size_t ngroups;
     struct dtp_trace_step *step; /* ProfilerStep annotations, by time */

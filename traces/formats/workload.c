@@ -78,11 +78,7 @@ static enum dtp_status take_rows(struct dtp_arena *a, const char *name, struct d
         size_t n = split(line, field, FIELDS);
         if (n != FIELDS)
             return dtp_fail(err, DTP_EINPUT, "%s: %zu fields, expected %d", place, n, FIELDS);
-        if (out->nlayers == capacity) {
-            size_t more = capacity * 2 + 16;
-            out->layer = dtp_arena_grow(a, out->layer, sizeof *out->layer, capacity, more);
-            capacity = more;
-        }
+        out->layer = dtp_arena_room(a, out->layer, sizeof *out->layer, out->nlayers, &capacity);
         DTP_TRY(take_layer(words, field, place, unit_s, &out->layer[out->nlayers++], err));
     }
     return DTP_OK;

@@ -16,11 +16,7 @@ const char *const dtp_job_status_name[DTP_NJOB_STATUSES] = {"completed", "failed
 const char *const dtp_job_source_name[DTP_NJOB_SOURCES] = {"philly", "helios", "acme", "pai"};
 
 struct dtp_job *jobs_add(struct dtp_arena *a, struct dtp_jobs *jobs) {
-    if (jobs->n == jobs->capacity) {
-        size_t more = jobs->capacity ? jobs->capacity * 2 : 256;
-        jobs->job = dtp_arena_grow(a, jobs->job, sizeof *jobs->job, jobs->capacity, more);
-        jobs->capacity = more;
-    }
+    jobs->job = dtp_arena_room(a, jobs->job, sizeof *jobs->job, jobs->n, &jobs->capacity);
     struct dtp_job *job = &jobs->job[jobs->n++];
     *job = (struct dtp_job){.id = "", .user = "", .group = "", .type = "", .attempts = 1};
     job->submit_s = job->start_s = job->end_s = job->run_s = job->gpus = DTP_JOB_UNKNOWN;

@@ -150,11 +150,7 @@ static bool take_task(struct table *t, char **cell) {
         !time_at(t, cell, COL_END, &end_s))
         return false;
     uint32_t before = tasks->names->n, id = dtp_intern_add(tasks->names, name, strlen(name));
-    if (id >= tasks->capacity) {
-        uint32_t more = tasks->capacity * 2 + 64;
-        tasks->task = dtp_arena_grow(t->a, tasks->task, sizeof *tasks->task, tasks->capacity, more);
-        tasks->capacity = more;
-    }
+    tasks->task = dtp_arena_room(t->a, tasks->task, sizeof *tasks->task, id, &tasks->capacity);
     struct jobs_task *task = &tasks->task[id];
     if (id >= before)
         *task = (struct jobs_task){.start_s = start_s, .end_s = end_s, .run_s = DTP_JOB_UNKNOWN};

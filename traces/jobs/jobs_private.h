@@ -13,7 +13,7 @@ struct jobs_task {
 struct dtp_job_tasks {
     struct dtp_intern *names;
     struct jobs_task *task;
-    uint32_t capacity;
+    size_t capacity;
     bool has_jobs; /* pai_job_table was read, too */
 };
 

@@ -46,11 +46,7 @@ static bool take_row(struct dtp_arena *a, struct table *t, char **cell, size_t n
         end[2] == cell[t->value] || *end[2] || !isfinite(row.value) || row.value < 0 ||
         row.worker < 0 || row.worker >= MOST_WORKERS)
         return false;
-    if (t->n == t->capacity) {
-        size_t more = t->capacity * 2 + 256;
-        t->row = dtp_arena_grow(a, t->row, sizeof *t->row, t->capacity, more);
-        t->capacity = more;
-    }
+    t->row = dtp_arena_room(a, t->row, sizeof *t->row, t->n, &t->capacity);
     t->row[t->n++] = row;
     return true;
 }

@@ -23,11 +23,7 @@ const char *const dtp_infer_words[] = {
 void infer_vote(struct infer *x, enum dtp_infer_field field, int64_t value, double weight,
                 const char *format, ...) {
     va_list args;
-    if (x->nvotes == x->capacity) {
-        size_t more = 2 * x->capacity + 64;
-        x->vote = dtp_arena_grow(x->a, x->vote, sizeof *x->vote, x->capacity, more);
-        x->capacity = more;
-    }
+    x->vote = dtp_arena_room(x->a, x->vote, sizeof *x->vote, x->nvotes, &x->capacity);
     va_start(args, format);
     const char *evidence = dtp_arena_vprintf(x->a, format, args);
     va_end(args);

@@ -185,11 +185,7 @@ static size_t find_row(struct dtp_arena *a, struct op_rows *rows, const char *na
     for (size_t k = rows->n; k-- > 0 && rows->n - k < LATEST;)
         if (rows->at[k].name == name && same_inputs(&in, &rows->at[k].in))
             return k;
-    if (rows->n == rows->capacity) {
-        size_t more = 2 * rows->capacity + 64;
-        rows->at = dtp_arena_grow(a, rows->at, sizeof *rows->at, rows->capacity, more);
-        rows->capacity = more;
-    }
+    rows->at = dtp_arena_room(a, rows->at, sizeof *rows->at, rows->n, &rows->capacity);
     rows->at[rows->n] = (struct op_row){.name = name, .in = in};
     return rows->n++;
 }

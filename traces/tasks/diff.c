@@ -189,11 +189,7 @@ static struct dtp_diff_kind *find_kind(struct compare *c, const char *kind, int 
     for (size_t i = 0; i < d->nkinds; i++)
         if (strcmp(d->kind[i].kind, kind) == 0)
             return &d->kind[i];
-    if (d->nkinds == c->kinds_capacity) {
-        size_t more = 2 * c->kinds_capacity + 32;
-        d->kind = dtp_arena_grow(c->a, d->kind, sizeof *d->kind, c->kinds_capacity, more);
-        c->kinds_capacity = more;
-    }
+    d->kind = dtp_arena_room(c->a, d->kind, sizeof *d->kind, d->nkinds, &c->kinds_capacity);
     d->kind[d->nkinds] = (struct dtp_diff_kind){.kind = kind, .class = class};
     return &d->kind[d->nkinds++];
 }

@@ -72,12 +72,8 @@ static enum dtp_status load_own(struct load *l, struct dtp_source *s, struct dtp
 }
 
 static struct dtp_trace_rank *room(struct load *l) {
-    if (l->out->nranks == l->capacity) {
-        size_t more = l->capacity ? l->capacity * 2 : 8;
-        l->out->rank =
-            dtp_arena_grow(l->a, l->out->rank, sizeof(struct dtp_trace_rank), l->capacity, more);
-        l->capacity = more;
-    }
+    l->out->rank = dtp_arena_room(l->a, l->out->rank, sizeof(struct dtp_trace_rank), l->out->nranks,
+                                  &l->capacity);
     return &l->out->rank[l->out->nranks];
 }
 

@@ -16,29 +16,13 @@ struct dtp_tasks *dtp_tasks_create(struct dtp_arena *a, const char *from, const 
     return t;
 }
 
-static void *room(struct dtp_arena *a, void *old, size_t size, size_t n, size_t *capacity) {
-    if (n < *capacity)
-        return old;
-    size_t more = *capacity ? 2 * *capacity : 64;
-    old = dtp_arena_grow(a, old, size, *capacity, more);
-    *capacity = more;
-    return old;
-}
-
-static void *room32(struct dtp_arena *a, void *old, size_t size, uint32_t n, uint32_t *capacity) {
-    size_t wide = *capacity;
-    old = room(a, old, size, n, &wide);
-    *capacity = (uint32_t)wide;
-    return old;
-}
-
 void dtp_tasks_rank(struct dtp_tasks *t, int rank, const char *name) {
-    t->rank = room(t->a, t->rank, sizeof *t->rank, t->nranks, &t->ranks_capacity);
+    t->rank = dtp_arena_room(t->a, t->rank, sizeof *t->rank, t->nranks, &t->ranks_capacity);
     t->rank[t->nranks++] = (struct dtp_tasks_rank){.rank = rank, .name = name};
 }
 
 uint32_t dtp_tasks_add(struct dtp_tasks *t, const struct dtp_tasks_task *task) {
-    t->task = room32(t->a, t->task, sizeof *t->task, t->ntasks, &t->tasks_capacity);
+    t->task = dtp_arena_room(t->a, t->task, sizeof *t->task, t->ntasks, &t->tasks_capacity);
     struct dtp_tasks_task *to = &t->task[t->ntasks];
     *to = *task;
     to->first_dep = t->ndeps;
@@ -47,18 +31,18 @@ uint32_t dtp_tasks_add(struct dtp_tasks *t, const struct dtp_tasks_task *task) {
 }
 
 void dtp_tasks_after(struct dtp_tasks *t, uint32_t before) {
-    t->dep = room32(t->a, t->dep, sizeof *t->dep, t->ndeps, &t->deps_capacity);
+    t->dep = dtp_arena_room(t->a, t->dep, sizeof *t->dep, t->ndeps, &t->deps_capacity);
     t->dep[t->ndeps++] = before;
     t->task[t->ntasks - 1].ndeps++;
 }
 
 void dtp_tasks_step(struct dtp_tasks *t, int rank, const char *name, double start_s, double end_s) {
-    t->step = room(t->a, t->step, sizeof *t->step, t->nsteps, &t->steps_capacity);
+    t->step = dtp_arena_room(t->a, t->step, sizeof *t->step, t->nsteps, &t->steps_capacity);
     t->step[t->nsteps++] = (struct dtp_tasks_step){rank, name, start_s, end_s};
 }
 
 void dtp_tasks_count(struct dtp_tasks *t, int rank, const char *name, double at_s, double value) {
-    t->count = room(t->a, t->count, sizeof *t->count, t->ncounts, &t->counts_capacity);
+    t->count = dtp_arena_room(t->a, t->count, sizeof *t->count, t->ncounts, &t->counts_capacity);
     t->count[t->ncounts++] = (struct dtp_tasks_count){rank, name, at_s, value};
 }
 

@@ -82,7 +82,8 @@ struct dtp_tasks {
     struct dtp_tasks_count *count;
     struct dtp_tasks_step *step;
     size_t nranks, ranks_capacity, ncounts, counts_capacity, nsteps, steps_capacity;
-    uint32_t ntasks, tasks_capacity, ndeps, deps_capacity;
+    uint32_t ntasks, ndeps;
+    size_t tasks_capacity, deps_capacity;
 };
 
 /* The strings must live as long as the tasks. */

@@ -87,11 +87,7 @@ static bool is_transfer(const struct dtp_tasks_task *k) {
 
 static void add_dep(struct graph *x, uint32_t node) {
     struct dtp_chakra *g = &x->g;
-    if (g->ndeps == g->deps_capacity) {
-        uint32_t more = 2 * g->deps_capacity + 256;
-        g->dep = dtp_arena_grow(x->a, g->dep, sizeof *g->dep, g->deps_capacity, more);
-        g->deps_capacity = more;
-    }
+    g->dep = dtp_arena_room(x->a, g->dep, sizeof *g->dep, g->ndeps, &g->deps_capacity);
     g->dep[g->ndeps++] = node;
     g->node[g->nnodes - 1].ndata++;
 }
@@ -99,11 +95,7 @@ static void add_dep(struct graph *x, uint32_t node) {
 static struct dtp_chakra_node *add_node(struct graph *x, uint32_t i) {
     struct dtp_chakra *g = &x->g;
     const struct dtp_tasks_task *k = &x->t->task[i];
-    if (g->nnodes == g->nodes_capacity) {
-        uint32_t more = 2 * g->nodes_capacity + 256;
-        g->node = dtp_arena_grow(x->a, g->node, sizeof *g->node, g->nodes_capacity, more);
-        g->nodes_capacity = more;
-    }
+    g->node = dtp_arena_room(x->a, g->node, sizeof *g->node, g->nnodes, &g->nodes_capacity);
     struct dtp_chakra_node *n = &g->node[g->nnodes++];
     *n = (struct dtp_chakra_node){.id = x->node[i] - 1,
                                   .name = k->name,

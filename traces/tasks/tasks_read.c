@@ -40,11 +40,7 @@ static enum dtp_status read_after(struct tasks_reader *r, struct read_task *to,
     to->first_dep = r->ndeps;
     DTP_TRY(dtp_pull_open(&r->p, '[', err));
     while (dtp_pull_element(&r->p, &status, err)) {
-        if (r->ndeps == r->deps_capacity) {
-            size_t room = 2 * r->deps_capacity + 1024;
-            r->dep = dtp_arena_grow(r->a, r->dep, sizeof *r->dep, r->deps_capacity, room);
-            r->deps_capacity = room;
-        }
+        r->dep = dtp_arena_room(r->a, r->dep, sizeof *r->dep, r->ndeps, &r->deps_capacity);
         DTP_TRY(tasks_read_whole(r, 0, MOST_TASKS, &r->dep[r->ndeps], err));
         r->ndeps++;
     }
@@ -172,11 +168,7 @@ static enum dtp_status keep_task(struct tasks_reader *r, const struct record *re
         return dtp_pull_fail(&r->p, err, "a task with times or ranks out of range");
     if (x->tid < 1 || (size_t)x->tid > r->nlanes)
         return dtp_pull_fail(&r->p, err, "a task of a thread that \"lanes\" does not have");
-    if (r->ntasks == r->capacity) {
-        size_t room = 2 * r->capacity + 256;
-        r->task = dtp_arena_grow(r->a, r->task, sizeof *r->task, r->capacity, room);
-        r->capacity = room;
-    }
+    r->task = dtp_arena_room(r->a, r->task, sizeof *r->task, r->ntasks, &r->capacity);
     r->task[r->ntasks++] = *x;
     return DTP_OK;
 }

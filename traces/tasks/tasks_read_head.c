@@ -84,11 +84,7 @@ static enum dtp_status read_list(struct tasks_reader *r, enum list list, struct 
         if (list == LIST_LANES) {
             const char *name;
             DTP_TRY(tasks_read_string(r, &name, err));
-            if (r->nlanes == r->lanes_capacity) {
-                size_t room = 2 * r->lanes_capacity + 64;
-                r->lane = dtp_arena_grow(r->a, r->lane, sizeof *r->lane, r->lanes_capacity, room);
-                r->lanes_capacity = room;
-            }
+            r->lane = dtp_arena_room(r->a, r->lane, sizeof *r->lane, r->nlanes, &r->lanes_capacity);
             r->lane[r->nlanes++] = name;
             continue;
         }
