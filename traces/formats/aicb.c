@@ -110,17 +110,16 @@ enum dtp_status dtp_aicb_read(struct dtp_arena *a, struct dtp_source *source, do
                               struct dtp_aicb *out, struct dtp_err *err) {
     struct reader r = {.out = out, .a = a, .file = dtp_source_name(source), .unit_s = unit_s};
     struct dtp_lines l;
+    enum dtp_status status;
     char *line;
     bool header = false;
     *out = (struct dtp_aicb){.preamble = "", .words = dtp_intern_create(a)};
     dtp_lines_init(&l, a, source);
-    for (;;) {
-        DTP_TRY(dtp_lines_next(&l, &line, err));
-        if (!line)
-            break;
+    while (dtp_lines_next(&l, &line, &status, err)) {
         r.line = l.number;
         DTP_TRY(take_line(&r, line, &header, err));
     }
+    DTP_TRY(status);
     if (out->n == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: no row of AICB in it", r.file);
     return DTP_OK;

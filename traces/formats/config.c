@@ -252,15 +252,14 @@ enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
                                 struct dtp_run_config *out, struct dtp_err *err) {
     struct dtp_lines l;
     struct reading r = {.a = a, .out = out, .mark = NUM_MARKS};
+    enum dtp_status status;
     char *line;
     *out = (struct dtp_run_config){0};
     dtp_lines_init(&l, a, source);
-    for (;;) {
-        DTP_TRY(dtp_lines_next(&l, &line, err));
-        if (!line)
-            break;
+    while (dtp_lines_next(&l, &line, &status, err)) {
         take_line(&r, line);
     }
+    DTP_TRY(status);
     if (out->found == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: no line of it says anything of a model or a layout",
                         dtp_source_name(source));

@@ -27,19 +27,22 @@ static enum dtp_status refill(struct dtp_lines *l, struct dtp_err *err) {
     return DTP_OK;
 }
 
-enum dtp_status dtp_lines_next(struct dtp_lines *l, char **out, struct dtp_err *err) {
+bool dtp_lines_next(struct dtp_lines *l, char **out, enum dtp_status *out_status,
+                    struct dtp_err *err) {
     size_t seen = 0;
     char *newline = NULL;
-    *out = NULL;
+    *out_status = DTP_OK;
     for (;;) {
         newline = memchr(l->buf + l->at + seen, '\n', l->end - l->at - seen);
         if (newline || l->at_end)
             break;
         seen = l->end - l->at;
-        DTP_TRY(refill(l, err));
+        *out_status = refill(l, err);
+        if (*out_status != DTP_OK)
+            return false;
     }
     if (!newline && l->at == l->end)
-        return DTP_OK;
+        return false;
     char *line = l->buf + l->at, *stop = newline ? newline : l->buf + l->end;
     l->at = (size_t)(stop - l->buf) + (newline != NULL);
     if (stop > line && stop[-1] == '\r')
@@ -47,7 +50,7 @@ enum dtp_status dtp_lines_next(struct dtp_lines *l, char **out, struct dtp_err *
     *stop = '\0';
     l->number++;
     *out = line;
-    return DTP_OK;
+    return true;
 }
 
 size_t dtp_line_cells(char *line, char **cell, size_t most) {

@@ -2,12 +2,9 @@
  *
  *     struct dtp_lines l;
  *     dtp_lines_init(&l, a, source);
- *     for (;;) {
- *         char *line;
- *         DTP_TRY(dtp_lines_next(&l, &line, err));
- *         if (!line) break;
+ *     while (dtp_lines_next(&l, &line, &status, err))
  *         ... the line lives until the next call and may be written to
- *     }
+ *     return status;
  */
 #ifndef DTP_TRACES_FORMATS_LINES_H
 #define DTP_TRACES_FORMATS_LINES_H
@@ -26,9 +23,10 @@ struct dtp_lines {
 };
 
 void dtp_lines_init(struct dtp_lines *l, struct dtp_arena *a, struct dtp_source *source);
-/* Without its end (LF or CRLF); *out = NULL at the end of the text. A line beyond DTP_LINE_BYTES is
- * DTP_EINPUT. */
-enum dtp_status dtp_lines_next(struct dtp_lines *l, char **out, struct dtp_err *err);
+/* A line without its end (LF or CRLF). False at the end of the text, and where it cannot be read, as *out_status says:
+ * a line beyond DTP_LINE_BYTES is DTP_EINPUT. */
+bool dtp_lines_next(struct dtp_lines *l, char **out, enum dtp_status *out_status,
+                    struct dtp_err *err);
 /* Cells of one line of CSV, cut in place, quotes removed. How many there are, even beyond `most`. */
 size_t dtp_line_cells(char *line, char **cell, size_t most);
 

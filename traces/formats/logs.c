@@ -123,19 +123,18 @@ enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, str
                              struct dtp_err *err) {
     struct dtp_lines l;
     struct log_state state = {.log = out, .texts = dtp_intern_create(a), .titan_s = -1};
+    enum dtp_status status;
     char *line;
     *out = (struct dtp_log){.nccl = {.collective = ""}};
     dtp_scalars_init(a, &out->scalars);
     dtp_lines_init(&l, a, source);
-    for (;;) {
-        DTP_TRY(dtp_lines_next(&l, &line, err));
-        if (!line)
-            break;
+    while (dtp_lines_next(&l, &line, &status, err)) {
         remove_colours(line);
         if (logs_take_train(&state, line))
             continue;
         out->lines[DTP_LOG_NCCL_TESTS] += take_nccl(&state, without_prefix(line));
     }
+    DTP_TRY(status);
     for (int d = 0; d < DTP_NLOG_DIALECTS; d++)
         if (out->lines[d] > out->lines[out->dialect])
             out->dialect = (enum dtp_log_dialect)d;

@@ -12,12 +12,14 @@ static const char space[] = " \t\r";
 
 /* The next line that is not blank, without blanks before it; NULL at the end of the text. */
 static enum dtp_status next_line(struct dtp_lines *l, char **out, struct dtp_err *err) {
-    do
-        DTP_TRY(dtp_lines_next(l, out, err));
-    while (*out && (*out)[strspn(*out, space)] == '\0');
-    if (*out)
+    enum dtp_status status;
+    while (dtp_lines_next(l, out, &status, err)) {
         *out += strspn(*out, space);
-    return DTP_OK;
+        if (**out)
+            return DTP_OK;
+    }
+    *out = NULL;
+    return status;
 }
 
 static size_t split(char *line, char **field, size_t most) {

@@ -202,14 +202,12 @@ enum dtp_status jobs_read_csv(struct dtp_arena *a, struct dtp_source *source, st
                               struct dtp_err *err) {
     struct table t = {.jobs = out, .a = a};
     struct dtp_lines l;
+    enum dtp_status status;
     char *line, *cell[MOST_CELLS];
     bool known = false, header = false;
     uint64_t rows = 0, taken = 0;
     dtp_lines_init(&l, a, source);
-    for (;;) {
-        DTP_TRY(dtp_lines_next(&l, &line, err));
-        if (!line)
-            break;
+    while (dtp_lines_next(&l, &line, &status, err)) {
         if (!*line)
             continue;
         size_t n = dtp_line_cells(line, cell, MOST_CELLS);
@@ -225,6 +223,7 @@ enum dtp_status jobs_read_csv(struct dtp_arena *a, struct dtp_source *source, st
         if (!good)
             jobs_drop(out, l.number);
     }
+    DTP_TRY(status);
     out->rows += rows;
     if (!known || (rows > 0 && taken == 0))
         return dtp_fail(err, DTP_EINPUT, "%s: %s", dtp_source_name(source),

@@ -94,13 +94,12 @@ enum dtp_status dtp_iterations_read(struct dtp_arena *a, struct dtp_source *sour
                                     struct dtp_iterations *out, struct dtp_err *err) {
     struct table t = {0};
     struct dtp_lines l;
+    enum dtp_status status;
     char *line, *cell[MOST_CELLS];
     *out = (struct dtp_iterations){0};
     dtp_lines_init(&l, a, source);
-    for (bool header = false;;) {
-        DTP_TRY(dtp_lines_next(&l, &line, err));
-        if (!line)
-            break;
+    bool header = false;
+    while (dtp_lines_next(&l, &line, &status, err)) {
         if (!*line)
             continue;
         size_t n = dtp_line_cells(line, cell, MOST_CELLS);
@@ -111,6 +110,7 @@ enum dtp_status dtp_iterations_read(struct dtp_arena *a, struct dtp_source *sour
                             dtp_source_name(source), (unsigned long long)l.number);
         header = true;
     }
+    DTP_TRY(status);
     if (t.n == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: no row in it", dtp_source_name(source));
     sum_up(a, &t, out);
