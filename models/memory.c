@@ -361,7 +361,7 @@ static void fill_rank(const struct dtp_memory_memo *memo, const struct dtp_plan 
 void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                 struct dtp_stage_memory *stages) {
     if (memo->problem->framework->native) {
-        dtp_memory_native(memo->problem, plan, stages);
+        dtp_memory_native(memo->a, memo->problem, plan, stages);
         return;
     }
     const struct activations *x = dtp_memory_activations(memo, plan);
@@ -404,7 +404,7 @@ static bool needs_no_more(const struct dtp_model *m, const struct dtp_plan *plan
 uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
     uint64_t worst_bytes = 0;
     if (memo->problem->framework->native)
-        return dtp_memory_native_peak(memo->problem, plan);
+        return dtp_memory_native_peak(memo->a, memo->problem, plan);
     const struct activations *x = dtp_memory_activations(memo, plan);
     const int *in_flight = dtp_memory_in_flight(memo, plan);
     for (int rank = 0, like = 0; rank < plan->pp; rank++) {

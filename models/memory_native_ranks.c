@@ -130,9 +130,9 @@ static int microbatches_walked(const struct dtp_plan *p) {
     return bounded && m > most ? most : m;
 }
 
-static void ranks_init(struct ranks *r, const struct dtp_problem *problem,
+static void ranks_init(struct dtp_arena *in, struct ranks *r, const struct dtp_problem *problem,
                        const struct dtp_plan *p) {
-    struct dtp_arena *a = dtp_arena_create("memory walk");
+    struct dtp_arena *a = dtp_arena_create_in(in, "memory walk");
     *r = (struct ranks){
         .a = a,
         .problem = problem,
@@ -212,10 +212,10 @@ static void fill(struct ranks *r, const struct peak *peak, struct dtp_stage_memo
         out->params += (uint64_t)r->of[c]->params;
 }
 
-void dtp_memory_native(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                       struct dtp_stage_memory *stages) {
+void dtp_memory_native(struct dtp_arena *a, const struct dtp_problem *problem,
+                       const struct dtp_plan *plan, struct dtp_stage_memory *stages) {
     struct ranks r;
-    ranks_init(&r, problem, plan);
+    ranks_init(a, &r, problem, plan);
     for (int rank = 0; rank < plan->pp; rank++) {
         struct peak peak = walk_rank(&r, rank);
         fill(&r, &peak, &stages[rank]);
@@ -223,10 +223,11 @@ void dtp_memory_native(const struct dtp_problem *problem, const struct dtp_plan 
     dtp_arena_destroy(r.a);
 }
 
-uint64_t dtp_memory_native_peak(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+uint64_t dtp_memory_native_peak(struct dtp_arena *a, const struct dtp_problem *problem,
+                                const struct dtp_plan *plan) {
     struct ranks r;
     int64_t worst_bytes = 0;
-    ranks_init(&r, problem, plan);
+    ranks_init(a, &r, problem, plan);
     for (int rank = 0; rank < plan->pp; rank++) {
         struct peak peak = walk_rank(&r, rank);
         worst_bytes = peak.bytes > worst_bytes ? peak.bytes : worst_bytes;

@@ -171,15 +171,21 @@ struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
     struct dtp_group_shape dp = dtp_placement_shape(&place, problem->cluster, DTP_AXIS_DP_CP, 0),
                            tp = dtp_placement_shape(&place, problem->cluster, DTP_AXIS_TP, 0);
     struct inline_comm c = {problem, plan, &dp, &tp, &d};
-    for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
+    double one_reduce_s = 0, one_gather_s = 0;
+    for (int vs = 0, like = -1; vs < plan->pp * plan->vpp; vs++) {
         struct dtp_native_stage s;
         dtp_native_stage_of(problem, plan, &d, vs, &s);
-        out.reduce_s += reduce_all_s(&c, &s);
-        if (plan->zero_stage < 3)
-            continue;
-        out.gather_s += 2 * gather_all_s(&c, &s);
-        out.layer_gather_s = gather_s(&c, s.layer_n);
+        bool middle = !s.first && !s.last;
+        if (!middle || s.layers != like) {
+            one_reduce_s = reduce_all_s(&c, &s);
+            one_gather_s = plan->zero_stage == 3 ? 2 * gather_all_s(&c, &s) : 0;
+        }
+        like = middle ? s.layers : -1; /* of the stage before, where it has nothing but layers */
+        out.reduce_s += one_reduce_s;
+        out.gather_s += one_gather_s;
     }
+    if (plan->zero_stage == 3)
+        out.layer_gather_s = gather_s(&c, padded(d.layer_params, plan->dp));
     return out;
 }
 

@@ -41,10 +41,11 @@ void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_pla
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
 
 /* Bytes of each pipeline stage, stages[pp], by walking its actions (memory_native*.c). */
-void dtp_memory_native(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                       struct dtp_stage_memory *stages);
+void dtp_memory_native(struct dtp_arena *a, const struct dtp_problem *problem,
+                       const struct dtp_plan *plan, struct dtp_stage_memory *stages);
 /* The largest peak of them. */
-uint64_t dtp_memory_native_peak(const struct dtp_problem *problem, const struct dtp_plan *plan);
+uint64_t dtp_memory_native_peak(struct dtp_arena *a, const struct dtp_problem *problem,
+                                const struct dtp_plan *plan);
 /* ZeRO-2 and -3 over a microbatch and all stages: the collectives that all ranks wait for, those that are
  * gathered ahead, and the longest of them. */
 struct dtp_native_waits {
