@@ -317,7 +317,7 @@ static void layers_key(const struct dtp_cost_memo *memo, const struct dtp_plan *
         key[2] |= (uint64_t)p->pp << 14 | (uint64_t)p->vpp << 28 | (uint64_t)p->schedule << 42;
     if (dtp_op_has_clock(memo->problem, p) && memo->problem->framework->native &&
         p->zero_stage >= 2)
-        key[1] |= (uint64_t)p->dp << 16;
+        key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->last_stage_less << 50;
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,

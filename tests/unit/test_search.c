@@ -150,12 +150,13 @@ static void test_far_miss(void) {
     }
 }
 
-/* What a plan's bound is does not depend on the plans that were asked about before: memos keep what they depend on. */
+/* Bounds and estimates do not depend on the plans that were asked about before: memos keep what they depend on. */
 static void test_alone(void) {
     static const struct planner_case of[] = {
         {"gpt2-medium", "hgx-h100", "dtplan", 16, 32, 0, 0, "microbatch_size=1,2"},
+        {"gpt3-1.3b", "hgx-h100", "dtplan-cuda", 32, 512, 0, 0, "microbatch_size=4,8,pp=4..8"},
         {"gpt2-medium", "hgx-h100", "megatron-core", 16, 32, 0, 0, "microbatch_size=1"}};
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         struct dtp_search f;
         struct dtp_setup *s = search(&of[k], 2, &f);
         uint64_t differ = 0;
@@ -166,6 +167,8 @@ static void test_alone(void) {
             dtp_search_plan(&f, &f.legal[i], &p);
             differ += dtp_evaluate_bound(ev, &p) != f.legal[i].bound_s ||
                       dtp_evaluate_memory(ev, &p) != f.legal[i].device_bytes;
+            if (f.legal[i].verdict == DTP_VERDICT_ESTIMATED)
+                differ += dtp_evaluate_estimate(ev, &p) != f.legal[i].time_s;
             dtp_evaluator_destroy(ev);
             dtp_arena_destroy(a);
         }
