@@ -20,6 +20,7 @@ struct job {
     const char *model, *cluster, *framework;
     int gpus;
     double bar_s; /* 0: none */
+    int batch;    /* 0: the model's */
 };
 
 /* False when it failed or took longer than its bar. */
@@ -33,6 +34,7 @@ static bool measure(const struct job *job) {
                           .cluster = job->cluster,
                           .framework = job->framework,
                           .gpus = job->gpus,
+                          .batch = job->batch,
                           .dtype = -1,
                           .attention = -1};
     if (dtp_setup_init(a, &ask, s, &err) != DTP_OK ||
@@ -53,14 +55,17 @@ static bool measure(const struct job *job) {
 }
 
 int main(void) {
-    const struct job jobs[] = {{"gpt175b", NULL, NULL, 1024, BAR_S},
-                               {"gpt175b", "dgx-h100", "dtplan", 1024, NATIVE_BAR_S},
-                               {"gpt1t", NULL, NULL, 3072, 0},
-                               {"llama3.1-405b", "dgx-h100", NULL, 16384, 0},
-                               {"gpt175b", NULL, NULL, 131072, BAR_S},
-                               {"gpt1t", NULL, NULL, 131072, BAR_S},
-                               {"llama3.1-405b", "dgx-h100", NULL, 131072, BAR_S},
-                               {"deepseek-v3", "dgx-h100", NULL, 2048, 0}};
+    const struct job jobs[] = {{"gpt175b", NULL, NULL, 1024, BAR_S, 0},
+                               {"gpt175b", "dgx-h100", "dtplan", 1024, NATIVE_BAR_S, 0},
+                               {"gpt1t", NULL, NULL, 3072, 0, 0},
+                               {"llama3.1-405b", "dgx-h100", NULL, 16384, 0, 0},
+                               {"gpt175b", NULL, NULL, 131072, BAR_S, 0},
+                               {"gpt1t", NULL, NULL, 131072, BAR_S, 0},
+                               {"llama3.1-405b", "dgx-h100", NULL, 131072, BAR_S, 0},
+                               {"deepseek-v3", "dgx-h100", NULL, 2048, 0, 0},
+                               /* thousands of microbatches a step: the simulations count */
+                               {"llama3.1-405b", "dgx-h100", NULL, 128, 0, 0},
+                               {"gpt1t", NULL, NULL, 3072, 0, 131072}};
     bool ok = true;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
         ok = measure(&jobs[i]) && ok;
