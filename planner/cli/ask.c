@@ -154,7 +154,8 @@ static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem
     if (limits.field[DTP_LIMIT_ZERO].n == 0)
         out->zero_stage = usual_zero(problem->framework, out);
     int stages = (int)out->layers_per_stage.n;
-    if (limits.field[DTP_LIMIT_VPP].n == 0 && stages > out->pp && stages % out->pp == 0)
+    if (limits.field[DTP_LIMIT_VPP].n == 0 && out->pp > 1 && stages > out->pp &&
+        stages % out->pp == 0)
         out->vpp = stages / out->pp;
     if (limits.field[DTP_LIMIT_SCHEDULE].n == 0 && out->vpp > 1)
         out->schedule = DTP_SCHED_INTERLEAVED;

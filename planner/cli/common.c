@@ -169,7 +169,7 @@ const struct dtp_option dtp_fixed_options[] = {
     {"recompute-modules", DTP_OPT_STRING, 0, AT(recompute_modules), .value = "LIST",
      .names = dtp_module_names, .several = true,
      .help = "with selective recomputation: these parts of a layer, such as moe_act,layernorm "
-             "(default core_attn)"},
+             "(default core_attn; a search also tries those that cost little)"},
     {"layers-per-stage", DTP_OPT_STRING, 0, AT(layers_per_stage), .value = "LIST",
      .aliases = "pipeline-model-parallel-layout",
      .help = "layers of each virtual stage, such as 12,13,13,10 or Megatron's Et*12|(t*13|)*2t*10L "

@@ -130,6 +130,7 @@ static void print_json(struct dtp_cli *cli, const struct dtp_diagnosis *d,
     dtp_json_kv_bool(&w, "fits", d->fits);
     dtp_json_kv_double(&w, "measured_s", m->step_s > 0 ? m->step_s : 0);
     dtp_json_kv_double(&w, "measured_bytes", m->peak_bytes);
+    dtp_json_kv_bool(&w, "out_of_memory", m->out_of_memory);
     dtp_json_kv_bool(&w, "normal", d->step_normal && d->peak_normal);
     dtp_json_kv_string(&w, "reading", d->reading);
     dtp_json_put_key(&w, "suspects");

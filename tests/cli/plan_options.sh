@@ -34,3 +34,4 @@ modules --model gpt2 --recompute selective --recompute-modules mlp --json >modul
 "$dtplan" simulate --plan modules.json --json | tr -d ' \n' | grep -o '"recompute_modules":[^]]*]'
 # a layout of Megatron: 61 layers on 8 x 4 stages, the last holds multi-token prediction alone
 modules --model deepseek-v3 --gpus 64 --pp 8 --ep 8 --pipeline-model-parallel-layout "Et|(tt|)*30mL" --json | tr -d ' \n' | grep -o '"vpp":4\|"layers_per_stage":\[1,2,2,\|,2,2,0\]' | sort -u
+modules --model gpt2 --layers-per-stage 7,5 | head -n 1

@@ -125,7 +125,8 @@ static void set_names(struct reading *r, const char *key, const char *value) {
         snprintf(c->model, sizeof c->model, "%s", last + 1);
     if (!*value)
         snprintf(r->section, sizeof r->section, "%s", key);
-    if (strcmp(key, "pipeline_model_parallel_layout") == 0 && *value)
+    if (strcmp(key, "pipeline_model_parallel_layout") == 0 && *value &&
+        strlen(value) < VALUE_BYTES - 1) /* else it may have been cut */
         c->layout = dtp_plan_layers_of_layout(r->a, value);
     if (strcmp(key, "name") == 0)
         snprintf(r->name, sizeof r->name, "%s", value);
