@@ -70,6 +70,9 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
 void dtp_report_json(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
 /* One simulated plan in the same form, without runners-up and search. */
 void dtp_report_result_json(FILE *f, const struct dtp_report *r, const struct dtp_result *result);
+/* Names and values of a plan's searched fields, each with a comma behind it; NULL: empty ones. */
+void dtp_plan_csv_head(FILE *f);
+void dtp_plan_csv(FILE *f, const struct dtp_plan *p);
 /* Every plan of the space: those that fit first, fastest first, then those over memory, then the refused ones. */
 void dtp_report_csv(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
 void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r);

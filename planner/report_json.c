@@ -97,13 +97,21 @@ void dtp_report_json(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     dtp_json_end(&w);
 }
 
-static void csv_plan(FILE *f, const struct dtp_plan *p) {
+void dtp_plan_csv_head(FILE *f) {
+    for (int k = 0; k < DTP_NLIMITS; k++)
+        fprintf(f, "%s,", dtp_limit_fields[k].name);
+    fputs("recompute_modules,", f);
+}
+
+void dtp_plan_csv(FILE *f, const struct dtp_plan *p) {
     char text[128];
     for (int k = 0; k < DTP_NLIMITS; k++)
         fprintf(f, "%s,",
-                dtp_limit_text((enum dtp_limit)k, dtp_limit_get(p, (enum dtp_limit)k), text,
-                               sizeof text));
-    dtp_csv_put(f, dtp_set_text(dtp_module_names, p->recompute_modules, text, sizeof text), false);
+                p ? dtp_limit_text((enum dtp_limit)k, dtp_limit_get(p, (enum dtp_limit)k), text,
+                                   sizeof text)
+                  : "");
+    int modules = p ? p->recompute_modules : 0;
+    dtp_csv_put(f, dtp_set_text(dtp_module_names, modules, text, sizeof text), false);
 }
 
 /* Those that fit before those that do not; timed ones by time, the rest by bound. */
@@ -128,12 +136,11 @@ void dtp_report_csv(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     if (s->nlegal > 0)
         memcpy(legal, s->legal, s->nlegal * sizeof *legal);
     qsort(legal, s->nlegal, sizeof *legal, better);
-    for (int k = 0; k < DTP_NLIMITS; k++)
-        fprintf(f, "%s,", dtp_limit_fields[k].name);
-    fputs("recompute_modules,verdict,reason,device_bytes,bound_s,time_s\n", f);
+    dtp_plan_csv_head(f);
+    fputs("verdict,reason,device_bytes,bound_s,time_s\n", f);
     for (const struct dtp_legal *x = legal; x < legal + s->nlegal; x++) {
         dtp_search_plan(s, x, &p);
-        csv_plan(f, &p);
+        dtp_plan_csv(f, &p);
         dtp_double_text(x->bound_s, bound, sizeof bound);
         dtp_double_text(x->time_s, time, sizeof time);
         fprintf(f, "%s,,%llu,%s,%s\n", dtp_verdict_names[x->verdict],
@@ -145,7 +152,7 @@ void dtp_report_csv(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
         dtp_space_candidate(&s->space, i, &p);
         if (p.recompute_layers == DTP_FEWEST_LAYERS)
             p.recompute_layers = 1; /* what was looked at */
-        csv_plan(f, &p);
+        dtp_plan_csv(f, &p);
         fprintf(f, "%s,\"%s\",,,\n", dtp_verdict_names[DTP_VERDICT_ILLEGAL],
                 dtp_reasons[s->reason[i]]);
     }

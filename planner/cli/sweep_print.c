@@ -2,7 +2,6 @@
 
 #include <math.h>
 
-#include "models/schedule.h"
 #include "sim/base/text.h"
 
 static const char *money(double v, char *buf, size_t size) {
@@ -176,25 +175,21 @@ static void csv_number(FILE *f, double v) {
 }
 
 void dtp_sweep_csv(FILE *f, const struct dtp_sweep *s) {
-    fputs("cluster,framework,gpus,tp,pp,dp,cp,ep,vpp,microbatch_size,zero_stage,schedule,recompute,"
-          "step_s,tokens_per_s,mfu,device_bytes,scaling,days,gpu_hours,cost,front,reason\n",
-          f);
+    fputs("cluster,framework,gpus,", f);
+    dtp_plan_csv_head(f);
+    fputs("step_s,tokens_per_s,mfu,device_bytes,scaling,days,gpu_hours,cost,front,reason\n", f);
     for (int i = 0; i < s->n; i++) {
         const struct dtp_sweep_row *row = &s->row[i];
         const struct dtp_result *b = row->best;
         dtp_csv_put(f, row->cluster, false);
         dtp_csv_put(f, row->framework, false);
         fprintf(f, "%d,", row->gpus);
+        dtp_plan_csv(f, b ? &b->plan : NULL);
         if (!b) {
-            fputs(",,,,,,,,,,,,,,,,,,0,", f);
+            fputs(",,,,,,,,0,", f);
             dtp_csv_put(f, row->reason, true);
             continue;
         }
-        const struct dtp_plan *p = &b->plan;
-        char again[32];
-        fprintf(f, "%d,%d,%d,%d,%d,%d,%d,%d,%s,%s,", p->tp, p->pp, p->dp, p->cp, p->ep, p->vpp,
-                p->microbatch_size, p->zero_stage, dtp_schedule_kinds[p->schedule].name,
-                dtp_recompute_text(p, again, sizeof again));
         const double numbers[] = {
             b->step_s,    b->tokens_per_s, b->mfu,         (double)b->device_bytes,
             row->scaling, row->days,       row->gpu_hours, row->cost};
