@@ -131,7 +131,7 @@ static double peak_error(const struct dtp_setup *s, const struct dtp_plan *p,
                          const struct dtp_run_result *r) {
     struct dtp_stage_memory *stages = DTP_NEW(arena, struct dtp_stage_memory, (size_t)p->pp);
     double worst_bytes = 0;
-    dtp_memory_native(&s->problem, p, stages);
+    dtp_memory_native(arena, &s->problem, p, stages);
     for (int i = 0; i < r->nranks; i++) {
         double is = (double)stages[i / (p->tp * p->dp)].peak_bytes;
         double off = (double)r->peak_bytes[i] - is;
