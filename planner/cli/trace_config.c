@@ -10,12 +10,23 @@ static long vpp_of(const struct dtp_run_config *c) {
     return c->layers_a_chunk > 0 && c->pp > 1 ? c->layers / c->pp / c->layers_a_chunk : 1;
 }
 
+static bool is_titan(const struct dtp_run_config *c) {
+    return c->framework && strcmp(c->framework, "torchtitan") == 0;
+}
+
+/* torchtitan's pipeline cuts the local batch, into single sequences unless told otherwise. */
+static long microbatch_of(const struct dtp_run_config *c) {
+    if (!is_titan(c) || c->pp < 2)
+        return c->microbatch;
+    return c->pipeline_microbatch > 0 ? c->pipeline_microbatch : 1;
+}
+
 /* FSDP divides all; torchtitan keeps gathered weights in a pipeline. */
 static long zero_of(const struct dtp_run_config *c) {
     const char *f = c->framework ? c->framework : "";
     if (c->zero_stage > 0 && c->zero_stage <= 3)
         return c->zero_stage;
-    if (strcmp(f, "torchtitan") == 0)
+    if (is_titan(c))
         return c->pp > 1 ? 2 : 3;
     return strncmp(f, "torch-fsdp", 10) == 0 ? 3 : c->distributed_optimizer;
 }
@@ -44,7 +55,7 @@ void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
                    {"cp", c->cp > 1 ? c->cp : 0},
                    {"ep", c->ep > 1 ? c->ep : 0},
                    {"etp", c->ep > 1 ? c->etp : 0},
-                   {"microbatch-size", c->microbatch},
+                   {"microbatch-size", microbatch_of(c)},
                    {"batch", dtp_config_batch(c)},
                    {"seq", c->seq}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
@@ -52,6 +63,8 @@ void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
             dtp_str_printf(s, " --%s %ld", options[i].option, options[i].value);
     if (c->layout && c->pp > 1)
         dtp_str_printf(s, " --layers-per-stage %s", c->layout);
+    if (c->embedding_counts && c->loss_counts && c->pp > 1)
+        dtp_str_add(s, " --account-for-ends true");
     if (vpp_of(c) > 1 && c->pp > 1)
         dtp_str_printf(s, " --vpp %ld --schedule interleaved", vpp_of(c));
     if (zero > 0)

@@ -21,7 +21,9 @@ cp "$corpus/fuzz_config/launch.txt" launch
 "$dtplan" trace launch
 # recomputation in units of 4 layers is of all of them; what a shell would read otherwise is in quotes
 full() { printf '%s\n' "model_name_or_path: my/\$model" "--num-layers 32 --recompute-granularity full --recompute-num-layers 4 $*" >full; }
-full --recompute-method uniform
+printf '%s\n' "[training]" "local_batch_size = 8" "[parallelism]" "pipeline_parallel_degree = 2" "data_parallel_shard_degree = 4" >titan
+"$dtplan" trace titan | grep -o 'microbatch-size.*'
+full --recompute-method uniform --pipeline-model-parallel-size 2 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
 "$dtplan" trace full | grep '^  what'
 full --recompute-method block
 "$dtplan" trace full | grep -o 'recompute .*'

@@ -96,6 +96,10 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->distributed_optimizer |= on;
     else if (one_of("sequence_parallel sequence_parallelism", key))
         c->sequence_parallel |= on;
+    else if (strcmp(key, "account_for_embedding_in_pipeline_split") == 0)
+        c->embedding_counts |= on;
+    else if (strcmp(key, "account_for_loss_in_pipeline_split") == 0)
+        c->loss_counts |= on;
     else if (one_of("fp8 fp8_format", key))
         c->fp8 |= strcmp(value, "false") != 0 && strcmp(value, "null") != 0;
     else if (strcmp(key, "fp16") == 0)

@@ -36,6 +36,7 @@
            "num_virtual_stages_per_pipeline_rank VPP")                                             \
     X(microbatch, "micro_batch_size train_micro_batch_size_per_gpu local_batch_size "              \
                   "per_device_train_batch_size device_train_microbatch_size MBS")                  \
+    X(pipeline_microbatch, "pipeline_parallel_microbatch_size")                                    \
     X(accumulation, "batch_accumulation_per_replica gradient_accumulation_steps")                  \
     X(global_batch, "global_batch_size train_batch_size global_train_batch_size GBS")              \
     X(zero_stage, "zero_stage stage")                                                              \
@@ -51,7 +52,7 @@ struct dtp_run_config {
     DTP_CONFIG_FIELDS(X)
 #undef X
     bool gated, untied, recompute_full, recompute_selective, recompute_block, distributed_optimizer,
-        sequence_parallel, fp8, fp16,
+        sequence_parallel, embedding_counts, loss_counts, fp8, fp16,
         adapters;                /* adapters: LoRA and its like are trained, not the model */
     int modules;                 /* that are recomputed, bits of enum dtp_module */
     const char *layout;          /* layers of each virtual stage, "1,2,2"; NULL: not said */
