@@ -167,12 +167,25 @@ static void add_shape(struct builder *b, const struct dtp_shape *like) {
     s->ncandidates += size;
 }
 
+/* Where the virtual stages divide L + 2, layers alone divided as even as it goes are the same division: the first and
+ * the last stage have one less. Chunks of those divide floor(L / pp) unless they are asked for. */
+static bool is_same_without_ends(const struct dtp_space *s, const struct dtp_shape *shape) {
+    const struct dtp_problem *p = s->problem;
+    const struct dtp_framework *f = p->framework;
+    int layers = p->model->layers, n = shape->pp * shape->vpp;
+    bool uneven = shape->vpp == 1 ? f->uneven_stages
+                                  : f->uneven_chunks && s->limits.field[DTP_LIMIT_VPP].n > 0;
+    return wants(s, DTP_LIMIT_ENDS, false) && p->model->mtp_layers == 0 && n <= layers &&
+           (uneven || layers % n == 0);
+}
+
 static void add_schedules(struct builder *b, struct dtp_shape *shape) {
     const struct dtp_limits *l = &b->space->limits;
     size_t given = l->fixed.layers_per_stage.n;
     int per_chunk = b->space->problem->model->layers / shape->pp / shape->vpp;
     if ((given > 0 && given != (size_t)(shape->pp * shape->vpp)) ||
-        (shape->last_less > 0 && shape->last_less >= per_chunk))
+        (shape->last_less > 0 && shape->last_less >= per_chunk) ||
+        (shape->ends && is_same_without_ends(b->space, shape)))
         return;
     for (int k = 0; dtp_schedule_kinds[k].name; k++) {
         if (dtp_schedule_kinds[k].chunked != (shape->vpp > 1) ||

@@ -8,7 +8,8 @@
  *   etp              tp; of models with experts, where the framework divides them apart from the rest, also 1;
  *                    with a limit, where it divides them as one likes, any divisor of tp cp dp
  *   ep               divisors of tp cp dp / etp up to the number of experts; dense models: 1
- *   account_for_ends off; on where the framework has it, pp > 1 and pp divides L + 2
+ *   account_for_ends off; on where the framework has it, pp > 1 and pp divides L + 2, but for numbers of chunks
+ *                    that off has, too: the same layers in each (unless only on is wanted)
  *   last_stage_less  0; where the framework takes the layers of each stage also up to 1.5 times the FLOPs of the
  *                    head in those of a layer; when limited by the user instead what is wanted; the last chunk
  *                    keeps a layer

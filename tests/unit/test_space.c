@@ -131,8 +131,9 @@ static int most_less(const struct dtp_problem *p) {
 static uint64_t count_vpp(const struct dtp_problem *p, int tp, int pp, int dp, uint64_t zero) {
     uint64_t n = 0;
     int batch = p->global_batch, layers = p->model->layers;
-    for (int vpp = 1; pp > 1 && vpp <= layers + 2; vpp++) /* embedding and head as layers */
-        if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0) {
+    /* embedding and head as layers; without chunks the layers alone are so divided, too */
+    for (int vpp = 1; pp > 1 && vpp <= layers + 2; vpp++)
+        if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0 && (vpp > 1 || pp > layers)) {
             int inside = (layers + 2) / pp / vpp;
             n += leaves(tp, vpp, batch, dp, zero * modes(p, pp * vpp > 2 ? inside : inside - 1));
         }
@@ -273,7 +274,6 @@ static void test_limited(void) {
                                          "microbatch_size=3",
                                          "tp=5",
                                          "sequence_parallel=on",
-                                         "ends=on",
                                          "last_stage_less=0",
                                          "last_stage_less=1..",
                                          "recompute_layers=0",
@@ -308,6 +308,51 @@ static void test_limited(void) {
         }
         CU_ASSERT_EQUAL(part.ncandidates, n);
         CU_ASSERT_EQUAL(differ, 0);
+    }
+}
+
+static bool same_layers(const struct dtp_plan *p, const struct dtp_plan *q,
+                        const struct dtp_model *m) {
+    bool same = true;
+    for (int vs = 0; vs < p->pp * p->vpp; vs++)
+        same &= dtp_plan_layers(p, m, vs) == dtp_plan_layers(q, m, vs);
+    return same;
+}
+
+/* No plan is there twice, with and without account_for_ends; alone it has the divisions of both. */
+static void test_ends_once(void) {
+    static const char *const limits[] = {"microbatch_size=1", "microbatch_size=1,vpp=1..",
+                                         "microbatch_size=1,ends=on"};
+    struct world w;
+    world_init(&w);
+    w.model.layers = 14;
+    w.framework.accounts_for_ends = w.framework.uneven_chunks = true;
+    for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
+        struct dtp_limits l = dtp_limits_none();
+        struct dtp_space s;
+        struct dtp_plan p, q;
+        int with_ends = 0, alone = 0, twice = 0;
+        CU_ASSERT_EQUAL(dtp_limits_parse(arena, limits[k], "limits", &l, NULL), DTP_OK);
+        dtp_space_init(arena, &w.problem, &l, &s);
+        for (uint64_t i = 0; i < s.ncandidates; i++) {
+            dtp_space_candidate(&s, i, &p);
+            if (!p.account_for_ends || dtp_plan_check(&w.problem, &p) != DTP_LEGAL)
+                continue;
+            with_ends++;
+            alone += p.vpp == 1 && p.pp < w.model.layers;
+            for (uint64_t j = 0; j < s.ncandidates; j++) {
+                dtp_space_candidate(&s, j, &q);
+                if (q.account_for_ends || dtp_plan_check(&w.problem, &q) != DTP_LEGAL ||
+                    !same_layers(&p, &q, &w.model))
+                    continue;
+                q.account_for_ends = true;
+                q.last_stage_less = 0;
+                twice += dtp_plan_compare(&p, &q) == 0;
+            }
+        }
+        CU_ASSERT(with_ends > 0);
+        CU_ASSERT_EQUAL(twice, 0);
+        CU_ASSERT_EQUAL(alone > 0, k == 2);
     }
 }
 
@@ -412,6 +457,7 @@ int main(void) {
                            {"size = independent count", test_count},
                            {"fixed order, numbers", test_order},
                            {"limits only take away", test_limited},
+                           {"ends as layers only where they differ", test_ends_once},
                            {"groups of ZeRO that are given", test_given_groups},
                            {"recomputed layers that are given", test_given_layers},
                            {"recomputed modules", test_modules},
