@@ -109,8 +109,8 @@ static bool read_log(struct dtp_arena *a, const char *text, const struct dtp_pro
 }
 
 static bool is_out_of_memory(const char *text) {
-    return dtp_same_name(text, "oom") || strstr(text, "out of memory") ||
-           strstr(text, "OutOfMemory");
+    return dtp_same_name(text, "oom") || dtp_text_has(text, "out of memory") ||
+           dtp_text_has(text, "outofmemory");
 }
 
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,

@@ -71,8 +71,24 @@ static enum dtp_status check_modules(const struct dtp_plan *plan, const struct d
     return DTP_OK;
 }
 
+/* Modules go with one mode of recomputation, layers with another. */
+static enum dtp_status check_recompute(bool modules_without, bool layers_without,
+                                       struct dtp_err *err) {
+    if (modules_without)
+        return dtp_fail(err, DTP_EUSAGE, "--recompute-modules goes with --recompute selective");
+    if (layers_without)
+        return dtp_fail(err, DTP_EUSAGE, "--recompute-layers goes with --recompute full");
+    return DTP_OK;
+}
+
 enum dtp_status dtp_cli_check_limits(const struct dtp_limits *limits,
                                      const struct dtp_problem *problem, struct dtp_err *err) {
+    const struct dtp_select *modes = &limits->field[DTP_LIMIT_RECOMPUTE];
+    DTP_TRY(check_recompute(limits->fixed.recompute_modules &&
+                                !dtp_select_has(modes, DTP_RECOMPUTE_SELECTIVE),
+                            !dtp_select_has(&limits->field[DTP_LIMIT_RECOMPUTE_LAYERS], 0) &&
+                                !dtp_select_has(modes, DTP_RECOMPUTE_FULL),
+                            err));
     DTP_TRY(check_experts(limits, problem, err));
     DTP_TRY(check_modules(&limits->fixed, problem, err));
     if (limits->fixed.layers_per_stage.n == 0)
@@ -125,10 +141,9 @@ static enum dtp_status require(const struct dtp_problem *problem, const struct d
     if (plan->ep == 1 && (plan->ep_overlap > 0 || plan->ep_per_node > 0))
         return dtp_fail(err, DTP_EUSAGE, "--%s: no rows of experts travel with --ep 1",
                         plan->ep_overlap > 0 ? "ep-overlap" : "ep-per-node");
-    if (plan->recompute_modules != 0 && plan->recompute != DTP_RECOMPUTE_SELECTIVE)
-        return dtp_fail(err, DTP_EUSAGE, "--recompute-modules goes with --recompute selective");
-    if (plan->recompute_layers > 0 && plan->recompute != DTP_RECOMPUTE_FULL)
-        return dtp_fail(err, DTP_EUSAGE, "--recompute-layers goes with --recompute full");
+    DTP_TRY(check_recompute(plan->recompute_modules && plan->recompute != DTP_RECOMPUTE_SELECTIVE,
+                            plan->recompute_layers > 0 && plan->recompute != DTP_RECOMPUTE_FULL,
+                            err));
     return dtp_plan_require(problem, plan, err);
 }
 

@@ -104,7 +104,8 @@ void dtp_cli_measuring(void *context, const char *what); /* context: FILE, a lin
 
 /* The problem that the options ask for. */
 enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_err *err);
-/* Limits that the model cannot have: degrees of experts that it lacks, layers that do not add up. */
+/* Limits that the model cannot have: degrees of experts that it lacks, layers that do not add up; or that do not go
+ * together. */
 enum dtp_status dtp_cli_check_limits(const struct dtp_limits *limits,
                                      const struct dtp_problem *problem, struct dtp_err *err);
 /* What is assumed of interruptions; none with --no-failures. best: checkpoints as loses least, where no interval

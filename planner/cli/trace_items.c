@@ -117,12 +117,17 @@ static enum dtp_status read_as(struct reader *r, struct dtp_source *s, enum dtp_
     return dtp_fail(err, DTP_EUNSUPPORTED, "%s: no reader", dtp_source_name(s));
 }
 
-/* A text that is no log, read once more. One setting may be anything. */
-static bool read_config(struct reader *r, const struct dtp_visited *v) {
+/* A text that is no log, read once more: from its file, else what was seen of it where that is all. One setting may be
+ * anything. */
+static bool read_config(struct reader *r, const struct dtp_visited *v, const void *seen, size_t n) {
     enum { FEW = 2 };
     struct dtp_source *s;
     size_t before = r->out->n;
-    if (!v->path || dtp_source_open(r->a, v->path, &s, NULL) != DTP_OK)
+    if (!v->path && n == DTP_SOURCE_AHEAD)
+        return false;
+    if ((v->path
+             ? dtp_source_open(r->a, v->path, &s, NULL)
+             : dtp_source_memory(r->a, dtp_source_name(v->source), seen, n, &s, NULL)) != DTP_OK)
         return false;
     bool is = read_as(r, s, DTP_FORMAT_CONFIG, NULL) == DTP_OK &&
               r->out->item[before].config->found >= FEW;
@@ -135,20 +140,26 @@ static bool read_config(struct reader *r, const struct dtp_visited *v) {
 static enum dtp_status read_one(void *ctx, const struct dtp_visited *v, struct dtp_err *err) {
     struct reader *r = ctx;
     enum dtp_format format = (enum dtp_format)r->request->format;
+    const unsigned char *seen = NULL;
+    size_t n = 0;
     if (r->request->format < 0) {
         enum dtp_status status = dtp_format_detect(v->source, &format, err);
         if (status != DTP_OK) {
             r->passed_over += !v->named;
             return v->named ? status : DTP_OK;
         }
+        DTP_TRY(dtp_source_peek(v->source, &seen, &n, err)); /* reading leaves it there */
     }
     size_t before = r->out->n;
     enum dtp_status status = read_as(r, v->source, format, err);
     if (status == DTP_EINPUT && r->request->format < 0 && v->named && format == DTP_FORMAT_LOG) {
         size_t after = r->out->n;
         r->out->n = before;
-        status = read_config(r, v) ? DTP_OK : status;
+        status = read_config(r, v, seen, n) ? DTP_OK : status;
         r->out->n = status == DTP_OK ? r->out->n : after;
+        if (status != DTP_OK && !v->path && n == DTP_SOURCE_AHEAD)
+            return dtp_fail(err, status, "%s: no log; if it is a configuration: --format config",
+                            dtp_source_name(v->source));
     } else if (status != DTP_OK && !v->named && format == DTP_FORMAT_LOG) {
         r->out->n = before;
         r->passed_over++;

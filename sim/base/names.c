@@ -23,6 +23,17 @@ bool dtp_same_name(const char *x, const char *y) {
     }
 }
 
+bool dtp_text_has(const char *text, const char *lower) {
+    for (; *text; text++) {
+        size_t i = 0;
+        while (lower[i] && tolower((unsigned char)text[i]) == lower[i])
+            i++;
+        if (!lower[i])
+            return true;
+    }
+    return false;
+}
+
 /* Optimal string alignment distance (insert, delete, replace, swap of neighbours) over at most
  * LONGEST lower-case characters. */
 static int edit_distance(const char *x, size_t nx, const char *y, size_t ny) {

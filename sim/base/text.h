@@ -19,6 +19,8 @@
 /* Whether two names are one to people: case, '-', '_' and blanks do not count ("Llama-3 8B" is
  * "llama3_8b"). Dots do, for gpt-1.3b is not gpt-13b. */
 bool dtp_same_name(const char *x, const char *y);
+/* Whether `lower`, in lower case, is anywhere in `text`, in any capitals. */
+bool dtp_text_has(const char *text, const char *lower);
 /* Index of the name nearest to `name` (edit distance, case-blind, prefix and substring preferred) in
  * a list of n names, or -1 when none is near enough to suggest. */
 int dtp_nearest_name(const char *name, const char *const *names, size_t n);

@@ -27,6 +27,12 @@ compare "bound, then estimate" "$(rows bound)" "$(rows estimate)"
 modules() { "$dtplan" simulate --gpus 8 --cluster h100 --batch 64 --zero-stage 1 "$@" 2>&1; }
 modules --model mixtral-8x7b --ep 8 --recompute-granularity selective --recompute-modules moe_act layernorm --json | tr -d ' \n' | grep -o '"recompute_modules":[^]]*]'
 modules --model mixtral-8x7b --ep 8 --recompute-modules moe_act | head -n 1
+for verb in simulate plan; do # the search says what one plan says
+    "$dtplan" $verb --model mixtral-8x7b --gpus 8 --cluster h100 --recompute full --recompute-modules moe_act 2>&1
+    echo "status $?"
+    "$dtplan" $verb --model mixtral-8x7b --gpus 8 --cluster h100 --recompute selective --recompute-layers 2 2>&1
+    echo "status $?"
+done
 modules --model mixtral-8x7b --ep 8 --recompute selective --recompute-modules mla_up_proj | head -n 1
 modules --model gpt2 --recompute selective --recompute-modules core_atn | head -n 1
 modules --model gpt2 --framework dtplan --recompute selective --recompute-modules mlp | head -n 1

@@ -52,3 +52,9 @@ if "$dtplan" trace "$corpus/fuzz_topology/mesh.xml" --write-cluster my.json 2>no
 else
     grep -q expat no && echo "all_reduce of 1.0 MB over 4 GPUs on ./my.json (1 node, 1 group at once)"
 fi
+# A configuration on standard input is seen for one as it is in a file; a long one has to be named.
+config="--tensor-model-parallel-size 2 --num-layers 24 --hidden-size 2048 --num-attention-heads 16"
+echo "$config" | "$dtplan" trace - | grep -e says -e expect
+{ echo "$config" && seq -f "# %.0f" 4000; } >long.sh
+"$dtplan" trace - <long.sh 2>&1
+"$dtplan" trace - --format config <long.sh | grep says

@@ -246,7 +246,7 @@ static void test_out_of_memory(void) {
         bool normal;
     } cases[] = {{"llama3-70b", "full recomputation is on", 4, 8, true},
                  {"gpt2", NULL, 1, 1, false}};
-    static const char *const said[] = {"OOM",
+    static const char *const said[] = {"OOM", "Out Of Memory",
                                        "torch.OutOfMemoryError: CUDA out of memory. Tried to"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dtp_setup *s = DTP_NEW(arena, struct dtp_setup, 1);

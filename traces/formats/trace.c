@@ -1,8 +1,9 @@
 #include "traces/formats/trace.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "sim/base/text.h"
 
 const char *const dtp_comm_op_name[DTP_NCOMM_OPS] = {"all_reduce", "all_gather", "reduce_scatter",
                                                      "all_to_all", "broadcast",  "reduce",
@@ -114,22 +115,10 @@ void dtp_trace_print_warnings(FILE *f, const struct dtp_trace_rank *r) {
 
 /* ---- meanings of names ---- */
 
-static bool contains(const char *s, const char *word) { /* case-blind; word in lower case */
-    size_t n = strlen(word);
-    for (; *s; s++) {
-        size_t i = 0;
-        while (i < n && s[i] && tolower((unsigned char)s[i]) == word[i])
-            i++;
-        if (i == n)
-            return true;
-    }
-    return false;
-}
-
 enum dtp_trace_class dtp_trace_classify(const char *name, enum dtp_trace_kind kind) {
     if (kind == DTP_TRACE_MEMCPY || kind == DTP_TRACE_MEMSET || strncmp(name, "Mem", 3) == 0)
         return DTP_CLASS_MEMORY;
-    return contains(name, "nccl") ? DTP_CLASS_COMM : DTP_CLASS_COMPUTE;
+    return dtp_text_has(name, "nccl") ? DTP_CLASS_COMM : DTP_CLASS_COMPUTE;
 }
 
 enum dtp_comm_op dtp_comm_op_of(const char *name) {
@@ -152,7 +141,7 @@ enum dtp_comm_op dtp_comm_op_of(const char *name) {
                  {"barrier", DTP_COMM_BARRIER},
                  {"reduce", DTP_COMM_REDUCE}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (contains(name, words[i].word))
+        if (dtp_text_has(name, words[i].word))
             return words[i].op;
     return DTP_COMM_UNKNOWN;
 }
