@@ -160,9 +160,13 @@ static double unshard_buffers(const struct dtp_problem *problem, const struct dt
            ((f->zero3_prefetch_layers + 1) * r->largest_layer + r->root);
 }
 
-/* What a layer's backward holds beside the activations in flight. */
-static double live_layer(const struct activations *x, const struct rank_parts *r) {
-    return x->working + r->again;
+/* What a layer's backward holds beside the activations in flight. A forward that runs beside it has made the same
+ * layer of another microbatch; what it made before, backwards have let go of layer by layer (Megatron-Core,
+ * TransformerModelChunkSchedulePlan.run()). */
+static double live_layer(const struct dtp_plan *plan, const struct activations *x,
+                         const struct rank_parts *r) {
+    double beside = dtp_plan_hides_experts(plan) ? x->kept[DTP_LAYER_MOE] : 0;
+    return x->working + r->again + beside;
 }
 
 /* 16-bit copies of the weights that autocast keeps; recomputation makes those of the layers again. */
@@ -245,7 +249,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     struct stored stored = stored_params(framework, plan, r);
     double standing = standing_buffers(memo, plan, r);
     double cached = cached_weights(f, plan, r);
-    double live = live_layer(x, r);
+    double live = live_layer(plan, x, r);
     struct moment now = {
         .name = "loss",
         .weights = plan->offload == DTP_OFFLOAD_PARAMETERS
@@ -349,8 +353,6 @@ static void fill_rank(const struct dtp_memory_memo *memo, const struct dtp_plan 
     struct rank_parts r = {0};
     for (int chunk = 0; chunk < plan->vpp; chunk++) {
         int n = in_flight[rank * plan->vpp + chunk];
-        if (chunk == 0 && dtp_plan_hides_experts(plan) && n < dtp_plan_num_microbatches(plan))
-            n++; /* the forward that runs beside a backward */
         add_chunk(memo, plan, x, kind->stage(plan->pp, plan->vpp, rank, chunk), n, &r);
         r.in_flight += n;
     }
@@ -386,8 +388,6 @@ static bool needs_no_more(const struct dtp_model *m, const struct dtp_plan *plan
     int last = plan->pp * plan->vpp - 1, all = plan->vpp * dtp_plan_num_microbatches(plan);
     int here = 0, there = 0; /* microbatches */
     bool alike = dtp_plan_alike(plan, m);
-    if (dtp_plan_hides_experts(plan))
-        return false;
     for (int chunk = 0; chunk < plan->vpp; chunk++) {
         int vs = kind->stage(plan->pp, plan->vpp, rank, chunk);
         int as = kind->stage(plan->pp, plan->vpp, other, chunk);
