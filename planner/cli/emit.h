@@ -10,7 +10,10 @@ extern const char *const dtp_emit_names[]; /* "none", "slurm", "torchrun", "mega
 /* kind: index into dtp_emit_names. slurm and torchrun start `dtplan run`; the others write the settings
  * of their stack (arguments, TOML, JSON, YAML), layout and model, nothing about data or learning rate.
  * An embedded model has no name that a command line could give, a stack writes plans made for it alone:
- * status DTP_EUNSUPPORTED. Nodes and GPUs per node are the cluster's. */
+ * status DTP_EUNSUPPORTED. Nodes and GPUs per node are the cluster's. `dtplan trace` reads the settings back, but for
+ * what a stack has no setting for: GPUs and model (Megatron says the model, nanotron and torchtitan the GPUs); Megatron's
+ * schedule gpipe; torchtitan's tp without sequence parallelism, and etp without ep; DeepSpeed's recomputation and
+ * groups of ZeRO (tests/property/test_emitted.c). */
 enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
                                 const struct dtp_setup *setup, const struct dtp_plan *plan,
                                 struct dtp_err *err);
@@ -21,6 +24,7 @@ const char *dtp_emit_framework(int kind);
 /* What of the model the arguments cannot say, or NULL. */
 const char *dtp_emit_megatron_lacks(const struct dtp_model *m);
 void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
+const char *dtp_emit_titan_schedule(int schedule); /* NULL: it has none such */
 void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
 void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
 void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);

@@ -175,8 +175,12 @@ static bool megatron_layout(FILE *f, const struct dtp_model *m, const struct dtp
     if (is_even(m, plan))
         return false;
     fputs("--pipeline-model-parallel-layout 'E", f);
-    for (int vs = 0; vs < n; vs++)
-        fprintf(f, "%st*%d", vs > 0 ? "|" : "", dtp_plan_layers(plan, m, vs));
+    for (int vs = 0; vs < n; vs++) {
+        int layers = dtp_plan_layers(plan, m, vs);
+        fputs(vs > 0 ? "|" : "", f);
+        if (layers > 0) /* the last may have multi-token prediction alone */
+            fprintf(f, "t*%d", layers);
+    }
     for (int k = 0; k < m->mtp_layers; k++)
         fputs("m", f);
     fputs("L'\n", f);
@@ -207,7 +211,7 @@ void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
 
 /* Schedules of torch.distributed.pipelining that the frameworks' tables have; its InterleavedZeroBubble wants two
  * stages a rank and more, so it is no ZB-H1. */
-static const char *titan_schedule(const struct dtp_plan *plan) {
+const char *dtp_emit_titan_schedule(int schedule) {
     static const char *const names[DTP_NSCHEDULES] = {
         [DTP_SCHED_GPIPE] = "GPipe",
         [DTP_SCHED_1F1B] = "1F1B",
@@ -215,13 +219,16 @@ static const char *titan_schedule(const struct dtp_plan *plan) {
         [DTP_SCHED_BREADTH_FIRST] = "LoopedBFS",
         [DTP_SCHED_ZB_V] = "ZBVZeroBubble",
     };
-    return names[plan->schedule];
+    return names[schedule];
 }
 
-/* dp ranks that share one copy; torchtitan's ZeRO-2 shards as well and keeps what it gathered. */
+/* dp ranks that share one copy, beside the cp ranks, which always do; torchtitan's ZeRO-2 shards as well and keeps
+ * what it gathered. */
 static int shards(const struct dtp_plan *plan) {
-    int ranks = plan->zero_stage < 2 ? 1 : plan->zero_group > 0 ? plan->zero_group : plan->dp;
-    return ranks < plan->dp ? ranks : plan->dp;
+    int ranks = plan->zero_stage < 2   ? 1
+                : plan->zero_group > 0 ? plan->zero_group / plan->cp
+                                       : plan->dp;
+    return ranks < 1 ? 1 : ranks < plan->dp ? ranks : plan->dp;
 }
 
 /* Its own division takes embedding and head for a layer each unless told otherwise: the first and the last stage
@@ -277,7 +284,7 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
             plan->zero_stage == 3 ? "always" : "never");
     if (plan->pp > 1) {
         fprintf(f, "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n",
-                titan_schedule(plan), plan->microbatch_size);
+                dtp_emit_titan_schedule(plan->schedule), plan->microbatch_size);
         titan_stages(f, p->model, plan);
     }
     if (plan->ep > 1)

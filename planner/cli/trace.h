@@ -63,7 +63,9 @@ void dtp_trace_write_item(struct dtp_arena *a, struct dtp_json_out *w,
 void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_config *c);
 void dtp_trace_write_config(struct dtp_arena *a, struct dtp_json_out *w,
                             const struct dtp_run_config *c);
-/* " --tp 8 --pp 4 ...", as much as it says. */
+/* The library's model by its name, else by its shape; NULL: neither. */
+const char *dtp_trace_config_model(struct dtp_arena *a, const struct dtp_run_config *c);
+/* trace_layout.c: " --tp 8 --pp 4 ...", as much as it says. */
 void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c);
 /* The command that compares a log with a prediction. */
 const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *items,

@@ -4,79 +4,6 @@
 #include "planner/cli/trace.h"
 #include "sim/base/text.h"
 
-static long vpp_of(const struct dtp_run_config *c) {
-    if (c->vpp > 1)
-        return c->vpp;
-    return c->layers_a_chunk > 0 && c->pp > 1 ? c->layers / c->pp / c->layers_a_chunk : 1;
-}
-
-static bool is_titan(const struct dtp_run_config *c) {
-    return c->framework && strcmp(c->framework, "torchtitan") == 0;
-}
-
-/* torchtitan's pipeline cuts the local batch, into single sequences unless told otherwise. */
-static long microbatch_of(const struct dtp_run_config *c) {
-    if (!is_titan(c) || c->pp < 2)
-        return c->microbatch;
-    return c->pipeline_microbatch > 0 ? c->pipeline_microbatch : 1;
-}
-
-/* FSDP divides all; torchtitan keeps gathered weights in a pipeline. */
-static long zero_of(const struct dtp_run_config *c) {
-    const char *f = c->framework ? c->framework : "";
-    if (c->zero_stage > 0 && c->zero_stage <= 3)
-        return c->zero_stage;
-    if (is_titan(c))
-        return c->pp > 1 ? 2 : 3;
-    return strncmp(f, "torch-fsdp", 10) == 0 ? 3 : c->distributed_optimizer;
-}
-
-static void add_recompute(struct dtp_str *s, const struct dtp_run_config *c) {
-    char names[128];
-    if (c->recompute_full) {
-        dtp_str_add(s, " --recompute full");
-        if (c->recompute_block && c->recompute_layers > 0)
-            dtp_str_printf(s, " --recompute-layers %ld", c->recompute_layers);
-    } else if (c->recompute_selective) {
-        dtp_str_add(s, " --recompute selective");
-        if (c->modules)
-            dtp_str_printf(s, " --recompute-modules %s",
-                           dtp_set_text(dtp_module_names, c->modules, names, sizeof names));
-    }
-}
-
-void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
-    long zero = zero_of(c);
-    const struct {
-        const char *option;
-        long value;
-    } options[] = {{"tp", c->tp},
-                   {"pp", c->pp},
-                   {"cp", c->cp > 1 ? c->cp : 0},
-                   {"ep", c->ep > 1 ? c->ep : 0},
-                   {"etp", c->ep > 1 ? c->etp : 0},
-                   {"microbatch-size", microbatch_of(c)},
-                   {"batch", dtp_config_batch(c)},
-                   {"seq", c->seq}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (options[i].value > 0)
-            dtp_str_printf(s, " --%s %ld", options[i].option, options[i].value);
-    if (c->layout && c->pp > 1)
-        dtp_str_printf(s, " --layers-per-stage %s", c->layout);
-    if (c->embedding_counts && c->loss_counts && c->pp > 1)
-        dtp_str_add(s, " --account-for-ends true");
-    if (vpp_of(c) > 1 && c->pp > 1)
-        dtp_str_printf(s, " --vpp %ld --schedule interleaved", vpp_of(c));
-    if (zero > 0)
-        dtp_str_printf(s, " --zero-stage %ld", zero);
-    bool experts = c->ep > 1; /* Megatron-Core wants it there */
-    if ((c->sequence_parallel || experts) && c->tp > 1)
-        dtp_str_add(s, " --sequence-parallel true");
-    add_recompute(s, c);
-    if (c->fp8 || c->fp16)
-        dtp_str_add(s, c->fp8 ? " --dtype fp8" : " --dtype fp16");
-}
-
 /* Whether the library's model has the shape that the configuration says. */
 static bool has_shape(const struct dtp_model *m, const struct dtp_run_config *c) {
     const struct {
@@ -94,7 +21,7 @@ static bool has_shape(const struct dtp_model *m, const struct dtp_run_config *c)
 }
 
 /* By its name, else the first of its shape, one with its vocabulary before others; NULL: neither. */
-static const char *model_of(struct dtp_arena *a, const struct dtp_run_config *c) {
+const char *dtp_trace_config_model(struct dtp_arena *a, const struct dtp_run_config *c) {
     const char *const *names, *found = NULL;
     struct dtp_model m;
     size_t n;
@@ -116,7 +43,7 @@ static bool asks_batch(const struct dtp_run_config *c) {
 }
 
 static const char *command(struct dtp_arena *a, const struct dtp_run_config *c, bool simulate) {
-    const char *model = model_of(a, c);
+    const char *model = dtp_trace_config_model(a, c);
     struct dtp_str s = {.a = a};
     dtp_str_printf(&s, "dtplan %s--model ", simulate ? "simulate " : "");
     if (model || *c->model)
@@ -158,7 +85,7 @@ static long field_of(const struct dtp_run_config *c, int i) {
 }
 
 void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_config *c) {
-    const char *model = model_of(a, c), *comma = "";
+    const char *model = dtp_trace_config_model(a, c), *comma = "";
     fputs("  it says ", f);
     for (int i = 0; i < NUM_FIELDS; i++)
         if (field_of(c, i) > 0) {
@@ -184,7 +111,7 @@ void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_c
 
 void dtp_trace_write_config(struct dtp_arena *a, struct dtp_json_out *w,
                             const struct dtp_run_config *c) {
-    const char *model = model_of(a, c);
+    const char *model = dtp_trace_config_model(a, c);
     dtp_json_put_key(w, "config");
     dtp_json_object(w);
     for (int i = 0; i < NUM_FIELDS; i++)

@@ -92,9 +92,9 @@ static void launch_script(void) {
     CU_ASSERT_EQUAL(dtp_config_gpus(&c), 32);
     CU_ASSERT_EQUAL(c.modules, DTP_BIT_MOE_ACT | DTP_BIT_LAYERNORM);
     CU_ASSERT_TRUE(c.recompute_selective && c.fp8 && !c.recompute_full);
-    CU_ASSERT_EQUAL(dtp_config_batch(&c), 0); /* it is computed */
-    CU_ASSERT_STRING_EQUAL(c.framework, "megatron-core");
-    c.nodes = 1; /* the layout takes more */
+    CU_ASSERT_EQUAL(dtp_config_batch(&c), 0);               /* it is computed */
+    CU_ASSERT_STRING_EQUAL(c.framework, "megatron-bridge"); /* delayed scales go with no moe_act */
+    c.nodes = 1;                                            /* the layout takes more */
     CU_ASSERT_EQUAL(dtp_config_gpus(&c), 32);
     CU_ASSERT_FALSE(dtp_config_write_model(stdout, &c)); /* of experts it says too little */
 }
@@ -121,7 +121,42 @@ static void trainers(void) {
     CU_ASSERT_EQUAL(c.microbatch, 2);
     CU_ASSERT_EQUAL(c.accumulation, 4);
     CU_ASSERT_EQUAL(c.zero_stage, 2);
+    CU_ASSERT_TRUE(c.fp16);
     CU_ASSERT_STRING_EQUAL(c.framework, "deepspeed");
+}
+
+static void read_text(const char *text, struct dtp_run_config *out) {
+    struct dtp_source *s;
+    CU_ASSERT_EQUAL_FATAL(dtp_source_memory(arena, "text", text, strlen(text), &s, NULL), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_config_read(arena, s, out, NULL), DTP_OK);
+    dtp_source_close(s);
+}
+
+/* What the settings that --emit writes do not have (tests/property/test_emitted.c). */
+static void as_people_write(void) {
+    struct dtp_run_config c;
+    read_text(
+        "model:\n  tensor_model_parallel_size: 4\n  activations_checkpoint_granularity: full\n"
+        "  activations_checkpoint_method: block\n  activations_checkpoint_num_layers: 3\n",
+        &c);
+    CU_ASSERT_STRING_EQUAL(c.framework, "nemo");
+    CU_ASSERT_TRUE(c.recompute_full && c.recompute_block);
+    CU_ASSERT_EQUAL(c.recompute_layers, 3);
+    read_text("{\n  \"bf16\": {\"enabled\": true},\n  \"fp16\": {\"enabled\": false},\n"
+              "  \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"nvme\"},\n"
+              "    \"offload_optimizer\": {\"device\": \"none\"}},\n"
+              "  \"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2,\n"
+              "  \"gradient_accumulation_steps\": 4\n}\n",
+              &c);
+    CU_ASSERT_FALSE(c.fp16 || c.offloads_optimizer);
+    CU_ASSERT_TRUE(c.offloads_parameters && c.offloads_to_nvme);
+    CU_ASSERT_EQUAL(c.zero_stage, 3);
+    CU_ASSERT_EQUAL(dtp_config_gpus(&c), 8); /* 64 / (2 x 4) */
+    read_text("--tensor-model-parallel-size 2 --fp8-format hybrid --fp8-recipe tensorwise\n", &c);
+    CU_ASSERT_TRUE(c.fp8);
+    CU_ASSERT_STRING_EQUAL(c.framework, "megatron-bridge");
+    read_text("--tensor-model-parallel-size 2 --fp8-format hybrid --fp8-recipe delayed\n", &c);
+    CU_ASSERT_STRING_EQUAL(c.framework, "megatron-core");
 }
 
 static enum dtp_status read_times(const char *path, struct dtp_iterations *out,
@@ -177,6 +212,7 @@ int main(void) {
                            {"YAML of nanotron, TOML of torchtitan", yaml_and_toml},
                            {"a launch script", launch_script},
                            {"trainers", trainers},
+                           {"as people write them", as_people_write},
                            {"iteration times by hand", stragglers},
                            {"iteration times of PAI", stragglers_published},
                            CU_TEST_INFO_NULL};

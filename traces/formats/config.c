@@ -7,11 +7,10 @@
 
 #include "models/modules.h"
 #include "models/plan.h"
-#include "sim/base/json.h"
 #include "sim/base/text.h"
 #include "traces/formats/lines.h"
 
-enum { KEY_BYTES = 96, VALUE_BYTES = DTP_CONFIG_TEXT, GPT_FFN = 4, NAME_PART = 40 };
+enum { KEY_BYTES = 96, VALUE_BYTES = 4096, NAME_PART = 40 };
 
 static const struct {
     const char *words;
@@ -40,6 +39,7 @@ static const struct {
 } marks[] = {{"use_megatron_fsdp", "megatron-bridge"},
              {"grad_reduce_in_bf16", "megatron-bridge"}, /* whose file has 16-bit gradients */
              {"tensor_parallelism", "nemo"},
+             {"activations_checkpoint_granularity", "nemo"},
              {"data_parallel_shard_degree", "torchtitan"},
              {"tensor_parallel_degree", "torchtitan"},
              {"tp_mode", "nanotron"},
@@ -81,15 +81,16 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->untied = !on;
     else if (strcmp(key, "hidden_act") == 0)
         c->gated |= strstr(value, "silu") != NULL;
-    else if (one_of("recompute_granularity mode", key)) {
+    else if (one_of("recompute_granularity activations_checkpoint_granularity mode", key)) {
         c->recompute_full = strcmp(value, "full") == 0;
         c->recompute_selective = strcmp(value, "selective") == 0;
-    } else if (strcmp(key, "recompute_method") == 0) /* uniform: layers of a unit, all recomputed */
+    } else if (one_of("recompute_method activations_checkpoint_method",
+                      key)) /* uniform: layers of a unit, all recomputed */
         c->recompute_block = strcmp(value, "block") == 0;
     else if (strcmp(key, "recompute_activations") == 0)
         c->recompute_selective |= on;
     else if (one_of("activation_checkpointing gradient_checkpointing use_gradient_checkpointing "
-                    "enable_activation_checkpointing",
+                    "enable_activation_checkpointing recompute_layer",
                     key))
         c->recompute_full |= on;
     else if (strcmp(key, "use_distributed_optimizer") == 0)
@@ -102,14 +103,58 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->loss_counts |= on;
     else if (one_of("fp8 fp8_format", key))
         c->fp8 |= strcmp(value, "false") != 0 && strcmp(value, "null") != 0;
+    else if (strcmp(key, "fp8_recipe") == 0)
+        c->scales_now = strcmp(value, "delayed") != 0;
+    else if (strcmp(key, "fp4_format") == 0)
+        c->fp4 = true;
     else if (strcmp(key, "fp16") == 0)
         c->fp16 |= on;
+    else if (strcmp(key, "tp_mode") == 0) /* nanotron */
+        c->sequence_parallel = strcmp(value, "REDUCE_SCATTER") == 0;
+    else if (strcmp(key, "overlap_moe_expert_parallel_comm") == 0)
+        c->ep_overlap |= on;
+    else if (strcmp(key, "optimizer_cpu_offload") == 0)
+        c->offloads_optimizer |= on;
+    else if (strcmp(value, "deepep") == 0)
+        c->ep_per_node = true;
     else if (one_of("lora_r lora_rank lora_alpha", key) ||
              (one_of("adapter finetuning_type peft peft_scheme", key) && *value &&
               !one_of("full none None null", value)))
         c->adapters = true;
-    else if (strcmp(value, "optim_grads_params") == 0) /* Megatron-FSDP */
-        c->zero_stage = 3;
+    else if (strcmp(key, "data_parallel_sharding_strategy") == 0) /* Megatron-FSDP */
+        c->zero_stage = strcmp(value, "optim_grads_params") == 0 ? 3
+                        : strcmp(value, "optim_grads") == 0      ? 2
+                                                                 : c->zero_stage;
+}
+
+static void set_pipeline(struct reading *r, const char *key, const char *value) {
+    struct dtp_run_config *c = r->out;
+    if (one_of("pipeline_parallel_schedule pp_engine", key) && *value)
+        c->schedule = dtp_arena_strdup(r->a, value);
+    else if (strcmp(key, "pipeline_parallel_first_stage_less_layers") == 0)
+        c->first_whole = strcmp(value, "0") == 0;
+    else if (strcmp(key, "pipeline_parallel_last_stage_less_layers") == 0)
+        c->last_whole = strcmp(value, "0") == 0;
+    else if (strcmp(key, "fsdp_reshard_after_forward") == 0 && one_of("never always", value))
+        c->zero_stage = *value == 'n' ? 2 : 3;
+    else if (strcmp(key, "enable_async_tensor_parallel") == 0)
+        c->async_tp = is_true(value);
+    else if (strcmp(key, "enable") == 0 && strcmp(r->section, "compile") == 0)
+        c->eager = !is_true(value);
+}
+
+/* JSON of DeepSpeed: "fp16": {"enabled": true}, "offload_optimizer": {"device": "cpu"}. */
+static void set_section(struct reading *r, const char *key, const char *value) {
+    struct dtp_run_config *c = r->out;
+    bool optimizer = strcmp(r->section, "offload_optimizer") == 0;
+    if (strcmp(key, "enabled") == 0 && strcmp(r->section, "fp16") == 0)
+        c->fp16 = is_true(value);
+    if (strcmp(key, "device") != 0 || !one_of("cpu nvme", value) ||
+        !(optimizer || strcmp(r->section, "offload_param") == 0))
+        return;
+    c->offloads_optimizer |= optimizer;
+    c->offloads_parameters |= !optimizer;
+    c->offloads_to_nvme |= strcmp(value, "nvme") == 0;
 }
 
 /* Names: of the model, or as torchtitan has it, a name and then a flavor. */
@@ -121,13 +166,13 @@ static void set_names(struct reading *r, const char *key, const char *value) {
             c->framework = marks[i].framework;
         }
     if (one_of("base_model model_name_or_path pretrained_model_name_or_path MODEL", key) && *value)
-        snprintf(c->model, sizeof c->model, "%s", value);
+        snprintf(c->model, sizeof c->model, "%.*s", DTP_CONFIG_TEXT - 1, value);
     if (strcmp(key, "flavor") == 0 && !*c->model)
         snprintf(c->model, sizeof c->model, "%.*s-%.*s", NAME_PART, r->name, NAME_PART, value);
     const char *last = strrchr(value, '.'); /* model: torchtune.models.llama3.llama3_70b */
     if (strcmp(key, "_component_") == 0 && strcmp(r->section, "model") == 0 && last)
-        snprintf(c->model, sizeof c->model, "%s", last + 1);
-    if (!*value)
+        snprintf(c->model, sizeof c->model, "%.*s", DTP_CONFIG_TEXT - 1, last + 1);
+    if (!*value || *value == '{')
         snprintf(r->section, sizeof r->section, "%s", key);
     if (strcmp(key, "pipeline_model_parallel_layout") == 0 && *value &&
         strlen(value) < VALUE_BYTES - 1) /* else it may have been cut */
@@ -155,6 +200,8 @@ static void set(struct reading *r, const char *key, const char *value) {
         }
     }
     set_flags(c, key, value);
+    set_pipeline(r, key, value);
+    set_section(r, key, value);
     set_names(r, key, value);
 }
 
@@ -205,6 +252,21 @@ static bool take_pair(const char **at, char *key, char *value, bool *assigned) {
     return true;
 }
 
+/* torchtitan's [["tok_embeddings", "layers.0"], ["layers.1", ...]], in one line. */
+static void take_parts(struct reading *r, const char *rest) {
+    static const char layer[] = "\"layers.";
+    struct dtp_str s = {.a = r->a};
+    int n = 0, parts = 0;
+    for (const char *p = rest; *p; p++) {
+        n += strncmp(p, layer, sizeof layer - 1) == 0;
+        if (*p != ']' || p == rest || p[-1] != '"')
+            continue;
+        dtp_str_printf(&s, "%s%d", parts++ > 0 ? "," : "", n);
+        n = 0;
+    }
+    r->out->layout = s.at;
+}
+
 /* Names of modules from `value` on to the next that is none: "mlp moe", "[mlp, moe]". */
 static void take_modules(struct dtp_run_config *c, const char *value, const char *rest) {
     char word[VALUE_BYTES];
@@ -225,11 +287,14 @@ static void take_line(struct reading *r, const char *line) {
     char key[KEY_BYTES], value[VALUE_BYTES];
     bool assigned;
     const char *at = line + strspn(line, " \t");
+    bool json = *at == '{' || *at == '"' || *at == '}';
     if (strncmp(at, sbatch, sizeof sbatch - 1) == 0)
         at += sizeof sbatch - 1;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (strncmp(at, prefixes[i], strlen(prefixes[i])) == 0)
             at += strlen(prefixes[i]);
+    if (*at == '[' && isalpha((unsigned char)at[1])) /* a table of TOML */
+        snprintf(r->section, sizeof r->section, "%.*s", (int)strcspn(at + 1, "]\n"), at + 1);
     while (take_pair(&at, key, value, &assigned)) {
         const char *meant = value_of(r, value);
         set(r, key, meant);
@@ -241,16 +306,28 @@ static void take_line(struct reading *r, const char *line) {
         }
         if (strcmp(key, "recompute_modules") == 0)
             take_modules(r->out, value, at);
+        if (strcmp(key, "module_fqns_per_model_part") == 0)
+            take_parts(r, at);
         const char *next = strstr(at, "--"), *word = at + strspn(at, " \t}\"'");
         size_t n = strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
         if (assigned && n > 0 && word[n] == '=') /* A=1 B=2 command */
             next = word;
-        if (line[0] == '{' && !next) /* JSON in one line */
+        if (json && !next) /* several on a line */
             next = value[0] == '{' ? at : strpbrk(at, ",{");
         if (!next) /* no more of a command line */
             break;
         at = next;
     }
+}
+
+/* Delayed scales are gone when the backward wants them of what is made again (transformer_config.py refuses it). */
+static void name_variant(struct dtp_run_config *c) {
+    const char *f = c->framework ? c->framework : "";
+    bool early = (c->modules & (DTP_BIT_LAYERNORM | DTP_BIT_MOE_ACT)) != 0;
+    if (strcmp(f, "torchtitan") == 0 && (c->async_tp || c->eager))
+        c->framework = c->eager ? "torchtitan-eager" : "torchtitan-async-tp";
+    if (strcmp(f, "megatron-core") == 0 && c->fp8 && (c->scales_now || early))
+        c->framework = "megatron-bridge";
 }
 
 enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
@@ -265,63 +342,9 @@ enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
         take_line(&r, line);
     }
     DTP_TRY(status);
+    name_variant(out);
     if (out->found == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: no line of it says anything of a model or a layout",
                         dtp_source_name(source));
     return DTP_OK;
-}
-
-/* Their product, INT_MAX where it is more; what is not said is 1. */
-static long product(const long *of, size_t n) {
-    long out = 1;
-    for (size_t i = 0; i < n; i++) {
-        long v = of[i] > 0 ? of[i] : 1;
-        out = v < INT_MAX / out ? out * v : INT_MAX;
-    }
-    return out;
-}
-
-long dtp_config_gpus(const struct dtp_run_config *c) {
-    long dp = c->dp > 0 ? c->dp : product((long[]){c->shards, c->replicas}, 2);
-    long dense = product((long[]){c->tp, c->cp}, 2), experts = product((long[]){c->ep, c->etp}, 2);
-    long least = product((long[]){dense > experts ? dense : experts, c->pp}, 2);
-    long said = c->gpus > 0        ? c->gpus
-                : c->node_gpus > 0 ? product((long[]){c->nodes, c->node_gpus}, 2)
-                                   : 0;
-    if (said == 0 && (c->dp > 0 || c->shards > 0))
-        said = product((long[]){dp, dense, c->pp}, 3);
-    return said > 0 && said < least ? least : said;
-}
-
-long dtp_config_batch(const struct dtp_run_config *c) {
-    bool titan = c->dp == 0 && c->shards > 0; /* no accumulation unless it says a batch */
-    long accumulation = titan ? 1 : c->accumulation;
-    long dp = titan ? product((long[]){c->shards, c->replicas}, 2) : c->dp;
-    if (c->global_batch > 0)
-        return c->global_batch;
-    long batch = product((long[]){c->microbatch, accumulation, dp}, 3);
-    return c->microbatch > 0 && accumulation > 0 && dp > 0 && batch < INT_MAX ? batch : 0;
-}
-
-bool dtp_config_write_model(FILE *f, const struct dtp_run_config *c) {
-    struct dtp_json_out w;
-    if (c->layers == 0 || c->hidden == 0 || c->heads == 0 || c->vocab == 0 || c->seq == 0 ||
-        c->experts > 0)
-        return false;
-    dtp_json_begin(&w, f, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_string(&w, "title", "from a training configuration");
-    dtp_json_kv_string(&w, "family", c->gated ? "llama" : "gpt");
-    dtp_json_kv_int(&w, "layers", c->layers);
-    dtp_json_kv_int(&w, "hidden", c->hidden);
-    dtp_json_kv_int(&w, "heads", c->heads);
-    if (c->kv_heads > 0)
-        dtp_json_kv_int(&w, "kv_heads", c->kv_heads);
-    dtp_json_kv_int(&w, "ffn", c->ffn > 0 ? c->ffn : GPT_FFN * c->hidden);
-    dtp_json_kv_int(&w, "vocab", c->vocab);
-    dtp_json_kv_int(&w, "seq", c->seq);
-    dtp_json_kv_bool(&w, "tied_embeddings", !c->untied);
-    dtp_json_kv_string(&w, "source", "the configuration of the run");
-    dtp_json_end(&w);
-    return true;
 }

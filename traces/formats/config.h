@@ -29,18 +29,23 @@
     X(shards, "data_parallel_shard_degree")                                                        \
     X(replicas, "data_parallel_replicate_degree")                                                  \
     X(cp, "context_parallel_size context_parallel_degree context_parallelism cp CP")               \
-    X(ep, "expert_model_parallel_size expert_parallel_degree expert_parallelism EP")               \
+    X(ep, "expert_model_parallel_size expert_parallel_degree expert_parallelism "                  \
+          "expert_parallel_size autoep_size EP")                                                   \
     X(etp, "expert_tensor_parallel_size expert_tensor_parallel_degree ETP")                        \
     X(layers_a_chunk, "num_layers_per_virtual_pipeline_stage")                                     \
     X(vpp, "virtual_pipeline_model_parallel_size virtual_pipeline_parallelism "                    \
            "num_virtual_stages_per_pipeline_rank VPP")                                             \
+    X(layers_a_stage, "pipeline_parallel_layers_per_stage")                                        \
+    X(first_less, "pipeline_parallel_first_stage_less_layers")                                     \
+    X(last_less, "pipeline_parallel_last_stage_less_layers")                                       \
     X(microbatch, "micro_batch_size train_micro_batch_size_per_gpu local_batch_size "              \
                   "per_device_train_batch_size device_train_microbatch_size MBS")                  \
     X(pipeline_microbatch, "pipeline_parallel_microbatch_size")                                    \
     X(accumulation, "batch_accumulation_per_replica gradient_accumulation_steps")                  \
     X(global_batch, "global_batch_size train_batch_size global_train_batch_size GBS")              \
     X(zero_stage, "zero_stage stage")                                                              \
-    X(recompute_layers, "recompute_num_layers")                                                    \
+    X(recompute_layers, "recompute_num_layers activations_checkpoint_num_layers")                  \
+    X(recompute_every, "selective_ac_option")                                                      \
     X(nodes, "nnodes num_nodes nodes NNODES NUM_NODES")                                            \
     X(node_gpus, "nproc_per_node gpus_per_node num_gpus_per_node ntasks_per_node GPUS_PER_NODE")   \
     X(gpus, "world_size num_processes")
@@ -52,9 +57,14 @@ struct dtp_run_config {
     DTP_CONFIG_FIELDS(X)
 #undef X
     bool gated, untied, recompute_full, recompute_selective, recompute_block, distributed_optimizer,
-        sequence_parallel, embedding_counts, loss_counts, fp8, fp16,
-        adapters;                /* adapters: LoRA and its like are trained, not the model */
+        sequence_parallel, embedding_counts, loss_counts, fp8, fp16, fp4, ep_overlap, ep_per_node;
+    bool first_whole, last_whole; /* first_less, last_less are said to be 0 */
+    bool scales_now;              /* FP8 with scales of this step, not delayed ones */
+    bool offloads_optimizer, offloads_parameters, offloads_to_nvme;
+    bool async_tp, eager;        /* torchtitan's, which are frameworks of their own to dtplan */
+    bool adapters;               /* LoRA and its like are trained, not the model */
     int modules;                 /* that are recomputed, bits of enum dtp_module */
+    const char *schedule;        /* of the pipeline, as its stack calls it; NULL: not said */
     const char *layout;          /* layers of each virtual stage, "1,2,2"; NULL: not said */
     const char *framework;       /* that has settings of this name; NULL: not told */
     char model[DTP_CONFIG_TEXT]; /* its name; "": not said */
