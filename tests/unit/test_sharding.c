@@ -72,6 +72,22 @@ static void test_deepspeed_states(void) {
     }
 }
 
+/* Megatron's distributed optimizer casts a rank's part of 16-bit gradients to fp32 for the update; those of fp32
+ * are read where they are. */
+static void test_megatron_update(void) {
+    for (int wide = 0; wide < 2; wide++) {
+        struct fixture x;
+        struct dtp_stage_memory s;
+        setup(&x, "gpt3-2.7b", wide ? "megatron-core" : "megatron-bridge", 2);
+        x.problem.seq = 128;
+        x.plan.zero_stage = 1;
+        dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
+        CU_ASSERT((strcmp(s.moment, "update") == 0) == !wide);
+        double gradients = wide ? 4 : 2 + 4 / 2.0;
+        CU_ASSERT_DOUBLE_EQUAL((double)s.gradients_bytes, gradients * (double)s.params, 2);
+    }
+}
+
 /* Buckets: 5e8 elements of 2 bytes, two of them where ZeRO-1/2 overlap; what ZeRO-3 keeps gathered. */
 static void test_deepspeed_buffers(void) {
     struct fixture x;
@@ -337,6 +353,7 @@ static void test_experts(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"DeepSpeed's own estimate", test_deepspeed_states},
+                           {"update of Megatron's", test_megatron_update},
                            {"DeepSpeed's buffers", test_deepspeed_buffers},
                            {"DeepSpeed's traffic", test_deepspeed_traffic},
                            {"broadcasts of parameters", test_broadcasts},
