@@ -270,8 +270,8 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     now.logits = r->saved_logits + r->outputs;
     now.activations = r->activations + live;
     take_larger(&peak, &now);
-    if (f->step_copy_bytes > 0 && plan->zero_stage > 0 &&
-        plan->offload == DTP_OFFLOAD_NONE) { /* ZeRO-1/2 give their buckets back */
+    /* ZeRO-1/2 give their buckets back. */
+    if (f->step_copy_bytes > 0 && plan->offload == DTP_OFFLOAD_NONE) {
         struct moment update = {.name = "update",
                                 .weights = now.weights,
                                 .gradients = all_gradients + stored.states * f->step_copy_bytes,

@@ -72,18 +72,19 @@ static void test_deepspeed_states(void) {
     }
 }
 
-/* Megatron's distributed optimizer casts a rank's part of 16-bit gradients to fp32 for the update; those of fp32
- * are read where they are. */
+/* Megatron's optimizers cast what a rank updates of 16-bit gradients to fp32 first; those of fp32 are read where they
+ * are. */
 static void test_megatron_update(void) {
-    for (int wide = 0; wide < 2; wide++) {
+    for (int i = 0; i < 4; i++) {
         struct fixture x;
         struct dtp_stage_memory s;
+        bool wide = i / 2 > 0, divided = i % 2 > 0;
         setup(&x, "gpt3-2.7b", wide ? "megatron-core" : "megatron-bridge", 2);
         x.problem.seq = 128;
-        x.plan.zero_stage = 1;
+        x.plan.zero_stage = divided;
         dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
         CU_ASSERT((strcmp(s.moment, "update") == 0) == !wide);
-        double gradients = wide ? 4 : 2 + 4 / 2.0;
+        double gradients = wide ? 4 : divided ? 2 + 4 / 2.0 : 2 + 4;
         CU_ASSERT_DOUBLE_EQUAL((double)s.gradients_bytes, gradients * (double)s.params, 2);
     }
 }
