@@ -145,8 +145,7 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_ENDS,                                                                                \
       "account_for_ends: pp x vpp does not divide the layers + 2, or not in this framework")       \
     X(DTP_WHY_LAST_LESS,                                                                           \
-      "last_stage_less wants pp > 1 and a layer left in the last stage; not with "                 \
-      "layers_per_stage, or not in this framework")                                                \
+      "last_stage_less: pp 1, no layer left, layers_per_stage set, or not in this framework")      \
     X(DTP_WHY_LAYER_SUM, "layers_per_stage is not one number >= 1 per stage that add up")          \
     X(DTP_WHY_BATCH, "microbatch x dp does not divide the global batch")                           \
     X(DTP_WHY_MICROBATCHES,                                                                        \
@@ -182,9 +181,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_ZERO_TP, "the framework refuses this ZeRO stage with tp > 1")                        \
     X(DTP_WHY_RECOMPUTE,                                                                           \
       "the framework does not have this recomputation, of so many layers, or with this schedule")  \
-    X(DTP_WHY_MODULES, "recompute_modules: not in this framework or model, not with FP8 and "      \
-                       "delayed scales, or not "                                                   \
-                       "selective")                                                                \
+    X(DTP_WHY_MODULES,                                                                             \
+      "recompute_modules: not this framework or model, not selective, or FP8 with delayed scales") \
     X(DTP_WHY_TP, "the framework or model has no tensor parallelism, or tp is over its limit")     \
     X(DTP_WHY_PP, "the framework has no pipeline parallelism, or the model cannot be cut")         \
     X(DTP_WHY_OFFLOAD, "the framework has no offload")                                             \

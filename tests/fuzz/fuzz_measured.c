@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     text[size] = '\0';
     if (dtp_measured_parse(text, problem(), &m, &err) == DTP_OK) {
         if (!isfinite(m.step_s) || !isfinite(m.peak_bytes) || m.step_s < 0 || m.peak_bytes < 0 ||
-            !(m.step_s > 0 || m.peak_bytes > 0) || m.batch < 0)
+            !(m.out_of_memory || m.step_s > 0 || m.peak_bytes > 0) || m.batch < 0)
             abort();
     } else if (err.msg[0] == '\0') {
         abort();
