@@ -49,9 +49,12 @@ static enum dtp_status parse_one(const char *given, size_t n, const struct dtp_p
     struct dtp_reading r;
     struct measure m[NMEASURES];
     bool read = dtp_label_read(given, n, &r);
+    if (read && !(r.value > 0 && isfinite(r.value)))
+        return dtp_fail(err, DTP_EUSAGE, "--measured: found \"%.*s\", expected more than 0", (int)n,
+                        given);
     if (read &&
         (r.quantity == DTP_QUANTITY_PEAK_BYTES || r.quantity == DTP_QUANTITY_RESERVED_BYTES)) {
-        out->peak_bytes = isfinite(r.value) ? r.value : 0;
+        out->peak_bytes = r.value;
         return DTP_OK;
     }
     /* torchtitan's tps is that of one device (its metrics.py), as in its whole lines */
@@ -101,7 +104,7 @@ static bool read_log(struct dtp_arena *a, const char *text, const struct dtp_pro
         timed = find(&log, m[i].quantity, false, &v) && set_step(&m[i], v, out);
     if ((find(&log, DTP_QUANTITY_PEAK_BYTES, true, &v) ||
          find(&log, DTP_QUANTITY_RESERVED_BYTES, true, &v)) &&
-        isfinite(v))
+        v > 0 && isfinite(v))
         out->peak_bytes = v;
     if (find(&log, DTP_QUANTITY_SEQUENCES, true, &v) && v > 0 && v <= INT_MAX && v == floor(v))
         out->batch = (int)v;

@@ -49,6 +49,9 @@ static void test_parse(void) {
     CU_ASSERT(dtp_measured_parse("20k tok/s, 61GiB", p, &m, NULL) == DTP_OK &&
               fabs(m.step_s * 20000 / tokens - 1) < 1e-12 &&
               m.peak_bytes == 61.0 * 1024 * 1024 * 1024);
+    CU_ASSERT(dtp_measured_parse("global_step=1, CurrSamplesPerSec=24.5, MaxMemAllocated=-20.5GB",
+                                 p, &m, NULL) == DTP_OK &&
+              m.step_s > 0 && m.peak_bytes == 0);
     CU_ASSERT(dtp_measured_parse("110TF,61 GB", p, &m, NULL) == DTP_OK && m.peak_bytes == 61e9);
     CU_ASSERT(dtp_measured_parse("step: 5  memory: 41.5GiB(52.5%)  loss: 3", p, &m, NULL) ==
                   DTP_OK &&
