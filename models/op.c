@@ -46,20 +46,8 @@ void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shap
     b->out->at[b->out->n - 1].saved_bytes = saved_bytes;
     dtp_op_gemm(b, name, DTP_PASS_I, (struct dtp_op_shape){s.m, s.k, s.n, s.batch});
     dtp_op_gemm(b, name, DTP_PASS_W, (struct dtp_op_shape){s.k, s.n, s.m, s.batch});
-    if (!dtp_dtype_narrow(b->dtype))
-        return;
-    /* Input and output gradient are cast to FP8 and transposed for the weight gradient (Micikevicius 2022;
-     * TransformerEngine); with sequence parallelism each rank casts its part of what is gathered next: the h
-     * wide input of a column-parallel layer, the output gradient of a row-parallel one. */
-    double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch,
-           per_element = dtp_framework_cast_bytes(b->f, b->dtype);
-    double parts = b->plan->sequence_parallel && !b->f->fp8_cast_after_gather ? b->t : 1;
-    if (s.row_parallel)
-        out /= parts;
-    else if (s.k >= b->h)
-        in /= parts;
-    dtp_op_kernel(b, "fp8 cast", DTP_PASS_F, DTP_K_COPY, per_element * in, in);
-    dtp_op_kernel(b, "fp8 cast", DTP_PASS_I, DTP_K_COPY, per_element * out, out);
+    if (dtp_dtype_narrow(b->dtype))
+        dtp_op_casts(b, s);
 }
 
 void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
@@ -212,8 +200,11 @@ static void mlp_block(struct dtp_op_build *b, bool moe) {
         dtp_op_again(b, from, DTP_BIT_LAYERNORM);
         dtp_op_moe(b);
     } else {
+        if (!b->m->parallel_block)
+            dtp_op_norm_within(b, from);
         dtp_op_tp_enter(b);
         dtp_op_mlp(b, "fc1", "fc2", b->tokens, dtp_op_column_input_bytes(b));
+        b->norm_cast = false;
         dtp_op_tp_leave(b);
         dtp_op_again(b, from, DTP_BIT_MLP);
         dtp_op_dropped(b, inside, DTP_BIT_MLP);

@@ -207,11 +207,14 @@ void dtp_op_attention_block(struct dtp_op_build *b) {
     bool mla = m->mla.kv_lora_rank > 0;
     if (mla) /* of other attention it is a part of the product */
         dtp_op_again(b, norm, DTP_BIT_LAYERNORM);
+    else
+        dtp_op_norm_within(b, norm);
     dtp_op_tp_enter(b);
     if (mla)
         mla_projections(b);
     else
         qkv_projection(b);
+    b->norm_cast = false;
     dtp_op_attention_core(b);
     double width = mla ? m->heads / b->t * m->mla.v_head_dim : b->q_width;
     dtp_op_linears(b, "projection", (struct dtp_op_shape){n, b->h, width, 1, .row_parallel = true},

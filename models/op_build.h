@@ -20,6 +20,7 @@ struct dtp_op_build {
     enum dtp_dtype dtype; /* of the GEMMs being added: FP8 in layers, 16 bit elsewhere */
     bool dropout, attention_dropout, tp_overlap;
     bool fused_activation; /* one kernel between the products of the MLP */
+    bool norm_cast; /* the norm of the block wrote the FP8 cast that its first products read */
 };
 
 /* dtp_ops_layer() at the highest clock. */
@@ -64,6 +65,11 @@ void dtp_op_gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
  * gradient. saved_bytes: what the forward keeps for the backward. */
 void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shape s,
                     double saved_bytes);
+/* Of a product in 8 or 4 bits: casts of its input and of its output's gradient (op_casts.c). */
+void dtp_op_casts(struct dtp_op_build *b, struct dtp_op_shape s);
+/* The norm from `from` on belongs to the module of the block's first products, where there are such modules:
+ * sets norm_cast if its kernel writes their cast. */
+void dtp_op_norm_within(struct dtp_op_build *b, int from);
 struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                                  enum dtp_collective kind, enum dtp_axis axis, double bytes);
 /* A norm of so many elements, forward and backward. */

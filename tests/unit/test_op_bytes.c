@@ -211,6 +211,35 @@ static void test_casts(void) {
         }
 }
 
+/* TransformerEngine by tensors, two ranks: norms write a byte for two; what they wrote and what was gathered is transposed on
+ * its own on Hopper, nothing on Blackwell, where casts write one copy. Current scales are of what the norm has written. */
+static void test_casts_of_modules(void) {
+    struct fixture *x = op_case("gpt3-1.3b", "megatron-core");
+    double s = x->model.seq, h = x->model.hidden, f = x->model.ffn, n = s * h, half = n / 2;
+    x->plan.tp = 2;
+    x->plan.dtype = DTP_FP8;
+    x->plan.sequence_parallel = true;
+    for (int blackwell = 0; blackwell < 2; blackwell++) {
+        double both = blackwell ? 3 : 4;
+        x->cluster.gpu.arch = blackwell ? "sm_100" : "sm_90";
+        x->framework.fp8_recipe = DTP_FP8_DELAYED;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+        expect(x, "norm 1", F, (2 + 1) * half);
+        expect(x, "fp8 cast", F, both * s * (h + f) / 2);
+        expect(x, "fp8 cast", I, 2 * 3 * half + both * s * (3 * h + f) / 2);
+        expect(x, "fp8 transpose", W, blackwell ? 0 : 2 * 4 * n);
+        x->framework.fp8_recipe = DTP_FP8_CURRENT;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+        expect(x, "norm 1", F, (2 + 2) * half);
+        expect(x, "fp8 cast", F, 2 * 5 * half + (2 + both) * s * (h + f) / 2);
+    }
+    x->framework.fp8_recipe = DTP_FP8_DELAYED;
+    x->cluster.gpu.arch = "sm_90";
+    x->plan.sequence_parallel = false; /* nothing is gathered: what norms wrote alone */
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    expect(x, "fp8 transpose", W, 2 * 2 * n);
+}
+
 /* Products of several experts: a gradient takes the FLOPs of the forward, of the input and of the weights; where half
  * of the experts are elsewhere, the fullest rank's load grows by the excess over the root of its four. */
 static void test_experts(void) {
@@ -239,6 +268,7 @@ int main(void) {
                            {"latent attention", test_mla},
                            {"embedding and loss", test_ends},
                            {"casts to FP8", test_casts},
+                           {"casts of modules with norms", test_casts_of_modules},
                            {"products of experts", test_experts},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"bytes", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
