@@ -327,7 +327,7 @@ static void test_sized_facts(void) {
 }
 
 /* Pipelines on 256 GPUs that were not made again: ZeRO-1 with dp 32 and more, microbatch 2 of 8B. On 64, models
- * below 80B without ZeRO below dp 32, and from dp 4 on 16 and 32. ZeRO-1 of one replica. */
+ * below 80B with microbatch 1 and without ZeRO below dp 32, and from dp 4 on 16 and 32. ZeRO-1 of one replica. */
 static void test_campaign_facts(void) {
     static const struct {
         const char *gpus, *rest;
@@ -340,12 +340,14 @@ static void test_campaign_facts(void) {
                 {"256,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "16,1,1,256", false},
                 {"64,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "4,0,1,256", true},
                 {"64,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "4,1,1,256", false},
+                {"64,8,Llama 1B,16,2048,32,131072,4096,4,2,1", "8,0,32,256", false},
+                {"128,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "8,0,8,256", false},
                 {"32,8,Llama 8B,32,4096,32,131072,4096,4,2,1", "4,0,1,256", true},
                 {"32,8,Llama 8B,32,4096,32,131072,4096,8,2,1", "2,0,1,256", false},
                 {"8,8,Llama 1B,16,2048,32,131072,4096,1,8,1", "1,1,1,256", true},
                 {"8,8,Llama 1B,16,2048,32,131072,4096,1,8,1", "1,0,1,256", false},
                 {"64,8,Llama 3B,28,3072,32,131072,4096,8,2,1", "4,0,1,256", true},
-                {"64,8,Llama 3B,28,3072,32,131072,4096,8,2,1", "4,0,2,256", true},
+                {"64,8,Llama 3B,28,3072,32,131072,4096,8,2,1", "4,0,2,256", false},
                 {"64,8,Llama 80B,80,8192,64,131072,4096,8,4,1", "2,0,1,256", false}};
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         char line[160];

@@ -99,6 +99,11 @@ static const struct dtp_field fact_fields[] = {
      .offset = offsetof(struct cluster_fact, microbatch_above),
      .max = 1e6,
      .help = "only runs with a larger microbatch"},
+    {.name = "microbatch_below",
+     .kind = DTP_FIELD_INT,
+     .offset = offsetof(struct cluster_fact, microbatch_below),
+     .max = 1e6,
+     .help = "only runs with a smaller microbatch"},
     {.name = "hidden_below",
      .kind = DTP_FIELD_INT,
      .offset = offsetof(struct cluster_fact, hidden_below),
@@ -329,6 +334,7 @@ static bool fact_has_size(const struct cluster_fact *f, const struct dtp_run *ru
            (f->dp_above == 0 || run->dp > f->dp_above) &&
            (f->dp_below == 0 || run->dp < f->dp_below) &&
            (f->microbatch_above == 0 || run->microbatch > f->microbatch_above) &&
+           (f->microbatch_below == 0 || run->microbatch < f->microbatch_below) &&
            (f->hidden_below == 0 || run->hidden < f->hidden_below) &&
            (f->gpu_mem_below == 0 || (run->gpu_mem_gb > 0 && run->gpu_mem_gb < f->gpu_mem_below));
 }

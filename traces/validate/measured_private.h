@@ -17,7 +17,7 @@ struct cluster_fact {
     bool checked_collectives, checked_transfers; /* as of the framework */
     /* only for runs of such a size (0: of any), ZeRO stage and recomputation (NULL: any) */
     int gpus_above, gpus_below, tp_above, tp_below, pp_above, dp_above, dp_below, microbatch_above,
-        hidden_below;
+        microbatch_below, hidden_below;
     const char *only_zero, *only_recompute;
     double checked_above_bytes; /* runs that would reserve more were checked too; 0: never */
     double memory_limit_bytes;  /* of runs without slow transfers; 0: the card's */
