@@ -4,7 +4,6 @@
 
 #include "models/memory_private.h"
 #include "models/native.h"
-#include "models/stage.h"
 
 static uint64_t whole_bytes(double v) {
     return v > 0 ? (uint64_t)(v + 0.5) : 0;
@@ -20,8 +19,7 @@ static int moved_layers(const struct dtp_problem *problem, int layers) {
 static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                       const struct activations *x, int vs, int in_flight, struct rank_parts *r) {
     const struct dtp_problem *problem = memo->problem;
-    struct dtp_stage stage;
-    dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
+    const struct dtp_stage stage = memo->stage[vs].stage;
     r->dense += stage.dense_params;
     r->experts += stage.expert_params;
     r->root += stage.root_params;
@@ -368,32 +366,28 @@ void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
     }
     const struct activations *x = dtp_memory_activations(memo, plan);
     const int *in_flight = dtp_memory_in_flight(memo, plan);
+    dtp_memory_stages(memo, plan);
     for (int rank = 0; rank < plan->pp; rank++)
         fill_rank(memo, plan, x, in_flight, rank, &stages[rank]);
 }
 
-static bool same_layers(const struct dtp_model *m, const struct dtp_plan *plan, int vs, int as) {
-    int n[DTP_NLAYER_KINDS], of[DTP_NLAYER_KINDS];
-    if (m->moe.experts == 0)
-        return dtp_plan_layers(plan, m, vs) == dtp_plan_layers(plan, m, as);
-    dtp_stage_count(m, plan, vs, n);
-    dtp_stage_count(m, plan, as, of);
-    return memcmp(n, of, sizeof n) == 0;
+static bool same_layers(const struct dtp_memory_memo *memo, int vs, int as) {
+    const struct memory_stage *x = &memo->stage[vs], *y = &memo->stage[as];
+    return memo->problem->model->moe.experts == 0 ? x->stage.layers == y->stage.layers
+                                                  : memcmp(x->n, y->n, sizeof x->n) == 0;
 }
 
 /* The rank needs no more than another in the middle of the model: the same layers, of no more microbatches. */
-static bool needs_no_more(const struct dtp_model *m, const struct dtp_plan *plan,
+static bool needs_no_more(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                           const int *in_flight, int rank, int other) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[plan->schedule];
     int last = plan->pp * plan->vpp - 1, all = plan->vpp * dtp_plan_num_microbatches(plan);
     int here = 0, there = 0; /* microbatches */
-    bool alike = dtp_plan_alike(plan, m);
     for (int chunk = 0; chunk < plan->vpp; chunk++) {
         int vs = kind->stage(plan->pp, plan->vpp, rank, chunk);
         int as = kind->stage(plan->pp, plan->vpp, other, chunk);
         int n = in_flight[rank * plan->vpp + chunk], of = in_flight[other * plan->vpp + chunk];
-        if (n > of || vs == 0 || vs == last || as == 0 || as == last ||
-            !(alike || same_layers(m, plan, vs, as)))
+        if (n > of || vs == 0 || vs == last || as == 0 || as == last || !same_layers(memo, vs, as))
             return false;
         here += n;
         there += of;
@@ -407,9 +401,10 @@ uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_
         return dtp_memory_native_peak(memo->a, memo->problem, plan);
     const struct activations *x = dtp_memory_activations(memo, plan);
     const int *in_flight = dtp_memory_in_flight(memo, plan);
+    dtp_memory_stages(memo, plan);
     for (int rank = 0, like = 0; rank < plan->pp; rank++) {
         struct dtp_stage_memory stage;
-        if (rank > 0 && needs_no_more(memo->problem->model, plan, in_flight, rank, like))
+        if (rank > 0 && needs_no_more(memo, plan, in_flight, rank, like))
             continue;
         like = rank;
         fill_rank(memo, plan, x, in_flight, rank, &stage);

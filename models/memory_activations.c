@@ -1,4 +1,4 @@
-/* Activations of a layer and microbatches in flight, memoised. */
+/* Activations of a layer, microbatches in flight and what stages hold, memoised. */
 #include <string.h>
 
 #include "models/memory_private.h"
@@ -212,4 +212,32 @@ const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_p
     }
     dtp_memo_put(&memo->in_flight, key, peak_chunk);
     return peak_chunk;
+}
+
+/* ---- stages --------------------------------------------------------------------------------------- */
+
+void dtp_memory_stages(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
+    const struct dtp_model *m = memo->problem->model;
+    size_t n = (size_t)(plan->pp * plan->vpp);
+    struct stages_shape shape = {plan->tp,
+                                 plan->ep,
+                                 dtp_plan_etp(plan),
+                                 plan->pp,
+                                 plan->vpp,
+                                 plan->last_stage_less,
+                                 plan->account_for_ends};
+    bool listed = plan->layers_per_stage.at != NULL; /* the shape does not hold a list of layers */
+    if (!listed && memcmp(&shape, &memo->shape, sizeof shape) == 0)
+        return;
+    if (n > memo->nstages) {
+        memo->stage = DTP_NEW(memo->a, struct memory_stage, n);
+        memo->nstages = n;
+    }
+    for (int vs = 0; vs < (int)n; vs++) {
+        dtp_stage_of(m, &memo->params, plan, vs, &memo->stage[vs].stage);
+        dtp_stage_count(m, plan, vs, memo->stage[vs].n);
+    }
+    if (listed)
+        shape.pp = 0; /* no plan's */
+    memo->shape = shape;
 }

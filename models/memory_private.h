@@ -6,6 +6,7 @@
 #include "models/memo.h"
 #include "models/memory.h"
 #include "models/schedule.h"
+#include "models/stage.h"
 
 /* What a layer of one kind keeps of one microbatch. */
 struct layer_kept {
@@ -35,6 +36,16 @@ struct rank_parts {
     bool gradients_live; /* a backward has run before activations peak */
 };
 
+/* A virtual stage and its layers by kind. */
+struct memory_stage {
+    struct dtp_stage stage;
+    int n[DTP_NLAYER_KINDS];
+};
+/* What the stages of a plan depend on. */
+struct stages_shape {
+    int tp, ep, etp, pp, vpp, last_stage_less, account_for_ends;
+};
+
 struct dtp_memory_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
@@ -43,12 +54,18 @@ struct dtp_memory_memo {
     struct dtp_ops ops;
     struct dtp_action *action; /* [nactions] scratch: the order of one rank */
     size_t nactions;
+    /* [nstages] of the plan that was asked for last: most are like the one before */
+    struct memory_stage *stage;
+    size_t nstages;
+    struct stages_shape shape;
 };
 
 const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
                                                  const struct dtp_plan *plan);
 /* Microbatches in flight when they are most: [pp * vpp], rank * vpp + chunk. */
 const int *dtp_memory_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan);
+/* Makes memo->stage those of the plan. */
+void dtp_memory_stages(struct dtp_memory_memo *memo, const struct dtp_plan *plan);
 /* Input of a layer, all that full recomputation keeps: 2 s b h (Korthikanti 2022, section 5). */
 double dtp_memory_layer_input_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan);
 /* The same with the whole sequence, whatever tp: what sequence parallelism gathers. */
