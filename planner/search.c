@@ -13,7 +13,13 @@ const char *const dtp_verdict_names[] = {"illegal",   "over_memory", "bounded",
                                          "estimated", "simulated",   NULL};
 
 /* Constants, so that the work does not depend on the number of threads. */
-enum { WAVE = 64, SIMULATED_WAVE = 8, MOST_NEAR_MISSES_TRIED = 64, NEAR_MISSES_SIMULATED = 3 };
+enum {
+    WAVE = 64,
+    BOUND_WAVE = 1024,
+    SIMULATED_WAVE = 8,
+    MOST_NEAR_MISSES_TRIED = 64,
+    NEAR_MISSES_SIMULATED = 3
+};
 
 /* A plan that does not fit is shown when it would be faster by this factor. */
 static const double WORTH_A_LOOK = 0.999;
@@ -244,31 +250,24 @@ static void collect(struct searcher *s) {
 
 /* ---- near misses ---- */
 
-static int by_bytes(const void *x, const void *y) {
-    const struct contender *a = x, *b = y;
-    if (a->legal->device_bytes != b->legal->device_bytes)
-        return a->legal->device_bytes < b->legal->device_bytes ? -1 : 1;
-    return a->number < b->number ? -1 : a->number > b->number;
-}
-
 static void add_near_miss(struct searcher *s, const struct contender *c) {
     struct dtp_search *out = s->out;
     if (c)
         copy_result(s->a, c->result, &out->near_miss[out->nnear_misses++]);
 }
 
-/* The contenders that may be near misses, by their estimates: over memory by less than the limit again. */
+/* The contenders that may be near misses, by their estimates. Those that miss least come first, so that few
+ * need a bound. */
 static size_t find_promising(struct searcher *s, double most_s, struct contender **out) {
     struct contender *list;
-    size_t n, kept = 0, tried = 0, promising = 0;
-    dtp_search_gather(s, DTP_VERDICT_OVER_MEMORY, &list, &n);
-    while (kept < n && list[kept].bound_s < most_s)
-        kept++;
-    qsort(list, kept, sizeof *list, by_bytes);
-    while (tried < kept && tried < MOST_NEAR_MISSES_TRIED &&
-           list[tried].legal->device_bytes <= 2 * s->problem->memory_limit_bytes) {
-        out[tried] = &list[tried];
-        tried++;
+    size_t n, tried = 0, promising = 0;
+    dtp_search_gather(s, false, &list, &n);
+    for (size_t at = 0; at < n && tried < MOST_NEAR_MISSES_TRIED; at += BOUND_WAVE) {
+        size_t end = n - at < BOUND_WAVE ? n : at + BOUND_WAVE;
+        dtp_search_bound(s, list + at, end - at);
+        for (size_t i = at; i < end && tried < MOST_NEAR_MISSES_TRIED; i++)
+            if (list[i].bound_s < most_s)
+                out[tried++] = &list[i];
     }
     dtp_search_estimate(s, out, tried);
     for (size_t i = 0; i < tried; i++)
@@ -354,7 +353,7 @@ static void start(struct searcher *s, const struct dtp_limits *limits) {
 static enum dtp_status run(struct searcher *s, struct dtp_err *err) {
     tell(s, "checking", 0);
     dtp_search_check(s);
-    dtp_search_gather(s, DTP_VERDICT_BOUNDED, &s->contender, &s->ncontenders);
+    dtp_search_gather(s, true, &s->contender, &s->ncontenders);
     estimate_until(s, 0);
     struct contender **others = DTP_NEW(s->a, struct contender *, DTP_MOST_LAYOUTS + 1);
     size_t nothers = dtp_search_layouts(s, others);

@@ -1,7 +1,7 @@
 /* search.h: the fastest plan that fits, exactly.
  *
- * CHECK     every candidate: legal (with the reason if not), device bytes, BOUND; where it recomputes the
- *           fewest layers that fit, their number, by halving: memory falls as they grow
+ * CHECK     every candidate: legal (with the reason if not), device bytes, BOUND where it fits; where it
+ *           recomputes the fewest layers that fit, their number, by halving: memory falls as they grow
  * ESTIMATE  legal plans that fit, in order of (bound, number), in waves of a fixed size, until the
  *           bounds exceed the `top`-th best estimate: what is left cannot be among the `top` best
  * SIMULATE  the `top` best estimates; then on, as long as a plan's estimate or, where it has none, its
@@ -38,6 +38,7 @@ struct dtp_search_options {
     int top;     /* plans simulated at least; 0: DTP_DEFAULT_TOP */
     int layouts; /* other layouts shown; < 0: none; 0: DTP_DEFAULT_LAYOUTS */
     bool no_fold;
+    bool all_bounds; /* of plans that do not fit, too: only a few of those are asked for */
     enum dtp_detail detail;
     double most_bytes;         /* a simulation takes no more (lower.h); 0: what the machine has */
     dtp_progress_fn *progress; /* may be NULL */
@@ -55,7 +56,7 @@ struct dtp_counts {
 /* What is known of a legal plan. */
 struct dtp_legal {
     uint64_t number, device_bytes;
-    double bound_s, time_s; /* time_s: of the highest fidelity that was run, 0: none */
+    double bound_s, time_s; /* 0: not known; time_s: of the highest fidelity that was run */
     int recompute_layers;   /* of the plan, where the candidate has DTP_FEWEST_LAYERS */
     enum dtp_verdict verdict;
 };

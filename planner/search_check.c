@@ -84,9 +84,10 @@ static bool check_candidate(struct searcher *s, struct dtp_evaluator *ev,
     out->device_bytes =
         fewest ? find_fewest(s->problem, ev, beside, plan) : dtp_evaluate_memory(ev, plan);
     out->recompute_layers = plan->recompute_layers;
-    out->bound_s = dtp_evaluate_bound(ev, plan);
-    out->verdict = out->device_bytes > s->problem->memory_limit_bytes ? DTP_VERDICT_OVER_MEMORY
-                                                                      : DTP_VERDICT_BOUNDED;
+    bool fits = out->device_bytes <= s->problem->memory_limit_bytes;
+    out->verdict = fits ? DTP_VERDICT_BOUNDED : DTP_VERDICT_OVER_MEMORY;
+    if (fits || s->options.all_bounds)
+        out->bound_s = dtp_evaluate_bound(ev, plan);
     return true;
 }
 
@@ -133,6 +134,22 @@ void dtp_search_check(struct searcher *s) {
     }
 }
 
+static void bound_item(void *ctx, size_t item, int thread) {
+    struct searcher *s = ctx;
+    struct contender *c = &s->bounded[item];
+    struct dtp_plan plan;
+    if (c->legal->bound_s == 0) {
+        dtp_search_plan(s->out, c->legal, &plan);
+        c->legal->bound_s = dtp_evaluate_bound(dtp_search_evaluator(s, thread), &plan);
+    }
+    c->bound_s = c->legal->bound_s;
+}
+
+void dtp_search_bound(struct searcher *s, struct contender *list, size_t n) {
+    s->bounded = list;
+    dtp_pool_run(s->options.jobs, n, bound_item, s);
+}
+
 static int by_bound(const void *x, const void *y) {
     const struct contender *a = x, *b = y;
     if (a->bound_s != b->bound_s)
@@ -140,20 +157,27 @@ static int by_bound(const void *x, const void *y) {
     return a->number < b->number ? -1 : a->number > b->number;
 }
 
-void dtp_search_gather(struct searcher *s, enum dtp_verdict verdict, struct contender **out,
-                       size_t *out_n) {
+static int by_bytes(const void *x, const void *y) {
+    const struct contender *a = x, *b = y;
+    if (a->legal->device_bytes != b->legal->device_bytes)
+        return a->legal->device_bytes < b->legal->device_bytes ? -1 : 1;
+    return a->number < b->number ? -1 : a->number > b->number;
+}
+
+void dtp_search_gather(struct searcher *s, bool fits, struct contender **out, size_t *out_n) {
     const struct dtp_search *r = s->out;
-    size_t n = 0;
+    uint64_t limit_bytes = s->problem->memory_limit_bytes;
+    uint64_t least_bytes = fits ? 0 : limit_bytes + 1, most_bytes = (fits ? 1 : 2) * limit_bytes;
+    size_t n = 0, at = 0;
     for (size_t i = 0; i < r->nlegal; i++)
-        n += r->legal[i].verdict == verdict;
+        n += r->legal[i].device_bytes >= least_bytes && r->legal[i].device_bytes <= most_bytes;
     struct contender *list = DTP_NEW(s->a, struct contender, n + 1);
-    n = 0;
     for (size_t i = 0; i < r->nlegal; i++)
-        if (r->legal[i].verdict == verdict)
-            list[n++] = (struct contender){.legal = &r->legal[i],
-                                           .number = r->legal[i].number,
-                                           .bound_s = r->legal[i].bound_s};
-    qsort(list, n, sizeof *list, by_bound);
+        if (r->legal[i].device_bytes >= least_bytes && r->legal[i].device_bytes <= most_bytes)
+            list[at++] = (struct contender){.legal = &r->legal[i],
+                                            .number = r->legal[i].number,
+                                            .bound_s = r->legal[i].bound_s};
+    qsort(list, n, sizeof *list, fits ? by_bound : by_bytes);
     *out = list;
     *out_n = n;
 }

@@ -10,7 +10,7 @@ enum { DTP_MOST_LAYOUTS = 32, DTP_MOST_SIMULATED_WAVE = 64 };
 struct contender {
     struct dtp_legal *legal;
     uint64_t number;
-    double bound_s, estimate_s; /* estimate_s 0: not estimated */
+    double bound_s, estimate_s; /* 0: not known */
     struct dtp_result *result;  /* NULL: not simulated */
     struct dtp_err *failure;    /* of its simulation; NULL: none */
 };
@@ -29,15 +29,17 @@ struct searcher {
     double best_simulated_s;
     const struct dtp_err *failure; /* the first plan too large, or what ends the search */
     struct contender **wave;       /* of the running pool */
+    struct contender *bounded;     /* the same */
 };
 
 /* Of the thread, made when first asked for. */
 struct dtp_evaluator *dtp_search_evaluator(struct searcher *s, int thread);
 /* CHECK: fills reason and legal of s->out. */
 void dtp_search_check(struct searcher *s);
-/* The legal plans with a verdict, by (bound, number). */
-void dtp_search_gather(struct searcher *s, enum dtp_verdict verdict, struct contender **out,
-                       size_t *out_n);
+/* The legal plans that fit, by (bound, number); or those that miss by less than the limit again, by (bytes, number). */
+void dtp_search_gather(struct searcher *s, bool fits, struct contender **out, size_t *out_n);
+/* The bounds of those of the list that have none yet. */
+void dtp_search_bound(struct searcher *s, struct contender *list, size_t n);
 /* Counts and the leanest plan from the verdicts. */
 void dtp_search_count(struct dtp_search *out);
 void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n);

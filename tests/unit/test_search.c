@@ -155,8 +155,10 @@ static void test_alone(void) {
     static const struct planner_case of[] = {
         {"gpt2-medium", "hgx-h100", "dtplan", 16, 32, 0, 0, "microbatch_size=1,2"},
         {"gpt3-1.3b", "hgx-h100", "dtplan-cuda", 32, 512, 0, 0, "microbatch_size=4,8,pp=4..8"},
-        {"gpt2-medium", "hgx-h100", "megatron-core", 16, 32, 0, 0, "microbatch_size=1"}};
-    for (int k = 0; k < 3; k++) {
+        {"gpt2-medium", "hgx-h100", "megatron-core", 16, 32, 0, 0, "microbatch_size=1"},
+        {"deepseek-v2-lite", "hgx-h100", "megatron-core", 16, 32, 0, 0,
+         "microbatch_size=1,tp=1,2,pp=2..4,recompute=none"}};
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
         struct dtp_search f;
         struct dtp_setup *s = search(&of[k], 2, &f);
         uint64_t differ = 0;
@@ -165,7 +167,8 @@ static void test_alone(void) {
             struct dtp_evaluator *ev = dtp_evaluator_create(a, &s->problem);
             struct dtp_plan p;
             dtp_search_plan(&f, &f.legal[i], &p);
-            differ += dtp_evaluate_bound(ev, &p) != f.legal[i].bound_s ||
+            bool asked = f.legal[i].verdict != DTP_VERDICT_OVER_MEMORY || f.legal[i].bound_s > 0;
+            differ += (asked && dtp_evaluate_bound(ev, &p) != f.legal[i].bound_s) ||
                       dtp_evaluate_memory(ev, &p) != f.legal[i].device_bytes;
             if (f.legal[i].verdict == DTP_VERDICT_ESTIMATED)
                 differ += dtp_evaluate_estimate(ev, &p) != f.legal[i].time_s;
@@ -175,6 +178,32 @@ static void test_alone(void) {
         CU_ASSERT(f.nlegal > 100);
         CU_ASSERT_EQUAL(differ, 0);
     }
+}
+
+/* Plans that do not fit have bounds when all are asked for, else those alone that miss least: the same ones, and near
+ * misses are the same. */
+static void test_all_bounds(void) {
+    const struct planner_case *c = &cases[1];
+    struct dtp_setup *s = case_setup(arena, c);
+    struct dtp_limits limits = case_limits(arena, c, s);
+    struct dtp_search_options options = {.jobs = 2, .all_bounds = true};
+    struct dtp_search all, few;
+    uint64_t unknown = 0, left_out = 0, differ = 0;
+    CU_ASSERT_EQUAL_FATAL(dtp_search(arena, &s->problem, &limits, &options, &all, NULL), DTP_OK);
+    search(c, 2, &few);
+    CU_ASSERT_EQUAL_FATAL(all.nlegal, few.nlegal);
+    for (size_t i = 0; i < all.nlegal; i++) {
+        double bound_s = few.legal[i].bound_s;
+        unknown += !(all.legal[i].bound_s > 0);
+        left_out += bound_s == 0;
+        differ += bound_s > 0 && bound_s != all.legal[i].bound_s;
+    }
+    CU_ASSERT(unknown == 0 && differ == 0 && left_out > 0);
+    CU_ASSERT(few.nnear_misses > 0);
+    CU_ASSERT_EQUAL_FATAL(all.nnear_misses, few.nnear_misses);
+    for (int i = 0; i < few.nnear_misses; i++)
+        CU_ASSERT(dtp_plan_compare(&all.near_miss[i].plan, &few.near_miss[i].plan) == 0 &&
+                  all.near_miss[i].step_s == few.near_miss[i].step_s);
 }
 
 static void test_jobs(void) {
@@ -255,6 +284,7 @@ int main(void) {
                            {"a far miss", test_far_miss},
                            {"too large to be simulated", test_too_large},
                            {"a plan alone", test_alone},
+                           {"bounds of plans that do not fit", test_all_bounds},
                            {"any number of threads", test_jobs},
                            {"advice", test_advice},
                            {"least number of GPUs", test_least_gpus},
