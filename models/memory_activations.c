@@ -94,8 +94,10 @@ double dtp_memory_layer_activations(const struct dtp_problem *problem, const str
     return x.kept;
 }
 
-/* What activations depend on; of layers without experts not ep and etp. */
-static void activations_key(const struct dtp_plan *plan, bool experts, uint64_t key[3]) {
+/* What activations depend on; of layers without experts not ep and etp. With a queue, whose clocks look at the times
+ * of all operations, also what those of a layer depend on beside it (kernels_key() of cost_layer.c). */
+static void activations_key(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                            bool experts, uint64_t key[3]) {
     key[0] = (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->microbatch_size << 42 |
              (uint64_t)plan->sequence_parallel << 62;
     key[1] = (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 |
@@ -105,12 +107,16 @@ static void activations_key(const struct dtp_plan *plan, bool experts, uint64_t 
         key[0] |= (uint64_t)plan->ep << 28;
         key[1] |= (uint64_t)plan->etp << 7;
     }
+    bool alike = plan->zero_stage <= 1 && problem->framework->zero_copy_bytes <= 0;
+    if (problem->framework->memory.queue_layers > 0)
+        key[1] |= (uint64_t)(dtp_plan_num_microbatches(plan) > 1) << 29 |
+                  (uint64_t)(alike ? 0 : plan->zero_stage) << 30 | (uint64_t)plan->tp_algo << 32;
 }
 
 static const struct layer_kept *find_layer(struct dtp_memory_memo *memo,
                                            const struct dtp_plan *plan, enum dtp_layer_kind kind) {
     uint64_t key[3];
-    activations_key(plan, kind == DTP_LAYER_MOE, key);
+    activations_key(memo->problem, plan, kind == DTP_LAYER_MOE, key);
     key[2] = (uint64_t)kind;
     const struct layer_kept *known = dtp_memo_find(&memo->layers, key);
     if (known)
@@ -125,7 +131,7 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
                                                  const struct dtp_plan *plan) {
     const struct dtp_problem *problem = memo->problem;
     uint64_t key[3];
-    activations_key(plan, true, key);
+    activations_key(problem, plan, true, key);
     const struct activations *known = dtp_memo_find(&memo->activations, key);
     if (known)
         return known;

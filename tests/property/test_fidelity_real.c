@@ -156,6 +156,59 @@ static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluato
     CU_ASSERT(fabs(b->warmup + b->drain + b->imbalance - b->fraction) < 1e-9);
 }
 
+/* All figures of a result, as text: numbers with all their digits. */
+static char *figures(struct dtp_evaluator *ev, const struct dtp_plan *plan) {
+    struct dtp_result r;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    CU_ASSERT_FATAL(f && dtp_evaluate(arena, ev, plan, DTP_ESTIMATE, NULL, &r, NULL) == DTP_OK);
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, 0);
+    dtp_result_write(&w, dtp_evaluator_problem(ev), &r);
+    fclose(f);
+    return text;
+}
+
+/* What an evaluator remembers of the plans before changes nothing: a fresh one says the same. */
+static void check_remembered(const char *framework, struct dtp_rng *r, struct random_case *c) {
+    enum { NPLANS = 24 };
+    struct dtp_evaluator *ev = dtp_evaluator_create(arena, &c->problem);
+    int nwrong = 0;
+    for (int i = 0; i < NPLANS && random_real_plan(r, &c->problem, &c->plan); i++) {
+        struct dtp_evaluator *fresh = dtp_evaluator_create(arena, &c->problem);
+        char *said = figures(ev, &c->plan), *says = figures(fresh, &c->plan);
+        if (strcmp(said, says) != 0 && nwrong++ == 0)
+            printf("\n  %s, %s: after other plans %s\n  says\n%s\n  for\n%s\n", framework,
+                   c->model.name, dtp_plan_flags(arena, &c->plan), said, says);
+        free(said);
+        free(says);
+        dtp_evaluator_destroy(fresh);
+    }
+    dtp_evaluator_destroy(ev);
+    CU_ASSERT_EQUAL(nwrong, 0);
+}
+
+static void test_remembered(void) {
+    const char *const *names;
+    struct random_case c;
+    size_t n;
+    struct dtp_arena *list = dtp_arena_create("names");
+    CU_ASSERT_FATAL(dtp_framework_list(list, &names, &n, NULL) == DTP_OK);
+    for (uint64_t seed = 0; seed < ncases(2 * (int)n); seed++) {
+        struct dtp_rng r = dtp_rng_stream(12, seed);
+        const char *name = names[seed % n];
+        CU_ASSERT_FATAL(load_problem(&r, &c));
+        CU_ASSERT_FATAL(dtp_framework_load(arena, name, &c.framework, NULL) == DTP_OK);
+        c.model.mtp_layers = 0;
+        c.problem.gpus = 8 << below(&r, 2);
+        c.problem.global_batch = 8 << below(&r, 2); /* one microbatch and several */
+        if (!c.framework.native)
+            check_remembered(name, &r, &c);
+    }
+    dtp_arena_destroy(list);
+}
+
 static void test_real(void) {
     struct random_case c;
     double tight = 0;
@@ -178,7 +231,9 @@ static void test_real(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"models, frameworks and clusters", test_real}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"models, frameworks and clusters", test_real},
+                           {"plans before change nothing", test_remembered},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"fidelity", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("case");
     int status = run_suites(suites);

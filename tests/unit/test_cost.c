@@ -212,6 +212,29 @@ static void test_flops(void) {
     CU_ASSERT(repeated > 0);
 }
 
+/* A microbatch's share of the copies into buckets, once a step, goes with their number: 8 / dp, whatever was asked
+ * before. */
+static void test_shared_copies(void) {
+    struct fixture *x = op_case("gpt3-1.3b", "deepspeed");
+    double rest_s = 0, copies_s = 0;
+    x->framework.max_pp = 2;
+    x->framework.launch_s = x->framework.layer_host_s = 0;
+    x->plan.zero_stage = 1;
+    struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x->problem);
+    for (int i = 0; i < 3; i++) {
+        x->plan.dp = 4 >> i; /* 2, 4 and 8 microbatches */
+        x->plan.pp = 2;
+        double w_s = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_DENSE][2].total_s;
+        near(w_s, layer_of(x, 2)->total_s);
+        if (i == 1)
+            copies_s = 4 * (rest_s - w_s);
+        else if (i == 2)
+            near(w_s, rest_s - 3 * copies_s / 8);
+        rest_s = i == 0 ? w_s : rest_s;
+    }
+    CU_ASSERT(copies_s > 0);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"a ring behind attention", test_ring},
                            {"beside kernels", test_beside},
@@ -221,6 +244,7 @@ int main(void) {
                            {"ring steps beside reductions", test_slow_hops},
                            {"a checked barrier", test_checked_barrier},
                            {"FLOPs of a step", test_flops},
+                           {"copies shared by microbatches", test_shared_copies},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"costs", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     return run_suites(suites);
