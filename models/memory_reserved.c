@@ -159,19 +159,30 @@ static struct reserved without_logits(const struct dtp_framework_memory *f,
                              .wanted = table + fmax(first, sums->peak)};
 }
 
+/* Where layers keep the host busier than the GPU the sums of the first forward are free when its backward begins, and
+ * the smallest block that holds cuBLAS's workspace (one of the two fixed ones) is such a sum: what the last norm's
+ * output, a share of it, has left of it. */
+static bool workspace_in_sum(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                             const struct activations *x) {
+    double sum = dtp_memory_gathered_input_bytes(problem, plan);
+    return plan->tp > 1 && plan->sequence_parallel &&
+           x->host_s[0] + x->host_s[1] > x->gpu_s[0] + x->gpu_s[1] &&
+           sum - sum / plan->tp >= problem->framework->memory.fixed_bytes / 2;
+}
+
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
- * are split by the library workspace that the first backward takes, for good, so that the next forward asks
- * for more; what is left of them the optimizer's moments may take, which the first update allocates, and deferred
- * inputs of reduce-scatters. The piece for the gathered parameters is asked for beside all that where nothing
- * freed is as large. */
-static struct reserved with_logits(const struct dtp_framework_memory *f,
-                                   const struct dtp_plan *plan, const struct activations *x,
-                                   const struct rank_parts *r, const struct rank_sums *sums,
-                                   struct reserved *deferred) {
+ * are split for good by the library workspace that the first backward takes, unless a smaller block is free, so that
+ * the next forward asks for more; what is left of them the optimizer's moments may take, which the first update
+ * allocates, and deferred inputs of reduce-scatters. The piece for the gathered parameters is asked for beside all
+ * that where nothing freed is as large. */
+static struct reserved with_logits(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                   const struct activations *x, const struct rank_parts *r,
+                                   const struct rank_sums *sums, struct reserved *deferred) {
+    const struct dtp_framework_memory *f = &problem->framework->memory;
     double moments = moments_bytes(f, sums);
     double split = f->logits_split_bytes * r->nlogits, left = split - moments;
     double bytes = sums->loss + f->logits_freed_bytes * r->nlogits;
-    if (dtp_plan_num_microbatches(plan) > 1 && left > 0) {
+    if (dtp_plan_num_microbatches(plan) > 1 && left > 0 && !workspace_in_sum(problem, plan, x)) {
         bytes += left;
         deferred->wanted -= left;
         deferred->least -= left;
@@ -187,7 +198,7 @@ struct reserved dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
                                       const struct rank_parts *r, const struct rank_sums *sums) {
     const struct dtp_framework_memory *f = &memo->problem->framework->memory;
     struct reserved deferred = deferred_bytes(memo->problem, plan, x, r);
-    struct reserved at = r->nlogits > 0 ? with_logits(f, plan, x, r, sums, &deferred)
+    struct reserved at = r->nlogits > 0 ? with_logits(memo->problem, plan, x, r, sums, &deferred)
                                         : without_logits(f, plan, x, r, sums);
     double beside = pieces_bytes(memo->problem->framework, plan, r) - sums->peak;
     return (struct reserved){.least = at.least + fmax(0, deferred.least) + beside,

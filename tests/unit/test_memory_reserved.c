@@ -117,6 +117,36 @@ static void test_deferred_in_logits(void) {
     CU_ASSERT(left > 0 && fabs(more[0] - more[1] - left) < 8); /* of whole bytes */
 }
 
+/* Bytes that the split logits take beside all else. */
+static double split_logits(struct fixture *x, int tp, int microbatch) {
+    x->plan.tp = tp;
+    x->plan.microbatch_size = microbatch;
+    x->plan.global_batch_size = 2 * microbatch * x->plan.dp;
+    double all = reserved_of(x);
+    x->framework.memory.logits_split_bytes = 0;
+    double more = all - reserved_of(x);
+    x->framework.memory.logits_split_bytes = 4;
+    return more;
+}
+
+/* The workspace of 32 MiB takes a freed sum of 128 where checks keep the host busy, but not one of 32 beside the
+ * last norm's output, none where the GPU is busier and has not freed them, and without tp there is none. */
+static void test_workspace_in_sum(void) {
+    struct fixture x;
+    setup_playbook(&x);
+    x.plan.sequence_parallel = true;
+    x.plan.zero_stage = 1;
+    x.plan.dp = 256;
+    x.framework.checked_collectives = true;
+    x.framework.memory.flat_gather_bytes = 0;
+    x.framework.memory.queue_layers = 1; /* deferred inputs fill little of what is left */
+    CU_ASSERT(split_logits(&x, 16, 8) == 0);
+    CU_ASSERT(split_logits(&x, 16, 2) > 0);
+    CU_ASSERT(split_logits(&x, 4, 32) > 0);
+    x.plan.sequence_parallel = false;
+    CU_ASSERT(split_logits(&x, 1, 32) > 0);
+}
+
 /* Bytes that deferred inputs of reduce-scatters take, in those of one. */
 static double deferred_inputs(struct fixture *x) {
     double H = 2.0 * 4096 * 2048 * x->plan.microbatch_size,
@@ -295,6 +325,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"replay of the allocator", test_replay},
                            {"deferred frees", test_deferred},
                            {"deferred beside logits", test_deferred_in_logits},
+                           {"workspace in a freed sum", test_workspace_in_sum},
                            {"lead of the host", test_host_lead},
                            {"polled gradients", test_polled_gradients},
                            {"deferred without room", test_deferred_without_room},
