@@ -309,16 +309,13 @@ static const struct dtp_layer_costs *make_costs(struct dtp_cost_memo *memo,
     return costs;
 }
 
-/* Of all kinds; the clock depends on the stretches between rests, and on the bubble; our own runtime's on
- * what ZeRO waits for. */
+/* Of all kinds; the clock depends on the stretches between rests, and on the bubble. dp is what the other degrees
+ * leave, and what our own runtime waits for in ZeRO does not depend on how layers are divided. */
 static void layers_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
                        uint64_t key[3]) {
     kernels_key(memo, p, DTP_LAYER_MOE, key);
     if (dtp_op_has_clock(memo->problem, p))
         key[2] |= (uint64_t)p->pp << 14 | (uint64_t)p->vpp << 28 | (uint64_t)p->schedule << 42;
-    if (dtp_op_has_clock(memo->problem, p) && memo->problem->framework->native &&
-        p->zero_stage >= 2)
-        key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->last_stage_less << 50;
 }
 
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,

@@ -159,6 +159,13 @@ static double exposed_gather_s(const struct inline_comm *c, const struct dtp_nat
     return all_s - (1 - slowdown) * hidden_s;
 }
 
+static void wait_for(const struct inline_comm *c, const struct dtp_native_stage *s,
+                     struct dtp_native_waits *out) {
+    out->reduce_s += reduce_all_s(c, s);
+    out->gather_s += c->plan->zero_stage == 3 ? 2 * gather_all_s(c, s) : 0;
+}
+
+/* The stages' sum, from both ends and all layers: how layers are divided does not change a bit of it. */
 struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
                                             const struct dtp_plan *plan) {
     struct dtp_native_waits out = {0};
@@ -171,21 +178,16 @@ struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
     struct dtp_group_shape dp = dtp_placement_shape(&place, problem->cluster, DTP_AXIS_DP_CP, 0),
                            tp = dtp_placement_shape(&place, problem->cluster, DTP_AXIS_TP, 0);
     struct inline_comm c = {problem, plan, &dp, &tp, &d};
-    double one_reduce_s = 0, one_gather_s = 0;
-    for (int vs = 0, like = -1; vs < plan->pp * plan->vpp; vs++) {
-        struct dtp_native_stage s;
-        dtp_native_stage_of(problem, plan, &d, vs, &s);
-        bool middle = !s.first && !s.last;
-        if (!middle || s.layers != like) {
-            one_reduce_s = reduce_all_s(&c, &s);
-            one_gather_s = plan->zero_stage == 3 ? 2 * gather_all_s(&c, &s) : 0;
-        }
-        like = middle ? s.layers : -1; /* of the stage before, where it has nothing but layers */
-        out.reduce_s += one_reduce_s;
-        out.gather_s += one_gather_s;
+    struct dtp_native_stage end,
+        layers = {.layers = problem->model->layers, .layer_n = padded(d.layer_params, plan->dp)};
+    for (int vs = 0, last = plan->pp * plan->vpp - 1; vs <= last; vs += last > 0 ? last : 1) {
+        dtp_native_stage_of(problem, plan, &d, vs, &end);
+        end.layers = 0;
+        wait_for(&c, &end, &out);
     }
+    wait_for(&c, &layers, &out);
     if (plan->zero_stage == 3)
-        out.layer_gather_s = gather_s(&c, padded(d.layer_params, plan->dp));
+        out.layer_gather_s = gather_s(&c, layers.layer_n);
     return out;
 }
 

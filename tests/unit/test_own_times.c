@@ -388,6 +388,30 @@ static void test_remembered_experts(void) {
     dtp_evaluator_destroy(seen);
 }
 
+/* Estimates have one clock however layers are divided (memos do not keep the divisions apart). */
+static void test_waits(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    CU_ASSERT_EQUAL_FATAL(set_up_gpus("hgx-h200", 48, s, &err), DTP_OK);
+    struct dtp_plan plan = dtp_plan_default();
+    plan.zero_stage = 3;
+    plan.global_batch_size = 48;
+    for (plan.dp = 2; plan.dp <= 12; plan.dp++) {
+        int layers[24] = {0}; /* [pp], their sum is 24 */
+        plan.pp = 48 / plan.dp;
+        if (plan.dp * plan.pp != 48)
+            continue;
+        plan.layers_per_stage = (struct dtp_ints){NULL, 0};
+        struct dtp_native_waits even = dtp_native_waits_of(&s->problem, &plan);
+        CU_ASSERT(even.reduce_s > 0 && even.gather_s > even.layer_gather_s);
+        for (int i = 0; i < 24; i++)
+            layers[i * i % plan.pp]++;
+        plan.layers_per_stage = (struct dtp_ints){layers, (size_t)plan.pp};
+        struct dtp_native_waits odd = dtp_native_waits_of(&s->problem, &plan);
+        CU_ASSERT(odd.reduce_s == even.reduce_s && odd.gather_s == even.gather_s);
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"legal where measured", test_legal_where_measured},
                            {"points", test_points},
@@ -399,6 +423,7 @@ int main(void) {
                            {"gradients of dropout", test_gradients_of_dropout},
                            {"droop", test_droop},
                            {"gathers of ZeRO-3", test_gathers},
+                           {"waits of ZeRO", test_waits},
                            {"remembered clocks", test_remembered},
                            {"remembered clocks of experts", test_remembered_experts},
                            CU_TEST_INFO_NULL};
