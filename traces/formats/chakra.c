@@ -16,7 +16,7 @@ const char *const dtp_chakra_comm_name[] = {
 
 /* ---- nodes ---- */
 
-void chakra_add_dep(struct dtp_arena *a, struct dtp_chakra *g, uint64_t id) {
+void dtp_chakra_add_dep(struct dtp_arena *a, struct dtp_chakra *g, uint64_t id) {
     g->dep = dtp_arena_room(a, g->dep, sizeof *g->dep, g->ndeps, &g->deps_capacity);
     g->dep[g->ndeps++] = id;
 }
@@ -24,7 +24,7 @@ void chakra_add_dep(struct dtp_arena *a, struct dtp_chakra *g, uint64_t id) {
 /* A repeated number, packed or not. */
 static bool take_deps(struct dtp_arena *a, struct dtp_chakra *g, const struct dtp_proto_field *f) {
     if (f->wire == DTP_WIRE_VARINT) {
-        chakra_add_dep(a, g, f->value);
+        dtp_chakra_add_dep(a, g, f->value);
         return true;
     }
     struct dtp_bytes b = f->body;
@@ -32,7 +32,7 @@ static bool take_deps(struct dtp_arena *a, struct dtp_chakra *g, const struct dt
     while (f->wire == DTP_WIRE_BYTES && b.at < b.end) {
         if (!dtp_proto_varint(&b, &id))
             return false;
-        chakra_add_dep(a, g, id);
+        dtp_chakra_add_dep(a, g, id);
     }
     return f->wire == DTP_WIRE_BYTES;
 }
@@ -104,7 +104,7 @@ static bool take_node_field(struct dtp_arena *a, struct dtp_chakra *g, struct dt
     return true;
 }
 
-struct dtp_chakra_node chakra_node(const struct dtp_chakra *g) {
+struct dtp_chakra_node dtp_chakra_node_init(const struct dtp_chakra *g) {
     return (struct dtp_chakra_node){.name = "",
                                     .group = "",
                                     .comm_type = -1,
@@ -114,14 +114,14 @@ struct dtp_chakra_node chakra_node(const struct dtp_chakra *g) {
                                     .first_dep = g->ndeps};
 }
 
-void chakra_add_node(struct dtp_arena *a, struct dtp_chakra *g,
-                     const struct dtp_chakra_node *node) {
+void dtp_chakra_add_node(struct dtp_arena *a, struct dtp_chakra *g,
+                         const struct dtp_chakra_node *node) {
     g->node = dtp_arena_room(a, g->node, sizeof *g->node, g->nnodes, &g->nodes_capacity);
     g->node[g->nnodes++] = *node;
 }
 
 static bool take_node(struct dtp_arena *a, struct dtp_chakra *g, struct dtp_bytes b) {
-    struct dtp_chakra_node node = chakra_node(g);
+    struct dtp_chakra_node node = dtp_chakra_node_init(g);
     struct dtp_bytes again = b;
     struct dtp_proto_field f;
     while (b.at < b.end) /* control dependencies first */
@@ -134,7 +134,7 @@ static bool take_node(struct dtp_arena *a, struct dtp_chakra *g, struct dtp_byte
             return false;
     node.ndata = g->ndeps - node.first_dep - node.nctrl;
     /* ALL_REDUCE is 0, which proto3 may leave out of an attribute, never the attribute itself */
-    chakra_add_node(a, g, &node);
+    dtp_chakra_add_node(a, g, &node);
     return true;
 }
 

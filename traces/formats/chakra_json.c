@@ -102,7 +102,7 @@ static enum dtp_status take_member(struct reader *r, const struct dtp_text *key,
 
 static enum dtp_status take_node(struct reader *r, struct ids *control, struct ids *data,
                                  struct dtp_err *err) {
-    struct taken t = {.node = chakra_node(r->g)};
+    struct taken t = {.node = dtp_chakra_node_init(r->g)};
     struct dtp_text key;
     enum dtp_status status;
     control->n = data->n = 0;
@@ -113,12 +113,12 @@ static enum dtp_status take_node(struct reader *r, struct ids *control, struct i
     if (!t.has_id)
         return dtp_pull_fail(&r->p, err, "found a node without an Id");
     for (uint32_t i = 0; i < control->n; i++)
-        chakra_add_dep(r->a, r->g, control->at[i]);
+        dtp_chakra_add_dep(r->a, r->g, control->at[i]);
     for (uint32_t i = 0; i < data->n; i++)
-        chakra_add_dep(r->a, r->g, data->at[i]);
+        dtp_chakra_add_dep(r->a, r->g, data->at[i]);
     t.node.nctrl = control->n;
     t.node.ndata = data->n;
-    chakra_add_node(r->a, r->g, &t.node);
+    dtp_chakra_add_node(r->a, r->g, &t.node);
     return DTP_OK;
 }
 

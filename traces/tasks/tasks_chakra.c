@@ -86,29 +86,20 @@ static bool is_transfer(const struct dtp_tasks_task *k) {
 }
 
 static void add_dep(struct graph *x, uint32_t node) {
-    struct dtp_chakra *g = &x->g;
-    g->dep = dtp_arena_room(x->a, g->dep, sizeof *g->dep, g->ndeps, &g->deps_capacity);
-    g->dep[g->ndeps++] = node;
-    g->node[g->nnodes - 1].ndata++;
+    dtp_chakra_add_dep(x->a, &x->g, node);
+    x->g.node[x->g.nnodes - 1].ndata++;
 }
 
 static struct dtp_chakra_node *add_node(struct graph *x, uint32_t i) {
-    struct dtp_chakra *g = &x->g;
     const struct dtp_tasks_task *k = &x->t->task[i];
-    g->node = dtp_arena_room(x->a, g->node, sizeof *g->node, g->nnodes, &g->nodes_capacity);
-    struct dtp_chakra_node *n = &g->node[g->nnodes++];
-    *n = (struct dtp_chakra_node){.id = x->node[i] - 1,
-                                  .name = k->name,
-                                  .group = "",
-                                  .type = DTP_CHAKRA_COMP,
-                                  .start_us = us_of(k->start_s),
-                                  .dur_us = us_of(k->end_s) - us_of(k->start_s),
-                                  .comm_type = -1,
-                                  .comm_src = -1,
-                                  .comm_dst = -1,
-                                  .comm_tag = -1,
-                                  .first_dep = g->ndeps};
-    return n;
+    struct dtp_chakra_node n = dtp_chakra_node_init(&x->g);
+    n.id = x->node[i] - 1;
+    n.name = k->name;
+    n.type = DTP_CHAKRA_COMP;
+    n.start_us = us_of(k->start_s);
+    n.dur_us = us_of(k->end_s) - n.start_us;
+    dtp_chakra_add_node(x->a, &x->g, &n);
+    return &x->g.node[x->g.nnodes - 1];
 }
 
 /* What a task of this rank waits for; for a transfer, only what the sender waits for. */
