@@ -5,32 +5,36 @@
 
 #include "sim/base/order.h"
 
-double dtp_median(double *v, size_t n) {
+/* The k-th smallest, from 0; v is sorted then. 0 of none. */
+static double kth(double *v, size_t n, size_t k) {
     if (n == 0)
         return 0;
     qsort(v, n, sizeof *v, dtp_order_double);
-    return (v[(n - 1) / 2] + v[n / 2]) / 2;
+    return v[k];
+}
+
+static int64_t kth_i64(int64_t *v, size_t n, size_t k) {
+    if (n == 0)
+        return 0;
+    qsort(v, n, sizeof *v, dtp_order_i64);
+    return v[k];
+}
+
+double dtp_median(double *v, size_t n) {
+    double high = kth(v, n, n / 2);
+    return n > 0 ? (v[(n - 1) / 2] + high) / 2 : 0;
 }
 
 double dtp_median_high(double *v, size_t n) {
-    if (n == 0)
-        return 0;
-    qsort(v, n, sizeof *v, dtp_order_double);
-    return v[n / 2];
+    return kth(v, n, n / 2);
 }
 
 int64_t dtp_median_low_i64(int64_t *v, size_t n) {
-    if (n == 0)
-        return 0;
-    qsort(v, n, sizeof *v, dtp_order_i64);
-    return v[(n - 1) / 2];
+    return kth_i64(v, n, (n - 1) / 2);
 }
 
 int64_t dtp_median_high_i64(int64_t *v, size_t n) {
-    if (n == 0)
-        return 0;
-    qsort(v, n, sizeof *v, dtp_order_i64);
-    return v[n / 2];
+    return kth_i64(v, n, n / 2);
 }
 
 int64_t dtp_median_i64(int64_t *v, size_t n) {
