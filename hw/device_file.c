@@ -1,5 +1,6 @@
 #include "hw/device.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -197,6 +198,7 @@ static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_js
         fields[n] = dtp_gpu_calibration_fields[n];
     for (size_t i = 0; dtp_gpu_calibration_file_fields[i].name; i++)
         fields[n++] = dtp_gpu_calibration_file_fields[i];
+    assert(n < sizeof fields / sizeof *fields);
     fields[n] = (struct dtp_field){0};
     DTP_TRY(dtp_fields_read(a, j, fields, &in, err));
     *g = in.gpu;
@@ -233,10 +235,16 @@ enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names,
     return dtp_dir_list(a, dtp_data_path(a, "hw/gpu"), ".json", out_names, out_n, err);
 }
 
-static enum dtp_status open_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
+static enum dtp_status open_json(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                                  struct dtp_err *err) {
     return dtp_json_read_file(a, dtp_data_path(a, dtp_arena_printf(a, "hw/gpu/%s.json", name)), out,
                               err);
+}
+
+static enum dtp_status open_file(struct dtp_arena *a, const char *name, const struct dtp_json **j,
+                                 struct gpu_file *out, struct dtp_err *err) {
+    DTP_TRY(open_json(a, name, j, err));
+    return read_file(a, *j, out, err);
 }
 
 static bool has_alias(const struct dtp_json *aliases, const char *name) {
@@ -259,12 +267,11 @@ enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_g
     DTP_TRY(dtp_gpu_list(a, &names, &n, err));
     for (size_t i = 0; i < n; i++)
         if (dtp_same_name(names[i], name)) {
-            DTP_TRY(open_file(a, names[i], &j, err));
+            DTP_TRY(open_json(a, names[i], &j, err));
             return dtp_gpu_read(a, j, out, err);
         }
     for (size_t i = 0; i < n; i++) {
-        DTP_TRY(open_file(a, names[i], &j, err));
-        DTP_TRY(read_file(a, j, &file, err));
+        DTP_TRY(open_file(a, names[i], &j, &file, err));
         if (has_alias(file.aliases, name))
             return dtp_gpu_read(a, j, out, err);
     }
@@ -282,8 +289,7 @@ enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double mem
 
     DTP_TRY(dtp_gpu_list(a, &names, &n, err));
     for (size_t i = 0; i < n; i++) {
-        DTP_TRY(open_file(a, names[i], &j, err));
-        DTP_TRY(read_file(a, j, &file, err));
+        DTP_TRY(open_file(a, names[i], &j, &file, err));
         if (!dtp_same_name(file.gpu.family, family))
             continue;
         if (memory_gb > 0 ? file.memory_gb == memory_gb : file.usual)
@@ -312,8 +318,7 @@ enum dtp_status dtp_gpu_of_card(struct dtp_arena *a, const char *card, const cha
 
     DTP_TRY(dtp_gpu_list(a, &names, &n, err));
     for (size_t i = 0; i < n; i++) {
-        DTP_TRY(open_file(a, names[i], &j, err));
-        DTP_TRY(read_file(a, j, &file, err));
+        DTP_TRY(open_file(a, names[i], &j, &file, err));
         if (has_alias(file.sweep_names, card)) {
             *out = names[i];
             return DTP_OK;
