@@ -7,29 +7,27 @@
 #include "models/schedule.h"
 #include "sim/base/text.h"
 
-#define AT(field) offsetof(struct dtp_plan, field)
+#define ROW(limit, field, option, flag)                                                            \
+    [limit] = {#field, option, limit##_ALIASES, offsetof(struct dtp_plan, field), flag}
 const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
-    [DTP_LIMIT_TP] = {"tp", "tp", "tensor-parallel", AT(tp), false},
-    [DTP_LIMIT_PP] = {"pp", "pp", "pipeline-parallel", AT(pp), false},
-    [DTP_LIMIT_CP] = {"cp", "cp", "context-parallel", AT(cp), false},
-    [DTP_LIMIT_DP] = {"dp", "dp", "data-parallel", AT(dp), false},
-    [DTP_LIMIT_EP] = {"ep", "ep", "expert-parallel", AT(ep), false},
-    [DTP_LIMIT_ETP] = {"etp", "etp", "expert-tensor-parallel", AT(etp), false},
-    [DTP_LIMIT_ENDS] = {"account_for_ends", "account-for-ends", "ends", AT(account_for_ends), true},
-    [DTP_LIMIT_LAST_LESS] = {"last_stage_less", "last-stage-less", NULL, AT(last_stage_less),
-                             false},
-    [DTP_LIMIT_VPP] = {"vpp", "vpp", "virtual-stages", AT(vpp), false},
-    [DTP_LIMIT_SCHEDULE] = {"schedule", "schedule", NULL, AT(schedule), false},
-    [DTP_LIMIT_MICROBATCH] = {"microbatch_size", "microbatch-size", "microbatch",
-                              AT(microbatch_size), false},
-    [DTP_LIMIT_ZERO] = {"zero_stage", "zero-stage", "zero", AT(zero_stage), false},
-    [DTP_LIMIT_ZERO_GROUP] = {"zero_group", "zero-group", NULL, AT(zero_group), false},
-    [DTP_LIMIT_SP] = {"sequence_parallel", "sequence-parallel", "sp", AT(sequence_parallel), true},
-    [DTP_LIMIT_RECOMPUTE] = {"recompute", "recompute", NULL, AT(recompute), false},
-    [DTP_LIMIT_RECOMPUTE_LAYERS] = {"recompute_layers", "recompute-layers", NULL,
-                                    AT(recompute_layers), false},
-    [DTP_NLIMITS] = {NULL, NULL, NULL, 0, false}};
-#undef AT
+    ROW(DTP_LIMIT_TP, tp, "tp", false),
+    ROW(DTP_LIMIT_PP, pp, "pp", false),
+    ROW(DTP_LIMIT_CP, cp, "cp", false),
+    ROW(DTP_LIMIT_DP, dp, "dp", false),
+    ROW(DTP_LIMIT_EP, ep, "ep", false),
+    ROW(DTP_LIMIT_ETP, etp, "etp", false),
+    ROW(DTP_LIMIT_ENDS, account_for_ends, "account-for-ends", true),
+    ROW(DTP_LIMIT_LAST_LESS, last_stage_less, "last-stage-less", false),
+    ROW(DTP_LIMIT_VPP, vpp, "vpp", false),
+    ROW(DTP_LIMIT_SCHEDULE, schedule, "schedule", false),
+    ROW(DTP_LIMIT_MICROBATCH, microbatch_size, "microbatch-size", false),
+    ROW(DTP_LIMIT_ZERO, zero_stage, "zero-stage", false),
+    ROW(DTP_LIMIT_ZERO_GROUP, zero_group, "zero-group", false),
+    ROW(DTP_LIMIT_SP, sequence_parallel, "sequence-parallel", true),
+    ROW(DTP_LIMIT_RECOMPUTE, recompute, "recompute", false),
+    ROW(DTP_LIMIT_RECOMPUTE_LAYERS, recompute_layers, "recompute-layers", false),
+    [DTP_NLIMITS] = {0}};
+#undef ROW
 
 /* pairs: even places mean off, odd ones on */
 static const char *const switch_names[] = {"off", "on", "false", "true", "no", "yes", "0", "1"};
@@ -52,7 +50,7 @@ int dtp_limit_find(const char *name) {
     for (int i = 0; i < DTP_NLIMITS; i++) {
         const struct dtp_limit_field *f = &dtp_limit_fields[i];
         if (strcmp(name, f->name) == 0 || strcmp(name, f->option) == 0 ||
-            (f->alias && strcmp(name, f->alias) == 0))
+            dtp_one_of(f->aliases, name))
             return i;
     }
     return -1;

@@ -32,11 +32,33 @@ enum dtp_limit {
     DTP_NLIMITS
 };
 
+/* What other tools call the fields, with a blank between two. */
+#define DTP_LIMIT_TP_ALIASES                                                                       \
+    "tensor-parallel tensor-model-parallel-size tensor-parallel-size tp-size"
+#define DTP_LIMIT_PP_ALIASES                                                                       \
+    "pipeline-parallel pipeline-model-parallel-size pipeline-parallel-size pp-size"
+#define DTP_LIMIT_CP_ALIASES "context-parallel context-parallel-size"
+#define DTP_LIMIT_DP_ALIASES "data-parallel data-parallel-size"
+#define DTP_LIMIT_EP_ALIASES "expert-parallel expert-model-parallel-size"
+#define DTP_LIMIT_ETP_ALIASES "expert-tensor-parallel expert-tensor-parallel-size"
+#define DTP_LIMIT_ENDS_ALIASES "ends"
+#define DTP_LIMIT_LAST_LESS_ALIASES NULL
+#define DTP_LIMIT_VPP_ALIASES "virtual-stages num-virtual-stages-per-pipeline-rank"
+#define DTP_LIMIT_SCHEDULE_ALIASES NULL
+#define DTP_LIMIT_MICROBATCH_ALIASES                                                               \
+    "microbatch micro-batch-size micro-batch mbs per-device-train-batch-size "                     \
+    "train-micro-batch-size-per-gpu local-batch-size"
+#define DTP_LIMIT_ZERO_ALIASES "zero"
+#define DTP_LIMIT_ZERO_GROUP_ALIASES NULL
+#define DTP_LIMIT_SP_ALIASES "sp"
+#define DTP_LIMIT_RECOMPUTE_ALIASES "recompute-granularity"
+#define DTP_LIMIT_RECOMPUTE_LAYERS_ALIASES NULL
+
 struct dtp_limit_field {
-    const char *name;   /* key of the plan: "zero_stage" */
-    const char *option; /* "zero-stage" */
-    const char *alias;  /* or NULL */
-    size_t offset;      /* of the plan's field: an int, or */
+    const char *name;    /* key of the plan: "zero_stage" */
+    const char *option;  /* "zero-stage" */
+    const char *aliases; /* or NULL */
+    size_t offset;       /* of the plan's field: an int, or */
     bool flag;
 };
 extern const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1]; /* ends with name NULL */
@@ -67,7 +89,7 @@ enum dtp_status dtp_select_parse(enum dtp_limit limit, const char *text, const c
 /* "tp=8,pp=5": each field one set; a comma before NAME= starts the next field. */
 enum dtp_status dtp_limits_parse(struct dtp_arena *a, const char *text, const char *place,
                                  struct dtp_limits *out, struct dtp_err *err);
-/* Index of a searched field by key, option or alias; -1: none. */
+/* Index of a searched field by key, option or an alias; -1: none. */
 int dtp_limit_find(const char *name);
 
 /* The field as a number: of an enumeration its index, of a flag 0 or 1. */

@@ -116,54 +116,45 @@ static const struct dtp_option general_options[] = {
      .help = "completion script"},
     {0}};
 
-#define LIMIT(index, option, other, text)                                                          \
-    {                                                                                              \
-        option, DTP_OPT_STRING, 0, AT(limit) + (index) * sizeof(const char *),                     \
-            .value = "LIST", .aliases = other, .help = text                                        \
-    }
+#define LIMIT_ROW(limit_, kind, option, text)                                                      \
+    option, kind, 0, AT(limit) + (limit_) * sizeof(const char *), .aliases = limit_##_ALIASES,     \
+                                                                  .help = text
+#define LIMIT(limit_, option, text)                                                                \
+    { LIMIT_ROW(limit_, DTP_OPT_STRING, option, text), .value = "LIST" }
+#define SWITCH(limit_, option, text)                                                               \
+    { LIMIT_ROW(limit_, DTP_OPT_SWITCH, option, text) }
 #define FIELD(option, label, field, text)                                                          \
     { option, DTP_OPT_STRING, 0, AT(field), .value = label, .help = text }
 /* The fields of a plan that are searched (the rows of dtp_limit_fields). */
 static const struct dtp_option layout_options[] = {
-    LIMIT(DTP_LIMIT_TP, "tp",
-          "tensor-parallel tensor-model-parallel-size tensor-parallel-size tp-size",
-          "tensor-parallel degree"),
-    LIMIT(DTP_LIMIT_PP, "pp",
-          "pipeline-parallel pipeline-model-parallel-size pipeline-parallel-size pp-size",
-          "pipeline stages"),
-    LIMIT(DTP_LIMIT_CP, "cp", "context-parallel context-parallel-size",
-          "context-parallel degree (default 1; searched from 16384 tokens on)"),
-    LIMIT(DTP_LIMIT_DP, "dp", "data-parallel data-parallel-size", "data-parallel degree"),
-    LIMIT(DTP_LIMIT_EP, "ep", "expert-parallel expert-model-parallel-size",
+    LIMIT(DTP_LIMIT_TP, "tp", "tensor-parallel degree"),
+    LIMIT(DTP_LIMIT_PP, "pp", "pipeline stages"),
+    LIMIT(DTP_LIMIT_CP, "cp", "context-parallel degree (default 1; searched from 16384 tokens on)"),
+    LIMIT(DTP_LIMIT_DP, "dp", "data-parallel degree"),
+    LIMIT(DTP_LIMIT_EP, "ep",
           "expert-parallel degree, a part of tp x cp x dp / etp (models with experts)"),
-    LIMIT(DTP_LIMIT_ETP, "etp", "expert-tensor-parallel expert-tensor-parallel-size",
+    LIMIT(DTP_LIMIT_ETP, "etp",
           "tensor-parallel degree of the experts alone (default: tp and 1 are tried)"),
-    LIMIT(DTP_LIMIT_VPP, "vpp", "virtual-stages num-virtual-stages-per-pipeline-rank",
-          "virtual stages of each pipeline stage"),
-    LIMIT(DTP_LIMIT_SCHEDULE, "schedule", NULL, "pipeline schedule (`dtplan schedules`)"),
-    LIMIT(DTP_LIMIT_MICROBATCH, "microbatch-size",
-          "microbatch micro-batch-size micro-batch mbs per-device-train-batch-size "
-          "train-micro-batch-size-per-gpu local-batch-size",
-          "sequences in a microbatch"),
-    LIMIT(DTP_LIMIT_ZERO, "zero-stage", "zero", "ZeRO stage, 0 to 3"),
-    LIMIT(DTP_LIMIT_ZERO_GROUP, "zero-group", NULL,
+    LIMIT(DTP_LIMIT_VPP, "vpp", "virtual stages of each pipeline stage"),
+    LIMIT(DTP_LIMIT_SCHEDULE, "schedule", "pipeline schedule (`dtplan schedules`)"),
+    LIMIT(DTP_LIMIT_MICROBATCH, "microbatch-size", "sequences in a microbatch"),
+    LIMIT(DTP_LIMIT_ZERO, "zero-stage", "ZeRO stage, 0 to 3"),
+    LIMIT(DTP_LIMIT_ZERO_GROUP, "zero-group",
           "ZeRO: ranks that share one copy of the state, 0: all of dp x cp (default: 0, and with "
           "ZeRO-3 the replicas of 1, 2, 4 ... nodes where the framework has hybrid sharding)"),
-    {"sequence-parallel", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_SP * sizeof(const char *),
-     .aliases = "sp", .help = "norms and dropout divided by tp as well (default: both are tried)"},
-    LIMIT(DTP_LIMIT_RECOMPUTE, "recompute", "recompute-granularity",
+    SWITCH(DTP_LIMIT_SP, "sequence-parallel",
+           "norms and dropout divided by tp as well (default: both are tried)"),
+    LIMIT(DTP_LIMIT_RECOMPUTE, "recompute",
           "activations computed again in the backward: none, selective, full"),
-    LIMIT(DTP_LIMIT_RECOMPUTE_LAYERS, "recompute-layers", NULL,
+    LIMIT(DTP_LIMIT_RECOMPUTE_LAYERS, "recompute-layers",
           "with full recomputation: only so many layers of a chunk, 0: all (default: 0, and the "
           "fewest that fit where the framework has it)"),
-    LIMIT(DTP_LIMIT_LAST_LESS, "last-stage-less", NULL,
+    LIMIT(DTP_LIMIT_LAST_LESS, "last-stage-less",
           "layers that the last stage leaves to the others, for its head (default: 0, and some "
           "where the framework takes the layers of each stage)"),
-    {"account-for-ends", DTP_OPT_SWITCH, 0, AT(limit) + DTP_LIMIT_ENDS * sizeof(const char *),
-     .aliases = "ends",
-     .help =
-         "embedding and head count as a layer each when layers are divided into stages (default: "
-         "both are tried)"},
+    SWITCH(DTP_LIMIT_ENDS, "account-for-ends",
+           "embedding and head count as a layer each when layers are divided into stages (default: "
+           "both are tried)"),
     {0}};
 const struct dtp_option dtp_fixed_options[] = {
     {"recompute-modules", DTP_OPT_STRING, 0, AT(recompute_modules), .value = "LIST",

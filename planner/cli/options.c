@@ -32,11 +32,7 @@ static const char *next_alias(const char **at, char *buf, size_t size) {
 }
 
 static bool is_called(const struct dtp_option *o, const char *name) {
-    char alias[NAME_SIZE];
-    for (const char *at = o->aliases; next_alias(&at, alias, sizeof alias);)
-        if (strcmp(alias, name) == 0)
-            return true;
-    return strcmp(o->name, name) == 0;
+    return strcmp(o->name, name) == 0 || dtp_one_of(o->aliases, name);
 }
 
 /* Exact names first; then a beginning that only one option has. */

@@ -34,6 +34,17 @@ bool dtp_text_has(const char *text, const char *lower) {
     return false;
 }
 
+bool dtp_one_of(const char *words, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = words; at && *at;) {
+        size_t length = strcspn(at, " ");
+        if (length == n && memcmp(at, word, n) == 0)
+            return true;
+        at += length + strspn(at + length, " ");
+    }
+    return false;
+}
+
 /* Optimal string alignment distance (insert, delete, replace, swap of neighbours) over at most
  * LONGEST lower-case characters. */
 static int edit_distance(const char *x, size_t nx, const char *y, size_t ny) {

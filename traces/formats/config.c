@@ -21,18 +21,6 @@ static const struct {
 #undef X
 };
 
-/* Whether key is one of the words. */
-static bool one_of(const char *words, const char *key) {
-    size_t n = strlen(key);
-    for (const char *at = words; *at;) {
-        size_t length = strcspn(at, " ");
-        if (length == n && memcmp(at, key, n) == 0)
-            return true;
-        at += length + strspn(at + length, " ");
-    }
-    return false;
-}
-
 /* Settings that only some stacks have, the surest first. */
 static const struct {
     const char *key, *framework;
@@ -81,27 +69,28 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->untied = !on;
     else if (strcmp(key, "hidden_act") == 0)
         c->gated |= strstr(value, "silu") != NULL;
-    else if (one_of("recompute_granularity activations_checkpoint_granularity mode", key)) {
+    else if (dtp_one_of("recompute_granularity activations_checkpoint_granularity mode", key)) {
         c->recompute_full = strcmp(value, "full") == 0;
         c->recompute_selective = strcmp(value, "selective") == 0;
-    } else if (one_of("recompute_method activations_checkpoint_method",
-                      key)) /* uniform: layers of a unit, all recomputed */
+    } else if (dtp_one_of("recompute_method activations_checkpoint_method",
+                          key)) /* uniform: layers of a unit, all recomputed */
         c->recompute_block = strcmp(value, "block") == 0;
     else if (strcmp(key, "recompute_activations") == 0)
         c->recompute_selective |= on;
-    else if (one_of("activation_checkpointing gradient_checkpointing use_gradient_checkpointing "
-                    "enable_activation_checkpointing recompute_layer",
-                    key))
+    else if (dtp_one_of(
+                 "activation_checkpointing gradient_checkpointing use_gradient_checkpointing "
+                 "enable_activation_checkpointing recompute_layer",
+                 key))
         c->recompute_full |= on;
     else if (strcmp(key, "use_distributed_optimizer") == 0)
         c->distributed_optimizer |= on;
-    else if (one_of("sequence_parallel sequence_parallelism", key))
+    else if (dtp_one_of("sequence_parallel sequence_parallelism", key))
         c->sequence_parallel |= on;
     else if (strcmp(key, "account_for_embedding_in_pipeline_split") == 0)
         c->embedding_counts |= on;
     else if (strcmp(key, "account_for_loss_in_pipeline_split") == 0)
         c->loss_counts |= on;
-    else if (one_of("fp8 fp8_format", key))
+    else if (dtp_one_of("fp8 fp8_format", key))
         c->fp8 |= strcmp(value, "false") != 0 && strcmp(value, "null") != 0;
     else if (strcmp(key, "fp8_recipe") == 0)
         c->scales_now = strcmp(value, "delayed") != 0;
@@ -117,9 +106,9 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->offloads_optimizer |= on;
     else if (strcmp(value, "deepep") == 0)
         c->ep_per_node = true;
-    else if (one_of("lora_r lora_rank lora_alpha", key) ||
-             (one_of("adapter finetuning_type peft peft_scheme", key) && *value &&
-              !one_of("full none None null", value)))
+    else if (dtp_one_of("lora_r lora_rank lora_alpha", key) ||
+             (dtp_one_of("adapter finetuning_type peft peft_scheme", key) && *value &&
+              !dtp_one_of("full none None null", value)))
         c->adapters = true;
     else if (strcmp(key, "data_parallel_sharding_strategy") == 0) /* Megatron-FSDP */
         c->zero_stage = strcmp(value, "optim_grads_params") == 0 ? 3
@@ -129,13 +118,13 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
 
 static void set_pipeline(struct reading *r, const char *key, const char *value) {
     struct dtp_run_config *c = r->out;
-    if (one_of("pipeline_parallel_schedule pp_engine", key) && *value)
+    if (dtp_one_of("pipeline_parallel_schedule pp_engine", key) && *value)
         c->schedule = dtp_arena_strdup(r->a, value);
     else if (strcmp(key, "pipeline_parallel_first_stage_less_layers") == 0)
         c->first_whole = strcmp(value, "0") == 0;
     else if (strcmp(key, "pipeline_parallel_last_stage_less_layers") == 0)
         c->last_whole = strcmp(value, "0") == 0;
-    else if (strcmp(key, "fsdp_reshard_after_forward") == 0 && one_of("never always", value))
+    else if (strcmp(key, "fsdp_reshard_after_forward") == 0 && dtp_one_of("never always", value))
         c->zero_stage = *value == 'n' ? 2 : 3;
     else if (strcmp(key, "enable_async_tensor_parallel") == 0)
         c->async_tp = is_true(value);
@@ -149,7 +138,7 @@ static void set_section(struct reading *r, const char *key, const char *value) {
     bool optimizer = strcmp(r->section, "offload_optimizer") == 0;
     if (strcmp(key, "enabled") == 0 && strcmp(r->section, "fp16") == 0)
         c->fp16 = is_true(value);
-    if (strcmp(key, "device") != 0 || !one_of("cpu nvme", value) ||
+    if (strcmp(key, "device") != 0 || !dtp_one_of("cpu nvme", value) ||
         !(optimizer || strcmp(r->section, "offload_param") == 0))
         return;
     c->offloads_optimizer |= optimizer;
@@ -165,7 +154,8 @@ static void set_names(struct reading *r, const char *key, const char *value) {
             r->mark = i;
             c->framework = marks[i].framework;
         }
-    if (one_of("base_model model_name_or_path pretrained_model_name_or_path MODEL", key) && *value)
+    if (dtp_one_of("base_model model_name_or_path pretrained_model_name_or_path MODEL", key) &&
+        *value)
         snprintf(c->model, sizeof c->model, "%.*s", DTP_CONFIG_TEXT - 1, value);
     if (strcmp(key, "flavor") == 0 && !*c->model)
         snprintf(c->model, sizeof c->model, "%.*s-%.*s", NAME_PART, r->name, NAME_PART, value);
@@ -194,7 +184,7 @@ static void set(struct reading *r, const char *key, const char *value) {
         key = "micro_batch_size";
     for (size_t i = 0; i < sizeof fields / sizeof *fields && number; i++) {
         long *to = (long *)(void *)((char *)c + fields[i].offset);
-        if (one_of(fields[i].words, key)) {
+        if (dtp_one_of(fields[i].words, key)) {
             c->found += *to == 0;
             *to = v;
         }
