@@ -169,6 +169,7 @@ const struct dtp_output_key dtp_output_trace[] = {
     {"files[].ranks[].overlap_pct", "of communication that is beside compute"},
     {"files[].config.*", "of a configuration: a number that it says"},
     {"files[].model", "of a configuration: its model, a name of the library or the file's own; null: not told"},
+    {"files[].changed", "keys of config that the file says several times, with other values before the last"},
     {"files[].adapters", "of a configuration: it trains LoRA or its like, which the commands do not"},
     {"files[].simulate", "of a configuration: the command that predicts it"},
     {"files[].plan", "of a configuration: the command that looks for a better one"},

@@ -1,4 +1,5 @@
 /* trace_config.c: the configuration of a run as commands of dtplan. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "planner/cli/trace.h"
@@ -20,19 +21,24 @@ static bool has_shape(const struct dtp_model *m, const struct dtp_run_config *c)
     return c->layers > 0 && c->hidden > 0 && (c->experts > 0 || m->moe.experts == 0);
 }
 
-/* By its name, else the first of its shape, one with its vocabulary before others; NULL: neither. */
+/* By its name, else the one of its shape with the nearest vocabulary; NULL: neither. */
 const char *dtp_trace_config_model(struct dtp_arena *a, const struct dtp_run_config *c) {
     const char *const *names, *found = NULL;
     struct dtp_model m;
     size_t n;
+    long least_off = 0;
     if (*c->model && dtp_model_load(a, c->model, &m, NULL) == DTP_OK)
         return dtp_arena_strdup(a, m.name);
     if (dtp_model_list(a, &names, &n, NULL) != DTP_OK)
         return NULL;
     for (size_t i = 0; i < n; i++) {
-        bool is = dtp_model_load(a, names[i], &m, NULL) == DTP_OK && has_shape(&m, c);
-        if (is && (!found || (c->vocab > 0 && m.vocab == c->vocab)))
+        if (dtp_model_load(a, names[i], &m, NULL) != DTP_OK || !has_shape(&m, c))
+            continue;
+        long off = c->vocab > 0 ? labs(m.vocab - c->vocab) : 0;
+        if (!found || off < least_off) {
             found = names[i];
+            least_off = off;
+        }
     }
     return found;
 }
@@ -84,6 +90,16 @@ static long field_of(const struct dtp_run_config *c, int i) {
     return *(const long *)(const void *)((const char *)c + fields[i].offset);
 }
 
+static void print_changed(FILE *f, const struct dtp_run_config *c) {
+    const char *comma = "  several values, of which the last is taken: ";
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (c->changed >> i & 1) {
+            fprintf(f, "%s%s", comma, fields[i].name);
+            comma = ", ";
+        }
+    fputs(c->changed ? "\n" : "", f);
+}
+
 void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_config *c) {
     const char *model = dtp_trace_config_model(a, c), *comma = "";
     fputs("  it says ", f);
@@ -93,6 +109,7 @@ void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_c
             comma = ", ";
         }
     fputs("\n", f);
+    print_changed(f, c);
     if (model)
         fprintf(f, "  model: %s of the library%s\n", model, *c->model ? "" : ", by its shape");
     else
@@ -102,6 +119,7 @@ void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_c
         fputs(
             "  it trains adapters (LoRA), which are not modelled: below all weights are trained\n",
             f);
+    fputs("  cluster: it names no GPUs; C is one of `dtplan clusters` or a file of your own\n", f);
     if (asks_batch(c))
         fprintf(f, "  batch: B is %ld for each data-parallel rank\n",
                 c->microbatch * (c->accumulation > 0 ? c->accumulation : 1));
@@ -117,6 +135,12 @@ void dtp_trace_write_config(struct dtp_arena *a, struct dtp_json_out *w,
     for (int i = 0; i < NUM_FIELDS; i++)
         if (field_of(c, i) > 0)
             dtp_json_kv_int(w, fields[i].name, field_of(c, i));
+    dtp_json_end(w);
+    dtp_json_put_key(w, "changed");
+    dtp_json_array(w);
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (c->changed >> i & 1)
+            dtp_json_put_string(w, fields[i].name);
     dtp_json_end(w);
     dtp_json_kv_string(w, "model", model ? model : *c->model ? c->model : NULL);
     dtp_json_kv_bool(w, "adapters", c->adapters);

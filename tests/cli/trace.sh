@@ -27,6 +27,11 @@ full --recompute-method uniform --pipeline-model-parallel-size 2 --account-for-e
 "$dtplan" trace full | grep '^  what'
 full --recompute-method block
 "$dtplan" trace full | grep -o 'recompute .*'
+# of several commands the last; of two models with its shape the one whose vocabulary is nearer
+printf '%s\n' "train.py --tensor-model-parallel-size 2 --num-layers 8" "train.py --tensor-model-parallel-size 4 --num-layers 8" >two
+"$dtplan" trace two | grep '^  several'
+printf '%s\n' "model:" "  d_model: 4096" "  n_heads: 32" "  n_layers: 32" "  vocab_size: 50368" >mpt
+"$dtplan" trace mpt | grep '^  model'
 echo "{}" >unknown
 for bad in unknown missing; do
     "$dtplan" trace $bad 2>&1

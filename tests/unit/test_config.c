@@ -132,6 +132,19 @@ static void read_text(const char *text, struct dtp_run_config *out) {
     dtp_source_close(s);
 }
 
+/* The last of several values counts, and that there are several is said; the same one twice is none. */
+static void said_again(void) {
+    struct dtp_run_config c;
+    read_text(
+        "TP=2\n"
+        "python train.py --num-layers 8 --tensor-model-parallel-size $TP --micro-batch-size 1\n"
+        "python train.py --num-layers 8 --tensor-model-parallel-size 4 --micro-batch-size 1\n",
+        &c);
+    CU_ASSERT_EQUAL(c.tp, 4);
+    CU_ASSERT_EQUAL(c.microbatch, 1);
+    CU_ASSERT(c.changed != 0 && (c.changed & (c.changed - 1)) == 0); /* one bit */
+}
+
 /* What the settings that --emit writes do not have (tests/property/test_emitted.c). */
 static void as_people_write(void) {
     struct dtp_run_config c;
@@ -213,6 +226,7 @@ int main(void) {
                            {"a launch script", launch_script},
                            {"trainers", trainers},
                            {"as people write them", as_people_write},
+                           {"said again", said_again},
                            {"iteration times by hand", stragglers},
                            {"iteration times of PAI", stragglers_published},
                            CU_TEST_INFO_NULL};

@@ -186,6 +186,7 @@ static void set(struct reading *r, const char *key, const char *value) {
         long *to = (long *)(void *)((char *)c + fields[i].offset);
         if (dtp_one_of(fields[i].words, key)) {
             c->found += *to == 0;
+            c->changed |= (uint64_t)(*to != 0 && *to != v) << i;
             *to = v;
         }
     }

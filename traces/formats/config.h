@@ -3,8 +3,9 @@
  * LLaMA-Factory, TOML of torchtitan, JSON of Hugging Face and DeepSpeed.
  *
  * Lines are "key: value", "key = value", "--key value"; keys of one meaning are one table. Variables of a shell
- * script ("TP=${TP:-8}", "--tensor-model-parallel-size $TP") stand for their values. What is not said is 0. Of a
- * model file only what a comparison needs is taken.
+ * script ("TP=${TP:-8}", "--tensor-model-parallel-size $TP") stand for their values. What is not said is 0; of what
+ * is said several times, as in a script of several commands, the last counts. Of a model file only what a comparison
+ * needs is taken.
  */
 #ifndef DTP_TRACES_FORMATS_CONFIG_H
 #define DTP_TRACES_FORMATS_CONFIG_H
@@ -69,6 +70,7 @@ struct dtp_run_config {
     const char *framework;       /* that has settings of this name; NULL: not told */
     char model[DTP_CONFIG_TEXT]; /* its name; "": not said */
     int found;                   /* fields that were set */
+    uint64_t changed; /* bits of fields, in their order, that were set again to another value */
 };
 
 /* DTP_EINPUT where no line says anything of a model or a layout. */
