@@ -41,7 +41,7 @@ static struct ahead ahead_of_gradients(const struct dtp_framework *f, const stru
                                        const struct activations *x, const struct rank_parts *r) {
     struct ahead at = {0};
     double n = dtp_plan_num_microbatches(plan) - r->in_flight + 1; /* beside all activations */
-    double wait_s = f->check_poll_s * (1 - 2 / (n + 1) * (1 - exp2(-n - 1)));
+    double wait_s = f->check_poll_s * (1 - 2 / (n + 1) * (1 - ldexp(1, -(int)n - 1)));
     if (plan->pp <= 2)
         return at;
     at.backwards = fmin(r->layers, wait_s / x->host_s[1]);
