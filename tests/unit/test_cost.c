@@ -125,6 +125,21 @@ static void test_hops(void) {
     }
 }
 
+/* Megatron-core's buckets hold so many parameters for each rank that shares them, whose number is dp x cp. */
+static void test_buckets_per_rank(void) {
+    struct fixture *x = op_case("gpt3-6.7b", "megatron-core");
+    struct dtp_param_counts n;
+    dtp_model_params(&x->model, x->model.vocab, &n);
+    x->framework.dp_bucket_bytes = 0;
+    x->framework.dp_bucket_params_per_rank = 1000000;
+    x->plan.dp_overlap = 1;
+    for (int cp = 1; cp <= 8; cp *= 2) {
+        x->plan.cp = cp;
+        x->plan.dp = 8 / cp;
+        CU_ASSERT_EQUAL(costs_of(x).stage[0].nreduce, (int)ceil((double)n.total / 8e6));
+    }
+}
+
 /* Beside what is reduced, the six rings of 15 steps of each layer's last backward take a second a step again; not
  * where the reduction comes after it (ZeRO-1), nor inside a node. */
 static void test_slow_hops(void) {
@@ -241,6 +256,7 @@ int main(void) {
                            {"what slows operations", test_slower},
                            {"hops between nodes", test_hops},
                            {"buckets of tensors", test_buckets},
+                           {"buckets of ranks", test_buckets_per_rank},
                            {"ring steps beside reductions", test_slow_hops},
                            {"a checked barrier", test_checked_barrier},
                            {"FLOPs of a step", test_flops},

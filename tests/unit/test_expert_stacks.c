@@ -119,15 +119,17 @@ static void test_wide_router(void) {
 /* Side by side with another microbatch: a forward's rows hide behind the compute of a backward, a backward's
  * behind that of a forward, and slow it; nothing else of the layer changes, and one layer more is kept: the
  * backward has let go of the others when the forward makes them. */
-static void test_hidden(void) {
+static void check_hidden(bool slow) {
     struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
     const struct dtp_phase *apart, *beside;
+    x->framework.comm_time_factor = slow ? 100 : 1; /* longer than what they hide behind */
     x->plan.ep = x->plan.dp = 8;
     x->plan.global_batch_size = 32;
     x->cluster.gpu.comm_slowdown = 0.2;
     x->framework.memory.logits_copies_bytes = 0; /* a backward has the peak, not the loss */
     struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x->problem);
     apart = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE];
+    CU_ASSERT(slow == (apart[0].ep_s > apart[1].compute_s + apart[2].compute_s));
     uint64_t before = dtp_evaluate_memory(dtp_evaluator_create(arena, &x->problem), &x->plan);
     x->plan.ep_overlap = 1;
     beside = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE];
@@ -147,6 +149,11 @@ static void test_hidden(void) {
     double alone_s = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE][0].total_s;
     x->plan.ep_overlap = 0;
     near(dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE][0].total_s, alone_s);
+}
+
+static void test_hidden(void) {
+    check_hidden(false);
+    check_hidden(true);
 }
 
 /* Two nodes with two experts each of four, two for a token: of six pairs one is all on either node, so that a

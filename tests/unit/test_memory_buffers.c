@@ -46,6 +46,22 @@ static void test_transfers(void) {
           one + 2 * (M - 1) * 2.0 * x.problem.seq * x.model.hidden);
 }
 
+/* Each depth of multi-token prediction has logits of its own. */
+static void test_logits_of_depths(void) {
+    struct fixture x;
+    double main_bytes = 0;
+    setup_llama(&x, "megatron-core", 1);
+    x.model.vocab = 2000000; /* so that the loss is the peak */
+    for (int depths = 0; depths < 3; depths++) {
+        x.model.mtp_layers = depths;
+        struct dtp_stage_memory s = first_stage(&x);
+        CU_ASSERT_STRING_EQUAL(s.moment, "loss");
+        main_bytes = depths == 0 ? (double)s.logits_bytes : main_bytes;
+        equal((double)s.logits_bytes, (1 + depths) * main_bytes);
+    }
+    CU_ASSERT(main_bytes > 0);
+}
+
 /* Updated parameters of ZeRO-1 arrive in one piece of 100 B each, from which as much again is copied: the peak. */
 static void test_flat_gather(void) {
     struct fixture x;
@@ -132,6 +148,7 @@ static void test_moved_layers(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"buckets of a reducer", test_reducer},
+                           {"logits of each depth", test_logits_of_depths},
                            {"transfers between stages", test_transfers},
                            {"the piece that is gathered", test_flat_gather},
                            {"weights of autocast", test_cached_weights},

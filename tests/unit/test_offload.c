@@ -83,6 +83,28 @@ static void test_fetch(void) {
     CU_ASSERT(near(dtp_offload_fetch_s(&problem, &plan, 16e9), 2e9 * 16 / 24e9));
 }
 
+static double unshard_s(int *out_n) {
+    struct dtp_costs c;
+    dtp_costs(arena, dtp_cost_memo_create(arena, &problem), &plan, &c);
+    *out_n = c.stage[0].nunshard;
+    return c.stage[0].unshard.time_s;
+}
+
+/* A unit's share of all weights, those of experts among them, comes up before it is gathered. */
+static void test_fetched_units(void) {
+    struct dtp_param_counts counts;
+    int n;
+    prepare("deepspeed");
+    CU_ASSERT_FATAL(dtp_model_load(arena, "mixtral-8x7b", &model, NULL) == DTP_OK);
+    dtp_model_params(&model, model.vocab, &counts);
+    plan.zero_stage = 3;
+    plan.offload = DTP_OFFLOAD_NONE;
+    double gathered_s = unshard_s(&n);
+    plan.offload = DTP_OFFLOAD_PARAMETERS;
+    CU_ASSERT(near(unshard_s(&n) - gathered_s,
+                   dtp_offload_fetch_s(&problem, &plan, (double)counts.total / n)));
+}
+
 /* Sixteen GPUs of a node divide 12 bytes of state and fp32 gradients of each parameter: the host holds one set; in
  * groups of eight two, weights of 2 bytes beside them where these go as well. */
 static void test_room(void) {
@@ -162,6 +184,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"rates", test_rates},
                            {"what is exposed", test_exposed},
                            {"weights from the host", test_fetch},
+                           {"units from the host", test_fetched_units},
                            {"room on the host", test_room},
                            {"memory", test_memory},
                            {"fidelities", test_fidelities},

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/op_build.h"
+#include "models/schedule.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"
 
@@ -183,12 +185,43 @@ static void test_alternate_products(void) {
     CU_ASSERT_EQUAL(repeated, 6); /* down's output is not read again */
 }
 
+/* The mean of a step's load: layers x m microbatches over pp stages, and behind it the bubble as a rest, (pp - 1) /
+ * (v m) of it, a third of that where backwards are split. */
+static void test_rests(void) {
+    static const struct {
+        int schedule, vpp;
+        double rest;
+    } cases[] = {{DTP_SCHED_1F1B, 1, 3.0 / 8},
+                 {DTP_SCHED_INTERLEAVED, 3, 3.0 / (3 * 8)},
+                 {DTP_SCHED_ZB_H1, 1, 3.0 / (3 * 8)}};
+    struct fixture *x = op_case("gpt3-6.7b", "megatron-core");
+    struct dtp_load_mix of[DTP_NLAYER_KINDS] = {{0}};
+    CU_ASSERT_FATAL(dtp_cluster_load(arena, "dgx-b200", &x->cluster, NULL) == DTP_OK);
+    struct dtp_gpu *g = &x->cluster.gpu;
+    g->power.memory_s = 1;
+    g->power.burst_w = 0;
+    of[DTP_LAYER_DENSE] =
+        (struct dtp_load_mix){1e-3, 2e-3 * g->power_w, 1e-4, 1e-5 * g->power_w, 0};
+    x->plan.pp = 4;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        x->plan.schedule = cases[i].schedule;
+        x->plan.vpp = cases[i].vpp;
+        double n = x->model.layers * 8 / 4.0, w = g->power_w;
+        struct dtp_load_mix mix = {n * 1e-3, n * 2e-3 * w, n * 1e-4, n * 1e-5 * w, cases[i].rest};
+        double slowdown = dtp_power_slowdown(g, &mix);
+        near(dtp_op_slowdown(&x->problem, &x->plan, of), slowdown);
+        mix.rest *= 2; /* and it counts */
+        CU_ASSERT(slowdown > 1 && dtp_power_slowdown(g, &mix) < slowdown * (1 - 1e-3));
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"FLOPs of a GPT layer", test_flops},
                            {"tensor-parallel traffic", test_tensor_parallel},
                            {"softmax of few heads", test_softmax},
                            {"packed documents", test_documents},
                            {"gaps", test_gaps},
+                           {"rests of a pipeline", test_rests},
                            {"what is repeated", test_repeated},
                            {"every model of the library", test_every_model},
                            {"every second product", test_alternate_products},

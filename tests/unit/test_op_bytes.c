@@ -257,8 +257,92 @@ static void test_experts(void) {
     expect(x, "ep dispatch", F, 2 * n * topk * h * (1 + 0.5 / 2));
 }
 
+/* What follows a block by kernels of its own: bias 4 z, dropout with a mask of one byte 5 z, sum 6 z; each twice. */
+static void test_parts_of_residual(void) {
+    struct fixture *x = op_case("gpt3-1.3b", "megatron-core");
+    double z = (double)x->model.seq * x->model.hidden;
+    x->framework.fused_bias_dropout_add = x->framework.fused_linear_bias = false;
+    x->framework.dropout = true;
+    x->model.dropout = 0.1;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    expect(x, "bias", F, 2 * 4 * z);
+    expect(x, "dropout", F, 2 * 5 * z);
+    expect(x, "residual add", F, 2 * 6 * z);
+    expect(x, "bias dropout add", F, 0);
+}
+
+static double dense_params(const struct fixture *x) {
+    struct dtp_param_counts n;
+    dtp_model_params(&x->model, x->model.vocab, &n);
+    return (double)n.dense_layer;
+}
+
+/* Gradients of several microbatches: in the product's epilogue the sum is read; by a kernel of its own the new ones
+ * in 16 bit are, too, and the sum is written (Narayanan 2021: 6 bytes a parameter in 16 bit). */
+static void test_accumulation(void) {
+    struct fixture *x = op_case("gpt3-1.3b", "megatron-core");
+    double params = dense_params(x);
+    for (int fp32 = 0; fp32 < 2; fp32++)
+        for (int fused = 0; fused < 2; fused++)
+            for (int m = 1; m <= 8; m += 7) {
+                x->framework.fp32_gradient_accumulation = fp32;
+                x->framework.fused_gradient_accumulation = fused;
+                x->plan.dp = 8 / m;
+                dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+                double sum = fp32 ? 4 : 2;
+                expect(x, "gradient add in GEMM", W, fused ? sum * params : 0);
+                expect(x, "gradient add", W, fused || m == 1 ? 0 : (2 + 2 * sum) * params);
+            }
+}
+
+/* ZeRO-3 copies what it gathered, in the forward and, where it gathers again, in the backward, unless a recomputed
+ * forward has it; and gradients into the buffer that is reduced. ZeRO-1 copies once a step. */
+static void test_zero_copies(void) {
+    struct fixture *x = op_case("gpt3-1.3b", "megatron-core");
+    double params = dense_params(x);
+    x->framework.zero3_copy_out_bytes = 3;
+    x->framework.zero3_copy_in_bytes = 5;
+    x->framework.zero_copy_bytes = 7;
+    x->framework.zero3_regather_backward = true;
+    x->plan.dp = 2; /* four microbatches */
+    x->plan.zero_stage = 3;
+    for (int full = 0; full < 2; full++) {
+        x->plan.recompute = full ? DTP_RECOMPUTE_FULL : DTP_RECOMPUTE_NONE;
+        dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+        expect(x, "unshard copy", F, 3 * params);
+        expect(x, "unshard copy", I, full ? 0 : 3 * params);
+        expect(x, "reduce copy", W, 5 * params);
+    }
+    x->plan.zero_stage = 1;
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
+    expect(x, "unshard copy", F, 0);
+    expect(x, "reduce copy", W, 7 * params / 4);
+}
+
+/* n tokens of h elements, k experts for each of E: softmax and choice of n E fp32 numbers; rows gathered back, weighed in
+ * fp32 and summed, and in the backward the weights' gradient from rows and the gradient of the sum. */
+static void test_rows_gathered_back(void) {
+    struct fixture *x = op_case("mixtral-8x7b", "torch-fsdp2");
+    double own = (double)x->model.seq * x->model.hidden, rows = x->model.moe.top_k * own;
+    double scores = (double)x->model.seq * x->model.moe.experts;
+    CU_ASSERT(x->framework.moe_gathers_rows);
+    dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
+    expect(x, "router softmax and top-k", F, 32 * scores);
+    expect(x, "router softmax and top-k", I, 16 * scores);
+    expect(x, "weigh rows", F, (2 + 4) * rows);
+    expect(x, "sum of rows", F, 4 * rows + 2 * own);
+    expect(x, "weigh rows", I, 2 * rows + 4 * own);
+    expect(x, "weights' gradient", I, (2 + 4) * rows + 4 * own + 4 * rows);
+    expect(x, "unpermute", F, 4 * rows);
+    expect(x, "unpermute", I, 4 * rows);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"norms and residuals", test_norm_and_residual},
+                           {"parts of a residual", test_parts_of_residual},
+                           {"accumulation", test_accumulation},
+                           {"copies of ZeRO", test_zero_copies},
+                           {"rows gathered back", test_rows_gathered_back},
                            {"a norm by operators", test_operators_of_norm},
                            {"a norm in fp32", test_converted_norm},
                            {"activations", test_activation},

@@ -30,6 +30,10 @@ static void test_experts(void) {
     near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
     x->plan.ep = 2;
     near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.25 * rows * 2 * 3 * h * ffn);
+    x->model.moe.capacity_factor = 1.3; /* each of four experts fills its last tile of 128 rows */
+    double filled = 4 * 128 * ceil(1.3 * rows / 4 / 128);
+    CU_ASSERT(filled > 1.3 * rows);
+    near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + (filled - rows) * 2 * 3 * h * ffn);
 }
 
 /* Sequence parallelism: ranks of a tp group route their own tokens and gather top_k rows for each. */
