@@ -4,7 +4,12 @@
 
 #include "sim/base/text.h"
 
-static void write_slurm(FILE *f, int nodes, int per_node, const char *note, const char *command) {
+/* Where ranks run: full nodes, the last with what is left, as the simulation places them. */
+struct ranks {
+    int nodes, per_node, on_last;
+};
+
+static void write_slurm(FILE *f, const struct ranks *r, const char *note, const char *command) {
     fprintf(f,
             "#!/bin/bash\n"
             "%s"
@@ -12,23 +17,33 @@ static void write_slurm(FILE *f, int nodes, int per_node, const char *note, cons
             "#SBATCH --nodes=%d\n"
             "#SBATCH --ntasks-per-node=%d\n"
             "#SBATCH --gpus-per-node=%d\n"
-            "#SBATCH --exclusive\n"
+            "#SBATCH --exclusive\n",
+            note, r->nodes, r->per_node, r->per_node);
+    if (r->on_last < r->per_node)
+        fprintf(f, "#SBATCH --ntasks=%d\n#SBATCH --distribution=plane=%d\n",
+                (r->nodes - 1) * r->per_node + r->on_last, r->per_node);
+    fprintf(f,
             "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
             "export MASTER_PORT=29511\n"
             "srun %s\n",
-            note, nodes, per_node, per_node, command);
+            command);
 }
 
-static void write_torchrun(FILE *f, int nodes, int per_node, const char *note,
-                           const char *command) {
+static void write_torchrun(FILE *f, const struct ranks *r, const char *note, const char *command) {
+    char each[64];
+    if (r->on_last < r->per_node)
+        snprintf(each, sizeof each, "$((${NODE_RANK:-0} < %d ? %d : %d))", r->nodes - 1,
+                 r->per_node, r->on_last);
+    else
+        snprintf(each, sizeof each, "%d", r->per_node);
     fprintf(f,
             "#!/bin/bash\n"
             "%s"
             "# on every node, with MASTER_ADDR the first one's name and NODE_RANK 0 .. %d\n"
-            "torchrun --nnodes=%d --nproc-per-node=%d --node-rank=\"${NODE_RANK:-0}\" \\\n"
+            "torchrun --nnodes=%d --nproc-per-node=%s --node-rank=\"${NODE_RANK:-0}\" \\\n"
             "    --master-addr=\"${MASTER_ADDR:-127.0.0.1}\" --master-port=29511 --no-python \\\n"
             "    %s\n",
-            note, nodes - 1, nodes, per_node, command);
+            note, r->nodes - 1, r->nodes, each, command);
 }
 
 const char *const dtp_emit_names[] = {"none",       "slurm",    "torchrun",  "megatron",
@@ -37,11 +52,11 @@ const char *const dtp_emit_names[] = {"none",       "slurm",    "torchrun",  "me
 /* A row for each name: a script around `dtplan run`, or the settings of the frameworks whose name
  * begins so. */
 static const struct {
-    void (*script)(FILE *f, int nodes, int per_node, const char *note, const char *command);
+    void (*script)(FILE *f, const struct ranks *r, const char *note, const char *command);
     const char *framework[3];
     void (*settings)(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
-    const char *(*lacks)(
-        const struct dtp_model *m); /* of the model, what has no setting; or NULL */
+    /* of model and plan, what has no setting; or NULL */
+    const char *(*lacks)(const struct dtp_model *m, const struct dtp_plan *plan);
 } kinds[] = {{0},
              {.script = write_slurm},
              {.script = write_torchrun},
@@ -50,7 +65,9 @@ static const struct {
               .lacks = dtp_emit_megatron_lacks},
              {.framework = {"torchtitan"}, .settings = dtp_emit_torchtitan},
              {.framework = {"nanotron"}, .settings = dtp_emit_nanotron},
-             {.framework = {"deepspeed"}, .settings = dtp_emit_deepspeed}};
+             {.framework = {"deepspeed"},
+              .settings = dtp_emit_deepspeed,
+              .lacks = dtp_emit_deepspeed_lacks}};
 
 const char *dtp_emit_framework(int kind) {
     return kinds[kind].framework[0];
@@ -60,8 +77,10 @@ static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
                                    const struct dtp_setup *setup, const struct dtp_plan *plan,
                                    struct dtp_err *err) {
     const struct dtp_problem *p = &setup->problem;
-    int per_node = p->cluster->node.gpus < p->gpus ? p->cluster->node.gpus : p->gpus;
-    int nodes = (p->gpus + per_node - 1) / per_node;
+    struct ranks ranks = {.per_node =
+                              p->cluster->node.gpus < p->gpus ? p->cluster->node.gpus : p->gpus};
+    ranks.nodes = (p->gpus + ranks.per_node - 1) / ranks.per_node;
+    ranks.on_last = p->gpus - (ranks.nodes - 1) * ranks.per_node;
     if (!setup->ask.model)
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "--emit: a script can only name its model, and this "
@@ -78,7 +97,7 @@ static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
                                "# dtplan's own runtime trains the plan that was found for %s; for "
                                "the settings of that: --emit megatron, torchtitan, ...\n",
                                p->framework->name);
-    kinds[kind].script(f, nodes, per_node, note, command.at);
+    kinds[kind].script(f, &ranks, note, command.at);
     return DTP_OK;
 }
 
@@ -98,7 +117,7 @@ enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
     if (setup->problem.model->nconvs > 0 || setup->problem.model->patch > 0)
         return dtp_fail(err, DTP_EUNSUPPORTED, "--emit %s: \"%s\" is no language model",
                         dtp_emit_names[kind], setup->problem.model->name);
-    const char *lacks = kinds[kind].lacks ? kinds[kind].lacks(setup->problem.model) : NULL;
+    const char *lacks = kinds[kind].lacks ? kinds[kind].lacks(setup->problem.model, plan) : NULL;
     if (lacks)
         fprintf(stderr, "dtplan: --emit %s: %s\n", dtp_emit_names[kind], lacks);
     kinds[kind].settings(f, &setup->problem, plan);

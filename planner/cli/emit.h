@@ -21,8 +21,9 @@ enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
 const char *dtp_emit_framework(int kind);
 
 /* emit_config.c: of a stack. */
-/* What of the model the arguments cannot say, or NULL. */
-const char *dtp_emit_megatron_lacks(const struct dtp_model *m);
+/* What of model or plan the settings cannot say, or NULL. */
+const char *dtp_emit_megatron_lacks(const struct dtp_model *m, const struct dtp_plan *plan);
+const char *dtp_emit_deepspeed_lacks(const struct dtp_model *m, const struct dtp_plan *plan);
 void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
 const char *dtp_emit_titan_schedule(int schedule); /* NULL: it has none such */
 void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);

@@ -66,7 +66,8 @@ static void megatron_attention(FILE *f, const struct dtp_model *m) {
         fputs("--qk-layernorm\n", f);
 }
 
-const char *dtp_emit_megatron_lacks(const struct dtp_model *m) {
+const char *dtp_emit_megatron_lacks(const struct dtp_model *m, const struct dtp_plan *plan) {
+    (void)plan;
     return m->sliding_window > 0 && m->chunked_attention
                ? "arguments.py has nothing for attention in chunks (Megatron-Bridge's layers do): "
                  "all layers attend in full"
@@ -319,6 +320,14 @@ void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
     fprintf(f, "optimizer:\n  zero_stage: %d\n", plan->zero_stage);
 }
 
+const char *dtp_emit_deepspeed_lacks(const struct dtp_model *m, const struct dtp_plan *plan) {
+    (void)m;
+    return plan->recompute == DTP_RECOMPUTE_NONE
+               ? NULL
+               : "the plan recomputes layers, which the model's code switches on "
+                 "(gradient_checkpointing of transformers), not this file";
+}
+
 void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan) {
     struct dtp_json_out w;
     bool overlap = dtp_framework_dp_overlaps(p->framework, plan->dp_overlap, plan->zero_stage);
@@ -338,6 +347,8 @@ void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_p
     dtp_json_kv_int(&w, "stage", stage);
     dtp_json_kv_bool(&w, "overlap_comm", overlap);
     dtp_json_kv_bool(&w, "contiguous_gradients", true);
+    if (plan->zero_group > 0)
+        dtp_json_kv_int(&w, "mics_shard_size", plan->zero_group);
     if (plan->offload != DTP_OFFLOAD_NONE) {
         dtp_json_put_key(&w, plan->offload == DTP_OFFLOAD_PARAMETERS ? "offload_param"
                                                                      : "offload_optimizer");

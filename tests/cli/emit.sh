@@ -5,6 +5,15 @@ for kind in slurm torchrun; do
     bash -n $kind.sh || echo "$kind: no shell script"
     cat $kind.sh
 done
+# A last node that is not full holds the rest.
+for kind in slurm torchrun; do
+    "$dtplan" --model gpt2 --gpus 12 --batch 48 --emit $kind >$kind.rest
+    bash -n $kind.rest || echo "$kind: no shell script"
+    grep -oe '^#SBATCH --[nd][ti].*' -e '--nproc.* --node' $kind.rest
+done
+for node in 0 1; do
+    NODE_RANK=$node bash -c "$(sed -n 's/.*nproc-per-node=\(.*\) --node.*/echo \1/p' torchrun.rest)"
+done
 "$dtplan" --model gpt2 --gpus 16 --emit slurm --json 2>&1
 echo "status $?"
 arguments=$(sed -n 's/^srun dtplan run --backend cuda //p' slurm.sh)
@@ -49,8 +58,12 @@ small="--model llama3-8b --gpus 16 --cluster h100 --batch 64"
     # what was simulated: no overlap but in stage 3; one replica offloads by stage 2
     "$dtplan" $small --emit deepspeed --zero-stage 1 | grep overlap
     "$dtplan" $small --emit deepspeed --zero-stage 3 | grep overlap
-    "$dtplan" --model llama3-8b --gpus 1 --cluster h100 --batch 64 --emit deepspeed --offload optimizer |
-        grep '"stage"'
+    "$dtplan" --model llama3-8b --gpus 1 --cluster h100 --batch 64 --emit deepspeed --offload optimizer \
+        2>/dev/null | grep '"stage"'
+    # recomputation is no setting of DeepSpeed's, groups of ZeRO are MiCS
+    "$dtplan" $small --emit deepspeed --recompute full 2>&1 >/dev/null | cut -c 1-60
+    "$dtplan" --model llama3.2-1b --gpus 16 --cluster h100 --batch 64 --emit deepspeed --zero-stage 3 --zero-group 8 2>/dev/null |
+        grep mics
     "$dtplan" $small --framework megatron-core-overlap --tp 2 --sp on --emit megatron | grep overlap
     "$dtplan" $small --offload optimizer --emit megatron | grep -e offload -e aware
 }
