@@ -114,7 +114,9 @@ void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_c
         fprintf(f, "  model: %s of the library%s\n", model, *c->model ? "" : ", by its shape");
     else
         fprintf(f, "  model: %s\n",
-                *c->model ? c->model : "none of the library has this shape (models/README.md)");
+                *c->model       ? c->model
+                : c->layers > 0 ? "none of the library has this shape (models/README.md)"
+                                : "not said");
     if (c->adapters)
         fputs(
             "  it trains adapters (LoRA), which are not modelled: below all weights are trained\n",
@@ -123,6 +125,8 @@ void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_c
     if (asks_batch(c))
         fprintf(f, "  batch: B is %ld for each data-parallel rank\n",
                 c->microbatch * (c->accumulation > 0 ? c->accumulation : 1));
+    if (c->zero_file && c->zero_stage == 0)
+        fprintf(f, "  ZeRO: Z is the stage in %s\n", c->zero_file);
     fprintf(f, "  what to expect   %s\n", command(a, c, true));
     fprintf(f, "  what is better   %s\n", command(a, c, false));
 }

@@ -121,6 +121,8 @@ static void add_sharding(struct dtp_str *s, const struct dtp_run_config *c) {
     long zero = zero_of(c), cp = c->cp > 0 ? c->cp : 1;
     if (zero > 0)
         dtp_str_printf(s, " --zero-stage %ld", zero);
+    else if (c->zero_file && c->zero_stage == 0)
+        dtp_str_add(s, " --zero-stage Z");
     if (c->shards > 0 && c->replicas > 1)
         dtp_str_printf(s, " --zero-group %ld", c->shards * cp);
     if (c->offloads_parameters || c->offloads_optimizer)

@@ -172,6 +172,34 @@ static void as_people_write(void) {
     CU_ASSERT_STRING_EQUAL(c.framework, "megatron-core");
 }
 
+/* Launchers and trainers of Hugging Face: GPUs and microbatches imply the batch, a file of DeepSpeed's the stage. */
+static void launchers(void) {
+    struct dtp_run_config c;
+    read_text("deepspeed --num_gpus=8 train.py --model_name_or_path meta-llama/Llama-2-7b-hf "
+              "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 "
+              "--deepspeed ds_config.json --model_max_length 4096\n",
+              &c);
+    CU_ASSERT_EQUAL(dtp_config_gpus(&c), 8);
+    CU_ASSERT_EQUAL(dtp_config_batch(&c), 64);
+    CU_ASSERT_EQUAL(c.seq, 4096);
+    CU_ASSERT_EQUAL(c.zero_stage, 0);
+    CU_ASSERT_STRING_EQUAL(c.zero_file, "ds_config.json");
+    read_text("deepspeed_config:\n  offload_optimizer_device: cpu\n  offload_param_device: none\n"
+              "  zero_stage: 2\ndistributed_type: DEEPSPEED\nfsdp_config: {}\nnum_processes: 16\n",
+              &c);
+    CU_ASSERT_STRING_EQUAL(c.framework, "deepspeed");
+    CU_ASSERT_EQUAL(c.zero_stage, 2);
+    CU_ASSERT_TRUE(c.offloads_optimizer && !c.offloads_parameters && !c.offloads_to_nvme);
+    CU_ASSERT_EQUAL(dtp_config_gpus(&c), 16);
+    read_text("fsdp_config:\n  fsdp_activation_checkpointing: true\n"
+              "  fsdp_sharding_strategy: SHARD_GRAD_OP\nnum_machines: 1\nnum_processes: 4\n",
+              &c);
+    CU_ASSERT_STRING_EQUAL(c.framework, "torch-fsdp2");
+    CU_ASSERT_EQUAL(c.zero_stage, 2);
+    CU_ASSERT_TRUE(c.recompute_full);
+    CU_ASSERT_PTR_NULL(c.zero_file);
+}
+
 static enum dtp_status read_times(const char *path, struct dtp_iterations *out,
                                   struct dtp_err *err) {
     struct dtp_source *s;
@@ -227,6 +255,7 @@ int main(void) {
                            {"trainers", trainers},
                            {"as people write them", as_people_write},
                            {"said again", said_again},
+                           {"launchers of Hugging Face", launchers},
                            {"iteration times by hand", stragglers},
                            {"iteration times of PAI", stragglers_published},
                            CU_TEST_INFO_NULL};

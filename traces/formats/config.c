@@ -36,7 +36,9 @@ static const struct {
              {"_component_", "torchtune"},
              {"zero_optimization", "deepspeed"},
              {"deepspeed", "deepspeed"},
+             {"deepspeed_config", "deepspeed"},
              {"sharding_strategy", "torch-fsdp1"},
+             {"fsdp", "torch-fsdp2"},
              {"fsdp_config", "torch-fsdp2"}};
 enum { NUM_MARKS = sizeof marks / sizeof *marks };
 
@@ -79,7 +81,7 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->recompute_selective |= on;
     else if (dtp_one_of(
                  "activation_checkpointing gradient_checkpointing use_gradient_checkpointing "
-                 "enable_activation_checkpointing recompute_layer",
+                 "enable_activation_checkpointing fsdp_activation_checkpointing recompute_layer",
                  key))
         c->recompute_full |= on;
     else if (strcmp(key, "use_distributed_optimizer") == 0)
@@ -110,6 +112,8 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
              (dtp_one_of("adapter finetuning_type peft peft_scheme", key) && *value &&
               !dtp_one_of("full none None null", value)))
         c->adapters = true;
+    else if (dtp_one_of("sharding_strategy fsdp_sharding_strategy", key)) /* FSDP1, by its names */
+        c->zero_stage = strcmp(value, "SHARD_GRAD_OP") == 0 ? 2 : 3;
     else if (strcmp(key, "data_parallel_sharding_strategy") == 0) /* Megatron-FSDP */
         c->zero_stage = strcmp(value, "optim_grads_params") == 0 ? 3
                         : strcmp(value, "optim_grads") == 0      ? 2
@@ -132,14 +136,17 @@ static void set_pipeline(struct reading *r, const char *key, const char *value) 
         c->eager = !is_true(value);
 }
 
-/* JSON of DeepSpeed: "fp16": {"enabled": true}, "offload_optimizer": {"device": "cpu"}. */
+/* JSON of DeepSpeed: "fp16": {"enabled": true}, "offload_optimizer": {"device": "cpu"}; accelerate's
+ * offload_optimizer_device. */
 static void set_section(struct reading *r, const char *key, const char *value) {
     struct dtp_run_config *c = r->out;
-    bool optimizer = strcmp(r->section, "offload_optimizer") == 0;
+    bool flat = dtp_one_of("offload_optimizer_device offload_param_device", key);
+    const char *what = flat ? key : r->section;
+    bool optimizer = strncmp(what, "offload_optimizer", strlen("offload_optimizer")) == 0;
     if (strcmp(key, "enabled") == 0 && strcmp(r->section, "fp16") == 0)
         c->fp16 = is_true(value);
-    if (strcmp(key, "device") != 0 || !dtp_one_of("cpu nvme", value) ||
-        !(optimizer || strcmp(r->section, "offload_param") == 0))
+    if (!(flat || strcmp(key, "device") == 0) || !*value || !dtp_one_of("cpu nvme", value) ||
+        !(optimizer || strncmp(what, "offload_param", strlen("offload_param")) == 0))
         return;
     c->offloads_optimizer |= optimizer;
     c->offloads_parameters |= !optimizer;
@@ -169,7 +176,11 @@ static void set_names(struct reading *r, const char *key, const char *value) {
         c->layout = dtp_plan_layers_of_layout(r->a, value);
     if (strcmp(key, "name") == 0)
         snprintf(r->name, sizeof r->name, "%s", value);
-    if (strcmp(key, "deepspeed") == 0 && c->zero_stage == 0) /* .../zero3.json, ds_z3_config.json */
+    if (!dtp_one_of("deepspeed deepspeed_config deepspeed_config_file", key) || c->zero_stage > 0)
+        return;
+    if (strstr(value, ".json"))
+        c->zero_file = dtp_arena_strdup(r->a, value);
+    if (*value) /* .../zero3.json, ds_z3_config.json */
         for (const char *p = value; *p; p++)
             if ((*p == 'o' || *p == 'z') && (p[1] >= '1' && p[1] <= '3'))
                 c->zero_stage = p[1] - '0';

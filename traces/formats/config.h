@@ -1,6 +1,6 @@
 /* config.h: what a training configuration says of model and layout, whatever the framework: arguments of
  * Megatron (YAML, a command line, a launch script), recipes of NeMo, YAML of nanotron, LLM Foundry, axolotl and
- * LLaMA-Factory, TOML of torchtitan, JSON of Hugging Face and DeepSpeed.
+ * LLaMA-Factory and accelerate, TOML of torchtitan, JSON of Hugging Face and DeepSpeed.
  *
  * Lines are "key: value", "key = value", "--key value"; keys of one meaning are one table. Variables of a shell
  * script ("TP=${TP:-8}", "--tensor-model-parallel-size $TP") stand for their values. What is not said is 0; of what
@@ -23,7 +23,8 @@
     X(ffn, "ffn_hidden_size intermediate_size")                                                    \
     X(experts, "num_experts num_local_experts n_routed_experts")                                   \
     X(vocab, "vocab_size padded_vocab_size")                                                       \
-    X(seq, "seq_length sequence_length seq_len max_seq_len sequence_len cutoff_len SEQ_LEN")       \
+    X(seq, "seq_length sequence_length seq_len max_seq_len max_seq_length model_max_length "       \
+           "sequence_len cutoff_len SEQ_LEN")                                                      \
     X(tp, "tensor_model_parallel_size tensor_parallel_degree tensor_parallelism tp TP")            \
     X(pp, "pipeline_model_parallel_size pipeline_parallel_degree pipeline_parallelism pp PP")      \
     X(dp, "dp data_parallel_size")                                                                 \
@@ -47,8 +48,9 @@
     X(zero_stage, "zero_stage stage")                                                              \
     X(recompute_layers, "recompute_num_layers activations_checkpoint_num_layers")                  \
     X(recompute_every, "selective_ac_option")                                                      \
-    X(nodes, "nnodes num_nodes nodes NNODES NUM_NODES")                                            \
-    X(node_gpus, "nproc_per_node gpus_per_node num_gpus_per_node ntasks_per_node GPUS_PER_NODE")   \
+    X(nodes, "nnodes num_nodes num_machines nodes NNODES NUM_NODES")                               \
+    X(node_gpus, "nproc_per_node gpus_per_node num_gpus_per_node num_gpus ntasks_per_node "        \
+                 "GPUS_PER_NODE")                                                                  \
     X(gpus, "world_size num_processes")
 
 enum { DTP_CONFIG_TEXT = 96 };
@@ -62,12 +64,13 @@ struct dtp_run_config {
     bool first_whole, last_whole; /* first_less, last_less are said to be 0 */
     bool scales_now;              /* FP8 with scales of this step, not delayed ones */
     bool offloads_optimizer, offloads_parameters, offloads_to_nvme;
-    bool async_tp, eager;        /* torchtitan's, which are frameworks of their own to dtplan */
-    bool adapters;               /* LoRA and its like are trained, not the model */
-    int modules;                 /* that are recomputed, bits of enum dtp_module */
-    const char *schedule;        /* of the pipeline, as its stack calls it; NULL: not said */
-    const char *layout;          /* layers of each virtual stage, "1,2,2"; NULL: not said */
-    const char *framework;       /* that has settings of this name; NULL: not told */
+    bool async_tp, eager;  /* torchtitan's, which are frameworks of their own to dtplan */
+    bool adapters;         /* LoRA and its like are trained, not the model */
+    int modules;           /* that are recomputed, bits of enum dtp_module */
+    const char *schedule;  /* of the pipeline, as its stack calls it; NULL: not said */
+    const char *layout;    /* layers of each virtual stage, "1,2,2"; NULL: not said */
+    const char *zero_file; /* of DeepSpeed's settings, where the stage stands; NULL: not said */
+    const char *framework; /* that has settings of this name; NULL: not told */
     char model[DTP_CONFIG_TEXT]; /* its name; "": not said */
     int found;                   /* fields that were set */
     uint64_t changed; /* bits of fields, in their order, that were set again to another value */

@@ -24,13 +24,17 @@ static long replicas_of(const struct dtp_run_config *c) {
     return c->microbatch > 0 && c->accumulation > 0 ? c->global_batch / each : 0;
 }
 
+static long gpus_said(const struct dtp_run_config *c) {
+    return c->gpus > 0        ? c->gpus
+           : c->node_gpus > 0 ? product((long[]){c->nodes, c->node_gpus}, 2)
+                              : 0;
+}
+
 long dtp_config_gpus(const struct dtp_run_config *c) {
     long dp = replicas_of(c);
     long dense = product((long[]){c->tp, c->cp}, 2), experts = product((long[]){c->ep, c->etp}, 2);
     long least = product((long[]){dense > experts ? dense : experts, c->pp}, 2);
-    long said = c->gpus > 0        ? c->gpus
-                : c->node_gpus > 0 ? product((long[]){c->nodes, c->node_gpus}, 2)
-                                   : 0;
+    long said = gpus_said(c);
     if (said == 0 && dp > 0)
         said = product((long[]){dp, dense, c->pp}, 3);
     return said > 0 && said < least ? least : said;
@@ -39,7 +43,9 @@ long dtp_config_gpus(const struct dtp_run_config *c) {
 long dtp_config_batch(const struct dtp_run_config *c) {
     bool titan = c->dp == 0 && c->shards > 0; /* no accumulation unless it says a batch */
     long accumulation = titan ? 1 : c->accumulation;
-    long dp = titan ? product((long[]){c->shards, c->replicas}, 2) : c->dp;
+    long dp = titan       ? product((long[]){c->shards, c->replicas}, 2)
+              : c->dp > 0 ? c->dp
+                          : gpus_said(c) / product((long[]){c->tp, c->cp, c->pp}, 3);
     if (c->global_batch > 0)
         return c->global_batch;
     long batch = product((long[]){c->microbatch, accumulation, dp}, 3);
