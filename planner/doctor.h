@@ -19,9 +19,10 @@ struct dtp_measured {
     double step_s;     /* 0: not given */
     double peak_bytes; /* 0: not given */
     bool out_of_memory;
-    const char *text; /* as typed */
-    int batch;        /* sequences of a step that a line of a log names; 0: none */
-    bool tokens, mfu; /* step_s was given as tokens/s of all GPUs, as MFU */
+    const char *text;     /* as typed */
+    int batch;            /* sequences of a step that a line of a log names; 0: none */
+    double flops_per_gpu; /* FLOP/s that a line of a log says itself; 0: none */
+    bool tokens, mfu;     /* step_s was given as tokens/s of all GPUs, as MFU */
 };
 
 /* "3.2s" "820 ms/step" a step, "1.2 it/s", "152TF" TFLOP/s per GPU, "45% MFU", "190k tok/s", "3k tok/s/GPU",

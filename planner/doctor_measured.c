@@ -102,6 +102,8 @@ static bool read_log(struct dtp_arena *a, const char *text, const struct dtp_pro
     measures_of(p, m);
     for (int i = 0; i < NMEASURES && !timed; i++)
         timed = find(&log, m[i].quantity, false, &v) && set_step(&m[i], v, out);
+    if (find(&log, DTP_QUANTITY_FLOPS_PER_GPU, false, &v) && v > 0 && isfinite(v))
+        out->flops_per_gpu = v;
     if ((find(&log, DTP_QUANTITY_PEAK_BYTES, true, &v) ||
          find(&log, DTP_QUANTITY_RESERVED_BYTES, true, &v)) &&
         v > 0 && isfinite(v))

@@ -18,6 +18,16 @@ static const struct dtp_option own_options[] = {
          "or a line of a log"},
     {0}};
 
+/* Trainers count attention in full or under its mask, with recomputation or without; a tenth for the rest. */
+static bool counts_otherwise(const struct dtp_diagnosis *d, const struct dtp_measured *m,
+                             const struct dtp_problem *p) {
+    const double near = 1.1;
+    double most = dtp_step_flops(p) / p->gpus / m->step_s;
+    double least = most * d->expected.causal_mfu / d->expected.mfu;
+    most *= d->expected.hfu / d->expected.mfu;
+    return m->flops_per_gpu > most * near || m->flops_per_gpu < least / near;
+}
+
 static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
                         const struct dtp_measured *m, const struct dtp_problem *p) {
     char text[5][32];
@@ -61,6 +71,12 @@ static void print_range(const struct dtp_term *t, const struct dtp_diagnosis *d,
                 dtp_fmt_time(m->step_s, text[0], sizeof text[0]),
                 dtp_fmt_flops(flops / m->step_s, text[1], sizeof text[1]),
                 m->step_s / d->expected.step_s);
+    if (m->step_s > 0 && m->flops_per_gpu > 0 && counts_otherwise(d, m, p))
+        fprintf(
+            t->file,
+            "                   the line itself says %s: it counts another model, seq, batch or "
+            "number of GPUs\n",
+            dtp_fmt_flops(m->flops_per_gpu, text[0], sizeof text[0]));
     if (m->peak_bytes > 0)
         fprintf(t->file, "  measured memory  %s: %.2f x the expected\n",
                 dtp_fmt_bytes_gib(m->peak_bytes, text[0], sizeof text[0]),
