@@ -157,7 +157,9 @@ enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct
     struct dtp_arena *a = dtp_arena_create("refusal");
     const struct refused refused = {problem, plan};
     const char *others = dtp_frameworks_text(a, problem->framework, takes, &refused);
-    char text[320];
+    char text[320], ep[24] = "";
+    if (plan->ep > 1)
+        snprintf(ep, sizeof ep, "ep %d, ", plan->ep);
     const char *wants = why == DTP_WHY_VPP
                             ? dtp_schedule_applies(plan->schedule, plan->pp, plan->vpp,
                                                    dtp_plan_num_microbatches(plan))
@@ -166,10 +168,11 @@ enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct
              wants ? wants : "", others ? "; frameworks that take it: " : "", others ? others : "");
     dtp_arena_destroy(a);
     return dtp_fail(err, DTP_ENO,
-                    "the plan is refused: %s (tp %d, pp %d, cp %d, dp %d, vpp %d, microbatch %d, "
-                    "batch %d, %d GPUs; %s has %d layers, %d heads; framework %s)",
-                    text, plan->tp, plan->pp, plan->cp, plan->dp, plan->vpp, plan->microbatch_size,
-                    plan->global_batch_size, problem->gpus, m->name, m->layers, m->heads,
+                    "the plan is refused: %s (tp %d, pp %d, cp %d, dp %d, %svpp %d, microbatch %d, "
+                    "batch %d, %d GPU%s; %s has %d layers, %d heads; framework %s)",
+                    text, plan->tp, plan->pp, plan->cp, plan->dp, ep, plan->vpp,
+                    plan->microbatch_size, plan->global_batch_size, problem->gpus,
+                    problem->gpus == 1 ? "" : "s", m->name, m->layers, m->heads,
                     problem->framework->name);
 }
 

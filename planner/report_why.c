@@ -107,7 +107,7 @@ static const char *name_ends(struct dtp_arena *a, const struct dtp_result *best,
     if (p->last_stage_less > 0)
         return dtp_arena_printf(a, "last stage %d less: %s", p->last_stage_less, why);
     return dtp_arena_printf(
-        a, "%s: %s", p->account_for_ends ? "embedding and head as layers" : "layers alone divided",
+        a, "%s: %s", p->account_for_ends ? "embedding and head as layers" : "layers divided evenly",
         why);
 }
 

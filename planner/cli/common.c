@@ -9,11 +9,16 @@
 static const char *const color_names[] = {"auto", "always", "never", NULL};
 static const char *const shell_names[] = {"bash", "zsh", NULL};
 
+/* As PyTorch calls the types of dtp_dtype_names. */
+static const char *const torch_dtypes[] = {"float32",  "tf32",   "float16",
+                                           "bfloat16", "float8", "float4"};
+
 static const struct dtp_option place_options[] = {
     {"gpus", DTP_OPT_INT, 'g', ASK(gpus), .value = "N", .min = 1, .max = DTP_MOST_GPUS,
      .aliases = "num-gpus ngpus world-size", .help = "number of GPUs in all",
      .many = "dtplan sweep"},
     {"cluster", DTP_OPT_STRING, 'c', ASK(cluster), .value = "NAME|FILE", .aliases = "gpu",
+     .number = "a name such as hgx-h100; the number of GPUs is --gpus",
      .complete = DTP_COMPLETE_CLUSTERS, .many = "dtplan sweep",
      .help = "what to train on (default " DTP_DEFAULT_CLUSTER "): `dtplan clusters`"},
     {"nic", DTP_OPT_STRING, 0, ASK(nic), .value = "NxG",
@@ -37,7 +42,7 @@ static const struct dtp_option training_options[] = {
      .aliases = "seq-length seq-len sequence-length max-seq-len",
      .help = "length of a sequence (default: the model's)"},
     {"dtype", DTP_OPT_CHOICE, 0, ASK(dtype), .value = "TYPE", .names = dtp_dtype_names,
-     .aliases = "precision",
+     .aliases = "precision", .same = torch_dtypes,
      .help = "type of the matrix products (default bf16, fp16 where the GPU lacks it)"},
     {"attention", DTP_OPT_CHOICE, 0, ASK(attention), .value = "KERNEL",
      .names = dtp_attention_names, .help = "attention kernel (default: the framework's)"},

@@ -28,6 +28,8 @@ static void architecture(FILE *f, const struct dtp_model *m) {
             m->heads, m->head_dim);
     if (m->kv_heads != m->heads)
         fprintf(f, ", %d key-value heads", m->kv_heads);
+    if (m->mla.kv_lora_rank > 0)
+        fprintf(f, ", latent attention of rank %d", m->mla.kv_lora_rank);
     fprintf(f, "\n  %-26s %d%s, %s; %s norm; %s positions\n", "MLP", m->ffn,
             m->gated_ffn ? " gated" : "", dtp_activation_names[m->activation],
             dtp_norm_names[m->norm], dtp_position_names[m->position]);
@@ -61,7 +63,12 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     if (c.active < c.total)
         count_line(f, "  used by a token", (double)c.active, "");
     count_line(f, "  embedding", (double)c.embedding, "");
-    count_line(f, "  one layer", (double)(c.dense_layers ? c.dense_layer : c.moe_layer), "");
+    if (c.dense_layers > 0)
+        count_line(f, c.moe_layers > 0 ? "  one dense layer" : "  one layer", (double)c.dense_layer,
+                   "");
+    if (c.moe_layers > 0)
+        count_line(f, c.dense_layers > 0 ? "  one layer of experts" : "  one layer",
+                   (double)c.moe_layer, "");
     count_line(f, "  head", (double)c.head, "");
     count_line(f, "FLOPs of a forward pass", dtp_model_forward_flops(&m, m.seq),
                " a sequence, attention in full, head included");

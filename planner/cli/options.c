@@ -113,7 +113,7 @@ static enum dtp_status set_choice(const struct dtp_option *o, const char *place,
                                   int *out, struct dtp_err *err) {
     size_t n = 0;
     for (; o->names[n]; n++)
-        if (dtp_same_name(o->names[n], text)) {
+        if (dtp_same_name(o->names[n], text) || (o->same && dtp_same_name(o->same[n], text))) {
             *out = (int)n;
             return DTP_OK;
         }
@@ -145,6 +145,8 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
     if (o->scaled && isdigit((unsigned char)text[0]) &&
         isalpha((unsigned char)text[strspn(text, "0123456789.")]))
         return dtp_fail(err, DTP_EUSAGE, "%s: found \"%s\", expected %s", place, text, o->scaled);
+    if (o->number && text[0] && has_no_unit(text))
+        return dtp_fail(err, DTP_EUSAGE, "%s: found \"%s\", expected %s", place, text, o->number);
     switch (o->kind) {
     case DTP_OPT_FLAG:
         *(bool *)(void *)at = !f->negated;

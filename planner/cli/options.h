@@ -60,7 +60,9 @@ struct dtp_option {
     const char *help; /* one line, no full stop */
     bool several;     /* STRING: more of its names may follow as words: --name a b is --name a,b */
     const char *many; /* the command that takes a list of them, or NULL */
-    const char *scaled; /* INT: what to say to 4M, or NULL */
+    const char *scaled;      /* INT: what to say to 4M, or NULL */
+    const char *number;      /* STRING: what to say to a number, or NULL */
+    const char *const *same; /* CHOICE: a second spelling of each of the names, or NULL */
 };
 
 /* A table and the struct that its offsets refer to. */

@@ -43,9 +43,9 @@ const char *dtp_fmt_time(double t_s, char *buf, size_t size) {
         return not_finite(buf, size, t_s);
     if (t_s == 0)
         return put(buf, size, 0, 0, "s");
-    /* a training step is compared in seconds up to two minutes, a run in hours up to two days */
+    /* a training step is compared in seconds up to ten minutes, a run in hours up to two days */
     const struct unit *u = pick(units, sizeof units / sizeof *units, t_s);
-    if (u->factor == DTP_S_PER_MINUTE && fabs(t_s) < 2 * DTP_S_PER_MINUTE)
+    if (u->factor == DTP_S_PER_MINUTE && fabs(t_s) < 10 * DTP_S_PER_MINUTE)
         u = &units[3];
     if (u->factor == DTP_S_PER_DAY && fabs(t_s) < 2 * DTP_S_PER_DAY)
         u--;

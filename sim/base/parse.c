@@ -107,7 +107,7 @@ enum dtp_status dtp_parse_time(const char *text, const char *place, double *out_
                                              {"days", DTP_S_PER_DAY}};
     if (!parse_scaled(text, suffixes, sizeof suffixes / sizeof *suffixes, out_s))
         return dtp_fail(err, dtp_bad_value(place),
-                        "%s: found \"%s\", expected a time such as 25us, 1.5ms, 3s or 2h", place,
+                        "%s: found \"%s\", expected a time such as 1.5ms, 3s, 2h or 30d", place,
                         text);
     return DTP_OK;
 }

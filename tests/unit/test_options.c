@@ -15,13 +15,16 @@ struct values {
 };
 
 static const char *const colors[] = {"red", "green", NULL};
+static const char *const farben[] = {"rot", "gruen"};
 #define AT(field) offsetof(struct values, field)
 static const struct dtp_option table[] = {
     {"flag", DTP_OPT_FLAG, 'F', AT(flag), .help = "a flag"},
     {"state", DTP_OPT_SWITCH, 0, AT(state), .aliases = "st stav", .help = "a switch"},
-    {"text", DTP_OPT_STRING, 't', AT(text), .value = "WORDS", .help = "some text"},
+    {"text", DTP_OPT_STRING, 't', AT(text), .value = "WORDS", .number = "words",
+     .help = "some text"},
     {"number", DTP_OPT_INT, 'n', AT(number), .value = "N", .min = 1, .max = 9, .help = "1 to 9"},
-    {"choice", DTP_OPT_CHOICE, 0, AT(choice), .value = "C", .names = colors, .help = "a color"},
+    {"choice", DTP_OPT_CHOICE, 0, AT(choice), .value = "C", .names = colors, .same = farben,
+     .help = "a color"},
     {"bytes", DTP_OPT_BYTES, 0, AT(bytes), .value = "B", .min = 1024, .help = "a size"},
     {"count", DTP_OPT_COUNT, 0, AT(count), .value = "N", .help = "a count"},
     {"real", DTP_OPT_DOUBLE, 0, AT(real), .value = "X", .help = "a number"},
@@ -79,6 +82,8 @@ static void test_forms(void) {
     CU_ASSERT_STRING_EQUAL(v.state, "off");
     CU_ASSERT_EQUAL(parse("--choice GREEN", &v, args, &n, NULL), DTP_OK);
     CU_ASSERT_EQUAL(v.choice, 1);
+    CU_ASSERT_EQUAL(parse("--choice Gruen", &v, args, &n, NULL), DTP_OK);
+    CU_ASSERT_EQUAL(v.choice, 1);
     CU_ASSERT_EQUAL(parse("--state=false x", &v, args, &n, NULL), DTP_OK);
     CU_ASSERT_STRING_EQUAL(v.state, "false");
     CU_ASSERT_EQUAL(n, 1);
@@ -105,6 +110,7 @@ static void test_errors(void) {
                  {"--number x", "--number"},
                  {"--flag=1", "takes no value"},
                  {"--choice gren", "\"green\""},
+                 {"--text 64", "expected words"},
                  {"--bytes 3XB", "--bytes"},
                  {"--bytes 80", "such as 80GiB"},
                  {"--stavv", "did you mean --state?"},
