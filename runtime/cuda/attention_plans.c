@@ -30,13 +30,12 @@ static enum dtp_status choose(struct dtp_cuda *c, struct dtp_err *err) {
 
 #include "runtime/cuda/attention_cudnn.h"
 
-enum { MAX_PLANS = 256 }; /* a calibration asks for a hundred shapes */
-
 struct shape {
     int64_t batch, seq, heads, kv_heads, head_dim, qkv_stride, out_stride;
 };
 
 struct plan {
+    struct plan *next;
     struct shape shape;
     enum dtp_attention_pass pass;
     bool valid;
@@ -47,8 +46,8 @@ struct dtp_cuda_fused {
     struct dtp_cudnn_api api;
     cudnnHandle_t handle;
     enum dtp_attention_pass backward;
-    struct plan plan[MAX_PLANS];
-    int nplans;
+    struct dtp_arena *arena;
+    struct plan *plans; /* newest first; a calibration asks for hundreds */
 };
 
 static enum dtp_status open_cudnn(struct dtp_cuda *c, struct dtp_cuda_fused *f,
@@ -72,6 +71,7 @@ enum dtp_status dtp_cuda_fused_open(struct dtp_arena *a, struct dtp_cuda *c, str
         return DTP_OK;
     struct dtp_cuda_fused *f = DTP_NEW(a, struct dtp_cuda_fused, 1);
     struct dtp_err why = {0};
+    f->arena = a;
     f->backward = c->attention == DTP_CUDA_ATTENTION_EXACT ? DTP_ATTENTION_BACKWARD_EXACT
                                                            : DTP_ATTENTION_BACKWARD;
     if (open_cudnn(c, f, &why) == DTP_OK)
@@ -85,8 +85,8 @@ void dtp_cuda_fused_close(struct dtp_cuda *c) {
     struct dtp_cuda_fused *f = c->fused;
     if (!f)
         return;
-    for (int i = 0; i < f->nplans; i++)
-        dtp_cudnn_destroy(&f->plan[i].cudnn);
+    for (struct plan *p = f->plans; p; p = p->next)
+        dtp_cudnn_destroy(&p->cudnn);
     (void)f->api.cudnnDestroy(f->handle);
     dtp_cudnn_unload(&f->api);
     c->fused = NULL;
@@ -98,15 +98,15 @@ static struct dtp_cudnn_plan *plan_of(struct dtp_cuda *c, const struct dtp_atten
     struct dtp_cuda_fused *f = c->fused;
     const struct shape s = {x->batch,    x->seq,        x->heads,     x->kv_heads,
                             x->head_dim, x->qkv_stride, x->out_stride};
-    for (int i = 0; i < f->nplans; i++)
-        if (f->plan[i].pass == pass && memcmp(&f->plan[i].shape, &s, sizeof s) == 0)
-            return f->plan[i].valid ? &f->plan[i].cudnn : NULL;
-    if (f->nplans == MAX_PLANS)
-        return NULL;
-    struct plan *p = &f->plan[f->nplans++];
-    p->shape = s;
-    p->pass = pass;
-    p->valid = dtp_attention_plan(&p->cudnn, &f->api, x, c->dev.dtype, pass);
+    struct plan *p = f->plans;
+    while (p && (p->pass != pass || memcmp(&p->shape, &s, sizeof s) != 0))
+        p = p->next;
+    if (!p) {
+        p = DTP_NEW(f->arena, struct plan, 1);
+        *p = (struct plan){.next = f->plans, .shape = s, .pass = pass};
+        p->valid = dtp_attention_plan(&p->cudnn, &f->api, x, c->dev.dtype, pass);
+        f->plans = p;
+    }
     return p->valid ? &p->cudnn : NULL;
 }
 

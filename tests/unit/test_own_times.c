@@ -51,13 +51,11 @@ static void test_head_dim(void) {
                                     .causal = true,
                                     .batch = 2,
                                     .heads = 32,
-                                    .kv_heads = 32,
-                                    .seq_q = 2048,
-                                    .seq_kv = 2048,
-                                    .head_dim = 128};
+                                    .kv_heads = 32};
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
-    for (int backward = 0; backward < 2; backward++) {
-        x.backward = backward;
+    for (int i = 0; i < 4; i++) {
+        x.backward = i % 2;
+        x.seq_q = x.seq_kv = i / 2 ? 8192 : 2048;
         x.head_dim = 128;
         double whole_s = dtp_device_attention_s(&s->cluster.gpu, &x);
         x.head_dim = 80;
