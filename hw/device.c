@@ -7,8 +7,8 @@ const char *const dtp_dtype_names[] = {"fp32", "tf32", "fp16", "bf16", "fp8", "f
 #define NAME(name, key) key,
 const char *const dtp_kernel_names[] = {DTP_KERNELS(NAME) NULL};
 #undef NAME
-const char *const dtp_attention_names[] = {"unfused", "flash1", "flash2", "flash3", "cudnn",
-                                           "triton",  "heads",  "own",    NULL};
+const char *const dtp_attention_names[] = {"unfused",   "flash1", "flash2", "flash3", "cudnn",
+                                           "cudnn_9_3", "triton", "heads",  "own",    NULL};
 
 /* An operand of FP4 and its scales have 0.56 bytes an element; whole bytes will do for what a product reads. */
 static const int dtype_bytes[DTP_NDTYPES] = {4, 4, 2, 2, 1, 1};
@@ -193,8 +193,9 @@ double dtp_attention_flops(const struct dtp_attention_shape *s) {
 /* Multiples of head_dim that the kernels exist for: on H100 head_dim 80 and 96 of flash take three
  * quarters of the time of 128, of cuDNN the whole (h100_torch.json). */
 static const int64_t head_dim_unit[DTP_NATTN] = {
-    [DTP_ATTN_UNFUSED] = 64, [DTP_ATTN_FLASH1] = 32, [DTP_ATTN_FLASH2] = 32, [DTP_ATTN_FLASH3] = 64,
-    [DTP_ATTN_CUDNN] = 64,   [DTP_ATTN_TRITON] = 64, [DTP_ATTN_HEADS] = 1,   [DTP_ATTN_OWN] = 1};
+    [DTP_ATTN_UNFUSED] = 64, [DTP_ATTN_FLASH1] = 32, [DTP_ATTN_FLASH2] = 32,
+    [DTP_ATTN_FLASH3] = 64,  [DTP_ATTN_CUDNN] = 64,  [DTP_ATTN_CUDNN_9_3] = 64,
+    [DTP_ATTN_TRITON] = 64,  [DTP_ATTN_HEADS] = 1,   [DTP_ATTN_OWN] = 1};
 
 /* Axes: sequence, head_dim, heads x sequences. */
 static double attention_at_s(const void *context, const double point[3]) {

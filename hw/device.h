@@ -46,6 +46,7 @@ enum dtp_attention {
     DTP_ATTN_FLASH2,
     DTP_ATTN_FLASH3,
     DTP_ATTN_CUDNN,
+    DTP_ATTN_CUDNN_9_3, /* cuDNN before 9.4 */
     DTP_ATTN_TRITON,
     DTP_ATTN_HEADS, /* one head at a time, scores in memory (the CPU of runtime/) */
     DTP_ATTN_OWN,   /* the fused kernels of runtime/cuda */

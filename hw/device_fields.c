@@ -74,11 +74,15 @@ static const struct dtp_field gemms_fields[] = {GEMM("fp32", DTP_FP32),
                                                 GEMM("fp4", DTP_FP4),
                                                 {0}};
 static const struct dtp_field kernels_fields[] = {DTP_KERNELS(KERNEL){0}};
-static const struct dtp_field attentions_fields[] = {
-    ATTENTION("flash1", DTP_ATTN_FLASH1), ATTENTION("flash2", DTP_ATTN_FLASH2),
-    ATTENTION("flash3", DTP_ATTN_FLASH3), ATTENTION("cudnn", DTP_ATTN_CUDNN),
-    ATTENTION("triton", DTP_ATTN_TRITON), ATTENTION("heads", DTP_ATTN_HEADS),
-    ATTENTION("own", DTP_ATTN_OWN),       {0}};
+static const struct dtp_field attentions_fields[] = {ATTENTION("flash1", DTP_ATTN_FLASH1),
+                                                     ATTENTION("flash2", DTP_ATTN_FLASH2),
+                                                     ATTENTION("flash3", DTP_ATTN_FLASH3),
+                                                     ATTENTION("cudnn", DTP_ATTN_CUDNN),
+                                                     ATTENTION("cudnn_9_3", DTP_ATTN_CUDNN_9_3),
+                                                     ATTENTION("triton", DTP_ATTN_TRITON),
+                                                     ATTENTION("heads", DTP_ATTN_HEADS),
+                                                     ATTENTION("own", DTP_ATTN_OWN),
+                                                     {0}};
 
 #define IN_GPU(member) offsetof(struct dtp_gpu, member)
 

@@ -251,8 +251,37 @@ static void test_errors(void) {
     check_error(NOMINAL ", \"calibration\": {\"gemm\": {\"fp12\": {}}}}", "gemm.fp12");
 }
 
+/* Forward and backward of TransformerEngine's example on H100, cuDNN 9.3 over FlashAttention 2 beside it (the source of
+ * attention.cudnn_9_3): that clock is not known, so the two are compared. */
+static void test_older_cudnn(void) {
+    static const struct {
+        int heads, seq;
+        double cudnn_s, flash_s;
+    } rows[] = {{16, 2048, 0.3664e-3, 0.5850e-3}, {32, 8192, 7.4875e-3, 11.8879e-3}};
+    struct dtp_gpu g;
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, "h100-sxm", &g, &err), DTP_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double s[2] = {0};
+        for (int k = 0; k < 4; k++) {
+            struct dtp_attention_shape at = {.dtype = DTP_BF16,
+                                             .impl = k % 2 ? DTP_ATTN_FLASH2 : DTP_ATTN_CUDNN_9_3,
+                                             .causal = true,
+                                             .backward = k > 1,
+                                             .batch = 2,
+                                             .heads = rows[i].heads,
+                                             .kv_heads = rows[i].heads,
+                                             .seq_q = rows[i].seq,
+                                             .seq_kv = rows[i].seq,
+                                             .head_dim = 128};
+            s[k % 2] += dtp_device_attention_s(&g, &at);
+        }
+        CU_ASSERT_DOUBLE_EQUAL(s[0] / s[1] / (rows[i].cudnn_s / rows[i].flash_s), 1, 0.02);
+    }
+}
+
 int main(void) {
-    CU_TestInfo tests[] = {{"every file", test_every_file},
+    CU_TestInfo tests[] = {{"cuDNN before 9.4", test_older_cudnn},
+                           {"every file", test_every_file},
                            {"graphics chips", test_graphics_chips},
                            {"published products", test_published_products},
                            {"names", test_names},

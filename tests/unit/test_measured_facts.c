@@ -19,7 +19,7 @@ static void test_facts(void) {
         case_of_file(dtp_arena_printf(arena, row, "FlagPerf:llama3_8B-megatron", "H100"));
     CU_ASSERT_FATAL(c->unsupported == NULL);
     CU_ASSERT(c->model.dropout > 0 && c->plan.zero_stage == 1 && c->plan.sequence_parallel);
-    CU_ASSERT(c->model.attention_dropout > 0 && c->problem.attention < 0);
+    CU_ASSERT(c->model.attention_dropout > 0 && c->problem.attention == DTP_ATTN_CUDNN_9_3);
     CU_ASSERT(strstr(c->peak_mem_unit, "smi") != NULL);
     c = case_of_file(dtp_arena_printf(arena, row, "FlagPerf:aquila2_7b-flagscale", "A800"));
     CU_ASSERT_FATAL(c->unsupported == NULL);
@@ -211,7 +211,12 @@ static void test_attention_facts(void) {
     CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 200);
     CU_ASSERT(c->framework.memory.optimizer_bytes == 6); /* Adam in 16 bit; not in pre-training */
     c = case_of_file(dtp_arena_printf(arena, row, docs, "GPT3-175B", 128));
-    CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN && strstr(c->note, "cudnn"));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN_9_3 && strstr(c->note, "cudnn_9_3"));
+    c = case_of_file(dtp_arena_printf(arena, row, "dgxc-benchmarking@v24.11.1:llama3.1", "a", 128));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN_9_3);
+    c = case_of_file(
+        dtp_arena_printf(arena, row, "dgxc-benchmarking@v25.02.02:llama3.1", "a", 128));
+    CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN);
     c = case_of_file(dtp_arena_printf(arena, row, "Megatron-Bridge@1:docs", "LLAMA2-7B", 32));
     CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN && c->problem.document_tokens == 0);
 }
