@@ -75,7 +75,7 @@ static const struct dtp_option simulate_options[] = {
      .help = "simulate every rank, not one for its replicas"},
     {"detail", DTP_OPT_CHOICE, 0, AT(detail), .value = "LEVEL", .names = dtp_detail_names,
      .help = "what a simulated task is"},
-    {"tokens", DTP_OPT_COUNT, 0, AT(tokens), .value = "N",
+    {"tokens", DTP_OPT_COUNT, 0, AT(tokens), .value = "N", .max = 1e18,
      .help = "token budget for the days of training, such as 300B (default: the model's)"},
     {0}};
 

@@ -1,4 +1,5 @@
 /* main.c: finds the verb, parses the options of its groups, runs it, prints what went wrong. */
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -79,15 +80,25 @@ static enum dtp_status run(struct dtp_cli *cli, int argc, char **argv, struct dt
     return cli->verb->run(cli, err);
 }
 
+/* Where a standard stream is closed, the next file opened would take its place, and what is printed: a socket
+ * of ranks would. What is opened here in its stead can be neither read nor written. */
+static void hold_standard_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) == -1 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return;
+}
+
 int main(int argc, char **argv) {
     struct dtp_err err = {.status = DTP_OK};
+    hold_standard_streams();
     struct dtp_cli cli = {.a = dtp_arena_create("program")};
     (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some parents leave it, ranks would end unseen */
     dtp_file_out_guard();
     enum dtp_status status = run(&cli, argc, argv, &err);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("dtplan: cannot write to standard output\n", stderr);
-        status = status == DTP_OK ? DTP_EINPUT : status;
+        status = status == DTP_OK || status == DTP_ENO ? DTP_EINPUT : status;
     }
     if (status != DTP_OK && err.msg[0])
         fprintf(stderr, "dtplan: %s\n", err.msg);

@@ -168,6 +168,9 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
         break;
     case DTP_OPT_COUNT:
         status = dtp_parse_count(text, place, (double *)(void *)at, err);
+        if (status == DTP_OK && *(double *)(void *)at > o->max)
+            return dtp_fail(err, DTP_EUSAGE, "%s: found \"%s\", expected %g at most", place, text,
+                            o->max);
         break;
     case DTP_OPT_DOUBLE:
         status = dtp_parse_double(text, place, (double *)(void *)at, err);

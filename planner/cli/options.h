@@ -32,7 +32,7 @@ enum dtp_option_kind {
     DTP_OPT_STRING,   /* const char * */
     DTP_OPT_INT,      /* int, min..max */
     DTP_OPT_BYTES,    /* uint64_t: 80GB, 74.5GiB */
-    DTP_OPT_COUNT,    /* double: 300B, 1.5T */
+    DTP_OPT_COUNT,    /* double: 300B, 1.5T; at most max */
     DTP_OPT_DOUBLE,   /* double */
     DTP_OPT_CHOICE    /* int: index into names */
 };
@@ -54,7 +54,7 @@ struct dtp_option {
     size_t offset;
     const char *value;        /* what help calls the value: "N", "FILE" */
     const char *const *names; /* CHOICE, and completion of a STRING; NULL-terminated */
-    double min, max;          /* INT; BYTES: less than min needs a unit */
+    double min, max;          /* INT; COUNT: max; BYTES: less than min needs a unit */
     const char *aliases;      /* other names, a blank between two; accepted and not advertised */
     enum dtp_complete complete;
     const char *help; /* one line, no full stop */

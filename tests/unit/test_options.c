@@ -26,7 +26,7 @@ static const struct dtp_option table[] = {
     {"choice", DTP_OPT_CHOICE, 0, AT(choice), .value = "C", .names = colors, .same = farben,
      .help = "a color"},
     {"bytes", DTP_OPT_BYTES, 0, AT(bytes), .value = "B", .min = 1024, .help = "a size"},
-    {"count", DTP_OPT_COUNT, 0, AT(count), .value = "N", .help = "a count"},
+    {"count", DTP_OPT_COUNT, 0, AT(count), .value = "N", .max = 1e6, .help = "a count"},
     {"real", DTP_OPT_DOUBLE, 0, AT(real), .value = "X", .help = "a number"},
     {0}};
 
@@ -113,6 +113,7 @@ static void test_errors(void) {
                  {"--text 64", "expected words"},
                  {"--bytes 3XB", "--bytes"},
                  {"--bytes 80", "such as 80GiB"},
+                 {"--count 2M", "1e+06 at most"},
                  {"--stavv", "did you mean --state?"},
                  {"--gradient_checkpointing", "say --recompute full"},
                  {"--te", "needs a value"},
