@@ -36,8 +36,12 @@ static int bits(uint64_t tag, int from, int to) {
     return (int)(tag >> from & ((UINT64_C(1) << (to - from)) - 1));
 }
 
+enum dtp_task_kind dtp_tag_kind(uint64_t tag) {
+    return (enum dtp_task_kind)bits(tag, 0, RANK_AT);
+}
+
 struct dtp_task_tag dtp_tag_unpack(uint64_t tag) {
-    return (struct dtp_task_tag){.kind = (enum dtp_task_kind)bits(tag, 0, RANK_AT),
+    return (struct dtp_task_tag){.kind = dtp_tag_kind(tag),
                                  .rank = bits(tag, RANK_AT, STAGE_AT),
                                  .stage = bits(tag, STAGE_AT, MICROBATCH_AT),
                                  .microbatch = bits(tag, MICROBATCH_AT, PART_AT),

@@ -1,5 +1,7 @@
 #include "models/lower_layout.h"
 
+#include <string.h>
+
 static void fill_durations(struct dtp_layout *l) {
     for (int vs = 0; vs < l->nstages; vs++) {
         const struct dtp_stage_cost *s = &l->costs->stage[vs];
@@ -48,18 +50,29 @@ static void fill_sends(struct dtp_layout *l, bool free_p2p) {
     }
 }
 
+/* True when the action is the first one met of its kind and chunk. */
+static bool take_end(const struct dtp_action *act, int kind, uint32_t index, uint32_t *of,
+                     const int *stage) {
+    uint32_t *end = &of[stage[act->chunk]];
+    if (act->kind != kind || *end != UINT32_MAX)
+        return false;
+    *end = index;
+    return true;
+}
+
 /* First F and last gradient of each chunk, in the order of the rank. */
 static void find_ends(struct dtp_layout *l) {
     const struct dtp_schedule *s = l->schedule;
     int gradient = l->split ? DTP_A_W : DTP_A_B;
     for (int r = 0; r < l->pp; r++) {
         const int *stage = l->stage_of + r * l->vpp;
-        for (uint32_t i = s->begin[r + 1]; i-- > s->begin[r];)
-            if (s->action[i].kind == DTP_A_F)
-                l->first[stage[s->action[i].chunk]] = i;
-        for (uint32_t i = s->begin[r]; i < s->begin[r + 1]; i++)
-            if (s->action[i].kind == gradient)
-                l->last[stage[s->action[i].chunk]] = i;
+        uint32_t begin = s->begin[r], end = s->begin[r + 1];
+        int missing = l->vpp;
+        for (uint32_t i = begin; i < end && missing > 0; i++)
+            missing -= take_end(&s->action[i], DTP_A_F, i, l->first, stage);
+        missing = l->vpp;
+        for (uint32_t i = end; i-- > begin && missing > 0;)
+            missing -= take_end(&s->action[i], gradient, i, l->last, stage);
     }
 }
 
@@ -107,10 +120,9 @@ void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
                                .vpp = vpp,
                                .m = schedule->m,
                                .nstages = n,
+                               .split = schedule->split,
                                .unsharded = costs->zero_stage == 3,
                                .unsharded_b = costs->zero_stage == 3 && costs->regather_backward};
-    for (uint32_t i = 0; i < schedule->begin[pp] && !out->split; i++)
-        out->split = schedule->action[i].kind == DTP_A_I;
     bool lockstep = vpp == 1 && !out->split && schedule->kind < DTP_NSCHEDULES;
     bool slots = costs->p2p_slots && schedule->kind == DTP_SCHED_INTERLEAVED;
     out->p2p = free_p2p || !costs->p2p_blocking ? DTP_P2P_ASYNC
@@ -123,6 +135,8 @@ void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
     out->send_s = DTP_NEW(a, double, 2 * (size_t)n);
     out->first = DTP_NEW(a, uint32_t, (size_t)n);
     out->last = DTP_NEW(a, uint32_t, (size_t)n);
+    memset(out->first, 0xff, (size_t)n * sizeof *out->first);
+    memset(out->last, 0xff, (size_t)n * sizeof *out->last);
     for (int r = 0; r < pp; r++)
         for (int c = 0; c < vpp; c++) {
             int vs = kind->stage(pp, vpp, r, c);

@@ -6,14 +6,13 @@ static void add_actions(const struct dtp_lowered *lo, const struct dtp_timeline 
     for (int i = 0; i < lo->nranks; i++)
         previous_s[i] = fixed_s;
     for (dtp_id x = 0; x < t->ntasks; x++) {
-        uint64_t tag = lo->graph.tag[x];
-        enum dtp_task_kind kind = dtp_tag_unpack(tag).kind;
+        enum dtp_task_kind kind = dtp_tag_kind(lo->graph.tag[x]);
         if (kind > DTP_T_W && kind != DTP_T_LATE && kind != DTP_T_OP)
             continue;
         dtp_id i = lo->graph.stream[x]; /* compute streams are the first ones, in order */
         path[i].busy_s += t->end_s[x] - t->start_s[x];
         if (t->cause[x] != DTP_NONE) {
-            enum dtp_task_kind why = dtp_tag_unpack(lo->graph.tag[t->cause[x]]).kind;
+            enum dtp_task_kind why = dtp_tag_kind(lo->graph.tag[t->cause[x]]);
             if (why == DTP_T_GATHER || why == DTP_T_UNSHARD || why == DTP_T_REDUCE)
                 path[i].dp_wait_s += t->start_s[x] - previous_s[i];
         }

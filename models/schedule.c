@@ -102,7 +102,8 @@ enum dtp_status dtp_schedule_make(struct dtp_arena *a, int kind, int pp, int vpp
                         k->name, pp, vpp, m, why);
     int64_t per_rank = (int64_t)(k->split_backward ? 3 : 2) * vpp * m;
     DTP_TRY(check_room(per_rank * pp, m, err));
-    *out = (struct dtp_schedule){.kind = kind, .pp = pp, .vpp = vpp, .m = m};
+    *out = (struct dtp_schedule){
+        .kind = kind, .pp = pp, .vpp = vpp, .m = m, .split = k->split_backward};
     out->begin = DTP_NEW(a, uint32_t, (size_t)pp + 1);
     out->action = DTP_NEW(a, struct dtp_action, (size_t)(per_rank * pp));
     for (int rank = 0; rank < pp; rank++) {

@@ -69,6 +69,7 @@ struct dtp_action {
 struct dtp_schedule {
     int kind; /* index into dtp_schedule_kinds */
     int pp, vpp, m;
+    bool split;      /* some backward is an I */
     uint32_t *begin; /* [pp + 1] into action[] */
     struct dtp_action *action;
 };

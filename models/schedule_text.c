@@ -89,8 +89,10 @@ static enum dtp_status read_rank(struct reader *r, struct dtp_schedule *s) {
                         r->name, r->line, s->pp, s->pp);
     r->at = p + 1;
     uint32_t n = s->begin[rank];
-    for (skip_blanks(r); *r->at && *r->at != '\n'; skip_blanks(r))
-        DTP_TRY(read_action(r, &s->action[n++]));
+    for (skip_blanks(r); *r->at && *r->at != '\n'; skip_blanks(r), n++) {
+        DTP_TRY(read_action(r, &s->action[n]));
+        s->split = s->split || s->action[n].kind == DTP_A_I;
+    }
     s->begin[++s->pp] = n;
     return DTP_OK;
 }

@@ -41,7 +41,7 @@ struct engine {
     struct dtp_maxmin *m;
     struct node *node; /* [ntasks + 1] */
     dtp_id *ready;     /* stack of tasks whose dependencies have ended */
-    uint32_t nready, ready_capacity;
+    uint32_t nready, ready_capacity, nended;
     struct dtp_heap begins, ends; /* by task; by slot */
     uint32_t *end_pos;            /* [nslots] 1 + place in ends, or 0 */
     struct slot *slot;
@@ -78,7 +78,7 @@ static void push_ready(struct engine *e, dtp_id i) {
 static void end_task(struct engine *e, dtp_id i, double end_s) {
     struct node *x = &e->node[i];
     x->span_s = end_s;
-    e->t->nevents++;
+    e->nended++;
     for (uint32_t k = x[0].succ_begin; k < x[1].succ_begin; k++) {
         dtp_id next = e->g->succ[k];
         struct node *y = &e->node[next];
@@ -342,6 +342,16 @@ static void init_nodes(struct engine *e) {
     e->node[g->ntasks].succ_begin = g->ndeps;
 }
 
+/* Tasks that wait for each other never end. */
+static enum dtp_status check_ended(const struct engine *e, struct dtp_err *err) {
+    if (e->nended == e->g->ntasks)
+        return DTP_OK;
+    uint32_t *left = DTP_NEW(e->a, uint32_t, e->g->ntasks);
+    for (dtp_id i = 0; i < e->g->ntasks; i++)
+        left[i] = e->node[i].waits & ~ALONE;
+    return dtp_graph_fail_cycle(e->a, e->g, left, err);
+}
+
 static void read_nodes(const struct engine *e) {
     for (dtp_id i = 0; i < e->g->ntasks; i++) {
         e->t->start_s[i] = e->node[i].start_s;
@@ -388,6 +398,8 @@ enum dtp_status dtp_engine_run(struct dtp_arena *a, const struct dtp_platform *p
         init_devices(&e);
         init_nodes(&e);
         DTP_TRY(run_events(&e, err));
+        DTP_TRY(check_ended(&e, err));
+        out->nevents += e.nended;
         read_nodes(&e);
     }
     find_last(out);

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -171,14 +172,27 @@ dtp_id dtp_graph_stream(struct dtp_graph *g) {
     return g->nstreams++;
 }
 
-static enum dtp_status check_task(const struct dtp_graph *g, dtp_id i, struct dtp_err *err) {
-    uint32_t nlinks = 0;
-    for (uint32_t k = g->use_begin[i]; k < g->use_end[i]; k++) {
+/* The first use of the task that no task before it has: tasks with the same uses share them. */
+static uint32_t first_own_use(const struct dtp_graph *g, dtp_id i, uint32_t *nseen) {
+    uint32_t first = g->use_begin[i] > *nseen ? g->use_begin[i] : *nseen;
+    *nseen = g->use_end[i] > *nseen ? g->use_end[i] : *nseen;
+    return first;
+}
+
+static bool has_link(const struct dtp_graph *g, dtp_id i) {
+    for (uint32_t k = g->use_begin[i]; k < g->use_end[i]; k++)
+        if (g->use[k].kind == DTP_USE_LINK)
+            return true;
+    return false;
+}
+
+static enum dtp_status check_task(const struct dtp_graph *g, dtp_id i, uint32_t *nseen,
+                                  struct dtp_err *err) {
+    for (uint32_t k = first_own_use(g, i, nseen); k < g->use_end[i]; k++) {
         const struct dtp_use *u = &g->use[k];
         if (!(u->weight > 0) || !isfinite(u->weight))
             return dtp_fail(err, DTP_EINPUT, "task %u: use of %u has weight %g, expected > 0", i,
                             u->resource, u->weight);
-        nlinks += u->kind == DTP_USE_LINK;
     }
     if (!(g->work[i] >= 0) || !isfinite(g->work[i]))
         return dtp_fail(err, DTP_EINPUT, "task %u: work %g, expected 0 or more", i, g->work[i]);
@@ -190,7 +204,7 @@ static enum dtp_status check_task(const struct dtp_graph *g, dtp_id i, struct dt
                         g->start_s[i]);
     if (!(g->rate_cap[i] > 0))
         return dtp_fail(err, DTP_EINPUT, "task %u: rate cap %g, expected > 0", i, g->rate_cap[i]);
-    if (isinf(g->rate_cap[i]) && nlinks == 0)
+    if (isinf(g->rate_cap[i]) && !has_link(g, i))
         return dtp_fail(err, DTP_EINPUT, "task %u: no rate cap and no link that limits it", i);
     return DTP_OK;
 }
@@ -216,10 +230,11 @@ static int sort_deps(struct dtp_graph *g) {
     return forward;
 }
 
-static enum dtp_status fail_cycle(struct dtp_graph *g, const uint32_t *left, struct dtp_err *err) {
-    struct build *b = g->build;
-    dtp_id *pred = DTP_NEW(g->a, dtp_id, g->ntasks), at = 0;
-    uint8_t *seen = DTP_NEW(g->a, uint8_t, g->ntasks);
+enum dtp_status dtp_graph_fail_cycle(struct dtp_arena *a, const struct dtp_graph *g,
+                                     const uint32_t *left, struct dtp_err *err) {
+    const struct build *b = g->build;
+    dtp_id *pred = DTP_NEW(a, dtp_id, g->ntasks), at = 0;
+    uint8_t *seen = DTP_NEW(a, uint8_t, g->ntasks);
     for (uint32_t e = g->ndeps; e-- > 0;)
         if (left[b->before[e]] && left[b->after[e]])
             pred[b->after[e]] = b->before[e];
@@ -258,25 +273,27 @@ static enum dtp_status find_order(struct dtp_graph *g, struct dtp_err *err) {
             if (--left[g->succ[k]] == 0)
                 g->order[n++] = g->succ[k];
     }
-    return n == g->ntasks ? DTP_OK : fail_cycle(g, left, err);
+    return n == g->ntasks ? DTP_OK : dtp_graph_fail_cycle(g->a, g, left, err);
 }
 
 enum dtp_status dtp_graph_freeze(struct dtp_graph *g, struct dtp_err *err) {
+    uint32_t nseen = 0;
     g->alone_s = DTP_NEW(g->a, double, g->ntasks);
     for (dtp_id i = 0; i < g->ntasks; i++) {
-        DTP_TRY(check_task(g, i, err));
+        DTP_TRY(check_task(g, i, &nseen, err));
         g->alone_s[i] = g->latency_s[i] + g->work[i] / g->rate_cap[i];
     }
-    return sort_deps(g) ? DTP_OK : find_order(g, err);
+    return sort_deps(g) || g->nuses > 0 ? DTP_OK : find_order(g, err);
 }
 
 enum dtp_status dtp_graph_check(const struct dtp_graph *g, const struct dtp_platform *p,
                                 struct dtp_err *err) {
+    uint32_t nseen = 0;
     for (dtp_id i = 0; i < g->ntasks; i++) {
         if (g->device[i] != DTP_NONE && g->device[i] >= p->ndevices)
             return dtp_fail(err, DTP_EINPUT, "task %u: device %u of %u", i, g->device[i],
                             p->ndevices);
-        for (uint32_t k = g->use_begin[i]; k < g->use_end[i]; k++) {
+        for (uint32_t k = first_own_use(g, i, &nseen); k < g->use_end[i]; k++) {
             int is_link = g->use[k].kind == DTP_USE_LINK;
             uint32_t n = is_link ? p->nlinks : p->ndevices;
             if (g->use[k].resource >= n)

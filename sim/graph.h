@@ -20,7 +20,7 @@
  *                              .rate_cap = DTP_UNCAPPED, .uses = (struct dtp_use[]){{nic, DTP_USE_LINK, 1}},
  *                              .nuses = 1, .stream = DTP_NONE});
  *     dtp_graph_dep(&g, f, x);
- *     DTP_TRY(dtp_graph_freeze(&g, err));        finds a cycle and names its tasks
+ *     DTP_TRY(dtp_graph_freeze(&g, err));
  *
  * Uses of the same resource by one task are added up. A rate_cap of 0 means 1. Building is fastest
  * when tasks are added after those they depend on (no order to compute) and when the final sizes are
@@ -74,7 +74,8 @@ struct dtp_graph {
     dtp_id *succ;
     uint32_t *npred; /* [ntasks] */
     double *alone_s; /* [ntasks] latency_s + work / rate_cap: what it takes at its cap */
-    dtp_id *order;   /* [ntasks] a topological order; NULL when the ids are one */
+    dtp_id *
+        order; /* [ntasks] a topological order; NULL when the ids are one or events make it (uses) */
     /* private, while building */
     void *build;
 };
@@ -86,9 +87,12 @@ void dtp_graph_reserve(struct dtp_graph *g, uint32_t ntasks, uint32_t ndeps, uin
 dtp_id dtp_graph_add(struct dtp_graph *g, const struct dtp_task *t);
 void dtp_graph_dep(struct dtp_graph *g, dtp_id before, dtp_id after);
 dtp_id dtp_graph_stream(struct dtp_graph *g); /* a new stream */
-/* DTP_EINPUT: a cycle, a negative or not finite work or latency, a rate cap that is not positive, no
- * cap and no link, a weight or share out of range; names the tasks. */
+/* DTP_EINPUT: a negative or not finite work or latency, a rate cap that is not positive, no cap and no link, a
+ * weight or share out of range, a cycle (where a task has uses the run finds it); names the tasks. */
 enum dtp_status dtp_graph_freeze(struct dtp_graph *g, struct dtp_err *err);
+/* DTP_EINPUT: names the tasks of a cycle among those that still wait for left[i] > 0 others, one of which does. */
+enum dtp_status dtp_graph_fail_cycle(struct dtp_arena *a, const struct dtp_graph *g,
+                                     const uint32_t *left, struct dtp_err *err);
 /* DTP_EINPUT: a use or a device that the platform does not have. Part of every run. */
 enum dtp_status dtp_graph_check(const struct dtp_graph *g, const struct dtp_platform *p,
                                 struct dtp_err *err);

@@ -250,6 +250,12 @@ static void test_what_cannot_run_is_refused_by_name(void) {
     compute(1, DTP_NONE);
     compute(1, 9);
     expect_refused("task 1: device 9 of 0");
+    fresh(1, (double[]){1});
+    flow(1, 1, 0, 0);
+    dtp_graph_dep(&graph, 0, compute(1, DTP_NONE));
+    dtp_graph_dep(&graph, 2, 1); /* 1 waits for 2 waits for 1 */
+    dtp_graph_dep(&graph, 1, compute(1, DTP_NONE));
+    expect_refused("dependency cycle of 2 tasks: task 1 (tag 0) waits for task 2 (tag 0) waits");
 }
 
 int main(void) {
