@@ -181,7 +181,7 @@ static enum dtp_status simulate_top(struct searcher *s, struct dtp_err *err) {
     size_t n = ranking(s, rank), done = 0;
     size_t top = (size_t)s->options.top < n ? (size_t)s->options.top : n;
     while (done < top) {
-        size_t wave = top - done < SIMULATED_WAVE ? top - done : SIMULATED_WAVE;
+        size_t wave = top - done < DTP_MOST_SIMULATED_WAVE ? top - done : DTP_MOST_SIMULATED_WAVE;
         DTP_TRY(simulate(s, rank + done, wave, err));
         done += wave;
         tell(s, "simulating", (double)done / (double)top);
