@@ -61,15 +61,20 @@ static void simulate_line(struct dtp_arena *a, FILE *f, const struct dtp_report 
     fputs("</code>\n", f);
 }
 
-static void cards(FILE *f, const struct dtp_result *b) {
+static void cards(FILE *f, const struct dtp_report *r, const struct dtp_result *b) {
+    struct dtp_training t = dtp_report_training(r, b);
     char text[32];
     fprintf(f, "<p class=\"big\"><span><b>%s</b>a step</span>",
             dtp_fmt_time(b->step_s, text, sizeof text));
     fprintf(f, "<span><b>%s</b>tokens/s</span>", dtp_fmt_count(b->tokens_per_s, text, sizeof text));
     fprintf(f, "<span><b>%s</b>per GPU</span>",
             dtp_fmt_flops(b->flops_per_gpu_per_s, text, sizeof text));
-    fprintf(f, "<span><b>%.1f %%</b>MFU</span><span><b>%.1f %%</b>bubble</span></p>\n",
-            b->mfu * 100, b->bubble.fraction * 100);
+    fprintf(f, "<span><b>%.1f %%</b>MFU</span><span><b>%.1f %%</b>bubble</span>", b->mfu * 100,
+            b->bubble.fraction * 100);
+    if (t.days > 0)
+        fprintf(f, "<span><b>%.1f days</b>for %s tokens</span>", t.days,
+                dtp_fmt_count(t.tokens, text, sizeof text));
+    fputs("</p>\n", f);
 }
 
 static void breakdown(FILE *f, const struct dtp_result *b) {
@@ -308,6 +313,7 @@ void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     const struct dtp_problem *p = &r->setup->problem;
     const struct dtp_result *best = &r->search->result[0];
     const struct dtp_counts *c = &r->search->counts;
+    char text[32];
     head(f, p->model->name);
     fputs("<h1>", f);
     dtp_svg_text(f, dtp_problem_words(a, r));
@@ -316,7 +322,7 @@ void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     dtp_svg_text(f, dtp_plan_words(a, &best->plan));
     fputs("</b>", f);
     simulate_line(a, f, r, &best->plan);
-    cards(f, best);
+    cards(f, r, best);
     for (const char *const *w = dtp_report_warnings(a, p, best); *w; w++)
         fprintf(f, "<p class=\"warn\">%s</p>\n", *w);
     const char *unusual = dtp_unusual_words(a, r, best);
@@ -329,12 +335,18 @@ void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r) {
     memory(f, p, best);
     others(f, r->search);
     scatter(f, p, r->search);
-    fprintf(
-        f,
-        "<p class=\"note\">%llu plans: %llu illegal, %llu over memory, %llu bounded, %llu "
-        "estimated, %llu of them simulated. dtplan %s. MFU counts model FLOPs (no "
-        "recomputation, attention in full, LM head) against the dense peak.</p></body></html>\n",
-        (unsigned long long)c->candidates, (unsigned long long)c->illegal,
-        (unsigned long long)c->over_memory, (unsigned long long)c->bounded,
-        (unsigned long long)c->estimated, (unsigned long long)c->simulated, DTP_VERSION);
+    const struct {
+        uint64_t n;
+        const char *what;
+    } counts[] = {
+        {c->candidates, " plans: "},        {c->illegal, " illegal, "},
+        {c->over_memory, " over memory, "}, {c->bounded, " cannot be faster by their bound, "},
+        {c->estimated, " estimated, "},     {c->simulated, " of them simulated. "}};
+    fputs("<p class=\"note\">", f);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        fprintf(f, "%s%s", dtp_fmt_count((double)counts[i].n, text, sizeof text), counts[i].what);
+    fprintf(f,
+            "dtplan %s. MFU counts model FLOPs (no recomputation, attention in full, LM head) "
+            "against the dense peak.</p></body></html>\n",
+            DTP_VERSION);
 }

@@ -5,6 +5,7 @@
 #include "planner/document.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 
 static void begin(struct dtp_json_out *w, FILE *f, const struct dtp_report *r) {
     dtp_json_begin(w, f, 2);
@@ -29,6 +30,9 @@ static void write_training(struct dtp_json_out *w, const struct dtp_report *r,
     dtp_json_kv_double(w, "tokens", t.tokens);
     dtp_json_kv_double(w, "days", t.days);
     dtp_json_kv_double(w, "days_with_failures", t.days_with_failures);
+    dtp_json_kv_double(w, "gpu_hours",
+                       t.days_with_failures * r->setup->problem.gpus * DTP_S_PER_DAY /
+                           DTP_S_PER_HOUR);
     if (r->failures.gpu_hours_per_failure > 0) {
         dtp_json_kv_double(w, "training_fraction", t.goodput.fraction);
         dtp_json_kv_double(w, "failure_every_s", t.goodput.failure_s);

@@ -17,11 +17,15 @@ static const double FEW = 10, MASK_MATTERS = 0.1, ATTENTION_MATTERS = 1.5;
 
 /* ---- step time and what follows from it ---- */
 
+static const char *gpu_hours(double days, int gpus, char *buf, size_t size) {
+    return dtp_fmt_count(days * gpus * DTP_S_PER_DAY / DTP_S_PER_HOUR, buf, size);
+}
+
 /* The run with interruptions, where at least one is to be expected. */
 static void failures(struct dtp_arena *a, const struct dtp_term *t,
-                     const struct dtp_training *training) {
+                     const struct dtp_training *training, int gpus) {
     const struct dtp_goodput *g = &training->goodput;
-    char every[32], write[32], between[32], bytes[32];
+    char every[32], write[32], between[32], bytes[32], hours[32];
     fprintf(t->file, "  %-*s ", LABEL, "with failures");
     dtp_fmt_time(g->failure_s, every, sizeof every);
     dtp_fmt_time(g->write_s, write, sizeof write);
@@ -41,10 +45,13 @@ static void failures(struct dtp_arena *a, const struct dtp_term *t,
             ? dtp_arena_printf(a, "%s in ",
                                dtp_fmt_bytes_si(g->checkpoint_bytes, bytes, sizeof bytes))
             : "";
-    dtp_term_wrap(t, DTP_DIM, LABEL + 3 + 12, LABEL + 3,
-                  dtp_arena_printf(
-                      a, "one every %s, %.1f %% of the time trains; a checkpoint (%s%s) every %s",
-                      every, g->fraction * 100, size, write, between));
+    dtp_term_wrap(
+        t, DTP_DIM, LABEL + 3 + 12, LABEL + 3,
+        dtp_arena_printf(a,
+                         "%s GPU-hours; one every %s, %.1f %% of the time trains; a checkpoint "
+                         "(%s%s) every %s",
+                         gpu_hours(training->days_with_failures, gpus, hours, sizeof hours), every,
+                         g->fraction * 100, size, write, between));
 }
 
 static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
@@ -63,7 +70,9 @@ static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp
     dtp_term_print(t, DTP_BOLD, "%.1f days", training.days);
     struct dtp_str s = {.a = a};
     double seq = r->setup->problem.seq;
-    dtp_str_printf(&s, "6TP/(nX) gives %.1f", 6 * tokens * p / (n * x) / DTP_S_PER_DAY);
+    dtp_str_printf(&s, "%s GPU-hours; 6TP/(nX) gives %.1f days",
+                   gpu_hours(training.days, r->setup->problem.gpus, count, sizeof count),
+                   6 * tokens * p / (n * x) / DTP_S_PER_DAY);
     if (dtp_model_forward_flops(m, (int)seq) > ATTENTION_MATTERS * 2 * p * seq)
         dtp_str_printf(&s, " (attention is not in it)");
     if (best->plan.recompute == DTP_RECOMPUTE_FULL && best->mfu > 0)
@@ -72,7 +81,7 @@ static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp
     fputs("   ", t->file);
     dtp_term_wrap(t, DTP_DIM, LABEL + 3 + 12, LABEL + 3, s.at);
     if (training.days_with_failures != training.days)
-        failures(a, t, &training);
+        failures(a, t, &training, r->setup->problem.gpus);
 }
 
 /* A note in the column of the values. */

@@ -11,6 +11,8 @@
 static const struct {
     const char *name, *say;
 } elsewhere[] = {
+    {"price", "`dtplan sweep`, which has it"},
+    {"deadline", "`dtplan sweep`, which has it"},
     {"nodes", "--gpus with the GPUs of all nodes"},
     {"num-nodes", "--gpus with the GPUs of all nodes"},
     {"nnodes", "--gpus with the GPUs of all nodes"},

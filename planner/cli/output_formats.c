@@ -58,6 +58,7 @@ static const struct dtp_output_key training[] = {
     {"training.tokens", "to train on"},
     {"training.days", "without interruptions"},
     {"training.days_with_failures", "with them and the checkpoints"},
+    {"training.gpu_hours", "of these days, on all GPUs"},
     {"training.training_fraction", "share of the time that trains"},
     {"training.failure_every_s", "mean time between interruptions"},
     {"training.checkpoint_every_s", "time between checkpoints"},

@@ -45,6 +45,7 @@ try --model gpt2 --gpus 8 --micro-batch-sizes 4
 try --model gpt2 --gpus 8 --fsdp
 try --model gpt2 --gpus 8 --memory-limit 80
 try --model gpt2 --gpu 64
+try --model gpt2 --gpus 8 --price 2.5
 try --model jamba-large --gpus 8
 try simulate --model gpt2 --gpus 1 --zero-stage 1
 # An option's value that cannot be read or is out of range is wrong use, whichever command parses it.

@@ -44,3 +44,7 @@ refused --gpus 8 --checkpoint 0s
 # the plan takes one number and says who takes several
 "$dtplan" --model gpt2-xl --gpus 8..64 2>err
 head -n 1 err
+# GPU-hours are those of `plan`.
+"$dtplan" sweep --model gpt2 --gpus 8 --tokens 10B --csv | tail -n 1 | cut -d , -f 27 | cut -c 1-9 >sweep.hours
+"$dtplan" --model gpt2 --gpus 8 --tokens 10B --json | sed -n 's/.*"gpu_hours": \(.\{9\}\).*/\1/p' | diff sweep.hours - &&
+    echo "the same GPU-hours"
