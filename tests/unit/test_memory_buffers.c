@@ -62,6 +62,22 @@ static void test_logits_of_depths(void) {
     CU_ASSERT(main_bytes > 0);
 }
 
+/* Gradients that are divided are there for a whole layer until they are reduced. */
+static void test_gradients_of_a_layer(void) {
+    struct fixture x;
+    struct dtp_param_counts n;
+    setup_llama(&x, "megatron-core", 4);
+    dtp_model_params(&x.model, x.model.vocab, &n);
+    x.framework.memory.flat_gather_bytes = x.framework.memory.step_copy_bytes = 0;
+    x.framework.memory.gradient_bytes = 6;
+    double buffers[3];
+    for (int zero = 1; zero <= 2; zero++) {
+        x.plan.zero_stage = zero;
+        buffers[zero] = (double)first_stage(&x).buffers_bytes;
+    }
+    equal(buffers[2], buffers[1] + 6 * (double)n.dense_layer);
+}
+
 /* Updated parameters of ZeRO-1 arrive in one piece of 100 B each, from which as much again is copied: the peak. */
 static void test_flat_gather(void) {
     struct fixture x;
@@ -149,6 +165,7 @@ static void test_moved_layers(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"buckets of a reducer", test_reducer},
                            {"logits of each depth", test_logits_of_depths},
+                           {"gradients of a layer", test_gradients_of_a_layer},
                            {"transfers between stages", test_transfers},
                            {"the piece that is gathered", test_flat_gather},
                            {"weights of autocast", test_cached_weights},

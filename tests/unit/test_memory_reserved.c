@@ -321,6 +321,49 @@ static void test_gather_without_room(void) {
           needed + x.framework.memory.table_gradient_bytes * 131072 * 2048);
 }
 
+/* Sums of a step's last forward and of the backward before it, two a layer of H bytes; where they have no room the queue
+ * is filled again by backwards alone. */
+static void test_deferred_of_one_stage(void) {
+    struct fixture x;
+    struct dtp_stage_memory s;
+    setup_playbook(&x);
+    x.plan.tp = 8;
+    x.plan.global_batch_size = 8;
+    x.plan.sequence_parallel = true;
+    x.framework.memory.logits_split_bytes = 0;
+    x.framework.memory.host_lead = 1;
+    double H = 2.0 * 4096 * 2048;
+    x.framework.memory.queue_layers = 0;
+    double none = reserved_of(&x);
+    x.framework.memory.queue_layers = 1000;
+    equal(reserved_of(&x) - none, (2 + 2) * 16 * H);
+    dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
+    double needed = round((double)s.peak_bytes * x.framework.memory.allocator_factor);
+    x.problem.memory_limit_bytes = s.wanted_bytes + s.device_bytes - (uint64_t)needed - 4096;
+    equal(reserved_of(&x) - none, 2 * 16 * H);
+}
+
+/* Pieces too large for any freed block are asked for anew: one for each of 4 ranks and the rank's own, each a quarter of
+ * the flat tensor, and that. */
+static void test_pieces_anew(void) {
+    struct fixture x;
+    struct dtp_stage_memory s[2];
+    double wanted[2];
+    setup_playbook(&x);
+    x.plan.pp = 2;
+    x.plan.zero_stage = 1;
+    x.plan.dp = 4;
+    x.plan.global_batch_size = 16;
+    x.framework.memory.allocator_factor = 1;
+    for (int i = 0; i < 2; i++) {
+        x.framework.memory.flat_gather_bytes = 1000 * (i + 1);
+        dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
+        wanted[i] = (double)s[0].wanted_bytes;
+    }
+    double flat = 1000 * (double)s[0].params;
+    CU_ASSERT_DOUBLE_EQUAL(wanted[1] - wanted[0], flat + (4 + 1) * flat / 4, 16);
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"replay of the allocator", test_replay},
                            {"deferred frees", test_deferred},
@@ -332,7 +375,9 @@ int main(void) {
                            {"pieces of ZeRO-1", test_pieces},
                            {"deferred frees in pipelines", test_deferred_in_pipeline},
                            {"replay of pipelines", test_replay_of_pipelines},
+                           {"deferred without room, filled", test_deferred_of_one_stage},
                            {"gather without room", test_gather_without_room},
+                           {"pieces asked for anew", test_pieces_anew},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"memory_reserved", NULL, NULL, NULL, NULL, tests},
                              CU_SUITE_INFO_NULL};

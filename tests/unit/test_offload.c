@@ -105,6 +105,23 @@ static void test_fetched_units(void) {
                    dtp_offload_fetch_s(&problem, &plan, (double)counts.total / n)));
 }
 
+/* Gradients of one microbatch go down beside its backward, a recomputed forward in it. */
+static void test_beside_recomputation(void) {
+    double left_s[2];
+    prepare("deepspeed");
+    cluster.gpu.offload_bytes_per_s = 1e8; /* longer than a backward */
+    plan.global_batch_size = problem.global_batch = 16;
+    for (int full = 0; full < 2; full++) {
+        struct dtp_costs c;
+        plan.recompute = full ? DTP_RECOMPUTE_FULL : DTP_RECOMPUTE_NONE;
+        dtp_costs(arena, dtp_cost_memo_create(arena, &problem), &plan, &c);
+        left_s[full] = c.offload_s + (full ? c.stage[0].r.total_s : 0);
+        CU_ASSERT(c.stage[0].i.total_s > 0 && (c.stage[0].r.total_s > 0) == full);
+        left_s[full] += c.stage[0].i.total_s + c.stage[0].w.total_s;
+    }
+    CU_ASSERT(near(left_s[1], left_s[0]));
+}
+
 /* Sixteen GPUs of a node divide 12 bytes of state and fp32 gradients of each parameter: the host holds one set; in
  * groups of eight two, weights of 2 bytes beside them where these go as well. */
 static void test_room(void) {
@@ -185,6 +202,7 @@ int main(void) {
                            {"what is exposed", test_exposed},
                            {"weights from the host", test_fetch},
                            {"units from the host", test_fetched_units},
+                           {"beside recomputation", test_beside_recomputation},
                            {"room on the host", test_room},
                            {"memory", test_memory},
                            {"fidelities", test_fidelities},
