@@ -126,7 +126,7 @@ static struct dtp_curve flat_curve(const struct dtp_cluster *c, int n, double ti
 }
 
 /* Curves of 2 and 8 GPUs say of 4, which is as far from both by its logarithm, the mean of what each says:
- * its time by the ratio of the latencies. Below the bytes that a curve was measured at the model's shape holds. */
+ * its time by the ratio of the latencies; of 6 a quarter of the one and the rest of the other. Below the bytes that a curve was measured at the model's shape holds. */
 static void test_between_curves(void) {
     struct dtp_cluster c = load("a100");
     struct dtp_group_shape four = in_node;
@@ -140,6 +140,12 @@ static void test_between_curves(void) {
     double lat_s = t.at[0].lat_s, from_2 = lat_s / two[0].term[0].lat_s,
            from_8 = lat_s / two[1].term[0].lat_s;
     CU_ASSERT(is_near(cost_s(&c, DTP_ALL_GATHER, &four, MB), (from_2 * 1 + from_8 * 3) / 2, EXACT));
+    struct dtp_group_shape six = in_node; /* half of the way from 4 to 8 */
+    six.size = six.per_node = 6;
+    dtp_coll_terms(&c, DTP_ALL_GATHER, &six, &t);
+    CU_ASSERT(is_near(cost_s(&c, DTP_ALL_GATHER, &six, MB),
+                      t.at[0].lat_s / lat_s * (from_2 * 1 / 4 + from_8 * 3 * 3 / 4), EXACT));
+    dtp_coll_terms(&c, DTP_ALL_GATHER, &four, &t);
     two[0] = flat_curve(&c, 8, 3, DTP_GIGA);
     c.ncurves = 1;
     const struct dtp_nccl_correction *f = dtp_nccl_correction_for(&c, DTP_ALL_GATHER, 1, false);

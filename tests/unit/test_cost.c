@@ -140,6 +140,28 @@ static void test_buckets_per_rank(void) {
     }
 }
 
+/* Between stages goes what a rank holds of b s h elements: all, or its part of a tp group's where these send parts or have
+ * the sequence in parts. First and last stage sum the gradients of their parts of the token table. */
+static void test_pipeline_bytes(void) {
+    struct fixture *x = op_case("gpt3-6.7b", "megatron-core");
+    double full = 2.0 * x->model.seq * x->model.hidden;
+    x->plan.tp = 4;
+    x->plan.pp = 2;
+    x->framework.p2p_bytes = 2;
+    for (int parts = 0; parts < 2; parts++)
+        for (int sp = 0; sp < 2; sp++) {
+            x->framework.scatter_gather = parts;
+            x->plan.sequence_parallel = sp;
+            struct dtp_costs c = costs_of(x);
+            near(c.stage[0].send_f.bytes, parts || sp ? full / 4 : full);
+            near(c.stage[1].send_b.bytes, parts || sp ? full / 4 : full);
+        }
+    double vocab = dtp_framework_padded_vocab(&x->framework, x->model.vocab, 4);
+    CU_ASSERT(x->model.tied_embeddings && x->framework.tied_embedding_all_reduce);
+    near(costs_of(x).embedding_all_reduce.bytes,
+         vocab / 4 * x->model.hidden * x->framework.reduce_bytes);
+}
+
 /* Beside what is reduced, the six rings of 15 steps of each layer's last backward take a second a step again; not
  * where the reduction comes after it (ZeRO-1), nor inside a node. */
 static void test_slow_hops(void) {
@@ -257,6 +279,7 @@ int main(void) {
                            {"hops between nodes", test_hops},
                            {"buckets of tensors", test_buckets},
                            {"buckets of ranks", test_buckets_per_rank},
+                           {"bytes between stages", test_pipeline_bytes},
                            {"ring steps beside reductions", test_slow_hops},
                            {"a checked barrier", test_checked_barrier},
                            {"FLOPs of a step", test_flops},
