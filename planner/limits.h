@@ -43,7 +43,8 @@ enum dtp_limit {
 #define DTP_LIMIT_ETP_ALIASES "expert-tensor-parallel expert-tensor-parallel-size"
 #define DTP_LIMIT_ENDS_ALIASES "ends"
 #define DTP_LIMIT_LAST_LESS_ALIASES NULL
-#define DTP_LIMIT_VPP_ALIASES "virtual-stages num-virtual-stages-per-pipeline-rank"
+#define DTP_LIMIT_VPP_ALIASES                                                                      \
+    "virtual-stages num-virtual-stages-per-pipeline-rank virtual-pipeline-model-parallel-size"
 #define DTP_LIMIT_SCHEDULE_ALIASES NULL
 #define DTP_LIMIT_MICROBATCH_ALIASES                                                               \
     "microbatch micro-batch-size micro-batch mbs per-device-train-batch-size "                     \

@@ -32,14 +32,15 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
     return DTP_OK;
 }
 
-/* Options of experts that would do nothing. */
+/* Options of experts that would do nothing; --ep 1 says that there are none. */
 static enum dtp_status check_experts(const struct dtp_limits *limits,
                                      const struct dtp_problem *problem, struct dtp_err *err) {
     const struct dtp_framework *f = problem->framework;
     const struct {
         const char *option;
         bool given, known;
-    } of[] = {{"etp", limits->field[DTP_LIMIT_ETP].n > 0, true},
+    } of[] = {{"ep", !dtp_select_has(&limits->field[DTP_LIMIT_EP], 1), true},
+              {"etp", limits->field[DTP_LIMIT_ETP].n > 0, true},
               {"ep-overlap", limits->fixed.ep_overlap > 0, f->has_ep_overlap},
               {"ep-per-node", limits->fixed.ep_per_node > 0, f->has_ep_per_node}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {

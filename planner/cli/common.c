@@ -39,7 +39,7 @@ static const struct dtp_option training_options[] = {
          "a number of sequences such as 1024; of tokens, divide by those of a sequence (--seq)",
      .help = "global batch (default: the model's)"},
     {"seq", DTP_OPT_INT, 's', ASK(seq), .value = "TOKENS", .min = 1, .max = 1 << 30,
-     .aliases = "seq-length seq-len sequence-length max-seq-len",
+     .aliases = "seq-length seq-len seqlen sequence-length max-seq-len max-length context-length",
      .help = "length of a sequence (default: the model's)"},
     {"dtype", DTP_OPT_CHOICE, 0, ASK(dtype), .value = "TYPE", .names = dtp_dtype_names,
      .aliases = "precision", .same = torch_dtypes,

@@ -46,6 +46,9 @@ try --model gpt2 --gpus 8 --fsdp
 try --model gpt2 --gpus 8 --memory-limit 80
 try --model gpt2 --gpu 64
 try --model gpt2 --gpus 8 --price 2.5
+try --model gpt2 --gpus 8 --ep 2
+try --model gpt2 --gpus 8 --data-parallel-shard-degree 8
+try --model gpt2 --gpus 8 --virtual-pipeline-model-parallel-size 0
 try --model jamba-large --gpus 8
 try simulate --model gpt2 --gpus 1 --zero-stage 1
 # An option's value that cannot be read or is out of range is wrong use, whichever command parses it.
