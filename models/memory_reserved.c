@@ -160,14 +160,14 @@ static struct reserved without_logits(const struct dtp_framework_memory *f,
 }
 
 /* Where layers keep the host busier than the GPU the sums of the first forward are free when its backward begins, and
- * the smallest block that holds cuBLAS's workspace (one of the two fixed ones) is such a sum: what the last norm's
- * output, a share of it, has left of it. */
+ * the smallest block that holds cuBLAS's workspace (one of the two fixed ones) is such a sum, what the last norm's
+ * output, a share of it, has left of it, unless the logits are smaller still. */
 static bool workspace_in_sum(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                             const struct activations *x) {
-    double sum = dtp_memory_gathered_input_bytes(problem, plan);
+                             const struct activations *x, double logits_bytes) {
+    double sum = dtp_memory_gathered_input_bytes(problem, plan), left = sum - sum / plan->tp;
     return plan->tp > 1 && plan->sequence_parallel &&
-           x->host_s[0] + x->host_s[1] > x->gpu_s[0] + x->gpu_s[1] &&
-           sum - sum / plan->tp >= problem->framework->memory.fixed_bytes / 2;
+           x->host_s[0] + x->host_s[1] > x->gpu_s[0] + x->gpu_s[1] && left < logits_bytes &&
+           left >= problem->framework->memory.fixed_bytes / 2;
 }
 
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
@@ -182,7 +182,8 @@ static struct reserved with_logits(const struct dtp_problem *problem, const stru
     double moments = moments_bytes(f, sums);
     double split = f->logits_split_bytes * r->nlogits, left = split - moments;
     double bytes = sums->loss + f->logits_freed_bytes * r->nlogits;
-    if (dtp_plan_num_microbatches(plan) > 1 && left > 0 && !workspace_in_sum(problem, plan, x)) {
+    if (dtp_plan_num_microbatches(plan) > 1 && left > 0 &&
+        !workspace_in_sum(problem, plan, x, split)) {
         bytes += left;
         deferred->wanted -= left;
         deferred->least -= left;

@@ -130,7 +130,8 @@ static double split_logits(struct fixture *x, int tp, int microbatch) {
 }
 
 /* The workspace of 32 MiB takes a freed sum of 128 where checks keep the host busy, but not one of 32 beside the
- * last norm's output, none where the GPU is busier and has not freed them, and without tp there is none. */
+ * last norm's output, none where the GPU is busier and has not freed them, none larger than the logits, and without
+ * tp there is none. */
 static void test_workspace_in_sum(void) {
     struct fixture x;
     setup_playbook(&x);
@@ -143,6 +144,11 @@ static void test_workspace_in_sum(void) {
     CU_ASSERT(split_logits(&x, 16, 8) == 0);
     CU_ASSERT(split_logits(&x, 16, 2) > 0);
     CU_ASSERT(split_logits(&x, 4, 32) > 0);
+    x.model.vocab = 15000; /* 4 v / tp bytes a token of the logits, 2 h (1 - 1 / tp) of the sum */
+    CU_ASSERT(split_logits(&x, 16, 8) > 0);
+    x.model.vocab = 16000;
+    CU_ASSERT(split_logits(&x, 16, 8) == 0);
+    x.model.vocab = 131072;
     x.plan.sequence_parallel = false;
     CU_ASSERT(split_logits(&x, 1, 32) > 0);
 }
