@@ -22,11 +22,14 @@ void dtp_op_norm_within(struct dtp_op_build *b, int from) {
     }
 }
 
-/* FP8 products of Ada and Hopper read both operands along the summed dimension alone, so that weight gradients
- * need them transposed; those of sm_100 do not (is_non_tn_fp8_gemm_supported() of TransformerEngine 2). */
+/* FP8 products of Ada, Hopper and the Blackwell of graphics cards read both operands along the summed dimension alone,
+ * so that weight gradients need them transposed; those of sm_10x and sm_11x do not (is_non_tn_fp8_gemm_supported() of
+ * TransformerEngine 2). */
 static bool transposes(const struct dtp_op_build *b) {
     const char *arch = b->problem->cluster->gpu.arch;
-    return known(b) && arch && (strncmp(arch, "sm_8", 4) == 0 || strncmp(arch, "sm_9", 4) == 0);
+    return known(b) && arch &&
+           (strncmp(arch, "sm_8", 4) == 0 || strncmp(arch, "sm_9", 4) == 0 ||
+            strncmp(arch, "sm_12", 5) == 0);
 }
 
 static void cast(struct dtp_op_build *b, enum dtp_pass pass, double elements, double part,
