@@ -104,8 +104,10 @@ struct dtp_attention_cal {
 
 /* Power, of which a chip has power_w and no more: it lowers its clock until the mean over the last memory_s
  * fits, and at once where a burst would take more than burst_w. At x times the highest clock products take
- * 1/x times as long, and a FLOP x^exponent times the energy (the voltage follows the clock, and energy
- * goes with its square); other kernels wait for memory and stay as they are. Tables of products hold times
+ * 1/x times as long, and their joules beyond idle are
+ *     x^exponent j_per_flop FLOPs + j_per_byte bytes
+ * where voltage follows the clock, and energy goes with its square; bytes are those to and from memory, whose clock
+ * is fixed. Other kernels wait for memory and stay as they are. Tables of products hold times
  * at the highest clock, and the clock that each has however rested the chip is: of bf16 products on H200 0.92 of
  * the highest at 250 TFLOP/s, 0.85 at 950. idle_w 0: not modelled; then `sustained` is all that is known. */
 struct dtp_power_cal {
@@ -113,12 +115,13 @@ struct dtp_power_cal {
     double gemm_j_per_flop, attention_j_per_flop, attention_backward_j_per_flop;
     /* with dropout of the probabilities, random numbers included; 0: as without */
     double attention_dropout_j_per_flop, attention_dropout_backward_j_per_flop;
+    double j_per_byte; /* that a product reads from memory or writes */
     double exponent;
     double comm_w; /* above idle, while a collective runs */
     double burst_w, memory_s;
     double fp8_energy, fp4_energy; /* of a FLOP over one of 16 bit; 0: the same */
 };
-/* A stretch of kernels: seconds at the highest clock, joules beyond idle. */
+/* A stretch of kernels: seconds at the highest clock, joules beyond idle; product_j: those that go with the clock. */
 struct dtp_load_mix {
     double product_s, product_j, other_s, other_j;
     double rest; /* of the GPU after each stretch, over the stretch's time */

@@ -42,12 +42,13 @@ static const struct dtp_field attention_fields[] = {
 
 const struct dtp_field dtp_power_fields[] = {
     MEMBER(dtp_power_cal, idle_w, "clocks run, no kernel does anything"),
-    MEMBER(dtp_power_cal, gemm_j_per_flop, "of a GEMM at the highest clock, above idle"),
+    MEMBER(dtp_power_cal, gemm_j_per_flop, "of a GEMM at the highest clock, beside its bytes"),
     MEMBER(dtp_power_cal, attention_j_per_flop, "of fused attention"),
     MEMBER(dtp_power_cal, attention_backward_j_per_flop, "of its backward"),
     MEMBER(dtp_power_cal, attention_dropout_j_per_flop,
            "of fused attention with dropout; 0: as without"),
     MEMBER(dtp_power_cal, attention_dropout_backward_j_per_flop, "of its backward"),
+    MEMBER(dtp_power_cal, j_per_byte, "of a byte that a product reads from memory or writes"),
     {"exponent", DTP_FIELD_DOUBLE, offsetof(struct dtp_power_cal, exponent), .min = 0, .max = 8,
      .help = "energy of a FLOP goes with the clock to this power"},
     MEMBER(dtp_power_cal, comm_w, "above idle, while a collective runs"),

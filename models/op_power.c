@@ -13,17 +13,60 @@ static double gemm_j_per_flop(const struct dtp_power_cal *p, enum dtp_dtype dtyp
     return (narrow > 0 ? narrow : 1) * p->gemm_j_per_flop;
 }
 
-static double attention_j_per_flop(const struct dtp_power_cal *p,
-                                   const struct dtp_attention_shape *s) {
+/* Kernels for 128 compute head_dim 80 and 96, too: these take their time and, on H200, within 10 % their energy
+ * (traces/measured/check_cuda_h200.json, energy_of_kernels). */
+static double computed_flops(const struct dtp_attention_shape *s) {
+    static const int64_t width[] = {64, 128};
+    double dim = (double)s->head_dim;
+    for (size_t i = 0; i < sizeof width / sizeof width[0]; i++)
+        if (s->head_dim <= width[i])
+            return dtp_attention_flops(s) * (double)width[i] / dim;
+    return dtp_attention_flops(s);
+}
+
+static double attention_j(const struct dtp_power_cal *p, const struct dtp_attention_shape *s) {
     double plain = s->backward ? p->attention_backward_j_per_flop : p->attention_j_per_flop;
     double drops =
         s->backward ? p->attention_dropout_backward_j_per_flop : p->attention_dropout_j_per_flop;
-    return s->dropout && drops > 0 ? drops : plain;
+    return s->dropout && drops > 0 ? drops * dtp_attention_flops(s) : plain * computed_flops(s);
 }
 
+/* Bytes beyond the cache of what the kernel before has just written, or the next one reads. */
+static double beyond_cache(const struct dtp_gpu *g, double bytes) {
+    double l2_bytes = (double)g->l2_bytes;
+    return bytes > l2_bytes ? bytes - l2_bytes : 0;
+}
+
+/* Weights, their gradients (fp32, added to) and what is kept for the backward come from memory or go there. */
+static double gemm_bytes(const struct dtp_gpu *g, const struct dtp_gemm *s) {
+    enum { ADDED_BYTES = 8 };
+    double e = dtp_dtype_bytes(s->dtype), m = (double)s->m, n = (double)s->n, k = (double)s->k;
+    double in = beyond_cache(g, e * m * k), out = e * m * n;
+    if (s->pass == DTP_GEMM_WGRAD)
+        out = ADDED_BYTES * m * n;
+    else if (s->pass == DTP_GEMM_DGRAD)
+        out = beyond_cache(g, out);
+    return (double)s->batch * (in + e * k * n + out);
+}
+
+/* Forward, queries, keys and values have just been made, the output is kept; backward, these four and its gradient are
+ * read and three are made. */
+static double attention_bytes(const struct dtp_gpu *g, const struct dtp_attention_shape *s) {
+    enum { MADE = 3, KEPT = 4 };
+    double e = dtp_dtype_bytes(s->dtype), rows = (double)(s->batch * s->seq_q);
+    double each = e * rows * (double)(s->heads * s->head_dim), made = beyond_cache(g, MADE * each);
+    return s->backward ? KEPT * each + beyond_cache(g, each) + made : each + made;
+}
+
+static double product_bytes(const struct dtp_gpu *g, const struct dtp_op *op) {
+    return op->count * (op->kind == DTP_OP_GEMM ? gemm_bytes(g, &op->gemm)
+                                                : attention_bytes(g, &op->attention));
+}
+
+/* Those that go with the clock. */
 static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) {
-    return dtp_op_flops(op) * (op->kind == DTP_OP_GEMM ? gemm_j_per_flop(p, op->gemm.dtype)
-                                                       : attention_j_per_flop(p, &op->attention));
+    return op->kind == DTP_OP_GEMM ? dtp_op_flops(op) * gemm_j_per_flop(p, op->gemm.dtype)
+                                   : op->count * attention_j(p, &op->attention);
 }
 
 double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op) {
@@ -39,6 +82,8 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_plan *pla
     if (dtp_op_is_product(op)) {
         m->product_s += time_s;
         m->product_j += times * product_j(&g->power, op);
+        if (g->power.j_per_byte > 0)
+            m->other_j += times * g->power.j_per_byte * product_bytes(g, op);
     } else {
         m->other_s += time_s;
         m->other_j +=

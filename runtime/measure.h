@@ -38,6 +38,7 @@ struct dtp_measured_load {
     char kernel[32];
     double busy;  /* share of the time that it would run, but for the clock; the rest is pauses */
     double flops; /* of a call; 0: memory-bound */
+    double bytes; /* of a product: all operands once, from memory */
     double alone_s, call_s; /* a call in a short burst; under load, with its rest */
     double alone_clock_hz, clock_hz, power_w;
     double rest_s, stretch_s; /* "after_rest": a stretch of calls after each rest */

@@ -93,6 +93,7 @@ static void load_row(struct dtp_bench *b, const char *name, dtp_bench_fn *run, v
     snprintf(out->kernel, sizeof out->kernel, "%s", name);
 }
 
+/* Rests tell how energy goes with the clock, short inner dimensions the bytes from the FLOPs. */
 static void gemm_rows(struct dtp_bench *b) {
     static const struct {
         const char *name;
@@ -100,26 +101,38 @@ static void gemm_rows(struct dtp_bench *b) {
         int m, n, k;
         double busy;
     } rows[] = {{"gemm_forward", DTP_GEMM_FORWARD, 8192, 4096, 4096, 1},
-                {"gemm_forward", DTP_GEMM_FORWARD, 8192, 4096, 4096, 0.9},
                 {"gemm_forward", DTP_GEMM_FORWARD, 8192, 4096, 4096, 0.8},
-                {"gemm_forward", DTP_GEMM_FORWARD, 8192, 4096, 4096, 0.7},
                 {"gemm_forward", DTP_GEMM_FORWARD, 8192, 4096, 4096, 0.6},
                 {"gemm_forward", DTP_GEMM_FORWARD, 8192, 4096, 4096, 0.5},
-                {"gemm_forward", DTP_GEMM_FORWARD, 8192, 4096, 4096, 0.3},
                 {"gemm_forward", DTP_GEMM_FORWARD, 2048, 2048, 2048, 1},
                 {"gemm_forward", DTP_GEMM_FORWARD, 8192, 12288, 4096, 1},
+                {"gemm_forward", DTP_GEMM_FORWARD, 4096, 8192, 512, 1},
+                {"gemm_forward", DTP_GEMM_FORWARD, 4096, 8192, 1024, 1},
+                {"gemm_forward", DTP_GEMM_FORWARD, 4096, 16384, 3072, 1},
                 {"gemm_dgrad", DTP_GEMM_DGRAD, 8192, 4096, 12288, 1},
+                {"gemm_dgrad", DTP_GEMM_DGRAD, 4096, 8192, 1024, 1},
+                {"gemm_dgrad", DTP_GEMM_DGRAD, 4096, 3072, 16384, 1},
                 {"gemm_wgrad", DTP_GEMM_WGRAD, 12288, 4096, 2048, 1},
-                {"gemm_wgrad", DTP_GEMM_WGRAD, 12288, 4096, 8192, 1}};
+                {"gemm_wgrad", DTP_GEMM_WGRAD, 12288, 4096, 8192, 1},
+                {"gemm_wgrad", DTP_GEMM_WGRAD, 4096, 8192, 512, 1},
+                {"gemm_wgrad", DTP_GEMM_WGRAD, 4096, 8192, 1024, 1},
+                {"gemm_wgrad", DTP_GEMM_WGRAD, 4096, 8192, 4096, 1},
+                {"gemm_wgrad", DTP_GEMM_WGRAD, 16384, 3072, 4096, 1}};
+    const double element = (double)dtp_bench_element_bytes(b);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const int64_t mnk[3] = {rows[i].m, rows[i].n, rows[i].k};
+        double m = rows[i].m, n = rows[i].n, k = rows[i].k;
+        double out = rows[i].pass == DTP_GEMM_WGRAD ? 2 * sizeof(float) : element;
         struct dtp_bench_gemm x = dtp_bench_gemm_of(b, rows[i].pass, mnk);
         load_row(b, rows[i].name, dtp_bench_run_gemm, &x, rows[i].busy);
-        b->load[b->nloads - 1].flops = 2.0 * rows[i].m * rows[i].n * rows[i].k;
+        b->load[b->nloads - 1].flops = 2 * m * n * k;
+        b->load[b->nloads - 1].bytes = element * k * (m + n) + out * m * n;
     }
 }
 
 static void attention_rows(struct dtp_bench *b) {
+    /* tensors: queries, keys, values and output; backward again, its gradient, and three of theirs */
+    enum { MOVED = 4, MOVED_BACKWARD = 8 };
     static const struct {
         const char *name;
         bool backward;
@@ -131,7 +144,11 @@ static void attention_rows(struct dtp_bench *b) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct dtp_bench_attention x = dtp_bench_attention_of(b, rows[i].backward, rows[i].dropout);
         load_row(b, rows[i].name, dtp_bench_run_attention, &x, 1);
-        b->load[b->nloads - 1].flops = dtp_bench_attention_flops(&x);
+        struct dtp_measured_load *out = &b->load[b->nloads - 1];
+        double element = (double)dtp_bench_element_bytes(b);
+        double tensor = element * (double)(x.x.batch * x.x.seq * x.x.heads * x.x.head_dim);
+        out->flops = dtp_bench_attention_flops(&x);
+        out->bytes = (rows[i].backward ? MOVED_BACKWARD : MOVED) * tensor;
     }
 }
 
@@ -142,6 +159,7 @@ static void after_rest_row(struct dtp_bench *b) {
     struct dtp_bench_gemm x =
         dtp_bench_gemm_of(b, DTP_GEMM_FORWARD, (const int64_t[3]){2 * SIZE, SIZE, SIZE});
     double once_s = dtp_bench_measured_s(b, dtp_bench_run_gemm, &x), all_s = 0, clock_hz = 0;
+    double element = (double)dtp_bench_element_bytes(b);
     int calls = (int)(stretch_s / once_s) + 1;
     for (int i = 0; i < TIMES; i++) {
         b->ops->sync(b->dev);
@@ -152,6 +170,7 @@ static void after_rest_row(struct dtp_bench *b) {
     struct dtp_measured_load *out = &b->load[b->nloads++];
     *out = (struct dtp_measured_load){.busy = stretch_s / (stretch_s + rest_s),
                                       .flops = 2.0 * (2 * SIZE) * SIZE * SIZE,
+                                      .bytes = element * SIZE * (2 * SIZE + SIZE + 2 * SIZE),
                                       .alone_s = once_s,
                                       .call_s = all_s,
                                       .clock_hz = clock_hz,

@@ -59,7 +59,7 @@ struct dtp_bench_attention {
     struct dtp_attention_args x;
     bool backward;
 };
-/* One in the middle of the grid, of the largest head_dim. */
+/* One of the upper part of the grid, which fills the device, of the largest head_dim. */
 struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward,
                                                   double dropout);
 double dtp_bench_attention_flops(const struct dtp_bench_attention *x);

@@ -154,7 +154,7 @@ static int length(const int *axis) {
 struct dtp_bench_attention dtp_bench_attention_of(struct dtp_bench *b, bool backward,
                                                   double dropout) {
     const struct dtp_measure_grid *g = b->grid;
-    const int at[3] = {length(g->seq) / 2, length(g->head_dim) - 1, length(g->heads) / 2};
+    const int at[3] = {length(g->seq) * 3 / 4, length(g->head_dim) - 1, length(g->heads) * 2 / 3};
     return (struct dtp_bench_attention){
         .b = b, .backward = backward, .x = attention_of(b, at, dropout)};
 }

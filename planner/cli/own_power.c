@@ -4,11 +4,6 @@
 
 #include "planner/cli/own_times.h"
 
-/* Energy of a FLOP beyond idle, and the clock it was at. */
-struct point {
-    double x, j_per_flop;
-};
-
 static const struct dtp_measured_load *row_of(const struct dtp_measured *m, const char *kernel) {
     for (int i = 0; i < m->nloads; i++)
         if (strcmp(m->load[i].kernel, kernel) == 0)
@@ -16,13 +11,18 @@ static const struct dtp_measured_load *row_of(const struct dtp_measured *m, cons
     return NULL;
 }
 
-static struct point point_of(const struct dtp_measured *m, const struct dtp_measured_load *x,
-                             double idle_w) {
+/* Joules beyond idle of a call; rests take idle_w and no more. */
+static double beyond_j(const struct dtp_measured *m, const struct dtp_measured_load *x,
+                       double idle_w) {
     /* what is read is true to a few percent; a chip that slows down is at its limit */
     double limit_w = m->limits.power_limit_w;
     double w = limit_w > 0 && x->power_w > limit_w ? limit_w : x->power_w;
-    double beyond_j = (w - idle_w) * x->call_s; /* rests take idle_w and no more */
-    return (struct point){x->clock_hz / m->limits.most_clock_hz, beyond_j / x->flops};
+    return (w - idle_w) * x->call_s;
+}
+
+/* What a FLOP takes at a clock over what it takes at the highest. */
+static double factor_of(const struct dtp_measured *m, double clock_hz, double exponent) {
+    return pow(clock_hz / m->limits.most_clock_hz, exponent);
 }
 
 /* Joules of a FLOP at the highest clock; where the kernel was not loaded, otherwise. */
@@ -31,38 +31,65 @@ static double at_most_clock(const struct dtp_measured *m, const char *kernel,
     const struct dtp_measured_load *x = row_of(m, kernel);
     if (!x)
         return otherwise;
-    struct point e = point_of(m, x, p->idle_w);
-    return e.j_per_flop / pow(e.x, p->exponent);
+    return (beyond_j(m, x, p->idle_w) - p->j_per_byte * x->bytes) /
+           (x->flops * factor_of(m, x->clock_hz, p->exponent));
 }
 
-/* A line through the logarithms of the GEMMs' points. */
-static bool fit_gemms(const struct dtp_measured *m, struct dtp_power_cal *p) {
-    double n = 0, u = 0, v = 0, uu = 0, uv = 0;
+static bool is_gemm(const struct dtp_measured_load *x) {
+    return strncmp(x->kernel, "gemm", strlen("gemm")) == 0;
+}
+
+/* Least squares of the GEMMs' relative errors at an exponent: joules of a FLOP and of a byte. Returns the sum of the
+ * squares, less than 0 with fewer than two of them. */
+static double fit_at(const struct dtp_measured *m, double exponent, struct dtp_power_cal *p) {
+    const double least_share = 1e-9; /* of the determinant; below, bytes and FLOPs go together */
+    double n = 0, u = 0, v = 0, uu = 0, uv = 0, vv = 0;
     for (int i = 0; i < m->nloads; i++) {
-        if (strncmp(m->load[i].kernel, "gemm", strlen("gemm")) != 0)
+        const struct dtp_measured_load *x = &m->load[i];
+        double j = beyond_j(m, x, p->idle_w);
+        if (!is_gemm(x) || !(x->clock_hz > 0) || !(j > 0))
             continue;
-        struct point e = point_of(m, &m->load[i], p->idle_w);
-        if (!(e.x > 0) || !(e.j_per_flop > 0))
-            continue;
-        double a = log(e.x), b = log(e.j_per_flop);
+        double a = x->flops * factor_of(m, x->clock_hz, exponent) / j, b = x->bytes / j;
         n++;
         u += a;
         v += b;
         uu += a * a;
         uv += a * b;
+        vv += b * b;
     }
     if (n < 2)
-        return false;
-    double spread = uu - u * u / n;
-    p->exponent = spread > 0 ? (uv - u * v / n) / spread : 0;
-    if (p->exponent < 0) /* all at one clock, but for noise */
-        p->exponent = 0;
-    p->gemm_j_per_flop = exp((v - p->exponent * u) / n);
-    return true;
+        return -1;
+    double determinant = uu * vv - uv * uv;
+    bool apart = determinant > least_share * uu * vv && v * uu > u * uv;
+    p->exponent = exponent;
+    p->j_per_byte = apart ? (v * uu - u * uv) / determinant : 0;
+    p->gemm_j_per_flop = (u - p->j_per_byte * uv) / uu;
+    double f = p->gemm_j_per_flop, b = p->j_per_byte;
+    return fmax(0, f * f * uu + 2 * f * b * uv + b * b * vv - 2 * (f * u + b * v) + n);
 }
 
-static double gemm_w(const struct dtp_power_cal *p, double x, double flops_per_s) {
-    return p->idle_w + p->gemm_j_per_flop * pow(x, p->exponent) * flops_per_s;
+/* The exponent that fits best, by thirds: of 0 and more. */
+static bool fit_gemms(const struct dtp_measured *m, struct dtp_power_cal *p) {
+    enum { ROUNDS = 60, THIRDS = 3 };
+    const double most = 2;
+    double low = 0, high = most;
+    for (int i = 0; i < ROUNDS; i++) {
+        double third = (high - low) / THIRDS, below = fit_at(m, low + third, p);
+        if (below < 0)
+            return false;
+        if (below < fit_at(m, high - third, p))
+            high -= third;
+        else
+            low += third;
+    }
+    return fit_at(m, (low + high) / 2, p) >= 0;
+}
+
+/* Watts of a product, the same again and again, each call in call_s. */
+static double product_w(const struct dtp_measured *m, const struct dtp_power_cal *p,
+                        const struct dtp_measured_load *x, double clock_hz, double call_s) {
+    double flop_j = p->gemm_j_per_flop * factor_of(m, clock_hz, p->exponent);
+    return p->idle_w + (flop_j * x->flops + p->j_per_byte * x->bytes) / call_s;
 }
 
 /* After a rest longer than that the chip takes more than its limit for a while: what it takes beyond, over a
@@ -72,7 +99,7 @@ static double memory_s(const struct dtp_measured *m, const struct dtp_power_cal 
     const struct dtp_measured_load *x = row_of(m, "after_rest");
     if (!x || !(x->call_s > 0))
         return 0;
-    double w = gemm_w(p, x->clock_hz / m->limits.most_clock_hz, x->flops / x->call_s);
+    double w = product_w(m, p, x, x->clock_hz, x->call_s);
     double saved_w = m->limits.power_limit_w - p->idle_w;
     double full_s = (w - m->limits.power_limit_w) * x->stretch_s / saved_w, s = full_s;
     if (!(full_s > 0))
@@ -87,9 +114,9 @@ static double burst_w(const struct dtp_measured *m, const struct dtp_power_cal *
     double most_w = 0;
     for (int i = 0; i < m->nloads; i++) {
         const struct dtp_measured_load *x = &m->load[i];
-        if (!(x->flops > 0) || strncmp(x->kernel, "gemm", strlen("gemm")) != 0)
+        if (!(x->flops > 0) || !is_gemm(x))
             continue;
-        double w = gemm_w(p, x->alone_clock_hz / m->limits.most_clock_hz, x->flops / x->alone_s);
+        double w = product_w(m, p, x, x->alone_clock_hz, x->alone_s);
         most_w = w > most_w ? w : most_w;
     }
     return most_w;

@@ -91,6 +91,8 @@ static void write_loads(struct dtp_json_out *w, const struct dtp_measured *m) {
         dtp_json_kv_double(w, "busy", x->busy);
         if (x->flops > 0)
             dtp_json_kv_double(w, "flops", x->flops);
+        if (x->bytes > 0)
+            dtp_json_kv_double(w, "bytes", x->bytes);
         dtp_json_kv_double(w, "alone_s", x->alone_s);
         dtp_json_kv_double(w, "call_s", x->call_s);
         dtp_json_kv_double(w, "alone_clock_hz", x->alone_clock_hz);

@@ -113,13 +113,15 @@ static void test_points(void) {
 
 enum { IDLE_W = 100, LIMIT_W = 700 };
 static const double most_hz = 2e9, flops = 1e12, j_per_flop = 1e-12, exponent = 0.8;
+static const double j_per_byte = 1e-10, near_fit = 1e-6; /* the exponent is found by trying */
 
 /* A GEMM at a clock; the whole call takes call_s, the product 1 ms at the highest clock. */
-static struct dtp_measured_load gemm_load(double x, double call_s) {
-    double w = IDLE_W + j_per_flop * pow(x, exponent) * flops / call_s;
+static struct dtp_measured_load gemm_load(double x, double call_s, double bytes) {
+    double w = IDLE_W + (j_per_flop * pow(x, exponent) * flops + j_per_byte * bytes) / call_s;
     return (struct dtp_measured_load){.kernel = "gemm_forward",
                                       .busy = 1,
                                       .flops = flops,
+                                      .bytes = bytes,
                                       .alone_s = 1e-3 / x,
                                       .call_s = call_s,
                                       .alone_clock_hz = x * most_hz,
@@ -131,14 +133,16 @@ static struct dtp_measured_load gemm_load(double x, double call_s) {
 static void test_power_fit(void) {
     struct dtp_measured *m = DTP_NEW(a, struct dtp_measured, 1);
     struct dtp_power_cal p;
+    const double few = 1e9;
     m->limits = (struct dtp_dev_load){.power_limit_w = LIMIT_W, .most_clock_hz = most_hz};
     CU_ASSERT_FALSE(dtp_own_power(m, &p));
-    m->load[m->nloads++] = gemm_load(0.6, 2e-3);
-    m->load[m->nloads++] = gemm_load(0.8, 3e-3);
-    m->load[m->nloads++] = gemm_load(1, 4e-3);
-    m->load[m->nloads] = gemm_load(0.5, 2e-3);
+    m->load[m->nloads++] = gemm_load(0.6, 2e-3, 0);
+    m->load[m->nloads++] = gemm_load(0.8, 3e-3, few);
+    m->load[m->nloads++] = gemm_load(1, 4e-3, 0);
+    m->load[m->nloads++] = gemm_load(1, 6e-3, 4 * few);
+    m->load[m->nloads] = gemm_load(0.5, 2e-3, few);
     snprintf(m->load[m->nloads++].kernel, sizeof m->load->kernel, "attention_forward");
-    m->load[m->nloads] = gemm_load(0.5, 2e-3);
+    m->load[m->nloads] = gemm_load(0.5, 2e-3, few);
     m->load[m->nloads].flops /= 2;
     snprintf(m->load[m->nloads++].kernel, sizeof m->load->kernel, "attention_dropout_forward");
     m->load[m->nloads++] = (struct dtp_measured_load){.kernel = "pause", .power_w = IDLE_W};
@@ -152,14 +156,15 @@ static void test_power_fit(void) {
                                                       .rest_s = 100,
                                                       .stretch_s = 0.3};
     CU_ASSERT_TRUE_FATAL(dtp_own_power(m, &p));
-    CU_ASSERT_DOUBLE_EQUAL(p.exponent, exponent, 1e-9);
-    CU_ASSERT_DOUBLE_EQUAL(p.gemm_j_per_flop / j_per_flop, 1, 1e-9);
-    CU_ASSERT_DOUBLE_EQUAL(p.attention_j_per_flop / j_per_flop, 1, 1e-9);
-    CU_ASSERT_DOUBLE_EQUAL(p.attention_dropout_j_per_flop / j_per_flop, 2, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.exponent, exponent, near_fit);
+    CU_ASSERT_DOUBLE_EQUAL(p.gemm_j_per_flop / j_per_flop, 1, near_fit);
+    CU_ASSERT_DOUBLE_EQUAL(p.j_per_byte / j_per_byte, 1, near_fit);
+    CU_ASSERT_DOUBLE_EQUAL(p.attention_j_per_flop / j_per_flop, 1, near_fit);
+    CU_ASSERT_DOUBLE_EQUAL(p.attention_dropout_j_per_flop / j_per_flop, 2, near_fit);
     CU_ASSERT_EQUAL(p.attention_dropout_backward_j_per_flop, 0); /* was not loaded */
     CU_ASSERT_DOUBLE_EQUAL(p.comm_w, 150, 1e-9);
-    CU_ASSERT_DOUBLE_EQUAL(p.burst_w, IDLE_W + 1000, 1e-6); /* at x = 1, alone */
-    CU_ASSERT_DOUBLE_EQUAL(p.memory_s, 0.2, 1e-9);
+    CU_ASSERT_DOUBLE_EQUAL(p.burst_w, IDLE_W + 1400, 1e-3); /* at x = 1, alone, of most bytes */
+    CU_ASSERT_DOUBLE_EQUAL(p.memory_s, 0.2, near_fit);
     CU_ASSERT_DOUBLE_EQUAL(dtp_own_kernel_power_w(m, "norm"), 350, 1e-9);
     CU_ASSERT_EQUAL(dtp_own_kernel_power_w(m, "rope"), 0);
 }
@@ -199,6 +204,36 @@ static void test_clock_with_dropout(void) {
     double measured = slowdown_of(&s->problem, &plan);
     p->attention_dropout_j_per_flop = p->attention_dropout_backward_j_per_flop = 0;
     CU_ASSERT(measured > 1.02 * slowdown_of(&s->problem, &plan));
+}
+
+/* Few tokens: weight gradients move more bytes a FLOP. head_dim 80 is computed as 128 is. */
+static void test_clock_by_bytes(void) {
+    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
+    struct dtp_err err = {0};
+    struct dtp_plan plan = dtp_plan_default();
+    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    struct dtp_power_cal *p = &s->cluster.gpu.power;
+    for (int i = 0; i < DTP_TABLE_KERNEL; i++)
+        s->cluster.gpu.table[i].clock.n = 0; /* of power alone */
+    plan.dtype = DTP_BF16;
+    plan.global_batch_size = 32;
+    double bytes[2], wide[2], measured = p->j_per_byte;
+    for (int i = 0; i < 2; i++) {
+        plan.microbatch_size = i == 0 ? 1 : 32;
+        double with = slowdown_of(&s->problem, &plan);
+        p->j_per_byte = 0;
+        bytes[i] = with / slowdown_of(&s->problem, &plan);
+        p->j_per_byte = measured;
+    }
+    CU_ASSERT(bytes[1] > 1 && bytes[0] > bytes[1]);
+    p->attention_j_per_flop *= 8;
+    p->attention_backward_j_per_flop *= 8;
+    for (int i = 0; i < 2; i++) { /* as many FLOPs; 64 is computed as it is */
+        s->model.heads = s->model.kv_heads = s->model.hidden / (i == 0 ? 64 : 80);
+        s->model.head_dim = i == 0 ? 64 : 80;
+        wide[i] = slowdown_of(&s->problem, &plan);
+    }
+    CU_ASSERT(wide[1] > 1.01 * wide[0]);
 }
 
 /* They take the time of the kernel that drops, though they read a tensor less. */
@@ -416,6 +451,7 @@ int main(void) {
                            {"power from loads", test_power_fit},
                            {"clock of layers", test_clock_of_layers},
                            {"clock with dropout", test_clock_with_dropout},
+                           {"clock by bytes and head_dim", test_clock_by_bytes},
                            {"gap beside peers", test_gap_beside_peers},
                            {"head_dim", test_head_dim},
                            {"gradients of dropout", test_gradients_of_dropout},
