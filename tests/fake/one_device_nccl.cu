@@ -14,6 +14,7 @@
 #include <ctime>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <type_traits>
 #include <unistd.h>
 
 #include <cuda.h>
@@ -116,48 +117,25 @@ __global__ void copy_pieces(volatile T *to, size_t to_step, const volatile T *fr
     __threadfence_system();
 }
 
-template <typename T> struct bits;
-template <> struct bits<float> {
-    using type = uint32_t;
-    static __device__ float wide(uint32_t x) {
-        return __uint_as_float(x);
-    }
-    static __device__ float narrow(float x) {
-        return x;
-    }
-};
-template <> struct bits<__half> {
-    using type = uint16_t;
-    static __device__ float wide(uint16_t x) {
-        return __half2float(__ushort_as_half(x));
-    }
-    static __device__ __half narrow(float x) {
-        return __float2half_rn(x);
-    }
-};
-template <> struct bits<__nv_bfloat16> {
-    using type = uint16_t;
-    static __device__ float wide(uint16_t x) {
-        return __bfloat162float(__ushort_as_bfloat16(x));
-    }
-    static __device__ __nv_bfloat16 narrow(float x) {
-        return __float2bfloat16_rn(x);
-    }
-};
+/* A number of a slot: read as a word, since a volatile one has no conversion. */
+template <typename T> __device__ float number(const unsigned char *slot, size_t i) {
+    using word = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint16_t>;
+    word w = reinterpret_cast<const volatile word *>(slot)[i];
+    T x;
+    memcpy(&x, &w, sizeof x);
+    return float(x);
+}
 
 template <typename T>
 __global__ void reduce(T *to, const unsigned char *slot, size_t n, int size, bool max) {
-    using word = typename bits<T>::type;
     size_t by = size_t(gridDim.x) * blockDim.x;
     for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += by) {
         float sum = 0;
         for (int r = 0; r < size; r++) {
-            const volatile word *from =
-                reinterpret_cast<const volatile word *>(slot + size_t(r) * SLOT_BYTES);
-            float x = bits<T>::wide(from[i]);
+            float x = number<T>(slot + size_t(r) * SLOT_BYTES, i);
             sum = r == 0 ? x : max ? fmaxf(sum, x) : sum + x;
         }
-        to[i] = bits<T>::narrow(sum);
+        to[i] = T(sum);
     }
 }
 
