@@ -157,9 +157,9 @@ enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct
     struct dtp_arena *a = dtp_arena_create("refusal");
     const struct refused refused = {problem, plan};
     const char *others = dtp_frameworks_text(a, problem->framework, takes, &refused);
-    char text[320], ep[24] = "";
+    char text[320], ep[40] = "";
     if (plan->ep > 1)
-        snprintf(ep, sizeof ep, "ep %d, ", plan->ep);
+        snprintf(ep, sizeof ep, "ep %d, etp %d, ", plan->ep, dtp_plan_etp(plan));
     const char *wants = why == DTP_WHY_VPP
                             ? dtp_schedule_applies(plan->schedule, plan->pp, plan->vpp,
                                                    dtp_plan_num_microbatches(plan))

@@ -108,6 +108,16 @@ static const char *suspects_title(const struct dtp_measured *m, const struct dtp
                                               : "What would change the numbers";
 }
 
+/* Of what would have moved the step the other way than it was found there is nothing to say. */
+static bool points_away(const struct dtp_diagnosis *d, const struct dtp_measured *m,
+                        const struct dtp_suspect *s) {
+    const double seen = 0.01;
+    double to = s->step_s / d->expected.step_s - 1;
+    if (m->step_s <= 0 || d->step_normal || m->peak_bytes > 0)
+        return false;
+    return m->step_s < d->low_s ? to > seen : to < -seen;
+}
+
 static void print_suspects(const struct dtp_term *t, const struct dtp_diagnosis *d,
                            const struct dtp_measured *m, double has_bytes) {
     char time[32], memory[32];
@@ -117,6 +127,8 @@ static void print_suspects(const struct dtp_term *t, const struct dtp_diagnosis 
     for (int i = 0; i < d->n; i++) {
         const struct dtp_suspect *s = &d->suspect[i];
         char explains[32] = "";
+        if (points_away(d, m, s))
+            continue;
         bool off = m->step_s > 0 ? !d->step_normal : !d->peak_normal;
         if (m->out_of_memory)
             snprintf(explains, sizeof explains, "%s",

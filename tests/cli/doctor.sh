@@ -36,6 +36,11 @@ for rate in 700 300; do
     "$dtplan" doctor --model llama3-8b --gpus 64 --cluster h100 --dp 32 --tp 2 --zero-stage 1 --batch 512 --measured \
         "${line/| global/| throughput per GPU (TFLOP\/s\/GPU): $rate.0 | global}" | grep -c 'the line itself says 300.0'
 done
+# what only slows a step is no suspect of one that was faster
+for time in 3s 9s; do
+    "$dtplan" doctor --model llama3-8b --gpus 64 --cluster h100 --dp 32 --tp 2 --zero-stage 1 --batch 512 --measured $time |
+        grep -c 'of their clock'
+done
 # a run that ended out of memory: what has room
 "$dtplan" doctor --model llama3-70b --gpus 32 --cluster h100 --tp 4 --pp 8 --measured "CUDA out of memory. Tried to allocate" | grep -o "It has to.*\| fits  .*"
 echo "exit ${PIPESTATUS[0]}"
