@@ -61,7 +61,8 @@ small="--model llama3-8b --gpus 16 --cluster h100 --batch 64"
     "$dtplan" --model llama3-8b --gpus 1 --cluster h100 --batch 64 --emit deepspeed --offload optimizer \
         2>/dev/null | grep '"stage"'
     # recomputation is no setting of DeepSpeed's, groups of ZeRO are MiCS
-    "$dtplan" $small --emit deepspeed --recompute full 2>&1 >/dev/null | cut -c 1-60
+    "$dtplan" $small --emit deepspeed --recompute full 2>note >/dev/null
+    cut -c 1-60 note
     "$dtplan" --model llama3.2-1b --gpus 16 --cluster h100 --batch 64 --emit deepspeed --zero-stage 3 --zero-group 8 2>/dev/null |
         grep mics
     "$dtplan" $small --framework megatron-core-overlap --tp 2 --sp on --emit megatron | grep overlap
