@@ -32,6 +32,14 @@ enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct
     return DTP_OK;
 }
 
+/* What a layer without experts has anyhow, as rows of tables say. */
+static bool etp_is_tp(const struct dtp_limits *limits) {
+    const struct dtp_select *tp = &limits->field[DTP_LIMIT_TP],
+                            *etp = &limits->field[DTP_LIMIT_ETP];
+    return tp->n == 1 && etp->n == 1 && tp->lo[0] == tp->hi[0] && etp->lo[0] == tp->lo[0] &&
+           etp->hi[0] == tp->lo[0];
+}
+
 /* Options of experts that would do nothing; --ep 1 says that there are none. */
 static enum dtp_status check_experts(const struct dtp_limits *limits,
                                      const struct dtp_problem *problem, struct dtp_err *err) {
@@ -40,7 +48,7 @@ static enum dtp_status check_experts(const struct dtp_limits *limits,
         const char *option;
         bool given, known;
     } of[] = {{"ep", !dtp_select_has(&limits->field[DTP_LIMIT_EP], 1), true},
-              {"etp", limits->field[DTP_LIMIT_ETP].n > 0, true},
+              {"etp", limits->field[DTP_LIMIT_ETP].n > 0 && !etp_is_tp(limits), true},
               {"ep-overlap", limits->fixed.ep_overlap > 0, f->has_ep_overlap},
               {"ep-per-node", limits->fixed.ep_per_node > 0, f->has_ep_per_node}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {

@@ -96,5 +96,6 @@ try simulate --model gpt2 --gpus 8 --framework megatron,nemo
 # Output that cannot be written; where it is closed, no socket of ranks takes its place.
 "$dtplan" run --model gpt-check --steps 1 -n 1 2>&1 >&-
 echo "exit $?"
+# shellcheck disable=SC2069
 "$dtplan" doctor --measured 9s --model gpt2 --gpus 8 --tp 2 2>&1 >/dev/full
 echo "exit $?"

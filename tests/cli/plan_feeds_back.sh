@@ -16,3 +16,14 @@ for option in "--tp 4" "--batch 8" "--model gpt2" "--recompute-layers 2" "--laye
 done
 "$dtplan" run --plan given.json --tp 4 2>&1 | head -n 1
 "$dtplan" check --plan given.json --model gpt2 2>&1 | grep names
+# A row of a table is a plan in options, for a model without experts, too.
+for model in llama3-8b mixtral-8x7b; do
+    "$dtplan" --model $model --gpus 16 --cluster h100 --batch 64 --csv >plans.csv
+    awk -F, 'NR == 1 { n = split($0, name) }
+        NR == 2 { for (i = 1; i <= n && name[i] != "verdict"; i++) if ($i != "") printf "--%s %s ", name[i], $i }' plans.csv |
+        tr _ - >options
+    # shellcheck disable=SC2046
+    "$dtplan" simulate --model $model --gpus 16 --cluster h100 --batch 64 $(cat options) --json >row.json
+    [ "$(sed -n 's/^ *"step_s": \(.*\),$/\1/p' row.json | head -n 1)" = "$(awk -F, 'NR == 2 { print $NF }' plans.csv)" ] &&
+        echo "$model: the row's time"
+done
