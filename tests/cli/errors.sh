@@ -94,8 +94,8 @@ try --model gpt2 --gpus 8,16
 try --model gpt2 --gpus 8 --cluster a100,h100
 try simulate --model gpt2 --gpus 8 --framework megatron,nemo
 # Output that cannot be written; where it is closed, no socket of ranks takes its place.
-"$dtplan" run --model gpt-check --steps 1 -n 1 2>&1 >&-
+{ "$dtplan" run --model gpt-check --steps 1 -n 1 >&-; } 2>&1
 echo "exit $?"
 # shellcheck disable=SC2069
-"$dtplan" doctor --measured 9s --model gpt2 --gpus 8 --tp 2 2>&1 >/dev/full
+{ "$dtplan" doctor --measured 9s --model gpt2 --gpus 8 --tp 2 >/dev/full; } 2>&1
 echo "exit $?"
