@@ -78,6 +78,23 @@ static void test_gradients_of_a_layer(void) {
     equal(buffers[2], buffers[1] + 6 * (double)n.dense_layer);
 }
 
+/* When the last backward ends one layer is live, whole: as it was kept, or as it was made again. */
+static void test_last_layer(void) {
+    struct fixture x;
+    double whole[2];
+    setup(&x, "gpt3-1.3b", "torch-fsdp2");
+    x.problem.seq = 256; /* so that activations are few */
+    x.plan.zero_stage = 3;
+    x.plan.dp = x.problem.gpus = x.plan.global_batch_size = x.problem.global_batch = 8;
+    for (int full = 0; full < 2; full++) {
+        x.plan.recompute = full ? DTP_RECOMPUTE_FULL : DTP_RECOMPUTE_NONE;
+        struct dtp_stage_memory s = first_stage(&x);
+        CU_ASSERT_STRING_EQUAL(s.moment, "end of backward");
+        whole[full] = (double)s.activations_bytes;
+    }
+    CU_ASSERT(whole[0] > 0 && whole[0] == whole[1]);
+}
+
 /* Updated parameters of ZeRO-1 arrive in one piece of 100 B each, from which as much again is copied: the peak. */
 static void test_flat_gather(void) {
     struct fixture x;
@@ -166,6 +183,7 @@ int main(void) {
     CU_TestInfo tests[] = {{"buckets of a reducer", test_reducer},
                            {"logits of each depth", test_logits_of_depths},
                            {"gradients of a layer", test_gradients_of_a_layer},
+                           {"the last layer", test_last_layer},
                            {"transfers between stages", test_transfers},
                            {"the piece that is gathered", test_flat_gather},
                            {"weights of autocast", test_cached_weights},
