@@ -5,8 +5,10 @@
 #include "models/memory_private.h"
 #include "models/native.h"
 
+/* More than a sum of a few can be counted of is as much as no machine has. */
 static uint64_t whole_bytes(double v) {
-    return v > 0 ? (uint64_t)(v + 0.5) : 0;
+    const double most = 1e18;
+    return v > most ? (uint64_t)most : v > 0 ? (uint64_t)(v + 0.5) : 0;
 }
 
 /* Layers whose activations are on the host while others run; two are on the way or in use (TransformerEngine,

@@ -13,3 +13,6 @@ try simulate --model gpt2 --gpus 8 --cluster a100 --batch 1048576 --tp 1 --pp 1 
 # As many as that are simulated.
 try simulate --model gpt2 --gpus 8 --cluster a100 --batch 131072 --tp 1 --pp 1 --dp 8 --microbatch 1
 try run --model gpt-check --pp 2 -n 2 --steps 1 --batch 100000000
+# What takes more bytes than 64 bits count fits nowhere.
+"$dtplan" --model gpt1t --gpus 131072 --seq 1073741824 --batch 1073741824 2>&1 | grep -o 'gpt1t does not fit'
+"$dtplan" simulate --model mixtral-8x7b --gpus 1 --batch 65536 --seq 1073741824 --microbatch 65536 2>&1 | grep -o 'the plan does not fit'
