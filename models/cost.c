@@ -24,7 +24,7 @@ struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp
     struct dtp_plan whole = dtp_plan_default();
     dtp_stage_count(problem->model, &whole, 0, memo->kinds);
     memo->forward_flops = dtp_model_forward_flops(problem->model, problem->seq);
-    memo->tp_innermost = strncmp(problem->framework->rank_order, "tp-cp", 5) == 0;
+    memo->layers_vary = dtp_framework_layers_vary(problem->framework);
     return memo;
 }
 

@@ -24,8 +24,7 @@ static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan 
         key[2] |= (uint64_t)p->etp | (uint64_t)dtp_plan_hides_experts(p) << 50 |
                   (uint64_t)p->ep_per_node << 51;
     }
-    bool counts = memo->problem->framework->zero_copy_bytes > 0; /* in op.c, of the microbatches */
-    if (counts || !memo->tp_innermost) /* the shape of the tp group depends on the other axes */
+    if (memo->layers_vary)
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
 }
 

@@ -16,7 +16,7 @@ struct dtp_cost_memo {
     struct dtp_param_counts params;
     int kinds[DTP_NLAYER_KINDS]; /* of the whole model */
     double forward_flops;
-    bool tp_innermost;
+    bool layers_vary; /* as in framework.h */
 };
 
 /* Phases of struct dtp_layer_costs, in its order. */

@@ -287,6 +287,10 @@ double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far)
     return f->checked_collectives && ranks > 1 ? rank_s * ranks : 0;
 }
 
+bool dtp_framework_layers_vary(const struct dtp_framework *f) {
+    return strncmp(f->rank_order, "tp-cp", 5) != 0 || f->zero_copy_bytes > 0;
+}
+
 double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m) {
     return m->moe.capacity_factor > 0 ? m->moe.capacity_factor : f->moe_capacity;
 }

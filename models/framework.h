@@ -290,6 +290,9 @@ bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_
 bool dtp_framework_reaches_last(const struct dtp_framework *f, const struct dtp_model *m, int pp);
 /* Host time of the check of a collective over so many ranks, far: of several nodes; 0 where none is made. */
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
+/* Operations of a layer depend on dp and pp: by the shape of the tp group, or by the copies that microbatches share
+ * (zero_copy_bytes). */
+bool dtp_framework_layers_vary(const struct dtp_framework *f);
 /* Rows that an expert holds over the mean: the model's, else the framework's; 0: dropless. */
 double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);

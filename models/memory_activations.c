@@ -111,13 +111,16 @@ static void activations_key(const struct dtp_problem *problem, const struct dtp_
     if (problem->framework->memory.queue_layers > 0)
         key[1] |= (uint64_t)(dtp_plan_num_microbatches(plan) > 1) << 29 |
                   (uint64_t)(alike ? 0 : plan->zero_stage) << 30 | (uint64_t)plan->tp_algo << 32;
+    if (problem->framework->memory.queue_layers > 0 &&
+        dtp_framework_layers_vary(problem->framework))
+        key[2] |= (uint64_t)plan->dp << 16 | (uint64_t)plan->pp << 40;
 }
 
 static const struct layer_kept *find_layer(struct dtp_memory_memo *memo,
                                            const struct dtp_plan *plan, enum dtp_layer_kind kind) {
     uint64_t key[3];
     activations_key(memo->problem, plan, kind == DTP_LAYER_MOE, key);
-    key[2] = (uint64_t)kind;
+    key[2] |= (uint64_t)kind;
     const struct layer_kept *known = dtp_memo_find(&memo->layers, key);
     if (known)
         return known;

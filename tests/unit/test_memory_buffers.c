@@ -1,5 +1,6 @@
 /* What a rank holds beside state and activations, by hand: buffers of reductions, transfers and gathers, copies of
  * weights, what offload leaves. */
+#include "models/memory_private.h"
 #include "tests/memory_case.h"
 
 /* Llama 3 8B: parameters of a layer (Q and output, K and V of 8 of 32 heads, three of the MLP, two norms), of the
@@ -179,11 +180,35 @@ static void test_moved_layers(void) {
     }
 }
 
+/* The clocks of a plan are its own whatever was asked before: by the order of ranks tp spans nodes as dp has it, and
+ * copies of gradients are shared by the microbatches. */
+static void test_clocks_of_plans(void) {
+    struct fixture x;
+    for (int copies = 0; copies < 2; copies++) {
+        double gpu_s[2];
+        setup(&x, "llama2-7b", "nanotron");
+        x.framework.rank_order = copies ? "tp-cp-dp-pp" : "dp-cp-tp-pp";
+        x.framework.zero_copy_bytes = copies ? 8 : 0;
+        x.plan.tp = 4;
+        x.plan.zero_stage = 1;
+        x.plan.global_batch_size = 64;
+        struct dtp_memory_memo *memo = dtp_memory_memo_create(arena, &x.problem);
+        for (int i = 0; i < 2; i++) {
+            x.plan.dp = i == 0 ? 2 : 16;
+            gpu_s[i] = dtp_memory_activations(memo, &x.plan)->gpu_s[1];
+            struct dtp_memory_memo *fresh = dtp_memory_memo_create(arena, &x.problem);
+            CU_ASSERT(gpu_s[i] == dtp_memory_activations(fresh, &x.plan)->gpu_s[1]);
+        }
+        CU_ASSERT(gpu_s[1] > gpu_s[0]);
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"buckets of a reducer", test_reducer},
                            {"logits of each depth", test_logits_of_depths},
                            {"gradients of a layer", test_gradients_of_a_layer},
                            {"the last layer", test_last_layer},
+                           {"clocks of plans", test_clocks_of_plans},
                            {"transfers between stages", test_transfers},
                            {"the piece that is gathered", test_flat_gather},
                            {"weights of autocast", test_cached_weights},
