@@ -68,8 +68,8 @@ struct dtp_group_shape {
 struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,
                                            const struct dtp_cluster *c, enum dtp_axis axis,
                                            int rank);
-/* True when all replicas (t, c, d) of each stage see the same group shapes and the same stage-to-stage
- * routes, so that one of them stands for all (folding is exact). */
+/* True when all replicas (t, c, d) of each stage see the same group shapes, the same stage-to-stage routes and the
+ * same traffic of others on the links of these, so that one of them stands for all (folding is exact). */
 bool dtp_placement_symmetric(const struct dtp_placement *p, const struct dtp_cluster *c);
 
 #endif

@@ -104,8 +104,9 @@ static void check_details(uint64_t seed, struct random_case *c, struct dtp_evalu
     CU_ASSERT(ok);
 }
 
-/* One rank a stage stands for all, however the groups of experts lie. */
-static void check_unfolded(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev,
+/* One rank a stage stands for all where replicas are alike, however the groups of experts lie. Returns whether they
+ * are. */
+static bool check_unfolded(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev,
                            const struct dtp_result *folded) {
     struct dtp_simulate_options all = {.no_fold = true};
     struct dtp_placement placement;
@@ -114,11 +115,12 @@ static void check_unfolded(uint64_t seed, struct random_case *c, struct dtp_eval
     CU_ASSERT_FATAL(
         dtp_plan_place(&c->plan, &c->cluster, &c->framework, &placement, &err) == DTP_OK &&
         dtp_evaluate(arena, ev, &c->plan, DTP_SIMULATE, &all, &unfolded, &err) == DTP_OK);
-    bool ok =
-        !dtp_placement_symmetric(&placement, &c->cluster) || equal(unfolded.step_s, folded->step_s);
+    bool alike = dtp_placement_symmetric(&placement, &c->cluster),
+         ok = !alike || equal(unfolded.step_s, folded->step_s);
     if (!ok)
         report(seed, c, "unfolded, folded", unfolded.step_s, folded->step_s);
     CU_ASSERT(ok);
+    return alike;
 }
 
 static void check_real(uint64_t seed, struct random_case *c, struct dtp_evaluator *ev) {
@@ -209,6 +211,39 @@ static void test_remembered(void) {
     dtp_arena_destroy(list);
 }
 
+/* Numbers of GPUs that leave replicas of a stage beside other stages, on nodes whose GPUs share links: a ring of
+ * another stage on the NIC or the bus of some replicas alone slows these, and folding does not see it. */
+static void test_uneven(void) {
+    static const char *const clusters[] = {"pcie-gen4", "a40-nvlink", "dgx-1v", "summit",
+                                           "hgx-h100"};
+    static const int gpus[] = {6, 12, 20, 24, 32, 40, 48};
+    struct dtp_err err = {0};
+    struct random_case c;
+    int n = 0, alike = 0;
+    for (uint64_t seed = 0; seed < ncases(NREAL); seed++) {
+        struct dtp_rng r = dtp_rng_stream(13, seed);
+        CU_ASSERT_FATAL(load_problem(&r, &c));
+        CU_ASSERT_FATAL(dtp_cluster_load(arena, clusters[below(&r, 5)], &c.cluster, &err) ==
+                        DTP_OK);
+        CU_ASSERT_FATAL(dtp_framework_load(arena, "megatron-2022", &c.framework, &err) == DTP_OK);
+        c.problem.gpus = gpus[below(&r, 7)];
+        c.problem.global_batch = c.problem.gpus * (1 + below(&r, 3));
+        c.problem.dtype = DTP_FP16;
+        c.problem.memory_limit_bytes = dtp_problem_default_limit(&c.problem);
+        if (!random_real_plan(&r, &c.problem, &c.plan))
+            continue;
+        struct dtp_evaluator *ev = dtp_evaluator_create(arena, &c.problem);
+        struct dtp_result folded;
+        CU_ASSERT_FATAL(dtp_evaluate(arena, ev, &c.plan, DTP_SIMULATE, NULL, &folded, &err) ==
+                        DTP_OK);
+        alike += check_unfolded(seed, &c, ev, &folded);
+        n++;
+        dtp_evaluator_destroy(ev);
+    }
+    printf(" (%d of %d alike)", alike, n);
+    CU_ASSERT(n > (int)ncases(NREAL) / 2 && alike > n / 4 && alike < n);
+}
+
 static void test_real(void) {
     struct random_case c;
     double tight = 0;
@@ -232,6 +267,7 @@ static void test_real(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"models, frameworks and clusters", test_real},
+                           {"uneven nodes", test_uneven},
                            {"plans before change nothing", test_remembered},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"fidelity", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
