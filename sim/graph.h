@@ -74,8 +74,8 @@ struct dtp_graph {
     dtp_id *succ;
     uint32_t *npred; /* [ntasks] */
     double *alone_s; /* [ntasks] latency_s + work / rate_cap: what it takes at its cap */
-    dtp_id *
-        order; /* [ntasks] a topological order; NULL when the ids are one or events make it (uses) */
+    /* [ntasks] a topological order; NULL when the ids are one, or events make it (uses) */
+    dtp_id *order;
     /* private, while building */
     void *build;
 };
