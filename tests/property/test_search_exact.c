@@ -25,6 +25,8 @@ static void find_fewest(struct dtp_evaluator *ev, struct dtp_plan *plan) {
     if (plan->recompute_layers != DTP_FEWEST_LAYERS)
         return;
     plan->recompute_layers = 1;
+    if (dtp_plan_check(p, plan) != DTP_LEGAL) /* then it has no memory to ask for */
+        return;
     for (int k = 2; k < most && dtp_evaluate_memory(ev, plan) > p->memory_limit_bytes; k++)
         if (dtp_framework_recomputes(p->framework, most, k))
             plan->recompute_layers = k;
