@@ -182,17 +182,24 @@ static double slowdown_of(const struct dtp_problem *problem, const struct dtp_pl
     return slowest;
 }
 
-/* Random numbers take energy where it was measured, of runs that draw them. */
-static void test_clock_with_dropout(void) {
+/* An H200 whose products have no clocks of their own, and a plan in bf16. */
+static struct dtp_setup *clocked_by_power(struct dtp_plan *plan) {
     struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
     struct dtp_err err = {0};
-    struct dtp_plan plan = dtp_plan_default();
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
-    struct dtp_power_cal *p = &s->cluster.gpu.power;
     for (int i = 0; i < DTP_TABLE_KERNEL; i++)
-        s->cluster.gpu.table[i].clock.n = 0; /* of power alone */
-    plan.dtype = DTP_BF16;
-    plan.global_batch_size = 32;
+        s->cluster.gpu.table[i].clock.n = 0;
+    *plan = dtp_plan_default();
+    plan->dtype = DTP_BF16;
+    plan->global_batch_size = 32;
+    return s;
+}
+
+/* Random numbers take energy where it was measured, of runs that draw them. */
+static void test_clock_with_dropout(void) {
+    struct dtp_plan plan;
+    struct dtp_setup *s = clocked_by_power(&plan);
+    struct dtp_power_cal *p = &s->cluster.gpu.power;
     plan.dp = 8;
     plan.microbatch_size = 4;
     double plain = slowdown_of(&s->problem, &plan);
@@ -208,15 +215,9 @@ static void test_clock_with_dropout(void) {
 
 /* Few tokens: weight gradients move more bytes a FLOP. head_dim 80 is computed as 128 is. */
 static void test_clock_by_bytes(void) {
-    struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
-    struct dtp_err err = {0};
-    struct dtp_plan plan = dtp_plan_default();
-    CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
+    struct dtp_plan plan;
+    struct dtp_setup *s = clocked_by_power(&plan);
     struct dtp_power_cal *p = &s->cluster.gpu.power;
-    for (int i = 0; i < DTP_TABLE_KERNEL; i++)
-        s->cluster.gpu.table[i].clock.n = 0; /* of power alone */
-    plan.dtype = DTP_BF16;
-    plan.global_batch_size = 32;
     double bytes[2], wide[2], measured = p->j_per_byte;
     for (int i = 0; i < 2; i++) {
         plan.microbatch_size = i == 0 ? 1 : 32;

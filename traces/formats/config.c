@@ -180,10 +180,9 @@ static void set_names(struct reading *r, const char *key, const char *value) {
         return;
     if (strstr(value, ".json"))
         c->zero_file = dtp_arena_strdup(r->a, value);
-    if (*value) /* .../zero3.json, ds_z3_config.json */
-        for (const char *p = value; *p; p++)
-            if ((*p == 'o' || *p == 'z') && (p[1] >= '1' && p[1] <= '3'))
-                c->zero_stage = p[1] - '0';
+    for (const char *p = value; *p; p++) /* .../zero3.json, ds_z3_config.json */
+        if ((*p == 'o' || *p == 'z') && (p[1] >= '1' && p[1] <= '3'))
+            c->zero_stage = p[1] - '0';
 }
 
 static void set(struct reading *r, const char *key, const char *value) {
