@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/document.h"
 #include "planner/report.h"
 #include "sim/base/stats.h"

@@ -7,7 +7,7 @@
 #ifndef DTP_PLANNER_COVER_H
 #define DTP_PLANNER_COVER_H
 
-#include "models/plan.h"
+#include "models/plan/plan.h"
 
 /* Indices of the chosen plans into out[n], in the order of choice: the first few have most of the values, whatever
  * is cut off behind them; returns how many. */

@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "sim/base/text.h"
 
 /* Keys of a document and of the output of --json; the values of the latter's own are not looked at.

@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "sim/base/text.h"
 
 #define ROW(limit, field, option, flag)                                                            \

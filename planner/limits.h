@@ -10,7 +10,7 @@
 #ifndef DTP_PLANNER_LIMITS_H
 #define DTP_PLANNER_LIMITS_H
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 
 enum dtp_limit {
     DTP_LIMIT_TP,

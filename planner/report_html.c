@@ -1,5 +1,5 @@
 /* One page with inline SVG: no scripts, no other files. */
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/document.h"
 #include "planner/report.h"
 #include "sim/base/text.h"

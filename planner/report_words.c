@@ -1,7 +1,7 @@
 /* A plan and a problem in words, and as options. */
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/document.h"
 #include "planner/report.h"
 #include "sim/base/text.h"

@@ -15,7 +15,7 @@
 #ifndef DTP_PLANNER_SETUP_H
 #define DTP_PLANNER_SETUP_H
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 
 struct dtp_ask {
     const char *model, *cluster, *framework; /* names or paths; NULL: the default */

@@ -1,6 +1,6 @@
 #include "planner/space.h"
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 
 int dtp_divisors(int n, int *out) {
     int count = 0;

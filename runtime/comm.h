@@ -22,7 +22,7 @@
 #ifndef DTP_RUNTIME_COMM_H
 #define DTP_RUNTIME_COMM_H
 
-#include "models/plan.h"
+#include "models/plan/plan.h"
 #include "runtime/device.h"
 
 struct dtp_comm_ops;

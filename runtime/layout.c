@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/native.h"
-#include "models/schedule.h"
+#include "models/ops/native.h"
+#include "models/schedule/schedule.h"
 #include "sim/base/mix.h"
 
 /* The other way round of dtp_layout_rank(). */

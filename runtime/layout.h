@@ -14,7 +14,7 @@
 #ifndef DTP_RUNTIME_LAYOUT_H
 #define DTP_RUNTIME_LAYOUT_H
 
-#include "models/plan.h"
+#include "models/plan/plan.h"
 
 enum dtp_unit_kind {
     DTP_UNIT_TOKENS,

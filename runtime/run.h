@@ -21,8 +21,8 @@
 #ifndef DTP_RUNTIME_RUN_H
 #define DTP_RUNTIME_RUN_H
 
-#include "models/plan.h"
-#include "models/schedule.h"
+#include "models/plan/plan.h"
+#include "models/schedule/schedule.h"
 
 struct dtp_run_options {
     const struct dtp_model *model;

@@ -2,7 +2,7 @@
 #ifndef DTP_TESTS_COSTS_CASE_H
 #define DTP_TESTS_COSTS_CASE_H
 
-#include "models/lower.h"
+#include "models/lower/lower.h"
 
 /* Every virtual stage takes f, i, w seconds; no communication, no optimizer. */
 struct case_times {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 #include "sim/base/rng.h"
 #include "tests/costs_case.h"
 #include "tests/near.h"

@@ -4,7 +4,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "models/model.h"
+#include "models/model/model.h"
 #include "tests/arena_case.h"
 
 static inline struct dtp_model load(const char *name) {

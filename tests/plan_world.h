@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 
 struct world {
     struct dtp_model model;

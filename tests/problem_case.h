@@ -4,7 +4,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 
 struct fixture {
     struct dtp_model model;

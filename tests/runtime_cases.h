@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "runtime/launch.h"
 #include "runtime/run.h"
 

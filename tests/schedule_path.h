@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 
 struct path_times {
     double f, b, i, w; /* of one chunk and one microbatch */

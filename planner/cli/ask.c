@@ -1,7 +1,7 @@
 /* From parsed options to a problem, limits, a plan. */
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/cli/cli.h"
 #include "sim/base/text.h"
 

@@ -4,7 +4,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "models/memory.h"
+#include "models/memory/memory.h"
 #include "planner/check.h"
 #include "planner/cli/check_setup.h"
 #include "planner/cli/check_terms.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/cli/check_setup.h"
 #include "planner/cli/check_terms.h"
 #include "planner/report.h"

@@ -2,7 +2,7 @@
  * torchtitan's job_config.py (v0.2.2), nanotron's config classes (0.4) and DeepSpeed's JSON reference. */
 #include <math.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/cli/emit.h"
 
 static bool is_interleaved(const struct dtp_plan *plan) {

@@ -1,7 +1,7 @@
 /* explain_budget.c: the operations of one rank added up over a step. */
 #include <string.h>
 
-#include "models/stage.h"
+#include "models/plan/stage.h"
 #include "planner/cli/explain_private.h"
 
 static double gemm_bytes(const struct dtp_gemm *g) {

@@ -2,8 +2,8 @@
 #ifndef DTP_PLANNER_CLI_EXPLAIN_PRIVATE_H
 #define DTP_PLANNER_CLI_EXPLAIN_PRIVATE_H
 
-#include "models/evaluate.h"
-#include "models/schedule.h"
+#include "models/evaluate/evaluate.h"
+#include "models/schedule/schedule.h"
 
 /* One operation of the rank, over a whole step. */
 struct dtp_budget_row {

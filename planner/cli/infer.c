@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 

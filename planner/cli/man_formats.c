@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "hw/cluster.h"
-#include "models/framework.h"
+#include "models/framework/framework.h"
 #include "planner/cli/cli.h"
 #include "planner/cli/output_formats.h"
 #include "planner/document.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "models/framework.h"
+#include "models/framework/framework.h"
 #include "planner/cli/calibration.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/cli/timeline.h"
 #include "planner/cli/check_terms.h"
 #include "planner/cli/verbs.h"

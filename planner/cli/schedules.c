@@ -1,4 +1,4 @@
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/cli/listing.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "runtime/run.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"

@@ -1,7 +1,7 @@
 /* trace_layout.c: the layout that a configuration says, as options of dtplan: what `--emit` writes, read back. */
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/cli/emit.h"
 #include "planner/cli/trace.h"
 #include "sim/base/text.h"

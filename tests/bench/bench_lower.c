@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 #include "sim/base/units.h"
 
 static struct dtp_model model;

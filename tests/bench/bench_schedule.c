@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "sim/base/units.h"
 #include "tests/plan_world.h"
 

@@ -15,7 +15,7 @@ fi
 # how well a calibration fits.
 fit='all|used|nominal|gemm_(rate|shape)|(median|p90|rows)(_of_layers)?'
 "$dtplan" --man-formats | sed -n 's/^\\fB\(.*\)\\fR$/\1/p' | sed 's/.*\.//' | tr '|' '\n' | sort -u >keys
-for folder in models models/frameworks hw/cluster hw/gpu; do
+for folder in models/library models/frameworks hw/cluster hw/gpu; do
     grep -ho '^ *"[a-z0-9_]*":' "$root/$folder"/*.json | tr -d ' ":' | sort -u >used
     comm -13 keys used | grep -vxE "source|notes|$fit" | grep -c . | sed "s|^|$folder: keys that are not in the manual: |"
 done

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "models/model.h"
+#include "models/model/model.h"
 #include "tests/fuzz/fuzz.h"
 
 static void check(struct dtp_arena *a, const struct dtp_model *m) {

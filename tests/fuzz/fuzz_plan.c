@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "models/framework.h"
-#include "models/plan.h"
+#include "models/framework/framework.h"
+#include "models/plan/plan.h"
 #include "sim/base/json.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "tests/fuzz/fuzz.h"
 
 static char *print_text(const struct dtp_schedule *s) {

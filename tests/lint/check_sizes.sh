@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Files of at most 800 lines (400 is the aim: longer ones are listed), functions of at most 60
+# Files of at most 1,000 lines (600 is the aim: longer ones are listed), functions of at most 60
 # lines and 6 parameters (without arena, error and stream), nesting of at most 3 (not of CUDA's unrolled
 # loops). Relies on the layout of clang-format: a function begins in the first column with a line or
 # lines that end in ") {", and ends with a brace in the first column; each level of nesting is four spaces.
@@ -10,8 +10,8 @@ function fail(line, text) {
     bad = 1
 }
 function end_of_file() {
-    if (lines > 800) { printf "%s: %d lines, at most 800\n", name, lines; bad = 1 }
-    else if (lines > 400) printf "note: %s: %d lines, the aim is 400\n", name, lines
+    if (lines > 1000) { printf "%s: %d lines, at most 1,000\n", name, lines; bad = 1 }
+    else if (lines > 600) printf "note: %s: %d lines, the aim is 600\n", name, lines
 }
 function parameters(text,    i, c, depth, n) {
     # the arena to allocate in, the error and the stream come with every such function

@@ -3,7 +3,7 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 #include "sim/base/rng.h"
 #include "tests/costs_case.h"
 #include "tests/near.h"

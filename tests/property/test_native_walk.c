@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "models/memory.h"
-#include "models/memory_native_private.h"
+#include "models/memory/memory.h"
+#include "models/memory/memory_native_private.h"
 #include "planner/space.h"
 #include "tests/runtime_cases.h"
 #include "tests/suites.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/setup.h"
 #include "sim/base/rng.h"
 #include "tests/suites.h"

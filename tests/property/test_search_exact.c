@@ -3,7 +3,7 @@
 #include <CUnit/Basic.h>
 #include <stdlib.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "tests/planner_case.h"
 #include "tests/suites.h"
 

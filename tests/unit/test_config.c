@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/model.h"
-#include "models/modules.h"
+#include "models/model/model.h"
+#include "models/ops/modules.h"
 #include "sim/base/json.h"
 #include "tests/shared_case.h"
 #include "tests/suites.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/cost.h"
+#include "models/cost/cost.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"
 

@@ -7,7 +7,7 @@
  *     test_cuda_ranks [RANKS DTYPE FIRST N]...    only these: of RANKS ranks in DTYPE, N from the FIRST on (0: all) */
 #include <math.h>
 
-#include "models/native.h"
+#include "models/ops/native.h"
 #include "planner/cli/check_setup.h"
 #include "planner/cover.h"
 #include "planner/space.h"

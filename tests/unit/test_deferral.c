@@ -1,7 +1,7 @@
 /* Weight gradients of the head that a pipeline puts off: by hand, in time and in memory. */
 #include <math.h>
 
-#include "models/memory.h"
+#include "models/memory/memory.h"
 #include "tests/near.h"
 #include "tests/problem_case.h"
 #include "tests/suites.h"

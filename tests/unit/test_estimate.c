@@ -2,8 +2,8 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "models/breakdown.h"
-#include "models/lower_layout.h"
+#include "models/evaluate/breakdown.h"
+#include "models/lower/lower_layout.h"
 #include "tests/costs_case.h"
 #include "tests/near.h"
 #include "tests/suites.h"

@@ -2,8 +2,8 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 
-#include "models/framework.h"
-#include "models/schedule.h"
+#include "models/framework/framework.h"
+#include "models/schedule/schedule.h"
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "planner/setup.h"
 #include "tests/suites.h"
 #include "traces/replay/infer.h"

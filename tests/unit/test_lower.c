@@ -3,8 +3,8 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "models/evaluate.h"
-#include "models/lower_layout.h"
+#include "models/evaluate/evaluate.h"
+#include "models/lower/lower_layout.h"
 #include "tests/costs_case.h"
 #include "tests/near.h"
 #include "tests/suites.h"

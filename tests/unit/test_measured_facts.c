@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "models/memory.h"
+#include "models/memory/memory.h"
 #include "tests/measured_case.h"
 #include "tests/shared_case.h"
 #include "tests/suites.h"

@@ -1,5 +1,5 @@
 /* Keys of three words that differ in one bit each, put while the table grows: each finds its own value. */
-#include "models/memo.h"
+#include "models/cost/memo.h"
 
 #include <CUnit/Basic.h>
 

@@ -2,7 +2,7 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "tests/memory_case.h"
 
 /* Korthikanti 2022, equations 1 to 4 and section 5, per layer:

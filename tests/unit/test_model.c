@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/model.h"
+#include "models/model/model.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "tests/model_case.h"

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "models/model.h"
+#include "models/model/model.h"
 #include "sim/base/text.h"
 #include "tests/model_case.h"
 #include "tests/suites.h"

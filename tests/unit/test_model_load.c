@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/model.h"
+#include "models/model/model.h"
 #include "sim/base/text.h"
 #include "tests/model_case.h"
 #include "tests/suites.h"
@@ -47,7 +47,7 @@ static void test_no_alias_twice(void) {
     size_t n;
     CU_ASSERT_FATAL(dtp_model_list(arena, &names, &n, NULL) == DTP_OK);
     for (size_t i = 0; i < n; i++) {
-        const char *file = dtp_arena_printf(arena, "models/%s.json", names[i]);
+        const char *file = dtp_arena_printf(arena, "models/library/%s.json", names[i]);
         const struct dtp_json *j, *aliases;
         CU_ASSERT_FATAL(dtp_json_read_file(arena, dtp_data_path(arena, file), &j, NULL) == DTP_OK);
         aliases = dtp_json_get(j, "aliases");

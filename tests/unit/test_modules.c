@@ -2,7 +2,7 @@
  * again. s b h and the like as in Korthikanti 2022, section 4.1: N = s b tokens, 2 bytes an element. */
 #include <string.h>
 
-#include "models/memory.h"
+#include "models/memory/memory.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/offload.h"
+#include "models/cost/offload.h"
 #include "tests/near.h"
 #include "tests/suites.h"
 

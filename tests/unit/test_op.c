@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/op_build.h"
-#include "models/schedule.h"
+#include "models/ops/op_build.h"
+#include "models/schedule/schedule.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"
 

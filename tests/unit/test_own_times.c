@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "hw/own_times.h"
-#include "models/native.h"
-#include "models/op.h"
+#include "models/ops/native.h"
+#include "models/ops/op.h"
 #include "planner/cli/own_times.h"
 #include "planner/setup.h"
 #include "tests/suites.h"

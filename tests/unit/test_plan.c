@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/schedule.h"
-#include "models/stage.h"
+#include "models/schedule/schedule.h"
+#include "models/plan/stage.h"
 #include "sim/base/rng.h"
 #include "sim/base/text.h"
 #include "tests/plan_world.h"

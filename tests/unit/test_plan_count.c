@@ -1,8 +1,8 @@
 /* Legality against the rules once more, over all plans of small worlds. */
 #include <CUnit/Basic.h>
 
-#include "models/evaluate.h"
-#include "models/schedule.h"
+#include "models/evaluate/evaluate.h"
+#include "models/schedule/schedule.h"
 #include "tests/plan_world.h"
 #include "tests/suites.h"
 

@@ -2,7 +2,7 @@
 #include <CUnit/Basic.h>
 #include <stdio.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "tests/plan_world.h"
 #include "tests/suites.h"
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/modules.h"
-#include "models/plan.h"
+#include "models/ops/modules.h"
+#include "models/plan/plan.h"
 #include "sim/base/text.h"
 #include "traces/formats/lines.h"
 

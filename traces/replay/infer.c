@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "sim/base/text.h"
 #include "traces/replay/infer_private.h"
 #include "traces/tasks/tasks.h"

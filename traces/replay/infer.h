@@ -12,7 +12,7 @@
 #ifndef DTP_TRACES_REPLAY_INFER_H
 #define DTP_TRACES_REPLAY_INFER_H
 
-#include "models/plan.h"
+#include "models/plan/plan.h"
 #include "traces/formats/trace.h"
 
 /* X(enum, JSON key, words) */

@@ -1,7 +1,7 @@
 /* infer_complete.c: what was inferred as a model and a plan that can be simulated. */
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "traces/replay/infer.h"
 
 struct fill {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "traces/replay/infer_private.h"
 #include "traces/tasks/tasks.h"
 

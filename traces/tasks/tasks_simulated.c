@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "sim/base/text.h"
 
 struct build {

@@ -8,7 +8,7 @@
 #ifndef DTP_TRACES_TASKS_TASKS_SIMULATED_H
 #define DTP_TRACES_TASKS_TASKS_SIMULATED_H
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 #include "traces/tasks/tasks.h"
 
 struct dtp_tasks_simulation {

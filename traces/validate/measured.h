@@ -9,7 +9,7 @@
 #ifndef DTP_TRACES_VALIDATE_MEASURED_H
 #define DTP_TRACES_VALIDATE_MEASURED_H
 
-#include "models/evaluate.h"
+#include "models/evaluate/evaluate.h"
 #include "sim/base/text.h"
 
 #define DTP_UNKNOWN (-1)

@@ -116,7 +116,7 @@ const struct batch_fact *dtp_run_batch(const struct dtp_run_library *l, const st
 /* The named entry of hw/cluster, or with name NULL the usual nodes of the row's GPU. */
 enum dtp_status dtp_run_cluster(struct dtp_run_library *l, const struct dtp_run *run,
                                 const char *name, struct dtp_cluster *out, struct dtp_err *err);
-/* A model of models/NAME.json, if there is one. */
+/* A model of models/library/NAME.json, if there is one. */
 bool dtp_run_model(struct dtp_run_library *l, const char *name, struct dtp_model *out);
 
 #endif

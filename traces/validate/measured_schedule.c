@@ -1,7 +1,7 @@
 /* The pipeline schedule of a measured run, from what its source calls it. */
 #include <string.h>
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 #include "sim/base/text.h"
 #include "traces/validate/measured_private.h"
 

@@ -1,6 +1,6 @@
 #include "traces/validate/tune.h"
 
-#include "models/schedule.h"
+#include "models/schedule/schedule.h"
 
 /* The run did fit: the memory model may be off by this much. */
 static const double memory_slack = 1.05;

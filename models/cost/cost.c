@@ -1,0 +1,233 @@
+#include "models/cost/cost.h"
+
+#include <string.h>
+
+#include "models/cost/cost_private.h"
+#include "models/cost/offload.h"
+#include "models/schedule/schedule.h"
+
+bool dtp_shares_cores(const struct dtp_problem *problem) {
+    const struct dtp_node *n = &problem->cluster->node;
+    return n->intra == DTP_INTRA_SHM && n->cores > 0 && problem->gpus > n->cores;
+}
+
+struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem) {
+    struct dtp_cost_memo *memo = DTP_NEW(a, struct dtp_cost_memo, 1);
+    memo->a = a;
+    memo->scratch = dtp_arena_create_in(a, "kernels");
+    memo->problem = problem;
+    dtp_memo_init(&memo->kernels, a);
+    dtp_memo_init(&memo->layers, a);
+    dtp_memo_init(&memo->tails, a);
+    dtp_memo_init(&memo->transfers, a);
+    dtp_model_params(problem->model, problem->model->vocab, &memo->params);
+    struct dtp_plan whole = dtp_plan_default();
+    dtp_stage_count(problem->model, &whole, 0, memo->kinds);
+    memo->forward_flops = dtp_model_forward_flops(problem->model, problem->seq);
+    memo->layers_vary = dtp_framework_layers_vary(problem->framework);
+    return memo;
+}
+
+/* ---- stages ----------------------------------------------------------------------------------- */
+
+const enum dtp_axis dtp_net_axis[DTP_NET_AXES] = {DTP_AXIS_TP, DTP_AXIS_CP, DTP_AXIS_EP,
+                                                  DTP_AXIS_ETP};
+
+static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double times) {
+    sum->total_s += times * p->total_s;
+    sum->compute_s += times * p->compute_s;
+    sum->tp_s += times * p->tp_s;
+    sum->cp_s += times * p->cp_s;
+    sum->ep_s += times * p->ep_s;
+    sum->dp_s += times * p->dp_s;
+    sum->pp_s += times * p->pp_s;
+    sum->host_s += times * p->host_s;
+    sum->hidden_s += times * p->hidden_s;
+    sum->flops += times * p->flops;
+    for (int axis = 0; axis < DTP_NET_AXES; axis++)
+        sum->net_bytes[axis] += times * p->net_bytes[axis];
+}
+
+double dtp_cost_logits(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    double vocab = dtp_framework_padded_vocab(problem->framework, problem->model->vocab, plan->tp);
+    return (double)plan->microbatch_size * problem->seq / plan->cp * vocab / plan->tp;
+}
+
+int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    const struct dtp_framework *f = problem->framework;
+    if (plan->pp == 1 || f->head_deferral_bytes <= 0 || problem->model->classes > 0)
+        return 0;
+    enum { GRADIENT_BYTES = 2 };
+    int m = dtp_plan_num_microbatches(plan);
+    double n = f->head_deferral_bytes / (GRADIENT_BYTES * dtp_cost_logits(problem, plan));
+    return n < m ? (int)n : m;
+}
+
+double dtp_cost_inline_share(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+    return 1 - (double)dtp_cost_deferred(problem, plan) / dtp_plan_num_microbatches(plan);
+}
+
+static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                         const struct dtp_layer_costs *layer, int vs, struct dtp_stage_cost *out) {
+    struct dtp_phase *phase[4] = {&out->f, &out->i, &out->w, &out->r};
+    int n[DTP_NLAYER_KINDS], layers = 0;
+    dtp_stage_count(memo->problem->model, plan, vs, n);
+    for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
+        layers += dtp_layer_is_block((enum dtp_layer_kind)kind) ? n[kind] : 0;
+    double share = dtp_plan_recomputed_share(plan, layers);
+    double inline_share = dtp_cost_inline_share(memo->problem, plan);
+    for (int kind = 0; kind < DTP_NLAYER_KINDS; kind++)
+        for (int k = 0; n[kind] > 0 && k < 4; k++) {
+            bool part = k == PHASE_R && dtp_layer_is_block((enum dtp_layer_kind)kind);
+            bool late = k == PHASE_W && kind == DTP_LAYER_HEAD;
+            phase_add(phase[k], &layer->of[kind][k],
+                      n[kind] * (part   ? share
+                                 : late ? inline_share
+                                        : 1));
+        }
+    if (memo->problem->model->nconvs > 0)
+        return;
+    double host_s = memo->problem->framework->microbatch_host_s / plan->vpp;
+    out->f.host_s += host_s;
+    out->f.total_s += host_s;
+}
+
+static void stage_transfers(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                            const struct dtp_placement *placement, struct dtp_costs *out) {
+    struct dtp_group_shape tp = dtp_placement_shape(placement, problem->cluster, DTP_AXIS_TP, 0);
+    for (int vs = 0; vs + 1 < out->nstages; vs++) {
+        int from, to, chunk;
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &from, &chunk);
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs + 1, &to, &chunk);
+        out->stage[vs].send_f = dtp_cost_transfer(problem, plan, placement, &tp, from, to);
+        out->stage[vs + 1].send_b = dtp_cost_transfer(problem, plan, placement, &tp, to, from);
+    }
+}
+
+/* ---- once a step ------------------------------------------------------------------------------- */
+
+double dtp_cost_optimizer_params(const struct dtp_plan *plan, const struct dtp_stage *stage) {
+    double all = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp;
+    double replicas = plan->zero_stage >= 1 ? all : 1;
+    double expert_replicas = plan->zero_stage >= 1 ? dtp_plan_expert_sharers(plan) : 1;
+    return stage->dense_params / replicas + stage->expert_params / expert_replicas;
+}
+
+double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                            double params) {
+    if (plan->offload != DTP_OFFLOAD_NONE)
+        return 0;
+    double bytes = problem->framework->optimizer_bytes_moved * params;
+    return dtp_framework_on(problem->framework, &problem->cluster->gpu).kernel_time_factor *
+           dtp_device_kernel_s(&problem->cluster->gpu, DTP_K_OPTIMIZER, bytes, params);
+}
+
+static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
+                       const struct dtp_plan *plan, const struct dtp_placement *placement,
+                       struct dtp_costs *out) {
+    const struct dtp_problem *problem = memo->problem;
+    out->optimizer_s = DTP_NEW(a, double, (size_t)plan->pp);
+    double *params = DTP_NEW(a, double, (size_t)plan->pp);
+    for (int vs = 0; vs < out->nstages; vs++) {
+        int rank, chunk;
+        struct dtp_stage stage;
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
+        dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
+        params[rank] += dtp_cost_optimizer_params(plan, &stage);
+    }
+    double worst_params = 0;
+    for (int s = 0; s < plan->pp; s++) {
+        out->optimizer_s[s] = dtp_cost_optimizer_s(problem, plan, params[s]);
+        worst_params = params[s] > worst_params ? params[s] : worst_params;
+    }
+    out->embedding_all_reduce = dtp_cost_embedding_all_reduce(problem, plan, placement);
+    out->norm_all_reduce = dtp_cost_norm_all_reduce(problem, plan);
+    double backward_s = 0; /* of the first rank */
+    for (int vs = 0; vs < out->nstages; vs++) {
+        int rank, chunk;
+        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
+        const struct dtp_stage_cost *stage = &out->stage[vs];
+        backward_s += rank == 0 ? stage->i.total_s + stage->w.total_s + stage->r.total_s : 0;
+    }
+    out->offload_s = dtp_offload_exposed_s(problem, plan, worst_params, backward_s);
+    out->step_host_s = problem->framework->step_host_s;
+    out->model_flops = 3 * memo->forward_flops * plan->global_batch_size;
+    out->hardware_flops = out->model_flops;
+    double copies = (double)out->m * plan->dp * plan->cp * plan->tp;
+    for (int vs = 0; vs < out->nstages; vs++)
+        out->hardware_flops += out->stage[vs].r.flops * copies;
+}
+
+/* A collective beside the kernels of a layer waits for room on the SMs, takes from their rate, and beside the
+ * memory-bound ones among them loses bandwidth of its own where it stays in the node; through a network
+ * card, at a fraction of that bandwidth, it does not notice. */
+static void set_beside(const struct dtp_gpu *gpu, const struct dtp_layer_costs *layer, bool in_node,
+                       struct dtp_comm *comm) {
+    double wait_s = gpu->comm_wait_kernels * layer->kernel_s, memory = layer->memory_share;
+    comm->wait_s = wait_s < gpu->comm_wait_s ? wait_s : gpu->comm_wait_s;
+    if (in_node && gpu->comm_memory_rate > 0)
+        comm->stretch = 1 / (1 - memory * (1 - gpu->comm_memory_rate)) - 1;
+    if (comm->device_share > 0 && gpu->comm_memory_slowdown > 0)
+        comm->device_share *= 1 - memory * (1 - gpu->comm_memory_slowdown / gpu->comm_slowdown);
+}
+
+/* The last backward, beside which gradients are reduced, takes longer by the ring steps of its tp collectives
+ * again where those leave the node too, less what it waits for the host: per block of a layer the gradient and
+ * the input are gathered and the result is scattered, or it is all-reduced. Of the last stage: a first stage
+ * has the same, but so far no run. */
+static void slow_hops(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      const struct replica_shapes *shape, struct dtp_costs *out) {
+    if (!out->reduce_overlap || plan->dp * plan->cp == 1 || shape->tp.nodes < 2)
+        return;
+    double steps = (plan->sequence_parallel ? 3 : 2) * 2.0 * (plan->tp - 1);
+    int layers = dtp_stage_layers(problem->model, plan, out->nstages - 1);
+    double more_s =
+        layers * steps * problem->framework->tp_hop_s - out->stage[out->nstages - 1].i.host_s;
+    if (more_s <= 0)
+        return;
+    out->late.tp_s += more_s;
+    out->late.total_s += more_s;
+}
+
+void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+               struct dtp_costs *out) {
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_framework *f = problem->framework;
+    const struct dtp_layer_costs *layer = dtp_cost_layers(memo, plan);
+    struct dtp_placement placement;
+    memset(out, 0, sizeof *out);
+    if (dtp_plan_place(plan, problem->cluster, f, &placement, NULL) != DTP_OK)
+        return;
+    out->pp = plan->pp;
+    out->vpp = plan->vpp;
+    out->m = dtp_plan_num_microbatches(plan);
+    out->nstages = plan->pp * plan->vpp;
+    out->stage = DTP_NEW(a, struct dtp_stage_cost, (size_t)out->nstages);
+    out->p2p_blocking = dtp_plan_p2p_blocks(plan, f);
+    out->p2p_slots = f->p2p_slots;
+    out->reduce_overlap = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
+    out->gather_overlap = f->param_gather_overlap;
+    out->reduce_per_microbatch = plan->zero_stage >= 2 && f->reduce_per_microbatch;
+    double params = (double)memo->params.total;
+    out->regather_backward =
+        f->zero3_regather_backward &&
+        (f->zero3_reuse_params <= 0 || dtp_framework_reused_params(f, params) < params);
+    out->zero_stage = plan->zero_stage;
+    out->shares_cores = dtp_shares_cores(problem);
+    out->prefetch = f->zero3_prefetch_layers;
+    out->extrapolated = problem->cluster->gpu.not_calibrated;
+    out->prefetch_forward = f->zero3_forward_prefetch ? f->zero3_prefetch_layers : 0;
+    struct replica_shapes shape = dtp_replica_shapes(problem, &placement);
+    for (int vs = 0; vs < out->nstages; vs++) {
+        stage_phases(memo, plan, layer, vs, &out->stage[vs]);
+        dtp_cost_data_parallel(memo, plan, &shape, vs, &out->stage[vs]);
+        struct dtp_stage_cost *s = &out->stage[vs];
+        struct dtp_comm *const unit[] = {&s->reduce, &s->gather, &s->unshard};
+        for (int k = 0; k < 3 && !f->inline_communication; k++)
+            set_beside(&problem->cluster->gpu, layer, shape.all[0].nodes <= 1, unit[k]);
+    }
+    phase_add(&out->late, &layer->of[DTP_LAYER_HEAD][PHASE_W], dtp_cost_deferred(problem, plan));
+    slow_hops(problem, plan, &shape, out);
+    stage_transfers(problem, plan, &placement, out);
+    step_costs(a, memo, plan, &placement, out);
+}

@@ -1,0 +1,145 @@
+/* cost.h: the ONLY place that turns a plan into seconds: what each action takes.
+ *
+ * dtp_costs() fills a struct dtp_costs: per virtual stage the time of F, I, W (B = I + W) and R
+ * (recomputation before the backward) of one microbatch, with what they consist of; the transfers
+ * between stages; the gradient reduction, parameter gather and unshard of each stage; the optimizer.
+ * BOUND, ESTIMATE and the lowering all read this struct and compute no time of their own.
+ *
+ * Layer costs are memoised in dtp_cost_memo by what they depend on (tp, cp, ep, etp, sequence
+ * parallelism, microbatch, dtype, overlap, algorithm), so that a plan costs O(stages). Where products
+ * slow down at the power limit, kernels are memoised so at the highest clock, and layers by pp, vpp, dp
+ * and schedule as well, on which the clock depends.
+ */
+#ifndef DTP_MODELS_COST_H
+#define DTP_MODELS_COST_H
+
+#include "models/ops/op.h"
+
+enum { DTP_NET_AXES = 4 };
+extern const enum dtp_axis dtp_net_axis[DTP_NET_AXES]; /* tp, cp, ep, etp */
+
+/* One action of one virtual stage and one microbatch: what the compute stream is taken for. */
+struct dtp_phase {
+    double total_s; /* = the sum of the next seven */
+    double compute_s;
+    double tp_s, cp_s, ep_s; /* exposed collectives inside the action */
+    double dp_s, pp_s;       /* collectives and copies that the rank does itself in the action */
+    double host_s;           /* waiting for the host's launches */
+    /* more that it takes without an action of another microbatch beside it, behind which rows of experts hide
+     * (ep_overlap) */
+    double hidden_s;
+    double flops; /* done by this rank */
+    /* collectives inside the action, hidden ones too, by dtp_net_axis: all-gather bytes of tp, cp and etp
+     * (an all-reduce counts twice), all-to-all bytes of ep */
+    double net_bytes[DTP_NET_AXES];
+};
+
+/* A collective or transfer that becomes a flow of its own. time_s = 0: none. */
+struct dtp_comm {
+    enum dtp_collective kind;
+    enum dtp_axis axis;
+    enum dtp_algo algo;
+    double bytes;        /* buffer, as in collective.h */
+    double time_s;       /* alone, sibling groups in lockstep */
+    double latency_s;    /* part of time_s */
+    double device_share; /* of the compute rate, taken while under way */
+    /* where it starts beside compute, dtp_comm_beside(): more latency, and how much longer its transfer takes
+     * than alone, as a share */
+    double wait_s, stretch;
+};
+
+/* A collective that is launched while a kernel runs gets its SMs when that kernel's last blocks have
+ * begun. Units in the middle of an action start so, its last unit finds the device idle. */
+static inline struct dtp_comm dtp_comm_beside(const struct dtp_comm *c, bool beside) {
+    struct dtp_comm x = *c;
+    if (beside && x.time_s > 0) {
+        x.time_s += x.wait_s + x.stretch * (x.time_s - x.latency_s);
+        x.latency_s += x.wait_s;
+    }
+    return x;
+}
+
+struct dtp_stage_cost {
+    struct dtp_phase f, i, w, r;
+    /* Gradient reduction: nreduce units (buckets or layers, in order of the backward), each `reduce`.
+     * reduce_overlap: unit k starts when that part of the last backward ended; else all start after the
+     * rank's last action, one after the other. */
+    int nreduce;
+    struct dtp_comm reduce;
+    /* Parameters gathered back after the optimizer (ZeRO-1/2), in nreduce units too. */
+    struct dtp_comm gather;
+    /* ZeRO-3: units gathered before use in F and (regather) in B, prefetched. */
+    int nunshard;
+    struct dtp_comm unshard;
+    struct dtp_comm send_f; /* to virtual stage vs + 1; time_s 0 on the last or on the same rank */
+    struct dtp_comm send_b; /* to vs - 1 */
+};
+
+struct dtp_costs {
+    int pp, vpp, m, nstages;      /* nstages = pp * vpp */
+    struct dtp_stage_cost *stage; /* [nstages] by virtual stage; caller's or in the arena */
+    bool p2p_blocking, p2p_slots;
+    bool reduce_overlap, reduce_per_microbatch, gather_overlap, regather_backward;
+    int zero_stage;
+    int prefetch, prefetch_forward; /* units gathered ahead in the backward, in the forward */
+    double *optimizer_s;            /* [pp] update of the rank's parameters */
+    /* tied embeddings, first and last stage, after the last action */
+    struct dtp_comm embedding_all_reduce;
+    struct dtp_comm norm_all_reduce; /* gradient norm over everything */
+    /* after the last action of the rank that has the last virtual stage: weight gradients of the head that were put
+     * off, dtp_cost_deferred(); what the last backward's collectives take longer beside reductions */
+    struct dtp_phase late;
+    double offload_s;      /* per step and rank, exposed */
+    double step_host_s;    /* exposed host time of each rank per step, before its first action */
+    double model_flops;    /* of the whole step, all GPUs, without recomputation (mfu) */
+    double hardware_flops; /* with it (hfu) */
+    bool shares_cores;     /* ranks take turns on fewer cores: actions last longer than here */
+    bool extrapolated;     /* the GPU's constants are scaled from another's, not calibrated */
+};
+
+/* Ranks that are processes of a host with fewer cores take turns: rank r is pinned to core r mod cores
+ * (runtime/launch.h). */
+bool dtp_shares_cores(const struct dtp_problem *problem);
+
+/* Logits of one microbatch on a rank of the last stage. */
+double dtp_cost_logits(const struct dtp_problem *problem, const struct dtp_plan *plan);
+/* Microbatches of a step whose weight gradient of the head a pipeline puts off until its last stage has
+ * nothing else to do (Megatron-Core, --defer-embedding-wgrad-compute): as many as head_deferral_bytes
+ * hold gradients of logits for. */
+int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *plan);
+/* Of the head's weight gradients, those that stay in the backwards. */
+double dtp_cost_inline_share(const struct dtp_problem *problem, const struct dtp_plan *plan);
+
+struct dtp_cost_memo;
+/* For one problem, which must stay, and one thread; lives in a. */
+struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem);
+
+/* Fills *out; its arrays are allocated in a (candidate lifetime). The plan must be legal. */
+void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+               struct dtp_costs *out);
+
+/* The same without arrays, for BOUND: layer phases and extras. */
+struct dtp_layer_costs {
+    struct dtp_phase of[DTP_NLAYER_KINDS][4]; /* f, i, w, r */
+    double kernel_s;     /* mean duration of a layer's kernels, as one meets them at any moment */
+    double memory_share; /* of their time, in memory-bound ones */
+};
+/* One layer of each kind that the model has; kept in the memo. */
+const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
+                                              const struct dtp_plan *plan);
+
+/* What BOUND adds to the layers, O(1). Each is at most what dtp_costs() gives. A layer's r phase is that
+ * of one recomputed layer; a virtual stage's phase is the sum over its layers, embedding and head. */
+struct dtp_bound_costs {
+    double p2p_s;    /* least time of one transfer between neighbouring stages; 0 with pp = 1 */
+    double fixed_s;  /* offload_s + step_host_s */
+    double tail_s;   /* of the first rank after its last backward: reductions (overlapped: the last
+                       unit), embedding and norm all-reduce, optimizer, gathers that are not hidden */
+    int nreduce;     /* units of virtual stage 0 that start within its last backward; 0: none do */
+    double reduce_s; /* of one of them */
+};
+/* Seconds; all 0 where the cluster has no place for the plan. */
+void dtp_cost_bound(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                    struct dtp_bound_costs *out);
+
+#endif

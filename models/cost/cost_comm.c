@@ -1,0 +1,295 @@
+/* What stages send and reduce: data parallelism, transfers between stages, sums once a step. */
+#include "hw/nccl.h"
+#include "models/cost/cost_private.h"
+#include "models/ops/native.h"
+#include "models/cost/offload.h"
+#include "sim/base/units.h"
+
+/* Measured inside a node; through a few network cards a collective needs fewer SMs. */
+static double device_share(const struct dtp_cluster *c, const struct dtp_group_shape *shape) {
+    static const struct dtp_group_shape in_node = {.nodes = 1};
+    return c->gpu.comm_slowdown * dtp_nccl_channels(c, shape) / dtp_nccl_channels(c, &in_node);
+}
+
+static struct dtp_comm comm(const struct dtp_problem *problem, enum dtp_collective kind,
+                            enum dtp_axis axis, enum dtp_algo algo,
+                            const struct dtp_group_shape *shape, double bytes) {
+    struct dtp_coll_cost cost;
+    double factor = problem->framework->comm_time_factor;
+    dtp_coll_cost(problem->cluster, kind, algo, shape, bytes, &cost);
+    return (struct dtp_comm){.kind = kind,
+                             .axis = axis,
+                             .algo = cost.algo,
+                             .bytes = cost.time_s > 0 ? bytes : 0,
+                             .time_s = cost.time_s * factor,
+                             .latency_s = cost.latency_s * factor,
+                             .device_share = device_share(problem->cluster, shape)};
+}
+
+static void comm_add(struct dtp_comm *sum, const struct dtp_comm *c) {
+    if (sum->time_s <= 0) {
+        *sum = *c;
+        return;
+    }
+    sum->bytes += c->bytes;
+    sum->time_s += c->time_s;
+    sum->latency_s += c->latency_s;
+}
+
+struct replica_shapes dtp_replica_shapes(const struct dtp_problem *problem,
+                                         const struct dtp_placement *p) {
+    const struct dtp_cluster *c = problem->cluster;
+    return (struct replica_shapes){.all = {dtp_placement_shape(p, c, DTP_AXIS_DP_CP, 0),
+                                           dtp_placement_shape(p, c, DTP_AXIS_EDP, 0)},
+                                   .tp = dtp_placement_shape(p, c, DTP_AXIS_TP, 0),
+                                   .zero = dtp_placement_shape(p, c, DTP_AXIS_ZERO, 0),
+                                   .replica = dtp_placement_shape(p, c, DTP_AXIS_REPLICA, 0)};
+}
+
+/* Sharded inside the group, replicated between groups (HSDP): gradients are reduce-scattered in the
+ * group, then every shard is summed over the groups. The two run on streams of their own, so that the
+ * longer of them sets the pace and the other adds itself once to all units. */
+static struct dtp_comm hybrid_reduce(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                     const struct replica_shapes *shape, double bytes, int nunits) {
+    struct dtp_comm inside =
+        comm(problem, DTP_REDUCE_SCATTER, DTP_AXIS_ZERO, plan->dp_algo, &shape->zero, bytes);
+    struct dtp_comm between = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_REPLICA, plan->dp_algo,
+                                   &shape->replica, bytes / plan->zero_group);
+    bool far = between.time_s > inside.time_s;
+    struct dtp_comm longer = far ? between : inside;
+    double rest_s = (far ? inside.time_s : between.time_s) / nunits;
+    longer.time_s += rest_s;
+    longer.latency_s += rest_s; /* not on the links of the longer */
+    return longer;
+}
+
+static bool hybrid(const struct dtp_framework *f, const struct dtp_plan *plan) {
+    bool unshards = plan->zero_stage == 2 && f->memory.gathered_bytes > 0;
+    return plan->zero_group > 0 && (unshards || plan->zero_stage == 3);
+}
+
+/* Not on the links. */
+static void delay(struct dtp_comm *c, double time_s) {
+    c->time_s += time_s;
+    c->latency_s += time_s;
+}
+
+/* Checks before the messages of a step, and tensors that are copied out of what ZeRO-1/2 gathered. */
+static void host_delays(const struct dtp_framework *f, const struct dtp_plan *plan,
+                        const struct replica_shapes *shape, const struct dtp_stage *stage,
+                        double buckets, struct dtp_stage_cost *out) {
+    int ranks = plan->dp * plan->cp;
+    double check_s = dtp_framework_check_s(f, ranks, shape->all[0].nodes > 1);
+    double copies = (double)f->gather_copies_per_layer * stage->layers * ranks;
+    if (out->reduce.time_s > 0)
+        delay(&out->reduce, check_s * buckets);
+    if (out->gather.time_s > 0)
+        delay(&out->gather, check_s + copies * f->launch_s / out->nreduce);
+}
+
+/* PyTorch's DDP (reducer.cpp) goes through the tensors from the last to the first; the one that fills a bucket is
+ * its last, and 1 MiB fills the first bucket. */
+struct filling {
+    double fill_bytes, limit_bytes;
+    int n;
+};
+
+static void add_tensor(struct filling *b, double bytes) {
+    b->fill_bytes += bytes;
+    if (b->fill_bytes < (b->n == 0 ? DTP_MIB : b->limit_bytes))
+        return;
+    b->fill_bytes = 0;
+    b->n++;
+}
+
+static int tensor_buckets(const struct dtp_model *m, const struct dtp_stage *stage,
+                          double limit_bytes, double weight_bytes) {
+    struct filling b = {.limit_bytes = limit_bytes};
+    double q = (double)m->heads * m->head_dim, kv = (double)m->kv_heads * m->head_dim;
+    double row_bytes = m->hidden * weight_bytes;
+    if (stage->last && !(stage->first && m->tied_embeddings))
+        add_tensor(&b, m->vocab * row_bytes);
+    for (int l = 0; l < stage->layers; l++) {
+        add_tensor(&b, m->ffn * row_bytes);
+        add_tensor(&b, (m->gated_ffn ? 2.0 : 1.0) * m->ffn * row_bytes);
+        add_tensor(&b, q * row_bytes);
+        add_tensor(&b, (q + 2 * kv) * row_bytes);
+    }
+    if (stage->first)
+        add_tensor(&b, m->vocab * row_bytes);
+    return b.n + (b.fill_bytes > 0 || b.n == 0);
+}
+
+static int units_of(double total, double unit) {
+    return unit > 0 && total > unit ? (int)(total / unit + 0.999999) : 1;
+}
+
+/* Messages of the reduction of a stage in out->nreduce; how many buckets are one of them. */
+static double count_reductions(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                               const struct dtp_stage *stage, struct dtp_stage_cost *out) {
+    const struct dtp_framework *f = problem->framework;
+    double total_bytes = (stage->dense_params + stage->expert_params) * f->reduce_bytes;
+    /* Megatron-core: buckets of at least 40 M parameters and 1 M per data-parallel rank, so that the latency
+     * of a ring stays small beside its traffic. */
+    double bucket_bytes = f->dp_bucket_params_per_rank * plan->dp * plan->cp * f->reduce_bytes;
+    if (f->dp_bucket_bytes > bucket_bytes)
+        bucket_bytes = f->dp_bucket_bytes;
+    bool whole =
+        f->dp_whole_buffer && !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
+    out->nreduce = whole ? 1 : units_of(total_bytes, bucket_bytes);
+    if (!f->dp_bucket_tensors || whole || stage->moe_layers > 0 || problem->model->nconvs > 0)
+        return 1;
+    double weight_bytes = f->reduce_bytes / plan->tp;
+    double table_bytes = (double)problem->model->vocab * problem->model->hidden * weight_bytes;
+    int n = tensor_buckets(problem->model, stage, bucket_bytes, weight_bytes);
+    /* the last, which no backward hides, is the whole token table: no unit is smaller */
+    out->nreduce =
+        stage->first && n * table_bytes > total_bytes ? units_of(total_bytes, table_bytes) : n;
+    return (double)n / out->nreduce;
+}
+
+/* One of n units of the parameters that ranks share: gathered, or their part of a broadcast from each rank in
+ * turn of all that it has. */
+static struct dtp_comm gather(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                              enum dtp_axis axis, const struct dtp_group_shape *shape, double bytes,
+                              int n) {
+    if (!problem->framework->gather_by_broadcasts || plan->zero_stage > 2)
+        return comm(problem, DTP_ALL_GATHER, axis, plan->dp_algo, shape, bytes);
+    double each = shape->size / (double)n;
+    struct dtp_comm c = comm(problem, DTP_BROADCAST, axis, plan->dp_algo, shape, bytes / each);
+    c.bytes = bytes;
+    c.time_s *= each;
+    c.latency_s *= each;
+    return c;
+}
+
+void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                            const struct replica_shapes *shape, int vs,
+                            struct dtp_stage_cost *out) {
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_framework *f = problem->framework;
+    if (f->native) {
+        dtp_native_data_parallel(problem, plan, &shape->all[0], &shape->tp, vs, out);
+        return;
+    }
+    struct dtp_stage stage;
+    dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
+    double params[2] = {stage.dense_params, stage.expert_params};
+    double buckets = count_reductions(problem, plan, &stage, out); /* of a unit */
+    if (plan->zero_stage == 3)
+        out->nunshard =
+            f->zero3_unit_params > 0
+                ? units_of(params[0] + params[1], dtp_framework_unit_params(f, problem->model))
+            : stage.layers > 0 ? stage.layers
+                               : 1;
+    if (plan->zero_stage == 3 && !f->zero3_buckets)
+        out->nreduce = out->nunshard;
+    bool scatter = plan->zero_stage == 3 || (plan->zero_stage == 2 && f->zero2_reduce_scatter) ||
+                   (plan->zero_stage == 1 && f->zero1_reduce_scatter);
+    bool grouped = plan->zero_group > 0; /* summed over all replicas, gathered in the group */
+    static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
+    for (int k = 0; k < 2; k++) {
+        if (params[k] <= 0 || shape->all[k].size <= 1)
+            continue;
+        double unit_bytes = params[k] / (out->nreduce * buckets) * f->reduce_bytes;
+        int gathers = plan->zero_stage == 3 ? out->nunshard : out->nreduce;
+        struct dtp_comm c =
+            hybrid(f, plan)
+                ? hybrid_reduce(problem, plan, shape, unit_bytes, out->nreduce)
+                : comm(problem, scatter && !grouped ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, axis[k],
+                       plan->dp_algo, &shape->all[k], unit_bytes);
+        c.bytes *= buckets;
+        c.time_s *= buckets;
+        c.latency_s *= buckets;
+        comm_add(&out->reduce, &c);
+        if (plan->zero_stage == 0)
+            continue;
+        c = gather(problem, plan, grouped ? DTP_AXIS_ZERO : axis[k],
+                   grouped ? &shape->zero : &shape->all[k],
+                   params[k] / gathers * dtp_framework_gathered_bytes(f, plan->dtype), gathers);
+        comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
+    }
+    host_delays(f, plan, shape, &stage, buckets, out);
+    if (plan->zero_stage == 3 && out->unshard.time_s > 0) /* from the host first */
+        out->unshard.time_s +=
+            dtp_offload_fetch_s(problem, plan, (params[0] + params[1]) / out->nunshard);
+}
+
+struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                  const struct dtp_placement *placement,
+                                  const struct dtp_group_shape *tp_shape, int from, int to) {
+    const struct dtp_framework *f = problem->framework;
+    const struct dtp_node *node = &problem->cluster->node;
+    if (from == to)
+        return (struct dtp_comm){0};
+    double full_bytes = (double)plan->microbatch_size * problem->seq / plan->cp *
+                        problem->model->hidden * f->p2p_bytes;
+    bool split = plan->tp > 1 && (f->scatter_gather || plan->sequence_parallel);
+    double bytes = split ? full_bytes / plan->tp : full_bytes;
+    int siblings = node->nics > 0 ? (node->gpus + node->nics - 1) / node->nics : 1;
+    struct dtp_coll_cost cost;
+    dtp_p2p_cost(problem->cluster, dtp_placement_rank(placement, 0, 0, 0, from),
+                 dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
+    if (f->inline_communication) /* the copies are the ranks' own: a wake-up is left */
+        cost.time_s = cost.latency_s;
+    /* a rank's waits for the two directions add up, transfers that meet here do not: all with one */
+    double check_s = f->checked_transfers && from < to ? f->check_transfer_s : 0;
+    double host_s = f->p2p_host_s + check_s + f->stream_hop_s;
+    struct dtp_comm c = {.kind = DTP_SEND_RECV,
+                         .axis = DTP_AXIS_PP,
+                         .algo = cost.algo,
+                         .bytes = bytes,
+                         .time_s = cost.time_s * f->comm_time_factor + host_s,
+                         .latency_s = cost.latency_s * f->comm_time_factor + host_s};
+    if (split && !plan->sequence_parallel) { /* gathered again inside the node */
+        struct dtp_comm gather =
+            comm(problem, DTP_ALL_GATHER, DTP_AXIS_TP, DTP_ALGO_AUTO, tp_shape, full_bytes);
+        c.time_s += gather.time_s;
+        c.latency_s += gather.time_s; /* not on the NIC: counts as delay */
+    }
+    return c;
+}
+
+struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
+                                              const struct dtp_plan *plan,
+                                              const struct dtp_placement *placement) {
+    const struct dtp_framework *f = problem->framework;
+    const struct dtp_model *m = problem->model;
+    bool shared = m->tied_embeddings || m->mtp_layers > 0; /* which looks up tokens on the last */
+    if (plan->pp == 1 || !shared || !f->tied_embedding_all_reduce)
+        return (struct dtp_comm){0};
+    int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
+    int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
+    struct dtp_group_shape shape = {.size = 2,
+                                    .nodes = nodes,
+                                    .per_node = 3 - nodes,
+                                    .nics = nodes - 1,
+                                    .siblings = 1,
+                                    .tier = nodes - 2};
+    double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
+    double shards = f->native && plan->zero_stage > 0 ? plan->dp : 1;
+    return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
+                vocab / plan->tp * problem->model->hidden * f->reduce_bytes / shards);
+}
+
+struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
+                                         const struct dtp_plan *plan) {
+    const struct dtp_framework *f = problem->framework;
+    int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
+    bool ends_checked = plan->pp == 1 || f->checked_transfers; /* the barrier that ends a step */
+    double check_s = ends_checked ? dtp_framework_check_s(f, problem->gpus, nodes > 1) : 0;
+    bool whole =
+        plan->tp * plan->pp == 1 && plan->zero_stage == 0; /* each rank has all gradients */
+    if (whole && !f->native && check_s == 0)
+        return (struct dtp_comm){0};
+    struct dtp_group_shape shape = {.size = problem->gpus,
+                                    .nodes = nodes,
+                                    .per_node = problem->gpus / nodes,
+                                    .nics = nodes > 1 ? 1 : 0,
+                                    .siblings = 1,
+                                    .tier = nodes > 1 ? 0 : -1};
+    struct dtp_comm c = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape, 8);
+    c.device_share = 0;
+    delay(&c, check_s);
+    return c;
+}

@@ -1,0 +1,365 @@
+#include <math.h>
+
+#include "models/evaluate/estimate_walk.h"
+
+/* ESTIMATE: every rank walks its actions as far as their inputs are known; sweeps up and down the
+ * pipeline until nothing moves. One pass over the actions in all, a few loads and adds for each. */
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+/* The action's units hold up its parts. Returns its end; start_s is when it could start without. */
+static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_parts parts,
+                        double start_s, double dur_s) {
+    const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
+    struct dtp_walk_rank *state = &w->state[r];
+    uint32_t prefetch = (uint32_t)parts.prefetch, nring = (uint32_t)w->ring;
+    double t = start_s, part_s = dur_s / parts.nparts;
+    int unshard = 0, gather = 0, reduce = 0;
+    for (int p = 0; p < parts.nparts; p++) {
+        double begin_s = t;
+        for (; gather < parts.ngather && dtp_part_first(gather, parts.ngather, parts.nparts) == p;
+             gather++) {
+            state->gather_free_s += dtp_comm_beside(&cost->gather, gather > 0).time_s;
+            begin_s = larger(begin_s, state->gather_free_s);
+        }
+        for (;
+             unshard < parts.nunshard && dtp_part_first(unshard, parts.nunshard, parts.nparts) == p;
+             unshard++) {
+            uint32_t q = state->nunits++;
+            double *ring = w->unit_start_s + (size_t)r * (size_t)w->ring;
+            double ready_s = prefetch == 0   ? t
+                             : q >= prefetch ? ring[(q - prefetch) % nring]
+                                             : w->l.costs->step_host_s;
+            state->unshard_free_s =
+                larger(state->unshard_free_s, ready_s) +
+                dtp_comm_beside(&cost->unshard, q >= prefetch && prefetch > 0).time_s;
+            begin_s = larger(begin_s, state->unshard_free_s);
+            ring[q % nring] = begin_s;
+        }
+        w->path[r].dp_wait_s += begin_s - t;
+        t = begin_s + part_s;
+        for (; reduce < parts.nreduce && dtp_part_last(reduce, parts.nreduce, parts.nparts) == p;
+             reduce++)
+            state->reduce_free_s = larger(state->reduce_free_s, t) +
+                                   dtp_comm_beside(&cost->reduce, p + 1 < parts.nparts).time_s;
+    }
+    return t;
+}
+
+/* A reduction of all units after a microbatch: beside the next action, or before it. */
+static void reduce_whole(struct dtp_walk *w, int r, int vs, double end_s) {
+    const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
+    struct dtp_walk_rank *state = &w->state[r];
+    double time_s = cost->nreduce * cost->reduce.time_s;
+    if (w->l.costs->reduce_overlap) {
+        state->reduce_free_s = larger(state->reduce_free_s, end_s) + time_s;
+        return;
+    }
+    state->reduce_free_s = end_s + time_s;
+    if (state->reduce_free_s <= state->free_s) /* it ends before a transfer that holds the sender */
+        return;
+    if (state->pos + 1 < state->end) /* the last one is the tail's */
+        w->path[r].dp_wait_s += state->reduce_free_s - state->free_s;
+    state->free_s = state->reduce_free_s;
+}
+
+/* When the action in the gap before it can start; false: something it waits for is not known yet. */
+static bool gap(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t in, double *start_s) {
+    const struct dtp_layout *l = &w->l;
+    double start = state->free_s;
+    if (l->p2p != DTP_P2P_RENDEZVOUS) {
+        if (in >= 0) {
+            if (w->sent_s[in] < 0)
+                return false;
+            start = larger(start, w->sent_s[in]);
+        }
+        *start_s = start;
+        return true;
+    }
+    if (in >= 0) {
+        w->posted_s[in] = state->free_s;
+        if (w->sent_s[in] < 0)
+            return false;
+        double send_s = l->send_s[dtp_slot_sender(l, in)];
+        start = send_s < 0 ? larger(start, w->sent_s[in]) : larger(start, w->sent_s[in]) + send_s;
+    }
+    if (state->out >= 0) {
+        if (w->posted_s[state->out] < 0)
+            return false;
+        double send_s = l->send_s[dtp_slot_sender(l, state->out)];
+        start = larger(start, larger(w->sent_s[state->out], w->posted_s[state->out]) + send_s);
+    }
+    *start_s = start;
+    return true;
+}
+
+static void finish(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t out, double end_s) {
+    state->free_s = end_s;
+    if (w->l.p2p == DTP_P2P_RENDEZVOUS)
+        state->out = -1;
+    if (out < 0)
+        return;
+    double send_s = w->l.send_s[dtp_slot_sender(&w->l, out)];
+    if (w->l.p2p == DTP_P2P_RENDEZVOUS) {
+        w->sent_s[out] = end_s;
+        state->out = send_s < 0 ? -1 : out;
+        return;
+    }
+    w->sent_s[out] = send_s > 0 ? end_s + send_s : end_s;
+    if (w->l.p2p == DTP_P2P_SENDER)
+        state->free_s = w->sent_s[out];
+}
+
+/* The next action of the rank. */
+static void run_action(struct dtp_walk *w, int r, double start_s) {
+    const struct dtp_layout *l = &w->l;
+    struct dtp_walk_rank *state = &w->state[r];
+    struct dtp_action act = l->schedule->action[state->pos];
+    int vs = l->stage_of[r * l->vpp + act.chunk];
+    double end_s, dur_s = l->dur_s[dtp_layout_row(l, r, state->pos) * l->nstages + vs];
+    struct dtp_action_parts parts = {.nparts = 1};
+    if (l->parts)
+        parts = dtp_layout_parts(l, vs, act.kind, state->pos);
+    if (parts.nunshard | parts.ngather | parts.nreduce)
+        end_s = run_parts(w, r, vs, parts, start_s, dur_s);
+    else
+        end_s = start_s + dur_s;
+    if (state->pos == l->schedule->begin[r])
+        w->path[r].first_s = start_s;
+    if (!state->filled && act.kind != DTP_A_F) {
+        state->filled = true;
+        w->path[r].filled_s =
+            start_s - l->costs->step_host_s - w->path[r].busy_s - w->path[r].dp_wait_s;
+    }
+    w->path[r].busy_s += dur_s;
+    w->path[r].last_s = end_s;
+    finish(w, state, dtp_slot_out(l, act.kind, vs, act.microbatch), end_s);
+    if (parts.reduce_whole)
+        reduce_whole(w, r, vs, end_s);
+}
+
+static bool advance(struct dtp_walk *w, int r) {
+    const struct dtp_layout *l = &w->l;
+    struct dtp_walk_rank *state = &w->state[r];
+    uint32_t begin = state->pos;
+    for (; state->pos < state->stop; state->pos++) {
+        struct dtp_action act = l->schedule->action[state->pos];
+        int vs = l->stage_of[r * l->vpp + act.chunk];
+        double start_s;
+        if (!gap(w, state, dtp_slot_in(l, act.kind, vs, act.microbatch), &start_s))
+            break;
+        run_action(w, r, start_s);
+    }
+    return state->pos != begin;
+}
+
+/* Time slots: what a rank did in a slot, then all transfers of the slot, each when both ends have come. */
+static void walk_slots(struct dtp_arena *a, struct dtp_walk *w) {
+    const struct dtp_layout *l = &w->l;
+    size_t n = (size_t)l->pp;
+    double *come_s = DTP_NEW(a, double, n), *left_s = DTP_NEW(a, double, n);
+    for (int r = 0; r < l->pp; r++)
+        come_s[r] = left_s[r] = l->costs->step_host_s;
+    for (uint32_t k = 0; k < l->nslots; k++) {
+        for (int r = 0; r < l->pp; r++) {
+            struct dtp_walk_rank *state = &w->state[r];
+            state->out = -1;
+            if (state->pos == state->end || l->slot[state->pos] != k)
+                continue;
+            struct dtp_action act = l->schedule->action[state->pos];
+            run_action(w, r, larger(state->free_s, left_s[r]));
+            come_s[r] = w->path[r].last_s;
+            state->out =
+                dtp_slot_out(l, act.kind, l->stage_of[r * l->vpp + act.chunk], act.microbatch);
+            state->pos++;
+        }
+        for (int r = 0; r < l->pp; r++) {
+            int64_t out = w->state[r].out;
+            double send_s = out < 0 ? -1 : l->send_s[dtp_slot_sender(l, out)];
+            if (send_s < 0)
+                continue;
+            int to = dtp_slot_receiver(l, out);
+            double end_s = larger(come_s[r], come_s[to]) + send_s;
+            left_s[r] = larger(left_s[r], end_s);
+            left_s[to] = larger(left_s[to], end_s);
+        }
+        for (int r = 0; r < l->pp; r++)
+            come_s[r] = larger(come_s[r], left_s[r]);
+    }
+}
+
+/* Compute that slows beside collectives. While one is under way beside compute, that loses its share of the
+ * rate; where it is not beside compute it takes time of its own, which is more, as long as the shares of those
+ * that can be under way at once are less than 1. So from its first compute on a rank takes at least its
+ * compute and the shares of its collectives' transfers, wherever waiting and contention put them. Unshards that
+ * are not gathered ahead stop the rank and count in full; reductions may run meanwhile. Those gathered ahead
+ * may come before all compute, and the first must. The last reduction starts after all actions and counts in
+ * full, or with its share beside late_s of compute that follows them. Returns when that can have ended at the
+ * earliest; 0: nothing slows. */
+static double slowed_s(const struct dtp_walk *w, int r, double late_s) {
+    const struct dtp_layout *l = &w->l;
+    const struct dtp_costs *c = l->costs;
+    int forward = l->unsharded ? l->m : 0, backward = l->unsharded_b ? l->m : 0;
+    int beside = (c->prefetch_forward > 0 ? forward : 0) + (c->prefetch > 0 ? backward : 0);
+    int ahead = c->prefetch > c->prefetch_forward ? c->prefetch : c->prefetch_forward;
+    double reductions = c->reduce_per_microbatch ? l->m : 1, reduce_s = 0, share[2] = {0};
+    double lost_s = 0, worst_s = 0, alone_s = 0;
+    double first_s = INFINITY, last_s = INFINITY, last_lost_s = INFINITY;
+    for (int k = 0; k < l->vpp; k++) {
+        const struct dtp_stage_cost *s = &c->stage[l->stage_of[r * l->vpp + k]];
+        const struct dtp_comm *unshard = &s->unshard, *reduce = &s->reduce;
+        double unit_s = unshard->device_share * (unshard->time_s - unshard->latency_s);
+        bool reduces = c->reduce_overlap && s->nreduce > 0;
+        double one_s = reduces ? reduce->device_share * (reduce->time_s - reduce->latency_s) : 0;
+        lost_s += (double)beside * s->nunshard * unit_s;
+        alone_s += (double)(forward + backward - beside) * s->nunshard * unshard->time_s;
+        worst_s = larger(worst_s, unit_s);
+        first_s = unshard->time_s < first_s ? unshard->time_s : first_s;
+        last_s = !reduces ? 0 : reduce->time_s < last_s ? reduce->time_s : last_s;
+        last_lost_s = one_s < last_lost_s ? one_s : last_lost_s;
+        reduce_s += (reductions * s->nreduce - 1) * one_s;
+        share[0] = larger(share[0], unshard->device_share);
+        share[1] = larger(share[1], reduce->device_share);
+    }
+    lost_s = larger(lost_s - ahead * worst_s, 0) + larger(reduce_s - share[1] * alone_s, 0);
+    if (lost_s + last_lost_s <= 0 || share[0] + share[1] >= 1)
+        return 0;
+    bool waits = forward > 0 && c->prefetch_forward > 0;
+    first_s = larger(w->path[r].first_s, waits ? c->step_host_s + first_s : 0);
+    return first_s + w->path[r].busy_s + alone_s + lost_s + larger(last_s, late_s + last_lost_s);
+}
+
+/* The head's late weight gradients, reductions, embedding, norm, optimizer, gathers: what follows the last
+ * action of each rank. */
+static void run_tail(struct dtp_walk *w, bool slowed, struct dtp_path *out) {
+    const struct dtp_costs *c = w->l.costs;
+    double barrier_s = 0, embedding_s = 0;
+    for (int r = 0; r < w->l.pp; r++) {
+        struct dtp_rank_path *p = &w->path[r];
+        double late_s = r == w->l.rank_of[w->l.nstages - 1] ? c->late.total_s : 0;
+        double slow_s = slowed ? slowed_s(w, r, late_s) : 0;
+        p->busy_s += late_s;
+        p->last_s += late_s;
+        double t = p->last_s;
+        if (dtp_reduces_last(c))
+            for (int k = 0; k < w->l.vpp; k++) {
+                const struct dtp_stage_cost *s = &c->stage[w->l.stage_of[r * w->l.vpp + k]];
+                t += s->nreduce * s->reduce.time_s;
+            }
+        p->reduced_s = larger(t, w->state[r].reduce_free_s);
+        double more_s = slow_s - p->reduced_s;
+        if (more_s > 0) {
+            p->busy_s += more_s;
+            p->last_s += more_s;
+            p->reduced_s += more_s;
+        }
+        if (dtp_has_embedding(&w->l, r))
+            embedding_s = larger(embedding_s, p->reduced_s);
+    }
+    for (int r = 0; r < w->l.pp; r++) {
+        struct dtp_rank_path *p = &w->path[r];
+        bool has = dtp_has_embedding(&w->l, r);
+        p->embedding_start_s = has ? embedding_s : p->reduced_s;
+        p->embedding_end_s = has ? embedding_s + c->embedding_all_reduce.time_s : p->reduced_s;
+        barrier_s = larger(barrier_s, p->embedding_end_s);
+    }
+    for (int r = 0; r < w->l.pp; r++) {
+        struct dtp_rank_path *p = &w->path[r];
+        bool has = c->norm_all_reduce.time_s > 0;
+        p->norm_start_s = has ? barrier_s : p->embedding_end_s;
+        p->norm_end_s = has ? barrier_s + c->norm_all_reduce.time_s : p->embedding_end_s;
+        p->optimized_s = p->norm_end_s + c->optimizer_s[r];
+        p->gathered_s = p->optimized_s;
+        for (int k = 0; k < w->l.vpp && !c->gather_overlap; k++) {
+            const struct dtp_stage_cost *s = &c->stage[w->l.stage_of[r * w->l.vpp + k]];
+            p->gathered_s += s->nreduce * s->gather.time_s;
+        }
+        p->end_s = p->gathered_s + c->offload_s;
+        if (p->end_s > out->step_s) {
+            out->step_s = p->end_s;
+            out->last_rank = out->stage_of_last = r;
+        }
+    }
+}
+
+static void start(struct dtp_arena *a, struct dtp_walk *w, struct dtp_path *out) {
+    const struct dtp_layout *l = &w->l;
+    size_t nslots = 2 * (size_t)l->nstages * (size_t)l->m;
+    w->ring = l->costs->prefetch > l->costs->prefetch_forward ? l->costs->prefetch
+                                                              : l->costs->prefetch_forward;
+    w->ring = w->ring > 0 ? w->ring : 1;
+    w->state = DTP_NEW(a, struct dtp_walk_rank, (size_t)l->pp);
+    w->path = DTP_NEW(a, struct dtp_rank_path, (size_t)l->pp);
+    w->unit_start_s = DTP_NEW(a, double, (size_t)l->pp *(size_t)w->ring);
+    w->sent_s = DTP_NEW(a, double, nslots);
+    for (size_t i = 0; i < nslots; i++)
+        w->sent_s[i] = -1;
+    if (l->p2p == DTP_P2P_RENDEZVOUS) {
+        w->posted_s = DTP_NEW(a, double, nslots);
+        for (size_t i = 0; i < nslots; i++)
+            w->posted_s[i] = -1;
+    }
+    for (int r = 0; r < l->pp; r++) {
+        double fixed_s = l->costs->step_host_s;
+        w->state[r] = (struct dtp_walk_rank){.pos = l->schedule->begin[r],
+                                             .stop = l->schedule->begin[r + 1],
+                                             .end = l->schedule->begin[r + 1],
+                                             .free_s = fixed_s,
+                                             .out = -1,
+                                             .gather_free_s = fixed_s,
+                                             .unshard_free_s = fixed_s};
+        w->path[r].first_s = w->path[r].last_s = fixed_s;
+    }
+    *out = (struct dtp_path){.rank = w->path, .nranks = l->pp};
+}
+
+void dtp_walk_sweep(struct dtp_walk *w) {
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (int r = 0; r < w->l.pp; r++)
+            moved |= advance(w, r);
+        for (int r = w->l.pp; r-- > 0;)
+            moved |= advance(w, r);
+    }
+}
+
+enum { PLAIN = 0, FREE_P2P = 1, JUMP = 2 };
+
+static void estimate(struct dtp_arena *a, const struct dtp_costs *costs,
+                     const struct dtp_schedule *schedule, int how, struct dtp_path *out) {
+    struct dtp_walk w = {0};
+    dtp_layout_init(a, costs, schedule, how & FREE_P2P, &w.l);
+    start(a, &w, out);
+    out->nactions = schedule->begin[w.l.pp];
+    if (w.l.p2p == DTP_P2P_SLOTS) {
+        walk_slots(a, &w);
+    } else {
+        if (how & JUMP)
+            out->nactions -= dtp_walk_jump(a, &w);
+        dtp_walk_sweep(&w);
+    }
+    for (int r = 0; r < w.l.pp; r++)
+        if (w.state[r].pos != w.state[r].end) {
+            out->step_s = INFINITY;
+            return;
+        }
+    run_tail(&w, !(how & FREE_P2P), out); /* the bubble is that of the schedule alone */
+}
+
+void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
+                  const struct dtp_schedule *schedule, struct dtp_path *out) {
+    estimate(a, costs, schedule, JUMP, out);
+}
+
+void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,
+                       const struct dtp_schedule *schedule, struct dtp_path *out) {
+    estimate(a, costs, schedule, JUMP | FREE_P2P, out);
+}
+
+void dtp_estimate_plain(struct dtp_arena *a, const struct dtp_costs *costs,
+                        const struct dtp_schedule *schedule, struct dtp_path *out) {
+    estimate(a, costs, schedule, PLAIN, out);
+}

@@ -1,0 +1,194 @@
+#include "models/evaluate/evaluate.h"
+
+#include "models/evaluate/breakdown.h"
+#include "models/cost/memo.h"
+
+/* Schedules that were made before are kept while they fit; larger ones are made anew in the candidate arena. */
+static const size_t max_kept_actions = (size_t)1 << 24;
+
+struct dtp_evaluator {
+    struct dtp_problem problem;
+    struct dtp_arena *program, *candidate;
+    struct dtp_cost_memo *costs;
+    struct dtp_memory_memo *memory;
+    struct dtp_memo schedules;
+    size_t nactions; /* of the schedules */
+};
+
+uint64_t dtp_problem_default_limit(const struct dtp_problem *p) {
+    double margin = p->framework->memory.margin;
+    return (uint64_t)((double)p->cluster->gpu.memory_bytes * (1 - margin));
+}
+
+struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp_problem *problem) {
+    struct dtp_evaluator *ev = DTP_NEW(a, struct dtp_evaluator, 1);
+    ev->problem = *problem;
+    ev->program = a;
+    ev->candidate = dtp_arena_create_in(a, "candidate");
+    ev->costs = dtp_cost_memo_create(a, &ev->problem);
+    ev->memory = dtp_memory_memo_create(a, &ev->problem);
+    dtp_memo_init(&ev->schedules, a);
+    return ev;
+}
+
+void dtp_evaluator_destroy(struct dtp_evaluator *ev) {
+    if (ev)
+        dtp_arena_destroy(ev->candidate);
+}
+
+const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev) {
+    return &ev->problem;
+}
+
+static enum dtp_status find_schedule(struct dtp_evaluator *ev, const struct dtp_plan *p,
+                                     const struct dtp_schedule **out, struct dtp_err *err) {
+    int m = dtp_plan_num_microbatches(p);
+    const uint64_t key[3] = {(uint64_t)p->schedule, (uint64_t)p->pp << 32 | (uint64_t)p->vpp,
+                             (uint64_t)m};
+    *out = dtp_memo_find(&ev->schedules, key);
+    if (*out)
+        return DTP_OK;
+    size_t n = dtp_schedule_max_actions(p->vpp, m) * (size_t)p->pp;
+    bool keep = ev->nactions + n <= max_kept_actions;
+    struct dtp_arena *a = keep ? ev->program : ev->candidate;
+    struct dtp_schedule *s = DTP_NEW(a, struct dtp_schedule, 1);
+    DTP_TRY(dtp_schedule_make(a, p->schedule, p->pp, p->vpp, m, s, err));
+    if (keep) {
+        dtp_memo_put(&ev->schedules, key, s);
+        ev->nactions += n;
+    }
+    *out = s;
+    return DTP_OK;
+}
+
+double dtp_evaluate_bound(struct dtp_evaluator *ev, const struct dtp_plan *plan) {
+    return dtp_bound_s(ev->costs, &ev->problem, plan);
+}
+
+double dtp_evaluate_estimate(struct dtp_evaluator *ev, const struct dtp_plan *plan) {
+    const struct dtp_schedule *schedule;
+    struct dtp_costs costs;
+    struct dtp_path path;
+    dtp_arena_reset(ev->candidate);
+    if (find_schedule(ev, plan, &schedule, NULL) != DTP_OK)
+        return INFINITY;
+    dtp_costs(ev->candidate, ev->costs, plan, &costs);
+    if (costs.nstages == 0)
+        return INFINITY;
+    dtp_estimate(ev->candidate, &costs, schedule, &path);
+    return path.step_s;
+}
+
+uint64_t dtp_evaluate_memory(struct dtp_evaluator *ev, const struct dtp_plan *plan) {
+    return dtp_memory_device_bytes(ev->memory, plan);
+}
+
+static void fill_memory(struct dtp_arena *a, struct dtp_evaluator *ev, struct dtp_result *r) {
+    r->nstages = r->plan.pp;
+    r->stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)r->plan.pp);
+    dtp_memory(ev->memory, &r->plan, r->stages);
+    for (int s = 0; s < r->nstages; s++) {
+        const struct dtp_stage_memory *m = &r->stages[s];
+        r->peak_bytes = m->peak_bytes > r->peak_bytes ? m->peak_bytes : r->peak_bytes;
+        if (m->reserved_bytes > r->reserved_bytes)
+            r->reserved_bytes = m->reserved_bytes;
+        r->device_bytes = m->device_bytes > r->device_bytes ? m->device_bytes : r->device_bytes;
+        uint64_t observed = m->observed_bytes > 0 ? m->observed_bytes : m->device_bytes;
+        r->observed_bytes = observed > r->observed_bytes ? observed : r->observed_bytes;
+    }
+    for (int z = 0; z <= 3; z++) {
+        struct dtp_plan p = r->plan;
+        p.zero_stage = z;
+        p.zero_group = z > 0 ? p.zero_group : 0;
+        bool has = z == r->plan.zero_stage || dtp_plan_check(&ev->problem, &p) == DTP_LEGAL;
+        r->by_zero_stage[z] = has ? dtp_memory_device_bytes(ev->memory, &p) : 0;
+    }
+    r->fits = r->device_bytes <= ev->problem.memory_limit_bytes;
+}
+
+static void fill_rates(const struct dtp_problem *p, const struct dtp_costs *costs,
+                       struct dtp_result *r) {
+    double peak = p->cluster->gpu.peak_flops_per_s[r->plan.dtype];
+    double per_gpu = 1 / (r->step_s * p->gpus);
+    r->tokens_per_s = (double)r->plan.global_batch_size * p->seq / r->step_s;
+    r->flops_per_gpu_per_s = costs->model_flops * per_gpu;
+    r->mfu = peak > 0 ? r->flops_per_gpu_per_s / peak : 0;
+    r->hfu = peak > 0 ? costs->hardware_flops * per_gpu / peak : 0;
+    r->causal_mfu = r->mfu * dtp_model_causal_flops(p->model, p->seq) /
+                    dtp_model_forward_flops(p->model, p->seq);
+    r->extrapolated = costs->extrapolated;
+}
+
+/* The simulated path of every rank; lowered graph and timeline stay in `a`. */
+static enum dtp_status simulate(struct dtp_arena *a, const struct dtp_lower_input *in,
+                                struct dtp_simulate_options *options, struct dtp_path *path,
+                                struct dtp_err *err) {
+    struct dtp_lower_options how = {.fold = !(options && options->no_fold),
+                                    .detail = options ? options->detail : DTP_DETAIL_ACTION,
+                                    .most_bytes = options ? options->most_bytes : 0};
+    struct dtp_lowered *lowered = DTP_NEW(a, struct dtp_lowered, 1);
+    struct dtp_timeline *timeline = DTP_NEW(a, struct dtp_timeline, 1);
+    DTP_TRY(dtp_lower(a, in, &how, lowered, err));
+    DTP_TRY(dtp_engine_run(a, &lowered->platform, &lowered->graph, timeline, err));
+    dtp_lowered_path(a, lowered, in->costs, timeline, path);
+    if (options && options->out_lowered)
+        *options->out_lowered = lowered;
+    if (options && options->out_timeline)
+        *options->out_timeline = timeline;
+    return DTP_OK;
+}
+
+/* The fidelities add the same times in another order: what rounding turned around is put right, and
+ * nothing else. */
+static double at_most(double x, double limit) {
+    static const double rounding = 1e-9;
+    return x > limit && x <= limit * (1 + rounding) ? limit : x;
+}
+
+static const char *attention_name(const struct dtp_problem *p) {
+    return dtp_attention_names[p->attention >= 0 ? p->attention : (int)p->framework->attention];
+}
+
+enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
+                             const struct dtp_plan *plan, enum dtp_fidelity fidelity,
+                             struct dtp_simulate_options *options, struct dtp_result *out,
+                             struct dtp_err *err) {
+    const struct dtp_schedule *schedule;
+    struct dtp_costs costs;
+    struct dtp_path estimate, free_path, simulated;
+    dtp_arena_reset(ev->candidate);
+    *out = (struct dtp_result){.plan = *plan};
+    dtp_costs(ev->candidate, ev->costs, plan, &costs);
+    if (costs.nstages == 0)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "cluster %s has no place for the plan's %d GPUs",
+                        ev->problem.cluster->name, ev->problem.gpus);
+    fill_memory(a, ev, out);
+    out->step_s = out->bound_s = dtp_bound_s(ev->costs, &ev->problem, plan);
+    out->breakdown.other_s = out->step_s;
+    if (fidelity != DTP_BOUND) {
+        DTP_TRY(find_schedule(ev, plan, &schedule, err));
+        dtp_estimate(ev->candidate, &costs, schedule, &estimate);
+        dtp_estimate_free(ev->candidate, &costs, schedule, &free_path);
+        if (!isfinite(estimate.step_s))
+            return dtp_fail(err, DTP_EUNSUPPORTED,
+                            "%s on %s: no calibrated time for an operation of %s (%s attention), "
+                            "or an order that deadlocks",
+                            ev->problem.framework->name, ev->problem.cluster->gpu.name,
+                            ev->problem.model->name, attention_name(&ev->problem));
+        out->step_s = out->estimate_s = estimate.step_s;
+        const struct dtp_path *path = &estimate;
+        if (fidelity == DTP_SIMULATE) {
+            bool keep = options && (options->out_lowered || options->out_timeline);
+            struct dtp_lower_input in = {&ev->problem, plan, &costs, schedule};
+            DTP_TRY(simulate(keep ? a : ev->candidate, &in, options, &simulated, err));
+            path = &simulated;
+            out->step_s = simulated.step_s;
+        }
+        out->estimate_s = at_most(out->estimate_s, out->step_s);
+        out->bound_s = at_most(out->bound_s, out->estimate_s);
+        dtp_bubble_fill(&free_path, &out->bubble);
+        dtp_breakdown_fill(&costs, schedule, path, &free_path, &out->breakdown);
+    }
+    fill_rates(&ev->problem, &costs, out);
+    return DTP_OK;
+}

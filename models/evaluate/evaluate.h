@@ -1,0 +1,60 @@
+/* evaluate.h: one entry, three fidelities.
+ *
+ *     struct dtp_evaluator *ev = dtp_evaluator_create(a, &problem);     one per thread
+ *     double lower_s = dtp_evaluate_bound(ev, &plan);
+ *     double time_s  = dtp_evaluate_estimate(ev, &plan);
+ *     DTP_TRY(dtp_evaluate(result_arena, ev, &plan, DTP_SIMULATE, NULL, &result, err));
+ *
+ * BOUND <= ESTIMATE <= SIMULATE for every legal plan. The evaluator keeps memos (layer costs,
+ * schedules, in-flight counts) and a candidate arena that it resets per call.
+ */
+#ifndef DTP_MODELS_EVALUATE_H
+#define DTP_MODELS_EVALUATE_H
+
+#include "models/lower/lower.h"
+#include "models/evaluate/result.h"
+
+/* What is asked: everything but the plan. */
+struct dtp_problem {
+    const struct dtp_model *model;
+    const struct dtp_cluster *cluster;
+    const struct dtp_framework *framework;
+    int gpus, seq, global_batch;
+    uint64_t memory_limit_bytes; /* of device memory */
+    int attention;               /* enum dtp_attention, or -1: the framework's */
+    int document_tokens; /* packed sequences: fused attention stays in documents of so many; 0: none */
+    int offloaded_layers; /* activations of so many layers are moved to the host and back */
+    enum dtp_dtype dtype;
+};
+
+enum dtp_fidelity { DTP_BOUND, DTP_ESTIMATE, DTP_SIMULATE };
+
+struct dtp_simulate_options {
+    bool no_fold;
+    enum dtp_detail detail;
+    double most_bytes; /* as in struct dtp_lower_options */
+    /* filled on request: the lowered graph and its timeline, in the result arena; else NULL */
+    struct dtp_lowered **out_lowered;
+    struct dtp_timeline **out_timeline;
+};
+
+/* Default memory limit: device memory less the margin of the framework and GPU (validated error). */
+uint64_t dtp_problem_default_limit(const struct dtp_problem *p);
+
+struct dtp_evaluator;
+/* For one thread; copies the problem, whose model, cluster and framework must stay. */
+struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp_problem *problem);
+void dtp_evaluator_destroy(struct dtp_evaluator *ev); /* its candidate arena; the rest is a's */
+const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev);
+/* Seconds of a step of a legal plan; ESTIMATE is INFINITY where the order deadlocks or an operation has no time. */
+double dtp_evaluate_bound(struct dtp_evaluator *ev, const struct dtp_plan *plan);
+double dtp_evaluate_estimate(struct dtp_evaluator *ev, const struct dtp_plan *plan);
+uint64_t dtp_evaluate_memory(struct dtp_evaluator *ev,
+                             const struct dtp_plan *plan); /* device bytes, worst stage */
+/* Full result at the fidelity; the plan must be legal (dtp_plan_check). options may be NULL. */
+enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
+                             const struct dtp_plan *plan, enum dtp_fidelity fidelity,
+                             struct dtp_simulate_options *options, struct dtp_result *out,
+                             struct dtp_err *err);
+
+#endif

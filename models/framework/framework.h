@@ -1,0 +1,308 @@
+/* framework.h: a training software stack as data (models/frameworks/NAME.json).
+ *
+ * What kernels it launches for a layer, what it keeps for the backward, which dtypes it stores, what
+ * communication it hides behind what, what it refuses, and the time and memory its host side takes.
+ * Every field is documented once, in dtp_framework_fields (framework_fields.c); `dtplan frameworks
+ * NAME` prints them. At most two fitted constants per framework and GPU family: `fitted` names them.
+ */
+#ifndef DTP_MODELS_FRAMEWORK_H
+#define DTP_MODELS_FRAMEWORK_H
+
+#include "hw/collective.h"
+#include "hw/device.h"
+#include "models/model/model.h"
+#include "models/ops/modules.h"
+
+/* LM loss: PyTorch's own; a kernel for each pass over fp32 logits (Megatron's vocabulary-parallel one);
+ * these passes joined by torch.compile; one kernel on 16-bit logits. */
+enum dtp_cross_entropy { DTP_LOSS_TORCH, DTP_LOSS_PASSES, DTP_LOSS_COMPILED, DTP_LOSS_FUSED };
+extern const char *const dtp_cross_entropy_names[];
+
+/* Scales of FP8: of steps before (attention and its projection then keep the output apart), of the tensor, which
+ * is read for its maximum first, or of blocks (MX, 128 x 128). */
+enum dtp_fp8_recipe { DTP_FP8_DELAYED, DTP_FP8_CURRENT, DTP_FP8_BLOCK };
+extern const char *const dtp_fp8_recipe_names[];
+
+struct dtp_framework_memory {
+    double weight_bytes;       /* per parameter: 2 */
+    double gradient_bytes;     /* per parameter: 2, or 4 where gradients are fp32 */
+    double optimizer_bytes;    /* per parameter: 12 = fp32 master, two moments */
+    double context_bytes;      /* CUDA context and library workspaces */
+    double communicator_bytes; /* buffers of one communicator (NCCL) */
+    double bucket_bytes;       /* reduction buckets alive at once */
+    double fixed_bytes;        /* what the framework itself keeps allocated */
+    double allocator_factor;   /* reserved / allocated, >= 1 */
+    /* same where the card has room and tp or dp exceeds 1; 0: allocator_factor */
+    double cache_factor;
+    double margin; /* share of device memory kept free: validated error of the peak */
+    /* per logit, live at the loss: 2 fp16 logits + 4 fp32 + 4 softmax ... */
+    double logits_copies_bytes;
+    double logits_tp_copies_bytes; /* the same with tp > 1; 0: logits_copies_bytes */
+    double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
+    double cached_weight_bytes; /* per parameter: 16-bit copies kept for the backward (autocast) */
+    /* FP8: gathered_bytes where the parameters themselves are FP8; 0: as that */
+    double fp8_gathered_bytes;
+    double fp8_weight_bytes;   /* FP8: per parameter of products, copies beside the 16-bit weight */
+    double reducer_bytes;      /* per parameter without ZeRO: all reduction buckets together */
+    int reducer_ranks;         /* of the smallest group that has them */
+    double logits_saved_bytes; /* per logit, of that, from the forward to the backward */
+    double outputs_kept_bytes; /* pipeline: per logit of each microbatch, until the step ends */
+    /* per parameter with dp x cp > 1: what their reduction keeps beside them */
+    double gradient_copy_bytes;
+    /* per token and element of the heads' width: copies that attention keeps beside Q, K, V and its output */
+    double attention_copies_bytes;
+    /* per parameter: gradients of one backward, kept until it has ended and then added to those of the step */
+    double backward_gradient_bytes;
+    bool lazy_gradients; /* gradients are freed by the update and come back in the backward */
+    bool transfers_kept; /* pipeline: a buffer for each microbatch and direction */
+    /* ZeRO-1/2: second buckets where reductions overlap the backward */
+    double overlap_bucket_bytes;
+    double step_copy_bytes; /* per parameter of the update: fp32 gradients that live in it only */
+    double piece_params;    /* ZeRO-1/2: reduced and gathered by so many parameters, each piece in a
+                                 copy of its own; 0: in place */
+    int gather_buffers;     /* sequence parallelism: buffers of a gathered input that stay */
+    double flat_gather_bytes; /* ZeRO-1/2: per parameter, in one piece, where updated parameters are
+                                 gathered; the pieces that are copied out of it take as much again */
+    /* What the caching allocator holds while there is room, see memory_reserved.c. */
+    double logits_freed_bytes, logits_split_bytes; /* per logit */
+    double table_gradient_bytes; /* per parameter of the embedding, on stages without logits */
+    double queue_layers;         /* layers whose forwards the host launches ahead of the GPU ... */
+    double host_lead; /* ... of all launches this share, though layers keep the host busier */
+};
+
+/* What depends on the GPU family that the stack runs on: which attention kernel it had there, and
+ * its fitted constants. */
+struct dtp_framework_gpu {
+    const char *family; /* "A100" */
+    enum dtp_attention attention;
+    double kernel_time_factor;    /* fitted: GEMM and memory-bound kernels over the GPU file's */
+    double attention_time_factor; /* fitted: the fused attention kernel over the GPU file's */
+    double norm_time_factor, norm_backward_time_factor; /* its norm kernels over the GPU file's */
+};
+
+/* Tensor parallel degree of routed experts (etp): tp; tp or 1; any that divides the ranks of a stage. */
+enum dtp_expert_tp { DTP_EXPERT_TP_SAME, DTP_EXPERT_TP_ONE, DTP_EXPERT_TP_ANY };
+
+/* Of how many layers full recomputation may be: of all alone; of any number; of every n-th, n = 1, 2, ... */
+enum dtp_recompute_some { DTP_RECOMPUTE_ALL, DTP_RECOMPUTE_ANY, DTP_RECOMPUTE_NTH };
+
+struct dtp_framework {
+    const char *name, *title, *source;
+    const char *const *aliases; /* NULL-terminated; names in measured data */
+    struct dtp_framework_memory memory;
+
+    /* kernels */
+    enum dtp_attention attention; /* default */
+    bool fused_softmax;           /* scale + mask + softmax in one kernel */
+    int fused_softmax_multiple;   /* of heads x microbatch on a rank, else not fused; 0: any */
+    bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
+    enum dtp_cross_entropy cross_entropy;
+    double head_deferral_bytes;       /* dtp_cost_deferred(); 0: none is put off */
+    bool half_cross_entropy;          /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
+    bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
+    bool fp32_gradient_accumulation;
+    double fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output
+                                  gradient to cast them; 0: those of the recipe */
+    bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
+    bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
+    bool autocast;         /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
+    bool gelu_chain;       /* eager: GELU as eight elementwise kernels (NewGELUActivation) */
+    bool fp8_cast_after_gather; /* FP8: each rank casts what it gathered (rowwise scales) */
+    bool fp8_keeps_casts;       /* FP8: of a product's input its cast is kept (TransformerEngine) */
+    enum dtp_fp8_recipe fp8_recipe;
+    /* fitted: ring attention, step by step with merges, over one kernel */
+    double cp_attention_factor;
+    bool repeats_kv;        /* eager: keys and values copied for each head of queries */
+    bool separate_products; /* q, k, v, gate and up are products of their own */
+    bool norm_fp32;         /* a norm's input is converted to fp32 before it */
+    bool repeats_norms;     /* norms are done again in the backward, whatever is recomputed */
+    /* selective recomputation repeats all but attention and every second product (torchtitan) */
+    bool selective_alternate_products;
+    bool recompute_stops_early;   /* full recomputation ends with the last tensor that was saved */
+    bool native;                  /* our own runtime: op_native.c, memory_native.c */
+    bool inline_communication;    /* ranks copy and reduce themselves: part of their actions */
+    bool dropout;                 /* false: trains without, whatever the model says, unless asked */
+    int vocab_multiple;           /* vocabulary padded to a multiple of this x tp; 1: none */
+    bool vocab_padded;            /* false: padded only with tp > 1 */
+    double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
+
+    /* communication */
+    const char *rank_order;   /* "tp-cp-dp-pp" */
+    bool p2p_blocking;        /* transfers stop the compute stream (rendezvous of neighbours) */
+    bool p2p_chunks_overlap;  /* but not where ranks hold several chunks */
+    bool p2p_slots;           /* interleaved: in time slots, each with one batch of transfers */
+    bool scatter_gather;      /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
+    bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */
+    double p2p_bytes;         /* per element: 2; 4 where activations travel in fp32 */
+    bool tp_overlap;          /* backward tp collectives behind wgrad */
+    /* and those of the forward behind the GEMM beside them (userbuffers) */
+    bool tp_overlap_forward;
+    double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
+    bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
+    double dp_bucket_bytes;     /* one reduction bucket, at least; 0: one bucket in all */
+    bool dp_bucket_tensors;     /* a bucket ends with the tensor that fills it (PyTorch's DDP) */
+    bool dp_whole_buffer;       /* but what is reduced after the last backward is one message */
+    double dp_bucket_params_per_rank; /* and at least so many parameters per rank of the group */
+    bool param_gather_overlap;  /* ZeRO-1/2: all-gather of parameters behind the next forward */
+    bool zero1_reduce_scatter;  /* reduce-scatter + all-gather; false: all-reduce then all-gather */
+    bool zero2_reduce_scatter;  /* ZeRO-2: false: all-reduce, then a rank keeps its part */
+    int dp_overlap_stages;      /* bit s: dp_overlap holds with ZeRO stage s */
+    double reduce_bytes;        /* per gradient on the wire: 2 or 4 */
+    bool reduce_per_microbatch; /* ZeRO-2/3 reduce after each microbatch */
+    bool zero3_regather_backward; /* parameters gathered again in the backward */
+    int zero3_prefetch_layers;
+    double zero3_unit_params;    /* gathers are of about so many parameters; 0: of layers */
+    double zero3_reuse_params;   /* what is used again within so many parameters stays gathered */
+    bool zero3_buckets;          /* reduced in buckets, not layer by layer */
+    bool gather_by_broadcasts;   /* ZeRO-1/2: each rank broadcasts its part of the parameters */
+    int gather_copies_per_layer; /* ZeRO-1/2: tensors of a layer that are copied one by one, for each
+                                    rank, out of what the gather wrote: launches */
+    double zero_copy_bytes;      /* ZeRO-1/2: per gradient, into and out of the buckets */
+    bool zero3_forward_prefetch;                      /* false: only the backward gathers ahead */
+    double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
+    bool tied_embedding_all_reduce;
+
+    /* host: two clocks, see cost_layer.c. Forward and recomputed forward take launches x launch_s, the backward
+     * launches x launch_s x backward_launch_factor; each + collectives x collective_host_s + layer_host_s. */
+    double launch_s; /* host time per kernel of the forward */
+    /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all
+     * ranks have met */
+    double kernel_gap_s, collective_gap_s;
+    /* of the native runtime's collectives and transfers on streams of their own: two waits of one stream for
+     * another */
+    double stream_hop_s;
+    /* per kernel of the backward over launch_s (autograd runs in C++) */
+    double backward_launch_factor;
+    double collective_host_s; /* per collective, beside its launch */
+    double layer_host_s;      /* per layer and direction, beside the kernels' */
+    double zero3_host_s;      /* ZeRO-3: per layer and direction, to unshard and reshard */
+    /* a ring of a tp group that spans nodes takes so much per step, beside the bytes at the NICs' rate, or what the
+     * cluster says where that is longer */
+    double tp_hop_s;
+    bool checked_collectives; /* every collective is checked before it starts, as PyTorch does with
+                                 TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
+    double check_rank_s;      /* ... and so takes so much host time per rank of the group */
+    double check_far_rank_s;  /* ... or so much where the group spans nodes */
+    bool checked_transfers;   /* a microbatch waits at each boundary of stages as well ... */
+    double check_transfer_s;  /* ... so long, both ways in all ... */
+    double check_poll_s;      /* ... since it is asked so often whether a message has arrived */
+    bool host_sync;           /* the host waits for the GPU at the start of each microbatch */
+    bool launch_blocking;     /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
+    /* exposed per transfer between stages: the host waits for it and starts anew */
+    double p2p_host_s;
+    double microbatch_host_s; /* per microbatch and rank, exposed */
+    double step_host_s;       /* per step, exposed */
+    /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
+    double kernel_time_factor;
+    const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
+    size_t nby_gpu;
+    /* fitted: fused attention at head_dim <= 64, beside the factors above */
+    double small_head_factor;
+    double norm_time_factor; /* fitted: its norm kernels over the persistent ones of the GPU file */
+    double comm_time_factor; /* fitted */
+
+    /* what it can do */
+    int max_tp, max_pp; /* 0: no limit; 1: has none */
+    bool has_sequence_parallel, has_cp;
+    bool has_mtp; /* multi-token prediction; false: trains the main model alone */
+    bool has_ep;  /* has layers of experts, and their parallelism */
+    enum dtp_expert_tp expert_tp;
+    bool has_ep_per_node; /* plans may send a token once to each node (DeepEP, HybridEP) */
+    bool has_ep_overlap;  /* plans may hide their all-to-all */
+    int max_ep;           /* 0: no limit; 1: every rank holds all experts */
+    /* experts, op_moe.c */
+    double moe_capacity;  /* rows of an expert over the mean where the model is dropless: what is
+                                   more is dropped, what lacks is padded; 0: none are */
+    bool moe_router_fp32; /* the router's product is one of fp32 */
+    bool moe_expert_loop; /* experts one after another, not in groups */
+    bool moe_separate_products; /* gate and up of experts are products of their own */
+    bool moe_fused_activation;  /* one kernel between them, whatever dense layers have */
+    bool moe_gathers_rows;  /* rows are gathered back, weighted and summed in fp32, not added up */
+    bool moe_fused_permute; /* rows are ordered and put back by one kernel each */
+    bool moe_weighs_rows;   /* a kernel of its own weights them, and keeps them for its backward */
+    double moe_imbalance;   /* rows of the fullest expert over the mean, dropless; >= 1 */
+    bool moe_sync;          /* the host reads the counts of rows back in every layer of experts */
+    bool uneven_stages, uneven_chunks, accounts_for_ends;
+    bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
+    const char *const *schedules; /* NULL-terminated names */
+    int dtypes;                   /* bit per enum dtp_dtype */
+    int zero_stages;              /* bit s: has ZeRO stage s */
+    int zero_stages_pp;           /* bit s: allowed with pp > 1 */
+    int zero_stages_tp;           /* bit s: allowed with tp > 1 */
+    bool hybrid_shard;   /* ZeRO-3 inside a zero_group, replicas between groups (HSDP, MiCS) */
+    int recompute_modes; /* bit per enum dtp_recompute */
+    int recompute_modules; /* selective: those that can be chosen; 0: none, it is what the stack has */
+    enum dtp_recompute_some recompute_layers;
+    bool offload; /* of the optimizer state; with ZeRO-3 of the weights too */
+    double offload_gradient_bytes, offload_weight_bytes; /* of a parameter over the link */
+    /* gradients leave the GPU with each microbatch; false: in the step */
+    bool offload_each_microbatch;
+    bool offload_overlap;      /* behind the backward */
+    const char *const *fitted; /* names of the fields that were fitted, NULL-terminated */
+};
+
+/* Layers of each stage can be given to it, not only what is left over. */
+static inline bool dtp_framework_takes_layers(const struct dtp_framework *f) {
+    return f->uneven_chunks || f->native;
+}
+/* Full recomputation of `some` of a chunk's layers. */
+static inline bool dtp_framework_recomputes(const struct dtp_framework *f, int layers, int some) {
+    if (some >= layers || f->recompute_layers != DTP_RECOMPUTE_NTH)
+        return some == layers || (some < layers && f->recompute_layers == DTP_RECOMPUTE_ANY);
+    return layers / (layers / some) == some; /* of every n-th, layers / n */
+}
+
+extern const struct dtp_field dtp_framework_fields[];
+extern const struct dtp_field dtp_framework_gpu_fields[]; /* of a member of "by_gpu" */
+
+/* Also the file behind it. */
+enum dtp_status dtp_framework_file(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   const struct dtp_json **out_json, struct dtp_err *err);
+enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   struct dtp_err *err);
+enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
+                                   struct dtp_framework *out, struct dtp_err *err);
+enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_names,
+                                   size_t *out_n, struct dtp_err *err);
+/* The entry of the GPU's family, of one that is not calibrated that of the GPU it is scaled from, or the framework's
+ * defaults. */
+struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f, const struct dtp_gpu *gpu);
+/* The stack without mixed precision, for fp32 and tf32: fp32 weights that need no master copy, fp32
+ * gradients and activations on the wire. Nothing changes where weights are fp32 already. */
+void dtp_framework_to_fp32(struct dtp_framework *f);
+/* Gradient reductions run behind the backward: as the option says, else as the framework does. */
+bool dtp_framework_dp_overlaps(const struct dtp_framework *f, int option, int zero_stage);
+/* ZeRO-3: of so many parameters of a rank, those that stay gathered from the forward to the backward:
+ * the last of the forward are the first of the backward, twice their own number of parameters apart. */
+double dtp_framework_reused_params(const struct dtp_framework *f, double params);
+/* ZeRO-3 with zero3_unit_params: parameters of one gather; a weight is never cut. */
+double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp_model *m);
+/* ZeRO: bytes of a parameter on the wire and while in use. */
+double dtp_framework_gathered_bytes(const struct dtp_framework *f, enum dtp_dtype dtype);
+/* Bytes moved per element to cast it to a narrow type, rowwise and transposed. */
+double dtp_framework_cast_bytes(const struct dtp_framework *f, enum dtp_dtype dtype);
+/* Layers of the pp stages where the framework cuts the model by cost (nanotron): the blocks in order, a
+ * layer costs its parameters, the head vocab x hidden; a stage ends with the block that passes its
+ * share of the sum; the last ones may be left without a layer. False: as even as it goes; layers[pp] is unset. */
+bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_model *m, int pp,
+                                int *layers);
+/* Whether the loss comes to the last of pp stages so. */
+bool dtp_framework_reaches_last(const struct dtp_framework *f, const struct dtp_model *m, int pp);
+/* Host time of the check of a collective over so many ranks, far: of several nodes; 0 where none is made. */
+double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
+/* Operations of a layer depend on dp and pp: by the shape of the tp group, or by the copies that microbatches share
+ * (zero_copy_bytes). */
+bool dtp_framework_layers_vary(const struct dtp_framework *f);
+/* Rows that an expert holds over the mean: the model's, else the framework's; 0: dropless. */
+double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m);
+int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);
+/* At most three frameworks for which it holds, first those with the fewest fields that differ from
+ * `from`; ends with NULL. */
+typedef bool dtp_framework_fn(const struct dtp_framework *f, const void *context);
+const char *const *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_framework *from,
+                                       dtp_framework_fn *holds, const void *context);
+/* The same as text, "a, b"; NULL: none. */
+const char *dtp_frameworks_text(struct dtp_arena *a, const struct dtp_framework *from,
+                                dtp_framework_fn *holds, const void *context);
+
+#endif

@@ -1,0 +1,416 @@
+#include "models/memory/memory.h"
+
+#include <string.h>
+
+#include "models/memory/memory_private.h"
+#include "models/ops/native.h"
+
+/* More than a sum of a few can be counted of is as much as no machine has. */
+static uint64_t whole_bytes(double v) {
+    const double most = 1e18;
+    return v > most ? (uint64_t)most : v > 0 ? (uint64_t)(v + 0.5) : 0;
+}
+
+/* Layers whose activations are on the host while others run; two are on the way or in use (TransformerEngine,
+ * cpu_offload.py). Their copies hide behind the layers' compute and are not timed. */
+static int moved_layers(const struct dtp_problem *problem, int layers) {
+    int moved = problem->offloaded_layers < layers ? problem->offloaded_layers : layers;
+    return moved > 2 ? moved - 2 : 0;
+}
+
+static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                      const struct activations *x, int vs, int in_flight, struct rank_parts *r) {
+    const struct dtp_problem *problem = memo->problem;
+    const struct dtp_stage stage = memo->stage[vs].stage;
+    r->dense += stage.dense_params;
+    r->experts += stage.expert_params;
+    r->root += stage.root_params;
+    if (stage.largest_layer_params > r->largest_layer)
+        r->largest_layer = stage.largest_layer_params;
+    r->layers += stage.layers;
+    int dense = stage.layers - stage.moe_layers;
+    double kept = dense * x->kept[DTP_LAYER_DENSE] + stage.moe_layers * x->kept[DTP_LAYER_MOE] +
+                  x->kept[DTP_LAYER_CONV];
+    double share = dtp_plan_recomputed_share(plan, stage.layers);
+    if (plan->recompute == DTP_RECOMPUTE_FULL && share < 1)
+        kept = share * kept + (1 - share) * (dense * x->whole[DTP_LAYER_DENSE] +
+                                             stage.moe_layers * x->whole[DTP_LAYER_MOE]);
+    kept -= moved_layers(problem, dense) * x->kept[DTP_LAYER_DENSE];
+    if (stage.first)
+        kept += x->kept[DTP_LAYER_EMBEDDING];
+    if (!stage.last && problem->framework->keeps_stage_outputs)
+        kept += dtp_memory_layer_input_bytes(problem, plan);
+    if (stage.first && !(stage.last && problem->model->tied_embeddings))
+        r->table = (double)problem->model->vocab * problem->model->hidden / plan->tp;
+    if (stage.last)
+        kept += x->kept[DTP_LAYER_HEAD] + problem->model->mtp_layers * x->kept[DTP_LAYER_MTP];
+    r->activations += in_flight * kept;
+    for (int moe = 0; moe < 2; moe++) {
+        int kind = moe ? DTP_LAYER_MOE : DTP_LAYER_DENSE;
+        if ((moe ? stage.moe_layers : dense) == 0)
+            continue;
+        r->whole_layer = x->whole[kind] > r->whole_layer ? x->whole[kind] : r->whole_layer;
+        r->again = x->again[kind] > r->again ? x->again[kind] : r->again;
+    }
+    if (stage.last && problem->model->classes == 0 && problem->model->vocab > 0) {
+        /* each depth of multi-token prediction has its own */
+        double logits = dtp_cost_logits(problem, plan) * (1 + problem->model->mtp_layers);
+        const struct dtp_framework_memory *f = &problem->framework->memory;
+        double outputs = f->outputs_kept_bytes * dtp_plan_num_microbatches(plan);
+        r->saved_logits = f->logits_saved_bytes * in_flight * logits;
+        r->outputs = plan->pp > 1 ? outputs * logits : 0;
+        /* what the head's late weight gradients read: its input, the gradient of the logits */
+        r->outputs +=
+            dtp_cost_deferred(problem, plan) *
+            (2 * dtp_cost_logits(problem, plan) + dtp_memory_layer_input_bytes(problem, plan));
+        double copies = plan->tp > 1 && f->logits_tp_copies_bytes > 0 ? f->logits_tp_copies_bytes
+                                                                      : f->logits_copies_bytes;
+        r->logits = (copies - f->logits_saved_bytes) * logits;
+        r->nlogits = logits;
+    }
+}
+
+static int num_communicators(const struct dtp_plan *plan) {
+    return (plan->tp > 1) + (plan->dp * plan->cp > 1) + (plan->pp > 1) + (plan->cp > 1) +
+           (plan->ep > 1) + (plan->etp > 1 && plan->etp != plan->tp);
+}
+
+/* What one stage holds at a moment; the largest sum of a stage is its peak. */
+struct moment {
+    const char *name;
+    double weights, gradients, optimizer, activations, logits, buffers;
+};
+
+static double moment_sum(const struct moment *m) {
+    return m->weights + m->gradients + m->optimizer + m->activations + m->logits + m->buffers;
+}
+
+static void take_larger(struct moment *peak, const struct moment *m) {
+    if (moment_sum(m) > moment_sum(peak))
+        *peak = *m;
+}
+
+/* Parameters of a stage that a rank stores in each state, by ZeRO stage (Rajbhandari 2020, section 5). */
+struct stored {
+    double weights, gathered, gradients, states;
+};
+
+static struct stored stored_params(const struct dtp_framework *f, const struct dtp_plan *plan,
+                                   const struct rank_parts *r) {
+    double replicas = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp,
+           expert_replicas = dtp_plan_expert_sharers(plan);
+    double sharded = r->dense / replicas + r->experts / expert_replicas,
+           all = r->dense + r->experts;
+    /* FSDP that keeps what it gathered (SHARD_GRAD_OP) still stores wide shards; gradients that it
+     * reduces once a step are whole until then. */
+    bool keeps = plan->zero_stage == 2 && f->memory.gathered_bytes > 0;
+    bool scatters =
+        plan->zero_stage == 3 || (plan->zero_stage == 2 && !(keeps && !f->reduce_per_microbatch));
+    return (struct stored){.weights = plan->zero_stage >= 3 || keeps ? sharded : all,
+                           .gathered = keeps ? all : 0,
+                           .gradients = scatters ? sharded : all,
+                           .states = plan->zero_stage >= 1 ? sharded : all};
+}
+
+/* Buffers that are there all the time, but for those of ZeRO-3. */
+static double standing_buffers(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                               const struct rank_parts *r) {
+    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
+    double buffers = f->fixed_bytes;
+    /* Made by the first microbatch, kept by the module for the others (TransformerEngine, module/base.py). */
+    if (dtp_dtype_narrow(plan->dtype))
+        buffers += f->fp8_weight_bytes * (r->dense + r->experts - r->root);
+    if (plan->dp * plan->cp > 1)
+        buffers += f->bucket_bytes + f->gradient_copy_bytes * (r->dense + r->experts);
+    if ((plan->zero_stage == 1 || plan->zero_stage == 2) &&
+        dtp_framework_dp_overlaps(memo->problem->framework, plan->dp_overlap, plan->zero_stage))
+        buffers += f->overlap_bucket_bytes;
+    if (plan->zero_stage == 0 && plan->dp * plan->cp >= f->reducer_ranks)
+        buffers += f->reducer_bytes * (r->dense + r->experts);
+    if (plan->sequence_parallel && plan->tp > 1)
+        buffers += f->gather_buffers * dtp_memory_gathered_input_bytes(memo->problem, plan);
+    if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->lazy_gradients))
+        buffers += f->gradient_bytes * r->largest_layer; /* of one layer before they are reduced */
+    if (plan->pp > 1 && f->transfers_kept)               /* one for each microbatch and direction */
+        buffers +=
+            2 * dtp_plan_num_microbatches(plan) * dtp_memory_layer_input_bytes(memo->problem, plan);
+    else if (plan->pp > 1)
+        buffers += 2 * dtp_memory_layer_input_bytes(memo->problem, plan);
+    if (plan->offload == DTP_OFFLOAD_PARAMETERS)
+        buffers += 2 * f->weight_bytes * r->largest_layer;
+    return buffers;
+}
+
+/* Layers gathered ahead, the one in use, and what is outside layers. By weights: the one in use, which
+ * may be the embedding table, those gathered ahead, and what the forward left for the backward. */
+static double unshard_buffers(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                              const struct rank_parts *r) {
+    const struct dtp_framework *f = problem->framework;
+    if (plan->zero_stage < 3)
+        return 0;
+    double all = r->dense + r->experts;
+    if (f->zero3_unit_params > 0) {
+        double unit = dtp_framework_unit_params(f, problem->model);
+        double table = (double)problem->model->vocab * problem->model->hidden;
+        double live = dtp_framework_reused_params(f, all) + (unit > table ? unit : table) +
+                      f->zero3_prefetch_layers * f->zero3_unit_params;
+        return dtp_framework_gathered_bytes(f, plan->dtype) * (live < all ? live : all);
+    }
+    return dtp_framework_gathered_bytes(f, plan->dtype) *
+           ((f->zero3_prefetch_layers + 1) * r->largest_layer + r->root);
+}
+
+/* What a layer's backward holds beside the activations in flight. A forward that runs beside it has made the same
+ * layer of another microbatch; what it made before, backwards have let go of layer by layer (Megatron-Core,
+ * TransformerModelChunkSchedulePlan.run()). */
+static double live_layer(const struct dtp_plan *plan, const struct activations *x,
+                         const struct rank_parts *r) {
+    double beside = dtp_plan_hides_experts(plan) ? x->kept[DTP_LAYER_MOE] : 0;
+    return x->working + r->again + beside;
+}
+
+/* 16-bit copies of the weights that autocast keeps; recomputation makes those of the layers again. */
+static double cached_weights(const struct dtp_framework_memory *f, const struct dtp_plan *plan,
+                             const struct rank_parts *r) {
+    double products = r->dense + r->experts - r->table;
+    if (plan->recompute == DTP_RECOMPUTE_FULL)
+        products = r->root - r->table;
+    return plan->zero_stage >= 3 ? 0 : f->cached_weight_bytes * products;
+}
+
+/* The end of a backward whose gradients are added to those of the step only then: the activations of its
+ * microbatch are gone. */
+static void take_backward_end(const struct dtp_framework_memory *f, const struct rank_parts *r,
+                              double live, struct moment now, struct moment *peak) {
+    double left = r->in_flight > 1 ? (r->in_flight - 1.0) / r->in_flight : 0;
+    now.name = "end of backward";
+    now.gradients += f->backward_gradient_bytes * (r->dense + r->experts);
+    now.activations = left * r->activations + live;
+    now.logits = left * r->saved_logits + r->outputs;
+    take_larger(peak, &now);
+}
+
+/* The updated parameters: a piece for each rank, then all in one. */
+static void take_parameter_gather(double flat, double standing, struct moment now,
+                                  struct moment *peak) {
+    now.name = "parameter gather";
+    now.activations = now.logits = 0;
+    now.buffers = standing + 2 * flat;
+    if (flat > 0)
+        take_larger(peak, &now);
+}
+
+static void take_second_backward(const struct rank_parts *r, double live, struct moment now,
+                                 struct moment *peak) {
+    double left = (r->in_flight - 1.0) / r->in_flight;
+    now.name = "second backward";
+    now.activations = left * r->activations + live;
+    now.logits = left * r->saved_logits + r->outputs;
+    take_larger(peak, &now);
+    now.activations -= live;
+    now.logits += r->logits;
+    take_larger(peak, &now);
+}
+
+/* The end of a backward of ZeRO-3 (PyTorch FSDP): the live layer with its weights, its gradients and the
+ * copy that is being reduced, then the last reduction alone. */
+static struct moment zero3_end(const struct dtp_framework *f, const struct dtp_plan *plan,
+                               const struct rank_parts *r, double standing, struct moment now,
+                               struct moment peak) {
+    double gathered = dtp_framework_gathered_bytes(f, plan->dtype), reduced = f->reduce_bytes;
+    double root_share = r->root / (r->dense + r->experts), all_gradients = now.gradients;
+    now.gradients = (1 - root_share) * all_gradients;
+    now.buffers += (2 * gathered + reduced) * r->largest_layer + 2 * gathered * r->root;
+    take_larger(&peak, &now);
+    now.name = "last reduction";
+    now.activations = 0;
+    now.gradients = all_gradients;
+    now.buffers = standing + reduced * (r->largest_layer + r->root);
+    take_larger(&peak, &now);
+    return peak;
+}
+
+/* Offload that takes each microbatch's gradients to the host: what is left are the buckets. */
+static bool gradients_leave(const struct dtp_framework *f, const struct dtp_plan *plan) {
+    bool divided = plan->zero_stage > 0 || plan->dp * plan->cp == 1;
+    return plan->offload != DTP_OFFLOAD_NONE && f->offload_each_microbatch && divided;
+}
+
+/* Moments: the loss of the last microbatch (the logits meet the activations in flight, the working set
+ * of a layer does not); the backward of the last layer; with gradients that come into being in the
+ * backward, its end, when all gradients and one live layer are there. Under ZeRO-3 (PyTorch FSDP) that
+ * layer has its weights, its gradients and the copy that is being reduced, what is outside the
+ * layers its weights and gradients. */
+static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                                const struct activations *x, const struct rank_parts *r,
+                                struct rank_sums *out_sums) {
+    const struct dtp_framework *framework = memo->problem->framework;
+    const struct dtp_framework_memory *f = &framework->memory;
+    struct stored stored = stored_params(framework, plan, r);
+    double standing = standing_buffers(memo, plan, r);
+    double cached = cached_weights(f, plan, r);
+    double live = live_layer(plan, x, r);
+    struct moment now = {
+        .name = "loss",
+        .weights = plan->offload == DTP_OFFLOAD_PARAMETERS
+                       ? 0
+                       : stored.weights * f->weight_bytes + stored.gathered * f->gathered_bytes,
+        .gradients = gradients_leave(framework, plan) ? 0 : stored.gradients * f->gradient_bytes,
+        .optimizer = plan->offload == DTP_OFFLOAD_NONE ? stored.states * f->optimizer_bytes : 0,
+        .activations = r->activations,
+        .logits = r->logits,
+        .buffers = standing + cached + unshard_buffers(memo->problem, plan, r)};
+    now.logits = r->logits + r->saved_logits + r->outputs;
+    double all_gradients = now.gradients;
+    if (f->lazy_gradients && !r->gradients_live)
+        now.gradients = 0;
+    struct moment peak = now;
+    *out_sums = (struct rank_sums){.loss = moment_sum(&now), .optimizer = now.optimizer};
+    now.name = "backward";
+    now.logits = r->saved_logits + r->outputs;
+    now.activations = r->activations + live;
+    take_larger(&peak, &now);
+    /* ZeRO-1/2 give their buckets back. */
+    if (f->step_copy_bytes > 0 && plan->offload == DTP_OFFLOAD_NONE) {
+        struct moment update = {.name = "update",
+                                .weights = now.weights,
+                                .gradients = all_gradients + stored.states * f->step_copy_bytes,
+                                .optimizer = now.optimizer,
+                                .buffers = plan->zero_stage == 3 ? standing : f->fixed_bytes};
+        take_larger(&peak, &update);
+    }
+    if (f->backward_gradient_bytes > 0)
+        take_backward_end(f, r, live, now, &peak);
+    out_sums->passes = moment_sum(&peak);
+    take_parameter_gather(dtp_memory_flat_gather_bytes(f, plan, r), standing, now, &peak);
+    if (!f->lazy_gradients)
+        return peak;
+    if (!r->gradients_live && r->in_flight > 1) { /* all forwards came first */
+        now.gradients = all_gradients;
+        take_second_backward(r, live, now, &peak);
+    }
+    now.name = "end of backward";
+    now.logits = r->outputs;
+    /* Without accumulation the gradients are views of the reduction buckets. */
+    bool views = plan->zero_stage == 0 && f->reducer_bytes > 0 && !r->gradients_live;
+    now.gradients = views ? 0 : all_gradients;
+    now.activations = live + (plan->recompute == DTP_RECOMPUTE_NONE ? r->whole_layer : 0);
+    now.buffers = standing;
+    if (plan->zero_stage >= 3)
+        return zero3_end(framework, plan, r, standing, now, peak);
+    take_larger(&peak, &now);
+    return peak;
+}
+
+/* A caching allocator gives back what it cached, idle or by its factor, only when the card is full. */
+static void fill_device(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                        const struct activations *x, const struct rank_parts *r,
+                        const struct rank_sums *sums, struct dtp_stage_memory *out) {
+    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
+    uint64_t limit_bytes = memo->problem->memory_limit_bytes;
+    uint64_t needed_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
+    uint64_t beside_bytes = whole_bytes(f->context_bytes) +
+                            whole_bytes(f->communicator_bytes * num_communicators(plan));
+    struct reserved idle = dtp_memory_idle_bytes(memo, plan, x, r, sums);
+    out->wanted_bytes = needed_bytes + whole_bytes(idle.wanted);
+    bool room = out->wanted_bytes + beside_bytes <= limit_bytes;
+    uint64_t idle_bytes = whole_bytes(room ? idle.wanted : idle.least);
+    bool collectives = plan->tp > 1 || plan->dp * plan->cp > 1;
+    double more = collectives ? f->cache_factor - f->allocator_factor : 0;
+    out->device_bytes = needed_bytes + beside_bytes;
+    out->observed_bytes =
+        out->device_bytes + idle_bytes + whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);
+    if (out->observed_bytes > limit_bytes)
+        out->observed_bytes = out->device_bytes > limit_bytes ? out->device_bytes : limit_bytes;
+    out->reserved_bytes = needed_bytes + idle_bytes;
+    if (out->reserved_bytes > out->observed_bytes - beside_bytes)
+        out->reserved_bytes = out->observed_bytes - beside_bytes;
+}
+
+static void fill_stage(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                       const struct activations *x, const struct rank_parts *r,
+                       struct dtp_stage_memory *out) {
+    struct rank_sums sums;
+    struct moment peak = stage_peak(memo, plan, x, r, &sums);
+    sums.peak = moment_sum(&peak);
+    out->moment = peak.name;
+    out->activations_bytes = whole_bytes(peak.activations);
+    out->logits_bytes = whole_bytes(peak.logits);
+    out->weights_bytes = whole_bytes(peak.weights);
+    out->gradients_bytes = whole_bytes(peak.gradients);
+    out->optimizer_bytes = whole_bytes(peak.optimizer);
+    out->buffers_bytes = whole_bytes(peak.buffers);
+    out->params = whole_bytes(r->dense + r->experts);
+    out->peak_bytes = out->weights_bytes + out->gradients_bytes + out->optimizer_bytes +
+                      out->activations_bytes + out->logits_bytes + out->buffers_bytes;
+    fill_device(memo, plan, x, r, &sums, out);
+}
+
+static void fill_rank(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                      const struct activations *x, const int *in_flight, int rank,
+                      struct dtp_stage_memory *out) {
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[plan->schedule];
+    struct rank_parts r = {0};
+    for (int chunk = 0; chunk < plan->vpp; chunk++) {
+        int n = in_flight[rank * plan->vpp + chunk];
+        add_chunk(memo, plan, x, kind->stage(plan->pp, plan->vpp, rank, chunk), n, &r);
+        r.in_flight += n;
+    }
+    r.gradients_live = r.in_flight < plan->vpp * dtp_plan_num_microbatches(plan);
+    fill_stage(memo, plan, x, &r, out);
+}
+
+void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                struct dtp_stage_memory *stages) {
+    if (memo->problem->framework->native) {
+        dtp_memory_native(memo->a, memo->problem, plan, stages);
+        return;
+    }
+    const struct activations *x = dtp_memory_activations(memo, plan);
+    const int *in_flight = dtp_memory_in_flight(memo, plan);
+    dtp_memory_stages(memo, plan);
+    for (int rank = 0; rank < plan->pp; rank++)
+        fill_rank(memo, plan, x, in_flight, rank, &stages[rank]);
+}
+
+static bool same_layers(const struct dtp_memory_memo *memo, int vs, int as) {
+    const struct memory_stage *x = &memo->stage[vs], *y = &memo->stage[as];
+    return memo->problem->model->moe.experts == 0 ? x->stage.layers == y->stage.layers
+                                                  : memcmp(x->n, y->n, sizeof x->n) == 0;
+}
+
+/* The rank needs no more than another in the middle of the model: the same layers, of no more microbatches. */
+static bool needs_no_more(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                          const int *in_flight, int rank, int other) {
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[plan->schedule];
+    int last = plan->pp * plan->vpp - 1, all = plan->vpp * dtp_plan_num_microbatches(plan);
+    int here = 0, there = 0; /* microbatches */
+    for (int chunk = 0; chunk < plan->vpp; chunk++) {
+        int vs = kind->stage(plan->pp, plan->vpp, rank, chunk);
+        int as = kind->stage(plan->pp, plan->vpp, other, chunk);
+        int n = in_flight[rank * plan->vpp + chunk], of = in_flight[other * plan->vpp + chunk];
+        if (n > of || vs == 0 || vs == last || as == 0 || as == last || !same_layers(memo, vs, as))
+            return false;
+        here += n;
+        there += of;
+    }
+    return (here < all) == (there < all); /* as gradients_live */
+}
+
+uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
+    uint64_t worst_bytes = 0;
+    if (memo->problem->framework->native)
+        return dtp_memory_native_peak(memo->a, memo->problem, plan);
+    const struct activations *x = dtp_memory_activations(memo, plan);
+    const int *in_flight = dtp_memory_in_flight(memo, plan);
+    dtp_memory_stages(memo, plan);
+    for (int rank = 0, like = 0; rank < plan->pp; rank++) {
+        struct dtp_stage_memory stage;
+        if (rank > 0 && needs_no_more(memo, plan, in_flight, rank, like))
+            continue;
+        like = rank;
+        fill_rank(memo, plan, x, in_flight, rank, &stage);
+        worst_bytes = stage.device_bytes > worst_bytes ? stage.device_bytes : worst_bytes;
+    }
+    return worst_bytes;
+}

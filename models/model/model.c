@@ -1,0 +1,360 @@
+#include "models/model/model_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "sim/base/text.h"
+
+const char *const dtp_activation_names[] = {"gelu", "relu", "silu", "squared_relu", NULL};
+const char *const dtp_norm_names[] = {"layer", "rms", NULL};
+const char *const dtp_position_names[] = {"learned", "rope", "alibi", "none", NULL};
+
+#define MAX_VOCAB 1e8
+
+/* ---- families -------------------------------------------------------------------------------- */
+
+struct family {
+    const char *name;
+    struct dtp_model m;
+};
+
+#define LAYER_NORM .norm = DTP_NORM_LAYER, .norm_bias = true
+#define ALL_BIASES .attention_bias = true, .mlp_bias = true
+#define DECODER .causal = true, .final_norm = true
+#define SWIGLU .gated_ffn = true, .activation = DTP_ACT_SILU, .norm = DTP_NORM_RMS
+
+/* What models of one ancestry share; a model's file states the rest and may overrule any of it. */
+static const struct family families[] = {
+    {"gpt",
+     {DECODER, LAYER_NORM, ALL_BIASES, .position = DTP_POS_LEARNED, .dropout = 0.1,
+      .attention_dropout = 0.1, .tied_embeddings = true}},
+    {"opt",
+     {DECODER, LAYER_NORM, ALL_BIASES, .activation = DTP_ACT_RELU, .dropout = 0.1,
+      .attention_dropout = 0.1, .position = DTP_POS_LEARNED, .tied_embeddings = true}},
+    {"bloom",
+     {DECODER, LAYER_NORM, ALL_BIASES, .position = DTP_POS_ALIBI, .tied_embeddings = true,
+      .embedding_norm = true}},
+    {"llama", {DECODER, SWIGLU, .position = DTP_POS_ROPE}},
+    {"gemma",
+     {DECODER, .gated_ffn = true, .norm = DTP_NORM_RMS, .position = DTP_POS_ROPE,
+      .tied_embeddings = true}},
+    {"mpt", {DECODER, .norm = DTP_NORM_LAYER, .position = DTP_POS_ALIBI, .tied_embeddings = true}},
+    {"gptj",
+     {DECODER, LAYER_NORM, .mlp_bias = true, .position = DTP_POS_ROPE, .parallel_block = true,
+      .layer_norms = 1, .head_bias = true}},
+    {"gpt_neox",
+     {DECODER, LAYER_NORM, ALL_BIASES, .position = DTP_POS_ROPE, .parallel_block = true,
+      .layer_norms = 2}},
+    {"falcon",
+     {DECODER, LAYER_NORM, .position = DTP_POS_ROPE, .parallel_block = true, .layer_norms = 2,
+      .tied_embeddings = true}},
+    {"nemotron",
+     {DECODER, LAYER_NORM, .activation = DTP_ACT_SQUARED_RELU, .position = DTP_POS_ROPE}},
+    {"bert",
+     {LAYER_NORM, ALL_BIASES, .position = DTP_POS_LEARNED, .tied_embeddings = true,
+      .embedding_norm = true, .token_types = 2, .mlm_head = true, .nsp_head = true, .dropout = 0.1,
+      .attention_dropout = 0.1}},
+    {"vit",
+     {LAYER_NORM, ALL_BIASES, .position = DTP_POS_LEARNED, .final_norm = true, .channels = 3,
+      .classes = 1000}},
+    {"conv",
+     {.position = DTP_POS_NONE, .activation = DTP_ACT_RELU, .channels = 3, .classes = 1000}},
+};
+#define NFAMILIES (sizeof families / sizeof families[0])
+
+static const char *const family_names[NFAMILIES + 1] = {
+    "gpt",      "opt",    "bloom",    "llama", "gemma", "mpt",  "gptj",
+    "gpt_neox", "falcon", "nemotron", "bert",  "vit",   "conv", NULL};
+
+enum dtp_status dtp_model_family(const char *family, struct dtp_model *out, struct dtp_err *err) {
+    int i = dtp_name_index(family_names, family);
+    if (i < 0)
+        return dtp_unknown_name(err, DTP_EINPUT, "family", family, family_names, NFAMILIES, NULL);
+    *out = families[i].m;
+    return DTP_OK;
+}
+
+/* ---- the table of fields --------------------------------------------------------------------- */
+
+struct model_doc {
+    struct dtp_model m;
+    int family;
+    const struct dtp_json *aliases, *convs;
+};
+
+#define AT(member) offsetof(struct model_doc, m.member)
+#define COUNT(name_, what)                                                                         \
+    { #name_, DTP_FIELD_INT, AT(name_), .max = 1e6, .help = what }
+#define FLAG(name_, what)                                                                          \
+    { #name_, DTP_FIELD_BOOL, AT(name_), .help = what }
+#define IN(type, name_, what)                                                                      \
+    { #name_, DTP_FIELD_INT, offsetof(struct type, name_), .max = 1e6, .help = what }
+
+static const struct dtp_field moe_fields[] = {
+    IN(dtp_moe, experts, "routed experts per MoE layer, 0: dense model"),
+    IN(dtp_moe, top_k, "routed experts that a token visits"),
+    IN(dtp_moe, ffn, "hidden size of one expert"),
+    IN(dtp_moe, shared_experts, "experts that every token visits"),
+    {"shared_gate", DTP_FIELD_BOOL, offsetof(struct dtp_moe, shared_gate),
+     .help = "sigmoid gate on the shared experts"},
+    {"router_bias", DTP_FIELD_BOOL, offsetof(struct dtp_moe, router_bias),
+     .help = "bias per expert in the router"},
+    IN(dtp_moe, dense_layers_first, "first layers that keep the dense MLP"),
+    IN(dtp_moe, layer_step, "every so many layers one is MoE"),
+    {"capacity_factor", DTP_FIELD_DOUBLE, offsetof(struct dtp_moe, capacity_factor), .max = 1e3,
+     .help = "capacity of an expert over its even share, 0: dropless"},
+    {0}};
+
+static const struct dtp_field mla_fields[] = {
+    IN(dtp_mla, q_lora_rank, "rank of the queries' compression, 0: none"),
+    IN(dtp_mla, kv_lora_rank, "rank of the keys' and values' compression, 0: no MLA"),
+    IN(dtp_mla, nope_head_dim, "head size of queries and keys without positions"),
+    IN(dtp_mla, rope_head_dim, "head size of queries and keys with rotary positions"),
+    IN(dtp_mla, v_head_dim, "head size of the values"),
+    {0}};
+
+/* The first READ_ONLY rows exist in documents only; dtp_model_write starts after them. */
+#define READ_ONLY 3
+const struct dtp_field dtp_model_fields[] = {
+    {"family", DTP_FIELD_ENUM, offsetof(struct model_doc, family), .names = family_names,
+     .help = "sets the defaults of the flags below; gpt if absent"},
+    {"aliases", DTP_FIELD_JSON, offsetof(struct model_doc, aliases), .help = "other names"},
+    {"convs", DTP_FIELD_JSON, offsetof(struct model_doc, convs), .help = "list of convolutions"},
+    {"name", DTP_FIELD_STRING, AT(name), .help = "the file's name if absent"},
+    {"title", DTP_FIELD_STRING, AT(title), .help = "one line for people"},
+    {"layers", DTP_FIELD_INT, AT(layers), .min = 1, .max = 1e5, .required = true,
+     .help = "transformer layers; stages of a convolutional network"},
+    COUNT(hidden, "width h of the residual stream"),
+    COUNT(heads, "attention heads"),
+    COUNT(kv_heads, "heads of keys and values; heads if absent"),
+    COUNT(head_dim, "size of a head; hidden / heads if absent"),
+    COUNT(ffn, "hidden size of the MLP; 4 h if absent (8/3 h when gated)"),
+    FLAG(gated_ffn, "SwiGLU or GeGLU: two matrices in, one out"),
+    {"activation", DTP_FIELD_ENUM, AT(activation), .names = dtp_activation_names,
+     .help = "non-linearity of the MLP"},
+    {"norm", DTP_FIELD_ENUM, AT(norm), .names = dtp_norm_names, .help = "LayerNorm or RMSNorm"},
+    {"position", DTP_FIELD_ENUM, AT(position), .names = dtp_position_names,
+     .help = "how positions enter"},
+    FLAG(attention_bias, "biases on all four projections"),
+    FLAG(qkv_bias, "biases on queries, keys and values only"),
+    FLAG(mlp_bias, "biases in the MLP"),
+    FLAG(norm_bias, "LayerNorm has a bias"),
+    FLAG(qk_norm, "norms of head_dim on queries and keys"),
+    COUNT(layer_norms, "norms of width h per layer; 2, or 1 when parallel_block, if 0"),
+    FLAG(tied_embeddings, "LM head and token table share their weights"),
+    FLAG(embedding_norm, "norm after the embedding"),
+    FLAG(final_norm, "norm before the head"),
+    FLAG(causal, "a token sees earlier ones only"),
+    FLAG(parallel_block, "attention and MLP side by side"),
+    {"vocab", DTP_FIELD_INT, AT(vocab), .max = MAX_VOCAB,
+     .help = "vocabulary as published, before padding"},
+    {"seq", DTP_FIELD_INT, AT(seq), .max = MAX_VOCAB, .help = "default training length in tokens"},
+    {"max_positions", DTP_FIELD_INT, AT(max_positions), .max = MAX_VOCAB,
+     .help = "rows of the learned position table; seq if absent"},
+    COUNT(token_types, "rows of the token type table"),
+    FLAG(head_bias, "LM head with a bias"),
+    FLAG(mlm_head, "BERT: dense and norm before the decoder, decoder bias"),
+    FLAG(nsp_head, "BERT: pooler and next-sentence classifier"),
+    {"dropout", DTP_FIELD_DOUBLE, AT(dropout), .max = 1, .help = "probability, 0: no dropout"},
+    {"attention_dropout", DTP_FIELD_DOUBLE, AT(attention_dropout), .max = 1,
+     .help = "probability of dropout of attention's probabilities"},
+    {"sliding_window", DTP_FIELD_INT, AT(sliding_window), .max = MAX_VOCAB,
+     .help = "keys that a query sees, 0: all"},
+    COUNT(full_attention_step, "every so many-th layer sees all keys all the same, 0: none"),
+    COUNT(mtp_layers, "depths of multi-token prediction, trained beside the model"),
+    FLAG(chunked_attention, "the window is a chunk: queries see the keys of their own"),
+    {"moe", DTP_FIELD_OBJECT, AT(moe), .fields = moe_fields, .help = "mixture of experts"},
+    {"mla", DTP_FIELD_OBJECT, AT(mla), .fields = mla_fields, .help = "latent attention"},
+    COUNT(patch, "side of an image patch"),
+    COUNT(image, "side of the image"),
+    COUNT(classes, "classes of the classifier; above 0 there is no LM head"),
+    COUNT(channels, "colour channels of the image"),
+    {"global_batch", DTP_FIELD_INT, AT(global_batch), .max = MAX_VOCAB,
+     .help = "default batch in sequences or images"},
+    {"train_tokens", DTP_FIELD_DOUBLE, AT(train_tokens), .max = 1e18,
+     .help = "token budget of the published training, 0: unknown"},
+    {"published_params", DTP_FIELD_DOUBLE, AT(published_params), .max = 1e18,
+     .help = "published parameter count, 0: unknown"},
+    {0}};
+
+#define CONV(name_)                                                                                \
+    { #name_, DTP_FIELD_INT, offsetof(struct dtp_conv, name_), .min = 1, .max = 1e5 }
+const struct dtp_field dtp_conv_fields[] = {CONV(cin),
+                                            CONV(cout),
+                                            CONV(kernel),
+                                            CONV(stride),
+                                            CONV(in_size),
+                                            CONV(out_size),
+                                            CONV(groups),
+                                            CONV(repeat),
+                                            {"batch_norm", DTP_FIELD_BOOL,
+                                             offsetof(struct dtp_conv, batch_norm),
+                                             .help = "batch norm and activation follow"},
+                                            {0}};
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static enum dtp_status read_convs(struct dtp_arena *a, const struct dtp_json *j,
+                                  struct dtp_model *m, struct dtp_err *err) {
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of convolutions", err);
+    m->nconvs = (int)dtp_json_size(j);
+    m->conv = m->nconvs ? DTP_NEW(a, struct dtp_conv, (size_t)m->nconvs) : NULL;
+    for (int i = 0; i < m->nconvs; i++) {
+        const struct dtp_json *item = dtp_json_at(j, (size_t)i);
+        struct dtp_conv *c = &m->conv[i];
+        *c = (struct dtp_conv){
+            .kernel = 1, .stride = 1, .groups = 1, .repeat = 1, .batch_norm = true};
+        DTP_TRY(dtp_fields_read(a, item, dtp_conv_fields, c, err));
+        if (c->in_size > 0 && c->out_size == 0) /* "same" padding */
+            c->out_size = (c->in_size + c->stride - 1) / c->stride;
+        if (c->cin < 1 || c->cout < 1 || c->in_size < 1)
+            return dtp_json_expected(item, "an object with cin, cout and in_size", err);
+        if (c->cin % c->groups != 0 || c->cout % c->groups != 0)
+            return dtp_json_expected(item, "groups that divide cin and cout", err);
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status check_aliases(const struct dtp_json *j, struct dtp_err *err) {
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of names", err);
+    for (size_t i = 0; i < dtp_json_size(j); i++)
+        if (dtp_json_type(dtp_json_at(j, i)) != DTP_JSON_STRING)
+            return dtp_json_expected(dtp_json_at(j, i), "a name", err);
+    return DTP_OK;
+}
+
+const struct dtp_json *dtp_model_aliases(const struct dtp_json *j) {
+    return dtp_json_type(j) == DTP_JSON_OBJECT ? dtp_json_get(j, "aliases") : NULL;
+}
+
+/* Twice over the table: first for the family, then over that family's defaults. */
+static enum dtp_status read_own(struct dtp_arena *a, const struct dtp_json *j,
+                                struct dtp_model *out, struct dtp_err *err) {
+    struct model_doc doc = {0};
+    DTP_TRY(dtp_fields_read(a, j, dtp_model_fields, &doc, err));
+    doc.m = families[doc.family].m;
+    DTP_TRY(dtp_fields_read(a, j, dtp_model_fields, &doc, err));
+    if (doc.aliases)
+        DTP_TRY(check_aliases(doc.aliases, err));
+    if (doc.convs)
+        DTP_TRY(read_convs(a, doc.convs, &doc.m, err));
+    const struct dtp_json *source = dtp_json_get(j, "source");
+    if (source && dtp_json_type(source) == DTP_JSON_OBJECT && dtp_json_size(source) > 0)
+        source = dtp_json_at(source, 0);
+    if (source && dtp_json_type(source) == DTP_JSON_STRING)
+        doc.m.source = dtp_json_string(source);
+    *out = doc.m;
+    return DTP_OK;
+}
+
+enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_model *out,
+                               struct dtp_err *err) {
+    struct dtp_model m = {0};
+    char place[512];
+    if (dtp_json_type(j) != DTP_JSON_OBJECT)
+        return dtp_json_expected(j, "an object that describes a model", err);
+    if (dtp_model_is_hf(j))
+        DTP_TRY(dtp_model_read_hf(j, &m, err));
+    else
+        DTP_TRY(read_own(a, j, &m, err));
+    enum dtp_status status = dtp_model_finish(&m, err);
+    if (status != DTP_OK) {
+        dtp_err_prefix(err, dtp_json_place(j, place, sizeof place));
+        return status;
+    }
+    *out = m;
+    return DTP_OK;
+}
+
+/* "moe.ffn: found 5000000, expected 0 to 1000000"; prefix "moe." inside an object. */
+static enum dtp_status check_ranges(const struct dtp_field *fields, const char *prefix,
+                                    const void *in, struct dtp_err *err) {
+    for (const struct dtp_field *f = fields; f->name; f++) {
+        const void *at = (const char *)in + f->offset;
+        if (f->kind == DTP_FIELD_OBJECT)
+            DTP_TRY(check_ranges(f->fields, f->name, at, err));
+        if (f->kind != DTP_FIELD_INT)
+            continue;
+        int v = *(const int *)at;
+        if (v < f->min || v > f->max)
+            return dtp_fail(err, DTP_EINPUT, "%s%s%s: found %d, expected %.0f to %.0f", prefix,
+                            *prefix ? "." : "", f->name, v, f->min, f->max);
+    }
+    return DTP_OK;
+}
+
+enum dtp_status dtp_model_check_ranges(const struct dtp_model *m, struct dtp_err *err) {
+    struct model_doc doc = {.m = *m};
+    return check_ranges(dtp_model_fields + READ_ONLY, "", &doc, err);
+}
+
+/* ---- writing and comparing ------------------------------------------------------------------- */
+
+void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m) {
+    struct model_doc doc = {.m = *m};
+    dtp_json_object(w);
+    dtp_fields_write(w, dtp_model_fields + READ_ONLY, &doc);
+    if (m->nconvs > 0) {
+        dtp_json_put_key(w, "convs");
+        dtp_json_array(w);
+        for (int i = 0; i < m->nconvs; i++) {
+            dtp_json_object(w);
+            dtp_fields_write(w, dtp_conv_fields, &m->conv[i]);
+            dtp_json_end(w);
+        }
+        dtp_json_end(w);
+    }
+    if (m->source)
+        dtp_json_kv_string(w, "source", m->source);
+    dtp_json_end(w);
+}
+
+static bool same_text(const char *a, const char *b) {
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+static bool equal_fields(const struct dtp_field *fields, const void *a, const void *b);
+
+static bool equal_field(const struct dtp_field *f, const void *a, const void *b) {
+    switch (f->kind) {
+    case DTP_FIELD_BOOL:
+        return *(const bool *)a == *(const bool *)b;
+    case DTP_FIELD_INT:
+    case DTP_FIELD_ENUM:
+        return memcmp(a, b, sizeof(int)) == 0;
+    case DTP_FIELD_DOUBLE:
+        return memcmp(a, b, sizeof(double)) == 0;
+    case DTP_FIELD_STRING:
+        return same_text(*(const char *const *)a, *(const char *const *)b);
+    case DTP_FIELD_OBJECT:
+        return equal_fields(f->fields, a, b);
+    case DTP_FIELD_U64:
+    case DTP_FIELD_SET:
+    case DTP_FIELD_INTS:
+    case DTP_FIELD_DOUBLES:
+    case DTP_FIELD_JSON:
+        break;
+    }
+    assert(false && "a kind of field that no model has");
+    return false;
+}
+
+static bool equal_fields(const struct dtp_field *fields, const void *a, const void *b) {
+    for (const struct dtp_field *f = fields; f->name; f++)
+        if (!equal_field(f, (const char *)a + f->offset, (const char *)b + f->offset))
+            return false;
+    return true;
+}
+
+bool dtp_model_equal(const struct dtp_model *a, const struct dtp_model *b) {
+    struct model_doc x = {.m = *a}, y = {.m = *b};
+    if (!equal_fields(dtp_model_fields + READ_ONLY, &x, &y) || !same_text(a->source, b->source) ||
+        a->nconvs != b->nconvs)
+        return false;
+    for (int i = 0; i < a->nconvs; i++)
+        if (!equal_fields(dtp_conv_fields, &a->conv[i], &b->conv[i]))
+            return false;
+    return true;
+}

@@ -1,0 +1,158 @@
+#include "models/model/model_internal.h"
+
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sim/base/text.h"
+
+/* Finding a model by what people type: a path, a file of models/library/, or an alias in one of them. */
+
+struct entry {
+    const char *name,
+        *file; /* a name or an alias, and the file (without .json) that it stands for */
+};
+
+struct dtp_model_names {
+    struct entry *at;
+    size_t n, capacity;
+};
+
+/* "meta-llama/Meta-Llama-3-70B" without the owner. */
+static const char *without_owner(const char *name) {
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool ends_with(const char *s, const char *suffix) {
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
+/* A file's own name; of .../gpt2/config.json the folder's. */
+static const char *name_of_path(struct dtp_arena *a, const char *path) {
+    size_t n = strlen(path);
+    n -= ends_with(path, ".json") ? strlen(".json") : 0;
+    char *stem = dtp_arena_strndup(a, path, n), *slash = strrchr(stem, '/');
+    if (slash && strcmp(slash, "/config") == 0) {
+        *slash = '\0';
+        slash = strrchr(stem, '/');
+    }
+    return slash && slash[1] ? slash + 1 : stem;
+}
+
+static enum dtp_status load_file(struct dtp_arena *a, const char *path, const char *name,
+                                 struct dtp_model *out, struct dtp_err *err) {
+    const struct dtp_json *j;
+    DTP_TRY(dtp_json_read_file(a, path, &j, err));
+    DTP_TRY(dtp_model_read(a, j, out, err));
+    if (!out->name[0])
+        out->name = name;
+    if (!out->title[0])
+        out->title = out->name;
+    out->user_file = path;
+    return DTP_OK;
+}
+
+static const char *library_path(struct dtp_arena *a, const char *file) {
+    return dtp_data_path(a, dtp_arena_printf(a, "models/library/%s.json", file));
+}
+
+static enum dtp_status load_library(struct dtp_arena *a, const char *name, struct dtp_model *out,
+                                    struct dtp_err *err) {
+    DTP_TRY(load_file(a, library_path(a, name), name, out, err));
+    out->user_file = NULL;
+    return DTP_OK;
+}
+
+static void add(struct dtp_arena *a, struct dtp_model_names *l, const char *name,
+                const char *file) {
+    l->at = dtp_arena_room(a, l->at, sizeof *l->at, l->n, &l->capacity);
+    l->at[l->n++] = (struct entry){name, file};
+}
+
+static enum dtp_status read_names(struct dtp_arena *a, struct dtp_model_names **out,
+                                  struct dtp_err *err) {
+    struct dtp_model_names *l = DTP_NEW(a, struct dtp_model_names, 1);
+    const char *const *files;
+    size_t n;
+    DTP_TRY(dtp_model_list(a, &files, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        const struct dtp_json *j, *aliases;
+        DTP_TRY(dtp_json_read_file(a, library_path(a, files[i]), &j, err));
+        add(a, l, files[i], files[i]);
+        aliases = dtp_model_aliases(j);
+        for (size_t k = 0; aliases && k < dtp_json_size(aliases); k++)
+            if (dtp_json_type(dtp_json_at(aliases, k)) == DTP_JSON_STRING)
+                add(a, l, dtp_json_string(dtp_json_at(aliases, k)), files[i]);
+    }
+    *out = l;
+    return DTP_OK;
+}
+
+/* "Llama-2-70b-chat-hf" without what says how it was trained further and saved; NULL: nothing of the kind. */
+static const char *without_variant(struct dtp_arena *a, const char *name) {
+    static const char *const variants[] = {"instruct", "chat", "base", "it",   "pt",
+                                           "hf",       "fp8",  "v0.1", "v0.2", NULL};
+    size_t n = strlen(name);
+    for (const char *const *v = variants; *v; v++) {
+        size_t m = strlen(*v);
+        if (n > m + 1 && strchr("-_ ", name[n - m - 1]) && strcasecmp(name + n - m, *v) == 0)
+            return dtp_arena_strndup(a, name, n - m - 1);
+    }
+    return NULL;
+}
+
+static enum dtp_status load_named(struct dtp_arena *a, const struct dtp_model_names *l,
+                                  const char *name, struct dtp_model *out, struct dtp_err *err) {
+    for (const char *plain = name; plain; plain = without_variant(a, plain))
+        for (size_t i = 0; i < l->n; i++)
+            if (dtp_same_name(without_owner(l->at[i].name), without_owner(plain)))
+                return load_library(a, l->at[i].file, out, err);
+    const char *config = dtp_arena_printf(a, "%s/config.json", name);
+    if (access(config, R_OK) == 0) /* a checkpoint's folder that is called like no model */
+        return load_file(a, config, name_of_path(a, config), out, err);
+    const char **names = DTP_NEW(a, const char *, l->n);
+    for (size_t i = 0; i < l->n; i++)
+        names[i] = l->at[i].name;
+    if (dtp_nearest_name(name, names, l->n) >= 0)
+        return dtp_unknown_name(err, DTP_EINPUT, "model", name, names, l->n, NULL);
+    return dtp_fail(err, DTP_EINPUT,
+                    "unknown model \"%s\"; `dtplan models` lists them, and --model FILE reads a "
+                    "config.json of Hugging Face or a file of your own",
+                    name);
+}
+
+enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
+                               struct dtp_err *err) {
+    struct dtp_model_names *names = NULL;
+    return dtp_model_load_by(a, &names, name, out, err);
+}
+
+enum dtp_status dtp_model_load_by(struct dtp_arena *a, struct dtp_model_names **names,
+                                  const char *name, struct dtp_model *out, struct dtp_err *err) {
+    if (strcmp(name, "-") == 0)
+        return load_file(a, name, "stdin", out, err);
+    if (strchr(name, '/') && is_folder(name)) {
+        const char *path = dtp_arena_printf(a, "%s/config.json", name);
+        return load_file(a, path, name_of_path(a, path), out, err);
+    }
+    if (ends_with(name, ".json") || (strchr(name, '/') && access(name, R_OK) == 0))
+        return load_file(a, name, name_of_path(a, name), out, err);
+    if (!strchr(name, '/') && name[0] && access(library_path(a, name), R_OK) == 0)
+        return load_library(a, name, out, err);
+    if (!*names)
+        DTP_TRY(read_names(a, names, err));
+    return load_named(a, *names, name, out, err);
+}
+
+enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
+                               struct dtp_err *err) {
+    return dtp_dir_list(a, dtp_data_path(a, "models/library"), ".json", out_names, out_n, err);
+}

@@ -1,0 +1,63 @@
+/* native.h: what a rank of our own runtime holds: sizes after dividing, and units of parameters.
+ *
+ * A unit is a flat buffer of parameters padded to a multiple of dp: what ZeRO shards, what one gradient
+ * reduction is and what ZeRO-3 gathers. The units of a virtual stage, in order:
+ *     [tokens] [positions] layer... [norm] [head]
+ * Tied embeddings: with both ends on one stage the head uses the tokens; else it is a copy of them.
+ * Frameworks with `native` set (models/frameworks/dtplan.json) are timed by op_native.c, and their
+ * memory is walked by memory_native*.c; both start from here.
+ */
+#ifndef DTP_MODELS_NATIVE_H
+#define DTP_MODELS_NATIVE_H
+
+#include "models/evaluate/evaluate.h"
+
+struct dtp_native {
+    int64_t tokens, local_tokens, hidden,
+        seq; /* of a microbatch; local: under sequence parallelism */
+    int64_t heads, kv_heads, head_dim, q_width, kv_width, qkv_width;
+    int64_t ffn, up_width, vocab; /* of this rank; up_width = 2 ffn when gated */
+    int kv_copies;                /* tp ranks that hold the same key-value head */
+    int64_t layer_params, norm_params;
+    bool sp, split; /* sequence parallel; backward in two actions */
+    bool dropout, attention_dropout;
+};
+/* Rows of the vocabulary on a tp rank: in 16 bit a multiple of 64, since products with rows that are no
+ * multiple of 16 bytes are slow or not there. */
+int64_t dtp_native_vocab(const struct dtp_model *m, const struct dtp_plan *plan);
+void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                   struct dtp_native *out);
+
+struct dtp_native_stage {
+    bool first, last;
+    bool tied;                                    /* the head is the tokens unit of this stage */
+    int layers;                                   /* units of layers */
+    int64_t tokens_n;                             /* elements of each unit, padded; 0: none */
+    int64_t positions_n, layer_n, norm_n, head_n; /* head_n 0 when tied */
+};
+void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                         const struct dtp_native *d, int vs, struct dtp_native_stage *out);
+/* Elements of all units. */
+int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
+
+/* Bytes of each pipeline stage, stages[pp], by walking its actions (memory_native*.c). */
+void dtp_memory_native(struct dtp_arena *a, const struct dtp_problem *problem,
+                       const struct dtp_plan *plan, struct dtp_stage_memory *stages);
+/* The largest peak of them. */
+uint64_t dtp_memory_native_peak(struct dtp_arena *a, const struct dtp_problem *problem,
+                                const struct dtp_plan *plan);
+/* ZeRO-2 and -3 over a microbatch and all stages: the collectives that all ranks wait for, those that are
+ * gathered ahead, and the longest of them. */
+struct dtp_native_waits {
+    double reduce_s, gather_s, layer_gather_s;
+};
+struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
+                                            const struct dtp_plan *plan);
+
+/* Communication that the ranks do themselves, in order: dp collectives of ZeRO-2 and -3 and the copies
+ * of transfers become parts of the phases; what is left is reduced once at the end of the step. */
+void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                              const struct dtp_group_shape *dp, const struct dtp_group_shape *tp,
+                              int vs, struct dtp_stage_cost *out);
+
+#endif

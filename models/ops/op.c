@@ -1,0 +1,374 @@
+#include "models/ops/op.h"
+
+#include <assert.h>
+
+#include "models/ops/op_build.h"
+
+const char *const dtp_pass_names[] = {"F", "I", "W", NULL};
+const char *const dtp_op_kind_names[] = {"gemm", "bmm", "attention", "kernel", "collective", NULL};
+
+struct dtp_op *dtp_op_add(struct dtp_op_build *b, const char *name, enum dtp_op_kind kind,
+                          enum dtp_pass pass) {
+    assert(b->out->n < DTP_MAX_OPS);
+    struct dtp_op *op = &b->out->at[b->out->n++];
+    *op = (struct dtp_op){
+        .name = name, .kind = kind, .pass = pass, .count = 1, .slowdown = 1, .launches = 1};
+    return op;
+}
+
+struct dtp_op *dtp_op_kernel(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                             enum dtp_kernel k, double bytes, double elements) {
+    struct dtp_op *op = dtp_op_add(b, name, DTP_OP_KERNEL, pass);
+    op->kernel = k;
+    op->bytes = bytes;
+    op->elements = elements;
+    return op;
+}
+
+void dtp_op_gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                 struct dtp_op_shape s) {
+    struct dtp_op *op = dtp_op_add(b, name, DTP_OP_GEMM, pass);
+    enum dtp_gemm_pass gemm_pass = pass == DTP_PASS_F   ? DTP_GEMM_FORWARD
+                                   : pass == DTP_PASS_I ? DTP_GEMM_DGRAD
+                                                        : DTP_GEMM_WGRAD;
+    op->gemm = (struct dtp_gemm){.dtype = b->dtype,
+                                 .pass = gemm_pass,
+                                 .m = (int64_t)s.m,
+                                 .n = (int64_t)s.n,
+                                 .k = (int64_t)s.k,
+                                 .batch = (int64_t)s.batch,
+                                 .whole_waves = b->f->whole_gemm_waves};
+}
+
+void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shape s,
+                    double saved_bytes) {
+    dtp_op_gemm(b, name, DTP_PASS_F, s);
+    b->out->at[b->out->n - 1].saved_bytes = saved_bytes;
+    dtp_op_gemm(b, name, DTP_PASS_I, (struct dtp_op_shape){s.m, s.k, s.n, s.batch});
+    dtp_op_gemm(b, name, DTP_PASS_W, (struct dtp_op_shape){s.k, s.n, s.m, s.batch});
+    if (dtp_dtype_narrow(b->dtype))
+        dtp_op_casts(b, s);
+}
+
+void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
+                   double saved_bytes) {
+    dtp_op_linears(b, name, (struct dtp_op_shape){rows, out, in, 1}, saved_bytes);
+}
+
+struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                                 enum dtp_collective kind, enum dtp_axis axis, double bytes) {
+    struct dtp_op *op = dtp_op_add(b, name, DTP_OP_COLLECTIVE, pass);
+    op->collective = kind;
+    op->axis = axis;
+    op->bytes = bytes;
+    return op;
+}
+
+/* Entry of a column-parallel block (Shoeybi 2019, section 3; with sequence parallelism Korthikanti
+ * 2022, section 4.2.2): the forward gathers the sequence, the backward reduces the input gradient; the
+ * sharded input is gathered once more for the weight gradient. */
+void dtp_op_tp_enter(struct dtp_op_build *b) {
+    if (b->plan->tp == 1)
+        return;
+    double bytes = b->tokens * b->h * b->e;
+    if (!b->plan->sequence_parallel) {
+        dtp_op_collective(b, "tp all-reduce dX", DTP_PASS_I, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes)
+            ->overlapped = b->tp_overlap;
+        return;
+    }
+    double gathered =
+        dtp_dtype_narrow(b->dtype) ? bytes / b->e : bytes; /* cast before the gather */
+    dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+        ->overlapped = b->tp_overlap && b->f->tp_overlap_forward;
+    dtp_op_collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+        ->overlapped = b->tp_overlap;
+    dtp_op_collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
+        ->overlapped = b->tp_overlap;
+}
+
+/* Exit of a row-parallel block: the forward sums the partial outputs; the backward gathers the sharded
+ * output gradient (sequence parallelism) or copies it (none). */
+void dtp_op_tp_leave(struct dtp_op_build *b) {
+    if (b->plan->tp == 1)
+        return;
+    double bytes = b->tokens * b->h * b->e;
+    if (!b->plan->sequence_parallel) {
+        dtp_op_collective(b, "tp all-reduce", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes);
+        return;
+    }
+    bool whole = b->tp_overlap && b->f->tp_overlap_forward;
+    dtp_op_collective(b, "tp reduce-scatter", DTP_PASS_F, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
+        ->overlapped = whole;
+    double gathered = dtp_dtype_narrow(b->dtype) ? bytes / b->e : bytes;
+    dtp_op_collective(b, "tp all-gather dY", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
+        ->overlapped = whole;
+}
+
+void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes) {
+    if (!b->f->fused_norm && b->m->norm == DTP_NORM_RMS) {
+        dtp_op_eager_rms_norm(b, elements);
+        return;
+    }
+    /* Reads x and writes y. Backward: dx reads x and dy and writes dx, the parameters read both again. */
+    double x = b->f->norm_fp32 ? 4 : b->e, y = b->e;
+    bool again = b->f->repeats_norms;
+    if (b->f->norm_fp32) {
+        dtp_op_kernel(b, "norm to fp32", DTP_PASS_F, DTP_K_COPY, (x + y) * elements, elements)
+            ->again = again;
+        dtp_op_kernel(b, "norm gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (x + y) * elements,
+                      elements);
+    }
+    struct dtp_op *f = dtp_op_kernel(b, name, DTP_PASS_F, DTP_K_NORM, (x + y) * elements, elements);
+    f->again = again;
+    f->saved_bytes = again ? saved_bytes : saved_bytes * x / b->e;
+    dtp_op_kernel(b, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, (2 * x + y) * elements, elements);
+    dtp_op_kernel(b, "norm parameters", DTP_PASS_W, DTP_K_NORM_BACKWARD, (x + y) * elements,
+                  elements)
+        ->launches = 2; /* partial sums, then their sum */
+}
+
+/* Output of a block: bias, dropout and the residual add (7 z bytes in one kernel with a mask of one
+ * byte). */
+void dtp_op_residual(struct dtp_op_build *b, bool bias) {
+    double mask = b->dropout ? 1 : 0, e = b->e;
+    if (b->f->fused_bias_dropout_add || (!b->dropout && !bias)) {
+        dtp_op_kernel(b, "bias dropout add", DTP_PASS_F,
+                      b->dropout ? DTP_K_DROPOUT : DTP_K_ELEMENTWISE, (3 * e + mask) * b->z, b->z)
+            ->saved_bytes = mask * b->z;
+    } else {
+        if (bias && !b->f->fused_linear_bias)
+            dtp_op_kernel(b, "bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * b->z, b->z);
+        if (b->dropout)
+            dtp_op_kernel(b, "dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)
+                ->saved_bytes = b->z;
+        dtp_op_kernel(b, "residual add", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
+    }
+    if (b->dropout)
+        dtp_op_kernel(b, "dropout backward", DTP_PASS_I, DTP_K_ELEMENTWISE, (2 * e + 1) * b->z,
+                      b->z);
+    if (bias)
+        dtp_op_kernel(b, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * b->z, b->z);
+    dtp_op_kernel(b, "residual gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE, 3 * e * b->z, b->z);
+}
+
+void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n) {
+    double elements = b->tokens * b->h;
+    dtp_op_kernel(b, "input gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE, n * 3 * b->e * elements,
+                  n * elements)
+        ->launches = n;
+}
+
+void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias) {
+    /* Gated: reads both halves, writes one. A bias that is not fused costs a pass of its own. */
+    double e = b->e, x = rows * b->ffn, in = b->m->gated_ffn ? 2 : 1;
+    if (bias && !b->fused_activation && !b->f->fused_linear_bias)
+        dtp_op_kernel(b, "fc1 bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * in * x, in * x);
+    /* Unfused, SiLU of the gate is a tensor of its own, kept for its product with the other half. */
+    double gate_kept = b->m->gated_ffn && !b->fused_activation ? 1 : 0;
+    double passes = gate_kept > 0 ? 5.0 / 3 : 1;
+    dtp_op_kernel(b, "activation", DTP_PASS_F, DTP_K_ACTIVATION, passes * e * (in + 1) * x, x)
+        ->saved_bytes = e * (gate_kept + in) * x;
+    dtp_op_kernel(b, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD,
+                  passes * e * (2 * in + 1) * x, x);
+    if (bias)
+        dtp_op_kernel(b, "fc1 bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * in * x, in * x);
+}
+
+void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double rows,
+                double saved_in_bytes) {
+    const struct dtp_model *m = b->m;
+    double in = m->gated_ffn ? 2 : 1;
+    if (m->gated_ffn && b->f->separate_products) {
+        dtp_op_linears(b, "gate", (struct dtp_op_shape){rows, b->ffn, b->h, 1}, saved_in_bytes);
+        dtp_op_linears(b, "up", (struct dtp_op_shape){rows, b->ffn, b->h, 1}, 0);
+        dtp_op_input_gradient_adds(b, 1);
+    } else {
+        dtp_op_linears(b, up, (struct dtp_op_shape){rows, in * b->ffn, b->h, 1}, saved_in_bytes);
+    }
+    dtp_op_activation(b, rows, m->mlp_bias);
+    dtp_op_linears(b, down, (struct dtp_op_shape){rows, b->h, b->ffn, 1, .row_parallel = true},
+                   dtp_op_input_bytes(b, rows * b->ffn));
+}
+
+/* The norm is a module of its own before experts, a part of the dense MLP otherwise. */
+static void mlp_block(struct dtp_op_build *b, bool moe) {
+    int from = b->out->mlp = b->out->n;
+    if (!b->m->parallel_block)
+        dtp_op_norm(b, "norm 2", b->z, b->e * b->z);
+    int inside = b->out->n;
+    if (moe) {
+        dtp_op_again(b, from, DTP_BIT_LAYERNORM);
+        dtp_op_moe(b);
+    } else {
+        if (!b->m->parallel_block)
+            dtp_op_norm_within(b, from);
+        dtp_op_tp_enter(b);
+        dtp_op_mlp(b, "fc1", "fc2", b->tokens, dtp_op_column_input_bytes(b));
+        b->norm_cast = false;
+        dtp_op_tp_leave(b);
+        dtp_op_again(b, from, DTP_BIT_MLP);
+        dtp_op_dropped(b, inside, DTP_BIT_MLP);
+    }
+    dtp_op_residual(b, b->m->mlp_bias);
+}
+
+/* Weight gradients go into a buffer. Fused, the GEMM's epilogue reads the buffer before it adds (4 bytes in
+ * fp32; the wider write hides). Otherwise, with several microbatches, a kernel of its own reads the new and
+ * the old and writes, for each tensor. params: of the layer, on this rank. */
+static void accumulation(struct dtp_op_build *b, double params) {
+    double g = b->f->fp32_gradient_accumulation ? 4 : 2;
+    double vectors =
+        2 * (b->m->norm_bias ? 2 : 1) + (b->m->attention_bias ? 2 : 0) + (b->m->mlp_bias ? 2 : 0);
+    if (b->f->fused_gradient_accumulation)
+        dtp_op_kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params)
+            ->launches = vectors;
+    else if (dtp_plan_num_microbatches(b->plan) > 1)
+        dtp_op_kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params,
+                      params)
+            ->launches = vectors + 4;
+}
+
+static double layer_params(const struct dtp_op_build *b, bool moe) {
+    struct dtp_param_counts counts;
+    dtp_model_params(b->m, b->m->vocab, &counts);
+    if (!moe)
+        return (double)counts.dense_layer / b->t;
+    double experts = (double)counts.moe_layer_experts;
+    return ((double)counts.moe_layer - experts) / b->t + experts / dtp_plan_expert_ranks(b->plan);
+}
+
+/* What eager lists exist for: decoders with a language model head. */
+static bool eager(const struct dtp_op_build *b) {
+    return b->f->eager && b->m->mla.kv_lora_rank == 0 && b->m->patch == 0 && b->m->classes == 0 &&
+           !b->m->mlm_head && !b->m->parallel_block;
+}
+
+/* Copies beside the collectives of ZeRO: gradients into the buckets and out of them; of ZeRO-3: gathered parameters into place, gradients into the buffer that
+ * is reduced (a conversion where they travel in fp32). Recomputation uses what the backward gathered. */
+static void zero_copies(struct dtp_op_build *b, double params) {
+    const struct dtp_framework *f = b->f;
+    int zero = b->plan->zero_stage;
+    if ((zero == 1 || zero == 2) && f->zero_copy_bytes > 0) {
+        double times =
+            zero == 2 && f->reduce_per_microbatch ? 1 : dtp_plan_num_microbatches(b->plan);
+        dtp_op_kernel(b, "reduce copy", DTP_PASS_W, DTP_K_COPY, f->zero_copy_bytes * params / times,
+                      params / times);
+    }
+    if (zero < 3)
+        return;
+    if (f->zero3_copy_out_bytes > 0) {
+        dtp_op_kernel(b, "unshard copy", DTP_PASS_F, DTP_K_COPY, f->zero3_copy_out_bytes * params,
+                      params);
+        if (f->zero3_regather_backward && b->plan->recompute != DTP_RECOMPUTE_FULL)
+            dtp_op_kernel(b, "unshard copy", DTP_PASS_I, DTP_K_COPY,
+                          f->zero3_copy_out_bytes * params, params);
+    }
+    if (f->zero3_copy_in_bytes > 0)
+        dtp_op_kernel(b, "reduce copy", DTP_PASS_W,
+                      f->reduce_bytes > b->e ? DTP_K_STRIDED : DTP_K_COPY,
+                      f->zero3_copy_in_bytes * params, params);
+}
+
+static void layer(struct dtp_op_build *b, bool moe) {
+    double params = layer_params(b, moe);
+    if (eager(b)) {
+        dtp_op_eager_attention(b);
+        if (moe)
+            dtp_op_eager_experts(b);
+        else
+            dtp_op_eager_mlp(b);
+        dtp_op_eager_weights(b, params, dtp_op_eager_tensors(b, moe));
+    } else {
+        dtp_op_attention_block(b);
+        mlp_block(b, moe);
+        accumulation(b, params);
+    }
+    if (b->f->selective_alternate_products && b->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+        dtp_op_alternate_products(b);
+    zero_copies(b, params);
+}
+
+static int window_of(const struct dtp_problem *problem, enum dtp_layer_kind kind) {
+    const struct dtp_model *m = problem->model;
+    bool alike = m->full_attention_step == 0;
+    bool has = alike || kind == DTP_LAYER_DENSE_WINDOW || kind == DTP_LAYER_MOE_WINDOW;
+    return has && m->sliding_window < problem->seq ? m->sliding_window : 0;
+}
+
+static struct dtp_op_build build_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                    enum dtp_layer_kind kind, struct dtp_ops *out) {
+    const struct dtp_model *m = problem->model;
+    double t = plan->tp, n = (double)plan->microbatch_size * problem->seq / plan->cp;
+    double kv = m->kv_heads < plan->tp ? 1 : m->kv_heads / t;
+    return (struct dtp_op_build){
+        .problem = problem,
+        .m = m,
+        .f = problem->framework,
+        .plan = plan,
+        .out = out,
+        .dtype =
+            dtp_layer_is_block(kind) || !dtp_dtype_narrow(plan->dtype) ? plan->dtype : DTP_BF16,
+        .e = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ? 4 : 2,
+        .tokens = n,
+        .z = n * m->hidden / (plan->sequence_parallel ? t : 1),
+        .h = m->hidden,
+        .t = t,
+        .q_width = m->heads * (double)m->head_dim / t,
+        .kv_width = kv * m->head_dim,
+        .ffn = m->ffn / t,
+        .window = window_of(problem, kind),
+        .dropout = m->dropout > 0 && problem->framework->dropout,
+        .fused_activation = problem->framework->fused_bias_activation,
+        .attention_dropout = m->attention_dropout > 0 && problem->framework->dropout,
+        .tp_overlap = plan->tp_overlap < 0 ? problem->framework->tp_overlap : plan->tp_overlap,
+    };
+}
+
+void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                 enum dtp_layer_kind kind, struct dtp_ops *out) {
+    struct dtp_op_build b = build_of(problem, plan, kind, out);
+    out->n = out->mlp = 0;
+    switch (kind) {
+    case DTP_LAYER_DENSE:
+    case DTP_LAYER_MOE:
+    case DTP_LAYER_DENSE_WINDOW:
+    case DTP_LAYER_MOE_WINDOW:
+        if (b.f->native)
+            dtp_op_native_layer(&b);
+        else
+            layer(&b, dtp_layer_has_experts(kind));
+        break;
+    case DTP_LAYER_EMBEDDING:
+        if (b.f->native)
+            dtp_op_native_embedding(&b);
+        else if (eager(&b))
+            dtp_op_eager_embedding(&b);
+        else
+            dtp_op_embedding(&b);
+        break;
+    case DTP_LAYER_HEAD:
+        if (b.f->native)
+            dtp_op_native_head(&b);
+        else if (eager(&b))
+            dtp_op_eager_head(&b);
+        else
+            dtp_op_head(&b);
+        break;
+    case DTP_LAYER_MTP:
+        dtp_op_mtp(&b);
+        break;
+    case DTP_LAYER_CONV:
+        dtp_op_convolutions(&b);
+        break;
+    case DTP_NLAYER_KINDS:
+        break;
+    }
+    if (dtp_layer_is_block(kind) || kind == DTP_LAYER_CONV)
+        dtp_op_set_repeated(b.f, plan, out);
+}
+
+void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                   enum dtp_layer_kind kind, struct dtp_ops *out) {
+    dtp_op_list(problem, plan, kind, out);
+    dtp_op_set_clock(problem, plan, kind, out);
+}

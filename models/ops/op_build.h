@@ -1,0 +1,136 @@
+/* op_build.h: what the builders of op lists share. Private to models. */
+#ifndef DTP_MODELS_OP_BUILD_H
+#define DTP_MODELS_OP_BUILD_H
+
+#include "models/evaluate/evaluate.h"
+
+/* Sizes of one rank and one microbatch after dividing by tp and cp. */
+struct dtp_op_build {
+    const struct dtp_problem *problem;
+    const struct dtp_model *m;
+    const struct dtp_framework *f;
+    const struct dtp_plan *plan;
+    struct dtp_ops *out;
+    double e;      /* bytes of an activation element */
+    double tokens; /* N = microbatch x seq / cp */
+    double z;      /* N h, over tp with sequence parallelism: where norms and dropout work */
+    double h, t;   /* hidden size, tp */
+    double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
+    int window;           /* keys that a query of this layer sees, fewer than all; 0: all */
+    enum dtp_dtype dtype; /* of the GEMMs being added: FP8 in layers, 16 bit elsewhere */
+    bool dropout, attention_dropout, tp_overlap;
+    bool fused_activation; /* one kernel between the products of the MLP */
+    bool norm_cast; /* the norm of the block wrote the FP8 cast that its first products read */
+};
+
+/* dtp_ops_layer() at the highest clock. */
+void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                 enum dtp_layer_kind kind, struct dtp_ops *out);
+
+/* ---- op_power.c: the clock of products (GEMM, attention) of layers and head at the power limit ---- */
+
+/* It is known: else products run at the highest clock. */
+bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan);
+bool dtp_op_is_product(const struct dtp_op *op);
+bool dtp_op_follows_clock(enum dtp_layer_kind kind); /* its products do */
+/* One layer of such operations at the highest clock, without rests; of pp, vpp, dp and schedule nothing. */
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                                const struct dtp_ops *ops);
+/* How much longer the products take in the plan's stages, with its bubble. of: a layer of each kind. */
+double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                       const struct dtp_load_mix of[DTP_NLAYER_KINDS]);
+/* How much longer a product takes however rested the chip is, >= 1. */
+double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op);
+/* Sets op->slowdown in the operations of a layer or head. */
+void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      enum dtp_layer_kind kind, struct dtp_ops *ops);
+
+/* The next operation of the list, once and with one launch. */
+struct dtp_op *dtp_op_add(struct dtp_op_build *b, const char *name, enum dtp_op_kind kind,
+                          enum dtp_pass pass);
+struct dtp_op *dtp_op_kernel(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                             enum dtp_kernel k, double bytes, double elements);
+/* A linear layer [rows, in] x [in, out]: forward, input gradient, weight gradient. saved_bytes: what
+ * the forward keeps for the backward. */
+void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
+                   double saved_bytes);
+/* `batch` products [m, k] x [k, n]. */
+struct dtp_op_shape {
+    double m, n, k, batch;
+    bool row_parallel; /* tp divides k and not n: of its tensors the output is whole in width */
+};
+void dtp_op_gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                 struct dtp_op_shape s);
+/* `batch` linear layers, each [m = rows, k = in] x [k, n = out]: forward, input gradient, weight
+ * gradient. saved_bytes: what the forward keeps for the backward. */
+void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shape s,
+                    double saved_bytes);
+/* Of a product in 8 or 4 bits: casts of its input and of its output's gradient (op_casts.c). */
+void dtp_op_casts(struct dtp_op_build *b, struct dtp_op_shape s);
+/* The norm from `from` on belongs to the module of the block's first products, where there are such modules:
+ * sets norm_cast if its kernel writes their cast. */
+void dtp_op_norm_within(struct dtp_op_build *b, int from);
+struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
+                                 enum dtp_collective kind, enum dtp_axis axis, double bytes);
+/* A norm of so many elements, forward and backward. */
+void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes);
+/* Output of a block: bias, dropout and the residual add. */
+void dtp_op_residual(struct dtp_op_build *b, bool bias);
+/* Kept for the weight gradient: an input that only the product needs, what attention made, the input of a
+ * column-parallel layer. */
+double dtp_op_input_bytes(const struct dtp_op_build *b, double elements);
+double dtp_op_context_bytes(const struct dtp_op_build *b, double elements);
+double dtp_op_column_input_bytes(const struct dtp_op_build *b);
+/* Products of their own on one input: their n + 1 input gradients are summed. */
+void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n);
+/* Between the products of an MLP of width ffn (for ffn = b->ffn). */
+void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias);
+/* A dense MLP on so many rows; saved_in_bytes: of its input. */
+void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double rows,
+                double saved_in_bytes);
+/* The experts of a layer with all that surrounds them (op_moe.c). */
+void dtp_op_moe(struct dtp_op_build *b);
+/* Entry and exit of a block that tp divides (Shoeybi 2019; Korthikanti 2022). */
+void dtp_op_tp_enter(struct dtp_op_build *b);
+void dtp_op_tp_leave(struct dtp_op_build *b);
+/* Attention core: fused, or with scores in memory. */
+void dtp_op_attention_core(struct dtp_op_build *b);
+/* Norm, projections, core, output projection and residual (op_attention.c). */
+void dtp_op_attention_block(struct dtp_op_build *b);
+/* Forward operations from `from` on: these modules run them again, and do not keep what they saved; of products
+ * from there on the input is made again, so that it is not kept and its FP8 cast runs again. */
+void dtp_op_again(struct dtp_op_build *b, int from, int modules);
+void dtp_op_dropped(struct dtp_op_build *b, int from, int modules);
+void dtp_op_input_dropped(struct dtp_op_build *b, int from, int modules);
+/* What recomputation repeats (op_recompute.c): marks the operations; moves what torchtitan keeps. */
+void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_plan *plan,
+                         struct dtp_ops *ops);
+void dtp_op_alternate_products(struct dtp_op_build *b);
+/* Outside the repeated layers (op_ends.c). */
+void dtp_op_embedding(struct dtp_op_build *b);
+void dtp_op_head(struct dtp_op_build *b);
+/* A depth of multi-token prediction: embedding, projection and head around its layer. */
+void dtp_op_mtp(struct dtp_op_build *b);
+void dtp_op_convolutions(struct dtp_op_build *b);
+
+/* Parts of a layer as eager PyTorch runs them, one kernel per operator (op_eager.c). */
+void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements);
+void dtp_op_eager_attention(struct dtp_op_build *b);
+void dtp_op_eager_mlp(struct dtp_op_build *b);
+void dtp_op_eager_experts(struct dtp_op_build *b);
+void dtp_op_eager_embedding(struct dtp_op_build *b);
+void dtp_op_eager_head(struct dtp_op_build *b);
+/* Parameter tensors of a layer: those that autocast converts (matrices and biases), all. */
+struct dtp_op_tensors {
+    double cast, all;
+};
+struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool moe);
+/* Parts as our own runtime runs them (op_native.c). */
+void dtp_op_native_layer(struct dtp_op_build *b);
+void dtp_op_native_embedding(struct dtp_op_build *b);
+void dtp_op_native_head(struct dtp_op_build *b);
+/* What happens to params weights in n tensors beside the products: autocast converts them and their
+ * gradients; gradients move into buckets or are added up. */
+void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n);
+
+#endif
