@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "planner/cli/infer.h"
+#include "planner/cli/verb_infer.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/tasks/diff.h"

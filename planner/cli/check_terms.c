@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "runtime/device.h"
-#include "planner/cli/timeline.h"
+#include "planner/cli/timeline_file.h"
 #include "traces/tasks/tasks_simulated.h"
 
 enum { FORWARD, BACKWARD, OPTIMIZER, WAITS };

@@ -90,7 +90,7 @@ enum { DTP_MOST_SETS = 12 };
 size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *own,
                      struct dtp_option_set *out);
 
-/* help.c */
+/* verb_help.c */
 void dtp_help_all(FILE *f, int width);
 void dtp_help_verb(FILE *f, const struct dtp_verb *verb, int width);
 void dtp_help_man(FILE *f);

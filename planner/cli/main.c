@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "planner/cli/timeline.h"
+#include "planner/cli/timeline_file.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 

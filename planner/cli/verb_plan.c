@@ -3,7 +3,7 @@
 
 #include "planner/advise.h"
 #include "planner/cli/emit.h"
-#include "planner/cli/timeline.h"
+#include "planner/cli/timeline_file.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 

@@ -1,4 +1,4 @@
-/* sweep.h: one model on several numbers of GPUs, clusters and frameworks: the best plan of each, beside what
+/* verb_sweep.h: one model on several numbers of GPUs, clusters and frameworks: the best plan of each, beside what
  * it costs.
  *
  *     days      = tokens / (tokens/s) / 86400 / the part of the time that trains (traces/jobs/failures.h)
@@ -8,8 +8,8 @@
  * A row is on the front where no other is at least as fast and as cheap, and better in one of the two. Without
  * prices GPU-hours stand for the cost. Everything lives in the arena of the program.
  */
-#ifndef DTP_PLANNER_CLI_SWEEP_H
-#define DTP_PLANNER_CLI_SWEEP_H
+#ifndef DTP_PLANNER_CLI_VERB_SWEEP_H
+#define DTP_PLANNER_CLI_VERB_SWEEP_H
 
 #include "planner/cli/cli.h"
 #include "planner/report.h"

@@ -8,7 +8,7 @@
 #include "planner/check.h"
 #include "planner/cli/check_setup.h"
 #include "planner/cli/check_terms.h"
-#include "planner/cli/timeline.h"
+#include "planner/cli/timeline_file.h"
 #include "planner/cli/verbs.h"
 #include "planner/cover.h"
 #include "planner/space.h"

@@ -1,4 +1,4 @@
-#include "planner/cli/timeline.h"
+#include "planner/cli/timeline_file.h"
 #include "planner/cli/verbs.h"
 #include "planner/report.h"
 #include "sim/base/text.h"

@@ -1,5 +1,5 @@
 /* dtplan infer: the model and the plan behind a trace. */
-#include "planner/cli/infer.h"
+#include "planner/cli/verb_infer.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* infer.h: what the verb infer shares with others. */
-#ifndef DTP_PLANNER_CLI_INFER_H
-#define DTP_PLANNER_CLI_INFER_H
+/* verb_infer.h: what the verb infer shares with others. */
+#ifndef DTP_PLANNER_CLI_VERB_INFER_H
+#define DTP_PLANNER_CLI_VERB_INFER_H
 
 #include "traces/replay/infer.h"
 

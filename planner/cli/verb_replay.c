@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "planner/cli/timeline.h"
+#include "planner/cli/timeline_file.h"
 #include "planner/cli/trace.h"
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"

@@ -1,4 +1,4 @@
-#include "planner/cli/timeline.h"
+#include "planner/cli/timeline_file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* timeline.h: one plan simulated as the options say; timelines written where they were asked for. */
-#ifndef DTP_PLANNER_CLI_TIMELINE_H
-#define DTP_PLANNER_CLI_TIMELINE_H
+/* timeline_file.h: one plan simulated as the options say; timelines written where they were asked for. */
+#ifndef DTP_PLANNER_CLI_TIMELINE_FILE_H
+#define DTP_PLANNER_CLI_TIMELINE_FILE_H
 
 #include "planner/cli/cli.h"
 #include "traces/tasks/tasks.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "models/schedule/schedule.h"
-#include "planner/cli/timeline.h"
+#include "planner/cli/timeline_file.h"
 #include "planner/cli/check_terms.h"
 #include "planner/cli/verbs.h"
 #include "planner/setup.h"

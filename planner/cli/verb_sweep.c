@@ -1,4 +1,4 @@
-#include "planner/cli/sweep.h"
+#include "planner/cli/verb_sweep.h"
 
 #include <string.h>
 
