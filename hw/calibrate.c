@@ -50,6 +50,14 @@ static double rounded(double v) {
     return scale >= 1 ? round(v * scale) / scale : round(v * scale) * round(1 / scale);
 }
 
+/* An entry of constants, such as a row of "kernel", stands on one line. */
+static bool has_only_constants(const struct dtp_field *fields) {
+    for (; fields->name; fields++)
+        if (fields->kind == DTP_FIELD_OBJECT)
+            return false;
+    return true;
+}
+
 static bool is_empty(const struct dtp_field *fields, const char *base) {
     for (const struct dtp_field *f = fields; f->name; f++) {
         if (f->kind == DTP_FIELD_OBJECT ? !is_empty(f->fields, base + f->offset)
@@ -76,6 +84,8 @@ static void put_constants(struct dtp_json_out *w, const struct dtp_field *fields
             continue;
         }
         dtp_json_put_key(w, f->name);
+        if (has_only_constants(f->fields))
+            dtp_json_line(w);
         dtp_json_object(w);
         put_constants(w, f->fields, at);
         dtp_json_end(w);
@@ -115,6 +125,7 @@ static void put_errors(struct dtp_json_out *w, const struct dtp_cal_result *resu
         const struct dtp_cal_error *e = &result->classes[i];
 
         dtp_json_put_key(w, e->name);
+        dtp_json_line(w);
         dtp_json_object(w);
         dtp_json_kv_u64(w, "rows", e->rows);
         dtp_json_kv_u64(w, "used", e->used);
@@ -146,7 +157,7 @@ static void put_calibration(struct dtp_arena *a, struct dtp_json_out *w, const s
     put_sources(w, dtp_json_get(old, "source"), result);
     if (fixed) {
         dtp_json_put_key(w, "fixed");
-        dtp_json_put_json(w, fixed);
+        dtp_json_put_rows(w, fixed);
     }
     if (result->rows_unloaded)
         dtp_json_kv_bool(w, "rows_unloaded", true);
@@ -163,7 +174,7 @@ static enum dtp_status write_file(struct dtp_arena *a, const char *path, const s
     struct dtp_json_out w;
 
     DTP_TRY(dtp_file_out_open(a, path, &file, err));
-    dtp_json_begin(&w, file.f, 2);
+    dtp_json_begin(&w, file.f, 1);
     dtp_json_object(&w);
     for (size_t i = 0; i < dtp_json_size(old); i++) {
         const struct dtp_json *member = dtp_json_at(old, i);
@@ -172,7 +183,7 @@ static enum dtp_status write_file(struct dtp_arena *a, const char *path, const s
         if (!strcmp(dtp_json_key(member), "calibration"))
             put_calibration(a, &w, member, g, result);
         else
-            dtp_json_put_json(&w, member);
+            dtp_json_put_rows(&w, member);
     }
     dtp_json_end(&w);
     return dtp_file_out_commit(&file, err);

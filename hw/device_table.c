@@ -158,16 +158,9 @@ enum dtp_status dtp_tables_read(struct dtp_arena *a, const struct dtp_json *j,
     return DTP_OK;
 }
 
-static void write_list(struct dtp_json_out *w, const char *key, const struct dtp_doubles *d) {
-    dtp_json_put_key(w, key);
-    dtp_json_array(w);
-    for (size_t i = 0; i < d->n; i++)
-        dtp_json_put_double(w, d->at[i]);
-    dtp_json_end(w);
-}
-
 void dtp_table_write(struct dtp_json_out *w, enum dtp_table which, const struct dtp_time_table *t) {
     static const char *const keys[] = {"x", "y", "z"};
+    size_t nz = t->axis[2].n;
     if (t->time_s.n == 0)
         return;
     dtp_json_object(w);
@@ -175,10 +168,15 @@ void dtp_table_write(struct dtp_json_out *w, enum dtp_table which, const struct 
     dtp_json_kv_string(w, "dtype", dtp_dtype_names[t->dtype]);
     if (t->relative)
         dtp_json_kv_bool(w, "relative", true);
-    for (int d = 0; d < 3; d++)
-        write_list(w, keys[d], &t->axis[d]);
-    write_list(w, "time_s", &t->time_s);
-    if (t->clock.n > 0)
-        write_list(w, "clock", &t->clock);
+    for (int d = 0; d < 3; d++) {
+        dtp_json_put_key(w, keys[d]);
+        dtp_json_put_doubles(w, &t->axis[d], 0);
+    }
+    dtp_json_put_key(w, "time_s");
+    dtp_json_put_doubles(w, &t->time_s, nz);
+    if (t->clock.n > 0) {
+        dtp_json_put_key(w, "clock");
+        dtp_json_put_doubles(w, &t->clock, nz);
+    }
     dtp_json_end(w);
 }

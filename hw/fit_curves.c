@@ -117,6 +117,7 @@ static double rounded(double v) {
 
 static void write_curve(struct dtp_json_out *w, const struct dtp_sweep *s,
                         const struct dtp_curve *c) {
+    dtp_json_line(w);
     dtp_json_object(w);
     dtp_json_kv_string(w, "collective", dtp_collective_names[s->collective]);
     dtp_json_kv_int(w, "gpus", s->gpus);

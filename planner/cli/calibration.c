@@ -39,6 +39,7 @@ static void write_kernels(struct dtp_json_out *w, const struct dtp_measured *m) 
         if (!(rate > 0))
             continue;
         dtp_json_put_key(w, dtp_kernel_names[k]);
+        dtp_json_line(w);
         dtp_json_object(w);
         dtp_json_kv_double(w, "bytes_per_s", DTP_KILO * rate); /* elements alone bind */
         dtp_json_kv_double(w, "elements_per_s", rate);
@@ -109,6 +110,8 @@ static void write_node(struct dtp_json_out *w, const struct dtp_measured *m) {
 }
 
 void dtp_curve_write(struct dtp_json_out *w, const struct dtp_curve *c, const char *from) {
+    if (c->at_bytes.n == 0)
+        dtp_json_line(w); /* a measured curve has its points, one list a line */
     dtp_json_object(w);
     dtp_fields_write(w, dtp_curve_fields, c);
     dtp_json_kv_string(w, "source", from);

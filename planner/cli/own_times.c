@@ -33,6 +33,7 @@ static void write_kernels(struct dtp_json_out *w, double optimizer_bytes,
         if (!(m->elements_per_s[k] > 0))
             continue;
         dtp_json_put_key(w, dtp_kernel_names[k]);
+        dtp_json_line(w);
         dtp_json_object(w);
         dtp_json_kv_double(w, "bytes_per_s", bytes * m->elements_per_s[k]);
         dtp_json_kv_double(w, "latency_s", m->latency_s[k]);
@@ -48,6 +49,7 @@ static void write_power(struct dtp_json_out *w, const struct dtp_measured *m) {
     if (!dtp_own_power(m, &p))
         return;
     dtp_json_put_key(w, "power");
+    dtp_json_line(w);
     dtp_json_object(w);
     dtp_fields_write(w, dtp_power_fields, &p);
     dtp_json_end(w);
@@ -86,6 +88,7 @@ static void write_loads(struct dtp_json_out *w, const struct dtp_measured *m) {
     dtp_json_array(w);
     for (int i = 0; i < m->nloads; i++) {
         const struct dtp_measured_load *x = &m->load[i];
+        dtp_json_line(w);
         dtp_json_object(w);
         dtp_json_kv_string(w, "kernel", x->kernel);
         dtp_json_kv_double(w, "busy", x->busy);

@@ -130,6 +130,8 @@ struct dtp_json_out {
     /* state, private */
     int depth;
     bool need_comma, after_key;
+    bool line_next;             /* dtp_json_line() was called, nothing was opened since */
+    int line_depth, old_indent; /* the depth of what stands on one line, 0: nothing does */
     unsigned char in_array[64];
 };
 
@@ -138,6 +140,8 @@ void dtp_json_begin(struct dtp_json_out *w, FILE *file, int indent);
 void dtp_json_object(struct dtp_json_out *w);
 void dtp_json_array(struct dtp_json_out *w);
 void dtp_json_end(struct dtp_json_out *w); /* closes the innermost; after the last, a newline */
+/* The array or object that is opened next stands on one line: a row of a table. */
+void dtp_json_line(struct dtp_json_out *w);
 void dtp_json_put_key(struct dtp_json_out *w, const char *key);
 void dtp_json_put_string(struct dtp_json_out *w, const char *s); /* NULL writes null */
 void dtp_json_put_double(struct dtp_json_out *w, double v);      /* not finite writes null */
@@ -147,8 +151,12 @@ void dtp_json_put_thousandths(struct dtp_json_out *w, int64_t v);
 void dtp_json_put_int(struct dtp_json_out *w, long long v);
 void dtp_json_put_bool(struct dtp_json_out *w, bool v);
 void dtp_json_put_null(struct dtp_json_out *w);
+/* A list of numbers with per_line of them on a line; 0: all of them. */
+void dtp_json_put_doubles(struct dtp_json_out *w, const struct dtp_doubles *d, size_t per_line);
 void dtp_json_put_json(struct dtp_json_out *w,
                        const struct dtp_json *j); /* a copy of what was read */
+/* The same with lists of scalars and objects of numbers on one line each. */
+void dtp_json_put_rows(struct dtp_json_out *w, const struct dtp_json *j);
 /* Key and value in one call. */
 void dtp_json_kv_string(struct dtp_json_out *w, const char *key, const char *s);
 void dtp_json_kv_double(struct dtp_json_out *w, const char *key, double v);

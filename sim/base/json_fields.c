@@ -186,17 +186,10 @@ enum dtp_status dtp_fields_read(struct dtp_arena *a, const struct dtp_json *j,
 
 /* ---- writing ---- */
 
-static void write_list(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
+static void write_ints(struct dtp_json_out *w, const struct dtp_ints *list) {
     dtp_json_array(w);
-    if (f->kind == DTP_FIELD_INTS) {
-        const struct dtp_ints *list = slot;
-        for (size_t i = 0; i < list->n; i++)
-            dtp_json_put_int(w, list->at[i]);
-    } else {
-        const struct dtp_doubles *list = slot;
-        for (size_t i = 0; i < list->n; i++)
-            dtp_json_put_double(w, list->at[i]);
-    }
+    for (size_t i = 0; i < list->n; i++)
+        dtp_json_put_int(w, list->at[i]);
     dtp_json_end(w);
 }
 
@@ -246,8 +239,10 @@ static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const
         write_set(w, f->names, *(const int *)slot);
         return;
     case DTP_FIELD_INTS:
+        write_ints(w, slot);
+        return;
     case DTP_FIELD_DOUBLES:
-        write_list(w, f, slot);
+        dtp_json_put_doubles(w, slot, 0);
         return;
     case DTP_FIELD_OBJECT:
         dtp_json_object(w);

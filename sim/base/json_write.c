@@ -63,6 +63,16 @@ static void open_level(struct dtp_json_out *w, bool array) {
     fputc(array ? '[' : '{', w->file);
     w->in_array[w->depth++] = array;
     w->need_comma = false;
+    if (w->line_next && w->line_depth == 0) {
+        w->line_depth = w->depth;
+        w->old_indent = w->indent;
+        w->indent = 0;
+    }
+    w->line_next = false;
+}
+
+void dtp_json_line(struct dtp_json_out *w) {
+    w->line_next = true;
 }
 
 void dtp_json_object(struct dtp_json_out *w) {
@@ -79,6 +89,10 @@ void dtp_json_end(struct dtp_json_out *w) {
     if (w->need_comma)
         new_line(w);
     fputc(array ? ']' : '}', w->file);
+    if (w->line_depth > w->depth) {
+        w->line_depth = 0;
+        w->indent = w->old_indent;
+    }
     after_value(w);
 }
 
@@ -183,7 +197,53 @@ void dtp_json_kv_bool(struct dtp_json_out *w, const char *key, bool v) {
     dtp_json_put_bool(w, v);
 }
 
-void dtp_json_put_json(struct dtp_json_out *w, const struct dtp_json *j) {
+void dtp_json_put_doubles(struct dtp_json_out *w, const struct dtp_doubles *d, size_t per_line) {
+    if (per_line == 0)
+        dtp_json_line(w);
+    dtp_json_array(w);
+    for (size_t i = 0; i < d->n; i++) {
+        if (per_line > 0 && i % per_line > 0) { /* a space, no new line */
+            fputs(", ", w->file);
+            w->need_comma = false;
+            w->after_key = true;
+        }
+        dtp_json_put_double(w, d->at[i]);
+    }
+    dtp_json_end(w);
+}
+
+static bool is_scalar(const struct dtp_json *j) {
+    return dtp_json_type(j) != DTP_JSON_ARRAY && dtp_json_type(j) != DTP_JSON_OBJECT;
+}
+
+/* A row of a table: a list of scalars or an object of numbers. */
+static bool is_row(const struct dtp_json *j) {
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        const struct dtp_json *child = dtp_json_at(j, i);
+        bool text = dtp_json_type(child) == DTP_JSON_STRING;
+        if (!is_scalar(child) || (text && dtp_json_type(j) == DTP_JSON_OBJECT))
+            return false;
+    }
+    return true;
+}
+
+static void put_copy(struct dtp_json_out *w, const struct dtp_json *j, bool rows);
+
+static void put_members(struct dtp_json_out *w, const struct dtp_json *j, bool rows) {
+    bool object = dtp_json_type(j) == DTP_JSON_OBJECT;
+    if (rows && is_row(j))
+        dtp_json_line(w);
+    open_level(w, !object);
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        const struct dtp_json *child = dtp_json_at(j, i);
+        if (object)
+            dtp_json_put_key(w, dtp_json_key(child));
+        put_copy(w, child, rows);
+    }
+    dtp_json_end(w);
+}
+
+static void put_copy(struct dtp_json_out *w, const struct dtp_json *j, bool rows) {
     switch (dtp_json_type(j)) {
     case DTP_JSON_NULL:
         dtp_json_put_null(w);
@@ -199,15 +259,15 @@ void dtp_json_put_json(struct dtp_json_out *w, const struct dtp_json *j) {
         return;
     case DTP_JSON_ARRAY:
     case DTP_JSON_OBJECT:
-        break;
+        put_members(w, j, rows);
+        return;
     }
-    bool object = dtp_json_type(j) == DTP_JSON_OBJECT;
-    open_level(w, !object);
-    for (size_t i = 0; i < dtp_json_size(j); i++) {
-        const struct dtp_json *child = dtp_json_at(j, i);
-        if (object)
-            dtp_json_put_key(w, dtp_json_key(child));
-        dtp_json_put_json(w, child);
-    }
-    dtp_json_end(w);
+}
+
+void dtp_json_put_json(struct dtp_json_out *w, const struct dtp_json *j) {
+    put_copy(w, j, false);
+}
+
+void dtp_json_put_rows(struct dtp_json_out *w, const struct dtp_json *j) {
+    put_copy(w, j, true);
 }

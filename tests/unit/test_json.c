@@ -213,6 +213,39 @@ static void test_write_layout(void) {
         written(j, 2), "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": {\n    \"c\": []\n  }\n}\n");
 }
 
+/* A table: each row is one line, whatever the indentation; per_line numbers of a list are one. */
+static void test_write_rows(void) {
+    const struct dtp_json *j;
+    char *text = NULL;
+    size_t n = 0;
+    double times[] = {1, 2, 3, 4};
+    FILE *f = open_memstream(&text, &n);
+    struct dtp_json_out w;
+    CU_ASSERT_EQUAL_FATAL(parse("{\"a\":{\"x\":1},\"b\":[\"y\",2],\"c\":{\"d\":\"e\"}}", &j),
+                          DTP_OK);
+    dtp_json_begin(&w, f, 1);
+    dtp_json_array(&w);
+    dtp_json_line(&w);
+    dtp_json_object(&w);
+    dtp_json_kv_int(&w, "a", 1);
+    dtp_json_put_key(&w, "b");
+    dtp_json_line(&w); /* is already on one */
+    dtp_json_array(&w);
+    dtp_json_end(&w);
+    dtp_json_end(&w);
+    dtp_json_put_doubles(&w, &(struct dtp_doubles){times, 4}, 2);
+    dtp_json_put_doubles(&w, &(struct dtp_doubles){times, 3}, 0);
+    dtp_json_put_doubles(&w, &(struct dtp_doubles){NULL, 0}, 2);
+    dtp_json_put_rows(&w, j);
+    dtp_json_end(&w);
+    fclose(f);
+    CU_ASSERT_STRING_EQUAL(text,
+                           "[\n {\"a\": 1, \"b\": []},\n [\n  1, 2,\n  3, 4\n ],\n [1, 2, 3],\n []"
+                           ",\n {\n  \"a\": {\"x\": 1},\n  \"b\": [\"y\", 2],\n"
+                           "  \"c\": {\n   \"d\": \"e\"\n  }\n }\n]\n");
+    free(text);
+}
+
 static void test_write_special_values(void) {
     char *text = NULL;
     size_t n = 0;
@@ -266,6 +299,7 @@ static CU_TestInfo reading[] = {
 };
 static CU_TestInfo writing[] = {
     {"layout", test_write_layout},
+    {"rows", test_write_rows},
     {"special values", test_write_special_values},
     {"doubles", test_doubles_are_shortest_and_exact},
     CU_TEST_INFO_NULL,
