@@ -293,7 +293,7 @@ static int enough_of_both(const struct dtp_report *r) {
 static const char *with_offload(struct dtp_arena *a, const struct dtp_report *r) {
     struct dtp_limits limits = r->limits ? *r->limits : dtp_limits_none();
     struct dtp_plan plan;
-    if (limits.fixed.offload != DTP_OFFLOAD_NONE || !r->setup->framework.offload)
+    if (limits.fixed.offload != DTP_OFFLOAD_NONE || !r->setup->framework.can.offload)
         return "";
     for (int what = DTP_OFFLOAD_OPTIMIZER; what <= DTP_OFFLOAD_PARAMETERS; what++) {
         limits.fixed.offload = (enum dtp_offload)what;

@@ -52,8 +52,8 @@ static bool no_recompute(struct variant *v) {
 
 /* The parts that cost little to make again. */
 static bool some_modules(struct variant *v) {
-    int has =
-        DTP_CHEAP_MODULES & v->framework.recompute_modules & dtp_model_modules(v->problem.model);
+    int has = DTP_CHEAP_MODULES & v->framework.can.recompute_modules &
+              dtp_model_modules(v->problem.model);
     bool changes = v->plan.recompute != DTP_RECOMPUTE_SELECTIVE || v->plan.recompute_modules != has;
     v->plan.recompute = DTP_RECOMPUTE_SELECTIVE;
     v->plan.recompute_modules = has;
@@ -74,7 +74,8 @@ static bool no_sequence_parallel(struct variant *v) {
 }
 
 static bool unfused_attention(struct variant *v) {
-    int now = v->problem.attention >= 0 ? v->problem.attention : (int)v->framework.attention;
+    int now =
+        v->problem.attention >= 0 ? v->problem.attention : (int)v->framework.kernels.attention;
     v->problem.attention = DTP_ATTN_UNFUSED;
     return now != DTP_ATTN_UNFUSED && v->problem.model->nconvs == 0;
 }
@@ -94,9 +95,9 @@ static bool half_network(struct variant *v) {
 }
 
 static bool no_overlap(struct variant *v) {
-    bool changes = v->framework.dp_overlap || v->framework.tp_overlap;
+    bool changes = v->framework.wire.dp_overlap || v->framework.wire.tp_overlap;
     v->plan.tp_overlap = v->plan.dp_overlap = v->plan.p2p_overlap = 0;
-    v->framework.tp_overlap_forward = v->framework.param_gather_overlap = false;
+    v->framework.wire.tp_overlap_forward = v->framework.wire.param_gather_overlap = false;
     return changes && v->problem.gpus > 1;
 }
 
@@ -114,16 +115,18 @@ static bool no_interleaving(struct variant *v) {
 }
 
 static bool slow_host(struct variant *v) {
-    double launch_s = v->framework.launch_s > 0 ? v->framework.launch_s : 5 * DTP_MICRO;
-    v->framework.launch_s = 8 * launch_s;
+    double launch_s = v->framework.host.launch_s > 0 ? v->framework.host.launch_s : 5 * DTP_MICRO;
+    v->framework.host.launch_s = 8 * launch_s;
     return true;
 }
 
 static bool unfused_kernels(struct variant *v) {
-    bool changes = v->framework.fused_bias_activation || v->framework.fused_norm;
-    v->framework.fused_bias_activation = v->framework.fused_bias_dropout_add = false;
-    v->framework.fused_norm = v->framework.fused_softmax = v->framework.fused_rope = false;
-    v->framework.fused_linear_bias = false;
+    bool changes = v->framework.kernels.fused_bias_activation || v->framework.kernels.fused_norm;
+    v->framework.kernels.fused_bias_activation = v->framework.kernels.fused_bias_dropout_add =
+        false;
+    v->framework.kernels.fused_norm = v->framework.kernels.fused_softmax =
+        v->framework.kernels.fused_rope = false;
+    v->framework.kernels.fused_linear_bias = false;
     return changes;
 }
 

@@ -40,9 +40,9 @@ static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask 
         DTP_TRY(dtp_framework_read(a, ask->framework_json, f, err));
     else
         DTP_TRY(dtp_framework_load(a, name, f, err));
-    if (!f->native || on_cpu(&out->cluster))
+    if (!f->kernels.native || on_cpu(&out->cluster))
         return DTP_OK;
-    if (f->inline_communication)
+    if (f->wire.inline_communication)
         DTP_TRY(dtp_framework_load(a, "dtplan-cuda", f, err));
     const char *path =
         ask->own_times ? ask->own_times : dtp_own_times_path(a, out->cluster.gpu.name);
@@ -50,9 +50,9 @@ static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask 
         return DTP_OK;
     DTP_TRY(dtp_own_times_read(a, path, &times, err));
     DTP_TRY(dtp_own_times_apply(a, &times, &out->cluster, err));
-    f->launch_s = times.launch_s;
-    f->stream_hop_s = times.stream_hop_s;
-    f->kernel_gap_s += ask->gpus > 1 ? times.peer_gap_s : 0;
+    f->host.launch_s = times.launch_s;
+    f->host.stream_hop_s = times.stream_hop_s;
+    f->host.kernel_gap_s += ask->gpus > 1 ? times.peer_gap_s : 0;
     return DTP_OK;
 }
 
@@ -85,9 +85,9 @@ static enum dtp_status set_dropout(struct dtp_setup *s, struct dtp_err *err) {
         DTP_TRY(dtp_dropout_parse(s->ask.dropout, p, err));
         m->dropout = p[0];
         m->attention_dropout = p[1];
-        f->dropout = true;
+        f->kernels.dropout = true;
     }
-    if (f->native && f->dropout && (m->dropout > 0 || m->attention_dropout > 0) &&
+    if (f->kernels.native && f->kernels.dropout && (m->dropout > 0 || m->attention_dropout > 0) &&
         gpu->table[DTP_TABLE_ATTENTION_DROPOUT_FORWARD].time_s.n == 0)
         gpu->not_calibrated = true;
     return DTP_OK;
@@ -124,7 +124,7 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
         DTP_TRY(dtp_cluster_set_nics(&out->cluster, ask->nic, err));
     DTP_TRY(load_framework(a, ask, out, err));
     DTP_TRY(set_dropout(out, err));
-    out->without_mtp = out->model.mtp_layers > 0 && !out->framework.has_mtp;
+    out->without_mtp = out->model.mtp_layers > 0 && !out->framework.can.has_mtp;
     if (out->without_mtp)
         out->model.mtp_layers = 0;
     DTP_TRY(embed(a, out->model.user_file, &out->ask.model_json, err));
@@ -152,7 +152,7 @@ static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
     if (p->model->nconvs > 0 || attention == DTP_ATTN_UNFUSED ||
         gpu->attention[attention].flops_per_s > 0)
         return DTP_OK;
-    if (p->framework->native)
+    if (p->framework->kernels.native)
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "framework %s: there are no measured times of its kernels on %s; "
                         "`dtplan calibrate --backend cuda --framework dtplan` measures them, and "
@@ -221,7 +221,7 @@ static enum dtp_status set_problem(struct dtp_setup *out, struct dtp_err *err) {
 }
 
 static bool has_dtype(const struct dtp_framework *f, const void *dtype) {
-    return f->dtypes >> *(const enum dtp_dtype *)dtype & 1;
+    return f->can.dtypes >> *(const enum dtp_dtype *)dtype & 1;
 }
 
 static enum dtp_status check_dtype(struct dtp_arena *a, const struct dtp_problem *p,

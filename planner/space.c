@@ -80,7 +80,7 @@ static int find_groups(const struct dtp_space *s, int tp, int replicas, int *out
 static void find_zero(struct builder *b, int tp, int replicas, bool whole) {
     const struct dtp_space *s = b->space;
     bool given = s->limits.field[DTP_LIMIT_ZERO_GROUP].n > 0;
-    bool hybrid = s->problem->framework->hybrid_shard && whole;
+    bool hybrid = s->problem->framework->can.hybrid_shard && whole;
     int group[DTP_MOST_DIVISORS];
     if (b->cached_tp == tp && b->cached_replicas == replicas && b->nzero > 0 &&
         b->cached_whole == whole)
@@ -109,7 +109,7 @@ static void find_recompute(struct builder *b, int layers) {
     int cheap =
         s->limits.fixed.recompute_modules
             ? 0
-            : DTP_CHEAP_MODULES & p->framework->recompute_modules & dtp_model_modules(p->model);
+            : DTP_CHEAP_MODULES & p->framework->can.recompute_modules & dtp_model_modules(p->model);
     if (b->cached_layers == layers && b->recompute)
         return;
     struct dtp_recomputed *out =
@@ -124,7 +124,7 @@ static void find_recompute(struct builder *b, int layers) {
                 out[n++] = (struct dtp_recomputed){(enum dtp_recompute)mode, k, 0};
         if (mode == DTP_RECOMPUTE_SELECTIVE && cheap && wants(s, DTP_LIMIT_RECOMPUTE_LAYERS, 0))
             out[n++] = (struct dtp_recomputed){DTP_RECOMPUTE_SELECTIVE, 0, cheap};
-        if (full && !given && layers > 1 && p->framework->recompute_layers != DTP_RECOMPUTE_ALL)
+        if (full && !given && layers > 1 && p->framework->can.recompute_layers != DTP_RECOMPUTE_ALL)
             out[n++] = (struct dtp_recomputed){DTP_RECOMPUTE_FULL, DTP_FEWEST_LAYERS, 0};
     }
     b->recompute = out;
@@ -173,8 +173,8 @@ static bool is_same_without_ends(const struct dtp_space *s, const struct dtp_sha
     const struct dtp_problem *p = s->problem;
     const struct dtp_framework *f = p->framework;
     int layers = p->model->layers, n = shape->pp * shape->vpp;
-    bool uneven = shape->vpp == 1 ? f->uneven_stages
-                                  : f->uneven_chunks && s->limits.field[DTP_LIMIT_VPP].n > 0;
+    bool uneven = shape->vpp == 1 ? f->can.uneven_stages
+                                  : f->can.uneven_chunks && s->limits.field[DTP_LIMIT_VPP].n > 0;
     return wants(s, DTP_LIMIT_ENDS, false) && p->model->mtp_layers == 0 && n <= layers &&
            (uneven || layers % n == 0);
 }
@@ -200,7 +200,7 @@ static void add_schedules(struct builder *b, struct dtp_shape *shape) {
 static void add_chunks(struct builder *b, struct dtp_shape *shape, int per_stage) {
     const struct dtp_space *s = b->space;
     int vpp[DTP_MOST_DIVISORS];
-    if (!shape->ends && s->problem->framework->uneven_chunks &&
+    if (!shape->ends && s->problem->framework->can.uneven_chunks &&
         s->limits.field[DTP_LIMIT_VPP].n > 0) {
         for (shape->vpp = 1; shape->vpp <= per_stage; shape->vpp++)
             if (wants(s, DTP_LIMIT_VPP, shape->vpp))
@@ -245,7 +245,7 @@ static void add_stages(struct builder *b, struct dtp_shape *shape) {
     const struct dtp_problem *p = b->space->problem;
     int per_stage = p->model->layers / shape->pp, with_ends = p->model->layers + 2;
     add_splits(b, shape, false, shape->pp == 1 || per_stage < 1 ? 1 : per_stage);
-    if (p->framework->accounts_for_ends && shape->pp > 1 && with_ends % shape->pp == 0 &&
+    if (p->framework->can.accounts_for_ends && shape->pp > 1 && with_ends % shape->pp == 0 &&
         b->space->limits.fixed.layers_per_stage.n == 0)
         add_splits(b, shape, true, with_ends / shape->pp);
 }
@@ -268,9 +268,9 @@ static void add_experts(struct builder *b, struct dtp_shape *shape, int etp) {
 static void add_expert_degrees(struct builder *b, struct dtp_shape *shape) {
     const struct dtp_problem *p = b->space->problem;
     int etp[DTP_MOST_DIVISORS], n = 0;
-    bool any = p->framework->expert_tp == DTP_EXPERT_TP_ANY,
+    bool any = p->framework->can.expert_tp == DTP_EXPERT_TP_ANY,
          asked = any && b->space->limits.field[DTP_LIMIT_ETP].n > 0;
-    if (p->model->moe.experts > 0 && p->framework->expert_tp != DTP_EXPERT_TP_SAME)
+    if (p->model->moe.experts > 0 && p->framework->can.expert_tp != DTP_EXPERT_TP_SAME)
         n = choices(b->space, DTP_LIMIT_ETP, asked ? shape->tp * shape->cp * shape->dp : shape->tp,
                     etp);
     else if (wants(b->space, DTP_LIMIT_ETP, shape->tp))

@@ -31,16 +31,17 @@ static inline void world_init(struct world *w) {
     w->cluster.gpu.peak_flops_per_s[DTP_FP16] = 1e14;
     w->cluster.node.gpus = 8;
     w->cluster.node.host_memory_bytes = (uint64_t)1 << 40;
-    w->framework.memory = (struct dtp_framework_memory){.weight_bytes = 2, .optimizer_bytes = 12};
-    w->framework.has_sequence_parallel = w->framework.has_cp = w->framework.has_ep = true;
-    w->framework.uneven_stages = w->framework.offload = true;
-    w->framework.schedules = schedules;
-    w->framework.zero_stages = 15;
-    w->framework.dtypes = 1 << DTP_BF16 | 1 << DTP_FP16;
-    w->framework.zero_stages_pp = 3;
-    w->framework.zero_stages_tp = 7;
-    w->framework.recompute_modes = 7;
-    w->framework.recompute_layers = DTP_RECOMPUTE_ANY;
+    w->framework.keeps = (struct dtp_framework_keeps){.weight_bytes = 2, .optimizer_bytes = 12};
+    w->framework.can.has_sequence_parallel = w->framework.can.has_cp = w->framework.can.has_ep =
+        true;
+    w->framework.can.uneven_stages = w->framework.can.offload = true;
+    w->framework.can.schedules = schedules;
+    w->framework.can.zero_stages = 15;
+    w->framework.can.dtypes = 1 << DTP_BF16 | 1 << DTP_FP16;
+    w->framework.can.zero_stages_pp = 3;
+    w->framework.can.zero_stages_tp = 7;
+    w->framework.can.recompute_modes = 7;
+    w->framework.can.recompute_layers = DTP_RECOMPUTE_ANY;
     w->problem = (struct dtp_problem){.model = &w->model,
                                       .cluster = &w->cluster,
                                       .framework = &w->framework,

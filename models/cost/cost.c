@@ -55,11 +55,11 @@ double dtp_cost_logits(const struct dtp_problem *problem, const struct dtp_plan 
 
 int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *plan) {
     const struct dtp_framework *f = problem->framework;
-    if (plan->pp == 1 || f->head_deferral_bytes <= 0 || problem->model->classes > 0)
+    if (plan->pp == 1 || f->kernels.head_deferral_bytes <= 0 || problem->model->classes > 0)
         return 0;
     enum { GRADIENT_BYTES = 2 };
     int m = dtp_plan_num_microbatches(plan);
-    double n = f->head_deferral_bytes / (GRADIENT_BYTES * dtp_cost_logits(problem, plan));
+    double n = f->kernels.head_deferral_bytes / (GRADIENT_BYTES * dtp_cost_logits(problem, plan));
     return n < m ? (int)n : m;
 }
 
@@ -87,7 +87,7 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
         }
     if (memo->problem->model->nconvs > 0)
         return;
-    double host_s = memo->problem->framework->microbatch_host_s / plan->vpp;
+    double host_s = memo->problem->framework->host.microbatch_host_s / plan->vpp;
     out->f.host_s += host_s;
     out->f.total_s += host_s;
 }
@@ -117,7 +117,7 @@ double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_
                             double params) {
     if (plan->offload != DTP_OFFLOAD_NONE)
         return 0;
-    double bytes = problem->framework->optimizer_bytes_moved * params;
+    double bytes = problem->framework->kernels.optimizer_bytes_moved * params;
     return dtp_framework_on(problem->framework, &problem->cluster->gpu).kernel_time_factor *
            dtp_device_kernel_s(&problem->cluster->gpu, DTP_K_OPTIMIZER, bytes, params);
 }
@@ -150,7 +150,7 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
         backward_s += rank == 0 ? stage->i.total_s + stage->w.total_s + stage->r.total_s : 0;
     }
     out->offload_s = dtp_offload_exposed_s(problem, plan, worst_params, backward_s);
-    out->step_host_s = problem->framework->step_host_s;
+    out->step_host_s = problem->framework->host.step_host_s;
     out->model_flops = 3 * memo->forward_flops * plan->global_batch_size;
     out->hardware_flops = out->model_flops;
     double copies = (double)out->m * plan->dp * plan->cp * plan->tp;
@@ -182,7 +182,7 @@ static void slow_hops(const struct dtp_problem *problem, const struct dtp_plan *
     double steps = (plan->sequence_parallel ? 3 : 2) * 2.0 * (plan->tp - 1);
     int layers = dtp_stage_layers(problem->model, plan, out->nstages - 1);
     double more_s =
-        layers * steps * problem->framework->tp_hop_s - out->stage[out->nstages - 1].i.host_s;
+        layers * steps * problem->framework->wire.tp_hop_s - out->stage[out->nstages - 1].i.host_s;
     if (more_s <= 0)
         return;
     out->late.tp_s += more_s;
@@ -204,26 +204,26 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->nstages = plan->pp * plan->vpp;
     out->stage = DTP_NEW(a, struct dtp_stage_cost, (size_t)out->nstages);
     out->p2p_blocking = dtp_plan_p2p_blocks(plan, f);
-    out->p2p_slots = f->p2p_slots;
+    out->p2p_slots = f->wire.p2p_slots;
     out->reduce_overlap = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
-    out->gather_overlap = f->param_gather_overlap;
-    out->reduce_per_microbatch = plan->zero_stage >= 2 && f->reduce_per_microbatch;
+    out->gather_overlap = f->wire.param_gather_overlap;
+    out->reduce_per_microbatch = plan->zero_stage >= 2 && f->wire.reduce_per_microbatch;
     double params = (double)memo->params.total;
     out->regather_backward =
-        f->zero3_regather_backward &&
-        (f->zero3_reuse_params <= 0 || dtp_framework_reused_params(f, params) < params);
+        f->wire.zero3_regather_backward &&
+        (f->wire.zero3_reuse_params <= 0 || dtp_framework_reused_params(f, params) < params);
     out->zero_stage = plan->zero_stage;
     out->shares_cores = dtp_shares_cores(problem);
-    out->prefetch = f->zero3_prefetch_layers;
+    out->prefetch = f->wire.zero3_prefetch_layers;
     out->extrapolated = problem->cluster->gpu.not_calibrated;
-    out->prefetch_forward = f->zero3_forward_prefetch ? f->zero3_prefetch_layers : 0;
+    out->prefetch_forward = f->wire.zero3_forward_prefetch ? f->wire.zero3_prefetch_layers : 0;
     struct replica_shapes shape = dtp_replica_shapes(problem, &placement);
     for (int vs = 0; vs < out->nstages; vs++) {
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
         dtp_cost_data_parallel(memo, plan, &shape, vs, &out->stage[vs]);
         struct dtp_stage_cost *s = &out->stage[vs];
         struct dtp_comm *const unit[] = {&s->reduce, &s->gather, &s->unshard};
-        for (int k = 0; k < 3 && !f->inline_communication; k++)
+        for (int k = 0; k < 3 && !f->wire.inline_communication; k++)
             set_beside(&problem->cluster->gpu, layer, shape.all[0].nodes <= 1, unit[k]);
     }
     phase_add(&out->late, &layer->of[DTP_LAYER_HEAD][PHASE_W], dtp_cost_deferred(problem, plan));

@@ -11,16 +11,16 @@ struct tail {
 };
 
 static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const struct dtp_plan *plan) {
-    uint64_t key[3] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
-                           (uint64_t)plan->pp << 42 | (uint64_t)plan->zero_stage << 58 |
-                           (uint64_t)plan->offload << 60 | (uint64_t)plan->offload_to << 62,
-                       (uint64_t)plan->dp | (uint64_t)plan->vpp << 20 |
-                           (uint64_t)(plan->dp_overlap + 1) << 34 | (uint64_t)plan->dp_algo << 36 |
-                           (uint64_t)plan->schedule << 40 | (uint64_t)plan->zero_group << 44 |
-                           (uint64_t)plan->account_for_ends << 63,
-                       (uint64_t)plan->etp | (uint64_t)plan->last_stage_less << 14 |
-                           (uint64_t)(plan->sequence_parallel && memo->problem->framework->native)
-                               << 63}; /* whose norms are summed over tp then */
+    uint64_t key[3] = {
+        (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
+            (uint64_t)plan->pp << 42 | (uint64_t)plan->zero_stage << 58 |
+            (uint64_t)plan->offload << 60 | (uint64_t)plan->offload_to << 62,
+        (uint64_t)plan->dp | (uint64_t)plan->vpp << 20 | (uint64_t)(plan->dp_overlap + 1) << 34 |
+            (uint64_t)plan->dp_algo << 36 | (uint64_t)plan->schedule << 40 |
+            (uint64_t)plan->zero_group << 44 | (uint64_t)plan->account_for_ends << 63,
+        (uint64_t)plan->etp | (uint64_t)plan->last_stage_less << 14 |
+            (uint64_t)(plan->sequence_parallel && memo->problem->framework->kernels.native)
+                << 63}; /* whose norms are summed over tp then */
     const struct tail *known = dtp_memo_find(&memo->tails, key);
     bool even = plan->layers_per_stage.n == 0; /* the key does not hold a list of layers */
     if (known && even)
@@ -33,8 +33,8 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
         return out;
     struct replica_shapes shape = dtp_replica_shapes(problem, &placement);
     bool overlapped = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
-    bool overlap =
-        overlapped || plan->zero_stage == 3 || (plan->zero_stage == 2 && f->reduce_per_microbatch);
+    bool overlap = overlapped || plan->zero_stage == 3 ||
+                   (plan->zero_stage == 2 && f->wire.reduce_per_microbatch);
     double params = 0, last_unit_s = 0, sum_s = 0, gather_s = 0;
     for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
         int rank, chunk;
@@ -55,11 +55,11 @@ static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const stru
             out->reduce_s = cost.reduce.time_s;
         }
     }
-    out->tail_s = (overlap ? last_unit_s : sum_s) + (f->param_gather_overlap ? 0 : gather_s) +
+    out->tail_s = (overlap ? last_unit_s : sum_s) + (f->wire.param_gather_overlap ? 0 : gather_s) +
                   dtp_cost_embedding_all_reduce(problem, plan, &placement).time_s +
                   dtp_cost_norm_all_reduce(problem, plan).time_s +
                   dtp_cost_optimizer_s(problem, plan, params);
-    out->fixed_s = dtp_offload_exposed_s(problem, plan, params, INFINITY) + f->step_host_s;
+    out->fixed_s = dtp_offload_exposed_s(problem, plan, params, INFINITY) + f->host.step_host_s;
     if (even)
         dtp_memo_put(&memo->tails, key, out);
     return out;

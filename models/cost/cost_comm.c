@@ -15,7 +15,7 @@ static struct dtp_comm comm(const struct dtp_problem *problem, enum dtp_collecti
                             enum dtp_axis axis, enum dtp_algo algo,
                             const struct dtp_group_shape *shape, double bytes) {
     struct dtp_coll_cost cost;
-    double factor = problem->framework->comm_time_factor;
+    double factor = problem->framework->wire.comm_time_factor;
     dtp_coll_cost(problem->cluster, kind, algo, shape, bytes, &cost);
     return (struct dtp_comm){.kind = kind,
                              .axis = axis,
@@ -64,7 +64,7 @@ static struct dtp_comm hybrid_reduce(const struct dtp_problem *problem, const st
 }
 
 static bool hybrid(const struct dtp_framework *f, const struct dtp_plan *plan) {
-    bool unshards = plan->zero_stage == 2 && f->memory.gathered_bytes > 0;
+    bool unshards = plan->zero_stage == 2 && f->keeps.gathered_bytes > 0;
     return plan->zero_group > 0 && (unshards || plan->zero_stage == 3);
 }
 
@@ -80,11 +80,11 @@ static void host_delays(const struct dtp_framework *f, const struct dtp_plan *pl
                         double buckets, struct dtp_stage_cost *out) {
     int ranks = plan->dp * plan->cp;
     double check_s = dtp_framework_check_s(f, ranks, shape->all[0].nodes > 1);
-    double copies = (double)f->gather_copies_per_layer * stage->layers * ranks;
+    double copies = (double)f->wire.gather_copies_per_layer * stage->layers * ranks;
     if (out->reduce.time_s > 0)
         delay(&out->reduce, check_s * buckets);
     if (out->gather.time_s > 0)
-        delay(&out->gather, check_s + copies * f->launch_s / out->nreduce);
+        delay(&out->gather, check_s + copies * f->host.launch_s / out->nreduce);
 }
 
 /* PyTorch's DDP (reducer.cpp) goes through the tensors from the last to the first; the one that fills a bucket is
@@ -128,18 +128,19 @@ static int units_of(double total, double unit) {
 static double count_reductions(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                const struct dtp_stage *stage, struct dtp_stage_cost *out) {
     const struct dtp_framework *f = problem->framework;
-    double total_bytes = (stage->dense_params + stage->expert_params) * f->reduce_bytes;
+    double total_bytes = (stage->dense_params + stage->expert_params) * f->wire.reduce_bytes;
     /* Megatron-core: buckets of at least 40 M parameters and 1 M per data-parallel rank, so that the latency
      * of a ring stays small beside its traffic. */
-    double bucket_bytes = f->dp_bucket_params_per_rank * plan->dp * plan->cp * f->reduce_bytes;
-    if (f->dp_bucket_bytes > bucket_bytes)
-        bucket_bytes = f->dp_bucket_bytes;
-    bool whole =
-        f->dp_whole_buffer && !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
+    double bucket_bytes =
+        f->wire.dp_bucket_params_per_rank * plan->dp * plan->cp * f->wire.reduce_bytes;
+    if (f->wire.dp_bucket_bytes > bucket_bytes)
+        bucket_bytes = f->wire.dp_bucket_bytes;
+    bool whole = f->wire.dp_whole_buffer &&
+                 !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
     out->nreduce = whole ? 1 : units_of(total_bytes, bucket_bytes);
-    if (!f->dp_bucket_tensors || whole || stage->moe_layers > 0 || problem->model->nconvs > 0)
+    if (!f->wire.dp_bucket_tensors || whole || stage->moe_layers > 0 || problem->model->nconvs > 0)
         return 1;
-    double weight_bytes = f->reduce_bytes / plan->tp;
+    double weight_bytes = f->wire.reduce_bytes / plan->tp;
     double table_bytes = (double)problem->model->vocab * problem->model->hidden * weight_bytes;
     int n = tensor_buckets(problem->model, stage, bucket_bytes, weight_bytes);
     /* the last, which no backward hides, is the whole token table: no unit is smaller */
@@ -153,7 +154,7 @@ static double count_reductions(const struct dtp_problem *problem, const struct d
 static struct dtp_comm gather(const struct dtp_problem *problem, const struct dtp_plan *plan,
                               enum dtp_axis axis, const struct dtp_group_shape *shape, double bytes,
                               int n) {
-    if (!problem->framework->gather_by_broadcasts || plan->zero_stage > 2)
+    if (!problem->framework->wire.gather_by_broadcasts || plan->zero_stage > 2)
         return comm(problem, DTP_ALL_GATHER, axis, plan->dp_algo, shape, bytes);
     double each = shape->size / (double)n;
     struct dtp_comm c = comm(problem, DTP_BROADCAST, axis, plan->dp_algo, shape, bytes / each);
@@ -168,7 +169,7 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
                             struct dtp_stage_cost *out) {
     const struct dtp_problem *problem = memo->problem;
     const struct dtp_framework *f = problem->framework;
-    if (f->native) {
+    if (f->kernels.native) {
         dtp_native_data_parallel(problem, plan, &shape->all[0], &shape->tp, vs, out);
         return;
     }
@@ -178,20 +179,21 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
     double buckets = count_reductions(problem, plan, &stage, out); /* of a unit */
     if (plan->zero_stage == 3)
         out->nunshard =
-            f->zero3_unit_params > 0
+            f->wire.zero3_unit_params > 0
                 ? units_of(params[0] + params[1], dtp_framework_unit_params(f, problem->model))
             : stage.layers > 0 ? stage.layers
                                : 1;
-    if (plan->zero_stage == 3 && !f->zero3_buckets)
+    if (plan->zero_stage == 3 && !f->wire.zero3_buckets)
         out->nreduce = out->nunshard;
-    bool scatter = plan->zero_stage == 3 || (plan->zero_stage == 2 && f->zero2_reduce_scatter) ||
-                   (plan->zero_stage == 1 && f->zero1_reduce_scatter);
+    bool scatter = plan->zero_stage == 3 ||
+                   (plan->zero_stage == 2 && f->wire.zero2_reduce_scatter) ||
+                   (plan->zero_stage == 1 && f->wire.zero1_reduce_scatter);
     bool grouped = plan->zero_group > 0; /* summed over all replicas, gathered in the group */
     static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
     for (int k = 0; k < 2; k++) {
         if (params[k] <= 0 || shape->all[k].size <= 1)
             continue;
-        double unit_bytes = params[k] / (out->nreduce * buckets) * f->reduce_bytes;
+        double unit_bytes = params[k] / (out->nreduce * buckets) * f->wire.reduce_bytes;
         int gathers = plan->zero_stage == 3 ? out->nunshard : out->nreduce;
         struct dtp_comm c =
             hybrid(f, plan)
@@ -223,24 +225,24 @@ struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struc
     if (from == to)
         return (struct dtp_comm){0};
     double full_bytes = (double)plan->microbatch_size * problem->seq / plan->cp *
-                        problem->model->hidden * f->p2p_bytes;
-    bool split = plan->tp > 1 && (f->scatter_gather || plan->sequence_parallel);
+                        problem->model->hidden * f->wire.p2p_bytes;
+    bool split = plan->tp > 1 && (f->wire.scatter_gather || plan->sequence_parallel);
     double bytes = split ? full_bytes / plan->tp : full_bytes;
     int siblings = node->nics > 0 ? (node->gpus + node->nics - 1) / node->nics : 1;
     struct dtp_coll_cost cost;
     dtp_p2p_cost(problem->cluster, dtp_placement_rank(placement, 0, 0, 0, from),
                  dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
-    if (f->inline_communication) /* the copies are the ranks' own: a wake-up is left */
+    if (f->wire.inline_communication) /* the copies are the ranks' own: a wake-up is left */
         cost.time_s = cost.latency_s;
     /* a rank's waits for the two directions add up, transfers that meet here do not: all with one */
-    double check_s = f->checked_transfers && from < to ? f->check_transfer_s : 0;
-    double host_s = f->p2p_host_s + check_s + f->stream_hop_s;
+    double check_s = f->host.checked_transfers && from < to ? f->host.check_transfer_s : 0;
+    double host_s = f->host.p2p_host_s + check_s + f->host.stream_hop_s;
     struct dtp_comm c = {.kind = DTP_SEND_RECV,
                          .axis = DTP_AXIS_PP,
                          .algo = cost.algo,
                          .bytes = bytes,
-                         .time_s = cost.time_s * f->comm_time_factor + host_s,
-                         .latency_s = cost.latency_s * f->comm_time_factor + host_s};
+                         .time_s = cost.time_s * f->wire.comm_time_factor + host_s,
+                         .latency_s = cost.latency_s * f->wire.comm_time_factor + host_s};
     if (split && !plan->sequence_parallel) { /* gathered again inside the node */
         struct dtp_comm gather =
             comm(problem, DTP_ALL_GATHER, DTP_AXIS_TP, DTP_ALGO_AUTO, tp_shape, full_bytes);
@@ -256,7 +258,7 @@ struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
     const struct dtp_framework *f = problem->framework;
     const struct dtp_model *m = problem->model;
     bool shared = m->tied_embeddings || m->mtp_layers > 0; /* which looks up tokens on the last */
-    if (plan->pp == 1 || !shared || !f->tied_embedding_all_reduce)
+    if (plan->pp == 1 || !shared || !f->wire.tied_embedding_all_reduce)
         return (struct dtp_comm){0};
     int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
     int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
@@ -267,20 +269,21 @@ struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
                                     .siblings = 1,
                                     .tier = nodes - 2};
     double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
-    double shards = f->native && plan->zero_stage > 0 ? plan->dp : 1;
+    double shards = f->kernels.native && plan->zero_stage > 0 ? plan->dp : 1;
     return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
-                vocab / plan->tp * problem->model->hidden * f->reduce_bytes / shards);
+                vocab / plan->tp * problem->model->hidden * f->wire.reduce_bytes / shards);
 }
 
 struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
                                          const struct dtp_plan *plan) {
     const struct dtp_framework *f = problem->framework;
     int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
-    bool ends_checked = plan->pp == 1 || f->checked_transfers; /* the barrier that ends a step */
+    bool ends_checked =
+        plan->pp == 1 || f->host.checked_transfers; /* the barrier that ends a step */
     double check_s = ends_checked ? dtp_framework_check_s(f, problem->gpus, nodes > 1) : 0;
     bool whole =
         plan->tp * plan->pp == 1 && plan->zero_stage == 0; /* each rank has all gradients */
-    if (whole && !f->native && check_s == 0)
+    if (whole && !f->kernels.native && check_s == 0)
         return (struct dtp_comm){0};
     struct dtp_group_shape shape = {.size = problem->gpus,
                                     .nodes = nodes,

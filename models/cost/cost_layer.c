@@ -97,8 +97,9 @@ static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dt
     double ring = plan->cp > 1 ? (plan->cp - 1.0) / plan->cp : 0;
     struct dtp_phase phase = {
         .compute_s = t->compute_s,
-        .tp_s = t->exposed_s[DTP_AXIS_TP] + t->exposed_s[DTP_AXIS_ETP] +
-                expose(t->overlapped_s[DTP_AXIS_TP], tp_cover_s, f->tp_overlap_fraction, slowdown),
+        .tp_s =
+            t->exposed_s[DTP_AXIS_TP] + t->exposed_s[DTP_AXIS_ETP] +
+            expose(t->overlapped_s[DTP_AXIS_TP], tp_cover_s, f->wire.tp_overlap_fraction, slowdown),
         .cp_s = t->exposed_s[DTP_AXIS_CP] +
                 expose(t->overlapped_s[DTP_AXIS_CP], ring * t->attention_s, 1, slowdown),
         .ep_s = t->exposed_s[DTP_AXIS_EP] +
@@ -135,7 +136,7 @@ struct layer_host {
  * add up. */
 static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
                        struct layer_host host, struct dtp_phase phase[4]) {
-    double launch_s = f->launch_s, back_s = launch_s * f->backward_launch_factor;
+    double launch_s = f->host.launch_s, back_s = launch_s * f->host.backward_launch_factor;
     double layer_host_s = host.layer_s;
     bool again = t[PHASE_R].launches > 0;
     double forward_s = t[PHASE_F].launches * launch_s + t[PHASE_F].collectives * host.collective_s +
@@ -148,14 +149,14 @@ static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
                       layer_host_s;
     double gpu_s = phase[PHASE_F].total_s + phase[PHASE_I].total_s + phase[PHASE_W].total_s +
                    phase[PHASE_R].total_s;
-    if (f->launch_blocking) {
+    if (f->host.launch_blocking) {
         double backward = t[PHASE_I].launches + t[PHASE_W].launches + t[PHASE_R].launches;
         wait_for_host(&phase[PHASE_F], forward_s + t[PHASE_F].launches * launch_round_trip_s);
         wait_for_host(&phase[PHASE_I], backward_s + backward * launch_round_trip_s);
         return;
     }
     double wait_s = forward_s - phase[PHASE_F].total_s, all_s = forward_s + backward_s - gpu_s;
-    if (!f->host_sync && wait_s > all_s)
+    if (!f->host.host_sync && wait_s > all_s)
         wait_s = all_s;
     wait_for_host(&phase[PHASE_F], wait_s);
     wait_for_host(&phase[PHASE_I], all_s - (wait_s > 0 ? wait_s : 0));
@@ -182,8 +183,8 @@ static struct timed_op time_op(const struct dtp_problem *problem, const struct d
     const struct dtp_framework *f = problem->framework;
     bool collective = op->kind == DTP_OP_COLLECTIVE;
     double launches = op->count * (collective ? 1 : op->launches);
-    double gap_s =
-        collective ? f->collective_gap_s : problem->cluster->gpu.kernel_gap_s + f->kernel_gap_s;
+    double gap_s = collective ? f->host.collective_gap_s
+                              : problem->cluster->gpu.kernel_gap_s + f->host.kernel_gap_s;
     return (struct timed_op){.time_s = dtp_op_time_s(problem, plan, op),
                              .gap_s = launches * gap_s,
                              .launches = launches,
@@ -232,18 +233,18 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
     out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s, 0);
     const struct dtp_framework *f = memo->problem->framework;
     bool far = plan->tp > memo->problem->cluster->node.gpus;
-    struct layer_host host = {.layer_s = repeats ? f->layer_host_s : 0,
-                              .unshard_s = repeats && plan->zero_stage == 3 ? f->zero3_host_s : 0,
-                              .collective_s =
-                                  f->collective_host_s + dtp_framework_check_s(f, plan->tp, far)};
+    struct layer_host host = {
+        .layer_s = repeats ? f->host.layer_host_s : 0,
+        .unshard_s = repeats && plan->zero_stage == 3 ? f->host.zero3_host_s : 0,
+        .collective_s = f->host.collective_host_s + dtp_framework_check_s(f, plan->tp, far)};
     two_clocks(f, t, host, out);
     bool counted =
         dtp_framework_capacity(f, memo->problem->model) <= 0; /* else the counts are known */
-    if (dtp_layer_has_experts(kind) && f->moe_sync &&
+    if (dtp_layer_has_experts(kind) && f->host.moe_sync &&
         counted) { /* the GPU waits for what the host learns */
-        wait_for_host(&out[PHASE_F], launch_round_trip_s + f->launch_s);
+        wait_for_host(&out[PHASE_F], launch_round_trip_s + f->host.launch_s);
         if (t[PHASE_R].launches > 0)
-            wait_for_host(&out[PHASE_R], launch_round_trip_s + f->launch_s);
+            wait_for_host(&out[PHASE_R], launch_round_trip_s + f->host.launch_s);
     }
     mean_kernel(t, result);
 }

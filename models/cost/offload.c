@@ -29,11 +29,11 @@ struct dtp_offload_cost dtp_offload_cost(const struct dtp_problem *problem,
     double link = link_bytes_per_s(problem), on_node = params * ranks_of_node(problem);
     if (plan->offload == DTP_OFFLOAD_NONE || link <= 0)
         return (struct dtp_offload_cost){0};
-    struct dtp_offload_cost c = {.down_s = params * f->offload_gradient_bytes / link,
+    struct dtp_offload_cost c = {.down_s = params * f->wire.offload_gradient_bytes / link,
                                  .update_s = on_node * adam_bytes / node->host_stream_bytes_per_s,
                                  .up_s = plan->offload == DTP_OFFLOAD_PARAMETERS
                                              ? 0
-                                             : params * f->offload_weight_bytes / link};
+                                             : params * f->wire.offload_weight_bytes / link};
     if (plan->offload_to == DTP_OFFLOAD_NVME && node->nvme_bytes_per_s > 0) {
         double disk_s = on_node * state_bytes / node->nvme_bytes_per_s;
         c.update_s = disk_s > c.update_s ? disk_s : c.update_s;
@@ -46,10 +46,10 @@ double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp
     const struct dtp_framework *f = problem->framework;
     struct dtp_offload_cost c = dtp_offload_cost(problem, plan, params);
     int m = dtp_plan_num_microbatches(plan);
-    double times = f->offload_each_microbatch ? m : 1;
+    double times = f->wire.offload_each_microbatch ? m : 1;
     /* With accumulation the sum so far comes up and goes down again. */
-    double down_s = f->offload_each_microbatch && m > 1 ? 2 * c.down_s : c.down_s;
-    if (f->offload_overlap)
+    double down_s = f->wire.offload_each_microbatch && m > 1 ? 2 * c.down_s : c.down_s;
+    if (f->wire.offload_overlap)
         down_s = down_s > backward_s ? down_s - backward_s : 0;
     return times * down_s + c.update_s + c.up_s;
 }
@@ -58,7 +58,7 @@ double dtp_offload_fetch_s(const struct dtp_problem *problem, const struct dtp_p
                            double params) {
     double ranks = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp;
     const struct dtp_node *node = &problem->cluster->node;
-    double bytes = params / ranks * problem->framework->memory.weight_bytes;
+    double bytes = params / ranks * problem->framework->keeps.weight_bytes;
     if (plan->offload != DTP_OFFLOAD_PARAMETERS || link_bytes_per_s(problem) <= 0)
         return 0;
     double link_s = bytes / link_bytes_per_s(problem);

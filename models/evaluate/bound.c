@@ -182,7 +182,7 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
     struct bounding b = {.plan = plan,
                          .model = problem->model,
                          .layers = dtp_cost_layers(memo, plan),
-                         .host_s = problem->framework->microbatch_host_s / plan->vpp,
+                         .host_s = problem->framework->host.microbatch_host_s / plan->vpp,
                          .head_share = dtp_cost_inline_share(problem, plan),
                          .nstages = plan->pp * plan->vpp,
                          .n = {-1}};

@@ -16,7 +16,7 @@ struct dtp_evaluator {
 };
 
 uint64_t dtp_problem_default_limit(const struct dtp_problem *p) {
-    double margin = p->framework->memory.margin;
+    double margin = p->framework->keeps.margin;
     return (uint64_t)((double)p->cluster->gpu.memory_bytes * (1 - margin));
 }
 
@@ -146,7 +146,8 @@ static double at_most(double x, double limit) {
 }
 
 static const char *attention_name(const struct dtp_problem *p) {
-    return dtp_attention_names[p->attention >= 0 ? p->attention : (int)p->framework->attention];
+    return dtp_attention_names[p->attention >= 0 ? p->attention
+                                                 : (int)p->framework->kernels.attention];
 }
 
 enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,

@@ -8,36 +8,36 @@
 
 /* What a framework file does not say. */
 static const struct dtp_framework framework_default = {
-    .memory = {.weight_bytes = 2,
-               .gradient_bytes = 2,
-               .optimizer_bytes = 12,
-               .allocator_factor = 1,
-               .logits_copies_bytes = 10},
-    .attention = DTP_ATTN_UNFUSED,
-    .fused_norm = true,
-    .dropout = true,
-    .vocab_multiple = 1,
-    .vocab_padded = true,
-    .optimizer_bytes_moved = 28,
-    .rank_order = "tp-cp-dp-pp",
-    .p2p_bytes = 2,
-    .tp_overlap_fraction = 1,
-    .fp8_recipe = DTP_FP8_CURRENT,
-    .reduce_bytes = 2,
-    .zero2_reduce_scatter = true,
-    .dp_overlap_stages = 15,
-    .dtypes = 1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16,
-    .backward_launch_factor = 0.62, /* traces of PyTorch 2.11: 31 against 50 us */
-    .norm_time_factor = 1,
-    .small_head_factor = 1,
-    .zero3_forward_prefetch = true,
-    .cp_attention_factor = 1,
-    .moe_imbalance = 1,
-    .offload_gradient_bytes = 2,
-    .offload_weight_bytes = 2,
-    .kernel_time_factor = 1,
-    .comm_time_factor = 1,
-    .uneven_stages = true,
+    .kernels = {.attention = DTP_ATTN_UNFUSED,
+                .fused_norm = true,
+                .fp8_recipe = DTP_FP8_CURRENT,
+                .cp_attention_factor = 1,
+                .dropout = true,
+                .vocab_multiple = 1,
+                .vocab_padded = true,
+                .optimizer_bytes_moved = 28,
+                .kernel_time_factor = 1,
+                .small_head_factor = 1,
+                .norm_time_factor = 1,
+                .moe_imbalance = 1},
+    .wire = {.rank_order = "tp-cp-dp-pp",
+             .p2p_bytes = 2,
+             .tp_overlap_fraction = 1,
+             .zero2_reduce_scatter = true,
+             .dp_overlap_stages = 15,
+             .reduce_bytes = 2,
+             .zero3_forward_prefetch = true,
+             .comm_time_factor = 1,
+             .offload_gradient_bytes = 2,
+             .offload_weight_bytes = 2},
+    .host = {.backward_launch_factor = 0.62}, /* traces of PyTorch 2.11: 31 against 50 us */
+    .keeps = {.weight_bytes = 2,
+              .gradient_bytes = 2,
+              .optimizer_bytes = 12,
+              .allocator_factor = 1,
+              .logits_copies_bytes = 10},
+    .can = {.uneven_stages = true,
+            .dtypes = 1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16},
 };
 
 static enum dtp_status read_names(struct dtp_arena *a, const struct dtp_json *j,
@@ -131,25 +131,26 @@ static enum dtp_status read_by_gpu(struct dtp_arena *a, const struct dtp_json *j
         return DTP_OK;
     if (dtp_json_type(j) != DTP_JSON_ARRAY)
         return dtp_json_expected(j, "an array of objects, one per GPU family", err);
-    out->nby_gpu = dtp_json_size(j);
-    struct dtp_framework_gpu *gpu = DTP_NEW(a, struct dtp_framework_gpu, out->nby_gpu);
-    for (size_t i = 0; i < out->nby_gpu; i++) {
-        gpu[i] = (struct dtp_framework_gpu){.attention = out->attention,
-                                            .kernel_time_factor = out->kernel_time_factor,
-                                            .attention_time_factor = 1,
-                                            .norm_time_factor = out->norm_time_factor,
-                                            .norm_backward_time_factor = out->norm_time_factor};
+    out->kernels.nby_gpu = dtp_json_size(j);
+    struct dtp_framework_gpu *gpu = DTP_NEW(a, struct dtp_framework_gpu, out->kernels.nby_gpu);
+    for (size_t i = 0; i < out->kernels.nby_gpu; i++) {
+        gpu[i] =
+            (struct dtp_framework_gpu){.attention = out->kernels.attention,
+                                       .kernel_time_factor = out->kernels.kernel_time_factor,
+                                       .attention_time_factor = 1,
+                                       .norm_time_factor = out->kernels.norm_time_factor,
+                                       .norm_backward_time_factor = out->kernels.norm_time_factor};
         DTP_TRY(dtp_fields_read(a, dtp_json_at(j, i), dtp_framework_gpu_fields, &gpu[i], err));
     }
-    out->by_gpu = gpu;
+    out->kernels.by_gpu = gpu;
     return DTP_OK;
 }
 
 static const struct dtp_framework_gpu *of_family(const struct dtp_framework *f,
                                                  const char *family) {
-    for (size_t i = 0; i < f->nby_gpu; i++)
-        if (dtp_same_name(f->by_gpu[i].family, family))
-            return &f->by_gpu[i];
+    for (size_t i = 0; i < f->kernels.nby_gpu; i++)
+        if (dtp_same_name(f->kernels.by_gpu[i].family, family))
+            return &f->kernels.by_gpu[i];
     return NULL;
 }
 
@@ -161,11 +162,11 @@ struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f,
     if (there)
         return *there;
     return (struct dtp_framework_gpu){.family = gpu->family,
-                                      .attention = f->attention,
-                                      .kernel_time_factor = f->kernel_time_factor,
+                                      .attention = f->kernels.attention,
+                                      .kernel_time_factor = f->kernels.kernel_time_factor,
                                       .attention_time_factor = 1,
-                                      .norm_time_factor = f->norm_time_factor,
-                                      .norm_backward_time_factor = f->norm_time_factor};
+                                      .norm_time_factor = f->kernels.norm_time_factor,
+                                      .norm_backward_time_factor = f->kernels.norm_time_factor};
 }
 
 enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
@@ -173,22 +174,22 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
     static const char *const recompute_names[] = {"none", "selective", "full", NULL};
     static const char *const default_schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
     struct document d = {.framework = framework_default};
-    d.framework.schedules = default_schedules;
+    d.framework.can.schedules = default_schedules;
     DTP_TRY(dtp_fields_read(a, j, dtp_framework_fields, &d, err));
     *out = d.framework;
-    out->zero_stages = out->recompute_modes = 1;
+    out->can.zero_stages = out->can.recompute_modes = 1;
     DTP_TRY(read_names(a, d.aliases, &out->aliases, err));
-    DTP_TRY(read_names(a, d.schedules, &out->schedules, err));
+    DTP_TRY(read_names(a, d.schedules, &out->can.schedules, err));
     DTP_TRY(read_names(a, d.fitted, &out->fitted, err));
     DTP_TRY(read_by_gpu(a, d.by_gpu, out, err));
-    DTP_TRY(read_stage_bits(d.zero_stages, &out->zero_stages, err));
-    out->zero_stages_pp = out->zero_stages_tp = out->zero_stages;
-    DTP_TRY(read_stage_bits(d.zero_stages_pp, &out->zero_stages_pp, err));
-    DTP_TRY(read_stage_bits(d.zero_stages_tp, &out->zero_stages_tp, err));
-    DTP_TRY(read_stage_bits(d.dp_overlap_stages, &out->dp_overlap_stages, err));
-    DTP_TRY(
-        read_bits(a, d.recompute, "recomputation", recompute_names, 3, &out->recompute_modes, err));
-    DTP_TRY(read_bits(a, d.dtypes, "dtype", dtp_dtype_names, DTP_NDTYPES, &out->dtypes, err));
+    DTP_TRY(read_stage_bits(d.zero_stages, &out->can.zero_stages, err));
+    out->can.zero_stages_pp = out->can.zero_stages_tp = out->can.zero_stages;
+    DTP_TRY(read_stage_bits(d.zero_stages_pp, &out->can.zero_stages_pp, err));
+    DTP_TRY(read_stage_bits(d.zero_stages_tp, &out->can.zero_stages_tp, err));
+    DTP_TRY(read_stage_bits(d.dp_overlap_stages, &out->wire.dp_overlap_stages, err));
+    DTP_TRY(read_bits(a, d.recompute, "recomputation", recompute_names, 3,
+                      &out->can.recompute_modes, err));
+    DTP_TRY(read_bits(a, d.dtypes, "dtype", dtp_dtype_names, DTP_NDTYPES, &out->can.dtypes, err));
     const struct dtp_json *source = dtp_json_get(j, "source");
     if (source && dtp_json_type(source) == DTP_JSON_STRING)
         out->source = dtp_json_string(source);
@@ -241,34 +242,35 @@ enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct
 
 void dtp_framework_to_fp32(struct dtp_framework *f) {
     const double fp32_bytes = 4;
-    struct dtp_framework_memory *m = &f->memory;
+    struct dtp_framework_keeps *m = &f->keeps;
     if (m->weight_bytes >= fp32_bytes)
         return;
     if (m->optimizer_bytes >= 3 * fp32_bytes) /* master weights and two moments */
         m->optimizer_bytes -= fp32_bytes;
     m->weight_bytes = m->gradient_bytes = fp32_bytes;
     m->gathered_bytes = m->cached_weight_bytes = 0;
-    f->reduce_bytes = f->p2p_bytes = fp32_bytes;
+    f->wire.reduce_bytes = f->wire.p2p_bytes = fp32_bytes;
 }
 
 bool dtp_framework_dp_overlaps(const struct dtp_framework *f, int option, int zero_stage) {
-    return option < 0 ? f->dp_overlap && f->dp_overlap_stages >> zero_stage & 1 : option != 0;
+    return option < 0 ? f->wire.dp_overlap && f->wire.dp_overlap_stages >> zero_stage & 1
+                      : option != 0;
 }
 
 double dtp_framework_reused_params(const struct dtp_framework *f, double params) {
-    double most = f->zero3_reuse_params / 2;
+    double most = f->wire.zero3_reuse_params / 2;
     return params < most ? params : most;
 }
 
 double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp_model *m) {
     double weight = (double)m->hidden * m->ffn;
-    return weight > f->zero3_unit_params ? weight : f->zero3_unit_params;
+    return weight > f->wire.zero3_unit_params ? weight : f->wire.zero3_unit_params;
 }
 
 double dtp_framework_gathered_bytes(const struct dtp_framework *f, enum dtp_dtype dtype) {
-    if (dtp_dtype_narrow(dtype) && f->memory.fp8_gathered_bytes > 0)
-        return f->memory.fp8_gathered_bytes;
-    return f->memory.gathered_bytes > 0 ? f->memory.gathered_bytes : f->memory.weight_bytes;
+    if (dtp_dtype_narrow(dtype) && f->keeps.fp8_gathered_bytes > 0)
+        return f->keeps.fp8_gathered_bytes;
+    return f->keeps.gathered_bytes > 0 ? f->keeps.gathered_bytes : f->keeps.weight_bytes;
 }
 
 /* TransformerEngine, csrc/quantizer.cpp: 2 bytes in and two casts out; the tensor's maximum first costs a read
@@ -279,25 +281,26 @@ double dtp_framework_cast_bytes(const struct dtp_framework *f, enum dtp_dtype dt
         [DTP_FP8_DELAYED] = 4, [DTP_FP8_CURRENT] = 6, [DTP_FP8_BLOCK] = 4 + 2.0 / 32};
     if (dtype == DTP_FP4)
         return 3 * 2 + 2 * (0.5 + 1.0 / 16);
-    return f->fp8_cast_bytes > 0 ? f->fp8_cast_bytes : recipe_bytes[f->fp8_recipe];
+    return f->kernels.fp8_cast_bytes > 0 ? f->kernels.fp8_cast_bytes
+                                         : recipe_bytes[f->kernels.fp8_recipe];
 }
 
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far) {
-    double rank_s = far ? f->check_far_rank_s : f->check_rank_s;
-    return f->checked_collectives && ranks > 1 ? rank_s * ranks : 0;
+    double rank_s = far ? f->host.check_far_rank_s : f->host.check_rank_s;
+    return f->host.checked_collectives && ranks > 1 ? rank_s * ranks : 0;
 }
 
 bool dtp_framework_layers_vary(const struct dtp_framework *f) {
-    return strncmp(f->rank_order, "tp-cp", 5) != 0 || f->zero_copy_bytes > 0;
+    return strncmp(f->wire.rank_order, "tp-cp", 5) != 0 || f->wire.zero_copy_bytes > 0;
 }
 
 double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m) {
-    return m->moe.capacity_factor > 0 ? m->moe.capacity_factor : f->moe_capacity;
+    return m->moe.capacity_factor > 0 ? m->moe.capacity_factor : f->kernels.moe_capacity;
 }
 
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {
-    int multiple = f->vocab_multiple > 0 ? f->vocab_multiple * tp : tp;
-    if (tp == 1 && !f->vocab_padded)
+    int multiple = f->kernels.vocab_multiple > 0 ? f->kernels.vocab_multiple * tp : tp;
+    if (tp == 1 && !f->kernels.vocab_padded)
         return vocab;
     return (vocab + multiple - 1) / multiple * multiple;
 }

@@ -23,7 +23,8 @@ extern const char *const dtp_cross_entropy_names[];
 enum dtp_fp8_recipe { DTP_FP8_DELAYED, DTP_FP8_CURRENT, DTP_FP8_BLOCK };
 extern const char *const dtp_fp8_recipe_names[];
 
-struct dtp_framework_memory {
+/* What it keeps in device memory. */
+struct dtp_framework_keeps {
     double weight_bytes;       /* per parameter: 2 */
     double gradient_bytes;     /* per parameter: 2, or 4 where gradients are fp32 */
     double optimizer_bytes;    /* per parameter: 12 = fp32 master, two moments */
@@ -53,8 +54,9 @@ struct dtp_framework_memory {
     double attention_copies_bytes;
     /* per parameter: gradients of one backward, kept until it has ended and then added to those of the step */
     double backward_gradient_bytes;
-    bool lazy_gradients; /* gradients are freed by the update and come back in the backward */
-    bool transfers_kept; /* pipeline: a buffer for each microbatch and direction */
+    bool lazy_gradients;      /* gradients are freed by the update and come back in the backward */
+    bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */
+    bool transfers_kept;      /* pipeline: a buffer for each microbatch and direction */
     /* ZeRO-1/2: second buckets where reductions overlap the backward */
     double overlap_bucket_bytes;
     double step_copy_bytes; /* per parameter of the update: fp32 gradients that live in it only */
@@ -86,12 +88,8 @@ enum dtp_expert_tp { DTP_EXPERT_TP_SAME, DTP_EXPERT_TP_ONE, DTP_EXPERT_TP_ANY };
 /* Of how many layers full recomputation may be: of all alone; of any number; of every n-th, n = 1, 2, ... */
 enum dtp_recompute_some { DTP_RECOMPUTE_ALL, DTP_RECOMPUTE_ANY, DTP_RECOMPUTE_NTH };
 
-struct dtp_framework {
-    const char *name, *title, *source;
-    const char *const *aliases; /* NULL-terminated; names in measured data */
-    struct dtp_framework_memory memory;
-
-    /* kernels */
+/* Which kernels it launches for a layer, and how fast they are beside those of the GPU file. */
+struct dtp_framework_kernels {
     enum dtp_attention attention; /* default */
     bool fused_softmax;           /* scale + mask + softmax in one kernel */
     int fused_softmax_multiple;   /* of heads x microbatch on a rank, else not fused; 0: any */
@@ -101,8 +99,8 @@ struct dtp_framework {
     bool half_cross_entropy;          /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
-    double fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output
-                                  gradient to cast them; 0: those of the recipe */
+    double
+        fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output gradient to cast them; 0: those of the recipe */
     bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
     bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
     bool autocast;         /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
@@ -120,21 +118,39 @@ struct dtp_framework {
     bool selective_alternate_products;
     bool recompute_stops_early;   /* full recomputation ends with the last tensor that was saved */
     bool native;                  /* our own runtime: op_native.c, memory_native.c */
-    bool inline_communication;    /* ranks copy and reduce themselves: part of their actions */
     bool dropout;                 /* false: trains without, whatever the model says, unless asked */
     int vocab_multiple;           /* vocabulary padded to a multiple of this x tp; 1: none */
     bool vocab_padded;            /* false: padded only with tp > 1 */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
+    /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
+    double kernel_time_factor;
+    const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
+    size_t nby_gpu;
+    /* fitted: fused attention at head_dim <= 64, beside the factors above */
+    double small_head_factor;
+    double norm_time_factor; /* fitted: its norm kernels over the persistent ones of the GPU file */
+    double
+        moe_capacity; /* rows of an expert over the mean where the model is dropless: what is more is dropped, what lacks is padded; 0: none are */
+    bool moe_router_fp32;       /* the router's product is one of fp32 */
+    bool moe_expert_loop;       /* experts one after another, not in groups */
+    bool moe_separate_products; /* gate and up of experts are products of their own */
+    bool moe_fused_activation;  /* one kernel between them, whatever dense layers have */
+    bool moe_gathers_rows;  /* rows are gathered back, weighted and summed in fp32, not added up */
+    bool moe_fused_permute; /* rows are ordered and put back by one kernel each */
+    bool moe_weighs_rows;   /* a kernel of its own weights them, and keeps them for its backward */
+    double moe_imbalance;   /* rows of the fullest expert over the mean, dropless; >= 1 */
+};
 
-    /* communication */
-    const char *rank_order;   /* "tp-cp-dp-pp" */
-    bool p2p_blocking;        /* transfers stop the compute stream (rendezvous of neighbours) */
-    bool p2p_chunks_overlap;  /* but not where ranks hold several chunks */
-    bool p2p_slots;           /* interleaved: in time slots, each with one batch of transfers */
-    bool scatter_gather;      /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
-    bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */
-    double p2p_bytes;         /* per element: 2; 4 where activations travel in fp32 */
-    bool tp_overlap;          /* backward tp collectives behind wgrad */
+/* What it sends, when, and what it hides behind what. */
+struct dtp_framework_wire {
+    bool inline_communication; /* ranks copy and reduce themselves: part of their actions */
+    const char *rank_order;    /* "tp-cp-dp-pp" */
+    bool p2p_blocking;         /* transfers stop the compute stream (rendezvous of neighbours) */
+    bool p2p_chunks_overlap;   /* but not where ranks hold several chunks */
+    bool p2p_slots;            /* interleaved: in time slots, each with one batch of transfers */
+    bool scatter_gather; /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
+    double p2p_bytes;    /* per element: 2; 4 where activations travel in fp32 */
+    bool tp_overlap;     /* backward tp collectives behind wgrad */
     /* and those of the forward behind the GEMM beside them (userbuffers) */
     bool tp_overlap_forward;
     double tp_overlap_fraction; /* of the tp time of the backward that can hide, 0 .. 1 */
@@ -155,53 +171,51 @@ struct dtp_framework {
     double zero3_reuse_params;   /* what is used again within so many parameters stays gathered */
     bool zero3_buckets;          /* reduced in buckets, not layer by layer */
     bool gather_by_broadcasts;   /* ZeRO-1/2: each rank broadcasts its part of the parameters */
-    int gather_copies_per_layer; /* ZeRO-1/2: tensors of a layer that are copied one by one, for each
-                                    rank, out of what the gather wrote: launches */
+    int gather_copies_per_layer; /* ZeRO-1/2: tensors of a layer that are copied one by one, for each rank, out of what the gather wrote: launches */
     double zero_copy_bytes;      /* ZeRO-1/2: per gradient, into and out of the buckets */
-    bool zero3_forward_prefetch;                      /* false: only the backward gathers ahead */
+    bool zero3_forward_prefetch; /* false: only the backward gathers ahead */
     double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
     bool tied_embedding_all_reduce;
+    /* a ring of a tp group that spans nodes takes so much per step, beside the bytes at the NICs' rate, or what the cluster says where that is longer */
+    double tp_hop_s;
+    double comm_time_factor;                             /* fitted */
+    double offload_gradient_bytes, offload_weight_bytes; /* of a parameter over the link */
+    /* gradients leave the GPU with each microbatch; false: in the step */
+    bool offload_each_microbatch;
+    bool offload_overlap; /* behind the backward */
+};
 
-    /* host: two clocks, see cost_layer.c. Forward and recomputed forward take launches x launch_s, the backward
-     * launches x launch_s x backward_launch_factor; each + collectives x collective_host_s + layer_host_s. */
+/* Time of the host. It has two clocks, see cost_layer.c. Forward and recomputed forward take launches x launch_s, the
+ * backward launches x launch_s x backward_launch_factor; each adds collectives x collective_host_s + layer_host_s. */
+struct dtp_framework_host {
     double launch_s; /* host time per kernel of the forward */
-    /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all
-     * ranks have met */
+    /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all ranks have met */
     double kernel_gap_s, collective_gap_s;
-    /* of the native runtime's collectives and transfers on streams of their own: two waits of one stream for
-     * another */
+    /* of the native runtime's collectives and transfers on streams of their own: two waits of one stream for another */
     double stream_hop_s;
     /* per kernel of the backward over launch_s (autograd runs in C++) */
     double backward_launch_factor;
     double collective_host_s; /* per collective, beside its launch */
     double layer_host_s;      /* per layer and direction, beside the kernels' */
     double zero3_host_s;      /* ZeRO-3: per layer and direction, to unshard and reshard */
-    /* a ring of a tp group that spans nodes takes so much per step, beside the bytes at the NICs' rate, or what the
-     * cluster says where that is longer */
-    double tp_hop_s;
-    bool checked_collectives; /* every collective is checked before it starts, as PyTorch does with
-                                 TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
-    double check_rank_s;      /* ... and so takes so much host time per rank of the group */
-    double check_far_rank_s;  /* ... or so much where the group spans nodes */
-    bool checked_transfers;   /* a microbatch waits at each boundary of stages as well ... */
-    double check_transfer_s;  /* ... so long, both ways in all ... */
-    double check_poll_s;      /* ... since it is asked so often whether a message has arrived */
-    bool host_sync;           /* the host waits for the GPU at the start of each microbatch */
-    bool launch_blocking;     /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
+    bool
+        checked_collectives; /* every collective is checked before it starts, as PyTorch does with TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
+    double check_rank_s;     /* ... and so takes so much host time per rank of the group */
+    double check_far_rank_s; /* ... or so much where the group spans nodes */
+    bool checked_transfers;  /* a microbatch waits at each boundary of stages as well ... */
+    double check_transfer_s; /* ... so long, both ways in all ... */
+    double check_poll_s;     /* ... since it is asked so often whether a message has arrived */
+    bool host_sync;          /* the host waits for the GPU at the start of each microbatch */
+    bool launch_blocking;    /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
     /* exposed per transfer between stages: the host waits for it and starts anew */
     double p2p_host_s;
     double microbatch_host_s; /* per microbatch and rank, exposed */
     double step_host_s;       /* per step, exposed */
-    /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
-    double kernel_time_factor;
-    const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
-    size_t nby_gpu;
-    /* fitted: fused attention at head_dim <= 64, beside the factors above */
-    double small_head_factor;
-    double norm_time_factor; /* fitted: its norm kernels over the persistent ones of the GPU file */
-    double comm_time_factor; /* fitted */
+    bool moe_sync;            /* the host reads the counts of rows back in every layer of experts */
+};
 
-    /* what it can do */
+/* What it has; a plan that asks for more is refused. */
+struct dtp_framework_can {
     int max_tp, max_pp; /* 0: no limit; 1: has none */
     bool has_sequence_parallel, has_cp;
     bool has_mtp; /* multi-token prediction; false: trains the main model alone */
@@ -210,18 +224,6 @@ struct dtp_framework {
     bool has_ep_per_node; /* plans may send a token once to each node (DeepEP, HybridEP) */
     bool has_ep_overlap;  /* plans may hide their all-to-all */
     int max_ep;           /* 0: no limit; 1: every rank holds all experts */
-    /* experts, op_moe.c */
-    double moe_capacity;  /* rows of an expert over the mean where the model is dropless: what is
-                                   more is dropped, what lacks is padded; 0: none are */
-    bool moe_router_fp32; /* the router's product is one of fp32 */
-    bool moe_expert_loop; /* experts one after another, not in groups */
-    bool moe_separate_products; /* gate and up of experts are products of their own */
-    bool moe_fused_activation;  /* one kernel between them, whatever dense layers have */
-    bool moe_gathers_rows;  /* rows are gathered back, weighted and summed in fp32, not added up */
-    bool moe_fused_permute; /* rows are ordered and put back by one kernel each */
-    bool moe_weighs_rows;   /* a kernel of its own weights them, and keeps them for its backward */
-    double moe_imbalance;   /* rows of the fullest expert over the mean, dropless; >= 1 */
-    bool moe_sync;          /* the host reads the counts of rows back in every layer of experts */
     bool uneven_stages, uneven_chunks, accounts_for_ends;
     bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
     const char *const *schedules; /* NULL-terminated names */
@@ -234,21 +236,27 @@ struct dtp_framework {
     int recompute_modules; /* selective: those that can be chosen; 0: none, it is what the stack has */
     enum dtp_recompute_some recompute_layers;
     bool offload; /* of the optimizer state; with ZeRO-3 of the weights too */
-    double offload_gradient_bytes, offload_weight_bytes; /* of a parameter over the link */
-    /* gradients leave the GPU with each microbatch; false: in the step */
-    bool offload_each_microbatch;
-    bool offload_overlap;      /* behind the backward */
-    const char *const *fitted; /* names of the fields that were fitted, NULL-terminated */
+};
+
+struct dtp_framework {
+    const char *name, *title, *source;
+    const char *const *aliases; /* NULL-terminated; names in measured data */
+    const char *const *fitted;  /* names of the fields that were fitted, NULL-terminated */
+    struct dtp_framework_kernels kernels;
+    struct dtp_framework_wire wire;
+    struct dtp_framework_host host;
+    struct dtp_framework_keeps keeps;
+    struct dtp_framework_can can;
 };
 
 /* Layers of each stage can be given to it, not only what is left over. */
 static inline bool dtp_framework_takes_layers(const struct dtp_framework *f) {
-    return f->uneven_chunks || f->native;
+    return f->can.uneven_chunks || f->kernels.native;
 }
 /* Full recomputation of `some` of a chunk's layers. */
 static inline bool dtp_framework_recomputes(const struct dtp_framework *f, int layers, int some) {
-    if (some >= layers || f->recompute_layers != DTP_RECOMPUTE_NTH)
-        return some == layers || (some < layers && f->recompute_layers == DTP_RECOMPUTE_ANY);
+    if (some >= layers || f->can.recompute_layers != DTP_RECOMPUTE_NTH)
+        return some == layers || (some < layers && f->can.recompute_layers == DTP_RECOMPUTE_ANY);
     return layers / (layers / some) == some; /* of every n-th, layers / n */
 }
 

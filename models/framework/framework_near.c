@@ -50,7 +50,8 @@ const char *const *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_fra
     struct other *other = DTP_NEW(a, struct other, n);
     for (size_t i = 0; i < n; i++) {
         struct other *o = &other[nothers];
-        if (dtp_framework_load(a, names[i], &o->framework, NULL) != DTP_OK || o->framework.native)
+        if (dtp_framework_load(a, names[i], &o->framework, NULL) != DTP_OK ||
+            o->framework.kernels.native)
             continue;
         o->number = i;
         o->distance = distance(dtp_framework_fields, from, &o->framework);

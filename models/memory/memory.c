@@ -38,7 +38,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     kept -= moved_layers(problem, dense) * x->kept[DTP_LAYER_DENSE];
     if (stage.first)
         kept += x->kept[DTP_LAYER_EMBEDDING];
-    if (!stage.last && problem->framework->keeps_stage_outputs)
+    if (!stage.last && problem->framework->keeps.keeps_stage_outputs)
         kept += dtp_memory_layer_input_bytes(problem, plan);
     if (stage.first && !(stage.last && problem->model->tied_embeddings))
         r->table = (double)problem->model->vocab * problem->model->hidden / plan->tp;
@@ -55,7 +55,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     if (stage.last && problem->model->classes == 0 && problem->model->vocab > 0) {
         /* each depth of multi-token prediction has its own */
         double logits = dtp_cost_logits(problem, plan) * (1 + problem->model->mtp_layers);
-        const struct dtp_framework_memory *f = &problem->framework->memory;
+        const struct dtp_framework_keeps *f = &problem->framework->keeps;
         double outputs = f->outputs_kept_bytes * dtp_plan_num_microbatches(plan);
         r->saved_logits = f->logits_saved_bytes * in_flight * logits;
         r->outputs = plan->pp > 1 ? outputs * logits : 0;
@@ -103,9 +103,9 @@ static struct stored stored_params(const struct dtp_framework *f, const struct d
            all = r->dense + r->experts;
     /* FSDP that keeps what it gathered (SHARD_GRAD_OP) still stores wide shards; gradients that it
      * reduces once a step are whole until then. */
-    bool keeps = plan->zero_stage == 2 && f->memory.gathered_bytes > 0;
-    bool scatters =
-        plan->zero_stage == 3 || (plan->zero_stage == 2 && !(keeps && !f->reduce_per_microbatch));
+    bool keeps = plan->zero_stage == 2 && f->keeps.gathered_bytes > 0;
+    bool scatters = plan->zero_stage == 3 ||
+                    (plan->zero_stage == 2 && !(keeps && !f->wire.reduce_per_microbatch));
     return (struct stored){.weights = plan->zero_stage >= 3 || keeps ? sharded : all,
                            .gathered = keeps ? all : 0,
                            .gradients = scatters ? sharded : all,
@@ -115,7 +115,7 @@ static struct stored stored_params(const struct dtp_framework *f, const struct d
 /* Buffers that are there all the time, but for those of ZeRO-3. */
 static double standing_buffers(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                                const struct rank_parts *r) {
-    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
+    const struct dtp_framework_keeps *f = &memo->problem->framework->keeps;
     double buffers = f->fixed_bytes;
     /* Made by the first microbatch, kept by the module for the others (TransformerEngine, module/base.py). */
     if (dtp_dtype_narrow(plan->dtype))
@@ -149,15 +149,15 @@ static double unshard_buffers(const struct dtp_problem *problem, const struct dt
     if (plan->zero_stage < 3)
         return 0;
     double all = r->dense + r->experts;
-    if (f->zero3_unit_params > 0) {
+    if (f->wire.zero3_unit_params > 0) {
         double unit = dtp_framework_unit_params(f, problem->model);
         double table = (double)problem->model->vocab * problem->model->hidden;
         double live = dtp_framework_reused_params(f, all) + (unit > table ? unit : table) +
-                      f->zero3_prefetch_layers * f->zero3_unit_params;
+                      f->wire.zero3_prefetch_layers * f->wire.zero3_unit_params;
         return dtp_framework_gathered_bytes(f, plan->dtype) * (live < all ? live : all);
     }
     return dtp_framework_gathered_bytes(f, plan->dtype) *
-           ((f->zero3_prefetch_layers + 1) * r->largest_layer + r->root);
+           ((f->wire.zero3_prefetch_layers + 1) * r->largest_layer + r->root);
 }
 
 /* What a layer's backward holds beside the activations in flight. A forward that runs beside it has made the same
@@ -170,7 +170,7 @@ static double live_layer(const struct dtp_plan *plan, const struct activations *
 }
 
 /* 16-bit copies of the weights that autocast keeps; recomputation makes those of the layers again. */
-static double cached_weights(const struct dtp_framework_memory *f, const struct dtp_plan *plan,
+static double cached_weights(const struct dtp_framework_keeps *f, const struct dtp_plan *plan,
                              const struct rank_parts *r) {
     double products = r->dense + r->experts - r->table;
     if (plan->recompute == DTP_RECOMPUTE_FULL)
@@ -180,7 +180,7 @@ static double cached_weights(const struct dtp_framework_memory *f, const struct 
 
 /* The end of a backward whose gradients are added to those of the step only then: the activations of its
  * microbatch are gone. */
-static void take_backward_end(const struct dtp_framework_memory *f, const struct rank_parts *r,
+static void take_backward_end(const struct dtp_framework_keeps *f, const struct rank_parts *r,
                               double live, struct moment now, struct moment *peak) {
     double left = r->in_flight > 1 ? (r->in_flight - 1.0) / r->in_flight : 0;
     now.name = "end of backward";
@@ -217,7 +217,7 @@ static void take_second_backward(const struct rank_parts *r, double live, struct
 static struct moment zero3_end(const struct dtp_framework *f, const struct dtp_plan *plan,
                                const struct rank_parts *r, double standing, struct moment now,
                                struct moment peak) {
-    double gathered = dtp_framework_gathered_bytes(f, plan->dtype), reduced = f->reduce_bytes;
+    double gathered = dtp_framework_gathered_bytes(f, plan->dtype), reduced = f->wire.reduce_bytes;
     double root_share = r->root / (r->dense + r->experts), all_gradients = now.gradients;
     now.gradients = (1 - root_share) * all_gradients;
     now.buffers += (2 * gathered + reduced) * r->largest_layer + 2 * gathered * r->root;
@@ -233,7 +233,7 @@ static struct moment zero3_end(const struct dtp_framework *f, const struct dtp_p
 /* Offload that takes each microbatch's gradients to the host: what is left are the buckets. */
 static bool gradients_leave(const struct dtp_framework *f, const struct dtp_plan *plan) {
     bool divided = plan->zero_stage > 0 || plan->dp * plan->cp == 1;
-    return plan->offload != DTP_OFFLOAD_NONE && f->offload_each_microbatch && divided;
+    return plan->offload != DTP_OFFLOAD_NONE && f->wire.offload_each_microbatch && divided;
 }
 
 /* Moments: the loss of the last microbatch (the logits meet the activations in flight, the working set
@@ -245,7 +245,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
                                 const struct activations *x, const struct rank_parts *r,
                                 struct rank_sums *out_sums) {
     const struct dtp_framework *framework = memo->problem->framework;
-    const struct dtp_framework_memory *f = &framework->memory;
+    const struct dtp_framework_keeps *f = &framework->keeps;
     struct stored stored = stored_params(framework, plan, r);
     double standing = standing_buffers(memo, plan, r);
     double cached = cached_weights(f, plan, r);
@@ -306,7 +306,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
 static void fill_device(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                         const struct activations *x, const struct rank_parts *r,
                         const struct rank_sums *sums, struct dtp_stage_memory *out) {
-    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
+    const struct dtp_framework_keeps *f = &memo->problem->framework->keeps;
     uint64_t limit_bytes = memo->problem->memory_limit_bytes;
     uint64_t needed_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
     uint64_t beside_bytes = whole_bytes(f->context_bytes) +
@@ -362,7 +362,7 @@ static void fill_rank(const struct dtp_memory_memo *memo, const struct dtp_plan 
 
 void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                 struct dtp_stage_memory *stages) {
-    if (memo->problem->framework->native) {
+    if (memo->problem->framework->kernels.native) {
         dtp_memory_native(memo->a, memo->problem, plan, stages);
         return;
     }
@@ -399,7 +399,7 @@ static bool needs_no_more(const struct dtp_memory_memo *memo, const struct dtp_p
 
 uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
     uint64_t worst_bytes = 0;
-    if (memo->problem->framework->native)
+    if (memo->problem->framework->kernels.native)
         return dtp_memory_native_peak(memo->a, memo->problem, plan);
     const struct activations *x = dtp_memory_activations(memo, plan);
     const int *in_flight = dtp_memory_in_flight(memo, plan);

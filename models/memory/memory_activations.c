@@ -20,7 +20,8 @@ struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
 
 /* Of an activation between layers. */
 static double element_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan) {
-    bool wide = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 || problem->framework->autocast;
+    bool wide =
+        plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 || problem->framework->kernels.autocast;
     return wide ? 4 : 2;
 }
 
@@ -42,8 +43,8 @@ static void layer_clocks(const struct dtp_problem *problem, const struct dtp_pla
     const struct dtp_framework *f = problem->framework;
     double check_s = dtp_framework_check_s(f, plan->tp, plan->tp > problem->cluster->node.gpus);
     for (int p = 0; p < 2; p++) {
-        double launch_s = f->launch_s * (p == 0 ? 1 : f->backward_launch_factor);
-        out->host_s[p] = launch_s * out->launches[p] + f->layer_host_s;
+        double launch_s = f->host.launch_s * (p == 0 ? 1 : f->host.backward_launch_factor);
+        out->host_s[p] = launch_s * out->launches[p] + f->host.layer_host_s;
         out->gpu_s[p] = 0;
     }
     for (int i = 0; i < ops->n; i++) {
@@ -72,7 +73,7 @@ static void layer_activations(const struct dtp_problem *problem, const struct dt
         out->whole += op->saved_bytes;
         out->launches[op->pass != DTP_PASS_F] += op->launches * op->count;
     }
-    if (problem->framework->memory.queue_layers > 0)
+    if (problem->framework->keeps.queue_layers > 0)
         layer_clocks(problem, plan, ops, out);
     bool layer = dtp_layer_is_block(kind);
     int modules = layer ? dtp_plan_modules(plan) : 0;
@@ -107,12 +108,11 @@ static void activations_key(const struct dtp_problem *problem, const struct dtp_
         key[0] |= (uint64_t)plan->ep << 28;
         key[1] |= (uint64_t)plan->etp << 7;
     }
-    bool alike = plan->zero_stage <= 1 && problem->framework->zero_copy_bytes <= 0;
-    if (problem->framework->memory.queue_layers > 0)
+    bool alike = plan->zero_stage <= 1 && problem->framework->wire.zero_copy_bytes <= 0;
+    if (problem->framework->keeps.queue_layers > 0)
         key[1] |= (uint64_t)(dtp_plan_num_microbatches(plan) > 1) << 29 |
                   (uint64_t)(alike ? 0 : plan->zero_stage) << 30 | (uint64_t)plan->tp_algo << 32;
-    if (problem->framework->memory.queue_layers > 0 &&
-        dtp_framework_layers_vary(problem->framework))
+    if (problem->framework->keeps.queue_layers > 0 && dtp_framework_layers_vary(problem->framework))
         key[2] |= (uint64_t)plan->dp << 16 | (uint64_t)plan->pp << 40;
 }
 
@@ -171,7 +171,7 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
     /* Sequence parallelism: the gathered input of a block, where it has no buffer of its own, and its
      * gradient before it is scattered. */
     if (plan->sequence_parallel)
-        x->working += (problem->framework->memory.gather_buffers > 0 ? 1 : 2) *
+        x->working += (problem->framework->keeps.gather_buffers > 0 ? 1 : 2) *
                       dtp_memory_gathered_input_bytes(problem, plan);
     return x;
 }

@@ -242,12 +242,12 @@ void dtp_walk_chunk(struct dtp_arena *a, const struct dtp_problem *problem, stru
 void dtp_walk_begin(const struct dtp_problem *problem, const struct dtp_plan *plan,
                     struct walk *w) {
     int attention =
-        problem->attention >= 0 ? problem->attention : (int)problem->framework->attention;
+        problem->attention >= 0 ? problem->attention : (int)problem->framework->kernels.attention;
     *w = (struct walk){.plan = plan,
                        .gelu =
                            !problem->model->gated_ffn && problem->model->activation == DTP_ACT_GELU,
                        .fused = attention != DTP_ATTN_HEADS,
-                       .prefetch = problem->framework->zero3_prefetch_layers,
+                       .prefetch = problem->framework->wire.zero3_prefetch_layers,
                        .e = dtp_dtype_bytes(plan->dtype)};
     dtp_native_of(problem, plan, &w->d);
     w->H = w->e * w->d.local_tokens * w->d.hidden;

@@ -72,7 +72,7 @@ double dtp_memory_layer_input_bytes(const struct dtp_problem *problem, const str
 double dtp_memory_gathered_input_bytes(const struct dtp_problem *problem,
                                        const struct dtp_plan *plan);
 /* ZeRO-1/2: the one piece that updated parameters are gathered into; 0: gathered in place. */
-double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
+double dtp_memory_flat_gather_bytes(const struct dtp_framework_keeps *f,
                                     const struct dtp_plan *plan, const struct rank_parts *r);
 /* Bytes of a rank: at the loss, at most in forward and backward, at most, and of the optimizer. */
 struct rank_sums {

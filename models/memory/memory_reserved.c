@@ -3,7 +3,7 @@
 
 #include "models/memory/memory_private.h"
 
-double dtp_memory_flat_gather_bytes(const struct dtp_framework_memory *f,
+double dtp_memory_flat_gather_bytes(const struct dtp_framework_keeps *f,
                                     const struct dtp_plan *plan, const struct rank_parts *r) {
     bool divided = (plan->zero_stage == 1 || plan->zero_stage == 2) && plan->dp * plan->cp > 1;
     return divided ? f->flat_gather_bytes * (r->dense + r->experts) : 0;
@@ -22,13 +22,13 @@ struct ahead {
  * each. */
 static double queued(const struct dtp_framework *f, const struct dtp_plan *plan,
                      const struct activations *x, const struct rank_parts *r) {
-    if (f->checked_transfers)
+    if (f->host.checked_transfers)
         return 0;
     double forwards = dtp_plan_num_microbatches(plan), backwards = forwards - (plan->pp == 1);
     double launched = r->layers * (forwards + backwards * x->launches[1] / x->launches[0]);
     double lead = 1 - (x->host_s[0] + x->host_s[1]) / (x->gpu_s[0] + x->gpu_s[1]);
-    lead = fmax(lead, f->checked_collectives ? 0 : f->memory.host_lead);
-    return fmin(f->memory.queue_layers, lead * launched);
+    lead = fmax(lead, f->host.checked_collectives ? 0 : f->keeps.host_lead);
+    return fmin(f->keeps.queue_layers, lead * launched);
 }
 
 /* Where transfers are polled, a host that waits for a gradient goes on when it has seen the messages that announce it,
@@ -41,7 +41,7 @@ static struct ahead ahead_of_gradients(const struct dtp_framework *f, const stru
                                        const struct activations *x, const struct rank_parts *r) {
     struct ahead at = {0};
     double n = dtp_plan_num_microbatches(plan) - r->in_flight + 1; /* beside all activations */
-    double wait_s = f->check_poll_s * (1 - 2 / (n + 1) * (1 - ldexp(1, -(int)n - 1)));
+    double wait_s = f->host.check_poll_s * (1 - 2 / (n + 1) * (1 - ldexp(1, -(int)n - 1)));
     if (plan->pp <= 2)
         return at;
     at.backwards = fmin(r->layers, wait_s / x->host_s[1]);
@@ -55,7 +55,7 @@ static struct ahead ahead_of_gradients(const struct dtp_framework *f, const stru
 static struct ahead ahead_of(const struct dtp_framework *f, const struct dtp_plan *plan,
                              const struct activations *x, const struct rank_parts *r) {
     int microbatches = dtp_plan_num_microbatches(plan);
-    if (f->checked_transfers)
+    if (f->host.checked_transfers)
         return ahead_of_gradients(f, plan, x, r);
     double queue = queued(f, plan, x, r), ratio = x->launches[0] / x->launches[1];
     if (plan->pp > 1 && microbatches <= r->in_flight)
@@ -69,8 +69,8 @@ static struct ahead ahead_of(const struct dtp_framework *f, const struct dtp_pla
 /* The first stage launches its warm-up while the GPU waits for the second stage to take the first two
  * microbatches, which in the first step starts late; not where it polls its transfers. */
 static double ahead_in_warm_up(const struct dtp_framework *f, const struct rank_parts *r) {
-    double waiting = f->checked_transfers ? 0 : r->layers * (r->in_flight - 2.0);
-    return fmin(fmax(0, waiting), f->memory.queue_layers);
+    double waiting = f->host.checked_transfers ? 0 : r->layers * (r->in_flight - 2.0);
+    return fmin(fmax(0, waiting), f->keeps.queue_layers);
 }
 
 /* Sequence parallelism scatters the whole sequence's sums after embedding, attention and MLP, and in the backward
@@ -84,7 +84,7 @@ static struct reserved deferred_bytes(const struct dtp_problem *problem,
                                       const struct rank_parts *r) {
     const struct dtp_framework *f = problem->framework;
     const double sums = 2; /* of a layer and direction */
-    if (plan->tp == 1 || !plan->sequence_parallel || f->memory.queue_layers <= 0 || r->layers == 0)
+    if (plan->tp == 1 || !plan->sequence_parallel || f->keeps.queue_layers <= 0 || r->layers == 0)
         return (struct reserved){0};
     struct ahead at = ahead_of(f, plan, x, r);
     double forward = sums + (plan->pp > 1 && r->table > 0 ? 1.0 / r->layers : 0);
@@ -109,26 +109,27 @@ static double logits_room(const struct rank_parts *r, double piece_bytes) {
  * casts its gradients to fp32. Layers' activations leave blocks that are too small. */
 static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan *plan,
                            const struct rank_parts *r) {
-    const double all = r->dense + r->experts, most = f->memory.piece_params;
+    const double all = r->dense + r->experts, most = f->keeps.piece_params;
     if (most <= 0 || plan->zero_stage < 1 || plan->zero_stage > 2 ||
         plan->offload != DTP_OFFLOAD_NONE)
         return 0;
     double reduced = 2 * (all < most ? all : most);
     double gathered = 2 * all / (all < most ? 1 : floor(all / most));
-    double cast = f->memory.step_copy_bytes * all / ((double)plan->dp * plan->cp);
-    double total = f->launch_blocking ? reduced : 2 * all;
+    double cast = f->keeps.step_copy_bytes * all / ((double)plan->dp * plan->cp);
+    double total = f->host.launch_blocking ? reduced : 2 * all;
     double bytes = total - logits_room(r, reduced) * reduced, largest = reduced;
     bytes = bytes > 0 ? bytes : 0;
     if (cast > largest && logits_room(r, cast) < 1) {
         bytes += cast;
         largest = cast;
     }
-    double more = (f->launch_blocking ? gathered : 2 * all) - logits_room(r, gathered) * gathered;
+    double more =
+        (f->host.launch_blocking ? gathered : 2 * all) - logits_room(r, gathered) * gathered;
     return gathered > largest && more > 0 ? bytes + more : bytes;
 }
 
 /* Of the optimizer, allocated by the first update; the master weights are there from the start. */
-static double moments_bytes(const struct dtp_framework_memory *f, const struct rank_sums *sums) {
+static double moments_bytes(const struct dtp_framework_keeps *f, const struct rank_sums *sums) {
     const double master = 4; /* bytes per parameter */
     return f->optimizer_bytes > master ? sums->optimizer * (1 - master / f->optimizer_bytes) : 0;
 }
@@ -148,7 +149,7 @@ static double gathered_anew(double flat, int replicas, const struct activations 
  * activations left, but what is gathered is asked for beside that, and takes the next step's activations. Where it
  * has no room the allocator gives back what is free. The embedding's gradient is larger than what a backward
  * frees. */
-static struct reserved without_logits(const struct dtp_framework_memory *f,
+static struct reserved without_logits(const struct dtp_framework_keeps *f,
                                       const struct dtp_plan *plan, const struct activations *x,
                                       const struct rank_parts *r, const struct rank_sums *sums) {
     double flat = dtp_memory_flat_gather_bytes(f, plan, r);
@@ -167,7 +168,7 @@ static bool workspace_in_sum(const struct dtp_problem *problem, const struct dtp
     double sum = dtp_memory_gathered_input_bytes(problem, plan), left = sum - sum / plan->tp;
     return plan->tp > 1 && plan->sequence_parallel &&
            x->host_s[0] + x->host_s[1] > x->gpu_s[0] + x->gpu_s[1] && left < logits_bytes &&
-           left >= problem->framework->memory.fixed_bytes / 2;
+           left >= problem->framework->keeps.fixed_bytes / 2;
 }
 
 /* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
@@ -178,7 +179,7 @@ static bool workspace_in_sum(const struct dtp_problem *problem, const struct dtp
 static struct reserved with_logits(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                    const struct activations *x, const struct rank_parts *r,
                                    const struct rank_sums *sums, struct reserved *deferred) {
-    const struct dtp_framework_memory *f = &problem->framework->memory;
+    const struct dtp_framework_keeps *f = &problem->framework->keeps;
     double moments = moments_bytes(f, sums);
     double split = f->logits_split_bytes * r->nlogits, left = split - moments;
     double bytes = sums->loss + f->logits_freed_bytes * r->nlogits;
@@ -197,7 +198,7 @@ static struct reserved with_logits(const struct dtp_problem *problem, const stru
 struct reserved dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
                                       const struct dtp_plan *plan, const struct activations *x,
                                       const struct rank_parts *r, const struct rank_sums *sums) {
-    const struct dtp_framework_memory *f = &memo->problem->framework->memory;
+    const struct dtp_framework_keeps *f = &memo->problem->framework->keeps;
     struct reserved deferred = deferred_bytes(memo->problem, plan, x, r);
     struct reserved at = r->nlogits > 0 ? with_logits(memo->problem, plan, x, r, sums, &deferred)
                                         : without_logits(f, plan, x, r, sums);

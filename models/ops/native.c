@@ -21,9 +21,9 @@ void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *p,
                            .vocab = dtp_native_vocab(m, p),
                            .kv_copies = m->kv_heads >= p->tp ? 1 : p->tp / m->kv_heads,
                            .sp = p->sequence_parallel && p->tp > 1,
-                           .dropout = problem->framework->dropout && m->dropout > 0,
+                           .dropout = problem->framework->kernels.dropout && m->dropout > 0,
                            .attention_dropout =
-                               problem->framework->dropout && m->attention_dropout > 0,
+                               problem->framework->kernels.dropout && m->attention_dropout > 0,
                            .split = dtp_schedule_kinds[p->schedule].split_backward};
     d.local_tokens = d.sp ? d.tokens / p->tp : d.tokens;
     d.q_width = d.heads * d.head_dim;
@@ -81,17 +81,17 @@ static double collective_s(const struct inline_comm *c, enum dtp_collective kind
                            const struct dtp_group_shape *shape, double elements) {
     struct dtp_coll_cost cost;
     double bytes = elements * (kind == DTP_ALL_GATHER ? dtp_dtype_bytes(c->plan->dtype)
-                                                      : c->problem->framework->reduce_bytes);
+                                                      : c->problem->framework->wire.reduce_bytes);
     if (!(elements > 0) || shape->size < 2)
         return 0;
     dtp_coll_cost(c->problem->cluster, kind, DTP_ALGO_AUTO, shape, bytes, &cost);
-    return cost.time_s * c->problem->framework->comm_time_factor +
-           c->problem->framework->stream_hop_s;
+    return cost.time_s * c->problem->framework->wire.comm_time_factor +
+           c->problem->framework->host.stream_hop_s;
 }
 
 static double kernel_s(const struct inline_comm *c, enum dtp_kernel k, double elements) {
     const struct dtp_gpu *g = &c->problem->cluster->gpu;
-    double e = c->problem->framework->reduce_bytes; /* of gradients */
+    double e = c->problem->framework->wire.reduce_bytes; /* of gradients */
     return dtp_device_kernel_s(g, k, 2 * e * elements, elements) + g->kernel_gap_s;
 }
 
@@ -170,7 +170,7 @@ struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
                                             const struct dtp_plan *plan) {
     struct dtp_native_waits out = {0};
     struct dtp_placement place;
-    if (!problem->framework->native || plan->zero_stage < 2 || plan->dp < 2 ||
+    if (!problem->framework->kernels.native || plan->zero_stage < 2 || plan->dp < 2 ||
         dtp_plan_place(plan, problem->cluster, problem->framework, &place, NULL) != DTP_OK)
         return out;
     struct dtp_native d;
@@ -211,7 +211,7 @@ void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dt
     struct inline_comm c = {problem, plan, dp, tp, &d};
     int neighbours = (vs > 0) + (vs + 1 < plan->pp * plan->vpp);
     const struct dtp_framework *f = problem->framework;
-    if (plan->pp > 1 && f->inline_communication) {
+    if (plan->pp > 1 && f->wire.inline_communication) {
         double copies_s = neighbours * copy_s(&c);
         phase_add(&out->f, &out->f.pp_s, copies_s);
         phase_add(&out->i, &out->i.pp_s, copies_s);
@@ -219,7 +219,7 @@ void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dt
     double reduce = reduce_all_s(&c, &s), gather = gather_all_s(&c, &s);
     if (plan->zero_stage >= 2)
         phase_add(&out->w, &out->w.dp_s, reduce);
-    bool streams = !f->inline_communication;
+    bool streams = !f->wire.inline_communication;
     double again = s.tied ? gather_s(&c, s.tokens_n) : 0; /* for the head */
     if (plan->zero_stage == 3 && streams) {
         phase_add(&out->f, &out->f.dp_s, exposed_gather_s(&c, &s, gather + again, out->f.total_s));

@@ -37,7 +37,7 @@ void dtp_op_gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                                  .n = (int64_t)s.n,
                                  .k = (int64_t)s.k,
                                  .batch = (int64_t)s.batch,
-                                 .whole_waves = b->f->whole_gemm_waves};
+                                 .whole_waves = b->f->kernels.whole_gemm_waves};
 }
 
 void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shape s,
@@ -79,7 +79,7 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
     double gathered =
         dtp_dtype_narrow(b->dtype) ? bytes / b->e : bytes; /* cast before the gather */
     dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
-        ->overlapped = b->tp_overlap && b->f->tp_overlap_forward;
+        ->overlapped = b->tp_overlap && b->f->wire.tp_overlap_forward;
     dtp_op_collective(b, "tp all-gather X", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_TP, gathered)
         ->overlapped = b->tp_overlap;
     dtp_op_collective(b, "tp reduce-scatter dX", DTP_PASS_I, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
@@ -96,7 +96,7 @@ void dtp_op_tp_leave(struct dtp_op_build *b) {
         dtp_op_collective(b, "tp all-reduce", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes);
         return;
     }
-    bool whole = b->tp_overlap && b->f->tp_overlap_forward;
+    bool whole = b->tp_overlap && b->f->wire.tp_overlap_forward;
     dtp_op_collective(b, "tp reduce-scatter", DTP_PASS_F, DTP_REDUCE_SCATTER, DTP_AXIS_TP, bytes)
         ->overlapped = whole;
     double gathered = dtp_dtype_narrow(b->dtype) ? bytes / b->e : bytes;
@@ -105,14 +105,14 @@ void dtp_op_tp_leave(struct dtp_op_build *b) {
 }
 
 void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes) {
-    if (!b->f->fused_norm && b->m->norm == DTP_NORM_RMS) {
+    if (!b->f->kernels.fused_norm && b->m->norm == DTP_NORM_RMS) {
         dtp_op_eager_rms_norm(b, elements);
         return;
     }
     /* Reads x and writes y. Backward: dx reads x and dy and writes dx, the parameters read both again. */
-    double x = b->f->norm_fp32 ? 4 : b->e, y = b->e;
-    bool again = b->f->repeats_norms;
-    if (b->f->norm_fp32) {
+    double x = b->f->kernels.norm_fp32 ? 4 : b->e, y = b->e;
+    bool again = b->f->kernels.repeats_norms;
+    if (b->f->kernels.norm_fp32) {
         dtp_op_kernel(b, "norm to fp32", DTP_PASS_F, DTP_K_COPY, (x + y) * elements, elements)
             ->again = again;
         dtp_op_kernel(b, "norm gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (x + y) * elements,
@@ -131,12 +131,12 @@ void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, doub
  * byte). */
 void dtp_op_residual(struct dtp_op_build *b, bool bias) {
     double mask = b->dropout ? 1 : 0, e = b->e;
-    if (b->f->fused_bias_dropout_add || (!b->dropout && !bias)) {
+    if (b->f->kernels.fused_bias_dropout_add || (!b->dropout && !bias)) {
         dtp_op_kernel(b, "bias dropout add", DTP_PASS_F,
                       b->dropout ? DTP_K_DROPOUT : DTP_K_ELEMENTWISE, (3 * e + mask) * b->z, b->z)
             ->saved_bytes = mask * b->z;
     } else {
-        if (bias && !b->f->fused_linear_bias)
+        if (bias && !b->f->kernels.fused_linear_bias)
             dtp_op_kernel(b, "bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * b->z, b->z);
         if (b->dropout)
             dtp_op_kernel(b, "dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * b->z, b->z)
@@ -161,7 +161,7 @@ void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n) {
 void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias) {
     /* Gated: reads both halves, writes one. A bias that is not fused costs a pass of its own. */
     double e = b->e, x = rows * b->ffn, in = b->m->gated_ffn ? 2 : 1;
-    if (bias && !b->fused_activation && !b->f->fused_linear_bias)
+    if (bias && !b->fused_activation && !b->f->kernels.fused_linear_bias)
         dtp_op_kernel(b, "fc1 bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * in * x, in * x);
     /* Unfused, SiLU of the gate is a tensor of its own, kept for its product with the other half. */
     double gate_kept = b->m->gated_ffn && !b->fused_activation ? 1 : 0;
@@ -178,7 +178,7 @@ void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double
                 double saved_in_bytes) {
     const struct dtp_model *m = b->m;
     double in = m->gated_ffn ? 2 : 1;
-    if (m->gated_ffn && b->f->separate_products) {
+    if (m->gated_ffn && b->f->kernels.separate_products) {
         dtp_op_linears(b, "gate", (struct dtp_op_shape){rows, b->ffn, b->h, 1}, saved_in_bytes);
         dtp_op_linears(b, "up", (struct dtp_op_shape){rows, b->ffn, b->h, 1}, 0);
         dtp_op_input_gradient_adds(b, 1);
@@ -216,10 +216,10 @@ static void mlp_block(struct dtp_op_build *b, bool moe) {
  * fp32; the wider write hides). Otherwise, with several microbatches, a kernel of its own reads the new and
  * the old and writes, for each tensor. params: of the layer, on this rank. */
 static void accumulation(struct dtp_op_build *b, double params) {
-    double g = b->f->fp32_gradient_accumulation ? 4 : 2;
+    double g = b->f->kernels.fp32_gradient_accumulation ? 4 : 2;
     double vectors =
         2 * (b->m->norm_bias ? 2 : 1) + (b->m->attention_bias ? 2 : 0) + (b->m->mlp_bias ? 2 : 0);
-    if (b->f->fused_gradient_accumulation)
+    if (b->f->kernels.fused_gradient_accumulation)
         dtp_op_kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params)
             ->launches = vectors;
     else if (dtp_plan_num_microbatches(b->plan) > 1)
@@ -239,8 +239,8 @@ static double layer_params(const struct dtp_op_build *b, bool moe) {
 
 /* What eager lists exist for: decoders with a language model head. */
 static bool eager(const struct dtp_op_build *b) {
-    return b->f->eager && b->m->mla.kv_lora_rank == 0 && b->m->patch == 0 && b->m->classes == 0 &&
-           !b->m->mlm_head && !b->m->parallel_block;
+    return b->f->kernels.eager && b->m->mla.kv_lora_rank == 0 && b->m->patch == 0 &&
+           b->m->classes == 0 && !b->m->mlm_head && !b->m->parallel_block;
 }
 
 /* Copies beside the collectives of ZeRO: gradients into the buckets and out of them; of ZeRO-3: gathered parameters into place, gradients into the buffer that
@@ -248,25 +248,25 @@ static bool eager(const struct dtp_op_build *b) {
 static void zero_copies(struct dtp_op_build *b, double params) {
     const struct dtp_framework *f = b->f;
     int zero = b->plan->zero_stage;
-    if ((zero == 1 || zero == 2) && f->zero_copy_bytes > 0) {
+    if ((zero == 1 || zero == 2) && f->wire.zero_copy_bytes > 0) {
         double times =
-            zero == 2 && f->reduce_per_microbatch ? 1 : dtp_plan_num_microbatches(b->plan);
-        dtp_op_kernel(b, "reduce copy", DTP_PASS_W, DTP_K_COPY, f->zero_copy_bytes * params / times,
-                      params / times);
+            zero == 2 && f->wire.reduce_per_microbatch ? 1 : dtp_plan_num_microbatches(b->plan);
+        dtp_op_kernel(b, "reduce copy", DTP_PASS_W, DTP_K_COPY,
+                      f->wire.zero_copy_bytes * params / times, params / times);
     }
     if (zero < 3)
         return;
-    if (f->zero3_copy_out_bytes > 0) {
-        dtp_op_kernel(b, "unshard copy", DTP_PASS_F, DTP_K_COPY, f->zero3_copy_out_bytes * params,
-                      params);
-        if (f->zero3_regather_backward && b->plan->recompute != DTP_RECOMPUTE_FULL)
+    if (f->wire.zero3_copy_out_bytes > 0) {
+        dtp_op_kernel(b, "unshard copy", DTP_PASS_F, DTP_K_COPY,
+                      f->wire.zero3_copy_out_bytes * params, params);
+        if (f->wire.zero3_regather_backward && b->plan->recompute != DTP_RECOMPUTE_FULL)
             dtp_op_kernel(b, "unshard copy", DTP_PASS_I, DTP_K_COPY,
-                          f->zero3_copy_out_bytes * params, params);
+                          f->wire.zero3_copy_out_bytes * params, params);
     }
-    if (f->zero3_copy_in_bytes > 0)
+    if (f->wire.zero3_copy_in_bytes > 0)
         dtp_op_kernel(b, "reduce copy", DTP_PASS_W,
-                      f->reduce_bytes > b->e ? DTP_K_STRIDED : DTP_K_COPY,
-                      f->zero3_copy_in_bytes * params, params);
+                      f->wire.reduce_bytes > b->e ? DTP_K_STRIDED : DTP_K_COPY,
+                      f->wire.zero3_copy_in_bytes * params, params);
 }
 
 static void layer(struct dtp_op_build *b, bool moe) {
@@ -283,7 +283,7 @@ static void layer(struct dtp_op_build *b, bool moe) {
         mlp_block(b, moe);
         accumulation(b, params);
     }
-    if (b->f->selective_alternate_products && b->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+    if (b->f->kernels.selective_alternate_products && b->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
         dtp_op_alternate_products(b);
     zero_copies(b, params);
 }
@@ -317,10 +317,10 @@ static struct dtp_op_build build_of(const struct dtp_problem *problem, const str
         .kv_width = kv * m->head_dim,
         .ffn = m->ffn / t,
         .window = window_of(problem, kind),
-        .dropout = m->dropout > 0 && problem->framework->dropout,
-        .fused_activation = problem->framework->fused_bias_activation,
-        .attention_dropout = m->attention_dropout > 0 && problem->framework->dropout,
-        .tp_overlap = plan->tp_overlap < 0 ? problem->framework->tp_overlap : plan->tp_overlap,
+        .dropout = m->dropout > 0 && problem->framework->kernels.dropout,
+        .fused_activation = problem->framework->kernels.fused_bias_activation,
+        .attention_dropout = m->attention_dropout > 0 && problem->framework->kernels.dropout,
+        .tp_overlap = plan->tp_overlap < 0 ? problem->framework->wire.tp_overlap : plan->tp_overlap,
     };
 }
 
@@ -333,13 +333,13 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
     case DTP_LAYER_MOE:
     case DTP_LAYER_DENSE_WINDOW:
     case DTP_LAYER_MOE_WINDOW:
-        if (b.f->native)
+        if (b.f->kernels.native)
             dtp_op_native_layer(&b);
         else
             layer(&b, dtp_layer_has_experts(kind));
         break;
     case DTP_LAYER_EMBEDDING:
-        if (b.f->native)
+        if (b.f->kernels.native)
             dtp_op_native_embedding(&b);
         else if (eager(&b))
             dtp_op_eager_embedding(&b);
@@ -347,7 +347,7 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
             dtp_op_embedding(&b);
         break;
     case DTP_LAYER_HEAD:
-        if (b.f->native)
+        if (b.f->kernels.native)
             dtp_op_native_head(&b);
         else if (eager(&b))
             dtp_op_eager_head(&b);

@@ -10,9 +10,10 @@ static void unfused_core(struct dtp_op_build *b) {
     int from = b->out->n;
     dtp_op_gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
     /* Megatron's kernel works on 16 bit and on whole blocks of heads (is_kernel_available). */
-    int multiple = b->f->fused_softmax_multiple;
+    int multiple = b->f->kernels.fused_softmax_multiple;
     bool half = e < 4;
-    bool fused = b->f->fused_softmax && half && (multiple == 0 || (int64_t)batch % multiple == 0);
+    bool fused =
+        b->f->kernels.fused_softmax && half && (multiple == 0 || (int64_t)batch % multiple == 0);
     /* Where the heads do not make whole blocks it falls back to fp32 between conversions
      * (forward_torch_softmax under query-key layer scaling); plain unfused softmax stays in 16 bit. */
     bool wide = !fused && half && multiple > 0;
@@ -93,7 +94,7 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
     op->again_by = op->dropped_by = DTP_BIT_CORE_ATTN;
     /* The log-sum-exp of each row, fp32 (Dao 2022, section 3.1). */
     op->saved_bytes = 4.0 * b->tokens * m->heads / b->t +
-                      b->f->memory.attention_copies_bytes * b->tokens * b->q_width;
+                      b->f->keeps.attention_copies_bytes * b->tokens * b->q_width;
     if (dtp_op_context_bytes(b, 1) < b->e)
         op->saved_bytes += b->e * context;
     op = dtp_op_add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_I);
@@ -152,7 +153,7 @@ static void mla_projections(struct dtp_op_build *b) {
 static void qkv_projection(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, width = b->q_width + 2 * b->kv_width, e = b->e;
-    if (b->f->separate_products) {
+    if (b->f->kernels.separate_products) {
         dtp_op_linear(b, "q", n, b->h, b->q_width, dtp_op_column_input_bytes(b));
         dtp_op_linear(b, "k", n, b->h, b->kv_width, 0);
         dtp_op_linear(b, "v", n, b->h, b->kv_width, 0);
@@ -160,18 +161,18 @@ static void qkv_projection(struct dtp_op_build *b) {
     } else {
         dtp_op_linear(b, "qkv", n, b->h, width, dtp_op_column_input_bytes(b));
     }
-    if ((m->attention_bias || m->qkv_bias) && !b->f->fused_linear_bias)
+    if ((m->attention_bias || m->qkv_bias) && !b->f->kernels.fused_linear_bias)
         dtp_op_kernel(b, "qkv bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * n * width, n * width);
     if (m->attention_bias || m->qkv_bias)
         dtp_op_kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, e * n * width, n * width);
-    if (!b->f->separate_products)
+    if (!b->f->kernels.separate_products)
         dtp_op_kernel(b, "qkv gradient concat", DTP_PASS_I, DTP_K_COPY, 2 * e * n * width,
                       n * width);
     if (m->position == DTP_POS_ROPE) {
         /* One kernel reads and writes q and k; otherwise rotate-half: negate, concatenate, two products
          * and a sum, on strided halves. */
-        double qk = n * (b->q_width + b->kv_width), passes = b->f->fused_rope ? 1 : 4;
-        enum dtp_kernel k = b->f->fused_rope ? DTP_K_ROPE : DTP_K_STRIDED;
+        double qk = n * (b->q_width + b->kv_width), passes = b->f->kernels.fused_rope ? 1 : 4;
+        enum dtp_kernel k = b->f->kernels.fused_rope ? DTP_K_ROPE : DTP_K_STRIDED;
         dtp_op_kernel(b, "rope", DTP_PASS_F, k, passes * 2 * e * qk, passes * qk);
         dtp_op_kernel(b, "rope", DTP_PASS_I, k, passes * 2 * e * qk, passes * qk);
     }

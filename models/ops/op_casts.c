@@ -5,15 +5,16 @@
 
 /* Scales of whole tensors in TransformerEngine's modules, of which what follows is known kernel by kernel. */
 static bool known(const struct dtp_op_build *b) {
-    return b->dtype == DTP_FP8 && b->f->fp8_keeps_casts && b->f->fp8_cast_bytes == 0 &&
-           b->f->fp8_recipe != DTP_FP8_BLOCK;
+    return b->dtype == DTP_FP8 && b->f->kernels.fp8_keeps_casts &&
+           b->f->kernels.fp8_cast_bytes == 0 && b->f->kernels.fp8_recipe != DTP_FP8_BLOCK;
 }
 
 /* Its kernel writes the cast where the scale is known before it runs (TransformerEngine 1.11,
  * module/layernorm_linear.py). */
 void dtp_op_norm_within(struct dtp_op_build *b, int from) {
     b->norm_cast = false;
-    for (int i = from; i < b->out->n && known(b) && b->f->fp8_recipe == DTP_FP8_DELAYED; i++) {
+    for (int i = from; i < b->out->n && known(b) && b->f->kernels.fp8_recipe == DTP_FP8_DELAYED;
+         i++) {
         struct dtp_op *op = &b->out->at[i];
         if (op->pass == DTP_PASS_F && op->kind == DTP_OP_KERNEL && op->kernel == DTP_K_NORM) {
             op->bytes -= (b->e - 1) * op->elements;
@@ -45,7 +46,7 @@ static void cast(struct dtp_op_build *b, enum dtp_pass pass, double elements, do
 void dtp_op_casts(struct dtp_op_build *b, struct dtp_op_shape s) {
     double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch;
     bool both = transposes(b),
-         split = b->plan->sequence_parallel && b->t > 1 && !b->f->fp8_cast_after_gather,
+         split = b->plan->sequence_parallel && b->t > 1 && !b->f->kernels.fp8_cast_after_gather,
          in_gathered = split && !s.row_parallel && s.k >= b->h,
          out_gathered = split && s.row_parallel, by_norm = b->norm_cast && !s.row_parallel;
     double bytes = dtp_framework_cast_bytes(b->f, b->dtype), alone = known(b) ? bytes - 1 : bytes,

@@ -178,7 +178,7 @@ static void keep(struct dtp_op_build *b, double bytes) {
 
 /* RMS norm as Python has it; with a kernel of its own it is that of layer norm. */
 static bool rms(const struct dtp_op_build *b) {
-    return b->m->norm == DTP_NORM_RMS && !b->f->fused_norm;
+    return b->m->norm == DTP_NORM_RMS && !b->f->kernels.fused_norm;
 }
 
 /* Without autocast. What its weight multiplies and its input in fp32 stay. */
@@ -190,7 +190,7 @@ void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements) {
 /* Its input stays, in fp32 under autocast or inside RMS norm; RMS norm also keeps what its weight
  * multiplies. readers: linear layers that read the output. */
 static void norm(struct dtp_op_build *b, int readers) {
-    bool autocast = b->f->autocast;
+    bool autocast = b->f->kernels.autocast;
     double z = b->z;
     if (rms(b) && !autocast) {
         dtp_op_eager_rms_norm(b, z);
@@ -215,12 +215,12 @@ static void leave(struct dtp_op_build *b, bool bias) {
         rows(b, dropout, b->z);
         keep(b, b->z);
     }
-    rows(b, b->f->autocast ? residual_autocast : residual, b->z);
+    rows(b, b->f->kernels.autocast ? residual_autocast : residual, b->z);
 }
 
 static void rotate(struct dtp_op_build *b, double elements) {
     rows(b, rope, elements);
-    if (b->f->autocast)
+    if (b->f->kernels.autocast)
         rows(b, rope_autocast, elements);
 }
 
@@ -242,7 +242,7 @@ void dtp_op_eager_attention(struct dtp_op_build *b) {
     }
     if (bias)
         dtp_op_kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, 2 * n * width, n * width);
-    keep(b, 2 * n * (b->f->repeats_kv ? 3 * b->q_width : width)); /* q, k, v */
+    keep(b, 2 * n * (b->f->kernels.repeats_kv ? 3 * b->q_width : width)); /* q, k, v */
     dtp_op_attention_core(b);
     dtp_op_linear(b, "projection", n, b->q_width, b->h, 2 * n * b->q_width);
     dtp_op_tp_leave(b);
@@ -252,7 +252,7 @@ void dtp_op_eager_attention(struct dtp_op_build *b) {
 void dtp_op_eager_mlp(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, x = n * b->ffn;
-    bool chain = b->f->gelu_chain && m->activation == DTP_ACT_GELU && !m->gated_ffn;
+    bool chain = b->f->kernels.gelu_chain && m->activation == DTP_ACT_GELU && !m->gated_ffn;
     norm(b, m->gated_ffn ? 2 : 1);
     dtp_op_tp_enter(b);
     dtp_op_linear(b, m->gated_ffn ? "gate" : "fc1", n, b->h, b->ffn, 0);
@@ -265,8 +265,8 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
         keep(b, 6 * x);
     } else if (
         chain) { /* its input, half of it, tanh and 1 + tanh; but the half fp32 under autocast */
-        rows(b, b->f->autocast ? gelu_new_autocast : gelu_new, x);
-        keep(b, (b->f->autocast ? 14 : 8) * x);
+        rows(b, b->f->kernels.autocast ? gelu_new_autocast : gelu_new, x);
+        keep(b, (b->f->kernels.autocast ? 14 : 8) * x);
     } else {
         rows(b, activation, x);
         keep(b, 2 * x);
@@ -284,15 +284,15 @@ void dtp_op_eager_experts(struct dtp_op_build *b) {
 }
 
 void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n) {
-    double wide = b->f->autocast ? 4 : 2;
-    if (b->f->autocast) {
+    double wide = b->f->kernels.autocast ? 4 : 2;
+    if (b->f->kernels.autocast) {
         dtp_op_kernel(b, "weights to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * params, params)
             ->launches = n.cast;
         dtp_op_kernel(b, "weight gradients to fp32", DTP_PASS_W, DTP_K_STRIDED, 6 * params, params)
             ->launches = n.cast;
     }
     bool several = dtp_plan_num_microbatches(b->plan) > 1 && b->plan->zero_stage < 2;
-    if (b->f->memory.reducer_bytes > 0 && !several) /* gradients move into the reduction buckets */
+    if (b->f->keeps.reducer_bytes > 0 && !several) /* gradients move into the reduction buckets */
         dtp_op_kernel(b, "gradients to buckets", DTP_PASS_W, DTP_K_ELEMENTWISE, 2 * wide * params,
                       params)
             ->launches = n.all;
@@ -305,7 +305,7 @@ void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_t
 struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool moe) {
     const struct dtp_model *m = b->m;
     double mlp = m->gated_ffn ? 3 : 2;
-    double experts = m->gated_ffn && b->f->moe_separate_products ? 3 : 2;
+    double experts = m->gated_ffn && b->f->kernels.moe_separate_products ? 3 : 2;
     if (moe)
         mlp = 1 + experts + (m->moe.shared_experts > 0 ? mlp : 0);
     double products = (m->position == DTP_POS_ROPE ? 4 : 2) + mlp;
@@ -316,7 +316,7 @@ struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool mo
 
 void dtp_op_eager_embedding(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
-    double full = b->tokens * b->h, wide = b->f->autocast ? 4 : 2;
+    double full = b->tokens * b->h, wide = b->f->kernels.autocast ? 4 : 2;
     double table = (double)m->vocab / b->t * b->h;
     dtp_op_kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * wide * full, full);
     if (m->position == DTP_POS_LEARNED) {

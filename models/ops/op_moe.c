@@ -26,8 +26,8 @@ static struct routed route(const struct dtp_op_build *b) {
                        .fullest = 1,
                        .gathered = etp > 1 && (split || b->plan->tp == 1)};
     r.sent = r.own * moe->top_k * (capped ? capacity : 1);
-    if (b->plan->ep > 1 && !capped && b->f->moe_imbalance > 1)
-        r.fullest += (b->f->moe_imbalance - 1) / sqrt(r.local);
+    if (b->plan->ep > 1 && !capped && b->f->kernels.moe_imbalance > 1)
+        r.fullest += (b->f->kernels.moe_imbalance - 1) / sqrt(r.local);
     r.rows = r.sent * r.fullest * (r.gathered ? etp : 1);
     return r;
 }
@@ -53,7 +53,7 @@ static void one_by_one(struct dtp_op_build *b, int from, double n) {
 
 static void products(struct dtp_op_build *b, const struct routed *r, double rows, double groups) {
     double in = b->m->gated_ffn ? 2 : 1, kept = dtp_op_input_bytes(b, r->rows * b->h);
-    if (in > 1 && b->f->moe_separate_products) {
+    if (in > 1 && b->f->kernels.moe_separate_products) {
         dtp_op_linears(b, "experts gate", (struct dtp_op_shape){rows, b->ffn, b->h, groups}, kept);
         dtp_op_linears(b, "experts up", (struct dtp_op_shape){rows, b->ffn, b->h, groups}, 0);
         dtp_op_kernel(b, "input gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE,
@@ -75,11 +75,11 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     double ffn = b->ffn, t = b->t;
     double groups = r->local < r->rows ? r->local : r->rows; /* those that can have a row */
     double rows = r->rows / groups;
-    bool loop = b->f->moe_expert_loop && groups > 1, fused = b->fused_activation;
+    bool loop = b->f->kernels.moe_expert_loop && groups > 1, fused = b->fused_activation;
     int from = b->out->n;
     b->ffn = b->m->moe.ffn / (double)dtp_plan_etp(b->plan);
     b->t = 1; /* a rank casts all rows that it works on: none is its part of a gather to come */
-    b->fused_activation = fused || b->f->moe_fused_activation;
+    b->fused_activation = fused || b->f->kernels.moe_fused_activation;
     if (groups > 1 && !loop) /* single products lose what of a tile they lack */
         rows = tiled(b, rows);
     products(b, r, rows, groups);
@@ -103,7 +103,7 @@ static double *last_saved_bytes(struct dtp_op_build *b) {
  * index_add_. Gathers of rows and copies of chunks reach the memory's rate. */
 static void permute(struct dtp_op_build *b, const struct routed *r) {
     double x = r->sent * b->h, bytes = b->e * (x + r->own * b->h);
-    bool fused = b->f->moe_fused_permute;
+    bool fused = b->f->kernels.moe_fused_permute;
     dtp_op_kernel(b, "permute", DTP_PASS_F, DTP_K_EMBEDDING, bytes, x);
     dtp_op_kernel(b, "permute", DTP_PASS_I, fused ? DTP_K_EMBEDDING : DTP_K_STRIDED, bytes,
                   (fused ? 1 : b->problem->cluster->gpu.index_add_elements) * x);
@@ -126,11 +126,11 @@ static void gather_back(struct dtp_op_build *b, const struct routed *r) {
 /* Rows back where they came from, each token the sum of its own. */
 static void unpermute(struct dtp_op_build *b, const struct routed *r) {
     double x = r->sent * b->h, bytes = b->e * (x + r->own * b->h);
-    if (b->f->moe_gathers_rows) {
+    if (b->f->kernels.moe_gathers_rows) {
         gather_back(b, r);
         return;
     }
-    bool fused = b->f->moe_fused_permute;
+    bool fused = b->f->kernels.moe_fused_permute;
     dtp_op_kernel(b, "unpermute", DTP_PASS_F, fused ? DTP_K_EMBEDDING : DTP_K_STRIDED, bytes,
                   (fused ? 1 : b->problem->cluster->gpu.scatter_add_elements) * x);
     dtp_op_kernel(b, "unpermute", DTP_PASS_I, DTP_K_EMBEDDING, bytes, x);
@@ -140,9 +140,9 @@ static void unpermute(struct dtp_op_build *b, const struct routed *r) {
  * gradient of the weights, the sums of the products of a row and its gradient. */
 static void weigh(struct dtp_op_build *b, const struct routed *r) {
     double x = r->sent * b->h, e = b->e;
-    if (!b->f->moe_weighs_rows || b->f->moe_gathers_rows)
+    if (!b->f->kernels.moe_weighs_rows || b->f->kernels.moe_gathers_rows)
         return;
-    if (b->f->moe_fused_permute) {
+    if (b->f->kernels.moe_fused_permute) {
         dtp_op_kernel(b, "weights' gradient", DTP_PASS_I, DTP_K_EMBEDDING, e * x, x)->launches = 0;
         *last_saved_bytes(b) = e * x;
         return;
@@ -189,7 +189,7 @@ static void gather_rows(struct dtp_op_build *b, const struct routed *r, bool bac
 static void router(struct dtp_op_build *b, const struct routed *r) {
     double elements = r->own * b->m->moe.experts, x = r->own * b->h;
     enum dtp_dtype dtype = b->dtype;
-    bool wide = b->f->moe_router_fp32 && b->e < 4;
+    bool wide = b->f->kernels.moe_router_fp32 && b->e < 4;
     b->dtype = wide ? DTP_FP32 : dtp_dtype_narrow(dtype) ? DTP_BF16 : dtype;
     if (wide) {
         dtp_op_kernel(b, "tokens to fp32", DTP_PASS_F, DTP_K_COPY, (b->e + 4) * x, x);

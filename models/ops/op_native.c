@@ -69,7 +69,7 @@ static void expand(struct native *x, const char *name, int64_t out, bool bias) {
     struct dtp_op *op = gemm(x, name, DTP_PASS_F, d->tokens, out, d->hidden);
     op->saved_bytes = x->b->e * (double)(d->tokens * out);
     op->gemm.gelu = x->gelu;
-    if (bias && !x->b->f->fused_linear_bias)
+    if (bias && !x->b->f->kernels.fused_linear_bias)
         kernel(x, "bias rows", DTP_PASS_F, DTP_K_COPY, d->tokens, out)->launches = 0;
     if (bias)
         kernel(x, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, d->tokens, out);
@@ -111,7 +111,7 @@ static void gate(struct native *x, struct dtp_op *op, double bytes_factor) {
 
 static bool has_gelu(const struct native *x) {
     const struct dtp_model *m = x->b->m;
-    return x->b->f->fused_bias_activation && !m->gated_ffn && m->activation == DTP_ACT_GELU;
+    return x->b->f->kernels.fused_bias_activation && !m->gated_ffn && m->activation == DTP_ACT_GELU;
 }
 
 /* Rates are those of GELU; gated ones: gate(). At the end
@@ -144,7 +144,7 @@ static void core(struct native *x) {
     const struct dtp_attention_shape shape = {
         .dtype = x->b->dtype,
         .impl = x->b->problem->attention >= 0 ? (enum dtp_attention)x->b->problem->attention
-                                              : x->b->f->attention,
+                                              : x->b->f->kernels.attention,
         .causal = true,
         .dropout = d->attention_dropout,
         .batch = x->b->plan->microbatch_size,

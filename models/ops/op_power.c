@@ -89,8 +89,8 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_plan *pla
         m->other_j +=
             time_s * (op->kind == DTP_OP_KERNEL ? g->kernel[op->kernel].power_w : g->power.comm_w);
     }
-    m->other_s +=
-        times * op->count * op->launches * (g->kernel_gap_s + problem->framework->kernel_gap_s);
+    m->other_s += times * op->count * op->launches *
+                  (g->kernel_gap_s + problem->framework->host.kernel_gap_s);
 }
 
 /* Bubble over work, mean over the ranks (Narayanan 2021, section 2.2); a backward in two parts leaves a
@@ -144,7 +144,7 @@ double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan 
         mix.other_s += n[k] * of[k].other_s / stretches;
         mix.other_j += n[k] * of[k].other_j / stretches;
     }
-    if (problem->framework->native && plan->zero_stage >= 2)
+    if (problem->framework->kernels.native && plan->zero_stage >= 2)
         add_waits(problem, plan, &of[DTP_LAYER_DENSE], stretches, &mix);
     return dtp_power_slowdown(&problem->cluster->gpu, &mix);
 }

@@ -62,7 +62,7 @@ void dtp_op_alternate_products(struct dtp_op_build *b) {
  * re-entering autograd: up to the last tensor that the forward kept. A GEMM keeps its inputs, so that
  * it does not run itself; another kernel keeps what it makes. */
 static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *ops) {
-    if (!f->recompute_stops_early)
+    if (!f->kernels.recompute_stops_early)
         return ops->n;
     for (int i = ops->n - 1; i >= 0; i--)
         if (ops->at[i].pass == DTP_PASS_F && ops->at[i].saved_bytes > 0)

@@ -125,7 +125,7 @@ enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluste
                                const struct dtp_framework *f, struct dtp_placement *out,
                                struct dtp_err *err) {
     const struct dtp_sizes sizes = {p->tp, p->cp, p->dp, p->pp, p->ep, p->etp};
-    DTP_TRY(dtp_placement_init(out, c, &sizes, f->rank_order, err));
+    DTP_TRY(dtp_placement_init(out, c, &sizes, f->wire.rank_order, err));
     out->zero_group = p->zero_group;
     return DTP_OK;
 }

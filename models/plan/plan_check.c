@@ -18,11 +18,11 @@ static enum dtp_reason check_degrees(const struct dtp_problem *q, const struct d
     if (p->tp > DTP_MAX_DEGREE || p->cp > DTP_MAX_DEGREE || p->ep > DTP_MAX_DEGREE ||
         p->etp > DTP_MAX_DEGREE || p->microbatch_size > DTP_MAX_MICROBATCH)
         return DTP_WHY_SIZE;
-    if (f->max_tp > 0 && p->tp > f->max_tp)
+    if (f->can.max_tp > 0 && p->tp > f->can.max_tp)
         return DTP_WHY_TP;
-    if (f->max_pp > 0 && p->pp > f->max_pp)
+    if (f->can.max_pp > 0 && p->pp > f->can.max_pp)
         return DTP_WHY_PP;
-    if (p->cp > 1 && !f->has_cp)
+    if (p->cp > 1 && !f->can.has_cp)
         return DTP_WHY_CP;
     return DTP_LEGAL;
 }
@@ -49,7 +49,7 @@ static enum dtp_reason check_shapes(const struct dtp_problem *q, const struct dt
     const struct dtp_model *m = q->model;
     if (p->sequence_parallel && p->tp == 1)
         return DTP_WHY_SP_TP1;
-    if (p->sequence_parallel && !q->framework->has_sequence_parallel)
+    if (p->sequence_parallel && !q->framework->can.has_sequence_parallel)
         return DTP_WHY_SP;
     if (p->tp > 1) {
         if (m->heads % p->tp != 0)
@@ -78,14 +78,16 @@ static enum dtp_reason check_batch(const struct dtp_plan *p) {
 }
 
 static bool has_etp(const struct dtp_framework *f, const struct dtp_plan *p) {
-    return f->expert_tp == DTP_EXPERT_TP_ANY || (f->expert_tp == DTP_EXPERT_TP_ONE && p->etp == 1);
+    return f->can.expert_tp == DTP_EXPERT_TP_ANY ||
+           (f->can.expert_tp == DTP_EXPERT_TP_ONE && p->etp == 1);
 }
 
 /* A forward and a backward of different microbatches run side by side (Megatron-Core,
  * combined_1f1b.py; transformer_config.py for what it refuses). */
 static bool may_hide(const struct dtp_framework *f, const struct dtp_plan *p) {
-    return f->has_ep_overlap && (p->pp == 1 || p->vpp > 1) && dtp_plan_num_microbatches(p) > 1 &&
-           p->recompute != DTP_RECOMPUTE_FULL && !(dtp_plan_modules(p) & DTP_BIT_MOE);
+    return f->can.has_ep_overlap && (p->pp == 1 || p->vpp > 1) &&
+           dtp_plan_num_microbatches(p) > 1 && p->recompute != DTP_RECOMPUTE_FULL &&
+           !(dtp_plan_modules(p) & DTP_BIT_MOE);
 }
 
 /* As Megatron-Core's initialize_model_parallel() and MoELayer.forward() have it. */
@@ -96,19 +98,20 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
         return DTP_WHY_ETP;
     if (experts > 0 && q->model->moe.ffn % etp != 0)
         return etp == p->tp ? DTP_WHY_FFN : DTP_WHY_ETP;
-    if (experts > 0 && p->tp > 1 && q->framework->has_sequence_parallel && !p->sequence_parallel)
+    if (experts > 0 && p->tp > 1 && q->framework->can.has_sequence_parallel &&
+        !p->sequence_parallel)
         return DTP_WHY_EXPERTS_SP;
     if (experts == 0 && (p->ep_overlap > 0 || p->ep_per_node > 0))
         return DTP_WHY_EP_DENSE;
     if (p->ep == 1)
         return DTP_LEGAL;
-    if (!q->framework->has_ep || experts == 0 || experts % p->ep != 0)
+    if (!q->framework->can.has_ep || experts == 0 || experts % p->ep != 0)
         return DTP_WHY_EP;
-    if (q->framework->max_ep > 0 && p->ep > q->framework->max_ep)
+    if (q->framework->can.max_ep > 0 && p->ep > q->framework->can.max_ep)
         return DTP_WHY_EP_HERE;
     if (ranks / etp % p->ep != 0)
         return DTP_WHY_EP;
-    if (p->ep_per_node > 0 && !q->framework->has_ep_per_node)
+    if (p->ep_per_node > 0 && !q->framework->can.has_ep_per_node)
         return DTP_WHY_EP_PER_NODE;
     return dtp_plan_hides_experts(p) && !may_hide(q->framework, p) ? DTP_WHY_EP_OVERLAP : DTP_LEGAL;
 }
@@ -117,9 +120,10 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
 static enum dtp_reason check_zero_group(const struct dtp_framework *f, const struct dtp_plan *p) {
     if (p->zero_group == 0)
         return DTP_LEGAL;
-    bool divides = !f->native && p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
+    bool divides =
+        !f->kernels.native && p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
     bool stage =
-        p->zero_stage == 1 || p->zero_stage == 2 || (p->zero_stage == 3 && f->hybrid_shard);
+        p->zero_stage == 1 || p->zero_stage == 2 || (p->zero_stage == 3 && f->can.hybrid_shard);
     return divides && stage && p->ep == 1 && dtp_plan_etp(p) == p->tp ? DTP_LEGAL
                                                                       : DTP_WHY_ZERO_GROUP;
 }
@@ -128,17 +132,17 @@ static enum dtp_reason check_zero(const struct dtp_framework *f, const struct dt
     enum dtp_reason group = check_zero_group(f, p);
     if (group != DTP_LEGAL)
         return group;
-    if (p->zero_stage < 0 || p->zero_stage > 3 || !(f->zero_stages >> p->zero_stage & 1))
+    if (p->zero_stage < 0 || p->zero_stage > 3 || !(f->can.zero_stages >> p->zero_stage & 1))
         return DTP_WHY_ZERO;
     if (p->zero_stage == 0)
         return DTP_LEGAL;
     bool always =
-        !(f->zero_stages & 1); /* such as FSDP: it wraps the model of a single rank, too */
+        !(f->can.zero_stages & 1); /* such as FSDP: it wraps the model of a single rank, too */
     if ((int64_t)p->dp * p->cp < 2 && !always && p->offload != DTP_OFFLOAD_PARAMETERS)
         return DTP_WHY_ZERO_DP1;
-    if (p->pp > 1 && !(f->zero_stages_pp >> p->zero_stage & 1))
+    if (p->pp > 1 && !(f->can.zero_stages_pp >> p->zero_stage & 1))
         return DTP_WHY_ZERO_PP;
-    if (p->tp > 1 && !(f->zero_stages_tp >> p->zero_stage & 1))
+    if (p->tp > 1 && !(f->can.zero_stages_tp >> p->zero_stage & 1))
         return DTP_WHY_ZERO_TP;
     return DTP_LEGAL;
 }
@@ -172,12 +176,12 @@ static bool leaves_layers(const struct dtp_problem *q, const struct dtp_plan *p,
 static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dtp_plan *p) {
     int64_t n = (int64_t)p->pp * p->vpp;
     int layers = q->model->layers;
-    bool uneven = q->framework->uneven_stages;
-    bool uneven_here = p->vpp > 1 ? q->framework->uneven_chunks : uneven;
+    bool uneven = q->framework->can.uneven_stages;
+    bool uneven_here = p->vpp > 1 ? q->framework->can.uneven_chunks : uneven;
     if (p->account_for_ends) {
         bool divides = p->pp > 1 && n <= DTP_MAX_STAGES && (layers + 2) % n == 0;
-        bool has =
-            q->framework->accounts_for_ends && !p->layers_per_stage.at && p->last_stage_less == 0;
+        bool has = q->framework->can.accounts_for_ends && !p->layers_per_stage.at &&
+                   p->last_stage_less == 0;
         return has && divides ? DTP_LEGAL : DTP_WHY_ENDS;
     }
     if (n > layers)
@@ -198,7 +202,7 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     bool equal = true;
     for (size_t i = 0; i < p->layers_per_stage.n; i++) {
         bool may_be_none =
-            q->framework->stages_by_cost || (i + 1 == (size_t)n && q->model->mtp_layers > 0);
+            q->framework->can.stages_by_cost || (i + 1 == (size_t)n && q->model->mtp_layers > 0);
         if (p->layers_per_stage.at[i] < (may_be_none ? 0 : 1))
             return DTP_WHY_LAYER_SUM;
         sum += p->layers_per_stage.at[i];
@@ -212,22 +216,23 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
 /* What PyTorch's selective checkpointing keeps is handed out to one backward ("you are only allowed to backward
  * once", pytorch/pytorch#142862): a split one asks twice (areal-project/AReaL#916 leaves it out with ZB-V). */
 static bool asks_twice(const struct dtp_framework *f, const struct dtp_plan *p) {
-    return f->selective_alternate_products && p->recompute == DTP_RECOMPUTE_SELECTIVE &&
+    return f->kernels.selective_alternate_products && p->recompute == DTP_RECOMPUTE_SELECTIVE &&
            p->pp > 1 && dtp_schedule_kinds[p->schedule].split_backward;
 }
 
 /* Megatron-Core, transformer_config.py: norms and activations want their FP8 scale of the forward. */
 static bool has_modules(const struct dtp_problem *q, const struct dtp_plan *p) {
     int early = DTP_BIT_LAYERNORM | DTP_BIT_MOE_ACT;
-    bool scale_gone = dtp_dtype_narrow(p->dtype) && q->framework->fp8_recipe == DTP_FP8_DELAYED &&
+    bool scale_gone = dtp_dtype_narrow(p->dtype) &&
+                      q->framework->kernels.fp8_recipe == DTP_FP8_DELAYED &&
                       (p->recompute_modules & early) != 0;
-    int has = q->framework->recompute_modules & dtp_model_modules(q->model);
+    int has = q->framework->can.recompute_modules & dtp_model_modules(q->model);
     return p->recompute == DTP_RECOMPUTE_SELECTIVE && (p->recompute_modules & ~has) == 0 &&
            !scale_gone;
 }
 
 static enum dtp_reason check_recompute(const struct dtp_problem *q, const struct dtp_plan *p) {
-    if (!((unsigned)q->framework->recompute_modes >> (unsigned)p->recompute & 1U) ||
+    if (!((unsigned)q->framework->can.recompute_modes >> (unsigned)p->recompute & 1U) ||
         asks_twice(q->framework, p))
         return DTP_WHY_RECOMPUTE;
     if (p->recompute_modules != 0 && !has_modules(q, p))
@@ -246,7 +251,7 @@ static enum dtp_reason check_dtype(const struct dtp_problem *q, const struct dtp
     bool known = (int)p->dtype >= 0 && p->dtype < DTP_NDTYPES;
     if (!known || g->peak_flops_per_s[p->dtype] <= 0 || g->gemm[p->dtype].sm_flops_per_s <= 0)
         return DTP_WHY_DTYPE;
-    return q->framework->dtypes >> p->dtype & 1 ? DTP_LEGAL : DTP_WHY_DTYPE_HERE;
+    return q->framework->can.dtypes >> p->dtype & 1 ? DTP_LEGAL : DTP_WHY_DTYPE_HERE;
 }
 
 double dtp_plan_offloaded_bytes(const struct dtp_problem *q, const struct dtp_plan *p) {
@@ -255,9 +260,9 @@ double dtp_plan_offloaded_bytes(const struct dtp_problem *q, const struct dtp_pl
     if (p->offload == DTP_OFFLOAD_NONE)
         return 0;
     dtp_model_params(q->model, q->model->vocab, &count);
-    double per_parameter_bytes = f->memory.optimizer_bytes + 4; /* and fp32 gradients */
+    double per_parameter_bytes = f->keeps.optimizer_bytes + 4; /* and fp32 gradients */
     if (p->offload == DTP_OFFLOAD_PARAMETERS)
-        per_parameter_bytes += f->memory.weight_bytes;
+        per_parameter_bytes += f->keeps.weight_bytes;
     double ranks = (double)p->tp * p->pp;
     if (p->zero_stage > 0)
         ranks *= p->zero_group > 0 ? p->zero_group : (double)p->dp * p->cp;
@@ -270,7 +275,7 @@ static enum dtp_reason check_offload(const struct dtp_problem *q, const struct d
     if (p->offload == DTP_OFFLOAD_NONE)
         return DTP_LEGAL;
     const struct dtp_node *node = &q->cluster->node;
-    if (!q->framework->offload)
+    if (!q->framework->can.offload)
         return DTP_WHY_OFFLOAD;
     bool whole = p->zero_stage == 0 && (int64_t)p->dp * p->cp > 1; /* each rank updates all of it */
     if (whole || (p->offload == DTP_OFFLOAD_PARAMETERS && p->zero_stage < 3))
@@ -285,14 +290,14 @@ static enum dtp_reason check_framework_schedule(const struct dtp_framework *f,
     if (p->pp == 1)
         return DTP_LEGAL;
     const char *name = dtp_schedule_names[p->schedule];
-    for (const char *const *known = f->schedules; known && *known; known++)
+    for (const char *const *known = f->can.schedules; known && *known; known++)
         if (strcmp(*known, name) == 0)
             return DTP_LEGAL;
     return DTP_WHY_SCHEDULE;
 }
 
 enum dtp_reason dtp_plan_check(const struct dtp_problem *q, const struct dtp_plan *p) {
-    if (q->model->moe.experts > 0 && !q->framework->has_ep)
+    if (q->model->moe.experts > 0 && !q->framework->can.has_ep)
         return DTP_WHY_EXPERTS;
     enum dtp_reason why = check_degrees(q, p);
     if (why == DTP_LEGAL)

@@ -23,7 +23,7 @@ static double layer_cost(const struct dtp_model *m) {
 }
 
 static bool cuts_by_cost(const struct dtp_framework *f, const struct dtp_model *m, int pp) {
-    return f->stages_by_cost && pp > 1 && m->layers >= pp && m->moe.experts == 0;
+    return f->can.stages_by_cost && pp > 1 && m->layers >= pp && m->moe.experts == 0;
 }
 
 static struct cut start_cut(const struct dtp_model *m, int pp, bool reaches) {
@@ -41,7 +41,7 @@ bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_
                                 int *layers) {
     if (!cuts_by_cost(f, m, pp))
         return false;
-    struct cut c = start_cut(m, pp, !f->checked_transfers);
+    struct cut c = start_cut(m, pp, !f->host.checked_transfers);
     for (int s = 0; s < pp; s++)
         layers[s] = 0;
     for (int l = 0; l < m->layers; l++)

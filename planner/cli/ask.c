@@ -49,8 +49,8 @@ static enum dtp_status check_experts(const struct dtp_limits *limits,
         bool given, known;
     } of[] = {{"ep", !dtp_select_has(&limits->field[DTP_LIMIT_EP], 1), true},
               {"etp", limits->field[DTP_LIMIT_ETP].n > 0 && !etp_is_tp(limits), true},
-              {"ep-overlap", limits->fixed.ep_overlap > 0, f->has_ep_overlap},
-              {"ep-per-node", limits->fixed.ep_per_node > 0, f->has_ep_per_node}};
+              {"ep-overlap", limits->fixed.ep_overlap > 0, f->can.has_ep_overlap},
+              {"ep-per-node", limits->fixed.ep_per_node > 0, f->can.has_ep_per_node}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         if (of[i].given && problem->model->moe.experts == 0)
             return dtp_fail(err, DTP_EUSAGE, "--%s: %s has no experts", of[i].option,
@@ -64,7 +64,7 @@ static enum dtp_status check_experts(const struct dtp_limits *limits,
 /* Parts of a layer to recompute that the stack cannot choose or no layer has. */
 static enum dtp_status check_modules(const struct dtp_plan *plan, const struct dtp_problem *problem,
                                      struct dtp_err *err) {
-    int asked = plan->recompute_modules, known = problem->framework->recompute_modules;
+    int asked = plan->recompute_modules, known = problem->framework->can.recompute_modules;
     char names[128];
     if (asked & ~known)
         return dtp_fail(err, DTP_EUSAGE, "--recompute-modules: %s has %s%s",
@@ -158,10 +158,10 @@ static enum dtp_status require(const struct dtp_problem *problem, const struct d
 
 /* FSDP and its like divide at least something: the most that they can with tp and pp. */
 static int usual_zero(const struct dtp_framework *f, const struct dtp_plan *p) {
-    int has = f->zero_stages & (p->pp > 1 ? f->zero_stages_pp : ~0) &
-              (p->tp > 1 ? f->zero_stages_tp : ~0);
+    int has = f->can.zero_stages & (p->pp > 1 ? f->can.zero_stages_pp : ~0) &
+              (p->tp > 1 ? f->can.zero_stages_tp : ~0);
     int stage = 0;
-    for (int s = 1; s <= 3 && !(f->zero_stages & 1); s++)
+    for (int s = 1; s <= 3 && !(f->can.zero_stages & 1); s++)
         stage = has >> s & 1 ? s : stage;
     return stage;
 }

@@ -99,15 +99,16 @@ static enum dtp_status fit_host(struct dtp_cli *cli, struct fit *f, struct dtp_e
         f->launches[d] = more[d] * f->predicted[d];
     }
     f->after = f->before;
-    f->after.launch_s = forward->launch_s * more[0];
+    f->after.host.launch_s = forward->launch_s * more[0];
     if (backward->n > 0)
-        f->after.backward_launch_factor = backward->launch_s * more[1] / f->after.launch_s;
+        f->after.host.backward_launch_factor =
+            backward->launch_s * more[1] / f->after.host.launch_s;
     int directions = backward->n > 0 ? 2 : 1;
     f->layer_s = (forward->rest_s + backward->rest_s) / (directions * f->layers);
     bool shards = f->job.plan.zero_stage == 3;
-    f->after.layer_host_s = shards ? 0 : f->layer_s;
+    f->after.host.layer_host_s = shards ? 0 : f->layer_s;
     if (shards)
-        f->after.zero3_host_s = f->layer_s;
+        f->after.host.zero3_host_s = f->layer_s;
     return DTP_OK;
 }
 
@@ -155,10 +156,10 @@ static void put_or_copy(struct dtp_json_out *w, const struct dtp_json *member, c
     const struct {
         const char *key;
         double value;
-    } numbers[] = {{"launch_s", f->after.launch_s},
-                   {"backward_launch_factor", f->after.backward_launch_factor},
-                   {"layer_host_s", f->after.layer_host_s},
-                   {"zero3_host_s", f->after.zero3_host_s}};
+    } numbers[] = {{"launch_s", f->after.host.launch_s},
+                   {"backward_launch_factor", f->after.host.backward_launch_factor},
+                   {"layer_host_s", f->after.host.layer_host_s},
+                   {"zero3_host_s", f->after.host.zero3_host_s}};
     const char *key = dtp_json_key(member);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(key, numbers[i].key) == 0)
@@ -229,14 +230,14 @@ static void print_fit(struct dtp_cli *cli, const struct fit *f) {
                 words[d], (unsigned long long)t->n, t->launch_s / DTP_MICRO, 100 * t->spread,
                 f->launches[d], f->predicted[d]);
     }
-    fprintf(out, "  %-24s %10.1f us, was %.1f us\n", "launch_s", f->after.launch_s / DTP_MICRO,
-            f->before.launch_s / DTP_MICRO);
+    fprintf(out, "  %-24s %10.1f us, was %.1f us\n", "launch_s", f->after.host.launch_s / DTP_MICRO,
+            f->before.host.launch_s / DTP_MICRO);
     fprintf(out, "  %-24s %10.2f, was %.2f\n", "backward_launch_factor",
-            f->after.backward_launch_factor, f->before.backward_launch_factor);
+            f->after.host.backward_launch_factor, f->before.host.backward_launch_factor);
     fprintf(out, "  %-24s %10.0f us, was %.0f us\n", "layer_host_s",
-            f->after.layer_host_s / DTP_MICRO, f->before.layer_host_s / DTP_MICRO);
+            f->after.host.layer_host_s / DTP_MICRO, f->before.host.layer_host_s / DTP_MICRO);
     fprintf(out, "  %-24s %10.0f us, was %.0f us\n", "zero3_host_s",
-            f->after.zero3_host_s / DTP_MICRO, f->before.zero3_host_s / DTP_MICRO);
+            f->after.host.zero3_host_s / DTP_MICRO, f->before.host.zero3_host_s / DTP_MICRO);
     fprintf(out,
             "  not fitted: optimizer %.2f ms of the host, a collective %.0f us, gap of kernels "
             "%.2f us\n",

@@ -101,8 +101,8 @@ enum dtp_status dtp_check_set_up(struct dtp_cli *cli, struct dtp_ask ask, struct
 
 struct dtp_plan dtp_check_resolved(const struct dtp_plan *p, const struct dtp_framework *f) {
     struct dtp_plan x = *p;
-    x.dp_overlap = f->dp_overlap;
-    x.tp_overlap = f->tp_overlap;
-    x.p2p_overlap = !f->p2p_blocking;
+    x.dp_overlap = f->wire.dp_overlap;
+    x.tp_overlap = f->wire.tp_overlap;
+    x.p2p_overlap = !f->wire.p2p_blocking;
     return x;
 }

@@ -315,7 +315,7 @@ static enum dtp_status run_rows(struct shadows *x, struct dtp_err *err) {
         o[i].model = &x->setup->model;
         o[i].plan = x->row[i].run;
         o[i].seq = x->setup->problem.seq;
-        if (x->setup->framework.dropout) {
+        if (x->setup->framework.kernels.dropout) {
             o[i].dropout = x->setup->model.dropout;
             o[i].attention_dropout = x->setup->model.attention_dropout;
         }

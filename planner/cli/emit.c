@@ -91,7 +91,7 @@ static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
     dtp_str_printf(&command, " --seq %d --dtype %s %s", p->seq, dtp_dtype_names[plan->dtype],
                    dtp_plan_flags(a, plan));
     const char *note =
-        p->framework->native
+        p->framework->kernels.native
             ? ""
             : dtp_arena_printf(a,
                                "# dtplan's own runtime trains the plan that was found for %s; for "

@@ -140,9 +140,9 @@ static void megatron_overlap(FILE *f, const struct dtp_framework *framework,
     bool overlap = dtp_framework_dp_overlaps(framework, plan->dp_overlap, plan->zero_stage);
     if (overlap && plan->dp * plan->cp > 1)
         fputs("--overlap-grad-reduce\n", f);
-    if (overlap && plan->zero_stage > 0 && framework->param_gather_overlap)
+    if (overlap && plan->zero_stage > 0 && framework->wire.param_gather_overlap)
         fputs("--overlap-param-gather\n", f);
-    if (framework->tp_overlap_forward && plan->tp_overlap != 0 && plan->sequence_parallel)
+    if (framework->wire.tp_overlap_forward && plan->tp_overlap != 0 && plan->sequence_parallel)
         fputs("--tp-comm-overlap\n", f);
     if (plan->offload == DTP_OFFLOAD_OPTIMIZER)
         fputs("--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n"
@@ -156,7 +156,8 @@ static void megatron_dtype(FILE *f, const struct dtp_framework *framework, enum 
                                           [DTP_FP8_BLOCK] = "blockwise"};
     fputs(dtype == DTP_FP16 ? "--fp16\n" : "--bf16\n", f);
     if (dtype == DTP_FP8)
-        fprintf(f, "--fp8-format hybrid\n--fp8-recipe %s\n", recipes[framework->fp8_recipe]);
+        fprintf(f, "--fp8-format hybrid\n--fp8-recipe %s\n",
+                recipes[framework->kernels.fp8_recipe]);
     if (dtype == DTP_FP4)
         fputs("--fp4-format e2m1\n", f);
 }
@@ -294,10 +295,10 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
         fprintf(f, "expert_tensor_parallel_degree = %d\n", dtp_plan_etp(plan));
     if (plan->ep > 1 && plan->ep_per_node)
         fputs("expert_parallel_comm_backend = \"deepep\"\n", f);
-    if (p->framework->tp_overlap && plan->tp_overlap != 0 && plan->tp > 1)
+    if (p->framework->wire.tp_overlap && plan->tp_overlap != 0 && plan->tp > 1)
         fputs("enable_async_tensor_parallel = true\n", f);
     titan_recompute(f, p->model, plan);
-    fprintf(f, "\n[compile]\nenable = %s\n", p->framework->eager ? "false" : "true");
+    fprintf(f, "\n[compile]\nenable = %s\n", p->framework->kernels.eager ? "false" : "true");
     if (dtp_dtype_narrow(plan->dtype))
         fprintf(f, "\n# %s: add its converter to model.converters (torchtitan's docs/float8.md)\n",
                 dtp_dtype_names[plan->dtype]);
@@ -357,7 +358,7 @@ void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_p
         dtp_json_end(&w);
     }
     dtp_json_end(&w);
-    if (p->model->moe.experts > 0 && p->framework->moe_capacity <= 0) { /* AutoEP */
+    if (p->model->moe.experts > 0 && p->framework->kernels.moe_capacity <= 0) { /* AutoEP */
         dtp_json_put_key(&w, "expert_parallel");
         dtp_json_object(&w);
         dtp_json_kv_bool(&w, "enabled", true);

@@ -164,7 +164,7 @@ enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure
         *path = dtp_arena_printf(a, "%s.json", gpu);
     DTP_TRY(dtp_measure_device(a, &all, &grid, out, err));
     DTP_TRY(dtp_file_out_open(a, *path, &file, err));
-    write_file(file.f, gpu, f.optimizer_bytes_moved, out);
+    write_file(file.f, gpu, f.kernels.optimizer_bytes_moved, out);
     return dtp_file_out_commit(&file, err);
 }
 

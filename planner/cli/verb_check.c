@@ -193,7 +193,7 @@ static struct dtp_run_options run_options(const struct dtp_cli *cli, const struc
     o.model = &c->setup->model;
     o.plan = row->plan;
     o.seq = c->setup->problem.seq;
-    if (c->setup->framework.dropout) {
+    if (c->setup->framework.kernels.dropout) {
         o.dropout = c->setup->model.dropout;
         o.attention_dropout = c->setup->model.attention_dropout;
     }

@@ -45,7 +45,7 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     dtp_term_print(&cli->out, DTP_BOLD, "%s", fw.name);
     fprintf(f, "  %s\n", fw.title ? fw.title : "");
     print_names(f, "aliases", fw.aliases);
-    print_names(f, "schedules", fw.schedules);
+    print_names(f, "schedules", fw.can.schedules);
     print_names(f, "fitted", fw.fitted);
     print_fields(&cli->out, dtp_framework_fields, &fw, "");
     return DTP_OK;

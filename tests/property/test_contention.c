@@ -30,7 +30,7 @@ static void make_cluster(int gpus) {
 
 static double simulated_s(const struct dtp_costs *c, struct dtp_plan plan, const char *order,
                           bool fold) {
-    struct dtp_framework framework = {.rank_order = order};
+    struct dtp_framework framework = {.wire.rank_order = order};
     struct dtp_model model = {0};
     struct dtp_lowered lowered;
     struct dtp_timeline t;

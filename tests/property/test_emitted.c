@@ -207,9 +207,9 @@ static void draw_rest(struct dtp_rng *r, const struct dtp_problem *p, struct dtp
         plan->recompute_layers = 1 + (int)dtp_rng_below(r, (uint64_t)most);
     if (plan->recompute == DTP_RECOMPUTE_SELECTIVE && dtp_rng_below(r, 2))
         plan->recompute_modules = (int)dtp_rng_below(r, 1 << DTP_NMODULES);
-    plan->ep_overlap = plan->ep > 1 && p->framework->has_ep_overlap && dtp_rng_below(r, 2);
-    plan->ep_per_node = plan->ep > 1 && p->framework->has_ep_per_node && dtp_rng_below(r, 2);
-    if (p->framework->offload && dtp_rng_below(r, 4) == 0)
+    plan->ep_overlap = plan->ep > 1 && p->framework->can.has_ep_overlap && dtp_rng_below(r, 2);
+    plan->ep_per_node = plan->ep > 1 && p->framework->can.has_ep_per_node && dtp_rng_below(r, 2);
+    if (p->framework->can.offload && dtp_rng_below(r, 4) == 0)
         plan->offload = DTP_OFFLOAD_OPTIMIZER;
     if (plan->offload && strcmp(p->framework->name, "deepspeed") == 0) {
         plan->offload = dtp_rng_below(r, 2) ? DTP_OFFLOAD_OPTIMIZER : DTP_OFFLOAD_PARAMETERS;

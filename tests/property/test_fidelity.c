@@ -108,7 +108,7 @@ enum { ALONE = 7, SHARED = 17, SLOWED = 27 };
 static void random_experts(struct dtp_rng *r, struct random_case *c) {
     struct dtp_plan *p = &c->plan;
     int ranks = p->tp * p->cp * p->dp;
-    bool folds = strcmp(c->framework.rank_order, "tp-cp-dp-pp") == 0 && ranks % 2 == 0;
+    bool folds = strcmp(c->framework.wire.rank_order, "tp-cp-dp-pp") == 0 && ranks % 2 == 0;
     p->etp = folds && below(r, 2) ? 2 : 0;
     int groups = p->etp > 0 && p->etp != p->tp ? ranks / p->etp : p->cp * p->dp;
     p->ep = groups % 2 == 0 && below(r, 2) ? 2 : 1;
@@ -121,7 +121,7 @@ static void random_case(uint64_t property, uint64_t seed, double bytes_per_s,
     dtp_arena_reset(arena);
     *c = (struct random_case){0};
     random_cluster(&r, &c->cluster);
-    c->framework.rank_order = below(&r, 2) ? "tp-cp-dp-pp" : "tp-pp-cp-dp";
+    c->framework.wire.rank_order = below(&r, 2) ? "tp-cp-dp-pp" : "tp-pp-cp-dp";
     random_plan(&r, c);
     random_experts(&r, c);
     c->problem = (struct dtp_problem){.model = &c->model,

@@ -42,7 +42,7 @@ static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *proble
         p->recompute_layers = p->recompute == DTP_RECOMPUTE_FULL ? below(r, 3) : 0;
         if (p->recompute == DTP_RECOMPUTE_SELECTIVE)
             p->recompute_modules = below(r, 1 << DTP_NMODULES) & dtp_model_modules(problem->model) &
-                                   problem->framework->recompute_modules;
+                                   problem->framework->can.recompute_modules;
         p->account_for_ends = below(r, 4) == 0;
         p->last_stage_less = below(r, 3) == 0 ? 1 + below(r, 3) : 0;
         p->p2p_overlap = below(r, 3) - 1;
@@ -71,7 +71,7 @@ static bool load_problem(struct dtp_rng *r, struct random_case *c) {
               dtp_cluster_load(arena, cluster_names[below(r, 4)], &c->cluster, &err) == DTP_OK;
     if (!ok)
         printf("\n  %s\n", err.msg);
-    c->model.mtp_layers = c->framework.has_mtp ? below(r, 3) : 0;
+    c->model.mtp_layers = c->framework.can.has_mtp ? below(r, 3) : 0;
     c->problem = (struct dtp_problem){
         .model = &c->model,
         .cluster = &c->cluster,
@@ -205,7 +205,7 @@ static void test_remembered(void) {
         c.model.mtp_layers = 0;
         c.problem.gpus = 8 << below(&r, 2);
         c.problem.global_batch = 8 << below(&r, 2); /* one microbatch and several */
-        if (!c.framework.native)
+        if (!c.framework.kernels.native)
             check_remembered(name, &r, &c);
     }
     dtp_arena_destroy(list);
@@ -251,8 +251,10 @@ static void test_real(void) {
     for (uint64_t seed = 0; seed < ncases(NREAL); seed++) {
         struct dtp_rng r = dtp_rng_stream(11, seed);
         CU_ASSERT_FATAL(load_problem(&r, &c));
-        const struct dtp_attention_cal *attention = &c.cluster.gpu.attention[c.framework.attention];
-        bool timed = c.framework.attention == DTP_ATTN_UNFUSED || attention->flops_per_s > 0;
+        const struct dtp_attention_cal *attention =
+            &c.cluster.gpu.attention[c.framework.kernels.attention];
+        bool timed =
+            c.framework.kernels.attention == DTP_ATTN_UNFUSED || attention->flops_per_s > 0;
         if (!timed || !random_real_plan(&r, &c.problem, &c.plan))
             continue;
         struct dtp_evaluator *ev = dtp_evaluator_create(arena, &c.problem);

@@ -59,7 +59,7 @@ static void same_bytes(const struct machine *x, const struct dtp_plan *p) {
     struct dtp_err err = {0};
     o.plan = *p;
     o.steps = 1;
-    if (x->framework.dropout)
+    if (x->framework.kernels.dropout)
         o.dropout = o.attention_dropout = x->problem.model->dropout;
     CU_ASSERT_EQUAL_FATAL(dtp_run(a, &o, &run, &err), DTP_OK);
     CU_ASSERT_EQUAL_FATAL(dtp_evaluate(a, x->ev, p, DTP_BOUND, NULL, &predicted, &err), DTP_OK);
@@ -81,7 +81,7 @@ static void check_bytes(const char *family, double dropout) {
     struct dtp_model m = tiny_model(family);
     struct machine x;
     make(a, &m, 2, 4, &x);
-    x.framework.dropout = dropout > 0;
+    x.framework.kernels.dropout = dropout > 0;
     m.dropout = m.attention_dropout = dropout;
     CU_ASSERT(each_plan(a, &x, same_bytes) > 60);
     dtp_evaluator_destroy(x.ev);

@@ -39,7 +39,7 @@ static void test_one_stage(void) {
     struct dtp_plan p = plan_of(8, 1, 1, DTP_SCHED_1F1B);
     p.dp_overlap = 0;
     struct dtp_evaluator *ev = dtp_evaluator_create(arena, &x.problem);
-    x.framework.param_gather_overlap = false;
+    x.framework.wire.param_gather_overlap = false;
     near(dtp_evaluate_bound(ev, &p), dtp_evaluate_estimate(ev, &p));
     struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x.problem);
     const struct dtp_layer_costs *l = dtp_cost_layers(memo, &p);
@@ -57,7 +57,7 @@ static void test_one_stage(void) {
 /* Dense and expert layers of which some are repeated: on one stage still the longest path. */
 static void test_some_repeated(void) {
     setup("deepseek-v2-lite");
-    x.framework.param_gather_overlap = false;
+    x.framework.wire.param_gather_overlap = false;
     struct dtp_plan p = plan_of(1, 1, 1, DTP_SCHED_1F1B);
     p.global_batch_size = x.problem.global_batch = 128;
     p.dp_overlap = 0;

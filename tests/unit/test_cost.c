@@ -36,13 +36,13 @@ static double forward_s(struct fixture *x, enum dtp_op_kind kind, enum dtp_axis 
  * the attention hides them, and loses comm_slowdown of what they take. */
 static void test_ring(void) {
     struct fixture *x = op_case("llama3-8b", "megatron-core");
-    x->framework.collective_gap_s = 0;
+    x->framework.host.collective_gap_s = 0;
     x->plan.cp = 4;
     x->plan.dp = 2;
     for (int slow = 0; slow < 2; slow++)
         for (int hidden = 0; hidden < 2; hidden++) {
             double slowdown = x->cluster.gpu.comm_slowdown = slow ? 0.25 : 0;
-            x->framework.comm_time_factor = hidden ? 1e-3 : 1e3;
+            x->framework.wire.comm_time_factor = hidden ? 1e-3 : 1e3;
             double ring_s = forward_s(x, DTP_OP_COLLECTIVE, DTP_AXIS_CP);
             double cover_s = 3 / 4.0 * forward_s(x, DTP_OP_ATTENTION, DTP_AXIS_CP);
             double hides_s = hidden ? ring_s : cover_s;
@@ -92,9 +92,9 @@ static void test_slower(void) {
         near(time_of(x, kinds[i]), alone_s[i] * (kinds[i] == DTP_OP_KERNEL ? 1 : slowest));
     x->problem.gpus = 8;
     x->plan.cp = 2;
-    x->framework.cp_attention_factor = 1;
+    x->framework.kernels.cp_attention_factor = 1;
     double plain_s = time_of(x, DTP_OP_ATTENTION);
-    x->framework.cp_attention_factor = 1.25;
+    x->framework.kernels.cp_attention_factor = 1.25;
     near(time_of(x, DTP_OP_ATTENTION), 1.25 * plain_s);
     x->plan.cp = 1;
     near(time_of(x, DTP_OP_ATTENTION), alone_s[1]);
@@ -106,7 +106,7 @@ static void test_hops(void) {
     struct fixture *x = op_case("gpt175b", "megatron-core");
     const struct dtp_node *node = &x->cluster.node;
     x->plan.tp = x->problem.gpus = 16;
-    x->framework.tp_hop_s = 1;
+    x->framework.wire.tp_hop_s = 1;
     for (int sp = 0; sp < 2; sp++) {
         int n = 0;
         x->plan.sequence_parallel = sp;
@@ -130,8 +130,8 @@ static void test_buckets_per_rank(void) {
     struct fixture *x = op_case("gpt3-6.7b", "megatron-core");
     struct dtp_param_counts n;
     dtp_model_params(&x->model, x->model.vocab, &n);
-    x->framework.dp_bucket_bytes = 0;
-    x->framework.dp_bucket_params_per_rank = 1000000;
+    x->framework.wire.dp_bucket_bytes = 0;
+    x->framework.wire.dp_bucket_params_per_rank = 1000000;
     x->plan.dp_overlap = 1;
     for (int cp = 1; cp <= 8; cp *= 2) {
         x->plan.cp = cp;
@@ -147,19 +147,19 @@ static void test_pipeline_bytes(void) {
     double full = 2.0 * x->model.seq * x->model.hidden;
     x->plan.tp = 4;
     x->plan.pp = 2;
-    x->framework.p2p_bytes = 2;
+    x->framework.wire.p2p_bytes = 2;
     for (int parts = 0; parts < 2; parts++)
         for (int sp = 0; sp < 2; sp++) {
-            x->framework.scatter_gather = parts;
+            x->framework.wire.scatter_gather = parts;
             x->plan.sequence_parallel = sp;
             struct dtp_costs c = costs_of(x);
             near(c.stage[0].send_f.bytes, parts || sp ? full / 4 : full);
             near(c.stage[1].send_b.bytes, parts || sp ? full / 4 : full);
         }
     double vocab = dtp_framework_padded_vocab(&x->framework, x->model.vocab, 4);
-    CU_ASSERT(x->model.tied_embeddings && x->framework.tied_embedding_all_reduce);
+    CU_ASSERT(x->model.tied_embeddings && x->framework.wire.tied_embedding_all_reduce);
     near(costs_of(x).embedding_all_reduce.bytes,
-         vocab / 4 * x->model.hidden * x->framework.reduce_bytes);
+         vocab / 4 * x->model.hidden * x->framework.wire.reduce_bytes);
 }
 
 /* Beside what is reduced, the six rings of 15 steps of each layer's last backward take a second a step again; not
@@ -167,7 +167,7 @@ static void test_pipeline_bytes(void) {
 static void test_slow_hops(void) {
     struct fixture *x = op_case("llama3-8b", "nanotron");
     x->plan.sequence_parallel = true;
-    x->framework.tp_hop_s = 1;
+    x->framework.wire.tp_hop_s = 1;
     for (int far = 0; far < 2; far++)
         for (int zero = 0; zero < 2; zero++) {
             x->plan.tp = far ? 16 : 8;
@@ -196,14 +196,15 @@ static void test_checked_barrier(void) {
         x->plan.dp = layouts[i].dp;
         x->plan.zero_stage = layouts[i].zero_stage;
         for (int transfers = 0; transfers < 2; transfers++) {
-            x->framework.checked_collectives = false;
+            x->framework.host.checked_collectives = false;
             double alone_s = costs_of(x).norm_all_reduce.time_s;
             CU_ASSERT(alone_s < 0.001);
-            x->framework.checked_collectives = true;
-            x->framework.checked_transfers = transfers;
+            x->framework.host.checked_collectives = true;
+            x->framework.host.checked_transfers = transfers;
             double check_s = costs_of(x).norm_all_reduce.time_s - alone_s;
             bool checked = x->plan.pp == 1 || transfers;
-            CU_ASSERT(fabs(check_s - (checked ? 16 * x->framework.check_far_rank_s : 0)) < 0.001);
+            CU_ASSERT(fabs(check_s - (checked ? 16 * x->framework.host.check_far_rank_s : 0)) <
+                      0.001);
         }
     }
 }
@@ -221,11 +222,11 @@ static void test_buckets(void) {
     x->model.vocab = 1000;
     CU_ASSERT_FATAL(x->model.tied_embeddings && !x->model.gated_ffn);
     x->plan.dp = 8;
-    x->framework.reduce_bytes = 4;
-    x->framework.dp_bucket_tensors = true;
-    x->framework.dp_whole_buffer = false;
-    x->framework.dp_bucket_params_per_rank = 0;
-    x->framework.dp_bucket_bytes = 5 << 20;
+    x->framework.wire.reduce_bytes = 4;
+    x->framework.wire.dp_bucket_tensors = true;
+    x->framework.wire.dp_whole_buffer = false;
+    x->framework.wire.dp_bucket_params_per_rank = 0;
+    x->framework.wire.dp_bucket_bytes = 5 << 20;
     CU_ASSERT_EQUAL(costs_of(x).stage[0].nreduce, 5);
 }
 
@@ -254,8 +255,8 @@ static void test_flops(void) {
 static void test_shared_copies(void) {
     struct fixture *x = op_case("gpt3-1.3b", "deepspeed");
     double rest_s = 0, copies_s = 0;
-    x->framework.max_pp = 2;
-    x->framework.launch_s = x->framework.layer_host_s = 0;
+    x->framework.can.max_pp = 2;
+    x->framework.host.launch_s = x->framework.host.layer_host_s = 0;
     x->plan.zero_stage = 1;
     struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x->problem);
     for (int i = 0; i < 3; i++) {

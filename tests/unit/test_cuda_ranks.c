@@ -82,8 +82,8 @@ static struct dtp_run_options few_steps(const struct dtp_setup *s, const char *b
     o.seq = TOKENS;
     o.steps = FEW_STEPS;
     o.lr = 0.0003;
-    o.dropout = s->framework.dropout ? s->model.dropout : 0;
-    o.attention_dropout = s->framework.dropout ? s->model.attention_dropout : 0;
+    o.dropout = s->framework.kernels.dropout ? s->model.dropout : 0;
+    o.attention_dropout = s->framework.kernels.dropout ? s->model.attention_dropout : 0;
     o.plan.global_batch_size = BATCH;
     o.timeout_s = 10;
     return o;

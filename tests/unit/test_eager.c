@@ -162,7 +162,7 @@ static void test_forward_prefetch(void) {
     for (int ahead = 0; ahead < 2; ahead++) {
         struct fixture x;
         setup(&x, "mpt", "torch-fsdp1", (struct sizes){32, 4096, 32, 2048, 50368, 2});
-        x.framework.zero3_forward_prefetch = ahead;
+        x.framework.wire.zero3_forward_prefetch = ahead;
         x.plan.dp = x.problem.gpus = 8;
         x.plan.zero_stage = 3;
         x.plan.global_batch_size = x.problem.global_batch = 16;
@@ -199,9 +199,9 @@ static void test_repeated_kv(void) {
     struct fixture x;
     setup(&x, "llama", "torchtune", (struct sizes){2, 4096, 32, 1024, 32000, 1});
     x.model.kv_heads = 8;
-    CU_ASSERT(x.framework.repeats_kv);
+    CU_ASSERT(x.framework.kernels.repeats_kv);
     double with = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
-    x.framework.repeats_kv = false;
+    x.framework.kernels.repeats_kv = false;
     expect_near(with - dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
                 2 * 1.5 * 4096 * 1024, 1e-12);
 }

@@ -33,8 +33,8 @@ static void test_same_flops(void) {
     for (int i = 0; i < NSTACKS; i++) {
         struct fixture *x = op_case("mixtral-8x7b", stacks[i]);
         x->problem.attention = DTP_ATTN_FLASH2;
-        x->framework.moe_imbalance = 1;
-        bool loop = x->framework.moe_expert_loop;
+        x->framework.kernels.moe_imbalance = 1;
+        bool loop = x->framework.kernels.moe_expert_loop;
         double want = layer_flops(&x->model), row = 2 * 3 * (double)x->model.hidden * 14336;
         double back = 2 * want + (double)x->model.seq * x->model.seq * x->model.hidden;
         double lost = loop ? 0 : 8 * 64 * row;
@@ -42,7 +42,7 @@ static void test_same_flops(void) {
         near(flops(x, DTP_LAYER_MOE, DTP_PASS_I) + flops(x, DTP_LAYER_MOE, DTP_PASS_W),
              back + 2 * lost);
         CU_ASSERT(named(x, "experts fc2") == (loop ? 8 : 1));
-        CU_ASSERT(named(x, "experts gate") == x->framework.moe_separate_products);
+        CU_ASSERT(named(x, "experts gate") == x->framework.kernels.moe_separate_products);
         if (i == WITHOUT_EP)
             continue;
         x->plan.ep = x->plan.dp = 8;
@@ -58,11 +58,11 @@ static void test_rows_sent(void) {
         double rows = 2.0 * x->model.seq, bytes = 2.0 * x->model.hidden;
         int n;
         x->plan.ep = x->plan.dp = 8;
-        x->framework.moe_imbalance = 1;
+        x->framework.kernels.moe_imbalance = 1;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
         near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * rows * bytes);
         near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_I, &n), 2 * rows * bytes);
-        x->framework.moe_capacity = 1.5;
+        x->framework.kernels.moe_capacity = 1.5;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
         near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.5 * 2 * rows * bytes);
         x->model.moe.capacity_factor = 1.25;
@@ -82,7 +82,7 @@ static void test_owners(void) {
         dtp_model_params(&x->model, x->model.vocab, &n);
         x->plan.dp = x->problem.gpus = 64;
         x->plan.global_batch_size = 64;
-        x->plan.zero_stage = x->framework.zero_stages >> 3 & 1 ? 3 : 1;
+        x->plan.zero_stage = x->framework.can.zero_stages >> 3 & 1 ? 3 : 1;
         double reduced = 0;
         for (int ep = 1; ep <= (i == WITHOUT_EP ? 1 : 8); ep *= 2) {
             struct dtp_costs costs;
@@ -92,7 +92,8 @@ static void test_owners(void) {
             near(64 * dtp_cost_optimizer_params(&x->plan, &stage), (double)n.total);
             dtp_costs(arena, dtp_cost_memo_create(arena, &x->problem), &x->plan, &costs);
             double bytes = costs.stage[0].nreduce * costs.stage[0].reduce.bytes;
-            double want = (stage.dense_params + stage.expert_params) * x->framework.reduce_bytes;
+            double want =
+                (stage.dense_params + stage.expert_params) * x->framework.wire.reduce_bytes;
             near(bytes, want);
             CU_ASSERT(ep == 1 || bytes < reduced);
             reduced = bytes;
@@ -111,7 +112,7 @@ static void test_wide_router(void) {
     for (int i = 0; i < x->ops.n; i++)
         if (strcmp(x->ops.at[i].name, "router") == 0)
             CU_ASSERT(x->ops.at[i].gemm.dtype == DTP_FP32);
-    x->framework.moe_router_fp32 = false;
+    x->framework.kernels.moe_router_fp32 = false;
     near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE),
          kept - (4 - 2) * tokens);
 }
@@ -122,11 +123,11 @@ static void test_wide_router(void) {
 static void check_hidden(bool slow) {
     struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
     const struct dtp_phase *apart, *beside;
-    x->framework.comm_time_factor = slow ? 100 : 1; /* longer than what they hide behind */
+    x->framework.wire.comm_time_factor = slow ? 100 : 1; /* longer than what they hide behind */
     x->plan.ep = x->plan.dp = 8;
     x->plan.global_batch_size = 32;
     x->cluster.gpu.comm_slowdown = 0.2;
-    x->framework.memory.logits_copies_bytes = 0; /* a backward has the peak, not the loss */
+    x->framework.keeps.logits_copies_bytes = 0; /* a backward has the peak, not the loss */
     struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x->problem);
     apart = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE];
     CU_ASSERT(slow == (apart[0].ep_s > apart[1].compute_s + apart[2].compute_s));
@@ -143,7 +144,7 @@ static void check_hidden(bool slow) {
     }
     double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
     uint64_t after = dtp_evaluate_memory(dtp_evaluator_create(arena, &x->problem), &x->plan);
-    CU_ASSERT_DOUBLE_EQUAL((double)(after - before), kept * x->framework.memory.allocator_factor,
+    CU_ASSERT_DOUBLE_EQUAL((double)(after - before), kept * x->framework.keeps.allocator_factor,
                            16);
     x->plan.ep = 1; /* nothing travels */
     double alone_s = dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_MOE][0].total_s;

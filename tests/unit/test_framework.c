@@ -21,16 +21,16 @@ static void test_all(void) {
         }
         CU_ASSERT_STRING_EQUAL(f.name, names[i]);
         CU_ASSERT(f.title && *f.title && f.source && *f.source);
-        CU_ASSERT(f.memory.weight_bytes > 0 && f.memory.allocator_factor >= 1);
-        CU_ASSERT(f.zero_stages != 0 && f.recompute_modes != 0);
-        CU_ASSERT((f.zero_stages_pp & ~f.zero_stages) == 0);
+        CU_ASSERT(f.keeps.weight_bytes > 0 && f.keeps.allocator_factor >= 1);
+        CU_ASSERT(f.can.zero_stages != 0 && f.can.recompute_modes != 0);
+        CU_ASSERT((f.can.zero_stages_pp & ~f.can.zero_stages) == 0);
         int fitted = 0;
         while (f.fitted && f.fitted[fitted]) {
             CU_ASSERT(dtp_field_find(dtp_framework_fields, f.fitted[fitted]) != NULL);
             fitted++;
         }
-        for (size_t s = 0; f.schedules && f.schedules[s]; s++)
-            CU_ASSERT(dtp_schedule_find(f.schedules[s]) >= 0);
+        for (size_t s = 0; f.can.schedules && f.can.schedules[s]; s++)
+            CU_ASSERT(dtp_schedule_find(f.can.schedules[s]) >= 0);
         for (size_t k = 0; f.aliases && f.aliases[k]; k++) {
             struct dtp_framework again;
             CU_ASSERT(dtp_framework_load(arena, f.aliases[k], &again, NULL) == DTP_OK);
@@ -52,14 +52,14 @@ static void test_read(void) {
                    "\"zero_stages_pp\": [0], \"recompute\": [\"none\", \"full\"], "
                    "\"aliases\": [\"y\"], \"source\": \"s\"}",
                    &f, &err) == DTP_OK);
-    CU_ASSERT(f.zero_stages == 11 && f.zero_stages_pp == 1 && f.zero_stages_tp == 11);
-    CU_ASSERT(f.recompute_modes == 5);
-    CU_ASSERT(f.dtypes == (1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16));
+    CU_ASSERT(f.can.zero_stages == 11 && f.can.zero_stages_pp == 1 && f.can.zero_stages_tp == 11);
+    CU_ASSERT(f.can.recompute_modes == 5);
+    CU_ASSERT(f.can.dtypes == (1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16));
     CU_ASSERT_STRING_EQUAL(f.name, "x");
     CU_ASSERT_STRING_EQUAL(f.aliases[0], "y");
     CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"dtypes\": [\"bf16\", \"fp8\"]}", &f,
                    &err) == DTP_OK);
-    CU_ASSERT(f.dtypes == (1 << DTP_BF16 | 1 << DTP_FP8));
+    CU_ASSERT(f.can.dtypes == (1 << DTP_BF16 | 1 << DTP_FP8));
     CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"dtypes\": [\"fp7\"]}", &f, &err) ==
               DTP_EINPUT);
     CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"fused_nrm\": true}", &f, &err) ==
@@ -82,10 +82,10 @@ static void test_unknown(void) {
 
 /* Megatron pads to a multiple of 128 tp: 50257 becomes 50304 at tp 1, 51200 at tp 8. */
 static void test_vocabulary(void) {
-    struct dtp_framework f = {.vocab_multiple = 128, .vocab_padded = true};
+    struct dtp_framework f = {.kernels.vocab_multiple = 128, .kernels.vocab_padded = true};
     CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 1) == 50304);
     CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 8) == 51200);
-    f.vocab_multiple = 1;
+    f.kernels.vocab_multiple = 1;
     CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 1) == 50257);
     CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 4) == 50260);
 }
@@ -94,18 +94,18 @@ static void test_vocabulary(void) {
 static void test_fp32(void) {
     struct dtp_framework f;
     CU_ASSERT_FATAL(dtp_framework_load(arena, "megatron-core", &f, NULL) == DTP_OK);
-    CU_ASSERT_EQUAL(f.memory.weight_bytes, 2);
+    CU_ASSERT_EQUAL(f.keeps.weight_bytes, 2);
     for (int twice = 0; twice < 2; twice++) {
         dtp_framework_to_fp32(&f);
-        CU_ASSERT_EQUAL(f.memory.weight_bytes, 4);
-        CU_ASSERT_EQUAL(f.memory.gradient_bytes, 4);
-        CU_ASSERT_EQUAL(f.memory.optimizer_bytes, 8);
-        CU_ASSERT_EQUAL(f.reduce_bytes, 4);
+        CU_ASSERT_EQUAL(f.keeps.weight_bytes, 4);
+        CU_ASSERT_EQUAL(f.keeps.gradient_bytes, 4);
+        CU_ASSERT_EQUAL(f.keeps.optimizer_bytes, 8);
+        CU_ASSERT_EQUAL(f.wire.reduce_bytes, 4);
     }
     CU_ASSERT_FATAL(dtp_framework_load(arena, "torch-ddp", &f, NULL) == DTP_OK);
-    struct dtp_framework_memory before = f.memory;
+    struct dtp_framework_keeps before = f.keeps;
     dtp_framework_to_fp32(&f);
-    CU_ASSERT_EQUAL(f.memory.optimizer_bytes, before.optimizer_bytes);
+    CU_ASSERT_EQUAL(f.keeps.optimizer_bytes, before.optimizer_bytes);
 }
 
 /* nanotron's cut of the Ultra-Scale Playbook's 1B model, whose halves and quarters are whole layers: the head
@@ -126,7 +126,7 @@ static void test_cut_by_cost(void) {
     CU_ASSERT(layers[0] == 10 && layers[1] == 6);
     dtp_framework_stage_layers(&f, &m, 4, layers);
     CU_ASSERT(memcmp(layers, reached, sizeof layers) == 0);
-    f.checked_transfers = true;
+    f.host.checked_transfers = true;
     dtp_framework_stage_layers(&f, &m, 2, layers);
     CU_ASSERT(layers[0] == 11 && layers[1] == 5);
     dtp_framework_stage_layers(&f, &m, 4, layers);
@@ -140,13 +140,14 @@ static void test_cut_by_cost(void) {
 static void test_casts(void) {
     struct dtp_framework f;
     CU_ASSERT_FATAL(dtp_framework_load(arena, "megatron-bridge", &f, NULL) == DTP_OK);
-    CU_ASSERT(f.fp8_recipe == DTP_FP8_CURRENT && dtp_framework_cast_bytes(&f, DTP_FP8) == 6);
+    CU_ASSERT(f.kernels.fp8_recipe == DTP_FP8_CURRENT &&
+              dtp_framework_cast_bytes(&f, DTP_FP8) == 6);
     CU_ASSERT(dtp_framework_gathered_bytes(&f, DTP_FP8) == 1);
     CU_ASSERT(dtp_framework_gathered_bytes(&f, DTP_BF16) == 2);
     CU_ASSERT(dtp_framework_cast_bytes(&f, DTP_FP4) == 7.125);
-    f.fp8_recipe = DTP_FP8_DELAYED;
+    f.kernels.fp8_recipe = DTP_FP8_DELAYED;
     CU_ASSERT(dtp_framework_cast_bytes(&f, DTP_FP8) == 4);
-    f.fp8_cast_bytes = 14;
+    f.kernels.fp8_cast_bytes = 14;
     CU_ASSERT(dtp_framework_cast_bytes(&f, DTP_FP8) == 14);
 }
 

@@ -13,9 +13,10 @@ static struct fixture x;
 
 static void prepare(void) {
     problem_case(arena, &x, "gpt1.7b", "megatron-2021", 1, 4);
-    x.framework.launch_s = x.framework.collective_host_s = x.framework.layer_host_s = 0;
-    x.framework.host_sync = x.framework.launch_blocking = false;
-    x.framework.backward_launch_factor = 0.5;
+    x.framework.host.launch_s = x.framework.host.collective_host_s = x.framework.host.layer_host_s =
+        0;
+    x.framework.host.host_sync = x.framework.host.launch_blocking = false;
+    x.framework.host.backward_launch_factor = 0.5;
     x.plan.dtype = x.problem.dtype = DTP_FP16;
     x.problem.seq = 1024;
 }
@@ -51,9 +52,9 @@ static void test_extremes(void) {
     prepare();
     launches(n);
     phases(free_of_host);
-    x.framework.launch_s = 1e-9;
+    x.framework.host.launch_s = 1e-9;
     phases(quick);
-    x.framework.launch_s = 1;
+    x.framework.host.launch_s = 1;
     phases(slow);
     for (int k = 0; k < 4; k++) {
         CU_ASSERT_EQUAL(quick[k].total_s, free_of_host[k].total_s);
@@ -73,10 +74,11 @@ static void test_catch_up(void) {
     launches(n);
     phases(gpu);
     double forward_s = 1.5 * gpu[F].total_s;
-    x.framework.launch_s = forward_s / n[0];
-    x.framework.backward_launch_factor = 0.1 * backward_s(gpu) / (n[1] * x.framework.launch_s);
+    x.framework.host.launch_s = forward_s / n[0];
+    x.framework.host.backward_launch_factor =
+        0.1 * backward_s(gpu) / (n[1] * x.framework.host.launch_s);
     phases(free_run);
-    x.framework.host_sync = true;
+    x.framework.host.host_sync = true;
     phases(synced);
     CU_ASSERT(near(free_run[F].total_s + backward_s(free_run), gpu[F].total_s + backward_s(gpu)));
     CU_ASSERT(near(synced[F].total_s, forward_s));
@@ -91,11 +93,11 @@ static void test_lead(void) {
     prepare();
     launches(n);
     phases(gpu);
-    x.framework.host_sync = true;
-    x.framework.launch_s = 0.5 * gpu[F].total_s / n[0];
+    x.framework.host.host_sync = true;
+    x.framework.host.launch_s = 0.5 * gpu[F].total_s / n[0];
     double late_s = 0.2 * backward_s(gpu), lead_s = 0.5 * gpu[F].total_s;
-    x.framework.backward_launch_factor =
-        (backward_s(gpu) + lead_s + late_s) / (n[1] * x.framework.launch_s);
+    x.framework.host.backward_launch_factor =
+        (backward_s(gpu) + lead_s + late_s) / (n[1] * x.framework.host.launch_s);
     phases(synced);
     CU_ASSERT(near(synced[F].total_s, gpu[F].total_s));
     CU_ASSERT(near(backward_s(synced), backward_s(gpu) + late_s));
@@ -109,8 +111,8 @@ static void test_blocking(void) {
     x.plan.recompute = DTP_RECOMPUTE_FULL;
     launches(n);
     phases(gpu);
-    x.framework.launch_blocking = true;
-    x.framework.launch_s = 1e-4;
+    x.framework.host.launch_blocking = true;
+    x.framework.host.launch_s = 1e-4;
     phases(blocked);
     CU_ASSERT(near(blocked[F].total_s, gpu[F].total_s + n[0] * 1.1e-4));
     CU_ASSERT(near(backward_s(blocked), backward_s(gpu) + n[0] * 1.1e-4 + n[1] * 0.6e-4));
@@ -129,9 +131,9 @@ static double time_of(const char *name, enum dtp_layer_kind kind) {
 static void test_alignment(void) {
     prepare();
     x.model.vocab = 50257;
-    x.framework.vocab_multiple = 128;
+    x.framework.kernels.vocab_multiple = 128;
     double padded_s = time_of("logits", DTP_LAYER_HEAD);
-    x.framework.vocab_padded = false;
+    x.framework.kernels.vocab_padded = false;
     double odd_s = time_of("logits", DTP_LAYER_HEAD);
     CU_ASSERT(odd_s > 3 * padded_s && odd_s < 3.4 * padded_s);
     x.plan.tp = 2;
@@ -156,9 +158,9 @@ static void test_checks(void) {
     prepare();
     x.plan.tp = 2;
     x.problem.gpus = 4;
-    x.framework.check_rank_s = 1;
+    x.framework.host.check_rank_s = 1;
     phases(plain);
-    x.framework.checked_collectives = true;
+    x.framework.host.checked_collectives = true;
     phases(two);
     x.plan.tp = 4;
     phases(four);
@@ -166,7 +168,7 @@ static void test_checks(void) {
     CU_ASSERT(near(two[F].total_s, 2 * 2));
     CU_ASSERT(near(four[F].total_s, 2 * 4));
     CU_ASSERT_EQUAL(dtp_framework_check_s(&x.framework, 1, false), 0);
-    x.framework.check_far_rank_s = 2; /* of several nodes */
+    x.framework.host.check_far_rank_s = 2; /* of several nodes */
     x.plan.tp = x.problem.gpus = 16;
     phases(four);
     CU_ASSERT(near(four[F].total_s, 2 * 16 * 2));
@@ -196,12 +198,12 @@ static void test_reduction_checks(void) {
     CU_ASSERT(ddp.nreduce == (int)ceil(bytes / (4.0 * x.model.vocab * x.model.hidden)));
     CU_ASSERT(zero1.nreduce == 1 && zero1.reduce.kind == DTP_ALL_REDUCE);
     CU_ASSERT(near(zero1.reduce.bytes, bytes));
-    x.framework.gather_copies_per_layer = 0;
+    x.framework.wire.gather_copies_per_layer = 0;
     struct dtp_stage_cost free = stage_cost();
     CU_ASSERT(near(zero1.gather.time_s - free.gather.time_s,
-                   6.0 * x.model.layers * 16 * x.framework.launch_s));
-    x.framework.checked_collectives = true;
-    x.framework.check_far_rank_s = 1;
+                   6.0 * x.model.layers * 16 * x.framework.host.launch_s));
+    x.framework.host.checked_collectives = true;
+    x.framework.host.check_far_rank_s = 1;
     struct dtp_stage_cost checked = stage_cost();
     CU_ASSERT(near(checked.reduce.time_s - free.reduce.time_s, 16));
     CU_ASSERT(near(checked.gather.latency_s - free.gather.latency_s, 16));
@@ -214,8 +216,8 @@ static void test_reduction_checks(void) {
  * ranks of two boundaries, and the fill is short. */
 static void test_transfer_checks(void) {
     prepare();
-    x.framework.check_transfer_s = 1000;
-    x.framework.checked_transfers = true;
+    x.framework.host.check_transfer_s = 1000;
+    x.framework.host.checked_transfers = true;
     for (int pp = 2; pp <= 4; pp += 2)
         for (int m = 4; m <= 16; m *= 4) {
             struct dtp_costs costs;
@@ -244,9 +246,9 @@ static void test_far_ring(void) {
     CU_ASSERT_FATAL(at < ops->n);
     const struct dtp_op *gather = &ops->at[at];
     double network_s = dtp_op_time_s(&x.problem, &x.plan, gather);
-    x.framework.tp_hop_s = 1e-9; /* the network takes longer */
+    x.framework.wire.tp_hop_s = 1e-9; /* the network takes longer */
     CU_ASSERT(near(dtp_op_time_s(&x.problem, &x.plan, gather), network_s));
-    x.framework.tp_hop_s = 1;
+    x.framework.wire.tp_hop_s = 1;
     const struct dtp_node *node = &x.cluster.node;
     double wire_s =
         gather->bytes * 15 / 16 / node->nics / (node->nic_bytes_per_s * node->nic_efficiency);
@@ -261,13 +263,13 @@ static void test_hidden_collectives(void) {
     prepare();
     x.plan.tp = x.problem.gpus = 2;
     x.plan.sequence_parallel = true;
-    x.framework.tp_overlap = false;
+    x.framework.wire.tp_overlap = false;
     phases(shown);
-    x.framework.tp_overlap = true;
+    x.framework.wire.tp_overlap = true;
     phases(hidden);
     CU_ASSERT_EQUAL(hidden[F].tp_s, shown[F].tp_s);
     CU_ASSERT(hidden[I].tp_s > 0 && hidden[I].tp_s < 0.9 * shown[I].tp_s);
-    x.framework.tp_hop_s = 1;
+    x.framework.wire.tp_hop_s = 1;
     /* six rings of 15 steps, that GEMMs of milliseconds cannot hide */
     x.plan.tp = x.problem.gpus = 16;
     phases(far);
@@ -279,9 +281,9 @@ static void test_cross_entropy_passes(void) {
     prepare();
     if (dtp_cluster_load(arena, "aws-p5", &x.cluster, NULL) != DTP_OK)
         CU_FAIL_FATAL("cluster");
-    x.framework.cross_entropy = DTP_LOSS_TORCH;
+    x.framework.kernels.cross_entropy = DTP_LOSS_TORCH;
     double own_s = time_of("cross-entropy", DTP_LAYER_HEAD);
-    x.framework.cross_entropy = DTP_LOSS_PASSES;
+    x.framework.kernels.cross_entropy = DTP_LOSS_PASSES;
     double logits = 1024.0 * dtp_framework_padded_vocab(&x.framework, x.model.vocab, 1);
     double passes_s = dtp_device_kernel_s(&x.cluster.gpu, DTP_K_ELEMENTWISE, 8 * logits, logits) +
                       2 * dtp_device_kernel_s(&x.cluster.gpu, DTP_K_COPY, 6 * logits, logits) +
@@ -289,27 +291,28 @@ static void test_cross_entropy_passes(void) {
                       3 * dtp_device_kernel_s(&x.cluster.gpu, DTP_K_STRIDED, 8 * logits, logits);
     double s = time_of("cross-entropy", DTP_LAYER_HEAD);
     CU_ASSERT(s > 0.99 * passes_s && s < 1.01 * passes_s && s < own_s);
-    x.framework.half_cross_entropy = true;
+    x.framework.kernels.half_cross_entropy = true;
     double half_s = time_of("cross-entropy", DTP_LAYER_HEAD);
     CU_ASSERT(half_s > 0.45 * s && half_s < 0.55 * s);
-    x.framework.half_cross_entropy = false;
-    x.framework.cross_entropy = DTP_LOSS_COMPILED; /* fewer kernels that read and write it */
+    x.framework.kernels.half_cross_entropy = false;
+    x.framework.kernels.cross_entropy =
+        DTP_LOSS_COMPILED; /* fewer kernels that read and write it */
     double compiled_s = time_of("cross-entropy", DTP_LAYER_HEAD);
     CU_ASSERT(compiled_s > 0.5 * s && compiled_s < 0.7 * s);
-    x.framework.cross_entropy = DTP_LOSS_FUSED; /* 8, at PyTorch's rate */
+    x.framework.kernels.cross_entropy = DTP_LOSS_FUSED; /* 8, at PyTorch's rate */
     CU_ASSERT(near(time_of("cross-entropy", DTP_LAYER_HEAD), own_s * 8 / 52));
 }
 
 static void test_norm_factor(void) {
     prepare();
-    x.framework.norm_time_factor = 1;
+    x.framework.kernels.norm_time_factor = 1;
     double persistent_s = time_of("norm 1", DTP_LAYER_DENSE);
-    x.framework.norm_time_factor = 2;
+    x.framework.kernels.norm_time_factor = 2;
     CU_ASSERT(near(time_of("norm 1", DTP_LAYER_DENSE), 2 * persistent_s));
     struct dtp_framework_gpu here = dtp_framework_on(&x.framework, &x.cluster.gpu);
     here.norm_time_factor = here.norm_backward_time_factor = 1;
-    x.framework.by_gpu = &here;
-    x.framework.nby_gpu = 1;
+    x.framework.kernels.by_gpu = &here;
+    x.framework.kernels.nby_gpu = 1;
     CU_ASSERT(near(time_of("norm 1", DTP_LAYER_DENSE), persistent_s));
     here.norm_backward_time_factor = 3; /* the forward takes less than half of the two */
     CU_ASSERT(time_of("norm 1", DTP_LAYER_DENSE) > 2 * persistent_s);

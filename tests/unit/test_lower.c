@@ -44,7 +44,7 @@ static struct run run_with(const struct dtp_costs *c, int kind, struct dtp_plan 
     static struct dtp_model model;
     struct run r;
     struct dtp_err err = {0};
-    framework.rank_order = "tp-cp-dp-pp";
+    framework.wire.rank_order = "tp-cp-dp-pp";
     plan.schedule = kind;
     plan.pp = c->pp;
     plan.vpp = c->vpp;
@@ -229,7 +229,7 @@ static void test_weights(void) {
 /* A user's order that no lowering can run names the cycle. */
 static void test_cycle(void) {
     make_cluster(8, 8);
-    struct dtp_framework framework = {.rank_order = "tp-cp-dp-pp"};
+    struct dtp_framework framework = {.wire.rank_order = "tp-cp-dp-pp"};
     struct dtp_costs c = case_costs(arena, 2, 1, 1, (struct case_times){1, 1, 1});
     struct dtp_plan plan = dtp_plan_default();
     struct dtp_problem problem = {.cluster = &cluster, .framework = &framework, .gpus = 2};
@@ -249,7 +249,7 @@ static void test_cycle(void) {
  * the memory that there is names its size before anything of it is made. */
 static void test_room(void) {
     make_cluster(1, 1);
-    struct dtp_framework framework = {.rank_order = "tp-cp-dp-pp"};
+    struct dtp_framework framework = {.wire.rank_order = "tp-cp-dp-pp"};
     struct dtp_costs c = case_costs(arena, 2, 1, 3, (struct case_times){1, 1, 1});
     for (int s = 0; s < 2; s++) {
         c.stage[s].nreduce = 1;

@@ -45,7 +45,7 @@ static void test_other_batch(void) {
     CU_ASSERT_FATAL(told->unsupported == NULL && other->unsupported == NULL);
     CU_ASSERT(dtp_plan_num_microbatches(&told->plan) == 1 && told->plan.global_batch_size == 128);
     CU_ASSERT_DOUBLE_EQUAL(told->batches, 2, 1e-12);
-    CU_ASSERT(told->framework.checked_collectives && strstr(told->note, "1 microbatches"));
+    CU_ASSERT(told->framework.host.checked_collectives && strstr(told->note, "1 microbatches"));
     CU_ASSERT(dtp_plan_num_microbatches(&other->plan) == 2 && other->plan.global_batch_size == 256);
     CU_ASSERT_DOUBLE_EQUAL(other->batches, 1, 1e-12);
 }
@@ -61,7 +61,7 @@ static void test_versions(void) {
     struct dtp_run_case *newer = case_of_file(dtp_arena_printf(arena, row, 2)),
                         *first = case_of_file(dtp_arena_printf(arena, row, 16));
     CU_ASSERT_FATAL(newer->unsupported == NULL && first->unsupported == NULL);
-    CU_ASSERT(!newer->framework.checked_transfers && first->framework.checked_transfers);
+    CU_ASSERT(!newer->framework.host.checked_transfers && first->framework.host.checked_transfers);
     CU_ASSERT(newer->problem.memory_limit_bytes < 71 * ((uint64_t)1 << 30));
     CU_ASSERT(first->problem.memory_limit_bytes > 79 * ((uint64_t)1 << 30));
     CU_ASSERT(newer->plan.layers_per_stage.at[0] == 10 && first->plan.layers_per_stage.at[0] == 11);
@@ -78,11 +78,11 @@ static void test_fp32_run(void) {
     CU_ASSERT_FATAL(c->unsupported == NULL);
     CU_ASSERT(c->plan.dtype == DTP_TF32 && c->plan.recompute == DTP_RECOMPUTE_SELECTIVE);
     CU_ASSERT(c->problem.attention == DTP_ATTN_UNFUSED);
-    CU_ASSERT(c->framework.memory.weight_bytes == 4 && c->framework.memory.optimizer_bytes == 8);
+    CU_ASSERT(c->framework.keeps.weight_bytes == 4 && c->framework.keeps.optimizer_bytes == 8);
     c = case_of_file(dtp_arena_printf(arena, row, "amp,"));
     CU_ASSERT(c->plan.dtype == DTP_BF16 && c->plan.recompute == DTP_RECOMPUTE_NONE);
     CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2);
-    CU_ASSERT(c->framework.memory.weight_bytes == 2 && c->framework.memory.optimizer_bytes == 12);
+    CU_ASSERT(c->framework.keeps.weight_bytes == 2 && c->framework.keeps.optimizer_bytes == 12);
 }
 
 /* PaddleNLP's LLaMA on 40 GB ran without the fused RMS norm, on 80 GB with it, and so did GPT-3. */
@@ -95,10 +95,13 @@ static void test_unfused_norms(void) {
     struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 40));
     CU_ASSERT_FATAL(c->unsupported == NULL);
     CU_ASSERT_STRING_EQUAL(c->framework.name, "paddlenlp");
-    CU_ASSERT(!c->framework.fused_norm && c->framework.reduce_per_microbatch);
-    CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 80))->framework.fused_norm);
-    CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 0))->framework.fused_norm);
-    CU_ASSERT(case_of_file(dtp_arena_printf(arena, row, "gpt3_6.7B", 40))->framework.fused_norm);
+    CU_ASSERT(!c->framework.kernels.fused_norm && c->framework.wire.reduce_per_microbatch);
+    CU_ASSERT(
+        case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 80))->framework.kernels.fused_norm);
+    CU_ASSERT(
+        case_of_file(dtp_arena_printf(arena, row, "llama1_7B", 0))->framework.kernels.fused_norm);
+    CU_ASSERT(
+        case_of_file(dtp_arena_printf(arena, row, "gpt3_6.7B", 40))->framework.kernels.fused_norm);
 }
 
 /* torchtitan's runs on A100 were eager, of 13B with a fused norm; fms-fsdp checkpoints a share of the blocks, of 7B none. */
@@ -140,7 +143,7 @@ static void test_runs_on_a100(void) {
                              runs[i].model, runs[i].recompute, runs[i].schedule));
         CU_ASSERT_FATAL(c->unsupported == NULL);
         CU_ASSERT_STRING_EQUAL(c->framework.name, runs[i].stack);
-        CU_ASSERT(c->framework.fused_norm == runs[i].fused);
+        CU_ASSERT(c->framework.kernels.fused_norm == runs[i].fused);
         CU_ASSERT(c->plan.recompute == runs[i].real);
         CU_ASSERT(c->plan.recompute_layers == runs[i].layers);
         CU_ASSERT(strstr(c->note, "no recomputation") == NULL);
@@ -161,7 +164,8 @@ static void test_megatron_fsdp(void) {
     CU_ASSERT_FATAL(c->unsupported == NULL);
     CU_ASSERT_STRING_EQUAL(c->framework.name, "megatron-bridge");
     CU_ASSERT(dtp_plan_check(&c->problem, &c->plan) == DTP_LEGAL);
-    CU_ASSERT(c->framework.fp8_recipe == DTP_FP8_CURRENT && c->problem.offloaded_layers == 40);
+    CU_ASSERT(c->framework.kernels.fp8_recipe == DTP_FP8_CURRENT &&
+              c->problem.offloaded_layers == 40);
     dtp_memory(dtp_memory_memo_create(arena, &c->problem), &c->plan, &moved);
     CU_ASSERT(moved.device_bytes < c->problem.memory_limit_bytes); /* it ran */
     double layer = dtp_memory_layer_activations(&c->problem, &c->plan, DTP_LAYER_DENSE);
@@ -170,7 +174,7 @@ static void test_megatron_fsdp(void) {
     CU_ASSERT_DOUBLE_EQUAL((double)kept.activations_bytes - (double)moved.activations_bytes,
                            38 * layer, 2); /* two are on the way */
     c = case_of_file(dtp_arena_printf(arena, row, 1, "MXFP8"));
-    CU_ASSERT(c->framework.fp8_recipe == DTP_FP8_BLOCK && c->problem.offloaded_layers == 0);
+    CU_ASSERT(c->framework.kernels.fp8_recipe == DTP_FP8_BLOCK && c->problem.offloaded_layers == 0);
 }
 
 /* MLPerf's three rounds of GPT-3 on Hopper: FlashAttention 1, 2, then cuDNN's; weights in 16 bit until 4.0. */
@@ -192,7 +196,7 @@ static void test_mlperf_rounds(void) {
         struct dtp_run_case *c = case_of_file(dtp_arena_printf(arena, row, cases[i].round));
         CU_ASSERT_FATAL(c->unsupported == NULL);
         CU_ASSERT(c->problem.attention == (int)cases[i].attention);
-        CU_ASSERT((c->framework.memory.fp8_weight_bytes <= 0) == cases[i].narrow_weights);
+        CU_ASSERT((c->framework.keeps.fp8_weight_bytes <= 0) == cases[i].narrow_weights);
     }
 }
 
@@ -209,7 +213,7 @@ static void test_attention_facts(void) {
     CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 0);
     c = case_of_file(dtp_arena_printf(arena, row, docs, "LLAMA2-7B", 32));
     CU_ASSERT(c->problem.attention == DTP_ATTN_FLASH2 && c->problem.document_tokens == 200);
-    CU_ASSERT(c->framework.memory.optimizer_bytes == 6); /* Adam in 16 bit; not in pre-training */
+    CU_ASSERT(c->framework.keeps.optimizer_bytes == 6); /* Adam in 16 bit; not in pre-training */
     c = case_of_file(dtp_arena_printf(arena, row, docs, "GPT3-175B", 128));
     CU_ASSERT(c->problem.attention == DTP_ATTN_CUDNN_9_3 && strstr(c->note, "cudnn_9_3"));
     c = case_of_file(dtp_arena_printf(arena, row, "dgxc-benchmarking@v24.11.1:llama3.1", "a", 128));
@@ -239,7 +243,7 @@ static void test_llm_foundry(void) {
             case_of_file(dtp_arena_printf(arena, row, tables[i].source, tables[i].dtype));
         CU_ASSERT_FATAL(c->unsupported == NULL);
         CU_ASSERT_STRING_EQUAL(c->framework.name, tables[i].stack);
-        CU_ASSERT(c->framework.recompute_stops_early == !strstr(tables[i].stack, "2.0"));
+        CU_ASSERT(c->framework.kernels.recompute_stops_early == !strstr(tables[i].stack, "2.0"));
         CU_ASSERT(c->model.mlp_bias && c->model.position == DTP_POS_LEARNED);
         CU_ASSERT(c->model.head_dim == 128);
     }
@@ -285,17 +289,17 @@ static void test_sized_facts(void) {
     struct dtp_run_case *c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,"
                                      "8,1,1,8,0,1,256,bf16,none,1,,");
     CU_ASSERT_FATAL(c->unsupported == NULL);
-    CU_ASSERT(!c->framework.checked_collectives);
+    CU_ASSERT(!c->framework.host.checked_collectives);
     CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GiB reserved");
     c = case_of("a,nanotron,H100,80,64,8,Llama-like,16,2048,32,131072,4096,8,2,1,4,1,1,256,bf16,"
                 "none,1,,");
-    CU_ASSERT(c->framework.checked_collectives && !c->framework.checked_transfers);
+    CU_ASSERT(c->framework.host.checked_collectives && !c->framework.host.checked_transfers);
     c = case_of("a,nanotron,H100,80,512,8,Llama-like,16,2048,32,131072,4096,8,2,1,32,0,1,256,bf16,"
                 "none,1,,");
-    CU_ASSERT(c->framework.checked_collectives && c->framework.checked_transfers);
+    CU_ASSERT(c->framework.host.checked_collectives && c->framework.host.checked_transfers);
     c = case_of("a,nanotron,H100,80,8,8,Llama-like,32,4096,32,131072,4096,1,2,1,4,0,4,256,bf16,"
                 "none,1,,"); /* one that cannot have fitted at first */
-    CU_ASSERT(c->framework.checked_transfers);
+    CU_ASSERT(c->framework.host.checked_transfers);
     static const int gpus[] = {16, 64, 128};
     for (int i = 0; i < 3; i++) { /* microbatches of more than one sequence on 32 and 64 GPUs */
         c = case_of(
@@ -304,7 +308,7 @@ static void test_sized_facts(void) {
                              "1,%d,1,2,256,bf16,none,1,,",
                              gpus[i], gpus[i] / 8));
         CU_ASSERT_FATAL(c->unsupported == NULL);
-        CU_ASSERT(c->framework.checked_collectives == (i == 1));
+        CU_ASSERT(c->framework.host.checked_collectives == (i == 1));
     }
     static const int ffn[] = {8192, 14336};
     for (int i = 0; i < 2; i++) {
@@ -327,7 +331,7 @@ static void test_sized_facts(void) {
             "bf16,1\n",
             tp, 8 / tp));
         CU_ASSERT_FATAL(c->unsupported == NULL);
-        CU_ASSERT(c->framework.checked_transfers == (tp == 1));
+        CU_ASSERT(c->framework.host.checked_transfers == (tp == 1));
     }
 }
 
@@ -360,7 +364,7 @@ static void test_campaign_facts(void) {
                  runs[i].rest);
         struct dtp_run_case *c = case_of(line);
         CU_ASSERT_FATAL(c->unsupported == NULL);
-        CU_ASSERT(c->framework.checked_transfers == runs[i].slow);
+        CU_ASSERT(c->framework.host.checked_transfers == runs[i].slow);
     }
 }
 

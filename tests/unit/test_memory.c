@@ -43,7 +43,7 @@ static void test_zero(void) {
     static const double want[4] = {16, 4 + 12.0 / 64, 2 + 14.0 / 64, 16.0 / 64};
     struct fixture x;
     setup(&x, "gpt3-1.3b", "megatron-2022");
-    x.framework.memory.gradient_bytes = 2;
+    x.framework.keeps.gradient_bytes = 2;
     x.problem.gpus = x.plan.dp = 64;
     x.plan.global_batch_size = x.problem.global_batch = 64;
     struct dtp_memory_memo *memo = dtp_memory_memo_create(arena, &x.problem);
@@ -66,7 +66,7 @@ static void test_bytes_per_parameter(void) {
     struct dtp_stage_memory s;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
     CU_ASSERT(s.weights_bytes + s.gradients_bytes + s.optimizer_bytes == 18 * s.params);
-    x.framework.memory.gradient_bytes = 6;
+    x.framework.keeps.gradient_bytes = 6;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
     CU_ASSERT(s.weights_bytes + s.gradients_bytes + s.optimizer_bytes == 20 * s.params);
 }
@@ -156,7 +156,7 @@ static void test_backward_gradients(void) {
     setup(&x, "gpt1.7b", "megatron-2021");
     x.problem.seq = 8;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &plain);
-    x.framework.memory.backward_gradient_bytes = 2;
+    x.framework.keeps.backward_gradient_bytes = 2;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &added);
     CU_ASSERT_STRING_EQUAL(added.moment, "end of backward");
     equal((double)(added.gradients_bytes - plain.gradients_bytes), 2.0 * (double)plain.params);
@@ -168,9 +168,9 @@ static void test_attention_copies(void) {
     struct fixture x;
     setup(&x, "llama2-7b", "nanotron");
     x.plan.dtype = x.problem.dtype = DTP_BF16;
-    x.framework.memory.attention_copies_bytes = 0;
+    x.framework.keeps.attention_copies_bytes = 0;
     double none = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
-    x.framework.memory.attention_copies_bytes = 6;
+    x.framework.keeps.attention_copies_bytes = 6;
     double six = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
     equal(six - none, 6.0 * x.model.seq * x.model.hidden);
 }
@@ -190,7 +190,7 @@ static void test_observed(void) {
         x.problem.memory_limit_bytes = limits[i];
         dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
         if (i == 0) {
-            double factor = x.framework.memory.cache_factor - x.framework.memory.allocator_factor;
+            double factor = x.framework.keeps.cache_factor - x.framework.keeps.allocator_factor;
             CU_ASSERT(factor > 0);
             equal((double)(s->observed_bytes - s->device_bytes),
                   floor(factor * (double)s->peak_bytes + 0.5));
@@ -230,14 +230,14 @@ static void test_fp8_casts(void) {
         setup(&x, "llama3-8b", fp8[i].framework);
         x.problem.attention = DTP_ATTN_FLASH2;
         double n = x.model.seq, h = x.model.hidden, lse = 4 * n * x.model.heads;
-        x.framework.fused_bias_activation = true;
+        x.framework.kernels.fused_bias_activation = true;
         x.plan.dtype = DTP_BF16;
         equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
               2 * (2 + 2 + 1.5 + 1 + 7 + 3.5) * n * h + lse);
         x.plan.dtype = DTP_FP8;
         equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
               fp8[i].bytes_per_h * n * h + lse);
-        if (x.framework.fp8_recipe != DTP_FP8_DELAYED)
+        if (x.framework.kernels.fp8_recipe != DTP_FP8_DELAYED)
             continue;
         x.plan.recompute = DTP_RECOMPUTE_SELECTIVE; /* leaves the cast alone */
         equal(dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
@@ -253,9 +253,9 @@ static void test_fp8_weights(void) {
     double h = x.model.hidden;
     for (int dtype = DTP_BF16; dtype <= DTP_FP8; dtype += DTP_FP8 - DTP_BF16) {
         x.plan.dtype = (enum dtp_dtype)dtype;
-        x.framework.memory.fp8_weight_bytes = 2;
+        x.framework.keeps.fp8_weight_bytes = 2;
         dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &with);
-        x.framework.memory.fp8_weight_bytes = 0;
+        x.framework.keeps.fp8_weight_bytes = 0;
         dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &without);
         double more = (double)with.peak_bytes - (double)without.peak_bytes;
         equal(more, dtype == DTP_FP8 ? 2 * 32 * (13 * h * h + 2 * h) : 0);

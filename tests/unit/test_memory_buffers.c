@@ -27,8 +27,8 @@ static void test_reducer(void) {
         struct fixture x;
         setup_llama(&x, "megatron-core", dp);
         double without = (double)first_stage(&x).buffers_bytes;
-        x.framework.memory.reducer_bytes = 4;
-        x.framework.memory.reducer_ranks = 8;
+        x.framework.keeps.reducer_bytes = 4;
+        x.framework.keeps.reducer_ranks = 8;
         equal((double)first_stage(&x).buffers_bytes, without + (dp >= 8 ? 4 * all : 0));
     }
 }
@@ -38,11 +38,11 @@ static void test_transfers(void) {
     enum { M = 6 };
     struct fixture x;
     setup_llama(&x, "megatron-core", 1);
-    x.framework.memory.transfers_kept = false;
+    x.framework.keeps.transfers_kept = false;
     x.plan.pp = x.problem.gpus = 2;
     x.plan.global_batch_size = x.problem.global_batch = M;
     double one = (double)first_stage(&x).buffers_bytes;
-    x.framework.memory.transfers_kept = true;
+    x.framework.keeps.transfers_kept = true;
     equal((double)first_stage(&x).buffers_bytes,
           one + 2 * (M - 1) * 2.0 * x.problem.seq * x.model.hidden);
 }
@@ -69,8 +69,8 @@ static void test_gradients_of_a_layer(void) {
     struct dtp_param_counts n;
     setup_llama(&x, "megatron-core", 4);
     dtp_model_params(&x.model, x.model.vocab, &n);
-    x.framework.memory.flat_gather_bytes = x.framework.memory.step_copy_bytes = 0;
-    x.framework.memory.gradient_bytes = 6;
+    x.framework.keeps.flat_gather_bytes = x.framework.keeps.step_copy_bytes = 0;
+    x.framework.keeps.gradient_bytes = 6;
     double buffers[3];
     for (int zero = 1; zero <= 2; zero++) {
         x.plan.zero_stage = zero;
@@ -101,9 +101,9 @@ static void test_flat_gather(void) {
     struct fixture x;
     setup_llama(&x, "megatron-core", 4);
     x.plan.zero_stage = 1;
-    x.framework.memory.flat_gather_bytes = 0;
+    x.framework.keeps.flat_gather_bytes = 0;
     double standing = (double)first_stage(&x).buffers_bytes;
-    x.framework.memory.flat_gather_bytes = 100;
+    x.framework.keeps.flat_gather_bytes = 100;
     struct dtp_stage_memory s = first_stage(&x);
     CU_ASSERT_STRING_EQUAL(s.moment, "parameter gather");
     CU_ASSERT(s.activations_bytes == 0 && s.logits_bytes == 0);
@@ -117,9 +117,9 @@ static void test_cached_weights(void) {
     setup_llama(&x, "megatron-core", 1);
     for (int full = 0; full < 2; full++) {
         x.plan.recompute = full ? DTP_RECOMPUTE_FULL : DTP_RECOMPUTE_NONE;
-        x.framework.memory.cached_weight_bytes = 0;
+        x.framework.keeps.cached_weight_bytes = 0;
         double without = (double)first_stage(&x).buffers_bytes;
-        x.framework.memory.cached_weight_bytes = 2;
+        x.framework.keeps.cached_weight_bytes = 2;
         equal((double)first_stage(&x).buffers_bytes,
               without + 2 * ((full ? outside : all) - table));
     }
@@ -131,15 +131,15 @@ static void test_cached_weights(void) {
 static void test_unsharded(void) {
     struct fixture x;
     setup_llama(&x, "torch-fsdp2", 8);
-    struct dtp_framework_memory *f = &x.framework.memory;
+    struct dtp_framework_keeps *f = &x.framework.keeps;
     f->fixed_bytes = f->bucket_bytes = f->gradient_copy_bytes = f->cached_weight_bytes = 0;
     f->step_copy_bytes = 0;
     f->gathered_bytes = 2;
-    x.framework.reduce_bytes = 4;
-    CU_ASSERT_FATAL(f->lazy_gradients && x.framework.zero3_unit_params <= 0);
+    x.framework.wire.reduce_bytes = 4;
+    CU_ASSERT_FATAL(f->lazy_gradients && x.framework.wire.zero3_unit_params <= 0);
     x.plan.zero_stage = 3;
     for (int ahead = 0; ahead < 3; ahead++) {
-        x.framework.zero3_prefetch_layers = ahead;
+        x.framework.wire.zero3_prefetch_layers = ahead;
         x.problem.seq = 65536;
         struct dtp_stage_memory s = first_stage(&x);
         CU_ASSERT_STRING_EQUAL(s.moment, "loss");
@@ -161,7 +161,7 @@ static void test_offloaded_weights(void) {
     x.plan.offload = DTP_OFFLOAD_PARAMETERS;
     struct dtp_stage_memory s = first_stage(&x);
     CU_ASSERT(s.weights_bytes == 0);
-    equal((double)s.buffers_bytes, without + 2 * x.framework.memory.weight_bytes * layer);
+    equal((double)s.buffers_bytes, without + 2 * x.framework.keeps.weight_bytes * layer);
 }
 
 /* Of n layers whose activations go to the host two are on the way or in use; no more than there are. */
@@ -171,7 +171,7 @@ static void test_moved_layers(void) {
     } cases[] = {{0, 0}, {1, 0}, {2, 0}, {3, 1}, {10, 8}, {32, 30}, {99, 30}};
     struct fixture x;
     setup_llama(&x, "megatron-bridge", 1);
-    x.framework.memory.step_copy_bytes = 0; /* the update has no activations */
+    x.framework.keeps.step_copy_bytes = 0; /* the update has no activations */
     double whole = (double)first_stage(&x).activations_bytes;
     double one = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -187,8 +187,8 @@ static void test_clocks_of_plans(void) {
     for (int copies = 0; copies < 2; copies++) {
         double gpu_s[2];
         setup(&x, "llama2-7b", "nanotron");
-        x.framework.rank_order = copies ? "tp-cp-dp-pp" : "dp-cp-tp-pp";
-        x.framework.zero_copy_bytes = copies ? 8 : 0;
+        x.framework.wire.rank_order = copies ? "tp-cp-dp-pp" : "dp-cp-tp-pp";
+        x.framework.wire.zero_copy_bytes = copies ? 8 : 0;
         x.plan.tp = 4;
         x.plan.zero_stage = 1;
         x.plan.global_batch_size = 64;

@@ -64,7 +64,7 @@ static void test_dense(void) {
 static void test_experts(void) {
     struct fixture *x = module_case("mixtral-8x7b", 1, 8);
     double n = x->model.seq, h = x->model.hidden, f = x->model.moe.ffn, k = x->model.moe.top_k;
-    x->framework.moe_imbalance = 1;
+    x->framework.kernels.moe_imbalance = 1;
     near(dropped(x, DTP_LAYER_MOE, DTP_BIT_LAYERNORM), 2 * n * h);
     near(dropped(x, DTP_LAYER_MOE, DTP_BIT_MOE_ACT), 2 * k * n * f);
     near(dropped(x, DTP_LAYER_MOE, DTP_BIT_MOE), k * n * (2 * h + 6 * f));
@@ -77,7 +77,7 @@ static void test_experts(void) {
     CU_ASSERT_EQUAL(repeated(x, DTP_LAYER_MOE, DTP_BIT_MOE, "ep combine"), 1);
     CU_ASSERT_EQUAL(repeated(x, DTP_LAYER_MOE, DTP_BIT_MOE, "norm 2"), 0);
     /* in FP8 the cast of what is made again runs again */
-    x->framework.fp8_recipe = DTP_FP8_CURRENT;
+    x->framework.kernels.fp8_recipe = DTP_FP8_CURRENT;
     x->plan.dtype = DTP_FP8;
     near(dropped(x, DTP_LAYER_MOE, DTP_BIT_MOE_ACT), k * n * f);
     CU_ASSERT_EQUAL(repeated(x, DTP_LAYER_MOE, DTP_BIT_MOE_ACT, "fp8 cast"), 1);
@@ -108,7 +108,7 @@ static void test_peak(void) {
     int both = DTP_BIT_MLA_UP_PROJ | DTP_BIT_MOE_ACT, layers = 62, first = 3; /* one is of MTP */
     double act = dropped(x, DTP_LAYER_MOE, DTP_BIT_MOE_ACT),
            up = dropped(x, DTP_LAYER_MOE, DTP_BIT_MLA_UP_PROJ);
-    x->framework.memory.logits_copies_bytes = 0; /* else the loss is the peak */
+    x->framework.keeps.logits_copies_bytes = 0; /* else the loss is the peak */
     struct dtp_memory_memo *memo = dtp_memory_memo_create(arena, &x->problem);
     struct dtp_stage_memory stage[2];
     for (int i = 0; i < 2; i++) {

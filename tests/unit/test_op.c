@@ -79,7 +79,7 @@ static void test_repeated(void) {
     int n[2] = {0};
     for (int mode = 0; mode < 4; mode++) {
         x->plan.recompute = mode == 3 ? DTP_RECOMPUTE_FULL : (enum dtp_recompute)mode;
-        x->framework.recompute_stops_early = mode == 3;
+        x->framework.kernels.recompute_stops_early = mode == 3;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
         for (int i = 0; i < x->ops.n; i++) {
             const struct dtp_op *op = &x->ops.at[i];
@@ -149,15 +149,15 @@ static void test_gaps(void) {
     struct fixture *x = op_case("gpt22b", "megatron-deepspeed");
     double f_s[2], kernels = 0, collectives = 0;
     x->plan.tp = 8;
-    x->framework.launch_s = x->framework.collective_host_s = 0;
+    x->framework.host.launch_s = x->framework.host.collective_host_s = 0;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
     for (int i = 0; i < x->ops.n; i++)
         if (x->ops.at[i].pass == DTP_PASS_F)
             *(x->ops.at[i].kind == DTP_OP_COLLECTIVE ? &collectives : &kernels) +=
                 x->ops.at[i].count * x->ops.at[i].launches;
     for (int i = 0; i < 2; i++) {
-        x->framework.kernel_gap_s = i * 1e-5;
-        x->framework.collective_gap_s = i * 1e-4;
+        x->framework.host.kernel_gap_s = i * 1e-5;
+        x->framework.host.collective_gap_s = i * 1e-4;
         f_s[i] = dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)
                      ->of[DTP_LAYER_DENSE][0]
                      .total_s;

@@ -33,7 +33,8 @@ enum { F = DTP_PASS_F, I = DTP_PASS_I, W = DTP_PASS_W };
 static void test_norm_and_residual(void) {
     struct fixture *x = op_case("gpt3-1.3b", "megatron-core");
     double z = (double)x->model.seq * x->model.hidden;
-    x->framework.fused_norm = x->framework.fused_bias_dropout_add = x->framework.dropout = true;
+    x->framework.kernels.fused_norm = x->framework.kernels.fused_bias_dropout_add =
+        x->framework.kernels.dropout = true;
     for (int drops = 0; drops < 2; drops++) {
         x->model.dropout = drops ? 0.1 : 0;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
@@ -53,7 +54,7 @@ static void test_operators_of_norm(void) {
     struct fixture *x = op_case("llama3-8b", "megatron-core");
     double z = (double)x->model.seq * x->model.hidden, saved[2];
     for (int fused = 0; fused < 2; fused++) {
-        x->framework.fused_norm = fused;
+        x->framework.kernels.fused_norm = fused;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
         expect(x, "norm 1", F, fused * 4 * z);
         expect(x, "norm to fp32", F, fused ? 0 : 2 * 6 * z);
@@ -65,7 +66,7 @@ static void test_operators_of_norm(void) {
     }
     near(saved[0] - saved[1], 2 * (6 - 2) * z);
     x = op_case("gpt3-1.3b", "megatron-core");
-    x->framework.fused_norm = false;
+    x->framework.kernels.fused_norm = false;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
     expect(x, "norm 1", F, 4 * (double)x->model.seq * x->model.hidden);
 }
@@ -88,7 +89,7 @@ static void test_converted_norm(void) {
         kept += norm ? op->saved_bytes : 0;
     }
     near(kept, 2 * 2 * z);
-    x->framework.repeats_norms = false;
+    x->framework.kernels.repeats_norms = false;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
     for (int i = 0; i < x->ops.n; i++) {
         CU_ASSERT(!x->ops.at[i].repeated);
@@ -106,7 +107,7 @@ static void test_activation(void) {
     for (int gated = 0; gated < 2; gated++)
         for (int fused = 0; fused < 2; fused++) {
             x->model.gated_ffn = gated;
-            x->framework.fused_bias_activation = fused;
+            x->framework.kernels.fused_bias_activation = fused;
             dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
             double passes = gated && !fused ? 5.0 / 3 : 1;
             expect(x, "activation", F, passes * 2 * (gated ? 3 : 2) * n);
@@ -144,8 +145,8 @@ static void test_scores(void) {
     struct fixture *x = op_case("gpt3-1.3b", "megatron-2022");
     double s = x->model.seq;
     x->problem.attention = DTP_ATTN_UNFUSED;
-    x->framework.fused_softmax = true;
-    x->framework.fused_softmax_multiple = 4;
+    x->framework.kernels.fused_softmax = true;
+    x->framework.kernels.fused_softmax_multiple = 4;
     x->model.head_dim = 64;
     for (int heads = 6; heads <= 8; heads += 2) {
         bool wide = heads == 6;
@@ -179,7 +180,7 @@ static void test_ends(void) {
     x->model.vocab = 51200;
     for (int fused = 0; fused < 2; fused++) {
         int sums = 0;
-        x->framework.cross_entropy = fused ? DTP_LOSS_FUSED : DTP_LOSS_COMPILED;
+        x->framework.kernels.cross_entropy = fused ? DTP_LOSS_FUSED : DTP_LOSS_COMPILED;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_HEAD, &x->ops);
         expect(x, "cross-entropy", F, (fused ? 2 + 2 : 6 + 8 + 8) * logits);
         expect(x, "cross-entropy", I, (fused ? 2 + 2 : 8 + 2) * logits);
@@ -199,7 +200,7 @@ static void test_casts(void) {
     double s = x->model.seq, h = x->model.hidden;
     x->plan.tp = 2;
     x->plan.dtype = DTP_FP8;
-    x->framework.fp8_cast_bytes = 1;
+    x->framework.kernels.fp8_cast_bytes = 1;
     for (int width = 1; width <= 4; width++)
         for (int sp = 0; sp < 2; sp++) {
             double part = sp ? 0.5 : 1, f = width * h;
@@ -224,18 +225,18 @@ static void test_casts_of_modules(void) {
         bool blackwell = i == 2;
         double both = blackwell ? 3 : 4;
         x->cluster.gpu.arch = archs[i];
-        x->framework.fp8_recipe = DTP_FP8_DELAYED;
+        x->framework.kernels.fp8_recipe = DTP_FP8_DELAYED;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
         expect(x, "norm 1", F, (2 + 1) * half);
         expect(x, "fp8 cast", F, both * s * (h + f) / 2);
         expect(x, "fp8 cast", I, 2 * 3 * half + both * s * (3 * h + f) / 2);
         expect(x, "fp8 transpose", W, blackwell ? 0 : 2 * 4 * n);
-        x->framework.fp8_recipe = DTP_FP8_CURRENT;
+        x->framework.kernels.fp8_recipe = DTP_FP8_CURRENT;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
         expect(x, "norm 1", F, (2 + 2) * half);
         expect(x, "fp8 cast", F, 2 * 5 * half + (2 + both) * s * (h + f) / 2);
     }
-    x->framework.fp8_recipe = DTP_FP8_DELAYED;
+    x->framework.kernels.fp8_recipe = DTP_FP8_DELAYED;
     x->cluster.gpu.arch = "sm_90";
     x->plan.sequence_parallel = false; /* nothing is gathered: what norms wrote alone */
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
@@ -248,7 +249,7 @@ static void test_experts(void) {
     struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
     double h = x->model.hidden, n = x->model.seq, topk = x->model.moe.top_k;
     x->plan.ep = x->plan.dp = 2;
-    x->framework.moe_imbalance = 1.5;
+    x->framework.kernels.moe_imbalance = 1.5;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     double products[3] = {0};
     for (int i = 0; i < x->ops.n; i++)
@@ -263,8 +264,8 @@ static void test_experts(void) {
 static void test_parts_of_residual(void) {
     struct fixture *x = op_case("gpt3-1.3b", "megatron-core");
     double z = (double)x->model.seq * x->model.hidden;
-    x->framework.fused_bias_dropout_add = x->framework.fused_linear_bias = false;
-    x->framework.dropout = true;
+    x->framework.kernels.fused_bias_dropout_add = x->framework.kernels.fused_linear_bias = false;
+    x->framework.kernels.dropout = true;
     x->model.dropout = 0.1;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
     expect(x, "bias", F, 2 * 4 * z);
@@ -287,8 +288,8 @@ static void test_accumulation(void) {
     for (int fp32 = 0; fp32 < 2; fp32++)
         for (int fused = 0; fused < 2; fused++)
             for (int m = 1; m <= 8; m += 7) {
-                x->framework.fp32_gradient_accumulation = fp32;
-                x->framework.fused_gradient_accumulation = fused;
+                x->framework.kernels.fp32_gradient_accumulation = fp32;
+                x->framework.kernels.fused_gradient_accumulation = fused;
                 x->plan.dp = 8 / m;
                 dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
                 double sum = fp32 ? 4 : 2;
@@ -302,10 +303,10 @@ static void test_accumulation(void) {
 static void test_zero_copies(void) {
     struct fixture *x = op_case("gpt3-1.3b", "megatron-core");
     double params = dense_params(x);
-    x->framework.zero3_copy_out_bytes = 3;
-    x->framework.zero3_copy_in_bytes = 5;
-    x->framework.zero_copy_bytes = 7;
-    x->framework.zero3_regather_backward = true;
+    x->framework.wire.zero3_copy_out_bytes = 3;
+    x->framework.wire.zero3_copy_in_bytes = 5;
+    x->framework.wire.zero_copy_bytes = 7;
+    x->framework.wire.zero3_regather_backward = true;
     x->plan.dp = 2; /* four microbatches */
     x->plan.zero_stage = 3;
     for (int full = 0; full < 2; full++) {
@@ -327,7 +328,7 @@ static void test_rows_gathered_back(void) {
     struct fixture *x = op_case("mixtral-8x7b", "torch-fsdp2");
     double own = (double)x->model.seq * x->model.hidden, rows = x->model.moe.top_k * own;
     double scores = (double)x->model.seq * x->model.moe.experts;
-    CU_ASSERT(x->framework.moe_gathers_rows);
+    CU_ASSERT(x->framework.kernels.moe_gathers_rows);
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     expect(x, "router softmax and top-k", F, 32 * scores);
     expect(x, "router softmax and top-k", I, 16 * scores);

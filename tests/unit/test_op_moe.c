@@ -14,14 +14,15 @@ static void test_experts(void) {
     struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
     double h = x->model.hidden, ffn = x->model.moe.ffn, one = 0;
     int n;
-    x->framework.moe_imbalance = 1;
+    x->framework.kernels.moe_imbalance = 1;
     one = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
     x->plan.ep = x->plan.dp = 8; /* one expert a rank */
     near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), one - 8 * 64 * 2 * 3 * h * ffn);
     double bytes = 2.0 * x->model.seq * x->model.hidden * x->model.moe.top_k;
     near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * bytes);
     CU_ASSERT(n == 2);
-    x->framework.moe_imbalance = 1.5; /* the fullest rank gets half more, and works half longer */
+    x->framework.kernels.moe_imbalance =
+        1.5; /* the fullest rank gets half more, and works half longer */
     double even = one - 8 * 64 * 2 * 3 * h * ffn, rows = (double)x->model.seq * x->model.moe.top_k;
     near(flops(x, DTP_LAYER_MOE, DTP_PASS_F), even + 0.5 * rows * 2 * 3 * h * ffn);
     near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.5 * 2 * bytes);
@@ -44,7 +45,7 @@ static void test_experts_tp(void) {
     x->plan.tp = 2;
     x->plan.sequence_parallel = true;
     x->plan.ep = x->plan.dp = 2;
-    x->framework.moe_imbalance = 1;
+    x->framework.kernels.moe_imbalance = 1;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes);
     near(traffic(x, DTP_REDUCE_SCATTER, DTP_PASS_F, &n), bytes + 2 * bytes);
@@ -64,7 +65,7 @@ static void test_experts_folded(void) {
     x->plan.tp = 4;
     x->plan.dp = x->plan.ep = 2;
     x->plan.sequence_parallel = true;
-    x->framework.moe_imbalance = 1;
+    x->framework.kernels.moe_imbalance = 1;
     double all = flops(x, DTP_LAYER_MOE, DTP_PASS_F);
     near(traffic(x, DTP_ALL_GATHER, DTP_PASS_F, &n), bytes + 2 * bytes);
     x->plan.etp = 4; /* what it is anyhow */
@@ -122,7 +123,7 @@ static void test_rows_moved(void) {
     double tokens = (double)x->model.seq * x->model.hidden / 2, rows = 2 * tokens, saved = 0;
     x->plan.tp = x->plan.dp = x->plan.ep = 2;
     x->plan.sequence_parallel = true;
-    x->framework.moe_imbalance = 1;
+    x->framework.kernels.moe_imbalance = 1;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     near(kernel_bytes(x, "rows by expert", &saved), 2 * 4 * 2 * rows);
     near(kernel_bytes(x, "rows by rank", &saved), 2 * 4 * 2 * rows);
@@ -135,13 +136,13 @@ static void test_rows_moved(void) {
     x->cluster.gpu.index_add_elements = elements;
     near(kernel_bytes(x, "weigh rows", &saved), 0);
     double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
-    x->framework.moe_weighs_rows = true;
+    x->framework.kernels.moe_weighs_rows = true;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     near(kernel_bytes(x, "weigh rows", &saved), 8 * rows);
     near(saved, 2 * rows);
     near(kernel_bytes(x, "weights' gradient", &saved), 8 * rows);
     near(dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE), kept + 2 * rows);
-    x->framework.moe_fused_permute = true;
+    x->framework.kernels.moe_fused_permute = true;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     near(kernel_bytes(x, "permute", &saved), 4 * (rows + tokens));
     CU_ASSERT(time_of(x, "permute") < unfused_s); /* which adds a gradient element by element */
@@ -156,15 +157,15 @@ static void test_rows_moved(void) {
 /* The host reads the counts back: the forward waits once for the way there and a launch. */
 static void test_experts_sync(void) {
     struct fixture *x = op_case("mixtral-8x7b", "megatron-core");
-    x->framework.moe_sync = false;
+    x->framework.host.moe_sync = false;
     double free_s = dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)
                         ->of[DTP_LAYER_MOE][0]
                         .total_s;
-    x->framework.moe_sync = true;
+    x->framework.host.moe_sync = true;
     double sync_s = dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)
                         ->of[DTP_LAYER_MOE][0]
                         .total_s;
-    CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.launch_s) < 1e-12);
+    CU_ASSERT(fabs(sync_s - free_s - 1e-5 - x->framework.host.launch_s) < 1e-12);
 }
 
 /* Time of a layer's part from the router to the way back, where gradients are not accumulated. */
@@ -225,8 +226,8 @@ static void test_experts_measured(void) {
 static void test_multi_token_sum(void) {
     struct fixture *x = op_case("deepseek-v2-lite", "megatron-core");
     x->model.mtp_layers = 2;
-    x->framework.moe_imbalance = 1;
-    x->framework.vocab_multiple = 1;
+    x->framework.kernels.moe_imbalance = 1;
+    x->framework.kernels.vocab_multiple = 1;
     x->plan.ep = x->plan.dp = 64; /* one expert a rank: no half tiles */
     double s = x->model.seq, heads = 16, dims = 192 + 128;
     double want = dtp_model_forward_flops(&x->model, x->model.seq), sum = 0, all = 0;

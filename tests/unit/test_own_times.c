@@ -38,8 +38,8 @@ static void test_gap_beside_peers(void) {
     CU_ASSERT(t.peer_gap_s > 1e-7 && t.peer_gap_s < 1e-6);
     CU_ASSERT_EQUAL_FATAL(set_up_gpus("hgx-h200", 1, alone, &err), DTP_OK);
     CU_ASSERT_EQUAL_FATAL(set_up_gpus("hgx-h200", 2, two, &err), DTP_OK);
-    CU_ASSERT_EQUAL(alone->framework.kernel_gap_s, 0);
-    CU_ASSERT_EQUAL(two->framework.kernel_gap_s, t.peer_gap_s);
+    CU_ASSERT_EQUAL(alone->framework.host.kernel_gap_s, 0);
+    CU_ASSERT_EQUAL(two->framework.host.kernel_gap_s, t.peer_gap_s);
 }
 
 /* Attention's grid has head_dim 80, for which cuDNN's kernels take nearly the time of 128. */
@@ -72,8 +72,8 @@ static void test_legal_where_measured(void) {
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", h200, &err), DTP_OK);
     CU_ASSERT_STRING_EQUAL(h200->framework.name, "dtplan-cuda");
     CU_ASSERT_EQUAL(h200->problem.dtype, DTP_BF16);
-    CU_ASSERT(h200->framework.launch_s > 0 && !h200->cluster.gpu.not_calibrated);
-    CU_ASSERT(h200->framework.stream_hop_s > 1e-6 && h200->framework.stream_hop_s < 1e-5);
+    CU_ASSERT(h200->framework.host.launch_s > 0 && !h200->cluster.gpu.not_calibrated);
+    CU_ASSERT(h200->framework.host.stream_hop_s > 1e-6 && h200->framework.host.stream_hop_s < 1e-5);
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h100", h100, &err), DTP_OK);
     CU_ASSERT(h100->cluster.gpu.not_calibrated);
     double faster = h200->cluster.gpu.kernel[DTP_K_NORM].bytes_per_s /
@@ -206,7 +206,7 @@ static void test_clock_with_dropout(void) {
     p->attention_dropout_j_per_flop = 3 * p->attention_j_per_flop;
     p->attention_dropout_backward_j_per_flop = 3 * p->attention_backward_j_per_flop;
     CU_ASSERT_EQUAL(slowdown_of(&s->problem, &plan), plain); /* trains without */
-    s->framework.dropout = true;
+    s->framework.kernels.dropout = true;
     s->model.attention_dropout = 0.1;
     double measured = slowdown_of(&s->problem, &plan);
     p->attention_dropout_j_per_flop = p->attention_dropout_backward_j_per_flop = 0;
@@ -245,7 +245,7 @@ static void test_gradients_of_dropout(void) {
     struct dtp_plan plan = dtp_plan_default();
     double time_s[2] = {0, 0};
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
-    s->framework.dropout = true;
+    s->framework.kernels.dropout = true;
     s->model.dropout = 0.1;
     plan.dtype = DTP_BF16;
     plan.global_batch_size = 32;

@@ -19,31 +19,32 @@ static bool plainly_legal(const struct world *w, const struct dtp_plan *p) {
     int stages = p->pp * p->vpp, ranks = p->dp * p->cp, etp = p->etp > 0 ? p->etp : p->tp;
     bool ok = p->tp * p->pp * p->dp * p->cp == w->problem.gpus;
     ok = ok && divides(p->microbatch_size * p->dp, p->global_batch_size);
-    ok = ok && (p->zero_stage == 0 || ranks > 1) && (f->zero_stages & 1 << p->zero_stage);
-    ok = ok && (p->zero_stage == 0 || p->pp == 1 || (f->zero_stages_pp & 1 << p->zero_stage));
-    ok = ok && (p->zero_stage == 0 || p->tp == 1 || (f->zero_stages_tp & 1 << p->zero_stage));
-    ok = ok && (f->recompute_modes & 1 << p->recompute);
+    ok = ok && (p->zero_stage == 0 || ranks > 1) && (f->can.zero_stages & 1 << p->zero_stage);
+    ok = ok && (p->zero_stage == 0 || p->pp == 1 || (f->can.zero_stages_pp & 1 << p->zero_stage));
+    ok = ok && (p->zero_stage == 0 || p->tp == 1 || (f->can.zero_stages_tp & 1 << p->zero_stage));
+    ok = ok && (f->can.recompute_modes & 1 << p->recompute);
     if (m->nconvs > 0)
         return ok && p->tp == 1 && p->cp == 1 && p->ep == 1 && etp == 1 && stages == 1 &&
                !p->sequence_parallel && p->recompute == 0 && p->schedule == DTP_SCHED_1F1B;
     ok = ok && divides(p->tp, m->heads) && divides(p->tp, m->ffn) && divides(p->tp, m->hidden);
     ok = ok && (divides(p->tp, m->kv_heads) || divides(m->kv_heads, p->tp));
     ok = ok && (m->moe.experts == 0 ||
-                (f->has_ep && divides(etp, m->moe.ffn) && divides(etp * p->ep, p->tp * ranks)));
-    ok = ok &&
-         (m->moe.experts == 0 || p->tp == 1 || p->sequence_parallel || !f->has_sequence_parallel);
+                (f->can.has_ep && divides(etp, m->moe.ffn) && divides(etp * p->ep, p->tp * ranks)));
+    ok = ok && (m->moe.experts == 0 || p->tp == 1 || p->sequence_parallel ||
+                !f->can.has_sequence_parallel);
     ok = ok && (etp == p->tp || m->moe.experts > 0);
-    ok = ok && (p->ep == 1 || (f->has_ep && m->moe.experts > 0 && divides(p->ep, m->moe.experts)));
-    ok = ok && (!p->sequence_parallel ||
-                (f->has_sequence_parallel && p->tp > 1 && divides(p->tp * p->cp, w->problem.seq)));
-    ok = ok && (p->cp == 1 || (f->has_cp && divides(2 * p->cp, w->problem.seq)));
+    ok = ok &&
+         (p->ep == 1 || (f->can.has_ep && m->moe.experts > 0 && divides(p->ep, m->moe.experts)));
+    ok = ok && (!p->sequence_parallel || (f->can.has_sequence_parallel && p->tp > 1 &&
+                                          divides(p->tp * p->cp, w->problem.seq)));
+    ok = ok && (p->cp == 1 || (f->can.has_cp && divides(2 * p->cp, w->problem.seq)));
     ok = ok && stages <= m->layers;
-    ok = ok && (divides(stages, m->layers) || (f->uneven_stages && p->vpp == 1));
+    ok = ok && (divides(stages, m->layers) || (f->can.uneven_stages && p->vpp == 1));
     ok = ok && (p->pp > 1 || (p->vpp == 1 && p->schedule == DTP_SCHED_1F1B));
     ok = ok && (p->vpp > 1) == (p->schedule == DTP_SCHED_INTERLEAVED);
     bool listed = p->pp == 1;
-    for (int i = 0; f->schedules[i]; i++)
-        listed = listed || p->schedule == dtp_schedule_find(f->schedules[i]);
+    for (int i = 0; f->can.schedules[i]; i++)
+        listed = listed || p->schedule == dtp_schedule_find(f->can.schedules[i]);
     return ok && listed &&
            (p->vpp == 1 || divides(p->pp, p->global_batch_size / p->microbatch_size / p->dp));
 }
@@ -51,15 +52,15 @@ static bool plainly_legal(const struct world *w, const struct dtp_plan *p) {
 static void grow_moe(struct world *w) {
     w->model.moe.experts = 8;
     w->model.moe.ffn = 48;
-    w->framework.expert_tp = DTP_EXPERT_TP_ANY;
+    w->framework.can.expert_tp = DTP_EXPERT_TP_ANY;
     w->model.layers = 15;
 }
 static void grow_limits(struct world *w) {
-    w->framework.uneven_stages = w->framework.has_cp = false;
-    w->framework.has_sequence_parallel = false;
-    w->framework.schedules = one_schedule;
-    w->framework.zero_stages = 3;
-    w->framework.recompute_modes = 5;
+    w->framework.can.uneven_stages = w->framework.can.has_cp = false;
+    w->framework.can.has_sequence_parallel = false;
+    w->framework.can.schedules = one_schedule;
+    w->framework.can.zero_stages = 3;
+    w->framework.can.recompute_modes = 5;
     w->model.layers = 10;
 }
 static void grow_conv(struct world *w) {

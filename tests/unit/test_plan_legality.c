@@ -34,30 +34,30 @@ CHANGE(expert_ffn, w->model.moe.experts = 4; w->model.moe.ffn = 33;)
 CHANGE(hidden, w->model.hidden = 97;)
 CHANGE(few_layers, w->model.layers = 1;)
 /* The loss of 12 layers with a head of 8 of them comes to the seventh or eighth stage of 12. */
-CHANGE(last_stage, w->framework.stages_by_cost = true; p->dp = 1; p->pp = 12; p->tp = 1;
+CHANGE(last_stage, w->framework.can.stages_by_cost = true; p->dp = 1; p->pp = 12; p->tp = 1;
        w->problem.gpus = 12; w->model.vocab = 1 << 20;)
-CHANGE(uneven, w->model.layers = 13; w->framework.uneven_stages = false;)
+CHANGE(uneven, w->model.layers = 13; w->framework.can.uneven_stages = false;)
 CHANGE(uneven_allowed, w->model.layers = 13;)
 #define UNEVEN_CHUNKS                                                                              \
     w->model.layers = 14;                                                                          \
     p->vpp = 2;                                                                                    \
     p->schedule = DTP_SCHED_INTERLEAVED
 CHANGE(uneven_chunks, UNEVEN_CHUNKS;)
-CHANGE(uneven_chunks_allowed, UNEVEN_CHUNKS; w->framework.uneven_chunks = true;)
+CHANGE(uneven_chunks_allowed, UNEVEN_CHUNKS; w->framework.can.uneven_chunks = true;)
 static int ends_given_list[2];
 CHANGE(ends, w->model.layers = 6; p->vpp = 4; p->schedule = DTP_SCHED_INTERLEAVED;
-       p->account_for_ends = w->framework.accounts_for_ends = true;)
-CHANGE(ends_none, ends(w, p); w->framework.accounts_for_ends = false;)
+       p->account_for_ends = w->framework.can.accounts_for_ends = true;)
+CHANGE(ends_none, ends(w, p); w->framework.can.accounts_for_ends = false;)
 CHANGE(ends_odd, ends(w, p); w->model.layers = 7;)
 CHANGE(ends_given, ends_given_list[0] = ends_given_list[1] = 3; w->model.layers = 6;
-       p->account_for_ends = w->framework.accounts_for_ends = true;
+       p->account_for_ends = w->framework.can.accounts_for_ends = true;
        p->layers_per_stage.at = ends_given_list; p->layers_per_stage.n = 2;)
 static int list_of_two[2], list_of_four[4];
 CHANGE(given, list_of_two[0] = 5; list_of_two[1] = 7; p->layers_per_stage.at = list_of_two;
        p->layers_per_stage.n = 2;)
-CHANGE(given_refused, given(w, p); w->framework.uneven_stages = false;)
+CHANGE(given_refused, given(w, p); w->framework.can.uneven_stages = false;)
 CHANGE(given_even, given(w, p); list_of_two[0] = 6; list_of_two[1] = 6;
-       w->framework.uneven_stages = false;)
+       w->framework.can.uneven_stages = false;)
 CHANGE(given_short, given(w, p); list_of_two[1] = 6;)
 CHANGE(given_empty, given(w, p); list_of_two[0] = 0; list_of_two[1] = 12;)
 CHANGE(given_mtp, given(w, p); list_of_two[0] = 12; list_of_two[1] = 0; w->model.mtp_layers = 1;)
@@ -78,36 +78,36 @@ CHANGE(sp_cp_seq_odd, p->sequence_parallel = true; p->tp = 4; p->cp = 2; p->dp =
        w->problem.seq = 12;)
 CHANGE(cp_seq, p->cp = 2; p->dp = 2; w->problem.seq = 62;)
 CHANGE(sp_tp1, p->sequence_parallel = true; p->tp = 1; p->dp = 8;)
-CHANGE(sp_none, p->sequence_parallel = true; w->framework.has_sequence_parallel = false;)
+CHANGE(sp_none, p->sequence_parallel = true; w->framework.can.has_sequence_parallel = false;)
 CHANGE(cp, p->cp = 2; p->dp = 2;)
-CHANGE(cp_none, p->cp = 2; p->dp = 2; w->framework.has_cp = false;)
+CHANGE(cp_none, p->cp = 2; p->dp = 2; w->framework.can.has_cp = false;)
 CHANGE(ep_dense, p->ep = 2;)
-CHANGE(ep_dense_hidden, p->ep_overlap = 1; w->framework.has_ep_overlap = true;)
-CHANGE(ep_dense_once, p->ep_per_node = 1; w->framework.has_ep_per_node = true;)
+CHANGE(ep_dense_hidden, p->ep_overlap = 1; w->framework.can.has_ep_overlap = true;)
+CHANGE(ep_dense_once, p->ep_per_node = 1; w->framework.can.has_ep_per_node = true;)
 CHANGE(ep, p->ep = 4; p->sequence_parallel = true; w->model.moe.experts = 8; w->model.moe.ffn = 96;)
 CHANGE(ep_over_cp, ep(w, p); p->cp = 2; p->dp = 2;)
 CHANGE(ep_experts, ep(w, p); w->model.moe.experts = 6;)
 CHANGE(ep_ranks, ep(w, p); p->ep = 8;)
-CHANGE(ep_here, ep(w, p); w->framework.max_ep = 2;)
+CHANGE(ep_here, ep(w, p); w->framework.can.max_ep = 2;)
 CHANGE(ep_hidden, ep(w, p); p->ep_overlap = 1; p->vpp = 2; p->schedule = DTP_SCHED_INTERLEAVED;
-       w->framework.has_ep_overlap = true;)
-CHANGE(ep_once, ep(w, p); p->ep_per_node = 1; w->framework.has_ep_per_node = true;)
-CHANGE(ep_once_none, ep_once(w, p); w->framework.has_ep_per_node = false;)
+       w->framework.can.has_ep_overlap = true;)
+CHANGE(ep_once, ep(w, p); p->ep_per_node = 1; w->framework.can.has_ep_per_node = true;)
+CHANGE(ep_once_none, ep_once(w, p); w->framework.can.has_ep_per_node = false;)
 CHANGE(ep_hidden_flat, ep_hidden(w, p); p->vpp = 1; p->schedule = DTP_SCHED_1F1B;)
 CHANGE(ep_hidden_full, ep_hidden(w, p); p->recompute = DTP_RECOMPUTE_FULL;)
-CHANGE(ep_hidden_none, ep_hidden(w, p); w->framework.has_ep_overlap = false;)
+CHANGE(ep_hidden_none, ep_hidden(w, p); w->framework.can.has_ep_overlap = false;)
 CHANGE(sp_experts, ep(w, p); p->sequence_parallel = false;)
-CHANGE(folded, ep(w, p); p->etp = 1; p->ep = 8; w->framework.expert_tp = DTP_EXPERT_TP_ANY;)
-CHANGE(folded_one, folded(w, p); w->framework.expert_tp = DTP_EXPERT_TP_ONE;)
+CHANGE(folded, ep(w, p); p->etp = 1; p->ep = 8; w->framework.can.expert_tp = DTP_EXPERT_TP_ANY;)
+CHANGE(folded_one, folded(w, p); w->framework.can.expert_tp = DTP_EXPERT_TP_ONE;)
 CHANGE(folded_wide, folded(w, p); p->etp = 4; p->ep = 2;)
 CHANGE(folded_same, ep(w, p); p->etp = p->tp;)
-CHANGE(folded_dense, p->etp = 1; w->framework.expert_tp = DTP_EXPERT_TP_ANY;)
-CHANGE(folded_other, folded_wide(w, p); w->framework.expert_tp = DTP_EXPERT_TP_ONE;)
+CHANGE(folded_dense, p->etp = 1; w->framework.can.expert_tp = DTP_EXPERT_TP_ANY;)
+CHANGE(folded_other, folded_wide(w, p); w->framework.can.expert_tp = DTP_EXPERT_TP_ONE;)
 CHANGE(folded_ranks, folded_wide(w, p); p->ep = 4;)
 CHANGE(folded_ffn, folded_wide(w, p); w->model.moe.ffn = 98;)
 CHANGE(folded_zero_group, folded(w, p); p->ep = 1; p->zero_stage = 1; p->zero_group = 2;)
 CHANGE(shared_ffn, folded(w, p); w->model.moe.ffn = 97; w->model.moe.shared_experts = 1;)
-CHANGE(ep_none, ep(w, p); w->framework.has_ep = false;)
+CHANGE(ep_none, ep(w, p); w->framework.can.has_ep = false;)
 CHANGE(experts_none, ep_none(w, p); p->ep = 1;)
 CHANGE(vpp_1f1b, p->vpp = 2;)
 CHANGE(vpp_one, p->schedule = DTP_SCHED_INTERLEAVED;)
@@ -118,70 +118,71 @@ CHANGE(gpipe_pp1, p->schedule = DTP_SCHED_GPIPE; p->pp = 1; p->dp = 8;)
 CHANGE(schedule_none, p->schedule = DTP_SCHED_ZB_H1;)
 CHANGE(schedule_few, p->schedule = DTP_SCHED_ZB_V; p->vpp = 2; p->global_batch_size = 8;)
 CHANGE(schedule_v, p->schedule = DTP_SCHED_ZB_V; p->vpp = 2; p->global_batch_size = 12;
-       w->framework.schedules = dtp_schedule_names;)
+       w->framework.can.schedules = dtp_schedule_names;)
 CHANGE(schedule_v_selective, schedule_v(w, p); p->recompute = DTP_RECOMPUTE_SELECTIVE;
-       w->framework.recompute_modes = 7;)
+       w->framework.can.recompute_modes = 7;)
 CHANGE(schedule_v_operators, schedule_v_selective(w, p);
-       w->framework.selective_alternate_products = true;)
+       w->framework.kernels.selective_alternate_products = true;)
 CHANGE(schedule_v3, p->schedule = DTP_SCHED_ZB_V; p->vpp = 3;)
 CHANGE(schedule_user, p->schedule = DTP_SCHED_USER;)
-CHANGE(schedule_pp1, p->pp = 1; p->dp = 8; w->framework.schedules = NULL;)
+CHANGE(schedule_pp1, p->pp = 1; p->dp = 8; w->framework.can.schedules = NULL;)
 CHANGE(zero_1, p->zero_stage = 1;)
-CHANGE(zero_none, p->zero_stage = 1; w->framework.zero_stages = 1;)
+CHANGE(zero_none, p->zero_stage = 1; w->framework.can.zero_stages = 1;)
 CHANGE(zero_4, p->zero_stage = 4;)
 CHANGE(zero_pp, p->zero_stage = 2;)
 CHANGE(zero_dp1, p->zero_stage = 1; p->dp = 1; p->tp = 4; w->problem.gpus = 8;)
 CHANGE(zero_dp1_offload, p->tp = p->pp = p->dp = 1; p->sequence_parallel = false; p->zero_stage = 3;
        p->offload = DTP_OFFLOAD_PARAMETERS; p->global_batch_size = p->microbatch_size = 1;
-       w->framework.zero_stages = 0xf; w->framework.offload = true; w->problem.gpus = 1;)
-CHANGE(zero_dp1_always, zero_dp1(w, p); w->framework.zero_stages = 0xe;)
+       w->framework.can.zero_stages = 0xf; w->framework.can.offload = true; w->problem.gpus = 1;)
+CHANGE(zero_dp1_always, zero_dp1(w, p); w->framework.can.zero_stages = 0xe;)
 CHANGE(zero_cp, p->zero_stage = 1; p->dp = 1; p->cp = 4;)
 CHANGE(zero_group, p->zero_stage = 1; p->zero_group = 2;)
 CHANGE(zero_group_odd, p->zero_stage = 1; p->zero_group = 3;)
 CHANGE(zero_group_alone, p->zero_group = 2;)
 CHANGE(zero_tp, p->zero_stage = 3; p->pp = 1; p->dp = 8;)
-CHANGE(recompute, p->recompute = DTP_RECOMPUTE_FULL; w->framework.recompute_modes = 3;)
+CHANGE(recompute, p->recompute = DTP_RECOMPUTE_FULL; w->framework.can.recompute_modes = 3;)
 CHANGE(recompute_some, p->recompute = DTP_RECOMPUTE_FULL; p->recompute_layers = 6;)
 CHANGE(recompute_more, p->recompute = DTP_RECOMPUTE_FULL; p->recompute_layers = 7;)
 CHANGE(recompute_what, p->recompute_layers = 1;)
 CHANGE(modules, p->recompute = DTP_RECOMPUTE_SELECTIVE; p->recompute_modules = DTP_BIT_MLP;
-       w->framework.recompute_modules = DTP_BIT_CORE_ATTN | DTP_BIT_MLP | DTP_BIT_MOE_ACT |
-                                        DTP_BIT_MOE;
-       w->framework.recompute_modes = 7;)
-CHANGE(modules_none, modules(w, p); w->framework.recompute_modules = 0;)
+       w->framework.can.recompute_modules = DTP_BIT_CORE_ATTN | DTP_BIT_MLP | DTP_BIT_MOE_ACT |
+                                            DTP_BIT_MOE;
+       w->framework.can.recompute_modes = 7;)
+CHANGE(modules_none, modules(w, p); w->framework.can.recompute_modules = 0;)
 CHANGE(modules_full, modules(w, p); p->recompute = DTP_RECOMPUTE_FULL;)
 CHANGE(modules_dense, modules(w, p); p->recompute_modules = DTP_BIT_MLP | DTP_BIT_MOE_ACT;)
 CHANGE(modules_experts, modules(w, p); ep(w, p); p->recompute_modules = DTP_BIT_MOE_ACT;)
-CHANGE(modules_fp8, modules_experts(w, p); p->dtype = DTP_FP8; w->framework.dtypes |= 1 << DTP_FP8;
+CHANGE(modules_fp8, modules_experts(w, p); p->dtype = DTP_FP8;
+       w->framework.can.dtypes |= 1 << DTP_FP8;
        w->cluster.gpu.peak_flops_per_s[DTP_FP8] = w->cluster.gpu.gemm[DTP_FP8].sm_flops_per_s = 1;)
-CHANGE(modules_fp8_current, modules_fp8(w, p); w->framework.fp8_recipe = DTP_FP8_CURRENT;)
+CHANGE(modules_fp8_current, modules_fp8(w, p); w->framework.kernels.fp8_recipe = DTP_FP8_CURRENT;)
 CHANGE(modules_hidden, modules_experts(w, p); ep_hidden(w, p);)
 CHANGE(modules_hidden_moe, modules_hidden(w, p); p->recompute_modules = DTP_BIT_MOE;)
 CHANGE(recompute_all_alone, recompute_some(w, p); p->recompute_layers = 3;
-       w->framework.recompute_layers = DTP_RECOMPUTE_ALL;)
+       w->framework.can.recompute_layers = DTP_RECOMPUTE_ALL;)
 CHANGE(recompute_all, recompute_all_alone(w, p); p->recompute_layers = 6;)
 CHANGE(recompute_nth, recompute_some(w, p); p->recompute_layers = 3;
-       w->framework.recompute_layers = DTP_RECOMPUTE_NTH;)
+       w->framework.can.recompute_layers = DTP_RECOMPUTE_NTH;)
 CHANGE(recompute_no_nth, recompute_nth(w, p); p->recompute_layers = 4;)
-CHANGE(last_less, p->last_stage_less = 2; w->framework.uneven_chunks = true;)
-CHANGE(last_less_native, last_less(w, p); w->framework.uneven_chunks = false;
-       w->framework.native = true;)
-CHANGE(last_less_here, last_less(w, p); w->framework.uneven_chunks = false;)
+CHANGE(last_less, p->last_stage_less = 2; w->framework.can.uneven_chunks = true;)
+CHANGE(last_less_native, last_less(w, p); w->framework.can.uneven_chunks = false;
+       w->framework.kernels.native = true;)
+CHANGE(last_less_here, last_less(w, p); w->framework.can.uneven_chunks = false;)
 CHANGE(last_less_all, last_less(w, p); p->last_stage_less = 6;)
 CHANGE(last_less_pp1, last_less(w, p); p->pp = 1; p->dp = 8;)
 CHANGE(last_less_ends, last_less(w, p); w->model.layers = 14; p->account_for_ends = true;
-       w->framework.accounts_for_ends = true;)
+       w->framework.can.accounts_for_ends = true;)
 CHANGE(last_less_mtp, last_less(w, p); w->model.mtp_layers = 1;)
-CHANGE(tp_limit, w->framework.max_tp = 1;)
-CHANGE(pp_limit, w->framework.max_pp = 1;)
+CHANGE(tp_limit, w->framework.can.max_tp = 1;)
+CHANGE(pp_limit, w->framework.can.max_pp = 1;)
 CHANGE(offload, p->offload = DTP_OFFLOAD_OPTIMIZER; p->zero_stage = 1;)
 CHANGE(offload_whole, p->offload = DTP_OFFLOAD_OPTIMIZER;)
-CHANGE(offload_none, offload(w, p); w->framework.offload = false;)
+CHANGE(offload_none, offload(w, p); w->framework.can.offload = false;)
 CHANGE(offload_parameters, p->offload = DTP_OFFLOAD_PARAMETERS;)
 CHANGE(offload_room, offload(w, p); w->cluster.node.host_memory_bytes = 1000;)
 CHANGE(offload_nvme, offload(w, p); p->offload_to = DTP_OFFLOAD_NVME;)
 CHANGE(dtype, p->dtype = DTP_FP8;)
-CHANGE(dtype_here, w->framework.dtypes = 1 << DTP_FP16;)
+CHANGE(dtype_here, w->framework.can.dtypes = 1 << DTP_FP16;)
 CHANGE(dtype_uncalibrated, p->dtype = DTP_FP16;)
 #define CONV                                                                                       \
     w->model.nconvs = 1;                                                                           \

@@ -104,7 +104,7 @@ static void test_deepspeed_buffers(void) {
     x.plan.dp_overlap = -1;
     x.plan.zero_stage = 3;
     dtp_memory(memo, &x.plan, &three);
-    x.framework.zero3_reuse_params = 0;
+    x.framework.wire.zero3_reuse_params = 0;
     struct dtp_stage_memory released;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &released);
     /* max_reuse_distance 1e9: the last 5e8 parameters of the forward, 2 bytes each */
@@ -263,9 +263,9 @@ static void test_legality(void) {
     x.plan.zero_stage = 3;
     x.plan.zero_group = 8;
     CU_ASSERT(dtp_plan_check(&x.problem, &x.plan) == DTP_LEGAL);
-    x.framework.hybrid_shard = false;
+    x.framework.can.hybrid_shard = false;
     CU_ASSERT(dtp_plan_check(&x.problem, &x.plan) == DTP_WHY_ZERO_GROUP);
-    x.framework.hybrid_shard = true;
+    x.framework.can.hybrid_shard = true;
     x.plan.zero_group = 24;
     CU_ASSERT(dtp_plan_check(&x.problem, &x.plan) == DTP_WHY_ZERO_GROUP);
 }
@@ -317,7 +317,7 @@ static void test_expert_sums(void) {
         CU_ASSERT_DOUBLE_EQUAL(all, experts, 1e-9 * experts);
         dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, memory);
         for (int s = 0; s < x.plan.pp; s++) {
-            updated += (double)memory[s].optimizer_bytes / x.framework.memory.optimizer_bytes *
+            updated += (double)memory[s].optimizer_bytes / x.framework.keeps.optimizer_bytes *
                        x.plan.tp * x.plan.dp;
             CU_ASSERT(memory[s].peak_bytes == memory[s].weights_bytes + memory[s].gradients_bytes +
                                                   memory[s].optimizer_bytes +

@@ -115,8 +115,8 @@ static uint64_t leaves(int tp, int vpp, int batch, int dp, uint64_t zero_recompu
 
 /* All of three modes, some layers where the largest chunk has several, and the modules that cost little. */
 static uint64_t modes(const struct dtp_problem *p, int largest) {
-    uint64_t modules = p->model->moe.experts > 0 && p->framework->recompute_modules != 0;
-    uint64_t some = largest > 1 && p->framework->recompute_layers != DTP_RECOMPUTE_ALL;
+    uint64_t modules = p->model->moe.experts > 0 && p->framework->can.recompute_modules != 0;
+    uint64_t some = largest > 1 && p->framework->can.recompute_layers != DTP_RECOMPUTE_ALL;
     return 3 + some + modules;
 }
 
@@ -124,7 +124,7 @@ static uint64_t modes(const struct dtp_problem *p, int largest) {
  * and v 96 x 32, MLP 2 x 96 x 384) and half as many again. */
 static int most_less(const struct dtp_problem *p) {
     double layer = 2.0 * 96 * 96 + 2.0 * 96 * 32 + 2.0 * 96 * 384;
-    bool takes = p->framework->uneven_chunks || p->framework->native;
+    bool takes = p->framework->can.uneven_chunks || p->framework->kernels.native;
     return takes && p->model->moe.experts == 0 ? (int)(1.5 * p->model->vocab * 96 / layer) : 0;
 }
 
@@ -159,12 +159,12 @@ static uint64_t count_groups(const struct dtp_problem *p, int tp, int replicas) 
             nodes |= group == (p->cluster->node.gpus < 2 * tp ? 2 : p->cluster->node.gpus / tp) * k;
         n += nodes && replicas % group == 0;
     }
-    return p->framework->hybrid_shard ? n : 0;
+    return p->framework->can.hybrid_shard ? n : 0;
 }
 
 static bool has_etp(const struct dtp_problem *p, int tp, int etp) {
     enum dtp_expert_tp own =
-        p->model->moe.experts > 0 ? p->framework->expert_tp : DTP_EXPERT_TP_SAME;
+        p->model->moe.experts > 0 ? p->framework->can.expert_tp : DTP_EXPERT_TP_SAME;
     return etp == tp || (own != DTP_EXPERT_TP_SAME && etp == 1);
 }
 
@@ -204,12 +204,12 @@ static void test_count(void) {
         w.model.layers = cases[i].layers;
         w.model.moe.experts = cases[i].experts;
         w.model.moe.layer_step = 1;
-        w.framework.accounts_for_ends = true;
-        w.framework.hybrid_shard = i % 2 == 1;
-        w.framework.expert_tp = (enum dtp_expert_tp)(i % 3);
-        w.framework.uneven_chunks = i % 4 < 3 && cases[i].experts == 0;
-        w.framework.recompute_layers = (enum dtp_recompute_some)(i % 3);
-        w.framework.recompute_modules = i % 2 == 0 ? DTP_BIT_CORE_ATTN | DTP_BIT_MOE_ACT : 0;
+        w.framework.can.accounts_for_ends = true;
+        w.framework.can.hybrid_shard = i % 2 == 1;
+        w.framework.can.expert_tp = (enum dtp_expert_tp)(i % 3);
+        w.framework.can.uneven_chunks = i % 4 < 3 && cases[i].experts == 0;
+        w.framework.can.recompute_layers = (enum dtp_recompute_some)(i % 3);
+        w.framework.can.recompute_modules = i % 2 == 0 ? DTP_BIT_CORE_ATTN | DTP_BIT_MOE_ACT : 0;
         w.model.vocab = 1000 * (1 + (int)i % 4);
         dtp_space_init(arena, &w.problem, NULL, &s);
         uint64_t expected = brute_force(&w.problem, cases[i].seq >= DTP_CP_FROM_SEQ);
@@ -240,9 +240,9 @@ static void test_order(void) {
     w.model.moe.layer_step = 1;
     w.problem.seq = DTP_CP_FROM_SEQ;
     w.model.layers = 14;
-    w.framework.accounts_for_ends = w.framework.hybrid_shard = true;
-    w.framework.expert_tp = DTP_EXPERT_TP_ANY;
-    w.framework.uneven_chunks = true;
+    w.framework.can.accounts_for_ends = w.framework.can.hybrid_shard = true;
+    w.framework.can.expert_tp = DTP_EXPERT_TP_ANY;
+    w.framework.can.uneven_chunks = true;
     dtp_space_init(arena, &w.problem, NULL, &s);
     struct dtp_plan before, p, again;
     uint64_t number = 0;
@@ -281,9 +281,10 @@ static void test_limited(void) {
     struct world w;
     world_init(&w);
     w.model.layers = 14;
-    w.model.vocab = 10000;                                     /* more than a stage has to leave */
-    w.framework.accounts_for_ends = w.framework.native = true; /* which takes layers per stage */
-    w.framework.recompute_layers = DTP_RECOMPUTE_NTH;
+    w.model.vocab = 10000; /* more than a stage has to leave */
+    w.framework.can.accounts_for_ends = w.framework.kernels.native =
+        true; /* which takes layers per stage */
+    w.framework.can.recompute_layers = DTP_RECOMPUTE_NTH;
     struct dtp_space whole, part;
     dtp_space_init(arena, &w.problem, NULL, &whole);
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
@@ -326,7 +327,7 @@ static void test_ends_once(void) {
     struct world w;
     world_init(&w);
     w.model.layers = 14;
-    w.framework.accounts_for_ends = w.framework.uneven_chunks = true;
+    w.framework.can.accounts_for_ends = w.framework.can.uneven_chunks = true;
     for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
         struct dtp_limits l = dtp_limits_none();
         struct dtp_space s;
@@ -395,7 +396,7 @@ static void test_modules(void) {
     w.problem.gpus = 1;
     w.model.moe.experts = 4;
     w.model.moe.layer_step = 1;
-    w.framework.recompute_modules = (1 << DTP_NMODULES) - 1;
+    w.framework.can.recompute_modules = (1 << DTP_NMODULES) - 1;
     for (int given = 0; given < 2; given++) {
         struct dtp_limits l = dtp_limits_none();
         int n[3] = {0}, wanted = DTP_BIT_LAYERNORM | DTP_BIT_MOE_ACT;

@@ -180,7 +180,7 @@ enum { P = 4, V = 2, M = 8 };
 /* Interleaved 1F1B with sends and overlapped reductions, dp 2; fold or every rank. */
 static struct dtp_tasks *simulated(bool fold) {
     static struct dtp_cluster cluster;
-    static struct dtp_framework framework = {.rank_order = "tp-cp-dp-pp"};
+    static struct dtp_framework framework = {.wire.rank_order = "tp-cp-dp-pp"};
     struct dtp_err err = {0};
     CU_ASSERT_FATAL(dtp_cluster_load(arena, "dgx-a100-80", &cluster, &err) == DTP_OK);
     struct dtp_costs c = case_costs(arena, P, V, M, (struct case_times){1, 0.5, 0.5});

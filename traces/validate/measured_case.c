@@ -40,7 +40,7 @@ static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp
     if (*dtype == DTP_FP4 && !(c->cluster.gpu.peak_flops_per_s[DTP_FP4] > 0))
         *dtype = DTP_FP8;
     if (i < n && dtp_dtype_narrow(*dtype) && recipe_of(lower) >= 0)
-        c->framework.fp8_recipe = (enum dtp_fp8_recipe)recipe_of(lower);
+        c->framework.kernels.fp8_recipe = (enum dtp_fp8_recipe)recipe_of(lower);
     bool has = c->cluster.gpu.peak_flops_per_s[*dtype] > 0;
     if (!has && *dtype == DTP_BF16)
         *dtype = DTP_FP16;
@@ -97,7 +97,7 @@ static void set_stage_layers(struct dtp_arena *a, struct dtp_run_case *c) {
 static void set_ends(struct dtp_arena *a, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
     int64_t n = (int64_t)p->pp * p->vpp;
-    if (p->pp == 1 || !c->framework.accounts_for_ends || c->model.layers % n == 0 ||
+    if (p->pp == 1 || !c->framework.can.accounts_for_ends || c->model.layers % n == 0 ||
         (c->model.layers + 2) % n != 0)
         return;
     p->account_for_ends = true;
@@ -156,7 +156,7 @@ static void set_replicas(struct dtp_arena *a, const struct dtp_run *run, struct 
 static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
                      const struct dtp_run *run, struct dtp_run_case *c) {
     struct dtp_plan *p = &c->plan;
-    unsigned has = (unsigned)c->framework.zero_stages;
+    unsigned has = (unsigned)c->framework.can.zero_stages;
     p->zero_stage = run->zero_stage > 0 ? run->zero_stage : 0;
     if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
         p->zero_stage = fact->zero_stage;
@@ -174,8 +174,8 @@ static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
             a, c,
             dtp_arena_printf(a, "ZeRO %d taken, as %s has it", p->zero_stage, c->framework.name));
     }
-    if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.zero_stages_pp >> 3 & 1) &&
-        (c->framework.zero_stages_pp >> 2 & 1)) {
+    if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.can.zero_stages_pp >> 3 & 1) &&
+        (c->framework.can.zero_stages_pp >> 2 & 1)) {
         p->zero_stage = 2;
         dtp_run_note(a, c, "parameters stay gathered over the microbatches");
     }
@@ -191,7 +191,7 @@ static void set_batch(struct dtp_arena *a, const struct dtp_run_library *l,
     if (ran && run->global_batch > 0 && round * ran->microbatches <= INT_MAX) {
         p->global_batch_size = (int)(round * ran->microbatches);
         c->batches = (double)run->global_batch / p->global_batch_size;
-        c->framework.checked_collectives |= ran->checked_collectives;
+        c->framework.host.checked_collectives |= ran->checked_collectives;
         dtp_run_note(a, c,
                      dtp_arena_printf(a, "run with %d microbatches a replica", ran->microbatches));
         return;
@@ -222,7 +222,8 @@ static void set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     set_batch(a, l, run, c);
     p->sequence_parallel = run->sequence_parallel == 1 && p->tp > 1;
     bool whole = fact && fact->whole_sequences;
-    if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.has_sequence_parallel && !whole) {
+    if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.can.has_sequence_parallel &&
+        !whole) {
         p->sequence_parallel = true;
         dtp_run_note(a, c, "sequence parallelism assumed");
     }
@@ -242,9 +243,9 @@ static void set_checks(struct dtp_arena *a, const struct dtp_run_library *l,
     struct dtp_stage_memory *stages = DTP_NEW(a, struct dtp_stage_memory, (size_t)c->plan.pp);
     dtp_memory(dtp_memory_memo_create(a, &c->problem), &c->plan, stages);
     if ((double)stages[0].wanted_bytes > fact->checked_above_bytes) {
-        c->framework.checked_collectives = c->framework.checked_transfers = true;
+        c->framework.host.checked_collectives = c->framework.host.checked_transfers = true;
         set_stage_layers(a, c); /* by the rule of that version */
-    } else if (!c->framework.checked_transfers && fact->memory_limit_bytes > 0)
+    } else if (!c->framework.host.checked_transfers && fact->memory_limit_bytes > 0)
         c->problem.memory_limit_bytes = (uint64_t)fact->memory_limit_bytes;
 }
 

@@ -60,13 +60,13 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
         if (fact && fact->peak_mem_unit)
             c->peak_mem_unit = fact->peak_mem_unit;
         if (fact && fact->optimizer_bytes > 0)
-            c->framework.memory.optimizer_bytes = fact->optimizer_bytes;
-        c->framework.launch_blocking |= fact && fact->launch_blocking;
-        c->framework.moe_weighs_rows |= fact && fact->weighs_rows;
+            c->framework.keeps.optimizer_bytes = fact->optimizer_bytes;
+        c->framework.host.launch_blocking |= fact && fact->launch_blocking;
+        c->framework.kernels.moe_weighs_rows |= fact && fact->weighs_rows;
         if (fact && fact->norm)
-            c->framework.fused_norm = strcmp(fact->norm, "fused") == 0;
-        c->framework.checked_collectives |= fact && fact->checked_collectives;
-        c->framework.checked_transfers |= fact && fact->checked_transfers;
+            c->framework.kernels.fused_norm = strcmp(fact->norm, "fused") == 0;
+        c->framework.host.checked_collectives |= fact && fact->checked_collectives;
+        c->framework.host.checked_transfers |= fact && fact->checked_transfers;
     } else
         c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
     return f != NULL;

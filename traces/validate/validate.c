@@ -76,7 +76,7 @@ static void name_fitted(struct dtp_arena *a, const struct dtp_run_case *c,
         row->nfitted++;
     }
     const char *const names[] = {"kernel_time_factor", "attention_time_factor"};
-    const bool set[] = {on.kernel_time_factor != f->kernel_time_factor,
+    const bool set[] = {on.kernel_time_factor != f->kernels.kernel_time_factor,
                         on.attention_time_factor != 1};
     for (int i = 0; i < 2 && factors; i++)
         if (set[i])
