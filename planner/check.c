@@ -234,15 +234,14 @@ void dtp_check_text(struct dtp_arena *a, const struct dtp_term *t, const struct 
 }
 
 void dtp_check_svg(struct dtp_arena *a, FILE *f, const struct dtp_check *c) {
-    static const char *const groups[] = {"no pipeline", "gpipe",       "1f1b",
-                                         "interleaved", "zero bubble", "other"};
+#define X(index, name) name,
+    static const char *const groups[] = {"no pipeline", DTP_SCHEDULE_LIST(X)};
+#undef X
     struct dtp_plot_point *point = DTP_NEW(a, struct dtp_plot_point, c->nrows);
     size_t n = 0;
     for (size_t i = 0; i < c->nrows; i++) {
         const struct dtp_check_row *r = &c->row[i];
-        int k = r->plan.pp == 1                       ? 0
-                : r->plan.schedule <= DTP_SCHED_ZB_H1 ? r->plan.schedule + 1
-                                                      : 5;
+        int k = r->plan.pp == 1 ? 0 : r->plan.schedule + 1;
         if (!r->failure)
             point[n++] =
                 (struct dtp_plot_point){r->measured_s / DTP_MILLI, r->predicted_s / DTP_MILLI, k,

@@ -110,7 +110,7 @@ static bool smaller_microbatch(struct variant *v) {
 static bool no_interleaving(struct variant *v) {
     bool can = v->plan.vpp > 1;
     v->plan.vpp = 1;
-    v->plan.schedule = DTP_SCHED_1F1B;
+    v->plan.schedule = dtp_schedule_usual(1);
     return can;
 }
 

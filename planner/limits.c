@@ -41,7 +41,7 @@ struct dtp_limits dtp_limits_none(void) {
 void dtp_limits_relax(struct dtp_limits *l, enum dtp_limit field) {
     l->field[field] = (struct dtp_select){0};
     if (field == DTP_LIMIT_VPP)
-        l->field[field] = (struct dtp_select){.n = 1, .lo = {1}, .hi = {DTP_SCHED_MAX_VPP}};
+        l->field[field] = (struct dtp_select){.n = 1, .lo = {1}, .hi = {DTP_SCHEDULE_MAX_VPP}};
     if (field == DTP_LIMIT_LAST_LESS || field == DTP_LIMIT_RECOMPUTE_LAYERS)
         l->field[field] = (struct dtp_select){.n = 1, .lo = {0}, .hi = {INT_MAX}};
 }

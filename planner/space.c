@@ -179,6 +179,19 @@ static bool is_same_without_ends(const struct dtp_space *s, const struct dtp_sha
            (uneven || layers % n == 0);
 }
 
+/* The schedules that were asked for, else those of the framework. A plan without a pipeline has the usual one; so has
+ * a number of chunks that was asked for and that no schedule of the framework takes: it is refused with a reason. */
+static bool is_candidate(const struct dtp_space *s, const struct dtp_shape *shape, int schedule) {
+    if (dtp_schedule_kinds[schedule].chunked != (shape->vpp > 1))
+        return false;
+    if (s->limits.field[DTP_LIMIT_SCHEDULE].n > 0)
+        return wants(s, DTP_LIMIT_SCHEDULE, schedule);
+    bool usual = schedule == dtp_schedule_usual(shape->vpp);
+    if (shape->pp > 1 && dtp_framework_has_schedule(s->problem->framework, schedule))
+        return true;
+    return usual && (s->limits.field[DTP_LIMIT_VPP].n > 0 || (shape->pp == 1 && shape->vpp == 1));
+}
+
 static void add_schedules(struct builder *b, struct dtp_shape *shape) {
     const struct dtp_limits *l = &b->space->limits;
     size_t given = l->fixed.layers_per_stage.n;
@@ -188,8 +201,7 @@ static void add_schedules(struct builder *b, struct dtp_shape *shape) {
         (shape->ends && is_same_without_ends(b->space, shape)))
         return;
     for (int k = 0; dtp_schedule_kinds[k].name; k++) {
-        if (dtp_schedule_kinds[k].chunked != (shape->vpp > 1) ||
-            !wants(b->space, DTP_LIMIT_SCHEDULE, k))
+        if (!is_candidate(b->space, shape, k))
             continue;
         shape->schedule = k;
         add_shape(b, shape);

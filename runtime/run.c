@@ -60,7 +60,8 @@ static enum dtp_status check_plan(const struct dtp_run_options *o, struct dtp_er
         {p->sequence_parallel && p->tp == 1, dtp_reasons[DTP_WHY_SP_TP1]},
         {p->sequence_parallel && o->seq % p->tp != 0, dtp_reasons[DTP_WHY_SEQ_TP]},
         {p->zero_stage > 0 && p->dp < 2, dtp_reasons[DTP_WHY_ZERO_DP1]},
-        {p->pp == 1 && (p->vpp > 1 || p->schedule != DTP_SCHED_1F1B), dtp_reasons[DTP_WHY_PP1]},
+        {p->pp == 1 && (p->vpp > 1 || p->schedule != dtp_schedule_usual(1)),
+         dtp_reasons[DTP_WHY_PP1]},
     };
     for (size_t i = 0; i < sizeof rule / sizeof rule[0]; i++)
         if (rule[i].bad)

@@ -76,22 +76,15 @@ static void find_ends(struct dtp_layout *l) {
     }
 }
 
-/* torch.distributed.pipelining, _get_1f1b_rank_ops(): rank r starts r slots late, its first backward
- * comes in slot v p + 2 (p - 1 - r) + 1 after the warm-up, and in the cool-down every second slot is empty. */
 static void fill_time_slots(struct dtp_arena *a, struct dtp_layout *l) {
     const struct dtp_schedule *s = l->schedule;
     l->slot = DTP_NEW(a, uint32_t, s->begin[l->pp]);
     for (int r = 0; r < l->pp; r++) {
-        int total = l->m * l->vpp, warmup = 2 * (l->pp - 1 - r) + (l->vpp - 1) * l->pp;
-        warmup = warmup < total ? warmup : total;
-        uint32_t steady = (uint32_t)(l->vpp * l->pp + 2 * (l->pp - 1 - r));
-        uint32_t first = (uint32_t)warmup, pairs = 2 * (uint32_t)(total - warmup), i = 0;
-        for (uint32_t k = s->begin[r]; k < s->begin[r + 1]; k++, i++)
-            l->slot[k] = i < first           ? (uint32_t)r + i
-                         : i < first + pairs ? steady + i - first
-                                             : steady + pairs + 2 * (i - first - pairs) + 1;
-        if (i > 0 && l->slot[s->begin[r + 1] - 1] >= l->nslots)
-            l->nslots = l->slot[s->begin[r + 1] - 1] + 1;
+        uint32_t begin = s->begin[r], end = s->begin[r + 1];
+        for (uint32_t k = begin; k < end; k++)
+            l->slot[k] = dtp_schedule_kinds[s->kind].time_slot(l->pp, l->vpp, l->m, r, k - begin);
+        if (end > begin && l->slot[end - 1] >= l->nslots)
+            l->nslots = l->slot[end - 1] + 1;
     }
 }
 
@@ -123,12 +116,10 @@ void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
                                .split = schedule->split,
                                .unsharded = costs->zero_stage == 3,
                                .unsharded_b = costs->zero_stage == 3 && costs->regather_backward};
-    bool lockstep = vpp == 1 && !out->split && schedule->kind < DTP_NSCHEDULES;
-    bool slots = costs->p2p_slots && schedule->kind == DTP_SCHED_INTERLEAVED;
-    out->p2p = free_p2p || !costs->p2p_blocking ? DTP_P2P_ASYNC
-               : lockstep                       ? DTP_P2P_RENDEZVOUS
-               : slots                          ? DTP_P2P_SLOTS
-                                                : DTP_P2P_SENDER;
+    out->p2p = free_p2p || !costs->p2p_blocking      ? DTP_P2P_ASYNC
+               : kind->rendezvous                    ? DTP_P2P_RENDEZVOUS
+               : costs->p2p_slots && kind->time_slot ? DTP_P2P_SLOTS
+                                                     : DTP_P2P_SENDER;
     out->rank_of = DTP_NEW(a, int, (size_t)n);
     out->stage_of = DTP_NEW(a, int, (size_t)n);
     out->dur_s = DTP_NEW(a, double, DTP_LAYOUT_ROWS *(size_t)n);

@@ -2,7 +2,6 @@
  * is a step; a step of a stage is walked once (memory_native.c) and then only added. */
 #include "models/memory/memory.h"
 #include "models/memory/memory_native_private.h"
-#include "models/schedule/schedule_kinds.h"
 
 /* What a step adds: by its end, and at its largest moment. */
 struct step {
@@ -71,7 +70,7 @@ static struct stage_class *find_class(struct ranks *r, int rank, int index) {
 static void walk_action(const struct ranks *r, struct stage_class *c, enum dtp_action_kind kind,
                         struct walk *w) {
     struct dtp_schedule_passes passes = dtp_walk_passes(r->plan);
-    struct dtp_action list[DTP_SCHED_MOST_AROUND],
+    struct dtp_action list[DTP_SCHEDULE_MOST_AROUND],
         x = {.kind = (uint8_t)kind, .chunk = (uint16_t)c->index};
     int n = dtp_schedule_complete_one(&r->shape, c->rank, &passes, x, list);
     *w = r->start;
@@ -121,13 +120,12 @@ static int64_t kept_sent(struct ranks *r, const struct dtp_action *x) {
 
 /* ---- ranks ---- */
 
-/* Orders are periodic with period pp once all ranks are busy: after (vpp + 1) pp forwards at most, and then
- * all but GPipe's hold no more. Three times pp microbatches have a whole period behind that. */
+/* Orders are periodic with period pp once all ranks are busy, after (vpp + 1) pp forwards at most: three times pp
+ * microbatches have a whole period behind that, and stand for the step where no rank holds more with all of them. */
 static int microbatches_walked(const struct dtp_plan *p) {
-    int m = dtp_plan_num_microbatches(p), most = 3 * p->pp + m % p->pp;
-    bool bounded = p->schedule == DTP_SCHED_1F1B || p->schedule == DTP_SCHED_ZB_H1 ||
-                   p->schedule == DTP_SCHED_INTERLEAVED;
-    return bounded && m > most ? most : m;
+    int m = dtp_plan_num_microbatches(p), few = 3 * p->pp + m % p->pp;
+    bool all = m <= few || dtp_schedule_holds_more(p->schedule, p->pp, p->vpp, m, few);
+    return all ? m : few;
 }
 
 static void ranks_init(struct dtp_arena *in, struct ranks *r, const struct dtp_problem *problem,

@@ -80,7 +80,7 @@ struct dtp_plan dtp_plan_default(void) {
         .cp = 1,
         .ep = 1,
         .vpp = 1,
-        .schedule = DTP_SCHED_1F1B,
+        .schedule = dtp_schedule_usual(1),
         .microbatch_size = 1,
         .global_batch_size = 1,
         .tp_overlap = -1,

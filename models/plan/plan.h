@@ -211,6 +211,8 @@ struct dtp_problem; /* evaluate.h */
  *   cp splits the sequence in 2 cp chunks (zig-zag), each rank's share again by tp under sequence
  *   parallelism; offload of parameters needs ZeRO-3. */
 enum dtp_reason dtp_plan_check(const struct dtp_problem *problem, const struct dtp_plan *plan);
+/* The framework's list has the schedule. */
+bool dtp_framework_has_schedule(const struct dtp_framework *framework, int schedule);
 /* What the GPUs of a node put into its host's memory, or on its NVMe: optimizer state and fp32 gradients of every
  * parameter, and the weights if they go too, over the ranks that divide them; 0: nothing is offloaded. */
 double dtp_plan_offloaded_bytes(const struct dtp_problem *problem, const struct dtp_plan *plan);

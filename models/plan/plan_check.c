@@ -153,9 +153,11 @@ static enum dtp_reason check_schedule(const struct dtp_plan *p) {
     if (p->schedule < 0 || p->schedule >= DTP_NSCHEDULES)
         return DTP_WHY_SCHEDULE;
     if (p->pp == 1)
-        return p->vpp > 1 ? DTP_WHY_VPP : p->schedule != DTP_SCHED_1F1B ? DTP_WHY_PP1 : DTP_LEGAL;
+        return p->vpp > 1                             ? DTP_WHY_VPP
+               : p->schedule != dtp_schedule_usual(1) ? DTP_WHY_PP1
+                                                      : DTP_LEGAL;
     const struct dtp_schedule_kind *k = &dtp_schedule_kinds[p->schedule];
-    if (k->chunked != (p->vpp > 1) || p->vpp > DTP_SCHED_MAX_VPP)
+    if (k->chunked != (p->vpp > 1) || p->vpp > DTP_SCHEDULE_MAX_VPP)
         return DTP_WHY_VPP;
     if (k->most_vpp > 0 && p->vpp > k->most_vpp)
         return DTP_WHY_VPP;
@@ -285,15 +287,11 @@ static enum dtp_reason check_offload(const struct dtp_problem *q, const struct d
     return dtp_plan_offloaded_bytes(q, p) > room_bytes ? DTP_WHY_OFFLOAD_ROOM : DTP_LEGAL;
 }
 
-static enum dtp_reason check_framework_schedule(const struct dtp_framework *f,
-                                                const struct dtp_plan *p) {
-    if (p->pp == 1)
-        return DTP_LEGAL;
-    const char *name = dtp_schedule_names[p->schedule];
+bool dtp_framework_has_schedule(const struct dtp_framework *f, int schedule) {
     for (const char *const *known = f->can.schedules; known && *known; known++)
-        if (strcmp(*known, name) == 0)
-            return DTP_LEGAL;
-    return DTP_WHY_SCHEDULE;
+        if (strcmp(*known, dtp_schedule_names[schedule]) == 0)
+            return true;
+    return false;
 }
 
 enum dtp_reason dtp_plan_check(const struct dtp_problem *q, const struct dtp_plan *p) {
@@ -317,7 +315,9 @@ enum dtp_reason dtp_plan_check(const struct dtp_problem *q, const struct dtp_pla
     if (why == DTP_LEGAL)
         why = check_dtype(q, p);
     if (why == DTP_LEGAL)
-        why = check_framework_schedule(q->framework, p);
+        why = p->pp == 1 || dtp_framework_has_schedule(q->framework, p->schedule)
+                  ? DTP_LEGAL
+                  : DTP_WHY_SCHEDULE;
     if (why == DTP_LEGAL)
         why = check_offload(q, p);
     return why;

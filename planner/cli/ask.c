@@ -182,7 +182,7 @@ static enum dtp_status single_plan(struct dtp_cli *cli, const struct dtp_problem
         stages % out->pp == 0)
         out->vpp = stages / out->pp;
     if (limits.field[DTP_LIMIT_SCHEDULE].n == 0 && out->vpp > 1)
-        out->schedule = DTP_SCHED_INTERLEAVED;
+        out->schedule = dtp_schedule_usual(out->vpp);
     if (limits.field[DTP_LIMIT_VPP].n == 0 && dtp_schedule_kinds[out->schedule].most_vpp > 0)
         out->vpp = dtp_schedule_kinds[out->schedule].most_vpp; /* the one that it takes */
     return require(problem, out, err);

@@ -77,11 +77,11 @@ static enum dtp_status search(struct shadows *x, struct dtp_err *err) {
 
 /* ---- rows ---- */
 
-/* GPipe holds all microbatches at once; other orders repeat after the first pp or so. */
+/* Most orders repeat after the first pp microbatches or so; those that hold all of them at once stay whole. */
 static struct dtp_plan shortened(const struct dtp_plan *p) {
     struct dtp_plan s = *p;
-    int most = 4 * p->pp;
-    if (p->schedule != DTP_SCHED_GPIPE && dtp_plan_num_microbatches(p) > most)
+    int m = dtp_plan_num_microbatches(p), most = 4 * p->pp;
+    if (m > most && !dtp_schedule_holds_more(p->schedule, p->pp, p->vpp, m, most))
         s.global_batch_size = most * p->microbatch_size * p->dp;
     return s;
 }

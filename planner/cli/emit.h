@@ -25,7 +25,6 @@ const char *dtp_emit_framework(int kind);
 const char *dtp_emit_megatron_lacks(const struct dtp_model *m, const struct dtp_plan *plan);
 const char *dtp_emit_deepspeed_lacks(const struct dtp_model *m, const struct dtp_plan *plan);
 void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
-const char *dtp_emit_titan_schedule(int schedule); /* NULL: it has none such */
 void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
 void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
 void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);

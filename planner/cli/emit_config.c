@@ -211,17 +211,9 @@ void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
     megatron_dtype(f, p->framework, plan->dtype);
 }
 
-/* Schedules of torch.distributed.pipelining that the frameworks' tables have; its InterleavedZeroBubble wants two
- * stages a rank and more, so it is no ZB-H1. */
-const char *dtp_emit_titan_schedule(int schedule) {
-    static const char *const names[DTP_NSCHEDULES] = {
-        [DTP_SCHED_GPIPE] = "GPipe",
-        [DTP_SCHED_1F1B] = "1F1B",
-        [DTP_SCHED_INTERLEAVED] = "Interleaved1F1B",
-        [DTP_SCHED_BREADTH_FIRST] = "LoopedBFS",
-        [DTP_SCHED_ZB_V] = "ZBVZeroBubble",
-    };
-    return names[schedule];
+/* The framework's name of the plan's schedule, or ours where it has none. */
+static const char *schedule_name(const char *theirs, const struct dtp_plan *plan) {
+    return theirs ? theirs : dtp_schedule_names[plan->schedule];
 }
 
 /* dp ranks that share one copy, beside the cp ranks, which always do; torchtitan's ZeRO-2 shards as well and keeps
@@ -286,7 +278,8 @@ void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_
             plan->zero_stage == 3 ? "always" : "never");
     if (plan->pp > 1) {
         fprintf(f, "pipeline_parallel_schedule = \"%s\"\npipeline_parallel_microbatch_size = %d\n",
-                dtp_emit_titan_schedule(plan->schedule), plan->microbatch_size);
+                schedule_name(dtp_schedule_kinds[plan->schedule].torch, plan),
+                plan->microbatch_size);
         titan_stages(f, p->model, plan);
     }
     if (plan->ep > 1)
@@ -310,7 +303,7 @@ void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_pl
             "  pp_engine: %s\n  tp_mode: %s\n  tp_linear_async_communication: %s\n"
             "  recompute_layer: %s\n",
             plan->dp, plan->tp, plan->pp, plan->ep,
-            plan->schedule == DTP_SCHED_GPIPE ? "afab" : "1f1b",
+            schedule_name(dtp_schedule_kinds[plan->schedule].nanotron, plan),
             plan->sequence_parallel ? "REDUCE_SCATTER" : "ALL_REDUCE",
             plan->sequence_parallel ? "true" : "false",
             plan->recompute == DTP_RECOMPUTE_FULL ? "true" : "false");

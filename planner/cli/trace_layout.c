@@ -28,14 +28,18 @@ static long layers_of(struct dtp_arena *a, const struct dtp_run_config *c) {
     return name && dtp_model_load(a, name, &m, NULL) == DTP_OK ? m.layers : c->layers;
 }
 
-/* Index of the schedule, -1 where it is none of those that are modelled, or not said. */
+static bool is_name(const char *name, const char *said) {
+    return name && said && strcmp(name, said) == 0;
+}
+
+/* Index of the schedule by the names of torchtitan and nanotron; -1: the run has none that is modelled, or does not
+ * say. */
 static int schedule_of(const struct dtp_run_config *c) {
-    for (int k = 0; c->schedule && k < DTP_NSCHEDULES; k++) {
-        const char *titan = dtp_emit_titan_schedule(k);
-        if (titan && strcmp(titan, c->schedule) == 0)
+    for (int k = 0; k < DTP_NSCHEDULES; k++)
+        if (is_name(dtp_schedule_kinds[k].torch, c->schedule) ||
+            is_name(dtp_schedule_kinds[k].nanotron, c->schedule))
             return k;
-    }
-    return c->schedule && strcmp(c->schedule, "afab") == 0 ? DTP_SCHED_GPIPE : -1; /* nanotron */
+    return -1;
 }
 
 /* torchtitan's division (distributed/pipeline.py, v0.2): embedding and head count as so many layers, one each
@@ -101,7 +105,8 @@ static void add_pipeline(struct dtp_str *s, const struct dtp_run_config *c) {
     if (vpp > 1)
         dtp_str_printf(s, " --vpp %ld", vpp);
     if (k >= 0 || vpp > 1)
-        dtp_str_printf(s, " --schedule %s", dtp_schedule_names[k >= 0 ? k : DTP_SCHED_INTERLEAVED]);
+        dtp_str_printf(s, " --schedule %s",
+                       dtp_schedule_names[k >= 0 ? k : dtp_schedule_usual((int)vpp)]);
 }
 
 /* FSDP divides all; torchtitan keeps gathered weights in a pipeline. One replica that offloads its optimizer has no

@@ -120,7 +120,7 @@ static enum dtp_status plan_from_options(struct dtp_cli *cli, const struct own *
     DTP_TRY(dtp_cli_fixed(cli, &limits.fixed, err));
     DTP_TRY(dtp_cli_single(cli, &limits, out, err));
     if (limits.field[DTP_LIMIT_SCHEDULE].n == 0 && out->vpp > 1)
-        out->schedule = DTP_SCHED_INTERLEAVED;
+        out->schedule = dtp_schedule_usual(out->vpp);
     fill_dp(out, own->ranks ? own->ranks : cli->args.ask.gpus, limits.field[DTP_LIMIT_DP].n > 0);
     return DTP_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/rng.h"
+#include "tests/costs_case.h"
 #include "tests/schedule_path.h"
 #include "tests/suites.h"
 
@@ -43,49 +44,96 @@ static void equal(double got, double want, const char *name, const struct dtp_sc
     CU_FAIL("bubble");
 }
 
-/* makespan = m (F + B) + bubble; multiples of 1/4 keep the sums exact. Chunks take 1/v. */
+/* m (F + I + W) + bubble, chunks taking 1/v of each; -1: the kind has no formula for these. */
+static double text_book_s(const struct dtp_schedule *s, double f, double i, double w) {
+    double fill = s->pp - 1, v = s->vpp, busy = s->m * (f + i + w);
+    bool full = s->m >= s->pp;
+    switch (s->kind) {
+    case DTP_SCHED_GPIPE:
+    case DTP_SCHED_1F1B:
+    case DTP_SCHED_INTERLEAVED:
+    case DTP_SCHED_EAGER_1F1B:
+        return busy + fill * (f + i + w) / v;
+    case DTP_SCHED_BREADTH_FIRST: /* a full pipeline */
+        return full ? busy + fill * (f + i + w) / v : -1;
+    case DTP_SCHED_ZB_H1: /* a full pipeline, and W that fit into the gaps */
+        return full ? busy + fill * (f + i - w) : -1;
+    case DTP_SCHED_ZB_V: /* even chunks of F = I = W: the fill of one chunk per rank is left */
+        return f == i && i == w ? busy + fill * f / v : -1;
+    default:
+        CU_FAIL("a kind without its text-book bubble");
+        return -1;
+    }
+}
+
+/* Multiples of 1/4 keep the sums exact. */
+static const struct {
+    double f, i, w;
+} units[] = {{1, 1, 1}, {1, 1.25, 0.75}, {2, 2.5, 1.5}, {0.5, 0.5, 0.25}};
+enum { NUNITS = sizeof units / sizeof *units };
+
 static void bubble_of(struct dtp_arena *a, const struct dtp_schedule *s) {
-    static const struct {
-        double f, i, w;
-    } units[] = {{1, 1, 1}, {1, 1.25, 0.75}, {2, 2.5, 1.5}, {0.5, 0.5, 0.25}};
     (void)a;
-    const struct dtp_schedule_kind *k = &dtp_schedule_kinds[s->kind];
-    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
-        double f = units[u].f, i = units[u].i, w = units[u].w, v = s->vpp, bubble = 0;
+    for (size_t u = 0; u < NUNITS; u++) {
+        double f = units[u].f, i = units[u].i, w = units[u].w, v = s->vpp;
         struct path_times t = {f / v, (i + w) / v, i / v, w / v, 0};
-        switch (s->kind) {
-        case DTP_SCHED_GPIPE:
-        case DTP_SCHED_1F1B:
-            bubble = (s->pp - 1) * (f + i + w);
-            break;
-        case DTP_SCHED_INTERLEAVED:
-            bubble = (s->pp - 1) * (f + i + w) / v;
-            break;
-        case DTP_SCHED_ZB_H1: /* a full pipeline, and W that fit into the gaps */
-            if (s->m < s->pp)
-                return;
-            bubble = (s->pp - 1) * (f + i - w);
-            break;
-        case DTP_SCHED_BREADTH_FIRST: /* a full pipeline */
-            if (s->m < s->pp)
-                return;
-            bubble = (s->pp - 1) * (f + i + w) / v;
-            break;
-        case DTP_SCHED_ZB_V: /* even chunks of F = I = W: the fill of one chunk per rank is left */
-            if (f != i || i != w)
-                return;
-            bubble = (s->pp - 1) * f / v;
-            break;
-        default:
-            CU_FAIL("a kind without its text-book bubble");
-            return;
-        }
-        equal(path_step(s, &t), s->m * (f + i + w) + bubble, k->name, s);
+        double want = text_book_s(s, f, i, w);
+        if (want >= 0)
+            equal(path_step(s, &t), want, dtp_schedule_kinds[s->kind].name, s);
     }
 }
 
 static void test_bubbles(void) {
     CU_ASSERT(for_each_schedule(bubble_of) > 400);
+}
+
+/* With transfers of h seconds a step takes at least what it takes with free ones, and at most two hops more for each
+ * microbatch and chunk and for each stage of the fill, whether nobody waits for a transfer, the sender does, both
+ * ends do, or all ranks do in time slots, which add one forward of a chunk where neighbours turn from forwards to
+ * pairs in different slots. test_fidelity.c holds SIMULATE to ESTIMATE. */
+static void hops_cost_little(struct dtp_arena *a, const struct dtp_schedule *s) {
+    static const double hops[] = {1.0 / 64, 1.0 / 16};
+    for (size_t u = 0; u < NUNITS; u++) {
+        double f = units[u].f, i = units[u].i, w = units[u].w, v = s->vpp;
+        double free_s = text_book_s(s, f, i, w);
+        struct dtp_costs c =
+            case_costs(a, s->pp, s->vpp, s->m, (struct case_times){f / v, i / v, w / v});
+        for (int k = 0; free_s >= 0 && k < 6; k++) {
+            double hop_s = hops[k / 3] * f / v, most_s = 2 * hop_s * (v * s->m + v * s->pp - 1);
+            bool slots = k % 3 == 2 && dtp_schedule_kinds[s->kind].time_slot;
+            struct dtp_path path;
+            most_s += slots ? f / v : 0;
+            case_sends(&c, 0, hop_s, 0);
+            c.p2p_blocking = k % 3 > 0;
+            c.p2p_slots = k % 3 > 1;
+            dtp_estimate(a, &c, s, &path);
+            bool ok = path.step_s >= free_s * (1 - 1e-12) &&
+                      path.step_s <= (free_s + most_s) * (1 + 1e-12);
+            if (!ok)
+                printf("\n  %s pp %d vpp %d m %d, transfers %d: %.6g s, expected %.6g .. %.6g\n",
+                       dtp_schedule_kinds[s->kind].name, s->pp, s->vpp, s->m, k, path.step_s,
+                       free_s, free_s + most_s);
+            CU_ASSERT(ok);
+        }
+    }
+}
+
+static void test_hops(void) {
+    CU_ASSERT(for_each_schedule(hops_cost_little) > 400);
+}
+
+/* The row's function gives what the order's walk counts. */
+static void in_flight_matches(struct dtp_arena *a, const struct dtp_schedule *s) {
+    int *peak = DTP_NEW(a, int, (size_t)s->pp);
+    dtp_schedule_in_flight(s, NULL, peak, NULL);
+    bool same = true;
+    for (int r = 0; r < s->pp; r++)
+        same &= peak[r] == dtp_schedule_kinds[s->kind].in_flight(s->pp, s->vpp, s->m, r);
+    CU_ASSERT(same);
+}
+
+static void test_in_flight(void) {
+    CU_ASSERT(for_each_schedule(in_flight_matches) > 400);
 }
 
 /* ---- checker ---- */
@@ -323,6 +371,8 @@ static void test_shuffled(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"bubbles are the text-books'", test_bubbles},
+                           {"transfers add two hops a microbatch", test_hops},
+                           {"activations in flight by formula", test_in_flight},
                            {"checked and never deadlocks", test_sound},
                            {"parses back to itself", test_round_trip},
                            {"sent messages are held", test_sends_held},

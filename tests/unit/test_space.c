@@ -99,18 +99,31 @@ static void test_limit_table(void) {
 
 /* ---- size and order ---- */
 
-/* Candidates that end with this microbatch size and degrees: 4 ZeRO stages, and groups for the third, so many
- * recomputations, sequence parallelism on and off where tp > 1, every schedule with or without chunks. */
-static uint64_t leaves(int tp, int vpp, int batch, int dp, uint64_t zero_recompute) {
-    uint64_t microbatches = 0, schedules = 0;
+struct shape {
+    int tp, pp, vpp, dp;
+};
+
+/* Schedules of the framework with or without chunks; without a pipeline 1F1B alone. */
+static uint64_t count_schedules(const struct dtp_problem *p, const struct shape *x) {
+    uint64_t n = 0;
+    if (x->pp == 1)
+        return x->vpp == 1;
+    for (int i = 0; p->framework->can.schedules[i]; i++)
+        n += (x->vpp > 1) == (strcmp(p->framework->can.schedules[i], "interleaved") == 0);
+    return n;
+}
+
+/* Candidates that end with these degrees: the microbatch sizes, 4 ZeRO stages, and groups for the third, so many
+ * recomputations, sequence parallelism on and off where tp > 1, and the schedules. */
+static uint64_t leaves(const struct dtp_problem *p, struct shape x, uint64_t zero_recompute) {
+    uint64_t microbatches = 0, schedules = count_schedules(p, &x);
+    int batch = p->global_batch, dp = x.dp;
     if (batch % dp != 0)
         microbatches = 1;
     else
         for (int b = 1; b <= batch / dp; b++)
             microbatches += (batch / dp) % b == 0;
-    for (int k = 0; dtp_schedule_kinds[k].name; k++)
-        schedules += dtp_schedule_kinds[k].chunked == (vpp > 1);
-    return microbatches * schedules * zero_recompute * (tp > 1 ? 2 : 1);
+    return microbatches * schedules * zero_recompute * (x.tp > 1 ? 2 : 1);
 }
 
 /* All of three modes, some layers where the largest chunk has several, and the modules that cost little. */
@@ -130,12 +143,13 @@ static int most_less(const struct dtp_problem *p) {
 
 static uint64_t count_vpp(const struct dtp_problem *p, int tp, int pp, int dp, uint64_t zero) {
     uint64_t n = 0;
-    int batch = p->global_batch, layers = p->model->layers;
+    int layers = p->model->layers;
     /* embedding and head as layers; without chunks the layers alone are so divided, too */
     for (int vpp = 1; pp > 1 && vpp <= layers + 2; vpp++)
         if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0 && (vpp > 1 || pp > layers)) {
             int inside = (layers + 2) / pp / vpp;
-            n += leaves(tp, vpp, batch, dp, zero * modes(p, pp * vpp > 2 ? inside : inside - 1));
+            n += leaves(p, (struct shape){tp, pp, vpp, dp},
+                        zero * modes(p, pp * vpp > 2 ? inside : inside - 1));
         }
     int per_stage = pp > 1 && layers / pp > 1 ? layers / pp : 1;
     for (int less = 0; less == 0 || (pp > 1 && less <= most_less(p)); less++)
@@ -145,7 +159,8 @@ static uint64_t count_vpp(const struct dtp_problem *p, int tp, int pp, int dp, u
                 continue;
             int largest =
                 others == 0 ? layers : (layers - (last > 0 ? last : 0) + others - 1) / others;
-            n += leaves(tp, vpp, batch, dp, zero * modes(p, largest > last ? largest : last));
+            n += leaves(p, (struct shape){tp, pp, vpp, dp},
+                        zero * modes(p, largest > last ? largest : last));
         }
     return n;
 }

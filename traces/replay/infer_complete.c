@@ -78,7 +78,7 @@ static enum dtp_status fill_plan(struct fill *f, struct dtp_err *err) {
                    : recompute == 1 ? DTP_RECOMPUTE_SELECTIVE
                                     : DTP_RECOMPUTE_NONE;
     if (p->pp > 1)
-        p->schedule = take(f, DTP_INFER_SCHEDULE, DTP_SCHED_1F1B);
+        p->schedule = take(f, DTP_INFER_SCHEDULE, dtp_schedule_usual(1));
     p->microbatch_size = take(f, DTP_INFER_MICROBATCH, 1);
     p->global_batch_size = p->microbatch_size * p->dp * take(f, DTP_INFER_MICROBATCHES, 1);
     int dtype = take(f, DTP_INFER_DTYPE, DTP_BF16);

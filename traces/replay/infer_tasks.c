@@ -136,7 +136,7 @@ static void vote_schedule(struct infer *x, int pp) {
     infer_vote(x, DTP_INFER_VPP, vpp, 0.99, "chunks of the actions");
     for (int kind = 0; kind < DTP_NSCHEDULES; kind++) {
         struct dtp_schedule s;
-        if ((pp == 1 && kind != DTP_SCHED_1F1B) ||
+        if ((pp == 1 && kind != dtp_schedule_usual(1)) ||
             dtp_schedule_make(x->a, kind, pp, vpp, m, &s, NULL) != DTP_OK ||
             !is_order(&s, order, n))
             continue;

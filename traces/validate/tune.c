@@ -40,11 +40,11 @@ static void try_chunks(struct dtp_evaluator *ev, struct dtp_plan plan, struct dt
     try_recompute(ev, plan, unsaid.recompute, best);
     if (!unsaid.vpp || plan.pp == 1)
         return;
-    for (int vpp = 2; vpp <= m->layers / plan.pp && vpp <= DTP_SCHED_MAX_VPP; vpp++) {
+    for (int vpp = 2; vpp <= m->layers / plan.pp && vpp <= DTP_SCHEDULE_MAX_VPP; vpp++) {
         if (m->layers % (plan.pp * vpp) != 0)
             continue;
         plan.vpp = vpp;
-        plan.schedule = DTP_SCHED_INTERLEAVED;
+        plan.schedule = dtp_schedule_usual(vpp);
         try_recompute(ev, plan, unsaid.recompute, best);
     }
 }
