@@ -46,7 +46,7 @@ if(DTP_NVCC AND NOT dtp_cuda_lacks AND NOT DTP_CUDA STREQUAL "OFF")
   if(NOT dtp_cudnn_new) # before 9.8
     list(FILTER dtp_cuda_sources EXCLUDE REGEX "cudnn")
   endif()
-  add_library(dtplan_cuda MODULE ${dtp_cuda_sources} runtime/heap.c sim/base/arena.c
+  add_library(dtplan_cuda MODULE ${dtp_cuda_sources} runtime/device/tensor_heap.c sim/base/arena.c
     sim/base/fmt.c sim/base/status.c)
   target_include_directories(dtplan_cuda PRIVATE ${CMAKE_SOURCE_DIR})
   target_include_directories(dtplan_cuda SYSTEM PRIVATE ${DTP_CUBLASLT_INCLUDE}

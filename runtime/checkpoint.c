@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "runtime/optimizer.h"
+#include "runtime/rank.h"
 #include "sim/base/text.h"
 
 enum { MAGIC = 0x64747063, NAME_BYTES = 88, PIECE_BYTES = 1 << 28 };

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/graphs.h"
+#include "runtime/device/graphs.h"
 #include "runtime/os_linux.h"
 #include "runtime/rank.h"
 

@@ -1,7 +1,7 @@
 /* rank.h: everything one rank works with during training; internal to runtime/.
  *
- * The executor (executor.c) walks the schedule, the transformer (transformer*.c) computes, units.c
- * keeps weights and gradients where ZeRO wants them, optimizer.c ends the step. Errors: functions
+ * The executor (executor.c) walks the schedule, the transformer (transformer/) computes, zero.c keeps
+ * weights and gradients where ZeRO wants them and ends the step. Errors: functions
  * return a status, the message is in r->err.
  *
  * Tensors live in r->dev->heap; who allocates one says who releases it. Host structs live in r->arena
@@ -10,11 +10,29 @@
 #ifndef DTP_RUNTIME_RANK_H
 #define DTP_RUNTIME_RANK_H
 
-#include "runtime/comm.h"
-#include "runtime/data.h"
+#include "runtime/comm/comm.h"
 #include "runtime/launch.h"
-#include "runtime/layout.h"
+#include "runtime/parameters.h"
 #include "runtime/run.h"
+
+/* What is trained on: sequences of seq + 1 tokens, numbered by a global index, so that every layout sees the same
+ * sequence i of step s, i = s * global_batch + index in the batch.
+ *
+ * Text: a sequence starts at a place drawn from (seed, i), tokens are bytes (the vocabulary must have
+ * 256). Synthetic: token k + 1 is (5 token k + 17) mod V with probability 7/8, else it is drawn: something to
+ * learn, down to about 1/8 ln V + 0.4 nats. */
+struct dtp_data {
+    uint64_t seed;
+    int vocab, seq;
+    const unsigned char *text; /* NULL: synthetic */
+    uint64_t length_bytes;
+};
+
+/* path NULL: synthetic. */
+enum dtp_status dtp_data_open(struct dtp_arena *a, const char *path, struct dtp_data *out,
+                              struct dtp_err *err);
+/* Tokens out[seq + 1]: inputs, and from the second on targets. */
+void dtp_data_sequence(const struct dtp_data *d, uint64_t index, int32_t *out);
 
 /* What a layer keeps for the backward of one microbatch. */
 struct dtp_layer_acts {
@@ -162,7 +180,7 @@ int dtp_trace_begin(struct dtp_rank *r, enum dtp_stream stream, const char *name
 int dtp_trace_begin_part(struct dtp_rank *r, enum dtp_stream stream, const char *name);
 void dtp_trace_end(struct dtp_rank *r, int event);
 
-/* ---- tensor parallel communication (transformer_comm.c) ---- */
+/* ---- tensor parallel communication (transformer/tensor_parallel.c) ---- */
 
 /* A group of this rank has no other host's. Ranks are numbered host by host, of which some may have more. */
 bool dtp_within_host(const struct dtp_rank *r, const struct dtp_comm_group *g);
@@ -177,7 +195,7 @@ void dtp_tp_ungather(struct dtp_rank *r, const void *x, void *gathered);
 enum dtp_status dtp_tp_all_reduce(struct dtp_rank *r, struct dtp_comm_group *g, void *x, int64_t n,
                                   enum dtp_dtype dtype, enum dtp_reduce_op op);
 
-/* ---- layers (transformer_layer.c, transformer_backward.c) and ends (transformer_ends.c) ---- */
+/* ---- layers (transformer/layer.c) and ends (transformer/chunk.c) ---- */
 
 /* keep: as the plan's recomputation says; else all. *out: a new tensor. */
 enum dtp_status dtp_layer_forward(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x,
@@ -210,7 +228,7 @@ void dtp_linear_input(struct dtp_rank *r, const struct dtp_linear *l, const void
 void dtp_linear_weights(struct dtp_rank *r, const struct dtp_linear *l, const void *dy,
                         const void *x, void *dw);
 
-/* ---- one action (executor.c calls) (transformer_chunk.c) ---- */
+/* ---- one action (executor.c calls) (transformer/chunk.c) ---- */
 
 /* The tokens of a step, before its first action; nothing to do when they are there. */
 void dtp_draw_tokens(struct dtp_rank *r, int step);
@@ -219,7 +237,7 @@ enum dtp_status dtp_chunk_forward(struct dtp_rank *r, int chunk, int microbatch)
 enum dtp_status dtp_chunk_backward(struct dtp_rank *r, int chunk, int microbatch, bool last);
 enum dtp_status dtp_chunk_weights(struct dtp_rank *r, int chunk, int microbatch, bool last);
 
-/* ---- weights and gradients under ZeRO (units.c) ---- */
+/* ---- weights and gradients under ZeRO (zero.c) ---- */
 
 enum dtp_status dtp_units_create(struct dtp_rank *r); /* allocates, initial values */
 /* Makes u->weights usable; gathers what comes next in this direction (+1, -1) ahead. */
@@ -246,7 +264,18 @@ static inline void *dtp_grad(const struct dtp_rank *r, const struct dtp_unit *u,
     return u->param[id].name && u->grads ? dtp_element(r, u->grads, u->param[id].at, true) : NULL;
 }
 
-/* ---- end of the step (optimizer.c) ---- */
+/* ---- end of the step (zero.c) ---- */
+
+/* Elements begin .. begin + n - 1 of the unit; weights and grads point at the first of them, and so do
+ * the unit's master, m and v. */
+struct dtp_owned {
+    int64_t begin, n;
+    void *weights, *grads;
+};
+struct dtp_owned dtp_unit_owned(const struct dtp_rank *r, struct dtp_unit *u);
+/* The part of a parameter among them, as elements of the unit; false: none. */
+bool dtp_param_owned(const struct dtp_param *p, const struct dtp_owned *o, int64_t *begin,
+                     int64_t *n);
 
 void dtp_loss_scale_start(const struct dtp_run_options *o, struct dtp_loss_scale *out);
 /* Reads the step's norm: doubles the scale after many finite ones, halves it after another. */
@@ -261,7 +290,7 @@ double dtp_learning_rate(const struct dtp_run_options *o, int step); /* step fro
  * has already are used. */
 enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
                               const struct dtp_endpoint *endpoint);
-/* step_result.c: seconds of the events, from the step's start; {sum of the losses, longest step} of all ranks, and
+/* Seconds of the events, from the step's start; {sum of the losses, longest step} of all ranks, and
  * a failure where the loss is no number. */
 void dtp_step_times(struct dtp_rank *r, int64_t start_ns);
 enum dtp_status dtp_step_share(struct dtp_rank *r, double *loss, double *step_s);

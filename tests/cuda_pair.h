@@ -15,7 +15,7 @@
 
 #include <CUnit/Basic.h>
 
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 #include "sim/base/rng.h"
 #include "tests/suites.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/measure.h"
+#include "runtime/measure/measure.h"
 #include "runtime/run.h"
 #include "tests/suites.h"
 

@@ -10,7 +10,6 @@ setup_package_of_module() {
     libcjson) echo libcjson-dev ;;
     gsl) echo libgsl-dev ;;
     cunit) echo libcunit1-dev ;;
-    openblas) echo libopenblas-dev ;;
     zlib) echo zlib1g-dev ;;
     sqlite3) echo libsqlite3-dev ;;
     expat) echo libexpat1-dev ;;
@@ -48,6 +47,8 @@ setup_missing() {
         packages=$(setup_package_of_module "$module")
         if [ "$need" = REQUIRED ]; then needed+=" $packages"; else wanted+=" $packages"; fi
     done < <(setup_modules)
+    # opened at run time by what computes on the CPU: run, check, calibrate
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -qF libopenblas.so.0 || wanted+=" libopenblas0"
 }
 
 # setup_install PACKAGE...: true if apt-get installed them all.

@@ -2,7 +2,7 @@
 #ifndef DTP_PLANNER_CLI_CALIBRATION_H
 #define DTP_PLANNER_CLI_CALIBRATION_H
 
-#include "runtime/measure.h"
+#include "runtime/measure/measure.h"
 
 void dtp_curve_write(struct dtp_json_out *w, const struct dtp_curve *c, const char *source);
 /* Measures, and writes the file; a note on stderr says how long it takes. */

@@ -7,7 +7,7 @@
 #include "planner/cli/check_terms.h"
 #include "planner/report.h"
 #include "planner/search.h"
-#include "runtime/layout.h"
+#include "runtime/parameters.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 

@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "runtime/device.h"
+#include "runtime/device/backend.h"
 #include "planner/cli/timeline_file.h"
 #include "traces/tasks/tasks_simulated.h"
 

@@ -2,7 +2,7 @@
 #ifndef DTP_PLANNER_CLI_OWN_TIMES_H
 #define DTP_PLANNER_CLI_OWN_TIMES_H
 
-#include "runtime/measure.h"
+#include "runtime/measure/measure.h"
 
 /* GPUs of `backend`, groups of up to nranks of them (0: all there are); *path NULL: named after the GPU. */
 enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure_options *o,

@@ -13,7 +13,7 @@
 #include "planner/cover.h"
 #include "planner/space.h"
 #include "runtime/launch.h"
-#include "runtime/device.h"
+#include "runtime/device/backend.h"
 #include "sim/base/text.h"
 
 #define AT(field) offsetof(struct dtp_check_own, field)

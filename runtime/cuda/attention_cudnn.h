@@ -10,7 +10,7 @@
 #define DTP_RUNTIME_CUDA_ATTENTION_CUDNN_H
 
 #include "runtime/cuda/cudnn.h"
-#include "runtime/device.h"
+#include "runtime/device/backend.h"
 
 enum dtp_attention_pass {
     DTP_ATTENTION_FORWARD,

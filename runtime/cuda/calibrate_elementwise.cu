@@ -2,7 +2,7 @@
  * AdamW over many tensors. */
 #include "runtime/cuda/calibrate_vectors.cuh"
 
-#include "runtime/dropout.h"
+#include "runtime/device/dropout.h"
 
 namespace cal {
 

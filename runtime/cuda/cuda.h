@@ -13,7 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 
 enum { DTP_CUDA_MAX_MARKS = 1 << 17, DTP_CUDA_MAX_SMS = 256, DTP_CUDA_TICKETS = 1 << 14 };
 

@@ -5,7 +5,7 @@
  * sent, which holds for the schedules' F, B and I. Ids travel over the communicator of host memory. */
 #include <string.h>
 
-#include "runtime/cuda/nccl_private.h"
+#include "runtime/cuda/nccl_internal.h"
 #include "sim/base/units.h"
 
 struct nccl_group {

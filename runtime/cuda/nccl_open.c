@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "runtime/cuda/nccl_private.h"
+#include "runtime/cuda/nccl_internal.h"
 #include "runtime/cuda/sharing.h"
 
 static const char *const libraries[] = {"libnccl.so.2", "libnccl.so",

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "runtime/graphs_ops.h"
+#include "runtime/device/graphs_ops.h"
 
 enum { RECORDER_OPS = 1 << 14, RECORDER_BYTES = 256 };
 

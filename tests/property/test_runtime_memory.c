@@ -3,7 +3,7 @@
 #include <CUnit/Basic.h>
 #include <stdio.h>
 
-#include "runtime/heap.h"
+#include "runtime/device/tensor_heap.h"
 #include "tests/runtime_cases.h"
 #include "tests/suites.h"
 

@@ -15,7 +15,7 @@ enum { SKIP = 77 };
 
 #ifdef DTP_WITH_NCCL
 
-#include "runtime/cuda/nccl_private.h"
+#include "runtime/cuda/nccl_internal.h"
 
 enum { MOST_RANKS = 8, MOST_JOINED = 512 };
 

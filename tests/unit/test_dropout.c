@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/device.h"
+#include "runtime/device/backend.h"
 #include "sim/base/rng.h"
 #include "tests/suites.h"
 

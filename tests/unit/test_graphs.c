@@ -1,7 +1,7 @@
 /* Pieces of a step as CUDA graphs (runtime/graphs.h), on devices that compute on the CPU and keep what they
  * record: what is enqueued once, recorded, replayed; and whole runs, whose losses must be those without
  * graphs, bit by bit. */
-#include "runtime/graphs.h"
+#include "runtime/device/graphs.h"
 #include "tests/fake/recorder.h"
 #include "tests/runtime_cases.h"
 #include "tests/suites.h"

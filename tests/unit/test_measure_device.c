@@ -3,7 +3,7 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 
-#include "runtime/measure.h"
+#include "runtime/measure/measure.h"
 #include "tests/suites.h"
 
 static const int tokens[] = {16, 32, 0}, width[] = {16, 64, 1024, 0}, seq[] = {16, 32, 0};

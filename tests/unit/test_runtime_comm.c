@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 #include "runtime/launch.h"
 #include "runtime/os_linux.h"
 #include "tests/suites.h"

@@ -1,5 +1,5 @@
 /* The heap: live bytes, the high-water mark and its parts, merging, running out. */
-#include "runtime/heap.h"
+#include "runtime/device/tensor_heap.h"
 
 #include <CUnit/Basic.h>
 #include <string.h>

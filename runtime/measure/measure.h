@@ -1,0 +1,132 @@
+/* measure.h: times of the runtime's own device and communication tables, alone: what calibrates the
+ * machine at hand for predictions. Never a training step, never a plan.
+ *
+ * Kernels. One process a core, pinned like ranks, all run the same sweep at the same time, so that
+ * times are those of a busy machine (shared caches and memory). Each kernel is repeated on operands
+ * that move through a pool, as in training, where what it reads was written by another kernel; the time
+ * is the median of the repeats, and the least of these over several rounds, apart in time: a
+ * disturbance seldom lasts, while what caches cost a kernel is part of it.
+ *   gemm        forward, input gradient, weight gradient (adds) on a grid of m, n, k
+ *   attention   forward, backward of one head on a grid of sequences, head sizes and query heads that
+ *               share keys; with dropout again
+ *   classes     elements/s of each enum dtp_kernel that the runtime uses; SwiGLU's time over GELU's
+ *   gap         host time of one kernel: call, tensor taken and given
+ * Collectives. n ranks, n = 2 .. nranks (divisors of it), the communicator of forked ranks, sizes from
+ * 64 B to 4 MiB; t = a + b sqrt(s) + c s is fitted (hw/fit_curves.h). With more ranks than cores the
+ * ranks of a core take turns: the curve holds the time that one rank works, time x cores / ranks.
+ * `together`: nranks / n groups at once, so that a job of more ranks than cores is measured as such.
+ * p2p: one way of a round trip of ranks 2 i and 2 i + 1.
+ */
+#ifndef DTP_RUNTIME_MEASURE_H
+#define DTP_RUNTIME_MEASURE_H
+
+#include "hw/collective.h"
+#include "runtime/device/backend.h"
+
+struct dtp_measure_options {
+    const char *backend; /* "cpu" */
+    int nranks;          /* largest group of the collectives; 0: none */
+    bool together;       /* groups of all sizes fill nranks, as in a job of that many */
+    int rounds;          /* of the kernel sweep; the least time counts */
+    int largest;         /* of m, n, k in the grid */
+    void (*progress)(void *context, const char *what);
+    void *context;
+};
+
+/* A kernel under long load. */
+struct dtp_measured_load {
+    char kernel[32];
+    double busy;  /* share of the time that it would run, but for the clock; the rest is pauses */
+    double flops; /* of a call; 0: memory-bound */
+    double bytes; /* of a product: all operands once, from memory */
+    double alone_s, call_s; /* a call in a short burst; under load, with its rest */
+    double alone_clock_hz, clock_hz, power_w;
+    double rest_s, stretch_s; /* "after_rest": a stretch of calls after each rest */
+};
+
+enum { DTP_MEASURE_MAX_CURVES = 64, DTP_MEASURE_MAX_LOADS = 40 };
+struct dtp_measured {
+    int ncores;
+    struct dtp_dev_about about; /* dtp_measure_device() */
+    double launch_s;            /* of the host, for one kernel: likewise */
+    struct dtp_time_table table[DTP_NTABLES];
+    double elements_per_s[DTP_NKERNELS]; /* 0: the runtime has none */
+    double gated_factor[DTP_NKERNELS];   /* of the activations: SwiGLU's time over GELU's */
+    double latency_s[DTP_NKERNELS];      /* beside them: dtp_measure_device() */
+    double copy_bytes_per_s;             /* large copy, read and written */
+    double gap_s;
+    /* a collective on a stream of its own, over one on the stream of the kernels around it */
+    double hop_s;
+    double peer_gap_s; /* of kernels in a graph: with communicators, over without */
+    struct dtp_dev_load limits;
+    struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
+    int nloads;
+    struct dtp_curve curve[DTP_MEASURE_MAX_CURVES];
+    int ncurves;
+    double seconds; /* that it took */
+};
+struct dtp_measure_options dtp_measure_default(void);
+
+/* A device that works through a queue (a GPU; the CPU for tests). One process; a kernel is called again
+ * and again until it has taken a millisecond or so, timed by marks on its stream, short ones behind a
+ * pause that lets the host run ahead. Operands hold numbers, and small ones move through more memory than
+ * caches hold. Kernels as in training, in dtype:
+ *   gemm       tokens x width x width for forward and dgrad, width x width x tokens for wgrad; forward
+ *              again with bias and GELU, dgrad with GELU's slope
+ *   attention  forward, backward over sequence, head_dim and heads; with dropout again
+ *   classes    seconds at `rows` by `cols`; elements/s at `class_rows` rows of `class_cols`
+ *   launch     host time: four GEMMs to six kernels with the tensors that they write; as a graph where
+ *              the device has graphs
+ * From the times the gap between kernels is taken off (gap_s, which the GPU file knows).
+ * Short kernels are in a graph where the device has graphs, as the executor's are.
+ * Collectives of all n = 2, 4, 8, ... nranks GPUs, in a graph of kernels as well, and transfers alone: curves;
+ * what a collective on a stream of its own takes longer. */
+struct dtp_measure_grid {
+    enum dtp_dtype dtype;
+    const int *tokens, *width, *seq, *head_dim, *heads; /* ascending, ended by 0 */
+    const int *gelu_n, *gelu_k;                         /* of products with GELU, likewise */
+    const int *rows, *cols;                             /* of the classes, likewise */
+    int class_rows, class_cols; /* of a class under long load; the largest of both lists at least */
+    uint64_t memory_bytes,
+        most_bytes;       /* of the heap; of one operand: larger products are scaled from
+                                          the next smaller inner dimension */
+    const int64_t *bytes; /* of collectives, ended by 0 */
+    double target_s, gap_s;
+};
+struct dtp_measure_grid dtp_measure_gpu_grid(void);
+enum dtp_status dtp_measure_device(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                   const struct dtp_measure_grid *grid, struct dtp_measured *out,
+                                   struct dtp_err *err);
+
+/* What a backend runs on, asked in a process of its own. */
+enum dtp_status dtp_measure_about(const char *backend, struct dtp_dev_about *out,
+                                  struct dtp_err *err);
+
+/* DTP_EUNSUPPORTED for another backend than "cpu". */
+enum dtp_status dtp_measure(struct dtp_arena *a, const struct dtp_measure_options *o,
+                            struct dtp_measured *out, struct dtp_err *err);
+
+/* ---- between the files of this module ---- */
+
+enum { DTP_MEASURE_MAX_TIMES = 8192 };
+#define DTP_MEASURE_DROPOUT 0.1 /* whose value does not matter to the time */
+/* Written by rank 0 of the forked processes. */
+struct dtp_measure_board {
+    double time_s[DTP_MEASURE_MAX_TIMES];
+    double clock[DTP_MEASURE_MAX_TIMES]; /* of products: share of the highest; else 1 */
+    struct dtp_dev_load limits;
+    struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
+    int nloads;
+    struct dtp_dev_about about;
+};
+/* One entry of the sweep: the median time of repeats of `run` that take target_s. */
+double dtp_measure_typical_s(void (*run)(void *context, int i), void *context, double target_s);
+enum dtp_status dtp_measure_kernels(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                    struct dtp_measured *out, struct dtp_err *err);
+enum dtp_status dtp_measure_device_comm(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                        const struct dtp_measure_grid *grid,
+                                        struct dtp_measured *out, struct dtp_err *err);
+enum dtp_status dtp_measure_collectives(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                        struct dtp_measured *out, struct dtp_err *err);
+
+#endif
