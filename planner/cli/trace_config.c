@@ -76,40 +76,8 @@ static const char *command(struct dtp_arena *a, const struct dtp_run_config *c, 
     return s.at;
 }
 
-static const struct {
-    const char *name;
-    size_t offset;
-} fields[] = {
-#define X(field, words) {#field, offsetof(struct dtp_run_config, field)},
-    DTP_CONFIG_FIELDS(X)
-#undef X
-};
-enum { NUM_FIELDS = sizeof fields / sizeof *fields };
-
-static long field_of(const struct dtp_run_config *c, int i) {
-    return *(const long *)(const void *)((const char *)c + fields[i].offset);
-}
-
-static void print_changed(FILE *f, const struct dtp_run_config *c) {
-    const char *comma = "  several values, of which the last is taken: ";
-    for (int i = 0; i < NUM_FIELDS; i++)
-        if (c->changed >> i & 1) {
-            fprintf(f, "%s%s", comma, fields[i].name);
-            comma = ", ";
-        }
-    fputs(c->changed ? "\n" : "", f);
-}
-
 void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_config *c) {
-    const char *model = dtp_trace_config_model(a, c), *comma = "";
-    fputs("  it says ", f);
-    for (int i = 0; i < NUM_FIELDS; i++)
-        if (field_of(c, i) > 0) {
-            fprintf(f, "%s%s %ld", comma, fields[i].name, field_of(c, i));
-            comma = ", ";
-        }
-    fputs("\n", f);
-    print_changed(f, c);
+    const char *model = dtp_trace_config_model(a, c);
     if (model)
         fprintf(f, "  model: %s of the library%s\n", model, *c->model ? "" : ", by its shape");
     else
@@ -134,18 +102,6 @@ void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_c
 void dtp_trace_write_config(struct dtp_arena *a, struct dtp_json_out *w,
                             const struct dtp_run_config *c) {
     const char *model = dtp_trace_config_model(a, c);
-    dtp_json_put_key(w, "config");
-    dtp_json_object(w);
-    for (int i = 0; i < NUM_FIELDS; i++)
-        if (field_of(c, i) > 0)
-            dtp_json_kv_int(w, fields[i].name, field_of(c, i));
-    dtp_json_end(w);
-    dtp_json_put_key(w, "changed");
-    dtp_json_array(w);
-    for (int i = 0; i < NUM_FIELDS; i++)
-        if (c->changed >> i & 1)
-            dtp_json_put_string(w, fields[i].name);
-    dtp_json_end(w);
     dtp_json_kv_string(w, "model", model ? model : *c->model ? c->model : NULL);
     dtp_json_kv_bool(w, "adapters", c->adapters);
     dtp_json_kv_string(w, "simulate", command(a, c, true));

@@ -5,7 +5,7 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-static const char *framework_of(const struct dtp_trace_item *item, const struct dtp_log *log) {
+static const char *framework_of(const struct dtp_log *log) {
     switch (log->dialect) {
     case DTP_LOG_MEGATRON:
         return "megatron-core";
@@ -20,8 +20,6 @@ static const char *framework_of(const struct dtp_trace_item *item, const struct 
     case DTP_NLOG_DIALECTS:
         break;
     }
-    if (item && item->format == DTP_FORMAT_GOLDEN)
-        return "megatron-core";
     return dtp_scalars_tag(&log->scalars, "iteration-time") ? "megatron-core" : NULL;
 }
 
@@ -46,19 +44,15 @@ static void add_measured(struct dtp_str *s, const struct dtp_scalars *scalars) {
     }
 }
 
-const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *items,
+const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_files *files,
                              const struct dtp_log *log) {
     struct dtp_str s = {.a = a};
-    const struct dtp_run_config *c = items->config;
-    const struct dtp_trace_item *item = NULL;
-    for (size_t i = 0; i < items->n; i++)
-        if (items->item[i].log == log)
-            item = &items->item[i];
+    const struct dtp_run_config *c = files->config;
     dtp_str_add(&s, "dtplan doctor");
     add_measured(&s, &log->scalars);
     dtp_str_add(&s, " --model ");
-    if (items->model_file)
-        dtp_str_add_word(&s, items->model_file);
+    if (files->model_file)
+        dtp_str_add_word(&s, files->model_file);
     else
         dtp_str_add(&s, "NAME|FILE");
     if (c && dtp_config_gpus(c) > 0)
@@ -66,7 +60,7 @@ const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_items *
     else
         dtp_str_add(&s, " --gpus N");
     dtp_str_add(&s, " --cluster C");
-    const char *framework = framework_of(item, log);
+    const char *framework = framework_of(log);
     if (framework)
         dtp_str_printf(&s, " --framework %s", framework);
     if (c) {

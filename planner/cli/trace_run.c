@@ -5,6 +5,9 @@
 
 #include "planner/cli/trace.h"
 #include "sim/base/text.h"
+#include "traces/formats/aicb.h"
+#include "traces/formats/chakra.h"
+#include "traces/formats/workload.h"
 
 /* "job.3.et": 3, the last number that stands alone in the name; -1: none. */
 static long rank_of(const char *name) {
@@ -33,31 +36,36 @@ static int by_rank(const void *x, const void *y) {
     return p->item < q->item ? -1 : p->item > q->item;
 }
 
-static enum dtp_status run_graphs(struct dtp_arena *a, struct dtp_trace_items *items,
+static void *content_of(const struct dtp_item *item, const struct dtp_format *format) {
+    return item->format == format ? item->content : NULL;
+}
+
+static enum dtp_status run_graphs(struct dtp_arena *a, struct dtp_trace_files *files,
                                   const struct dtp_cluster *c, int gpus, struct dtp_err *err) {
+    const struct dtp_items *items = &files->items;
     struct ranked *v = DTP_NEW(a, struct ranked, items->n + 1);
     const struct dtp_chakra **graph = DTP_NEW(a, const struct dtp_chakra *, items->n + 1);
     size_t n = 0;
     for (size_t i = 0; i < items->n; i++)
-        if (items->item[i].graph)
+        if (items->item[i].format->kind == DTP_KIND_GRAPH)
             v[n++] = (struct ranked){rank_of(items->item[i].name), i};
     if (n == 0)
         return DTP_OK;
     qsort(v, n, sizeof *v, by_rank);
     for (size_t i = 0; i < n; i++)
-        graph[i] = items->item[v[i].item].graph;
+        graph[i] = items->item[v[i].item].content;
     if (n == 1 && gpus == 0)
         return dtp_fail(err, DTP_EINPUT,
                         "%s: one graph stands for all ranks, and does not say how many: --gpus N",
                         items->item[v[0].item].name);
-    struct dtp_trace_item *first = &items->item[v[0].item];
-    first->run = DTP_NEW(a, struct dtp_workload_result, 1);
-    return dtp_chakra_run(a, graph, n, c, gpus, first->run, err);
+    struct dtp_workload_result *run = DTP_NEW(a, struct dtp_workload_result, 1);
+    files->run[v[0].item] = run;
+    return dtp_chakra_run(a, graph, n, c, gpus, run, err);
 }
 
-static enum dtp_status need_unit(const struct dtp_trace_items *items,
-                                 const struct dtp_trace_item *item, struct dtp_err *err) {
-    if (items->unit)
+static enum dtp_status need_unit(const struct dtp_items *items, const struct dtp_item *item,
+                                 struct dtp_err *err) {
+    if (items->options.unit)
         return DTP_OK;
     return dtp_fail(err, DTP_EUSAGE,
                     "%s: the file does not say the unit of its times: --time-unit ns (ASTRA-sim 1 "
@@ -72,20 +80,24 @@ static bool has_times(const struct dtp_aicb *w) {
     return false;
 }
 
-enum dtp_status dtp_trace_simulate(struct dtp_arena *a, struct dtp_trace_items *items,
+enum dtp_status dtp_trace_simulate(struct dtp_arena *a, struct dtp_trace_files *files,
                                    const struct dtp_cluster *c, int gpus, struct dtp_err *err) {
+    const struct dtp_items *items = &files->items;
     size_t any = 0;
+    files->run = DTP_NEW(a, struct dtp_workload_result *, items->n);
     for (size_t i = 0; i < items->n; i++) {
-        struct dtp_trace_item *item = &items->item[i];
-        any += item->graph || item->workload || item->aicb;
-        if (!item->workload && !item->aicb)
+        const struct dtp_item *item = &items->item[i];
+        const struct dtp_workload *workload = content_of(item, &dtp_format_workload);
+        const struct dtp_aicb *aicb = content_of(item, &dtp_format_aicb);
+        any += workload || aicb || item->format->kind == DTP_KIND_GRAPH;
+        if (!workload && !aicb)
             continue;
-        item->run = DTP_NEW(a, struct dtp_workload_result, 1);
-        if (item->workload || has_times(item->aicb))
+        struct dtp_workload_result *run = DTP_NEW(a, struct dtp_workload_result, 1);
+        files->run[i] = run;
+        if (workload || has_times(aicb))
             DTP_TRY(need_unit(items, item, err));
-        enum dtp_status status = item->workload
-                                     ? dtp_workload_run(a, item->workload, c, gpus, item->run, err)
-                                     : dtp_aicb_run(a, item->aicb, c, gpus, item->run, err);
+        enum dtp_status status = workload ? dtp_workload_run(a, workload, c, gpus, run, err)
+                                          : dtp_aicb_run(a, aicb, c, gpus, run, err);
         if (status != DTP_OK) {
             dtp_err_prefix(err, item->name);
             return status;
@@ -94,7 +106,7 @@ enum dtp_status dtp_trace_simulate(struct dtp_arena *a, struct dtp_trace_items *
     if (any == 0)
         return dtp_fail(err, DTP_EUSAGE,
                         "--cluster: none of the files is a workload or a Chakra graph");
-    return run_graphs(a, items, c, gpus, err);
+    return run_graphs(a, files, c, gpus, err);
 }
 
 void dtp_trace_print_run(FILE *f, const struct dtp_workload_result *run) {

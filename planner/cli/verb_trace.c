@@ -7,7 +7,8 @@
 #include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
-#include "traces/formats/visit.h"
+#include "traces/formats/topology.h"
+#include "traces/formats/trace.h"
 
 struct own {
     const char *format, *write_cluster, *config, *write_model, *cluster, *nic;
@@ -52,10 +53,10 @@ static void list_formats(struct dtp_cli *cli) {
         dtp_json_array(&w);
         for (int i = 0; i < DTP_NFORMATS; i++) {
             dtp_json_object(&w);
-            dtp_json_kv_string(&w, "format", dtp_formats[i].name);
-            dtp_json_kv_string(&w, "title", dtp_formats[i].title);
-            dtp_json_kv_string(&w, "told_by", dtp_formats[i].told);
-            dtp_json_kv_string(&w, "kind", dtp_format_kind_name[dtp_formats[i].kind]);
+            dtp_json_kv_string(&w, "format", dtp_formats[i]->name);
+            dtp_json_kv_string(&w, "title", dtp_formats[i]->title);
+            dtp_json_kv_string(&w, "told_by", dtp_formats[i]->told);
+            dtp_json_kv_string(&w, "kind", dtp_format_kind_name[dtp_formats[i]->kind]);
             dtp_json_end(&w);
         }
         dtp_json_end(&w);
@@ -63,26 +64,13 @@ static void list_formats(struct dtp_cli *cli) {
     }
     fprintf(f, "%-15s %-11s %s\n", "format", "becomes", "what it is, and by what it is told");
     for (int i = 0; i < DTP_NFORMATS; i++)
-        fprintf(f, "%-15s %-11s %s\n%-27s %s\n", dtp_formats[i].name,
-                dtp_format_kind_name[dtp_formats[i].kind], dtp_formats[i].title, "",
-                dtp_formats[i].told);
+        fprintf(f, "%-15s %-11s %s\n%-27s %s\n", dtp_formats[i]->name,
+                dtp_format_kind_name[dtp_formats[i]->kind], dtp_formats[i]->title, "",
+                dtp_formats[i]->told);
     fprintf(f, "Each may be gzip, lie in a tar archive or in a folder.\n");
 }
 
-static enum dtp_status find_format(const char *name, int *out, struct dtp_err *err) {
-    const char *names[DTP_NFORMATS];
-    for (int i = 0; i < DTP_NFORMATS; i++) {
-        names[i] = dtp_formats[i].name;
-        if (strcmp(name, names[i]) == 0) {
-            *out = i;
-            return DTP_OK;
-        }
-    }
-    return dtp_unknown_name(err, DTP_EUSAGE, "format", name, names, DTP_NFORMATS,
-                            "dtplan trace --format list");
-}
-
-static enum dtp_status read_config(struct dtp_cli *cli, struct dtp_trace_items *items,
+static enum dtp_status read_config(struct dtp_cli *cli, struct dtp_trace_files *files,
                                    struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_run_config *c = DTP_NEW(cli->a, struct dtp_run_config, 1);
@@ -95,7 +83,7 @@ static enum dtp_status read_config(struct dtp_cli *cli, struct dtp_trace_items *
     enum dtp_status status = dtp_config_read(cli->a, s, c, err);
     dtp_source_close(s);
     DTP_TRY(status);
-    items->config = c;
+    files->config = c;
     if (!own->write_model)
         return DTP_OK;
     DTP_TRY(dtp_file_out_open(cli->a, own->write_model, &file, err));
@@ -106,29 +94,29 @@ static enum dtp_status read_config(struct dtp_cli *cli, struct dtp_trace_items *
                         "sequence length",
                         own->config);
     }
-    items->model_file = own->write_model;
+    files->model_file = own->write_model;
     return dtp_file_out_commit(&file, err);
 }
 
-static enum dtp_status write_cluster(struct dtp_cli *cli, const struct dtp_trace_items *items,
+static enum dtp_status write_cluster(struct dtp_cli *cli, const struct dtp_items *items,
                                      struct dtp_err *err) {
     const struct own *own = cli->own;
-    const struct dtp_trace_item *item = NULL;
+    const struct dtp_item *item = NULL;
     struct dtp_file_out file;
     for (size_t i = 0; i < items->n; i++)
-        if (items->item[i].topology)
+        if (items->item[i].format->kind == DTP_KIND_TOPOLOGY)
             item = &items->item[i];
     if (!item)
         return dtp_fail(err, DTP_EUSAGE,
                         "--write-cluster: none of the files is a topology of NCCL");
     DTP_TRY(dtp_file_out_open(cli->a, own->write_cluster, &file, err));
-    dtp_topology_write_cluster(file.f, item->topology,
+    dtp_topology_write_cluster(file.f, item->content,
                                dtp_arena_printf(cli->a, "topology of NCCL, %s", item->name));
     return dtp_file_out_commit(&file, err);
 }
 
 /* Workloads and graphs on --cluster, and the timeline of the first. */
-static enum dtp_status simulate(struct dtp_cli *cli, struct dtp_trace_items *items,
+static enum dtp_status simulate(struct dtp_cli *cli, struct dtp_trace_files *files,
                                 struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_cluster *c = DTP_NEW(cli->a, struct dtp_cluster, 1);
@@ -139,21 +127,68 @@ static enum dtp_status simulate(struct dtp_cli *cli, struct dtp_trace_items *ite
     DTP_TRY(dtp_cluster_load(cli->a, own->cluster, c, err));
     if (own->nic)
         DTP_TRY(dtp_cluster_set_nics(c, own->nic, err));
-    DTP_TRY(dtp_trace_simulate(cli->a, items, c, own->gpus, err));
-    for (size_t i = 0; i < items->n && cli->args.timeline; i++)
-        if (items->item[i].run)
-            return dtp_cli_write_tasks(cli, items->item[i].run->tasks, cli->args.timeline, err);
+    DTP_TRY(dtp_trace_simulate(cli->a, files, c, own->gpus, err));
+    for (size_t i = 0; i < files->items.n && cli->args.timeline; i++)
+        if (files->run[i])
+            return dtp_cli_write_tasks(cli, files->run[i]->tasks, cli->args.timeline, err);
     return DTP_OK;
 }
 
-static void print_items(struct dtp_cli *cli, const struct dtp_trace_items *items) {
+/* What dtplan can be asked about a file, where that takes more than its content. */
+static void print_commands(struct dtp_cli *cli, const struct dtp_trace_files *files,
+                           const struct dtp_item *item) {
+    FILE *f = cli->out.file;
+    const struct dtp_log *log = item->content;
+    if (item->format->kind == DTP_KIND_CONFIG)
+        dtp_trace_print_config(cli->a, f, item->content);
+    if (item->format->kind == DTP_KIND_LOG && log->scalars.n > 0)
+        fprintf(f, "  is that normal?  %s\n", dtp_trace_doctor(cli->a, files, log));
+    const struct dtp_trace *t = item->content;
+    for (size_t r = 0; item->format->kind == DTP_KIND_RANKS && r < t->nranks; r++)
+        dtp_trace_print_warnings(stderr, &t->rank[r]);
+}
+
+static void print_item(struct dtp_cli *cli, const struct dtp_trace_files *files, size_t i) {
+    FILE *f = cli->out.file;
+    const struct dtp_item *item = &files->items.item[i];
+    fprintf(f, "%s: ", item->name);
+    if (item->format->heading)
+        item->format->heading(f, item->content);
+    else
+        fputs(item->format->title, f);
+    if (item->nfiles > 1)
+        fprintf(f, ", %zu files", item->nfiles);
+    fputs("\n", f);
+    item->format->print(cli->a, f, item, &files->items.options);
+    print_commands(cli, files, item);
+    if (files->run && files->run[i])
+        dtp_trace_print_run(f, files->run[i]);
+}
+
+static void write_item(struct dtp_cli *cli, struct dtp_json_out *w,
+                       const struct dtp_trace_files *files, size_t i) {
+    const struct dtp_item *item = &files->items.item[i];
+    const struct dtp_log *log = item->content;
+    dtp_json_object(w);
+    dtp_json_kv_string(w, "source", item->name);
+    dtp_json_kv_string(w, "format", item->format->name);
+    dtp_json_kv_string(w, "kind", dtp_format_kind_name[item->format->kind]);
+    dtp_json_kv_u64(w, "files", item->nfiles);
+    item->format->json(cli->a, w, item, &files->items.options);
+    if (item->format->kind == DTP_KIND_CONFIG)
+        dtp_trace_write_config(cli->a, w, item->content);
+    if (item->format->kind == DTP_KIND_LOG && log->scalars.n > 0)
+        dtp_json_kv_string(w, "doctor", dtp_trace_doctor(cli->a, files, log));
+    if (files->run && files->run[i])
+        dtp_trace_write_run(w, files->run[i]);
+    dtp_json_end(w);
+}
+
+static void print_items(struct dtp_cli *cli, const struct dtp_trace_files *files) {
     struct dtp_json_out w;
     if (!cli->args.json) {
-        for (size_t i = 0; i < items->n; i++) {
-            dtp_trace_print_item(cli->a, cli->out.file, items, &items->item[i]);
-            for (size_t r = 0; items->item[i].ranks && r < items->item[i].ranks->nranks; r++)
-                dtp_trace_print_warnings(stderr, &items->item[i].ranks->rank[r]);
-        }
+        for (size_t i = 0; i < files->items.n; i++)
+            print_item(cli, files, i);
         return;
     }
     dtp_json_begin(&w, cli->out.file, 1);
@@ -161,18 +196,19 @@ static void print_items(struct dtp_cli *cli, const struct dtp_trace_items *items
     dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
     dtp_json_put_key(&w, "files");
     dtp_json_array(&w);
-    for (size_t i = 0; i < items->n; i++)
-        dtp_trace_write_item(cli->a, &w, items, &items->item[i]);
+    for (size_t i = 0; i < files->items.n; i++)
+        write_item(cli, &w, files, i);
     dtp_json_end(&w);
     dtp_json_end(&w);
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
-    struct dtp_trace_items items = {.unit = own->unit > 0 ? unit_names[own->unit] : NULL,
-                                    .unit_s = unit_s[own->unit]};
-    struct dtp_trace_request request = {
-        .paths = cli->arg, .npaths = (size_t)cli->nargs, .format = -1, .load = {.rank = own->rank}};
+    struct dtp_trace_options load = {.rank = own->rank,
+                                     .progress = cli->progress ? dtp_cli_reading : NULL};
+    struct dtp_trace_files files = {
+        .items.options = {own->unit > 0 ? unit_names[own->unit] : NULL, unit_s[own->unit], &load}};
+    const struct dtp_format *format = NULL;
     if (own->format && strcmp(own->format, "list") == 0) {
         list_formats(cli);
         return DTP_OK;
@@ -180,36 +216,33 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (cli->nargs == 0)
         return dtp_fail(err, DTP_EUSAGE, "usage: dtplan %s", cli->verb->synopsis);
     if (own->format)
-        DTP_TRY(find_format(own->format, &request.format, err));
-    request.load.progress = cli->progress ? dtp_cli_reading : NULL;
-    DTP_TRY(read_config(cli, &items, err));
-    DTP_TRY(dtp_trace_items_read(cli->a, &request, &items, err));
+        DTP_TRY(dtp_format_find(own->format, &format, err));
+    DTP_TRY(read_config(cli, &files, err));
+    DTP_TRY(dtp_items_read(cli->a, cli->arg, (size_t)cli->nargs, format, &files.items, err));
     if (cli->progress)
         dtp_cli_progress(NULL);
     if (own->write_cluster)
-        return write_cluster(cli, &items, err);
-    DTP_TRY(simulate(cli, &items, err));
-    print_items(cli, &items);
+        return write_cluster(cli, &files.items, err);
+    DTP_TRY(simulate(cli, &files, err));
+    print_items(cli, &files);
     return DTP_OK;
 }
 
 enum dtp_status dtp_trace_other(struct dtp_cli *cli, bool *out_done, struct dtp_err *err) {
-    struct dtp_trace_items items = {.unit_s = 1};
-    struct dtp_trace_request request = {
-        .paths = cli->arg, .npaths = (size_t)cli->nargs, .format = -1, .load = {.rank = -1}};
+    struct dtp_trace_files files = {.items.options.unit_s = 1};
     struct dtp_source *s;
-    enum dtp_format format = DTP_FORMAT_KINETO;
+    const struct dtp_format *format;
     *out_done = false;
     if (dtp_source_open(cli->a, cli->arg[0], &s, NULL) != DTP_OK)
         return DTP_OK; /* a folder, or an error that the caller finds, too */
     enum dtp_status status =
         dtp_source_is_tar(s) ? DTP_EINPUT : dtp_format_detect(s, &format, NULL);
     dtp_source_close(s);
-    if (status != DTP_OK || dtp_formats[format].kind == DTP_KIND_RANKS)
+    if (status != DTP_OK || format->kind == DTP_KIND_RANKS)
         return DTP_OK;
     *out_done = true;
-    DTP_TRY(dtp_trace_items_read(cli->a, &request, &items, err));
-    print_items(cli, &items);
+    DTP_TRY(dtp_items_read(cli->a, cli->arg, (size_t)cli->nargs, NULL, &files.items, err));
+    print_items(cli, &files);
     return DTP_OK;
 }
 

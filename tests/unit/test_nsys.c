@@ -9,6 +9,7 @@
 #include "sim/base/text.h"
 #include "tests/suites.h"
 #include "traces/replay/analyse.h"
+#include "traces/catalog.h"
 #include "traces/formats/nsys.h"
 #include "traces/formats/topology.h"
 
@@ -104,7 +105,8 @@ static void no_report(void) {
     struct dtp_err err = {0};
     static const char text[] = "SQLite format 3\0 and no more";
     struct dtp_source *s;
-    CU_ASSERT_TRUE(dtp_nsys_detect((const unsigned char *)text, sizeof text));
+    CU_ASSERT_TRUE(
+        dtp_format_nsys.detect(dtp_head_look(arena, (const unsigned char *)text, sizeof text)));
     CU_ASSERT_EQUAL_FATAL(dtp_source_memory(arena, "cut", text, sizeof text, &s, &err), DTP_OK);
     CU_ASSERT_NOT_EQUAL(dtp_nsys_read(arena, s, NULL, &rank, &n, &err), DTP_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "cut"));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "traces/formats/lines.h"
+#include "traces/formats/format.h"
 
 enum { MOST_CELLS = 24, MOST_GROUP = 1 << 24 };
 
@@ -124,3 +125,53 @@ enum dtp_status dtp_aicb_read(struct dtp_arena *a, struct dtp_source *source, do
         return dtp_fail(err, DTP_EINPUT, "%s: no row of AICB in it", r.file);
     return DTP_OK;
 }
+
+/* ---- the row of the format ---- */
+
+static bool is_aicb(const struct dtp_format_head *h) {
+    static const char header[] = "comm_type,comm_group,";
+    char line[256];
+    for (int k = 0; k < 2; k++)
+        if (dtp_head_line(h, k, line, sizeof line) && strncmp(line, header, sizeof header - 1) == 0)
+            return true;
+    return false;
+}
+
+static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *v,
+                                 const struct dtp_format_options *o, void **content,
+                                 struct dtp_err *err) {
+    struct dtp_aicb *w = *content = DTP_NEW(a, struct dtp_aicb, 1);
+    return dtp_aicb_read(a, v->source, o->unit_s, w, err);
+}
+
+static const struct dtp_traffic *traffic_of(struct dtp_arena *a, const struct dtp_aicb *w) {
+    struct dtp_traffic *t = DTP_NEW(a, struct dtp_traffic, 1);
+    t->a = a;
+    for (size_t i = 0; i < w->n; i++)
+        dtp_traffic_add(t, w->row[i].type, w->row[i].group, w->row[i].count,
+                        (double)w->row[i].bytes * (double)w->row[i].count);
+    return t;
+}
+
+static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    (void)o;
+    const struct dtp_aicb *w = item->content;
+    fprintf(f, "  %zu rows%s%s\n", w->n, w->preamble[0] ? " of " : "", w->preamble);
+    dtp_traffic_print(f, traffic_of(a, w));
+}
+
+static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    (void)o;
+    dtp_traffic_json(w, traffic_of(a, item->content));
+}
+
+const struct dtp_format dtp_format_aicb = {.name = "aicb",
+                                           .title = "AICB workload, CSV",
+                                           .told = "header comm_type,comm_group,...",
+                                           .kind = DTP_KIND_WORKLOAD,
+                                           .detect = is_aicb,
+                                           .read = read_item,
+                                           .print = print_item,
+                                           .json = write_item};

@@ -3,8 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/formats/chakra_private.h"
 #include "traces/formats/protobuf.h"
+#include "traces/formats/pull.h"
+#include "traces/formats/format.h"
+#include "sim/base/text.h"
+#include "sim/base/units.h"
 
 enum { MOST_MESSAGE_BYTES = 1 << 26 };
 
@@ -236,7 +239,7 @@ uint32_t *dtp_chakra_targets(struct dtp_arena *a, const struct dtp_chakra *g) {
     return target;
 }
 
-enum dtp_status chakra_check(struct dtp_chakra *g, const char *file, struct dtp_err *err) {
+static enum dtp_status check(struct dtp_chakra *g, const char *file, struct dtp_err *err) {
     struct dtp_arena *a = dtp_arena_create("checking a graph");
     const struct by_id *v = sorted_ids(a, g);
     uint32_t *target = dtp_chakra_targets(a, g);
@@ -314,5 +317,403 @@ enum dtp_status dtp_chakra_read(struct dtp_arena *a, struct dtp_source *source,
     }
     if (out->nmessages == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: an empty file", dtp_source_name(source));
-    return chakra_check(out, dtp_source_name(source), err);
+    return check(out, dtp_source_name(source), err);
 }
+
+/* ---- JSON ---- */
+
+struct reader {
+    struct dtp_pull p;
+    struct dtp_arena *a;
+    struct dtp_chakra *g;
+};
+
+/* Dependencies of one node, kept apart by kind until the node ends: the list wants control first. */
+struct ids {
+    uint64_t *at;
+    uint32_t n, capacity;
+};
+
+static enum dtp_status take_ids(struct reader *r, struct ids *out, struct dtp_err *err) {
+    enum dtp_status status;
+    out->n = 0;
+    DTP_TRY(dtp_pull_open(&r->p, '[', err));
+    while (dtp_pull_element(&r->p, &status, err)) {
+        uint64_t id;
+        DTP_TRY(dtp_pull_u64(&r->p, &id, err));
+        if (out->n == out->capacity) {
+            uint32_t size = out->capacity * 2 + 16;
+            out->at = dtp_arena_grow(r->a, out->at, sizeof *out->at, out->capacity, size);
+            out->capacity = size;
+        }
+        out->at[out->n++] = id;
+    }
+    return status;
+}
+
+static enum dtp_status take_string(struct reader *r, const char **out, struct dtp_err *err) {
+    struct dtp_text t;
+    DTP_TRY(dtp_pull_text(&r->p, &t, err));
+    *out = dtp_arena_strndup(r->a, t.at, t.n);
+    return DTP_OK;
+}
+
+struct taken {
+    struct dtp_chakra_node node;
+    bool has_id;
+};
+
+static enum dtp_status take_number(struct reader *r, const struct dtp_text *key, struct taken *t,
+                                   bool *out_known, struct dtp_err *err) {
+    struct dtp_chakra_node *n = &t->node;
+    struct {
+        const char *key;
+        int64_t *to;
+    } fields[] = {{"comm_type", &n->comm_type},
+                  {"comm_src", &n->comm_src},
+                  {"comm_dst", &n->comm_dst},
+                  {"comm_tag", &n->comm_tag}};
+    *out_known = true;
+    if (dtp_text_is(key, "Id")) {
+        t->has_id = true;
+        return dtp_pull_u64(&r->p, &n->id, err);
+    }
+    if (dtp_text_is(key, "runtime"))
+        return dtp_pull_u64(&r->p, &n->dur_us, err);
+    if (dtp_text_is(key, "comm_size"))
+        return dtp_pull_u64(&r->p, &n->comm_bytes, err);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (dtp_text_is(key, fields[i].key))
+            return dtp_pull_i64(&r->p, fields[i].to, err);
+    *out_known = false;
+    return DTP_OK;
+}
+
+static enum dtp_status take_member(struct reader *r, const struct dtp_text *key, struct taken *t,
+                                   struct ids *control, struct ids *data, struct dtp_err *err) {
+    struct dtp_text text;
+    bool known;
+    int64_t type;
+    if (dtp_text_is(key, "data_deps"))
+        return take_ids(r, data, err);
+    if (dtp_text_is(key, "ctrlDeps"))
+        return take_ids(r, control, err);
+    if (dtp_text_is(key, "Name"))
+        return take_string(r, &t->node.name, err);
+    if (dtp_text_is(key, "pg_name"))
+        return take_string(r, &t->node.group, err);
+    if (dtp_text_is(key, "NodeType")) {
+        DTP_TRY(dtp_pull_i64(&r->p, &type, err));
+        bool valid = type > DTP_CHAKRA_INVALID && type < DTP_NCHAKRA_TYPES;
+        t->node.type = valid ? (int)type : DTP_CHAKRA_INVALID;
+        return DTP_OK;
+    }
+    if (dtp_text_is(key, "is_cpu_op")) {
+        DTP_TRY(dtp_pull_text(&r->p, &text, err));
+        t->node.is_cpu_op = dtp_text_is(&text, "true") || dtp_text_is(&text, "1");
+        return DTP_OK;
+    }
+    DTP_TRY(take_number(r, key, t, &known, err));
+    return known ? DTP_OK : dtp_pull_skip(&r->p, err);
+}
+
+static enum dtp_status take_json_node(struct reader *r, struct ids *control, struct ids *data,
+                                      struct dtp_err *err) {
+    struct taken t = {.node = dtp_chakra_node_init(r->g)};
+    struct dtp_text key;
+    enum dtp_status status;
+    control->n = data->n = 0;
+    DTP_TRY(dtp_pull_open(&r->p, '{', err));
+    while (dtp_pull_member(&r->p, &key, &status, err))
+        DTP_TRY(take_member(r, &key, &t, control, data, err));
+    DTP_TRY(status);
+    if (!t.has_id)
+        return dtp_pull_fail(&r->p, err, "found a node without an Id");
+    for (uint32_t i = 0; i < control->n; i++)
+        dtp_chakra_add_dep(r->a, r->g, control->at[i]);
+    for (uint32_t i = 0; i < data->n; i++)
+        dtp_chakra_add_dep(r->a, r->g, data->at[i]);
+    t.node.nctrl = control->n;
+    t.node.ndata = data->n;
+    dtp_chakra_add_node(r->a, r->g, &t.node);
+    return DTP_OK;
+}
+
+static enum dtp_status take_graph(struct reader *r, struct dtp_err *err) {
+    struct ids control = {0}, data = {0};
+    enum dtp_status status;
+    DTP_TRY(dtp_pull_open(&r->p, '[', err));
+    while (dtp_pull_element(&r->p, &status, err))
+        DTP_TRY(take_json_node(r, &control, &data, err));
+    return status;
+}
+
+enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *source,
+                                     struct dtp_chakra *out, struct dtp_err *err) {
+    struct reader r = {.a = a, .g = out};
+    struct dtp_text key;
+    bool graph = false;
+    enum dtp_status status;
+    char c;
+    *out = (struct dtp_chakra){.version = "", .workload = "", .soc = ""};
+    dtp_pull_init(&r.p, a, source);
+    DTP_TRY(dtp_pull_open(&r.p, '{', err));
+    while (dtp_pull_member(&r.p, &key, &status, err)) {
+        bool is_graph = dtp_text_is(&key, "workload_graph");
+        graph |= is_graph;
+        if (is_graph)
+            DTP_TRY(take_graph(&r, err));
+        else if (dtp_text_is(&key, "workload_name"))
+            DTP_TRY(take_string(&r, &out->workload, err));
+        else if (dtp_text_is(&key, "soc"))
+            DTP_TRY(take_string(&r, &out->soc, err));
+        else if (dtp_text_is(&key, "ngpus"))
+            DTP_TRY(dtp_pull_i64(&r.p, &out->ngpus, err));
+        else
+            DTP_TRY(dtp_pull_skip(&r.p, err));
+    }
+    DTP_TRY(status);
+    DTP_TRY(dtp_pull_peek(&r.p, &c, err));
+    if (c)
+        return dtp_pull_fail(&r.p, err, "found text after the object");
+    if (!graph)
+        return dtp_fail(err, DTP_EINPUT, "%s: no workload_graph in it", dtp_source_name(source));
+    out->nmessages = out->nnodes;
+    return check(out, dtp_source_name(source), err);
+}
+
+/* ---- writing ---- */
+
+/* A message is built in memory, for its length comes first. */
+struct message {
+    unsigned char *at;
+    size_t n, capacity;
+    struct dtp_arena *a;
+};
+
+static void put_byte(struct message *m, unsigned char c) {
+    if (m->n == m->capacity) {
+        m->at = dtp_arena_grow(m->a, m->at, 1, m->capacity, m->capacity * 2 + 256);
+        m->capacity = m->capacity * 2 + 256;
+    }
+    m->at[m->n++] = c;
+}
+
+static void put_varint(struct message *m, uint64_t v) {
+    for (; v >= 0x80; v >>= 7)
+        put_byte(m, (unsigned char)(v | 0x80));
+    put_byte(m, (unsigned char)v);
+}
+
+static void put_number(struct message *m, unsigned field, uint64_t v) {
+    put_varint(m, field << 3);
+    put_varint(m, v);
+}
+
+static void put_bytes(struct message *m, unsigned field, const void *bytes, size_t n) {
+    const unsigned char *at = bytes;
+    put_varint(m, field << 3 | 2);
+    put_varint(m, n);
+    for (size_t i = 0; i < n; i++)
+        put_byte(m, at[i]);
+}
+
+static void put_deps(struct message *m, unsigned field, const uint64_t *dep, uint32_t n) {
+    struct message ids = {.a = m->a};
+    for (uint32_t i = 0; i < n; i++)
+        put_varint(&ids, dep[i]);
+    if (n > 0)
+        put_bytes(m, field, ids.at, ids.n);
+}
+
+enum { ATTR_INT64 = 9, ATTR_BOOL = 27, ATTR_STRING = 29 };
+
+static void put_attr(struct message *m, const char *name, unsigned value_field, uint64_t v) {
+    struct message attr = {.a = m->a};
+    put_bytes(&attr, 1, name, strlen(name));
+    put_number(&attr, value_field, v);
+    put_bytes(m, 10, attr.at, attr.n);
+}
+
+static void put_node(struct message *m, const struct dtp_chakra *g,
+                     const struct dtp_chakra_node *node) {
+    put_number(m, 1, node->id);
+    put_bytes(m, 2, node->name, strlen(node->name));
+    put_number(m, 3, (uint64_t)node->type);
+    if (g->ndeps > 0) {
+        const uint64_t *dep = g->dep + node->first_dep;
+        put_deps(m, 4, dep, node->nctrl);
+        put_deps(m, 5, dep + node->nctrl, node->ndata);
+    }
+    put_number(m, 6, node->start_us);
+    put_number(m, 7, node->dur_us);
+    put_attr(m, "is_cpu_op", ATTR_BOOL, node->is_cpu_op);
+    if (node->comm_type >= 0)
+        put_attr(m, "comm_type", ATTR_INT64, (uint64_t)node->comm_type);
+    if (node->comm_bytes > 0)
+        put_attr(m, "comm_size", ATTR_INT64, node->comm_bytes);
+    if (node->num_ops > 0)
+        put_attr(m, "num_ops", ATTR_INT64, node->num_ops);
+    if (node->comm_src >= 0)
+        put_attr(m, "comm_src", ATTR_INT64, (uint64_t)node->comm_src);
+    if (node->comm_dst >= 0)
+        put_attr(m, "comm_dst", ATTR_INT64, (uint64_t)node->comm_dst);
+    if (node->comm_tag >= 0)
+        put_attr(m, "comm_tag", ATTR_INT64, (uint64_t)node->comm_tag);
+    if (node->group[0]) {
+        struct message attr = {.a = m->a};
+        put_bytes(&attr, 1, "pg_name", strlen("pg_name"));
+        put_bytes(&attr, ATTR_STRING, node->group, strlen(node->group));
+        put_bytes(m, 10, attr.at, attr.n);
+    }
+}
+
+static void write_message(FILE *f, struct message *m) {
+    struct message length = {.a = m->a};
+    put_varint(&length, m->n);
+    fwrite(length.at, 1, length.n, f);
+    fwrite(m->at, 1, m->n, f);
+    m->n = 0;
+}
+
+void dtp_chakra_write(FILE *f, const struct dtp_chakra *graph) {
+    struct message m = {.a = dtp_arena_create("writing a graph")};
+    put_bytes(&m, 1, graph->version, strlen(graph->version));
+    write_message(f, &m);
+    for (uint32_t i = 0; i < graph->nnodes; i++) {
+        put_node(&m, graph, &graph->node[i]);
+        write_message(f, &m);
+    }
+    dtp_arena_destroy(m.a);
+}
+
+/* ---- the rows of the formats ---- */
+
+/* A length, and so many bytes that are fields 1 (a string) or 2 (an attribute); or none, and a node. */
+static bool is_chakra(const struct dtp_format_head *h) {
+    size_t size;
+    const unsigned char *at = dtp_head_bytes(h, &size);
+    struct dtp_bytes b = {at, at + size};
+    uint64_t n;
+    if (size < 2 || dtp_head_json(h) || !dtp_proto_varint(&b, &n) || b.at == b.end)
+        return false;
+    if (n == 0)
+        return dtp_proto_varint(&b, &n) && n > 0 && b.at < b.end &&
+               (*b.at == 0x08 || *b.at == 0x12);
+    if (*b.at != 0x0a && *b.at != 0x12)
+        return false;
+    struct dtp_proto_field f;
+    bool whole = n <= (uint64_t)(b.end - b.at);
+    if (whole)
+        b.end = b.at + n;
+    while (b.at < b.end && dtp_proto_next(&b, &f))
+        if (f.number > 2 || f.wire != DTP_WIRE_BYTES)
+            return false;
+    return !whole || b.at == b.end;
+}
+
+static bool is_chakra_json(const struct dtp_format_head *h) {
+    return dtp_head_json(h) == '{' &&
+           (dtp_head_has_key(h, 1, "workload_graph") ||
+            (dtp_head_has_key(h, 1, "workload_name") && dtp_head_has_key(h, 1, "ngpus")));
+}
+
+static enum dtp_status read_protobuf(struct dtp_arena *a, const struct dtp_visited *v,
+                                     const struct dtp_format_options *o, void **content,
+                                     struct dtp_err *err) {
+    (void)o;
+    struct dtp_chakra *g = *content = DTP_NEW(a, struct dtp_chakra, 1);
+    return dtp_chakra_read(a, v->source, g, err);
+}
+
+static enum dtp_status read_json(struct dtp_arena *a, const struct dtp_visited *v,
+                                 const struct dtp_format_options *o, void **content,
+                                 struct dtp_err *err) {
+    (void)o;
+    struct dtp_chakra *g = *content = DTP_NEW(a, struct dtp_chakra, 1);
+    return dtp_chakra_read_json(a, v->source, g, err);
+}
+
+static const struct dtp_traffic *traffic_of(struct dtp_arena *a, const struct dtp_chakra *g) {
+    struct dtp_traffic *t = DTP_NEW(a, struct dtp_traffic, 1);
+    t->a = a;
+    for (uint32_t i = 0; i < g->nnodes; i++) {
+        const struct dtp_chakra_node *n = &g->node[i];
+        bool named = n->comm_type >= 0 && n->comm_type < DTP_NCHAKRA_COMMS;
+        if (n->type == DTP_CHAKRA_COLL && n->comm_type < 0)
+            continue; /* the host's call around a collective moves nothing itself */
+        if (n->type >= DTP_CHAKRA_SEND)
+            dtp_traffic_add(t,
+                            n->type == DTP_CHAKRA_COLL && named ? dtp_chakra_comm_name[n->comm_type]
+                                                                : dtp_chakra_type_name[n->type],
+                            n->group, 1, (double)n->comm_bytes);
+    }
+    return t;
+}
+
+static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    (void)o;
+    const struct dtp_chakra *g = item->content;
+    fprintf(f, "  %u nodes, %u dependencies (%llu on nodes that are not there)\n", g->nnodes,
+            g->ndeps, (unsigned long long)g->ndangling);
+    for (int type = 0; type < DTP_NCHAKRA_TYPES; type++) {
+        uint64_t n = 0, us = 0;
+        char time[32];
+        for (uint32_t i = 0; i < g->nnodes; i++)
+            if (g->node[i].type == type) {
+                n++;
+                us += g->node[i].dur_us;
+            }
+        if (n > 0)
+            fprintf(f, "    %-22s %-18s x%-7llu %s\n", dtp_chakra_type_name[type], "",
+                    (unsigned long long)n, dtp_fmt_time((double)us * DTP_MICRO, time, sizeof time));
+    }
+    dtp_traffic_print(f, traffic_of(a, g));
+}
+
+static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    (void)o;
+    const struct dtp_chakra *g = item->content;
+    dtp_json_kv_string(w, "version", g->version);
+    dtp_json_kv_u64(w, "nodes", g->nnodes);
+    dtp_json_kv_u64(w, "dependencies", g->ndeps);
+    dtp_json_kv_u64(w, "dangling", g->ndangling);
+    dtp_json_put_key(w, "types");
+    dtp_json_array(w);
+    for (int type = 0; type < DTP_NCHAKRA_TYPES; type++) {
+        uint64_t n = 0, us = 0;
+        for (uint32_t i = 0; i < g->nnodes; i++) {
+            n += g->node[i].type == type;
+            us += g->node[i].type == type ? g->node[i].dur_us : 0;
+        }
+        if (n == 0)
+            continue;
+        dtp_json_object(w);
+        dtp_json_kv_string(w, "type", dtp_chakra_type_name[type]);
+        dtp_json_kv_u64(w, "count", n);
+        dtp_json_kv_double(w, "duration_s", (double)us * DTP_MICRO);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+    dtp_traffic_json(w, traffic_of(a, g));
+}
+
+const struct dtp_format dtp_format_chakra = {.name = "chakra",
+                                             .title = "Chakra graph, protobuf (.et)",
+                                             .told = "first message is a GlobalMetadata",
+                                             .kind = DTP_KIND_GRAPH,
+                                             .detect = is_chakra,
+                                             .read = read_protobuf,
+                                             .print = print_item,
+                                             .json = write_item};
+
+const struct dtp_format dtp_format_chakra_json = {.name = "chakra-json",
+                                                  .title = "Chakra graph, JSON",
+                                                  .told = "key workload_graph",
+                                                  .kind = DTP_KIND_GRAPH,
+                                                  .detect = is_chakra_json,
+                                                  .read = read_json,
+                                                  .print = print_item,
+                                                  .json = write_item};

@@ -7,19 +7,22 @@
 
 #include "models/ops/modules.h"
 #include "models/plan/plan.h"
+#include "sim/base/json.h"
 #include "sim/base/text.h"
 #include "traces/formats/lines.h"
+#include "traces/formats/format.h"
 
 enum { KEY_BYTES = 96, VALUE_BYTES = 4096, NAME_PART = 40 };
 
 static const struct {
-    const char *words;
+    const char *name, *words;
     size_t offset;
 } fields[] = {
-#define X(field, words) {words, offsetof(struct dtp_run_config, field)},
+#define X(field, words) {#field, words, offsetof(struct dtp_run_config, field)},
     DTP_CONFIG_FIELDS(X)
 #undef X
 };
+enum { NUM_FIELDS = sizeof fields / sizeof *fields };
 
 /* Settings that only some stacks have, the surest first. */
 static const struct {
@@ -349,3 +352,161 @@ enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
                         dtp_source_name(source));
     return DTP_OK;
 }
+
+enum { GPT_FFN = 4 };
+
+/* Their product, INT_MAX where it is more; what is not said is 1. */
+static long product(const long *of, size_t n) {
+    long out = 1;
+    for (size_t i = 0; i < n; i++) {
+        long v = of[i] > 0 ? of[i] : 1;
+        out = v < INT_MAX / out ? out * v : INT_MAX;
+    }
+    return out;
+}
+
+/* Data parallel ranks that it says or implies, as DeepSpeed's batch = microbatch x accumulation x ranks; 0: neither. */
+static long replicas_of(const struct dtp_run_config *c) {
+    long each = product((long[]){c->microbatch, c->accumulation}, 2);
+    if (c->dp > 0 || c->shards > 0)
+        return c->dp > 0 ? c->dp : product((long[]){c->shards, c->replicas}, 2);
+    return c->microbatch > 0 && c->accumulation > 0 ? c->global_batch / each : 0;
+}
+
+static long gpus_said(const struct dtp_run_config *c) {
+    return c->gpus > 0        ? c->gpus
+           : c->node_gpus > 0 ? product((long[]){c->nodes, c->node_gpus}, 2)
+                              : 0;
+}
+
+long dtp_config_gpus(const struct dtp_run_config *c) {
+    long dp = replicas_of(c);
+    long dense = product((long[]){c->tp, c->cp}, 2), experts = product((long[]){c->ep, c->etp}, 2);
+    long least = product((long[]){dense > experts ? dense : experts, c->pp}, 2);
+    long said = gpus_said(c);
+    if (said == 0 && dp > 0)
+        said = product((long[]){dp, dense, c->pp}, 3);
+    return said > 0 && said < least ? least : said;
+}
+
+long dtp_config_batch(const struct dtp_run_config *c) {
+    bool titan = c->dp == 0 && c->shards > 0; /* no accumulation unless it says a batch */
+    long accumulation = titan ? 1 : c->accumulation;
+    long dp = titan       ? product((long[]){c->shards, c->replicas}, 2)
+              : c->dp > 0 ? c->dp
+                          : gpus_said(c) / product((long[]){c->tp, c->cp, c->pp}, 3);
+    if (c->global_batch > 0)
+        return c->global_batch;
+    long batch = product((long[]){c->microbatch, accumulation, dp}, 3);
+    return c->microbatch > 0 && accumulation > 0 && dp > 0 && batch < INT_MAX ? batch : 0;
+}
+
+bool dtp_config_write_model(FILE *f, const struct dtp_run_config *c) {
+    struct dtp_json_out w;
+    if (c->layers == 0 || c->hidden == 0 || c->heads == 0 || c->vocab == 0 || c->seq == 0 ||
+        c->experts > 0)
+        return false;
+    dtp_json_begin(&w, f, 2);
+    dtp_json_object(&w);
+    dtp_json_kv_string(&w, "title", "from a training configuration");
+    dtp_json_kv_string(&w, "family", c->gated ? "llama" : "gpt");
+    dtp_json_kv_int(&w, "layers", c->layers);
+    dtp_json_kv_int(&w, "hidden", c->hidden);
+    dtp_json_kv_int(&w, "heads", c->heads);
+    if (c->kv_heads > 0)
+        dtp_json_kv_int(&w, "kv_heads", c->kv_heads);
+    dtp_json_kv_int(&w, "ffn", c->ffn > 0 ? c->ffn : GPT_FFN * c->hidden);
+    dtp_json_kv_int(&w, "vocab", c->vocab);
+    dtp_json_kv_int(&w, "seq", c->seq);
+    dtp_json_kv_bool(&w, "tied_embeddings", !c->untied);
+    dtp_json_kv_string(&w, "source", "the configuration of the run");
+    dtp_json_end(&w);
+    return true;
+}
+
+/* ---- the row of the format ---- */
+
+/* A text is taken for a log first. */
+static bool is_config(const struct dtp_format_head *h) {
+    static const char *const keys[] = {"num_hidden_layers", "zero_optimization",
+                                       "train_micro_batch_size_per_gpu", "train_batch_size",
+                                       "n_layers"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (dtp_head_json(h) == '{' && dtp_head_has_key(h, 1, keys[i]))
+            return true;
+    return false;
+}
+
+static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *v,
+                                 const struct dtp_format_options *o, void **content,
+                                 struct dtp_err *err) {
+    (void)o;
+    struct dtp_run_config *c = *content = DTP_NEW(a, struct dtp_run_config, 1);
+    return dtp_config_read(a, v->source, c, err);
+}
+
+static long field_of(const struct dtp_run_config *c, int i) {
+    return *(const long *)(const void *)((const char *)c + fields[i].offset);
+}
+
+static void print_changed(FILE *f, const struct dtp_run_config *c) {
+    const char *comma = "  several values, of which the last is taken: ";
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (c->changed >> i & 1) {
+            fprintf(f, "%s%s", comma, fields[i].name);
+            comma = ", ";
+        }
+    fputs(c->changed ? "\n" : "", f);
+}
+
+static void print_heading(FILE *f, const void *content) {
+    const char *framework = ((const struct dtp_run_config *)content)->framework;
+    fprintf(f, "configuration of %s", framework ? framework : "a run");
+}
+
+/* What it says, and which of it several times; the commands that ask dtplan about it are the caller's. */
+static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    (void)a;
+    (void)o;
+    const struct dtp_run_config *c = item->content;
+    const char *comma = "";
+    fputs("  it says ", f);
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (field_of(c, i) > 0) {
+            fprintf(f, "%s%s %ld", comma, fields[i].name, field_of(c, i));
+            comma = ", ";
+        }
+    fputs("\n", f);
+    print_changed(f, c);
+}
+
+static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    (void)a;
+    (void)o;
+    const struct dtp_run_config *c = item->content;
+    dtp_json_put_key(w, "config");
+    dtp_json_object(w);
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (field_of(c, i) > 0)
+            dtp_json_kv_int(w, fields[i].name, field_of(c, i));
+    dtp_json_end(w);
+    dtp_json_put_key(w, "changed");
+    dtp_json_array(w);
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (c->changed >> i & 1)
+            dtp_json_put_string(w, fields[i].name);
+    dtp_json_end(w);
+}
+
+const struct dtp_format dtp_format_config = {
+    .name = "config",
+    .title = "configuration of a run: launch script, YAML, TOML, JSON, ...",
+    .told = "text or JSON with settings of a model or a layout, and no line of a log",
+    .kind = DTP_KIND_CONFIG,
+    .detect = is_config,
+    .read = read_item,
+    .heading = print_heading,
+    .print = print_item,
+    .json = write_item};

@@ -6,6 +6,7 @@
 
 #include "traces/formats/protobuf.h"
 #include "traces/formats/scalars.h"
+#include "traces/formats/logs.h"
 
 enum {
     HEAD_BYTES = 12,
@@ -38,7 +39,8 @@ static uint64_t little_endian(const unsigned char *at, size_t n) {
     return v;
 }
 
-bool dtp_events_detect(const unsigned char *head, size_t n) {
+/* Whether bytes begin like an event file. */
+static bool is_record(const unsigned char *head, size_t n) {
     return n >= HEAD_BYTES && little_endian(head, 8) <= MOST_RECORD_BYTES &&
            dtp_events_checksum(head, 8) == little_endian(head + 8, 4);
 }
@@ -158,7 +160,7 @@ static enum dtp_status read_record(struct reader *r, struct dtp_scalars *out, bo
         return DTP_OK;
     if (got < sizeof head)
         return cut(r, err);
-    if (!dtp_events_detect(head, sizeof head))
+    if (!is_record(head, sizeof head))
         return dtp_fail(err, DTP_EINPUT, "%s: the checksum of the length of record %llu is wrong",
                         dtp_source_name(r->source), (unsigned long long)r->record);
     size_t n = (size_t)little_endian(head, 8);
@@ -182,3 +184,34 @@ enum dtp_status dtp_events_read(struct dtp_arena *a, struct dtp_source *source,
         return dtp_fail(err, DTP_EINPUT, "%s: an empty file", dtp_source_name(source));
     return DTP_OK;
 }
+
+/* ---- the row of the format ---- */
+
+static bool is_tensorboard(const struct dtp_format_head *h) {
+    size_t n;
+    const unsigned char *at = dtp_head_bytes(h, &n);
+    return is_record(at, n);
+}
+
+static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *v,
+                                 const struct dtp_format_options *o, void **content,
+                                 struct dtp_err *err) {
+    (void)o;
+    struct dtp_log *log = *content;
+    if (!log) {
+        *content = log = DTP_NEW(a, struct dtp_log, 1);
+        log->dialect = DTP_LOG_OTHER;
+        dtp_scalars_init(a, &log->scalars);
+    }
+    return dtp_events_read(a, v->source, &log->scalars, err);
+}
+
+const struct dtp_format dtp_format_tensorboard = {.name = "tensorboard",
+                                                  .title = "TensorBoard event file",
+                                                  .told = "checksum of the first length",
+                                                  .kind = DTP_KIND_LOG,
+                                                  .joins = "events",
+                                                  .detect = is_tensorboard,
+                                                  .read = read_item,
+                                                  .print = dtp_log_print,
+                                                  .json = dtp_log_json};

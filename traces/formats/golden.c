@@ -5,6 +5,7 @@
 
 #include "traces/formats/pull.h"
 #include "traces/formats/scalars.h"
+#include "traces/formats/logs.h"
 
 /* A number, or the words that stand for none ("nan" in quotes, or bare). */
 static bool number_of(const struct dtp_text *t, double *out) {
@@ -68,3 +69,28 @@ enum dtp_status dtp_golden_read(struct dtp_arena *a, struct dtp_source *source,
         return dtp_fail(err, DTP_EINPUT, "%s: no tag with values in it", dtp_source_name(source));
     return DTP_OK;
 }
+
+/* ---- the row of the format ---- */
+
+static bool is_golden(const struct dtp_format_head *h) {
+    return dtp_head_json(h) == '{' && dtp_head_has_key(h, 2, "start_step") &&
+           (dtp_head_has_key(h, 2, "values") || dtp_head_has_key(h, 2, "end_step"));
+}
+
+static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *v,
+                                 const struct dtp_format_options *o, void **content,
+                                 struct dtp_err *err) {
+    (void)o;
+    struct dtp_log *log = *content = DTP_NEW(a, struct dtp_log, 1);
+    log->dialect = DTP_LOG_MEGATRON;
+    return dtp_golden_read(a, v->source, &log->scalars, err);
+}
+
+const struct dtp_format dtp_format_golden = {.name = "golden",
+                                             .title = "Megatron golden values, JSON",
+                                             .told = "keys start_step, values below a tag",
+                                             .kind = DTP_KIND_LOG,
+                                             .detect = is_golden,
+                                             .read = read_item,
+                                             .print = dtp_log_print,
+                                             .json = dtp_log_json};

@@ -19,6 +19,7 @@
 #ifndef DTP_TRACES_FORMATS_LOGS_H
 #define DTP_TRACES_FORMATS_LOGS_H
 
+#include "traces/formats/format.h"
 #include "traces/formats/scalars.h"
 
 enum dtp_log_dialect {
@@ -55,5 +56,11 @@ struct dtp_log {
 /* DTP_EINPUT where no line is of any dialect. */
 enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, struct dtp_log *out,
                              struct dtp_err *err);
+
+/* How the formats that become a log show it: this one, golden values and event files. */
+void dtp_log_print(struct dtp_arena *a, FILE *f, const struct dtp_item *item,
+                   const struct dtp_format_options *o);
+void dtp_log_json(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_item *item,
+                  const struct dtp_format_options *o);
 
 #endif

@@ -1,9 +1,12 @@
 #include "traces/formats/nsys.h"
 
+#include <ctype.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "traces/formats/nsys_private.h"
+#include <strings.h>
 
 #ifndef DTP_HAVE_SQLITE
 
@@ -22,6 +25,38 @@ enum dtp_status dtp_nsys_read(struct dtp_arena *a, struct dtp_source *source, co
 #else
 
 #include <sqlite3.h>
+
+static size_t without_version(const char *name, size_t n) {
+    size_t at = n;
+    while (at > 0 && isdigit((unsigned char)name[at - 1]))
+        at--;
+    return at < n && at >= 2 && name[at - 1] == 'v' && name[at - 2] == '_' ? at - 2 : n;
+}
+
+static const char *copy_name(int64_t kind) {
+    static const char *const names[] = {"Memcpy",      "Memcpy HtoD", "Memcpy DtoH", "Memcpy HtoA",
+                                        "Memcpy AtoH", "Memcpy AtoA", "Memcpy AtoD", "Memcpy DtoA",
+                                        "Memcpy DtoD", "Memcpy HtoH", "Memcpy PtoP"};
+    return kind > 0 && kind < (int64_t)(sizeof names / sizeof *names) ? names[kind] : names[0];
+}
+
+static bool step_number(const char *name, int64_t *out) {
+    static const char *const prefixes[] = {"ProfilerStep#", "step",       "iteration",
+                                           "iter",          "train_step", "training_step"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t n = strlen(prefixes[i]);
+        char *end;
+        if (strncasecmp(name, prefixes[i], n) != 0)
+            continue;
+        const char *at = name + n + strspn(name + n, " _#:");
+        if (!isdigit((unsigned char)*at))
+            continue;
+        *out = strtoll(at, &end, 10);
+        if (*end == '\0')
+            return true;
+    }
+    return false;
+}
 
 #define PROCESS_MASK (~(int64_t)0xffffff) /* the low bits of a global thread id are the thread */
 #define LATEST_NS (INT64_MAX / 4)
@@ -162,15 +197,14 @@ static uint32_t name_of(struct dtp_trace_rank *rank, const struct table *t, sqli
     if (!text)
         text = (const char *)sqlite3_column_text(s, NAME_ID);
     if (t->kind == DTP_TRACE_MEMCPY)
-        text = nsys_copy_name(sqlite3_column_int64(s, DETAIL));
+        text = copy_name(sqlite3_column_int64(s, DETAIL));
     else if (t->kind == DTP_TRACE_MEMSET)
         text = "Memset";
     else if (t->kind == DTP_TRACE_SYNC)
         text = "Synchronize";
     text = text ? text : "";
     size_t n = strlen(text);
-    return dtp_trace_intern(rank, text,
-                            t->kind == DTP_TRACE_CALL ? nsys_without_version(text, n) : n);
+    return dtp_trace_intern(rank, text, t->kind == DTP_TRACE_CALL ? without_version(text, n) : n);
 }
 
 static uint32_t lane_of(struct dtp_trace_rank *rank, const struct table *t, sqlite3_stmt *s) {
@@ -215,7 +249,7 @@ static void take_row(struct reader *r, const struct table *t, sqlite3_stmt *s) {
     rank->category_count[e->category]++;
     e->link = (uint64_t)sqlite3_column_int64(s, CORRELATION);
     e->on_stream = rank->lane[lane].is_device;
-    if (t->kind == DTP_TRACE_ANNOTATION && nsys_step_number(dtp_trace_name(rank, name), &step))
+    if (t->kind == DTP_TRACE_ANNOTATION && step_number(dtp_trace_name(rank, name), &step))
         dtp_trace_add_step(rank, step, e);
 }
 

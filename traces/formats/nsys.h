@@ -16,7 +16,6 @@
 #include "traces/formats/source.h"
 #include "traces/formats/trace.h"
 
-bool dtp_nsys_detect(const unsigned char *head, size_t n);
 /* path: of the file itself, which is read in place; NULL where the source is packed: it is then read
  * into memory, up to 512 MiB. *out: ranks, their number -1, finished. */
 enum dtp_status dtp_nsys_read(struct dtp_arena *a, struct dtp_source *source, const char *path,

@@ -2,6 +2,243 @@
 
 #include <string.h>
 
+static size_t put_utf8(char *to, unsigned code) {
+    if (code < 0x80) {
+        to[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        to[0] = (char)(0xc0 | code >> 6);
+        to[1] = (char)(0x80 | (code & 0x3f));
+        return 2;
+    }
+    if (code < 0x10000) {
+        to[0] = (char)(0xe0 | code >> 12);
+        to[1] = (char)(0x80 | (code >> 6 & 0x3f));
+        to[2] = (char)(0x80 | (code & 0x3f));
+        return 3;
+    }
+    to[0] = (char)(0xf0 | code >> 18);
+    to[1] = (char)(0x80 | (code >> 12 & 0x3f));
+    to[2] = (char)(0x80 | (code >> 6 & 0x3f));
+    to[3] = (char)(0x80 | (code & 0x3f));
+    return 4;
+}
+
+static bool hex4(const unsigned char *at, size_t n, unsigned *out) {
+    *out = 0;
+    if (n < 4)
+        return false;
+    for (int i = 0; i < 4; i++) {
+        unsigned char c = at[i];
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0)
+            return false;
+        *out = *out << 4 | (unsigned)digit;
+    }
+    return true;
+}
+
+/* One escape at at[0] = '\\' of n bytes; returns the bytes taken, puts the result into to. */
+static size_t unescape(struct dtp_pull *p, const unsigned char *at, size_t n, char *to,
+                       size_t *out_n) {
+    static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
+    const char *known = n > 1 && at[1] ? strchr(from, at[1]) : NULL;
+    unsigned code, low;
+    *out_n = 1;
+    if (known) {
+        *to = into[known - from];
+        return 2;
+    }
+    if (n < 6 || at[1] != 'u' || !hex4(at + 2, n - 2, &code)) {
+        p->bad_escapes++;
+        *to = '\\';
+        return 1;
+    }
+    if (code >= 0xd800 && code < 0xdc00 && n >= 12 && at[6] == '\\' && at[7] == 'u' &&
+        hex4(at + 8, n - 8, &low) && low >= 0xdc00 && low < 0xe000) {
+        *out_n = put_utf8(to, 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00));
+        return 12;
+    }
+    if (code >= 0xd800 && code < 0xe000) {
+        p->bad_utf8++;
+        code = 0xfffd;
+    }
+    *out_n = put_utf8(to, code);
+    return 6;
+}
+
+/* Length of a valid UTF-8 sequence at `at`, or 0. */
+static size_t utf8_length(const unsigned char *at, size_t n) {
+    size_t length = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    if (at[0] > 0xf4 || length > n)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
+        (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f))
+        return 0;
+    return length;
+}
+
+/* Each byte gives at most three. */
+static void dtp_pull_decode(struct dtp_pull *p, struct dtp_text *t) {
+    const unsigned char *at = (const unsigned char *)t->at;
+    if (p->decoded_capacity < 3 * t->n + 4) {
+        p->decoded_capacity = 6 * t->n + 64;
+        p->decoded = DTP_NEW(p->a, char, p->decoded_capacity);
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < t->n;) {
+        size_t length, made;
+        if (at[i] == '\\') {
+            i += unescape(p, at + i, t->n - i, p->decoded + n, &made);
+            n += made;
+            continue;
+        }
+        length = utf8_length(at + i, t->n - i);
+        if (length == 0) {
+            p->bad_utf8++;
+            n += put_utf8(p->decoded + n, 0xfffd);
+            i++;
+            continue;
+        }
+        p->raw_controls += at[i] < 0x20;
+        memcpy(p->decoded + n, at + i, length);
+        n += length;
+        i += length;
+    }
+    t->at = p->decoded;
+    t->n = n;
+}
+
+/* A decimal as digits x 10^exponent; false when it does not fit 63 bits. */
+struct decimal {
+    bool negative;
+    uint64_t digits;
+    int exponent;
+};
+
+static bool parse_exponent(const char *at, size_t n, int *out) {
+    bool negative = n > 0 && at[0] == '-';
+    size_t i = n > 0 && (at[0] == '-' || at[0] == '+');
+    int v = 0;
+    if (i == n)
+        return false;
+    for (; i < n; i++) {
+        if (at[i] < '0' || at[i] > '9' || v > 9999)
+            return false;
+        v = v * 10 + (at[i] - '0');
+    }
+    *out = negative ? -v : v;
+    return true;
+}
+
+/* Drops digits beyond the third decimal (of microseconds), except the first of them, for rounding. */
+static bool parse_decimal(const struct dtp_text *t, struct decimal *out) {
+    *out = (struct decimal){0};
+    size_t i = t->n > 0 && (t->at[0] == '-' || t->at[0] == '+');
+    out->negative = i == 1 && t->at[0] == '-';
+    bool point = false, any = false;
+    for (; i < t->n; i++) {
+        char c = t->at[i];
+        if (c == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (c == 'e' || c == 'E') {
+            int e;
+            if (!parse_exponent(t->at + i + 1, t->n - i - 1, &e))
+                return false;
+            out->exponent += e;
+            break;
+        }
+        if (c < '0' || c > '9')
+            return false;
+        any = true;
+        if (out->digits > (UINT64_MAX - 9) / 10) {
+            if (!point)
+                return false; /* beyond 63 bits of nanoseconds anyway */
+            continue;
+        }
+        out->digits = out->digits * 10 + (uint64_t)(c - '0');
+        out->exponent -= point;
+    }
+    return any;
+}
+
+/* digits x 10^(exponent + shift) to a whole number, rounded half away from zero. */
+static bool scale(const struct decimal *d, int shift, uint64_t *out) {
+    uint64_t v = d->digits;
+    int e = d->exponent + shift;
+    for (; e > 0 && v > 0; e--) {
+        if (v > UINT64_MAX / 10)
+            return false;
+        v *= 10;
+    }
+    unsigned last = 0;
+    for (; e < 0 && v > 0; e++) {
+        last = (unsigned)(v % 10);
+        v /= 10;
+    }
+    *out = v + (e == 0 && last >= 5);
+    return true;
+}
+
+bool dtp_text_us_to_ns(const struct dtp_text *t, int64_t *out_ns) {
+    struct decimal d;
+    uint64_t v;
+    if (t->token == DTP_TOKEN_NOT_FINITE || t->token == DTP_TOKEN_WORD || !parse_decimal(t, &d) ||
+        !scale(&d, 3, &v) || v > (uint64_t)INT64_MAX)
+        return false;
+    *out_ns = d.negative ? -(int64_t)v : (int64_t)v;
+    return true;
+}
+
+bool dtp_text_u64(const struct dtp_text *t, uint64_t *out) {
+    uint64_t v = 0;
+    if (t->n == 0 || t->token == DTP_TOKEN_WORD || t->token == DTP_TOKEN_NOT_FINITE)
+        return false;
+    for (size_t i = 0; i < t->n; i++) {
+        if (t->at[i] < '0' || t->at[i] > '9')
+            return false;
+        uint64_t digit = (uint64_t)(t->at[i] - '0');
+        if (v > (UINT64_MAX - digit) / 10)
+            return false;
+        v = v * 10 + digit;
+    }
+    *out = v;
+    return true;
+}
+
+bool dtp_text_i64(const struct dtp_text *t, int64_t *out) {
+    bool negative = t->n > 0 && t->at[0] == '-';
+    struct dtp_text digits = {t->at + negative, t->n - negative, t->token};
+    uint64_t v;
+    if (!dtp_text_u64(&digits, &v) || v > (uint64_t)INT64_MAX)
+        return false;
+    *out = negative ? -(int64_t)v : (int64_t)v;
+    return true;
+}
+
+enum dtp_status dtp_pull_u64(struct dtp_pull *p, uint64_t *out, struct dtp_err *err) {
+    struct dtp_text t;
+    DTP_TRY(dtp_pull_text(p, &t, err));
+    return dtp_text_u64(&t, out) ? DTP_OK
+                                 : dtp_pull_fail(p, err, "found no whole number that fits 64 bits");
+}
+
+enum dtp_status dtp_pull_i64(struct dtp_pull *p, int64_t *out, struct dtp_err *err) {
+    struct dtp_text t;
+    DTP_TRY(dtp_pull_text(p, &t, err));
+    return dtp_text_i64(&t, out) ? DTP_OK
+                                 : dtp_pull_fail(p, err, "found no whole number that fits 64 bits");
+}
+
 enum { WINDOW = 1 << 18 };
 
 void dtp_pull_init(struct dtp_pull *p, struct dtp_arena *a, struct dtp_source *source) {

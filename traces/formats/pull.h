@@ -65,9 +65,6 @@ enum dtp_status dtp_pull_skip(struct dtp_pull *p, struct dtp_err *err);
 /* An error at the current byte. */
 enum dtp_status dtp_pull_fail(const struct dtp_pull *p, struct dtp_err *err, const char *what);
 
-/* A string that needs work, as it stands in the input: escapes decoded, bad bytes replaced, both counted. */
-void dtp_pull_decode(struct dtp_pull *p, struct dtp_text *t);
-
 bool dtp_text_is(const struct dtp_text *t, const char *s);
 
 /* ---- numbers from text, exactly ---- */

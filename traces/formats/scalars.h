@@ -63,8 +63,6 @@ enum dtp_status dtp_golden_read(struct dtp_arena *a, struct dtp_source *source,
  * may have several files. */
 enum dtp_status dtp_events_read(struct dtp_arena *a, struct dtp_source *source,
                                 struct dtp_scalars *out, struct dtp_err *err);
-/* Whether bytes begin like an event file. */
-bool dtp_events_detect(const unsigned char *head, size_t n);
 /* CRC-32C (Castagnoli) as TensorBoard masks it. */
 uint32_t dtp_events_checksum(const unsigned char *at, size_t n);
 

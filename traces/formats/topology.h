@@ -56,7 +56,6 @@ struct dtp_topology {
     const char *fabric; /* by the names of the NICs */
 };
 
-bool dtp_topology_detect(const unsigned char *head, size_t n);
 /* *out is large: keep it in an arena. */
 enum dtp_status dtp_topology_read(struct dtp_arena *a, struct dtp_source *source,
                                   struct dtp_topology *out, struct dtp_err *err);

@@ -174,7 +174,7 @@ struct dtp_tasks; /* tasks.h */
 
 struct dtp_trace {
     struct dtp_trace_rank *rank;
-    size_t nranks;
+    size_t nranks, capacity;
     struct dtp_tasks *tasks; /* of a timeline that dtplan wrote, dependencies and all, or NULL */
 };
 

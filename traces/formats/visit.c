@@ -9,6 +9,7 @@ struct visit {
     struct dtp_arena *a;
     dtp_visit_fn *fn;
     void *ctx;
+    const char *given;
 };
 
 /* What packers of other systems leave between the members. */
@@ -24,7 +25,7 @@ static enum dtp_status visit_archive(struct visit *v, struct dtp_source *tar, st
             return DTP_OK;
         enum dtp_status status = DTP_OK;
         if (!is_litter(dtp_source_name(member)))
-            status = v->fn(v->ctx, &(struct dtp_visited){.source = member}, err);
+            status = v->fn(v->ctx, &(struct dtp_visited){.source = member, .given = v->given}, err);
         dtp_source_close(member);
         DTP_TRY(status);
     }
@@ -34,8 +35,10 @@ static enum dtp_status visit_file(struct visit *v, const char *path, bool named,
                                   struct dtp_err *err) {
     struct dtp_source *s;
     DTP_TRY(dtp_source_open(v->a, path, &s, err));
-    struct dtp_visited one = {
-        .source = s, .path = dtp_source_is_packed(s) ? NULL : path, .named = named};
+    struct dtp_visited one = {.source = s,
+                              .path = dtp_source_is_packed(s) ? NULL : path,
+                              .named = named,
+                              .given = v->given};
     enum dtp_status status =
         dtp_source_is_tar(s) ? visit_archive(v, s, err) : v->fn(v->ctx, &one, err);
     dtp_source_close(s);
@@ -44,7 +47,7 @@ static enum dtp_status visit_file(struct visit *v, const char *path, bool named,
 
 enum dtp_status dtp_visit(struct dtp_arena *a, const char *path, dtp_visit_fn *fn, void *ctx,
                           struct dtp_err *err) {
-    struct visit v = {a, fn, ctx};
+    struct visit v = {a, fn, ctx, path};
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return visit_file(&v, path, true, err);

@@ -12,6 +12,7 @@ struct dtp_visited {
     struct dtp_source *source;
     const char *path;
     bool named;
+    const char *given; /* what the user typed: the file, or the folder or archive that holds it */
 };
 typedef enum dtp_status dtp_visit_fn(void *ctx, const struct dtp_visited *v, struct dtp_err *err);
 

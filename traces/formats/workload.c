@@ -2,9 +2,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <ctype.h>
 
 #include "sim/base/text.h"
 #include "traces/formats/lines.h"
+#include "traces/formats/format.h"
 
 enum { FIELDS = 12, MOST_LAYERS = 9999999 };
 
@@ -115,3 +117,97 @@ enum dtp_status dtp_workload_read(struct dtp_arena *a, struct dtp_source *source
                         declared, out->nlayers);
     return DTP_OK;
 }
+
+/* ---- the row of the format ---- */
+
+/* A word, a line with nothing but a number, and rows of twelve fields. */
+static bool is_workload(const struct dtp_format_head *h) {
+    char line[1024], *save;
+    int n = 0;
+    if (!dtp_head_is_text(h) || dtp_head_json(h) || !dtp_head_line(h, 0, line, sizeof line) ||
+        !isupper((unsigned char)line[0]) || !dtp_head_line(h, 1, line, sizeof line) ||
+        !isdigit((unsigned char)line[0]))
+        return false;
+    size_t digits = strspn(line, "0123456789");
+    if (line[digits + strspn(line + digits, " \t\r")])
+        return false;
+    if (!dtp_head_line(h, 2, line, sizeof line))
+        return true;
+    for (char *f = strtok_r(line, " \t\r", &save); f; f = strtok_r(NULL, " \t\r", &save))
+        n++;
+    return n >= FIELDS - 2;
+}
+
+static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *v,
+                                 const struct dtp_format_options *o, void **content,
+                                 struct dtp_err *err) {
+    struct dtp_workload *w = *content = DTP_NEW(a, struct dtp_workload, 1);
+    return dtp_workload_read(a, v->source, o->unit_s, w, err);
+}
+
+static const struct dtp_traffic *traffic_of(struct dtp_arena *a, const struct dtp_workload *w) {
+    static const char *const phases[DTP_NPHASES] = {"forward", "input gradient", "weight gradient"};
+    struct dtp_traffic *t = DTP_NEW(a, struct dtp_traffic, 1);
+    t->a = a;
+    for (size_t i = 0; i < w->nlayers; i++)
+        for (int p = 0; p < DTP_NPHASES; p++)
+            if (strcmp(w->layer[i].phase[p].collective, "NONE") != 0)
+                dtp_traffic_add(t, w->layer[i].phase[p].collective, phases[p], 1,
+                                (double)w->layer[i].phase[p].bytes);
+    return t;
+}
+
+static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    enum { TEXT = 32 };
+    const struct dtp_workload *w = item->content;
+    double sum_s[DTP_NPHASES] = {0}, update_s = 0;
+    char text[DTP_NPHASES + 1][TEXT];
+    for (size_t i = 0; i < w->nlayers; i++) {
+        for (int p = 0; p < DTP_NPHASES; p++)
+            sum_s[p] += w->layer[i].phase[p].compute_s;
+        update_s += w->layer[i].update_s;
+    }
+    fprintf(f, "  policy %s%s%s: %zu layers\n", w->policy, w->header[0] ? ", " : "", w->header,
+            w->nlayers);
+    for (int p = 0; p <= DTP_NPHASES; p++) {
+        double v = p < DTP_NPHASES ? sum_s[p] : update_s;
+        if (o->unit)
+            dtp_fmt_time(v, text[p], TEXT);
+        else
+            snprintf(text[p], TEXT, "%.0f", v);
+    }
+    fprintf(f, "  compute: forward %s, input gradient %s, weight gradient %s, update %s%s\n",
+            text[0], text[1], text[2], text[3],
+            o->unit ? "" : " in units of the file (--time-unit)");
+    dtp_traffic_print(f, traffic_of(a, w));
+}
+
+static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    const struct dtp_workload *load = item->content;
+    static const char *const keys[DTP_NPHASES] = {"forward_s", "input_gradient_s",
+                                                  "weight_gradient_s"};
+    double sum_s[DTP_NPHASES] = {0};
+    dtp_json_kv_string(w, "policy", load->policy);
+    dtp_json_kv_string(w, "header", load->header);
+    dtp_json_kv_u64(w, "layers", load->nlayers);
+    dtp_json_kv_string(w, "time_unit", o->unit);
+    for (size_t i = 0; i < load->nlayers; i++)
+        for (int p = 0; p < DTP_NPHASES; p++)
+            sum_s[p] += load->layer[i].phase[p].compute_s;
+    for (int p = 0; p < DTP_NPHASES; p++)
+        if (o->unit) /* without the unit there are no seconds */
+            dtp_json_kv_double(w, keys[p], sum_s[p]);
+    dtp_traffic_json(w, traffic_of(a, load));
+}
+
+const struct dtp_format dtp_format_workload = {
+    .name = "workload",
+    .title = "ASTRA-sim 1 or SimAI workload, text",
+    .told = "a policy, a number of layers, rows of 12 fields",
+    .kind = DTP_KIND_WORKLOAD,
+    .detect = is_workload,
+    .read = read_item,
+    .print = print_item,
+    .json = write_item};

@@ -77,8 +77,6 @@ enum dtp_status dtp_jobs_read(struct dtp_arena *a, struct dtp_source *source, st
 /* Joins the tables of PAI, checks times, sorts. */
 void dtp_jobs_finish(struct dtp_arena *a, struct dtp_jobs *jobs);
 
-/* Whether the first line of a text is that of a table of jobs: a header, or a row of PAI. */
-bool dtp_jobs_detect(const char *line);
 /* Seconds since 1970 of "2023-05-17 11:00:58", with a fraction and a zone or without; false: no time. */
 bool dtp_parse_date(const char *text, double *out_s, bool *out_zone);
 

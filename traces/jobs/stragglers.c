@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "traces/formats/lines.h"
+#include "traces/formats/format.h"
 
 enum { MOST_CELLS = 8, MOST_WORKERS = 1 << 20 };
 
@@ -116,3 +117,56 @@ enum dtp_status dtp_iterations_read(struct dtp_arena *a, struct dtp_source *sour
     sum_up(a, &t, out);
     return DTP_OK;
 }
+
+/* ---- the row of the format ---- */
+
+static bool is_pai_iterations(const struct dtp_format_head *h) {
+    char line[256];
+    return dtp_head_is_text(h) && dtp_head_line(h, 0, line, sizeof line) &&
+           strstr(line, "worker,gpu,time,batch_time_norm");
+}
+
+static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *v,
+                                 const struct dtp_format_options *o, void **content,
+                                 struct dtp_err *err) {
+    (void)o;
+    struct dtp_iterations *t = *content = DTP_NEW(a, struct dtp_iterations, 1);
+    return dtp_iterations_read(a, v->source, t, err);
+}
+
+static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    (void)a;
+    (void)o;
+    const struct dtp_iterations *t = item->content;
+    fprintf(f, "  %zu workers, %zu iterations, %zu rows: mean %.2f, the slowest worker %.2f\n",
+            t->nworkers, t->niterations, t->rows, t->mean, t->mean_slowest);
+    for (size_t i = 0; i < t->nworkers; i++)
+        fprintf(f, "    worker %-4lld mean %8.2f  max %8.2f  slowest in %llu\n",
+                (long long)t->worker[i].worker, t->worker[i].mean, t->worker[i].max,
+                (unsigned long long)t->worker[i].slowest);
+    fprintf(f, "  a synchronous step waits for the slowest: %.1f %% longer than the mean\n",
+            t->mean > 0 ? (t->mean_slowest / t->mean - 1) * 100 : 0);
+}
+
+static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_item *item,
+                       const struct dtp_format_options *o) {
+    (void)a;
+    (void)o;
+    const struct dtp_iterations *t = item->content;
+    dtp_json_kv_u64(w, "rows", t->rows);
+    dtp_json_kv_u64(w, "workers", t->nworkers);
+    dtp_json_kv_u64(w, "iterations", t->niterations);
+    dtp_json_kv_double(w, "mean", t->mean);
+    dtp_json_kv_double(w, "mean_slowest", t->mean_slowest);
+}
+
+const struct dtp_format dtp_format_pai_iterations = {.name = "pai-iterations",
+                                                     .title = "PAI iteration times by worker, CSV",
+                                                     .told =
+                                                         "header worker,gpu,time,batch_time_norm",
+                                                     .kind = DTP_KIND_SERIES,
+                                                     .detect = is_pai_iterations,
+                                                     .read = read_item,
+                                                     .print = print_item,
+                                                     .json = write_item};
