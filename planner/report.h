@@ -79,7 +79,7 @@ void dtp_report_html(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
 
 /* Terms of the breakdown in order, with words for people. */
 enum {
-#define X(field, key) DTP_TERM_##field,
+#define X(field, ...) DTP_TERM_##field,
     DTP_BREAKDOWN_LIST(X)
 #undef X
         DTP_NTERMS

@@ -78,9 +78,9 @@ static void cards(FILE *f, const struct dtp_report *r, const struct dtp_result *
 }
 
 static void breakdown(FILE *f, const struct dtp_result *b) {
-    static const char *const color[DTP_NTERMS] = {"#2f9e44", "#12b886", "#1c7ed6", "#1c7ed6",
-                                                  "#1c7ed6", "#f08c00", "#4263eb", "#4263eb",
-                                                  "#0c8599", "#c92a2a", "#e03131", "#868e96"};
+#define X(field, key, words, shorter, color, style) color,
+    static const char *const color[DTP_NTERMS] = {DTP_BREAKDOWN_LIST(X)};
+#undef X
     double full = 0;
     int n = 0, y = 0;
     for (int i = 0; i < DTP_NTERMS; i++) {

@@ -151,9 +151,9 @@ static void numbers(struct dtp_arena *a, const struct dtp_term *t, const struct 
 }
 
 static void breakdown(const struct dtp_term *t, const struct dtp_result *best) {
-    static const enum dtp_style style[DTP_NTERMS] = {DTP_GREEN, DTP_CYAN,   DTP_BLUE, DTP_BLUE,
-                                                     DTP_BLUE,  DTP_YELLOW, DTP_BLUE, DTP_BLUE,
-                                                     DTP_CYAN,  DTP_RED,    DTP_RED,  DTP_DIM};
+#define X(field, key, words, shorter, color, style) DTP_##style,
+    static const enum dtp_style style[DTP_NTERMS] = {DTP_BREAKDOWN_LIST(X)};
+#undef X
     dtp_term_title(t, "Where the step goes", "on the rank that ends last");
     int width = t->width - TERM_LABEL - 26;
     char text[32];

@@ -5,28 +5,18 @@
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
-const char *const dtp_term_words[DTP_NTERMS] = {"compute",
-                                                "recomputation",
-                                                "tensor-parallel communication",
-                                                "context-parallel communication",
-                                                "expert communication",
-                                                "pipeline bubble",
-                                                "pipeline transfers",
-                                                "gradient and parameter traffic",
-                                                "optimizer",
-                                                "offload",
-                                                "host time",
-                                                "other"};
+#define X(field, key, words, ...) words,
+const char *const dtp_term_words[DTP_NTERMS] = {DTP_BREAKDOWN_LIST(X)};
+#undef X
 
-/* Shorter, where a sentence names them. */
-static const char *const short_words[DTP_NTERMS] = {
-    "compute",          "recomputation",   "tp communication",   "cp communication",
-    "ep communication", "pipeline bubble", "pipeline transfers", "dp traffic",
-    "optimizer",        "offload",         "host time",          "other"};
+/* The words where a sentence names them. */
+#define X(field, key, words, shorter, ...) shorter,
+static const char *const short_words[DTP_NTERMS] = {DTP_BREAKDOWN_LIST(X)};
+#undef X
 
 double dtp_breakdown_term(const struct dtp_breakdown *b, int term) {
     const double value[DTP_NTERMS] = {
-#define X(field, key) b->field,
+#define X(field, ...) b->field,
         DTP_BREAKDOWN_LIST(X)
 #undef X
     };

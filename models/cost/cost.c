@@ -34,16 +34,12 @@ const enum dtp_axis dtp_net_axis[DTP_NET_AXES] = {DTP_AXIS_TP, DTP_AXIS_CP, DTP_
                                                   DTP_AXIS_ETP};
 
 static void phase_add(struct dtp_phase *sum, const struct dtp_phase *p, double times) {
-    sum->total_s += times * p->total_s;
-    sum->compute_s += times * p->compute_s;
-    sum->tp_s += times * p->tp_s;
-    sum->cp_s += times * p->cp_s;
-    sum->ep_s += times * p->ep_s;
-    sum->dp_s += times * p->dp_s;
-    sum->pp_s += times * p->pp_s;
-    sum->host_s += times * p->host_s;
-    sum->hidden_s += times * p->hidden_s;
-    sum->flops += times * p->flops;
+#define X(member, term) sum->member += times * p->member;
+    DTP_PHASE_LIST(X)
+#undef X
+#define X(member) sum->member += times * p->member;
+    DTP_PHASE_SUMS(X)
+#undef X
     for (int axis = 0; axis < DTP_NET_AXES; axis++)
         sum->net_bytes[axis] += times * p->net_bytes[axis];
 }

@@ -18,17 +18,31 @@
 enum { DTP_NET_AXES = 4 };
 extern const enum dtp_axis dtp_net_axis[DTP_NET_AXES]; /* tp, cp, ep, etp */
 
-/* One action of one virtual stage and one microbatch: what the compute stream is taken for. */
+/* X(member, term of dtp_breakdown): what the compute stream is taken for in an action. tp, cp and ep are exposed
+ * collectives inside the action, dp and pp collectives and copies that the rank does itself in it; host is waiting
+ * for the host's launches. A recomputed forward counts its compute as recompute_s. */
+#define DTP_PHASE_LIST(X)                                                                          \
+    X(compute_s, compute_s)                                                                        \
+    X(tp_s, tp_exposed_s)                                                                          \
+    X(cp_s, cp_exposed_s)                                                                          \
+    X(ep_s, ep_exposed_s)                                                                          \
+    X(dp_s, dp_exposed_s)                                                                          \
+    X(pp_s, pp_exposed_s)                                                                          \
+    X(host_s, host_s)
+
+/* X(member): what else an action adds up, layer by layer. total_s is the sum of the list above. hidden_s are seconds
+ * of experts' exchanges that hide behind an action of another microbatch (ep_overlap), which the action takes in
+ * addition where no other runs. flops are those of this rank. */
+#define DTP_PHASE_SUMS(X) X(total_s) X(hidden_s) X(flops)
+
+/* One action of one virtual stage and one microbatch. */
 struct dtp_phase {
-    double total_s; /* = the sum of the next seven */
-    double compute_s;
-    double tp_s, cp_s, ep_s; /* exposed collectives inside the action */
-    double dp_s, pp_s;       /* collectives and copies that the rank does itself in the action */
-    double host_s;           /* waiting for the host's launches */
-    /* more that it takes without an action of another microbatch beside it, behind which rows of experts hide
-     * (ep_overlap) */
-    double hidden_s;
-    double flops; /* done by this rank */
+#define X(member, term) double member;
+    DTP_PHASE_LIST(X)
+#undef X
+#define X(member) double member;
+    DTP_PHASE_SUMS(X)
+#undef X
     /* collectives inside the action, hidden ones too, by dtp_net_axis: all-gather bytes of tp, cp and etp
      * (an all-reduce counts twice), all-to-all bytes of ep */
     double net_bytes[DTP_NET_AXES];

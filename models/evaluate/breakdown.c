@@ -34,15 +34,17 @@ void dtp_bubble_fill(const struct dtp_path *free_path, struct dtp_bubble *out) {
     }
 }
 
-/* n microbatches of one phase, by what it consists of. */
-static void add_phase(struct dtp_breakdown *b, const struct dtp_phase *p, double n, bool again) {
-    *(again ? &b->recompute_s : &b->compute_s) += n * p->compute_s;
-    b->tp_exposed_s += n * p->tp_s;
-    b->cp_exposed_s += n * p->cp_s;
-    b->ep_exposed_s += n * p->ep_s;
-    b->dp_exposed_s += n * p->dp_s;
-    b->pp_exposed_s += n * p->pp_s;
-    b->host_s += n * p->host_s;
+/* Adds n microbatches of one phase to the terms that it consists of. */
+static void add_phase(struct dtp_breakdown *b, const struct dtp_phase *p, double n,
+                      bool recomputed) {
+    double compute_s = b->compute_s;
+#define X(member, term) b->term += n * p->member;
+    DTP_PHASE_LIST(X)
+#undef X
+    if (recomputed) {
+        b->compute_s = compute_s;
+        b->recompute_s += n * p->compute_s;
+    }
 }
 
 /* Rows of experts that have no other microbatch to hide behind, of the rank's actions. */

@@ -74,7 +74,7 @@ void dtp_result_write(struct dtp_json_out *w, const struct dtp_problem *problem,
     write_memory(w, problem, r);
     dtp_json_put_key(w, "breakdown_s");
     dtp_json_object(w);
-#define X(field, key) dtp_json_kv_double(w, key, r->breakdown.field);
+#define X(field, key, ...) dtp_json_kv_double(w, key, r->breakdown.field);
     DTP_BREAKDOWN_LIST(X)
 #undef X
     dtp_json_end(w);

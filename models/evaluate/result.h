@@ -4,29 +4,31 @@
 
 #include "models/memory/memory.h"
 
-/* X(field, JSON key): seconds of the step, by what the rank that ends last did or waited for; they
- * add up to step_s. */
+/* X(field, JSON key, words, shorter words, colour of pages, colour of terminals): seconds of the step, by what the
+ * rank that ends last did or waited for; they add up to step_s. */
 #define DTP_BREAKDOWN_LIST(X)                                                                      \
-    X(compute_s, "compute")                                                                        \
-    X(recompute_s, "recompute")                                                                    \
-    X(tp_exposed_s, "tp_exposed")                                                                  \
-    X(cp_exposed_s, "cp_exposed")                                                                  \
-    X(ep_exposed_s, "ep_exposed")                                                                  \
-    X(pp_bubble_s, "pp_bubble")                                                                    \
-    X(pp_exposed_s, "pp_exposed")                                                                  \
-    X(dp_exposed_s, "dp_exposed")                                                                  \
-    X(optimizer_s, "optimizer")                                                                    \
-    X(offload_s, "offload")                                                                        \
-    X(host_s, "host")                                                                              \
-    X(other_s, "other")
+    X(compute_s, "compute", "compute", "compute", "#2f9e44", GREEN)                                \
+    X(recompute_s, "recompute", "recomputation", "recomputation", "#12b886", CYAN)                 \
+    X(tp_exposed_s, "tp_exposed", "tensor-parallel communication", "tp communication", "#1c7ed6",  \
+      BLUE)                                                                                        \
+    X(cp_exposed_s, "cp_exposed", "context-parallel communication", "cp communication", "#1c7ed6", \
+      BLUE)                                                                                        \
+    X(ep_exposed_s, "ep_exposed", "expert communication", "ep communication", "#1c7ed6", BLUE)     \
+    X(pp_bubble_s, "pp_bubble", "pipeline bubble", "pipeline bubble", "#f08c00", YELLOW)           \
+    X(pp_exposed_s, "pp_exposed", "pipeline transfers", "pipeline transfers", "#4263eb", BLUE)     \
+    X(dp_exposed_s, "dp_exposed", "gradient and parameter traffic", "dp traffic", "#4263eb", BLUE) \
+    X(optimizer_s, "optimizer", "optimizer", "optimizer", "#0c8599", CYAN)                         \
+    X(offload_s, "offload", "offload", "offload", "#c92a2a", RED)                                  \
+    X(host_s, "host", "host time", "host time", "#e03131", RED)                                    \
+    X(other_s, "other", "other", "other", "#868e96", DIM)
 struct dtp_breakdown {
-#define X(field, key) double field;
+#define X(field, ...) double field;
     DTP_BREAKDOWN_LIST(X)
 #undef X
 };
 static inline double dtp_breakdown_sum_s(const struct dtp_breakdown *b) {
     double sum_s = 0;
-#define X(field, key) sum_s += b->field;
+#define X(field, ...) sum_s += b->field;
     DTP_BREAKDOWN_LIST(X)
 #undef X
     return sum_s;

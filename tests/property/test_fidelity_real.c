@@ -55,7 +55,7 @@ static bool random_real_plan(struct dtp_rng *r, const struct dtp_problem *proble
 
 static bool none_negative(const struct dtp_breakdown *b) {
     bool ok = true;
-#define X(field, key) ok = ok && b->field >= -1e-9;
+#define X(field, ...) ok = ok && b->field >= -1e-9;
     DTP_BREAKDOWN_LIST(X)
 #undef X
     return ok;

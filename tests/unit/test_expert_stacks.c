@@ -142,6 +142,12 @@ static void check_hidden(bool slow) {
         near(beside[k].total_s, apart[k].total_s - 0.8 * hidden);
         near(beside[k].net_bytes[2], apart[k].net_bytes[2]);
     }
+    struct dtp_costs costs; /* a stage adds up what its layers hide and send */
+    dtp_costs(arena, memo, &x->plan, &costs);
+    CU_ASSERT(beside[0].hidden_s > 0 && beside[1].hidden_s > 0);
+    near(costs.stage[0].f.hidden_s, x->model.layers * beside[0].hidden_s);
+    near(costs.stage[0].i.hidden_s, x->model.layers * beside[1].hidden_s);
+    near(costs.stage[0].f.net_bytes[2], x->model.layers * beside[0].net_bytes[2]);
     double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
     uint64_t after = dtp_evaluate_memory(dtp_evaluator_create(arena, &x->problem), &x->plan);
     CU_ASSERT_DOUBLE_EQUAL((double)(after - before), kept * x->framework.keeps.allocator_factor,

@@ -119,7 +119,7 @@ static void print_parts(FILE *f, const struct dtp_validated *row) {
         const char *name;
         double s;
     } part[] = {
-#define X(field, key) {key, row->breakdown.field},
+#define X(field, key, ...) {key, row->breakdown.field},
         DTP_BREAKDOWN_LIST(X)
 #undef X
     };
