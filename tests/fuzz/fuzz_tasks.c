@@ -7,7 +7,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "traces/replay/infer.h"
 #include "traces/replay/replay.h"
-#include "traces/tasks/tasks_private.h"
+#include "traces/tasks/tasks_internal.h"
 
 static void check_again(struct dtp_arena *a, const struct dtp_tasks *t) {
     char *bytes = NULL;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/formats/kineto_private.h"
+#include "traces/formats/kineto.h"
 #include "traces/formats/pull.h"
 #include "traces/formats/format.h"
 
@@ -198,7 +198,7 @@ static void set_text(struct et_reader *r, const struct dtp_text *t) {
             r->stated |= i == 0;
         }
     if (strcmp(r->key, "dtype") == 0)
-        c->element_bytes = (uint64_t)kineto_type_bytes(t);
+        c->element_bytes = (uint64_t)dtp_kineto_type_bytes(t);
     else if (strcmp(r->key, "in_split_size") == 0)
         take_split_text(r, t, &c->in_split, &c->nin_split);
     else if (strcmp(r->key, "out_split_size") == 0)

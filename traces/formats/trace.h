@@ -219,7 +219,6 @@ uint32_t dtp_trace_add_comm(struct dtp_trace_rank *r, const struct dtp_trace_com
 /* The annotation e is step `number`. */
 void dtp_trace_add_step(struct dtp_trace_rank *r, int64_t number, const struct dtp_trace_event *e);
 void dtp_trace_warn(struct dtp_trace_rank *r, enum dtp_trace_warning w, uint64_t byte);
-enum dtp_trace_class dtp_trace_classify(const char *name, enum dtp_trace_kind kind);
 /* After the last event: classes, links of launches, steps by time, overlaps. */
 void dtp_trace_finish(struct dtp_trace_rank *r);
 /* The operation that the name of a record, kernel or annotation means. */

@@ -4,7 +4,7 @@
 
 #include "models/schedule/schedule.h"
 #include "sim/base/text.h"
-#include "traces/replay/infer_private.h"
+#include "traces/replay/infer_internal.h"
 #include "traces/tasks/tasks.h"
 
 const char *const dtp_infer_keys[] = {
@@ -17,69 +17,6 @@ const char *const dtp_infer_words[] = {
     DTP_INFER_FIELDS(X)
 #undef X
 };
-
-/* ---- votes ---- */
-
-void infer_vote(struct infer *x, enum dtp_infer_field field, int64_t value, double weight,
-                const char *format, ...) {
-    va_list args;
-    x->vote = dtp_arena_room(x->a, x->vote, sizeof *x->vote, x->nvotes, &x->capacity);
-    va_start(args, format);
-    const char *evidence = dtp_arena_vprintf(x->a, format, args);
-    va_end(args);
-    for (size_t i = 0; i < x->nvotes; i++) /* the same sight on several ranks is one */
-        if (x->vote[i].field == field && x->vote[i].value == value &&
-            strcmp(x->vote[i].evidence, evidence) == 0)
-            return;
-    x->vote[x->nvotes++] = (struct infer_vote){field, value, weight, evidence};
-}
-
-/* Confidence of a value before the others are weighed: 1 - prod(1 - weight). */
-static double support(const struct infer *x, enum dtp_infer_field field, int64_t value) {
-    double doubt = 1;
-    for (size_t i = 0; i < x->nvotes; i++)
-        if (x->vote[i].field == field && x->vote[i].value == value)
-            doubt *= 1 - x->vote[i].weight;
-    return 1 - doubt;
-}
-
-const struct dtp_guess *infer_decide(struct infer *x, enum dtp_infer_field field) {
-    struct dtp_guess *g = &x->out->at[field];
-    double all = 0, best = 0;
-    *g = (struct dtp_guess){.evidence = ""};
-    for (size_t i = 0; i < x->nvotes; i++) {
-        if (x->vote[i].field != field)
-            continue;
-        double s = support(x, field, x->vote[i].value);
-        all += x->vote[i].weight;
-        if (s > best) {
-            best = s;
-            g->known = true;
-            g->value = x->vote[i].value;
-        }
-    }
-    double agreeing = 0;
-    struct dtp_str s = {.a = x->a};
-    for (size_t i = 0; i < x->nvotes; i++) {
-        const struct infer_vote *v = &x->vote[i];
-        if (v->field != field || v->value != g->value)
-            continue;
-        agreeing += v->weight;
-        dtp_str_printf(&s, "%s%s", s.n ? "; " : "", v->evidence);
-    }
-    for (size_t i = 0; i < x->nvotes; i++) {
-        const struct infer_vote *v = &x->vote[i];
-        if (v->field == field && v->value != g->value)
-            dtp_str_printf(&s, "; but %lld by %s", (long long)v->value, v->evidence);
-    }
-    g->confidence = all > 0 ? best * agreeing / all : 0;
-    g->evidence = s.at ? s.at : "";
-    return g;
-}
-
-int64_t infer_value(const struct infer *x, enum dtp_infer_field field) {
-    return x->out->at[field].known ? x->out->at[field].value : 0;
-}
 
 /* ---- all of it ---- */
 
@@ -146,27 +83,100 @@ void dtp_infer(struct dtp_arena *a, struct dtp_trace *trace, struct dtp_inferred
     derive(&x);
 }
 
-/* The order of a stage's F and B is this text. Attention has no part in weight gradients. */
-static bool is_order(const struct dtp_schedule *s, int stage, const char *at) {
-    for (uint32_t k = s->begin[stage]; k < s->begin[stage + 1]; k++) {
-        if (s->action[k].kind == DTP_A_W)
-            continue;
-        if (*at++ != (s->action[k].kind == DTP_A_F ? 'F' : 'B'))
-            return false;
-    }
-    return *at == '\0';
+struct fill {
+    struct dtp_arena *a;
+    const struct dtp_inferred *in;
+    struct dtp_infer_model *out;
+};
+
+static void note(struct fill *f, const char *text) {
+    f->out->note = dtp_arena_grow(f->a, f->out->note, sizeof *f->out->note, f->out->nnotes,
+                                  f->out->nnotes + 1);
+    f->out->note[f->out->nnotes++] = text;
 }
 
-int infer_schedule_of(struct dtp_arena *a, const char *const *order, int pp, int vpp, int m) {
-    for (int kind = 0; kind < DTP_NSCHEDULES; kind++) {
-        struct dtp_schedule s;
-        if (dtp_schedule_make(a, kind, pp, vpp, m, &s, NULL) != DTP_OK)
-            continue;
-        bool same = true;
-        for (int stage = 0; stage < pp && same; stage++)
-            same = !order[stage] || is_order(&s, stage, order[stage]);
-        if (same)
-            return kind;
-    }
-    return -1;
+/* The inferred value, or the default with a note. */
+static int take(struct fill *f, enum dtp_infer_field field, int64_t otherwise) {
+    const struct dtp_guess *g = &f->in->at[field];
+    if (g->known && g->value >= 0 && g->value < INT32_MAX)
+        return (int)g->value;
+    const char *word = field == DTP_INFER_DTYPE       ? dtp_dtype_names[otherwise]
+                       : field == DTP_INFER_RECOMPUTE ? dtp_recompute_names[otherwise]
+                       : field == DTP_INFER_SCHEDULE
+                           ? dtp_schedule_names[otherwise]
+                           : dtp_arena_printf(f->a, "%lld", (long long)otherwise);
+    note(f,
+         dtp_arena_printf(f->a, "not in the trace: %s, taken as %s", dtp_infer_words[field], word));
+    return (int)otherwise;
+}
+
+static enum dtp_status fill_model(struct fill *f, struct dtp_err *err) {
+    const struct dtp_guess *g = f->in->at;
+    struct dtp_model *m = &f->out->model;
+    bool llama = (g[DTP_INFER_NORM].known && g[DTP_INFER_NORM].value) ||
+                 (g[DTP_INFER_GATED].known && g[DTP_INFER_GATED].value);
+    DTP_TRY(dtp_model_family(llama ? "llama" : "gpt", m, err));
+    m->name = "inferred";
+    m->title = "inferred from a trace";
+    m->source = "dtplan infer: kernels and collectives of a trace";
+    m->layers = (int)g[DTP_INFER_LAYERS].value;
+    m->hidden = (int)g[DTP_INFER_HIDDEN].value;
+    m->heads = take(f, DTP_INFER_HEADS, m->hidden % 128 == 0 ? m->hidden / 128 : 1);
+    m->kv_heads = take(f, DTP_INFER_KV_HEADS, m->heads);
+    m->head_dim = take(f, DTP_INFER_HEAD_DIM, m->heads > 0 ? m->hidden / m->heads : m->hidden);
+    m->ffn = take(f, DTP_INFER_FFN, 4 * m->hidden);
+    m->gated_ffn = llama && (!g[DTP_INFER_GATED].known || g[DTP_INFER_GATED].value);
+    if (g[DTP_INFER_ROPE].known && g[DTP_INFER_ROPE].value)
+        m->position = DTP_POS_ROPE;
+    m->vocab = take(f, DTP_INFER_VOCAB, 50257);
+    m->seq = f->out->seq = take(f, DTP_INFER_SEQ, 2048);
+    if (m->position == DTP_POS_LEARNED)
+        m->max_positions = m->seq;
+    m->global_batch = 1;
+    return dtp_model_finish(m, err);
+}
+
+static enum dtp_status fill_plan(struct fill *f, struct dtp_err *err) {
+    struct dtp_plan *p = &f->out->plan;
+    int gpus = f->in->gpus;
+    *p = dtp_plan_default();
+    p->tp = take(f, DTP_INFER_TP, 1);
+    p->pp = take(f, DTP_INFER_PP, 1);
+    int rest = p->tp > 0 && p->pp > 0 ? gpus / (p->tp * p->pp) : 1;
+    p->dp = take(f, DTP_INFER_DP, rest > 0 ? rest : 1);
+    if (p->tp < 1 || p->pp < 1 || p->dp < 1 || p->tp * p->pp * p->dp != gpus)
+        return dtp_fail(
+            err, DTP_ENO,
+            "what was inferred does not fit together: tp %d x pp %d x dp %d on %d ranks", p->tp,
+            p->pp, p->dp, gpus);
+    p->vpp = f->in->at[DTP_INFER_VPP].known ? (int)f->in->at[DTP_INFER_VPP].value : 1;
+    p->zero_stage = p->dp > 1 ? take(f, DTP_INFER_ZERO, 0) : 0;
+    p->sequence_parallel = p->tp > 1 && f->in->at[DTP_INFER_SEQUENCE_PARALLEL].value > 0;
+    int recompute = take(f, DTP_INFER_RECOMPUTE, DTP_RECOMPUTE_NONE);
+    p->recompute = recompute == 2   ? DTP_RECOMPUTE_FULL
+                   : recompute == 1 ? DTP_RECOMPUTE_SELECTIVE
+                                    : DTP_RECOMPUTE_NONE;
+    if (p->pp > 1)
+        p->schedule = take(f, DTP_INFER_SCHEDULE, dtp_schedule_usual(1));
+    p->microbatch_size = take(f, DTP_INFER_MICROBATCH, 1);
+    p->global_batch_size = p->microbatch_size * p->dp * take(f, DTP_INFER_MICROBATCHES, 1);
+    int dtype = take(f, DTP_INFER_DTYPE, DTP_BF16);
+    p->dtype = dtype == DTP_FP16 ? DTP_FP16 : dtype == DTP_FP32 ? DTP_FP32 : DTP_BF16;
+    f->out->model.global_batch = p->global_batch_size;
+    return DTP_OK;
+}
+
+enum dtp_status dtp_infer_complete(struct dtp_arena *a, const struct dtp_inferred *in,
+                                   struct dtp_infer_model *out, struct dtp_err *err) {
+    struct fill f = {a, in, out};
+    *out = (struct dtp_infer_model){0};
+    static const enum dtp_infer_field needed[] = {DTP_INFER_LAYERS, DTP_INFER_HIDDEN};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!in->at[needed[i]].known || in->at[needed[i]].value < 1 ||
+            in->at[needed[i]].value > INT32_MAX / 64)
+            return dtp_fail(err, DTP_ENO,
+                            "the trace does not tell the %s: no model can be made of it",
+                            dtp_infer_words[needed[i]]);
+    DTP_TRY(fill_model(&f, err));
+    return fill_plan(&f, err);
 }

@@ -2,8 +2,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/replay/infer_private.h"
+#include "models/schedule/schedule.h"
+#include "sim/base/text.h"
+#include "traces/replay/infer_internal.h"
 #include "traces/replay/match.h"
+#include "traces/tasks/tasks.h"
+
+/* The order of a stage's F and B is this text. Attention has no part in weight gradients. */
+static bool is_order(const struct dtp_schedule *s, int stage, const char *at) {
+    for (uint32_t k = s->begin[stage]; k < s->begin[stage + 1]; k++) {
+        if (s->action[k].kind == DTP_A_W)
+            continue;
+        if (*at++ != (s->action[k].kind == DTP_A_F ? 'F' : 'B'))
+            return false;
+    }
+    return *at == '\0';
+}
+
+static int schedule_of(struct dtp_arena *a, const char *const *order, int pp, int vpp, int m) {
+    for (int kind = 0; kind < DTP_NSCHEDULES; kind++) {
+        struct dtp_schedule s;
+        if (dtp_schedule_make(a, kind, pp, vpp, m, &s, NULL) != DTP_OK)
+            continue;
+        bool same = true;
+        for (int stage = 0; stage < pp && same; stage++)
+            same = !order[stage] || is_order(&s, stage, order[stage]);
+        if (same)
+            return kind;
+    }
+    return -1;
+}
 
 /* ---- the order of microbatches ---- */
 
@@ -114,7 +142,7 @@ static void vote_pipeline(struct infer *x, uint64_t m) {
                    (unsigned long long)layers, pp, pp > 1 ? "s" : "");
     if (of(x->rank[0].order, 'B') == 0)
         return;
-    int kind = infer_schedule_of(x->a, order, pp, 1, (int)m);
+    int kind = schedule_of(x->a, order, pp, 1, (int)m);
     if (pp > 1 && kind >= 0)
         infer_vote(x, DTP_INFER_SCHEDULE, kind, 0.9, "order of the first stage %s",
                    order[0] ? order[0] : "?");

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "models/schedule/schedule.h"
-#include "traces/replay/infer_private.h"
+#include "traces/replay/infer_internal.h"
 #include "traces/tasks/tasks.h"
 
 struct action { /* of a rank, in order */

@@ -1,8 +1,231 @@
-/* replay_build.c: what was recovered of a job as a graph of tasks. */
+/* replay_build.c: the graph of tasks of a job, under what-if options. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "traces/replay/replay_private.h"
+#include "sim/base/order.h"
+#include "sim/base/stats.h"
+#include "traces/replay/replay_internal.h"
+
+/* ---- without the straggler ---- */
+
+/* What-if on stragglers: in each stretch between two collectives, a rank that took longer than the
+ * median rank is as much faster. */
+static double stretch_speed(const struct replay_rank *q, int64_t start_ns) {
+    size_t i = dtp_rows_until(q->stretch, q->nstretches, sizeof *q->stretch,
+                              offsetof(struct replay_stretch, end_ns), start_ns);
+    return i < q->nstretches ? q->stretch[i].speed : 1;
+}
+
+/* Compute of a rank up to each of its starts, in order of time. */
+struct computed {
+    int64_t start_ns, before_ns;
+};
+struct look {
+    struct replay_state *s;
+    int64_t *from_ns, *length_ns; /* [nranks] where the stretch of each began; room */
+    struct computed **computed;   /* [nranks], with one more at the end */
+    size_t *ncomputed;
+};
+
+static int by_start(const void *x, const void *y) {
+    const struct computed *p = x, *q = y;
+    return p->start_ns < q->start_ns ? -1 : p->start_ns > q->start_ns;
+}
+
+static void find_computed(struct look *l, size_t rank) {
+    const struct replay_rank *q = &l->s->rank[rank];
+    struct computed *v = DTP_NEW(l->s->a, struct computed, (size_t)q->nwork + 1);
+    size_t n = 0;
+    int64_t sum_ns = 0;
+    for (uint32_t i = 0; i < q->nwork; i++) {
+        const struct dtp_trace_event *e = dtp_trace_event(q->r, q->work[i].event);
+        if (e->class == DTP_CLASS_COMPUTE)
+            v[n++] = (struct computed){q->work[i].start_ns, e->dur_ns};
+    }
+    if (n > 1)
+        qsort(v, n, sizeof *v, by_start);
+    for (size_t i = 0; i <= n; i++) {
+        int64_t own_ns = i < n ? v[i].before_ns : 0;
+        v[i].before_ns = sum_ns;
+        sum_ns += own_ns;
+    }
+    l->computed[rank] = v;
+    l->ncomputed[rank] = n;
+}
+
+static int64_t computed_before_ns(const struct look *l, size_t rank, int64_t at_ns) {
+    const struct computed *v = l->computed[rank];
+    size_t i = dtp_rows_before(v, l->ncomputed[rank], sizeof *v,
+                               offsetof(struct computed, start_ns), at_ns);
+    return v[i].before_ns;
+}
+
+/* What the median rank of the collective computed in a window: where collectives run beside compute, a
+ * rank that waits in one has a stretch of no length, and still its work to do. */
+static int64_t median_compute_ns(const struct look *l, const struct dtp_match *m, int64_t from_ns,
+                                 int64_t to_ns) {
+    for (size_t k = 0; k < m->n; k++) {
+        size_t rank = l->s->m->member[m->first + k].rank;
+        l->length_ns[k] = computed_before_ns(l, rank, to_ns) - computed_before_ns(l, rank, from_ns);
+    }
+    return dtp_median_low_i64(l->length_ns, m->n);
+}
+
+/* Stretches end at a collective's start on the rank; m: of all ranks, in order of their ends. */
+static void add_stretches(const struct look *l, const struct dtp_match *m) {
+    struct replay_state *s = l->s;
+    int64_t *from_ns = l->from_ns, *length_ns = l->length_ns;
+    size_t n = 0;
+    for (size_t k = m->first; k < m->first + m->n; k++) {
+        const struct dtp_match_member *o = &s->m->member[k];
+        struct replay_rank *q = &s->rank[o->rank];
+        int64_t start_ns = q->work[q->work_of[o->event]].start_ns;
+        if (start_ns > from_ns[o->rank])
+            length_ns[n++] = start_ns - from_ns[o->rank];
+    }
+    if (n < 2)
+        return;
+    int64_t median_ns = dtp_median_low_i64(length_ns, n);
+    for (size_t k = m->first; k < m->first + m->n; k++) {
+        const struct dtp_match_member *o = &s->m->member[k];
+        struct replay_rank *q = &s->rank[o->rank];
+        const struct replay_work *w = &q->work[q->work_of[o->event]];
+        int64_t own_ns = w->start_ns - from_ns[o->rank];
+        int64_t least_ns = median_compute_ns(l, m, from_ns[o->rank], w->start_ns);
+        least_ns = least_ns > median_ns ? least_ns : median_ns;
+        double speed = own_ns > least_ns && least_ns > 0 ? (double)own_ns / (double)least_ns : 1;
+        q->stretch[q->nstretches++] = (struct replay_stretch){w->start_ns, speed};
+        from_ns[o->rank] = w->end_ns;
+    }
+}
+
+static void find_stretches(struct replay_state *s) {
+    size_t nranks = s->t->nranks;
+    struct look l = {.s = s,
+                     .from_ns = DTP_NEW(s->a, int64_t, nranks + 1),
+                     .length_ns = DTP_NEW(s->a, int64_t, nranks + 1),
+                     .computed = DTP_NEW(s->a, struct computed *, nranks + 1),
+                     .ncomputed = DTP_NEW(s->a, size_t, nranks + 1)};
+    for (size_t r = 0; r < nranks; r++) {
+        s->rank[r].stretch = DTP_NEW(s->a, struct replay_stretch, s->m->n + 1);
+        l.from_ns[r] = s->rank[r].first_ns;
+        find_computed(&l, r);
+    }
+    for (size_t i = 0; i < s->m->n; i++)
+        if (s->m->at[i].n <= nranks)
+            add_stretches(&l, &s->m->at[i]);
+}
+
+/* ---- overlap and buckets ---- */
+
+static int64_t launched_ns(const struct replay_rank *q, const struct replay_work *w) {
+    const struct dtp_trace_event *e = dtp_trace_event(q->r, w->event);
+    return w->call == NO_INDEX ? e->start_ns
+                               : dtp_trace_event(q->r, q->call[w->call].event)->start_ns;
+}
+
+/* The step in which it is launched, as steps of the trace are numbered; 0 before the first. */
+static size_t step_of(const struct dtp_trace_step *step, size_t n, int64_t at_ns) {
+    return dtp_rows_until(step, n, sizeof *step, offsetof(struct dtp_trace_step, start_ns), at_ns);
+}
+
+static bool is_overlapped(const struct replay_state *s, const struct replay_work *w) {
+    return w->match != NO_INDEX &&
+           strstr(dtp_comm_op_name[s->m->at[w->match].op], s->options->overlap);
+}
+
+/* Nothing waits for a loose collective. The last of a step is not loose: what needs the results of all
+ * (the optimizer) is behind it, and its stream runs in order. */
+static void find_loose(struct replay_state *s) {
+    for (size_t r = 0; s->options->overlap && r < s->t->nranks; r++) {
+        struct replay_rank *q = &s->rank[r];
+        const struct dtp_trace_step *step;
+        size_t n;
+        dtp_trace_steps(s->a, q->r, &step, &n);
+        uint32_t *last = DTP_NEW(s->a, uint32_t, n + 1);
+        memset(last, 0xff, (n + 1) * sizeof *last);
+        for (uint32_t i = 0; i < q->nwork; i++) {
+            if (!is_overlapped(s, &q->work[i]))
+                continue;
+            size_t at = step_of(step, n, launched_ns(q, &q->work[i]));
+            q->work[i].loose = true;
+            if (last[at] == NO_INDEX || q->work[i].order_ns > q->work[last[at]].order_ns)
+                last[at] = i;
+        }
+        for (size_t i = 0; i <= n; i++)
+            if (last[i] != NO_INDEX)
+                q->work[last[i]].loose = false;
+    }
+}
+
+/* What work waits for instead of `other`: what came before the loose ones. */
+static uint32_t firm(const struct replay_rank *q, const struct replay_work *w, uint32_t other) {
+    if (dtp_trace_event(q->r, w->event)->class == DTP_CLASS_COMM)
+        return other;
+    while (other != NO_INDEX && q->work[other].loose)
+        other = q->work[other].lane == w->lane ? q->work[other].previous : NO_INDEX;
+    return other;
+}
+
+static size_t step_of_match(struct replay_state *s, const struct dtp_match *m) {
+    const struct dtp_match_member *o = &s->m->member[m->first];
+    const struct replay_rank *q = &s->rank[o->rank];
+    const struct dtp_trace_step *step;
+    size_t n;
+    dtp_trace_steps(s->a, q->r, &step, &n);
+    return step_of(step, n, launched_ns(q, &q->work[q->work_of[o->event]]));
+}
+
+/* bucket[i]: the first collective of the bucket that i is in. */
+static uint32_t *find_buckets(struct replay_state *s) {
+    uint32_t *bucket = DTP_NEW(s->a, uint32_t, s->m->n + 1);
+    uint64_t *filled = DTP_NEW(s->a, uint64_t, s->m->n + 1);
+    for (uint32_t i = 0; i < s->m->n; i++) {
+        const struct dtp_match *m = &s->m->at[i];
+        bucket[i] = i;
+        filled[i] = m->bytes;
+        bool reduces = m->op == DTP_COMM_ALL_REDUCE || m->op == DTP_COMM_REDUCE_SCATTER;
+        if (!s->options->bucket_bytes || !reduces || m->bytes == 0)
+            continue;
+        for (uint32_t j = i; j-- > 0;) { /* the one before of its kind */
+            const struct dtp_match *o = &s->m->at[j];
+            if (o->op != m->op || o->bytes == 0 || strcmp(o->group, m->group) != 0)
+                continue;
+            if (filled[bucket[j]] + m->bytes <= s->options->bucket_bytes &&
+                step_of_match(s, o) == step_of_match(s, m)) {
+                bucket[i] = bucket[j];
+                filled[bucket[j]] += m->bytes;
+            }
+            break;
+        }
+    }
+    return bucket;
+}
+
+/* The latency that a collective saves in a bucket: where t = a + b bytes through the smallest and the
+ * largest of its operation and group cuts 0. Of one size alone nothing can be told: 0. */
+static double saved_s(const struct replay_state *s, uint32_t i) {
+    const struct dtp_match *m = &s->m->at[i], *small = m, *large = m;
+    for (size_t k = 0; k < s->m->n; k++) {
+        const struct dtp_match *o = &s->m->at[k];
+        if (o->op != m->op || o->bytes == 0 || strcmp(o->group, m->group) != 0)
+            continue;
+        if (o->bytes < small->bytes)
+            small = o;
+        if (o->bytes > large->bytes)
+            large = o;
+    }
+    if (small->bytes == large->bytes)
+        return 0;
+    double per_byte_s = replay_seconds(large->transfer_ns - small->transfer_ns) /
+                        (double)(large->bytes - small->bytes);
+    double latency_s = replay_seconds(small->transfer_ns) - per_byte_s * (double)small->bytes;
+    double own_s = replay_seconds(m->transfer_ns);
+    latency_s = latency_s < own_s ? latency_s : own_s;
+    return latency_s > 0 ? latency_s * s->options->network_latency : 0;
+}
+
+/* ---- tasks ---- */
 
 static uint64_t tag_of(enum replay_part part, const struct replay_rank *q, uint32_t i) {
     uint64_t rank = q ? (uint64_t)q->index : 0;
@@ -24,7 +247,7 @@ static dtp_id add(struct replay_state *s, uint64_t tag, double start_s, double l
 
 static double host_speed(const struct replay_state *s, const struct replay_rank *q,
                          int64_t start_ns) {
-    return s->options->host_speed * replay_stretch_speed(q, start_ns);
+    return s->options->host_speed * stretch_speed(q, start_ns);
 }
 
 static bool first_of_lane(const struct replay_rank *q, uint32_t i) {
@@ -123,7 +346,7 @@ static double duration_s(const struct replay_state *s, const struct replay_rank 
     if (e->class == DTP_CLASS_COMPUTE && q->r->rank == s->options->slow_rank)
         speed /= s->options->slow_by;
     if (e->class != DTP_CLASS_COMM)
-        speed *= replay_stretch_speed(q, w->start_ns);
+        speed *= stretch_speed(q, w->start_ns);
     return other_s(s, q, w) / speed;
 }
 
@@ -183,7 +406,7 @@ static void link_work(struct replay_state *s, struct replay_rank *q) {
                    replay_seconds(replay_latency_ns(q, w, AFTER_LAUNCH)));
         }
         for (int k = 0; k < 2; k++) {
-            others[k] = replay_firm(q, w, others[k]);
+            others[k] = firm(q, w, others[k]);
             if (others[k] != NO_INDEX && !same_bucket(s, w, &q->work[others[k]]))
                 depend(s, q, q->work[others[k]].end, w->start,
                        replay_seconds(
@@ -240,11 +463,11 @@ static double transfer_s(const struct replay_state *s, uint32_t i) {
 }
 
 static void add_transfers(struct replay_state *s) {
-    const uint32_t *bucket = replay_find_buckets(s);
+    const uint32_t *bucket = find_buckets(s);
     double *sum_s = DTP_NEW(s->a, double, s->m->n + 1);
     s->transfer = DTP_NEW(s->a, dtp_id, s->m->n + 1);
     for (uint32_t i = 0; i < s->m->n; i++)
-        sum_s[bucket[i]] += transfer_s(s, i) - (bucket[i] == i ? 0 : replay_saved_s(s, i));
+        sum_s[bucket[i]] += transfer_s(s, i) - (bucket[i] == i ? 0 : saved_s(s, i));
     for (uint32_t i = 0; i < s->m->n; i++) {
         const struct dtp_match *m = &s->m->at[i];
         s->transfer[i] = bucket[i] == i ? add(s, tag_of(PART_TRANSFER, NULL, i), 0, 0, sum_s[i])
@@ -256,11 +479,11 @@ static void add_transfers(struct replay_state *s) {
             *(s->m->member[k].ahead ? &w->match_after : &w->match) = i;
         }
     }
-    replay_find_loose(s);
+    find_loose(s);
 }
 void replay_build(struct replay_state *s) {
     if (s->options->remove_straggler)
-        replay_find_stretches(s);
+        find_stretches(s);
     add_transfers(s);
     for (size_t r = 0; r < s->t->nranks; r++) {
         for (uint32_t i = 0; i < s->rank[r].ncalls; i++)

@@ -14,9 +14,6 @@ struct dtp_replay_report {
 bool dtp_replay_is_what_if(const struct dtp_replay_options *o);
 /* One paragraph: what the figures mean. */
 extern const char dtp_replay_definitions[];
-/* As defined above, or as HTA does. */
-void dtp_replay_times(const struct dtp_replay_report *report, const struct dtp_trace_rank *r,
-                      struct dtp_trace_times *out);
 void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report);
 void dtp_replay_write_json(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report);
 

@@ -6,7 +6,7 @@
 #include "sim/base/units.h"
 #include "traces/replay/analyse.h"
 #include "traces/replay/match.h"
-#include "traces/tasks/tasks_private.h"
+#include "traces/tasks/tasks_internal.h"
 
 uint64_t dtp_tasks_in_bytes(const struct dtp_tasks_task *k) {
     bool share = k->op == DTP_COMM_ALL_GATHER && k->group_size > 0;

@@ -1,6 +1,6 @@
-/* tasks_private.h: shared by tasks_*.c: the writers, and order within streams. */
-#ifndef DTP_TRACES_TASKS_TASKS_PRIVATE_H
-#define DTP_TRACES_TASKS_TASKS_PRIVATE_H
+/* tasks_internal.h: shared by tasks_*.c: the writers, and order within streams. */
+#ifndef DTP_TRACES_TASKS_TASKS_INTERNAL_H
+#define DTP_TRACES_TASKS_TASKS_INTERNAL_H
 
 #include "traces/tasks/tasks.h"
 
@@ -28,19 +28,11 @@ struct tasks_piece {
     double from_s, to_s, x, width; /* pixels */
 };
 enum { TASKS_PIECES = 3 };
-/* out[0] is the whole; where its tasks were too narrow to be read, it is cut into the warm-up, some tasks of the
- * middle and the drain of the pipeline; kernels of a trace stay whole. Returns how many there are. */
-int tasks_gantt_pieces(struct dtp_arena *a, const struct dtp_tasks *t,
-                       const struct tasks_lanes *lanes, struct tasks_piece out[TASKS_PIECES]);
 
 typedef enum dtp_status tasks_writer(struct dtp_arena *a, FILE *f, const struct dtp_tasks *t,
                                      struct dtp_err *err);
 tasks_writer tasks_write_chrome, tasks_write_csv, tasks_write_gantt;
 /* Graph of one rank; the index of a group's ranks is its name. */
 struct tasks_groups;
-struct tasks_groups *tasks_groups_find(struct dtp_arena *a, const struct dtp_tasks *t);
-void tasks_write_chakra(FILE *f, const struct dtp_tasks *t, const struct tasks_groups *groups,
-                        int rank);
-void tasks_write_groups(FILE *f, const struct tasks_groups *groups);
 
 #endif

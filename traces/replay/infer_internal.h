@@ -1,6 +1,6 @@
-/* infer_private.h: shared by infer*.c: votes and what a rank's kernels show. */
-#ifndef DTP_TRACES_REPLAY_INFER_PRIVATE_H
-#define DTP_TRACES_REPLAY_INFER_PRIVATE_H
+/* infer_internal.h: shared by infer*.c: votes and what a rank's kernels show. */
+#ifndef DTP_TRACES_REPLAY_INFER_INTERNAL_H
+#define DTP_TRACES_REPLAY_INFER_INTERNAL_H
 
 #include "traces/replay/infer.h"
 
@@ -74,7 +74,5 @@ void infer_vote_collectives(struct infer *x); /* infer_layout.c: groups, ZeRO, s
 void infer_vote_order(struct infer *x);       /* infer_layout.c: microbatches and schedule */
 void infer_vote_tasks(struct infer *x);       /* infer_tasks.c: a timeline of dtplan's own */
 void infer_find_framework(struct infer *x);   /* infer_layout.c */
-/* Kind of schedule whose order of F and B on a rank is this; -1: none. */
-int infer_schedule_of(struct dtp_arena *a, const char *const *order, int pp, int vpp, int m);
 
 #endif

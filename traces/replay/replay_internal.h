@@ -1,6 +1,6 @@
-/* replay_private.h: shared by replay*.c: calls and work of a rank with their tasks. */
-#ifndef DTP_TRACES_REPLAY_REPLAY_PRIVATE_H
-#define DTP_TRACES_REPLAY_REPLAY_PRIVATE_H
+/* replay_internal.h: shared by replay*.c: calls and work of a rank with their tasks. */
+#ifndef DTP_TRACES_REPLAY_REPLAY_INTERNAL_H
+#define DTP_TRACES_REPLAY_REPLAY_INTERNAL_H
 
 #include "sim/base/units.h"
 #include "sim/graph.h"
@@ -96,18 +96,7 @@ static inline double replay_seconds(int64_t ns) {
 
 /* replay_build.c: tasks and dependencies of all that was recovered, under the options */
 void replay_build(struct replay_state *s);
-/* replay_regroup.c */
-void replay_find_loose(struct replay_state *s);
-uint32_t replay_firm(const struct replay_rank *q, const struct replay_work *w, uint32_t other);
-uint32_t *replay_find_buckets(struct replay_state *s);
-double replay_saved_s(const struct replay_state *s, uint32_t i);
-/* replay_results.c */
-void replay_take_rank(struct replay_state *s, size_t rank, const struct dtp_timeline *line,
-                      struct dtp_replayed_rank *out);
 dtp_critical_describe replay_describe;
-/* replay_straggler.c */
-double replay_stretch_speed(const struct replay_rank *q, int64_t start_ns);
-void replay_find_stretches(struct replay_state *s);
 /* replay_host.c */
 void replay_find_calls(struct dtp_arena *a, struct replay_rank *q);
 void replay_find_issues(struct dtp_arena *a, struct replay_rank *q);
@@ -137,7 +126,5 @@ struct replay_export_input {
     const struct dtp_replayed_rank *replayed;
     double explained_pct;
 };
-/* The job as replayed: calls, work, and for each rank of a collective a moment at which it is posted. */
-struct dtp_tasks *replay_export(struct dtp_arena *a, const struct replay_export_input *in);
 
 #endif
