@@ -1,6 +1,7 @@
 #include "planner/check.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "models/schedule/schedule.h"
@@ -50,115 +51,193 @@ void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c) {
 
 /* ---- JSON ---- */
 
-static void write_problem(struct dtp_json_out *w, const struct dtp_check *c) {
-    const struct dtp_problem *p = &c->setup->problem;
-    dtp_json_kv_int(w, "schema_version", DTP_SCHEMA_VERSION);
-    dtp_json_kv_string(w, "source", "dtplan check: predicted, and measured on machine");
-    dtp_json_kv_string(w, "machine", c->machine);
-    if (c->versions)
-        dtp_json_kv_string(w, "versions", c->versions);
-    dtp_json_kv_string(w, "backend", c->backend);
-    dtp_json_kv_string(w, "model", p->model->name);
-    dtp_json_kv_string(w, "framework", p->framework->name);
-    dtp_json_kv_int(w, "gpus", p->gpus);
-    dtp_json_kv_int(w, "cores", c->ncores);
-    dtp_json_kv_int(w, "seq", p->seq);
-    dtp_json_kv_int(w, "global_batch", p->global_batch);
-    dtp_json_kv_int(w, "steps", c->steps);
-}
+/* A check before its runs (summary NULL) or after them. */
+struct document {
+    const struct dtp_check *check;
+    const struct dtp_problem *problem;
+    const struct dtp_check *summary;
+};
 
-static void write_terms(struct dtp_json_out *w, const struct dtp_check_row *r, bool measured) {
-    dtp_json_put_key(w, "terms");
-    dtp_json_array(w);
-    for (int i = 0; i < DTP_CHECK_TERMS && r->term[i].name; i++) {
-        dtp_json_object(w);
-        dtp_json_kv_string(w, "name", r->term[i].name);
-        dtp_json_kv_double(w, "predicted_s", r->term[i].predicted_s);
-        if (measured)
-            dtp_json_kv_double(w, "measured_s", r->failure ? (double)NAN : r->term[i].measured_s);
-        dtp_json_end(w);
-    }
-    dtp_json_end(w);
-}
+struct measurement {
+    double measured_s, median_s, error_pct;
+    const struct dtp_check_row *ran, *on_gpu; /* NULL: it failed; on CPUs */
+};
 
-static void write_steps(struct dtp_json_out *w, const struct dtp_check_row *r) {
-    dtp_json_kv_double(w, "open_s", r->open_s);
-    dtp_json_put_key(w, "steps_s");
+struct row {
+    const struct dtp_check_row *row;
+    const struct measurement *measured; /* NULL: before the runs */
+    const uint64_t *measured_peak_bytes;
+};
+
+static void put_steps(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_check_row *r = at;
+    (void)f;
     dtp_json_array(w);
     for (int i = 0; i < r->nsteps; i++)
         dtp_json_put_double(w, r->step_s[i]);
     dtp_json_end(w);
 }
 
-static void write_row(struct dtp_json_out *w, const struct dtp_check_row *r, bool measured) {
-    dtp_json_object(w);
-    dtp_json_put_key(w, "plan");
-    dtp_plan_write(w, &r->plan);
-    dtp_json_kv_double(w, "predicted_s", r->predicted_s);
-    if (measured) {
-        dtp_json_kv_double(w, "measured_s", r->failure ? (double)NAN : r->measured_s);
-        dtp_json_kv_double(w, "median_s", r->failure ? (double)NAN : r->median_s);
-        dtp_json_kv_double(w, "error_pct",
-                           r->failure ? 100 : dtp_error_pct(r->predicted_s, r->measured_s));
-        if (!r->failure)
-            write_steps(w, r);
-        if (r->clock_hz > 0) {
-            dtp_json_kv_double(w, "clock_hz", r->clock_hz);
-            dtp_json_kv_double(w, "power_w", r->power_w);
-            dtp_json_kv_double(w, "host_s", r->host_s);
-            dtp_json_kv_double(w, "graph_share", r->graph_share);
-        }
-    }
-    dtp_json_kv_u64(w, "predicted_peak_bytes", r->predicted_peak_bytes);
-    dtp_json_put_key(w, "measured_peak_bytes");
-    if (measured && !r->failure)
-        dtp_json_put_u64(w, r->measured_peak_bytes);
-    else
-        dtp_json_put_null(w);
-    write_terms(w, r, measured);
-    if (r->failure)
-        dtp_json_kv_string(w, "failure", r->failure);
-    dtp_json_end(w);
+static void put_peak(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_u64(w, **(const uint64_t *const *)at);
 }
 
-static void write_rows(struct dtp_json_out *w, const struct dtp_check *c, bool measured) {
-    dtp_json_put_key(w, "rows");
+static void put_index(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_u64(w, *(const size_t *)at);
+}
+
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_check_term, member)
+static const struct dtp_field term_fields[] = {
+    {"name", DTP_FIELD_STRING, AT(name), .help = "part of the step"},
+    {"predicted_s", DTP_FIELD_DOUBLE, AT(predicted_s), .help = "mean over the ranks"},
+    {0}};
+static const struct dtp_field measured_term_fields[] = {
+    {"name", DTP_FIELD_STRING, AT(name), .help = "part of the step"},
+    {"predicted_s", DTP_FIELD_DOUBLE, AT(predicted_s), .help = "mean over the ranks"},
+    {"measured_s", DTP_FIELD_DOUBLE, AT(measured_s), .help = "mean over the ranks"},
+    {0}};
+#undef AT
+/* clang-format on */
+
+static void put_terms(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct row *x = at;
+    (void)f;
     dtp_json_array(w);
-    for (size_t i = 0; i < c->nrows; i++)
-        write_row(w, &c->row[i], measured);
+    for (int i = 0; i < DTP_CHECK_TERMS && x->row->term[i].name; i++) {
+        struct dtp_check_term term = x->row->term[i];
+        if (x->row->failure)
+            term.measured_s = NAN;
+        dtp_json_object(w);
+        dtp_fields_write(w, x->measured ? measured_term_fields : term_fields, &term);
+        dtp_json_end(w);
+    }
     dtp_json_end(w);
 }
 
-void dtp_check_predictions(FILE *f, const struct dtp_check *c) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, f, 1);
-    dtp_json_object(&w);
-    write_problem(&w, c);
-    write_rows(&w, c, false);
-    dtp_json_end(&w);
+static void put_rows(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
+    dtp_json_array(w);
+    for (size_t i = 0; i < d->check->nrows; i++) {
+        const struct dtp_check_row *r = &d->check->row[i];
+        bool ran = !r->failure;
+        const struct measurement m = {.measured_s = ran ? r->measured_s : (double)NAN,
+                                      .median_s = ran ? r->median_s : (double)NAN,
+                                      .error_pct =
+                                          ran ? dtp_error_pct(r->predicted_s, r->measured_s) : 100,
+                                      .ran = ran ? r : NULL,
+                                      .on_gpu = r->clock_hz > 0 ? r : NULL};
+        const struct row x = {.row = r,
+                              .measured = d->summary ? &m : NULL,
+                              .measured_peak_bytes =
+                                  d->summary && ran ? &r->measured_peak_bytes : NULL};
+        dtp_json_object(w);
+        dtp_fields_write(w, f->fields, &x);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
 }
 
-void dtp_check_json(FILE *f, const struct dtp_check *c) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, f, 1);
-    dtp_json_object(&w);
-    write_problem(&w, c);
-    write_rows(&w, c, true);
-    dtp_json_kv_double(&w, "mape_step_pct", c->mape_step_pct);
-    dtp_json_kv_double(&w, "mape_peak_pct", c->mape_peak_pct);
-    dtp_json_kv_double(&w, "worst_peak_pct", c->worst_peak_pct);
-    dtp_json_kv_double(&w, "rank_correlation", c->rank_correlation);
-    dtp_json_kv_u64(&w, "picked", c->picked);
-    dtp_json_kv_u64(&w, "fastest_measured", c->fastest_measured);
-    dtp_json_kv_double(&w, "regret_pct", c->regret_pct);
-    dtp_json_kv_u64(&w, "failed", c->nfailed);
-    dtp_json_put_key(&w, "wall_clock_s");
-    dtp_json_object(&w);
-    dtp_json_kv_double(&w, "calibrate", c->calibrate_s);
-    dtp_json_kv_double(&w, "predict", c->predict_s);
-    dtp_json_kv_double(&w, "run", c->run_s);
-    dtp_json_end(&w);
-    dtp_json_end(&w);
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_check_row, member)
+static const struct dtp_field plan_fields[] = {
+    DTP_FIELD_PLAN_AT(AT(plan)),
+    {"predicted_s", DTP_FIELD_DOUBLE, AT(predicted_s), .help = "time of a step"},
+    {0}};
+static const struct dtp_field steps_fields[] = {
+    {"open_s", DTP_FIELD_DOUBLE, AT(open_s), .help = "device, communicators and parameters, before the first step"},
+    {"steps_s", DTP_FIELD_PUT, 0, .put = put_steps, .help = "every step, those to warm up too"},
+    {0}};
+static const struct dtp_field gpu_fields[] = {
+    {"clock_hz", DTP_FIELD_DOUBLE, AT(clock_hz), .help = "clock of rank 0's GPU"},
+    {"power_w", DTP_FIELD_DOUBLE, AT(power_w), .help = "power of rank 0's GPU"},
+    {"host_s", DTP_FIELD_DOUBLE, AT(host_s), .help = "time in which rank 0's host enqueues a step, on GPUs"},
+    {"graph_share", DTP_FIELD_DOUBLE, AT(graph_share), .help = "share of its operations that are in CUDA graphs"},
+    {0}};
+static const struct dtp_field peak_fields[] = {
+    {"predicted_peak_bytes", DTP_FIELD_U64, AT(predicted_peak_bytes), .help = "peak of the worst rank"},
+    {0}};
+static const struct dtp_field failure_fields[] = {
+    {"failure", DTP_FIELD_STRING, AT(failure), .help = "why the run failed"},
+    {0}};
+#undef AT
+#define PART(member, table) {"part", DTP_FIELD_PUT, AT(member), .put = dtp_put_part, .flat = true, .fields = table}
+#define AT(member) offsetof(struct measurement, member)
+static const struct dtp_field measurement_fields[] = {
+    {"measured_s", DTP_FIELD_DOUBLE, AT(measured_s),
+     .help = "measured time: the fastest step on CPUs, the median on GPUs; null: it failed"},
+    {"median_s", DTP_FIELD_DOUBLE, AT(median_s), .help = "median of the steps"},
+    {"error_pct", DTP_FIELD_DOUBLE, AT(error_pct), .help = "error of predicted_s; 100 where it failed"},
+    PART(ran, steps_fields), PART(on_gpu, gpu_fields), {0}};
+#undef AT
+#define AT(member) offsetof(struct row, member)
+static const struct dtp_field row_fields[] = {
+    PART(row, plan_fields), PART(measured, measurement_fields), PART(row, peak_fields),
+    {"measured_peak_bytes", DTP_FIELD_PUT, AT(measured_peak_bytes), .put = put_peak, .unset = DTP_UNSET_NULL,
+     .help = "peak of the worst rank; null: it failed"},
+    {"terms", DTP_FIELD_PUT, 0, .put = put_terms, .inner = "[]", .fields = measured_term_fields},
+    PART(row, failure_fields), {0}};
+#undef AT
+#define AT(member) offsetof(struct dtp_problem, member)
+static const struct dtp_field sizes_fields[] = {
+    {"seq", DTP_FIELD_INT, AT(seq), .help = "tokens of a sequence"},
+    {"global_batch", DTP_FIELD_INT, AT(global_batch), .help = "sequences of a step"},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct dtp_check, member)
+static const struct dtp_field machine_fields[] = {
+    {"machine", DTP_FIELD_STRING, AT(machine), .help = "machine that it ran on"},
+    {"versions", DTP_FIELD_STRING, AT(versions), .help = "versions of driver and libraries, on GPUs"},
+    {"backend", DTP_FIELD_STRING, AT(backend), .help = "cpu or cuda"},
+    {0}};
+static const struct dtp_field cores_fields[] = {
+    {"cores", DTP_FIELD_INT, AT(ncores), .help = "cores of the machine"}, {0}};
+static const struct dtp_field steps_of_layout_fields[] = {
+    {"steps", DTP_FIELD_INT, AT(steps), .help = "steps that each layout ran"}, {0}};
+static const struct dtp_field clock_fields[] = {
+    {"calibrate", DTP_FIELD_DOUBLE, AT(calibrate_s), .help = "wall-clock time of the calibration"},
+    {"predict", DTP_FIELD_DOUBLE, AT(predict_s), .help = "wall-clock time of the predictions"},
+    {"run", DTP_FIELD_DOUBLE, AT(run_s), .help = "wall-clock time of the runs"},
+    {0}};
+static const struct dtp_field summary_fields[] = {
+    {"mape_step_pct", DTP_FIELD_DOUBLE, AT(mape_step_pct), .help = "mean of the absolute errors of the step"},
+    {"mape_peak_pct", DTP_FIELD_DOUBLE, AT(mape_peak_pct), .help = "mean of the absolute errors of the peak memory"},
+    {"worst_peak_pct", DTP_FIELD_DOUBLE, AT(worst_peak_pct), .help = "largest absolute error of the peak memory"},
+    {"rank_correlation", DTP_FIELD_DOUBLE, AT(rank_correlation), .help = "Spearman's, of predicted and measured times"},
+    {"picked", DTP_FIELD_PUT, AT(picked), .put = put_index, .help = "index of the row with the least predicted time"},
+    {"fastest_measured", DTP_FIELD_PUT, AT(fastest_measured), .put = put_index, .help = "index of the fastest row"},
+    {"regret_pct", DTP_FIELD_DOUBLE, AT(regret_pct), .help = "how much slower the pick ran than the fastest"},
+    {"failed", DTP_FIELD_PUT, AT(nfailed), .put = put_index, .help = "runs that failed"},
+    {"wall_clock_s", DTP_FIELD_OBJECT, 0, .fields = clock_fields},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_SOURCE("dtplan check: predicted, and measured on machine"),
+    PART(check, machine_fields),
+    {"model", DTP_FIELD_PUT, AT(problem), .put = dtp_put_model_name, .help = "name of the model"},
+    {"framework", DTP_FIELD_PUT, AT(problem), .put = dtp_put_framework_name, .help = "name of the framework"},
+    {"gpus", DTP_FIELD_PUT, AT(problem), .put = dtp_put_gpus, .help = "ranks in all"},
+    PART(check, cores_fields), PART(problem, sizes_fields), PART(check, steps_of_layout_fields),
+    {"rows", DTP_FIELD_PUT, 0, .put = put_rows, .inner = "[]", .fields = row_fields},
+    PART(summary, summary_fields), {0}};
+/* clang-format on */
+const struct dtp_form dtp_check_form = {
+    "check", "Layouts as predicted and as they ran; before the runs without what is measured.",
+    document_fields};
+
+void dtp_check_predictions(FILE *f, const void *check) {
+    const struct dtp_check *c = check;
+    const struct document d = {c, &c->setup->problem, NULL};
+    dtp_form_write(f, 1, &dtp_check_form, &d);
+}
+
+void dtp_check_json(FILE *f, const void *check) {
+    const struct dtp_check *c = check;
+    const struct document d = {c, &c->setup->problem, c};
+    dtp_form_write(f, 1, &dtp_check_form, &d);
 }
 
 /* ---- text ---- */
@@ -233,7 +312,9 @@ void dtp_check_text(struct dtp_arena *a, const struct dtp_term *t, const struct 
             c->predict_s, c->run_s);
 }
 
-void dtp_check_svg(struct dtp_arena *a, FILE *f, const struct dtp_check *c) {
+void dtp_check_svg(FILE *f, const void *check) {
+    const struct dtp_check *c = check;
+    struct dtp_arena *a = dtp_arena_create("picture");
 #define X(index, name) name,
     static const char *const groups[] = {"no pipeline", DTP_SCHEDULE_LIST(X)};
 #undef X
@@ -251,4 +332,5 @@ void dtp_check_svg(struct dtp_arena *a, FILE *f, const struct dtp_check *c) {
         "dtplan check: predicted against measured", "step time, ms", point, n, groups,
         (int)(sizeof groups / sizeof *groups)};
     dtp_plot_scatter(f, &p);
+    dtp_arena_destroy(a);
 }

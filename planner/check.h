@@ -50,13 +50,15 @@ struct dtp_check {
 double dtp_error_pct(double predicted, double measured); /* signed; NAN measured: 100 */
 void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c);
 
-/* The document before the runs: plans, times and bytes as predicted. */
-void dtp_check_predictions(FILE *f, const struct dtp_check *c);
-void dtp_check_json(FILE *f, const struct dtp_check *c);
+/* The document of a struct dtp_check before the runs (plans, times and bytes as predicted) and after them; for
+ * dtp_file_write(). */
+extern const struct dtp_form dtp_check_form;
+void dtp_check_predictions(FILE *f, const void *check);
+void dtp_check_json(FILE *f, const void *check);
 void dtp_check_header(const struct dtp_term *t, const struct dtp_check *c);
 void dtp_check_line(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_check_row *r);
 void dtp_check_text(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_check *c);
 /* Scatter of predicted against measured, on logarithmic axes. */
-void dtp_check_svg(struct dtp_arena *a, FILE *f, const struct dtp_check *c);
+void dtp_check_svg(FILE *f, const void *check);
 
 #endif

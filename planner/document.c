@@ -176,36 +176,89 @@ enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct
                     problem->framework->name);
 }
 
-void dtp_document_write_problem(struct dtp_json_out *w, const struct dtp_setup *setup) {
-    const struct dtp_ask *ask = &setup->ask;
-    const struct dtp_problem *p = &setup->problem;
-    if (ask->model_json) {
-        dtp_json_put_key(w, "model");
-        dtp_json_put_json(w, ask->model_json);
-    } else {
-        dtp_json_kv_string(w, "model", ask->model);
-    }
-    if (ask->cluster_json) {
-        dtp_json_put_key(w, "cluster");
-        dtp_json_put_json(w, ask->cluster_json);
-    } else {
-        dtp_json_kv_string(w, "cluster", ask->cluster ? ask->cluster : DTP_DEFAULT_CLUSTER);
-    }
-    if (ask->nic)
-        dtp_json_kv_string(w, "nic", ask->nic);
-    if (ask->framework_json) {
-        dtp_json_put_key(w, "framework");
-        dtp_json_put_json(w, ask->framework_json);
-    } else {
-        dtp_json_kv_string(w, "framework", ask->framework ? ask->framework : DTP_DEFAULT_FRAMEWORK);
-    }
-    dtp_json_kv_int(w, "gpus", p->gpus);
-    dtp_json_kv_int(w, "seq", p->seq);
-    dtp_json_kv_string(w, "dtype", dtp_dtype_names[p->dtype]);
-    if (p->attention >= 0)
-        dtp_json_kv_string(w, "attention", dtp_attention_names[p->attention]);
-    if (ask->dropout)
-        dtp_json_kv_string(w, "dropout", ask->dropout);
-    if (ask->memory_limit_bytes > 0)
-        dtp_json_kv_u64(w, "memory_limit_bytes", ask->memory_limit_bytes);
+/* ---- writing ---- */
+
+static void name_or_whole(struct dtp_json_out *w, const struct dtp_json *whole, const char *name) {
+    if (whole)
+        dtp_json_put_json(w, whole);
+    else
+        dtp_json_put_string(w, name);
 }
+
+static void put_model(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_ask *ask = at;
+    (void)f;
+    name_or_whole(w, ask->model_json, ask->model);
+}
+
+static void put_cluster(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_ask *ask = at;
+    (void)f;
+    name_or_whole(w, ask->cluster_json, ask->cluster ? ask->cluster : DTP_DEFAULT_CLUSTER);
+}
+
+static void put_framework(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_ask *ask = at;
+    (void)f;
+    name_or_whole(w, ask->framework_json, ask->framework ? ask->framework : DTP_DEFAULT_FRAMEWORK);
+}
+
+void dtp_put_plan(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_plan_write(w, at);
+}
+
+static const struct dtp_problem *problem_at(const void *at) {
+    return *(const struct dtp_problem *const *)at;
+}
+
+void dtp_put_model_name(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_string(w, problem_at(at)->model->name);
+}
+
+void dtp_put_cluster_name(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_string(w, problem_at(at)->cluster->name);
+}
+
+void dtp_put_framework_name(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_string(w, problem_at(at)->framework->name);
+}
+
+void dtp_put_gpus(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_int(w, problem_at(at)->gpus);
+}
+
+void dtp_put_schema_version(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    (void)at;
+    dtp_json_put_int(w, DTP_SCHEMA_VERSION);
+}
+
+#define AT(member) offsetof(struct dtp_setup, member)
+/* clang-format off */
+static const struct dtp_form model_form = {.title = "MODEL"}, cluster_form = {.title = "CLUSTER"},
+                             framework_form = {.title = "FRAMEWORK"};
+const struct dtp_form dtp_plan_form = {.title = "PLAN"};
+static const struct dtp_field problem_fields[] = {
+    {"model", DTP_FIELD_PUT, AT(ask), .put = put_model, .form = &model_form,
+     .help = "name, or the model itself where it came from a file"},
+    {"cluster", DTP_FIELD_PUT, AT(ask), .put = put_cluster, .form = &cluster_form,
+     .help = "name, or the cluster itself where it came from a file"},
+    {"nic", DTP_FIELD_STRING, AT(ask.nic), .help = "network cards of a node, where --nic was given"},
+    {"framework", DTP_FIELD_PUT, AT(ask), .put = put_framework, .form = &framework_form,
+     .help = "name, or the framework itself where it came from a file"},
+    {"gpus", DTP_FIELD_INT, AT(problem.gpus), .help = "GPUs in all"},
+    {"seq", DTP_FIELD_INT, AT(problem.seq), .help = "tokens of a sequence"},
+    {"dtype", DTP_FIELD_ENUM, AT(problem.dtype), .names = dtp_dtype_names, .help = "type of the matrix products"},
+    {"attention", DTP_FIELD_ENUM, AT(problem.attention), .names = dtp_attention_names, .unset = DTP_UNSET_LEFT_OUT,
+     .help = "attention kernel, where --attention was given"},
+    {"dropout", DTP_FIELD_STRING, AT(ask.dropout), .help = "value of --dropout, where it was given"},
+    {"memory_limit_bytes", DTP_FIELD_U64, AT(ask.memory_limit_bytes), .unset = DTP_UNSET_LEFT_OUT,
+     .help = "limit on device memory, where --memory-limit was given"},
+    {0}};
+/* clang-format on */
+const struct dtp_form dtp_problem_form = {"PROBLEM", "What was asked.", problem_fields};

@@ -33,9 +33,36 @@ enum dtp_status dtp_document_read(struct dtp_arena *a, const char *path, struct 
 enum dtp_status dtp_document_plan(struct dtp_arena *a, const struct dtp_document *d,
                                   const struct dtp_problem *problem, struct dtp_plan *out,
                                   struct dtp_err *err);
-/* "model": ..., "cluster": ..., "framework": ..., "gpus", "seq" and what is not default, as members
- * of the open object: by name where the name can be loaded again, else the whole object. */
-void dtp_document_write_problem(struct dtp_json_out *w, const struct dtp_setup *setup);
+
+/* ---- what documents that dtplan writes have in common ---- */
+
+/* Of a struct dtp_setup: the problem, by names where these can be loaded again, else by whole objects. */
+extern const struct dtp_form dtp_problem_form;
+extern const struct dtp_form dtp_plan_form; /* of a struct dtp_plan, for dtp_put_plan() */
+dtp_field_put dtp_put_plan, dtp_put_schema_version;
+/* At a pointer to a struct dtp_problem. */
+dtp_field_put dtp_put_model_name, dtp_put_cluster_name, dtp_put_framework_name, dtp_put_gpus;
+
+#define DTP_FIELD_SCHEMA_VERSION                                                                   \
+    {                                                                                              \
+        .name = "schema_version", .kind = DTP_FIELD_PUT, .put = dtp_put_schema_version,            \
+        .help = "version of this form"                                                             \
+    }
+#define DTP_FIELD_SOURCE(text)                                                                     \
+    {                                                                                              \
+        .name = "source", .kind = DTP_FIELD_PUT, .put = dtp_put_constant,                          \
+        .names = (const char *const[]){text, NULL}, .help = "where the numbers are from"           \
+    }
+#define DTP_FIELD_VERSION                                                                          \
+    {                                                                                              \
+        .name = "version", .kind = DTP_FIELD_PUT, .put = dtp_put_constant,                         \
+        .names = (const char *const[]){DTP_VERSION, NULL}, .help = "version of dtplan"             \
+    }
+#define DTP_FIELD_PLAN_AT(at)                                                                      \
+    {                                                                                              \
+        .name = "plan", .kind = DTP_FIELD_PUT, .offset = at, .put = dtp_put_plan,                  \
+        .form = &dtp_plan_form, .help = "the layout"                                               \
+    }
 /* Status DTP_ENO with the reason and the numbers, when the plan is not legal. */
 enum dtp_status dtp_plan_require(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                  struct dtp_err *err);

@@ -67,6 +67,7 @@ const char *dtp_recompute_text(const struct dtp_plan *p, char *buf, size_t size)
 /* What a shell accepts: "--model gpt175b --gpus 1024 --tp 8 ...". */
 const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
                              const struct dtp_plan *p);
+extern const struct dtp_form dtp_answer_form, dtp_one_plan_form;
 void dtp_report_json(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
 /* One simulated plan in the same form, without runners-up and search. */
 void dtp_report_result_json(FILE *f, const struct dtp_report *r, const struct dtp_result *result);

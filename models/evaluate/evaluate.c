@@ -103,7 +103,8 @@ static void fill_memory(struct dtp_arena *a, struct dtp_evaluator *ev, struct dt
         bool has = z == r->plan.zero_stage || dtp_plan_check(&ev->problem, &p) == DTP_LEGAL;
         r->by_zero_stage[z] = has ? dtp_memory_device_bytes(ev->memory, &p) : 0;
     }
-    r->fits = r->device_bytes <= ev->problem.memory_limit_bytes;
+    r->memory_limit_bytes = ev->problem.memory_limit_bytes;
+    r->fits = r->device_bytes <= r->memory_limit_bytes;
 }
 
 static void fill_rates(const struct dtp_problem *p, const struct dtp_costs *costs,

@@ -51,15 +51,14 @@ struct dtp_result {
     int nstages;
     struct dtp_stage_memory *stages;                   /* [pp], result arena */
     uint64_t peak_bytes, reserved_bytes, device_bytes; /* of the worst stage */
+    uint64_t memory_limit_bytes;                       /* what device_bytes may be */
     uint64_t observed_bytes;   /* what nvidia-smi shows: with what the allocator caches */
     uint64_t by_zero_stage[4]; /* device bytes; 0: refused by the framework */
     bool fits, extrapolated;
     const char *why_not; /* runners-up: why it lost; NULL otherwise */
 };
 
-struct dtp_problem;
-/* The members of an object that is open. */
-void dtp_result_write(struct dtp_json_out *w, const struct dtp_problem *problem,
-                      const struct dtp_result *r);
+/* The object that JSON documents have for a result. */
+extern const struct dtp_form dtp_result_form;
 
 #endif

@@ -335,6 +335,7 @@ static bool equal_field(const struct dtp_field *f, const void *a, const void *b)
     case DTP_FIELD_INTS:
     case DTP_FIELD_DOUBLES:
     case DTP_FIELD_JSON:
+    case DTP_FIELD_PUT:
         break;
     }
     assert(false && "a kind of field that no model has");

@@ -26,6 +26,7 @@ struct dtp_plan dtp_check_resolved(const struct dtp_plan *p, const struct dtp_fr
 double dtp_check_now_s(void);
 
 /* check_shadow.c: --shadow */
+extern const struct dtp_form dtp_check_shadow_form;
 enum dtp_status dtp_check_shadow(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* dtplan check --shadow: ranks of a job of many GPUs, one at a time on one GPU. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "models/schedule/schedule.h"
@@ -192,88 +193,168 @@ static void summarise(struct shadows *x) {
     x->mape_peak_pct = npeaks > 0 ? peak / npeaks : (double)NAN;
 }
 
-static void write_row(struct dtp_json_out *w, const struct shadow *s, bool after) {
+/* ---- JSON ---- */
+
+/* The shadows before their runs (after NULL) or after them. */
+struct document {
+    const struct shadows *shadows, *after;
+    const struct dtp_check *check;
+    const struct dtp_problem *problem;
+};
+struct plan_row {
+    struct dtp_plan plan;
+    double step_s;
+    double scaled_step_s; /* 0: before the runs */
+};
+struct action {
+    const char *name;
+    double predicted_s;
+    const struct action_run *after;
+};
+struct action_run {
+    int count;
+    double measured_s;
+};
+struct row {
+    const struct shadow *shadow, *after, *on_gpu;
+};
+
+static void put_object(struct dtp_json_out *w, const struct dtp_field *f, const void *in) {
     dtp_json_object(w);
-    dtp_json_put_key(w, "plan");
-    dtp_plan_write(w, &s->run);
-    dtp_json_kv_int(w, "stage", s->stage);
-    dtp_json_kv_int(w, "rank", s->rank);
-    dtp_json_put_key(w, "actions");
+    dtp_fields_write(w, f->fields, in);
+    dtp_json_end(w);
+}
+
+static void put_plans(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
+    const struct shadows *x = d->shadows;
+    dtp_json_array(w);
+    for (size_t i = 0; i < x->nplans; i++) {
+        const struct plan_row row = {x->plan[i].plan, x->plan[i].step_s,
+                                     d->after ? scaled_s(x, &x->plan[i]) : 0};
+        put_object(w, f, &row);
+    }
+    dtp_json_end(w);
+}
+
+static void put_actions(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct row *x = at;
+    const struct shadow *s = x->shadow;
     dtp_json_array(w);
     for (int k = 0; k < KINDS; k++) {
-        if (!(s->predicted_s[k] > 0))
-            continue;
-        dtp_json_object(w);
-        dtp_json_kv_string(w, "name", dtp_action_names[kinds[k]]);
-        dtp_json_kv_double(w, "predicted_s", s->predicted_s[k]);
-        if (after) {
-            dtp_json_kv_int(w, "count", s->count[k]);
-            dtp_json_kv_double(w, "measured_s", measured(s, k) ? s->measured_s[k] : (double)NAN);
-        }
-        dtp_json_end(w);
+        const struct action_run run = {s->count[k],
+                                       measured(s, k) ? s->measured_s[k] : (double)NAN};
+        const struct action action = {dtp_action_names[kinds[k]], s->predicted_s[k],
+                                      x->after ? &run : NULL};
+        if (s->predicted_s[k] > 0)
+            put_object(w, f, &action);
     }
-    dtp_json_end(w);
-    dtp_json_kv_u64(w, "predicted_peak_bytes", s->predicted_bytes);
-    if (after)
-        dtp_json_kv_u64(w, "measured_peak_bytes", s->measured_bytes);
-    if (after && s->clock_hz > 0) {
-        dtp_json_kv_double(w, "clock_hz", s->clock_hz);
-        dtp_json_kv_double(w, "power_w", s->power_w);
-    }
-    if (s->failure)
-        dtp_json_kv_string(w, "failure", s->failure);
     dtp_json_end(w);
 }
 
-static void write_json(FILE *f, const struct shadows *x, bool after) {
-    const struct dtp_problem *p = &x->setup->problem;
-    struct dtp_json_out w;
-    dtp_json_begin(&w, f, 1);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", 1);
-    dtp_json_kv_string(&w, "source", "dtplan check --shadow: predicted, and measured on machine");
-    dtp_json_kv_string(&w, "machine", x->c->machine);
-    if (x->c->versions)
-        dtp_json_kv_string(&w, "versions", x->c->versions);
-    dtp_json_kv_string(&w, "backend", x->c->backend);
-    dtp_json_kv_string(&w, "model", p->model->name);
-    dtp_json_kv_string(&w, "cluster", p->cluster->name);
-    dtp_json_kv_string(&w, "framework", p->framework->name);
-    dtp_json_kv_int(&w, "gpus", p->gpus);
-    dtp_json_kv_int(&w, "seq", p->seq);
-    dtp_json_kv_int(&w, "steps", x->c->steps);
-    dtp_json_put_key(&w, "plans");
-    dtp_json_array(&w);
-    for (size_t i = 0; i < x->nplans; i++) {
-        dtp_json_object(&w);
-        dtp_json_put_key(&w, "plan");
-        dtp_plan_write(&w, &x->plan[i].plan);
-        dtp_json_kv_double(&w, "step_s", x->plan[i].step_s);
-        if (after)
-            dtp_json_kv_double(&w, "scaled_step_s", scaled_s(x, &x->plan[i]));
-        dtp_json_end(&w);
+static void put_rows(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
+    dtp_json_array(w);
+    for (size_t i = 0; i < d->shadows->nrows; i++) {
+        const struct shadow *s = &d->shadows->row[i], *after = d->after ? s : NULL;
+        const struct row row = {s, after, s->clock_hz > 0 ? after : NULL};
+        put_object(w, f, &row);
     }
-    dtp_json_end(&w);
-    dtp_json_put_key(&w, "rows");
-    dtp_json_array(&w);
-    for (size_t i = 0; i < x->nrows; i++)
-        write_row(&w, &x->row[i], after);
-    dtp_json_end(&w);
-    if (after) {
-        dtp_json_kv_double(&w, "mape_action_pct", x->mape_action_pct);
-        dtp_json_kv_double(&w, "mape_peak_pct", x->mape_peak_pct);
-    }
-    dtp_json_end(&w);
+    dtp_json_end(w);
 }
 
-static enum dtp_status save(struct shadows *x, const char *path, bool after, struct dtp_err *err) {
-    struct dtp_file_out file;
-    if (!path)
-        return DTP_OK;
-    DTP_TRY(dtp_file_out_open(x->cli->a, path, &file, err));
-    write_json(file.f, x, after);
-    return dtp_file_out_commit(&file, err);
+/* clang-format off */
+#define PART(member, table) {"part", DTP_FIELD_PUT, AT(member), .put = dtp_put_part, .flat = true, .fields = table}
+#define AT(member) offsetof(struct action_run, member)
+static const struct dtp_field action_run_fields[] = {
+    {"count", DTP_FIELD_INT, AT(count), .help = "actions that were measured"},
+    {"measured_s", DTP_FIELD_DOUBLE, AT(measured_s), .help = "mean time of one"},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct action, member)
+static const struct dtp_field action_fields[] = {
+    {"name", DTP_FIELD_STRING, AT(name), .help = "F, B, I, W, ..."},
+    {"predicted_s", DTP_FIELD_DOUBLE, AT(predicted_s), .help = "time of one"},
+    PART(after, action_run_fields), {0}};
+#undef AT
+#define AT(member) offsetof(struct shadow, member)
+static const struct dtp_field rank_fields[] = {
+    DTP_FIELD_PLAN_AT(AT(run)),
+    {"stage", DTP_FIELD_INT, AT(stage), .help = "pipeline stage of the rank"},
+    {"rank", DTP_FIELD_INT, AT(rank), .help = "rank that ran alone"},
+    {0}};
+static const struct dtp_field predicted_fields[] = {
+    {"predicted_peak_bytes", DTP_FIELD_U64, AT(predicted_bytes), .help = "peak of the rank"}, {0}};
+static const struct dtp_field measured_fields[] = {
+    {"measured_peak_bytes", DTP_FIELD_U64, AT(measured_bytes), .help = "peak of the rank"}, {0}};
+static const struct dtp_field gpu_fields[] = {
+    {"clock_hz", DTP_FIELD_DOUBLE, AT(clock_hz), .help = "clock of the GPU"},
+    {"power_w", DTP_FIELD_DOUBLE, AT(power_w), .help = "power of the GPU"},
+    {0}};
+static const struct dtp_field failure_fields[] = {
+    {"failure", DTP_FIELD_STRING, AT(failure), .help = "why the run failed"}, {0}};
+#undef AT
+#define AT(member) offsetof(struct row, member)
+static const struct dtp_field row_fields[] = {
+    PART(shadow, rank_fields),
+    {"actions", DTP_FIELD_PUT, 0, .put = put_actions, .inner = "[]", .fields = action_fields},
+    PART(shadow, predicted_fields), PART(after, measured_fields), PART(on_gpu, gpu_fields),
+    PART(shadow, failure_fields), {0}};
+#undef AT
+#define AT(member) offsetof(struct plan_row, member)
+static const struct dtp_field plan_fields[] = {
+    DTP_FIELD_PLAN_AT(AT(plan)),
+    {"step_s", DTP_FIELD_DOUBLE, AT(step_s), .help = "predicted time of a step"},
+    {"scaled_step_s", DTP_FIELD_DOUBLE, AT(scaled_step_s), .unset = DTP_UNSET_LEFT_OUT,
+     .help = "time of a step by the actions as they were measured"},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct dtp_check, member)
+static const struct dtp_field machine_fields[] = {
+    {"machine", DTP_FIELD_STRING, AT(machine), .help = "machine that it ran on"},
+    {"versions", DTP_FIELD_STRING, AT(versions), .help = "versions of driver and libraries, on GPUs"},
+    {"backend", DTP_FIELD_STRING, AT(backend), .help = "cpu or cuda"},
+    {0}};
+static const struct dtp_field steps_fields[] = {
+    {"steps", DTP_FIELD_INT, AT(steps), .help = "steps that each rank ran"}, {0}};
+#undef AT
+static const struct dtp_field seq_fields[] = {
+    {"seq", DTP_FIELD_INT, offsetof(struct dtp_problem, seq), .help = "tokens of a sequence"}, {0}};
+#define AT(member) offsetof(struct shadows, member)
+static const struct dtp_field summary_fields[] = {
+    {"mape_action_pct", DTP_FIELD_DOUBLE, AT(mape_action_pct), .help = "mean of the absolute errors of the actions"},
+    {"mape_peak_pct", DTP_FIELD_DOUBLE, AT(mape_peak_pct), .help = "mean of the absolute errors of the peak memory"},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_SOURCE("dtplan check --shadow: predicted, and measured on machine"),
+    PART(check, machine_fields),
+    {"model", DTP_FIELD_PUT, AT(problem), .put = dtp_put_model_name, .help = "name of the model"},
+    {"cluster", DTP_FIELD_PUT, AT(problem), .put = dtp_put_cluster_name, .help = "cluster that the plans are for"},
+    {"framework", DTP_FIELD_PUT, AT(problem), .put = dtp_put_framework_name, .help = "name of the framework"},
+    {"gpus", DTP_FIELD_PUT, AT(problem), .put = dtp_put_gpus, .help = "GPUs of the plans"},
+    PART(problem, seq_fields), PART(check, steps_fields),
+    {"plans", DTP_FIELD_PUT, 0, .put = put_plans, .inner = "[]", .fields = plan_fields},
+    {"rows", DTP_FIELD_PUT, 0, .put = put_rows, .inner = "[]", .fields = row_fields},
+    PART(after, summary_fields), {0}};
+/* clang-format on */
+const struct dtp_form dtp_check_shadow_form = {
+    "check --shadow", "Ranks of a large plan, one at a time.", document_fields};
+
+static void write_before(FILE *f, const void *shadows) {
+    const struct shadows *x = shadows;
+    const struct document d = {x, NULL, x->c, &x->setup->problem};
+    dtp_form_write(f, 1, &dtp_check_shadow_form, &d);
 }
+
+static void write_after(FILE *f, const void *shadows) {
+    const struct shadows *x = shadows;
+    const struct document d = {x, x, x->c, &x->setup->problem};
+    dtp_form_write(f, 1, &dtp_check_shadow_form, &d);
+}
+
+/* ---- text ---- */
 
 static void print_row(struct shadows *x, const struct shadow *s) {
     const struct dtp_term *t = &x->cli->out;
@@ -348,7 +429,8 @@ enum dtp_status dtp_check_shadow(struct dtp_cli *cli, struct dtp_check *c, struc
     for (size_t i = 0; i < x.nplans; i++)
         add_rows(&x, &x.plan[i].plan);
     DTP_TRY(predict(&x, err));
-    DTP_TRY(save(&x, own->predictions, false, err));
+    if (own->predictions)
+        DTP_TRY(dtp_file_write(cli->a, own->predictions, write_before, &x, err));
     if (!cli->args.json)
         fprintf(cli->out.file, "%s on %d GPUs of %s, %s; %d steps of one rank at a time\n",
                 x.setup->model.name, x.setup->problem.gpus, x.setup->cluster.name, c->machine,
@@ -356,10 +438,11 @@ enum dtp_status dtp_check_shadow(struct dtp_cli *cli, struct dtp_check *c, struc
     DTP_TRY(run_rows(&x, err));
     summarise(&x);
     if (cli->args.json)
-        write_json(cli->out.file, &x, true);
+        write_after(cli->out.file, &x);
     else
         print_end(&x);
-    DTP_TRY(save(&x, own->results, true, err));
+    if (own->results)
+        DTP_TRY(dtp_file_write(cli->a, own->results, write_after, &x, err));
     for (size_t i = 0; i < x.nrows; i++)
         if (x.row[i].failure)
             return dtp_fail(err, DTP_ENO, "stage %d of a plan failed: %s", x.row[i].stage,

@@ -72,10 +72,11 @@ struct dtp_cli {
 
 struct dtp_verb {
     const char *name, *summary;
-    const char *synopsis;             /* without "dtplan " */
-    const char *description;          /* paragraphs for --help and the manual */
-    unsigned groups;                  /* enum dtp_option_group */
-    const struct dtp_option *options; /* own, may be NULL */
+    const char *synopsis;                    /* without "dtplan " */
+    const char *description;                 /* paragraphs for --help and the manual */
+    unsigned groups;                         /* enum dtp_option_group */
+    const struct dtp_form *const *documents; /* what --json prints, up to NULL; may be NULL */
+    const struct dtp_option *options;        /* own, may be NULL */
     size_t own_size;
     void (*defaults)(void *own); /* may be NULL: zero */
     int min_args, max_args;      /* max_args < 0: any number */

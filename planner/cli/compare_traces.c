@@ -1,5 +1,6 @@
 #include "planner/cli/compare_traces.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -124,81 +125,100 @@ static void print_text(struct dtp_cli *cli, const struct dtp_diff *d) {
 
 /* ---- JSON ---- */
 
-static void put_two(struct dtp_json_out *w, const char *key, const double *v) {
-    dtp_json_put_key(w, key);
+static void put_two(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const double *v = at;
+    (void)f;
     dtp_json_array(w);
     dtp_json_put_double(w, v[0]);
     dtp_json_put_double(w, v[1]);
     dtp_json_end(w);
 }
 
-static void put_tasks(struct dtp_json_out *w, const struct dtp_tasks_task *const *task) {
-    static const char *const keys[] = {"first", "second"};
-    for (int i = 0; i < 2; i++) {
-        dtp_json_put_key(w, keys[i]);
-        if (!task[i]) {
-            dtp_json_put_null(w);
-            continue;
-        }
-        dtp_json_object(w);
-        dtp_json_kv_string(w, "name", task[i]->name);
-        dtp_json_kv_double(w, "start_s", task[i]->start_s);
-        dtp_json_kv_double(w, "cost_s", dtp_diff_cost_s(task[i]));
-        dtp_json_end(w);
-    }
+static void put_cost(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_double(w, dtp_diff_cost_s(at));
 }
 
-static void put_place(struct dtp_json_out *w, const char *key, const struct dtp_diff_place *p) {
-    dtp_json_put_key(w, key);
-    if (!p->found) {
-        dtp_json_put_null(w);
-        return;
-    }
-    dtp_json_object(w);
-    dtp_json_kv_int(w, "rank", p->rank);
-    dtp_json_kv_int(w, "index", p->index);
-    put_tasks(w, p->task);
-    dtp_json_end(w);
+static void put_place(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_diff_place *place = at, *found = place->found ? place : NULL;
+    dtp_put_pointer(w, f, &found);
 }
 
-static void print_json(struct dtp_cli *cli, const struct dtp_diff *d) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, cli->out.file, 1);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
-    dtp_json_kv_string(&w, "source", "dtplan compare: the two timelines, task by task");
-    dtp_json_kv_string(&w, "aligned", dtp_diff_mode_words[d->mode]);
-    dtp_json_kv_int(&w, "ranks", d->nranks);
-    put_two(&w, "step_s", d->step_s);
-    put_two(&w, "idle_s", d->idle_s);
-    put_two(&w, "waiting_s", d->waiting_s);
-    dtp_json_kv_u64(&w, "pairs", d->npaired);
-    dtp_json_kv_u64(&w, "only_first", d->nonly[0]);
-    dtp_json_kv_u64(&w, "only_second", d->nonly[1]);
-    put_place(&w, "first_divergence_order", &d->order);
-    put_place(&w, "first_divergence_time", &d->time);
-    dtp_json_put_key(&w, "kinds");
-    dtp_json_array(&w);
-    for (size_t i = 0; i < d->nkinds; i++) {
-        dtp_json_object(&w);
-        dtp_json_kv_string(&w, "kind", d->kind[i].kind);
-        put_two(&w, "number", d->kind[i].n);
-        put_two(&w, "sum_s", d->kind[i].sum_s);
-        dtp_json_end(&w);
-    }
-    dtp_json_end(&w);
-    dtp_json_put_key(&w, "largest_pairs");
-    dtp_json_array(&w);
-    for (size_t i = 0; i < d->npairs; i++) {
-        dtp_json_object(&w);
-        dtp_json_kv_int(&w, "rank", d->pair[i].rank);
-        dtp_json_kv_double(&w, "second_less_first_s", d->pair[i].less_s);
-        put_tasks(&w, d->pair[i].task);
-        dtp_json_end(&w);
-    }
-    dtp_json_end(&w);
-    dtp_json_end(&w);
+static void put_index(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_int(w, *(const uint32_t *)at);
 }
+
+static void put_kinds(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_diff *d = at;
+    const struct dtp_list list = DTP_LIST(d->kind, d->nkinds);
+    dtp_put_list(w, f, &list);
+}
+
+static void put_pairs(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_diff *d = at;
+    const struct dtp_list list = DTP_LIST(d->pair, d->npairs);
+    dtp_put_list(w, f, &list);
+}
+
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_tasks_task, member)
+static const struct dtp_field task_fields[] = {
+    {"name", DTP_FIELD_STRING, AT(name), .help = "name of the task"},
+    {"start_s", DTP_FIELD_DOUBLE, AT(start_s), .help = "when it starts"},
+    {"cost_s", DTP_FIELD_PUT, 0, .put = put_cost, .help = "time that it takes"},
+    {0}};
+#undef AT
+static const struct dtp_form task_form = {"TASK", "A task of a timeline.", task_fields};
+
+#define AT(member) offsetof(struct dtp_diff_place, member)
+#define TASK(key, i, text) {key, DTP_FIELD_PUT, AT(task[i]), .put = dtp_put_pointer, .form = &task_form, .help = text}
+static const struct dtp_field place_fields[] = {
+    {"rank", DTP_FIELD_INT, AT(rank), .help = "rank on which they differ"},
+    {"index", DTP_FIELD_PUT, AT(index), .put = put_index, .help = "number of the task on the rank"},
+    TASK("first", 0, "task of the first timeline; null: it has none"),
+    TASK("second", 1, "task of the second timeline; null: it has none"),
+    {0}};
+#undef AT
+static const struct dtp_form place_form = {"DIVERGENCE", "Where two timelines differ.", place_fields};
+
+#define AT(member) offsetof(struct dtp_diff_pair, member)
+static const struct dtp_field pair_fields[] = {
+    {"rank", DTP_FIELD_INT, AT(rank), .help = "rank of the two tasks"},
+    {"second_less_first_s", DTP_FIELD_DOUBLE, AT(less_s), .help = "by how much the second takes longer"},
+    TASK("first", 0, "task of the first timeline"),
+    TASK("second", 1, "task of the second timeline"),
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct dtp_diff_kind, member)
+static const struct dtp_field kind_fields[] = {
+    {"kind", DTP_FIELD_STRING, AT(kind), .help = "kind of tasks"},
+    {"number", DTP_FIELD_PUT, AT(n), .put = put_two, .help = "how many, mean over the ranks: of the first, of the second"},
+    {"sum_s", DTP_FIELD_PUT, AT(sum_s), .put = put_two, .help = "their time, likewise"},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct dtp_diff, member)
+static const struct dtp_field document_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_SOURCE("dtplan compare: the two timelines, task by task"),
+    {"aligned", DTP_FIELD_ENUM, AT(mode), .names = dtp_diff_mode_words, .help = "how tasks were paired"},
+    {"ranks", DTP_FIELD_INT, AT(nranks), .help = "ranks that both have"},
+    {"step_s", DTP_FIELD_PUT, AT(step_s), .put = put_two,
+     .help = "longest over the ranks: of the first, of the second, as the next two"},
+    {"idle_s", DTP_FIELD_PUT, AT(idle_s), .put = put_two, .help = "idle time of the compute streams, mean over the ranks"},
+    {"waiting_s", DTP_FIELD_PUT, AT(waiting_s), .put = put_two, .help = "waiting in collectives, mean over the ranks"},
+    {"pairs", DTP_FIELD_U64, AT(npaired), .help = "tasks that both have"},
+    {"only_first", DTP_FIELD_U64, AT(nonly[0]), .help = "tasks that the first alone has"},
+    {"only_second", DTP_FIELD_U64, AT(nonly[1]), .help = "tasks that the second alone has"},
+    {"first_divergence_order", DTP_FIELD_PUT, AT(order), .put = put_place, .form = &place_form,
+     .help = "where the order of tasks first differs; null: nowhere"},
+    {"first_divergence_time", DTP_FIELD_PUT, AT(time), .put = put_place, .form = &place_form,
+     .help = "where the time of a task first differs; null: nowhere"},
+    {"kinds", DTP_FIELD_PUT, 0, .put = put_kinds, .inner = "[]", .fields = kind_fields},
+    {"largest_pairs", DTP_FIELD_PUT, 0, .put = put_pairs, .inner = "[]", .fields = pair_fields},
+    {0}};
+/* clang-format on */
+const struct dtp_form dtp_compare_traces_form = {"compare of traces",
+                                                 "Two timelines, task by task.", document_fields};
 
 enum dtp_status dtp_cli_compare_traces(struct dtp_cli *cli, int step, struct dtp_err *err) {
     struct dtp_tasks *side[2];
@@ -213,7 +233,7 @@ enum dtp_status dtp_cli_compare_traces(struct dtp_cli *cli, int step, struct dtp
     const int steps[2] = {step, -1};
     DTP_TRY(dtp_diff(cli->a, both, steps, &d, err));
     if (cli->args.json)
-        print_json(cli, &d);
+        dtp_form_write(cli->out.file, 1, &dtp_compare_traces_form, &d);
     else
         print_text(cli, &d);
     return DTP_OK;

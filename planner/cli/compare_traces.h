@@ -4,6 +4,7 @@
 
 #include "planner/cli/cli.h"
 
+extern const struct dtp_form dtp_compare_traces_form; /* its document */
 /* A trace or timeline rather than a plan document. */
 bool dtp_cli_is_trace(struct dtp_arena *a, const char *path);
 /* cli->arg: the ranks of a trace, then a timeline, trace or plan document to compare it with. step: of

@@ -1,4 +1,5 @@
 /* explain_budget.c: the operations of one rank added up over a step. */
+#include <math.h>
 #include <string.h>
 
 #include "models/plan/stage.h"
@@ -32,7 +33,7 @@ static double op_bytes(const struct dtp_op *op) {
 static double of_peak(const struct dtp_budget *b, const struct dtp_budget_row *r) {
     const struct dtp_gpu *gpu = &b->problem->cluster->gpu;
     if (r->op->kind == DTP_OP_COLLECTIVE || r->time_s <= 0)
-        return -1;
+        return NAN;
     if (r->op->kind == DTP_OP_KERNEL)
         return r->bytes / r->time_s / gpu->hbm_bytes_per_s;
     return r->flops / r->time_s / gpu->peak_flops_per_s[b->plan->dtype];

@@ -12,7 +12,7 @@ struct dtp_budget_row {
     const char *pass;
     double times; /* launches in a step */
     double time_s, flops, bytes;
-    double of_peak;    /* of the dense peak or of nominal HBM bandwidth; < 0: neither */
+    double of_peak;    /* of the dense peak or of nominal HBM bandwidth; NAN: neither */
     bool extrapolated; /* a product of a size that was not measured */
 };
 

@@ -63,10 +63,18 @@ const char *dtp_listing_value(const struct dtp_field *field, const void *in, cha
     case DTP_FIELD_DOUBLES:
     case DTP_FIELD_OBJECT:
     case DTP_FIELD_JSON:
+    case DTP_FIELD_PUT:
         break;
     }
     return buf;
 }
+
+static const struct dtp_field names_fields[] = {{"[]", DTP_FIELD_STRING, 0, .help = "a name"}, {0}};
+static const struct dtp_form names_form = {
+    "models, clusters, frameworks, schedules, collectives",
+    "The names. With a NAME the entry itself: MODEL, CLUSTER, FRAMEWORK, or one of the next two.",
+    names_fields};
+const struct dtp_form *const dtp_names_documents[] = {&names_form, NULL};
 
 enum dtp_status dtp_listing_run(struct dtp_cli *cli, const struct dtp_listing_verb *verb,
                                 struct dtp_err *err) {

@@ -8,6 +8,7 @@ struct dtp_listing {
     bool names; /* names alone, for scripts and completion */
 };
 extern const struct dtp_option dtp_listing_options[];
+extern const struct dtp_form *const dtp_names_documents[]; /* of the listing verbs together */
 
 /* "name   title" with the title cut to the width. */
 void dtp_listing_row(const struct dtp_term *t, const char *name, int name_width, const char *title);

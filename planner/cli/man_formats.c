@@ -3,8 +3,8 @@
 
 #include "hw/cluster.h"
 #include "models/framework/framework.h"
-#include "planner/cli/cli.h"
-#include "planner/cli/output_formats.h"
+#include "planner/cli/output_traces.h"
+#include "planner/cli/verbs.h"
 #include "planner/document.h"
 
 static const struct page {
@@ -47,8 +47,8 @@ static void entry(FILE *f, const char *prefix, const char *name, const struct dt
 /* Members that stand side by side with one table, such as those by dtype, are written once: a|b. */
 static const struct dtp_field *alike(const struct dtp_field *field, char *names, size_t size) {
     size_t n = (size_t)snprintf(names, size, "%s", field->name);
-    while (field[1].name && field[1].kind == DTP_FIELD_OBJECT && field[1].fields == field->fields &&
-           n < size)
+    while (field->kind == DTP_FIELD_OBJECT && field->fields && field[1].name &&
+           field[1].kind == DTP_FIELD_OBJECT && field[1].fields == field->fields && n < size)
         n += (size_t)snprintf(names + n, size - n, "|%s", (++field)->name);
     return field;
 }
@@ -68,37 +68,98 @@ static void entries(FILE *f, const char *prefix, const struct dtp_field *fields)
     }
 }
 
-/* "a.b; of the form X", or "with the keys of X" where these stand beside the others. */
-static void outputs(FILE *f, const struct dtp_output_key *key) {
-    for (; key->path; key++) {
-        char text[512];
-        bool beside = key->path[0] == '\0';
-        snprintf(text, sizeof text, "%s%s%s%s.\n", key->help, key->help[0] && key->form ? "; " : "",
-                 !key->form ? ""
-                 : beside   ? "the keys of "
-                            : "of the form of ",
-                 key->form ? key->form : "");
-        fputs(".TP\n\\fB", f);
-        dtp_man_text(f, beside ? "..." : key->path);
-        fputs("\\fR\n", f);
-        dtp_man_text(f, text);
+/* ---- what --json prints ---- */
+
+enum { MOST_FORMS = 64 };
+
+/* Parts that documents have, in the order in which they are met. */
+struct parts {
+    const struct dtp_form *at[MOST_FORMS];
+    size_t n;
+};
+
+/* Notes a part that has a page of its own below; those of files have theirs above. */
+static void need(struct parts *parts, const struct dtp_form *form) {
+    for (size_t i = 0; i < parts->n; i++)
+        if (strcmp(parts->at[i]->title, form->title) == 0)
+            return;
+    if (form->fields && parts->n < MOST_FORMS)
+        parts->at[parts->n++] = form;
+}
+
+static void output(FILE *f, const char *path, bool among, const char *help, const char *form) {
+    fputs(".TP\n\\fB", f);
+    dtp_man_text(f, path);
+    fputs("\\fR\n", f);
+    if (help)
+        dtp_man_text(f, help);
+    if (help && form)
+        dtp_man_text(f, "; ");
+    if (form) {
+        dtp_man_text(f, among ? "the keys of " : "of the form of ");
+        dtp_man_text(f, form);
+    }
+    fputs(".\n", f);
+}
+
+/* "[]" behind a list. */
+static const char *inner_of(const struct dtp_field *field) {
+    return field->inner ? field->inner : field->put == dtp_put_list ? "[]" : "";
+}
+
+static void outputs(FILE *f, const char *prefix, const struct dtp_field *fields,
+                    struct parts *parts) {
+    char names[256], path[512];
+    for (const struct dtp_field *field = fields; field->name; field++) {
+        bool among = field->flat && !field->inner;
+        field = alike(field, names, sizeof names);
+        const struct dtp_form *form = field->form;
+        snprintf(path, sizeof path, "%s%s%s", prefix, names, inner_of(field));
+        if (form)
+            need(parts, form);
+        if (among && form) {
+            int outer = (int)strlen(prefix) - 1; /* without the dot */
+            snprintf(path, sizeof path, "%.*s", outer > 0 ? outer : 3, outer > 0 ? prefix : "...");
+            output(f, path, true, field->help, form->title);
+        }
+        if (!among && (field->help || form || !field->fields))
+            output(f, path, false, field->help ? field->help : names, form ? form->title : NULL);
+        snprintf(path, sizeof path, "%s%s%s.", prefix, names, inner_of(field));
+        if (field->fields)
+            outputs(f, among ? prefix : path, field->fields, parts);
     }
 }
 
+static void output_title(FILE *f, const struct dtp_form *form) {
+    fputs(".SS ", f);
+    dtp_man_text(f, form->title);
+    putc('\n', f);
+    dtp_man_text(f, form->text);
+    putc('\n', f);
+}
+
+static void output_page(FILE *f, const struct dtp_form *form, struct parts *parts) {
+    output_title(f, form);
+    outputs(f, "", form->fields, parts);
+}
+
 static void output_pages(FILE *f) {
+    struct parts parts = {.n = 0};
     fputs(".SH OUTPUT\n", f);
-    dtp_man_text(
-        f, "What the commands write with --json, one document each. a[] is a member of the list a, "
-           "a.* "
-           "one of any name, a|b stands for either; keys in capitals are parts of several, further "
-           "below.\n");
+    dtp_man_text(f,
+                 "What the commands write with --json, one document each. a[] is a member of the "
+                 "list a, a.* one of any name, a|b stands for either; keys in capitals are parts "
+                 "of several, further below.\n");
+    for (size_t v = 0; dtp_verbs[v]; v++)
+        for (const struct dtp_form *const *d = dtp_verbs[v]->documents; d && *d; d++)
+            output_page(f, *d, &parts);
+    for (size_t i = 0; i < parts.n; i++) /* each may name more */
+        output_page(f, parts.at[i], &parts);
     for (const struct dtp_output_page *p = dtp_output_pages; p->title; p++) {
-        fputs(".SS ", f);
-        dtp_man_text(f, p->title);
-        putc('\n', f);
-        dtp_man_text(f, p->text);
-        putc('\n', f);
-        outputs(f, p->keys);
+        const struct dtp_form form = {p->title, p->text, NULL};
+        output_title(f, &form);
+        for (const struct dtp_output_key *k = p->keys; k->path; k++)
+            output(f, k->path, false, k->help, k->form);
     }
 }
 

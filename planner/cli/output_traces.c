@@ -1,74 +1,8 @@
-/* output_traces.c: the documents about runs and files of others. */
-#include "planner/cli/output_formats.h"
+/* output_traces.c: keys of the documents of `replay` and `trace`, for the manual. */
+#include "planner/cli/output_traces.h"
 
 /* clang-format off */
-const struct dtp_output_key dtp_output_task[] = {
-    {"name", "of the task"}, {"start_s", "when it starts"}, {"cost_s", "what it takes"}, {0}};
-
-const struct dtp_output_key dtp_output_divergence[] = {
-    {"rank", "where"},
-    {"index", "of the task on the rank"},
-    {"first", "of the first timeline; null: it has none", "TASK"},
-    {"second", "of the second timeline; null: it has none", "TASK"},
-    {0}};
-
-const struct dtp_output_key dtp_output_compare_traces[] = {
-    {"schema_version", "of this form"},
-    {"source", "where the numbers are from"},
-    {"aligned", "how tasks were paired"},
-    {"ranks", "that both have"},
-    {"step_s", "longest over the ranks: of the first, of the second, as the next two"},
-    {"idle_s", "of the compute streams, mean over the ranks"},
-    {"waiting_s", "in collectives, mean over the ranks"},
-    {"pairs", "tasks that both have"},
-    {"only_first", "tasks that the first alone has"},
-    {"only_second", "tasks that the second alone has"},
-    {"first_divergence_order", "where the order of tasks first differs; null: nowhere", "DIVERGENCE"},
-    {"first_divergence_time", "where the time of a task first differs; null: nowhere", "DIVERGENCE"},
-    {"kinds[].kind", "of tasks"},
-    {"kinds[].number", "mean over the ranks: of the first, of the second"},
-    {"kinds[].sum_s", "likewise"},
-    {"largest_pairs[].rank", "where"},
-    {"largest_pairs[].second_less_first_s", "by how much the second takes longer"},
-    {"largest_pairs[].first", "of the first timeline", "TASK"},
-    {"largest_pairs[].second", "of the second timeline", "TASK"},
-    {0}};
-
-const struct dtp_output_key dtp_output_errors[] = {
-    {"rows", "how many"},
-    {"mape_pct", "mean of the absolute errors"},
-    {"median_pct", "their median"},
-    {"p90_pct", "what nine of ten are below"},
-    {"bias_pct", "mean error; above 0: predicted too slow or too large"},
-    {"worst_pct", "largest absolute error"},
-    {0}};
-
-const struct dtp_output_key dtp_output_error_group[] = {
-    {"step", "errors of the step's time", "ERRORS"},
-    {"memory", "errors of the peak memory", "ERRORS"},
-    {"outside_calibration", "errors of the step's time of rows apart, outside of what was calibrated", "ERRORS"},
-    {0}};
-
-const struct dtp_output_key dtp_output_validate[] = {
-    {"schema_version", "of this form"},
-    {"version", "of dtplan"},
-    {"rows", "that were read"},
-    {"unsupported", "rows that are not predicted"},
-    {"all", "errors of all rows", "GROUP"},
-    {"by_*[]", "errors of the rows of each file, framework, GPU, ...", "GROUP"},
-    {"by_*[].unsupported", "rows that are not predicted"},
-    {"by_*[].*", "which, by the key that the list is named by"},
-    {"cells[].file", "of the rows of one model and number of GPUs, from five layouts on"},
-    {"cells[].model", "of the cell"},
-    {"cells[].gpus", "of the cell"},
-    {"cells[].rows", "of the cell"},
-    {"cells[].spearman", "rank correlation of predicted and measured times"},
-    {"cells[].kendall", "the same, Kendall's"},
-    {"cells[].regret_top1_pct", "how much slower the pick is than the fastest"},
-    {"cells[].regret_top5_pct", "the same of the best of five picks"},
-    {0}};
-
-const struct dtp_output_key dtp_output_critical[] = {
+static const struct dtp_output_key critical[] = {
     {"span_s", "of the path"},
     {"compute", "seconds of it"},
     {"communication", "seconds of it"},
@@ -83,7 +17,7 @@ const struct dtp_output_key dtp_output_critical[] = {
     {"longest[].sum_s", "that they take"},
     {0}};
 
-const struct dtp_output_key dtp_output_replay[] = {
+static const struct dtp_output_key replay[] = {
     {"schema_version", "of this form"},
     {"source", "where the numbers are from"},
     {"ranks[].rank", "its number"},
@@ -133,24 +67,7 @@ const struct dtp_output_key dtp_output_replay[] = {
     {"definitions", "of the keys, in words"},
     {0}};
 
-const struct dtp_output_key dtp_output_infer[] = {
-    {"inferred.*", "null: the trace does not tell"},
-    {"inferred.*.value", "number, or that of the name in text; a name is layers, hidden, heads, ..."},
-    {"inferred.*.text", "the same in words"},
-    {"inferred.*.confidence", "0 to 1"},
-    {"inferred.*.source", "what says so"},
-    {"schema_version", "of this form, that of a plan document with what follows"},
-    {"source", "where the numbers are from"},
-    {"model", "as inferred", "MODEL"},
-    {"cluster", "that has the trace's GPU"},
-    {"framework", "whose kernels these are"},
-    {"gpus", "of the job"},
-    {"seq", "tokens of a sequence"},
-    {"plan", "as inferred", "PLAN"},
-    {"notes", "what was taken for what the trace does not say"},
-    {0}};
-
-const struct dtp_output_key dtp_output_trace[] = {
+static const struct dtp_output_key trace[] = {
     {"schema_version", "of this form"},
     {"files[].source", "file, or the first of several"},
     {"files[].format", "name, as --format list has it"},
@@ -234,23 +151,10 @@ const struct dtp_output_key dtp_output_trace[] = {
     {"files[].simulation.busy_s.*", "seconds of a stream"},
     {"files[].simulation.unmatched", "sends and receives without a partner"},
     {0}};
-
-const struct dtp_output_key dtp_output_jobs[] = {
-    {"schema_version", "of this form"},
-    {"source", "where the numbers are from"},
-    {"nodes", "of the cluster"},
-    {"gpus_per_node", "of the cluster"},
-    {"gpu_hours_per_failure", "mean GPU-hours between interruptions; 0: none"},
-    {"results[].policy", "fifo or backfill"},
-    {"results[].jobs", "that ran"},
-    {"results[].span_s", "first submission to last end"},
-    {"results[].utilisation", "GPU time that jobs hold over that of the cluster in the span"},
-    {"results[].goodput", "the same without restarts and lost work, by the throughput of each size"},
-    {"results[].wait_mean_s", "in the queue"},
-    {"results[].wait_median_s", "in the queue"},
-    {"results[].wait_p90_s", "in the queue, nine of ten wait less"},
-    {"results[].wait_p99_s", "in the queue, 99 of 100 wait less"},
-    {"results[].failures", "interruptions"},
-    {"results[].lost_gpu_s", "GPU time that they cost"},
-    {0}};
 /* clang-format on */
+
+const struct dtp_output_page dtp_output_pages[] = {
+    {"replay", "Where the time of a job goes, from its traces.", replay},
+    {"trace", "What is in files; which keys a file has depends on its kind.", trace},
+    {"CRITICAL", "A critical path.", critical},
+    {0}};

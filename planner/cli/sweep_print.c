@@ -1,6 +1,6 @@
 #include "planner/cli/verb_sweep.h"
 
-#include <math.h>
+#include <stddef.h>
 
 #include "sim/base/text.h"
 
@@ -120,54 +120,54 @@ void dtp_sweep_text(struct dtp_cli *cli, const struct dtp_sweep *s) {
 
 /* ---- for programs ---- */
 
-/* Else null, as the writer has for what is no number. */
-static void number_where(struct dtp_json_out *w, const char *key, bool known, double v) {
-    dtp_json_kv_double(w, key, known ? v : (double)NAN);
+static void put_index(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    int i = *(const int *)at;
+    (void)f;
+    if (i >= 0)
+        dtp_json_put_int(w, i);
+    else
+        dtp_json_put_null(w);
 }
 
-static void positive(struct dtp_json_out *w, const char *key, double v) {
-    number_where(w, key, v > 0, v);
+static void put_rows(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_sweep *s = at;
+    const struct dtp_list rows = DTP_LIST(s->row, s->n);
+    dtp_put_list(w, f, &rows);
 }
 
-void dtp_sweep_json(struct dtp_cli *cli, const struct dtp_sweep *s) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, cli->out.file, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
-    dtp_json_kv_string(&w, "version", DTP_VERSION);
-    dtp_json_kv_string(&w, "source", "dtplan: predicted");
-    dtp_json_kv_string(&w, "model", cli->args.ask.model ? cli->args.ask.model : "-");
-    positive(&w, "tokens", s->tokens);
-    positive(&w, "deadline_s", s->deadline_s);
-    dtp_json_put_key(&w, "rows");
-    dtp_json_array(&w);
-    for (int i = 0; i < s->n; i++) {
-        const struct dtp_sweep_row *row = &s->row[i];
-        dtp_json_object(&w);
-        dtp_json_kv_string(&w, "cluster", row->cluster);
-        dtp_json_kv_string(&w, "framework", row->framework);
-        dtp_json_kv_int(&w, "gpus", row->gpus);
-        positive(&w, "price_per_gpu_hour", row->price);
-        positive(&w, "days", row->days);
-        positive(&w, "gpu_hours", row->gpu_hours);
-        positive(&w, "cost", row->cost);
-        positive(&w, "scaling", row->scaling);
-        dtp_json_kv_bool(&w, "front", row->front);
-        dtp_json_put_key(&w, "best");
-        if (row->best)
-            dtp_result_write(&w, &row->setup->problem, row->best);
-        else
-            dtp_json_put_null(&w);
-        if (row->reason)
-            dtp_json_kv_string(&w, "reason", row->reason);
-        dtp_json_end(&w);
-    }
-    dtp_json_end(&w);
-    number_where(&w, "fastest", s->fastest >= 0, s->fastest);
-    number_where(&w, "cheapest", s->cheapest >= 0, s->cheapest);
-    number_where(&w, "within_deadline", s->within >= 0, s->within);
-    dtp_json_end(&w);
-}
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_sweep_row, member)
+#define POSITIVE(key) #key, DTP_FIELD_DOUBLE, AT(key), .unset = DTP_UNSET_NULL
+static const struct dtp_field row_fields[] = {
+    {"cluster", DTP_FIELD_STRING, AT(cluster), .help = "name of the cluster"},
+    {"framework", DTP_FIELD_STRING, AT(framework), .help = "name of the framework"},
+    {"gpus", DTP_FIELD_INT, AT(gpus), .help = "GPUs in all"},
+    {"price_per_gpu_hour", DTP_FIELD_DOUBLE, AT(price), .unset = DTP_UNSET_NULL, .help = "price that was given; null: none"},
+    {POSITIVE(days), .help = "days to train, with interruptions; null: the tokens are not known"},
+    {POSITIVE(gpu_hours), .help = "the same in GPU-hours"},
+    {POSITIVE(cost), .help = "the same in the currency of the price"},
+    {POSITIVE(scaling),
+     .help = "tokens a second and GPU over those of the first row of its cluster and framework that fits"},
+    {"front", DTP_FIELD_BOOL, AT(front), .help = "no other row is at least as fast and as cheap, and better in one of the two"},
+    {"best", DTP_FIELD_PUT, AT(best), .put = dtp_put_pointer, .form = &dtp_result_form, .help = "the plan; null: none fits"},
+    {"reason", DTP_FIELD_STRING, AT(reason), .help = "why no plan is there"},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct dtp_sweep, member)
+static const struct dtp_field sweep_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_VERSION, DTP_FIELD_SOURCE("dtplan: predicted"),
+    {"model", DTP_FIELD_STRING, AT(model), .help = "name of the model"},
+    {POSITIVE(tokens), .help = "tokens to train on; null: not known"},
+    {POSITIVE(deadline_s), .help = "deadline that was given; null: none"},
+    {"rows", DTP_FIELD_PUT, 0, .put = put_rows, .inner = "[]", .fields = row_fields},
+    {"fastest", DTP_FIELD_PUT, AT(fastest), .put = put_index, .help = "index of the fastest row"},
+    {"cheapest", DTP_FIELD_PUT, AT(cheapest), .put = put_index, .help = "index of the cheapest row"},
+    {"within_deadline", DTP_FIELD_PUT, AT(within), .put = put_index,
+     .help = "index of the cheapest row within the deadline"},
+    {0}};
+/* clang-format on */
+const struct dtp_form dtp_sweep_form = {"sweep", "The best plan on each size and cluster.",
+                                        sweep_fields};
 
 static void csv_number(FILE *f, double v) {
     char text[32];

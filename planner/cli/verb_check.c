@@ -178,10 +178,7 @@ static enum dtp_status predict(struct dtp_cli *cli, struct dtp_check *c, struct 
     dtp_evaluator_destroy(terms.ev);
     c->predict_s = dtp_check_now_s() - start_s;
     const struct dtp_check_own *own = cli->own;
-    struct dtp_file_out file;
-    DTP_TRY(dtp_file_out_open(cli->a, own->predictions, &file, err));
-    dtp_check_predictions(file.f, c);
-    return dtp_file_out_commit(&file, err);
+    return dtp_file_write(cli->a, own->predictions, dtp_check_predictions, c, err);
 }
 
 /* ---- runs ---- */
@@ -219,13 +216,10 @@ struct runs {
 static enum dtp_status write_results(struct dtp_cli *cli, struct dtp_check *c,
                                      struct dtp_err *err) {
     const struct dtp_check_own *own = cli->own;
-    struct dtp_file_out file;
     if (!own->results)
         return DTP_OK;
     dtp_check_summarise(cli->a, c);
-    DTP_TRY(dtp_file_out_open(cli->a, own->results, &file, err));
-    dtp_check_json(file.f, c);
-    return dtp_file_out_commit(&file, err);
+    return dtp_file_write(cli->a, own->results, dtp_check_json, c, err);
 }
 
 static void note_run(struct dtp_arena *a, const struct dtp_check_own *own,
@@ -297,14 +291,6 @@ static enum dtp_status timeline(struct dtp_cli *cli, const struct dtp_check *c, 
     return dtp_cli_write_tasks(cli, tasks, path, err);
 }
 
-static enum dtp_status svg(struct dtp_cli *cli, const struct dtp_check *c, const char *path,
-                           struct dtp_err *err) {
-    struct dtp_file_out file;
-    DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
-    dtp_check_svg(cli->a, file.f, c);
-    return dtp_file_out_commit(&file, err);
-}
-
 /* Ranks on cores that others use are not what was predicted. */
 static void note_load(int ncores) {
     double load = 0;
@@ -344,13 +330,15 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     else
         dtp_check_text(cli->a, &cli->out, &c);
     if (own->svg)
-        DTP_TRY(svg(cli, &c, own->svg, err));
+        DTP_TRY(dtp_file_write(cli->a, own->svg, dtp_check_svg, &c, err));
     if (cli->args.timeline)
         DTP_TRY(timeline(cli, &c, cli->args.timeline, err));
     if (c.nfailed > 0)
         return dtp_fail(err, DTP_ENO, "%zu of %zu layouts failed", c.nfailed, c.nrows);
     return DTP_OK;
 }
+
+static const struct dtp_form *const documents[] = {&dtp_check_form, &dtp_check_shadow_form, NULL};
 
 const struct dtp_verb dtp_verb_check = {
     .name = "check",
@@ -370,6 +358,7 @@ const struct dtp_verb dtp_verb_check = {
         "beside their prediction. Exit status 1 when a run fails.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
               DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE,
+    .documents = documents,
     .options = options,
     .own_size = sizeof(struct dtp_check_own),
     .defaults = defaults,

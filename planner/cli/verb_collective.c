@@ -65,36 +65,40 @@ static void print_row(const struct dtp_term *t, const char *name, const struct d
             c->extrapolated ? " (extrapolated)" : "");
 }
 
-static void print_json(struct dtp_cli *cli, enum dtp_collective kind, const struct dtp_coll_cost *c,
-                       const struct row *rows, int nrows) {
-    const struct own *own = cli->own;
-    struct dtp_json_out w;
-    double factor = dtp_busbw_factor(kind, own->gpus);
-    dtp_json_begin(&w, cli->out.file, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
-    dtp_json_kv_string(&w, "collective", dtp_collective_names[kind]);
-    dtp_json_kv_string(&w, "cluster", own->cluster);
-    dtp_json_kv_int(&w, "gpus", own->gpus);
-    dtp_json_kv_u64(&w, "bytes", own->bytes);
-    dtp_json_kv_double(&w, "time_s", c->time_s);
-    dtp_json_kv_double(&w, "latency_s", c->latency_s);
-    dtp_json_kv_double(&w, "busbw_bytes_per_s",
-                       c->time_s > 0 ? (double)own->bytes / c->time_s * factor : 0);
-    dtp_json_kv_string(&w, "algo", dtp_algo_names[c->algo]);
-    dtp_json_kv_string(&w, "source", c->source);
-    dtp_json_kv_bool(&w, "extrapolated", c->extrapolated);
-    dtp_json_put_key(&w, "algorithms");
-    dtp_json_array(&w);
-    for (int i = 0; i < nrows; i++) {
-        dtp_json_object(&w);
-        dtp_json_kv_string(&w, "algo", dtp_algo_names[rows[i].algo]);
-        dtp_json_kv_double(&w, "time_s", rows[i].cost.time_s);
-        dtp_json_end(&w);
-    }
-    dtp_json_end(&w);
-    dtp_json_end(&w);
-}
+/* ---- JSON ---- */
+
+struct document {
+    int kind;
+    struct own own;
+    struct dtp_coll_cost cost;
+    double busbw_bytes_per_s;
+    struct dtp_list algorithms;
+};
+
+/* clang-format off */
+static const struct dtp_field row_fields[] = {
+    {"algo", DTP_FIELD_ENUM, offsetof(struct row, algo), .names = dtp_algo_names, .help = "each algorithm that applies"},
+    {"time_s", DTP_FIELD_DOUBLE, offsetof(struct row, cost.time_s), .help = "its time"},
+    {0}};
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION,
+    {"collective", DTP_FIELD_ENUM, AT(kind), .names = dtp_collective_names, .help = "kind of the collective"},
+    {"cluster", DTP_FIELD_STRING, AT(own.cluster), .help = "name of the cluster"},
+    {"gpus", DTP_FIELD_INT, AT(own.gpus), .help = "GPUs of the group"},
+    {"bytes", DTP_FIELD_U64, AT(own.bytes), .help = "size of the buffer"},
+    {"time_s", DTP_FIELD_DOUBLE, AT(cost.time_s), .help = "time as NCCL chooses the algorithm"},
+    {"latency_s", DTP_FIELD_DOUBLE, AT(cost.latency_s), .help = "part of it that does not grow with the bytes"},
+    {"busbw_bytes_per_s", DTP_FIELD_DOUBLE, AT(busbw_bytes_per_s), .help = "bus bandwidth, as nccl-tests counts it"},
+    {"algo", DTP_FIELD_ENUM, AT(cost.algo), .names = dtp_algo_names, .help = "the algorithm"},
+    {"source", DTP_FIELD_STRING, AT(cost.source), .unset = DTP_UNSET_NULL, .help = "the curve or the model"},
+    {"extrapolated", DTP_FIELD_BOOL, AT(cost.extrapolated), .help = "outside what was measured"},
+    {"algorithms", DTP_FIELD_PUT, AT(algorithms), .put = dtp_put_list, .fields = row_fields},
+    {0}};
+/* clang-format on */
+static const struct dtp_form document = {"collective", "The time of one collective.",
+                                         document_fields};
+static const struct dtp_form *const documents[] = {&document, NULL};
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
@@ -118,14 +122,17 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct row rows[DTP_NALGOS];
     struct dtp_coll_cost cost;
     double bytes = (double)own->bytes;
+    double factor = dtp_busbw_factor((enum dtp_collective)kind, own->gpus);
     dtp_coll_cost(&c, (enum dtp_collective)kind, DTP_ALGO_AUTO, &shape, bytes, &cost);
     int n = time_all(&c, (enum dtp_collective)kind, &shape, bytes, rows);
     if (cli->args.json) {
-        print_json(cli, (enum dtp_collective)kind, &cost, rows, n);
+        const struct document d = {kind, *own, cost,
+                                   cost.time_s > 0 ? bytes / cost.time_s * factor : 0,
+                                   DTP_LIST(rows, n)};
+        dtp_form_write(cli->out.file, 2, &document, &d);
         return DTP_OK;
     }
     char size[32];
-    double factor = dtp_busbw_factor((enum dtp_collective)kind, own->gpus);
     dtp_term_print(&cli->out, DTP_BOLD, "%s of %s over %d GPUs on %s", dtp_collective_names[kind],
                    dtp_fmt_bytes_si(bytes, size, sizeof size), own->gpus, own->cluster);
     fprintf(cli->out.file, " (%d node%s, %d group%s at once)\n  %-20s %10s %12s %12s\n",
@@ -145,6 +152,7 @@ const struct dtp_verb dtp_verb_collective = {
         "Predicts one collective alone on the network: what NCCL would choose (auto), and "
         "each algorithm. busbw is nccl-tests' bus bandwidth.",
     .groups = DTP_GROUP_OUTPUT,
+    .documents = documents,
     .options = own_options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

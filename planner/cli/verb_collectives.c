@@ -54,42 +54,58 @@ static void print(const struct dtp_term *t, int kind) {
     }
 }
 
-static void write_steps(struct dtp_json_out *w, const struct dtp_step *steps, int n) {
+/* ---- JSON ---- */
+
+struct document {
+    int kind, ranks, ranks_per_node;
+};
+
+/* An algorithm that applies, with the steps of the example. */
+struct algorithm {
+    int algo;
+    struct dtp_list steps;
+};
+
+static void put_algorithms(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
+    struct dtp_step steps[MOST_STEPS];
     dtp_json_array(w);
-    for (int i = 0; i < n; i++) {
+    for (int algo = DTP_ALGO_AUTO + 1; algo < DTP_NALGOS; algo++) {
+        int n = example(algo, d->kind, steps);
+        if (n < 0)
+            continue;
+        const struct algorithm x = {algo, DTP_LIST(steps, n)};
         dtp_json_object(w);
-        dtp_json_kv_int(w, "repeat", steps[i].repeat);
-        dtp_json_kv_string(w, "peer", peers[steps[i].peer]);
-        dtp_json_kv_double(w, "fraction", steps[i].fraction);
-        dtp_json_kv_string(w, "among", tiers[steps[i].tier]);
+        dtp_fields_write(w, f->fields, &x);
         dtp_json_end(w);
     }
     dtp_json_end(w);
 }
 
-static void write_json(FILE *f, int kind) {
-    struct dtp_step steps[MOST_STEPS];
-    struct dtp_json_out w;
-    dtp_json_begin(&w, f, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_string(&w, "name", dtp_collective_names[kind]);
-    dtp_json_kv_int(&w, "ranks", EXAMPLE_RANKS);
-    dtp_json_kv_int(&w, "ranks_per_node", EXAMPLE_PER_NODE);
-    dtp_json_put_key(&w, "algorithms");
-    dtp_json_array(&w);
-    for (int algo = DTP_ALGO_AUTO + 1; algo < DTP_NALGOS; algo++) {
-        int n = example(algo, kind, steps);
-        if (n < 0)
-            continue;
-        dtp_json_object(&w);
-        dtp_json_kv_string(&w, "algo", dtp_algo_names[algo]);
-        dtp_json_put_key(&w, "steps");
-        write_steps(&w, steps, n);
-        dtp_json_end(&w);
-    }
-    dtp_json_end(&w);
-    dtp_json_end(&w);
-}
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_step, member)
+static const struct dtp_field step_fields[] = {
+    {"repeat", DTP_FIELD_INT, AT(repeat), .help = "how often"},
+    {"peer", DTP_FIELD_ENUM, AT(peer), .names = peers, .help = "to whom a rank sends"},
+    {"fraction", DTP_FIELD_DOUBLE, AT(fraction), .help = "part of the buffer"},
+    {"among", DTP_FIELD_ENUM, AT(tier), .names = tiers, .help = "all ranks, or those inside the node, or across nodes"},
+    {0}};
+#undef AT
+static const struct dtp_field algorithm_fields[] = {
+    {"algo", DTP_FIELD_ENUM, offsetof(struct algorithm, algo), .names = dtp_algo_names, .help = "each algorithm that applies"},
+    {"steps", DTP_FIELD_PUT, offsetof(struct algorithm, steps), .put = dtp_put_list, .fields = step_fields},
+    {0}};
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    {"name", DTP_FIELD_ENUM, AT(kind), .names = dtp_collective_names, .help = "name of the collective"},
+    {"ranks", DTP_FIELD_INT, AT(ranks), .help = "ranks of the example"},
+    {"ranks_per_node", DTP_FIELD_INT, AT(ranks_per_node), .help = "ranks of a node of the example"},
+    {"algorithms", DTP_FIELD_PUT, 0, .put = put_algorithms, .inner = "[]", .fields = algorithm_fields},
+    {0}};
+/* clang-format on */
+static const struct dtp_form document = {"collectives KIND", "The steps of its algorithms.",
+                                         document_fields};
+static const struct dtp_form *const documents[] = {&document, NULL};
 
 static void heading(FILE *f) {
     fprintf(f,
@@ -104,7 +120,8 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
         return dtp_unknown_name(err, DTP_EUSAGE, "collective", name, dtp_collective_names,
                                 DTP_NCOLLECTIVES, NULL);
     if (cli->args.json) {
-        write_json(cli->out.file, kind);
+        const struct document d = {kind, EXAMPLE_RANKS, EXAMPLE_PER_NODE};
+        dtp_form_write(cli->out.file, 2, &document, &d);
         return DTP_OK;
     }
     heading(cli->out.file);
@@ -143,6 +160,7 @@ const struct dtp_verb dtp_verb_collectives = {
     .description = "Lists the collectives with the algorithms that apply to each. A step is: how "
                    "often, to whom, which part of the buffer.",
     .groups = DTP_GROUP_OUTPUT,
+    .documents = documents,
     .options = dtp_listing_options,
     .own_size = sizeof(struct dtp_listing),
     .max_args = 1,

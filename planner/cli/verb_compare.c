@@ -127,25 +127,28 @@ static void note_recorded(const struct dtp_term *t, const struct side *s) {
             dtp_fmt_time(s->result.step_s, now, sizeof now));
 }
 
-static void print_json(struct dtp_cli *cli, const struct side *sides) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, cli->out.file, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
-    dtp_json_kv_string(&w, "source", "dtplan compare: both predicted");
-    static const char *const keys[] = {"a", "b"};
-    for (int i = 0; i < 2; i++) {
-        dtp_json_put_key(&w, keys[i]);
-        dtp_json_object(&w);
-        dtp_json_kv_string(&w, "file", sides[i].path);
-        dtp_document_write_problem(&w, &sides[i].setup);
-        dtp_json_put_key(&w, "best");
-        dtp_result_write(&w, &sides[i].setup.problem, &sides[i].result);
-        dtp_json_end(&w);
-    }
-    dtp_json_kv_string(&w, "why", dtp_report_why(cli->a, &sides[0].result, &sides[1].result));
-    dtp_json_end(&w);
-}
+struct document {
+    struct side a, b;
+    const char *why;
+};
+
+/* clang-format off */
+#define AT(member) offsetof(struct side, member)
+static const struct dtp_field side_fields[] = {
+    {"file", DTP_FIELD_STRING, AT(path), .help = "the document"},
+    {"problem", DTP_FIELD_OBJECT, AT(setup), .flat = true, .form = &dtp_problem_form},
+    {"best", DTP_FIELD_OBJECT, AT(result), .form = &dtp_result_form, .help = "its plan"},
+    {0}};
+#undef AT
+static const struct dtp_field plan_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_SOURCE("dtplan compare: both predicted"),
+    {"a", DTP_FIELD_OBJECT, offsetof(struct document, a), .fields = side_fields},
+    {"b", DTP_FIELD_OBJECT, offsetof(struct document, b), .fields = side_fields},
+    {"why", DTP_FIELD_STRING, offsetof(struct document, why), .help = "what makes the difference, in words"},
+    {0}};
+/* clang-format on */
+static const struct dtp_form document = {"compare", "Two plans.", plan_fields};
+static const struct dtp_form *const documents[] = {&document, &dtp_compare_traces_form, NULL};
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
@@ -157,7 +160,9 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     for (int i = 0; i < 2; i++)
         DTP_TRY(load(cli, cli->arg[i], &sides[i], err));
     if (cli->args.json) {
-        print_json(cli, sides);
+        const struct document d = {sides[0], sides[1],
+                                   dtp_report_why(cli->a, &sides[0].result, &sides[1].result)};
+        dtp_form_write(cli->out.file, 2, &document, &d);
         return DTP_OK;
     }
     const struct dtp_term *t = &cli->out;
@@ -186,6 +191,7 @@ const struct dtp_verb dtp_verb_compare = {
     .groups = DTP_GROUP_OUTPUT,
     .min_args = 2,
     .max_args = -1,
+    .documents = documents,
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

@@ -144,36 +144,62 @@ static void print_suspects(const struct dtp_term *t, const struct dtp_diagnosis 
     }
 }
 
+/* ---- JSON ---- */
+
+struct document {
+    double expected_s, low_s, high_s, expected_bytes, measured_s, measured_bytes;
+    bool fits, out_of_memory, normal;
+    const char *reading;
+    struct dtp_list suspects;
+};
+
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_suspect, member)
+static const struct dtp_field suspect_fields[] = {
+    {"what", DTP_FIELD_STRING, AT(what), .help = "what may be different from what was said"},
+    {"step_s", DTP_FIELD_DOUBLE, AT(step_s), .help = "time of a step then"},
+    {"peak_bytes", DTP_FIELD_DOUBLE, AT(peak_bytes), .help = "device memory then"},
+    {"explained", DTP_FIELD_DOUBLE, AT(explained), .help = "share of the gap that it explains"},
+    {"fits", DTP_FIELD_BOOL, AT(fits), .help = "whether peak_bytes fit, as the fits above"},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_SOURCE("dtplan doctor: predicted; measured_ as given"),
+    {"expected_s", DTP_FIELD_DOUBLE, AT(expected_s), .help = "time of a step"},
+    {"low_s", DTP_FIELD_DOUBLE, AT(low_s), .help = "least time that is normal"},
+    {"high_s", DTP_FIELD_DOUBLE, AT(high_s), .help = "most time that is normal"},
+    {"expected_bytes", DTP_FIELD_DOUBLE, AT(expected_bytes), .help = "predicted device memory"},
+    {"fits", DTP_FIELD_BOOL, AT(fits),
+     .help = "the device holds expected_bytes, or lacks no more than the error of the prediction"},
+    {"measured_s", DTP_FIELD_DOUBLE, AT(measured_s), .help = "time that was given; 0: none"},
+    {"measured_bytes", DTP_FIELD_DOUBLE, AT(measured_bytes), .help = "memory that was given; 0: none"},
+    {"out_of_memory", DTP_FIELD_BOOL, AT(out_of_memory), .help = "the run ended for want of memory"},
+    {"normal", DTP_FIELD_BOOL, AT(normal),
+     .help = "what was measured is in the range; a run that ended for want of memory had to or may"},
+    {"reading", DTP_FIELD_STRING, AT(reading), .unset = DTP_UNSET_NULL,
+     .help = "another way to read the number, in which it is normal; null: none"},
+    {"suspects", DTP_FIELD_PUT, AT(suspects), .put = dtp_put_list, .fields = suspect_fields},
+    {0}};
+/* clang-format on */
+static const struct dtp_form document = {"doctor", "A measured number beside what is normal.",
+                                         document_fields};
+static const struct dtp_form *const documents[] = {&document, NULL};
+
 static void print_json(struct dtp_cli *cli, const struct dtp_diagnosis *d,
                        const struct dtp_measured *m) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, cli->out.file, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", 1);
-    dtp_json_kv_string(&w, "source", "dtplan doctor: predicted; measured_ as given");
-    dtp_json_kv_double(&w, "expected_s", d->expected.step_s);
-    dtp_json_kv_double(&w, "low_s", d->low_s);
-    dtp_json_kv_double(&w, "high_s", d->high_s);
-    dtp_json_kv_double(&w, "expected_bytes", (double)d->expected.device_bytes);
-    dtp_json_kv_bool(&w, "fits", d->fits);
-    dtp_json_kv_double(&w, "measured_s", m->step_s > 0 ? m->step_s : 0);
-    dtp_json_kv_double(&w, "measured_bytes", m->peak_bytes);
-    dtp_json_kv_bool(&w, "out_of_memory", m->out_of_memory);
-    dtp_json_kv_bool(&w, "normal", d->step_normal && d->peak_normal);
-    dtp_json_kv_string(&w, "reading", d->reading);
-    dtp_json_put_key(&w, "suspects");
-    dtp_json_array(&w);
-    for (int i = 0; i < d->n; i++) {
-        dtp_json_object(&w);
-        dtp_json_kv_string(&w, "what", d->suspect[i].what);
-        dtp_json_kv_double(&w, "step_s", d->suspect[i].step_s);
-        dtp_json_kv_double(&w, "peak_bytes", d->suspect[i].peak_bytes);
-        dtp_json_kv_double(&w, "explained", d->suspect[i].explained);
-        dtp_json_kv_bool(&w, "fits", d->suspect[i].fits);
-        dtp_json_end(&w);
-    }
-    dtp_json_end(&w);
-    dtp_json_end(&w);
+    const struct document x = {.expected_s = d->expected.step_s,
+                               .low_s = d->low_s,
+                               .high_s = d->high_s,
+                               .expected_bytes = (double)d->expected.device_bytes,
+                               .measured_s = m->step_s > 0 ? m->step_s : 0,
+                               .measured_bytes = m->peak_bytes,
+                               .fits = d->fits,
+                               .out_of_memory = m->out_of_memory,
+                               .normal = d->step_normal && d->peak_normal,
+                               .reading = d->reading,
+                               .suspects = DTP_LIST(d->suspect, d->n)};
+    dtp_form_write(cli->out.file, 2, &document, &x);
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
@@ -228,6 +254,7 @@ const struct dtp_verb dtp_verb_doctor = {
         "with the step time and memory that they would give; the ones that explain the gap come "
         "first. Exit status 1 when the number is not normal.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT,
+    .documents = documents,
     .options = own_options,
     .own_size = sizeof(struct own),
     .run = run};

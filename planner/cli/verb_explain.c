@@ -112,41 +112,62 @@ static void print_text(struct dtp_cli *cli, const struct dtp_budget *b, int stag
     dtp_term_wrap(t, DTP_DIM, column, 4, calibration ? calibration : "not calibrated");
 }
 
-static void print_json(struct dtp_cli *cli, const struct dtp_budget *b,
-                       const struct dtp_setup *setup, int stage, double step_s) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, cli->out.file, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
-    dtp_json_kv_string(&w, "source", "dtplan explain: predicted");
-    dtp_document_write_problem(&w, setup);
-    dtp_json_put_key(&w, "plan");
-    dtp_plan_write(&w, b->plan);
-    dtp_json_kv_int(&w, "stage", stage);
-    dtp_json_kv_double(&w, "step_s", step_s);
-    dtp_json_put_key(&w, "operations");
-    dtp_json_array(&w);
-    for (size_t i = 0; i < b->n; i++) {
-        const struct dtp_budget_row *r = &b->row[i];
-        char shape[96];
-        dtp_json_object(&w);
-        dtp_json_kv_string(&w, "layer", r->layer);
-        dtp_json_kv_string(&w, "name", r->op->name);
-        dtp_json_kv_string(&w, "kind", dtp_op_kind_names[r->op->kind]);
-        dtp_json_kv_string(&w, "pass", r->pass);
-        dtp_json_kv_string(&w, "shape", shape_text(r->op, shape, sizeof shape));
-        dtp_json_kv_double(&w, "times", r->times);
-        dtp_json_kv_double(&w, "time_s", r->time_s);
-        dtp_json_kv_double(&w, "flops", r->flops);
-        dtp_json_kv_double(&w, "bytes", r->bytes);
-        dtp_json_kv_double(&w, "of_peak", r->of_peak >= 0 ? r->of_peak : (double)NAN);
-        dtp_json_kv_bool(&w, "overlapped", r->op->overlapped);
-        dtp_json_kv_bool(&w, "extrapolated", r->extrapolated);
-        dtp_json_end(&w);
-    }
-    dtp_json_end(&w);
-    dtp_json_end(&w);
+/* ---- JSON ---- */
+
+struct document {
+    const struct dtp_setup *setup;
+    struct dtp_plan plan;
+    int stage;
+    double step_s;
+    struct dtp_list operations;
+};
+
+static void put_shape(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    char shape[96];
+    (void)f;
+    dtp_json_put_string(w, shape_text(*(const struct dtp_op *const *)at, shape, sizeof shape));
 }
+
+static void put_overlapped(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_op *op = *(const struct dtp_op *const *)at;
+    (void)f;
+    dtp_json_put_bool(w, op->overlapped);
+}
+
+/* clang-format off */
+static const struct dtp_field op_fields[] = {
+    {"name", DTP_FIELD_STRING, offsetof(struct dtp_op, name), .help = "name of the operation"},
+    {"kind", DTP_FIELD_ENUM, offsetof(struct dtp_op, kind), .names = dtp_op_kind_names,
+     .help = "gemm, attention, kernel, collective, ..."},
+    {0}};
+#define AT(member) offsetof(struct dtp_budget_row, member)
+static const struct dtp_field row_fields[] = {
+    {"layer", DTP_FIELD_STRING, AT(layer), .help = "embedding, layer, head"},
+    {"op", DTP_FIELD_PUT, AT(op), .put = dtp_put_part, .flat = true, .fields = op_fields},
+    {"pass", DTP_FIELD_STRING, AT(pass), .help = "F, I, W, or R: recomputation for the backward"},
+    {"shape", DTP_FIELD_PUT, AT(op), .put = put_shape, .help = "the shape in words"},
+    {"times", DTP_FIELD_DOUBLE, AT(times), .help = "how often one rank runs it in a step"},
+    {"time_s", DTP_FIELD_DOUBLE, AT(time_s), .help = "time of all of them in a step"},
+    {"flops", DTP_FIELD_DOUBLE, AT(flops), .help = "FLOPs of all of them in a step"},
+    {"bytes", DTP_FIELD_DOUBLE, AT(bytes), .help = "bytes that all of them move in a step"},
+    {"of_peak", DTP_FIELD_DOUBLE, AT(of_peak),
+     .help = "its rate as a share of the FLOP/s or the memory's; null: it has none"},
+    {"overlapped", DTP_FIELD_PUT, AT(op), .put = put_overlapped, .help = "hidden behind compute as far as that goes"},
+    {"extrapolated", DTP_FIELD_BOOL, AT(extrapolated), .help = "outside what was measured"},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_SOURCE("dtplan explain: predicted"),
+    {"problem", DTP_FIELD_PUT, AT(setup), .put = dtp_put_part, .flat = true, .form = &dtp_problem_form},
+    DTP_FIELD_PLAN_AT(AT(plan)),
+    {"stage", DTP_FIELD_INT, AT(stage), .help = "pipeline stage whose operations these are"},
+    {"step_s", DTP_FIELD_DOUBLE, AT(step_s), .help = "time of a step"},
+    {"operations", DTP_FIELD_PUT, AT(operations), .put = dtp_put_list, .fields = row_fields},
+    {0}};
+/* clang-format on */
+static const struct dtp_form document = {"explain", "The operations of a rank.", document_fields};
+static const struct dtp_form *const documents[] = {&document, NULL};
 
 static const struct dtp_run *find_run(const struct dtp_runs *runs, const char *id) {
     for (size_t i = 0; i < runs->n; i++)
@@ -243,7 +264,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     dtp_budget_fill(&b, own->stage);
     qsort(b.row, b.n, sizeof *b.row, by_time);
     if (cli->args.json) {
-        print_json(cli, &b, setup, own->stage, result.step_s);
+        const struct document d = {setup, plan, own->stage, result.step_s, DTP_LIST(b.row, b.n)};
+        dtp_form_write(cli->out.file, 2, &document, &d);
         return DTP_OK;
     }
     struct dtp_report report = {.setup = setup};
@@ -269,6 +291,7 @@ const struct dtp_verb dtp_verb_explain = {
         "measured "
         "run in the CSV files given, and the prediction stands beside the measurement.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT,
+    .documents = documents,
     .options = own_options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

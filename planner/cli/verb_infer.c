@@ -67,70 +67,101 @@ const char *dtp_cli_cluster_of(struct dtp_arena *a, const char *device, int gpus
 
 /* ---- output ---- */
 
-static void write_document(struct dtp_json_out *w, const struct dtp_inferred *in,
-                           const struct dtp_infer_model *m, const char *cluster) {
-    dtp_json_kv_int(w, "schema_version", DTP_SCHEMA_VERSION);
-    dtp_json_kv_string(w, "source", "dtplan infer: from traces");
-    dtp_json_put_key(w, "model");
-    dtp_model_write(w, &m->model);
-    if (cluster)
-        dtp_json_kv_string(w, "cluster", cluster);
-    if (in->framework[0])
-        dtp_json_kv_string(w, "framework", in->framework);
-    dtp_json_kv_int(w, "gpus", in->gpus);
-    dtp_json_kv_int(w, "seq", m->seq);
-    dtp_json_put_key(w, "plan");
-    dtp_plan_write(w, &m->plan);
+struct document {
+    struct dtp_arena *a;
+    const struct dtp_inferred *inferred;
+    const struct dtp_infer_model *model; /* NULL: the trace does not tell */
+    const char *cluster, *framework;
+    int gpus;
+    const struct document *plan, *notes; /* itself, or NULL */
+};
+
+struct guess {
+    const struct dtp_guess *guess;
+    const char *text;
+};
+
+static void put_value(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_int(w, (*(const struct dtp_guess *const *)at)->value);
 }
 
-static enum dtp_status write_file(struct dtp_cli *cli, const struct dtp_inferred *in,
-                                  const struct dtp_infer_model *m, const char *cluster,
-                                  struct dtp_err *err) {
-    const struct own *own = cli->own;
-    struct dtp_file_out file;
-    struct dtp_json_out w;
-    DTP_TRY(dtp_file_out_open(cli->a, own->out, &file, err));
-    dtp_json_begin(&w, file.f, 1);
-    dtp_json_object(&w);
-    write_document(&w, in, m, cluster);
-    dtp_json_end(&w);
-    return dtp_file_out_commit(&file, err);
-}
-
-static void write_guesses(struct dtp_cli *cli, struct dtp_json_out *w,
-                          const struct dtp_inferred *in) {
-    dtp_json_put_key(w, "inferred");
+static void put_guesses(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
     dtp_json_object(w);
-    for (int f = 0; f < DTP_NINFERRED; f++) {
-        const struct dtp_guess *g = &in->at[f];
+    for (int i = 0; i < DTP_NINFERRED; i++) {
+        const struct dtp_guess *g = &d->inferred->at[i];
         if (!g->known)
             continue;
-        dtp_json_put_key(w, dtp_infer_keys[f]);
+        const struct guess x = {g, value_text(d->a, (enum dtp_infer_field)i, g->value)};
+        dtp_json_put_key(w, dtp_infer_keys[i]);
         dtp_json_object(w);
-        dtp_json_kv_int(w, "value", g->value);
-        dtp_json_kv_string(w, "text", value_text(cli->a, (enum dtp_infer_field)f, g->value));
-        dtp_json_kv_double(w, "confidence", g->confidence);
-        dtp_json_kv_string(w, "source", g->evidence);
+        dtp_fields_write(w, f->fields, &x);
         dtp_json_end(w);
     }
     dtp_json_end(w);
 }
 
-static void print_json(struct dtp_cli *cli, const struct dtp_inferred *in,
-                       const struct dtp_infer_model *m, const char *cluster) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, cli->out.file, 1);
-    dtp_json_object(&w);
-    write_guesses(cli, &w, in);
-    if (m) {
-        write_document(&w, in, m, cluster);
-        dtp_json_put_key(&w, "notes");
-        dtp_json_array(&w);
-        for (size_t i = 0; i < m->nnotes; i++)
-            dtp_json_put_string(&w, m->note[i]);
-        dtp_json_end(&w);
-    }
-    dtp_json_end(&w);
+static void put_model(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_model_write(w, at);
+}
+
+static void put_notes(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_infer_model *m = *(const struct dtp_infer_model *const *)at;
+    (void)f;
+    dtp_json_array(w);
+    for (size_t i = 0; i < m->nnotes; i++)
+        dtp_json_put_string(w, m->note[i]);
+    dtp_json_end(w);
+}
+
+/* clang-format off */
+#define PART(member, table) {"part", DTP_FIELD_PUT, IN(member), .put = dtp_put_part, .flat = true, .fields = table}
+#define IN(member) offsetof(struct dtp_guess, member)
+static const struct dtp_field evidence_fields[] = {
+    {"confidence", DTP_FIELD_DOUBLE, IN(confidence), .help = "0 to 1"},
+    {"source", DTP_FIELD_STRING, IN(evidence), .help = "what says so"},
+    {0}};
+#undef IN
+#define IN(member) offsetof(struct guess, member)
+static const struct dtp_field guess_fields[] = {
+    {"value", DTP_FIELD_PUT, IN(guess), .put = put_value,
+     .help = "number, or that of the name in text; a name is layers, hidden, heads, ..."},
+    {"text", DTP_FIELD_STRING, IN(text), .help = "the same in words"},
+    PART(guess, evidence_fields), {0}};
+#undef IN
+static const struct dtp_form model_form = {.title = "MODEL"};
+#define IN(member) offsetof(struct dtp_infer_model, member)
+static const struct dtp_field model_fields[] = {
+    {"model", DTP_FIELD_PUT, IN(model), .put = put_model, .form = &model_form, .help = "the model as inferred"}, {0}};
+static const struct dtp_field layout_fields[] = {
+    {"seq", DTP_FIELD_INT, IN(seq), .help = "tokens of a sequence"}, DTP_FIELD_PLAN_AT(IN(plan)), {0}};
+#undef IN
+#define IN(member) offsetof(struct document, member)
+static const struct dtp_field plan_fields[] = {
+    {"schema_version", DTP_FIELD_PUT, .put = dtp_put_schema_version,
+     .help = "version of this form, that of a plan document with what follows"},
+    DTP_FIELD_SOURCE("dtplan infer: from traces"),
+    PART(model, model_fields),
+    {"cluster", DTP_FIELD_STRING, IN(cluster), .help = "cluster that has the trace's GPU"},
+    {"framework", DTP_FIELD_STRING, IN(framework), .help = "framework whose kernels these are"},
+    {"gpus", DTP_FIELD_INT, IN(gpus), .help = "GPUs of the job"},
+    PART(model, layout_fields), {0}};
+static const struct dtp_field notes_fields[] = {
+    {"notes", DTP_FIELD_PUT, IN(model), .put = put_notes, .help = "what was taken for what the trace does not say"}, {0}};
+static const struct dtp_field document_fields[] = {
+    {"inferred", DTP_FIELD_PUT, 0, .put = put_guesses, .inner = ".*", .fields = guess_fields,
+     .help = "what the trace tells"},
+    PART(plan, plan_fields), PART(notes, notes_fields), {0}};
+/* clang-format on */
+static const struct dtp_form document = {"infer", "The model and the plan behind a trace.",
+                                         document_fields};
+static const struct dtp_form *const documents[] = {&document, NULL};
+static const struct dtp_form plan_document = {"infer --out", "", plan_fields};
+
+static void write_plan(FILE *f, const void *d) {
+    dtp_form_write(f, 1, &plan_document, d);
 }
 
 static void print_text(struct dtp_cli *cli, const struct dtp_inferred *in, const char *cluster) {
@@ -168,15 +199,22 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     dtp_infer(cli->a, &trace, &in);
     enum dtp_status status = dtp_infer_complete(cli->a, &in, &m, &why);
     const char *cluster = dtp_cli_cluster_of(cli->a, in.device, in.gpus);
+    struct document d = {.a = cli->a,
+                         .inferred = &in,
+                         .model = status == DTP_OK ? &m : NULL,
+                         .cluster = cluster,
+                         .framework = in.framework[0] ? in.framework : NULL,
+                         .gpus = in.gpus};
+    d.plan = d.notes = d.model ? &d : NULL;
     if (cli->args.json)
-        print_json(cli, &in, status == DTP_OK ? &m : NULL, cluster);
+        dtp_form_write(cli->out.file, 1, &document, &d);
     else
         print_text(cli, &in, cluster);
     if (status != DTP_OK)
         return dtp_fail(err, status, "%s", why.msg);
     for (size_t i = 0; i < m.nnotes && !cli->args.json; i++)
         fprintf(cli->out.file, "note: %s\n", m.note[i]);
-    return own->out ? write_file(cli, &in, &m, cluster, err) : DTP_OK;
+    return own->out ? dtp_file_write(cli->a, own->out, write_plan, &d, err) : DTP_OK;
 }
 
 const struct dtp_verb dtp_verb_infer = {
@@ -194,6 +232,7 @@ const struct dtp_verb dtp_verb_infer = {
         "what another cluster or layout would do. Give all ranks. Exit status 1 when the trace "
         "does not tell layers or hidden size.",
     .groups = DTP_GROUP_OUTPUT,
+    .documents = documents,
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

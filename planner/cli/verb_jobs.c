@@ -171,22 +171,57 @@ static void print_result(const struct dtp_term *t, const char *policy,
             r->lost_gpu_s / DTP_S_PER_HOUR);
 }
 
-static void write_result(struct dtp_json_out *w, const char *policy,
-                         const struct dtp_cluster_replay *r) {
-    dtp_json_object(w);
-    dtp_json_kv_string(w, "policy", policy);
-    dtp_json_kv_u64(w, "jobs", r->n);
-    dtp_json_kv_double(w, "span_s", r->span_s);
-    dtp_json_kv_double(w, "utilisation", r->utilisation);
-    dtp_json_kv_double(w, "goodput", r->goodput);
-    dtp_json_kv_double(w, "wait_mean_s", r->wait_mean_s);
-    dtp_json_kv_double(w, "wait_median_s", r->wait_median_s);
-    dtp_json_kv_double(w, "wait_p90_s", r->wait_p90_s);
-    dtp_json_kv_double(w, "wait_p99_s", r->wait_p99_s);
-    dtp_json_kv_u64(w, "failures", r->failures);
-    dtp_json_kv_double(w, "lost_gpu_s", r->lost_gpu_s);
-    dtp_json_end(w);
+struct result {
+    const char *policy;
+    struct dtp_cluster_replay replay;
+};
+struct document {
+    struct dtp_cluster_replay_options options;
+    struct result result[BOTH];
+    int nresults;
+};
+
+static void put_size(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)f;
+    dtp_json_put_u64(w, *(const size_t *)at);
 }
+
+static void put_results(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
+    const struct dtp_list list = DTP_LIST(d->result, d->nresults);
+    dtp_put_list(w, f, &list);
+}
+
+/* clang-format off */
+#define IN(member) offsetof(struct result, member)
+static const struct dtp_field result_fields[] = {
+    {"policy", DTP_FIELD_STRING, IN(policy), .help = "fifo or backfill"},
+    {"jobs", DTP_FIELD_PUT, IN(replay.n), .put = put_size, .help = "jobs that ran"},
+    {"span_s", DTP_FIELD_DOUBLE, IN(replay.span_s), .help = "first submission to last end"},
+    {"utilisation", DTP_FIELD_DOUBLE, IN(replay.utilisation),
+     .help = "GPU time that jobs hold over that of the cluster in the span"},
+    {"goodput", DTP_FIELD_DOUBLE, IN(replay.goodput),
+     .help = "the same without restarts and lost work, by the throughput of each size"},
+    {"wait_mean_s", DTP_FIELD_DOUBLE, IN(replay.wait_mean_s), .help = "mean time in the queue"},
+    {"wait_median_s", DTP_FIELD_DOUBLE, IN(replay.wait_median_s), .help = "median time in the queue"},
+    {"wait_p90_s", DTP_FIELD_DOUBLE, IN(replay.wait_p90_s), .help = "time in the queue that nine of ten stay below"},
+    {"wait_p99_s", DTP_FIELD_DOUBLE, IN(replay.wait_p99_s), .help = "time in the queue that 99 of 100 stay below"},
+    {"failures", DTP_FIELD_U64, IN(replay.failures), .help = "interruptions"},
+    {"lost_gpu_s", DTP_FIELD_DOUBLE, IN(replay.lost_gpu_s), .help = "GPU time that they cost"},
+    {0}};
+#define TOP(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION,
+    {"nodes", DTP_FIELD_INT, TOP(options.nodes), .help = "nodes of the cluster"},
+    {"gpus_per_node", DTP_FIELD_INT, TOP(options.gpus_per_node), .help = "GPUs of a node"},
+    {"gpu_hours_per_failure", DTP_FIELD_DOUBLE, TOP(options.gpu_hours_per_failure),
+     .help = "mean GPU-hours between interruptions; 0: none"},
+    {"results", DTP_FIELD_PUT, 0, .put = put_results, .inner = "[]", .fields = result_fields},
+    DTP_FIELD_SOURCE("dtplan jobs: the trace's jobs replayed"),
+    {0}};
+/* clang-format on */
+static const struct dtp_form document = {"jobs", "A cluster's jobs, by policy.", document_fields};
+static const struct dtp_form *const documents[] = {&document, NULL};
 
 static void print_head(struct dtp_cli *cli, const struct dtp_jobs *jobs,
                        const struct dtp_cluster_replay_options *o,
@@ -235,48 +270,33 @@ static enum dtp_status make_options(struct dtp_cli *cli, struct dtp_cluster_repl
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
-    struct dtp_cluster_replay_options o;
+    struct document d = {0};
+    struct dtp_cluster_replay_options *o = &d.options;
     struct dtp_jobs jobs;
     struct sizes sizes;
-    struct dtp_json_out w;
-    DTP_TRY(make_options(cli, &o, err));
+    DTP_TRY(make_options(cli, o, err));
     DTP_TRY(dtp_jobs_load(cli->a, cli->arg, (size_t)cli->nargs, &jobs, err));
-    DTP_TRY(find_sizes(cli, &jobs, o.nodes * o.gpus_per_node, &sizes, err));
+    DTP_TRY(find_sizes(cli, &jobs, o->nodes * o->gpus_per_node, &sizes, err));
     if (sizes.n > 0) {
-        o.speed = speed_of;
-        o.speed_ctx = &sizes;
+        o->speed = speed_of;
+        o->speed_ctx = &sizes;
     }
-    dtp_json_begin(&w, cli->out.file, 1);
-    if (cli->args.json) {
-        dtp_json_object(&w);
-        dtp_json_kv_int(&w, "schema_version", DTP_SCHEMA_VERSION);
-        dtp_json_kv_int(&w, "nodes", o.nodes);
-        dtp_json_kv_int(&w, "gpus_per_node", o.gpus_per_node);
-        dtp_json_kv_double(&w, "gpu_hours_per_failure", o.gpu_hours_per_failure);
-        dtp_json_put_key(&w, "results");
-        dtp_json_array(&w);
-    }
-    for (int p = 0, first = 1; p < DTP_NQUEUE_POLICIES; p++) {
-        struct dtp_cluster_replay r;
+    for (int p = 0; p < DTP_NQUEUE_POLICIES; p++) {
+        struct result *r = &d.result[d.nresults];
         if (own->policy != BOTH && own->policy != p)
             continue;
-        o.policy = (enum dtp_queue_policy)p;
-        DTP_TRY(dtp_cluster_replay(cli->a, &jobs, &o, &r, err));
-        if (first && !cli->args.json) {
-            print_head(cli, &jobs, &o, &r);
+        o->policy = (enum dtp_queue_policy)p;
+        r->policy = policies[p];
+        DTP_TRY(dtp_cluster_replay(cli->a, &jobs, o, &r->replay, err));
+        if (d.nresults++ == 0 && !cli->args.json) {
+            print_head(cli, &jobs, o, &r->replay);
             print_sizes(&cli->out, &sizes);
         }
-        first = 0;
-        if (cli->args.json)
-            write_result(&w, policies[p], &r);
-        else
-            print_result(&cli->out, policies[p], &r);
+        if (!cli->args.json)
+            print_result(&cli->out, policies[p], &r->replay);
     }
-    if (cli->args.json) {
-        dtp_json_end(&w);
-        dtp_json_kv_string(&w, "source", "dtplan jobs: the trace's jobs replayed");
-        dtp_json_end(&w);
-    }
+    if (cli->args.json)
+        dtp_form_write(cli->out.file, 1, &document, &d);
     return DTP_OK;
 }
 
@@ -293,6 +313,7 @@ const struct dtp_verb dtp_verb_jobs = {
         "goodput counts it against the most efficient size; --from-cluster scales run times by the "
         "two clusters' throughputs. Failures are drawn with --seed from stated assumptions.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_FAILURES | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .documents = documents,
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

@@ -94,6 +94,7 @@ const struct dtp_verb dtp_verb_models = {
         "own model in JSON or a Hugging Face config.json; with --json the model is "
         "printed in the form that a plan document may embed, or the list of names.",
     .groups = DTP_GROUP_OUTPUT,
+    .documents = dtp_names_documents,
     .options = dtp_listing_options,
     .own_size = sizeof(struct dtp_listing),
     .max_args = 1,

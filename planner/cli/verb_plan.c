@@ -116,6 +116,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     return cli->args.timeline ? timeline(cli, &report, cli->args.timeline, err) : DTP_OK;
 }
 
+static const struct dtp_form *const documents[] = {&dtp_answer_form, NULL};
+
 const struct dtp_verb dtp_verb_plan = {
     .name = "plan",
     .summary = "find the fastest layout that fits, and say why (the default)",
@@ -133,4 +135,5 @@ const struct dtp_verb dtp_verb_plan = {
               DTP_GROUP_SIMULATE | DTP_GROUP_FAILURES | DTP_GROUP_TIMELINE,
     .options = own_options,
     .own_size = sizeof(struct own),
+    .documents = documents,
     .run = run};

@@ -218,80 +218,129 @@ static double mfu_of(struct dtp_cli *cli, const struct dtp_run_options *o,
     return peak_flops_per_s > 0 ? flops / r->step_s / peak_flops_per_s : (double)NAN;
 }
 
+/* ---- JSON ---- */
+
+struct document {
+    const char *model, *backend, *failure;
+    struct dtp_plan plan;
+    const struct dtp_run_result *result; /* NULL: it failed */
+    double mfu;
+    const struct dtp_run_result *on_gpu, *scaled; /* result, or NULL where this part is left out */
+    const struct dtp_run_options *shadow;
+    const struct document *ended, *with_actions; /* itself, or NULL */
+};
+
+static void put_losses(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_run_result *r = at;
+    (void)f;
+    dtp_json_array(w);
+    for (int i = 0; i < r->steps; i++)
+        dtp_json_put_double(w, r->loss[i]);
+    dtp_json_end(w);
+}
+
+static void put_peaks(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_run_result *r = at;
+    (void)f;
+    dtp_json_array(w);
+    for (int i = 0; i < r->nranks; i++)
+        dtp_json_put_u64(w, r->peak_bytes[i]);
+    dtp_json_end(w);
+}
+
+struct action {
+    int kind, count;
+    double mean_s;
+};
+
 /* Mean time of each kind of action of a shadow rank, in its last step. */
-static void put_actions(struct dtp_json_out *w, const struct dtp_run_result *r) {
-    dtp_json_put_key(w, "actions");
+static void put_actions(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
     dtp_json_array(w);
     for (int kind = 0; kind < DTP_NACTIONS; kind++) {
-        int count;
-        double mean_s = dtp_action_mean_s(r, kind, &count);
-        if (count == 0)
+        struct action action = {.kind = kind};
+        action.mean_s = dtp_action_mean_s(d->result, kind, &action.count);
+        if (action.count == 0)
             continue;
         dtp_json_object(w);
-        dtp_json_kv_string(w, "name", dtp_action_names[kind]);
-        dtp_json_kv_int(w, "count", count);
-        dtp_json_kv_double(w, "mean_s", mean_s);
-        dtp_json_kv_string(w, "source", "measured");
+        dtp_fields_write(w, f->fields, &action);
         dtp_json_end(w);
     }
     dtp_json_end(w);
 }
 
-static void put_head(struct dtp_json_out *w, const struct dtp_run_options *o) {
-    dtp_json_object(w);
-    dtp_json_kv_int(w, "schema_version", 1);
-    dtp_json_kv_string(w, "model", o->model->name);
-    dtp_json_kv_string(w, "backend", o->backend);
-    dtp_json_put_key(w, "plan");
-    dtp_plan_write(w, &o->plan);
-}
-
-static void print_failure(FILE *f, const struct dtp_run_options *o, const struct dtp_err *err) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, f, 0);
-    put_head(&w, o);
-    dtp_json_kv_string(&w, "failure", err->msg);
-    dtp_json_end(&w);
-}
+/* clang-format off */
+#define PART(member, table) {"part", DTP_FIELD_PUT, IN(member), .put = dtp_put_part, .flat = true, .fields = table}
+#define IN(member) offsetof(struct action, member)
+static const struct dtp_field action_fields[] = {
+    {"name", DTP_FIELD_ENUM, IN(kind), .names = dtp_action_names, .help = "F, B, I, W, ..."},
+    {"count", DTP_FIELD_INT, IN(count), .help = "actions that were measured"},
+    {"mean_s", DTP_FIELD_DOUBLE, IN(mean_s), .help = "mean time of one"},
+    DTP_FIELD_SOURCE("measured"),
+    {0}};
+#undef IN
+#define IN(member) offsetof(struct dtp_run_result, member)
+static const struct dtp_field result_fields[] = {
+    {"ranks", DTP_FIELD_INT, IN(nranks), .help = "ranks that ran"},
+    {"first_step", DTP_FIELD_INT, IN(first_step), .help = "number of the first step; not 0: from a checkpoint"},
+    {"steps", DTP_FIELD_INT, IN(steps), .help = "steps that ran"},
+    {"step_s", DTP_FIELD_DOUBLE, IN(step_s), .help = "median of the steps after the warm-up"},
+    {"best_step_s", DTP_FIELD_DOUBLE, IN(best_step_s), .help = "the fastest of them"},
+    {"losses", DTP_FIELD_PUT, 0, .put = put_losses, .help = "loss of each step"},
+    {"peak_bytes", DTP_FIELD_PUT, 0, .put = put_peaks, .help = "peak memory of each rank"},
+    {"tokens_per_s", DTP_FIELD_DOUBLE, IN(tokens_per_s), .help = "throughput of all ranks"},
+    {0}};
+static const struct dtp_field gpu_fields[] = {
+    {"host_s", DTP_FIELD_DOUBLE, IN(host_s), .help = "time in which rank 0's host enqueues a step, on GPUs"},
+    {"graphs", DTP_FIELD_INT, IN(graphs), .help = "CUDA graphs of rank 0"},
+    {"graph_kernels", DTP_FIELD_INT, IN(graph_kernels), .help = "kernels in them"},
+    {"graph_share", DTP_FIELD_DOUBLE, IN(graph_share), .help = "share of its operations that are in CUDA graphs"},
+    {"overhead_bytes", DTP_FIELD_U64, IN(overhead_bytes),
+     .help = "device memory beyond what is counted: context, NCCL, libraries"},
+    {0}};
+static const struct dtp_field scale_fields[] = {
+    {"loss_scale", DTP_FIELD_DOUBLE, IN(loss_scale), .help = "loss scale at the end, where there is one"},
+    {"skipped_steps", DTP_FIELD_INT, IN(skipped_steps), .help = "steps skipped for gradients that are no numbers"},
+    {0}};
+#undef IN
+static const struct dtp_field shadow_fields[] = {
+    {"shadow_rank", DTP_FIELD_INT, offsetof(struct dtp_run_options, shadow_rank),
+     .help = "rank of the plan that ran alone"},
+    {0}};
+#define IN(member) offsetof(struct document, member)
+static const struct dtp_field tail_fields[] = {
+    {"mfu", DTP_FIELD_DOUBLE, IN(mfu), .help = "model FLOPs as a share of the peak"},
+    PART(on_gpu, gpu_fields), PART(scaled, scale_fields), PART(shadow, shadow_fields),
+    {0}};
+static const struct dtp_field actions_fields[] = {
+    {"actions", DTP_FIELD_PUT, 0, .put = put_actions, .inner = "[]", .fields = action_fields}, {0}};
+static const struct dtp_field document_fields[] = {
+    DTP_FIELD_SCHEMA_VERSION,
+    {"model", DTP_FIELD_STRING, IN(model), .unset = DTP_UNSET_NULL, .help = "name of the model"},
+    {"backend", DTP_FIELD_STRING, IN(backend), .help = "cpu or cuda"},
+    DTP_FIELD_PLAN_AT(IN(plan)),
+    {"failure", DTP_FIELD_STRING, IN(failure), .help = "why it failed; then nothing follows"},
+    PART(result, result_fields), PART(ended, tail_fields), PART(with_actions, actions_fields),
+    {0}};
+/* clang-format on */
+static const struct dtp_form document = {"run", "A run that trained; the last line.",
+                                         document_fields};
+static const struct dtp_form *const documents[] = {&document, NULL};
 
 static void print_json(FILE *f, const struct dtp_run_options *o, const struct dtp_run_result *r,
-                       double mfu) {
-    struct dtp_json_out w;
-    dtp_json_begin(&w, f, 0);
-    put_head(&w, o);
-    dtp_json_kv_int(&w, "ranks", r->nranks);
-    dtp_json_kv_int(&w, "first_step", r->first_step);
-    dtp_json_kv_int(&w, "steps", r->steps);
-    dtp_json_kv_double(&w, "step_s", r->step_s);
-    dtp_json_kv_double(&w, "best_step_s", r->best_step_s);
-    dtp_json_put_key(&w, "losses");
-    dtp_json_array(&w);
-    for (int i = 0; i < r->steps; i++)
-        dtp_json_put_double(&w, r->loss[i]);
-    dtp_json_end(&w);
-    dtp_json_put_key(&w, "peak_bytes");
-    dtp_json_array(&w);
-    for (int i = 0; i < r->nranks; i++)
-        dtp_json_put_u64(&w, r->peak_bytes[i]);
-    dtp_json_end(&w);
-    dtp_json_kv_double(&w, "tokens_per_s", r->tokens_per_s);
-    dtp_json_kv_double(&w, "mfu", mfu);
-    if (strcmp(o->backend, "cpu") != 0) {
-        dtp_json_kv_double(&w, "host_s", r->host_s);
-        dtp_json_kv_int(&w, "graphs", r->graphs);
-        dtp_json_kv_int(&w, "graph_kernels", r->graph_kernels);
-        dtp_json_kv_double(&w, "graph_share", r->graph_share);
-        dtp_json_kv_u64(&w, "overhead_bytes", r->overhead_bytes);
-    }
-    if (o->loss_scale > 0 || o->plan.dtype == DTP_FP16) {
-        dtp_json_kv_double(&w, "loss_scale", r->loss_scale);
-        dtp_json_kv_int(&w, "skipped_steps", r->skipped_steps);
-    }
-    if (o->shadow_cluster) {
-        dtp_json_kv_int(&w, "shadow_rank", o->shadow_rank);
-        put_actions(&w, r);
-    }
-    dtp_json_end(&w);
+                       double mfu, const char *failure) {
+    struct document d = {.model = o->model->name,
+                         .backend = o->backend,
+                         .plan = o->plan,
+                         .failure = failure,
+                         .result = r,
+                         .mfu = mfu,
+                         .on_gpu = strcmp(o->backend, "cpu") != 0 ? r : NULL,
+                         .scaled = o->loss_scale > 0 || o->plan.dtype == DTP_FP16 ? r : NULL,
+                         .shadow = o->shadow_cluster ? o : NULL};
+    d.ended = r ? &d : NULL;
+    d.with_actions = r && d.shadow ? &d : NULL;
+    dtp_form_write(f, 0, &document, &d);
 }
 
 static void print_summary(FILE *f, const struct dtp_run_result *r, double mfu) {
@@ -334,7 +383,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     enum dtp_status status = dtp_run(cli->a, &o, &r, err);
     if (status != DTP_OK) {
         if (cli->args.json)
-            print_failure(cli->out.file, &o, err);
+            print_json(cli->out.file, &o, NULL, 0, err->msg);
         return status;
     }
     if (!r.is_root)
@@ -347,7 +396,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         DTP_TRY(dtp_cli_write_tasks(cli, tasks, cli->args.timeline, err));
     }
     if (cli->args.json)
-        print_json(cli->out.file, &o, &r, mfu);
+        print_json(cli->out.file, &o, &r, mfu, NULL);
     else
         print_summary(cli->out.file, &r, mfu);
     return DTP_OK;
@@ -368,6 +417,7 @@ const struct dtp_verb dtp_verb_run = {
         "runtime cannot train, 5 when memory runs out.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT |
               DTP_GROUP_SEARCH | DTP_GROUP_TIMELINE,
+    .documents = documents,
     .options = options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

@@ -1,3 +1,5 @@
+#include <stddef.h>
+
 #include "models/schedule/schedule.h"
 #include "planner/cli/listing.h"
 #include "planner/cli/verbs.h"
@@ -24,33 +26,45 @@ static void defaults(void *own) {
     o->microbatches = 8;
 }
 
-/* Of each rank: its actions, as dtp_schedule_print() writes them. */
-static void write_json(FILE *f, const struct dtp_schedule *s) {
-    const struct dtp_schedule_kind *k = &dtp_schedule_kinds[s->kind];
-    struct dtp_json_out w;
+/* Writes for each rank its actions, as dtp_schedule_print() does. */
+static void put_ranks(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct dtp_schedule *s = at;
     char action[32];
-    dtp_json_begin(&w, f, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_string(&w, "name", k->name);
-    dtp_json_kv_string(&w, "title", k->title);
-    dtp_json_kv_string(&w, "source", k->source);
-    dtp_json_kv_int(&w, "pp", s->pp);
-    dtp_json_kv_int(&w, "vpp", s->vpp);
-    dtp_json_kv_int(&w, "microbatches", s->m);
-    dtp_json_put_key(&w, "ranks");
-    dtp_json_array(&w);
+    (void)f;
+    dtp_json_array(w);
     for (int rank = 0; rank < s->pp; rank++) {
-        dtp_json_array(&w);
+        dtp_json_array(w);
         for (uint32_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
             snprintf(action, sizeof action, "%u%s%u", (unsigned)s->action[i].chunk,
                      dtp_action_names[s->action[i].kind], (unsigned)s->action[i].microbatch);
-            dtp_json_put_string(&w, action);
+            dtp_json_put_string(w, action);
         }
-        dtp_json_end(&w);
+        dtp_json_end(w);
     }
-    dtp_json_end(&w);
-    dtp_json_end(&w);
+    dtp_json_end(w);
 }
+
+struct document {
+    struct dtp_schedule schedule;
+    const char *name, *title, *source;
+};
+
+/* clang-format off */
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    {"name", DTP_FIELD_STRING, AT(name), .help = "name of the schedule"},
+    {"title", DTP_FIELD_STRING, AT(title), .help = "one line about it"},
+    {"source", DTP_FIELD_STRING, AT(source), .unset = DTP_UNSET_NULL, .help = "the paper; null: none"},
+    {"pp", DTP_FIELD_INT, AT(schedule.pp), .help = "pipeline stages of the example"},
+    {"vpp", DTP_FIELD_INT, AT(schedule.vpp), .help = "virtual stages of each"},
+    {"microbatches", DTP_FIELD_INT, AT(schedule.m), .help = "microbatches of the example"},
+    {"ranks", DTP_FIELD_PUT, AT(schedule), .put = put_ranks, .inner = "[][]",
+     .help = "for each stage its actions in their order: chunk, kind, microbatch, such as 0F3"},
+    {0}};
+/* clang-format on */
+static const struct dtp_form document = {"schedules NAME", "The order of actions.",
+                                         document_fields};
+static const struct dtp_form *const documents[] = {&document, NULL};
 
 static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp_err *err) {
     const struct own *own = cli->own;
@@ -64,7 +78,8 @@ static enum dtp_status details(struct dtp_cli *cli, const char *name, struct dtp
     DTP_TRY(dtp_schedule_make(cli->a, kind, own->pp, vpp, own->microbatches, &s, err));
     FILE *f = cli->out.file;
     if (cli->args.json) {
-        write_json(f, &s);
+        const struct document d = {s, k->name, k->title, k->source};
+        dtp_form_write(f, 2, &document, &d);
         return DTP_OK;
     }
     dtp_term_print(&cli->out, DTP_BOLD, "%s", k->name);
@@ -102,6 +117,7 @@ const struct dtp_verb dtp_verb_schedules = {
     .description = "Lists the pipeline schedules, or prints for one the order of forward (F) and "
                    "backward (B, or I and W) actions of each rank.",
     .groups = DTP_GROUP_OUTPUT,
+    .documents = documents,
     .options = own_options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

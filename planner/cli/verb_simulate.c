@@ -49,6 +49,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         dtp_fmt_bytes_gib((double)setup->problem.memory_limit_bytes, limit, sizeof limit));
 }
 
+static const struct dtp_form *const documents[] = {&dtp_one_plan_form, NULL};
+
 const struct dtp_verb dtp_verb_simulate = {
     .name = "simulate",
     .summary = "simulate one plan: time, breakdown, memory, timeline",
@@ -62,4 +64,5 @@ const struct dtp_verb dtp_verb_simulate = {
                    "plan does not fit into memory.",
     .groups = DTP_GROUP_PROBLEM | DTP_GROUP_PLAN | DTP_GROUP_LAYOUT | DTP_GROUP_SIMULATE |
               DTP_GROUP_FAILURES | DTP_GROUP_TIMELINE | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .documents = documents,
     .run = run};

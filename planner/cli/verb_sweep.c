@@ -256,6 +256,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return dtp_fail(err, DTP_EUSAGE, "--csv and --json exclude each other");
     DTP_TRY(read_lists(cli, &l, err));
     s.priced = l.nprices > 0;
+    s.model = cli->args.ask.model ? cli->args.ask.model : "-";
     if (own->deadline) {
         DTP_TRY(dtp_parse_time(own->deadline, "--deadline", &s.deadline_s, err));
         if (!(s.deadline_s > 0))
@@ -268,7 +269,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (own->csv)
         dtp_sweep_csv(cli->out.file, &s);
     else if (cli->args.json)
-        dtp_sweep_json(cli, &s);
+        dtp_form_write(cli->out.file, 2, &dtp_sweep_form, &s);
     else
         dtp_sweep_text(cli, &s);
     if (s.fastest < 0)
@@ -284,6 +285,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     return DTP_OK;
 }
 
+static const struct dtp_form *const documents[] = {&dtp_sweep_form, NULL};
+
 const struct dtp_verb dtp_verb_sweep = {
     .name = "sweep",
     .summary = "the best plan on each of several numbers of GPUs and clusters, with days and cost",
@@ -298,6 +301,7 @@ const struct dtp_verb dtp_verb_sweep = {
         "layout are the same in all rows.",
     .groups = DTP_GROUP_TRAINING | DTP_GROUP_LAYOUT | DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH |
               DTP_GROUP_SIMULATE | DTP_GROUP_FAILURES,
+    .documents = documents,
     .options = own_options,
     .own_size = sizeof(struct own),
     .run = run};

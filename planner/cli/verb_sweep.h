@@ -27,6 +27,7 @@ struct dtp_sweep_row {
 };
 
 struct dtp_sweep {
+    const char *model; /* as asked */
     struct dtp_sweep_row *row;
     int n;
     double tokens, deadline_s;    /* 0: none */
@@ -37,7 +38,7 @@ struct dtp_sweep {
 };
 
 void dtp_sweep_text(struct dtp_cli *cli, const struct dtp_sweep *s);
-void dtp_sweep_json(struct dtp_cli *cli, const struct dtp_sweep *s);
+extern const struct dtp_form dtp_sweep_form;
 void dtp_sweep_csv(FILE *f, const struct dtp_sweep *s);
 
 #endif

@@ -110,6 +110,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     return DTP_OK;
 }
 
+static const struct dtp_form *const documents[] = {&dtp_validation_form, NULL};
+
 const struct dtp_verb dtp_verb_validate = {
     .name = "validate",
     .summary = "predict measured runs and report the errors",
@@ -121,6 +123,7 @@ const struct dtp_verb dtp_verb_validate = {
         "of GPUs are ranked (Spearman, regret). Runs of a framework or GPU that is not known are "
         "counted as unsupported. A file without step_s holds runs that failed.",
     .groups = DTP_GROUP_OUTPUT | DTP_GROUP_SEARCH,
+    .documents = documents,
     .options = own_options,
     .own_size = sizeof(struct own),
     .defaults = defaults,

@@ -198,6 +198,14 @@ void dtp_file_out_abort(struct dtp_file_out *out) {
     out->temporary = NULL;
 }
 
+enum dtp_status dtp_file_write(struct dtp_arena *a, const char *path, dtp_file_write_fn *write,
+                               const void *what, struct dtp_err *err) {
+    struct dtp_file_out out;
+    DTP_TRY(dtp_file_out_open(a, path, &out, err));
+    write(out.f, what);
+    return dtp_file_out_commit(&out, err);
+}
+
 /* ---- data files ---- */
 
 static bool is_folder(const char *path) {

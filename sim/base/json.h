@@ -78,7 +78,15 @@ enum dtp_field_kind {
     DTP_FIELD_INTS, /* struct dtp_ints */
     DTP_FIELD_DOUBLES, /* struct dtp_doubles */
     DTP_FIELD_OBJECT,  /* nested struct at offset, described by `fields` */
-    DTP_FIELD_JSON     /* const struct dtp_json *: known key whose value the module reads itself */
+    DTP_FIELD_JSON,    /* const struct dtp_json *: known key whose value the module reads itself */
+    DTP_FIELD_PUT      /* only written: put() writes the value */
+};
+
+/* What a number that is not above 0, false, NULL or an empty set or list becomes when it is written. */
+enum dtp_unset {
+    DTP_UNSET_USUAL,    /* NULL and an empty set are left out, all else is a value */
+    DTP_UNSET_LEFT_OUT, /* the key is left out */
+    DTP_UNSET_NULL      /* null */
 };
 
 struct dtp_ints {
@@ -93,6 +101,17 @@ struct dtp_doubles {
 /* One number at least, each larger than the one before. */
 bool dtp_doubles_ascend(const struct dtp_doubles *d);
 
+struct dtp_field;
+struct dtp_json_out;
+/* Writes the value at `slot`, whose key is written already (with .flat: writes keys and values). */
+typedef void dtp_field_put(struct dtp_json_out *w, const struct dtp_field *f, const void *slot);
+
+/* A part that several documents have; the manual describes it once, under its title. */
+struct dtp_form {
+    const char *title, *text;
+    const struct dtp_field *fields; /* NULL: the manual has it elsewhere */
+};
+
 struct dtp_field {
     const char *name; /* NULL ends the table */
     enum dtp_field_kind kind;
@@ -103,6 +122,13 @@ struct dtp_field {
     const char *const *names; /* ENUM, SET: NULL-terminated */
     const struct dtp_field *fields;
     const char *help; /* one line, with the unit */
+    /* for output only */
+    const struct dtp_form *form; /* instead of fields: the part that the value is */
+    dtp_field_put *put;
+    bool flat;         /* OBJECT, PUT: the keys of the value stand among those of the table */
+    const char *inner; /* PUT: what the manual adds to the name, such as "[]" or ".*" */
+    enum dtp_unset unset;
+    double scale; /* DOUBLE: a factor; 0: none */
 };
 
 /* Fills *out from object j. Fields that j does not have keep what *out holds. */
@@ -166,6 +192,21 @@ void dtp_json_kv_bool(struct dtp_json_out *w, const char *key, bool v);
 /* All fields of a struct as members of the object being written (the object is already open);
  * a NULL string, list or JSON value is left out, so that it reads back as the default. */
 void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, const void *in);
+/* A whole document: an object with the fields of the form. */
+void dtp_form_write(FILE *f, int indent, const struct dtp_form *form, const void *in);
+const struct dtp_field *dtp_field_members(const struct dtp_field *f); /* its fields or its form's */
+
+/* For .put: a list of structs, each an object with the members of the field. */
+struct dtp_list {
+    const void *at;
+    size_t n, size_bytes; /* of one */
+};
+#define DTP_LIST(array, count) ((struct dtp_list){(array), (size_t)(count), sizeof *(array)})
+dtp_field_put dtp_put_list;
+dtp_field_put dtp_put_pointer; /* a pointer to a struct, an object; NULL is null */
+/* A pointer to a struct whose members stand among the others (with .flat); NULL: none do. */
+dtp_field_put dtp_put_part;
+dtp_field_put dtp_put_constant; /* the first of the field's names, a string */
 
 /* Shortest decimal text that strtod reads back to v, into buf (32 bytes are enough). Returns buf. */
 const char *dtp_double_text(double v, char *buf, size_t size);

@@ -110,6 +110,8 @@ static enum dtp_status read_field(struct dtp_arena *a, const struct dtp_json *j,
     case DTP_FIELD_JSON:
         *(const struct dtp_json **)slot = j;
         return DTP_OK;
+    case DTP_FIELD_PUT:
+        break;
     }
     assert(false && "a field without a kind");
     return DTP_EINPUT;
@@ -202,17 +204,39 @@ static void write_set(struct dtp_json_out *w, const char *const *names, int bits
 }
 
 static bool is_unset(const struct dtp_field *f, const void *slot) {
-    if (f->kind == DTP_FIELD_STRING)
+    switch (f->kind) {
+    case DTP_FIELD_STRING:
         return *(const char *const *)slot == NULL;
-    if (f->kind == DTP_FIELD_JSON)
+    case DTP_FIELD_JSON:
         return *(const struct dtp_json *const *)slot == NULL;
-    if (f->kind == DTP_FIELD_SET)
+    case DTP_FIELD_SET:
         return *(const int *)slot == 0;
-    if (f->kind == DTP_FIELD_INTS)
+    case DTP_FIELD_INTS:
         return ((const struct dtp_ints *)slot)->at == NULL;
-    if (f->kind == DTP_FIELD_DOUBLES)
+    case DTP_FIELD_DOUBLES:
         return ((const struct dtp_doubles *)slot)->at == NULL;
+    case DTP_FIELD_BOOL:
+        return f->unset && !*(const bool *)slot;
+    case DTP_FIELD_INT:
+        return f->unset && *(const int *)slot <= 0;
+    case DTP_FIELD_U64:
+        return f->unset && *(const uint64_t *)slot == 0;
+    case DTP_FIELD_DOUBLE:
+        return f->unset && !(*(const double *)slot > 0);
+    case DTP_FIELD_PUT: /* a pointer or a list */
+        return f->unset && *(const void *const *)slot == NULL;
+    case DTP_FIELD_ENUM: /* less than 0: none of the names */
+        return f->unset && *(const int *)slot < 0;
+    case DTP_FIELD_OBJECT:
+        break;
+    }
     return false;
+}
+
+static void write_object(struct dtp_json_out *w, const struct dtp_field *f, const void *in) {
+    dtp_json_object(w);
+    dtp_fields_write(w, dtp_field_members(f), in);
+    dtp_json_end(w);
 }
 
 static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
@@ -227,7 +251,7 @@ static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const
         dtp_json_put_u64(w, *(const uint64_t *)slot);
         return;
     case DTP_FIELD_DOUBLE:
-        dtp_json_put_double(w, *(const double *)slot);
+        dtp_json_put_double(w, *(const double *)slot * (f->scale != 0 ? f->scale : 1));
         return;
     case DTP_FIELD_STRING:
         dtp_json_put_string(w, *(const char *const *)slot);
@@ -245,12 +269,16 @@ static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const
         dtp_json_put_doubles(w, slot, 0);
         return;
     case DTP_FIELD_OBJECT:
-        dtp_json_object(w);
-        dtp_fields_write(w, f->fields, slot);
-        dtp_json_end(w);
+        if (f->flat)
+            dtp_fields_write(w, dtp_field_members(f), slot);
+        else
+            write_object(w, f, slot);
         return;
     case DTP_FIELD_JSON:
         dtp_json_put_json(w, *(const struct dtp_json *const *)slot);
+        return;
+    case DTP_FIELD_PUT:
+        f->put(w, f, slot);
         return;
     }
 }
@@ -262,12 +290,56 @@ bool dtp_doubles_ascend(const struct dtp_doubles *d) {
     return d->n > 0;
 }
 
+const struct dtp_field *dtp_field_members(const struct dtp_field *f) {
+    return f->form && f->form->fields ? f->form->fields : f->fields;
+}
+
 void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, const void *in) {
     for (const struct dtp_field *f = fields; f->name; f++) {
         const void *slot = (const char *)in + f->offset;
-        if (is_unset(f, slot))
+        bool unset = is_unset(f, slot);
+        if (unset && f->unset != DTP_UNSET_NULL)
             continue;
-        dtp_json_put_key(w, f->name);
-        write_field(w, f, slot);
+        if (!f->flat)
+            dtp_json_put_key(w, f->name);
+        if (unset)
+            dtp_json_put_null(w);
+        else
+            write_field(w, f, slot);
     }
+}
+
+void dtp_form_write(FILE *f, int indent, const struct dtp_form *form, const void *in) {
+    struct dtp_json_out w;
+    dtp_json_begin(&w, f, indent);
+    dtp_json_object(&w);
+    dtp_fields_write(&w, form->fields, in);
+    dtp_json_end(&w);
+}
+
+void dtp_put_list(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
+    const struct dtp_list *list = slot;
+    dtp_json_array(w);
+    for (size_t i = 0; i < list->n; i++)
+        write_object(w, f, (const char *)list->at + i * list->size_bytes);
+    dtp_json_end(w);
+}
+
+void dtp_put_pointer(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
+    const void *in = *(const void *const *)slot;
+    if (in)
+        write_object(w, f, in);
+    else
+        dtp_json_put_null(w);
+}
+
+void dtp_put_part(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
+    const void *in = *(const void *const *)slot;
+    if (in)
+        dtp_fields_write(w, dtp_field_members(f), in);
+}
+
+void dtp_put_constant(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
+    (void)slot;
+    dtp_json_put_string(w, f->names[0]);
 }

@@ -126,6 +126,7 @@ enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *fie
         return parse_list(a, field, text, place, slot, err);
     case DTP_FIELD_OBJECT:
     case DTP_FIELD_JSON:
+    case DTP_FIELD_PUT:
         break;
     }
     return dtp_fail(err, dtp_bad_value(place), "%s: \"%s\" can only be set in a JSON file", place,

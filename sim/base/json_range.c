@@ -130,6 +130,7 @@ const char *dtp_field_values(const struct dtp_field *f, char *buf, size_t size) 
         snprintf(buf, size, "an object");
         break;
     case DTP_FIELD_JSON:
+    case DTP_FIELD_PUT:
         buf[0] = '\0';
         break;
     }

@@ -109,6 +109,10 @@ enum dtp_status dtp_file_out_open(struct dtp_arena *a, const char *path, struct 
                                   struct dtp_err *err);
 enum dtp_status dtp_file_out_commit(struct dtp_file_out *out, struct dtp_err *err);
 void dtp_file_out_abort(struct dtp_file_out *out);
+/* Opens path, lets `write` write `what` into it, and closes it. */
+typedef void dtp_file_write_fn(FILE *f, const void *what);
+enum dtp_status dtp_file_write(struct dtp_arena *a, const char *path, dtp_file_write_fn *write,
+                               const void *what, struct dtp_err *err);
 /* From now on SIGINT, SIGTERM and SIGHUP remove what is neither committed nor aborted before they end the process. */
 void dtp_file_out_guard(void);
 /* Folder of the running program, or NULL. */

@@ -167,7 +167,9 @@ static char *figures(struct dtp_evaluator *ev, const struct dtp_plan *plan) {
     CU_ASSERT_FATAL(f && dtp_evaluate(arena, ev, plan, DTP_ESTIMATE, NULL, &r, NULL) == DTP_OK);
     struct dtp_json_out w;
     dtp_json_begin(&w, f, 0);
-    dtp_result_write(&w, dtp_evaluator_problem(ev), &r);
+    dtp_json_object(&w);
+    dtp_fields_write(&w, dtp_result_form.fields, &r);
+    dtp_json_end(&w);
     fclose(f);
     return text;
 }

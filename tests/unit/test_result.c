@@ -47,7 +47,9 @@ static const char *json_text(const struct dtp_result *r) {
     FILE *f = open_memstream(&text, &size);
     struct dtp_json_out w;
     dtp_json_begin(&w, f, 0);
-    dtp_result_write(&w, &x.problem, r);
+    dtp_json_object(&w);
+    dtp_fields_write(&w, dtp_result_form.fields, r);
+    dtp_json_end(&w);
     fclose(f);
     const char *copy = dtp_arena_strdup(arena, text);
     free(text);

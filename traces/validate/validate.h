@@ -71,6 +71,7 @@ struct dtp_validation_report {
 /* The tables of `dtplan validate`. */
 void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
                           const struct dtp_validation_report *report);
+extern const struct dtp_form dtp_validation_form;
 void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);
 /* Columns: id, framework, gpu, gpus, model, measured_s, predicted_s, error_pct, measured_peak_bytes,
  * predicted_peak_bytes, memory_error_pct, fits, note. */

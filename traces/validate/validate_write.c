@@ -1,84 +1,135 @@
+#include <stddef.h>
 #include <string.h>
 
 #include "traces/validate/validate_parts.h"
 
-/* ---- JSON and CSV ---------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
-static void write_stats(struct dtp_json_out *w, const char *key, const struct dtp_error_stats *s) {
-    dtp_json_put_key(w, key);
-    dtp_json_object(w);
-    dtp_json_kv_int(w, "rows", s->rows);
-    dtp_json_kv_double(w, "mape_pct", 100 * s->mape);
-    dtp_json_kv_double(w, "median_pct", 100 * s->median);
-    dtp_json_kv_double(w, "p90_pct", 100 * s->p90);
-    dtp_json_kv_double(w, "bias_pct", 100 * s->bias);
-    dtp_json_kv_double(w, "worst_pct", 100 * s->worst);
-    dtp_json_end(w);
-}
+/* A set of rows: all of them, or those of one value of a grouping. */
+struct group {
+    const char *value;
+    int unsupported;
+    struct dtp_error_stats step, memory, outside;
+};
 
-static void write_set(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_validation *v,
-                      const struct dtp_subset *inside) {
+struct document {
+    struct dtp_arena *a;
+    const struct dtp_validation *v;
+    const char *version;
+    int schema_version, unsupported;
+    uint64_t rows;
+    struct group all;
+    struct dtp_list cells;
+};
+
+static struct group group_of(struct dtp_arena *a, const struct dtp_validation *v,
+                             const struct dtp_subset *inside) {
     struct dtp_subset outside = *inside;
     outside.extrapolated = true;
-    struct dtp_error_stats step = dtp_validation_stats(a, v, false, dtp_in_subset, inside);
-    struct dtp_error_stats memory = dtp_validation_stats(a, v, true, dtp_in_subset, inside);
-    struct dtp_error_stats beyond = dtp_validation_stats(a, v, false, dtp_in_subset, &outside);
-    write_stats(w, "step", &step);
-    write_stats(w, "memory", &memory);
-    write_stats(w, "outside_calibration", &beyond);
+    return (struct group){.value = inside->value,
+                          .unsupported = dtp_count_unsupported(v, inside->by, inside->value),
+                          .step = dtp_validation_stats(a, v, false, dtp_in_subset, inside),
+                          .memory = dtp_validation_stats(a, v, true, dtp_in_subset, inside),
+                          .outside = dtp_validation_stats(a, v, false, dtp_in_subset, &outside)};
 }
 
-static void write_cells(struct dtp_json_out *w, const struct dtp_validation *v) {
-    dtp_json_put_key(w, "cells");
-    dtp_json_array(w);
-    for (size_t i = 0; i < v->ncells; i++) {
-        const struct dtp_cell *c = &v->cell[i];
-        dtp_json_object(w);
-        dtp_json_kv_string(w, "file", c->file);
-        dtp_json_kv_string(w, "model", c->model);
-        dtp_json_kv_int(w, "gpus", c->gpus);
-        dtp_json_kv_int(w, "rows", c->rows);
-        dtp_json_kv_double(w, "spearman", c->spearman);
-        dtp_json_kv_double(w, "kendall", c->kendall);
-        dtp_json_kv_double(w, "regret_top1_pct", 100 * c->regret_top1);
-        dtp_json_kv_double(w, "regret_top5_pct", 100 * c->regret_top5);
+/* Writes a list of groups for each way to group the rows: "by_file", "by_gpu", ... */
+static void put_groups(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
+    for (const struct dtp_grouping *by = dtp_groupings; by->name; by++) {
+        const char **value;
+        size_t n = dtp_distinct_values(d->a, d->v, by->key, &value);
+        dtp_json_put_key(w, dtp_arena_printf(d->a, "by_%s", by->name));
+        dtp_json_array(w);
+        for (size_t i = 0; i < n; i++) {
+            const struct dtp_subset subset = {.by = by, .value = value[i]};
+            const struct group g = group_of(d->a, d->v, &subset);
+            dtp_json_object(w);
+            dtp_json_kv_string(w, by->name, g.value);
+            dtp_fields_write(w, f->fields, &g);
+            dtp_json_end(w);
+        }
         dtp_json_end(w);
     }
-    dtp_json_end(w);
 }
 
-void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
-    struct dtp_json_out w;
-    struct dtp_subset all = {0};
-    dtp_json_begin(&w, f, 1);
-    dtp_json_object(&w);
-    dtp_json_kv_int(&w, "schema_version", 1);
-    dtp_json_kv_string(&w, "version", DTP_VERSION);
-    dtp_json_kv_u64(&w, "rows", v->runs.n);
-    dtp_json_kv_int(&w, "unsupported", dtp_count_unsupported(v, NULL, NULL));
-    dtp_json_put_key(&w, "all");
-    dtp_json_object(&w);
-    write_set(a, &w, v, &all);
-    dtp_json_end(&w);
-    for (int g = 0; dtp_groupings[g].name; g++) {
-        const char **value;
-        size_t n = dtp_distinct_values(a, v, dtp_groupings[g].key, &value);
-        dtp_json_put_key(&w, dtp_arena_printf(a, "by_%s", dtp_groupings[g].name));
-        dtp_json_array(&w);
-        for (size_t i = 0; i < n; i++) {
-            struct dtp_subset s = {.by = &dtp_groupings[g], .value = value[i]};
-            dtp_json_object(&w);
-            dtp_json_kv_string(&w, dtp_groupings[g].name, value[i]);
-            dtp_json_kv_int(&w, "unsupported",
-                            dtp_count_unsupported(v, &dtp_groupings[g], value[i]));
-            write_set(a, &w, v, &s);
-            dtp_json_end(&w);
-        }
-        dtp_json_end(&w);
-    }
-    write_cells(&w, v);
-    dtp_json_end(&w);
+static void put_nothing(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)w;
+    (void)f;
+    (void)at;
 }
+
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_error_stats, member)
+#define PERCENT(key, member, text) {key, DTP_FIELD_DOUBLE, AT(member), .scale = 100, .help = text}
+static const struct dtp_field errors_fields[] = {
+    {"rows", DTP_FIELD_INT, AT(rows), .help = "how many"},
+    PERCENT("mape_pct", mape, "mean of the absolute errors"),
+    PERCENT("median_pct", median, "their median"),
+    PERCENT("p90_pct", p90, "what nine of ten are below"),
+    PERCENT("bias_pct", bias, "mean error; above 0: predicted too slow or too large"),
+    PERCENT("worst_pct", worst, "largest absolute error"),
+    {0}};
+#undef AT
+static const struct dtp_form errors_form = {
+    "ERRORS", "Statistics of errors, in percent of what was measured; null where there are no rows.", errors_fields};
+
+#define AT(member) offsetof(struct group, member)
+static const struct dtp_field group_fields[] = {
+    {"step", DTP_FIELD_OBJECT, AT(step), .form = &errors_form, .help = "errors of the step's time"},
+    {"memory", DTP_FIELD_OBJECT, AT(memory), .form = &errors_form, .help = "errors of the peak memory"},
+    {"outside_calibration", DTP_FIELD_OBJECT, AT(outside), .form = &errors_form,
+     .help = "errors of the step's time of the rows outside of what was calibrated, which are counted nowhere else"},
+    {0}};
+static const struct dtp_form group_form = {"GROUP", "Errors of a group of rows.", group_fields};
+static const struct dtp_field by_fields[] = {
+    {"*", DTP_FIELD_PUT, 0, .put = put_nothing, .flat = true, .inner = "",
+     .help = "which rows, by the key that the list is named by"},
+    {"unsupported", DTP_FIELD_INT, AT(unsupported), .help = "rows that are not predicted"},
+    {"group", DTP_FIELD_OBJECT, 0, .flat = true, .form = &group_form},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct dtp_cell, member)
+static const struct dtp_field cell_fields[] = {
+    {"file", DTP_FIELD_STRING, AT(file), .help = "file of the rows of one model and number of GPUs, from five layouts on"},
+    {"model", DTP_FIELD_STRING, AT(model), .help = "model of the cell"},
+    {"gpus", DTP_FIELD_INT, AT(gpus), .help = "GPUs of the cell"},
+    {"rows", DTP_FIELD_INT, AT(rows), .help = "rows of the cell"},
+    {"spearman", DTP_FIELD_DOUBLE, AT(spearman), .help = "rank correlation of predicted and measured times"},
+    {"kendall", DTP_FIELD_DOUBLE, AT(kendall), .help = "the same, Kendall's"},
+    PERCENT("regret_top1_pct", regret_top1, "how much slower the pick is than the fastest"),
+    PERCENT("regret_top5_pct", regret_top5, "the same of the best of five picks"),
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    {"schema_version", DTP_FIELD_INT, AT(schema_version), .help = "version of this form"},
+    {"version", DTP_FIELD_STRING, AT(version), .help = "version of dtplan"},
+    {"rows", DTP_FIELD_U64, AT(rows), .help = "rows that were read"},
+    {"unsupported", DTP_FIELD_INT, AT(unsupported), .help = "rows that are not predicted"},
+    {"all", DTP_FIELD_OBJECT, AT(all), .form = &group_form, .help = "errors of all rows"},
+    {"by_*", DTP_FIELD_PUT, 0, .put = put_groups, .flat = true, .inner = "[]", .fields = by_fields,
+     .help = "errors of the rows of each file, framework, GPU, ..."},
+    {"cells", DTP_FIELD_PUT, AT(cells), .put = dtp_put_list, .fields = cell_fields},
+    {0}};
+/* clang-format on */
+const struct dtp_form dtp_validation_form = {"validate", "Predicted against measured runs.",
+                                             document_fields};
+
+void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    const struct dtp_subset all = {0};
+    const struct document d = {.a = a,
+                               .v = v,
+                               .version = DTP_VERSION,
+                               .schema_version = 1,
+                               .rows = v->runs.n,
+                               .unsupported = dtp_count_unsupported(v, NULL, NULL),
+                               .all = group_of(a, v, &all),
+                               .cells = DTP_LIST(v->cell, v->ncells)};
+    dtp_form_write(f, 1, &dtp_validation_form, &d);
+}
+
+/* ---- CSV ---- */
 
 static void put_number(FILE *f, bool known, double x, bool last) {
     char buf[32];
