@@ -1,7 +1,7 @@
 /* Phases of one layer: operations added up, collectives hidden or not, the clock of the host. */
 #include <string.h>
 
-#include "models/cost/cost_private.h"
+#include "models/cost/cost_internal.h"
 #include "models/ops/op_build.h"
 
 /* What layers of the kind at the highest clock depend on; those without experts on ep and etp not. A window

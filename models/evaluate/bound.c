@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "models/evaluate/evaluate.h"
-#include "models/plan/stage.h"
+#include "models/plan/plan.h"
 
 /* BOUND. Let F_s, B_s be what rank s computes for one microbatch (all its chunks), f_s, b_s the same of
  * its first chunk alone, and h the least time of a transfer. Whatever the order of the actions, the

@@ -14,19 +14,6 @@
 #include "models/lower/lower.h"
 #include "models/evaluate/result.h"
 
-/* What is asked: everything but the plan. */
-struct dtp_problem {
-    const struct dtp_model *model;
-    const struct dtp_cluster *cluster;
-    const struct dtp_framework *framework;
-    int gpus, seq, global_batch;
-    uint64_t memory_limit_bytes; /* of device memory */
-    int attention;               /* enum dtp_attention, or -1: the framework's */
-    int document_tokens; /* packed sequences: fused attention stays in documents of so many; 0: none */
-    int offloaded_layers; /* activations of so many layers are moved to the host and back */
-    enum dtp_dtype dtype;
-};
-
 enum dtp_fidelity { DTP_BOUND, DTP_ESTIMATE, DTP_SIMULATE };
 
 struct dtp_simulate_options {

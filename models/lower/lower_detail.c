@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "models/lower/lower_build.h"
-#include "models/plan/stage.h"
+#include "models/plan/plan.h"
 
 /* Operations of an action, in the order a rank launches them. Their times alone are scaled so that
  * they add up to the action: gaps between kernels and host time are spread over those that compute,

@@ -8,7 +8,7 @@
 #ifndef DTP_MODELS_MEMORY_H
 #define DTP_MODELS_MEMORY_H
 
-#include "models/ops/op.h"
+#include "models/plan/plan.h"
 
 struct dtp_stage_memory {
     uint64_t weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, logits_bytes,
@@ -40,5 +40,12 @@ uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_
 /* Activation bytes that one layer keeps per microbatch: the Korthikanti formulas come out of it. */
 double dtp_memory_layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                     enum dtp_layer_kind kind);
+
+/* Bytes of each pipeline stage, stages[pp], by walking its actions (memory_native*.c). */
+void dtp_memory_native(struct dtp_arena *a, const struct dtp_problem *problem,
+                       const struct dtp_plan *plan, struct dtp_stage_memory *stages);
+/* The largest peak of them. */
+uint64_t dtp_memory_native_peak(struct dtp_arena *a, const struct dtp_problem *problem,
+                                const struct dtp_plan *plan);
 
 #endif

@@ -1,13 +1,7 @@
 /* What PyTorch's caching allocator has reserved beside what is allocated, while the card has room. */
 #include <math.h>
 
-#include "models/memory/memory_private.h"
-
-double dtp_memory_flat_gather_bytes(const struct dtp_framework_keeps *f,
-                                    const struct dtp_plan *plan, const struct rank_parts *r) {
-    bool divided = (plan->zero_stage == 1 || plan->zero_stage == 2) && plan->dp * plan->cp > 1;
-    return divided ? f->flat_gather_bytes * (r->dense + r->experts) : 0;
-}
+#include "models/memory/memory_internal.h"
 
 /* Layers that the host has launched and the GPU has not started on. */
 struct ahead {

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "models/schedule/schedule.h"
+
 int64_t dtp_native_vocab(const struct dtp_model *m, const struct dtp_plan *p) {
     enum { ROWS = 64, WIDE_BYTES = 4 };
     int64_t rows = (m->vocab + p->tp - 1) / p->tp;

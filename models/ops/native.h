@@ -10,7 +10,7 @@
 #ifndef DTP_MODELS_NATIVE_H
 #define DTP_MODELS_NATIVE_H
 
-#include "models/evaluate/evaluate.h"
+#include "models/cost/cost.h"
 
 struct dtp_native {
     int64_t tokens, local_tokens, hidden,
@@ -40,12 +40,6 @@ void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_pla
 /* Elements of all units. */
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
 
-/* Bytes of each pipeline stage, stages[pp], by walking its actions (memory_native*.c). */
-void dtp_memory_native(struct dtp_arena *a, const struct dtp_problem *problem,
-                       const struct dtp_plan *plan, struct dtp_stage_memory *stages);
-/* The largest peak of them. */
-uint64_t dtp_memory_native_peak(struct dtp_arena *a, const struct dtp_problem *problem,
-                                const struct dtp_plan *plan);
 /* ZeRO-2 and -3 over a microbatch and all stages: the collectives that all ranks wait for, those that are
  * gathered ahead, and the longest of them. */
 struct dtp_native_waits {

@@ -2,7 +2,7 @@
 #ifndef DTP_MODELS_OP_BUILD_H
 #define DTP_MODELS_OP_BUILD_H
 
-#include "models/evaluate/evaluate.h"
+#include "models/ops/op.h"
 
 /* Sizes of one rank and one microbatch after dividing by tp and cp. */
 struct dtp_op_build {

@@ -2,7 +2,7 @@
 #include "models/ops/native.h"
 #include "models/ops/op_build.h"
 #include "models/schedule/schedule.h"
-#include "models/plan/stage.h"
+#include "models/plan/plan.h"
 
 bool dtp_op_is_product(const struct dtp_op *op) {
     return op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;

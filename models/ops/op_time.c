@@ -1,6 +1,6 @@
 /* FLOPs and seconds of one operation. */
 #include "hw/nccl.h"
-#include "models/evaluate/evaluate.h"
+#include "models/ops/op.h"
 #include "models/ops/op.h"
 
 double dtp_op_flops(const struct dtp_op *op) {

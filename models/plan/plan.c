@@ -188,6 +188,59 @@ int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, in
     return first;
 }
 
+/* ---- what a virtual stage holds ---- */
+
+int dtp_stage_layers(const struct dtp_model *m, const struct dtp_plan *plan, int vs) {
+    return dtp_plan_layers(plan, m, vs) + (vs + 1 == plan->pp * plan->vpp ? m->mtp_layers : 0);
+}
+
+void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
+                     int n[DTP_NLAYER_KINDS]) {
+    for (int k = 0; k < DTP_NLAYER_KINDS; k++)
+        n[k] = 0;
+    if (m->nconvs > 0) {
+        n[DTP_LAYER_CONV] = 1;
+        return;
+    }
+    int from, layers = dtp_plan_span(plan, m, vs, &from), last = vs + 1 == plan->pp * plan->vpp;
+    dtp_model_count_kinds(m, from, from + layers + (last ? m->mtp_layers : 0), n);
+    n[DTP_LAYER_EMBEDDING] = vs == 0;
+    n[DTP_LAYER_HEAD] = last;
+    n[DTP_LAYER_MTP] = last ? m->mtp_layers : 0;
+}
+
+void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
+                  const struct dtp_plan *plan, int vs, struct dtp_stage *out) {
+    int of[DTP_NLAYER_KINDS];
+    dtp_stage_count(m, plan, vs, of);
+    int moe = of[DTP_LAYER_MOE] + of[DTP_LAYER_MOE_WINDOW];
+    int n = m->nconvs > 0 ? m->layers : moe + of[DTP_LAYER_DENSE] + of[DTP_LAYER_DENSE_WINDOW];
+    *out = (struct dtp_stage){
+        .layers = n, .moe_layers = moe, .first = vs == 0, .last = vs == plan->pp * plan->vpp - 1};
+    double experts = (double)counts->moe_layer_experts,
+           shared = (double)counts->moe_layer - experts;
+    double layers = (n - moe) * (double)counts->dense_layer + moe * shared, root = 0;
+    if (m->nconvs > 0) {
+        root = (double)counts->total;
+        layers = 0;
+    } else {
+        if (out->first)
+            root += (double)counts->embedding;
+        if (out->last)
+            root += (double)counts->final_norm + (double)counts->head;
+        /* the copy that computes the logits, or that looks up the next tokens of the prediction after next */
+        if (out->last && !out->first && (m->tied_embeddings || m->mtp_layers > 0))
+            root += (double)m->vocab * m->hidden;
+        root += of[DTP_LAYER_MTP] * (double)counts->mtp;
+    }
+    out->root_params = root / plan->tp;
+    out->dense_params = layers / plan->tp + out->root_params;
+    out->expert_params = moe * experts / dtp_plan_expert_ranks(plan);
+    double dense_layer = n > moe ? (double)counts->dense_layer / plan->tp : 0;
+    double moe_layer = moe > 0 ? shared / plan->tp + experts / dtp_plan_expert_ranks(plan) : 0;
+    out->largest_layer_params = dense_layer > moe_layer ? dense_layer : moe_layer;
+}
+
 /* ---- text ---- */
 
 static void add_value(struct dtp_str *s, const struct dtp_field *f, const struct dtp_plan *p) {
@@ -243,4 +296,56 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p) {
     dtp_json_object(w);
     dtp_fields_write(w, dtp_plan_fields, p);
     dtp_json_end(w);
+}
+
+/* ---- Megatron-Core's --pipeline-model-parallel-layout ---- */
+
+enum { MOST_LETTERS = 1 << 16 };
+
+/* "(tt|)*3" and "t*3" unrolled; false: not of this form. */
+static bool unroll(const char *at, const char *end, struct dtp_str *out) {
+    while (at < end) {
+        bool group = *at == '(';
+        const char *item = at + group;
+        const char *item_end = group ? memchr(item, ')', (size_t)(end - item)) : at + 1;
+        if (!item_end)
+            return false;
+        at = item_end + group;
+        bool several = at < end && *at == '*';
+        int times = several ? 0 : 1;
+        for (at += several; several && at < end && *at >= '0' && *at <= '9'; at++)
+            times = times < MOST_LETTERS ? 10 * times + (*at - '0') : times;
+        for (int i = 0; i < times; i++) {
+            if (out->n > MOST_LETTERS)
+                return false;
+            if (!group)
+                dtp_str_printf(out, "%c", *item);
+            else if (!unroll(item, item_end, out))
+                return false;
+        }
+        if (times == 0)
+            return false;
+    }
+    return true;
+}
+
+const char *dtp_plan_layers_of_layout(struct dtp_arena *a, const char *text) {
+    struct dtp_str all = {.a = a}, layers = {.a = a};
+    int n = 0, stages = 0;
+    dtp_str_add(&all, "");
+    if (!unroll(text, text + strlen(text), &all))
+        return NULL;
+    for (const char *p = all.at;; p++) {
+        if (*p == 't') {
+            n++;
+        } else if (*p == '|' || *p == '\0') {
+            dtp_str_printf(&layers, "%s%d", stages > 0 ? "," : "", n);
+            stages++;
+            n = 0;
+        } else if (!strchr("EmL,", *p)) {
+            return NULL;
+        }
+        if (*p == '\0')
+            return stages > 1 || strchr(all.at, 't') ? layers.at : NULL;
+    }
 }

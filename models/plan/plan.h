@@ -201,7 +201,38 @@ enum dtp_reason {
 };
 extern const char *const dtp_reasons[]; /* by enum dtp_reason */
 
-struct dtp_problem; /* evaluate.h */
+struct dtp_stage {
+    int layers, moe_layers;      /* those of multi-token prediction too; of `layers` */
+    bool first, last;            /* holds the embedding; the final norm, head and loss */
+    double dense_params;         /* on one tp rank: what dp x cp replicates */
+    double expert_params;        /* on one tp and ep rank: routed experts */
+    double largest_layer_params; /* on one tp and ep rank */
+    double root_params;          /* of dense_params, outside the layers: embedding, norm, head */
+};
+
+/* Layers of a virtual stage with those of multi-token prediction, which follow the model's on the last one
+ * (Megatron-Core: mtp_on_this_rank()). */
+int dtp_stage_layers(const struct dtp_model *m, const struct dtp_plan *plan, int vs);
+/* How many of each kind virtual stage vs (0 .. pp*vpp-1) holds. */
+void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
+                     int n[DTP_NLAYER_KINDS]);
+/* counts: dtp_model_params() of the model. vs: 0 .. pp*vpp-1. */
+void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
+                  const struct dtp_plan *plan, int vs, struct dtp_stage *out);
+
+/* What is asked: everything but the plan. */
+struct dtp_problem {
+    const struct dtp_model *model;
+    const struct dtp_cluster *cluster;
+    const struct dtp_framework *framework;
+    int gpus, seq, global_batch;
+    uint64_t memory_limit_bytes; /* of device memory */
+    int attention;               /* enum dtp_attention, or -1: the framework's */
+    int document_tokens; /* packed sequences: fused attention stays in documents of so many; 0: none */
+    int offloaded_layers; /* activations of so many layers are moved to the host and back */
+    enum dtp_dtype dtype;
+};
+
 /* The first reason found, cheap tests first, in the order of check_* in plan_check.c. No allocation.
  * Rules beyond what the reasons say:
  *   pp = 1 allows 1f1b alone (F B F B: gradient accumulation), whatever the framework's list has;

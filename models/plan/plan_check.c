@@ -1,8 +1,8 @@
+#include "models/plan/plan.h"
+
 #include <stdint.h>
 #include <string.h>
 
-#include "models/evaluate/evaluate.h"
-#include "models/plan/plan.h"
 #include "models/schedule/schedule.h"
 
 /* Each check_* returns the first reason of its kind, or DTP_LEGAL. */

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/plan/stage.h"
+#include "models/plan/plan.h"
 #include "planner/cli/explain_private.h"
 
 static double gemm_bytes(const struct dtp_gemm *g) {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "models/memory/memory.h"
-#include "models/memory/memory_native_private.h"
+#include "models/memory/memory_internal.h"
 #include "planner/space.h"
 #include "tests/runtime_cases.h"
 #include "tests/suites.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/cost/cost_private.h"
+#include "models/cost/cost_internal.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"
 

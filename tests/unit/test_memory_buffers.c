@@ -1,6 +1,6 @@
 /* What a rank holds beside state and activations, by hand: buffers of reductions, transfers and gathers, copies of
  * weights, what offload leaves. */
-#include "models/memory/memory_private.h"
+#include "models/memory/memory_internal.h"
 #include "tests/memory_case.h"
 
 /* Llama 3 8B: parameters of a layer (Q and output, K and V of 8 of 32 heads, three of the MLP, two norms), of the

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/cost/offload.h"
+#include "models/cost/cost_internal.h"
+#include "models/evaluate/evaluate.h"
 #include "tests/near.h"
 #include "tests/suites.h"
 

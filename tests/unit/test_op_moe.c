@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/plan/stage.h"
+#include "models/plan/plan.h"
 #include "sim/base/text.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "models/schedule/schedule.h"
-#include "models/plan/stage.h"
+#include "models/plan/plan.h"
 #include "sim/base/rng.h"
 #include "sim/base/text.h"
 #include "tests/plan_world.h"

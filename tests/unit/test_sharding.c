@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/plan/stage.h"
+#include "models/plan/plan.h"
 #include "planner/search.h"
 #include "tests/problem_case.h"
 #include "tests/suites.h"
