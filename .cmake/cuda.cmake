@@ -86,6 +86,11 @@ if(DTP_NVCC AND NOT dtp_cuda_lacks AND NOT DTP_CUDA STREQUAL "OFF")
   set_target_properties(dtplan-calibrate-cuda PROPERTIES CUDA_STANDARD 17
     CUDA_RUNTIME_LIBRARY Static)
   target_link_libraries(dtplan-calibrate-cuda PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+  # it takes minutes: a machine without a GPU builds it only when it is named, or with DTP_CUDA=ON
+  if(NOT DTP_CUDA STREQUAL "ON" AND NOT EXISTS /dev/nvidiactl)
+    set_target_properties(dtplan_cuda one_device_nccl dtplan-calibrate-cuda PROPERTIES EXCLUDE_FROM_ALL ON)
+    string(APPEND dtp_cuda_found " on demand, as there is no GPU,")
+  endif()
   string(APPEND dtp_cuda_found " CUDA ${CMAKE_CUDA_COMPILER_VERSION} for sm_${CMAKE_CUDA_ARCHITECTURES}")
 endif()
 message(STATUS "dtplan: cuda:${dtp_cuda_found}")
