@@ -6,6 +6,7 @@
 
 #include "traces/formats/lines.h"
 #include "traces/formats/format.h"
+#include "traces/catalog.h"
 
 enum { MOST_CELLS = 24, MOST_GROUP = 1 << 24 };
 

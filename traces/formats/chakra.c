@@ -8,6 +8,7 @@
 #include "traces/formats/format.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
+#include "traces/catalog.h"
 
 enum { MOST_MESSAGE_BYTES = 1 << 26 };
 

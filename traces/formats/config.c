@@ -11,6 +11,7 @@
 #include "sim/base/text.h"
 #include "traces/formats/lines.h"
 #include "traces/formats/format.h"
+#include "traces/catalog.h"
 
 enum { KEY_BYTES = 96, VALUE_BYTES = 4096, NAME_PART = 40 };
 

@@ -8,6 +8,7 @@
 #include "traces/formats/kineto.h"
 #include "traces/formats/pull.h"
 #include "traces/formats/format.h"
+#include "traces/catalog.h"
 
 /* What the inputs (or outputs) of a node say of a collective. */
 struct et_values {

@@ -7,6 +7,7 @@
 #include "traces/formats/protobuf.h"
 #include "traces/formats/scalars.h"
 #include "traces/formats/logs.h"
+#include "traces/catalog.h"
 
 enum {
     HEAD_BYTES = 12,

@@ -6,6 +6,7 @@
 #include "traces/formats/pull.h"
 #include "traces/formats/scalars.h"
 #include "traces/formats/logs.h"
+#include "traces/catalog.h"
 
 /* A number, or the words that stand for none ("nan" in quotes, or bare). */
 static bool number_of(const struct dtp_text *t, double *out) {

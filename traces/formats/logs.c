@@ -11,6 +11,7 @@
 #include "traces/jobs/jobs.h"
 #include "traces/formats/format.h"
 #include "sim/base/text.h"
+#include "traces/catalog.h"
 
 /* What lines before this one said. */
 struct log_state {

@@ -8,6 +8,7 @@
 #include "sim/base/units.h"
 #include "traces/formats/format.h"
 #include "sim/base/text.h"
+#include "traces/catalog.h"
 
 /* One nvlink element, before all GPUs are known. */
 struct topology_link {

@@ -7,6 +7,7 @@
 #include "sim/base/text.h"
 #include "traces/formats/lines.h"
 #include "traces/formats/format.h"
+#include "traces/catalog.h"
 
 enum { FIELDS = 12, MOST_LAYERS = 9999999 };
 

@@ -14,6 +14,7 @@
 #include "traces/formats/format.h"
 #include "sim/base/stats.h"
 #include "sim/base/text.h"
+#include "traces/catalog.h"
 
 /* Rows of pai_task_table, summed over the tasks of a job; index: id of the name. */
 struct jobs_task {
