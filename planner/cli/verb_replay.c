@@ -166,10 +166,12 @@ static enum dtp_status take_options(struct dtp_cli *cli, struct dtp_replay_optio
     out->memory_speed = own->memory_speed;
     out->host_speed = own->host_speed;
     out->remove_straggler = own->remove_straggler;
-    if (own->from && !own->gpu && !own->cluster && own->more_ranks <= 1)
+    bool network = own->network_bandwidth < 1 || own->network_bandwidth > 1 ||
+                   own->network_latency < 1 || own->network_latency > 1 || own->bucket;
+    if (own->from && !own->gpu && !own->cluster && own->more_ranks <= 1 && !network)
         return dtp_fail(err, DTP_EUSAGE,
                         "--from is the machine of the trace: what if it were another? Give --gpu, "
-                        "--cluster or --more-ranks");
+                        "--cluster, --more-ranks or an option on the network");
     DTP_TRY(take_regrouping(own, out, err));
     return take_single(cli, out, err);
 }
@@ -185,7 +187,7 @@ static enum dtp_status take_machines(struct dtp_cli *cli, const struct dtp_trace
     out->times_ranks = own->more_ranks;
     if (own->cluster && own->gpu)
         return dtp_fail(err, DTP_EUSAGE, "--cluster brings its GPUs: leave --gpu out");
-    if (!to && own->more_ranks <= 1)
+    if (!to && own->more_ranks <= 1 && !own->from)
         return DTP_OK;
     if (own->from)
         DTP_TRY(dtp_cluster_load(cli->a, own->from, &machine[0], err));

@@ -223,13 +223,13 @@ static void what_if(void) {
     replay_job(&known, &o, &r);
     expect_step(&r, 273);
     o = DTP_REPLAY_AS_MEASURED;
-    o.network_latency = 0; /* the only transfer is all latency, as far as one can tell */
-    replay_job(&known, &o, &r);
-    expect_step(&r, 250);
-    o = DTP_REPLAY_AS_MEASURED;
-    o.network_bandwidth = 4;
+    o.network_latency = 0; /* one size and no known machine: the transfer of 50 is all bandwidth */
     replay_job(&known, &o, &r);
     expect_step(&r, 300);
+    o = DTP_REPLAY_AS_MEASURED;
+    o.network_bandwidth = 4; /* 12.5 instead of 50 */
+    replay_job(&known, &o, &r);
+    expect_step(&r, 262.5);
     o = DTP_REPLAY_AS_MEASURED;
     o.remove_straggler = true; /* rank 1's stretch of 212 becomes rank 0's 112 */
     replay_job(&known, &o, &r);

@@ -407,6 +407,8 @@ enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
                    : DTP_EINPUT;
     DTP_TRY(dtp_engine_run(a, &platform, &s.graph, &line, err));
     out->ntasks = s.graph.ntasks;
+    out->network = s.network;
+    out->nnetwork = s.nnetwork;
     out->rank = DTP_NEW(a, struct dtp_replayed_rank, t->nranks);
     double span_s = 0, unexplained_s = 0;
     for (size_t r = 0; r < t->nranks; r++) {

@@ -15,9 +15,10 @@
  * work waits), each have one latency a kernel, the mean over its starts. What a start took longer than
  * that is unexplained; explained_pct is the share of the ranks' spans that is not.
  *
- * What-if: the same graph with other durations. network_bandwidth k: the part of a transfer above the
- * shortest of its operation and group is divided by k; network_latency k: that shortest part is
- * multiplied by k. kernel_speed k: compute kernels take 1/k; memory_speed k: copies; host_speed k:
+ * What-if: the same graph with other durations. A transfer is latency + bytes / bandwidth: the latency of an
+ * operation and group is fitted over the sizes that the trace has of them, t = a + b bytes with each size's
+ * median; where there is one size, it is what the collective model says of the cluster. network_bandwidth k
+ * divides the part above the latency by k, network_latency k multiplies the latency by k. kernel_speed k: compute kernels take 1/k; memory_speed k: copies; host_speed k:
  * the host. One rank's kernels, one rank's start or one collective can be slowed alone.
  */
 #ifndef DTP_TRACES_REPLAY_REPLAY_H
@@ -66,6 +67,15 @@ struct dtp_replayed_step {
     double start_s, replayed_start_s;
 };
 
+/* What the latency of an operation in a group is taken for. */
+struct dtp_replay_network {
+    enum dtp_comm_op op;
+    const char *group;
+    int group_size, nsizes;
+    double latency_s;
+    const char *from; /* "2 sizes of the trace", "model of h100", "no model: none" */
+};
+
 struct dtp_replayed_comm {
     enum dtp_comm_op op;
     int group_size;
@@ -90,7 +100,9 @@ struct dtp_replay {
     double explained_pct;
     uint32_t ntasks;
     struct dtp_matches matches;
-    struct dtp_critical critical; /* ends with the job */
+    struct dtp_critical critical;       /* ends with the job */
+    struct dtp_replay_network *network; /* [nnetwork]; none unless a what-if is about the network */
+    size_t nnetwork;
 };
 
 enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,

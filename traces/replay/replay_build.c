@@ -1,4 +1,5 @@
 /* replay_build.c: the graph of tasks of a job, under what-if options. */
+#include <gsl/gsl_fit.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +117,110 @@ static void find_stretches(struct replay_state *s) {
             add_stretches(&l, &s->m->at[i]);
 }
 
+/* ---- the network: a transfer is latency + bytes / bandwidth ---- */
+
+static struct dtp_whatif_transfer whatif_of(const struct replay_state *s, const struct dtp_match *m,
+                                            double t_s) {
+    const struct dtp_match_member *o = &s->m->member[m->first];
+    int first = s->t->rank[o[0].rank].rank;
+    int second = m->n > 1 ? s->t->rank[o[1].rank].rank : first + 1;
+    int world = s->t->rank[0].world_size > 0 ? s->t->rank[0].world_size : (int)s->t->nranks;
+    return (struct dtp_whatif_transfer){.op = m->op,
+                                        .group_size = m->group_size,
+                                        .stride = second > first ? second - first : first - second,
+                                        .world = world,
+                                        .bytes = m->bytes,
+                                        .transfer_s = t_s};
+}
+
+static int by_size(const void *x, const void *y) {
+    const struct dtp_match *p = *(const struct dtp_match *const *)x,
+                           *q = *(const struct dtp_match *const *)y;
+    if (p->bytes != q->bytes)
+        return p->bytes < q->bytes ? -1 : 1;
+    return p->transfer_ns < q->transfer_ns ? -1 : p->transfer_ns > q->transfer_ns;
+}
+
+/* Latency through the median of each size, small sizes as heavy as large ones; false: the sizes do not tell. */
+static bool fit_latency(struct dtp_arena *a, const struct dtp_match **v, size_t n,
+                        struct dtp_replay_network *out) {
+    double *x = DTP_NEW(a, double, n + 1), *y = DTP_NEW(a, double, n + 1),
+           *w = DTP_NEW(a, double, n + 1), latency_s, per_byte_s, cov[3], chisq;
+    size_t sizes = 0;
+    qsort(v, n, sizeof *v, by_size);
+    for (size_t from = 0, to; from < n; from = to) {
+        for (to = from + 1; to < n && v[to]->bytes == v[from]->bytes; to++)
+            ;
+        double t_s = replay_seconds(v[(from + to) / 2]->transfer_ns);
+        if (v[from]->bytes == 0 || t_s <= 0)
+            continue;
+        x[sizes] = (double)v[from]->bytes;
+        y[sizes] = t_s;
+        w[sizes++] = 1 / (t_s * t_s);
+    }
+    out->nsizes = (int)sizes;
+    if (sizes < 2 || x[sizes - 1] < 2 * x[0])
+        return false;
+    gsl_fit_wlinear(x, 1, w, 1, y, 1, sizes, &latency_s, &per_byte_s, &cov[0], &cov[1], &cov[2],
+                    &chisq);
+    if (per_byte_s <= 0)
+        return false;
+    out->latency_s = latency_s > 0 ? latency_s : 0;
+    out->from = dtp_arena_printf(a, "%zu sizes of the trace", sizes);
+    return true;
+}
+
+/* The machine of the trace, as the user or the name of its GPU says; NULL: unknown. */
+static const struct dtp_cluster *machine_of(const struct replay_state *s) {
+    const char *device = s->t->nranks > 0 ? s->t->rank[0].device : "";
+    if (s->options->other.from)
+        return s->options->other.from;
+    struct dtp_cluster *c = DTP_NEW(s->a, struct dtp_cluster, 1);
+    return dtp_whatif_machine(s->a, device ? device : "", c, NULL) == DTP_OK ? c : NULL;
+}
+
+static void find_latency(struct replay_state *s, const struct dtp_cluster *machine,
+                         const struct dtp_match *m, struct dtp_replay_network *out) {
+    const struct dtp_match **v = DTP_NEW(s->a, const struct dtp_match *, s->m->n);
+    size_t n = 0;
+    for (size_t i = 0; i < s->m->n; i++)
+        if (s->network_of[i] == s->nnetwork)
+            v[n++] = &s->m->at[i];
+    if (fit_latency(s->a, v, n, out))
+        return;
+    out->from = "no model of the machine: none";
+    if (!machine)
+        return;
+    struct dtp_whatif_transfer x = whatif_of(s, m, replay_seconds(m->transfer_ns));
+    out->latency_s = dtp_whatif_latency_s(machine, &x);
+    out->from = dtp_arena_printf(s->a, "model of %s", machine->name);
+}
+
+static void find_network(struct replay_state *s) {
+    const struct dtp_replay_options *o = s->options;
+    bool wanted = o->network_bandwidth < 1 || o->network_bandwidth > 1 || o->network_latency < 1 ||
+                  o->network_latency > 1 || o->bucket_bytes > 0;
+    if (!wanted)
+        return;
+    const struct dtp_cluster *machine = machine_of(s);
+    s->network = DTP_NEW(s->a, struct dtp_replay_network, s->m->n + 1);
+    s->network_of = DTP_NEW(s->a, uint32_t, s->m->n + 1);
+    memset(s->network_of, 0xff, (s->m->n + 1) * sizeof *s->network_of);
+    for (size_t i = 0; i < s->m->n; i++) {
+        const struct dtp_match *m = &s->m->at[i];
+        if (s->network_of[i] != NO_INDEX)
+            continue;
+        struct dtp_replay_network *out = &s->network[s->nnetwork];
+        *out = (struct dtp_replay_network){m->op, m->group, m->group_size, 0, 0, ""};
+        for (size_t k = i; k < s->m->n; k++)
+            if (s->m->at[k].op == m->op && s->m->at[k].group_size == m->group_size &&
+                strcmp(s->m->at[k].group, m->group) == 0)
+                s->network_of[k] = (uint32_t)s->nnetwork;
+        find_latency(s, machine, m, out);
+        s->nnetwork++;
+    }
+}
+
 /* ---- overlap and buckets ---- */
 
 static int64_t launched_ns(const struct replay_rank *q, const struct replay_work *w) {
@@ -202,27 +307,11 @@ static uint32_t *find_buckets(struct replay_state *s) {
     return bucket;
 }
 
-/* The latency that a collective saves in a bucket: where t = a + b bytes through the smallest and the
- * largest of its operation and group cuts 0. Of one size alone nothing can be told: 0. */
+/* The latency that a collective saves in a bucket. */
 static double saved_s(const struct replay_state *s, uint32_t i) {
-    const struct dtp_match *m = &s->m->at[i], *small = m, *large = m;
-    for (size_t k = 0; k < s->m->n; k++) {
-        const struct dtp_match *o = &s->m->at[k];
-        if (o->op != m->op || o->bytes == 0 || strcmp(o->group, m->group) != 0)
-            continue;
-        if (o->bytes < small->bytes)
-            small = o;
-        if (o->bytes > large->bytes)
-            large = o;
-    }
-    if (small->bytes == large->bytes)
-        return 0;
-    double per_byte_s = replay_seconds(large->transfer_ns - small->transfer_ns) /
-                        (double)(large->bytes - small->bytes);
-    double latency_s = replay_seconds(small->transfer_ns) - per_byte_s * (double)small->bytes;
-    double own_s = replay_seconds(m->transfer_ns);
-    latency_s = latency_s < own_s ? latency_s : own_s;
-    return latency_s > 0 ? latency_s * s->options->network_latency : 0;
+    double own_s = replay_seconds(s->m->at[i].transfer_ns);
+    double latency_s = s->network_of ? s->network[s->network_of[i]].latency_s : 0;
+    return (latency_s < own_s ? latency_s : own_s) * s->options->network_latency;
 }
 
 /* ---- tasks ---- */
@@ -423,16 +512,6 @@ static void link_work(struct replay_state *s, struct replay_rank *q) {
     }
 }
 
-/* The shortest transfer of the same operation and size of group: what the latency is at most. */
-static int64_t shortest_ns(const struct dtp_matches *m, const struct dtp_match *like) {
-    int64_t best_ns = like->transfer_ns;
-    for (size_t i = 0; i < m->n; i++)
-        if (m->at[i].op == like->op && m->at[i].group_size == like->group_size &&
-            m->at[i].transfer_ns < best_ns)
-            best_ns = m->at[i].transfer_ns;
-    return best_ns;
-}
-
 static double other_transfer_s(const struct replay_state *s, const struct dtp_match *m,
                                double t_s) {
     const struct dtp_match_member *o = &s->m->member[m->first];
@@ -441,28 +520,25 @@ static double other_transfer_s(const struct replay_state *s, const struct dtp_ma
     if (removed && (strstr(dtp_trace_name(r, dtp_trace_event(r, o->event)->name), removed) ||
                     strstr(dtp_comm_op_name[m->op], removed)))
         return 0;
-    int first = s->t->rank[o[0].rank].rank;
-    int second = m->n > 1 ? s->t->rank[o[1].rank].rank : first + 1;
-    int world = s->t->rank[0].world_size > 0 ? s->t->rank[0].world_size : (int)s->t->nranks;
-    struct dtp_whatif_transfer x = {.op = m->op,
-                                    .group_size = m->group_size,
-                                    .stride = second > first ? second - first : first - second,
-                                    .world = world,
-                                    .bytes = m->bytes,
-                                    .transfer_s = t_s};
+    struct dtp_whatif_transfer x = whatif_of(s, m, t_s);
     return dtp_whatif_transfer_s(&s->options->other, &x);
 }
 
 static double transfer_s(const struct replay_state *s, uint32_t i) {
     const struct dtp_match *m = &s->m->at[i];
-    int64_t least_ns = shortest_ns(s->m, m);
-    double t_s = replay_seconds(least_ns) * s->options->network_latency +
-                 replay_seconds(m->transfer_ns - least_ns) / s->options->network_bandwidth;
+    double t_s = replay_seconds(m->transfer_ns);
+    if (s->network_of) {
+        double latency_s = s->network[s->network_of[i]].latency_s;
+        latency_s = latency_s < t_s ? latency_s : t_s;
+        t_s = latency_s * s->options->network_latency +
+              (t_s - latency_s) / s->options->network_bandwidth;
+    }
     t_s = other_transfer_s(s, m, t_s);
     return (int)i == s->options->slow_collective ? t_s * s->options->slow_collective_by : t_s;
 }
 
 static void add_transfers(struct replay_state *s) {
+    find_network(s);
     const uint32_t *bucket = find_buckets(s);
     double *sum_s = DTP_NEW(s->a, double, s->m->n + 1);
     s->transfer = DTP_NEW(s->a, dtp_id, s->m->n + 1);

@@ -84,6 +84,10 @@ struct replay_state {
     struct dtp_matches *m;
     struct replay_rank *rank;
     struct dtp_graph graph;
+    struct dtp_replay_network *network;
+    size_t nnetwork;
+    uint32_t
+        *network_of;  /* [matches] index into network; NULL: latency and bandwidth as measured */
     dtp_id *transfer; /* [matches] task of each collective, of its bucket */
 };
 

@@ -146,6 +146,21 @@ static void json_critical(struct dtp_json_out *w, const char *key, const struct 
     dtp_json_end(w);
 }
 
+static void json_network(struct dtp_json_out *w, const struct dtp_replay *r) {
+    dtp_json_put_key(w, "network");
+    dtp_json_array(w);
+    for (size_t i = 0; i < r->nnetwork; i++) {
+        dtp_json_object(w);
+        dtp_json_kv_string(w, "kind", dtp_comm_op_name[r->network[i].op]);
+        dtp_json_kv_string(w, "group", r->network[i].group);
+        dtp_json_kv_int(w, "group_size", r->network[i].group_size);
+        dtp_json_kv_double(w, "latency_s", r->network[i].latency_s);
+        dtp_json_kv_string(w, "latency_from", r->network[i].from);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+}
+
 static void json_bubbles(struct dtp_arena *a, struct dtp_json_out *w,
                          const struct dtp_replay_report *report) {
     dtp_json_put_key(w, "pipeline");
@@ -195,6 +210,8 @@ void dtp_replay_write_json(struct dtp_arena *a, FILE *f, const struct dtp_replay
     json_critical(&w, "critical_path", &report->measured->critical);
     if (report->what_if)
         json_critical(&w, "what_if_critical_path", &report->replay->critical);
+    if (report->what_if)
+        json_network(&w, report->replay);
     json_bubbles(a, &w, report);
     dtp_json_kv_double(&w, "explained_pct", report->measured->explained_pct);
     json_warnings(a, &w, report->replay);
@@ -357,6 +374,16 @@ static void print_bubbles(struct dtp_arena *a, FILE *f, const struct dtp_replay_
     }
 }
 
+static void print_network(FILE *f, const struct dtp_replay *r) {
+    enum { MOST_ROWS = 12 };
+    char t[32];
+    for (size_t i = 0; i < r->nnetwork && i < MOST_ROWS; i++)
+        fprintf(f, "latency of %s of %d%s%s: %s, by %s\n", dtp_comm_op_name[r->network[i].op],
+                r->network[i].group_size, *r->network[i].group ? " in group " : "",
+                r->network[i].group, dtp_fmt_time(r->network[i].latency_s, t, sizeof t),
+                r->network[i].from);
+}
+
 static double class_pct(const struct dtp_critical *c, int class) {
     return c->span_s > 0 ? 100 * c->class_s[class] / c->span_s : 0;
 }
@@ -446,6 +473,7 @@ void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_repo
                 dtp_fmt_time(last_s, least, 32), dtp_fmt_time(most_s, most, 32));
     if (r->nranks > 0)
         print_bubbles(a, f, report);
+    print_network(f, r);
     print_critical(f, report);
     fprintf(f, "explained: %.2f %% of the spans (%u tasks, %zu collectives)\n", r->explained_pct,
             r->ntasks, r->matches.n);

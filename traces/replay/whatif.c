@@ -141,21 +141,39 @@ struct span { /* a collective without its bytes */
     int size, stride;
 };
 
-static double collective_s(const void *ctx, double bytes) {
-    const struct span *x = ctx;
+static struct dtp_coll_cost cost_of(const struct span *x, double bytes) {
     struct dtp_placement p;
-    struct dtp_coll_cost cost;
+    struct dtp_coll_cost cost = {0};
     if (x->kind == DTP_SEND_RECV) {
         dtp_p2p_cost(x->c, 0, x->stride, 1, bytes, &cost);
-        return cost.time_s;
+        return cost;
     }
     /* groups of this stride lie as those of dp behind as many ranks of tp */
     if (dtp_placement_init(&p, x->c, &(struct dtp_sizes){x->stride, 1, x->size, 1, 1},
                            "tp-cp-dp-pp", NULL) != DTP_OK)
-        return 0;
+        return cost;
     struct dtp_group_shape shape = dtp_placement_shape(&p, x->c, DTP_AXIS_DP, 0);
     dtp_coll_cost(x->c, x->kind, DTP_ALGO_AUTO, &shape, bytes, &cost);
-    return cost.time_s;
+    return cost;
+}
+
+static double collective_s(const void *ctx, double bytes) {
+    return cost_of(ctx, bytes).time_s;
+}
+
+static double whole_bytes(const struct dtp_whatif_transfer *x) {
+    bool gathers = dtp_comm_collective(x->op) == DTP_ALL_GATHER;
+    return (double)x->bytes * (gathers ? x->group_size : 1);
+}
+
+double dtp_whatif_latency_s(const struct dtp_cluster *c, const struct dtp_whatif_transfer *x) {
+    struct span on = {c, dtp_comm_collective(x->op), x->group_size, x->stride > 0 ? x->stride : 1};
+    double bytes = whole_bytes(x);
+    if (x->group_size < 2)
+        return 0;
+    if (bytes <= 0)
+        bytes = size_that_takes(collective_s, &on, DTP_TERA, x->transfer_s);
+    return cost_of(&on, bytes).latency_s;
 }
 
 double dtp_whatif_transfer_s(const struct dtp_whatif *w, const struct dtp_whatif_transfer *x) {
@@ -167,9 +185,7 @@ double dtp_whatif_transfer_s(const struct dtp_whatif *w, const struct dtp_whatif
     struct span to = from;
     to.c = w->to && !w->same_network ? w->to : w->from;
     to.size *= times;
-    double bytes = (double)x->bytes;
-    if (from.kind == DTP_ALL_GATHER)
-        bytes *= x->group_size; /* the whole buffer */
+    double bytes = whole_bytes(x);
     if (bytes <= 0)
         bytes = size_that_takes(collective_s, &from, DTP_TERA, x->transfer_s);
     double was_s = collective_s(&from, bytes), is_s = collective_s(&to, bytes);

@@ -43,5 +43,7 @@ struct dtp_whatif_transfer {
     double transfer_s;
 };
 double dtp_whatif_transfer_s(const struct dtp_whatif *w, const struct dtp_whatif_transfer *x);
+/* The part of its time on a cluster that does not depend on bandwidth. */
+double dtp_whatif_latency_s(const struct dtp_cluster *c, const struct dtp_whatif_transfer *x);
 
 #endif
