@@ -64,7 +64,7 @@ import json, re, sys
 # Written only where there is a GPU, a failure, a trace of a GPU, no memory for a simulation, or a plan that lost.
 elsewhere = re.compile(r"""check --shadow |run (failure|host_s|graph|overhead|loss_scale|skipped|shadow|actions)
 |check (versions|rows\[\]\.(clock_hz|power_w|host_s|graph_share|failure))
-|replay (ranks\[\]\.launch_bound\[\]|ranks\[\]\.collectives|warnings\[\]|pipeline|network)
+|replay (ranks\[\]\.launch_bound\[\]|ranks\[\]\.collectives|warnings\[\]|ranks\[\]\.steps\[\]\.host_s|pipeline|network)
 |infer (cluster|framework)|plan search\.too_large|(plan|sweep|simulate|compare) .*best\.why_not""".replace("\n", ""))
 
 pages, page, entry, inputs, section = {}, None, None, set(), None

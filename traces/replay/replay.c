@@ -49,19 +49,65 @@ static size_t marks_of(struct replay_state *s, const struct replay_rank *q,
     return n;
 }
 
+/* The last end of the work that calls of a step launch. */
+struct last_end {
+    bool any;
+    int64_t measured_ns;
+    double replayed_s;
+};
+
+static void find_ends(const struct replay_rank *q, const struct dtp_timeline *line,
+                      const struct dtp_trace_step *step, size_t n, struct last_end *end) {
+    for (uint32_t i = 0; i < q->nwork; i++) {
+        const struct replay_work *w = &q->work[i];
+        uint32_t event = w->call == NO_INDEX ? w->event : q->call[w->call].event;
+        int64_t launched_ns = dtp_trace_event(q->r, event)->start_ns;
+        size_t until = dtp_rows_until(step, n, sizeof *step,
+                                      offsetof(struct dtp_trace_step, start_ns), launched_ns);
+        if (until == 0 || launched_ns >= step[until - 1].start_ns + step[until - 1].dur_ns)
+            continue;
+        struct last_end *e = &end[until - 1];
+        if (!e->any || w->end_ns > e->measured_ns)
+            e->measured_ns = w->end_ns;
+        if (!e->any || line->end_s[w->end] > e->replayed_s)
+            e->replayed_s = line->end_s[w->end];
+        e->any = true;
+    }
+}
+
+static double later(double x, double y) {
+    return x > y ? x : y;
+}
+
 static void take_steps(struct replay_state *s, const struct replay_rank *q,
                        const struct dtp_timeline *line, struct dtp_replayed_rank *out) {
     const struct dtp_trace_step *step;
     struct mark *mark;
     size_t n = marks_of(s, q, line, &mark);
+    double until_s = 0, replayed_until_s = 0; /* ends of the steps before */
     dtp_trace_steps(s->a, q->r, &step, &out->nsteps);
+    struct last_end *end = DTP_NEW(s->a, struct last_end, out->nsteps + 1);
+    find_ends(q, line, step, out->nsteps, end);
     out->step = DTP_NEW(s->a, struct dtp_replayed_step, out->nsteps + 1);
     for (size_t i = 0; i < out->nsteps; i++) {
+        struct dtp_replayed_step *x = &out->step[i];
         int64_t from_ns = dtp_trace_at_ns(s->m, q->r, step[i].start_ns);
         double from_s = replayed_s(mark, n, from_ns);
         double to_s = replayed_s(mark, n, from_ns + step[i].dur_ns);
-        out->step[i] = (struct dtp_replayed_step){step[i].name, replay_seconds(step[i].dur_ns),
-                                                  to_s - from_s, replay_seconds(from_ns), from_s};
+        x->name = step[i].name;
+        x->host_s = replay_seconds(step[i].dur_ns);
+        x->replayed_host_s = to_s - from_s;
+        x->start_s = later(replay_seconds(from_ns), until_s);
+        x->replayed_start_s = later(from_s, replayed_until_s);
+        double last_s = replay_seconds(from_ns + step[i].dur_ns);
+        if (end[i].any) {
+            last_s = later(last_s, replay_seconds(end[i].measured_ns));
+            to_s = later(to_s, end[i].replayed_s);
+        }
+        until_s = later(last_s, x->start_s);
+        replayed_until_s = later(to_s, x->replayed_start_s);
+        x->measured_s = until_s - x->start_s;
+        x->replayed_s = replayed_until_s - x->replayed_start_s;
     }
 }
 

@@ -61,10 +61,13 @@ struct dtp_replay_options {
                                  .slow_collective = -1,                                            \
                                  .slow_collective_by = 1})
 
+/* A step ends when the last device work launched in it has ended and its host part, too. It begins with its host
+ * part or, where the host runs ahead of the device, when the step before it has ended. */
 struct dtp_replayed_step {
     const char *name;
     double measured_s, replayed_s;
     double start_s, replayed_start_s;
+    double host_s, replayed_host_s; /* the host part alone; 0 in timelines of dtplan */
 };
 
 /* What the latency of an operation in a group is taken for. */

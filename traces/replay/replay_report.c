@@ -16,6 +16,53 @@ static void times_of(const struct dtp_replay_report *report, const struct dtp_tr
         dtp_trace_times_all(r, out);
 }
 
+/* A step of the job in the two times; where[0]: measured, [1]: replayed. */
+static void add_job_step(const struct dtp_replay *r, size_t i, double until_s[2], bool counts,
+                         struct dtp_replayed_job *out) {
+    double from_s[2] = {INFINITY, INFINITY}, to_s[2] = {0, 0}, host_s[2] = {0, 0};
+    for (size_t k = 0; k < r->nranks; k++) {
+        const struct dtp_replayed_step *x = &r->rank[k].step[i];
+        const double start_s[2] = {x->start_s, x->replayed_start_s},
+                     length_s[2] = {x->measured_s, x->replayed_s};
+        for (int t = 0; t < 2; t++) {
+            from_s[t] = start_s[t] < from_s[t] ? start_s[t] : from_s[t];
+            to_s[t] = fmax(to_s[t], start_s[t] + length_s[t]);
+        }
+        host_s[0] = fmax(host_s[0], x->host_s);
+        host_s[1] = fmax(host_s[1], x->replayed_host_s);
+    }
+    for (int t = 0; t < 2; t++) {
+        from_s[t] = fmax(from_s[t], until_s[t]);
+        until_s[t] = fmax(to_s[t], from_s[t]);
+    }
+    if (!counts)
+        return;
+    out->nsteps++;
+    out->measured_s += until_s[0] - from_s[0];
+    out->replayed_s += until_s[1] - from_s[1];
+    out->host_s += host_s[0];
+    out->replayed_host_s += host_s[1];
+}
+
+struct dtp_replayed_job dtp_replay_job(const struct dtp_replay *r) {
+    enum { FEWEST_TO_WARM_UP = 3 };
+    size_t n = r->nranks > 0 ? r->rank[0].nsteps : 0;
+    double until_s[2] = {0, 0};
+    struct dtp_replayed_job job = {0};
+    for (size_t k = 0; k < r->nranks; k++)
+        n = r->rank[k].nsteps < n ? r->rank[k].nsteps : n;
+    for (size_t i = 0; i < n; i++)
+        add_job_step(r, i, until_s, i > 0 || n < FEWEST_TO_WARM_UP, &job);
+    if (job.nsteps == 0)
+        return job;
+    double n_steps = (double)job.nsteps;
+    job.measured_s /= n_steps;
+    job.replayed_s /= n_steps;
+    job.host_s /= n_steps;
+    job.replayed_host_s /= n_steps;
+    return job;
+}
+
 static void json_steps(struct dtp_json_out *w, const struct dtp_replay_report *report,
                        size_t rank) {
     const struct dtp_replayed_rank *r = &report->replay->rank[rank];
@@ -28,6 +75,8 @@ static void json_steps(struct dtp_json_out *w, const struct dtp_replay_report *r
         dtp_json_kv_double(w, "replayed_s", report->measured->rank[rank].step[i].replayed_s);
         if (report->what_if)
             dtp_json_kv_double(w, "what_if_s", r->step[i].replayed_s);
+        if (r->step[i].host_s > 0)
+            dtp_json_kv_double(w, "host_s", r->step[i].host_s);
         dtp_json_end(w);
     }
     dtp_json_end(w);
@@ -146,6 +195,22 @@ static void json_critical(struct dtp_json_out *w, const char *key, const struct 
     dtp_json_end(w);
 }
 
+static void json_job(struct dtp_json_out *w, const struct dtp_replay_report *report) {
+    const struct dtp_replayed_job was = dtp_replay_job(report->measured),
+                                  is = dtp_replay_job(report->replay);
+    if (was.nsteps == 0)
+        return;
+    dtp_json_put_key(w, "job");
+    dtp_json_object(w);
+    dtp_json_kv_u64(w, "steps", was.nsteps);
+    dtp_json_kv_double(w, "measured_s", was.measured_s);
+    dtp_json_kv_double(w, "replayed_s", was.replayed_s);
+    if (report->what_if)
+        dtp_json_kv_double(w, "what_if_s", is.replayed_s);
+    dtp_json_kv_double(w, "host_s", was.host_s);
+    dtp_json_end(w);
+}
+
 static void json_network(struct dtp_json_out *w, const struct dtp_replay *r) {
     dtp_json_put_key(w, "network");
     dtp_json_array(w);
@@ -202,6 +267,7 @@ void dtp_replay_write_json(struct dtp_arena *a, FILE *f, const struct dtp_replay
     dtp_json_object(&w);
     dtp_json_kv_int(&w, "schema_version", 1);
     dtp_json_kv_string(&w, "source", "read from the traces; replayed by the event engine");
+    json_job(&w, report);
     dtp_json_put_key(&w, "ranks");
     dtp_json_array(&w);
     for (size_t i = 0; i < report->replay->nranks; i++)
@@ -224,7 +290,12 @@ const char dtp_replay_definitions[] =
     "of "
     "the work; idle: span less busy; compute: union of kernels that are not NCCL's or RCCL's; "
     "communication: union of those; memory: union of copies and sets; overlap: share of the "
-    "communication under which compute runs. A step has the work that its host calls launch. "
+    "communication under which compute runs. A step has the work that its host calls launch and "
+    "ends "
+    "when the last of it has; it begins with its host part or, if the host runs ahead, when the "
+    "step "
+    "before has ended. job: first begin to last end over the ranks, mean of the steps without the "
+    "first. "
     "Launch-bound: the device idles and what comes next was launched after it fell idle; a stretch "
     "goes on while work comes so. "
     "Clocks "
@@ -437,6 +508,8 @@ static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_rep
         if (report->what_if)
             fprintf(f, ", what if %s (%+.1f %%)", dtp_fmt_time(s->replayed_s, b[2], 32),
                     was_s > 0 ? 100 * (s->replayed_s / was_s - 1) : 0);
+        if (s->host_s > 0)
+            fprintf(f, "; host %s", dtp_fmt_time(s->host_s, b[3], 32));
         fprintf(f, "\n");
         print_step_times(a, f, r->rank, i);
     }
@@ -451,8 +524,25 @@ static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_rep
     print_launch_bound(a, f, r->rank);
 }
 
+static void print_job(FILE *f, const struct dtp_replay_report *report) {
+    const struct dtp_replayed_job was = dtp_replay_job(report->measured),
+                                  is = dtp_replay_job(report->replay);
+    char b[4][32];
+    if (was.nsteps == 0)
+        return;
+    fprintf(f, "job: step measured %s, replayed %s", dtp_fmt_time(was.measured_s, b[0], 32),
+            dtp_fmt_time(was.replayed_s, b[1], 32));
+    if (report->what_if)
+        fprintf(f, ", what if %s (%+.1f %%)", dtp_fmt_time(is.replayed_s, b[2], 32),
+                was.replayed_s > 0 ? 100 * (is.replayed_s / was.replayed_s - 1) : 0);
+    if (was.host_s > 0)
+        fprintf(f, "; host %s", dtp_fmt_time(was.host_s, b[3], 32));
+    fprintf(f, " (mean of %zu steps, %zu ranks)\n", was.nsteps, report->measured->nranks);
+}
+
 void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
     const struct dtp_replay *r = report->replay;
+    print_job(f, report);
     for (size_t i = 0; i < r->nranks; i++)
         print_rank(a, f, report, i);
     double last_s = 0, most_s = 0;

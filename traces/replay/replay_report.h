@@ -4,6 +4,15 @@
 
 #include "traces/replay/replay.h"
 
+/* The steps of all ranks together: from the first begin to the last end. Means leave out the first of three or
+ * more, which warms up. */
+struct dtp_replayed_job {
+    size_t nsteps; /* that the means are over */
+    double measured_s, replayed_s, host_s, replayed_host_s;
+};
+
+struct dtp_replayed_job dtp_replay_job(const struct dtp_replay *r);
+
 struct dtp_replay_report {
     const struct dtp_replay *replay;   /* under the what-if, or as measured */
     const struct dtp_replay *measured; /* the replay of the trace as it is */
