@@ -51,6 +51,10 @@ struct replay_work {
     dtp_id start, end; /* tasks: whose end is its start (a collective's), its end */
 };
 
+struct replay_lane { /* the work of one stream: [from, to) of work[] */
+    uint32_t from, to;
+};
+
 struct replay_latency {
     int64_t sum_ns;
     uint32_t n;
@@ -69,6 +73,8 @@ struct replay_rank {
     uint32_t ncalls;
     struct replay_work *work; /* by lane and start */
     uint32_t nwork;
+    struct replay_lane *lane; /* those with work, in the order of work[] */
+    size_t nlanes;
     uint32_t *call_of, *work_of;              /* [nevents] event to index, or NO_INDEX */
     int64_t latency_ns[DTP_NCLASSES][NAFTER]; /* of starts, by enum replay_after */
     struct replay_latency *of_name;           /* [names][NAFTER] the same, of each kernel */

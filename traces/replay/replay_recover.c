@@ -37,7 +37,12 @@ static bool *find_active_lanes(struct dtp_arena *a, const struct replay_rank *q)
 void replay_find_calls(struct dtp_arena *a, struct replay_rank *q) {
     const bool *active = find_active_lanes(a, q);
     uint32_t n = 0;
-    q->call = DTP_NEW(a, struct replay_call, q->r->nevents + 1);
+    size_t most = 0;
+    for (size_t i = 0; i < q->r->nevents; i++) {
+        const struct dtp_trace_event *e = dtp_trace_event(q->r, i);
+        most += e->kind == DTP_TRACE_CALL && active[e->lane];
+    }
+    q->call = DTP_NEW(a, struct replay_call, most + 1);
     q->call_of = DTP_NEW(a, uint32_t, q->r->nevents + 1);
     memset(q->call_of, 0xff, (q->r->nevents + 1) * sizeof *q->call_of);
     for (size_t i = 0; i < q->r->nevents; i++) {
@@ -169,25 +174,34 @@ static bool waits_at(const struct replay_rank *q, uint32_t from, uint32_t to, in
 }
 
 /* A thread that synchronises with the device has a marker wait in every stream. */
-static void add_markers(struct replay_rank *q) {
-    for (uint32_t c = 0; c < q->ncalls; c++) {
-        if (!strstr(dtp_trace_name(q->r, dtp_trace_event(q->r, q->call[c].event)->name),
-                    "DeviceSynchronize"))
-            continue;
-        for (uint32_t i = 0; i < q->nwork; i++) {
-            struct replay_work *w = &q->work[i];
-            uint32_t other = followed(q, w);
-            int64_t at_ns = other != NO_INDEX ? q->work[other].end_ns : INT64_MIN;
-            if (at_ns > q->call[c].start_ns && at_ns < q->call[c].end_ns && w->beside < 2)
-                w->beside++;
+static void add_markers(struct dtp_arena *a, struct replay_rank *q) {
+    int64_t *start_ns = DTP_NEW(a, int64_t, (size_t)q->ncalls + 1),
+            *end_ns = DTP_NEW(a, int64_t, (size_t)q->ncalls + 1);
+    size_t n = 0;
+    for (uint32_t c = 0; c < q->ncalls; c++)
+        if (strstr(dtp_trace_name(q->r, dtp_trace_event(q->r, q->call[c].event)->name),
+                   "DeviceSynchronize")) {
+            start_ns[n] = q->call[c].start_ns;
+            end_ns[n++] = q->call[c].end_ns;
         }
+    qsort(start_ns, n, sizeof *start_ns, dtp_order_i64);
+    qsort(end_ns, n, sizeof *end_ns, dtp_order_i64);
+    for (uint32_t i = 0; i < q->nwork && n > 0; i++) {
+        struct replay_work *w = &q->work[i];
+        uint32_t other = followed(q, w);
+        if (other == NO_INDEX)
+            continue;
+        int64_t at_ns = q->work[other].end_ns;
+        size_t begun = dtp_rows_before(start_ns, n, sizeof *start_ns, 0, at_ns),
+               ended = dtp_rows_until(end_ns, n, sizeof *end_ns, 0, at_ns);
+        for (size_t k = ended; k < begun && w->beside < 2; k++)
+            w->beside++;
     }
 }
 
 static void find_beside(struct replay_rank *q) {
-    for (uint32_t from = 0, to; from < q->nwork; from = to) {
-        for (to = from + 1; to < q->nwork && q->work[to].lane == q->work[from].lane; to++)
-            ;
+    for (size_t l = 0; l < q->nlanes; l++) {
+        const uint32_t from = q->lane[l].from, to = q->lane[l].to;
         for (uint32_t i = 0; i < q->nwork; i++) {
             struct replay_work *w = &q->work[i];
             uint32_t other = followed(q, w);
@@ -295,9 +309,8 @@ static void find_room(struct replay_rank *q) {
         int64_t ready_ns = replay_expected_ns(q, w);
         if (ready_ns == INT64_MIN || w->start_ns - ready_ns < REPLAY_ROOM_NS)
             continue;
-        for (uint32_t from = 0, to; from < q->nwork; from = to) {
-            for (to = from + 1; to < q->nwork && q->work[to].lane == q->work[from].lane; to++)
-                ;
+        for (size_t l = 0; l < q->nlanes; l++) {
+            const uint32_t from = q->lane[l].from, to = q->lane[l].to;
             uint32_t o =
                 q->work[from].lane == w->lane ? NO_INDEX : drained(q, from, to, w, ready_ns);
             if (o != NO_INDEX &&
@@ -319,7 +332,7 @@ void replay_find_latencies(struct dtp_arena *a, struct replay_rank *q) {
         w->early = w->call != NO_INDEX && w->start_ns < q->call[w->call].issue_ns;
     }
     find_beside(q);
-    add_markers(q);
+    add_markers(a, q);
     find_medians(a, q);
     find_means(a, q);
     find_room(q);
@@ -380,9 +393,8 @@ static int64_t waited_ns(const struct replay_rank *q, uint32_t from, uint32_t to
 /* An overlap alone: when the first that can have waited for it started. */
 static int64_t cut_ns(const struct replay_rank *q, uint32_t i) {
     int64_t end_ns = next_ns(q, i);
-    for (uint32_t from = 0, to; from < q->nwork; from = to) {
-        for (to = from + 1; to < q->nwork && q->work[to].lane == q->work[from].lane; to++)
-            ;
+    for (size_t l = 0; l < q->nlanes; l++) {
+        const uint32_t from = q->lane[l].from, to = q->lane[l].to;
         int64_t at_ns =
             q->work[from].lane == q->work[i].lane ? INT64_MAX : waited_ns(q, from, to, &q->work[i]);
         end_ns = at_ns < end_ns ? at_ns : end_ns;
@@ -477,7 +489,10 @@ static uint32_t previous_of(const struct replay_rank *q, uint32_t i) {
 
 void replay_find_work(struct dtp_arena *a, struct replay_rank *q) {
     uint32_t n = 0;
-    q->work = DTP_NEW(a, struct replay_work, q->r->nevents + 1);
+    size_t most = 0;
+    for (size_t i = 0; i < q->r->nevents; i++)
+        most += dtp_trace_is_work(dtp_trace_event(q->r, i));
+    q->work = DTP_NEW(a, struct replay_work, most + 1);
     q->work_of = DTP_NEW(a, uint32_t, q->r->nevents + 1);
     memset(q->work_of, 0xff, (q->r->nevents + 1) * sizeof *q->work_of);
     for (size_t i = 0; i < q->r->nevents; i++) {
@@ -504,8 +519,14 @@ void replay_find_work(struct dtp_arena *a, struct replay_rank *q) {
     }
     qsort(q->work, n, sizeof *q->work, by_lane_then_start);
     q->nwork = n;
-    for (uint32_t i = 0; i < n; i++)
+    q->lane = DTP_NEW(a, struct replay_lane, (size_t)q->r->nlanes + 1);
+    q->nlanes = 0;
+    for (uint32_t i = 0; i < n; i++) {
         q->work_of[q->work[i].event] = i;
+        if (i == 0 || q->work[i].lane != q->work[i - 1].lane)
+            q->lane[q->nlanes++].from = i;
+        q->lane[q->nlanes - 1].to = i + 1;
+    }
 }
 
 void replay_find_previous(struct replay_rank *q) {
@@ -534,9 +555,8 @@ static uint32_t last_ended(const struct replay_rank *q, uint32_t from, uint32_t 
 static uint32_t last_ended_elsewhere(const struct replay_rank *q, uint32_t lane, int64_t order_ns,
                                      int64_t end_ns) {
     uint32_t best = NO_INDEX;
-    for (uint32_t from = 0, to; from < q->nwork; from = to) {
-        for (to = from + 1; to < q->nwork && q->work[to].lane == q->work[from].lane; to++)
-            ;
+    for (size_t l = 0; l < q->nlanes; l++) {
+        const uint32_t from = q->lane[l].from, to = q->lane[l].to;
         if (q->work[from].lane == lane)
             continue;
         uint32_t found = last_ended(q, from, to, order_ns, end_ns);
@@ -593,9 +613,8 @@ static uint32_t synchronised(const struct replay_rank *q, uint32_t call) {
 static uint32_t last_before(const struct replay_rank *q, uint32_t call) {
     const struct replay_call *c = &q->call[call];
     uint32_t best = NO_INDEX;
-    for (uint32_t from = 0, to; from < q->nwork; from = to) {
-        for (to = from + 1; to < q->nwork && q->work[to].lane == q->work[from].lane; to++)
-            ;
+    for (size_t l = 0; l < q->nlanes; l++) {
+        const uint32_t from = q->lane[l].from, to = q->lane[l].to;
         uint32_t w = last_ended(q, from, to, c->start_ns, INT64_MAX);
         if (w != NO_INDEX && q->work[w].call != NO_INDEX &&
             (best == NO_INDEX || q->work[w].end_ns > q->work[best].end_ns))
