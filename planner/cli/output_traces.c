@@ -9,10 +9,11 @@ static const struct dtp_output_key critical[] = {
     {"memory", "seconds of it"},
     {"host", "seconds of it"},
     {"latency", "seconds of it"},
+    {"unexplained", "seconds of it: starts later than anything in the trace says"},
     {"changes_of_rank", "of the path"},
     {"last_rank", "where it ends"},
     {"longest[].name", "of a task"},
-    {"longest[].kind", "compute, communication, memory, host or latency"},
+    {"longest[].kind", "compute, communication, memory, host, latency or unexplained"},
     {"longest[].count", "of tasks of that name on the path"},
     {"longest[].sum_s", "that they take"},
     {0}};

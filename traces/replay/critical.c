@@ -5,8 +5,8 @@
 
 #include "traces/formats/intern.h"
 
-const char *const dtp_critical_names[] = {"compute", "communication", "memory",
-                                          "host",    "latency",       NULL};
+const char *const dtp_critical_names[] = {"compute", "communication", "memory", "host",
+                                          "latency", "unexplained",   NULL};
 
 static int by_sum(const void *x, const void *y) {
     const struct dtp_critical_item *p = x, *q = y;

@@ -14,7 +14,8 @@ enum dtp_critical_class {
     DTP_CRITICAL_COMM,
     DTP_CRITICAL_MEMORY,
     DTP_CRITICAL_HOST,
-    DTP_CRITICAL_LATENCY, /* from a launch, or from the end of other work, to a start */
+    DTP_CRITICAL_LATENCY,     /* from a launch, or from the end of other work, to a start */
+    DTP_CRITICAL_UNEXPLAINED, /* a start that was later than anything in the trace says */
     DTP_NCRITICAL
 };
 extern const char *const dtp_critical_names[]; /* "compute", ..., NULL */

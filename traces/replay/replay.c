@@ -182,6 +182,8 @@ static void describe(const void *ctx, dtp_id task, struct dtp_critical_task *out
                                           class_of[e->class]};
         return;
     case PART_START:
+        *out = (struct dtp_critical_task){"unexplained", q->r->rank, DTP_CRITICAL_UNEXPLAINED};
+        return;
     case PART_LATENCY:
         break;
     }
@@ -453,6 +455,8 @@ enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
                    : DTP_EINPUT;
     DTP_TRY(dtp_engine_run(a, &platform, &s.graph, &line, err));
     out->ntasks = s.graph.ntasks;
+    for (size_t r = 0; r < t->nranks; r++)
+        out->nwork += s.rank[r].nwork;
     out->network = s.network;
     out->nnetwork = s.nnetwork;
     out->rank = DTP_NEW(a, struct dtp_replayed_rank, t->nranks);
@@ -462,7 +466,7 @@ enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
         span_s += out->rank[r].span_s;
         unexplained_s += out->rank[r].unexplained_s;
     }
-    out->explained_pct = span_s > 0 ? 100 * (1 - unexplained_s / span_s) : 100;
+    out->explained_pct = span_s > 0 && out->nwork > 0 ? 100 * (1 - unexplained_s / span_s) : 0;
     dtp_critical_path(a, &line, describe, &s, &out->critical);
     if (options->out_tasks)
         *options->out_tasks =

@@ -10,10 +10,11 @@
  *     collective   starts on each rank like a kernel and ends on all ranks transfer_ns after the last
  *            start (match.h): what the others wait is a result, not an input
  *
- * Host time before a call is the only gap that is replayed. The latency of starts is not echoed:
- * work that follows its launch, and work that follows other work (beside none, one or more streams whose
- * work waits), each have one latency a kernel, the mean over its starts. What a start took longer than
- * that is unexplained; explained_pct is the share of the ranks' spans that is not.
+ * Work that follows its launch, and work that follows other work (beside none, one or more streams whose work
+ * waits), each have one latency a kernel, the mean over its starts; a start that was sooner has its own. What a
+ * start took longer stays in the replay as a wait named unexplained, which no what-if changes, so that the
+ * replay as measured ends when the trace does. explained_pct is the share of the ranks' spans without such
+ * waits. dtp_replay_doubt() says when a what-if is no more than a guess.
  *
  * What-if: the same graph with other durations. A transfer is latency + bytes / bandwidth: the latency of an
  * operation and group is fitted over the sizes that the trace has of them, t = a + b bytes with each size's
@@ -102,6 +103,7 @@ struct dtp_replay {
     size_t nranks;
     double explained_pct;
     uint32_t ntasks;
+    uint64_t nwork; /* pieces of device work */
     struct dtp_matches matches;
     struct dtp_critical critical;       /* ends with the job */
     struct dtp_replay_network *network; /* [nnetwork]; none unless a what-if is about the network */

@@ -332,6 +332,14 @@ static dtp_id add(struct replay_state *s, uint64_t tag, double start_s, double l
                                                        .stream = DTP_NONE});
 }
 
+/* When work ended for those that wait for it: a collective on all ranks at once, unless its ends were edited. */
+static int64_t seen_end_ns(const struct replay_state *s, const struct replay_work *o) {
+    if (o->match == NO_INDEX || o->tail_ns != 0)
+        return o->end_ns;
+    int64_t common_ns = s->m->at[o->match].end_ns, apart_ns = o->end_ns - common_ns;
+    return apart_ns > DTP_MATCH_SKEW_NS || apart_ns < -DTP_MATCH_SKEW_NS ? o->end_ns : common_ns;
+}
+
 /* ---- host ---- */
 
 static double host_speed(const struct replay_state *s, const struct replay_rank *q,
@@ -364,7 +372,7 @@ static void add_call(struct replay_state *s, struct replay_rank *q, uint32_t i) 
     double speed = host_speed(s, q, c->start_ns);
     uint64_t tag = tag_of(PART_CALL, q, i);
     if (c->waits_for != NO_INDEX) {
-        int64_t waited_ns = q->work[c->waits_for].end_ns;
+        int64_t waited_ns = seen_end_ns(s, &q->work[c->waits_for]);
         int64_t tail_ns = c->end_ns > waited_ns ? c->end_ns - waited_ns : 0;
         c->issue = c->before;
         c->body = add(s, tag, 0, 0, replay_seconds(tail_ns) / speed);
@@ -439,18 +447,64 @@ static double duration_s(const struct replay_state *s, const struct replay_rank 
     return other_s(s, q, w) / speed;
 }
 
-/* What a start took beyond its dependencies and the usual latencies. */
-static int64_t unexplained_ns(const struct replay_rank *q, const struct replay_work *w) {
-    int64_t expected_ns = replay_expected_ns(q, w);
-    if (expected_ns == INT64_MIN || w->makes_room != NO_INDEX)
+/* The usual latency after since_ns, or less if the work started sooner. */
+static int64_t latency_after_ns(const struct replay_work *w, int64_t since_ns, int64_t usual_ns) {
+    int64_t took_ns = w->start_ns > since_ns ? w->start_ns - since_ns : 0;
+    return took_ns < usual_ns ? took_ns : usual_ns;
+}
+
+static int64_t launch_ns(const struct replay_rank *q, const struct replay_work *w) {
+    const struct replay_call *c = &q->call[w->call];
+    return w->early ? c->start_ns : c->issue_ns;
+}
+
+static int64_t after_launch_ns(const struct replay_rank *q, const struct replay_work *w) {
+    return latency_after_ns(w, launch_ns(q, w), replay_latency_ns(q, w, AFTER_LAUNCH));
+}
+
+static int64_t after_work_ns(const struct replay_state *s, const struct replay_rank *q,
+                             const struct replay_work *w, uint32_t other) {
+    return latency_after_ns(w, seen_end_ns(s, &q->work[other]),
+                            replay_latency_ns(q, w, (int)replay_after_work(q, w, other)));
+}
+
+/* A collective that makes room does so at its end, or, if the work began before that, a time after its start. */
+static bool before_end(const struct replay_state *s, const struct replay_rank *q,
+                       const struct replay_work *w) {
+    return w->start_ns < seen_end_ns(s, &q->work[w->makes_room]);
+}
+
+/* What a start took beyond its dependencies and their latencies, as measured. */
+static int64_t find_wait_ns(const struct replay_state *s, const struct replay_rank *q,
+                            const struct replay_work *w) {
+    const uint32_t others[] = {w->previous, w->waits_for};
+    int64_t ready_ns = INT64_MIN;
+    if (replay_expected_ns(q, w) == INT64_MIN)
         return 0;
-    return w->start_ns > expected_ns ? w->start_ns - expected_ns : 0;
+    if (w->call != NO_INDEX)
+        ready_ns = launch_ns(q, w) + after_launch_ns(q, w);
+    for (int k = 0; k < 2; k++) {
+        if (others[k] == NO_INDEX)
+            continue;
+        int64_t at_ns = seen_end_ns(s, &q->work[others[k]]) + after_work_ns(s, q, w, others[k]);
+        ready_ns = at_ns > ready_ns ? at_ns : ready_ns;
+    }
+    if (w->makes_room != NO_INDEX) {
+        const struct replay_work *o = &q->work[w->makes_room];
+        int64_t at_ns = o->match == NO_INDEX  ? o->start_ns + replay_room_ns(q, w)
+                        : before_end(s, q, w) ? w->start_ns
+                                              : seen_end_ns(s, o);
+        ready_ns = at_ns > ready_ns ? at_ns : ready_ns;
+    }
+    return w->start_ns > ready_ns ? w->start_ns - ready_ns : 0;
 }
 
 static void add_work(struct replay_state *s, struct replay_rank *q, uint32_t i) {
     struct replay_work *w = &q->work[i];
     bool free = replay_expected_ns(q, w) == INT64_MIN; /* what let it start is not in the trace */
-    w->start = add(s, tag_of(PART_START, q, i), free ? replay_seconds(w->start_ns) : 0, 0, 0);
+    w->wait_ns = find_wait_ns(s, q, w);
+    w->start = add(s, tag_of(PART_START, q, i), free ? replay_seconds(w->start_ns) : 0,
+                   replay_seconds(w->wait_ns), 0);
     if (w->match == NO_INDEX)
         w->end = add(s, tag_of(PART_WORK, q, i), 0, 0, duration_s(s, q, w));
     else if (w->tail_ns == 0)
@@ -458,7 +512,6 @@ static void add_work(struct replay_state *s, struct replay_rank *q, uint32_t i) 
     else
         w->end = add(s, tag_of(PART_WORK, q, i), 0, 0,
                      replay_seconds(w->tail_ns) / s->options->network_bandwidth);
-    q->unexplained_ns += unexplained_ns(q, w);
 }
 
 static void depend(struct replay_state *s, const struct replay_rank *q, dtp_id before, dtp_id after,
@@ -474,6 +527,8 @@ static void link_room(struct replay_state *s, struct replay_rank *q, struct repl
     double share = (double)replay_room_ns(q, w) / (double)(o->end_ns - o->start_ns + 1);
     if (o->match == NO_INDEX)
         depend(s, q, o->start, w->start, share * duration_s(s, q, o));
+    else if (before_end(s, q, w))
+        depend(s, q, o->start, w->start, replay_seconds(w->start_ns - o->start_ns));
     else
         dtp_graph_dep(&s->graph, o->end, w->start);
 }
@@ -492,14 +547,13 @@ static void link_work(struct replay_state *s, struct replay_rank *q) {
         if (w->call != NO_INDEX) {
             const struct replay_call *c = &q->call[w->call];
             depend(s, q, w->early ? c->before : c->issue, w->start,
-                   replay_seconds(replay_latency_ns(q, w, AFTER_LAUNCH)));
+                   replay_seconds(after_launch_ns(q, w)));
         }
         for (int k = 0; k < 2; k++) {
             others[k] = firm(q, w, others[k]);
             if (others[k] != NO_INDEX && !same_bucket(s, w, &q->work[others[k]]))
                 depend(s, q, q->work[others[k]].end, w->start,
-                       replay_seconds(
-                           replay_latency_ns(q, w, (int)replay_after_work(q, w, others[k]))));
+                       replay_seconds(after_work_ns(s, q, w, others[k])));
         }
         if (w->makes_room != NO_INDEX && !q->work[w->makes_room].loose)
             link_room(s, q, w);
@@ -557,6 +611,34 @@ static void add_transfers(struct replay_state *s) {
     }
     find_loose(s);
 }
+
+struct wait_span {
+    int64_t from_ns, to_ns;
+};
+
+static int by_begin(const void *x, const void *y) {
+    const struct wait_span *p = x, *q = y;
+    return p->from_ns < q->from_ns ? -1 : p->from_ns > q->from_ns;
+}
+
+/* The time in which some start of the rank waits for no known reason. */
+static int64_t sum_waits_ns(struct dtp_arena *a, const struct replay_rank *q) {
+    struct wait_span *v = DTP_NEW(a, struct wait_span, (size_t)q->nwork + 1);
+    int64_t sum_ns = 0, until_ns = INT64_MIN;
+    size_t n = 0;
+    for (uint32_t i = 0; i < q->nwork; i++)
+        if (q->work[i].wait_ns > 0)
+            v[n++] =
+                (struct wait_span){q->work[i].start_ns - q->work[i].wait_ns, q->work[i].start_ns};
+    qsort(v, n, sizeof *v, by_begin);
+    for (size_t i = 0; i < n; i++) {
+        int64_t from_ns = v[i].from_ns > until_ns ? v[i].from_ns : until_ns;
+        sum_ns += v[i].to_ns > from_ns ? v[i].to_ns - from_ns : 0;
+        until_ns = v[i].to_ns > until_ns ? v[i].to_ns : until_ns;
+    }
+    return sum_ns;
+}
+
 void replay_build(struct replay_state *s) {
     if (s->options->remove_straggler)
         find_stretches(s);
@@ -566,6 +648,7 @@ void replay_build(struct replay_state *s) {
             add_call(s, &s->rank[r], i);
         for (uint32_t i = 0; i < s->rank[r].nwork; i++)
             add_work(s, &s->rank[r], i);
+        s->rank[r].unexplained_ns = sum_waits_ns(s->a, &s->rank[r]);
     }
     for (size_t r = 0; r < s->t->nranks; r++) {
         link_calls(s, &s->rank[r]);

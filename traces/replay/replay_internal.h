@@ -43,6 +43,7 @@ struct replay_work {
     uint32_t waits_for;                 /* on another stream, or NO_INDEX */
     uint32_t makes_room;                /* on another stream, whose end frees the device for it */
     uint32_t match;                     /* collective, or NO_INDEX */
+    int64_t wait_ns;                    /* later than its dependencies and usual latencies say */
     int64_t tail_ns;                    /* after the common end of its collective */
     uint32_t match_after;               /* collective that waits for its end (sent ahead) */
     bool loose;                         /* nothing waits for it (what-if on overlap) */

@@ -131,6 +131,8 @@ void replay_find_handovers(struct replay_rank *q) {
 
 /* ---- latencies of starts ---- */
 
+enum { MOST_LATENCY_NS = 50000 }; /* no device takes longer to start what is ready */
+
 static int class_of(const struct replay_rank *q, const struct replay_work *w) {
     return dtp_trace_event(q->r, w->event)->class;
 }
@@ -258,7 +260,8 @@ static void find_medians(struct dtp_arena *a, struct replay_rank *q) {
         for (uint32_t i = 0; i < q->nwork; i++)
             if (class_of(q, &q->work[i]) == kind && starts_after(q, &q->work[i]) == after)
                 v[n++] = latency_of(q, &q->work[i], after);
-        q->latency_ns[kind][after] = dtp_median_high_i64(v, n);
+        int64_t median_ns = dtp_median_high_i64(v, n);
+        q->latency_ns[kind][after] = median_ns < MOST_LATENCY_NS ? median_ns : MOST_LATENCY_NS;
     }
 }
 

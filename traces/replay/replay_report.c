@@ -63,6 +63,37 @@ struct dtp_replayed_job dtp_replay_job(const struct dtp_replay *r) {
     return job;
 }
 
+/* By how much the replay ends off the trace: the end of the job, and its mean step. */
+static double off_pct(const struct dtp_replay *r) {
+    struct dtp_replayed_job job = dtp_replay_job(r);
+    double end_s[2] = {0, 0};
+    for (size_t i = 0; i < r->nranks; i++) {
+        end_s[0] = fmax(end_s[0], r->rank[i].measured_end_s);
+        end_s[1] = fmax(end_s[1], r->rank[i].replayed_end_s);
+    }
+    double off = end_s[0] > 0 ? fabs(end_s[1] / end_s[0] - 1) : 0;
+    if (job.measured_s > 0)
+        off = fmax(off, fabs(job.replayed_s / job.measured_s - 1));
+    return 100 * off;
+}
+
+const char *dtp_replay_doubt(struct dtp_arena *a, const struct dtp_replay *measured) {
+    enum { LEAST_EXPLAINED_PCT = 95, MOST_OFF_PCT = 3 };
+    double off = off_pct(measured);
+    if (measured->nwork == 0)
+        return "the trace has no device work: nothing but the host can be replayed";
+    if (measured->explained_pct < LEAST_EXPLAINED_PCT)
+        return dtp_arena_printf(
+            a,
+            "%.1f %% of the spans are waits that nothing in the trace explains: "
+            "what-ifs leave them as they are and are a guess",
+            100 - measured->explained_pct);
+    if (off > MOST_OFF_PCT)
+        return dtp_arena_printf(a, "the replay is %.1f %% off the trace: what-ifs are a guess",
+                                off);
+    return NULL;
+}
+
 static void json_steps(struct dtp_json_out *w, const struct dtp_replay_report *report,
                        size_t rank) {
     const struct dtp_replayed_rank *r = &report->replay->rank[rank];
@@ -250,6 +281,9 @@ static void json_warnings(struct dtp_arena *a, struct dtp_json_out *w,
                           const struct dtp_replay *replay) {
     dtp_json_put_key(w, "warnings");
     dtp_json_array(w);
+    const char *doubt = dtp_replay_doubt(a, replay);
+    if (doubt)
+        dtp_json_put_string(w, doubt);
     for (size_t i = 0; i < replay->nranks; i++) {
         const struct dtp_trace_rank *r = replay->rank[i].rank;
         for (int k = 0; k < DTP_NTRACE_WARNINGS; k++)
@@ -280,7 +314,7 @@ void dtp_replay_write_json(struct dtp_arena *a, FILE *f, const struct dtp_replay
         json_network(&w, report->replay);
     json_bubbles(a, &w, report);
     dtp_json_kv_double(&w, "explained_pct", report->measured->explained_pct);
-    json_warnings(a, &w, report->replay);
+    json_warnings(a, &w, report->measured);
     dtp_json_kv_string(&w, "definitions", dtp_replay_definitions);
     dtp_json_end(&w);
 }
@@ -540,9 +574,16 @@ static void print_job(FILE *f, const struct dtp_replay_report *report) {
     fprintf(f, " (mean of %zu steps, %zu ranks)\n", was.nsteps, report->measured->nranks);
 }
 
+static void print_doubt(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
+    const char *doubt = dtp_replay_doubt(a, report->measured);
+    if (doubt)
+        fprintf(f, "warning: %s\n", doubt);
+}
+
 void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
     const struct dtp_replay *r = report->replay;
     print_job(f, report);
+    print_doubt(a, f, report);
     for (size_t i = 0; i < r->nranks; i++)
         print_rank(a, f, report, i);
     double last_s = 0, most_s = 0;

@@ -12,6 +12,8 @@ struct dtp_replayed_job {
 };
 
 struct dtp_replayed_job dtp_replay_job(const struct dtp_replay *r);
+/* Why what-ifs on this replay of the trace as measured are a guess; NULL: they are not. */
+const char *dtp_replay_doubt(struct dtp_arena *a, const struct dtp_replay *measured);
 
 struct dtp_replay_report {
     const struct dtp_replay *replay;   /* under the what-if, or as measured */

@@ -255,7 +255,8 @@ enum dtp_status dtp_replay_tasks(struct dtp_arena *a, struct dtp_trace *trace,
             "machine; --gpu, --cluster, --more-ranks, --fuse, --overlap and --bucket are for "
             "measured "
             "traces");
-    *out = (struct dtp_replay){.nranks = trace->nranks, .ntasks = r.t->ntasks};
+    *out =
+        (struct dtp_replay){.nranks = trace->nranks, .ntasks = r.t->ntasks, .nwork = r.t->ntasks};
     number_collectives(&r);
     DTP_TRY(run_graph(&r, err));
     out->rank = DTP_NEW(a, struct dtp_replayed_rank, trace->nranks + 1);
