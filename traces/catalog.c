@@ -1,5 +1,6 @@
 #include "traces/catalog.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "sim/base/text.h"
@@ -59,6 +60,7 @@ struct reader {
 static struct dtp_item *item_for(struct reader *r, const struct dtp_visited *v,
                                  const struct dtp_format *f) {
     struct dtp_items *o = r->out;
+    assert(f != NULL); /* it was given by the user or detected */
     for (size_t i = 0; f->joins && i < o->n; i++)
         if (o->item[i].format->joins && strcmp(o->item[i].format->joins, f->joins) == 0)
             return &o->item[i];
