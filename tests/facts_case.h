@@ -1,4 +1,5 @@
-/* facts_case.h: what a reader must find in the samples of ../shared/traces: facts.json. */
+/* facts_case.h: a facts.json says what a reader must find in the traces next to it. One lies with the fixtures, one
+ * with the samples of ../shared/traces, which not every checkout has. */
 #ifndef DTP_TESTS_FACTS_CASE_H
 #define DTP_TESTS_FACTS_CASE_H
 
@@ -7,26 +8,28 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sim/base/text.h"
+#include "tests/shared_case.h"
 #include "tests/suites.h"
 
 static inline const char *facts_path(struct dtp_arena *a, const char *file) {
     return dtp_arena_printf(a, "%s/../shared/traces/%s", DTP_SOURCE_DIR, file);
 }
 
-/* For cJSON_Delete(); NULL, and said so, where the folder is missing. NaN (where HTA divides by no
- * communication) is null. */
-static inline cJSON *facts_load(struct dtp_arena *a) {
+/* The caller frees it by cJSON_Delete(). NULL if there is no such file. A NaN, which HTA writes where it divides by
+ * no communication, is read as null. */
+static inline cJSON *facts_read(struct dtp_arena *a, const char *path) {
     const char *text;
     size_t n;
-    if (dtp_file_read(a, facts_path(a, "facts.json"), 0, &text, &n, NULL) != DTP_OK) {
-        printf("skipped: the samples of ../shared/traces, which are missing\n");
+    if (dtp_file_read(a, path, 0, &text, &n, NULL) != DTP_OK)
         return NULL;
-    }
     char *copy = dtp_arena_strndup(a, text, n);
     for (char *at = copy; (at = strstr(at, ": NaN"));)
         memcpy(at, ":null", 5);
     return cJSON_Parse(copy);
+}
+
+static inline cJSON *facts_load(struct dtp_arena *a) {
+    return facts_read(a, facts_path(a, "facts.json"));
 }
 
 /* The suites with the arena and the facts that they read: what a main returns. */

@@ -129,13 +129,18 @@ static void test_speed(void) {
     CU_ASSERT_DOUBLE_EQUAL(r.goodput, good_s / (16 * r.span_s), 1e-12);
 }
 
+/* Tables of each format, from the seeds of the fuzzers and the rows that the READMEs of the traces show. */
 static void test_samples(void) {
-    static const char *const names[] = {
-        "helios__cluster_log.readme-rows.csv", "acme__trace_seren.readme-rows.csv",
-        "acme__trace_kalos.readme-rows.csv", "philly__cluster_job_log.readme-row.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *path =
-            shared_file(arena, dtp_arena_printf(arena, "traces/cluster/%s", names[i]));
+    const char *const paths[] = {
+        dtp_arena_printf(arena, "%s/tests/fuzz/corpus/fuzz_jobs/helios.csv", DTP_SOURCE_DIR),
+        dtp_arena_printf(arena, "%s/tests/fuzz/corpus/fuzz_jobs/acme.csv", DTP_SOURCE_DIR),
+        dtp_arena_printf(arena, "%s/tests/fuzz/corpus/fuzz_jobs/philly.json", DTP_SOURCE_DIR),
+        shared_file(arena, "traces/cluster/helios__cluster_log.readme-rows.csv"),
+        shared_file(arena, "traces/cluster/acme__trace_seren.readme-rows.csv"),
+        shared_file(arena, "traces/cluster/acme__trace_kalos.readme-rows.csv"),
+        shared_file(arena, "traces/cluster/philly__cluster_job_log.readme-row.json")};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        const char *path = paths[i];
         struct dtp_jobs jobs;
         struct dtp_cluster_replay r;
         struct dtp_err err = {0};
@@ -146,7 +151,7 @@ static void test_samples(void) {
             .nodes = 64, .gpus_per_node = 8, .policy = DTP_QUEUE_BACKFILL};
         enum dtp_status status = dtp_cluster_replay(arena, &jobs, &o, &r, &err);
         if (status != DTP_OK)
-            printf("\n  %s: %s\n", names[i], err.msg);
+            printf("\n  %s: %s\n", path, err.msg);
         CU_ASSERT_FATAL(status == DTP_OK);
         CU_ASSERT(r.n > 0 && r.wait_mean_s == 0 && r.utilisation > 0); /* room for all at once */
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "sim/base/text.h"
+#include "tests/shared_case.h"
 #include "tests/suites.h"
 #include "traces/replay/replay.h"
 #include "traces/tasks/tasks.h"
@@ -19,10 +20,6 @@ static void check_measured(const char *const *paths, size_t n) {
     struct dtp_tasks *tasks = NULL;
     struct dtp_err err = {0};
     const char *path = dtp_arena_printf(arena, "/tmp/dtp_tasks_read_%ld.json.gz", (long)getpid());
-    if (access(paths[0], R_OK) != 0) {
-        printf("\n  skipped: no %s\n", paths[0]);
-        return;
-    }
     struct dtp_replay_options o = DTP_REPLAY_AS_MEASURED;
     o.kernel_speed = 1.25;
     o.out_tasks = &tasks;
@@ -42,13 +39,16 @@ static void check_measured(const char *const *paths, size_t n) {
 }
 
 static void test_measured(void) {
-#define TRACES DTP_SOURCE_DIR "/../shared/traces/"
-    static const char *const fsdp[] = {TRACES "kineto-h200-2rank/k_fsdp2_rank0.json.gz",
-                                       TRACES "kineto-h200-2rank/k_fsdp2_rank1.json.gz"};
-    static const char *const dlrm[] = {TRACES "kineto-dlrm-8rank/dlrm_kineto.tar.gz"};
-    check_measured(fsdp, 2);
-    check_measured(dlrm, 1);
-#undef TRACES
+    const char *job[] = {fixture_path(arena, "traces/job_rank0.json"),
+                         fixture_path(arena, "traces/job_rank1.json")};
+    const char *fsdp[] = {shared_file(arena, "traces/kineto-h200-2rank/k_fsdp2_rank0.json.gz"),
+                          shared_file(arena, "traces/kineto-h200-2rank/k_fsdp2_rank1.json.gz")};
+    const char *dlrm = shared_file(arena, "traces/kineto-dlrm-8rank/dlrm_kineto.tar.gz");
+    check_measured(job, 2);
+    if (fsdp[0])
+        check_measured(fsdp, 2);
+    if (dlrm)
+        check_measured(&dlrm, 1);
 }
 
 static enum dtp_status read_text(const char *text, struct dtp_err *err) {

@@ -1,4 +1,4 @@
-/* Every Kineto sample of ../shared/traces against facts.json: counts, steps, times, collectives, and
+/* Every Kineto trace of the fixtures, and of ../shared/traces, against its facts.json: counts, steps, times, collectives, and
  * the figures that Holistic Trace Analysis itself printed. */
 #include <CUnit/Basic.h>
 #include <math.h>
@@ -15,7 +15,6 @@
 #define NS_PER_US 1e3
 
 static struct dtp_arena *arena;
-static cJSON *facts;
 static const char *file; /* under test, for messages */
 static int failures;
 
@@ -235,10 +234,11 @@ static void check_rank(const struct dtp_trace_rank *r, const cJSON *fact) {
 }
 
 /* "archive.tar.gz:member" or a file. */
-static enum dtp_status read_sample(const char *key, struct dtp_trace_rank *r, struct dtp_err *err) {
+static enum dtp_status read_sample(const char *folder, const char *key, struct dtp_trace_rank *r,
+                                   struct dtp_err *err) {
     const char *colon = strchr(key, ':');
     size_t n = colon ? (size_t)(colon - key) : strlen(key);
-    const char *path = facts_path(arena, dtp_arena_strndup(arena, key, n));
+    const char *path = dtp_arena_printf(arena, "%s%.*s", folder, (int)n, key);
     struct dtp_source *s, *member;
     dtp_trace_rank_init(r, arena, key);
     DTP_TRY(dtp_source_open(arena, path, &s, err));
@@ -259,15 +259,16 @@ static enum dtp_status read_sample(const char *key, struct dtp_trace_rank *r, st
     return status;
 }
 
-static void samples(void) {
+static void check_folder(const char *folder, int traces) {
     const cJSON *fact;
+    cJSON *facts = facts_read(arena, dtp_arena_printf(arena, "%sfacts.json", folder));
     int n = 0;
     cJSON_ArrayForEach(fact, item(facts, "kineto")) {
         struct dtp_trace_rank r;
         struct dtp_err err = {0};
         file = fact->string;
         failures = 0;
-        if (read_sample(file, &r, &err) != DTP_OK) {
+        if (read_sample(folder, file, &r, &err) != DTP_OK) {
             printf("\n  %s", err.msg);
             CU_FAIL("a sample is not read");
             continue;
@@ -276,19 +277,26 @@ static void samples(void) {
         CU_ASSERT_EQUAL(failures, 0);
         n++;
     }
-    printf("%d samples ", n);
-    CU_ASSERT_EQUAL(n, 26);
+    CU_ASSERT_EQUAL(n, traces);
+    cJSON_Delete(facts);
+}
+
+static void fixtures(void) {
+    check_folder(fixture_path(arena, "traces/"), 2);
+}
+
+static void samples(void) {
+    if (shared_file(arena, "traces/facts.json"))
+        check_folder(facts_path(arena, ""), 26);
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"samples reproduce facts.json", samples}, CU_TEST_INFO_NULL};
+    CU_TestInfo tests[] = {{"fixtures have the facts of their making", fixtures},
+                           {"samples reproduce facts.json", samples},
+                           CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"trace facts", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     arena = dtp_arena_create("test");
-    facts = facts_load(arena);
-    if (!facts)
-        return 77;
     int status = run_suites(suites);
-    cJSON_Delete(facts);
     dtp_arena_destroy(arena);
     return status;
 }
