@@ -130,6 +130,34 @@ static const char *alias_target(const char *name) {
 static enum dtp_status read_spec(struct dtp_arena *a, const struct dtp_json *j, int depth,
                                  struct dtp_cluster_spec *spec, struct dtp_err *err);
 
+/* A GPU of hw/gpu that is "like" another one and that no machine is named after stands in the usual machine of that
+ * one; *out stays NULL for another name. */
+static enum dtp_status gpu_as_cluster(struct dtp_arena *a, const char *name,
+                                      const struct dtp_json **out, const char **out_name,
+                                      struct dtp_err *err) {
+    const char *const *names = NULL;
+    size_t n = 0;
+    DTP_TRY(dtp_gpu_list(a, &names, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        if (!dtp_same_name(names[i], bare_name(name)))
+            continue;
+        const char *file = dtp_arena_printf(a, "hw/gpu/%s.json", names[i]);
+        const struct dtp_json *j = NULL;
+        DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, file), &j, err));
+        const struct dtp_json *calibration = dtp_json_get(j, "calibration");
+        const struct dtp_json *like = calibration ? dtp_json_get(calibration, "like") : NULL;
+        if (!like || dtp_json_type(like) != DTP_JSON_STRING)
+            return DTP_OK;
+        const char *base = alias_target(dtp_json_string(like));
+        const char *text = dtp_arena_printf(
+            a, "{\"base\": \"%s\", \"gpu\": \"%s\", \"title\": \"%s in nodes of %s\"}", base,
+            names[i], names[i], base);
+        *out_name = names[i];
+        return dtp_json_parse(a, file, text, strlen(text), out, err);
+    }
+    return DTP_OK;
+}
+
 enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                                  const char **out_name, struct dtp_err *err) {
     size_t length = strlen(name);
@@ -149,6 +177,10 @@ enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const st
             const char *file = dtp_arena_printf(a, "hw/cluster/%s.json", names[i]);
             return dtp_json_read_file(a, dtp_data_path(a, file), out, err);
         }
+    *out = NULL;
+    DTP_TRY(gpu_as_cluster(a, name, out, out_name, err));
+    if (*out)
+        return DTP_OK;
     size_t extra = sizeof aliases / sizeof *aliases;
     const char **known = DTP_NEW(a, const char *, n + extra);
     memcpy(known, names, n * sizeof *known);

@@ -103,9 +103,14 @@ static void scale(struct dtp_gpu *g, const struct dtp_gpu *from) {
             g->attention[i].flops_per_s *= peak[DTP_FP16] / from_peak[DTP_FP16];
 }
 
-/* Takes the calibration of the GPU named by "like", if there is one. */
-static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *g,
-                               struct dtp_err *err) {
+enum { MOST_LIKES = 8 }; /* files of a chain of "like"; more are a circle */
+
+static enum dtp_status load_gpu(struct dtp_arena *a, const char *name, int depth,
+                                struct dtp_gpu *out, struct dtp_err *err);
+
+/* Takes the calibration of the GPU named by "like", if there is one; `depth` files came here by theirs. */
+static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, int depth,
+                               struct dtp_gpu *g, struct dtp_err *err) {
     const struct dtp_json *like = dtp_json_get(j, "like");
     struct dtp_gpu from = {0};
 
@@ -115,7 +120,9 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, st
         return dtp_json_expected(like, "the name of a GPU", err);
     if (dtp_same_name(dtp_json_string(like), g->name))
         return dtp_json_expected(like, "the name of another GPU", err);
-    DTP_TRY(dtp_gpu_load(a, dtp_json_string(like), &from, err));
+    if (depth >= MOST_LIKES)
+        return dtp_json_expected(like, "a GPU whose \"like\" does not lead back here", err);
+    DTP_TRY(load_gpu(a, dtp_json_string(like), depth + 1, &from, err));
     g->like_family = from.like_family ? from.like_family : from.family;
     g->stream_bytes_per_s = from.stream_bytes_per_s;
     memcpy(g->gemm, from.gemm, sizeof g->gemm);
@@ -185,7 +192,7 @@ static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, str
     return DTP_OK;
 }
 
-static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_json *j,
+static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_json *j, int depth,
                                         struct dtp_gpu *g, struct dtp_err *err) {
     struct calibration_file in = {.gpu = *g};
     struct dtp_field fields[32];
@@ -193,7 +200,7 @@ static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_js
 
     if (dtp_json_type(j) != DTP_JSON_OBJECT)
         return dtp_json_expected(j, "an object", err);
-    DTP_TRY(inherit(a, j, &in.gpu, err));
+    DTP_TRY(inherit(a, j, depth, &in.gpu, err));
     for (; dtp_gpu_calibration_fields[n].name; n++)
         fields[n] = dtp_gpu_calibration_fields[n];
     for (size_t i = 0; dtp_gpu_calibration_file_fields[i].name; i++)
@@ -211,7 +218,7 @@ enum dtp_status dtp_gpu_calibrate(struct dtp_arena *a, const struct dtp_json *ca
                                   struct dtp_gpu *g, struct dtp_err *err) {
     if (dtp_json_get(calibration, "like"))
         return dtp_json_expected(dtp_json_get(calibration, "like"), "no such key here", err);
-    return read_calibration(a, calibration, g, err);
+    return read_calibration(a, calibration, 0, g, err);
 }
 
 static enum dtp_status read_file(struct dtp_arena *a, const struct dtp_json *j,
@@ -220,14 +227,19 @@ static enum dtp_status read_file(struct dtp_arena *a, const struct dtp_json *j,
     return dtp_fields_read(a, j, dtp_gpu_fields, out, err);
 }
 
-enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
-                             struct dtp_err *err) {
+static enum dtp_status read_gpu(struct dtp_arena *a, const struct dtp_json *j, int depth,
+                                struct dtp_gpu *out, struct dtp_err *err) {
     struct gpu_file file;
 
     DTP_TRY(read_file(a, j, &file, err));
-    DTP_TRY(read_calibration(a, file.calibration, &file.gpu, err));
+    DTP_TRY(read_calibration(a, file.calibration, depth, &file.gpu, err));
     *out = file.gpu;
     return DTP_OK;
+}
+
+enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
+                             struct dtp_err *err) {
+    return read_gpu(a, j, 0, out, err);
 }
 
 enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
@@ -257,8 +269,8 @@ static bool has_alias(const struct dtp_json *aliases, const char *name) {
     return false;
 }
 
-enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_gpu *out,
-                             struct dtp_err *err) {
+static enum dtp_status load_gpu(struct dtp_arena *a, const char *name, int depth,
+                                struct dtp_gpu *out, struct dtp_err *err) {
     const char *const *names;
     const struct dtp_json *j;
     struct gpu_file file;
@@ -268,14 +280,19 @@ enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_g
     for (size_t i = 0; i < n; i++)
         if (dtp_same_name(names[i], name)) {
             DTP_TRY(open_json(a, names[i], &j, err));
-            return dtp_gpu_read(a, j, out, err);
+            return read_gpu(a, j, depth, out, err);
         }
     for (size_t i = 0; i < n; i++) {
         DTP_TRY(open_file(a, names[i], &j, &file, err));
         if (has_alias(file.aliases, name))
-            return dtp_gpu_read(a, j, out, err);
+            return read_gpu(a, j, depth, out, err);
     }
     return dtp_unknown_name(err, DTP_EINPUT, "GPU", name, names, n, "dtplan clusters");
+}
+
+enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_gpu *out,
+                             struct dtp_err *err) {
+    return load_gpu(a, name, 0, out, err);
 }
 
 enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double memory_gb,

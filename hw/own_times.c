@@ -49,7 +49,11 @@ enum dtp_status dtp_own_times_read(struct dtp_arena *a, const char *path, struct
     struct dtp_own_times from;
     if (!other || strcmp(out->like, out->gpu) == 0)
         return dtp_json_expected(dtp_json_get(j, "like"), "another GPU of hw/runtime", err);
-    DTP_TRY(dtp_own_times_read(a, other, &from, err));
+    DTP_TRY(dtp_json_read_file(a, other, &j, err));
+    from = (struct dtp_own_times){0};
+    DTP_TRY(dtp_fields_read(a, j, fields, &from, err));
+    if (!from.calibration)
+        return dtp_json_expected(j, "a calibration, since another file is like this one", err);
     out->calibration = from.calibration;
     out->launch_s = from.launch_s;
     out->stream_hop_s = from.stream_hop_s;
