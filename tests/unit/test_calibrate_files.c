@@ -140,45 +140,49 @@ static bool same_text(const char *left, const char *right) {
            dtp_file_read(arena, right, 0, &r, &nr, &err) == DTP_OK && nl == nr && !memcmp(l, r, nl);
 }
 
-/* Real sweeps: errors below the figures, and the rate in the repository comes back to 2 %. */
+struct sweep_case {
+    const char *gpu;
+    double gemm_median, gemm_p90; /* the largest errors */
+};
+
+/* The errors of the fit are below the figures, and the rate in the repository comes back to 2 %. */
+static void check_sweeps(const char *const *paths, size_t npaths, const struct sweep_case *c) {
+    const char *out = dtp_arena_printf(arena, "/tmp/dtp_test_gpu_%ld.json", (long)getpid());
+    struct dtp_calibrate_args args = {paths, npaths, c->gpu, out, NULL};
+    enum dtp_dtype dtype = DTP_FP16;
+    struct dtp_gpu kept, found;
+    const struct dtp_json *j, *e;
+
+    CU_ASSERT_EQUAL_FATAL(dtp_calibrate_from_files(arena, &args, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_json_read_file(arena, out, &j, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, c->gpu, &kept, &err), DTP_OK);
+    CU_ASSERT_EQUAL_FATAL(dtp_gpu_read(arena, j, &found, &err), DTP_OK);
+    CU_ASSERT(fabs(found.gemm[dtype].sm_flops_per_s / found.sustained * kept.sustained /
+                       kept.gemm[dtype].sm_flops_per_s -
+                   1) < 2 * one_percent);
+    e = dtp_json_get(dtp_json_get(j, "calibration"), "fit");
+    e = dtp_json_get(e, strcmp(c->gpu, "v100-32") == 0 ? "gemm.fp16" : "gemm.bf16");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(e);
+    CU_ASSERT(dtp_json_number(dtp_json_get(e, "median")) < c->gemm_median);
+    CU_ASSERT(dtp_json_number(dtp_json_get(e, "p90")) < c->gemm_p90);
+    remove(out);
+}
+
+/* Sweeps that were measured: that of an H200 is a fixture, the others are read where they are. */
 static void test_real_sweeps(void) {
+    static const char *const fixture = "tests/fixtures/hw/h200_gemm_times.json";
     static const char *const paths[] = {"../shared/hw/h100_kernel_times.json",
                                         "../shared/hw/h200_gemm_times.json",
                                         "../shared/hw/gemm.csv", "../shared/hw/attention.csv"};
-    static const struct {
-        const char *gpu;
-        double gemm_median, gemm_p90;
-    } cases[] = {{"h100-sxm", 0.04, 0.12},
-                 {"h200", 0.06, 0.15},
-                 {"a100-80", 0.02, 0.13},
-                 {"a100-pcie-80", 0.02, 0.13},
-                 {"v100-32", 0.06, 0.15}};
-    const char *out = dtp_arena_printf(arena, "/tmp/dtp_test_gpu_%ld.json", (long)getpid());
+    static const struct sweep_case h200 = {"h200", 0.06, 0.15};
+    static const struct sweep_case others[] = {{"h100-sxm", 0.04, 0.12},
+                                               {"a100-80", 0.02, 0.13},
+                                               {"a100-pcie-80", 0.02, 0.13},
+                                               {"v100-32", 0.06, 0.15}};
 
-    if (access(paths[0], R_OK)) {
-        printf("skipped: no %s\n", paths[0]);
-        return;
-    }
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct dtp_calibrate_args args = {paths, 4, cases[i].gpu, out, NULL};
-        enum dtp_dtype dtype = DTP_FP16;
-        struct dtp_gpu kept, found;
-        const struct dtp_json *j, *e;
-
-        CU_ASSERT_EQUAL_FATAL(dtp_calibrate_from_files(arena, &args, &err), DTP_OK);
-        CU_ASSERT_EQUAL_FATAL(dtp_json_read_file(arena, out, &j, &err), DTP_OK);
-        CU_ASSERT_EQUAL_FATAL(dtp_gpu_load(arena, cases[i].gpu, &kept, &err), DTP_OK);
-        CU_ASSERT_EQUAL_FATAL(dtp_gpu_read(arena, j, &found, &err), DTP_OK);
-        CU_ASSERT(fabs(found.gemm[dtype].sm_flops_per_s / found.sustained * kept.sustained /
-                           kept.gemm[dtype].sm_flops_per_s -
-                       1) < 2 * one_percent);
-        e = dtp_json_get(dtp_json_get(j, "calibration"), "fit");
-        e = dtp_json_get(e, i == 4 ? "gemm.fp16" : "gemm.bf16");
-        CU_ASSERT_PTR_NOT_NULL_FATAL(e);
-        CU_ASSERT(dtp_json_number(dtp_json_get(e, "median")) < cases[i].gemm_median);
-        CU_ASSERT(dtp_json_number(dtp_json_get(e, "p90")) < cases[i].gemm_p90);
-    }
-    remove(out);
+    check_sweeps(&fixture, 1, &h200);
+    for (size_t i = 0; i < sizeof others / sizeof *others && access(paths[0], R_OK) == 0; i++)
+        check_sweeps(paths, 4, &others[i]);
 }
 
 /* No rows of the GPU asked for is an error, not an empty calibration. */

@@ -1,5 +1,5 @@
 /* NCCL's model: hand-computed cases, choices by size, and an independent computation of its tuning
- * code for measured machines (../shared/hw/nccl_model_vs_measured.csv). */
+ * code for measured machines (tests/fixtures/hw/nccl_estimates.csv). */
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "tests/cluster_case.h"
 #include "tests/suites.h"
 
-#define PREDICTIONS "../shared/hw/nccl_model_vs_measured.csv"
+#define PREDICTIONS "tests/fixtures/hw/nccl_estimates.csv"
 
 static struct dtp_group_shape whole_nodes(const struct dtp_cluster *c, int nodes) {
     return (struct dtp_group_shape){.size = nodes * c->node.gpus,
@@ -204,12 +204,6 @@ static void test_far_rings(void) {
 static void test_independent(void) {
     struct dtp_csv csv;
     struct dtp_err err = {0};
-    FILE *f = fopen(PREDICTIONS, "r");
-    if (!f) {
-        printf("skipped: no %s\n", PREDICTIONS);
-        return;
-    }
-    fclose(f);
     CU_ASSERT_EQUAL_FATAL(dtp_csv_read_file(a, PREDICTIONS, &csv, &err), DTP_OK);
     int label = dtp_csv_col(&csv, "case"), bytes = dtp_csv_col(&csv, "bytes");
     int time = dtp_csv_col(&csv, "pred_us"), rows = 0, close = 0;
@@ -230,7 +224,7 @@ static void test_independent(void) {
     }
     printf("NCCL's estimates: %d rows, mean difference %.1f %%, %d within 20 %%\n", rows,
            100 * sum / rows, close);
-    CU_ASSERT(rows >= 60);
+    CU_ASSERT(rows >= 20);
     CU_ASSERT(sum / rows < 0.1);
 }
 
