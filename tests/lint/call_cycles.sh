@@ -3,7 +3,7 @@
 # status 1 if there is one. The symbols that the objects of the static libraries define and need say who calls whom.
 # It becomes a check_*.sh, which every run of the tests asks, when the tree has none.
 build=${1:-.build/release}
-symbols() { nm -A "$@" "$build"/libdtp_*.a 2>/dev/null | awk '{ split($1, part, ":"); print part[2], $NF }'; }
+symbols() { nm -A "$@" "$build"/libdtp_*.a 2>/dev/null | awk 'split($1, part, ":") > 2 { print part[2], $NF }'; }
 circles=$(awk 'NR == FNR { owner[$2] = $1; next }
     ($2 in owner) && owner[$2] != $1 && !seen[$1, owner[$2]]++ { print $1, owner[$2] }' \
     <(symbols -g --defined-only) <(symbols -u) | tsort 2>&1 >/dev/null |
