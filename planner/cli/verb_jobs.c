@@ -177,6 +177,7 @@ struct result {
 };
 struct document {
     struct dtp_cluster_replay_options options;
+    uint64_t rows, dropped_rows;
     struct result result[BOTH];
     int nresults;
 };
@@ -197,6 +198,10 @@ static void put_results(struct dtp_json_out *w, const struct dtp_field *f, const
 static const struct dtp_field result_fields[] = {
     {"policy", DTP_FIELD_STRING, IN(policy), .help = "fifo or backfill"},
     {"jobs", DTP_FIELD_PUT, IN(replay.n), .put = put_size, .help = "jobs that ran"},
+    {"left_out_unknown", DTP_FIELD_U64, IN(replay.unknown), .help = "jobs without GPUs or times"},
+    {"left_out_too_large", DTP_FIELD_U64, IN(replay.too_large), .help = "jobs larger than the cluster"},
+    {"left_out_share", DTP_FIELD_DOUBLE, IN(replay.too_large_share),
+     .help = "share of the known GPU time that those would take, 0 to 1"},
     {"span_s", DTP_FIELD_DOUBLE, IN(replay.span_s), .help = "first submission to last end"},
     {"utilisation", DTP_FIELD_DOUBLE, IN(replay.utilisation),
      .help = "GPU time that jobs hold over that of the cluster in the span"},
@@ -216,6 +221,8 @@ static const struct dtp_field document_fields[] = {
     {"gpus_per_node", DTP_FIELD_INT, TOP(options.gpus_per_node), .help = "GPUs of a node"},
     {"gpu_hours_per_failure", DTP_FIELD_DOUBLE, TOP(options.gpu_hours_per_failure),
      .help = "mean GPU-hours between interruptions; 0: none"},
+    {"rows", DTP_FIELD_U64, TOP(rows), .help = "rows of the trace"},
+    {"dropped_rows", DTP_FIELD_U64, TOP(dropped_rows), .help = "those that are no jobs and are left out"},
     {"results", DTP_FIELD_PUT, 0, .put = put_results, .inner = "[]", .fields = result_fields},
     DTP_FIELD_SOURCE("dtplan jobs: the trace's jobs replayed"),
     {0}};
@@ -230,9 +237,14 @@ static void print_head(struct dtp_cli *cli, const struct dtp_jobs *jobs,
     FILE *f = cli->out.file;
     fprintf(f, "%zu jobs of the trace on %d nodes of %d GPUs", jobs->n, o->nodes, o->gpus_per_node);
     if (r->unknown + r->too_large > 0)
-        fprintf(f, "; left out: %llu without GPUs or times, %llu larger than the cluster",
-                (unsigned long long)r->unknown, (unsigned long long)r->too_large);
+        fprintf(
+            f,
+            "; left out: %llu without GPUs or times, %llu larger than the cluster (%.1f %% of the "
+            "known GPU-hours)",
+            (unsigned long long)r->unknown, (unsigned long long)r->too_large,
+            100 * r->too_large_share);
     putc('\n', f);
+    dtp_jobs_print_warnings(f, jobs);
     if (r->recorded_wait_s >= 0)
         fprintf(f, "queueing in the trace: mean %s\n",
                 dtp_fmt_time(r->recorded_wait_s, a, sizeof a));
@@ -276,6 +288,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct sizes sizes;
     DTP_TRY(make_options(cli, o, err));
     DTP_TRY(dtp_jobs_load(cli->a, cli->arg, (size_t)cli->nargs, &jobs, err));
+    d.rows = jobs.rows;
+    d.dropped_rows = jobs.dropped;
     DTP_TRY(find_sizes(cli, &jobs, o->nodes * o->gpus_per_node, &sizes, err));
     if (sizes.n > 0) {
         o->speed = speed_of;

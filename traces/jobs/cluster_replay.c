@@ -202,6 +202,7 @@ static void take_jobs(struct state *s, const struct dtp_jobs *jobs,
                       struct dtp_cluster_replay *out) {
     out->run = DTP_NEW(s->a, struct dtp_job_run, jobs->n + 1);
     s->job = DTP_NEW(s->a, struct job, jobs->n + 1);
+    double all_s = 0, too_large_s = 0; /* GPU time */
     for (size_t i = 0; i < jobs->n; i++) {
         const struct dtp_job *job = &jobs->job[i];
         double units = job->gpus * UNITS;
@@ -209,8 +210,10 @@ static void take_jobs(struct state *s, const struct dtp_jobs *jobs,
             out->unknown++;
             continue;
         }
+        all_s += job->gpus * job->run_s;
         if (units > (double)s->full * s->o->nodes) {
             out->too_large++;
+            too_large_s += job->gpus * job->run_s;
             continue;
         }
         struct job *j = &s->job[s->njobs++];
@@ -220,6 +223,7 @@ static void take_jobs(struct state *s, const struct dtp_jobs *jobs,
         j->at.node = DTP_NEW(s->a, int, (size_t)(j->units / s->full) + 1);
         draw_failures(s, j, job->run_s * speed_of(s, job->gpus).time_factor, i);
     }
+    out->too_large_share = all_s > 0 ? too_large_s / all_s : 0;
 }
 
 static int by_submission(const void *x, const void *y) {

@@ -716,6 +716,27 @@ static double run_s(const struct dtp_job *j) {
     return j->run_s;
 }
 
+void dtp_jobs_print_warnings(FILE *f, const struct dtp_jobs *jobs) {
+    const struct {
+        uint64_t n;
+        const char *text;
+    } notes[] = {{jobs->bad_times, "jobs that end before they start or start before they are sent"},
+                 {jobs->bad_durations, "rows whose duration is not end less start"},
+                 {jobs->no_zone, "times without a zone, taken as UTC"},
+                 {jobs->no_tasks, "jobs without a row in the table of tasks"}};
+    if (jobs->dropped > 0)
+        fprintf(f,
+                "  warning: %llu of %llu rows are no job (the first in line %llu): %.1f %% of the "
+                "rows, "
+                "and of the GPU-hours if they are like the others\n",
+                (unsigned long long)jobs->dropped, (unsigned long long)jobs->rows,
+                (unsigned long long)jobs->dropped_line,
+                100 * (double)jobs->dropped / (double)jobs->rows);
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        if (notes[i].n > 0)
+            fprintf(f, "  warning: %llu %s\n", (unsigned long long)notes[i].n, notes[i].text);
+}
+
 static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item,
                        const struct dtp_format_options *o) {
     (void)o;
@@ -744,22 +765,7 @@ static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item
     fprintf(f, "\n");
     print_spread(a, f, "run time", jobs, run_s);
     print_spread(a, f, "time in the queue", jobs, queue_s);
-    struct {
-        uint64_t n;
-        const char *text;
-    } notes[] = {{jobs->dropped, "rows that are no job (the first in line"},
-                 {jobs->bad_times, "jobs that end before they start or start before they are sent"},
-                 {jobs->bad_durations, "rows whose duration is not end less start"},
-                 {jobs->no_zone, "times without a zone, taken as UTC"},
-                 {jobs->no_tasks, "jobs without a row in the table of tasks"}};
-    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
-        if (notes[i].n == 0)
-            continue;
-        fprintf(f, "  warning: %llu %s", (unsigned long long)notes[i].n, notes[i].text);
-        if (i == 0)
-            fprintf(f, " %llu)", (unsigned long long)jobs->dropped_line);
-        fprintf(f, "\n");
-    }
+    dtp_jobs_print_warnings(f, jobs);
     fprintf(f, "  on another cluster or queue:  dtplan jobs %s%s --nodes N\n", item->name,
             item->nfiles > 1 ? " ..." : "");
 }

@@ -17,6 +17,8 @@
 #ifndef DTP_TRACES_JOBS_JOBS_H
 #define DTP_TRACES_JOBS_JOBS_H
 
+#include <stdio.h>
+
 #include "traces/formats/intern.h"
 #include "traces/formats/source.h"
 
@@ -77,6 +79,8 @@ enum dtp_status dtp_jobs_read(struct dtp_arena *a, struct dtp_source *source, st
 /* Joins the tables of PAI, checks times, sorts. */
 void dtp_jobs_finish(struct dtp_arena *a, struct dtp_jobs *jobs);
 
+/* A line for each kind of trouble: rows that are no jobs, with their share, times that contradict, ... */
+void dtp_jobs_print_warnings(FILE *f, const struct dtp_jobs *jobs);
 /* Seconds since 1970 of "2023-05-17 11:00:58", with a fraction and a zone or without; false: no time. */
 bool dtp_parse_date(const char *text, double *out_s, bool *out_zone);
 
