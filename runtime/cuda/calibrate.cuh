@@ -137,7 +137,8 @@ struct Block {
     void (*run)(Context &c);
     size_t (*planned)(); /* rows of a dry run */
 };
-extern const Block gemm_blocks[], kernel_blocks[], host_blocks[], comm_blocks[], overlap_blocks[];
+extern const Block gemm_blocks[], kernel_blocks[], host_blocks[], comm_blocks[], overlap_blocks[],
+    load_blocks[];
 
 /* Order in which n items are measured: a fixed permutation, so that a block that runs out of time has
  * sampled all of its grid. */

@@ -1,11 +1,11 @@
 /* cuda.h: the CUDA device; internal to libdtplan_cuda.so.
  *
- * One process has one device. Host code is C (device.c, gemm.c, nccl.c); kernels are in *.cu, each
+ * One process has one device. Host code is C (cuda_device.c, gemm.c, nccl.c); kernels are in *.cu, each
  * behind a launcher that takes the arguments of the device table as they are. Launchers enqueue on
  * the compute stream and report nothing: launch errors are CUDA's last error and failures of other
  * libraries are c->failure, both found by check().
  *
- * Memory: the heap is one cudaMalloc of what the device has free less a margin (device.c) that context,
+ * Memory: the heap is one cudaMalloc of what the device has free less a margin (sharing.h) that context,
  * kernels and NCCL's buffers share. Reductions keep partial sums in c->scratch.
  */
 #ifndef DTP_RUNTIME_CUDA_CUDA_H
@@ -27,7 +27,7 @@ enum dtp_cuda_attention {
     DTP_CUDA_ATTENTION_CUDNN, /* an error where not found */
     DTP_CUDA_ATTENTION_EXACT, /* likewise, and the same bits on each run */
     DTP_CUDA_ATTENTION_OWN,   /* attention.cu */
-    DTP_CUDA_ATTENTION_SIMPLE /* attention_simple.cu */
+    DTP_CUDA_ATTENTION_SIMPLE /* its plain kernels */
 };
 
 struct dtp_cuda {
@@ -104,21 +104,8 @@ void dtp_cuda_load(struct dtp_dev *d, struct dtp_dev_load *out);
 void dtp_cuda_norm_forward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cuda_norm_backward(struct dtp_dev *d, const struct dtp_norm_args *n);
 void dtp_cuda_bias_backward(struct dtp_dev *d, void *dbias, const void *dy, const int64_t shape[2]);
-/* waits.c */
-void dtp_cuda_waits_open(struct dtp_cuda *c);
-void dtp_cuda_event_record(struct dtp_dev *d, enum dtp_stream stream, int event);
-void dtp_cuda_event_wait(struct dtp_dev *d, enum dtp_stream stream, int event);
-bool dtp_cuda_event_done(struct dtp_dev *d, int event);
+/* cuda_device.c */
 void dtp_cuda_sync(struct dtp_dev *d);
-enum dtp_status dtp_cuda_check(struct dtp_dev *d, struct dtp_err *err);
-void dtp_cuda_reach(struct dtp_dev *d, int number);
-int dtp_cuda_reached(struct dtp_dev *d);
-void dtp_cuda_mark(struct dtp_dev *d, enum dtp_stream stream, int mark);
-int64_t dtp_cuda_mark_ns(struct dtp_dev *d, int mark);
-/* graphs.c */
-int dtp_cuda_record(struct dtp_dev *d, int graph, bool on);
-void dtp_cuda_replay(struct dtp_dev *d, int graph);
-void dtp_cuda_forget_graphs(struct dtp_dev *d);
 /* graph_memsets.cu: of a captured graph, before it is instantiated */
 void dtp_cuda_replace_memsets(cudaGraph_t graph);
 /* elementwise.cu */
@@ -152,15 +139,12 @@ void dtp_cuda_fused_close(struct dtp_cuda *c);
 uint64_t dtp_cuda_fused_workspace_bytes(struct dtp_cuda *c, const struct dtp_attention_args *x);
 bool dtp_cuda_fused_forward(struct dtp_cuda *c, const struct dtp_attention_args *x);
 bool dtp_cuda_fused_backward(struct dtp_cuda *c, const struct dtp_attention_args *x);
-/* attention.cu: tensor cores for bf16 and fp16 with head_dim 64, 80, 96, 128; else attention_simple.cu */
+/* attention.cu: tensor cores for bf16 and fp16 with head_dim 64, 80, 96, 128; else plain kernels */
 uint64_t dtp_cuda_attention_saved_bytes(const struct dtp_dev *d,
                                         const struct dtp_attention_args *x);
 uint64_t dtp_cuda_attention_workspace_bytes(const struct dtp_dev *d,
                                             const struct dtp_attention_args *x);
 void dtp_cuda_attention_forward(struct dtp_dev *d, const struct dtp_attention_args *x);
 void dtp_cuda_attention_backward(struct dtp_dev *d, const struct dtp_attention_args *x);
-void dtp_cuda_attention_simple_forward(struct dtp_dev *d, const struct dtp_attention_args *x);
-void dtp_cuda_attention_simple_backward(struct dtp_dev *d, const struct dtp_attention_args *x);
-void dtp_cuda_attention_delta(struct dtp_dev *d, const struct dtp_attention_args *x);
 
 #endif

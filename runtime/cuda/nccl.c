@@ -189,12 +189,8 @@ static enum dtp_status nccl_group(struct dtp_arena *a, struct dtp_comm *c, enum 
                                   struct dtp_err *err) {
     struct dtp_nccl *n = (struct dtp_nccl *)c;
     struct nccl_group *g = DTP_NEW(a, struct nccl_group, 1);
-    int *copy = DTP_NEW(a, int, (size_t)nranks);
-    memcpy(copy, ranks, (size_t)nranks * sizeof *copy);
-    *g = (struct nccl_group){.kind = kind, .group = {.comm = c, .size = nranks, .rank = copy}};
-    for (int i = 0; i < nranks; i++)
-        if (ranks[i] == c->rank)
-            g->group.me = i;
+    g->kind = kind;
+    DTP_TRY(dtp_comm_members(a, c, ranks, nranks, &g->group, err));
     *out = &g->group;
     if (nranks == 1)
         return DTP_OK;

@@ -1,6 +1,6 @@
-/* nccl_private.h: what nccl.c and nccl_open.c share. */
-#ifndef DTP_RUNTIME_CUDA_NCCL_PRIVATE_H
-#define DTP_RUNTIME_CUDA_NCCL_PRIVATE_H
+/* nccl_internal.h: what nccl.c and nccl_open.c share. */
+#ifndef DTP_RUNTIME_CUDA_NCCL_INTERNAL_H
+#define DTP_RUNTIME_CUDA_NCCL_INTERNAL_H
 
 #include <nccl.h>
 
