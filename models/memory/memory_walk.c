@@ -1,4 +1,4 @@
-/* The allocations of our own runtime, tensor by tensor in the order of its actions (runtime/README.md,
+/* The allocations of our own runtime, tensor by tensor in the order of its actions (runtime/NOTES.md,
  * "Memory"): every tensor is rounded up to the heap's unit, the peak is the largest sum, and the items are
  * those of that moment. A compute action with the transfers and unshards around it is a step; a step of a
  * stage is walked once and then only added. */

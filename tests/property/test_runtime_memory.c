@@ -1,4 +1,4 @@
-/* The peak of memory is what runtime/README.md says, to the byte: its tables are walked here, tensor by
+/* The peak of memory is what runtime/NOTES.md says, to the byte: its tables are walked here, tensor by
  * tensor, for one pipeline stage under every ZeRO stage, recomputation and tensor parallelism. */
 #include <CUnit/Basic.h>
 #include <stdio.h>
