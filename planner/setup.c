@@ -52,7 +52,7 @@ static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask 
     DTP_TRY(dtp_own_times_apply(a, &times, &out->cluster, err));
     f->host.launch_s = times.launch_s;
     f->host.stream_hop_s = times.stream_hop_s;
-    f->host.kernel_gap_s += ask->gpus > 1 ? times.peer_gap_s : 0;
+    f->quirks.traced_gaps.kernel_gap_s += ask->gpus > 1 ? times.peer_gap_s : 0;
     return DTP_OK;
 }
 

@@ -51,11 +51,13 @@ double dtp_cost_logits(const struct dtp_problem *problem, const struct dtp_plan 
 
 int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *plan) {
     const struct dtp_framework *f = problem->framework;
-    if (plan->pp == 1 || f->kernels.head_deferral_bytes <= 0 || problem->model->classes > 0)
+    if (plan->pp == 1 || f->quirks.head_deferral.head_deferral_bytes <= 0 ||
+        problem->model->classes > 0)
         return 0;
     enum { GRADIENT_BYTES = 2 };
     int m = dtp_plan_num_microbatches(plan);
-    double n = f->kernels.head_deferral_bytes / (GRADIENT_BYTES * dtp_cost_logits(problem, plan));
+    double n = f->quirks.head_deferral.head_deferral_bytes /
+               (GRADIENT_BYTES * dtp_cost_logits(problem, plan));
     return n < m ? (int)n : m;
 }
 
@@ -81,11 +83,6 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
                                  : late ? inline_share
                                         : 1));
         }
-    if (memo->problem->model->nconvs > 0)
-        return;
-    double host_s = memo->problem->framework->host.microbatch_host_s / plan->vpp;
-    out->f.host_s += host_s;
-    out->f.total_s += host_s;
 }
 
 static void stage_transfers(const struct dtp_problem *problem, const struct dtp_plan *plan,
@@ -177,8 +174,8 @@ static void slow_hops(const struct dtp_problem *problem, const struct dtp_plan *
         return;
     double steps = (plan->sequence_parallel ? 3 : 2) * 2.0 * (plan->tp - 1);
     int layers = dtp_stage_layers(problem->model, plan, out->nstages - 1);
-    double more_s =
-        layers * steps * problem->framework->wire.tp_hop_s - out->stage[out->nstages - 1].i.host_s;
+    double more_s = layers * steps * problem->framework->quirks.slow_hops.tp_hop_s -
+                    out->stage[out->nstages - 1].i.host_s;
     if (more_s <= 0)
         return;
     out->late.tp_s += more_s;
@@ -206,8 +203,8 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->reduce_per_microbatch = plan->zero_stage >= 2 && f->wire.reduce_per_microbatch;
     double params = (double)memo->params.total;
     out->regather_backward =
-        f->wire.zero3_regather_backward &&
-        (f->wire.zero3_reuse_params <= 0 || dtp_framework_reused_params(f, params) < params);
+        f->wire.zero3_regather_backward && (f->quirks.zero_pieces.zero3_reuse_params <= 0 ||
+                                            dtp_framework_reused_params(f, params) < params);
     out->zero_stage = plan->zero_stage;
     out->shares_cores = dtp_shares_cores(problem);
     out->prefetch = f->wire.zero3_prefetch_layers;

@@ -35,11 +35,12 @@ struct dtp_offload_cost dtp_offload_cost(const struct dtp_problem *problem,
     double link = link_bytes_per_s(problem), on_node = params * ranks_of_node(problem);
     if (plan->offload == DTP_OFFLOAD_NONE || link <= 0)
         return (struct dtp_offload_cost){0};
-    struct dtp_offload_cost c = {.down_s = params * f->wire.offload_gradient_bytes / link,
-                                 .update_s = on_node * adam_bytes / node->host_stream_bytes_per_s,
-                                 .up_s = plan->offload == DTP_OFFLOAD_PARAMETERS
-                                             ? 0
-                                             : params * f->wire.offload_weight_bytes / link};
+    struct dtp_offload_cost c = {
+        .down_s = params * f->quirks.fp32_offload.offload_gradient_bytes / link,
+        .update_s = on_node * adam_bytes / node->host_stream_bytes_per_s,
+        .up_s = plan->offload == DTP_OFFLOAD_PARAMETERS
+                    ? 0
+                    : params * f->quirks.fp32_offload.offload_weight_bytes / link};
     if (plan->offload_to == DTP_OFFLOAD_NVME && node->nvme_bytes_per_s > 0) {
         double disk_s = on_node * state_bytes / node->nvme_bytes_per_s;
         c.update_s = disk_s > c.update_s ? disk_s : c.update_s;
@@ -52,10 +53,11 @@ double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp
     const struct dtp_framework *f = problem->framework;
     struct dtp_offload_cost c = dtp_offload_cost(problem, plan, params);
     int m = dtp_plan_num_microbatches(plan);
-    double times = f->wire.offload_each_microbatch ? m : 1;
+    double times = f->quirks.eager_offload.offload_each_microbatch ? m : 1;
     /* With accumulation the sum so far comes up and goes down again. */
-    double down_s = f->wire.offload_each_microbatch && m > 1 ? 2 * c.down_s : c.down_s;
-    if (f->wire.offload_overlap)
+    double down_s =
+        f->quirks.eager_offload.offload_each_microbatch && m > 1 ? 2 * c.down_s : c.down_s;
+    if (f->quirks.eager_offload.offload_overlap)
         down_s = down_s > backward_s ? down_s - backward_s : 0;
     return times * down_s + c.update_s + c.up_s;
 }
@@ -151,7 +153,8 @@ static void host_delays(const struct dtp_framework *f, const struct dtp_plan *pl
                         double buckets, struct dtp_stage_cost *out) {
     int ranks = plan->dp * plan->cp;
     double check_s = dtp_framework_check_s(f, ranks, shape->all[0].nodes > 1);
-    double copies = (double)f->wire.gather_copies_per_layer * stage->layers * ranks;
+    double copies =
+        (double)f->quirks.whole_gradients.gather_copies_per_layer * stage->layers * ranks;
     if (out->reduce.time_s > 0)
         delay(&out->reduce, check_s * buckets);
     if (out->gather.time_s > 0)
@@ -206,7 +209,7 @@ static double count_reductions(const struct dtp_problem *problem, const struct d
         f->wire.dp_bucket_params_per_rank * plan->dp * plan->cp * f->wire.reduce_bytes;
     if (f->wire.dp_bucket_bytes > bucket_bytes)
         bucket_bytes = f->wire.dp_bucket_bytes;
-    bool whole = f->wire.dp_whole_buffer &&
+    bool whole = f->quirks.whole_gradients.dp_whole_buffer &&
                  !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
     out->nreduce = whole ? 1 : units_of(total_bytes, bucket_bytes);
     if (!f->wire.dp_bucket_tensors || whole || stage->moe_layers > 0 || problem->model->nconvs > 0)
@@ -225,7 +228,7 @@ static double count_reductions(const struct dtp_problem *problem, const struct d
 static struct dtp_comm gather(const struct dtp_problem *problem, const struct dtp_plan *plan,
                               enum dtp_axis axis, const struct dtp_group_shape *shape, double bytes,
                               int n) {
-    if (!problem->framework->wire.gather_by_broadcasts || plan->zero_stage > 2)
+    if (!problem->framework->quirks.broadcast_gather.gather_by_broadcasts || plan->zero_stage > 2)
         return comm(problem, DTP_ALL_GATHER, axis, plan->dp_algo, shape, bytes);
     double each = shape->size / (double)n;
     struct dtp_comm c = comm(problem, DTP_BROADCAST, axis, plan->dp_algo, shape, bytes / each);
@@ -250,14 +253,14 @@ void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_p
     double buckets = count_reductions(problem, plan, &stage, out); /* of a unit */
     if (plan->zero_stage == 3)
         out->nunshard =
-            f->wire.zero3_unit_params > 0
+            f->quirks.zero_pieces.zero3_unit_params > 0
                 ? units_of(params[0] + params[1], dtp_framework_unit_params(f, problem->model))
             : stage.layers > 0 ? stage.layers
                                : 1;
-    if (plan->zero_stage == 3 && !f->wire.zero3_buckets)
+    if (plan->zero_stage == 3 && !f->quirks.zero_pieces.zero3_buckets)
         out->nreduce = out->nunshard;
     bool scatter = plan->zero_stage == 3 ||
-                   (plan->zero_stage == 2 && f->wire.zero2_reduce_scatter) ||
+                   (plan->zero_stage == 2 && f->quirks.zero_pieces.zero2_reduce_scatter) ||
                    (plan->zero_stage == 1 && f->wire.zero1_reduce_scatter);
     bool grouped = plan->zero_group > 0; /* summed over all replicas, gathered in the group */
     static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
@@ -306,8 +309,9 @@ struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struc
     if (f->wire.inline_communication) /* the copies are the ranks' own: a wake-up is left */
         cost.time_s = cost.latency_s;
     /* a rank's waits for the two directions add up, transfers that meet here do not: all with one */
-    double check_s = f->host.checked_transfers && from < to ? f->host.check_transfer_s : 0;
-    double host_s = f->host.p2p_host_s + check_s + f->host.stream_hop_s;
+    double check_s =
+        f->host.checked_transfers && from < to ? f->quirks.polled_checks.check_transfer_s : 0;
+    double host_s = f->quirks.transfer_wait.p2p_host_s + check_s + f->host.stream_hop_s;
     struct dtp_comm c = {.kind = DTP_SEND_RECV,
                          .axis = DTP_AXIS_PP,
                          .algo = cost.algo,

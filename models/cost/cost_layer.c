@@ -183,8 +183,9 @@ static struct timed_op time_op(const struct dtp_problem *problem, const struct d
     const struct dtp_framework *f = problem->framework;
     bool collective = op->kind == DTP_OP_COLLECTIVE;
     double launches = op->count * (collective ? 1 : op->launches);
-    double gap_s = collective ? f->host.collective_gap_s
-                              : problem->cluster->gpu.kernel_gap_s + f->host.kernel_gap_s;
+    double gap_s = collective
+                       ? f->quirks.traced_gaps.collective_gap_s
+                       : problem->cluster->gpu.kernel_gap_s + f->quirks.traced_gaps.kernel_gap_s;
     return (struct timed_op){.time_s = dtp_op_time_s(problem, plan, op),
                              .gap_s = launches * gap_s,
                              .launches = launches,
@@ -235,8 +236,8 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
     bool far = plan->tp > memo->problem->cluster->node.gpus;
     struct layer_host host = {
         .layer_s = repeats ? f->host.layer_host_s : 0,
-        .unshard_s = repeats && plan->zero_stage == 3 ? f->host.zero3_host_s : 0,
-        .collective_s = f->host.collective_host_s + dtp_framework_check_s(f, plan->tp, far)};
+        .unshard_s = repeats && plan->zero_stage == 3 ? f->quirks.unshard_host.zero3_host_s : 0,
+        .collective_s = dtp_framework_check_s(f, plan->tp, far)};
     two_clocks(f, t, host, out);
     bool counted =
         dtp_framework_capacity(f, memo->problem->model) <= 0; /* else the counts are known */

@@ -35,7 +35,7 @@ struct bounding {
     const struct dtp_plan *plan;
     const struct dtp_model *model;
     const struct dtp_layer_costs *layers;
-    double host_s, head_share; /* head_share: of its weight gradients, within the backwards */
+    double head_share; /* head_share: of its weight gradients, within the backwards */
     int nstages;
     /* the virtual stage that was asked for last: most are like the one before */
     int n[DTP_NLAYER_KINDS];
@@ -53,7 +53,7 @@ static struct stage_sum stage_cost(struct bounding *b, int vs) {
     dtp_stage_count(b->model, b->plan, vs, n);
     if (memcmp(n, b->n, sizeof n) == 0)
         return b->sum;
-    s.forward_s = n[DTP_LAYER_CONV] > 0 ? 0 : b->host_s;
+    s.forward_s = 0;
     for (int k = 0; dtp_layer_is_block((enum dtp_layer_kind)k); k++)
         layers += n[k];
     double share = dtp_plan_recomputed_share(b->plan, layers);
@@ -105,7 +105,7 @@ static struct rank_sum rank_cost(struct bounding *b, int r, bool split) {
 /* The same for equal stages: vpp equal chunks, embedding on the first, head on the last of all. */
 static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool split) {
     int n = b->model->layers / b->nstages;
-    struct stage_sum s = {.forward_s = b->host_s}, embedding = {0}, head = {0};
+    struct stage_sum s = {0}, embedding = {0}, head = {0};
     struct rank_sum sum = {0};
     add(&s, b->layers->of[DTP_LAYER_DENSE], n, n * dtp_plan_recomputed_share(b->plan, n));
     take(&sum, &s, true, b->plan->vpp, split);
@@ -182,7 +182,6 @@ double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
     struct bounding b = {.plan = plan,
                          .model = problem->model,
                          .layers = dtp_cost_layers(memo, plan),
-                         .host_s = problem->framework->host.microbatch_host_s / plan->vpp,
                          .head_share = dtp_cost_inline_share(problem, plan),
                          .nstages = plan->pp * plan->vpp,
                          .n = {-1}};

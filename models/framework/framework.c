@@ -14,22 +14,16 @@ static const struct dtp_framework framework_default = {
                 .cp_attention_factor = 1,
                 .dropout = true,
                 .vocab_multiple = 1,
-                .vocab_padded = true,
                 .optimizer_bytes_moved = 28,
                 .kernel_time_factor = 1,
-                .small_head_factor = 1,
                 .norm_time_factor = 1,
                 .moe_imbalance = 1},
     .wire = {.rank_order = "tp-cp-dp-pp",
              .p2p_bytes = 2,
              .tp_overlap_fraction = 1,
-             .zero2_reduce_scatter = true,
-             .dp_overlap_stages = 15,
              .reduce_bytes = 2,
              .zero3_forward_prefetch = true,
-             .comm_time_factor = 1,
-             .offload_gradient_bytes = 2,
-             .offload_weight_bytes = 2},
+             .comm_time_factor = 1},
     .host = {.backward_launch_factor = 0.62}, /* traces of PyTorch 2.11: 31 against 50 us */
     .keeps = {.weight_bytes = 2,
               .gradient_bytes = 2,
@@ -169,13 +163,126 @@ struct dtp_framework_gpu dtp_framework_on(const struct dtp_framework *f,
                                       .norm_backward_time_factor = f->kernels.norm_time_factor};
 }
 
+enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_names,
+                                   size_t *out_n, struct dtp_err *err) {
+    return dtp_dir_list(a, dtp_data_path(a, "models/frameworks"), ".json", out_names, out_n, err);
+}
+
+static bool is_path(const char *name) {
+    size_t length = strlen(name);
+    return length > 5 && strcmp(name + length - 5, ".json") == 0;
+}
+
+/* Whether a file has this name or alias. */
+static enum dtp_status answers_to(struct dtp_arena *a, const struct dtp_json *j, const char *name,
+                                  bool *out, struct dtp_err *err) {
+    const struct dtp_json *own = dtp_json_get(j, "name");
+    const char *const *aliases = NULL;
+    DTP_TRY(read_names(a, dtp_json_get(j, "aliases"), &aliases, err));
+    *out =
+        own && dtp_json_type(own) == DTP_JSON_STRING && dtp_same_name(dtp_json_string(own), name);
+    for (size_t i = 0; aliases && aliases[i]; i++)
+        *out = *out || dtp_same_name(aliases[i], name);
+    return DTP_OK;
+}
+
+static enum dtp_status find_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
+                                 struct dtp_err *err) {
+    const char *const *names;
+    size_t n;
+    if (is_path(name))
+        return dtp_json_read_file(a, name, out, err);
+    DTP_TRY(dtp_framework_list(a, &names, &n, err));
+    int exact = dtp_name_index(names, name);
+    for (size_t i = 0; i < n; i++) {
+        if (exact >= 0 && (size_t)exact != i)
+            continue;
+        const char *path =
+            dtp_data_path(a, dtp_arena_printf(a, "models/frameworks/%s.json", names[i]));
+        bool found = false;
+        DTP_TRY(dtp_json_read_file(a, path, out, err));
+        DTP_TRY(answers_to(a, *out, name, &found, err));
+        if (found)
+            return DTP_OK;
+    }
+    return dtp_unknown_name(err, DTP_EINPUT, "framework", name, names, n, "dtplan frameworks");
+}
+
+/* ---- files that build on another, and those of before there were groups ---- */
+
+/* Where a key stands that is not at the top: "host.launch_s"; NULL: nowhere. */
+static const char *place_of(struct dtp_arena *a, const struct dtp_field *fields, const char *key) {
+    for (const struct dtp_field *f = fields; f->name; f++) {
+        if (f->kind != DTP_FIELD_OBJECT)
+            continue;
+        if (dtp_field_find(f->fields, key))
+            return dtp_arena_printf(a, "%s.%s", f->name, key);
+        const char *inside = place_of(a, f->fields, key);
+        if (inside)
+            return dtp_arena_printf(a, "%s.%s", f->name, inside);
+    }
+    return NULL;
+}
+
+/* Files once listed their keys without groups. */
+static enum dtp_status refuse_flat(struct dtp_arena *a, const struct dtp_json *j,
+                                   struct dtp_err *err) {
+    if (dtp_json_type(j) != DTP_JSON_OBJECT)
+        return dtp_json_expected(j, "an object", err);
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        char place[512];
+        const char *key = dtp_json_key(dtp_json_at(j, i));
+        if (dtp_field_find(dtp_framework_fields, key))
+            continue;
+        const char *now =
+            strcmp(key, "memory") == 0 ? "keeps" : place_of(a, dtp_framework_fields, key);
+        if (now)
+            return dtp_fail(err, DTP_EINPUT, "%s: this key is now \"%s\"",
+                            dtp_json_place(dtp_json_at(j, i), place, sizeof place), now);
+    }
+    return DTP_OK;
+}
+
+enum { MOST_BASES = 8 }; /* one upon the other */
+
+static enum dtp_status read_over(struct dtp_arena *a, const struct dtp_json *j, int depth,
+                                 struct document *d, struct dtp_err *err);
+
+/* The base's fields, but for those that name the base itself. */
+static enum dtp_status read_base(struct dtp_arena *a, const struct dtp_json *base, int depth,
+                                 struct document *d, struct dtp_err *err) {
+    char place[512];
+    const struct dtp_json *j;
+    if (dtp_json_type(base) != DTP_JSON_STRING)
+        return dtp_json_expected(base, "the name of a framework", err);
+    if (depth == MOST_BASES)
+        return dtp_fail(err, DTP_EINPUT, "%s: more than %d bases build on each other: a circle?",
+                        dtp_json_place(base, place, sizeof place), MOST_BASES);
+    DTP_TRY(find_file(a, dtp_json_string(base), &j, err));
+    DTP_TRY(read_over(a, j, depth + 1, d, err));
+    d->aliases = NULL;
+    return DTP_OK;
+}
+
+static enum dtp_status read_over(struct dtp_arena *a, const struct dtp_json *j, int depth,
+                                 struct document *d, struct dtp_err *err) {
+    DTP_TRY(refuse_flat(a, j, err));
+    const struct dtp_json *base = dtp_json_get(j, "base"), *quirks = dtp_json_get(j, "quirks");
+    if (base)
+        DTP_TRY(read_base(a, base, depth, d, err));
+    if (quirks)
+        dtp_quirks_drop(quirks, &d->framework.quirks);
+    return dtp_fields_read(a, j, dtp_framework_fields, d, err);
+}
+
 enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
                                    struct dtp_framework *out, struct dtp_err *err) {
     static const char *const recompute_names[] = {"none", "selective", "full", NULL};
     static const char *const default_schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
     struct document d = {.framework = framework_default};
+    d.framework.quirks = dtp_quirks_default;
     d.framework.can.schedules = default_schedules;
-    DTP_TRY(dtp_fields_read(a, j, dtp_framework_fields, &d, err));
+    DTP_TRY(read_over(a, j, 0, &d, err));
     *out = d.framework;
     out->can.zero_stages = out->can.recompute_modes = 1;
     DTP_TRY(read_names(a, d.aliases, &out->aliases, err));
@@ -186,7 +293,6 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
     out->can.zero_stages_pp = out->can.zero_stages_tp = out->can.zero_stages;
     DTP_TRY(read_stage_bits(d.zero_stages_pp, &out->can.zero_stages_pp, err));
     DTP_TRY(read_stage_bits(d.zero_stages_tp, &out->can.zero_stages_tp, err));
-    DTP_TRY(read_stage_bits(d.dp_overlap_stages, &out->wire.dp_overlap_stages, err));
     DTP_TRY(read_bits(a, d.recompute, "recomputation", recompute_names, 3,
                       &out->can.recompute_modes, err));
     DTP_TRY(read_bits(a, d.dtypes, "dtype", dtp_dtype_names, DTP_NDTYPES, &out->can.dtypes, err));
@@ -196,42 +302,10 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
     return DTP_OK;
 }
 
-enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_names,
-                                   size_t *out_n, struct dtp_err *err) {
-    return dtp_dir_list(a, dtp_data_path(a, "models/frameworks"), ".json", out_names, out_n, err);
-}
-
-static bool answers_to(const struct dtp_framework *f, const char *name) {
-    if (dtp_same_name(f->name, name))
-        return true;
-    for (size_t i = 0; f->aliases && f->aliases[i]; i++)
-        if (dtp_same_name(f->aliases[i], name))
-            return true;
-    return false;
-}
-
 enum dtp_status dtp_framework_file(struct dtp_arena *a, const char *name, struct dtp_framework *out,
                                    const struct dtp_json **out_json, struct dtp_err *err) {
-    size_t length = strlen(name);
-    if (length > 5 && strcmp(name + length - 5, ".json") == 0) {
-        DTP_TRY(dtp_json_read_file(a, name, out_json, err));
-        return dtp_framework_read(a, *out_json, out, err);
-    }
-    const char *const *names;
-    size_t n;
-    DTP_TRY(dtp_framework_list(a, &names, &n, err));
-    int exact = dtp_name_index(names, name);
-    for (size_t i = 0; i < n; i++) {
-        if (exact >= 0 && (size_t)exact != i)
-            continue;
-        const char *path =
-            dtp_data_path(a, dtp_arena_printf(a, "models/frameworks/%s.json", names[i]));
-        DTP_TRY(dtp_json_read_file(a, path, out_json, err));
-        DTP_TRY(dtp_framework_read(a, *out_json, out, err));
-        if (answers_to(out, name))
-            return DTP_OK;
-    }
-    return dtp_unknown_name(err, DTP_EINPUT, "framework", name, names, n, "dtplan frameworks");
+    DTP_TRY(find_file(a, name, out_json, err));
+    return dtp_framework_read(a, *out_json, out, err);
 }
 
 enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
@@ -248,23 +322,26 @@ void dtp_framework_to_fp32(struct dtp_framework *f) {
     if (m->optimizer_bytes >= 3 * fp32_bytes) /* master weights and two moments */
         m->optimizer_bytes -= fp32_bytes;
     m->weight_bytes = m->gradient_bytes = fp32_bytes;
-    m->gathered_bytes = m->cached_weight_bytes = 0;
+    m->gathered_bytes = f->quirks.autocast_copies.cached_weight_bytes = 0;
     f->wire.reduce_bytes = f->wire.p2p_bytes = fp32_bytes;
 }
 
 bool dtp_framework_dp_overlaps(const struct dtp_framework *f, int option, int zero_stage) {
-    return option < 0 ? f->wire.dp_overlap && f->wire.dp_overlap_stages >> zero_stage & 1
-                      : option != 0;
+    return option < 0
+               ? f->wire.dp_overlap && f->quirks.overlap_stages.dp_overlap_stages >> zero_stage & 1
+               : option != 0;
 }
 
 double dtp_framework_reused_params(const struct dtp_framework *f, double params) {
-    double most = f->wire.zero3_reuse_params / 2;
+    double most = f->quirks.zero_pieces.zero3_reuse_params / 2;
     return params < most ? params : most;
 }
 
 double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp_model *m) {
     double weight = (double)m->hidden * m->ffn;
-    return weight > f->wire.zero3_unit_params ? weight : f->wire.zero3_unit_params;
+    return weight > f->quirks.zero_pieces.zero3_unit_params
+               ? weight
+               : f->quirks.zero_pieces.zero3_unit_params;
 }
 
 double dtp_framework_gathered_bytes(const struct dtp_framework *f, enum dtp_dtype dtype) {
@@ -286,21 +363,23 @@ double dtp_framework_cast_bytes(const struct dtp_framework *f, enum dtp_dtype dt
 }
 
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far) {
-    double rank_s = far ? f->host.check_far_rank_s : f->host.check_rank_s;
+    double rank_s =
+        far ? f->quirks.polled_checks.check_far_rank_s : f->quirks.polled_checks.check_rank_s;
     return f->host.checked_collectives && ranks > 1 ? rank_s * ranks : 0;
 }
 
 bool dtp_framework_layers_vary(const struct dtp_framework *f) {
-    return strncmp(f->wire.rank_order, "tp-cp", 5) != 0 || f->wire.zero_copy_bytes > 0;
+    return strncmp(f->wire.rank_order, "tp-cp", 5) != 0 ||
+           f->quirks.zero_pieces.zero_copy_bytes > 0;
 }
 
 double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m) {
-    return m->moe.capacity_factor > 0 ? m->moe.capacity_factor : f->kernels.moe_capacity;
+    return m->moe.capacity_factor > 0 ? m->moe.capacity_factor : f->quirks.expert_loop.moe_capacity;
 }
 
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp) {
     int multiple = f->kernels.vocab_multiple > 0 ? f->kernels.vocab_multiple * tp : tp;
-    if (tp == 1 && !f->kernels.vocab_padded)
+    if (tp == 1 && !f->quirks.traced_gaps.vocab_padded)
         return vocab;
     return (vocab + multiple - 1) / multiple * multiple;
 }

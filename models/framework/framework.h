@@ -10,6 +10,7 @@
 
 #include "hw/collective.h"
 #include "hw/device.h"
+#include "models/framework/quirks.h"
 #include "models/model/model.h"
 #include "models/ops/modules.h"
 
@@ -40,36 +41,14 @@ struct dtp_framework_keeps {
     double logits_copies_bytes;
     double logits_tp_copies_bytes; /* the same with tp > 1; 0: logits_copies_bytes */
     double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
-    double cached_weight_bytes; /* per parameter: 16-bit copies kept for the backward (autocast) */
     /* FP8: gathered_bytes where the parameters themselves are FP8; 0: as that */
     double fp8_gathered_bytes;
     double fp8_weight_bytes;   /* FP8: per parameter of products, copies beside the 16-bit weight */
     double reducer_bytes;      /* per parameter without ZeRO: all reduction buckets together */
-    int reducer_ranks;         /* of the smallest group that has them */
     double logits_saved_bytes; /* per logit, of that, from the forward to the backward */
-    double outputs_kept_bytes; /* pipeline: per logit of each microbatch, until the step ends */
-    /* per parameter with dp x cp > 1: what their reduction keeps beside them */
-    double gradient_copy_bytes;
-    /* per token and element of the heads' width: copies that attention keeps beside Q, K, V and its output */
-    double attention_copies_bytes;
-    /* per parameter: gradients of one backward, kept until it has ended and then added to those of the step */
-    double backward_gradient_bytes;
-    bool lazy_gradients;      /* gradients are freed by the update and come back in the backward */
-    bool keeps_stage_outputs; /* what a stage sent stays allocated until its backward */
-    bool transfers_kept;      /* pipeline: a buffer for each microbatch and direction */
-    /* ZeRO-1/2: second buckets where reductions overlap the backward */
-    double overlap_bucket_bytes;
+    bool lazy_gradients;       /* gradients are freed by the update and come back in the backward */
+    bool keeps_stage_outputs;  /* what a stage sent stays allocated until its backward */
     double step_copy_bytes; /* per parameter of the update: fp32 gradients that live in it only */
-    double piece_params;    /* ZeRO-1/2: reduced and gathered by so many parameters, each piece in a
-                                 copy of its own; 0: in place */
-    int gather_buffers;     /* sequence parallelism: buffers of a gathered input that stay */
-    double flat_gather_bytes; /* ZeRO-1/2: per parameter, in one piece, where updated parameters are
-                                 gathered; the pieces that are copied out of it take as much again */
-    /* What the caching allocator holds while there is room, see memory_reserved.c. */
-    double logits_freed_bytes, logits_split_bytes; /* per logit */
-    double table_gradient_bytes; /* per parameter of the embedding, on stages without logits */
-    double queue_layers;         /* layers whose forwards the host launches ahead of the GPU ... */
-    double host_lead; /* ... of all launches this share, though layers keep the host busier */
 };
 
 /* What depends on the GPU family that the stack runs on: which attention kernel it had there, and
@@ -95,49 +74,34 @@ struct dtp_framework_kernels {
     int fused_softmax_multiple;   /* of heads x microbatch on a rank, else not fused; 0: any */
     bool fused_bias_activation, fused_bias_dropout_add, fused_linear_bias, fused_norm, fused_rope;
     enum dtp_cross_entropy cross_entropy;
-    double head_deferral_bytes;       /* dtp_cost_deferred(); 0: none is put off */
-    bool half_cross_entropy;          /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
     bool fused_gradient_accumulation; /* wgrad adds into the gradient buffer */
     bool fp32_gradient_accumulation;
     double
         fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output gradient to cast them; 0: those of the recipe */
     bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
     bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
-    bool autocast;         /* eager: fp32 weights and residual, 16-bit products (torch.autocast) */
     bool gelu_chain;       /* eager: GELU as eight elementwise kernels (NewGELUActivation) */
-    bool fp8_cast_after_gather; /* FP8: each rank casts what it gathered (rowwise scales) */
-    bool fp8_keeps_casts;       /* FP8: of a product's input its cast is kept (TransformerEngine) */
+    bool fp8_keeps_casts;  /* FP8: of a product's input its cast is kept (TransformerEngine) */
     enum dtp_fp8_recipe fp8_recipe;
     /* fitted: ring attention, step by step with merges, over one kernel */
     double cp_attention_factor;
-    bool repeats_kv;        /* eager: keys and values copied for each head of queries */
     bool separate_products; /* q, k, v, gate and up are products of their own */
-    bool norm_fp32;         /* a norm's input is converted to fp32 before it */
-    bool repeats_norms;     /* norms are done again in the backward, whatever is recomputed */
     /* selective recomputation repeats all but attention and every second product (torchtitan) */
     bool selective_alternate_products;
     bool recompute_stops_early;   /* full recomputation ends with the last tensor that was saved */
     bool native;                  /* our own runtime: op_native.c, memory_native.c */
     bool dropout;                 /* false: trains without, whatever the model says, unless asked */
     int vocab_multiple;           /* vocabulary padded to a multiple of this x tp; 1: none */
-    bool vocab_padded;            /* false: padded only with tp > 1 */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
     /* fitted: memory-bound and GEMM kernels of this stack over the GPU file's */
     double kernel_time_factor;
     const struct dtp_framework_gpu *by_gpu; /* [nby_gpu] */
     size_t nby_gpu;
-    /* fitted: fused attention at head_dim <= 64, beside the factors above */
-    double small_head_factor;
     double norm_time_factor; /* fitted: its norm kernels over the persistent ones of the GPU file */
-    double
-        moe_capacity; /* rows of an expert over the mean where the model is dropless: what is more is dropped, what lacks is padded; 0: none are */
-    bool moe_router_fp32;       /* the router's product is one of fp32 */
-    bool moe_expert_loop;       /* experts one after another, not in groups */
+    bool moe_router_fp32;    /* the router's product is one of fp32 */
     bool moe_separate_products; /* gate and up of experts are products of their own */
-    bool moe_fused_activation;  /* one kernel between them, whatever dense layers have */
     bool moe_gathers_rows;  /* rows are gathered back, weighted and summed in fp32, not added up */
     bool moe_fused_permute; /* rows are ordered and put back by one kernel each */
-    bool moe_weighs_rows;   /* a kernel of its own weights them, and keeps them for its backward */
     double moe_imbalance;   /* rows of the fullest expert over the mean, dropless; >= 1 */
 };
 
@@ -146,7 +110,6 @@ struct dtp_framework_wire {
     bool inline_communication; /* ranks copy and reduce themselves: part of their actions */
     const char *rank_order;    /* "tp-cp-dp-pp" */
     bool p2p_blocking;         /* transfers stop the compute stream (rendezvous of neighbours) */
-    bool p2p_chunks_overlap;   /* but not where ranks hold several chunks */
     bool p2p_slots;            /* interleaved: in time slots, each with one batch of transfers */
     bool scatter_gather; /* p2p sends 1/tp and gathers inside the node (Narayanan 2021, 4.1) */
     double p2p_bytes;    /* per element: 2; 4 where activations travel in fp32 */
@@ -157,61 +120,35 @@ struct dtp_framework_wire {
     bool dp_overlap;            /* gradient reduction behind the last backward, by buckets */
     double dp_bucket_bytes;     /* one reduction bucket, at least; 0: one bucket in all */
     bool dp_bucket_tensors;     /* a bucket ends with the tensor that fills it (PyTorch's DDP) */
-    bool dp_whole_buffer;       /* but what is reduced after the last backward is one message */
     double dp_bucket_params_per_rank; /* and at least so many parameters per rank of the group */
     bool param_gather_overlap;  /* ZeRO-1/2: all-gather of parameters behind the next forward */
     bool zero1_reduce_scatter;  /* reduce-scatter + all-gather; false: all-reduce then all-gather */
-    bool zero2_reduce_scatter;  /* ZeRO-2: false: all-reduce, then a rank keeps its part */
-    int dp_overlap_stages;      /* bit s: dp_overlap holds with ZeRO stage s */
     double reduce_bytes;        /* per gradient on the wire: 2 or 4 */
     bool reduce_per_microbatch; /* ZeRO-2/3 reduce after each microbatch */
     bool zero3_regather_backward; /* parameters gathered again in the backward */
     int zero3_prefetch_layers;
-    double zero3_unit_params;    /* gathers are of about so many parameters; 0: of layers */
-    double zero3_reuse_params;   /* what is used again within so many parameters stays gathered */
-    bool zero3_buckets;          /* reduced in buckets, not layer by layer */
-    bool gather_by_broadcasts;   /* ZeRO-1/2: each rank broadcasts its part of the parameters */
-    int gather_copies_per_layer; /* ZeRO-1/2: tensors of a layer that are copied one by one, for each rank, out of what the gather wrote: launches */
-    double zero_copy_bytes;      /* ZeRO-1/2: per gradient, into and out of the buckets */
-    bool zero3_forward_prefetch; /* false: only the backward gathers ahead */
+    bool zero3_forward_prefetch;                      /* false: only the backward gathers ahead */
     double zero3_copy_out_bytes, zero3_copy_in_bytes; /* per parameter, beside the collectives */
     bool tied_embedding_all_reduce;
-    /* a ring of a tp group that spans nodes takes so much per step, beside the bytes at the NICs' rate, or what the cluster says where that is longer */
-    double tp_hop_s;
-    double comm_time_factor;                             /* fitted */
-    double offload_gradient_bytes, offload_weight_bytes; /* of a parameter over the link */
-    /* gradients leave the GPU with each microbatch; false: in the step */
-    bool offload_each_microbatch;
-    bool offload_overlap; /* behind the backward */
+    double comm_time_factor; /* fitted */
 };
 
 /* Time of the host. It has two clocks, see cost_layer.c. Forward and recomputed forward take launches x launch_s, the
- * backward launches x launch_s x backward_launch_factor; each adds collectives x collective_host_s + layer_host_s. */
+ * backward launches x launch_s x backward_launch_factor; each adds layer_host_s. */
 struct dtp_framework_host {
     double launch_s; /* host time per kernel of the forward */
-    /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all ranks have met */
-    double kernel_gap_s, collective_gap_s;
     /* of the native runtime's collectives and transfers on streams of their own: two waits of one stream for another */
     double stream_hop_s;
     /* per kernel of the backward over launch_s (autograd runs in C++) */
     double backward_launch_factor;
-    double collective_host_s; /* per collective, beside its launch */
-    double layer_host_s;      /* per layer and direction, beside the kernels' */
-    double zero3_host_s;      /* ZeRO-3: per layer and direction, to unshard and reshard */
+    double layer_host_s; /* per layer and direction, beside the kernels' */
     bool
         checked_collectives; /* every collective is checked before it starts, as PyTorch does with TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
-    double check_rank_s;     /* ... and so takes so much host time per rank of the group */
-    double check_far_rank_s; /* ... or so much where the group spans nodes */
     bool checked_transfers;  /* a microbatch waits at each boundary of stages as well ... */
-    double check_transfer_s; /* ... so long, both ways in all ... */
-    double check_poll_s;     /* ... since it is asked so often whether a message has arrived */
     bool host_sync;          /* the host waits for the GPU at the start of each microbatch */
     bool launch_blocking;    /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
-    /* exposed per transfer between stages: the host waits for it and starts anew */
-    double p2p_host_s;
-    double microbatch_host_s; /* per microbatch and rank, exposed */
-    double step_host_s;       /* per step, exposed */
-    bool moe_sync;            /* the host reads the counts of rows back in every layer of experts */
+    double step_host_s;      /* per step, exposed */
+    bool moe_sync;           /* the host reads the counts of rows back in every layer of experts */
 };
 
 /* What it has; a plan that asks for more is refused. */
@@ -225,7 +162,6 @@ struct dtp_framework_can {
     bool has_ep_overlap;  /* plans may hide their all-to-all */
     int max_ep;           /* 0: no limit; 1: every rank holds all experts */
     bool uneven_stages, uneven_chunks, accounts_for_ends;
-    bool stages_by_cost; /* layers per stage by parameters of layers and head (stage_layers.c) */
     const char *const *schedules; /* NULL-terminated names */
     int dtypes;                   /* bit per enum dtp_dtype */
     int zero_stages;              /* bit s: has ZeRO stage s */
@@ -247,6 +183,7 @@ struct dtp_framework {
     struct dtp_framework_host host;
     struct dtp_framework_keeps keeps;
     struct dtp_framework_can can;
+    struct dtp_framework_quirks quirks;
 };
 
 /* Layers of each stage can be given to it, not only what is left over. */

@@ -55,7 +55,7 @@ static void layer_activations(const struct dtp_problem *problem, const struct dt
         out->whole += op->saved_bytes;
         out->launches[op->pass != DTP_PASS_F] += op->launches * op->count;
     }
-    if (problem->framework->keeps.queue_layers > 0)
+    if (problem->framework->quirks.allocator_replay.queue_layers > 0)
         layer_clocks(problem, plan, ops, out);
     bool layer = dtp_layer_is_block(kind);
     int modules = layer ? dtp_plan_modules(plan) : 0;
@@ -90,11 +90,13 @@ static void activations_key(const struct dtp_problem *problem, const struct dtp_
         key[0] |= (uint64_t)plan->ep << 28;
         key[1] |= (uint64_t)plan->etp << 7;
     }
-    bool alike = plan->zero_stage <= 1 && problem->framework->wire.zero_copy_bytes <= 0;
-    if (problem->framework->keeps.queue_layers > 0)
+    bool alike =
+        plan->zero_stage <= 1 && problem->framework->quirks.zero_pieces.zero_copy_bytes <= 0;
+    if (problem->framework->quirks.allocator_replay.queue_layers > 0)
         key[1] |= (uint64_t)(dtp_plan_num_microbatches(plan) > 1) << 29 |
                   (uint64_t)(alike ? 0 : plan->zero_stage) << 30 | (uint64_t)plan->tp_algo << 32;
-    if (problem->framework->keeps.queue_layers > 0 && dtp_framework_layers_vary(problem->framework))
+    if (problem->framework->quirks.allocator_replay.queue_layers > 0 &&
+        dtp_framework_layers_vary(problem->framework))
         key[2] |= (uint64_t)plan->dp << 16 | (uint64_t)plan->pp << 40;
 }
 
@@ -154,7 +156,7 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
     /* Sequence parallelism: the gathered input of a block, where it has no buffer of its own, and its
      * gradient before it is scattered. */
     if (plan->sequence_parallel)
-        x->working += (problem->framework->keeps.gather_buffers > 0 ? 1 : 2) *
+        x->working += (problem->framework->quirks.allocator_replay.gather_buffers > 0 ? 1 : 2) *
                       dtp_memory_gathered_input_bytes(problem, plan);
     return x;
 }
@@ -286,17 +288,19 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     if (stage.last && problem->model->classes == 0 && problem->model->vocab > 0) {
         /* each depth of multi-token prediction has its own */
         double logits = dtp_cost_logits(problem, plan) * (1 + problem->model->mtp_layers);
-        const struct dtp_framework_keeps *f = &problem->framework->keeps;
-        double outputs = f->outputs_kept_bytes * dtp_plan_num_microbatches(plan);
-        r->saved_logits = f->logits_saved_bytes * in_flight * logits;
+        const struct dtp_framework *f = problem->framework;
+        double outputs =
+            f->quirks.kept_outputs.outputs_kept_bytes * dtp_plan_num_microbatches(plan);
+        r->saved_logits = f->keeps.logits_saved_bytes * in_flight * logits;
         r->outputs = plan->pp > 1 ? outputs * logits : 0;
         /* what the head's late weight gradients read: its input, the gradient of the logits */
         r->outputs +=
             dtp_cost_deferred(problem, plan) *
             (2 * dtp_cost_logits(problem, plan) + dtp_memory_layer_input_bytes(problem, plan));
-        double copies = plan->tp > 1 && f->logits_tp_copies_bytes > 0 ? f->logits_tp_copies_bytes
-                                                                      : f->logits_copies_bytes;
-        r->logits = (copies - f->logits_saved_bytes) * logits;
+        double copies = plan->tp > 1 && f->keeps.logits_tp_copies_bytes > 0
+                            ? f->keeps.logits_tp_copies_bytes
+                            : f->keeps.logits_copies_bytes;
+        r->logits = (copies - f->keeps.logits_saved_bytes) * logits;
         r->nlogits = logits;
     }
 }
@@ -346,29 +350,32 @@ static struct stored stored_params(const struct dtp_framework *f, const struct d
 /* Buffers that are there all the time, but for those of ZeRO-3. */
 static double standing_buffers(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                                const struct rank_parts *r) {
-    const struct dtp_framework_keeps *f = &memo->problem->framework->keeps;
-    double buffers = f->fixed_bytes;
+    const struct dtp_framework *f = memo->problem->framework;
+    double buffers = f->keeps.fixed_bytes;
     /* Made by the first microbatch, kept by the module for the others (TransformerEngine, module/base.py). */
     if (dtp_dtype_narrow(plan->dtype))
-        buffers += f->fp8_weight_bytes * (r->dense + r->experts - r->root);
+        buffers += f->keeps.fp8_weight_bytes * (r->dense + r->experts - r->root);
     if (plan->dp * plan->cp > 1)
-        buffers += f->bucket_bytes + f->gradient_copy_bytes * (r->dense + r->experts);
+        buffers += f->keeps.bucket_bytes;
     if ((plan->zero_stage == 1 || plan->zero_stage == 2) &&
         dtp_framework_dp_overlaps(memo->problem->framework, plan->dp_overlap, plan->zero_stage))
-        buffers += f->overlap_bucket_bytes;
-    if (plan->zero_stage == 0 && plan->dp * plan->cp >= f->reducer_ranks)
-        buffers += f->reducer_bytes * (r->dense + r->experts);
+        buffers += f->quirks.zero_pieces.overlap_bucket_bytes;
+    if (plan->zero_stage == 0 && plan->dp * plan->cp >= f->quirks.whole_gradients.reducer_ranks)
+        buffers += f->keeps.reducer_bytes * (r->dense + r->experts);
     if (plan->sequence_parallel && plan->tp > 1)
-        buffers += f->gather_buffers * dtp_memory_gathered_input_bytes(memo->problem, plan);
-    if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->lazy_gradients))
-        buffers += f->gradient_bytes * r->largest_layer; /* of one layer before they are reduced */
-    if (plan->pp > 1 && f->transfers_kept)               /* one for each microbatch and direction */
+        buffers += f->quirks.allocator_replay.gather_buffers *
+                   dtp_memory_gathered_input_bytes(memo->problem, plan);
+    if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->keeps.lazy_gradients))
+        buffers +=
+            f->keeps.gradient_bytes * r->largest_layer; /* of one layer before they are reduced */
+    if (plan->pp > 1 &&
+        f->quirks.kept_outputs.transfers_kept) /* one for each microbatch and direction */
         buffers +=
             2 * dtp_plan_num_microbatches(plan) * dtp_memory_layer_input_bytes(memo->problem, plan);
     else if (plan->pp > 1)
         buffers += 2 * dtp_memory_layer_input_bytes(memo->problem, plan);
     if (plan->offload == DTP_OFFLOAD_PARAMETERS)
-        buffers += 2 * f->weight_bytes * r->largest_layer;
+        buffers += 2 * f->keeps.weight_bytes * r->largest_layer;
     return buffers;
 }
 
@@ -380,11 +387,11 @@ static double unshard_buffers(const struct dtp_problem *problem, const struct dt
     if (plan->zero_stage < 3)
         return 0;
     double all = r->dense + r->experts;
-    if (f->wire.zero3_unit_params > 0) {
+    if (f->quirks.zero_pieces.zero3_unit_params > 0) {
         double unit = dtp_framework_unit_params(f, problem->model);
         double table = (double)problem->model->vocab * problem->model->hidden;
         double live = dtp_framework_reused_params(f, all) + (unit > table ? unit : table) +
-                      f->wire.zero3_prefetch_layers * f->wire.zero3_unit_params;
+                      f->wire.zero3_prefetch_layers * f->quirks.zero_pieces.zero3_unit_params;
         return dtp_framework_gathered_bytes(f, plan->dtype) * (live < all ? live : all);
     }
     return dtp_framework_gathered_bytes(f, plan->dtype) *
@@ -401,21 +408,21 @@ static double live_layer(const struct dtp_plan *plan, const struct activations *
 }
 
 /* 16-bit copies of the weights that autocast keeps; recomputation makes those of the layers again. */
-static double cached_weights(const struct dtp_framework_keeps *f, const struct dtp_plan *plan,
+static double cached_weights(const struct dtp_framework *f, const struct dtp_plan *plan,
                              const struct rank_parts *r) {
     double products = r->dense + r->experts - r->table;
     if (plan->recompute == DTP_RECOMPUTE_FULL)
         products = r->root - r->table;
-    return plan->zero_stage >= 3 ? 0 : f->cached_weight_bytes * products;
+    return plan->zero_stage >= 3 ? 0 : f->quirks.autocast_copies.cached_weight_bytes * products;
 }
 
 /* The end of a backward whose gradients are added to those of the step only then: the activations of its
  * microbatch are gone. */
-static void take_backward_end(const struct dtp_framework_keeps *f, const struct rank_parts *r,
+static void take_backward_end(const struct dtp_framework *f, const struct rank_parts *r,
                               double live, struct moment now, struct moment *peak) {
     double left = r->in_flight > 1 ? (r->in_flight - 1.0) / r->in_flight : 0;
     now.name = "end of backward";
-    now.gradients += f->backward_gradient_bytes * (r->dense + r->experts);
+    now.gradients += f->quirks.whole_gradients.backward_gradient_bytes * (r->dense + r->experts);
     now.activations = left * r->activations + live;
     now.logits = left * r->saved_logits + r->outputs;
     take_larger(peak, &now);
@@ -464,7 +471,8 @@ static struct moment zero3_end(const struct dtp_framework *f, const struct dtp_p
 /* Offload that takes each microbatch's gradients to the host: what is left are the buckets. */
 static bool gradients_leave(const struct dtp_framework *f, const struct dtp_plan *plan) {
     bool divided = plan->zero_stage > 0 || plan->dp * plan->cp == 1;
-    return plan->offload != DTP_OFFLOAD_NONE && f->wire.offload_each_microbatch && divided;
+    return plan->offload != DTP_OFFLOAD_NONE && f->quirks.eager_offload.offload_each_microbatch &&
+           divided;
 }
 
 /* Moments: the loss of the last microbatch (the logits meet the activations in flight, the working set
@@ -476,7 +484,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
                                 const struct activations *x, const struct rank_parts *r,
                                 struct rank_sums *out_sums) {
     const struct dtp_framework *framework = memo->problem->framework;
-    const struct dtp_framework_keeps *f = &framework->keeps;
+    const struct dtp_framework *f = framework;
     struct stored stored = stored_params(framework, plan, r);
     double standing = standing_buffers(memo, plan, r);
     double cached = cached_weights(f, plan, r);
@@ -485,15 +493,18 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
         .name = "loss",
         .weights = plan->offload == DTP_OFFLOAD_PARAMETERS
                        ? 0
-                       : stored.weights * f->weight_bytes + stored.gathered * f->gathered_bytes,
-        .gradients = gradients_leave(framework, plan) ? 0 : stored.gradients * f->gradient_bytes,
-        .optimizer = plan->offload == DTP_OFFLOAD_NONE ? stored.states * f->optimizer_bytes : 0,
+                       : stored.weights * f->keeps.weight_bytes +
+                             stored.gathered * f->keeps.gathered_bytes,
+        .gradients =
+            gradients_leave(framework, plan) ? 0 : stored.gradients * f->keeps.gradient_bytes,
+        .optimizer =
+            plan->offload == DTP_OFFLOAD_NONE ? stored.states * f->keeps.optimizer_bytes : 0,
         .activations = r->activations,
         .logits = r->logits,
         .buffers = standing + cached + unshard_buffers(memo->problem, plan, r)};
     now.logits = r->logits + r->saved_logits + r->outputs;
     double all_gradients = now.gradients;
-    if (f->lazy_gradients && !r->gradients_live)
+    if (f->keeps.lazy_gradients && !r->gradients_live)
         now.gradients = 0;
     struct moment peak = now;
     *out_sums = (struct rank_sums){.loss = moment_sum(&now), .optimizer = now.optimizer};
@@ -502,19 +513,20 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     now.activations = r->activations + live;
     take_larger(&peak, &now);
     /* ZeRO-1/2 give their buckets back. */
-    if (f->step_copy_bytes > 0 && plan->offload == DTP_OFFLOAD_NONE) {
+    if (f->keeps.step_copy_bytes > 0 && plan->offload == DTP_OFFLOAD_NONE) {
         struct moment update = {.name = "update",
                                 .weights = now.weights,
-                                .gradients = all_gradients + stored.states * f->step_copy_bytes,
+                                .gradients =
+                                    all_gradients + stored.states * f->keeps.step_copy_bytes,
                                 .optimizer = now.optimizer,
-                                .buffers = plan->zero_stage == 3 ? standing : f->fixed_bytes};
+                                .buffers = plan->zero_stage == 3 ? standing : f->keeps.fixed_bytes};
         take_larger(&peak, &update);
     }
-    if (f->backward_gradient_bytes > 0)
+    if (f->quirks.whole_gradients.backward_gradient_bytes > 0)
         take_backward_end(f, r, live, now, &peak);
     out_sums->passes = moment_sum(&peak);
     take_parameter_gather(dtp_memory_flat_gather_bytes(f, plan, r), standing, now, &peak);
-    if (!f->lazy_gradients)
+    if (!f->keeps.lazy_gradients)
         return peak;
     if (!r->gradients_live && r->in_flight > 1) { /* all forwards came first */
         now.gradients = all_gradients;
@@ -523,7 +535,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     now.name = "end of backward";
     now.logits = r->outputs;
     /* Without accumulation the gradients are views of the reduction buckets. */
-    bool views = plan->zero_stage == 0 && f->reducer_bytes > 0 && !r->gradients_live;
+    bool views = plan->zero_stage == 0 && f->keeps.reducer_bytes > 0 && !r->gradients_live;
     now.gradients = views ? 0 : all_gradients;
     now.activations = live + (plan->recompute == DTP_RECOMPUTE_NONE ? r->whole_layer : 0);
     now.buffers = standing;
@@ -537,17 +549,17 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
 static void fill_device(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                         const struct activations *x, const struct rank_parts *r,
                         const struct rank_sums *sums, struct dtp_stage_memory *out) {
-    const struct dtp_framework_keeps *f = &memo->problem->framework->keeps;
+    const struct dtp_framework *f = memo->problem->framework;
     uint64_t limit_bytes = memo->problem->memory_limit_bytes;
-    uint64_t needed_bytes = whole_bytes((double)out->peak_bytes * f->allocator_factor);
-    uint64_t beside_bytes = whole_bytes(f->context_bytes) +
-                            whole_bytes(f->communicator_bytes * num_communicators(plan));
+    uint64_t needed_bytes = whole_bytes((double)out->peak_bytes * f->keeps.allocator_factor);
+    uint64_t beside_bytes = whole_bytes(f->keeps.context_bytes) +
+                            whole_bytes(f->keeps.communicator_bytes * num_communicators(plan));
     struct reserved idle = dtp_memory_idle_bytes(memo, plan, x, r, sums);
     out->wanted_bytes = needed_bytes + whole_bytes(idle.wanted);
     bool room = out->wanted_bytes + beside_bytes <= limit_bytes;
     uint64_t idle_bytes = whole_bytes(room ? idle.wanted : idle.least);
     bool collectives = plan->tp > 1 || plan->dp * plan->cp > 1;
-    double more = collectives ? f->cache_factor - f->allocator_factor : 0;
+    double more = collectives ? f->keeps.cache_factor - f->keeps.allocator_factor : 0;
     out->device_bytes = needed_bytes + beside_bytes;
     out->observed_bytes =
         out->device_bytes + idle_bytes + whole_bytes(more > 0 ? more * (double)out->peak_bytes : 0);

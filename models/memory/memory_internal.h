@@ -70,8 +70,8 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
 /* Bytes of an element of an activation between layers. */
 static inline double dtp_memory_element_bytes(const struct dtp_problem *problem,
                                               const struct dtp_plan *plan) {
-    bool wide =
-        plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 || problem->framework->kernels.autocast;
+    bool wide = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ||
+                problem->framework->quirks.autocast_copies.autocast;
     return wide ? 4 : 2;
 }
 
@@ -90,11 +90,11 @@ static inline double dtp_memory_gathered_input_bytes(const struct dtp_problem *p
 }
 
 /* ZeRO-1/2: the one piece that updated parameters are gathered into; 0: gathered in place. */
-static inline double dtp_memory_flat_gather_bytes(const struct dtp_framework_keeps *f,
+static inline double dtp_memory_flat_gather_bytes(const struct dtp_framework *f,
                                                   const struct dtp_plan *plan,
                                                   const struct rank_parts *r) {
     bool divided = (plan->zero_stage == 1 || plan->zero_stage == 2) && plan->dp * plan->cp > 1;
-    return divided ? f->flat_gather_bytes * (r->dense + r->experts) : 0;
+    return divided ? f->quirks.whole_gradients.flat_gather_bytes * (r->dense + r->experts) : 0;
 }
 
 /* Bytes of a rank: at the loss, at most in forward and backward, at most, and of the optimizer. */

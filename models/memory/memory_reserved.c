@@ -21,8 +21,8 @@ static double queued(const struct dtp_framework *f, const struct dtp_plan *plan,
     double forwards = dtp_plan_num_microbatches(plan), backwards = forwards - (plan->pp == 1);
     double launched = r->layers * (forwards + backwards * x->launches[1] / x->launches[0]);
     double lead = 1 - (x->host_s[0] + x->host_s[1]) / (x->gpu_s[0] + x->gpu_s[1]);
-    lead = fmax(lead, f->host.checked_collectives ? 0 : f->keeps.host_lead);
-    return fmin(f->keeps.queue_layers, lead * launched);
+    lead = fmax(lead, f->host.checked_collectives ? 0 : f->quirks.allocator_replay.host_lead);
+    return fmin(f->quirks.allocator_replay.queue_layers, lead * launched);
 }
 
 /* Where transfers are polled, a host that waits for a gradient goes on when it has seen the messages that announce it,
@@ -35,7 +35,8 @@ static struct ahead ahead_of_gradients(const struct dtp_framework *f, const stru
                                        const struct activations *x, const struct rank_parts *r) {
     struct ahead at = {0};
     double n = dtp_plan_num_microbatches(plan) - r->in_flight + 1; /* beside all activations */
-    double wait_s = f->host.check_poll_s * (1 - 2 / (n + 1) * (1 - ldexp(1, -(int)n - 1)));
+    double wait_s =
+        f->quirks.polled_checks.check_poll_s * (1 - 2 / (n + 1) * (1 - ldexp(1, -(int)n - 1)));
     if (plan->pp <= 2)
         return at;
     at.backwards = fmin(r->layers, wait_s / x->host_s[1]);
@@ -64,7 +65,7 @@ static struct ahead ahead_of(const struct dtp_framework *f, const struct dtp_pla
  * microbatches, which in the first step starts late; not where it polls its transfers. */
 static double ahead_in_warm_up(const struct dtp_framework *f, const struct rank_parts *r) {
     double waiting = f->host.checked_transfers ? 0 : r->layers * (r->in_flight - 2.0);
-    return fmin(fmax(0, waiting), f->keeps.queue_layers);
+    return fmin(fmax(0, waiting), f->quirks.allocator_replay.queue_layers);
 }
 
 /* Sequence parallelism scatters the whole sequence's sums after embedding, attention and MLP, and in the backward
@@ -78,7 +79,8 @@ static struct reserved deferred_bytes(const struct dtp_problem *problem,
                                       const struct rank_parts *r) {
     const struct dtp_framework *f = problem->framework;
     const double sums = 2; /* of a layer and direction */
-    if (plan->tp == 1 || !plan->sequence_parallel || f->keeps.queue_layers <= 0 || r->layers == 0)
+    if (plan->tp == 1 || !plan->sequence_parallel || f->quirks.allocator_replay.queue_layers <= 0 ||
+        r->layers == 0)
         return (struct reserved){0};
     struct ahead at = ahead_of(f, plan, x, r);
     double forward = sums + (plan->pp > 1 && r->table > 0 ? 1.0 / r->layers : 0);
@@ -103,7 +105,7 @@ static double logits_room(const struct rank_parts *r, double piece_bytes) {
  * casts its gradients to fp32. Layers' activations leave blocks that are too small. */
 static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan *plan,
                            const struct rank_parts *r) {
-    const double all = r->dense + r->experts, most = f->keeps.piece_params;
+    const double all = r->dense + r->experts, most = f->quirks.allocator_replay.piece_params;
     if (most <= 0 || plan->zero_stage < 1 || plan->zero_stage > 2 ||
         plan->offload != DTP_OFFLOAD_NONE)
         return 0;
@@ -123,9 +125,11 @@ static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan 
 }
 
 /* Of the optimizer, allocated by the first update; the master weights are there from the start. */
-static double moments_bytes(const struct dtp_framework_keeps *f, const struct rank_sums *sums) {
+static double moments_bytes(const struct dtp_framework *f, const struct rank_sums *sums) {
     const double master = 4; /* bytes per parameter */
-    return f->optimizer_bytes > master ? sums->optimizer * (1 - master / f->optimizer_bytes) : 0;
+    return f->keeps.optimizer_bytes > master
+               ? sums->optimizer * (1 - master / f->keeps.optimizer_bytes)
+               : 0;
 }
 
 /* ZeRO-1 gathers into pieces, one for each rank and its own, which are copied out of one flat tensor. What freed
@@ -143,11 +147,11 @@ static double gathered_anew(double flat, int replicas, const struct activations 
  * activations left, but what is gathered is asked for beside that, and takes the next step's activations. Where it
  * has no room the allocator gives back what is free. The embedding's gradient is larger than what a backward
  * frees. */
-static struct reserved without_logits(const struct dtp_framework_keeps *f,
-                                      const struct dtp_plan *plan, const struct activations *x,
-                                      const struct rank_parts *r, const struct rank_sums *sums) {
+static struct reserved without_logits(const struct dtp_framework *f, const struct dtp_plan *plan,
+                                      const struct activations *x, const struct rank_parts *r,
+                                      const struct rank_sums *sums) {
     double flat = dtp_memory_flat_gather_bytes(f, plan, r);
-    double table = f->table_gradient_bytes * r->table;
+    double table = f->quirks.allocator_replay.table_gradient_bytes * r->table;
     double first =
         sums->passes - moments_bytes(f, sums) + gathered_anew(flat, plan->dp * plan->cp, x, r);
     return (struct reserved){.least = table + sums->peak,
@@ -173,10 +177,11 @@ static bool workspace_in_sum(const struct dtp_problem *problem, const struct dtp
 static struct reserved with_logits(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                    const struct activations *x, const struct rank_parts *r,
                                    const struct rank_sums *sums, struct reserved *deferred) {
-    const struct dtp_framework_keeps *f = &problem->framework->keeps;
+    const struct dtp_framework *f = problem->framework;
     double moments = moments_bytes(f, sums);
-    double split = f->logits_split_bytes * r->nlogits, left = split - moments;
-    double bytes = sums->loss + f->logits_freed_bytes * r->nlogits;
+    double split = f->quirks.allocator_replay.logits_split_bytes * r->nlogits,
+           left = split - moments;
+    double bytes = sums->loss + f->quirks.allocator_replay.logits_freed_bytes * r->nlogits;
     if (dtp_plan_num_microbatches(plan) > 1 && left > 0 &&
         !workspace_in_sum(problem, plan, x, split)) {
         bytes += left;
@@ -192,7 +197,7 @@ static struct reserved with_logits(const struct dtp_problem *problem, const stru
 struct reserved dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
                                       const struct dtp_plan *plan, const struct activations *x,
                                       const struct rank_parts *r, const struct rank_sums *sums) {
-    const struct dtp_framework_keeps *f = &memo->problem->framework->keeps;
+    const struct dtp_framework *f = memo->problem->framework;
     struct reserved deferred = deferred_bytes(memo->problem, plan, x, r);
     struct reserved at = r->nlogits > 0 ? with_logits(memo->problem, plan, x, r, sums, &deferred)
                                         : without_logits(f, plan, x, r, sums);

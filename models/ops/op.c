@@ -110,9 +110,9 @@ void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, doub
         return;
     }
     /* Reads x and writes y. Backward: dx reads x and dy and writes dx, the parameters read both again. */
-    double x = b->f->kernels.norm_fp32 ? 4 : b->e, y = b->e;
-    bool again = b->f->kernels.repeats_norms;
-    if (b->f->kernels.norm_fp32) {
+    double x = b->f->quirks.fp32_norms.norm_fp32 ? 4 : b->e, y = b->e;
+    bool again = b->f->quirks.fp32_norms.repeats_norms;
+    if (b->f->quirks.fp32_norms.norm_fp32) {
         dtp_op_kernel(b, "norm to fp32", DTP_PASS_F, DTP_K_COPY, (x + y) * elements, elements)
             ->again = again;
         dtp_op_kernel(b, "norm gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (x + y) * elements,
@@ -248,11 +248,11 @@ static bool eager(const struct dtp_op_build *b) {
 static void zero_copies(struct dtp_op_build *b, double params) {
     const struct dtp_framework *f = b->f;
     int zero = b->plan->zero_stage;
-    if ((zero == 1 || zero == 2) && f->wire.zero_copy_bytes > 0) {
+    if ((zero == 1 || zero == 2) && f->quirks.zero_pieces.zero_copy_bytes > 0) {
         double times =
             zero == 2 && f->wire.reduce_per_microbatch ? 1 : dtp_plan_num_microbatches(b->plan);
         dtp_op_kernel(b, "reduce copy", DTP_PASS_W, DTP_K_COPY,
-                      f->wire.zero_copy_bytes * params / times, params / times);
+                      f->quirks.zero_pieces.zero_copy_bytes * params / times, params / times);
     }
     if (zero < 3)
         return;

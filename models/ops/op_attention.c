@@ -94,7 +94,7 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
     op->again_by = op->dropped_by = DTP_BIT_CORE_ATTN;
     /* The log-sum-exp of each row, fp32 (Dao 2022, section 3.1). */
     op->saved_bytes = 4.0 * b->tokens * m->heads / b->t +
-                      b->f->keeps.attention_copies_bytes * b->tokens * b->q_width;
+                      b->f->quirks.attention_copies.attention_copies_bytes * b->tokens * b->q_width;
     if (dtp_op_context_bytes(b, 1) < b->e)
         op->saved_bytes += b->e * context;
     op = dtp_op_add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_I);

@@ -190,7 +190,7 @@ void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements) {
 /* Its input stays, in fp32 under autocast or inside RMS norm; RMS norm also keeps what its weight
  * multiplies. readers: linear layers that read the output. */
 static void norm(struct dtp_op_build *b, int readers) {
-    bool autocast = b->f->kernels.autocast;
+    bool autocast = b->f->quirks.autocast_copies.autocast;
     double z = b->z;
     if (rms(b) && !autocast) {
         dtp_op_eager_rms_norm(b, z);
@@ -215,12 +215,12 @@ static void leave(struct dtp_op_build *b, bool bias) {
         rows(b, dropout, b->z);
         keep(b, b->z);
     }
-    rows(b, b->f->kernels.autocast ? residual_autocast : residual, b->z);
+    rows(b, b->f->quirks.autocast_copies.autocast ? residual_autocast : residual, b->z);
 }
 
 static void rotate(struct dtp_op_build *b, double elements) {
     rows(b, rope, elements);
-    if (b->f->kernels.autocast)
+    if (b->f->quirks.autocast_copies.autocast)
         rows(b, rope_autocast, elements);
 }
 
@@ -242,7 +242,7 @@ void dtp_op_eager_attention(struct dtp_op_build *b) {
     }
     if (bias)
         dtp_op_kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, 2 * n * width, n * width);
-    keep(b, 2 * n * (b->f->kernels.repeats_kv ? 3 * b->q_width : width)); /* q, k, v */
+    keep(b, 2 * n * (b->f->quirks.repeated_kv.repeats_kv ? 3 * b->q_width : width)); /* q, k, v */
     dtp_op_attention_core(b);
     dtp_op_linear(b, "projection", n, b->q_width, b->h, 2 * n * b->q_width);
     dtp_op_tp_leave(b);
@@ -265,8 +265,8 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
         keep(b, 6 * x);
     } else if (
         chain) { /* its input, half of it, tanh and 1 + tanh; but the half fp32 under autocast */
-        rows(b, b->f->kernels.autocast ? gelu_new_autocast : gelu_new, x);
-        keep(b, (b->f->kernels.autocast ? 14 : 8) * x);
+        rows(b, b->f->quirks.autocast_copies.autocast ? gelu_new_autocast : gelu_new, x);
+        keep(b, (b->f->quirks.autocast_copies.autocast ? 14 : 8) * x);
     } else {
         rows(b, activation, x);
         keep(b, 2 * x);
@@ -284,8 +284,8 @@ void dtp_op_eager_experts(struct dtp_op_build *b) {
 }
 
 void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n) {
-    double wide = b->f->kernels.autocast ? 4 : 2;
-    if (b->f->kernels.autocast) {
+    double wide = b->f->quirks.autocast_copies.autocast ? 4 : 2;
+    if (b->f->quirks.autocast_copies.autocast) {
         dtp_op_kernel(b, "weights to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * params, params)
             ->launches = n.cast;
         dtp_op_kernel(b, "weight gradients to fp32", DTP_PASS_W, DTP_K_STRIDED, 6 * params, params)
@@ -316,7 +316,7 @@ struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool mo
 
 void dtp_op_eager_embedding(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
-    double full = b->tokens * b->h, wide = b->f->kernels.autocast ? 4 : 2;
+    double full = b->tokens * b->h, wide = b->f->quirks.autocast_copies.autocast ? 4 : 2;
     double table = (double)m->vocab / b->t * b->h;
     dtp_op_kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * wide * full, full);
     if (m->position == DTP_POS_LEARNED) {

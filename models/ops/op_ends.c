@@ -62,12 +62,15 @@ static const struct pass losses[][MAX_PASSES] = {
 
 static void loss(struct dtp_op_build *b, double logits) {
     enum dtp_cross_entropy how = b->f->kernels.cross_entropy;
-    double width = how == DTP_LOSS_FUSED ? b->e / 2 : b->f->kernels.half_cross_entropy ? 0.5 : 1;
+    double width = how == DTP_LOSS_FUSED                         ? b->e / 2
+                   : b->f->quirks.traced_gaps.half_cross_entropy ? 0.5
+                                                                 : 1;
     int sums = how == DTP_LOSS_COMPILED ? 2 : 3; /* of maximum, target logit, sum */
     for (const struct pass *p = losses[how]; p < losses[how] + MAX_PASSES && p->bytes > 0; p++) {
         enum dtp_kernel kernel = /* in 16 bit not measured */
-            b->f->kernels.half_cross_entropy && p->kernel == DTP_K_STRIDED ? DTP_K_ELEMENTWISE
-                                                                           : p->kernel;
+            b->f->quirks.traced_gaps.half_cross_entropy && p->kernel == DTP_K_STRIDED
+                ? DTP_K_ELEMENTWISE
+                : p->kernel;
         dtp_op_kernel(b, "cross-entropy", p->pass, kernel, width * p->bytes * logits, logits)
             ->launches = p->launches;
     }

@@ -75,11 +75,11 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     double ffn = b->ffn, t = b->t;
     double groups = r->local < r->rows ? r->local : r->rows; /* those that can have a row */
     double rows = r->rows / groups;
-    bool loop = b->f->kernels.moe_expert_loop && groups > 1, fused = b->fused_activation;
+    bool loop = b->f->quirks.expert_loop.moe_expert_loop && groups > 1, fused = b->fused_activation;
     int from = b->out->n;
     b->ffn = b->m->moe.ffn / (double)dtp_plan_etp(b->plan);
     b->t = 1; /* a rank casts all rows that it works on: none is its part of a gather to come */
-    b->fused_activation = fused || b->f->kernels.moe_fused_activation;
+    b->fused_activation = fused || b->f->quirks.fused_experts.moe_fused_activation;
     if (groups > 1 && !loop) /* single products lose what of a tile they lack */
         rows = tiled(b, rows);
     products(b, r, rows, groups);
@@ -140,7 +140,7 @@ static void unpermute(struct dtp_op_build *b, const struct routed *r) {
  * gradient of the weights, the sums of the products of a row and its gradient. */
 static void weigh(struct dtp_op_build *b, const struct routed *r) {
     double x = r->sent * b->h, e = b->e;
-    if (!b->f->kernels.moe_weighs_rows || b->f->kernels.moe_gathers_rows)
+    if (!b->f->quirks.weighed_rows.moe_weighs_rows || b->f->kernels.moe_gathers_rows)
         return;
     if (b->f->kernels.moe_fused_permute) {
         dtp_op_kernel(b, "weights' gradient", DTP_PASS_I, DTP_K_EMBEDDING, e * x, x)->launches = 0;

@@ -90,7 +90,7 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_plan *pla
             time_s * (op->kind == DTP_OP_KERNEL ? g->kernel[op->kernel].power_w : g->power.comm_w);
     }
     m->other_s += times * op->count * op->launches *
-                  (g->kernel_gap_s + problem->framework->host.kernel_gap_s);
+                  (g->kernel_gap_s + problem->framework->quirks.traced_gaps.kernel_gap_s);
 }
 
 /* Bubble over work, mean over the ranks (Narayanan 2021, section 2.2); a backward in two parts leaves a

@@ -76,10 +76,11 @@ static double collective_time_s(const struct dtp_problem *problem, const struct 
     double alone_s =
         goes_once(plan, op, &shape) ? per_node_s(problem, op, &shape, &cost) : cost.time_s;
     double time_s = alone_s * problem->framework->wire.comm_time_factor;
-    if (op->axis != DTP_AXIS_TP || shape.nodes < 2 || problem->framework->wire.tp_hop_s <= 0)
+    if (op->axis != DTP_AXIS_TP || shape.nodes < 2 ||
+        problem->framework->quirks.slow_hops.tp_hop_s <= 0)
         return time_s;
     const struct dtp_node *node = &problem->cluster->node;
-    double hops_s = steps * problem->framework->wire.tp_hop_s +
+    double hops_s = steps * problem->framework->quirks.slow_hops.tp_hop_s +
                     cost.nic_bytes / (node->nic_bytes_per_s * node->nic_efficiency);
     return time_s > hops_s ? time_s : hops_s;
 }
@@ -128,7 +129,7 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
     if (op->kind == DTP_OP_ATTENTION && plan->cp > 1)
         time_s *= problem->framework->kernels.cp_attention_factor;
     if (op->kind == DTP_OP_ATTENTION && op->attention.head_dim <= SMALL_HEAD)
-        time_s *= problem->framework->kernels.small_head_factor;
+        time_s *= problem->framework->quirks.small_heads.small_head_factor;
     return op->count * time_s *
            (op->kind == DTP_OP_ATTENTION ? on.attention_time_factor : on.kernel_time_factor) *
            op->slowdown;

@@ -82,7 +82,7 @@ static inline bool dtp_plan_hides_experts(const struct dtp_plan *p) {
 }
 /* Transfers between stages stop the compute streams of both. */
 static inline bool dtp_plan_p2p_blocks(const struct dtp_plan *p, const struct dtp_framework *f) {
-    bool overlaps = f->wire.p2p_chunks_overlap && p->vpp > 1;
+    bool overlaps = f->quirks.chunk_transfers.p2p_chunks_overlap && p->vpp > 1;
     return p->p2p_overlap < 0 ? f->wire.p2p_blocking && !overlaps : !p->p2p_overlap;
 }
 /* Ranks of a stage among which the routed experts of a layer are divided. */

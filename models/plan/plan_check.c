@@ -203,8 +203,8 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     int64_t sum = 0;
     bool equal = true;
     for (size_t i = 0; i < p->layers_per_stage.n; i++) {
-        bool may_be_none =
-            q->framework->can.stages_by_cost || (i + 1 == (size_t)n && q->model->mtp_layers > 0);
+        bool may_be_none = q->framework->quirks.cut_by_cost.stages_by_cost ||
+                           (i + 1 == (size_t)n && q->model->mtp_layers > 0);
         if (p->layers_per_stage.at[i] < (may_be_none ? 0 : 1))
             return DTP_WHY_LAYER_SUM;
         sum += p->layers_per_stage.at[i];

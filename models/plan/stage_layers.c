@@ -23,7 +23,7 @@ static double layer_cost(const struct dtp_model *m) {
 }
 
 static bool cuts_by_cost(const struct dtp_framework *f, const struct dtp_model *m, int pp) {
-    return f->can.stages_by_cost && pp > 1 && m->layers >= pp && m->moe.experts == 0;
+    return f->quirks.cut_by_cost.stages_by_cost && pp > 1 && m->layers >= pp && m->moe.experts == 0;
 }
 
 static struct cut start_cut(const struct dtp_model *m, int pp, bool reaches) {

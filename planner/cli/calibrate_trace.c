@@ -108,7 +108,7 @@ static enum dtp_status fit_host(struct dtp_cli *cli, struct fit *f, struct dtp_e
     bool shards = f->job.plan.zero_stage == 3;
     f->after.host.layer_host_s = shards ? 0 : f->layer_s;
     if (shards)
-        f->after.host.zero3_host_s = f->layer_s;
+        f->after.quirks.unshard_host.zero3_host_s = f->layer_s;
     return DTP_OK;
 }
 
@@ -151,48 +151,10 @@ static const char *ratios(struct dtp_arena *a, const struct dtp_diff *d) {
     return s.at ? s.at : "none";
 }
 
-static void put_or_copy(struct dtp_json_out *w, const struct dtp_json *member, const struct fit *f,
-                        const char *source, const char *notes) {
-    const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"launch_s", f->after.host.launch_s},
-                   {"backward_launch_factor", f->after.host.backward_launch_factor},
-                   {"layer_host_s", f->after.host.layer_host_s},
-                   {"zero3_host_s", f->after.host.zero3_host_s}};
-    const char *key = dtp_json_key(member);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (strcmp(key, numbers[i].key) == 0)
-            return;
-    bool own = strcmp(key, "source") == 0 || strcmp(key, "notes") == 0 ||
-               strcmp(key, "name") == 0 || strcmp(key, "aliases") == 0 ||
-               strcmp(key, "fitted") == 0;
-    if (!own) {
-        dtp_json_put_key(w, key);
-        dtp_json_put_json(w, member);
-        return;
-    }
-    if (strcmp(key, "name") != 0)
-        return;
-    dtp_json_kv_string(w, "name", "from-trace");
-    dtp_json_kv_string(w, "source", source);
-    dtp_json_kv_string(w, "notes", notes);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        dtp_json_kv_double(w, numbers[i].key, numbers[i].value);
-}
-
 static enum dtp_status write_file(struct dtp_cli *cli, const struct fit *f, const char *path,
                                   struct dtp_err *err) {
-    const struct dtp_json *json;
     struct dtp_file_out file;
     struct dtp_json_out w;
-    size_t length = strlen(f->framework);
-    bool is_file = length > 5 && strcmp(f->framework + length - 5, ".json") == 0;
-    const char *data =
-        is_file ? f->framework
-                : dtp_data_path(cli->a, dtp_arena_printf(cli->a, "models/frameworks/%s.json",
-                                                         f->before.name));
-    DTP_TRY(dtp_json_read_file(cli->a, data, &json, err));
     const char *source = dtp_arena_printf(
         cli->a,
         "dtplan calibrate --from-trace: %llu forward and %llu backward launches of %zu ranks "
@@ -211,8 +173,24 @@ static enum dtp_status write_file(struct dtp_cli *cli, const struct fit *f, cons
     DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
     dtp_json_begin(&w, file.f, 2);
     dtp_json_object(&w);
-    for (size_t i = 0; i < dtp_json_size(json); i++)
-        put_or_copy(&w, dtp_json_at(json, i), f, source, notes);
+    dtp_json_kv_string(&w, "name", "from-trace");
+    dtp_json_kv_string(&w, "title", f->before.title);
+    dtp_json_kv_string(&w, "base", f->framework);
+    dtp_json_kv_string(&w, "source", source);
+    dtp_json_kv_string(&w, "notes", notes);
+    dtp_json_put_key(&w, "host");
+    dtp_json_object(&w);
+    dtp_json_kv_double(&w, "launch_s", f->after.host.launch_s);
+    dtp_json_kv_double(&w, "backward_launch_factor", f->after.host.backward_launch_factor);
+    dtp_json_kv_double(&w, "layer_host_s", f->after.host.layer_host_s);
+    dtp_json_end(&w);
+    dtp_json_put_key(&w, "quirks");
+    dtp_json_object(&w);
+    dtp_json_put_key(&w, "unshard_host");
+    dtp_json_object(&w);
+    dtp_json_kv_double(&w, "zero3_host_s", f->after.quirks.unshard_host.zero3_host_s);
+    dtp_json_end(&w);
+    dtp_json_end(&w);
     dtp_json_end(&w);
     return dtp_file_out_commit(&file, err);
 }
@@ -237,7 +215,8 @@ static void print_fit(struct dtp_cli *cli, const struct fit *f) {
     fprintf(out, "  %-24s %10.0f us, was %.0f us\n", "layer_host_s",
             f->after.host.layer_host_s / DTP_MICRO, f->before.host.layer_host_s / DTP_MICRO);
     fprintf(out, "  %-24s %10.0f us, was %.0f us\n", "zero3_host_s",
-            f->after.host.zero3_host_s / DTP_MICRO, f->before.host.zero3_host_s / DTP_MICRO);
+            f->after.quirks.unshard_host.zero3_host_s / DTP_MICRO,
+            f->before.quirks.unshard_host.zero3_host_s / DTP_MICRO);
     fprintf(out,
             "  not fitted: optimizer %.2f ms of the host, a collective %.0f us, gap of kernels "
             "%.2f us\n",

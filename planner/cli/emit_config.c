@@ -351,7 +351,8 @@ void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_p
         dtp_json_end(&w);
     }
     dtp_json_end(&w);
-    if (p->model->moe.experts > 0 && p->framework->kernels.moe_capacity <= 0) { /* AutoEP */
+    if (p->model->moe.experts > 0 &&
+        p->framework->quirks.expert_loop.moe_capacity <= 0) { /* AutoEP */
         dtp_json_put_key(&w, "expert_parallel");
         dtp_json_object(&w);
         dtp_json_kv_bool(&w, "enabled", true);

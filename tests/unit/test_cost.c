@@ -36,7 +36,7 @@ static double forward_s(struct fixture *x, enum dtp_op_kind kind, enum dtp_axis 
  * the attention hides them, and loses comm_slowdown of what they take. */
 static void test_ring(void) {
     struct fixture *x = op_case("llama3-8b", "megatron-core");
-    x->framework.host.collective_gap_s = 0;
+    x->framework.quirks.traced_gaps.collective_gap_s = 0;
     x->plan.cp = 4;
     x->plan.dp = 2;
     for (int slow = 0; slow < 2; slow++)
@@ -106,7 +106,7 @@ static void test_hops(void) {
     struct fixture *x = op_case("gpt175b", "megatron-core");
     const struct dtp_node *node = &x->cluster.node;
     x->plan.tp = x->problem.gpus = 16;
-    x->framework.wire.tp_hop_s = 1;
+    x->framework.quirks.slow_hops.tp_hop_s = 1;
     for (int sp = 0; sp < 2; sp++) {
         int n = 0;
         x->plan.sequence_parallel = sp;
@@ -167,7 +167,7 @@ static void test_pipeline_bytes(void) {
 static void test_slow_hops(void) {
     struct fixture *x = op_case("llama3-8b", "nanotron");
     x->plan.sequence_parallel = true;
-    x->framework.wire.tp_hop_s = 1;
+    x->framework.quirks.slow_hops.tp_hop_s = 1;
     for (int far = 0; far < 2; far++)
         for (int zero = 0; zero < 2; zero++) {
             x->plan.tp = far ? 16 : 8;
@@ -203,8 +203,9 @@ static void test_checked_barrier(void) {
             x->framework.host.checked_transfers = transfers;
             double check_s = costs_of(x).norm_all_reduce.time_s - alone_s;
             bool checked = x->plan.pp == 1 || transfers;
-            CU_ASSERT(fabs(check_s - (checked ? 16 * x->framework.host.check_far_rank_s : 0)) <
-                      0.001);
+            CU_ASSERT(
+                fabs(check_s - (checked ? 16 * x->framework.quirks.polled_checks.check_far_rank_s
+                                        : 0)) < 0.001);
         }
     }
 }
@@ -224,7 +225,7 @@ static void test_buckets(void) {
     x->plan.dp = 8;
     x->framework.wire.reduce_bytes = 4;
     x->framework.wire.dp_bucket_tensors = true;
-    x->framework.wire.dp_whole_buffer = false;
+    x->framework.quirks.whole_gradients.dp_whole_buffer = false;
     x->framework.wire.dp_bucket_params_per_rank = 0;
     x->framework.wire.dp_bucket_bytes = 5 << 20;
     CU_ASSERT_EQUAL(costs_of(x).stage[0].nreduce, 5);

@@ -19,7 +19,7 @@ static void prepare(double deferral_bytes) {
     x.problem.memory_limit_bytes = x.cluster.gpu.memory_bytes;
     x.plan.dp = x.plan.pp = 4;
     x.plan.dp_overlap = 0;
-    x.framework.kernels.head_deferral_bytes = deferral_bytes;
+    x.framework.quirks.head_deferral.head_deferral_bytes = deferral_bytes;
 }
 
 static struct dtp_costs costs(void) {
@@ -41,9 +41,9 @@ static void test_number(void) {
     double bytes = 2 * dtp_cost_logits(&x.problem, &x.plan);
     CU_ASSERT(near(bytes, 2.0 * 2048 * dtp_framework_padded_vocab(&x.framework, 50257, 1)));
     CU_ASSERT_EQUAL(dtp_cost_deferred(&x.problem, &x.plan), 0);
-    x.framework.kernels.head_deferral_bytes = 8.5 * bytes;
+    x.framework.quirks.head_deferral.head_deferral_bytes = 8.5 * bytes;
     CU_ASSERT_EQUAL(dtp_cost_deferred(&x.problem, &x.plan), 8);
-    x.framework.kernels.head_deferral_bytes = 1e4 * bytes;
+    x.framework.quirks.head_deferral.head_deferral_bytes = 1e4 * bytes;
     CU_ASSERT_EQUAL(dtp_cost_deferred(&x.problem, &x.plan), 32);
     x.plan.pp = 1;
     CU_ASSERT_EQUAL(dtp_cost_deferred(&x.problem, &x.plan), 0);
@@ -76,9 +76,9 @@ static void test_step(void) {
     prepare(1e15);
     x.plan.global_batch_size = x.problem.global_batch = 512;
     CU_ASSERT_FATAL(costs().late.total_s > drain_s);
-    x.framework.kernels.head_deferral_bytes = 0;
+    x.framework.quirks.head_deferral.head_deferral_bytes = 0;
     at_once_s = step_s(DTP_SIMULATE);
-    x.framework.kernels.head_deferral_bytes = 1e15;
+    x.framework.quirks.head_deferral.head_deferral_bytes = 1e15;
     double simulated_s = step_s(DTP_SIMULATE), estimated_s = step_s(DTP_ESTIMATE);
     CU_ASSERT(simulated_s < at_once_s && at_once_s - simulated_s < costs().late.total_s);
     CU_ASSERT(estimated_s <= simulated_s * (1 + 1e-9));
@@ -122,7 +122,7 @@ static void test_memory(void) {
     /* no more with multi-token prediction, whose own heads put nothing off */
     x.model.mtp_layers = 1;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, after);
-    x.framework.kernels.head_deferral_bytes = 0;
+    x.framework.quirks.head_deferral.head_deferral_bytes = 0;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, before);
     more = (double)after[3].peak_bytes - (double)before[3].peak_bytes;
     CU_ASSERT(fabs(more - 8 * (logits_bytes + 2.0 * 2048 * x.model.hidden)) <= 2);

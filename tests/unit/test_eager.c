@@ -199,9 +199,9 @@ static void test_repeated_kv(void) {
     struct fixture x;
     setup(&x, "llama", "torchtune", (struct sizes){2, 4096, 32, 1024, 32000, 1});
     x.model.kv_heads = 8;
-    CU_ASSERT(x.framework.kernels.repeats_kv);
+    CU_ASSERT(x.framework.quirks.repeated_kv.repeats_kv);
     double with = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
-    x.framework.kernels.repeats_kv = false;
+    x.framework.quirks.repeated_kv.repeats_kv = false;
     expect_near(with - dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE),
                 2 * 1.5 * 4096 * 1024, 1e-12);
 }

@@ -34,7 +34,7 @@ static void test_same_flops(void) {
         struct fixture *x = op_case("mixtral-8x7b", stacks[i]);
         x->problem.attention = DTP_ATTN_FLASH2;
         x->framework.kernels.moe_imbalance = 1;
-        bool loop = x->framework.kernels.moe_expert_loop;
+        bool loop = x->framework.quirks.expert_loop.moe_expert_loop;
         double want = layer_flops(&x->model), row = 2 * 3 * (double)x->model.hidden * 14336;
         double back = 2 * want + (double)x->model.seq * x->model.seq * x->model.hidden;
         double lost = loop ? 0 : 8 * 64 * row;
@@ -62,7 +62,7 @@ static void test_rows_sent(void) {
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
         near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 2 * rows * bytes);
         near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_I, &n), 2 * rows * bytes);
-        x->framework.kernels.moe_capacity = 1.5;
+        x->framework.quirks.expert_loop.moe_capacity = 1.5;
         dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
         near(traffic(x, DTP_ALL_TO_ALL, DTP_PASS_F, &n), 1.5 * 2 * rows * bytes);
         x->model.moe.capacity_factor = 1.25;

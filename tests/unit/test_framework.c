@@ -8,6 +8,21 @@
 
 static struct dtp_arena *arena;
 
+/* "host.launch_s": the fields of each part lead to the next. */
+static bool is_field(const char *path) {
+    const struct dtp_field *fields = dtp_framework_fields;
+    for (;;) {
+        const char *dot = strchr(path, '.');
+        size_t n = dot ? (size_t)(dot - path) : strlen(path);
+        const struct dtp_field *f =
+            fields ? dtp_field_find(fields, dtp_arena_strndup(arena, path, n)) : NULL;
+        if (!f || !dot)
+            return f != NULL;
+        fields = f->fields;
+        path = dot + 1;
+    }
+}
+
 static void test_all(void) {
     const char *const *names;
     size_t n;
@@ -26,7 +41,7 @@ static void test_all(void) {
         CU_ASSERT((f.can.zero_stages_pp & ~f.can.zero_stages) == 0);
         int fitted = 0;
         while (f.fitted && f.fitted[fitted]) {
-            CU_ASSERT(dtp_field_find(dtp_framework_fields, f.fitted[fitted]) != NULL);
+            CU_ASSERT(is_field(f.fitted[fitted]));
             fitted++;
         }
         for (size_t s = 0; f.can.schedules && f.can.schedules[s]; s++)
@@ -48,8 +63,8 @@ static enum dtp_status read(const char *text, struct dtp_framework *f, struct dt
 static void test_read(void) {
     struct dtp_framework f;
     struct dtp_err err;
-    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"zero_stages\": [0, 1, 3], "
-                   "\"zero_stages_pp\": [0], \"recompute\": [\"none\", \"full\"], "
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"can\": {\"zero_stages\": [0, 1, 3], "
+                   "\"zero_stages_pp\": [0], \"recompute\": [\"none\", \"full\"]}, "
                    "\"aliases\": [\"y\"], \"source\": \"s\"}",
                    &f, &err) == DTP_OK);
     CU_ASSERT(f.can.zero_stages == 11 && f.can.zero_stages_pp == 1 && f.can.zero_stages_tp == 11);
@@ -57,20 +72,26 @@ static void test_read(void) {
     CU_ASSERT(f.can.dtypes == (1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16));
     CU_ASSERT_STRING_EQUAL(f.name, "x");
     CU_ASSERT_STRING_EQUAL(f.aliases[0], "y");
-    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"dtypes\": [\"bf16\", \"fp8\"]}", &f,
-                   &err) == DTP_OK);
+    CU_ASSERT(
+        read("{\"name\": \"x\", \"title\": \"t\", \"can\": {\"dtypes\": [\"bf16\", \"fp8\"]}}", &f,
+             &err) == DTP_OK);
     CU_ASSERT(f.can.dtypes == (1 << DTP_BF16 | 1 << DTP_FP8));
-    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"dtypes\": [\"fp7\"]}", &f, &err) ==
-              DTP_EINPUT);
-    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"fused_nrm\": true}", &f, &err) ==
-              DTP_EINPUT);
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"can\": {\"dtypes\": [\"fp7\"]}}", &f,
+                   &err) == DTP_EINPUT);
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"kernels\": {\"fused_nrm\": true}}", &f,
+                   &err) == DTP_EINPUT);
     CU_ASSERT(strstr(err.msg, "fused_nrm") && strstr(err.msg, "fused_norm"));
-    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"zero_stages\": [4]}", &f, &err) ==
-              DTP_EINPUT);
-    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"recompute\": [\"ful\"]}", &f, &err) ==
-              DTP_EINPUT);
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"can\": {\"zero_stages\": [4]}}", &f,
+                   &err) == DTP_EINPUT);
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"can\": {\"recompute\": [\"ful\"]}}", &f,
+                   &err) == DTP_EINPUT);
     CU_ASSERT(strstr(err.msg, "full") != NULL);
     CU_ASSERT(read("{\"title\": \"t\"}", &f, &err) == DTP_EINPUT);
+    CU_ASSERT(read("{\"name\": \"x\", \"title\": \"t\", \"launch_s\": 1e-6}", &f, &err) ==
+              DTP_EINPUT);
+    CU_ASSERT(strstr(err.msg, "host.launch_s") != NULL);
+    CU_ASSERT(read("{\"name\": \"x\", \"base\": \"megatron-cor\"}", &f, &err) == DTP_EINPUT);
+    CU_ASSERT(strstr(err.msg, "megatron-core") != NULL);
 }
 
 static void test_unknown(void) {
@@ -82,7 +103,8 @@ static void test_unknown(void) {
 
 /* Megatron pads to a multiple of 128 tp: 50257 becomes 50304 at tp 1, 51200 at tp 8. */
 static void test_vocabulary(void) {
-    struct dtp_framework f = {.kernels.vocab_multiple = 128, .kernels.vocab_padded = true};
+    struct dtp_framework f = {.kernels.vocab_multiple = 128,
+                              .quirks.traced_gaps.vocab_padded = true};
     CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 1) == 50304);
     CU_ASSERT(dtp_framework_padded_vocab(&f, 50257, 8) == 51200);
     f.kernels.vocab_multiple = 1;

@@ -13,8 +13,7 @@ static struct fixture x;
 
 static void prepare(void) {
     problem_case(arena, &x, "gpt1.7b", "megatron-2021", 1, 4);
-    x.framework.host.launch_s = x.framework.host.collective_host_s = x.framework.host.layer_host_s =
-        0;
+    x.framework.host.launch_s = x.framework.host.layer_host_s = 0;
     x.framework.host.host_sync = x.framework.host.launch_blocking = false;
     x.framework.host.backward_launch_factor = 0.5;
     x.plan.dtype = x.problem.dtype = DTP_FP16;
@@ -133,7 +132,7 @@ static void test_alignment(void) {
     x.model.vocab = 50257;
     x.framework.kernels.vocab_multiple = 128;
     double padded_s = time_of("logits", DTP_LAYER_HEAD);
-    x.framework.kernels.vocab_padded = false;
+    x.framework.quirks.traced_gaps.vocab_padded = false;
     double odd_s = time_of("logits", DTP_LAYER_HEAD);
     CU_ASSERT(odd_s > 3 * padded_s && odd_s < 3.4 * padded_s);
     x.plan.tp = 2;
@@ -158,7 +157,7 @@ static void test_checks(void) {
     prepare();
     x.plan.tp = 2;
     x.problem.gpus = 4;
-    x.framework.host.check_rank_s = 1;
+    x.framework.quirks.polled_checks.check_rank_s = 1;
     phases(plain);
     x.framework.host.checked_collectives = true;
     phases(two);
@@ -168,7 +167,7 @@ static void test_checks(void) {
     CU_ASSERT(near(two[F].total_s, 2 * 2));
     CU_ASSERT(near(four[F].total_s, 2 * 4));
     CU_ASSERT_EQUAL(dtp_framework_check_s(&x.framework, 1, false), 0);
-    x.framework.host.check_far_rank_s = 2; /* of several nodes */
+    x.framework.quirks.polled_checks.check_far_rank_s = 2; /* of several nodes */
     x.plan.tp = x.problem.gpus = 16;
     phases(four);
     CU_ASSERT(near(four[F].total_s, 2 * 16 * 2));
@@ -198,12 +197,12 @@ static void test_reduction_checks(void) {
     CU_ASSERT(ddp.nreduce == (int)ceil(bytes / (4.0 * x.model.vocab * x.model.hidden)));
     CU_ASSERT(zero1.nreduce == 1 && zero1.reduce.kind == DTP_ALL_REDUCE);
     CU_ASSERT(near(zero1.reduce.bytes, bytes));
-    x.framework.wire.gather_copies_per_layer = 0;
+    x.framework.quirks.whole_gradients.gather_copies_per_layer = 0;
     struct dtp_stage_cost free = stage_cost();
     CU_ASSERT(near(zero1.gather.time_s - free.gather.time_s,
                    6.0 * x.model.layers * 16 * x.framework.host.launch_s));
     x.framework.host.checked_collectives = true;
-    x.framework.host.check_far_rank_s = 1;
+    x.framework.quirks.polled_checks.check_far_rank_s = 1;
     struct dtp_stage_cost checked = stage_cost();
     CU_ASSERT(near(checked.reduce.time_s - free.reduce.time_s, 16));
     CU_ASSERT(near(checked.gather.latency_s - free.gather.latency_s, 16));
@@ -216,7 +215,7 @@ static void test_reduction_checks(void) {
  * ranks of two boundaries, and the fill is short. */
 static void test_transfer_checks(void) {
     prepare();
-    x.framework.host.check_transfer_s = 1000;
+    x.framework.quirks.polled_checks.check_transfer_s = 1000;
     x.framework.host.checked_transfers = true;
     for (int pp = 2; pp <= 4; pp += 2)
         for (int m = 4; m <= 16; m *= 4) {
@@ -246,9 +245,9 @@ static void test_far_ring(void) {
     CU_ASSERT_FATAL(at < ops->n);
     const struct dtp_op *gather = &ops->at[at];
     double network_s = dtp_op_time_s(&x.problem, &x.plan, gather);
-    x.framework.wire.tp_hop_s = 1e-9; /* the network takes longer */
+    x.framework.quirks.slow_hops.tp_hop_s = 1e-9; /* the network takes longer */
     CU_ASSERT(near(dtp_op_time_s(&x.problem, &x.plan, gather), network_s));
-    x.framework.wire.tp_hop_s = 1;
+    x.framework.quirks.slow_hops.tp_hop_s = 1;
     const struct dtp_node *node = &x.cluster.node;
     double wire_s =
         gather->bytes * 15 / 16 / node->nics / (node->nic_bytes_per_s * node->nic_efficiency);
@@ -269,7 +268,7 @@ static void test_hidden_collectives(void) {
     phases(hidden);
     CU_ASSERT_EQUAL(hidden[F].tp_s, shown[F].tp_s);
     CU_ASSERT(hidden[I].tp_s > 0 && hidden[I].tp_s < 0.9 * shown[I].tp_s);
-    x.framework.wire.tp_hop_s = 1;
+    x.framework.quirks.slow_hops.tp_hop_s = 1;
     /* six rings of 15 steps, that GEMMs of milliseconds cannot hide */
     x.plan.tp = x.problem.gpus = 16;
     phases(far);
@@ -291,10 +290,10 @@ static void test_cross_entropy_passes(void) {
                       3 * dtp_device_kernel_s(&x.cluster.gpu, DTP_K_STRIDED, 8 * logits, logits);
     double s = time_of("cross-entropy", DTP_LAYER_HEAD);
     CU_ASSERT(s > 0.99 * passes_s && s < 1.01 * passes_s && s < own_s);
-    x.framework.kernels.half_cross_entropy = true;
+    x.framework.quirks.traced_gaps.half_cross_entropy = true;
     double half_s = time_of("cross-entropy", DTP_LAYER_HEAD);
     CU_ASSERT(half_s > 0.45 * s && half_s < 0.55 * s);
-    x.framework.kernels.half_cross_entropy = false;
+    x.framework.quirks.traced_gaps.half_cross_entropy = false;
     x.framework.kernels.cross_entropy =
         DTP_LOSS_COMPILED; /* fewer kernels that read and write it */
     double compiled_s = time_of("cross-entropy", DTP_LAYER_HEAD);

@@ -156,7 +156,7 @@ static void test_backward_gradients(void) {
     setup(&x, "gpt1.7b", "megatron-2021");
     x.problem.seq = 8;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &plain);
-    x.framework.keeps.backward_gradient_bytes = 2;
+    x.framework.quirks.whole_gradients.backward_gradient_bytes = 2;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &added);
     CU_ASSERT_STRING_EQUAL(added.moment, "end of backward");
     equal((double)(added.gradients_bytes - plain.gradients_bytes), 2.0 * (double)plain.params);
@@ -168,9 +168,9 @@ static void test_attention_copies(void) {
     struct fixture x;
     setup(&x, "llama2-7b", "nanotron");
     x.plan.dtype = x.problem.dtype = DTP_BF16;
-    x.framework.keeps.attention_copies_bytes = 0;
+    x.framework.quirks.attention_copies.attention_copies_bytes = 0;
     double none = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
-    x.framework.keeps.attention_copies_bytes = 6;
+    x.framework.quirks.attention_copies.attention_copies_bytes = 6;
     double six = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
     equal(six - none, 6.0 * x.model.seq * x.model.hidden);
 }

@@ -28,7 +28,7 @@ static void test_reducer(void) {
         setup_llama(&x, "megatron-core", dp);
         double without = (double)first_stage(&x).buffers_bytes;
         x.framework.keeps.reducer_bytes = 4;
-        x.framework.keeps.reducer_ranks = 8;
+        x.framework.quirks.whole_gradients.reducer_ranks = 8;
         equal((double)first_stage(&x).buffers_bytes, without + (dp >= 8 ? 4 * all : 0));
     }
 }
@@ -38,11 +38,11 @@ static void test_transfers(void) {
     enum { M = 6 };
     struct fixture x;
     setup_llama(&x, "megatron-core", 1);
-    x.framework.keeps.transfers_kept = false;
+    x.framework.quirks.kept_outputs.transfers_kept = false;
     x.plan.pp = x.problem.gpus = 2;
     x.plan.global_batch_size = x.problem.global_batch = M;
     double one = (double)first_stage(&x).buffers_bytes;
-    x.framework.keeps.transfers_kept = true;
+    x.framework.quirks.kept_outputs.transfers_kept = true;
     equal((double)first_stage(&x).buffers_bytes,
           one + 2 * (M - 1) * 2.0 * x.problem.seq * x.model.hidden);
 }
@@ -69,7 +69,7 @@ static void test_gradients_of_a_layer(void) {
     struct dtp_param_counts n;
     setup_llama(&x, "megatron-core", 4);
     dtp_model_params(&x.model, x.model.vocab, &n);
-    x.framework.keeps.flat_gather_bytes = x.framework.keeps.step_copy_bytes = 0;
+    x.framework.quirks.whole_gradients.flat_gather_bytes = x.framework.keeps.step_copy_bytes = 0;
     x.framework.keeps.gradient_bytes = 6;
     double buffers[3];
     for (int zero = 1; zero <= 2; zero++) {
@@ -101,9 +101,9 @@ static void test_flat_gather(void) {
     struct fixture x;
     setup_llama(&x, "megatron-core", 4);
     x.plan.zero_stage = 1;
-    x.framework.keeps.flat_gather_bytes = 0;
+    x.framework.quirks.whole_gradients.flat_gather_bytes = 0;
     double standing = (double)first_stage(&x).buffers_bytes;
-    x.framework.keeps.flat_gather_bytes = 100;
+    x.framework.quirks.whole_gradients.flat_gather_bytes = 100;
     struct dtp_stage_memory s = first_stage(&x);
     CU_ASSERT_STRING_EQUAL(s.moment, "parameter gather");
     CU_ASSERT(s.activations_bytes == 0 && s.logits_bytes == 0);
@@ -117,9 +117,9 @@ static void test_cached_weights(void) {
     setup_llama(&x, "megatron-core", 1);
     for (int full = 0; full < 2; full++) {
         x.plan.recompute = full ? DTP_RECOMPUTE_FULL : DTP_RECOMPUTE_NONE;
-        x.framework.keeps.cached_weight_bytes = 0;
+        x.framework.quirks.autocast_copies.cached_weight_bytes = 0;
         double without = (double)first_stage(&x).buffers_bytes;
-        x.framework.keeps.cached_weight_bytes = 2;
+        x.framework.quirks.autocast_copies.cached_weight_bytes = 2;
         equal((double)first_stage(&x).buffers_bytes,
               without + 2 * ((full ? outside : all) - table));
     }
@@ -132,11 +132,12 @@ static void test_unsharded(void) {
     struct fixture x;
     setup_llama(&x, "torch-fsdp2", 8);
     struct dtp_framework_keeps *f = &x.framework.keeps;
-    f->fixed_bytes = f->bucket_bytes = f->gradient_copy_bytes = f->cached_weight_bytes = 0;
+    f->fixed_bytes = f->bucket_bytes = 0;
+    x.framework.quirks.autocast_copies.cached_weight_bytes = 0;
     f->step_copy_bytes = 0;
     f->gathered_bytes = 2;
     x.framework.wire.reduce_bytes = 4;
-    CU_ASSERT_FATAL(f->lazy_gradients && x.framework.wire.zero3_unit_params <= 0);
+    CU_ASSERT_FATAL(f->lazy_gradients && x.framework.quirks.zero_pieces.zero3_unit_params <= 0);
     x.plan.zero_stage = 3;
     for (int ahead = 0; ahead < 3; ahead++) {
         x.framework.wire.zero3_prefetch_layers = ahead;
@@ -188,7 +189,7 @@ static void test_clocks_of_plans(void) {
         double gpu_s[2];
         setup(&x, "llama2-7b", "nanotron");
         x.framework.wire.rank_order = copies ? "tp-cp-dp-pp" : "dp-cp-tp-pp";
-        x.framework.wire.zero_copy_bytes = copies ? 8 : 0;
+        x.framework.quirks.zero_pieces.zero_copy_bytes = copies ? 8 : 0;
         x.plan.tp = 4;
         x.plan.zero_stage = 1;
         x.plan.global_batch_size = 64;

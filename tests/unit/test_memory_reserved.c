@@ -61,12 +61,12 @@ static void test_deferred(void) {
     setup_playbook(&x);
     x.plan.tp = 8;
     x.plan.sequence_parallel = true;
-    x.framework.keeps.logits_split_bytes = 0;
-    x.framework.keeps.host_lead = 1; /* the queue is always full */
-    double H = 2.0 * 4096 * 2048, queue = x.framework.keeps.queue_layers;
-    x.framework.keeps.queue_layers = 0;
+    x.framework.quirks.allocator_replay.logits_split_bytes = 0;
+    x.framework.quirks.allocator_replay.host_lead = 1; /* the queue is always full */
+    double H = 2.0 * 4096 * 2048, queue = x.framework.quirks.allocator_replay.queue_layers;
+    x.framework.quirks.allocator_replay.queue_layers = 0;
     double none = reserved_of(&x);
-    x.framework.keeps.queue_layers = queue;
+    x.framework.quirks.allocator_replay.queue_layers = queue;
     equal(reserved_of(&x) - none, 2 * 16 * H); /* the step's only forward */
     x.plan.global_batch_size = 8;
     double several = reserved_of(&x) - none; /* and the backward before */
@@ -74,19 +74,19 @@ static void test_deferred(void) {
     x.framework.host.checked_collectives = true;
     equal(reserved_of(&x), none); /* the host does not run ahead ... */
     x.plan.pp = 4;
-    x.framework.keeps.queue_layers = 0;
+    x.framework.quirks.allocator_replay.queue_layers = 0;
     none = reserved_of(&x);
-    x.framework.keeps.queue_layers = queue;
+    x.framework.quirks.allocator_replay.queue_layers = queue;
     /* ... but in the warm-up: pp - 2 forwards of four layers and the embedding */
     equal(reserved_of(&x) - none, 2 * (2 * 4 + 1) * H);
     x.plan.microbatch_size = 64; /* layers that take the GPU longer than the host */
     x.plan.global_batch_size = 16 * 64;
     CU_ASSERT(reserved_of(&x) > none + 2 * 64 * 20 * H);
     x.framework.host.checked_transfers = true;
-    x.framework.host.check_poll_s = 0;
-    x.framework.keeps.queue_layers = 0;
+    x.framework.quirks.polled_checks.check_poll_s = 0;
+    x.framework.quirks.allocator_replay.queue_layers = 0;
     none = reserved_of(&x);
-    x.framework.keeps.queue_layers = queue;
+    x.framework.quirks.allocator_replay.queue_layers = queue;
     equal(reserved_of(&x), none);
     x.framework.host.checked_transfers = x.framework.host.checked_collectives = false;
     x.problem.memory_limit_bytes = 0; /* a full card gives all back */
@@ -102,14 +102,14 @@ static void test_deferred_in_logits(void) {
     x.plan.zero_stage = 1;
     x.plan.dp = 256;
     x.plan.global_batch_size = 512;
-    x.framework.keeps.host_lead = 1;
-    double queue = x.framework.keeps.queue_layers, more[2];
+    x.framework.quirks.allocator_replay.host_lead = 1;
+    double queue = x.framework.quirks.allocator_replay.queue_layers, more[2];
     for (int i = 0; i < 2; i++) {
-        x.framework.keeps.logits_split_bytes = i == 0 ? 0 : 4;
+        x.framework.quirks.allocator_replay.logits_split_bytes = i == 0 ? 0 : 4;
         more[i] = reserved_of(&x);
-        x.framework.keeps.queue_layers = 0;
+        x.framework.quirks.allocator_replay.queue_layers = 0;
         more[i] -= reserved_of(&x);
-        x.framework.keeps.queue_layers = queue;
+        x.framework.quirks.allocator_replay.queue_layers = queue;
     }
     struct dtp_stage_memory s;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
@@ -123,9 +123,9 @@ static double split_logits(struct fixture *x, int tp, int microbatch) {
     x->plan.microbatch_size = microbatch;
     x->plan.global_batch_size = 2 * microbatch * x->plan.dp;
     double all = reserved_of(x);
-    x->framework.keeps.logits_split_bytes = 0;
+    x->framework.quirks.allocator_replay.logits_split_bytes = 0;
     double more = all - reserved_of(x);
-    x->framework.keeps.logits_split_bytes = 4;
+    x->framework.quirks.allocator_replay.logits_split_bytes = 4;
     return more;
 }
 
@@ -139,8 +139,9 @@ static void test_workspace_in_sum(void) {
     x.plan.zero_stage = 1;
     x.plan.dp = 256;
     x.framework.host.checked_collectives = true;
-    x.framework.keeps.flat_gather_bytes = 0;
-    x.framework.keeps.queue_layers = 1; /* deferred inputs fill little of what is left */
+    x.framework.quirks.whole_gradients.flat_gather_bytes = 0;
+    x.framework.quirks.allocator_replay.queue_layers =
+        1; /* deferred inputs fill little of what is left */
     CU_ASSERT(split_logits(&x, 16, 8) == 0);
     CU_ASSERT(split_logits(&x, 16, 2) > 0);
     CU_ASSERT(split_logits(&x, 4, 32) > 0);
@@ -155,12 +156,13 @@ static void test_workspace_in_sum(void) {
 
 /* Bytes that deferred inputs of reduce-scatters take, in those of one. */
 static double deferred_inputs(struct fixture *x) {
-    double H = 2.0 * 4096 * 2048 * x->plan.microbatch_size, queue = x->framework.keeps.queue_layers;
+    double H = 2.0 * 4096 * 2048 * x->plan.microbatch_size,
+           queue = x->framework.quirks.allocator_replay.queue_layers;
     x->plan.global_batch_size = x->plan.microbatch_size * x->plan.global_batch_size;
     double all = reserved_of(x);
-    x->framework.keeps.queue_layers = 0;
+    x->framework.quirks.allocator_replay.queue_layers = 0;
     double more = (all - reserved_of(x)) / H;
-    x->framework.keeps.queue_layers = queue;
+    x->framework.quirks.allocator_replay.queue_layers = queue;
     x->plan.global_batch_size /= x->plan.microbatch_size;
     return more;
 }
@@ -172,8 +174,8 @@ static void test_host_lead(void) {
     setup_playbook(&x);
     x.plan.tp = 8;
     x.plan.sequence_parallel = true;
-    x.framework.keeps.logits_split_bytes = 0;
-    x.framework.keeps.host_lead = 0.02;
+    x.framework.quirks.allocator_replay.logits_split_bytes = 0;
+    x.framework.quirks.allocator_replay.host_lead = 0.02;
     CU_ASSERT(fabs(deferred_inputs(&x) - 2 * 16 * 0.02) < 1e-6);
     x.plan.global_batch_size = 256;
     double full = deferred_inputs(&x);
@@ -198,13 +200,13 @@ static void test_polled_gradients(void) {
     x.plan.sequence_parallel = true;
     x.framework.host.checked_collectives = x.framework.host.checked_transfers = true;
     double few[2], long_poll = 10;
-    x.framework.host.check_poll_s = 0.04;
+    x.framework.quirks.polled_checks.check_poll_s = 0.04;
     x.plan.global_batch_size = 4;
     few[0] = deferred_inputs(&x);
     x.plan.global_batch_size = 256;
     few[1] = deferred_inputs(&x);
     CU_ASSERT(few[0] > 0 && few[1] > 3.8 * few[0] && few[1] < 4 * few[0]);
-    x.framework.host.check_poll_s = long_poll;
+    x.framework.quirks.polled_checks.check_poll_s = long_poll;
     equal(deferred_inputs(&x), 2 * 4 + 2 * 4 + 1);
     x.plan.global_batch_size = 4;
     equal(deferred_inputs(&x), 2 * 4);
@@ -246,9 +248,9 @@ static void test_pieces(void) {
         x.framework.host.launch_blocking = i == 1;
         x.plan.microbatch_size = microbatch[i];
         x.plan.global_batch_size = 8 * microbatch[i];
-        x.framework.keeps.piece_params = 5e8;
+        x.framework.quirks.allocator_replay.piece_params = 5e8;
         double with = reserved_of(&x);
-        x.framework.keeps.piece_params = 0;
+        x.framework.quirks.allocator_replay.piece_params = 0;
         equal(with - reserved_of(&x), want[i]);
     }
 }
@@ -261,13 +263,13 @@ static void test_deferred_in_pipeline(void) {
     x.plan.tp = 8;
     x.plan.pp = 2;
     x.plan.sequence_parallel = true;
-    x.framework.keeps.host_lead = 1;
-    double H = 2.0 * 4096 * 2048, queue = x.framework.keeps.queue_layers;
+    x.framework.quirks.allocator_replay.host_lead = 1;
+    double H = 2.0 * 4096 * 2048, queue = x.framework.quirks.allocator_replay.queue_layers;
     for (int m = 1; m <= 4; m++) {
         x.plan.global_batch_size = m;
-        x.framework.keeps.queue_layers = 0;
+        x.framework.quirks.allocator_replay.queue_layers = 0;
         double none = reserved_of(&x);
-        x.framework.keeps.queue_layers = queue;
+        x.framework.quirks.allocator_replay.queue_layers = queue;
         double more = (reserved_of(&x) - none) / H;
         CU_ASSERT(m <= 2 ? fabs(more - (2 * 8 + 1)) < 1e-6 : more > 2 * (2 * 8 + 1));
     }
@@ -323,7 +325,7 @@ static void test_gather_without_room(void) {
             CU_ASSERT(card[0].reserved_bytes == endless[0].reserved_bytes);
     }
     equal((double)card[0].reserved_bytes,
-          needed + x.framework.keeps.table_gradient_bytes * 131072 * 2048);
+          needed + x.framework.quirks.allocator_replay.table_gradient_bytes * 131072 * 2048);
 }
 
 /* Sums of a step's last forward and of the backward before it, two a layer of H bytes; where they have no room the queue
@@ -335,12 +337,12 @@ static void test_deferred_of_one_stage(void) {
     x.plan.tp = 8;
     x.plan.global_batch_size = 8;
     x.plan.sequence_parallel = true;
-    x.framework.keeps.logits_split_bytes = 0;
-    x.framework.keeps.host_lead = 1;
+    x.framework.quirks.allocator_replay.logits_split_bytes = 0;
+    x.framework.quirks.allocator_replay.host_lead = 1;
     double H = 2.0 * 4096 * 2048;
-    x.framework.keeps.queue_layers = 0;
+    x.framework.quirks.allocator_replay.queue_layers = 0;
     double none = reserved_of(&x);
-    x.framework.keeps.queue_layers = 1000;
+    x.framework.quirks.allocator_replay.queue_layers = 1000;
     equal(reserved_of(&x) - none, (2 + 2) * 16 * H);
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
     double needed = round((double)s.peak_bytes * x.framework.keeps.allocator_factor);
@@ -361,7 +363,7 @@ static void test_pieces_anew(void) {
     x.plan.global_batch_size = 16;
     x.framework.keeps.allocator_factor = 1;
     for (int i = 0; i < 2; i++) {
-        x.framework.keeps.flat_gather_bytes = 1000 * (i + 1);
+        x.framework.quirks.whole_gradients.flat_gather_bytes = 1000 * (i + 1);
         dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, s);
         wanted[i] = (double)s[0].wanted_bytes;
     }

@@ -69,7 +69,8 @@ static void test_exposed(void) {
     double update_s = 16 * 30e9 / 60e9, up_s = 1;
     CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 5), update_s + up_s));
     CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 0.5), update_s + up_s + 2 * 1.5));
-    framework.wire.offload_each_microbatch = framework.wire.offload_overlap = false;
+    framework.quirks.eager_offload.offload_each_microbatch =
+        framework.quirks.eager_offload.offload_overlap = false;
     CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 5), update_s + up_s + 1));
 }
 

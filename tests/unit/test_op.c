@@ -149,15 +149,15 @@ static void test_gaps(void) {
     struct fixture *x = op_case("gpt22b", "megatron-deepspeed");
     double f_s[2], kernels = 0, collectives = 0;
     x->plan.tp = 8;
-    x->framework.host.launch_s = x->framework.host.collective_host_s = 0;
+    x->framework.host.launch_s = 0;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
     for (int i = 0; i < x->ops.n; i++)
         if (x->ops.at[i].pass == DTP_PASS_F)
             *(x->ops.at[i].kind == DTP_OP_COLLECTIVE ? &collectives : &kernels) +=
                 x->ops.at[i].count * x->ops.at[i].launches;
     for (int i = 0; i < 2; i++) {
-        x->framework.host.kernel_gap_s = i * 1e-5;
-        x->framework.host.collective_gap_s = i * 1e-4;
+        x->framework.quirks.traced_gaps.kernel_gap_s = i * 1e-5;
+        x->framework.quirks.traced_gaps.collective_gap_s = i * 1e-4;
         f_s[i] = dtp_cost_layers(dtp_cost_memo_create(arena, &x->problem), &x->plan)
                      ->of[DTP_LAYER_DENSE][0]
                      .total_s;

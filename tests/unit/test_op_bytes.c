@@ -89,7 +89,7 @@ static void test_converted_norm(void) {
         kept += norm ? op->saved_bytes : 0;
     }
     near(kept, 2 * 2 * z);
-    x->framework.kernels.repeats_norms = false;
+    x->framework.quirks.fp32_norms.repeats_norms = false;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_DENSE, &x->ops);
     for (int i = 0; i < x->ops.n; i++) {
         CU_ASSERT(!x->ops.at[i].repeated);
@@ -305,7 +305,7 @@ static void test_zero_copies(void) {
     double params = dense_params(x);
     x->framework.wire.zero3_copy_out_bytes = 3;
     x->framework.wire.zero3_copy_in_bytes = 5;
-    x->framework.wire.zero_copy_bytes = 7;
+    x->framework.quirks.zero_pieces.zero_copy_bytes = 7;
     x->framework.wire.zero3_regather_backward = true;
     x->plan.dp = 2; /* four microbatches */
     x->plan.zero_stage = 3;

@@ -136,7 +136,7 @@ static void test_rows_moved(void) {
     x->cluster.gpu.index_add_elements = elements;
     near(kernel_bytes(x, "weigh rows", &saved), 0);
     double kept = dtp_memory_layer_activations(&x->problem, &x->plan, DTP_LAYER_MOE);
-    x->framework.kernels.moe_weighs_rows = true;
+    x->framework.quirks.weighed_rows.moe_weighs_rows = true;
     dtp_ops_layer(&x->problem, &x->plan, DTP_LAYER_MOE, &x->ops);
     near(kernel_bytes(x, "weigh rows", &saved), 8 * rows);
     near(saved, 2 * rows);

@@ -38,8 +38,8 @@ static void test_gap_beside_peers(void) {
     CU_ASSERT(t.peer_gap_s > 1e-7 && t.peer_gap_s < 1e-6);
     CU_ASSERT_EQUAL_FATAL(set_up_gpus("hgx-h200", 1, alone, &err), DTP_OK);
     CU_ASSERT_EQUAL_FATAL(set_up_gpus("hgx-h200", 2, two, &err), DTP_OK);
-    CU_ASSERT_EQUAL(alone->framework.host.kernel_gap_s, 0);
-    CU_ASSERT_EQUAL(two->framework.host.kernel_gap_s, t.peer_gap_s);
+    CU_ASSERT_EQUAL(alone->framework.quirks.traced_gaps.kernel_gap_s, 0);
+    CU_ASSERT_EQUAL(two->framework.quirks.traced_gaps.kernel_gap_s, t.peer_gap_s);
 }
 
 /* Attention's grid has head_dim 80, for which cuDNN's kernels take nearly the time of 128. */

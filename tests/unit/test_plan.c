@@ -269,7 +269,8 @@ static void test_json_errors(void) {
 /* Transfers stop both neighbours where the stack says so, but not between chunks where it hides those, unless
  * the plan says otherwise. */
 static void test_transfers(void) {
-    struct dtp_framework f = {.wire.p2p_blocking = true, .wire.p2p_chunks_overlap = true};
+    struct dtp_framework f = {.wire.p2p_blocking = true,
+                              .quirks.chunk_transfers.p2p_chunks_overlap = true};
     struct dtp_plan p = dtp_plan_default();
     p.pp = 4;
     CU_ASSERT(dtp_plan_p2p_blocks(&p, &f));
@@ -278,7 +279,7 @@ static void test_transfers(void) {
     p.p2p_overlap = 0;
     CU_ASSERT(dtp_plan_p2p_blocks(&p, &f));
     p.p2p_overlap = -1;
-    f.wire.p2p_chunks_overlap = false;
+    f.quirks.chunk_transfers.p2p_chunks_overlap = false;
     CU_ASSERT(dtp_plan_p2p_blocks(&p, &f));
     p.p2p_overlap = 1;
     CU_ASSERT(!dtp_plan_p2p_blocks(&p, &f));

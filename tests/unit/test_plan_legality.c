@@ -34,8 +34,8 @@ CHANGE(expert_ffn, w->model.moe.experts = 4; w->model.moe.ffn = 33;)
 CHANGE(hidden, w->model.hidden = 97;)
 CHANGE(few_layers, w->model.layers = 1;)
 /* The loss of 12 layers with a head of 8 of them comes to the seventh or eighth stage of 12. */
-CHANGE(last_stage, w->framework.can.stages_by_cost = true; p->dp = 1; p->pp = 12; p->tp = 1;
-       w->problem.gpus = 12; w->model.vocab = 1 << 20;)
+CHANGE(last_stage, w->framework.quirks.cut_by_cost.stages_by_cost = true; p->dp = 1; p->pp = 12;
+       p->tp = 1; w->problem.gpus = 12; w->model.vocab = 1 << 20;)
 CHANGE(uneven, w->model.layers = 13; w->framework.can.uneven_stages = false;)
 CHANGE(uneven_allowed, w->model.layers = 13;)
 #define UNEVEN_CHUNKS                                                                              \

@@ -104,7 +104,7 @@ static void test_deepspeed_buffers(void) {
     x.plan.dp_overlap = -1;
     x.plan.zero_stage = 3;
     dtp_memory(memo, &x.plan, &three);
-    x.framework.wire.zero3_reuse_params = 0;
+    x.framework.quirks.zero_pieces.zero3_reuse_params = 0;
     struct dtp_stage_memory released;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &released);
     /* max_reuse_distance 1e9: the last 5e8 parameters of the forward, 2 bytes each */

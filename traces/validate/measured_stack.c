@@ -62,7 +62,7 @@ bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
         if (fact && fact->optimizer_bytes > 0)
             c->framework.keeps.optimizer_bytes = fact->optimizer_bytes;
         c->framework.host.launch_blocking |= fact && fact->launch_blocking;
-        c->framework.kernels.moe_weighs_rows |= fact && fact->weighs_rows;
+        c->framework.quirks.weighed_rows.moe_weighs_rows |= fact && fact->weighs_rows;
         if (fact && fact->norm)
             c->framework.kernels.fused_norm = strcmp(fact->norm, "fused") == 0;
         c->framework.host.checked_collectives |= fact && fact->checked_collectives;
