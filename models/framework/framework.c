@@ -210,7 +210,7 @@ static enum dtp_status find_file(struct dtp_arena *a, const char *name, const st
 
 /* ---- files that build on another, and those of before there were groups ---- */
 
-/* Where a key stands that is not at the top: "host.launch_s"; NULL: nowhere. */
+/* The place of a key that is in some group, such as "host.launch_s"; NULL: no group has it. */
 static const char *place_of(struct dtp_arena *a, const struct dtp_field *fields, const char *key) {
     for (const struct dtp_field *f = fields; f->name; f++) {
         if (f->kind != DTP_FIELD_OBJECT)

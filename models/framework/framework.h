@@ -137,7 +137,7 @@ struct dtp_framework_wire {
  * backward launches x launch_s x backward_launch_factor; each adds layer_host_s. */
 struct dtp_framework_host {
     double launch_s; /* host time per kernel of the forward */
-    /* of the native runtime's collectives and transfers on streams of their own: two waits of one stream for another */
+    /* a collective or transfer of dtplan's runtime has a stream of its own: two waits of one stream for another */
     double stream_hop_s;
     /* per kernel of the backward over launch_s (autograd runs in C++) */
     double backward_launch_factor;

@@ -29,8 +29,8 @@ struct dtp_quirk_eager_offload {
 
 /* Megatron-Core offload moves fp32 gradients and weights. */
 struct dtp_quirk_fp32_offload {
-    double offload_gradient_bytes; /* of a parameter over the link */
-    double offload_weight_bytes;   /* of a parameter over the link */
+    double offload_gradient_bytes; /* what a gradient takes on the link */
+    double offload_weight_bytes;   /* what a weight takes on the link */
 };
 
 /* Megatron-Core: transfers run behind compute where a rank holds several chunks. */
@@ -132,7 +132,7 @@ struct dtp_quirk_polled_checks {
 struct dtp_quirk_whole_gradients {
     bool dp_whole_buffer;        /* but what is reduced after the last backward is one message */
     int gather_copies_per_layer; /* ZeRO-1/2: tensors of a layer that are copied one by one, for each rank, out of what the gather wrote: launches */
-    int reducer_ranks;           /* of the smallest group that has them */
+    int reducer_ranks;           /* ranks that the smallest group with them has */
     /* per parameter: gradients of one backward, kept until it has ended and then added to those of the step */
     double backward_gradient_bytes;
     double flat_gather_bytes; /* ZeRO-1/2: per parameter, in one piece, where updated parameters are
