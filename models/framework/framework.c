@@ -261,6 +261,7 @@ static enum dtp_status read_base(struct dtp_arena *a, const struct dtp_json *bas
     DTP_TRY(find_file(a, dtp_json_string(base), &j, err));
     DTP_TRY(read_over(a, j, depth + 1, d, err));
     d->aliases = NULL;
+    d->framework.base = NULL;
     return DTP_OK;
 }
 

@@ -299,7 +299,7 @@ const struct dtp_field dtp_framework_fields[] = {
      .help = "one line for people"},
     {.name = "base",
      .kind = DTP_FIELD_STRING,
-     .offset = offsetof(struct document, base),
+     .offset = F(base),
      .help = "name or file of a framework: this file lists only what differs from it"},
     LIST(aliases, "other names, such as those in measured data"),
     GROUP(kernels, "kernels of a layer, and how fast they are beside those of the GPU file"),

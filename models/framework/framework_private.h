@@ -7,7 +7,6 @@
 /* What a file holds: the framework and the lists that are read by hand. */
 struct document {
     struct dtp_framework framework;
-    const char *base;
     const struct dtp_json *aliases, *schedules, *zero_stages, *zero_stages_pp, *zero_stages_tp,
         *dtypes, *recompute, *fitted, *by_gpu;
 };
