@@ -176,7 +176,7 @@ struct dtp_framework_can {
 
 struct dtp_framework {
     const char *name, *title, *source;
-    const char *base; /* the framework that its file builds on, or NULL */
+    const char *base;           /* the framework that its file builds on, or NULL */
     const char *const *aliases; /* NULL-terminated; names in measured data */
     const char *const *fitted;  /* names of the fields that were fitted, NULL-terminated */
     struct dtp_framework_kernels kernels;

@@ -91,15 +91,13 @@ static void output(FILE *f, const char *path, bool among, const char *help, cons
     fputs(".TP\n\\fB", f);
     dtp_man_text(f, path);
     fputs("\\fR\n", f);
-    if (help)
-        dtp_man_text(f, help);
-    if (help && form)
-        dtp_man_text(f, "; ");
-    if (form) {
-        dtp_man_text(f, among ? "the keys of " : "of the form of ");
-        dtp_man_text(f, form);
-    }
-    fputs(".\n", f);
+    char text[1024];
+    snprintf(text, sizeof text, "%s%s%s%s.\n", help ? help : "", help && form ? "; " : "",
+             !form   ? ""
+             : among ? "the keys of "
+                     : "of the form of ",
+             form ? form : "");
+    dtp_man_text(f, text);
 }
 
 /* "[]" behind a list. */

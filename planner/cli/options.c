@@ -7,7 +7,7 @@
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 
-enum { MOST_NAMES = 256, NAME_SIZE = 48, NAME_COLUMN = 28, MAN_COLUMNS = 56 };
+enum { MOST_NAMES = 256, NAME_SIZE = 48, NAME_COLUMN = 28, MAN_COLUMNS = 78 };
 
 static const char *const on_off[] = {"off", "on", "false", "true", "no", "yes", "0", "1", NULL};
 
@@ -306,21 +306,29 @@ void dtp_options_help(FILE *f, const struct dtp_option_set *set, int width) {
     }
 }
 
+/* Bytes that the word at `text` takes in a manual page. */
+static int man_bytes(const char *text) {
+    int n = 0;
+    for (; *text && *text != ' ' && *text != '\n'; text++)
+        n += *text == '-' || *text == '\\' ? 2 : 1;
+    return n;
+}
+
 void dtp_man_text(FILE *f, const char *text) {
     int column = 0;
     for (; *text; text++) {
-        bool ends_line = *text == '\n' || (*text == ' ' && column >= MAN_COLUMNS);
+        bool ends_line =
+            *text == '\n' || (*text == ' ' && column + 1 + man_bytes(text + 1) > MAN_COLUMNS);
+        bool escaped = *text == '-' || *text == '\\';
         if (column == 0 && (*text == '.' || *text == '\''))
             fputs("\\&", f);
         if (ends_line)
             putc('\n', f);
-        else if (*text == '-')
-            fputs("\\-", f);
         else if (*text == '\\')
             fputs("\\e", f);
         else
-            putc(*text, f);
-        column = ends_line ? 0 : column + 1;
+            fprintf(f, "%s%c", escaped ? "\\" : "", *text);
+        column = ends_line ? 0 : column + 1 + escaped;
     }
 }
 
