@@ -1,5 +1,5 @@
-/* lower_layout.h: private to lower*.c, estimate*.c, breakdown.c and evaluate.c: a schedule and its costs as flat
- * arrays. What ESTIMATE and the lowering must agree on is decided here, once:
+/* lower_layout.h: a schedule and its costs as flat arrays. What ESTIMATE (models/evaluate) and the lowering must
+ * agree on is decided here, once:
  *
  *   durations   F = f, B = i + w + r, I = i + r, W = w, each with another microbatch beside it (where the plan
  *               hides rows of experts) or, in fill and drain of the pipeline, hidden_s longer without

@@ -1,8 +1,56 @@
-#include "models/lower/lower_layout.h"
+#include "models/lower/lower.h"
 
-/* Busy time of the compute stream, and waits whose last cause was a gather, unshard or reduction. */
-static void add_actions(const struct dtp_lowered *lo, const struct dtp_timeline *t, double fixed_s,
-                        double *previous_s, struct dtp_rank_path *path) {
+/* This file says what the tasks of a lowered graph mean, and reads the paths of its ranks from a timeline. */
+
+const char *const dtp_detail_names[] = {"action", "op", "step", NULL};
+const char *const dtp_task_names[] = {"F",
+                                      "B",
+                                      "I",
+                                      "W",
+                                      "send F",
+                                      "send B",
+                                      "reduce",
+                                      "gather",
+                                      "unshard",
+                                      "optimizer",
+                                      "embedding all-reduce",
+                                      "norm all-reduce",
+                                      "offload",
+                                      "host",
+                                      "late W",
+                                      "op",
+                                      NULL};
+
+/* A tag has 5 bits of kind, 20 of rank, 12 of stage, 19 of microbatch and 8 of part (larger parts count as 255). */
+enum { RANK_AT = 5, STAGE_AT = 25, MICROBATCH_AT = 37, PART_AT = 56, MOST_PARTS = 255 };
+
+uint64_t dtp_tag_pack(struct dtp_task_tag t) {
+    int part = t.part < MOST_PARTS ? t.part : MOST_PARTS;
+    return (uint64_t)t.kind | (uint64_t)t.rank << RANK_AT | (uint64_t)t.stage << STAGE_AT |
+           (uint64_t)t.microbatch << MICROBATCH_AT | (uint64_t)part << PART_AT;
+}
+
+static int bits(uint64_t tag, int from, int to) {
+    return (int)(tag >> from & ((UINT64_C(1) << (to - from)) - 1));
+}
+
+enum dtp_task_kind dtp_tag_kind(uint64_t tag) {
+    return (enum dtp_task_kind)bits(tag, 0, RANK_AT);
+}
+
+struct dtp_task_tag dtp_tag_unpack(uint64_t tag) {
+    return (struct dtp_task_tag){.kind = dtp_tag_kind(tag),
+                                 .rank = bits(tag, RANK_AT, STAGE_AT),
+                                 .stage = bits(tag, STAGE_AT, MICROBATCH_AT),
+                                 .microbatch = bits(tag, MICROBATCH_AT, PART_AT),
+                                 .part = (int)(tag >> PART_AT)};
+}
+
+/* ---- paths of the ranks ---- */
+
+/* Adds the busy time of the compute stream, and waits whose last cause was a gather, unshard or reduction. */
+static void add_busy(const struct dtp_lowered *lo, const struct dtp_timeline *t, double fixed_s,
+                     double *previous_s, struct dtp_rank_path *path) {
     for (int i = 0; i < lo->nranks; i++)
         previous_s[i] = fixed_s;
     for (dtp_id x = 0; x < t->ntasks; x++) {
@@ -36,7 +84,7 @@ void dtp_lowered_path(struct dtp_arena *a, const struct dtp_lowered *lowered,
     *out = (struct dtp_path){.nranks = lowered->nranks, .step_s = t->makespan_s};
     out->rank = DTP_NEW(a, struct dtp_rank_path, n);
     out->nactions = t->ntasks;
-    add_actions(lowered, t, costs->step_host_s, DTP_NEW(a, double, n), out->rank);
+    add_busy(lowered, t, costs->step_host_s, DTP_NEW(a, double, n), out->rank);
     double last_s = -1;
     for (int i = 0; i < lowered->nranks; i++) {
         const struct dtp_rank_tasks *tasks = &lowered->tasks[i];

@@ -1,13 +1,12 @@
-/* lower_build.h: private to lower*.c: the state of one lowering.
+/* lower_internal.h: the state of one lowering; lower*.c alone include it.
  *
  * Simulated rank i = pipeline stage * replicas + replica; folded: replicas = 1. Tasks of action k (its
  * index in the schedule) of replica q stand at q * nactions + k: first_task .. last_task, consecutive
  * ids when the action is cut into parts. Transfers stand at q * nslots + slot.
  */
-#ifndef DTP_MODELS_LOWER_BUILD_H
-#define DTP_MODELS_LOWER_BUILD_H
+#ifndef DTP_MODELS_LOWER_INTERNAL_H
+#define DTP_MODELS_LOWER_INTERNAL_H
 
-#include "models/evaluate/evaluate.h"
 #include "models/lower/lower_layout.h"
 
 /* A flow, or the steps of a collective between two empty tasks. */
@@ -15,11 +14,11 @@ struct dtp_span {
     dtp_id in, out;
 };
 
-/* Links of one flow with the weights of its siblings settled; lower_flows.c. */
+/* One flow, whose weights on links allow for its siblings; lower_flows.c. */
 struct dtp_flow {
     double work, rate_cap, latency_s;
     const struct dtp_use *uses;
-    uint32_t nuses, same_uses; /* as of a struct dtp_task */
+    uint32_t nuses, same_uses; /* they mean what they mean in struct dtp_task */
 };
 
 /* Uses of links of the cluster by a group's collective: resource + shift. */
@@ -75,7 +74,7 @@ struct dtp_lowering {
     struct dtp_group_flows *unit;     /* [pp * DTP_NUNITS]; n = 0: none */
     struct dtp_group_flows embedding; /* n = 0: none */
     /* links of the cluster that are in the platform, and room to add up weights on them: of all
-     * siblings, and of one's own (lower_steps.c) */
+     * siblings, and of one's own (--detail step) */
     uint32_t nlinks, ntouched;
     uint32_t node_links; /* dtp_cluster_node_links() */
     int block_gpus;      /* of dtp_cluster_block_nodes() */
@@ -113,26 +112,24 @@ static inline dtp_id *dtp_new_ids(struct dtp_arena *a, size_t n) {
     return ids;
 }
 
-/* ---- lower_uses.c ---- */
+/* ---- lower_flows.c ---- */
 
 /* Uses of the collective of a group. */
 struct dtp_moved_uses dtp_lowering_uses(struct dtp_lowering *w, enum dtp_collective kind,
                                         enum dtp_algo algo, const struct dtp_group *group);
 /* Adds them to the totals by link. */
 void dtp_lowering_uses_add(struct dtp_lowering *w, const struct dtp_moved_uses *uses);
+void dtp_lowering_total_clear(struct dtp_lowering *w);
 /* False: the groups have no link in common; folded, when one of them is the representative's. */
 bool dtp_lowering_meet(const struct dtp_lowering *w, const struct dtp_group *x,
                        const struct dtp_group *y);
-/* Replicas whose transfers from one stage to another may share a link with those simulated. */
-int dtp_lowering_meeting(const struct dtp_lowering *w, int from, int to, const int **out);
-
-/* ---- lower_flows.c ---- */
-
+dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link);
+double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link);
 /* Flows of a transfer from virtual stage vs, one for each simulated replica. */
 void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out);
 /* Fills w->unit and w->embedding, after all dtp_flows_p2p(). */
 void dtp_flows_collectives(struct dtp_lowering *w);
-/* n times the collective as one task (or its steps); loads: it slows the compute of its members. */
+/* Adds n times the collective as one task (or its steps); loads: it slows the compute of its members. */
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
 /* How many tasks that makes at most, for a group like this one. */
@@ -141,48 +138,17 @@ int dtp_flows_count(struct dtp_lowering *w, const struct dtp_group *group,
 /* The collective of the stage's chunks by which its groups are made, or NULL: they have none. */
 const struct dtp_comm *dtp_flows_unit_comm(const struct dtp_lowering *w, int stage,
                                            enum dtp_unit unit);
-dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link);
-double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link);
-void dtp_lowering_total_add(struct dtp_lowering *w, uint32_t link, double weight);
-void dtp_lowering_total_clear(struct dtp_lowering *w);
-
 static inline const struct dtp_comm *dtp_unit_comm(const struct dtp_stage_cost *s,
                                                    enum dtp_unit unit) {
     return unit == DTP_UNIT_REDUCE   ? &s->reduce
            : unit == DTP_UNIT_GATHER ? &s->gather
                                      : &s->unshard;
 }
-/* ---- lower_size.c ---- */
 
-/* Room in the graph for about as many tasks, dependencies and uses as there will be. DTP_EUNSUPPORTED: more than
- * there are ids, or memory, for. */
-enum dtp_status dtp_lowering_reserve(struct dtp_lowering *w, struct dtp_err *err);
+/* ---- lower_actions.c ---- */
 
-/* ---- lower_net.c ---- */
-
-void dtp_lower_net(struct dtp_lowering *w);
-/* Gives a task of an action of rank i its uses of links; w->net. */
-void dtp_lower_net_task(struct dtp_lowering *w, int i, int chunk, int row, struct dtp_task *task);
-/* ---- lower_slots.c ---- */
-
-/* DTP_P2P_SLOTS: what each transfer and each action waits for; after the transfers are there. */
-void dtp_lower_slots(struct dtp_lowering *w);
-/* ---- lower_prune.c ---- */
-
-/* Drops uses of links that cannot bind or that bind no more than another one does. */
-void dtp_flows_prune(struct dtp_lowering *w);
-
-/* ---- lower_units.c: what hangs on parts of actions ---- */
-
-/* Tasks that action k of a rank waits for, its own stream first; at most 4. */
-int dtp_lowering_preds(const struct dtp_lowering *w, int stage, int replica, uint32_t k,
-                       dtp_id *out);
-void dtp_lower_units(struct dtp_lowering *w);
-/* ---- lower_tail.c ---- */
-void dtp_lower_tail(struct dtp_lowering *w);
-
-/* ---- lower_detail.c ---- */
-
+/* Adds the actions of all ranks, each with its operations or parts. */
+void dtp_lower_actions(struct dtp_lowering *w);
 /* Seconds of one operation of an action and its name's index in dtp_lowered.op_name. */
 struct dtp_op_time {
     double time_s;
@@ -192,13 +158,14 @@ struct dtp_op_time {
 int dtp_detail_ops(struct dtp_lowering *w, int vs, int row, double dur_s,
                    const struct dtp_op_time **out);
 
-/* ---- lower_steps.c ---- */
+/* ---- lower_units.c ---- */
 
-/* The collective as the flows of its steps, each followed by a barrier; alone as long as n times
- * comm->time_s. DTP_NONE: it has no steps, or too many flows, and stays compound. */
-struct dtp_span dtp_lower_steps(struct dtp_lowering *w, const struct dtp_group_flow *group,
-                                const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
-/* Tasks of that for a group like this one; 0: it stays compound. */
-int dtp_lower_steps_count(struct dtp_lowering *w, const struct dtp_group *group,
-                          const struct dtp_comm *comm);
+/* Tasks that action k of a rank waits for, its own stream first; at most 4. */
+int dtp_lowering_preds(const struct dtp_lowering *w, int stage, int replica, uint32_t k,
+                       dtp_id *out);
+/* Adds the collectives that hang on parts of actions. */
+void dtp_lower_units(struct dtp_lowering *w);
+/* Adds what follows the last action of each rank. */
+void dtp_lower_tail(struct dtp_lowering *w);
+
 #endif
