@@ -4,6 +4,12 @@
 #include "models/cost/cost_internal.h"
 #include "models/ops/op_build.h"
 
+/* Stages end where nodes end: then a group shares its NICs with the same others however many stages there are. */
+static bool stages_fill_nodes(const struct dtp_problem *problem, const struct dtp_plan *p) {
+    int64_t node = problem->cluster->node.gpus, stage = (int64_t)p->tp * p->cp * p->dp;
+    return stage % node == 0 || node % stage == 0;
+}
+
 /* What layers of the kind at the highest clock depend on; those without experts on ep and etp not. A window
  * that holds all keys is none. */
 static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
@@ -24,7 +30,7 @@ static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan 
         key[2] |= (uint64_t)p->etp | (uint64_t)dtp_plan_hides_experts(p) << 50 |
                   (uint64_t)p->ep_per_node << 51;
     }
-    if (memo->layers_vary)
+    if (memo->layers_vary || !stages_fill_nodes(memo->problem, p))
         key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
 }
 

@@ -274,6 +274,35 @@ static void test_shared_copies(void) {
     CU_ASSERT(copies_s > 0);
 }
 
+/* A context-parallel group of 3 x 4 ranks, of which 4 lie on the second of three nodes with one NIC each. With two
+ * stages of 12 ranks only its own stage is counted there, with one stage the other replica uses that NIC too. A memo
+ * that was asked for both gives each its own cost. */
+static void test_ask_order(void) {
+    struct fixture *x = op_case("llama3-8b", "megatron-core");
+    double alone_s[2];
+    x->cluster.node.nics = 1;
+    memset(x->cluster.node.nic_of_gpu, 0, sizeof x->cluster.node.nic_of_gpu);
+    x->problem.gpus = 24;
+    x->plan.tp = 4;
+    x->plan.cp = 3;
+    x->plan.global_batch_size = 24;
+    for (int pp = 1; pp <= 2; pp++) {
+        x->plan.pp = pp;
+        x->plan.dp = 2 / pp;
+        alone_s[pp - 1] = layer_of(x, 0)->cp_s;
+    }
+    CU_ASSERT(alone_s[0] > 1.2 * alone_s[1]);
+    for (int first = 1; first <= 2; first++) {
+        struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &x->problem);
+        for (int k = 0; k < 2; k++) {
+            int pp = x->plan.pp = k == 0 ? first : 3 - first;
+            x->plan.dp = 2 / pp;
+            CU_ASSERT(dtp_cost_layers(memo, &x->plan)->of[DTP_LAYER_DENSE][0].cp_s ==
+                      alone_s[pp - 1]);
+        }
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"a ring behind attention", test_ring},
                            {"beside kernels", test_beside},
@@ -286,6 +315,7 @@ int main(void) {
                            {"a checked barrier", test_checked_barrier},
                            {"FLOPs of a step", test_flops},
                            {"copies shared by microbatches", test_shared_copies},
+                           {"the order of questions", test_ask_order},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"costs", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     return run_suites(suites);
