@@ -11,7 +11,7 @@ const char *const dtp_position_names[] = {"learned", "rope", "alibi", "none", NU
 
 #define MAX_VOCAB 1e8
 
-/* ---- families -------------------------------------------------------------------------------- */
+/* ---- families ---- */
 
 struct family {
     const char *name;
@@ -23,7 +23,7 @@ struct family {
 #define DECODER .causal = true, .final_norm = true
 #define SWIGLU .gated_ffn = true, .activation = DTP_ACT_SILU, .norm = DTP_NORM_RMS
 
-/* What models of one ancestry share; a model's file states the rest and may overrule any of it. */
+/* Models of one family share these values; a model's file states the rest and may overrule any of it. */
 static const struct family families[] = {
     {"gpt",
      {DECODER, LAYER_NORM, ALL_BIASES, .position = DTP_POS_LEARNED, .dropout = 0.1,
@@ -74,7 +74,7 @@ enum dtp_status dtp_model_family(const char *family, struct dtp_model *out, stru
     return DTP_OK;
 }
 
-/* ---- the table of fields --------------------------------------------------------------------- */
+/* ---- the table of fields ---- */
 
 struct model_doc {
     struct dtp_model m;
@@ -192,7 +192,7 @@ const struct dtp_field dtp_conv_fields[] = {CONV(cin),
                                              .help = "batch norm and activation follow"},
                                             {0}};
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static enum dtp_status read_convs(struct dtp_arena *a, const struct dtp_json *j,
                                   struct dtp_model *m, struct dtp_err *err) {
@@ -229,9 +229,9 @@ const struct dtp_json *dtp_model_aliases(const struct dtp_json *j) {
     return dtp_json_type(j) == DTP_JSON_OBJECT ? dtp_json_get(j, "aliases") : NULL;
 }
 
-/* Twice over the table: first for the family, then over that family's defaults. */
-static enum dtp_status read_own(struct dtp_arena *a, const struct dtp_json *j,
-                                struct dtp_model *out, struct dtp_err *err) {
+/* It reads the table twice: first for the family, then over that family's defaults. */
+enum dtp_status dtp_model_read_own(struct dtp_arena *a, const struct dtp_json *j,
+                                   struct dtp_model *out, struct dtp_err *err) {
     struct model_doc doc = {0};
     DTP_TRY(dtp_fields_read(a, j, dtp_model_fields, &doc, err));
     doc.m = families[doc.family].m;
@@ -249,26 +249,14 @@ static enum dtp_status read_own(struct dtp_arena *a, const struct dtp_json *j,
     return DTP_OK;
 }
 
-enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_model *out,
-                               struct dtp_err *err) {
-    struct dtp_model m = {0};
-    char place[512];
-    if (dtp_json_type(j) != DTP_JSON_OBJECT)
-        return dtp_json_expected(j, "an object that describes a model", err);
-    if (dtp_model_is_hf(j))
-        DTP_TRY(dtp_model_read_hf(j, &m, err));
-    else
-        DTP_TRY(read_own(a, j, &m, err));
-    enum dtp_status status = dtp_model_finish(&m, err);
-    if (status != DTP_OK) {
-        dtp_err_prefix(err, dtp_json_place(j, place, sizeof place));
-        return status;
-    }
-    *out = m;
-    return DTP_OK;
-}
+/* ---- defaults of a short description, and the checks of a whole one ---- */
 
-/* "moe.ffn: found 5000000, expected 0 to 1000000"; prefix "moe." inside an object. */
+#define MAX_PARAMS 4e18
+#define MAX_PATCHES 1000         /* on a side */
+#define TOKENS_PER_BATCH 4194304 /* default batch where the source has none: 4 Mi tokens */
+#define IMAGES_PER_BATCH 1024
+
+/* Fails so: "moe.ffn: found 5000000, expected 0 to 1000000"; prefix is "moe" inside an object. */
 static enum dtp_status check_ranges(const struct dtp_field *fields, const char *prefix,
                                     const void *in, struct dtp_err *err) {
     for (const struct dtp_field *f = fields; f->name; f++) {
@@ -285,12 +273,150 @@ static enum dtp_status check_ranges(const struct dtp_field *fields, const char *
     return DTP_OK;
 }
 
-enum dtp_status dtp_model_check_ranges(const struct dtp_model *m, struct dtp_err *err) {
+static enum dtp_status check_all_ranges(const struct dtp_model *m, struct dtp_err *err) {
     struct model_doc doc = {.m = *m};
     return check_ranges(dtp_model_fields + READ_ONLY, "", &doc, err);
 }
 
-/* ---- writing and comparing ------------------------------------------------------------------- */
+static void fill_texts(struct dtp_model *m) {
+    m->name = m->name ? m->name : "";
+    m->title = m->title ? m->title : m->name;
+    m->source = m->source ? m->source : "";
+}
+
+static void fill_defaults(struct dtp_model *m) {
+    fill_texts(m);
+    if (m->kv_heads == 0)
+        m->kv_heads = m->heads;
+    if (m->head_dim == 0 && m->heads > 0 && m->mla.kv_lora_rank > 0)
+        m->head_dim = m->mla.nope_head_dim + m->mla.rope_head_dim;
+    if (m->head_dim == 0 && m->heads > 0 && m->hidden % m->heads == 0)
+        m->head_dim = m->hidden / m->heads;
+    if (m->ffn == 0) /* Llama 2023, section 2.2: 2/3 of 4 h, up to a multiple of 256 */
+        m->ffn = m->gated_ffn ? (8 * m->hidden / 3 + 255) / 256 * 256 : 4 * m->hidden;
+    if (m->layer_norms == 0)
+        m->layer_norms = m->parallel_block ? 1 : 2;
+    if (m->moe.experts > 0) {
+        m->moe.ffn = m->moe.ffn ? m->moe.ffn : m->ffn;
+        m->moe.layer_step = m->moe.layer_step ? m->moe.layer_step : 1;
+        m->moe.top_k = m->moe.top_k ? m->moe.top_k : 1;
+    }
+    if (m->patch > 0 && m->seq == 0)
+        m->seq = (m->image / m->patch) * (m->image / m->patch) + 1;
+    if (m->seq == 0)
+        m->seq = m->max_positions > 0 ? m->max_positions : 2048;
+    if (m->max_positions == 0)
+        m->max_positions = m->seq;
+    if (m->global_batch == 0)
+        m->global_batch = m->patch > 0                ? IMAGES_PER_BATCH
+                          : m->seq < TOKENS_PER_BATCH ? TOKENS_PER_BATCH / m->seq
+                                                      : 1;
+}
+
+static enum dtp_status finish_convs(struct dtp_model *m, struct dtp_err *err) {
+    double params = 0;
+    fill_texts(m);
+    if (m->hidden == 0)
+        m->hidden = m->conv[m->nconvs - 1].cout;
+    m->image = m->image ? m->image : m->conv[0].in_size;
+    m->seq = m->max_positions = 1;
+    m->layer_norms = 0;
+    m->global_batch = m->global_batch ? m->global_batch : IMAGES_PER_BATCH;
+    if (m->heads > 0)
+        return dtp_fail(err, DTP_EINPUT, "heads: a list of convolutions has no attention heads");
+    for (int i = 0; i < m->nconvs; i++) {
+        const struct dtp_conv *c = &m->conv[i];
+        params += (double)c->repeat * c->cout * c->cin * c->kernel * c->kernel;
+    }
+    if (!(params < MAX_PARAMS))
+        return dtp_fail(err, DTP_EINPUT, "convs: %.3g parameters are more than can be counted",
+                        params);
+    return check_all_ranges(m, err);
+}
+
+static enum dtp_status check_attention(const struct dtp_model *m, struct dtp_err *err) {
+    if (m->head_dim < 1)
+        return dtp_fail(err, DTP_EINPUT,
+                        "heads: %d do not divide hidden %d; give \"head_dim\" if that is meant",
+                        m->heads, m->hidden);
+    if (m->heads % m->kv_heads != 0)
+        return dtp_fail(err, DTP_EINPUT, "kv_heads: %d do not divide the %d heads", m->kv_heads,
+                        m->heads);
+    if (m->mla.kv_lora_rank > 0 &&
+        (m->mla.nope_head_dim + m->mla.rope_head_dim < 1 || m->mla.v_head_dim < 1))
+        return dtp_fail(err, DTP_EINPUT,
+                        "mla: kv_lora_rank needs nope_head_dim or rope_head_dim, and v_head_dim");
+    return DTP_OK;
+}
+
+static enum dtp_status check_size(const struct dtp_model *m, struct dtp_err *err) {
+    double widest = (double)m->heads * m->head_dim * 4 + 3.0 * m->ffn +
+                    3.0 * m->moe.ffn * ((double)m->moe.experts + m->moe.shared_experts) +
+                    (double)m->heads * ((double)m->mla.nope_head_dim + m->mla.v_head_dim);
+    double rank = (double)m->hidden + m->mla.q_lora_rank + m->mla.kv_lora_rank;
+    double total = rank * (widest * m->layers + 2.0 * m->vocab + m->max_positions);
+    if (!(total < MAX_PARAMS))
+        return dtp_fail(err, DTP_EINPUT,
+                        "layers, hidden, ffn, experts: about %.3g parameters are "
+                        "more than can be counted",
+                        total);
+    return DTP_OK;
+}
+
+static enum dtp_status check_rest(const struct dtp_model *m, struct dtp_err *err) {
+    if (m->moe.experts > 0 && (m->moe.top_k < 1 || m->moe.top_k > m->moe.experts))
+        return dtp_fail(err, DTP_EINPUT, "moe.top_k: found %d, expected 1 to the %d experts",
+                        m->moe.top_k, m->moe.experts);
+    if (m->sliding_window == 0 && (m->full_attention_step > 0 || m->chunked_attention))
+        return dtp_fail(err, DTP_EINPUT, "%s: there is no \"sliding_window\"",
+                        m->chunked_attention ? "chunked_attention" : "full_attention_step");
+    if (m->mtp_layers > 0 && (!m->causal || m->classes > 0))
+        return dtp_fail(err, DTP_EINPUT, "mtp_layers: %d with a model that predicts no next token",
+                        m->mtp_layers);
+    if (m->mtp_layers > m->layers)
+        return dtp_fail(err, DTP_EINPUT, "mtp_layers: found %d, expected at most the %d layers",
+                        m->mtp_layers, m->layers);
+    if (m->vocab < 1 && m->classes < 1)
+        return dtp_fail(err, DTP_EINPUT, "missing key \"vocab\" (or \"classes\")");
+    if (m->patch > 0 && (m->image < m->patch || m->image % m->patch != 0 || m->channels < 1))
+        return dtp_fail(err, DTP_EINPUT,
+                        "image: %d pixels with %d channels are not whole patches "
+                        "of %d",
+                        m->image, m->channels, m->patch);
+    if (m->position == DTP_POS_LEARNED && m->seq > m->max_positions)
+        return dtp_fail(err, DTP_EINPUT,
+                        "seq: %d tokens are more than the %d learned positions (max_positions)",
+                        m->seq, m->max_positions);
+    return check_size(m, err);
+}
+
+/* The defaults are computed from these. */
+static enum dtp_status check_given(const struct dtp_model *m, struct dtp_err *err) {
+    const struct {
+        const char *name;
+        int v;
+    } needed[] = {{"layers", m->layers}, {"hidden", m->hidden}, {"heads", m->heads}};
+    for (int i = 0; i < 3; i++)
+        if (needed[i].v < 1)
+            return dtp_fail(err, DTP_EINPUT, "missing key \"%s\", expected 1 or more",
+                            needed[i].name);
+    if (m->patch > 0 && m->image / m->patch > MAX_PATCHES)
+        return dtp_fail(err, DTP_EINPUT, "image: %d pixels are more than %d patches of %d",
+                        m->image, MAX_PATCHES, m->patch);
+    return check_all_ranges(m, err);
+}
+
+enum dtp_status dtp_model_finish(struct dtp_model *m, struct dtp_err *err) {
+    if (m->nconvs > 0)
+        return finish_convs(m, err);
+    DTP_TRY(check_given(m, err));
+    fill_defaults(m);
+    DTP_TRY(check_attention(m, err));
+    DTP_TRY(check_all_ranges(m, err));
+    return check_rest(m, err);
+}
+
+/* ---- writing and comparing ---- */
 
 void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m) {
     struct model_doc doc = {.m = *m};

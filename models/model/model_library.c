@@ -7,7 +7,7 @@
 
 #include "sim/base/text.h"
 
-/* Finding a model by what people type: a path, a file of models/library/, or an alias in one of them. */
+/* A model is found by what people type: a path, a file of models/library/, or an alias in one of them. */
 
 struct entry {
     const char *name,
@@ -19,7 +19,7 @@ struct dtp_model_names {
     size_t n, capacity;
 };
 
-/* "meta-llama/Meta-Llama-3-70B" without the owner. */
+/* Returns "Meta-Llama-3-70B" for "meta-llama/Meta-Llama-3-70B". */
 static const char *without_owner(const char *name) {
     const char *slash = strrchr(name, '/');
     return slash ? slash + 1 : name;
@@ -35,7 +35,7 @@ static bool ends_with(const char *s, const char *suffix) {
     return n >= m && strcmp(s + n - m, suffix) == 0;
 }
 
-/* A file's own name; of .../gpt2/config.json the folder's. */
+/* Returns a file's own name; for .../gpt2/config.json it is the folder's. */
 static const char *name_of_path(struct dtp_arena *a, const char *path) {
     size_t n = strlen(path);
     n -= ends_with(path, ".json") ? strlen(".json") : 0;
@@ -45,6 +45,25 @@ static const char *name_of_path(struct dtp_arena *a, const char *path) {
         slash = strrchr(stem, '/');
     }
     return slash && slash[1] ? slash + 1 : stem;
+}
+
+enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_model *out,
+                               struct dtp_err *err) {
+    struct dtp_model m = {0};
+    char place[512];
+    if (dtp_json_type(j) != DTP_JSON_OBJECT)
+        return dtp_json_expected(j, "an object that describes a model", err);
+    if (dtp_model_is_hf(j))
+        DTP_TRY(dtp_model_read_hf(j, &m, err));
+    else
+        DTP_TRY(dtp_model_read_own(a, j, &m, err));
+    enum dtp_status status = dtp_model_finish(&m, err);
+    if (status != DTP_OK) {
+        dtp_err_prefix(err, dtp_json_place(j, place, sizeof place));
+        return status;
+    }
+    *out = m;
+    return DTP_OK;
 }
 
 static enum dtp_status load_file(struct dtp_arena *a, const char *path, const char *name,
@@ -96,7 +115,8 @@ static enum dtp_status read_names(struct dtp_arena *a, struct dtp_model_names **
     return DTP_OK;
 }
 
-/* "Llama-2-70b-chat-hf" without what says how it was trained further and saved; NULL: nothing of the kind. */
+/* Cuts off the last word that says how a model was trained further or saved ("Llama-2-70b-chat-hf"); NULL where
+ * there is none. */
 static const char *without_variant(struct dtp_arena *a, const char *name) {
     static const char *const variants[] = {"instruct", "chat", "base", "it",   "pt",
                                            "hf",       "fp8",  "v0.1", "v0.2", NULL};

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Parameters and forward FLOPs. Both walk the same weight matrices: a matrix of n x k weights costs
+/* Parameters and forward FLOPs are counted over the same weight matrices: a matrix of n x k weights costs
  * 2 n k FLOPs per token. */
 
 struct layer_weights {
@@ -20,7 +20,7 @@ static uint64_t norm_size(const struct dtp_model *m, int width) {
     return m->norm == DTP_NORM_LAYER && m->norm_bias ? 2 * (uint64_t)width : (uint64_t)width;
 }
 
-/* DeepSeek-V2 2024, section 2.1: low-rank queries and keys/values, a rope part beside them. */
+/* Queries and keys/values have low rank, with a rotary part apart (DeepSeek-V2 2024, section 2.1). */
 static void mla_weights(const struct dtp_model *m, struct layer_weights *w) {
     const struct dtp_mla *l = &m->mla;
     int qk = l->nope_head_dim + l->rope_head_dim;
@@ -166,8 +166,8 @@ static double conv_flops(const struct dtp_model *m) {
     return flops;
 }
 
-/* Pairs of queries and keys of one head: s c, c the keys of the window or all; a causal mask leaves out a
- * triangle below the window's width, of each chunk where the window is one. */
+/* One head has s c pairs of queries and keys, where c counts the keys of the window or all keys. A causal mask
+ * leaves out a triangle below the window's width, one for each chunk where the window is a chunk. */
 static double attention_pairs(const struct dtp_model *m, int seq, bool window, bool masked) {
     bool cut = window && m->sliding_window < seq;
     double keys = cut ? m->sliding_window : seq;
@@ -175,13 +175,13 @@ static double attention_pairs(const struct dtp_model *m, int seq, bool window, b
     return seq * keys - (masked ? triangles * keys * (keys - 1) / 2 : 0);
 }
 
-/* Scores and weighted values of all layers, 2 (d_qk + d_v) a pair and head. */
+/* Scores and weighted values of all layers take 2 (d_qk + d_v) FLOPs a pair and head. */
 static double attention_flops(const struct dtp_model *m, int seq,
                               const int of_kind[DTP_NLAYER_KINDS], bool masked) {
     double dims = 2 * m->head_dim;
     if (m->mla.kv_lora_rank > 0)
         dims = m->mla.nope_head_dim + m->mla.rope_head_dim + m->mla.v_head_dim;
-    /* window or full: of all layers, or by their kinds */
+    /* all layers have the window or none has it, unless their kinds say so */
     int apart = of_kind[DTP_LAYER_DENSE_WINDOW] + of_kind[DTP_LAYER_MOE_WINDOW];
     bool window = m->sliding_window > 0 && m->full_attention_step == 0;
     double pairs = attention_pairs(m, seq, window, masked) * (m->layers + m->mtp_layers - apart) +
