@@ -64,7 +64,7 @@ struct dtp_framework_gpu {
 /* Tensor parallel degree of routed experts (etp): tp; tp or 1; any that divides the ranks of a stage. */
 enum dtp_expert_tp { DTP_EXPERT_TP_SAME, DTP_EXPERT_TP_ONE, DTP_EXPERT_TP_ANY };
 
-/* Of how many layers full recomputation may be: of all alone; of any number; of every n-th, n = 1, 2, ... */
+/* Full recomputation may be that of all layers alone, of any number, or of every n-th, n = 1, 2, ... */
 enum dtp_recompute_some { DTP_RECOMPUTE_ALL, DTP_RECOMPUTE_ANY, DTP_RECOMPUTE_NTH };
 
 /* Which kernels it launches for a layer, and how fast they are beside those of the GPU file. */
@@ -144,11 +144,12 @@ struct dtp_framework_host {
     double layer_host_s; /* per layer and direction, beside the kernels' */
     bool
         checked_collectives; /* every collective is checked before it starts, as PyTorch does with TORCH_DISTRIBUTED_DEBUG=DETAIL: through the first rank of the group */
-    bool checked_transfers;  /* a microbatch waits at each boundary of stages as well ... */
-    bool host_sync;          /* the host waits for the GPU at the start of each microbatch */
-    bool launch_blocking;    /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
-    double step_host_s;      /* per step, exposed */
-    bool moe_sync;           /* the host reads the counts of rows back in every layer of experts */
+    bool
+        checked_transfers; /* a microbatch waits at each boundary of stages as well (polled_checks) */
+    bool host_sync;        /* the host waits for the GPU at the start of each microbatch */
+    bool launch_blocking; /* every launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1) */
+    double step_host_s;   /* per step, exposed */
+    bool moe_sync;        /* the host reads the counts of rows back in every layer of experts */
 };
 
 /* What it has; a plan that asks for more is refused. */
@@ -191,11 +192,11 @@ struct dtp_framework {
 static inline bool dtp_framework_takes_layers(const struct dtp_framework *f) {
     return f->can.uneven_chunks || f->kernels.native;
 }
-/* Full recomputation of `some` of a chunk's layers. */
+/* Whether the stack can recompute `some` of a chunk's layers in full. */
 static inline bool dtp_framework_recomputes(const struct dtp_framework *f, int layers, int some) {
     if (some >= layers || f->can.recompute_layers != DTP_RECOMPUTE_NTH)
         return some == layers || (some < layers && f->can.recompute_layers == DTP_RECOMPUTE_ANY);
-    return layers / (layers / some) == some; /* of every n-th, layers / n */
+    return layers / (layers / some) == some; /* every n-th is layers / n of them */
 }
 
 extern const struct dtp_field dtp_framework_fields[];
@@ -234,7 +235,7 @@ bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_
                                 int *layers);
 /* Whether the loss comes to the last of pp stages so. */
 bool dtp_framework_reaches_last(const struct dtp_framework *f, const struct dtp_model *m, int pp);
-/* Host time of the check of a collective over so many ranks, far: of several nodes; 0 where none is made. */
+/* Host time of the check of a collective over so many ranks (far: they span nodes); 0 where none is made. */
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
 /* Operations of a layer depend on dp and pp: by the shape of the tp group, or by the copies that microbatches share
  * (zero_copy_bytes). */

@@ -1,8 +1,18 @@
-/* The one table of a framework's fields. */
 #include <stddef.h>
+#include <string.h>
 
-#include "models/framework/framework_private.h"
+#include "models/framework/framework.h"
+#include "sim/base/text.h"
 #include "sim/base/units.h"
+
+/* This file has the one table of a framework's fields, and reads a file by it. */
+
+/* A file holds this: the framework and the lists that are read by hand. */
+struct document {
+    struct dtp_framework framework;
+    const struct dtp_json *aliases, *schedules, *zero_stages, *zero_stages_pp, *zero_stages_tp,
+        *dtypes, *recompute, *fitted, *by_gpu;
+};
 
 const char *const dtp_cross_entropy_names[] = {"torch", "passes", "compiled", "fused", NULL};
 const char *const dtp_fp8_recipe_names[] = {"delayed", "current", "block", NULL};
@@ -143,102 +153,40 @@ static const struct dtp_field host_fields[] = {
 
 static const struct dtp_field keeps_fields[] = {
     BOOLEAN(keeps, keeps_stage_outputs, "what a stage sent stays allocated until its backward"),
-    {.name = "weight_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.weight_bytes),
-     .max = 8,
-     .help = "bytes of one parameter used by the kernels"},
-    {.name = "gradient_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.gradient_bytes),
-     .max = 8,
-     .help = "bytes of one gradient kept over a step"},
-    {.name = "optimizer_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.optimizer_bytes),
-     .max = 32,
-     .help = "bytes of optimizer state per parameter: fp32 master 4 and two moments 8"},
-    {.name = "context_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.context_bytes),
-     .max = 1e11,
-     .help = "device bytes of the CUDA context and library workspaces"},
-    {.name = "communicator_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.communicator_bytes),
-     .max = 1e11,
-     .help = "device bytes of one communicator's buffers"},
-    {.name = "bucket_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.bucket_bytes),
-     .max = 1e11,
-     .help = "bytes of reduction buckets alive at once"},
-    {.name = "fixed_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.fixed_bytes),
-     .max = 1e11,
-     .help = "bytes that the framework keeps allocated whatever the plan"},
+    NUMBER(keeps, weight_bytes, 8, "bytes of one parameter used by the kernels"),
+    NUMBER(keeps, gradient_bytes, 8, "bytes of one gradient kept over a step"),
+    NUMBER(keeps, optimizer_bytes, 32,
+           "bytes of optimizer state per parameter: fp32 master 4 and two moments 8"),
+    NUMBER(keeps, context_bytes, 1e11, "device bytes of the CUDA context and library workspaces"),
+    NUMBER(keeps, communicator_bytes, 1e11, "device bytes of one communicator's buffers"),
+    NUMBER(keeps, bucket_bytes, 1e11, "bytes of reduction buckets alive at once"),
+    NUMBER(keeps, fixed_bytes, 1e11, "bytes that the framework keeps allocated whatever the plan"),
     {.name = "allocator_factor",
      .kind = DTP_FIELD_DOUBLE,
      .offset = F(keeps.allocator_factor),
      .min = 1,
      .max = 2,
      .help = "reserved over allocated bytes of the caching allocator"},
-    {.name = "cache_factor",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.cache_factor),
-     .max = 2,
-     .help = "as allocator_factor, where the card has room and tp or dp exceeds 1: what nvidia-smi "
-             "shows"},
-    {.name = "margin",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.margin),
-     .max = 0.5,
-     .help = "share of device memory kept free: validated error of the predicted peak"},
-    {.name = "logits_copies_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.logits_copies_bytes),
-     .max = 64,
-     .help = "bytes per logit alive at the start of the backward"},
-    {.name = "logits_tp_copies_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.logits_tp_copies_bytes),
-     .max = 64,
-     .help = "the same with tp > 1, whose loss may be another; 0: logits_copies_bytes"},
-    {.name = "gathered_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.gathered_bytes),
-     .max = 8,
-     .help = "ZeRO-3: bytes of a parameter on the wire and while in use; 0: weight_bytes"},
-    {.name = "fp8_gathered_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.fp8_gathered_bytes),
-     .max = 8,
-     .help = "FP8: gathered_bytes where parameters themselves are FP8; 0: gathered_bytes"},
-    {.name = "fp8_weight_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.fp8_weight_bytes),
-     .max = 8,
-     .help = "FP8: bytes per parameter of a layer of copies beside its 16-bit weights"},
-    {.name = "reducer_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.reducer_bytes),
-     .max = 16,
-     .help = "bytes per parameter of all reduction buckets, without ZeRO"},
-    {.name = "logits_saved_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.logits_saved_bytes),
-     .max = 64,
-     .help = "bytes per logit kept from the forward to the backward of a microbatch"},
-    {.name = "lazy_gradients",
-     .kind = DTP_FIELD_BOOL,
-     .offset = F(keeps.lazy_gradients),
-     .help = "gradients exist only from their backward to the update"},
-    {.name = "step_copy_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(keeps.step_copy_bytes),
-     .max = 64,
-     .help = "per parameter of the update: copies of gradients that live in it only"},
+    NUMBER(keeps, cache_factor, 2,
+           "as allocator_factor, where the card has room and tp or dp exceeds 1: what nvidia-smi "
+           "shows"),
+    NUMBER(keeps, margin, 0.5,
+           "share of device memory kept free: validated error of the predicted peak"),
+    NUMBER(keeps, logits_copies_bytes, 64, "bytes per logit alive at the start of the backward"),
+    NUMBER(keeps, logits_tp_copies_bytes, 64,
+           "the same with tp > 1, whose loss may be another; 0: logits_copies_bytes"),
+    NUMBER(keeps, gathered_bytes, 8,
+           "ZeRO-3: bytes of a parameter on the wire and while in use; 0: weight_bytes"),
+    NUMBER(keeps, fp8_gathered_bytes, 8,
+           "FP8: gathered_bytes where parameters themselves are FP8; 0: gathered_bytes"),
+    NUMBER(keeps, fp8_weight_bytes, 8,
+           "FP8: bytes per parameter of a layer of copies beside its 16-bit weights"),
+    NUMBER(keeps, reducer_bytes, 16, "bytes per parameter of all reduction buckets, without ZeRO"),
+    NUMBER(keeps, logits_saved_bytes, 64,
+           "bytes per logit kept from the forward to the backward of a microbatch"),
+    BOOLEAN(keeps, lazy_gradients, "gradients exist only from their backward to the update"),
+    NUMBER(keeps, step_copy_bytes, 64,
+           "per parameter of the update: copies of gradients that live in it only"),
     {0}};
 
 static const struct dtp_field can_fields[] = {
@@ -314,3 +262,293 @@ const struct dtp_field dtp_framework_fields[] = {
      .help = "what one or two frameworks alone need; null drops one that the base has"},
     LIST(fitted, "names of the fields that were fitted to measured steps"),
     {0}};
+
+const struct dtp_field dtp_framework_gpu_fields[] = {
+    {.name = "family",
+     .kind = DTP_FIELD_STRING,
+     .offset = offsetof(struct dtp_framework_gpu, family),
+     .required = true,
+     .help = "family of hw/gpu"},
+    {.name = "attention",
+     .kind = DTP_FIELD_ENUM,
+     .offset = offsetof(struct dtp_framework_gpu, attention),
+     .names = dtp_attention_names,
+     .help = "attention kernel of the stack on this family"},
+    {.name = "kernel_time_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct dtp_framework_gpu, kernel_time_factor),
+     .max = 10,
+     .help = "fitted: GEMM and memory-bound kernels over the GPU file's"},
+    {.name = "attention_time_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct dtp_framework_gpu, attention_time_factor),
+     .max = 10,
+     .help = "fitted: the fused attention kernel over the GPU file's"},
+    {.name = "norm_time_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct dtp_framework_gpu, norm_time_factor),
+     .max = 10,
+     .help = "norm kernels of the stack over the GPU file's; left out: as of the framework"},
+    {.name = "norm_backward_time_factor",
+     .kind = DTP_FIELD_DOUBLE,
+     .offset = offsetof(struct dtp_framework_gpu, norm_backward_time_factor),
+     .max = 10,
+     .help = "the same of their backward"},
+    {0}};
+
+/* ---- reading ---- */
+
+/* These values hold where a framework file says nothing. */
+static const struct dtp_framework framework_default = {
+    .kernels = {.attention = DTP_ATTN_UNFUSED,
+                .fused_norm = true,
+                .fp8_recipe = DTP_FP8_CURRENT,
+                .cp_attention_factor = 1,
+                .dropout = true,
+                .vocab_multiple = 1,
+                .optimizer_bytes_moved = 28,
+                .kernel_time_factor = 1,
+                .norm_time_factor = 1,
+                .moe_imbalance = 1},
+    .wire = {.rank_order = "tp-cp-dp-pp",
+             .p2p_bytes = 2,
+             .tp_overlap_fraction = 1,
+             .reduce_bytes = 2,
+             .zero3_forward_prefetch = true,
+             .comm_time_factor = 1},
+    .host = {.backward_launch_factor = 0.62}, /* traces of PyTorch 2.11: 31 against 50 us */
+    .keeps = {.weight_bytes = 2,
+              .gradient_bytes = 2,
+              .optimizer_bytes = 12,
+              .allocator_factor = 1,
+              .logits_copies_bytes = 10},
+    .can = {.uneven_stages = true,
+            .dtypes = 1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16},
+};
+
+static enum dtp_status read_names(struct dtp_arena *a, const struct dtp_json *j,
+                                  const char *const **out, struct dtp_err *err) {
+    if (!j)
+        return DTP_OK;
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of names", err);
+    size_t n = dtp_json_size(j);
+    const char **names = DTP_NEW(a, const char *, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        const struct dtp_json *item = dtp_json_at(j, i);
+        if (dtp_json_type(item) != DTP_JSON_STRING)
+            return dtp_json_expected(item, "a name", err);
+        names[i] = dtp_json_string(item);
+    }
+    *out = names;
+    return DTP_OK;
+}
+
+static enum dtp_status read_stage_bits(const struct dtp_json *j, int *out, struct dtp_err *err) {
+    if (!j)
+        return DTP_OK;
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of ZeRO stages", err);
+    *out = 0;
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        const struct dtp_json *item = dtp_json_at(j, i);
+        double v = dtp_json_type(item) == DTP_JSON_NUMBER ? dtp_json_number(item) : -1;
+        if (!(v == 0 || v == 1 || v == 2 || v == 3))
+            return dtp_json_expected(item, "a ZeRO stage 0, 1, 2 or 3", err);
+        *out |= 1 << (int)v;
+    }
+    return DTP_OK;
+}
+
+/* Sets a bit for each name that is given. */
+static enum dtp_status read_bits(struct dtp_arena *a, const struct dtp_json *j, const char *what,
+                                 const char *const *names, size_t nnames, int *out,
+                                 struct dtp_err *err) {
+    const char *const *given = NULL;
+    DTP_TRY(read_names(a, j, &given, err));
+    if (!given)
+        return DTP_OK;
+    *out = 0;
+    for (size_t i = 0; given[i]; i++) {
+        int k = dtp_name_index(names, given[i]);
+        if (k < 0)
+            return dtp_unknown_name(err, DTP_EINPUT, what, given[i], names, nnames, NULL);
+        *out |= 1 << k;
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status read_by_gpu(struct dtp_arena *a, const struct dtp_json *j,
+                                   struct dtp_framework *out, struct dtp_err *err) {
+    if (!j)
+        return DTP_OK;
+    if (dtp_json_type(j) != DTP_JSON_ARRAY)
+        return dtp_json_expected(j, "an array of objects, one per GPU family", err);
+    out->kernels.nby_gpu = dtp_json_size(j);
+    struct dtp_framework_gpu *gpu = DTP_NEW(a, struct dtp_framework_gpu, out->kernels.nby_gpu);
+    for (size_t i = 0; i < out->kernels.nby_gpu; i++) {
+        gpu[i] =
+            (struct dtp_framework_gpu){.attention = out->kernels.attention,
+                                       .kernel_time_factor = out->kernels.kernel_time_factor,
+                                       .attention_time_factor = 1,
+                                       .norm_time_factor = out->kernels.norm_time_factor,
+                                       .norm_backward_time_factor = out->kernels.norm_time_factor};
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(j, i), dtp_framework_gpu_fields, &gpu[i], err));
+    }
+    out->kernels.by_gpu = gpu;
+    return DTP_OK;
+}
+
+/* ---- files, by name or path ---- */
+
+enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_names,
+                                   size_t *out_n, struct dtp_err *err) {
+    return dtp_dir_list(a, dtp_data_path(a, "models/frameworks"), ".json", out_names, out_n, err);
+}
+
+static bool is_path(const char *name) {
+    size_t length = strlen(name);
+    return length > 5 && strcmp(name + length - 5, ".json") == 0;
+}
+
+/* Whether a file has this name or alias. */
+static enum dtp_status answers_to(struct dtp_arena *a, const struct dtp_json *j, const char *name,
+                                  bool *out, struct dtp_err *err) {
+    const struct dtp_json *own = dtp_json_get(j, "name");
+    const char *const *aliases = NULL;
+    DTP_TRY(read_names(a, dtp_json_get(j, "aliases"), &aliases, err));
+    *out =
+        own && dtp_json_type(own) == DTP_JSON_STRING && dtp_same_name(dtp_json_string(own), name);
+    for (size_t i = 0; aliases && aliases[i]; i++)
+        *out = *out || dtp_same_name(aliases[i], name);
+    return DTP_OK;
+}
+
+static enum dtp_status find_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
+                                 struct dtp_err *err) {
+    const char *const *names;
+    size_t n;
+    if (is_path(name))
+        return dtp_json_read_file(a, name, out, err);
+    DTP_TRY(dtp_framework_list(a, &names, &n, err));
+    int exact = dtp_name_index(names, name);
+    for (size_t i = 0; i < n; i++) {
+        if (exact >= 0 && (size_t)exact != i)
+            continue;
+        const char *path =
+            dtp_data_path(a, dtp_arena_printf(a, "models/frameworks/%s.json", names[i]));
+        bool found = false;
+        DTP_TRY(dtp_json_read_file(a, path, out, err));
+        DTP_TRY(answers_to(a, *out, name, &found, err));
+        if (found)
+            return DTP_OK;
+    }
+    return dtp_unknown_name(err, DTP_EINPUT, "framework", name, names, n, "dtplan frameworks");
+}
+
+/* ---- files that build on another, and those of before there were groups ---- */
+
+/* Returns the place of a key that is in some group, such as "host.launch_s"; NULL: no group has it. */
+static const char *place_of(struct dtp_arena *a, const struct dtp_field *fields, const char *key) {
+    for (const struct dtp_field *f = fields; f->name; f++) {
+        if (f->kind != DTP_FIELD_OBJECT)
+            continue;
+        if (dtp_field_find(f->fields, key))
+            return dtp_arena_printf(a, "%s.%s", f->name, key);
+        const char *inside = place_of(a, f->fields, key);
+        if (inside)
+            return dtp_arena_printf(a, "%s.%s", f->name, inside);
+    }
+    return NULL;
+}
+
+/* Files once listed their keys without groups. */
+static enum dtp_status refuse_flat(struct dtp_arena *a, const struct dtp_json *j,
+                                   struct dtp_err *err) {
+    if (dtp_json_type(j) != DTP_JSON_OBJECT)
+        return dtp_json_expected(j, "an object", err);
+    for (size_t i = 0; i < dtp_json_size(j); i++) {
+        char place[512];
+        const char *key = dtp_json_key(dtp_json_at(j, i));
+        if (dtp_field_find(dtp_framework_fields, key))
+            continue;
+        const char *now =
+            strcmp(key, "memory") == 0 ? "keeps" : place_of(a, dtp_framework_fields, key);
+        if (now)
+            return dtp_fail(err, DTP_EINPUT, "%s: this key is now \"%s\"",
+                            dtp_json_place(dtp_json_at(j, i), place, sizeof place), now);
+    }
+    return DTP_OK;
+}
+
+enum { MOST_BASES = 8 }; /* so many may build on each other */
+
+static enum dtp_status read_over(struct dtp_arena *a, const struct dtp_json *j, int depth,
+                                 struct document *d, struct dtp_err *err);
+
+/* Reads the base's fields, but not those that name the base itself. */
+static enum dtp_status read_base(struct dtp_arena *a, const struct dtp_json *base, int depth,
+                                 struct document *d, struct dtp_err *err) {
+    char place[512];
+    const struct dtp_json *j;
+    if (dtp_json_type(base) != DTP_JSON_STRING)
+        return dtp_json_expected(base, "the name of a framework", err);
+    if (depth == MOST_BASES)
+        return dtp_fail(err, DTP_EINPUT, "%s: more than %d bases build on each other: a circle?",
+                        dtp_json_place(base, place, sizeof place), MOST_BASES);
+    DTP_TRY(find_file(a, dtp_json_string(base), &j, err));
+    DTP_TRY(read_over(a, j, depth + 1, d, err));
+    d->aliases = NULL;
+    d->framework.base = NULL;
+    return DTP_OK;
+}
+
+static enum dtp_status read_over(struct dtp_arena *a, const struct dtp_json *j, int depth,
+                                 struct document *d, struct dtp_err *err) {
+    DTP_TRY(refuse_flat(a, j, err));
+    const struct dtp_json *base = dtp_json_get(j, "base"), *quirks = dtp_json_get(j, "quirks");
+    if (base)
+        DTP_TRY(read_base(a, base, depth, d, err));
+    if (quirks)
+        dtp_quirks_drop(quirks, &d->framework.quirks);
+    return dtp_fields_read(a, j, dtp_framework_fields, d, err);
+}
+
+enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j,
+                                   struct dtp_framework *out, struct dtp_err *err) {
+    static const char *const recompute_names[] = {"none", "selective", "full", NULL};
+    static const char *const default_schedules[] = {"gpipe", "1f1b", "interleaved", NULL};
+    struct document d = {.framework = framework_default};
+    d.framework.quirks = dtp_quirks_default;
+    d.framework.can.schedules = default_schedules;
+    DTP_TRY(read_over(a, j, 0, &d, err));
+    *out = d.framework;
+    out->can.zero_stages = out->can.recompute_modes = 1;
+    DTP_TRY(read_names(a, d.aliases, &out->aliases, err));
+    DTP_TRY(read_names(a, d.schedules, &out->can.schedules, err));
+    DTP_TRY(read_names(a, d.fitted, &out->fitted, err));
+    DTP_TRY(read_by_gpu(a, d.by_gpu, out, err));
+    DTP_TRY(read_stage_bits(d.zero_stages, &out->can.zero_stages, err));
+    out->can.zero_stages_pp = out->can.zero_stages_tp = out->can.zero_stages;
+    DTP_TRY(read_stage_bits(d.zero_stages_pp, &out->can.zero_stages_pp, err));
+    DTP_TRY(read_stage_bits(d.zero_stages_tp, &out->can.zero_stages_tp, err));
+    DTP_TRY(read_bits(a, d.recompute, "recomputation", recompute_names, 3,
+                      &out->can.recompute_modes, err));
+    DTP_TRY(read_bits(a, d.dtypes, "dtype", dtp_dtype_names, DTP_NDTYPES, &out->can.dtypes, err));
+    const struct dtp_json *source = dtp_json_get(j, "source");
+    if (source && dtp_json_type(source) == DTP_JSON_STRING)
+        out->source = dtp_json_string(source);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_framework_file(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   const struct dtp_json **out_json, struct dtp_err *err) {
+    DTP_TRY(find_file(a, name, out_json, err));
+    return dtp_framework_read(a, *out_json, out, err);
+}
+
+enum dtp_status dtp_framework_load(struct dtp_arena *a, const char *name, struct dtp_framework *out,
+                                   struct dtp_err *err) {
+    const struct dtp_json *file;
+    return dtp_framework_file(a, name, out, &file, err);
+}

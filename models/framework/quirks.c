@@ -1,4 +1,3 @@
-/* The tables of the quirks' fields. */
 #include "models/framework/quirks.h"
 
 #include <stddef.h>
@@ -28,11 +27,8 @@ static const struct dtp_field zero_pieces[] = {
     BOOLEAN(zero3_buckets, "ZeRO-3 reduces in buckets of dp_bucket_bytes, not layer by layer"),
     BOOLEAN(zero2_reduce_scatter, "ZeRO-2 reduces with reduce-scatter; false: all-reduce"),
     NUMBER(zero_copy_bytes, 64, "ZeRO-1/2: bytes copied per gradient around its reduction"),
-    {.name = "overlap_bucket_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(overlap_bucket_bytes),
-     .max = 1e11,
-     .help = "ZeRO-1/2: second buckets, where reductions overlap the backward"},
+    NUMBER(overlap_bucket_bytes, 1e11,
+           "ZeRO-1/2: second buckets, where reductions overlap the backward"),
     {0}};
 #undef F
 
@@ -82,25 +78,15 @@ static const struct dtp_field broadcast_gather[] = {
 #define F(member) offsetof(struct dtp_quirk_autocast_copies, member)
 static const struct dtp_field autocast_copies[] = {
     BOOLEAN(autocast, "eager: weights and residual stream in fp32, products in 16 bit"),
-    {.name = "cached_weight_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(cached_weight_bytes),
-     .max = 8,
-     .help = "bytes per parameter of 16-bit copies that the backward needs"},
+    NUMBER(cached_weight_bytes, 8, "bytes per parameter of 16-bit copies that the backward needs"),
     {0}};
 #undef F
 
 #define F(member) offsetof(struct dtp_quirk_kept_outputs, member)
 static const struct dtp_field kept_outputs[] = {
-    {.name = "outputs_kept_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(outputs_kept_bytes),
-     .max = 16,
-     .help = "pipeline: bytes per logit of each microbatch kept until the step ends"},
-    {.name = "transfers_kept",
-     .kind = DTP_FIELD_BOOL,
-     .offset = F(transfers_kept),
-     .help = "pipeline: a transfer buffer for each microbatch and direction"},
+    NUMBER(outputs_kept_bytes, 16,
+           "pipeline: bytes per logit of each microbatch kept until the step ends"),
+    BOOLEAN(transfers_kept, "pipeline: a transfer buffer for each microbatch and direction"),
     {0}};
 #undef F
 
@@ -177,78 +163,43 @@ static const struct dtp_field whole_gradients[] = {
     BOOLEAN(dp_whole_buffer, "what is reduced after the last backward is one message, no buckets"),
     INTEGER(gather_copies_per_layer, 1024,
             "ZeRO-1/2: tensors of a layer copied one by one, for each rank, out of the gather"),
-    {.name = "reducer_ranks",
-     .kind = DTP_FIELD_INT,
-     .offset = F(reducer_ranks),
-     .max = 1e6,
-     .help = "ranks of the smallest group that has reduction buckets"},
-    {.name = "backward_gradient_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(backward_gradient_bytes),
-     .max = 8,
-     .help = "bytes per parameter of one backward's gradients, added to the step's at its end"},
-    {.name = "flat_gather_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(flat_gather_bytes),
-     .max = 8,
-     .help = "ZeRO-1/2: bytes per parameter of the one piece that updated parameters are gathered "
-             "into"},
+    INTEGER(reducer_ranks, DTP_MEGA, "ranks of the smallest group that has reduction buckets"),
+    NUMBER(backward_gradient_bytes, 8,
+           "bytes per parameter of one backward's gradients, added to the step's at its end"),
+    NUMBER(flat_gather_bytes, 8,
+           "ZeRO-1/2: bytes per parameter of the one piece that updated parameters are gathered "
+           "into"),
     {0}};
 #undef F
 
 #define F(member) offsetof(struct dtp_quirk_attention_copies, member)
 static const struct dtp_field attention_copies[] = {
-    {.name = "attention_copies_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(attention_copies_bytes),
-     .max = 64,
-     .help = "bytes per token and element of the heads' width kept beside Q, K, V and the output"},
+    NUMBER(attention_copies_bytes, 64,
+           "bytes per token and element of the heads' width kept beside Q, K, V and the output"),
     {0}};
 #undef F
 
 #define F(member) offsetof(struct dtp_quirk_allocator_replay, member)
 static const struct dtp_field allocator_replay[] = {
-    {.name = "piece_params",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(piece_params),
-     .max = 1e12,
-     .help =
-         "ZeRO-1/2: gradients are reduced and parameters gathered by so many, each piece in a copy "
-         "of its own; 0: in place"},
-    {.name = "gather_buffers",
-     .kind = DTP_FIELD_INT,
-     .offset = F(gather_buffers),
-     .max = 8,
-     .help = "sequence parallelism: buffers of a gathered input that stay allocated"},
-    {.name = "logits_freed_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(logits_freed_bytes),
-     .max = 64,
-     .help = "reserved: bytes per logit freed before the peak that nothing else fills"},
-    {.name = "logits_split_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(logits_split_bytes),
-     .max = 64,
-     .help =
-         "reserved: bytes per logit of a freed copy that a library's workspace splits for good"},
-    {.name = "table_gradient_bytes",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(table_gradient_bytes),
-     .max = 8,
-     .help = "reserved: bytes per parameter of the embedding, whose gradient is larger than what a "
-             "backward frees, on stages without logits"},
-    {.name = "queue_layers",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(queue_layers),
-     .max = 1e4,
-     .help = "reserved: layers whose launches fill the GPU's queue; their collectives keep what "
-             "they read"},
-    {.name = "host_lead",
-     .kind = DTP_FIELD_DOUBLE,
-     .offset = F(host_lead),
-     .max = 1,
-     .help = "reserved: share of launches by which a rank's host is ahead of the slowest of its tp "
-             "group"},
+    NUMBER(
+        piece_params, DTP_TERA,
+        "ZeRO-1/2: gradients are reduced and parameters gathered by so many, each piece in a copy "
+        "of its own; 0: in place"),
+    INTEGER(gather_buffers, 8,
+            "sequence parallelism: buffers of a gathered input that stay allocated"),
+    NUMBER(logits_freed_bytes, 64,
+           "reserved: bytes per logit freed before the peak that nothing else fills"),
+    NUMBER(logits_split_bytes, 64,
+           "reserved: bytes per logit of a freed copy that a library's workspace splits for good"),
+    NUMBER(table_gradient_bytes, 8,
+           "reserved: bytes per parameter of the embedding, whose gradient is larger than what a "
+           "backward frees, on stages without logits"),
+    NUMBER(queue_layers, 1e4,
+           "reserved: layers whose launches fill the GPU's queue; their collectives keep what "
+           "they read"),
+    NUMBER(host_lead, 1,
+           "reserved: share of launches by which a rank's host is ahead of the slowest of its tp "
+           "group"),
     {0}};
 #undef F
 

@@ -24,7 +24,7 @@ struct dtp_quirk_zero_pieces {
 struct dtp_quirk_eager_offload {
     /* gradients leave the GPU with each microbatch; false: in the step */
     bool offload_each_microbatch;
-    bool offload_overlap; /* behind the backward */
+    bool offload_overlap; /* they leave behind the backward */
 };
 
 /* Megatron-Core offload moves fp32 gradients and weights. */
@@ -35,7 +35,7 @@ struct dtp_quirk_fp32_offload {
 
 /* Megatron-Core: transfers run behind compute where a rank holds several chunks. */
 struct dtp_quirk_chunk_transfers {
-    bool p2p_chunks_overlap; /* but not where ranks hold several chunks */
+    bool p2p_chunks_overlap; /* p2p_blocking does not hold where a rank holds several chunks */
 };
 
 /* NeMo: the head's weight gradients wait for idle time of the last stage. */
@@ -85,13 +85,14 @@ struct dtp_quirk_gathered_casts {
 /* DeepSpeed-MoE: experts of fixed capacity run one after another. */
 struct dtp_quirk_expert_loop {
     double
-        moe_capacity; /* rows of an expert over the mean where the model is dropless: what is more is dropped, what lacks is padded; 0: none are */
-    bool moe_expert_loop; /* experts one after another, not in groups */
+        moe_capacity; /* rows of an expert over the mean, for models without a capacity: rows beyond it are dropped, lacking rows are padded; 0: neither */
+    bool moe_expert_loop; /* experts run one after another, not in groups */
 };
 
 /* DeepSpeed on Hugging Face models: one kernel between the products of experts. */
 struct dtp_quirk_fused_experts {
-    bool moe_fused_activation; /* one kernel between them, whatever dense layers have */
+    bool
+        moe_fused_activation; /* experts have one kernel between their products, whatever dense layers have */
 };
 
 /* torchtitan weights the rows of experts by a kernel of its own. */
@@ -101,10 +102,9 @@ struct dtp_quirk_weighed_rows {
 
 /* vTrain: times come from a tracer, which keeps kernels and collectives apart. */
 struct dtp_quirk_traced_gaps {
-    /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all ranks have met */
-    double kernel_gap_s;
-    /* on the GPU: between kernels beside the GPU's own gap; around each collective of a layer until all ranks have met */
-    double collective_gap_s;
+    double kernel_gap_s; /* the GPU waits so long between kernels, over its own gap */
+    double
+        collective_gap_s; /* it waits so long at each collective of a layer until all ranks have met */
     bool half_cross_entropy; /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
     bool vocab_padded;       /* false: padded only with tp > 1 */
 };
@@ -116,23 +116,26 @@ struct dtp_quirk_cut_by_cost {
 
 /* nanotron: a ring of a tp group over nodes takes at least so long per step. */
 struct dtp_quirk_slow_hops {
-    /* a ring of a tp group that spans nodes takes so much per step, beside the bytes at the NICs' rate, or what the cluster says where that is longer */
+    /* A step of a ring of a tp group that spans nodes takes so much besides its bytes at the NICs' rate, or what the
+     * cluster says where that is longer. */
     double tp_hop_s;
 };
 
 /* nanotron with TORCH_DISTRIBUTED_DEBUG=DETAIL: what checks of collectives and transfers take. */
 struct dtp_quirk_polled_checks {
-    double check_rank_s;     /* ... and so takes so much host time per rank of the group */
-    double check_far_rank_s; /* ... or so much where the group spans nodes */
-    double check_transfer_s; /* ... so long, both ways in all ... */
-    double check_poll_s;     /* ... since it is asked so often whether a message has arrived */
+    double
+        check_rank_s; /* the check of a collective takes so much host time per rank of the group */
+    double check_far_rank_s; /* it takes so much where the group spans nodes */
+    double check_transfer_s; /* the check of a transfer takes so long, both ways together */
+    double check_poll_s;     /* the host looks so often whether a message has arrived */
 };
 
 /* nanotron: gradients of a step are one buffer, gathered weights are copied tensor by tensor. */
 struct dtp_quirk_whole_gradients {
-    bool dp_whole_buffer;        /* but what is reduced after the last backward is one message */
-    int gather_copies_per_layer; /* ZeRO-1/2: tensors of a layer that are copied one by one, for each rank, out of what the gather wrote: launches */
-    int reducer_ranks;           /* ranks that the smallest group with them has */
+    bool dp_whole_buffer; /* what is reduced after the last backward is one message */
+    /* ZeRO-1/2: each rank copies so many tensors of a layer, one launch each, out of what the gather wrote */
+    int gather_copies_per_layer;
+    int reducer_ranks; /* ranks that the smallest group with them has */
     /* per parameter: gradients of one backward, kept until it has ended and then added to those of the step */
     double backward_gradient_bytes;
     double flat_gather_bytes; /* ZeRO-1/2: per parameter, in one piece, where updated parameters are
@@ -151,17 +154,16 @@ struct dtp_quirk_allocator_replay {
                                  copy of its own; 0: in place */
     int gather_buffers;  /* sequence parallelism: buffers of a gathered input that stay */
     /* What the caching allocator holds while there is room, see memory_reserved.c. */
-    double logits_freed_bytes; /* per logit */
-    /* What the caching allocator holds while there is room, see memory_reserved.c. */
+    double logits_freed_bytes;   /* per logit */
     double logits_split_bytes;   /* per logit */
     double table_gradient_bytes; /* per parameter of the embedding, on stages without logits */
-    double queue_layers;         /* layers whose forwards the host launches ahead of the GPU ... */
-    double host_lead; /* ... of all launches this share, though layers keep the host busier */
+    double queue_layers; /* the host launches the forwards of so many layers ahead of the GPU */
+    double host_lead; /* it is ahead by this share of all launches, though layers keep it busier */
 };
 
 /* Megatron 2021 and 2022: the host waits for each transfer and starts anew. */
 struct dtp_quirk_transfer_wait {
-    /* exposed per transfer between stages: the host waits for it and starts anew */
+    /* a transfer between stages exposes so much: the host waits for it and then launches again */
     double p2p_host_s;
 };
 
