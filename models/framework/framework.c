@@ -58,6 +58,10 @@ double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp
                : f->quirks.zero_pieces.zero3_unit_params;
 }
 
+bool dtp_framework_autocasts(const struct dtp_framework *f, int zero_stage) {
+    return f->quirks.autocast_copies.autocast && zero_stage < 2;
+}
+
 double dtp_framework_gathered_bytes(const struct dtp_framework *f, enum dtp_dtype dtype) {
     if (dtp_dtype_narrow(dtype) && f->keeps.fp8_gathered_bytes > 0)
         return f->keeps.fp8_gathered_bytes;

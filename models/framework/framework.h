@@ -43,8 +43,9 @@ struct dtp_framework_keeps {
     double gathered_bytes; /* ZeRO-3: per parameter on the wire and while in use; 0: weight_bytes */
     /* FP8: gathered_bytes where the parameters themselves are FP8; 0: as that */
     double fp8_gathered_bytes;
-    double fp8_weight_bytes;   /* FP8: per parameter of products, copies beside the 16-bit weight */
-    double reducer_bytes;      /* per parameter without ZeRO: all reduction buckets together */
+    double fp8_weight_bytes; /* FP8: per parameter of products, copies beside the 16-bit weight */
+    double reducer_bytes;    /* per parameter without ZeRO: all reduction buckets together */
+    int reducer_ranks;       /* ranks of the smallest data-parallel group that has these buckets */
     double logits_saved_bytes; /* per logit, of that, from the forward to the backward */
     bool lazy_gradients;       /* gradients are freed by the update and come back in the backward */
     bool keeps_stage_outputs;  /* what a stage sent stays allocated until its backward */
@@ -224,6 +225,8 @@ bool dtp_framework_dp_overlaps(const struct dtp_framework *f, int option, int ze
 double dtp_framework_reused_params(const struct dtp_framework *f, double params);
 /* ZeRO-3 with zero3_unit_params: parameters of one gather; a weight is never cut. */
 double dtp_framework_unit_params(const struct dtp_framework *f, const struct dtp_model *m);
+/* Products run under torch.autocast; what FSDP (ZeRO-2 and 3) gathers is of 16 bit already. */
+bool dtp_framework_autocasts(const struct dtp_framework *f, int zero_stage);
 /* ZeRO: bytes of a parameter on the wire and while in use. */
 double dtp_framework_gathered_bytes(const struct dtp_framework *f, enum dtp_dtype dtype);
 /* Bytes moved per element to cast it to a narrow type, rowwise and transposed. */

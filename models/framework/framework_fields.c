@@ -182,6 +182,7 @@ static const struct dtp_field keeps_fields[] = {
     NUMBER(keeps, fp8_weight_bytes, 8,
            "FP8: bytes per parameter of a layer of copies beside its 16-bit weights"),
     NUMBER(keeps, reducer_bytes, 16, "bytes per parameter of all reduction buckets, without ZeRO"),
+    INTEGER(keeps, reducer_ranks, 4096, "data-parallel ranks from which on these buckets exist"),
     NUMBER(keeps, logits_saved_bytes, 64,
            "bytes per logit kept from the forward to the backward of a microbatch"),
     BOOLEAN(keeps, lazy_gradients, "gradients exist only from their backward to the update"),

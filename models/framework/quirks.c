@@ -163,7 +163,6 @@ static const struct dtp_field whole_gradients[] = {
     BOOLEAN(dp_whole_buffer, "what is reduced after the last backward is one message, no buckets"),
     INTEGER(gather_copies_per_layer, 1024,
             "ZeRO-1/2: tensors of a layer copied one by one, for each rank, out of the gather"),
-    INTEGER(reducer_ranks, DTP_MEGA, "ranks of the smallest group that has reduction buckets"),
     NUMBER(backward_gradient_bytes, 8,
            "bytes per parameter of one backward's gradients, added to the step's at its end"),
     NUMBER(flat_gather_bytes, 8,

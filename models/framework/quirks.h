@@ -135,7 +135,6 @@ struct dtp_quirk_whole_gradients {
     bool dp_whole_buffer; /* what is reduced after the last backward is one message */
     /* ZeRO-1/2: each rank copies so many tensors of a layer, one launch each, out of what the gather wrote */
     int gather_copies_per_layer;
-    int reducer_ranks; /* ranks that the smallest group with them has */
     /* per parameter: gradients of one backward, kept until it has ended and then added to those of the step */
     double backward_gradient_bytes;
     double flat_gather_bytes; /* ZeRO-1/2: per parameter, in one piece, where updated parameters are

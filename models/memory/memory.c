@@ -360,7 +360,7 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     if ((plan->zero_stage == 1 || plan->zero_stage == 2) &&
         dtp_framework_dp_overlaps(memo->problem->framework, plan->dp_overlap, plan->zero_stage))
         buffers += f->quirks.zero_pieces.overlap_bucket_bytes;
-    if (plan->zero_stage == 0 && plan->dp * plan->cp >= f->quirks.whole_gradients.reducer_ranks)
+    if (plan->zero_stage == 0 && plan->dp * plan->cp >= f->keeps.reducer_ranks)
         buffers += f->keeps.reducer_bytes * (r->dense + r->experts);
     if (plan->sequence_parallel && plan->tp > 1)
         buffers += f->quirks.allocator_replay.gather_buffers *
@@ -413,7 +413,7 @@ static double cached_weights(const struct dtp_framework *f, const struct dtp_pla
     double products = r->dense + r->experts - r->table;
     if (plan->recompute == DTP_RECOMPUTE_FULL)
         products = r->root - r->table;
-    return plan->zero_stage >= 3 ? 0 : f->quirks.autocast_copies.cached_weight_bytes * products;
+    return plan->zero_stage >= 2 ? 0 : f->quirks.autocast_copies.cached_weight_bytes * products;
 }
 
 /* The end of a backward whose gradients are added to those of the step only then: the activations of its

@@ -71,7 +71,7 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
 static inline double dtp_memory_element_bytes(const struct dtp_problem *problem,
                                               const struct dtp_plan *plan) {
     bool wide = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ||
-                problem->framework->quirks.autocast_copies.autocast;
+                dtp_framework_autocasts(problem->framework, plan->zero_stage);
     return wide ? 4 : 2;
 }
 

@@ -1,14 +1,9 @@
 /* Operations of attention: projections, the core fused or unfused, multi-head latent attention. */
 #include "models/ops/op_build.h"
 
-/* Scores in memory (Korthikanti 2022, section 4.1): S = b a s^2 / t elements. */
-static void unfused_core(struct dtp_op_build *b) {
-    const struct dtp_model *m = b->m;
-    double heads = m->heads / b->t, seq = b->problem->seq, d = m->head_dim, e = b->e;
-    double rows = seq / b->plan->cp, batch = b->plan->microbatch_size * heads;
-    double scores = batch * rows * seq;
-    int from = b->out->n;
-    dtp_op_gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
+/* From the scores to their softmax; returns the bytes of an element in it. batch: heads x microbatch of a rank. */
+static double softmax_of_scores(struct dtp_op_build *b, double batch, double scores) {
+    double e = b->e;
     /* Megatron's kernel works on 16 bit and on whole blocks of heads (is_kernel_available). */
     int multiple = b->f->kernels.fused_softmax_multiple;
     bool half = e < 4;
@@ -35,6 +30,22 @@ static void unfused_core(struct dtp_op_build *b) {
         dtp_op_kernel(b, "scores gradient to 16 bit", DTP_PASS_I, DTP_K_COPY, (w + e) * scores,
                       scores);
     }
+    return w;
+}
+
+/* Scores in memory (Korthikanti 2022, section 4.1): S = b a s^2 / t elements. */
+static void unfused_core(struct dtp_op_build *b) {
+    const struct dtp_model *m = b->m;
+    double heads = m->heads / b->t, seq = b->problem->seq, d = m->head_dim, e = b->e;
+    double rows = seq / b->plan->cp, batch = b->plan->microbatch_size * heads;
+    double scores = batch * rows * seq;
+    int from = b->out->n;
+    dtp_op_gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
+    double w = e;
+    if (b->f->kernels.eager && e < 4)
+        dtp_op_eager_scores(b, scores);
+    else
+        w = softmax_of_scores(b, batch, scores);
     if (b->attention_dropout) {
         dtp_op_kernel(b, "attention dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * scores,
                       scores)
@@ -45,7 +56,8 @@ static void unfused_core(struct dtp_op_build *b) {
     dtp_op_gemm(b, "PV", DTP_PASS_F, (struct dtp_op_shape){rows, d, seq, batch});
     dtp_op_gemm(b, "dP", DTP_PASS_I, (struct dtp_op_shape){rows, seq, d, batch});
     dtp_op_gemm(b, "dV", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
-    dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * w * scores, scores);
+    if (!(b->f->kernels.eager && e < 4))
+        dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * w * scores, scores);
     dtp_op_gemm(b, "dQ", DTP_PASS_I, (struct dtp_op_shape){rows, d, seq, batch});
     dtp_op_gemm(b, "dK", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
     dtp_op_again(b, from, DTP_BIT_CORE_ATTN);
@@ -184,14 +196,18 @@ static void qkv_projection(struct dtp_op_build *b) {
         }
 }
 
+enum dtp_attention dtp_op_attention_kernel(const struct dtp_op_build *b) {
+    const struct dtp_gpu *gpu = &b->problem->cluster->gpu;
+    int asked = b->problem->attention;
+    return dtp_device_attention(gpu, asked >= 0 ? (enum dtp_attention)asked
+                                                : dtp_framework_on(b->f, gpu).attention);
+}
+
 void dtp_op_attention_core(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double v_dim = m->mla.kv_lora_rank > 0 ? m->mla.v_head_dim : m->head_dim;
     double context = b->tokens * m->heads / b->t * v_dim;
-    const struct dtp_gpu *gpu = &b->problem->cluster->gpu;
-    int asked = b->problem->attention;
-    enum dtp_attention impl = dtp_device_attention(
-        gpu, asked >= 0 ? (enum dtp_attention)asked : dtp_framework_on(b->f, gpu).attention);
+    enum dtp_attention impl = dtp_op_attention_kernel(b);
     if (impl != DTP_ATTN_UNFUSED) {
         fused_core(b, impl, context);
         return;

@@ -94,6 +94,8 @@ void dtp_op_moe(struct dtp_op_build *b);
 void dtp_op_tp_enter(struct dtp_op_build *b);
 void dtp_op_tp_leave(struct dtp_op_build *b);
 /* Attention core: fused, or with scores in memory. */
+/* The kernel that the problem asks for, else the framework's on this GPU. */
+enum dtp_attention dtp_op_attention_kernel(const struct dtp_op_build *b);
 void dtp_op_attention_core(struct dtp_op_build *b);
 /* Norm, projections, core, output projection and residual (op_attention.c). */
 void dtp_op_attention_block(struct dtp_op_build *b);
@@ -131,6 +133,8 @@ void dtp_op_native_embedding(struct dtp_op_build *b);
 void dtp_op_native_head(struct dtp_op_build *b);
 /* What happens to params weights in n tensors beside the products: autocast converts them and their
  * gradients; gradients move into buckets or are added up. */
+/* Unfused attention between QK^T and its input gradient; so many scores. */
+void dtp_op_eager_scores(struct dtp_op_build *b, double scores);
 void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n);
 
 #endif

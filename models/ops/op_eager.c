@@ -151,6 +151,25 @@ static const struct row gated[] = {
     {"gate product", I, DTP_K_ELEMENTWISE, 6, 1}, {"gate product", I, DTP_K_ELEMENTWISE, 6, 1},
     {"silu", I, DTP_K_ELEMENTWISE, 6, 1},         {0}};
 
+/* transformers' eager_attention_forward: the softmax works on an fp32 copy of the 16-bit scores, what multiplies V
+ * is cast back; as profiled with PyTorch 2.11. */
+static const struct row scores_rows[] = {{"scores scale", F, DTP_K_ELEMENTWISE, 4, 1},
+                                         {"mask add", F, DTP_K_STRIDED, 4, 1},
+                                         {"scores to fp32", F, DTP_K_STRIDED, 6, 1},
+                                         {"softmax", F, DTP_K_SOFTMAX, 8, 1},
+                                         {"softmax to 16 bit", F, DTP_K_COPY, 6, 1},
+                                         {"softmax gradient to fp32", I, DTP_K_STRIDED, 6, 1},
+                                         {"softmax", I, DTP_K_SOFTMAX_BACKWARD, 12, 1},
+                                         {"scores gradient to 16 bit", I, DTP_K_COPY, 6, 1},
+                                         {"scores scale", I, DTP_K_ELEMENTWISE, 4, 1},
+                                         {0}};
+/* Keys, and values, of each head of queries are a copy; q are the elements of such a copy. */
+static const struct row repeat_rows[] = {{"repeat keys", F, DTP_K_STRIDED, 4, 1},
+                                         {"repeat values", F, DTP_K_STRIDED, 4, 1},
+                                         {"repeated keys sum", I, DTP_K_REDUCE, 2, 1},
+                                         {"repeated values sum", I, DTP_K_REDUCE, 2, 1},
+                                         {0}};
+
 /* Upcast, log-softmax, negative log-likelihood; backward: zero-filled gradient, softmax, downcast. */
 static const struct row cross_entropy[] = {
     {"logits to fp32", F, DTP_K_STRIDED, 6, 1}, {"log-softmax", F, DTP_K_CROSS_ENTROPY, 8, 1},
@@ -190,7 +209,7 @@ void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements) {
 /* Its input stays, in fp32 under autocast or inside RMS norm; RMS norm also keeps what its weight
  * multiplies. readers: linear layers that read the output. */
 static void norm(struct dtp_op_build *b, int readers) {
-    bool autocast = b->f->quirks.autocast_copies.autocast;
+    bool autocast = dtp_framework_autocasts(b->f, b->plan->zero_stage);
     double z = b->z;
     if (rms(b) && !autocast) {
         dtp_op_eager_rms_norm(b, z);
@@ -215,13 +234,20 @@ static void leave(struct dtp_op_build *b, bool bias) {
         rows(b, dropout, b->z);
         keep(b, b->z);
     }
-    rows(b, b->f->quirks.autocast_copies.autocast ? residual_autocast : residual, b->z);
+    rows(b, dtp_framework_autocasts(b->f, b->plan->zero_stage) ? residual_autocast : residual,
+         b->z);
 }
 
 static void rotate(struct dtp_op_build *b, double elements) {
     rows(b, rope, elements);
-    if (b->f->quirks.autocast_copies.autocast)
+    if (dtp_framework_autocasts(b->f, b->plan->zero_stage))
         rows(b, rope_autocast, elements);
+}
+
+/* The scores and their fp32 softmax: 4 bytes of its output and 2 of the cast stay. */
+void dtp_op_eager_scores(struct dtp_op_build *b, double scores) {
+    rows(b, scores_rows, scores);
+    keep(b, 6 * scores);
 }
 
 void dtp_op_eager_attention(struct dtp_op_build *b) {
@@ -242,7 +268,11 @@ void dtp_op_eager_attention(struct dtp_op_build *b) {
     }
     if (bias)
         dtp_op_kernel(b, "qkv bias gradient", DTP_PASS_W, DTP_K_REDUCE, 2 * n * width, n * width);
-    keep(b, 2 * n * (b->f->quirks.repeated_kv.repeats_kv ? 3 * b->q_width : width)); /* q, k, v */
+    bool unfused = dtp_op_attention_kernel(b) == DTP_ATTN_UNFUSED;
+    bool repeats = b->f->quirks.repeated_kv.repeats_kv || unfused;
+    if (unfused && b->kv_width < b->q_width)
+        rows(b, repeat_rows, n * b->q_width);
+    keep(b, 2 * n * (repeats ? 3 * b->q_width : width)); /* q, k, v */
     dtp_op_attention_core(b);
     dtp_op_linear(b, "projection", n, b->q_width, b->h, 2 * n * b->q_width);
     dtp_op_tp_leave(b);
@@ -265,8 +295,9 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
         keep(b, 6 * x);
     } else if (
         chain) { /* its input, half of it, tanh and 1 + tanh; but the half fp32 under autocast */
-        rows(b, b->f->quirks.autocast_copies.autocast ? gelu_new_autocast : gelu_new, x);
-        keep(b, (b->f->quirks.autocast_copies.autocast ? 14 : 8) * x);
+        rows(b, dtp_framework_autocasts(b->f, b->plan->zero_stage) ? gelu_new_autocast : gelu_new,
+             x);
+        keep(b, (dtp_framework_autocasts(b->f, b->plan->zero_stage) ? 14 : 8) * x);
     } else {
         rows(b, activation, x);
         keep(b, 2 * x);
@@ -284,15 +315,16 @@ void dtp_op_eager_experts(struct dtp_op_build *b) {
 }
 
 void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n) {
-    double wide = b->f->quirks.autocast_copies.autocast ? 4 : 2;
-    if (b->f->quirks.autocast_copies.autocast) {
+    double wide = dtp_framework_autocasts(b->f, b->plan->zero_stage) ? 4 : 2;
+    if (dtp_framework_autocasts(b->f, b->plan->zero_stage)) {
         dtp_op_kernel(b, "weights to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * params, params)
             ->launches = n.cast;
         dtp_op_kernel(b, "weight gradients to fp32", DTP_PASS_W, DTP_K_STRIDED, 6 * params, params)
             ->launches = n.cast;
     }
     bool several = dtp_plan_num_microbatches(b->plan) > 1 && b->plan->zero_stage < 2;
-    if (b->f->keeps.reducer_bytes > 0 && !several) /* gradients move into the reduction buckets */
+    bool reducer = b->f->keeps.reducer_bytes > 0 && b->plan->zero_stage == 0;
+    if (reducer && !several) /* gradients move into the reduction buckets */
         dtp_op_kernel(b, "gradients to buckets", DTP_PASS_W, DTP_K_ELEMENTWISE, 2 * wide * params,
                       params)
             ->launches = n.all;
@@ -316,7 +348,8 @@ struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool mo
 
 void dtp_op_eager_embedding(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
-    double full = b->tokens * b->h, wide = b->f->quirks.autocast_copies.autocast ? 4 : 2;
+    double full = b->tokens * b->h,
+           wide = dtp_framework_autocasts(b->f, b->plan->zero_stage) ? 4 : 2;
     double table = (double)m->vocab / b->t * b->h;
     dtp_op_kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * wide * full, full);
     if (m->position == DTP_POS_LEARNED) {

@@ -206,6 +206,36 @@ static void test_repeated_kv(void) {
                 2 * 1.5 * 4096 * 1024, 1e-12);
 }
 
+/* Attention of transformers without a fused kernel: Q, repeated K and V and the output of h each in 16 bit, and for
+ * each score the fp32 softmax and its 16-bit cast. Llama 8B at 2 x 2,048 tokens: 4096 (8 x 4096 + 6 x 32 x 2048). */
+static void test_unfused(void) {
+    struct fixture x;
+    setup(&x, "llama", "hf-bf16", (struct sizes){2, 4096, 32, 2048, 32000, 2});
+    x.model.kv_heads = 8;
+    double fused = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
+    x.problem.attention = DTP_ATTN_UNFUSED;
+    double unfused = dtp_memory_layer_activations(&x.problem, &x.plan, DTP_LAYER_DENSE);
+    double kept = 4096.0 * (4 * 4096 + 4 * 1024 + 4 * 32);
+    expect_near(unfused - fused + kept, 4096.0 * (8 * 4096 + 6 * 32 * 2048), 1e-12);
+}
+
+/* One process has no DDP, so no reducer: 8 bytes a parameter in fp32 come with the second rank, and gradients are views
+ * of them. FSDP2 keeps no copies of autocast. */
+static void test_reducer(void) {
+    struct fixture x;
+    struct dtp_param_counts params;
+    double peak[2];
+    for (int dp = 1; dp <= 2; dp++) {
+        setup(&x, "llama", "hf", (struct sizes){4, 2048, 16, 1024, 32000, 1});
+        x.plan.dp = x.problem.gpus = x.plan.global_batch_size = x.problem.global_batch = dp;
+        peak[dp - 1] = peak_bytes(&x);
+    }
+    dtp_model_params(&x.model, x.model.vocab, &params);
+    expect_near(peak[1] - peak[0], 8 * (double)params.total, 1e-3);
+    CU_ASSERT(dtp_framework_autocasts(&x.framework, 0));
+    CU_ASSERT_FALSE(dtp_framework_autocasts(&x.framework, 3));
+}
+
 int main(void) {
     arena = dtp_arena_create("test");
     CU_TestInfo tests[] = {{"activations kept", test_activations},
@@ -213,6 +243,8 @@ int main(void) {
                            {"autocast moves twice the bytes", test_precision},
                            {"recomputation stops early", test_early_stop},
                            {"keys and values repeated", test_repeated_kv},
+                           {"unfused attention", test_unfused},
+                           {"reducer of DDP", test_reducer},
                            {"measured peaks", test_measured_peaks},
                            {"FSDP shards", test_fsdp},
                            {"forward prefetch", test_forward_prefetch},

@@ -28,7 +28,7 @@ static void test_reducer(void) {
         setup_llama(&x, "megatron-core", dp);
         double without = (double)first_stage(&x).buffers_bytes;
         x.framework.keeps.reducer_bytes = 4;
-        x.framework.quirks.whole_gradients.reducer_ranks = 8;
+        x.framework.keeps.reducer_ranks = 8;
         equal((double)first_stage(&x).buffers_bytes, without + (dp >= 8 ? 4 * all : 0));
     }
 }
