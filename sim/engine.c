@@ -158,7 +158,7 @@ static void unlink_slot(struct engine *e, dtp_id d, uint32_t s) {
         e->slot[x->next_on_device - 1].previous_on_device = x->previous_on_device;
 }
 
-/* Kept in order of use, so that the sum of the shares does not depend on who came first. */
+/* The list is kept in order of use, so that the sum of the shares does not depend on who came first. */
 static void load_device(struct engine *e, uint32_t use, int under_way) {
     dtp_id d = e->g->use[use].resource;
     uint32_t *at = &e->device[d].first_load;
@@ -179,7 +179,7 @@ static void load_devices(struct engine *e, dtp_id i, int under_way) {
             load_device(e, k, under_way);
 }
 
-/* The rate at which the device serves the task: what the loads of others leave. */
+/* Returns the rate at which the device serves the task: what the loads of others leave. */
 static double device_rate(const struct engine *e, dtp_id i) {
     const struct dtp_graph *g = e->g;
     double left = 1;
@@ -360,7 +360,7 @@ static void read_nodes(const struct engine *e) {
     }
 }
 
-/* No link and no load: ends in topological order; the same sums as the events would make. */
+/* Without a link and a load the ends follow in topological order, by the same sums as the events would make. */
 static void run_longest_path(const struct dtp_graph *g, struct dtp_timeline *t) {
     if (g->ntasks == 0)
         return;
@@ -404,4 +404,28 @@ enum dtp_status dtp_engine_run(struct dtp_arena *a, const struct dtp_platform *p
     }
     find_last(out);
     return DTP_OK;
+}
+
+/* ---- what follows from a timeline ---- */
+
+/* The tasks of a stream follow one another, so the time under way is a plain sum. */
+const double *dtp_timeline_busy_s(struct dtp_arena *a, const struct dtp_timeline *t,
+                                  const struct dtp_graph *g) {
+    double *busy_s = DTP_NEW(a, double, g->nstreams);
+    for (dtp_id i = 0; i < t->ntasks; i++)
+        if (g->stream[i] != DTP_NONE)
+            busy_s[g->stream[i]] += t->end_s[i] - t->start_s[i];
+    return busy_s;
+}
+
+void dtp_timeline_critical_path(struct dtp_arena *a, const struct dtp_timeline *t, dtp_id last,
+                                const dtp_id **out, uint32_t *out_n) {
+    uint32_t n = 0;
+    for (dtp_id i = last; i != DTP_NONE; i = t->cause[i])
+        n++;
+    dtp_id *path = DTP_NEW(a, dtp_id, n);
+    *out = path;
+    *out_n = n;
+    for (dtp_id i = last; i != DTP_NONE; i = t->cause[i])
+        path[--n] = i;
 }

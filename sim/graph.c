@@ -70,7 +70,7 @@ static int use_order(const struct dtp_use *x, const struct dtp_use *y) {
     return x->resource < y->resource ? -1 : x->resource > y->resource;
 }
 
-/* Heap sort: uses of a compound flow can be thousands, and qsort may allocate. */
+/* This is heap sort: uses of a compound flow can be thousands, and qsort may allocate. */
 static void sift_use(struct dtp_use *u, uint32_t i, uint32_t n) {
     struct dtp_use moved = u[i];
     for (uint32_t c; (c = 2 * i + 1) < n; i = c) {
@@ -172,7 +172,7 @@ dtp_id dtp_graph_stream(struct dtp_graph *g) {
     return g->nstreams++;
 }
 
-/* The first use of the task that no task before it has: tasks with the same uses share them. */
+/* Returns the first use of the task that no task before it has: tasks with the same uses share them. */
 static uint32_t first_own_use(const struct dtp_graph *g, dtp_id i, uint32_t *nseen) {
     uint32_t first = g->use_begin[i] > *nseen ? g->use_begin[i] : *nseen;
     *nseen = g->use_end[i] > *nseen ? g->use_end[i] : *nseen;
@@ -209,7 +209,7 @@ static enum dtp_status check_task(const struct dtp_graph *g, dtp_id i, uint32_t 
     return DTP_OK;
 }
 
-/* Counting sort of the edges by their first task, in the order of insertion. */
+/* Sorts the edges by their first task, in the order of insertion, by counting. */
 static int sort_deps(struct dtp_graph *g) {
     struct build *b = g->build;
     uint32_t n = g->ntasks, sum = 0;
@@ -259,7 +259,7 @@ enum dtp_status dtp_graph_fail_cycle(struct dtp_arena *a, const struct dtp_graph
                     n > MAX_NAMED_TASKS ? " ... for" : "", first);
 }
 
-/* Kahn 1962, with the order itself as the queue. */
+/* This is Kahn 1962, with the order itself as the queue. */
 static enum dtp_status find_order(struct dtp_graph *g, struct dtp_err *err) {
     uint32_t *left = DTP_NEW(g->a, uint32_t, g->ntasks), n = 0;
     g->order = DTP_NEW(g->a, dtp_id, g->ntasks);

@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-/* An activity on a link; y is the limit of the activity elsewhere, as this link last took note of. */
+/* An activity on a link; y is the limit of the activity elsewhere, as this link last noted it. */
 struct entry {
     double y, w;
     uint32_t activity, k; /* k: the link is the k-th of the activity */
@@ -44,7 +44,7 @@ struct dtp_maxmin {
     uint32_t *touched; /* activities whose lowest has changed, then those to report */
     uint32_t ntouched, touched_capacity;
     double tolerance; /* of this solve */
-    uint64_t nsolved;
+    uint64_t nsolved; /* links solved by (4) so far */
 };
 
 static void reserve_activities(struct dtp_maxmin *m, uint32_t n) {
@@ -124,7 +124,7 @@ static uint32_t pop_dirty(struct dtp_maxmin *m) {
     return l;
 }
 
-/* Lowest and second lowest of cap and levels. */
+/* Finds the lowest and second lowest of cap and levels. */
 static void scan_limits(struct dtp_maxmin *m, struct activity *x) {
     x->lowest = x->cap;
     x->arg = DTP_NONE;
@@ -320,8 +320,4 @@ uint32_t dtp_maxmin_solve(struct dtp_maxmin *m, const uint32_t **changed) {
 
 double dtp_maxmin_rate(const struct dtp_maxmin *m, uint32_t activity) {
     return m->act[activity].rate;
-}
-
-uint64_t dtp_maxmin_nsolved(const struct dtp_maxmin *m) {
-    return m->nsolved;
 }

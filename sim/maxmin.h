@@ -48,7 +48,5 @@ void dtp_maxmin_set_cap(struct dtp_maxmin *m, uint32_t activity, double rate_cap
  * sequence of calls; valid until the next call. */
 uint32_t dtp_maxmin_solve(struct dtp_maxmin *m, const uint32_t **changed);
 double dtp_maxmin_rate(const struct dtp_maxmin *m, uint32_t activity);
-/* Links solved by (4) so far: the work done, for benchmarks. */
-uint64_t dtp_maxmin_nsolved(const struct dtp_maxmin *m);
 
 #endif

@@ -21,7 +21,6 @@ struct block {
 struct dtp_arena {
     const char *name;
     struct block *first, *current;
-    size_t used_bytes;       /* in the blocks before current */
     size_t next_block_bytes; /* doubles, so that a large arena has few blocks */
     struct dtp_arena *parent, *first_child, *sibling;
     struct block *spare; /* of arenas in this one that ended: the next ones in it take them */
@@ -113,11 +112,6 @@ void dtp_arena_reset(struct dtp_arena *a) {
     a->current = a->first;
     if (a->first)
         a->first->used = 0;
-    a->used_bytes = 0;
-}
-
-size_t dtp_arena_used_bytes(const struct dtp_arena *a) {
-    return a->used_bytes + (a->current ? a->current->used : 0);
 }
 
 /* Takes a block of at least `bytes` and at most twice the `wanted` from what the parent has spare; NULL: none. */
@@ -171,8 +165,6 @@ static void advance_block(struct dtp_arena *a, size_t bytes) {
     b->next = *link;
     *link = b;
     b->used = 0;
-    if (old)
-        a->used_bytes += old->used;
     a->current = b;
 }
 

@@ -28,7 +28,7 @@ static void push_line(struct parser *s, int line) {
     s->row_line[s->nrows++] = line;
 }
 
-/* A quoted cell at p, which is behind the opening quote; "" stands for one quote. */
+/* Reads a quoted cell at p, which is behind the opening quote; "" stands for one quote. */
 static enum dtp_status take_quoted(struct parser *s, const char **cell) {
     int start_line = s->line;
     char *to = s->p;
@@ -50,7 +50,7 @@ static enum dtp_status take_quoted(struct parser *s, const char **cell) {
                     start_line);
 }
 
-/* One cell and the separator behind it. *last: the row ends with this cell. */
+/* Reads one cell and the separator behind it. *last: the row ends with this cell. */
 static enum dtp_status take_cell(struct parser *s, const char **cell, bool *last) {
     if (s->p < s->end && *s->p == '"') {
         s->p++;
@@ -108,8 +108,9 @@ static enum dtp_status check_header(const struct parser *s, size_t ncols) {
     return DTP_OK;
 }
 
-enum dtp_status dtp_csv_parse(struct dtp_arena *a, const char *name, const char *text,
-                              size_t length_bytes, struct dtp_csv *out, struct dtp_err *err) {
+/* name: what messages call the text. A blank line is no row; a row longer than the header is an error. */
+static enum dtp_status parse_csv(struct dtp_arena *a, const char *name, const char *text,
+                                 size_t length_bytes, struct dtp_csv *out, struct dtp_err *err) {
     if (memchr(text, '\0', length_bytes))
         return dtp_fail(err, DTP_EINPUT, "%s: found a NUL byte, expected text", name);
     char *copy = dtp_arena_strndup(a, text, length_bytes);
@@ -144,7 +145,7 @@ enum dtp_status dtp_csv_read_file(struct dtp_arena *a, const char *path, struct 
     size_t length_bytes;
     DTP_TRY(dtp_file_read(a, path, MOST_BYTES, &text, &length_bytes, err));
     const char *name = strcmp(path, "-") == 0 ? "<stdin>" : path;
-    return dtp_csv_parse(a, name, text, length_bytes, out, err);
+    return parse_csv(a, name, text, length_bytes, out, err);
 }
 
 int dtp_csv_col(const struct dtp_csv *csv, const char *name) {

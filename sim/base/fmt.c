@@ -1,6 +1,7 @@
 #include "sim/base/text.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/base/units.h"
@@ -20,7 +21,7 @@ static const struct unit *pick(const struct unit *units, size_t n, double v) {
     return &units[i];
 }
 
-/* decimals < 0: three significant digits. */
+/* decimals < 0 means three significant digits. */
 static const char *put(char *buf, size_t size, double v, int decimals, const char *unit) {
     if (decimals < 0) {
         double m = fabs(v);
@@ -126,4 +127,25 @@ const char *dtp_fmt_percent(double ratio, char *buf, size_t size) {
     if (!isfinite(ratio))
         return not_finite(buf, size, ratio);
     return put(buf, size, 100 * ratio, 1, "%");
+}
+
+/* The C library prints and reads the decimal point of the locale; JSON knows only '.'. */
+static void use_point(char *s) {
+    for (; *s; s++)
+        if (!strchr("+-0123456789eE", *s))
+            *s = '.';
+}
+
+const char *dtp_double_text(double v, char *buf, size_t size) {
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buf, size, "%.*g", digits, v);
+        /* in plain digits it would read as an integer that is too large to be exact */
+        if (fabs(v) > DTP_LARGEST_INTEGER && isfinite(v) && !strchr(buf, 'e'))
+            snprintf(buf, size, "%.*e", digits - 1, v);
+        if (digits == 17 || strtod(buf, NULL) == v)
+            break;
+    }
+    if (isfinite(v))
+        use_point(buf);
+    return buf;
 }

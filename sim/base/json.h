@@ -142,7 +142,7 @@ enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *fie
 const struct dtp_field *dtp_field_find(const struct dtp_field *fields, const char *name);
 /* What the field holds: "an integer from 1 to 8", "one of: none, full"; DTP_FIELD_JSON: "". Returns buf. */
 const char *dtp_field_values(const struct dtp_field *field, char *buf, size_t size);
-/* Of a SET: "moe_act,layernorm". Returns buf. */
+/* The names of a SET: "moe_act,layernorm". Returns buf. */
 const char *dtp_set_text(const char *const *names, int bits, char *buf, size_t size);
 /* Index of name in a NULL-terminated list, or -1. */
 int dtp_name_index(const char *const *names, const char *name);
@@ -194,7 +194,6 @@ void dtp_json_kv_bool(struct dtp_json_out *w, const char *key, bool v);
 void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, const void *in);
 /* A whole document: an object with the fields of the form. */
 void dtp_form_write(FILE *f, int indent, const struct dtp_form *form, const void *in);
-const struct dtp_field *dtp_field_members(const struct dtp_field *f); /* its fields or its form's */
 
 /* For .put: a list of structs, each an object with the members of the field. */
 struct dtp_list {
@@ -207,8 +206,5 @@ dtp_field_put dtp_put_pointer; /* a pointer to a struct, an object; NULL is null
 /* A pointer to a struct whose members stand among the others (with .flat); NULL: none do. */
 dtp_field_put dtp_put_part;
 dtp_field_put dtp_put_constant; /* the first of the field's names, a string */
-
-/* Shortest decimal text that strtod reads back to v, into buf (32 bytes are enough). Returns buf. */
-const char *dtp_double_text(double v, char *buf, size_t size);
 
 #endif

@@ -1,20 +1,152 @@
 #include "sim/base/json.h"
 
 #include <assert.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
 #include <string.h>
 
-#include "sim/base/json_range.h"
 #include "sim/base/text.h"
 
 enum { MOST_FIELDS = 128 };
 
-/* ---- reading ---- */
+/* ---- names, ranges, and how to say what a field accepts ---- */
+
+int dtp_name_index(const char *const *names, const char *name) {
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    return -1;
+}
+
+const struct dtp_field *dtp_field_find(const struct dtp_field *fields, const char *name) {
+    for (const struct dtp_field *f = fields; f->name; f++)
+        if (strcmp(f->name, name) == 0)
+            return f;
+    return NULL;
+}
+
+struct range {
+    double min, max;
+};
+
+static struct range field_range(const struct dtp_field *f) {
+    struct range r = {f->min, f->max};
+    if (f->min == 0 && f->max == 0)
+        r = (struct range){-DBL_MAX, DBL_MAX};
+    double low = -DBL_MAX, high = DBL_MAX;
+    if (f->kind == DTP_FIELD_INT || f->kind == DTP_FIELD_INTS) {
+        low = INT_MIN;
+        high = INT_MAX;
+    } else if (f->kind == DTP_FIELD_U64) {
+        low = 0;
+        high = DTP_LARGEST_INTEGER;
+    }
+    r.min = r.min < low ? low : r.min;
+    r.max = r.max > high ? high : r.max;
+    return r;
+}
+
+static bool is_integer_kind(enum dtp_field_kind kind) {
+    return kind == DTP_FIELD_INT || kind == DTP_FIELD_INTS || kind == DTP_FIELD_U64;
+}
+
+static bool fits(const struct dtp_field *f, double v) {
+    struct range r = field_range(f);
+    return v >= r.min && v <= r.max && (!is_integer_kind(f->kind) || v == floor(v));
+}
+
+/* Writes "an integer from 1 to 1024" or "a number of 0 or more"; 96 bytes are enough. */
+static const char *range_text(const struct dtp_field *f, char *buf, size_t size) {
+    struct range r = field_range(f);
+    char low[32], high[32];
+    const char *what = is_integer_kind(f->kind) ? "an integer" : "a number";
+    double open_max = f->kind == DTP_FIELD_U64   ? DTP_LARGEST_INTEGER
+                      : is_integer_kind(f->kind) ? (double)INT_MAX
+                                                 : DBL_MAX;
+    dtp_double_text(r.min, low, sizeof low);
+    dtp_double_text(r.max, high, sizeof high);
+    if (f->min == 0 && f->max == 0 && f->kind != DTP_FIELD_U64)
+        snprintf(buf, size, "%s", what);
+    else if (r.max >= open_max)
+        snprintf(buf, size, "%s of %s or more", what, low);
+    else
+        snprintf(buf, size, "%s from %s to %s", what, low, high);
+    return buf;
+}
+
+static size_t count_names(const char *const *names) {
+    size_t n = 0;
+    while (names[n])
+        n++;
+    return n;
+}
+
+static enum dtp_status unknown_value(const struct dtp_field *f, const char *text, const char *place,
+                                     struct dtp_err *err) {
+    enum dtp_status status = dtp_unknown_name(err, dtp_bad_value(place), "value", text, f->names,
+                                              count_names(f->names), NULL);
+    dtp_err_prefix(err, place);
+    return status;
+}
+
+static void append_names(const char *what, const char *const *names, char *buf, size_t size) {
+    size_t n = (size_t)snprintf(buf, size, "%s", what);
+    for (size_t i = 0; names[i] && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%s", i > 0 ? ", " : "", names[i]);
+}
+
+const char *dtp_set_text(const char *const *names, int bits, char *buf, size_t size) {
+    size_t n = 0;
+    buf[0] = '\0';
+    for (int i = 0; names[i] && n < size; i++)
+        if (bits >> i & 1)
+            n += (size_t)snprintf(buf + n, size - n, "%s%s", n > 0 ? "," : "", names[i]);
+    return buf;
+}
+
+const char *dtp_field_values(const struct dtp_field *f, char *buf, size_t size) {
+    char range[96];
+    switch (f->kind) {
+    case DTP_FIELD_BOOL:
+        snprintf(buf, size, "true or false");
+        break;
+    case DTP_FIELD_INT:
+    case DTP_FIELD_U64:
+    case DTP_FIELD_DOUBLE:
+        range_text(f, buf, size);
+        break;
+    case DTP_FIELD_STRING:
+        snprintf(buf, size, "a string");
+        break;
+    case DTP_FIELD_ENUM:
+        append_names("one of: ", f->names, buf, size);
+        break;
+    case DTP_FIELD_SET:
+        append_names("a list of: ", f->names, buf, size);
+        break;
+    case DTP_FIELD_INTS:
+    case DTP_FIELD_DOUBLES:
+        snprintf(buf, size, "a list, each %s", range_text(f, range, sizeof range));
+        break;
+    case DTP_FIELD_OBJECT:
+        snprintf(buf, size, "an object");
+        break;
+    case DTP_FIELD_JSON:
+    case DTP_FIELD_PUT:
+        buf[0] = '\0';
+        break;
+    }
+    return buf;
+}
+
+/* ---- reading from JSON ---- */
 
 static enum dtp_status read_number(const struct dtp_json *j, const struct dtp_field *f, double *out,
                                    struct dtp_err *err) {
     char what[96];
-    if (dtp_json_type(j) != DTP_JSON_NUMBER || !dtp_field_fits(f, dtp_json_number(j)))
-        return dtp_json_expected(j, dtp_field_range_text(f, what, sizeof what), err);
+    if (dtp_json_type(j) != DTP_JSON_NUMBER || !fits(f, dtp_json_number(j)))
+        return dtp_json_expected(j, range_text(f, what, sizeof what), err);
     *out = dtp_json_number(j);
     return DTP_OK;
 }
@@ -53,8 +185,7 @@ static enum dtp_status read_text(const struct dtp_json *j, const struct dtp_fiel
     }
     int index = dtp_name_index(f->names, dtp_json_string(j));
     if (index < 0)
-        return dtp_field_unknown_value(f, dtp_json_string(j),
-                                       dtp_json_place(j, place, sizeof place), err);
+        return unknown_value(f, dtp_json_string(j), dtp_json_place(j, place, sizeof place), err);
     *(int *)slot = index;
     return DTP_OK;
 }
@@ -71,8 +202,8 @@ static enum dtp_status read_set(const struct dtp_json *j, const struct dtp_field
             return dtp_json_expected(item, "a string", err);
         int index = dtp_name_index(f->names, dtp_json_string(item));
         if (index < 0)
-            return dtp_field_unknown_value(f, dtp_json_string(item),
-                                           dtp_json_place(item, place, sizeof place), err);
+            return unknown_value(f, dtp_json_string(item),
+                                 dtp_json_place(item, place, sizeof place), err);
         *out |= 1 << index;
     }
     return DTP_OK;
@@ -117,8 +248,7 @@ static enum dtp_status read_field(struct dtp_arena *a, const struct dtp_json *j,
     return DTP_EINPUT;
 }
 
-/* "source" and "notes" are allowed everywhere; true if the member is one of them and well-formed.
- */
+/* "source" and "notes" are allowed everywhere; true if the member is one of them and well-formed. */
 static enum dtp_status check_annotation(const struct dtp_json *member, bool *is_annotation,
                                         struct dtp_err *err) {
     bool source = strcmp(dtp_json_key(member), "source") == 0;
@@ -186,6 +316,136 @@ enum dtp_status dtp_fields_read(struct dtp_arena *a, const struct dtp_json *j,
     return check_required(j, fields, err);
 }
 
+/* ---- reading from text ---- */
+
+static enum dtp_status parse_bool(const char *text, const char *place, bool *out,
+                                  struct dtp_err *err) {
+    static const char *const names[] = {"false", "true", "no", "yes", "off", "on", "0", "1", NULL};
+    int index = dtp_name_index(names, text);
+    if (index < 0)
+        return dtp_fail(err, dtp_bad_value(place), "%s: found \"%s\", expected true or false",
+                        place, text);
+    *out = index % 2 == 1;
+    return DTP_OK;
+}
+
+static bool ends_with(const char *s, const char *suffix) {
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
+/* A field's unit is the end of its name, so "80GB" and "25us" are understood where they belong. */
+static enum dtp_status parse_number(const struct dtp_field *f, const char *text, const char *place,
+                                    double *out, struct dtp_err *err) {
+    double v = 0;
+    if (ends_with(f->name, "_bytes")) {
+        uint64_t bytes = 0;
+        DTP_TRY(dtp_parse_bytes(text, place, &bytes, err));
+        v = (double)bytes;
+    } else if (ends_with(f->name, "_s") && !ends_with(f->name, "_per_s")) {
+        DTP_TRY(dtp_parse_time(text, place, &v, err));
+    } else {
+        DTP_TRY(dtp_parse_double(text, place, &v, err));
+    }
+    char what[96];
+    if (!fits(f, v))
+        return dtp_fail(err, dtp_bad_value(place), "%s: found \"%s\", expected %s", place, text,
+                        range_text(f, what, sizeof what));
+    *out = v;
+    return DTP_OK;
+}
+
+/* A list such as "12,13,13" has one number more than commas. */
+static enum dtp_status parse_list(struct dtp_arena *a, const struct dtp_field *f, const char *text,
+                                  const char *place, void *slot, struct dtp_err *err) {
+    size_t n = 1, i = 0;
+    for (const char *p = text; *p; p++)
+        n += *p == ',';
+    double *values = DTP_NEW(a, double, n);
+    for (const char *p = text; i < n; i++) {
+        size_t length = strcspn(p, ",");
+        DTP_TRY(parse_number(f, dtp_arena_strndup(a, p, length), place, &values[i], err));
+        p += length + 1;
+    }
+    if (f->kind == DTP_FIELD_DOUBLES) {
+        *(struct dtp_doubles *)slot = (struct dtp_doubles){values, n};
+        return DTP_OK;
+    }
+    int *whole = DTP_NEW(a, int, n);
+    for (i = 0; i < n; i++)
+        whole[i] = (int)values[i];
+    *(struct dtp_ints *)slot = (struct dtp_ints){whole, n};
+    return DTP_OK;
+}
+
+static enum dtp_status parse_text(struct dtp_arena *a, const struct dtp_field *f, const char *text,
+                                  const char *place, void *slot, struct dtp_err *err) {
+    if (f->kind == DTP_FIELD_STRING) {
+        *(const char **)slot = dtp_arena_strdup(a, text);
+        return DTP_OK;
+    }
+    int index = dtp_name_index(f->names, text);
+    if (index < 0)
+        return unknown_value(f, text, place, err);
+    *(int *)slot = index;
+    return DTP_OK;
+}
+
+static enum dtp_status parse_set(struct dtp_arena *a, const struct dtp_field *f, const char *text,
+                                 const char *place, int *out, struct dtp_err *err) {
+    int bits = 0;
+    for (const char *p = text;; p++) {
+        size_t length = strcspn(p, ",");
+        const char *name = dtp_arena_strndup(a, p, length);
+        int index = 0;
+        while (f->names[index] && !dtp_same_name(f->names[index], name))
+            index++;
+        if (!f->names[index])
+            return unknown_value(f, name, place, err);
+        bits |= 1 << index;
+        p += length;
+        if (!*p)
+            break;
+    }
+    *out = bits;
+    return DTP_OK;
+}
+
+enum dtp_status dtp_field_parse(struct dtp_arena *a, const struct dtp_field *field,
+                                const char *text, const char *place, void *out,
+                                struct dtp_err *err) {
+    void *slot = (char *)out + field->offset;
+    double v = 0;
+    switch (field->kind) {
+    case DTP_FIELD_BOOL:
+        return parse_bool(text, place, slot, err);
+    case DTP_FIELD_INT:
+        DTP_TRY(parse_number(field, text, place, &v, err));
+        *(int *)slot = (int)v;
+        return DTP_OK;
+    case DTP_FIELD_U64:
+        DTP_TRY(parse_number(field, text, place, &v, err));
+        *(uint64_t *)slot = (uint64_t)v;
+        return DTP_OK;
+    case DTP_FIELD_DOUBLE:
+        return parse_number(field, text, place, slot, err);
+    case DTP_FIELD_STRING:
+    case DTP_FIELD_ENUM:
+        return parse_text(a, field, text, place, slot, err);
+    case DTP_FIELD_SET:
+        return parse_set(a, field, text, place, slot, err);
+    case DTP_FIELD_INTS:
+    case DTP_FIELD_DOUBLES:
+        return parse_list(a, field, text, place, slot, err);
+    case DTP_FIELD_OBJECT:
+    case DTP_FIELD_JSON:
+    case DTP_FIELD_PUT:
+        break;
+    }
+    return dtp_fail(err, dtp_bad_value(place), "%s: \"%s\" can only be set in a JSON file", place,
+                    field->name);
+}
+
 /* ---- writing ---- */
 
 static void write_ints(struct dtp_json_out *w, const struct dtp_ints *list) {
@@ -233,9 +493,13 @@ static bool is_unset(const struct dtp_field *f, const void *slot) {
     return false;
 }
 
+static const struct dtp_field *members(const struct dtp_field *f) {
+    return f->form && f->form->fields ? f->form->fields : f->fields;
+}
+
 static void write_object(struct dtp_json_out *w, const struct dtp_field *f, const void *in) {
     dtp_json_object(w);
-    dtp_fields_write(w, dtp_field_members(f), in);
+    dtp_fields_write(w, members(f), in);
     dtp_json_end(w);
 }
 
@@ -270,7 +534,7 @@ static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const
         return;
     case DTP_FIELD_OBJECT:
         if (f->flat)
-            dtp_fields_write(w, dtp_field_members(f), slot);
+            dtp_fields_write(w, members(f), slot);
         else
             write_object(w, f, slot);
         return;
@@ -288,10 +552,6 @@ bool dtp_doubles_ascend(const struct dtp_doubles *d) {
         if (!(d->at[i] > d->at[i - 1]))
             return false;
     return d->n > 0;
-}
-
-const struct dtp_field *dtp_field_members(const struct dtp_field *f) {
-    return f->form && f->form->fields ? f->form->fields : f->fields;
 }
 
 void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, const void *in) {
@@ -336,7 +596,7 @@ void dtp_put_pointer(struct dtp_json_out *w, const struct dtp_field *f, const vo
 void dtp_put_part(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
     const void *in = *(const void *const *)slot;
     if (in)
-        dtp_fields_write(w, dtp_field_members(f), in);
+        dtp_fields_write(w, members(f), in);
 }
 
 void dtp_put_constant(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {

@@ -3,31 +3,9 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-static const double LARGEST_INTEGER = 9007199254740992.0; /* 2^53 */
-
-/* The C library prints and reads the decimal point of the locale; JSON knows only '.'. */
-static void use_point(char *s) {
-    for (; *s; s++)
-        if (!strchr("+-0123456789eE", *s))
-            *s = '.';
-}
-
-const char *dtp_double_text(double v, char *buf, size_t size) {
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, size, "%.*g", digits, v);
-        /* in plain digits it would read as an integer that is too large to be exact */
-        if (fabs(v) > LARGEST_INTEGER && isfinite(v) && !strchr(buf, 'e'))
-            snprintf(buf, size, "%.*e", digits - 1, v);
-        if (digits == 17 || strtod(buf, NULL) == v)
-            break;
-    }
-    if (isfinite(v))
-        use_point(buf);
-    return buf;
-}
+#include "sim/base/text.h"
 
 void dtp_json_begin(struct dtp_json_out *w, FILE *file, int indent) {
     *w = (struct dtp_json_out){.file = file, .indent = indent};

@@ -32,7 +32,7 @@ static void *work(void *arg) {
     }
 }
 
-/* Bits that are set in a hexadecimal digit; 0 for any other character. */
+/* Counts the bits that are set in a hexadecimal digit; 0 for any other character. */
 static int bits_of_digit(char c) {
     static const char digits[] = "0123456789abcdef";
     const char *at = c ? strchr(digits, c) : NULL;
@@ -42,7 +42,7 @@ static int bits_of_digit(char c) {
     return n;
 }
 
-/* Processors in this process's affinity mask, from the kernel's text: sched_getaffinity is no
+/* Counts the processors in this process's affinity mask, from the kernel's text: sched_getaffinity is no
  * POSIX. */
 static int allowed_processors(void) {
     FILE *f = fopen("/proc/self/status", "r");
@@ -60,7 +60,7 @@ static int allowed_processors(void) {
     return n > 0 ? n : 1;
 }
 
-/* Processors that the control group's quota pays for, or `none` where there is no quota. */
+/* Returns how many processors the control group's quota pays for, or `none` where there is no quota. */
 static int quota_processors(int none) {
     FILE *f = fopen("/sys/fs/cgroup/cpu.max", "r");
     if (!f)

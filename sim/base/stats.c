@@ -5,7 +5,7 @@
 
 #include "sim/base/order.h"
 
-/* The k-th smallest, from 0; v is sorted then. 0 of none. */
+/* Returns the k-th smallest, from 0, and sorts v; 0 where there is none. */
 static double kth(double *v, size_t n, size_t k) {
     if (n == 0)
         return 0;
@@ -52,7 +52,7 @@ static int by_value(const void *x, const void *y) {
     return (p->value > q->value) - (p->value < q->value);
 }
 
-/* From 1. */
+/* Ranks count from 1. */
 static double *ranks_of(struct dtp_arena *a, const double *v, size_t n) {
     struct place *p = DTP_NEW(a, struct place, n);
     double *rank = DTP_NEW(a, double, n);

@@ -13,10 +13,10 @@
 
 #include "sim/base/arena.h"
 
-/* These sort v; 0 of none. */
+/* These sort v; the median of no value is 0. */
 double dtp_median(double *v, size_t n);
 int64_t dtp_median_i64(int64_t *v, size_t n); /* the mean of the two is rounded down */
-/* One of the values: of two in the middle the lower, the higher. */
+/* These return one of the values: the lower, or the higher, of two in the middle. */
 int64_t dtp_median_low_i64(int64_t *v, size_t n);
 int64_t dtp_median_high_i64(int64_t *v, size_t n);
 double dtp_median_high(double *v, size_t n);

@@ -42,6 +42,9 @@ const char *dtp_fmt_flops(double v_flops_per_s, char *buf, size_t size); /* "148
 const char *dtp_fmt_count(double v, char *buf,
                           size_t size); /* "174.6B", "1.02T", "52,128" below 1e6 */
 const char *dtp_fmt_percent(double ratio, char *buf, size_t size); /* 0.0423 -> "4.2 %" */
+/* Shortest decimal text that strtod reads back to v, for files; with a point in every locale. */
+const char *dtp_double_text(double v, char *buf, size_t size);
+#define DTP_LARGEST_INTEGER 9007199254740992.0 /* 2^53: a double holds every integer up to it */
 
 /* ---- parsing what people type; *out in SI; place names the option or cell ---- */
 
@@ -84,9 +87,7 @@ struct dtp_csv {
     const char *const *cell;   /* [nrows * ncols], row-major; a missing trailing cell is "" */
     const int *line;           /* [nrows] line in the file where the row starts */
 };
-/* name: what messages call the text. A blank line is no row; a row longer than the header is an error. */
-enum dtp_status dtp_csv_parse(struct dtp_arena *a, const char *name, const char *text,
-                              size_t length_bytes, struct dtp_csv *out, struct dtp_err *err);
+/* A blank line is no row; a row longer than the header is an error. */
 enum dtp_status dtp_csv_read_file(struct dtp_arena *a, const char *path, struct dtp_csv *out,
                                   struct dtp_err *err);
 int dtp_csv_col(const struct dtp_csv *csv, const char *name);            /* -1: none */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "tests/arena_bytes.h"
 #include "tests/bench/cases.h"
 #include "tests/engine_case.h"
 #include "tests/suites.h"
@@ -180,7 +181,7 @@ static void test_a_graph_can_run_again_in_the_same_memory(void) {
     for (int k = 0; k < 3; k++) {
         dtp_arena_reset(candidate);
         CU_ASSERT_EQUAL_FATAL(dtp_engine_run(candidate, &c.p, &c.g, &timeline, &err), DTP_OK);
-        size_t bytes = dtp_arena_used_bytes(candidate);
+        size_t bytes = arena_used_bytes(candidate);
         CU_ASSERT(k == 0 || timeline.makespan_s == first_s);
         CU_ASSERT(k == 0 || bytes == first_bytes);
         first_s = timeline.makespan_s;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "sim/base/rng.h"
+#include "sim/base/text.h"
 #include "tests/arena_case.h"
 #include "tests/suites.h"
 

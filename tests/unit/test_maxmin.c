@@ -1,5 +1,5 @@
 /* Each case states links (capacity) and activities (cap, weights) and the rates by hand. */
-#include "sim/maxmin.h"
+#include "sim/maxmin.c" /* its tests read how many links it solved */
 #include "tests/arena_case.h"
 #include "tests/suites.h"
 
@@ -177,21 +177,21 @@ static void test_work_is_proportional_to_what_changes(void) {
         add(i, INFINITY, w);
     }
     dtp_maxmin_solve(maxmin, &changed);
-    uint64_t before = dtp_maxmin_nsolved(maxmin);
+    uint64_t before = maxmin->nsolved;
     CU_ASSERT_EQUAL(dtp_maxmin_solve(maxmin, &changed), 0);
-    CU_ASSERT_EQUAL(dtp_maxmin_nsolved(maxmin), before);
+    CU_ASSERT_EQUAL(maxmin->nsolved, before);
     dtp_maxmin_remove(maxmin, 20);
     CU_ASSERT_EQUAL(dtp_maxmin_solve(maxmin, &changed), 1);
     CU_ASSERT_EQUAL(changed[0], 21);
-    CU_ASSERT(dtp_maxmin_nsolved(maxmin) - before <= 3);
+    CU_ASSERT(maxmin->nsolved - before <= 3);
     dtp_maxmin_remove(maxmin, 21);
     dtp_maxmin_solve(maxmin, &changed);
-    before = dtp_maxmin_nsolved(maxmin);
+    before = maxmin->nsolved;
     double w[60] = {0};
     w[20] = w[21] = 1;
     add(20, INFINITY, w);
     CU_ASSERT_EQUAL(dtp_maxmin_solve(maxmin, &changed), 1);
-    CU_ASSERT_EQUAL(dtp_maxmin_nsolved(maxmin), before);
+    CU_ASSERT_EQUAL(maxmin->nsolved, before);
     expect(20, 10);
 }
 

@@ -1,4 +1,4 @@
-#include "sim/timeline.h"
+#include "sim/engine.h"
 
 #include <CUnit/Basic.h>
 

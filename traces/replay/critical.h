@@ -1,13 +1,13 @@
 /* critical.h: the longest chain of a replayed job: what each moment of it waited for.
  *
- * From the task that ends last back through the one that let each start (sim/timeline.h): the pieces of
+ * From the task that ends last back through the one that let each start (sim/engine.h): the pieces of
  * the chain do not overlap and add up to its span. Shortening anything else changes nothing, and
  * shortening a piece helps until another chain is as long.
  */
 #ifndef DTP_TRACES_REPLAY_CRITICAL_H
 #define DTP_TRACES_REPLAY_CRITICAL_H
 
-#include "sim/timeline.h"
+#include "sim/engine.h"
 
 enum dtp_critical_class {
     DTP_CRITICAL_COMPUTE,

@@ -4,7 +4,7 @@
 
 #include "sim/base/units.h"
 #include "sim/graph.h"
-#include "sim/timeline.h"
+#include "sim/engine.h"
 #include "traces/replay/replay.h"
 
 #define REPLAY_SKEW_NS 2000         /* what host and device clocks of one machine may disagree by */
