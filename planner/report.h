@@ -44,9 +44,6 @@ void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct
 /* The part on one plan, for `simulate`. */
 void dtp_report_result(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r,
                        const struct dtp_result *result);
-/* Its memory: a bar and the parts in GiB for each pipeline stage, and the sums with each ZeRO stage. */
-void dtp_report_memory(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_problem *p,
-                       const struct dtp_result *best);
 /* Layers of the virtual stages in order, "2 x 7, 3 x 8, 2", or NULL where all have as many. */
 const char *dtp_uneven_layers(struct dtp_arena *a, const struct dtp_model *m,
                               const struct dtp_plan *p);

@@ -4,10 +4,21 @@
 
 #include "runtime/measure/measure.h"
 
-void dtp_curve_write(struct dtp_json_out *w, const struct dtp_curve *c, const char *source);
 /* Measures, and writes the file; a note on stderr says how long it takes. */
 enum dtp_status dtp_calibration_make(struct dtp_arena *a, const struct dtp_measure_options *o,
                                      const char *path, struct dtp_measured *out,
                                      struct dtp_err *err);
+
+/* ---- our own runtime on the GPUs at hand, as a file of hw/own_times.h ---- */
+
+/* GPUs of `backend`, groups of up to nranks of them (0: all there are); *path NULL: named after the GPU. */
+enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure_options *o,
+                                   const char **path, struct dtp_measured *out,
+                                   struct dtp_err *err);
+void dtp_own_times_report(FILE *f, const struct dtp_measured *m, const char *path);
+
+/* False where nothing was measured. Watts above idle of a class of kernels. */
+bool dtp_own_power(const struct dtp_measured *m, struct dtp_power_cal *out);
+double dtp_own_kernel_power_w(const struct dtp_measured *m, const char *kernel);
 
 #endif

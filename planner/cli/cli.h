@@ -1,4 +1,4 @@
-/* cli.h: verbs. One row in verbs.c and one file make a command.
+/* cli.h: verbs. One row in common.c and one file make a command.
  *
  *     static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) { ... }
  *     const struct dtp_verb dtp_verb_mine = {
@@ -83,6 +83,12 @@ struct dtp_verb {
     enum dtp_status (*run)(struct dtp_cli *cli, struct dtp_err *err);
 };
 
+/* The rows of the table of verbs, each from the file of its name. */
+extern const struct dtp_verb dtp_verb_plan, dtp_verb_simulate, dtp_verb_explain, dtp_verb_compare,
+    dtp_verb_models, dtp_verb_clusters, dtp_verb_frameworks, dtp_verb_schedules,
+    dtp_verb_collectives, dtp_verb_collective, dtp_verb_validate, dtp_verb_replay, dtp_verb_trace,
+    dtp_verb_infer, dtp_verb_jobs, dtp_verb_calibrate, dtp_verb_check, dtp_verb_doctor,
+    dtp_verb_run, dtp_verb_sweep, dtp_verb_help;
 extern const struct dtp_verb *const dtp_verbs[]; /* NULL-terminated; the first is the default */
 const struct dtp_verb *dtp_verb_find(const char *name);
 
@@ -98,10 +104,13 @@ void dtp_help_man(FILE *f);
 void dtp_help_man_formats(FILE *f);
 enum dtp_status dtp_help_completions(FILE *f, const char *shell, struct dtp_err *err);
 
-/* progress.c, where cli->progress: a line over the one before it; NULL clears it. */
+/* Where cli->progress: a line over the one before it; NULL clears it. */
 void dtp_cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void dtp_cli_reading(void *context, const char *file, uint64_t bytes);
 void dtp_cli_measuring(void *context, const char *what); /* context: FILE, a line each */
+
+/* Name of a cluster whose GPU the device's name has ("NVIDIA H200"), with room for the ranks; NULL: none. */
+const char *dtp_cli_cluster_of(struct dtp_arena *a, const char *device, int gpus);
 
 /* The problem that the options ask for. */
 enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_err *err);

@@ -20,13 +20,4 @@ enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
 /* The framework whose settings a kind writes, or NULL: a script. */
 const char *dtp_emit_framework(int kind);
 
-/* emit_config.c: of a stack. */
-/* What of model or plan the settings cannot say, or NULL. */
-const char *dtp_emit_megatron_lacks(const struct dtp_model *m, const struct dtp_plan *plan);
-const char *dtp_emit_deepspeed_lacks(const struct dtp_model *m, const struct dtp_plan *plan);
-void dtp_emit_megatron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
-void dtp_emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
-void dtp_emit_nanotron(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
-void dtp_emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
-
 #endif

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "planner/cli/timeline_file.h"
-#include "planner/cli/verbs.h"
+#include "planner/cli/cli.h"
 #include "sim/base/text.h"
 
 static enum dtp_status find_verb(const char *name, const struct dtp_verb **out,

@@ -8,7 +8,7 @@
  *
  * A name may be cut short as long as it stays unique, and '_' stands for '-'. Errors are usage errors
  * (exit 2) and name the nearest option or value; what other tools have and dtplan says otherwise
- * (foreign.c) is answered with what to say.
+ * is answered with what to say.
  *
  *     static const struct dtp_option own[] = {
  *         {"bytes", .kind = DTP_OPT_BYTES, .offset = offsetof(struct mine, bytes), .value = "B",

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "planner/cli/verbs.h"
 #include "sim/base/text.h"
 
 struct own {

@@ -1,7 +1,7 @@
 /* doctor: is my number normal? */
 #include <string.h>
 
-#include "planner/cli/verbs.h"
+#include "planner/cli/cli.h"
 #include "planner/doctor.h"
 #include "planner/report.h"
 #include "sim/base/text.h"

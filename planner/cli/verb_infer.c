@@ -1,10 +1,10 @@
 /* dtplan infer: the model and the plan behind a trace. */
-#include "planner/cli/verb_infer.h"
+#include "traces/replay/infer.h"
 
 #include <string.h>
 
 #include "models/schedule/schedule.h"
-#include "planner/cli/verbs.h"
+#include "planner/cli/cli.h"
 #include "sim/base/text.h"
 
 struct own {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/cli/verbs.h"
+#include "planner/cli/cli.h"
 #include "planner/search.h"
 #include "planner/setup.h"
 #include "sim/base/text.h"

@@ -4,7 +4,7 @@
 #include "planner/advise.h"
 #include "planner/cli/emit.h"
 #include "planner/cli/timeline_file.h"
-#include "planner/cli/verbs.h"
+#include "planner/cli/cli.h"
 #include "sim/base/text.h"
 
 struct own {

@@ -1,8 +1,8 @@
 #include <string.h>
 
 #include "planner/cli/timeline_file.h"
-#include "planner/cli/trace.h"
-#include "planner/cli/verbs.h"
+#include "planner/cli/trace_internal.h"
+#include "planner/cli/cli.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 #include "traces/replay/replay_report.h"

@@ -5,8 +5,8 @@
 
 #include "models/schedule/schedule.h"
 #include "planner/cli/timeline_file.h"
-#include "planner/cli/check_terms.h"
-#include "planner/cli/verbs.h"
+#include "planner/cli/check_internal.h"
+#include "planner/cli/cli.h"
 #include "planner/setup.h"
 #include "runtime/run.h"
 #include "sim/base/text.h"

@@ -1,5 +1,5 @@
 #include "planner/cli/timeline_file.h"
-#include "planner/cli/verbs.h"
+#include "planner/cli/cli.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
 

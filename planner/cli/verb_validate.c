@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "planner/cli/verbs.h"
+#include "planner/cli/cli.h"
 #include "traces/validate/accuracy.h"
 #include "traces/tasks/plot.h"
 

@@ -8,7 +8,7 @@
 
 #include "planner/cli/cli.h"
 #include "planner/cli/emit.h"
-#include "planner/cli/trace.h"
+#include "planner/cli/trace_internal.h"
 #include "planner/space.h"
 #include "sim/base/rng.h"
 #include "sim/base/text.h"

@@ -1,7 +1,7 @@
 /* Covers: every pair of settings that a plan has is in a chosen one, checked by brute force. */
 #include <CUnit/Basic.h>
 
-#include "planner/cover.h"
+#include "planner/check.h"
 #include "tests/suites.h"
 
 enum { FIELDS = 4, MOST = 200 };

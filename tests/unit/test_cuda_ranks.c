@@ -8,8 +8,7 @@
 #include <math.h>
 
 #include "models/ops/native.h"
-#include "planner/cli/check_setup.h"
-#include "planner/cover.h"
+#include "planner/cli/check_internal.h"
 #include "planner/space.h"
 #include "runtime/launch.h"
 #include "tests/cuda_runs.h"

@@ -4,7 +4,7 @@
 
 #include "tests/measured_case.h"
 #include "tests/suites.h"
-#include "traces/validate/measured_private.h"
+#include "traces/validate/measured_internal.h"
 
 static void test_read(void) {
     struct dtp_runs r = read_runs(

@@ -6,7 +6,7 @@
 #include "hw/own_times.h"
 #include "models/ops/native.h"
 #include "models/ops/op.h"
-#include "planner/cli/own_times.h"
+#include "planner/cli/calibration.h"
 #include "planner/setup.h"
 #include "tests/suites.h"
 

@@ -1,10 +1,338 @@
-/* From a row to a problem and a plan. */
+/* measured_case.c: from a row to a problem and a plan: its stack and machine, its schedule, its model. */
 #include <ctype.h>
 #include <limits.h>
 #include <string.h>
+#include <strings.h>
 
-#include "traces/validate/measured_private.h"
-#include "traces/validate/tune.h"
+#include "models/schedule/schedule.h"
+#include "sim/base/text.h"
+#include "traces/validate/measured.h"
+#include "traces/validate/measured_internal.h"
+
+/* ---- what a run leaves unsaid, taken as its author would have tuned it ---- */
+
+/* Microbatch, chunks per stage and recomputation that a row leaves empty become the combination with the least ESTIMATE
+ * among those that fit: microbatch 1, 2, 4, 8, ... dividing the batch; where the schedule is interleaved, chunks
+ * dividing the layers of a stage; recomputation none, selective, full as far as the framework has them. Recomputation
+ * alone is not searched: unsaid beside a stated microbatch it is none. If nothing fits, what needs up to 5 % more
+ * counts, too: the run did fit; then ZeRO-3 where ZeRO-2 was stated. If nothing is left, the plan stays as it was. */
+struct unsaid {
+    bool microbatch, vpp, recompute;
+};
+
+/* The run did fit: the memory model may be off by this much. */
+static const double memory_slack = 1.05;
+
+/* The best so far. */
+struct best {
+    struct dtp_plan plan;
+    double time_s; /* infinite: none */
+    double most_bytes;
+};
+
+static void try_plan(struct dtp_evaluator *ev, const struct dtp_plan *plan, struct best *best) {
+    const struct dtp_problem *problem = dtp_evaluator_problem(ev);
+    if (dtp_plan_check(problem, plan) != DTP_LEGAL ||
+        (double)dtp_evaluate_memory(ev, plan) > best->most_bytes)
+        return;
+    double time_s = dtp_evaluate_estimate(ev, plan);
+    if (time_s > 0 && time_s < best->time_s)
+        *best = (struct best){*plan, time_s, best->most_bytes};
+}
+
+static void try_recompute(struct dtp_evaluator *ev, struct dtp_plan plan, bool search,
+                          struct best *best) {
+    if (!search) {
+        try_plan(ev, &plan, best);
+        return;
+    }
+    for (int r = DTP_RECOMPUTE_NONE; r <= DTP_RECOMPUTE_FULL; r++) {
+        plan.recompute = (enum dtp_recompute)r;
+        try_plan(ev, &plan, best);
+    }
+}
+
+static void try_chunks(struct dtp_evaluator *ev, struct dtp_plan plan, struct unsaid unsaid,
+                       struct best *best) {
+    const struct dtp_model *m = dtp_evaluator_problem(ev)->model;
+    try_recompute(ev, plan, unsaid.recompute, best);
+    if (!unsaid.vpp || plan.pp == 1)
+        return;
+    for (int vpp = 2; vpp <= m->layers / plan.pp && vpp <= DTP_SCHEDULE_MAX_VPP; vpp++) {
+        if (m->layers % (plan.pp * vpp) != 0)
+            continue;
+        plan.vpp = vpp;
+        plan.schedule = dtp_schedule_usual(vpp);
+        try_recompute(ev, plan, unsaid.recompute, best);
+    }
+}
+
+static void try_all(struct dtp_evaluator *ev, struct dtp_plan plan, struct unsaid unsaid,
+                    struct best *best) {
+    int most = plan.global_batch_size / plan.dp;
+    int from = unsaid.microbatch ? 1 : plan.microbatch_size;
+    for (int b = from; b <= (unsaid.microbatch ? most : from); b *= 2) {
+        plan.microbatch_size = b;
+        try_chunks(ev, plan, unsaid, best);
+    }
+}
+
+/* Changes c->plan; returns what was taken, or NULL. */
+static const char *tune(struct dtp_arena *a, struct dtp_run_case *c, struct unsaid unsaid) {
+    struct dtp_arena *scratch = dtp_arena_create_in(a, "tune");
+    const char *taken = NULL;
+    int stated = c->plan.zero_stage;
+    unsaid.recompute &= unsaid.microbatch || unsaid.vpp;
+    if (unsaid.microbatch || unsaid.vpp) {
+        struct dtp_evaluator *ev = dtp_evaluator_create(scratch, &c->problem);
+        double limit_bytes = (double)c->problem.memory_limit_bytes;
+        struct best best = {.time_s = INFINITY, .most_bytes = limit_bytes};
+        try_all(ev, c->plan, unsaid, &best);
+        best.most_bytes = memory_slack * limit_bytes;
+        if (!isfinite(best.time_s))
+            try_all(ev, c->plan, unsaid, &best);
+        struct dtp_plan divided = c->plan; /* ZeRO-2 holds all weights, and the run did fit */
+        divided.zero_stage = 3;
+        if (!isfinite(best.time_s) && c->plan.zero_stage == 2)
+            try_all(ev, divided, unsaid, &best);
+        if (isfinite(best.time_s)) {
+            c->plan = best.plan;
+            taken = dtp_arena_printf(
+                a, "taken as the fastest that fits: %smicrobatch %d, vpp %d, %s",
+                best.plan.zero_stage != stated ? "ZeRO 3, " : "", c->plan.microbatch_size,
+                c->plan.vpp,
+                c->plan.recompute == DTP_RECOMPUTE_NONE ? "no recomputation"
+                                                        : dtp_recompute_names[c->plan.recompute]);
+        }
+    }
+    dtp_arena_destroy(scratch);
+    return taken;
+}
+
+/* ---- stacks ---- */
+
+/* Adds to what was assumed. */
+static void add_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text) {
+    c->note = *c->note ? dtp_arena_printf(a, "%s; %s", c->note, text) : text;
+}
+
+/* A word begins at the start, behind what is no letter or digit, and at a capital: "My-FSDP", "LLMFoundry". */
+static bool begins_word(const char *name, const char *at) {
+    if (at == name || !isalnum((unsigned char)at[-1]))
+        return true;
+    return isupper((unsigned char)*at) &&
+           (islower((unsigned char)at[-1]) || islower((unsigned char)at[1]));
+}
+
+static bool has_word(const char *name, const char *begins) {
+    for (const char *at = name; *at; at++)
+        if (begins_word(name, at) && strncasecmp(at, begins, strlen(begins)) == 0)
+            return true;
+    return false;
+}
+
+/* A stack that has no file: by its name, else by the row's other columns. */
+static const struct dtp_framework *nearest_framework(const struct dtp_run_library *l,
+                                                     const struct dtp_run *run) {
+    for (size_t i = 0; i < l->nrelatives; i++)
+        if (has_word(run->framework, l->relative[i].begins))
+            return dtp_run_framework(l, l->relative[i].use);
+    bool model_parallel = run->tp > 1 || run->pp > 1;
+    return dtp_run_framework(l, strstr(run->schedule, "DeepSpeed") ? "megatron-deepspeed"
+                                : model_parallel                   ? "megatron-core"
+                                : run->zero_stage >= 2             ? "torch-fsdp2"
+                                                                   : "torch-ddp");
+}
+
+/* Each sets what it names and its notes; false: c->unsupported says why. */
+static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
+                          const struct dtp_run *run, struct dtp_run_case *c) {
+    const char *name = run->framework;
+    for (size_t i = l->nstacks; i-- > 0;) /* the first that matches counts */
+        if (strcmp(l->stack[i].framework, run->framework) == 0 &&
+            dtp_run_says(run->source, l->stack[i].source_contains) &&
+            dtp_run_says(run->dtype, l->stack[i].dtype_contains) &&
+            dtp_run_says(run->schedule, l->stack[i].schedule_contains) &&
+            dtp_run_says(run->recompute, l->stack[i].recompute_contains))
+            name = l->stack[i].use;
+    const struct dtp_framework *f = dtp_run_framework(l, name);
+    if (!f) {
+        f = nearest_framework(l, run);
+        if (f)
+            add_note(a, c, dtp_arena_printf(a, "framework taken as %s", f->name));
+    }
+    if (f) {
+        const struct cluster_fact *fact = dtp_run_fact(l, run);
+        c->framework = *f;
+        c->peak_of_first_stage = fact && fact->peak_of_first_stage;
+        if (fact && fact->peak_mem_unit)
+            c->peak_mem_unit = fact->peak_mem_unit;
+        if (fact && fact->optimizer_bytes > 0)
+            c->framework.keeps.optimizer_bytes = fact->optimizer_bytes;
+        c->framework.host.launch_blocking |= fact && fact->launch_blocking;
+        c->framework.quirks.weighed_rows.moe_weighs_rows |= fact && fact->weighs_rows;
+        if (fact && fact->norm)
+            c->framework.kernels.fused_norm = strcmp(fact->norm, "fused") == 0;
+        c->framework.host.checked_collectives |= fact && fact->checked_collectives;
+        c->framework.host.checked_transfers |= fact && fact->checked_transfers;
+    } else
+        c->unsupported = dtp_arena_printf(a, "framework %s", run->framework);
+    return f != NULL;
+}
+
+static bool set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
+                        struct dtp_run_case *c) {
+    struct dtp_err err;
+    const struct cluster_fact *f = dtp_run_fact(l, run);
+    if (!f && run->gpus_per_node <= 0)
+        add_note(a, c, "8 GPUs per node assumed");
+    if (dtp_run_cluster(l, run, f ? f->cluster : NULL, &c->cluster, &err) != DTP_OK) {
+        c->unsupported = dtp_arena_strdup(a, err.msg);
+        return false;
+    }
+    if (c->cluster.gpu.other_memory)
+        add_note(a, c,
+                 dtp_arena_printf(a, "%g GB taken for the memory of %s", (double)run->gpu_mem_gb,
+                                  c->cluster.gpu.name));
+    if (c->cluster.max_gpus > 0 && run->gpus > c->cluster.max_gpus) {
+        add_note(a, c, "more GPUs than the cluster is known to have");
+        c->cluster.max_gpus = run->gpus;
+    }
+    return true;
+}
+
+/* ---- schedules ---- */
+
+/* A text that names no schedule is one of 1F1B, and says so. */
+static int find_schedule(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+    int kind = dtp_schedule_find(run->schedule), n = 0;
+    if (kind >= 0 || !*run->schedule)
+        return kind >= 0 ? kind : dtp_schedule_usual(1);
+    if (strstr(run->schedule, "nterleaved"))
+        return dtp_schedule_usual(2);
+    if (c->plan.pp > 1) {
+        while (dtp_schedule_names[n])
+            n++;
+        int near = dtp_nearest_name(run->schedule, dtp_schedule_names, (size_t)n);
+        const char *hint =
+            near < 0 ? "" : dtp_arena_printf(a, " (near: %s)", dtp_schedule_names[near]);
+        c->unknown_schedule = dtp_arena_printf(a, "schedule \"%s\" is not known%s: taken as 1f1b",
+                                               run->schedule, hint);
+        add_note(a, c, c->unknown_schedule);
+    }
+    return dtp_schedule_usual(1);
+}
+
+/* The schedule with chunks that it takes: more than one without a schedule that has them are interleaved. */
+static void set_schedule(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_plan *p = &c->plan;
+    p->schedule = find_schedule(a, run, c);
+    bool chunked = dtp_schedule_kinds[p->schedule].chunked;
+    if (p->pp > 1 && p->vpp > 1 && !chunked)
+        p->schedule = dtp_schedule_usual(p->vpp);
+    if (p->pp > 1 && chunked && run->vpp <= 0) {
+        p->vpp = 2;
+        add_note(a, c, "2 virtual stages assumed");
+    }
+    if (!dtp_schedule_kinds[p->schedule].chunked || (p->vpp == 1 || p->pp == 1)) {
+        p->vpp = 1;
+        p->schedule = dtp_schedule_kinds[p->schedule].chunked ? dtp_schedule_usual(1) : p->schedule;
+    }
+    const char *why =
+        dtp_schedule_applies(p->schedule, p->pp, p->vpp, dtp_plan_num_microbatches(p));
+    if (why && p->pp > 1) {
+        p->vpp = 1;
+        p->schedule = dtp_schedule_usual(1);
+        add_note(a, c, dtp_arena_printf(a, "1F1B taken: %s", why));
+    }
+}
+
+/* ---- models ---- */
+
+/* Name of the model without what stands in parentheses: "GPT 175B (MegaScale)". */
+static const char *bare_name(struct dtp_arena *a, const char *name) {
+    const char *paren = strchr(name, '(');
+    size_t n = paren ? (size_t)(paren - name) : strlen(name);
+    while (n > 0 && name[n - 1] == ' ')
+        n--;
+    char *bare = dtp_arena_strndup(a, name, n);
+    for (char *p = bare; *p; p++)
+        if (*p == ' ')
+            *p = '-';
+    return bare;
+}
+
+/* The family whose flags a row's model has, by the start of its name. */
+static const char *family_of(const struct dtp_run *run) {
+    static const struct {
+        const char *start, *family;
+    } families[] = {{"mpt", "mpt"},   {"bloom", "bloom"},       {"gpt", "gpt"},
+                    {"opt", "opt"},   {"nemotron", "nemotron"}, {"falcon", "falcon"},
+                    {"bert", "bert"}, {"mt-nlg", "gpt"},        {"llama", "llama"}};
+    char lower[16] = "";
+    for (size_t i = 0; i + 1 < sizeof lower && run->model[i]; i++)
+        lower[i] = (char)tolower((unsigned char)run->model[i]);
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strncmp(lower, families[i].start, strlen(families[i].start)) == 0)
+            return families[i].family;
+    return run->gated_ffn == 1 ? "llama" : "gpt";
+}
+
+static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
+                      struct dtp_run_case *c) {
+    struct dtp_err err;
+    struct dtp_model *m = &c->model;
+    const struct cluster_fact *fact = dtp_run_fact(l, run);
+    const char *family = fact && fact->family ? fact->family : family_of(run);
+    bool known = !(fact && fact->family) && dtp_run_model(l, bare_name(l->a, run->model), m) &&
+                 m->layers == run->layers && m->hidden == run->hidden;
+    if (!known && dtp_model_family(family, m, &err) != DTP_OK) {
+        c->unsupported = dtp_arena_strdup(a, err.msg);
+        return false;
+    }
+    m->name = run->model;
+    m->layers = run->layers;
+    m->hidden = run->hidden;
+    if (!known || (run->heads > 0 && run->heads != m->heads))
+        m->head_dim = 0;
+    m->heads = run->heads > 0 ? run->heads : m->heads;
+    m->kv_heads = run->kv_heads > 0 ? run->kv_heads : m->kv_heads;
+    m->ffn = run->ffn > 0 ? run->ffn : m->ffn;
+    if (run->gated_ffn >= 0)
+        m->gated_ffn = run->gated_ffn;
+    m->vocab = run->vocab > 0 ? run->vocab : m->vocab;
+    if (m->vocab == 0) {
+        m->vocab = 50257;
+        add_note(a, c, "vocabulary of 50257 assumed");
+    }
+    if (fact && run->ffn > 0 && run->ffn < fact->tied_below_ffn)
+        m->tied_embeddings = true;
+    if (fact && fact->capacity_factor > 0)
+        m->moe.capacity_factor = fact->capacity_factor;
+    if (fact && fact->dropout)
+        m->dropout = m->attention_dropout = 0.1;
+    if (fact && fact->no_attention_dropout)
+        m->attention_dropout = 0;
+    m->seq = run->seq;
+    m->max_positions = m->position == DTP_POS_LEARNED ? run->seq : m->max_positions;
+    if (dtp_model_finish(m, &err) == DTP_OK)
+        return true;
+    c->unsupported = dtp_arena_strdup(a, err.msg);
+    return false;
+}
+
+/* A row may leave to the library what its model has there. */
+static void take_shape(struct dtp_run_library *l, struct dtp_run *run) {
+    struct dtp_model m;
+    if ((run->layers > 0 && run->hidden > 0 && run->seq > 0) ||
+        !dtp_run_model(l, bare_name(l->a, run->model), &m))
+        return;
+    run->layers = run->layers > 0 ? run->layers : m.layers;
+    run->hidden = run->hidden > 0 ? run->hidden : m.hidden;
+    run->seq = run->seq > 0 ? run->seq : m.seq;
+}
+
+/* ---- cases ---- */
 
 /* "FP8-CS", "MXFP8", "FP8 (delayed)"; -1: the text says nothing of scales. */
 static int recipe_of(const char *lower) {
@@ -36,7 +364,7 @@ static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp
     *dtype = i < n ? types[i].dtype : DTP_BF16;
     c->outside = i < n && types[i].outside;
     if (c->outside)
-        dtp_run_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
+        add_note(a, c, dtp_arena_printf(a, "%s is outside the calibration", run->dtype));
     if (*dtype == DTP_FP4 && !(c->cluster.gpu.peak_flops_per_s[DTP_FP4] > 0))
         *dtype = DTP_FP8;
     if (i < n && dtp_dtype_narrow(*dtype) && recipe_of(lower) >= 0)
@@ -49,7 +377,7 @@ static void set_dtype(struct dtp_arena *a, const struct dtp_run *run, struct dtp
     if (!(c->cluster.gpu.peak_flops_per_s[*dtype] > 0))
         c->unsupported = dtp_reasons[DTP_WHY_DTYPE];
     if (i == n || (!has && *dtype == DTP_FP16))
-        dtp_run_note(a, c, dtp_arena_printf(a, "%s assumed", dtp_dtype_names[*dtype]));
+        add_note(a, c, dtp_arena_printf(a, "%s assumed", dtp_dtype_names[*dtype]));
 }
 
 static void set_attention(struct dtp_arena *a, const struct cluster_fact *fact,
@@ -58,11 +386,11 @@ static void set_attention(struct dtp_arena *a, const struct cluster_fact *fact,
     c->problem.attention = DTP_UNKNOWN;
     c->problem.document_tokens = fact ? fact->document_tokens : 0;
     if (c->problem.document_tokens > 0)
-        dtp_run_note(
-            a, c, dtp_arena_printf(a, "packed from documents of %d tokens", fact->document_tokens));
+        add_note(a, c,
+                 dtp_arena_printf(a, "packed from documents of %d tokens", fact->document_tokens));
     if (fact && fact->attention) {
         c->problem.attention = dtp_name_index(dtp_attention_names, fact->attention);
-        dtp_run_note(a, c, dtp_arena_printf(a, "run with %s attention", fact->attention));
+        add_note(a, c, dtp_arena_printf(a, "run with %s attention", fact->attention));
         return;
     }
     if (run->flash_attention == 0)
@@ -75,9 +403,9 @@ static void set_offload(struct dtp_arena *a, const struct cluster_fact *fact,
                         struct dtp_run_case *c) {
     c->problem.offloaded_layers = fact ? fact->offloaded_layers : 0;
     if (c->problem.offloaded_layers > 0)
-        dtp_run_note(a, c,
-                     dtp_arena_printf(a, "activations of %d layers on the host",
-                                      c->problem.offloaded_layers));
+        add_note(a, c,
+                 dtp_arena_printf(a, "activations of %d layers on the host",
+                                  c->problem.offloaded_layers));
 }
 
 static int or_one(int v) {
@@ -101,7 +429,7 @@ static void set_ends(struct dtp_arena *a, struct dtp_run_case *c) {
         (c->model.layers + 2) % n != 0)
         return;
     p->account_for_ends = true;
-    dtp_run_note(a, c, "embedding and head taken as layers");
+    add_note(a, c, "embedding and head taken as layers");
 }
 
 /* "ZeRO-1 over 8 (intra-node groups)", "ZeRO-1 in 8-GPU groups"; 0: nothing of the kind. */
@@ -127,12 +455,12 @@ static void set_recompute(struct dtp_arena *a, const struct cluster_fact *fact,
         bool selective = strstr(run->recompute, "selective") != NULL;
         recompute = selective ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
         if (!selective)
-            dtp_run_note(a, c, "no recomputation assumed");
+            add_note(a, c, "no recomputation assumed");
     }
     int real = fact && fact->recompute ? dtp_name_index(dtp_recompute_names, fact->recompute) : -1;
     if (real >= 0 && real != recompute) {
         recompute = real;
-        dtp_run_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
+        add_note(a, c, dtp_arena_printf(a, "run with recomputation %s", fact->recompute));
     }
     c->plan.recompute = (enum dtp_recompute)recompute;
     if (fact)
@@ -148,7 +476,7 @@ static void set_replicas(struct dtp_arena *a, const struct dtp_run *run, struct 
         return;
     p->dp = run->gpus / (int)ranks;
     if (run->dp > 0)
-        dtp_run_note(a, c, dtp_arena_printf(a, "dp %d by the number of GPUs", p->dp));
+        add_note(a, c, dtp_arena_printf(a, "dp %d by the number of GPUs", p->dp));
 }
 
 /* A stack may divide more than the row says (a column that was left at ZeRO-1 beside FSDP), and what it
@@ -161,7 +489,7 @@ static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
     if (run->zero_stage < 0 && fact && p->dp * p->cp > 1)
         p->zero_stage = fact->zero_stage;
     else if (run->zero_stage < 0 && p->dp * p->cp > 1 && (has & 1))
-        dtp_run_note(a, c, "ZeRO 0 assumed");
+        add_note(a, c, "ZeRO 0 assumed");
     int least = 1, most = 3;
     while (least < 3 && !(has >> least & 1))
         least++;
@@ -170,14 +498,14 @@ static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
     bool lacks_none = run->zero_stage < 0 && !(has & 1); /* such as FSDP, where the row is silent */
     if (most > 0 && ((p->zero_stage > 0 && p->zero_stage < least) || lacks_none)) {
         p->zero_stage = most;
-        dtp_run_note(
+        add_note(
             a, c,
             dtp_arena_printf(a, "ZeRO %d taken, as %s has it", p->zero_stage, c->framework.name));
     }
     if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.can.zero_stages_pp >> 3 & 1) &&
         (c->framework.can.zero_stages_pp >> 2 & 1)) {
         p->zero_stage = 2;
-        dtp_run_note(a, c, "parameters stay gathered over the microbatches");
+        add_note(a, c, "parameters stay gathered over the microbatches");
     }
 }
 
@@ -192,17 +520,17 @@ static void set_batch(struct dtp_arena *a, const struct dtp_run_library *l,
         p->global_batch_size = (int)(round * ran->microbatches);
         c->batches = (double)run->global_batch / p->global_batch_size;
         c->framework.host.checked_collectives |= ran->checked_collectives;
-        dtp_run_note(a, c,
-                     dtp_arena_printf(a, "run with %d microbatches a replica", ran->microbatches));
+        add_note(a, c,
+                 dtp_arena_printf(a, "run with %d microbatches a replica", ran->microbatches));
         return;
     }
     int64_t rounds = run->global_batch > 0 ? (run->global_batch + round - 1) / round : 1;
     p->global_batch_size = round * rounds <= INT_MAX ? (int)(round * rounds) : run->global_batch;
     if (p->global_batch_size != run->global_batch)
-        dtp_run_note(a, c,
-                     dtp_arena_printf(a, "a batch of %d taken, %s", p->global_batch_size,
-                                      run->global_batch > 0 ? "of whole microbatches"
-                                                            : "one microbatch a replica"));
+        add_note(a, c,
+                 dtp_arena_printf(a, "a batch of %d taken, %s", p->global_batch_size,
+                                  run->global_batch > 0 ? "of whole microbatches"
+                                                        : "one microbatch a replica"));
 }
 
 static void set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
@@ -225,10 +553,10 @@ static void set_plan(struct dtp_arena *a, const struct dtp_run_library *l,
     if (run->sequence_parallel < 0 && p->tp > 1 && c->framework.can.has_sequence_parallel &&
         !whole) {
         p->sequence_parallel = true;
-        dtp_run_note(a, c, "sequence parallelism assumed");
+        add_note(a, c, "sequence parallelism assumed");
     }
     set_recompute(a, fact, run, c);
-    dtp_run_set_schedule(a, run, c);
+    set_schedule(a, run, c);
     set_dtype(a, run, c);
     set_stage_layers(a, c);
     set_ends(a, c);
@@ -275,13 +603,13 @@ void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
         out->unsupported = run->broken;
         return;
     }
-    dtp_run_take_shape(library, &filled);
+    take_shape(library, &filled);
     if (run->gpus <= 0 || run->layers <= 0 || run->hidden <= 0 || run->seq <= 0) {
         out->unsupported = missing(a, run);
         return;
     }
-    if (!dtp_run_set_framework(a, library, run, out) ||
-        !dtp_run_set_cluster(a, library, run, out) || !dtp_run_set_model(a, library, run, out))
+    if (!set_framework(a, library, run, out) || !set_cluster(a, library, run, out) ||
+        !set_model(a, library, run, out))
         return;
     set_plan(a, library, run, out);
     if (out->unsupported)
@@ -306,18 +634,17 @@ void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
         reason == DTP_WHY_DTYPE)
         out->unsupported = dtp_reasons[reason];
     else if (reason != DTP_LEGAL)
-        dtp_run_note(a, out,
-                     dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
+        add_note(a, out,
+                 dtp_arena_printf(a, "outside the framework's rules: %s", dtp_reasons[reason]));
     if (out->unsupported)
         return;
     set_checks(a, library, run, out);
-    struct dtp_unsaid unsaid = {.microbatch = run->microbatch <= 0,
-                                .vpp =
-                                    run->vpp <= 0 && (strstr(run->schedule, "nterleaved") != NULL),
-                                .recompute = !*run->recompute};
-    const char *taken = dtp_run_tune(a, out, unsaid);
+    struct unsaid unsaid = {.microbatch = run->microbatch <= 0,
+                            .vpp = run->vpp <= 0 && (strstr(run->schedule, "nterleaved") != NULL),
+                            .recompute = !*run->recompute};
+    const char *taken = tune(a, out, unsaid);
     if (taken)
-        dtp_run_note(a, out, taken);
+        add_note(a, out, taken);
     else if (unsaid.microbatch)
-        dtp_run_note(a, out, "microbatch 1 assumed");
+        add_note(a, out, "microbatch 1 assumed");
 }

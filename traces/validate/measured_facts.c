@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "traces/validate/measured_private.h"
+#include "traces/validate/measured_internal.h"
 
 static const struct dtp_field fact_fields[] = {
     {.name = "framework",

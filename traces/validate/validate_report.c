@@ -1,15 +1,141 @@
+#include "traces/validate/validate.h"
+
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "sim/base/stats.h"
-#include "traces/validate/validate_parts.h"
+
+/* What a row is counted under; NULL: nowhere. */
+typedef const char *row_key(const struct dtp_validated *row);
+
+struct grouping {
+    const char *name;
+    row_key *key;
+    bool detail; /* printed on request only */
+};
+
+struct subset {
+    const struct grouping *by; /* NULL: all rows */
+    const char *value;
+    bool extrapolated; /* only those, else only those inside the calibration */
+};
+
+/* ---- which rows ---- */
+
+static bool has_value(const struct grouping *g, const struct dtp_validated *row,
+                      const char *value) {
+    const char *x = g->key(row);
+    return x && strcmp(x, value) == 0;
+}
+
+/* ctx: struct subset */
+static bool in_subset(const void *ctx, const struct dtp_validated *row) {
+    const struct subset *s = ctx;
+    return row->extrapolated == s->extrapolated && (!s->by || has_value(s->by, row, s->value));
+}
+
+static const char *key_file(const struct dtp_validated *row) {
+    return row->run->file;
+}
+static const char *key_framework(const struct dtp_validated *row) {
+    return row->run->framework;
+}
+static const char *key_gpu(const struct dtp_validated *row) {
+    return row->run->gpu;
+}
+
+/* A number by octaves. */
+static const char *octave(int v) {
+    static const char *const names[] = {"1", "2-3", "4-7", "8-15", "16-31", "32-63", "64 and more"};
+    int i = 0;
+    while (v > 1 && i < 6) {
+        v /= 2;
+        i++;
+    }
+    return names[i];
+}
+
+static const char *key_gpus(const struct dtp_validated *row) {
+    return row->run->gpus < 10      ? "1-9"
+           : row->run->gpus < 100   ? "10-99"
+           : row->run->gpus < 1000  ? "100-999"
+           : row->run->gpus < 10000 ? "1,000-9,999"
+                                    : "10,000 and more";
+}
+static const char *key_tp(const struct dtp_validated *row) {
+    return octave(row->run->tp);
+}
+static const char *key_pp(const struct dtp_validated *row) {
+    return octave(row->run->pp);
+}
+static const char *key_dp(const struct dtp_validated *row) {
+    return octave(row->run->dp);
+}
+static const char *key_cp(const struct dtp_validated *row) {
+    return octave(row->run->cp);
+}
+static const char *key_zero(const struct dtp_validated *row) {
+    static const char *const names[] = {"0", "1", "2", "3"};
+    return row->run->zero_stage >= 0 && row->run->zero_stage <= 3 ? names[row->run->zero_stage]
+                                                                  : "unknown";
+}
+static const char *key_memory(const struct dtp_validated *row) {
+    return row->measured_peak_bytes > 0 ? row->peak_meaning : NULL;
+}
+static const char *key_recompute(const struct dtp_validated *row) {
+    return *row->run->recompute ? row->run->recompute : "unknown";
+}
+
+static const struct grouping groupings[] = {{"file", key_file, false},
+                                            {"framework", key_framework, false},
+                                            {"gpu", key_gpu, false},
+                                            {"peak_mem", key_memory, false},
+                                            {"gpus", key_gpus, true},
+                                            {"tp", key_tp, true},
+                                            {"pp", key_pp, true},
+                                            {"dp", key_dp, true},
+                                            {"cp", key_cp, true},
+                                            {"zero_stage", key_zero, true},
+                                            {"recompute", key_recompute, true},
+                                            {NULL, NULL, false}};
+
+/* Distinct values of a key, in order of first appearance. */
+static size_t distinct_values(struct dtp_arena *a, const struct dtp_validation *v, row_key *key,
+                              const char ***out) {
+    const char **value = DTP_NEW(a, const char *, v->runs.n + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const char *x = key(&v->row[i]);
+        size_t k = 0;
+        if (!x)
+            continue;
+        while (k < n && strcmp(value[k], x) != 0)
+            k++;
+        if (k == n)
+            value[n++] = x;
+    }
+    *out = value;
+    return n;
+}
+
+/* g NULL: of all rows. */
+static int count_unsupported(const struct dtp_validation *v, const struct grouping *g,
+                             const char *value) {
+    int n = 0;
+    for (size_t i = 0; i < v->runs.n; i++)
+        n += !v->row[i].supported && (!g || has_value(g, &v->row[i], value));
+    return n;
+}
+
+/* ---- text ---- */
 
 /* ---- terminal ------------------------------------------------------------------------------------------ */
 
 static void print_line(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
-                       const char *name, const struct dtp_subset *s, int unsupported) {
-    struct dtp_error_stats t = dtp_validation_stats(a, v, false, dtp_in_subset, s);
-    struct dtp_error_stats m = dtp_validation_stats(a, v, true, dtp_in_subset, s);
+                       const char *name, const struct subset *s, int unsupported) {
+    struct dtp_error_stats t = dtp_validation_stats(a, v, false, in_subset, s);
+    struct dtp_error_stats m = dtp_validation_stats(a, v, true, in_subset, s);
     fprintf(f, "  %-28.28s %6d", name, t.rows);
     if (t.rows > 0)
         fprintf(f, " %7.1f %7.1f %7.1f %+7.1f %7.1f", 100 * t.mape, 100 * t.median, 100 * t.p90,
@@ -26,22 +152,21 @@ static void print_line(struct dtp_arena *a, FILE *f, const struct dtp_validation
 static void print_table(struct dtp_arena *a, FILE *f, const struct dtp_validation *v, bool detail) {
     fprintf(f, "  %-28s %6s %7s %7s %7s %7s %7s %6s %7s %7s  %s\n", "", "rows", "MAPE", "median",
             "p90", "bias", "worst", "memory", "MAPE", "bias", "unsupported");
-    for (int g = 0; dtp_groupings[g].name; g++) {
+    for (int g = 0; groupings[g].name; g++) {
         const char **value;
-        if (dtp_groupings[g].detail && !detail)
+        if (groupings[g].detail && !detail)
             continue;
-        size_t n = dtp_distinct_values(a, v, dtp_groupings[g].key, &value);
+        size_t n = distinct_values(a, v, groupings[g].key, &value);
         if (n > 0)
-            fprintf(f, "by %s\n", dtp_groupings[g].name);
+            fprintf(f, "by %s\n", groupings[g].name);
         for (size_t i = 0; i < n; i++) {
-            struct dtp_subset s = {.by = &dtp_groupings[g], .value = value[i]};
-            print_line(a, f, v, value[i], &s,
-                       dtp_count_unsupported(v, &dtp_groupings[g], value[i]));
+            struct subset s = {.by = &groupings[g], .value = value[i]};
+            print_line(a, f, v, value[i], &s, count_unsupported(v, &groupings[g], value[i]));
         }
     }
-    struct dtp_subset all = {0}, outside = {.extrapolated = true};
-    print_line(a, f, v, "all", &all, dtp_count_unsupported(v, NULL, NULL));
-    if (dtp_validation_stats(a, v, false, dtp_in_subset, &outside).rows > 0)
+    struct subset all = {0}, outside = {.extrapolated = true};
+    print_line(a, f, v, "all", &all, count_unsupported(v, NULL, NULL));
+    if (dtp_validation_stats(a, v, false, in_subset, &outside).rows > 0)
         print_line(a, f, v, "outside the calibration", &outside, 0);
 }
 
@@ -259,4 +384,161 @@ void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validat
     print_constants(a, f, v);
     print_cells(a, f, v);
     print_worst(a, f, v, report->worst);
+}
+
+/* ---- JSON ---- */
+
+/* A set of rows: all of them, or those of one value of a grouping. */
+struct group {
+    const char *value;
+    int unsupported;
+    struct dtp_error_stats step, memory, outside;
+};
+
+struct document {
+    struct dtp_arena *a;
+    const struct dtp_validation *v;
+    const char *version;
+    int schema_version, unsupported;
+    uint64_t rows;
+    struct group all;
+    struct dtp_list cells;
+};
+
+static struct group group_of(struct dtp_arena *a, const struct dtp_validation *v,
+                             const struct subset *inside) {
+    struct subset outside = *inside;
+    outside.extrapolated = true;
+    return (struct group){.value = inside->value,
+                          .unsupported = count_unsupported(v, inside->by, inside->value),
+                          .step = dtp_validation_stats(a, v, false, in_subset, inside),
+                          .memory = dtp_validation_stats(a, v, true, in_subset, inside),
+                          .outside = dtp_validation_stats(a, v, false, in_subset, &outside)};
+}
+
+/* Writes a list of groups for each way to group the rows: "by_file", "by_gpu", ... */
+static void put_groups(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const struct document *d = at;
+    for (const struct grouping *by = groupings; by->name; by++) {
+        const char **value;
+        size_t n = distinct_values(d->a, d->v, by->key, &value);
+        dtp_json_put_key(w, dtp_arena_printf(d->a, "by_%s", by->name));
+        dtp_json_array(w);
+        for (size_t i = 0; i < n; i++) {
+            const struct subset subset = {.by = by, .value = value[i]};
+            const struct group g = group_of(d->a, d->v, &subset);
+            dtp_json_object(w);
+            dtp_json_kv_string(w, by->name, g.value);
+            dtp_fields_write(w, f->fields, &g);
+            dtp_json_end(w);
+        }
+        dtp_json_end(w);
+    }
+}
+
+static void put_nothing(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    (void)w;
+    (void)f;
+    (void)at;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_error_stats, member)
+#define PERCENT(key, member, text) {key, DTP_FIELD_DOUBLE, AT(member), .scale = 100, .help = text}
+static const struct dtp_field errors_fields[] = {
+    {"rows", DTP_FIELD_INT, AT(rows), .help = "how many"},
+    PERCENT("mape_pct", mape, "mean of the absolute errors"),
+    PERCENT("median_pct", median, "their median"),
+    PERCENT("p90_pct", p90, "what nine of ten are below"),
+    PERCENT("bias_pct", bias, "mean error; above 0: predicted too slow or too large"),
+    PERCENT("worst_pct", worst, "largest absolute error"),
+    {0}};
+#undef AT
+static const struct dtp_form errors_form = {
+    "ERRORS", "Statistics of errors, in percent of what was measured; null where there are no rows.", errors_fields};
+
+#define AT(member) offsetof(struct group, member)
+static const struct dtp_field group_fields[] = {
+    {"step", DTP_FIELD_OBJECT, AT(step), .form = &errors_form, .help = "errors of the step's time"},
+    {"memory", DTP_FIELD_OBJECT, AT(memory), .form = &errors_form, .help = "errors of the peak memory"},
+    {"outside_calibration", DTP_FIELD_OBJECT, AT(outside), .form = &errors_form,
+     .help = "errors of the step's time of the rows outside of what was calibrated, which are counted nowhere else"},
+    {0}};
+static const struct dtp_form group_form = {"GROUP", "Errors of a group of rows.", group_fields};
+static const struct dtp_field by_fields[] = {
+    {"*", DTP_FIELD_PUT, 0, .put = put_nothing, .flat = true, .inner = "",
+     .help = "which rows, by the key that the list is named by"},
+    {"unsupported", DTP_FIELD_INT, AT(unsupported), .help = "rows that are not predicted"},
+    {"group", DTP_FIELD_OBJECT, 0, .flat = true, .form = &group_form},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct dtp_cell, member)
+static const struct dtp_field cell_fields[] = {
+    {"file", DTP_FIELD_STRING, AT(file), .help = "file of the rows of one model and number of GPUs, from five layouts on"},
+    {"model", DTP_FIELD_STRING, AT(model), .help = "model of the cell"},
+    {"gpus", DTP_FIELD_INT, AT(gpus), .help = "GPUs of the cell"},
+    {"rows", DTP_FIELD_INT, AT(rows), .help = "rows of the cell"},
+    {"spearman", DTP_FIELD_DOUBLE, AT(spearman), .help = "rank correlation of predicted and measured times"},
+    {"kendall", DTP_FIELD_DOUBLE, AT(kendall), .help = "the same, Kendall's"},
+    PERCENT("regret_top1_pct", regret_top1, "how much slower the pick is than the fastest"),
+    PERCENT("regret_top5_pct", regret_top5, "the same of the best of five picks"),
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct document, member)
+static const struct dtp_field document_fields[] = {
+    {"schema_version", DTP_FIELD_INT, AT(schema_version), .help = "version of this form"},
+    {"version", DTP_FIELD_STRING, AT(version), .help = "version of dtplan"},
+    {"rows", DTP_FIELD_U64, AT(rows), .help = "rows that were read"},
+    {"unsupported", DTP_FIELD_INT, AT(unsupported), .help = "rows that are not predicted"},
+    {"all", DTP_FIELD_OBJECT, AT(all), .form = &group_form, .help = "errors of all rows"},
+    {"by_*", DTP_FIELD_PUT, 0, .put = put_groups, .flat = true, .inner = "[]", .fields = by_fields,
+     .help = "errors of the rows of each file, framework, GPU, ..."},
+    {"cells", DTP_FIELD_PUT, AT(cells), .put = dtp_put_list, .fields = cell_fields},
+    {0}};
+/* clang-format on */
+const struct dtp_form dtp_validation_form = {"validate", "Predicted against measured runs.",
+                                             document_fields};
+
+void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
+    const struct subset all = {0};
+    const struct document d = {.a = a,
+                               .v = v,
+                               .version = DTP_VERSION,
+                               .schema_version = 1,
+                               .rows = v->runs.n,
+                               .unsupported = count_unsupported(v, NULL, NULL),
+                               .all = group_of(a, v, &all),
+                               .cells = DTP_LIST(v->cell, v->ncells)};
+    dtp_form_write(f, 1, &dtp_validation_form, &d);
+}
+
+/* ---- CSV ---- */
+
+static void put_number(FILE *f, bool known, double x, bool last) {
+    char buf[32];
+    dtp_csv_put(f, known ? dtp_double_text(x, buf, sizeof buf) : "", last);
+}
+
+void dtp_validation_write_rows(FILE *f, const struct dtp_validation *v) {
+    fputs("id,framework,gpu,gpus,model,measured_s,predicted_s,error_pct,measured_peak_bytes,"
+          "predicted_peak_bytes,memory_error_pct,fits,note\n",
+          f);
+    for (size_t i = 0; i < v->runs.n; i++) {
+        const struct dtp_validated *row = &v->row[i];
+        const struct dtp_run *run = row->run;
+        bool step = run->step_s > 0, peak = row->measured_peak_bytes > 0, ok = row->supported;
+        dtp_csv_put(f, run->id, false);
+        dtp_csv_put(f, run->framework, false);
+        dtp_csv_put(f, run->gpu, false);
+        put_number(f, true, run->gpus, false);
+        dtp_csv_put(f, run->model, false);
+        put_number(f, step, run->step_s, false);
+        put_number(f, ok, row->predicted_s, false);
+        put_number(f, ok && step, 100 * row->error, false);
+        put_number(f, peak, row->measured_peak_bytes, false);
+        put_number(f, ok, row->predicted_peak_bytes, false);
+        put_number(f, ok && peak, 100 * row->memory_error, false);
+        dtp_csv_put(f, !ok ? "" : row->fits ? "1" : "0", false);
+        dtp_csv_put(f, row->note, true);
+    }
 }

@@ -1,6 +1,6 @@
-/* measured_private.h: private to measured*.c: what is known of rows beside their columns. */
-#ifndef DTP_TRACES_VALIDATE_MEASURED_PRIVATE_H
-#define DTP_TRACES_VALIDATE_MEASURED_PRIVATE_H
+/* measured_internal.h: private to measured*.c: what is known of rows beside their columns. */
+#ifndef DTP_TRACES_VALIDATE_MEASURED_INTERNAL_H
+#define DTP_TRACES_VALIDATE_MEASURED_INTERNAL_H
 
 #include <string.h>
 
@@ -96,19 +96,6 @@ static inline bool dtp_run_says(const char *cell, const char *part) {
 
 /* By name or alias; NULL: none. */
 const struct dtp_framework *dtp_run_framework(const struct dtp_run_library *l, const char *name);
-/* Each sets what it names and its notes; false: c->unsupported says why. */
-bool dtp_run_set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
-                           const struct dtp_run *run, struct dtp_run_case *c);
-bool dtp_run_set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
-                         struct dtp_run_case *c);
-bool dtp_run_set_model(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
-                       struct dtp_run_case *c);
-/* A row may leave to the library what its model has there. */
-void dtp_run_take_shape(struct dtp_run_library *l, struct dtp_run *run);
-/* Of a plan with its pp and vpp: schedule and chunks that go together. */
-void dtp_run_set_schedule(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c);
-/* Adds to what was assumed. */
-void dtp_run_note(struct dtp_arena *a, struct dtp_run_case *c, const char *text);
 /* The first fact that holds for the row; NULL: none. */
 const struct cluster_fact *dtp_run_fact(const struct dtp_run_library *l, const struct dtp_run *run);
 /* NULL: the row's batch is that of the run. */

@@ -1,7 +1,7 @@
-/* trace.h: what `dtplan trace` asks and says beyond the summaries that the formats make (traces/catalog.h): the
+/* trace_internal.h: what `dtplan trace` asks and says beyond the summaries that the formats make (traces/catalog.h): the
  * commands that a configuration or a log leads to, and workloads on a cluster. */
-#ifndef DTP_PLANNER_CLI_TRACE_H
-#define DTP_PLANNER_CLI_TRACE_H
+#ifndef DTP_PLANNER_CLI_TRACE_INTERNAL_H
+#define DTP_PLANNER_CLI_TRACE_INTERNAL_H
 
 #include "planner/cli/cli.h"
 #include "sim/base/text.h"
@@ -22,19 +22,11 @@ struct dtp_trace_files {
 void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_config *c);
 void dtp_trace_write_config(struct dtp_arena *a, struct dtp_json_out *w,
                             const struct dtp_run_config *c);
-/* The library's model by its name, else by its shape; NULL: neither. */
-const char *dtp_trace_config_model(struct dtp_arena *a, const struct dtp_run_config *c);
-/* trace_layout.c: " --tp 8 --pp 4 ...", as much as it says. */
+/* " --tp 8 --pp 4 ...", as much as it says. */
 void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c);
 /* The command that compares a log with a prediction. */
 const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_files *files,
                              const struct dtp_log *log);
-
-/* Runs workloads and graphs on the cluster. gpus 0: as the files say. */
-enum dtp_status dtp_trace_simulate(struct dtp_arena *a, struct dtp_trace_files *files,
-                                   const struct dtp_cluster *c, int gpus, struct dtp_err *err);
-void dtp_trace_print_run(FILE *f, const struct dtp_workload_result *run);
-void dtp_trace_write_run(struct dtp_json_out *w, const struct dtp_workload_result *run);
 
 /* For `dtplan replay`: where the first file has no ranks to replay, prints the summaries instead. */
 enum dtp_status dtp_trace_other(struct dtp_cli *cli, bool *out_done, struct dtp_err *err);
