@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "hw/calibrate_internal.h"
 #include "sim/base/text.h"
 
 /* Every constant of g that the rows tell something about, starting from those in g. */
@@ -11,21 +12,6 @@ static enum dtp_status fit(struct dtp_arena *a, const struct dtp_cal_rows *rows,
     DTP_TRY(dtp_calibrate_gemm(a, rows, g, result, err));
     DTP_TRY(dtp_calibrate_attention(a, rows, g, result, err));
     return dtp_calibrate_kernels(a, rows, g, result, err);
-}
-
-const char *dtp_calibrate_sources(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                  const size_t *index, size_t n) {
-    bool seen[DTP_CAL_MAX_SOURCES] = {false};
-    struct dtp_str text = {.a = a};
-
-    for (size_t i = 0; i < n; i++) {
-        int source = rows->at[index[i]].source;
-
-        if (!seen[source])
-            dtp_str_printf(&text, "%s%s", text.at ? "; " : "", rows->sources[source]);
-        seen[source] = true;
-    }
-    return text.at ? text.at : "";
 }
 
 static const char *const *string_list(struct dtp_arena *a, const struct dtp_json *j) {

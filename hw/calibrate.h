@@ -51,76 +51,8 @@
 
 #include <stdio.h>
 
-#include "hw/device.h"
-
-enum dtp_cal_kind {
-    DTP_CAL_GEMM,
-    DTP_CAL_BMM,
-    DTP_CAL_ATTENTION,
-    DTP_CAL_KERNEL,
-    DTP_CAL_GAP,
-    DTP_CAL_OFFLOAD
-};
-enum dtp_cal_part { DTP_CAL_FORWARD, DTP_CAL_BACKWARD, DTP_CAL_BOTH };
-
-struct dtp_cal_row {
-    enum dtp_cal_kind kind;
-    enum dtp_cal_part part;               /* attention and kernels */
-    struct dtp_gemm gemm;                 /* GEMM, BMM */
-    struct dtp_attention_shape attention; /* ATTENTION */
-    enum dtp_kernel kernel;               /* KERNEL; BOTH: its backward is backward_kernel */
-    enum dtp_kernel backward_kernel;
-    double bytes, backward_bytes, elements;
-    double time_s;
-    double accumulate_bytes; /* GEMM: of the buffer that it adds to */
-    bool loaded;             /* GEMM of a chip under load */
-    int source;              /* index into sources */
-    bool same_chip;          /* not this part: gives shape constants only */
-};
-
-enum { DTP_CAL_MAX_SOURCES = 16 };
-
-struct dtp_cal_rows {
-    struct dtp_cal_row *at;
-    size_t n, capacity;
-    const char *sources[DTP_CAL_MAX_SOURCES];
-    size_t nsources;
-    size_t other_gpu, biased; /* rows that were read and not taken */
-};
-
-/* Names of one GPU in sweeps; NULL-terminated lists. */
-struct dtp_cal_names {
-    const char *const *own, *const *same_chip;
-};
-
-/* Adds the rows of a file (*.json or *.csv). */
-enum dtp_status dtp_calibrate_read(struct dtp_arena *a, const char *path,
-                                   const struct dtp_cal_names *names, struct dtp_cal_rows *rows,
-                                   struct dtp_err *err);
-
-/* Error of one class of rows, each predicted by a fit that did not see it. */
-struct dtp_cal_error {
-    const char *name; /* "gemm.bf16", "attention.flash2", "kernel.norm" */
-    const char *source;
-    size_t rows, used; /* measured, and used for the fit */
-    double median, p90, bias;
-    double median_layer,
-        p90_layer; /* GEMM with m >= 2048 and n, k >= 1024: layers of transformers */
-    size_t rows_layer;
-};
-
-enum { DTP_CAL_MAX_CLASSES = 32 };
-
-struct dtp_cal_result {
-    struct dtp_cal_error classes[DTP_CAL_MAX_CLASSES];
-    size_t n;
-    /* in */
-    bool keep_sustained; /* do not fit it, and the rows are of a chip under load */
-    bool rows_unloaded;  /* with keep_sustained: the rows are not of a chip under load */
-    bool keep_rate;      /* keep R of the 16-bit GEMM */
-    bool keep_fp8;
-    bool keep_shape; /* keep its other constants, which host time in the sweep would hide */
-};
+#include "sim/base/arena.h"
+#include "sim/base/status.h"
 
 struct dtp_calibrate_args {
     const char *const *paths;
@@ -132,40 +64,5 @@ struct dtp_calibrate_args {
 /* Reads rows, fits what they tell of, writes the file and the report. */
 enum dtp_status dtp_calibrate_from_files(struct dtp_arena *a, const struct dtp_calibrate_args *args,
                                          struct dtp_err *err);
-
-/* ---- between the files of this module ---- */
-
-/* Residual i of the model with constants x, log(predicted / measured). */
-struct dtp_fit_problem {
-    size_t nrows, nparams;
-    double (*residual)(const void *ctx, const double *x, size_t i);
-    const void *ctx;
-    const double *prior, *prior_sd; /* [nparams]; x starts at prior */
-    const unsigned char *skip;      /* [nrows] or NULL: rows left out */
-};
-/* Least squares with a robust loss and priors, from x = prior; x holds the result. */
-enum dtp_status dtp_fit_robust(struct dtp_arena *a, const struct dtp_fit_problem *p, double *x,
-                               struct dtp_err *err);
-/* Cross-validation: r[nrows] is the residual of each row by a fit without the rows of its fold, those whose
- * numbers are equal modulo nfolds; nfolds nrows: without that row alone. */
-enum dtp_status dtp_fit_cross(struct dtp_arena *a, const struct dtp_fit_problem *p, size_t nfolds,
-                              double *r, struct dtp_err *err);
-/* Median, p90 of |r| and mean of r over the n residuals; r is overwritten. */
-void dtp_fit_error(double *r, size_t n, struct dtp_cal_error *out);
-
-/* Names of the sources of n rows, joined by "; ". */
-const char *dtp_calibrate_sources(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                  const size_t *index, size_t n);
-
-/* Each fits its constants of g and adds its classes to the result. */
-enum dtp_status dtp_calibrate_gemm(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                   struct dtp_gpu *g, struct dtp_cal_result *result,
-                                   struct dtp_err *err);
-enum dtp_status dtp_calibrate_attention(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                        struct dtp_gpu *g, struct dtp_cal_result *result,
-                                        struct dtp_err *err);
-enum dtp_status dtp_calibrate_kernels(struct dtp_arena *a, const struct dtp_cal_rows *rows,
-                                      struct dtp_gpu *g, struct dtp_cal_result *result,
-                                      struct dtp_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-#include "hw/cluster_parts.h"
+#include "hw/cluster_internal.h"
 
 #include <assert.h>
 

@@ -9,7 +9,7 @@
  * Constants: hw/nccl/VERSION.json (src/graph/tuning.cc). Its estimates are within 10 % from 256 MB up
  * and 1.5 to 3 times too fast below 16 MB, so that this module gives the choice and the shape:
  * dtp_nccl_terms() gives the two terms of each algorithm (latency of its fastest protocol, seconds
- * per byte of its widest) that hw/coll_cost.c scales with measured curves. One correction for all
+ * per byte of its widest) that hw/collective_cost.c scales with measured curves. One correction for all
  * machines does not hold below 16 MB (tried; 20 to 50 % off on machines held out): it is for what was
  * never measured.
  */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "hw/cluster_parts.h"
+#include "hw/cluster_internal.h"
 #include "sim/base/text.h"
 
 #define IN(member) offsetof(struct dtp_own_times, member)

@@ -1,5 +1,6 @@
 /* Calibration: constants of a made-up chip come back from its own sweep. */
 #include "hw/calibrate.h"
+#include "hw/calibrate_internal.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>

@@ -1,5 +1,6 @@
 /* Calibration from files: what is read and refused, the same bytes again, real sweeps. */
 #include "hw/calibrate.h"
+#include "hw/calibrate_internal.h"
 
 #include <CUnit/Basic.h>
 #include <math.h>

@@ -2,8 +2,8 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "hw/cluster_parts.h"
-#include "hw/coll_parts.h"
+#include "hw/cluster_internal.h"
+#include "hw/collective_internal.h"
 #include "sim/base/units.h"
 #include "tests/cluster_case.h"
 #include "tests/near.h"

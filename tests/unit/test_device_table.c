@@ -2,7 +2,7 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 
-#include "hw/device_table.h"
+#include "hw/device.h"
 #include "tests/suites.h"
 
 static const double tolerance = 1e-12;

@@ -1,8 +1,224 @@
-#include "hw/collective.h"
+#include "hw/collective_internal.h"
 
 #include <math.h>
 
-#include "hw/coll_parts.h"
+#include "hw/cluster_internal.h"
+#include "sim/base/units.h"
+
+/* What one GPU reaches in one direction. */
+static double port_bytes_per_s(const struct dtp_cluster *c) {
+    return c->node.gpu_link_bytes_per_s * c->node.gpu_link_efficiency;
+}
+
+/* ---- latency and seconds per byte of each way to run a collective ---- */
+
+/* Each rank sends 1/n to each other: NVLink inside, the node's NICs for the rest; one call of NCCL
+ * holds all sends, each a little work on its own (2 us: Sophia, 16 GPUs, 58 us in all; Polaris,
+ * 2,160 ranks, 12 us each). */
+static void all_to_all_terms(const struct dtp_cluster *c, const struct dtp_group_shape *s,
+                             struct dtp_nccl_terms *out) {
+    double peer_s = 2 * DTP_MICRO, n = s->size, p = s->per_node;
+    double g = p > 1 ? (p - 1) / n / port_bytes_per_s(c) : 0;
+    if (c->node.intra == DTP_INTRA_SHM || c->node.intra == DTP_INTRA_MESH)
+        g = (p - 1) / n /
+            dtp_coll_ring_bytes_per_s(c, &(struct dtp_group_shape){.size = s->per_node,
+                                                                   .nodes = 1,
+                                                                   .per_node = s->per_node,
+                                                                   .siblings = 1,
+                                                                   .tier = -1});
+    out->n = 1;
+    out->at[0].algo = DTP_NCCL_RING;
+    out->at[0].lat_s = c->node.p2p_intra_latency_s + (n - 1) * peer_s;
+    if (s->nodes > 1) {
+        struct dtp_group_shape across = *s;
+        across.per_node = 1;
+        g = dtp_greater(g, (n - p) * p / n / dtp_coll_ring_bytes_per_s(c, &across));
+        out->at[0].lat_s += c->node.p2p_latency_s - c->node.p2p_intra_latency_s;
+    }
+    out->at[0].s_per_byte = g;
+}
+
+/* Over one link of a mesh; where the mesh does not hold together (bridged pairs), by the host. */
+static double send_bytes_per_s(const struct dtp_cluster *c) {
+    const struct dtp_node *n = &c->node;
+    if (n->intra != DTP_INTRA_MESH)
+        return port_bytes_per_s(c);
+    return (n->mesh_ring[n->gpus] > 0 ? n->mesh_link_bytes_per_s : n->host_link_bytes_per_s) *
+           n->gpu_link_efficiency;
+}
+
+static void send_terms(const struct dtp_cluster *c, const struct dtp_group_shape *s,
+                       struct dtp_nccl_terms *out) {
+    const struct dtp_node *n = &c->node;
+    double g = 1 / send_bytes_per_s(c);
+    out->n = 1;
+    out->at[0].algo = DTP_NCCL_RING;
+    out->at[0].lat_s = n->p2p_intra_latency_s;
+    if (s->nodes > 1) {
+        struct dtp_group_shape one = *s;
+        one.per_node = one.nics = 1;
+        g = dtp_greater(1 / (n->nic_bytes_per_s * n->p2p_efficiency),
+                        1 / dtp_coll_ring_bytes_per_s(c, &one));
+        out->at[0].lat_s = n->p2p_latency_s;
+    }
+    out->at[0].s_per_byte = g;
+}
+
+void dtp_coll_terms(const struct dtp_cluster *c, enum dtp_collective kind,
+                    const struct dtp_group_shape *s, struct dtp_nccl_terms *out) {
+    if (kind == DTP_ALL_TO_ALL)
+        all_to_all_terms(c, s, out);
+    else if (kind == DTP_SEND_RECV)
+        send_terms(c, s, out);
+    else
+        dtp_nccl_terms(c, kind, s, out);
+}
+
+/* The group that a curve was measured on: whole nodes of this cluster. */
+static struct dtp_group_shape curve_shape(const struct dtp_cluster *c, const struct dtp_curve *k) {
+    struct dtp_group_shape s = {.size = k->gpus,
+                                .nodes = k->nodes,
+                                .siblings = 1,
+                                .tier = -1,
+                                .per_node = (k->gpus + k->nodes - 1) / k->nodes};
+    if (k->nodes > 1) {
+        s.nics = s.per_node < c->node.nics ? s.per_node : c->node.nics;
+        s.tier = 0;
+    }
+    return s;
+}
+
+void dtp_curve_terms(const struct dtp_cluster *measured, struct dtp_curve *k) {
+    struct dtp_group_shape shape = curve_shape(measured, k);
+    struct dtp_nccl_terms t;
+    dtp_coll_terms(measured, (enum dtp_collective)k->collective, &shape, &t);
+    k->nterms = t.n;
+    k->simple_only = measured->simple_only;
+    for (int i = 0; i < t.n; i++) {
+        k->term[i].algo = (int)t.at[i].algo;
+        k->term[i].lat_s = t.at[i].lat_s;
+        k->term[i].s_per_byte = t.at[i].s_per_byte;
+    }
+}
+
+/* ---- closed form of the steps ---- */
+
+/* Bytes on the busiest port and NIC and the latency of one repeat, in units of the buffer. */
+struct load {
+    double port, nic;
+    bool across;
+};
+
+static struct load step_load(const struct dtp_step *st, const struct dtp_group_shape *s) {
+    double f = st->fraction, n = s->size, p = s->per_node, per_nic = s->nics > 0 ? p / s->nics : 1;
+    int d = st->distance;
+    bool multi = s->nodes > 1, far = multi && d >= s->per_node;
+    struct load in = {f, 0, false}, out = {0, f * per_nic, true};
+    switch (st->peer) {
+    case DTP_PEER_NEXT:
+        if (st->tier == 1)
+            return in;
+        if (st->tier == 2)
+            return out;
+        if (d == 0)
+            return (struct load){p > 1 ? f : 0, multi ? f * per_nic : 0, multi};
+        return (struct load){p > 1 ? f : 0, multi ? f / s->nics : 0, multi};
+    case DTP_PEER_CHAIN:
+    case DTP_PEER_CHAIN_BACK:
+        return (struct load){p > 1 ? f : 0, multi ? f : 0, multi};
+    case DTP_PEER_XOR:
+        return far ? out : in;
+    case DTP_PEER_FOLD_IN:
+    case DTP_PEER_FOLD_OUT:
+        return far ? out : in;
+    case DTP_PEER_TO_ROOT:
+    case DTP_PEER_FROM_ROOT:
+        if (d == 1)
+            return multi ? (struct load){0, f, true} : in;
+        return (struct load){(p - 1) * f, multi ? (n - p) * f : 0, multi};
+    case DTP_PEER_ALL:
+        return (struct load){(p - 1) * f, multi ? p * (n - p) * f / s->nics : 0, multi};
+    case DTP_PEER_TREE_UP:
+    case DTP_PEER_TREE_DOWN:
+        return far ? (struct load){0, f, true} : in;
+    case DTP_PEER_TREES_UP:
+    case DTP_PEER_TREES_DOWN:
+        return far ? (struct load){0, per_nic > 1 ? 2 * f : f, true}
+                   : (struct load){2 * f, 0, false};
+    case DTP_PEER_SWITCH:
+        return in;
+    }
+    return in;
+}
+
+/* What one GPU can send inside the node: its port, or its share where links are not a switch's. */
+static double in_node_bytes_per_s(const struct dtp_cluster *c, const struct dtp_group_shape *s) {
+    struct dtp_group_shape in = {
+        .size = s->per_node, .nodes = 1, .per_node = s->per_node, .siblings = 1, .tier = -1};
+    return c->node.intra == DTP_INTRA_SWITCH || s->per_node < 2 ? port_bytes_per_s(c)
+                                                                : dtp_coll_ring_bytes_per_s(c, &in);
+}
+
+/* Time, latency and bytes of the busiest port and NIC; time_s stays -1 when it does not apply. */
+static void by_steps(const struct dtp_cluster *c, enum dtp_collective kind,
+                     const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
+    enum dtp_algo algo = out->algo;
+    struct dtp_step steps[DTP_MAX_STEPS];
+    int per_node = s->per_node * s->nodes == s->size ? s->per_node : 1;
+    int n = dtp_coll_steps(algo, kind, s->size, per_node, steps, DTP_MAX_STEPS);
+    double t = 0, lat = 0, net = 0, hop = c->node.nic_latency_s;
+    double port = in_node_bytes_per_s(c, s);
+    if (n < 0 || (algo == DTP_ALGO_NVLS && (!c->nvls || c->node.intra != DTP_INTRA_SWITCH)))
+        return;
+    if (s->nodes > 1) {
+        struct dtp_group_shape one = {.size = 2,
+                                      .nodes = 2,
+                                      .per_node = 1,
+                                      .nics = 1,
+                                      .siblings = s->siblings,
+                                      .tier = s->tier};
+        net = dtp_coll_ring_bytes_per_s(c, &one);
+        for (int k = 0; k <= s->tier && k < c->ntiers; k++)
+            hop += c->tier[k].latency_s;
+    }
+    for (int i = 0; i < n; i++) {
+        struct load l = step_load(&steps[i], s);
+        double wire = l.port * bytes / port, near = c->node.gpu_link_latency_s;
+        double step = l.across ? hop : near;
+        int repeat = steps[i].repeat;
+        if (s->nodes > 1 && !dtp_step_uniform(&steps[i]) && l.port <= 0) {
+            /* one at a time with the root: those of its node over NVLink */
+            double in_node = per_node - 1;
+            lat += in_node * near;
+            t += in_node * (near + l.nic * bytes / port);
+            out->nvlink_bytes += in_node * l.nic * bytes;
+            repeat -= per_node - 1;
+        }
+        if (l.nic > 0)
+            wire = dtp_greater(wire, l.nic * bytes / net);
+        lat += repeat * step;
+        t += repeat * (step + wire);
+        out->nvlink_bytes += repeat * l.port * bytes;
+        out->nic_bytes += repeat * l.nic * bytes;
+    }
+    out->latency_s = lat;
+    out->time_s = t;
+}
+
+/* The closed form of the steps on a regular group, of one algorithm or (AUTO) of the fastest. out has time_s -1
+ * when none applies. */
+static void steps_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
+                       const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
+    int from = algo == DTP_ALGO_AUTO ? DTP_ALGO_RING : (int)algo;
+    int to = algo == DTP_ALGO_AUTO ? DTP_NALGOS - 1 : (int)algo;
+    *out = (struct dtp_coll_cost){.time_s = -1};
+    for (int i = from; i <= to; i++) {
+        struct dtp_coll_cost one = {.time_s = -1, .algo = (enum dtp_algo)i, .source = "steps"};
+        by_steps(c, kind, s, bytes, &one);
+        if (one.time_s >= 0 && (out->time_s < 0 || one.time_s < out->time_s))
+            *out = one;
+    }
+}
 
 /* ---- measured curves ---- */
 
@@ -250,7 +466,7 @@ static void apply_wires(const struct dtp_cluster *c, enum dtp_collective kind,
         least = nic * bytes / dtp_coll_ring_bytes_per_s(c, &one);
     }
     if (c->node.intra == DTP_INTRA_SWITCH)
-        least = dtp_greater(least, port * bytes / dtp_port_bytes_per_s(c));
+        least = dtp_greater(least, port * bytes / port_bytes_per_s(c));
     if (c->node.intra == DTP_INTRA_MESH && s->nodes == 1 && kind <= DTP_REDUCE_SCATTER)
         least = dtp_greater(least, port * bytes / dtp_coll_ring_bytes_per_s(c, s));
     out->time_s = dtp_greater(out->time_s, least);
@@ -283,13 +499,13 @@ static void cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp
         return;
     if (!nccl_has(c, kind, algo, s)) {
         struct dtp_coll_cost steps;
-        dtp_steps_cost(c, kind, algo, s, bytes, &steps);
+        steps_cost(c, kind, algo, s, bytes, &steps);
         if (steps.time_s >= 0) {
             *out = steps;
             return;
         }
         if (!nccl_has(c, kind, DTP_ALGO_AUTO, s)) {
-            dtp_steps_cost(c, kind, DTP_ALGO_AUTO, s, bytes, out);
+            steps_cost(c, kind, DTP_ALGO_AUTO, s, bytes, out);
             return;
         }
         algo = DTP_ALGO_AUTO; /* what was asked for does not apply: what runs instead */
