@@ -24,7 +24,7 @@ struct own {
 
 /* ---- --backend cuda ---- */
 
-/* dtplan-calibrate-cuda (runtime/cuda/calibrate.cuh) lies beside this program or in $PATH or is named by
+/* dtplan-calibrate-cuda (runtime/cuda/calibrate_cuda.cuh) lies beside this program or in $PATH or is named by
  * $DTPLAN_CALIBRATE_CUDA; its sweep stays as OUT.sweep.json. The GPU file whose sweep_names hold the GPU found is
  * fitted to it, as with --from, and written to OUT. */
 

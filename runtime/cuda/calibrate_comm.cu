@@ -1,7 +1,7 @@
 /* Blocks that need several GPUs: NCCL, opened at run time; collectives by size over the GPUs of one process, and
  * kernels beside collectives. Sizes are those of nccl-tests: all_gather, reduce_scatter
  * and all_to_all name the whole buffer of a rank, of which it sends or receives (n - 1) / n. */
-#include "runtime/cuda/calibrate.cuh"
+#include "runtime/cuda/calibrate_cuda.cuh"
 
 #include <algorithm>
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 /* GEMM blocks: one matrix product of cuBLASLt, over the shapes of transformer layers. */
-#include "runtime/cuda/calibrate.cuh"
+#include "runtime/cuda/calibrate_cuda.cuh"
 
 #include <dlfcn.h>
 

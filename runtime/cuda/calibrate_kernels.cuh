@@ -5,7 +5,7 @@
 
 #include <cuda_bf16.h>
 
-#include "runtime/cuda/calibrate.cuh"
+#include "runtime/cuda/calibrate_cuda.cuh"
 
 namespace cal {
 

@@ -1,7 +1,7 @@
 /* Blocks of what is around the kernels: what the host takes (launches, gaps, copies to its memory and back), and what
  * sustained load does to the clock: the same products on an idle chip and on one that has been busy, with clock,
  * power and temperature; and NVML, which reads them. */
-#include "runtime/cuda/calibrate.cuh"
+#include "runtime/cuda/calibrate_cuda.cuh"
 
 #include <algorithm>
 #include <chrono>

@@ -3,7 +3,7 @@ forward and backward apart) and the eager memory-bound kernels of a training ste
 
     python3 calibrate_torch.py --out FILE [--seconds N]
 
-The rules are those of calibrate.cuh: CUDA graphs, normal random numbers, operands that rotate through
+The rules are those of calibrate_cuda.cuh: CUDA graphs, normal random numbers, operands that rotate through
 three times the L2 cache (not for attention, whose operands were just written in a training step), the
 median of five replays. What fails is recorded under "failures" and skipped; the file is written anew
 every few seconds.

@@ -1,6 +1,6 @@
 /* cuda.h: the CUDA device; internal to libdtplan_cuda.so.
  *
- * One process has one device. Host code is C (cuda_device.c, gemm.c, nccl.c); kernels are in *.cu, each
+ * One process has one device. Host code is C (cuda_device.c, gemm.c, nccl_comm.c); kernels are in *.cu, each
  * behind a launcher that takes the arguments of the device table as they are. Launchers enqueue on
  * the compute stream and report nothing: launch errors are CUDA's last error and failures of other
  * libraries are c->failure, both found by check().
@@ -19,7 +19,7 @@ enum { DTP_CUDA_MAX_MARKS = 1 << 17, DTP_CUDA_MAX_SMS = 256, DTP_CUDA_TICKETS = 
 
 struct dtp_cuda_gemms; /* gemm.c */
 struct dtp_cuda_fused; /* attention_plans.c */
-struct dtp_nccl;       /* nccl.c */
+struct dtp_nccl;       /* nccl_comm.c */
 
 /* Kernels of the attention: $DTPLAN_CUDA_ATTENTION. */
 enum dtp_cuda_attention {
@@ -91,7 +91,7 @@ int dtp_nccl_version(void); /* 0: not installed */
 enum dtp_status dtp_cuda_gemm_open(struct dtp_arena *a, struct dtp_cuda *c, struct dtp_err *err);
 void dtp_cuda_gemm_close(struct dtp_cuda *c);
 void dtp_cuda_gemm(struct dtp_dev *d, const struct dtp_gemm_args *g);
-/* nccl.c: ends all of NCCL's kernels; true when NCCL itself reports an error */
+/* nccl_comm.c: ends all of NCCL's kernels; true when NCCL itself reports an error */
 void dtp_nccl_abort_all(struct dtp_nccl *n);
 bool dtp_nccl_failed(struct dtp_nccl *n, char *text, size_t size);
 

@@ -1,4 +1,4 @@
-/* nccl_internal.h: what nccl.c and nccl_open.c share. */
+/* nccl_internal.h: what nccl_comm.c and nccl_open.c share. */
 #ifndef DTP_RUNTIME_CUDA_NCCL_INTERNAL_H
 #define DTP_RUNTIME_CUDA_NCCL_INTERNAL_H
 

@@ -27,7 +27,7 @@ static inline enum dtp_status dtp_cuda_read_sharers(const char *text, int *out,
 }
 
 /* What context, kernels and libraries may still take beside the heap; communicators of NCCL take some 0.45 GiB
- * each, and a series of plans keeps them while there is room (nccl.c): 4 GPUs ran out of 5 GiB. */
+ * each, and a series of plans keeps them while there is room (nccl_comm.c): 4 GPUs ran out of 5 GiB. */
 static inline uint64_t dtp_cuda_margin_bytes(int nlocal) {
     return (uint64_t)DTP_GIB * (nlocal > 1 ? 1 + 2 * (uint64_t)nlocal : 1);
 }

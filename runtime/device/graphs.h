@@ -10,7 +10,7 @@
  * Whatever changes (an address) makes another piece, so that results are those of the
  * operations, bit by bit. Collectives on the compute stream are operations, too: those of tensor
  * parallelism, for which it would only wait elsewhere. All ranks record in the same step, in the same order
- * of actions; one that replays and one that enqueues still meet (nccl.c).
+ * of actions; one that replays and one that enqueues still meet (nccl_comm.c).
  *
  * The host then needs 0.2 us for a kernel instead of 4 to 5, and the device less time between two. Pieces are
  * learned in the first step, which chooses algorithms, and recorded from the second on.

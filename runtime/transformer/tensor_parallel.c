@@ -9,7 +9,7 @@ bool dtp_within_host(const struct dtp_rank *r, const struct dtp_comm_group *g) {
 }
 
 /* Compute waits for each of them: they are on its stream, and parts of graphs where no host takes part in
- * them (nccl.c). */
+ * them (nccl_comm.c). */
 static enum dtp_status run(struct dtp_rank *r, const struct dtp_collective_args *x) {
     char name[28];
     snprintf(name, sizeof name, "tp %s", dtp_collective_names[x->kind]);

@@ -1,4 +1,4 @@
-/* Which communicators of NCCL join which ranks (runtime/cuda/nccl.c), without a GPU: NCCL's functions here note who
+/* Which communicators of NCCL join which ranks (runtime/cuda/nccl_comm.c), without a GPU: NCCL's functions here note who
  * comes. All ranks of a job are opened one behind the other, twice: the ids that others make are known the second
  * time. Skips where NCCL's header is not found. */
 #include <stdio.h>

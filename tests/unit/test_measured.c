@@ -2,7 +2,7 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 
-#include "tests/measured_case.h"
+#include "tests/measured_rows.h"
 #include "tests/suites.h"
 #include "traces/validate/measured_internal.h"
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "models/memory/memory.h"
-#include "tests/measured_case.h"
+#include "tests/measured_rows.h"
 #include "tests/shared_case.h"
 #include "tests/suites.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "traces/validate/validate.h"
-#include "tests/measured_case.h"
+#include "tests/measured_rows.h"
 #include "tests/suites.h"
 
 static bool every(const void *ctx, const struct dtp_validated *row) {

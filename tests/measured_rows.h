@@ -1,6 +1,6 @@
-/* What the tests of measured rows share: files of rows, and the case that is made of one row. */
-#ifndef DTP_TESTS_MEASURED_CASE_H
-#define DTP_TESTS_MEASURED_CASE_H
+/* measured_rows.h: what the tests of measured rows share: files of rows, and the case that is made of one row. */
+#ifndef DTP_TESTS_MEASURED_ROWS_H
+#define DTP_TESTS_MEASURED_ROWS_H
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* calibrate.cuh: what the files of `dtplan-calibrate-cuda` share.
+/* calibrate_cuda.cuh: what the files of `dtplan-calibrate-cuda` share.
  *
  * The program times kernels and collectives alone, never a training step, and writes what
  * hw/calibrate.h reads: {"gpu", "driver", ..., "rows": [...], "other": [...], "clocks": [...]}.

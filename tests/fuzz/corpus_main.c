@@ -1,4 +1,4 @@
-/* replay.c FOLDER: runs a fuzz target over each file of a corpus, and over damaged copies of it:
+/* corpus_main.c FOLDER: runs a fuzz target over each file of a corpus, and over damaged copies of it:
  * cut at every place up to 4,096, and with one byte changed there. Fails on an empty corpus. */
 #define _XOPEN_SOURCE 700
 #include <dirent.h>

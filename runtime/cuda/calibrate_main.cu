@@ -1,4 +1,4 @@
-/* dtplan-calibrate-cuda: times kernels and collectives of this host's GPUs, see calibrate.cuh.
+/* dtplan-calibrate-cuda: times kernels and collectives of this host's GPUs, see calibrate_cuda.cuh.
  *
  *     dtplan-calibrate-cuda [--out FILE] [--seconds N] [--sustained N] [--gpus N] [--only BLOCK,...]
  *                           [--eager] [--dry-run]
@@ -6,7 +6,7 @@
  * With --gpus 1 (default) the kernels of one GPU, with more the collectives among them. --dry-run prints
  * the blocks and how many rows each would measure, and touches no GPU. --eager: collectives without graphs. Exit: 0 done, 1 no row could be
  * measured, 2 usage, 4 no GPU. */
-#include "runtime/cuda/calibrate.cuh"
+#include "runtime/cuda/calibrate_cuda.cuh"
 
 #include <algorithm>
 #include <atomic>
