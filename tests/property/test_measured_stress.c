@@ -27,7 +27,8 @@ static struct dtp_run_library *library;
 #define LAYOUT(t, p, d, z) .tp = t, .pp = p, .vpp = 1, .cp = 1, .dp = d, .zero_stage = z
 #define BATCH(s, b, all) .seq = s, .microbatch = b, .global_batch = all
 #define MODES(type, again, parallel)                                                               \
-    .dtype = type, .recompute = again, .sequence_parallel = parallel, .flash_attention = 1
+    .dtype = type, .recompute = again, .sequence_parallel = parallel, .flash_attention = 1,        \
+    .attention = "", .cluster = "", .nic = ""
 
 static const struct dtp_run runs[] = {
     {.framework = "torch-fsdp1",

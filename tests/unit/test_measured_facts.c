@@ -31,6 +31,30 @@ static void test_facts(void) {
     CU_ASSERT_STRING_EQUAL(c->peak_mem_unit, "GB");
 }
 
+/* Columns that name what the options of simulate name win over what is known of a source. */
+static void test_option_columns(void) {
+    static const char *const row =
+        "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,vocab,seq,"
+        "tp,pp,vpp,dp,zero_stage,microbatch,global_batch,dtype,recompute,step_s,peak_mem,"
+        "peak_mem_unit,peak_mem_kind,attention,cluster,nic\nFlagPerf:llama3_8B-megatron,a,megatron,"
+        "H100,"
+        "80,8,8,Llama,32,4096,32,32000,2048,2,1,1,4,,1,8,bf16,none,1,50,GB,%s\n";
+    struct dtp_run_case *c =
+        case_of_file(dtp_arena_printf(arena, row, "reserved,flash2,aws-p5,1x100"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT_EQUAL(c->problem.attention, DTP_ATTN_FLASH2);
+    CU_ASSERT_STRING_EQUAL(c->cluster.name, "aws-p5");
+    CU_ASSERT(c->cluster.node.nics == 1 && c->cluster.node.nic_bytes_per_s == 100e9 / 8);
+    c = case_of_file(dtp_arena_printf(arena, row, ",sdpa,,16 x 400 Gb/s EFA"));
+    CU_ASSERT_FATAL(c->unsupported == NULL);
+    CU_ASSERT(c->problem.attention < 0 && strstr(c->note, "sdpa"));
+    CU_ASSERT(c->cluster.node.nics * c->cluster.node.nic_bytes_per_s == 16 * 400e9 / 8);
+    c = case_of_file(dtp_arena_printf(arena, row, ",,no-such-cluster,"));
+    CU_ASSERT(c->unsupported && strstr(c->unsupported, "no-such-cluster"));
+    c = case_of_file(dtp_arena_printf(arena, row, "pinned,,,"));
+    CU_ASSERT(c->unsupported && strstr(c->unsupported, "peak_mem_kind"));
+}
+
 /* A run of nanotron whose page says another accumulation than its row's batch makes: its step holds the batch
  * of the row twice. */
 static void test_other_batch(void) {
@@ -369,7 +393,8 @@ static void test_campaign_facts(void) {
 }
 
 int main(void) {
-    CU_TestInfo tests[] = {{"facts by size of the run", test_sized_facts},
+    CU_TestInfo tests[] = {{"columns named as options", test_option_columns},
+                           {"facts by size of the run", test_sized_facts},
                            {"facts of runs that were not made again", test_campaign_facts},
                            {"what the scripts say", test_facts},
                            {"a run with another batch than its row", test_other_batch},

@@ -18,6 +18,7 @@
 #define REAL(member)                                                                               \
     { .name = #member, .kind = DTP_FIELD_DOUBLE, .offset = AT(member), .help = "" }
 
+static const char *const peak_mem_kinds[] = {"allocated", "reserved", "driver", NULL};
 static const struct dtp_field run_fields[] = {TEXT(id),
                                               TEXT(framework),
                                               TEXT(gpu),
@@ -52,6 +53,14 @@ static const struct dtp_field run_fields[] = {TEXT(id),
                                               TEXT(step_s_from),
                                               REAL(peak_mem),
                                               TEXT(peak_mem_unit),
+                                              {.name = "peak_mem_kind",
+                                               .kind = DTP_FIELD_ENUM,
+                                               .offset = AT(peak_mem_kind),
+                                               .names = peak_mem_kinds,
+                                               .help = ""},
+                                              TEXT(attention),
+                                              TEXT(cluster),
+                                              TEXT(nic),
                                               TEXT(source),
                                               {0}};
 
@@ -68,7 +77,7 @@ static void run_unknown(struct dtp_run *run) {
     const char *empty = "";
     for (int i = 0; i < NRUN_FIELDS; i++) {
         char *at = (char *)run + run_fields[i].offset;
-        if (run_fields[i].kind == DTP_FIELD_INT)
+        if (run_fields[i].kind == DTP_FIELD_INT || run_fields[i].kind == DTP_FIELD_ENUM)
             memcpy(at, &(int){DTP_UNKNOWN}, sizeof(int));
         if (run_fields[i].kind == DTP_FIELD_STRING)
             memcpy(at, &empty, sizeof empty);
@@ -211,8 +220,12 @@ double dtp_run_peak_bytes(const struct dtp_run *run, const char **out_meaning) {
                                                     : 0.0;
     /* torchtitan prints what the allocator has reserved. */
     bool reserves = strstr(run->source, "torchtitan");
-    *out_meaning = strstr(unit, "smi")                    ? "device"
-                   : strstr(unit, "reserved") || reserves ? "reserved"
-                                                          : "allocated";
+    static const char *const meanings[] = {"allocated", "reserved", "device"};
+    if (run->peak_mem_kind >= 0)
+        *out_meaning = meanings[run->peak_mem_kind];
+    else
+        *out_meaning = strstr(unit, "smi")                    ? "device"
+                       : strstr(unit, "reserved") || reserves ? "reserved"
+                                                              : "allocated";
     return run->peak_mem > 0 ? run->peak_mem * scale : 0;
 }

@@ -18,11 +18,13 @@
 struct dtp_run {
     const char *id, *framework, *gpu, *model, *dtype, *recompute, *schedule, *step_s_from,
         *peak_mem_unit, *source;
+    const char *attention, *cluster, *nic; /* as the options of simulate */
     double gpu_mem_gb, step_s, peak_mem;
     int gpus, gpus_per_node, layers, hidden, heads, kv_heads, ffn, gated_ffn, vocab, seq;
     int tp, pp, vpp, cp, dp, ep, etp, zero_stage, microbatch, global_batch, sequence_parallel,
         flash_attention;
-    const char *file; /* name of the file, without folders */
+    int peak_mem_kind; /* allocated, reserved, driver; DTP_UNKNOWN: as the unit says */
+    const char *file;  /* name of the file, without folders */
     int line;
     const char *broken; /* NULL, or the message of a cell that cannot be read */
 };

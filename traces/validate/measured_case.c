@@ -1,6 +1,7 @@
 /* measured_case.c: from a row to a problem and a plan: its stack and machine, its schedule, its model. */
 #include <ctype.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -180,13 +181,24 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
     return f != NULL;
 }
 
+/* "4x100" as in --nic; sources write "16 x 400 Gb/s EFA". */
+static const char *nics_of(struct dtp_arena *a, const struct dtp_run *run) {
+    int n = 0;
+    double gbit_per_s = 0;
+    return sscanf(run->nic, "%d x %lf Gb/s", &n, &gbit_per_s) == 2
+               ? dtp_arena_printf(a, "%dx%g", n, gbit_per_s)
+               : run->nic;
+}
+
 static bool set_cluster(struct dtp_arena *a, struct dtp_run_library *l, const struct dtp_run *run,
                         struct dtp_run_case *c) {
     struct dtp_err err;
     const struct cluster_fact *f = dtp_run_fact(l, run);
     if (!f && run->gpus_per_node <= 0)
         add_note(a, c, "8 GPUs per node assumed");
-    if (dtp_run_cluster(l, run, f ? f->cluster : NULL, &c->cluster, &err) != DTP_OK) {
+    const char *name = *run->cluster ? run->cluster : f ? f->cluster : NULL;
+    if (dtp_run_cluster(l, run, name, &c->cluster, &err) != DTP_OK ||
+        (*run->nic && dtp_cluster_set_nics(&c->cluster, nics_of(a, run), &err) != DTP_OK)) {
         c->unsupported = dtp_arena_strdup(a, err.msg);
         return false;
     }
@@ -388,6 +400,14 @@ static void set_attention(struct dtp_arena *a, const struct cluster_fact *fact,
     if (c->problem.document_tokens > 0)
         add_note(a, c,
                  dtp_arena_printf(a, "packed from documents of %d tokens", fact->document_tokens));
+    if (*run->attention) {
+        c->problem.attention = dtp_name_index(dtp_attention_names, run->attention);
+        if (c->problem.attention < 0)
+            add_note(a, c,
+                     dtp_arena_printf(a, "attention \"%s\" is taken as the framework's",
+                                      run->attention));
+        return;
+    }
     if (fact && fact->attention) {
         c->problem.attention = dtp_name_index(dtp_attention_names, fact->attention);
         add_note(a, c, dtp_arena_printf(a, "run with %s attention", fact->attention));
