@@ -59,7 +59,7 @@ static struct dtp_dims dims_of(const struct dtp_model *m, const struct dtp_plan 
                          .kv_heads = m->kv_heads >= p->tp ? m->kv_heads / p->tp : 1,
                          .kv_copies = m->kv_heads >= p->tp ? 1 : p->tp / m->kv_heads,
                          .ffn = m->ffn / p->tp,
-                         .vocab = dtp_native_vocab(m, p)};
+                         .vocab = dtp_native_vocab(m, p->tp, p->dtype)};
     d.tokens = d.batch * d.seq;
     d.local_tokens = p->sequence_parallel ? d.tokens / p->tp : d.tokens;
     d.q_width = d.heads * d.head_dim;

@@ -5,6 +5,7 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
+#include "models/ops/layer_key.h"
 #include "tests/arena_case.h"
 #include "tests/near.h"
 #include "tests/problem_case.h"
@@ -13,6 +14,15 @@ static inline struct fixture *op_case(const char *model, const char *framework) 
     struct fixture *x = DTP_NEW(arena, struct fixture, 1);
     problem_case(arena, x, model, framework, 8, 8);
     return x;
+}
+
+static inline struct dtp_layer_key key_of(const struct dtp_problem *problem,
+                                          const struct dtp_plan *plan) {
+    struct dtp_placed *placed = DTP_NEW(arena, struct dtp_placed, 1);
+    struct dtp_layer_key key;
+    dtp_placed_make(problem, plan, placed);
+    dtp_layer_key_of(problem, plan, placed, &key);
+    return key;
 }
 
 static inline double flops(struct fixture *x, enum dtp_layer_kind kind, enum dtp_pass pass) {

@@ -16,15 +16,15 @@ struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp
     memo->a = a;
     memo->scratch = dtp_arena_create_in(a, "kernels");
     memo->problem = problem;
-    dtp_memo_init(&memo->kernels, a);
-    dtp_memo_init(&memo->layers, a);
-    dtp_memo_init(&memo->tails, a);
-    dtp_memo_init(&memo->transfers, a);
+    dtp_placed_memo_init(&memo->placed, a, problem);
+    dtp_memo_init(&memo->kernels, a, sizeof(struct dtp_layer_key));
+    dtp_memo_init(&memo->layers, a, sizeof(struct dtp_layer_key));
+    dtp_memo_init(&memo->tails, a, 3 * sizeof(uint64_t));
+    dtp_memo_init(&memo->transfers, a, 3 * sizeof(uint64_t));
     dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     struct dtp_plan whole = dtp_plan_default();
     dtp_stage_count(problem->model, &whole, 0, memo->kinds);
     memo->forward_flops = dtp_model_forward_flops(problem->model, problem->seq);
-    memo->layers_vary = dtp_framework_layers_vary(problem->framework);
     return memo;
 }
 

@@ -5,10 +5,9 @@
  * between stages; the gradient reduction, parameter gather and unshard of each stage; the optimizer.
  * BOUND, ESTIMATE and the lowering all read this struct and compute no time of their own.
  *
- * Layer costs are memoised in dtp_cost_memo by what they depend on (tp, cp, ep, etp, sequence
- * parallelism, microbatch, dtype, overlap, algorithm), so that a plan costs O(stages). Where products
- * slow down at the power limit, kernels are memoised so at the highest clock, and layers by pp, vpp, dp
- * and schedule as well, on which the clock depends.
+ * Layers are timed by the problem and a struct dtp_layer_key (layer_key.h), which is what they are memoised by, so
+ * that a plan costs O(stages). Where products slow down at the power limit, kernels are memoised at the highest
+ * clock, and layers by what the clock depends on, too.
  */
 #ifndef DTP_MODELS_COST_H
 #define DTP_MODELS_COST_H

@@ -3,20 +3,20 @@
 #define DTP_MODELS_COST_INTERNAL_H
 
 #include "models/cost/cost.h"
+#include "models/ops/layer_key.h"
 #include "models/ops/op.h"
-#include "models/cost/memo.h"
-#include "models/ops/op.h"
+#include "sim/base/memo.h"
 
 struct dtp_cost_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
+    struct dtp_placed_memo placed;
     struct dtp_memo kernels, layers, tails, transfers;
     struct dtp_arena *scratch;
     struct dtp_ops ops; /* scratch too */
     struct dtp_param_counts params;
     int kinds[DTP_NLAYER_KINDS]; /* of the whole model */
     double forward_flops;
-    bool layers_vary; /* as in framework.h */
 };
 
 /* Phases of struct dtp_layer_costs, in its order. */

@@ -4,36 +4,6 @@
 #include "models/cost/cost_internal.h"
 #include "models/ops/op_build.h"
 
-/* Stages end where nodes end: then a group shares its NICs with the same others however many stages there are. */
-static bool stages_fill_nodes(const struct dtp_problem *problem, const struct dtp_plan *p) {
-    int64_t node = problem->cluster->node.gpus, stage = (int64_t)p->tp * p->cp * p->dp;
-    return stage % node == 0 || node % stage == 0;
-}
-
-/* What layers of the kind at the highest clock depend on; those without experts on ep and etp not. A window
- * that holds all keys is none. */
-static void kernels_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
-                        enum dtp_layer_kind kind, uint64_t key[3]) {
-    bool narrow = memo->problem->model->sliding_window < memo->problem->seq;
-    if (!narrow && kind == DTP_LAYER_DENSE_WINDOW)
-        kind = DTP_LAYER_DENSE;
-    if (!narrow && kind == DTP_LAYER_MOE_WINDOW)
-        kind = DTP_LAYER_MOE;
-    uint64_t several = dtp_plan_num_microbatches(p) > 1;
-    key[0] = (uint64_t)p->tp | (uint64_t)p->cp << 14 | (uint64_t)p->microbatch_size << 42 |
-             (uint64_t)p->sequence_parallel << 62 | several << 63;
-    key[1] = (uint64_t)p->recompute | (uint64_t)p->dtype << 2 | (uint64_t)(p->tp_overlap + 1) << 5 |
-             (uint64_t)p->tp_algo << 7 | (uint64_t)p->zero_stage << 60;
-    key[2] = (uint64_t)kind << 60 | (uint64_t)dtp_plan_modules(p) << 52;
-    if (dtp_layer_has_experts(kind)) {
-        key[0] |= (uint64_t)p->ep << 28;
-        key[2] |= (uint64_t)p->etp | (uint64_t)dtp_plan_hides_experts(p) << 50 |
-                  (uint64_t)p->ep_per_node << 51;
-    }
-    if (memo->layers_vary || !stages_fill_nodes(memo->problem, p))
-        key[1] |= (uint64_t)p->dp << 16 | (uint64_t)p->pp << 40;
-}
-
 /* One operation of a layer at the highest clock, and its part in the recomputation. */
 struct timed_op {
     double time_s, gap_s, launches, flops, net_bytes;
@@ -96,11 +66,11 @@ static double expose(double comm_s, double cover_s, double fraction, double slow
     return comm_s - hidden_s + slowdown * hidden_s;
 }
 
-static struct dtp_phase settle(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+static struct dtp_phase settle(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                                const struct tally *t, double tp_cover_s, double ep_cover_s) {
-    const struct dtp_framework *f = memo->problem->framework;
-    double slowdown = memo->problem->cluster->gpu.comm_slowdown;
-    double ring = plan->cp > 1 ? (plan->cp - 1.0) / plan->cp : 0;
+    const struct dtp_framework *f = problem->framework;
+    double slowdown = problem->cluster->gpu.comm_slowdown;
+    double ring = key->cp > 1 ? (key->cp - 1.0) / key->cp : 0;
     struct dtp_phase phase = {
         .compute_s = t->compute_s,
         .tp_s =
@@ -184,7 +154,7 @@ static bool is_repeated(enum dtp_layer_kind kind) {
     return dtp_layer_is_block(kind) || kind == DTP_LAYER_CONV;
 }
 
-static struct timed_op time_op(const struct dtp_problem *problem, const struct dtp_plan *plan,
+static struct timed_op time_op(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                                const struct dtp_op *op) {
     const struct dtp_framework *f = problem->framework;
     bool collective = op->kind == DTP_OP_COLLECTIVE;
@@ -192,38 +162,36 @@ static struct timed_op time_op(const struct dtp_problem *problem, const struct d
     double gap_s = collective
                        ? f->quirks.traced_gaps.collective_gap_s
                        : problem->cluster->gpu.kernel_gap_s + f->quirks.traced_gaps.kernel_gap_s;
-    return (struct timed_op){.time_s = dtp_op_time_s(problem, plan, op),
+    return (struct timed_op){.time_s = dtp_op_seconds(problem, key, op),
                              .gap_s = launches * gap_s,
                              .launches = launches,
                              .flops = dtp_op_flops(op),
                              .net_bytes = op->count * op->bytes *
                                           (op->collective == DTP_ALL_REDUCE ? 2 : 1) *
-                                          dtp_op_net_share(problem, plan, op),
+                                          dtp_op_net_share(problem, key, op),
                              .kind = (unsigned char)op->kind,
                              .pass = (unsigned char)op->pass,
                              .axis = (unsigned char)op->axis,
                              .overlapped = op->overlapped};
 }
 
-static void time_layer(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                       enum dtp_layer_kind kind, struct timed_op *out) {
-    const struct dtp_ops *ops = &memo->ops;
-    bool clock = dtp_op_follows_clock(kind);
+static void time_layer(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                       const struct dtp_ops *ops, struct timed_op *out) {
+    bool clock = dtp_op_follows_clock(key->kind);
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
-        out[i] = time_op(memo->problem, plan, op);
+        out[i] = time_op(problem, key, op);
         out[i].again = op->repeated;
         out[i].product = clock && dtp_op_is_product(op);
-        out[i].droop = out[i].product ? dtp_op_droop(&memo->problem->cluster->gpu, op) : 1;
+        out[i].droop = out[i].product ? dtp_op_droop(&problem->cluster->gpu, op) : 1;
     }
 }
 
-static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                   enum dtp_layer_kind kind, const struct layer_kernels *k, double slowdown,
-                   struct layer_phases *result) {
+static void add_up(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                   const struct layer_kernels *k, double slowdown, struct layer_phases *result) {
     struct tally t[4] = {0};
     struct dtp_phase *out = result->phase;
-    bool repeats = is_repeated(kind);
+    bool repeats = is_repeated(key->kind);
     for (int i = 0; i < k->n; i++) {
         tally_op(&k->at[i], slowdown, &t[k->at[i].pass]);
         if (k->at[i].again)
@@ -232,22 +200,21 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
     /* Rows of a forward travel behind another microbatch's backward, those of a backward behind its forward; what
      * of the two is longer is left. Where there is no other, dtp_layout_row(), hidden_s more is. */
     double back_s = t[PHASE_I].compute_s + t[PHASE_W].compute_s;
-    out[PHASE_F] = settle(memo, plan, &t[PHASE_F], t[PHASE_F].gemm_s, back_s);
+    out[PHASE_F] = settle(problem, key, &t[PHASE_F], t[PHASE_F].gemm_s, back_s);
     /* Backward tp collectives hide behind the weight-gradient and input-gradient GEMMs. */
-    out[PHASE_I] = settle(memo, plan, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s,
+    out[PHASE_I] = settle(problem, key, &t[PHASE_I], t[PHASE_W].gemm_s + t[PHASE_I].gemm_s,
                           t[PHASE_F].compute_s);
-    out[PHASE_W] = settle(memo, plan, &t[PHASE_W], 0, 0);
-    out[PHASE_R] = settle(memo, plan, &t[PHASE_R], t[PHASE_R].gemm_s, 0);
-    const struct dtp_framework *f = memo->problem->framework;
-    bool far = plan->tp > memo->problem->cluster->node.gpus;
+    out[PHASE_W] = settle(problem, key, &t[PHASE_W], 0, 0);
+    out[PHASE_R] = settle(problem, key, &t[PHASE_R], t[PHASE_R].gemm_s, 0);
+    const struct dtp_framework *f = problem->framework;
+    bool far = key->tp > problem->cluster->node.gpus;
     struct layer_host host = {
         .layer_s = repeats ? f->host.layer_host_s : 0,
-        .unshard_s = repeats && plan->zero_stage == 3 ? f->quirks.unshard_host.zero3_host_s : 0,
-        .collective_s = dtp_framework_check_s(f, plan->tp, far)};
+        .unshard_s = repeats && key->zero_stage == 3 ? f->quirks.unshard_host.zero3_host_s : 0,
+        .collective_s = dtp_framework_check_s(f, key->tp, far)};
     two_clocks(f, t, host, out);
-    bool counted =
-        dtp_framework_capacity(f, memo->problem->model) <= 0; /* else the counts are known */
-    if (dtp_layer_has_experts(kind) && f->host.moe_sync &&
+    bool counted = dtp_framework_capacity(f, problem->model) <= 0; /* else the counts are known */
+    if (dtp_layer_has_experts(key->kind) && f->host.moe_sync &&
         counted) { /* the GPU waits for what the host learns */
         wait_for_host(&out[PHASE_F], launch_round_trip_s + f->host.launch_s);
         if (t[PHASE_R].launches > 0)
@@ -256,27 +223,31 @@ static void add_up(const struct dtp_cost_memo *memo, const struct dtp_plan *plan
     mean_kernel(t, result);
 }
 
-static const struct layer_kernels *
-find_kernels(struct dtp_cost_memo *memo, const struct dtp_plan *plan, enum dtp_layer_kind kind) {
-    uint64_t key[3];
-    kernels_key(memo, plan, kind, key);
+/* ops, scratch: room for what is made and forgotten; a: keeps the kernels themselves where plans have a clock. */
+static void make_kernels(struct dtp_arena *a, const struct dtp_problem *problem,
+                         const struct dtp_layer_key *key, struct dtp_arena *scratch,
+                         struct dtp_ops *ops, struct layer_kernels *k) {
+    bool clock = dtp_op_has_clock(problem, key->dtype);
+    dtp_op_list(problem, key, ops);
+    k->n = ops->n;
+    k->at = DTP_NEW(clock ? a : scratch, struct timed_op, (size_t)k->n + 1);
+    time_layer(problem, key, ops, k->at);
+    if (!clock) {
+        add_up(problem, key, k, 1, &k->top);
+        k->at = NULL;
+        dtp_arena_reset(scratch);
+    } else if (dtp_op_follows_clock(key->kind)) {
+        k->load = dtp_op_load(problem, key, ops);
+    }
+}
+
+static const struct layer_kernels *find_kernels(struct dtp_cost_memo *memo,
+                                                const struct dtp_layer_key *key) {
     const struct layer_kernels *known = dtp_memo_find(&memo->kernels, key);
     if (known)
         return known;
-    const struct dtp_problem *problem = memo->problem;
-    bool clock = dtp_op_has_clock(problem, plan);
     struct layer_kernels *k = DTP_NEW(memo->a, struct layer_kernels, 1);
-    dtp_op_list(problem, plan, kind, &memo->ops);
-    k->n = memo->ops.n;
-    k->at = DTP_NEW(clock ? memo->a : memo->scratch, struct timed_op, (size_t)k->n + 1);
-    time_layer(memo, plan, kind, k->at);
-    if (!clock) {
-        add_up(memo, plan, kind, k, 1, &k->top);
-        k->at = NULL;
-        dtp_arena_reset(memo->scratch);
-    } else if (dtp_op_follows_clock(kind)) {
-        k->load = dtp_op_load(problem, plan, &memo->ops);
-    }
+    make_kernels(memo->a, memo->problem, key, memo->scratch, &memo->ops, k);
     dtp_memo_put(&memo->kernels, key, k);
     return k;
 }
@@ -292,47 +263,41 @@ static void put_phases(struct dtp_layer_costs *costs, enum dtp_layer_kind kind,
 }
 
 static const struct dtp_layer_costs *make_costs(struct dtp_cost_memo *memo,
-                                                const struct dtp_plan *plan) {
+                                                const struct dtp_layer_key *all) {
+    const struct dtp_problem *problem = memo->problem;
     struct dtp_layer_costs *costs = DTP_NEW(memo->a, struct dtp_layer_costs, 1);
-    bool conv = memo->problem->model->nconvs > 0;
+    bool conv = problem->model->nconvs > 0;
     const struct layer_kernels *kernels[DTP_NLAYER_KINDS] = {NULL};
+    struct dtp_layer_key key[DTP_NLAYER_KINDS];
     struct dtp_load_mix load[DTP_NLAYER_KINDS] = {0};
     for (int i = 0; i < DTP_NLAYER_KINDS; i++)
         if (i == DTP_LAYER_DENSE ? !conv : memo->kinds[i] > 0) {
-            kernels[i] = find_kernels(memo, plan, (enum dtp_layer_kind)i);
+            dtp_layer_key_kind(problem, all, (enum dtp_layer_kind)i, &key[i]);
+            kernels[i] = find_kernels(memo, &key[i]);
             load[i] = kernels[i]->load;
         }
     double slowdown =
-        dtp_op_has_clock(memo->problem, plan) ? dtp_op_slowdown(memo->problem, plan, load) : 1;
+        dtp_op_has_clock(problem, all->dtype) ? dtp_op_slowdown(problem, all, load) : 1;
     for (int i = 0; i < DTP_NLAYER_KINDS; i++) {
         const struct layer_kernels *k = kernels[i];
         if (!k)
             continue;
         struct layer_phases own = k->top;
         if (k->at)
-            add_up(memo, plan, (enum dtp_layer_kind)i, k, slowdown, &own);
+            add_up(problem, &key[i], k, slowdown, &own);
         put_phases(costs, (enum dtp_layer_kind)i, &own);
     }
     return costs;
 }
 
-/* Of all kinds; the clock depends on the stretches between rests, and on the bubble. dp is what the other degrees
- * leave, and what our own runtime waits for in ZeRO does not depend on how layers are divided. */
-static void layers_key(const struct dtp_cost_memo *memo, const struct dtp_plan *p,
-                       uint64_t key[3]) {
-    kernels_key(memo, p, DTP_LAYER_MOE, key);
-    if (dtp_op_has_clock(memo->problem, p))
-        key[2] |= (uint64_t)p->pp << 14 | (uint64_t)p->vpp << 28 | (uint64_t)p->schedule << 42;
-}
-
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
                                               const struct dtp_plan *plan) {
-    uint64_t key[3];
-    layers_key(memo, plan, key);
-    const struct dtp_layer_costs *known = dtp_memo_find(&memo->layers, key);
+    struct dtp_layer_key key;
+    dtp_layer_key_of(memo->problem, plan, dtp_placed_find(&memo->placed, plan), &key);
+    const struct dtp_layer_costs *known = dtp_memo_find(&memo->layers, &key);
     if (known)
         return known;
-    const struct dtp_layer_costs *costs = make_costs(memo, plan);
-    dtp_memo_put(&memo->layers, key, costs);
+    const struct dtp_layer_costs *costs = make_costs(memo, &key);
+    dtp_memo_put(&memo->layers, &key, costs);
     return costs;
 }

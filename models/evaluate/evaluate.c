@@ -1,10 +1,15 @@
 #include "models/evaluate/evaluate.h"
 
 #include "models/evaluate/breakdown.h"
-#include "models/cost/memo.h"
+#include "sim/base/memo.h"
 
 /* Schedules that were made before are kept while they fit; larger ones are made anew in the candidate arena. */
 static const size_t max_kept_actions = (size_t)1 << 24;
+
+/* What an order depends on. */
+struct order_key {
+    int schedule, pp, vpp, m;
+};
 
 struct dtp_evaluator {
     struct dtp_problem problem;
@@ -27,7 +32,7 @@ struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp
     ev->candidate = dtp_arena_create_in(a, "candidate");
     ev->costs = dtp_cost_memo_create(a, &ev->problem);
     ev->memory = dtp_memory_memo_create(a, &ev->problem);
-    dtp_memo_init(&ev->schedules, a);
+    dtp_memo_init(&ev->schedules, a, sizeof(struct order_key));
     return ev;
 }
 
@@ -43,9 +48,8 @@ const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev) 
 static enum dtp_status find_schedule(struct dtp_evaluator *ev, const struct dtp_plan *p,
                                      const struct dtp_schedule **out, struct dtp_err *err) {
     int m = dtp_plan_num_microbatches(p);
-    const uint64_t key[3] = {(uint64_t)p->schedule, (uint64_t)p->pp << 32 | (uint64_t)p->vpp,
-                             (uint64_t)m};
-    *out = dtp_memo_find(&ev->schedules, key);
+    const struct order_key key = {p->schedule, p->pp, p->vpp, m};
+    *out = dtp_memo_find(&ev->schedules, &key);
     if (*out)
         return DTP_OK;
     size_t n = dtp_schedule_max_actions(p->vpp, m) * (size_t)p->pp;
@@ -54,7 +58,7 @@ static enum dtp_status find_schedule(struct dtp_evaluator *ev, const struct dtp_
     struct dtp_schedule *s = DTP_NEW(a, struct dtp_schedule, 1);
     DTP_TRY(dtp_schedule_make(a, p->schedule, p->pp, p->vpp, m, s, err));
     if (keep) {
-        dtp_memo_put(&ev->schedules, key, s);
+        dtp_memo_put(&ev->schedules, &key, s);
         ev->nactions += n;
     }
     *out = s;

@@ -5,14 +5,20 @@
 #include "models/memory/memory_internal.h"
 #include "models/ops/op_build.h"
 
+/* What the activations in flight depend on. */
+struct orders_key {
+    int schedule, pp, vpp, m;
+};
+
 struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
                                                const struct dtp_problem *problem) {
     struct dtp_memory_memo *memo = DTP_NEW(a, struct dtp_memory_memo, 1);
     memo->a = a;
     memo->problem = problem;
-    dtp_memo_init(&memo->activations, a);
-    dtp_memo_init(&memo->layers, a);
-    dtp_memo_init(&memo->in_flight, a);
+    dtp_placed_memo_init(&memo->placed, a, problem);
+    dtp_memo_init(&memo->activations, a, sizeof(struct dtp_layer_key));
+    dtp_memo_init(&memo->layers, a, sizeof(struct dtp_layer_key));
+    dtp_memo_init(&memo->in_flight, a, sizeof(struct orders_key));
     dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     return memo;
 }
@@ -20,10 +26,10 @@ struct dtp_memory_memo *dtp_memory_memo_create(struct dtp_arena *a,
 /* ---- activations -------------------------------------------------------------------------------- */
 
 /* The two clocks of a layer without waiting, as cost_layer.c has them, for its forward and backward. */
-static void layer_clocks(const struct dtp_problem *problem, const struct dtp_plan *plan,
+static void layer_clocks(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                          const struct dtp_ops *ops, struct layer_kept *out) {
     const struct dtp_framework *f = problem->framework;
-    double check_s = dtp_framework_check_s(f, plan->tp, plan->tp > problem->cluster->node.gpus);
+    double check_s = dtp_framework_check_s(f, key->tp, key->tp > problem->cluster->node.gpus);
     for (int p = 0; p < 2; p++) {
         double launch_s = f->host.launch_s * (p == 0 ? 1 : f->host.backward_launch_factor);
         out->host_s[p] = launch_s * out->launches[p] + f->host.layer_host_s;
@@ -31,7 +37,7 @@ static void layer_clocks(const struct dtp_problem *problem, const struct dtp_pla
     }
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
-        out->gpu_s[op->pass != DTP_PASS_F] += dtp_op_time_s(problem, plan, op);
+        out->gpu_s[op->pass != DTP_PASS_F] += dtp_op_seconds(problem, key, op);
         if (op->kind == DTP_OP_COLLECTIVE)
             out->host_s[op->pass != DTP_PASS_F] += op->count * check_s;
     }
@@ -45,10 +51,23 @@ static double dropped_bytes(const struct dtp_ops *ops, int from, int to, int mod
     return sum;
 }
 
-static void layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                              enum dtp_layer_kind kind, struct dtp_ops *ops,
-                              struct layer_kept *out) {
-    dtp_op_list(problem, plan, kind, ops);
+/* Bytes of an element of an activation between layers. */
+static double element_bytes(const struct dtp_problem *problem, const struct dtp_layer_key *key) {
+    bool wide = key->dtype == DTP_FP32 || key->dtype == DTP_TF32 ||
+                dtp_framework_autocasts(problem->framework, key->zero_stage);
+    return wide ? 4 : 2;
+}
+
+/* Input of a layer, all that full recomputation keeps: 2 s b h (Korthikanti 2022, section 5). */
+static double input_bytes(const struct dtp_problem *problem, const struct dtp_layer_key *key) {
+    double tokens = (double)key->microbatch_size * problem->seq / key->cp;
+    return element_bytes(problem, key) * tokens * problem->model->hidden /
+           (key->sequence_parallel ? key->tp : 1);
+}
+
+static void layer_activations(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                              struct dtp_ops *ops, struct layer_kept *out) {
+    dtp_op_list(problem, key, ops);
     out->whole = out->launches[0] = out->launches[1] = 0;
     for (int i = 0; i < ops->n; i++) {
         const struct dtp_op *op = &ops->at[i];
@@ -56,74 +75,66 @@ static void layer_activations(const struct dtp_problem *problem, const struct dt
         out->launches[op->pass != DTP_PASS_F] += op->launches * op->count;
     }
     if (problem->framework->quirks.allocator_replay.queue_layers > 0)
-        layer_clocks(problem, plan, ops, out);
-    bool layer = dtp_layer_is_block(kind);
-    int modules = layer ? dtp_plan_modules(plan) : 0;
+        layer_clocks(problem, key, ops, out);
+    bool layer = dtp_layer_is_block(key->kind);
+    int modules = layer ? key->recompute_modules : 0;
     double attention = dropped_bytes(ops, 0, ops->mlp, modules),
            mlp = dropped_bytes(ops, ops->mlp, ops->n, modules);
     out->kept = out->whole - attention - mlp;
     out->again = attention > mlp ? attention : mlp;
-    if (layer && plan->recompute == DTP_RECOMPUTE_FULL) {
-        out->kept = dtp_memory_layer_input_bytes(problem, plan);
+    if (layer && key->recompute == DTP_RECOMPUTE_FULL) {
+        out->kept = input_bytes(problem, key);
         out->again = out->whole;
     }
 }
 
 double dtp_memory_layer_activations(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                     enum dtp_layer_kind kind) {
+    struct dtp_layer_key all, key;
     struct dtp_ops ops;
     struct layer_kept x;
-    layer_activations(problem, plan, kind, &ops, &x);
+    dtp_layer_key_of(problem, plan, NULL, &all);
+    dtp_layer_key_kind(problem, &all, kind, &key);
+    layer_activations(problem, &key, &ops, &x);
     return x.kept;
 }
 
-/* What activations depend on; of layers without experts not ep and etp. With a queue, whose clocks look at the times
- * of all operations, also what those of a layer depend on beside it (kernels_key() of cost_layer.c). */
-static void activations_key(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                            bool experts, uint64_t key[3]) {
-    key[0] = (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->microbatch_size << 42 |
-             (uint64_t)plan->sequence_parallel << 62;
-    key[1] = (uint64_t)plan->recompute | (uint64_t)plan->dtype << 2 |
-             (uint64_t)(plan->pp > 1) << 6 | (uint64_t)dtp_plan_modules(plan) << 21;
-    key[2] = 0;
-    if (experts) {
-        key[0] |= (uint64_t)plan->ep << 28;
-        key[1] |= (uint64_t)plan->etp << 7;
-    }
-    bool alike =
-        plan->zero_stage <= 1 && problem->framework->quirks.zero_pieces.zero_copy_bytes <= 0;
-    if (problem->framework->quirks.allocator_replay.queue_layers > 0)
-        key[1] |= (uint64_t)(dtp_plan_num_microbatches(plan) > 1) << 29 |
-                  (uint64_t)(alike ? 0 : plan->zero_stage) << 30 | (uint64_t)plan->tp_algo << 32;
-    if (problem->framework->quirks.allocator_replay.queue_layers > 0 &&
-        dtp_framework_layers_vary(problem->framework))
-        key[2] |= (uint64_t)plan->dp << 16 | (uint64_t)plan->pp << 40;
+/* Where the memory follows no queue it follows no times either: where groups lie, what hides behind what and how often
+ * gradients are added up is blank. */
+static void activations_key(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                            struct dtp_layer_key *out) {
+    bool queue = memo->problem->framework->quirks.allocator_replay.queue_layers > 0;
+    struct dtp_layer_key all;
+    dtp_layer_key_of(memo->problem, plan, queue ? dtp_placed_find(&memo->placed, plan) : NULL,
+                     &all);
+    dtp_layer_key_kind(memo->problem, &all, DTP_LAYER_MOE, out); /* without a clock */
+    out->kind = DTP_NLAYER_KINDS;
+    if (queue)
+        return;
+    out->microbatches = 1;
+    out->tp_overlap = out->ep_overlap = out->ep_per_node = 0;
+    out->tp_algo = DTP_ALGO_AUTO;
+    if (!memo->problem->framework->quirks.autocast_copies.autocast) /* dtp_framework_autocasts() */
+        out->zero_stage = 0;
 }
 
 static const struct layer_kept *find_layer(struct dtp_memory_memo *memo,
-                                           const struct dtp_plan *plan, enum dtp_layer_kind kind) {
-    uint64_t key[3];
-    activations_key(memo->problem, plan, kind == DTP_LAYER_MOE, key);
-    key[2] |= (uint64_t)kind;
-    const struct layer_kept *known = dtp_memo_find(&memo->layers, key);
+                                           const struct dtp_layer_key *all,
+                                           enum dtp_layer_kind kind) {
+    struct dtp_layer_key key;
+    dtp_layer_key_kind(memo->problem, all, kind, &key);
+    const struct layer_kept *known = dtp_memo_find(&memo->layers, &key);
     if (known)
         return known;
     struct layer_kept *x = DTP_NEW(memo->a, struct layer_kept, 1);
-    layer_activations(memo->problem, plan, kind, &memo->ops, x);
-    dtp_memo_put(&memo->layers, key, x);
+    layer_activations(memo->problem, &key, &memo->ops, x);
+    dtp_memo_put(&memo->layers, &key, x);
     return x;
 }
 
-const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
-                                                 const struct dtp_plan *plan) {
+static void all_activations(struct dtp_memory_memo *memo, const struct dtp_layer_key *key,
+                            struct activations *x) {
     const struct dtp_problem *problem = memo->problem;
-    uint64_t key[3];
-    activations_key(problem, plan, true, key);
-    const struct activations *known = dtp_memo_find(&memo->activations, key);
-    if (known)
-        return known;
-    struct activations *x = DTP_NEW(memo->a, struct activations, 1);
-    dtp_memo_put(&memo->activations, key, x);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
         bool moe = k == DTP_LAYER_MOE, conv = k == DTP_LAYER_CONV;
         bool window = k == DTP_LAYER_DENSE_WINDOW || k == DTP_LAYER_MOE_WINDOW;
@@ -132,7 +143,7 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
             conv != (problem->model->nconvs > 0) ||
             window) /* keeps what a layer without one keeps */
             continue;
-        const struct layer_kept *layer = find_layer(memo, plan, (enum dtp_layer_kind)k);
+        const struct layer_kept *layer = find_layer(memo, key, (enum dtp_layer_kind)k);
         x->kept[k] = layer->kept;
         x->whole[k] = layer->whole;
         x->again[k] = layer->again;
@@ -144,20 +155,33 @@ const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
     }
     /* The gradient of a layer's output and of the widest tensor inside it, once each. */
     const struct dtp_model *m = problem->model;
-    double tokens = (double)plan->microbatch_size * problem->seq / plan->cp;
+    double tokens = (double)key->microbatch_size * problem->seq / key->cp;
     double width = m->ffn, routed = (double)m->moe.top_k * m->moe.ffn;
     if (m->moe.experts > 0 && routed > width)
         width = routed;
+    x->input = input_bytes(problem, key);
+    x->gathered_input = x->input * (key->sequence_parallel ? key->tp : 1);
     if (m->nconvs > 0)
-        return x;
-    x->widest = dtp_memory_element_bytes(problem, plan) * tokens * width / plan->tp *
-                (m->gated_ffn ? 2 : 1);
-    x->working = dtp_memory_layer_input_bytes(problem, plan) + x->widest;
+        return;
+    x->widest = element_bytes(problem, key) * tokens * width / key->tp * (m->gated_ffn ? 2 : 1);
+    x->working = x->input + x->widest;
     /* Sequence parallelism: the gathered input of a block, where it has no buffer of its own, and its
      * gradient before it is scattered. */
-    if (plan->sequence_parallel)
+    if (key->sequence_parallel)
         x->working += (problem->framework->quirks.allocator_replay.gather_buffers > 0 ? 1 : 2) *
-                      dtp_memory_gathered_input_bytes(problem, plan);
+                      x->gathered_input;
+}
+
+const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
+                                                 const struct dtp_plan *plan) {
+    struct dtp_layer_key key;
+    activations_key(memo, plan, &key);
+    const struct activations *known = dtp_memo_find(&memo->activations, &key);
+    if (known)
+        return known;
+    struct activations *x = DTP_NEW(memo->a, struct activations, 1);
+    all_activations(memo, &key, x);
+    dtp_memo_put(&memo->activations, &key, x);
     return x;
 }
 
@@ -189,9 +213,8 @@ static int *count_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan 
  * by the same amount per period. */
 static const int *find_in_flight(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
     int m = dtp_plan_num_microbatches(plan), n = plan->pp * plan->vpp;
-    const uint64_t key[3] = {(uint64_t)plan->schedule,
-                             (uint64_t)plan->pp << 32 | (uint64_t)plan->vpp, (uint64_t)m};
-    const int *known = dtp_memo_find(&memo->in_flight, key);
+    const struct orders_key key = {plan->schedule, plan->pp, plan->vpp, m};
+    const int *known = dtp_memo_find(&memo->in_flight, &key);
     if (known)
         return known;
     int *peak_chunk;
@@ -204,7 +227,7 @@ static const int *find_in_flight(struct dtp_memory_memo *memo, const struct dtp_
         for (int i = 0; i < n; i++)
             peak_chunk[i] += (next[i] - peak_chunk[i]) * ((m - base) / plan->pp);
     }
-    dtp_memo_put(&memo->in_flight, key, peak_chunk);
+    dtp_memo_put(&memo->in_flight, &key, peak_chunk);
     return peak_chunk;
 }
 
@@ -272,7 +295,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
     if (stage.first)
         kept += x->kept[DTP_LAYER_EMBEDDING];
     if (!stage.last && problem->framework->keeps.keeps_stage_outputs)
-        kept += dtp_memory_layer_input_bytes(problem, plan);
+        kept += x->input;
     if (stage.first && !(stage.last && problem->model->tied_embeddings))
         r->table = (double)problem->model->vocab * problem->model->hidden / plan->tp;
     if (stage.last)
@@ -295,8 +318,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
         r->outputs = plan->pp > 1 ? outputs * logits : 0;
         /* what the head's late weight gradients read: its input, the gradient of the logits */
         r->outputs +=
-            dtp_cost_deferred(problem, plan) *
-            (2 * dtp_cost_logits(problem, plan) + dtp_memory_layer_input_bytes(problem, plan));
+            dtp_cost_deferred(problem, plan) * (2 * dtp_cost_logits(problem, plan) + x->input);
         double copies = plan->tp > 1 && f->keeps.logits_tp_copies_bytes > 0
                             ? f->keeps.logits_tp_copies_bytes
                             : f->keeps.logits_copies_bytes;
@@ -349,7 +371,7 @@ static struct stored stored_params(const struct dtp_framework *f, const struct d
 
 /* Buffers that are there all the time, but for those of ZeRO-3. */
 static double standing_buffers(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
-                               const struct rank_parts *r) {
+                               const struct activations *x, const struct rank_parts *r) {
     const struct dtp_framework *f = memo->problem->framework;
     double buffers = f->keeps.fixed_bytes;
     /* Made by the first microbatch, kept by the module for the others (TransformerEngine, module/base.py). */
@@ -363,17 +385,15 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     if (plan->zero_stage == 0 && plan->dp * plan->cp >= f->keeps.reducer_ranks)
         buffers += f->keeps.reducer_bytes * (r->dense + r->experts);
     if (plan->sequence_parallel && plan->tp > 1)
-        buffers += f->quirks.allocator_replay.gather_buffers *
-                   dtp_memory_gathered_input_bytes(memo->problem, plan);
+        buffers += f->quirks.allocator_replay.gather_buffers * x->gathered_input;
     if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->keeps.lazy_gradients))
         buffers +=
             f->keeps.gradient_bytes * r->largest_layer; /* of one layer before they are reduced */
     if (plan->pp > 1 &&
         f->quirks.kept_outputs.transfers_kept) /* one for each microbatch and direction */
-        buffers +=
-            2 * dtp_plan_num_microbatches(plan) * dtp_memory_layer_input_bytes(memo->problem, plan);
+        buffers += 2 * dtp_plan_num_microbatches(plan) * x->input;
     else if (plan->pp > 1)
-        buffers += 2 * dtp_memory_layer_input_bytes(memo->problem, plan);
+        buffers += 2 * x->input;
     if (plan->offload == DTP_OFFLOAD_PARAMETERS)
         buffers += 2 * f->keeps.weight_bytes * r->largest_layer;
     return buffers;
@@ -486,7 +506,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     const struct dtp_framework *framework = memo->problem->framework;
     const struct dtp_framework *f = framework;
     struct stored stored = stored_params(framework, plan, r);
-    double standing = standing_buffers(memo, plan, r);
+    double standing = standing_buffers(memo, plan, x, r);
     double cached = cached_weights(f, plan, r);
     double live = live_layer(plan, x, r);
     struct moment now = {

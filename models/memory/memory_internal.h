@@ -7,11 +7,11 @@
 #ifndef DTP_MODELS_MEMORY_INTERNAL_H
 #define DTP_MODELS_MEMORY_INTERNAL_H
 
-#include "models/cost/memo.h"
 #include "models/memory/memory.h"
 #include "models/ops/native.h"
 #include "models/ops/op.h"
 #include "models/schedule/schedule.h"
+#include "sim/base/memo.h"
 
 /* What a layer of one kind keeps of one microbatch. */
 struct layer_kept {
@@ -25,6 +25,8 @@ struct activations {
     double again[DTP_NLAYER_KINDS]; /* of that, what recomputation makes again for the backward */
     double working;                 /* gradients of activations alive in the backward */
     double widest;                  /* the largest tensor of the layer's forward */
+    double input;                   /* of a layer: all that full recomputation keeps */
+    double gathered_input;          /* the same with the whole sequence, whatever tp */
     double launches[2];             /* of a layer's forward and backward */
     double host_s[2], gpu_s[2];     /* of the same, neither waiting; unset without queue_layers */
 };
@@ -54,6 +56,7 @@ struct stages_shape {
 struct dtp_memory_memo {
     struct dtp_arena *a;
     const struct dtp_problem *problem;
+    struct dtp_placed_memo placed;
     struct dtp_memo activations, layers, in_flight;
     struct dtp_param_counts params;
     struct dtp_ops ops;
@@ -67,27 +70,6 @@ struct dtp_memory_memo {
 
 const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
                                                  const struct dtp_plan *plan);
-/* Bytes of an element of an activation between layers. */
-static inline double dtp_memory_element_bytes(const struct dtp_problem *problem,
-                                              const struct dtp_plan *plan) {
-    bool wide = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ||
-                dtp_framework_autocasts(problem->framework, plan->zero_stage);
-    return wide ? 4 : 2;
-}
-
-/* Input of a layer, all that full recomputation keeps: 2 s b h (Korthikanti 2022, section 5). */
-static inline double dtp_memory_layer_input_bytes(const struct dtp_problem *problem,
-                                                  const struct dtp_plan *plan) {
-    double tokens = (double)plan->microbatch_size * problem->seq / plan->cp;
-    return dtp_memory_element_bytes(problem, plan) * tokens * problem->model->hidden /
-           (plan->sequence_parallel ? plan->tp : 1);
-}
-
-/* The same with the whole sequence, whatever tp: what sequence parallelism gathers. */
-static inline double dtp_memory_gathered_input_bytes(const struct dtp_problem *problem,
-                                                     const struct dtp_plan *plan) {
-    return dtp_memory_layer_input_bytes(problem, plan) * (plan->sequence_parallel ? plan->tp : 1);
-}
 
 /* ZeRO-1/2: the one piece that updated parameters are gathered into; 0: gathered in place. */
 static inline double dtp_memory_flat_gather_bytes(const struct dtp_framework *f,
@@ -130,6 +112,7 @@ struct walk {
     const struct dtp_plan *plan;
     struct dtp_native d;
     bool gelu;  /* which the GEMMs around it compute */
+    bool split; /* backward in two actions */
     bool fused; /* attention keeps a number per row, not the probabilities */
     int prefetch;
     int64_t e, H, HF,

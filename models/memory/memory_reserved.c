@@ -87,7 +87,7 @@ static struct reserved deferred_bytes(const struct dtp_problem *problem,
     double warm_up = plan->pp > 1 ? ahead_in_warm_up(f, r) : 0;
     double steady = forward * at.forwards + sums * at.backwards;
     double backwards = queued(f, plan, x, r) * x->launches[0] / x->launches[1];
-    double bytes = dtp_memory_gathered_input_bytes(problem, plan);
+    double bytes = x->gathered_input;
     return (struct reserved){.wanted = bytes * fmax(steady, forward * warm_up),
                              .least = bytes *
                                       (plan->pp > 1 ? steady : sums * fmin(r->layers, backwards))};
@@ -163,7 +163,7 @@ static struct reserved without_logits(const struct dtp_framework *f, const struc
  * output, a share of it, has left of it, unless the logits are smaller still. */
 static bool workspace_in_sum(const struct dtp_problem *problem, const struct dtp_plan *plan,
                              const struct activations *x, double logits_bytes) {
-    double sum = dtp_memory_gathered_input_bytes(problem, plan), left = sum - sum / plan->tp;
+    double sum = x->gathered_input, left = sum - sum / plan->tp;
     return plan->tp > 1 && plan->sequence_parallel &&
            x->host_s[0] + x->host_s[1] > x->gpu_s[0] + x->gpu_s[1] && left < logits_bytes &&
            left >= problem->framework->keeps.fixed_bytes / 2;

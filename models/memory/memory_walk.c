@@ -178,7 +178,7 @@ static void give_gradient(struct walk *w) {
 }
 
 static void mlp_backward(struct walk *w) {
-    bool split = w->d.split;
+    bool split = w->split;
     dropped_gradient(w, true);
     if (!split)
         give(w, ACTIVATIONS, wide(w, w->d.ffn));
@@ -205,7 +205,7 @@ static void mlp_backward(struct walk *w) {
 }
 
 static void attention_backward(struct walk *w) {
-    bool split = w->d.split;
+    bool split = w->split;
     if (w->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
         take(w, ACTIVATIONS, w->probs);
     dropped_gradient(w, true);
@@ -312,7 +312,7 @@ static void head_backward(struct walk *w, struct chunk *c) {
     need(w, c, c->head, -1);
     take(w, ACTIVATIONS, w->HF);
     used(w, c, c->head);
-    if (!w->d.split)
+    if (!w->split)
         head_weights(w, c);
     reduced(w);
     need(w, c, c->norm, -1);
@@ -322,7 +322,7 @@ static void head_backward(struct walk *w, struct chunk *c) {
     give(w, ACTIVATIONS, w->H); /* gradient of the norm's output */
     give(w, ACTIVATIONS, w->H); /* its input */
     give(w, ACTIVATIONS, stats(w));
-    if (!w->d.split)
+    if (!w->split)
         head_done(w, c);
 }
 
@@ -365,10 +365,10 @@ static void backward(struct walk *w, struct chunk *c) {
         mlp_backward(w);
         attention_backward(w);
         used(w, c, LAYERS + i);
-        if (!w->d.split)
+        if (!w->split)
             done(w, c, LAYERS + i);
     }
-    if (c->s.first && !w->d.split)
+    if (c->s.first && !w->split)
         embed_weights(w, c);
 }
 
@@ -483,9 +483,12 @@ void dtp_walk_begin(const struct dtp_problem *problem, const struct dtp_plan *pl
                        .gelu =
                            !problem->model->gated_ffn && problem->model->activation == DTP_ACT_GELU,
                        .fused = attention != DTP_ATTN_HEADS,
+                       .split = dtp_schedule_kinds[plan->schedule].split_backward,
                        .prefetch = problem->framework->wire.zero3_prefetch_layers,
                        .e = dtp_dtype_bytes(plan->dtype)};
-    dtp_native_of(problem, plan, &w->d);
+    struct dtp_layer_key key;
+    dtp_layer_key_of(problem, plan, NULL, &key);
+    dtp_native_of(problem, &key, &w->d);
     w->H = w->e * w->d.local_tokens * w->d.hidden;
     w->HF = w->e * w->d.tokens * w->d.hidden;
     w->probs = FLOAT_BYTES * w->d.tokens * w->d.heads * (w->fused ? 1 : w->d.seq);

@@ -2,15 +2,13 @@
 
 #include <math.h>
 
-#include "models/schedule/schedule.h"
-
-int64_t dtp_native_vocab(const struct dtp_model *m, const struct dtp_plan *p) {
+int64_t dtp_native_vocab(const struct dtp_model *m, int tp, enum dtp_dtype dtype) {
     enum { ROWS = 64, WIDE_BYTES = 4 };
-    int64_t rows = (m->vocab + p->tp - 1) / p->tp;
-    return dtp_dtype_bytes(p->dtype) < WIDE_BYTES ? (rows + ROWS - 1) / ROWS * ROWS : rows;
+    int64_t rows = (m->vocab + tp - 1) / tp;
+    return dtp_dtype_bytes(dtype) < WIDE_BYTES ? (rows + ROWS - 1) / ROWS * ROWS : rows;
 }
 
-void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *p,
+void dtp_native_of(const struct dtp_problem *problem, const struct dtp_layer_key *p,
                    struct dtp_native *out) {
     const struct dtp_model *m = problem->model;
     struct dtp_native d = {.tokens = (int64_t)p->microbatch_size * problem->seq,
@@ -20,13 +18,12 @@ void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *p,
                            .kv_heads = m->kv_heads >= p->tp ? m->kv_heads / p->tp : 1,
                            .head_dim = m->head_dim,
                            .ffn = m->ffn / p->tp,
-                           .vocab = dtp_native_vocab(m, p),
+                           .vocab = dtp_native_vocab(m, p->tp, p->dtype),
                            .kv_copies = m->kv_heads >= p->tp ? 1 : p->tp / m->kv_heads,
                            .sp = p->sequence_parallel && p->tp > 1,
                            .dropout = problem->framework->kernels.dropout && m->dropout > 0,
                            .attention_dropout =
-                               problem->framework->kernels.dropout && m->attention_dropout > 0,
-                           .split = dtp_schedule_kinds[p->schedule].split_backward};
+                               problem->framework->kernels.dropout && m->attention_dropout > 0};
     d.local_tokens = d.sp ? d.tokens / p->tp : d.tokens;
     d.q_width = d.heads * d.head_dim;
     d.kv_width = d.kv_heads * d.head_dim;
@@ -46,23 +43,27 @@ static int64_t padded(int64_t n, int dp) {
     return (n + dp - 1) / dp * dp;
 }
 
-void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *p,
-                         const struct dtp_native *d, int vs, struct dtp_native_stage *out) {
-    const struct dtp_model *m = problem->model;
+/* A stage without layers, by the ends of the model that it has. */
+static void ends_of(const struct dtp_model *m, const struct dtp_native *d, int dp, bool first,
+                    bool last, struct dtp_native_stage *out) {
     int64_t positions = m->max_positions > 0 ? m->max_positions : m->seq;
-    *out = (struct dtp_native_stage){.first = vs == 0,
-                                     .last = vs == p->pp * p->vpp - 1,
-                                     .layers = dtp_plan_layers(p, m, vs),
-                                     .layer_n = padded(d->layer_params, p->dp)};
+    *out = (struct dtp_native_stage){
+        .first = first, .last = last, .layer_n = padded(d->layer_params, dp)};
     out->tied = out->first && out->last && m->tied_embeddings;
     if (out->first)
-        out->tokens_n = padded(d->vocab * d->hidden, p->dp);
+        out->tokens_n = padded(d->vocab * d->hidden, dp);
     if (out->first && m->position == DTP_POS_LEARNED)
-        out->positions_n = padded(positions * d->hidden, p->dp);
+        out->positions_n = padded(positions * d->hidden, dp);
     if (out->last)
-        out->norm_n = padded(d->norm_params, p->dp);
+        out->norm_n = padded(d->norm_params, dp);
     if (out->last && !out->tied)
-        out->head_n = padded(d->vocab * d->hidden, p->dp);
+        out->head_n = padded(d->vocab * d->hidden, dp);
+}
+
+void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *p,
+                         const struct dtp_native *d, int vs, struct dtp_native_stage *out) {
+    ends_of(problem->model, d, p->dp, vs == 0, vs == p->pp * p->vpp - 1, out);
+    out->layers = dtp_plan_layers(p, problem->model, vs);
 }
 
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s) {
@@ -73,16 +74,17 @@ int64_t dtp_native_stage_params(const struct dtp_native_stage *s) {
 
 struct inline_comm {
     const struct dtp_problem *problem;
-    const struct dtp_plan *plan;
-    const struct dtp_group_shape *dp, *tp;
     const struct dtp_native *d;
+    const struct dtp_group_shape *dp, *tp;
+    enum dtp_dtype dtype;
+    int zero_stage, replicas;
 };
 
 /* Weights travel in the plan's dtype, gradients as the framework reduces them. */
 static double collective_s(const struct inline_comm *c, enum dtp_collective kind,
                            const struct dtp_group_shape *shape, double elements) {
     struct dtp_coll_cost cost;
-    double bytes = elements * (kind == DTP_ALL_GATHER ? dtp_dtype_bytes(c->plan->dtype)
+    double bytes = elements * (kind == DTP_ALL_GATHER ? dtp_dtype_bytes(c->dtype)
                                                       : c->problem->framework->wire.reduce_bytes);
     if (!(elements > 0) || shape->size < 2)
         return 0;
@@ -104,14 +106,14 @@ static double partial_s(const struct inline_comm *c, int runs, int64_t elements)
 
 /* One unit: its partial gradients over tp, then over dp. */
 static double reduce_s(const struct inline_comm *c, int64_t n, double over_tp_s) {
-    int zero = c->plan->zero_stage;
+    int zero = c->zero_stage;
     if (n == 0)
         return 0;
     double t = over_tp_s;
     t += collective_s(c, zero > 0 ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, c->dp, (double)n);
     if (zero >= 2) /* a fresh buffer, and the sum into the shard */
         t += kernel_s(c, DTP_K_COPY, (double)n) +
-             kernel_s(c, DTP_K_ELEMENTWISE, (double)n / c->plan->dp);
+             kernel_s(c, DTP_K_ELEMENTWISE, (double)n / c->replicas);
     return t;
 }
 
@@ -146,7 +148,7 @@ static void phase_add(struct dtp_phase *p, double *part, double time_s) {
 /* Half of a transfer's copies is the sender's, half the receiver's. */
 static double copy_s(const struct inline_comm *c) {
     struct dtp_coll_cost cost;
-    double bytes = (double)(c->d->local_tokens * c->d->hidden) * dtp_dtype_bytes(c->plan->dtype);
+    double bytes = (double)(c->d->local_tokens * c->d->hidden) * dtp_dtype_bytes(c->dtype);
     dtp_p2p_cost(c->problem->cluster, 0, 1, 1, bytes, &cost);
     return (cost.time_s - cost.latency_s) / 2;
 }
@@ -164,31 +166,28 @@ static double exposed_gather_s(const struct inline_comm *c, const struct dtp_nat
 static void wait_for(const struct inline_comm *c, const struct dtp_native_stage *s,
                      struct dtp_native_waits *out) {
     out->reduce_s += reduce_all_s(c, s);
-    out->gather_s += c->plan->zero_stage == 3 ? 2 * gather_all_s(c, s) : 0;
+    out->gather_s += c->zero_stage == 3 ? 2 * gather_all_s(c, s) : 0;
 }
 
 /* The stages' sum, from both ends and all layers: how layers are divided does not change a bit of it. */
 struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
-                                            const struct dtp_plan *plan) {
+                                            const struct dtp_layer_key *all) {
     struct dtp_native_waits out = {0};
-    struct dtp_placement place;
-    if (!problem->framework->kernels.native || plan->zero_stage < 2 || plan->dp < 2 ||
-        dtp_plan_place(plan, problem->cluster, problem->framework, &place, NULL) != DTP_OK)
+    if (!problem->framework->kernels.native || all->zero_stage < 2 || all->dp < 2 || !all->dp_shape)
         return out;
     struct dtp_native d;
-    dtp_native_of(problem, plan, &d);
-    struct dtp_group_shape dp = dtp_placement_shape(&place, problem->cluster, DTP_AXIS_DP_CP, 0),
-                           tp = dtp_placement_shape(&place, problem->cluster, DTP_AXIS_TP, 0);
-    struct inline_comm c = {problem, plan, &dp, &tp, &d};
+    dtp_native_of(problem, all, &d);
+    struct inline_comm c = {problem,         &d,     all->dp_shape, all->tp_shape, all->dtype,
+                            all->zero_stage, all->dp};
     struct dtp_native_stage end,
-        layers = {.layers = problem->model->layers, .layer_n = padded(d.layer_params, plan->dp)};
-    for (int vs = 0, last = plan->pp * plan->vpp - 1; vs <= last; vs += last > 0 ? last : 1) {
-        dtp_native_stage_of(problem, plan, &d, vs, &end);
-        end.layers = 0;
+        layers = {.layers = problem->model->layers, .layer_n = padded(d.layer_params, all->dp)};
+    int last = all->pp * all->vpp - 1;
+    for (int vs = 0; vs <= last; vs += last > 0 ? last : 1) {
+        ends_of(problem->model, &d, all->dp, vs == 0, vs == last, &end);
         wait_for(&c, &end, &out);
     }
     wait_for(&c, &layers, &out);
-    if (plan->zero_stage == 3)
+    if (all->zero_stage == 3)
         out.layer_gather_s = gather_s(&c, layers.layer_n);
     return out;
 }
@@ -208,9 +207,11 @@ void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dt
                               int vs, struct dtp_stage_cost *out) {
     struct dtp_native d;
     struct dtp_native_stage s;
-    dtp_native_of(problem, plan, &d);
+    struct dtp_layer_key key;
+    dtp_layer_key_of(problem, plan, NULL, &key);
+    dtp_native_of(problem, &key, &d);
     dtp_native_stage_of(problem, plan, &d, vs, &s);
-    struct inline_comm c = {problem, plan, dp, tp, &d};
+    struct inline_comm c = {problem, &d, dp, tp, plan->dtype, plan->zero_stage, plan->dp};
     int neighbours = (vs > 0) + (vs + 1 < plan->pp * plan->vpp);
     const struct dtp_framework *f = problem->framework;
     if (plan->pp > 1 && f->wire.inline_communication) {

@@ -11,6 +11,7 @@
 #define DTP_MODELS_NATIVE_H
 
 #include "models/cost/cost.h"
+#include "models/ops/layer_key.h"
 
 struct dtp_native {
     int64_t tokens, local_tokens, hidden,
@@ -19,13 +20,14 @@ struct dtp_native {
     int64_t ffn, up_width, vocab; /* of this rank; up_width = 2 ffn when gated */
     int kv_copies;                /* tp ranks that hold the same key-value head */
     int64_t layer_params, norm_params;
-    bool sp, split; /* sequence parallel; backward in two actions */
+    bool sp; /* sequence parallel */
     bool dropout, attention_dropout;
 };
 /* Rows of the vocabulary on a tp rank: in 16 bit a multiple of 64, since products with rows that are no
  * multiple of 16 bytes are slow or not there. */
-int64_t dtp_native_vocab(const struct dtp_model *m, const struct dtp_plan *plan);
-void dtp_native_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+int64_t dtp_native_vocab(const struct dtp_model *m, int tp, enum dtp_dtype dtype);
+/* key: of any kind of layer. */
+void dtp_native_of(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                    struct dtp_native *out);
 
 struct dtp_native_stage {
@@ -45,8 +47,9 @@ int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
 struct dtp_native_waits {
     double reduce_s, gather_s, layer_gather_s;
 };
+/* all: of all kinds. */
 struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
-                                            const struct dtp_plan *plan);
+                                            const struct dtp_layer_key *all);
 
 /* Communication that the ranks do themselves, in order: dp collectives of ZeRO-2 and -3 and the copies
  * of transfers become parts of the phases; what is left is reduced once at the end of the step. */

@@ -68,10 +68,10 @@ struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum 
  * 2022, section 4.2.2): the forward gathers the sequence, the backward reduces the input gradient; the
  * sharded input is gathered once more for the weight gradient. */
 void dtp_op_tp_enter(struct dtp_op_build *b) {
-    if (b->plan->tp == 1)
+    if (b->key->tp == 1)
         return;
     double bytes = b->tokens * b->h * b->e;
-    if (!b->plan->sequence_parallel) {
+    if (!b->key->sequence_parallel) {
         dtp_op_collective(b, "tp all-reduce dX", DTP_PASS_I, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes)
             ->overlapped = b->tp_overlap;
         return;
@@ -89,10 +89,10 @@ void dtp_op_tp_enter(struct dtp_op_build *b) {
 /* Exit of a row-parallel block: the forward sums the partial outputs; the backward gathers the sharded
  * output gradient (sequence parallelism) or copies it (none). */
 void dtp_op_tp_leave(struct dtp_op_build *b) {
-    if (b->plan->tp == 1)
+    if (b->key->tp == 1)
         return;
     double bytes = b->tokens * b->h * b->e;
-    if (!b->plan->sequence_parallel) {
+    if (!b->key->sequence_parallel) {
         dtp_op_collective(b, "tp all-reduce", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, bytes);
         return;
     }
@@ -222,7 +222,7 @@ static void accumulation(struct dtp_op_build *b, double params) {
     if (b->f->kernels.fused_gradient_accumulation)
         dtp_op_kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params)
             ->launches = vectors;
-    else if (dtp_plan_num_microbatches(b->plan) > 1)
+    else if (b->key->microbatches > 1)
         dtp_op_kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params,
                       params)
             ->launches = vectors + 4;
@@ -234,7 +234,8 @@ static double layer_params(const struct dtp_op_build *b, bool moe) {
     if (!moe)
         return (double)counts.dense_layer / b->t;
     double experts = (double)counts.moe_layer_experts;
-    return ((double)counts.moe_layer - experts) / b->t + experts / dtp_plan_expert_ranks(b->plan);
+    return ((double)counts.moe_layer - experts) / b->t +
+           experts / ((double)b->key->etp * b->key->ep);
 }
 
 /* What eager lists exist for: decoders with a language model head. */
@@ -247,10 +248,9 @@ static bool eager(const struct dtp_op_build *b) {
  * is reduced (a conversion where they travel in fp32). Recomputation uses what the backward gathered. */
 static void zero_copies(struct dtp_op_build *b, double params) {
     const struct dtp_framework *f = b->f;
-    int zero = b->plan->zero_stage;
+    int zero = b->key->zero_stage;
     if ((zero == 1 || zero == 2) && f->quirks.zero_pieces.zero_copy_bytes > 0) {
-        double times =
-            zero == 2 && f->wire.reduce_per_microbatch ? 1 : dtp_plan_num_microbatches(b->plan);
+        double times = zero == 2 && f->wire.reduce_per_microbatch ? 1 : b->key->microbatches;
         dtp_op_kernel(b, "reduce copy", DTP_PASS_W, DTP_K_COPY,
                       f->quirks.zero_pieces.zero_copy_bytes * params / times, params / times);
     }
@@ -259,7 +259,7 @@ static void zero_copies(struct dtp_op_build *b, double params) {
     if (f->wire.zero3_copy_out_bytes > 0) {
         dtp_op_kernel(b, "unshard copy", DTP_PASS_F, DTP_K_COPY,
                       f->wire.zero3_copy_out_bytes * params, params);
-        if (f->wire.zero3_regather_backward && b->plan->recompute != DTP_RECOMPUTE_FULL)
+        if (f->wire.zero3_regather_backward && b->key->recompute != DTP_RECOMPUTE_FULL)
             dtp_op_kernel(b, "unshard copy", DTP_PASS_I, DTP_K_COPY,
                           f->wire.zero3_copy_out_bytes * params, params);
     }
@@ -283,7 +283,7 @@ static void layer(struct dtp_op_build *b, bool moe) {
         mlp_block(b, moe);
         accumulation(b, params);
     }
-    if (b->f->kernels.selective_alternate_products && b->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
+    if (b->f->kernels.selective_alternate_products && b->key->recompute == DTP_RECOMPUTE_SELECTIVE)
         dtp_op_alternate_products(b);
     zero_copies(b, params);
 }
@@ -295,38 +295,39 @@ static int window_of(const struct dtp_problem *problem, enum dtp_layer_kind kind
     return has && m->sliding_window < problem->seq ? m->sliding_window : 0;
 }
 
-static struct dtp_op_build build_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                                    enum dtp_layer_kind kind, struct dtp_ops *out) {
+static struct dtp_op_build build_of(const struct dtp_problem *problem,
+                                    const struct dtp_layer_key *key, struct dtp_ops *out) {
     const struct dtp_model *m = problem->model;
-    double t = plan->tp, n = (double)plan->microbatch_size * problem->seq / plan->cp;
-    double kv = m->kv_heads < plan->tp ? 1 : m->kv_heads / t;
+    double t = key->tp, n = (double)key->microbatch_size * problem->seq / key->cp;
+    double kv = m->kv_heads < key->tp ? 1 : m->kv_heads / t;
     return (struct dtp_op_build){
         .problem = problem,
         .m = m,
         .f = problem->framework,
-        .plan = plan,
+        .key = key,
         .out = out,
         .dtype =
-            dtp_layer_is_block(kind) || !dtp_dtype_narrow(plan->dtype) ? plan->dtype : DTP_BF16,
-        .e = plan->dtype == DTP_FP32 || plan->dtype == DTP_TF32 ? 4 : 2,
+            dtp_layer_is_block(key->kind) || !dtp_dtype_narrow(key->dtype) ? key->dtype : DTP_BF16,
+        .e = key->dtype == DTP_FP32 || key->dtype == DTP_TF32 ? 4 : 2,
         .tokens = n,
-        .z = n * m->hidden / (plan->sequence_parallel ? t : 1),
+        .z = n * m->hidden / (key->sequence_parallel ? t : 1),
         .h = m->hidden,
         .t = t,
         .q_width = m->heads * (double)m->head_dim / t,
         .kv_width = kv * m->head_dim,
         .ffn = m->ffn / t,
-        .window = window_of(problem, kind),
+        .window = window_of(problem, key->kind),
         .dropout = m->dropout > 0 && problem->framework->kernels.dropout,
         .fused_activation = problem->framework->kernels.fused_bias_activation,
         .attention_dropout = m->attention_dropout > 0 && problem->framework->kernels.dropout,
-        .tp_overlap = plan->tp_overlap < 0 ? problem->framework->wire.tp_overlap : plan->tp_overlap,
+        .tp_overlap = key->tp_overlap,
     };
 }
 
-void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                 enum dtp_layer_kind kind, struct dtp_ops *out) {
-    struct dtp_op_build b = build_of(problem, plan, kind, out);
+void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                 struct dtp_ops *out) {
+    struct dtp_op_build b = build_of(problem, key, out);
+    enum dtp_layer_kind kind = key->kind;
     out->n = out->mlp = 0;
     switch (kind) {
     case DTP_LAYER_DENSE:
@@ -364,11 +365,16 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
         break;
     }
     if (dtp_layer_is_block(kind) || kind == DTP_LAYER_CONV)
-        dtp_op_set_repeated(b.f, plan, out);
+        dtp_op_set_repeated(b.f, key, out);
 }
 
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
                    enum dtp_layer_kind kind, struct dtp_ops *out) {
-    dtp_op_list(problem, plan, kind, out);
-    dtp_op_set_clock(problem, plan, kind, out);
+    struct dtp_placed placed;
+    struct dtp_layer_key all, one;
+    dtp_placed_make(problem, plan, &placed);
+    dtp_layer_key_of(problem, plan, &placed, &all);
+    dtp_layer_key_kind(problem, &all, kind, &one);
+    dtp_op_list(problem, &one, out);
+    dtp_op_set_clock(problem, &all, kind, out);
 }

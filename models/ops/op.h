@@ -56,9 +56,6 @@ struct dtp_ops {
  * microbatch_size and dtype of the plan. */
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
                    enum dtp_layer_kind kind, struct dtp_ops *out);
-/* Of the bytes of a collective, what leaves a node: less than all where tokens go once to each node. */
-double dtp_op_net_share(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                        const struct dtp_op *op);
 double dtp_op_flops(const struct dtp_op *op); /* all `count` together */
 /* Seconds of the operation alone on the problem's cluster, without host time and kernel gap. */
 double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,

@@ -37,7 +37,7 @@ static double softmax_of_scores(struct dtp_op_build *b, double batch, double sco
 static void unfused_core(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double heads = m->heads / b->t, seq = b->problem->seq, d = m->head_dim, e = b->e;
-    double rows = seq / b->plan->cp, batch = b->plan->microbatch_size * heads;
+    double rows = seq / b->key->cp, batch = b->key->microbatch_size * heads;
     double scores = batch * rows * seq;
     int from = b->out->n;
     dtp_op_gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
@@ -66,7 +66,7 @@ static void unfused_core(struct dtp_op_build *b) {
         if (b->out->at[i].kind == DTP_OP_GEMM) {
             b->out->at[i].kind = DTP_OP_BMM;
             b->out->at[i].gemm.unaligned = m->head_dim % 8 != 0;
-            b->out->at[i].gemm.dtype = dtp_dtype_narrow(b->plan->dtype) ? DTP_BF16 : b->plan->dtype;
+            b->out->at[i].gemm.dtype = dtp_dtype_narrow(b->key->dtype) ? DTP_BF16 : b->key->dtype;
         }
     }
 }
@@ -87,14 +87,14 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
     const struct dtp_model *m = b->m;
     bool mla = m->mla.kv_lora_rank > 0;
     struct dtp_attention_shape shape = {
-        .dtype = dtp_dtype_narrow(b->plan->dtype) ? DTP_BF16 : b->plan->dtype,
+        .dtype = dtp_dtype_narrow(b->key->dtype) ? DTP_BF16 : b->key->dtype,
         .impl = impl,
         .causal = m->causal,
         .dropout = b->attention_dropout,
-        .batch = b->plan->microbatch_size,
+        .batch = b->key->microbatch_size,
         .heads = (int64_t)(m->heads / b->t),
-        .kv_heads = m->kv_heads < b->plan->tp ? 1 : (int64_t)(m->kv_heads / b->t),
-        .seq_q = b->problem->seq / b->plan->cp,
+        .kv_heads = m->kv_heads < b->key->tp ? 1 : (int64_t)(m->kv_heads / b->t),
+        .seq_q = b->problem->seq / b->key->cp,
         .seq_kv = b->problem->seq,
         .window = m->chunked_attention ? 0 : b->window,
         .head_dim = mla ? m->mla.nope_head_dim + m->mla.rope_head_dim : m->head_dim,
@@ -112,10 +112,10 @@ static void fused_core(struct dtp_op_build *b, enum dtp_attention impl, double c
     op = dtp_op_add(b, "attention", DTP_OP_ATTENTION, DTP_PASS_I);
     op->attention = shape;
     op->attention.backward = true;
-    if (b->plan->cp > 1) {
+    if (b->key->cp > 1) {
         /* Keys and values travel around the ring once forward; in the backward they and their gradients
          * (Liu 2023, ring attention). */
-        double bytes = 2 * b->tokens * b->plan->cp * b->kv_width * b->e;
+        double bytes = 2 * b->tokens * b->key->cp * b->kv_width * b->e;
         dtp_op_collective(b, "cp ring KV", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_CP, bytes)
             ->overlapped = true;
         dtp_op_collective(b, "cp ring KV dKV", DTP_PASS_I, DTP_ALL_GATHER, DTP_AXIS_CP, 2 * bytes)

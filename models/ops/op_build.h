@@ -2,6 +2,7 @@
 #ifndef DTP_MODELS_OP_BUILD_H
 #define DTP_MODELS_OP_BUILD_H
 
+#include "models/ops/layer_key.h"
 #include "models/ops/op.h"
 
 /* Sizes of one rank and one microbatch after dividing by tp and cp. */
@@ -9,7 +10,7 @@ struct dtp_op_build {
     const struct dtp_problem *problem;
     const struct dtp_model *m;
     const struct dtp_framework *f;
-    const struct dtp_plan *plan;
+    const struct dtp_layer_key *key;
     struct dtp_ops *out;
     double e;      /* bytes of an activation element */
     double tokens; /* N = microbatch x seq / cp */
@@ -24,25 +25,31 @@ struct dtp_op_build {
 };
 
 /* dtp_ops_layer() at the highest clock. */
-void dtp_op_list(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                 enum dtp_layer_kind kind, struct dtp_ops *out);
+void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                 struct dtp_ops *out);
+/* dtp_op_time_s() by the key, which may be of all kinds. */
+double dtp_op_seconds(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                      const struct dtp_op *op);
+/* Of the bytes of a collective, what leaves a node: less than all where tokens go once to each node. */
+double dtp_op_net_share(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                        const struct dtp_op *op);
 
 /* ---- op_power.c: the clock of products (GEMM, attention) of layers and head at the power limit ---- */
 
 /* It is known: else products run at the highest clock. */
-bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan);
+bool dtp_op_has_clock(const struct dtp_problem *problem, enum dtp_dtype dtype);
 bool dtp_op_is_product(const struct dtp_op *op);
 bool dtp_op_follows_clock(enum dtp_layer_kind kind); /* its products do */
-/* One layer of such operations at the highest clock, without rests; of pp, vpp, dp and schedule nothing. */
-struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
+/* One layer of such operations at the highest clock, without rests. */
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                                 const struct dtp_ops *ops);
-/* How much longer the products take in the plan's stages, with its bubble. of: a layer of each kind. */
-double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
+/* How much longer the products take in the stages of all kinds' key, with its bubble. of: a layer of each kind. */
+double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                        const struct dtp_load_mix of[DTP_NLAYER_KINDS]);
 /* How much longer a product takes however rested the chip is, >= 1. */
 double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op);
 /* Sets op->slowdown in the operations of a layer or head. */
-void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
+void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                       enum dtp_layer_kind kind, struct dtp_ops *ops);
 
 /* The next operation of the list, once and with one launch. */
@@ -105,7 +112,7 @@ void dtp_op_again(struct dtp_op_build *b, int from, int modules);
 void dtp_op_dropped(struct dtp_op_build *b, int from, int modules);
 void dtp_op_input_dropped(struct dtp_op_build *b, int from, int modules);
 /* What recomputation repeats (op_recompute.c): marks the operations; moves what torchtitan keeps. */
-void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_plan *plan,
+void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_layer_key *key,
                          struct dtp_ops *ops);
 void dtp_op_alternate_products(struct dtp_op_build *b);
 /* Outside the repeated layers (op_ends.c). */

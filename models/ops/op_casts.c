@@ -46,7 +46,7 @@ static void cast(struct dtp_op_build *b, enum dtp_pass pass, double elements, do
 void dtp_op_casts(struct dtp_op_build *b, struct dtp_op_shape s) {
     double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch;
     bool both = transposes(b),
-         split = b->plan->sequence_parallel && b->t > 1 &&
+         split = b->key->sequence_parallel && b->t > 1 &&
                  !b->f->quirks.gathered_casts.fp8_cast_after_gather,
          in_gathered = split && !s.row_parallel && s.k >= b->h,
          out_gathered = split && s.row_parallel, by_norm = b->norm_cast && !s.row_parallel;

@@ -209,7 +209,7 @@ void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements) {
 /* Its input stays, in fp32 under autocast or inside RMS norm; RMS norm also keeps what its weight
  * multiplies. readers: linear layers that read the output. */
 static void norm(struct dtp_op_build *b, int readers) {
-    bool autocast = dtp_framework_autocasts(b->f, b->plan->zero_stage);
+    bool autocast = dtp_framework_autocasts(b->f, b->key->zero_stage);
     double z = b->z;
     if (rms(b) && !autocast) {
         dtp_op_eager_rms_norm(b, z);
@@ -234,13 +234,12 @@ static void leave(struct dtp_op_build *b, bool bias) {
         rows(b, dropout, b->z);
         keep(b, b->z);
     }
-    rows(b, dtp_framework_autocasts(b->f, b->plan->zero_stage) ? residual_autocast : residual,
-         b->z);
+    rows(b, dtp_framework_autocasts(b->f, b->key->zero_stage) ? residual_autocast : residual, b->z);
 }
 
 static void rotate(struct dtp_op_build *b, double elements) {
     rows(b, rope, elements);
-    if (dtp_framework_autocasts(b->f, b->plan->zero_stage))
+    if (dtp_framework_autocasts(b->f, b->key->zero_stage))
         rows(b, rope_autocast, elements);
 }
 
@@ -295,9 +294,9 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
         keep(b, 6 * x);
     } else if (
         chain) { /* its input, half of it, tanh and 1 + tanh; but the half fp32 under autocast */
-        rows(b, dtp_framework_autocasts(b->f, b->plan->zero_stage) ? gelu_new_autocast : gelu_new,
+        rows(b, dtp_framework_autocasts(b->f, b->key->zero_stage) ? gelu_new_autocast : gelu_new,
              x);
-        keep(b, (dtp_framework_autocasts(b->f, b->plan->zero_stage) ? 14 : 8) * x);
+        keep(b, (dtp_framework_autocasts(b->f, b->key->zero_stage) ? 14 : 8) * x);
     } else {
         rows(b, activation, x);
         keep(b, 2 * x);
@@ -315,15 +314,15 @@ void dtp_op_eager_experts(struct dtp_op_build *b) {
 }
 
 void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n) {
-    double wide = dtp_framework_autocasts(b->f, b->plan->zero_stage) ? 4 : 2;
-    if (dtp_framework_autocasts(b->f, b->plan->zero_stage)) {
+    double wide = dtp_framework_autocasts(b->f, b->key->zero_stage) ? 4 : 2;
+    if (dtp_framework_autocasts(b->f, b->key->zero_stage)) {
         dtp_op_kernel(b, "weights to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * params, params)
             ->launches = n.cast;
         dtp_op_kernel(b, "weight gradients to fp32", DTP_PASS_W, DTP_K_STRIDED, 6 * params, params)
             ->launches = n.cast;
     }
-    bool several = dtp_plan_num_microbatches(b->plan) > 1 && b->plan->zero_stage < 2;
-    bool reducer = b->f->keeps.reducer_bytes > 0 && b->plan->zero_stage == 0;
+    bool several = b->key->microbatches > 1 && b->key->zero_stage < 2;
+    bool reducer = b->f->keeps.reducer_bytes > 0 && b->key->zero_stage == 0;
     if (reducer && !several) /* gradients move into the reduction buckets */
         dtp_op_kernel(b, "gradients to buckets", DTP_PASS_W, DTP_K_ELEMENTWISE, 2 * wide * params,
                       params)
@@ -349,7 +348,7 @@ struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool mo
 void dtp_op_eager_embedding(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double full = b->tokens * b->h,
-           wide = dtp_framework_autocasts(b->f, b->plan->zero_stage) ? 4 : 2;
+           wide = dtp_framework_autocasts(b->f, b->key->zero_stage) ? 4 : 2;
     double table = (double)m->vocab / b->t * b->h;
     dtp_op_kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * wide * full, full);
     if (m->position == DTP_POS_LEARNED) {
@@ -371,7 +370,7 @@ void dtp_op_eager_embedding(struct dtp_op_build *b) {
 
 void dtp_op_eager_head(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
-    double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->plan->tp) / b->t;
+    double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->key->tp) / b->t;
     norm(b, 1);
     dtp_op_linear(b, "logits", b->tokens, b->h, vocab, 0);
     rows(b, cross_entropy, b->tokens * vocab);

@@ -13,9 +13,9 @@ void dtp_op_embedding(struct dtp_op_build *b) {
     dtp_op_kernel(b, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, 2 * e * full, full);
     if (m->position == DTP_POS_LEARNED)
         dtp_op_kernel(b, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, 3 * e * full, full);
-    if (b->plan->tp > 1)
+    if (b->key->tp > 1)
         dtp_op_collective(b, "tp embedding sum", DTP_PASS_F,
-                          b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE,
+                          b->key->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE,
                           DTP_AXIS_TP, e * full);
     if (m->embedding_norm)
         dtp_op_norm(b, "embedding norm", b->z, e * b->z);
@@ -74,7 +74,7 @@ static void loss(struct dtp_op_build *b, double logits) {
         dtp_op_kernel(b, "cross-entropy", p->pass, kernel, width * p->bytes * logits, logits)
             ->launches = p->launches;
     }
-    for (int i = 0; b->plan->tp > 1 && i < sums; i++)
+    for (int i = 0; b->key->tp > 1 && i < sums; i++)
         dtp_op_collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * b->tokens);
 }
 
@@ -85,20 +85,20 @@ void dtp_op_head(struct dtp_op_build *b) {
     if (m->final_norm)
         dtp_op_norm(b, "final norm", b->z, e * b->z);
     if (m->classes > 0) {
-        dtp_op_linear(b, "classifier", b->plan->microbatch_size, b->h, m->classes, 0);
+        dtp_op_linear(b, "classifier", b->key->microbatch_size, b->h, m->classes, 0);
         return;
     }
-    double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->plan->tp) / b->t;
+    double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->key->tp) / b->t;
     if (m->mlm_head) {
         dtp_op_linear(b, "mlm dense", n, b->h, b->h, e * n * b->h);
         dtp_op_norm(b, "mlm norm", n * b->h, e * n * b->h);
     }
-    if (b->plan->tp > 1) {
+    if (b->key->tp > 1) {
         double bytes = n * b->h * e;
-        if (b->plan->sequence_parallel)
+        if (b->key->sequence_parallel)
             dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP, bytes);
         dtp_op_collective(b, "tp head dX", DTP_PASS_I,
-                          b->plan->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE,
+                          b->key->sequence_parallel ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE,
                           DTP_AXIS_TP, bytes)
             ->overlapped = b->tp_overlap;
     }
@@ -119,8 +119,8 @@ void dtp_op_mtp(struct dtp_op_build *b) {
     dtp_op_norm(b, "mtp norms", 2 * b->z, 2 * b->e * b->z);
     dtp_op_kernel(b, "mtp concat", DTP_PASS_F, DTP_K_COPY, 4 * b->e * b->z, 2 * b->z);
     dtp_op_kernel(b, "mtp split", DTP_PASS_I, DTP_K_COPY, 4 * b->e * b->z, 2 * b->z);
-    if (b->plan->tp > 1) {
-        bool scattered = b->plan->sequence_parallel;
+    if (b->key->tp > 1) {
+        bool scattered = b->key->sequence_parallel;
         if (scattered)
             dtp_op_collective(b, "tp all-gather", DTP_PASS_F, DTP_ALL_GATHER, DTP_AXIS_TP,
                               2 * bytes);
@@ -130,7 +130,7 @@ void dtp_op_mtp(struct dtp_op_build *b) {
                           scattered ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, DTP_AXIS_TP, 2 * bytes)
             ->overlapped = b->tp_overlap;
     }
-    b->dtype = b->plan->dtype;
+    b->dtype = b->key->dtype;
     dtp_op_linear(b, "mtp projection", n, 2 * b->h, b->h / b->t, 2 * dtp_op_column_input_bytes(b));
     b->dtype = head;
     dtp_op_head(b);
@@ -139,7 +139,7 @@ void dtp_op_mtp(struct dtp_op_build *b) {
 /* Each convolution as an implicit GEMM, followed by batch norm and activation (He 2015, table 1). */
 void dtp_op_convolutions(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
-    double batch = b->plan->microbatch_size, e = b->e;
+    double batch = b->key->microbatch_size, e = b->e;
     for (int i = 0; i < m->nconvs; i++) {
         const struct dtp_conv *c = &m->conv[i];
         double out = (double)c->out_size * c->out_size * batch, groups = c->groups ? c->groups : 1;

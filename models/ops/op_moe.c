@@ -19,14 +19,14 @@ struct routed {
 static struct routed route(const struct dtp_op_build *b) {
     const struct dtp_moe *moe = &b->m->moe;
     double capacity = dtp_framework_capacity(b->f, b->m);
-    bool capped = capacity > 0, split = b->plan->sequence_parallel;
-    int etp = dtp_plan_etp(b->plan);
+    bool capped = capacity > 0, split = b->key->sequence_parallel;
+    int etp = b->key->etp;
     struct routed r = {.own = split ? b->tokens / b->t : b->tokens,
-                       .local = moe->experts / (double)b->plan->ep,
+                       .local = moe->experts / (double)b->key->ep,
                        .fullest = 1,
-                       .gathered = etp > 1 && (split || b->plan->tp == 1)};
+                       .gathered = etp > 1 && (split || b->key->tp == 1)};
     r.sent = r.own * moe->top_k * (capped ? capacity : 1);
-    if (b->plan->ep > 1 && !capped && b->f->kernels.moe_imbalance > 1)
+    if (b->key->ep > 1 && !capped && b->f->kernels.moe_imbalance > 1)
         r.fullest += (b->f->kernels.moe_imbalance - 1) / sqrt(r.local);
     r.rows = r.sent * r.fullest * (r.gathered ? etp : 1);
     return r;
@@ -77,7 +77,7 @@ static void experts(struct dtp_op_build *b, const struct routed *r) {
     double rows = r->rows / groups;
     bool loop = b->f->quirks.expert_loop.moe_expert_loop && groups > 1, fused = b->fused_activation;
     int from = b->out->n;
-    b->ffn = b->m->moe.ffn / (double)dtp_plan_etp(b->plan);
+    b->ffn = b->m->moe.ffn / (double)b->key->etp;
     b->t = 1; /* a rank casts all rows that it works on: none is its part of a gather to come */
     b->fused_activation = fused || b->f->quirks.fused_experts.moe_fused_activation;
     if (groups > 1 && !loop) /* single products lose what of a tile they lack */
@@ -159,17 +159,17 @@ static void weigh(struct dtp_op_build *b, const struct routed *r) {
 static void sort_chunks(struct dtp_op_build *b, const struct routed *r, const char *name) {
     double x = r->rows * b->h;
     enum dtp_kernel k = dtp_framework_capacity(b->f, b->m) > 0 ? DTP_K_STRIDED : DTP_K_COPY;
-    if (r->local <= 1 || (b->plan->ep == 1 && !r->gathered))
+    if (r->local <= 1 || (b->key->ep == 1 && !r->gathered))
         return;
     for (int pass = DTP_PASS_F; pass <= DTP_PASS_I; pass++)
         dtp_op_kernel(b, name, (enum dtp_pass)pass, k, 2 * b->e * x, x);
 }
 
 static void exchange(struct dtp_op_build *b, const struct routed *r, const char *name) {
-    for (int pass = DTP_PASS_F; b->plan->ep > 1 && pass <= DTP_PASS_I; pass++)
+    for (int pass = DTP_PASS_F; b->key->ep > 1 && pass <= DTP_PASS_I; pass++)
         dtp_op_collective(b, name, (enum dtp_pass)pass, DTP_ALL_TO_ALL, DTP_AXIS_EP,
                           b->e * r->sent * r->fullest * b->h)
-            ->overlapped = dtp_plan_hides_experts(b->plan);
+            ->overlapped = b->key->ep_overlap;
 }
 
 /* The ranks among which an expert is divided gather the rows that each got, top_k times the tokens of the
@@ -209,7 +209,7 @@ static void router(struct dtp_op_build *b, const struct routed *r) {
 
 static void shared_experts(struct dtp_op_build *b) {
     double ffn = b->ffn;
-    bool apart = b->plan->sequence_parallel; /* routed rows were gathered on their own */
+    bool apart = b->key->sequence_parallel; /* routed rows were gathered on their own */
     if (b->m->moe.shared_experts == 0)
         return;
     b->ffn = b->m->moe.ffn * b->m->moe.shared_experts / b->t;
@@ -227,7 +227,7 @@ static void shared_experts(struct dtp_op_build *b) {
 void dtp_op_moe(struct dtp_op_build *b) {
     struct routed r = route(b);
     int from = b->out->n;
-    bool whole = !b->plan->sequence_parallel; /* every rank of a tp group routes all tokens */
+    bool whole = !b->key->sequence_parallel; /* every rank of a tp group routes all tokens */
     if (whole)
         dtp_op_tp_enter(b);
     router(b, &r); /* what it read is what an ordinary checkpoint of all this keeps */

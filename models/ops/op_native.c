@@ -37,7 +37,7 @@ static struct dtp_op *gemm(struct native *x, const char *name, enum dtp_pass pas
 
 static void collective(struct native *x, const char *name, enum dtp_pass pass,
                        enum dtp_collective kind, int64_t elements) {
-    if (x->b->plan->tp == 1)
+    if (x->b->key->tp == 1)
         return;
     double e = x->b->e;
     struct dtp_op *op = dtp_op_kernel(x->b, name, pass, DTP_K_COPY, e * (double)elements, 0);
@@ -147,7 +147,7 @@ static void core(struct native *x) {
                                               : x->b->f->kernels.attention,
         .causal = true,
         .dropout = d->attention_dropout,
-        .batch = x->b->plan->microbatch_size,
+        .batch = x->b->key->microbatch_size,
         .heads = d->heads,
         .kv_heads = d->kv_heads,
         .seq_q = d->seq,
@@ -169,7 +169,7 @@ static void core(struct native *x) {
 void dtp_op_native_layer(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     struct native x = {.b = b};
-    dtp_native_of(b->problem, b->plan, &x.d);
+    dtp_native_of(b->problem, b->key, &x.d);
     norm(&x, "norm 1");
     expand(&x, "qkv", x.d.qkv_width, m->attention_bias || m->qkv_bias);
     for (int pass = DTP_PASS_F; m->position == DTP_POS_ROPE && pass <= DTP_PASS_I; pass++)
@@ -185,7 +185,7 @@ void dtp_op_native_layer(struct dtp_op_build *b) {
 
 void dtp_op_native_embedding(struct dtp_op_build *b) {
     struct native x = {.b = b};
-    dtp_native_of(b->problem, b->plan, &x.d);
+    dtp_native_of(b->problem, b->key, &x.d);
     kernel(&x, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, x.d.tokens, x.d.hidden);
     tp_reduce(&x, DTP_PASS_F);
     tp_gather(&x, DTP_PASS_W);
@@ -202,7 +202,7 @@ void dtp_op_native_embedding(struct dtp_op_build *b) {
  * is a softmax, in place. */
 void dtp_op_native_head(struct dtp_op_build *b) {
     struct native x = {.b = b};
-    dtp_native_of(b->problem, b->plan, &x.d);
+    dtp_native_of(b->problem, b->key, &x.d);
     norm(&x, "final norm");
     expand(&x, "logits", x.d.vocab, false);
     kernel(&x, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY, x.d.tokens, x.d.vocab)->launches =

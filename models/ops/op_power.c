@@ -2,7 +2,6 @@
 #include "models/ops/native.h"
 #include "models/ops/op_build.h"
 #include "models/schedule/schedule.h"
-#include "models/plan/plan.h"
 
 bool dtp_op_is_product(const struct dtp_op *op) {
     return op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;
@@ -75,10 +74,10 @@ double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op) {
 }
 
 /* One operation `times` over. */
-static void add_op(const struct dtp_problem *problem, const struct dtp_plan *plan,
+static void add_op(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                    const struct dtp_op *op, double times, struct dtp_load_mix *m) {
     const struct dtp_gpu *g = &problem->cluster->gpu;
-    double time_s = times * dtp_op_time_s(problem, plan, op);
+    double time_s = times * dtp_op_seconds(problem, key, op);
     if (dtp_op_is_product(op)) {
         m->product_s += time_s;
         m->product_j += times * product_j(&g->power, op);
@@ -95,17 +94,17 @@ static void add_op(const struct dtp_problem *problem, const struct dtp_plan *pla
 
 /* Bubble over work, mean over the ranks (Narayanan 2021, section 2.2); a backward in two parts leaves a
  * third of it (Qi 2023). */
-static double rest_of(const struct dtp_plan *plan) {
+static double rest_of(const struct dtp_layer_key *all) {
     enum { SPLIT = 3 };
-    double rest = (plan->pp - 1.0) / plan->vpp / dtp_plan_num_microbatches(plan);
-    return dtp_schedule_kinds[plan->schedule].split_backward ? rest / SPLIT : rest;
+    double rest = (all->pp - 1.0) / all->vpp / all->microbatches;
+    return dtp_schedule_kinds[all->schedule].split_backward ? rest / SPLIT : rest;
 }
 
-struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_plan *plan,
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                                 const struct dtp_ops *ops) {
     struct dtp_load_mix m = {0};
     for (int i = 0; i < ops->n; i++)
-        add_op(problem, plan, &ops->at[i], ops->at[i].repeated ? 2 : 1, &m);
+        add_op(problem, key, &ops->at[i], ops->at[i].repeated ? 2 : 1, &m);
     return m;
 }
 
@@ -116,9 +115,9 @@ static void whole_model(const struct dtp_model *m, int n[DTP_NLAYER_KINDS]) {
 
 /* Collectives of ZeRO-2 and -3 in our own runtime: the chip rests while they are waited for, and takes their
  * power too while they run beside a layer. */
-static void add_waits(const struct dtp_problem *problem, const struct dtp_plan *plan,
+static void add_waits(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                       const struct dtp_load_mix *layer, double stretches, struct dtp_load_mix *m) {
-    struct dtp_native_waits w = dtp_native_waits_of(problem, plan);
+    struct dtp_native_waits w = dtp_native_waits_of(problem, all);
     const double forward = 1.0 / 3, backward = 2.0 / 3; /* of a layer's time */
     double layer_s = layer->product_s + layer->other_s, hidden_s = 0;
     for (int pass = 0; pass < 2; pass++) {
@@ -132,11 +131,11 @@ static void add_waits(const struct dtp_problem *problem, const struct dtp_plan *
 
 /* A step of a stage, on the mean over the model: its bubble is one rest, while the pipeline fills before it
  * and empties behind it. The mean counts: the chip is slower to follow than a layer lasts. */
-double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan *plan,
+double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                        const struct dtp_load_mix of[DTP_NLAYER_KINDS]) {
     int n[DTP_NLAYER_KINDS];
-    double stretches = (double)plan->pp / dtp_plan_num_microbatches(plan);
-    struct dtp_load_mix mix = {.rest = rest_of(plan)};
+    double stretches = (double)all->pp / all->microbatches;
+    struct dtp_load_mix mix = {.rest = rest_of(all)};
     whole_model(problem->model, n);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
         mix.product_s += n[k] * of[k].product_s / stretches;
@@ -144,8 +143,8 @@ double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_plan 
         mix.other_s += n[k] * of[k].other_s / stretches;
         mix.other_j += n[k] * of[k].other_j / stretches;
     }
-    if (problem->framework->kernels.native && plan->zero_stage >= 2)
-        add_waits(problem, plan, &of[DTP_LAYER_DENSE], stretches, &mix);
+    if (problem->framework->kernels.native && all->zero_stage >= 2)
+        add_waits(problem, all, &of[DTP_LAYER_DENSE], stretches, &mix);
     return dtp_power_slowdown(&problem->cluster->gpu, &mix);
 }
 
@@ -153,27 +152,29 @@ bool dtp_op_follows_clock(enum dtp_layer_kind kind) {
     return dtp_layer_is_block(kind) || kind == DTP_LAYER_HEAD || kind == DTP_LAYER_MTP;
 }
 
-bool dtp_op_has_clock(const struct dtp_problem *problem, const struct dtp_plan *plan) {
+bool dtp_op_has_clock(const struct dtp_problem *problem, enum dtp_dtype dtype) {
     const struct dtp_gpu *g = &problem->cluster->gpu;
     const struct dtp_time_table *table = &g->table[DTP_TABLE_GEMM_FORWARD];
-    return g->power.idle_w > 0 && (table->time_s.n == 0 || table->dtype == (int)plan->dtype);
+    return g->power.idle_w > 0 && (table->time_s.n == 0 || table->dtype == (int)dtype);
 }
 
-void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
+void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                       enum dtp_layer_kind kind, struct dtp_ops *ops) {
     struct dtp_load_mix load[DTP_NLAYER_KINDS] = {0};
     struct dtp_ops other;
     int n[DTP_NLAYER_KINDS];
-    if (!dtp_op_has_clock(problem, plan) || !dtp_op_follows_clock(kind))
+    if (!dtp_op_has_clock(problem, all->dtype) || !dtp_op_follows_clock(kind))
         return;
     whole_model(problem->model, n);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
         if (n[k] == 0 || !dtp_op_follows_clock((enum dtp_layer_kind)k))
             continue;
-        dtp_op_list(problem, plan, (enum dtp_layer_kind)k, &other);
-        load[k] = dtp_op_load(problem, plan, &other);
+        struct dtp_layer_key one;
+        dtp_layer_key_kind(problem, all, (enum dtp_layer_kind)k, &one);
+        dtp_op_list(problem, &one, &other);
+        load[k] = dtp_op_load(problem, &one, &other);
     }
-    double slowdown = dtp_op_slowdown(problem, plan, load);
+    double slowdown = dtp_op_slowdown(problem, all, load);
     for (int i = 0; i < ops->n; i++) {
         double droop =
             dtp_op_is_product(&ops->at[i]) ? dtp_op_droop(&problem->cluster->gpu, &ops->at[i]) : 0;

@@ -70,10 +70,10 @@ static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *o
     return 0;
 }
 
-void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_plan *plan,
+void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_layer_key *key,
                          struct dtp_ops *ops) {
-    int recomputed = plan->recompute == DTP_RECOMPUTE_FULL ? recomputed_ops(f, ops) : 0;
-    int modules = dtp_plan_modules(plan);
+    int recomputed = key->recompute == DTP_RECOMPUTE_FULL ? recomputed_ops(f, ops) : 0;
+    int modules = key->recompute_modules;
     for (int i = 0; i < ops->n; i++) {
         struct dtp_op *op = &ops->at[i];
         op->repeated =

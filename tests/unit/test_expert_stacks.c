@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "models/cost/cost_internal.h"
+#include "models/ops/op_build.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"
 
@@ -163,6 +164,11 @@ static void test_hidden(void) {
     check_hidden(true);
 }
 
+static double net_share(const struct fixture *x, const struct dtp_op *op) {
+    struct dtp_layer_key key = key_of(&x->problem, &x->plan);
+    return dtp_op_net_share(&x->problem, &key, op);
+}
+
 /* Two nodes with two experts each of four, two for a token: of six pairs one is all on either node, so that a
  * token goes to 5/3 nodes instead of as two rows. One expert a token: as rows; all: to each node once. */
 static void test_once_a_node(void) {
@@ -183,7 +189,7 @@ static void test_once_a_node(void) {
             const struct dtp_op *op = &x->ops.at[k];
             x->plan.ep_per_node = 0;
             double rows_s = dtp_op_time_s(&x->problem, &x->plan, op);
-            CU_ASSERT(dtp_op_net_share(&x->problem, &x->plan, op) == 1);
+            CU_ASSERT(net_share(x, op) == 1);
             x->plan.ep_per_node = 1;
             double once_s = dtp_op_time_s(&x->problem, &x->plan, op);
             if (op->kind != DTP_OP_COLLECTIVE || op->axis != DTP_AXIS_EP) {
@@ -191,7 +197,7 @@ static void test_once_a_node(void) {
                 continue;
             }
             if (cases[i].share > 0)
-                near(dtp_op_net_share(&x->problem, &x->plan, op), cases[i].share);
+                near(net_share(x, op), cases[i].share);
             CU_ASSERT(once_s > 0 && once_s < rows_s);
         }
     }
@@ -217,7 +223,7 @@ static void test_thin_fabric(void) {
         double rows_s = dtp_op_time_s(&x->problem, &x->plan, op);
         x->plan.ep_per_node = 1;
         double once_s = dtp_op_time_s(&x->problem, &x->plan, op);
-        double share = dtp_op_net_share(&x->problem, &x->plan, op);
+        double share = net_share(x, op);
         CU_ASSERT(once_s > 0.8 * share * rows_s && once_s < share * rows_s);
     }
 }

@@ -1,5 +1,5 @@
 /* Keys of three words that differ in one bit each, put while the table grows: each finds its own value. */
-#include "models/cost/memo.h"
+#include "sim/base/memo.h"
 
 #include <CUnit/Basic.h>
 
@@ -17,7 +17,7 @@ static void test_keys(void) {
     struct dtp_memo memo;
     int value[KEYS];
     uint64_t key[WORDS];
-    dtp_memo_init(&memo, a);
+    dtp_memo_init(&memo, a, WORDS * sizeof(uint64_t));
     for (int i = 0; i < KEYS; i++) {
         key_of(i, key);
         CU_ASSERT_PTR_NULL(dtp_memo_find(&memo, key));

@@ -204,12 +204,49 @@ static void test_clocks_of_plans(void) {
     }
 }
 
+/* The i-th mixture of what a key leaves blank, and others. */
+static void mix_plan(struct dtp_plan *p, int i) {
+    p->zero_stage = i & 3;
+    p->dp = p->ep = 8;
+    p->tp = i & 4 ? 2 : 1;
+    p->sequence_parallel = p->tp > 1;
+    p->global_batch_size = p->microbatch_size * p->dp * (i & 8 ? 4 : 1);
+    p->tp_overlap = p->ep_overlap = p->ep_per_node = (i & 16) != 0;
+    p->recompute = i & 32 ? DTP_RECOMPUTE_SELECTIVE : DTP_RECOMPUTE_NONE;
+    p->recompute_modules = p->recompute ? DTP_BIT_MLP : 0;
+    p->tp_algo = i & 64 ? DTP_ALGO_TREE : DTP_ALGO_AUTO;
+}
+
+/* What the key of activations leaves blank does not count, in any framework: all that a layer keeps is what its own
+ * key says, whatever was asked before. */
+static void test_blank_members(void) {
+    static const enum dtp_layer_kind kinds[] = {DTP_LAYER_DENSE, DTP_LAYER_MOE, DTP_LAYER_HEAD};
+    const char *const *names;
+    size_t n;
+    CU_ASSERT_FATAL(dtp_framework_list(arena, &names, &n, NULL) == DTP_OK && n > 10);
+    for (size_t f = 0; f < n; f++) {
+        struct fixture x;
+        setup(&x, "mixtral-8x7b", names[f]);
+        if (x.framework.kernels.native)
+            continue;
+        struct dtp_memory_memo *memo = dtp_memory_memo_create(arena, &x.problem);
+        for (int i = 0; i < 128; i++) {
+            mix_plan(&x.plan, i);
+            const struct activations *all_kinds = dtp_memory_activations(memo, &x.plan);
+            for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
+                CU_ASSERT(all_kinds->kept[kinds[k]] ==
+                          dtp_memory_layer_activations(&x.problem, &x.plan, kinds[k]));
+        }
+    }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"buckets of a reducer", test_reducer},
                            {"logits of each depth", test_logits_of_depths},
                            {"gradients of a layer", test_gradients_of_a_layer},
                            {"the last layer", test_last_layer},
                            {"clocks of plans", test_clocks_of_plans},
+                           {"blank members of keys", test_blank_members},
                            {"transfers between stages", test_transfers},
                            {"the piece that is gathered", test_flat_gather},
                            {"weights of autocast", test_cached_weights},

@@ -209,7 +209,8 @@ static void test_rests(void) {
         double n = x->model.layers * 8 / 4.0, w = g->power_w;
         struct dtp_load_mix mix = {n * 1e-3, n * 2e-3 * w, n * 1e-4, n * 1e-5 * w, cases[i].rest};
         double slowdown = dtp_power_slowdown(g, &mix);
-        near(dtp_op_slowdown(&x->problem, &x->plan, of), slowdown);
+        struct dtp_layer_key key = key_of(&x->problem, &x->plan);
+        near(dtp_op_slowdown(&x->problem, &key, of), slowdown);
         mix.rest *= 2; /* and it counts */
         CU_ASSERT(slowdown > 1 && dtp_power_slowdown(g, &mix) < slowdown * (1 - 1e-3));
     }

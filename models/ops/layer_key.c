@@ -1,0 +1,82 @@
+#include "models/ops/layer_key.h"
+
+#include <assert.h>
+
+#include "models/ops/op_build.h"
+
+enum { SHAPES = 5, NUMBERS = 20 };
+static_assert(sizeof(struct dtp_layer_key) ==
+                  SHAPES * sizeof(struct dtp_group_shape *) + NUMBERS * sizeof(int),
+              "padding has no value that a memo could compare");
+
+/* Whether gradients are added up counts; how many times only where ZeRO's copies are shared by the microbatches. */
+static int counted_microbatches(const struct dtp_problem *problem, int microbatches) {
+    bool all = problem->framework->quirks.zero_pieces.zero_copy_bytes > 0;
+    return all || microbatches < 2 ? microbatches : 2;
+}
+
+/* Our own runtime waits for ZeRO's collectives, which depend on dp; elsewhere dp only gives the microbatches. */
+static void add_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      const struct dtp_placed *placed, struct dtp_layer_key *out) {
+    out->microbatches = dtp_plan_num_microbatches(plan);
+    out->pp = plan->pp;
+    out->vpp = plan->vpp;
+    out->schedule = plan->schedule;
+    if (!problem->framework->kernels.native || plan->zero_stage < 2)
+        return;
+    out->dp = plan->dp;
+    if (placed)
+        out->dp_shape = placed->shape[DTP_AXIS_DP_CP];
+}
+
+void dtp_layer_key_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      const struct dtp_placed *placed, struct dtp_layer_key *out) {
+    *out = (struct dtp_layer_key){
+        .kind = DTP_NLAYER_KINDS,
+        .tp = plan->tp,
+        .cp = plan->cp,
+        .ep = plan->ep,
+        .etp = dtp_plan_etp(plan),
+        .microbatch_size = plan->microbatch_size,
+        .microbatches = counted_microbatches(problem, dtp_plan_num_microbatches(plan)),
+        .zero_stage = plan->zero_stage,
+        .sequence_parallel = plan->sequence_parallel,
+        .recompute = plan->recompute,
+        .recompute_modules = dtp_plan_modules(plan),
+        .tp_algo = plan->tp_algo,
+        .tp_overlap = plan->tp_overlap < 0 ? problem->framework->wire.tp_overlap : plan->tp_overlap,
+        .ep_overlap = dtp_plan_hides_experts(plan),
+        .ep_per_node = plan->ep_per_node,
+        .dtype = plan->dtype};
+    if (placed) {
+        out->tp_shape = placed->shape[DTP_AXIS_TP];
+        out->cp_shape = placed->shape[DTP_AXIS_CP];
+        out->ep_shape = placed->shape[DTP_AXIS_EP];
+        out->etp_shape = placed->shape[DTP_AXIS_ETP];
+    }
+    if (dtp_op_has_clock(problem, plan->dtype))
+        add_clock(problem, plan, placed, out);
+}
+
+/* A window that holds all keys is none. */
+static enum dtp_layer_kind same_kind(const struct dtp_problem *problem, enum dtp_layer_kind kind) {
+    if (problem->model->sliding_window < problem->seq)
+        return kind;
+    return kind == DTP_LAYER_DENSE_WINDOW ? DTP_LAYER_DENSE
+           : kind == DTP_LAYER_MOE_WINDOW ? DTP_LAYER_MOE
+                                          : kind;
+}
+
+void dtp_layer_key_kind(const struct dtp_problem *problem, const struct dtp_layer_key *all,
+                        enum dtp_layer_kind kind, struct dtp_layer_key *out) {
+    *out = *all;
+    out->kind = same_kind(problem, kind);
+    out->microbatches = counted_microbatches(problem, all->microbatches);
+    out->pp = out->vpp = out->dp = out->schedule = 0;
+    out->dp_shape = NULL;
+    if (dtp_layer_has_experts(kind))
+        return;
+    out->ep = out->etp = 1;
+    out->ep_overlap = out->ep_per_node = 0;
+    out->ep_shape = out->etp_shape = NULL;
+}

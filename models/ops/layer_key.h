@@ -1,0 +1,42 @@
+/* layer_key.h: all that the layers of a plan depend on beside the problem.
+ *
+ * What lists, times or weighs the operations of a layer takes the problem and this key, never the plan: what one key
+ * gave, every plan with the same key gets from a memo, and the compiler sees to it that nothing else was looked at.
+ * The members have the names of the plan's, with defaults resolved: 0 overlaps, modules and degrees are gone.
+ *
+ *     struct dtp_layer_key all, one;
+ *     dtp_layer_key_of(problem, plan, placed, &all);             layers of every kind, and the clock they share
+ *     dtp_layer_key_kind(problem, &all, DTP_LAYER_DENSE, &one);  one of them at the highest clock
+ */
+#ifndef DTP_MODELS_LAYER_KEY_H
+#define DTP_MODELS_LAYER_KEY_H
+
+#include "models/plan/placed.h"
+
+/* Whole numbers and addresses without padding, so that equal keys have equal bytes. Members that do not count are 0.
+ * Shapes are those of a struct dtp_placed, which must stay; NULL where nothing is timed, or the plan has no place. */
+struct dtp_layer_key {
+    const struct dtp_group_shape *tp_shape, *cp_shape, *ep_shape, *etp_shape;
+    const struct dtp_group_shape *dp_shape; /* of dp x cp, as the last members */
+    enum dtp_layer_kind kind;               /* DTP_NLAYER_KINDS: of all kinds */
+    int tp, cp, ep, etp;                    /* ep and etp: 1 without experts */
+    int microbatch_size;
+    int microbatches; /* of a step; 2: two or more, where no more than that counts */
+    int zero_stage, sequence_parallel;
+    enum dtp_recompute recompute;
+    int recompute_modules; /* dtp_plan_modules() */
+    enum dtp_algo tp_algo;
+    int tp_overlap, ep_overlap, ep_per_node; /* ep_overlap: dtp_plan_hides_experts() */
+    enum dtp_dtype dtype;
+    /* Only of all kinds, and where products have a clock, on which the bubble and the waits of a step count. */
+    int pp, vpp, dp, schedule;
+};
+
+/* placed NULL: for what takes no time. */
+void dtp_layer_key_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                      const struct dtp_placed *placed, struct dtp_layer_key *out);
+/* all: of the same problem. */
+void dtp_layer_key_kind(const struct dtp_problem *problem, const struct dtp_layer_key *all,
+                        enum dtp_layer_kind kind, struct dtp_layer_key *out);
+
+#endif
