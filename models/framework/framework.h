@@ -17,12 +17,10 @@
 /* LM loss: PyTorch's own; a kernel for each pass over fp32 logits (Megatron's vocabulary-parallel one);
  * these passes joined by torch.compile; one kernel on 16-bit logits. */
 enum dtp_cross_entropy { DTP_LOSS_TORCH, DTP_LOSS_PASSES, DTP_LOSS_COMPILED, DTP_LOSS_FUSED };
-extern const char *const dtp_cross_entropy_names[];
 
 /* Scales of FP8: of steps before (attention and its projection then keep the output apart), of the tensor, which
  * is read for its maximum first, or of blocks (MX, 128 x 128). */
 enum dtp_fp8_recipe { DTP_FP8_DELAYED, DTP_FP8_CURRENT, DTP_FP8_BLOCK };
-extern const char *const dtp_fp8_recipe_names[];
 
 /* What it keeps in device memory. */
 struct dtp_framework_keeps {

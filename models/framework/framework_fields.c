@@ -14,8 +14,8 @@ struct document {
         *dtypes, *recompute, *fitted, *by_gpu;
 };
 
-const char *const dtp_cross_entropy_names[] = {"torch", "passes", "compiled", "fused", NULL};
-const char *const dtp_fp8_recipe_names[] = {"delayed", "current", "block", NULL};
+static const char *const cross_entropy_names[] = {"torch", "passes", "compiled", "fused", NULL};
+static const char *const fp8_recipe_names[] = {"delayed", "current", "block", NULL};
 
 #define F(member) (offsetof(struct document, framework) + offsetof(struct dtp_framework, member))
 
@@ -54,7 +54,7 @@ static const struct dtp_field kernels_fields[] = {
     {.name = "cross_entropy",
      .kind = DTP_FIELD_ENUM,
      .offset = F(kernels.cross_entropy),
-     .names = dtp_cross_entropy_names,
+     .names = cross_entropy_names,
      .help = "PyTorch's, pass by pass over fp32 logits, these compiled, or one kernel in 16 bit"},
     BOOLEAN(kernels, fused_gradient_accumulation,
             "the weight-gradient GEMM adds into the gradient buffer"),
@@ -69,7 +69,7 @@ static const struct dtp_field kernels_fields[] = {
     {.name = "fp8_recipe",
      .kind = DTP_FIELD_ENUM,
      .offset = F(kernels.fp8_recipe),
-     .names = dtp_fp8_recipe_names,
+     .names = fp8_recipe_names,
      .help = "FP8: scales of steps before, of the tensor at hand or of its blocks"},
     NUMBER(kernels, cp_attention_factor, 10, "fitted: ring attention over one kernel of the whole"),
     BOOLEAN(kernels, separate_products, "q, k, v, gate and up are products of their own"),

@@ -68,7 +68,6 @@ struct dtp_task_tag {
 /* rank 20 bits, stage 12, microbatch 19; parts beyond 255 are 255. */
 uint64_t dtp_tag_pack(struct dtp_task_tag t);
 struct dtp_task_tag dtp_tag_unpack(uint64_t tag);
-enum dtp_task_kind dtp_tag_kind(uint64_t tag);
 
 /* Where the parts of a rank's step end; DTP_NONE where it has none. */
 struct dtp_rank_tasks {

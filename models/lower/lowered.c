@@ -34,12 +34,12 @@ static int bits(uint64_t tag, int from, int to) {
     return (int)(tag >> from & ((UINT64_C(1) << (to - from)) - 1));
 }
 
-enum dtp_task_kind dtp_tag_kind(uint64_t tag) {
+static enum dtp_task_kind tag_kind(uint64_t tag) {
     return (enum dtp_task_kind)bits(tag, 0, RANK_AT);
 }
 
 struct dtp_task_tag dtp_tag_unpack(uint64_t tag) {
-    return (struct dtp_task_tag){.kind = dtp_tag_kind(tag),
+    return (struct dtp_task_tag){.kind = tag_kind(tag),
                                  .rank = bits(tag, RANK_AT, STAGE_AT),
                                  .stage = bits(tag, STAGE_AT, MICROBATCH_AT),
                                  .microbatch = bits(tag, MICROBATCH_AT, PART_AT),
@@ -54,13 +54,13 @@ static void add_busy(const struct dtp_lowered *lo, const struct dtp_timeline *t,
     for (int i = 0; i < lo->nranks; i++)
         previous_s[i] = fixed_s;
     for (dtp_id x = 0; x < t->ntasks; x++) {
-        enum dtp_task_kind kind = dtp_tag_kind(lo->graph.tag[x]);
+        enum dtp_task_kind kind = tag_kind(lo->graph.tag[x]);
         if (kind > DTP_T_W && kind != DTP_T_LATE && kind != DTP_T_OP)
             continue;
         dtp_id i = lo->graph.stream[x]; /* compute streams are the first ones, in order */
         path[i].busy_s += t->end_s[x] - t->start_s[x];
         if (t->cause[x] != DTP_NONE) {
-            enum dtp_task_kind why = dtp_tag_kind(lo->graph.tag[t->cause[x]]);
+            enum dtp_task_kind why = tag_kind(lo->graph.tag[t->cause[x]]);
             if (why == DTP_T_GATHER || why == DTP_T_UNSHARD || why == DTP_T_REDUCE)
                 path[i].dp_wait_s += t->start_s[x] - previous_s[i];
         }

@@ -1,6 +1,5 @@
 #include "models/model/model_internal.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "sim/base/text.h"
@@ -416,7 +415,7 @@ enum dtp_status dtp_model_finish(struct dtp_model *m, struct dtp_err *err) {
     return check_rest(m, err);
 }
 
-/* ---- writing and comparing ---- */
+/* ---- writing ---- */
 
 void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m) {
     struct model_doc doc = {.m = *m};
@@ -435,53 +434,4 @@ void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m) {
     if (m->source)
         dtp_json_kv_string(w, "source", m->source);
     dtp_json_end(w);
-}
-
-static bool same_text(const char *a, const char *b) {
-    return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
-static bool equal_fields(const struct dtp_field *fields, const void *a, const void *b);
-
-static bool equal_field(const struct dtp_field *f, const void *a, const void *b) {
-    switch (f->kind) {
-    case DTP_FIELD_BOOL:
-        return *(const bool *)a == *(const bool *)b;
-    case DTP_FIELD_INT:
-    case DTP_FIELD_ENUM:
-        return memcmp(a, b, sizeof(int)) == 0;
-    case DTP_FIELD_DOUBLE:
-        return memcmp(a, b, sizeof(double)) == 0;
-    case DTP_FIELD_STRING:
-        return same_text(*(const char *const *)a, *(const char *const *)b);
-    case DTP_FIELD_OBJECT:
-        return equal_fields(f->fields, a, b);
-    case DTP_FIELD_U64:
-    case DTP_FIELD_SET:
-    case DTP_FIELD_INTS:
-    case DTP_FIELD_DOUBLES:
-    case DTP_FIELD_JSON:
-    case DTP_FIELD_PUT:
-        break;
-    }
-    assert(false && "a kind of field that no model has");
-    return false;
-}
-
-static bool equal_fields(const struct dtp_field *fields, const void *a, const void *b) {
-    for (const struct dtp_field *f = fields; f->name; f++)
-        if (!equal_field(f, (const char *)a + f->offset, (const char *)b + f->offset))
-            return false;
-    return true;
-}
-
-bool dtp_model_equal(const struct dtp_model *a, const struct dtp_model *b) {
-    struct model_doc x = {.m = *a}, y = {.m = *b};
-    if (!equal_fields(dtp_model_fields + READ_ONLY, &x, &y) || !same_text(a->source, b->source) ||
-        a->nconvs != b->nconvs)
-        return false;
-    for (int i = 0; i < a->nconvs; i++)
-        if (!equal_fields(dtp_conv_fields, &a->conv[i], &b->conv[i]))
-            return false;
-    return true;
 }

@@ -148,8 +148,6 @@ enum dtp_status dtp_model_finish(struct dtp_model *m, struct dtp_err *err);
 void dtp_model_write(struct dtp_json_out *w, const struct dtp_model *m);
 enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
                                struct dtp_err *err);
-/* Equal in every field, strings and convolutions by content. */
-bool dtp_model_equal(const struct dtp_model *a, const struct dtp_model *b);
 
 bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer);
 /* Those beyond the last are the depths' of multi-token prediction, of the last one's kind. */

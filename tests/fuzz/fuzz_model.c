@@ -5,6 +5,7 @@
 
 #include "models/model/model.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/model_equal.h"
 
 static void check(struct dtp_arena *a, const struct dtp_model *m) {
     struct dtp_param_counts n;
@@ -23,7 +24,7 @@ static void check(struct dtp_arena *a, const struct dtp_model *m) {
     fclose(f);
     if (!(n.active <= n.total) || !isfinite(flops) || flops < 0 ||
         dtp_json_parse(a, "written", text, length, &j, NULL) != DTP_OK ||
-        dtp_model_read(a, j, &back, NULL) != DTP_OK || !dtp_model_equal(m, &back))
+        dtp_model_read(a, j, &back, NULL) != DTP_OK || !model_equal(m, &back))
         abort();
     free(text);
 }

@@ -7,6 +7,7 @@
 #include "models/model/model.h"
 #include "sim/base/text.h"
 #include "tests/model_case.h"
+#include "tests/model_equal.h"
 #include "tests/suites.h"
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -82,9 +83,9 @@ static void test_write_read(void) {
         if (dtp_model_read(arena, j, &back, &err) != DTP_OK)
             fprintf(stderr, "%s: %s\n", names[i], err.msg);
         CU_ASSERT_FATAL(err.status == DTP_OK);
-        CU_ASSERT(dtp_model_equal(&m, &back));
+        CU_ASSERT(model_equal(&m, &back));
         back.ffn++;
-        CU_ASSERT_FALSE(dtp_model_equal(&m, &back));
+        CU_ASSERT_FALSE(model_equal(&m, &back));
         free(text);
     }
 }
@@ -109,7 +110,7 @@ static void test_finish_defaults(void) {
     CU_ASSERT_EQUAL(total_params(&m), total_params(&same));
     struct dtp_model again = m;
     CU_ASSERT_EQUAL(dtp_model_finish(&again, NULL), DTP_OK);
-    CU_ASSERT(dtp_model_equal(&m, &again));
+    CU_ASSERT(model_equal(&m, &again));
 }
 
 static void test_finish_refuses(void) {
