@@ -118,11 +118,6 @@ struct dtp_coll_cost {
  * the node or the NIC. Shapes stand for regular groups. */
 void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                    const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out);
-/* The same as if the cluster had no curve of that collective, group size and node count (all_gather
- * and reduce_scatter together): what a report of held-out errors needs. */
-void dtp_coll_cost_without(const struct dtp_cluster *c, enum dtp_collective kind,
-                           const struct dtp_group_shape *shape, double bytes,
-                           struct dtp_coll_cost *out);
 /* Message between two given GPUs (pipeline), sharded over nothing: bytes as they go on the wire.
  * siblings: messages that leave the same NIC at the same time, itself included. */
 void dtp_p2p_cost(const struct dtp_cluster *c, int src, int dst, int siblings, double bytes,

@@ -269,14 +269,13 @@ struct neighbours {
 };
 
 static struct neighbours find_curves(const struct dtp_cluster *c, enum dtp_collective kind,
-                                     const struct dtp_group_shape *s, bool held_out) {
+                                     const struct dtp_group_shape *s) {
     struct neighbours n = {0};
     int best = 1;
     for (int i = 0; i < c->ncurves; i++) {
         const struct dtp_curve *k = &c->curve[i];
         int kin = kinship(c, (int)kind, k->collective);
-        if ((k->nodes > 1) != (s->nodes > 1) || kin < best ||
-            (held_out && kin > 1 && k->gpus == s->size && k->nodes == s->nodes))
+        if ((k->nodes > 1) != (s->nodes > 1) || kin < best)
             continue;
         if (kin > best) {
             best = kin;
@@ -413,7 +412,7 @@ static struct guess blend(const struct dtp_cluster *c, const struct neighbours *
 /* Time and latency of what NCCL runs (or a group of sends). */
 static void nccl_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                       const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
-    struct neighbours near = find_curves(c, kind, s, out->extrapolated);
+    struct neighbours near = find_curves(c, kind, s);
     const struct dtp_nccl_correction *f =
         dtp_nccl_correction_for(c, kind, s->nodes, c->simple_only);
     const struct dtp_curve *k = near.exact;
@@ -477,7 +476,7 @@ static void apply_wires(const struct dtp_cluster *c, enum dtp_collective kind,
 static bool shared_memory_s(const struct dtp_cluster *c, enum dtp_collective kind,
                             const struct dtp_group_shape *s, double bytes,
                             struct dtp_coll_cost *out) {
-    struct neighbours near = find_curves(c, kind, s, out->extrapolated);
+    struct neighbours near = find_curves(c, kind, s);
     const struct dtp_curve *k = near.exact;
     if (!k || kinship(c, (int)kind, k->collective) < 3)
         return false;
@@ -489,7 +488,6 @@ static bool shared_memory_s(const struct dtp_cluster *c, enum dtp_collective kin
     return true;
 }
 
-/* out->extrapolated on entry: hold out the curve of this very group. */
 static void cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                  const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
     if (s->size < 2 || !(bytes > 0))
@@ -518,13 +516,6 @@ void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum d
                    const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out) {
     *out = (struct dtp_coll_cost){.algo = algo, .source = ""};
     cost(c, kind, algo, shape, bytes, out);
-}
-
-void dtp_coll_cost_without(const struct dtp_cluster *c, enum dtp_collective kind,
-                           const struct dtp_group_shape *shape, double bytes,
-                           struct dtp_coll_cost *out) {
-    *out = (struct dtp_coll_cost){.algo = DTP_ALGO_AUTO, .source = "", .extrapolated = true};
-    cost(c, kind, DTP_ALGO_AUTO, shape, bytes, out);
 }
 
 void dtp_p2p_cost(const struct dtp_cluster *c, int src, int dst, int siblings, double bytes,

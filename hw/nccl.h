@@ -38,7 +38,7 @@ enum dtp_nccl_arch {
 #define DTP_NCCL_TREE_SIZES 23 /* correction of tree at 64 B x 2^i */
 
 /* t = latency x lat + mixed x sqrt(lat x g x bytes) + bandwidth x g x bytes, least over the
- * algorithms: three factors for all measured sweeps of a class (hw/fit_curves.h). */
+ * algorithms: three factors for all measured sweeps of a class (tests/bench/sweeps.h). */
 struct dtp_nccl_correction {
     double latency, mixed, bandwidth, mean_error;
 };

@@ -12,7 +12,7 @@
  *   classes     elements/s of each enum dtp_kernel that the runtime uses; SwiGLU's time over GELU's
  *   gap         host time of one kernel: call, tensor taken and given
  * Collectives. n ranks, n = 2 .. nranks (divisors of it), the communicator of forked ranks, sizes from
- * 64 B to 4 MiB; t = a + b sqrt(s) + c s is fitted (hw/fit_curves.h). With more ranks than cores the
+ * 64 B to 4 MiB; t = a + b sqrt(s) + c s is fitted (hw/fit_curve.h). With more ranks than cores the
  * ranks of a core take turns: the curve holds the time that one rank works, time x cores / ranks.
  * `together`: nranks / n groups at once, so that a job of more ranks than cores is measured as such.
  * p2p: one way of a round trip of ranks 2 i and 2 i + 1.

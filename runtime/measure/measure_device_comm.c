@@ -2,7 +2,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "hw/fit_curves.h"
+#include "hw/fit_curve.h"
 #include "runtime/launch.h"
 #include "runtime/measure/measure.h"
 #include "runtime/os_linux.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "hw/fit_curves.h"
+#include "tests/bench/sweeps.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
@@ -71,12 +71,33 @@ static size_t octave_means(const struct dtp_point *p, size_t n, struct dtp_point
     return m;
 }
 
+static bool gathers(int kind) {
+    return kind == DTP_ALL_GATHER || kind == DTP_REDUCE_SCATTER;
+}
+
+/* The cluster without the curves of the sweep's group; all_gather and reduce_scatter count as one. */
+static struct dtp_cluster held_out(struct dtp_arena *a, const struct dtp_cluster *c,
+                                   const struct dtp_sweep *s) {
+    struct dtp_cluster out = *c;
+    out.curve = DTP_NEW(a, struct dtp_curve, (size_t)c->ncurves + 1);
+    out.ncurves = 0;
+    for (int i = 0; i < c->ncurves; i++) {
+        const struct dtp_curve *k = &c->curve[i];
+        bool kin = k->collective == (int)s->collective ||
+                   (gathers(k->collective) && gathers((int)s->collective));
+        if (!kin || k->gpus != s->gpus || k->nodes != s->nodes)
+            out.curve[out.ncurves++] = *k;
+    }
+    return out;
+}
+
 static enum dtp_status report_sweep(struct dtp_arena *a, const char *data,
                                     const struct dtp_sweep *s, const struct dtp_cluster *c,
                                     struct table tables[2], struct dtp_err *err) {
     struct dtp_point *point = NULL, mean[128];
     size_t n = 0;
     struct dtp_group_shape shape = shape_of(c, s);
+    struct dtp_cluster without = held_out(a, c, s);
     struct sum all[2] = {{0}};
     const char *source = "";
     DTP_TRY(dtp_sweep_read(a, data, s, &point, &n, err));
@@ -84,7 +105,7 @@ static enum dtp_status report_sweep(struct dtp_arena *a, const char *data,
     for (size_t i = 0; i < n; i++) {
         struct dtp_coll_cost cost[2];
         dtp_coll_cost(c, s->collective, DTP_ALGO_AUTO, &shape, mean[i].bytes, &cost[0]);
-        dtp_coll_cost_without(c, s->collective, &shape, mean[i].bytes, &cost[1]);
+        dtp_coll_cost(&without, s->collective, DTP_ALGO_AUTO, &shape, mean[i].bytes, &cost[1]);
         for (int k = 0; k < 2; k++) {
             double ratio = cost[k].time_s / mean[i].time_s;
             add(&all[k], ratio);

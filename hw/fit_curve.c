@@ -1,12 +1,10 @@
-#include "hw/fit_curves.h"
+#include "hw/fit_curve.h"
 
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "sim/base/text.h"
 #include "sim/base/units.h"
 
 /* Least squares of sum w (x0 r0 + x1 r1 + x2 r2 - 1)^2 over the terms that the mask names; the others
@@ -103,85 +101,5 @@ enum dtp_status dtp_fit_curve(struct dtp_arena *a, const struct dtp_point *point
     out->max_bytes = point[n - 1].bytes;
     out->points = (int)n;
     out->mean_error = sum / weights;
-    return DTP_OK;
-}
-
-/* ---- files ---- */
-
-/* Six digits are more than a fit has. */
-static double rounded(double v) {
-    char text[32];
-    snprintf(text, sizeof text, "%.5e", v);
-    return strtod(text, NULL);
-}
-
-static void write_curve(struct dtp_json_out *w, const struct dtp_sweep *s,
-                        const struct dtp_curve *c) {
-    dtp_json_line(w);
-    dtp_json_object(w);
-    dtp_json_kv_string(w, "collective", dtp_collective_names[s->collective]);
-    dtp_json_kv_int(w, "gpus", s->gpus);
-    dtp_json_kv_int(w, "nodes", s->nodes);
-    dtp_json_kv_double(w, "a_s", rounded(c->a_s));
-    dtp_json_kv_double(w, "b_s_per_sqrt_byte", rounded(c->b_s_per_sqrt_byte));
-    dtp_json_kv_double(w, "c_s_per_byte", rounded(c->c_s_per_byte));
-    dtp_json_kv_double(w, "min_bytes", c->min_bytes);
-    dtp_json_kv_double(w, "max_bytes", c->max_bytes);
-    dtp_json_kv_int(w, "points", c->points);
-    dtp_json_kv_double(w, "mean_error", floor(c->mean_error * 1e5 + 0.5) / 1e5);
-    dtp_json_kv_string(w, "source", s->source);
-    dtp_json_end(w);
-}
-
-static enum dtp_status fit_sweep(struct dtp_arena *a, const char *data, const struct dtp_sweep *s,
-                                 struct dtp_curve *out, struct dtp_err *err) {
-    struct dtp_point *point = NULL;
-    size_t n = 0;
-    DTP_TRY(dtp_sweep_read(a, data, s, &point, &n, err));
-    const double least[3] = {s->least_s, 0,
-                             dtp_busbw_factor(s->collective, s->gpus) / s->busbw_limit_bytes_per_s};
-    enum dtp_status status = dtp_fit_curve(a, point, n, least, out, err);
-    if (status != DTP_OK) {
-        char where[160];
-        snprintf(where, sizeof where, "%s, %s, %d GPUs", s->curves,
-                 dtp_collective_names[s->collective], s->gpus);
-        dtp_err_prefix(err, where);
-    }
-    return status;
-}
-
-enum dtp_status dtp_fit_curves(struct dtp_arena *a, const char *data, const char *out, FILE *report,
-                               struct dtp_err *err) {
-    size_t n = 0;
-    const struct dtp_sweep *s = dtp_sweeps(&n);
-    for (size_t i = 0; i < n;) {
-        const char *name = s[i].curves;
-        struct dtp_file_out file;
-        struct dtp_json_out w;
-        DTP_TRY(dtp_file_out_open(a, dtp_arena_printf(a, "%s/%s.json", out, name), &file, err));
-        dtp_json_begin(&w, file.f, 1);
-        dtp_json_object(&w);
-        dtp_json_kv_string(&w, "notes",
-                           "written by dtp_fit_curves(), hw/fit_curves.h; do not edit");
-        dtp_json_put_key(&w, "curves");
-        dtp_json_array(&w);
-        for (; i < n && strcmp(s[i].curves, name) == 0; i++) {
-            struct dtp_curve c = {0};
-            enum dtp_status status = fit_sweep(a, data, &s[i], &c, err);
-            if (status != DTP_OK) {
-                dtp_file_out_abort(&file);
-                return status;
-            }
-            write_curve(&w, &s[i], &c);
-            fprintf(report,
-                    "%-13s %-14s %5d GPUs %4d nodes %5d points  error %4.1f %%  %.1f GB/s\n", name,
-                    dtp_collective_names[s[i].collective], s[i].gpus, s[i].nodes, c.points,
-                    100 * c.mean_error,
-                    dtp_busbw_factor(s[i].collective, s[i].gpus) / c.c_s_per_byte / DTP_GIGA);
-        }
-        dtp_json_end(&w);
-        dtp_json_end(&w);
-        DTP_TRY(dtp_file_out_commit(&file, err));
-    }
     return DTP_OK;
 }

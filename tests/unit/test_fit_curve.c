@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hw/fit_curves.h"
+#include "tests/bench/sweeps.h"
 #include "sim/base/units.h"
 #include "tests/suites.h"
 
@@ -14,7 +14,7 @@
 static struct dtp_arena *a;
 
 static int setup(void) {
-    a = dtp_arena_create("test_fit_curves");
+    a = dtp_arena_create("test_fit_curve");
     return a == NULL;
 }
 
@@ -128,7 +128,6 @@ int main(void) {
                            {"committed curves from the sweeps", test_committed},
                            {"committed factors from the curves", test_factors},
                            CU_TEST_INFO_NULL};
-    CU_SuiteInfo suites[] = {{"fit_curves", setup, teardown, NULL, NULL, tests},
-                             CU_SUITE_INFO_NULL};
+    CU_SuiteInfo suites[] = {{"fit_curve", setup, teardown, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     return run_suites(suites);
 }
