@@ -113,6 +113,7 @@ struct dtp_rank {
     float *scalars;  /* on the device: loss, norm2, clip scale */
     struct dtp_adamw_tensor *tensors;
     struct dtp_loss_scale loss_scale;
+    int save_lock; /* descriptor of DIR/lock; 0: none */
     int step, first_step, action;
     int64_t sequence;      /* of the global batch: the first of the microbatch at hand */
     double tokens_inverse; /* 1 / tokens of the global batch */
@@ -306,8 +307,10 @@ enum dtp_status dtp_rank_run(struct dtp_rank *r, void *shared, const struct dtp_
                              struct dtp_run_result *out);
 void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
                        struct dtp_run_result *out);
-/* Before the first step: rank 0 makes the folder, so that hours are not trained for a path that is wrong. */
+/* Before the first step: rank 0 makes the folder, so that hours are not trained for a path that is wrong, and
+ * locks it until dtp_checkpoint_release(). */
 enum dtp_status dtp_checkpoint_prepare(struct dtp_rank *r);
+void dtp_checkpoint_release(struct dtp_rank *r);
 enum dtp_status dtp_checkpoint_save(struct dtp_rank *r, int step);
 enum dtp_status dtp_checkpoint_load(struct dtp_rank *r, int *step);
 

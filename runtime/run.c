@@ -292,6 +292,7 @@ enum dtp_status dtp_rank_run(struct dtp_rank *r, void *shared, const struct dtp_
         dtp_err_prefix(r->err, where);
     if (status == DTP_OK)
         status = train(r, out);
+    dtp_checkpoint_release(r);
     if (status != DTP_OK && r->host)
         r->host->ops->abort(r->host, r->err->msg);
     return status;

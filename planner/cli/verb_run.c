@@ -51,7 +51,8 @@ static const struct dtp_option options[] = {
     {"save-every", DTP_OPT_INT, 0, AT(save_every), .value = "N", .max = MOST_STEPS,
      .help = "steps between checkpoints (default: one at the end)"},
     {"resume", DTP_OPT_STRING, 0, AT(resume), .value = "DIR", .complete = DTP_COMPLETE_FILE,
-     .help = "go on from the newest checkpoint of this folder, which any layout may have written"},
+     .help =
+         "go on from the newest checkpoint of this folder, of any layout, or from a step-N in it"},
     {"timeout", DTP_OPT_DOUBLE, 0, AT(timeout_s), .value = "SECONDS",
      .help = "longest wait for another rank (default 60)"},
     {"no-pin", DTP_OPT_FLAG, 0, AT(pin), .help = "leave ranks free to move between cores"},

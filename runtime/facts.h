@@ -1,0 +1,29 @@
+/* facts.h: what a run trains, as one line of JSON, for checkpoints and for ranks that meet.
+ *
+ *   {"training": {"model": {...}, "seq", "batch", "seed", "data", "optimizer": {...}, "dropout": {...}},
+ *    "job": {"version", "backend", "dtype", "steps", "rates": {...}, "plan": {...}}}
+ *
+ * A checkpoint goes on only where "training" is the same; "job" may change between runs, but not between
+ * the ranks of one. Names and sources of a model are left out: its architecture is what counts. Data is
+ * told by its length and CRC-32, since hosts may keep it under different paths.
+ */
+#ifndef DTP_RUNTIME_FACTS_H
+#define DTP_RUNTIME_FACTS_H
+
+#include "runtime/run.h"
+#include "sim/base/json.h"
+
+struct dtp_data;
+
+#define DTP_FACTS_MOST_BYTES (1 << 18) /* length of a text that is accepted from outside */
+
+enum dtp_status dtp_facts_text(struct dtp_arena *a, const struct dtp_run_options *o,
+                               const struct dtp_data *data, const char **out, struct dtp_err *err);
+/* A member, by its path, that is not the same in both, and both values as text; NULL: none differs. */
+struct dtp_difference {
+    const char *path, *x, *y;
+};
+const struct dtp_difference *dtp_facts_differ(struct dtp_arena *a, const struct dtp_json *x,
+                                              const struct dtp_json *y);
+
+#endif
