@@ -1,4 +1,4 @@
-/* cli.h: verbs. One row in common.c and one file make a command.
+/* cli.h: verbs. One row in verb_help.c and one file make a command.
  *
  *     static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) { ... }
  *     const struct dtp_verb dtp_verb_mine = {
