@@ -109,8 +109,10 @@ void dtp_cli_progress(const char *format, ...) __attribute__((format(printf, 1, 
 void dtp_cli_reading(void *context, const char *file, uint64_t bytes);
 void dtp_cli_measuring(void *context, const char *what); /* context: FILE, a line each */
 
-/* Name of a cluster whose GPU the device's name has ("NVIDIA H200"), with room for the ranks; NULL: none. */
-const char *dtp_cli_cluster_of(struct dtp_arena *a, const char *device, int gpus);
+/* Name of a cluster whose GPU the device's name has ("NVIDIA H200"), with room for the ranks and the memory that
+ * the name ("A100-SXM4-80GB") or the trace says; NULL: none. */
+struct dtp_inferred;
+const char *dtp_cli_cluster_of(struct dtp_arena *a, const struct dtp_inferred *in);
 
 /* The problem that the options ask for. */
 enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_err *err);

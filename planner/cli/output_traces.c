@@ -43,7 +43,7 @@ static const struct dtp_output_key replay[] = {
     {"ranks[].what_if_end_s", "the same under the change"},
     {"ranks[].measured_end_s", "end in the trace"},
     {"ranks[].collectives[].kind", "all_reduce, ..."},
-    {"ranks[].collectives[].group_size", "ranks that take part"},
+    {"ranks[].collectives[].group_size", "ranks that take part; 0: the trace does not say"},
     {"ranks[].collectives[].bytes", "of the buffer; 0: not in the trace"},
     {"ranks[].collectives[].start_s", "of the kernel"},
     {"ranks[].collectives[].end_s", "of the kernel"},

@@ -155,7 +155,7 @@ static enum dtp_status prepare(struct dtp_cli *cli, struct fit *f, struct dtp_er
     DTP_TRY(dtp_infer_complete(cli->a, &f->in, &f->job, err));
     f->framework = own->framework ? own->framework : f->in.framework;
     if (!cluster)
-        cluster = dtp_cli_cluster_of(cli->a, f->in.device, f->in.gpus);
+        cluster = dtp_cli_cluster_of(cli->a, &f->in);
     if (!cluster)
         return dtp_fail(err, DTP_EUSAGE,
                         "--from-trace: no cluster has the trace's \"%s\": give --gpu CLUSTER",

@@ -1,11 +1,13 @@
 /* dtplan infer: the model and the plan behind a trace. */
 #include "traces/replay/infer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "models/schedule/schedule.h"
 #include "planner/cli/cli.h"
 #include "sim/base/text.h"
+#include "sim/base/units.h"
 
 struct own {
     const char *out;
@@ -43,7 +45,17 @@ static const char *value_text(struct dtp_arena *a, enum dtp_infer_field f, int64
 
 /* ---- the cluster ---- */
 
-const char *dtp_cli_cluster_of(struct dtp_arena *a, const char *device, int gpus) {
+/* GB in the name of a device, "A100-SXM4-80GB", else of what the driver reported; 0: unknown. */
+static double memory_gb(const struct dtp_inferred *in) {
+    const char *gb = strstr(in->device, "GB"), *digits = gb;
+    while (gb && digits > in->device && digits[-1] >= '0' && digits[-1] <= '9')
+        digits--;
+    return gb && digits < gb ? strtod(digits, NULL) : (double)in->device_bytes / DTP_GIGA;
+}
+
+const char *dtp_cli_cluster_of(struct dtp_arena *a, const struct dtp_inferred *in) {
+    const char *device = in->device;
+    double wanted_gb = memory_gb(in);
     const char *const *name;
     size_t n;
     const char *found = NULL;
@@ -53,10 +65,12 @@ const char *dtp_cli_cluster_of(struct dtp_arena *a, const char *device, int gpus
     for (size_t i = 0; i < n; i++) {
         struct dtp_cluster *c = DTP_NEW(a, struct dtp_cluster, 1);
         if (dtp_cluster_load(a, name[i], c, NULL) != DTP_OK || !c->gpu.family ||
-            !strstr(device, c->gpu.family) || (c->max_gpus > 0 && c->max_gpus < gpus))
+            !strstr(device, c->gpu.family) || (c->max_gpus > 0 && c->max_gpus < in->gpus))
             continue;
         bool dgx = strncmp(name[i], "dgx", 3) == 0;
-        size_t fit = 2 * strlen(c->gpu.family) + dgx;
+        double gb = (double)c->gpu.memory_bytes / DTP_GIGA;
+        bool same = gb > 0.85 * wanted_gb && gb < 1.15 * wanted_gb;
+        size_t fit = 4 * strlen(c->gpu.family) + (wanted_gb > 0 && same ? 2 : 0) + dgx;
         if (fit > longest) {
             longest = fit;
             found = name[i];
@@ -198,7 +212,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_trace_load(cli->a, cli->arg, (size_t)cli->nargs, &load, &trace, err));
     dtp_infer(cli->a, &trace, &in);
     enum dtp_status status = dtp_infer_complete(cli->a, &in, &m, &why);
-    const char *cluster = dtp_cli_cluster_of(cli->a, in.device, in.gpus);
+    const char *cluster = dtp_cli_cluster_of(cli->a, &in);
     struct document d = {.a = cli->a,
                          .inferred = &in,
                          .model = status == DTP_OK ? &m : NULL,

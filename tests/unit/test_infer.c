@@ -142,7 +142,8 @@ static void test_halves(void) {
         {"aten::layer_norm", "[[2, 256, 512], [], [512], [512], [], []]"},
         {"aten::scaled_dot_product_attention",
          "[[2, 4, 256, 64], [2, 2, 256, 64], [2, 2, 256, 64]]"},
-        {"aten::linear", "[[2, 256, 1024], [512, 1024], []]"}};
+        {"aten::linear", "[[2, 256, 1024], [512, 1024], []]"},
+        {"c10d::_allgather_base_", "[[2, 16000], [1, 16000], [], [], []]"}};
     static const struct fact facts[] = {{DTP_INFER_TP, 2},       {DTP_INFER_HEADS, 8},
                                         {DTP_INFER_FFN, 2048},   {DTP_INFER_KV_HEADS, 4},
                                         {DTP_INFER_HIDDEN, 512}, {DTP_INFER_VOCAB, 32000}};

@@ -457,7 +457,7 @@ static enum dtp_status read_distributed(struct kineto_reader *k, struct dtp_err 
     return status;
 }
 
-/* The name of the first device; the rest is passed over. */
+/* Name and memory of the first device; the rest is passed over. */
 static enum dtp_status read_devices(struct kineto_reader *k, struct dtp_err *err) {
     struct dtp_pull *p = &k->pull;
     struct dtp_text t;
@@ -478,6 +478,10 @@ static enum dtp_status read_devices(struct kineto_reader *k, struct dtp_err *err
         if (dtp_text_is(&t, "name") && !k->r->device[0]) {
             DTP_TRY(dtp_pull_text(p, &t, err));
             k->r->device = keep(k, &t);
+        } else if (dtp_text_is(&t, "totalGlobalMem") && k->r->device_bytes == 0) {
+            DTP_TRY(dtp_pull_text(p, &t, err));
+            if (!dtp_text_u64(&t, &k->r->device_bytes))
+                k->r->device_bytes = 0;
         } else {
             DTP_TRY(dtp_pull_skip(p, err));
         }

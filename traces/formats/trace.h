@@ -147,7 +147,8 @@ struct dtp_trace_rank {
     bool has_base, decimal_us; /* times with a fraction */
     bool unlaunched;           /* no work has a launch: it belongs to the step in which it starts */
     int64_t base_ns;
-    int64_t offset_ns; /* to add so that clocks agree (align) */
+    int64_t offset_ns;     /* to add so that clocks agree (align) */
+    uint64_t device_bytes; /* memory of the device; 0: unknown */
     struct dtp_trace_event **block;
     size_t nevents, nblocks, blocks_capacity;
     struct dtp_trace_lane *lane;

@@ -32,6 +32,8 @@ static void look_at_job(struct infer *x) {
             out->gpus = t->rank[r].world_size;
         if (t->rank[r].device && t->rank[r].device[0])
             out->device = t->rank[r].device;
+        if (t->rank[r].device_bytes > 0)
+            out->device_bytes = t->rank[r].device_bytes;
     }
 }
 
@@ -72,6 +74,7 @@ void dtp_infer(struct dtp_arena *a, struct dtp_trace *trace, struct dtp_inferred
         infer_vote_tasks(&x);
     } else {
         infer_look_at_kernels(&x);
+        infer_vote_training(&x);
         infer_vote_order(&x);
         infer_vote_collectives(&x);
         infer_vote_operators(&x);
@@ -81,6 +84,8 @@ void dtp_infer(struct dtp_arena *a, struct dtp_trace *trace, struct dtp_inferred
     for (int f = 0; f < DTP_NINFERRED; f++)
         infer_decide(&x, (enum dtp_infer_field)f);
     derive(&x);
+    if (x.rank)
+        infer_look_for_decoder(&x);
 }
 
 struct fill {
@@ -170,6 +175,12 @@ enum dtp_status dtp_infer_complete(struct dtp_arena *a, const struct dtp_inferre
                                    struct dtp_infer_model *out, struct dtp_err *err) {
     struct fill f = {a, in, out};
     *out = (struct dtp_infer_model){0};
+    if (in->no_decoder)
+        return dtp_fail(err, DTP_ENO, "not a transformer decoder (%s): no model can be made of it",
+                        in->no_decoder);
+    if (in->at[DTP_INFER_TRAINS].known && in->at[DTP_INFER_TRAINS].value == 0)
+        return dtp_fail(err, DTP_ENO, "inference (%s): no plan of a training can be made of it",
+                        in->at[DTP_INFER_TRAINS].evidence);
     static const enum dtp_infer_field needed[] = {DTP_INFER_LAYERS, DTP_INFER_HIDDEN};
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!in->at[needed[i]].known || in->at[needed[i]].value < 1 ||

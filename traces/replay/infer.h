@@ -1,5 +1,6 @@
 /* infer.h: from a trace to the model and the plan that made it.
  *
+ * Counts are of one step, by launches: work that other steps left behind on the device does not count.
  * What is looked at: names, grids and counts of kernels (attention forward and backward, norms, gathers of
  * embeddings, activations, losses), dimensions of operators where they were recorded, elements and
  * groups of collectives, the order of forwards and backwards on each rank; of a timeline that dtplan
@@ -61,13 +62,16 @@ struct dtp_inferred {
     int gpus;              /* of the job: its world, or the ranks given */
     const char *framework; /* entry of models/frameworks */
     const char *framework_evidence;
-    const char *device; /* as the trace names it, or "" */
+    const char *device;     /* as the trace names it, or "" */
+    uint64_t device_bytes;  /* its memory; 0: unknown */
+    const char *no_decoder; /* why the job is not a transformer decoder; NULL: nothing says so */
 };
 
 void dtp_infer(struct dtp_arena *a, struct dtp_trace *trace, struct dtp_inferred *out);
 
 /* The model and the plan, what is unknown filled in; notes: one line for each assumption. Fails where
- * layers or hidden size are unknown, or the sizes contradict each other. */
+ * layers or hidden size are unknown, the sizes contradict each other, or the job is inference or not a
+ * transformer decoder. */
 struct dtp_infer_model {
     struct dtp_model model;
     struct dtp_plan plan;

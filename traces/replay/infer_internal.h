@@ -32,13 +32,17 @@ struct infer_kernel {
     uint64_t n;
 };
 
+/* All counts are of one step: the one with the median number of kernels. */
 struct infer_rank {
     const struct dtp_trace_rank *r;
-    size_t nsteps;
+    int64_t from_ns, to_ns; /* of the step's host part */
+    bool launched;          /* work without a launch is a leftover of what was not traced */
     struct infer_kernel *kernel;
     size_t nkernels;
-    uint64_t count[NROLES]; /* kernels of the role, all steps */
-    const char *order;      /* F and B of attention kernels in the first step, as started */
+    uint64_t count[NROLES]; /* kernels of the role */
+    const char *order;      /* F and B of attention kernels, as started */
+    uint64_t transfers;     /* kernels that send or receive */
+    int64_t vocab_parts;    /* ranks that divide the vocabulary, as collectives show; else 1 */
     int64_t batch, heads, kv_heads, seq, head_dim; /* of attention, on this rank; 0: unknown */
     int64_t tokens;                                /* of a microbatch; 0: unknown */
     uint64_t layers;                               /* layers of the rank; 0: unknown */
@@ -67,9 +71,14 @@ const struct dtp_guess *infer_decide(struct infer *x, enum dtp_infer_field field
 /* The winner, or 0. */
 int64_t infer_value(const struct infer *x, enum dtp_infer_field field);
 
+/* The event belongs to the step that is counted: by its launch, a host event by its start. */
+bool infer_in_step(const struct infer_rank *q, const struct dtp_trace_event *e);
+
 void infer_look_at_kernels(struct infer *x);  /* infer_kernels.c: fills x->rank */
-void infer_vote_kernels(struct infer *x);     /* infer_sizes.c: sizes of the model */
-void infer_vote_operators(struct infer *x);   /* infer_sizes.c: where dimensions are recorded */
+void infer_vote_kernels(struct infer *x);     /* infer_kernels.c: sizes of the model */
+void infer_vote_operators(struct infer *x);   /* infer_kernels.c: where dimensions are recorded */
+void infer_vote_training(struct infer *x);    /* infer_job.c: training or inference */
+void infer_look_for_decoder(struct infer *x); /* infer_job.c: what is no transformer decoder */
 void infer_vote_collectives(struct infer *x); /* infer_layout.c: groups, ZeRO, sizes */
 void infer_vote_order(struct infer *x);       /* infer_layout.c: microbatches and schedule */
 void infer_vote_tasks(struct infer *x);       /* infer_tasks.c: a timeline of dtplan's own */

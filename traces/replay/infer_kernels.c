@@ -144,13 +144,64 @@ static int by_kernel(const void *x, const void *y) {
     return p->shape < q->shape ? -1 : p->shape > q->shape;
 }
 
+/* ---- one step ---- */
+
+bool infer_in_step(const struct infer_rank *q, const struct dtp_trace_event *e) {
+    int64_t at_ns = e->start_ns;
+    if (dtp_trace_is_work(e) && e->launch != DTP_TRACE_NONE)
+        at_ns = dtp_trace_event(q->r, e->launch)->start_ns;
+    else if (dtp_trace_is_work(e) && q->launched)
+        return false;
+    return at_ns >= q->from_ns && at_ns < q->to_ns;
+}
+
+struct step_size {
+    uint64_t kernels;
+    size_t step;
+};
+static int by_kernels(const void *x, const void *y) {
+    const struct step_size *p = x, *q = y;
+    if (p->kernels != q->kernels)
+        return p->kernels < q->kernels ? -1 : 1;
+    return p->step < q->step ? -1 : p->step > q->step;
+}
+
+static void choose_step(struct infer *x, struct infer_rank *q) {
+    const struct dtp_trace_rank *r = q->r;
+    const struct dtp_trace_step *step;
+    size_t n;
+    dtp_trace_steps(x->a, r, &step, &n);
+    q->from_ns = INT64_MIN;
+    q->to_ns = INT64_MAX;
+    for (size_t i = 0; i < r->nevents && !q->launched; i++)
+        q->launched = dtp_trace_is_work(dtp_trace_event(r, i)) &&
+                      dtp_trace_event(r, i)->launch != DTP_TRACE_NONE;
+    if (n < 2)
+        return;
+    struct step_size *v = DTP_NEW(x->a, struct step_size, n);
+    for (size_t s = 0; s < n; s++) {
+        q->from_ns = step[s].start_ns;
+        q->to_ns = step[s].start_ns + step[s].dur_ns;
+        v[s].step = s;
+        for (size_t i = 0; i < r->nevents; i++) {
+            const struct dtp_trace_event *e = dtp_trace_event(r, i);
+            v[s].kernels += e->kind == DTP_TRACE_KERNEL && infer_in_step(q, e);
+        }
+    }
+    qsort(v, n, sizeof *v, by_kernels);
+    const struct dtp_trace_step *middle = &step[v[n / 2].step];
+    q->from_ns = middle->start_ns;
+    q->to_ns = middle->start_ns + middle->dur_ns;
+}
+
 static void count_kernels(struct infer *x, struct infer_rank *q) {
     const struct dtp_trace_rank *r = q->r;
     const struct dtp_trace_event **v =
         DTP_NEW(x->a, const struct dtp_trace_event *, r->nevents + 1);
     size_t n = 0;
     for (size_t i = 0; i < r->nevents; i++)
-        if (dtp_trace_event(r, i)->kind == DTP_TRACE_KERNEL)
+        if (dtp_trace_event(r, i)->kind == DTP_TRACE_KERNEL &&
+            infer_in_step(q, dtp_trace_event(r, i)))
             v[n++] = dtp_trace_event(r, i);
     if (n > 1)
         qsort(v, n, sizeof *v, by_kernel);
@@ -180,16 +231,13 @@ static int by_start(const void *x, const void *y) {
 
 static void find_order(struct infer *x, struct infer_rank *q) {
     const struct dtp_trace_rank *r = q->r;
-    const struct dtp_trace_step *step;
-    dtp_trace_steps(x->a, r, &step, &q->nsteps);
-    q->nsteps = q->nsteps > 0 ? q->nsteps : 1;
     unsigned char *role = DTP_NEW(x->a, unsigned char, dtp_trace_nnames(r) + 1);
     struct mark *v = DTP_NEW(x->a, struct mark,
                              q->count[ROLE_ATTENTION] + q->count[ROLE_ATTENTION_BACKWARD] + 1);
     size_t n = 0;
     for (size_t i = 0; i < r->nevents; i++) {
         const struct dtp_trace_event *e = dtp_trace_event(r, i);
-        if (e->kind != DTP_TRACE_KERNEL)
+        if (e->kind != DTP_TRACE_KERNEL || !infer_in_step(q, e))
             continue;
         if (role[e->name] == 0)
             role[e->name] = (unsigned char)(1 + role_of(dtp_trace_name(r, e->name)));
@@ -198,7 +246,6 @@ static void find_order(struct infer *x, struct infer_rank *q) {
             v[n++] = (struct mark){e->start_ns, what == ROLE_ATTENTION ? 'F' : 'B'};
     }
     qsort(v, n, sizeof *v, by_start);
-    n /= q->nsteps; /* the steps are alike; the first is taken */
     char *order = DTP_NEW(x->a, char, n + 1);
     for (size_t i = 0; i < n; i++)
         order[i] = v[i].what;
@@ -265,6 +312,8 @@ void infer_look_at_kernels(struct infer *x) {
     for (size_t r = 0; r < x->trace->nranks; r++) {
         struct infer_rank *q = &x->rank[r];
         q->r = &x->trace->rank[r];
+        q->vocab_parts = 1;
+        choose_step(x, q);
         count_kernels(x, q);
         find_order(x, q);
         look_at_attention(q);
@@ -318,7 +367,7 @@ static void vote_activation(struct infer *x, const struct infer_rank *q, int64_t
 /* Logits are cast before the loss: 512 elements a block. */
 static void vote_vocabulary(struct infer *x, const struct infer_rank *q) {
     enum { PER_BLOCK = 512 };
-    int64_t most = 0, tp = infer_value(x, DTP_INFER_TP);
+    int64_t most = 0;
     if (q->count[ROLE_LOSS] == 0 || q->tokens == 0)
         return;
     for (size_t i = 0; i < q->nkernels; i++)
@@ -326,8 +375,9 @@ static void vote_vocabulary(struct infer *x, const struct infer_rank *q) {
             most = q->kernel[i].grid[0];
     int64_t v = most * PER_BLOCK / q->tokens;
     if (v > 256 && v * q->tokens == most * PER_BLOCK)
-        infer_vote(x, DTP_INFER_VOCAB, v * (tp > 1 ? tp : 1), 0.8,
-                   "logits of tokens x %lld are cast for the loss", (long long)v);
+        infer_vote(x, DTP_INFER_VOCAB, v * q->vocab_parts, 0.8,
+                   "logits of tokens x %lld are cast for the loss%s", (long long)v,
+                   q->vocab_parts > 1 ? ", in parts" : "");
 }
 
 static void vote_attention(struct infer *x, const struct infer_rank *q) {
@@ -457,14 +507,16 @@ static size_t find_row(struct dtp_arena *a, struct op_rows *rows, const char *na
     return rows->n++;
 }
 
-static size_t collect(struct infer *x, const struct dtp_trace_rank *r, struct op_row **out) {
+static size_t collect(struct infer *x, const struct infer_rank *q, struct op_row **out) {
+    const struct dtp_trace_rank *r = q->r;
     struct op_rows rows = {0};
     for (size_t i = 0; i < r->nevents; i++) {
         const struct dtp_trace_event *e = dtp_trace_event(r, i);
-        if (e->kind != DTP_TRACE_OP || e->shape == DTP_TRACE_NONE)
+        if (e->kind != DTP_TRACE_OP || e->shape == DTP_TRACE_NONE || !infer_in_step(q, e))
             continue;
         const char *name = dtp_trace_name(r, e->name);
-        if (strncmp(name, "aten::", 6) != 0 && strncmp(name, "_C::", 4) != 0)
+        if (strncmp(name, "aten::", 6) != 0 && strncmp(name, "_C::", 4) != 0 &&
+            strncmp(name, "c10d::", 6) != 0)
             continue;
         size_t row = find_row(x->a, &rows, name, dtp_trace_name(r, e->shape));
         rows.at[row].n++;
@@ -479,6 +531,39 @@ static const struct op_row *find_op(const struct op_row *v, size_t n, const char
         if (strcmp(v[i].name, name) == 0 && (!best || v[i].n > best->n))
             best = &v[i];
     return best;
+}
+
+/* Ranks over which the vocabulary is divided: they gather logits of as many columns as the table has rows. */
+static int64_t find_vocab_parts(struct infer *x, const struct op_row *v, size_t n, int64_t rows) {
+    for (size_t i = 0; i < n; i++) {
+        const struct inputs *in = &v[i].in;
+        if (strcmp(v[i].name, "c10d::_allgather_base_") != 0 || in->n < 2 || last_of(in, 1) != rows)
+            continue;
+        int64_t whole = rows_of(in, 0) * last_of(in, 0), part = rows_of(in, 1) * last_of(in, 1);
+        if (part <= 0 || whole % part != 0)
+            continue;
+        infer_vote(x, DTP_INFER_TP, whole / part, 0.85, "logits gathered from %lld parts",
+                   (long long)(whole / part));
+        return whole / part;
+    }
+    return 0;
+}
+
+static void vote_table(struct infer *x, struct infer_rank *q, const struct op_row *v, size_t n) {
+    const struct op_row *table = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(v[i].name, "aten::embedding") == 0 && v[i].in.ndims[0] == 2 &&
+            (!table || v[i].in.at[0][0] > table->in.at[0][0]))
+            table = &v[i];
+    if (!table || table->in.at[0][0] <= 1000)
+        return;
+    int64_t rows = table->in.at[0][0], parts = find_vocab_parts(x, v, n, rows);
+    if (parts > 1)
+        q->vocab_parts = parts;
+    bool unsure = parts == 0 && infer_value(x, DTP_INFER_TP) > 1 && q->vocab_parts == 1;
+    infer_vote(x, DTP_INFER_HIDDEN, table->in.at[0][1], 0.85, "table of aten::embedding");
+    infer_vote(x, DTP_INFER_VOCAB, rows * q->vocab_parts, unsure ? 0.5 : 0.85,
+               "rows of the table of aten::embedding%s", q->vocab_parts > 1 ? ", in parts" : "");
 }
 
 static void vote_flash(struct infer *x, const struct op_row *v, size_t n, int64_t tp) {
@@ -498,6 +583,22 @@ static void vote_flash(struct infer *x, const struct op_row *v, size_t n, int64_
         infer_vote(x, DTP_INFER_KV_HEADS, k[1] * tp, 0.7, "keys of %s", names[i]);
         return;
     }
+}
+
+/* Operators of attention, one a layer and microbatch: twice where the forward is recomputed. */
+static void vote_attention_operators(struct infer *x, const struct op_row *v, size_t n) {
+    static const char *const names[] = {"aten::scaled_dot_product_attention",
+                                        "aten::_scaled_dot_product_flash_attention",
+                                        "aten::_scaled_dot_product_efficient_attention",
+                                        "aten::_scaled_dot_product_cudnn_attention"};
+    uint64_t count = 0, m = (uint64_t)infer_decide(x, DTP_INFER_MICROBATCHES)->value;
+    for (size_t i = 0; i < sizeof names / sizeof *names && count == 0; i++)
+        for (size_t k = 0; k < n; k++)
+            count += strcmp(v[k].name, names[i]) == 0 ? v[k].n : 0;
+    m *= infer_decide(x, DTP_INFER_RECOMPUTE)->value > 0 ? 2 : 1;
+    if (count > 0 && m > 0 && count % m == 0 && infer_decide(x, DTP_INFER_PP)->value <= 1)
+        infer_vote(x, DTP_INFER_LAYERS, (int64_t)(count / m), 0.6,
+                   "%llu operators of attention a step", (unsigned long long)count);
 }
 
 /* Products of one operator and shape whose inner size is the hidden size, or whose outer size is. */
@@ -536,32 +637,24 @@ void infer_vote_operators(struct infer *x) {
     for (size_t r = 0; r < x->trace->nranks; r++) {
         struct infer_rank *q = &x->rank[r];
         struct op_row *v;
-        size_t n = collect(x, q->r, &v);
+        size_t n = collect(x, q, &v);
         int64_t tp = infer_decide(x, DTP_INFER_TP)->value;
         tp = tp > 1 ? tp : 1;
         if (q->head_dim > 0)
             infer_vote(x, DTP_INFER_HEAD_DIM, q->head_dim, 0.8, "name of the attention kernel");
         const struct op_row *norm = find_op(v, n, "aten::layer_norm");
         const struct op_row *rms = find_op(v, n, "_C::fused_add_rms_norm");
-        const struct op_row *table = find_op(v, n, "aten::embedding");
         const struct op_row *any = norm ? norm : rms;
         if (any && last_of(&any->in, 0) >= 64) {
             infer_vote(x, DTP_INFER_HIDDEN, last_of(&any->in, 0), 0.85, "inputs of %s", any->name);
             q->tokens = rows_of(&any->in, 0) > q->tokens ? rows_of(&any->in, 0) : q->tokens;
         }
-        for (size_t i = 0; i < n; i++)
-            if (strcmp(v[i].name, "aten::embedding") == 0 && v[i].in.ndims[0] == 2 &&
-                (!table || v[i].in.at[0][0] > table->in.at[0][0]))
-                table = &v[i];
-        if (table && table->in.ndims[0] == 2 && table->in.at[0][0] > 1000) {
-            infer_vote(x, DTP_INFER_HIDDEN, table->in.at[0][1], 0.85, "table of aten::embedding");
-            infer_vote(x, DTP_INFER_VOCAB, table->in.at[0][0] * tp, 0.85,
-                       "rows of the table of aten::embedding%s", tp > 1 ? ", times tp" : "");
-        }
+        vote_table(x, q, v, n);
         vote_flash(x, v, n, tp);
         const struct op_row *mm = find_op(v, n, "aten::mm");
         if (!norm && !rms && mm && mm->in.ndims[1] == 2 && mm->in.at[1][0] == mm->in.at[1][1])
             infer_vote(x, DTP_INFER_HIDDEN, mm->in.at[1][0], 0.6, "square products are the most");
+        vote_attention_operators(x, v, n);
         vote_products(x, v, n, tp);
         vote_grouped(x, v, n, tp);
     }

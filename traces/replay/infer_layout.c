@@ -44,7 +44,7 @@ static uint64_t microbatches_of(const struct infer_rank *q) {
             gathers += k->n;
     }
     uint64_t n = q->count[ROLE_LOSS] > 0 ? q->count[ROLE_LOSS] : gathers;
-    return n % q->nsteps == 0 ? n / q->nsteps : 0;
+    return n;
 }
 
 static bool has_embedding(const struct infer_rank *q) {
@@ -90,8 +90,6 @@ static uint64_t of(const char *order, char what) {
 
 static void vote_recomputation(struct infer *x, struct infer_rank *q, uint64_t m) {
     uint64_t f = of(q->order, 'F'), b = of(q->order, 'B');
-    infer_vote(x, DTP_INFER_TRAINS, b > 0, 0.9,
-               b > 0 ? "backward kernels of attention" : "no backward kernels of attention");
     if (b == 0) {
         q->layers = m > 0 ? f / m : f;
         return;
@@ -99,7 +97,7 @@ static void vote_recomputation(struct infer *x, struct infer_rank *q, uint64_t m
     bool twice = f == 2 * b;
     q->layers = m > 0 && b % m == 0 ? b / m : 0;
     uint64_t norms = q->count[ROLE_NORM] + q->count[ROLE_RMS];
-    bool norms_too = m * q->layers > 0 && norms / q->nsteps >= 3 * m * q->layers;
+    bool norms_too = m * q->layers > 0 && norms >= 3 * m * q->layers;
     if (twice || f == b)
         infer_vote(x, DTP_INFER_RECOMPUTE,
                    !twice      ? DTP_RECOMPUTE_NONE
@@ -111,9 +109,20 @@ static void vote_recomputation(struct infer *x, struct infer_rank *q, uint64_t m
         q->order = without_recomputation(x->a, q->order);
 }
 
+/* Sends and receives of the step: stages hand over to each other. */
+static void count_transfers(struct infer *x, struct infer_rank *q) {
+    struct dtp_comm_kernel *k;
+    size_t n;
+    dtp_trace_comm_kernels(x->a, q->r, &k, &n);
+    for (size_t i = 0; i < n; i++)
+        q->transfers += k[i].info.op == DTP_COMM_SEND_RECV &&
+                        infer_in_step(q, dtp_trace_event(q->r, k[i].event));
+}
+
 static void vote_pipeline(struct infer *x, uint64_t m) {
-    size_t n = x->trace->nranks, with = 0, ends = 0;
+    size_t n = x->trace->nranks, with = 0, ends = 0, hand_over = 0;
     for (size_t r = 0; r < n; r++) {
+        hand_over += x->rank[r].transfers > 0;
         with += has_embedding(&x->rank[r]);
         ends += x->rank[r].count[ROLE_LOSS] > 0;
     }
@@ -122,9 +131,10 @@ static void vote_pipeline(struct infer *x, uint64_t m) {
     else if (with == n && (ends == n || ends == 0))
         infer_vote(x, DTP_INFER_PP, 1, 0.8, "each rank has the embedding%s",
                    ends ? " and the loss" : "");
-    else if ((int)n == x->out->gpus && with > 0 && n % with == 0)
+    else if ((int)n == x->out->gpus && with > 0 && n % with == 0 && hand_over == n)
         infer_vote(x, DTP_INFER_PP, (int64_t)(n / with), 0.85,
-                   "%zu of %zu ranks have the embedding, %zu the loss", with, n, ends);
+                   "%zu of %zu ranks have the embedding, %zu the loss, all send or receive", with,
+                   n, ends);
     int pp = (int)infer_decide(x, DTP_INFER_PP)->value;
     if (pp < 1 || m == 0)
         return;
@@ -150,17 +160,17 @@ static void vote_pipeline(struct infer *x, uint64_t m) {
 
 void infer_vote_order(struct infer *x) {
     uint64_t m = 0;
+    for (size_t r = 0; r < x->trace->nranks; r++)
+        count_transfers(x, &x->rank[r]);
     for (size_t r = 0; r < x->trace->nranks; r++) {
         uint64_t own = microbatches_of(&x->rank[r]);
         m = own > m ? own : m;
     }
-    bool trains = false;
-    for (size_t r = 0; r < x->trace->nranks; r++)
-        trains = trains || x->rank[r].count[ROLE_ATTENTION_BACKWARD] > 0;
+    const struct dtp_guess *trains = infer_decide(x, DTP_INFER_TRAINS);
     if (m > 0)
         infer_vote(x, DTP_INFER_MICROBATCHES, (int64_t)m, 0.85,
                    "%llu gathers of tokens or losses a step", (unsigned long long)m);
-    else if (!trains)
+    else if (trains->known && trains->value == 0)
         infer_vote(x, DTP_INFER_MICROBATCHES, (int64_t)(m = 1), 0.4, "forward only: taken as one");
     for (size_t r = 0; r < x->trace->nranks; r++)
         if (x->rank[r].order[0])
@@ -175,18 +185,20 @@ void infer_vote_order(struct infer *x) {
 struct use { /* of one operation by one group with one size */
     enum dtp_comm_op op;
     const struct dtp_trace_comm *comm;
+    int group_size;    /* 0: unknown */
     uint64_t elements; /* of the whole buffer */
     uint64_t n;
 };
 
-static size_t count_uses(struct infer *x, const struct dtp_trace_rank *r, struct use **out) {
+static size_t count_uses(struct infer *x, const struct infer_rank *q, struct use **out) {
+    const struct dtp_trace_rank *r = q->r;
     struct dtp_comm_kernel *k;
     size_t n, nuses = 0;
     dtp_trace_comm_kernels(x->a, r, &k, &n);
     struct use *use = DTP_NEW(x->a, struct use, n + 1);
     for (size_t i = 0; i < n; i++) {
         const struct dtp_trace_comm *c = k[i].info.comm;
-        if (!c)
+        if (!c || !infer_in_step(q, dtp_trace_event(r, k[i].event)))
             continue;
         uint64_t elements = c->in_elements > c->out_elements ? c->in_elements : c->out_elements;
         size_t at = 0;
@@ -194,7 +206,7 @@ static size_t count_uses(struct infer *x, const struct dtp_trace_rank *r, struct
                               strcmp(use[at].comm->group, c->group) != 0))
             at++;
         if (at == nuses)
-            use[nuses++] = (struct use){k[i].info.op, c, elements, 0};
+            use[nuses++] = (struct use){k[i].info.op, c, k[i].info.group_size, elements, 0};
         use[at].n++;
     }
     *out = use;
@@ -216,8 +228,7 @@ static void vote_shards(struct infer *x, const struct infer_rank *q, const struc
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++) {
             if (use[i].op != DTP_COMM_REDUCE_SCATTER || use[j].op != DTP_COMM_ALL_GATHER ||
-                use[i].elements != use[j].elements || use[j].n < use[i].n ||
-                use[i].comm->group_size < 2)
+                use[i].elements != use[j].elements || use[j].n < use[i].n || use[i].group_size < 2)
                 continue;
             if (!layer || use[i].n > layer->n) {
                 root = layer;
@@ -231,11 +242,11 @@ static void vote_shards(struct infer *x, const struct infer_rank *q, const struc
     infer_vote(x, DTP_INFER_ZERO, 3, 0.9,
                "%llu elements all-gathered before use and reduce-scattered after it",
                (unsigned long long)layer->elements);
-    infer_vote(x, DTP_INFER_DP, layer->comm->group_size, 0.85, "group of the shards, %s",
+    infer_vote(x, DTP_INFER_DP, layer->group_size, 0.85, "group of the shards, %s",
                layer->comm->group_description[0] ? layer->comm->group_description
                                                  : layer->comm->group);
-    infer_vote(x, DTP_INFER_LAYERS, (int64_t)(layer->n / q->nsteps), 0.6,
-               "%llu equal units reduced a step", (unsigned long long)(layer->n / q->nsteps));
+    infer_vote(x, DTP_INFER_LAYERS, (int64_t)layer->n, 0.6, "%llu equal units reduced a step",
+               (unsigned long long)layer->n);
     int64_t h = gpt_hidden(layer->elements);
     if (h == 0)
         return;
@@ -258,13 +269,13 @@ static void vote_tensor(struct infer *x, const struct infer_rank *q, const struc
         const struct use *u = &use[i];
         bool whole = q->tokens > 0 && u->elements % (uint64_t)q->tokens == 0;
         int64_t h = whole ? (int64_t)(u->elements / (uint64_t)q->tokens) : 0;
-        bool often = q->layers > 0 && u->n >= 2 * q->layers * q->nsteps;
-        if (!often || u->comm->group_size < 2 || h < width || h < 64 || h > 65536)
+        bool often = q->layers > 0 && u->n >= 2 * q->layers;
+        if (!often || u->group_size < 2 || h < width || h < 64 || h > 65536)
             continue;
         found = true;
-        infer_vote(x, DTP_INFER_TP, u->comm->group_size, 0.85,
+        infer_vote(x, DTP_INFER_TP, u->group_size, 0.85,
                    "%llu collectives of tokens x %lld by a group of %d", (unsigned long long)u->n,
-                   (long long)h, u->comm->group_size);
+                   (long long)h, u->group_size);
         infer_vote(x, DTP_INFER_HIDDEN, h, 0.7, "their width");
         infer_vote(x, DTP_INFER_SEQUENCE_PARALLEL, u->op != DTP_COMM_ALL_REDUCE, 0.8, "they are %s",
                    u->op == DTP_COMM_ALL_REDUCE ? "all-reduces" : "gathers");
@@ -272,7 +283,7 @@ static void vote_tensor(struct infer *x, const struct infer_rank *q, const struc
     for (size_t i = 0; i < q->nkernels; i++) { /* all-reduces that are not NCCL's */
         const struct infer_kernel *k = &q->kernel[i];
         bool own = strstr(k->name, "multimem_all_reduce") || strstr(k->name, "cross_device_reduce");
-        if (!own || q->layers == 0 || k->n < 2 * q->layers * q->nsteps || q->r->world_size < 2)
+        if (!own || q->layers == 0 || k->n < 2 * q->layers || q->r->world_size < 2)
             continue;
         found = true;
         infer_vote(x, DTP_INFER_TP, q->r->world_size, 0.6,
@@ -284,19 +295,28 @@ static void vote_tensor(struct infer *x, const struct infer_rank *q, const struc
         infer_vote(x, DTP_INFER_TP, 1, 0.7, "no collectives of activations");
 }
 
+/* A loss over a divided vocabulary reduces one number a token: the maximum, the target's logit, the sum. */
+static void find_divided_loss(struct infer_rank *q, const struct use *use, size_t n) {
+    for (size_t i = 0; i < n && q->tokens > 0; i++)
+        if (use[i].op == DTP_COMM_ALL_REDUCE && use[i].elements == (uint64_t)q->tokens &&
+            use[i].n >= 2 && use[i].group_size > 1)
+            q->vocab_parts = use[i].group_size;
+}
+
 static void vote_replicas(struct infer *x, const struct use *use, size_t n) {
     uint64_t reduced = 0;
-    const struct dtp_trace_comm *group = NULL;
+    int group_size = 0;
     for (size_t i = 0; i < n; i++)
         if (use[i].op == DTP_COMM_ALL_REDUCE && use[i].elements > 1024) {
             reduced += use[i].elements * use[i].n;
-            group = use[i].comm;
+            group_size = use[i].group_size;
         }
-    if (group && infer_decide(x, DTP_INFER_TP)->value <= 1 &&
+    if (reduced > 0 && infer_decide(x, DTP_INFER_TP)->value <= 1 &&
         !infer_decide(x, DTP_INFER_ZERO)->known) {
-        infer_vote(x, DTP_INFER_DP, group->group_size, 0.6,
-                   "%llu elements all-reduced by a group of %d", (unsigned long long)reduced,
-                   group->group_size);
+        if (group_size > 0)
+            infer_vote(x, DTP_INFER_DP, group_size, 0.6,
+                       "%llu elements all-reduced by a group of %d", (unsigned long long)reduced,
+                       group_size);
         infer_vote(x, DTP_INFER_ZERO, 0, 0.6, "gradients are all-reduced whole");
     }
 }
@@ -327,10 +347,11 @@ static void vote_names(struct infer *x, const struct dtp_trace_rank *r) {
 void infer_vote_collectives(struct infer *x) {
     for (size_t r = 0; r < x->trace->nranks; r++) {
         struct use *use;
-        size_t n = count_uses(x, x->rank[r].r, &use);
+        size_t n = count_uses(x, &x->rank[r], &use);
         vote_names(x, x->rank[r].r);
         vote_shards(x, &x->rank[r], use, n);
         vote_tensor(x, &x->rank[r], use, n);
+        find_divided_loss(&x->rank[r], use, n);
         vote_replicas(x, use, n);
     }
     infer_decide(x, DTP_INFER_TP);
@@ -369,6 +390,8 @@ void infer_find_framework(struct infer *x) {
         x->out->framework = marks[best].framework;
         return;
     }
+    if (infer_decide(x, DTP_INFER_TRAINS)->known && infer_value(x, DTP_INFER_TRAINS) == 0)
+        return; /* the frameworks are those of training */
     bool pipeline = infer_decide(x, DTP_INFER_PP)->value > 1;
     bool tensor = infer_decide(x, DTP_INFER_TP)->value > 1;
     x->out->framework = pipeline ? "torch-pp" : tensor ? "torch-tp" : "torch-ddp-bf16";

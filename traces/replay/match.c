@@ -26,6 +26,14 @@ static int by_order(const void *x, const void *y) {
     return p->event < q->event ? -1 : p->event > q->event;
 }
 
+/* Operators whose first input is the result and the second the source, or the other way round. */
+static bool has_ratio(const struct dtp_trace_rank *r, const struct dtp_trace_event *e) {
+    const char *name = dtp_trace_name(r, e->name);
+    return e->kind == DTP_TRACE_OP && e->shape != DTP_TRACE_NONE &&
+           (strcmp(name, "c10d::_allgather_base_") == 0 ||
+            strcmp(name, "c10d::_reduce_scatter_base_") == 0);
+}
+
 static bool is_record(const struct dtp_trace_rank *r, const struct dtp_trace_event *e) {
     return (e->kind == DTP_TRACE_ANNOTATION || e->kind == DTP_TRACE_OP) &&
            strncmp(dtp_trace_name(r, e->name), "nccl:", 5) == 0;
@@ -49,9 +57,49 @@ static const struct span *record_around(const struct span *v, size_t n,
     return &v[low - 1];
 }
 
+/* Elements of the tensor "[2,512]" at *at, which moves behind it; 0: there is none. */
+static uint64_t elements_at(char **at) {
+    uint64_t n = 1;
+    *at += strcspn(*at, "0123456789]");
+    if (**at == ']' || **at == '\0')
+        return 0;
+    while (**at && **at != ']') {
+        n *= strtoull(*at, at, 10);
+        *at += strspn(*at, ", ");
+    }
+    *at += **at == ']';
+    return n;
+}
+
+/* "[[16,512],[2,512],[]]": 8. */
+static int ratio_of(const char *shape) {
+    char *at = (char *)(uintptr_t)shape;
+    uint64_t x = elements_at(&at), y = elements_at(&at);
+    uint64_t most = x > y ? x : y, least = x > y ? y : x;
+    return least > 0 && most % least == 0 && most / least > 1 && most / least < INT32_MAX
+               ? (int)(most / least)
+               : 0;
+}
+
+/* As the record says, else by the list of process groups, else by elements in and out. */
+static int group_size_of(const struct dtp_trace_rank *r, const struct dtp_comm_info *info) {
+    const struct dtp_trace_comm *c = info->comm;
+    if (c && c->group_size > 0)
+        return c->group_size;
+    for (size_t g = 0; g < r->ngroups; g++)
+        if (r->ngroups == 1 || (c && c->group[0] && strcmp(r->group[g].name, c->group) == 0))
+            return r->group[g].size;
+    bool sized = info->op == DTP_COMM_ALL_GATHER || info->op == DTP_COMM_REDUCE_SCATTER;
+    if (!c || !sized || c->in_elements == 0 || c->out_elements == 0)
+        return 0;
+    uint64_t most = c->in_elements > c->out_elements ? c->in_elements : c->out_elements;
+    uint64_t least = c->in_elements + c->out_elements - most;
+    return most % least == 0 && most / least > 1 ? (int)(most / least) : 0;
+}
+
 static struct dtp_comm_info info_of(const struct dtp_trace_rank *r, const struct dtp_trace_event *e,
                                     const struct span *record) {
-    struct dtp_comm_info info = {dtp_comm_op_of(dtp_trace_name(r, e->name)), NULL};
+    struct dtp_comm_info info = {dtp_comm_op_of(dtp_trace_name(r, e->name)), NULL, 0};
     if (e->comm != DTP_TRACE_NONE) {
         info.comm = &r->comm[e->comm];
         enum dtp_comm_op named = dtp_comm_op_of(info.comm->collective);
@@ -62,26 +110,39 @@ static struct dtp_comm_info info_of(const struct dtp_trace_rank *r, const struct
         enum dtp_comm_op named = dtp_comm_op_of(dtp_trace_name(r, host->name));
         info.op = named == DTP_COMM_UNKNOWN ? info.op : named;
     }
+    info.group_size = group_size_of(r, &info);
     return info;
+}
+
+typedef bool wanted(const struct dtp_trace_rank *r, const struct dtp_trace_event *e);
+
+static struct span *spans_of(struct dtp_arena *a, const struct dtp_trace_rank *r, wanted *is,
+                             size_t *out_n) {
+    size_t n = 0, capacity = 0;
+    struct span *span = NULL;
+    for (size_t i = 0; i < r->nevents; i++) {
+        const struct dtp_trace_event *e = dtp_trace_event(r, i);
+        if (!is(r, e))
+            continue;
+        span = dtp_arena_room(a, span, sizeof *span, n, &capacity);
+        span[n++] = (struct span){e->lane, (uint32_t)i, e->start_ns, dtp_trace_end_ns(e)};
+    }
+    if (n > 1)
+        qsort(span, n, sizeof *span, by_lane_start);
+    *out_n = n;
+    return span;
 }
 
 void dtp_trace_comm_kernels(struct dtp_arena *a, const struct dtp_trace_rank *r,
                             struct dtp_comm_kernel **out, size_t *out_n) {
-    size_t nspans = 0, n = 0;
-    for (size_t i = 0; i < r->nevents; i++) {
-        const struct dtp_trace_event *e = dtp_trace_event(r, i);
-        nspans += is_record(r, e);
-        n += dtp_trace_is_work(e) && e->class == DTP_CLASS_COMM;
-    }
-    struct span *span = DTP_NEW(a, struct span, nspans + 1);
+    size_t nspans, nops, n = 0;
+    const struct span *span = spans_of(a, r, is_record, &nspans);
+    const struct span *op = spans_of(a, r, has_ratio, &nops);
+    for (size_t i = 0; i < r->nevents; i++)
+        n += dtp_trace_is_work(dtp_trace_event(r, i)) &&
+             dtp_trace_event(r, i)->class == DTP_CLASS_COMM;
     struct dtp_comm_kernel *k = DTP_NEW(a, struct dtp_comm_kernel, n + 1);
-    nspans = n = 0;
-    for (size_t i = 0; i < r->nevents; i++) {
-        const struct dtp_trace_event *e = dtp_trace_event(r, i);
-        if (is_record(r, e))
-            span[nspans++] = (struct span){e->lane, (uint32_t)i, e->start_ns, dtp_trace_end_ns(e)};
-    }
-    qsort(span, nspans, sizeof *span, by_lane_start);
+    n = 0;
     for (size_t i = 0; i < r->nevents; i++) {
         const struct dtp_trace_event *e = dtp_trace_event(r, i);
         if (!dtp_trace_is_work(e) || e->class != DTP_CLASS_COMM)
@@ -89,8 +150,14 @@ void dtp_trace_comm_kernels(struct dtp_arena *a, const struct dtp_trace_rank *r,
         const struct dtp_trace_event *call =
             e->launch == DTP_TRACE_NONE ? NULL : dtp_trace_event(r, e->launch);
         const struct span *record = call ? record_around(span, nspans, call) : NULL;
-        k[n++] = (struct dtp_comm_kernel){(uint32_t)i, call ? call->start_ns : e->start_ns,
-                                          info_of(r, e, record)};
+        const struct span *around = call ? record_around(op, nops, call) : NULL;
+        k[n] = (struct dtp_comm_kernel){(uint32_t)i, call ? call->start_ns : e->start_ns,
+                                        info_of(r, e, record)};
+        bool sized = k[n].info.op == DTP_COMM_ALL_GATHER || k[n].info.op == DTP_COMM_REDUCE_SCATTER;
+        if (k[n].info.group_size == 0 && around && sized)
+            k[n].info.group_size =
+                ratio_of(dtp_trace_name(r, dtp_trace_event(r, around->event)->shape));
+        n++;
     }
     qsort(k, n, sizeof *k, by_order);
     *out = k;
@@ -192,14 +259,16 @@ static void build(struct dtp_arena *a, struct dtp_trace *t, struct dtp_matches *
             const struct dtp_trace_comm *c = v[j].info.comm;
             if (c && c->in_bytes > m->bytes)
                 m->bytes = c->in_bytes;
-            if (c && c->group_size > 0)
-                m->group_size = c->group_size;
+            if (v[j].info.group_size > 0)
+                m->group_size = v[j].info.group_size;
             out->member[nmembers++] = (struct dtp_match_member){v[j].rank, v[j].event, false, 0};
         }
         m->n = j - i;
         int world = t->rank[v[i].rank].world_size;
-        if (m->group_size == 0)
+        if (m->group_size == 0) {
             m->group_size = world > 0 ? world : (int)t->nranks;
+            m->group_assumed = m->n != (size_t)m->group_size;
+        }
         if (m->n < t->nranks && m->n < (size_t)m->group_size)
             dtp_trace_warn(&t->rank[v[i].rank], DTP_WARN_UNMATCHED, 0);
         out->n++;

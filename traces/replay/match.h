@@ -2,7 +2,9 @@
  *
  * Ranks of a process group issue its collectives in one order, so the k-th that a rank launches (or the
  * one of the same sequence number, where it is recorded) is the k-th of every other rank. A group is
- * known by its name and ranks; a trace that names none has one group, the job. Point-to-point
+ * known by its name and ranks; a trace that names none has one group, the job: that is certain where all
+ * ranks of the job took part, else assumed. A gather's tensors tell the size of its group: the ratio of
+ * what comes out to what goes in. Point-to-point
  * kernels without a group are matched in a job of two ranks only.
  *
  * A collective ends on all ranks together, so the ends give the clocks: the offset of a rank is the
@@ -37,8 +39,9 @@ struct dtp_match {
     enum dtp_comm_op op;
     const char *group; /* "" where the trace names none */
     int group_size;
-    uint64_t bytes;                             /* in, per rank; 0: unknown */
-    size_t first, n;                            /* into member[] */
+    bool group_assumed; /* nothing says which ranks: it is taken as the job's */
+    uint64_t bytes;     /* in, per rank; 0: unknown */
+    size_t first, n;    /* into member[] */
     int64_t last_start_ns, end_ns, transfer_ns; /* since origin_ns, clocks aligned */
 };
 
@@ -63,6 +66,7 @@ int64_t dtp_trace_at_ns(const struct dtp_matches *m, const struct dtp_trace_rank
 struct dtp_comm_info {
     enum dtp_comm_op op;
     const struct dtp_trace_comm *comm; /* or NULL */
+    int group_size; /* as recorded, else that of its process group or of its tensors; 0: unknown */
 };
 /* Infos of all communication kernels of a rank: [n], in order of launch. */
 struct dtp_comm_kernel {

@@ -124,7 +124,7 @@ static void take_comms(struct replay_state *s, size_t rank, const struct dtp_tim
             int64_t start_ns = dtp_trace_at_ns(s->m, r, e->start_ns);
             out->comm[out->ncomms++] = (struct dtp_replayed_comm){
                 .op = m->op,
-                .group_size = m->group_size,
+                .group_size = m->group_assumed ? 0 : m->group_size,
                 .bytes = m->bytes,
                 .start_s = replay_seconds(start_ns),
                 .end_s = replay_seconds(start_ns + e->dur_ns),

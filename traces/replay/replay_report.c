@@ -401,8 +401,9 @@ static void print_comms(struct dtp_arena *a, FILE *f, const struct dtp_replayed_
     for (size_t i = 0; i < n; i++) {
         double per_s = v[i].transfer_s / (double)v[i].count;
         double rate = busbw_bytes_per_s(v[i].op, v[i].group_size, v[i].bytes, per_s);
-        fprintf(f, "    %-14s x%-4llu of %-4d %10s  transfer %9s  busbw %10s  waiting %9s\n",
-                dtp_comm_op_name[v[i].op], (unsigned long long)v[i].count, v[i].group_size,
+        const char *size = v[i].group_size > 0 ? dtp_arena_printf(a, "%d", v[i].group_size) : "?";
+        fprintf(f, "    %-14s x%-4llu of %-4s %10s  transfer %9s  busbw %10s  waiting %9s\n",
+                dtp_comm_op_name[v[i].op], (unsigned long long)v[i].count, size,
                 v[i].bytes ? dtp_fmt_bytes_si((double)v[i].bytes, bytes, sizeof bytes) : "?",
                 dtp_fmt_time(per_s, transfer, sizeof transfer),
                 rate > 0 ? dtp_fmt_rate(rate, busbw, sizeof busbw) : "?",
