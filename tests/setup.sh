@@ -13,6 +13,7 @@ setup_package_of_module() {
     zlib) echo zlib1g-dev ;;
     sqlite3) echo libsqlite3-dev ;;
     expat) echo libexpat1-dev ;;
+    yaml-0.1) echo libyaml-dev ;;
     numa) echo libnuma-dev ;;
     libprotobuf-c) echo libprotobuf-c-dev protobuf-c-compiler ;;
     *) echo "lib$1-dev" ;;

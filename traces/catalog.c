@@ -102,6 +102,14 @@ static bool read_config(struct reader *r, const struct dtp_visited *v, const voi
     return is;
 }
 
+/* YAML says "key: value" as logs do, but a log is no mapping from its first line to its last. */
+static bool is_mapping(struct dtp_arena *a, const unsigned char *seen, size_t n) {
+    struct dtp_settings settings = {.a = a};
+    while (n == DTP_SOURCE_AHEAD && n > 0 && seen[n - 1] != '\n')
+        n--;
+    return dtp_settings_read_yaml(&settings, (const char *)seen, n);
+}
+
 static enum dtp_status read_one(void *ctx, const struct dtp_visited *v, struct dtp_err *err) {
     struct reader *r = ctx;
     const struct dtp_format *format = r->format;
@@ -115,6 +123,8 @@ static enum dtp_status read_one(void *ctx, const struct dtp_visited *v, struct d
         return v->named ? status : DTP_OK;
     }
     DTP_TRY(dtp_source_peek(v->source, &seen, &n, err)); /* reading leaves it there */
+    if (format == &dtp_format_log && is_mapping(r->a, seen, n) && read_config(r, v, seen, n))
+        return DTP_OK;
     status = read_as(r, v, format, err);
     if (status == DTP_OK || format != &dtp_format_log)
         return status;

@@ -38,13 +38,23 @@ static bool has_shape(const struct dtp_model *m, const struct dtp_run_config *c)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].said > 0 && numbers[i].said != numbers[i].is)
             return false;
+    if (c->ffn > 0 && (c->gated != m->gated_ffn || (c->experts == 0 && c->ffn != m->ffn)))
+        return false;
+    if (c->ffn > 0 && c->vocab > 0 && c->untied == m->tied_embeddings)
+        return false;
     return c->layers > 0 && c->hidden > 0 && (c->experts > 0 || m->moe.experts == 0);
 }
 
-/* The library's model by its name, else by its shape; NULL: neither. */
+/* Vocabularies are padded to what the tensor-parallel size divides; more rows are another tokenizer's. */
+static bool has_vocab(const struct dtp_model *m, const struct dtp_run_config *c) {
+    enum { PADDING = 1024 };
+    return c->vocab == 0 || labs(m->vocab - c->vocab) <= PADDING;
+}
+
+/* By its name, else the one of its shape with the nearest vocabulary; NULL: neither. */
 static const char *model_of(struct dtp_arena *a, const struct dtp_run_config *c) {
     const char *const *names, *found = NULL;
-    struct dtp_model m;
+    struct dtp_model m, of;
     size_t n;
     long least_off = 0;
     if (*c->model && dtp_model_load(a, c->model, &m, NULL) == DTP_OK)
@@ -52,8 +62,12 @@ static const char *model_of(struct dtp_arena *a, const struct dtp_run_config *c)
     if (dtp_model_list(a, &names, &n, NULL) != DTP_OK)
         return NULL;
     for (size_t i = 0; i < n; i++) {
-        if (dtp_model_load(a, names[i], &m, NULL) != DTP_OK || !has_shape(&m, c))
+        if (dtp_model_load(a, names[i], &m, NULL) != DTP_OK || !has_shape(&m, c) ||
+            !has_vocab(&m, c))
             continue;
+        if (*c->tokenizer && dtp_model_load(a, c->tokenizer, &of, NULL) == DTP_OK &&
+            strcmp(of.name, m.name) == 0)
+            return names[i];
         long off = c->vocab > 0 ? labs(m.vocab - c->vocab) : 0;
         if (!found || off < least_off) {
             found = names[i];

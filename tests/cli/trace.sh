@@ -63,3 +63,17 @@ echo "$config" | "$dtplan" trace - | grep -e says -e expect
 { echo "$config" && seq -f "# %.0f" 4000; } >long.sh
 "$dtplan" trace - <long.sh 2>&1
 "$dtplan" trace - --format config <long.sh | grep says
+# A section of another job does not count; mappings in braces, anchors and merge keys do; a comment makes no log.
+cat >run.yaml <<'END'
+base: &base {dp: 6, pp: 1, tp: 2}
+model: {hidden_size: 2048, intermediate_size: 11008, num_attention_heads: 16, num_hidden_layers: 36, hidden_act: silu}
+parallelism: {<<: *base, dp: 96, tp_mode: REDUCE_SCATTER} # peak_tflops: 989
+tokens:
+    micro_batch_size: 3
+    sequence_length: 4096
+    batch_accumulation_per_replica: 2
+lighteval:
+    parallelism: {dp: 4, pp: 1, tp: 8}
+peft: {dim: 64}
+END
+"$dtplan" trace run.yaml

@@ -36,6 +36,7 @@ static const struct {
              {"tensor_parallel_degree", "torchtitan"},
              {"tp_mode", "nanotron"},
              {"pp_engine", "nanotron"},
+             {"batch_accumulation_per_replica", "nanotron"},
              {"tensor_model_parallel_size", "megatron-core"},
              {"_component_", "torchtune"},
              {"zero_optimization", "deepspeed"},
@@ -43,7 +44,9 @@ static const struct {
              {"deepspeed_config", "deepspeed"},
              {"sharding_strategy", "torch-fsdp1"},
              {"fsdp", "torch-fsdp2"},
-             {"fsdp_config", "torch-fsdp2"}};
+             {"fsdp_config", "torch-fsdp2"},
+             {"per_device_train_batch_size", "hf"},
+             {"sequence_len", "hf"}};
 enum { NUM_MARKS = sizeof marks / sizeof *marks };
 
 struct variable {
@@ -58,6 +61,7 @@ struct reading {
     char name[VALUE_BYTES];  /* the last setting of that name */
     char section[KEY_BYTES]; /* the last key without a value */
     int mark;
+    bool whole; /* it says that no adapters are trained */
 };
 
 static bool is_true(const char *value) {
@@ -65,7 +69,7 @@ static bool is_true(const char *value) {
            strcmp(value, "1") == 0;
 }
 
-static void set_flags(struct dtp_run_config *c, const char *key, const char *value) {
+static bool set_flags(struct dtp_run_config *c, const char *key, const char *value) {
     bool on = is_true(value);
     if (strcmp(key, "swiglu") == 0)
         c->gated |= on;
@@ -73,8 +77,10 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->untied |= on;
     else if (strcmp(key, "tie_word_embeddings") == 0)
         c->untied = !on;
-    else if (strcmp(key, "hidden_act") == 0)
-        c->gated |= strstr(value, "silu") != NULL;
+    else if (strcmp(key, "is_llama_config") == 0)
+        c->gated |= on;
+    else if (dtp_one_of("hidden_act activation", key))
+        c->gated |= strstr(value, "silu") != NULL || strstr(value, "swiglu") != NULL;
     else if (dtp_one_of("recompute_granularity activations_checkpoint_granularity mode", key)) {
         c->recompute_full = strcmp(value, "full") == 0;
         c->recompute_selective = strcmp(value, "selective") == 0;
@@ -88,8 +94,6 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
                  "enable_activation_checkpointing fsdp_activation_checkpointing recompute_layer",
                  key))
         c->recompute_full |= on;
-    else if (strcmp(key, "use_distributed_optimizer") == 0)
-        c->distributed_optimizer |= on;
     else if (dtp_one_of("sequence_parallel sequence_parallelism", key))
         c->sequence_parallel |= on;
     else if (strcmp(key, "account_for_embedding_in_pipeline_split") == 0)
@@ -108,23 +112,37 @@ static void set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->sequence_parallel = strcmp(value, "REDUCE_SCATTER") == 0;
     else if (strcmp(key, "overlap_moe_expert_parallel_comm") == 0)
         c->ep_overlap |= on;
-    else if (strcmp(key, "optimizer_cpu_offload") == 0)
-        c->offloads_optimizer |= on;
     else if (strcmp(value, "deepep") == 0)
         c->ep_per_node = true;
     else if (dtp_one_of("lora_r lora_rank lora_alpha", key) ||
              (dtp_one_of("adapter finetuning_type peft peft_scheme", key) && *value &&
               !dtp_one_of("full none None null", value)))
         c->adapters = true;
+    else
+        return false;
+    return true;
+}
+
+static bool set_sharding(struct dtp_run_config *c, const char *key, const char *value) {
+    bool on = is_true(value);
+    if (strcmp(key, "use_distributed_optimizer") == 0)
+        c->distributed_optimizer |= on;
+    else if (strcmp(key, "optimizer_cpu_offload") == 0)
+        c->offloads_optimizer |= on;
+    else if (strcmp(key, "fsdp_offload_params") == 0) /* whose states go along */
+        c->offloads_optimizer = c->offloads_parameters = on;
     else if (dtp_one_of("sharding_strategy fsdp_sharding_strategy", key)) /* FSDP1, by its names */
         c->zero_stage = strcmp(value, "SHARD_GRAD_OP") == 0 ? 2 : 3;
     else if (strcmp(key, "data_parallel_sharding_strategy") == 0) /* Megatron-FSDP */
         c->zero_stage = strcmp(value, "optim_grads_params") == 0 ? 3
                         : strcmp(value, "optim_grads") == 0      ? 2
                                                                  : c->zero_stage;
+    else
+        return false;
+    return true;
 }
 
-static void set_pipeline(struct reading *r, const char *key, const char *value) {
+static bool set_pipeline(struct reading *r, const char *key, const char *value) {
     struct dtp_run_config *c = r->out;
     if (dtp_one_of("pipeline_parallel_schedule pp_engine", key) && *value)
         c->schedule = dtp_arena_strdup(r->a, value);
@@ -134,80 +152,119 @@ static void set_pipeline(struct reading *r, const char *key, const char *value) 
         c->last_whole = strcmp(value, "0") == 0;
     else if (strcmp(key, "fsdp_reshard_after_forward") == 0 && dtp_one_of("never always", value))
         c->zero_stage = *value == 'n' ? 2 : 3;
+    else if (strcmp(key, "strategy") == 0 && strcmp(r->section, "distributed") == 0)
+        c->framework = strcmp(value, "fsdp2") == 0           ? "torch-fsdp2"
+                       : strcmp(value, "megatron_fsdp") == 0 ? "megatron-bridge"
+                       : strcmp(value, "ddp") == 0           ? "torch-ddp"
+                                                             : c->framework;
     else if (strcmp(key, "enable_async_tensor_parallel") == 0)
         c->async_tp = is_true(value);
     else if (strcmp(key, "enable") == 0 && strcmp(r->section, "compile") == 0)
         c->eager = !is_true(value);
+    else
+        return false;
+    return true;
 }
 
 /* JSON of DeepSpeed: "fp16": {"enabled": true}, "offload_optimizer": {"device": "cpu"}; accelerate's
  * offload_optimizer_device. */
-static void set_section(struct reading *r, const char *key, const char *value) {
+static bool set_section(struct reading *r, const char *key, const char *value) {
     struct dtp_run_config *c = r->out;
     bool flat = dtp_one_of("offload_optimizer_device offload_param_device", key);
     const char *what = flat ? key : r->section;
     bool optimizer = strncmp(what, "offload_optimizer", strlen("offload_optimizer")) == 0;
-    if (strcmp(key, "enabled") == 0 && strcmp(r->section, "fp16") == 0)
+    if (strcmp(key, "enabled") == 0 && strcmp(r->section, "fp16") == 0) {
         c->fp16 = is_true(value);
-    if (!(flat || strcmp(key, "device") == 0) || !*value || !dtp_one_of("cpu nvme", value) ||
+        return true;
+    }
+    if (!(flat || strcmp(key, "device") == 0) || !*value || !dtp_one_of("cpu nvme none", value) ||
         !(optimizer || strncmp(what, "offload_param", strlen("offload_param")) == 0))
-        return;
+        return false;
+    if (strcmp(value, "none") == 0)
+        return true;
     c->offloads_optimizer |= optimizer;
     c->offloads_parameters |= !optimizer;
     c->offloads_to_nvme |= strcmp(value, "nvme") == 0;
+    return true;
 }
 
 /* Names: of the model, or as torchtitan has it, a name and then a flavor. */
-static void set_names(struct reading *r, const char *key, const char *value) {
+static bool set_names(struct reading *r, const char *key, const char *value) {
     struct dtp_run_config *c = r->out;
-    for (int i = 0; i < r->mark; i++)
+    bool read = false;
+    for (int i = 0; i < NUM_MARKS; i++)
         if (strcmp(marks[i].key, key) == 0) {
-            r->mark = i;
-            c->framework = marks[i].framework;
+            r->mark = i < r->mark ? i : r->mark;
+            c->framework = marks[r->mark].framework;
+            read = true;
         }
-    if (dtp_one_of("base_model model_name_or_path pretrained_model_name_or_path MODEL", key) &&
-        *value)
+    if ((dtp_one_of("base_model model_name_or_path pretrained_model_name_or_path MODEL model "
+                    "model_name",
+                    key) ||
+         (strcmp(key, "path") == 0 && strcmp(r->section, "model") == 0)) &&
+        *value && *value != '(' && *value != '{') {
         snprintf(c->model, sizeof c->model, "%.*s", DTP_CONFIG_TEXT - 1, value);
-    if (strcmp(key, "flavor") == 0 && !*c->model)
+        return true;
+    }
+    if (dtp_one_of("tokenizer_model tokenizer_name_or_path tokenizer_name", key)) {
+        snprintf(c->tokenizer, sizeof c->tokenizer, "%.*s", DTP_CONFIG_TEXT - 1, value);
+        return true;
+    }
+    if (strcmp(key, "flavor") == 0 && !*c->model) {
         snprintf(c->model, sizeof c->model, "%.*s-%.*s", NAME_PART, r->name, NAME_PART, value);
+        return true;
+    }
     const char *last = strrchr(value, '.'); /* model: torchtune.models.llama3.llama3_70b */
     if (strcmp(key, "_component_") == 0 && strcmp(r->section, "model") == 0 && last)
         snprintf(c->model, sizeof c->model, "%.*s", DTP_CONFIG_TEXT - 1, last + 1);
     if (!*value || *value == '{')
         snprintf(r->section, sizeof r->section, "%s", key);
     if (strcmp(key, "pipeline_model_parallel_layout") == 0 && *value &&
-        strlen(value) < VALUE_BYTES - 1) /* else it may have been cut */
+        strlen(value) < VALUE_BYTES - 1) { /* else it may have been cut */
         c->layout = dtp_plan_layers_of_layout(r->a, value);
+        return true;
+    }
     if (strcmp(key, "name") == 0)
         snprintf(r->name, sizeof r->name, "%s", value);
-    if (!dtp_one_of("deepspeed deepspeed_config deepspeed_config_file", key) || c->zero_stage > 0)
-        return;
+    if (!dtp_one_of("deepspeed deepspeed_config deepspeed_config_file", key))
+        return read || (strcmp(key, "name") == 0 && strcmp(r->section, "model") == 0);
+    if (c->zero_stage > 0)
+        return true;
     if (strstr(value, ".json"))
         c->zero_file = dtp_arena_strdup(r->a, value);
     for (const char *p = value; *p; p++) /* .../zero3.json, ds_z3_config.json */
         if ((*p == 'o' || *p == 'z') && (p[1] >= '1' && p[1] <= '3'))
             c->zero_stage = p[1] - '0';
+    return true;
 }
 
-static void set(struct reading *r, const char *key, const char *value) {
+/* True: something has read it. */
+static bool set(struct reading *r, const char *key, const char *value) {
     struct dtp_run_config *c = r->out;
     char *end;
     long v = strtol(value, &end, 10);
-    bool number = end != value && (*end == '\0' || *end == ' ') && v > 0 && v < INT_MAX;
+    bool read = false, whole = *end == '\0' || *end == ' ' || strcmp(end, ".0") == 0;
+    bool number = end != value && whole && v > 0 && v < INT_MAX;
     if (strcmp(key, "batch_size") == 0 && c->framework && strcmp(c->framework, "torchtune") == 0)
         key = "micro_batch_size";
-    for (size_t i = 0; i < sizeof fields / sizeof *fields && number; i++) {
+    if (strcmp(key, "stage") == 0 && strcmp(r->section, "zero_optimization") == 0)
+        key = "zero_stage";
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         long *to = (long *)(void *)((char *)c + fields[i].offset);
-        if (dtp_one_of(fields[i].words, key)) {
-            c->found += *to == 0;
-            c->changed |= (uint64_t)(*to != 0 && *to != v) << i;
-            *to = v;
-        }
+        if (!dtp_one_of(fields[i].words, key))
+            continue;
+        read |= number || (end != value && v <= 0); /* 0 and -1: what dtplan takes unless told */
+        if (!number)
+            continue;
+        c->found += *to == 0;
+        c->changed |= (uint64_t)(*to != 0 && *to != v) << i;
+        *to = v;
     }
-    set_flags(c, key, value);
-    set_pipeline(r, key, value);
-    set_section(r, key, value);
-    set_names(r, key, value);
+    read |= set_flags(c, key, value);
+    read |= set_sharding(c, key, value);
+    read |= set_pipeline(r, key, value);
+    read |= set_section(r, key, value);
+    return set_names(r, key, value) || read;
 }
 
 /* "$TP", "${TP", "${TP:-8" (its end is cut off): the value, else the default; "" where neither is known. */
@@ -335,18 +392,128 @@ static void name_variant(struct dtp_run_config *c) {
         c->framework = "megatron-bridge";
 }
 
-enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
-                                struct dtp_run_config *out, struct dtp_err *err) {
+/* Parts of a path that belong to something other than the training step. */
+static const struct {
+    const char *part, *whose;
+} others[] = {{"lighteval", "of the evaluation, another job"},
+              {"evaluation", "of the evaluation"},
+              {"validation", "of the evaluation"},
+              {"validation_dataset", "of the evaluation"},
+              {"rollout", "of the generation, not of the training step"},
+              {"generation", "of the generation, not of the training step"},
+              {"teacher", "of the teacher's forward"},
+              {"critic", "of the critic, a second model"},
+              {"reward_model", "of the reward model"},
+              {"ref", "of the reference model's forward"}};
+
+static bool has_part(const char *path, const char *part) {
+    size_t n = strlen(part);
+    for (const char *at = path; at; at = strchr(at, '.')) {
+        at += *at == '.';
+        if (strncmp(at, part, n) == 0 && (at[n] == '.' || at[n] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static bool is_others(struct dtp_setting *s) {
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (has_part(s->path, others[i].part)) {
+            s->use = DTP_SETTING_LEFT_OUT;
+            s->why = others[i].whose;
+            return true;
+        }
+    return false;
+}
+
+/* A block of text in a setting may be a command. */
+static void take_text(struct reading *r, const char *text) {
+    for (const char *at = text; *at;) {
+        size_t n = strcspn(at, "\n");
+        take_line(r, dtp_arena_printf(r->a, "%.*s", (int)n, at));
+        at += n + (at[n] == '\n');
+    }
+}
+
+static void take_setting(struct reading *r, struct dtp_setting *s) {
+    const char *value = s->value, *refers;
+    if (is_others(s))
+        return;
+    snprintf(r->section, sizeof r->section, "%s", s->section);
+    if (dtp_one_of("peft lora", s->opens ? s->key : s->section)) {
+        r->out->adapters = true;
+        s->use = DTP_SETTING_LEFT_OUT;
+        s->why = "adapters: all weights are trained in the answer";
+        return;
+    }
+    if (s->opens) {
+        s->use = set_names(r, s->key, "{") ? DTP_SETTING_USED : DTP_SETTING_NONE;
+        return;
+    }
+    if (dtp_one_of("adapter finetuning_type tuner_type train_type", s->key))
+        r->whole = !value || dtp_one_of("full none None", value);
+    if (!value) {
+        s->use = DTP_SETTING_NONE;
+        s->why = "empty: the trainer's default";
+        return;
+    }
+    if (strncmp(value, "${", 2) == 0 && value[strlen(value) - 1] == '}') {
+        refers = dtp_settings_value(
+            &r->out->settings, dtp_arena_printf(r->a, "%.*s", (int)strlen(value) - 3, value + 2));
+        value = refers ? refers : value;
+    }
+    if (strchr(value, '\n') || strstr(value, " --"))
+        take_text(r, value);
+    else if (set(r, s->key, value))
+        s->use = DTP_SETTING_USED;
+    if (strcmp(s->key, "recompute_modules") == 0)
+        take_modules(r->out, value, "");
+}
+
+static enum dtp_status read_text(struct dtp_arena *a, struct dtp_source *source, struct dtp_str *to,
+                                 struct dtp_err *err) {
+    enum { MOST_BYTES = 1 << 24 };
+    char block[1 << 14];
+    size_t n = sizeof block;
+    to->a = a;
+    dtp_str_add(to, "");
+    while (n == sizeof block) {
+        DTP_TRY(dtp_source_read(source, block, sizeof block, &n, err));
+        dtp_str_addn(to, block, n);
+        if (to->n > MOST_BYTES)
+            return dtp_fail(err, DTP_EINPUT, "%s: too long for a configuration",
+                            dtp_source_name(source));
+    }
+    return DTP_OK;
+}
+
+static enum dtp_status take_lines(struct reading *r, const char *name, const struct dtp_str *text,
+                                  struct dtp_err *err) {
     struct dtp_lines l;
-    struct reading r = {.a = a, .out = out, .mark = NUM_MARKS};
+    struct dtp_source *again;
     enum dtp_status status;
     char *line;
-    *out = (struct dtp_run_config){0};
-    dtp_lines_init(&l, a, source);
-    while (dtp_lines_next(&l, &line, &status, err)) {
-        take_line(&r, line);
-    }
-    DTP_TRY(status);
+    DTP_TRY(dtp_source_memory(r->a, name, text->at, text->n, &again, err));
+    dtp_lines_init(&l, r->a, again);
+    while (dtp_lines_next(&l, &line, &status, err))
+        take_line(r, line);
+    dtp_source_close(again);
+    return status;
+}
+
+enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
+                                struct dtp_run_config *out, struct dtp_err *err) {
+    struct reading r = {.a = a, .out = out, .mark = NUM_MARKS};
+    struct dtp_str text;
+    *out = (struct dtp_run_config){.settings.a = a};
+    text = (struct dtp_str){.a = a};
+    DTP_TRY(read_text(a, source, &text, err));
+    if (dtp_settings_read_yaml(&out->settings, text.at, text.n))
+        for (size_t i = 0; i < out->settings.n; i++)
+            take_setting(&r, &out->settings.at[i]);
+    else
+        DTP_TRY(take_lines(&r, dtp_source_name(source), &text, err));
+    out->adapters &= !r.whole;
     name_variant(out);
     if (out->found == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: no line of it says anything of a model or a layout",
