@@ -79,8 +79,8 @@ static enum dtp_status solve(const struct fit *fit, gsl_multifit_nlinear_workspa
                 gsl_multifit_nlinear_driver(MAX_ITERATIONS, 1e-6, 1e-8, 1e-8, NULL, NULL, &info, w);
         /* No progress and the iteration limit are ends like others: the next round goes on. */
         if (status != GSL_SUCCESS && status != GSL_EMAXITER && status != GSL_ENOPROG)
-            return dtp_fail(err, DTP_EINPUT, "calibration: the fit failed: %s",
-                            gsl_strerror(status));
+            return dtp_fail(err, status == GSL_ENOMEM ? DTP_ENOMEM : DTP_EINPUT,
+                            "calibration: the fit failed: %s", gsl_strerror(status));
         gsl_vector_memcpy(x, gsl_multifit_nlinear_position(w));
     }
     return DTP_OK;
@@ -113,6 +113,8 @@ static void polish(const struct fit *fit, gsl_vector *x) {
     gsl_multimin_fminimizer *s =
         gsl_multimin_fminimizer_alloc(gsl_multimin_fminimizer_nmsimplex2, p->nparams);
     gsl_vector *step = gsl_vector_alloc(p->nparams);
+    if (!s || !step)
+        dtp_out_of_memory("GSL", 0);
 
     for (size_t j = 0; j < p->nparams; j++)
         gsl_vector_set(step, j, polish_step * (p->prior_sd[j] < 1 ? p->prior_sd[j] : 1));
@@ -145,6 +147,8 @@ static enum dtp_status fit_robust(struct dtp_arena *a, const struct problem *p, 
                                    p->nparams);
     position = gsl_vector_alloc(p->nparams);
     weight = gsl_vector_alloc(fit.nrows + p->nparams);
+    if (!w || !position || !weight)
+        dtp_out_of_memory("GSL", 0);
     for (size_t j = 0; j < p->nparams; j++)
         gsl_vector_set(position, j, p->prior[j]);
     status = solve(&fit, w, position, weight, err);

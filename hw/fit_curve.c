@@ -24,6 +24,8 @@ static double solve(const struct dtp_fit_row *row, size_t n, unsigned mask, cons
         gsl_matrix *m = gsl_matrix_alloc(n, terms), *cov = gsl_matrix_alloc(terms, terms);
         gsl_vector *y = gsl_vector_alloc(n), *w = gsl_vector_alloc(n), *c = gsl_vector_alloc(terms);
         gsl_multifit_linear_workspace *work = gsl_multifit_linear_alloc(n, terms);
+        if (!m || !cov || !y || !w || !c || !work)
+            dtp_out_of_memory("GSL", 0);
         for (size_t i = 0; i < n; i++) {
             const double *r = row[i].x;
             for (size_t k = 0; k < terms; k++)

@@ -27,7 +27,9 @@ struct dtp_arena {
 };
 
 static _Noreturn void oom_exit(const char *arena, size_t bytes) {
-    if (bytes == SIZE_MAX)
+    if (bytes == 0)
+        fprintf(stderr, "dtplan: out of memory (%s)\n", arena);
+    else if (bytes == SIZE_MAX)
         fprintf(stderr, "dtplan: out of memory (%s: a size beyond the address space)\n", arena);
     else
         fprintf(stderr, "dtplan: out of memory (%s: %zu bytes)\n", arena, bytes);
@@ -40,17 +42,17 @@ void dtp_arena_set_oom(dtp_oom_fn *fn) {
     atomic_store(&oom_handler, fn);
 }
 
-static _Noreturn void out_of_memory(const char *arena, size_t bytes) {
+_Noreturn void dtp_out_of_memory(const char *what, size_t bytes) {
     dtp_oom_fn *fn = atomic_load(&oom_handler);
     if (fn)
-        fn(arena, bytes);
-    oom_exit(arena, bytes);
+        fn(what, bytes);
+    oom_exit(what, bytes);
 }
 
 struct dtp_arena *dtp_arena_create(const char *name) {
     struct dtp_arena *a = calloc(1, sizeof *a);
     if (!a)
-        out_of_memory(name, sizeof *a);
+        dtp_out_of_memory(name, sizeof *a);
     a->name = name;
     a->next_block_bytes = FIRST_BLOCK_BYTES;
     return a;
@@ -128,12 +130,12 @@ static struct block *take_spare(struct dtp_arena *parent, size_t bytes, size_t w
 static struct block *new_block(struct dtp_arena *a, size_t bytes) {
     size_t capacity = bytes > a->next_block_bytes ? bytes : a->next_block_bytes;
     if (capacity > SIZE_MAX - sizeof(struct block))
-        out_of_memory(a->name, bytes);
+        dtp_out_of_memory(a->name, bytes);
     struct block *b = a->parent ? take_spare(a->parent, bytes, capacity) : NULL;
     if (!b) {
         b = malloc(sizeof *b + capacity);
         if (!b)
-            out_of_memory(a->name, bytes);
+            dtp_out_of_memory(a->name, bytes);
         b->capacity = capacity;
     }
     b->used = 0;
@@ -170,7 +172,7 @@ static void advance_block(struct dtp_arena *a, size_t bytes) {
 
 static size_t product_bytes(const struct dtp_arena *a, size_t size, size_t count) {
     if (size != 0 && count > (SIZE_MAX - ALIGN) / size)
-        out_of_memory(a->name, SIZE_MAX);
+        dtp_out_of_memory(a->name, SIZE_MAX);
     return (size * count + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 

@@ -47,5 +47,7 @@ char *dtp_arena_vprintf(struct dtp_arena *a, const char *format, va_list args)
 /* Called with the arena's name and the bytes asked for; must not return. NULL restores the default. */
 typedef void dtp_oom_fn(const char *arena, size_t bytes);
 void dtp_arena_set_oom(dtp_oom_fn *fn);
+/* Calls it where another library had no memory: `what` for so many bytes, 0 where it does not say. */
+_Noreturn void dtp_out_of_memory(const char *what, size_t bytes);
 
 #endif

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 static enum dtp_status fail_errno(struct dtp_err *err, const char *path, const char *what) {
-    return dtp_fail(err, DTP_EINPUT, "%s: cannot %s: %s", path, what, strerror(errno));
+    return dtp_fail(err, errno == ENOMEM ? DTP_ENOMEM : DTP_EINPUT, "%s: cannot %s: %s", path, what,
+                    strerror(errno));
 }
 
 /* ---- reading ---- */
@@ -156,6 +157,8 @@ enum dtp_status dtp_file_out_open(struct dtp_arena *a, const char *path, struct 
         return out->f ? DTP_OK : fail_errno(err, path, "open");
     }
     char *target = realpath(path, NULL); /* a symlink stays, what it points to is replaced */
+    if (!target && errno == ENOMEM)
+        return fail_errno(err, path, "open");
     if (target)
         out->final = dtp_arena_strdup(a, target);
     free(target);

@@ -458,8 +458,8 @@ enum dtp_status dtp_json_parse(struct dtp_arena *a, const char *name, const char
     length_bytes -= mark_bytes;
     DTP_TRY(scan_document(name, text, length_bytes, err));
     cJSON *c = cJSON_ParseWithLength(text, length_bytes);
-    if (!c) /* the scan has accepted the text, so this is memory: let the handler say so */
-        dtp_arena_alloc(a, 2, (size_t)-1);
+    if (!c) /* the scan has accepted the text, so this is memory */
+        dtp_out_of_memory("JSON", length_bytes);
     struct dtp_json *root = DTP_NEW(a, struct dtp_json, 1);
     root->key = dtp_arena_strdup(a, name);
     enum dtp_status status = convert(a, c, root, err);

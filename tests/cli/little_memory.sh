@@ -22,3 +22,25 @@ for verb in calibrate "run --model gpt-125m --gpus 1" "check --gpus 2"; do
     try $verb
     head -n 1 err
 done
+# From the addresses with which the program starts at all, every verb ends with status 5 and a line that says memory,
+# until it has what it needs: in steps of 20 kB where files are opened and parsed, then of 1 MB.
+low=1000 high=150000
+while [ $((high - low)) -gt 20 ]; do
+    middle=$(((low + high) / 2))
+    if (ulimit -v $middle && "$dtplan" --version) >/dev/null 2>&1; then high=$middle; else low=$middle; fi
+done
+steps() {
+    local more seen=" " status
+    for more in $(seq 0 20 600) $(seq 1000 1000 12000) 40000; do
+        (ulimit -v $((high + more)) && timeout 10 "$dtplan" "$@" >out 2>err)
+        status=$?
+        [ $status != 5 ] || grep -q memory err || status="5-in-silence"
+        [[ $seen == *" $status "* ]] || seen="$seen$status "
+        [ $status != 0 ] || break
+    done
+    echo "$seen$1"
+}
+steps plan --model gpt-1.3b --gpus 8 --jobs 2
+steps clusters dgx-h100
+steps replay "$root/tests/fixtures/traces/job_rank0.json" "$root/tests/fixtures/traces/job_rank1.json"
+steps calibrate --from "$root/tests/fixtures/hw/h200_gemm_times.json" --gpu h200 --out gpu.json
