@@ -30,8 +30,8 @@ struct spec {
 /* ---- keys of a file, and what follows from them ---- */
 
 const char *const dtp_intra_names[] = {"nvswitch", "mesh", "pcie", "shm", NULL};
-const char *const dtp_fabric_names[] = {"infiniband", "ethernet", "omnipath", "slingshot",
-                                        "efa",        "none",     NULL};
+static const char *const fabric_names[] = {"infiniband", "ethernet", "omnipath", "slingshot",
+                                           "efa",        "none",     NULL};
 
 #define NODE(field) offsetof(struct dtp_node, field)
 /* clang-format off */
@@ -194,14 +194,14 @@ static enum dtp_status read_parts(struct dtp_arena *a, const struct dtp_json *j,
     if (spec->json.affinity)
         DTP_TRY(read_row(a, spec->json.affinity, 1023, &spec->affinity, err));
     size_t n = 0;
-    while (dtp_fabric_names[n])
+    while (fabric_names[n])
         n++;
-    if (dtp_name_index(dtp_fabric_names, c->fabric) >= 0)
+    if (dtp_name_index(fabric_names, c->fabric) >= 0)
         return DTP_OK;
     char place[512];
     const struct dtp_json *at = dtp_json_get(j, "fabric");
     enum dtp_status status =
-        dtp_unknown_name(err, DTP_EINPUT, "fabric", c->fabric, dtp_fabric_names, n, NULL);
+        dtp_unknown_name(err, DTP_EINPUT, "fabric", c->fabric, fabric_names, n, NULL);
     dtp_err_prefix(err, dtp_json_place(at ? at : j, place, sizeof place));
     return status;
 }
@@ -395,102 +395,45 @@ enum dtp_status dtp_cluster_load_curves(struct dtp_arena *a, const struct dtp_js
 
 /* ---- machines by name ---- */
 
-/* What people type for the usual machine of a GPU. */
-static const struct {
-    const char *alias, *name;
-} aliases[] = {
-    {"a100", "dgx-a100-80"},
-    {"dgx-a100", "dgx-a100-80"},
-    {"h100", "hgx-h100"},
-    {"h200", "hgx-h200"},
-    {"v100", "dgx-1v"},
-    {"b200", "dgx-b200"},
-    {"gb200", "gb200-nvl72"},
-    {"a800", "a800-box"},
-    {"h800", "h800-box"},
-    {"polaris", "alcf-polaris"},
-    {"sophia", "alcf-sophia"},
-    {"a100-80", "dgx-a100-80"},
-    {"a100-40", "dgx-a100-40"},
-    {"v100-32", "dgx-1v"},
-    {"h100-80", "hgx-h100"},
-    {"a800-80", "a800-box"},
-    {"h800-80", "h800-box"},
-    {"h200-141", "hgx-h200"},
-    {"gb300", "gb300-nvl72"},
-    {"b300", "hgx-b300"},
-    {"h20", "h20-box"},
-    {"l40s", "aws-g6e"},
-    {"l4", "aws-g6"},
-    {"a10g", "aws-g5"},
-    {"a40", "a40-box"},
-    {"a6000", "rtx-a6000-box"},
-    {"rtx-a6000", "rtx-a6000-box"},
-    {"rtx-6000-ada", "rtx-6000-ada-box"},
-    {"rtx4090", "rtx4090-box"},
-    {"rtx3090", "rtx3090-box"},
-    /* as their makers and PyTorch call the GPUs, as clouds call the machines */
-    {"a100-80gb", "dgx-a100-80"},
-    {"a100-40gb", "dgx-a100-40"},
-    {"a100-sxm", "dgx-a100-80"},
-    {"a100-sxm4", "dgx-a100-80"},
-    {"a100-sxm4-80gb", "dgx-a100-80"},
-    {"a100-sxm4-40gb", "dgx-a100-40"},
-    {"h100-80gb", "hgx-h100"},
-    {"h100-sxm", "hgx-h100"},
-    {"h100-sxm5", "hgx-h100"},
-    {"h100-80gb-hbm3", "hgx-h100"},
-    {"h200-sxm", "hgx-h200"},
-    {"v100-32gb", "dgx-1v"},
-    {"p3dn.24xlarge", "aws-p3dn"},
-    {"p4d.24xlarge", "aws-p4d"},
-    {"p4de.24xlarge", "aws-p4de"},
-    {"p5.48xlarge", "aws-p5"},
-    {"p5en.48xlarge", "aws-p5en"},
-    {"p6-b200.48xlarge", "aws-p6-b200"},
-    {"nd40rs-v2", "azure-ndv2"},
-    {"nd96amsr-a100-v4", "azure-nd-a100-v4"},
-    {"nd96isr-h100-v5", "azure-nd-h100-v5"},
-    {"a2-highgpu-8g", "gcp-a2"},
-    {"a3-highgpu-8g", "gcp-a3-high"},
-    {"a3-megagpu-8g", "gcp-a3-mega"},
-    {"a3-ultragpu-8g", "gcp-a3-ultra"},
-    {"g5.48xlarge", "aws-g5"},
-    {"g6.48xlarge", "aws-g6"},
-    {"g6e.48xlarge", "aws-g6e"},
+/* hw/names.json: what people type for a machine, and the usual machines of a card of which nothing else is known. */
+struct names {
+    const struct dtp_json *aliases, *usual;
 };
-
-/* Nodes of a measured row of which only the GPU is known. gpus 0: any other number per node. */
-static const struct {
-    const char *family;
-    double memory_gb; /* 0: any */
+/* The cards of a family stand in this cluster; memory_bytes 0: any, gpus 0: any other number per node. */
+struct usual {
+    const char *family, *cluster;
+    double memory_bytes;
     int gpus;
-    const char *cluster;
-} usual[] = {
-    {"V100", 0, 4, "jeanzay-v100"},
-    {"V100", 0, 6, "summit"},
-    {"V100", 0, 16, "dgx-2"},
-    {"V100", 0, 0, "dgx-1v"},
-    {"A100", 40, 0, "dgx-a100-40"},
-    {"A100", 0, 0, "dgx-a100-80"},
-    {"A800", 0, 0, "a800-box"},
-    {"H100", 0, 0, "hgx-h100"},
-    {"H800", 0, 0, "h800-box"},
-    {"H200", 0, 0, "hgx-h200"},
-    {"B200", 0, 0, "dgx-b200"},
-    {"GB200", 0, 0, "gb200-nvl72"},
-    {"GB300", 0, 0, "gb300-nvl72"},
-    {"B300", 0, 0, "hgx-b300"},
-    {"H20", 0, 0, "h20-box"},
-    {"L40S", 0, 0, "aws-g6e"},
-    {"L4", 0, 0, "aws-g6"},
-    {"A10G", 0, 0, "aws-g5"},
-    {"A40", 0, 0, "a40-box"},
-    {"RTX-A6000", 0, 0, "rtx-a6000-box"},
-    {"RTX-6000-Ada", 0, 0, "rtx-6000-ada-box"},
-    {"RTX-4090", 0, 0, "rtx4090-box"},
-    {"RTX-3090", 0, 0, "rtx3090-box"},
 };
+#define NAMES(field) offsetof(struct names, field)
+#define USUAL(field) offsetof(struct usual, field)
+/* clang-format off */
+static const struct dtp_field names_fields[] = {
+    {"aliases", DTP_FIELD_JSON, NAMES(aliases), .required = true, .help = "object: a name, and the cluster it stands for"},
+    {"usual_clusters", DTP_FIELD_JSON, NAMES(usual), .required = true, .help = "list of {family, memory_bytes, gpus, cluster}; the first that fits counts"},
+    {0}};
+static const struct dtp_field usual_fields[] = {
+    {"family", DTP_FIELD_STRING, USUAL(family), .required = true, .help = "of cards, A100"},
+    {"memory_bytes", DTP_FIELD_DOUBLE, USUAL(memory_bytes), .min = 0, .max = 1e15, .help = "only cards with so much"},
+    {"gpus", DTP_FIELD_INT, USUAL(gpus), .min = 0, .max = DTP_MAX_GPUS_PER_NODE, .help = "only nodes of so many"},
+    {"cluster", DTP_FIELD_STRING, USUAL(cluster), .required = true, .help = "name of hw/cluster"},
+    {0}};
+/* clang-format on */
+
+static enum dtp_status read_names(struct dtp_arena *a, struct names *out, struct dtp_err *err) {
+    const struct dtp_json *root = NULL;
+    *out = (struct names){0};
+    DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "hw/names.json"), &root, err));
+    DTP_TRY(dtp_fields_read(a, root, names_fields, out, err));
+    if (dtp_json_type(out->aliases) != DTP_JSON_OBJECT)
+        return dtp_json_expected(out->aliases, "an object of names", err);
+    for (size_t i = 0; i < dtp_json_size(out->aliases); i++)
+        if (dtp_json_type(dtp_json_at(out->aliases, i)) != DTP_JSON_STRING)
+            return dtp_json_expected(dtp_json_at(out->aliases, i), "the name of a cluster", err);
+    return dtp_json_type(out->usual) == DTP_JSON_ARRAY
+               ? DTP_OK
+               : dtp_json_expected(out->usual, "a list of clusters", err);
+}
 
 enum { BASE_DEPTH = 4 };
 
@@ -505,11 +448,11 @@ static const char *bare_name(const char *name) {
     return name;
 }
 
-static const char *alias_target(const char *name) {
+static const char *alias_target(const struct names *n, const char *name) {
     name = bare_name(name);
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (dtp_same_name(aliases[i].alias, name))
-            return aliases[i].name;
+    for (size_t i = 0; i < dtp_json_size(n->aliases); i++)
+        if (dtp_same_name(dtp_json_key(dtp_json_at(n->aliases, i)), name))
+            return dtp_json_string(dtp_json_at(n->aliases, i));
     return name;
 }
 
@@ -518,9 +461,9 @@ static enum dtp_status read_spec(struct dtp_arena *a, const struct dtp_json *j, 
 
 /* A GPU of hw/gpu that is "like" another one and that no machine is named after stands in the usual machine of that
  * one; *out stays NULL for another name. */
-static enum dtp_status gpu_as_cluster(struct dtp_arena *a, const char *name,
-                                      const struct dtp_json **out, const char **out_name,
-                                      struct dtp_err *err) {
+static enum dtp_status gpu_as_cluster(struct dtp_arena *a, const struct names *known,
+                                      const char *name, const struct dtp_json **out,
+                                      const char **out_name, struct dtp_err *err) {
     const char *const *names = NULL;
     size_t n = 0;
     DTP_TRY(dtp_gpu_list(a, &names, &n, err));
@@ -534,7 +477,7 @@ static enum dtp_status gpu_as_cluster(struct dtp_arena *a, const char *name,
         const struct dtp_json *like = calibration ? dtp_json_get(calibration, "like") : NULL;
         if (!like || dtp_json_type(like) != DTP_JSON_STRING)
             return DTP_OK;
-        const char *base = alias_target(dtp_json_string(like));
+        const char *base = alias_target(known, dtp_json_string(like));
         const char *text = dtp_arena_printf(
             a, "{\"base\": \"%s\", \"gpu\": \"%s\", \"title\": \"%s in nodes of %s\"}", base,
             names[i], names[i], base);
@@ -555,8 +498,10 @@ enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const st
     }
     const char *const *names = NULL;
     size_t n = 0;
+    struct names typed;
+    DTP_TRY(read_names(a, &typed, err));
     DTP_TRY(dtp_cluster_list(a, &names, &n, err));
-    const char *target = alias_target(name);
+    const char *target = alias_target(&typed, name);
     for (size_t i = 0; i < n; i++)
         if (dtp_same_name(names[i], target)) {
             *out_name = names[i];
@@ -564,14 +509,14 @@ enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const st
             return dtp_json_read_file(a, dtp_data_path(a, file), out, err);
         }
     *out = NULL;
-    DTP_TRY(gpu_as_cluster(a, name, out, out_name, err));
+    DTP_TRY(gpu_as_cluster(a, &typed, name, out, out_name, err));
     if (*out)
         return DTP_OK;
-    size_t extra = sizeof aliases / sizeof *aliases;
+    size_t extra = dtp_json_size(typed.aliases);
     const char **known = DTP_NEW(a, const char *, n + extra);
     memcpy(known, names, n * sizeof *known);
     for (size_t i = 0; i < extra; i++)
-        known[n + i] = aliases[i].alias;
+        known[n + i] = dtp_json_key(dtp_json_at(typed.aliases, i));
     return dtp_unknown_name(err, DTP_EINPUT, "cluster", name, known, n + extra, "dtplan clusters");
 }
 
@@ -709,29 +654,51 @@ static bool is_of_family(const char *card, const char *family) {
     return !isalnum((unsigned char)*card);
 }
 
-const char *dtp_card_name(const char *card) {
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (dtp_same_name(bare_name(card), usual[i].family))
-            return usual[i].family;
+enum dtp_status dtp_card_families(struct dtp_arena *a, const char *const **out,
+                                  struct dtp_err *err) {
+    struct names n;
+    DTP_TRY(read_names(a, &n, err));
+    const char **families = DTP_NEW(a, const char *, dtp_json_size(n.usual) + 1);
+    for (size_t i = 0; i < dtp_json_size(n.usual); i++) {
+        struct usual u = {0};
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(n.usual, i), usual_fields, &u, err));
+        families[i] = u.family;
+    }
+    *out = families;
+    return DTP_OK;
+}
+
+const char *dtp_card_name(const char *const *families, const char *card) {
+    for (; *families; families++)
+        if (dtp_same_name(bare_name(card), *families))
+            return *families;
     return card;
+}
+
+/* The first usual cluster of such cards in such nodes; DTP_EUNSUPPORTED where there is none. */
+static enum dtp_status usual_cluster(struct dtp_arena *a, const char *card, double memory_gb,
+                                     int gpus_per_node, struct usual *out, struct dtp_err *err) {
+    struct names n;
+    DTP_TRY(read_names(a, &n, err));
+    for (size_t i = 0; i < dtp_json_size(n.usual); i++) {
+        *out = (struct usual){0};
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(n.usual, i), usual_fields, out, err));
+        if (is_of_family(card, out->family) &&
+            (out->memory_bytes <= 0 || out->memory_bytes == memory_gb * DTP_GIGA) &&
+            (out->gpus == 0 || out->gpus == gpus_per_node))
+            return DTP_OK;
+    }
+    return dtp_fail(err, DTP_EUNSUPPORTED, "no cluster for GPU \"%s\"", card);
 }
 
 enum dtp_status dtp_cluster_for_gpu(struct dtp_arena *a, const char *card, double memory_gb,
                                     int gpus_per_node, struct dtp_cluster *out,
                                     struct dtp_err *err) {
-    const char *name = NULL, *found = NULL;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual && !name; i++)
-        if (is_of_family(card, usual[i].family) &&
-            (usual[i].memory_gb <= 0 || usual[i].memory_gb == memory_gb) &&
-            (usual[i].gpus == 0 || usual[i].gpus == gpus_per_node)) {
-            name = usual[i].cluster;
-            found = usual[i].family;
-        }
-    if (!name)
-        return dtp_fail(err, DTP_EUNSUPPORTED, "no cluster for GPU \"%s\"", card);
-    DTP_TRY(dtp_cluster_load(a, name, out, err));
+    struct usual u;
+    DTP_TRY(usual_cluster(a, card, memory_gb, gpus_per_node, &u, err));
+    DTP_TRY(dtp_cluster_load(a, u.cluster, out, err));
     if (memory_gb > 0)
-        DTP_TRY(dtp_gpu_find(a, found, memory_gb, &out->gpu, err));
+        DTP_TRY(dtp_gpu_find(a, u.family, memory_gb, &out->gpu, err));
     struct dtp_node *node = &out->node;
     if (gpus_per_node <= 0 || gpus_per_node == node->gpus || node->gpus == 72)
         return DTP_OK;

@@ -119,11 +119,10 @@ struct dtp_cluster {
     double intra_busbw_bytes_per_s; /* ring asymptote inside the node, where there is no curve */
 };
 
-extern const char *const dtp_fabric_names[];
 /* The tables of a file, of a member of its "tiers" and of its "curves": for the reader and for the manual. */
 extern const struct dtp_field dtp_cluster_fields[], dtp_tier_fields[], dtp_curve_fields[];
 
-/* name: an entry of hw/cluster, an alias ("a100": dgx-a100-80), or a path ending in .json. */
+/* name: an entry of hw/cluster, an alias of hw/names.json ("a100": dgx-a100-80), or a path ending in .json. */
 enum dtp_status dtp_cluster_load(struct dtp_arena *a, const char *name, struct dtp_cluster *out,
                                  struct dtp_err *err);
 /* The file behind such a name, and the name without folder and ending. */
@@ -135,8 +134,11 @@ enum dtp_status dtp_cluster_read(struct dtp_arena *a, const struct dtp_json *j,
 /* "4x100" (count x Gbit/s) replaces the NICs and their affinity; more NICs than GPUs are bundled, so
  * many to a GPU (32x100 on 8 GPUs is 8x400). */
 enum dtp_status dtp_cluster_set_nics(struct dtp_cluster *c, const char *text, struct dtp_err *err);
-/* The name of a family as we write it where the card is called like it ("h100" is H100); else `card`. */
-const char *dtp_card_name(const char *card);
+/* The families of cards of hw/names.json, NULL-terminated, and the one that a card is called like ("h100" is H100),
+ * else `card` itself. */
+enum dtp_status dtp_card_families(struct dtp_arena *a, const char *const **out,
+                                  struct dtp_err *err);
+const char *dtp_card_name(const char *const *families, const char *card);
 /* Default cluster for a card as a measured row names it ("A100", "A100-SXM4-80GB"): DGX-like nodes of it. */
 enum dtp_status dtp_cluster_for_gpu(struct dtp_arena *a, const char *card, double memory_gb,
                                     int gpus_per_node, struct dtp_cluster *out,

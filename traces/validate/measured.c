@@ -156,7 +156,7 @@ static enum dtp_status check_names(const struct dtp_csv *csv, struct dtp_err *er
 
 /* A cell that cannot be read costs its row, not the file. */
 static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row, const int *col,
-                     struct dtp_run *out) {
+                     const char *const *families, struct dtp_run *out) {
     run_unknown(out);
     out->file = base_name(csv->name);
     out->line = csv->line[row];
@@ -172,7 +172,7 @@ static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row,
         if (dtp_field_parse(a, &run_fields[i], cell, place, out, &bad) != DTP_OK)
             out->broken = dtp_arena_strdup(a, bad.msg);
     }
-    out->gpu = dtp_card_name(out->gpu);
+    out->gpu = dtp_card_name(families, out->gpu);
 }
 
 static enum dtp_status lacks(struct dtp_arena *a, const struct dtp_csv *csv, const char *what,
@@ -203,10 +203,12 @@ enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_
     if (run_col(&csv, "model") < 0 && !shape)
         return lacks(a, &csv, "\"model\", nor \"layers\" and \"hidden\"", err);
     DTP_TRY(check_names(&csv, err));
+    const char *const *families = NULL;
+    DTP_TRY(dtp_card_families(a, &families, err));
     struct dtp_run *grown = dtp_arena_grow(a, out->at, sizeof *out->at, out->n, out->n + csv.nrows);
     out->at = grown;
     for (size_t row = 0; row < csv.nrows; row++)
-        read_row(a, &csv, row, col, &out->at[out->n++]);
+        read_row(a, &csv, row, col, families, &out->at[out->n++]);
     return DTP_OK;
 }
 
