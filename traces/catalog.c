@@ -5,6 +5,7 @@
 
 #include "sim/base/text.h"
 #include "traces/formats/config.h"
+#include "traces/formats/trace.h"
 
 #define X(name) &dtp_format_##name,
 const struct dtp_format *const dtp_formats[DTP_NFORMATS] = {DTP_FORMATS(X)};
@@ -70,11 +71,36 @@ static struct dtp_item *item_for(struct reader *r, const struct dtp_visited *v,
     return &o->item[o->n++];
 }
 
+/* The job that the ranks belong to, or one of their own. */
+static struct dtp_item *join_ranks(struct reader *r, const struct dtp_visited *v,
+                                   struct dtp_item *item, struct dtp_trace *ranks) {
+    struct dtp_items *o = r->out;
+    for (size_t i = 0; i < o->n; i++)
+        if (o->item[i].format->kind == DTP_KIND_RANKS &&
+            dtp_ranks_join(r->a, o->item[i].content, ranks))
+            return &o->item[i];
+    const struct dtp_format *format = item->format;
+    const struct dtp_trace *first = item->content;
+    if (item->name == v->given && item->nfiles <= 1) /* the folder is no longer all of its job */
+        item->name = first->rank[0].file;
+    o->item = dtp_arena_room(r->a, o->item, sizeof *o->item, o->n, &o->capacity);
+    o->item[o->n] =
+        (struct dtp_item){.name = dtp_source_name(v->source), .format = format, .content = ranks};
+    return &o->item[o->n++];
+}
+
 static enum dtp_status read_as(struct reader *r, const struct dtp_visited *v,
                                const struct dtp_format *format, struct dtp_err *err) {
     size_t before = r->out->n;
+    void *ranks = NULL; /* which job they are of is known when they are read */
     struct dtp_item *item = item_for(r, v, format);
-    enum dtp_status status = format->read(r->a, v, &r->out->options, &item->content, err);
+    bool is_ranks = format->kind == DTP_KIND_RANKS;
+    enum dtp_status status =
+        format->read(r->a, v, &r->out->options, is_ranks ? &ranks : &item->content, err);
+    if (status == DTP_OK && is_ranks && !item->content)
+        item->content = ranks;
+    else if (status == DTP_OK && is_ranks)
+        item = join_ranks(r, v, item, ranks);
     if (status != DTP_OK)
         r->out->n = before;
     else if (format->kind != DTP_KIND_RANKS || r->given != v->given)

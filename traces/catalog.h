@@ -58,4 +58,10 @@ enum dtp_status dtp_items_read(struct dtp_arena *a, const char *const *paths, si
                                const struct dtp_format *format, struct dtp_items *out,
                                struct dtp_err *err);
 
+struct dtp_trace;
+
+/* Adds the ranks of `more`, unless they are of another job: another world, the same rank, a rank that neither a
+ * file nor its name says, a recording at another time. */
+bool dtp_ranks_join(struct dtp_arena *a, struct dtp_trace *to, const struct dtp_trace *more);
+
 #endif

@@ -9,6 +9,7 @@
 #include "traces/formats/kineto.h"
 #include "traces/formats/nsys.h"
 #include "traces/replay/analyse.h"
+#include "traces/replay/match.h"
 #include "traces/tasks/tasks.h"
 
 /* The number after "rank" or "worker" in the last part of a path, or -1. */
@@ -40,7 +41,7 @@ static enum dtp_status place_rank(const struct dtp_trace *t, const struct dtp_fo
         dtp_trace_warn(r, DTP_WARN_NO_RANK, 0);
         int named = o->load ? o->load->rank : -1;
         r->rank = named >= 0 ? named : rank_in_name(r->file);
-        for (int i = 0; r->rank < 0; i++)
+        for (int i = 0; r->rank < 0; i++) /* a file alone is rank 0; of several, finish() asks */
             if (!taken(t, i))
                 r->rank = i;
     }
@@ -116,20 +117,121 @@ static enum dtp_status read_nsys(struct dtp_arena *a, const struct dtp_visited *
     return DTP_OK;
 }
 
+/* ---- whether a rank can be true ---- */
+
+#define MOST_WORK_S (10 * 86400.0) /* no kernel runs for ten days */
+
+static enum dtp_status check_times(const struct dtp_trace_rank *r, struct dtp_err *err) {
+    uint64_t nkernels = 0, timed = 0;
+    double longest_s = 0;
+    for (size_t i = 0; i < r->nevents; i++) {
+        const struct dtp_trace_event *e = dtp_trace_event(r, i);
+        double dur_s = (double)e->dur_ns * DTP_NANO;
+        nkernels += e->kind == DTP_TRACE_KERNEL;
+        timed += e->kind == DTP_TRACE_KERNEL && e->dur_ns > 0;
+        longest_s = dtp_trace_is_work(e) && dur_s > longest_s ? dur_s : longest_s;
+    }
+    if (nkernels > 0 && timed == 0)
+        return dtp_fail(err, DTP_EINPUT, "%s: %llu kernels, and none has a duration (\"dur\")",
+                        r->file, (unsigned long long)nkernels);
+    if (longest_s > MOST_WORK_S)
+        return dtp_fail(err, DTP_EINPUT,
+                        "%s: work of %.0f days on a device: \"ts\" and \"dur\" seem to be swapped",
+                        r->file, longest_s / 86400);
+    return DTP_OK;
+}
+
+/* ---- whether ranks are of one job ---- */
+
+struct extent {
+    double from_s, to_s;
+    bool absolute; /* since 1970, not since the host started */
+};
+
+static struct extent extent_of(const struct dtp_trace_rank *r) {
+    static const double year_2001_s = DTP_GIGA;
+    double from_s = (double)(r->base_ns + dtp_trace_first_ns(r)) * DTP_NANO;
+    return (struct extent){from_s, from_s + (double)dtp_trace_span_ns(r) * DTP_NANO,
+                           from_s > year_2001_s};
+}
+
+/* By its record, its name or the user. */
+static bool says_its_rank(const struct dtp_trace_rank *r) {
+    return r->warned[DTP_WARN_NO_RANK].count == 0 || rank_in_name(r->file) >= 0;
+}
+
+/* Why two ranks are not of one job; NULL: nothing is against it. */
+static const char *why_not_one_job(struct dtp_arena *a, const struct dtp_trace_rank *p,
+                                   const struct dtp_trace_rank *q) {
+    static const double most_apart_s = 60; /* of clocks of hosts that run one job */
+    const struct dtp_trace_rank *silent = !says_its_rank(p) ? p : !says_its_rank(q) ? q : NULL;
+    if (p->world_size >= 0 && q->world_size >= 0 && p->world_size != q->world_size)
+        return dtp_arena_printf(a, "%s is of a world of %d, %s of %d", p->file, p->world_size,
+                                q->file, q->world_size);
+    if (silent)
+        return dtp_arena_printf(a, "neither %s nor its name says its rank (rankN)", silent->file);
+    if (p->rank == q->rank)
+        return dtp_arena_printf(a, "%s and %s are both rank %d", p->file, q->file, p->rank);
+    struct extent x = extent_of(p), y = extent_of(q);
+    double apart_s = x.from_s > y.to_s ? x.from_s - y.to_s : y.from_s - x.to_s;
+    if (x.absolute && y.absolute && apart_s > most_apart_s)
+        return dtp_arena_printf(a, "%s and %s were recorded %.0f s apart", p->file, q->file,
+                                apart_s);
+    return NULL;
+}
+
+/* All ranks of a job are there, and communicate, but no two of them took part in one collective. */
+static const char *why_no_collectives(struct dtp_arena *a, struct dtp_trace *t) {
+    struct dtp_matches m;
+    size_t shared = 0, n = 0;
+    if (t->tasks || t->nranks < 2 || t->rank[0].world_size != (int)t->nranks)
+        return NULL;
+    dtp_trace_match(a, t, DTP_ALIGN_ALL, &m);
+    for (size_t i = 0; i < m.n; i++) {
+        shared += m.at[i].n > 1;
+        n += m.at[i].op != DTP_COMM_SEND_RECV;
+    }
+    for (size_t r = 0; r < t->nranks; r++) {
+        t->rank[r].warned[DTP_WARN_UNMATCHED].count = 0;
+        t->rank[r].offset_ns = 0;
+    }
+    return n > 0 && shared == 0 ? dtp_arena_printf(a, "none of their %zu collectives is shared", n)
+                                : NULL;
+}
+
+bool dtp_ranks_join(struct dtp_arena *a, struct dtp_trace *to, const struct dtp_trace *more) {
+    if (to->tasks || more->tasks)
+        return false;
+    for (size_t i = 0; i < to->nranks; i++)
+        for (size_t k = 0; k < more->nranks; k++)
+            if (why_not_one_job(a, &to->rank[i], &more->rank[k]))
+                return false;
+    for (size_t k = 0; k < more->nranks; k++) {
+        *room(a, to) = more->rank[k];
+        to->nranks++;
+    }
+    return true;
+}
+
 static int by_rank(const void *x, const void *y) {
     const struct dtp_trace_rank *p = x, *q = y;
     return p->rank < q->rank ? -1 : p->rank > q->rank;
 }
 
 static enum dtp_status finish(struct dtp_arena *a, void *content, struct dtp_err *err) {
-    (void)a;
     struct dtp_trace *t = content;
+    const char *why = NULL;
     qsort(t->rank, t->nranks, sizeof *t->rank, by_rank);
     int world = t->rank[0].world_size;
-    for (size_t i = 1; i < t->nranks; i++)
-        if (t->rank[i].world_size != world && t->rank[i].world_size >= 0 && world >= 0)
-            return dtp_fail(err, DTP_EINPUT, "%s is of a world of %d, %s of %d: not one job",
-                            t->rank[0].file, world, t->rank[i].file, t->rank[i].world_size);
+    for (size_t i = 0; i < t->nranks && !t->tasks && !why; i++) {
+        DTP_TRY(check_times(&t->rank[i], err));
+        if (i > 0 && strcmp(t->rank[0].file, t->rank[i].file) != 0)
+            why = why_not_one_job(a, &t->rank[0], &t->rank[i]);
+    }
+    if (!why)
+        why = why_no_collectives(a, t);
+    if (why)
+        return dtp_fail(err, DTP_EINPUT, "not ranks of one job: %s", why);
     if (world > 0 && (size_t)world > t->nranks)
         t->rank[0].warned[DTP_WARN_UNFINISHED_GROUP].count = (size_t)world - t->nranks;
     return DTP_OK;

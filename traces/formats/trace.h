@@ -118,7 +118,7 @@ struct dtp_trace_step {
     X(BIG_INTEGER, "integers beyond 2^53 kept exactly")                                            \
     X(DUPLICATE_KEY, "duplicate keys, the last one taken")                                         \
     X(AMBIGUOUS_LINK, "correlation ids with several launches, the last before the work taken")     \
-    X(NO_RANK, "files without a rank, numbered by their name or order")                            \
+    X(NO_RANK, "files without a rank, numbered by their name or the first that is free")           \
     X(NO_LAUNCH, "device events whose launch is not in the trace")                                 \
     X(BEFORE_LAUNCH, "device events that start before their launch (clock skew)")                  \
     X(ORPHAN_FLOW, "flow ends on a device without a start")                                        \
