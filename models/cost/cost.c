@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "models/cost/cost_internal.h"
+#include "models/ops/native.h"
 #include "models/schedule/schedule.h"
 
 bool dtp_shares_cores(const struct dtp_problem *problem) {
@@ -19,8 +20,8 @@ struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp
     dtp_placed_memo_init(&memo->placed, a, problem);
     dtp_memo_init(&memo->kernels, a, sizeof(struct dtp_layer_key));
     dtp_memo_init(&memo->layers, a, sizeof(struct dtp_layer_key));
-    dtp_memo_init(&memo->tails, a, 3 * sizeof(uint64_t));
-    dtp_memo_init(&memo->transfers, a, 3 * sizeof(uint64_t));
+    dtp_memo_init(&memo->tails, a, sizeof(struct dtp_update_key));
+    dtp_memo_init(&memo->transfers, a, sizeof(struct dtp_transfer_key));
     dtp_model_params(problem->model, problem->model->vocab, &memo->params);
     struct dtp_plan whole = dtp_plan_default();
     dtp_stage_count(problem->model, &whole, 0, memo->kinds);
@@ -85,30 +86,44 @@ static void stage_phases(const struct dtp_cost_memo *memo, const struct dtp_plan
         }
 }
 
+static struct dtp_transfer_key transfer_key(const struct dtp_plan *plan,
+                                            const struct dtp_placed *placed) {
+    return (struct dtp_transfer_key){.tp_shape = placed->shape[DTP_AXIS_TP],
+                                     .tp = plan->tp,
+                                     .cp = plan->cp,
+                                     .pp = plan->pp,
+                                     .microbatch_size = plan->microbatch_size,
+                                     .sequence_parallel = plan->sequence_parallel,
+                                     .stride = placed->at.stride[DTP_AXIS_PP]};
+}
+
 static void stage_transfers(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                            const struct dtp_placement *placement, struct dtp_costs *out) {
-    struct dtp_group_shape tp = dtp_placement_shape(placement, problem->cluster, DTP_AXIS_TP, 0);
+                            const struct dtp_placed *placed, struct dtp_costs *out) {
+    const struct dtp_transfer_key key = transfer_key(plan, placed);
     for (int vs = 0; vs + 1 < out->nstages; vs++) {
         int from, to, chunk;
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &from, &chunk);
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs + 1, &to, &chunk);
-        out->stage[vs].send_f = dtp_cost_transfer(problem, plan, placement, &tp, from, to);
-        out->stage[vs + 1].send_b = dtp_cost_transfer(problem, plan, placement, &tp, to, from);
+        out->stage[vs].send_f = dtp_cost_transfer(problem, &key, from, to);
+        out->stage[vs + 1].send_b = dtp_cost_transfer(problem, &key, to, from);
     }
 }
 
 /* ---- once a step ------------------------------------------------------------------------------- */
 
-double dtp_cost_optimizer_params(const struct dtp_plan *plan, const struct dtp_stage *stage) {
-    double all = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp;
-    double replicas = plan->zero_stage >= 1 ? all : 1;
-    double expert_replicas = plan->zero_stage >= 1 ? dtp_plan_expert_sharers(plan) : 1;
+double dtp_cost_optimizer_params(const struct dtp_update_key *key, const struct dtp_stage *stage) {
+    bool grouped = key->zero_group > 0, divided = key->zero_stage >= 1;
+    double all = grouped ? key->zero_group : key->replicas;
+    double sharers =
+        grouped ? key->zero_group
+                : (double)key->cut.tp * key->replicas / ((double)key->cut.etp * key->cut.ep);
+    double replicas = divided ? all : 1, expert_replicas = divided ? sharers : 1;
     return stage->dense_params / replicas + stage->expert_params / expert_replicas;
 }
 
-double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
                             double params) {
-    if (plan->offload != DTP_OFFLOAD_NONE)
+    if (key->offload != DTP_OFFLOAD_NONE)
         return 0;
     double bytes = problem->framework->kernels.optimizer_bytes_moved * params;
     return dtp_framework_on(problem->framework, &problem->cluster->gpu).kernel_time_factor *
@@ -116,7 +131,7 @@ double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_
 }
 
 static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
-                       const struct dtp_plan *plan, const struct dtp_placement *placement,
+                       const struct dtp_plan *plan, const struct dtp_update_key *key,
                        struct dtp_costs *out) {
     const struct dtp_problem *problem = memo->problem;
     out->optimizer_s = DTP_NEW(a, double, (size_t)plan->pp);
@@ -125,16 +140,16 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
         int rank, chunk;
         struct dtp_stage stage;
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
-        dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
-        params[rank] += dtp_cost_optimizer_params(plan, &stage);
+        dtp_stage_of(problem->model, &memo->params, &key->cut, vs, &stage);
+        params[rank] += dtp_cost_optimizer_params(key, &stage);
     }
     double worst_params = 0;
     for (int s = 0; s < plan->pp; s++) {
-        out->optimizer_s[s] = dtp_cost_optimizer_s(problem, plan, params[s]);
+        out->optimizer_s[s] = dtp_cost_optimizer_s(problem, key, params[s]);
         worst_params = params[s] > worst_params ? params[s] : worst_params;
     }
-    out->embedding_all_reduce = dtp_cost_embedding_all_reduce(problem, plan, placement);
-    out->norm_all_reduce = dtp_cost_norm_all_reduce(problem, plan);
+    out->embedding_all_reduce = dtp_cost_embedding_all_reduce(problem, key);
+    out->norm_all_reduce = dtp_cost_norm_all_reduce(problem, key);
     double backward_s = 0; /* of the first rank */
     for (int vs = 0; vs < out->nstages; vs++) {
         int rank, chunk;
@@ -142,7 +157,7 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
         const struct dtp_stage_cost *stage = &out->stage[vs];
         backward_s += rank == 0 ? stage->i.total_s + stage->w.total_s + stage->r.total_s : 0;
     }
-    out->offload_s = dtp_offload_exposed_s(problem, plan, worst_params, backward_s);
+    out->offload_s = dtp_offload_exposed_s(problem, key, worst_params, backward_s);
     out->step_host_s = problem->framework->host.step_host_s;
     out->model_flops = 3 * memo->forward_flops * plan->global_batch_size;
     out->hardware_flops = out->model_flops;
@@ -169,8 +184,8 @@ static void set_beside(const struct dtp_gpu *gpu, const struct dtp_layer_costs *
  * the input are gathered and the result is scattered, or it is all-reduced. Of the last stage: a first stage
  * has the same, but so far no run. */
 static void slow_hops(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                      const struct replica_shapes *shape, struct dtp_costs *out) {
-    if (!out->reduce_overlap || plan->dp * plan->cp == 1 || shape->tp.nodes < 2)
+                      const struct dtp_placed *placed, struct dtp_costs *out) {
+    if (!out->reduce_overlap || plan->dp * plan->cp == 1 || placed->shape[DTP_AXIS_TP]->nodes < 2)
         return;
     double steps = (plan->sequence_parallel ? 3 : 2) * 2.0 * (plan->tp - 1);
     int layers = dtp_stage_layers(problem->model, plan, out->nstages - 1);
@@ -187,10 +202,12 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     const struct dtp_problem *problem = memo->problem;
     const struct dtp_framework *f = problem->framework;
     const struct dtp_layer_costs *layer = dtp_cost_layers(memo, plan);
-    struct dtp_placement placement;
+    const struct dtp_placed *placed = dtp_placed_find(&memo->placed, plan);
+    struct dtp_update_key key;
     memset(out, 0, sizeof *out);
-    if (dtp_plan_place(plan, problem->cluster, f, &placement, NULL) != DTP_OK)
+    if (!placed->fits)
         return;
+    dtp_update_key_of(problem, plan, placed, &key);
     out->pp = plan->pp;
     out->vpp = plan->vpp;
     out->m = dtp_plan_num_microbatches(plan);
@@ -198,7 +215,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->stage = DTP_NEW(a, struct dtp_stage_cost, (size_t)out->nstages);
     out->p2p_blocking = dtp_plan_p2p_blocks(plan, f);
     out->p2p_slots = f->wire.p2p_slots;
-    out->reduce_overlap = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
+    out->reduce_overlap = key.dp_overlap;
     out->gather_overlap = f->wire.param_gather_overlap;
     out->reduce_per_microbatch = plan->zero_stage >= 2 && f->wire.reduce_per_microbatch;
     double params = (double)memo->params.total;
@@ -210,19 +227,21 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     out->prefetch = f->wire.zero3_prefetch_layers;
     out->extrapolated = problem->cluster->gpu.not_calibrated;
     out->prefetch_forward = f->wire.zero3_forward_prefetch ? f->wire.zero3_prefetch_layers : 0;
-    struct replica_shapes shape = dtp_replica_shapes(problem, &placement);
+    bool in_node = placed->shape[DTP_AXIS_DP_CP]->nodes <= 1;
     for (int vs = 0; vs < out->nstages; vs++) {
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
-        dtp_cost_data_parallel(memo, plan, &shape, vs, &out->stage[vs]);
+        dtp_cost_data_parallel(problem, &memo->params, &key, vs, &out->stage[vs]);
+        if (f->kernels.native)
+            dtp_native_phases(problem, &key, plan->microbatch_size, vs, &out->stage[vs]);
         struct dtp_stage_cost *s = &out->stage[vs];
         struct dtp_comm *const unit[] = {&s->reduce, &s->gather, &s->unshard};
         for (int k = 0; k < 3 && !f->wire.inline_communication; k++)
-            set_beside(&problem->cluster->gpu, layer, shape.all[0].nodes <= 1, unit[k]);
+            set_beside(&problem->cluster->gpu, layer, in_node, unit[k]);
     }
     phase_add(&out->late, &layer->of[DTP_LAYER_HEAD][PHASE_W], dtp_cost_deferred(problem, plan));
-    slow_hops(problem, plan, &shape, out);
-    stage_transfers(problem, plan, &placement, out);
-    step_costs(a, memo, plan, &placement, out);
+    slow_hops(problem, plan, placed, out);
+    stage_transfers(problem, plan, placed, out);
+    step_costs(a, memo, plan, &key, out);
 }
 
 /* ---- what BOUND needs: the first rank's tail and the least transfer, memoised ---- */
@@ -232,93 +251,88 @@ struct tail {
     int nreduce;
 };
 
-static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const struct dtp_plan *plan) {
-    uint64_t key[3] = {
-        (uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->ep << 28 |
-            (uint64_t)plan->pp << 42 | (uint64_t)plan->zero_stage << 58 |
-            (uint64_t)plan->offload << 60 | (uint64_t)plan->offload_to << 62,
-        (uint64_t)plan->dp | (uint64_t)plan->vpp << 20 | (uint64_t)(plan->dp_overlap + 1) << 34 |
-            (uint64_t)plan->dp_algo << 36 | (uint64_t)plan->schedule << 40 |
-            (uint64_t)plan->zero_group << 44 | (uint64_t)plan->account_for_ends << 63,
-        (uint64_t)plan->etp | (uint64_t)plan->last_stage_less << 14 |
-            (uint64_t)(plan->sequence_parallel && memo->problem->framework->kernels.native)
-                << 63}; /* whose norms are summed over tp then */
-    const struct tail *known = dtp_memo_find(&memo->tails, key);
-    bool even = plan->layers_per_stage.n == 0; /* the key does not hold a list of layers */
-    if (known && even)
-        return known;
-    const struct dtp_problem *problem = memo->problem;
+static void make_tail(const struct dtp_problem *problem, const struct dtp_param_counts *counts,
+                      const struct dtp_update_key *key, struct tail *out) {
     const struct dtp_framework *f = problem->framework;
-    struct tail *out = DTP_NEW(memo->a, struct tail, 1);
-    struct dtp_placement placement;
-    if (dtp_plan_place(plan, problem->cluster, f, &placement, NULL) != DTP_OK)
-        return out;
-    struct replica_shapes shape = dtp_replica_shapes(problem, &placement);
-    bool overlapped = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
-    bool overlap = overlapped || plan->zero_stage == 3 ||
-                   (plan->zero_stage == 2 && f->wire.reduce_per_microbatch);
+    const struct dtp_cut *cut = &key->cut;
+    bool overlap = key->dp_overlap || key->zero_stage == 3 ||
+                   (key->zero_stage == 2 && f->wire.reduce_per_microbatch);
     double params = 0, last_unit_s = 0, sum_s = 0, gather_s = 0;
-    for (int vs = 0; vs < plan->pp * plan->vpp; vs++) {
+    for (int vs = 0; vs < cut->pp * cut->vpp; vs++) {
         int rank, chunk;
-        dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
+        dtp_schedule_holder(cut->schedule, cut->pp, cut->vpp, vs, &rank, &chunk);
         if (rank != 0)
             continue;
         struct dtp_stage_cost cost = {0};
         struct dtp_stage stage;
-        dtp_cost_data_parallel(memo, plan, &shape, vs, &cost);
-        dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
-        params += dtp_cost_optimizer_params(plan, &stage);
+        dtp_cost_data_parallel(problem, counts, key, vs, &cost);
+        dtp_stage_of(problem->model, counts, cut, vs, &stage);
+        params += dtp_cost_optimizer_params(key, &stage);
         sum_s += cost.nreduce * cost.reduce.time_s;
         gather_s += cost.nreduce * cost.gather.time_s;
         if (vs == 0)
             last_unit_s = cost.reduce.time_s;
-        if (vs == 0 && overlapped && plan->zero_stage < 3) {
+        if (vs == 0 && key->dp_overlap && key->zero_stage < 3) {
             out->nreduce = cost.nreduce;
             out->reduce_s = cost.reduce.time_s;
         }
     }
     out->tail_s = (overlap ? last_unit_s : sum_s) + (f->wire.param_gather_overlap ? 0 : gather_s) +
-                  dtp_cost_embedding_all_reduce(problem, plan, &placement).time_s +
-                  dtp_cost_norm_all_reduce(problem, plan).time_s +
-                  dtp_cost_optimizer_s(problem, plan, params);
-    out->fixed_s = dtp_offload_exposed_s(problem, plan, params, INFINITY) + f->host.step_host_s;
-    if (even)
-        dtp_memo_put(&memo->tails, key, out);
+                  dtp_cost_embedding_all_reduce(problem, key).time_s +
+                  dtp_cost_norm_all_reduce(problem, key).time_s +
+                  dtp_cost_optimizer_s(problem, key, params);
+    out->fixed_s = dtp_offload_exposed_s(problem, key, params, INFINITY) + f->host.step_host_s;
+}
+
+static const struct tail *first_rank_tail(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                                          const struct dtp_placed *placed) {
+    struct dtp_update_key key;
+    dtp_update_key_of(memo->problem, plan, placed, &key);
+    bool listed = key.cut.layers_per_stage != NULL;
+    const struct tail *known = listed ? NULL : dtp_memo_find(&memo->tails, &key);
+    if (known)
+        return known;
+    struct tail *out = DTP_NEW(memo->a, struct tail, 1);
+    make_tail(memo->problem, &memo->params, &key, out);
+    if (!listed)
+        dtp_memo_put(&memo->tails, &key, out);
     return out;
 }
 
-static const double *least_transfer_s(struct dtp_cost_memo *memo, const struct dtp_plan *plan) {
-    uint64_t key[3] = {(uint64_t)plan->tp | (uint64_t)plan->cp << 14 | (uint64_t)plan->pp << 28 |
-                           (uint64_t)plan->microbatch_size << 42 |
-                           (uint64_t)plan->sequence_parallel << 62,
-                       (uint64_t)plan->dp};
-    const double *known_s = dtp_memo_find(&memo->transfers, key);
-    if (known_s)
-        return known_s;
-    const struct dtp_problem *problem = memo->problem;
-    double *out_s = DTP_NEW(memo->a, double, 1);
-    struct dtp_placement placement;
-    if (dtp_plan_place(plan, problem->cluster, problem->framework, &placement, NULL) == DTP_OK) {
-        struct dtp_group_shape tp =
-            dtp_placement_shape(&placement, problem->cluster, DTP_AXIS_TP, 0);
-        for (int s = 0; s < plan->pp; s++) {
-            int to = (s + 1) % plan->pp;
-            double t_s = dtp_cost_transfer(problem, plan, &placement, &tp, s, to).time_s;
-            double back_s = dtp_cost_transfer(problem, plan, &placement, &tp, to, s).time_s;
-            t_s = t_s < back_s ? t_s : back_s;
-            *out_s = s == 0 || t_s < *out_s ? t_s : *out_s;
-        }
+static double make_least_transfer_s(const struct dtp_problem *problem,
+                                    const struct dtp_transfer_key *key) {
+    double least_s = INFINITY;
+    for (int s = 0; s < key->pp; s++) {
+        int to = (s + 1) % key->pp;
+        least_s = fmin(least_s, dtp_cost_transfer(problem, key, s, to).time_s);
+        least_s = fmin(least_s, dtp_cost_transfer(problem, key, to, s).time_s);
     }
-    dtp_memo_put(&memo->transfers, key, out_s);
-    return out_s;
+    return least_s;
+}
+
+static double least_transfer_s(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
+                               const struct dtp_placed *placed) {
+    const struct dtp_transfer_key key = transfer_key(plan, placed);
+    const double *known_s = dtp_memo_find(&memo->transfers, &key);
+    if (known_s)
+        return *known_s;
+    double *out_s = DTP_NEW(memo->a, double, 1);
+    *out_s = make_least_transfer_s(memo->problem, &key);
+    dtp_memo_put(&memo->transfers, &key, out_s);
+    return *out_s;
 }
 
 void dtp_cost_bound(struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                     struct dtp_bound_costs *out) {
-    const struct tail *tail = first_rank_tail(memo, plan);
-    *out = (struct dtp_bound_costs){.p2p_s = plan->pp > 1 ? *least_transfer_s(memo, plan) : 0,
-                                    .fixed_s = tail->fixed_s,
-                                    .tail_s = tail->tail_s,
-                                    .nreduce = tail->nreduce,
-                                    .reduce_s = tail->reduce_s};
+    const struct dtp_placed *placed = dtp_placed_find(&memo->placed, plan);
+    *out = (struct dtp_bound_costs){0};
+    if (!placed->fits)
+        return;
+    const struct tail *tail = first_rank_tail(memo, plan, placed);
+    *out =
+        (struct dtp_bound_costs){.p2p_s = plan->pp > 1 ? least_transfer_s(memo, plan, placed) : 0,
+                                 .fixed_s = tail->fixed_s,
+                                 .tail_s = tail->tail_s,
+                                 .nreduce = tail->nreduce,
+                                 .reduce_s = tail->reduce_s};
 }

@@ -29,30 +29,30 @@ static double link_bytes_per_s(const struct dtp_problem *problem) {
 }
 
 struct dtp_offload_cost dtp_offload_cost(const struct dtp_problem *problem,
-                                         const struct dtp_plan *plan, double params) {
+                                         const struct dtp_update_key *key, double params) {
     const struct dtp_framework *f = problem->framework;
     const struct dtp_node *node = &problem->cluster->node;
     double link = link_bytes_per_s(problem), on_node = params * ranks_of_node(problem);
-    if (plan->offload == DTP_OFFLOAD_NONE || link <= 0)
+    if (key->offload == DTP_OFFLOAD_NONE || link <= 0)
         return (struct dtp_offload_cost){0};
     struct dtp_offload_cost c = {
         .down_s = params * f->quirks.fp32_offload.offload_gradient_bytes / link,
         .update_s = on_node * adam_bytes / node->host_stream_bytes_per_s,
-        .up_s = plan->offload == DTP_OFFLOAD_PARAMETERS
+        .up_s = key->offload == DTP_OFFLOAD_PARAMETERS
                     ? 0
                     : params * f->quirks.fp32_offload.offload_weight_bytes / link};
-    if (plan->offload_to == DTP_OFFLOAD_NVME && node->nvme_bytes_per_s > 0) {
+    if (key->offload_to == DTP_OFFLOAD_NVME && node->nvme_bytes_per_s > 0) {
         double disk_s = on_node * state_bytes / node->nvme_bytes_per_s;
         c.update_s = disk_s > c.update_s ? disk_s : c.update_s;
     }
     return c;
 }
 
-double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
                              double params, double backward_s) {
     const struct dtp_framework *f = problem->framework;
-    struct dtp_offload_cost c = dtp_offload_cost(problem, plan, params);
-    int m = dtp_plan_num_microbatches(plan);
+    struct dtp_offload_cost c = dtp_offload_cost(problem, key, params);
+    int m = key->microbatches;
     double times = f->quirks.eager_offload.offload_each_microbatch ? m : 1;
     /* With accumulation the sum so far comes up and goes down again. */
     double down_s =
@@ -62,15 +62,15 @@ double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp
     return times * down_s + c.update_s + c.up_s;
 }
 
-double dtp_offload_fetch_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+double dtp_offload_fetch_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
                            double params) {
-    double ranks = plan->zero_group > 0 ? plan->zero_group : (double)plan->dp * plan->cp;
+    double ranks = key->zero_group > 0 ? key->zero_group : key->replicas;
     const struct dtp_node *node = &problem->cluster->node;
     double bytes = params / ranks * problem->framework->keeps.weight_bytes;
-    if (plan->offload != DTP_OFFLOAD_PARAMETERS || link_bytes_per_s(problem) <= 0)
+    if (key->offload != DTP_OFFLOAD_PARAMETERS || link_bytes_per_s(problem) <= 0)
         return 0;
     double link_s = bytes / link_bytes_per_s(problem);
-    double disk_s = plan->offload_to == DTP_OFFLOAD_NVME && node->nvme_bytes_per_s > 0
+    double disk_s = key->offload_to == DTP_OFFLOAD_NVME && node->nvme_bytes_per_s > 0
                         ? bytes * ranks_of_node(problem) / node->nvme_bytes_per_s
                         : 0;
     return link_s > disk_s ? link_s : disk_s;
@@ -109,25 +109,15 @@ static void comm_add(struct dtp_comm *sum, const struct dtp_comm *c) {
     sum->latency_s += c->latency_s;
 }
 
-struct replica_shapes dtp_replica_shapes(const struct dtp_problem *problem,
-                                         const struct dtp_placement *p) {
-    const struct dtp_cluster *c = problem->cluster;
-    return (struct replica_shapes){.all = {dtp_placement_shape(p, c, DTP_AXIS_DP_CP, 0),
-                                           dtp_placement_shape(p, c, DTP_AXIS_EDP, 0)},
-                                   .tp = dtp_placement_shape(p, c, DTP_AXIS_TP, 0),
-                                   .zero = dtp_placement_shape(p, c, DTP_AXIS_ZERO, 0),
-                                   .replica = dtp_placement_shape(p, c, DTP_AXIS_REPLICA, 0)};
-}
-
 /* Sharded inside the group, replicated between groups (HSDP): gradients are reduce-scattered in the
  * group, then every shard is summed over the groups. The two run on streams of their own, so that the
  * longer of them sets the pace and the other adds itself once to all units. */
-static struct dtp_comm hybrid_reduce(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                                     const struct replica_shapes *shape, double bytes, int nunits) {
-    struct dtp_comm inside =
-        comm(problem, DTP_REDUCE_SCATTER, DTP_AXIS_ZERO, plan->dp_algo, &shape->zero, bytes);
-    struct dtp_comm between = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_REPLICA, plan->dp_algo,
-                                   &shape->replica, bytes / plan->zero_group);
+static struct dtp_comm hybrid_reduce(const struct dtp_problem *problem,
+                                     const struct dtp_update_key *key, double bytes, int nunits) {
+    struct dtp_comm inside = comm(problem, DTP_REDUCE_SCATTER, DTP_AXIS_ZERO, key->dp_algo,
+                                  key->placed->shape[DTP_AXIS_ZERO], bytes);
+    struct dtp_comm between = comm(problem, DTP_ALL_REDUCE, DTP_AXIS_REPLICA, key->dp_algo,
+                                   key->placed->shape[DTP_AXIS_REPLICA], bytes / key->zero_group);
     bool far = between.time_s > inside.time_s;
     struct dtp_comm longer = far ? between : inside;
     double rest_s = (far ? inside.time_s : between.time_s) / nunits;
@@ -136,9 +126,9 @@ static struct dtp_comm hybrid_reduce(const struct dtp_problem *problem, const st
     return longer;
 }
 
-static bool hybrid(const struct dtp_framework *f, const struct dtp_plan *plan) {
-    bool unshards = plan->zero_stage == 2 && f->keeps.gathered_bytes > 0;
-    return plan->zero_group > 0 && (unshards || plan->zero_stage == 3);
+static bool hybrid(const struct dtp_framework *f, const struct dtp_update_key *key) {
+    bool unshards = key->zero_stage == 2 && f->keeps.gathered_bytes > 0;
+    return key->zero_group > 0 && (unshards || key->zero_stage == 3);
 }
 
 /* Not on the links. */
@@ -148,11 +138,10 @@ static void delay(struct dtp_comm *c, double time_s) {
 }
 
 /* Checks before the messages of a step, and tensors that are copied out of what ZeRO-1/2 gathered. */
-static void host_delays(const struct dtp_framework *f, const struct dtp_plan *plan,
-                        const struct replica_shapes *shape, const struct dtp_stage *stage,
-                        double buckets, struct dtp_stage_cost *out) {
-    int ranks = plan->dp * plan->cp;
-    double check_s = dtp_framework_check_s(f, ranks, shape->all[0].nodes > 1);
+static void host_delays(const struct dtp_framework *f, const struct dtp_update_key *key,
+                        const struct dtp_stage *stage, double buckets, struct dtp_stage_cost *out) {
+    int ranks = key->replicas;
+    double check_s = dtp_framework_check_s(f, ranks, key->placed->shape[DTP_AXIS_DP_CP]->nodes > 1);
     double copies =
         (double)f->quirks.whole_gradients.gather_copies_per_layer * stage->layers * ranks;
     if (out->reduce.time_s > 0)
@@ -199,22 +188,20 @@ static int units_of(double total, double unit) {
 }
 
 /* Messages of the reduction of a stage in out->nreduce; how many buckets are one of them. */
-static double count_reductions(const struct dtp_problem *problem, const struct dtp_plan *plan,
+static double count_reductions(const struct dtp_problem *problem, const struct dtp_update_key *key,
                                const struct dtp_stage *stage, struct dtp_stage_cost *out) {
     const struct dtp_framework *f = problem->framework;
     double total_bytes = (stage->dense_params + stage->expert_params) * f->wire.reduce_bytes;
     /* Megatron-core: buckets of at least 40 M parameters and 1 M per data-parallel rank, so that the latency
      * of a ring stays small beside its traffic. */
-    double bucket_bytes =
-        f->wire.dp_bucket_params_per_rank * plan->dp * plan->cp * f->wire.reduce_bytes;
+    double bucket_bytes = f->wire.dp_bucket_params_per_rank * key->replicas * f->wire.reduce_bytes;
     if (f->wire.dp_bucket_bytes > bucket_bytes)
         bucket_bytes = f->wire.dp_bucket_bytes;
-    bool whole = f->quirks.whole_gradients.dp_whole_buffer &&
-                 !dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage);
+    bool whole = f->quirks.whole_gradients.dp_whole_buffer && !key->dp_overlap;
     out->nreduce = whole ? 1 : units_of(total_bytes, bucket_bytes);
     if (!f->wire.dp_bucket_tensors || whole || stage->moe_layers > 0 || problem->model->nconvs > 0)
         return 1;
-    double weight_bytes = f->wire.reduce_bytes / plan->tp;
+    double weight_bytes = f->wire.reduce_bytes / key->cut.tp;
     double table_bytes = (double)problem->model->vocab * problem->model->hidden * weight_bytes;
     int n = tensor_buckets(problem->model, stage, bucket_bytes, weight_bytes);
     /* the last, which no backward hides, is the whole token table: no unit is smaller */
@@ -225,87 +212,86 @@ static double count_reductions(const struct dtp_problem *problem, const struct d
 
 /* One of n units of the parameters that ranks share: gathered, or their part of a broadcast from each rank in
  * turn of all that it has. */
-static struct dtp_comm gather(const struct dtp_problem *problem, const struct dtp_plan *plan,
+static struct dtp_comm gather(const struct dtp_problem *problem, const struct dtp_update_key *key,
                               enum dtp_axis axis, const struct dtp_group_shape *shape, double bytes,
                               int n) {
-    if (!problem->framework->quirks.broadcast_gather.gather_by_broadcasts || plan->zero_stage > 2)
-        return comm(problem, DTP_ALL_GATHER, axis, plan->dp_algo, shape, bytes);
+    if (!problem->framework->quirks.broadcast_gather.gather_by_broadcasts || key->zero_stage > 2)
+        return comm(problem, DTP_ALL_GATHER, axis, key->dp_algo, shape, bytes);
     double each = shape->size / (double)n;
-    struct dtp_comm c = comm(problem, DTP_BROADCAST, axis, plan->dp_algo, shape, bytes / each);
+    struct dtp_comm c = comm(problem, DTP_BROADCAST, axis, key->dp_algo, shape, bytes / each);
     c.bytes = bytes;
     c.time_s *= each;
     c.latency_s *= each;
     return c;
 }
 
-void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                            const struct replica_shapes *shape, int vs,
-                            struct dtp_stage_cost *out) {
-    const struct dtp_problem *problem = memo->problem;
+void dtp_cost_data_parallel(const struct dtp_problem *problem,
+                            const struct dtp_param_counts *counts, const struct dtp_update_key *key,
+                            int vs, struct dtp_stage_cost *out) {
     const struct dtp_framework *f = problem->framework;
     if (f->kernels.native) {
-        dtp_native_data_parallel(problem, plan, &shape->all[0], &shape->tp, vs, out);
+        dtp_native_reductions(problem, key, vs, out);
         return;
     }
     struct dtp_stage stage;
-    dtp_stage_of(problem->model, &memo->params, plan, vs, &stage);
+    dtp_stage_of(problem->model, counts, &key->cut, vs, &stage);
     double params[2] = {stage.dense_params, stage.expert_params};
-    double buckets = count_reductions(problem, plan, &stage, out); /* of a unit */
-    if (plan->zero_stage == 3)
+    double buckets = count_reductions(problem, key, &stage, out); /* of a unit */
+    if (key->zero_stage == 3)
         out->nunshard =
             f->quirks.zero_pieces.zero3_unit_params > 0
                 ? units_of(params[0] + params[1], dtp_framework_unit_params(f, problem->model))
             : stage.layers > 0 ? stage.layers
                                : 1;
-    if (plan->zero_stage == 3 && !f->quirks.zero_pieces.zero3_buckets)
+    if (key->zero_stage == 3 && !f->quirks.zero_pieces.zero3_buckets)
         out->nreduce = out->nunshard;
-    bool scatter = plan->zero_stage == 3 ||
-                   (plan->zero_stage == 2 && f->quirks.zero_pieces.zero2_reduce_scatter) ||
-                   (plan->zero_stage == 1 && f->wire.zero1_reduce_scatter);
-    bool grouped = plan->zero_group > 0; /* summed over all replicas, gathered in the group */
+    bool scatter = key->zero_stage == 3 ||
+                   (key->zero_stage == 2 && f->quirks.zero_pieces.zero2_reduce_scatter) ||
+                   (key->zero_stage == 1 && f->wire.zero1_reduce_scatter);
+    bool grouped = key->zero_group > 0; /* summed over all replicas, gathered in the group */
     static const enum dtp_axis axis[2] = {DTP_AXIS_DP_CP, DTP_AXIS_EDP};
+    const struct dtp_group_shape *const shape[2] = {key->placed->shape[axis[0]],
+                                                    key->placed->shape[axis[1]]};
     for (int k = 0; k < 2; k++) {
-        if (params[k] <= 0 || shape->all[k].size <= 1)
+        if (params[k] <= 0 || shape[k]->size <= 1)
             continue;
         double unit_bytes = params[k] / (out->nreduce * buckets) * f->wire.reduce_bytes;
-        int gathers = plan->zero_stage == 3 ? out->nunshard : out->nreduce;
+        int gathers = key->zero_stage == 3 ? out->nunshard : out->nreduce;
         struct dtp_comm c =
-            hybrid(f, plan)
-                ? hybrid_reduce(problem, plan, shape, unit_bytes, out->nreduce)
+            hybrid(f, key)
+                ? hybrid_reduce(problem, key, unit_bytes, out->nreduce)
                 : comm(problem, scatter && !grouped ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, axis[k],
-                       plan->dp_algo, &shape->all[k], unit_bytes);
+                       key->dp_algo, shape[k], unit_bytes);
         c.bytes *= buckets;
         c.time_s *= buckets;
         c.latency_s *= buckets;
         comm_add(&out->reduce, &c);
-        if (plan->zero_stage == 0)
+        if (key->zero_stage == 0)
             continue;
-        c = gather(problem, plan, grouped ? DTP_AXIS_ZERO : axis[k],
-                   grouped ? &shape->zero : &shape->all[k],
-                   params[k] / gathers * dtp_framework_gathered_bytes(f, plan->dtype), gathers);
-        comm_add(plan->zero_stage == 3 ? &out->unshard : &out->gather, &c);
+        c = gather(problem, key, grouped ? DTP_AXIS_ZERO : axis[k],
+                   grouped ? key->placed->shape[DTP_AXIS_ZERO] : shape[k],
+                   params[k] / gathers * dtp_framework_gathered_bytes(f, key->dtype), gathers);
+        comm_add(key->zero_stage == 3 ? &out->unshard : &out->gather, &c);
     }
-    host_delays(f, plan, shape, &stage, buckets, out);
-    if (plan->zero_stage == 3 && out->unshard.time_s > 0) /* from the host first */
+    host_delays(f, key, &stage, buckets, out);
+    if (key->zero_stage == 3 && out->unshard.time_s > 0) /* from the host first */
         out->unshard.time_s +=
-            dtp_offload_fetch_s(problem, plan, (params[0] + params[1]) / out->nunshard);
+            dtp_offload_fetch_s(problem, key, (params[0] + params[1]) / out->nunshard);
 }
 
-struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                                  const struct dtp_placement *placement,
-                                  const struct dtp_group_shape *tp_shape, int from, int to) {
+struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem,
+                                  const struct dtp_transfer_key *key, int from, int to) {
     const struct dtp_framework *f = problem->framework;
     const struct dtp_node *node = &problem->cluster->node;
     if (from == to)
         return (struct dtp_comm){0};
-    double full_bytes = (double)plan->microbatch_size * problem->seq / plan->cp *
+    double full_bytes = (double)key->microbatch_size * problem->seq / key->cp *
                         problem->model->hidden * f->wire.p2p_bytes;
-    bool split = plan->tp > 1 && (f->wire.scatter_gather || plan->sequence_parallel);
-    double bytes = split ? full_bytes / plan->tp : full_bytes;
+    bool split = key->tp > 1 && (f->wire.scatter_gather || key->sequence_parallel);
+    double bytes = split ? full_bytes / key->tp : full_bytes;
     int siblings = node->nics > 0 ? (node->gpus + node->nics - 1) / node->nics : 1;
     struct dtp_coll_cost cost;
-    dtp_p2p_cost(problem->cluster, dtp_placement_rank(placement, 0, 0, 0, from),
-                 dtp_placement_rank(placement, 0, 0, 0, to), siblings, bytes, &cost);
+    dtp_p2p_cost(problem->cluster, from * key->stride, to * key->stride, siblings, bytes, &cost);
     if (f->wire.inline_communication) /* the copies are the ranks' own: a wake-up is left */
         cost.time_s = cost.latency_s;
     /* a rank's waits for the two directions add up, transfers that meet here do not: all with one */
@@ -318,9 +304,9 @@ struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struc
                          .bytes = bytes,
                          .time_s = cost.time_s * f->wire.comm_time_factor + host_s,
                          .latency_s = cost.latency_s * f->wire.comm_time_factor + host_s};
-    if (split && !plan->sequence_parallel) { /* gathered again inside the node */
+    if (split && !key->sequence_parallel) { /* gathered again inside the node */
         struct dtp_comm gather =
-            comm(problem, DTP_ALL_GATHER, DTP_AXIS_TP, DTP_ALGO_AUTO, tp_shape, full_bytes);
+            comm(problem, DTP_ALL_GATHER, DTP_AXIS_TP, DTP_ALGO_AUTO, key->tp_shape, full_bytes);
         c.time_s += gather.time_s;
         c.latency_s += gather.time_s; /* not on the NIC: counts as delay */
     }
@@ -328,14 +314,14 @@ struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struc
 }
 
 struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
-                                              const struct dtp_plan *plan,
-                                              const struct dtp_placement *placement) {
+                                              const struct dtp_update_key *key) {
     const struct dtp_framework *f = problem->framework;
     const struct dtp_model *m = problem->model;
+    const struct dtp_placement *placement = &key->placed->at;
     bool shared = m->tied_embeddings || m->mtp_layers > 0; /* which looks up tokens on the last */
-    if (plan->pp == 1 || !shared || !f->wire.tied_embedding_all_reduce)
+    if (key->cut.pp == 1 || !shared || !f->wire.tied_embedding_all_reduce)
         return (struct dtp_comm){0};
-    int last = dtp_placement_rank(placement, 0, 0, 0, plan->pp - 1);
+    int last = dtp_placement_rank(placement, 0, 0, 0, key->cut.pp - 1);
     int nodes = last / placement->gpus_per_node > 0 ? 2 : 1;
     struct dtp_group_shape shape = {.size = 2,
                                     .nodes = nodes,
@@ -343,21 +329,21 @@ struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
                                     .nics = nodes - 1,
                                     .siblings = 1,
                                     .tier = nodes - 2};
-    double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, plan->tp);
-    double shards = f->kernels.native && plan->zero_stage > 0 ? plan->dp : 1;
+    double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, key->cut.tp);
+    double shards = f->kernels.native && key->zero_stage > 0 ? key->replicas : 1;
     return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
-                vocab / plan->tp * problem->model->hidden * f->wire.reduce_bytes / shards);
+                vocab / key->cut.tp * problem->model->hidden * f->wire.reduce_bytes / shards);
 }
 
 struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
-                                         const struct dtp_plan *plan) {
+                                         const struct dtp_update_key *key) {
     const struct dtp_framework *f = problem->framework;
     int nodes = dtp_cluster_nnodes(problem->cluster, problem->gpus);
     bool ends_checked =
-        plan->pp == 1 || f->host.checked_transfers; /* the barrier that ends a step */
+        key->cut.pp == 1 || f->host.checked_transfers; /* the barrier that ends a step */
     double check_s = ends_checked ? dtp_framework_check_s(f, problem->gpus, nodes > 1) : 0;
     bool whole =
-        plan->tp * plan->pp == 1 && plan->zero_stage == 0; /* each rank has all gradients */
+        key->cut.tp * key->cut.pp == 1 && key->zero_stage == 0; /* each rank has all gradients */
     if (whole && !f->kernels.native && check_s == 0)
         return (struct dtp_comm){0};
     struct dtp_group_shape shape = {.size = problem->gpus,

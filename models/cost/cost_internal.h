@@ -5,6 +5,7 @@
 #include "models/cost/cost.h"
 #include "models/ops/layer_key.h"
 #include "models/ops/op.h"
+#include "models/plan/update_key.h"
 #include "sim/base/memo.h"
 
 struct dtp_cost_memo {
@@ -22,31 +23,29 @@ struct dtp_cost_memo {
 /* Phases of struct dtp_layer_costs, in its order. */
 enum { PHASE_F, PHASE_I, PHASE_W, PHASE_R };
 
-/* Groups of data parallelism. */
-struct replica_shapes {
-    struct dtp_group_shape all[2]; /* of dense parameters, of experts */
-    struct dtp_group_shape tp, zero, replica;
+/* Gradient reduction, gather and unshard of a stage: in units of one bucket, or one layer with ZeRO-3. counts: of
+ * the model's parameters. */
+void dtp_cost_data_parallel(const struct dtp_problem *problem,
+                            const struct dtp_param_counts *counts, const struct dtp_update_key *key,
+                            int vs, struct dtp_stage_cost *out);
+/* All that transfers between stages depend on. No padding. */
+struct dtp_transfer_key {
+    const struct dtp_group_shape *tp_shape;
+    int tp, cp, pp, microbatch_size, sequence_parallel;
+    int stride; /* ranks from a stage to the next */
 };
-struct replica_shapes dtp_replica_shapes(const struct dtp_problem *problem,
-                                         const struct dtp_placement *p);
-
-/* Gradient reduction, gather and unshard of a stage: in units of one bucket, or one layer with ZeRO-3. */
-void dtp_cost_data_parallel(const struct dtp_cost_memo *memo, const struct dtp_plan *plan,
-                            const struct replica_shapes *shape, int vs, struct dtp_stage_cost *out);
 /* One microbatch from pipeline stage `from` to `to`. */
-struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                                  const struct dtp_placement *placement,
-                                  const struct dtp_group_shape *tp_shape, int from, int to);
+struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem,
+                                  const struct dtp_transfer_key *key, int from, int to);
 struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
-                                              const struct dtp_plan *plan,
-                                              const struct dtp_placement *placement);
+                                              const struct dtp_update_key *key);
 /* The gradient norm, one number summed over everything, and the check of the barrier that ends a step. */
 struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
-                                         const struct dtp_plan *plan);
+                                         const struct dtp_update_key *key);
 /* Parameters of a stage that one rank updates. */
-double dtp_cost_optimizer_params(const struct dtp_plan *plan, const struct dtp_stage *stage);
+double dtp_cost_optimizer_params(const struct dtp_update_key *key, const struct dtp_stage *stage);
 /* On the GPU; what is offloaded is updated on the host. */
-double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
                             double params);
 
 /* What it costs a step to keep the optimizer state, or the weights too, outside the GPU.
@@ -65,12 +64,12 @@ struct dtp_offload_cost {
 
 /* params: that a rank updates. All zero without offload. */
 struct dtp_offload_cost dtp_offload_cost(const struct dtp_problem *problem,
-                                         const struct dtp_plan *plan, double params);
+                                         const struct dtp_update_key *key, double params);
 /* What a step takes more. backward_s: of one microbatch, behind which gradients can leave. */
-double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
                              double params, double backward_s);
 /* ZeRO-3 with weights on the host: the shard of so many gathered parameters comes up first. */
-double dtp_offload_fetch_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
+double dtp_offload_fetch_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
                            double params);
 
 #endif

@@ -236,27 +236,20 @@ static const int *find_in_flight(struct dtp_memory_memo *memo, const struct dtp_
 static void find_stages(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
     const struct dtp_model *m = memo->problem->model;
     size_t n = (size_t)(plan->pp * plan->vpp);
-    struct stages_shape shape = {plan->tp,
-                                 plan->ep,
-                                 dtp_plan_etp(plan),
-                                 plan->pp,
-                                 plan->vpp,
-                                 plan->last_stage_less,
-                                 plan->account_for_ends};
-    bool listed = plan->layers_per_stage.at != NULL; /* the shape does not hold a list of layers */
-    if (!listed && memcmp(&shape, &memo->shape, sizeof shape) == 0)
+    struct dtp_cut cut = dtp_plan_cut(plan);
+    cut.schedule = 0; /* the same stages on other ranks */
+    bool same = memcmp(&cut, &memo->cut, sizeof cut) == 0;
+    if (same && !cut.layers_per_stage) /* whose content may be another */
         return;
     if (n > memo->nstages) {
         memo->stage = DTP_NEW(memo->a, struct memory_stage, n);
         memo->nstages = n;
     }
     for (int vs = 0; vs < (int)n; vs++) {
-        dtp_stage_of(m, &memo->params, plan, vs, &memo->stage[vs].stage);
+        dtp_stage_of(m, &memo->params, &cut, vs, &memo->stage[vs].stage);
         dtp_stage_count(m, plan, vs, memo->stage[vs].n);
     }
-    if (listed)
-        shape.pp = 0; /* no plan's */
-    memo->shape = shape;
+    memo->cut = cut;
 }
 
 /* ---- the moments of a rank ---- */

@@ -48,10 +48,6 @@ struct memory_stage {
     struct dtp_stage stage;
     int n[DTP_NLAYER_KINDS];
 };
-/* What the stages of a plan depend on. */
-struct stages_shape {
-    int tp, ep, etp, pp, vpp, last_stage_less, account_for_ends;
-};
 
 struct dtp_memory_memo {
     struct dtp_arena *a;
@@ -65,7 +61,7 @@ struct dtp_memory_memo {
     /* [nstages] of the plan that was asked for last: most are like the one before */
     struct memory_stage *stage;
     size_t nstages;
-    struct stages_shape shape;
+    struct dtp_cut cut;
 };
 
 const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,

@@ -458,7 +458,8 @@ static int64_t workspace(const struct walk *w) {
 
 void dtp_walk_chunk(struct dtp_arena *a, const struct dtp_problem *problem, struct walk *w, int vs,
                     struct chunk *c) {
-    dtp_native_stage_of(problem, w->plan, &w->d, vs, &c->s);
+    const struct dtp_cut cut = dtp_plan_cut(w->plan);
+    dtp_native_stage_of(problem->model, &cut, w->plan->dp, &w->d, vs, &c->s);
     c->nunits = LAYERS + c->s.layers + 2;
     c->norm = LAYERS + c->s.layers;
     c->head = c->s.tied ? TOKENS : c->norm + 1;
@@ -486,9 +487,9 @@ void dtp_walk_begin(const struct dtp_problem *problem, const struct dtp_plan *pl
                        .split = dtp_schedule_kinds[plan->schedule].split_backward,
                        .prefetch = problem->framework->wire.zero3_prefetch_layers,
                        .e = dtp_dtype_bytes(plan->dtype)};
-    struct dtp_layer_key key;
-    dtp_layer_key_of(problem, plan, NULL, &key);
-    dtp_native_of(problem, &key, &w->d);
+    const struct dtp_native_sizes sizes = {plan->tp, plan->microbatch_size, plan->sequence_parallel,
+                                           plan->dtype};
+    dtp_native_of(problem, &sizes, &w->d);
     w->H = w->e * w->d.local_tokens * w->d.hidden;
     w->HF = w->e * w->d.tokens * w->d.hidden;
     w->probs = FLOAT_BYTES * w->d.tokens * w->d.heads * (w->fused ? 1 : w->d.seq);

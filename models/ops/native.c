@@ -8,7 +8,7 @@ int64_t dtp_native_vocab(const struct dtp_model *m, int tp, enum dtp_dtype dtype
     return dtp_dtype_bytes(dtype) < WIDE_BYTES ? (rows + ROWS - 1) / ROWS * ROWS : rows;
 }
 
-void dtp_native_of(const struct dtp_problem *problem, const struct dtp_layer_key *p,
+void dtp_native_of(const struct dtp_problem *problem, const struct dtp_native_sizes *p,
                    struct dtp_native *out) {
     const struct dtp_model *m = problem->model;
     struct dtp_native d = {.tokens = (int64_t)p->microbatch_size * problem->seq,
@@ -60,10 +60,10 @@ static void ends_of(const struct dtp_model *m, const struct dtp_native *d, int d
         out->head_n = padded(d->vocab * d->hidden, dp);
 }
 
-void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *p,
+void dtp_native_stage_of(const struct dtp_model *m, const struct dtp_cut *cut, int dp,
                          const struct dtp_native *d, int vs, struct dtp_native_stage *out) {
-    ends_of(problem->model, d, p->dp, vs == 0, vs == p->pp * p->vpp - 1, out);
-    out->layers = dtp_plan_layers(p, problem->model, vs);
+    ends_of(m, d, dp, vs == 0, vs == cut->pp * cut->vpp - 1, out);
+    out->layers = dtp_cut_layers(cut, m, vs);
 }
 
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s) {
@@ -176,7 +176,9 @@ struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
     if (!problem->framework->kernels.native || all->zero_stage < 2 || all->dp < 2 || !all->dp_shape)
         return out;
     struct dtp_native d;
-    dtp_native_of(problem, all, &d);
+    const struct dtp_native_sizes sizes = {all->tp, all->microbatch_size, all->sequence_parallel,
+                                           all->dtype};
+    dtp_native_of(problem, &sizes, &d);
     struct inline_comm c = {problem,         &d,     all->dp_shape, all->tp_shape, all->dtype,
                             all->zero_stage, all->dp};
     struct dtp_native_stage end,
@@ -202,47 +204,77 @@ static int num_reductions(const struct inline_comm *c, const struct dtp_native_s
     return n > 1 ? n : 1;
 }
 
-void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                              const struct dtp_group_shape *dp, const struct dtp_group_shape *tp,
-                              int vs, struct dtp_stage_cost *out) {
+/* A stage with what takes part in its communication. */
+struct stage_comm {
     struct dtp_native d;
     struct dtp_native_stage s;
-    struct dtp_layer_key key;
-    dtp_layer_key_of(problem, plan, NULL, &key);
-    dtp_native_of(problem, &key, &d);
-    dtp_native_stage_of(problem, plan, &d, vs, &s);
-    struct inline_comm c = {problem, &d, dp, tp, plan->dtype, plan->zero_stage, plan->dp};
-    int neighbours = (vs > 0) + (vs + 1 < plan->pp * plan->vpp);
+    struct inline_comm c;
+};
+
+static void stage_comm(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                       int microbatch_size, int vs, struct stage_comm *x) {
+    const struct dtp_native_sizes sizes = {key->cut.tp, microbatch_size, key->sequence_parallel,
+                                           key->dtype};
+    dtp_native_of(problem, &sizes, &x->d);
+    dtp_native_stage_of(problem->model, &key->cut, key->replicas, &x->d, vs, &x->s);
+    x->c = (struct inline_comm){.problem = problem,
+                                .d = &x->d,
+                                .dp = key->placed->shape[DTP_AXIS_DP_CP],
+                                .tp = key->placed->shape[DTP_AXIS_TP],
+                                .dtype = key->dtype,
+                                .zero_stage = key->zero_stage,
+                                .replicas = key->replicas};
+}
+
+void dtp_native_phases(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                       int microbatch_size, int vs, struct dtp_stage_cost *out) {
+    struct stage_comm x;
+    stage_comm(problem, key, microbatch_size, vs, &x);
+    int neighbours = (vs > 0) + (vs + 1 < key->cut.pp * key->cut.vpp);
     const struct dtp_framework *f = problem->framework;
-    if (plan->pp > 1 && f->wire.inline_communication) {
-        double copies_s = neighbours * copy_s(&c);
+    if (key->cut.pp > 1 && f->wire.inline_communication) {
+        double copies_s = neighbours * copy_s(&x.c);
         phase_add(&out->f, &out->f.pp_s, copies_s);
         phase_add(&out->i, &out->i.pp_s, copies_s);
     }
-    double reduce = reduce_all_s(&c, &s), gather = gather_all_s(&c, &s);
-    if (plan->zero_stage >= 2)
-        phase_add(&out->w, &out->w.dp_s, reduce);
-    bool streams = !f->wire.inline_communication;
-    double again = s.tied ? gather_s(&c, s.tokens_n) : 0; /* for the head */
-    if (plan->zero_stage == 3 && streams) {
-        phase_add(&out->f, &out->f.dp_s, exposed_gather_s(&c, &s, gather + again, out->f.total_s));
+    if (key->zero_stage >= 2)
+        phase_add(&out->w, &out->w.dp_s, reduce_all_s(&x.c, &x.s));
+    if (key->zero_stage < 3)
+        return;
+    double gather = gather_all_s(&x.c, &x.s);
+    double again = x.s.tied ? gather_s(&x.c, x.s.tokens_n) : 0; /* for the head */
+    if (!f->wire.inline_communication) {
+        phase_add(&out->f, &out->f.dp_s,
+                  exposed_gather_s(&x.c, &x.s, gather + again, out->f.total_s));
         phase_add(&out->i, &out->i.dp_s,
-                  exposed_gather_s(&c, &s, gather, out->i.total_s + out->w.total_s));
-    } else if (plan->zero_stage == 3) {
-        double ends = gather_s(&c, s.positions_n) + (s.tied ? 0 : gather_s(&c, s.tokens_n));
+                  exposed_gather_s(&x.c, &x.s, gather, out->i.total_s + out->w.total_s));
+    } else {
+        double ends =
+            gather_s(&x.c, x.s.positions_n) + (x.s.tied ? 0 : gather_s(&x.c, x.s.tokens_n));
         phase_add(&out->f, &out->f.dp_s, gather + again);
         phase_add(&out->i, &out->i.dp_s, gather - ends);
     }
-    int n = out->nreduce =
-        streams && plan->zero_stage < 2 && plan->dp > 1 ? num_reductions(&c, &s, reduce) : 1;
-    if (plan->zero_stage < 2)
+}
+
+void dtp_native_reductions(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                           int vs, struct dtp_stage_cost *out) {
+    struct stage_comm x;
+    stage_comm(problem, key, 0, vs, &x);
+    bool streams = !problem->framework->wire.inline_communication;
+    double reduce = key->zero_stage < 2 ? reduce_all_s(&x.c, &x.s) : 0;
+    int n = out->nreduce = streams && key->zero_stage < 2 && key->replicas > 1
+                               ? num_reductions(&x.c, &x.s, reduce)
+                               : 1;
+    if (key->zero_stage < 2)
         out->reduce =
             (struct dtp_comm){.kind = DTP_ALL_REDUCE,
                               .axis = DTP_AXIS_DP_CP,
                               .time_s = reduce / n,
                               .latency_s = reduce / n,
                               .device_share = streams ? problem->cluster->gpu.comm_slowdown : 0};
-    if (plan->zero_stage == 1 || plan->zero_stage == 2)
+    bool gathers = key->zero_stage == 1 || key->zero_stage == 2;
+    double gather = gathers ? gather_all_s(&x.c, &x.s) : 0;
+    if (gathers)
         out->gather = (struct dtp_comm){.kind = DTP_ALL_GATHER,
                                         .axis = DTP_AXIS_DP_CP,
                                         .time_s = gather / n,

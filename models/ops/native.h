@@ -12,6 +12,7 @@
 
 #include "models/cost/cost.h"
 #include "models/ops/layer_key.h"
+#include "models/plan/update_key.h"
 
 struct dtp_native {
     int64_t tokens, local_tokens, hidden,
@@ -26,8 +27,13 @@ struct dtp_native {
 /* Rows of the vocabulary on a tp rank: in 16 bit a multiple of 64, since products with rows that are no
  * multiple of 16 bytes are slow or not there. */
 int64_t dtp_native_vocab(const struct dtp_model *m, int tp, enum dtp_dtype dtype);
-/* key: of any kind of layer. */
-void dtp_native_of(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+/* What the sizes of a rank depend on. */
+struct dtp_native_sizes {
+    int tp, microbatch_size;
+    bool sequence_parallel;
+    enum dtp_dtype dtype;
+};
+void dtp_native_of(const struct dtp_problem *problem, const struct dtp_native_sizes *sizes,
                    struct dtp_native *out);
 
 struct dtp_native_stage {
@@ -37,7 +43,7 @@ struct dtp_native_stage {
     int64_t tokens_n;                             /* elements of each unit, padded; 0: none */
     int64_t positions_n, layer_n, norm_n, head_n; /* head_n 0 when tied */
 };
-void dtp_native_stage_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+void dtp_native_stage_of(const struct dtp_model *m, const struct dtp_cut *cut, int dp,
                          const struct dtp_native *d, int vs, struct dtp_native_stage *out);
 /* Elements of all units. */
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
@@ -51,10 +57,12 @@ struct dtp_native_waits {
 struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
                                             const struct dtp_layer_key *all);
 
+/* What is reduced and gathered once at the end of the step: nreduce, reduce and gather. */
+void dtp_native_reductions(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                           int vs, struct dtp_stage_cost *out);
 /* Communication that the ranks do themselves, in order: dp collectives of ZeRO-2 and -3 and the copies
- * of transfers become parts of the phases; what is left is reduced once at the end of the step. */
-void dtp_native_data_parallel(const struct dtp_problem *problem, const struct dtp_plan *plan,
-                              const struct dtp_group_shape *dp, const struct dtp_group_shape *tp,
-                              int vs, struct dtp_stage_cost *out);
+ * of transfers become parts of the phases. */
+void dtp_native_phases(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                       int microbatch_size, int vs, struct dtp_stage_cost *out);
 
 #endif

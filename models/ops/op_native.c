@@ -166,10 +166,17 @@ static void core(struct native *x) {
     }
 }
 
+static void start(struct dtp_op_build *b, struct native *x) {
+    const struct dtp_native_sizes sizes = {b->key->tp, b->key->microbatch_size,
+                                           b->key->sequence_parallel, b->key->dtype};
+    *x = (struct native){.b = b};
+    dtp_native_of(b->problem, &sizes, &x->d);
+}
+
 void dtp_op_native_layer(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
-    struct native x = {.b = b};
-    dtp_native_of(b->problem, b->key, &x.d);
+    struct native x;
+    start(b, &x);
     norm(&x, "norm 1");
     expand(&x, "qkv", x.d.qkv_width, m->attention_bias || m->qkv_bias);
     for (int pass = DTP_PASS_F; m->position == DTP_POS_ROPE && pass <= DTP_PASS_I; pass++)
@@ -184,8 +191,8 @@ void dtp_op_native_layer(struct dtp_op_build *b) {
 }
 
 void dtp_op_native_embedding(struct dtp_op_build *b) {
-    struct native x = {.b = b};
-    dtp_native_of(b->problem, b->key, &x.d);
+    struct native x;
+    start(b, &x);
     kernel(&x, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, x.d.tokens, x.d.hidden);
     tp_reduce(&x, DTP_PASS_F);
     tp_gather(&x, DTP_PASS_W);
@@ -201,8 +208,8 @@ void dtp_op_native_embedding(struct dtp_op_build *b) {
 /* Vocabulary-parallel cross-entropy: maximum; sum and target; their all-reduces; the gradient, which
  * is a softmax, in place. */
 void dtp_op_native_head(struct dtp_op_build *b) {
-    struct native x = {.b = b};
-    dtp_native_of(b->problem, b->key, &x.d);
+    struct native x;
+    start(b, &x);
     norm(&x, "final norm");
     expand(&x, "logits", x.d.vocab, false);
     kernel(&x, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY, x.d.tokens, x.d.vocab)->launches =

@@ -146,13 +146,13 @@ static struct split split_of(const struct dtp_model *m, int n, int less) {
     return (struct split){last, rest / others, others - rest % others};
 }
 
-int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first) {
+static int span(const struct dtp_cut *p, const struct dtp_model *m, int vs, int *first) {
     int n = p->pp * p->vpp;
-    if (p->layers_per_stage.at) {
+    if (p->layers_per_stage) {
         *first = 0;
         for (int i = 0; i < vs; i++)
-            *first += p->layers_per_stage.at[i];
-        return p->layers_per_stage.at[vs];
+            *first += p->layers_per_stage[i];
+        return p->layers_per_stage[vs];
     }
     if (p->account_for_ends) {
         int each = (m->layers + 2) / n;
@@ -162,6 +162,16 @@ int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, i
     struct split s = split_of(m, n, p->last_stage_less);
     *first = s.each * vs + (vs > s.first_more ? vs - s.first_more : 0);
     return vs == n - 1 ? s.last : s.each + (vs >= s.first_more);
+}
+
+int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first) {
+    const struct dtp_cut cut = dtp_plan_cut(p);
+    return span(&cut, m, vs, first);
+}
+
+int dtp_cut_layers(const struct dtp_cut *cut, const struct dtp_model *m, int vs) {
+    int first;
+    return span(cut, m, vs, &first);
 }
 
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
@@ -194,29 +204,36 @@ int dtp_stage_layers(const struct dtp_model *m, const struct dtp_plan *plan, int
     return dtp_plan_layers(plan, m, vs) + (vs + 1 == plan->pp * plan->vpp ? m->mtp_layers : 0);
 }
 
-void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
-                     int n[DTP_NLAYER_KINDS]) {
+static void count(const struct dtp_model *m, const struct dtp_cut *cut, int vs,
+                  int n[DTP_NLAYER_KINDS]) {
     for (int k = 0; k < DTP_NLAYER_KINDS; k++)
         n[k] = 0;
     if (m->nconvs > 0) {
         n[DTP_LAYER_CONV] = 1;
         return;
     }
-    int from, layers = dtp_plan_span(plan, m, vs, &from), last = vs + 1 == plan->pp * plan->vpp;
+    int from, layers = span(cut, m, vs, &from), last = vs + 1 == cut->pp * cut->vpp;
     dtp_model_count_kinds(m, from, from + layers + (last ? m->mtp_layers : 0), n);
     n[DTP_LAYER_EMBEDDING] = vs == 0;
     n[DTP_LAYER_HEAD] = last;
     n[DTP_LAYER_MTP] = last ? m->mtp_layers : 0;
 }
 
+void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
+                     int n[DTP_NLAYER_KINDS]) {
+    const struct dtp_cut cut = dtp_plan_cut(plan);
+    count(m, &cut, vs, n);
+}
+
 void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
-                  const struct dtp_plan *plan, int vs, struct dtp_stage *out) {
+                  const struct dtp_cut *cut, int vs, struct dtp_stage *out) {
     int of[DTP_NLAYER_KINDS];
-    dtp_stage_count(m, plan, vs, of);
+    double expert_ranks = (double)cut->etp * cut->ep;
+    count(m, cut, vs, of);
     int moe = of[DTP_LAYER_MOE] + of[DTP_LAYER_MOE_WINDOW];
     int n = m->nconvs > 0 ? m->layers : moe + of[DTP_LAYER_DENSE] + of[DTP_LAYER_DENSE_WINDOW];
     *out = (struct dtp_stage){
-        .layers = n, .moe_layers = moe, .first = vs == 0, .last = vs == plan->pp * plan->vpp - 1};
+        .layers = n, .moe_layers = moe, .first = vs == 0, .last = vs == cut->pp * cut->vpp - 1};
     double experts = (double)counts->moe_layer_experts,
            shared = (double)counts->moe_layer - experts;
     double layers = (n - moe) * (double)counts->dense_layer + moe * shared, root = 0;
@@ -233,11 +250,11 @@ void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *coun
             root += (double)m->vocab * m->hidden;
         root += of[DTP_LAYER_MTP] * (double)counts->mtp;
     }
-    out->root_params = root / plan->tp;
-    out->dense_params = layers / plan->tp + out->root_params;
-    out->expert_params = moe * experts / dtp_plan_expert_ranks(plan);
-    double dense_layer = n > moe ? (double)counts->dense_layer / plan->tp : 0;
-    double moe_layer = moe > 0 ? shared / plan->tp + experts / dtp_plan_expert_ranks(plan) : 0;
+    out->root_params = root / cut->tp;
+    out->dense_params = layers / cut->tp + out->root_params;
+    out->expert_params = moe * experts / expert_ranks;
+    double dense_layer = n > moe ? (double)counts->dense_layer / cut->tp : 0;
+    double moe_layer = moe > 0 ? shared / cut->tp + experts / expert_ranks : 0;
     out->largest_layer_params = dense_layer > moe_layer ? dense_layer : moe_layer;
 }
 

@@ -98,6 +98,24 @@ static inline double dtp_plan_expert_sharers(const struct dtp_plan *p) {
 enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluster *c,
                                const struct dtp_framework *f, struct dtp_placement *out,
                                struct dtp_err *err);
+/* How a plan divides the model among its ranks: all that the parameters of a stage depend on. No padding. */
+struct dtp_cut {
+    const int *layers_per_stage; /* NULL: as even as it goes */
+    int tp, ep, etp, pp, vpp;    /* etp resolved */
+    int schedule;                /* which rank holds which virtual stage */
+    int last_stage_less, account_for_ends;
+};
+static inline struct dtp_cut dtp_plan_cut(const struct dtp_plan *p) {
+    return (struct dtp_cut){p->layers_per_stage.at,
+                            p->tp,
+                            p->ep,
+                            dtp_plan_etp(p),
+                            p->pp,
+                            p->vpp,
+                            p->schedule,
+                            p->last_stage_less,
+                            p->account_for_ends};
+}
 /* Layers of virtual stage vs (0 .. pp*vpp-1, in order of the model). As even as it goes: each of the
  * n = pp*vpp stages gets L / n; the L mod n that are left over go, one each, to the last stages but
  * one, n-1-(L mod n) .. n-2: the last carries the head, the first the embedding and, under 1F1B, the
@@ -108,6 +126,7 @@ enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluste
  * last_stage_less the last has so many less, and the others share what that leaves in the same way (torchtitan:
  * pipeline_parallel_last_stage_less_layers; Megatron-Core: --pipeline-model-parallel-layout). */
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs);
+int dtp_cut_layers(const struct dtp_cut *cut, const struct dtp_model *m, int vs);
 /* All virtual stages hold the same layers. */
 static inline bool dtp_plan_alike(const struct dtp_plan *p, const struct dtp_model *m) {
     return !p->layers_per_stage.at && !p->account_for_ends && p->last_stage_less == 0 &&
@@ -218,7 +237,7 @@ void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int
                      int n[DTP_NLAYER_KINDS]);
 /* counts: dtp_model_params() of the model. vs: 0 .. pp*vpp-1. */
 void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
-                  const struct dtp_plan *plan, int vs, struct dtp_stage *out);
+                  const struct dtp_cut *cut, int vs, struct dtp_stage *out);
 
 /* What is asked: everything but the plan. */
 struct dtp_problem {

@@ -89,8 +89,10 @@ static void test_owners(void) {
             struct dtp_costs costs;
             x->plan.ep = ep;
             CU_ASSERT_FATAL(dtp_plan_check(&x->problem, &x->plan) == DTP_LEGAL);
-            dtp_stage_of(&x->model, &n, &x->plan, 0, &stage);
-            near(64 * dtp_cost_optimizer_params(&x->plan, &stage), (double)n.total);
+            struct dtp_update_key key;
+            dtp_update_key_of(&x->problem, &x->plan, NULL, &key);
+            dtp_stage_of(&x->model, &n, &key.cut, 0, &stage);
+            near(64 * dtp_cost_optimizer_params(&key, &stage), (double)n.total);
             dtp_costs(arena, dtp_cost_memo_create(arena, &x->problem), &x->plan, &costs);
             double bytes = costs.stage[0].nreduce * costs.stage[0].reduce.bytes;
             double want =

@@ -41,6 +41,12 @@ static void prepare(const char *stack) {
                                    .dtype = DTP_FP16};
 }
 
+static const struct dtp_update_key *key(void) {
+    struct dtp_update_key *k = DTP_NEW(arena, struct dtp_update_key, 1);
+    dtp_update_key_of(&problem, &plan, NULL, k);
+    return k;
+}
+
 static bool near(double got, double want) {
     return is_near(got, want, 1e-12);
 }
@@ -48,17 +54,17 @@ static bool near(double got, double want) {
 /* 16 ranks share 32 GB/s to the GPUs and 60 GB/s of host memory: 2 GB/s each, 1e9 parameters of 30 B. */
 static void test_rates(void) {
     prepare("deepspeed");
-    struct dtp_offload_cost c = dtp_offload_cost(&problem, &plan, 1e9);
+    struct dtp_offload_cost c = dtp_offload_cost(&problem, key(), 1e9);
     CU_ASSERT(near(c.down_s, 2e9 / 2e9) && near(c.up_s, 2e9 / 2e9));
     CU_ASSERT(near(c.update_s, 16 * 30e9 / 60e9));
     problem.gpus = 1; /* alone: the card's own link, the whole host */
-    c = dtp_offload_cost(&problem, &plan, 1e9);
+    c = dtp_offload_cost(&problem, key(), 1e9);
     CU_ASSERT(near(c.down_s, 2e9 / 10e9) && near(c.update_s, 30e9 / 60e9));
     plan.offload_to = DTP_OFFLOAD_NVME; /* 24 B to and from 24 GB/s */
-    c = dtp_offload_cost(&problem, &plan, 1e9);
+    c = dtp_offload_cost(&problem, key(), 1e9);
     CU_ASSERT(near(c.update_s, 1));
     plan.offload = DTP_OFFLOAD_NONE;
-    c = dtp_offload_cost(&problem, &plan, 1e9);
+    c = dtp_offload_cost(&problem, key(), 1e9);
     CU_ASSERT(c.down_s == 0 && c.update_s == 0 && c.up_s == 0);
 }
 
@@ -67,22 +73,22 @@ static void test_rates(void) {
 static void test_exposed(void) {
     prepare("deepspeed");
     double update_s = 16 * 30e9 / 60e9, up_s = 1;
-    CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 5), update_s + up_s));
-    CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 0.5), update_s + up_s + 2 * 1.5));
+    CU_ASSERT(near(dtp_offload_exposed_s(&problem, key(), 1e9, 5), update_s + up_s));
+    CU_ASSERT(near(dtp_offload_exposed_s(&problem, key(), 1e9, 0.5), update_s + up_s + 2 * 1.5));
     framework.quirks.eager_offload.offload_each_microbatch =
         framework.quirks.eager_offload.offload_overlap = false;
-    CU_ASSERT(near(dtp_offload_exposed_s(&problem, &plan, 1e9, 5), update_s + up_s + 1));
+    CU_ASSERT(near(dtp_offload_exposed_s(&problem, key(), 1e9, 5), update_s + up_s + 1));
 }
 
 /* Weights on the host: a rank's sixteenth of a unit, at 2 GB/s. */
 static void test_fetch(void) {
     prepare("deepspeed");
-    CU_ASSERT(dtp_offload_fetch_s(&problem, &plan, 16e9) == 0);
+    CU_ASSERT(dtp_offload_fetch_s(&problem, key(), 16e9) == 0);
     plan.zero_stage = 3;
     plan.offload = DTP_OFFLOAD_PARAMETERS;
-    CU_ASSERT(near(dtp_offload_fetch_s(&problem, &plan, 16e9), 2e9 / 2e9));
+    CU_ASSERT(near(dtp_offload_fetch_s(&problem, key(), 16e9), 2e9 / 2e9));
     plan.offload_to = DTP_OFFLOAD_NVME;
-    CU_ASSERT(near(dtp_offload_fetch_s(&problem, &plan, 16e9), 2e9 * 16 / 24e9));
+    CU_ASSERT(near(dtp_offload_fetch_s(&problem, key(), 16e9), 2e9 * 16 / 24e9));
 }
 
 static double unshard_s(int *out_n) {
@@ -104,7 +110,27 @@ static void test_fetched_units(void) {
     double gathered_s = unshard_s(&n);
     plan.offload = DTP_OFFLOAD_PARAMETERS;
     CU_ASSERT(near(unshard_s(&n) - gathered_s,
-                   dtp_offload_fetch_s(&problem, &plan, (double)counts.total / n)));
+                   dtp_offload_fetch_s(&problem, key(), (double)counts.total / n)));
+}
+
+/* Where each microbatch sends its gradients in full a plan of half as many pays less, whichever was asked first. */
+static void test_ask_order(void) {
+    prepare("deepspeed");
+    framework.quirks.eager_offload.offload_overlap = false;
+    plan.global_batch_size = problem.global_batch = 64;
+    double fixed_s[2][2];
+    for (int order = 0; order < 2; order++) {
+        struct dtp_cost_memo *memo = dtp_cost_memo_create(arena, &problem);
+        for (int k = 0; k < 2; k++) {
+            struct dtp_bound_costs bound;
+            int twice = k ^ order;
+            plan.microbatch_size = 1 + twice;
+            dtp_cost_bound(memo, &plan, &bound);
+            fixed_s[order][twice] = bound.fixed_s;
+        }
+    }
+    CU_ASSERT(fixed_s[0][0] == fixed_s[1][0] && fixed_s[0][1] == fixed_s[1][1]);
+    CU_ASSERT(fixed_s[0][0] > fixed_s[0][1]);
 }
 
 /* Gradients of one microbatch go down beside its backward, a recomputed forward in it. */
@@ -204,6 +230,7 @@ int main(void) {
                            {"what is exposed", test_exposed},
                            {"weights from the host", test_fetch},
                            {"units from the host", test_fetched_units},
+                           {"the order of questions", test_ask_order},
                            {"beside recomputation", test_beside_recomputation},
                            {"room on the host", test_room},
                            {"memory", test_memory},

@@ -331,17 +331,17 @@ static void test_droop(void) {
 
 /* What ZeRO-3 gathers in a forward that computes for compute_s. */
 static double gathers_s(const struct dtp_problem *problem, double compute_s) {
-    const struct dtp_group_shape dp = {
-        .size = 8, .nodes = 1, .per_node = 8, .siblings = 1, .tier = -1};
-    const struct dtp_group_shape tp = {
-        .size = 1, .nodes = 1, .per_node = 1, .siblings = 1, .tier = -1};
+    struct dtp_placed placed;
+    struct dtp_update_key key;
     struct dtp_plan plan = dtp_plan_default();
     struct dtp_stage_cost cost = {.f = {.total_s = compute_s}};
     plan.dp = 8;
     plan.zero_stage = 3;
     plan.dtype = DTP_BF16;
     plan.global_batch_size = 32;
-    dtp_native_data_parallel(problem, &plan, &dp, &tp, 0, &cost);
+    dtp_placed_make(problem, &plan, &placed);
+    dtp_update_key_of(problem, &plan, &placed, &key);
+    dtp_native_phases(problem, &key, plan.microbatch_size, 0, &cost);
     return cost.f.dp_s;
 }
 

@@ -309,7 +309,8 @@ static void test_expert_sums(void) {
         double all = 0, updated = 0, dense = 0;
         for (int vs = 0; vs < x.plan.pp; vs++) {
             struct dtp_stage stage;
-            dtp_stage_of(&x.model, &counts, &x.plan, vs, &stage);
+            const struct dtp_cut cut = dtp_plan_cut(&x.plan);
+            dtp_stage_of(&x.model, &counts, &cut, vs, &stage);
             all += stage.expert_params * dtp_plan_etp(&x.plan) * x.plan.ep;
             dense += stage.dense_params * x.plan.tp;
         }
