@@ -12,6 +12,7 @@
 #include "traces/formats/chakra.h"
 #include "traces/formats/topology.h"
 #include "traces/formats/trace.h"
+#include "traces/formats/trainers.h"
 #include "traces/formats/workload.h"
 
 /* ---- workloads and graphs on a cluster ---- */
@@ -348,6 +349,21 @@ static void print_items(struct dtp_cli *cli, const struct dtp_trace_files *files
     dtp_json_end(&w);
 }
 
+/* A prediction of a configuration is of what was read of it. */
+static enum dtp_status all_read(const struct dtp_items *items, struct dtp_err *err) {
+    size_t left_out = 0;
+    for (size_t i = 0; i < items->n; i++) {
+        const struct dtp_run_config *c = items->item[i].content;
+        if (items->item[i].format->kind == DTP_KIND_CONFIG)
+            left_out += dtp_settings_left_out(&c->settings);
+    }
+    return left_out == 0 ? DTP_OK
+                         : dtp_fail(err, DTP_ENO,
+                                    "%zu settings that may cost time or memory are not in the "
+                                    "commands above",
+                                    left_out);
+}
+
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_trace_options load = {.rank = own->rank,
@@ -371,7 +387,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         return write_cluster(cli, &files.items, err);
     DTP_TRY(simulate(cli, &files, err));
     print_items(cli, &files);
-    return DTP_OK;
+    return all_read(&files.items, err);
 }
 
 enum dtp_status dtp_trace_other(struct dtp_cli *cli, bool *out_done, struct dtp_err *err) {

@@ -76,4 +76,13 @@ lighteval:
     parallelism: {dp: 4, pp: 1, tp: 8}
 peft: {dim: 64}
 END
-"$dtplan" trace run.yaml
+"$dtplan" trace run.yaml 2>&1
+echo "exit $?"
+# Each setting is in one of four lists: by the table of the trainer that has most of the keys.
+printf '%s\n' "model_name_or_path: llama3-8b" "finetuning_type: full" "cutoff_len: 2048" "use_galore: true" \
+    "galore_rank: 128" "optim: adamw_8bit" "seed: 7" "cutof_len: 4096" "use_unsloth: false" >tune.yaml
+"$dtplan" trace tune.yaml 2>&1
+echo "exit $?"
+"$dtplan" trace tune.yaml --json 2>/dev/null | sed -n '/"not_modelled"/,/]/p'
+printf '%s\n' "model_name_or_path: llama3-8b" "cutoff_len: 2048" "per_device_train_batch_size: 2" >good.yaml
+"$dtplan" trace good.yaml | grep -e used -e effect

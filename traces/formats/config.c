@@ -10,6 +10,7 @@
 #include "sim/base/json.h"
 #include "sim/base/text.h"
 #include "traces/formats/lines.h"
+#include "traces/formats/trainers.h"
 #include "traces/formats/format.h"
 #include "traces/catalog.h"
 
@@ -60,6 +61,7 @@ struct reading {
     const struct variable *last;
     char name[VALUE_BYTES];  /* the last setting of that name */
     char section[KEY_BYTES]; /* the last key without a value */
+    char table[KEY_BYTES];   /* a table of TOML, whose settings follow */
     int mark;
     bool whole; /* it says that no adapters are trained */
 };
@@ -114,13 +116,32 @@ static bool set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->ep_overlap |= on;
     else if (strcmp(value, "deepep") == 0)
         c->ep_per_node = true;
-    else if (dtp_one_of("lora_r lora_rank lora_alpha", key) ||
-             (dtp_one_of("adapter finetuning_type peft peft_scheme", key) && *value &&
-              !dtp_one_of("full none None null", value)))
-        c->adapters = true;
     else
         return false;
     return true;
+}
+
+/* Adapters, the optimizer and types, of which dtplan has the usual: all weights, Adam, bf16. */
+static bool set_usual(struct dtp_run_config *c, const char *key, const char *value) {
+    bool adam = strstr(value, "adam") || strstr(value, "Adam");
+    if (dtp_one_of("adapter finetuning_type tuner_type train_type peft peft_scheme", key)) {
+        bool all = !*value || dtp_one_of("full none None null", value);
+        c->adapters |= !all;
+        return all;
+    }
+    if (dtp_one_of("lora_r lora_rank lora_alpha", key)) {
+        c->adapters = true;
+        return false;
+    }
+    if (dtp_one_of("optim optimizer", key))
+        return adam && !strstr(value, "8bit") && !strstr(value, "paged") &&
+               !strstr(value, "galore");
+    if (!dtp_one_of("bf16 torch_dtype mixed_precision precision dtype", key))
+        return false;
+    c->fp16 |= strstr(value, "fp16") != NULL || strstr(value, "float16") == value;
+    c->fp8 |= strstr(value, "fp8") != NULL;
+    return dtp_one_of("fp16 float16 fp8 bf16 bfloat16 bf16-mixed true True auto 1", value) ||
+           !*value;
 }
 
 static bool set_sharding(struct dtp_run_config *c, const char *key, const char *value) {
@@ -203,6 +224,7 @@ static bool set_names(struct reading *r, const char *key, const char *value) {
                     key) ||
          (strcmp(key, "path") == 0 && strcmp(r->section, "model") == 0)) &&
         *value && *value != '(' && *value != '{') {
+        c->found += !*c->model;
         snprintf(c->model, sizeof c->model, "%.*s", DTP_CONFIG_TEXT - 1, value);
         return true;
     }
@@ -262,6 +284,7 @@ static bool set(struct reading *r, const char *key, const char *value) {
     }
     read |= set_flags(c, key, value);
     read |= set_sharding(c, key, value);
+    read |= set_usual(c, key, value);
     read |= set_pipeline(r, key, value);
     read |= set_section(r, key, value);
     return set_names(r, key, value) || read;
@@ -283,8 +306,9 @@ static const char *value_of(const struct reading *r, const char *text) {
 
 /* The next key and value at *at, which moves behind them; several may stand on a command line. Of "a.b.key" the
  * last counts. assigned: NAME=value without blanks, a variable of a script. */
-static bool take_pair(const char **at, char *key, char *value, bool *assigned) {
+static bool take_pair(const char **at, char *key, char *value, bool *assigned, bool *option) {
     const char *p = *at + strspn(*at, " \t-\"'{,");
+    bool dashes = p - *at > 1 && p[-1] == '-' && p[-2] == '-';
     size_t n = 0;
     for (; isalnum((unsigned char)*p) || strchr("_-.", *p ? *p : ' '); p++) {
         if (*p == '.')
@@ -298,6 +322,7 @@ static bool take_pair(const char **at, char *key, char *value, bool *assigned) {
     *assigned = *p == '=';
     p += strspn(p, "\"'");
     p += strspn(p, " \t");
+    *option = dashes || ((*p == ':' || *p == '=') && !isupper((unsigned char)*key));
     p += *p == ':' || *p == '=';
     p += strspn(p, " \t\"'");
     n = 0;
@@ -347,19 +372,33 @@ static void take_modules(struct dtp_run_config *c, const char *value, const char
 static void take_line(struct reading *r, const char *line) {
     static const char sbatch[] = "#SBATCH", *const prefixes[] = {"export ", "local "};
     char key[KEY_BYTES], value[VALUE_BYTES];
-    bool assigned;
+    bool assigned, option;
     const char *at = line + strspn(line, " \t");
     bool json = *at == '{' || *at == '"' || *at == '}';
+    const char *table = r->table;
     if (strncmp(at, sbatch, sizeof sbatch - 1) == 0)
         at += sizeof sbatch - 1;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (strncmp(at, prefixes[i], strlen(prefixes[i])) == 0)
             at += strlen(prefixes[i]);
-    if (*at == '[' && isalpha((unsigned char)at[1])) /* a table of TOML */
+    if (*at == '[' && isalpha((unsigned char)at[1])) { /* a table of TOML */
         snprintf(r->section, sizeof r->section, "%.*s", (int)strcspn(at + 1, "]\n"), at + 1);
-    while (take_pair(&at, key, value, &assigned)) {
+        snprintf(r->table, sizeof r->table, "%s", r->section);
+        return;
+    }
+    if (*at == '#' && at[1] != '!' && strncmp(at, sbatch, sizeof sbatch - 1) != 0)
+        return;
+    while (take_pair(&at, key, value, &assigned, &option)) {
         const char *meant = value_of(r, value);
-        set(r, key, meant);
+        bool used = set(r, key, meant);
+        if (option) {
+            const char *path = *table ? dtp_arena_printf(r->a, "%s.%s", table, key) : key;
+            struct dtp_setting *s =
+                dtp_settings_add(&r->out->settings, path, *meant ? meant : value);
+            used |= strcmp(key, "recompute_modules") == 0 ||
+                    strcmp(key, "module_fqns_per_model_part") == 0;
+            s->use = used ? DTP_SETTING_USED : DTP_SETTING_UNKNOWN;
+        }
         if (assigned) {
             struct variable *v = DTP_NEW(r->a, struct variable, 1);
             *v = (struct variable){dtp_arena_strdup(r->a, key), dtp_arena_strdup(r->a, meant),
@@ -395,16 +434,17 @@ static void name_variant(struct dtp_run_config *c) {
 /* Parts of a path that belong to something other than the training step. */
 static const struct {
     const char *part, *whose;
-} others[] = {{"lighteval", "of the evaluation, another job"},
-              {"evaluation", "of the evaluation"},
-              {"validation", "of the evaluation"},
-              {"validation_dataset", "of the evaluation"},
-              {"rollout", "of the generation, not of the training step"},
-              {"generation", "of the generation, not of the training step"},
-              {"teacher", "of the teacher's forward"},
-              {"critic", "of the critic, a second model"},
-              {"reward_model", "of the reward model"},
-              {"ref", "of the reference model's forward"}};
+    enum dtp_setting_use use;
+} others[] = {{"lighteval", "of the evaluation, another job", DTP_SETTING_NONE},
+              {"evaluation", "of the evaluation", DTP_SETTING_NONE},
+              {"validation", "of the evaluation", DTP_SETTING_NONE},
+              {"validation_dataset", "of the evaluation", DTP_SETTING_NONE},
+              {"rollout", "of the generation, not of the training step", DTP_SETTING_LEFT_OUT},
+              {"generation", "of the generation, not of the training step", DTP_SETTING_LEFT_OUT},
+              {"teacher", "of the teacher's forward", DTP_SETTING_LEFT_OUT},
+              {"critic", "of the critic, a second model", DTP_SETTING_LEFT_OUT},
+              {"reward_model", "of the reward model", DTP_SETTING_LEFT_OUT},
+              {"ref", "of the reference model's forward", DTP_SETTING_LEFT_OUT}};
 
 static bool has_part(const char *path, const char *part) {
     size_t n = strlen(part);
@@ -419,7 +459,7 @@ static bool has_part(const char *path, const char *part) {
 static bool is_others(struct dtp_setting *s) {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (has_part(s->path, others[i].part)) {
-            s->use = DTP_SETTING_LEFT_OUT;
+            s->use = others[i].use;
             s->why = others[i].whose;
             return true;
         }
@@ -466,8 +506,10 @@ static void take_setting(struct reading *r, struct dtp_setting *s) {
         take_text(r, value);
     else if (set(r, s->key, value))
         s->use = DTP_SETTING_USED;
-    if (strcmp(s->key, "recompute_modules") == 0)
+    if (strcmp(s->key, "recompute_modules") == 0) {
         take_modules(r->out, value, "");
+        s->use = DTP_SETTING_USED;
+    }
 }
 
 static enum dtp_status read_text(struct dtp_arena *a, struct dtp_source *source, struct dtp_str *to,
@@ -610,7 +652,8 @@ static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *
                                  struct dtp_err *err) {
     (void)o;
     struct dtp_run_config *c = *content = DTP_NEW(a, struct dtp_run_config, 1);
-    return dtp_config_read(a, v->source, c, err);
+    DTP_TRY(dtp_config_read(a, v->source, c, err));
+    return dtp_trainers_judge(&c->settings, err);
 }
 
 static long field_of(const struct dtp_run_config *c, int i) {
@@ -647,6 +690,7 @@ static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item
         }
     fputs("\n", f);
     print_changed(f, c);
+    dtp_settings_print(f, &c->settings);
 }
 
 static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_item *item,
@@ -666,6 +710,7 @@ static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct
         if (c->changed >> i & 1)
             dtp_json_put_string(w, fields[i].name);
     dtp_json_end(w);
+    dtp_settings_write(w, &c->settings);
 }
 
 const struct dtp_format dtp_format_config = {
