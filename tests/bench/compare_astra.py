@@ -1,10 +1,10 @@
 """ASTRA-sim beside dtplan on measured all-reduces of DGX H100: compare_astra.py CHECKOUT COLLECTIVES.csv
 
 CHECKOUT is a built checkout of ASTRA-sim 2 (build/astra_analytical); the sweeps are those of
-hw/README.md. ASTRA-sim gets its own validated settings of an HGX H100 (a switch of 400 GB/s and 936 ns,
+hw/NOTES.md. ASTRA-sim gets its own validated settings of an HGX H100 (a switch of 400 GB/s and 936 ns,
 two of four chunks at a time) and a second switch of one 400 Gb/s card a GPU for the nodes; of its
 algorithms, of one chunk or four, and of latencies of the second switch the best of each line
-counts. dtplan's own figures are in-sample for these sweeps: its curves come from them (hw/README.md
+counts. dtplan's own figures are in-sample for these sweeps: its curves come from them (hw/NOTES.md
 has the errors with a curve held out). Then both on one 1 GB all-reduce of 64 to 1,024 GPUs, from
 process start.
 """
