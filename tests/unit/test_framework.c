@@ -173,8 +173,64 @@ static void test_casts(void) {
     CU_ASSERT(dtp_framework_cast_bytes(&f, DTP_FP8) == 14);
 }
 
+static size_t size_of(const struct dtp_field *field) {
+    return field->kind == DTP_FIELD_BOOL     ? sizeof(bool)
+           : field->kind == DTP_FIELD_DOUBLE ? sizeof(double)
+           : field->kind == DTP_FIELD_STRING ? sizeof(char *)
+                                             : sizeof(int);
+}
+
+/* Frameworks in which the field is not what a file without it has; lists count as used. */
+static int users_of(const struct dtp_field *field, const struct dtp_framework *plain,
+                    const struct dtp_framework *all, size_t n) {
+    int users = 0;
+    if (field->kind == DTP_FIELD_JSON)
+        return (int)n;
+    for (size_t i = 0; i < n; i++)
+        users += memcmp((const char *)&all[i] + field->offset, (const char *)plain + field->offset,
+                        size_of(field)) != 0;
+    return users;
+}
+
+/* A field that one or two frameworks alone need is a quirk. Exceptions, each with its reason. */
+static void test_few_users(void) {
+    static const char *const exceptions[] = {
+        "inline_communication",
+        "p2p_bytes",
+        "native",             /* dtplan's own runtime, on CPU and on GPUs */
+        "step_host_s",        /* a term of the step: any stack may have it */
+        "bucket_bytes",       /* a buffer that any stack may have; DeepSpeed's two files */
+        "kernel_time_factor", /* the one constant that a calibration of a stack may set */
+        "launch_blocking",
+        "checked_collectives",
+        "checked_transfers", /* settings of a run */
+        "stream_hop_s",      /* written by calibrate for the machine at hand */
+        "comm_time_factor",
+        "backward_launch_factor",
+        "rank_order",
+        NULL};
+    struct dtp_framework plain, *all;
+    const char *const *names;
+    size_t n;
+    CU_ASSERT_FATAL(dtp_framework_list(arena, &names, &n, NULL) == DTP_OK);
+    CU_ASSERT_FATAL(read("{\"name\": \"x\", \"title\": \"t\", \"source\": \"s\"}", &plain, NULL) ==
+                    DTP_OK);
+    all = DTP_NEW(arena, struct dtp_framework, n);
+    for (size_t i = 0; i < n; i++)
+        CU_ASSERT_FATAL(dtp_framework_load(arena, names[i], &all[i], NULL) == DTP_OK);
+    for (const struct dtp_field *group = dtp_framework_fields; group->name; group++)
+        for (const struct dtp_field *f = group->fields;
+             f && f->name && strcmp(group->name, "quirks") != 0; f++)
+            if (users_of(f, &plain, all, n) < 3 && dtp_name_index(exceptions, f->name) < 0) {
+                printf("\n  %s.%s: fewer than three frameworks set it: a quirk", group->name,
+                       f->name);
+                CU_FAIL("a field with few users");
+            }
+}
+
 int main(void) {
     CU_TestInfo tests[] = {{"every file", test_all},
+                           {"fields with few users", test_few_users},
                            {"reading", test_read},
                            {"unknown names", test_unknown},
                            {"padded vocabulary", test_vocabulary},
