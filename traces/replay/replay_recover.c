@@ -595,10 +595,12 @@ static int64_t newest_before(const int64_t *v, size_t n, int64_t order_ns) {
     return before > 0 ? v[before - 1] : INT64_MIN;
 }
 
-/* Copies to and from pageable memory block: the call ends after its own copy. */
+/* Copies to and from pageable memory block, and calls that are not named Async (hipMemcpyWithStream): the call
+ * ends after its own copy. */
 static uint32_t own_copy(const struct replay_rank *q, uint32_t call, const uint32_t *last_of) {
     uint32_t w = last_of[call];
-    if (w == NO_INDEX || !is_named(q, q->work[w].event, "Pageable") ||
+    if (w == NO_INDEX ||
+        (is_call(q, call, "Async") && !is_named(q, q->work[w].event, "Pageable")) ||
         q->work[w].end_ns > q->call[call].end_ns + REPLAY_SKEW_NS)
         return NO_INDEX;
     return w;
@@ -626,6 +628,13 @@ static uint32_t last_before(const struct replay_rank *q, uint32_t call) {
     return best != NO_INDEX && q->work[best].end_ns > c->start_ns ? best : NO_INDEX;
 }
 
+/* The launch of a graph waits while too many are under way: the work launched before it ends while it runs. One
+ * that does not wait returns before that work ends, or begins after it has. */
+static uint32_t held_graph(const struct replay_rank *q, uint32_t call) {
+    uint32_t w = last_before(q, call);
+    return w != NO_INDEX && q->work[w].end_ns <= q->call[call].end_ns ? w : NO_INDEX;
+}
+
 static void find_blocked(struct dtp_arena *a, struct replay_rank *q) {
     uint32_t *last_of = DTP_NEW(a, uint32_t, q->ncalls + 1); /* work of each call */
     memset(last_of, 0xff, (q->ncalls + 1) * sizeof *last_of);
@@ -637,6 +646,8 @@ static void find_blocked(struct dtp_arena *a, struct replay_rank *q) {
             q->call[i].waits_for = own_copy(q, i, last_of);
         else if (is_call(q, i, "DeviceSynchronize"))
             q->call[i].waits_for = last_before(q, i);
+        else if (is_call(q, i, "GraphLaunch"))
+            q->call[i].waits_for = held_graph(q, i);
         else if (is_call(q, i, "Synchronize") || is_call(q, i, "Free"))
             q->call[i].waits_for = synchronised(q, i);
     }
