@@ -16,6 +16,8 @@ const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1] = {
     ROW(DTP_LIMIT_DP, dp, "dp", false),
     ROW(DTP_LIMIT_EP, ep, "ep", false),
     ROW(DTP_LIMIT_ETP, etp, "etp", false),
+    ROW(DTP_LIMIT_EP_OVERLAP, ep_overlap, "ep-overlap", false),
+    ROW(DTP_LIMIT_EP_PER_NODE, ep_per_node, "ep-per-node", false),
     ROW(DTP_LIMIT_ENDS, account_for_ends, "account-for-ends", true),
     ROW(DTP_LIMIT_LAST_LESS, last_stage_less, "last-stage-less", false),
     ROW(DTP_LIMIT_VPP, vpp, "vpp", false),
@@ -121,12 +123,19 @@ static bool is_named(enum dtp_limit limit) {
            dtp_limit_fields[limit].flag;
 }
 
+static int least_value(enum dtp_limit limit) {
+    return limit == DTP_LIMIT_ZERO || limit == DTP_LIMIT_ZERO_GROUP ||
+                   limit == DTP_LIMIT_LAST_LESS || limit == DTP_LIMIT_RECOMPUTE_LAYERS ||
+                   limit == DTP_LIMIT_EP_OVERLAP || limit == DTP_LIMIT_EP_PER_NODE
+               ? 0
+               : 1;
+}
+
 static enum dtp_status parse_number(enum dtp_limit limit, const char *text, const char *place,
                                     int *out, struct dtp_err *err) {
-    bool zero = limit == DTP_LIMIT_ZERO || limit == DTP_LIMIT_ZERO_GROUP ||
-                limit == DTP_LIMIT_LAST_LESS || limit == DTP_LIMIT_RECOMPUTE_LAYERS;
-    long value, most = limit == DTP_LIMIT_ZERO ? 3 : INT_MAX;
-    DTP_TRY(dtp_parse_long(text, place, zero ? 0 : 1, most, &value, err));
+    bool once = limit == DTP_LIMIT_EP_OVERLAP || limit == DTP_LIMIT_EP_PER_NODE;
+    long value, most = limit == DTP_LIMIT_ZERO ? 3 : once ? 1 : INT_MAX;
+    DTP_TRY(dtp_parse_long(text, place, least_value(limit), most, &value, err));
     *out = (int)value;
     return DTP_OK;
 }
@@ -146,7 +155,7 @@ static enum dtp_status parse_item(enum dtp_limit limit, char *item, const char *
         return DTP_OK;
     }
     *dots = '\0';
-    *lo = limit == DTP_LIMIT_ZERO || limit == DTP_LIMIT_LAST_LESS ? 0 : 1;
+    *lo = least_value(limit);
     *hi = INT_MAX;
     if (item[0])
         DTP_TRY(parse_number(limit, item, place, lo, err));

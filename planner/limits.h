@@ -19,6 +19,8 @@ enum dtp_limit {
     DTP_LIMIT_DP,
     DTP_LIMIT_ETP, /* before ep, which depends on it */
     DTP_LIMIT_EP,
+    DTP_LIMIT_EP_OVERLAP,
+    DTP_LIMIT_EP_PER_NODE,
     DTP_LIMIT_ENDS,
     DTP_LIMIT_LAST_LESS,
     DTP_LIMIT_VPP,
@@ -41,6 +43,8 @@ enum dtp_limit {
 #define DTP_LIMIT_DP_ALIASES "data-parallel data-parallel-size"
 #define DTP_LIMIT_EP_ALIASES "expert-parallel expert-model-parallel-size"
 #define DTP_LIMIT_ETP_ALIASES "expert-tensor-parallel expert-tensor-parallel-size"
+#define DTP_LIMIT_EP_OVERLAP_ALIASES NULL
+#define DTP_LIMIT_EP_PER_NODE_ALIASES NULL
 #define DTP_LIMIT_ENDS_ALIASES "ends"
 #define DTP_LIMIT_LAST_LESS_ALIASES NULL
 #define DTP_LIMIT_VPP_ALIASES                                                                      \

@@ -45,6 +45,13 @@ struct dtp_evaluator *dtp_search_evaluator(struct searcher *s, int thread) {
     return s->evaluator[thread];
 }
 
+void dtp_search_forget(struct searcher *s, int thread) {
+    dtp_evaluator_destroy(s->evaluator[thread]);
+    dtp_arena_destroy(s->arena[thread]);
+    s->evaluator[thread] = NULL;
+    s->arena[thread] = NULL;
+}
+
 /* ---- ESTIMATE ---- */
 
 static void estimate_item(void *ctx, size_t item, int thread) {
@@ -341,6 +348,8 @@ static void start(struct searcher *s, const struct dtp_limits *limits) {
         s->options.top = DTP_DEFAULT_TOP;
     if (s->options.jobs < 1)
         s->options.jobs = dtp_pool_default_threads();
+    if (s->options.most_kept == 0)
+        s->options.most_kept = DTP_DEFAULT_KEPT;
     if (s->options.layouts == 0)
         s->options.layouts = DTP_DEFAULT_LAYOUTS;
     s->best = DTP_NEW(s->a, double, (size_t)s->options.top);
@@ -381,11 +390,8 @@ enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *proble
         s.options = *options;
     start(&s, limits);
     enum dtp_status status = run(&s, err);
-    for (int i = 0; i < s.options.jobs; i++) {
-        if (s.evaluator[i])
-            dtp_evaluator_destroy(s.evaluator[i]);
-        dtp_arena_destroy(s.arena[i]);
-    }
+    for (int i = 0; i < s.options.jobs; i++)
+        dtp_search_forget(&s, i);
     dtp_search_count(out);
     out->counts.seconds = now_s() - start_s;
     tell(&s, NULL, 1);

@@ -13,6 +13,8 @@
  * A `layout` is what (tp, pp, cp, ep, etp) fix. The best plan of each of the next layouts is simulated too,
  * so that the report can show different plans rather than one plan in many shades; it is the best of
  * its layout by ESTIMATE. Where the best plan has settings that few use (dtp_plan_is_usual), so is the best without.
+ * Of a large space most is settled many candidates at a time: what refuses one microbatch or one division refuses all
+ * that share it, memory grows with the microbatch, and what is far slower than plans known so far is not kept.
  * Verdicts: candidates = illegal + over_memory + bounded + estimated.
  */
 #ifndef DTP_PLANNER_SEARCH_H
@@ -34,17 +36,19 @@ extern const char *const dtp_verdict_names[];
 typedef void dtp_progress_fn(void *ctx, const char *what, double done);
 
 struct dtp_search_options {
-    int jobs;    /* threads, < 1: one a processor */
-    int top;     /* plans simulated at least; 0: DTP_DEFAULT_TOP */
-    int layouts; /* other layouts shown; < 0: none; 0: DTP_DEFAULT_LAYOUTS */
+    int jobs;         /* threads, < 1: one a processor */
+    int top;          /* plans simulated at least; 0: DTP_DEFAULT_TOP */
+    int layouts;      /* other layouts shown; < 0: none; 0: DTP_DEFAULT_LAYOUTS */
+    size_t most_kept; /* legal plans, before slow ones are left out; 0: DTP_DEFAULT_KEPT */
     bool no_fold;
-    bool all_bounds; /* of plans that do not fit, too: only a few of those are asked for */
+    bool
+        every; /* keeps every candidate: its reason, or its bytes and bound, whether it fits or not */
     enum dtp_detail detail;
     double most_bytes;         /* a simulation takes no more (lower.h); 0: what the machine has */
     dtp_progress_fn *progress; /* may be NULL */
     void *progress_ctx;
 };
-enum { DTP_DEFAULT_TOP = 16, DTP_DEFAULT_LAYOUTS = 5 };
+enum { DTP_DEFAULT_TOP = 16, DTP_DEFAULT_LAYOUTS = 5, DTP_DEFAULT_KEPT = 1 << 14 };
 
 struct dtp_counts {
     uint64_t candidates, illegal, over_memory, bounded, estimated, simulated;
@@ -64,9 +68,11 @@ struct dtp_legal {
 struct dtp_search {
     struct dtp_space space;
     struct dtp_counts counts;
-    uint8_t *reason;         /* by number of the candidate: enum dtp_reason */
-    struct dtp_legal *legal; /* the legal ones, by number */
+    uint8_t
+        *reason; /* by number of the candidate: enum dtp_reason; NULL unless every one is kept */
+    struct dtp_legal *legal; /* by number: those that could matter (search_check.c), or every one */
     size_t nlegal;
+    uint64_t nfit; /* legal plans that fit, kept or not */
     /* simulated plans, fastest first; rank 0 is the best */
     struct dtp_result *result;
     uint64_t *number; /* of each result */

@@ -4,7 +4,11 @@
 
 #include "planner/search.h"
 
-enum { DTP_MOST_LAYOUTS = 32, DTP_MOST_SIMULATED_WAVE = 64 };
+enum {
+    DTP_MOST_LAYOUTS = 32,
+    DTP_MOST_SIMULATED_WAVE = 64,
+    DTP_MOST_MISSED = 2 /* times the limit: what takes more memory is no near miss */
+};
 
 /* A legal plan on its way through the fidelities. */
 struct contender {
@@ -34,13 +38,15 @@ struct searcher {
 
 /* Of the thread, made when first asked for. */
 struct dtp_evaluator *dtp_search_evaluator(struct searcher *s, int thread);
-/* CHECK: fills reason and legal of s->out. */
+/* Frees it and all that it remembers. */
+void dtp_search_forget(struct searcher *s, int thread);
+/* CHECK: fills reason, legal, nfit, leanest and counts of s->out. */
 void dtp_search_check(struct searcher *s);
 /* The legal plans that fit, by (bound, number); or those that miss by less than the limit again, by (bytes, number). */
 void dtp_search_gather(struct searcher *s, bool fits, struct contender **out, size_t *out_n);
 /* The bounds of those of the list that have none yet. */
 void dtp_search_bound(struct searcher *s, struct contender *list, size_t n);
-/* Counts and the leanest plan from the verdicts. */
+/* Counts of the verdicts. */
 void dtp_search_count(struct dtp_search *out);
 void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n);
 /* The best plan by estimate of each of the next layouts, best layout first. Returns how many. */

@@ -168,13 +168,12 @@ static void add_shape(struct builder *b, const struct dtp_shape *like) {
 }
 
 /* Where the virtual stages divide L + 2, layers alone divided as even as it goes are the same division: the first and
- * the last stage have one less. Chunks of those divide floor(L / pp) unless they are asked for. */
+ * the last stage have one less. */
 static bool is_same_without_ends(const struct dtp_space *s, const struct dtp_shape *shape) {
     const struct dtp_problem *p = s->problem;
     const struct dtp_framework *f = p->framework;
     int layers = p->model->layers, n = shape->pp * shape->vpp;
-    bool uneven = shape->vpp == 1 ? f->can.uneven_stages
-                                  : f->can.uneven_chunks && s->limits.field[DTP_LIMIT_VPP].n > 0;
+    bool uneven = shape->vpp == 1 ? f->can.uneven_stages : f->can.uneven_chunks;
     return wants(s, DTP_LIMIT_ENDS, false) && p->model->mtp_layers == 0 && n <= layers &&
            (uneven || layers % n == 0);
 }
@@ -198,6 +197,8 @@ static void add_schedules(struct builder *b, struct dtp_shape *shape) {
     int per_chunk = b->space->problem->model->layers / shape->pp / shape->vpp;
     if ((given > 0 && given != (size_t)(shape->pp * shape->vpp)) ||
         (shape->last_less > 0 && shape->last_less >= per_chunk) ||
+        (shape->ep_overlap && shape->pp > 1 && shape->vpp == 1 &&
+         l->field[DTP_LIMIT_EP_OVERLAP].n == 0) ||
         (shape->ends && is_same_without_ends(b->space, shape)))
         return;
     for (int k = 0; dtp_schedule_kinds[k].name; k++) {
@@ -208,12 +209,11 @@ static void add_schedules(struct builder *b, struct dtp_shape *shape) {
     }
 }
 
-/* Numbers of chunks that divide a stage's layers; where chunks may be uneven, any that is asked for. */
+/* Numbers of chunks that divide a stage's layers; where chunks may be uneven, any. */
 static void add_chunks(struct builder *b, struct dtp_shape *shape, int per_stage) {
     const struct dtp_space *s = b->space;
     int vpp[DTP_MOST_DIVISORS];
-    if (!shape->ends && s->problem->framework->can.uneven_chunks &&
-        s->limits.field[DTP_LIMIT_VPP].n > 0) {
+    if (!shape->ends && s->problem->framework->can.uneven_chunks) {
         for (shape->vpp = 1; shape->vpp <= per_stage; shape->vpp++)
             if (wants(s, DTP_LIMIT_VPP, shape->vpp))
                 add_schedules(b, shape);
@@ -262,6 +262,26 @@ static void add_stages(struct builder *b, struct dtp_shape *shape) {
         add_splits(b, shape, true, with_ends / shape->pp);
 }
 
+/* How the rows of experts travel. A group whose ranks fill nodes or parts of them stays inside, where sending once a
+ * node changes nothing. */
+static void add_dispatch(struct builder *b, struct dtp_shape *shape, int etp) {
+    const struct dtp_space *s = b->space;
+    const struct dtp_framework *f = s->problem->framework;
+    bool leaves = s->problem->cluster->node.gpus % ((int64_t)etp * shape->ep) != 0;
+    bool once = shape->ep > 1 && f->can.has_ep_per_node && leaves;
+    bool hides = shape->ep > 1 && f->can.has_ep_overlap;
+    once |= s->limits.field[DTP_LIMIT_EP_PER_NODE].n > 0;
+    hides |= s->limits.field[DTP_LIMIT_EP_OVERLAP].n > 0;
+    for (int overlap = 0; overlap <= hides; overlap++)
+        for (int per_node = 0; per_node <= once; per_node++) {
+            shape->ep_per_node = per_node;
+            shape->ep_overlap = overlap;
+            if (wants(s, DTP_LIMIT_EP_PER_NODE, per_node) &&
+                wants(s, DTP_LIMIT_EP_OVERLAP, overlap))
+                add_stages(b, shape);
+        }
+}
+
 static void add_experts(struct builder *b, struct dtp_shape *shape, int etp) {
     int ep[DTP_MOST_DIVISORS];
     int experts = b->space->problem->model->moe.experts, ranks = shape->tp * shape->cp * shape->dp;
@@ -270,8 +290,10 @@ static void add_experts(struct builder *b, struct dtp_shape *shape, int etp) {
     for (int i = 0; i < n; i++) {
         if (ep[i] > 1 && ep[i] > experts)
             break;
+        if (experts > 0 && experts % ep[i] != 0 && b->space->limits.field[DTP_LIMIT_EP].n == 0)
+            continue;
         shape->ep = ep[i];
-        add_stages(b, shape);
+        add_dispatch(b, shape, etp);
     }
 }
 
@@ -295,9 +317,12 @@ static void add_expert_degrees(struct builder *b, struct dtp_shape *shape) {
 static void add_contexts(struct builder *b, struct dtp_shape *shape, int gpus) {
     int cp[DTP_MOST_DIVISORS];
     const struct dtp_problem *p = b->space->problem;
-    bool searched = p->seq >= DTP_CP_FROM_SEQ || b->space->limits.field[DTP_LIMIT_CP].n > 0;
-    int n = choices(b->space, DTP_LIMIT_CP, searched ? gpus : 1, cp);
+    bool given = b->space->limits.field[DTP_LIMIT_CP].n > 0;
+    bool has = p->framework->can.has_cp && p->model->nconvs == 0;
+    int n = choices(b->space, DTP_LIMIT_CP, given || has ? gpus : 1, cp);
     for (int i = 0; i < n; i++) {
+        if (!given && cp[i] > 1 && p->seq % (2 * (int64_t)cp[i]) != 0)
+            continue;
         shape->cp = cp[i];
         shape->dp = gpus / cp[i];
         if (wants(b->space, DTP_LIMIT_DP, shape->dp))
@@ -344,6 +369,8 @@ void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct 
     out->dp = h->dp;
     out->ep = h->ep;
     out->etp = h->etp;
+    out->ep_overlap = h->ep_overlap;
+    out->ep_per_node = h->ep_per_node;
     out->vpp = h->vpp;
     out->schedule = h->schedule;
     out->account_for_ends = h->ends;

@@ -3,17 +3,22 @@
  * The space, outermost field first (G GPUs, L layers, B sequences of global batch):
  *   tp               divisors of G
  *   pp               divisors of G / tp
- *   cp               divisors of G / (tp pp) when cp is limited by the user or seq >= 16384; else 1
+ *   cp               divisors of G / (tp pp); unless limited by the user those that the framework, the model and
+ *                    the sequence take
  *   dp               G / (tp pp cp)
  *   etp              tp; of models with experts, where the framework divides them apart from the rest, also 1;
  *                    with a limit, where it divides them as one likes, any divisor of tp cp dp
- *   ep               divisors of tp cp dp / etp up to the number of experts; dense models: 1
+ *   ep               divisors of tp cp dp / etp that divide the experts (limited by the user: up to their number);
+ *                    dense models: 1
+ *   ep_per_node      0; 1 where the framework has it and a group of ep may leave its node
+ *   ep_overlap       0; 1 where the framework has it, ep > 1 and vpp > 1 or pp = 1
  *   account_for_ends off; on where the framework has it, pp > 1 and pp divides L + 2, but for numbers of chunks
  *                    that off has, too: the same layers in each (unless only on is wanted)
  *   last_stage_less  0; where the framework takes the layers of each stage also up to 1.5 times the FLOPs of the
  *                    head in those of a layer; when limited by the user instead what is wanted; the last chunk
  *                    keeps a layer
- *   vpp              divisors of max(1, floor(L / pp)), of (L + 2) / pp with account_for_ends; pp = 1: 1
+ *   vpp              1 .. floor(L / pp) where chunks may be uneven, else its divisors; with account_for_ends
+ *                    divisors of (L + 2) / pp; pp = 1: 1
  *   schedule         vpp = 1: every schedule without chunks; vpp > 1: every one with chunks
  *   microbatch_size  divisors of B / dp; 1 where dp does not divide B (then refused)
  *   zero_stage       0 1 2 3
@@ -31,7 +36,7 @@
  * dtp_plan_check()'s business: the space only says what is counted. Layers are split as even as it
  * goes unless the limits fix layers_per_stage, which then also fixes pp x vpp.
  *
- * A `shape` is what the first ten fields fix; its candidates are consecutive numbers:
+ * A `shape` is what the fields up to schedule fix; its candidates are consecutive numbers:
  *     for (size_t s = 0; s < space.nshapes; s++)
  *         for (uint64_t i = 0; i < dtp_space_shape_size(&space, s); i++)
  *             dtp_space_plan(&space, s, i, &plan);
@@ -40,8 +45,6 @@
 #define DTP_PLANNER_SPACE_H
 
 #include "planner/limits.h"
-
-#define DTP_CP_FROM_SEQ 16384
 
 struct dtp_zero {
     int stage, group;
@@ -55,7 +58,7 @@ struct dtp_recomputed {
 };
 
 struct dtp_shape {
-    int tp, pp, cp, dp, etp, ep, last_less, vpp, schedule;
+    int tp, pp, cp, dp, etp, ep, ep_overlap, ep_per_node, last_less, vpp, schedule;
     bool ends;
     int nmicrobatch, nzero, nsp, nrecompute;
     const int *microbatch; /* [nmicrobatch], shared between shapes of the same dp */

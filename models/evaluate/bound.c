@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "models/evaluate/evaluate.h"
+#include "models/ops/op_build.h"
 #include "models/plan/plan.h"
 
 /* BOUND. Let F_s, B_s be what rank s computes for one microbatch (all its chunks), f_s, b_s the same of
@@ -172,11 +173,34 @@ static double queued_s(struct bounding *b, const struct dtp_bound_costs *extra) 
     return more_s > 0 ? more_s : 0;
 }
 
+/* Products here, sums of as many terms as there are actions on the path: where the bound is exact it may come out above
+ * by their rounding, and a tie would be pruned. */
+static const double rounding = 1e-11;
+
+double dtp_floor_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
+                   const struct dtp_plan *plan) {
+    struct dtp_plan whole = *plan;
+    if (dtp_op_has_clock(problem, plan->dtype) || problem->framework->kernels.native)
+        return 0;
+    whole.recompute = DTP_RECOMPUTE_NONE;
+    whole.recompute_layers = whole.recompute_modules = 0;
+    whole.zero_stage = 0;
+    struct bounding b = {.plan = &whole,
+                         .model = problem->model,
+                         .layers = dtp_cost_layers(memo, &whole),
+                         .head_share = dtp_cost_inline_share(problem, plan),
+                         .n = {-1}};
+    whole.pp = whole.vpp = 1;
+    whole.account_for_ends = false;
+    whole.last_stage_less = 0;
+    whole.layers_per_stage = (struct dtp_ints){0};
+    struct stage_sum s = stage_cost(&b, 0);
+    return dtp_plan_num_microbatches(plan) * (s.forward_s + s.input_s + s.weight_s) / plan->pp *
+           (1 - rounding);
+}
+
 double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
                    const struct dtp_plan *plan) {
-    /* products here, sums of as many terms as there are actions on the path: where the bound is
-     * exact it may come out above by their rounding, and a tie would be pruned */
-    static const double rounding = 1e-11;
     struct dtp_bound_costs extra;
     dtp_cost_bound(memo, plan, &extra);
     struct bounding b = {.plan = plan,

@@ -65,6 +65,10 @@ static enum dtp_status find_schedule(struct dtp_evaluator *ev, const struct dtp_
     return DTP_OK;
 }
 
+double dtp_evaluate_floor(struct dtp_evaluator *ev, const struct dtp_plan *plan) {
+    return dtp_floor_s(ev->costs, &ev->problem, plan);
+}
+
 double dtp_evaluate_bound(struct dtp_evaluator *ev, const struct dtp_plan *plan) {
     return dtp_bound_s(ev->costs, &ev->problem, plan);
 }

@@ -34,6 +34,7 @@ struct dtp_evaluator *dtp_evaluator_create(struct dtp_arena *a, const struct dtp
 void dtp_evaluator_destroy(struct dtp_evaluator *ev); /* its candidate arena; the rest is a's */
 const struct dtp_problem *dtp_evaluator_problem(const struct dtp_evaluator *ev);
 /* Seconds of a step of a legal plan; ESTIMATE is INFINITY where the order deadlocks or an operation has no time. */
+double dtp_evaluate_floor(struct dtp_evaluator *ev, const struct dtp_plan *plan); /* lower.h */
 double dtp_evaluate_bound(struct dtp_evaluator *ev, const struct dtp_plan *plan);
 double dtp_evaluate_estimate(struct dtp_evaluator *ev, const struct dtp_plan *plan);
 uint64_t dtp_evaluate_memory(struct dtp_evaluator *ev,

@@ -145,6 +145,10 @@ void dtp_lowered_path(struct dtp_arena *a, const struct dtp_lowered *lowered,
 
 /* A time that no schedule of the plan can beat, from layer costs alone: O(1), never above dtp_estimate().
  */
+/* Below the BOUND of every plan that differs in schedule, chunks, ZeRO and recomputation alone: what all stages compute
+ * for all microbatches without recomputation, divided evenly. O(1); 0 where layers take longer or less by those. */
+double dtp_floor_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
+                   const struct dtp_plan *plan);
 double dtp_bound_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
                    const struct dtp_plan *plan);
 

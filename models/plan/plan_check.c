@@ -124,6 +124,8 @@ static enum dtp_reason check_zero_group(const struct dtp_framework *f, const str
         !f->kernels.native && p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
     bool stage =
         p->zero_stage == 1 || p->zero_stage == 2 || (p->zero_stage == 3 && f->can.hybrid_shard);
+    /* torchtitan shards over dp_shard x cp: a group holds whole context-parallel groups */
+    divides &= p->zero_stage < 3 || p->zero_group % p->cp == 0;
     return divides && stage && p->ep == 1 && dtp_plan_etp(p) == p->tp ? DTP_LEGAL
                                                                       : DTP_WHY_ZERO_GROUP;
 }

@@ -27,10 +27,9 @@ struct dtp_args {
     struct dtp_ask ask;
     const char *limit[DTP_NLIMITS]; /* searched fields, as typed */
     const char *recompute_modules, *layers_per_stage, *tp_algo, *dp_algo, *tp_overlap, *dp_overlap,
-        *p2p_overlap, *ep_overlap, *ep_per_node, *offload,
-        *offload_to;      /* fixed fields of the plan, as typed */
-    const char *plan;     /* FILE */
-    const char *timeline; /* FILE to write */
+        *p2p_overlap, *offload, *offload_to; /* fixed fields of the plan, as typed */
+    const char *plan;                        /* FILE */
+    const char *timeline;                    /* FILE to write */
     struct dtp_tasks_filter timeline_filter;
     bool no_fold;
     int detail; /* enum dtp_detail */

@@ -139,12 +139,16 @@ static const struct dtp_option general_options[] = {
 static const struct dtp_option layout_options[] = {
     LIMIT(DTP_LIMIT_TP, "tp", "tensor-parallel degree"),
     LIMIT(DTP_LIMIT_PP, "pp", "pipeline stages"),
-    LIMIT(DTP_LIMIT_CP, "cp", "context-parallel degree (default 1; searched from 16384 tokens on)"),
+    LIMIT(DTP_LIMIT_CP, "cp", "context-parallel degree"),
     LIMIT(DTP_LIMIT_DP, "dp", "data-parallel degree"),
     LIMIT(DTP_LIMIT_EP, "ep",
           "expert-parallel degree, a part of tp x cp x dp / etp (models with experts)"),
     LIMIT(DTP_LIMIT_ETP, "etp",
           "tensor-parallel degree of the experts alone (default: tp and 1 are tried)"),
+    LIMIT(DTP_LIMIT_EP_OVERLAP, "ep-overlap",
+          "1: the all-to-all of experts runs behind another microbatch's compute"),
+    LIMIT(DTP_LIMIT_EP_PER_NODE, "ep-per-node",
+          "1: a token is sent once to each node that holds experts of its, as DeepEP does"),
     LIMIT(DTP_LIMIT_VPP, "vpp", "virtual stages of each pipeline stage"),
     LIMIT(DTP_LIMIT_SCHEDULE, "schedule", "pipeline schedule (`dtplan schedules`)"),
     LIMIT(DTP_LIMIT_MICROBATCH, "microbatch-size", "sequences in a microbatch"),
@@ -180,10 +184,6 @@ const struct dtp_option dtp_fixed_options[] = {
     FIELD("dp-algo", "ALGO", dp_algo, "algorithm of data-parallel collectives"),
     FIELD("tp-overlap", "0|1", tp_overlap, "hide tensor-parallel collectives behind compute"),
     FIELD("dp-overlap", "0|1", dp_overlap, "hide the gradient reduction behind the backward"),
-    FIELD("ep-overlap", "0|1", ep_overlap,
-          "hide the all-to-all of experts behind another microbatch's compute (default: 0)"),
-    FIELD("ep-per-node", "0|1", ep_per_node,
-          "send a token once to each node that holds experts of its, as DeepEP (default: 0)"),
     FIELD("p2p-overlap", "0|1", p2p_overlap, "hide pipeline transfers behind compute"),
     FIELD("offload", "WHAT", offload, "none, optimizer or parameters"),
     FIELD("offload-to", "WHERE", offload_to, "host or nvme"),
@@ -267,8 +267,10 @@ static enum dtp_status check_experts(const struct dtp_limits *limits,
         bool given, known;
     } of[] = {{"ep", !dtp_select_has(&limits->field[DTP_LIMIT_EP], 1), true},
               {"etp", limits->field[DTP_LIMIT_ETP].n > 0 && !etp_is_tp(limits), true},
-              {"ep-overlap", limits->fixed.ep_overlap > 0, f->can.has_ep_overlap},
-              {"ep-per-node", limits->fixed.ep_per_node > 0, f->can.has_ep_per_node}};
+              {"ep-overlap", !dtp_select_has(&limits->field[DTP_LIMIT_EP_OVERLAP], 0),
+               f->can.has_ep_overlap},
+              {"ep-per-node", !dtp_select_has(&limits->field[DTP_LIMIT_EP_PER_NODE], 0),
+               f->can.has_ep_per_node}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         if (of[i].given && problem->model->moe.experts == 0)
             return dtp_fail(err, DTP_EUSAGE, "--%s: %s has no experts", of[i].option,

@@ -85,7 +85,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_search_options options = {.jobs = cli->args.jobs,
                                          .top = own->top,
                                          .no_fold = cli->args.no_fold,
-                                         .all_bounds = own->csv,
+                                         .every = own->csv,
                                          .detail = (enum dtp_detail)cli->args.detail};
     if (cli->progress)
         options.progress = progress;

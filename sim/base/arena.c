@@ -116,6 +116,13 @@ void dtp_arena_reset(struct dtp_arena *a) {
         a->first->used = 0;
 }
 
+size_t dtp_arena_bytes(const struct dtp_arena *a) {
+    size_t bytes = 0;
+    for (const struct block *b = a ? a->first : NULL; b; b = b->next)
+        bytes += b->capacity;
+    return bytes;
+}
+
 /* Takes a block of at least `bytes` and at most twice the `wanted` from what the parent has spare; NULL: none. */
 static struct block *take_spare(struct dtp_arena *parent, size_t bytes, size_t wanted) {
     struct block **link = &parent->spare;

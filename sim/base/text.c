@@ -11,7 +11,7 @@
 
 /* ---- names ---- */
 
-enum { LONGEST = 64, FAR = 9999, MOST_SUGGESTIONS = 3, SHORT_LIST = 16 };
+enum { LONGEST = 64, FAR = 9999, MOST_SUGGESTIONS = 3, SHORT_LIST = 20 };
 
 static const char *next_of_name(const char *p) {
     while (*p == '-' || *p == '_' || *p == ' ')

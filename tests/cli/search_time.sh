@@ -5,4 +5,4 @@ ms=$((($(date +%s%N) - start) / 1000000))
 limit=3000
 nm "$dtplan" 2>/dev/null | grep -qE '__(asan|tsan|ubsan)_' && limit=60000 # an instrumented build
 if [ $ms -lt $limit ]; then echo "in time"; else echo "took $ms ms"; fi
-grep -c 'Searched [0-9,]* plans' out
+grep -c 'Searched [0-9.,]*M* plans' out

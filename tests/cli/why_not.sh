@@ -16,7 +16,7 @@ best=$("$dtplan" --model gpt2-xl --gpus 16 --json |
 "$dtplan" --model gpt175b --gpus 1024 --why-not schedule=zb-v | sed -n 's/--framework \(torch[a-z-]*\):.*/\1/p'
 "$dtplan" --model gpt175b --gpus 1024 --why-not schedule=breadth-first | tail -n 1
 # all degrees given, and they make other GPUs
-"$dtplan" --model gpt175b --gpus 1024 --why-not tp=8,pp=4,dp=16 | grep 'no such plan'
+"$dtplan" --model gpt175b --gpus 1024 --why-not tp=8,pp=4,dp=16,cp=1 | grep 'no such plan'
 # contradictions and what is no searched field
 "$dtplan" --model gpt175b --gpus 1024 --why-not tp=8,pp=2,tp=4 2>&1 | head -n 1
 "$dtplan" --model gpt175b --gpus 1024 --why-not offload=1 2>&1 | head -n 1

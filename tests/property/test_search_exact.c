@@ -15,7 +15,7 @@ struct exhaustive {
     double step_s;
     bool found;
     bool usual; /* one that fits is */
-    int above_estimate, above_simulation;
+    int above_bound, above_estimate, above_simulation;
 };
 
 /* The number of layers that a candidate stands for, one after another; the most where none fits. */
@@ -52,6 +52,7 @@ static void try_plan(struct dtp_evaluator *ev, uint64_t number, const struct dtp
     if (dtp_evaluate(a, ev, plan, DTP_SIMULATE, NULL, &r, &err) != DTP_OK)
         CU_FAIL(err.msg);
     dtp_arena_destroy(a);
+    out->above_bound += dtp_evaluate_floor(ev, plan) > bound_s;
     out->above_estimate += bound_s > estimate_s * (1 + TOLERANCE);
     out->above_simulation += estimate_s > r.step_s * (1 + TOLERANCE);
     if (!out->found || r.step_s < out->step_s) {
@@ -93,6 +94,8 @@ static const struct planner_case cases[] = {
     {"gpt3-1.3b", "gcp-a2", "deepspeed", 16, 32, 0, 12, NULL},
     {"llama3-8b", "hgx-h100", "torch-fsdp2", 8, 64, 0, 0, NULL},
     {"llama3-8b", "hgx-h100", "torchtitan", 8, 32, 0, 50, "microbatch_size=1,tp=1,2,pp=1,2"},
+    {"deepseek-v2-lite", "dgx-h100", "megatron-core", 32, 16, 0, 0,
+     "microbatch_size=1,tp=1,2,pp=1..4,cp=1,2,vpp=1..3,recompute=none"},
     {"llama3.2-1b", "hgx-h100", "megatron-core", 4, 8, 0, 12, "microbatch_size=1,pp=2,4"},
     {"llama3-8b", "hgx-h100", "megatron-core", 12, 24, 0, 0, "microbatch_size=1,tp=1,2,pp=3,6"}};
 enum { NCASES = sizeof cases / sizeof *cases };
@@ -111,6 +114,7 @@ static void test_winner(void) {
         if (dtp_search(arena, &s->problem, &limits, &options, &found, &err) != DTP_OK)
             CU_FAIL(err.msg);
         CU_ASSERT(all.found);
+        CU_ASSERT_EQUAL(all.above_bound, 0);
         CU_ASSERT_EQUAL(all.above_estimate, 0);
         CU_ASSERT_EQUAL(all.above_simulation, 0);
         CU_ASSERT(found.nresults > 0);
@@ -134,6 +138,29 @@ static void test_winner(void) {
     CU_ASSERT(unusual > 1);
 }
 
+/* What is left out of a search that keeps little is not among the best. */
+static void test_few_kept(void) {
+    uint64_t left_out = 0;
+    for (int k = 0; k < NCASES; k++) {
+        struct dtp_setup *s = case_setup(arena, &cases[k]);
+        struct dtp_limits limits = case_limits(arena, &cases[k], s);
+        struct dtp_search_options options = {.jobs = 2, .every = true, .top = 3, .layouts = -1};
+        struct dtp_search all, few;
+        CU_ASSERT_EQUAL(dtp_search(arena, &s->problem, &limits, &options, &all, NULL), DTP_OK);
+        options.every = false;
+        options.most_kept = 8;
+        CU_ASSERT_EQUAL(dtp_search(arena, &s->problem, &limits, &options, &few, NULL), DTP_OK);
+        left_out += all.nlegal - few.nlegal;
+        CU_ASSERT_EQUAL(all.counts.candidates, few.counts.candidates);
+        CU_ASSERT_EQUAL(all.counts.illegal, few.counts.illegal);
+        CU_ASSERT(few.nresults >= (all.nresults < 3 ? all.nresults : 3));
+        for (size_t i = 0; i < 3 && i < few.nresults; i++)
+            CU_ASSERT(all.number[i] == few.number[i] &&
+                      all.result[i].step_s == few.result[i].step_s);
+    }
+    CU_ASSERT(left_out > 1000);
+}
+
 /* The fewest layers that fit are enough: every number of layers has the same winner. */
 static void test_fewest(void) {
     for (int k = 0; k < NCASES; k++) {
@@ -151,6 +178,7 @@ static void test_fewest(void) {
 
 int main(void) {
     CU_TestInfo tests[] = {{"winner = winner of simulating everything", test_winner},
+                           {"few plans kept", test_few_kept},
                            {"the fewest layers that fit are enough", test_fewest},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"search", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

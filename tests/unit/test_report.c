@@ -67,7 +67,7 @@ static struct dtp_report report;
 
 static int prepare(void) {
     struct dtp_err err = {0};
-    struct dtp_search_options options = {.jobs = 2};
+    struct dtp_search_options options = {.jobs = 2, .every = true};
     setup = case_setup(arena, &whole);
     if (dtp_search(arena, &setup->problem, NULL, &options, &found, &err) != DTP_OK ||
         found.nresults < 2)

@@ -101,6 +101,7 @@ static void test_limit_table(void) {
 
 struct shape {
     int tp, pp, vpp, dp;
+    int overlaps; /* ways to send the rows of experts where they can be hidden */
 };
 
 /* Schedules of the framework with or without chunks; without a pipeline 1F1B alone. */
@@ -123,7 +124,8 @@ static uint64_t leaves(const struct dtp_problem *p, struct shape x, uint64_t zer
     else
         for (int b = 1; b <= batch / dp; b++)
             microbatches += (batch / dp) % b == 0;
-    return microbatches * schedules * zero_recompute * (x.tp > 1 ? 2 : 1);
+    uint64_t overlaps = x.pp == 1 || x.vpp > 1 ? (uint64_t)x.overlaps : 1;
+    return microbatches * schedules * zero_recompute * overlaps * (x.tp > 1 ? 2 : 1);
 }
 
 /* All of three modes, some layers where the largest chunk has several, and the modules that cost little. */
@@ -141,25 +143,28 @@ static int most_less(const struct dtp_problem *p) {
     return takes && p->model->moe.experts == 0 ? (int)(1.5 * p->model->vocab * 96 / layer) : 0;
 }
 
-static uint64_t count_vpp(const struct dtp_problem *p, int tp, int pp, int dp, uint64_t zero) {
+static uint64_t count_vpp(const struct dtp_problem *p, const struct shape *like, uint64_t zero) {
     uint64_t n = 0;
+    int pp = like->pp;
+    bool any = p->framework->can.uneven_chunks;
     int layers = p->model->layers;
-    /* embedding and head as layers; without chunks the layers alone are so divided, too */
+    /* embedding and head as layers; where stages or chunks may be uneven the layers alone are so divided, too */
     for (int vpp = 1; pp > 1 && vpp <= layers + 2; vpp++)
-        if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0 && (vpp > 1 || pp > layers)) {
+        if ((layers + 2) % pp == 0 && (layers + 2) / pp % vpp == 0 &&
+            ((vpp > 1 && !any) || pp * vpp > layers)) {
             int inside = (layers + 2) / pp / vpp;
-            n += leaves(p, (struct shape){tp, pp, vpp, dp},
+            n += leaves(p, (struct shape){like->tp, pp, vpp, like->dp, like->overlaps},
                         zero * modes(p, pp * vpp > 2 ? inside : inside - 1));
         }
     int per_stage = pp > 1 && layers / pp > 1 ? layers / pp : 1;
     for (int less = 0; less == 0 || (pp > 1 && less <= most_less(p)); less++)
         for (int vpp = 1; vpp <= per_stage; vpp++) {
             int last = layers / (pp * vpp) - less, others = pp * vpp - 1;
-            if (per_stage % vpp != 0 || (less > 0 && last < 1))
+            if ((per_stage % vpp != 0 && !any) || (less > 0 && last < 1))
                 continue;
             int largest =
                 others == 0 ? layers : (layers - (last > 0 ? last : 0) + others - 1) / others;
-            n += leaves(p, (struct shape){tp, pp, vpp, dp},
+            n += leaves(p, (struct shape){like->tp, pp, vpp, like->dp, like->overlaps},
                         zero * modes(p, largest > last ? largest : last));
         }
     return n;
@@ -183,22 +188,38 @@ static bool has_etp(const struct dtp_problem *p, int tp, int etp) {
     return etp == tp || (own != DTP_EXPERT_TP_SAME && etp == 1);
 }
 
-/* Every combination of integers, with no arithmetic of the space's own. */
-static uint64_t brute_force(const struct dtp_problem *p, bool with_cp) {
+/* A group that is no part of a node of 8, nor all of it. */
+static bool leaves_node(int ranks) {
+    return ranks != 1 && ranks != 2 && ranks != 4 && ranks != 8;
+}
+
+/* Of all degrees of the experts. */
+static uint64_t count_experts(const struct dtp_problem *p, struct shape *x, int cp) {
     uint64_t n = 0;
-    int g = p->gpus, experts = p->model->moe.experts;
+    int experts = p->model->moe.experts, ranks = x->tp * x->dp * cp;
+    for (int etp = 1; etp <= x->tp; etp++)
+        for (int ep = 1; has_etp(p, x->tp, etp) && ep <= ranks / etp; ep++) {
+            if (ep > 1 && (experts == 0 || experts % ep != 0 || ranks / etp % ep != 0))
+                continue;
+            uint64_t zero = 4 + (ep > 1 || etp != x->tp ? 0 : count_groups(p, x->tp, x->dp * cp));
+            bool once = ep > 1 && p->framework->can.has_ep_per_node && leaves_node(etp * ep);
+            x->overlaps = ep > 1 && p->framework->can.has_ep_overlap ? 2 : 1;
+            n += (once ? 2 : 1) * count_vpp(p, x, zero);
+        }
+    return n;
+}
+
+/* Every combination of integers, with no arithmetic of the space's own. */
+static uint64_t brute_force(const struct dtp_problem *p) {
+    uint64_t n = 0;
+    int g = p->gpus;
     for (int tp = 1; tp <= g; tp++)
         for (int pp = 1; tp * pp <= g; pp++)
             for (int cp = 1; tp * pp * cp <= g; cp++) {
-                if (g % (tp * pp * cp) != 0 || (cp > 1 && !with_cp))
-                    continue;
-                int dp = g / (tp * pp * cp);
-                for (int etp = 1; etp <= tp; etp++)
-                    for (int ep = 1; has_etp(p, tp, etp) && ep <= tp * dp * cp / etp; ep++)
-                        if (ep == 1 || (ep <= experts && tp * dp * cp / etp % ep == 0))
-                            n += count_vpp(
-                                p, tp, pp, dp,
-                                4 + (ep > 1 || etp != tp ? 0 : count_groups(p, tp, dp * cp)));
+                bool divides = cp == 1 || (p->framework->can.has_cp && p->seq % (2 * cp) == 0);
+                if (g % (tp * pp * cp) == 0 && divides)
+                    n += count_experts(
+                        p, &(struct shape){.tp = tp, .pp = pp, .dp = g / (tp * pp * cp)}, cp);
             }
     return n;
 }
@@ -225,9 +246,12 @@ static void test_count(void) {
         w.framework.can.uneven_chunks = i % 4 < 3 && cases[i].experts == 0;
         w.framework.can.recompute_layers = (enum dtp_recompute_some)(i % 3);
         w.framework.can.recompute_modules = i % 2 == 0 ? DTP_BIT_CORE_ATTN | DTP_BIT_MOE_ACT : 0;
+        w.framework.can.has_cp = i != 1;
+        w.framework.can.has_ep_overlap = i % 2 == 0;
+        w.framework.can.has_ep_per_node = i % 4 > 1;
         w.model.vocab = 1000 * (1 + (int)i % 4);
         dtp_space_init(arena, &w.problem, NULL, &s);
-        uint64_t expected = brute_force(&w.problem, cases[i].seq >= DTP_CP_FROM_SEQ);
+        uint64_t expected = brute_force(&w.problem);
         if (s.ncandidates != expected)
             printf("\n  case %zu: found %llu, expected %llu\n", i,
                    (unsigned long long)s.ncandidates, (unsigned long long)expected);
@@ -253,11 +277,11 @@ static void test_order(void) {
     world_init(&w);
     w.model.moe.experts = 4;
     w.model.moe.layer_step = 1;
-    w.problem.seq = DTP_CP_FROM_SEQ;
     w.model.layers = 14;
     w.framework.can.accounts_for_ends = w.framework.can.hybrid_shard = true;
     w.framework.can.expert_tp = DTP_EXPERT_TP_ANY;
     w.framework.can.uneven_chunks = true;
+    w.framework.can.has_ep_overlap = w.framework.can.has_ep_per_node = true;
     dtp_space_init(arena, &w.problem, NULL, &s);
     struct dtp_plan before, p, again;
     uint64_t number = 0;
@@ -388,7 +412,7 @@ static void test_given_groups(void) {
         struct world w;
         world_init(&w);
         CU_ASSERT_EQUAL(dtp_limits_parse(arena,
-                                         "tp=1,pp=1,microbatch=1,recompute=none,schedule=1f1b",
+                                         "tp=1,pp=1,cp=1,microbatch=1,recompute=none,schedule=1f1b",
                                          "limits", &l, NULL),
                         DTP_OK);
         CU_ASSERT_EQUAL(dtp_limits_parse(arena, cases[k].text, "limits", &l, NULL), DTP_OK);
@@ -436,11 +460,12 @@ static void test_given_layers(void) {
     struct dtp_plan p;
     struct world w;
     world_init(&w);
-    CU_ASSERT_EQUAL(dtp_limits_parse(arena,
-                                     "tp=1,pp=2,zero=1,microbatch=1,schedule=1f1b,vpp=1,ends=off,"
-                                     "recompute_layers=0..2,5..",
-                                     "limits", &l, NULL),
-                    DTP_OK);
+    CU_ASSERT_EQUAL(
+        dtp_limits_parse(arena,
+                         "tp=1,pp=2,cp=1,zero=1,microbatch=1,schedule=1f1b,vpp=1,ends=off,"
+                         "recompute_layers=0..2,5..",
+                         "limits", &l, NULL),
+        DTP_OK);
     dtp_space_init(arena, &w.problem, &l, &s);
     static const int full[] = {0, 1, 2, 5, 6};
     CU_ASSERT_EQUAL_FATAL(s.ncandidates, 2 + 5);
