@@ -18,6 +18,7 @@
 struct spec_json {
     const struct dtp_json *gpu, *tiers, *curves, *mesh_links, *affinity;
 };
+struct defaults;
 struct spec {
     struct dtp_cluster c;
     struct spec_json json;
@@ -25,6 +26,7 @@ struct spec {
     struct dtp_ints affinity;
     const char *base;
     struct dtp_cluster measured; /* as the file that gave the curves describes it */
+    const struct defaults *defaults;
 };
 
 /* ---- keys of a file, and what follows from them ---- */
@@ -89,39 +91,56 @@ const struct dtp_field dtp_tier_fields[] = {
     {"latency_s", DTP_FIELD_DOUBLE, offsetof(struct dtp_tier, latency_s), .min = 0, .max = 1, .help = "added to a message that crosses it"},
     {0}};
 
-/* Per direction, nominal (NVIDIA data sheets of V100, A100, H100, B200), and the share that a ring of
- * NCCL reaches: vTrain's V100 trace 134.5 of 150, its A100 trace 235 of 300, H200 p2p 374 of 450
- * (H100 rings 367), B200 682 of 900 with NCCL counting 18 x 40.1. */
-static const struct {
-    const char *arch;
-    double link_bytes_per_s, efficiency, ring_share;
-} arch_links[] = {
-    {"sm_70", 150 * DTP_GIGA, 0.905, 0.897},
-    {"sm_80", 300 * DTP_GIGA, 0.80, 0.785},
-    {"sm_90", 450 * DTP_GIGA, 0.835, 0.815},
-    {"sm_100", 900 * DTP_GIGA, 0.80, 0.758},
+/* hw/defaults.json: what holds of a machine whose file says nothing of it. */
+struct links {
+    const char *arch; /* GPUs of it; NULL: all others */
+    double bytes_per_s, efficiency, ring_share;
 };
+struct defaults {
+    const struct dtp_json *cluster, *nvlink;
+    struct links pcie, others;
+};
+#define LINKS(field) offsetof(struct links, field)
+static const struct dtp_field links_fields[] = {
+    {"arch", DTP_FIELD_STRING, LINKS(arch), .help = "of the GPU, sm_90"},
+    {"bytes_per_s", DTP_FIELD_DOUBLE, LINKS(bytes_per_s), .min = 1e6, .max = 1e15, .help = "all links of a GPU, one direction, nominal"},
+    {"efficiency", DTP_FIELD_DOUBLE, LINKS(efficiency), .min = 0.01, .max = 1, .required = true, .help = "achieved / nominal"},
+    {"ring_share", DTP_FIELD_DOUBLE, LINKS(ring_share), .min = 0.01, .max = 1, .required = true, .help = "that a ring of NCCL reaches / nominal"},
+    {0}};
+
+#define DEFAULTS(field) offsetof(struct defaults, field)
+static const struct dtp_field defaults_fields[] = {
+    {"cluster", DTP_FIELD_JSON, DEFAULTS(cluster), .required = true, .help = "keys of a cluster file"},
+    {"nvlink", DTP_FIELD_JSON, DEFAULTS(nvlink), .required = true, .help = "list of links by the architecture of the GPU"},
+    {"pcie", DTP_FIELD_OBJECT, DEFAULTS(pcie), .fields = links_fields, .required = true, .help = "where intra is pcie"},
+    {"others", DTP_FIELD_OBJECT, DEFAULTS(others), .fields = links_fields, .required = true, .help = "links of other architectures"},
+    {0}};
 /* clang-format on */
 
-static void spec_defaults(struct spec *spec) {
-    struct dtp_node *node = &spec->c.node;
-    node->gpus = 8;
-    node->intra = DTP_INTRA_SWITCH;
-    node->gpu_link_latency_s =
-        2.5e-6; /* a hop of an LL128 ring, NCCL 2.30 tuning.cc: 0.6 to 3.4 us */
-    node->sockets = 2;
-    node->pcie_gpus_per_switch = 2;
-    node->nic_efficiency = 0.96; /* DGX A100, 4 nodes: 191 of 200 GB/s (NVIDIA deepops) */
-    node->nic_latency_s = 5e-6;  /* NCCL 2.30 tuning.cc, NET: 2.7 to 14 us by protocol */
-    node->p2p_efficiency = 0.86; /* 21.5 of 25 GB/s, HDR InfiniBand */
-    node->p2p_latency_s = 30e-6; /* the same measurement */
-    node->p2p_intra_latency_s = 12e-6;
-    node->socket_link_bytes_per_s =
-        20 * DTP_GIGA; /* NCCL topo.h: 10 (Skylake) to 22 (Sapphire R.) */
-    node->host_stream_bytes_per_s =
-        117 * DTP_GIGA; /* CPU Adam on a DGX-2: 3.9e9 parameters/s x 30 B (Ren 2021, Table 4) */
-    spec->c.fabric = "infiniband";
-    spec->c.nccl = "2.18";
+static enum dtp_status read_defaults(struct dtp_arena *a, struct spec *spec, struct defaults *out,
+                                     struct dtp_err *err) {
+    const struct dtp_json *root = NULL;
+    *out = (struct defaults){0};
+    DTP_TRY(dtp_json_read_file(a, dtp_data_path(a, "hw/defaults.json"), &root, err));
+    DTP_TRY(dtp_fields_read(a, root, defaults_fields, out, err));
+    if (dtp_json_type(out->nvlink) != DTP_JSON_ARRAY)
+        return dtp_json_expected(out->nvlink, "a list of links", err);
+    spec->defaults = out;
+    return dtp_fields_read(a, out->cluster, dtp_cluster_fields, spec, err);
+}
+
+/* What the links inside a node reach where the machine's file does not say it. */
+static enum dtp_status links_of(struct dtp_arena *a, const struct spec *spec, struct links *out,
+                                struct dtp_err *err) {
+    const struct dtp_json *nvlink = spec->defaults->nvlink;
+    *out = spec->defaults->others;
+    for (size_t i = 0; i < dtp_json_size(nvlink) && spec->c.gpu.arch; i++) {
+        struct links l = {0};
+        DTP_TRY(dtp_fields_read(a, dtp_json_at(nvlink, i), links_fields, &l, err));
+        if (l.arch && strcmp(l.arch, spec->c.gpu.arch) == 0)
+            *out = l;
+    }
+    return DTP_OK;
 }
 
 /* ---- parts that tables cannot read ---- */
@@ -257,28 +276,25 @@ static enum dtp_status derive(struct dtp_arena *a, const struct dtp_json *j, str
                               struct dtp_err *err) {
     struct dtp_cluster *c = &spec->c;
     struct dtp_node *node = &c->node;
-    double ring_share = 0.8;
+    const struct defaults *given = spec->defaults;
+    double ring_share = given->others.ring_share;
+    struct links links;
+    DTP_TRY(links_of(a, spec, &links, err));
     if (node->intra == DTP_INTRA_PCIE) {
         if (node->gpu_link_bytes_per_s <= 0)
             node->gpu_link_bytes_per_s = c->gpu.pcie_bytes_per_s;
         if (node->gpu_link_efficiency <= 0)
-            node->gpu_link_efficiency = 0.77; /* nccl-tests peaks: 24 of 31.5 (gen 4), 48 of 63 */
-        ring_share = 0.76;
+            node->gpu_link_efficiency = given->pcie.efficiency;
+        ring_share = given->pcie.ring_share;
     }
-    for (size_t i = 0; i < sizeof arch_links / sizeof *arch_links; i++) {
-        if (!c->gpu.arch || strcmp(arch_links[i].arch, c->gpu.arch) != 0)
-            continue;
-        if (node->gpu_link_bytes_per_s <= 0)
-            node->gpu_link_bytes_per_s = arch_links[i].link_bytes_per_s;
-        if (node->gpu_link_efficiency <= 0) {
-            node->gpu_link_efficiency = arch_links[i].efficiency;
-            ring_share = arch_links[i].ring_share;
-        }
+    if (node->gpu_link_bytes_per_s <= 0)
+        node->gpu_link_bytes_per_s = links.bytes_per_s;
+    if (node->gpu_link_efficiency <= 0) {
+        node->gpu_link_efficiency = links.efficiency;
+        ring_share = links.ring_share;
     }
     if (node->gpu_link_bytes_per_s <= 0)
         return dtp_json_expected(j, "node.gpu_link_bytes_per_s, as the GPU has no NVLink", err);
-    if (node->gpu_link_efficiency <= 0)
-        node->gpu_link_efficiency = 0.8;
     if (node->host_link_bytes_per_s <= 0)
         node->host_link_bytes_per_s =
             c->gpu.pcie_bytes_per_s > 0 ? c->gpu.pcie_bytes_per_s : node->gpu_link_bytes_per_s;
@@ -592,7 +608,8 @@ enum dtp_status dtp_cluster_read(struct dtp_arena *a, const struct dtp_json *j,
                                  struct dtp_cluster *out, struct dtp_err *err) {
     struct spec spec = {.c.name = out->name};
     *out = (struct dtp_cluster){.name = spec.c.name ? spec.c.name : "(given)"};
-    spec_defaults(&spec);
+    struct defaults defaults;
+    DTP_TRY(read_defaults(a, &spec, &defaults, err));
     DTP_TRY(read_spec(a, j, 0, &spec, err));
     return finish(a, j, &spec, out, err);
 }

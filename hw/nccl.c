@@ -75,7 +75,7 @@ struct tables {
     const char *version;
     const struct dtp_json *base, *nvlink, *pci, *net, *ll_max, *ring_ll128, *tree_ll128,
         *tree_simple, *nvls, *link, *channels, *nvls_min, *tree_correction, *plateau;
-    double net_overhead_s;
+    double net_overhead_s, nvls_share;
     struct dtp_nccl_correction correction[DTP_NCORRECTIONS];
 };
 #define TABLES(field) offsetof(struct tables, field)
@@ -90,6 +90,7 @@ static const struct dtp_field file_fields[] = {
     {"tree_ll128_bytes_per_s", DTP_FIELD_JSON, TABLES(tree_ll128), .required = true, .help = "cap of a channel"},
     {"tree_simple_bytes_per_s", DTP_FIELD_JSON, TABLES(tree_simple), .required = true, .help = "cap of a channel"},
     {"nvls_efficiency", DTP_FIELD_JSON, TABLES(nvls), .required = true, .help = "by architecture"},
+    {"nvls_share", DTP_FIELD_DOUBLE, TABLES(nvls_share), .min = 0.01, .max = 1, .required = true, .help = "that is achieved of nvls_efficiency, at any group size"},
     {"nvls_min_gpus", DTP_FIELD_JSON, TABLES(nvls_min), .required = true, .help = "by architecture"},
     {"nvlink_bytes_per_s", DTP_FIELD_JSON, TABLES(link), .required = true, .help = "by architecture"},
     {"channels", DTP_FIELD_JSON, TABLES(channels), .required = true, .help = "by architecture"},
@@ -130,6 +131,7 @@ enum dtp_status dtp_nccl_load(struct dtp_arena *a, const char *version, const st
     DTP_TRY(read_tables(&t, n, err));
     n->version = t.version;
     n->net_overhead_s = t.net_overhead_s;
+    n->nvls_share = t.nvls_share;
     memcpy(n->correction, t.correction, sizeof n->correction);
     *out = n;
     return DTP_OK;
@@ -304,8 +306,7 @@ static double bandwidth(const struct setting *s, enum dtp_nccl_algo algo, enum d
     const struct dtp_nccl *m = s->n;
     int n = s->shape->size, at = node_index(s->shape->nodes), steps = n;
     double w = s->w, ll_max = m->ll_max_bytes_per_s[s->arch][at];
-    /* 0.71 of the efficiency: 272 of 450 GB/s on H200, 479 of 900 on B200, at any group size */
-    double in_switch = 0.71 * m->nvls_efficiency[s->arch] * s->link;
+    double in_switch = m->nvls_share * m->nvls_efficiency[s->arch] * s->link;
     switch (algo) {
     case DTP_NCCL_NVLS:
         return proto == DTP_PROTO_SIMPLE ? in_switch : 0;

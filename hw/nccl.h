@@ -58,10 +58,10 @@ struct dtp_nccl {
     /* by architecture and by 1, 2, 3 or more nodes */
     double ll_max_bytes_per_s[DTP_NNCCL_ARCHS][3], ring_ll128_bytes_per_s[DTP_NNCCL_ARCHS][3],
         tree_ll128_bytes_per_s[DTP_NNCCL_ARCHS][3], tree_simple_bytes_per_s[DTP_NNCCL_ARCHS][3];
-    double nvls_efficiency[DTP_NNCCL_ARCHS];
-    double nvlink_bytes_per_s[DTP_NNCCL_ARCHS]; /* what NCCL counts for one NVLink */
-    int channels[DTP_NNCCL_ARCHS];              /* of an 8-GPU NVLink node */
-    int nvls_min_gpus[DTP_NNCCL_ARCHS];         /* of a node, for the in-switch sum; 0: never */
+    double nvls_efficiency[DTP_NNCCL_ARCHS], nvls_share; /* the share of it that is achieved */
+    double nvlink_bytes_per_s[DTP_NNCCL_ARCHS];          /* what NCCL counts for one NVLink */
+    int channels[DTP_NNCCL_ARCHS];                       /* of an 8-GPU NVLink node */
+    int nvls_min_gpus[DTP_NNCCL_ARCHS]; /* of a node, for the in-switch sum; 0: never */
     double net_overhead_s;
     double tree_correction[DTP_NPROTOS][DTP_NCCL_TREE_SIZES];
     double plateau[2]; /* latency factor of ring + Simple between nodes: Volta, later */
