@@ -433,7 +433,7 @@ static enum dtp_status read_head(struct loader *l, FILE *f, int64_t *left_bytes,
     for (size_t i = 0; i < dtp_json_size(j); i++) {
         const struct dtp_json *own = dtp_json_at(j, i);
         const struct dtp_json *listed = dtp_json_get(l->manifest, dtp_json_key(own));
-        const struct dtp_difference *d = dtp_facts_differ(l->a, own, listed);
+        const struct dtp_json_difference *d = dtp_json_differ(l->a, own, listed);
         if (d)
             return bad_file(l, dtp_arena_printf(l->a,
                                                 "it is of another run or step: %s%s%s is %s, the "
@@ -604,8 +604,8 @@ static enum dtp_status check_training(struct loader *l, struct dtp_arena *a) {
     const struct dtp_json *mine;
     DTP_TRY(dtp_facts_text(a, r->o, r->data, &text, r->err));
     DTP_TRY(dtp_json_parse(a, "this run", text, strlen(text), &mine, r->err));
-    const struct dtp_difference *d =
-        dtp_facts_differ(a, dtp_json_get(l->manifest, "training"), dtp_json_get(mine, "training"));
+    const struct dtp_json_difference *d =
+        dtp_json_differ(a, dtp_json_get(l->manifest, "training"), dtp_json_get(mine, "training"));
     if (d)
         return dtp_fail(r->err, DTP_EINPUT, "%s: saved by a run with %s %s, this one has %s %s",
                         l->path, d->path, d->x, d->path, d->y);

@@ -19,11 +19,5 @@ struct dtp_data;
 
 enum dtp_status dtp_facts_text(struct dtp_arena *a, const struct dtp_run_options *o,
                                const struct dtp_data *data, const char **out, struct dtp_err *err);
-/* A member, by its path, that is not the same in both, and both values as text; NULL: none differs. */
-struct dtp_difference {
-    const char *path, *x, *y;
-};
-const struct dtp_difference *dtp_facts_differ(struct dtp_arena *a, const struct dtp_json *x,
-                                              const struct dtp_json *y);
 
 #endif

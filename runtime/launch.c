@@ -19,15 +19,54 @@
 static const struct launcher {
     const char *name, *rank, *size, *local_rank, *local_size;
     const char *also; /* must be set too: tells a job step from a mere allocation */
+    const char *job;  /* is another one in another job */
 } launchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
+     "TORCHELASTIC_RUN_ID"},
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
-    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, "PMIX_NAMESPACE"},
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, "PMI_JOBID"},
     {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE",
-     "SLURM_STEP_ID"},
+     "SLURM_STEP_ID", "SLURM_JOB_ID"},
     {.name = NULL},
 };
+
+/* The tasks of a node in "4(x2),3": 4, 4, 3; 0: not said. */
+static int tasks_of_node(const char *text, int node) {
+    while (text && *text) {
+        char *end;
+        long tasks = strtol(text, &end, 10), times = 1;
+        if (strncmp(end, "(x", 2) == 0)
+            times = strtol(end + 2, &end, 10);
+        if (node < times)
+            return tasks > 0 && tasks < INT32_MAX ? (int)tasks : 0;
+        node -= (int)times;
+        text = strchr(end, ',');
+        text = text ? text + 1 : NULL;
+    }
+    return 0;
+}
+
+/* "node03" of "node[03-05,09],other". */
+static const char *first_node(struct dtp_arena *a, const char *list) {
+    size_t name = strcspn(list, "[,");
+    if (list[name] != '[')
+        return dtp_arena_strndup(a, list, name);
+    const char *number = list + name + 1;
+    return dtp_arena_printf(a, "%.*s%.*s", (int)name, list, (int)strcspn(number, "-,]"), number);
+}
+
+/* FNV-1a of what only one job at a time has. */
+static uint64_t job_of(const struct launcher *l, const struct dtp_endpoint *e) {
+    char port[16];
+    const char *id = getenv(l->job), *part[] = {e->master_host, port, id ? id : ""};
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    snprintf(port, sizeof port, ":%d:", e->master_port);
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
+        for (const char *c = part[i]; *c; c++)
+            hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    return hash;
+}
 
 /* value < 0: not set. */
 static enum dtp_status read_int(const char *name, int fallback, int *out, struct dtp_err *err) {
@@ -39,27 +78,40 @@ static enum dtp_status read_int(const char *name, int fallback, int *out, struct
     return DTP_OK;
 }
 
-static enum dtp_status read_launcher(const struct launcher *l, struct dtp_endpoint *out,
-                                     struct dtp_err *err) {
+static enum dtp_status read_launcher(struct dtp_arena *a, const struct launcher *l,
+                                     struct dtp_endpoint *out, struct dtp_err *err) {
     enum { DEFAULT_PORT = 29511, MOST_PORT = 65535 };
     struct dtp_endpoint e = {.launcher = l->name, .timeout_s = 60};
     DTP_TRY(read_int(l->rank, -1, &e.rank, err));
     DTP_TRY(read_int(l->size, 1, &e.size, err));
     DTP_TRY(read_int(l->local_rank, e.rank, &e.local_rank, err));
-    DTP_TRY(read_int(l->local_size, e.size, &e.local_size, err));
+    int node, per_node = e.size; /* srun tells tasks per node only where it was given them */
+    DTP_TRY(read_int("SLURM_NODEID", 0, &node, err));
+    if (strcmp(l->name, "slurm") == 0)
+        per_node = tasks_of_node(getenv("SLURM_STEP_TASKS_PER_NODE"), node);
+    DTP_TRY(read_int(l->local_size, per_node > 0 ? per_node : e.size, &e.local_size, err));
     DTP_TRY(read_int("MASTER_PORT", DEFAULT_PORT, &e.master_port, err));
-    const char *host = getenv("MASTER_ADDR");
-    if (!host)
-        host = getenv("SLURM_LAUNCH_NODE_IPADDR");
-    e.master_host = host ? host : "127.0.0.1";
     if (e.size < 1 || e.rank >= e.size)
         return dtp_fail(err, DTP_EINPUT, "%s says rank %d of %d (%s, %s)", l->name, e.rank, e.size,
                         l->rank, l->size);
     if (e.local_size < 1)
         return dtp_fail(err, DTP_EINPUT, "%s says %d ranks on this host (%s)", l->name,
                         e.local_size, l->local_size);
+    const char *host = getenv("MASTER_ADDR"), *nodes = getenv("SLURM_STEP_NODELIST");
+    bool several = e.local_size < e.size;
+    if (!host && several && nodes)
+        host = first_node(a, nodes);
+    if (!host && several)
+        return dtp_fail(err, DTP_EUSAGE,
+                        "%s started ranks on several hosts: set MASTER_ADDR to the host of rank 0",
+                        l->name);
+    e.master_host = dtp_arena_strdup(a, host ? host : "127.0.0.1");
     if (e.master_port < 1 || e.master_port > MOST_PORT)
         return dtp_fail(err, DTP_EINPUT, "MASTER_PORT is %d, expected 1 .. 65535", e.master_port);
+    e.job = job_of(l, &e);
+    e.master_port += getenv("TORCHELASTIC_RUN_ID") != NULL; /* its agent listens at MASTER_PORT */
+    if (e.master_port + DTP_MASTER_PORTS > MOST_PORT)
+        e.master_port -= 2 * DTP_MASTER_PORTS;
     *out = e;
     return DTP_OK;
 }
@@ -70,12 +122,22 @@ enum dtp_status dtp_launch_environment(struct dtp_arena *a, bool *found, struct 
     for (const struct launcher *l = launchers; l->name; l++) {
         if (!getenv(l->rank) || !getenv(l->size) || (l->also && !getenv(l->also)))
             continue;
-        DTP_TRY(read_launcher(l, out, err));
-        out->master_host = dtp_arena_strdup(a, out->master_host);
+        DTP_TRY(read_launcher(a, l, out, err));
         *found = true;
         return DTP_OK;
     }
     return DTP_OK;
+}
+
+void dtp_launch_cannot_start(double timeout_s, const struct dtp_err *why) {
+    struct dtp_arena *a = dtp_arena_create("launch");
+    struct dtp_endpoint e;
+    bool found;
+    if (dtp_launch_environment(a, &found, &e, NULL) == DTP_OK && found) {
+        e.timeout_s = timeout_s;
+        dtp_rendezvous_fail(&e, why);
+    }
+    dtp_arena_destroy(a);
 }
 
 /* ---- fork ---- */

@@ -8,11 +8,14 @@
  *   MPICH      PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
  *   Slurm      SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE (a job step)
  * MASTER_ADDR and MASTER_PORT serve all of them; without: 127.0.0.1 and 29511 (Slurm: the first node
- * of SLURM_LAUNCH_NODE_IPADDR).
+ * of SLURM_STEP_NODELIST).
  *
- * Rendezvous: rank 0 listens at the master address; each rank connects, again and again until the
- * time-out, sends {magic, job size, rank, host, blob} and receives everybody's host and blob. Blobs
- * are what the communicator needs (a shared-memory name, a TCP port, an NCCL id).
+ * Rendezvous: rank 0 listens at the first free one of DTP_MASTER_PORTS ports, from MASTER_PORT on (under
+ * torchrun from the one behind it, since its agent listens at MASTER_PORT). Each rank tries them in turn,
+ * again and again until the time-out, and sends {job, size, rank, host, blob} and what it trains (facts.h).
+ * A rank of another job is turned away. Rank 0 answers with everybody's host and blob, or with the reason
+ * why the job ends: ranks that train different things, or one that cannot start. Blobs are what the
+ * communicator needs (a shared-memory name, a TCP port, an NCCL id).
  */
 #ifndef DTP_RUNTIME_LAUNCH_H
 #define DTP_RUNTIME_LAUNCH_H
@@ -27,13 +30,22 @@ struct dtp_endpoint {
     const char *launcher; /* "torchrun", "openmpi", "mpich", "slurm" */
     int rank, size, local_rank, local_size;
     const char *master_host;
-    int master_port;
+    int master_port; /* the first that is tried */
+    uint64_t job;    /* ranks of one job have the same */
     double timeout_s;
+    const char *facts; /* what this rank trains, JSON; NULL: nothing to compare */
+    bool *met;         /* set by dtp_rendezvous(), however it ends; may be NULL */
 };
+#define DTP_MASTER_PORTS 8
 
 /* False: no launcher; *out is untouched. A launcher whose variables make no sense is an error. */
 enum dtp_status dtp_launch_environment(struct dtp_arena *a, bool *found, struct dtp_endpoint *out,
                                        struct dtp_err *err);
+
+/* This rank ends before the rendezvous: the others, who wait there, end at once with the reason. */
+void dtp_rendezvous_fail(const struct dtp_endpoint *e, const struct dtp_err *why);
+/* The same for a process that may or may not have been started by a launcher. */
+void dtp_launch_cannot_start(double timeout_s, const struct dtp_err *why);
 
 #define DTP_BLOB_BYTES 192
 struct dtp_caller {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runtime/device/graphs.h"
+#include "runtime/facts.h"
 #include "runtime/os_linux.h"
 #include "runtime/transformer/transformer.h"
 
@@ -318,6 +319,12 @@ enum dtp_status dtp_rank_open(struct dtp_rank *r, void *shared,
         DTP_TRY(open_device(r, endpoint));
     if (r->o->shadow_cluster && strcmp(r->ops->name, "cpu") != 0) /* there it is zeros */
         DTP_TRY(fill_memory(r));
+    if (!r->host && endpoint) {
+        struct dtp_endpoint *e = DTP_NEW(r->home, struct dtp_endpoint, 1);
+        *e = *endpoint;
+        DTP_TRY(dtp_facts_text(r->home, r->o, r->data, &e->facts, r->err));
+        endpoint = e;
+    }
     if (!r->host)
         DTP_TRY(open_comm(r, shared, endpoint));
     r->host->ops->doing(r->host, "its start");

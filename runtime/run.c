@@ -247,12 +247,26 @@ static void read_meter(const struct dtp_rank *r, const struct meter *m,
     out->graph_share = graphs.ops > 0 ? (double)graphs.replayed / (double)graphs.ops : 0;
 }
 
+/* Ranks of several hosts may have read different folders. */
+static enum dtp_status check_first(struct dtp_rank *r, int first) {
+    int32_t mine = first, *all = DTP_NEW(r->arena, int32_t, (size_t)r->size);
+    if (!r->o->resume)
+        return DTP_OK;
+    DTP_TRY(gather_bytes(r, all, &mine, sizeof mine));
+    for (int i = 1; i < r->size; i++)
+        if (all[i] != all[0])
+            return dtp_fail(r->err, DTP_EINPUT, "rank 0 resumes from step %d, rank %d from step %d",
+                            (int)all[0], i, (int)all[i]);
+    return DTP_OK;
+}
+
 static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     const struct dtp_run_options *o = r->o;
     int first = 0;
     DTP_TRY(dtp_checkpoint_prepare(r));
     if (o->resume)
         DTP_TRY(dtp_checkpoint_load(r, &first));
+    DTP_TRY(check_first(r, first));
     if (first >= o->steps)
         return dtp_fail(r->err, DTP_EINPUT,
                         "the checkpoint in %s is of step %d, the run ends at %d", o->resume, first,
@@ -304,13 +318,19 @@ static enum dtp_status run_launched(struct dtp_arena *a, const struct dtp_run_op
                                     struct dtp_endpoint *e, struct dtp_run_result *out,
                                     struct dtp_err *err) {
     int size = o->plan.tp * o->plan.dp * o->plan.pp;
-    if (e->size != size)
-        return dtp_fail(err, DTP_EINPUT, "%s started %d ranks, the plan has %d", e->launcher,
-                        e->size, size);
+    bool met = false;
     e->timeout_s = o->timeout_s;
+    e->met = &met;
     struct dtp_rank *r = DTP_NEW(a, struct dtp_rank, 1);
     *r = (struct dtp_rank){.arena = a, .o = o, .rank = e->rank, .err = err};
-    enum dtp_status status = dtp_rank_run(r, NULL, e, out);
+    enum dtp_status status = dtp_run_check(o, err);
+    if (status == DTP_OK && e->size != size)
+        status = dtp_fail(err, DTP_EINPUT, "%s started %d ranks, the plan has %d", e->launcher,
+                          e->size, size);
+    if (status == DTP_OK)
+        status = dtp_rank_run(r, NULL, e, out);
+    if (status != DTP_OK && !met)
+        dtp_rendezvous_fail(e, err);
     dtp_rank_close(r);
     return status;
 }
@@ -349,10 +369,13 @@ enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
     bool launched;
     *out = (struct dtp_run_result){0};
     err = err ? err : &local;
-    DTP_TRY(dtp_run_check(o, err));
     DTP_TRY(dtp_launch_environment(a, &launched, &e, err));
-    DTP_TRY(launched && !o->shadow_cluster ? run_launched(a, o, &e, out, err)
-                                           : run_alone(a, o, out, err));
+    if (launched && !o->shadow_cluster) {
+        DTP_TRY(run_launched(a, o, &e, out, err));
+    } else {
+        DTP_TRY(dtp_run_check(o, err));
+        DTP_TRY(run_alone(a, o, out, err));
+    }
     dtp_run_summarise(a, o, out);
     return DTP_OK;
 }

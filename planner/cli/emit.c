@@ -402,8 +402,8 @@ static void write_torchrun(FILE *f, const struct ranks *r, const char *note, con
             "#!/bin/bash\n"
             "%s"
             "# on every node, with MASTER_ADDR the first one's name and NODE_RANK 0 .. %d\n"
-            "torchrun --nnodes=%d --nproc-per-node=%s --node-rank=\"${NODE_RANK:-0}\" \\\n"
-            "    --master-addr=\"${MASTER_ADDR:-127.0.0.1}\" --master-port=29511 --no-python \\\n"
+            "torchrun --nnodes=%d --nproc_per_node=%s --node_rank=\"${NODE_RANK:-0}\" \\\n"
+            "    --master_addr=\"${MASTER_ADDR:-127.0.0.1}\" --master_port=29511 --no_python \\\n"
             "    %s\n",
             note, r->nodes - 1, r->nodes, each, command);
 }

@@ -8,6 +8,7 @@
 #include "planner/cli/check_internal.h"
 #include "planner/cli/cli.h"
 #include "planner/setup.h"
+#include "runtime/launch.h"
 #include "runtime/run.h"
 #include "sim/base/text.h"
 
@@ -371,7 +372,12 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_model m;
     struct dtp_run_options o = dtp_run_options_default();
     struct dtp_run_result r;
-    DTP_TRY(fill_options(cli, &m, &o, err));
+    enum dtp_status status = fill_options(cli, &m, &o, err);
+    if (status != DTP_OK) {
+        const struct own *own = cli->own;
+        dtp_launch_cannot_start(own->timeout_s, err);
+        return status;
+    }
     if (o.attention_dropout > 0 && strcmp(o.backend, "cuda") == 0)
         fprintf(stderr,
                 "dtplan: attention on our own kernels: cuDNN would not draw the mask of other "
@@ -380,8 +386,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
         o.progress = progress;
         o.progress_context = cli->out.file;
     }
-    DTP_TRY(dtp_run_check(&o, err));
-    enum dtp_status status = dtp_run(cli->a, &o, &r, err);
+    status = dtp_run(cli->a, &o, &r, err);
     if (status != DTP_OK) {
         if (cli->args.json)
             print_json(cli->out.file, &o, NULL, 0, err->msg);

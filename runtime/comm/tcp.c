@@ -485,7 +485,7 @@ static void tune(int fd) {
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-static int connect_to(const struct tcp *t, const struct dtp_caller *whom) {
+static int connect_to(const struct tcp *t, const struct dtp_caller *whom, int64_t deadline_ns) {
     struct tcp_blob blob;
     char host[INET_ADDRSTRLEN];
     memcpy(&blob, whom->blob, sizeof blob);
@@ -496,9 +496,9 @@ static int connect_to(const struct tcp *t, const struct dtp_caller *whom) {
     (void)gethostname(own, sizeof own - 1);
     /* where the master is given by name, hosts find each other by name too */
     const char *name = loopback && strcmp(own, whom->host) != 0 ? whom->host : host;
-    int fd = dtp_socket_connect(name, blob.port);
+    int fd = dtp_socket_connect(name, blob.port, deadline_ns);
     int32_t rank = t->comm.rank;
-    if (fd >= 0 && !dtp_socket_transfer(fd, &rank, sizeof rank, true, dtp_deadline_ns(5))) {
+    if (fd >= 0 && !dtp_socket_transfer(fd, &rank, sizeof rank, true, deadline_ns)) {
         close(fd);
         return -1;
     }
@@ -509,7 +509,7 @@ static enum dtp_status mesh(struct tcp *t, int listener, const struct dtp_caller
                             struct dtp_err *err) {
     int64_t deadline_ns = dtp_deadline_ns(t->config.timeout_s);
     for (int r = 0; r < t->comm.rank; r++)
-        if ((t->peer[r].fd = connect_to(t, &all[r])) < 0)
+        if ((t->peer[r].fd = connect_to(t, &all[r], deadline_ns)) < 0)
             return dtp_fail(err, DTP_ENO, "rank %d cannot connect to rank %d on %s", t->comm.rank,
                             r, all[r].host);
     for (int missing = t->comm.size - 1 - t->comm.rank; missing > 0;) {

@@ -65,6 +65,14 @@ bool dtp_json_bool(const struct dtp_json *j);          /* asserts the type */
 /* "PLACE: found FOUND, expected WHAT", status DTP_EINPUT. */
 enum dtp_status dtp_json_expected(const struct dtp_json *j, const char *what, struct dtp_err *err);
 
+/* The first member that is not the same in both, by its path ("plan.tp", "" where x and y are no objects), and
+ * both values as text; NULL: none differs. x or y may be NULL, a member that is not there. */
+struct dtp_json_difference {
+    const char *path, *x, *y;
+};
+const struct dtp_json_difference *dtp_json_differ(struct dtp_arena *a, const struct dtp_json *x,
+                                                  const struct dtp_json *y);
+
 /* ---- field tables ---------------------------------------------------------------------------- */
 
 enum dtp_field_kind {

@@ -12,7 +12,7 @@ for kind in slurm torchrun; do
     grep -oe '^#SBATCH --[nd][ti].*' -e '--nproc.* --node' $kind.rest
 done
 for node in 0 1; do
-    NODE_RANK=$node bash -c "$(sed -n 's/.*nproc-per-node=\(.*\) --node.*/echo \1/p' torchrun.rest)"
+    NODE_RANK=$node bash -c "$(sed -n 's/.*nproc_per_node=\(.*\) --node.*/echo \1/p' torchrun.rest)"
 done
 "$dtplan" --model gpt2 --gpus 16 --emit slurm --json 2>&1
 echo "status $?"
