@@ -228,11 +228,14 @@ static int floor_log2(int n) {
 
 int dtp_nccl_channels(const struct dtp_cluster *c, const struct dtp_group_shape *s) {
     enum { A_CARD = 2, MOST = 16 };
-    const double one_ring_bytes_per_s = 25e9; /* faster cards get a second one */
+    const double one_ring_bytes_per_s =
+        25e9; /* a ring that is faster in the node and by its card gets a second one */
     int all = c->nccl_model->channels[arch_of(c)];
     if (s->nodes < 2)
         return all;
-    int n = s->nics * A_CARD * (c->node.nic_bytes_per_s > one_ring_bytes_per_s ? 2 : 1);
+    bool twice = c->node.nic_bytes_per_s > one_ring_bytes_per_s &&
+                 (s->per_node < 2 || intra_bytes_per_s(c, s->per_node) > one_ring_bytes_per_s);
+    int n = s->nics * A_CARD * (twice ? 2 : 1);
     n = n < MOST ? n : MOST;
     return n < all ? n : all;
 }
