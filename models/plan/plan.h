@@ -195,8 +195,8 @@ void dtp_plan_write(struct dtp_json_out *w, const struct dtp_plan *p);
     X(DTP_WHY_ZERO, "the framework does not have this ZeRO stage")                                 \
     X(DTP_WHY_ZERO_PP, "the framework refuses this ZeRO stage with pp > 1")                        \
     X(DTP_WHY_ZERO_DP1, "ZeRO needs dp x cp > 1, or parameters offloaded; one replica has ZeRO 0") \
-    X(DTP_WHY_ZERO_GROUP, "zero_group must divide dp x cp (ZeRO-3: whole cp); ep 1; ZeRO-1, 2, "   \
-                          "hybrid 3; not our runtime")                                             \
+    X(DTP_WHY_ZERO_GROUP,                                                                          \
+      "zero_group must divide dp x cp; ep 1; ZeRO-1, 2 or hybrid 3; not in our own runtime")       \
     X(DTP_WHY_ZERO_TP, "the framework refuses this ZeRO stage with tp > 1")                        \
     X(DTP_WHY_RECOMPUTE,                                                                           \
       "the framework does not have this recomputation, of so many layers, or with this schedule")  \

@@ -121,7 +121,7 @@ static enum dtp_reason check_zero_group(const struct dtp_framework *f, const str
     if (p->zero_group == 0)
         return DTP_LEGAL;
     bool divides =
-        !f->kernels.native && p->zero_group > 0 && (int64_t)p->dp * p->cp % p->zero_group == 0;
+        !f->kernels.native && p->zero_group > 1 && (int64_t)p->dp * p->cp % p->zero_group == 0;
     bool stage =
         p->zero_stage == 1 || p->zero_stage == 2 || (p->zero_stage == 3 && f->can.hybrid_shard);
     /* torchtitan shards over dp_shard x cp: a group holds whole context-parallel groups */
