@@ -131,13 +131,14 @@ static void fill_rates(const struct dtp_problem *p, const struct dtp_costs *cost
 /* The simulated path of every rank; lowered graph and timeline stay in `a`. */
 static enum dtp_status simulate(struct dtp_arena *a, const struct dtp_lower_input *in,
                                 struct dtp_simulate_options *options, struct dtp_path *path,
-                                struct dtp_err *err) {
+                                bool *unlike, struct dtp_err *err) {
     struct dtp_lower_options how = {.fold = !(options && options->no_fold),
                                     .detail = options ? options->detail : DTP_DETAIL_ACTION,
                                     .most_bytes = options ? options->most_bytes : 0};
     struct dtp_lowered *lowered = DTP_NEW(a, struct dtp_lowered, 1);
     struct dtp_timeline *timeline = DTP_NEW(a, struct dtp_timeline, 1);
     DTP_TRY(dtp_lower(a, in, &how, lowered, err));
+    *unlike = lowered->unlike;
     DTP_TRY(dtp_engine_run(a, &lowered->platform, &lowered->graph, timeline, err));
     dtp_lowered_path(a, lowered, in->costs, timeline, path);
     if (options && options->out_lowered)
@@ -190,7 +191,8 @@ enum dtp_status dtp_evaluate(struct dtp_arena *a, struct dtp_evaluator *ev,
         if (fidelity == DTP_SIMULATE) {
             bool keep = options && (options->out_lowered || options->out_timeline);
             struct dtp_lower_input in = {&ev->problem, plan, &costs, schedule};
-            DTP_TRY(simulate(keep ? a : ev->candidate, &in, options, &simulated, err));
+            DTP_TRY(
+                simulate(keep ? a : ev->candidate, &in, options, &simulated, &out->unlike, err));
             path = &simulated;
             out->step_s = simulated.step_s;
         }

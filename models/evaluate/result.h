@@ -55,6 +55,8 @@ struct dtp_result {
     uint64_t observed_bytes;   /* what nvidia-smi shows: with what the allocator caches */
     uint64_t by_zero_stage[4]; /* device bytes; 0: refused by the framework */
     bool fits, extrapolated;
+    bool
+        unlike; /* simulated was one replica for others that lie otherwise on the nodes: it can be short */
     const char *why_not; /* runners-up: why it lost; NULL otherwise */
 };
 

@@ -231,6 +231,8 @@ static void connect_slots(struct dtp_lowering *w) {
 static const double task_bytes = 100, dep_bytes = 50, use_bytes = 40;
 /* A graph of so many bytes is never refused: asking what the machine has takes longer than making it. */
 static const double small_bytes = 16 * DTP_MIB;
+/* Every rank of replicas that do not lie alike is simulated where that takes no more. */
+static const double unlike_bytes = 64 * DTP_MIB;
 
 struct size {
     double tasks, deps, uses;
@@ -291,7 +293,7 @@ static void size_units(struct dtp_lowering *w, int stage, enum dtp_unit unit, st
     out->uses += calls * (n > 1 ? 2 * ngroups * n : w->replicas); /* links of flows; members */
 }
 
-static enum dtp_status reserve(struct dtp_lowering *w, struct dtp_err *err) {
+static enum dtp_status reserve(struct dtp_lowering *w, double most_bytes, struct dtp_err *err) {
     char tasks[32], needs[32], has[32];
     double nranks = (double)w->l.pp * w->replicas, slots = (double)w->replicas * (double)w->nslots;
     /* transfers; host, optimizer and offload of each rank */
@@ -303,7 +305,6 @@ static enum dtp_status reserve(struct dtp_lowering *w, struct dtp_err *err) {
     }
     double bytes = n.tasks * task_bytes + n.deps * dep_bytes + n.uses * use_bytes,
            ids = UINT32_MAX / 8;
-    double most_bytes = w->options->most_bytes;
     if (most_bytes <= 0)
         most_bytes = bytes <= small_bytes ? small_bytes : (double)dtp_machine_memory("").free_bytes;
     if (bytes <= most_bytes && n.tasks <= ids && n.deps <= ids && n.uses <= ids) {
@@ -319,18 +320,34 @@ static enum dtp_status reserve(struct dtp_lowering *w, struct dtp_err *err) {
                     w->out->folded ? "" : "leave --no-fold out, or ");
 }
 
+/* One replica stands for those that lie alike, and for others where all of them are too many. */
+static enum dtp_status fold(struct dtp_lowering *w, struct dtp_err *err) {
+    int all = w->plan->tp * w->plan->cp * w->plan->dp;
+    bool unlike = w->out->folded && !dtp_placement_symmetric(&w->placement, w->problem->cluster);
+    double most_bytes = w->options->most_bytes;
+    if (unlike) {
+        w->out->folded = false;
+        w->replicas = all;
+        double few_bytes = most_bytes > 0 && most_bytes < unlike_bytes ? most_bytes : unlike_bytes;
+        if (reserve(w, few_bytes, NULL) == DTP_OK)
+            return DTP_OK;
+        w->out->folded = w->out->unlike = true;
+    }
+    w->replicas = w->out->folded ? 1 : all;
+    return reserve(w, most_bytes, err);
+}
+
 /* ---- all of it ---- */
 
 static enum dtp_status init(struct dtp_lowering *w, struct dtp_err *err) {
     const struct dtp_plan *p = w->plan;
     const struct dtp_cluster *c = w->problem->cluster;
     DTP_TRY(dtp_plan_place(p, c, w->problem->framework, &w->placement, err));
-    w->replicas = w->out->folded ? 1 : p->tp * p->cp * p->dp;
     w->nactions = w->l.schedule->begin[w->l.pp];
     w->nslots = 2 * (size_t)w->l.nstages * (size_t)w->l.m;
-    size_t actions = (size_t)w->replicas * w->nactions, slots = (size_t)w->replicas * w->nslots;
     dtp_graph_init(w->g, w->a);
-    DTP_TRY(reserve(w, err));
+    DTP_TRY(fold(w, err));
+    size_t actions = (size_t)w->replicas * w->nactions, slots = (size_t)w->replicas * w->nslots;
     w->first_task = dtp_new_ids(w->a, actions);
     w->last_task = dtp_new_ids(w->a, actions);
     w->transfer = dtp_new_ids(w->a, slots);

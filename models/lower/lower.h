@@ -25,7 +25,8 @@
  * contends, to 1e-9; never more.
  *
  * Folded: one rank (t = c = d = 0) per stage stands for its replicas; link weights count the replicas
- * that share the link. Unfolded: every rank. Equal results where dtp_placement_symmetric().
+ * that share the link. Unfolded: every rank. Equal results where dtp_placement_symmetric(); where not, every rank is
+ * simulated without asking, unless the graph is large.
  */
 #ifndef DTP_MODELS_LOWER_H
 #define DTP_MODELS_LOWER_H
@@ -87,7 +88,7 @@ struct dtp_lowered {
     const char **op_name;         /* DTP_T_OP: by the part of the tag */
     const struct dtp_op **op;     /* the same: shape, or NULL where operations have several */
     int nop_names;
-    bool folded;
+    bool folded, unlike;   /* unlike: one replica stands for others that do not lie as it does */
     int schedule, pp, vpp; /* for names of actions */
 };
 struct dtp_lower_options {

@@ -3,20 +3,6 @@
 #include "planner/report.h"
 #include "sim/base/text.h"
 
-/* One rank that stands for replicas elsewhere on the nodes can end early. */
-static enum dtp_status tell_unlike(const struct dtp_setup *setup, const struct dtp_plan *plan,
-                                   struct dtp_err *err) {
-    struct dtp_placement placement;
-    DTP_TRY(
-        dtp_plan_place(plan, setup->problem.cluster, setup->problem.framework, &placement, err));
-    if (!dtp_placement_symmetric(&placement, setup->problem.cluster))
-        fputs("dtplan: replicas of a stage do not lie alike on the nodes, and the step of the one "
-              "that stands for them "
-              "can be short: --no-fold simulates every rank\n",
-              stderr);
-    return DTP_OK;
-}
-
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     struct dtp_setup *setup = DTP_NEW(cli->a, struct dtp_setup, 1);
     struct dtp_plan plan;
@@ -26,8 +12,10 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(dtp_cli_failures(cli, true, &failures, err));
     struct dtp_evaluator *ev = dtp_evaluator_create(cli->a, &setup->problem);
     DTP_TRY(dtp_cli_simulate(cli, ev, &plan, cli->args.timeline, &result, err));
-    if (!cli->args.no_fold)
-        DTP_TRY(tell_unlike(setup, &plan, err));
+    if (result.unlike)
+        fputs("dtplan: replicas of a stage do not lie alike on the nodes, and the step of the one "
+              "that stands for them can be short: --no-fold simulates every rank\n",
+              stderr);
     struct dtp_report report = {
         .setup = setup, .tokens = cli->args.tokens, .failures = failures, .seed = cli->args.seed};
     if (cli->args.json) {
