@@ -1,19 +1,40 @@
 #include <math.h>
+#include <string.h>
 
-#include "models/evaluate/estimate_walk.h"
+#include "models/lower/lower_layout.h"
 
 /* ESTIMATE: every rank walks its actions as far as their inputs are known; sweeps up and down the
  * pipeline until nothing moves. One pass over the actions in all, a few loads and adds for each. */
+
+/* The state of a walk along the longest path. */
+struct walk_rank {
+    uint32_t pos, stop, end; /* next action; walk no further than stop for now; behind the last */
+    double free_s;           /* end of the previous action (and of a reduction that blocks) */
+    int64_t out;             /* rendezvous: transfer that the previous action started, or -1 */
+    double reduce_free_s, gather_free_s, unshard_free_s;
+    uint32_t nunits; /* unsharded units so far */
+    bool filled;     /* a backward has started */
+};
+
+struct walk {
+    struct dtp_layout l;
+    struct walk_rank *state; /* [pp] */
+    struct dtp_rank_path *path;
+    double *sent_s;   /* [2 * nstages * m] arrival; rendezvous: end of the producer; -1: not yet */
+    double *posted_s; /* rendezvous: when the receiver came; else NULL */
+    double *unit_start_s; /* [pp * ring] starts of the last units */
+    int ring;
+};
 
 static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
 /* The action's units hold up its parts. Returns its end; start_s is when it could start without. */
-static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_parts parts,
+static double run_parts(struct walk *w, int r, int vs, struct dtp_action_parts parts,
                         double start_s, double dur_s) {
     const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
-    struct dtp_walk_rank *state = &w->state[r];
+    struct walk_rank *state = &w->state[r];
     uint32_t prefetch = (uint32_t)parts.prefetch, nring = (uint32_t)w->ring;
     double t = start_s, part_s = dur_s / parts.nparts;
     int unshard = 0, gather = 0, reduce = 0;
@@ -49,9 +70,9 @@ static double run_parts(struct dtp_walk *w, int r, int vs, struct dtp_action_par
 }
 
 /* A reduction of all units after a microbatch: beside the next action, or before it. */
-static void reduce_whole(struct dtp_walk *w, int r, int vs, double end_s) {
+static void reduce_whole(struct walk *w, int r, int vs, double end_s) {
     const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
-    struct dtp_walk_rank *state = &w->state[r];
+    struct walk_rank *state = &w->state[r];
     double time_s = cost->nreduce * cost->reduce.time_s;
     if (w->l.costs->reduce_overlap) {
         state->reduce_free_s = larger(state->reduce_free_s, end_s) + time_s;
@@ -66,7 +87,7 @@ static void reduce_whole(struct dtp_walk *w, int r, int vs, double end_s) {
 }
 
 /* When the action in the gap before it can start; false: something it waits for is not known yet. */
-static bool gap(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t in, double *start_s) {
+static bool gap(struct walk *w, struct walk_rank *state, int64_t in, double *start_s) {
     const struct dtp_layout *l = &w->l;
     double start = state->free_s;
     if (l->p2p != DTP_P2P_RENDEZVOUS) {
@@ -95,7 +116,7 @@ static bool gap(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t in, dou
     return true;
 }
 
-static void finish(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t out, double end_s) {
+static void finish(struct walk *w, struct walk_rank *state, int64_t out, double end_s) {
     state->free_s = end_s;
     if (w->l.p2p == DTP_P2P_RENDEZVOUS)
         state->out = -1;
@@ -113,9 +134,9 @@ static void finish(struct dtp_walk *w, struct dtp_walk_rank *state, int64_t out,
 }
 
 /* The next action of the rank. */
-static void run_action(struct dtp_walk *w, int r, double start_s) {
+static void run_action(struct walk *w, int r, double start_s) {
     const struct dtp_layout *l = &w->l;
-    struct dtp_walk_rank *state = &w->state[r];
+    struct walk_rank *state = &w->state[r];
     struct dtp_action act = l->schedule->action[state->pos];
     int vs = l->stage_of[r * l->vpp + act.chunk];
     double end_s, dur_s = l->dur_s[dtp_layout_row(l, r, state->pos) * l->nstages + vs];
@@ -140,9 +161,9 @@ static void run_action(struct dtp_walk *w, int r, double start_s) {
         reduce_whole(w, r, vs, end_s);
 }
 
-static bool advance(struct dtp_walk *w, int r) {
+static bool advance(struct walk *w, int r) {
     const struct dtp_layout *l = &w->l;
-    struct dtp_walk_rank *state = &w->state[r];
+    struct walk_rank *state = &w->state[r];
     uint32_t begin = state->pos;
     for (; state->pos < state->stop; state->pos++) {
         struct dtp_action act = l->schedule->action[state->pos];
@@ -156,7 +177,7 @@ static bool advance(struct dtp_walk *w, int r) {
 }
 
 /* Time slots: what a rank did in a slot, then all transfers of the slot, each when both ends have come. */
-static void walk_slots(struct dtp_arena *a, struct dtp_walk *w) {
+static void walk_slots(struct dtp_arena *a, struct walk *w) {
     const struct dtp_layout *l = &w->l;
     size_t n = (size_t)l->pp;
     double *come_s = DTP_NEW(a, double, n), *left_s = DTP_NEW(a, double, n);
@@ -164,7 +185,7 @@ static void walk_slots(struct dtp_arena *a, struct dtp_walk *w) {
         come_s[r] = left_s[r] = l->costs->step_host_s;
     for (uint32_t k = 0; k < l->nslots; k++) {
         for (int r = 0; r < l->pp; r++) {
-            struct dtp_walk_rank *state = &w->state[r];
+            struct walk_rank *state = &w->state[r];
             state->out = -1;
             if (state->pos == state->end || l->slot[state->pos] != k)
                 continue;
@@ -198,7 +219,7 @@ static void walk_slots(struct dtp_arena *a, struct dtp_walk *w) {
  * may come before all compute, and the first must. The last reduction starts after all actions and counts in
  * full, or with its share beside late_s of compute that follows them. Returns when that can have ended at the
  * earliest; 0: nothing slows. */
-static double slowed_s(const struct dtp_walk *w, int r, double late_s) {
+static double slowed_s(const struct walk *w, int r, double late_s) {
     const struct dtp_layout *l = &w->l;
     const struct dtp_costs *c = l->costs;
     int forward = l->unsharded ? l->m : 0, backward = l->unsharded_b ? l->m : 0;
@@ -233,7 +254,7 @@ static double slowed_s(const struct dtp_walk *w, int r, double late_s) {
 
 /* The head's late weight gradients, reductions, embedding, norm, optimizer, gathers: what follows the last
  * action of each rank. */
-static void run_tail(struct dtp_walk *w, bool slowed, struct dtp_path *out) {
+static void run_tail(struct walk *w, bool slowed, struct dtp_path *out) {
     const struct dtp_costs *c = w->l.costs;
     double barrier_s = 0, embedding_s = 0;
     for (int r = 0; r < w->l.pp; r++) {
@@ -284,13 +305,13 @@ static void run_tail(struct dtp_walk *w, bool slowed, struct dtp_path *out) {
     }
 }
 
-static void start(struct dtp_arena *a, struct dtp_walk *w, struct dtp_path *out) {
+static void start(struct dtp_arena *a, struct walk *w, struct dtp_path *out) {
     const struct dtp_layout *l = &w->l;
     size_t nslots = 2 * (size_t)l->nstages * (size_t)l->m;
     w->ring = l->costs->prefetch > l->costs->prefetch_forward ? l->costs->prefetch
                                                               : l->costs->prefetch_forward;
     w->ring = w->ring > 0 ? w->ring : 1;
-    w->state = DTP_NEW(a, struct dtp_walk_rank, (size_t)l->pp);
+    w->state = DTP_NEW(a, struct walk_rank, (size_t)l->pp);
     w->path = DTP_NEW(a, struct dtp_rank_path, (size_t)l->pp);
     w->unit_start_s = DTP_NEW(a, double, (size_t)l->pp *(size_t)w->ring);
     w->sent_s = DTP_NEW(a, double, nslots);
@@ -303,19 +324,20 @@ static void start(struct dtp_arena *a, struct dtp_walk *w, struct dtp_path *out)
     }
     for (int r = 0; r < l->pp; r++) {
         double fixed_s = l->costs->step_host_s;
-        w->state[r] = (struct dtp_walk_rank){.pos = l->schedule->begin[r],
-                                             .stop = l->schedule->begin[r + 1],
-                                             .end = l->schedule->begin[r + 1],
-                                             .free_s = fixed_s,
-                                             .out = -1,
-                                             .gather_free_s = fixed_s,
-                                             .unshard_free_s = fixed_s};
+        w->state[r] = (struct walk_rank){.pos = l->schedule->begin[r],
+                                         .stop = l->schedule->begin[r + 1],
+                                         .end = l->schedule->begin[r + 1],
+                                         .free_s = fixed_s,
+                                         .out = -1,
+                                         .gather_free_s = fixed_s,
+                                         .unshard_free_s = fixed_s};
         w->path[r].first_s = w->path[r].last_s = fixed_s;
     }
     *out = (struct dtp_path){.rank = w->path, .nranks = l->pp};
 }
 
-void dtp_walk_sweep(struct dtp_walk *w) {
+/* Sweeps up and down the ranks until none can go on. */
+static void walk_sweep(struct walk *w) {
     bool moved = true;
     while (moved) {
         moved = false;
@@ -326,11 +348,330 @@ void dtp_walk_sweep(struct dtp_walk *w) {
     }
 }
 
+/* ---- the jump over the periodic steady state ---- */
+
+struct jumping {
+    struct walk *w;
+    uint32_t period, shift;   /* actions; microbatches */
+    bool feeds_forward;       /* no rank ever waits for one after it */
+    uint32_t *begin, *end;    /* [pp] periodic region of each rank */
+    uint32_t nwalked, depth;  /* periods; of the history */
+    double *history_s;        /* [depth * pp] free_s after period k, at k % depth */
+    double *busy_s, *grown_s; /* [pp] a period ago; since the cut compared with */
+};
+
+static bool repeats(const struct jumping *j, const struct dtp_action *at) {
+    const struct dtp_action *old = at - j->period;
+    return at->kind == old->kind && at->chunk == old->chunk &&
+           at->microbatch == old->microbatch + j->shift;
+}
+
+/* The longest run of the rank's actions to come that repeat, without those that are cut into parts or alone. */
+static bool find_region(struct jumping *j, int r) {
+    const struct dtp_layout *l = &j->w->l;
+    const struct dtp_schedule *s = l->schedule;
+    uint32_t run = 0, best = 0, best_end = 0;
+    for (uint32_t i = j->w->state[r].pos + j->period; i < s->begin[r + 1]; i++) {
+        run = repeats(j, &s->action[i]) ? run + 1 : 0;
+        if (run > best) {
+            best = run;
+            best_end = i + 1;
+        }
+    }
+    uint32_t begin = best_end - best - j->period, end = best_end;
+    for (int c = 0; c < l->vpp && l->parts; c++) {
+        int vs = l->stage_of[r * l->vpp + c];
+        begin = begin > l->first[vs] ? begin : l->first[vs] + 1;
+        end = end < l->last[vs] ? end : l->last[vs];
+    }
+    if (l->paired) {
+        begin = begin > l->paired[r].from ? begin : l->paired[r].from;
+        end = end < l->paired[r].to ? end : l->paired[r].to;
+    }
+    j->begin[r] = begin;
+    j->end[r] = end;
+    return best > 0 && begin < end && end - begin >= 4 * j->period;
+}
+
+static bool start_jump(struct dtp_arena *a, struct jumping *j) {
+    const struct dtp_layout *l = &j->w->l;
+    const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[l->schedule->kind];
+    uint32_t kinds = l->split ? 3 : 2;
+    size_t n = (size_t)l->pp;
+    /* units in every action make no period of their own worth finding */
+    if (l->parts && (l->unsharded || l->costs->reduce_per_microbatch))
+        return false;
+    j->shift = kind->chunked ? (uint32_t)l->pp : 1;
+    j->period = kind->phases ? 1 : kinds * j->shift * (uint32_t)l->vpp;
+    j->feeds_forward = kind->phases && l->p2p != DTP_P2P_RENDEZVOUS;
+    if ((uint32_t)l->m < 6 * j->shift || l->pp == 1)
+        return false;
+    j->begin = DTP_NEW(a, uint32_t, n);
+    j->end = DTP_NEW(a, uint32_t, n);
+    j->depth = (uint32_t)l->pp + 1;
+    j->history_s = DTP_NEW(a, double, n * j->depth);
+    j->busy_s = DTP_NEW(a, double, n);
+    j->grown_s = DTP_NEW(a, double, n);
+    return true;
+}
+
+static bool find_regions(struct jumping *j) {
+    j->nwalked = 0;
+    for (int r = 0; r < j->w->l.pp; r++)
+        if (!find_region(j, r))
+            return false;
+    return true;
+}
+
+static void set_stops(struct jumping *j, uint32_t beyond) {
+    for (int r = 0; r < j->w->l.pp; r++)
+        j->w->state[r].stop = j->w->state[r].pos + beyond;
+}
+
+/* The first cut with every rank in its region: the ranks walk a few actions at a time, so that none
+ * runs far ahead. */
+static bool reach_region(struct jumping *j) {
+    struct walk *w = j->w;
+    bool moved = true;
+    while (moved) {
+        bool inside = true;
+        for (int r = 0; r < w->l.pp; r++)
+            inside = inside && w->state[r].pos >= j->begin[r];
+        if (inside)
+            return true;
+        uint64_t sum = 0, after = 0;
+        for (int r = 0; r < w->l.pp; r++) {
+            struct walk_rank *s = &w->state[r];
+            sum += s->pos;
+            uint32_t next = s->pos + (s->pos < j->begin[r] ? j->period : 1);
+            s->stop = next < s->end ? next : s->end;
+        }
+        walk_sweep(w);
+        for (int r = 0; r < w->l.pp; r++)
+            after += w->state[r].pos;
+        moved = after > sum;
+    }
+    return false;
+}
+
+/* Periods that every rank still has before the end of its region. */
+static uint32_t periods_left(const struct jumping *j) {
+    uint32_t least = UINT32_MAX;
+    for (int r = 0; r < j->w->l.pp; r++) {
+        uint32_t pos = j->w->state[r].pos;
+        uint32_t n = pos < j->end[r] ? (j->end[r] - pos) / j->period : 0;
+        least = n < least ? n : least;
+    }
+    return least;
+}
+
+static double *history_at(const struct jumping *j, uint32_t walked) {
+    return j->history_s + (size_t)(walked % j->depth) * (size_t)j->w->l.pp;
+}
+
+static void remember(struct jumping *j) {
+    double *now_s = history_at(j, j->nwalked);
+    for (int r = 0; r < j->w->l.pp; r++)
+        now_s[r] = j->w->state[r].free_s;
+}
+
+/* One period on all ranks; false: some rank cannot go that far from this cut. */
+static bool walk_period(struct jumping *j) {
+    struct walk *w = j->w;
+    for (int r = 0; r < w->l.pp; r++)
+        j->busy_s[r] = w->path[r].busy_s;
+    set_stops(j, j->period);
+    walk_sweep(w);
+    for (int r = 0; r < w->l.pp; r++)
+        if (w->state[r].pos != w->state[r].stop)
+            return false;
+    j->nwalked++;
+    remember(j);
+    return true;
+}
+
+/* ---- transfers under way on the cut ---- */
+
+static int row_sender(const struct dtp_layout *l, int row) {
+    return l->rank_of[row < l->nstages ? row : row - l->nstages];
+}
+
+/* First microbatch of the row (virtual stage and direction) that its consumer still waits for. */
+static uint32_t next_consumed(const struct jumping *j, int row) {
+    const struct dtp_layout *l = &j->w->l;
+    int vs = row < l->nstages ? row + 1 : row - l->nstages - 1, r = l->rank_of[vs];
+    for (uint32_t i = j->w->state[r].pos; i < l->schedule->begin[r + 1]; i++) {
+        struct dtp_action act = l->schedule->action[i];
+        bool forward = act.kind == DTP_A_F, is_w = act.kind == DTP_A_W;
+        if (l->stage_of[r * l->vpp + act.chunk] == vs && !is_w && forward == (row < l->nstages))
+            return act.microbatch;
+    }
+    return (uint32_t)l->m;
+}
+
+/* Microbatches first .. last of the row have been sent and may still be needed. In phases the order is
+ * that of the microbatches: the first one tells whether any was sent. */
+static bool under_way(const struct jumping *j, int row, uint32_t *first, uint32_t *last) {
+    const struct dtp_layout *l = &j->w->l;
+    const double *sent_s = j->w->sent_s + (size_t)row * (size_t)l->m;
+    if (dtp_schedule_kinds[l->schedule->kind].phases && sent_s[0] < 0)
+        return false;
+    uint32_t n = (uint32_t)l->m, next = next_consumed(j, row), x = next;
+    while (x < n && sent_s[x] >= 0)
+        x++;
+    while (x > 0 && sent_s[x - 1] < 0)
+        x--;
+    if (x == 0)
+        return false;
+    *last = x - 1;
+    *first = next;
+    bool holds = j->w->state[row_sender(l, row)].out == (int64_t)row * l->m + *last;
+    if (*first > *last && holds)
+        *first = *last; /* the last sent holds its sender (rendezvous) */
+    return *first <= *last;
+}
+
+struct growth {
+    uint32_t periods;
+    double limit_s;
+};
+
+/* Of a row: what is under way now came as much later than what was under way then as its sender. */
+static bool row_grew(const struct jumping *j, int row, const struct growth *g) {
+    const struct walk *w = j->w;
+    uint32_t first, last, back = g->periods * j->shift;
+    double step_s = j->grown_s[row_sender(&w->l, row)];
+    if (row == w->l.nstages - 1 || row == w->l.nstages || !under_way(j, row, &first, &last))
+        return true; /* the last stage sends no activations, the first no gradients */
+    if (first < back)
+        return false;
+    const double *sent_s = w->sent_s + (size_t)row * (size_t)w->l.m;
+    const double *posted_s = w->posted_s ? w->posted_s + (size_t)row * (size_t)w->l.m : NULL;
+    for (uint32_t x = first; x <= last; x++) {
+        if (!(fabs(sent_s[x] - sent_s[x - back] - step_s) <= g->limit_s))
+            return false;
+        bool posted = posted_s && posted_s[x] >= 0;
+        if (posted && !(fabs(posted_s[x] - posted_s[x - back] - step_s) <= g->limit_s))
+            return false;
+    }
+    return true;
+}
+
+/* The rank's last action did not wait for its input. */
+static bool own_bound(const struct jumping *j, int r) {
+    const struct dtp_layout *l = &j->w->l;
+    struct dtp_action act = l->schedule->action[j->w->state[r].pos - 1];
+    int64_t in = dtp_slot_in(l, act.kind, l->stage_of[r * l->vpp + act.chunk], act.microbatch);
+    return in < 0 || j->w->sent_s[in] <= history_at(j, j->nwalked - 1)[r];
+}
+
+/* The rank grows as the one before it does; or by more, and it never waits for it any more. */
+static bool follows(const struct jumping *j, int r, const struct growth *g) {
+    struct dtp_action act = j->w->l.schedule->action[j->w->state[r].pos - 1];
+    int before = act.kind == DTP_A_F ? r - 1 : r + 1;
+    if (before < 0 || before >= j->w->l.pp)
+        return true;
+    double more_s = j->grown_s[r] - j->grown_s[before];
+    return fabs(more_s) <= g->limit_s || (more_s > 0 && own_bound(j, r));
+}
+
+/* The whole state grew by the same since so many periods, to what rounding allows over those left;
+ * where ranks only feed those after them, each by its own. */
+static bool grew_evenly(struct jumping *j, uint32_t left, struct growth *g) {
+    static const double rounding = 4e-16, most_error = 1e-13;
+    const double *now_s = history_at(j, j->nwalked);
+    const double *then_s = history_at(j, j->nwalked - g->periods);
+    double limit = most_error * g->periods / (left + 1);
+    g->limit_s = (limit > rounding ? limit : rounding) * now_s[0];
+    for (int r = 0; r < j->w->l.pp; r++) {
+        j->grown_s[r] = now_s[r] - then_s[r];
+        if (!j->feeds_forward && !(fabs(j->grown_s[r] - j->grown_s[0]) <= g->limit_s))
+            return false;
+    }
+    for (int r = 0; r < j->w->l.pp && j->feeds_forward; r++)
+        if (g->periods != 1 || !follows(j, r, g))
+            return false;
+    for (int row = 0; row < 2 * j->w->l.nstages; row++)
+        if (!row_grew(j, row, g))
+            return false;
+    return true;
+}
+
+static void move_row(struct jumping *j, int row, uint32_t periods, double grown_s) {
+    struct walk *w = j->w;
+    uint32_t first, last, by = periods * j->shift;
+    if (row == w->l.nstages - 1 || row == w->l.nstages || !under_way(j, row, &first, &last))
+        return;
+    double *sent_s = w->sent_s + (size_t)row * (size_t)w->l.m;
+    double *posted_s = w->posted_s ? w->posted_s + (size_t)row * (size_t)w->l.m : NULL;
+    for (uint32_t x = last + 1; x-- > first;) {
+        sent_s[x + by] = sent_s[x] + grown_s;
+        if (posted_s)
+            posted_s[x + by] = posted_s[x] < 0 ? -1 : posted_s[x] + grown_s;
+    }
+}
+
+static uint64_t jump(struct jumping *j, const struct growth *g, uint32_t left) {
+    struct walk *w = j->w;
+    uint32_t times = left / g->periods, periods = times * g->periods;
+    for (int row = 0; row < 2 * w->l.nstages; row++)
+        move_row(j, row, periods, j->grown_s[row_sender(&w->l, row)] * times);
+    for (int r = 0; r < w->l.pp; r++) {
+        struct walk_rank *s = &w->state[r];
+        s->pos += periods * j->period;
+        s->free_s += j->grown_s[r] * times;
+        if (s->out >= 0)
+            s->out += periods * j->shift;
+        w->path[r].busy_s += (w->path[r].busy_s - j->busy_s[r]) * periods;
+        w->path[r].last_s += j->grown_s[r] * times;
+    }
+    return (uint64_t)periods * j->period * (uint64_t)w->l.pp;
+}
+
+/* A critical cycle through c microbatches lets the state repeat every c periods only. */
+static uint64_t try_jump(struct jumping *j) {
+    uint32_t left = periods_left(j);
+    struct growth g = {.periods = 1};
+    for (; g.periods < j->depth && g.periods <= j->nwalked && g.periods <= left; g.periods++)
+        if (grew_evenly(j, left, &g))
+            return jump(j, &g, left);
+    return 0;
+}
+
+/* Walks until the times of all ranks grow by the same step every few periods of the schedule, then jumps
+ * over the periods that are left. Returns how many actions it left out; 0 when there is no such state.
+ *
+ * Why it is exact. The actions of a rank repeat every `period` actions with microbatches `shift`
+ * later; a cut (a position on each rank) and the cut one period on see the same dependencies. Times on
+ * the cut are the state of a max-plus linear system x(k+1) = A x(k) (Baccelli 1992, section 3.7): once
+ * x(k+c) = lambda + x(k) in all components, it holds for good. The components are the ranks' times
+ * and those of the transfers that have been started and are still waited for. */
+static uint64_t walk_jump(struct dtp_arena *a, struct walk *w) {
+    struct jumping j = {.w = w};
+    uint64_t sum = 0, left_out;
+    if (!start_jump(a, &j))
+        return 0;
+    do {
+        left_out = 0;
+        if (find_regions(&j) && reach_region(&j)) {
+            remember(&j);
+            while (left_out == 0 && periods_left(&j) > 1 && walk_period(&j))
+                left_out = try_jump(&j);
+        }
+        sum += left_out;
+    } while (left_out > 0);
+    for (int r = 0; r < w->l.pp; r++)
+        w->state[r].stop = w->state[r].end;
+    return sum;
+}
+
+/* ---- the whole step ---- */
+
 enum { PLAIN = 0, FREE_P2P = 1, JUMP = 2 };
 
 static void estimate(struct dtp_arena *a, const struct dtp_costs *costs,
                      const struct dtp_schedule *schedule, int how, struct dtp_path *out) {
-    struct dtp_walk w = {0};
+    struct walk w = {0};
     dtp_layout_init(a, costs, schedule, how & FREE_P2P, &w.l);
     start(a, &w, out);
     out->nactions = schedule->begin[w.l.pp];
@@ -338,8 +679,8 @@ static void estimate(struct dtp_arena *a, const struct dtp_costs *costs,
         walk_slots(a, &w);
     } else {
         if (how & JUMP)
-            out->nactions -= dtp_walk_jump(a, &w);
-        dtp_walk_sweep(&w);
+            out->nactions -= walk_jump(a, &w);
+        walk_sweep(&w);
     }
     for (int r = 0; r < w.l.pp; r++)
         if (w.state[r].pos != w.state[r].end) {

@@ -86,11 +86,6 @@ double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far)
     return f->host.checked_collectives && ranks > 1 ? rank_s * ranks : 0;
 }
 
-bool dtp_framework_layers_vary(const struct dtp_framework *f) {
-    return strncmp(f->wire.rank_order, "tp-cp", 5) != 0 ||
-           f->quirks.zero_pieces.zero_copy_bytes > 0;
-}
-
 double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m) {
     return m->moe.capacity_factor > 0 ? m->moe.capacity_factor : f->quirks.expert_loop.moe_capacity;
 }

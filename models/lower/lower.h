@@ -136,7 +136,7 @@ void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,
                        const struct dtp_schedule *schedule, struct dtp_path *out);
 void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
                   const struct dtp_schedule *schedule, struct dtp_path *out);
-/* Without the jump over the periodic steady state (estimate_walk.h): equal to 1e-12. */
+/* Without the jump over the periodic steady state (estimate.c): equal to 1e-12. */
 void dtp_estimate_plain(struct dtp_arena *a, const struct dtp_costs *costs,
                         const struct dtp_schedule *schedule, struct dtp_path *out);
 /* The same from a simulated timeline, for every simulated rank. */

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "models/ops/op_build.h"
+
 int64_t dtp_native_vocab(const struct dtp_model *m, int tp, enum dtp_dtype dtype) {
     enum { ROWS = 64, WIDE_BYTES = 4 };
     int64_t rows = (m->vocab + tp - 1) / tp;
@@ -279,4 +281,225 @@ void dtp_native_reductions(const struct dtp_problem *problem, const struct dtp_u
                                         .axis = DTP_AXIS_DP_CP,
                                         .time_s = gather / n,
                                         .latency_s = gather / n};
+}
+
+/* ---- operations ---- */
+
+/* The kernels of our own runtime, as its executor calls them (runtime/transformer*.c): one call, one
+ * kernel; collectives stop the rank. Element counts stand for the work of a class of kernels; the
+ * device's file has its rates. */
+
+struct native {
+    struct dtp_op_build *b;
+    struct dtp_native d;
+    bool gelu; /* it ends the products around it, and they were timed so */
+};
+
+/* Bytes count as one element read and one written, which the rates of the classes are made of. */
+static struct dtp_op *kernel(struct native *x, const char *name, enum dtp_pass pass,
+                             enum dtp_kernel k, int64_t rows, int64_t cols) {
+    double elements = (double)rows * (double)cols;
+    struct dtp_op *op = dtp_op_kernel(x->b, name, pass, k, 2 * x->b->e * elements, elements);
+    op->rows = (double)rows;
+    op->cols = (double)cols;
+    return op;
+}
+
+static struct dtp_op *gemm(struct native *x, const char *name, enum dtp_pass pass, int64_t m,
+                           int64_t n, int64_t k) {
+    struct dtp_op *op = dtp_op_kernel(x->b, name, pass, DTP_K_ELEMENTWISE, 0, 0);
+    op->kind = DTP_OP_GEMM;
+    op->gemm = (struct dtp_gemm){.dtype = x->b->dtype,
+                                 .pass = pass == DTP_PASS_F   ? DTP_GEMM_FORWARD
+                                         : pass == DTP_PASS_I ? DTP_GEMM_DGRAD
+                                                              : DTP_GEMM_WGRAD,
+                                 .m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .batch = 1};
+    return op;
+}
+
+static void collective(struct native *x, const char *name, enum dtp_pass pass,
+                       enum dtp_collective kind, int64_t elements) {
+    if (x->b->key->tp == 1)
+        return;
+    double e = x->b->e;
+    struct dtp_op *op = dtp_op_kernel(x->b, name, pass, DTP_K_COPY, e * (double)elements, 0);
+    op->kind = DTP_OP_COLLECTIVE;
+    op->collective = kind;
+    op->axis = DTP_AXIS_TP;
+}
+
+static void tp_gather(struct native *x, enum dtp_pass pass) {
+    if (x->d.sp)
+        collective(x, "tp all_gather", pass, DTP_ALL_GATHER, x->d.tokens * x->d.hidden);
+}
+
+static void tp_reduce(struct native *x, enum dtp_pass pass) {
+    collective(x, x->d.sp ? "tp reduce_scatter" : "tp all_reduce", pass,
+               x->d.sp ? DTP_REDUCE_SCATTER : DTP_ALL_REDUCE, x->d.tokens * x->d.hidden);
+}
+
+static void norm(struct native *x, const char *name) {
+    kernel(x, name, DTP_PASS_F, DTP_K_NORM, x->d.local_tokens, x->d.hidden)->saved_bytes =
+        x->b->e * (double)(x->d.local_tokens * x->d.hidden) + 8.0 * (double)x->d.local_tokens;
+    kernel(x, name, DTP_PASS_I, DTP_K_NORM_BACKWARD, x->d.local_tokens, x->d.hidden);
+}
+
+/* y = gather(x) W + b, column-parallel. */
+static void expand(struct native *x, const char *name, int64_t out, bool bias) {
+    const struct dtp_native *d = &x->d;
+    tp_gather(x, DTP_PASS_F);
+    struct dtp_op *op = gemm(x, name, DTP_PASS_F, d->tokens, out, d->hidden);
+    op->saved_bytes = x->b->e * (double)(d->tokens * out);
+    op->gemm.gelu = x->gelu;
+    if (bias && !x->b->f->kernels.fused_linear_bias)
+        kernel(x, "bias rows", DTP_PASS_F, DTP_K_COPY, d->tokens, out)->launches = 0;
+    if (bias)
+        kernel(x, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, d->tokens, out);
+    tp_gather(x, DTP_PASS_W);
+    gemm(x, name, DTP_PASS_W, out, d->hidden, d->tokens);
+    gemm(x, name, DTP_PASS_I, d->tokens, d->hidden, out);
+    tp_reduce(x, DTP_PASS_I);
+}
+
+/* The mask is drawn again, not read, which takes the time of the kernel: that of "bias, dropout and residual", though
+ * it reads one tensor less (H200, 4096 x 2048, in a step: 15.8 us for both). */
+static void drop(struct native *x, const char *name, enum dtp_pass pass) {
+    if (x->d.dropout)
+        kernel(x, name, pass, DTP_K_DROPOUT, x->d.local_tokens, x->d.hidden);
+}
+
+/* y = dropout(x W + b) + residual, row-parallel. */
+static void project(struct native *x, const char *name, int64_t in, bool bias) {
+    const struct dtp_native *d = &x->d;
+    gemm(x, name, DTP_PASS_F, d->tokens, d->hidden, in);
+    tp_reduce(x, DTP_PASS_F);
+    kernel(x, d->dropout ? "bias, dropout and residual" : "bias and residual", DTP_PASS_F,
+           d->dropout ? DTP_K_DROPOUT : DTP_K_ELEMENTWISE, d->local_tokens, d->hidden)
+        ->saved_bytes = x->b->e * (double)(d->local_tokens * d->hidden);
+    drop(x, "dropout", DTP_PASS_I);
+    tp_gather(x, DTP_PASS_I);
+    gemm(x, name, DTP_PASS_W, d->hidden, in, d->tokens);
+    if (bias)
+        kernel(x, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, d->tokens, d->hidden);
+    gemm(x, name, DTP_PASS_I, d->tokens, in, d->hidden)->gemm.gelu = x->gelu;
+}
+
+/* SwiGLU's time over GELU's, as measured; else by bytes: it reads two and, backward, writes two. */
+static void gate(struct native *x, struct dtp_op *op, double bytes_factor) {
+    double measured = x->b->problem->cluster->gpu.kernel[op->kernel].gated_factor;
+    op->bytes *= measured > 0 ? measured : bytes_factor;
+    op->elements *= measured > 0 ? measured : 1;
+}
+
+static bool has_gelu(const struct native *x) {
+    const struct dtp_model *m = x->b->m;
+    return x->b->f->kernels.fused_bias_activation && !m->gated_ffn && m->activation == DTP_ACT_GELU;
+}
+
+/* Rates are those of GELU; gated ones: gate(). At the end
+ * of a GEMM (fused_bias_activation) it is timed with it, or, where that was not, GELU costs what the GEMM then moves beside its own: a tensor more
+ * written instead of one read and one written, and backward one read instead of two and one written. One
+ * H100, 8192 x 8192: 51 of 92 us and 46 of 135 us (traces/measured/runtime_cuda_h100.json). */
+static void activation(struct native *x) {
+    const struct dtp_model *m = x->b->m;
+    bool gated = m->gated_ffn, fused = has_gelu(x);
+    double timed = x->gelu ? 0 : 1;
+    struct dtp_op *op =
+        kernel(x, "activation", DTP_PASS_F, DTP_K_ACTIVATION, x->d.tokens, x->d.ffn);
+    op->saved_bytes = x->b->e * (double)(x->d.tokens * x->d.ffn);
+    op->bytes *= fused ? timed / 2 : 1;
+    op->elements *= timed;
+    op->launches = fused ? 0 : op->launches;
+    if (gated)
+        gate(x, op, 3.0 / 2);
+    op = kernel(x, "activation", DTP_PASS_I, DTP_K_ACTIVATION_BACKWARD, x->d.tokens, x->d.ffn);
+    op->bytes *= fused ? timed / 3 : 1;
+    op->elements *= timed;
+    op->launches = fused ? 0 : op->launches;
+    if (gated)
+        gate(x, op, 5.0 / 3);
+}
+
+/* Scores of one head at a time, kept as probabilities. */
+static void core(struct native *x) {
+    const struct dtp_native *d = &x->d;
+    const struct dtp_attention_shape shape = {
+        .dtype = x->b->dtype,
+        .impl = x->b->problem->attention >= 0 ? (enum dtp_attention)x->b->problem->attention
+                                              : x->b->f->kernels.attention,
+        .causal = true,
+        .dropout = d->attention_dropout,
+        .batch = x->b->key->microbatch_size,
+        .heads = d->heads,
+        .kv_heads = d->kv_heads,
+        .seq_q = d->seq,
+        .seq_kv = d->seq,
+        .head_dim = d->head_dim};
+    for (int pass = DTP_PASS_F; pass <= DTP_PASS_I; pass++) {
+        struct dtp_op *op =
+            dtp_op_kernel(x->b, "attention", (enum dtp_pass)pass, DTP_K_SOFTMAX, 0, 0);
+        op->kind = DTP_OP_ATTENTION;
+        op->attention = shape;
+        op->attention.backward = pass == DTP_PASS_I;
+        if (pass == DTP_PASS_I)
+            continue;
+        op->again_by = op->dropped_by = DTP_BIT_CORE_ATTN;
+        op->saved_bytes = 4.0 * (double)(shape.batch * d->heads * d->seq * d->seq);
+    }
+}
+
+static void start(struct dtp_op_build *b, struct native *x) {
+    const struct dtp_native_sizes sizes = {b->key->tp, b->key->microbatch_size,
+                                           b->key->sequence_parallel, b->key->dtype};
+    *x = (struct native){.b = b};
+    dtp_native_of(b->problem, &sizes, &x->d);
+}
+
+void dtp_op_native_layer(struct dtp_op_build *b) {
+    const struct dtp_model *m = b->m;
+    struct native x;
+    start(b, &x);
+    norm(&x, "norm 1");
+    expand(&x, "qkv", x.d.qkv_width, m->attention_bias || m->qkv_bias);
+    for (int pass = DTP_PASS_F; m->position == DTP_POS_ROPE && pass <= DTP_PASS_I; pass++)
+        kernel(&x, "rope", (enum dtp_pass)pass, DTP_K_ROPE, x.d.tokens, x.d.q_width + x.d.kv_width);
+    core(&x);
+    project(&x, "projection", x.d.q_width, m->attention_bias);
+    norm(&x, "norm 2");
+    x.gelu = has_gelu(&x) && dtp_device_knows_gelu(&b->problem->cluster->gpu);
+    expand(&x, "fc1", x.d.up_width, m->mlp_bias);
+    activation(&x);
+    project(&x, "fc2", x.d.ffn, m->mlp_bias);
+}
+
+void dtp_op_native_embedding(struct dtp_op_build *b) {
+    struct native x;
+    start(b, &x);
+    kernel(&x, "token rows", DTP_PASS_F, DTP_K_EMBEDDING, x.d.tokens, x.d.hidden);
+    tp_reduce(&x, DTP_PASS_F);
+    tp_gather(&x, DTP_PASS_W);
+    kernel(&x, "row gradients", DTP_PASS_W, DTP_K_EMBEDDING, x.d.tokens, x.d.hidden);
+    drop(&x, "embedding dropout", DTP_PASS_F);
+    drop(&x, "embedding dropout", DTP_PASS_W);
+    if (b->m->position != DTP_POS_LEARNED)
+        return;
+    kernel(&x, "positions", DTP_PASS_F, DTP_K_ELEMENTWISE, x.d.local_tokens, x.d.hidden);
+    kernel(&x, "position gradients", DTP_PASS_W, DTP_K_ELEMENTWISE, x.d.local_tokens, x.d.hidden);
+}
+
+/* Vocabulary-parallel cross-entropy: maximum; sum and target; their all-reduces; the gradient, which
+ * is a softmax, in place. */
+void dtp_op_native_head(struct dtp_op_build *b) {
+    struct native x;
+    start(b, &x);
+    norm(&x, "final norm");
+    expand(&x, "logits", x.d.vocab, false);
+    kernel(&x, "cross-entropy", DTP_PASS_F, DTP_K_CROSS_ENTROPY, x.d.tokens, x.d.vocab)->launches =
+        3;
+    collective(&x, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, x.d.tokens);
+    collective(&x, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, 2 * x.d.tokens);
+    kernel(&x, "cross-entropy", DTP_PASS_I, DTP_K_SOFTMAX, x.d.tokens, x.d.vocab);
 }

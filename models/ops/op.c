@@ -3,6 +3,173 @@
 #include <assert.h>
 
 #include "models/ops/op_build.h"
+#include <string.h>
+
+/* ---- casts of what FP8 and FP4 products read ---- */
+
+/* Scales of whole tensors in TransformerEngine's modules, of which what follows is known kernel by kernel. */
+static bool known(const struct dtp_op_build *b) {
+    return b->dtype == DTP_FP8 && b->f->kernels.fp8_keeps_casts &&
+           b->f->kernels.fp8_cast_bytes == 0 && b->f->kernels.fp8_recipe != DTP_FP8_BLOCK;
+}
+
+/* Its kernel writes the cast where the scale is known before it runs (TransformerEngine 1.11,
+ * module/layernorm_linear.py). */
+void dtp_op_norm_within(struct dtp_op_build *b, int from) {
+    b->norm_cast = false;
+    for (int i = from; i < b->out->n && known(b) && b->f->kernels.fp8_recipe == DTP_FP8_DELAYED;
+         i++) {
+        struct dtp_op *op = &b->out->at[i];
+        if (op->pass == DTP_PASS_F && op->kind == DTP_OP_KERNEL && op->kernel == DTP_K_NORM) {
+            op->bytes -= (b->e - 1) * op->elements;
+            b->norm_cast = true;
+        }
+    }
+}
+
+/* FP8 products of Ada, Hopper and the Blackwell of graphics cards read both operands along the summed dimension alone,
+ * so that weight gradients need them transposed; those of sm_10x and sm_11x do not (is_non_tn_fp8_gemm_supported() of
+ * TransformerEngine 2). */
+static bool transposes(const struct dtp_op_build *b) {
+    const char *arch = b->problem->cluster->gpu.arch;
+    return known(b) && arch &&
+           (strncmp(arch, "sm_8", 4) == 0 || strncmp(arch, "sm_9", 4) == 0 ||
+            strncmp(arch, "sm_12", 5) == 0);
+}
+
+static void cast(struct dtp_op_build *b, enum dtp_pass pass, double elements, double part,
+                 double bytes) {
+    dtp_op_kernel(b, "fp8 cast", pass, DTP_K_COPY, bytes * part * elements, part * elements);
+}
+
+/* Input and output gradient are cast to FP8 and transposed for the weight gradient (Micikevicius 2022;
+ * TransformerEngine); with sequence parallelism each rank casts its part of what is gathered next: the h wide input
+ * of a column-parallel layer, the output gradient of a row-parallel one. What was gathered, and what a norm wrote, is
+ * transposed by a kernel of its own (TransformerEngine 1.11, module/base.py, grad_output_preprocess(), and
+ * layernorm_linear.py); else the cast writes both. */
+static void casts(struct dtp_op_build *b, struct dtp_op_shape s) {
+    double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch;
+    bool both = transposes(b),
+         split = b->key->sequence_parallel && b->t > 1 &&
+                 !b->f->quirks.gathered_casts.fp8_cast_after_gather,
+         in_gathered = split && !s.row_parallel && s.k >= b->h,
+         out_gathered = split && s.row_parallel, by_norm = b->norm_cast && !s.row_parallel;
+    double bytes = dtp_framework_cast_bytes(b->f, b->dtype), alone = known(b) ? bytes - 1 : bytes,
+           part = split ? 1 / b->t : 1, whole = both ? bytes : alone;
+    if (!by_norm)
+        cast(b, DTP_PASS_F, in, in_gathered ? part : 1, in_gathered ? alone : whole);
+    cast(b, DTP_PASS_I, out, out_gathered ? part : 1, out_gathered ? alone : whole);
+    double apart = (in_gathered || by_norm ? in : 0) + (out_gathered ? out : 0);
+    if (both && apart > 0)
+        dtp_op_kernel(b, "fp8 transpose", DTP_PASS_W, DTP_K_COPY, 2 * apart, apart);
+}
+
+/* ---- what products keep of their inputs for the weight gradient ---- */
+
+/* An input that nothing else needs is kept as its FP8 cast alone, rowwise where the backward gathers it and
+ * transposed elsewhere (TransformerEngine, module/linear.py and layernorm_linear.py: update_usage before
+ * save_for_backward). One byte an element; the scales of MXFP8 (1/32 byte) are left out, NVFP4 counts as FP8. */
+double dtp_op_input_bytes(const struct dtp_op_build *b, double elements) {
+    return (dtp_dtype_narrow(b->dtype) && b->f->kernels.fp8_keeps_casts ? 1 : b->e) * elements;
+}
+
+/* What attention made: its projection keeps the 16-bit tensor that attention's own backward needs too
+ * (Megatron-Core, attention.py: save_original_input), or with delayed scaling, whose scale has passed on by then,
+ * a cast of it as of any input; attention then keeps the other (fused_core()). */
+double dtp_op_context_bytes(const struct dtp_op_build *b, double elements) {
+    return b->f->kernels.fp8_recipe == DTP_FP8_DELAYED ? dtp_op_input_bytes(b, elements)
+                                                       : b->e * elements;
+}
+
+/* Input of a column-parallel layer that is kept for its weight gradient: the shard (Korthikanti 2022,
+ * section 4.2.2). */
+double dtp_op_column_input_bytes(const struct dtp_op_build *b) {
+    return dtp_op_input_bytes(b, b->z);
+}
+
+/* ---- what recomputation repeats ---- */
+
+void dtp_op_again(struct dtp_op_build *b, int from, int modules) {
+    for (int i = from; i < b->out->n; i++)
+        b->out->at[i].again_by |= b->out->at[i].pass == DTP_PASS_F ? modules : 0;
+}
+
+void dtp_op_dropped(struct dtp_op_build *b, int from, int modules) {
+    for (int i = from; i < b->out->n; i++)
+        b->out->at[i].dropped_by |= b->out->at[i].pass == DTP_PASS_F ? modules : 0;
+}
+
+void dtp_op_input_dropped(struct dtp_op_build *b, int from, int modules) {
+    for (int i = from; i < b->out->n; i++) {
+        struct dtp_op *op = &b->out->at[i];
+        if (op->pass == DTP_PASS_F)
+            *(op->kind == DTP_OP_GEMM ? &op->dropped_by : &op->again_by) |= modules;
+    }
+}
+
+static void set_core(struct dtp_op *op, bool is) {
+    op->again_by = op->dropped_by = is ? DTP_BIT_CORE_ATTN : 0;
+}
+
+/* Selective recomputation as torchtitan has it: what attention and every second product made stays,
+ * the rest is repeated. FP8 products are none of those that its list names (aten.mm): all are repeated but the
+ * last, whose output no backward reads. */
+static void alternate_products(struct dtp_op_build *b) {
+    double all = 0, kept = b->e * b->z;
+    bool repeated = true, listed = !dtp_dtype_narrow(b->dtype);
+    struct dtp_op *attention = NULL, *first = NULL, *last = NULL;
+    for (int i = 0; i < b->out->n; i++) {
+        struct dtp_op *op = &b->out->at[i];
+        if (op->pass != DTP_PASS_F)
+            continue;
+        all += op->saved_bytes;
+        op->saved_bytes = 0;
+        set_core(op, op->kind == DTP_OP_KERNEL);
+        if (op->kind == DTP_OP_GEMM) {
+            repeated = !repeated || !listed;
+            set_core(op, repeated);
+            last = op;
+            kept += repeated ? 0 : b->e * (double)(op->gemm.m * op->gemm.n * op->gemm.batch);
+        } else if (op->kind == DTP_OP_ATTENTION) {
+            attention = op;
+            kept += b->e * b->tokens * b->q_width;
+        }
+        first = first ? first : op;
+    }
+    if (!attention)
+        return;
+    if (!listed && last)
+        set_core(last, false);
+    attention->saved_bytes = kept;
+    set_core(first, true);
+    first->saved_bytes = all > kept ? all - kept : 0;
+    b->out->mlp = 0; /* the layer is repeated as a whole */
+}
+
+/* Number of operations that full recomputation repeats: all, or as PyTorch's checkpoint does without
+ * re-entering autograd: up to the last tensor that the forward kept. A GEMM keeps its inputs, so that
+ * it does not run itself; another kernel keeps what it makes. */
+static int recomputed_ops(const struct dtp_framework *f, const struct dtp_ops *ops) {
+    if (!f->kernels.recompute_stops_early)
+        return ops->n;
+    for (int i = ops->n - 1; i >= 0; i--)
+        if (ops->at[i].pass == DTP_PASS_F && ops->at[i].saved_bytes > 0)
+            return ops->at[i].kind == DTP_OP_GEMM ? i : i + 1;
+    return 0;
+}
+
+static void set_repeated(const struct dtp_framework *f, const struct dtp_layer_key *key,
+                         struct dtp_ops *ops) {
+    int recomputed = key->recompute == DTP_RECOMPUTE_FULL ? recomputed_ops(f, ops) : 0;
+    int modules = key->recompute_modules;
+    for (int i = 0; i < ops->n; i++) {
+        struct dtp_op *op = &ops->at[i];
+        op->repeated =
+            op->pass == DTP_PASS_F && (i < recomputed || (modules & op->again_by) || op->again);
+    }
+}
+
+/* ---- operations ---- */
 
 const char *const dtp_pass_names[] = {"F", "I", "W", NULL};
 const char *const dtp_op_kind_names[] = {"gemm", "bmm", "attention", "kernel", "collective", NULL};
@@ -47,7 +214,7 @@ void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shap
     dtp_op_gemm(b, name, DTP_PASS_I, (struct dtp_op_shape){s.m, s.k, s.n, s.batch});
     dtp_op_gemm(b, name, DTP_PASS_W, (struct dtp_op_shape){s.k, s.n, s.m, s.batch});
     if (dtp_dtype_narrow(b->dtype))
-        dtp_op_casts(b, s);
+        casts(b, s);
 }
 
 void dtp_op_linear(struct dtp_op_build *b, const char *name, double rows, double in, double out,
@@ -284,7 +451,7 @@ static void layer(struct dtp_op_build *b, bool moe) {
         accumulation(b, params);
     }
     if (b->f->kernels.selective_alternate_products && b->key->recompute == DTP_RECOMPUTE_SELECTIVE)
-        dtp_op_alternate_products(b);
+        alternate_products(b);
     zero_copies(b, params);
 }
 
@@ -365,7 +532,7 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *
         break;
     }
     if (dtp_layer_is_block(kind) || kind == DTP_LAYER_CONV)
-        dtp_op_set_repeated(b.f, key, out);
+        set_repeated(b.f, key, out);
 }
 
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,

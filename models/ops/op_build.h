@@ -34,7 +34,7 @@ double dtp_op_seconds(const struct dtp_problem *problem, const struct dtp_layer_
 double dtp_op_net_share(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                         const struct dtp_op *op);
 
-/* ---- op_power.c: the clock of products (GEMM, attention) of layers and head at the power limit ---- */
+/* ---- op_time.c: the clock of products (GEMM, attention) of layers and head at the power limit ---- */
 
 /* It is known: else products run at the highest clock. */
 bool dtp_op_has_clock(const struct dtp_problem *problem, enum dtp_dtype dtype);
@@ -72,8 +72,6 @@ void dtp_op_gemm(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
  * gradient. saved_bytes: what the forward keeps for the backward. */
 void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shape s,
                     double saved_bytes);
-/* Of a product in 8 or 4 bits: casts of its input and of its output's gradient (op_casts.c). */
-void dtp_op_casts(struct dtp_op_build *b, struct dtp_op_shape s);
 /* The norm from `from` on belongs to the module of the block's first products, where there are such modules:
  * sets norm_cast if its kernel writes their cast. */
 void dtp_op_norm_within(struct dtp_op_build *b, int from);
@@ -111,10 +109,6 @@ void dtp_op_attention_block(struct dtp_op_build *b);
 void dtp_op_again(struct dtp_op_build *b, int from, int modules);
 void dtp_op_dropped(struct dtp_op_build *b, int from, int modules);
 void dtp_op_input_dropped(struct dtp_op_build *b, int from, int modules);
-/* What recomputation repeats (op_recompute.c): marks the operations; moves what torchtitan keeps. */
-void dtp_op_set_repeated(const struct dtp_framework *f, const struct dtp_layer_key *key,
-                         struct dtp_ops *ops);
-void dtp_op_alternate_products(struct dtp_op_build *b);
 /* Outside the repeated layers (op_ends.c). */
 void dtp_op_embedding(struct dtp_op_build *b);
 void dtp_op_head(struct dtp_op_build *b);
@@ -134,7 +128,7 @@ struct dtp_op_tensors {
     double cast, all;
 };
 struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool moe);
-/* Parts as our own runtime runs them (op_native.c). */
+/* Parts as our own runtime runs them (native.c). */
 void dtp_op_native_layer(struct dtp_op_build *b);
 void dtp_op_native_embedding(struct dtp_op_build *b);
 void dtp_op_native_head(struct dtp_op_build *b);

@@ -2,7 +2,7 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "models/evaluate/breakdown.h"
+#include "models/evaluate/evaluate.h"
 #include "models/lower/lower_layout.h"
 #include "tests/costs_case.h"
 #include "tests/near.h"

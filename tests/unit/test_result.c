@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/evaluate/breakdown.h"
+#include "models/evaluate/evaluate.h"
 #include "sim/base/units.h"
 #include "tests/costs_case.h"
 #include "tests/problem_case.h"
