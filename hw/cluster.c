@@ -505,8 +505,7 @@ static enum dtp_status gpu_as_cluster(struct dtp_arena *a, const struct names *k
 
 enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                                  const char **out_name, struct dtp_err *err) {
-    size_t length = strlen(name);
-    if (length > 5 && strcmp(name + length - 5, ".json") == 0) {
+    if (dtp_ends_with(name, ".json")) {
         const char *slash = strrchr(name, '/');
         const char *bare = slash ? slash + 1 : name;
         *out_name = dtp_arena_strndup(a, bare, strlen(bare) - 5);

@@ -134,9 +134,7 @@ static void put_rows(struct dtp_json_out *w, const struct dtp_field *f, const vo
                               .measured = d->summary ? &m : NULL,
                               .measured_peak_bytes =
                                   d->summary && ran ? &r->measured_peak_bytes : NULL};
-        dtp_json_object(w);
-        dtp_fields_write(w, f->fields, &x);
-        dtp_json_end(w);
+        dtp_put_object(w, f, &x);
     }
     dtp_json_end(w);
 }
@@ -164,22 +162,21 @@ static const struct dtp_field failure_fields[] = {
     {"failure", DTP_FIELD_STRING, AT(failure), .help = "why the run failed"},
     {0}};
 #undef AT
-#define PART(member, table) {"part", DTP_FIELD_PUT, AT(member), .put = dtp_put_part, .flat = true, .fields = table}
 #define AT(member) offsetof(struct measurement, member)
 static const struct dtp_field measurement_fields[] = {
     {"measured_s", DTP_FIELD_DOUBLE, AT(measured_s),
      .help = "measured time: the fastest step on CPUs, the median on GPUs; null: it failed"},
     {"median_s", DTP_FIELD_DOUBLE, AT(median_s), .help = "median of the steps"},
     {"error_pct", DTP_FIELD_DOUBLE, AT(error_pct), .help = "error of predicted_s; 100 where it failed"},
-    PART(ran, steps_fields), PART(on_gpu, gpu_fields), {0}};
+    DTP_FIELD_PART_AT(AT(ran), steps_fields), DTP_FIELD_PART_AT(AT(on_gpu), gpu_fields), {0}};
 #undef AT
 #define AT(member) offsetof(struct row, member)
 static const struct dtp_field row_fields[] = {
-    PART(row, plan_fields), PART(measured, measurement_fields), PART(row, peak_fields),
+    DTP_FIELD_PART_AT(AT(row), plan_fields), DTP_FIELD_PART_AT(AT(measured), measurement_fields), DTP_FIELD_PART_AT(AT(row), peak_fields),
     {"measured_peak_bytes", DTP_FIELD_PUT, AT(measured_peak_bytes), .put = put_peak, .unset = DTP_UNSET_NULL,
      .help = "peak of the worst rank; null: it failed"},
     {"terms", DTP_FIELD_PUT, 0, .put = put_terms, .inner = "[]", .fields = measured_term_fields},
-    PART(row, failure_fields), {0}};
+    DTP_FIELD_PART_AT(AT(row), failure_fields), {0}};
 #undef AT
 #define AT(member) offsetof(struct dtp_problem, member)
 static const struct dtp_field sizes_fields[] = {
@@ -188,7 +185,7 @@ static const struct dtp_field sizes_fields[] = {
     {0}};
 #undef AT
 #define AT(member) offsetof(struct dtp_check, member)
-static const struct dtp_field machine_fields[] = {
+const struct dtp_field dtp_check_machine_fields[] = {
     {"machine", DTP_FIELD_STRING, AT(machine), .help = "machine that it ran on"},
     {"versions", DTP_FIELD_STRING, AT(versions), .help = "versions of driver and libraries, on GPUs"},
     {"backend", DTP_FIELD_STRING, AT(backend), .help = "cpu or cuda"},
@@ -217,13 +214,13 @@ static const struct dtp_field summary_fields[] = {
 #define AT(member) offsetof(struct document, member)
 static const struct dtp_field document_fields[] = {
     DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_SOURCE("dtplan check: predicted, and measured on machine"),
-    PART(check, machine_fields),
+    DTP_FIELD_PART_AT(AT(check), dtp_check_machine_fields),
     {"model", DTP_FIELD_PUT, AT(problem), .put = dtp_put_model_name, .help = "name of the model"},
     {"framework", DTP_FIELD_PUT, AT(problem), .put = dtp_put_framework_name, .help = "name of the framework"},
     {"gpus", DTP_FIELD_PUT, AT(problem), .put = dtp_put_gpus, .help = "ranks in all"},
-    PART(check, cores_fields), PART(problem, sizes_fields), PART(check, steps_of_layout_fields),
+    DTP_FIELD_PART_AT(AT(check), cores_fields), DTP_FIELD_PART_AT(AT(problem), sizes_fields), DTP_FIELD_PART_AT(AT(check), steps_of_layout_fields),
     {"rows", DTP_FIELD_PUT, 0, .put = put_rows, .inner = "[]", .fields = row_fields},
-    PART(summary, summary_fields), {0}};
+    DTP_FIELD_PART_AT(AT(summary), summary_fields), {0}};
 /* clang-format on */
 const struct dtp_form dtp_check_form = {
     "check", "Layouts as predicted and as they ran; before the runs without what is measured.",

@@ -53,6 +53,8 @@ void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c);
 /* The document of a struct dtp_check before the runs (plans, times and bytes as predicted) and after them; for
  * dtp_file_write(). */
 extern const struct dtp_form dtp_check_form;
+extern const struct dtp_field
+    dtp_check_machine_fields[]; /* of a struct dtp_check: what it ran on */
 void dtp_check_predictions(FILE *f, const void *check);
 void dtp_check_json(FILE *f, const void *check);
 void dtp_check_header(const struct dtp_term *t, const struct dtp_check *c);

@@ -9,8 +9,7 @@
 /* What came from a file of the user's is embedded in documents, which so stand alone. */
 static enum dtp_status embed(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                              struct dtp_err *err) {
-    size_t n = name ? strlen(name) : 0;
-    if (*out || n < 5 || strcmp(name + n - 5, ".json") != 0)
+    if (*out || !name || !dtp_ends_with(name, ".json"))
         return DTP_OK;
     return dtp_json_read_file(a, name, out, err);
 }

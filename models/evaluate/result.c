@@ -15,9 +15,7 @@ static void put_stages(struct dtp_json_out *w, const struct dtp_field *f, const 
     dtp_json_array(w);
     for (int s = 0; s < r->nstages; s++) {
         const struct numbered_stage stage = {s, &r->stages[s]};
-        dtp_json_object(w);
-        dtp_fields_write(w, f->fields, &stage);
-        dtp_json_end(w);
+        dtp_put_object(w, f, &stage);
     }
     dtp_json_end(w);
 }

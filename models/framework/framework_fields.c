@@ -407,11 +407,6 @@ enum dtp_status dtp_framework_list(struct dtp_arena *a, const char *const **out_
     return dtp_dir_list(a, dtp_data_path(a, "models/frameworks"), ".json", out_names, out_n, err);
 }
 
-static bool is_path(const char *name) {
-    size_t length = strlen(name);
-    return length > 5 && strcmp(name + length - 5, ".json") == 0;
-}
-
 /* Whether a file has this name or alias. */
 static enum dtp_status answers_to(struct dtp_arena *a, const struct dtp_json *j, const char *name,
                                   bool *out, struct dtp_err *err) {
@@ -429,7 +424,7 @@ static enum dtp_status find_file(struct dtp_arena *a, const char *name, const st
                                  struct dtp_err *err) {
     const char *const *names;
     size_t n;
-    if (is_path(name))
+    if (dtp_ends_with(name, ".json"))
         return dtp_json_read_file(a, name, out, err);
     DTP_TRY(dtp_framework_list(a, &names, &n, err));
     int exact = dtp_name_index(names, name);

@@ -30,15 +30,10 @@ static bool is_folder(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static bool ends_with(const char *s, const char *suffix) {
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
 /* Returns a file's own name; for .../gpt2/config.json it is the folder's. */
 static const char *name_of_path(struct dtp_arena *a, const char *path) {
     size_t n = strlen(path);
-    n -= ends_with(path, ".json") ? strlen(".json") : 0;
+    n -= dtp_ends_with(path, ".json") ? strlen(".json") : 0;
     char *stem = dtp_arena_strndup(a, path, n), *slash = strrchr(stem, '/');
     if (slash && strcmp(slash, "/config") == 0) {
         *slash = '\0';
@@ -163,7 +158,7 @@ enum dtp_status dtp_model_load_by(struct dtp_arena *a, struct dtp_model_names **
         const char *path = dtp_arena_printf(a, "%s/config.json", name);
         return load_file(a, path, name_of_path(a, path), out, err);
     }
-    if (ends_with(name, ".json") || (strchr(name, '/') && access(name, R_OK) == 0))
+    if (dtp_ends_with(name, ".json") || (strchr(name, '/') && access(name, R_OK) == 0))
         return load_file(a, name, name_of_path(a, name), out, err);
     if (!strchr(name, '/') && name[0] && access(library_path(a, name), R_OK) == 0)
         return load_library(a, name, out, err);

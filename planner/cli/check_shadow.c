@@ -375,12 +375,6 @@ struct row {
     const struct shadow *shadow, *after, *on_gpu;
 };
 
-static void put_object(struct dtp_json_out *w, const struct dtp_field *f, const void *in) {
-    dtp_json_object(w);
-    dtp_fields_write(w, f->fields, in);
-    dtp_json_end(w);
-}
-
 static void put_plans(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
     const struct document *d = at;
     const struct shadows *x = d->shadows;
@@ -388,7 +382,7 @@ static void put_plans(struct dtp_json_out *w, const struct dtp_field *f, const v
     for (size_t i = 0; i < x->nplans; i++) {
         const struct plan_row row = {x->plan[i].plan, x->plan[i].step_s,
                                      d->after ? scaled_s(x, &x->plan[i]) : 0};
-        put_object(w, f, &row);
+        dtp_put_object(w, f, &row);
     }
     dtp_json_end(w);
 }
@@ -403,7 +397,7 @@ static void put_actions(struct dtp_json_out *w, const struct dtp_field *f, const
         const struct action action = {dtp_action_names[kinds[k]], s->predicted_s[k],
                                       x->after ? &run : NULL};
         if (s->predicted_s[k] > 0)
-            put_object(w, f, &action);
+            dtp_put_object(w, f, &action);
     }
     dtp_json_end(w);
 }
@@ -414,13 +408,12 @@ static void put_rows(struct dtp_json_out *w, const struct dtp_field *f, const vo
     for (size_t i = 0; i < d->shadows->nrows; i++) {
         const struct shadow *s = &d->shadows->row[i], *after = d->after ? s : NULL;
         const struct row row = {s, after, s->clock_hz > 0 ? after : NULL};
-        put_object(w, f, &row);
+        dtp_put_object(w, f, &row);
     }
     dtp_json_end(w);
 }
 
 /* clang-format off */
-#define PART(member, table) {"part", DTP_FIELD_PUT, AT(member), .put = dtp_put_part, .flat = true, .fields = table}
 #define AT(member) offsetof(struct action_run, member)
 static const struct dtp_field action_run_fields[] = {
     {"count", DTP_FIELD_INT, AT(count), .help = "actions that were measured"},
@@ -431,7 +424,7 @@ static const struct dtp_field action_run_fields[] = {
 static const struct dtp_field action_fields[] = {
     {"name", DTP_FIELD_STRING, AT(name), .help = "F, B, I, W, ..."},
     {"predicted_s", DTP_FIELD_DOUBLE, AT(predicted_s), .help = "time of one"},
-    PART(after, action_run_fields), {0}};
+    DTP_FIELD_PART_AT(AT(after), action_run_fields), {0}};
 #undef AT
 #define AT(member) offsetof(struct shadow, member)
 static const struct dtp_field rank_fields[] = {
@@ -452,10 +445,10 @@ static const struct dtp_field failure_fields[] = {
 #undef AT
 #define AT(member) offsetof(struct row, member)
 static const struct dtp_field row_fields[] = {
-    PART(shadow, rank_fields),
+    DTP_FIELD_PART_AT(AT(shadow), rank_fields),
     {"actions", DTP_FIELD_PUT, 0, .put = put_actions, .inner = "[]", .fields = action_fields},
-    PART(shadow, predicted_fields), PART(after, measured_fields), PART(on_gpu, gpu_fields),
-    PART(shadow, failure_fields), {0}};
+    DTP_FIELD_PART_AT(AT(shadow), predicted_fields), DTP_FIELD_PART_AT(AT(after), measured_fields), DTP_FIELD_PART_AT(AT(on_gpu), gpu_fields),
+    DTP_FIELD_PART_AT(AT(shadow), failure_fields), {0}};
 #undef AT
 #define AT(member) offsetof(struct plan_row, member)
 static const struct dtp_field plan_fields[] = {
@@ -466,11 +459,6 @@ static const struct dtp_field plan_fields[] = {
     {0}};
 #undef AT
 #define AT(member) offsetof(struct dtp_check, member)
-static const struct dtp_field machine_fields[] = {
-    {"machine", DTP_FIELD_STRING, AT(machine), .help = "machine that it ran on"},
-    {"versions", DTP_FIELD_STRING, AT(versions), .help = "versions of driver and libraries, on GPUs"},
-    {"backend", DTP_FIELD_STRING, AT(backend), .help = "cpu or cuda"},
-    {0}};
 static const struct dtp_field steps_fields[] = {
     {"steps", DTP_FIELD_INT, AT(steps), .help = "steps that each rank ran"}, {0}};
 #undef AT
@@ -485,15 +473,15 @@ static const struct dtp_field summary_fields[] = {
 #define AT(member) offsetof(struct document, member)
 static const struct dtp_field document_fields[] = {
     DTP_FIELD_SCHEMA_VERSION, DTP_FIELD_SOURCE("dtplan check --shadow: predicted, and measured on machine"),
-    PART(check, machine_fields),
+    DTP_FIELD_PART_AT(AT(check), dtp_check_machine_fields),
     {"model", DTP_FIELD_PUT, AT(problem), .put = dtp_put_model_name, .help = "name of the model"},
     {"cluster", DTP_FIELD_PUT, AT(problem), .put = dtp_put_cluster_name, .help = "cluster that the plans are for"},
     {"framework", DTP_FIELD_PUT, AT(problem), .put = dtp_put_framework_name, .help = "name of the framework"},
     {"gpus", DTP_FIELD_PUT, AT(problem), .put = dtp_put_gpus, .help = "GPUs of the plans"},
-    PART(problem, seq_fields), PART(check, steps_fields),
+    DTP_FIELD_PART_AT(AT(problem), seq_fields), DTP_FIELD_PART_AT(AT(check), steps_fields),
     {"plans", DTP_FIELD_PUT, 0, .put = put_plans, .inner = "[]", .fields = plan_fields},
     {"rows", DTP_FIELD_PUT, 0, .put = put_rows, .inner = "[]", .fields = row_fields},
-    PART(after, summary_fields), {0}};
+    DTP_FIELD_PART_AT(AT(after), summary_fields), {0}};
 /* clang-format on */
 const struct dtp_form dtp_check_shadow_form = {
     "check --shadow", "Ranks of a large plan, one at a time.", document_fields};

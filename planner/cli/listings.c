@@ -469,9 +469,7 @@ static void put_algorithms(struct dtp_json_out *w, const struct dtp_field *f, co
         if (n < 0)
             continue;
         const struct algorithm x = {algo, DTP_LIST(steps, n)};
-        dtp_json_object(w);
-        dtp_fields_write(w, f->fields, &x);
-        dtp_json_end(w);
+        dtp_put_object(w, f, &x);
     }
     dtp_json_end(w);
 }

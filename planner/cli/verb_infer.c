@@ -109,9 +109,7 @@ static void put_guesses(struct dtp_json_out *w, const struct dtp_field *f, const
             continue;
         const struct guess x = {g, value_text(d->a, (enum dtp_infer_field)i, g->value)};
         dtp_json_put_key(w, dtp_infer_keys[i]);
-        dtp_json_object(w);
-        dtp_fields_write(w, f->fields, &x);
-        dtp_json_end(w);
+        dtp_put_object(w, f, &x);
     }
     dtp_json_end(w);
 }
@@ -131,7 +129,6 @@ static void put_notes(struct dtp_json_out *w, const struct dtp_field *f, const v
 }
 
 /* clang-format off */
-#define PART(member, table) {"part", DTP_FIELD_PUT, IN(member), .put = dtp_put_part, .flat = true, .fields = table}
 #define IN(member) offsetof(struct dtp_guess, member)
 static const struct dtp_field evidence_fields[] = {
     {"confidence", DTP_FIELD_DOUBLE, IN(confidence), .help = "0 to 1"},
@@ -143,7 +140,7 @@ static const struct dtp_field guess_fields[] = {
     {"value", DTP_FIELD_PUT, IN(guess), .put = put_value,
      .help = "number, or that of the name in text; a name is layers, hidden, heads, ..."},
     {"text", DTP_FIELD_STRING, IN(text), .help = "the same in words"},
-    PART(guess, evidence_fields), {0}};
+    DTP_FIELD_PART_AT(IN(guess), evidence_fields), {0}};
 #undef IN
 static const struct dtp_form model_form = {.title = "MODEL"};
 #define IN(member) offsetof(struct dtp_infer_model, member)
@@ -157,17 +154,17 @@ static const struct dtp_field plan_fields[] = {
     {"schema_version", DTP_FIELD_PUT, .put = dtp_put_schema_version,
      .help = "version of this form, that of a plan document with what follows"},
     DTP_FIELD_SOURCE("dtplan infer: from traces"),
-    PART(model, model_fields),
+    DTP_FIELD_PART_AT(IN(model), model_fields),
     {"cluster", DTP_FIELD_STRING, IN(cluster), .help = "cluster that has the trace's GPU"},
     {"framework", DTP_FIELD_STRING, IN(framework), .help = "framework whose kernels these are"},
     {"gpus", DTP_FIELD_INT, IN(gpus), .help = "GPUs of the job"},
-    PART(model, layout_fields), {0}};
+    DTP_FIELD_PART_AT(IN(model), layout_fields), {0}};
 static const struct dtp_field notes_fields[] = {
     {"notes", DTP_FIELD_PUT, IN(model), .put = put_notes, .help = "what was taken for what the trace does not say"}, {0}};
 static const struct dtp_field document_fields[] = {
     {"inferred", DTP_FIELD_PUT, 0, .put = put_guesses, .inner = ".*", .fields = guess_fields,
      .help = "what the trace tells"},
-    PART(plan, plan_fields), PART(notes, notes_fields), {0}};
+    DTP_FIELD_PART_AT(IN(plan), plan_fields), DTP_FIELD_PART_AT(IN(notes), notes_fields), {0}};
 /* clang-format on */
 static const struct dtp_form document = {"infer", "The model and the plan behind a trace.",
                                          document_fields};

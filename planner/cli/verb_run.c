@@ -264,15 +264,12 @@ static void put_actions(struct dtp_json_out *w, const struct dtp_field *f, const
         action.mean_s = dtp_action_mean_s(d->result, kind, &action.count);
         if (action.count == 0)
             continue;
-        dtp_json_object(w);
-        dtp_fields_write(w, f->fields, &action);
-        dtp_json_end(w);
+        dtp_put_object(w, f, &action);
     }
     dtp_json_end(w);
 }
 
 /* clang-format off */
-#define PART(member, table) {"part", DTP_FIELD_PUT, IN(member), .put = dtp_put_part, .flat = true, .fields = table}
 #define IN(member) offsetof(struct action, member)
 static const struct dtp_field action_fields[] = {
     {"name", DTP_FIELD_ENUM, IN(kind), .names = dtp_action_names, .help = "F, B, I, W, ..."},
@@ -312,7 +309,7 @@ static const struct dtp_field shadow_fields[] = {
 #define IN(member) offsetof(struct document, member)
 static const struct dtp_field tail_fields[] = {
     {"mfu", DTP_FIELD_DOUBLE, IN(mfu), .help = "model FLOPs as a share of the peak"},
-    PART(on_gpu, gpu_fields), PART(scaled, scale_fields), PART(shadow, shadow_fields),
+    DTP_FIELD_PART_AT(IN(on_gpu), gpu_fields), DTP_FIELD_PART_AT(IN(scaled), scale_fields), DTP_FIELD_PART_AT(IN(shadow), shadow_fields),
     {0}};
 static const struct dtp_field actions_fields[] = {
     {"actions", DTP_FIELD_PUT, 0, .put = put_actions, .inner = "[]", .fields = action_fields}, {0}};
@@ -322,7 +319,7 @@ static const struct dtp_field document_fields[] = {
     {"backend", DTP_FIELD_STRING, IN(backend), .help = "cpu or cuda"},
     DTP_FIELD_PLAN_AT(IN(plan)),
     {"failure", DTP_FIELD_STRING, IN(failure), .help = "why it failed; then nothing follows"},
-    PART(result, result_fields), PART(ended, tail_fields), PART(with_actions, actions_fields),
+    DTP_FIELD_PART_AT(IN(result), result_fields), DTP_FIELD_PART_AT(IN(ended), tail_fields), DTP_FIELD_PART_AT(IN(with_actions), actions_fields),
     {0}};
 /* clang-format on */
 static const struct dtp_form document = {"run", "A run that trained; the last line.",

@@ -245,9 +245,8 @@ static int compare_names(const void *x, const void *y) {
 }
 
 static bool is_wanted(struct dtp_arena *a, const char *path, const char *name, const char *suffix) {
-    size_t n = strlen(name), m = strlen(suffix);
     struct stat st;
-    return n > m && name[0] != '.' && strcmp(name + n - m, suffix) == 0 &&
+    return name[0] != '.' && dtp_ends_with(name, suffix) &&
            stat(dtp_arena_printf(a, "%s/%s", path, name), &st) == 0 && S_ISREG(st.st_mode);
 }
 

@@ -210,9 +210,15 @@ struct dtp_list {
 };
 #define DTP_LIST(array, count) ((struct dtp_list){(array), (size_t)(count), sizeof *(array)})
 dtp_field_put dtp_put_list;
+dtp_field_put dtp_put_object;  /* an object with the members of the field */
 dtp_field_put dtp_put_pointer; /* a pointer to a struct, an object; NULL is null */
 /* A pointer to a struct whose members stand among the others (with .flat); NULL: none do. */
 dtp_field_put dtp_put_part;
+#define DTP_FIELD_PART_AT(at, table)                                                               \
+    {                                                                                              \
+        .name = "part", .kind = DTP_FIELD_PUT, .offset = at, .put = dtp_put_part, .flat = true,    \
+        .fields = table                                                                            \
+    }
 dtp_field_put dtp_put_constant; /* the first of the field's names, a string */
 
 #endif

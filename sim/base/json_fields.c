@@ -329,20 +329,15 @@ static enum dtp_status parse_bool(const char *text, const char *place, bool *out
     return DTP_OK;
 }
 
-static bool ends_with(const char *s, const char *suffix) {
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && strcmp(s + n - m, suffix) == 0;
-}
-
 /* A field's unit is the end of its name, so "80GB" and "25us" are understood where they belong. */
 static enum dtp_status parse_number(const struct dtp_field *f, const char *text, const char *place,
                                     double *out, struct dtp_err *err) {
     double v = 0;
-    if (ends_with(f->name, "_bytes")) {
+    if (dtp_ends_with(f->name, "_bytes")) {
         uint64_t bytes = 0;
         DTP_TRY(dtp_parse_bytes(text, place, &bytes, err));
         v = (double)bytes;
-    } else if (ends_with(f->name, "_s") && !ends_with(f->name, "_per_s")) {
+    } else if (dtp_ends_with(f->name, "_s") && !dtp_ends_with(f->name, "_per_s")) {
         DTP_TRY(dtp_parse_time(text, place, &v, err));
     } else {
         DTP_TRY(dtp_parse_double(text, place, &v, err));
@@ -497,7 +492,7 @@ static const struct dtp_field *members(const struct dtp_field *f) {
     return f->form && f->form->fields ? f->form->fields : f->fields;
 }
 
-static void write_object(struct dtp_json_out *w, const struct dtp_field *f, const void *in) {
+void dtp_put_object(struct dtp_json_out *w, const struct dtp_field *f, const void *in) {
     dtp_json_object(w);
     dtp_fields_write(w, members(f), in);
     dtp_json_end(w);
@@ -536,7 +531,7 @@ static void write_field(struct dtp_json_out *w, const struct dtp_field *f, const
         if (f->flat)
             dtp_fields_write(w, members(f), slot);
         else
-            write_object(w, f, slot);
+            dtp_put_object(w, f, slot);
         return;
     case DTP_FIELD_JSON:
         dtp_json_put_json(w, *(const struct dtp_json *const *)slot);
@@ -581,14 +576,14 @@ void dtp_put_list(struct dtp_json_out *w, const struct dtp_field *f, const void 
     const struct dtp_list *list = slot;
     dtp_json_array(w);
     for (size_t i = 0; i < list->n; i++)
-        write_object(w, f, (const char *)list->at + i * list->size_bytes);
+        dtp_put_object(w, f, (const char *)list->at + i * list->size_bytes);
     dtp_json_end(w);
 }
 
 void dtp_put_pointer(struct dtp_json_out *w, const struct dtp_field *f, const void *slot) {
     const void *in = *(const void *const *)slot;
     if (in)
-        write_object(w, f, in);
+        dtp_put_object(w, f, in);
     else
         dtp_json_put_null(w);
 }

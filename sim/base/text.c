@@ -41,6 +41,11 @@ bool dtp_text_has(const char *text, const char *lower) {
     return false;
 }
 
+bool dtp_ends_with(const char *s, const char *suffix) {
+    size_t n = strlen(s), m = strlen(suffix);
+    return n >= m && strcmp(s + n - m, suffix) == 0;
+}
+
 bool dtp_one_of(const char *words, const char *word) {
     size_t n = strlen(word);
     for (const char *at = words; at && *at;) {

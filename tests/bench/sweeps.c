@@ -185,8 +185,7 @@ enum dtp_status dtp_sweep_read(struct dtp_arena *a, const char *data, const stru
         const char *path = strncmp(file, "traces/", 7) == 0
                                ? dtp_data_path(a, file)
                                : dtp_arena_printf(a, "%s/%s", data, file);
-        size_t length = strlen(path);
-        bool json = strcmp(path + length - 5, ".json") == 0;
+        bool json = dtp_ends_with(path, ".json");
         DTP_TRY(json ? read_json(path, s, i, &p, err) : read_csv(path, s, i, &p, err));
     }
     if (p.n > 0)
