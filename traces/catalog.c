@@ -19,6 +19,9 @@ enum dtp_status dtp_format_detect(struct dtp_source *source, const struct dtp_fo
     DTP_TRY(dtp_source_peek(source, &at, &n, err));
     if (n == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: an empty file", dtp_source_name(source));
+    const char *other = dtp_head_no_content(at, n);
+    if (other)
+        return dtp_fail(err, DTP_EINPUT, "%s: %s", dtp_source_name(source), other);
     struct dtp_arena *a = dtp_arena_create("the first bytes of a file");
     const struct dtp_format_head *h = dtp_head_look(a, at, n);
     *out = NULL;

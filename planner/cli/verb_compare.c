@@ -7,6 +7,7 @@
 #include "planner/cli/cli.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
+#include "traces/catalog.h"
 #include "traces/tasks/diff.h"
 #include "traces/tasks/tasks_simulated.h"
 
@@ -16,6 +17,7 @@
 static bool is_trace(struct dtp_arena *a, const char *path) {
     struct stat st;
     struct dtp_source *s;
+    const struct dtp_format *format = NULL;
     const unsigned char *at;
     size_t n;
     if (strcmp(path, "-") == 0)
@@ -24,12 +26,10 @@ static bool is_trace(struct dtp_arena *a, const char *path) {
         return true;
     if (dtp_source_open(a, path, &s, NULL) != DTP_OK)
         return false;
-    bool trace = dtp_tasks_is_own(s) || dtp_source_is_tar(s);
-    if (!trace && dtp_source_peek(s, &at, &n, NULL) == DTP_OK) {
-        const char *head = dtp_arena_strndup(a, (const char *)at, n);
-        trace = strstr(head, "\"traceEvents\"") || strstr(head, "\"schemaVersion\"") ||
-                strstr(head, "\"deviceProperties\"") || strstr(head, "\"ph\"");
-    }
+    bool trace = dtp_source_is_tar(s) ||
+                 (dtp_format_detect(s, &format, NULL) == DTP_OK && format->kind == DTP_KIND_RANKS);
+    if (trace && format == &dtp_format_kineto && dtp_source_peek(s, &at, &n, NULL) == DTP_OK)
+        trace = !strstr(dtp_arena_strndup(a, (const char *)at, n), "\"schema_version\"");
     dtp_source_close(s);
     return trace;
 }

@@ -131,10 +131,39 @@ bool dtp_head_is_text(const struct dtp_format_head *h) {
     return h->is_text;
 }
 
+const char *dtp_head_no_content(const unsigned char *at, size_t n) {
+    static const char lfs[] = "version https://git-lfs.github.com/";
+    if (n >= sizeof lfs - 1 && memcmp(at, lfs, sizeof lfs - 1) == 0)
+        return "a Git LFS pointer, not the file it stands for: `git lfs pull` fetches that";
+    if (n >= 2 && ((at[0] == 0xff && at[1] == 0xfe) || (at[0] == 0xfe && at[1] == 0xff)))
+        return "text in UTF-16: `iconv -f UTF-16 -t UTF-8` makes it readable";
+    return NULL;
+}
+
+/* What files of other programs begin with. */
+static const char *binary_kind(const struct dtp_format_head *h) {
+    static const struct {
+        const char *magic, *kind;
+    } kinds[] = {{"PK\003\004", "a zip archive (or a PyTorch checkpoint)"},
+                 {"\050\265\057\375", "data compressed by zstd"},
+                 {"\375\067zXZ", "data compressed by xz"},
+                 {"BZh", "data compressed by bzip2"},
+                 {"\200\002", "a Python pickle"},
+                 {"\200\004", "a Python pickle"},
+                 {"\211PNG", "a picture"},
+                 {"%PDF", "a PDF document"},
+                 {"\177ELF", "a program"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (h->n >= strlen(kinds[i].magic) &&
+            memcmp(h->at, kinds[i].magic, strlen(kinds[i].magic)) == 0)
+            return kinds[i].kind;
+    return "binary data";
+}
+
 const char *dtp_head_describe(struct dtp_arena *a, const struct dtp_format_head *h) {
     struct dtp_str s = {.a = a};
     if (!h->json)
-        return h->is_text ? "text" : "binary data";
+        return h->is_text ? "text" : binary_kind(h);
     dtp_str_add(&s, "JSON with the keys");
     for (int i = 0; i < h->nkeys && i < 4; i++)
         dtp_str_printf(&s, " \"%s\"", h->key[i]);

@@ -88,6 +88,8 @@ bool dtp_head_line(const struct dtp_format_head *h, int k, char *out, size_t siz
 struct dtp_format_head *dtp_head_look(struct dtp_arena *a, const unsigned char *at, size_t n);
 /* What was seen, for a message. */
 const char *dtp_head_describe(struct dtp_arena *a, const struct dtp_format_head *h);
+/* What stands there in place of content that could be read, and what to do about it; NULL: nothing does. */
+const char *dtp_head_no_content(const unsigned char *at, size_t n);
 
 /* ---- for print() and json(): traffic by kind of collective and group ---- */
 

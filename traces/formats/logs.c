@@ -19,6 +19,8 @@ struct log_state {
     struct dtp_intern *texts; /* of rows of nccl-tests */
     double titan_s;           /* time stamp of the last step line, or -1 */
     int64_t titan_step;
+    int64_t bar_step, trainer_lines; /* of the last progress bar; lines of Hugging Face's Trainer */
+    uint64_t nccl_lines;             /* of NCCL_DEBUG */
 };
 
 /* ---- labels ---- */
@@ -191,7 +193,97 @@ static bool take_deepspeed_rate(struct log_state *s, char *line) {
         return false;
     int64_t step = strtoll(at + strlen(key), &end, 10);
     s->log->lines[DTP_LOG_DEEPSPEED]++;
+    take_stamp(s, line, step);
     take_labels(&s->log->scalars, end, step, false);
+    return true;
+}
+
+/* ---- MaxText ---- */
+
+/* "completed step: 5, seconds: 1.234, TFLOP/s/device: 123.4, Tokens/s/device: 3321.1, ..., loss: 10.2" */
+static bool take_maxtext(struct log_state *s, const char *line) {
+    static const char key[] = "completed step:", seconds[] = "seconds:";
+    const char *at = strstr(line, key), *time = at ? strstr(at, seconds) : NULL;
+    char *end;
+    if (!time)
+        return false;
+    int64_t step = strtoll(at + strlen(key), &end, 10);
+    double v = strtod(time + strlen(seconds), NULL);
+    s->log->lines[DTP_LOG_OTHER]++;
+    dtp_scalars_put(&s->log->scalars, "seconds", step,
+                    &(struct dtp_reading){DTP_QUANTITY_STEP_S, v});
+    at = strchr(time, ',');
+    if (at)
+        take_labels(&s->log->scalars, at + 1, step, true);
+    return true;
+}
+
+/* ---- NeMo ---- */
+
+/* "train_step_timing in s: [11.85, 6.98, 5.36]": the times of all steps in one line. */
+static bool take_list(struct log_state *s, const char *line) {
+    static const char key[] = "train_step_timing in s: [", tag[] = "train_step_timing in s";
+    const char *at = strstr(line, key);
+    char *end;
+    if (!at)
+        return false;
+    at += strlen(key);
+    for (int64_t step = 1;; step++) {
+        double v = strtod(at, &end);
+        if (end == at)
+            break;
+        dtp_scalars_put(&s->log->scalars, tag, step, &(struct dtp_reading){DTP_QUANTITY_STEP_S, v});
+        at = end + strspn(end, ", ");
+    }
+    s->log->lines[DTP_LOG_OTHER]++;
+    return true;
+}
+
+/* ---- Hugging Face's Trainer and what builds on it (ms-swift) ---- */
+
+/* "  0%|   | 1/712 [10:58<90:00:48, 447.23s/it]", several a line where a carriage return parts them. A bar with
+ * a description (Loading, Map) is not that of the training. */
+static bool take_bar(struct log_state *s, const char *line) {
+    bool any = false;
+    for (const char *bar = line; (bar = strstr(bar, "%|")); bar++) {
+        const char *from = bar, *at = strchr(bar + 2, '|');
+        int64_t n, of;
+        while (from > line && from[-1] != '\r' && from[-1] != ']')
+            from--;
+        if (strspn(from, " \t0123456789") != (size_t)(bar - from) || !at)
+            continue;
+        const char *rate = strchr(at, '<'), *end = rate ? strchr(rate, ']') : NULL;
+        rate = rate ? strchr(rate, ',') : NULL;
+        if (!count_of(at + 1, &n, &of) || !rate || !end || rate > end)
+            continue;
+        char *unit;
+        double v = strtod(rate + 1, &unit);
+        bool inverse = strncmp(unit, "it/s", 4) == 0;
+        if ((!inverse && strncmp(unit, "s/it", 4) != 0) || !(v > 0))
+            continue;
+        s->log->steps_of = of;
+        any = n != s->bar_step || any;
+        if (n != s->bar_step) /* the bar is drawn again before and after other lines */
+            dtp_scalars_put(&s->log->scalars, "time of the progress bar (s/it)", n,
+                            &(struct dtp_reading){DTP_QUANTITY_STEP_S, inverse ? 1 / v : v});
+        s->bar_step = n;
+    }
+    s->log->lines[DTP_LOG_OTHER] += any;
+    return any;
+}
+
+/* "{'loss': 1.2345, 'grad_norm': 2.1, 'learning_rate': 1e-05, 'epoch': 0.01}", of ms-swift with
+ * 'global_step/max_steps': '10/712'. */
+static bool take_trainer(struct log_state *s, const char *line) {
+    static const char steps[] = "'global_step/max_steps':";
+    const char *at = strstr(line, "{'loss':"), *count = at ? strstr(at, steps) : NULL;
+    int64_t n = s->bar_step > 0 ? s->bar_step : ++s->trainer_lines, of;
+    if (!at || !strstr(at, "'epoch':"))
+        return false;
+    if (count && count_of(count + strlen(steps) + strspn(count + strlen(steps), " '"), &n, &of))
+        s->log->steps_of = of;
+    s->log->lines[DTP_LOG_OTHER]++;
+    take_labels(&s->log->scalars, at, n, false);
     return true;
 }
 
@@ -203,7 +295,7 @@ static bool says_step(enum dtp_quantity q) {
 
 /* "global_step: 9"; but "step: 3.2s" is a time. */
 static bool step_of(const struct dtp_label *l, int64_t *out) {
-    static const char *const names[] = {"step", "global_step", "iteration", "iter"};
+    static const char *const names[] = {"step", "steps", "global_step", "iteration", "iter"};
     size_t i = 0, n = sizeof names / sizeof *names, end;
     double v;
     while (i < n && (l->n != strlen(names[i]) || strncmp(l->at, names[i], l->n) != 0))
@@ -233,8 +325,10 @@ static bool take_other(struct log_state *s, const char *line) {
 }
 
 static bool take_train(struct log_state *s, char *line) {
-    return take_iteration(s, line) || take_titan(s, line) || take_deepspeed_times(s, line) ||
-           take_deepspeed_rate(s, line) || take_other(s, line);
+    bool bar = take_bar(s, line); /* other lines may stand behind it */
+    return take_iteration(s, line) || take_maxtext(s, line) || take_titan(s, line) ||
+           take_deepspeed_times(s, line) || take_deepspeed_rate(s, line) || take_list(s, line) ||
+           take_trainer(s, line) || take_other(s, line) || bar;
 }
 
 enum { MOST_FIELDS = 16, NEW_FIELDS = 13, OLD_FIELDS = 12, MOST_RANKS = 1 << 24 };
@@ -329,11 +423,34 @@ double dtp_nccl_log_average_bytes_per_s(const struct dtp_nccl_log *log) {
 
 /* ---- all ---- */
 
+/* Colours that lost their ESC bytes, "[31mstep: 10": the line has one of a foreground. */
+static bool has_bare_colours(const char *line) {
+    for (const char *at = line; (at = strchr(at, '[')); at++)
+        if ((at[1] == '3' || at[1] == '9') && isdigit((unsigned char)at[2]) && at[3] == 'm')
+            return true;
+    return false;
+}
+
+static void remove_bare_colours(char *line) {
+    char *to = line;
+    for (const char *from = line; *from;) {
+        size_t n = *from == '[' ? strspn(from + 1, "0123456789;") : 0;
+        if (n > 0 && from[n + 1] == 'm')
+            from += n + 2;
+        else
+            *to++ = *from++;
+    }
+    *to = '\0';
+}
+
 /* Terminal colours: ESC [ ... letter. */
 static void remove_colours(char *line) {
     char *to = strchr(line, '\033');
-    if (!to)
+    if (!to) {
+        if (has_bare_colours(line))
+            remove_bare_colours(line);
         return;
+    }
     for (const char *from = to; *from;) {
         if (*from != '\033') {
             *to++ = *from++;
@@ -359,6 +476,7 @@ enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, str
     dtp_lines_init(&l, a, source);
     while (dtp_lines_next(&l, &line, &status, err)) {
         remove_colours(line);
+        state.nccl_lines += strstr(line, "NCCL INFO") != NULL;
         if (take_train(&state, line))
             continue;
         out->lines[DTP_LOG_NCCL_TESTS] += take_nccl(&state, without_prefix(line));
@@ -367,6 +485,11 @@ enum dtp_status dtp_log_read(struct dtp_arena *a, struct dtp_source *source, str
     for (int d = 0; d < DTP_NLOG_DIALECTS; d++)
         if (out->lines[d] > out->lines[out->dialect])
             out->dialect = (enum dtp_log_dialect)d;
+    if (out->nccl.n == 0 && out->scalars.n == 0 && state.nccl_lines > 0)
+        return dtp_fail(err, DTP_EINPUT,
+                        "%s: output of NCCL_DEBUG (%llu lines): rings and channels, no time of a "
+                        "step or collective; NCCL_TOPO_DUMP_FILE writes a topology that is read",
+                        dtp_source_name(source), (unsigned long long)state.nccl_lines);
     if (out->nccl.n == 0 && out->scalars.n == 0)
         return dtp_fail(
             err, DTP_EINPUT,
@@ -435,8 +558,10 @@ static void print_series(FILE *f, const struct dtp_scalars *s) {
                 quantity_text(series->quantity, t.median, b[2]),
                 quantity_text(series->quantity, t.min, b[3]),
                 quantity_text(series->quantity, t.max, b[4]));
-        if (series->nan > 0)
-            fprintf(f, "  (%llu NaN)", (unsigned long long)series->nan);
+        if (series->nan > series->negative)
+            fprintf(f, "  (%llu NaN)", (unsigned long long)(series->nan - series->negative));
+        if (series->negative > 0)
+            fprintf(f, "  (%llu below 0 left out)", (unsigned long long)series->negative);
         fprintf(f, "\n");
     }
     fprintf(f, "  median, min and max after the warm-up, the first 5 %% and at least one\n");
@@ -529,7 +654,11 @@ void dtp_log_json(struct dtp_arena *a, struct dtp_json_out *w, const struct dtp_
 }
 
 static bool is_log(const struct dtp_format_head *h) {
-    return dtp_head_is_text(h) && !dtp_head_json(h);
+    size_t n;
+    const unsigned char *at = dtp_head_bytes(h, &n);
+    bool python =
+        n > 1 && at[0] == '{' && at[1] == '\''; /* a dictionary of Hugging Face's Trainer */
+    return dtp_head_is_text(h) && (!dtp_head_json(h) || python);
 }
 
 static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *v,

@@ -12,9 +12,13 @@
  *                  time: that is taken from the time stamps of the lines, if they have any
  *     DeepSpeed    "time (ms) | fwd: X | bwd: X | ... | step: X" and "... global_step=N, ...
  *                  CurrSamplesPerSec=X, MemAllocated=XGB, ..."
+ *     MaxText      "completed step: N, seconds: X, TFLOP/s/device: X, Tokens/s/device: X, ..."
+ *     NeMo         "train_step_timing in s: [X, X, ...]": the steps in order
+ *     Trainer      Hugging Face's "{'loss': X, ..., 'epoch': X}" and the bar "N/M [..., X s/it]"; ms-swift's with
+ *                  'global_step/max_steps'
  *     others       two labels and more of which one says how fast or how full, in the words of labels.h, under
  *                  "step: N", "global_step: N" or "iteration: N", else under their number
- * Lines that are none of these are passed over; colours are removed.
+ * Lines that are none of these are passed over; colours are removed, with their ESC bytes or without.
  */
 #ifndef DTP_TRACES_FORMATS_LOGS_H
 #define DTP_TRACES_FORMATS_LOGS_H

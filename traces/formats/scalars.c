@@ -53,6 +53,10 @@ static struct dtp_series *series_of(struct dtp_scalars *s, const char *tag,
 static void add_point(struct dtp_scalars *s, struct dtp_series *series, int64_t step,
                       double value) {
     series->at = dtp_arena_room(s->a, series->at, sizeof *series->at, series->n, &series->capacity);
+    bool time = series->quantity <= DTP_QUANTITY_OPTIMIZER_S;
+    series->negative += time && value < 0;
+    if (time && value < 0) /* a clock that was set back says nothing */
+        value = (double)NAN;
     series->at[series->n++] = (struct dtp_point){step, value};
     series->nan += isnan(value) ? 1 : 0;
 }

@@ -27,7 +27,8 @@ struct dtp_series {
     double unit; /* applied */
     struct dtp_point *at;
     size_t n, capacity;
-    uint64_t nan; /* of the n */
+    uint64_t nan;      /* of the n */
+    uint64_t negative; /* of the nan: times below 0 */
 };
 
 struct dtp_scalars {
