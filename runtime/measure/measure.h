@@ -119,10 +119,6 @@ struct dtp_measure_board {
     int nloads;
     struct dtp_dev_about about;
 };
-/* One entry of the sweep: the median time of repeats of `run` that take target_s. */
-double dtp_measure_typical_s(void (*run)(void *context, int i), void *context, double target_s);
-enum dtp_status dtp_measure_kernels(struct dtp_arena *a, const struct dtp_measure_options *o,
-                                    struct dtp_measured *out, struct dtp_err *err);
 enum dtp_status dtp_measure_device_comm(struct dtp_arena *a, const struct dtp_measure_options *o,
                                         const struct dtp_measure_grid *grid,
                                         struct dtp_measured *out, struct dtp_err *err);
