@@ -162,9 +162,6 @@ uint32_t dtp_cluster_node_links(const struct dtp_cluster *c);
 /* Routes between nodes share no link when no end of one is in a block of so many nodes with an end of the
  * other; 0: no such number. */
 int dtp_cluster_block_nodes(const struct dtp_cluster *c);
-/* "node3.nic2.out", for messages and tests. */
-const char *dtp_cluster_link_name(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
-                                  uint32_t link);
 #define DTP_MAX_ROUTE 16
 struct dtp_route {
     int n;

@@ -85,7 +85,7 @@ bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t li
     return !in_node || (int)link % each >= intra_links(&c->node);
 }
 
-/* ---- capacities and names ---- */
+/* ---- capacities ---- */
 
 static double nic_capacity(const struct dtp_node *n) {
     return n->nic_bytes_per_s * n->nic_efficiency;
@@ -146,46 +146,6 @@ double dtp_cluster_link_capacity(const struct dtp_cluster *c, int ngpus, uint32_
     }
     int in_node = l % per_node;
     return in_node < intra_links(n) ? intra_capacity(n, in_node) : nic_capacity(n);
-}
-
-static const char *intra_name(struct dtp_arena *a, const struct dtp_node *n, int node, int link) {
-    static const char *const sides[] = {"out", "in"}, *const ends[] = {"up", "down"};
-    int gpu_links = 2 * n->gpus;
-    if (n->intra == DTP_INTRA_SHM)
-        return dtp_arena_printf(a, "node%d.memory", node);
-    if (n->intra == DTP_INTRA_SWITCH)
-        return dtp_arena_printf(a, "node%d.gpu%d.%s", node, link / 2, sides[link & 1]);
-    if (n->intra == DTP_INTRA_PCIE) {
-        if (link < gpu_links)
-            return dtp_arena_printf(a, "node%d.gpu%d.%s", node, link / 2, ends[link & 1]);
-        link -= gpu_links;
-        if (link < 2 * switches(n))
-            return dtp_arena_printf(a, "node%d.pcie%d.%s", node, link / 2, ends[link & 1]);
-        return dtp_arena_printf(a, "node%d.socket%d.out", node, link - 2 * switches(n));
-    }
-    for (int i = 0; i < n->gpus; i++)
-        for (int k = 0; k < n->gpus; k++)
-            if (n->mesh_id[i][k] == link)
-                return dtp_arena_printf(a, "node%d.gpu%d-gpu%d", node, i, k);
-    link -= n->nmesh;
-    if (link < gpu_links)
-        return dtp_arena_printf(a, "node%d.host%d.%s", node, link / 2, sides[link & 1]);
-    return dtp_arena_printf(a, "node%d.socket%d.out", node, link - gpu_links);
-}
-
-const char *dtp_cluster_link_name(struct dtp_arena *a, const struct dtp_cluster *c, int ngpus,
-                                  uint32_t link) {
-    int nnodes = dtp_cluster_nnodes(c, ngpus), per_node = node_links(&c->node), l = (int)link;
-    if (l >= nnodes * per_node) {
-        struct tier_place at = find_tier(c, nnodes, l - nnodes * per_node);
-        return dtp_arena_printf(a, "%s%d.%d.%s", c->tier[at.tier].name, at.group, at.rail,
-                                at.down ? "down" : "up");
-    }
-    int node = l / per_node, in_node = l % per_node, intra = intra_links(&c->node);
-    if (in_node < intra)
-        return intra_name(a, &c->node, node, in_node);
-    in_node -= intra;
-    return dtp_arena_printf(a, "node%d.nic%d.%s", node, in_node / 2, in_node & 1 ? "in" : "out");
 }
 
 /* ---- the mesh ---- */

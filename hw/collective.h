@@ -131,12 +131,6 @@ struct dtp_coll_call {
     int ngpus;
 };
 
-/* Closed form of the steps of one group on its real routes, alone: what the engine gives for the same
- * steps as flows. DTP_EUNSUPPORTED when the algorithm does not apply (AUTO does not). */
-enum dtp_status dtp_coll_time_on_routes(struct dtp_arena *a, const struct dtp_cluster *c,
-                                        const struct dtp_coll_call *call, double bytes,
-                                        double *out_s, struct dtp_err *err);
-
 /* Link uses of a compound flow whose work is `bytes` (as above): weight = bytes on the link / bytes, for
  * every member and every step, links ascending. Returns the number of uses. Links are those of
  * dtp_cluster_route(); in a mesh each GPU spreads what it sends over its links into the group, as

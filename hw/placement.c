@@ -7,10 +7,8 @@
 #include "sim/base/mix.h"
 #include "sim/base/text.h"
 
-const char *const dtp_axis_names[] = {"tp",  "cp",  "dp",   "pp",      "dp-cp", "ep",
-                                      "etp", "edp", "zero", "replica", NULL};
-
 enum { NBASIC = 4 };
+static const char *const axis_names[NBASIC] = {"tp", "cp", "dp", "pp"};
 
 static int basic_size(const struct dtp_placement *p, int axis) {
     const int sizes[NBASIC] = {p->tp, p->cp, p->dp, p->pp};
@@ -25,7 +23,7 @@ static enum dtp_status parse_order(const char *order, int axis[NBASIC], struct d
         size_t n = strcspn(at, "-");
         int found = -1;
         for (int k = 0; k < NBASIC; k++)
-            if (n == strlen(dtp_axis_names[k]) && strncmp(at, dtp_axis_names[k], n) == 0)
+            if (n == strlen(axis_names[k]) && strncmp(at, axis_names[k], n) == 0)
                 found = k;
         bool last = i == NBASIC - 1;
         if (found < 0 || seen[found] || (at[n] == '-') == last)

@@ -28,7 +28,6 @@ enum dtp_axis {
     DTP_AXIS_REPLICA, /* ranks that hold the same shard of it, one of each zero_group */
     DTP_NAXES
 };
-extern const char *const dtp_axis_names[]; /* "tp", "cp", "dp", "pp", ... NULL */
 
 struct dtp_group {
     int first, stride, size;

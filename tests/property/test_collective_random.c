@@ -9,6 +9,7 @@
 #include "sim/base/rng.h"
 #include "sim/base/units.h"
 #include "sim/engine.h"
+#include "tests/cluster_routes.h"
 #include "tests/suites.h"
 
 #define TOLERANCE 1e-9
@@ -159,10 +160,9 @@ static void test_closed_forms(void) {
         call.group = (struct dtp_group){below(&r, 5), stride, 2 + below(&r, 15)};
         call.ngpus = call.group.first + stride * call.group.size;
         double bytes = 1e3 + 1e8 * dtp_rng_uniform(&r), closed = 0;
-        struct dtp_err err = {0};
         if (call.kind == DTP_SEND_RECV)
             call.group.size = 2;
-        if (dtp_coll_time_on_routes(trial, &c, &call, bytes, &closed, &err) != DTP_OK)
+        if (!time_on_routes(trial, &c, &call, bytes, &closed))
             continue;
         double simulated = simulate(&c, &call, bytes);
         double e = fabs(simulated - closed) / closed;
@@ -189,7 +189,7 @@ static void test_conservation(void) {
         uint32_t n = dtp_coll_uses(trial, &c, &call, &use);
         double out = 0, in = 0, up = 0, down = 0;
         for (uint32_t k = 0; k < n; k++) {
-            const char *name = dtp_cluster_link_name(trial, &c, call.ngpus, use[k].resource);
+            const char *name = link_name(trial, &c, call.ngpus, use[k].resource);
             const char *end = strrchr(name, '.') + 1;
             bool outer =
                 strstr(name, "nic") || (c.node.intra == DTP_INTRA_SWITCH && strstr(name, "gpu"));

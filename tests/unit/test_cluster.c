@@ -5,6 +5,7 @@
 
 #include "hw/collective.h"
 #include "sim/base/units.h"
+#include "tests/cluster_routes.h"
 #include "tests/cluster_case.h"
 #include "tests/suites.h"
 
@@ -102,7 +103,7 @@ static struct dtp_route route(const struct dtp_cluster *c, int ngpus, int src, i
 static bool passes(const struct dtp_cluster *c, int ngpus, const struct dtp_route *r,
                    const char *name) {
     for (int i = 0; i < r->n; i++)
-        if (strcmp(dtp_cluster_link_name(a, c, ngpus, r->link[i]), name) == 0)
+        if (strcmp(link_name(a, c, ngpus, r->link[i]), name) == 0)
             return true;
     return false;
 }

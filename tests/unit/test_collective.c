@@ -6,6 +6,7 @@
 
 #include "hw/collective.h"
 #include "sim/base/units.h"
+#include "tests/cluster_routes.h"
 #include "tests/cluster_case.h"
 #include "tests/near.h"
 #include "tests/suites.h"
@@ -170,7 +171,7 @@ static void test_ring_weights(void) {
     uint32_t n = dtp_coll_uses(a, &c, &call, &use);
     double nic = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (strstr(dtp_cluster_link_name(a, &c, 16, use[i].resource), "nic")) {
+        if (strstr(link_name(a, &c, 16, use[i].resource), "nic")) {
             CU_ASSERT(nic <= 0 || is_near(use[i].weight, nic, EXACT));
             nic = use[i].weight;
         }
@@ -187,7 +188,7 @@ static void test_broadcast_weights(void) {
         uint32_t n = dtp_coll_uses(a, &c, &call, &use);
         double nics = 0, most = 0;
         for (uint32_t i = 0; i < n; i++)
-            if (strstr(dtp_cluster_link_name(a, &c, 16, use[i].resource), "nic")) {
+            if (strstr(link_name(a, &c, 16, use[i].resource), "nic")) {
                 nics += use[i].weight;
                 most = use[i].weight > most ? use[i].weight : most;
             } else {
@@ -218,7 +219,7 @@ static void test_exchange_bytes(void) {
                 uint32_t n = dtp_coll_uses(a, &c, &call, &use);
                 double nics = 0;
                 for (uint32_t k = 0; k < n; k++)
-                    if (strstr(dtp_cluster_link_name(a, &c, call.ngpus, use[k].resource), "nic"))
+                    if (strstr(link_name(a, &c, call.ngpus, use[k].resource), "nic"))
                         nics += use[k].weight;
                 int here = c.node.gpus / stride > 0 ? c.node.gpus / stride : 1;
                 double elsewhere = size > here ? size - here : 0;
@@ -230,7 +231,6 @@ static void test_exchange_bytes(void) {
 /* By shape and on the real routes: the same closed form, on switched nodes. */
 static void test_closed_form(void) {
     struct dtp_cluster c = load("a100");
-    struct dtp_err err = {0};
     c.rail_optimised = false;
     for (int algo = DTP_ALGO_RECURSIVE_DOUBLING; algo < DTP_NALGOS; algo++)
         for (int kind = 0; kind < DTP_NCOLLECTIVES; kind++)
@@ -242,7 +242,7 @@ static void test_closed_form(void) {
                     (enum dtp_collective)kind, (enum dtp_algo)algo, {0, 1, size}, size};
                 if (algo == DTP_ALGO_TREE || algo == DTP_ALGO_DOUBLE_TREE)
                     continue; /* by shape their sharing of a NIC is the worst case */
-                if (dtp_coll_time_on_routes(a, &c, &call, 64 * MB, &t, &err) != DTP_OK)
+                if (!time_on_routes(a, &c, &call, 64 * MB, &t))
                     continue;
                 dtp_coll_cost(&c, call.kind, call.algo, &s, 64 * MB, &k);
                 if (strcmp(k.source, "steps") != 0 || k.algo != call.algo)

@@ -27,13 +27,16 @@ static const char *const orders[] = {
     "dp-tp-cp-pp", "dp-tp-pp-cp", "dp-cp-tp-pp", "dp-cp-pp-tp", "dp-pp-tp-cp", "dp-pp-cp-tp",
     "pp-tp-cp-dp", "pp-tp-dp-cp", "pp-cp-tp-dp", "pp-cp-dp-tp", "pp-dp-tp-cp", "pp-dp-cp-tp"};
 
+static const char *const axes[] = {"tp", "cp", "dp", "pp",
+                                   NULL}; /* in the order of enum dtp_axis */
+
 /* Coordinates by counting through the nested loops of the order, innermost first. */
 static void brute_coords(const char *order, const int size[4], int rank, int at[4]) {
     char text[16];
     strcpy(text, order);
     char *rest = NULL;
     for (char *name = strtok_r(text, "-", &rest); name; name = strtok_r(NULL, "-", &rest)) {
-        int axis = dtp_name_index(dtp_axis_names, name);
+        int axis = dtp_name_index(axes, name);
         at[axis] = rank % size[axis];
         rank /= size[axis];
     }
