@@ -299,7 +299,7 @@ const struct dtp_field dtp_framework_gpu_fields[] = {
 
 /* ---- reading ---- */
 
-/* These values hold where a framework file says nothing. */
+/* These values hold where a framework file says nothing, and the measured ones of models/framework/defaults.json. */
 static const struct dtp_framework framework_default = {
     .kernels = {.attention = DTP_ATTN_UNFUSED,
                 .fused_norm = true,
@@ -317,7 +317,6 @@ static const struct dtp_framework framework_default = {
              .reduce_bytes = 2,
              .zero3_forward_prefetch = true,
              .comm_time_factor = 1},
-    .host = {.backward_launch_factor = 0.62}, /* traces of PyTorch 2.11: 31 against 50 us */
     .keeps = {.weight_bytes = 2,
               .gradient_bytes = 2,
               .optimizer_bytes = 12,
@@ -517,6 +516,10 @@ enum dtp_status dtp_framework_read(struct dtp_arena *a, const struct dtp_json *j
     struct document d = {.framework = framework_default};
     d.framework.quirks = dtp_quirks_default;
     d.framework.can.schedules = default_schedules;
+    const struct dtp_json *measured = NULL;
+    DTP_TRY(
+        dtp_json_read_file(a, dtp_data_path(a, "models/framework/defaults.json"), &measured, err));
+    DTP_TRY(dtp_fields_read(a, measured, dtp_framework_fields, &d, err));
     DTP_TRY(read_over(a, j, 0, &d, err));
     *out = d.framework;
     out->can.zero_stages = out->can.recompute_modes = 1;
