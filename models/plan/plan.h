@@ -20,7 +20,8 @@ extern const char *const dtp_recompute_names[], *const dtp_offload_names[],
                                                     *const dtp_offload_to_names[];
 
 #define DTP_MAX_STAGES 1024
-/* What the keys of memos have room for: 14 bits for each of tp, cp, ep and etp, 20 for a microbatch. */
+/* Larger degrees and microbatches are refused: they are far beyond what is trained, and products of two degrees fit
+ * an int. */
 #define DTP_MAX_DEGREE 16383
 #define DTP_MAX_MICROBATCH 1048575
 /* Of a step: orders and simulations grow with them, so that this bounds the time and memory of a plan; a tag
