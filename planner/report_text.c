@@ -56,8 +56,10 @@ static void zero_stages(struct dtp_arena *a, const struct dtp_term *t, const str
     for (int z = 0; z < 4; z++) {
         uint64_t bytes = best->by_zero_stage[z];
         dtp_str_printf(&s, "%s%d: %s%s", z ? ",  " : " ", z,
-                       bytes == 0 ? "refused" : dtp_fmt_bytes_gib((double)bytes, text, sizeof text),
-                       bytes > p->memory_limit_bytes ? " (too much)" : "");
+                       dtp_fmt_bytes_gib((double)bytes, text, sizeof text),
+                       best->zero_refused >> z & 1     ? " (refused)"
+                       : bytes > p->memory_limit_bytes ? " (too much)"
+                                                       : "");
     }
     fputs("  ", t->file);
     dtp_term_wrap(t, DTP_PLAIN, 2, 4, s.at);
@@ -126,7 +128,15 @@ static void print_memory(struct dtp_arena *a, const struct dtp_term *t, const st
     offloaded(a, t, p, &best->plan);
 }
 
-enum { LABEL = 16, TERM_LABEL = 32, MOST_REASONS = 3, MOST_SHADES = 3, MANY = 8, NEARBY = 20 };
+enum {
+    LABEL = 16,
+    TERM_LABEL = 32,
+    MOST_REASONS = 3,
+    MOST_SHADES = 3,
+    MANY = 8,
+    NEARBY = 20,
+    ENOUGH_A_STAGE = 16
+};
 
 /* Terms below this part of the step would print as 0.0 %. */
 static const double UNSEEN = 0.0005;
@@ -138,6 +148,14 @@ static const double FEW = 10, MASK_MATTERS = 0.1, ATTENTION_MATTERS = 1.5;
 
 static const char *gpu_hours(double days, int gpus, char *buf, size_t size) {
     return dtp_fmt_count(days * gpus * DTP_S_PER_DAY / DTP_S_PER_HOUR, buf, size);
+}
+
+/* Days of a run, hours and minutes of one that takes less than a day. */
+static const char *run_time(double days, char *buf, size_t size) {
+    if (days < 1)
+        return dtp_fmt_time(days * DTP_S_PER_DAY, buf, size);
+    snprintf(buf, size, "%.1f days", days);
+    return buf;
 }
 
 /* The run with interruptions, where at least one is to be expected. */
@@ -157,7 +175,7 @@ static void failures(struct dtp_arena *a, const struct dtp_term *t,
                                        every, write, between));
         return;
     }
-    dtp_term_print(t, DTP_BOLD, "%.1f days", training->days_with_failures);
+    dtp_term_print(t, DTP_BOLD, "%s", run_time(training->days_with_failures, hours, sizeof hours));
     fputs("   ", t->file);
     const char *size =
         g->checkpoint_bytes > 0
@@ -186,17 +204,19 @@ static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp
     double n = r->setup->problem.gpus, x = best->flops_per_gpu_per_s, p = (double)c.active;
     snprintf(label, sizeof label, "%s tokens", dtp_fmt_count(tokens, count, sizeof count));
     fprintf(t->file, "  %-*s ", LABEL, label);
-    dtp_term_print(t, DTP_BOLD, "%.1f days", training.days);
+    dtp_term_print(t, DTP_BOLD, "%s", run_time(training.days, count, sizeof count));
     struct dtp_str s = {.a = a};
     double seq = r->setup->problem.seq;
-    dtp_str_printf(&s, "%s GPU-hours; 6TP/(nX) gives %.1f days",
+    char ideal[32];
+    dtp_str_printf(&s, "%s GPU-hours; 6TP/(nX) gives %s",
                    gpu_hours(training.days, r->setup->problem.gpus, count, sizeof count),
-                   6 * tokens * p / (n * x) / DTP_S_PER_DAY);
+                   run_time(6 * tokens * p / (n * x) / DTP_S_PER_DAY, ideal, sizeof ideal));
     if (dtp_model_forward_flops(m, (int)seq) > ATTENTION_MATTERS * 2 * p * seq)
         dtp_str_printf(&s, " (attention is not in it)");
     if (best->plan.recompute == DTP_RECOMPUTE_FULL && best->mfu > 0)
-        dtp_str_printf(&s, ", 8TP/(nX) with recomputation counted in X %.1f",
-                       8 * tokens * p / (n * x * best->hfu / best->mfu) / DTP_S_PER_DAY);
+        dtp_str_printf(&s, ", 8TP/(nX) with recomputation counted in X %s",
+                       run_time(8 * tokens * p / (n * x * best->hfu / best->mfu) / DTP_S_PER_DAY,
+                                ideal, sizeof ideal));
     fputs("   ", t->file);
     dtp_term_wrap(t, DTP_DIM, LABEL + 3 + 12, LABEL + 3, s.at);
     if (training.days_with_failures != training.days)
@@ -430,6 +450,22 @@ static void batch_hint(struct dtp_arena *a, const struct dtp_term *t, const stru
         }
 }
 
+/* The model's own batch on few GPUs makes steps of very many microbatches: names one that fills the pipeline as well. */
+static void default_batch_hint(struct dtp_arena *a, const struct dtp_term *t,
+                               const struct dtp_report *r, const struct dtp_plan *plan) {
+    int m = dtp_plan_num_microbatches(plan), enough = ENOUGH_A_STAGE * plan->pp;
+    if (r->setup->ask.batch > 0 || m < MANY * enough)
+        return;
+    fputs("\n  ", t->file);
+    dtp_term_wrap(
+        t, DTP_YELLOW, 2, 2,
+        dtp_arena_printf(a,
+                         "Hint: the model's own batch of %d makes %d microbatches a step here; "
+                         "--batch %d makes %d, which fill this pipeline nearly as well.",
+                         plan->global_batch_size, m, plan->dp * plan->microbatch_size * enough,
+                         enough));
+}
+
 void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r) {
     const struct dtp_result *best = &r->search->result[0];
     dtp_report_header(a, t, r);
@@ -443,5 +479,6 @@ void dtp_report_text(struct dtp_arena *a, const struct dtp_term *t, const struct
     dtp_report_result(a, t, r, best);
     others(t, r);
     batch_hint(a, t, &r->setup->problem);
+    default_batch_hint(a, t, r, &best->plan);
     print_counts(a, t, r);
 }

@@ -230,8 +230,9 @@ static void fill_memory(struct dtp_arena *a, struct dtp_evaluator *ev, struct dt
         struct dtp_plan p = r->plan;
         p.zero_stage = z;
         p.zero_group = z > 0 ? p.zero_group : 0;
-        bool has = z == r->plan.zero_stage || dtp_plan_check(&ev->problem, &p) == DTP_LEGAL;
-        r->by_zero_stage[z] = has ? dtp_memory_device_bytes(ev->memory, &p) : 0;
+        if (z != r->plan.zero_stage && dtp_plan_check(&ev->problem, &p) != DTP_LEGAL)
+            r->zero_refused |= 1 << z;
+        r->by_zero_stage[z] = dtp_memory_device_bytes(ev->memory, &p);
     }
     r->memory_limit_bytes = ev->problem.memory_limit_bytes;
     r->fits = r->device_bytes <= r->memory_limit_bytes;

@@ -27,11 +27,18 @@ static void put_by_zero_stage(struct dtp_json_out *w, const struct dtp_field *f,
     dtp_json_object(w);
     for (int z = 0; z < 4; z++) {
         dtp_json_put_key(w, zero[z]);
-        if (bytes[z])
-            dtp_json_put_u64(w, bytes[z]);
-        else
-            dtp_json_put_null(w);
+        dtp_json_put_u64(w, bytes[z]);
     }
+    dtp_json_end(w);
+}
+
+static void put_refused(struct dtp_json_out *w, const struct dtp_field *f, const void *at) {
+    const int *bits = at;
+    (void)f;
+    dtp_json_array(w);
+    for (int z = 0; z < 4; z++)
+        if (*bits >> z & 1)
+            dtp_json_put_int(w, z);
     dtp_json_end(w);
 }
 
@@ -104,7 +111,9 @@ static const struct dtp_field result_fields[] = {
     {"fits", DTP_FIELD_BOOL, AT(fits), .help = "device_bytes is within the limit"},
     {"stages", DTP_FIELD_PUT, 0, .put = put_stages, .inner = "[]", .fields = stage_fields},
     {"memory_by_zero_stage", DTP_FIELD_PUT, AT(by_zero_stage), .put = put_by_zero_stage, .inner = ".*",
-     .help = "device_bytes with each ZeRO stage; null: the framework refuses it"},
+     .help = "device_bytes with each ZeRO stage, as if the framework had it"},
+    {"zero_stages_refused", DTP_FIELD_PUT, AT(zero_refused), .put = put_refused, .inner = "[]",
+     .help = "ZeRO stages that the framework refuses in this plan"},
     {"breakdown_s", DTP_FIELD_OBJECT, AT(breakdown), .fields = breakdown_fields,
      .help = "seconds of the step on the rank that ends last, by what they go to; they add up to step_s"},
     {"extrapolated", DTP_FIELD_BOOL, AT(extrapolated), .help = "the GPU's constants are scaled from another's"},

@@ -52,8 +52,10 @@ struct dtp_result {
     struct dtp_stage_memory *stages;                   /* [pp], result arena */
     uint64_t peak_bytes, reserved_bytes, device_bytes; /* of the worst stage */
     uint64_t memory_limit_bytes;                       /* what device_bytes may be */
-    uint64_t observed_bytes;   /* what nvidia-smi shows: with what the allocator caches */
-    uint64_t by_zero_stage[4]; /* device bytes; 0: refused by the framework */
+    uint64_t observed_bytes; /* what nvidia-smi shows: with what the allocator caches */
+    uint64_t by_zero_stage
+        [4]; /* device bytes, of stages that the framework refuses too: as if it had them */
+    int zero_refused; /* bit z: it refuses stage z in this plan */
     bool fits, extrapolated;
     bool
         unlike; /* simulated was one replica for others that lie otherwise on the nodes: it can be short */
