@@ -283,7 +283,8 @@ static void write_node(struct dtp_json_out *w, const struct dtp_measured *m) {
 }
 
 /* {"title", "gpu": {...}, "node", "curves", ...}: what dtp_cluster_read() takes. */
-static void write_cpu_file(FILE *f, const struct dtp_measured *m) {
+static void write_cpu_file(FILE *f, const void *what) {
+    const struct dtp_measured *m = what;
     struct dtp_json_out w;
     dtp_json_begin(&w, f, 1);
     dtp_json_object(&w);
@@ -299,11 +300,8 @@ static void write_cpu_file(FILE *f, const struct dtp_measured *m) {
 enum dtp_status dtp_calibration_make(struct dtp_arena *a, const struct dtp_measure_options *o,
                                      const char *path, struct dtp_measured *out,
                                      struct dtp_err *err) {
-    struct dtp_file_out file;
     DTP_TRY(dtp_measure(a, o, out, err));
-    DTP_TRY(dtp_file_out_open(a, path, &file, err));
-    write_cpu_file(file.f, out);
-    return dtp_file_out_commit(&file, err);
+    return dtp_file_write(a, path, write_cpu_file, out, err);
 }
 
 /* ---- our own runtime on the GPUs at hand ---- */
@@ -397,8 +395,15 @@ static void write_loads(struct dtp_json_out *w, const struct dtp_measured *m) {
     dtp_json_end(w);
 }
 
-static void write_file(FILE *f, const char *gpu, double optimizer_bytes,
-                       const struct dtp_measured *m) {
+struct times_file {
+    const char *gpu;
+    double optimizer_bytes;
+    const struct dtp_measured *m;
+};
+
+static void write_file(FILE *f, const void *what) {
+    const struct times_file *x = what;
+    const struct dtp_measured *m = x->m;
     struct dtp_json_out w;
     char date[32] = "?", source[128];
     time_t now = time(NULL);
@@ -408,7 +413,7 @@ static void write_file(FILE *f, const char *gpu, double optimizer_bytes,
     snprintf(source, sizeof source, "dtplan calibrate --backend cuda --framework dtplan, %s", date);
     dtp_json_begin(&w, f, 1);
     dtp_json_object(&w);
-    dtp_json_kv_string(&w, "gpu", gpu);
+    dtp_json_kv_string(&w, "gpu", x->gpu);
     dtp_json_kv_string(&w, "title", "times of dtplan's own kernels and of collectives");
     dtp_json_kv_string(&w, "machine", m->about.card);
     dtp_json_kv_string(&w, "versions", m->about.versions);
@@ -417,7 +422,7 @@ static void write_file(FILE *f, const char *gpu, double optimizer_bytes,
         dtp_json_kv_double(&w, "stream_hop_s", m->hop_s);
     if (m->peer_gap_s > 0)
         dtp_json_kv_double(&w, "peer_gap_s", m->peer_gap_s);
-    write_calibration(&w, optimizer_bytes, m);
+    write_calibration(&w, x->optimizer_bytes, m);
     if (m->nloads > 0)
         write_loads(&w, m);
     write_curves(&w, m, source);
@@ -432,7 +437,6 @@ enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure
     struct dtp_measure_options all = *o;
     struct dtp_dev_about about;
     struct dtp_framework f;
-    struct dtp_file_out file;
     const char *gpu;
     DTP_TRY(dtp_measure_about(o->backend, &about, err));
     DTP_TRY(dtp_gpu_of_card(a, about.card, &gpu, err));
@@ -442,9 +446,8 @@ enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure
     if (!*path)
         *path = dtp_arena_printf(a, "%s.json", gpu);
     DTP_TRY(dtp_measure_device(a, &all, &grid, out, err));
-    DTP_TRY(dtp_file_out_open(a, *path, &file, err));
-    write_file(file.f, gpu, f.kernels.optimizer_bytes_moved, out);
-    return dtp_file_out_commit(&file, err);
+    return dtp_file_write(a, *path, write_file,
+                          &(struct times_file){gpu, f.kernels.optimizer_bytes_moved, out}, err);
 }
 
 void dtp_own_times_report(FILE *f, const struct dtp_measured *m, const char *path) {

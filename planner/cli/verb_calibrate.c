@@ -246,10 +246,47 @@ static const char *ratios(struct dtp_arena *a, const struct dtp_diff *d) {
     return s.at ? s.at : "none";
 }
 
-static enum dtp_status write_file(struct dtp_cli *cli, const struct fit *f, const char *path,
-                                  struct dtp_err *err) {
-    struct dtp_file_out file;
-    struct dtp_json_out w;
+/* The framework file. */
+struct stack_file {
+    const char *title, *base, *source, *notes;
+    const struct dtp_framework *after;
+};
+
+/* clang-format off */
+#define AT(member) offsetof(struct dtp_framework, member)
+static const struct dtp_field host_fields[] = {
+    {"launch_s", DTP_FIELD_DOUBLE, AT(host.launch_s), .help = "host time of a launch"},
+    {"backward_launch_factor", DTP_FIELD_DOUBLE, AT(host.backward_launch_factor), .help = "that of the backward pass over it"},
+    {"layer_host_s", DTP_FIELD_DOUBLE, AT(host.layer_host_s), .help = "host time of a layer beside its launches"},
+    {0}};
+static const struct dtp_field unshard_fields[] = {
+    {"zero3_host_s", DTP_FIELD_DOUBLE, AT(quirks.unshard_host.zero3_host_s), .help = "the same, of a layer of ZeRO-3"},
+    {0}};
+static const struct dtp_field quirk_fields[] = {
+    {"unshard_host", DTP_FIELD_OBJECT, 0, .fields = unshard_fields}, {0}};
+static const struct dtp_field after_fields[] = {
+    {"host", DTP_FIELD_OBJECT, 0, .fields = host_fields},
+    {"quirks", DTP_FIELD_OBJECT, 0, .fields = quirk_fields},
+    {0}};
+#undef AT
+#define AT(member) offsetof(struct stack_file, member)
+static const struct dtp_field stack_fields[] = {
+    {"name", DTP_FIELD_PUT, 0, .put = dtp_put_constant, .names = (const char *const[]){"from-trace", NULL}},
+    {"title", DTP_FIELD_STRING, AT(title), .unset = DTP_UNSET_NULL},
+    {"base", DTP_FIELD_STRING, AT(base)},
+    {"source", DTP_FIELD_STRING, AT(source)},
+    {"notes", DTP_FIELD_STRING, AT(notes)},
+    DTP_FIELD_PART_AT(AT(after), after_fields), {0}};
+#undef AT
+/* clang-format on */
+static const struct dtp_form stack_form = {"FRAMEWORK", "What a trace says.", stack_fields};
+
+static void write_stack(FILE *f, const void *what) {
+    dtp_form_write(f, 2, &stack_form, what);
+}
+
+static enum dtp_status write_fitted(struct dtp_cli *cli, const struct fit *f, const char *path,
+                                    struct dtp_err *err) {
     const char *source = dtp_arena_printf(
         cli->a,
         "dtplan calibrate --from-trace: %llu forward and %llu backward launches of %zu ranks "
@@ -265,29 +302,8 @@ static enum dtp_status write_file(struct dtp_cli *cli, const struct fit *f, cons
         f->measured_s / DTP_MILLI, f->after_s / DTP_MILLI, 100 * (f->after_s / f->measured_s - 1),
         100 * f->host.direction[0].spread, 100 * f->host.direction[1].spread,
         ratios(cli->a, &f->diff));
-    DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
-    dtp_json_begin(&w, file.f, 2);
-    dtp_json_object(&w);
-    dtp_json_kv_string(&w, "name", "from-trace");
-    dtp_json_kv_string(&w, "title", f->before.title);
-    dtp_json_kv_string(&w, "base", f->framework);
-    dtp_json_kv_string(&w, "source", source);
-    dtp_json_kv_string(&w, "notes", notes);
-    dtp_json_put_key(&w, "host");
-    dtp_json_object(&w);
-    dtp_json_kv_double(&w, "launch_s", f->after.host.launch_s);
-    dtp_json_kv_double(&w, "backward_launch_factor", f->after.host.backward_launch_factor);
-    dtp_json_kv_double(&w, "layer_host_s", f->after.host.layer_host_s);
-    dtp_json_end(&w);
-    dtp_json_put_key(&w, "quirks");
-    dtp_json_object(&w);
-    dtp_json_put_key(&w, "unshard_host");
-    dtp_json_object(&w);
-    dtp_json_kv_double(&w, "zero3_host_s", f->after.quirks.unshard_host.zero3_host_s);
-    dtp_json_end(&w);
-    dtp_json_end(&w);
-    dtp_json_end(&w);
-    return dtp_file_out_commit(&file, err);
+    const struct stack_file file = {f->before.title, f->framework, source, notes, &f->after};
+    return dtp_file_write(cli->a, path, write_stack, &file, err);
 }
 
 static void print_fit(struct dtp_cli *cli, const struct fit *f) {
@@ -339,7 +355,7 @@ static enum dtp_status from_trace(struct dtp_cli *cli, struct dtp_err *err) {
     DTP_TRY(judge(cli, f, err));
     if (!path)
         path = dtp_arena_printf(cli->a, "%s-trace.json", f->before.name);
-    DTP_TRY(write_file(cli, f, path, err));
+    DTP_TRY(write_fitted(cli, f, path, err));
     print_fit(cli, f);
     fprintf(cli->out.file, "Wrote %s: --framework %s\n", path, path);
     return DTP_OK;

@@ -37,12 +37,14 @@ static void progress(void *ctx, const char *what, double done) {
         dtp_cli_progress(NULL);
 }
 
-static enum dtp_status write_html(struct dtp_cli *cli, const struct dtp_report *r, const char *path,
-                                  struct dtp_err *err) {
-    struct dtp_file_out file;
-    DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
-    dtp_report_html(cli->a, file.f, r);
-    return dtp_file_out_commit(&file, err);
+struct page {
+    struct dtp_arena *a;
+    const struct dtp_report *report;
+};
+
+static void write_page(FILE *f, const void *what) {
+    const struct page *page = what;
+    dtp_report_html(page->a, f, page->report);
 }
 
 static enum dtp_status why_not(struct dtp_cli *cli, const struct dtp_report *r, const char *text,
@@ -112,7 +114,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     else if (!own->csv && !cli->args.json)
         dtp_report_text(cli->a, &cli->out, &report);
     if (own->html)
-        DTP_TRY(write_html(cli, &report, own->html, err));
+        DTP_TRY(
+            dtp_file_write(cli->a, own->html, write_page, &(struct page){cli->a, &report}, err));
     return cli->args.timeline ? timeline(cli, &report, cli->args.timeline, err) : DTP_OK;
 }
 

@@ -245,21 +245,29 @@ static enum dtp_status read_config(struct dtp_cli *cli, struct dtp_trace_files *
     return dtp_file_out_commit(&file, err);
 }
 
+struct cluster_file {
+    const struct dtp_topology *topology;
+    const char *source;
+};
+
+static void write_topology(FILE *f, const void *what) {
+    const struct cluster_file *c = what;
+    dtp_topology_write_cluster(f, c->topology, c->source);
+}
+
 static enum dtp_status write_cluster(struct dtp_cli *cli, const struct dtp_items *items,
                                      struct dtp_err *err) {
     const struct own *own = cli->own;
     const struct dtp_item *item = NULL;
-    struct dtp_file_out file;
     for (size_t i = 0; i < items->n; i++)
         if (items->item[i].format->kind == DTP_KIND_TOPOLOGY)
             item = &items->item[i];
     if (!item)
         return dtp_fail(err, DTP_EUSAGE,
                         "--write-cluster: none of the files is a topology of NCCL");
-    DTP_TRY(dtp_file_out_open(cli->a, own->write_cluster, &file, err));
-    dtp_topology_write_cluster(file.f, item->content,
-                               dtp_arena_printf(cli->a, "topology of NCCL, %s", item->name));
-    return dtp_file_out_commit(&file, err);
+    const struct cluster_file c = {item->content,
+                                   dtp_arena_printf(cli->a, "topology of NCCL, %s", item->name)};
+    return dtp_file_write(cli->a, own->write_cluster, write_topology, &c, err);
 }
 
 /* Workloads and graphs on --cluster, and the timeline of the first. */

@@ -81,14 +81,15 @@ static void write_rows(struct dtp_arena *a, FILE *f, const struct dtp_validation
     dtp_validation_write_rows(f, v);
 }
 
-static enum dtp_status write_file(struct dtp_cli *cli, const char *path, write_fn *write,
-                                  const struct dtp_validation *v, struct dtp_err *err) {
-    struct dtp_file_out file;
-    if (!path)
-        return DTP_OK;
-    DTP_TRY(dtp_file_out_open(cli->a, path, &file, err));
-    write(cli->a, file.f, v);
-    return dtp_file_out_commit(&file, err);
+struct output {
+    struct dtp_arena *a;
+    write_fn *write;
+    const struct dtp_validation *v;
+};
+
+static void write_output(FILE *f, const void *what) {
+    const struct output *o = what;
+    o->write(o->a, f, o->v);
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
@@ -98,10 +99,17 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                            .progress = cli->progress ? show_progress : NULL};
     struct dtp_validation v;
     DTP_TRY(dtp_validate(cli->a, cli->arg, (size_t)cli->nargs, &options, &v, err));
-    DTP_TRY(write_file(cli, own->rows, write_rows, &v, err));
-    DTP_TRY(write_file(cli, own->accuracy, dtp_accuracy_write, &v, err));
-    DTP_TRY(write_file(cli, own->scatter, write_scatter, &v, err));
-    DTP_TRY(write_file(cli, own->histogram, write_histogram, &v, err));
+    const struct {
+        const char *path;
+        write_fn *write;
+    } outputs[] = {{own->rows, write_rows},
+                   {own->accuracy, dtp_accuracy_write},
+                   {own->scatter, write_scatter},
+                   {own->histogram, write_histogram}};
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+        if (outputs[i].path)
+            DTP_TRY(dtp_file_write(cli->a, outputs[i].path, write_output,
+                                   &(struct output){cli->a, outputs[i].write, &v}, err));
     if (cli->args.json)
         dtp_validation_write_json(cli->a, cli->out.file, &v);
     else
