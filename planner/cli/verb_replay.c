@@ -18,7 +18,7 @@ struct own {
     int more_ranks;
     const char *faster, *slow_rank, *delay_rank, *slow_collective;
     int rank;
-    bool remove_straggler, hta_compat;
+    bool remove_straggler, hta_compat, steps;
 };
 
 /* clang-format off */
@@ -62,6 +62,8 @@ static const struct dtp_option own_options[] = {
      .help = "what if no rank computed longer between collectives than the median rank"},
     {"hta-compat", .kind = DTP_OPT_FLAG, .offset = offsetof(struct own, hta_compat),
      .help = "times as Holistic Trace Analysis defines and rounds them"},
+    {"steps", .kind = DTP_OPT_FLAG, .offset = offsetof(struct own, steps),
+     .help = "one line a step, the mean over the ranks, in place of the rest"},
     {"rank", .kind = DTP_OPT_INT, .offset = offsetof(struct own, rank), .value = "N", .min = -1,
      .max = 1 << 20, .help = "rank of a single file that does not say"},
     {0}};
@@ -265,7 +267,8 @@ static enum dtp_status find_ranks(const struct dtp_trace *t, const struct dtp_ma
 
 static void print(struct dtp_cli *cli, const struct dtp_replay_report *report) {
     dtp_replay_print(cli->a, cli->out.file, report);
-    dtp_term_wrap(&cli->out, DTP_DIM, 0, 0, dtp_replay_definitions);
+    if (!report->steps)
+        dtp_term_wrap(&cli->out, DTP_DIM, 0, 0, dtp_replay_definitions);
 }
 
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
@@ -297,7 +300,8 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                                        .measured = &measured,
                                        .trace = &trace,
                                        .what_if = what_if,
-                                       .hta_compat = own->hta_compat};
+                                       .hta_compat = own->hta_compat,
+                                       .steps = own->steps};
     if (tasks)
         DTP_TRY(dtp_cli_write_tasks(cli, tasks, cli->args.timeline, err));
     if (cli->args.json)

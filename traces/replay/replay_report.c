@@ -581,10 +581,54 @@ static void print_doubt(struct dtp_arena *a, FILE *f, const struct dtp_replay_re
         fprintf(f, "warning: %s\n", doubt);
 }
 
+/* Mean over the ranks that have the step. */
+static void print_step_row(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report,
+                           size_t i) {
+    double sum_s[7] = {0}, n = 0;
+    char b[7][32];
+    for (size_t r = 0; r < report->measured->nranks; r++) {
+        const struct dtp_replayed_rank *was = &report->measured->rank[r];
+        const struct dtp_trace_step *step;
+        struct dtp_trace_times t = {0};
+        size_t nsteps;
+        if (i >= was->nsteps)
+            continue;
+        dtp_trace_steps(a, was->rank, &step, &nsteps);
+        if (i < nsteps)
+            dtp_trace_times_launched(was->rank, step[i].start_ns, step[i].start_ns + step[i].dur_ns,
+                                     &t);
+        const double row_s[] = {was->step[i].measured_s,
+                                was->step[i].replayed_s,
+                                report->replay->rank[r].step[i].replayed_s,
+                                was->step[i].host_s,
+                                (double)t.compute_ns * DTP_NANO,
+                                (double)t.comm_ns * DTP_NANO,
+                                (double)t.idle_ns * DTP_NANO};
+        for (int k = 0; k < 7; k++)
+            sum_s[k] += row_s[k];
+        n++;
+    }
+    for (int k = 0; k < 7; k++)
+        dtp_fmt_time(sum_s[k] / n, b[k], sizeof b[k]);
+    fprintf(f, "%-20s %11s %11s %11s %11s %11s %11s %11s\n", report->measured->rank[0].step[i].name,
+            b[0], b[1], report->what_if ? b[2] : "-", b[3], b[4], b[5], b[6]);
+}
+
+static void print_steps(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
+    fprintf(f, "%-20s %11s %11s %11s %11s %11s %11s %11s\n", "", "measured", "replayed", "what if",
+            "host", "compute", "comm", "idle");
+    for (size_t i = 0; report->measured->nranks > 0 && i < report->measured->rank[0].nsteps; i++)
+        print_step_row(a, f, report, i);
+}
+
 void dtp_replay_print(struct dtp_arena *a, FILE *f, const struct dtp_replay_report *report) {
     const struct dtp_replay *r = report->replay;
     print_job(f, report);
     print_doubt(a, f, report);
+    if (report->steps) {
+        print_steps(a, f, report);
+        return;
+    }
     for (size_t i = 0; i < r->nranks; i++)
         print_rank(a, f, report, i);
     double last_s = 0, most_s = 0;

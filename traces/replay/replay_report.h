@@ -20,6 +20,7 @@ struct dtp_replay_report {
     const struct dtp_replay *measured; /* the replay of the trace as it is */
     const struct dtp_trace *trace;
     bool what_if, hta_compat;
+    bool steps; /* a table of the steps is all that is asked */
 };
 
 bool dtp_replay_is_what_if(const struct dtp_replay_options *o);
