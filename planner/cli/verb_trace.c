@@ -159,7 +159,7 @@ static void write_run(struct dtp_json_out *w, const struct dtp_workload_result *
 
 struct own {
     const char *format, *write_cluster, *config, *write_model, *cluster, *nic;
-    int rank, unit, gpus;
+    int rank, unit, gpus, launch;
 };
 
 /* No unit is right for every file: ASTRA-sim 1 and SimAI mean ns, Chakra's converter reads us. */
@@ -174,6 +174,8 @@ static const struct dtp_option own_options[] = {
      .help = "of the times in ASTRA-sim, SimAI and AICB workloads, which do not say: ns, us, ms, s"},
     {"config", DTP_OPT_STRING, .offset = offsetof(struct own, config), .value = "FILE", .complete = DTP_COMPLETE_FILE,
      .help = "configuration of the run that a log is of: arguments of Megatron, YAML, TOML or JSON"},
+    {"launch", DTP_OPT_INT, .offset = offsetof(struct own, launch), .value = "N", .min = 1, .max = 1 << 20,
+     .help = "which launch of a script that has several (default: the first)"},
     {"write-model", DTP_OPT_STRING, .offset = offsetof(struct own, write_model), .value = "FILE",
      .complete = DTP_COMPLETE_FILE, .help = "write the model of --config as a file for --model"},
     {"write-cluster", DTP_OPT_STRING, .offset = offsetof(struct own, write_cluster), .value = "FILE",
@@ -227,7 +229,7 @@ static enum dtp_status read_config(struct dtp_cli *cli, struct dtp_trace_files *
         return own->write_model ? dtp_fail(err, DTP_EUSAGE, "--write-model: it needs --config FILE")
                                 : DTP_OK;
     DTP_TRY(dtp_source_open(cli->a, own->config, &s, err));
-    enum dtp_status status = dtp_config_read(cli->a, s, c, err);
+    enum dtp_status status = dtp_config_read_launch(cli->a, s, own->launch, c, err);
     dtp_source_close(s);
     DTP_TRY(status);
     files->config = c;
@@ -372,12 +374,24 @@ static enum dtp_status all_read(const struct dtp_items *items, struct dtp_err *e
                                     left_out);
 }
 
+static enum dtp_status has_launch(const struct dtp_items *items, struct dtp_err *err) {
+    for (size_t i = 0; i < items->n; i++) {
+        const struct dtp_run_config *c = items->item[i].content;
+        bool config = items->item[i].format->kind == DTP_KIND_CONFIG;
+        int n = !config ? 0 : c->script ? (int)c->script->nlaunches : 1;
+        if (config && items->options.launch > n)
+            return dtp_fail(err, DTP_EUSAGE, "--launch %d: %s has %d", items->options.launch,
+                            items->item[i].name, n);
+    }
+    return DTP_OK;
+}
+
 static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     const struct own *own = cli->own;
     struct dtp_trace_options load = {.rank = own->rank,
                                      .progress = cli->progress ? dtp_cli_reading : NULL};
-    struct dtp_trace_files files = {
-        .items.options = {own->unit > 0 ? unit_names[own->unit] : NULL, unit_s[own->unit], &load}};
+    struct dtp_trace_files files = {.items.options = {own->unit > 0 ? unit_names[own->unit] : NULL,
+                                                      unit_s[own->unit], &load, own->launch}};
     const struct dtp_format *format = NULL;
     if (own->format && strcmp(own->format, "list") == 0) {
         list_formats(cli);
@@ -394,6 +408,7 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
     if (own->write_cluster)
         return write_cluster(cli, &files.items, err);
     DTP_TRY(simulate(cli, &files, err));
+    DTP_TRY(has_launch(&files.items, err));
     print_items(cli, &files);
     return all_read(&files.items, err);
 }

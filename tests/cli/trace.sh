@@ -27,9 +27,12 @@ full --recompute-method uniform --pipeline-model-parallel-size 2 --account-for-e
 "$dtplan" trace full | grep '^  what'
 full --recompute-method block
 "$dtplan" trace full | grep -o 'recompute .*'
-# of several commands the last; of two models with its shape the one whose vocabulary is nearer
+# several launches are listed, and one is chosen; of two models with its shape the one whose vocabulary is nearer
 printf '%s\n' "train.py --tensor-model-parallel-size 2 --num-layers 8" "train.py --tensor-model-parallel-size 4 --num-layers 8" >two
-"$dtplan" trace two | grep '^  several'
+"$dtplan" trace two | grep -e '^  launch' -e '^  it says'
+"$dtplan" trace two --launch 2 | grep -e '^  launch' -e '^  it says'
+"$dtplan" trace two --launch 3 2>&1
+echo "exit $?"
 printf '%s\n' "model:" "  d_model: 4096" "  n_heads: 32" "  n_layers: 32" "  vocab_size: 50368" >mpt
 "$dtplan" trace mpt | grep '^  model'
 echo "{}" >unknown
@@ -86,3 +89,50 @@ echo "exit $?"
 "$dtplan" trace tune.yaml --json 2>/dev/null | sed -n '/"not_modelled"/,/]/p'
 printf '%s\n' "model_name_or_path: llama3-8b" "cutoff_len: 2048" "per_device_train_batch_size: 2" >good.yaml
 "$dtplan" trace good.yaml | grep -e used -e effect
+# A script: defaults, arrays, branches on what is known and what is not, a document, arithmetic, variables before a launcher.
+cat >train.sh <<'END'
+#!/bin/bash
+#SBATCH --nodes=2
+SIZE=${1:-8B}
+GPUS=${GPUS:-8}
+case $SIZE in
+    8B) SHAPE="--num-layers 32 --hidden-size 4096" ;;
+    *) SHAPE="--num-layers 80 --hidden-size 8192" ;;
+esac
+if [ $PRECISION = fp8 ]; then
+    MORE="--fp8-format hybrid"
+elif [[ "$PRECISION" == bf16 ]]; then
+    MORE="--bf16"
+fi
+if [ "$OFFLOAD" != false ]; then EXTRA="--optimizer-cpu-offload"; fi
+ARGS=(
+    $SHAPE --num-attention-heads 32 # heads
+    --global-batch-size $((GPUS * 2 * 16))
+)
+cat >ds.json <<EOF
+{"zero_optimization": {"stage": 1}, "wall_clock_breakdown": true}
+EOF
+mkdir -p out
+if [ $SIZE = 70B ]
+then
+    torchrun --nproc_per_node 1 eval.py --num-layers 2
+fi
+srun --ntasks-per-node=1 bash -c "torchrun --nproc_per_node $GPUS train.py ${ARGS[*]} $MORE $EXTRA \
+    --tensor-model-parallel-size 2 --micro-batch-size 1 --seed 1"
+OPTIMIZER_OFFLOAD=1 TP=4 MBS=2 bash launch.sh --recompute-granularity full
+END
+"$dtplan" trace train.sh 2>&1
+"$dtplan" trace train.sh --launch 2 2>/dev/null | grep -e expect -e used
+# The training part of an RL job, whose generation has a layout of its own.
+cat >rl.sh <<'END'
+ROLLOUT=(a.rollout.tensor_model_parallel_size=${TP:-8})
+python3 -m verl "${ROLLOUT[@]}" data.max_prompt_length=512 \
+  data.max_response_length=1536 actor.model.path=llama3-8b actor.fsdp_config.param_offload=True trainer.n_gpus_per_node=8
+END
+"$dtplan" trace rl.sh 2>/dev/null | grep -v -e cluster: -e better
+# GPT-NeoX and a slice of MaxText
+printf '%s\n' '{"pipe-parallel-size": 2, "model-parallel-size": 4, "num-layers": 44, "checkpoint-activations": true,' \
+    '"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 1}}' >neox.yml
+"$dtplan" trace neox.yml | grep expect
+printf '%s\n' 'model_name: llama3.1-405b' 'dcn_fsdp_parallelism: 128' 'ici_fsdp_parallelism: 8' 'per_device_batch_size: 1.0' >max.yml
+"$dtplan" trace max.yml | grep expect

@@ -132,7 +132,8 @@ static void read_text(const char *text, struct dtp_run_config *out) {
     dtp_source_close(s);
 }
 
-/* The last of several values counts, and that there are several is said; the same one twice is none. */
+/* Launches of a script do not mix. In one, the last of several values counts, and that there are several is said; the
+ * same one twice is none. */
 static void said_again(void) {
     struct dtp_run_config c;
     read_text(
@@ -140,6 +141,12 @@ static void said_again(void) {
         "python train.py --num-layers 8 --tensor-model-parallel-size $TP --micro-batch-size 1\n"
         "python train.py --num-layers 8 --tensor-model-parallel-size 4 --micro-batch-size 1\n",
         &c);
+    CU_ASSERT_EQUAL(c.tp, 2);
+    CU_ASSERT_EQUAL(c.changed, 0);
+    CU_ASSERT_EQUAL_FATAL(c.script->nlaunches, 2);
+    read_text("python train.py --num-layers 8 --tensor-model-parallel-size 2 --micro-batch-size 1 "
+              "--tensor-model-parallel-size 4 --micro-batch-size 1\n",
+              &c);
     CU_ASSERT_EQUAL(c.tp, 4);
     CU_ASSERT_EQUAL(c.microbatch, 1);
     CU_ASSERT(c.changed != 0 && (c.changed & (c.changed - 1)) == 0); /* one bit */

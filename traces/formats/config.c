@@ -38,6 +38,7 @@ static const struct {
              {"tp_mode", "nanotron"},
              {"pp_engine", "nanotron"},
              {"batch_accumulation_per_replica", "nanotron"},
+             {"pipe_parallel_size", "megatron-deepspeed"},
              {"tensor_model_parallel_size", "megatron-core"},
              {"_component_", "torchtune"},
              {"zero_optimization", "deepspeed"},
@@ -83,7 +84,9 @@ static bool set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->gated |= on;
     else if (dtp_one_of("hidden_act activation", key))
         c->gated |= strstr(value, "silu") != NULL || strstr(value, "swiglu") != NULL;
-    else if (dtp_one_of("recompute_granularity activations_checkpoint_granularity mode", key)) {
+    else if (dtp_one_of(
+                 "recompute_granularity activations_checkpoint_granularity mode remat_policy",
+                 key)) {
         c->recompute_full = strcmp(value, "full") == 0;
         c->recompute_selective = strcmp(value, "selective") == 0;
     } else if (dtp_one_of("recompute_method activations_checkpoint_method",
@@ -93,7 +96,8 @@ static bool set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->recompute_selective |= on;
     else if (dtp_one_of(
                  "activation_checkpointing gradient_checkpointing use_gradient_checkpointing "
-                 "enable_activation_checkpointing fsdp_activation_checkpointing recompute_layer",
+                 "enable_activation_checkpointing enable_gradient_checkpointing "
+                 "checkpoint_activations fsdp_activation_checkpointing recompute_layer",
                  key))
         c->recompute_full |= on;
     else if (dtp_one_of("sequence_parallel sequence_parallelism", key))
@@ -102,8 +106,9 @@ static bool set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->embedding_counts |= on;
     else if (strcmp(key, "account_for_loss_in_pipeline_split") == 0)
         c->loss_counts |= on;
-    else if (dtp_one_of("fp8 fp8_format", key))
-        c->fp8 |= strcmp(value, "false") != 0 && strcmp(value, "null") != 0;
+    else if (dtp_one_of("fp8 fp8_format PR", key))
+        c->fp8 |= !dtp_one_of("false False null None", value) &&
+                  (strcmp(key, "PR") != 0 || strcmp(value, "fp8") == 0);
     else if (strcmp(key, "fp8_recipe") == 0)
         c->scales_now = strcmp(value, "delayed") != 0;
     else if (strcmp(key, "fp4_format") == 0)
@@ -112,7 +117,7 @@ static bool set_flags(struct dtp_run_config *c, const char *key, const char *val
         c->fp16 |= on;
     else if (strcmp(key, "tp_mode") == 0) /* nanotron */
         c->sequence_parallel = strcmp(value, "REDUCE_SCATTER") == 0;
-    else if (strcmp(key, "overlap_moe_expert_parallel_comm") == 0)
+    else if (dtp_one_of("overlap_moe_expert_parallel_comm A2A_OVERLAP", key))
         c->ep_overlap |= on;
     else if (strcmp(value, "deepep") == 0)
         c->ep_per_node = true;
@@ -148,9 +153,9 @@ static bool set_sharding(struct dtp_run_config *c, const char *key, const char *
     bool on = is_true(value);
     if (strcmp(key, "use_distributed_optimizer") == 0)
         c->distributed_optimizer |= on;
-    else if (strcmp(key, "optimizer_cpu_offload") == 0)
+    else if (dtp_one_of("optimizer_cpu_offload OPTIMIZER_OFFLOAD", key))
         c->offloads_optimizer |= on;
-    else if (strcmp(key, "fsdp_offload_params") == 0) /* whose states go along */
+    else if (dtp_one_of("fsdp_offload_params param_offload", key)) /* whose states go along */
         c->offloads_optimizer = c->offloads_parameters = on;
     else if (dtp_one_of("sharding_strategy fsdp_sharding_strategy", key)) /* FSDP1, by its names */
         c->zero_stage = strcmp(value, "SHARD_GRAD_OP") == 0 ? 2 : 3;
@@ -219,9 +224,10 @@ static bool set_names(struct reading *r, const char *key, const char *value) {
             c->framework = marks[r->mark].framework;
             read = true;
         }
-    if ((dtp_one_of("base_model model_name_or_path pretrained_model_name_or_path MODEL model "
-                    "model_name",
-                    key) ||
+    if ((dtp_one_of(
+             "base_model model_name_or_path pretrained_model_name_or_path pretrain MODEL model "
+             "model_name",
+             key) ||
          (strcmp(key, "path") == 0 && strcmp(r->section, "model") == 0)) &&
         *value && *value != '(' && *value != '{') {
         c->found += !*c->model;
@@ -260,6 +266,26 @@ static bool set_names(struct reading *r, const char *key, const char *value) {
     return true;
 }
 
+/* MaxText's axes within a slice and between slices, which multiply. */
+static bool set_mesh(struct dtp_run_config *c, const char *key, long degree) {
+    const struct {
+        const char *axis;
+        long *to;
+    } axes[] = {{"fsdp_parallelism", &c->shards}, {"data_parallelism", &c->replicas},
+                {"tensor_parallelism", &c->tp},   {"pipeline_parallelism", &c->pp},
+                {"context_parallelism", &c->cp},  {"expert_parallelism", &c->ep}};
+    if (strncmp(key, "ici_", 4) != 0 && strncmp(key, "dcn_", 4) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+        if (strcmp(key + 4, axes[i].axis) == 0) {
+            long now = *axes[i].to > 0 ? *axes[i].to : 1;
+            c->found += *axes[i].to == 0;
+            *axes[i].to = degree < INT_MAX / now ? now * degree : INT_MAX;
+            return true;
+        }
+    return false;
+}
+
 /* True: something has read it. */
 static bool set(struct reading *r, const char *key, const char *value) {
     struct dtp_run_config *c = r->out;
@@ -269,6 +295,20 @@ static bool set(struct reading *r, const char *key, const char *value) {
     bool number = end != value && whole && v > 0 && v < INT_MAX;
     if (strcmp(key, "batch_size") == 0 && c->framework && strcmp(c->framework, "torchtune") == 0)
         key = "micro_batch_size";
+    if (strcmp(key, "batch_size") == 0 && strcmp(r->section, "training") == 0)
+        key = "local_batch_size"; /* torchtitan until 0.1 */
+    if (dtp_one_of("max_prompt_length max_response_length prompt_max_len generate_max_len", key) &&
+        number) {
+        c->found += c->seq == 0;
+        c->seq += v; /* a sequence has both */
+        return true;
+    }
+    if (strcmp(key, "train_batch_size") == 0 && strcmp(r->section, "data") == 0) {
+        c->generates = true; /* prompts of a round, not sequences of a step */
+        return true;
+    }
+    if (set_mesh(c, key, number ? v : 1))
+        return true;
     if (strcmp(key, "stage") == 0 && strcmp(r->section, "zero_optimization") == 0)
         key = "zero_stage";
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -477,8 +517,11 @@ static void take_text(struct reading *r, const char *text) {
 
 static void take_setting(struct reading *r, struct dtp_setting *s) {
     const char *value = s->value, *refers;
+    r->out->generates |= has_part(s->path, "rollout") || strncmp(s->key, "vllm_", 5) == 0;
     if (is_others(s))
         return;
+    if (strcmp(s->section, "fsdp_config") == 0)
+        set_names(r, s->section, "{");
     snprintf(r->section, sizeof r->section, "%s", s->section);
     if (dtp_one_of("peft lora", s->opens ? s->key : s->section)) {
         r->out->adapters = true;
@@ -543,24 +586,77 @@ static enum dtp_status take_lines(struct reading *r, const char *name, const str
     return status;
 }
 
-enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
-                                struct dtp_run_config *out, struct dtp_err *err) {
+static void take_settings(struct reading *r) {
+    for (size_t i = 0; i < r->out->settings.n; i++)
+        take_setting(r, &r->out->settings.at[i]);
+    r->out->adapters &= !r->whole;
+}
+
+/* Leaves the launches that say something of a model or a layout; false: none does. */
+static bool keep_launches(struct dtp_arena *a, struct dtp_script *script) {
+    size_t kept = 0;
+    for (size_t i = 0; i < script->nlaunches; i++) {
+        struct dtp_run_config c = {.settings.a = a};
+        struct reading *r = DTP_NEW(a, struct reading, 1);
+        *r = (struct reading){.a = a, .out = &c, .mark = NUM_MARKS};
+        for (size_t k = 0; k < script->launch[i].settings.n; k++) {
+            struct dtp_setting one = script->launch[i].settings.at[k];
+            take_setting(r, &one);
+        }
+        if (c.found > 0)
+            script->launch[kept++] = script->launch[i];
+    }
+    script->nlaunches = kept;
+    return kept > 0;
+}
+
+/* "[table]" begins a line of TOML only. */
+static bool is_toml(const char *text) {
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (*line == '[' && (isalpha((unsigned char)line[1]) || line[1] == '['))
+            if (line[1] != '[' || isalpha((unsigned char)line[2]))
+                return true;
+    return false;
+}
+
+static enum dtp_status take_any(struct reading *r, const char *name, const struct dtp_str *text,
+                                int launch, struct dtp_err *err) {
+    struct dtp_run_config *out = r->out;
+    struct dtp_script *script;
+    if (dtp_settings_read_yaml(&out->settings, text->at, text->n)) {
+        take_settings(r);
+        return DTP_OK;
+    }
+    script = DTP_NEW(r->a, struct dtp_script, 1);
+    script->a = r->a;
+    if (!is_toml(text->at) && strlen(text->at) == text->n)
+        dtp_script_read(script, text->at);
+    if (!keep_launches(r->a, script))
+        return take_lines(r, name, text, err);
+    out->script = script;
+    out->launch = launch > 0 && launch <= (int)script->nlaunches ? launch - 1 : 0;
+    out->settings = script->launch[out->launch].settings;
+    take_settings(r);
+    return DTP_OK;
+}
+
+enum dtp_status dtp_config_read_launch(struct dtp_arena *a, struct dtp_source *source, int launch,
+                                       struct dtp_run_config *out, struct dtp_err *err) {
     struct reading r = {.a = a, .out = out, .mark = NUM_MARKS};
-    struct dtp_str text;
+    struct dtp_str text = {.a = a};
     *out = (struct dtp_run_config){.settings.a = a};
-    text = (struct dtp_str){.a = a};
     DTP_TRY(read_text(a, source, &text, err));
-    if (dtp_settings_read_yaml(&out->settings, text.at, text.n))
-        for (size_t i = 0; i < out->settings.n; i++)
-            take_setting(&r, &out->settings.at[i]);
-    else
-        DTP_TRY(take_lines(&r, dtp_source_name(source), &text, err));
-    out->adapters &= !r.whole;
+    DTP_TRY(take_any(&r, dtp_source_name(source), &text, launch, err));
     name_variant(out);
     if (out->found == 0)
         return dtp_fail(err, DTP_EINPUT, "%s: no line of it says anything of a model or a layout",
                         dtp_source_name(source));
     return DTP_OK;
+}
+
+enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
+                                struct dtp_run_config *out, struct dtp_err *err) {
+    return dtp_config_read_launch(a, source, 0, out, err);
 }
 
 enum { GPT_FFN = 4 };
@@ -650,9 +746,8 @@ static bool is_config(const struct dtp_format_head *h) {
 static enum dtp_status read_item(struct dtp_arena *a, const struct dtp_visited *v,
                                  const struct dtp_format_options *o, void **content,
                                  struct dtp_err *err) {
-    (void)o;
     struct dtp_run_config *c = *content = DTP_NEW(a, struct dtp_run_config, 1);
-    DTP_TRY(dtp_config_read(a, v->source, c, err));
+    DTP_TRY(dtp_config_read_launch(a, v->source, o->launch, c, err));
     return dtp_trainers_judge(&c->settings, err);
 }
 
@@ -670,9 +765,53 @@ static void print_changed(FILE *f, const struct dtp_run_config *c) {
     fputs(c->changed ? "\n" : "", f);
 }
 
+static void print_script(FILE *f, const struct dtp_run_config *c) {
+    const struct dtp_script *s = c->script;
+    for (size_t i = 0; s->nlaunches > 1 && i < s->nlaunches; i++)
+        fprintf(f, "  launch %zu%s, line %d: %s\n", i + 1, (int)i == c->launch ? " (this one)" : "",
+                s->launch[i].line, s->launch[i].command);
+    for (size_t i = 0; i < s->nbranches; i++)
+        fprintf(f, "%s    line %d %s: %s\n", i == 0 ? "  variants\n" : "", s->branch[i].line,
+                s->branch[i].taken ? "taken" : "not taken", s->branch[i].condition);
+    for (size_t i = 0; i < s->nunread; i++)
+        fprintf(f, "%s%s%s", i == 0 ? "  not read: " : ", ", s->unread[i],
+                i + 1 == s->nunread ? "\n" : "");
+}
+
+static void write_script(struct dtp_json_out *w, const struct dtp_run_config *c) {
+    const struct dtp_script *s = c->script;
+    dtp_json_kv_int(w, "launch", c->launch + 1);
+    dtp_json_put_key(w, "launches");
+    dtp_json_array(w);
+    for (size_t i = 0; i < s->nlaunches; i++) {
+        dtp_json_object(w);
+        dtp_json_kv_int(w, "line", s->launch[i].line);
+        dtp_json_kv_string(w, "command", s->launch[i].command);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+    dtp_json_put_key(w, "variants");
+    dtp_json_array(w);
+    for (size_t i = 0; i < s->nbranches; i++) {
+        dtp_json_object(w);
+        dtp_json_kv_int(w, "line", s->branch[i].line);
+        dtp_json_kv_string(w, "condition", s->branch[i].condition);
+        dtp_json_kv_bool(w, "taken", s->branch[i].taken);
+        dtp_json_end(w);
+    }
+    dtp_json_end(w);
+    dtp_json_put_key(w, "not_read");
+    dtp_json_array(w);
+    for (size_t i = 0; i < s->nunread; i++)
+        dtp_json_put_string(w, s->unread[i]);
+    dtp_json_end(w);
+}
+
 static void print_heading(FILE *f, const void *content) {
     const char *framework = ((const struct dtp_run_config *)content)->framework;
-    fprintf(f, "configuration of %s", framework ? framework : "a run");
+    const struct dtp_run_config *c = content;
+    fprintf(f, "configuration of %s%s", framework ? framework : "a run",
+            c->generates ? ", the training part of a job that generates, too (RL)" : "");
 }
 
 /* What it says, and which of it several times; the commands that ask dtplan about it are the caller's. */
@@ -690,6 +829,8 @@ static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item
         }
     fputs("\n", f);
     print_changed(f, c);
+    if (c->script)
+        print_script(f, c);
     dtp_settings_print(f, &c->settings);
 }
 
@@ -710,6 +851,8 @@ static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct
         if (c->changed >> i & 1)
             dtp_json_put_string(w, fields[i].name);
     dtp_json_end(w);
+    if (c->script)
+        write_script(w, c);
     dtp_settings_write(w, &c->settings);
 }
 

@@ -68,12 +68,13 @@ static bool is_off(const char *value) {
 static void judge(struct dtp_setting *s, const struct table *t, size_t row) {
     const char *use = dtp_csv_get(&t->csv, row, USE), *note = dtp_csv_get(&t->csv, row, NOTE);
     const char *usual = dtp_csv_get(&t->csv, row, DEFAULT);
-    bool flag = dtp_one_of("False True", usual);
+    bool flag = dtp_one_of("False True", usual),
+         same = *usual && s->value && strcmp(usual, s->value) == 0;
+    bool ours = strcmp(use, "used") == 0; /* whose default is not always dtplan's */
     s->why = *note ? note : NULL;
     if (strcmp(use, "none") == 0) {
         s->use = DTP_SETTING_NONE;
-    } else if (s->value && (is_off(s->value) || (*usual && strcmp(usual, s->value) == 0)) &&
-               (*s->value || !flag)) {
+    } else if (s->value && (is_off(s->value) || (same && !ours)) && (*s->value || !flag)) {
         s->use = DTP_SETTING_NONE;
         s->why = is_off(s->value) ? "off" : "the trainer's default";
     } else if (strncmp(note, "model.", strlen("model.")) == 0) {
