@@ -550,6 +550,11 @@ static double excess_j(const struct dtp_gpu *g, const struct dtp_load_mix *m, do
            allowed_w(g, m, time_s) * time_s;
 }
 
+bool dtp_device_has_clock(const struct dtp_gpu *g, enum dtp_dtype dtype) {
+    const struct dtp_time_table *table = &g->table[DTP_TABLE_GEMM_FORWARD];
+    return g->power.idle_w > 0 && (table->time_s.n == 0 || table->dtype == (int)dtype);
+}
+
 /* The root by false position, where an end that stays loses half of its value (the Illinois rule; Dowell and
  * Jarratt 1971). */
 double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m) {

@@ -319,6 +319,8 @@ bool dtp_device_knows_gelu(const struct dtp_gpu *g);
 double dtp_device_slowest(const struct dtp_gpu *g, int n);
 /* How much longer products of the mix take than at the highest clock, >= 1. */
 double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m);
+/* False when that is not known: products run at the highest clock. */
+bool dtp_device_has_clock(const struct dtp_gpu *g, enum dtp_dtype dtype);
 /* False when the product is outside what the calibration covers (dtype, size). */
 bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_attention_flops(const struct dtp_attention_shape *s);

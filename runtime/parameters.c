@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/ops/native.h"
+#include "models/ops/op_native.h"
 #include "models/schedule/schedule.h"
 #include "sim/base/mix.h"
 

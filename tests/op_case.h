@@ -5,7 +5,7 @@
 #include <CUnit/Basic.h>
 #include <math.h>
 
-#include "models/ops/layer_key.h"
+#include "models/plan/key.h"
 #include "tests/arena_case.h"
 #include "tests/near.h"
 #include "tests/problem_case.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "models/cost/cost_internal.h"
-#include "models/ops/native.h"
 #include "models/schedule/schedule.h"
 
 bool dtp_shares_cores(const struct dtp_problem *problem) {
@@ -232,7 +231,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
         dtp_cost_data_parallel(problem, &memo->params, &key, vs, &out->stage[vs]);
         if (f->kernels.native)
-            dtp_native_phases(problem, &key, plan->microbatch_size, vs, &out->stage[vs]);
+            dtp_cost_native_phases(problem, &key, plan->microbatch_size, vs, &out->stage[vs]);
         struct dtp_stage_cost *s = &out->stage[vs];
         struct dtp_comm *const unit[] = {&s->reduce, &s->gather, &s->unshard};
         for (int k = 0; k < 3 && !f->wire.inline_communication; k++)

@@ -5,7 +5,7 @@
  * between stages; the gradient reduction, parameter gather and unshard of each stage; the optimizer.
  * BOUND, ESTIMATE and the lowering all read this struct and compute no time of their own.
  *
- * Layers are timed by the problem and a struct dtp_layer_key (layer_key.h), which is what they are memoised by, so
+ * Layers are timed by the problem and a struct dtp_layer_key (models/plan/key.h), which is what they are memoised by, so
  * that a plan costs O(stages). Where products slow down at the power limit, kernels are memoised at the highest
  * clock, and layers by what the clock depends on, too.
  */

@@ -1,7 +1,9 @@
 /* What stages send and reduce: data parallelism, transfers between stages, sums once a step. */
+#include <math.h>
+
 #include "hw/nccl.h"
 #include "models/cost/cost_internal.h"
-#include "models/ops/native.h"
+#include "models/ops/op_native.h"
 #include "sim/base/units.h"
 
 /* ---- offload ---- */
@@ -225,12 +227,105 @@ static struct dtp_comm gather(const struct dtp_problem *problem, const struct dt
     return c;
 }
 
+/* ---- our own runtime ---- */
+
+static void add_part(struct dtp_phase *p, double *part, double time_s) {
+    *part += time_s;
+    p->total_s += time_s;
+}
+
+/* Half of a transfer's copies is the sender's, half the receiver's. */
+static double copy_s(const struct dtp_native_comm *c) {
+    struct dtp_coll_cost cost;
+    double bytes = (double)(c->d.local_tokens * c->d.hidden) * dtp_dtype_bytes(c->dtype);
+    dtp_p2p_cost(c->problem->cluster, 0, 1, 1, bytes, &cost);
+    return (cost.time_s - cost.latency_s) / 2;
+}
+
+/* On streams of their own: of ZeRO-3's gathers what runs beside the layer before is hidden, and slows it. Nothing
+ * runs beside the first. */
+static double exposed_gather_s(const struct dtp_native_comm *c, double all_s, double compute_s) {
+    double slowdown = c->problem->cluster->gpu.comm_slowdown;
+    double layer_s = dtp_native_gather_s(c, c->s.layer_n),
+           beside_s = c->s.layers > 0 ? compute_s / c->s.layers : 0;
+    double hidden_s = c->s.layers > 0 ? (c->s.layers - 1) * fmin(layer_s, beside_s) : 0;
+    return all_s - (1 - slowdown) * hidden_s;
+}
+
+static struct dtp_native_comm stage_comm(const struct dtp_problem *problem,
+                                         const struct dtp_update_key *key, int microbatch_size,
+                                         int vs) {
+    const struct dtp_native_sizes sizes = {key->cut.tp, microbatch_size, key->sequence_parallel,
+                                           key->dtype};
+    struct dtp_native_comm c = {.problem = problem,
+                                .dp = key->placed->shape[DTP_AXIS_DP_CP],
+                                .tp = key->placed->shape[DTP_AXIS_TP],
+                                .dtype = key->dtype,
+                                .zero_stage = key->zero_stage,
+                                .replicas = key->replicas};
+    dtp_native_of(problem, &sizes, &c.d);
+    dtp_native_stage_of(problem->model, &key->cut, key->replicas, &c.d, vs, &c.s);
+    return c;
+}
+
+void dtp_cost_native_phases(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                            int microbatch_size, int vs, struct dtp_stage_cost *out) {
+    const struct dtp_native_comm c = stage_comm(problem, key, microbatch_size, vs);
+    int neighbours = (vs > 0) + (vs + 1 < key->cut.pp * key->cut.vpp);
+    const struct dtp_framework *f = problem->framework;
+    if (key->cut.pp > 1 && f->wire.inline_communication) {
+        double copies_s = neighbours * copy_s(&c);
+        add_part(&out->f, &out->f.pp_s, copies_s);
+        add_part(&out->i, &out->i.pp_s, copies_s);
+    }
+    if (key->zero_stage >= 2)
+        add_part(&out->w, &out->w.dp_s, dtp_native_reduce_s(&c));
+    if (key->zero_stage < 3)
+        return;
+    double gather = dtp_native_gather_all_s(&c);
+    double again = c.s.tied ? dtp_native_gather_s(&c, c.s.tokens_n) : 0; /* for the head */
+    if (!f->wire.inline_communication) {
+        add_part(&out->f, &out->f.dp_s, exposed_gather_s(&c, gather + again, out->f.total_s));
+        add_part(&out->i, &out->i.dp_s,
+                 exposed_gather_s(&c, gather, out->i.total_s + out->w.total_s));
+    } else {
+        double ends = dtp_native_gather_s(&c, c.s.positions_n) +
+                      (c.s.tied ? 0 : dtp_native_gather_s(&c, c.s.tokens_n));
+        add_part(&out->f, &out->f.dp_s, gather + again);
+        add_part(&out->i, &out->i.dp_s, gather - ends);
+    }
+}
+
+static void native_reductions(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                              int vs, struct dtp_stage_cost *out) {
+    const struct dtp_native_comm c = stage_comm(problem, key, 0, vs);
+    bool streams = !problem->framework->wire.inline_communication;
+    double reduce = key->zero_stage < 2 ? dtp_native_reduce_s(&c) : 0;
+    int n = out->nreduce = streams && key->zero_stage < 2 && key->replicas > 1
+                               ? dtp_native_num_reductions(&c, reduce)
+                               : 1;
+    if (key->zero_stage < 2)
+        out->reduce =
+            (struct dtp_comm){.kind = DTP_ALL_REDUCE,
+                              .axis = DTP_AXIS_DP_CP,
+                              .time_s = reduce / n,
+                              .latency_s = reduce / n,
+                              .device_share = streams ? problem->cluster->gpu.comm_slowdown : 0};
+    bool gathers = key->zero_stage == 1 || key->zero_stage == 2;
+    double gather = gathers ? dtp_native_gather_all_s(&c) : 0;
+    if (gathers)
+        out->gather = (struct dtp_comm){.kind = DTP_ALL_GATHER,
+                                        .axis = DTP_AXIS_DP_CP,
+                                        .time_s = gather / n,
+                                        .latency_s = gather / n};
+}
+
 void dtp_cost_data_parallel(const struct dtp_problem *problem,
                             const struct dtp_param_counts *counts, const struct dtp_update_key *key,
                             int vs, struct dtp_stage_cost *out) {
     const struct dtp_framework *f = problem->framework;
     if (f->kernels.native) {
-        dtp_native_reductions(problem, key, vs, out);
+        native_reductions(problem, key, vs, out);
         return;
     }
     struct dtp_stage stage;

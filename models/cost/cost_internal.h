@@ -3,9 +3,8 @@
 #define DTP_MODELS_COST_INTERNAL_H
 
 #include "models/cost/cost.h"
-#include "models/ops/layer_key.h"
 #include "models/ops/op.h"
-#include "models/plan/update_key.h"
+#include "models/plan/key.h"
 #include "sim/base/memo.h"
 
 struct dtp_cost_memo {
@@ -28,6 +27,10 @@ enum { PHASE_F, PHASE_I, PHASE_W, PHASE_R };
 void dtp_cost_data_parallel(const struct dtp_problem *problem,
                             const struct dtp_param_counts *counts, const struct dtp_update_key *key,
                             int vs, struct dtp_stage_cost *out);
+/* Communication that the ranks of our own runtime do themselves, in order: dp collectives of ZeRO-2 and -3 and the
+ * copies of transfers become parts of the phases. */
+void dtp_cost_native_phases(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                            int microbatch_size, int vs, struct dtp_stage_cost *out);
 /* All that transfers between stages depend on. No padding. */
 struct dtp_transfer_key {
     const struct dtp_group_shape *tp_shape;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "models/cost/cost_internal.h"
-#include "models/ops/op_build.h"
+#include "models/ops/op.h"
 
 /* One operation of a layer at the highest clock, and its part in the recomputation. */
 struct timed_op {
@@ -227,7 +227,7 @@ static void add_up(const struct dtp_problem *problem, const struct dtp_layer_key
 static void make_kernels(struct dtp_arena *a, const struct dtp_problem *problem,
                          const struct dtp_layer_key *key, struct dtp_arena *scratch,
                          struct dtp_ops *ops, struct layer_kernels *k) {
-    bool clock = dtp_op_has_clock(problem, key->dtype);
+    bool clock = dtp_device_has_clock(&problem->cluster->gpu, key->dtype);
     dtp_op_list(problem, key, ops);
     k->n = ops->n;
     k->at = DTP_NEW(clock ? a : scratch, struct timed_op, (size_t)k->n + 1);
@@ -276,8 +276,9 @@ static const struct dtp_layer_costs *make_costs(struct dtp_cost_memo *memo,
             kernels[i] = find_kernels(memo, &key[i]);
             load[i] = kernels[i]->load;
         }
-    double slowdown =
-        dtp_op_has_clock(problem, all->dtype) ? dtp_op_slowdown(problem, all, load) : 1;
+    double slowdown = dtp_device_has_clock(&problem->cluster->gpu, all->dtype)
+                          ? dtp_op_slowdown(problem, all, load)
+                          : 1;
     for (int i = 0; i < DTP_NLAYER_KINDS; i++) {
         const struct layer_kernels *k = kernels[i];
         if (!k)

@@ -1,7 +1,6 @@
 #include <string.h>
 
 #include "models/evaluate/evaluate.h"
-#include "models/ops/op_build.h"
 #include "models/plan/plan.h"
 
 /* BOUND. Let F_s, B_s be what rank s computes for one microbatch (all its chunks), f_s, b_s the same of
@@ -180,7 +179,8 @@ static const double rounding = 1e-11;
 double dtp_floor_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem,
                    const struct dtp_plan *plan) {
     struct dtp_plan whole = *plan;
-    if (dtp_op_has_clock(problem, plan->dtype) || problem->framework->kernels.native)
+    if (dtp_device_has_clock(&problem->cluster->gpu, plan->dtype) ||
+        problem->framework->kernels.native)
         return 0;
     whole.recompute = DTP_RECOMPUTE_NONE;
     whole.recompute_layers = whole.recompute_modules = 0;

@@ -12,7 +12,7 @@
 #include "hw/device.h"
 #include "models/framework/quirks.h"
 #include "models/model/model.h"
-#include "models/ops/modules.h"
+#include "models/model/modules.h"
 
 /* LM loss: PyTorch's own; a kernel for each pass over fp32 logits (Megatron's vocabulary-parallel one);
  * these passes joined by torch.compile; one kernel on 16-bit logits. */
@@ -88,7 +88,7 @@ struct dtp_framework_kernels {
     /* selective recomputation repeats all but attention and every second product (torchtitan) */
     bool selective_alternate_products;
     bool recompute_stops_early;   /* full recomputation ends with the last tensor that was saved */
-    bool native;                  /* our own runtime: native.c, memory_walk.c */
+    bool native;                  /* our own runtime: op_native.c, memory_walk.c */
     bool dropout;                 /* false: trains without, whatever the model says, unless asked */
     int vocab_multiple;           /* vocabulary padded to a multiple of this x tp; 1: none */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
@@ -238,8 +238,6 @@ bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_
 bool dtp_framework_reaches_last(const struct dtp_framework *f, const struct dtp_model *m, int pp);
 /* Host time of the check of a collective over so many ranks (far: they span nodes); 0 where none is made. */
 double dtp_framework_check_s(const struct dtp_framework *f, int ranks, bool far);
-/* Operations of a layer depend on dp and pp: by the shape of the tp group, or by the copies that microbatches share
- * (zero_copy_bytes). */
 /* Rows that an expert holds over the mean: the model's, else the framework's; 0: dropless. */
 double dtp_framework_capacity(const struct dtp_framework *f, const struct dtp_model *m);
 int dtp_framework_padded_vocab(const struct dtp_framework *f, int vocab, int tp);

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "models/cost/cost.h"
 #include "models/memory/memory_internal.h"
-#include "models/ops/op_build.h"
 
 /* What the activations in flight depend on. */
 struct orders_key {

@@ -8,7 +8,7 @@
 #define DTP_MODELS_MEMORY_INTERNAL_H
 
 #include "models/memory/memory.h"
-#include "models/ops/native.h"
+#include "models/ops/op_native.h"
 #include "models/ops/op.h"
 #include "models/schedule/schedule.h"
 #include "sim/base/memo.h"

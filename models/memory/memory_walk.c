@@ -3,7 +3,7 @@
  * those of that moment. A compute action with the transfers and unshards around it is a step; a step of a
  * stage is walked once and then only added. */
 #include "models/memory/memory_internal.h"
-#include "models/ops/native.h"
+#include "models/ops/op_native.h"
 #include "models/schedule/schedule.h"
 
 static int64_t rounded(int64_t bytes) {

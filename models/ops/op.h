@@ -15,8 +15,7 @@
 #define DTP_MODELS_OP_H
 
 #include "hw/placement.h"
-#include "models/ops/modules.h"
-#include "models/plan/plan.h"
+#include "models/plan/key.h"
 
 enum dtp_op_kind { DTP_OP_GEMM, DTP_OP_BMM, DTP_OP_ATTENTION, DTP_OP_KERNEL, DTP_OP_COLLECTIVE };
 enum dtp_pass { DTP_PASS_F, DTP_PASS_I, DTP_PASS_W, DTP_NPASSES };
@@ -56,9 +55,31 @@ struct dtp_ops {
  * microbatch_size and dtype of the plan. */
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
                    enum dtp_layer_kind kind, struct dtp_ops *out);
+/* The same by its key, at the highest clock. */
+void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                 struct dtp_ops *out);
 double dtp_op_flops(const struct dtp_op *op); /* all `count` together */
 /* Seconds of the operation alone on the problem's cluster, without host time and kernel gap. */
 double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
                      const struct dtp_op *op);
+/* The same by the key, which may be of all kinds. */
+double dtp_op_seconds(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                      const struct dtp_op *op);
+/* The part of a collective's bytes that leaves a node: less than all where tokens go once to each node. */
+double dtp_op_net_share(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                        const struct dtp_op *op);
+
+/* ---- the clock of products (GEMM, attention) of layers and head at the power limit ---- */
+
+bool dtp_op_is_product(const struct dtp_op *op);
+bool dtp_op_follows_clock(enum dtp_layer_kind kind); /* its products do */
+/* One layer of such operations at the highest clock, without rests. */
+struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_layer_key *key,
+                                const struct dtp_ops *ops);
+/* How much longer the products take in the stages of all kinds' key, with its bubble. of: a layer of each kind. */
+double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_layer_key *all,
+                       const struct dtp_load_mix of[DTP_NLAYER_KINDS]);
+/* How much longer a product takes however rested the chip is, >= 1. */
+double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op);
 
 #endif

@@ -1,5 +1,5 @@
 /* Operations of attention: projections, the core fused or unfused, multi-head latent attention. */
-#include "models/ops/op_build.h"
+#include "models/ops/op_internal.h"
 
 /* From the scores to their softmax; returns the bytes of an element in it. batch: heads x microbatch of a rank. */
 static double softmax_of_scores(struct dtp_op_build *b, double batch, double scores) {
@@ -33,6 +33,33 @@ static double softmax_of_scores(struct dtp_op_build *b, double batch, double sco
     return w;
 }
 
+#define F DTP_PASS_F
+#define I DTP_PASS_I
+#define W DTP_PASS_W
+
+/* transformers' eager_attention_forward: the softmax works on an fp32 copy of the 16-bit scores, what multiplies V
+ * is cast back; as profiled with PyTorch 2.11. */
+static const struct dtp_op_row scores_rows[] = {
+    {"scores scale", F, DTP_K_ELEMENTWISE, 4, 1},
+    {"mask add", F, DTP_K_STRIDED, 4, 1},
+    {"scores to fp32", F, DTP_K_STRIDED, 6, 1},
+    {"softmax", F, DTP_K_SOFTMAX, 8, 1},
+    {"softmax to 16 bit", F, DTP_K_COPY, 6, 1},
+    {"softmax gradient to fp32", I, DTP_K_STRIDED, 6, 1},
+    {"softmax", I, DTP_K_SOFTMAX_BACKWARD, 12, 1},
+    {"scores gradient to 16 bit", I, DTP_K_COPY, 6, 1},
+    {"scores scale", I, DTP_K_ELEMENTWISE, 4, 1},
+    {0}};
+#undef F
+#undef I
+#undef W
+
+/* The scores and their fp32 softmax: 4 bytes of its output and 2 of the cast stay. */
+static void eager_scores(struct dtp_op_build *b, double scores) {
+    dtp_op_rows(b, scores_rows, scores);
+    dtp_op_keep(b, 6 * scores);
+}
+
 /* Scores in memory (Korthikanti 2022, section 4.1): S = b a s^2 / t elements. */
 static void unfused_core(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
@@ -43,7 +70,7 @@ static void unfused_core(struct dtp_op_build *b) {
     dtp_op_gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
     double w = e;
     if (b->f->kernels.eager && e < 4)
-        dtp_op_eager_scores(b, scores);
+        eager_scores(b, scores);
     else
         w = softmax_of_scores(b, batch, scores);
     if (b->attention_dropout) {

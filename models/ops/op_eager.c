@@ -6,90 +6,60 @@
  * Under autocast weights and residual stream are fp32, matrix products are 16 bit, and norm, pow and
  * loss run in fp32 (torch.autocast's lists), with a conversion at every border.
  */
-#include "models/ops/op_build.h"
-
-struct row {
-    const char *name;
-    enum dtp_pass pass;
-    enum dtp_kernel kernel;
-    double bytes, elements; /* per element of the tensor */
-};
+#include "models/ops/op_internal.h"
 
 #define F DTP_PASS_F
 #define I DTP_PASS_I
 #define W DTP_PASS_W
 
 /* torch.nn.LayerNorm: one kernel forward, two backward. */
-static const struct row layer_norm[] = {{"norm", F, DTP_K_NORM, 4, 1},
-                                        {"norm", I, DTP_K_NORM_BACKWARD, 6, 1},
-                                        {"norm parameters", W, DTP_K_NORM_BACKWARD, 4, 1},
-                                        {0}};
-static const struct row layer_norm_autocast[] = {{"norm", F, DTP_K_NORM, 8, 1},
-                                                 {"norm to 16 bit", F, DTP_K_COPY, 6, 1},
-                                                 {"norm gradient to fp32", I, DTP_K_STRIDED, 6, 1},
-                                                 {"norm", I, DTP_K_NORM_BACKWARD, 12, 1},
-                                                 {"norm parameters", W, DTP_K_NORM_BACKWARD, 8, 1},
-                                                 {0}};
-
-/* weight * (x * rsqrt(mean(x^2) + eps)) in fp32 inside, as transformers writes it. */
-static const struct row rms_norm[] = {{"norm to fp32", F, DTP_K_STRIDED, 6, 1},
-                                      {"norm square", F, DTP_K_ELEMENTWISE, 8, 1},
-                                      {"norm mean", F, DTP_K_ELEMENTWISE, 4, 1},
-                                      {"norm epsilon", F, DTP_K_ELEMENTWISE, 0, 0},
-                                      {"norm rsqrt", F, DTP_K_ELEMENTWISE, 0, 0},
-                                      {"norm scale", F, DTP_K_STRIDED, 8, 1},
-                                      {"norm to 16 bit", F, DTP_K_COPY, 6, 1},
-                                      {"norm weight", F, DTP_K_STRIDED, 4, 1},
-                                      {"norm weight", I, DTP_K_STRIDED, 4, 1},
-                                      {"norm gradient to fp32", I, DTP_K_STRIDED, 6, 1},
-                                      {"norm scale", I, DTP_K_ELEMENTWISE, 12, 1},
-                                      {"norm scale product", I, DTP_K_STRIDED, 12, 1},
-                                      {"norm row sum", I, DTP_K_REDUCE, 4, 1},
-                                      {"norm rsqrt", I, DTP_K_ELEMENTWISE, 0, 0},
-                                      {"norm rsqrt cube", I, DTP_K_ELEMENTWISE, 0, 0},
-                                      {"norm mean", I, DTP_K_STRIDED, 4, 1},
-                                      {"norm mean expand", I, DTP_K_COPY, 8, 1},
-                                      {"norm square", I, DTP_K_ELEMENTWISE, 8, 1},
-                                      {"norm square product", I, DTP_K_ELEMENTWISE, 12, 1},
-                                      {"norm sum", I, DTP_K_ELEMENTWISE, 12, 1},
-                                      {"norm to 16 bit", I, DTP_K_COPY, 6, 1},
-                                      {"norm weight product", W, DTP_K_ELEMENTWISE, 6, 1},
-                                      {"norm weight sum", W, DTP_K_REDUCE, 2, 1},
-                                      {0}};
-static const struct row rms_norm_autocast[] = {{"norm square", F, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"norm mean", F, DTP_K_ELEMENTWISE, 4, 1},
-                                               {"norm epsilon", F, DTP_K_ELEMENTWISE, 0, 0},
-                                               {"norm rsqrt", F, DTP_K_ELEMENTWISE, 0, 0},
-                                               {"norm scale", F, DTP_K_STRIDED, 8, 1},
-                                               {"norm weight", F, DTP_K_STRIDED, 8, 1},
-                                               {"norm weight", I, DTP_K_STRIDED, 8, 1},
-                                               {"norm scale", I, DTP_K_ELEMENTWISE, 12, 1},
-                                               {"norm scale product", I, DTP_K_STRIDED, 12, 1},
-                                               {"norm row sum", I, DTP_K_REDUCE, 4, 1},
-                                               {"norm rsqrt", I, DTP_K_ELEMENTWISE, 0, 0},
-                                               {"norm rsqrt cube", I, DTP_K_ELEMENTWISE, 0, 0},
-                                               {"norm mean", I, DTP_K_STRIDED, 4, 1},
-                                               {"norm mean expand", I, DTP_K_COPY, 8, 1},
-                                               {"norm square", I, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"norm square product", I, DTP_K_ELEMENTWISE, 12, 1},
-                                               {"norm sum", I, DTP_K_ELEMENTWISE, 12, 1},
-                                               {"norm weight product", W, DTP_K_ELEMENTWISE, 12, 1},
-                                               {"norm weight sum", W, DTP_K_REDUCE, 4, 1},
+static const struct dtp_op_row layer_norm[] = {{"norm", F, DTP_K_NORM, 4, 1},
+                                               {"norm", I, DTP_K_NORM_BACKWARD, 6, 1},
+                                               {"norm parameters", W, DTP_K_NORM_BACKWARD, 4, 1},
                                                {0}};
+static const struct dtp_op_row layer_norm_autocast[] = {
+    {"norm", F, DTP_K_NORM, 8, 1},
+    {"norm to 16 bit", F, DTP_K_COPY, 6, 1},
+    {"norm gradient to fp32", I, DTP_K_STRIDED, 6, 1},
+    {"norm", I, DTP_K_NORM_BACKWARD, 12, 1},
+    {"norm parameters", W, DTP_K_NORM_BACKWARD, 8, 1},
+    {0}};
 
-static const struct row dropout[] = {
+static const struct dtp_op_row rms_norm_autocast[] = {
+    {"norm square", F, DTP_K_ELEMENTWISE, 8, 1},
+    {"norm mean", F, DTP_K_ELEMENTWISE, 4, 1},
+    {"norm epsilon", F, DTP_K_ELEMENTWISE, 0, 0},
+    {"norm rsqrt", F, DTP_K_ELEMENTWISE, 0, 0},
+    {"norm scale", F, DTP_K_STRIDED, 8, 1},
+    {"norm weight", F, DTP_K_STRIDED, 8, 1},
+    {"norm weight", I, DTP_K_STRIDED, 8, 1},
+    {"norm scale", I, DTP_K_ELEMENTWISE, 12, 1},
+    {"norm scale product", I, DTP_K_STRIDED, 12, 1},
+    {"norm row sum", I, DTP_K_REDUCE, 4, 1},
+    {"norm rsqrt", I, DTP_K_ELEMENTWISE, 0, 0},
+    {"norm rsqrt cube", I, DTP_K_ELEMENTWISE, 0, 0},
+    {"norm mean", I, DTP_K_STRIDED, 4, 1},
+    {"norm mean expand", I, DTP_K_COPY, 8, 1},
+    {"norm square", I, DTP_K_ELEMENTWISE, 8, 1},
+    {"norm square product", I, DTP_K_ELEMENTWISE, 12, 1},
+    {"norm sum", I, DTP_K_ELEMENTWISE, 12, 1},
+    {"norm weight product", W, DTP_K_ELEMENTWISE, 12, 1},
+    {"norm weight sum", W, DTP_K_REDUCE, 4, 1},
+    {0}};
+
+static const struct dtp_op_row dropout[] = {
     {"dropout", F, DTP_K_DROPOUT, 5, 1}, {"dropout", I, DTP_K_ELEMENTWISE, 5, 1}, {0}};
-static const struct row residual[] = {{"residual add", F, DTP_K_ELEMENTWISE, 6, 1},
-                                      {"residual gradient add", I, DTP_K_ELEMENTWISE, 6, 1},
-                                      {0}};
-static const struct row residual_autocast[] = {
+static const struct dtp_op_row residual[] = {{"residual add", F, DTP_K_ELEMENTWISE, 6, 1},
+                                             {"residual gradient add", I, DTP_K_ELEMENTWISE, 6, 1},
+                                             {0}};
+static const struct dtp_op_row residual_autocast[] = {
     {"residual add", F, DTP_K_STRIDED, 10, 1},
     {"residual gradient to 16 bit", I, DTP_K_COPY, 6, 1},
     {"residual gradient add", I, DTP_K_ELEMENTWISE, 12, 1},
     {0}};
 
 /* x cos + rotate_half(x) sin on tensors in transposed layout. */
-static const struct row rope[] = {
+static const struct dtp_op_row rope[] = {
     {"rope cos", F, DTP_K_STRIDED, 4, 1.35},    {"rope negate", F, DTP_K_STRIDED, 2, 0.5},
     {"rope cat", F, DTP_K_CAT, 4, 1},           {"rope sin", F, DTP_K_STRIDED, 4, 1},
     {"rope add", F, DTP_K_STRIDED, 6, 1.35},    {"rope sin", I, DTP_K_STRIDED, 4, 1.35},
@@ -99,14 +69,14 @@ static const struct row rope[] = {
     {"rope cos", I, DTP_K_STRIDED, 4, 1.35},    {"rope add", I, DTP_K_STRIDED, 6, 1.35},
     {"rope layout", I, DTP_K_STRIDED, 4, 1.25}, {0}};
 /* cos and sin are fp32, so the rotated tensors are, until the attention converts them. */
-static const struct row rope_autocast[] = {{"rope to 16 bit", F, DTP_K_COPY, 6, 1},
-                                           {"rope gradient to fp32", I, DTP_K_STRIDED, 6, 1},
-                                           {"rope half to 16 bit", I, DTP_K_COPY, 6, 1},
-                                           {"rope to 16 bit", I, DTP_K_COPY, 6, 1},
-                                           {0}};
+static const struct dtp_op_row rope_autocast[] = {{"rope to 16 bit", F, DTP_K_COPY, 6, 1},
+                                                  {"rope gradient to fp32", I, DTP_K_STRIDED, 6, 1},
+                                                  {"rope half to 16 bit", I, DTP_K_COPY, 6, 1},
+                                                  {"rope to 16 bit", I, DTP_K_COPY, 6, 1},
+                                                  {0}};
 
 /* 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) as transformers' NewGELUActivation writes it. */
-static const struct row gelu_new[] = {
+static const struct dtp_op_row gelu_new[] = {
     {"gelu half", F, DTP_K_ELEMENTWISE, 4, 1},     {"gelu cube", F, DTP_K_ELEMENTWISE, 4, 1},
     {"gelu scale", F, DTP_K_ELEMENTWISE, 4, 1},    {"gelu add", F, DTP_K_ELEMENTWISE, 6, 1},
     {"gelu scale", F, DTP_K_ELEMENTWISE, 4, 1},    {"gelu tanh", F, DTP_K_ELEMENTWISE, 4, 1},
@@ -117,61 +87,50 @@ static const struct row gelu_new[] = {
     {"gelu triple", I, DTP_K_ELEMENTWISE, 4, 1},   {"gelu cube", I, DTP_K_ELEMENTWISE, 6, 1},
     {"gelu add", I, DTP_K_ELEMENTWISE, 6, 1},      {"gelu half", I, DTP_K_ELEMENTWISE, 4, 1},
     {"gelu add", I, DTP_K_ELEMENTWISE, 6, 1},      {0}};
-static const struct row gelu_new_autocast[] = {{"gelu half", F, DTP_K_ELEMENTWISE, 4, 1},
-                                               {"gelu to fp32", F, DTP_K_STRIDED, 6, 1},
-                                               {"gelu cube", F, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu scale", F, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu add", F, DTP_K_STRIDED, 10, 1},
-                                               {"gelu scale", F, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu tanh", F, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu plus one", F, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu product", F, DTP_K_STRIDED, 10, 1},
-                                               {"gelu to 16 bit", F, DTP_K_COPY, 6, 1},
-                                               {"gelu gradient to fp32", I, DTP_K_STRIDED, 6, 1},
-                                               {"gelu product", I, DTP_K_STRIDED, 10, 1},
-                                               {"gelu product", I, DTP_K_ELEMENTWISE, 12, 1},
-                                               {"gelu half to 16 bit", I, DTP_K_COPY, 6, 1},
-                                               {"gelu tanh", I, DTP_K_ELEMENTWISE, 12, 1},
-                                               {"gelu scale", I, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu to 16 bit", I, DTP_K_COPY, 6, 1},
-                                               {"gelu scale", I, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu square", I, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu triple", I, DTP_K_ELEMENTWISE, 8, 1},
-                                               {"gelu cube", I, DTP_K_ELEMENTWISE, 12, 1},
-                                               {"gelu to 16 bit", I, DTP_K_COPY, 6, 1},
-                                               {"gelu add", I, DTP_K_ELEMENTWISE, 6, 1},
-                                               {"gelu half", I, DTP_K_ELEMENTWISE, 4, 1},
-                                               {"gelu add", I, DTP_K_ELEMENTWISE, 6, 1},
+static const struct dtp_op_row gelu_new_autocast[] = {
+    {"gelu half", F, DTP_K_ELEMENTWISE, 4, 1},
+    {"gelu to fp32", F, DTP_K_STRIDED, 6, 1},
+    {"gelu cube", F, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu scale", F, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu add", F, DTP_K_STRIDED, 10, 1},
+    {"gelu scale", F, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu tanh", F, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu plus one", F, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu product", F, DTP_K_STRIDED, 10, 1},
+    {"gelu to 16 bit", F, DTP_K_COPY, 6, 1},
+    {"gelu gradient to fp32", I, DTP_K_STRIDED, 6, 1},
+    {"gelu product", I, DTP_K_STRIDED, 10, 1},
+    {"gelu product", I, DTP_K_ELEMENTWISE, 12, 1},
+    {"gelu half to 16 bit", I, DTP_K_COPY, 6, 1},
+    {"gelu tanh", I, DTP_K_ELEMENTWISE, 12, 1},
+    {"gelu scale", I, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu to 16 bit", I, DTP_K_COPY, 6, 1},
+    {"gelu scale", I, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu square", I, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu triple", I, DTP_K_ELEMENTWISE, 8, 1},
+    {"gelu cube", I, DTP_K_ELEMENTWISE, 12, 1},
+    {"gelu to 16 bit", I, DTP_K_COPY, 6, 1},
+    {"gelu add", I, DTP_K_ELEMENTWISE, 6, 1},
+    {"gelu half", I, DTP_K_ELEMENTWISE, 4, 1},
+    {"gelu add", I, DTP_K_ELEMENTWISE, 6, 1},
+    {0}};
+static const struct dtp_op_row activation[] = {{"activation", F, DTP_K_ACTIVATION, 4, 1},
+                                               {"activation", I, DTP_K_ACTIVATION_BACKWARD, 6, 1},
                                                {0}};
-static const struct row activation[] = {{"activation", F, DTP_K_ACTIVATION, 4, 1},
-                                        {"activation", I, DTP_K_ACTIVATION_BACKWARD, 6, 1},
-                                        {0}};
-static const struct row gated[] = {
+static const struct dtp_op_row gated[] = {
     {"silu", F, DTP_K_ELEMENTWISE, 4, 1},         {"gate product", F, DTP_K_ELEMENTWISE, 6, 1},
     {"gate product", I, DTP_K_ELEMENTWISE, 6, 1}, {"gate product", I, DTP_K_ELEMENTWISE, 6, 1},
     {"silu", I, DTP_K_ELEMENTWISE, 6, 1},         {0}};
 
-/* transformers' eager_attention_forward: the softmax works on an fp32 copy of the 16-bit scores, what multiplies V
- * is cast back; as profiled with PyTorch 2.11. */
-static const struct row scores_rows[] = {{"scores scale", F, DTP_K_ELEMENTWISE, 4, 1},
-                                         {"mask add", F, DTP_K_STRIDED, 4, 1},
-                                         {"scores to fp32", F, DTP_K_STRIDED, 6, 1},
-                                         {"softmax", F, DTP_K_SOFTMAX, 8, 1},
-                                         {"softmax to 16 bit", F, DTP_K_COPY, 6, 1},
-                                         {"softmax gradient to fp32", I, DTP_K_STRIDED, 6, 1},
-                                         {"softmax", I, DTP_K_SOFTMAX_BACKWARD, 12, 1},
-                                         {"scores gradient to 16 bit", I, DTP_K_COPY, 6, 1},
-                                         {"scores scale", I, DTP_K_ELEMENTWISE, 4, 1},
-                                         {0}};
 /* Keys, and values, of each head of queries are a copy; q are the elements of such a copy. */
-static const struct row repeat_rows[] = {{"repeat keys", F, DTP_K_STRIDED, 4, 1},
-                                         {"repeat values", F, DTP_K_STRIDED, 4, 1},
-                                         {"repeated keys sum", I, DTP_K_REDUCE, 2, 1},
-                                         {"repeated values sum", I, DTP_K_REDUCE, 2, 1},
-                                         {0}};
+static const struct dtp_op_row repeat_rows[] = {{"repeat keys", F, DTP_K_STRIDED, 4, 1},
+                                                {"repeat values", F, DTP_K_STRIDED, 4, 1},
+                                                {"repeated keys sum", I, DTP_K_REDUCE, 2, 1},
+                                                {"repeated values sum", I, DTP_K_REDUCE, 2, 1},
+                                                {0}};
 
 /* Upcast, log-softmax, negative log-likelihood; backward: zero-filled gradient, softmax, downcast. */
-static const struct row cross_entropy[] = {
+static const struct dtp_op_row cross_entropy[] = {
     {"logits to fp32", F, DTP_K_STRIDED, 6, 1}, {"log-softmax", F, DTP_K_CROSS_ENTROPY, 8, 1},
     {"nll", F, DTP_K_CROSS_ENTROPY, 0, 0},      {"nll", I, DTP_K_CROSS_ENTROPY, 0, 0},
     {"nll fill", I, DTP_K_CROSS_ENTROPY, 4, 1}, {"softmax", I, DTP_K_CROSS_ENTROPY, 12, 1},
@@ -181,29 +140,9 @@ static const struct row cross_entropy[] = {
 #undef I
 #undef W
 
-static void rows(struct dtp_op_build *b, const struct row *r, double elements) {
-    for (; r->name; r++)
-        dtp_op_kernel(b, r->name, r->pass, r->kernel, r->bytes * elements, r->elements * elements);
-}
-
-/* The last forward operation keeps so many more bytes for the backward. */
-static void keep(struct dtp_op_build *b, double bytes) {
-    for (int i = b->out->n - 1; i >= 0; i--)
-        if (b->out->at[i].pass == DTP_PASS_F) {
-            b->out->at[i].saved_bytes += bytes;
-            return;
-        }
-}
-
 /* RMS norm as Python has it; with a kernel of its own it is that of layer norm. */
 static bool rms(const struct dtp_op_build *b) {
     return b->m->norm == DTP_NORM_RMS && !b->f->kernels.fused_norm;
-}
-
-/* Without autocast. What its weight multiplies and its input in fp32 stay. */
-void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements) {
-    rows(b, rms_norm, elements);
-    keep(b, 6 * elements);
 }
 
 /* Its input stays, in fp32 under autocast or inside RMS norm; RMS norm also keeps what its weight
@@ -212,10 +151,10 @@ static void norm(struct dtp_op_build *b, int readers) {
     bool autocast = dtp_framework_autocasts(b->f, b->key->zero_stage);
     double z = b->z;
     if (rms(b) && !autocast) {
-        dtp_op_eager_rms_norm(b, z);
+        dtp_op_rms_norm_in_parts(b, z);
     } else {
-        rows(b, rms(b) ? rms_norm_autocast : autocast ? layer_norm_autocast : layer_norm, z);
-        keep(b, (rms(b) ? 8 : autocast ? 4 : 2) * z);
+        dtp_op_rows(b, rms(b) ? rms_norm_autocast : autocast ? layer_norm_autocast : layer_norm, z);
+        dtp_op_keep(b, (rms(b) ? 8 : autocast ? 4 : 2) * z);
     }
     for (int i = 0; i < readers && rms(b) && autocast; i++) {
         dtp_op_kernel(b, "norm to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * z, z);
@@ -224,32 +163,27 @@ static void norm(struct dtp_op_build *b, int readers) {
     for (int i = 1; i < readers; i++)
         dtp_op_kernel(b, "input gradient add", DTP_PASS_I, DTP_K_ELEMENTWISE,
                       (autocast ? 12 : 6) * z, z);
-    keep(b, 2 * z * (autocast ? readers : 1)); /* what the linear layers read */
+    dtp_op_keep(b, 2 * z * (autocast ? readers : 1)); /* what the linear layers read */
 }
 
 static void leave(struct dtp_op_build *b, bool bias) {
     if (bias)
         dtp_op_kernel(b, "bias gradient", DTP_PASS_W, DTP_K_REDUCE, 2 * b->z, b->z);
     if (b->dropout) {
-        rows(b, dropout, b->z);
-        keep(b, b->z);
+        dtp_op_rows(b, dropout, b->z);
+        dtp_op_keep(b, b->z);
     }
-    rows(b, dtp_framework_autocasts(b->f, b->key->zero_stage) ? residual_autocast : residual, b->z);
+    dtp_op_rows(b, dtp_framework_autocasts(b->f, b->key->zero_stage) ? residual_autocast : residual,
+                b->z);
 }
 
 static void rotate(struct dtp_op_build *b, double elements) {
-    rows(b, rope, elements);
+    dtp_op_rows(b, rope, elements);
     if (dtp_framework_autocasts(b->f, b->key->zero_stage))
-        rows(b, rope_autocast, elements);
+        dtp_op_rows(b, rope_autocast, elements);
 }
 
-/* The scores and their fp32 softmax: 4 bytes of its output and 2 of the cast stay. */
-void dtp_op_eager_scores(struct dtp_op_build *b, double scores) {
-    rows(b, scores_rows, scores);
-    keep(b, 6 * scores);
-}
-
-void dtp_op_eager_attention(struct dtp_op_build *b) {
+static void attention(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, width = b->q_width + 2 * b->kv_width;
     bool bias = m->attention_bias || m->qkv_bias, separate = m->position == DTP_POS_ROPE;
@@ -270,15 +204,15 @@ void dtp_op_eager_attention(struct dtp_op_build *b) {
     bool unfused = dtp_op_attention_kernel(b) == DTP_ATTN_UNFUSED;
     bool repeats = b->f->quirks.repeated_kv.repeats_kv || unfused;
     if (unfused && b->kv_width < b->q_width)
-        rows(b, repeat_rows, n * b->q_width);
-    keep(b, 2 * n * (repeats ? 3 * b->q_width : width)); /* q, k, v */
+        dtp_op_rows(b, repeat_rows, n * b->q_width);
+    dtp_op_keep(b, 2 * n * (repeats ? 3 * b->q_width : width)); /* q, k, v */
     dtp_op_attention_core(b);
     dtp_op_linear(b, "projection", n, b->q_width, b->h, 2 * n * b->q_width);
     dtp_op_tp_leave(b);
     leave(b, m->attention_bias);
 }
 
-void dtp_op_eager_mlp(struct dtp_op_build *b) {
+static void mlp(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double n = b->tokens, x = n * b->ffn;
     bool chain = b->f->kernels.gelu_chain && m->activation == DTP_ACT_GELU && !m->gated_ffn;
@@ -290,16 +224,16 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
     if (m->mlp_bias)
         dtp_op_kernel(b, "fc1 bias gradient", DTP_PASS_W, DTP_K_REDUCE, 2 * x, x);
     if (m->gated_ffn) { /* gate, silu and up stay */
-        rows(b, gated, x);
-        keep(b, 6 * x);
+        dtp_op_rows(b, gated, x);
+        dtp_op_keep(b, 6 * x);
     } else if (
         chain) { /* its input, half of it, tanh and 1 + tanh; but the half fp32 under autocast */
-        rows(b, dtp_framework_autocasts(b->f, b->key->zero_stage) ? gelu_new_autocast : gelu_new,
-             x);
-        keep(b, (dtp_framework_autocasts(b->f, b->key->zero_stage) ? 14 : 8) * x);
+        dtp_op_rows(
+            b, dtp_framework_autocasts(b->f, b->key->zero_stage) ? gelu_new_autocast : gelu_new, x);
+        dtp_op_keep(b, (dtp_framework_autocasts(b->f, b->key->zero_stage) ? 14 : 8) * x);
     } else {
-        rows(b, activation, x);
-        keep(b, 2 * x);
+        dtp_op_rows(b, activation, x);
+        dtp_op_keep(b, 2 * x);
     }
     dtp_op_linear(b, "fc2", n, b->ffn, b->h, 2 * x);
     dtp_op_tp_leave(b);
@@ -307,13 +241,20 @@ void dtp_op_eager_mlp(struct dtp_op_build *b) {
 }
 
 /* The norm's output is read by the router, the ordering of rows and what all tokens visit. */
-void dtp_op_eager_experts(struct dtp_op_build *b) {
+static void experts(struct dtp_op_build *b) {
     norm(b, b->m->moe.shared_experts > 0 ? 3 : 2);
     dtp_op_moe(b);
     leave(b, b->m->mlp_bias);
 }
 
-void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n) {
+/* Parameter tensors of a layer: those that autocast converts (matrices and biases), all. */
+struct tensors {
+    double cast, all;
+};
+
+/* What happens to params weights in n tensors beside the products: autocast converts them and their gradients;
+ * gradients move into buckets or are added up. */
+static void parameters(struct dtp_op_build *b, double params, struct tensors n) {
     double wide = dtp_framework_autocasts(b->f, b->key->zero_stage) ? 4 : 2;
     if (dtp_framework_autocasts(b->f, b->key->zero_stage)) {
         dtp_op_kernel(b, "weights to 16 bit", DTP_PASS_F, DTP_K_COPY, 6 * params, params)
@@ -333,7 +274,7 @@ void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_t
 }
 
 /* Experts are two tensors, or three; router and shared experts have their own. */
-struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool moe) {
+static struct tensors tensors_of(const struct dtp_op_build *b, bool moe) {
     const struct dtp_model *m = b->m;
     double mlp = m->gated_ffn ? 3 : 2;
     double experts = m->gated_ffn && b->f->kernels.moe_separate_products ? 3 : 2;
@@ -342,7 +283,16 @@ struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool mo
     double products = (m->position == DTP_POS_ROPE ? 4 : 2) + mlp;
     double biases = m->attention_bias ? products - (m->mlp_bias ? 0 : 2) : 0;
     double norms = 2 * (m->norm_bias ? 2 : 1);
-    return (struct dtp_op_tensors){products + biases, products + biases + norms};
+    return (struct tensors){products + biases, products + biases + norms};
+}
+
+void dtp_op_eager_layer(struct dtp_op_build *b, bool moe, double params) {
+    attention(b);
+    if (moe)
+        experts(b);
+    else
+        mlp(b);
+    parameters(b, params, tensors_of(b, moe));
 }
 
 void dtp_op_eager_embedding(struct dtp_op_build *b) {
@@ -356,8 +306,8 @@ void dtp_op_eager_embedding(struct dtp_op_build *b) {
         dtp_op_kernel(b, "position gradients", DTP_PASS_W, DTP_K_REDUCE, wide * full, full);
     }
     if (b->dropout) {
-        rows(b, dropout, full);
-        keep(b, full);
+        dtp_op_rows(b, dropout, full);
+        dtp_op_keep(b, full);
     }
     dtp_op_kernel(b, "table zero", DTP_PASS_W, DTP_K_ELEMENTWISE, wide * table, table);
     dtp_op_kernel(b, "row gradients", DTP_PASS_W, DTP_K_EMBEDDING, 3 * wide * full, full);
@@ -365,7 +315,7 @@ void dtp_op_eager_embedding(struct dtp_op_build *b) {
         dtp_op_kernel(b, "table gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, 3 * wide * table,
                       table);
     else
-        dtp_op_eager_weights(b, table, (struct dtp_op_tensors){0, 1});
+        parameters(b, table, (struct tensors){0, 1});
 }
 
 void dtp_op_eager_head(struct dtp_op_build *b) {
@@ -373,6 +323,6 @@ void dtp_op_eager_head(struct dtp_op_build *b) {
     double vocab = dtp_framework_padded_vocab(b->f, m->vocab, b->key->tp) / b->t;
     norm(b, 1);
     dtp_op_linear(b, "logits", b->tokens, b->h, vocab, 0);
-    rows(b, cross_entropy, b->tokens * vocab);
-    dtp_op_eager_weights(b, b->h * vocab, (struct dtp_op_tensors){1, 1});
+    dtp_op_rows(b, cross_entropy, b->tokens * vocab);
+    parameters(b, b->h * vocab, (struct tensors){1, 1});
 }

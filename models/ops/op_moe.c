@@ -2,7 +2,7 @@
  * products, and the way back (Lepikhin 2020, section 2; Fedus 2021; Gale 2022 for dropless routing). */
 #include <math.h>
 
-#include "models/ops/op_build.h"
+#include "models/ops/op_internal.h"
 
 /* Rows of one microbatch on their way to the experts of a rank. */
 struct routed {

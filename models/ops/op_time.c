@@ -1,7 +1,8 @@
-/* FLOPs and seconds of one operation, and the clock of products at the power limit. */
+/* FLOPs, seconds and energy of operations, and the clock at which a chip runs the layers of a model when they would
+ * take more power than it has. */
 #include "hw/nccl.h"
-#include "models/ops/native.h"
-#include "models/ops/op_build.h"
+#include "models/ops/op_internal.h"
+#include "models/ops/op_native.h"
 #include "models/schedule/schedule.h"
 
 double dtp_op_flops(const struct dtp_op *op) {
@@ -149,7 +150,7 @@ double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *p
     return dtp_op_seconds(problem, &key, op);
 }
 
-/* ---- the clock at which a chip runs the layers of a model when they would take more power than it has ---- */
+/* ---- the clock ---- */
 
 bool dtp_op_is_product(const struct dtp_op *op) {
     return op->kind == DTP_OP_GEMM || op->kind == DTP_OP_ATTENTION;
@@ -300,18 +301,13 @@ bool dtp_op_follows_clock(enum dtp_layer_kind kind) {
     return dtp_layer_is_block(kind) || kind == DTP_LAYER_HEAD || kind == DTP_LAYER_MTP;
 }
 
-bool dtp_op_has_clock(const struct dtp_problem *problem, enum dtp_dtype dtype) {
-    const struct dtp_gpu *g = &problem->cluster->gpu;
-    const struct dtp_time_table *table = &g->table[DTP_TABLE_GEMM_FORWARD];
-    return g->power.idle_w > 0 && (table->time_s.n == 0 || table->dtype == (int)dtype);
-}
-
-void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_layer_key *all,
+/* Sets op->slowdown in the operations of a layer or head. */
+static void set_clock(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                       enum dtp_layer_kind kind, struct dtp_ops *ops) {
     struct dtp_load_mix load[DTP_NLAYER_KINDS] = {0};
     struct dtp_ops other;
     int n[DTP_NLAYER_KINDS];
-    if (!dtp_op_has_clock(problem, all->dtype) || !dtp_op_follows_clock(kind))
+    if (!dtp_device_has_clock(&problem->cluster->gpu, all->dtype) || !dtp_op_follows_clock(kind))
         return;
     whole_model(problem->model, n);
     for (int k = 0; k < DTP_NLAYER_KINDS; k++) {
@@ -329,4 +325,15 @@ void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_layer_
         if (droop > 0)
             ops->at[i].slowdown = droop > slowdown ? droop : slowdown;
     }
+}
+
+void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                   enum dtp_layer_kind kind, struct dtp_ops *out) {
+    struct dtp_placed placed;
+    struct dtp_layer_key all, one;
+    dtp_placed_make(problem, plan, &placed);
+    dtp_layer_key_of(problem, plan, &placed, &all);
+    dtp_layer_key_kind(problem, &all, kind, &one);
+    dtp_op_list(problem, &one, out);
+    set_clock(problem, &all, kind, out);
 }

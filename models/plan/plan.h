@@ -11,7 +11,7 @@
 #include "hw/placement.h"
 #include "models/framework/framework.h"
 #include "models/model/model.h"
-#include "models/ops/modules.h"
+#include "models/model/modules.h"
 
 enum dtp_recompute { DTP_RECOMPUTE_NONE, DTP_RECOMPUTE_SELECTIVE, DTP_RECOMPUTE_FULL };
 enum dtp_offload { DTP_OFFLOAD_NONE, DTP_OFFLOAD_OPTIMIZER, DTP_OFFLOAD_PARAMETERS };

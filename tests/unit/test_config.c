@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "models/model/model.h"
-#include "models/ops/modules.h"
+#include "models/model/modules.h"
 #include "sim/base/json.h"
 #include "tests/shared_case.h"
 #include "tests/suites.h"

@@ -7,7 +7,7 @@
  *     test_cuda_ranks [RANKS DTYPE FIRST N]...    only these: of RANKS ranks in DTYPE, N from the FIRST on (0: all) */
 #include <math.h>
 
-#include "models/ops/native.h"
+#include "models/ops/op_native.h"
 #include "planner/cli/check_internal.h"
 #include "planner/space.h"
 #include "runtime/launch.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "models/cost/cost_internal.h"
-#include "models/ops/op_build.h"
+#include "models/ops/op.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"
 

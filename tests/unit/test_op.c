@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "models/ops/op_build.h"
+#include "models/ops/op.h"
 #include "models/schedule/schedule.h"
 #include "tests/op_case.h"
 #include "tests/suites.h"

@@ -4,7 +4,8 @@
 #include <string.h>
 
 #include "hw/own_times.h"
-#include "models/ops/native.h"
+#include "models/cost/cost_internal.h"
+#include "models/ops/op_native.h"
 #include "models/ops/op.h"
 #include "planner/cli/calibration.h"
 #include "planner/setup.h"
@@ -341,7 +342,7 @@ static double gathers_s(const struct dtp_problem *problem, double compute_s) {
     plan.global_batch_size = 32;
     dtp_placed_make(problem, &plan, &placed);
     dtp_update_key_of(problem, &plan, &placed, &key);
-    dtp_native_phases(problem, &key, plan.microbatch_size, 0, &cost);
+    dtp_cost_native_phases(problem, &key, plan.microbatch_size, 0, &cost);
     return cost.f.dp_s;
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "models/ops/modules.h"
+#include "models/model/modules.h"
 #include "models/plan/plan.h"
 #include "sim/base/json.h"
 #include "sim/base/text.h"

@@ -1,7 +1,52 @@
-/* Operations outside the repeated layers: embedding, LM head and loss, and the convolutions of a CNN. */
-#include "models/ops/op_build.h"
+/* Layers and ends as stacks with fused kernels run them: Megatron-LM and its like, compiled PyTorch; and what every
+ * stack runs so: depths of multi-token prediction, the convolutions of a CNN. */
+#include "models/ops/op_internal.h"
 
-void dtp_op_embedding(struct dtp_op_build *b) {
+/* The norm is a module of its own before experts, a part of the dense MLP otherwise. */
+static void mlp_block(struct dtp_op_build *b, bool moe) {
+    int from = b->out->mlp = b->out->n;
+    if (!b->m->parallel_block)
+        dtp_op_norm(b, "norm 2", b->z, b->e * b->z);
+    int inside = b->out->n;
+    if (moe) {
+        dtp_op_again(b, from, DTP_BIT_LAYERNORM);
+        dtp_op_moe(b);
+    } else {
+        if (!b->m->parallel_block)
+            dtp_op_norm_within(b, from);
+        dtp_op_tp_enter(b);
+        dtp_op_mlp(b, "fc1", "fc2", b->tokens, dtp_op_column_input_bytes(b));
+        b->norm_cast = false;
+        dtp_op_tp_leave(b);
+        dtp_op_again(b, from, DTP_BIT_MLP);
+        dtp_op_dropped(b, inside, DTP_BIT_MLP);
+    }
+    dtp_op_residual(b, b->m->mlp_bias);
+}
+
+/* Weight gradients go into a buffer. Fused, the GEMM's epilogue reads the buffer before it adds (4 bytes in
+ * fp32; the wider write hides). Otherwise, with several microbatches, a kernel of its own reads the new and
+ * the old and writes, for each tensor. params: of the layer, on this rank. */
+static void accumulation(struct dtp_op_build *b, double params) {
+    double g = b->f->kernels.fp32_gradient_accumulation ? 4 : 2;
+    double vectors =
+        2 * (b->m->norm_bias ? 2 : 1) + (b->m->attention_bias ? 2 : 0) + (b->m->mlp_bias ? 2 : 0);
+    if (b->f->kernels.fused_gradient_accumulation)
+        dtp_op_kernel(b, "gradient add in GEMM", DTP_PASS_W, DTP_K_ELEMENTWISE, g * params, params)
+            ->launches = vectors;
+    else if (b->key->microbatches > 1)
+        dtp_op_kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, (2 + 2 * g) * params,
+                      params)
+            ->launches = vectors + 4;
+}
+
+void dtp_op_fused_layer(struct dtp_op_build *b, bool moe, double params) {
+    dtp_op_attention_block(b);
+    mlp_block(b, moe);
+    accumulation(b, params);
+}
+
+void dtp_op_fused_embedding(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double full = b->tokens * b->h, e = b->e;
     if (m->patch > 0) {
@@ -79,7 +124,7 @@ static void loss(struct dtp_op_build *b, double logits) {
 }
 
 /* LM head and loss. */
-void dtp_op_head(struct dtp_op_build *b) {
+void dtp_op_fused_head(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double e = b->e, n = b->tokens;
     if (m->final_norm)
@@ -115,7 +160,7 @@ void dtp_op_head(struct dtp_op_build *b) {
 void dtp_op_mtp(struct dtp_op_build *b) {
     double n = b->tokens, bytes = n * b->h * b->e;
     enum dtp_dtype head = b->dtype;
-    dtp_op_embedding(b);
+    dtp_op_fused_embedding(b);
     dtp_op_norm(b, "mtp norms", 2 * b->z, 2 * b->e * b->z);
     dtp_op_kernel(b, "mtp concat", DTP_PASS_F, DTP_K_COPY, 4 * b->e * b->z, 2 * b->z);
     dtp_op_kernel(b, "mtp split", DTP_PASS_I, DTP_K_COPY, 4 * b->e * b->z, 2 * b->z);
@@ -133,7 +178,7 @@ void dtp_op_mtp(struct dtp_op_build *b) {
     b->dtype = b->key->dtype;
     dtp_op_linear(b, "mtp projection", n, 2 * b->h, b->h / b->t, 2 * dtp_op_column_input_bytes(b));
     b->dtype = head;
-    dtp_op_head(b);
+    dtp_op_fused_head(b);
 }
 
 /* Each convolution as an implicit GEMM, followed by batch norm and activation (He 2015, table 1). */

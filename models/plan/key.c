@@ -1,12 +1,14 @@
-#include "models/ops/layer_key.h"
+#include "models/plan/key.h"
 
 #include <assert.h>
 
-#include "models/ops/op_build.h"
-
-enum { SHAPES = 5, NUMBERS = 20 };
+enum { SHAPES = 5, LAYER_NUMBERS = 20, UPDATE_ADDRESSES = 2, UPDATE_NUMBERS = 18 };
 static_assert(sizeof(struct dtp_layer_key) ==
-                  SHAPES * sizeof(struct dtp_group_shape *) + NUMBERS * sizeof(int),
+                  SHAPES * sizeof(struct dtp_group_shape *) + LAYER_NUMBERS * sizeof(int),
+              "padding has no value that a memo could compare");
+
+static_assert(sizeof(struct dtp_update_key) ==
+                  UPDATE_ADDRESSES * sizeof(void *) + UPDATE_NUMBERS * sizeof(int),
               "padding has no value that a memo could compare");
 
 /* Whether gradients are added up counts; how many times only where ZeRO's copies are shared by the microbatches. */
@@ -54,7 +56,7 @@ void dtp_layer_key_of(const struct dtp_problem *problem, const struct dtp_plan *
         out->ep_shape = placed->shape[DTP_AXIS_EP];
         out->etp_shape = placed->shape[DTP_AXIS_ETP];
     }
-    if (dtp_op_has_clock(problem, plan->dtype))
+    if (dtp_device_has_clock(&problem->cluster->gpu, plan->dtype))
         add_clock(problem, plan, placed, out);
 }
 
@@ -79,4 +81,23 @@ void dtp_layer_key_kind(const struct dtp_problem *problem, const struct dtp_laye
     out->ep = out->etp = 1;
     out->ep_overlap = out->ep_per_node = 0;
     out->ep_shape = out->etp_shape = NULL;
+}
+
+void dtp_update_key_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                       const struct dtp_placed *placed, struct dtp_update_key *out) {
+    const struct dtp_framework *f = problem->framework;
+    bool each = f->quirks.eager_offload.offload_each_microbatch;
+    *out = (struct dtp_update_key){
+        .placed = placed,
+        .cut = dtp_plan_cut(plan),
+        .replicas = plan->dp * plan->cp,
+        .zero_group = plan->zero_group,
+        .zero_stage = plan->zero_stage,
+        .sequence_parallel = plan->sequence_parallel && f->kernels.native,
+        .dp_overlap = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage),
+        .dp_algo = plan->dp_algo,
+        .offload = plan->offload,
+        .offload_to = plan->offload_to,
+        .dtype = plan->dtype,
+        .microbatches = each ? dtp_plan_num_microbatches(plan) : 0};
 }

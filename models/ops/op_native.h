@@ -1,18 +1,16 @@
-/* native.h: what a rank of our own runtime holds: sizes after dividing, and units of parameters.
+/* op_native.h: what a rank of our own runtime holds: sizes after dividing, and units of parameters.
  *
  * A unit is a flat buffer of parameters padded to a multiple of dp: what ZeRO shards, what one gradient
  * reduction is and what ZeRO-3 gathers. The units of a virtual stage, in order:
  *     [tokens] [positions] layer... [norm] [head]
  * Tied embeddings: with both ends on one stage the head uses the tokens; else it is a copy of them.
- * Frameworks with `native` set (models/frameworks/dtplan.json) are timed by these operations, and their
+ * Frameworks with `native` set (models/frameworks/dtplan.json) are timed by op_native.c, and their
  * memory is walked by memory_walk.c; both start from here.
  */
-#ifndef DTP_MODELS_NATIVE_H
-#define DTP_MODELS_NATIVE_H
+#ifndef DTP_MODELS_OP_NATIVE_H
+#define DTP_MODELS_OP_NATIVE_H
 
-#include "models/cost/cost.h"
-#include "models/ops/layer_key.h"
-#include "models/plan/update_key.h"
+#include "models/plan/key.h"
 
 struct dtp_native {
     int64_t tokens, local_tokens, hidden,
@@ -57,12 +55,20 @@ struct dtp_native_waits {
 struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
                                             const struct dtp_layer_key *all);
 
-/* What is reduced and gathered once at the end of the step: nreduce, reduce and gather. */
-void dtp_native_reductions(const struct dtp_problem *problem, const struct dtp_update_key *key,
-                           int vs, struct dtp_stage_cost *out);
-/* Communication that the ranks do themselves, in order: dp collectives of ZeRO-2 and -3 and the copies
- * of transfers become parts of the phases. */
-void dtp_native_phases(const struct dtp_problem *problem, const struct dtp_update_key *key,
-                       int microbatch_size, int vs, struct dtp_stage_cost *out);
+/* A stage with what takes part in its communication. */
+struct dtp_native_comm {
+    const struct dtp_problem *problem;
+    struct dtp_native d;
+    struct dtp_native_stage s;
+    const struct dtp_group_shape *dp, *tp;
+    enum dtp_dtype dtype;
+    int zero_stage, replicas;
+};
+/* Seconds to reduce the gradients of all its units, to gather so many parameters, those of all its units. */
+double dtp_native_reduce_s(const struct dtp_native_comm *c);
+double dtp_native_gather_s(const struct dtp_native_comm *c, int64_t n);
+double dtp_native_gather_all_s(const struct dtp_native_comm *c);
+/* Reductions that the last backward counts as, which take all_s together. */
+int dtp_native_num_reductions(const struct dtp_native_comm *c, double all_s);
 
 #endif

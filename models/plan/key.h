@@ -1,15 +1,16 @@
-/* layer_key.h: all that the layers of a plan depend on beside the problem.
+/* key.h: all that a costed function reads beside the problem.
  *
- * What lists, times or weighs the operations of a layer takes the problem and this key, never the plan: what one key
- * gave, every plan with the same key gets from a memo, and the compiler sees to it that nothing else was looked at.
- * The members have the names of the plan's, with defaults resolved: 0 overlaps, modules and degrees are gone.
+ * What lists, times or weighs the operations of a layer takes the problem and a struct dtp_layer_key, what costs the
+ * end of a step a struct dtp_update_key; neither sees the plan. What one key gave, every plan with the same key gets
+ * from a memo, and the compiler sees to it that nothing else was looked at. The members have the names of the plan's,
+ * with defaults resolved: 0 overlaps, modules and degrees are gone.
  *
  *     struct dtp_layer_key all, one;
  *     dtp_layer_key_of(problem, plan, placed, &all);             layers of every kind, and the clock they share
  *     dtp_layer_key_kind(problem, &all, DTP_LAYER_DENSE, &one);  one of them at the highest clock
  */
-#ifndef DTP_MODELS_LAYER_KEY_H
-#define DTP_MODELS_LAYER_KEY_H
+#ifndef DTP_MODELS_KEY_H
+#define DTP_MODELS_KEY_H
 
 #include "models/plan/placed.h"
 
@@ -38,5 +39,22 @@ void dtp_layer_key_of(const struct dtp_problem *problem, const struct dtp_plan *
 /* all: of the same problem. */
 void dtp_layer_key_kind(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                         enum dtp_layer_kind kind, struct dtp_layer_key *out);
+
+/* The end of a step: gradients that are reduced, parameters that are updated, offloaded and gathered. No padding. */
+struct dtp_update_key {
+    const struct dtp_placed *placed; /* from a memo: equal sizes have equal addresses */
+    struct dtp_cut cut; /* a memo has none with a list of layers, whose content may be another */
+    int replicas;       /* dp x cp */
+    int zero_group, zero_stage, sequence_parallel;
+    int dp_overlap; /* dtp_framework_dp_overlaps() */
+    enum dtp_algo dp_algo;
+    enum dtp_offload offload;
+    enum dtp_offload_to offload_to;
+    enum dtp_dtype dtype;
+    int microbatches; /* of a step; 0 where none of them offloads by itself */
+};
+
+void dtp_update_key_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
+                       const struct dtp_placed *placed, struct dtp_update_key *out);
 
 #endif

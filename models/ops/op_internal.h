@@ -1,8 +1,8 @@
-/* op_build.h: what the builders of op lists share. Private to models. */
-#ifndef DTP_MODELS_OP_BUILD_H
-#define DTP_MODELS_OP_BUILD_H
+/* op_internal.h: what the builders of lists share: sizes of a rank and what adds operations (op_build.c), the parts of a
+ * layer that several stacks have (op_attention.c, op_moe.c), and the layers and ends of each stack. */
+#ifndef DTP_MODELS_OP_INTERNAL_H
+#define DTP_MODELS_OP_INTERNAL_H
 
-#include "models/ops/layer_key.h"
 #include "models/ops/op.h"
 
 /* Sizes of one rank and one microbatch after dividing by tp and cp. */
@@ -23,34 +23,6 @@ struct dtp_op_build {
     bool fused_activation; /* one kernel between the products of the MLP */
     bool norm_cast; /* the norm of the block wrote the FP8 cast that its first products read */
 };
-
-/* dtp_ops_layer() at the highest clock. */
-void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *key,
-                 struct dtp_ops *out);
-/* dtp_op_time_s() by the key, which may be of all kinds. */
-double dtp_op_seconds(const struct dtp_problem *problem, const struct dtp_layer_key *key,
-                      const struct dtp_op *op);
-/* Of the bytes of a collective, what leaves a node: less than all where tokens go once to each node. */
-double dtp_op_net_share(const struct dtp_problem *problem, const struct dtp_layer_key *key,
-                        const struct dtp_op *op);
-
-/* ---- op_time.c: the clock of products (GEMM, attention) of layers and head at the power limit ---- */
-
-/* It is known: else products run at the highest clock. */
-bool dtp_op_has_clock(const struct dtp_problem *problem, enum dtp_dtype dtype);
-bool dtp_op_is_product(const struct dtp_op *op);
-bool dtp_op_follows_clock(enum dtp_layer_kind kind); /* its products do */
-/* One layer of such operations at the highest clock, without rests. */
-struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_layer_key *key,
-                                const struct dtp_ops *ops);
-/* How much longer the products take in the stages of all kinds' key, with its bubble. of: a layer of each kind. */
-double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_layer_key *all,
-                       const struct dtp_load_mix of[DTP_NLAYER_KINDS]);
-/* How much longer a product takes however rested the chip is, >= 1. */
-double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op);
-/* Sets op->slowdown in the operations of a layer or head. */
-void dtp_op_set_clock(const struct dtp_problem *problem, const struct dtp_layer_key *all,
-                      enum dtp_layer_kind kind, struct dtp_ops *ops);
 
 /* The next operation of the list, once and with one launch. */
 struct dtp_op *dtp_op_add(struct dtp_op_build *b, const char *name, enum dtp_op_kind kind,
@@ -109,33 +81,35 @@ void dtp_op_attention_block(struct dtp_op_build *b);
 void dtp_op_again(struct dtp_op_build *b, int from, int modules);
 void dtp_op_dropped(struct dtp_op_build *b, int from, int modules);
 void dtp_op_input_dropped(struct dtp_op_build *b, int from, int modules);
-/* Outside the repeated layers (op_ends.c). */
-void dtp_op_embedding(struct dtp_op_build *b);
-void dtp_op_head(struct dtp_op_build *b);
+/* Each row of a table, whose name is NULL at its end, as a kernel on a tensor of so many elements. */
+struct dtp_op_row {
+    const char *name;
+    enum dtp_pass pass;
+    enum dtp_kernel kernel;
+    double bytes, elements; /* per element of the tensor */
+};
+void dtp_op_rows(struct dtp_op_build *b, const struct dtp_op_row *r, double elements);
+/* The last forward operation keeps so many more bytes for the backward. */
+void dtp_op_keep(struct dtp_op_build *b, double bytes);
+/* RMS norm as Python has it, one kernel per operator. */
+void dtp_op_rms_norm_in_parts(struct dtp_op_build *b, double elements);
+
+/* ---- what each stack runs. params: weights of the layer on this rank ---- */
+
+/* Fused kernels (op_fused.c). */
+void dtp_op_fused_layer(struct dtp_op_build *b, bool moe, double params);
+void dtp_op_fused_embedding(struct dtp_op_build *b);
+void dtp_op_fused_head(struct dtp_op_build *b);
 /* A depth of multi-token prediction: embedding, projection and head around its layer. */
 void dtp_op_mtp(struct dtp_op_build *b);
 void dtp_op_convolutions(struct dtp_op_build *b);
-
-/* Parts of a layer as eager PyTorch runs them, one kernel per operator (op_eager.c). */
-void dtp_op_eager_rms_norm(struct dtp_op_build *b, double elements);
-void dtp_op_eager_attention(struct dtp_op_build *b);
-void dtp_op_eager_mlp(struct dtp_op_build *b);
-void dtp_op_eager_experts(struct dtp_op_build *b);
+/* Eager PyTorch, one kernel per operator (op_eager.c). */
+void dtp_op_eager_layer(struct dtp_op_build *b, bool moe, double params);
 void dtp_op_eager_embedding(struct dtp_op_build *b);
 void dtp_op_eager_head(struct dtp_op_build *b);
-/* Parameter tensors of a layer: those that autocast converts (matrices and biases), all. */
-struct dtp_op_tensors {
-    double cast, all;
-};
-struct dtp_op_tensors dtp_op_eager_tensors(const struct dtp_op_build *b, bool moe);
-/* Parts as our own runtime runs them (native.c). */
+/* Our own runtime (op_native.c). */
 void dtp_op_native_layer(struct dtp_op_build *b);
 void dtp_op_native_embedding(struct dtp_op_build *b);
 void dtp_op_native_head(struct dtp_op_build *b);
-/* What happens to params weights in n tensors beside the products: autocast converts them and their
- * gradients; gradients move into buckets or are added up. */
-/* Unfused attention between QK^T and its input gradient; so many scores. */
-void dtp_op_eager_scores(struct dtp_op_build *b, double scores);
-void dtp_op_eager_weights(struct dtp_op_build *b, double params, struct dtp_op_tensors n);
 
 #endif

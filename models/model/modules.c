@@ -1,4 +1,4 @@
-#include "models/ops/modules.h"
+#include "models/model/modules.h"
 
 #include <stddef.h>
 
