@@ -182,7 +182,8 @@ static enum dtp_status fit_cross(struct dtp_arena *a, const struct problem *p, s
     return DTP_OK;
 }
 
-/* Median, p90 of |r| and mean of r over the n residuals; r is overwritten. */
+/* Median, p90 of |r| and mean of r over the n residuals; r is overwritten. Both are residuals of the sample, where GSL's
+ * quantiles lie between two of them and would change the errors that stand in every GPU file. */
 static void fit_error(double *r, size_t n, struct dtp_cal_error *out) {
     double sum = 0;
 

@@ -484,7 +484,8 @@ bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s) 
     return c->sm_flops_per_s > 0 && flops >= c->min_flops && flops <= c->max_flops;
 }
 
-/* Expected largest of 2^i standard normal draws: the integral of x n phi(x) Phi(x)^(n-1), by quadrature. */
+/* Expected largest of 2^i standard normal draws: the integral of x n phi(x) Phi(x)^(n-1), by quadrature. The search
+ * asks for it at every size of a group, so that the integrals stand here. */
 /* clang-format off */
 static const double largest_normal[] = {0.0000, 0.5642, 1.0294, 1.4236, 1.7660, 2.0697,
                                         2.3437, 2.5946, 2.8269, 3.0439, 3.2482, 3.4418,
@@ -556,7 +557,8 @@ bool dtp_device_has_clock(const struct dtp_gpu *g, enum dtp_dtype dtype) {
 }
 
 /* The root by false position, where an end that stays loses half of its value (the Illinois rule; Dowell and
- * Jarratt 1971). */
+ * Jarratt 1971). GSL's solvers are not used: the search calls this for every layer that it times, they allocate, and the
+ * module that tests open as CUDA has this file without GSL. */
 double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m) {
     enum { STEPS = 40 };
     double low = 0.2, high = 1; /* no chip goes below a fifth of its clock */
