@@ -139,7 +139,8 @@ static bool calculate(const struct shell *s, const char **at, int level, long lo
         return false;
     for (p += strspn(p, " "); *p && strchr(level == 1 ? "*/%" : "+-", *p); p += strspn(p, " ")) {
         char sign = *p++;
-        if (!calculate(s, &p, level - 1, &w) || ((sign == '/' || sign == '%') && w == 0))
+        if (v > INT_MAX || v < -INT_MAX || !calculate(s, &p, level - 1, &w) ||
+            ((sign == '/' || sign == '%') && w == 0))
             return false;
         v = sign == '*'   ? v * w
             : sign == '/' ? v / w
