@@ -18,7 +18,8 @@ static char folder[] = "/tmp/dtp_test_text_XXXXXX";
 static const char *const models[] = {
     "gpt2",       "gpt175b",     "gpt530b",  "gpt1t",      "opt175b",      "llama2-7b",
     "llama2-70b", "llama3-8b",   "bert",     "llama3-70b", "mixtral-8x7b", "bloom176b",
-    "vit",        "llama3-405b", "resnet50", "dbrx",       "pythia-12b",   "olmo2-7b"};
+    "vit",        "llama3-405b", "resnet50", "dbrx",       "pythia-12b",   "olmo2-7b",
+    "mpt-7b",     "mpt-30b",     "phi4",     "olmo-7b",    "yi-34b"};
 enum { NMODELS = sizeof models / sizeof *models };
 
 /* ---- names ---- */
