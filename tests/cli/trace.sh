@@ -136,3 +136,7 @@ printf '%s\n' '{"pipe-parallel-size": 2, "model-parallel-size": 4, "num-layers":
 "$dtplan" trace neox.yml | grep expect
 printf '%s\n' 'model_name: llama3.1-405b' 'dcn_fsdp_parallelism: 128' 'ici_fsdp_parallelism: 8' 'per_device_batch_size: 1.0' >max.yml
 "$dtplan" trace max.yml | grep expect
+# Of a hybrid no GPT is written.
+echo "torchrun train.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 512 --seq-length 64 --hybrid-override-pattern M-M*" >hybrid
+"$dtplan" trace a --config hybrid --write-model hybrid.json >/dev/null 2>&1
+echo "exit $?"

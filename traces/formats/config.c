@@ -709,6 +709,9 @@ long dtp_config_batch(const struct dtp_run_config *c) {
 
 bool dtp_config_write_model(FILE *f, const struct dtp_run_config *c) {
     struct dtp_json_out w;
+    for (size_t i = 0; i < c->settings.n; i++)
+        if (dtp_one_of("hybrid_override_pattern hybrid_layer_pattern", c->settings.at[i].key))
+            return false; /* state-space layers among those of attention */
     if (c->layers == 0 || c->hidden == 0 || c->heads == 0 || c->vocab == 0 || c->seq == 0 ||
         c->experts > 0)
         return false;
