@@ -166,9 +166,10 @@ struct dtp_framework_can {
     int dtypes;                   /* bit per enum dtp_dtype */
     int zero_stages;              /* bit s: has ZeRO stage s */
     int zero_stages_pp;           /* bit s: allowed with pp > 1 */
-    int zero_stages_tp;           /* bit s: allowed with tp > 1 */
-    bool hybrid_shard;   /* ZeRO-3 inside a zero_group, replicas between groups (HSDP, MiCS) */
-    int recompute_modes; /* bit per enum dtp_recompute */
+    bool pp_keeps_gathered; /* with pp > 1 its sharding is ZeRO-2 unless ZeRO-3 is asked for */
+    int zero_stages_tp;     /* bit s: allowed with tp > 1 */
+    bool hybrid_shard;      /* ZeRO-3 inside a zero_group, replicas between groups (HSDP, MiCS) */
+    int recompute_modes;    /* bit per enum dtp_recompute */
     int recompute_modules; /* selective: those that can be chosen; 0: none, it is what the stack has */
     enum dtp_recompute_some recompute_layers;
     bool offload; /* of the optimizer state; with ZeRO-3 of the weights too */

@@ -215,6 +215,8 @@ static const struct dtp_field can_fields[] = {
     LIST(dtypes, "types of its products; left out: all of 16 and 32 bit"),
     LIST(zero_stages, "ZeRO stages it has"),
     LIST(zero_stages_pp, "ZeRO stages allowed with pp > 1"),
+    BOOLEAN(can, pp_keeps_gathered,
+            "with pp > 1 parameters stay gathered over the microbatches unless asked otherwise"),
     LIST(zero_stages_tp, "ZeRO stages allowed with tp > 1"),
     BOOLEAN(can, hybrid_shard, "ZeRO-3 in groups: sharded inside, replicated between (HSDP, MiCS)"),
     LIST(recompute, "recomputation modes it has"),

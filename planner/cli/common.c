@@ -383,7 +383,7 @@ static int usual_zero(const struct dtp_framework *f, const struct dtp_plan *p) {
     int stage = 0;
     for (int s = 1; s <= 3 && !(f->can.zero_stages & 1); s++)
         stage = has >> s & 1 ? s : stage;
-    return stage;
+    return stage == 3 && p->pp > 1 && f->can.pp_keeps_gathered ? 2 : stage;
 }
 
 /* The one plan that the options name. */

@@ -522,8 +522,7 @@ static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
             a, c,
             dtp_arena_printf(a, "ZeRO %d taken, as %s has it", p->zero_stage, c->framework.name));
     }
-    if (p->pp > 1 && p->zero_stage == 3 && !(c->framework.can.zero_stages_pp >> 3 & 1) &&
-        (c->framework.can.zero_stages_pp >> 2 & 1)) {
+    if (p->pp > 1 && p->zero_stage == 3 && c->framework.can.pp_keeps_gathered) {
         p->zero_stage = 2;
         add_note(a, c, "parameters stay gathered over the microbatches");
     }
