@@ -39,7 +39,7 @@ static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask 
         DTP_TRY(dtp_framework_read(a, ask->framework_json, f, err));
     else
         DTP_TRY(dtp_framework_load(a, name, f, err));
-    if (!f->kernels.native || on_cpu(&out->cluster))
+    if (f->kernels.ops != DTP_OPS_OWN || on_cpu(&out->cluster))
         return DTP_OK;
     if (f->wire.inline_communication)
         DTP_TRY(dtp_framework_load(a, "dtplan-cuda", f, err));
@@ -86,7 +86,8 @@ static enum dtp_status set_dropout(struct dtp_setup *s, struct dtp_err *err) {
         m->attention_dropout = p[1];
         f->kernels.dropout = true;
     }
-    if (f->kernels.native && f->kernels.dropout && (m->dropout > 0 || m->attention_dropout > 0) &&
+    if (f->kernels.ops == DTP_OPS_OWN && f->kernels.dropout &&
+        (m->dropout > 0 || m->attention_dropout > 0) &&
         gpu->table[DTP_TABLE_ATTENTION_DROPOUT_FORWARD].time_s.n == 0)
         gpu->not_calibrated = true;
     return DTP_OK;
@@ -151,7 +152,7 @@ static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
     if (p->model->nconvs > 0 || attention == DTP_ATTN_UNFUSED ||
         gpu->attention[attention].flops_per_s > 0)
         return DTP_OK;
-    if (p->framework->kernels.native)
+    if (p->framework->kernels.ops == DTP_OPS_OWN)
         return dtp_fail(err, DTP_EUNSUPPORTED,
                         "framework %s: there are no measured times of its kernels on %s; "
                         "`dtplan calibrate --backend cuda --framework dtplan` measures them, and "

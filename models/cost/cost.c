@@ -230,7 +230,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
     for (int vs = 0; vs < out->nstages; vs++) {
         stage_phases(memo, plan, layer, vs, &out->stage[vs]);
         dtp_cost_data_parallel(problem, &memo->params, &key, vs, &out->stage[vs]);
-        if (f->kernels.native)
+        if (f->kernels.ops == DTP_OPS_OWN)
             dtp_cost_native_phases(problem, &key, plan->microbatch_size, vs, &out->stage[vs]);
         struct dtp_stage_cost *s = &out->stage[vs];
         struct dtp_comm *const unit[] = {&s->reduce, &s->gather, &s->unshard};

@@ -296,8 +296,11 @@ void dtp_cost_native_phases(const struct dtp_problem *problem, const struct dtp_
     }
 }
 
-static void native_reductions(const struct dtp_problem *problem, const struct dtp_update_key *key,
-                              int vs, struct dtp_stage_cost *out) {
+static void native_data_parallel(const struct dtp_problem *problem,
+                                 const struct dtp_param_counts *counts,
+                                 const struct dtp_update_key *key, int vs,
+                                 struct dtp_stage_cost *out) {
+    (void)counts;
     const struct dtp_native_comm c = stage_comm(problem, key, 0, vs);
     bool streams = !problem->framework->wire.inline_communication;
     double reduce = key->zero_stage < 2 ? dtp_native_reduce_s(&c) : 0;
@@ -320,14 +323,11 @@ static void native_reductions(const struct dtp_problem *problem, const struct dt
                                         .latency_s = gather / n};
 }
 
-void dtp_cost_data_parallel(const struct dtp_problem *problem,
-                            const struct dtp_param_counts *counts, const struct dtp_update_key *key,
-                            int vs, struct dtp_stage_cost *out) {
+static void general_data_parallel(const struct dtp_problem *problem,
+                                  const struct dtp_param_counts *counts,
+                                  const struct dtp_update_key *key, int vs,
+                                  struct dtp_stage_cost *out) {
     const struct dtp_framework *f = problem->framework;
-    if (f->kernels.native) {
-        native_reductions(problem, key, vs, out);
-        return;
-    }
     struct dtp_stage stage;
     dtp_stage_of(problem->model, counts, &key->cut, vs, &stage);
     double params[2] = {stage.dense_params, stage.expert_params};
@@ -372,6 +372,18 @@ void dtp_cost_data_parallel(const struct dtp_problem *problem,
     if (key->zero_stage == 3 && out->unshard.time_s > 0) /* from the host first */
         out->unshard.time_s +=
             dtp_offload_fetch_s(problem, key, (params[0] + params[1]) / out->nunshard);
+}
+
+void dtp_cost_data_parallel(const struct dtp_problem *problem,
+                            const struct dtp_param_counts *counts, const struct dtp_update_key *key,
+                            int vs, struct dtp_stage_cost *out) {
+    static void (*const methods[])(const struct dtp_problem *, const struct dtp_param_counts *,
+                                   const struct dtp_update_key *, int, struct dtp_stage_cost *) = {
+        [DTP_OPS_FUSED] = general_data_parallel,
+        [DTP_OPS_EAGER] = general_data_parallel,
+        [DTP_OPS_OWN] = native_data_parallel,
+    };
+    methods[problem->framework->kernels.ops](problem, counts, key, vs, out);
 }
 
 struct dtp_comm dtp_cost_transfer(const struct dtp_problem *problem,
@@ -425,7 +437,7 @@ struct dtp_comm dtp_cost_embedding_all_reduce(const struct dtp_problem *problem,
                                     .siblings = 1,
                                     .tier = nodes - 2};
     double vocab = dtp_framework_padded_vocab(f, problem->model->vocab, key->cut.tp);
-    double shards = f->kernels.native && key->zero_stage > 0 ? key->replicas : 1;
+    double shards = f->kernels.ops == DTP_OPS_OWN && key->zero_stage > 0 ? key->replicas : 1;
     return comm(problem, DTP_ALL_REDUCE, DTP_AXIS_PP, DTP_ALGO_AUTO, &shape,
                 vocab / key->cut.tp * problem->model->hidden * f->wire.reduce_bytes / shards);
 }
@@ -439,7 +451,7 @@ struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
     double check_s = ends_checked ? dtp_framework_check_s(f, problem->gpus, nodes > 1) : 0;
     bool whole =
         key->cut.tp * key->cut.pp == 1 && key->zero_stage == 0; /* each rank has all gradients */
-    if (whole && !f->kernels.native && check_s == 0)
+    if (whole && f->kernels.ops != DTP_OPS_OWN && check_s == 0)
         return (struct dtp_comm){0};
     struct dtp_group_shape shape = {.size = problem->gpus,
                                     .nodes = nodes,

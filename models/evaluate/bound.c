@@ -180,7 +180,7 @@ double dtp_floor_s(struct dtp_cost_memo *memo, const struct dtp_problem *problem
                    const struct dtp_plan *plan) {
     struct dtp_plan whole = *plan;
     if (dtp_device_has_clock(&problem->cluster->gpu, plan->dtype) ||
-        problem->framework->kernels.native)
+        problem->framework->kernels.ops == DTP_OPS_OWN)
         return 0;
     whole.recompute = DTP_RECOMPUTE_NONE;
     whole.recompute_layers = whole.recompute_modules = 0;

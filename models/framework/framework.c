@@ -146,7 +146,7 @@ const char *const *dtp_frameworks_that(struct dtp_arena *a, const struct dtp_fra
     for (size_t i = 0; i < n; i++) {
         struct other *o = &other[nothers];
         if (dtp_framework_load(a, names[i], &o->framework, NULL) != DTP_OK ||
-            o->framework.kernels.native)
+            o->framework.kernels.ops == DTP_OPS_OWN)
             continue;
         o->number = i;
         o->distance = distance(dtp_framework_fields, from, &o->framework);

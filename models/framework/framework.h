@@ -18,6 +18,10 @@
  * these passes joined by torch.compile; one kernel on 16-bit logits. */
 enum dtp_cross_entropy { DTP_LOSS_TORCH, DTP_LOSS_PASSES, DTP_LOSS_COMPILED, DTP_LOSS_FUSED };
 
+/* Whose operations a step has: fused kernels (op_fused.c), eager PyTorch with one kernel per operator (op_eager.c), or
+ * our own runtime (op_native.c). ops, cost and memory have a table each with a row of functions for each. */
+enum dtp_ops_method { DTP_OPS_FUSED, DTP_OPS_EAGER, DTP_OPS_OWN, DTP_NOPS_METHODS };
+
 /* Scales of FP8: of steps before (attention and its projection then keep the output apart), of the tensor, which
  * is read for its maximum first, or of blocks (MX, 128 x 128). */
 enum dtp_fp8_recipe { DTP_FP8_DELAYED, DTP_FP8_CURRENT, DTP_FP8_BLOCK };
@@ -68,6 +72,7 @@ enum dtp_recompute_some { DTP_RECOMPUTE_ALL, DTP_RECOMPUTE_ANY, DTP_RECOMPUTE_NT
 
 /* Which kernels it launches for a layer, and how fast they are beside those of the GPU file. */
 struct dtp_framework_kernels {
+    enum dtp_ops_method ops;
     enum dtp_attention attention; /* default */
     bool fused_softmax;           /* scale + mask + softmax in one kernel */
     int fused_softmax_multiple;   /* of heads x microbatch on a rank, else not fused; 0: any */
@@ -78,7 +83,6 @@ struct dtp_framework_kernels {
     double
         fp8_cast_bytes; /* FP8: bytes moved per element of a linear layer's input and output gradient to cast them; 0: those of the recipe */
     bool whole_gemm_waves; /* its cuBLAS fills whole waves of tiles (before CUDA 12) */
-    bool eager;            /* one kernel per operator, as Hugging Face models run (op_eager.c) */
     bool gelu_chain;       /* eager: GELU as eight elementwise kernels (NewGELUActivation) */
     bool fp8_keeps_casts;  /* FP8: of a product's input its cast is kept (TransformerEngine) */
     enum dtp_fp8_recipe fp8_recipe;
@@ -88,7 +92,6 @@ struct dtp_framework_kernels {
     /* selective recomputation repeats all but attention and every second product (torchtitan) */
     bool selective_alternate_products;
     bool recompute_stops_early;   /* full recomputation ends with the last tensor that was saved */
-    bool native;                  /* our own runtime: op_native.c, memory_walk.c */
     bool dropout;                 /* false: trains without, whatever the model says, unless asked */
     int vocab_multiple;           /* vocabulary padded to a multiple of this x tp; 1: none */
     double optimizer_bytes_moved; /* per parameter and step: 54 (apex fp16), 28 (fp32 fused) ... */
@@ -190,7 +193,7 @@ struct dtp_framework {
 
 /* Layers of each stage can be given to it, not only what is left over. */
 static inline bool dtp_framework_takes_layers(const struct dtp_framework *f) {
-    return f->can.uneven_chunks || f->kernels.native;
+    return f->can.uneven_chunks || f->kernels.ops == DTP_OPS_OWN;
 }
 /* Whether the stack can recompute `some` of a chunk's layers in full. */
 static inline bool dtp_framework_recomputes(const struct dtp_framework *f, int layers, int some) {

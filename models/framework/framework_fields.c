@@ -15,6 +15,7 @@ struct document {
 };
 
 static const char *const cross_entropy_names[] = {"torch", "passes", "compiled", "fused", NULL};
+static const char *const ops_names[] = {"fused", "eager", "own", NULL};
 static const char *const fp8_recipe_names[] = {"delayed", "current", "block", NULL};
 
 #define F(member) (offsetof(struct document, framework) + offsetof(struct dtp_framework, member))
@@ -62,7 +63,12 @@ static const struct dtp_field kernels_fields[] = {
     NUMBER(kernels, fp8_cast_bytes, 16,
            "FP8: bytes per element of inputs and output gradients to cast them"),
     BOOLEAN(kernels, whole_gemm_waves, "its cuBLAS fills whole waves of tiles, as before CUDA 12"),
-    BOOLEAN(kernels, eager, "one kernel per operator, as Hugging Face models run"),
+    {.name = "ops",
+     .kind = DTP_FIELD_ENUM,
+     .offset = F(kernels.ops),
+     .names = ops_names,
+     .help = "fused kernels, one kernel per operator as Hugging Face models run, or dtplan's own "
+             "runtime"},
     BOOLEAN(kernels, gelu_chain, "eager: GELU as eight elementwise kernels"),
     BOOLEAN(kernels, fp8_keeps_casts,
             "FP8: the backward keeps a product's input as its cast, not in 16 bit"),
@@ -77,7 +83,6 @@ static const struct dtp_field kernels_fields[] = {
             "selective recomputation repeats all but attention and every second product"),
     BOOLEAN(kernels, recompute_stops_early,
             "full recomputation ends with the last tensor that was saved"),
-    BOOLEAN(kernels, native, "dtplan's own runtime: its kernels and allocations one by one"),
     BOOLEAN(kernels, dropout,
             "false: no dropout kernels, whatever the model says, unless --dropout asks"),
     INTEGER(kernels, vocab_multiple, 4096,

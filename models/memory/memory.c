@@ -616,12 +616,8 @@ static void fill_rank(const struct dtp_memory_memo *memo, const struct dtp_plan 
     fill_stage(memo, plan, x, &r, out);
 }
 
-void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
-                struct dtp_stage_memory *stages) {
-    if (memo->problem->framework->kernels.native) {
-        dtp_memory_native(memo->a, memo->problem, plan, stages);
-        return;
-    }
+static void general_stages(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                           struct dtp_stage_memory *stages) {
     const struct activations *x = dtp_memory_activations(memo, plan);
     const int *in_flight = find_in_flight(memo, plan);
     find_stages(memo, plan);
@@ -653,10 +649,8 @@ static bool needs_no_more(const struct dtp_memory_memo *memo, const struct dtp_p
     return (here < all) == (there < all); /* as gradients_live */
 }
 
-uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
+static uint64_t general_peak(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
     uint64_t worst_bytes = 0;
-    if (memo->problem->framework->kernels.native)
-        return dtp_memory_native_peak(memo->a, memo->problem, plan);
     const struct activations *x = dtp_memory_activations(memo, plan);
     const int *in_flight = find_in_flight(memo, plan);
     find_stages(memo, plan);
@@ -669,4 +663,30 @@ uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_
         worst_bytes = stage.device_bytes > worst_bytes ? stage.device_bytes : worst_bytes;
     }
     return worst_bytes;
+}
+
+static void native_stages(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                          struct dtp_stage_memory *stages) {
+    dtp_memory_native(memo->a, memo->problem, plan, stages);
+}
+
+static uint64_t native_peak(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
+    return dtp_memory_native_peak(memo->a, memo->problem, plan);
+}
+
+/* Our own runtime's allocations are walked one by one. */
+static const struct method {
+    void (*stages)(struct dtp_memory_memo *, const struct dtp_plan *, struct dtp_stage_memory *);
+    uint64_t (*peak)(struct dtp_memory_memo *, const struct dtp_plan *);
+} methods[] = {[DTP_OPS_FUSED] = {general_stages, general_peak},
+               [DTP_OPS_EAGER] = {general_stages, general_peak},
+               [DTP_OPS_OWN] = {native_stages, native_peak}};
+
+void dtp_memory(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
+                struct dtp_stage_memory *stages) {
+    methods[memo->problem->framework->kernels.ops].stages(memo, plan, stages);
+}
+
+uint64_t dtp_memory_device_bytes(struct dtp_memory_memo *memo, const struct dtp_plan *plan) {
+    return methods[memo->problem->framework->kernels.ops].peak(memo, plan);
 }

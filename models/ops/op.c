@@ -1,6 +1,8 @@
 /* The list of a layer, by the stack that runs it, and what recomputation repeats of it. */
 #include "models/ops/op.h"
 
+#include <assert.h>
+
 #include "models/ops/op_internal.h"
 
 const char *const dtp_pass_names[] = {"F", "I", "W", NULL};
@@ -78,12 +80,6 @@ static double layer_params(const struct dtp_op_build *b, bool moe) {
            experts / ((double)b->key->etp * b->key->ep);
 }
 
-/* What eager lists exist for: decoders with a language model head. */
-static bool eager(const struct dtp_op_build *b) {
-    return b->f->kernels.eager && b->m->mla.kv_lora_rank == 0 && b->m->patch == 0 &&
-           b->m->classes == 0 && !b->m->mlm_head && !b->m->parallel_block;
-}
-
 /* Copies beside the collectives of ZeRO: gradients into the buckets and out of them; of ZeRO-3: gathered parameters into place, gradients into the buffer that
  * is reduced (a conversion where they travel in fp32). Recomputation uses what the backward gathered. */
 static void zero_copies(struct dtp_op_build *b, double params) {
@@ -109,12 +105,30 @@ static void zero_copies(struct dtp_op_build *b, double params) {
                       f->wire.zero3_copy_in_bytes * params, params);
 }
 
-static void layer(struct dtp_op_build *b, bool moe) {
+static const struct method {
+    void (*layer)(struct dtp_op_build *b, bool moe, double params);
+    void (*embedding)(struct dtp_op_build *b);
+    void (*head)(struct dtp_op_build *b);
+} methods[] = {
+    [DTP_OPS_FUSED] = {dtp_op_fused_layer, dtp_op_fused_embedding, dtp_op_fused_head},
+    [DTP_OPS_EAGER] = {dtp_op_eager_layer, dtp_op_eager_embedding, dtp_op_eager_head},
+    [DTP_OPS_OWN] = {dtp_op_native_layer, dtp_op_native_embedding, dtp_op_native_head},
+};
+static_assert(sizeof methods / sizeof *methods == DTP_NOPS_METHODS, "a row each");
+
+/* Eager lists exist for decoders with a language model head. */
+static const struct method *method_of(const struct dtp_op_build *b) {
+    const struct dtp_model *m = b->m;
+    bool decoder = m->mla.kv_lora_rank == 0 && m->patch == 0 && m->classes == 0 && !m->mlm_head &&
+                   !m->parallel_block;
+    enum dtp_ops_method ops = b->f->kernels.ops;
+    return &methods[ops == DTP_OPS_EAGER && !decoder ? DTP_OPS_FUSED : ops];
+}
+
+static void layer(struct dtp_op_build *b, const struct method *method) {
+    bool moe = dtp_layer_has_experts(b->key->kind);
     double params = layer_params(b, moe);
-    if (eager(b))
-        dtp_op_eager_layer(b, moe, params);
-    else
-        dtp_op_fused_layer(b, moe, params);
+    method->layer(b, moe, params);
     if (b->f->kernels.selective_alternate_products && b->key->recompute == DTP_RECOMPUTE_SELECTIVE)
         alternate_products(b);
     zero_copies(b, params);
@@ -159,6 +173,7 @@ static struct dtp_op_build build_of(const struct dtp_problem *problem,
 void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                  struct dtp_ops *out) {
     struct dtp_op_build b = build_of(problem, key, out);
+    const struct method *method = method_of(&b);
     enum dtp_layer_kind kind = key->kind;
     out->n = out->mlp = 0;
     switch (kind) {
@@ -166,26 +181,13 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *
     case DTP_LAYER_MOE:
     case DTP_LAYER_DENSE_WINDOW:
     case DTP_LAYER_MOE_WINDOW:
-        if (b.f->kernels.native)
-            dtp_op_native_layer(&b);
-        else
-            layer(&b, dtp_layer_has_experts(kind));
+        layer(&b, method);
         break;
     case DTP_LAYER_EMBEDDING:
-        if (b.f->kernels.native)
-            dtp_op_native_embedding(&b);
-        else if (eager(&b))
-            dtp_op_eager_embedding(&b);
-        else
-            dtp_op_fused_embedding(&b);
+        method->embedding(&b);
         break;
     case DTP_LAYER_HEAD:
-        if (b.f->kernels.native)
-            dtp_op_native_head(&b);
-        else if (eager(&b))
-            dtp_op_eager_head(&b);
-        else
-            dtp_op_fused_head(&b);
+        method->head(&b);
         break;
     case DTP_LAYER_MTP:
         dtp_op_mtp(&b);

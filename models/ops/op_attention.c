@@ -69,7 +69,7 @@ static void unfused_core(struct dtp_op_build *b) {
     int from = b->out->n;
     dtp_op_gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
     double w = e;
-    if (b->f->kernels.eager && e < 4)
+    if (b->f->kernels.ops == DTP_OPS_EAGER && e < 4)
         eager_scores(b, scores);
     else
         w = softmax_of_scores(b, batch, scores);
@@ -83,7 +83,7 @@ static void unfused_core(struct dtp_op_build *b) {
     dtp_op_gemm(b, "PV", DTP_PASS_F, (struct dtp_op_shape){rows, d, seq, batch});
     dtp_op_gemm(b, "dP", DTP_PASS_I, (struct dtp_op_shape){rows, seq, d, batch});
     dtp_op_gemm(b, "dV", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
-    if (!(b->f->kernels.eager && e < 4))
+    if (!(b->f->kernels.ops == DTP_OPS_EAGER && e < 4))
         dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * w * scores, scores);
     dtp_op_gemm(b, "dQ", DTP_PASS_I, (struct dtp_op_shape){rows, d, seq, batch});
     dtp_op_gemm(b, "dK", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});

@@ -108,7 +108,7 @@ void dtp_op_eager_layer(struct dtp_op_build *b, bool moe, double params);
 void dtp_op_eager_embedding(struct dtp_op_build *b);
 void dtp_op_eager_head(struct dtp_op_build *b);
 /* Our own runtime (op_native.c). */
-void dtp_op_native_layer(struct dtp_op_build *b);
+void dtp_op_native_layer(struct dtp_op_build *b, bool moe, double params);
 void dtp_op_native_embedding(struct dtp_op_build *b);
 void dtp_op_native_head(struct dtp_op_build *b);
 

@@ -243,7 +243,10 @@ static void start(struct dtp_op_build *b, struct native *x) {
     dtp_native_of(b->problem, &sizes, &x->d);
 }
 
-void dtp_op_native_layer(struct dtp_op_build *b) {
+/* Models with experts are refused, and parameters have no kernels of their own. */
+void dtp_op_native_layer(struct dtp_op_build *b, bool moe, double params) {
+    (void)moe;
+    (void)params;
     const struct dtp_model *m = b->m;
     struct native x;
     start(b, &x);
@@ -371,7 +374,8 @@ static void wait_for(const struct dtp_native_comm *c, struct dtp_native_waits *o
 struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
                                             const struct dtp_layer_key *all) {
     struct dtp_native_waits out = {0};
-    if (!problem->framework->kernels.native || all->zero_stage < 2 || all->dp < 2 || !all->dp_shape)
+    if (problem->framework->kernels.ops != DTP_OPS_OWN || all->zero_stage < 2 || all->dp < 2 ||
+        !all->dp_shape)
         return out;
     const struct dtp_native_sizes sizes = {all->tp, all->microbatch_size, all->sequence_parallel,
                                            all->dtype};

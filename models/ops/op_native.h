@@ -4,7 +4,7 @@
  * reduction is and what ZeRO-3 gathers. The units of a virtual stage, in order:
  *     [tokens] [positions] layer... [norm] [head]
  * Tied embeddings: with both ends on one stage the head uses the tokens; else it is a copy of them.
- * Frameworks with `native` set (models/frameworks/dtplan.json) are timed by op_native.c, and their
+ * Frameworks whose `ops` are `own` (models/frameworks/dtplan.json) are timed by op_native.c, and their
  * memory is walked by memory_walk.c; both start from here.
  */
 #ifndef DTP_MODELS_OP_NATIVE_H

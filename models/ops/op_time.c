@@ -292,7 +292,7 @@ double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_layer
         mix.other_s += n[k] * of[k].other_s / stretches;
         mix.other_j += n[k] * of[k].other_j / stretches;
     }
-    if (problem->framework->kernels.native && all->zero_stage >= 2)
+    if (problem->framework->kernels.ops == DTP_OPS_OWN && all->zero_stage >= 2)
         add_waits(problem, all, &of[DTP_LAYER_DENSE], stretches, &mix);
     return dtp_power_slowdown(&problem->cluster->gpu, &mix);
 }

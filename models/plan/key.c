@@ -24,7 +24,7 @@ static void add_clock(const struct dtp_problem *problem, const struct dtp_plan *
     out->pp = plan->pp;
     out->vpp = plan->vpp;
     out->schedule = plan->schedule;
-    if (!problem->framework->kernels.native || plan->zero_stage < 2)
+    if (problem->framework->kernels.ops != DTP_OPS_OWN || plan->zero_stage < 2)
         return;
     out->dp = plan->dp;
     if (placed)
@@ -93,7 +93,7 @@ void dtp_update_key_of(const struct dtp_problem *problem, const struct dtp_plan 
         .replicas = plan->dp * plan->cp,
         .zero_group = plan->zero_group,
         .zero_stage = plan->zero_stage,
-        .sequence_parallel = plan->sequence_parallel && f->kernels.native,
+        .sequence_parallel = plan->sequence_parallel && f->kernels.ops == DTP_OPS_OWN,
         .dp_overlap = dtp_framework_dp_overlaps(f, plan->dp_overlap, plan->zero_stage),
         .dp_algo = plan->dp_algo,
         .offload = plan->offload,

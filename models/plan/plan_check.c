@@ -120,8 +120,8 @@ static enum dtp_reason check_experts(const struct dtp_problem *q, const struct d
 static enum dtp_reason check_zero_group(const struct dtp_framework *f, const struct dtp_plan *p) {
     if (p->zero_group == 0)
         return DTP_LEGAL;
-    bool divides =
-        !f->kernels.native && p->zero_group > 1 && (int64_t)p->dp * p->cp % p->zero_group == 0;
+    bool divides = f->kernels.ops != DTP_OPS_OWN && p->zero_group > 1 &&
+                   (int64_t)p->dp * p->cp % p->zero_group == 0;
     bool stage =
         p->zero_stage == 1 || p->zero_stage == 2 || (p->zero_stage == 3 && f->can.hybrid_shard);
     /* torchtitan shards over dp_shard x cp: a group holds whole context-parallel groups */

@@ -295,7 +295,8 @@ static void emit_torchtitan(FILE *f, const struct dtp_problem *p, const struct d
     if (p->framework->wire.tp_overlap && plan->tp_overlap != 0 && plan->tp > 1)
         fputs("enable_async_tensor_parallel = true\n", f);
     titan_recompute(f, p->model, plan);
-    fprintf(f, "\n[compile]\nenable = %s\n", p->framework->kernels.eager ? "false" : "true");
+    fprintf(f, "\n[compile]\nenable = %s\n",
+            p->framework->kernels.ops == DTP_OPS_EAGER ? "false" : "true");
     if (dtp_dtype_narrow(plan->dtype))
         fprintf(f, "\n# %s: add its converter to model.converters (torchtitan's docs/float8.md)\n",
                 dtp_dtype_names[plan->dtype]);
@@ -450,7 +451,7 @@ static enum dtp_status emit_script(struct dtp_arena *a, FILE *f, int kind,
     dtp_str_printf(&command, " --seq %d --dtype %s %s", p->seq, dtp_dtype_names[plan->dtype],
                    dtp_plan_flags(a, plan));
     const char *note =
-        p->framework->kernels.native
+        p->framework->kernels.ops == DTP_OPS_OWN
             ? ""
             : dtp_arena_printf(a,
                                "# dtplan's own runtime trains the plan that was found for %s; for "

@@ -195,20 +195,15 @@ static int users_of(const struct dtp_field *field, const struct dtp_framework *p
 /* A field that one or two frameworks alone need is a quirk. Exceptions, each with its reason. */
 static void test_few_users(void) {
     static const char *const exceptions[] = {
-        "inline_communication",
-        "p2p_bytes",
-        "native",             /* dtplan's own runtime, on CPU and on GPUs */
+        "inline_communication", "p2p_bytes",
         "step_host_s",        /* a term of the step: any stack may have it */
         "bucket_bytes",       /* a buffer that any stack may have; DeepSpeed's two files */
         "kernel_time_factor", /* the one constant that a calibration of a stack may set */
-        "launch_blocking",
-        "checked_collectives",
+        "launch_blocking",      "checked_collectives",
         "checked_transfers", /* settings of a run */
         "stream_hop_s",      /* written by calibrate for the machine at hand */
-        "comm_time_factor",
-        "backward_launch_factor",
-        "rank_order",
-        NULL};
+        "comm_time_factor",     "backward_launch_factor",
+        "rank_order",           NULL};
     struct dtp_framework plain, *all;
     const char *const *names;
     size_t n;

@@ -166,7 +166,7 @@ CHANGE(recompute_nth, recompute_some(w, p); p->recompute_layers = 3;
 CHANGE(recompute_no_nth, recompute_nth(w, p); p->recompute_layers = 4;)
 CHANGE(last_less, p->last_stage_less = 2; w->framework.can.uneven_chunks = true;)
 CHANGE(last_less_native, last_less(w, p); w->framework.can.uneven_chunks = false;
-       w->framework.kernels.native = true;)
+       w->framework.kernels.ops = DTP_OPS_OWN;)
 CHANGE(last_less_here, last_less(w, p); w->framework.can.uneven_chunks = false;)
 CHANGE(last_less_all, last_less(w, p); p->last_stage_less = 6;)
 CHANGE(last_less_pp1, last_less(w, p); p->pp = 1; p->dp = 8;)

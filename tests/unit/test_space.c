@@ -139,7 +139,7 @@ static uint64_t modes(const struct dtp_problem *p, int largest) {
  * and v 96 x 32, MLP 2 x 96 x 384) and half as many again. */
 static int most_less(const struct dtp_problem *p) {
     double layer = 2.0 * 96 * 96 + 2.0 * 96 * 32 + 2.0 * 96 * 384;
-    bool takes = p->framework->can.uneven_chunks || p->framework->kernels.native;
+    bool takes = p->framework->can.uneven_chunks || p->framework->kernels.ops == DTP_OPS_OWN;
     return takes && p->model->moe.experts == 0 ? (int)(1.5 * p->model->vocab * 96 / layer) : 0;
 }
 
@@ -321,8 +321,8 @@ static void test_limited(void) {
     world_init(&w);
     w.model.layers = 14;
     w.model.vocab = 10000; /* more than a stage has to leave */
-    w.framework.can.accounts_for_ends = w.framework.kernels.native =
-        true; /* which takes layers per stage */
+    w.framework.can.accounts_for_ends = true;
+    w.framework.kernels.ops = DTP_OPS_OWN; /* which takes layers per stage */
     w.framework.can.recompute_layers = DTP_RECOMPUTE_NTH;
     struct dtp_space whole, part;
     dtp_space_init(arena, &w.problem, NULL, &whole);
