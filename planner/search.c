@@ -360,6 +360,13 @@ static void start(struct searcher *s, const struct dtp_limits *limits) {
 }
 
 static enum dtp_status run(struct searcher *s, struct dtp_err *err) {
+    enum { MOST_LISTED = 20000000 };
+    if (s->options.every && s->out->space.ncandidates > MOST_LISTED)
+        return dtp_fail(
+            err, DTP_EUSAGE,
+            "a list of every plan would have %llu lines, at most %d are kept: narrow the search "
+            "by options such as --tp 4,8, --schedule 1f1b or --zero-stage 1",
+            (unsigned long long)s->out->space.ncandidates, (int)MOST_LISTED);
     tell(s, "checking", 0);
     dtp_search_check(s);
     dtp_search_gather(s, true, &s->contender, &s->ncontenders);

@@ -367,11 +367,12 @@ static enum dtp_status all_read(const struct dtp_items *items, struct dtp_err *e
         if (items->item[i].format->kind == DTP_KIND_CONFIG)
             left_out += dtp_settings_left_out(&c->settings);
     }
-    return left_out == 0 ? DTP_OK
-                         : dtp_fail(err, DTP_ENO,
-                                    "%zu settings that may cost time or memory are not in the "
-                                    "commands above",
-                                    left_out);
+    return left_out == 0
+               ? DTP_OK
+               : dtp_fail(err, DTP_ENO,
+                          "%zu setting%s that may cost time or memory %s not in the "
+                          "commands above",
+                          left_out, left_out == 1 ? "" : "s", left_out == 1 ? "is" : "are");
 }
 
 static enum dtp_status has_launch(const struct dtp_items *items, struct dtp_err *err) {

@@ -44,3 +44,5 @@ modules --model gpt2 --layers-per-stage 7,5 | head -n 1
 # replicas on nodes of 6 that are not alike are simulated one by one, as with --no-fold
 unlike() { "$dtplan" simulate --model gpt3-1.3b --cluster summit --gpus 48 --dtype fp16 --tp 8 --batch 48 --json "$@" | grep -m 1 '"step_s"'; }
 [ "$(unlike --pp 3)" = "$(unlike --pp 3 --no-fold)" ] && echo "the same step"
+# a list of every plan has its limit
+"$dtplan" --model deepseek-v3 --gpus 2048 --cluster h100 --csv 2>&1 | head -n 1
