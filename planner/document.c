@@ -11,7 +11,7 @@
 struct fields {
     int schema_version, gpus, seq, seed;
     uint64_t memory_limit_bytes;
-    const char *version, *nic, *attention, *dtype, *dropout;
+    const char *version, *nic, *attention, *dtype, *dropout, *optimizer;
     const struct dtp_json *model, *cluster, *framework, *plan, *best, *ignored;
 };
 #define KEY(key, type, text)                                                                       \
@@ -32,6 +32,7 @@ const struct dtp_field dtp_document_fields[] = {
     {KEY(attention, DTP_FIELD_STRING, "attention kernel; the framework's if absent")},
     {KEY(dtype, DTP_FIELD_STRING, "type of the matrix products")},
     {KEY(dropout, DTP_FIELD_STRING, "as --dropout; the model's if absent")},
+    {KEY(optimizer, DTP_FIELD_STRING, "as --optimizer; adamw if absent")},
     {KEY(gpus, DTP_FIELD_INT, "GPUs in all"), .min = 1, .max = DTP_MOST_GPUS, .required = true},
     {KEY(seq, DTP_FIELD_INT, "tokens of a sequence; the model's if absent"), .min = 1,
      .max = 1 << 30},
@@ -108,6 +109,7 @@ enum dtp_status dtp_document_read(struct dtp_arena *a, const char *path, struct 
                                 .seq = f.seq,
                                 .nic = f.nic,
                                 .dropout = f.dropout,
+                                .optimizer = f.optimizer,
                                 .memory_limit_bytes = f.memory_limit_bytes};
     DTP_TRY(name_index(dtp_dtype_names, f.dtype, "dtype", &out->ask.dtype, err));
     DTP_TRY(name_index(dtp_attention_names, f.attention, "attention", &out->ask.attention, err));
@@ -257,6 +259,7 @@ static const struct dtp_field problem_fields[] = {
     {"attention", DTP_FIELD_ENUM, AT(problem.attention), .names = dtp_attention_names, .unset = DTP_UNSET_LEFT_OUT,
      .help = "attention kernel, where --attention was given"},
     {"dropout", DTP_FIELD_STRING, AT(ask.dropout), .help = "value of --dropout, where it was given"},
+    {"optimizer", DTP_FIELD_STRING, AT(ask.optimizer), .help = "optimizer, where --optimizer was given"},
     {"memory_limit_bytes", DTP_FIELD_U64, AT(ask.memory_limit_bytes), .unset = DTP_UNSET_LEFT_OUT,
      .help = "limit on device memory, where --memory-limit was given"},
     {0}};

@@ -114,6 +114,8 @@ const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
         dtp_str_printf(&s, " --attention %s", dtp_attention_names[ask->attention]);
     if (ask->dropout)
         add_option(&s, "--dropout", ask->dropout);
+    if (ask->optimizer)
+        add_option(&s, "--optimizer", ask->optimizer);
     if (ask->memory_limit_bytes > 0)
         add_limit(&s, ask->memory_limit_bytes);
     if (ask->dtype >= 0)
@@ -187,6 +189,8 @@ const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r) {
                    dtp_fmt_bytes_gib((double)gpu->memory_bytes, text, sizeof text));
     if (p->attention >= 0)
         dtp_str_printf(&line, ", %s attention", dtp_attention_names[p->attention]);
+    if (s->ask.optimizer)
+        dtp_str_printf(&line, ", optimizer %s", s->ask.optimizer);
     return line.at;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hw/own_times.h"
+#include "models/framework/optimizer.h"
 #include "sim/base/text.h"
 
 /* What came from a file of the user's is embedded in documents, which so stand alone. */
@@ -123,6 +124,7 @@ enum dtp_status dtp_setup_load(struct dtp_arena *a, const struct dtp_ask *ask,
     if (ask->nic)
         DTP_TRY(dtp_cluster_set_nics(&out->cluster, ask->nic, err));
     DTP_TRY(load_framework(a, ask, out, err));
+    DTP_TRY(dtp_framework_set_optimizer(&out->framework, ask->optimizer, err));
     DTP_TRY(set_dropout(out, err));
     out->without_mtp = out->model.mtp_layers > 0 && !out->framework.can.has_mtp;
     if (out->without_mtp)

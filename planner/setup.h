@@ -23,6 +23,7 @@ struct dtp_ask {
     const char *nic;                                                   /* "4x100", or NULL */
     /* dtp_dropout_parse(); NULL: the model's, where the framework has dropout */
     const char *dropout;
+    const char *optimizer; /* name, or NULL: adamw */
     const char *own_times; /* file of hw/own_times.h for our own runtime; NULL: that of the GPU */
     int gpus;              /* 0: not given, an error */
     int seq, batch;        /* 0: the model's */

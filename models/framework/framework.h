@@ -175,7 +175,8 @@ struct dtp_framework_can {
     int recompute_modes;    /* bit per enum dtp_recompute */
     int recompute_modules; /* selective: those that can be chosen; 0: none, it is what the stack has */
     enum dtp_recompute_some recompute_layers;
-    bool offload; /* of the optimizer state; with ZeRO-3 of the weights too */
+    int optimizers; /* bit per enum dtp_optimizer */
+    bool offload;   /* of the optimizer state; with ZeRO-3 of the weights too */
 };
 
 struct dtp_framework {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "models/framework/framework.h"
+#include "models/framework/optimizer.h"
 #include "sim/base/text.h"
 #include "sim/base/units.h"
 
@@ -235,6 +236,11 @@ static const struct dtp_field can_fields[] = {
      .offset = F(can.recompute_layers),
      .names = recompute_some_names,
      .help = "full recomputation: of all layers alone, of any number of them, of every n-th"},
+    {.name = "optimizers",
+     .kind = DTP_FIELD_SET,
+     .offset = F(can.optimizers),
+     .names = dtp_optimizer_names,
+     .help = "optimizers that --optimizer may name"},
     BOOLEAN(can, offload, "can keep optimizer state on the host, with ZeRO-3 the weights too"),
     {0}};
 
@@ -330,6 +336,7 @@ static const struct dtp_framework framework_default = {
               .allocator_factor = 1,
               .logits_copies_bytes = 10},
     .can = {.uneven_stages = true,
+            .optimizers = 1 << DTP_ADAMW,
             .dtypes = 1 << DTP_FP32 | 1 << DTP_TF32 | 1 << DTP_FP16 | 1 << DTP_BF16},
 };
 

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "models/framework/optimizer.h"
 #include "models/schedule/schedule.h"
 #include "planner/cli/cli.h"
 #include "sim/base/text.h"
@@ -55,6 +56,8 @@ static const struct dtp_option training_options[] = {
      .help =
          "probability of dropout, of the attention's Q (default: the model's, where the framework "
          "trains with dropout; dtplan's runtime does when asked)"},
+    {"optimizer", DTP_OPT_STRING, 0, ASK(optimizer), .value = "NAME", .names = dtp_optimizer_names,
+     .help = "optimizer (default adamw), where the framework has it"},
     {"memory-limit", DTP_OPT_BYTES, 0, ASK(memory_limit_bytes), .value = "BYTES", .min = DTP_MIB,
      .help =
          "device memory that a plan may take, such as 76GiB (default: what the device has, less "
@@ -468,6 +471,8 @@ enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct 
         d.ask.attention = ask->attention;
     if (ask->dropout)
         d.ask.dropout = ask->dropout;
+    if (ask->optimizer)
+        d.ask.optimizer = ask->optimizer;
     if (ask->memory_limit_bytes)
         d.ask.memory_limit_bytes = ask->memory_limit_bytes;
     DTP_TRY(dtp_setup_init(cli->a, &d.ask, out, err));

@@ -134,9 +134,10 @@ static enum dtp_status plan_from_document(struct dtp_cli *cli, const struct own 
     DTP_TRY(dtp_document_read(cli->a, cli->args.plan, &d, err));
     DTP_TRY(dtp_cli_plan_alone(cli, err));
     int asked = ask->dtype, seq = ask->seq;
-    const char *dropout = ask->dropout;
+    const char *dropout = ask->dropout, *optimizer = ask->optimizer;
     *ask = d.ask;
     ask->dropout = dropout ? dropout : d.ask.dropout;
+    ask->optimizer = optimizer ? optimizer : d.ask.optimizer;
     ask->seq = seq > 0 ? seq : d.ask.seq;
     DTP_TRY(load_model(cli->a, ask, m, err));
     defaults_of_plan(own, ask, m, out);
@@ -182,6 +183,9 @@ static enum dtp_status fill_options(struct dtp_cli *cli, struct dtp_model *m,
     if (m->position == DTP_POS_LEARNED && m->max_positions < o->seq)
         m->max_positions = o->seq; /* as dtplan plan does */
     double dropout[2] = {0};
+    if (ask.optimizer && strcmp(ask.optimizer, "adamw") != 0)
+        return dtp_fail(err, DTP_EUSAGE, "--optimizer: found %s, this runtime trains with adamw",
+                        ask.optimizer);
     if (ask.dropout)
         DTP_TRY(dtp_dropout_parse(ask.dropout, dropout, err));
     o->dropout = dropout[0];

@@ -12,7 +12,7 @@ save() { # PAGE: standard input is a document of it
 "$dtplan" models gpt2 --json >own.json
 "$dtplan" --model own.json --gpus 8 --batch 64 --json | save plan
 "$dtplan" --model llama3-8b --gpus 96 --cluster h100 --json | save plan # with what is unusual
-"$dtplan" --model gpt3-1.3b --gpus 16 --nic 4x100 --batch 64 --dropout 0 --attention flash2 --memory-limit 20GiB \
+"$dtplan" --model gpt3-1.3b --gpus 16 --nic 4x100 --batch 64 --dropout 0 --optimizer adamw --attention flash2 --memory-limit 20GiB \
     --tokens 1T --json | tee best.json | save plan
 "$dtplan" simulate --plan best.json --json | tee one.json | save simulate
 "$dtplan" simulate --model gpt2 --gpus 8 --dp 8 --no-failures --tokens 1T --json | save simulate

@@ -28,7 +28,7 @@ static struct dtp_run_library *library;
 #define BATCH(s, b, all) .seq = s, .microbatch = b, .global_batch = all
 #define MODES(type, again, parallel)                                                               \
     .dtype = type, .recompute = again, .sequence_parallel = parallel, .flash_attention = 1,        \
-    .attention = "", .cluster = "", .nic = ""
+    .attention = "", .cluster = "", .nic = "", .optimizer = "", .loss = ""
 
 static const struct dtp_run runs[] = {
     {.framework = "torch-fsdp1",

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/framework/optimizer.h"
 #include "sim/base/units.h"
 #include "tests/near.h"
 #include "tests/problem_case.h"
@@ -236,6 +237,32 @@ static void test_reducer(void) {
     CU_ASSERT_FALSE(dtp_framework_autocasts(&x.framework, 3));
 }
 
+/* State a parameter and bytes that an update moves (transformers 5.17 and bitsandbytes): fp32 and bf16 weights. */
+static void test_optimizers(void) {
+    static const struct {
+        const char *name;
+        double state[2], moved[2];
+    } cases[] = {
+        {"adamw", {8, 4}, {28, 14}},        {"sgd", {0, 0}, {12, 6}},
+        {"sgd_momentum", {4, 2}, {20, 10}}, {"lion", {4, 2}, {20, 10}},
+        {"adafactor", {0, 0}, {98, 98}},    {"adamw_8bit", {2.03125, 2.03125}, {16.0625, 10.0625}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int wide = 0; wide < 2; wide++) {
+            struct dtp_framework f;
+            CU_ASSERT_FATAL(dtp_framework_load(arena, wide ? "hf-bf16" : "hf", &f, NULL) == DTP_OK);
+            CU_ASSERT(dtp_framework_set_optimizer(&f, cases[i].name, NULL) == DTP_OK);
+            CU_ASSERT_EQUAL(f.keeps.optimizer_bytes, cases[i].state[wide]);
+            CU_ASSERT_EQUAL(f.kernels.optimizer_bytes_moved, cases[i].moved[wide]);
+        }
+    struct dtp_framework f;
+    struct dtp_err err;
+    CU_ASSERT_FATAL(dtp_framework_load(arena, "megatron-core", &f, NULL) == DTP_OK);
+    CU_ASSERT(dtp_framework_set_optimizer(&f, "sgd", &err) == DTP_EUSAGE);
+    CU_ASSERT(strstr(err.msg, "megatron-core has adamw") != NULL);
+    CU_ASSERT(dtp_framework_set_optimizer(&f, "adamv", &err) == DTP_EUSAGE);
+    CU_ASSERT(strstr(err.msg, "adamw") != NULL);
+}
+
 int main(void) {
     arena = dtp_arena_create("test");
     CU_TestInfo tests[] = {{"activations kept", test_activations},
@@ -245,6 +272,7 @@ int main(void) {
                            {"keys and values repeated", test_repeated_kv},
                            {"unfused attention", test_unfused},
                            {"reducer of DDP", test_reducer},
+                           {"optimizers", test_optimizers},
                            {"measured peaks", test_measured_peaks},
                            {"FSDP shards", test_fsdp},
                            {"forward prefetch", test_forward_prefetch},

@@ -61,6 +61,9 @@ static const struct dtp_field run_fields[] = {TEXT(id),
                                               TEXT(attention),
                                               TEXT(cluster),
                                               TEXT(nic),
+                                              TEXT(optimizer),
+                                              TEXT(loss),
+                                              WHOLE(lora),
                                               TEXT(source),
                                               {0}};
 

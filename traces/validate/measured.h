@@ -18,7 +18,9 @@
 struct dtp_run {
     const char *id, *framework, *gpu, *model, *dtype, *recompute, *schedule, *step_s_from,
         *peak_mem_unit, *source;
-    const char *attention, *cluster, *nic; /* as the options of simulate */
+    const char *attention, *cluster, *nic, *optimizer; /* as the options of simulate */
+    const char *loss; /* plain, or of a kind that is not modelled */
+    int lora;         /* rank of adapters, which are not modelled; 0 or DTP_UNKNOWN: none */
     double gpu_mem_gb, step_s, peak_mem;
     int gpus, gpus_per_node, layers, hidden, heads, kv_heads, ffn, gated_ffn, vocab, seq;
     int tp, pp, vpp, cp, dp, ep, etp, zero_stage, microbatch, global_batch, sequence_parallel,

@@ -8,6 +8,7 @@
 #include "models/schedule/schedule.h"
 #include "sim/base/text.h"
 #include "traces/validate/measured.h"
+#include "models/framework/optimizer.h"
 #include "traces/validate/measured_internal.h"
 
 /* ---- what a run leaves unsaid, taken as its author would have tuned it ---- */
@@ -181,6 +182,19 @@ static bool set_framework(struct dtp_arena *a, const struct dtp_run_library *l,
     return f != NULL;
 }
 
+/* What is trained, and by what. */
+static bool set_training(struct dtp_arena *a, const struct dtp_run *run, struct dtp_run_case *c) {
+    struct dtp_err err;
+    if (run->lora > 0)
+        c->unsupported = "LoRA is not modelled";
+    else if (*run->loss && strcmp(run->loss, "plain") != 0)
+        c->unsupported = dtp_arena_printf(a, "loss \"%s\" is not modelled", run->loss);
+    else if (*run->optimizer &&
+             dtp_framework_set_optimizer(&c->framework, run->optimizer, &err) != DTP_OK)
+        c->unsupported = dtp_arena_strdup(a, err.msg);
+    return c->unsupported == NULL;
+}
+
 /* "4x100" as in --nic; sources write "16 x 400 Gb/s EFA". */
 static const char *nics_of(struct dtp_arena *a, const struct dtp_run *run) {
     int n = 0;
@@ -298,6 +312,11 @@ static bool set_model(struct dtp_arena *a, struct dtp_run_library *l, const stru
     const char *family = fact && fact->family ? fact->family : family_of(run);
     bool known = !(fact && fact->family) && dtp_run_model(l, bare_name(l->a, run->model), m) &&
                  m->layers == run->layers && m->hidden == run->hidden;
+    if (!known && strstr(run->model, "moe")) {
+        c->unsupported =
+            dtp_arena_printf(a, "model \"%s\" has experts and is not in the library", run->model);
+        return false;
+    }
     if (!known && dtp_model_family(family, m, &err) != DTP_OK) {
         c->unsupported = dtp_arena_strdup(a, err.msg);
         return false;
@@ -627,8 +646,8 @@ void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
         out->unsupported = missing(a, run);
         return;
     }
-    if (!set_framework(a, library, run, out) || !set_cluster(a, library, run, out) ||
-        !set_model(a, library, run, out))
+    if (!set_framework(a, library, run, out) || !set_training(a, run, out) ||
+        !set_cluster(a, library, run, out) || !set_model(a, library, run, out))
         return;
     set_plan(a, library, run, out);
     if (out->unsupported)
