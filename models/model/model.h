@@ -126,8 +126,8 @@ struct dtp_param_counts {
 };
 
 /* name: an entry of models/library/, an alias, or a path (own JSON, Hugging Face config.json, or the folder
- * that holds it). Names ignore case, '-', '_', an owner and what further training a name ends with:
- * meta-llama/Meta-Llama-3-70B-Instruct is found.
+ * that holds it). Names ignore case, '-', '_', an owner, and a name's last words on further training, its date or
+ * the format of the weights: meta-llama/Meta-Llama-3-70B-Instruct and Qwen/Qwen3-4B-Thinking-2507-FP8 are found.
  */
 enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
                                struct dtp_err *err);

@@ -110,18 +110,41 @@ static enum dtp_status read_names(struct dtp_arena *a, struct dtp_model_names **
     return DTP_OK;
 }
 
-/* Cuts off the last word that says how a model was trained further or saved ("Llama-2-70b-chat-hf"); NULL where
- * there is none. */
+/* Says whether a word is the date of a release: 2507 (year and month) or 0324 (month and day). */
+static bool is_date(const char *word) {
+    if (strspn(word, "0123456789") != 4 || word[4])
+        return false;
+    int high = (word[0] - '0') * 10 + word[1] - '0', low = (word[2] - '0') * 10 + word[3] - '0';
+    return (high >= 23 && high <= 29 && low >= 1 && low <= 12) ||
+           (high >= 1 && high <= 12 && low >= 1 && low <= 31);
+}
+
+/* Cuts off the last word that says how a model was trained further, when, or how it was saved
+ * ("Llama-2-70b-chat-hf", "Qwen3-4B-Instruct-2507-FP8"); NULL where there is none. A version stands here only where
+ * the sizes did not change with it: Mistral's v0.3 has another vocabulary, and is no such word. */
 static const char *without_variant(struct dtp_arena *a, const char *name) {
-    static const char *const variants[] = {"instruct", "chat", "base", "it",   "pt",
-                                           "hf",       "fp8",  "v0.1", "v0.2", NULL};
+    static const char *const variants[] = {"instruct", "chat", "base", "it",   "pt",   "thinking",
+                                           "sft",      "dpo",  "hf",   "fp8",  "bf16", "fp16",
+                                           "int4",     "int8", "awq",  "gptq", "gguf", "nvfp4",
+                                           "mxfp4",    "bnb",  "4bit", "8bit", "mlx",  "dynamic",
+                                           "unsloth",  "v0.1", "v0.2", "v1.0", NULL};
     size_t n = strlen(name);
-    for (const char *const *v = variants; *v; v++) {
-        size_t m = strlen(*v);
-        if (n > m + 1 && strchr("-_ ", name[n - m - 1]) && strcasecmp(name + n - m, *v) == 0)
-            return dtp_arena_strndup(a, name, n - m - 1);
-    }
-    return NULL;
+    while (n > 0 && !strchr("-_ ", name[n - 1]))
+        n--;
+    if (n < 2)
+        return NULL;
+    bool cut = is_date(name + n);
+    for (const char *const *v = variants; *v && !cut; v++)
+        cut = strcasecmp(name + n, *v) == 0;
+    return cut ? dtp_arena_strndup(a, name, n - 1) : NULL;
+}
+
+/* Returns the name without its owner and all that without_variant() cuts off. */
+static const char *plain_name(struct dtp_arena *a, const char *name) {
+    const char *plain = without_owner(name), *shorter = plain;
+    for (; shorter; shorter = without_variant(a, shorter))
+        plain = shorter;
+    return plain;
 }
 
 static enum dtp_status load_named(struct dtp_arena *a, const struct dtp_model_names *l,
@@ -138,6 +161,10 @@ static enum dtp_status load_named(struct dtp_arena *a, const struct dtp_model_na
         names[i] = l->at[i].name;
     if (dtp_nearest_name(name, names, l->n) >= 0)
         return dtp_unknown_name(err, DTP_EINPUT, "model", name, names, l->n, NULL);
+    int nearest = dtp_nearest_name(plain_name(a, name), names, l->n);
+    if (nearest >= 0)
+        return dtp_fail(err, DTP_EINPUT, "unknown model \"%s\", did you mean \"%s\"?", name,
+                        names[nearest]);
     return dtp_fail(err, DTP_EINPUT,
                     "unknown model \"%s\"; `dtplan models` lists them, and --model FILE reads a "
                     "config.json of Hugging Face or a file of your own",

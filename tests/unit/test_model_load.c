@@ -14,11 +14,26 @@
 
 static void test_names_people_type(void) {
     static const char *const rows[][2] = {
-        {"GPT3", "gpt175b"},          {"gpt3-175b", "gpt175b"},
-        {"gpt-175b", "gpt175b"},      {"llama-3-70b", "llama3-70b"},
-        {"Llama3_70B", "llama3-70b"}, {"meta-llama/Meta-Llama-3-70B", "llama3-70b"},
-        {"gpt-1.7b", "gpt1.7b"},      {"meta-llama/Llama-3.1-8B", "llama3.1-8b"},
-        {"bloom", "bloom176b"},       {"mt-nlg", "gpt530b"}};
+        {"GPT3", "gpt175b"},
+        {"gpt3-175b", "gpt175b"},
+        {"gpt-175b", "gpt175b"},
+        {"llama-3-70b", "llama3-70b"},
+        {"Llama3_70B", "llama3-70b"},
+        {"meta-llama/Meta-Llama-3-70B", "llama3-70b"},
+        {"gpt-1.7b", "gpt1.7b"},
+        {"meta-llama/Llama-3.1-8B", "llama3.1-8b"},
+        {"bloom", "bloom176b"},
+        {"mt-nlg", "gpt530b"},
+        {"Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"},
+        {"Qwen3-235B-A22B-Thinking-2507-FP8", "qwen3-235b-a22b"},
+        {"Qwen/Qwen3-8B-Base", "qwen3-8b"},
+        {"deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"},
+        {"moonshotai/Kimi-K2-Instruct-0905", "kimi-k2"},
+        {"mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
+        {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"},
+        {"unsloth/Meta-Llama-3.1-8B-Instruct-bnb-4bit", "llama3.1-8b"},
+        {"google/gemma-3-27b-it", "gemma3-27b"},
+        {"qwen3_32b_bf16", "qwen3-32b"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         CU_ASSERT_STRING_EQUAL(load(rows[i][0]).name, rows[i][1]);
 }
@@ -37,6 +52,12 @@ static void expect_load_error(const char *name, const char *const *parts) {
 static void test_unknown_name(void) {
     expect_load_error("llama3-70c", (const char *const[]){"\"llama3-70c\"", "llama3-70b", NULL});
     expect_load_error("gtp175b", (const char *const[]){"gpt175b", NULL});
+    expect_load_error("Qwen/Qwen1.5-7B", (const char *const[]){"\"Qwen/Qwen1.5-7B\"", "-7b", NULL});
+    /* 9999 is no date, and V3.2 and VL are architectures that the library does not hold. */
+    expect_load_error("qwen3-8b-9999", (const char *const[]){"qwen3-8b", NULL});
+    expect_load_error("deepseek-v3.2", (const char *const[]){"deepseek-v3", NULL});
+    expect_load_error("qwen3-vl-4b-instruct", (const char *const[]){"unknown model", NULL});
+    expect_load_error("-instruct", (const char *const[]){"unknown model", NULL});
     expect_load_error("", (const char *const[]){"model", NULL});
     expect_load_error("../hw/gpu/a100-80", (const char *const[]){"unknown model", NULL});
     expect_load_error("/no/such/file.json", (const char *const[]){"/no/such/file.json", NULL});
