@@ -46,10 +46,12 @@ enum dtp_status dtp_framework_set_optimizer(struct dtp_framework *f, const char 
     double master_bytes = master ? fp32_bytes : 0;
     double moment_bytes = (m->optimizer_bytes - master_bytes) / 2;
     double state_bytes = kinds[kind].moments * moment_bytes + kinds[kind].state_bytes;
-    /* Each byte of state is read and written. */
-    f->kernels.optimizer_bytes_moved += 2 * (state_bytes - 2 * moment_bytes);
+    /* AdamW reads weight, gradient and two moments and writes all but the gradient; what a step moves beside, such as
+     * to clip gradients, stays. */
     if (kinds[kind].bytes_moved > 0)
-        f->kernels.optimizer_bytes_moved = kinds[kind].bytes_moved;
+        f->kernels.optimizer_bytes_moved += kinds[kind].bytes_moved - 7 * moment_bytes;
+    else
+        f->kernels.optimizer_bytes_moved += 2 * (state_bytes - 2 * moment_bytes);
     m->optimizer_bytes = master_bytes + state_bytes;
     return DTP_OK;
 }

@@ -362,6 +362,12 @@ static struct stored stored_params(const struct dtp_framework *f, const struct d
                            .states = plan->zero_stage >= 1 ? sharded : all};
 }
 
+/* DDP keeps its reduction buckets, and gradients are views of them. */
+static bool has_reducer(const struct dtp_framework *f, const struct dtp_plan *plan) {
+    return plan->zero_stage == 0 && f->keeps.reducer_bytes > 0 &&
+           plan->dp * plan->cp >= f->keeps.reducer_ranks;
+}
+
 /* Buffers that are there all the time, but for those of ZeRO-3. */
 static double standing_buffers(const struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                                const struct activations *x, const struct rank_parts *r) {
@@ -375,7 +381,7 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     if ((plan->zero_stage == 1 || plan->zero_stage == 2) &&
         dtp_framework_dp_overlaps(memo->problem->framework, plan->dp_overlap, plan->zero_stage))
         buffers += f->quirks.zero_pieces.overlap_bucket_bytes;
-    if (plan->zero_stage == 0 && plan->dp * plan->cp >= f->keeps.reducer_ranks)
+    if (has_reducer(f, plan))
         buffers += f->keeps.reducer_bytes * (r->dense + r->experts);
     if (plan->sequence_parallel && plan->tp > 1)
         buffers += f->quirks.allocator_replay.gather_buffers * x->gathered_input;
@@ -548,7 +554,7 @@ static struct moment stage_peak(const struct dtp_memory_memo *memo, const struct
     now.name = "end of backward";
     now.logits = r->outputs;
     /* Without accumulation the gradients are views of the reduction buckets. */
-    bool views = plan->zero_stage == 0 && f->keeps.reducer_bytes > 0 && !r->gradients_live;
+    bool views = has_reducer(f, plan) && !r->gradients_live;
     now.gradients = views ? 0 : all_gradients;
     now.activations = live + (plan->recompute == DTP_RECOMPUTE_NONE ? r->whole_layer : 0);
     now.buffers = standing;

@@ -263,7 +263,8 @@ static void parameters(struct dtp_op_build *b, double params, struct tensors n) 
             ->launches = n.cast;
     }
     bool several = b->key->microbatches > 1 && b->key->zero_stage < 2;
-    bool reducer = b->f->keeps.reducer_bytes > 0 && b->key->zero_stage == 0;
+    bool reducer = b->f->keeps.reducer_bytes > 0 && b->key->zero_stage == 0 &&
+                   b->problem->gpus >= b->f->keeps.reducer_ranks; /* no tp, no pp in such stacks */
     if (reducer && !several) /* gradients move into the reduction buckets */
         dtp_op_kernel(b, "gradients to buckets", DTP_PASS_W, DTP_K_ELEMENTWISE, 2 * wide * params,
                       params)

@@ -227,8 +227,9 @@ static void test_reducer(void) {
     struct dtp_param_counts params;
     double peak[2];
     for (int dp = 1; dp <= 2; dp++) {
-        setup(&x, "llama", "hf", (struct sizes){4, 2048, 16, 1024, 32000, 1});
-        x.plan.dp = x.problem.gpus = x.plan.global_batch_size = x.problem.global_batch = dp;
+        setup(&x, "llama", "hf", (struct sizes){4, 2048, 16, 1024, 32000, 16});
+        x.plan.dp = x.problem.gpus = dp;
+        x.plan.global_batch_size = x.problem.global_batch = 16 * dp;
         peak[dp - 1] = peak_bytes(&x);
     }
     dtp_model_params(&x.model, x.model.vocab, &params);
@@ -237,15 +238,16 @@ static void test_reducer(void) {
     CU_ASSERT_FALSE(dtp_framework_autocasts(&x.framework, 3));
 }
 
-/* State a parameter and bytes that an update moves (transformers 5.17 and bitsandbytes): fp32 and bf16 weights. */
+/* State a parameter and bytes that a step moves (transformers 5.17 and bitsandbytes) with fp32 and bf16 weights: the
+ * update, and 12 or 6 to clip gradients. */
 static void test_optimizers(void) {
     static const struct {
         const char *name;
         double state[2], moved[2];
     } cases[] = {
-        {"adamw", {8, 4}, {28, 14}},        {"sgd", {0, 0}, {12, 6}},
-        {"sgd_momentum", {4, 2}, {20, 10}}, {"lion", {4, 2}, {20, 10}},
-        {"adafactor", {0, 0}, {98, 98}},    {"adamw_8bit", {2.03125, 2.03125}, {16.0625, 10.0625}}};
+        {"adamw", {8, 4}, {40, 20}},        {"sgd", {0, 0}, {24, 12}},
+        {"sgd_momentum", {4, 2}, {32, 16}}, {"lion", {4, 2}, {32, 16}},
+        {"adafactor", {0, 0}, {110, 104}},  {"adamw_8bit", {2.03125, 2.03125}, {28.0625, 16.0625}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int wide = 0; wide < 2; wide++) {
             struct dtp_framework f;
