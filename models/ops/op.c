@@ -80,9 +80,11 @@ static double layer_params(const struct dtp_op_build *b, bool moe) {
            experts / ((double)b->key->etp * b->key->ep);
 }
 
-/* Copies beside the collectives of ZeRO: gradients into the buckets and out of them; of ZeRO-3: gathered parameters into place, gradients into the buffer that
- * is reduced (a conversion where they travel in fp32). Recomputation uses what the backward gathered. */
+/* Copies beside the collectives of ZeRO: gradients into the buckets and out of them; of ZeRO-3: gathered parameters
+ * into place, gradients into the buffer that is reduced (a conversion where they travel in fp32). Recomputation uses
+ * what the backward gathered; the backward gathers layers again, but not what is outside them. */
 static void zero_copies(struct dtp_op_build *b, double params) {
+    bool block = dtp_layer_is_block(b->key->kind);
     const struct dtp_framework *f = b->f;
     int zero = b->key->zero_stage;
     if ((zero == 1 || zero == 2) && f->quirks.zero_pieces.zero_copy_bytes > 0) {
@@ -95,7 +97,7 @@ static void zero_copies(struct dtp_op_build *b, double params) {
     if (f->wire.zero3_copy_out_bytes > 0) {
         dtp_op_kernel(b, "unshard copy", DTP_PASS_F, DTP_K_COPY,
                       f->wire.zero3_copy_out_bytes * params, params);
-        if (f->wire.zero3_regather_backward && b->key->recompute != DTP_RECOMPUTE_FULL)
+        if (block && f->wire.zero3_regather_backward && b->key->recompute != DTP_RECOMPUTE_FULL)
             dtp_op_kernel(b, "unshard copy", DTP_PASS_I, DTP_K_COPY,
                           f->wire.zero3_copy_out_bytes * params, params);
     }
@@ -185,9 +187,12 @@ void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *
         break;
     case DTP_LAYER_EMBEDDING:
         method->embedding(&b);
+        zero_copies(&b, (double)problem->model->vocab * b.h / b.t);
         break;
     case DTP_LAYER_HEAD:
         method->head(&b);
+        if (!problem->model->tied_embeddings)
+            zero_copies(&b, (double)problem->model->vocab * b.h / b.t);
         break;
     case DTP_LAYER_MTP:
         dtp_op_mtp(&b);

@@ -269,6 +269,10 @@ static void parameters(struct dtp_op_build *b, double params, struct tensors n) 
         dtp_op_kernel(b, "gradients to buckets", DTP_PASS_W, DTP_K_ELEMENTWISE, 2 * wide * params,
                       params)
             ->launches = n.all;
+    /* FSDP that reduces once a step adds up whole gradients in fp32 (to_accumulated_grad_if_needed()). */
+    if (b->key->zero_stage >= 2 && !b->f->wire.reduce_per_microbatch && b->key->microbatches > 1)
+        dtp_op_kernel(b, "gradient add", DTP_PASS_W, DTP_K_STRIDED, 10 * params, params)->launches =
+            n.all;
     if (several)
         dtp_op_kernel(b, "gradient add", DTP_PASS_W, DTP_K_ELEMENTWISE, 3 * wide * params, params)
             ->launches = n.all;
