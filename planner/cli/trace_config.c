@@ -51,7 +51,8 @@ static bool has_vocab(const struct dtp_model *m, const struct dtp_run_config *c)
     return c->vocab == 0 || labs(m->vocab - c->vocab) <= PADDING;
 }
 
-/* By its name, else the one of its shape with the nearest vocabulary; NULL: neither. */
+/* Finds it by its name, else the one of its shape with the nearest vocabulary, and of those one with the same
+ * gating; NULL: neither. */
 static const char *model_of(struct dtp_arena *a, const struct dtp_run_config *c) {
     const char *const *names, *found = NULL;
     struct dtp_model m, of;
@@ -68,7 +69,7 @@ static const char *model_of(struct dtp_arena *a, const struct dtp_run_config *c)
         if (*c->tokenizer && dtp_model_load(a, c->tokenizer, &of, NULL) == DTP_OK &&
             strcmp(of.name, m.name) == 0)
             return names[i];
-        long off = c->vocab > 0 ? labs(m.vocab - c->vocab) : 0;
+        long off = 2 * (c->vocab > 0 ? labs(m.vocab - c->vocab) : 0) + (m.gated_ffn != c->gated);
         if (!found || off < least_off) {
             found = names[i];
             least_off = off;
@@ -264,7 +265,6 @@ void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
 
 /* ---- a configuration ---- */
 
-/* By its name, else the one of its shape with the nearest vocabulary; NULL: neither. */
 /* What of the batch it says is of a GPU. */
 static bool asks_batch(const struct dtp_run_config *c) {
     return dtp_config_batch(c) == 0 && c->microbatch > 0;
@@ -300,11 +300,14 @@ static const char *command(struct dtp_arena *a, const struct dtp_run_config *c, 
 
 void dtp_trace_print_config(struct dtp_arena *a, FILE *f, const struct dtp_run_config *c) {
     const char *model = model_of(a, c);
+    struct dtp_model m;
+    struct dtp_err err = {0};
+    bool known = *c->model && dtp_model_load(a, c->model, &m, &err) == DTP_OK;
     if (model)
-        fprintf(f, "  model: %s of the library%s\n", model, *c->model ? "" : ", by its shape");
+        fprintf(f, "  model: %s of the library%s\n", model, known ? "" : ", by its shape");
     else
         fprintf(f, "  model: %s\n",
-                *c->model       ? c->model
+                *c->model       ? err.msg
                 : c->layers > 0 ? "none of the library has this shape (models/README.md)"
                                 : "not said");
     if (c->adapters)

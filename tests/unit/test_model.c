@@ -124,7 +124,7 @@ static void test_whole_library(void) {
     size_t n;
     struct dtp_err err = {0};
     CU_ASSERT_FATAL(dtp_model_list(arena, &names, &n, &err) == DTP_OK);
-    CU_ASSERT(n >= 90);
+    CU_ASSERT(n >= 140);
     for (size_t i = 0; i < n; i++) {
         struct dtp_model m = load(names[i]);
         double params = (double)total_params(&m), published = m.published_params;
