@@ -13,9 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum dtp_status dtp_file_errno(void) {
+    return errno == ENOMEM ? DTP_ENOMEM : DTP_EINPUT;
+}
+
 static enum dtp_status fail_errno(struct dtp_err *err, const char *path, const char *what) {
-    return dtp_fail(err, errno == ENOMEM ? DTP_ENOMEM : DTP_EINPUT, "%s: cannot %s: %s", path, what,
-                    strerror(errno));
+    return dtp_fail(err, dtp_file_errno(), "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
 /* ---- reading ---- */
@@ -47,7 +50,7 @@ static enum dtp_status read_all(struct dtp_arena *a, FILE *f, size_t limit_bytes
         dtp_str_addn(s, chunk, n);
     }
     if (ferror(f))
-        return dtp_fail(err, DTP_EINPUT, "cannot read: %s", strerror(errno));
+        return dtp_fail(err, dtp_file_errno(), "cannot read: %s", strerror(errno));
     return DTP_OK;
 }
 

@@ -101,6 +101,8 @@ void dtp_csv_put(FILE *f, const char *cell, bool last);
 /* The whole file; *out is NUL-terminated beyond length. "-" reads standard input. limit_bytes 0: none. */
 enum dtp_status dtp_file_read(struct dtp_arena *a, const char *path, size_t limit_bytes,
                               const char **out, size_t *out_length_bytes, struct dtp_err *err);
+/* Status of a failed call that set errno: DTP_ENOMEM where memory ended, otherwise DTP_EINPUT. */
+enum dtp_status dtp_file_errno(void);
 /* A file that appears whole or not at all: write to file->f, then commit (fsync, rename) or abort.
  * "-" is standard output. */
 struct dtp_file_out {

@@ -44,3 +44,8 @@ steps plan --model gpt-1.3b --gpus 8 --jobs 2
 steps clusters dgx-h100
 steps replay "$root/tests/fixtures/traces/job_rank0.json" "$root/tests/fixtures/traces/job_rank1.json"
 steps calibrate --from "$root/tests/fixtures/hw/h200_gemm_times.json" --gpu h200 --out gpu.json
+gzip -c "$root/tests/fixtures/traces/job_rank0.json" >rank0.json.gz
+steps trace rank0.json.gz
+steps trace "$root/tests/fuzz/corpus/fuzz_topology/switch.xml"
+"$dtplan" trace "$root/tests/fuzz/corpus/fuzz_nsys/mini_nsys.sqlite" >/dev/null 2>&1 || { echo "skipped: built without SQLite" >&2; exit 77; }
+steps trace "$root/tests/fuzz/corpus/fuzz_nsys/mini_nsys.sqlite"

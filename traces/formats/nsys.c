@@ -82,10 +82,11 @@ struct reader {
     struct dtp_trace_rank *rank; /* [nprocesses] */
     size_t nprocesses;
     uint64_t ops, most_ops;
+    bool out_of_memory; /* some question of what is there was not answered */
 };
 
 static enum dtp_status fail(const struct reader *r, struct dtp_err *err) {
-    if (sqlite3_errcode(r->db) == SQLITE_NOMEM)
+    if (r->out_of_memory || sqlite3_errcode(r->db) == SQLITE_NOMEM)
         return dtp_fail(err, DTP_ENOMEM, "%s: no memory for SQLite", r->file);
     return dtp_fail(err, DTP_EINPUT, "%s: SQLite: %s", r->file, sqlite3_errmsg(r->db));
 }
@@ -99,17 +100,22 @@ static int too_long(void *ctx) {
 
 /* ---- what is there ---- */
 
-static bool has(const struct reader *r, const char *table, const char *column) {
+static bool goes(struct reader *r, int rc) {
+    r->out_of_memory |= rc == SQLITE_NOMEM;
+    return rc == SQLITE_OK || rc == SQLITE_ROW;
+}
+
+static bool has(struct reader *r, const char *table, const char *column) {
     sqlite3_stmt *s;
     bool found = false;
     const char *sql = column ? "SELECT 1 FROM sqlite_master m, pragma_table_info(m.name) c WHERE "
                                "m.type = 'table' AND m.name = ?1 AND c.name = ?2"
                              : "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1";
-    if (sqlite3_prepare_v2(r->db, sql, -1, &s, NULL) == SQLITE_OK) {
+    if (goes(r, sqlite3_prepare_v2(r->db, sql, -1, &s, NULL))) {
         sqlite3_bind_text(s, 1, table, -1, SQLITE_STATIC);
         if (column)
             sqlite3_bind_text(s, 2, column, -1, SQLITE_STATIC);
-        found = sqlite3_step(s) == SQLITE_ROW;
+        found = goes(r, sqlite3_step(s));
     }
     sqlite3_finalize(s);
     return found;
@@ -158,7 +164,7 @@ static const struct table {
      NULL}};
 
 /* SELECT of a table's columns, NULL for those that it lacks, and the name by its id. */
-static void select_of(const struct reader *r, const struct table *t, char *sql) {
+static void select_of(struct reader *r, const struct table *t, char *sql) {
     size_t n = 0;
     const char *name_id = NULL;
     n += (size_t)snprintf(sql + n, SQL_BYTES - n, "SELECT ");
@@ -312,6 +318,8 @@ static enum dtp_status find_processes(struct reader *r, struct dtp_err *err) {
         if (rc != SQLITE_DONE)
             return fail(r, err);
     }
+    if (r->out_of_memory)
+        return fail(r, err);
     if (r->nprocesses == 0)
         return dtp_fail(err, DTP_EINPUT,
                         "%s: a database without events of Nsight Systems (no kernels, calls or "
@@ -321,27 +329,28 @@ static enum dtp_status find_processes(struct reader *r, struct dtp_err *err) {
     return DTP_OK;
 }
 
-static int64_t single_number(const struct reader *r, const char *table, const char *column) {
+static int64_t single_number(struct reader *r, const char *table, const char *column) {
     char sql[SQL_BYTES];
     sqlite3_stmt *s;
     int64_t v = 0;
     if (!has(r, table, column))
         return 0;
     snprintf(sql, sizeof sql, "SELECT %s FROM %s LIMIT 1", column, table);
-    if (sqlite3_prepare_v2(r->db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+    if (goes(r, sqlite3_prepare_v2(r->db, sql, -1, &s, NULL)) && goes(r, sqlite3_step(s)))
         v = sqlite3_column_int64(s, 0);
     sqlite3_finalize(s);
     return v;
 }
 
-static const char *gpu_name(const struct reader *r) {
+static const char *gpu_name(struct reader *r) {
     sqlite3_stmt *s;
     const char *name = "";
     if (has(r, "TARGET_INFO_GPU", "name") &&
-        sqlite3_prepare_v2(r->db, "SELECT name FROM TARGET_INFO_GPU LIMIT 1", -1, &s, NULL) ==
-            SQLITE_OK) {
+        goes(r,
+             sqlite3_prepare_v2(r->db, "SELECT name FROM TARGET_INFO_GPU LIMIT 1", -1, &s, NULL))) {
         const char *text =
-            sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+            goes(r, sqlite3_step(s)) ? (const char *)sqlite3_column_text(s, 0) : NULL;
+        r->out_of_memory |= !text && sqlite3_errcode(r->db) == SQLITE_NOMEM;
         name = dtp_arena_strdup(r->a, text ? text : "");
         sqlite3_finalize(s);
     }
@@ -369,7 +378,7 @@ static enum dtp_status read_all(struct reader *r, struct dtp_err *err) {
         DTP_TRY(take_table(r, &tables[i], err));
     for (size_t i = 0; i < r->nprocesses; i++)
         dtp_trace_finish(&r->rank[i]);
-    return DTP_OK;
+    return r->out_of_memory ? fail(r, err) : DTP_OK;
 }
 
 /* ---- opening ---- */

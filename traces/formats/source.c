@@ -42,7 +42,7 @@ static enum dtp_status read_file(struct dtp_source *s, void *to, size_t n, size_
                                  struct dtp_err *err) {
     *out_n = fread(to, 1, n, s->file);
     if (*out_n < n && ferror(s->file))
-        return dtp_fail(err, DTP_EINPUT, "%s: %s", s->name, strerror(errno));
+        return dtp_fail(err, dtp_file_errno(), "%s: %s", s->name, strerror(errno));
     return DTP_OK;
 }
 
@@ -104,6 +104,8 @@ static enum dtp_status gzip_step(struct dtp_source *s, struct dtp_err *err) {
     int rc = inflate(&s->z, Z_NO_FLUSH);
     if (rc == Z_STREAM_END)
         s->z_between = true;
+    else if (rc == Z_MEM_ERROR)
+        return dtp_fail(err, DTP_ENOMEM, "%s: no memory to unpack", s->name);
     else if (rc != Z_OK && rc != Z_BUF_ERROR)
         return dtp_fail(err, DTP_EINPUT, "%s: broken gzip data after %llu unpacked bytes: %s",
                         s->name, (unsigned long long)s->z.total_out,
@@ -176,7 +178,7 @@ enum dtp_status dtp_source_open(struct dtp_arena *a, const char *path, struct dt
     struct dtp_source *s = new_source(a, path, read_file);
     s->file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     if (!s->file)
-        return dtp_fail(err, DTP_EINPUT, "%s: %s", path, strerror(errno));
+        return dtp_fail(err, dtp_file_errno(), "%s: %s", path, strerror(errno));
     return finish_open(a, s, out, err);
 }
 

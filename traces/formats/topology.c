@@ -447,14 +447,21 @@ static void resolve(struct reader *r) {
     set_links(r->t, r->link, r->nlinks);
 }
 
+static enum dtp_status no_memory(struct dtp_source *source, struct dtp_err *err) {
+    return dtp_fail(err, DTP_ENOMEM, "%s: no memory for expat", dtp_source_name(source));
+}
+
 static enum dtp_status parse(struct reader *r, struct dtp_source *source, struct dtp_err *err) {
     char *buf = DTP_NEW(r->a, char, CHUNK_BYTES);
     for (size_t n = 1; n > 0;) {
         DTP_TRY(dtp_source_read(source, buf, CHUNK_BYTES, &n, err));
-        if (XML_Parse(r->parser, buf, (int)n, n == 0) != XML_STATUS_OK)
-            return dtp_fail(err, DTP_EINPUT, "%s:%lu: %s", dtp_source_name(source),
-                            (unsigned long)XML_GetCurrentLineNumber(r->parser),
-                            r->problem ? r->problem : XML_ErrorString(XML_GetErrorCode(r->parser)));
+        if (XML_Parse(r->parser, buf, (int)n, n == 0) == XML_STATUS_OK)
+            continue;
+        if (XML_GetErrorCode(r->parser) == XML_ERROR_NO_MEMORY)
+            return no_memory(source, err);
+        return dtp_fail(err, DTP_EINPUT, "%s:%lu: %s", dtp_source_name(source),
+                        (unsigned long)XML_GetCurrentLineNumber(r->parser),
+                        r->problem ? r->problem : XML_ErrorString(XML_GetErrorCode(r->parser)));
     }
     return DTP_OK;
 }
@@ -465,7 +472,7 @@ enum dtp_status dtp_topology_read(struct dtp_arena *a, struct dtp_source *source
     memset(out, 0, sizeof *out);
     r.parser = XML_ParserCreate(NULL);
     if (!r.parser)
-        return dtp_fail(err, DTP_ENOMEM, "%s: no memory for expat", dtp_source_name(source));
+        return no_memory(source, err);
     XML_SetUserData(r.parser, &r);
     XML_SetElementHandler(r.parser, open_element, close_element);
     enum dtp_status status = parse(&r, source, err);

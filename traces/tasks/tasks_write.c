@@ -521,7 +521,8 @@ static enum dtp_status compress_file(FILE *plain, struct dtp_file_out *out, stru
     deflateEnd(&z);
     dtp_arena_destroy(a);
     if (state != Z_STREAM_END)
-        return dtp_fail(err, DTP_EINPUT, "%s: cannot compress", out->final);
+        return dtp_fail(err, state == Z_MEM_ERROR ? DTP_ENOMEM : DTP_EINPUT, "%s: %s to compress",
+                        out->final, state == Z_MEM_ERROR ? "no memory" : "failed");
     return DTP_OK;
 }
 
@@ -544,14 +545,14 @@ static enum dtp_status open_output(struct dtp_arena *a, const char *path, struct
         return DTP_OK;
     }
     dtp_file_out_abort(&o->file);
-    return dtp_fail(err, DTP_EINPUT, "%s: no temporary file: %s", path, strerror(errno));
+    return dtp_fail(err, dtp_file_errno(), "%s: no temporary file: %s", path, strerror(errno));
 }
 
 static enum dtp_status close_output(struct output *o, enum dtp_status status, struct dtp_err *err) {
     if (status == DTP_OK && o->plain)
         status = fflush(o->plain) == 0
                      ? compress_file(o->plain, &o->file, err)
-                     : dtp_fail(err, DTP_EINPUT, "%s: %s", o->file.final, strerror(errno));
+                     : dtp_fail(err, dtp_file_errno(), "%s: %s", o->file.final, strerror(errno));
     if (o->plain)
         fclose(o->plain);
     if (status == DTP_OK)
