@@ -343,9 +343,12 @@ static void measures_of(const struct dtp_problem *p, struct measure out[NMEASURE
     memcpy(out, all, sizeof all);
 }
 
+#define LEAST_STEP_S DTP_MICRO
+#define MOST_STEP_S DTP_GIGA
+
 static bool set_step(const struct measure *m, double v, struct dtp_measured *out) {
     double step_s = m->work > 0 ? m->work / v : v;
-    if (!(v > 0) || !isfinite(step_s))
+    if (!(v > 0) || !(step_s >= LEAST_STEP_S && step_s <= MOST_STEP_S))
         return false;
     out->step_s = step_s;
     out->tokens = m->quantity == DTP_QUANTITY_TOKENS_PER_S;
@@ -374,8 +377,13 @@ static enum dtp_status parse_one(const char *given, size_t n, const struct dtp_p
     measures_of(p, m);
     for (int i = 0; read && i < NMEASURES; i++)
         if (m[i].quantity == r.quantity) {
-            set_step(&m[i], r.value, out);
-            return DTP_OK;
+            if (set_step(&m[i], r.value, out))
+                return DTP_OK;
+            return dtp_fail(
+                err, DTP_EUSAGE,
+                "--measured: found \"%.*s\", that is a step of %.3g s; no step takes less "
+                "than 1 us or more than 30 years",
+                (int)n, given, m[i].work > 0 ? m[i].work / r.value : r.value);
         }
     return dtp_fail(err, DTP_EUSAGE,
                     "--measured: found \"%.*s\", expected a step time (3.2s), TFLOP/s per GPU "

@@ -165,6 +165,9 @@ static enum dtp_status set_value(struct dtp_arena *a, const struct found *f, con
             return dtp_fail(err, DTP_EUSAGE,
                             "%s: found \"%s\", that is in bytes; say such as %sGiB", place, text,
                             text);
+        if (status == DTP_OK && (double)*(uint64_t *)(void *)at < o->min)
+            return dtp_fail(err, DTP_EUSAGE, "%s: found \"%s\", expected %.0f bytes or more", place,
+                            text, o->min);
         break;
     case DTP_OPT_COUNT:
         status = dtp_parse_count(text, place, (double *)(void *)at, err);

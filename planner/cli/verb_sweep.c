@@ -234,7 +234,7 @@ static void print_csv(FILE *f, const struct sweep *s) {
     }
 }
 
-enum { MOST_ITEMS = 64, MOST_ROWS = 512 };
+enum { MOST_ITEMS = 64, MOST_ROWS = 512, MOST_PRICE = 1000000 };
 
 struct own {
     const char *gpus, *clusters, *nic, *frameworks, *prices, *deadline;
@@ -317,9 +317,10 @@ static enum dtp_status add_prices(struct dtp_arena *a, const char *text, struct 
                         l->nclusters, l->nclusters == 1 ? "" : "s");
     for (int i = 0; i < l->nprices; i++) {
         DTP_TRY(dtp_parse_double(item[i] + (item[i][0] == '$'), "--price", &l->price[i], err));
-        if (!(l->price[i] > 0))
-            return dtp_fail(err, DTP_EUSAGE, "--price: found \"%s\", expected more than 0",
-                            item[i]);
+        if (!(l->price[i] > 0 && l->price[i] <= MOST_PRICE))
+            return dtp_fail(err, DTP_EUSAGE,
+                            "--price: found \"%s\", expected more than 0, %d at most", item[i],
+                            MOST_PRICE);
     }
     return DTP_OK;
 }

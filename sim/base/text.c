@@ -272,10 +272,14 @@ enum dtp_status dtp_parse_time(const char *text, const char *place, double *out_
                                              {"h", DTP_S_PER_HOUR},
                                              {"d", DTP_S_PER_DAY},
                                              {"days", DTP_S_PER_DAY}};
+    static const double limit_s = DTP_TERA; /* 30,000 years: products of times stay finite */
     if (!parse_scaled(text, suffixes, sizeof suffixes / sizeof *suffixes, out_s))
         return dtp_fail(err, dtp_bad_value(place),
                         "%s: found \"%s\", expected a time such as 1.5ms, 3s, 2h or 30d", place,
                         text);
+    if (*out_s > limit_s)
+        return dtp_fail(err, dtp_bad_value(place), "%s: found \"%s\", expected %g s at most", place,
+                        text, limit_s);
     return DTP_OK;
 }
 

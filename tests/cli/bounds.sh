@@ -1,0 +1,17 @@
+# A value that no machine, run or price has is refused with a line that says what is possible.
+try() {
+    (ulimit -t 20 && "$dtplan" "$@" >out 2>err)
+    echo "$? dtplan $*"
+    head -n 1 err
+    [ ! -s out ] || echo "wrote to standard output"
+}
+try --model gpt2 --gpus 8 --memory-limit 1e-320
+try --model gpt2 --gpus 8 --memory-limit 1000B
+try sweep --model gpt2 --gpus 8 --tokens 1T --price 1e308
+try sweep --model gpt2 --gpus 8 --tokens 1T --deadline 1e300s
+try --model gpt2 --gpus 8 --restart 1e300s --checkpoint-write 1e300s
+try doctor --model gpt2 --gpus 8 --measured 1e40TF
+try doctor --model gpt2 --gpus 8 --measured 1e17%MFU
+try doctor --model gpt2 --gpus 8 --measured "1e300 tok/s"
+try doctor --model gpt2 --gpus 8 --measured 1e-300s
+try doctor --model gpt2 --gpus 8 --measured 1e300s
