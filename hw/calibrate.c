@@ -152,7 +152,7 @@ static void put_calibration(struct dtp_arena *a, struct dtp_json_out *w, const s
     dtp_json_end(w);
 }
 
-/* The old file with a new calibration. */
+/* Writes the old file with a new calibration. */
 static enum dtp_status write_file(struct dtp_arena *a, const char *path, const struct dtp_json *old,
                                   const struct dtp_gpu *g, const struct dtp_cal_result *result,
                                   struct dtp_err *err) {

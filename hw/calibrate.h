@@ -32,7 +32,7 @@
  * A row is used when its "gpu" is among "sweep_names" of the GPU file; rows of the names in
  * "same_chip" (the same silicon at another power limit) help to find the shape constants and get a
  * rate factor of their own. Each source (a file, or the column of that name) has a host time per
- * kernel, fitted beside the constants and thrown away, because some sweeps hold launch time.
+ * kernel, fitted together with the constants and discarded, because some sweeps hold launch time.
  *
  * Fit: least squares of log(predicted / measured) over the logarithms of the constants
  * (gsl_multifit_nlinear), repeated with weights 1/|residual| until it is a fit of absolute

@@ -86,7 +86,7 @@ static enum dtp_status solve(const struct fit *fit, gsl_multifit_nlinear_workspa
     return DTP_OK;
 }
 
-/* What the reweighted squares tend to: twice the absolute values, and the priors. */
+/* Returns the limit of the reweighted squares: twice the absolute values, and the priors. */
 static double absolute(const gsl_vector *x, void *params) {
     const struct fit *fit = params;
     const struct problem *p = fit->problem;
@@ -128,7 +128,7 @@ static void polish(const struct fit *fit, gsl_vector *x) {
     gsl_multimin_fminimizer_free(s);
 }
 
-/* Least squares with a robust loss and priors, from x = prior; x holds the result. */
+/* Minimises squares with a robust loss and priors, starting from x = prior; x then holds the result. */
 static enum dtp_status fit_robust(struct dtp_arena *a, const struct problem *p, double *x,
                                   struct dtp_err *err) {
     gsl_multifit_nlinear_parameters parameters = gsl_multifit_nlinear_default_parameters();
@@ -182,8 +182,8 @@ static enum dtp_status fit_cross(struct dtp_arena *a, const struct problem *p, s
     return DTP_OK;
 }
 
-/* Median, p90 of |r| and mean of r over the n residuals; r is overwritten. Both are residuals of the sample, where GSL's
- * quantiles lie between two of them and would change the errors that stand in every GPU file. */
+/* Finds median and p90 of |r| and the mean of r over n residuals; r is overwritten. Median and p90 are residuals of the
+ * sample; GSL's quantiles lie between two of them and would change the errors in every GPU file. */
 static void fit_error(double *r, size_t n, struct dtp_cal_error *out) {
     double sum = 0;
 
@@ -198,7 +198,7 @@ static void fit_error(double *r, size_t n, struct dtp_cal_error *out) {
     out->bias = expm1(sum / (double)n);
 }
 
-/* The errors of the class by cross-validation. */
+/* Finds the errors of the class by cross-validation. */
 static enum dtp_status cross_errors(struct dtp_arena *a, const struct problem *p, size_t nfolds,
                                     struct dtp_cal_error *out, struct dtp_err *err) {
     double *r = DTP_NEW(a, double, p->nrows);
@@ -208,7 +208,7 @@ static enum dtp_status cross_errors(struct dtp_arena *a, const struct problem *p
     return DTP_OK;
 }
 
-/* Names of the sources of n rows, joined by "; ". */
+/* Returns the names of the sources of n rows, joined by "; ". */
 static const char *sources_of(struct dtp_arena *a, const struct dtp_cal_rows *rows,
                               const size_t *index, size_t n) {
     bool seen[DTP_CAL_MAX_SOURCES] = {false};
@@ -240,7 +240,7 @@ enum {
     MAX_GEMM_PARAMS = GEMM_FIXED + 2 * DTP_CAL_MAX_SOURCES
 };
 
-/* Where a constant starts when the GPU file has none, and the sd of its prior, in log units. */
+/* A constant starts here if the GPU file has none; the sd of its prior is in log units. */
 static const double first_tile_s = 2e-6, first_tail = 0.3, first_load = 0.05, first_small = 0.5;
 static const double first_load_time_s = 1e-4, first_host_s = 1e-6;
 static const double gemm_prior_sd[GEMM_FIXED] = {1, 1, 1, 1, 0.1, 0.1, 2, 0.7};
@@ -249,7 +249,7 @@ static const double host_sd = 3, rate_sd = 0.2, bmm_rate_sd = 0.05;
 /* Too small to say anything of the chip: launch dominates, or a matrix-vector product. */
 static const double least_flops = DTP_GIGA;
 static const int64_t least_dim = 64;
-/* With fewer rows than this only the rate is fitted. */
+/* With fewer rows than these only the rate is fitted. */
 enum { MIN_ROWS_SHAPE = 40, MIN_GEMM_ROWS = 5 };
 
 struct gemm_fit {
@@ -372,7 +372,7 @@ static void cover(const struct gemm_fit *fit, size_t n, struct dtp_gemm_cal *c) 
     }
 }
 
-/* What these rows cannot tell apart stays at its prior. */
+/* Holds constants that these rows cannot tell apart at their priors. */
 static void hold_constants(const struct gemm_fit *fit, enum dtp_dtype dtype, size_t n,
                            const struct dtp_cal_result *result, double *prior, double *sd) {
     bool main_fit = is_half(dtype) && !fit->bmm, few = n < MIN_ROWS_SHAPE;

@@ -16,17 +16,17 @@ enum dtp_cal_part { DTP_CAL_FORWARD, DTP_CAL_BACKWARD, DTP_CAL_BOTH };
 
 struct dtp_cal_row {
     enum dtp_cal_kind kind;
-    enum dtp_cal_part part;               /* attention and kernels */
+    enum dtp_cal_part part;               /* pass of attention and kernels */
     struct dtp_gemm gemm;                 /* GEMM, BMM */
     struct dtp_attention_shape attention; /* ATTENTION */
     enum dtp_kernel kernel;               /* KERNEL; BOTH: its backward is backward_kernel */
     enum dtp_kernel backward_kernel;
     double bytes, backward_bytes, elements;
     double time_s;
-    double accumulate_bytes; /* GEMM: of the buffer that it adds to */
+    double accumulate_bytes; /* GEMM: size of the buffer it adds to */
     bool loaded;             /* GEMM of a chip under load */
     int source;              /* index into sources */
-    bool same_chip;          /* not this part: gives shape constants only */
+    bool same_chip;          /* from another part: gives shape constants only */
 };
 
 enum { DTP_CAL_MAX_SOURCES = 16 };
@@ -36,10 +36,10 @@ struct dtp_cal_rows {
     size_t n, capacity;
     const char *sources[DTP_CAL_MAX_SOURCES];
     size_t nsources;
-    size_t other_gpu, biased; /* rows that were read and not taken */
+    size_t other_gpu, biased; /* rows that were read but not used */
 };
 
-/* Names of one GPU in sweeps; NULL-terminated lists. */
+/* The names of one GPU in sweeps, as NULL-terminated lists. */
 struct dtp_cal_names {
     const char *const *own, *const *same_chip;
 };
@@ -49,7 +49,7 @@ enum dtp_status dtp_calibrate_read(struct dtp_arena *a, const char *path,
                                    const struct dtp_cal_names *names, struct dtp_cal_rows *rows,
                                    struct dtp_err *err);
 
-/* Error of one class of rows, each predicted by a fit that did not see it. */
+/* The error of one class of rows, each of which is predicted by a fit that did not see it. */
 struct dtp_cal_error {
     const char *name; /* "gemm.bf16", "attention.flash2", "kernel.norm" */
     const char *source;
@@ -65,7 +65,7 @@ enum { DTP_CAL_MAX_CLASSES = 32 };
 struct dtp_cal_result {
     struct dtp_cal_error classes[DTP_CAL_MAX_CLASSES];
     size_t n;
-    /* in */
+    /* The caller sets these. */
     bool keep_sustained; /* do not fit it, and the rows are of a chip under load */
     bool rows_unloaded;  /* with keep_sustained: the rows are not of a chip under load */
     bool keep_rate;      /* keep R of the 16-bit GEMM */
@@ -73,7 +73,7 @@ struct dtp_cal_result {
     bool keep_shape; /* keep its other constants, which host time in the sweep would hide */
 };
 
-/* Each fits its constants of g and adds its classes to the result. */
+/* Each function fits its constants of g and adds its classes to the result. */
 enum dtp_status dtp_calibrate_gemm(struct dtp_arena *a, const struct dtp_cal_rows *rows,
                                    struct dtp_gpu *g, struct dtp_cal_result *result,
                                    struct dtp_err *err);

@@ -13,7 +13,7 @@ static bool in_list(const char *const *names, const char *name) {
     return false;
 }
 
-/* A new row of zeros. */
+/* Adds a row of zeros. */
 static struct dtp_cal_row *add_row(struct dtp_arena *a, struct dtp_cal_rows *rows) {
     rows->at = dtp_arena_room(a, rows->at, sizeof *rows->at, rows->n, &rows->capacity);
     rows->at[rows->n] = (struct dtp_cal_row){0};
@@ -338,7 +338,7 @@ static bool fill_kernel(const struct json_row *in, const struct op *op, struct d
     return out->bytes > 0;
 }
 
-/* What the sweep says of the chip's state, see calibrate.h. */
+/* Applies what the sweep says about the state of the chip, see calibrate.h. */
 static void apply_load(const struct json_row *in, double loaded_clock_mhz,
                        struct dtp_cal_row *out) {
     double c_bytes = (double)out->gemm.m * (double)out->gemm.n * (double)dtp_dtype_bytes(DTP_FP32);

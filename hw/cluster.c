@@ -129,7 +129,7 @@ static enum dtp_status read_defaults(struct dtp_arena *a, struct spec *spec, str
     return dtp_fields_read(a, out->cluster, dtp_cluster_fields, spec, err);
 }
 
-/* What the links inside a node reach where the machine's file does not say it. */
+/* Finds what links inside a node reach if the machine's file does not say it. */
 static enum dtp_status links_of(struct dtp_arena *a, const struct spec *spec, struct links *out,
                                 struct dtp_err *err) {
     const struct dtp_json *nvlink = spec->defaults->nvlink;
@@ -227,7 +227,7 @@ static enum dtp_status read_parts(struct dtp_arena *a, const struct dtp_json *j,
 
 /* ---- what follows from the rest ---- */
 
-/* More NICs than GPUs: the rails of one GPU carry its messages together (32x100 EFA on 8 GPUs). */
+/* If there are more NICs than GPUs, the rails of a GPU carry its messages together (32x100 EFA on 8 GPUs). */
 static void bundle_nics(struct dtp_node *node) {
     if (node->nics <= node->gpus)
         return;
@@ -261,7 +261,7 @@ static enum dtp_status derive_nics(const struct dtp_json *j, struct spec *spec,
     return DTP_OK;
 }
 
-/* "2.18" or "2.18.3" */
+/* Parses "2.18" or "2.18.3". */
 static bool read_version(const char *text, int *major, int *minor) {
     char *end = NULL;
     *major = (int)strtol(text, &end, 10);
@@ -453,7 +453,7 @@ static enum dtp_status read_names(struct dtp_arena *a, struct names *out, struct
 
 enum { BASE_DEPTH = 4 };
 
-/* Without what makers and clouds put before a name. */
+/* Returns the name without the words that makers and clouds put before it. */
 static const char *bare_name(const char *name) {
     static const char *const before[] = {"nvidia", "geforce", "tesla", "standard", NULL};
     for (const char *const *b = before; *b; b++) {

@@ -51,7 +51,7 @@ struct dtp_node {
     double nic_efficiency;      /* achieved / nominal for large messages */
     double nic_latency_s;       /* one step of a collective, end to end within a leaf */
     double far_nic_bytes_per_s; /* all rings of a node that leave by another GPU's NIC; 0: any */
-    double p2p_efficiency;      /* of a NIC, for one send and receive */
+    double p2p_efficiency;      /* achieved / nominal for one send and receive */
     double p2p_latency_s;       /* a send and receive between nodes, start to end, 0 bytes */
     double p2p_intra_latency_s; /* the same inside the node */
     int nic_of_gpu[DTP_MAX_GPUS_PER_NODE];
@@ -72,7 +72,7 @@ struct dtp_node {
 struct dtp_tier {
     const char *name; /* "leaf", "spine", "core" */
     int nodes;        /* nodes under one switch group of this tier; the last covers all */
-    /* of its up-links: 1 full bisection; 2 half of the bandwidth goes up */
+    /* up-links: 1 is full bisection; with 2 half of the bandwidth goes up */
     double oversubscription;
     double latency_s; /* added to a step that crosses it; unequal ones prevent folding */
 };
@@ -119,7 +119,7 @@ struct dtp_cluster {
     double intra_busbw_bytes_per_s; /* ring asymptote inside the node, where there is no curve */
 };
 
-/* The tables of a file, of a member of its "tiers" and of its "curves": for the reader and for the manual. */
+/* These describe a file, a member of its "tiers" and one of its "curves", for the reader and for the manual. */
 extern const struct dtp_field dtp_cluster_fields[], dtp_tier_fields[], dtp_curve_fields[];
 
 /* name: an entry of hw/cluster, an alias of hw/names.json ("a100": dgx-a100-80), or a path ending in .json. */
@@ -152,7 +152,7 @@ enum dtp_status dtp_cluster_list(struct dtp_arena *a, const char *const **out_na
 /* Nodes that they fill, the last one in part. */
 int dtp_cluster_nnodes(const struct dtp_cluster *c, int ngpus);
 uint32_t dtp_cluster_nlinks(const struct dtp_cluster *c, int ngpus);
-/* Achieved bytes per second of one direction. */
+/* Returns the achieved bytes per second of one direction. */
 double dtp_cluster_link_capacity(const struct dtp_cluster *c, int ngpus, uint32_t link);
 /* A NIC, then *node is its node, or a link between nodes, then -1; false: inside a node. */
 bool dtp_cluster_link_fabric(const struct dtp_cluster *c, int ngpus, uint32_t link, int *node);
@@ -169,7 +169,7 @@ struct dtp_route {
     double latency_s;
     bool inter_node;
 };
-/* The route of a message from GPU src to GPU dst (global indices, src != dst). */
+/* Finds the route of a message from GPU src to GPU dst (global indices, src != dst). */
 void dtp_cluster_route(const struct dtp_cluster *c, int ngpus, int src, int dst,
                        struct dtp_route *out);
 

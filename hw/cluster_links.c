@@ -120,7 +120,7 @@ static double intra_capacity(const struct dtp_node *n, int link) {
     return n->gpu_link_bytes_per_s * n->gpu_link_efficiency;
 }
 
-/* Where a link of the fabric stands. */
+/* The place of a link in the fabric. */
 struct tier_place {
     int tier, group, rail;
     bool down;
@@ -150,7 +150,7 @@ double dtp_cluster_link_capacity(const struct dtp_cluster *c, int ngpus, uint32_
 
 /* ---- the mesh ---- */
 
-/* Through one GPU: the widest narrower half; the lowest index among equals. */
+/* Returns the GPU whose narrower half is widest as a relay; the lowest index wins among equals. */
 static short best_relay(const struct dtp_node *n, int i, int k) {
     int best = 0;
     short relay = DTP_RELAY_HOST;

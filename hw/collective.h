@@ -1,7 +1,7 @@
-/* collective.h: collectives as data: step lists, closed forms, measured curves, NCCL's choice.
+/* collective.h: describes collectives as data: lists of steps, closed forms, measured curves, NCCL's choice.
  *
- * A step is {repeat, peer pattern, distance, fraction of the buffer, tier}: the members that send do so
- * at once after the step's latency, then a barrier. Its closed form is
+ * A step is {repeat, peer pattern, distance, fraction of the buffer, tier}: all members that send
+ * start together after the step's latency, and a barrier ends the step. The closed form is
  *     sum over steps of repeat x (latency + max over links of bytes on the link / capacity)
  * with one step's flows counted on the real routes; the simulator emits the same steps as flows
  * (--detail step) or one compound flow. A measured curve t(s) = a + b sqrt(s) + c s, where the
@@ -36,7 +36,7 @@ enum dtp_algo {
     DTP_ALGO_RECURSIVE_DOUBLING,
     DTP_ALGO_HALVING_DOUBLING, /* Rabenseifner */
     DTP_ALGO_TREE,             /* binomial, whole buffer at each level */
-    DTP_ALGO_DOUBLE_TREE,      /* two, mirrored, half each; AUTO names NCCL's pipelined trees so */
+    DTP_ALGO_DOUBLE_TREE, /* two mirrored trees, half each; AUTO gives NCCL's pipelined ones this name */
     DTP_ALGO_PARAMETER_SERVER,
     DTP_ALGO_SEQUENTIAL,
     DTP_ALGO_NAIVE, /* parallel all-to-all */
@@ -49,13 +49,13 @@ extern const char *const dtp_algo_names[];
 
 /* Who sends to whom among members 0 .. n-1, d = distance. */
 enum dtp_peer {
-    DTP_PEER_NEXT,       /* i to i + d mod n; d = 0: d is the number of the repeat, from 1. With
+    DTP_PEER_NEXT,  /* i to i + d mod n; d = 0 stands for the number of the repeat, from 1. With
                           * several members on each of several nodes the ring has a channel for each
                           * member of a node, so that all NICs work (as NCCL's rings do) */
-    DTP_PEER_CHAIN,      /* the ring without its last link, pipelined */
+    DTP_PEER_CHAIN, /* the ring without its last link, pipelined */
     DTP_PEER_CHAIN_BACK, /* the same in the other direction */
     DTP_PEER_XOR,        /* i to i xor d, among the largest power of two of the members */
-    DTP_PEER_FOLD_IN,    /* i to i - d for i >= d: those beyond the power of two d */
+    DTP_PEER_FOLD_IN,    /* i to i - d for i >= d: members beyond the power of two d */
     DTP_PEER_FOLD_OUT,   /* and back */
     DTP_PEER_TO_ROOT,    /* all to 0 at once; d = 1: one in each repeat */
     DTP_PEER_FROM_ROOT,  /* and back */
@@ -70,7 +70,7 @@ struct dtp_step {
     int repeat;
     enum dtp_peer peer;
     int distance;
-    double fraction; /* of the buffer, sent by each sender to each of its peers in one repeat */
+    double fraction; /* share of the buffer that a sender sends to each peer in a repeat */
     int tier;        /* 0: the whole group; 1: inside the node; 2: across nodes (hierarchical) */
 };
 #define DTP_MAX_STEPS 80
@@ -80,30 +80,30 @@ struct dtp_step {
 int dtp_coll_steps(enum dtp_algo algo, enum dtp_collective kind, int n, int per_node,
                    struct dtp_step *steps, int capacity);
 
-/* The flows of one repeat (from 0) of a step, by member; src = dst: to the switch and back. */
+/* One flow of a repeat (counted from 0) of a step, between members; src = dst goes to the switch and back. */
 struct dtp_coll_flow {
     int src, dst;
     double fraction;
 };
 int dtp_coll_flows(struct dtp_arena *a, const struct dtp_step *step, int repeat, int n,
                    int per_node, const struct dtp_coll_flow **out);
-/* True when all repeats of the step have the same flows. */
+/* Returns true when all repeats of the step have the same flows. */
 bool dtp_step_uniform(const struct dtp_step *step);
-/* Members on each node, or 1 when the group does not lie evenly on its nodes. */
+/* Returns the members on each node, or 1 when the group is not spread evenly over its nodes. */
 int dtp_group_per_node(const struct dtp_cluster *c, const struct dtp_group *group);
 double dtp_busbw_factor(enum dtp_collective kind, int n);
 
 struct dtp_coll_cost {
     double time_s;       /* alone, with the sibling groups of the same axis running in lockstep */
     double latency_s;    /* part of it that does not depend on bandwidth */
-    double nvlink_bytes; /* through one GPU's port and direction, of the busiest member */
+    double nvlink_bytes; /* through one port and direction of the busiest member */
     double nic_bytes;    /* through one NIC and direction, siblings NOT included */
     enum dtp_algo algo;
     bool extrapolated;  /* beyond the measured curve's sizes or group */
     const char *source; /* curve, or "nccl model", or "steps" */
 };
 
-/* algo DTP_ALGO_AUTO: the fastest that applies, as NCCL chooses. Group of size 1 or 0 bytes: 0 s.
+/* DTP_ALGO_AUTO takes the fastest algorithm that applies, as NCCL does. A group of size 1 or 0 bytes take 0 s.
  *   measured   the cluster has a curve for this group size and node count: t(s), also beyond the
  *              measured sizes (c is never below what the wires take)
  *   scaled     it has curves of other group sizes: with lat and g of NCCL's algorithm (hw/nccl.h)
@@ -113,13 +113,13 @@ struct dtp_coll_cost {
  *              that runs as a ring, never from one in the switch
  *   modelled   no such curve: lat and g with the correction fitted over all sweeps
  *   never less than the bytes of the busiest link at its capacity.
- * An algorithm asked for by name that is not NCCL's own is timed by its steps (one that does not apply
- * is replaced: out->algo names what is timed), per hop the latency of
- * the node or the NIC. Shapes stand for regular groups. */
+ * An algorithm that is requested by name and is not one of NCCL's is timed by its steps, each hop with the
+ * latency of the node or the NIC. One that does not apply is replaced: out->algo names the one that is timed.
+ * Shapes stand for regular groups. */
 void dtp_coll_cost(const struct dtp_cluster *c, enum dtp_collective kind, enum dtp_algo algo,
                    const struct dtp_group_shape *shape, double bytes, struct dtp_coll_cost *out);
-/* Message between two given GPUs (pipeline), sharded over nothing: bytes as they go on the wire.
- * siblings: messages that leave the same NIC at the same time, itself included. */
+/* Times a message between two given GPUs (pipeline). bytes: as they go on the wire, not divided over any group.
+ * siblings: how many messages leave the same NIC at the same time, this one included. */
 void dtp_p2p_cost(const struct dtp_cluster *c, int src, int dst, int siblings, double bytes,
                   struct dtp_coll_cost *out);
 
@@ -131,10 +131,10 @@ struct dtp_coll_call {
     int ngpus;
 };
 
-/* Link uses of a compound flow whose work is `bytes` (as above): weight = bytes on the link / bytes, for
- * every member and every step, links ascending. Returns the number of uses. Links are those of
- * dtp_cluster_route(); in a mesh each GPU spreads what it sends over its links into the group, as
- * NCCL's rings do. AUTO: in-switch or ring (trees move the same volume); all_to_all direct. */
+/* Lists the link uses of a compound flow whose work is `bytes` (as above), summed over all members and steps, links
+ * ascending: weight = bytes on the link / bytes. Returns the number of uses. The links are those of
+ * dtp_cluster_route(); in a mesh each GPU spreads what it sends over its links into the group, as NCCL's rings do.
+ * AUTO stands for in-switch or ring (trees move the same volume), and for direct sends in all_to_all. */
 uint32_t dtp_coll_uses(struct dtp_arena *a, const struct dtp_cluster *c,
                        const struct dtp_coll_call *call, const struct dtp_use **out);
 

@@ -5,7 +5,7 @@
 #include "hw/cluster_internal.h"
 #include "sim/base/units.h"
 
-/* What one GPU reaches in one direction. */
+/* Returns what one GPU reaches in one direction. */
 static double port_bytes_per_s(const struct dtp_cluster *c) {
     return c->node.gpu_link_bytes_per_s * c->node.gpu_link_efficiency;
 }
@@ -38,7 +38,7 @@ static void all_to_all_terms(const struct dtp_cluster *c, const struct dtp_group
     out->at[0].s_per_byte = g;
 }
 
-/* Over one link of a mesh; where the mesh does not hold together (bridged pairs), by the host. */
+/* Returns the rate of one link of a mesh, or of the host if the mesh is not connected (bridged pairs). */
 static double send_bytes_per_s(const struct dtp_cluster *c) {
     const struct dtp_node *n = &c->node;
     if (n->intra != DTP_INTRA_MESH)
@@ -151,7 +151,7 @@ static struct load step_load(const struct dtp_step *st, const struct dtp_group_s
     return in;
 }
 
-/* What one GPU can send inside the node: its port, or its share where links are not a switch's. */
+/* Returns what one GPU can send inside the node: its port, or its share of links without a switch. */
 static double in_node_bytes_per_s(const struct dtp_cluster *c, const struct dtp_group_shape *s) {
     struct dtp_group_shape in = {
         .size = s->per_node, .nodes = 1, .per_node = s->per_node, .siblings = 1, .tier = -1};
@@ -222,8 +222,8 @@ static void steps_cost(const struct dtp_cluster *c, enum dtp_collective kind, en
 
 /* ---- measured curves ---- */
 
-/* On lines between the measured points; beyond them in proportion, as the wires are what is left, and the slope of
- * the last two is as good as one measurement. */
+/* Interpolates linearly between the measured points. Beyond them time grows in proportion to bytes, since only the
+ * wires count there, and the slope of the last two points is as uncertain as a single measurement. */
 static double points_s(const struct dtp_curve *k, double bytes) {
     const double *x = k->at_bytes.at, *y = k->time_s.at;
     size_t last = k->at_bytes.n - 1, i = 0;
@@ -246,7 +246,7 @@ static bool gathers(int kind) {
     return kind == DTP_ALL_GATHER || kind == DTP_REDUCE_SCATTER;
 }
 
-/* How well a curve of `have` tells about `want`: 3 the same, 2 its mirror, 1 a ring of another kind. */
+/* Returns how well a curve of `have` predicts `want`: 3 the same, 2 its mirror, 1 a ring of another kind. */
 static int kinship(const struct dtp_cluster *c, int want, int have) {
     if (want == have)
         return 3;
@@ -256,7 +256,7 @@ static int kinship(const struct dtp_cluster *c, int want, int have) {
     return ring && !(want == DTP_ALL_REDUCE && c->nvls) ? 1 : 0;
 }
 
-/* log2, linear between powers of two. */
+/* Returns log2, made linear between powers of two. */
 static double log2_between(double x) {
     int e = 0;
     double m = frexp(x, &e);
@@ -292,7 +292,7 @@ static struct neighbours find_curves(const struct dtp_cluster *c, enum dtp_colle
     return n;
 }
 
-/* What one algorithm takes by its lat and g with the factors of the class. */
+/* Returns the time of one algorithm from its lat and g with the factors of the class. */
 static double model_s(const struct dtp_nccl_correction *k, double lat_s, double wire_s) {
     return k->latency * lat_s + k->mixed * sqrt(lat_s * wire_s) + k->bandwidth * wire_s;
 }
@@ -309,7 +309,7 @@ static void keep_least(struct guess *best, double time_s, double latency_s,
         *best = (struct guess){time_s, latency_s, algo};
 }
 
-/* How much slower than the fastest one is algorithm j of the curve's group, by the model. */
+/* Returns how much slower algorithm j of the curve's group is than the fastest one, by the model. */
 static double slower(const struct dtp_curve *k, const struct dtp_nccl_correction *f, int j,
                      double bytes) {
     double own = model_s(f, k->term[j].lat_s, k->term[j].s_per_byte * bytes), least = own;
@@ -342,7 +342,7 @@ static bool scaled_s(const struct dtp_cluster *c, const struct dtp_curve *k,
     return false;
 }
 
-/* Least over the algorithms: from the curve where it has them, else by the model. k may be NULL. */
+/* Returns the least time over the algorithms, by the curve if it has them, else by the model. k may be NULL. */
 static struct guess estimate(const struct dtp_cluster *c, const struct dtp_curve *k,
                              const struct dtp_nccl_correction *f, const struct dtp_nccl_terms *to,
                              double bytes) {
@@ -357,7 +357,7 @@ static struct guess estimate(const struct dtp_cluster *c, const struct dtp_curve
 
 /* ---- putting it together ---- */
 
-/* Bytes of the busiest port and NIC for a buffer of one byte, as dtp_coll_uses() spreads them. */
+/* Finds the bytes of the busiest port and NIC for a buffer of one byte, as dtp_coll_uses() spreads them. */
 static void wire(enum dtp_collective kind, enum dtp_algo algo, const struct dtp_group_shape *s,
                  double *port, double *nic) {
     double n = s->size, p = s->per_node;
@@ -394,7 +394,7 @@ static bool restrict_terms(struct dtp_nccl_terms *t, enum dtp_algo algo) {
     return n > 0;
 }
 
-/* Between the curves next below and above (or from the one there is), by log2 of the group size. */
+/* Blends the curves next below and above by log2 of the group size, or takes the only one. */
 static struct guess blend(const struct dtp_cluster *c, const struct neighbours *near,
                           const struct dtp_nccl_correction *f, const struct dtp_nccl_terms *to,
                           int size, double bytes) {
@@ -452,7 +452,7 @@ static bool nccl_has(const struct dtp_cluster *c, enum dtp_collective kind, enum
     return restrict_terms(&t, algo);
 }
 
-/* Never less than the busiest wire at its capacity. */
+/* Keeps the time at least at that of the busiest wire at its capacity. */
 static void apply_wires(const struct dtp_cluster *c, enum dtp_collective kind,
                         const struct dtp_group_shape *s, double bytes, struct dtp_coll_cost *out) {
     double port = 0, nic = 0, least = 0;

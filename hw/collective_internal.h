@@ -4,7 +4,7 @@
 
 #include "hw/nccl.h"
 
-/* lat and g of every way to run a collective: NCCL's algorithms, or one for a group of sends. */
+/* Fills in latency and time per byte of every way to run a collective: NCCL's algorithms, or one for grouped sends. */
 void dtp_coll_terms(const struct dtp_cluster *c, enum dtp_collective kind,
                     const struct dtp_group_shape *s, struct dtp_nccl_terms *out);
 

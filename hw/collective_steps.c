@@ -84,7 +84,7 @@ static bool ring(struct list *l, enum dtp_collective k) {
     return false;
 }
 
-/* log2 n exchanges of the whole buffer; those beyond the power of two fold in before and out after. */
+/* Lists log2 n exchanges of the whole buffer; members beyond the power of two fold in before and out after. */
 static bool recursive_doubling(struct list *l, enum dtp_collective k) {
     int p = power_below(l->size), beyond = l->size - p;
     if (k != DTP_ALL_REDUCE)
@@ -138,7 +138,7 @@ static bool double_tree(struct list *l, enum dtp_collective k) {
     return k == DTP_ALL_REDUCE && trees(l, k, DTP_PEER_TREES_UP, DTP_PEER_TREES_DOWN, 0.5);
 }
 
-/* To the root and back, at once (one_by_one 0) or each alone. */
+/* Lists sends to the root and back, all at once (one_by_one 0) or one at a time. */
 static bool by_root(struct list *l, enum dtp_collective k, int one_by_one) {
     int repeat = one_by_one ? l->size - 1 : 1;
     double up = k == DTP_ALL_GATHER ? l->inverse : 1;
@@ -167,7 +167,7 @@ static bool naive(struct list *l, enum dtp_collective k) {
     return true;
 }
 
-/* In the switch; between nodes each GPU carries its share of the sum around a ring. */
+/* Lists a sum in the switch; between nodes each GPU carries its share of the sum around a ring. */
 static bool nvls(struct list *l, enum dtp_collective k) {
     int p = l->per_node, nodes = l->size / p;
     if (k != DTP_ALL_REDUCE || p < 2)
@@ -177,7 +177,7 @@ static bool nvls(struct list *l, enum dtp_collective k) {
     return true;
 }
 
-/* Inside, across with one ring for each member of a node, inside. */
+/* Lists steps inside the node, across nodes with one ring for each member of a node, and inside again. */
 static bool hierarchical(struct list *l, enum dtp_collective k) {
     int p = l->per_node, nodes = l->size / p;
     if (p < 2 || nodes < 2 || (k != DTP_ALL_REDUCE && !gathers(k)))
@@ -378,7 +378,7 @@ int dtp_group_per_node(const struct dtp_cluster *c, const struct dtp_group *g) {
 
 /* ---- links that the flows use ---- */
 
-/* What crosses which link, in the order of the flows; merged at the end. */
+/* The bytes that cross a link, in the order of the flows; equal links are merged at the end. */
 struct entry {
     uint32_t link;
     double bytes; /* for a buffer of one byte */
@@ -410,7 +410,7 @@ static void sort_digit(const struct entry *from, struct entry *to, uint32_t n, i
         to[begin[from[i].link >> shift & (DIGITS - 1)]++] = from[i];
 }
 
-/* By link; those of one link stay in the order of the flows. */
+/* Sorts entries by link; those of one link stay in the order of the flows. */
 static void sort_entries(struct tally *t) {
     enum { FEW = 128 };
     uint32_t most = 0;
@@ -459,7 +459,7 @@ static void add_route(struct tally *t, int src, int dst, double fraction) {
         put(t, r.link[i], fraction);
 }
 
-/* To the switch and back: the out-port and the in-port of one GPU. */
+/* Adds a flow to the switch and back, over the out-port and the in-port of one GPU. */
 static void add_switch(struct tally *t, int gpu, double fraction) {
     int other = gpu % t->c->node.gpus ? gpu - 1 : gpu + 1;
     struct dtp_route out, in;

@@ -356,7 +356,7 @@ double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
     return memory_s + compute_s - hidden_s + c->tile_s;
 }
 
-/* Of a query, in the mean. Under a causal mask query i sees min(i, w) keys: s/2, or w (1 - w / 2s). */
+/* Returns the mean keys of a query. Under a causal mask query i sees min(i, w) keys: s/2, or w (1 - w / 2s). */
 static double seen_keys(const struct dtp_attention_shape *s) {
     double keys = (double)s->seq_kv, window = (double)s->window;
 
@@ -379,13 +379,13 @@ static const int64_t head_dim_unit[DTP_NATTN] = {
     [DTP_ATTN_FLASH3] = 64,  [DTP_ATTN_CUDNN] = 64,  [DTP_ATTN_CUDNN_9_3] = 64,
     [DTP_ATTN_TRITON] = 64,  [DTP_ATTN_HEADS] = 1,   [DTP_ATTN_OWN] = 1};
 
-/* Axes: sequence, head_dim, heads x sequences. */
+/* The axes are sequence, head_dim, heads x sequences. */
 static double attention_at_s(const void *context, const double point[3]) {
     (void)context;
     return point[0] * point[0] * point[1] * point[2];
 }
 
-/* Of the runtime's own kernels; a shape in FLOPs, since the ratio to them is all that matters. */
+/* Times the fused kernels of runtime/cuda. attention_at_s() gives FLOPs: only the ratio to them matters. */
 static double own_attention_s(const struct dtp_time_table *t, const struct dtp_attention_shape *s) {
     double heads = (double)(s->batch * s->heads), group = (double)(s->heads / s->kv_heads);
     double most = t->axis[2].at[t->axis[2].n - 1];
@@ -398,7 +398,7 @@ static double own_attention_s(const struct dtp_time_table *t, const struct dtp_a
     return attention_at_s(NULL, at) * dtp_table_ratio(t, at, attention_at_s, NULL);
 }
 
-/* Where kernels with dropout were not measured, those without. */
+/* Kernels without dropout stand in if those with dropout were not measured. */
 static const struct dtp_time_table *attention_table(const struct dtp_gpu *g,
                                                     const struct dtp_attention_shape *s) {
     int plain = s->backward ? DTP_TABLE_ATTENTION_BACKWARD : DTP_TABLE_ATTENTION_FORWARD;
@@ -448,7 +448,7 @@ double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attentio
         rate *= c->backward_factor;
     flops = dtp_attention_flops(s) * (double)head_dim / (double)s->head_dim;
     if (s->window > 0 && s->window + QUERY_BLOCK < s->seq_kv)
-        keys = (double)(s->window + QUERY_BLOCK); /* of a block of queries */
+        keys = (double)(s->window + QUERY_BLOCK); /* that a block of queries sees */
     scores_s = flops / rate * (1 + half_seq / seen_keys(s));
     block_s =
         (s->backward ? 2.5 : 1) * 4.0 * QUERY_BLOCK * keys * (double)head_dim * g->num_sms / rate;
@@ -525,7 +525,7 @@ static double raised(double x, double e) {
     return y;
 }
 
-/* e^-u of u >= 0: (1 + u / n)^-n, n = 2^20. */
+/* Returns e^-u for u >= 0 as (1 + u / n)^-n, n = 2^20. */
 static double decayed(double u) {
     enum { SQUARINGS = 20 };
     double y = 1 / (1 + u / (1 << SQUARINGS));

@@ -1,25 +1,25 @@
-/* device.h: a GPU (or CPU core) type and the time of one kernel of a given shape on it.
+/* device.h: describes a type of GPU (or CPU core) and times one kernel of a given shape on it.
  *
- * Data: hw/gpu/NAME.json: nominal figures and ONE calibration, made by hw/calibrate from kernel
- * sweeps, used for every framework. Frameworks choose kernels; devices time them.
+ * hw/gpu/NAME.json holds nominal figures and ONE calibration, which hw/calibrate makes from kernel
+ * sweeps and which serves every framework. Frameworks choose kernels; devices time them.
  *
  * GEMM, C[m,n] += A[m,k] B[k,n], `batch` times:
  *   t = min over tiles (tm x tn, split) of
  *         waves x (2 tm tn k / split / R + c_tile),  w = tiles x split x batch / SMs,
  *         waves = 1 for w <= 1, else floor(w) + tail + (1 - tail) frac(w) (whole for whole w)
- *   but at least 2 (mk + kn + mn) batch / HBM for 16 bit, times `sustained`, plus nothing for launch:
- *   gaps between kernels and host time belong to the caller (kernel_gap_s below). R = FLOP/s of one
+ *   but at least 2 (mk + kn + mn) batch / HBM for 16 bit, times `sustained`. It contains no launch: the
+ *   caller adds gaps between kernels and host time (kernel_gap_s below). R = FLOP/s of one
  *   SM with a tile of 256 x 128 or more; smaller ones reload operands more often and are slower by
  *   1 + small_tile x (sqrt(256 x 128 / (tm tn)) - 1). WGRAD has its own factor (K = tokens).
- * Batched GEMM of unfused attention: bytes / HBM + FLOPs / R + c_tile, less `tail` of the shorter of the
- *   first two: 0 on A100, where they add up, nearly 1 on H100, whose copies run beside the product.
+ * Batched GEMM of unfused attention: bytes / HBM + FLOPs / R + c_tile, less `tail` times the shorter of the
+ *   first two: `tail` is 0 on A100, where they add up, and nearly 1 on H100, whose copies overlap the product.
  * Memory-bound kernel of a class: t = max(bytes / B_class, elements / E_class) + latency_class.
  * Fused attention: t = FLOPs / R_impl x (1 + s_half / s) + tail_blocks x (one block of 128 queries on
- *   its SM), head_dim padded to the multiple that the kernel uses (32 of flash, else 64), halved FLOPs
- *   and twice the s_half when causal (the diagonal blocks are half wasted); backward 2.5 x the FLOPs at
- *   its own rate and with its own s_half. Dropout of the probabilities draws its random numbers between the
- *   two products, on units that softmax keeps busy, and hides behind neither (Ma 2024, 2410.07531): a factor.
- * Sources of the forms: PHYSICS figures of the calibration, quoted in each JSON file.
+ *   its SM), with head_dim padded to the multiple that the kernel uses (flash: 32, else 64), half the FLOPs
+ *   and twice s_half if causal (half of each diagonal block is wasted). The backward has 2.5 x the FLOPs,
+ *   and its rate and s_half differ from the forward's. Dropout of the probabilities draws random numbers between the
+ *   two products, on units that softmax keeps busy, and overlaps neither (Ma 2024, 2410.07531): it is a factor.
+ * Each JSON file quotes the sources of these forms.
  */
 #ifndef DTP_HW_DEVICE_H
 #define DTP_HW_DEVICE_H
@@ -29,8 +29,8 @@
 
 #include "sim/base/json.h"
 
-/* Classes of memory-bound kernels; each has an achieved bandwidth in the GPU file, and may have a
- * table of times. One list makes the enum, the JSON keys and the tables. */
+/* The classes of memory-bound kernels: each has an achieved bandwidth in the GPU file and may have a
+ * table of times. This list makes the enum, the JSON keys and the tables. */
 #define DTP_KERNELS(X)                                                                             \
     X(ELEMENTWISE, "elementwise") /* vectorised: add, residual, scale, fused bias+activation */    \
     X(STRIDED, "strided")         /* broadcast, transpose, non-vectorised elementwise */           \
@@ -63,20 +63,20 @@ extern const char *const dtp_kernel_names[]; /* the JSON keys, NULL-terminated *
  * no simple form (a CPU's BLAS switches its kernels and packings by size).
  *
  *     t(x, y, z) = linear in each coordinate between grid points (2 m n k / R is exactly that);
- *                  beyond the grid the nearest point's time, times |x| / |nearest x| per coordinate
- *                  above it; below it the time of the first point falls in proportion likewise
+ *                  above the grid it grows from the nearest point's time in proportion to each
+ *                  coordinate, and below the grid it falls in proportion likewise
  *
- * With `relative` it is not the time that is linear but its ratio to what a formula gives for the same
- * shape (the tile model of a GEMM, the FLOPs of an attention), also beyond the grid: a GPU's
- * times go in waves of tiles, of which a formula knows between the points.
+ * With `relative` the linear quantity is not the time but its ratio to a formula for the same shape
+ * (the tile model of a GEMM, the FLOPs of an attention), also beyond the grid. A GPU's times jump with
+ * waves of tiles, and the formula gives these jumps between the points.
  *
  * A class of memory-bound kernels ("norm", "reduce", ...) has rows, columns and 1 as axes.
  *
  * JSON, in a GPU file's calibration: "tables": [{"kernel": "gemm_forward", "dtype": "fp32",
  * "x": [32, 64], "y": [...], "z": [...], "time_s": [x-major], "clock": [x-major]}]. Axes of gemm_*: m, n, k; of
- * attention_*: sequence, head_dim, and of a relative table heads x sequences that the time is of, else
- * query heads for each of the keys, the time being of one (beyond the last as there);
- * attention_dropout_*: with dropout of the probabilities.
+ * attention_*: sequence, head_dim, and of a relative table the heads x sequences that are timed, else
+ * the query heads per key head, with the time of one query head (that of the last point beyond it).
+ * attention_dropout_* drops probabilities.
  */
 enum dtp_table {
     DTP_TABLE_GEMM_FORWARD, /* in the order of enum dtp_gemm_pass */
@@ -98,20 +98,20 @@ struct dtp_time_table {
     bool relative;
     struct dtp_doubles axis[3]; /* ascending; n = 0: no table */
     struct dtp_doubles time_s;  /* [axis 0][axis 1][axis 2] */
-    /* likewise: share of the highest clock that a product had, alone after a rest; its time is that at the highest.
+    /* [as time_s] share of the highest clock that a product ran at, alone after a rest; time_s is at the highest clock.
      * n = 0: not known */
     struct dtp_doubles clock;
 };
 
-/* The table of one of "tables": for the reader and for the manual. */
+/* These fields describe one member of "tables", for the reader and for the manual. */
 extern const struct dtp_field dtp_time_table_fields[];
 
-/* Inside the grid. */
+/* Returns whether the point is inside the grid. */
 bool dtp_table_covers(const struct dtp_time_table *t, const double at[3]);
 double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]);
-/* The clock there, linear between the points; 1 where it is not known. */
+/* Returns the clock at a point, linear between the grid's points; 1: not known. */
 double dtp_table_clock(const struct dtp_time_table *t, const double at[3]);
-/* Of a relative table: by what to multiply the formula's time at `at`. formula_s: its time at a point. */
+/* Returns the factor of a relative table on the formula's time at `at`. formula_s: the formula's time at a point. */
 double dtp_table_ratio(const struct dtp_time_table *t, const double at[3],
                        double (*formula_s)(const void *context, const double point[3]),
                        const void *context);
@@ -123,7 +123,7 @@ void dtp_table_write(struct dtp_json_out *w, enum dtp_table which, const struct 
 /* ---- a GPU ---- */
 
 enum dtp_dtype { DTP_FP32, DTP_TF32, DTP_FP16, DTP_BF16, DTP_FP8, DTP_FP4, DTP_NDTYPES };
-/* Products of narrow types; what lies between them is in 16 bit. */
+/* Whether only products use the type; tensors between products are then in 16 bit. */
 static inline bool dtp_dtype_narrow(enum dtp_dtype dtype) {
     return dtype == DTP_FP8 || dtype == DTP_FP4;
 }
@@ -152,7 +152,7 @@ struct dtp_gemm {
     int64_t m, n, k, batch;
     bool whole_waves; /* the library fills whole waves of tiles (cuBLAS before 12): tail = 1 */
     bool unaligned;   /* rows are no multiple of 16 bytes: kernels without vector loads */
-    bool gelu; /* FORWARD ends with bias and GELU, DGRAD with GELU's slope: our own runtime's */
+    bool gelu;        /* our runtime: FORWARD ends with bias and GELU, DGRAD with GELU's slope */
 };
 
 struct dtp_attention_shape {
@@ -161,7 +161,7 @@ struct dtp_attention_shape {
     bool causal, backward;
     int64_t batch, heads, kv_heads, seq_q, seq_kv, head_dim;
     int64_t window; /* keys that a query sees, itself and those before it; 0: all */
-    bool dropout;   /* of the probabilities */
+    bool dropout;   /* drops attention probabilities */
 };
 
 struct dtp_gemm_cal {
@@ -177,9 +177,9 @@ struct dtp_gemm_cal {
 struct dtp_kernel_cal {
     double bytes_per_s;
     double elements_per_s; /* 0: no such limit */
-    /* of an activation: SwiGLU's time over GELU's of as many outputs; 0: by bytes */
+    /* activations: SwiGLU's time over GELU's for as many outputs; 0: timed by bytes */
     double gated_factor;
-    double latency_s; /* beside both: start, last wave, reductions over blocks */
+    double latency_s; /* added to both: start, last wave, reductions over blocks */
     double power_w;   /* above idle, while it runs; see struct dtp_power_cal */
 };
 struct dtp_attention_cal {
@@ -189,42 +189,42 @@ struct dtp_attention_cal {
     double head_dim_factor_64; /* rate at head_dim <= 64 over that at 128 */
     double causal_factor;      /* rate with a causal mask over that without */
     double tail_blocks;        /* blocks of 128 queries that run after the SMs are no longer full */
-    double half_seq_backward;  /* of the backward; 0: half_seq */
+    double half_seq_backward;  /* the backward's; 0: half_seq */
     double dropout_factor;     /* time with dropout of the probabilities over that without; 0: 1 */
     double dropout_backward_factor;
 };
 
-/* Power, of which a chip has power_w and no more: it lowers its clock until the mean over the last memory_s
- * fits, and at once where a burst would take more than burst_w. At x times the highest clock products take
- * 1/x times as long, and their joules beyond idle are
+/* A chip may draw at most power_w: it lowers its clock until the mean power over the last memory_s fits, and
+ * lowers it at once if a burst would draw more than burst_w. At x times the highest clock products take 1/x
+ * times as long, and their joules beyond idle are
  *     x^exponent j_per_flop FLOPs + j_per_byte bytes
- * where voltage follows the clock, and energy goes with its square; bytes are those to and from memory, whose clock
- * is fixed. Other kernels wait for memory and stay as they are. Tables of products hold times
- * at the highest clock, and the clock that each has however rested the chip is: of bf16 products on H200 0.92 of
- * the highest at 250 TFLOP/s, 0.85 at 950. idle_w 0: not modelled; then `sustained` is all that is known. */
+ * because voltage follows the clock and energy grows with its square; bytes go to and from memory, whose clock is
+ * fixed. Other kernels wait for memory and keep their time. Tables of products hold times at the highest clock, and
+ * the clock that each product reaches even on a rested chip: on H200 bf16 products reach 0.92 of the highest clock at
+ * 250 TFLOP/s, 0.85 at 950. With idle_w 0 power is not modelled, and only `sustained` is known. */
 struct dtp_power_cal {
-    double idle_w; /* clocks run, no kernel does anything */
+    double idle_w; /* the clocks run, but no kernel does */
     double gemm_j_per_flop, attention_j_per_flop, attention_backward_j_per_flop;
-    /* with dropout of the probabilities, random numbers included; 0: as without */
+    /* with dropout of probabilities, including its random numbers; 0: as without */
     double attention_dropout_j_per_flop, attention_dropout_backward_j_per_flop;
-    double j_per_byte; /* that a product reads from memory or writes */
+    double j_per_byte; /* a byte that a product reads or writes in memory */
     double exponent;
     double comm_w; /* above idle, while a collective runs */
     double burst_w, memory_s;
-    double fp8_energy, fp4_energy; /* of a FLOP over one of 16 bit; 0: the same */
+    double fp8_energy, fp4_energy; /* energy of a FLOP over that in 16 bit; 0: the same */
 };
-/* A stretch of kernels: seconds at the highest clock, joules beyond idle; product_j: those that go with the clock. */
+/* A stretch of kernels in seconds at the highest clock and joules beyond idle; product_j depends on the clock. */
 struct dtp_load_mix {
     double product_s, product_j, other_s, other_j;
-    double rest; /* of the GPU after each stretch, over the stretch's time */
+    double rest; /* idle time after each stretch over the stretch's time */
 };
 
 struct dtp_gpu {
     const char *name, *title, *arch; /* "a100-80", "NVIDIA A100 SXM 80 GB", "sm_80" */
     const char *family;              /* name in measured data: "A100" */
-    const char *like_family;         /* of the GPU whose calibration this one has; NULL: its own */
+    const char *like_family;         /* family of the GPU whose calibration it has; NULL: its own */
     int num_sms;
-    uint64_t memory_bytes; /* usable: what the driver reports in all */
+    uint64_t memory_bytes; /* usable: the total that the driver reports */
     uint64_t l2_bytes;
     double hbm_bytes_per_s;               /* nominal */
     double peak_flops_per_s[DTP_NDTYPES]; /* dense, data sheet; the MFU denominator; 0: none */
@@ -240,88 +240,88 @@ struct dtp_gpu {
     double sustained;     /* time factor under long load (clocks at the power limit), >= 1 */
     double chip_spread;   /* standard deviation of the time of products among chips of the type */
     double kernel_gap_s;  /* between dependent kernels on a busy stream */
-    double comm_slowdown; /* share of a compute kernel's rate lost beside a collective */
-    /* a collective that starts beside compute waits for room on the SMs: so many durations of the
-     * kernel there, at most so long */
+    double comm_slowdown; /* share of a compute kernel's rate that a collective takes */
+    /* a collective that starts while a kernel runs waits for room on the SMs: this many durations of
+     * that kernel, at most comm_wait_s */
     double comm_wait_kernels, comm_wait_s;
-    /* beside memory-bound kernels: bandwidth that a collective inside a node keeps, 0: all of it; share of the
-     * kernel's rate that is lost, 0: comm_slowdown */
+    /* share of its bandwidth that a collective inside a node keeps while memory-bound kernels run, 0: all; share of
+     * the kernel's rate that is lost meanwhile, 0: comm_slowdown */
     double comm_memory_rate, comm_memory_slowdown;
-    /* strided elements that one is worth which atomics add to another (index_add_, scatter_add_ of PyTorch) */
+    /* strided elements that take as long as one added by atomics (PyTorch's index_add_, scatter_add_) */
     double index_add_elements, scatter_add_elements;
     double offload_bytes_per_s;               /* pinned host memory, achieved */
-    struct dtp_time_table table[DTP_NTABLES]; /* where there is one of the dtype it is the time */
-    bool other_memory;                        /* of a size that no file has: dtp_gpu_find() */
+    struct dtp_time_table table[DTP_NTABLES]; /* if it has the dtype, it gives the time */
+    bool other_memory;                        /* its memory size is in no file: dtp_gpu_find() */
     bool not_calibrated;     /* scaled from another GPU: predictions are outside the calibration */
     const char *calibration; /* one line: from what, by what, cross-validated error */
 };
 
-/* A GPU file:
+/* A GPU file has these keys:
  *   {"name", "title", "arch", "family", "aliases": [...], "memory_gb": 80, "usual": true, "num_sms",
  *    ..., "peak_flops_per_s": {"fp16": ...}, "source": {...},
  *    "calibration": {"like": "a100-80", "summary", "gemm": {"fp16": {...}}, "kernel": {...}, ...}}
- * `like` starts from the calibration of another file, with every memory bandwidth scaled by the
- * nominal one and every rate by the nominal peak; keys beside it override. A 16-bit type without its own constants takes those of the
- * other, TF32 and FP8 stay unsupported. memory_gb and usual serve dtp_gpu_find().
+ * `like` starts from the calibration of another file, with every memory bandwidth scaled by
+ * the nominal one and every rate by the nominal peak; the other keys override it. A 16-bit type without constants takes
+ * those of the other 16-bit type; TF32 and FP8 stay unsupported. memory_gb and usual serve dtp_gpu_find().
  */
 
-/* name: an entry of hw/gpu, or an alias in it ("a100" is a100-80), as dtp_same_name() compares. */
+/* Loads a GPU by name: an entry of hw/gpu or an alias in one ("a100" is a100-80), compared by dtp_same_name(). */
 enum dtp_status dtp_gpu_load(struct dtp_arena *a, const char *name, struct dtp_gpu *out,
                              struct dtp_err *err);
-/* From a parsed file; `like` is looked up as dtp_gpu_load() does. */
+/* Reads a parsed file; `like` is looked up as dtp_gpu_load() does. */
 enum dtp_status dtp_gpu_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_gpu *out,
                              struct dtp_err *err);
-/* The GPU file of a measured row ("A100", 80), or DTP_EUNSUPPORTED. memory_gb 0: the usual one; of a size that
- * no file has (A100 of 64 GB, H100 of 94): the family's nearest, with that much memory. */
+/* Finds the GPU file of a measured row ("A100", 80), or returns DTP_EUNSUPPORTED. memory_gb 0 gives the usual file; a
+ * size that no file has (A100 with 64 GB, H100 with 94) gives the family's nearest file, with that much memory. */
 enum dtp_status dtp_gpu_find(struct dtp_arena *a, const char *family, double memory_gb,
                              struct dtp_gpu *out, struct dtp_err *err);
 
-/* Name of the GPU file that has this among its sweep_names; card may be NULL. */
+/* Finds the name of the GPU file that has `card` among its sweep_names; card may be NULL. */
 enum dtp_status dtp_gpu_of_card(struct dtp_arena *a, const char *card, const char **out,
                                 struct dtp_err *err);
 
-/* All GPU files, sorted by name. */
+/* Lists all GPU files, sorted by name. */
 enum dtp_status dtp_gpu_list(struct dtp_arena *a, const char *const **out_names, size_t *out_n,
                              struct dtp_err *err);
 
-/* An object like "calibration", without "like": what it holds goes over what *g has. */
+/* Reads an object like "calibration", without "like"; its values override those of *g. */
 enum dtp_status dtp_gpu_calibrate(struct dtp_arena *a, const struct dtp_json *calibration,
                                   struct dtp_gpu *g, struct dtp_err *err);
 
-/* The tables of the "calibration" object and of its "power", for the reader and for what writes them:
- * hw/calibrate, the calibration of our own kernels. */
+/* These fields describe the "calibration" object and its "power", for the reader and for the writers: hw/calibrate
+ * and the calibration of our runtime's kernels. */
 extern const struct dtp_field dtp_gpu_calibration_fields[], dtp_power_fields[];
-/* What else stands in it in a file, and the table of a file: for the reader and for the manual. */
+/* These describe the other keys of "calibration" in a file, and the file itself, for the reader and for the manual. */
 extern const struct dtp_field dtp_gpu_calibration_file_fields[], dtp_gpu_fields[];
 
-/* Seconds of one kernel, alone, at the highest clock and under load (`sustained`), by the formulas above; 0 of
- * nothing. Its dtype, or kernel of attention, must be calibrated. A product, by its table where there is one. */
+/* These return seconds of one kernel, alone, at the highest clock and under load (`sustained`), by the formulas above;
+ * an empty one takes 0. Its dtype, or attention kernel, must be calibrated. A product is timed by its table, if any. */
 double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
-/* Batched products of unfused attention. */
+/* Times the batched products of unfused attention. */
 double dtp_device_bmm_s(const struct dtp_gpu *g, const struct dtp_gemm *s);
-/* The kernel, or where the GPU does not have it the nearest that it has. */
+/* Returns the wanted kernel, or the nearest one that the GPU has. */
 enum dtp_attention dtp_device_attention(const struct dtp_gpu *g, enum dtp_attention wanted);
-/* Fused attention, forward or backward, of all its heads and sequences. */
+/* Times fused attention, forward or backward, for all its heads and sequences. */
 double dtp_device_attention_s(const struct dtp_gpu *g, const struct dtp_attention_shape *s);
-/* Share of the highest clock that such a product has, alone and however rested the chip is; 1: not known. */
+/* Returns the share of the highest clock that the product reaches, alone and on a rested chip; 1: not known. */
 double dtp_device_gemm_clock(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_device_attention_clock(const struct dtp_gpu *g, const struct dtp_attention_shape *s);
-/* A memory-bound kernel of a class that reads and writes so many bytes, of so many elements. */
+/* Times a memory-bound kernel of a class by the bytes that it reads and writes and by its elements. */
 double dtp_device_kernel_s(const struct dtp_gpu *g, enum dtp_kernel k, double bytes,
                            double elements);
-/* The same by its table; 0: there is none. */
+/* Times the same kernel by its table; 0: it has none. */
 double dtp_device_rows_s(const struct dtp_gpu *g, enum dtp_kernel k, double rows, double cols);
-/* Products that end with GELU have times of their own. */
+/* Returns whether products that end with GELU have separate times. */
 bool dtp_device_knows_gelu(const struct dtp_gpu *g);
-/* Time of products on the slowest of n chips over that on the slowest of a node of eight, whose runs the
- * rates of the files agree with: 1 + chip_spread (E(n) - E(8)), where E(n) is the expected largest of n
- * draws of the standard normal distribution. Ranks of a synchronous step wait for the slowest. */
+/* Returns the time of products on the slowest of n chips over that on the slowest of a node of eight, on which the
+ * rates of the files are based: 1 + chip_spread (E(n) - E(8)). E(n) is the expected largest of n draws from the
+ * standard normal distribution. Ranks of a synchronous step wait for the slowest. */
 double dtp_device_slowest(const struct dtp_gpu *g, int n);
-/* How much longer products of the mix take than at the highest clock, >= 1. */
+/* Returns the time of the mix's products over that at the highest clock, >= 1. */
 double dtp_power_slowdown(const struct dtp_gpu *g, const struct dtp_load_mix *m);
-/* False when that is not known: products run at the highest clock. */
+/* Returns false when clocks are not known: products then run at the highest clock. */
 bool dtp_device_has_clock(const struct dtp_gpu *g, enum dtp_dtype dtype);
-/* False when the product is outside what the calibration covers (dtype, size). */
+/* Returns false when the calibration does not cover the product (dtype, size). */
 bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s);
 double dtp_attention_flops(const struct dtp_attention_shape *s);
 

@@ -131,7 +131,7 @@ const struct dtp_field dtp_gpu_calibration_fields[] = {
 
 /* ---- files ---- */
 
-/* What a file says beyond struct dtp_gpu. */
+/* What a file holds in addition to struct dtp_gpu. */
 struct gpu_file {
     struct dtp_gpu gpu;
     const struct dtp_json *aliases, *sweep_names, *same_chip, *calibration;
@@ -205,7 +205,7 @@ const struct dtp_field dtp_gpu_calibration_file_fields[] = {
     {"tables", DTP_FIELD_JSON, IN_FILE(tables), .help = "measured times on grids, hw/device.h"},
     {0}};
 
-/* What a part with other nominal figures makes of the constants of `from`. */
+/* Scales the constants of `from` to a GPU with other nominal figures. */
 static void scale(struct dtp_gpu *g, const struct dtp_gpu *from) {
     double memory = g->hbm_bytes_per_s / from->hbm_bytes_per_s;
     const double *peak = g->peak_flops_per_s, *from_peak = from->peak_flops_per_s;
@@ -249,7 +249,7 @@ static enum dtp_status inherit(struct dtp_arena *a, const struct dtp_json *j, in
     g->like_family = from.like_family ? from.like_family : from.family;
     g->stream_bytes_per_s = from.stream_bytes_per_s;
     memcpy(g->gemm, from.gemm, sizeof g->gemm);
-    g->gemm[DTP_FP4] = (struct dtp_gemm_cal){0}; /* follows this part's own FP8 */
+    g->gemm[DTP_FP4] = (struct dtp_gemm_cal){0}; /* follows the FP8 of this GPU */
     memcpy(g->bmm, from.bmm, sizeof g->bmm);
     memcpy(g->kernel, from.kernel, sizeof g->kernel);
     memcpy(g->attention, from.attention, sizeof g->attention);
@@ -276,7 +276,7 @@ static void share_16_bit(struct dtp_gemm_cal *gemm, const double *peak) {
         gemm[DTP_FP16] = gemm[DTP_BF16];
 }
 
-/* FP4 without constants of its own: the shapes of FP8 at the nominal ratio of the two. */
+/* FP4 without constants takes the shapes of FP8 at the nominal ratio of the two. */
 static void take_fp8(struct dtp_gemm_cal *gemm, const double *peak) {
     if (gemm[DTP_FP4].sm_flops_per_s > 0 || !(peak[DTP_FP4] > 0) || !(peak[DTP_FP8] > 0))
         return;

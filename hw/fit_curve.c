@@ -7,8 +7,8 @@
 
 #include "sim/base/units.h"
 
-/* Least squares of sum w (x0 r0 + x1 r1 + x2 r2 - 1)^2 over the terms that the mask names; the others
- * stand at their limit. The sum, or infinity where it cannot be solved. */
+/* Minimises sum w (x0 r0 + x1 r1 + x2 r2 - 1)^2 over the terms that the mask names; the others stay at
+ * their limit. Returns the sum, or infinity if it cannot be solved. */
 static double solve(const struct dtp_fit_row *row, size_t n, unsigned mask, const double least[3],
                     double x[3]) {
     size_t terms = 0, at[3] = {0};

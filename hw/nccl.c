@@ -167,7 +167,7 @@ static enum dtp_nccl_arch arch_of(const struct dtp_cluster *c) {
     return strncmp(arch, "sm_8", 4) == 0 ? DTP_NCCL_AMPERE : DTP_NCCL_VOLTA;
 }
 
-/* Ring of p GPUs of one node. */
+/* Returns the rate of a ring of p GPUs of one node. */
 static double intra_bytes_per_s(const struct dtp_cluster *c, int p) {
     const struct dtp_node *n = &c->node;
     switch (n->intra) {
@@ -304,7 +304,7 @@ static double latency_s(const struct setting *s, enum dtp_nccl_algo algo, enum d
     return base + (steps - crossings) * (hop > proxy ? hop : proxy) + crossings * net;
 }
 
-/* Algorithm bandwidth: bytes of the buffer per second. */
+/* Returns the algorithm bandwidth: bytes of the buffer per second. */
 static double bandwidth(const struct setting *s, enum dtp_nccl_algo algo, enum dtp_proto proto) {
     const struct dtp_nccl *m = s->n;
     int n = s->shape->size, at = node_index(s->shape->nodes), steps = n;

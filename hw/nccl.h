@@ -60,8 +60,8 @@ struct dtp_nccl {
         tree_ll128_bytes_per_s[DTP_NNCCL_ARCHS][3], tree_simple_bytes_per_s[DTP_NNCCL_ARCHS][3];
     double nvls_efficiency[DTP_NNCCL_ARCHS], nvls_share; /* the share of it that is achieved */
     double nvlink_bytes_per_s[DTP_NNCCL_ARCHS];          /* what NCCL counts for one NVLink */
-    int channels[DTP_NNCCL_ARCHS];                       /* of an 8-GPU NVLink node */
-    int nvls_min_gpus[DTP_NNCCL_ARCHS]; /* of a node, for the in-switch sum; 0: never */
+    int channels[DTP_NNCCL_ARCHS];                       /* on an 8-GPU NVLink node */
+    int nvls_min_gpus[DTP_NNCCL_ARCHS]; /* fewest per node for the in-switch sum; 0: never */
     double net_overhead_s;
     double tree_correction[DTP_NPROTOS][DTP_NCCL_TREE_SIZES];
     double plateau[2]; /* latency factor of ring + Simple between nodes: Volta, later */
@@ -99,7 +99,7 @@ const struct dtp_nccl_correction *dtp_nccl_correction_for(const struct dtp_clust
                                                           enum dtp_collective kind, int nodes,
                                                           bool simple_only);
 
-/* Channels of a collective of the group: so many thread blocks, each on an SM of its own, does it keep on every
+/* Channels of a collective of the group: it keeps so many thread blocks, each on a separate SM, on every
  * GPU. Through network cards that is two for each card of the group, four where one ring cannot fill it, and 16
  * at most (ncclTopoDupChannels() in search.cc and ncclTopoPostset() in connect.cc: "4 compute channels per search
  * channel to reach peak BW on <8 PPN"). */

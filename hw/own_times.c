@@ -68,7 +68,7 @@ static void scale_table(struct dtp_arena *a, struct dtp_time_table *t, double fa
         t->time_s.at[i] = from[i] * factor;
 }
 
-/* What a part with another memory makes of the classes of kernels that the calibration lists. */
+/* Scales the classes of kernels that the calibration lists by the ratio of the two GPUs' memory bandwidths. */
 static enum dtp_status scale(struct dtp_arena *a, const struct dtp_own_times *t, struct dtp_gpu *g,
                              struct dtp_err *err) {
     const struct dtp_json *kernels = dtp_json_get(t->calibration, "kernel");

@@ -15,7 +15,7 @@ static int basic_size(const struct dtp_placement *p, int axis) {
     return sizes[axis];
 }
 
-/* "tp-cp-dp-pp" to axes, innermost first. */
+/* Parses "tp-cp-dp-pp" into axes, innermost first. */
 static enum dtp_status parse_order(const char *order, int axis[NBASIC], struct dtp_err *err) {
     bool seen[NBASIC] = {false};
     const char *at = order;
@@ -215,7 +215,7 @@ struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,
     s.tier = lowest_common_tier(c, from, to);
     s.nodes = g.stride >= gpus ? g.size : to - from + 1;
     s.per_node = 1;
-    /* Where groups and nodes nest, all nodes of a group look alike. */
+    /* All nodes of a group look alike if groups and nodes nest. */
     bool alike = g.stride >= gpus ? g.stride % gpus == 0
                                   : gpus % g.stride == 0 && g.stride * g.size % gpus == 0 &&
                                         g.first % gpus < g.stride;
@@ -273,7 +273,7 @@ static bool same_shape(const struct dtp_cluster *c, const struct dtp_group_shape
            x->nics == y->nics && x->siblings == y->siblings && same_tier(c, x->tier, y->tier);
 }
 
-/* To the next stage or back; the first and the last are neighbours, as chunks of one rank want it. */
+/* Finds the route to the next stage or back; the first and the last stage are neighbours because of chunks. */
 static void route_of(const struct traffic *t, int rank, bool back, struct dtp_route *out) {
     const struct dtp_placement *p = t->p;
     int stage = stage_of(p, rank), to = (stage + (back ? p->pp - 1 : 1)) % p->pp;
@@ -289,7 +289,7 @@ static uint32_t uses_of(const struct traffic *t, enum dtp_axis axis, int rank,
     return call.group.size > 1 ? dtp_coll_uses(t->scratch, t->c, &call, out) : 0;
 }
 
-/* Of one use, with its weight to a millionth. */
+/* Returns the fingerprint of one use, with its weight to a millionth. */
 static uint64_t print_of(int kind, int stage, double weight) {
     return dtp_mix(dtp_fnv(dtp_fnv(dtp_fnv(DTP_FNV_START, (uint64_t)kind), (uint64_t)stage),
                            (uint64_t)llrint(ldexp(weight, 20))));
@@ -332,7 +332,7 @@ static bool same_route(const struct traffic *t, int first, int rank, bool back) 
     return true;
 }
 
-/* All that runs on the links of a rank's collective beside it, in any order. */
+/* Returns the fingerprint of all other traffic on the links of a rank's collective, in any order. */
 static uint64_t beside(const struct traffic *t, enum dtp_axis axis, int rank) {
     const struct dtp_use *use = NULL;
     uint64_t sum = 0;

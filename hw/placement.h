@@ -4,7 +4,7 @@
  *     rank = t + TP (c + CP (d + DP p))
  * and GPU = rank (rank order), node = GPU / gpus per node. An order is data: a list of axes. Expert
  * groups divide the dp x cp axis: ep innermost of it (Megatron-core parallel_state). With an expert tensor
- * parallel degree etp other than tp they divide the ranks of a stage anew, whatever tp, cp and dp are:
+ * parallel degree etp other than tp they divide the ranks of a stage independently of tp, cp and dp:
  *     rank = te + ETP (e + EP (de + EDP p)),  ETP EP EDP = TP CP DP  ("folding", Liu 2025, section 3.2)
  * which needs pp outermost, so that both orders have the same stages.
  * All groups are arithmetic: first + i x stride, i < size; (dp x cp) is one such axis when cp and dp
@@ -41,7 +41,7 @@ struct dtp_sizes {
 struct dtp_placement {
     int tp, cp, dp, pp, ep, etp;
     int ngpus, gpus_per_node;
-    int stride[4];  /* of tp, cp, dp, pp */
+    int stride[4];  /* [tp, cp, dp, pp] */
     int zero_group; /* set by the caller; 0: all of dp x cp */
 };
 
@@ -63,7 +63,7 @@ struct dtp_group_shape {
                          * itself included; 1 when the group is inside one node */
     int tier;     /* highest fabric tier crossed, -1 inside a node */
 };
-/* Of the group of the axis that the rank is in; an axis of one rank has size 1 and one node. */
+/* Returns the shape of the group on the axis that the rank is in; an axis of one rank has size 1 and one node. */
 struct dtp_group_shape dtp_placement_shape(const struct dtp_placement *p,
                                            const struct dtp_cluster *c, enum dtp_axis axis,
                                            int rank);

@@ -7,7 +7,7 @@
 #include "sim/heap.h"
 #include "sim/maxmin.h"
 
-/* What an ended dependency touches, in one cache line rather than six arrays. */
+/* What an ended dependency reads and writes, in one cache line instead of six arrays. */
 struct node {
     double start_s; /* so far */
     double span_s;  /* alone: what it takes; else its latency; once it has ended: its end */

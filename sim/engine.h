@@ -1,11 +1,11 @@
 /* engine.h: runs a frozen graph on a platform, event by event.
  *
  * Events are ordered by (time, sequence number), so that equal inputs give equal bytes. Simultaneous
- * ends are all taken before rates are solved anew; simultaneous means within DTP_ENGINE_MERGE of
+ * ends are all taken before rates are solved again; simultaneous means within DTP_ENGINE_MERGE of
  * each other, relative to the clock: rounding may part equal ends, each keeps its own time.
  *
  * The end of a task that has no use and whose device nobody loads is known when its start is known.
- * Such tasks take part in no event: they are evaluated ahead of the clock as soon as their last
+ * Such tasks take part in no event: they are evaluated before the clock reaches them, as soon as their last
  * dependency is, a few nanoseconds each, and a graph with no link and no load at all runs as a plain
  * longest path. All others cost one event when their latency is over and one when they end; work in
  * progress is settled only when its rate changes.

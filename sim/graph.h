@@ -63,7 +63,7 @@ struct dtp_task {
 struct dtp_graph {
     struct dtp_arena *a;
     uint32_t ntasks, ndeps, nuses, nstreams;
-    uint32_t nload_uses;                           /* of the nuses */
+    uint32_t nload_uses;                           /* part of nuses */
     double *start_s, *latency_s, *work, *rate_cap; /* [ntasks] */
     uint32_t *use_begin, *use_end;                 /* [ntasks] into use[] */
     struct dtp_use *use;

@@ -20,7 +20,7 @@ struct place {
 };
 
 struct activity {
-    double lowest, second; /* of its cap and the levels of its links */
+    double lowest, second; /* the two lowest among its cap and the levels of its links */
     double rate, cap;
     uint32_t arg, arg_second; /* the k of those, or DTP_NONE for the cap */
     uint32_t n, place_capacity;
@@ -43,7 +43,7 @@ struct dtp_maxmin {
     uint32_t ndirty, dirty_capacity;
     uint32_t *touched; /* activities whose lowest has changed, then those to report */
     uint32_t ntouched, touched_capacity;
-    double tolerance; /* of this solve */
+    double tolerance; /* for this solve */
     uint64_t nsolved; /* links solved by (4) so far */
 };
 
@@ -188,7 +188,7 @@ static void take_level(struct dtp_maxmin *m, uint32_t i, uint32_t k, double leve
 
 /* Equation (4) by Newton's method from a guess. The left side is concave and piecewise linear in the
  * level, so the first step lands at or below the solution and the next ones climb to it, one piece
- * after the other; few pieces lie between a level and its last. The terms are summed anew in each
+ * after the other; few pieces lie between a level and its last. The terms are summed from zero in each
  * step, so that nothing cancels twice. */
 static double level_of(const struct link *link, double guess, double tolerance) {
     double level = guess;

@@ -19,7 +19,7 @@
  * The solver is incremental: a change makes the links of the activity dirty; a dirty link is solved by
  * (4), lowest level first, and makes other links dirty only where a y below their level has changed.
  * So work is proportional to what changes, not to the component; an activity alone on its links is
- * O(uses). Nothing is summed up over time: every level is computed anew from the capacity. Relative
+ * O(uses). Nothing is summed up over time: every level is computed from the capacity. Relative
  * differences below DTP_MAXMIN_TOLERANCE count as none.
  *
  * One test per equation in tests/unit/test_maxmin.c.

@@ -1,4 +1,4 @@
-/* platform.h: what activities share. Two kinds of resource, both by dense id:
+/* platform.h: the resources that activities share. There are two kinds, each numbered by a dense id:
  *
  * - LINK: a capacity in units/s shared max-min fairly by the activities that use it (a NIC
  *   direction, an NVLink port, a switch's up-links, the cores of a CPU host).
@@ -6,7 +6,7 @@
  *   collective whose kernels take SMs and memory bandwidth), the compute tasks on the device
  *   progress at rate 1 - (sum of the shares), at least DTP_DEVICE_MIN_RATE.
  *
- * sim knows nothing of GPUs: who builds the platform gives the meaning.
+ * sim knows nothing of GPUs: the code that builds the platform gives links and devices their meaning.
  */
 #ifndef DTP_SIM_PLATFORM_H
 #define DTP_SIM_PLATFORM_H
@@ -27,7 +27,7 @@ struct dtp_platform {
     uint32_t ndevices;
 };
 
-/* Empty; names must stay, NULL is none. Ids count from 0, links and devices apart. */
+/* Starts an empty platform. Names of links must stay valid or be NULL. Links and devices each count ids from 0. */
 void dtp_platform_init(struct dtp_platform *p, struct dtp_arena *a);
 dtp_id dtp_platform_link(struct dtp_platform *p, double capacity_per_s, const char *name);
 dtp_id dtp_platform_device(struct dtp_platform *p);

@@ -23,7 +23,7 @@ struct dtp_arena {
     struct block *first, *current;
     size_t next_block_bytes; /* doubles, so that a large arena has few blocks */
     struct dtp_arena *parent, *first_child, *sibling;
-    struct block *spare; /* of arenas in this one that ended: the next ones in it take them */
+    struct block *spare; /* left by child arenas that ended; the next child takes them */
 };
 
 static _Noreturn void oom_exit(const char *arena, size_t bytes) {

@@ -27,7 +27,7 @@ struct dtp_arena *dtp_arena_create(const char *name);
 struct dtp_arena *dtp_arena_create_in(struct dtp_arena *parent, const char *name);
 void dtp_arena_destroy(struct dtp_arena *a); /* NULL is fine */
 void dtp_arena_reset(struct dtp_arena *a);
-size_t dtp_arena_bytes(const struct dtp_arena *a); /* of its blocks; 0 of NULL */
+size_t dtp_arena_bytes(const struct dtp_arena *a); /* sum of its blocks; 0 for NULL */
 
 /* size x count bytes, zeroed; an overflow of the product counts as out of memory. */
 void *dtp_arena_alloc(struct dtp_arena *a, size_t size, size_t count);

@@ -10,7 +10,7 @@ struct parser {
     const char *name;
     char *p, *end;
     int line;
-    const char **cell; /* of the rows so far, ncols each */
+    const char **cell; /* cells of the rows so far, ncols each */
     size_t ncells, capacity;
     int *row_line;
     size_t nrows, row_capacity;

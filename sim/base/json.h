@@ -1,8 +1,8 @@
 /* json.h: strict JSON in, deterministic JSON out, both driven by one table of fields.
  *
  * Reading (over cJSON) checks what cJSON lets pass: duplicate keys, trailing bytes, depth over 64,
- * NaN and infinity, bad UTF-8, integers beyond 2^53. A byte order mark in front is passed over. Each error names file, JSON path, what was
- * found and what was expected; an unknown key names the nearest known one:
+ * NaN and infinity, bad UTF-8, integers beyond 2^53. A leading byte order mark is skipped. Each error
+ * names file, JSON path, what was found and expected; for an unknown key it names the nearest known one:
  *
  *     hw/gpu/a100.json: $.hbm.capcity_bytes: unknown key, did you mean "capacity_bytes"?
  *
@@ -42,7 +42,7 @@ enum dtp_json_type {
     DTP_JSON_OBJECT
 };
 
-/* path "-": standard input. */
+/* Reads a file; path "-" is standard input. */
 enum dtp_status dtp_json_read_file(struct dtp_arena *a, const char *path,
                                    const struct dtp_json **out, struct dtp_err *err);
 /* name: what messages call the text, such as a path or "<stdin>". text needs no final NUL. */
@@ -62,7 +62,7 @@ double dtp_json_number(const struct dtp_json *j);      /* asserts the type */
 const char *dtp_json_string(const struct dtp_json *j); /* asserts the type */
 bool dtp_json_bool(const struct dtp_json *j);          /* asserts the type */
 
-/* "PLACE: found FOUND, expected WHAT", status DTP_EINPUT. */
+/* Fails with "PLACE: found FOUND, expected WHAT", status DTP_EINPUT. */
 enum dtp_status dtp_json_expected(const struct dtp_json *j, const char *what, struct dtp_err *err);
 
 /* The first member that is not the same in both, by its path ("plan.tp", "" where x and y are no objects), and
@@ -106,7 +106,7 @@ struct dtp_doubles {
     size_t n;
 };
 
-/* One number at least, each larger than the one before. */
+/* Whether there is at least one number and each is larger than the one before. */
 bool dtp_doubles_ascend(const struct dtp_doubles *d);
 
 struct dtp_field;
@@ -180,7 +180,7 @@ void dtp_json_put_key(struct dtp_json_out *w, const char *key);
 void dtp_json_put_string(struct dtp_json_out *w, const char *s); /* NULL writes null */
 void dtp_json_put_double(struct dtp_json_out *w, double v);      /* not finite writes null */
 void dtp_json_put_u64(struct dtp_json_out *w, uint64_t v);
-/* v / 1000 with three decimals and no exponent: nanoseconds as microseconds. */
+/* Writes v / 1000 with three decimals and no exponent: nanoseconds as microseconds. */
 void dtp_json_put_thousandths(struct dtp_json_out *w, int64_t v);
 void dtp_json_put_int(struct dtp_json_out *w, long long v);
 void dtp_json_put_bool(struct dtp_json_out *w, bool v);
@@ -203,10 +203,10 @@ void dtp_fields_write(struct dtp_json_out *w, const struct dtp_field *fields, co
 /* A whole document: an object with the fields of the form. */
 void dtp_form_write(FILE *f, int indent, const struct dtp_form *form, const void *in);
 
-/* For .put: a list of structs, each an object with the members of the field. */
+/* A list of structs for .put, each of which becomes an object with the members of the field. */
 struct dtp_list {
     const void *at;
-    size_t n, size_bytes; /* of one */
+    size_t n, size_bytes; /* size_bytes: one struct */
 };
 #define DTP_LIST(array, count) ((struct dtp_list){(array), (size_t)(count), sizeof *(array)})
 dtp_field_put dtp_put_list;

@@ -1,4 +1,4 @@
-/* Where two documents differ. */
+/* This file finds where two documents differ. */
 #include <string.h>
 
 #include "sim/base/json.h"
@@ -24,7 +24,7 @@ static bool is_nested(const struct dtp_json *j) {
 static const struct dtp_json_difference *differ(struct dtp_arena *a, const char *path,
                                                 const struct dtp_json *x, const struct dtp_json *y);
 
-/* Members or elements of x with those of y, then those that x lacks. */
+/* Compares members or elements of x with those of y, then finds those that x lacks. */
 static const struct dtp_json_difference *differ_within(struct dtp_arena *a, const char *path,
                                                        const struct dtp_json *x,
                                                        const struct dtp_json *y) {

@@ -16,7 +16,7 @@ static void new_line(struct dtp_json_out *w) {
         fprintf(w->file, "\n%*s", w->indent * w->depth, "");
 }
 
-/* Before any value: the comma and the line break that it needs where it stands. */
+/* Writes the comma and the line break that a value needs before it. */
 static void before_value(struct dtp_json_out *w) {
     if (w->after_key) {
         w->after_key = false;

@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 struct dtp_machine_memory {
-    uint64_t total_bytes; /* of the machine, or the group's limit where that is less */
+    uint64_t total_bytes; /* the machine's, or the group's limit if that is less */
     uint64_t free_bytes;  /* what could still be had; UINT64_MAX where nothing says */
 };
 
-/* root: in front of /proc and /sys, "" but for tests. */
+/* root: a folder put before /proc and /sys; "" except in tests. */
 struct dtp_machine_memory dtp_machine_memory(const char *root);
 
 #endif

@@ -32,7 +32,7 @@ struct dtp_memo {
 };
 
 void dtp_memo_init(struct dtp_memo *m, struct dtp_arena *a, size_t key_bytes);
-/* NULL: not known. */
+/* Returns what is stored under the key; NULL: nothing. */
 const void *dtp_memo_find(struct dtp_memo *m, const void *key);
 /* A key that is not known yet; value, not NULL, must stay. */
 void dtp_memo_put(struct dtp_memo *m, const void *key, const void *value);

@@ -11,7 +11,7 @@ struct dtp_rng {
 
 /* entity: what draws, such as a rank or a job. */
 struct dtp_rng dtp_rng_stream(uint64_t seed, uint64_t entity);
-/* 64 uniform bits. */
+/* Returns 64 uniform bits. */
 uint64_t dtp_rng_next(struct dtp_rng *r);
 double dtp_rng_uniform(struct dtp_rng *r);             /* [0, 1) */
 uint64_t dtp_rng_below(struct dtp_rng *r, uint64_t n); /* 0 .. n-1, n > 0, no bias */

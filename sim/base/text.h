@@ -73,7 +73,7 @@ void dtp_str_add(struct dtp_str *s, const char *text);
 void dtp_str_addn(struct dtp_str *s, const char *text, size_t n);
 void dtp_str_printf(struct dtp_str *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* As a word of a POSIX shell, in quotes where it must be. */
+/* Adds the text as a word of a POSIX shell, quoted if necessary. */
 void dtp_str_add_word(struct dtp_str *s, const char *text);
 
 /* Bytes of the byte order mark that a text in UTF-8 begins with (editors on Windows write one): 3, or 0. */
@@ -119,9 +119,9 @@ enum dtp_status dtp_file_write(struct dtp_arena *a, const char *path, dtp_file_w
                                const void *what, struct dtp_err *err);
 /* From now on SIGINT, SIGTERM and SIGHUP remove what is neither committed nor aborted before they end the process. */
 void dtp_file_out_guard(void);
-/* Folder of the running program, or NULL. */
+/* Returns the folder of the running program, or NULL. */
 const char *dtp_program_folder(struct dtp_arena *a);
-/* Path of a data file: $DTPLAN_DATA, else beside the binary (../share/dtplan), else the source tree.
+/* Returns the path of a data file: in $DTPLAN_DATA, else next to the binary (../share/dtplan), else in the sources.
  * relative: such as "hw/gpu/a100.json". The file need not exist. */
 const char *dtp_data_path(struct dtp_arena *a, const char *relative);
 /* Names of the regular files in a folder that end in suffix, sorted, without the suffix. */
