@@ -149,7 +149,7 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
     }
     out->embedding_all_reduce = dtp_cost_embedding_all_reduce(problem, key);
     out->norm_all_reduce = dtp_cost_norm_all_reduce(problem, key);
-    double backward_s = 0; /* of the first rank */
+    double backward_s = 0; /* the first rank's */
     for (int vs = 0; vs < out->nstages; vs++) {
         int rank, chunk;
         dtp_schedule_holder(plan->schedule, plan->pp, plan->vpp, vs, &rank, &chunk);
@@ -165,9 +165,9 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
         out->hardware_flops += out->stage[vs].r.flops * copies;
 }
 
-/* A collective beside the kernels of a layer waits for room on the SMs, takes from their rate, and beside the
- * memory-bound ones among them loses bandwidth of its own where it stays in the node; through a network
- * card, at a fraction of that bandwidth, it does not notice. */
+/* A collective that runs while a layer computes waits for room on the SMs and lowers the rate of the layer's kernels.
+ * Memory-bound kernels lower its bandwidth if it stays in the node; through a network card, which has a fraction of
+ * that bandwidth, it is not slowed. */
 static void set_beside(const struct dtp_gpu *gpu, const struct dtp_layer_costs *layer, bool in_node,
                        struct dtp_comm *comm) {
     double wait_s = gpu->comm_wait_kernels * layer->kernel_s, memory = layer->memory_share;
@@ -178,10 +178,10 @@ static void set_beside(const struct dtp_gpu *gpu, const struct dtp_layer_costs *
         comm->device_share *= 1 - memory * (1 - gpu->comm_memory_slowdown / gpu->comm_slowdown);
 }
 
-/* The last backward, beside which gradients are reduced, takes longer by the ring steps of its tp collectives
- * again where those leave the node too, less what it waits for the host: per block of a layer the gradient and
- * the input are gathered and the result is scattered, or it is all-reduced. Of the last stage: a first stage
- * has the same, but so far no run. */
+/* If tp groups span nodes, the last backward, during which gradients are reduced, takes longer by another tp_hop_s for
+ * each ring step of its tp collectives less its host time. Each block of a layer gathers the gradient and the input and
+ * scatters the result, or all-reduces it. Only the last stage is corrected: the first stage should have the same, but
+ * no measured run shows it so far. */
 static void slow_hops(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       const struct dtp_placed *placed, struct dtp_costs *out) {
     if (!out->reduce_overlap || plan->dp * plan->cp == 1 || placed->shape[DTP_AXIS_TP]->nodes < 2)

@@ -1,4 +1,4 @@
-/* cost.h: the ONLY place that turns a plan into seconds: what each action takes.
+/* cost.h: the ONLY place that turns a plan into seconds: it times each action.
  *
  * dtp_costs() fills a struct dtp_costs: per virtual stage the time of F, I, W (B = I + W) and R
  * (recomputation before the backward) of one microbatch, with what they consist of; the transfers
@@ -55,9 +55,9 @@ struct dtp_comm {
     double bytes;        /* buffer, as in collective.h */
     double time_s;       /* alone, sibling groups in lockstep */
     double latency_s;    /* part of time_s */
-    double device_share; /* of the compute rate, taken while under way */
-    /* where it starts beside compute, dtp_comm_beside(): more latency, and how much longer its transfer takes
-     * than alone, as a share */
+    double device_share; /* share of the compute rate that it takes while under way */
+    /* added by dtp_comm_beside() if it starts while compute runs: latency, and the share by which its transfer
+     * takes longer than alone */
     double wait_s, stretch;
 };
 
@@ -94,17 +94,17 @@ struct dtp_costs {
     bool p2p_blocking, p2p_slots;
     bool reduce_overlap, reduce_per_microbatch, gather_overlap, regather_backward;
     int zero_stage;
-    int prefetch, prefetch_forward; /* units gathered ahead in the backward, in the forward */
+    int prefetch, prefetch_forward; /* units prefetched in the backward, in the forward */
     double *optimizer_s;            /* [pp] update of the rank's parameters */
     /* tied embeddings, first and last stage, after the last action */
     struct dtp_comm embedding_all_reduce;
     struct dtp_comm norm_all_reduce; /* gradient norm over everything */
-    /* after the last action of the rank that has the last virtual stage: weight gradients of the head that were put
-     * off, dtp_cost_deferred(); what the last backward's collectives take longer beside reductions */
+    /* after the last action of the rank that has the last virtual stage: deferred weight gradients of the head,
+     * dtp_cost_deferred(); what collectives of the last backward take longer during reductions */
     struct dtp_phase late;
     double offload_s;      /* per step and rank, exposed */
     double step_host_s;    /* exposed host time of each rank per step, before its first action */
-    double model_flops;    /* of the whole step, all GPUs, without recomputation (mfu) */
+    double model_flops;    /* whole step, all GPUs, without recomputation (mfu) */
     double hardware_flops; /* with it (hfu) */
     bool shares_cores;     /* ranks take turns on fewer cores: actions last longer than here */
     bool extrapolated;     /* the GPU's constants are scaled from another's, not calibrated */
@@ -120,11 +120,11 @@ double dtp_cost_logits(const struct dtp_problem *problem, const struct dtp_plan 
  * nothing else to do (Megatron-Core, --defer-embedding-wgrad-compute): as many as head_deferral_bytes
  * hold gradients of logits for. */
 int dtp_cost_deferred(const struct dtp_problem *problem, const struct dtp_plan *plan);
-/* Of the head's weight gradients, those that stay in the backwards. */
+/* Returns the share of the head's weight gradients that stay in the backwards. */
 double dtp_cost_inline_share(const struct dtp_problem *problem, const struct dtp_plan *plan);
 
 struct dtp_cost_memo;
-/* For one problem, which must stay, and one thread; lives in a. */
+/* The memo serves one problem, which must stay, and one thread; it lives in `a`. */
 struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp_problem *problem);
 
 /* Fills *out; its arrays are allocated in a (candidate lifetime). The plan must be legal. */
@@ -135,7 +135,7 @@ void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp
 struct dtp_layer_costs {
     struct dtp_phase of[DTP_NLAYER_KINDS][4]; /* f, i, w, r */
     double kernel_s;     /* mean duration of a layer's kernels, as one meets them at any moment */
-    double memory_share; /* of their time, in memory-bound ones */
+    double memory_share; /* share of their time in memory-bound kernels */
 };
 /* One layer of each kind that the model has; kept in the memo. */
 const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
@@ -146,10 +146,10 @@ const struct dtp_layer_costs *dtp_cost_layers(struct dtp_cost_memo *memo,
 struct dtp_bound_costs {
     double p2p_s;    /* least time of one transfer between neighbouring stages; 0 with pp = 1 */
     double fixed_s;  /* offload_s + step_host_s */
-    double tail_s;   /* of the first rank after its last backward: reductions (overlapped: the last
+    double tail_s;   /* first rank after its last backward: reductions (overlapped: the last
                        unit), embedding and norm all-reduce, optimizer, gathers that are not hidden */
     int nreduce;     /* units of virtual stage 0 that start within its last backward; 0: none do */
-    double reduce_s; /* of one of them */
+    double reduce_s; /* one of them */
 };
 /* Seconds; all 0 where the cluster has no place for the plan. */
 void dtp_cost_bound(struct dtp_cost_memo *memo, const struct dtp_plan *plan,

@@ -1,4 +1,4 @@
-/* What stages send and reduce: data parallelism, transfers between stages, sums once a step. */
+/* This file times what stages send and reduce: data parallelism, transfers between stages, sums once a step. */
 #include <math.h>
 
 #include "hw/nccl.h"
@@ -12,7 +12,7 @@
  * written: 3 x 8 + 4 + 2. DeepSpeed's CPUAdam updates 3.9e9 parameters a second at 1 to 10 billion (Ren
  * 2021, Table 4), 117 GB/s on a DGX-2's host. */
 static const double adam_bytes = 30;
-static const double state_bytes = 24; /* of that, what lives on NVMe: read and written */
+static const double state_bytes = 24; /* part of it that is on NVMe: read and written */
 
 static int ranks_of_node(const struct dtp_problem *problem) {
     int gpus = problem->cluster->node.gpus;
@@ -56,7 +56,7 @@ double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp
     struct dtp_offload_cost c = dtp_offload_cost(problem, key, params);
     int m = key->microbatches;
     double times = f->quirks.eager_offload.offload_each_microbatch ? m : 1;
-    /* With accumulation the sum so far comes up and goes down again. */
+    /* With accumulation the sum so far moves to the GPU and back. */
     double down_s =
         f->quirks.eager_offload.offload_each_microbatch && m > 1 ? 2 * c.down_s : c.down_s;
     if (f->quirks.eager_offload.offload_overlap)
@@ -133,7 +133,7 @@ static bool hybrid(const struct dtp_framework *f, const struct dtp_update_key *k
     return key->zero_group > 0 && (unshards || key->zero_stage == 3);
 }
 
-/* Not on the links. */
+/* Adds a time that does not load the links. */
 static void delay(struct dtp_comm *c, double time_s) {
     c->time_s += time_s;
     c->latency_s += time_s;
@@ -195,7 +195,7 @@ static double count_reductions(const struct dtp_problem *problem, const struct d
     const struct dtp_framework *f = problem->framework;
     double total_bytes = (stage->dense_params + stage->expert_params) * f->wire.reduce_bytes;
     /* Megatron-core: buckets of at least 40 M parameters and 1 M per data-parallel rank, so that the latency
-     * of a ring stays small beside its traffic. */
+     * of a ring stays small compared with its traffic. */
     double bucket_bytes = f->wire.dp_bucket_params_per_rank * key->replicas * f->wire.reduce_bytes;
     if (f->wire.dp_bucket_bytes > bucket_bytes)
         bucket_bytes = f->wire.dp_bucket_bytes;
@@ -242,8 +242,8 @@ static double copy_s(const struct dtp_native_comm *c) {
     return (cost.time_s - cost.latency_s) / 2;
 }
 
-/* On streams of their own: of ZeRO-3's gathers what runs beside the layer before is hidden, and slows it. Nothing
- * runs beside the first. */
+/* ZeRO-3's gathers run on separate streams: what overlaps the previous layer is hidden and slows that layer. The first
+ * gather overlaps nothing. */
 static double exposed_gather_s(const struct dtp_native_comm *c, double all_s, double compute_s) {
     double slowdown = c->problem->cluster->gpu.comm_slowdown;
     double layer_s = dtp_native_gather_s(c, c->s.layer_n),
@@ -331,7 +331,7 @@ static void general_data_parallel(const struct dtp_problem *problem,
     struct dtp_stage stage;
     dtp_stage_of(problem->model, counts, &key->cut, vs, &stage);
     double params[2] = {stage.dense_params, stage.expert_params};
-    double buckets = count_reductions(problem, key, &stage, out); /* of a unit */
+    double buckets = count_reductions(problem, key, &stage, out); /* per unit */
     if (key->zero_stage == 3)
         out->nunshard =
             f->quirks.zero_pieces.zero3_unit_params > 0

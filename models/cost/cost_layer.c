@@ -1,4 +1,4 @@
-/* Phases of one layer: operations added up, collectives hidden or not, the clock of the host. */
+/* This file makes the phases of one layer: it adds up operations, hides collectives, and follows the host's clock. */
 #include <string.h>
 
 #include "models/cost/cost_internal.h"
@@ -9,29 +9,29 @@ struct timed_op {
     double time_s, gap_s, launches, flops, net_bytes;
     unsigned char kind, pass, axis;
     bool again, overlapped;
-    bool product; /* of a layer or head: slower at a lower clock */
-    double droop; /* of a product: how much slower it is however high the clock could be */
+    bool product; /* matrix product of a layer or head: slower at a lower clock */
+    double droop; /* slowdown of a product even at its highest possible clock */
 };
 struct layer_phases {
     struct dtp_phase phase[4];
     double kernel_s, memory_share; /* as in struct dtp_layer_costs */
 };
-/* Either the phases at the highest clock or, where each plan has a clock of its own, what they come of. */
+/* Holds the phases at the highest clock or, if the clock depends on the plan, the kernels that they consist of. */
 struct layer_kernels {
     struct layer_phases top;
     int n;
     struct timed_op *at;      /* NULL: at the highest clock alone */
-    struct dtp_load_mix load; /* of one layer, at the highest clock */
+    struct dtp_load_mix load; /* one layer at the highest clock */
 };
 
 /* What a pass of a layer takes before overlap is settled. */
 struct tally {
     double compute_s, gemm_s, attention_s, flops;
     double exposed_s[DTP_NAXES], overlapped_s[DTP_NAXES];
-    double launches, collectives; /* of the host */
+    double launches, collectives; /* the host's */
     double net_bytes[DTP_NET_AXES];
     double kernels_s, kernels_s2; /* sums of the kernels' durations and of their squares */
-    double memory_s;              /* of kernels_s, memory-bound */
+    double memory_s;              /* memory-bound part of kernels_s */
 };
 
 static void tally_op(const struct timed_op *op, double slowdown, struct tally *t) {
@@ -59,8 +59,8 @@ static void tally_op(const struct timed_op *op, double slowdown, struct tally *t
         t->attention_s += time_s;
 }
 
-/* The part of a collective that runs beside `cover_s` of compute is hidden; the compute beside it slows
- * by the GPU's comm_slowdown share. Returns what stays exposed. */
+/* The part of a collective that overlaps `cover_s` of compute is hidden, and that compute slows down by
+ * the GPU's comm_slowdown share. Returns what stays exposed. */
 static double expose(double comm_s, double cover_s, double fraction, double slowdown) {
     double hidden_s = comm_s * fraction < cover_s ? comm_s * fraction : cover_s;
     return comm_s - hidden_s + slowdown * hidden_s;
@@ -88,7 +88,7 @@ static struct dtp_phase settle(const struct dtp_problem *problem, const struct d
     return phase;
 }
 
-/* From a launch to the kernel's start, and from its end to the host's return: 5 us each (CUDA, usual). */
+/* A kernel starts 5 us after its launch, and the host returns 5 us after its end (usual for CUDA). */
 static const double launch_round_trip_s = 1e-5;
 
 static void wait_for_host(struct dtp_phase *phase, double wait_s) {
@@ -99,16 +99,16 @@ static void wait_for_host(struct dtp_phase *phase, double wait_s) {
     phase->hidden_s -= wait_s < phase->hidden_s ? wait_s : phase->hidden_s;
 }
 
-/* Host time of a layer beside its kernels': per direction and recomputation; of its unshard; of each
- * collective. */
+/* Host time of a layer in addition to that of its kernels: per direction and recomputation, for its
+ * unshard, and for each collective. */
 struct layer_host {
     double layer_s, unshard_s, collective_s;
 };
 
-/* Two clocks: a kernel starts when the one before it has ended and the host has launched it. The host runs
- * ahead through the queue, so over a stretch in which it never waits for the GPU the time is the larger
- * of the two sums. Where the host waits at the start of each microbatch the forward is a stretch of its
- * own, and what the host gains on it helps the backward. Where every launch waits for its kernel the two
+/* Two clocks: a kernel starts when the one before it has ended and the host has launched it. The queue
+ * lets the host lead, so over a stretch in which it never waits for the GPU the time is the larger of the
+ * two sums. If the host waits at the start of each microbatch, the forward is a separate stretch, and the
+ * lead that the host gains in it helps the backward. If every launch waits for its kernel, the two sums
  * add up. */
 static void two_clocks(const struct dtp_framework *f, const struct tally t[4],
                        struct layer_host host, struct dtp_phase phase[4]) {

@@ -22,7 +22,7 @@
  */
 
 struct stage_sum {
-    double forward_s, input_s, weight_s; /* of one virtual stage and microbatch */
+    double forward_s, input_s, weight_s; /* one virtual stage and microbatch */
 };
 
 static void add(struct stage_sum *s, const struct dtp_phase *p, double n, double nrecompute) {
@@ -42,7 +42,7 @@ struct bounding {
     struct stage_sum sum;
 };
 
-/* Of the head's weight gradients, what is put off. */
+/* Takes out the head's weight gradients that are deferred to the end of the step. */
 static void take_late(const struct bounding *b, struct stage_sum *s) {
     s->weight_s -= (1 - b->head_share) * b->layers->of[DTP_LAYER_HEAD][2].total_s;
 }
@@ -141,7 +141,7 @@ static double pipeline(struct bounding *b, const struct dtp_bound_costs *extra, 
     bool split = dtp_schedule_kinds[p->schedule].split_backward, same = alike(b);
     double hop_s = p->pp > 1 ? extra->p2p_s : 0, up_s = 0, down_s = 0, best_s = 0;
     for (int r = 0; r < p->pp; r++) {
-        if (same && r == 1 && p->pp > 3) { /* of equal ranks only the last can bind */
+        if (same && r == 1 && p->pp > 3) { /* only the last of equal ranks can bind */
             struct rank_sum middle = rank_cost_alike(b, r, split);
             up_s += (p->pp - 3) * (middle.up_s + hop_s);
             down_s += (p->pp - 3) * (middle.down_s + hop_s);

@@ -69,7 +69,7 @@ static double run_parts(struct walk *w, int r, int vs, struct dtp_action_parts p
     return t;
 }
 
-/* A reduction of all units after a microbatch: beside the next action, or before it. */
+/* Reduces all units after a microbatch, either during the next action or before it. */
 static void reduce_whole(struct walk *w, int r, int vs, double end_s) {
     const struct dtp_stage_cost *cost = &w->l.costs->stage[vs];
     struct walk_rank *state = &w->state[r];
@@ -211,14 +211,14 @@ static void walk_slots(struct dtp_arena *a, struct walk *w) {
     }
 }
 
-/* Compute that slows beside collectives. While one is under way beside compute, that loses its share of the
- * rate; where it is not beside compute it takes time of its own, which is more, as long as the shares of those
- * that can be under way at once are less than 1. So from its first compute on a rank takes at least its
- * compute and the shares of its collectives' transfers, wherever waiting and contention put them. Unshards that
- * are not gathered ahead stop the rank and count in full; reductions may run meanwhile. Those gathered ahead
- * may come before all compute, and the first must. The last reduction starts after all actions and counts in
- * full, or with its share beside late_s of compute that follows them. Returns when that can have ended at the
- * earliest; 0: nothing slows. */
+/* Collectives slow concurrent compute. Compute loses a collective's share of the rate while both run; a collective
+ * that overlaps no compute takes its full time, which is more, as long as the shares of those that can run at
+ * once are less than 1. So from its first compute on a rank takes at least its compute and the shares of its
+ * collectives' transfers, wherever waits and contention put them. Unshards that are not prefetched stop the rank
+ * and count in full; reductions may run meanwhile. Prefetched ones may come before all compute, and the first
+ * must. The last reduction starts after all actions and counts in full, or with its share during late_s of
+ * compute that follows them. Returns the earliest time at which all this can have ended; 0: nothing is
+ * slowed. */
 static double slowed_s(const struct walk *w, int r, double late_s) {
     const struct dtp_layout *l = &w->l;
     const struct dtp_costs *c = l->costs;
@@ -252,8 +252,8 @@ static double slowed_s(const struct walk *w, int r, double late_s) {
     return first_s + w->path[r].busy_s + alone_s + lost_s + larger(last_s, late_s + last_lost_s);
 }
 
-/* The head's late weight gradients, reductions, embedding, norm, optimizer, gathers: what follows the last
- * action of each rank. */
+/* Walks what follows the last action of each rank: the head's deferred weight gradients, reductions, embedding,
+ * norm, optimizer, gathers. */
 static void run_tail(struct walk *w, bool slowed, struct dtp_path *out) {
     const struct dtp_costs *c = w->l.costs;
     double barrier_s = 0, embedding_s = 0;
@@ -398,7 +398,7 @@ static bool start_jump(struct dtp_arena *a, struct jumping *j) {
     const struct dtp_schedule_kind *kind = &dtp_schedule_kinds[l->schedule->kind];
     uint32_t kinds = l->split ? 3 : 2;
     size_t n = (size_t)l->pp;
-    /* units in every action make no period of their own worth finding */
+    /* if every action has units, no period is worth finding */
     if (l->parts && (l->unsharded || l->costs->reduce_per_microbatch))
         return false;
     j->shift = kind->chunked ? (uint32_t)l->pp : 1;
@@ -428,8 +428,8 @@ static void set_stops(struct jumping *j, uint32_t beyond) {
         j->w->state[r].stop = j->w->state[r].pos + beyond;
 }
 
-/* The first cut with every rank in its region: the ranks walk a few actions at a time, so that none
- * runs far ahead. */
+/* Finds the first cut with every rank in its region: the ranks walk a few actions at a time, so that no
+ * rank gets far beyond the others. */
 static bool reach_region(struct jumping *j) {
     struct walk *w = j->w;
     bool moved = true;
@@ -536,7 +536,7 @@ struct growth {
     double limit_s;
 };
 
-/* Of a row: what is under way now came as much later than what was under way then as its sender. */
+/* Whether each transfer of the row came later than its counterpart `periods` earlier by as much as its sender did. */
 static bool row_grew(const struct jumping *j, int row, const struct growth *g) {
     const struct walk *w = j->w;
     uint32_t first, last, back = g->periods * j->shift;
@@ -575,8 +575,8 @@ static bool follows(const struct jumping *j, int r, const struct growth *g) {
     return fabs(more_s) <= g->limit_s || (more_s > 0 && own_bound(j, r));
 }
 
-/* The whole state grew by the same since so many periods, to what rounding allows over those left;
- * where ranks only feed those after them, each by its own. */
+/* Whether all times grew by the same over so many periods, to what rounding allows over the periods left;
+ * if ranks only feed those after them, each may grow by its own amount. */
 static bool grew_evenly(struct jumping *j, uint32_t left, struct growth *g) {
     static const double rounding = 4e-16, most_error = 1e-13;
     const double *now_s = history_at(j, j->nwalked);

@@ -111,7 +111,7 @@ void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule
     out->pp_bubble_s = wait_s < idle_s ? wait_s : idle_s;
     out->pp_exposed_s += wait_s - out->pp_bubble_s;
     out->pp_bubble_s += p->embedding_start_s - p->reduced_s + p->norm_start_s - p->embedding_end_s;
-    /* what actions last longer: slowed by reductions beside them, or by other ranks of the core */
+    /* actions are slowed by concurrent reductions, or by other ranks on the same core */
     double slowed_s = costs->shares_cores ? 0 : p->busy_s - ideal_s;
     out->dp_exposed_s = p->dp_wait_s + slowed_s + p->reduced_s - p->last_s;
     out->dp_exposed_s += p->embedding_end_s - p->embedding_start_s;
@@ -125,7 +125,7 @@ void dtp_breakdown_fill(const struct dtp_costs *costs, const struct dtp_schedule
 
 /* ---- one entry for three fidelities ---- */
 
-/* Schedules that were made before are kept while they fit; larger ones are made anew in the candidate arena. */
+/* Schedules are kept for later plans while they fit; a larger one is made for each plan in the candidate arena. */
 static const size_t max_kept_actions = (size_t)1 << 24;
 
 /* What an order depends on. */
@@ -139,7 +139,7 @@ struct dtp_evaluator {
     struct dtp_cost_memo *costs;
     struct dtp_memory_memo *memory;
     struct dtp_memo schedules;
-    size_t nactions; /* of the schedules */
+    size_t nactions; /* actions in the schedules */
 };
 
 uint64_t dtp_problem_default_limit(const struct dtp_problem *p) {

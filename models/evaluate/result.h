@@ -50,7 +50,7 @@ struct dtp_result {
     struct dtp_breakdown breakdown;
     int nstages;
     struct dtp_stage_memory *stages;                   /* [pp], result arena */
-    uint64_t peak_bytes, reserved_bytes, device_bytes; /* of the worst stage */
+    uint64_t peak_bytes, reserved_bytes, device_bytes; /* the worst stage */
     uint64_t memory_limit_bytes;                       /* what device_bytes may be */
     uint64_t observed_bytes; /* what nvidia-smi shows: with what the allocator caches */
     uint64_t by_zero_stage

@@ -244,7 +244,7 @@ static const struct dtp_field can_fields[] = {
     BOOLEAN(can, offload, "can keep optimizer state on the host, with ZeRO-3 the weights too"),
     {0}};
 
-/* The groups' offsets count from the whole document, so that lists can be read beside the framework. */
+/* The offsets of the groups count from the whole document, so that lists can be read next to the framework. */
 #define GROUP(group, text)                                                                         \
     { .name = #group, .kind = DTP_FIELD_OBJECT, .fields = group##_fields, .help = text }
 

@@ -12,7 +12,7 @@
 /* DeepSpeed ZeRO: gathers and reductions by pieces of so many parameters, not by layers. */
 struct dtp_quirk_zero_pieces {
     double zero3_unit_params;  /* gathers are of about so many parameters; 0: of layers */
-    double zero3_reuse_params; /* what is used again within so many parameters stays gathered */
+    double zero3_reuse_params; /* parameters reused within so many parameters stay gathered */
     bool zero3_buckets;        /* reduced in buckets, not layer by layer */
     bool zero2_reduce_scatter; /* ZeRO-2: false: all-reduce, then a rank keeps its part */
     double zero_copy_bytes;    /* ZeRO-1/2: per gradient, into and out of the buckets */
@@ -46,7 +46,7 @@ struct dtp_quirk_head_deferral {
 /* InternEvo: norms read fp32 and are repeated in the backward. */
 struct dtp_quirk_fp32_norms {
     bool norm_fp32;     /* a norm's input is converted to fp32 before it */
-    bool repeats_norms; /* norms are done again in the backward, whatever is recomputed */
+    bool repeats_norms; /* the backward repeats norms, whatever is recomputed */
 };
 
 /* InternEvo: updated parameters come by one broadcast from each rank. */
@@ -73,7 +73,7 @@ struct dtp_quirk_repeated_kv {
 
 /* Fused attention of PyTorch 2.0 and 2.1 is slower with small heads. */
 struct dtp_quirk_small_heads {
-    /* fitted: fused attention at head_dim <= 64, beside the factors above */
+    /* fitted: fused attention at head_dim <= 64, times the factors above */
     double small_head_factor;
 };
 
@@ -95,14 +95,14 @@ struct dtp_quirk_fused_experts {
         moe_fused_activation; /* experts have one kernel between their products, whatever dense layers have */
 };
 
-/* torchtitan weights the rows of experts by a kernel of its own. */
+/* torchtitan weights the rows of experts with a separate kernel. */
 struct dtp_quirk_weighed_rows {
-    bool moe_weighs_rows; /* a kernel of its own weights them, and keeps them for its backward */
+    bool moe_weighs_rows; /* a separate kernel weights them and keeps them for its backward */
 };
 
 /* vTrain: times come from a tracer, which keeps kernels and collectives apart. */
 struct dtp_quirk_traced_gaps {
-    double kernel_gap_s; /* the GPU waits so long between kernels, over its own gap */
+    double kernel_gap_s; /* wait of the GPU between kernels, added to its gap */
     double
         collective_gap_s; /* it waits so long at each collective of a layer until all ranks have met */
     bool half_cross_entropy; /* cross-entropy in 16 bit (--fp16-lm-cross-entropy) */
@@ -141,13 +141,13 @@ struct dtp_quirk_whole_gradients {
                                  gathered; the pieces that are copied out of it take as much again */
 };
 
-/* nanotron: attention keeps copies beside Q, K, V and its output. */
+/* nanotron: attention keeps copies in addition to Q, K, V and its output. */
 struct dtp_quirk_attention_copies {
-    /* per token and element of the heads' width: copies that attention keeps beside Q, K, V and its output */
+    /* per token and element of the heads' width: the copies besides Q, K, V and the output */
     double attention_copies_bytes;
 };
 
-/* What PyTorch's caching allocator reserves beside what is allocated, replayed block by block. */
+/* What PyTorch's caching allocator reserves above what is allocated, replayed block by block. */
 struct dtp_quirk_allocator_replay {
     double piece_params; /* ZeRO-1/2: reduced and gathered by so many parameters, each piece in a
                                  copy of its own; 0: in place */
@@ -156,13 +156,13 @@ struct dtp_quirk_allocator_replay {
     double logits_freed_bytes;   /* per logit */
     double logits_split_bytes;   /* per logit */
     double table_gradient_bytes; /* per parameter of the embedding, on stages without logits */
-    double queue_layers; /* the host launches the forwards of so many layers ahead of the GPU */
-    double host_lead; /* it is ahead by this share of all launches, though layers keep it busier */
+    double queue_layers; /* layers whose forwards the host may launch before the GPU runs them */
+    double host_lead;    /* share of all launches by which it leads, though layers keep it busier */
 };
 
-/* Megatron 2021 and 2022: the host waits for each transfer and starts anew. */
+/* Megatron 2021 and 2022: the host waits for each transfer and then resumes launching. */
 struct dtp_quirk_transfer_wait {
-    /* a transfer between stages exposes so much: the host waits for it and then launches again */
+    /* exposed by each transfer between stages: the host waits for it, then resumes launching */
     double p2p_host_s;
 };
 

@@ -43,7 +43,7 @@ static void make_cores(struct dtp_lowering *w) {
 
 /* ---- transfers ---- */
 
-/* By slot: which action starts the transfer, and which one waits for it. */
+/* The action that starts the transfer of each slot, and the one that waits for it. */
 struct ends {
     uint32_t *from, *to; /* [nslots], UINT32_MAX: none */
 };
@@ -258,7 +258,7 @@ static void size_actions(struct dtp_lowering *w, int stage, struct size *out) {
     out->deps += (n + (l->pp > 1 ? 2.0 : 0.0) * (end - begin)) * w->replicas;
 }
 
-/* Counts the collectives of one kind that the members of a group call, beside actions and at the end of the step. */
+/* Counts the collectives of one kind that the members of a group call, during actions and at the end of the step. */
 static int ncalls(const struct dtp_lowering *w, int stage, enum dtp_unit unit) {
     const struct dtp_layout *l = &w->l;
     int n = 0;

@@ -3,7 +3,7 @@
  *
  * Tasks at action detail: F, B (or I, W; R is part of B) of a chunk and a microbatch on the compute
  * stream of a rank; each pipeline transfer, gradient reduction unit, parameter gather, unshard and
- * the optimizer are tasks of their own.
+ * the optimizer are separate tasks.
  *   p2p overlapped   F(vs,m) -> transfer -> F(vs+1,m); neither rank's stream waits otherwise
  *   p2p blocking     GPipe and 1F1B, rendezvous: a transfer starts when the sender's action has ended
  *                    and the receiver has ended the action before the one that needs the data; the
@@ -64,13 +64,13 @@ struct dtp_task_tag {
     int rank;       /* global rank (folded: the representative's) */
     int stage;      /* virtual stage */
     int microbatch; /* or unit */
-    int part;       /* of a split action */
+    int part;       /* index in a split action */
 };
 /* rank 20 bits, stage 12, microbatch 19; parts beyond 255 are 255. */
 uint64_t dtp_tag_pack(struct dtp_task_tag t);
 struct dtp_task_tag dtp_tag_unpack(uint64_t tag);
 
-/* Where the parts of a rank's step end; DTP_NONE where it has none. */
+/* The tasks with which the parts of a rank's step end; DTP_NONE: it has no such part. */
 struct dtp_rank_tasks {
     dtp_id first, last; /* compute actions */
     dtp_id reduce, embedding, norm, optimizer, gather, end;
@@ -136,7 +136,7 @@ void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,
                        const struct dtp_schedule *schedule, struct dtp_path *out);
 void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
                   const struct dtp_schedule *schedule, struct dtp_path *out);
-/* Without the jump over the periodic steady state (estimate.c): equal to 1e-12. */
+/* Estimates without the jump over the periodic steady state (estimate.c); the result is equal to 1e-12. */
 void dtp_estimate_plain(struct dtp_arena *a, const struct dtp_costs *costs,
                         const struct dtp_schedule *schedule, struct dtp_path *out);
 /* The same from a simulated timeline, for every simulated rank. */

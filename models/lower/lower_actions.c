@@ -146,11 +146,11 @@ int dtp_detail_ops(struct dtp_lowering *w, int vs, int row, double dur_s,
 }
 
 /* Collectives inside actions (tp, cp, ep, etp) whose groups span nodes. An action that moves so many bytes in
- * its duration asks for their mean rate on the NICs of its node and on the fabric: there it shares with
- * gradient reductions, gathers and transfers, of its own stage and of others, as a flow of that rate
- * would. Where nothing shares the links it takes its duration. The other ranks of the stage do the same at the same time, in
- * lockstep, which is part of the duration already: their sum is scaled down to what a link has.
- * Inside a node, where NVLink is seldom short, the bytes are not counted. */
+ * its duration demands their mean rate on the NICs of its node and on the fabric. It shares these with gradient
+ * reductions, gathers and transfers, of its stage and of others, as a flow of that rate would; on links that
+ * nothing shares it takes its duration. The other ranks of the stage do the same at the same time, in lockstep,
+ * which the duration already includes, so their sum is scaled down to the capacity of a link. Bytes inside a node,
+ * where NVLink is seldom the limit, are not counted. */
 
 static const enum dtp_collective net_kind[DTP_NET_AXES] = {DTP_ALL_GATHER, DTP_ALL_GATHER,
                                                            DTP_ALL_TO_ALL, DTP_ALL_GATHER};
@@ -324,8 +324,8 @@ static void add_host(struct dtp_lowering *w, int i) {
                                                         .tag = tag});
 }
 
-/* Where a collective of the rank may run beside compute, its compute needs the device: from the first
- * action that ends a chunk's gradients, to the last that waits for gathered parameters, or always. */
+/* Compute needs the device while a collective of the rank may run at the same time: from the first action that
+ * ends a chunk's gradients, up to the last that waits for gathered parameters, or always. */
 struct beside {
     uint32_t before, after; /* actions < before or >= after */
 };

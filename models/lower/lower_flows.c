@@ -34,10 +34,10 @@ void dtp_lowering_total_clear(struct dtp_lowering *w) {
 
 /* ---- uses of groups, by where they stand ---- */
 
-/* Where no tier of the fabric binds, a group that stands some nodes further on uses
- * the links so many nodes further on; groups and transfers without a common block (a node, or a group of the
- * highest tier that binds) share no link: on 131,072 GPUs the ring of one group is walked for thousands, and
- * folded only what meets the representative is looked at. */
+/* If no tier of the fabric binds, a group that starts n nodes further on uses the links n nodes further on. Groups
+ * and transfers without a common block (a node, or a group of the highest tier that binds) share no link. So one
+ * ring is walked for thousands of groups on 131,072 GPUs, and a folded simulation looks only at groups that share
+ * a block with the representative. */
 
 /* These are the uses of groups that differ only in where they start, by the place of the first member in its node. */
 struct dtp_known_uses {
@@ -366,13 +366,13 @@ static void prune(struct dtp_lowering *w) {
  *     latency_s / repeats + (time_s - latency_s) f / (sum of f over all repeats)
  * so that all of them, alone, take time_s: a measured curve keeps its time, the steps its shape. */
 
-enum { MOST_FLOWS = 1 << 16 }; /* of one collective */
+enum { MOST_FLOWS = 1 << 16 }; /* in one collective */
 
 struct stepping {
     struct dtp_lowering *w;
     const struct dtp_group_flow *group;
-    double latency_s;   /* of one repeat */
-    double s_per_share; /* of the buffer */
+    double latency_s;   /* one repeat */
+    double s_per_share; /* time of share 1, the whole buffer */
     double bytes;
     double device_share; /* 0: no load */
     uint64_t tag;
@@ -475,7 +475,7 @@ struct all_steps {
     int n; /* 0: it stays compound */
     int repeats;
     double nflows;
-    double shares; /* of the buffer, by the largest flow of each repeat */
+    double shares; /* sum of the buffer shares of the largest flow of each repeat */
 };
 
 static void find_steps(struct dtp_lowering *w, const struct dtp_group *group,

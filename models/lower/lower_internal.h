@@ -73,11 +73,11 @@ struct dtp_lowering {
     struct dtp_op_list *ops;  /* [4 * nstages] made when first asked for */
     struct dtp_group_flows *unit;     /* [pp * DTP_NUNITS]; n = 0: none */
     struct dtp_group_flows embedding; /* n = 0: none */
-    /* links of the cluster that are in the platform, and room to add up weights on them: of all
-     * siblings, and of one's own (--detail step) */
+    /* links of the cluster that are in the platform, and room to add up weights on them: for all
+     * siblings, and for one group alone (--detail step) */
     uint32_t nlinks, ntouched;
     uint32_t node_links; /* dtp_cluster_node_links() */
-    int block_gpus;      /* of dtp_cluster_block_nodes() */
+    int block_gpus;      /* GPUs of dtp_cluster_block_nodes() */
     struct dtp_known_uses *known;
     dtp_id *link;
     double *total, *own;
@@ -114,10 +114,10 @@ static inline dtp_id *dtp_new_ids(struct dtp_arena *a, size_t n) {
 
 /* ---- lower_flows.c ---- */
 
-/* Uses of the collective of a group. */
+/* Returns the uses of a group's collective. */
 struct dtp_moved_uses dtp_lowering_uses(struct dtp_lowering *w, enum dtp_collective kind,
                                         enum dtp_algo algo, const struct dtp_group *group);
-/* Adds them to the totals by link. */
+/* Adds uses to the totals by link. */
 void dtp_lowering_uses_add(struct dtp_lowering *w, const struct dtp_moved_uses *uses);
 void dtp_lowering_total_clear(struct dtp_lowering *w);
 /* False: the groups have no link in common; folded, when one of them is the representative's. */
@@ -125,14 +125,14 @@ bool dtp_lowering_meet(const struct dtp_lowering *w, const struct dtp_group *x,
                        const struct dtp_group *y);
 dtp_id dtp_lowering_link(struct dtp_lowering *w, uint32_t link);
 double dtp_lowering_capacity(const struct dtp_lowering *w, uint32_t link);
-/* Flows of a transfer from virtual stage vs, one for each simulated replica. */
+/* Makes the flows of a transfer from virtual stage vs, one for each simulated replica. */
 void dtp_flows_p2p(struct dtp_lowering *w, int vs, bool backward, struct dtp_flow *out);
 /* Fills w->unit and w->embedding, after all dtp_flows_p2p(). */
 void dtp_flows_collectives(struct dtp_lowering *w);
 /* Adds n times the collective as one task (or its steps); loads: it slows the compute of its members. */
 struct dtp_span dtp_flows_add(struct dtp_lowering *w, const struct dtp_group_flow *group,
                               const struct dtp_comm *comm, double n, bool loads, uint64_t tag);
-/* How many tasks that makes at most, for a group like this one. */
+/* Returns how many tasks dtp_flows_add() makes at most, for a group like this one. */
 int dtp_flows_count(struct dtp_lowering *w, const struct dtp_group *group,
                     const struct dtp_comm *comm);
 /* The collective of the stage's chunks by which its groups are made, or NULL: they have none. */
@@ -160,7 +160,7 @@ int dtp_detail_ops(struct dtp_lowering *w, int vs, int row, double dur_s,
 
 /* ---- lower_units.c ---- */
 
-/* Tasks that action k of a rank waits for, its own stream first; at most 4. */
+/* Fills in the at most 4 tasks that action k of a rank waits for, that of the rank's stream first. */
 int dtp_lowering_preds(const struct dtp_lowering *w, int stage, int replica, uint32_t k,
                        dtp_id *out);
 /* Adds the collectives that hang on parts of actions. */

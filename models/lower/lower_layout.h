@@ -1,15 +1,15 @@
 /* lower_layout.h: a schedule and its costs as flat arrays. What ESTIMATE (models/evaluate) and the lowering must
  * agree on is decided here, once:
  *
- *   durations   F = f, B = i + w + r, I = i + r, W = w, each with another microbatch beside it (where the plan
+ *   durations   F = f, B = i + w + r, I = i + r, W = w, each concurrent with another microbatch (if the plan
  *               hides rows of experts) or, in fill and drain of the pipeline, hidden_s longer without
  *   slots       one per transfer: vs * m + microbatch for what F(vs) sends on, and nstages * m more
  *               for what B(vs) or I(vs) sends back
  *   parts       equal pieces of an action: as many as the larger of its unshard and its overlapped
  *               reduction or gather units; unit k of n waits for (or waits on) part
  *               dtp_part_first(k, n, parts) .. dtp_part_last(k, n, parts)
- *   tail        of a rank: late weight gradients of the head, reductions of chunks 0 .. vpp-1, embedding, norm, optimizer, gathers,
- *               offload and host
+ *   tail        deferred weight gradients of the head, reductions of chunks 0 .. vpp-1, embedding, norm, optimizer,
+ *               gathers, offload and host
  */
 #ifndef DTP_MODELS_LOWER_LAYOUT_H
 #define DTP_MODELS_LOWER_LAYOUT_H
@@ -23,10 +23,10 @@ enum dtp_p2p_mode {
     DTP_P2P_SLOTS       /* in time slots, each with one batch of transfers; lower.h */
 };
 
-/* Rows of durations: F, B, I, W; then the same without an action of another microbatch beside them. */
+/* The rows of durations are F, B, I, W, then the same without a concurrent action of another microbatch. */
 enum { DTP_LAYOUT_KINDS = DTP_A_W + 1, DTP_LAYOUT_ROWS = 2 * DTP_LAYOUT_KINDS };
 
-/* Actions of a rank with one of another microbatch beside them: from <= index < to. */
+/* The actions of a rank that run concurrently with one of another microbatch: from <= index < to. */
 struct dtp_paired {
     uint32_t from, to;
 };
@@ -43,7 +43,7 @@ struct dtp_layout {
     int *rank_of;              /* [nstages] */
     int *stage_of;             /* [pp * vpp], by rank * vpp + chunk */
     double *dur_s;             /* [DTP_LAYOUT_ROWS * nstages], by row * nstages + vs */
-    struct dtp_paired *paired; /* [pp] or NULL: no action takes longer without another beside it */
+    struct dtp_paired *paired; /* [pp]; NULL: no action takes longer without a concurrent one */
     double *send_s;            /* [2 * nstages] forward, then backward; -1 where nothing is sent */
     uint32_t *first;           /* [nstages] index in the schedule of the chunk's first F */
     uint32_t *last;            /* [nstages] of its last B or W */
@@ -51,18 +51,18 @@ struct dtp_layout {
     uint32_t nslots; /* time slots in all */
 };
 
-/* What one action does beside computing. Units of 0: none. */
+/* What one action does besides computing; 0 units: nothing of that kind. */
 struct dtp_action_parts {
     int nparts;
     int nunshard, ngather, nreduce; /* units; nreduce: overlapped, by part */
-    int prefetch;                   /* units that are gathered ahead */
+    int prefetch;                   /* units that are prefetched */
     bool reduce_whole;              /* one reduction of all units at the action's end */
 };
 
 void dtp_layout_init(struct dtp_arena *a, const struct dtp_costs *costs,
                      const struct dtp_schedule *schedule, bool free_p2p, struct dtp_layout *out);
-/* From the first backward on each runs beside the forward after it, up to the last forward: one forward more is run
- * before them (Megatron-Core, combined_1f1b.py; get_pp_rank_microbatches() in schedules.py). */
+/* From the first backward on each backward runs concurrently with the next forward, up to the last forward: one more
+ * forward runs before them (Megatron-Core, combined_1f1b.py; get_pp_rank_microbatches() in schedules.py). */
 struct dtp_paired dtp_schedule_paired(const struct dtp_schedule *schedule, int rank);
 /* Row of durations of an action of rank r, index in the schedule. */
 static inline int dtp_layout_row(const struct dtp_layout *l, int r, uint32_t index) {
@@ -70,7 +70,7 @@ static inline int dtp_layout_row(const struct dtp_layout *l, int r, uint32_t ind
     bool alone = l->paired && (index < l->paired[r].from || index >= l->paired[r].to);
     return alone ? DTP_LAYOUT_KINDS + kind : kind;
 }
-/* index: of the action in the schedule. */
+/* index: position of the action in the schedule. */
 struct dtp_action_parts dtp_layout_parts(const struct dtp_layout *l, int vs, int kind,
                                          uint32_t index);
 /* Slots of the transfer that the action waits for and that it starts, or -1. */
@@ -88,11 +88,11 @@ static inline int64_t dtp_slot_out(const struct dtp_layout *l, int kind, int vs,
         return -1;
     return (int64_t)(l->nstages + vs) * l->m + mb;
 }
-/* Index into send_s and, by direction, of the sending virtual stage. */
+/* Returns the index into send_s, which is that of the sending virtual stage in each direction. */
 static inline int dtp_slot_sender(const struct dtp_layout *l, int64_t slot) {
     return (int)(slot / l->m);
 }
-/* Rank that receives it. */
+/* Returns the rank that receives the slot. */
 static inline int dtp_slot_receiver(const struct dtp_layout *l, int64_t slot) {
     int from = dtp_slot_sender(l, slot);
     return l->rank_of[from < l->nstages ? from + 1 : from - l->nstages - 1];

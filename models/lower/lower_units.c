@@ -1,6 +1,6 @@
 #include "models/lower/lower_internal.h"
 
-/* This file adds the collectives that run beside the actions, and what follows the last action of each rank. */
+/* This file adds the collectives that run concurrently with the actions, and what follows each rank's last action. */
 
 int dtp_lowering_preds(const struct dtp_lowering *w, int stage, int replica, uint32_t k,
                        dtp_id *out) {
@@ -50,7 +50,7 @@ struct units {
     struct dtp_lowering *w;
     int stage;
     const struct dtp_group_flow *group;
-    struct dtp_span last; /* on the stream */
+    struct dtp_span last; /* last unit on the stream */
 };
 
 static int replica_of(const struct units *u, int member) {
@@ -125,7 +125,7 @@ struct unit_place {
     dtp_id part;
 };
 
-/* `after` waits for what the part of the unit waits for (but not for its own unshard). */
+/* Makes `after` wait for all that this part of the action waits for, except the part's unshard. */
 static void wait_like(struct units *u, struct unit_place p, dtp_id after) {
     struct dtp_lowering *w = u->w;
     for (int q = 0; q < u->group->nmembers; q++) {
@@ -234,7 +234,7 @@ static void wait_for_rank(struct dtp_lowering *w, int i, dtp_id after) {
         dtp_graph_dep(w->g, ends[k], after);
 }
 
-/* The weight gradients of the head that were put off are one more piece of compute of the rank. */
+/* Adds the deferred weight gradients of the head as one more compute task of the last stage's ranks. */
 static void late(struct dtp_lowering *w) {
     int vs = w->l.nstages - 1;
     for (int q = 0; q < w->replicas && w->costs->late.total_s > 0; q++) {
@@ -276,7 +276,7 @@ static dtp_id series_of(struct dtp_lowering *w, int stage, const struct dtp_grou
     return last;
 }
 
-/* Reductions follow the ranks' last actions, gathers their optimizers. */
+/* Adds reductions after the last actions of the ranks, or gathers after their optimizer updates. */
 static void series(struct dtp_lowering *w, int stage, enum dtp_unit unit) {
     const struct dtp_group_flows *groups = &w->unit[stage * DTP_NUNITS + (int)unit];
     for (int i = 0; i < groups->n; i++) {
@@ -303,7 +303,7 @@ static void embedding(struct dtp_lowering *w) {
     }
 }
 
-/* A few bytes over all ranks take latency only, so that this is no flow. */
+/* Adds the norm all-reduce as a fixed time: a few bytes over all ranks take only latency, so it is not a flow. */
 static void norm(struct dtp_lowering *w) {
     double time_s = w->costs->norm_all_reduce.time_s;
     if (!(time_s > 0))

@@ -43,7 +43,7 @@ static void layer_clocks(const struct dtp_problem *problem, const struct dtp_lay
     }
 }
 
-/* What the plan's modules do not keep of operations from .. to - 1. */
+/* Returns what the plan's modules do not keep of operations from .. to - 1. */
 static double dropped_bytes(const struct dtp_ops *ops, int from, int to, int modules) {
     double sum = 0;
     for (int i = from; i < to; i++)
@@ -51,7 +51,7 @@ static double dropped_bytes(const struct dtp_ops *ops, int from, int to, int mod
     return sum;
 }
 
-/* Bytes of an element of an activation between layers. */
+/* Returns the bytes of an element of an activation between layers. */
 static double element_bytes(const struct dtp_problem *problem, const struct dtp_layer_key *key) {
     bool wide = key->dtype == DTP_FP32 || key->dtype == DTP_TF32 ||
                 dtp_framework_autocasts(problem->framework, key->zero_stage);
@@ -99,8 +99,8 @@ double dtp_memory_layer_activations(const struct dtp_problem *problem, const str
     return x.kept;
 }
 
-/* Where the memory follows no queue it follows no times either: where groups lie, what hides behind what and how often
- * gradients are added up is blank. */
+/* Without a queue, memory does not depend on times, so the key leaves out the placement of groups, what hides
+ * behind what, and how often gradients are added up. */
 static void activations_key(struct dtp_memory_memo *memo, const struct dtp_plan *plan,
                             struct dtp_layer_key *out) {
     bool queue = memo->problem->framework->quirks.allocator_replay.queue_layers > 0;
@@ -165,7 +165,7 @@ static void all_activations(struct dtp_memory_memo *memo, const struct dtp_layer
         return;
     x->widest = element_bytes(problem, key) * tokens * width / key->tp * (m->gated_ffn ? 2 : 1);
     x->working = x->input + x->widest;
-    /* Sequence parallelism: the gathered input of a block, where it has no buffer of its own, and its
+    /* Sequence parallelism adds the gathered input of a block, if it has no separate buffer, and its
      * gradient before it is scattered. */
     if (key->sequence_parallel)
         x->working += (problem->framework->quirks.allocator_replay.gather_buffers > 0 ? 1 : 2) *
@@ -254,7 +254,7 @@ static void find_stages(struct dtp_memory_memo *memo, const struct dtp_plan *pla
 
 /* ---- the moments of a rank ---- */
 
-/* More than a sum of a few can be counted of is as much as no machine has. */
+/* Rounds to whole bytes. A few values are summed, so each is capped at 1e18, more than any machine has. */
 static uint64_t whole_bytes(double v) {
     const double most = 1e18;
     return v > most ? (uint64_t)most : v > 0 ? (uint64_t)(v + 0.5) : 0;
@@ -309,7 +309,7 @@ static void add_chunk(const struct dtp_memory_memo *memo, const struct dtp_plan 
             f->quirks.kept_outputs.outputs_kept_bytes * dtp_plan_num_microbatches(plan);
         r->saved_logits = f->keeps.logits_saved_bytes * in_flight * logits;
         r->outputs = plan->pp > 1 ? outputs * logits : 0;
-        /* what the head's late weight gradients read: its input, the gradient of the logits */
+        /* deferred weight gradients of the head read its input and the gradient of the logits */
         r->outputs +=
             dtp_cost_deferred(problem, plan) * (2 * dtp_cost_logits(problem, plan) + x->input);
         double copies = plan->tp > 1 && f->keeps.logits_tp_copies_bytes > 0
@@ -387,7 +387,7 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
         buffers += f->quirks.allocator_replay.gather_buffers * x->gathered_input;
     if (plan->zero_stage == 2 || (plan->zero_stage == 3 && !f->keeps.lazy_gradients))
         buffers +=
-            f->keeps.gradient_bytes * r->largest_layer; /* of one layer before they are reduced */
+            f->keeps.gradient_bytes * r->largest_layer; /* one layer's before they are reduced */
     if (plan->pp > 1 &&
         f->quirks.kept_outputs.transfers_kept) /* one for each microbatch and direction */
         buffers += 2 * dtp_plan_num_microbatches(plan) * x->input;
@@ -398,8 +398,8 @@ static double standing_buffers(const struct dtp_memory_memo *memo, const struct 
     return buffers;
 }
 
-/* Layers gathered ahead, the one in use, and what is outside layers. By weights: the one in use, which
- * may be the embedding table, those gathered ahead, and what the forward left for the backward. */
+/* Returns the buffers of prefetched layers, the layer in use, and what is outside layers. With units counted
+ * in weights: the unit in use, maybe the embedding table, the prefetched ones, and what the forward left gathered. */
 static double unshard_buffers(const struct dtp_problem *problem, const struct dtp_plan *plan,
                               const struct rank_parts *r) {
     const struct dtp_framework *f = problem->framework;
@@ -417,8 +417,8 @@ static double unshard_buffers(const struct dtp_problem *problem, const struct dt
            ((f->wire.zero3_prefetch_layers + 1) * r->largest_layer + r->root);
 }
 
-/* What a layer's backward holds beside the activations in flight. A forward that runs beside it has made the same
- * layer of another microbatch; what it made before, backwards have let go of layer by layer (Megatron-Core,
+/* Returns what a layer's backward holds in addition to the activations in flight. A concurrent forward has made the
+ * same layer of another microbatch; for each layer that it made before, a backward has freed one (Megatron-Core,
  * TransformerModelChunkSchedulePlan.run()). */
 static double live_layer(const struct dtp_plan *plan, const struct activations *x,
                          const struct rank_parts *r) {
@@ -426,7 +426,7 @@ static double live_layer(const struct dtp_plan *plan, const struct activations *
     return x->working + r->again + beside;
 }
 
-/* 16-bit copies of the weights that autocast keeps; recomputation makes those of the layers again. */
+/* Returns the 16-bit copies of weights that autocast keeps; recomputation makes those of its layers when it runs. */
 static double cached_weights(const struct dtp_framework *f, const struct dtp_plan *plan,
                              const struct rank_parts *r) {
     double products = r->dense + r->experts - r->table;

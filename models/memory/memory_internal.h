@@ -1,8 +1,8 @@
 /* memory_internal.h: what the files of memory/ share: the memo with what it keeps, and the walk of our runtime.
  *
- * dtp_walk_act() walks one action, tensor by tensor. What it takes and gives depends on the chunk's stage and
- * on the buffers of gradients that are there, on nothing else: memory_walk.c lets each case be
- * walked once and then only adds, which is the same to the byte (tests/property/test_native_walk.c).
+ * dtp_walk_act() walks one action, tensor by tensor. What the action allocates and frees depends only on the stage
+ * of its chunk and on which gradient buffers exist. So memory_walk.c walks each case once and then only adds its
+ * result, which is the same to the byte (tests/property/test_native_walk.c).
  */
 #ifndef DTP_MODELS_MEMORY_INTERNAL_H
 #define DTP_MODELS_MEMORY_INTERNAL_H
@@ -13,33 +13,33 @@
 #include "models/schedule/schedule.h"
 #include "sim/base/memo.h"
 
-/* What a layer of one kind keeps of one microbatch. */
+/* What a layer of one kind keeps for one microbatch. */
 struct layer_kept {
     double kept, whole, again, launches[2], host_s[2], gpu_s[2]; /* as in struct activations */
 };
 
-/* Activations of one layer of each kind and one microbatch. */
+/* Bytes of the activations of one layer of each kind for one microbatch. */
 struct activations {
     double kept[DTP_NLAYER_KINDS];  /* between forward and backward */
     double whole[DTP_NLAYER_KINDS]; /* while the layer's backward runs */
-    double again[DTP_NLAYER_KINDS]; /* of that, what recomputation makes again for the backward */
+    double again[DTP_NLAYER_KINDS]; /* part of it that recomputation makes for the backward */
     double working;                 /* gradients of activations alive in the backward */
     double widest;                  /* the largest tensor of the layer's forward */
-    double input;                   /* of a layer: all that full recomputation keeps */
+    double input;                   /* a layer's input: all that full recomputation keeps */
     double gathered_input;          /* the same with the whole sequence, whatever tp */
-    double launches[2];             /* of a layer's forward and backward */
-    double host_s[2], gpu_s[2];     /* of the same, neither waiting; unset without queue_layers */
+    double launches[2];             /* kernels of a layer's forward, backward */
+    double host_s[2], gpu_s[2];     /* time of these without waits; unset without queue_layers */
 };
 
 /* What the chunks of a rank add up to. */
 struct rank_parts {
     double dense, experts, root, largest_layer;
-    double table; /* embedding table that no product reads: autocast leaves it alone */
+    double table; /* embedding table that no product reads: autocast makes no copy of it */
     double activations, whole_layer, again, logits, nlogits;
-    /* At the loss; of each microbatch in flight; until the step ends. */
+    /* logits: at the loss; saved_logits: of all microbatches in flight; outputs: until the step ends. */
     double saved_logits, outputs;
     int layers;
-    int in_flight;       /* microbatches, of all chunks */
+    int in_flight;       /* microbatches, summed over the chunks */
     bool gradients_live; /* a backward has run before activations peak */
 };
 
@@ -58,7 +58,7 @@ struct dtp_memory_memo {
     struct dtp_ops ops;
     struct dtp_action *action; /* [nactions] scratch: the order of one rank */
     size_t nactions;
-    /* [nstages] of the plan that was asked for last: most are like the one before */
+    /* [nstages] stages of the last plan: most plans have the stages of the one before */
     struct memory_stage *stage;
     size_t nstages;
     struct dtp_cut cut;
@@ -67,7 +67,7 @@ struct dtp_memory_memo {
 const struct activations *dtp_memory_activations(struct dtp_memory_memo *memo,
                                                  const struct dtp_plan *plan);
 
-/* ZeRO-1/2: the one piece that updated parameters are gathered into; 0: gathered in place. */
+/* Returns the size of the flat tensor into which ZeRO-1/2 gather updated parameters; 0: they gather in place. */
 static inline double dtp_memory_flat_gather_bytes(const struct dtp_framework *f,
                                                   const struct dtp_plan *plan,
                                                   const struct rank_parts *r) {
@@ -75,16 +75,16 @@ static inline double dtp_memory_flat_gather_bytes(const struct dtp_framework *f,
     return divided ? f->quirks.whole_gradients.flat_gather_bytes * (r->dense + r->experts) : 0;
 }
 
-/* Bytes of a rank: at the loss, at most in forward and backward, at most, and of the optimizer. */
+/* Bytes of a rank: at the loss, the most in forward and backward, the most of all, and the optimizer's. */
 struct rank_sums {
     double loss, passes, peak, optimizer;
 };
-/* Bytes of a rank that the caching allocator reserves where the card has room, and what it comes down to where
- * free blocks have to be given back. */
+/* Bytes that the caching allocator of a rank reserves while the card has room (wanted), and after it had to return
+ * its free blocks to the device (least). */
 struct reserved {
     double wanted, least;
 };
-/* The same without what is in use at the peak: it is given back before an allocation fails. */
+/* Returns the reserved bytes above those in use at the peak: the allocator returns them before an allocation fails. */
 struct reserved dtp_memory_idle_bytes(const struct dtp_memory_memo *memo,
                                       const struct dtp_plan *plan, const struct activations *x,
                                       const struct rank_parts *r, const struct rank_sums *sums);
@@ -107,7 +107,7 @@ struct chunk {
 struct walk {
     const struct dtp_plan *plan;
     struct dtp_native d;
-    bool gelu;  /* which the GEMMs around it compute */
+    bool gelu;  /* GELU runs inside the GEMMs before and after it */
     bool split; /* backward in two actions */
     bool fused; /* attention keeps a number per row, not the probabilities */
     int prefetch;
@@ -116,15 +116,15 @@ struct walk {
     int64_t live[NITEMS], sum, peak, at_peak[NITEMS];
 };
 
-/* Nothing but what is there before any parameter. */
+/* Starts a walk with the buffers that exist before any parameter. */
 void dtp_walk_begin(const struct dtp_problem *problem, const struct dtp_plan *plan, struct walk *w);
-/* The parameters of a virtual stage with their gradients and states. */
+/* Adds the parameters of a virtual stage with their gradients and optimizer states. */
 void dtp_walk_chunk(struct dtp_arena *a, const struct dtp_problem *problem, struct walk *w, int vs,
                     struct chunk *c);
-/* c: the chunk of the action; end: of the rank's list that the action is in. */
+/* Walks action x. c: the chunk of the action; end: the end of the rank's list that holds x. */
 void dtp_walk_act(struct walk *w, struct chunk *c, const struct dtp_action *x,
                   const struct dtp_action *end);
-/* The passes by which a rank's list is completed. */
+/* Returns the passes that complete a rank's list of actions. */
 struct dtp_schedule_passes dtp_walk_passes(const struct dtp_plan *plan);
 
 #endif

@@ -1,4 +1,4 @@
-/* What PyTorch's caching allocator has reserved beside what is allocated, while the card has room. */
+/* This file estimates what PyTorch's caching allocator reserves above what is allocated while the card has room. */
 #include <math.h>
 
 #include "models/memory/memory_internal.h"
@@ -8,12 +8,12 @@ struct ahead {
     double forwards, backwards;
 };
 
-/* What the queue holds, in layers' forwards. Each step starts with an empty one; behind the last forward come the last
- * launches that count, but in pipelines, where the GPU waits for the gradient and the host launches the
- * backward. The host runs ahead by a share of all launches: where a layer takes the GPU longer, else by how much faster
- * it is than the slowest host of its tensor-parallel group, for which the GPU waits in each collective. Where it
- * checks each collective with the other ranks it is as fast as they are, and where it polls transfers it waits for
- * each. */
+/* Returns what the launch queue holds, in forwards of layers. Each step starts with an empty queue. The last
+ * forward ends the launches that count; in pipelines the last backward counts too, which the host launches while the
+ * GPU waits for its gradient. The host leads by a share of all launches: as far as a layer takes the GPU longer than
+ * the host, or by how much faster the host is than the slowest host of its tensor-parallel group, for which the GPU
+ * waits in each collective. A host that checks each collective with the other ranks is as fast as they are, and one
+ * that polls transfers waits for each of them. */
 static double queued(const struct dtp_framework *f, const struct dtp_plan *plan,
                      const struct activations *x, const struct rank_parts *r) {
     if (f->host.checked_transfers)
@@ -25,16 +25,16 @@ static double queued(const struct dtp_framework *f, const struct dtp_plan *plan,
     return fmin(f->quirks.allocator_replay.queue_layers, lead * launched);
 }
 
-/* Where transfers are polled, a host that waits for a gradient goes on when it has seen the messages that announce it,
- * the sender sends it when it has seen them taken. Both look every check_poll_s: where the receiver waited first the
- * GPU then waits up to that long for the gradient (any share of it is as likely), while the host launches the backward
- * and the next forward; where the sender did, half of the times, it does not. P(share <= x) is (1 + x) / 2, and the
- * largest of n shares in the mean 1 - integral of P^n. Of two stages the first, with more layers, is mostly waited
- * for, and nothing is taken. */
+/* If transfers are polled, a host that waits for a gradient continues once it has seen the messages that announce it,
+ * and the sender sends the gradient once it has seen that they were received. Both look every check_poll_s. If the
+ * receiver waited first, the GPU waits for the gradient up to that long (each share of it is equally likely) while the
+ * host launches the backward and the next forward; if the sender waited first, which is half of the cases, the GPU does
+ * not wait. So P(share <= x) is (1 + x) / 2, and the largest of n shares is 1 - integral of P^n in the mean. With two
+ * stages the second mostly waits for the first, which has more layers, and the queue is taken as empty. */
 static struct ahead ahead_of_gradients(const struct dtp_framework *f, const struct dtp_plan *plan,
                                        const struct activations *x, const struct rank_parts *r) {
     struct ahead at = {0};
-    double n = dtp_plan_num_microbatches(plan) - r->in_flight + 1; /* beside all activations */
+    double n = dtp_plan_num_microbatches(plan) - r->in_flight + 1; /* with all activations held */
     double wait_s =
         f->quirks.polled_checks.check_poll_s * (1 - 2 / (n + 1) * (1 - ldexp(1, -(int)n - 1)));
     if (plan->pp <= 2)
@@ -45,8 +45,8 @@ static struct ahead ahead_of_gradients(const struct dtp_framework *f, const stru
     return at;
 }
 
-/* What the queue holds beside forwards are backwards. The first stage of a pipeline with as many microbatches in
- * flight as there are launches no forward behind a backward, so that only its last forward is in the queue. */
+/* The rest of the queue, which no forward fills, holds backwards. A first stage that has all microbatches of a step in
+ * flight launches no forward after a backward, so that its queue holds only its last forward. */
 static struct ahead ahead_of(const struct dtp_framework *f, const struct dtp_plan *plan,
                              const struct activations *x, const struct rank_parts *r) {
     int microbatches = dtp_plan_num_microbatches(plan);
@@ -61,24 +61,24 @@ static struct ahead ahead_of(const struct dtp_framework *f, const struct dtp_pla
     return at;
 }
 
-/* The first stage launches its warm-up while the GPU waits for the second stage to take the first two
- * microbatches, which in the first step starts late; not where it polls its transfers. */
+/* The first stage launches its warm-up while the GPU waits for the second stage to receive the first two microbatches;
+ * in the first step that stage starts with a delay. A stage that polls its transfers launches nothing meanwhile. */
 static double ahead_in_warm_up(const struct dtp_framework *f, const struct rank_parts *r) {
     double waiting = f->host.checked_transfers ? 0 : r->layers * (r->in_flight - 2.0);
     return fmin(fmax(0, waiting), f->quirks.allocator_replay.queue_layers);
 }
 
-/* Sequence parallelism scatters the whole sequence's sums after embedding, attention and MLP, and in the backward
- * the gradients of their inputs. The host frees each sum as soon as its reduce-scatter is launched, but what a
- * collective reads on a stream of its own is not used again before the GPU has done it (record_stream in
- * PyTorch's ProcessGroupNCCL): the sums of all launches that the queue holds. An allocation that fails waits for them
- * and gives back all that is free, and the next pass does so again: the queue is then filled from there on, by
- * backwards; the first step's warm-up does not come again. */
+/* Sequence parallelism reduce-scatters sums over the whole sequence after embedding, attention and MLP, and in the
+ * backward the gradients of their inputs. The host frees each sum once its reduce-scatter is launched, but PyTorch
+ * does not reuse the block until the GPU has run the collective, which reads it on a separate stream (record_stream in
+ * ProcessGroupNCCL). So the sums of all queued launches stay reserved. An allocation that fails waits for them and
+ * returns all free blocks to the device, and each later pass does the same: from then on the queue holds backwards
+ * only. The warm-up of the first step is not repeated. */
 static struct reserved deferred_bytes(const struct dtp_problem *problem,
                                       const struct dtp_plan *plan, const struct activations *x,
                                       const struct rank_parts *r) {
     const struct dtp_framework *f = problem->framework;
-    const double sums = 2; /* of a layer and direction */
+    const double sums = 2; /* per layer and direction */
     if (plan->tp == 1 || !plan->sequence_parallel || f->quirks.allocator_replay.queue_layers <= 0 ||
         r->layers == 0)
         return (struct reserved){0};
@@ -93,16 +93,16 @@ static struct reserved deferred_bytes(const struct dtp_problem *problem,
                                       (plan->pp > 1 ? steady : sums * fmin(r->layers, backwards))};
 }
 
-/* Blocks of the freed logits (in 16 bit, in fp32 and their softmax) hold so many pieces. */
+/* Returns how many pieces the blocks of the freed logits hold (in 16 bit, in fp32, and their softmax). */
 static double logits_room(const struct rank_parts *r, double piece_bytes) {
     return floor(2 * r->nlogits / piece_bytes) + 2 * floor(4 * r->nlogits / piece_bytes);
 }
 
-/* DeepSpeed's ZeRO-1/2 (stage_1_and_2.py) reduces gradients by flattened copies and gathers parameters into
- * another (ProcessGroupNCCL flattens the outputs of all_gather), both in 16 bit. Each is read or written on
- * NCCL's stream, so that the block of a freed copy serves the next only after the GPU: the host is ahead, and
- * the copies of all pieces are there at once, unless every launch waits for its kernel. In between the update
- * casts its gradients to fp32. Layers' activations leave blocks that are too small. */
+/* DeepSpeed's ZeRO-1/2 (stage_1_and_2.py) reduces gradients from flattened copies and gathers parameters into
+ * flat copies (ProcessGroupNCCL flattens the outputs of all_gather), both in 16 bit. NCCL's stream reads or writes
+ * each copy, so that the block of a freed copy is reused only after the GPU has run the collective. The host launches
+ * faster, so the copies of all pieces exist at once unless every launch waits for its kernel. Between the two the
+ * update casts its gradients to fp32. The blocks that activations of layers leave are too small. */
 static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan *plan,
                            const struct rank_parts *r) {
     const double all = r->dense + r->experts, most = f->quirks.allocator_replay.piece_params;
@@ -124,7 +124,7 @@ static double pieces_bytes(const struct dtp_framework *f, const struct dtp_plan 
     return gathered > largest && more > 0 ? bytes + more : bytes;
 }
 
-/* Of the optimizer, allocated by the first update; the master weights are there from the start. */
+/* Returns the optimizer state that the first update allocates; the master weights exist from the start. */
 static double moments_bytes(const struct dtp_framework *f, const struct rank_sums *sums) {
     const double master = 4; /* bytes per parameter */
     return f->keeps.optimizer_bytes > master
@@ -132,8 +132,8 @@ static double moments_bytes(const struct dtp_framework *f, const struct rank_sum
                : 0;
 }
 
-/* ZeRO-1 gathers into pieces, one for each rank and its own, which are copied out of one flat tensor. What freed
- * activations hold no block for, of which the widest and two of half its size are a layer's, is asked for anew. */
+/* ZeRO-1 gathers one flat tensor and copies it out into a piece for each rank and one more. A layer's freed activations
+ * leave one block of the widest tensor and two of half its size; pieces without a block need new memory. */
 static double gathered_anew(double flat, int replicas, const struct activations *x,
                             const struct rank_parts *r) {
     double piece = flat / replicas, blocks = 0;
@@ -143,10 +143,10 @@ static double gathered_anew(double flat, int replicas, const struct activations 
     return (flat > x->widest ? flat : 0) + fmax(0, replicas + 1 - blocks) * piece;
 }
 
-/* A stage without logits. The first update comes after all blocks of a backward: moments go into what
- * activations left, but what is gathered is asked for beside that, and takes the next step's activations. Where it
- * has no room the allocator gives back what is free. The embedding's gradient is larger than what a backward
- * frees. */
+/* Returns the reserved bytes of a stage without logits. The first update follows a backward: the moments go into blocks
+ * that activations left, but the gathered parameters need memory on top of that, which the next step's activations
+ * use later. If the device has no room for it, the allocator returns its free blocks. The embedding's gradient is
+ * larger than any block that a backward frees. */
 static struct reserved without_logits(const struct dtp_framework *f, const struct dtp_plan *plan,
                                       const struct activations *x, const struct rank_parts *r,
                                       const struct rank_sums *sums) {
@@ -158,9 +158,9 @@ static struct reserved without_logits(const struct dtp_framework *f, const struc
                              .wanted = table + fmax(first, sums->peak)};
 }
 
-/* Where layers keep the host busier than the GPU the sums of the first forward are free when its backward begins, and
- * the smallest block that holds cuBLAS's workspace (one of the two fixed ones) is such a sum, what the last norm's
- * output, a share of it, has left of it, unless the logits are smaller still. */
+/* If layers take the host longer than the GPU, the sums of the first forward are free when its backward begins. The
+ * smallest block that holds cuBLAS's workspace (one of the two fixed ones) is then such a sum, less the share of it
+ * that the last norm's output takes, unless the logits are smaller still. */
 static bool workspace_in_sum(const struct dtp_problem *problem, const struct dtp_plan *plan,
                              const struct activations *x, double logits_bytes) {
     double sum = x->gathered_input, left = sum - sum / plan->tp;
@@ -169,11 +169,11 @@ static bool workspace_in_sum(const struct dtp_problem *problem, const struct dtp
            left >= problem->framework->keeps.fixed_bytes / 2;
 }
 
-/* The logits in 16 bit are freed once they are fp32 but nothing of their size comes after. The freed fp32 ones
- * are split for good by the library workspace that the first backward takes, unless a smaller block is free, so that
- * the next forward asks for more; what is left of them the optimizer's moments may take, which the first update
- * allocates, and deferred inputs of reduce-scatters. The piece for the gathered parameters is asked for beside all
- * that where nothing freed is as large. */
+/* The 16-bit logits are freed after the cast to fp32, but no later tensor has their size. The workspace of the library,
+ * which the first backward allocates, splits the block of the freed fp32 logits for good, unless a smaller block is
+ * free, so that the next forward needs another block. The rest of the split block can hold the moments of the
+ * optimizer, which the first update allocates, and deferred inputs of reduce-scatters. The piece for the gathered
+ * parameters needs new memory if no freed block is as large. */
 static struct reserved with_logits(const struct dtp_problem *problem, const struct dtp_plan *plan,
                                    const struct activations *x, const struct rank_parts *r,
                                    const struct rank_sums *sums, struct reserved *deferred) {

@@ -1,7 +1,7 @@
-/* The allocations of our own runtime, tensor by tensor in the order of its actions (runtime/NOTES.md,
- * "Memory"): every tensor is rounded up to the heap's unit, the peak is the largest sum, and the items are
- * those of that moment. A compute action with the transfers and unshards around it is a step; a step of a
- * stage is walked once and then only added. */
+/* This file walks the allocations of our runtime, tensor by tensor in the order of its actions (runtime/NOTES.md,
+ * "Memory"). Every tensor is rounded up to the unit of the heap, the peak is the largest sum, and the items are
+ * those of that moment. A compute action with the transfers and unshards around it is a step; each kind of step of
+ * a stage is walked once, and its result is then only added. */
 #include "models/memory/memory_internal.h"
 #include "models/ops/op_native.h"
 #include "models/schedule/schedule.h"
@@ -103,7 +103,7 @@ static int64_t wide(const struct walk *w, int64_t width) {
 
 /* ---- a layer ---- */
 
-/* The whole sequence of a tensor that is divided over tp, for one product. */
+/* Takes or gives the whole sequence of a tensor that tp divides, for one product. */
 static void whole_input(struct walk *w, bool there) {
     if (w->d.sp && there)
         take(w, BUFFERS, w->HF);
@@ -119,7 +119,7 @@ static void reduced(struct walk *w) {
     give(w, ACTIVATIONS, w->HF);
 }
 
-/* The gradient of all tokens behind a dropout: a copy also where the sequence is whole. */
+/* Takes or gives the gradient of all tokens behind a dropout: it is a copy even if the sequence is not divided. */
 static void dropped_gradient(struct walk *w, bool there) {
     if (w->d.dropout && there)
         take(w, ACTIVATIONS, w->H);
@@ -161,7 +161,7 @@ static void layer_drop(struct walk *w) {
         give(w, ACTIVATIONS, kept[i]);
 }
 
-/* Through a column-parallel layer and its norm. */
+/* Walks the backward through a column-parallel layer and its norm. */
 static void through_norm(struct walk *w) {
     take(w, ACTIVATIONS, w->HF);
     reduced(w);
@@ -169,7 +169,7 @@ static void through_norm(struct walk *w) {
     give(w, ACTIVATIONS, w->H);
 }
 
-/* The gathered or plain gradient that a weight gradient has used. */
+/* Frees the gathered or plain gradient that a weight gradient has used. */
 static void give_gradient(struct walk *w) {
     if (w->d.sp)
         give(w, BUFFERS, w->HF);
@@ -386,7 +386,7 @@ static void weights(struct walk *w, struct chunk *c) {
         embed_weights(w, c);
 }
 
-/* What the next use of the chunk needs first. */
+/* Gathers the unit that the next use of the chunk needs first. */
 static void unshard(struct walk *w, struct chunk *c, const struct dtp_action *x,
                     const struct dtp_action *end) {
     for (const struct dtp_action *next = x + 1; next < end; next++) {
@@ -418,7 +418,7 @@ void dtp_walk_act(struct walk *w, struct chunk *c, const struct dtp_action *x,
     case DTP_A_RECV_B:
         take(w, ACTIVATIONS, w->H);
         break;
-    case DTP_A_SEND_F: /* of an earlier one; see kept_sent() of memory_native_ranks.c */
+    case DTP_A_SEND_F: /* frees an earlier tensor; see kept_sent() below */
     case DTP_A_SEND_B:
         give(w, ACTIVATIONS, w->H);
         break;
@@ -441,10 +441,10 @@ void dtp_walk_act(struct walk *w, struct chunk *c, const struct dtp_action *x,
 
 /* ---- a rank ---- */
 
-/* The workspace of the attention: probabilities of a head on the CPU. In 16 bit on GPUs it is cuDNN's for
- * the backward (runtime/cuda/attention_cudnn.c): row sums, dQ in fp32, 256 bytes of its own, and with
- * grouped queries dK and dV of every query head (asked of cuDNN 9.19 for sm_90). In fp32, and with dropout of
- * the probabilities, which is never cuDNN's: row sums. */
+/* Returns the workspace of the attention. The CPU holds the probabilities of one head. In 16 bit a GPU holds what
+ * cuDNN's backward needs (runtime/cuda/attention_cudnn.c): row sums, dQ in fp32, 256 bytes for cuDNN itself, and with
+ * grouped queries dK and dV of every query head (as cuDNN 9.19 reports for sm_90). In fp32, and with dropout of the
+ * probabilities, for which cuDNN is never used, a GPU holds row sums. */
 static int64_t workspace(const struct walk *w) {
     enum { CUDNN_BYTES = 256 };
     int64_t rows = w->d.tokens * w->d.heads, width = rows * w->d.head_dim;
@@ -502,17 +502,17 @@ struct dtp_schedule_passes dtp_walk_passes(const struct dtp_plan *plan) {
         .p2p = plan->pp > 1, .zero_stage = plan->zero_stage, .regather_backward = true};
 }
 
-/* What a step adds: by its end, and at its largest moment. */
+/* What a step adds to the memory by its end, and at its peak. */
 struct step {
     bool known;
     int64_t sum, peak, items[NITEMS], items_at_peak[NITEMS];
 };
 
-/* Stages that hold the same. `held`: an input gradient has made the buffers of ZeRO's gradients that the
- * weight gradient will give back. */
+/* A class of virtual stages that hold the same tensors. `held`: an input gradient has allocated the buffers of ZeRO's
+ * gradients, which the weight gradient will free. */
 struct stage_class {
     struct chunk chunk;
-    int rank, index; /* one of the chunks */
+    int rank, index; /* one chunk of the class */
     int64_t params, items[NITEMS];
     struct step step[DTP_A_W + 1][2]; /* by kind of action, held */
 };
@@ -525,10 +525,10 @@ struct ranks {
     struct dtp_schedule shape;
     struct stage_class **class; /* [nclasses] */
     int nclasses;
-    struct stage_class **of;       /* [vpp] of the rank that is walked */
+    struct stage_class **of;       /* [vpp] chunks of the walked rank */
     bool *held;                    /* [vpp] */
     struct dtp_chunk_links *links; /* [vpp] */
-    int sends_held, sent[2];       /* at most, so far; forward, backward */
+    int sends_held, sent[2];       /* sends_held: the most; sent: so far, forward and backward */
     struct dtp_action *action;
     int nactions;
 };
@@ -595,7 +595,7 @@ static void walk_step(const struct ranks *r, struct stage_class *c, enum dtp_act
     }
 }
 
-/* The step of an action, given what the actions before it have left. */
+/* Returns the step of an action, given what the actions before it have left. */
 static inline const struct step *next_step(struct ranks *r, const struct dtp_action *x) {
     bool *held = &r->held[x->chunk];
     struct step *step = &r->of[x->chunk]->step[x->kind][*held];
@@ -606,8 +606,8 @@ static inline const struct step *next_step(struct ranks *r, const struct dtp_act
     return step;
 }
 
-/* What an action leaves in memory beside its step, at whose end what it sends is gone: a sent tensor takes the
- * place of an earlier one, but the first ones do not have one. */
+/* Returns what an action leaves in memory that its step does not count. The step frees at its end what it sends, as if
+ * an earlier sent tensor were freed instead, but the first sends of a rank have no earlier one. */
 static int64_t kept_sent(struct ranks *r, const struct dtp_action *x) {
     int back = x->kind == DTP_A_F ? 0 : 1;
     bool sends = back ? r->links[x->chunk].far_before : r->links[x->chunk].far_after;
@@ -619,8 +619,8 @@ static int64_t kept_sent(struct ranks *r, const struct dtp_action *x) {
 
 /* ---- ranks ---- */
 
-/* Orders are periodic with period pp once all ranks are busy, after (vpp + 1) pp forwards at most: three times pp
- * microbatches have a whole period behind that, and stand for the step where no rank holds more with all of them. */
+/* The order of actions has period pp once all ranks are busy, after at most (vpp + 1) pp forwards. So 3 pp microbatches
+ * contain a whole period after that and stand for the whole step, unless a rank holds more with all microbatches. */
 static int microbatches_walked(const struct dtp_plan *p) {
     int m = dtp_plan_num_microbatches(p), few = 3 * p->pp + m % p->pp;
     bool all = m <= few || dtp_schedule_holds_more(p->schedule, p->pp, p->vpp, m, few);
@@ -682,7 +682,7 @@ static struct peak walk_rank(struct ranks *r, int rank) {
     return out;
 }
 
-/* The items at the peak of the rank that was walked last. */
+/* Fills in the items at the peak of the rank that was walked last. */
 static void fill(struct ranks *r, const struct peak *peak, struct dtp_stage_memory *out) {
     int64_t at[NITEMS];
     for (int i = 0; i < NITEMS; i++)

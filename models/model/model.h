@@ -1,6 +1,6 @@
-/* model.h: architecture of a network, its parameters and FLOPs.
+/* model.h: describes the architecture of a network and counts its parameters and FLOPs.
  *
- * Data: models/library/NAME.json (strict; each with `source`), or a Hugging Face config.json. One struct
+ * A model is read from models/library/NAME.json (strict; each with `source`) or a Hugging Face config.json. One struct
  * covers decoders (GPT, Llama, BLOOM, MPT), encoders (BERT, ViT), mixtures of experts (Mixtral,
  * DeepSeek) and a list of convolutions (ResNet): what an architecture lacks is 0 or false.
  *
@@ -8,9 +8,9 @@
  *   attention  h (a d) + 2 h (g d) + (a d) h      (+ biases; MLA has its own projections)
  *   MLP        2 h f, gated 3 h f                 (+ biases)
  *   norms, embeddings V h (+ positions), head V h unless tied
- * FLOPs of a forward pass count 2 per multiply-add of the matrix products, attention in full (not
- * halved by the causal mask; a layer with a window: its keys), the LM head included: 24 B s h^2 (1 + s / 6h) per GPT layer and
- * 2 B s h V for the head (Narayanan 2021, section 5.1: x 3 for forward and backward, x 4 with full
+ * FLOPs of a forward pass count 2 per multiply-add of the matrix products, attention in full (not halved
+ * by the causal mask; a layer with a window counts the keys in it) and the LM head: 24 B s h^2 (1 + s / 6h) per GPT
+ * layer and 2 B s h V for the head (Narayanan 2021, section 5.1: x 3 for forward and backward, x 4 with full
  * recomputation: 96 B s l h^2 (1 + s/6h + V/16lh)).
  */
 #ifndef DTP_MODELS_MODEL_H
@@ -28,15 +28,15 @@ enum dtp_position { DTP_POS_LEARNED, DTP_POS_ROPE, DTP_POS_ALIBI, DTP_POS_NONE }
 extern const char *const dtp_activation_names[], *const dtp_norm_names[],
                                                      *const dtp_position_names[];
 
-/* Layers and what else a stage holds, by the operations that they are. */
+/* The kinds of layers and other parts of a stage; parts of one kind run the same operations. */
 enum dtp_layer_kind {
-    DTP_LAYER_DENSE, /* the window of a model whose layers are all alike is its own */
+    DTP_LAYER_DENSE, /* also a layer with a window, if all layers have it */
     DTP_LAYER_MOE,
-    DTP_LAYER_DENSE_WINDOW, /* with a window, of a model in which others have none */
+    DTP_LAYER_DENSE_WINDOW, /* has a window, while other layers of the model have none */
     DTP_LAYER_MOE_WINDOW,
     DTP_LAYER_EMBEDDING,
     DTP_LAYER_HEAD,
-    DTP_LAYER_MTP, /* a depth of multi-token prediction beside its transformer layer */
+    DTP_LAYER_MTP, /* a depth of multi-token prediction without its transformer layer */
     DTP_LAYER_CONV,
     DTP_NLAYER_KINDS
 };
@@ -91,16 +91,16 @@ struct dtp_model {
     bool mlm_head;          /* BERT: dense h x h and norm before the decoder, which has a bias */
     bool nsp_head;          /* BERT: pooler h x h and next-sentence classifier h x 2 */
     double dropout,
-        attention_dropout;   /* of hidden states; of attention's probabilities. 0: no kernels */
+        attention_dropout;   /* hidden states; probabilities of attention. 0: no such kernels */
     int sliding_window;      /* keys that a query sees, itself included; 0: full attention */
-    int full_attention_step; /* every so many-th layer sees all keys; 0: none does */
+    int full_attention_step; /* every n-th layer sees all keys; 0: none does */
     bool chunked_attention; /* a query sees the keys of its own chunk of sliding_window (Llama 4) */
     int mtp_layers;         /* depths of multi-token prediction (DeepSeek-V3 2024, section 2.2) */
     struct dtp_moe moe;
     struct dtp_mla mla;
     int patch, image, classes,
         channels; /* ViT: (image / patch)^2 + 1 tokens; classes > 0: classifier, no LM head */
-    /* [nconvs] ResNet and alike; then layers counts stages of it only for show */
+    /* [nconvs] convolutional networks such as ResNet; `layers` is then only for display */
     struct dtp_conv *conv;
     int nconvs;
     int global_batch;        /* default, in sequences (images) */
@@ -109,20 +109,20 @@ struct dtp_model {
     const char *user_file;   /* the file that it was read from, NULL: the library's or a document */
 };
 
-/* The tables of a model file and of a member of its "convs": for the reader and for the manual. */
+/* These tables describe a model file and a member of its "convs", for the reader and for the manual. */
 extern const struct dtp_field dtp_model_fields[], dtp_conv_fields[];
 
 struct dtp_param_counts {
     uint64_t embedding; /* tokens, positions, types, embedding norm, patch projection; for a
                            list of convolutions: all of them */
     uint64_t dense_layer, moe_layer; /* one layer of each kind */
-    uint64_t moe_layer_experts;      /* of moe_layer, what ep divides (routed experts) */
-    uint64_t moe_layer_active;       /* of moe_layer, used by one token */
+    uint64_t moe_layer_experts;      /* part of moe_layer that ep divides (routed experts) */
+    uint64_t moe_layer_active;       /* part of moe_layer that one token uses */
     uint64_t final_norm;
     uint64_t head; /* untied LM head or classifier, MLM head; 0 when tied and bare */
-    uint64_t mtp;  /* of one depth of multi-token prediction beside its layer: norms and 2h x h */
+    uint64_t mtp;  /* one depth of multi-token prediction without its layer: norms and 2h x h */
     int dense_layers, moe_layers;
-    uint64_t total, active; /* of the main model, without multi-token prediction */
+    uint64_t total, active; /* the main model, without multi-token prediction */
 };
 
 /* name: an entry of models/library/, an alias, or a path (own JSON, Hugging Face config.json, or the folder
@@ -131,16 +131,16 @@ struct dtp_param_counts {
  */
 enum dtp_status dtp_model_load(struct dtp_arena *a, const char *name, struct dtp_model *out,
                                struct dtp_err *err);
-/* The same for many names: the aliases of all files are read with the first that is no file's name. *names: NULL
- * before, lives in `a`. */
+/* Loads one of many names: the aliases of all files are read when the first name comes that is no file's name. *names
+ * is NULL before the first call and lives in `a`. */
 struct dtp_model_names;
 enum dtp_status dtp_model_load_by(struct dtp_arena *a, struct dtp_model_names **names,
                                   const char *name, struct dtp_model *out, struct dtp_err *err);
-/* Own form or Hugging Face's (recognised by "model_type" / "architectures"). A document without a
- * name leaves "". */
+/* Reads dtplan's form or Hugging Face's (recognised by "model_type" or "architectures"). The name of a document
+ * without one is "". */
 enum dtp_status dtp_model_read(struct dtp_arena *a, const struct dtp_json *j, struct dtp_model *out,
                                struct dtp_err *err);
-/* *out: the flags that models of one family share ("gpt", "llama", "bert", ...), sizes 0. */
+/* Fills *out with the flags that models of one family share ("gpt", "llama", "bert", ...); sizes are 0. */
 enum dtp_status dtp_model_family(const char *family, struct dtp_model *out, struct dtp_err *err);
 /* Fills what a short description implies (kv_heads = heads, ffn = 4 h, head_dim = h / a, ...) and
  * checks the rest. For rows of measured runs, built in code. */
@@ -150,18 +150,18 @@ enum dtp_status dtp_model_list(struct dtp_arena *a, const char *const **out_name
                                struct dtp_err *err);
 
 bool dtp_model_layer_is_moe(const struct dtp_model *m, int layer);
-/* Those beyond the last are the depths' of multi-token prediction, of the last one's kind. */
+/* Layers beyond the last belong to the depths of multi-token prediction and have the kind of the last. */
 enum dtp_layer_kind dtp_model_layer_kind(const struct dtp_model *m, int layer);
 /* Adds the layers from .. to - 1 to the counts of their kinds. */
 void dtp_model_count_kinds(const struct dtp_model *m, int from, int to, int n[DTP_NLAYER_KINDS]);
-/* vocab: as published or padded by the framework. */
+/* Counts the parameters. vocab: as published, or as padded by the framework. */
 void dtp_model_params(const struct dtp_model *m, int vocab, struct dtp_param_counts *out);
-/* Counted over published_params, less 1, where that is more than 2 % and more than the rounding of its digits
- * (1.7e9 may be 1.65e9); else 0. A file with a gap does not describe the model that it names. */
+/* Returns counted / published_params - 1 if that exceeds 2 % and the rounding of the published digits (1.7e9 may be
+ * 1.65e9), else 0. A file with a gap does not describe the model that it names. */
 double dtp_model_published_gap(const struct dtp_model *m);
-/* Forward FLOPs of one sequence of seq tokens (image, for convolutions). */
+/* Returns the forward FLOPs of one sequence of seq tokens (of one image for convolutions). */
 double dtp_model_forward_flops(const struct dtp_model *m, int seq);
-/* The same without the pairs of queries and keys that a causal mask leaves out. */
+/* Returns the same without the pairs of queries and keys that a causal mask excludes. */
 double dtp_model_causal_flops(const struct dtp_model *m, int seq);
 
 #endif

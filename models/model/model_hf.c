@@ -7,7 +7,7 @@
 
 /* This file reads a config.json of Hugging Face. Model types name the same thing differently (n_embd, hidden_size,
  * d_model), so one table lists every name of each number; what a type means beyond its numbers is
- * its row: the family that sets the flags, and a function for its own keys. Keys that do not touch
+ * its row: the family that sets the flags, and a function for the keys that only it has. Keys that do not touch
  * sizes are passed over; a null counts as absent.
  *
  * To add a type: a row in the table of types, its function if it has keys of its own, and a config in
@@ -107,7 +107,7 @@ static enum dtp_status read_numbers(const struct dtp_json *j, struct dtp_model *
     return DTP_OK;
 }
 
-/* This is checked after the type had its say: some configs leave out what their class has by default. */
+/* This check runs after the function of the type: some configs leave out what their class has by default. */
 static enum dtp_status check_numbers(const struct dtp_json *j, const struct dtp_model *m,
                                      struct dtp_err *err) {
     char place[512];
@@ -184,7 +184,7 @@ static enum dtp_status read_window(const struct dtp_json *j, struct dtp_model *m
     return hf_int(j, "sliding_window", &m->sliding_window, err);
 }
 
-/* Qwen states a window that is switched off; on, it is that of the layers from max_window_layers on. */
+/* Qwen states a window even if it is switched off; if on, it applies to layers from max_window_layers on. */
 static enum dtp_status read_qwen_window(const struct dtp_json *j, struct dtp_model *m,
                                         struct dtp_err *err) {
     bool use = false;
@@ -250,7 +250,7 @@ static enum dtp_status read_chunks(const struct dtp_json *j, struct dtp_model *m
                                 : DTP_OK;
 }
 
-/* A list of all layers goes over what the type says: full ones are every so many-th, or all, or none. */
+/* A list of all layers overrides what the type says: every n-th layer, all layers or none see all keys. */
 static enum dtp_status read_layer_types(const struct dtp_json *j, struct dtp_model *m,
                                         struct dtp_err *err) {
     const struct dtp_json *types = hf_get(j, "layer_types");
@@ -281,7 +281,7 @@ static enum dtp_status read_layer_types(const struct dtp_json *j, struct dtp_mod
 
 /* ---- what the types with experts mean beyond their numbers ---- */
 
-/* What these call attention_bias is that of q, k and v. */
+/* These types call the bias of q, k and v attention_bias. */
 static enum dtp_status read_qkv_bias(const struct dtp_json *j, struct dtp_model *m,
                                      struct dtp_err *err) {
     (void)j, (void)err;
@@ -384,7 +384,7 @@ static enum dtp_status read_olmoe(const struct dtp_json *j, struct dtp_model *m,
     return read_experts(j, m, err);
 }
 
-/* All matrices have biases, the router too. */
+/* All matrices have biases, and so has the router. */
 static enum dtp_status read_gpt_oss(const struct dtp_json *j, struct dtp_model *m,
                                     struct dtp_err *err) {
     m->attention_bias = m->mlp_bias = m->moe.router_bias = true;
@@ -476,7 +476,7 @@ static enum dtp_status read_phi(const struct dtp_json *j, struct dtp_model *m,
     return DTP_OK;
 }
 
-/* OPT keeps two more rows than positions; the 350M model is another architecture. */
+/* OPT's position table has two more rows than positions; its 350M model has another architecture. */
 static enum dtp_status read_opt(const struct dtp_json *j, struct dtp_model *m,
                                 struct dtp_err *err) {
     int projection = m->hidden;
@@ -514,7 +514,7 @@ static void if_absent(int *to, int value) {
     *to = *to > 0 ? *to : value;
 }
 
-/* Numbers that equal Gemma3TextConfig's defaults may be left out. */
+/* A config may leave out numbers that equal the defaults of Gemma3TextConfig. */
 static enum dtp_status read_gemma3(const struct dtp_json *j, struct dtp_model *m,
                                    struct dtp_err *err) {
     m->qk_norm = true;
@@ -548,7 +548,7 @@ static enum dtp_status read_stablelm(const struct dtp_json *j, struct dtp_model 
     return hf_bool(j, "use_qkv_bias", &m->qkv_bias, err);
 }
 
-/* Its layer norms have no weights; those that we count all the same are 0.004 % of 7B. */
+/* OLMo's layer norms have no weights; we count them nevertheless, which adds 0.004 % to the 7B model. */
 static enum dtp_status read_olmo(const struct dtp_json *j, struct dtp_model *m,
                                  struct dtp_err *err) {
     (void)j, (void)err;
@@ -628,7 +628,7 @@ static enum dtp_status read_starcoder2(const struct dtp_json *j, struct dtp_mode
     return read_window(j, m, err);
 }
 
-/* RoBERTa has the masked-language head only, and padding takes two positions. */
+/* RoBERTa has only the masked-language head, and padding takes two positions. */
 static enum dtp_status read_roberta(const struct dtp_json *j, struct dtp_model *m,
                                     struct dtp_err *err) {
     (void)j, (void)err;
@@ -796,7 +796,7 @@ static const char *short_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Models that see or hear keep their language model in a config of its own. */
+/* Models with vision or audio keep the config of their language model in a nested object. */
 static const struct dtp_json *language_model(const struct dtp_json *j) {
     const struct dtp_json *text = hf_get(j, "text_config");
     bool of_text = text && dtp_json_type(text) == DTP_JSON_OBJECT;

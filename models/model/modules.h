@@ -1,10 +1,10 @@
 /* modules.h: parts of a layer that selective recomputation can choose, as Megatron-Core's --recompute-modules names
- * them. What each runs again and what it lets go of is marked on the operations (op.h: again_by, dropped_by) where
- * they are made; here is what a module is called, which models have it, and what it does, for people.
+ * them. The operations are marked where they are made with the modules that repeat them and that drop what
+ * they saved (op.h: again_by, dropped_by); this header names the modules, the models that have them, and what they do.
  *
  * Two kinds (Megatron-LM core 0.13, moe/README.md, "Fine-grained Recomputation"). An output-discarding module
- * frees what it made once the next product has read it and makes it again when that product's backward asks;
- * what it read stays. An ordinary checkpoint (core_attn, mlp, moe, shared_experts) keeps its input alone.
+ * frees its output once the next product has read it and recomputes it when that product's backward needs it;
+ * its input stays. An ordinary checkpoint (core_attn, mlp, moe, shared_experts) keeps its input alone.
  */
 #ifndef DTP_MODELS_MODULES_H
 #define DTP_MODELS_MODULES_H
@@ -37,7 +37,7 @@ enum {
 
 extern const char *const dtp_module_names[]; /* NULL-terminated */
 struct dtp_module_text {
-    const char *again, *dropped; /* what runs again; what is not kept */
+    const char *again, *dropped; /* what is recomputed; what is not kept */
     const char *where;           /* the layers that have it */
 };
 extern const struct dtp_module_text dtp_module_texts[DTP_NMODULES];

@@ -80,9 +80,9 @@ static double layer_params(const struct dtp_op_build *b, bool moe) {
            experts / ((double)b->key->etp * b->key->ep);
 }
 
-/* Copies beside the collectives of ZeRO: gradients into the buckets and out of them; of ZeRO-3: gathered parameters
- * into place, gradients into the buffer that is reduced (a conversion where they travel in fp32). Recomputation uses
- * what the backward gathered; the backward gathers layers again, but not what is outside them. */
+/* Adds ZeRO's copies: gradients into and out of buckets; with ZeRO-3 gathered parameters into place and gradients into
+ * the reduced buffer (a conversion if they travel in fp32). Recomputation uses what the backward gathered; the backward
+ * gathers layers again, but not the parameters outside them. */
 static void zero_copies(struct dtp_op_build *b, double params) {
     bool block = dtp_layer_is_block(b->key->kind);
     const struct dtp_framework *f = b->f;

@@ -4,7 +4,7 @@
  * dividing by tp, cp, ep; the framework says what is fused. Each operation belongs to one pass:
  * F forward, I input gradient, W weight gradient (B = I + W; elementwise backward kernels are in I).
  * What full recomputation repeats is the F list; what selective recomputation repeats are
- * those that one of the plan's modules runs again (modules.h; by default the attention core of Korthikanti 2022,
+ * those that one of the plan's modules recomputes (modules.h; by default the attention core of Korthikanti 2022,
  * section 5).
  *
  * saved_bytes of an F operation: what it keeps for the backward. Their sum per layer is
@@ -25,21 +25,21 @@ struct dtp_op {
     const char *name; /* static: "qkv", "softmax", "fc1", "tp all_reduce" */
     enum dtp_op_kind kind;
     enum dtp_pass pass;
-    int again_by;         /* F: modules (bits) whose recomputation runs it again */
+    int again_by;         /* F: modules (bits) whose recomputation repeats it */
     int dropped_by;       /* F: modules whose recomputation does not keep saved_bytes */
     bool again;           /* repeated by any */
     bool repeated;        /* by the plan's recomputation; F of a layer only */
-    bool overlapped;      /* collective: runs beside compute as far as the framework hides it;
-                              cp: beside the attention of the same pass */
+    bool overlapped;      /* collective: overlaps compute as far as the framework hides it;
+                              cp: overlaps the attention of the same pass */
     double count;         /* times per layer and microbatch */
-    double slowdown;      /* of a product, by the clock at the power limit; 1: none */
+    double slowdown;      /* factor on a product: clock at the power limit; 1: none */
     double launches;      /* kernels that the host launches for it, each time */
     double saved_bytes;   /* F only, all `count` together */
     struct dtp_gemm gemm; /* GEMM, BMM */
     struct dtp_attention_shape attention;
     enum dtp_kernel kernel; /* KERNEL */
     double bytes, elements; /* KERNEL: read + written; also the buffer of a COLLECTIVE */
-    double rows, cols;      /* KERNEL of our own runtime, which are timed by both; else 0 */
+    double rows, cols;      /* KERNEL of our runtime, timed by both; else 0 */
     enum dtp_collective collective;
     enum dtp_axis axis;
 };
@@ -55,11 +55,11 @@ struct dtp_ops {
  * microbatch_size and dtype of the plan. */
 void dtp_ops_layer(const struct dtp_problem *problem, const struct dtp_plan *plan,
                    enum dtp_layer_kind kind, struct dtp_ops *out);
-/* The same by its key, at the highest clock. */
+/* Lists the same operations by the key, at the highest clock. */
 void dtp_op_list(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                  struct dtp_ops *out);
 double dtp_op_flops(const struct dtp_op *op); /* all `count` together */
-/* Seconds of the operation alone on the problem's cluster, without host time and kernel gap. */
+/* Returns the seconds of the operation alone on the problem's cluster, without host time and kernel gap. */
 double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
                      const struct dtp_op *op);
 /* The same by the key, which may be of all kinds. */
@@ -76,10 +76,10 @@ bool dtp_op_follows_clock(enum dtp_layer_kind kind); /* its products do */
 /* One layer of such operations at the highest clock, without rests. */
 struct dtp_load_mix dtp_op_load(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                                 const struct dtp_ops *ops);
-/* How much longer the products take in the stages of all kinds' key, with its bubble. of: a layer of each kind. */
+/* Returns how much longer products take in the stages of the key `all`, with its bubble. of: a layer of each kind. */
 double dtp_op_slowdown(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                        const struct dtp_load_mix of[DTP_NLAYER_KINDS]);
-/* How much longer a product takes however rested the chip is, >= 1. */
+/* Returns how much longer a product takes even on a rested chip, >= 1. */
 double dtp_op_droop(const struct dtp_gpu *g, const struct dtp_op *op);
 
 #endif

@@ -1,7 +1,7 @@
-/* Operations of attention: projections, the core fused or unfused, multi-head latent attention. */
+/* This file lists the operations of attention: projections, the core fused or not, multi-head latent attention. */
 #include "models/ops/op_internal.h"
 
-/* From the scores to their softmax; returns the bytes of an element in it. batch: heads x microbatch of a rank. */
+/* Adds the steps from scores to softmax; returns the bytes of its elements. batch: heads x microbatch of a rank. */
 static double softmax_of_scores(struct dtp_op_build *b, double batch, double scores) {
     double e = b->e;
     /* Megatron's kernel works on 16 bit and on whole blocks of heads (is_kernel_available). */
@@ -9,7 +9,7 @@ static double softmax_of_scores(struct dtp_op_build *b, double batch, double sco
     bool half = e < 4;
     bool fused =
         b->f->kernels.fused_softmax && half && (multiple == 0 || (int64_t)batch % multiple == 0);
-    /* Where the heads do not make whole blocks it falls back to fp32 between conversions
+    /* The softmax falls back to fp32 between conversions if the heads do not make whole blocks
      * (forward_torch_softmax under query-key layer scaling); plain unfused softmax stays in 16 bit. */
     bool wide = !fused && half && multiple > 0;
     double w = wide ? 4 : e;
@@ -60,7 +60,7 @@ static void eager_scores(struct dtp_op_build *b, double scores) {
     dtp_op_keep(b, 6 * scores);
 }
 
-/* Scores in memory (Korthikanti 2022, section 4.1): S = b a s^2 / t elements. */
+/* The scores are in memory (Korthikanti 2022, section 4.1): S = b a s^2 / t elements. */
 static void unfused_core(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double heads = m->heads / b->t, seq = b->problem->seq, d = m->head_dim, e = b->e;
@@ -98,7 +98,7 @@ static void unfused_core(struct dtp_op_build *b) {
     }
 }
 
-/* Queries see keys of their own stretch of so many tokens only; 0: of all. The last stretch may be shorter: all
+/* Queries see only keys of their stretch of `tokens` tokens; 0: all keys. The last stretch may be shorter: all
  * are as long as their mean. */
 static void stay_within(struct dtp_attention_shape *s, int tokens) {
     if (tokens <= 0 || tokens >= s->seq_kv)
@@ -249,7 +249,7 @@ void dtp_op_attention_block(struct dtp_op_build *b) {
     int norm = b->out->n;
     dtp_op_norm(b, "norm 1", b->z, b->e * b->z);
     bool mla = m->mla.kv_lora_rank > 0;
-    if (mla) /* of other attention it is a part of the product */
+    if (mla) /* elsewhere the product includes it */
         dtp_op_again(b, norm, DTP_BIT_LAYERNORM);
     else
         dtp_op_norm_within(b, norm);

@@ -1,4 +1,4 @@
-/* What the lists of every stack are made of: kernels, products with their casts, norms, collectives, MLPs. */
+/* This file builds what the lists of every stack share: kernels, products with casts, norms, collectives, MLPs. */
 #include <assert.h>
 #include <string.h>
 
@@ -109,7 +109,7 @@ static void cast(struct dtp_op_build *b, enum dtp_pass pass, double elements, do
 /* Input and output gradient are cast to FP8 and transposed for the weight gradient (Micikevicius 2022;
  * TransformerEngine); with sequence parallelism each rank casts its part of what is gathered next: the h wide input
  * of a column-parallel layer, the output gradient of a row-parallel one. What was gathered, and what a norm wrote, is
- * transposed by a kernel of its own (TransformerEngine 1.11, module/base.py, grad_output_preprocess(), and
+ * transposed by a separate kernel (TransformerEngine 1.11, module/base.py, grad_output_preprocess(), and
  * layernorm_linear.py); else the cast writes both. */
 static void casts(struct dtp_op_build *b, struct dtp_op_shape s) {
     double in = s.m * s.k * s.batch, out = s.m * s.n * s.batch;
@@ -250,7 +250,7 @@ static const struct dtp_op_row rms_norm[] = {{"norm to fp32", F, DTP_K_STRIDED, 
 #undef I
 #undef W
 
-/* Without autocast. What its weight multiplies and its input in fp32 stay. */
+/* Adds an RMS norm without autocast. Its fp32 input and what its weight multiplies are kept. */
 void dtp_op_rms_norm_in_parts(struct dtp_op_build *b, double elements) {
     dtp_op_rows(b, rms_norm, elements);
     dtp_op_keep(b, 6 * elements);
@@ -261,7 +261,7 @@ void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, doub
         dtp_op_rms_norm_in_parts(b, elements);
         return;
     }
-    /* Reads x and writes y. Backward: dx reads x and dy and writes dx, the parameters read both again. */
+    /* The forward reads x and writes y. The backward reads x and dy for dx, and again for the parameters. */
     double x = b->f->quirks.fp32_norms.norm_fp32 ? 4 : b->e, y = b->e;
     bool again = b->f->quirks.fp32_norms.repeats_norms;
     if (b->f->quirks.fp32_norms.norm_fp32) {
@@ -311,11 +311,11 @@ void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n) {
 }
 
 void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias) {
-    /* Gated: reads both halves, writes one. A bias that is not fused costs a pass of its own. */
+    /* A gated activation reads both halves and writes one. A bias that is not fused costs a separate pass. */
     double e = b->e, x = rows * b->ffn, in = b->m->gated_ffn ? 2 : 1;
     if (bias && !b->fused_activation && !b->f->kernels.fused_linear_bias)
         dtp_op_kernel(b, "fc1 bias", DTP_PASS_F, DTP_K_ELEMENTWISE, 2 * e * in * x, in * x);
-    /* Unfused, SiLU of the gate is a tensor of its own, kept for its product with the other half. */
+    /* Unfused, SiLU of the gate is a separate tensor, kept for its product with the other half. */
     double gate_kept = b->m->gated_ffn && !b->fused_activation ? 1 : 0;
     double passes = gate_kept > 0 ? 5.0 / 3 : 1;
     dtp_op_kernel(b, "activation", DTP_PASS_F, DTP_K_ACTIVATION, passes * e * (in + 1) * x, x)

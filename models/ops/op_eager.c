@@ -1,5 +1,5 @@
-/* op_eager.c: the layers of Hugging Face models as eager PyTorch runs them: every operator is a kernel
- * of its own. The lists are those of traces of PyTorch 2.11 (FSDP2 GPT-2, pipelined Llama), in order;
+/* op_eager.c: the layers of Hugging Face models as eager PyTorch runs them: every operator is a
+ * separate kernel. The lists are those of traces of PyTorch 2.11 (FSDP2 GPT-2, pipelined Llama), in order;
  * bytes are counted per element of the tensor, `elements` is the number of elements that the kernels
  * which are not vectorised (broadcast, strided or converting) work on per element of the tensor.
  *
@@ -140,7 +140,7 @@ static const struct dtp_op_row cross_entropy[] = {
 #undef I
 #undef W
 
-/* RMS norm as Python has it; with a kernel of its own it is that of layer norm. */
+/* Whether RMS norm runs as Python operators; a fused RMS norm counts as layer norm's kernel. */
 static bool rms(const struct dtp_op_build *b) {
     return b->m->norm == DTP_NORM_RMS && !b->f->kernels.fused_norm;
 }
@@ -252,7 +252,7 @@ struct tensors {
     double cast, all;
 };
 
-/* What happens to params weights in n tensors beside the products: autocast converts them and their gradients;
+/* Adds what happens to `params` weights in n tensors besides products: autocast converts them and their gradients;
  * gradients move into buckets or are added up. */
 static void parameters(struct dtp_op_build *b, double params, struct tensors n) {
     double wide = dtp_framework_autocasts(b->f, b->key->zero_stage) ? 4 : 2;

@@ -2,7 +2,7 @@
  * stack runs so: depths of multi-token prediction, the convolutions of a CNN. */
 #include "models/ops/op_internal.h"
 
-/* The norm is a module of its own before experts, a part of the dense MLP otherwise. */
+/* The norm is a separate module before experts, else a part of the dense MLP. */
 static void mlp_block(struct dtp_op_build *b, bool moe) {
     int from = b->out->mlp = b->out->n;
     if (!b->m->parallel_block)
@@ -25,8 +25,8 @@ static void mlp_block(struct dtp_op_build *b, bool moe) {
 }
 
 /* Weight gradients go into a buffer. Fused, the GEMM's epilogue reads the buffer before it adds (4 bytes in
- * fp32; the wider write hides). Otherwise, with several microbatches, a kernel of its own reads the new and
- * the old and writes, for each tensor. params: of the layer, on this rank. */
+ * fp32; the wider write hides). Otherwise, with several microbatches, a separate kernel reads the new and
+ * the old gradient and writes the sum, for each tensor. params: of the layer, on this rank. */
 static void accumulation(struct dtp_op_build *b, double params) {
     double g = b->f->kernels.fp32_gradient_accumulation ? 4 : 2;
     double vectors =
@@ -73,7 +73,7 @@ void dtp_op_fused_embedding(struct dtp_op_build *b) {
     dtp_op_kernel(b, "row gradients", DTP_PASS_W, DTP_K_EMBEDDING, 3 * e * full, full);
 }
 
-/* Passes over the logits, bytes each. PyTorch's and fused: all in one class of kernel. */
+/* One pass over the logits with its bytes. PyTorch's and the fused loss use one class of kernel in all passes. */
 struct pass {
     enum dtp_pass pass;
     enum dtp_kernel kernel;
@@ -110,7 +110,7 @@ static void loss(struct dtp_op_build *b, double logits) {
     double width = how == DTP_LOSS_FUSED                         ? b->e / 2
                    : b->f->quirks.traced_gaps.half_cross_entropy ? 0.5
                                                                  : 1;
-    int sums = how == DTP_LOSS_COMPILED ? 2 : 3; /* of maximum, target logit, sum */
+    int sums = how == DTP_LOSS_COMPILED ? 2 : 3; /* maximum, target logit, sum */
     for (const struct pass *p = losses[how]; p < losses[how] + MAX_PASSES && p->bytes > 0; p++) {
         enum dtp_kernel kernel = /* in 16 bit not measured */
             b->f->quirks.traced_gaps.half_cross_entropy && p->kernel == DTP_K_STRIDED
@@ -123,7 +123,7 @@ static void loss(struct dtp_op_build *b, double logits) {
         dtp_op_collective(b, "tp loss", DTP_PASS_F, DTP_ALL_REDUCE, DTP_AXIS_TP, 4 * b->tokens);
 }
 
-/* LM head and loss. */
+/* Adds the LM head and the loss. */
 void dtp_op_fused_head(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double e = b->e, n = b->tokens;
@@ -155,8 +155,8 @@ void dtp_op_fused_head(struct dtp_op_build *b) {
 }
 
 /* The next tokens' embeddings and the hidden states, each normed, side by side through a projection that tp
- * divides by columns and whose output is gathered (Megatron-Core, multi_token_prediction.py); behind the
- * layer, the shared head with a final norm of its own. */
+ * divides by columns and whose output is gathered (Megatron-Core, multi_token_prediction.py); after the
+ * layer, the shared head with a separate final norm. */
 void dtp_op_mtp(struct dtp_op_build *b) {
     double n = b->tokens, bytes = n * b->h * b->e;
     enum dtp_dtype head = b->dtype;
@@ -181,7 +181,7 @@ void dtp_op_mtp(struct dtp_op_build *b) {
     dtp_op_fused_head(b);
 }
 
-/* Each convolution as an implicit GEMM, followed by batch norm and activation (He 2015, table 1). */
+/* Adds each convolution as an implicit GEMM, with batch norm and activation after it (He 2015, table 1). */
 void dtp_op_convolutions(struct dtp_op_build *b) {
     const struct dtp_model *m = b->m;
     double batch = b->key->microbatch_size, e = b->e;

@@ -18,7 +18,7 @@ struct dtp_op_build {
     double h, t;   /* hidden size, tp */
     double q_width, kv_width, ffn; /* a d / t, g d / t, f / t */
     int window;           /* keys that a query of this layer sees, fewer than all; 0: all */
-    enum dtp_dtype dtype; /* of the GEMMs being added: FP8 in layers, 16 bit elsewhere */
+    enum dtp_dtype dtype; /* the GEMMs being added: FP8 in layers, 16 bit elsewhere */
     bool dropout, attention_dropout, tp_overlap;
     bool fused_activation; /* one kernel between the products of the MLP */
     bool norm_cast; /* the norm of the block wrote the FP8 cast that its first products read */
@@ -49,35 +49,35 @@ void dtp_op_linears(struct dtp_op_build *b, const char *name, struct dtp_op_shap
 void dtp_op_norm_within(struct dtp_op_build *b, int from);
 struct dtp_op *dtp_op_collective(struct dtp_op_build *b, const char *name, enum dtp_pass pass,
                                  enum dtp_collective kind, enum dtp_axis axis, double bytes);
-/* A norm of so many elements, forward and backward. */
+/* Adds a norm of `elements` elements, forward and backward. */
 void dtp_op_norm(struct dtp_op_build *b, const char *name, double elements, double saved_bytes);
 /* Output of a block: bias, dropout and the residual add. */
 void dtp_op_residual(struct dtp_op_build *b, bool bias);
-/* Kept for the weight gradient: an input that only the product needs, what attention made, the input of a
+/* Return what is kept for the weight gradient: an input that only the product needs, attention's output, the input of a
  * column-parallel layer. */
 double dtp_op_input_bytes(const struct dtp_op_build *b, double elements);
 double dtp_op_context_bytes(const struct dtp_op_build *b, double elements);
 double dtp_op_column_input_bytes(const struct dtp_op_build *b);
-/* Products of their own on one input: their n + 1 input gradients are summed. */
+/* Adds the sum of the n + 1 input gradients of separate products on one input. */
 void dtp_op_input_gradient_adds(struct dtp_op_build *b, double n);
-/* Between the products of an MLP of width ffn (for ffn = b->ffn). */
+/* Adds the activation between the products of an MLP of width ffn (for ffn = b->ffn). */
 void dtp_op_activation(struct dtp_op_build *b, double rows, bool bias);
-/* A dense MLP on so many rows; saved_in_bytes: of its input. */
+/* Adds a dense MLP on `rows` rows; saved_in_bytes: what its input keeps. */
 void dtp_op_mlp(struct dtp_op_build *b, const char *up, const char *down, double rows,
                 double saved_in_bytes);
-/* The experts of a layer with all that surrounds them (op_moe.c). */
+/* Adds the experts of a layer with all that surrounds them (op_moe.c). */
 void dtp_op_moe(struct dtp_op_build *b);
 /* Entry and exit of a block that tp divides (Shoeybi 2019; Korthikanti 2022). */
 void dtp_op_tp_enter(struct dtp_op_build *b);
 void dtp_op_tp_leave(struct dtp_op_build *b);
-/* Attention core: fused, or with scores in memory. */
+/* Adds the attention core, fused or with scores in memory. */
 /* The kernel that the problem asks for, else the framework's on this GPU. */
 enum dtp_attention dtp_op_attention_kernel(const struct dtp_op_build *b);
 void dtp_op_attention_core(struct dtp_op_build *b);
-/* Norm, projections, core, output projection and residual (op_attention.c). */
+/* Adds norm, projections, core, output projection and residual (op_attention.c). */
 void dtp_op_attention_block(struct dtp_op_build *b);
-/* Forward operations from `from` on: these modules run them again, and do not keep what they saved; of products
- * from there on the input is made again, so that it is not kept and its FP8 cast runs again. */
+/* Marks the forward operations from `from` on: these modules recompute them and do not keep what they saved. Inputs of
+ * products from there on are recomputed, so that they are not kept and their FP8 casts are repeated. */
 void dtp_op_again(struct dtp_op_build *b, int from, int modules);
 void dtp_op_dropped(struct dtp_op_build *b, int from, int modules);
 void dtp_op_input_dropped(struct dtp_op_build *b, int from, int modules);
@@ -100,14 +100,14 @@ void dtp_op_rms_norm_in_parts(struct dtp_op_build *b, double elements);
 void dtp_op_fused_layer(struct dtp_op_build *b, bool moe, double params);
 void dtp_op_fused_embedding(struct dtp_op_build *b);
 void dtp_op_fused_head(struct dtp_op_build *b);
-/* A depth of multi-token prediction: embedding, projection and head around its layer. */
+/* Adds a depth of multi-token prediction: embedding, projection and head around its layer. */
 void dtp_op_mtp(struct dtp_op_build *b);
 void dtp_op_convolutions(struct dtp_op_build *b);
 /* Eager PyTorch, one kernel per operator (op_eager.c). */
 void dtp_op_eager_layer(struct dtp_op_build *b, bool moe, double params);
 void dtp_op_eager_embedding(struct dtp_op_build *b);
 void dtp_op_eager_head(struct dtp_op_build *b);
-/* Our own runtime (op_native.c). */
+/* These write the operations of our runtime (op_native.c). */
 void dtp_op_native_layer(struct dtp_op_build *b, bool moe, double params);
 void dtp_op_native_embedding(struct dtp_op_build *b);
 void dtp_op_native_head(struct dtp_op_build *b);

@@ -11,7 +11,7 @@ struct routed {
     double local;   /* experts that it holds */
     double fullest; /* load of the fullest rank over the mean */
     double rows;    /* rows that the fullest rank's experts work on */
-    bool gathered;  /* over etp, whose ranks each route tokens of their own */
+    bool gathered;  /* over etp, whose ranks each route different tokens */
 };
 
 /* The experts of a rank average their loads, so that the excess of the fullest falls with the root of their
@@ -40,7 +40,7 @@ static double tiled(const struct dtp_op_build *b, double rows) {
     return dtp_framework_capacity(b->f, b->m) > 0 ? tile * ceil(rows / tile) : rows + tile / 2;
 }
 
-/* The operations from `from` on, each for one of n experts after another. */
+/* Repeats the operations from `from` on for one of n experts after another. */
 static void one_by_one(struct dtp_op_build *b, int from, double n) {
     for (int i = from; i < b->out->n; i++) {
         struct dtp_op *op = &b->out->at[i];
@@ -123,7 +123,7 @@ static void gather_back(struct dtp_op_build *b, const struct routed *r) {
     dtp_op_kernel(b, "unpermute", DTP_PASS_I, DTP_K_EMBEDDING, 2 * e * x, x);
 }
 
-/* Rows back where they came from, each token the sum of its own. */
+/* Moves rows back where they came from; each token is the sum of its rows. */
 static void unpermute(struct dtp_op_build *b, const struct routed *r) {
     double x = r->sent * b->h, bytes = b->e * (x + r->own * b->h);
     if (b->f->kernels.moe_gathers_rows) {
@@ -184,7 +184,7 @@ static void gather_rows(struct dtp_op_build *b, const struct routed *r, bool bac
                       back ? DTP_ALL_GATHER : DTP_REDUCE_SCATTER, DTP_AXIS_ETP, bytes);
 }
 
-/* Product in 16 bit, or of fp32 copies; softmax, top-k, auxiliary loss, counts and the map of rows are kernels of their own
+/* Product in 16 bit, or of fp32 copies; softmax, top-k, auxiliary loss, counts and the map of rows are separate kernels
  * on n x experts elements in fp32. */
 static void router(struct dtp_op_build *b, const struct routed *r) {
     double elements = r->own * b->m->moe.experts, x = r->own * b->h;

@@ -1,5 +1,5 @@
-/* Our own runtime, as its executor runs it (runtime/transformer*.c): one call, one kernel; collectives stop the rank.
- * Element counts stand for the work of a class of kernels; the device's file has its rates. */
+/* This file lists our runtime's operations as its executor runs them (runtime/transformer*.c): each call is a kernel,
+ * and collectives stop the rank. Element counts stand for the work of a kernel class; the GPU file has the rates. */
 #include "models/ops/op_native.h"
 
 #include "models/ops/op_internal.h"
@@ -149,8 +149,8 @@ static void expand(struct native *x, const char *name, int64_t out, bool bias) {
     tp_reduce(x, DTP_PASS_I);
 }
 
-/* The mask is drawn again, not read, which takes the time of the kernel: that of "bias, dropout and residual", though
- * it reads one tensor less (H200, 4096 x 2048, in a step: 15.8 us for both). */
+/* The backward draws the mask a second time instead of reading it. That takes as long as "bias, dropout and residual",
+ * though it reads one tensor less (H200, 4096 x 2048, in a step: 15.8 us for both). */
 static void drop(struct native *x, const char *name, enum dtp_pass pass) {
     if (x->d.dropout)
         kernel(x, name, pass, DTP_K_DROPOUT, x->d.local_tokens, x->d.hidden);
@@ -184,10 +184,10 @@ static bool has_gelu(const struct native *x) {
     return x->b->f->kernels.fused_bias_activation && !m->gated_ffn && m->activation == DTP_ACT_GELU;
 }
 
-/* Rates are those of GELU; gated ones: gate(). At the end
- * of a GEMM (fused_bias_activation) it is timed with it, or, where that was not, GELU costs what the GEMM then moves beside its own: a tensor more
- * written instead of one read and one written, and backward one read instead of two and one written. One
- * H100, 8192 x 8192: 51 of 92 us and 46 of 135 us (traces/measured/runtime_cuda_h100.json). */
+/* The rates are those of GELU; gate() has the gated ones. GELU at the end of a GEMM (fused_bias_activation) is timed
+ * with the GEMM. If that was not measured, it costs what the GEMM moves in addition: the forward writes one more tensor
+ * instead of reading one and writing one, and the backward reads one instead of reading two and writing one. On an
+ * H100 with 8192 x 8192: 51 of 92 us and 46 of 135 us (traces/measured/runtime_cuda_h100.json). */
 static void activation(struct native *x) {
     const struct dtp_model *m = x->b->m;
     bool gated = m->gated_ffn, fused = has_gelu(x);
@@ -208,7 +208,7 @@ static void activation(struct native *x) {
         gate(x, op, 5.0 / 3);
 }
 
-/* Scores of one head at a time, kept as probabilities. */
+/* Adds the core, which makes the scores of one head at a time and keeps the probabilities. */
 static void core(struct native *x) {
     const struct dtp_native *d = &x->d;
     const struct dtp_attention_shape shape = {
@@ -309,7 +309,7 @@ static double collective_s(const struct dtp_native_comm *c, enum dtp_collective 
 
 static double kernel_s(const struct dtp_native_comm *c, enum dtp_kernel k, double elements) {
     const struct dtp_gpu *g = &c->problem->cluster->gpu;
-    double e = c->problem->framework->wire.reduce_bytes; /* of gradients */
+    double e = c->problem->framework->wire.reduce_bytes; /* bytes of a gradient */
     return dtp_device_kernel_s(g, k, 2 * e * elements, elements) + g->kernel_gap_s;
 }
 
@@ -318,7 +318,7 @@ static double partial_s(const struct dtp_native_comm *c, int runs, int64_t eleme
     return c->d.sp ? runs * collective_s(c, DTP_ALL_REDUCE, c->tp, (double)elements / runs) : 0;
 }
 
-/* One unit: its partial gradients over tp, then over dp. */
+/* Times the reduction of one unit: its partial gradients over tp, then over dp. */
 static double reduce_s(const struct dtp_native_comm *c, int64_t n, double over_tp_s) {
     int zero = c->zero_stage;
     if (n == 0)

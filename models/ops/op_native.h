@@ -1,4 +1,4 @@
-/* op_native.h: what a rank of our own runtime holds: sizes after dividing, and units of parameters.
+/* op_native.h: what a rank of our runtime holds: sizes after dividing, and units of parameters.
  *
  * A unit is a flat buffer of parameters padded to a multiple of dp: what ZeRO shards, what one gradient
  * reduction is and what ZeRO-3 gathers. The units of a virtual stage, in order:
@@ -14,9 +14,9 @@
 
 struct dtp_native {
     int64_t tokens, local_tokens, hidden,
-        seq; /* of a microbatch; local: under sequence parallelism */
+        seq; /* one microbatch; local: with sequence parallelism */
     int64_t heads, kv_heads, head_dim, q_width, kv_width, qkv_width;
-    int64_t ffn, up_width, vocab; /* of this rank; up_width = 2 ffn when gated */
+    int64_t ffn, up_width, vocab; /* on this rank; up_width = 2 ffn when gated */
     int kv_copies;                /* tp ranks that hold the same key-value head */
     int64_t layer_params, norm_params;
     bool sp; /* sequence parallel */
@@ -43,15 +43,15 @@ struct dtp_native_stage {
 };
 void dtp_native_stage_of(const struct dtp_model *m, const struct dtp_cut *cut, int dp,
                          const struct dtp_native *d, int vs, struct dtp_native_stage *out);
-/* Elements of all units. */
+/* Returns the elements of all units. */
 int64_t dtp_native_stage_params(const struct dtp_native_stage *s);
 
-/* ZeRO-2 and -3 over a microbatch and all stages: the collectives that all ranks wait for, those that are
- * gathered ahead, and the longest of them. */
+/* Times of ZeRO-2 and -3 over a microbatch and all stages: the collectives that all ranks wait for, the
+ * prefetched gathers, and the longest of them. */
 struct dtp_native_waits {
     double reduce_s, gather_s, layer_gather_s;
 };
-/* all: of all kinds. */
+/* all: the key of all kinds. */
 struct dtp_native_waits dtp_native_waits_of(const struct dtp_problem *problem,
                                             const struct dtp_layer_key *all);
 

@@ -34,8 +34,8 @@ static bool goes_once(const struct dtp_layer_key *key, const struct dtp_op *op,
     return shape && key->ep_per_node > 0 && op->axis == DTP_AXIS_EP && shape->nodes > 1;
 }
 
-/* The network cards at their own rate, or the fabric's where it is less, and beside them the rows that the GPUs of a
- * node pass on (DeepEP reaches 43 to 58 GB/s of 50 between nodes: deepseek-ai/DeepEP, README, internode kernels of 16
+/* The network cards run at their rate, or at the fabric's if it is less, while the GPUs of a node pass rows to each
+ * other (DeepEP reaches 43 to 58 GB/s of 50 between nodes: deepseek-ai/DeepEP, README, internode kernels of 16
  * to 64 ranks). */
 static double per_node_s(const struct dtp_problem *problem, const struct dtp_op *op,
                          const struct dtp_group_shape *shape, const struct dtp_coll_cost *rows) {
@@ -89,8 +89,8 @@ static double collective_time_s(const struct dtp_problem *problem, const struct 
     return time_s > hops_s ? time_s : hops_s;
 }
 
-/* By rows and columns where they were measured, of an element read and one written: a kernel that moves less
- * takes that much less. */
+/* Times a kernel by rows and columns if they were measured, with one element read and one written: a kernel that
+ * moves less takes less in proportion. */
 static double kernel_time_s(const struct dtp_gpu *gpu, enum dtp_dtype dtype,
                             const struct dtp_op *op) {
     double rows_s = dtp_device_rows_s(gpu, op->kernel, op->rows, op->cols);
@@ -211,7 +211,7 @@ static double product_bytes(const struct dtp_gpu *g, const struct dtp_op *op) {
                                                 : attention_bytes(g, &op->attention));
 }
 
-/* Those that go with the clock. */
+/* Returns the joules that depend on the clock. */
 static double product_j(const struct dtp_power_cal *p, const struct dtp_op *op) {
     return op->kind == DTP_OP_GEMM ? dtp_op_flops(op) * gemm_j_per_flop(p, op->gemm.dtype)
                                    : op->count * attention_j(p, &op->attention);
@@ -262,12 +262,12 @@ static void whole_model(const struct dtp_model *m, int n[DTP_NLAYER_KINDS]) {
     dtp_stage_count(m, &whole, 0, n);
 }
 
-/* Collectives of ZeRO-2 and -3 in our own runtime: the chip rests while they are waited for, and takes their
- * power too while they run beside a layer. */
+/* Adds the collectives of ZeRO-2 and -3 of our runtime: the chip rests while ranks wait for them, and draws power
+ * for them too while a layer runs. */
 static void add_waits(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                       const struct dtp_load_mix *layer, double stretches, struct dtp_load_mix *m) {
     struct dtp_native_waits w = dtp_native_waits_of(problem, all);
-    const double forward = 1.0 / 3, backward = 2.0 / 3; /* of a layer's time */
+    const double forward = 1.0 / 3, backward = 2.0 / 3; /* shares of a layer's time */
     double layer_s = layer->product_s + layer->other_s, hidden_s = 0;
     for (int pass = 0; pass < 2; pass++) {
         double beside_s = layer_s * (pass == 0 ? forward : backward);

@@ -17,7 +17,7 @@ static int counted_microbatches(const struct dtp_problem *problem, int microbatc
     return all || microbatches < 2 ? microbatches : 2;
 }
 
-/* Our own runtime waits for ZeRO's collectives, which depend on dp; elsewhere dp only gives the microbatches. */
+/* Our runtime waits for ZeRO's collectives, which depend on dp; elsewhere dp only gives the microbatches. */
 static void add_clock(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       const struct dtp_placed *placed, struct dtp_layer_key *out) {
     out->microbatches = dtp_plan_num_microbatches(plan);

@@ -1,8 +1,8 @@
-/* key.h: all that a costed function reads beside the problem.
+/* key.h: all that a costed function reads besides the problem.
  *
  * What lists, times or weighs the operations of a layer takes the problem and a struct dtp_layer_key, what costs the
- * end of a step a struct dtp_update_key; neither sees the plan. What one key gave, every plan with the same key gets
- * from a memo, and the compiler sees to it that nothing else was looked at. The members have the names of the plan's,
+ * end of a step a struct dtp_update_key; neither sees the plan. All plans with the same key get one result from
+ * a memo, and the compiler ensures that the function reads nothing else. The members have the names of the plan's,
  * with defaults resolved: 0 overlaps, modules and degrees are gone.
  *
  *     struct dtp_layer_key all, one;
@@ -18,11 +18,11 @@
  * Shapes are those of a struct dtp_placed, which must stay; NULL where nothing is timed, or the plan has no place. */
 struct dtp_layer_key {
     const struct dtp_group_shape *tp_shape, *cp_shape, *ep_shape, *etp_shape;
-    const struct dtp_group_shape *dp_shape; /* of dp x cp, as the last members */
+    const struct dtp_group_shape *dp_shape; /* dp x cp, as the last members */
     enum dtp_layer_kind kind;               /* DTP_NLAYER_KINDS: of all kinds */
     int tp, cp, ep, etp;                    /* ep and etp: 1 without experts */
     int microbatch_size;
-    int microbatches; /* of a step; 2: two or more, where no more than that counts */
+    int microbatches; /* in a step; 2: two or more, if only that has an effect */
     int zero_stage, sequence_parallel;
     enum dtp_recompute recompute;
     int recompute_modules; /* dtp_plan_modules() */
@@ -36,7 +36,7 @@ struct dtp_layer_key {
 /* placed NULL: for what takes no time. */
 void dtp_layer_key_of(const struct dtp_problem *problem, const struct dtp_plan *plan,
                       const struct dtp_placed *placed, struct dtp_layer_key *out);
-/* all: of the same problem. */
+/* all: a key of the same problem. */
 void dtp_layer_key_kind(const struct dtp_problem *problem, const struct dtp_layer_key *all,
                         enum dtp_layer_kind kind, struct dtp_layer_key *out);
 
@@ -51,7 +51,7 @@ struct dtp_update_key {
     enum dtp_offload offload;
     enum dtp_offload_to offload_to;
     enum dtp_dtype dtype;
-    int microbatches; /* of a step; 0 where none of them offloads by itself */
+    int microbatches; /* in a step; 0 if none of them offloads by itself */
 };
 
 void dtp_update_key_of(const struct dtp_problem *problem, const struct dtp_plan *plan,

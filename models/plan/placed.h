@@ -26,7 +26,7 @@ struct dtp_placed_memo {
     const struct dtp_problem *problem;
     struct dtp_memo memo, shapes;
 };
-/* For one problem, which must stay. */
+/* The memo serves one problem, which must stay. */
 void dtp_placed_memo_init(struct dtp_placed_memo *m, struct dtp_arena *a,
                           const struct dtp_problem *problem);
 const struct dtp_placed *dtp_placed_find(struct dtp_placed_memo *m, const struct dtp_plan *plan);

@@ -1,8 +1,8 @@
 /* plan.h: a layout: plain data, totally ordered, JSON and command line in and out.
  *
- * tp x cp x pp x dp = GPUs; etp x ep divides tp x cp x dp, where etp is tp unless it is given. One table of fields (dtp_plan_fields) reads and writes
- * JSON, parses `--tp 8`, and prints. Legality, with a reason for every refusal, is in one place:
- * dtp_plan_check().
+ * tp x cp x pp x dp = GPUs; etp x ep divides tp x cp x dp, where etp is tp unless it is given. One table of fields
+ * (dtp_plan_fields) reads and writes JSON, parses `--tp 8`, and prints. One function, dtp_plan_check(), decides
+ * whether a plan is legal, with a reason for every refusal.
  */
 #ifndef DTP_MODELS_PLAN_H
 #define DTP_MODELS_PLAN_H
@@ -24,9 +24,9 @@ extern const char *const dtp_recompute_names[], *const dtp_offload_names[],
  * an int. */
 #define DTP_MAX_DEGREE 16383
 #define DTP_MAX_MICROBATCH 1048575
-/* Of a step: orders and simulations grow with them, so that this bounds the time and memory of a plan; a tag
- * (lower.h) has room for 2^19. What is trained has some hundred, a batch of 4 million tokens on one GPU a
- * thousand or two. */
+/* A step has at most so many microbatches: orders and simulations grow with their number, so that this bounds the
+ * time and memory of a plan; a tag (lower.h) has room for 2^19. Training runs have some hundred, a batch of
+ * 4 million tokens on one GPU has a thousand or two. */
 #define DTP_MAX_MICROBATCHES 16384
 
 struct dtp_plan {
@@ -54,7 +54,7 @@ struct dtp_plan {
     enum dtp_dtype dtype;
 };
 
-/* In the order of a command line. The option of a field is its name with '-' for '_', and every option
+/* The fields are in the order of a command line. The option of a field is its name with '-' for '_', and every option
  * takes a value: "--zero-stage 1 --sequence-parallel true --layers-per-stage 5,6,5". */
 extern const struct dtp_field dtp_plan_fields[];
 
@@ -64,7 +64,7 @@ int dtp_plan_compare(const struct dtp_plan *a, const struct dtp_plan *b);
 static inline int dtp_plan_num_microbatches(const struct dtp_plan *p) {
     return p->global_batch_size / (p->microbatch_size * p->dp);
 }
-/* Of a stage's layers, those whose forward is repeated: which they are does not count. */
+/* Returns the share of a stage's layers whose forward is repeated; which layers they are has no effect. */
 static inline double dtp_plan_recomputed_share(const struct dtp_plan *p, int layers) {
     bool some = p->recompute_layers > 0 && p->recompute_layers < layers;
     return some ? p->recompute_layers / (double)layers : 1;
@@ -90,7 +90,7 @@ static inline bool dtp_plan_p2p_blocks(const struct dtp_plan *p, const struct dt
 static inline double dtp_plan_expert_ranks(const struct dtp_plan *p) {
     return (double)dtp_plan_etp(p) * p->ep;
 }
-/* With ZeRO: ranks that share the state of one part of an expert. */
+/* Returns how many ranks share the state of one part of an expert with ZeRO. */
 static inline double dtp_plan_expert_sharers(const struct dtp_plan *p) {
     return p->zero_group > 0 ? p->zero_group
                              : (double)p->tp * p->cp * p->dp / dtp_plan_expert_ranks(p);
@@ -99,7 +99,7 @@ static inline double dtp_plan_expert_sharers(const struct dtp_plan *p) {
 enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluster *c,
                                const struct dtp_framework *f, struct dtp_placement *out,
                                struct dtp_err *err);
-/* How a plan divides the model among its ranks: all that the parameters of a stage depend on. No padding. */
+/* How a plan divides the model among its ranks: the parameters of a stage depend on nothing else. It has no padding. */
 struct dtp_cut {
     const int *layers_per_stage; /* NULL: as even as it goes */
     int tp, ep, etp, pp, vpp;    /* etp resolved */
@@ -134,13 +134,13 @@ static inline bool dtp_plan_alike(const struct dtp_plan *p, const struct dtp_mod
            m->moe.experts + m->full_attention_step + m->mtp_layers == 0 && m->nconvs == 0 &&
            m->layers % (p->pp * p->vpp) == 0;
 }
-/* Of the virtual stage that holds the most. */
+/* Returns the layers of the virtual stage that holds the most. */
 int dtp_plan_most_layers(const struct dtp_plan *p, const struct dtp_model *m);
 /* Both at once: returns the layers. */
 int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first);
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs);
-/* "--tp 8 --pp 16 --dp 8 --schedule 1f1b ...": what dtplan accepts again. Only what differs from the
- * default; tp, pp, dp, schedule and the batch sizes always. global_batch_size is "--batch". */
+/* Writes the plan as options of dtplan: "--tp 8 --pp 16 --dp 8 --schedule 1f1b ...". It lists tp, pp, dp, schedule and
+ * batch sizes always, other fields only if they differ from the default. global_batch_size is "--batch". */
 const char *dtp_plan_flags(struct dtp_arena *a, const struct dtp_plan *p);
 /* Layers of each virtual stage, "1,2,2", of Megatron-Core's layout "Et|tt|ttL", where (tt|)*3 and t*3 repeat
  * (pipeline_parallel_layer_layout.py): E embedding, t a layer, m multi-token prediction, L loss. NULL: no layout. */
@@ -227,26 +227,26 @@ struct dtp_stage {
     double dense_params;         /* on one tp rank: what dp x cp replicates */
     double expert_params;        /* on one tp and ep rank: routed experts */
     double largest_layer_params; /* on one tp and ep rank */
-    double root_params;          /* of dense_params, outside the layers: embedding, norm, head */
+    double root_params; /* part of dense_params outside the layers: embedding, norm, head */
 };
 
 /* Layers of a virtual stage with those of multi-token prediction, which follow the model's on the last one
  * (Megatron-Core: mtp_on_this_rank()). */
 int dtp_stage_layers(const struct dtp_model *m, const struct dtp_plan *plan, int vs);
-/* How many of each kind virtual stage vs (0 .. pp*vpp-1) holds. */
+/* Counts the layers of each kind that virtual stage vs (0 .. pp*vpp-1) holds. */
 void dtp_stage_count(const struct dtp_model *m, const struct dtp_plan *plan, int vs,
                      int n[DTP_NLAYER_KINDS]);
 /* counts: dtp_model_params() of the model. vs: 0 .. pp*vpp-1. */
 void dtp_stage_of(const struct dtp_model *m, const struct dtp_param_counts *counts,
                   const struct dtp_cut *cut, int vs, struct dtp_stage *out);
 
-/* What is asked: everything but the plan. */
+/* The problem is everything but the plan. */
 struct dtp_problem {
     const struct dtp_model *model;
     const struct dtp_cluster *cluster;
     const struct dtp_framework *framework;
     int gpus, seq, global_batch;
-    uint64_t memory_limit_bytes; /* of device memory */
+    uint64_t memory_limit_bytes; /* bound on device memory */
     int attention;               /* enum dtp_attention, or -1: the framework's */
     int document_tokens; /* packed sequences: fused attention stays in documents of so many; 0: none */
     int offloaded_layers; /* activations of so many layers are moved to the host and back */
@@ -259,8 +259,8 @@ struct dtp_problem {
  *   several chunks a rank want pp x vpp to divide the layers, unless the framework has uneven_chunks, or
  *   uneven stages and layers_per_stage is given; no stage is left without a layer but with account_for_ends;
  *   convolution models are data parallel: every other degree is 1, no recomputation;
- *   cp splits the sequence in 2 cp chunks (zig-zag), each rank's share again by tp under sequence
- *   parallelism; offload of parameters needs ZeRO-3. */
+ *   cp splits the sequence in 2 cp chunks (zig-zag), and sequence parallelism splits each
+ *   rank's share by tp; offload of parameters needs ZeRO-3. */
 enum dtp_reason dtp_plan_check(const struct dtp_problem *problem, const struct dtp_plan *plan);
 /* The framework's list has the schedule. */
 bool dtp_framework_has_schedule(const struct dtp_framework *framework, int schedule);

@@ -44,7 +44,7 @@ static enum dtp_reason check_convolutions(const struct dtp_plan *p) {
     return DTP_LEGAL;
 }
 
-/* What tp and cp divide. */
+/* Checks all that tp and cp divide. */
 static enum dtp_reason check_shapes(const struct dtp_problem *q, const struct dtp_plan *p) {
     const struct dtp_model *m = q->model;
     if (p->sequence_parallel && p->tp == 1)
@@ -90,7 +90,7 @@ static bool may_hide(const struct dtp_framework *f, const struct dtp_plan *p) {
            !(dtp_plan_modules(p) & DTP_BIT_MOE);
 }
 
-/* As Megatron-Core's initialize_model_parallel() and MoELayer.forward() have it. */
+/* These rules are those of Megatron-Core's initialize_model_parallel() and MoELayer.forward(). */
 static enum dtp_reason check_experts(const struct dtp_problem *q, const struct dtp_plan *p) {
     int experts = q->model->moe.experts;
     int64_t etp = dtp_plan_etp(p), ranks = (int64_t)p->tp * p->cp * p->dp;
@@ -170,7 +170,7 @@ static enum dtp_reason check_schedule(const struct dtp_plan *p) {
     return DTP_LEGAL;
 }
 
-/* As even as it goes but for the last, where layers can be given stage by stage. */
+/* Whether stages are as even as possible except the last, if layers can be given stage by stage. */
 static bool leaves_layers(const struct dtp_problem *q, const struct dtp_plan *p, int n) {
     return p->last_stage_less > 0 && n > 1 && n <= DTP_MAX_STAGES &&
            dtp_framework_takes_layers(q->framework) && !p->layers_per_stage.at &&

@@ -37,7 +37,7 @@ static int least(int a, int b) {
     return a < b ? a : b;
 }
 
-/* 1F1B after so many forwards. */
+/* Writes 1F1B after `warmup` forwards. */
 static int one_by_one(int m, int warmup, struct dtp_action *out) {
     struct dtp_action *at = out;
     warmup = least(warmup, m);
@@ -87,7 +87,7 @@ static inline void group_next(struct group_walk *w) {
         w->microbatch -= w->pp;
 }
 
-/* Forwards before the first backward: Megatron-LM, core/pipeline_parallel. */
+/* Returns the forwards before the first backward as in Megatron-LM, core/pipeline_parallel. */
 static int interleaved_warmup(int pp, int vpp, int m, int rank) {
     return least(2 * (pp - rank - 1) + (vpp - 1) * pp, m * vpp);
 }
@@ -362,7 +362,7 @@ const struct dtp_schedule_kind dtp_schedule_kinds[] = {
 
 /* ---- finding and making ---- */
 
-/* "Interleaved 1F1B (Paddle)" -> "interleaved1f1b" */
+/* Turns "Interleaved 1F1B (Paddle)" into "interleaved1f1b". */
 static void plain_name(const char *name, char *out, size_t size) {
     size_t n = 0;
     for (; *name && *name != '(' && n + 1 < size; name++)

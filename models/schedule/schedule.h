@@ -52,7 +52,7 @@ enum dtp_action_kind {
     DTP_A_RECV_F,
     DTP_A_SEND_B, /* gradients to vs - 1 */
     DTP_A_RECV_B,
-    DTP_A_RECOMPUTE, /* forward again before B (or I) */
+    DTP_A_RECOMPUTE, /* repeats the forward before B (or I) */
     DTP_A_UNSHARD,   /* all-gather of a chunk's parameters (ZeRO-3) */
     DTP_A_RESHARD,
     DTP_A_REDUCE_GRAD, /* gradients of a chunk: once, or per microbatch */
@@ -116,8 +116,8 @@ struct dtp_schedule_kind {
     /* Writes the compute order of one rank into out (room for dtp_schedule_max_actions()); returns the
      * number of actions. NULL: cannot be generated (DTP_SCHED_USER). */
     int (*generate)(int pp, int vpp, int m, int rank, struct dtp_action *out);
-    /* Most microbatches that a rank holds activations of at once, summed over its chunks; a split backward holds
-     * them until W. Equal to the peak that dtp_schedule_in_flight() counts. */
+    /* returns the most microbatches whose activations a rank holds at once, summed over its chunks; a split backward
+     * holds them until W. It equals the peak that dtp_schedule_in_flight() counts. */
     int (*in_flight)(int pp, int vpp, int m, int rank);
     /* dtp_schedule_sends_held(); NULL: 1. */
     int (*sends_held)(int pp, int m);
@@ -142,7 +142,7 @@ size_t dtp_schedule_max_actions(int vpp, int m);
 /* Rank that holds a virtual stage and the chunk it is there. */
 void dtp_schedule_holder(int kind, int pp, int vpp, int vs, int *rank, int *chunk);
 
-/* Compute actions of all ranks. */
+/* Makes the compute actions of all ranks. */
 enum dtp_status dtp_schedule_make(struct dtp_arena *a, int kind, int pp, int vpp, int m,
                                   struct dtp_schedule *out, struct dtp_err *err);
 
@@ -174,7 +174,7 @@ int dtp_schedule_complete_one(const struct dtp_schedule *shape, int rank,
  * arrive by themselves. DTP_EINPUT when not. */
 enum dtp_status dtp_schedule_check(struct dtp_arena *a, const struct dtp_schedule *s,
                                    struct dtp_err *err);
-/* Most microbatch-activations held at once by a rank, per chunk: in_flight[pp * vpp], by rank * vpp +
+/* Finds the most microbatch activations that a rank holds at once, per chunk: in_flight[pp * vpp], by rank * vpp +
  * chunk; a split backward holds its microbatch until W ran (Qi 2023, table 1: what W needs is 32 of
  * the 34 s b h). peak[rank]: the largest sum over chunks and, in peak_chunk[rank * vpp + chunk], the
  * sum's terms at the first such moment. Any may be NULL. */

@@ -61,7 +61,7 @@ static void unshard(struct list *l, struct dtp_action x) {
     l->unsharded[x.chunk] = true;
 }
 
-/* After an action that used the parameters. */
+/* Frees gathered parameters after an action that used them. */
 static void reshard(struct list *l, struct dtp_action x) {
     if (!l->unsharded[x.chunk])
         return;
@@ -98,7 +98,7 @@ static void add_backward(struct list *l, struct dtp_action x) {
     reshard(l, x);
 }
 
-/* After B or W: the microbatch's gradients are complete. */
+/* Adds a reduction after B or W, when the gradients of the microbatch are complete. */
 static void add_reduce(struct list *l, struct dtp_action x) {
     bool last = --l->backward[x.chunk] == 0;
     if (l->passes->reduce && (last || l->passes->reduce_per_microbatch))
