@@ -51,7 +51,7 @@ static bool add_values(struct dtp_arena *a, const struct dtp_report *r, enum dtp
     dtp_space_init(a, &r->setup->problem, &relaxed, &space);
     int n = dtp_space_values(&space, limit, values, MOST_VALUES);
     for (int i = 0; i < n; i++) {
-        int last = i; /* of a run without a gap */
+        int last = i; /* end of a run without a gap */
         while (runs(limit) && last + 1 < n && values[last + 1] == values[last] + 1)
             last++;
         dtp_str_printf(s, "%s%s", i ? ", " : "",
@@ -148,8 +148,8 @@ static int nearest(const struct dtp_report *r, bool of_gpus) {
     return nearest_round(r, of_gpus);
 }
 
-/* What the framework refuses of a field, beside which the other reasons do not matter where a limit asks
- * for it. */
+/* The reasons by which the framework refuses a field; if a limit asks for such a field, other reasons do not
+ * matter. */
 static const struct {
     enum dtp_reason reason;
     enum dtp_limit limit;
@@ -181,7 +181,7 @@ static void add_reason(struct dtp_str *s, const struct dtp_counts *c, int reason
                    (unsigned long long)c->reason[reason], (unsigned long long)c->candidates);
 }
 
-/* Those of the limits that were asked for; where there are none, the most frequent ones. */
+/* Adds the reasons that concern the limits asked for; if there are none, the most frequent reasons. */
 static void add_reasons(struct dtp_str *s, const struct dtp_report *r) {
     const struct dtp_counts *c = &r->search->counts;
     int named = 0;

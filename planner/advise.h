@@ -12,8 +12,8 @@
 /* Why a search found nothing, as one line. The search has nresults 0. */
 const char *dtp_advise(struct dtp_arena *a, const struct dtp_report *r);
 
-/* --why-not: what became of the plans with these fields, beside the best plan of the search; where the
- * space has none, of those with the nearest values. */
+/* --why-not: reports what became of the plans with these fields, compared with the best plan of the search;
+ * if the space has none, it reports those with the nearest values. */
 enum dtp_status dtp_why_not(struct dtp_arena *a, const struct dtp_term *t,
                             const struct dtp_report *r, const struct dtp_limits *fields,
                             const struct dtp_search_options *options, struct dtp_err *err);

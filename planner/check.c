@@ -280,7 +280,7 @@ void dtp_check_line(struct dtp_arena *a, const struct dtp_term *t, const struct 
     dtp_term_print(t, fabs(error) <= 1 ? DTP_PLAIN : DTP_RED, " %+6.2f %%\n", error);
 }
 
-/* Sums of each term over all rows. */
+/* Prints the sums of each term over all rows. */
 static void print_terms(const struct dtp_term *t, const struct dtp_check *c) {
     fprintf(t->file, "\nmean over layouts and ranks, ms     predicted  measured\n");
     for (int i = 0; i < DTP_CHECK_TERMS && c->nrows > 0 && c->row[0].term[i].name; i++) {
@@ -422,7 +422,7 @@ size_t dtp_plan_cover(struct dtp_arena *a, const struct dtp_plan *plan, size_t n
         out[chosen++] = p;
     }
     size_t wanted = least < n ? least : n, more = chosen < wanted ? wanted - chosen : 0;
-    for (size_t i = 0; i < more; i++) { /* the first free one from each of so many equal parts on */
+    for (size_t i = 0; i < more; i++) { /* the first free plan of each of `more` equal parts */
         size_t p = i * n / more;
         while (taken[p])
             p = (p + 1) % n;

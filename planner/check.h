@@ -1,4 +1,4 @@
-/* check.h: predicted beside measured, layout by layer: statistics and what is shown of them.
+/* check.h: predicted against measured, layout by layer: statistics and what is shown of them.
  *
  *     MAPE              mean of |predicted - measured| / measured over all rows, in %; a run that
  *                       failed counts as 100 %
@@ -25,8 +25,8 @@ struct dtp_check_row {
                                        disturb least; on GPUs the median. NAN: the run failed */
     double median_s;
     double clock_hz, power_w,
-        host_s;           /* of rank 0: the GPU's; what the host took to enqueue a step */
-    double graph_share;   /* of its operations: in CUDA graphs */
+        host_s;           /* rank 0: its GPU's; time that its host takes to enqueue a step */
+    double graph_share;   /* share of its operations in CUDA graphs */
     double open_s;        /* device, communicators, parameters, before the first step */
     const double *step_s; /* [nsteps], those to warm up too */
     int nsteps;
@@ -54,13 +54,13 @@ void dtp_check_summarise(struct dtp_arena *a, struct dtp_check *c);
  * dtp_file_write(). */
 extern const struct dtp_form dtp_check_form;
 extern const struct dtp_field
-    dtp_check_machine_fields[]; /* of a struct dtp_check: what it ran on */
+    dtp_check_machine_fields[]; /* the machine on which a struct dtp_check ran */
 void dtp_check_predictions(FILE *f, const void *check);
 void dtp_check_json(FILE *f, const void *check);
 void dtp_check_header(const struct dtp_term *t, const struct dtp_check *c);
 void dtp_check_line(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_check_row *r);
 void dtp_check_text(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_check *c);
-/* Scatter of predicted against measured, on logarithmic axes. */
+/* Draws predicted against measured times on logarithmic axes. */
 void dtp_check_svg(FILE *f, const void *check);
 
 /* Few plans that stand for many: every pair of settings that some plan has is in one chosen.

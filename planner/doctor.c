@@ -52,7 +52,7 @@ static bool no_recompute(struct variant *v) {
     return changes;
 }
 
-/* The parts that cost little to make again. */
+/* Recomputes the parts that cost little to recompute. */
 static bool some_modules(struct variant *v) {
     int has = DTP_CHEAP_MODULES & v->framework.can.recompute_modules &
               dtp_model_modules(v->problem.model);

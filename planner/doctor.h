@@ -26,8 +26,8 @@ struct dtp_measured {
 };
 
 /* "3.2s" "820 ms/step" a step, "1.2 it/s", "152TF" TFLOP/s per GPU, "45% MFU", "190k tok/s", "3k tok/s/GPU",
- * "12 samples/s", "61GiB", "OOM" or a message with "out of memory", as people write them and as logs do ("tps: 5,762", traces/formats/labels.h), several
- * with commas, or lines of a log (traces/formats/logs.h), of which the time of a step counts before rates.
+ * "12 samples/s", "61GiB", "OOM" or "out of memory", as people and logs write them ("tps: 5,762", labels.h of
+ * traces/formats), several with commas, or lines of a log (logs.h there), of which a step's time counts before rates.
  * Times and rates become step_s with the model's FLOPs and the batch. Status DTP_EUSAGE. */
 enum dtp_status dtp_measured_parse(const char *text, const struct dtp_problem *problem,
                                    struct dtp_measured *out, struct dtp_err *err);
@@ -39,7 +39,7 @@ struct dtp_suspect {
     const char *what; /* "full recomputation is on" */
     double step_s;    /* predicted with it */
     double peak_bytes;
-    double explained; /* of the gap of the step, else of the memory, <= 1; 0: nothing measured */
+    double explained; /* share of the step's gap, else memory's, <= 1; 0: nothing measured */
     bool fits;        /* into the device, or over by less than the error of its memory */
 };
 
@@ -50,8 +50,8 @@ struct dtp_diagnosis {
     double low_s, high_s, low_bytes, high_bytes;
     bool step_normal, peak_normal; /* true where nothing was measured */
     bool fits;                     /* as a suspect does; if not, another configuration ran */
-    bool may_run_out; /* of memory, by the error of its memory; peak_normal where it did run out */
-    bool above_peak;  /* more model FLOPs a second than the GPUs have: no run does that */
+    bool may_run_out;              /* the error of its memory allows it; peak_normal if it did */
+    bool above_peak;     /* more model FLOPs a second than the GPUs have: no run does that */
     const char *reading; /* another way to read the number, in which it is normal; or NULL */
     int n;
     struct dtp_suspect suspect[DTP_MOST_SUSPECTS]; /* the best explanation first */

@@ -19,7 +19,7 @@ struct dtp_document {
     struct dtp_ask ask;
     const struct dtp_json *plan;   /* object; read with dtp_document_plan() */
     const struct dtp_json *result; /* "best" of an output, or NULL */
-    const char *version;           /* of the dtplan that wrote it, or NULL */
+    const char *version;           /* dtplan that wrote it, or NULL */
 };
 
 extern const struct dtp_field
@@ -36,11 +36,11 @@ enum dtp_status dtp_document_plan(struct dtp_arena *a, const struct dtp_document
 
 /* ---- what documents that dtplan writes have in common ---- */
 
-/* Of a struct dtp_setup: the problem, by names where these can be loaded again, else by whole objects. */
+/* Writes the problem of a struct dtp_setup, by name if the name can be loaded, else by whole objects. */
 extern const struct dtp_form dtp_problem_form;
-extern const struct dtp_form dtp_plan_form; /* of a struct dtp_plan, for dtp_put_plan() */
+extern const struct dtp_form dtp_plan_form; /* writes a struct dtp_plan, for dtp_put_plan() */
 dtp_field_put dtp_put_plan, dtp_put_schema_version;
-/* At a pointer to a struct dtp_problem. */
+/* These expect a pointer to a struct dtp_problem. */
 dtp_field_put dtp_put_model_name, dtp_put_cluster_name, dtp_put_framework_name, dtp_put_gpus;
 
 #define DTP_FIELD_SCHEMA_VERSION                                                                   \

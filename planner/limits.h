@@ -63,7 +63,7 @@ struct dtp_limit_field {
     const char *name;    /* key of the plan: "zero_stage" */
     const char *option;  /* "zero-stage" */
     const char *aliases; /* or NULL */
-    size_t offset;       /* of the plan's field: an int, or */
+    size_t offset;       /* place of the plan's field: an int, or a bool with flag */
     bool flag;
 };
 extern const struct dtp_limit_field dtp_limit_fields[DTP_NLIMITS + 1]; /* ends with name NULL */
@@ -94,10 +94,10 @@ enum dtp_status dtp_select_parse(enum dtp_limit limit, const char *text, const c
 /* "tp=8,pp=5": each field one set; a comma before NAME= starts the next field. */
 enum dtp_status dtp_limits_parse(struct dtp_arena *a, const char *text, const char *place,
                                  struct dtp_limits *out, struct dtp_err *err);
-/* Index of a searched field by key, option or an alias; -1: none. */
+/* Returns the index of a searched field by key, option or an alias; -1: none. */
 int dtp_limit_find(const char *name);
 
-/* The field as a number: of an enumeration its index, of a flag 0 or 1. */
+/* Returns the field as a number: the index of an enumeration, 0 or 1 for a flag. */
 int dtp_limit_get(const struct dtp_plan *p, enum dtp_limit limit);
 void dtp_limit_set(struct dtp_plan *p, enum dtp_limit limit, int value);
 /* The value as people write it: "8", "interleaved", "selective", "on". Returns buf. */

@@ -521,7 +521,7 @@ void dtp_plan_csv(FILE *f, const struct dtp_plan *p) {
     dtp_csv_put(f, dtp_set_text(dtp_module_names, modules, text, sizeof text), false);
 }
 
-/* Those that fit before those that do not; timed ones by time, the rest by bound. */
+/* Sorts plans that fit before those that do not; timed ones by time, the rest by bound. */
 static int better(const void *x, const void *y) {
     const struct dtp_legal *a = x, *b = y;
     int over = (a->verdict == DTP_VERDICT_OVER_MEMORY) - (b->verdict == DTP_VERDICT_OVER_MEMORY);

@@ -28,7 +28,7 @@ struct dtp_report {
 /* Sets why_not of every result but the first, and of the near misses. Text in `a`. */
 void dtp_report_explain(struct dtp_arena *a, const struct dtp_problem *problem,
                         struct dtp_search *search);
-/* "+4.1 % pipeline bubble, +1.2 % recomputation" of `other` against `best`. */
+/* Returns "+4.1 % pipeline bubble, +1.2 % recomputation" for `other` against `best`. */
 const char *dtp_report_why(struct dtp_arena *a, const struct dtp_result *best,
                            const struct dtp_result *other);
 
@@ -49,26 +49,26 @@ const char *dtp_uneven_layers(struct dtp_arena *a, const struct dtp_model *m,
                               const struct dtp_plan *p);
 /* "gpt175b (174.6B parameters) on 1,024 GPUs of ..., batch 1536, bf16, memory limit 76.2 GiB of ..." */
 const char *dtp_problem_words(struct dtp_arena *a, const struct dtp_report *r);
-/* What a reader should know before trusting the figures; ends with NULL. */
+/* Lists what a reader should know before trusting the figures; ends with NULL. */
 const char *const *dtp_report_warnings(struct dtp_arena *a, const struct dtp_problem *p,
                                        const struct dtp_result *result);
 void dtp_report_header(struct dtp_arena *a, const struct dtp_term *t, const struct dtp_report *r);
-/* "tp 8 x pp 16 x dp 8, interleaved with 6 chunks, microbatch 1, ..." */
+/* Returns "tp 8 x pp 16 x dp 8, interleaved with 6 chunks, microbatch 1, ...". */
 const char *dtp_plan_words(struct dtp_arena *a, const struct dtp_plan *p);
-/* "14 of 32 layers recomputed. Without (--recompute-layers 0): 8.80 s, +4.2 %" of the best of a search, or NULL where nothing
- * is unusual. */
+/* Returns "14 of 32 layers recomputed. Without (--recompute-layers 0): 8.80 s, +4.2 %" for the best plan of a search,
+ * or NULL if nothing is unusual. */
 const char *dtp_unusual_words(struct dtp_arena *a, const struct dtp_report *r,
                               const struct dtp_result *best);
 /* "full", "full 14" where only so many layers of a chunk are. Returns buf. */
 const char *dtp_recompute_text(const struct dtp_plan *p, char *buf, size_t size);
-/* What a shell accepts: "--model gpt175b --gpus 1024 --tp 8 ...". */
+/* Returns options that a shell accepts: "--model gpt175b --gpus 1024 --tp 8 ...". */
 const char *dtp_report_flags(struct dtp_arena *a, const struct dtp_setup *setup,
                              const struct dtp_plan *p);
 extern const struct dtp_form dtp_answer_form, dtp_one_plan_form;
 void dtp_report_json(struct dtp_arena *a, FILE *f, const struct dtp_report *r);
 /* One simulated plan in the same form, without runners-up and search. */
 void dtp_report_result_json(FILE *f, const struct dtp_report *r, const struct dtp_result *result);
-/* Names and values of a plan's searched fields, each with a comma behind it; NULL: empty ones. */
+/* Write names and values of a plan's searched fields, each with a comma after it; NULL: empty values. */
 void dtp_plan_csv_head(FILE *f);
 void dtp_plan_csv(FILE *f, const struct dtp_plan *p);
 /* Every plan of the space: those that fit first, fastest first, then those over memory, then the refused ones. */

@@ -1,4 +1,4 @@
-/* One page with inline SVG: no scripts, no other files. */
+/* This file writes one page with inline SVG, without scripts or other files. */
 #include "models/schedule/schedule.h"
 #include "planner/report.h"
 #include "sim/base/text.h"
@@ -107,7 +107,7 @@ static void breakdown(FILE *f, const struct dtp_result *b) {
     end_svg(f);
 }
 
-/* Under the figures beside the bars, which may reach it. */
+/* Draws the limit under the figures next to the bars, which may reach it. */
 static void draw_limit(FILE *f, const struct dtp_problem *p, const struct dtp_result *b,
                        double full) {
     double limit = 60 + (double)p->memory_limit_bytes * (PAGE - 200) / full;
@@ -178,7 +178,7 @@ static bool is_plotted(const struct dtp_search *s, const struct dtp_legal *l) {
     return l->time_s > 0 && l->time_s <= SLOWEST * s->result[0].step_s;
 }
 
-/* From a twentieth below the best and the leanest to the memory limit and a tenth above the slowest. */
+/* Returns the window from 5 % below the fastest and the leanest plan to the memory limit and 10 % above the slowest. */
 static struct window window_of(const struct dtp_problem *p, const struct dtp_search *s) {
     double best_s = s->result[0].step_s, limit = (double)p->memory_limit_bytes;
     struct window w = {limit, limit, 0.95 * best_s, 1.1 * best_s};

@@ -223,7 +223,7 @@ static void days(struct dtp_arena *a, const struct dtp_term *t, const struct dtp
         failures(a, t, &training, r->setup->problem.gpus);
 }
 
-/* A note in the column of the values. */
+/* Prints a note in the column of the values. */
 static void note(const struct dtp_term *t, enum dtp_style style, const char *text) {
     fprintf(t->file, "  %*s ", LABEL, "");
     dtp_term_wrap(t, style, LABEL + 3, LABEL + 3, text);

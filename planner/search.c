@@ -21,9 +21,9 @@ enum {
     NEAR_MISSES_SIMULATED = 3
 };
 
-/* A plan that does not fit is shown when it would be faster by this factor. */
+/* A plan that does not fit is shown if its time would be below this fraction of the best. */
 static const double WORTH_A_LOOK = 0.999;
-/* ESTIMATE and SIMULATE add in another order: one may be above the other by so much of it. */
+/* ESTIMATE and SIMULATE add in different orders, so that either may exceed the other by this relative error. */
 static const double ROUNDING = 1e-9;
 
 static double now_s(void) {
@@ -110,7 +110,7 @@ static void copy_result(struct dtp_arena *a, const struct dtp_result *from, stru
     memcpy(to->stages, from->stages, (size_t)from->nstages * sizeof *from->stages);
 }
 
-/* The graph of a large plan is large: it goes with the plan's own arena. */
+/* The graph of a large plan is large, so it lives in an arena that ends with the simulation of the plan. */
 static void simulate_item(void *ctx, size_t item, int thread) {
     struct searcher *s = ctx;
     struct contender *c = s->wave[item];
@@ -181,8 +181,8 @@ static size_t ranking(struct searcher *s, struct contender **out) {
     return n;
 }
 
-/* Simulates the top, then what could still win. New estimates may come in between: what they change is
- * only what follows the best simulated time. */
+/* Simulates the top estimates, then all plans that could still win. Estimates may be added meanwhile, but they only
+ * change what comes after the best simulated time. */
 static enum dtp_status simulate_top(struct searcher *s, struct dtp_err *err) {
     struct contender **rank = DTP_NEW(s->a, struct contender *, s->ncontenders + 1);
     size_t n = ranking(s, rank), done = 0;
@@ -297,8 +297,8 @@ static void find_faster(struct contender *const *list, size_t n, double most_s,
     }
 }
 
-/* Simulates what could still change the two: those before the first, and those whose estimate is not above the
- * fastest. */
+/* Simulates the contenders that could still change the two: those before the first, and those with an estimate not
+ * above the fastest time. */
 static enum dtp_status settle_faster(struct searcher *s, struct contender **list, size_t n,
                                      double most_s, struct dtp_err *err) {
     struct contender *wave[NEAR_MISSES_SIMULATED + 1], *first, *fastest;
@@ -314,8 +314,8 @@ static enum dtp_status settle_faster(struct searcher *s, struct contender **list
     return simulate(s, wave, count, err);
 }
 
-/* Of a few that miss least, and the fastest by its estimate, kept are, if they are faster than the best, the one
- * that misses least and the fastest. The first and the one of the least estimate mostly are these. */
+/* Tries the few contenders that miss least and the one of the least estimate. Of those faster than the best it keeps
+ * the one that misses least and the fastest. Mostly these are list[0] and list[last], which it simulates first. */
 static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err) {
     struct contender *list[MOST_NEAR_MISSES_TRIED], *least, *fastest;
     double most_s = s->best_simulated_s * WORTH_A_LOOK;
@@ -339,7 +339,7 @@ static enum dtp_status find_near_misses(struct searcher *s, struct dtp_err *err)
     return DTP_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole search ---- */
 
 static void start(struct searcher *s, const struct dtp_limits *limits) {
     struct dtp_search *out = s->out;
@@ -378,7 +378,7 @@ static enum dtp_status run(struct searcher *s, struct dtp_err *err) {
         others[nothers++] = usual;
     DTP_TRY(simulate_top(s, err));
     DTP_TRY(simulate(s, others, nothers, err));
-    /* others may have come out faster than what was best before */
+    /* other plans may be faster than the best one so far */
     if (s->ncontenders > 0)
         DTP_TRY(simulate_top(s, err));
     collect(s);

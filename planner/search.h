@@ -52,8 +52,8 @@ enum { DTP_DEFAULT_TOP = 16, DTP_DEFAULT_LAYOUTS = 5, DTP_DEFAULT_KEPT = 1 << 14
 
 struct dtp_counts {
     uint64_t candidates, illegal, over_memory, bounded, estimated, simulated;
-    uint64_t too_large; /* of the estimated ones: this machine has no memory to simulate them */
-    uint64_t reason[DTP_NREASONS]; /* of the illegal ones */
+    uint64_t too_large;            /* estimated, but this machine has no memory to simulate them */
+    uint64_t reason[DTP_NREASONS]; /* illegal candidates by reason */
     double seconds;                /* wall clock */
 };
 
@@ -61,7 +61,7 @@ struct dtp_counts {
 struct dtp_legal {
     uint64_t number, device_bytes;
     double bound_s, time_s; /* 0: not known; time_s: of the highest fidelity that was run */
-    int recompute_layers;   /* of the plan, where the candidate has DTP_FEWEST_LAYERS */
+    int recompute_layers;   /* the plan's, if the candidate has DTP_FEWEST_LAYERS */
     enum dtp_verdict verdict;
 };
 
@@ -75,7 +75,7 @@ struct dtp_search {
     uint64_t nfit; /* legal plans that fit, kept or not */
     /* simulated plans, fastest first; rank 0 is the best */
     struct dtp_result *result;
-    uint64_t *number; /* of each result */
+    uint64_t *number; /* [nresults] their plans */
     size_t nresults;
     bool *new_layout; /* [nresults] the first of its layout */
     /* over memory, but faster than the best if they fitted: of a few that are simulated the one that
@@ -85,7 +85,7 @@ struct dtp_search {
     /* the legal plan of the fewest device_bytes: what the report of "nothing fits" names; NULL: nothing is legal */
     const struct dtp_legal *leanest;
     const struct dtp_result
-        *usual; /* of result[], where that is not the best: the best of dtp_plan_is_usual */
+        *usual; /* first of result[] with dtp_plan_is_usual(), if the best is not so */
 };
 
 /* Everything in *out lives in `a`. Status DTP_OK also when nothing fits: then nresults is 0. */
@@ -93,7 +93,7 @@ enum dtp_status dtp_search(struct dtp_arena *a, const struct dtp_problem *proble
                            const struct dtp_limits *limits,
                            const struct dtp_search_options *options, struct dtp_search *out,
                            struct dtp_err *err);
-/* The plan of a legal candidate. */
+/* Fills in the plan of a legal candidate. */
 void dtp_search_plan(const struct dtp_search *search, const struct dtp_legal *legal,
                      struct dtp_plan *out);
 /* Divides layers as frameworks do by themselves, and recomputes all of them or none. */

@@ -9,17 +9,17 @@
 enum {
     LAYOUT_WAVE = 16,
     LAYOUT_STRIDE = 1000003,          /* a prime: waves look at all parts of the space alike */
-    MOST_REMEMBERED_BYTES = 48 << 20, /* of the memos of a thread */
+    MOST_REMEMBERED_BYTES = 48 << 20, /* size of a thread's memos */
     TIGHTEN_BY = 64                   /* plans that are estimated to find how slow is too slow */
 };
-/* Kept are plans whose bound is below so much of the `top`-th best estimate known: more than the best few, so that the
- * report can show other layouts and usual plans. Nothing is left out of a search that keeps less than options.most_kept. */
+/* The search keeps plans whose bound is below this multiple of the `top`-th best estimate so far: more than the best
+ * few, so that the report can show other layouts and usual plans. With fewer than options.most_kept it drops none. */
 static const double WORTH_KEEPING = 1.25;
 
-/* What becomes of all candidates of a shape that are alike in all but the microbatch. */
+/* The state of all candidates of a shape that differ only in the microbatch. */
 enum row_state { ROW_OPEN, ROW_LEGAL, ROW_OVER, ROW_ILLEGAL };
 
-/* What a reason depends on beside the shape: when it refuses one candidate, it refuses others too. */
+/* What a reason depends on besides the shape: a reason that refuses one candidate refuses the others in its scope. */
 enum scope { OF_SHAPE, OF_ROW, OF_MICROBATCH, OF_ONE };
 static const unsigned char scope_of[DTP_NREASONS] = {[DTP_WHY_SEQ_TP] = OF_ROW,
                                                      [DTP_WHY_SP_TP1] = OF_ROW,
@@ -80,12 +80,12 @@ static int layers_up_to(const struct dtp_problem *problem, int chunk, int most) 
     return most;
 }
 
-/* Of a plan like the one that is checked, with no layer recomputed and with all. */
+/* Memory of the plan that is checked, with no layer recomputed and with all. */
 struct beside {
     uint64_t none_bytes, all_bytes; /* UINT64_MAX: not known */
 };
 
-/* With the mode of recomputation instead of the plan's. */
+/* Returns the bytes of the plan with this mode of recomputation. */
 static uint64_t bytes_beside(struct dtp_evaluator *ev, const struct dtp_plan *plan,
                              enum dtp_recompute mode) {
     struct dtp_plan p = *plan;
@@ -94,7 +94,7 @@ static uint64_t bytes_beside(struct dtp_evaluator *ev, const struct dtp_plan *pl
     return dtp_evaluate_memory(ev, &p);
 }
 
-/* Where memory falls as evenly as it mostly does: the first number of layers that fits. */
+/* Returns the first number of recomputed layers that fits if memory falls evenly with it, as it mostly does. */
 static int guess_fewest(uint64_t limit_bytes, const struct beside *beside, int chunk) {
     double over = (double)(beside->none_bytes - limit_bytes);
     return (int)(chunk * over / (double)(beside->none_bytes - beside->all_bytes)) + 1;
@@ -398,7 +398,7 @@ static void check_wave(struct checker *c, size_t n) {
         tighten(c);
 }
 
-/* What the threads counted, and the plans that are left by number. */
+/* Collects what the threads counted, and the remaining plans in order of their numbers. */
 static void finish(struct checker *c) {
     struct searcher *s = c->s;
     struct dtp_search *out = s->out;

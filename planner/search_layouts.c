@@ -9,7 +9,7 @@ struct layout {
     int tp, pp, cp, ep, etp;
     size_t first, n; /* in members[] */
     size_t next;     /* first member that was not estimated */
-    double bound_s;  /* of its first member */
+    double bound_s;  /* its first member's */
     struct contender *best;
 };
 

@@ -16,7 +16,7 @@ struct contender {
     uint64_t number;
     double bound_s, estimate_s; /* 0: not known */
     struct dtp_result *result;  /* NULL: not simulated */
-    struct dtp_err *failure;    /* of its simulation; NULL: none */
+    struct dtp_err *failure;    /* its simulation failed; NULL: no */
 };
 
 struct searcher {
@@ -32,21 +32,21 @@ struct searcher {
     int nbest;
     double best_simulated_s;
     const struct dtp_err *failure; /* the first plan too large, or what ends the search */
-    struct contender **wave;       /* of the running pool */
+    struct contender **wave;       /* contenders of the running pool */
     struct contender *bounded;     /* the same */
 };
 
-/* Of the thread, made when first asked for. */
+/* Returns the evaluator of the thread, made when it is first asked for. */
 struct dtp_evaluator *dtp_search_evaluator(struct searcher *s, int thread);
 /* Frees it and all that it remembers. */
 void dtp_search_forget(struct searcher *s, int thread);
 /* CHECK: fills reason, legal, nfit, leanest and counts of s->out. */
 void dtp_search_check(struct searcher *s);
-/* The legal plans that fit, by (bound, number); or those that miss by less than the limit again, by (bytes, number). */
+/* The legal plans that fit, by (bound, number); or those over it up to DTP_MOST_MISSED x limit, by (bytes, number). */
 void dtp_search_gather(struct searcher *s, bool fits, struct contender **out, size_t *out_n);
 /* The bounds of those of the list that have none yet. */
 void dtp_search_bound(struct searcher *s, struct contender *list, size_t n);
-/* Counts of the verdicts. */
+/* Counts the verdicts. */
 void dtp_search_count(struct dtp_search *out);
 void dtp_search_estimate(struct searcher *s, struct contender **wave, size_t n);
 /* The best plan by estimate of each of the next layouts, best layout first. Returns how many. */

@@ -7,7 +7,7 @@
 #include "models/framework/optimizer.h"
 #include "sim/base/text.h"
 
-/* What came from a file of the user's is embedded in documents, which so stand alone. */
+/* Embeds what came from a file of the user, so that documents need no other file. */
 static enum dtp_status embed(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                              struct dtp_err *err) {
     if (*out || !name || !dtp_ends_with(name, ".json"))
@@ -29,8 +29,8 @@ static bool on_cpu(const struct dtp_cluster *c) {
     return strcmp(c->gpu.arch, "cpu") == 0;
 }
 
-/* Our own runtime is one framework to people; on GPUs it has other dtypes, streams and kernels, and its
- * times come from a file of their own. */
+/* Users see our runtime as one framework; on GPUs it has other dtypes, streams and kernels, and its times come
+ * from a separate file. */
 static enum dtp_status load_framework(struct dtp_arena *a, const struct dtp_ask *ask,
                                       struct dtp_setup *out, struct dtp_err *err) {
     const char *name = ask->framework ? ask->framework : DTP_DEFAULT_FRAMEWORK;
@@ -74,8 +74,8 @@ enum dtp_status dtp_dropout_parse(const char *text, double out[2], struct dtp_er
                     text);
 }
 
-/* What is asked for goes over the model's, and is there in any framework. Times of our own kernels without
- * dropout stand in where they were not measured with it. */
+/* The dropout that is asked for overrides the model's, in any framework. If our runtime's kernels were not measured
+ * with dropout, their times without it stand in. */
 static enum dtp_status set_dropout(struct dtp_setup *s, struct dtp_err *err) {
     struct dtp_model *m = &s->model;
     struct dtp_framework *f = &s->framework;

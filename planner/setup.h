@@ -3,7 +3,7 @@
  * Defaults (CLI.md): cluster dgx-a100-80, framework megatron-core, seq and global batch from the
  * model file, the dtype bf16 where the GPU has it and fp16 elsewhere, the memory limit
  * dtp_problem_default_limit(), the attention kernel the framework's or, where the GPU has no calibration
- * of it, the unfused one. A table of learned positions grows to the length asked for. What was not asked for stands in the first lines of every report.
+ * of it, the unfused one. A table of learned positions grows to seq. Every report begins with what was not asked for.
  *
  *     struct dtp_ask ask = {.model = "gpt175b", .gpus = 1024, .dtype = -1, .attention = -1};
  *     struct dtp_setup setup;
@@ -38,7 +38,7 @@ struct dtp_setup {
     struct dtp_framework framework;
     struct dtp_problem problem;
     struct dtp_ask ask;    /* what was asked, for the report and for documents */
-    int learned_positions; /* of the model, where seq is longer; 0: it is not */
+    int learned_positions; /* the model's, if seq is longer; 0: it is not */
     bool without_mtp;      /* the framework trains the model without its multi-token prediction */
 };
 

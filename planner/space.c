@@ -167,8 +167,8 @@ static void add_shape(struct builder *b, const struct dtp_shape *like) {
     s->ncandidates += size;
 }
 
-/* Where the virtual stages divide L + 2, layers alone divided as even as it goes are the same division: the first and
- * the last stage have one less. */
+/* If the virtual stages divide L + 2, dividing the layers alone as evenly as possible gives the same division: the
+ * first and the last stage have one layer less. */
 static bool is_same_without_ends(const struct dtp_space *s, const struct dtp_shape *shape) {
     const struct dtp_problem *p = s->problem;
     const struct dtp_framework *f = p->framework;
@@ -229,7 +229,7 @@ static void add_chunks(struct builder *b, struct dtp_shape *shape, int per_stage
 /* The time of the head is that of its product and of what runs over the logits, so that it may be worth more
  * layers than its FLOPs. */
 static int most_less(const struct builder *b, int pp, int per_stage) {
-    static const double head_time = 1.5; /* of its FLOPs */
+    static const double head_time = 1.5; /* its time over that of layers with equal FLOPs */
     const struct dtp_space *s = b->space;
     const struct dtp_problem *p = s->problem;
     if (pp == 1 || s->limits.fixed.layers_per_stage.n > 0)
@@ -262,8 +262,8 @@ static void add_stages(struct builder *b, struct dtp_shape *shape) {
         add_splits(b, shape, true, with_ends / shape->pp);
 }
 
-/* How the rows of experts travel. A group whose ranks fill nodes or parts of them stays inside, where sending once a
- * node changes nothing. */
+/* Adds the ways in which the rows of experts travel. A group whose ranks fill nodes or parts of them stays inside, and
+ * sending once per node changes nothing there. */
 static void add_dispatch(struct builder *b, struct dtp_shape *shape, int etp) {
     const struct dtp_space *s = b->space;
     const struct dtp_framework *f = s->problem->framework;
@@ -330,7 +330,7 @@ static void add_contexts(struct builder *b, struct dtp_shape *shape, int gpus) {
     }
 }
 
-/* Of the parameters that a token meets. */
+/* Returns how many layers the head is worth, by the parameters that a token uses. */
 static double head_layers(const struct dtp_model *m) {
     struct dtp_param_counts count;
     dtp_model_params(m, m->vocab, &count);

@@ -82,9 +82,9 @@ struct dtp_space {
 void dtp_space_init(struct dtp_arena *a, const struct dtp_problem *problem,
                     const struct dtp_limits *limits, struct dtp_space *out);
 uint64_t dtp_space_shape_size(const struct dtp_space *s, size_t shape);
-/* Candidate `i` of a shape. */
+/* Fills in the plan of candidate `i` of a shape. */
 void dtp_space_plan(const struct dtp_space *s, size_t shape, uint64_t i, struct dtp_plan *out);
-/* Candidate by number, 0 .. ncandidates-1. */
+/* Fills in the plan of a candidate by number, 0 .. ncandidates-1. */
 void dtp_space_candidate(const struct dtp_space *s, uint64_t candidate, struct dtp_plan *out);
 
 /* Sorted divisors of n into out, returns how many. Room for DTP_MOST_DIVISORS is always enough. */

@@ -23,7 +23,7 @@ struct dtp_term dtp_term_open(FILE *file, int color);
 /* printf in a style. Returns the columns written (UTF-8 aware). */
 int dtp_term_print(const struct dtp_term *t, enum dtp_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* A heading after an empty line, and a note beside it (NULL: none). */
+/* Prints a heading after an empty line, and a note on the same line (NULL: none). */
 void dtp_term_title(const struct dtp_term *t, const char *text, const char *note);
 /* Text wrapped at spaces and a newline; column: where the cursor is; later lines are indented. */
 void dtp_term_wrap(const struct dtp_term *t, enum dtp_style style, int column, int indent,

@@ -28,7 +28,7 @@ static double beyond_j(const struct dtp_measured *m, const struct dtp_measured_l
     return (w - idle_w) * x->call_s;
 }
 
-/* What a FLOP takes at a clock over what it takes at the highest. */
+/* Returns the energy of a FLOP at a clock over that at the highest clock. */
 static double factor_of(const struct dtp_measured *m, double clock_hz, double exponent) {
     return pow(clock_hz / m->limits.most_clock_hz, exponent);
 }
@@ -47,10 +47,10 @@ static bool is_gemm(const struct dtp_measured_load *x) {
     return strncmp(x->kernel, "gemm", strlen("gemm")) == 0;
 }
 
-/* Least squares of the GEMMs' relative errors at an exponent: joules of a FLOP and of a byte. Returns the sum of the
- * squares, less than 0 with fewer than two of them. */
+/* Fits joules of a FLOP and of a byte at an exponent by least squares of the GEMMs' relative errors. Returns the sum of
+ * the squares, or less than 0 with fewer than two GEMMs. */
 static double fit_at(const struct dtp_measured *m, double exponent, struct dtp_power_cal *p) {
-    const double least_share = 1e-9; /* of the determinant; below, bytes and FLOPs go together */
+    const double least_share = 1e-9; /* share of uu vv; below it bytes are proportional to FLOPs */
     double n = 0, u = 0, v = 0, uu = 0, uv = 0, vv = 0;
     for (int i = 0; i < m->nloads; i++) {
         const struct dtp_measured_load *x = &m->load[i];
@@ -93,15 +93,15 @@ static bool fit_gemms(const struct dtp_measured *m, struct dtp_power_cal *p) {
     return fit_at(m, (low + high) / 2, p) >= 0;
 }
 
-/* Watts of a product, the same again and again, each call in call_s. */
+/* Returns the watts of a product that repeats without pause, each call in call_s. */
 static double product_w(const struct dtp_measured *m, const struct dtp_power_cal *p,
                         const struct dtp_measured_load *x, double clock_hz, double call_s) {
     double flop_j = p->gemm_j_per_flop * factor_of(m, clock_hz, p->exponent);
     return p->idle_w + (flop_j * x->flops + p->j_per_byte * x->bytes) / call_s;
 }
 
-/* After a rest longer than that the chip takes more than its limit for a while: what it takes beyond, over a
- * stretch, is what it did not take in so many seconds of rest (dtp_power_slowdown()). */
+/* Returns the seconds of rest whose saved energy equals what the chip draws above its limit in a stretch after a long
+ * rest: after a longer rest it exceeds its limit for a while (dtp_power_slowdown()). */
 static double memory_s(const struct dtp_measured *m, const struct dtp_power_cal *p) {
     enum { ROUNDS = 20 };
     const struct dtp_measured_load *x = row_of(m, "after_rest");
@@ -158,7 +158,7 @@ double dtp_own_kernel_power_w(const struct dtp_measured *m, const char *kernel) 
 
 /* ---- what both files have ---- */
 
-/* FLOP/s of the fastest point: 2 m n k, or causal attention's 2 s^2 d. */
+/* Returns FLOP/s at the fastest point, counting 2 m n k, or 2 s^2 d for causal attention. */
 static double peak_rate(const struct dtp_time_table *t, bool attention) {
     double best = 0;
     size_t nz = t->axis[2].n, ny = t->axis[1].n;
@@ -304,7 +304,7 @@ enum dtp_status dtp_calibration_make(struct dtp_arena *a, const struct dtp_measu
     return dtp_file_write(a, path, write_cpu_file, out, err);
 }
 
-/* ---- our own runtime on the GPUs at hand ---- */
+/* ---- our runtime on this machine's GPUs ---- */
 
 static const char framework[] = "dtplan-cuda";
 

@@ -9,7 +9,7 @@ enum dtp_status dtp_calibration_make(struct dtp_arena *a, const struct dtp_measu
                                      const char *path, struct dtp_measured *out,
                                      struct dtp_err *err);
 
-/* ---- our own runtime on the GPUs at hand, as a file of hw/own_times.h ---- */
+/* ---- our runtime on this machine's GPUs, as a file of hw/own_times.h ---- */
 
 /* GPUs of `backend`, groups of up to nranks of them (0: all there are); *path NULL: named after the GPU. */
 enum dtp_status dtp_own_times_make(struct dtp_arena *a, const struct dtp_measure_options *o,

@@ -28,14 +28,14 @@ static void name_terms(struct dtp_check_row *row) {
 
 /* ---- predicted ---- */
 
-/* Seconds of all ranks by task. */
+/* Sums the seconds of all ranks by task. */
 static void sum_tasks(const struct dtp_lowered *lo, const struct dtp_timeline *t,
                       double sum_s[DTP_NTASKS]) {
     for (dtp_id x = 0; x < t->ntasks; x++)
         sum_s[dtp_tag_unpack(lo->graph.tag[x]).kind] += t->end_s[x] - t->start_s[x];
 }
 
-/* What the phases wait, in all virtual stages and microbatches: forward, backward. */
+/* Sums the waits in the phases over all virtual stages and microbatches: forward, backward. */
 static void waits_of(const struct dtp_costs *c, bool beside, double out_s[2]) {
     out_s[0] = out_s[1] = 0;
     for (int vs = 0; vs < c->nstages; vs++) {
@@ -97,7 +97,7 @@ static int term_of(const struct dtp_run_event *e) {
         strncmp(e->name, "norm ", 5) == 0)
         return WAITS;
     if (strchr(e->name, ' '))
-        return -1; /* tp, and a layer that is computed again: inside its action */
+        return -1; /* tp, and a recomputed layer: inside its action */
     if (strcmp(action, dtp_action_names[DTP_A_F]) == 0)
         return FORWARD;
     if (strcmp(action, dtp_action_names[DTP_A_B]) == 0 ||
@@ -173,7 +173,7 @@ static const int kinds[KINDS] = {DTP_A_F, DTP_A_B, DTP_A_I, DTP_A_W};
 
 /* One rank of a plan. */
 struct shadow {
-    const struct dtp_plan *plan; /* of the search */
+    const struct dtp_plan *plan; /* the search's */
     struct dtp_plan run;         /* with fewer microbatches: the steady state repeats */
     int stage, rank;
     double predicted_s[KINDS], measured_s[KINDS]; /* mean of an action; 0: has none */
@@ -207,7 +207,7 @@ static enum dtp_status read_plan(struct shadows *x, struct dtp_err *err) {
     return dtp_cli_fixed(cli, &x->plan->plan, err);
 }
 
-/* The best, and the best of the next layouts. */
+/* Finds the best plan and the best plans of the next layouts. */
 static enum dtp_status search(struct shadows *x, struct dtp_err *err) {
     enum { GPUS = 1024 };
     struct dtp_cli *cli = x->cli;
@@ -234,7 +234,7 @@ static enum dtp_status search(struct shadows *x, struct dtp_err *err) {
 
 /* ---- rows ---- */
 
-/* Most orders repeat after the first pp microbatches or so; those that hold all of them at once stay whole. */
+/* Shortens orders, most of which repeat after about pp microbatches; those that hold all at once stay whole. */
 static struct dtp_plan shortened(const struct dtp_plan *p) {
     struct dtp_plan s = *p;
     int m = dtp_plan_num_microbatches(p), most = 4 * p->pp;
@@ -308,7 +308,7 @@ static bool measured(const struct shadow *s, int k) {
     return !s->failure && s->predicted_s[k] > 0 && s->measured_s[k] > 0;
 }
 
-/* Measured over predicted, over all actions of the ranks of a plan. */
+/* Returns measured over predicted time for all actions of the ranks of a plan. */
 static double ratio_of(const struct shadows *x, const struct dtp_plan *plan) {
     double predicted_s = 0, measured_s = 0;
     for (size_t i = 0; i < x->nrows; i++)

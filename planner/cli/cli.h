@@ -103,7 +103,7 @@ void dtp_help_man(FILE *f);
 void dtp_help_man_formats(FILE *f);
 enum dtp_status dtp_help_completions(FILE *f, const char *shell, struct dtp_err *err);
 
-/* Where cli->progress: a line over the one before it; NULL clears it. */
+/* Prints a line over the one before it if cli->progress is set; NULL clears it. */
 void dtp_cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void dtp_cli_reading(void *context, const char *file, uint64_t bytes);
 void dtp_cli_measuring(void *context, const char *what); /* context: FILE, a line each */
@@ -119,8 +119,8 @@ enum dtp_status dtp_cli_setup(struct dtp_cli *cli, struct dtp_setup *out, struct
  * together. */
 enum dtp_status dtp_cli_check_limits(const struct dtp_limits *limits,
                                      const struct dtp_problem *problem, struct dtp_err *err);
-/* What is assumed of interruptions; none with --no-failures. best: checkpoints as loses least, where no interval
- * is given. */
+/* Finds what is assumed about interruptions; none with --no-failures. best: takes the interval of checkpoints that
+ * loses least if none is given. */
 enum dtp_status dtp_cli_failures(struct dtp_cli *cli, bool best, struct dtp_failures *out,
                                  struct dtp_err *err);
 /* The limits that --tp and its like set. */
@@ -135,7 +135,7 @@ enum dtp_status dtp_cli_single(struct dtp_cli *cli, const struct dtp_limits *lim
 /* Refuses what a plan document says itself: model, GPUs, batch, layout. */
 enum dtp_status dtp_cli_plan_alone(struct dtp_cli *cli, struct dtp_err *err);
 /* Setup and one legal plan: from --plan FILE, on the hardware and with the dtype and the fields of dtp_cli_fixed()
- * that stand beside it, or from the layout options, each one value (what is
+ * that are given with it, or from the layout options, each one value (what is
  * not given: 1, or dp from the number of GPUs, or as in dtp_plan_default()). */
 enum dtp_status dtp_cli_plan(struct dtp_cli *cli, struct dtp_setup *out, struct dtp_plan *out_plan,
                              struct dtp_err *err);

@@ -15,7 +15,7 @@
 static const char *const color_names[] = {"auto", "always", "never", NULL};
 static const char *const shell_names[] = {"bash", "zsh", NULL};
 
-/* As PyTorch calls the types of dtp_dtype_names. */
+/* PyTorch's names for the types of dtp_dtype_names. */
 static const char *const torch_dtypes[] = {"float32",  "tf32",   "float16",
                                            "bfloat16", "float8", "float4"};
 
@@ -492,7 +492,7 @@ static enum dtp_status take_time(const char *text, const char *place, double *ou
     return DTP_OK;
 }
 
-/* Without interruptions nothing follows from what they cost. */
+/* Refuses options on the cost of interruptions if there are no interruptions. */
 static enum dtp_status refuse_others(const struct dtp_args *args, struct dtp_err *err) {
     const char *other = args->gpu_hours_per_failure ? "--gpu-hours-per-failure"
                         : args->restart             ? "--restart"

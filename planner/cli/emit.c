@@ -66,7 +66,7 @@ static void megatron_attention(FILE *f, const struct dtp_model *m) {
         fprintf(f, "--window-attn-skip-freq %d\n", m->full_attention_step);
     if (m->mtp_layers > 0)
         fprintf(f, "--mtp-num-layers %d\n", m->mtp_layers);
-    if (m->qk_norm || m->mla.kv_lora_rank > 0) /* of what is compressed, too */
+    if (m->qk_norm || m->mla.kv_lora_rank > 0) /* norms of MLA's latents, too */
         fputs("--qk-layernorm\n", f);
 }
 
@@ -174,8 +174,8 @@ static bool is_even(const struct dtp_model *m, const struct dtp_plan *plan) {
     return even || plan->account_for_ends;
 }
 
-/* The layers of each virtual stage, where they are not equal: 'Et*2|t*3|t*2L', quoted for shells. Stages and chunks follow
- * from it, so that --num-virtual-stages-per-pipeline-rank is not given beside it. */
+/* Writes the layers of each virtual stage if they are not equal: 'Et*2|t*3|t*2L', quoted for shells. Stages and chunks
+ * follow from it, so that --num-virtual-stages-per-pipeline-rank is not given as well. */
 static bool megatron_layout(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
     int n = plan->pp * plan->vpp;
     if (is_even(m, plan))
@@ -220,8 +220,8 @@ static const char *schedule_name(const char *theirs, const struct dtp_plan *plan
     return theirs ? theirs : dtp_schedule_names[plan->schedule];
 }
 
-/* dp ranks that share one copy, beside the cp ranks, which always do; torchtitan's ZeRO-2 shards as well and keeps
- * what it gathered. */
+/* Returns the dp ranks that share one copy, in addition to the cp ranks, which always do. torchtitan shards for ZeRO-2
+ * as well, but keeps what it gathered. */
 static int shards(const struct dtp_plan *plan) {
     int ranks = plan->zero_stage < 2   ? 1
                 : plan->zero_group > 0 ? plan->zero_group / plan->cp
@@ -255,7 +255,7 @@ static void titan_stages(FILE *f, const struct dtp_model *m, const struct dtp_pl
     fputs("]\n", f);
 }
 
-/* Of a part's layers, every n-th. */
+/* Recomputes every n-th layer if the plan recomputes some of a part's layers. */
 static void titan_recompute(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
     int most = dtp_plan_most_layers(plan, m), some = plan->recompute_layers;
     bool part = some > 0 && some < most;
@@ -367,7 +367,7 @@ static void emit_deepspeed(FILE *f, const struct dtp_problem *p, const struct dt
     dtp_json_end(&w);
 }
 
-/* Where ranks run: full nodes, the last with what is left, as the simulation places them. */
+/* Ranks fill whole nodes, the last node has the rest, as the simulation places them. */
 struct ranks {
     int nodes, per_node, on_last;
 };
@@ -418,7 +418,7 @@ static const struct {
     void (*script)(FILE *f, const struct ranks *r, const char *note, const char *command);
     const char *framework[3];
     void (*settings)(FILE *f, const struct dtp_problem *p, const struct dtp_plan *plan);
-    /* of model and plan, what has no setting; or NULL */
+    /* names what of model and plan has no setting, or NULL */
     const char *(*lacks)(const struct dtp_model *m, const struct dtp_plan *plan);
 } kinds[] = {
     {0},

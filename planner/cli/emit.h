@@ -1,4 +1,4 @@
-/* emit.h: what starts a plan: a job script of dtplan's own runtime, or the settings of another stack. */
+/* emit.h: what starts a plan: a job script of dtplan's runtime, or the settings of another stack. */
 #ifndef DTP_PLANNER_CLI_EMIT_H
 #define DTP_PLANNER_CLI_EMIT_H
 
@@ -9,11 +9,11 @@ extern const char *const dtp_emit_names[]; /* "none", "slurm", "torchrun", "mega
 
 /* kind: index into dtp_emit_names. slurm and torchrun start `dtplan run`; the others write the settings
  * of their stack (arguments, TOML, JSON, YAML), layout and model, nothing about data or learning rate.
- * An embedded model has no name that a command line could give, a stack writes plans made for it alone:
- * status DTP_EUNSUPPORTED. Nodes and GPUs per node are the cluster's. `dtplan trace` reads the settings back, but for
- * what a stack has no setting for: GPUs and model (Megatron says the model, nanotron and torchtitan the GPUs); Megatron's
- * schedule gpipe; torchtitan's tp without sequence parallelism, and etp without ep; DeepSpeed's recomputation and
- * groups of ZeRO (tests/property/test_emitted.c). */
+ * A model without a name for the command line, or a plan made for another stack, gives status
+ * DTP_EUNSUPPORTED. Nodes and GPUs per node are the cluster's. `dtplan trace` reads the settings back, except
+ * what a stack has no setting for: GPUs and model (Megatron gives the model, nanotron and torchtitan the GPUs);
+ * Megatron's schedule gpipe; torchtitan's tp without sequence parallelism, and etp without ep; DeepSpeed's
+ * recomputation and groups of ZeRO (tests/property/test_emitted.c). */
 enum dtp_status dtp_emit_script(struct dtp_arena *a, FILE *f, int kind,
                                 const struct dtp_setup *setup, const struct dtp_plan *plan,
                                 struct dtp_err *err);

@@ -80,8 +80,8 @@ static enum dtp_status run(struct dtp_cli *cli, int argc, char **argv, struct dt
     return cli->verb->run(cli, err);
 }
 
-/* Where a standard stream is closed, the next file opened would take its place, and what is printed: a socket
- * of ranks would. What is opened here in its stead can be neither read nor written. */
+/* If a standard stream is closed, the next file opened takes its number and receives what is printed; a socket
+ * between ranks could be that file. The placeholder opened here can be neither read nor written. */
 static void hold_standard_streams(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) == -1 &&

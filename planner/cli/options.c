@@ -190,7 +190,7 @@ struct cursor {
     char **argv;
 };
 
-/* The value of an option: after '=', else the next argument. */
+/* Applies an option with its value: the text after '=', else the next argument. */
 static enum dtp_status apply(struct dtp_arena *a, const struct found *f, const char *inline_value,
                              struct cursor *c, struct dtp_err *err) {
     const struct dtp_option *o = f->option;

@@ -78,14 +78,14 @@ enum dtp_status dtp_options_parse(struct dtp_arena *a, const struct dtp_option_s
                                   size_t nsets, int argc, char **argv, const char **out_args,
                                   int *out_nargs, struct dtp_err *err);
 
-/* What to say instead of an option of another tool (without dashes), or NULL. */
+/* Returns what to use instead of an option of another tool (without dashes), or NULL. */
 const char *dtp_option_elsewhere(const char *name);
-/* The same of a command. */
+/* Returns the same for a command. */
 const char *dtp_command_elsewhere(const char *name);
 
 /* "  --tp LIST        tensor-parallel degree", wrapped to width columns. */
 void dtp_options_help(FILE *f, const struct dtp_option_set *set, int width);
-/* roff, one .TP paragraph an option. */
+/* Writes roff with one .TP paragraph per option. */
 void dtp_options_man(FILE *f, const struct dtp_option_set *set);
 /* Writes text to f with the characters that roff treats specially escaped. */
 void dtp_man_text(FILE *f, const char *text);

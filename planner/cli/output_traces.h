@@ -8,7 +8,7 @@
 /* a.b is the member b of the object a, a[] a member of the list a, * any name. */
 struct dtp_output_key {
     const char *path, *help;
-    /* title of the page that has what is in it; with an empty path: beside the others */
+    /* title of the page that describes its content; with an empty path: next to the others */
     const char *form;
 };
 struct dtp_output_page {

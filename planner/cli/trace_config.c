@@ -78,7 +78,7 @@ static const char *model_of(struct dtp_arena *a, const struct dtp_run_config *c)
     return found;
 }
 
-/* Of the whole model; 0: neither said nor of a known model. */
+/* Returns the layers of the whole model; 0: the log gives neither them nor a known model. */
 static long layers_of(struct dtp_arena *a, const struct dtp_run_config *c) {
     struct dtp_model m;
     const char *name = c->layers > 0 ? NULL : model_of(a, c);
@@ -195,7 +195,7 @@ static void add_sharding(struct dtp_str *s, const struct dtp_run_config *c) {
         dtp_str_add(s, " --sequence-parallel true");
 }
 
-/* Layers of the largest chunk; 0: not known. */
+/* Returns the layers of the largest chunk; 0: not known. */
 static long most_layers(struct dtp_arena *a, const struct dtp_run_config *c) {
     struct division d = {1, layers_of(a, c), 0, 0};
     long most = 0, n = 0;
@@ -215,7 +215,7 @@ static long most_layers(struct dtp_arena *a, const struct dtp_run_config *c) {
 
 static void add_recompute(struct dtp_str *s, const struct dtp_run_config *c) {
     char names[128];
-    if (c->recompute_selective && c->recompute_every > 0) { /* of a part's layers, every n-th */
+    if (c->recompute_selective && c->recompute_every > 0) { /* every n-th layer of a part */
         long layers = most_layers(s->a, c) / c->recompute_every;
         dtp_str_add(s, " --recompute full --recompute-layers ");
         if (layers > 0)
@@ -265,7 +265,8 @@ void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c) {
 
 /* ---- a configuration ---- */
 
-/* What of the batch it says is of a GPU. */
+/* Returns true if the configuration gives only the microbatch of a GPU, so that the reader has to
+ * give the global batch. */
 static bool asks_batch(const struct dtp_run_config *c) {
     return dtp_config_batch(c) == 0 && c->microbatch > 0;
 }

@@ -12,7 +12,7 @@
 
 struct dtp_trace_files {
     struct dtp_items items;
-    const struct dtp_run_config *config; /* of the run that a log is of, or NULL */
+    const struct dtp_run_config *config; /* the run that a log describes, or NULL */
     const char *model_file;              /* that was written from it, or NULL */
     /* [items.n] with --cluster, else NULL; of graphs the first has the result of all */
     struct dtp_workload_result **run;
@@ -28,7 +28,7 @@ void dtp_trace_add_layout(struct dtp_str *s, const struct dtp_run_config *c);
 const char *dtp_trace_doctor(struct dtp_arena *a, const struct dtp_trace_files *files,
                              const struct dtp_log *log);
 
-/* For `dtplan replay`: where the first file has no ranks to replay, prints the summaries instead. */
+/* Prints the summaries for `dtplan replay` if the first file has no ranks to replay. */
 enum dtp_status dtp_trace_other(struct dtp_cli *cli, bool *out_done, struct dtp_err *err);
 
 #endif

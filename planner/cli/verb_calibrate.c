@@ -24,7 +24,7 @@ struct own {
 
 /* ---- --backend cuda ---- */
 
-/* dtplan-calibrate-cuda (runtime/cuda/calibrate_cuda.cuh) lies beside this program or in $PATH or is named by
+/* dtplan-calibrate-cuda (runtime/cuda/calibrate_cuda.cuh) is in the folder of this program or in $PATH, or named by
  * $DTPLAN_CALIBRATE_CUDA; its sweep stays as OUT.sweep.json. The GPU file whose sweep_names hold the GPU found is
  * fitted to it, as with --from, and written to OUT. */
 
@@ -33,7 +33,7 @@ extern char **environ;
 static const char program[] = "dtplan-calibrate-cuda", seconds[] = "200";
 enum { PROGRAM_NO_GPU = 4, SHELL_NOT_FOUND = 127 };
 
-/* Beside this program if it is there, else a bare name for $PATH. */
+/* Looks in the folder of this program first, else returns a bare name for $PATH. */
 static const char *find_program(struct dtp_arena *a) {
     const char *given = getenv("DTPLAN_CALIBRATE_CUDA");
     if (given)
@@ -118,7 +118,7 @@ struct fit {
     const char *framework; /* name */
     double layers;         /* layer passes of one direction that the trace has */
     double launches[DTP_NDIRECTIONS], predicted[DTP_NDIRECTIONS]; /* a layer */
-    double layer_s;                                               /* beside launches, a layer */
+    double layer_s;                                               /* a layer, without launches */
     double measured_s, before_s, after_s;                         /* the step */
     struct dtp_diff diff;
 };
@@ -230,7 +230,7 @@ static enum dtp_status judge(struct dtp_cli *cli, struct fit *f, struct dtp_err 
     const int step[2] = {-1, -1};
     DTP_TRY(dtp_diff(cli->a, side, step, &f->diff, err));
     f->measured_s =
-        f->diff.step_s[0]; /* of the last step: the first may have begun before the trace */
+        f->diff.step_s[0]; /* the last step: the first may have begun before the trace */
     if (!(f->measured_s > 0))
         return dtp_fail(err, DTP_EINPUT, "the last step of the trace has no duration");
     return DTP_OK;

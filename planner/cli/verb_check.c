@@ -41,7 +41,7 @@ static enum dtp_status calibrate(struct dtp_cli *cli, int ranks, struct dtp_chec
     return DTP_OK;
 }
 
-/* A cluster with this GPU: an HGX board's, else the first. */
+/* Finds a cluster with this GPU: an HGX board's, else the first. */
 static enum dtp_status find_cluster(struct dtp_arena *a, const char *gpu, const char **out,
                                     struct dtp_err *err) {
     const char *const *names;
@@ -57,7 +57,7 @@ static enum dtp_status find_cluster(struct dtp_arena *a, const char *gpu, const 
     return *out ? DTP_OK : dtp_fail(err, DTP_EUNSUPPORTED, "no cluster has the GPU %s", gpu);
 }
 
-/* The cluster of the GPUs at hand, and the times of our own kernels on them. */
+/* Sets up the cluster of this machine's GPUs, and the times of our runtime's kernels on them. */
 static enum dtp_status set_up_gpus(struct dtp_cli *cli, struct dtp_ask *ask, struct dtp_check *c,
                                    struct dtp_err *err) {
     const struct dtp_check_own *own = cli->own;
@@ -382,7 +382,7 @@ static enum dtp_status run_all(struct dtp_cli *cli, struct dtp_check *c, struct 
 
 /* ---- pictures ---- */
 
-/* The fastest layout once more: both timelines, ranks 0 .. as predicted, then as measured. */
+/* Writes both timelines of the fastest layout: ranks 0 .. as predicted, then as measured. */
 static enum dtp_status timeline(struct dtp_cli *cli, const struct dtp_check *c, const char *path,
                                 struct dtp_err *err) {
     struct dtp_check_row row = c->row[c->fastest_measured];

@@ -1,4 +1,4 @@
-/* compare: two plans side by side, both simulated now; or a trace beside what was predicted. */
+/* compare: shows two plans side by side, both simulated now, or a trace next to its prediction. */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "traces/tasks/diff.h"
 #include "traces/tasks/tasks_simulated.h"
 
-/* ---- two timelines: a trace beside what was predicted ---- */
+/* ---- two timelines: a trace next to its prediction ---- */
 
-/* A trace or timeline rather than a plan document. */
+/* Whether the file is a trace or timeline, not a plan document. */
 static bool is_trace(struct dtp_arena *a, const char *path) {
     struct stat st;
     struct dtp_source *s;
@@ -294,7 +294,7 @@ static void text_row(const struct dtp_term *t, const char *label, const char *a,
 
 static void time_row(const struct dtp_term *t, const char *label, double a_s, double b_s,
                      double whole_s) {
-    static const double rounding = 1e-9; /* of the step: what sums leave over */
+    static const double rounding = 1e-9; /* share of the step that rounding of sums leaves */
     char a[32], b[32];
     if (a_s <= rounding * whole_s && b_s <= rounding * whole_s)
         return;

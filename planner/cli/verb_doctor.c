@@ -108,7 +108,7 @@ static const char *suspects_title(const struct dtp_measured *m, const struct dtp
                                               : "What would change the numbers";
 }
 
-/* Of what would have moved the step the other way than it was found there is nothing to say. */
+/* Whether the suspect would have moved the step away from the measured time, so that the report leaves it out. */
 static bool points_away(const struct dtp_diagnosis *d, const struct dtp_measured *m,
                         const struct dtp_suspect *s) {
     const double seen = 0.01;

@@ -18,7 +18,7 @@ struct budget_row {
     const char *pass;
     double times; /* launches in a step */
     double time_s, flops, bytes;
-    double of_peak;    /* of the dense peak or of nominal HBM bandwidth; NAN: neither */
+    double of_peak;    /* share of dense peak or nominal HBM bandwidth; NAN: neither */
     bool extrapolated; /* a product of a size that was not measured */
 };
 
@@ -110,7 +110,7 @@ static void add(struct budget *b, const struct dtp_op *op, const char *layer, co
     b->row[b->n++] = r;
 }
 
-/* Layers of the stage, so many of them recomputed. */
+/* Adds the layers of the stage, some of which are recomputed. */
 static void add_layers(struct budget *b, enum dtp_layer_kind kind, double layers, double again) {
     static const char *const kinds[DTP_NLAYER_KINDS] = {
         [DTP_LAYER_DENSE] = "layer",

@@ -1,4 +1,4 @@
-/* dtplan infer: the model and the plan behind a trace. */
+/* dtplan infer: finds the model and the plan behind a trace. */
 #include "traces/replay/infer.h"
 
 #include <stdlib.h>

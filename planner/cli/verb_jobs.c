@@ -1,4 +1,4 @@
-/* dtplan jobs: a cluster's job trace on another cluster or queue. */
+/* dtplan jobs: runs a cluster's job trace on another cluster or queue. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>

@@ -57,7 +57,7 @@ static enum dtp_status why_not(struct dtp_cli *cli, const struct dtp_report *r, 
     return dtp_why_not(cli->a, &cli->out, r, &fields, options, err);
 }
 
-/* The best plan again, with its timeline. */
+/* Simulates the best plan a second time, for its timeline. */
 static enum dtp_status timeline(struct dtp_cli *cli, const struct dtp_report *r, const char *path,
                                 struct dtp_err *err) {
     struct dtp_result result;

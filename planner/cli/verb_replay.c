@@ -178,7 +178,7 @@ static enum dtp_status take_options(struct dtp_cli *cli, struct dtp_replay_optio
     return take_single(cli, out, err);
 }
 
-/* The machine of the trace and the other one. */
+/* Finds the machine of the trace and the other machine. */
 static enum dtp_status take_machines(struct dtp_cli *cli, const struct dtp_trace *t,
                                      struct dtp_whatif *out, struct dtp_err *err) {
     const struct own *own = cli->own;

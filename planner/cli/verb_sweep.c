@@ -1,5 +1,5 @@
-/* sweep: one model on several numbers of GPUs, clusters and frameworks: the best plan of each, beside what
- * it costs.
+/* sweep: one model on several numbers of GPUs, clusters and frameworks: the best plan of each, and what it
+ * costs.
  *
  *     days      = tokens / (tokens/s) / 86400 / the part of the time that trains (traces/jobs/failures.h)
  *     GPU-hours = GPUs x hours,  cost = GPU-hours x price of the cluster
@@ -449,7 +449,7 @@ static double per_gpu(const struct sweep_row *row) {
     return row->best->tokens_per_s / row->gpus;
 }
 
-/* All rows, those of one cluster and framework one after the other. */
+/* Fills all rows, those of one cluster and framework one after the other. */
 static enum dtp_status fill_all(struct dtp_cli *cli, const struct lists *l, struct sweep *s,
                                 struct dtp_err *err) {
     int total = l->nclusters * l->nframeworks * l->ngpus;

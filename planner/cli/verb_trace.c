@@ -272,7 +272,7 @@ static enum dtp_status write_cluster(struct dtp_cli *cli, const struct dtp_items
     return dtp_file_write(cli->a, own->write_cluster, write_topology, &c, err);
 }
 
-/* Workloads and graphs on --cluster, and the timeline of the first. */
+/* Simulates workloads and graphs on --cluster, and writes the timeline of the first. */
 static enum dtp_status simulate(struct dtp_cli *cli, struct dtp_trace_files *files,
                                 struct dtp_err *err) {
     const struct own *own = cli->own;
@@ -291,7 +291,7 @@ static enum dtp_status simulate(struct dtp_cli *cli, struct dtp_trace_files *fil
     return DTP_OK;
 }
 
-/* What dtplan can be asked about a file, where that takes more than its content. */
+/* Prints the commands that answer more about a file than its content does. */
 static void print_commands(struct dtp_cli *cli, const struct dtp_trace_files *files,
                            const struct dtp_item *item) {
     FILE *f = cli->out.file;
