@@ -128,7 +128,7 @@ enum dtp_status dtp_cluster_load(struct dtp_arena *a, const char *name, struct d
 /* The file behind such a name, and the name without folder and ending. */
 enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                                  const char **out_name, struct dtp_err *err);
-/* The same from an object that was read; DTP_EINPUT names the key. */
+/* Makes a cluster from an object that was read; DTP_EINPUT names the key. */
 enum dtp_status dtp_cluster_read(struct dtp_arena *a, const struct dtp_json *j,
                                  struct dtp_cluster *out, struct dtp_err *err);
 /* "4x100" (count x Gbit/s) replaces the NICs and their affinity; more NICs than GPUs are bundled, so

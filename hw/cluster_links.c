@@ -165,8 +165,8 @@ static short best_relay(const struct dtp_node *n, int i, int k) {
     return relay;
 }
 
-/* Links of the GPU that has fewest to the others of GPUs 0 .. size-1; 0 when those do not hang
- * together, so that a ring must leave the NVLinks. */
+/* Returns the fewest links that one of GPUs 0 .. size-1 has to the others; 0 when these GPUs are not
+ * connected, so that a ring must leave the NVLinks. */
 static int ring_width(const struct dtp_node *n, int size) {
     int least = -1, reached = 1, reach[DTP_MAX_MESH] = {0};
     bool seen[DTP_MAX_MESH] = {true};

@@ -321,8 +321,8 @@ double dtp_step_flops(const struct dtp_problem *p) {
     return 3 * dtp_model_forward_flops(p->model, p->seq) * p->global_batch;
 }
 
-/* A rate is so much of a step a second: step = work / rate. In the order in which they are believed, the time
- * of a step first, for FLOPs are counted in several ways. */
+/* A rate is a part of a step per second: step = work / rate. The measures are in order of trust, the time of a
+ * step first, because FLOPs are counted in several ways. */
 enum { NMEASURES = 8 };
 struct measure {
     enum dtp_quantity quantity;

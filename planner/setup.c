@@ -140,8 +140,8 @@ static enum dtp_dtype default_dtype(const struct dtp_gpu *gpu) {
     return gpu->peak_flops_per_s[DTP_FP16] > 0 ? DTP_FP16 : DTP_FP32;
 }
 
-/* What the GPU cannot do is said here, once, and not as a refusal of every plan. A framework's attention
- * kernel that the GPU does not have gives way to the nearest, the unfused one on V100. */
+/* Reports here, once, what the GPU cannot do, instead of refusing every plan. If the GPU does not have the
+ * framework's attention kernel, the nearest one replaces it, on V100 the unfused one. */
 static enum dtp_status check_gpu(struct dtp_problem *p, struct dtp_err *err) {
     const struct dtp_gpu *gpu = &p->cluster->gpu;
     if (gpu->peak_flops_per_s[p->dtype] <= 0 || gpu->gemm[p->dtype].sm_flops_per_s <= 0)

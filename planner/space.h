@@ -32,9 +32,9 @@
  *   recompute_layers 0, all; of full recomputation, where the framework has it, also the fewest that fit: a
  *                    candidate has DTP_FEWEST_LAYERS, the search finds their number (dtp_search_plan); when
  *                    limited by the user instead the numbers that are wanted
- * Limits (limits.h) take values away; they never add any. Whether a candidate is legal is
- * dtp_plan_check()'s business: the space only says what is counted. Layers are split as even as it
- * goes unless the limits fix layers_per_stage, which then also fixes pp x vpp.
+ * Limits (limits.h) take values away; they never add any. dtp_plan_check() decides whether
+ * a candidate is legal: the space only says what is counted. Layers are split as evenly as possible
+ * unless the limits fix layers_per_stage, which then also fixes pp x vpp.
  *
  * A `shape` is what the fields up to schedule fix; its candidates are consecutive numbers:
  *     for (size_t s = 0; s < space.nshapes; s++)

@@ -131,7 +131,7 @@ struct dtp_cost_memo *dtp_cost_memo_create(struct dtp_arena *a, const struct dtp
 void dtp_costs(struct dtp_arena *a, struct dtp_cost_memo *memo, const struct dtp_plan *plan,
                struct dtp_costs *out);
 
-/* The same without arrays, for BOUND: layer phases and extras. */
+/* The phases of layers without arrays, for BOUND. */
 struct dtp_layer_costs {
     struct dtp_phase of[DTP_NLAYER_KINDS][4]; /* f, i, w, r */
     double kernel_s;     /* mean duration of a layer's kernels, as one meets them at any moment */

@@ -102,7 +102,7 @@ static struct rank_sum rank_cost(struct bounding *b, int r, bool split) {
     return sum;
 }
 
-/* The same for equal stages: vpp equal chunks, embedding on the first, head on the last of all. */
+/* Returns the same for equal stages: vpp equal chunks, the embedding on the first stage, the head on the last. */
 static struct rank_sum rank_cost_alike(const struct bounding *b, int r, bool split) {
     int n = b->model->layers / b->nstages;
     struct stage_sum s = {0}, embedding = {0}, head = {0};

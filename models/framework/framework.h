@@ -234,9 +234,9 @@ bool dtp_framework_autocasts(const struct dtp_framework *f, int zero_stage);
 double dtp_framework_gathered_bytes(const struct dtp_framework *f, enum dtp_dtype dtype);
 /* Returns the bytes moved per element to cast it to a narrow type, rowwise and transposed. */
 double dtp_framework_cast_bytes(const struct dtp_framework *f, enum dtp_dtype dtype);
-/* Layers of the pp stages where the framework cuts the model by cost (nanotron): the blocks in order, a
- * layer costs its parameters, the head vocab x hidden; a stage ends with the block that passes its
- * share of the sum; the last ones may be left without a layer. False: as even as it goes; layers[pp] is unset. */
+/* Fills layers[pp] if the framework cuts the model by cost (nanotron). It goes through the blocks in order: a
+ * layer costs its parameters, the head vocab x hidden, and a stage ends with the block that passes its
+ * share of the sum, so that the last stages may have no layer. False: stages are even, and layers[pp] is unset. */
 bool dtp_framework_stage_layers(const struct dtp_framework *f, const struct dtp_model *m, int pp,
                                 int *layers);
 /* Whether the loss comes to the last of pp stages so. */

@@ -40,7 +40,7 @@ struct dtp_quirk_chunk_transfers {
 
 /* NeMo: the head's weight gradients wait for idle time of the last stage. */
 struct dtp_quirk_head_deferral {
-    double head_deferral_bytes; /* dtp_cost_deferred(); 0: none is put off */
+    double head_deferral_bytes; /* dtp_cost_deferred(); 0: none is deferred */
 };
 
 /* InternEvo: norms read fp32 and are repeated in the backward. */

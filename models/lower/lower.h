@@ -54,7 +54,7 @@ enum dtp_task_kind {
     DTP_T_NORM,
     DTP_T_OFFLOAD,
     DTP_T_HOST,
-    DTP_T_LATE, /* weight gradients of the head that were put off */
+    DTP_T_LATE, /* deferred weight gradients of the head */
     DTP_T_OP,
     DTP_NTASKS
 };
@@ -131,7 +131,7 @@ struct dtp_path {
     struct dtp_rank_path *rank; /* [nranks]: pp, or every simulated rank */
     uint64_t nactions;          /* that were walked, not jumped over */
 };
-/* The same with all transfers between stages free: what is left of a rank's idle time is the bubble. */
+/* Estimates with free transfers between stages: the idle time that a rank then has is the bubble. */
 void dtp_estimate_free(struct dtp_arena *a, const struct dtp_costs *costs,
                        const struct dtp_schedule *schedule, struct dtp_path *out);
 void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
@@ -139,7 +139,7 @@ void dtp_estimate(struct dtp_arena *a, const struct dtp_costs *costs,
 /* Estimates without the jump over the periodic steady state (estimate.c); the result is equal to 1e-12. */
 void dtp_estimate_plain(struct dtp_arena *a, const struct dtp_costs *costs,
                         const struct dtp_schedule *schedule, struct dtp_path *out);
-/* The same from a simulated timeline, for every simulated rank. */
+/* Fills the same from a simulated timeline, for every simulated rank. */
 void dtp_lowered_path(struct dtp_arena *a, const struct dtp_lowered *lowered,
                       const struct dtp_costs *costs, const struct dtp_timeline *timeline,
                       struct dtp_path *out);

@@ -163,7 +163,7 @@ int dtp_detail_ops(struct dtp_lowering *w, int vs, int row, double dur_s,
 /* Fills in the at most 4 tasks that action k of a rank waits for, that of the rank's stream first. */
 int dtp_lowering_preds(const struct dtp_lowering *w, int stage, int replica, uint32_t k,
                        dtp_id *out);
-/* Adds the collectives that hang on parts of actions. */
+/* Adds the collectives that belong to parts of actions. */
 void dtp_lower_units(struct dtp_lowering *w);
 /* Adds what follows the last action of each rank. */
 void dtp_lower_tail(struct dtp_lowering *w);

@@ -97,7 +97,7 @@ static inline int dtp_slot_receiver(const struct dtp_layout *l, int64_t slot) {
     int from = dtp_slot_sender(l, slot);
     return l->rank_of[from < l->nstages ? from + 1 : from - l->nstages - 1];
 }
-/* Reductions that follow all actions; the others hang on the actions that they are of. */
+/* Whether reductions follow all actions; otherwise each follows the action whose gradients it reduces. */
 static inline bool dtp_reduces_last(const struct dtp_costs *c) {
     return !c->reduce_overlap && !c->reduce_per_microbatch;
 }

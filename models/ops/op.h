@@ -62,7 +62,7 @@ double dtp_op_flops(const struct dtp_op *op); /* all `count` together */
 /* Returns the seconds of the operation alone on the problem's cluster, without host time and kernel gap. */
 double dtp_op_time_s(const struct dtp_problem *problem, const struct dtp_plan *plan,
                      const struct dtp_op *op);
-/* The same by the key, which may be of all kinds. */
+/* Returns the same by the key, which may be that of all kinds. */
 double dtp_op_seconds(const struct dtp_problem *problem, const struct dtp_layer_key *key,
                       const struct dtp_op *op);
 /* The part of a collective's bytes that leaves a node: less than all where tokens go once to each node. */

@@ -43,7 +43,7 @@ struct dtp_plan {
     int microbatch_size, global_batch_size; /* sequences */
     bool account_for_ends; /* embedding and head count as a layer each when layers are divided */
     int last_stage_less; /* layers that the last virtual stage leaves to the others, for its head */
-    /* [pp * vpp] in order of the model; at NULL: as even as it goes */
+    /* [pp * vpp] in order of the model; at NULL: as even as possible */
     struct dtp_ints layers_per_stage;
     enum dtp_algo tp_algo, dp_algo;
     int tp_overlap, dp_overlap, p2p_overlap; /* -1: the framework's default; 0 or 1 */
@@ -101,7 +101,7 @@ enum dtp_status dtp_plan_place(const struct dtp_plan *p, const struct dtp_cluste
                                struct dtp_err *err);
 /* How a plan divides the model among its ranks: the parameters of a stage depend on nothing else. It has no padding. */
 struct dtp_cut {
-    const int *layers_per_stage; /* NULL: as even as it goes */
+    const int *layers_per_stage; /* NULL: as even as possible */
     int tp, ep, etp, pp, vpp;    /* etp resolved */
     int schedule;                /* which rank holds which virtual stage */
     int last_stage_less, account_for_ends;

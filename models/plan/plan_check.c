@@ -217,8 +217,8 @@ static enum dtp_reason check_stages(const struct dtp_problem *q, const struct dt
     return !equal && !uneven ? DTP_WHY_UNEVEN : DTP_LEGAL;
 }
 
-/* What PyTorch's selective checkpointing keeps is handed out to one backward ("you are only allowed to backward
- * once", pytorch/pytorch#142862): a split one asks twice (areal-project/AReaL#916 leaves it out with ZB-V). */
+/* PyTorch's selective checkpointing gives what it kept to one backward only ("you are only allowed to backward
+ * once", pytorch/pytorch#142862): a split backward needs it twice (areal-project/AReaL#916 omits it with ZB-V). */
 static bool asks_twice(const struct dtp_framework *f, const struct dtp_plan *p) {
     return f->kernels.selective_alternate_products && p->recompute == DTP_RECOMPUTE_SELECTIVE &&
            p->pp > 1 && dtp_schedule_kinds[p->schedule].split_backward;

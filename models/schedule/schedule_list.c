@@ -419,7 +419,7 @@ static const char *need_name(const struct need *n) {
     return "?";
 }
 
-/* "deadlock: rank 0 at 0RB0 waits for 0SB0 of rank 1; rank 1 at ..." until a rank comes again. */
+/* "deadlock: rank 0 at 0RB0 waits for 0SB0 of rank 1; rank 1 at ..." until a rank appears a second time. */
 static enum dtp_status describe_deadlock(const struct check *c, int rank) {
     enum { MOST_HOPS = 6 };
     char text[768] = "";

@@ -229,8 +229,8 @@ static int shards(const struct dtp_plan *plan) {
     return ranks < 1 ? 1 : ranks < plan->dp ? ranks : plan->dp;
 }
 
-/* Its own division takes embedding and head for a layer each unless told otherwise: the first and the last stage
- * may have less than the others, which have equal numbers; any other is spelt out module by module. */
+/* torchtitan by default counts embedding and head as a layer each: the first and the last stage may have fewer
+ * layers than the others, which have equal numbers; any other division is written module by module. */
 static void titan_stages(FILE *f, const struct dtp_model *m, const struct dtp_plan *plan) {
     int n = plan->pp * plan->vpp, each = dtp_plan_most_layers(plan, m);
     bool equal = true;

@@ -18,7 +18,7 @@ static bool is_titan(const struct dtp_run_config *c) {
     return is_stack(c, "torchtitan");
 }
 
-/* torchtitan's pipeline cuts the local batch, into single sequences unless told otherwise. */
+/* torchtitan's pipeline cuts the local batch, by default into single sequences. */
 static long microbatch_of(const struct dtp_run_config *c) {
     if (!is_titan(c) || c->pp < 2)
         return c->microbatch;

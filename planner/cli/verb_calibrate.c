@@ -1,4 +1,4 @@
-/* calibrate: fits sweeps in files, or measures the machine at hand. */
+/* calibrate: fits sweeps in files, or measures this machine. */
 #include <math.h>
 #include <spawn.h>
 #include <stdlib.h>

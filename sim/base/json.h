@@ -189,7 +189,7 @@ void dtp_json_put_null(struct dtp_json_out *w);
 void dtp_json_put_doubles(struct dtp_json_out *w, const struct dtp_doubles *d, size_t per_line);
 void dtp_json_put_json(struct dtp_json_out *w,
                        const struct dtp_json *j); /* a copy of what was read */
-/* The same with lists of scalars and objects of numbers on one line each. */
+/* Writes the same with lists of scalars and objects of numbers on one line each. */
 void dtp_json_put_rows(struct dtp_json_out *w, const struct dtp_json *j);
 /* Key and value in one call. */
 void dtp_json_kv_string(struct dtp_json_out *w, const char *key, const char *s);

@@ -39,7 +39,7 @@ static inline size_t dtp_rows_before(const void *rows, size_t n, size_t size, si
     return low;
 }
 
-/* The same: how many have at most x. */
+/* Returns likewise how many rows have at most x. */
 static inline size_t dtp_rows_until(const void *rows, size_t n, size_t size, size_t offset,
                                     int64_t x) {
     return x == INT64_MAX ? n : dtp_rows_before(rows, n, size, offset, x + 1);
