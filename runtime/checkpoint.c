@@ -247,7 +247,7 @@ enum dtp_status dtp_checkpoint_prepare(struct dtp_rank *r) {
         return dtp_fail(r->err, DTP_EINPUT, "%s: %s", folder, strerror(errno));
     DTP_TRY(lock_folder(r, folder));
     size_t n = list_names(r->arena, folder, ".step-", &names);
-    for (size_t i = 0; i < n; i++) /* of runs that died while they saved */
+    for (size_t i = 0; i < n; i++) /* runs that died while they saved left these */
         remove_folder(r->arena, dtp_arena_printf(r->arena, "%s/%s", folder, names[i]));
     return sync_folder(dtp_arena_printf(r->arena, "%s/..", folder), r->err);
 }
@@ -352,7 +352,7 @@ struct loader {
 struct target {
     const struct dtp_param *p;
     int64_t begin, n; /* own elements of the unit */
-    float *values;    /* of the first of them */
+    float *values;    /* value of the first of them */
 };
 
 static uint64_t copy_overlap(const struct record *rec, const float *from, const struct target *t) {

@@ -98,7 +98,7 @@ static struct dtp_param *add(const struct build *b, int id, const char *name, en
                             .tp_copies = copies};
     x->name = b->u->layer >= 0 ? dtp_arena_printf(b->a, "layers.%d.%s", b->u->layer, name) : name;
     if (cut == BY_ROWS) {
-        /* of a vocabulary so many that rows of logits are aligned */
+        /* each rank takes so many rows of the vocabulary that rows of logits are aligned */
         x->rows = id == DTP_P_TABLE ? b->l->dims.vocab : (shape[0] + parts - 1) / parts;
         x->row0 = part * x->rows;
     } else if (cut == BY_COLS) {

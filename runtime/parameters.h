@@ -55,7 +55,7 @@ struct dtp_param {
     int64_t rows, cols, valid_rows;
     int64_t row0, col0, global_rows, global_cols;
     int64_t at, n;         /* first element in the unit, elements */
-    double init_std;       /* of a normal distribution; 0: zeros; < 0: ones */
+    double init_std;       /* deviation of a normal distribution; 0: zeros; < 0: ones */
     bool decay;            /* weight decay: matrices only */
     int tp_copies;         /* ranks of the tp group that hold the same block */
     bool head_partial;     /* key-value heads of several ranks: the gradient is summed over them */
@@ -64,7 +64,7 @@ struct dtp_param {
 
 struct dtp_unit {
     enum dtp_unit_kind kind;
-    int layer; /* of the model; -1 */
+    int layer; /* index in the model; -1: none */
     int chunk, index;
     bool tied_copy; /* a head that repeats the tokens of the first stage */
     struct dtp_param param[DTP_NLAYER_PARAMS];
@@ -91,10 +91,10 @@ struct dtp_chunk {
 struct dtp_dims {
     int64_t batch, seq, tokens, local_tokens;
     int64_t hidden, head_dim, heads, kv_heads; /* heads of this rank */
-    int64_t q_width, kv_width, qkv_width;      /* of this rank */
-    int64_t ffn, up_width;                     /* of this rank; up_width = 2 ffn when gated */
-    int64_t vocab, vocab_first, vocab_valid;   /* rows of this rank; of them in the vocabulary */
-    int kv_copies;                             /* tp ranks per key-value head, 1: none */
+    int64_t q_width, kv_width, qkv_width;      /* widths of this rank */
+    int64_t ffn, up_width;                   /* widths of this rank; up_width = 2 ffn when gated */
+    int64_t vocab, vocab_first, vocab_valid; /* rows of this rank; of them in the vocabulary */
+    int kv_copies;                           /* tp ranks per key-value head, 1: none */
 };
 
 struct dtp_layout {

@@ -364,7 +364,8 @@ static enum dtp_status reduce(struct dtp_rank *r, float *x, enum dtp_reduce_op o
     return r->host->ops->all_reduce(r->host_world, DTP_STREAM_COMPUTE, x, 1, DTP_FP32, op, r->err);
 }
 
-/* Where losses mean something they are numbers; else the first rank whose part is none is named. */
+/* A loss must be finite in runs whose losses mean something. If it is not, the error names the first rank whose
+ * part of it is not finite. */
 static enum dtp_status check_loss(struct dtp_rank *r, float loss, float part) {
     if (isfinite(loss) || r->o->shadow_cluster || r->o->rough_weights)
         return DTP_OK;

@@ -81,7 +81,7 @@ struct dtp_loss_scale {
 };
 
 struct dtp_rank {
-    struct dtp_arena *arena, *home; /* of this plan; of device and communicators (NULL: the same) */
+    struct dtp_arena *arena, *home; /* this plan's; device and communicators' (NULL: the same) */
     const struct dtp_run_options *o;
     const struct dtp_model *model;
     const struct dtp_plan *plan;
@@ -109,23 +109,23 @@ struct dtp_rank {
     int32_t *drawn;    /* [sequences of this rank][seq + 1], of step drawn_step */
     int drawn_step;
 
-    void *workspace; /* of the attention */
+    void *workspace; /* workspace of the attention */
     float *scalars;  /* on the device: loss, norm2, clip scale */
     struct dtp_adamw_tensor *tensors;
     struct dtp_loss_scale loss_scale;
     int save_lock; /* descriptor of DIR/lock; 0: none */
     int step, first_step, action;
-    int64_t sequence;      /* of the global batch: the first of the microbatch at hand */
+    int64_t sequence;      /* the first of the current microbatch in the global batch */
     double tokens_inverse; /* 1 / tokens of the global batch */
 
     struct dtp_sent sent[2]; /* forward, backward */
-    int sends_held;          /* of a direction: dtp_schedule_sends_held() */
+    int sends_held;          /* per direction: dtp_schedule_sends_held() */
     int next_event;
     int num_ahead;   /* actions of this step that were enqueued */
-    double clock_hz; /* of the device, mean over the step; 0: not known */
+    double clock_hz; /* the device's mean over the step; 0: not known */
     int64_t host_ns; /* spent in the actions of the step, without waiting for the device */
 
-    struct dtp_run_event *event; /* of the current step */
+    struct dtp_run_event *event; /* events of the current step */
     int nevents, max_events;
 };
 
@@ -177,7 +177,7 @@ struct dtp_comm_config dtp_rank_comm_config(const struct dtp_run_options *o,
                                             const struct dtp_schedule *s);
 /* An event of the trace; returns its index, for dtp_trace_end(). */
 int dtp_trace_begin(struct dtp_rank *r, enum dtp_stream stream, const char *name);
-/* Of a part of an action on the compute stream, shown under `stream`: none where a graph may hold it. */
+/* Records a part of an action on the compute stream, shown under `stream`; records nothing if a graph may hold it. */
 int dtp_trace_begin_part(struct dtp_rank *r, enum dtp_stream stream, const char *name);
 void dtp_trace_end(struct dtp_rank *r, int event);
 

@@ -391,7 +391,7 @@ struct job {
     struct dtp_comm_config config;
     void *shared;
     FILE *result;
-    off_t read_bytes; /* of the file, so far */
+    off_t read_bytes; /* bytes of the file, so far */
 };
 
 /* ---- results ---- */

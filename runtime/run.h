@@ -47,7 +47,7 @@ struct dtp_run_options {
     int save_every;            /* steps; 0: at the end only */
     /* limits */
     uint64_t memory_bytes; /* per rank; 0: the device's share */
-    double timeout_s;      /* of any wait */
+    double timeout_s;      /* limit for any wait */
     int prefetch_units;    /* ZeRO-3: units gathered ahead */
     bool rough_weights;    /* numbers that the device makes: a quick start, losses mean nothing */
     bool pin;
@@ -61,7 +61,7 @@ struct dtp_run_options {
         DTP_FAULT_NONE,
         DTP_FAULT_KILL,
         DTP_FAULT_HANG,
-        DTP_FAULT_ADDRESS /* of a GPU: it writes where no memory is */
+        DTP_FAULT_ADDRESS /* a GPU writes to an address without memory */
     } fault;
     int fault_rank, fault_step, fault_action;
 };
@@ -78,17 +78,17 @@ struct dtp_run_result {
     int first_step, steps, nranks; /* steps of this run; first_step > 0 after a resume */
     double *loss;                  /* [steps] */
     double *step_s_each;           /* [steps] */
-    double open_s;                 /* of rank 0: until the first step could begin */
+    double open_s;                 /* rank 0's time until the first step could begin */
     double step_s;                 /* median */
     double best_step_s;            /* fastest, likewise */
-    double tokens_per_s;           /* of the whole job */
+    double tokens_per_s;           /* rate of the whole job */
     double loss_scale;             /* at the end; 1: none */
     int skipped_steps;             /* because gradients were infinite at the scale of that step */
-    double clock_hz, power_w;      /* of rank 0's device, mean over the same steps; 0: not known */
+    double clock_hz, power_w;      /* rank 0's device, mean over the same steps; 0: not known */
     double host_s;                 /* to enqueue a step, likewise */
     int graphs, graph_kernels;     /* CUDA graphs of rank 0 (graphs.h), and the kernels in them */
-    double graph_share;            /* of the operations of the last step that were in graphs */
-    uint64_t overhead_bytes;       /* of rank 0's device beside the heap, at the end */
+    double graph_share;            /* share of the last step's operations that were in graphs */
+    uint64_t overhead_bytes;       /* taken on rank 0's device outside the heap, at the end */
     uint64_t *peak_bytes;          /* [nranks] high-water mark of live bytes */
     uint64_t (*peak_by_class)[6];  /* [nranks][enum dtp_mem] at that moment */
     struct dtp_run_event *event;   /* by rank, then start */
@@ -118,7 +118,7 @@ struct dtp_run_series {
 enum dtp_status dtp_run_series(struct dtp_arena *a, const struct dtp_run_series *s,
                                struct dtp_err *err);
 
-const char *dtp_run_stream_name(int stream); /* of an event: "compute", "tp", ... */
+const char *dtp_run_stream_name(int stream); /* stream of an event: "compute", "tp", ... */
 /* The passes that complete the plan's schedule, and the complete list that the executor walks. */
 struct dtp_schedule_passes dtp_run_passes(const struct dtp_plan *plan);
 enum dtp_status dtp_run_schedule(struct dtp_arena *a, const struct dtp_plan *plan,

@@ -12,7 +12,7 @@ struct fixture {
     struct dtp_cluster cluster;
     struct dtp_problem problem;
     struct dtp_plan plan;
-    struct dtp_ops ops; /* of a layer, where a test asks for them */
+    struct dtp_ops ops; /* operations of a layer, if a test asks for them */
 };
 
 static inline void problem_case(struct dtp_arena *a, struct fixture *x, const char *model,

@@ -12,7 +12,7 @@
 #include "models/schedule/schedule.h"
 
 struct path_times {
-    double f, b, i, w; /* of one chunk and one microbatch */
+    double f, b, i, w; /* times of one chunk and one microbatch */
     double hop;
 };
 

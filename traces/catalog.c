@@ -56,7 +56,7 @@ struct reader {
     struct dtp_arena *a;
     const struct dtp_format *format; /* given by the user, or NULL */
     struct dtp_items *out;
-    const char *given; /* of the last file that was counted */
+    const char *given; /* argument that gave the last file counted */
     size_t passed_over;
 };
 

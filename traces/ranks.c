@@ -163,7 +163,7 @@ static bool says_its_rank(const struct dtp_trace_rank *r) {
 /* Why two ranks are not of one job; NULL: nothing is against it. */
 static const char *why_not_one_job(struct dtp_arena *a, const struct dtp_trace_rank *p,
                                    const struct dtp_trace_rank *q) {
-    static const double most_apart_s = 60; /* of clocks of hosts that run one job */
+    static const double most_apart_s = 60; /* limit for clocks of hosts that run one job */
     const struct dtp_trace_rank *silent = !says_its_rank(p) ? p : !says_its_rank(q) ? q : NULL;
     if (p->world_size >= 0 && q->world_size >= 0 && p->world_size != q->world_size)
         return dtp_arena_printf(a, "%s is of a world of %d, %s of %d", p->file, p->world_size,

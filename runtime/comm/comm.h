@@ -52,7 +52,7 @@ enum dtp_group_kind {
 struct dtp_comm_config {
     int rank, size;
     int local_rank, local_size;
-    uint64_t staging_bytes; /* of one rank in one group, a multiple of 4096 */
+    uint64_t staging_bytes; /* per rank and group, a multiple of 4096 */
     uint64_t message_bytes; /* largest p2p message */
     int nmessages;          /* most messages of one sender in flight */
     double timeout_s;

@@ -60,7 +60,7 @@ static enum dtp_axis axis_of(const struct dtp_plan *p, enum dtp_group_kind kind)
     return p->dp > 1 ? DTP_AXIS_DP : p->pp > 1 ? DTP_AXIS_PP : DTP_AXIS_TP;
 }
 
-/* Of host memory: this rank is all there is. */
+/* Makes a group in host memory, whose only member is this rank. */
 static enum dtp_status shadow_group(struct dtp_arena *a, struct dtp_comm *c,
                                     enum dtp_group_kind kind, const int *ranks, int nranks,
                                     struct dtp_comm_group **out, struct dtp_err *err) {

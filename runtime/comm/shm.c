@@ -55,7 +55,7 @@ struct box {
 };
 
 struct memory_map {
-    uint64_t stage_bytes, box_bytes;       /* of one */
+    uint64_t stage_bytes, box_bytes;       /* size of one stage, of one box */
     uint64_t stages_at, boxes_at, data_at; /* offsets */
     uint64_t slot_bytes;                   /* room for one message */
     uint64_t total_bytes;
@@ -341,7 +341,7 @@ static enum dtp_status shm_recv(struct dtp_comm *c, enum dtp_stream stream, void
 struct shm_group {
     struct dtp_comm_group group;
     struct shm *shm;
-    struct stage_words *words; /* of the first member: the group's barrier */
+    struct stage_words *words; /* words of the first member: the group's barrier */
     char **half[2];            /* [size] staging of each member */
     uint64_t half_bytes;
     unsigned piece; /* counts on over all collectives */

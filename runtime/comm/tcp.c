@@ -25,7 +25,7 @@ struct head {
 
 struct slot {
     bool taken, complete;
-    uint64_t order; /* of arrival or departure */
+    uint64_t order; /* counts arrivals or departures */
     struct head head;
     char *data;
 };
@@ -41,7 +41,7 @@ struct peer {
     /* the message being read */
     struct head head;
     uint64_t read_bytes; /* header included */
-    char *read_to;       /* where its data goes: a slot's or the waiting receiver's */
+    char *read_to;       /* its data goes here: a slot's or the receiver's buffer */
     struct slot *reading;
 };
 
@@ -494,7 +494,7 @@ static int connect_to(const struct tcp *t, const struct dtp_caller *whom, int64_
     bool loopback = blob.address == htonl(INADDR_LOOPBACK);
     char own[64] = "";
     (void)gethostname(own, sizeof own - 1);
-    /* where the master is given by name, hosts find each other by name too */
+    /* if the master is given by name, hosts find each other by name too */
     const char *name = loopback && strcmp(own, whom->host) != 0 ? whom->host : host;
     int fd = dtp_socket_connect(name, blob.port, deadline_ns);
     int32_t rank = t->comm.rank;

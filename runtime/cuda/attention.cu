@@ -11,7 +11,7 @@ namespace dtp {
 
 enum { PLAIN_WARPS = 4, LANE_ELEMENTS = 8 };
 
-struct Place { /* of a warp: a position of a sequence and a head */
+struct Place { /* a warp works on one position of a sequence and one head */
     int64_t position, sequence, head, row;
     int lane;
     bool valid;

@@ -50,7 +50,7 @@ struct dtp_cudnn_graph {
     int nmade;
     cudnnBackendDescriptor_t operation[DTP_CUDNN_OPERATIONS];
     int noperations;
-    int64_t next_id; /* of a tensor that only the graph knows */
+    int64_t next_id; /* id for a tensor that only the graph knows */
     bool good;
 };
 
@@ -94,7 +94,7 @@ enum dtp_attention_pass {
 bool dtp_attention_plan(struct dtp_cudnn_plan *p, const struct dtp_cudnn_api *api,
                         const struct dtp_attention_args *x, enum dtp_dtype dtype,
                         enum dtp_attention_pass pass);
-/* Of the backward: where x->workspace holds delta, the sums of dQ, and cuDNN's own. */
+/* In the backward pass x->workspace holds delta, the sums of dQ and cuDNN's workspace at these offsets. */
 struct dtp_attention_space {
     uint64_t delta, dq, plan, bytes; /* offsets; the whole */
 };

@@ -175,10 +175,10 @@ __device__ __forceinline__ void put(T *base, int64_t stride, const float (&x)[D 
     }
 }
 
-/* Where a block works. */
+/* A block works on one head of one sequence, whose data is here. */
 template <typename T> struct Head {
     int64_t stride, out_stride; /* elements between positions */
-    int64_t stat;               /* of position 0 in saved and workspace */
+    int64_t stat;               /* index of position 0 in saved and workspace */
     const T *q, *k, *v, *out, *dout;
     T *dq, *dk, *dv, *o;
     __device__ __forceinline__ Head(const dtp_attention_args &x, int sequence, int head) {
@@ -210,7 +210,7 @@ enum { WIDE = 2 }; /* times 16 rows a warp, in the forward */
 template <int M, class F>
 __device__ __forceinline__ void drop_rows(const dtp_dropout &d, uint32_t head, uint32_t sequence,
                                           int query, int key, F f) {
-    const unsigned first = M == WIDE ? 0 : query / 16 % 2 * 2; /* of the four queries */
+    const unsigned first = M == WIDE ? 0 : query / 16 % 2 * 2; /* index among the four queries */
     key += static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
     for (int n = 0; n < ROWS / 8; n += 2)
@@ -260,7 +260,7 @@ template <typename T, int D> struct ForwardMemory {
     Tile<T, D> k[2], v[2];
 };
 
-/* Of a tile on the diagonal. */
+/* Masks the keys after each query in a tile on the diagonal. */
 __device__ __forceinline__ void mask_later(float (&s)[ROWS / 8][4], const int (&row)[2],
                                            int first_key) {
     int lane = static_cast<int>(threadIdx.x) % 32;

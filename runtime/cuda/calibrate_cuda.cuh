@@ -46,8 +46,8 @@ size_t type_bytes(Type t);
 
 struct Options {
     std::string out = "-";
-    double seconds = 300;    /* of all blocks together */
-    double sustained_s = 20; /* of the loaded GEMM */
+    double seconds = 300;    /* limit for all blocks together */
+    double sustained_s = 20; /* duration of the GEMM under load */
     int gpus = 1;
     bool dry_run = false;
     bool eager = false; /* collectives without CUDA graphs */
@@ -76,7 +76,7 @@ class Report {
 
 struct Timing {
     double time_s, clock_mhz;
-    int launches; /* of one replay */
+    int launches; /* launches in one replay */
 };
 
 /* One GPU: stream, operand memory, timing. */
@@ -132,7 +132,7 @@ struct Context {
 };
 struct Block {
     const char *name;
-    double share; /* of the time */
+    double share; /* share of the time */
     int gpus;
     void (*run)(Context &c);
     size_t (*planned)(); /* rows of a dry run */
@@ -164,7 +164,7 @@ void add_bf16(const void *a, const void *b, void *c, size_t n, cudaStream_t stre
 
 /* ---- clocks (NVML) ---- */
 struct Sample {
-    double at_s; /* of now_s() */
+    double at_s; /* time by now_s() */
     unsigned sm_mhz, memory_mhz, power_mw, celsius;
     unsigned long long reasons; /* NVML's clocks event reasons */
 };

@@ -26,7 +26,8 @@ void dropout(const bf16 *x, bf16 *y, uint8_t *mask, size_t n, cudaStream_t strea
 void rope(bf16 *x, const float *cosines, const float *sines, size_t rows, int heads, int head_dim,
           cudaStream_t stream);
 void swap_axes(const bf16 *x, bf16 *y, size_t a, size_t b, size_t d, cudaStream_t stream);
-void transpose(const bf16 *x, bf16 *y, size_t rows, size_t cols, cudaStream_t stream); /* of 64 */
+/* rows and cols are multiples of 64 */
+void transpose(const bf16 *x, bf16 *y, size_t rows, size_t cols, cudaStream_t stream);
 void cat(const bf16 *a, const bf16 *b, bf16 *y, size_t rows, size_t na, size_t nb,
          cudaStream_t stream);
 /* partial: 64 x cols */
@@ -59,10 +60,11 @@ void scatter_add(const bf16 *dout, const int *ids, float *table, size_t rows, si
                  cudaStream_t stream);
 
 struct AdamChunk {
-    size_t first, n; /* of one tensor; a block's work */
+    size_t first, n; /* elements of one tensor: a block's work */
 };
-/* Of parameters P, gradients G and moments S; master in fp32, or NULL: the parameters are what is updated. For
- * (float, float, float), (bf16, bf16, bf16), (bf16, bf16, float) and (bf16, float, float). */
+/* Parameters have type P, gradients G and moments S. master is in fp32; if it is NULL, the parameters themselves
+ * are updated. adamw() exists for (P, G, S) = (float, float, float), (bf16, bf16, bf16), (bf16, bf16, float) and
+ * (bf16, float, float). */
 template <class P, class G, class S> struct AdamTensors {
     P *param;
     float *master;

@@ -32,17 +32,17 @@ enum dtp_cuda_attention {
 
 struct dtp_cuda {
     struct dtp_dev dev;
-    int index;   /* of the GPU */
+    int index;   /* number of the GPU */
     int sharers; /* ranks on it */
     int num_sms; /* multiprocessors */
-    void *base;  /* of the heap */
+    void *base;  /* start of the heap */
     uint64_t size_bytes;
     cudaStream_t stream[DTP_NSTREAMS];
     cudaEvent_t event[DTP_DEV_EVENTS]; /* NULL until used */
     cudaEvent_t *mark;                 /* [DTP_CUDA_MAX_MARKS], likewise */
     cudaEvent_t zero;                  /* at zero_ns of the host's clock */
     int64_t zero_ns;
-    int num_marks; /* of this step */
+    int num_marks; /* marks of this step */
     bool marked;   /* marks were recorded since zero and nobody has read one yet */
     void *scratch;
     uint64_t scratch_bytes;
@@ -55,7 +55,7 @@ struct dtp_cuda {
     uint64_t staging_at;
     struct dtp_cuda_gemms *gemms;
     struct dtp_nccl *nccl; /* set while a communicator is open */
-    double timeout_s;      /* of sync() without progress, with several ranks */
+    double timeout_s;      /* limit for sync() without progress, with several ranks */
     bool sync_each;        /* DTPLAN_CUDA_SYNC: check() waits, so that errors name their action */
     enum dtp_cuda_attention attention;
     struct dtp_cuda_fused *fused; /* attention of cuDNN; NULL: our own */

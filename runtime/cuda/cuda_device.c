@@ -91,7 +91,7 @@ static int marks_passed(const struct dtp_cuda *c) {
 
 struct wait {
     const char *stream;
-    int64_t since_ns; /* of the last progress that was seen */
+    int64_t since_ns; /* time of the last progress that was seen */
     int passed;
 };
 
@@ -194,7 +194,7 @@ static void waits_open(struct dtp_cuda *c) {
 }
 
 static void cuda_reach(struct dtp_dev *d, int number) {
-    enum { NO_MEMORY_BARRIER = 1 }; /* of cuda.h: nobody reads anything else by it */
+    enum { NO_MEMORY_BARRIER = 1 }; /* a flag of cuda.h: nobody reads anything else by it */
     struct dtp_cuda *c = dtp_cuda_of(d);
     if (c->write_value)
         (void)c->write_value(dtp_cuda_compute(c), (uintptr_t)c->reached, (unsigned)number,

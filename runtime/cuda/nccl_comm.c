@@ -162,7 +162,7 @@ static enum dtp_status end_old(struct dtp_nccl *n, struct dtp_err *err) {
     return DTP_OK;
 }
 
-/* Where some GPU lacks the memory for ncomms more, old ones end, on all ranks. */
+/* Ends old communicators on all ranks if some GPU lacks the memory for ncomms more. */
 static enum dtp_status make_room(struct dtp_nccl *n, int ncomms, struct dtp_err *err) {
     /* H200, NCCL 2.28: nine of two GPUs, connected, take 3.9 GiB */
     const double comm_bytes = 0.45 * DTP_GIB;
@@ -346,7 +346,7 @@ static enum dtp_status nccl_recv(struct dtp_comm *c, enum dtp_stream stream, voi
     return DTP_OK;
 }
 
-/* Of the GPUs: what each has enqueued is done everywhere. */
+/* The GPUs meet here: when it returns, what each has enqueued is done everywhere. */
 static enum dtp_status nccl_barrier(struct dtp_comm_group *g, struct dtp_err *err) {
     struct dtp_nccl *c = nccl_of(g);
     DTP_TRY(

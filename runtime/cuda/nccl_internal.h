@@ -28,7 +28,8 @@ struct edge {
     ncclComm_t comm[NDIRECTIONS]; /* NULL: no transfers */
     int peer;                     /* global rank of the other end */
 };
-enum { NEXT, PREVIOUS, NEDGES }; /* of a rank; with two stages the same peer, but other edges */
+/* A rank has two neighbours; with two stages both are the same peer, but the edges differ. */
+enum { NEXT, PREVIOUS, NEDGES };
 enum { WITH, AGAINST, NSENSES }; /* the ring, or against it as V-shaped schedules go */
 
 /* A group that was opened: the plans of a series open the same ones again and again. */
@@ -36,7 +37,7 @@ struct known {
     enum dtp_group_kind kind;
     int size, *rank;
     ncclComm_t comm;
-    struct edge edge[NEDGES]; /* of stages instead */
+    struct edge edge[NEDGES]; /* a group of stages has these instead */
     bool needed;              /* by the plan that begins */
 };
 
@@ -54,7 +55,7 @@ struct dtp_nccl {
     ncclComm_t all[MAX_COMMS]; /* to close and to abort */
     int nall;
     bool aborted;
-    struct edge edge[NSENSES][NEDGES]; /* of this plan's pipeline */
+    struct edge edge[NSENSES][NEDGES]; /* edges of this plan's pipeline */
 };
 
 enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config *config,

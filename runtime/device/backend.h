@@ -53,7 +53,7 @@ enum { DTP_DEV_EVENTS = 4096, DTP_DEV_MARKS = 120000, DTP_DEV_GRAPHS = 4096 };
 struct dtp_dev_config {
     int index;             /* local rank: core to pin to, or GPU */
     int nlocal;            /* ranks on this host */
-    uint64_t memory_bytes; /* of the heap; 0: what the device has (CPU: its share of the host's) */
+    uint64_t memory_bytes; /* heap size; 0: what the device has (CPU: its share of the host's) */
     enum dtp_dtype dtype, grad_dtype;
 };
 
@@ -83,7 +83,7 @@ struct dtp_gemm_args {
     bool accumulate; /* C += */
     bool c_gradient; /* C holds grad_dtype (a weight gradient) */
     char unused[4];
-    int64_t m, n, k; /* of the product */
+    int64_t m, n, k; /* sizes of the product */
     int64_t lda, ldb, ldc;
     const void *bias;     /* [n] or NULL; not together with accumulate */
     void *before;         /* or NULL */
@@ -218,8 +218,8 @@ struct dtp_adamw_tensor {
 /* What the numbers of a run belong to. */
 struct dtp_dev_about {
     char card[96];      /* "NVIDIA H100 80GB HBM3" */
-    char versions[160]; /* of driver and libraries */
-    int ndevices;       /* of this kind of back end, on this host */
+    char versions[160]; /* versions of driver and libraries */
+    int ndevices;       /* devices of this kind of back end on this host */
 };
 
 /* 0: not known. */
@@ -250,8 +250,9 @@ struct dtp_dev_ops {
     void (*event_wait)(struct dtp_dev *d, enum dtp_stream stream, int event);
     bool (*event_done)(struct dtp_dev *d, int event);
     void (*sync)(struct dtp_dev *d);
-    /* Where the device is: reach() enqueues a number on the compute stream, reached() is the last whose turn
-     * has come, also after the device has failed; -1: not known. NULL: it does all at once. */
+    /* These tell how far the device is: reach() enqueues a number on the compute stream, and reached() returns the
+     * last number that the device came to, also after it has failed; -1: not known. They are NULL if the device
+     * does each operation at once. */
     void (*reach)(struct dtp_dev *d, int number);
     int (*reached)(struct dtp_dev *d);
     /* First error since the last call, asynchronous ones included. */

@@ -44,7 +44,7 @@ uint64_t dtp_cpu_attention_workspace_bytes(const struct dtp_dev *d,
 /* Rows of one sequence stand batch rows apart. */
 struct head {
     const struct dtp_dropout *dropout;
-    uint32_t number, sequence; /* of the model; within the microbatch */
+    uint32_t number, sequence; /* head of the model; sequence of the microbatch */
     const float *q, *k, *v;
     float *p;                      /* [seq, seq] probabilities */
     int64_t qkv_at, kv_at, out_at; /* offsets in q, dq; k, v, dk, dv; out, dout */

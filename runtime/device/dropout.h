@@ -37,11 +37,11 @@ enum dtp_dropout_place {
 };
 
 struct dtp_dropout {
-    uint32_t drop_below; /* of 65536: p; 0: no dropout */
-    float scale;         /* of what is kept */
+    uint32_t drop_below; /* p times 65536; 0: no dropout */
+    float scale;         /* factor of what is kept */
     uint32_t key[2];     /* seed, step */
     uint32_t site;       /* layer * DTP_DROPOUTS + place */
-    uint32_t sequence;   /* of the global batch: the first of this microbatch */
+    uint32_t sequence;   /* the first of this microbatch in the global batch */
     /* Step and sequence to be added, in the device's memory: what is another one each time stays out of the
      * arguments, which a CUDA graph keeps. NULL: nothing. */
     const uint32_t *now;
@@ -107,7 +107,7 @@ DTP_BOTH struct dtp_dropout_bits dtp_dropout_scores(const struct dtp_dropout *d,
     uint32_t column = key / 16 * 8 + key % 8, row = query / 32 * 8 + query % 8;
     return dtp_dropout_draw(d, head << DTP_DROPOUT_HEAD_SHIFT | column, row, sequence);
 }
-/* Of any query and key. */
+/* Returns the slot for any query and key. */
 DTP_BOTH unsigned dtp_dropout_score_slot(uint32_t query, uint32_t key) {
     return query / 8 % 4 * 2 + key / 8 % 2;
 }

@@ -10,11 +10,11 @@
 enum {
     MAX_PIECES = 1 << 13,   /* a power of two, of the table */
     MOST_PIECES = 6000,     /* that it takes; then nothing new is learned */
-    MOST_KERNELS = 1 << 15, /* of all graphs: they take memory of the device */
+    MOST_KERNELS = 1 << 15, /* limit for all graphs, which take memory of the device */
     LEARN_STEPS = 1,
-    FEWEST_OPS = 2, /* of a piece that is worth a graph */
+    FEWEST_OPS = 2, /* operations of a piece that is worth a graph */
     BUFFER_BYTES = 1 << 18,
-    POOL_BYTES = 64 << 20 /* of all pieces */
+    POOL_BYTES = 64 << 20 /* room for all pieces */
 };
 
 /* In the buffer: a header, then the arguments. All sizes are multiples of 8. */
@@ -31,17 +31,17 @@ struct piece {
 
 struct dtp_graphs {
     struct dtp_dev_ops ops;
-    struct dtp_arena *arena; /* of the pieces that were seen */
+    struct dtp_arena *arena; /* memory of the pieces that were seen */
     char *buffer;
     size_t used;
     int count;           /* operations in the buffer */
     struct piece *piece; /* [MAX_PIECES], by hash */
     int npieces;
     size_t pool_used;
-    int64_t enqueued, replayed; /* of this step */
+    int64_t enqueued, replayed; /* counts of this step */
     int nsteps;                 /* so far */
     struct dtp_graphs_stats stats;
-    enum dtp_status failed; /* of what was kept: the first failure */
+    enum dtp_status failed; /* first failure of what was kept */
     struct dtp_err failure;
 };
 

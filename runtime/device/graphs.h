@@ -40,7 +40,7 @@ struct dtp_collective_args {
     int64_t n;
     enum dtp_collective kind;
     enum dtp_dtype dtype;
-    enum dtp_reduce_op op; /* of an all_reduce */
+    enum dtp_reduce_op op; /* operator of an all_reduce */
     int unused;
 };
 #pragma GCC diagnostic pop
@@ -48,7 +48,7 @@ struct dtp_collective_args {
  * failure. */
 enum dtp_status dtp_graphs_collective(struct dtp_dev *d, const struct dtp_collective_args *x,
                                       bool may_keep, struct dtp_err *err);
-/* Of a plan that has ended: the memory is handed out anew. */
+/* Forgets the graphs of a plan that has ended, because the next plan reuses the memory. */
 void dtp_graphs_forget(struct dtp_dev *d);
 
 struct dtp_graphs_stats {

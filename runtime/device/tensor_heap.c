@@ -50,7 +50,7 @@ static void table_put(struct dtp_heap *h, int i) {
     h->table[at] = i + 1;
 }
 
-/* Where the block stands in the table; an empty place when there is none. */
+/* Returns the place of the block in the table, or an empty place if the block is not there. */
 static uint64_t table_find(const struct dtp_heap *h, uint64_t offset_bytes) {
     uint64_t at = home_of(h, offset_bytes);
     while (h->table[at] && h->block[h->table[at] - 1].offset_bytes != offset_bytes)

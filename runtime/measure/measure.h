@@ -27,8 +27,8 @@ struct dtp_measure_options {
     const char *backend; /* "cpu" */
     int nranks;          /* largest group of the collectives; 0: none */
     bool together;       /* groups of all sizes fill nranks, as in a job of that many */
-    int rounds;          /* of the kernel sweep; the least time counts */
-    int largest;         /* of m, n, k in the grid */
+    int rounds;          /* rounds of the kernel sweep; the least time counts */
+    int largest;         /* largest m, n, k in the grid */
     void (*progress)(void *context, const char *what);
     void *context;
 };
@@ -37,8 +37,8 @@ struct dtp_measure_options {
 struct dtp_measured_load {
     char kernel[32];
     double busy;  /* share of the time that it would run, but for the clock; the rest is pauses */
-    double flops; /* of a call; 0: memory-bound */
-    double bytes; /* of a product: all operands once, from memory */
+    double flops; /* FLOPs of a call; 0: memory-bound */
+    double bytes; /* a product's operands, each once, from memory */
     double alone_s, call_s; /* a call in a short burst; under load, with its rest */
     double alone_clock_hz, clock_hz, power_w;
     double rest_s, stretch_s; /* "after_rest": a stretch of calls after each rest */
@@ -47,23 +47,23 @@ struct dtp_measured_load {
 enum { DTP_MEASURE_MAX_CURVES = 64, DTP_MEASURE_MAX_LOADS = 40 };
 struct dtp_measured {
     int ncores;
-    struct dtp_dev_about about; /* dtp_measure_device() */
-    double launch_s;            /* of the host, for one kernel: likewise */
+    struct dtp_dev_about about; /* set by dtp_measure_device() alone */
+    double launch_s;            /* host time of one kernel, likewise */
     struct dtp_time_table table[DTP_NTABLES];
     double elements_per_s[DTP_NKERNELS]; /* 0: the runtime has none */
-    double gated_factor[DTP_NKERNELS];   /* of the activations: SwiGLU's time over GELU's */
-    double latency_s[DTP_NKERNELS];      /* beside them: dtp_measure_device() */
-    double copy_bytes_per_s;             /* large copy, read and written */
+    double gated_factor[DTP_NKERNELS];   /* activations: SwiGLU's time over GELU's */
+    double latency_s[DTP_NKERNELS]; /* added to the time of the elements, by dtp_measure_device() */
+    double copy_bytes_per_s;        /* large copy, read and written */
     double gap_s;
     /* a collective on a stream of its own, over one on the stream of the kernels around it */
     double hop_s;
-    double peer_gap_s; /* of kernels in a graph: with communicators, over without */
+    double peer_gap_s; /* gap of kernels in a graph: with communicators, less without */
     struct dtp_dev_load limits;
     struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
     int nloads;
     struct dtp_curve curve[DTP_MEASURE_MAX_CURVES];
     int ncurves;
-    double seconds; /* that it took */
+    double seconds; /* duration of the measurement */
 };
 struct dtp_measure_options dtp_measure_default(void);
 
@@ -84,13 +84,13 @@ struct dtp_measure_options dtp_measure_default(void);
 struct dtp_measure_grid {
     enum dtp_dtype dtype;
     const int *tokens, *width, *seq, *head_dim, *heads; /* ascending, ended by 0 */
-    const int *gelu_n, *gelu_k;                         /* of products with GELU, likewise */
-    const int *rows, *cols;                             /* of the classes, likewise */
-    int class_rows, class_cols; /* of a class under long load; the largest of both lists at least */
+    const int *gelu_n, *gelu_k;                         /* products with GELU, likewise */
+    const int *rows, *cols;                             /* sizes of the classes, likewise */
+    int class_rows, class_cols; /* for long load; at least the largest of both lists */
     uint64_t memory_bytes,
-        most_bytes;       /* of the heap; of one operand: larger products are scaled from
+        most_bytes;       /* the heap; most of one operand: larger products are scaled from
                                           the next smaller inner dimension */
-    const int64_t *bytes; /* of collectives, ended by 0 */
+    const int64_t *bytes; /* sizes of collectives, ended by 0 */
     double target_s, gap_s;
 };
 struct dtp_measure_grid dtp_measure_gpu_grid(void);
@@ -113,7 +113,7 @@ enum { DTP_MEASURE_MAX_TIMES = 8192 };
 /* Written by rank 0 of the forked processes. */
 struct dtp_measure_board {
     double time_s[DTP_MEASURE_MAX_TIMES];
-    double clock[DTP_MEASURE_MAX_TIMES]; /* of products: share of the highest; else 1 */
+    double clock[DTP_MEASURE_MAX_TIMES]; /* products: share of the highest; else 1 */
     struct dtp_dev_load limits;
     struct dtp_measured_load load[DTP_MEASURE_MAX_LOADS];
     int nloads;

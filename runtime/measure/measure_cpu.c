@@ -12,11 +12,11 @@
 enum {
     POOL_FLOATS = 1 << 21, /* operands move through 8 MiB */
     HEAP_BYTES = 1 << 28,
-    ROWS = 128, /* of the classes' tensors */
+    ROWS = 128, /* shape of the classes' tensors */
     COLS = 512,
     LARGE_FLOATS = 1 << 19
 };
-static const double sweep_target_s = 0.4e-3; /* of one entry and round */
+static const double sweep_target_s = 0.4e-3; /* target for one entry and round */
 
 struct sweep {
     const struct dtp_measure_options *o;
@@ -25,7 +25,7 @@ struct sweep {
     float *pool, *other; /* [POOL_FLOATS] each */
     float *rows, *saved, *workspace, *large;
     int32_t *ids;
-    double *time_s; /* of the board */
+    double *time_s; /* times on the board */
     bool writes;
     int n; /* entries so far */
 };

@@ -29,7 +29,7 @@ struct member {
     const struct dtp_comm_ops *ops;
     struct dtp_comm_group *host_world, *group, *pair;
     char *x, *y, *other; /* what a collective reads and writes; what else passes through caches */
-    float *sums;         /* of its columns */
+    float *sums;         /* sums of its columns */
     double alone_s;      /* a small kernel in a graph, before there are communicators */
     uint64_t tag;
     struct dtp_err *err;
@@ -260,7 +260,7 @@ static enum dtp_status measure_least(struct member *m, const struct pass *p, dou
     return DTP_OK;
 }
 
-/* Beside the kernels between. */
+/* Returns the time of the collectives alone, without that of the kernels between them. */
 static enum dtp_status measure_own(struct member *m, struct pass p, double *out_s) {
     double kernel_s = 0;
     DTP_TRY(measure_least(m, &p, out_s));

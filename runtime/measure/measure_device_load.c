@@ -35,7 +35,7 @@ struct work {
     dtp_bench_fn *run;
     void *context;
     double rest_s; /* after each call */
-    int calls;     /* of a chunk */
+    int calls;     /* calls in a chunk */
 };
 
 static void enqueue(struct dtp_bench *b, const struct work *w, int *at) {

@@ -16,7 +16,7 @@ struct dtp_bench {
     float *saved, *workspace, *rows;
     int32_t *ids; /* below their number */
     int nids;
-    double *time_s, *clock; /* of the board */
+    double *time_s, *clock; /* arrays of the board */
     int n, capacity;
     /* before the last round of what is timed next: a chip that has worked has a lower clock */
     double rest_s;

@@ -17,7 +17,7 @@ void dtp_layer_norm_args(struct dtp_rank *r, struct dtp_unit *u, int id, float *
 /* x, u NULL: the shape alone. */
 void dtp_layer_attention_args(const struct dtp_rank *r, const struct dtp_unit *u,
                               const struct dtp_layer_acts *x, struct dtp_attention_args *out);
-/* Of this rank's rows [local_tokens, hidden] of the microbatch at hand, without operands. */
+/* Describes this rank's rows [local_tokens, hidden] of the current microbatch, without operands. */
 struct dtp_residual_args dtp_layer_residual(const struct dtp_rank *r, int layer,
                                             enum dtp_dropout_place place);
 void dtp_layer_rope(struct dtp_rank *r, void *qkv, bool inverse);

@@ -27,7 +27,7 @@ static const struct dtp_dev_ops *ops;
 static void *buffer[5]; /* large, random */
 static int64_t tokens = ROWS;
 static float *floats;
-static void *workspace; /* of the attention */
+static void *workspace; /* workspace of the attention */
 
 static inline struct dtp_gemm_args gemm_args(int64_t m, int64_t n, int64_t k) {
     return (struct dtp_gemm_args){.a = buffer[0],

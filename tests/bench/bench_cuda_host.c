@@ -42,7 +42,7 @@ static void (*const layer[])(void) = {
     bias_backward, back_small, small_gemm,      small_gemm,    bias_backward, norm_backward};
 enum { LAYER = sizeof layer / sizeof layer[0] };
 
-static int part = LAYER; /* of the layer: its first operations */
+static int part = LAYER; /* so many of the layer's first operations run */
 
 static void part_of_layer(void) {
     for (int i = 0; i < part; i++)
@@ -79,8 +79,8 @@ static int kernels_of(void (*call)(void)) {
     return ops->record(gpu, 0, false);
 }
 
-/* Of the first operations of a layer: host time for all of them, and the GPU's for all of them (both
- * bounds of a step) one by one and as one graph. */
+/* Prints the host's and the GPU's time for the first n operations of a layer (both bound a step), one by one and
+ * as one graph. */
 static void print_part(int n) {
     part = n;
     double host_s = host_seconds(part_of_layer, CALLS), gpu_s = seconds_of(part_of_layer);

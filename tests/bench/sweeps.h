@@ -25,7 +25,7 @@ struct dtp_sweep {
     const char *cluster; /* a cluster that it belongs to */
     enum dtp_collective collective;
     int gpus, nodes;
-    double busbw_limit_bytes_per_s; /* of the wires: the floor of c */
+    double busbw_limit_bytes_per_s; /* limit of the wires: the floor of c */
     double least_s;                 /* floor of a, for a sweep without small sizes */
     const char *source;
     struct {

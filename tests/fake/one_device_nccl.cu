@@ -42,7 +42,7 @@ struct ncclComm {
     int size, me;
     size_t bytes;
     board *host, *gpu;
-    unsigned char *slot; /* of the GPU; [size][SLOT_BYTES] */
+    unsigned char *slot; /* memory of the GPU; [size][SLOT_BYTES] */
 };
 
 namespace {

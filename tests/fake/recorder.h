@@ -21,7 +21,7 @@ static struct {
     bool recording;
     int ran, replays; /* operations that ran outside of graphs; replays */
     enum dtp_status failed;
-    struct dtp_err failure; /* of a collective in a graph */
+    struct dtp_err failure; /* failure of a collective in a graph */
 } recorder;
 
 static bool recorder_keep(enum dtp_op op, const void *args) {

@@ -7,7 +7,7 @@
 #include "tests/suites.h"
 
 static struct dtp_arena *arena;
-static const double TOLERANCE = 1e-9; /* of sums in another order */
+static const double TOLERANCE = 1e-9; /* sums in another order differ by it */
 
 static const struct planner_case cases[] = {
     {"gpt2-xl", "dgx-a100-80", "megatron-core", 16, 32, 0, 0, NULL},

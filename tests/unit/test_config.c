@@ -96,7 +96,7 @@ static void launch_script(void) {
     CU_ASSERT_STRING_EQUAL(c.framework, "megatron-bridge"); /* delayed scales go with no moe_act */
     c.nodes = 1;                                            /* the layout takes more */
     CU_ASSERT_EQUAL(dtp_config_gpus(&c), 32);
-    CU_ASSERT_FALSE(dtp_config_write_model(stdout, &c)); /* of experts it says too little */
+    CU_ASSERT_FALSE(dtp_config_write_model(stdout, &c)); /* it says too little about experts */
 }
 
 static void trainers(void) {

@@ -51,8 +51,9 @@ static void test_ring(void) {
         }
 }
 
-/* Beside kernels a reduction waits for room, by their mean duration but no longer than comm_wait_s; in the node its
- * transfer takes 1 / (1 - m (1 - r)) as long, m the share of memory-bound kernels, r its rate beside these. */
+/* A reduction that overlaps kernels waits for room: comm_wait_kernels mean durations of them, but no longer than
+ * comm_wait_s. Inside the node its transfer takes 1 / (1 - m (1 - r)) times as long, where m is the share of
+ * memory-bound kernels and r is its rate while these run. */
 static void test_beside(void) {
     struct fixture *x = op_case("gpt3-6.7b", "megatron-core");
     struct dtp_gpu *g = &x->cluster.gpu;
@@ -162,8 +163,8 @@ static void test_pipeline_bytes(void) {
          vocab / 4 * x->model.hidden * x->framework.wire.reduce_bytes);
 }
 
-/* Beside what is reduced, the six rings of 15 steps of each layer's last backward take a second a step again; not
- * where the reduction comes after it (ZeRO-1), nor inside a node. */
+/* While gradients are reduced, the six rings of 15 steps of each layer's last backward take one more second a step;
+ * they do not if the reduction follows the backward (ZeRO-1), nor inside a node. */
 static void test_slow_hops(void) {
     struct fixture *x = op_case("llama3-8b", "nanotron");
     x->plan.sequence_parallel = true;

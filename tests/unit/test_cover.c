@@ -48,7 +48,7 @@ static void test_every_pair(void) {
     dtp_arena_destroy(a);
 }
 
-/* Of those to come the next has most that is new: each value is among the first few. */
+/* The next plan is the one that has most that is new: each value is among the first few. */
 static void test_order(void) {
     enum { FIRST = 5 };
     struct dtp_arena *a = dtp_arena_create("test");

@@ -27,7 +27,7 @@ static size_t free_bytes;
 static struct joined {
     int id, size, me, rank; /* rank: which joined */
     bool ended;
-    int stream; /* of its transfers; -1: none yet */
+    int stream; /* stream of its transfers; -1: none yet */
 } joined[MOST_JOINED];
 static int njoined, nids, now; /* now: the rank whose turn it is */
 

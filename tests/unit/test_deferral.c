@@ -108,7 +108,7 @@ static void test_tasks(void) {
     dtp_evaluator_destroy(ev);
 }
 
-/* Of each: the gradient of its logits, and the head's input. */
+/* Each deferred product keeps the gradient of its logits, and the head's input. */
 static void test_memory(void) {
     struct dtp_stage_memory before[4], after[4];
     prepare(0);

@@ -185,7 +185,7 @@ static void test_attention(void) {
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s),
                            2.5 * flops / 4e12 * 1.5 + 2 * 2.5 * 4.0 * 128 * 1024 * 128 / 4e11,
                            1e-12);
-    s.dropout = true; /* where it was not measured, as without */
+    s.dropout = true; /* if it was not measured, the time is as without */
     double plain_s = dtp_device_attention_s(&g, &s);
     g.attention[DTP_ATTN_FLASH2].dropout_factor = 2;
     CU_ASSERT_DOUBLE_EQUAL(dtp_device_attention_s(&g, &s), plain_s, 1e-12);

@@ -56,7 +56,7 @@ static void test_parse(void) {
     CU_ASSERT(dtp_measured_parse("step: 5  memory: 41.5GiB(52.5%)  loss: 3", p, &m, NULL) ==
                   DTP_OK &&
               m.step_s == 0 && m.peak_bytes == 41.5 * 1024 * 1024 * 1024);
-    CU_ASSERT(dtp_measured_parse("memory: 41.5", p, &m, NULL) == DTP_EUSAGE); /* of which unit? */
+    CU_ASSERT(dtp_measured_parse("memory: 41.5", p, &m, NULL) == DTP_EUSAGE); /* it lacks a unit */
     CU_ASSERT(dtp_measured_parse("step: 3.2s, reserved memory: 61GiB", p, &m, NULL) == DTP_OK &&
               m.step_s == 3.2 && m.peak_bytes == 61.0 * 1024 * 1024 * 1024);
     CU_ASSERT(dtp_measured_parse("step: 3, data_time (ms): 5, info: information", p, &m, NULL) ==

@@ -138,7 +138,7 @@ static void test_measured_peaks(void) {
     expect_near(peak_bytes(&x), 23.995 * DTP_GIGA, 0.01);
 }
 
-/* Of P parameters on d ranks FSDP2 stores 12 P / d; more ranks, smaller peaks, never below the rest. */
+/* FSDP2 stores 12 P / d bytes of P parameters on d ranks; more ranks have smaller peaks, never below the rest. */
 static void test_fsdp(void) {
     struct fixture x;
     double before = 0;

@@ -153,7 +153,7 @@ static void test_cut_by_cost(void) {
     CU_ASSERT(layers[0] == 11 && layers[1] == 5);
     dtp_framework_stage_layers(&f, &m, 4, layers);
     CU_ASSERT(memcmp(layers, passed, sizeof layers) == 0);
-    /* of 8 stages the loss is on the last, of 16 on the last but one: of 66 such runs one gave a time */
+    /* the loss is on the last of 8 stages, but on the last but one of 16: one of 66 such runs gave a time */
     CU_ASSERT(dtp_framework_reaches_last(&f, &m, 1) && dtp_framework_reaches_last(&f, &m, 8));
     CU_ASSERT(!dtp_framework_reaches_last(&f, &m, 16));
 }

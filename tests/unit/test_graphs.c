@@ -61,7 +61,7 @@ static void test_piece(void) {
     for (int i = 1; i <= 4; i++) {
         add_times(b.ops, b.d, b.x, 5);
         CU_ASSERT_EQUAL(*b.x[0], 5 * (float)(i - 1)); /* nothing has run yet */
-        b.ops->event_record(b.d, DTP_STREAM_TP, 0);   /* of another stream: no end */
+        b.ops->event_record(b.d, DTP_STREAM_TP, 0);   /* another stream ends nothing */
         CU_ASSERT_EQUAL(*b.x[0], 5 * (float)(i - 1));
         b.ops->event_record(b.d, DTP_STREAM_COMPUTE, 1);
         CU_ASSERT_EQUAL(*b.x[0], 5 * (float)i);
@@ -231,7 +231,7 @@ static void test_runs(void) {
         int tp, pp, dp, vpp, zero_stage;
         bool sequence_parallel;
         int schedule, recompute;
-        double least; /* of the operations that are in graphs */
+        double least; /* share of the operations that are in graphs */
     } cases[] = {
         {1, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 0, 0.99},
         {1, 1, 1, 1, 0, false, DTP_SCHED_1F1B, 2, 0.99},
@@ -263,7 +263,7 @@ static void test_runs(void) {
                with.graph_share);
         CU_ASSERT_EQUAL(memcmp(without.loss, with.loss, 6 * sizeof *with.loss), 0);
         o.backend =
-            "cpu"; /* where what is sent has gone at once: the peaks are those of the schedule */
+            "cpu"; /* sends of a CPU are done at once, so that the peaks are those of the schedule */
         const struct dtp_run_result cpu = train(&o, true);
         size_t peaks_bytes = (size_t)cpu.nranks * sizeof *cpu.peak_bytes;
         CU_ASSERT_EQUAL(memcmp(cpu.peak_bytes, without.peak_bytes, peaks_bytes), 0);
@@ -296,7 +296,7 @@ static void test_one_rank_without(void) {
         const struct dtp_run_result one = train(&o, true);
         unsetenv("DTPLAN_FAKE_NO_GRAPHS");
         CU_ASSERT_EQUAL(memcmp(without.loss, one.loss, 6 * sizeof *one.loss), 0);
-        CU_ASSERT_EQUAL(one.graphs > 0, rank == 1); /* of rank 0 */
+        CU_ASSERT_EQUAL(one.graphs > 0, rank == 1); /* rank 0's graphs */
     }
 }
 

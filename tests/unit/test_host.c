@@ -167,7 +167,7 @@ static void test_checks(void) {
     CU_ASSERT(near(two[F].total_s, 2 * 2));
     CU_ASSERT(near(four[F].total_s, 2 * 4));
     CU_ASSERT_EQUAL(dtp_framework_check_s(&x.framework, 1, false), 0);
-    x.framework.quirks.polled_checks.check_far_rank_s = 2; /* of several nodes */
+    x.framework.quirks.polled_checks.check_far_rank_s = 2; /* groups of several nodes */
     x.plan.tp = x.problem.gpus = 16;
     phases(four);
     CU_ASSERT(near(four[F].total_s, 2 * 16 * 2));
@@ -255,8 +255,8 @@ static void test_far_ring(void) {
     CU_ASSERT(wire_s > 0 && wire_s < network_s);
 }
 
-/* Of nanotron's tp collectives those at column-parallel blocks hide in the backward, and no longer than the GEMMs
- * beside them take; the forward's are waited for. */
+/* Nanotron's tp collectives at column-parallel blocks hide in the backward, for no longer than the GEMMs that they
+ * overlap take; the forward waits for its own. */
 static void test_hidden_collectives(void) {
     struct dtp_phase shown[4], hidden[4], far[4];
     prepare();

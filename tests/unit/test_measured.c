@@ -55,7 +55,7 @@ static void test_cases(void) {
     c = case_of("a,megatron-core,A100,80,8,8,GPT,4,256,4,512,128,1,1,1,8,0,3,8,bf16,none,1,,");
     CU_ASSERT(!c->unsupported && c->plan.global_batch_size == 24); /* 3 x 8 does not divide 8 */
     c = case_of("a,megatron-core,A100,80,8,8,GPT,8,256,4,512,128,1,4,2,1,0,1,10,bf16,none,1,,");
-    CU_ASSERT(!c->unsupported && c->plan.dp == 2 && c->plan.vpp == 1); /* of 5 microbatches, pp 4 */
+    CU_ASSERT(!c->unsupported && c->plan.dp == 2 && c->plan.vpp == 1); /* 5 microbatches, pp 4 */
     CU_ASSERT(c->plan.schedule == DTP_SCHED_1F1B && strstr(c->note, "dp 2") != NULL);
     /* dp 0 of a layout on more GPUs than there are */
     c = case_of("a,megatron-core,A100,80,8,8,GPT,4,256,4,512,128,16,1,1,0,1,1,8,bf16,none,1,,");

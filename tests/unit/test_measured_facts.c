@@ -74,8 +74,8 @@ static void test_other_batch(void) {
     CU_ASSERT_DOUBLE_EQUAL(other->batches, 1, 1e-12);
 }
 
-/* Of nanotron's sweep the newer runs had 8 GiB less of the card, and cut the 1B model otherwise than the first ones,
- * among which is what would reserve more than any run holds. */
+/* In nanotron's sweep the newer runs had 8 GiB less of the card, and cut the 1B model in another way than the first
+ * runs, to which those belong that would reserve more than any run holds. */
 static void test_versions(void) {
     static const char *const row =
         "source,id,framework,gpu,gpu_mem_gb,gpus,gpus_per_node,model,layers,hidden,heads,ffn,"

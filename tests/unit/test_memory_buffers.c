@@ -165,7 +165,8 @@ static void test_offloaded_weights(void) {
     equal((double)s.buffers_bytes, without + 2 * x.framework.keeps.weight_bytes * layer);
 }
 
-/* Of n layers whose activations go to the host two are on the way or in use; no more than there are. */
+/* If the activations of n layers go to the host, two of the layers are on the way or in use, so that their
+ * activations stay; no more layers move than there are. */
 static void test_moved_layers(void) {
     static const struct {
         int asked, moved;

@@ -41,9 +41,9 @@ static void replayed(struct fixture *x, const struct replay *r, double tolerance
     CU_ASSERT(near);
 }
 
-/* Beside a replay of PyTorch's caching allocator (2 and 20 MiB segments, best fit, splitting and merging,
- * 32 MiB of cuBLAS workspace for each thread) over all tensors that nanotron's models/llama.py makes in three
- * steps: GiB reserved then. */
+/* The prediction is compared with the GiB that a replay of PyTorch's caching allocator reserved (2 and 20 MiB
+ * segments, best fit, splitting and merging, 32 MiB of cuBLAS workspace for each thread) over all tensors that
+ * nanotron's models/llama.py makes in three steps. */
 static void test_replay(void) {
     static const struct replay replay[] = {
         {0, 8, 1, 32, 36.7},  {0, 256, 1, 1, 36.7}, {0, 128, 2, 1, 48.3},
@@ -114,7 +114,7 @@ static void test_deferred_in_logits(void) {
     struct dtp_stage_memory s;
     dtp_memory(dtp_memory_memo_create(arena, &x.problem), &x.plan, &s);
     double left = 4.0 * 4096 * 131072 / 8 - 8.0 * (double)s.params / 256;
-    CU_ASSERT(left > 0 && fabs(more[0] - more[1] - left) < 8); /* of whole bytes */
+    CU_ASSERT(left > 0 && fabs(more[0] - more[1] - left) < 8); /* up to whole bytes */
 }
 
 /* Bytes that the split logits take beside all else. */
@@ -214,7 +214,7 @@ static void test_polled_gradients(void) {
     equal(deferred_inputs(&x), 0);
 }
 
-/* Where the queue's inputs find no room, the allocator waits for them and gives back what is free; then the
+/* If the queue's inputs find no room, the allocator waits for them and gives back what is free; then the
  * backward fills the queue, with fewer of its longer layers than of forwards. */
 static void test_deferred_without_room(void) {
     struct fixture x;
@@ -302,7 +302,7 @@ static void test_replay_of_pipelines(void) {
     }
 }
 
-/* Where the gather's copies find no room the allocator gives back all that is free: what is left is the step's peak
+/* If the gather's copies find no room, the allocator gives back all that is free: what is left is the step's peak
  * and the gradient of the embedding, which no freed block holds. What was wanted is still told. */
 static void test_gather_without_room(void) {
     struct fixture x;

@@ -286,7 +286,7 @@ static void test_paths(void) {
 static const struct {
     const char *text;
     enum dtp_status status;
-    const char *parts[3]; /* of the message */
+    const char *parts[3]; /* parts of the message */
 } bad[] = {
     {"{\"model_type\":\"lama\"}", DTP_EUNSUPPORTED, {"$.model_type", "\"lama\"", "llama"}},
     {"{\"model_type\":7}", DTP_EINPUT, {"$.model_type", "a string"}},

@@ -108,8 +108,8 @@ static double attention_flops(struct fixture *x, enum dtp_layer_kind kind) {
     return sum;
 }
 
-/* Of a layer with a window all but attention is as in one without; attention has the pairs that causal mask and
- * window leave, whatever cp divides them by; what it keeps is the same. */
+/* In a layer with a window all but attention is as in one without; attention has the pairs that causal mask and
+ * window leave, whatever cp divides them by; it keeps the same activations. */
 static void test_window_layer(void) {
     struct fixture *x = op_case("gemma3-1b", "megatron-core");
     double s = 8192, w = 512, width = 4.0 * 256;

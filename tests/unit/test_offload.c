@@ -113,7 +113,7 @@ static void test_fetched_units(void) {
                    dtp_offload_fetch_s(&problem, key(), (double)counts.total / n)));
 }
 
-/* Where each microbatch sends its gradients in full a plan of half as many pays less, whichever was asked first. */
+/* If each microbatch sends its gradients in full, a plan of half as many pays less, whichever was asked first. */
 static void test_ask_order(void) {
     prepare("deepspeed");
     framework.quirks.eager_offload.offload_overlap = false;

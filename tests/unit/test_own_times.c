@@ -267,7 +267,7 @@ static void test_clock_of_layers(void) {
     struct dtp_plan plan = dtp_plan_default();
     CU_ASSERT_EQUAL_FATAL(set_up("hgx-h200", s, &err), DTP_OK);
     for (int i = 0; i < DTP_TABLE_KERNEL; i++)
-        s->cluster.gpu.table[i].clock.n = 0; /* of power alone */
+        s->cluster.gpu.table[i].clock.n = 0; /* power alone sets the clock */
     plan.dtype = DTP_BF16;
     plan.global_batch_size = 32;
     plan.dp = 8;
@@ -296,7 +296,7 @@ static double lost_by(int table) {
                                                    : 0.2;
 }
 
-/* Where power is plenty a product loses its own share of the clock, however small it is. */
+/* If power is plenty, a product loses its own share of the clock, however small it is. */
 static void test_droop(void) {
     struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
     struct dtp_ops *ops = DTP_NEW(a, struct dtp_ops, 1);

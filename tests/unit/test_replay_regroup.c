@@ -21,7 +21,7 @@ static char folder[] = "/tmp/dtp_regroup_XXXXXX";
  *     b waits for it  10-110   112-162   164-264   266-336     338-368     374 */
 struct job {
     bool b_waits;
-    int elements; /* of the first; of 4 bytes */
+    int elements; /* size of the first; 4 bytes each */
     double transfer_us[2];
 };
 
@@ -124,7 +124,7 @@ static void bucketed(void) {
     expect(&is_free, &o, 214 + 90 + 2 + 30 + 6);
     o.bucket_bytes = 11999; /* too small for both */
     expect(&is_free, &o, 322);
-    o.bucket_bytes = 16000; /* of one size alone no latency can be told */
+    o.bucket_bytes = 16000; /* one size alone tells no latency */
     expect(&same, &o, 214 + 140 + 2 + 30 + 6);
 }
 

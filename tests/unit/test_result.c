@@ -190,7 +190,7 @@ static void test_breakdown(void) {
     CU_ASSERT(b.pp_bubble_s == 1 + (12 - 11) + (15 - 13));
     CU_ASSERT(b.dp_exposed_s == (11 - 10) + (13 - 12) + 0.5 + 1);
     CU_ASSERT(b.other_s == 0);
-    c.step_host_s = 0.5; /* of the same waiting */
+    c.step_host_s = 0.5; /* a part of the same waiting */
     dtp_breakdown_fill(&c, &s, &path, &free_path, &b);
     CU_ASSERT(b.host_s == 0.5 && b.pp_exposed_s == 1 && b.other_s == 0);
     CU_ASSERT(b.pp_bubble_s == 0.5 + (12 - 11) + (15 - 13));

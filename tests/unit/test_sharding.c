@@ -23,9 +23,9 @@ static struct dtp_costs costs_of(struct fixture *x) {
     return costs;
 }
 
-/* Beside compute: a kernel mix between all products and all memory-bound gives a share of its rate between the two
- * slow-downs, and stretches a collective by less than beside memory-bound kernels alone; one that leaves the
- * node keeps its bandwidth, and a GPU file without figures changes nothing. */
+/* A collective that overlaps a mix of products and memory-bound kernels takes a share of their rate between the two
+ * slow-downs, and is stretched by less than if it overlapped memory-bound kernels alone; one that leaves the node
+ * keeps its bandwidth, and a GPU file without figures changes nothing. */
 static void test_beside_compute(void) {
     for (int nodes = 1; nodes <= 2; nodes++) {
         struct fixture x;

@@ -193,7 +193,7 @@ static bool leaves_node(int ranks) {
     return ranks != 1 && ranks != 2 && ranks != 4 && ranks != 8;
 }
 
-/* Of all degrees of the experts. */
+/* Counts all degrees of the experts. */
 static uint64_t count_experts(const struct dtp_problem *p, struct shape *x, int cp) {
     uint64_t n = 0;
     int experts = p->model->moe.experts, ranks = x->tp * x->dp * cp;
@@ -427,7 +427,8 @@ static void test_given_groups(void) {
     }
 }
 
-/* Of experts the norm and the activation, once beside attention's core; given modules are those of all plans. */
+/* With experts the search recomputes norm and activation, once together with attention's core; modules that are
+ * given are those of all plans. */
 static void test_modules(void) {
     struct world w;
     struct dtp_space s;

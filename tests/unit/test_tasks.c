@@ -140,7 +140,7 @@ static struct dtp_tasks *one_f_one_b(int m) {
     return t;
 }
 
-/* Of 512 microbatches the first, some of the middle and the last are drawn, each wide enough for its name. */
+/* The first, some of the middle and the last of 512 microbatches are drawn, each wide enough for its name. */
 static void test_long_picture(void) {
     static const struct {
         int m;

@@ -13,7 +13,7 @@ static bool every(const void *ctx, const struct dtp_validated *row) {
     return true;
 }
 
-/* Of n errors of 1, 2, .. n % the 90th percentile is the ceil(0.9 n)-th (nearest rank). */
+/* The 90th percentile of n errors of 1, 2, .. n % is the ceil(0.9 n)-th (nearest rank). */
 static void test_percentile(void) {
     enum { MOST = 21 };
     struct dtp_run run[MOST];

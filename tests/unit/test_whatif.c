@@ -117,7 +117,7 @@ static void machines(void) {
     CU_ASSERT_EQUAL(dtp_whatif_machine(arena, "AMD Instinct MI300X", &c, &err), DTP_EUNSUPPORTED);
 }
 
-/* Of the rows of a measured sweep, between the two sizes around bytes; 0: there are none. */
+/* Interpolates a measured sweep between the two sizes around bytes; 0: there are none. */
 static double measured_s(const struct dtp_json *rows, const char *op, double bytes) {
     double low = 0, low_s = 0, high = 0, high_s = 0;
     for (size_t i = 0; i < dtp_json_size(rows); i++) {

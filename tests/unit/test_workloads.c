@@ -224,7 +224,7 @@ static void nccl_samples(void) {
                                1e-9);
         CU_ASSERT_DOUBLE_EQUAL(dtp_nccl_log_average_bytes_per_s(&log.nccl) / DTP_GIGA,
                                number(fact, "avg_recomputed_from_rounded"), 1e-4);
-        if (cJSON_IsNumber(item(fact, "avg_stated"))) /* of numbers before they are rounded */
+        if (cJSON_IsNumber(item(fact, "avg_stated"))) /* average before the rows were rounded */
             CU_ASSERT_DOUBLE_EQUAL(dtp_nccl_log_average_bytes_per_s(&log.nccl) / DTP_GIGA,
                                    number(fact, "avg_stated"), 1e-2);
     }

@@ -56,7 +56,7 @@ struct dtp_chakra {
     struct dtp_intern *attr; /* names of attributes, and of how many nodes each is one */
     uint64_t *attr_count;    /* [attr_capacity] */
     size_t attr_capacity;
-    const char *workload, *soc; /* of the JSON form; "" if not said */
+    const char *workload, *soc; /* named by the JSON form; "" if not said */
     int64_t ngpus;              /* 0: not said */
 };
 

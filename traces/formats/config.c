@@ -369,7 +369,7 @@ static bool take_pair(const char **at, char *key, char *value, bool *assigned, b
     if (strncmp(p, "--", 2) != 0)
         for (; *p; p++) {
             bool quoted = n > 1 && value[n - 2] == ':' && value[n - 1] == '-' && strchr("\"'", *p);
-            if (!quoted && strchr(" \t\"',}#\\", *p)) /* of ${A:-"b"} b is a part */
+            if (!quoted && strchr(" \t\"',}#\\", *p)) /* in ${A:-"b"} b is a part */
                 break;
             if (!quoted && n < VALUE_BYTES - 1 && !iscntrl((unsigned char)*p))
                 value[n++] = *p;

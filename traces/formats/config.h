@@ -72,15 +72,15 @@ struct dtp_run_config {
     bool first_whole, last_whole; /* first_less, last_less are said to be 0 */
     bool scales_now;              /* FP8 with scales of this step, not delayed ones */
     bool offloads_optimizer, offloads_parameters, offloads_to_nvme;
-    bool async_tp, eager;  /* torchtitan's, which are frameworks of their own to dtplan */
-    bool generates;        /* an RL job, of which this is the training part */
-    bool adapters;         /* LoRA and its like are trained, not the model */
-    int modules;           /* that are recomputed, bits of enum dtp_module */
-    const char *schedule;  /* of the pipeline, as its stack calls it; NULL: not said */
-    const char *layout;    /* layers of each virtual stage, "1,2,2"; NULL: not said */
-    const char *zero_file; /* of DeepSpeed's settings, where the stage stands; NULL: not said */
-    const char *framework; /* that has settings of this name; NULL: not told */
-    char model[DTP_CONFIG_TEXT];     /* its name; "": not said */
+    bool async_tp, eager;        /* torchtitan's, which are frameworks of their own to dtplan */
+    bool generates;              /* an RL job, of which this is the training part */
+    bool adapters;               /* LoRA and its like are trained, not the model */
+    int modules;                 /* modules that are recomputed, bits of enum dtp_module */
+    const char *schedule;        /* the pipeline's, as its stack calls it; NULL: not said */
+    const char *layout;          /* layers of each virtual stage, "1,2,2"; NULL: not said */
+    const char *zero_file;       /* DeepSpeed's settings, which give the stage; NULL: not said */
+    const char *framework;       /* the one that has settings of these names; NULL: not told */
+    char model[DTP_CONFIG_TEXT]; /* its name; "": not said */
     char tokenizer[DTP_CONFIG_TEXT]; /* often has the name of the model; "": not said */
     const struct dtp_script *script; /* that the run is a launch of, or NULL */
     int launch;                      /* which of it, from 0 */

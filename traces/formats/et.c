@@ -12,7 +12,7 @@
 
 /* What the inputs (or outputs) of a node say of a collective. */
 struct et_values {
-    uint64_t elements, bytes, element_bytes; /* of the tensors in the first value */
+    uint64_t elements, bytes, element_bytes; /* sizes of the tensors in the first value */
     const char *text;                        /* the first string, or "" */
     const int64_t *split[2];                 /* the lists of integers behind it */
     size_t nsplit[2], nsplits;

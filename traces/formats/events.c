@@ -18,7 +18,7 @@ enum {
 };
 
 static uint32_t crc32c(const unsigned char *at, size_t n) {
-    static const uint32_t polynomial = 0x82f63b78; /* of Castagnoli, bits reversed */
+    static const uint32_t polynomial = 0x82f63b78; /* Castagnoli's, bits reversed */
     uint32_t crc = UINT32_MAX;
     for (size_t i = 0; i < n; i++) {
         crc ^= at[i];

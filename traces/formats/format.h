@@ -41,7 +41,7 @@ struct dtp_format_options {
     const char *unit; /* the unit of times in workloads, as typed; NULL: not said */
     double unit_s;
     const struct dtp_trace_options *load; /* NULL: defaults */
-    int launch;                           /* of a script, from 1; 0: the first */
+    int launch;                           /* number in a script, from 1; 0: the first */
 };
 
 /* One file, or several that are one thing together: the ranks of a job, the tables of a cluster's jobs. */

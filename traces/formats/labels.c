@@ -241,7 +241,7 @@ static bool read_words(const char *given, size_t n, struct dtp_reading *out) {
         *out = (struct dtp_reading){q, v * unit};
         return true;
     }
-    bool memory = says(given, n, "mem"); /* of which unit, where it has none? */
+    bool memory = says(given, n, "mem"); /* a bare number of memory leaves its unit open */
     if (!memory && dtp_parse_time(text, "number", &v, NULL) == DTP_OK) {
         *out = (struct dtp_reading){q, v};
         return true;
@@ -284,7 +284,7 @@ static bool read_tag(size_t tag, const struct dtp_label *l, struct dtp_reading *
     out->quantity = tags[tag].quantity;
     if (tags[tag].unit > 0) {
         bool read = dtp_number_read(l->value, l->nvalue, &out->value, &end);
-        /* of MFU people write 0.38, too */
+        /* people write an MFU as 0.38, too */
         bool ratio = out->quantity == DTP_QUANTITY_MFU && out->value <= 1 && end == l->nvalue;
         out->value *= ratio ? 1 : tags[tag].unit;
         return read;
@@ -368,7 +368,7 @@ static bool is_number(const char *at) {
             !isalnum((unsigned char)at[n]));
 }
 
-/* Where a number ends with what stands at it, "38%" and "820 ms" before a comma, a bar or the end. */
+/* Returns the end of a number and its unit: "38%" and "820 ms" end at a comma, a bar or the end of the text. */
 static const char *value_end(const char *value) {
     const char *end = value + strspn(value, "+-");
     while (isalnum((unsigned char)*end) || (*end && strchr(".%/", *end)) ||

@@ -29,7 +29,7 @@ struct dtp_reading {
 };
 struct dtp_meaning {
     enum dtp_quantity quantity;
-    double unit; /* of a number that stands bare */
+    double unit; /* unit of a number without one */
 };
 
 /* Whether a comma of the text stands between digits, three of them behind it. */
@@ -42,7 +42,7 @@ bool dtp_label_read(const char *text, size_t n, struct dtp_reading *out);
 const char *dtp_label_next(const char *from, struct dtp_label *out);
 /* In a log not each time is that of a step: the label must say so. */
 bool dtp_label_value(const struct dtp_label *label, struct dtp_reading *out);
-/* Of a tag; DTP_QUANTITY_OTHER with unit 1 where it is not known. */
+/* Returns the meaning of a tag; DTP_QUANTITY_OTHER with unit 1 if it is not known. */
 struct dtp_meaning dtp_label_meaning(const char *label);
 
 #endif

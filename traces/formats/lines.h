@@ -18,7 +18,7 @@ struct dtp_lines {
     struct dtp_arena *a;
     char *buf;
     size_t capacity, at, end;
-    uint64_t number; /* of the line just given, from 1 */
+    uint64_t number; /* number of the line just given, from 1 */
     bool at_end;
 };
 

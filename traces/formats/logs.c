@@ -16,11 +16,11 @@
 /* What lines before this one said. */
 struct log_state {
     struct dtp_log *log;
-    struct dtp_intern *texts; /* of rows of nccl-tests */
+    struct dtp_intern *texts; /* texts in rows of nccl-tests */
     double titan_s;           /* time stamp of the last step line, or -1 */
     int64_t titan_step;
-    int64_t bar_step, trainer_lines; /* of the last progress bar; lines of Hugging Face's Trainer */
-    uint64_t nccl_lines;             /* of NCCL_DEBUG */
+    int64_t bar_step, trainer_lines; /* in the last progress bar; lines of Hugging Face's Trainer */
+    uint64_t nccl_lines;             /* lines of NCCL_DEBUG */
 };
 
 /* ---- labels ---- */
@@ -141,7 +141,7 @@ static bool take_titan(struct log_state *s, char *line) {
 
 /* ---- DeepSpeed ---- */
 
-/* Of the line of a step, in ms; their sum is the step. */
+/* The line of a step gives these times in ms; their sum is the step. */
 static const struct {
     const char *label;
     enum dtp_quantity quantity;

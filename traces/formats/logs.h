@@ -44,7 +44,7 @@ struct dtp_nccl_row {
 struct dtp_nccl_log {
     struct dtp_nccl_row *row;
     size_t n, capacity;
-    const char *collective; /* of the line "# Collective test starting" or the program, or "" */
+    const char *collective; /* named by "# Collective test starting" or the program, or "" */
     int ranks;              /* lines "#  Rank", 0: not said */
 };
 /* Mean of all busbw cells, as nccl-tests takes it (rows of 0 bytes count). */

@@ -129,7 +129,7 @@ static const struct table {
     const char *table, *category;
     enum dtp_trace_kind kind;
     const char *column[NCOLUMNS]; /* NULL: none */
-    const char *other_name;       /* where the table lacks NAME_ID's column */
+    const char *other_name;       /* used if the table lacks NAME_ID's column */
 } tables[] = {
     {"CUPTI_ACTIVITY_KIND_KERNEL",
      "kernel",
@@ -227,7 +227,7 @@ static uint32_t lane_of(struct dtp_trace_rank *rank, const struct table *t, sqli
 static void take_row(struct reader *r, const struct table *t, sqlite3_stmt *s) {
     struct dtp_trace_rank *rank = rank_of(r, sqlite3_column_int64(s, GLOBAL_ID));
     if (!rank)
-        return; /* of a process without a GPU */
+        return; /* the process has no GPU */
     int64_t start_ns = sqlite3_column_int64(s, START), end_ns = sqlite3_column_int64(s, END), step;
     rank->nrecords++;
     if (sqlite3_column_type(s, START) != SQLITE_INTEGER || start_ns < -LATEST_NS ||

@@ -27,8 +27,8 @@ struct dtp_bytes {
 struct dtp_proto_field {
     uint32_t number;
     int wire;
-    uint64_t value;        /* of a number of any width */
-    struct dtp_bytes body; /* of DTP_WIRE_BYTES */
+    uint64_t value;        /* value of a number of any width */
+    struct dtp_bytes body; /* content of DTP_WIRE_BYTES */
 };
 
 bool dtp_proto_varint(struct dtp_bytes *b, uint64_t *out);

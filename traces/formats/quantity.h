@@ -12,14 +12,14 @@ enum dtp_quantity {
     DTP_QUANTITY_SEQUENCES_PER_S,
     DTP_QUANTITY_SEQUENCES_PER_S_PER_GPU,
     DTP_QUANTITY_STEPS_PER_S,
-    DTP_QUANTITY_FLOPS_PER_GPU,          /* of the model, per s */
+    DTP_QUANTITY_FLOPS_PER_GPU,          /* the model's alone, per s */
     DTP_QUANTITY_HARDWARE_FLOPS_PER_GPU, /* with recomputation, per s */
     DTP_QUANTITY_MFU,
     DTP_QUANTITY_LOSS,
     DTP_QUANTITY_GRADIENT_NORM,
     DTP_QUANTITY_LEARNING_RATE,
-    DTP_QUANTITY_SEQUENCES, /* of a step, on all ranks */
-    DTP_QUANTITY_TOKENS,    /* of a step */
+    DTP_QUANTITY_SEQUENCES, /* per step, on all ranks */
+    DTP_QUANTITY_TOKENS,    /* per step */
     DTP_QUANTITY_PEAK_BYTES,
     DTP_QUANTITY_RESERVED_BYTES,
     DTP_QUANTITY_ALLOCATED_BYTES,

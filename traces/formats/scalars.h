@@ -27,8 +27,8 @@ struct dtp_series {
     double unit; /* applied */
     struct dtp_point *at;
     size_t n, capacity;
-    uint64_t nan;      /* of the n */
-    uint64_t negative; /* of the nan: times below 0 */
+    uint64_t nan;      /* how many of the n */
+    uint64_t negative; /* how many of the nan: times below 0 */
 };
 
 struct dtp_scalars {
@@ -47,7 +47,7 @@ void dtp_scalars_put(struct dtp_scalars *s, const char *tag, int64_t step,
 const struct dtp_series *dtp_scalars_find(const struct dtp_scalars *s, enum dtp_quantity q);
 const struct dtp_series *dtp_scalars_tag(const struct dtp_scalars *s, const char *tag);
 
-/* Of the finite values; first and last of all of them, the rest after the warm-up. */
+/* Statistics count finite values only: first and last consider all of them, the rest those after the warm-up. */
 struct dtp_series_stats {
     size_t n, warmup; /* finite, and how many of them are warm-up */
     double first, last, min, max, median, mean;

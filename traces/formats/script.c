@@ -21,7 +21,7 @@ struct shell_variable {
 struct block {
     bool is_case, taken, runs; /* a branch of it was taken; the branch at hand runs */
     bool pattern;              /* a pattern comes next */
-    const char *subject;       /* of a case */
+    const char *subject;       /* subject of a case */
     bool first;                /* an open question is decided for the first branch */
 };
 

@@ -29,7 +29,7 @@ struct dtp_source {
     FILE *file;
     const unsigned char *memory;
     uint64_t left;              /* bytes of memory */
-    uint64_t tar_left, tar_pad; /* of an archive: what its open member has left, and what follows */
+    uint64_t tar_left, tar_pad; /* bytes left in an archive's open member, and padding after it */
     unsigned char ahead[AHEAD];
     size_t ahead_at, ahead_n;
     /* gzip */

@@ -16,7 +16,7 @@ struct topology_link {
     const char *target, *class;
 };
 
-#define MANAGEMENT_SHARE 0.25   /* of the fastest NIC */
+#define MANAGEMENT_SHARE 0.25   /* share of the fastest NIC */
 #define SWITCH_CLASS "0x068000" /* PCI class "bridge, other": an NVSwitch */
 
 static bool is_topology(const struct dtp_format_head *h) {
@@ -295,7 +295,7 @@ struct reader {
     int next_element, depth;
     struct topology_link *link;
     size_t nlinks, links_capacity;
-    const char *bus_id[DTP_TOPOLOGY_DEPTH], *device[DTP_TOPOLOGY_DEPTH]; /* of the pci above */
+    const char *bus_id[DTP_TOPOLOGY_DEPTH], *device[DTP_TOPOLOGY_DEPTH]; /* ids of the pci above */
     double pcie_bytes_per_s[DTP_TOPOLOGY_DEPTH];
     int open_gpu; /* nvlinks belong to it, -1: none */
     const char *problem;

@@ -20,7 +20,7 @@
 
 enum { DTP_TOPOLOGY_GPUS = 128, DTP_TOPOLOGY_NETS = 1024, DTP_TOPOLOGY_DEPTH = 32 };
 
-/* Where a device hangs: numbers of the elements from the root to it. */
+/* A path holds the numbers of the elements from the root to a device. */
 struct dtp_topology_path {
     int n;
     int element[DTP_TOPOLOGY_DEPTH];
@@ -29,8 +29,8 @@ struct dtp_topology_path {
 struct dtp_topology_gpu {
     const char *bus_id, *device_id; /* device_id: "0x2330", or "" */
     int dev, sm;                    /* -1, 0: not said */
-    int nvlinks;                    /* of all targets */
-    int switch_links;               /* of them to switches */
+    int nvlinks;                    /* links to all targets */
+    int switch_links;               /* those of them to switches */
     int nic;                        /* index into the nets that are used, -1: none */
     double pcie_bytes_per_s;        /* one direction; 0: not said */
     struct dtp_topology_path path;
@@ -51,7 +51,7 @@ struct dtp_topology {
     int gpus_a_switch; /* GPUs below one PCIe switch, at most */
     int link[DTP_TOPOLOGY_GPUS][DTP_TOPOLOGY_GPUS]; /* NVLinks from GPU i to j */
     const char *intra;                              /* "nvswitch", "mesh", "pcie" */
-    const char *gpu_name;                           /* of hw/gpu */
+    const char *gpu_name;                           /* name in hw/gpu */
     bool gpu_guessed;
     const char *fabric; /* by the names of the NICs */
 };

@@ -69,19 +69,19 @@ struct dtp_trace_event {
     uint32_t name;   /* index into names */
     uint32_t lane;   /* index into lanes */
     uint32_t comm;   /* index into comms, or DTP_TRACE_NONE */
-    uint32_t launch; /* of device work: the event that launched it, or DTP_TRACE_NONE */
+    uint32_t launch; /* the event that launched this device work, or DTP_TRACE_NONE */
     uint32_t shape;  /* index into names: "[16,1,1][64,1,1]", grid and block of a kernel, or the
                         dimensions of an operator's inputs "[[8,4],[]]"; DTP_TRACE_NONE: not recorded */
     uint8_t kind;    /* enum dtp_trace_kind */
     uint8_t category;
-    uint8_t class;  /* of device work: enum dtp_trace_class */
+    uint8_t class;  /* device work's enum dtp_trace_class */
     bool on_stream; /* the record names a stream, whatever its kind */
 };
 
 struct dtp_trace_lane {
     const char *pid, *tid; /* as in the file */
     bool is_device;
-    int64_t device, stream; /* of a device lane */
+    int64_t device, stream; /* numbers of a device lane */
     uint64_t nwork;         /* kernels, copies and sets */
 };
 
@@ -164,7 +164,7 @@ struct dtp_trace_rank {
     struct dtp_intern *names, *categories;
     uint64_t *category_count; /* [256]; events without a category are counted as "None" */
     uint64_t phase_count[128];
-    uint64_t raw_bytes, nrecords; /* of the file: bytes unpacked, events of any phase */
+    uint64_t raw_bytes, nrecords; /* the file's bytes unpacked, its events of any phase */
     const char **top_key;
     size_t ntop_keys;
     uint64_t nflows, nflows_paired, nflows_start_only, nflows_end_only;
@@ -176,11 +176,11 @@ struct dtp_tasks; /* tasks.h */
 struct dtp_trace {
     struct dtp_trace_rank *rank;
     size_t nranks, capacity;
-    struct dtp_tasks *tasks; /* of a timeline that dtplan wrote, dependencies and all, or NULL */
+    struct dtp_tasks *tasks; /* from a timeline that dtplan wrote, with dependencies, or NULL */
 };
 
 struct dtp_trace_options {
-    int rank; /* of a single file that does not say; -1: from the name or the order */
+    int rank; /* the rank of a single file that does not say; -1: from the name or the order */
     void (*progress)(void *ctx, const char *file, uint64_t bytes); /* may be NULL */
     void *progress_ctx;
 };
@@ -205,7 +205,7 @@ enum dtp_status dtp_trace_load(struct dtp_arena *a, const char *const *paths, si
                                const struct dtp_trace_options *options, struct dtp_trace *out,
                                struct dtp_err *err);
 
-/* Of one rank or, r = NULL, of all together: one line a kind of warning. */
+/* Prints one line for each kind of warning, for one rank or, if r is NULL, for all together. */
 void dtp_trace_print_warnings(FILE *f, const struct dtp_trace_rank *r);
 
 /* ---- for readers ---- */

@@ -14,7 +14,7 @@ const char *const dtp_job_size_words[] = {"parts of a node", "one node", "2 to 8
 /* GPUs are counted in hundredths, since jobs may share one. */
 enum { UNITS = 100, MOST_BACKFILL = 256 };
 
-/* Where a job runs: whole nodes, and a part of one more. */
+/* A job runs on whole nodes, and on a part of one more. */
 struct placed {
     int *node; /* [nwhole] */
     int nwhole, rest_node, rest_units;

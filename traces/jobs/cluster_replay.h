@@ -57,7 +57,7 @@ struct dtp_cluster_replay {
     size_t n;
     uint64_t unknown,
         too_large;          /* jobs left out: no GPUs or no run time; more than the cluster has */
-    double too_large_share; /* of the GPU time of all jobs whose GPUs and time are known */
+    double too_large_share; /* share of the GPU time of all jobs whose GPUs and time are known */
     double span_s, utilisation, goodput;
     double wait_mean_s, wait_median_s, wait_p90_s, wait_p99_s;
     double recorded_wait_s; /* mean in the trace, of the jobs that have both; DTP_JOB_UNKNOWN */

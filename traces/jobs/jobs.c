@@ -169,7 +169,7 @@ struct table {
     struct dtp_jobs *jobs;
     struct dtp_arena *a;
     enum dtp_job_source source;
-    bool tasks;       /* of PAI: rows are tasks of jobs */
+    bool tasks;       /* PAI's rows are tasks of jobs */
     int at[NCOLUMNS]; /* -1: no such column */
     size_t ncells;
 };

@@ -57,7 +57,7 @@ struct dtp_job {
 struct dtp_jobs {
     struct dtp_job *job;
     size_t n, capacity;
-    uint64_t rows;                  /* of the files */
+    uint64_t rows;                  /* rows of the files */
     uint64_t dropped, dropped_line; /* rows that are none; the line of the first */
     uint64_t bad_times;             /* ends before starts, starts before submissions */
     uint64_t bad_durations;         /* the stated duration is not end - start */

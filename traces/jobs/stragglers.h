@@ -18,7 +18,7 @@ struct dtp_worker {
 struct dtp_iterations {
     size_t rows, niterations, nworkers;
     struct dtp_worker *worker; /* by number */
-    double mean;               /* of all rows */
+    double mean;               /* mean of all rows */
     double mean_slowest; /* over iterations, of the slowest worker: what a synchronous step takes */
 };
 

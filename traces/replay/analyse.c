@@ -39,7 +39,7 @@ struct interval {
     uint32_t event;
 };
 
-enum { BUSY_ONLY = -1 }; /* of no class */
+enum { BUSY_ONLY = -1 }; /* stands for no class */
 
 struct window {
     bool by_launch, as_hta;

@@ -23,7 +23,7 @@
 
 struct dtp_trace_times {
     int64_t span_ns, busy_ns, idle_ns, compute_ns, comm_ns, memory_ns;
-    int64_t overlap_ns;           /* of compute and communication */
+    int64_t overlap_ns;           /* compute and communication at once */
     int64_t sum_ns[DTP_NCLASSES]; /* durations added */
     uint64_t n[DTP_NCLASSES];
 };

@@ -39,7 +39,7 @@ struct dtp_critical {
     struct dtp_critical_item *item;        /* the longest sum first */
     size_t nitems;
     uint64_t nhops; /* the chain goes from one rank to another */
-    int last_rank;  /* where it ends */
+    int last_rank;  /* rank on which it ends */
 };
 
 void dtp_critical_path(struct dtp_arena *a, const struct dtp_timeline *line,

@@ -15,11 +15,11 @@
 
 enum dtp_direction { DTP_FORWARD_LAUNCHES, DTP_BACKWARD_LAUNCHES, DTP_NDIRECTIONS };
 
-struct dtp_launch_times { /* of one direction, all ranks and steps */
+struct dtp_launch_times { /* one direction, all ranks and steps */
     uint64_t n;           /* launches with a time */
     double launch_s;      /* mean of the shorter 9 of 10 */
     double sum_s, rest_s; /* all; beyond n x launch_s */
-    double spread;        /* of launch_s over ranks: (largest - least) / mean */
+    double spread;        /* spread of launch_s over ranks: (largest - least) / mean */
 };
 
 struct dtp_host_times {

@@ -59,7 +59,7 @@ struct dtp_guess {
 
 struct dtp_inferred {
     struct dtp_guess at[DTP_NINFERRED];
-    int gpus;              /* of the job: its world, or the ranks given */
+    int gpus;              /* GPUs of the job: its world, or the ranks given */
     const char *framework; /* entry of models/frameworks */
     const char *framework_evidence;
     const char *device;     /* as the trace names it, or "" */

@@ -35,7 +35,7 @@ struct infer_kernel {
 /* All counts are of one step: the one with the median number of kernels. */
 struct infer_rank {
     const struct dtp_trace_rank *r;
-    int64_t from_ns, to_ns; /* of the step's host part */
+    int64_t from_ns, to_ns; /* bounds of the step's host part */
     bool launched;          /* work without a launch is a leftover of what was not traced */
     struct infer_kernel *kernel;
     size_t nkernels;
@@ -43,8 +43,8 @@ struct infer_rank {
     const char *order;      /* F and B of attention kernels, as started */
     uint64_t transfers;     /* kernels that send or receive */
     int64_t vocab_parts;    /* ranks that divide the vocabulary, as collectives show; else 1 */
-    int64_t batch, heads, kv_heads, seq, head_dim; /* of attention, on this rank; 0: unknown */
-    int64_t tokens;                                /* of a microbatch; 0: unknown */
+    int64_t batch, heads, kv_heads, seq, head_dim; /* attention's, on this rank; 0: unknown */
+    int64_t tokens;                                /* tokens of a microbatch; 0: unknown */
     uint64_t layers;                               /* layers of the rank; 0: unknown */
 };
 

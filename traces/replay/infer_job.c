@@ -69,8 +69,8 @@ void infer_vote_training(struct infer *x) {
 struct shape_of_job {
     uint64_t attentions, convolutions, events;
     uint64_t softmaxes, scores,
-        others;            /* of unknown shape; over [.., queries, keys]; of fewer dimensions */
-    int64_t queries, keys; /* of an attention where they differ */
+        others;            /* unknown shape; over [.., queries, keys]; fewer dimensions */
+    int64_t queries, keys; /* lengths in an attention in which they differ */
 };
 
 /* The first tensors of "[[8,16,1024,64],[8,16,77,64]]"; out_n: dimensions of the first. */

@@ -182,11 +182,11 @@ void infer_vote_order(struct infer *x) {
 
 /* ---- collectives ---- */
 
-struct use { /* of one operation by one group with one size */
+struct use { /* one operation by one group with one size */
     enum dtp_comm_op op;
     const struct dtp_trace_comm *comm;
     int group_size;    /* 0: unknown */
-    uint64_t elements; /* of the whole buffer */
+    uint64_t elements; /* elements of the whole buffer */
     uint64_t n;
 };
 

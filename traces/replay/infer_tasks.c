@@ -7,7 +7,7 @@
 #include "traces/replay/infer_internal.h"
 #include "traces/tasks/tasks.h"
 
-struct action { /* of a rank, in order */
+struct action { /* actions of a rank stand in order */
     int chunk, microbatch;
     char what; /* F, B */
 };

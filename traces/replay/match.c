@@ -277,7 +277,7 @@ static void build(struct dtp_arena *a, struct dtp_trace *t, struct dtp_matches *
 
 /* ---- clocks ---- */
 
-enum { SPREAD_NS = 200000 }; /* of the middle half of the differences of ends */
+enum { SPREAD_NS = 200000 }; /* limit for the middle half of the differences of ends */
 
 static int64_t member_end_ns(const struct dtp_trace *t, const struct dtp_matches *m, size_t i) {
     const struct dtp_trace_rank *r = &t->rank[m->member[i].rank];

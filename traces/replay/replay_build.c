@@ -399,7 +399,7 @@ static void link_calls(struct replay_state *s, struct replay_rank *q) {
 
 /* ---- work ---- */
 
-/* Of neighbours on a stream with the text of --fuse, only the longest takes time. */
+/* Neighbours on a stream whose names hold the text of --fuse count as one: only the longest takes time. */
 static bool is_fused_away(const struct replay_state *s, const struct replay_rank *q,
                           const struct replay_work *w) {
     const char *text = s->options->other.fused;

@@ -63,7 +63,7 @@ struct replay_latency {
 
 struct replay_stretch { /* up to a collective */
     int64_t end_ns;
-    double speed; /* of its host and kernels in a what-if */
+    double speed; /* speed of its host and kernels in a what-if */
 };
 
 struct replay_rank {
@@ -77,7 +77,7 @@ struct replay_rank {
     struct replay_lane *lane; /* those with work, in the order of work[] */
     size_t nlanes;
     uint32_t *call_of, *work_of;              /* [nevents] event to index, or NO_INDEX */
-    int64_t latency_ns[DTP_NCLASSES][NAFTER]; /* of starts, by enum replay_after */
+    int64_t latency_ns[DTP_NCLASSES][NAFTER]; /* latency of starts, by enum replay_after */
     struct replay_latency *of_name;           /* [names][NAFTER] the same, of each kernel */
     struct replay_stretch *stretch;
     size_t nstretches;

@@ -288,7 +288,7 @@ static void find_means(struct dtp_arena *a, struct replay_rank *q) {
 /* The device takes new blocks while the last ones of a kernel drain: from this share of it on. */
 #define DRAINS_FROM 0.6
 
-/* Of one lane: work that was under way while w was ready and waited, and that drained when w began. */
+/* Returns the work of one lane that ran while w was ready and waited, and that drained when w began. */
 static uint32_t drained(const struct replay_rank *q, uint32_t from, uint32_t to,
                         const struct replay_work *w, int64_t ready_ns) {
     size_t before = dtp_rows_before(q->work + from, to - from, sizeof *q->work,
@@ -381,7 +381,7 @@ static double factor_of(struct dtp_arena *a, const struct replay_rank *q) {
     return (double)agree >= MAJORITY * (double)n ? factor : 1;
 }
 
-/* Of the lane [from, to): the first start after that of w, if it was launched later and waited. */
+/* Returns the first start after that of w in the lane [from, to), if it was launched later and waited. */
 static int64_t waited_ns(const struct replay_rank *q, uint32_t from, uint32_t to,
                          const struct replay_work *w) {
     size_t until = dtp_rows_until(q->work + from, to - from, sizeof *q->work,

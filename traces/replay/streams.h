@@ -27,7 +27,7 @@ struct dtp_trace_bubble {
     bool found; /* a pipeline of two ranks or more */
     double window_s, fraction, waiting_fraction;
 };
-/* Of the step number `step` (dtp_trace_steps) of every rank. */
+/* Measures the pipeline bubble of the step number `step` (dtp_trace_steps) of every rank. */
 void dtp_trace_pipeline_bubble(struct dtp_arena *a, const struct dtp_trace *t,
                                const struct dtp_matches *m, size_t step,
                                struct dtp_trace_bubble *out);

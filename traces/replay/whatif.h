@@ -20,7 +20,7 @@
 #include "traces/replay/match.h"
 
 struct dtp_whatif {
-    const struct dtp_cluster *from, *to; /* of the trace, and instead; NULL: as measured */
+    const struct dtp_cluster *from, *to; /* the trace's, and the one instead; NULL: as measured */
     bool same_network;                   /* only the GPU is another */
     int times_ranks;                     /* 0, 1: as measured */
     const char *removed; /* kernels and collectives with this in their name take no time; or NULL */

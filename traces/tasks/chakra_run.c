@@ -13,7 +13,7 @@ static const char *const resource_name[NRESOURCES] = {"host", "compute", "memory
 
 /* One side of a collective or transfer, to be matched: nodes of equal key, in order. */
 struct side {
-    const char *group; /* of a collective; "" of a transfer */
+    const char *group; /* group of a collective; "" for a transfer */
     int64_t from, to, tag, kind;
     uint32_t order; /* the how-manieth of its rank with this key */
     uint32_t rank, node;

@@ -45,7 +45,7 @@ struct dtp_diff {
     enum dtp_diff_mode mode;
     int nranks;          /* that both have */
     double step_s[2];    /* the longest over ranks */
-    double idle_s[2];    /* of the compute streams, waits for the host included, mean over ranks */
+    double idle_s[2];    /* idle compute streams, waits for the host included, mean over ranks */
     double waiting_s[2]; /* in collectives, mean over ranks */
     struct dtp_diff_kind *kind; /* the largest difference first */
     size_t nkinds;

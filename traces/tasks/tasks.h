@@ -36,19 +36,19 @@ extern const char *const dtp_task_class_names[]; /* "compute", "communication", 
 struct dtp_tasks_task {
     const char *name;
     const char *category; /* what it is, for colours and filters: "F", "reduce"; NULL: the class */
-    const char *stream;   /* of its rank */
+    const char *stream;   /* stream of its rank */
     const char *shape;    /* "m,n,k" or as in dtp_trace_event; NULL: unknown */
     int rank, step;
     int microbatch, chunk, part;               /* -1: none */
     int class;                                 /* enum dtp_trace_class or DTP_CLASS_HOST */
-    int op;                                    /* of communication: enum dtp_comm_op */
-    int peer;                                  /* of a transfer; -1: none */
+    int op;                                    /* communication's enum dtp_comm_op */
+    int peer;                                  /* other rank of a transfer; -1: none */
     int group_first, group_stride, group_size; /* ranks of a collective; size 0: unknown */
     uint64_t bytes;                            /* as collective.h counts them; 0: unknown */
     double start_s, end_s;
-    double latency_s; /* of communication: the part that no bandwidth shortens */
+    double latency_s; /* communication's part that no bandwidth shortens */
     double gap_s;
-    double wait_s; /* of its duration: waiting for other ranks, of compute for the host */
+    double wait_s; /* part of the duration: waits for other ranks, in compute for the host */
     double flops;  /* 0: unknown */
     uint32_t first_dep, ndeps; /* into dep[]; set by dtp_tasks_after() */
 };
@@ -75,7 +75,7 @@ struct dtp_tasks_step {
 struct dtp_tasks {
     struct dtp_arena *a;
     const char *from, *title; /* from: "simulation", "replay" or "run" */
-    double explained_pct;     /* of a replay: its own; else 0, and gaps tell */
+    double explained_pct;     /* a replay's own; else 0, and gaps tell */
     struct dtp_tasks_rank *rank;
     struct dtp_tasks_task *task;
     uint32_t *dep; /* tasks, by index */
@@ -98,7 +98,7 @@ void dtp_tasks_append(struct dtp_tasks *t, const struct dtp_tasks *more, int ran
 /* Sets gap_s of the tasks of a measured job to what they took beyond their dependencies; what ended
  * before a task that it was said to wait for does not wait for it. */
 void dtp_tasks_explain(struct dtp_tasks *t);
-double dtp_tasks_end_s(const struct dtp_tasks *t); /* of the last */
+double dtp_tasks_end_s(const struct dtp_tasks *t); /* end of the last task */
 
 /* What is kept: lists of ranks and steps ("0,4..7"), streams by name ("compute,tp"); NULL: all. A task
  * that waited for one left out keeps its time as a gap. */

@@ -60,7 +60,7 @@ static int by_first_and_time(const void *x, const void *y) {
 enum { MOST_DEPTH = 64 };
 struct open_lane {
     size_t lane;
-    int64_t end_ns[MOST_DEPTH]; /* of the tasks under way, innermost last */
+    int64_t end_ns[MOST_DEPTH]; /* ends of the tasks under way, innermost last */
     int depth;
 };
 

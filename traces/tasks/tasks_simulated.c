@@ -13,7 +13,7 @@ struct build {
     struct dtp_tasks *t;
     struct dtp_placement placement;
     bool placed;
-    uint32_t *pred_begin, *pred; /* of the graph */
+    uint32_t *pred_begin, *pred; /* predecessors in the graph */
     uint32_t *task_of;           /* [graph tasks] first task made of it */
     int *held, *most;            /* [nranks] microbatches of activations: now, at most */
     int *index;                  /* by global rank */
@@ -250,7 +250,7 @@ static bool concerns(const struct dtp_tasks_task *k, int rank) {
                                far % k->group_stride == 0 && far / k->group_stride < k->group_size);
 }
 
-/* Of what the collective waits for, what concerns the rank. */
+/* Adds those dependencies of the collective that concern the rank. */
 static void add_own_deps(struct build *b, dtp_id x, int rank) {
     for (uint32_t k = b->pred_begin[x]; k < b->pred_begin[x + 1]; k++) {
         uint32_t before = b->task_of[b->pred[k]];

@@ -238,7 +238,7 @@ static void convert_events(struct convert *c, struct at *v, size_t n) {
     }
 }
 
-/* Of a collective's duration on a rank: up to the last start of any. */
+/* A rank waits in a collective until the last of its ranks has started. */
 static void take_waits(struct convert *c) {
     for (size_t i = 0; i < c->m.n; i++) {
         const struct dtp_match *m = &c->m.at[i];

@@ -454,7 +454,7 @@ static const struct {
     const char *end;
     tasks_writer *write; /* NULL: a file for each rank */
     bool wants_all;
-    double bytes; /* of a task, about */
+    double bytes; /* size of a task, about */
 } writers[] = {{".json", tasks_write_chrome, false, 300},
                {".csv", write_csv, false, 140},
                {".svg", tasks_write_gantt, false, 110},

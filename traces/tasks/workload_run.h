@@ -36,7 +36,7 @@ enum dtp_workload_stream {
     DTP_WORKLOAD_EXPERT,
     DTP_WORKLOAD_EXPERT_DATA,
     DTP_WORKLOAD_TRANSFER,
-    DTP_WORKLOAD_COMMUNICATION, /* of a graph: all of it */
+    DTP_WORKLOAD_COMMUNICATION, /* all communication of a graph */
     DTP_NWORKLOAD_STREAMS
 };
 extern const char *const dtp_workload_stream_name[DTP_NWORKLOAD_STREAMS];
@@ -44,10 +44,10 @@ extern const char *const dtp_workload_stream_name[DTP_NWORKLOAD_STREAMS];
 struct dtp_workload_result {
     double step_s;
     double busy_s
-        [DTP_NWORKLOAD_STREAMS]; /* of one rank; of graphs the first: compute and, as "tensor", all
+        [DTP_NWORKLOAD_STREAMS]; /* time on one rank; graphs fill compute and, as "tensor", all their
                                       * communication */
     int gpus;
-    struct dtp_sizes sizes; /* of graphs: all data */
+    struct dtp_sizes sizes; /* all data of a graph */
     uint64_t unmatched;     /* transfers and collectives whose other side has no file */
     struct dtp_tasks *tasks;
 };

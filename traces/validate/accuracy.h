@@ -12,7 +12,7 @@
 
 struct dtp_accuracy {
     const char *framework, *gpu; /* "" in the entry for all runs */
-    bool experts;                /* of models with experts */
+    bool experts;                /* models with experts alone */
     int rows;
     double mape, p90, bias; /* ratios */
     int memory_rows;

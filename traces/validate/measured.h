@@ -47,11 +47,11 @@ struct dtp_run_case {
     struct dtp_cluster cluster;
     struct dtp_framework framework;
     struct dtp_plan plan;
-    bool peak_of_first_stage;     /* the measured peak is rank 0's, not the largest */
-    const char *peak_mem_unit;    /* the row's, or what it means by a fact of the source */
-    double batches;               /* of the row in its step, where the run had another batch; 1 */
-    bool outside;                 /* a number format that no calibration covers (FP4, MX) */
-    const char *note;             /* "" or what was assumed */
+    bool peak_of_first_stage;  /* the measured peak is rank 0's, not the largest */
+    const char *peak_mem_unit; /* the row's, or what it means by a fact of the source */
+    double batches;   /* the row's batch over that of its step, where they differ; else 1 */
+    bool outside;     /* a number format that no calibration covers (FP4, MX) */
+    const char *note; /* "" or what was assumed */
     const char *unknown_schedule; /* NULL, or what was made of it, which is in the note as well */
     const char *unsupported;      /* NULL, or why the row cannot be predicted */
 };

@@ -9,7 +9,7 @@
 struct cluster_fact {
     const char *framework, *gpu, *source_contains, *cluster;
     const char *stack; /* the framework where the row's is another or "other"; NULL: the row's */
-    const char *recompute;     /* of the run where the row's cannot be; NULL: the row's */
+    const char *recompute;     /* the run's where the row's cannot be; NULL: the row's */
     const char *peak_mem_unit; /* what a unit of the row means; NULL: what it says */
     int tied_below_ffn;        /* head and token table are one matrix where the ffn is smaller */
     bool peak_of_first_stage;  /* peak_mem is rank 0's, not the largest */
@@ -20,22 +20,22 @@ struct cluster_fact {
         microbatch_below, hidden_below;
     const char *only_zero, *only_recompute;
     double checked_above_bytes; /* runs that would reserve more were checked too; 0: never */
-    double memory_limit_bytes;  /* of runs without slow transfers; 0: the card's */
+    double memory_limit_bytes;  /* limit of runs without slow transfers; 0: the card's */
     bool dropout;               /* on, though the model's family has none */
     bool no_attention_dropout;  /* off, though the model's family has it */
     bool whole_sequences;       /* no sequence parallelism where the row does not say */
-    int zero_stage;             /* where the row does not say */
+    int zero_stage;             /* used if the row does not say */
     bool weighs_rows;           /* experts' rows weighted by a kernel of their own */
     const char *norm;           /* "fused" or "operators", where it was not the stack's */
     int recompute_layers;       /* full recomputation of so many layers of a stage; 0: of all */
     int gpu_mem_below;          /* only for runs on cards of fewer GB; 0: on any */
-    double capacity_factor;     /* of the experts, whatever the model's file says; 0: the file's */
+    double capacity_factor;     /* the experts', whatever the model's file says; 0: the file's */
     const char *model_contains; /* part of the row's model; NULL: any */
     int batch_below;            /* only for runs of a smaller global batch; 0: of any */
-    const char *family;         /* of its model, whatever the name; NULL: as named */
+    const char *family;         /* its model's, whatever the name; NULL: as named */
     const char *attention;  /* kernel of the run where it was not the stack's; NULL: the stack's */
-    int vpp;                /* where the row does not say; 0: not known */
-    double optimizer_bytes; /* of state a parameter, where not the stack's; 0: the stack's */
+    int vpp;                /* used if the row does not say; 0: not known */
+    double optimizer_bytes; /* state per parameter, if not the stack's; 0: the stack's */
     int offloaded_layers;   /* whose activations its recipe moved to the host */
     const char *dtype_contains; /* part of the row's dtype; NULL: any */
     int document_tokens;        /* its sequences were packed from documents of so many; 0: whole */

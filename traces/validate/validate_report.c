@@ -284,7 +284,7 @@ static void print_worst(struct dtp_arena *a, FILE *f, const struct dtp_validatio
     }
 }
 
-/* Of the runs that ran (or failed), inside or outside the calibration: how many are declared not to fit. */
+/* Prints how many of the runs that ran (or failed), inside or outside the calibration, are declared not to fit. */
 static void print_verdict(FILE *f, const struct dtp_validation *v, const char *of, bool ran,
                           bool extrapolated) {
     int n = 0, declared_no = 0;
