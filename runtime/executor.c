@@ -31,8 +31,8 @@ enum dtp_status dtp_run_schedule(struct dtp_arena *a, const struct dtp_plan *pla
     return dtp_schedule_complete(a, &compute, &passes, out, err);
 }
 
-/* A boundary never has more messages under way, in either direction, than its earlier stage has
- * microbatches in flight: so twice the most of any rank is room enough for a sender. */
+/* A boundary between stages never has more messages in flight, in either direction, than its earlier stage has
+ * microbatches in flight, so that twice the most of any rank is enough room for a sender. */
 struct dtp_comm_config dtp_rank_comm_config(const struct dtp_run_options *o,
                                             const struct dtp_schedule *s) {
     const struct dtp_plan *p = &o->plan;
@@ -70,19 +70,19 @@ static struct dtp_micro *micro_of(struct dtp_rank *r, struct dtp_action x) {
     return &r->micro[x.chunk][x.microbatch];
 }
 
-/* The other end of a transfer of the chunk's stage: global rank, and the chunk there. */
+/* Returns the global rank that holds a stage, and sets *chunk to the chunk there. */
 static int neighbour(const struct dtp_rank *r, int stage, int *chunk) {
     int s;
     dtp_schedule_holder(r->schedule.kind, r->plan->pp, r->plan->vpp, stage, &s, chunk);
     return dtp_layout_rank(r->plan, r->layout.tp_rank, r->layout.dp_rank, s);
 }
 
-/* direction: 0 forward, 1 backward; stage: the receiver's. */
+/* direction is 0 forward and 1 backward; stage is the receiver's. */
 static uint64_t tag_of(int direction, int stage, uint32_t microbatch) {
     return (uint64_t)microbatch << 20 | (uint64_t)stage << 1 | (uint64_t)direction;
 }
 
-/* What F or B leaves for a neighbour on the same rank (schedules of a user's own). */
+/* Passes on the result of F or B if the receiving stage is on the same rank, as in schedules that a user defines. */
 static void hand_over(struct dtp_rank *r, struct dtp_action x, int direction) {
     struct dtp_micro *m = micro_of(r, x);
     int stage = r->layout.chunk[x.chunk].stage + (direction == 0 ? 1 : -1), chunk;
@@ -237,7 +237,7 @@ static void inject_fault(const struct dtp_rank *r) {
         (void)pause();
 }
 
-/* ---- where a rank is: the first action of the step that its device has not ended ---- */
+/* ---- progress of a rank: the first action of the step that its device has not ended ---- */
 
 static int device_action(const struct dtp_rank *r) {
     int reached = r->ops->reached ? r->ops->reached(r->dev) : -1;
@@ -251,7 +251,7 @@ static void describe(const struct dtp_rank *r, int action, char *text, size_t si
              (unsigned)x.microbatch, r->step);
 }
 
-/* Called while the device waits: what it is at, and that this rank is alive. */
+/* Tells the other ranks, while the device waits, its current action and that this rank is alive. */
 static void still_waiting(void *rank) {
     struct dtp_rank *r = rank;
     char doing[48];
@@ -259,7 +259,7 @@ static void still_waiting(void *rank) {
     r->host->ops->doing(r->host, doing);
 }
 
-/* An abort by another rank has its own place in the message. */
+/* Adds rank and action to the message, unless another rank aborted: then the message names that rank already. */
 static enum dtp_status name_action(struct dtp_rank *r, enum dtp_status status, int action) {
     char doing[48], where[64];
     if (status == DTP_OK || !r->err || strncmp(r->err->msg, "rank ", strlen("rank ")) == 0)
@@ -270,13 +270,13 @@ static enum dtp_status name_action(struct dtp_rank *r, enum dtp_status status, i
     return status;
 }
 
-/* Errors of the device come late: not the action that is being enqueued is to blame, but the one that the
- * device did not end. */
+/* Errors of the device are asynchronous: they are caused by the action that the device did not end, not by the one
+ * that is being enqueued. */
 static enum dtp_status check_device(struct dtp_rank *r) {
     return name_action(r, r->ops->check(r->dev, r->err), device_action(r));
 }
 
-/* What an action failed with: behind it may be the device, with an earlier one. */
+/* An action may have failed because the device failed in an earlier one, which is then named instead. */
 static enum dtp_status find_cause(struct dtp_rank *r, enum dtp_status status) {
     struct dtp_err found = {0};
     enum dtp_status device = r->ops->check(r->dev, &found);
@@ -306,7 +306,7 @@ static enum dtp_status run_action(struct dtp_rank *r, uint32_t index) {
     if (status != DTP_OK)
         return name_action(r, status, device_action(r));
     if (row->stream >=
-        DTP_STREAM_SEND_F) /* what is sent; memory that may have been another tensor's */
+        DTP_STREAM_SEND_F) /* it made what is sent; the memory may have held another tensor */
         dtp_order(r, row->stream, DTP_STREAM_COMPUTE);
     int event = dtp_trace_begin(r, row->stream, name);
     status = row->run(r, x, index);
@@ -341,7 +341,7 @@ static enum dtp_status walk(struct dtp_rank *r, double *loss, double *step_s) {
     }
     if (r->ops->tick)
         r->ops->tick(r->dev, 1);
-    if (r->step + 1 < r->o->steps) /* while a device computes */
+    if (r->step + 1 < r->o->steps) /* while the device computes */
         dtp_draw_tokens(r, r->step + 1);
     r->ops->sync(r->dev);
     DTP_TRY(check_device(r));

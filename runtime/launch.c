@@ -1,4 +1,4 @@
-/* Forking ranks, and what launchers say in the environment. */
+/* Forks ranks, and reads what launchers say in the environment. */
 #include "runtime/launch.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 static const struct launcher {
     const char *name, *rank, *size, *local_rank, *local_size;
     const char *also; /* must be set too: tells a job step from a mere allocation */
-    const char *job;  /* is another one in another job */
+    const char *job;  /* variable that differs between jobs */
 } launchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR",
      "TORCHELASTIC_RUN_ID"},
@@ -31,7 +31,7 @@ static const struct launcher {
     {.name = NULL},
 };
 
-/* The tasks of a node in "4(x2),3": 4, 4, 3; 0: not said. */
+/* Returns the tasks of a node; "4(x2),3" says 4, 4, 3 for three nodes. 0 means not said. */
 static int tasks_of_node(const char *text, int node) {
     while (text && *text) {
         char *end;
@@ -47,7 +47,7 @@ static int tasks_of_node(const char *text, int node) {
     return 0;
 }
 
-/* "node03" of "node[03-05,09],other". */
+/* Returns "node03" for "node[03-05,09],other". */
 static const char *first_node(struct dtp_arena *a, const char *list) {
     size_t name = strcspn(list, "[,");
     if (list[name] != '[')
@@ -56,7 +56,7 @@ static const char *first_node(struct dtp_arena *a, const char *list) {
     return dtp_arena_printf(a, "%.*s%.*s", (int)name, list, (int)strcspn(number, "-,]"), number);
 }
 
-/* FNV-1a of what only one job at a time has. */
+/* Hashes (FNV-1a) what no two jobs at one time share. */
 static uint64_t job_of(const struct launcher *l, const struct dtp_endpoint *e) {
     char port[16];
     const char *id = getenv(l->job), *part[] = {e->master_host, port, id ? id : ""};
@@ -68,7 +68,7 @@ static uint64_t job_of(const struct launcher *l, const struct dtp_endpoint *e) {
     return hash;
 }
 
-/* value < 0: not set. */
+/* Reads a number from the environment; without it *out is the fallback, of which a negative one means not set. */
 static enum dtp_status read_int(const char *name, int fallback, int *out, struct dtp_err *err) {
     const char *text = getenv(name);
     long v = fallback;
@@ -85,7 +85,7 @@ static enum dtp_status read_launcher(struct dtp_arena *a, const struct launcher 
     DTP_TRY(read_int(l->rank, -1, &e.rank, err));
     DTP_TRY(read_int(l->size, 1, &e.size, err));
     DTP_TRY(read_int(l->local_rank, e.rank, &e.local_rank, err));
-    int node, per_node = e.size; /* srun tells tasks per node only where it was given them */
+    int node, per_node = e.size; /* srun tells tasks per node only if it was given them */
     DTP_TRY(read_int("SLURM_NODEID", 0, &node, err));
     if (strcmp(l->name, "slurm") == 0)
         per_node = tasks_of_node(getenv("SLURM_STEP_TASKS_PER_NODE"), node);
@@ -144,8 +144,8 @@ void dtp_launch_cannot_start(double timeout_s, const struct dtp_err *why) {
 
 struct children {
     const struct dtp_fork *f;
-    pid_t *process;         /* [nranks], 0: has ended */
-    enum dtp_status *ended; /* [nranks] with what */
+    pid_t *process;         /* [nranks], 0: the process has ended */
+    enum dtp_status *ended; /* [nranks] status with which it ended */
     int alive;
     enum dtp_status status; /* worst so far */
     int64_t failed_ns;      /* time of the first failure */
@@ -177,7 +177,7 @@ static void note_failure(struct children *c, enum dtp_status status) {
     c->failed_ns = dtp_os_now_ns();
 }
 
-/* A child that ended otherwise than by returning: tell the others at once. */
+/* Tells the others at once that a child ended in another way than by returning. */
 static void child_died(struct children *c, int rank, const char *how, int number) {
     char text[256];
     const char *doing = c->f->shared ? dtp_comm_shm_doing(c->f->shared, rank) : "";
@@ -215,7 +215,7 @@ static void kill_all(struct children *c) {
             (void)kill(c->process[r], SIGKILL);
 }
 
-/* Polls, since a rank that hangs must not keep the others' parent waiting for good. Only the processes
+/* Polls, since the parent must not wait for ever for a rank that hangs. Only the processes
  * forked here are waited for: the caller may have other children. */
 static void wait_for_children(struct children *c) {
     const struct timespec nap = {.tv_nsec = (long)(2 * DTP_NS_PER_MS)};
@@ -242,7 +242,7 @@ static void wait_for_children(struct children *c) {
     }
 }
 
-/* The first failure: what the board says, with the rank before it unless the text names one. */
+/* Reports the first failure: the text in shared memory, after the rank unless the text names one. */
 static enum dtp_status report(const struct children *c, struct dtp_err *err) {
     int rank = -1;
     const char *text = c->f->shared ? dtp_comm_shm_message(c->f->shared, &rank) : NULL;
@@ -265,7 +265,7 @@ enum dtp_status dtp_launch_fork(const struct dtp_fork *f, struct dtp_err *err) {
     int parent = (int)getpid();
     c.process = DTP_NEW(a, pid_t, (size_t)f->nranks);
     c.ended = DTP_NEW(a, enum dtp_status, (size_t)f->nranks);
-    fflush(NULL); /* or the children would print it again */
+    fflush(NULL); /* else the children would print the buffers again */
     for (int r = 0; r < f->nranks; r++) {
         pid_t p = fork();
         if (p == 0)

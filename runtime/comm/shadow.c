@@ -1,4 +1,4 @@
-/* A communicator of a job of which only this rank exists (comm.h). */
+/* This communicator serves a job of which only this rank exists (comm.h). */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 struct shadow {
     struct dtp_comm comm;
-    const struct dtp_shadow *job; /* NULL: of host memory */
+    const struct dtp_shadow *job; /* NULL: the groups are in host memory */
     struct dtp_dev *device;
     struct dtp_placement placement;
 };
@@ -40,7 +40,7 @@ static void shadow_close(struct dtp_comm *c) {
     (void)c;
 }
 
-/* The axis whose links a kind of group uses: the widest for the world, whose only message is the norm. */
+/* Returns the axis whose links a kind of group uses; the world, which sends the norm only, uses the widest. */
 static enum dtp_axis axis_of(const struct dtp_plan *p, enum dtp_group_kind kind) {
     switch (kind) {
     case DTP_GROUP_TP:
@@ -85,7 +85,7 @@ static enum dtp_status pause_for(const struct shadow *s, enum dtp_stream stream,
     return DTP_OK;
 }
 
-/* bytes: as hw/collective.h counts them. */
+/* bytes are counted as in hw/collective.h. */
 static enum dtp_status collective(struct dtp_comm_group *g, enum dtp_stream stream,
                                   enum dtp_collective kind, double bytes) {
     const struct shadow *s = shadow_of(g);
@@ -97,8 +97,8 @@ static enum dtp_status collective(struct dtp_comm_group *g, enum dtp_stream stre
     return pause_for(s, stream, cost.time_s);
 }
 
-/* What is computed on next gets numbers of this rank instead of the others', beside the wait: a chip runs
- * faster on zeros, or on what memory holds, than on activations. */
+/* Returns true if the next kernels compute on the result, which then holds numbers of this rank instead of those of
+ * the others. The numbers matter: a chip runs faster on zeros, or on what memory holds, than on activations. */
 static bool computes_on(const struct shadow *s, enum dtp_stream stream) {
     return s->job && stream == DTP_STREAM_COMPUTE && strcmp(s->device->ops->name, "cpu") != 0;
 }
@@ -165,7 +165,7 @@ static enum dtp_status shadow_recv(struct dtp_comm *c, enum dtp_stream stream, v
                                    uint64_t bytes, int from, uint64_t tag, struct dtp_err *err) {
     const struct shadow *s = (const struct shadow *)c;
     (void)tag, (void)err;
-    /* numbers: on what other tensors left there, a chip may run faster than on activations */
+    /* the numbers matter: on what other tensors left there a chip may run faster than on activations */
     if (s->job && strcmp(s->device->ops->name, "cpu") != 0)
         s->device->ops->fill(s->device, x, bytes / sizeof(float) * sizeof(float));
     return message(c, stream, from, bytes);

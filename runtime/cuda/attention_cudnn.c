@@ -1,4 +1,4 @@
-/* cuDNN: graphs of operations for its backend API, their execution plans, and causal attention as such graphs. */
+/* Builds graphs of operations for cuDNN's backend API, their execution plans, and causal attention as such graphs. */
 #include "runtime/cuda/attention_cudnn.h"
 
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 
 #include "sim/base/mix.h"
 
-/* id 0: virtual, it exists within the graph only. by_value: one number, given by the host. */
+/* A tensor with id 0 is virtual: it exists within the graph only. by_value marks one number, which the host gives. */
 struct tensor {
     int64_t id;
     cudnnDataType_t type;
@@ -15,7 +15,8 @@ struct tensor {
     bool by_value;
 };
 
-/* A pointwise operation: y = mode(x, b), or t ? x : b. b, t NULL: not used. axis: of GEN_INDEX. */
+/* A pointwise operation computes y = mode(x, b), or t ? x : b; b or t is NULL if it is not used. GEN_INDEX counts
+ * along axis. */
 struct pointwise {
     cudnnPointwiseMode_t mode;
     cudnnDataType_t math;
@@ -23,8 +24,8 @@ struct pointwise {
     cudnnBackendDescriptor_t x, b, t, y;
 };
 
-/* Enqueues the plan: tensors by id, host numbers by address, which must stay theirs as long as the plan. The
- * same ids in each run of a plan. */
+/* One run of a plan names its tensors by id. A number of the host is given by address, which must stay valid as long
+ * as the plan. Each run of a plan has the same ids. */
 struct run {
     const int64_t *ids;
     void *const *pointers;
@@ -35,7 +36,7 @@ struct run {
 enum { ALIGN_BYTES = 16, FIRST_VIRTUAL_ID = 1000, MAX_CONFIGS = 16, MAX_NOTES = 16 };
 
 enum dtp_status dtp_cudnn_load(struct dtp_cudnn_api *api, struct dtp_err *err) {
-    enum { OLDEST = 90800 }; /* plans from device properties */
+    enum { OLDEST = 90800 }; /* it makes plans from device properties */
     void *library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return dtp_fail(err, DTP_EUNSUPPORTED, "%s", dlerror());
@@ -183,7 +184,7 @@ static void add_reshape(struct dtp_cudnn_graph *g, cudnnBackendDescriptor_t x,
 
 /* ---- plans ---- */
 
-/* What cuDNN says of the kernel's sums. */
+/* Returns true if cuDNN says that the kernel's sums are the same in each run. */
 static bool repeats(const struct dtp_cudnn_api *api, cudnnBackendDescriptor_t config) {
     cudnnBackendNumericalNote_t note[MAX_NOTES];
     cudnnBackendDescriptor_t engine = NULL;
@@ -203,7 +204,7 @@ static bool repeats(const struct dtp_cudnn_api *api, cudnnBackendDescriptor_t co
     return known;
 }
 
-/* True when the configuration became p->plan. */
+/* Returns true if the configuration became p->plan. */
 static bool take_config(struct dtp_cudnn_plan *p, cudnnBackendDescriptor_t config) {
     struct dtp_cudnn_graph attempt = p->graph; /* a failure spoils the copy only */
     const struct dtp_cudnn_api *api = attempt.api;
@@ -300,12 +301,12 @@ static bool execute_plan(struct dtp_cudnn_plan *p, cudnnHandle_t handle, const s
 
 #define FLOATS CUDNN_DATA_FLOAT
 
-/* Tensors that a caller has; 0 is a virtual one. */
+/* These are the tensors that a caller has; 0 is a virtual one. */
 enum { Q = 1, K, V, O, STATS, DO, DQ, DK, DV, DQ_SUM, DELTA, SCALE, MASKED, ONE, NIDS };
 
 typedef cudnnBackendDescriptor_t tensor;
 
-/* Shapes of one attention, and the graph that is built. */
+/* A builder holds the shapes of one attention, and the graph that it builds. */
 struct builder {
     struct dtp_cudnn_graph *g;
     int64_t b, h, kv, s, d; /* sequences, query and key heads, positions, head_dim */
@@ -313,7 +314,7 @@ struct builder {
     cudnnDataType_t type;
 };
 
-/* [b, heads, s, d] in rows of position * b + sequence; transposed: [b, heads, d, s], the same elements */
+/* Describes [b, heads, s, d] in rows of position * b + sequence; transposed, the same elements are [b, heads, d, s]. */
 static tensor rows(struct builder *x, int64_t id, int64_t heads, bool transposed) {
     bool query_like = id == O || id == DO;
     int64_t stride = query_like ? x->out : x->in;
@@ -330,7 +331,7 @@ static tensor rows(struct builder *x, int64_t id, int64_t heads, bool transposed
     return add_tensor(x->g, &t);
 }
 
-/* A contiguous one, virtual when id is 0. */
+/* Describes a contiguous tensor, which is virtual if id is 0. */
 static tensor dense(struct builder *x, int64_t id, cudnnDataType_t type, int64_t n, int64_t m) {
     const struct tensor t = {
         .id = id, .type = type, .dims = {x->b, x->h, n, m}, .strides = {x->h * n * m, n * m, m, 1}};
@@ -363,7 +364,7 @@ static tensor index_of(struct builder *x, tensor like, int64_t axis) {
     return y;
 }
 
-/* s where the key is not after the query, else -infinity */
+/* Returns s if the key is not after the query, else -infinity. */
 static tensor causal(struct builder *x, tensor s) {
     tensor row = index_of(x, s, 2), column = index_of(x, s, 3);
     tensor seen = scores(x, CUDNN_DATA_BOOLEAN), y = scores(x, FLOATS);
@@ -394,7 +395,7 @@ static void forward(struct builder *x) {
     add_matmul(x->g, p, rows(x, V, x->kv, false), rows(x, O, x->h, false));
 }
 
-/* dy = left^T right, summed over the query heads of a group */
+/* Computes dy = left^T right, summed over the query heads of a group. */
 static void key_gradient(struct builder *x, tensor left, tensor right, int64_t id) {
     const struct tensor turned = {.type = x->type,
                                   .dims = {x->b, x->h, x->s, x->s},
@@ -410,7 +411,7 @@ static void key_gradient(struct builder *x, tensor left, tensor right, int64_t i
     add_reduce(x->g, CUDNN_REDUCE_TENSOR_ADD, each, dy);
 }
 
-/* rowsum(dO O) */
+/* Computes rowsum(dO O). */
 static tensor row_sums(struct builder *x, tensor d_o) {
     const struct tensor product = {.type = FLOATS,
                                    .dims = {x->b, x->h, x->s, x->d},
@@ -514,7 +515,7 @@ bool dtp_attention_run(struct dtp_cudnn_plan *p, cudnnHandle_t handle,
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i].used) {
             ids[run.n] = all[i].id;
-            pointers[run.n++] = (void *)(uintptr_t)all[i].at; /* cuDNN takes inputs so */
+            pointers[run.n++] = (void *)(uintptr_t)all[i].at; /* cuDNN's API has no const inputs */
         }
     return execute_plan(p, handle, &run);
 }

@@ -1,4 +1,4 @@
-/* The kernels of attention_kernels.cuh with dropout of the probabilities. */
+/* Instantiates the kernels of attention_kernels.cuh with dropout of the probabilities. */
 #include "runtime/cuda/attention_kernels.cuh"
 
 namespace dtp {

@@ -1,4 +1,4 @@
-/* Every timed kernel against double precision on the host, on a small size with fresh numbers. */
+/* Compares every timed kernel with double precision on the host, at a small size with fresh numbers. */
 #include <cmath>
 #include <random>
 
@@ -8,7 +8,7 @@ namespace cal {
 
 namespace {
 
-/* A buffer on both sides; values on the host are those that the device's type can hold. */
+/* A buffer exists on host and device; the host's values are those that the device's type can hold. */
 template <class T> class Both {
   public:
     Both(size_t n, unsigned seed, double least = -1e30) : host(n), n(n) {
@@ -17,7 +17,7 @@ template <class T> class Both {
         std::vector<T> typed(n);
 
         for (size_t i = 0; i < n; i++) {
-            double v = seed ? normal(random) : 777; /* seed 0: poison */
+            double v = seed ? normal(random) : 777; /* seed 0 fills the buffer with a wrong value */
             typed[i] = T(static_cast<float>(v < least ? -v : v));
             host[i] = static_cast<double>(static_cast<float>(typed[i]));
         }
@@ -29,7 +29,7 @@ template <class T> class Both {
     }
     Both(const Both &) = delete;
     Both &operator=(const Both &) = delete;
-    /* |device - want| / |want| */
+    /* returns |device - want| / |want| */
     double error(const std::vector<double> &want) const {
         std::vector<T> got(n);
         double off = 0, norm = 0;
@@ -42,7 +42,7 @@ template <class T> class Both {
         }
         return std::sqrt(off / norm);
     }
-    /* The same of what was added to each element. */
+    /* returns the same for what was added to each element */
     double change_error(const std::vector<double> &change) const {
         std::vector<T> got(n);
         double off = 0, norm = 0;
@@ -63,7 +63,7 @@ template <class T> class Both {
 struct Checker {
     Bench &b;
     void expect(const char *kernel, double error) const {
-        if (!(error < 1e-2)) /* bf16 results; a NaN fails */
+        if (!(error < 1e-2)) /* results are bf16; a NaN fails */
             throw Failure(text("%s is wrong: relative error %g", kernel, error));
     }
     template <class T>
@@ -121,7 +121,7 @@ void check_flat(const Checker &k) {
     k.done("swiglu backward, up", z, second);
 }
 
-/* Kept elements scaled, the others zero, the share right, the mask says which. */
+/* Checks that kept elements are scaled, that the others are zero, that the mask says which, and the kept share. */
 void check_dropout(const Checker &k) {
     const size_t n = 1024 * 1024;
     Both<bf16> x(n, 5), y(n, 0);

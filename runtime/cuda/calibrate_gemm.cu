@@ -1,4 +1,4 @@
-/* GEMM blocks: one matrix product of cuBLASLt, over the shapes of transformer layers. */
+/* The GEMM blocks time one matrix product of cuBLASLt, over the shapes of transformer layers. */
 #include "runtime/cuda/calibrate_cuda.cuh"
 
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ struct Lt {
     LT_FUNCTIONS(LT_MEMBER)
 };
 
-static const size_t workspace_bytes = size_t{32} << 20; /* what frameworks give it on Hopper */
+static const size_t workspace_bytes = size_t{32} << 20; /* frameworks give it as much on Hopper */
 
 static const Lt &lt() {
     static Lt table;
@@ -62,7 +62,7 @@ std::string gemm_version() {
     return std::to_string(lt().cublasLtGetVersion());
 }
 
-/* One handle and workspace a GPU. */
+/* Each GPU has one handle and one workspace. */
 struct Handle {
     cublasLtHandle_t lt;
     void *workspace;
@@ -143,11 +143,11 @@ static cublasLtMatrixLayout_t layout(cudaDataType_t type, long rows, long cols, 
     return l;
 }
 
-/* Row-major C[m,n] = A[m,k] B[k,n] is column-major C'[n,m] = B' A'. As a linear layer stores them:
+/* Row-major C[m,n] = A[m,k] B[k,n] is column-major C'[n,m] = B' A'. A linear layer stores them so:
  *   forward  y = x W^T    W [n,k], x [m,k]     -> T, N
  *   dgrad    dx = dy W    W [k,n], dy [m,k]    -> N, N
  *   wgrad    dW += dy^T x x [k,n], dy [k,m]    -> N, T
- * FP8 exists as T, N only: frameworks keep transposed copies. */
+ * FP8 products exist as T, N only, so that frameworks keep transposed copies. */
 static void describe(GemmPlan &p) {
     const Shape &s = p.shape;
     bool tn = s.pass == Pass::forward || s.type == Type::fp8;
@@ -214,7 +214,7 @@ void gemm_run(GemmPlan *p, Bench &bench, int i) {
 
 /* ---- grids ---- */
 
-/* The four products of a layer with hidden size h on t tensor-parallel ranks. */
+/* Adds the four products of a layer with hidden size h on t tensor-parallel ranks. */
 static void add_layer(std::vector<Shape> &out, Shape s, long h, long tokens, long t) {
     const long nk[][2] = {{3 * h / t, h}, {h, h / t}, {4 * h / t, h}, {h, 4 * h / t}};
 
@@ -272,7 +272,7 @@ static std::vector<Shape> grid_small(Type type, bool accumulate) {
     return kept;
 }
 
-/* Scores and context of unfused attention, forward and both backward forms of each. */
+/* Lists scores and context of unfused attention, with forward and both backward forms of each. */
 static std::vector<Shape> grid_bmm() {
     std::vector<Shape> out;
 

@@ -1,6 +1,6 @@
-/* Blocks of what is around the kernels: what the host takes (launches, gaps, copies to its memory and back), and what
- * sustained load does to the clock: the same products on an idle chip and on one that has been busy, with clock,
- * power and temperature; and NVML, which reads them. */
+/* These blocks measure what surrounds the kernels: the time of the host (launches, gaps, copies to its memory and
+ * back), and the effect of sustained load on the clock. The same products run on an idle chip and on one that has
+ * been busy, while NVML reads clock, power and temperature. */
 #include "runtime/cuda/calibrate_cuda.cuh"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ struct Loaded {
     int launches;
 };
 
-/* A graph of about `target_s` of one product. */
+/* Returns a graph that repeats one product for about `target_s`. */
 static Loaded load_of(Bench &b, const Shape &s, double target_s, int rotations) {
     Loaded l{{gemm_open(s), gemm_close}, nullptr, 0};
     double flops =
@@ -109,7 +109,7 @@ static Loaded load_of(Bench &b, const Shape &s, double target_s, int rotations) 
     return l;
 }
 
-/* The product for `seconds`; a line every quarter of a second. */
+/* Runs the product for `seconds`, and writes a line every quarter of a second. */
 static void run_loaded(Context &c, Bench &b, const Shape &s, double seconds, const char *op) {
     int rotations = b.prepare(s.type, gemm_bytes(s));
     Loaded l = load_of(b, s, 0.05, rotations);
@@ -142,7 +142,7 @@ static void run_loaded(Context &c, Bench &b, const Shape &s, double seconds, con
 
 static const Shape load_shape = {Pass::forward, Type::bf16, 8192, 8192, 8192, 1, false};
 
-/* Short bursts on a chip that rested, of growing length: until when is it fast? */
+/* Runs bursts of growing length on a chip that rested, to see how long it stays fast. */
 static void run_cold(Context &c, Bench &b) {
     int rotations = b.prepare(load_shape.type, gemm_bytes(load_shape));
     Loaded l = load_of(b, load_shape, 0.004, rotations);
@@ -164,7 +164,7 @@ static void run_cold(Context &c, Bench &b) {
     cudaGraphExecDestroy(l.graph);
 }
 
-/* Shapes of layers on the hot chip, half a second each. */
+/* Runs shapes of layers on the hot chip, half a second each. */
 static void run_hot_shapes(Context &c, Bench &b) {
     std::vector<Shape> shapes;
 
@@ -183,8 +183,8 @@ static void run_hot_shapes(Context &c, Bench &b) {
                                                : "gemm_wgrad_hot");
 }
 
-/* Products and memory-bound kernels in turn, as a step has them: about a quarter of the time in
- * the latter, which cools the chip. */
+/* Runs products and memory-bound kernels in turn, as a step does: about a quarter of the time goes to the latter,
+ * which cools the chip. */
 static void run_mixed(Context &c, Bench &b, double seconds) {
     const Shape s = {Pass::forward, Type::bf16, 4096, 8192, 4096, 1, false};
     const size_t n = size_t{4096} * 4096;
@@ -264,7 +264,7 @@ static double gap_s(Bench &b, bool graph, double *single_s) {
     return 2 * once - twice;
 }
 
-/* Host time of a launch: the queue holds about a thousand, so that none waits for the device. */
+/* Returns the host time of a launch. The queue holds about a thousand, so that none waits for the device. */
 static double launch_s(Bench &b, bool graph_of_one) {
     auto empty = [&b](int) { empty_kernel<<<1, 1, 0, b.stream>>>(); };
     cudaGraphExec_t graph = b.capture(empty, 1, 1);
@@ -287,7 +287,7 @@ static double launch_s(Bench &b, bool graph_of_one) {
     return times[times.size() / 2];
 }
 
-/* Host time of one launch of a graph of n kernels, and the device's of each kernel in it. */
+/* Measures the host's time for one launch of a graph of n kernels, and the device's time for each kernel in it. */
 static void graph_rows(Context &c, Bench &b, int n) {
     auto empty = [&b](int) { empty_kernel<<<1, 1, 0, b.stream>>>(); };
     cudaGraphExec_t graph = b.capture(empty, 1, n);

@@ -3,9 +3,9 @@
  *     dtplan-calibrate-cuda [--out FILE] [--seconds N] [--sustained N] [--gpus N] [--only BLOCK,...]
  *                           [--eager] [--dry-run]
  *
- * With --gpus 1 (default) the kernels of one GPU, with more the collectives among them. --dry-run prints
- * the blocks and how many rows each would measure, and touches no GPU. --eager: collectives without graphs. Exit: 0 done, 1 no row could be
- * measured, 2 usage, 4 no GPU. */
+ * With --gpus 1 (the default) it times the kernels of one GPU, with more the collectives among them. --dry-run
+ * prints the blocks and how many rows each would measure, and uses no GPU. --eager times collectives without graphs.
+ * The exit status is 0 if all is done, 1 if no row could be measured, 2 for wrong usage, and 4 without a GPU. */
 #include "runtime/cuda/calibrate_cuda.cuh"
 
 #include <algorithm>
@@ -74,7 +74,7 @@ std::vector<size_t> spread(size_t n) {
 
 /* ---- operands ---- */
 
-/* Two normal numbers of element i (Box-Muller over a hashed counter). */
+/* Returns two normal numbers for element i (Box-Muller over a hashed counter). */
 __device__ static float2 normal_pair(uint64_t i) {
     uint64_t x = i + 0x9e3779b97f4a7c15ull;
 
@@ -139,7 +139,7 @@ int Bench::prepare(Type t, size_t footprint, bool positive) {
 
 enum { MAX_SMS = 512, STAMP_VALUES = 2 };
 
-/* The first block on each SM notes (cycles, nanoseconds). */
+/* The first block on each SM writes down (cycles, nanoseconds). */
 __global__ void stamp_kernel(unsigned long long *out, unsigned *claimed) {
     unsigned sm;
     unsigned long long ns;
@@ -256,7 +256,7 @@ Timing Bench::measure(const Launch &launch, int nrotations, double target_s, int
     std::vector<double> times;
 
     use();
-    launch(0); /* module load, first touch */
+    launch(0); /* it loads the module and touches the memory */
     CAL_CUDA(cudaStreamSynchronize(stream));
     double begin_s = now_s();
     launch(nrotations > 1 ? 1 : 0);
@@ -403,7 +403,7 @@ static bool chosen(const Options &o, const char *name) {
     return o.only.empty() || list.find(text(",%s,", name)) != std::string::npos;
 }
 
-/* Short blocks first; the load last, since it leaves the chip hot. */
+/* Short blocks come first, and the load comes last, since it leaves the chip hot. */
 static std::vector<const Block *> blocks_of(const Options &o) {
     std::vector<const Block *> out;
 
@@ -468,7 +468,7 @@ static void run_block(Context &c, const Block &b) {
     c.report.flush();
 }
 
-/* Ends the process, with what was measured, should a GPU never answer. */
+/* Ends the process, and writes what was measured, if a GPU never answers. */
 static void watchdog(double seconds) {
     std::thread([seconds] {
         std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -500,7 +500,7 @@ static int run(const Options &o) {
     for (const Block *b : blocks)
         shares += b->share;
     for (const Block *b : blocks) {
-        /* what earlier blocks left over goes to the later ones */
+        /* later blocks get the time that earlier ones did not use */
         double left = start + o.seconds - now_s();
         Context c{o, report, benches, now_s() + left * b->share / shares};
         run_block(c, *b);

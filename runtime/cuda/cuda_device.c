@@ -1,5 +1,5 @@
-/* The CUDA device: opening, memory, the order of its streams, marks of the trace, waits, graphs of what is enqueued on
- * the compute stream, and the table. */
+/* The CUDA device is implemented here: opening, memory, the order of its streams, marks of the trace, waits, graphs of
+ * what is enqueued on the compute stream, and the table. */
 #include "runtime/cuda/cuda.h"
 
 #include <dlfcn.h>
@@ -39,11 +39,11 @@ void dtp_cuda_note(struct dtp_cuda *c, cudaError_t e, const char *what) {
 
 static const double ns_per_ms = DTP_GIGA * DTP_MILLI;
 
-/* dtp_stream_names, which is in the program */
+/* These repeat dtp_stream_names, which is in the program and out of reach here. */
 static const char *const stream_names[DTP_NSTREAMS] = {"compute", "tp",     "dp",    "send F",
                                                        "recv F",  "send B", "recv B"};
 
-/* What an error is found in: the executor names the action, where reached() is known. */
+/* Says where an error was found; the executor names the action if reached() works. */
 static const char *found_in(const struct dtp_cuda *c) {
     return c->write_value ? "CUDA"
                           : "CUDA, in this action or one before (DTPLAN_CUDA_SYNC=1 tells)";
@@ -76,16 +76,16 @@ static bool cuda_event_done(struct dtp_dev *d, int event) {
     dtp_cuda_note(c, cudaGetLastError(), found_in(c));
     bool busy = cudaEventQuery(c->event[event]) == cudaErrorNotReady;
     if (busy)
-        (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
+        (void)cudaGetLastError(); /* this clears "not ready", which CUDA keeps as an error too */
     return !busy;
 }
 
-/* Marks of this step that have passed: they tell a long step from one that is stuck. */
+/* Counts the marks of this step that have passed: they tell a long step from one that hangs. */
 static int marks_passed(const struct dtp_cuda *c) {
     int passed = 0;
     for (int i = 0; i < c->num_marks; i++)
         passed += c->mark[i] && cudaEventQuery(c->mark[i]) != cudaErrorNotReady;
-    (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
+    (void)cudaGetLastError(); /* this clears "not ready", which CUDA keeps as an error too */
     return passed;
 }
 
@@ -95,7 +95,7 @@ struct wait {
     int passed;
 };
 
-/* True when the wait is over: NCCL failed, or nothing has moved for the time-out. */
+/* Returns true if the wait must end: NCCL failed, or there was no progress for the time-out. */
 static bool give_up(struct dtp_cuda *c, struct wait *w) {
     char text[sizeof c->failure];
     double waited_s = (double)(now_ns() - w->since_ns) / (double)DTP_GIGA;
@@ -117,7 +117,7 @@ static bool give_up(struct dtp_cuda *c, struct wait *w) {
     else if (!failed)
         snprintf(text, sizeof text, "waited %.1f s for the %s stream", waited_s, w->stream);
     dtp_cuda_fail(c, "%s", text);
-    /* the others first: NCCL may wait for what does not come */
+    /* the others are told first: NCCL may wait for messages that never come */
     if (c->dev.comm)
         c->dev.comm->ops->abort(c->dev.comm, c->failure);
     dtp_nccl_abort_all(c->nccl);
@@ -132,7 +132,7 @@ static void wait_stream(struct dtp_cuda *c, int stream) {
     for (int i = 1; (e = cudaStreamQuery(c->stream[stream])) == cudaErrorNotReady; i++)
         if (i % LOOK_EVERY == 0 && give_up(c, &w))
             break;
-    (void)cudaGetLastError(); /* "not ready" is kept as an error, too */
+    (void)cudaGetLastError(); /* this clears "not ready", which CUDA keeps as an error too */
     dtp_cuda_note(c, e != cudaErrorNotReady ? e : cudaStreamSynchronize(c->stream[stream]),
                   found_in(c));
 }
@@ -141,7 +141,7 @@ void dtp_cuda_sync(struct dtp_dev *d) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     for (int s = 0; s < DTP_NSTREAMS; s++)
         wait_stream(c, s);
-    if (c->marked) /* marks of a step are still to be read against the zero before it */
+    if (c->marked) /* unread marks of a step still refer to the present zero */
         return;
     dtp_cuda_note(c, cudaEventRecord(c->zero, dtp_cuda_compute(c)), "event");
     dtp_cuda_note(c, cudaEventSynchronize(c->zero), "event");
@@ -180,7 +180,7 @@ static int64_t cuda_mark_ns(struct dtp_dev *d, int mark) {
     return c->zero_ns + (int64_t)((double)ms * ns_per_ms);
 }
 
-/* ---- where the device is: a number that it writes into memory of the host, which outlives its errors ---- */
+/* ---- progress of the device: it writes a number into memory of the host, which outlives its errors ---- */
 
 static void waits_open(struct dtp_cuda *c) {
     static const char *const names[] = {"libcuda.so.1", NULL};
@@ -194,7 +194,7 @@ static void waits_open(struct dtp_cuda *c) {
 }
 
 static void cuda_reach(struct dtp_dev *d, int number) {
-    enum { NO_MEMORY_BARRIER = 1 }; /* a flag of cuda.h: nobody reads anything else by it */
+    enum { NO_MEMORY_BARRIER = 1 }; /* a flag of cuda.h: no other data depends on it */
     struct dtp_cuda *c = dtp_cuda_of(d);
     if (c->write_value)
         (void)c->write_value(dtp_cuda_compute(c), (uintptr_t)c->reached, (unsigned)number,
@@ -214,13 +214,13 @@ static void forget(struct dtp_cuda *c, int graph) {
     c->graph[graph] = NULL;
 }
 
-/* Kernels of what was captured; 0: it cannot be kept. */
+/* Keeps a captured graph and returns the number of its kernels; 0 if it cannot be kept. */
 static int keep(struct dtp_cuda *c, int graph, cudaGraph_t captured) {
     size_t n = 0;
     dtp_cuda_replace_memsets(captured);
     if (cudaGraphGetNodes(captured, NULL, &n) != cudaSuccess || n == 0 ||
         cudaGraphInstantiate(&c->graph[graph], captured, 0) != cudaSuccess) {
-        (void)cudaGetLastError(); /* the caller does without */
+        (void)cudaGetLastError(); /* the caller runs without the graph */
         c->graph[graph] = NULL;
         return 0;
     }
@@ -294,7 +294,7 @@ static enum dtp_status select_gpu(struct dtp_cuda *c, const struct dtp_dev_confi
 static enum dtp_status open_streams(struct dtp_cuda *c, struct dtp_err *err) {
     int least, greatest;
     TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    for (int s = 0; s < DTP_NSTREAMS; s++) /* transfers go first: they are what others wait for */
+    for (int s = 0; s < DTP_NSTREAMS; s++) /* transfers have priority, since others wait for them */
         TRY_CUDA(cudaStreamCreateWithPriority(&c->stream[s], cudaStreamNonBlocking,
                                               s == DTP_STREAM_COMPUTE ? least : greatest));
     TRY_CUDA(cudaEventCreate(&c->zero));
@@ -372,7 +372,7 @@ static void cuda_close(struct dtp_dev *d) {
     (void)cudaFreeHost(c->reached);
 }
 
-/* "580.159.04" of the kernel module, or "?". */
+/* Reads the version of the kernel module, "580.159.04", or writes "?". */
 static void read_driver(char *out, size_t size) {
     char line[256] = "";
     FILE *f = fopen("/proc/driver/nvidia/version", "r");
@@ -409,7 +409,7 @@ static void cuda_about(struct dtp_dev *d, struct dtp_dev_about *out) {
 
 /* ---- data movement ---- */
 
-/* Through pinned memory, so that the host goes on at once; a half is used again when it was read. */
+/* Copies through pinned memory, so that the host goes on at once; each half is reused when the device has read it. */
 static void cuda_copy_in(struct dtp_dev *d, void *to, const void *from_host, uint64_t bytes) {
     struct dtp_cuda *c = dtp_cuda_of(d);
     for (uint64_t done = 0; done < bytes;) {

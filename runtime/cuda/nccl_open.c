@@ -1,11 +1,11 @@
-/* NCCL: found, opened, ended.
+/* Finds NCCL, opens it, and ends its communicators.
  *
  * Collectives on the compute stream may be recorded in graphs (runtime/graphs.h). NCCL (2.28, its
  * strongstream.cc, enqueue.cc, init.cc) then
- * - keeps graphs and what is enqueued apart by an event node for each collective, whose branches cost more than
- *   they protect: our compute stream orders both, and host work of NCCL, which it would not order, exists
- *   only for groups that span hosts, which no graph holds. Off.
- * - registers the buffers with the other ranks, which then have to record at the same time. Off.
+ * - orders graphs and other enqueued work by an event node for each collective. This is switched off, because the
+ *   extra branches of the graph cost time and protect nothing: our compute stream orders both, and NCCL's work on
+ *   the host, which the stream would not order, exists only for groups that span hosts, which no graph holds.
+ * - registers the buffers with the other ranks, which then have to record at the same time. This is switched off.
  * - ends a communicator, also by an abort, only when no graph holds a collective of it. */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,7 +20,7 @@
 static const char *const libraries[] = {"libnccl.so.2", "libnccl.so",
                                         "/usr/local/cuda/lib64/libnccl.so.2", NULL};
 
-/* $DTPLAN_NCCL, else where the loader looks. */
+/* Opens $DTPLAN_NCCL, or else the library that the loader finds. */
 static void *open_library(void) {
     const char *const given[] = {getenv("DTPLAN_NCCL"), NULL};
     return dtp_cuda_library(given[0] ? given : libraries);
@@ -37,8 +37,8 @@ int dtp_nccl_version(void) {
     return version;
 }
 
-/* Several ranks of a communicator on one GPU (sharing.h): NCCL has to be told, and each then takes a channel only, as
- * they share the multiprocessors and memory too. */
+/* If several ranks of a communicator share one GPU (sharing.h), NCCL has to be told; each then takes one channel
+ * only, as they share the multiprocessors and memory too. */
 static enum dtp_status share(const struct dtp_cuda *c, struct dtp_err *err) {
     enum { MAJOR = 10000, MINOR = 100 };
     int version = dtp_nccl_version();
@@ -64,10 +64,10 @@ enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config 
         (struct dtp_comm){.ops = dtp_cuda_comm_ops(), .rank = config->rank, .size = config->size};
     n->cuda->timeout_s = config->timeout_s;
     if (config->size == 1)
-        return DTP_OK; /* runs where NCCL is not installed */
+        return DTP_OK; /* one rank runs without NCCL installed */
     (void)setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
     (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
-    /* a rank is pinned to one core, on which NCCL's threads would take turns with it: those near the GPU instead */
+    /* a rank is pinned to one core, which NCCL's threads would share with it: let them use the cores near the GPU */
     (void)setenv("NCCL_IGNORE_CPU_AFFINITY", "1", 0);
     void *library = open_library();
     if (!library)
@@ -86,7 +86,7 @@ enum dtp_status dtp_nccl_open(struct dtp_arena *a, const struct dtp_comm_config 
     return DTP_OK;
 }
 
-/* For threads that may outlive the arena of n: the one function that the process has. */
+/* Threads that may outlive the arena of n call it here: the process has only one such function. */
 static __typeof__(&ncclCommAbort) abort_comm;
 
 static void *end_one(void *comm) {
@@ -94,7 +94,8 @@ static void *end_one(void *comm) {
     return NULL;
 }
 
-/* True when all streams are idle, or soon; false too when the GPU has failed: then nothing ends. */
+/* Returns true if all streams are idle within some seconds; false if not, or if the GPU has failed, after which
+ * nothing ends. */
 static bool drained(const struct dtp_cuda *c) {
     enum { LOOKS = 5000 };
     const struct timespec ms = {.tv_nsec = (long)(DTP_MILLI * DTP_GIGA)};
@@ -110,8 +111,9 @@ static bool drained(const struct dtp_cuda *c) {
     return false;
 }
 
-/* Each in a thread of its own: an abort stops the kernels at once, and returns when the graphs are gone,
- * which may go when the kernels have stopped. What does not end is left to the end of the process. */
+/* Aborts each communicator in a separate thread. An abort stops the kernels at once, but returns only when the
+ * graphs are gone, and these can be destroyed only when the kernels have stopped. Aborts that do not return are left
+ * to the end of the process. */
 void dtp_nccl_abort_all(struct dtp_nccl *n) {
     if (n->aborted)
         return;

@@ -15,7 +15,8 @@ const char *const dtp_stream_names[] = {
     [DTP_STREAM_RECV_B] = "recv B",   [DTP_NSTREAMS] = NULL,
 };
 
-/* $DTPLAN_CUDA, else beside the program, else where it is installed, else where the loader looks. */
+/* Opens $DTPLAN_CUDA, else the module in the program's folder, else the installed one, else the one that the loader
+ * finds. */
 static void *open_module(void) {
     static const char name[] = "libdtplan_cuda.so";
     static const char *const folders[] = {"", "/../lib", NULL};
@@ -35,7 +36,7 @@ static void *open_module(void) {
     return found ? module : dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* A table that the CUDA module exports. The module stays open. */
+/* Gets a table that the CUDA module exports. The module stays open. */
 static enum dtp_status module_table(const char *symbol, const void **out, struct dtp_err *err) {
     void *module = open_module();
     if (!module)

@@ -1,21 +1,21 @@
-/* measure.h: times of the runtime's own device and communication tables, alone: what calibrates the
- * machine at hand for predictions. Never a training step, never a plan.
+/* measure.h: times the runtime's device and communication tables alone, to calibrate this machine for predictions. It
+ * measures neither a training step nor a plan.
  *
- * Kernels. One process a core, pinned like ranks, all run the same sweep at the same time, so that
+ * Kernels: one process per core, pinned like a rank, runs the same sweep as all others at the same time, so that
  * times are those of a busy machine (shared caches and memory). Each kernel is repeated on operands
- * that move through a pool, as in training, where what it reads was written by another kernel; the time
- * is the median of the repeats, and the least of these over several rounds, apart in time: a
- * disturbance seldom lasts, while what caches cost a kernel is part of it.
+ * that move through a pool, because in training another kernel wrote what it reads. The time
+ * is the median of the repeats, and the least of these medians over several rounds at different times: a
+ * disturbance seldom lasts, while the cost of cache misses is part of the kernel's time.
  *   gemm        forward, input gradient, weight gradient (adds) on a grid of m, n, k
  *   attention   forward, backward of one head on a grid of sequences, head sizes and query heads that
  *               share keys; with dropout again
  *   classes     elements/s of each enum dtp_kernel that the runtime uses; SwiGLU's time over GELU's
- *   gap         host time of one kernel: call, tensor taken and given
- * Collectives. n ranks, n = 2 .. nranks (divisors of it), the communicator of forked ranks, sizes from
- * 64 B to 4 MiB; t = a + b sqrt(s) + c s is fitted (hw/fit_curve.h). With more ranks than cores the
+ *   gap         host time of one kernel: the call, and a tensor that is allocated and freed
+ * Collectives: groups of n ranks, n = 2 .. nranks (divisors of it), use the communicator of forked ranks with sizes
+ * from 64 B to 4 MiB, to which t = a + b sqrt(s) + c s is fitted (hw/fit_curve.h). With more ranks than cores the
  * ranks of a core take turns: the curve holds the time that one rank works, time x cores / ranks.
- * `together`: nranks / n groups at once, so that a job of more ranks than cores is measured as such.
- * p2p: one way of a round trip of ranks 2 i and 2 i + 1.
+ * With `together` nranks / n groups run at once, so that a job of more ranks than cores is measured as such.
+ * A p2p time is one way of a round trip of ranks 2 i and 2 i + 1.
  */
 #ifndef DTP_RUNTIME_MEASURE_H
 #define DTP_RUNTIME_MEASURE_H
@@ -26,17 +26,17 @@
 struct dtp_measure_options {
     const char *backend; /* "cpu" */
     int nranks;          /* largest group of the collectives; 0: none */
-    bool together;       /* groups of all sizes fill nranks, as in a job of that many */
+    bool together;       /* groups of each size fill nranks, as in a job of that many */
     int rounds;          /* rounds of the kernel sweep; the least time counts */
     int largest;         /* largest m, n, k in the grid */
     void (*progress)(void *context, const char *what);
     void *context;
 };
 
-/* A kernel under long load. */
+/* This is what was measured of one kernel under long load. */
 struct dtp_measured_load {
     char kernel[32];
-    double busy;  /* share of the time that it would run, but for the clock; the rest is pauses */
+    double busy;  /* share of the time that it would run at full clock; the rest is pauses */
     double flops; /* FLOPs of a call; 0: memory-bound */
     double bytes; /* a product's operands, each once, from memory */
     double alone_s, call_s; /* a call in a short burst; under load, with its rest */
@@ -55,7 +55,7 @@ struct dtp_measured {
     double latency_s[DTP_NKERNELS]; /* added to the time of the elements, by dtp_measure_device() */
     double copy_bytes_per_s;        /* large copy, read and written */
     double gap_s;
-    /* a collective on a stream of its own, over one on the stream of the kernels around it */
+    /* extra time of a collective on a separate stream, over one on the stream of the kernels around it */
     double hop_s;
     double peer_gap_s; /* gap of kernels in a graph: with communicators, less without */
     struct dtp_dev_load limits;
@@ -67,20 +67,20 @@ struct dtp_measured {
 };
 struct dtp_measure_options dtp_measure_default(void);
 
-/* A device that works through a queue (a GPU; the CPU for tests). One process; a kernel is called again
- * and again until it has taken a millisecond or so, timed by marks on its stream, short ones behind a
- * pause that lets the host run ahead. Operands hold numbers, and small ones move through more memory than
- * caches hold. Kernels as in training, in dtype:
+/* This grid is for a device that works through a queue (a GPU, or the CPU in tests). One process calls a kernel
+ * repeatedly until it has taken a millisecond or so, timed by marks on its stream; short kernels are enqueued after
+ * a pause, so that the host stays in front of the device. Operands hold numbers, and small ones move through more
+ * memory than caches hold. The kernels are those of training, in dtype:
  *   gemm       tokens x width x width for forward and dgrad, width x width x tokens for wgrad; forward
  *              again with bias and GELU, dgrad with GELU's slope
  *   attention  forward, backward over sequence, head_dim and heads; with dropout again
  *   classes    seconds at `rows` by `cols`; elements/s at `class_rows` rows of `class_cols`
  *   launch     host time: four GEMMs to six kernels with the tensors that they write; as a graph where
  *              the device has graphs
- * From the times the gap between kernels is taken off (gap_s, which the GPU file knows).
- * Short kernels are in a graph where the device has graphs, as the executor's are.
- * Collectives of all n = 2, 4, 8, ... nranks GPUs, in a graph of kernels as well, and transfers alone: curves;
- * what a collective on a stream of its own takes longer. */
+ * The gap between kernels (gap_s, which the GPU file knows) is subtracted from the times.
+ * Short kernels are in a graph if the device has graphs, as the executor's are.
+ * Curves are measured for collectives of n = 2, 4, 8, ... nranks GPUs, in a graph of kernels as well, and for
+ * transfers alone; also the extra time of a collective on a separate stream. */
 struct dtp_measure_grid {
     enum dtp_dtype dtype;
     const int *tokens, *width, *seq, *head_dim, *heads; /* ascending, ended by 0 */
@@ -98,19 +98,19 @@ enum dtp_status dtp_measure_device(struct dtp_arena *a, const struct dtp_measure
                                    const struct dtp_measure_grid *grid, struct dtp_measured *out,
                                    struct dtp_err *err);
 
-/* What a backend runs on, asked in a process of its own. */
+/* Describes what a backend runs on; a separate process asks it. */
 enum dtp_status dtp_measure_about(const char *backend, struct dtp_dev_about *out,
                                   struct dtp_err *err);
 
-/* DTP_EUNSUPPORTED for another backend than "cpu". */
+/* Returns DTP_EUNSUPPORTED for another backend than "cpu". */
 enum dtp_status dtp_measure(struct dtp_arena *a, const struct dtp_measure_options *o,
                             struct dtp_measured *out, struct dtp_err *err);
 
 /* ---- between the files of this module ---- */
 
 enum { DTP_MEASURE_MAX_TIMES = 8192 };
-#define DTP_MEASURE_DROPOUT 0.1 /* whose value does not matter to the time */
-/* Written by rank 0 of the forked processes. */
+#define DTP_MEASURE_DROPOUT 0.1 /* the time does not depend on its value */
+/* Rank 0 of the forked processes writes it. */
 struct dtp_measure_board {
     double time_s[DTP_MEASURE_MAX_TIMES];
     double clock[DTP_MEASURE_MAX_TIMES]; /* products: share of the highest; else 1 */

@@ -1,4 +1,4 @@
-/* Collectives and transfers of forked ranks through shared memory. */
+/* Times collectives and transfers of forked ranks through shared memory. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -16,7 +16,7 @@ static const enum dtp_collective kinds[NKINDS] = {DTP_ALL_REDUCE, DTP_ALL_GATHER
 struct job {
     const struct dtp_measure_options *o;
     struct dtp_comm_config config;
-    int group; /* ranks of one */
+    int group; /* ranks of one group */
     struct dtp_measure_board *board;
 };
 
@@ -32,7 +32,7 @@ struct member {
     uint64_t tag;
 };
 
-/* One way and back between the even and the odd rank of a pair. */
+/* Sends a message from the even rank of a pair to the odd one, and back. */
 static enum dtp_status round_trip(struct member *m) {
     uint64_t bytes = (uint64_t)m->n * sizeof(float), tag = ++m->tag;
     int other = m->comm->rank ^ 1;
@@ -65,7 +65,7 @@ static enum dtp_status run_once(struct member *m) {
     return DTP_OK;
 }
 
-/* Mean of `calls` calls, the least of several rounds: every rank does the same number. */
+/* Takes the least mean time of `calls` calls over several rounds; every rank makes the same number of calls. */
 static enum dtp_status measure_size(struct member *m, int64_t bytes, double *out_s) {
     enum { ROUNDS = 8, MOST_CALLS = 64, LEAST_CALLS = 3, CALL_BYTES = 1 << 19 };
     int calls = (int)(CALL_BYTES / (bytes + 1));
@@ -73,7 +73,7 @@ static enum dtp_status measure_size(struct member *m, int64_t bytes, double *out
     *out_s = INFINITY;
     m->n = bytes / (int64_t)sizeof(float);
     for (int round = 0; round < ROUNDS; round++) {
-        memset(m->x, 0, (size_t)bytes); /* sums would grow without end */
+        memset(m->x, 0, (size_t)bytes); /* else the sums would grow without bound */
         DTP_TRY(m->ops->barrier(m->group, m->err));
         int64_t start_ns = dtp_os_now_ns();
         for (int i = 0; i < calls; i++)
@@ -119,14 +119,14 @@ static enum dtp_status member_rank(void *context, int rank, struct dtp_err *err)
     return status;
 }
 
-/* Curves of one group size. share: of a core that a rank has. */
+/* Fits the curves of one group size; share is the part of a core that a rank has. */
 static enum dtp_status fit(struct dtp_arena *a, const double *time_s, int n, double share,
                            struct dtp_measured *out, struct dtp_err *err) {
     static const double least[3] = {0, 0, 0};
     for (int k = 0; k < NKINDS; k++) {
         struct dtp_point point[NSIZES];
         if (kinds[k] == DTP_SEND_RECV && n > 2)
-            continue; /* a pair's */
+            continue; /* only a pair measures it */
         for (int i = 0; i < NSIZES; i++)
             point[i] = (struct dtp_point){(double)sizes[i], time_s[k * NSIZES + i] * share};
         struct dtp_curve *c = &out->curve[out->ncurves++];

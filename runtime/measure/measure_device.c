@@ -1,4 +1,4 @@
-/* Times of a device's kernels through its table of operations (measure.h). */
+/* Measures how long a device's kernels take, by calls through its table of operations (measure.h). */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -65,7 +65,7 @@ static void replay_graph(void *context, int i) {
     b->ops->replay(b->dev, i);
 }
 
-/* *least_s 0: the first. */
+/* Keeps the least time so far, with its clock; *least_s is 0 before the first. */
 static void keep_least(struct dtp_bench *b, double time_s, double *least_s) {
     if (*least_s > 0 && time_s >= *least_s)
         return;
@@ -73,10 +73,11 @@ static void keep_least(struct dtp_bench *b, double time_s, double *least_s) {
     b->clock_hz = b->ops->clock_hz ? b->ops->clock_hz(b->dev) : 0;
 }
 
-/* Seconds of one of n calls in a graph, as the executor replays them (runtime/graphs.h); 0: there is none. */
+/* Returns the seconds that one of n calls takes in a graph, as the executor replays them (device/graphs.h); 0 if the
+ * device has no graphs. */
 static double graph_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, int n) {
     enum { ROUNDS = 2 };
-    const double lead_s = 1e-4; /* the host enqueues it meanwhile */
+    const double lead_s = 1e-4; /* meanwhile the host enqueues the replay */
     double least_s = 0;
     if (!b->ops->record || !b->ops->record(b->dev, 0, true))
         return 0;
@@ -84,7 +85,7 @@ static double graph_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, int
         run(context, i);
     if (b->ops->record(b->dev, 0, false) == 0)
         return 0;
-    (void)dtp_bench_batch_s(b, replay_graph, b, 1, 0); /* takes it to the device */
+    (void)dtp_bench_batch_s(b, replay_graph, b, 1, 0); /* the first replay uploads the graph */
     for (int i = 0; i < ROUNDS; i++) {
         double before_s = i + 1 == ROUNDS ? b->rest_s + lead_s : lead_s;
         keep_least(b, dtp_bench_batch_s(b, replay_graph, b, 1, before_s) / n, &least_s);
@@ -97,8 +98,8 @@ static int calls_of(const struct dtp_bench *b, double once_s, int least, int mos
     return wanted > most ? most : wanted < least ? least : (int)wanted;
 }
 
-/* The least of two rounds: a host that is held up once leaves the device idle. A queue holds about a thousand
- * kernels: no more than that behind the pause. */
+/* Returns the least time of two rounds, because a host that is interrupted in one of them leaves the device idle. A
+ * queue holds about a thousand kernels, so that no more are enqueued after the pause. */
 double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *context) {
     enum { LEAST = 4, MOST = 250, MOST_IN_GRAPH = 600, ROUNDS = 2 };
     const double short_s = 4e-5, in_graph_s = 2e-4, host_s = 1.2e-5;
@@ -122,7 +123,7 @@ double dtp_bench_clock(const struct dtp_bench *b) {
 }
 
 double dtp_bench_product_s(struct dtp_bench *b, dtp_bench_fn *run, void *context) {
-    b->rest_s = 0.015; /* over half of the time in which a chip's power is a mean */
+    b->rest_s = 0.015; /* a chip's power is a mean over less than twice this time */
     double time_s = dtp_bench_measured_s(b, run, context);
     b->rest_s = 0;
     return time_s * dtp_bench_clock(b);
@@ -153,7 +154,7 @@ int64_t dtp_bench_element_bytes(const struct dtp_bench *b) {
 
 struct job {
     const struct dtp_measure_options *o;
-    const struct dtp_measure_grid *grid; /* NULL: only what the device is */
+    const struct dtp_measure_grid *grid; /* NULL: the device is only described */
     struct dtp_measure_board *board;
 };
 
@@ -175,7 +176,7 @@ static int largest(const int *axis, int least) {
 
 static enum dtp_status open_tensors(struct dtp_arena *a, struct dtp_bench *b, struct dtp_err *err) {
     const struct dtp_measure_grid *g = b->grid;
-    uint64_t room = g->memory_bytes / 16; /* a quarter, a quarter, 6 sixteenths */
+    uint64_t room = g->memory_bytes / 16; /* the pools take 4, 4 and 6 of 16 parts */
     int rows = largest(g->rows, g->class_rows), cols = largest(g->cols, g->class_cols);
     uint64_t small = sizeof(float) * (uint64_t)(3 * rows + 4 * cols);
     uint64_t saved = dtp_bench_attention_bytes(b, false),
@@ -269,7 +270,7 @@ static struct dtp_doubles list(struct dtp_arena *a, const double *from, size_t n
     return d;
 }
 
-/* clock: NULL for kernels that do not follow it. */
+/* clock is NULL for kernels whose time does not depend on it. */
 static const double *take_table(struct dtp_arena *a, const struct dtp_measure_grid *g,
                                 const int *const axes[3], const double *from, const double *clock,
                                 struct dtp_time_table *out) {
@@ -285,7 +286,7 @@ static const double *take_table(struct dtp_arena *a, const struct dtp_measure_gr
     return from + n;
 }
 
-/* Time of many elements, then of few: a rate, and what a kernel takes beside it. */
+/* The times of many and of few elements give a rate, and the latency that each kernel adds. */
 static void read_class(const struct dtp_measure_grid *g, const double time_s[2], enum dtp_kernel k,
                        struct dtp_measured *out) {
     const struct dtp_measure_grid small = dtp_bench_small_grid(g);

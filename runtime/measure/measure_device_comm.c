@@ -1,4 +1,4 @@
-/* Collectives and transfers of a device's communicator, timed by marks on its stream. */
+/* Times collectives and transfers of a device's communicator by marks on its stream. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -38,8 +38,8 @@ struct member {
 struct pass {
     enum dtp_collective kind;
     int64_t bytes;
-    bool apart;   /* on a stream of its own, not in a graph on that of the kernels */
-    bool without; /* the kernels between alone */
+    bool apart;   /* on a separate stream, not in a graph on that of the kernels */
+    bool without; /* only the kernels between, no collective */
 };
 
 static enum dtp_stream stream_of(const struct pass *p, int rank) {
@@ -75,19 +75,19 @@ static enum dtp_status once(struct member *m, const struct pass *p) {
     return DTP_OK;
 }
 
-/* Between two collectives of tensor parallelism a layer reads and writes about so many times the bytes of one:
- * the products' operands, and what attention or the MLP keeps. NCCL's buffers leave the caches meanwhile: of 3 MB
- * over two H200 an all-gather takes 21 us without that, 24 with it. */
+/* Between two collectives of tensor parallelism a layer reads and writes about TIMES the bytes of one: the
+ * products' operands, and what attention or the MLP keeps. Meanwhile NCCL's buffers leave the caches: an all-gather
+ * of 3 MB over two H200 takes 21 us without that, 24 with it. */
 static void use_caches(struct member *m, int64_t bytes) {
     enum { TIMES = 8, COLS = 2048 };
     int64_t all = TIMES * bytes, e = dtp_dtype_bytes(m->grid->dtype);
     int64_t rows = (all < OTHER_BYTES ? all : OTHER_BYTES) / e / COLS;
     if (rows >
-        0) /* reads alone: lines that were written would go to memory while the collective runs */
+        0) /* only reads: lines that were written would go to memory while the collective runs */
         m->dev_ops->bias_backward(m->dev, m->sums, m->other, (const int64_t[2]){rows, COLS});
 }
 
-/* A collective comes between kernels, as in a layer, of which the one before wrote what it reads, and no more. */
+/* A collective runs between kernels, as in a layer: the kernel before it writes what it reads, and no more. */
 static enum dtp_status between_kernels(struct member *m, const struct pass *p) {
     enum { BEFORE, AFTER };
     int64_t n = p->bytes / dtp_dtype_bytes(m->grid->dtype);
@@ -114,7 +114,7 @@ static enum dtp_status meet(struct member *m) {
     return m->host->ops->barrier(m->host_world, m->err);
 }
 
-/* False where nothing is kept. */
+/* Records the calls as a graph; *kept is false if no graph holds them. */
 static enum dtp_status record(struct member *m, const struct pass *p, int64_t calls, bool *kept) {
     *kept = !p->apart && p->kind != DTP_SEND_RECV && m->dev_ops->record &&
             m->dev_ops->record(m->dev, 0, true);
@@ -122,12 +122,12 @@ static enum dtp_status record(struct member *m, const struct pass *p, int64_t ca
         return DTP_OK;
     DTP_TRY(enqueue(m, p, calls));
     *kept = m->dev_ops->record(m->dev, 0, false) > 0;
-    if (*kept) /* once before it is timed: the GPU has it then */
+    if (*kept) /* a replay before the timed one uploads it to the GPU */
         m->dev_ops->replay(m->dev, 0);
     return DTP_OK;
 }
 
-/* Mean of as many calls as every rank makes; ranks start together. */
+/* Measures the mean time of a call; every rank makes the same number, and all start together. */
 static enum dtp_status measure_pass(struct member *m, const struct pass *p, double *out_s) {
     enum { MOST_CALLS = 40, LEAST_CALLS = 4, WARM = 2 };
     const int64_t call_bytes = (int64_t)DTP_GIB / 2;
@@ -154,10 +154,10 @@ static enum dtp_status measure_pass(struct member *m, const struct pass *p, doub
     return m->dev_ops->check(m->dev, m->err);
 }
 
-/* Seconds from one to the next of small kernels in a graph; 0 where there is none. */
+/* Returns the seconds from one small kernel in a graph to the next; 0 if the device has no graphs. */
 static double small_kernel_s(struct member *m) {
     enum { ELEMENTS = 1024, KERNELS = 500, ROUNDS = 5 };
-    const double busy_s = 5e-2; /* until the clock has risen */
+    const double busy_s = 5e-2; /* the clock has risen by then */
     double least_s = 0;
     if (!m->dev_ops->record || !m->dev_ops->record(m->dev, 0, true))
         return 0;
@@ -167,7 +167,7 @@ static double small_kernel_s(struct member *m) {
         return 0;
     if (m->dev_ops->pause)
         m->dev_ops->pause(m->dev, DTP_STREAM_COMPUTE, busy_s);
-    for (int i = 0; i <= ROUNDS; i++) { /* the first takes it to the device */
+    for (int i = 0; i <= ROUNDS; i++) { /* the first uploads it to the device */
         m->dev_ops->mark(m->dev, DTP_STREAM_COMPUTE, 0);
         m->dev_ops->replay(m->dev, 0);
         m->dev_ops->mark(m->dev, DTP_STREAM_COMPUTE, 1);
@@ -226,7 +226,7 @@ static enum dtp_status open_member(struct dtp_arena *a, struct job *job, int ran
     return DTP_OK;
 }
 
-/* Power of the first rank's device while a large all-reduce runs again and again. */
+/* Measures the power of the first rank's device while a large all-reduce is repeated. */
 static enum dtp_status measure_power(struct job *job, int rank, struct member *m) {
     enum { CALLS = 2500 };
     const struct pass p = {.kind = DTP_ALL_REDUCE, .bytes = 64 * (int64_t)DTP_MIB};
@@ -249,7 +249,7 @@ static enum dtp_status measure_power(struct job *job, int rank, struct member *m
     return m->dev_ops->check(m->dev, m->err);
 }
 
-/* The least of three rounds: a rank that is held up once holds up all. */
+/* Takes the least of three rounds, because a rank that is interrupted once delays all. */
 static enum dtp_status measure_least(struct member *m, const struct pass *p, double *out_s) {
     enum { ROUNDS = 3 };
     for (int i = 0; i < ROUNDS; i++) {
@@ -271,8 +271,8 @@ static enum dtp_status measure_own(struct member *m, struct pass p, double *out_
     return DTP_OK;
 }
 
-/* A small collective on a stream of its own, over the same between kernels of its stream: two waits of one
- * stream for another. */
+/* Measures how much longer a small collective takes on a separate stream than on the stream of the kernels around it:
+ * the difference is two waits of one stream for another. */
 static enum dtp_status measure_hop(struct job *job, int rank, struct member *m) {
     double apart_s, beside_s;
     struct pass p = {.kind = DTP_ALL_GATHER, .bytes = m->grid->bytes[0], .apart = true};
@@ -297,7 +297,7 @@ static enum dtp_status measure_all(struct job *job, int rank, struct member *m) 
     double gap_s = small_kernel_s(m) - m->alone_s;
     if (rank == 0)
         job->board->time_s[GAP] = gap_s > 0 ? gap_s : 0;
-    if (m->dev_ops->forget_graphs) /* before their communicators go */
+    if (m->dev_ops->forget_graphs) /* before their communicators are closed */
         m->dev_ops->forget_graphs(m->dev);
     return measure_power(job, rank, m);
 }
@@ -329,7 +329,7 @@ static enum dtp_status fit(struct dtp_arena *a, const struct job *job, struct dt
     for (int k = 0; k < NKINDS; k++) {
         struct dtp_point point[MOST_SIZES];
         if (kinds[k] == DTP_SEND_RECV && job->config.size > 2)
-            continue; /* a pair's */
+            continue; /* only a pair measures it */
         if (out->ncurves == DTP_MEASURE_MAX_CURVES)
             return dtp_fail(err, DTP_EINPUT, "more than %d curves", DTP_MEASURE_MAX_CURVES);
         for (int i = 0; i < nsizes; i++)

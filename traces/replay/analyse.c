@@ -1,4 +1,4 @@
-/* analyse_names.c: sums over the events of one name. */
+/* Measures busy, idle and overlapping times of each rank's device. It also sums over the events of one name. */
 #include "traces/replay/analyse.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ struct interval {
     uint32_t event;
 };
 
-enum { BUSY_ONLY = -1 }; /* stands for no class */
+enum { BUSY_ONLY = -1 }; /* counts as busy time, but of no class */
 
 struct window {
     bool by_launch, as_hta;
@@ -53,12 +53,12 @@ static int by_start(const void *x, const void *y) {
     return p->end_ns < q->end_ns ? -1 : p->end_ns > q->end_ns;
 }
 
-/* Microseconds as HTA holds them: the nearest double, which at absolute times has a grid of 0.25. */
+/* Returns microseconds as HTA holds them: the nearest double, whose spacing at absolute times is 0.25. */
 static double us_of(int64_t ns) {
     return (double)(ns / 1000) + (double)(ns % 1000) / 1000;
 }
 
-/* What HTA takes as work of the device, which is all that names a stream, and how it rounds. */
+/* Treats an event as HTA does: all that names a stream is work of the device, and starts and ends are rounded. */
 static void take_as_hta(const struct dtp_trace_rank *r, const struct dtp_trace_event *e,
                         struct interval *out) {
     if (e->kind == DTP_TRACE_SYNC)
@@ -106,7 +106,7 @@ static struct interval *gather(struct dtp_arena *a, const struct dtp_trace_rank 
     return v;
 }
 
-/* A union that grows by intervals in order of their starts. */
+/* A cover is a union of intervals, which are added in order of their starts. */
 struct cover {
     int64_t end_ns, length_ns;
 };
@@ -254,7 +254,7 @@ static int64_t first_call_ns(const struct dtp_trace_rank *r) {
     return first_ns;
 }
 
-/* From the end of one optimizer step to the end of the next. */
+/* A step lasts from the end of one optimizer step to the end of the next. */
 static size_t steps_of_optimizer(struct dtp_arena *a, const struct dtp_trace_rank *r,
                                  struct dtp_trace_step **out) {
     size_t n = 0, capacity = 0;

@@ -1,13 +1,13 @@
-/* validate.h: predicted against measured, on the runs of measured.h.
+/* validate.h: predictions are compared with measurements, for the runs of measured.h.
  *
- * error = predicted / measured - 1. Per set: MAPE = mean |error|, median and 90th percentile of
- * |error|, bias = mean error. A set is a file, a framework, a GPU, or all. Rows whose framework or GPU is
+ * error = predicted / measured - 1. Each set of runs has a MAPE = mean |error|, the median and 90th percentile of
+ * |error|, and a bias = mean error. A set is a file, a framework, a GPU, or all. Rows whose framework or GPU is
  * unknown are counted as unsupported; rows beyond the calibration are predicted and reported apart.
  *
- * Ranking, per cell of (file, model, GPU, number of GPUs, sequence) with five layouts or more, times per sequence: Spearman's rank
- * correlation and Kendall's tau of predicted and measured step time; top-1 regret = measured time of
- * the predicted best over the measured best - 1; top-5 regret = the best measured among the predicted
- * best five. A layout that is declared not to fit is picked after all that do.
+ * Layouts are ranked by time per sequence in each cell of (file, model, GPU, number of GPUs, sequence) that has
+ * five of them or more. The report gives Spearman's rank correlation and Kendall's tau of predicted and measured
+ * step time; top-1 regret = measured time of the predicted best over the measured best - 1; top-5 regret takes the
+ * best measured among the predicted best five instead. A layout that is declared not to fit ranks after all that do.
  */
 #ifndef DTP_TRACES_VALIDATE_VALIDATE_H
 #define DTP_TRACES_VALIDATE_VALIDATE_H
@@ -18,7 +18,7 @@ struct dtp_validated {
     const struct dtp_run *run;
     const char *framework; /* entry of models/frameworks that it was predicted with */
     const char *gpu_family;
-    const char *fitted; /* its constants that were fitted to steps on this family, with blanks */
+    const char *fitted; /* its constants fitted to steps on this family, in a list with blanks */
     int nfitted;
     bool supported, extrapolated, fits, experts;
     double predicted_s, error; /* error: not set without a measured step */
@@ -54,12 +54,13 @@ struct dtp_validate_options {
     void *progress_ctx;
 };
 
-/* Reads and predicts every row; a row that cannot be predicted is no failure. DTP_EINPUT: a file, or the data files. */
+/* Reads and predicts every row; a row that cannot be predicted is no failure. DTP_EINPUT means that one of the given
+ * files, or of the data files, is wrong. */
 enum dtp_status dtp_validate(struct dtp_arena *a, const char *const *paths, size_t npaths,
                              const struct dtp_validate_options *options, struct dtp_validation *out,
                              struct dtp_err *err);
 
-/* Statistics over the rows for which keep(ctx, row) is true. memory: of the peak, else of the step. */
+/* Computes statistics over the rows for which keep(ctx, row) is true: of the peak if memory is set, else of steps. */
 typedef bool dtp_row_filter(const void *ctx, const struct dtp_validated *row);
 struct dtp_error_stats dtp_validation_stats(struct dtp_arena *a, const struct dtp_validation *v,
                                             bool memory, dtp_row_filter *keep, const void *ctx);
@@ -68,12 +69,12 @@ struct dtp_validation_report {
     int worst;   /* rows with the largest error, listed */
     bool detail; /* also by number of GPUs, tp, pp, dp, cp, ZeRO stage and recomputation */
 };
-/* The tables of `dtplan validate`. */
+/* Prints the tables of `dtplan validate`. */
 void dtp_validation_print(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
                           const struct dtp_validation_report *report);
 extern const struct dtp_form dtp_validation_form;
 void dtp_validation_write_json(struct dtp_arena *a, FILE *f, const struct dtp_validation *v);
-/* Columns: id, framework, gpu, gpus, model, measured_s, predicted_s, error_pct, measured_peak_bytes,
+/* Writes the columns id, framework, gpu, gpus, model, measured_s, predicted_s, error_pct, measured_peak_bytes,
  * predicted_peak_bytes, memory_error_pct, fits, note. */
 void dtp_validation_write_rows(FILE *f, const struct dtp_validation *v);
 
