@@ -11,7 +11,7 @@
  * first steps (dtp_run_warm_up(); with fewer: the last one).
  *
  * Trace: every action of the last step of every rank, as it ran: names are those of the schedule
- * ("0F3" = chunk 0, F, microbatch 3), and beside them on their own streams the collectives inside
+ * ("0F3" = chunk 0, F, microbatch 3), and on streams of their own the collectives inside
  * actions ("tp all_reduce", "dp reduce_scatter 0.2" = chunk.unit, ...). Times are seconds from the
  * step's barrier on the host's monotonic clock.
  *

@@ -63,7 +63,7 @@ static inline bool no_cuda(void) {
     return none;
 }
 
-/* The stand-in for NCCL of ranks that share a GPU lies beside this program; $DTPLAN_NCCL names another. */
+/* The stand-in for NCCL of ranks that share a GPU lies in this program's folder; $DTPLAN_NCCL names another. */
 static inline void take_one_device_nccl(void) {
     char path[600];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);

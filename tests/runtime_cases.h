@@ -79,7 +79,7 @@ static inline void remove_tree(const char *path) {
     CU_ASSERT_EQUAL(system(command), 0);
 }
 
-/* "CUDA" on the CPU: the fake module lies beside this program. */
+/* "CUDA" runs on the CPU: the fake module lies in this program's folder. */
 static inline void take_fake_module(void) {
     char path[600];
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);

@@ -1,5 +1,5 @@
 /* Blocks that need several GPUs: NCCL, opened at run time; collectives by size over the GPUs of one process, and
- * kernels beside collectives. Sizes are those of nccl-tests: all_gather, reduce_scatter
+ * kernels that overlap collectives. Sizes are those of nccl-tests: all_gather, reduce_scatter
  * and all_to_all name the whole buffer of a rank, of which it sends or receives (n - 1) / n. */
 #include "runtime/cuda/calibrate_cuda.cuh"
 
@@ -35,7 +35,7 @@ struct NamedCollective {
     const char *name;
     Collective run;
 };
-/* The first STEP_COLLECTIVES are those of training steps: timed one by one and beside kernels, too. */
+/* The first STEP_COLLECTIVES are those of training steps: they are timed one by one, and while kernels run. */
 enum { STEP_COLLECTIVES = 5 };
 
 /* `times` collectives: one graph a GPU, or (--eager) enqueued one by one. */
@@ -341,7 +341,7 @@ const Block comm_blocks[] = {
     {nullptr, 0, 0, nullptr, nullptr}};
 /* clang-format on */
 
-/* ---- kernels beside collectives ---- */
+/* ---- kernels that overlap collectives ---- */
 
 /* A kernel on the compute streams of all GPUs, `times` in a graph each. */
 struct Beside {
@@ -390,8 +390,8 @@ static std::unique_ptr<Beside> adds(Ring &r, size_t n, double seconds) {
     return out;
 }
 
-/* Time of one kernel of `k`, while the collectives of `comm` (if any) run, and theirs. Both start
- * together; only the shorter of the two was beside the other all the time. */
+/* Measures one kernel of `k` while the collectives of `comm` (if any) run, and these too. Both start
+ * together; only the shorter of the two overlapped the other all the time. */
 static void together(Ring &r, Beside &k, const Comms *comm, double out[2]) {
     std::vector<double> kernel, collective;
 
@@ -456,7 +456,7 @@ static void overlap_rows(Context &c, Ring &r, const std::string &what,
         for (size_t bytes : {size_t{16} << 20, size_t{128} << 20}) {
             if (c.out_of_time())
                 return;
-            /* graphs of both kinds beside each other hang (NCCL 2.28, two GPUs, one host thread) */
+            /* graphs of both kinds hang if they run at once (NCCL 2.28, two GPUs, one host thread) */
             const bool eager = true;
             double one_s = collective_s(r, collectives[i].run, bytes, eager);
             int times = std::max(2, static_cast<int>(3 * seconds / one_s));

@@ -3,7 +3,7 @@
  * The program times kernels and collectives alone, never a training step, and writes what
  * hw/calibrate.h reads: {"gpu", "driver", ..., "rows": [...], "other": [...], "clocks": [...]}.
  * "rows" holds ops that hw/calibrate.h documents; "other" what it does not fit (launch times, kernels
- * beside collectives, collectives by size, load over time).
+ * that overlap collectives, collectives by size, load over time).
  *
  * How a kernel is timed. n launches go into a CUDA graph, over operands that rotate through more
  * memory than three times the L2 cache, so that no launch finds its operands there; the graph is
@@ -54,7 +54,7 @@ struct Options {
     std::string only;   /* comma-separated names of blocks; empty: all */
 };
 
-/* The file; written anew after each block, so that what was measured survives. */
+/* The file is rewritten after each block, so that what was measured survives. */
 class Report {
   public:
     explicit Report(const Options &o) : options(o) {

@@ -40,7 +40,7 @@ struct plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
-    bool valid, apart; /* apart: GELU in a kernel of its own is faster */
+    bool valid, apart; /* apart: GELU in a separate kernel is faster */
 };
 
 struct dtp_cuda_gemms {
@@ -230,7 +230,8 @@ static bool run_plan(struct dtp_cuda *c, const struct plan *p, const struct dtp_
     return launch(c, p, g, g->accumulate ? nothing : 1.0F) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Seconds of one of n calls, behind a pause that lets the host run ahead; huge where it fails. */
+/* Returns the seconds of one of n calls, which are enqueued after a pause so that the device never waits for the host;
+ * returns a huge number if a call fails. */
 static double timed_s(struct dtp_cuda *c, timed_fn *run, const struct plan *p,
                       const struct dtp_gemm_args *g, int n) {
     const double host_s = 1.2e-5, never_s = HUGE_VAL;
@@ -269,8 +270,8 @@ static bool idle(const struct dtp_cuda *c) {
     return e == cudaSuccess;
 }
 
-/* The first but for a clear gain: then runs choose alike. The first round loads kernels; of the others the
- * least time counts, since a collective may run beside one. */
+/* Takes the first algorithm unless another is clearly faster, so that runs choose alike. The first round loads
+ * kernels; the least time of the other rounds counts, since a collective may overlap one of them. */
 static bool choose(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_args *g,
                    double *best_s) {
     enum { ROUNDS = 4 };
@@ -301,7 +302,7 @@ static bool choose(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_arg
     return true;
 }
 
-/* GELU in a kernel of its own, where cuBLASLt has none that ends with it or a slow one. */
+/* Runs GELU in a separate kernel if cuBLASLt has no product that ends with it, or a slow one. */
 static void gemm_then_gelu(struct dtp_dev *d, const struct dtp_gemm_args *g) {
     struct dtp_gemm_args plain = *g;
     struct dtp_act_args act = {.fn = DTP_ACT_FN_GELU, .rows = g->m, .cols = g->n};

@@ -32,7 +32,7 @@ struct edge {
 enum { NEXT, PREVIOUS, NEDGES };
 enum { WITH, AGAINST, NSENSES }; /* the ring, or against it as V-shaped schedules go */
 
-/* A group that was opened: the plans of a series open the same ones again and again. */
+/* A group that was opened is kept, because the plans of a series open the same ones repeatedly. */
 struct known {
     enum dtp_group_kind kind;
     int size, *rank;

@@ -26,7 +26,7 @@ static inline enum dtp_status dtp_cuda_read_sharers(const char *text, int *out,
     return DTP_OK;
 }
 
-/* What context, kernels and libraries may still take beside the heap; communicators of NCCL take some 0.45 GiB
+/* Context, kernels and libraries may still take so much outside the heap; communicators of NCCL take some 0.45 GiB
  * each, and a series of plans keeps them while there is room (nccl_comm.c): 4 GPUs ran out of 5 GiB. */
 static inline uint64_t dtp_cuda_margin_bytes(int nlocal) {
     return (uint64_t)DTP_GIB * (nlocal > 1 ? 1 + 2 * (uint64_t)nlocal : 1);
@@ -42,7 +42,7 @@ static inline uint64_t dtp_cuda_heap_bytes(uint64_t free_bytes, uint64_t total_b
     return free_bytes > margin_bytes ? free_bytes - margin_bytes : free_bytes / 2;
 }
 
-/* Used beside the heaps; of a shared GPU each rank's part of it. */
+/* Returns the bytes used outside the heaps; on a shared GPU each rank's part of them. */
 static inline uint64_t dtp_cuda_beside_bytes(uint64_t free_bytes, uint64_t total_bytes, int sharers,
                                              uint64_t heap_bytes) {
     uint64_t used_bytes = (total_bytes - free_bytes) / (uint64_t)sharers;

@@ -5,7 +5,7 @@
  *     const struct dtp_dev_ops *dtp_cuda_dev_ops(void);
  *     const struct dtp_comm_ops *dtp_cuda_comm_ops(void);          (comm.h)
  *     const uint64_t dtp_cuda_table_bytes;                         DTP_TABLE_BYTES of its build
- * The module is looked for at $DTPLAN_CUDA, beside the program, in ../lib, and where the loader looks.
+ * The module is looked for at $DTPLAN_CUDA, in the program's folder, in ../lib, and where the loader looks.
  *
  * Conventions, the same for every implementation:
  *   - Matrices are row-major. Activations are [rows, features] with row = position * batch +

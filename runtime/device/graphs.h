@@ -1,4 +1,4 @@
-/* graphs.h: CUDA graphs of what a rank enqueues again and again.
+/* graphs.h: makes CUDA graphs of what a rank enqueues repeatedly.
  *
  * A layer's kernels are the same in every step, and with the same arguments: the heap hands out addresses
  * in the same order. So, between two points at which the compute stream meets the host or another stream

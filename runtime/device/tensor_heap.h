@@ -48,7 +48,7 @@ struct dtp_heap *dtp_heap_create(struct dtp_arena *a, void *base, uint64_t size_
 void *dtp_heap_alloc(struct dtp_heap *h, enum dtp_mem item, const char *name, uint64_t bytes);
 void dtp_heap_release(struct dtp_heap *h, void *p); /* NULL is fine */
 void dtp_heap_stats(const struct dtp_heap *h, struct dtp_heap_stats *out);
-void dtp_heap_clear(struct dtp_heap *h); /* releases all, and starts counting anew */
+void dtp_heap_clear(struct dtp_heap *h); /* releases all, and resets the counts */
 /* Starts a new high-water mark from what is live now. */
 void dtp_heap_reset_peak(struct dtp_heap *h);
 /* "out of memory: 12.0 MiB for logits, 3.1 MiB of 64.0 MiB free; largest: ..." with DTP_ENOMEM. */

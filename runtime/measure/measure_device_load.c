@@ -1,4 +1,4 @@
-/* Power and clock of a device under long load: one kernel again and again, with and without rests. */
+/* Measures power and clock of a device under long load: one kernel is repeated, with and without rests. */
 #include <stdio.h>
 
 #include "runtime/launch.h"
@@ -152,7 +152,7 @@ static void attention_rows(struct dtp_bench *b) {
     }
 }
 
-/* A product in a stretch after a rest, the same again and again: the clock of the stretch. */
+/* Measures a product in a stretch after a rest, several times, and the clock of the stretch. */
 static void after_rest_row(struct dtp_bench *b) {
     enum { TIMES = 6, SIZE = 4096 };
     const double rest_s = 0.25, stretch_s = 0.12;

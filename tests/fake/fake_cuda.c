@@ -121,7 +121,7 @@ struct blob {
     int process, fd;
 };
 
-/* Shared memory of its own, beside that of the host: rank 0 makes it, the others map it. */
+/* This shared memory is apart from that of the host: rank 0 makes it, the others map it. */
 static enum dtp_status fake_open(struct dtp_arena *a, const struct dtp_comm_config *config,
                                  struct dtp_comm **out, struct dtp_err *err) {
     struct dtp_comm_config own = *config;

@@ -1,4 +1,4 @@
-/* What shares a link takes its time: groups on one NIC, collectives inside actions beside reductions; by
+/* Transfers that share a link slow each other: groups on one NIC, collectives inside actions during reductions; by
  * hand, folded and not, and on random plans against bounds that hold whatever the order. */
 #include <CUnit/Basic.h>
 #include <math.h>
@@ -97,8 +97,8 @@ static void test_later_group(void) {
 }
 
 /* tp 2 and dp 2 over four nodes of one GPU. The backward (two parts of 1 s) moves 0.8 of what its NIC
- * can; each of two reductions would fill the NIC for 1 s. The first one runs beside the second part,
- * half the NIC each: the part takes 1.6 s, the reduction 1.8; then the second: 1 + 1 + 1.8 + 1. */
+ * can; each of two reductions would fill the NIC for 1 s. The first one overlaps the second part,
+ * with half the NIC each: the part takes 1.6 s, the reduction 1.8; then the second: 1 + 1 + 1.8 + 1. */
 static void test_inside_actions(void) {
     make_cluster(1);
     struct dtp_plan plan = dtp_plan_default();
@@ -112,7 +112,7 @@ static void test_inside_actions(void) {
         c.stage[0].i.net_bytes[0] = 2 * 0.8 * nic_bytes_per_s * 2;
         expect_near(simulated_s(&c, plan, "tp-cp-dp-pp", fold), 4.8, 1e-9);
         expect_near(estimated_s(&c, DTP_SCHED_1F1B), 4, 1e-9);
-        /* nothing beside it: as long as without */
+        /* nothing overlaps it: it takes as long as without */
         c.stage[0].reduce.time_s = 0;
         expect_near(simulated_s(&c, plan, "tp-cp-dp-pp", fold), 3, 1e-9);
     }

@@ -85,7 +85,7 @@ static void test_bmm(void) {
 
 /* One row more changes the time of a layer's GEMM by less than a wave: 792 costs about as 800. 1,024 rows are two
  * waves of 128 SMs (RTX 4090): the first tile of the next costs its tail, a third of one. Where products were
- * measured to go by whole waves (H20) it costs all of one, the third beside two. */
+ * measured to go by whole waves (H20) it costs all of one, the third after two. */
 static void test_smooth(void) {
     for (size_t i = 0; i < ngpus; i++) {
         enum dtp_dtype dtype = DTP_FP16;

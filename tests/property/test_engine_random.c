@@ -1,5 +1,5 @@
-/* Random platforms and graphs against a simulator that is slow and plainly right: it solves every rate anew at
- * every event. */
+/* Random platforms and graphs are compared with a simulator that is slow and plainly right: it solves all rates again
+ * at every event. */
 #include <string.h>
 
 #include "tests/engine_reference.h"
@@ -106,7 +106,7 @@ static void ref_rates(const struct world *w, struct ref_state *s) {
     ref_solve(&w->p, s->x, w->ntasks);
 }
 
-/* Event by event with everything solved anew: the next event is the earliest begin of work or end. */
+/* Goes from event to event and solves everything again: the next event is the earliest begin of work or end. */
 static void ref_run(const struct world *w, struct ref_state *s) {
     double now_s = 0;
     memset(s, 0, sizeof *s);

@@ -239,7 +239,7 @@ static void test_contention(void) {
     CU_ASSERT(later > 0 && symmetric > (int)n / 10);
 }
 
-/* Load on the devices only slows what runs beside a collective: never below the estimate. */
+/* Load on the devices only slows what overlaps a collective, so that the time is never below the estimate. */
 static void test_slow_down(void) {
     struct random_case c;
     struct dtp_path path;

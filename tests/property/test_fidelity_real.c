@@ -213,7 +213,7 @@ static void test_remembered(void) {
     dtp_arena_destroy(list);
 }
 
-/* Numbers of GPUs that leave replicas of a stage beside other stages, on nodes whose GPUs share links: a ring of
+/* Numbers of GPUs that leave replicas of a stage and other stages on the same nodes, whose GPUs share links: a ring of
  * another stage on the NIC or the bus of some replicas alone slows these, and folding does not see it. */
 static void test_uneven(void) {
     static const char *const clusters[] = {"pcie-gen4", "a40-nvlink", "dgx-1v", "summit",

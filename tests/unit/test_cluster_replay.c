@@ -66,7 +66,7 @@ static void test_backfill(void) {
     CU_ASSERT(r.size[1].n == 3 && r.size[2].n == 1 && r.size[2].wait_s == 9);
 }
 
-/* With a third node, D may run beside what B was promised: at 10, A's node and the third are free. */
+/* With a third node, D may run without taking what B was promised: at 10, A's node and the third are free. */
 static void test_backfill_beside(void) {
     static const struct row rows[] = {{0, 10, 16}, {1, 10, 16}, {3, 20, 8}};
     struct dtp_cluster_replay r =
@@ -84,7 +84,7 @@ static void test_parts(void) {
         REPLAY(rows, .nodes = 2, .gpus_per_node = 8, .policy = DTP_QUEUE_FIFO);
     CU_ASSERT(r.too_large == 1 && r.unknown == 1 && r.n == 6);
     static const double starts[] = {0, 0,  1,
-                                    1, 10, 10}; /* 2 beside 6, 4 beside 4: both nodes full */
+                                    1, 10, 10}; /* 2 with 6, 4 with 4: both nodes are full */
     for (size_t i = 0; i < 6; i++)
         CU_ASSERT(r.run[i].start_s == starts[i]);
 }

@@ -43,7 +43,7 @@ static void setup(struct fixture *x, const char *family, const char *framework, 
     x->plan.microbatch_size = x->plan.global_batch_size = s.microbatch;
 }
 
-/* Bytes per token and layer beside the 4 a of the log-sum-exp: GPT-2 58 h in 16 bit, 86 h under autocast;
+/* Bytes per token and layer, without the 4 a of the log-sum-exp, are: GPT-2 58 h in 16 bit, 86 h under autocast;
  * Llama 24 h + 8 f, 34 h + 8 f. */
 static void test_activations(void) {
     static const struct {

@@ -97,7 +97,7 @@ static void test_transfers(void) {
     near(step_of(&c, DTP_SCHED_1F1B), 123.8);
 }
 
-/* One rank, F = 1, B = 2 in two parts that end at 2 and 3. A unit that starts beside the second part waits
+/* One rank, F = 1, B = 2 in two parts that end at 2 and 3. A unit that starts during the second part waits
  * 0.5 for room; the one that starts after it does not. */
 static void test_wait(void) {
     struct dtp_costs c = case_costs(arena, 1, 1, 1, (struct case_times){1, 1, 1});
@@ -111,7 +111,7 @@ static void test_wait(void) {
     }
 }
 
-/* The same; the transfer beside the second part takes half as long again, what of it is latency does not. */
+/* In the same case the transfer during the second part takes half as long again; its latency does not. */
 static void test_stretch(void) {
     struct dtp_costs c = case_costs(arena, 1, 1, 1, (struct case_times){1, 1, 1});
     c.reduce_overlap = true;
@@ -124,7 +124,7 @@ static void test_stretch(void) {
 }
 
 /* The same; the first unit, 0.5 long, takes 0.2 of the second part's rate: 0.1 more, and the second unit follows.
- * With three microbatches and reductions of all units after the first two they are beside F and B: 4 x 0.1.
+ * With three microbatches and reductions of all units after the first two they overlap F and B: 4 x 0.1.
  * ZeRO-3, units of 0.25 a pass gathered one ahead: that of the first F comes before all compute. */
 static void test_slowed(void) {
     struct dtp_costs c = case_costs(arena, 1, 1, 1, (struct case_times){1, 1, 1});
@@ -137,7 +137,7 @@ static void test_slowed(void) {
         near(step_of(&c, DTP_SCHED_1F1B), 3 * m + 0.5);
         c.stage[0].reduce.device_share = 0.2;
         near(step_of(&c, DTP_SCHED_1F1B), 3 * m + (2 * m - 1) * 0.1 + 0.5);
-        c.late.total_s = 2; /* the last unit is beside it */
+        c.late.total_s = 2; /* the last unit overlaps it */
         near(step_of(&c, DTP_SCHED_1F1B), 3 * m + 2 * m * 0.1 + 2);
         c.late.total_s = 0;
     }
@@ -150,12 +150,12 @@ static void test_slowed(void) {
     near(step_of(&c, DTP_SCHED_1F1B), 12.25);
     c.stage[0].unshard.device_share = 0.4;
     near(step_of(&c, DTP_SCHED_1F1B), 12.25 + 7 * 0.1);
-    c.prefetch_forward = 0; /* stops each forward; the backward's start beside the forward before */
+    c.prefetch_forward = 0; /* stops each forward; the backward's start overlaps a forward */
     near(step_of(&c, DTP_SCHED_1F1B), 12 + 4 * 0.25 + 3 * 0.1);
 }
 
 /* Rows of experts hide behind another microbatch: F = 1, B = 2, half a second more each where there is none.
- * One rank: F0, B0 beside F1, B1. In a pipeline all forwards before the first backward and as many backwards at the
+ * One rank: F0, B0 with F1, B1. In a pipeline all forwards before the first backward and as many backwards at the
  * end are alone. */
 static void test_paired(void) {
     struct dtp_costs c = case_costs(arena, 1, 1, 2, (struct case_times){1, 1, 1});
@@ -171,7 +171,7 @@ static void test_paired(void) {
                 int n[2] = {0}; /* alone: forwards, backwards */
                 for (uint32_t k = s.begin[r]; k < s.begin[r + 1]; k++)
                     n[s.action[k].kind != DTP_A_F] += k < x.from || k >= x.to;
-                /* num_warmup_microbatches of Megatron-Core, and one more where forwards run beside backwards */
+                /* num_warmup_microbatches of Megatron-Core, and one more if forwards overlap backwards */
                 int warmup = 2 * (pp - r - 1) + (vpp - 1) * pp + 1;
                 CU_ASSERT(n[0] == warmup && n[1] == warmup);
             }
@@ -235,7 +235,7 @@ static void test_reduce(void) {
     near(step_of(&c, DTP_SCHED_1F1B), 9 + 0.25);
     set_reduce(&c, 4, 1);
     near(step_of(&c, DTP_SCHED_1F1B), 7.5 + 4);
-    /* per microbatch, blocking: 4 after each of the three; beside compute: the last queues behind */
+    /* per microbatch, blocking: 4 after each of the three; during compute: the last queues behind */
     c.reduce_overlap = false;
     c.reduce_per_microbatch = true;
     near(step_of(&c, DTP_SCHED_1F1B), 9 + 3 * 4);
@@ -256,7 +256,7 @@ static void test_gather(void) {
 }
 
 /* ZeRO-3, one rank, m = 1, F = 1 and B = 2 in two units. Prefetch 0: each unshard is exposed. Prefetch 1:
- * unit k + 1's runs beside unit k. */
+ * unit k + 1's overlaps unit k. */
 static void test_unshard(void) {
     struct dtp_costs c = case_costs(arena, 1, 1, 1, (struct case_times){1, 1, 1});
     c.zero_stage = 3;

@@ -1,5 +1,5 @@
-/* Layers of experts as torchtitan, DeepSpeed (AutoEP and its own layer) and transformers run them, beside
- * Megatron-Core's: the same FLOPs, who holds and sums what, what each refuses. */
+/* Layers of experts are compared as torchtitan, DeepSpeed (AutoEP and its own layer), transformers and Megatron-Core
+ * run them: they have the same FLOPs, and differ in who holds and sums what, and in what each refuses. */
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <string.h>
@@ -244,7 +244,7 @@ static void test_refusals(void) {
     CU_ASSERT(reason("torch-fsdp2", 2, 3, 0) == DTP_WHY_EP_HERE);
     for (int zero = 0; zero <= 3; zero++)
         CU_ASSERT(reason("deepspeed", 8, zero, 0) == DTP_LEGAL);
-    CU_ASSERT(reason("deepspeed", 8, 3, 4) == DTP_WHY_ZERO_GROUP); /* no MiCS beside AutoEP */
+    CU_ASSERT(reason("deepspeed", 8, 3, 4) == DTP_WHY_ZERO_GROUP); /* AutoEP refuses MiCS */
     CU_ASSERT(reason("deepspeed-moe", 8, 2, 0) == DTP_LEGAL);
     CU_ASSERT(reason("deepspeed-moe", 8, 3, 0) == DTP_WHY_ZERO);
     CU_ASSERT(reason("torch-ddp", 1, 0, 0) == DTP_WHY_EXPERTS);

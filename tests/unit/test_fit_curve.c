@@ -90,7 +90,7 @@ static void test_committed(void) {
         const double least[3] = {s[i].least_s, 0,
                                  dtp_busbw_factor(s[i].collective, s[i].gpus) /
                                      s[i].busbw_limit_bytes_per_s};
-        if (i % 5 != 0) /* each reads its CSV file anew */
+        if (i % 5 != 0) /* each reads its CSV file again */
             continue;
         CU_ASSERT_EQUAL_FATAL(dtp_cluster_load(a, s[i].cluster, &c, &err), DTP_OK);
         CU_ASSERT_EQUAL_FATAL(dtp_sweep_read(a, DATA, &s[i], &p, &n, &err), DTP_OK);

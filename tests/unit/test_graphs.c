@@ -126,7 +126,7 @@ static void test_ends(void) {
 
 /* ---- collectives ---- */
 
-/* Doubles: so that the order beside additions shows. Of 0 elements: it fails. */
+/* Doubles its elements, so that its order among additions shows. With 0 elements it fails. */
 static enum dtp_status doubled(struct dtp_comm_group *g, enum dtp_stream stream, void *x, int64_t n,
                                enum dtp_dtype dtype, enum dtp_reduce_op op, struct dtp_err *err) {
     float *value = x;
@@ -162,7 +162,7 @@ static void test_collectives(void) {
     close_bench(&b);
 }
 
-/* When the memory is handed out anew, what was recorded is gone. */
+/* When the memory is handed out again, what was recorded is gone. */
 static void test_forget(void) {
     struct bench b = open_bench();
     struct dtp_graphs_stats s;

@@ -231,7 +231,7 @@ static void test_transfer_checks(void) {
         }
 }
 
-/* A ring over two nodes: 15 steps, beside (n-1)/n of the bytes over the NICs of a node. */
+/* A ring over two nodes takes 15 steps, and sends (n-1)/n of the bytes over the NICs of a node. */
 static void test_far_ring(void) {
     struct dtp_ops *ops = DTP_NEW(arena, struct dtp_ops, 1);
     prepare();

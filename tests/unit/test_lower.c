@@ -1,5 +1,5 @@
-/* The lowering: tags, counts of tasks, weights of links, exchanges that share a NIC, slow-down beside a
- * reduction, step flows, errors. Times by hand. */
+/* The lowering is tested: tags, counts of tasks, weights of links, exchanges that share a NIC, slow-down during a
+ * reduction, step flows, errors. Times are computed by hand. */
 #include <CUnit/Basic.h>
 #include <math.h>
 
@@ -161,7 +161,7 @@ static void test_shared_nic(void) {
     }
 }
 
-/* One stage, d = 2, m = 1, F = 1, B = 2 in two parts; a reduction of 0.5 s beside the second takes half
+/* One stage, d = 2, m = 1, F = 1, B = 2 in two parts; a reduction of 0.5 s during the second takes half
  * of the device: that second part takes 0.5 s for 0.25 s of work, then 0.75 s: ends 0.25 s later;
  * the last unit follows: 1 + 1 + 1.25 + 0.5. Without overlap nothing slows: 3 + 1. */
 static void test_slow_down(void) {

@@ -1,4 +1,4 @@
-/* What is known of measured runs beside their columns (traces/measured/clusters.json). */
+/* Measured runs have facts that no column holds (traces/measured/clusters.json). */
 #include <CUnit/Basic.h>
 #include <math.h>
 #include <stdio.h>

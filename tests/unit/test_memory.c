@@ -59,7 +59,7 @@ static void test_zero(void) {
     }
 }
 
-/* 18 and 20 bytes where gradients are kept in fp32 beside or instead of the 16-bit ones. */
+/* State takes 20 bytes if gradients are kept in fp32 in addition to those in 16 bit, and 18 if instead of them. */
 static void test_bytes_per_parameter(void) {
     struct fixture x;
     setup(&x, "gpt2", "megatron-2022");

@@ -1,5 +1,5 @@
-/* What a rank holds beside state and activations, by hand: buffers of reductions, transfers and gathers, copies of
- * weights, what offload leaves. */
+/* A rank holds more than state and activations, here computed by hand: buffers of reductions, transfers and
+ * gathers, copies of weights, and what offload leaves. */
 #include "models/memory/memory_internal.h"
 #include "tests/memory_case.h"
 

@@ -1,4 +1,5 @@
-/* What PyTorch's caching allocator has reserved, beside a replay of it and by the rules of memory_reserved.c. */
+/* The memory that PyTorch's caching allocator reserves is compared with a replay of it, and with the rules of
+ * memory_reserved.c. */
 #include "tests/memory_case.h"
 
 /* The 1B model of the Ultra-Scale Playbook, on cards with room. */
@@ -93,7 +94,7 @@ static void test_deferred(void) {
     CU_ASSERT(reserved_of(&x) <= none);
 }
 
-/* What is left of the split logits beside the moments (8 P bytes over dp) holds deferred inputs. */
+/* The part of the split logits that the moments (8 P bytes over dp) do not take holds deferred inputs. */
 static void test_deferred_in_logits(void) {
     struct fixture x;
     setup_playbook(&x);
@@ -117,7 +118,7 @@ static void test_deferred_in_logits(void) {
     CU_ASSERT(left > 0 && fabs(more[0] - more[1] - left) < 8); /* up to whole bytes */
 }
 
-/* Bytes that the split logits take beside all else. */
+/* Returns the bytes that the split logits take in addition to all else. */
 static double split_logits(struct fixture *x, int tp, int microbatch) {
     x->plan.tp = tp;
     x->plan.microbatch_size = microbatch;
@@ -129,7 +130,7 @@ static double split_logits(struct fixture *x, int tp, int microbatch) {
     return more;
 }
 
-/* The workspace of 32 MiB takes a freed sum of 128 where checks keep the host busy, but not one of 32 beside the
+/* The workspace of 32 MiB takes a freed sum of 128 where checks keep the host busy, but not one of 32 next to the
  * last norm's output, none where the GPU is busier and has not freed them, none larger than the logits, and without
  * tp there is none. */
 static void test_workspace_in_sum(void) {
@@ -275,8 +276,8 @@ static void test_deferred_in_pipeline(void) {
     }
 }
 
-/* First stages of the playbook's pipelines, beside a replay as above that also makes the copies of ZeRO-1's gather
- * (for each rank's piece and all in one) after the first step's backward, and the moments before them. */
+/* First stages of the playbook's pipelines are compared with a replay as above that also makes the copies of
+ * ZeRO-1's gather (for each rank's piece and all in one) after the first step's backward, and the moments before them. */
 static void test_replay_of_pipelines(void) {
     static const struct {
         int hidden, layers;
@@ -350,8 +351,8 @@ static void test_deferred_of_one_stage(void) {
     equal(reserved_of(&x) - none, 2 * 16 * H);
 }
 
-/* Pieces too large for any freed block are asked for anew: one for each of 4 ranks and the rank's own, each a quarter of
- * the flat tensor, and that. */
+/* Pieces too large for any freed block are newly allocated: one for each of 4 ranks and the rank's own, each a
+ * quarter of the flat tensor, and the flat tensor itself. */
 static void test_pieces_anew(void) {
     struct fixture x;
     struct dtp_stage_memory s[2];

@@ -102,7 +102,7 @@ static void test_latent_attention(void) {
     CU_ASSERT_EQUAL(repeated(x, DTP_LAYER_MOE, DTP_BIT_LAYERNORM, NULL), 2);
 }
 
-/* Attention's part is made again when the MLP's is gone: the backward holds the larger beside what is kept. */
+/* Attention's part is recomputed when the MLP's is gone: the backward holds the larger part and what is kept. */
 static void test_peak(void) {
     struct fixture *x = module_case("deepseek-v3", 1, 1);
     int both = DTP_BIT_MLA_UP_PROJ | DTP_BIT_MOE_ACT, layers = 62, first = 3; /* one is of MTP */

@@ -133,7 +133,7 @@ static void test_ask_order(void) {
     CU_ASSERT(fixed_s[0][0] > fixed_s[0][1]);
 }
 
-/* Gradients of one microbatch go down beside its backward, a recomputed forward in it. */
+/* Gradients of one microbatch go to the host during its backward, which includes a recomputed forward. */
 static void test_beside_recomputation(void) {
     double left_s[2];
     prepare("deepspeed");
@@ -151,7 +151,7 @@ static void test_beside_recomputation(void) {
 }
 
 /* Sixteen GPUs of a node divide 12 bytes of state and fp32 gradients of each parameter: the host holds one set; in
- * groups of eight two, weights of 2 bytes beside them where these go as well. */
+ * groups of eight two, and weights of 2 bytes in addition if these go there as well. */
 static void test_room(void) {
     static const struct {
         int zero_stage, zero_group;

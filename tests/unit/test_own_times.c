@@ -346,7 +346,7 @@ static double gathers_s(const struct dtp_problem *problem, double compute_s) {
     return cost.f.dp_s;
 }
 
-/* A tied head gathers the tokens again, as much as a head of its own; nothing runs beside the first layer's. */
+/* A tied head gathers the tokens again, as much as a separate head; nothing overlaps the first layer's. */
 static void test_gathers(void) {
     struct dtp_setup *s = DTP_NEW(a, struct dtp_setup, 1);
     struct dtp_model m, deeper;

@@ -1,4 +1,5 @@
-/* Strings of the tokenizer, byte by byte beside what eight at once give: each special byte at each place. */
+/* The tokenizer's strings are read byte by byte and eight bytes at once, with each special byte at each place: both
+ * must agree. */
 #include "traces/formats/pull.h"
 
 #include <CUnit/Basic.h>

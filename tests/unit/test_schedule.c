@@ -247,7 +247,7 @@ static void test_parse(void) {
 #define GOLDEN_DIR DTP_SOURCE_DIR "/tests/golden/schedule"
 
 /* Each file, KIND-pP-vV-mM.txt, reads back, is sound, and is what the generator writes. With
- * DTP_UPDATE_GOLDEN=1 they are written anew; a new one must exist (it may be empty). */
+ * DTP_UPDATE_GOLDEN=1 they are rewritten; a new one must exist (it may be empty). */
 static void golden(const char *name, int seen[]) {
     int kind = 0, pp = 0, vpp = 0, m = 0;
     const char *tail = strstr(name, "-p");

@@ -48,7 +48,7 @@ static void test_beside_compute(void) {
 }
 
 /* estimate_zero2_ and estimate_zero3_model_states_mem_needs() of DeepSpeed without offload, P parameters
- * on N GPUs: 2 P + 18 P / N and 18 P / N beside the largest layer. Its documentation (code-docs, memory)
+ * on N GPUs: 2 P + 18 P / N, and 18 P / N plus the largest layer. Its documentation (code-docs, memory)
  * gives 6.09 GB for 2851 M parameters on 8 GPUs with ZeRO-3, and, by its older formula which keeps
  * whole gradients as ZeRO-1 does, 4 P + 16 P / N: 15.93 GB. */
 static void test_deepspeed_states(void) {

@@ -11,7 +11,7 @@
 static struct dtp_arena *arena;
 static struct dtp_cluster *cluster; /* nodes of 8 GPUs */
 
-/* One collective over so many GPUs, with as many groups beside it. */
+/* Describes one collective over so many GPUs, while as many groups run at the same time. */
 static double collective_s(enum dtp_collective kind, int size, int beside, double bytes) {
     struct dtp_placement p;
     struct dtp_coll_cost cost;
@@ -36,7 +36,7 @@ static void run_text(const char *text, int gpus, struct dtp_workload_result *out
     CU_ASSERT_EQUAL_FATAL(status, DTP_OK);
 }
 
-/* Tensor collectives are waited for; the gradients' run beside what follows, and end last here. */
+/* Tensor collectives are waited for; the gradients' overlap what follows, and end last here. */
 static void transformer(void) {
     struct dtp_workload_result r;
     run_text("HYBRID_TRANSFORMER model_parallel_NPU_group: 8 all_gpus: 16\n2\n"

@@ -201,7 +201,7 @@ static void find_waiting(struct dtp_arena *a, const struct dtp_chakra *g, uint32
         }
 }
 
-/* Takes away nodes whose data dependencies are gone, again and again; what stays holds a cycle. */
+/* Removes nodes whose data dependencies are gone, until there are no more; what stays holds a cycle. */
 static enum dtp_status check_cycles(struct dtp_arena *a, const struct dtp_chakra *g,
                                     uint32_t *target, const char *file, struct dtp_err *err) {
     struct waiting w;

@@ -184,7 +184,7 @@ static void take_header(struct table *t, char **cell, size_t n) {
     t->ncells = n;
 }
 
-/* Files of PAI come without a header line (it lies in a file beside them). */
+/* Files of PAI come without a header line (it lies in another file of the folder). */
 static bool take_pai(struct table *t, char **cell, size_t n) {
     static const char *const task[] = {"job_name",   "task_name", "inst_num", "status",
                                        "start_time", "end_time",  "plan_cpu", "plan_mem",

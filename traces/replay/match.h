@@ -15,7 +15,7 @@
  *
  * Measured ends agree within DTP_MATCH_SKEW_NS (8 ranks of DLRM: 1 to 7 us). A rank that ends later has a
  * tail: some of its blocks were held up by other kernels on its device (FSDP2 on H200: 16 us in two of 42
- * collectives, the ones that began beside a kernel that filled the device).
+ * collectives, the ones that began while a kernel filled the device).
  *
  * A send may end before its receive starts, the data being in buffers: it is `ahead`, takes part neither
  * in the clocks nor in the common end, and the receive cannot end before it.

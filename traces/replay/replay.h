@@ -10,7 +10,7 @@
  *     collective   starts on each rank like a kernel and ends on all ranks transfer_ns after the last
  *            start (match.h): what the others wait is a result, not an input
  *
- * Work that follows its launch, and work that follows other work (beside none, one or more streams whose work
+ * Work that follows its launch, and work that follows other work (while none, one or more streams have work that
  * waits), each have one latency a kernel, the mean over its starts; a start that was sooner has its own. What a
  * start took longer stays in the replay as a wait named unexplained, which no what-if changes, so that the
  * replay as measured ends when the trace does. explained_pct is the share of the ranks' spans without such

@@ -61,7 +61,7 @@ static int64_t computed_before_ns(const struct look *l, size_t rank, int64_t at_
     return v[i].before_ns;
 }
 
-/* What the median rank of the collective computed in a window: where collectives run beside compute, a
+/* Returns what the median rank of the collective computed in a window: if collectives overlap compute, a
  * rank that waits in one has a stretch of no length, and still its work to do. */
 static int64_t median_compute_ns(const struct look *l, const struct dtp_match *m, int64_t from_ns,
                                  int64_t to_ns) {

@@ -15,7 +15,7 @@ static const char *const resource_name[NRESOURCES] = {"host", "compute", "memory
 struct side {
     const char *group; /* group of a collective; "" for a transfer */
     int64_t from, to, tag, kind;
-    uint32_t order; /* the how-manieth of its rank with this key */
+    uint32_t order; /* number among those of its rank with this key */
     uint32_t rank, node;
 };
 
@@ -203,7 +203,7 @@ static int by_key_and_order(const void *x, const void *y) {
     return p->rank < q->rank ? -1 : p->rank > q->rank;
 }
 
-/* A group of members that lie a stride apart, with its like beside it on the other GPUs. */
+/* The members of a group lie a stride apart, and groups like it fill the other GPUs. */
 static double collective_s(struct run *r, const struct side *s, size_t n, double bytes) {
     enum dtp_collective kind;
     struct dtp_placement p;

@@ -1,4 +1,4 @@
-/* diff.h: one step of a job beside another, task by task: a trace against what was predicted.
+/* diff.h: compares one step of a job with another, task by task: a trace with its prediction, for example.
  *
  * Tasks of a rank and class are taken in order. Between two timelines of dtplan they pair by name ("0F3",
  * "qkv dX"); a trace of kernels pairs with simulated operations by kind (product, attention, norm,

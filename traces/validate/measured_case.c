@@ -16,7 +16,7 @@
 /* Microbatch, chunks per stage and recomputation that a row leaves empty become the combination with the least ESTIMATE
  * among those that fit: microbatch 1, 2, 4, 8, ... dividing the batch; where the schedule is interleaved, chunks
  * dividing the layers of a stage; recomputation none, selective, full as far as the framework has them. Recomputation
- * alone is not searched: unsaid beside a stated microbatch it is none. If nothing fits, what needs up to 5 % more
+ * alone is not searched: if a row states a microbatch only, there is none. If nothing fits, what needs up to 5 % more
  * counts, too: the run did fit; then ZeRO-3 where ZeRO-2 was stated. If nothing is left, the plan stays as it was. */
 struct unsaid {
     bool microbatch, vpp, recompute;
@@ -518,7 +518,7 @@ static void set_replicas(struct dtp_arena *a, const struct dtp_run *run, struct 
         add_note(a, c, dtp_arena_printf(a, "dp %d by the number of GPUs", p->dp));
 }
 
-/* A stack may divide more than the row says (a column that was left at ZeRO-1 beside FSDP), and what it
+/* A stack may divide more than the row says (a column that was left at ZeRO-1 for a run with FSDP), and what it
  * calls ZeRO-3 may keep its parameters gathered over the microbatches of a pipeline. */
 static void set_zero(struct dtp_arena *a, const struct cluster_fact *fact,
                      const struct dtp_run *run, struct dtp_run_case *c) {

@@ -1,4 +1,4 @@
-/* measured_internal.h: private to measured*.c: what is known of rows beside their columns. */
+/* measured_internal.h: private to measured*.c; holds what is known of rows in addition to their columns. */
 #ifndef DTP_TRACES_VALIDATE_MEASURED_INTERNAL_H
 #define DTP_TRACES_VALIDATE_MEASURED_INTERNAL_H
 

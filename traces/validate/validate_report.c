@@ -308,7 +308,7 @@ static void print_verdicts(FILE *f, const struct dtp_validation *v) {
     print_verdict(f, v, "failed outside the calibration", false, true);
 }
 
-/* Frameworks on a GPU family beside the constants of their files that were fitted to steps. */
+/* Lists frameworks on a GPU family with the constants of their files that were fitted to steps. */
 static void print_constants(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
     bool *done = DTP_NEW(a, bool, v->runs.n + 1);
     fprintf(f, "\nconstants of a framework's file that were fitted to measured steps\n");
