@@ -51,7 +51,7 @@ static uint32_t checksum(const struct record *rec, const float *values) {
     return (uint32_t)crc;
 }
 
-/* What the manifest says of a file: its length, and the CRC-32 of its head and of the headers, each of which
+/* The manifest holds for each file its length, and the CRC-32 of its head and of the headers, each of which
  * holds the checksum of its values. */
 struct file_sum {
     uint64_t bytes;
@@ -118,7 +118,7 @@ struct file_head {
     uint32_t magic, text_bytes;
 };
 
-/* What the step holds, a line of JSON without its closing brace: the manifest goes on from there. */
+/* Describes the step in a line of JSON without its closing brace, since the manifest goes on from there. */
 static enum dtp_status describe(struct dtp_arena *a, struct dtp_rank *r, int step,
                                 const char **out) {
     const char *facts;
@@ -412,7 +412,7 @@ static bool is_record(const struct record *rec) {
            rec->begin < rec->rows * rec->cols && rec->n <= rec->rows * rec->cols - rec->begin;
 }
 
-/* What the file says of itself is what the manifest says; *left_bytes: of the file. */
+/* Reads the head of the file, which must agree with the manifest; *left_bytes is the rest of the file. */
 static enum dtp_status read_head(struct loader *l, FILE *f, int64_t *left_bytes,
                                  struct file_sum *sum) {
     struct file_head head;
@@ -486,7 +486,7 @@ static enum dtp_status read_file(struct loader *l, int i) {
     return DTP_OK;
 }
 
-/* What must have been found: our parameters without padding, three times. */
+/* Returns how many elements must have been found: our parameters without padding, three times. */
 static uint64_t expected_elements(struct dtp_rank *r) {
     uint64_t sum = 0;
     DTP_EACH_UNIT(r, u)

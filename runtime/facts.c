@@ -1,4 +1,4 @@
-/* What a run trains, written as JSON. */
+/* Writes as JSON what a run trains. */
 #include "runtime/facts.h"
 
 #include <inttypes.h>

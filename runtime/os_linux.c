@@ -1,4 +1,4 @@
-/* What the runtime asks of Linux beyond POSIX: cores, pinning, memory, futexes, parent death. */
+/* The runtime needs this from Linux beyond POSIX: cores, pinning, memory, futexes, parent death. */
 #define _GNU_SOURCE /* sched_setaffinity, syscall */
 #include "runtime/os_linux.h"
 

@@ -192,7 +192,7 @@ static enum dtp_status open_shadow(struct dtp_rank *r, struct dtp_comm_config *c
     return DTP_OK;
 }
 
-/* What would come from other ranks is whatever the memory holds: let that be numbers. */
+/* Fills the memory with numbers, since what it holds stands for data that would come from other ranks. */
 static enum dtp_status fill_memory(struct dtp_rank *r) {
     struct dtp_heap_stats stats;
     dtp_heap_stats(r->dev->heap, &stats);

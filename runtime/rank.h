@@ -15,7 +15,7 @@
 #include "runtime/parameters.h"
 #include "runtime/run.h"
 
-/* What is trained on: sequences of seq + 1 tokens, numbered by a global index, so that every layout sees the same
+/* The data are sequences of seq + 1 tokens, numbered by a global index, so that every layout sees the same
  * sequence i of step s, i = s * global_batch + index in the batch.
  *
  * Text: a sequence starts at a place drawn from (seed, i), tokens are bytes (the vocabulary must have
@@ -34,7 +34,7 @@ enum dtp_status dtp_data_open(struct dtp_arena *a, const char *path, struct dtp_
 /* Tokens out[seq + 1]: inputs, and from the second on targets. */
 void dtp_data_sequence(const struct dtp_data *d, uint64_t index, int32_t *out);
 
-/* What a layer keeps for the backward of one microbatch. */
+/* A layer keeps these tensors for the backward of one microbatch. */
 struct dtp_layer_acts {
     void *x;                /* input [local_tokens, hidden] */
     void *n1, *x1, *n2;     /* norm, residual stream after attention, norm: the same shape */
@@ -62,8 +62,8 @@ struct dtp_micro {
 /* So many actions may be enqueued that the device has not done: enough that it never waits for the host. */
 enum { DTP_ACTIONS_AHEAD = 8 };
 
-/* What was sent in a direction, the oldest first: the order of the schedule says when it is released (rank.c),
- * not the moment at which it has gone, so that each step has the same addresses and the same peak. */
+/* Messages that were sent in a direction stand oldest first. The order of the schedule says when one is released
+ * (rank.c), not the moment at which it was delivered, so that each step has the same addresses and the same peak. */
 enum { DTP_MOST_SENT = 1024 };
 struct dtp_sent {
     void *tensor[DTP_MOST_SENT]; /* a ring */
@@ -172,7 +172,7 @@ static inline int dtp_event_sent(int direction, int at) {
 enum { DTP_NEW_EVENTS = DTP_DEV_EVENTS - DTP_ACTIONS_AHEAD - 2 * DTP_MOST_SENT };
 /* stream waits for what is on `after` now. */
 void dtp_order(struct dtp_rank *r, enum dtp_stream stream, enum dtp_stream after);
-/* What the communicator of this plan needs; rank and the mapping are the caller's. */
+/* Returns what the communicator of this plan needs; the caller sets rank and mapping. */
 struct dtp_comm_config dtp_rank_comm_config(const struct dtp_run_options *o,
                                             const struct dtp_schedule *s);
 /* An event of the trace; returns its index, for dtp_trace_end(). */

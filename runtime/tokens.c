@@ -1,4 +1,4 @@
-/* What is trained on: bytes of a text, or synthetic sequences; and the draw of the sequences of a step. */
+/* Makes the training data from bytes of a text or as synthetic sequences, and draws the sequences of a step. */
 #include "runtime/rank.h"
 
 #include "sim/base/rng.h"

@@ -98,7 +98,7 @@ enum dtp_status dtp_units_create(struct dtp_rank *r) {
         int64_t n = r->plan->zero_stage >= 3 ? u->shard_n : u->n;
         if (status == DTP_OK)
             status = create_unit(r, u);
-        if (r->o->shadow_cluster) /* what the memory holds will do */
+        if (r->o->shadow_cluster) /* any numbers that the memory holds are good enough */
             continue;
         if (status == DTP_OK && r->o->rough_weights)
             fill_unit(r, u);

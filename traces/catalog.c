@@ -95,7 +95,7 @@ static struct dtp_item *join_ranks(struct reader *r, const struct dtp_visited *v
 static enum dtp_status read_as(struct reader *r, const struct dtp_visited *v,
                                const struct dtp_format *format, struct dtp_err *err) {
     size_t before = r->out->n;
-    void *ranks = NULL; /* which job they are of is known when they are read */
+    void *ranks = NULL; /* their job is known when they are read */
     struct dtp_item *item = item_for(r, v, format);
     bool is_ranks = format->kind == DTP_KIND_RANKS;
     enum dtp_status status =

@@ -107,7 +107,8 @@ struct dtp_comm_ops {
     enum dtp_status (*recv)(struct dtp_comm *c, enum dtp_stream stream, void *x, uint64_t bytes,
                             int from, uint64_t tag, struct dtp_err *err);
     enum dtp_status (*barrier)(struct dtp_comm_group *g, struct dtp_err *err);
-    /* What this rank does, for messages: "0F3" of step 7; and that it is alive. NULL: still the same. Cheap. */
+    /* Tells the others, for messages, what this rank does ("0F3" of step 7), and that it is alive. NULL means that
+     * it still does the same. A call is cheap. */
     void (*doing)(struct dtp_comm *c, const char *action);
     /* Who holds up the job, for the message of a rank that has waited in vain. */
     void (*hang)(struct dtp_comm *c, double waited_s, char *text, size_t size);
@@ -120,7 +121,7 @@ struct dtp_comm_ops {
     (sizeof(struct dtp_dev_ops) << 32 | sizeof(struct dtp_comm_ops) << 16 |                        \
      sizeof(struct dtp_comm_config) << 8 | sizeof(struct dtp_dev_config))
 
-/* What every group starts from: its members, and which of them this rank is. */
+/* Fills in what every group has: its members, and which of them this rank is. */
 static inline enum dtp_status dtp_comm_members(struct dtp_arena *a, struct dtp_comm *c,
                                                const int *ranks, int nranks,
                                                struct dtp_comm_group *out, struct dtp_err *err) {

@@ -181,7 +181,7 @@ static void tell(struct server *s, struct visitor *v) {
     leave(v);
 }
 
-/* What rank 0 trains, and what a caller does. */
+/* Compares what rank 0 trains with what a caller trains. */
 static void compare_facts(struct server *s, const struct visitor *v) {
     const struct dtp_json *x, *y;
     if (!s->e->facts || strcmp(s->e->facts, v->text) == 0)

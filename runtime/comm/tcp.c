@@ -585,7 +585,7 @@ static void say_to_all(struct tcp *t, uint64_t tag, const char *text) {
     for (int r = 0; r < t->comm.size; r++)
         if (t->peer[r].fd >= 0)
             (void)tcp_enqueue(t, r, head, text, NULL);
-    for (int i = 0; i < FAREWELL_ROUNDS; i++) { /* what is still queued */
+    for (int i = 0; i < FAREWELL_ROUNDS; i++) { /* sends what is still queued */
         bool pending = false;
         for (int r = 0; r < t->comm.size; r++)
             pending |= t->peer[r].fd >= 0 && tcp_pending(t, r);

@@ -52,7 +52,7 @@ __device__ __forceinline__ float dot(const float *a, const float *b) {
     return warp_sum(s);
 }
 
-/* What a probability is multiplied by. */
+/* Returns the factor of a probability. */
 __device__ __forceinline__ float dropped(const dtp_attention_args &x, const Place &p, int64_t head,
                                          int64_t query, int64_t key) {
     uint32_t q = static_cast<uint32_t>(query), k = static_cast<uint32_t>(key);

@@ -226,7 +226,7 @@ __device__ __forceinline__ void drop_rows(const dtp_dropout &d, uint32_t head, u
         }
 }
 
-/* Likewise when they are keys, with M = 1: bit n * 4 + i is that of s[0][n][i]. query: the tile's first. */
+/* Does the same if the rows are keys, with M = 1: bit n * 4 + i belongs to s[0][n][i]. query is the tile's first. */
 __device__ __forceinline__ uint32_t kept_columns(const dtp_dropout &d, uint32_t head,
                                                  uint32_t sequence, int query, int key) {
     uint32_t kept = 0;

@@ -5,7 +5,7 @@
 
 #include "runtime/cuda/cuda.h"
 
-/* What DTPLAN_CUDA_ATTENTION asks for. */
+/* These are the values of DTPLAN_CUDA_ATTENTION. */
 static const struct {
     const char *name;
     enum dtp_cuda_attention kind;

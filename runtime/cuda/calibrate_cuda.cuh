@@ -105,7 +105,7 @@ class Bench {
 
     using Launch = std::function<void(int rotation)>; /* enqueues one kernel on `stream` */
     Timing measure(const Launch &launch, int nrotations, double target_s = 4e-3, int replays = 5);
-    /* The same without a graph: `launches` launches in the stream. */
+    /* Measures the same without a graph, by `launches` launches in the stream. */
     Timing measure_stream(const Launch &launch, int nrotations, int launches, int replays = 5);
     cudaGraphExec_t capture(const Launch &launch, int nrotations, int launches);
     double replay_s(cudaGraphExec_t graph);
@@ -120,7 +120,7 @@ class Bench {
     cudaEvent_t start = nullptr, stop = nullptr;
 };
 
-/* What a block gets. `until_s`: when it must be done, on the clock of now_s(). */
+/* Each block gets this context. It must be done at `until_s`, on the clock of now_s(). */
 struct Context {
     const Options &options;
     Report &report;

@@ -77,7 +77,7 @@ void dtp_cuda_fail(struct dtp_cuda *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void dtp_cuda_note(struct dtp_cuda *c, cudaError_t e,
                    const char *what); /* likewise, if it failed */
-/* What the module exports. */
+/* The module exports these tables. */
 #define DTP_EXPORT __attribute__((visibility("default")))
 DTP_EXPORT const struct dtp_dev_ops *dtp_cuda_dev_ops(void);
 DTP_EXPORT const struct dtp_comm_ops *dtp_cuda_comm_ops(void);

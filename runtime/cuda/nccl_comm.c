@@ -143,7 +143,7 @@ static bool is_kept(const struct dtp_nccl *n, ncclComm_t comm) {
     return kept;
 }
 
-/* Those that this plan does not need, in the order in which all ranks joined them. */
+/* Ends the communicators that this plan does not need, in the order in which all ranks joined them. */
 static enum dtp_status end_old(struct dtp_nccl *n, struct dtp_err *err) {
     ncclComm_t old[MAX_COMMS];
     int nknown = 0, nall = 0, nold = 0;

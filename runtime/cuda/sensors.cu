@@ -1,4 +1,4 @@
-/* What the GPU says of itself: the clock of its SMs over a stretch of the stream, energy and limits. */
+/* Reads the GPU's sensors: the clock of its SMs over a stretch of the stream, energy and limits. */
 #include "runtime/cuda/kernels.cuh"
 
 #include <dlfcn.h>

@@ -215,7 +215,7 @@ struct dtp_adamw_tensor {
     bool decay;
 };
 
-/* What the numbers of a run belong to. */
+/* The numbers of a run belong to this hardware and software. */
 struct dtp_dev_about {
     char card[96];      /* "NVIDIA H100 80GB HBM3" */
     char versions[160]; /* versions of driver and libraries */
@@ -264,8 +264,8 @@ struct dtp_dev_ops {
     void (*mark)(struct dtp_dev *d, enum dtp_stream stream, int mark);
     int64_t (*mark_ns)(struct dtp_dev *d, int mark); /* on the host's monotonic clock */
 
-    /* What the device says of itself; NULL where it says nothing. tick(): the start (0) or the end (1) of a
-     * stretch on the compute stream; clock_hz(): its mean clock over the last one, once all is done. */
+    /* These read the device's sensors; they are NULL if it has none. tick() marks the start (0) or the end (1) of a
+     * stretch on the compute stream; clock_hz() returns the mean clock over the last stretch, once all is done. */
     void (*tick)(struct dtp_dev *d, int end);
     double (*clock_hz)(struct dtp_dev *d);
     void (*load)(struct dtp_dev *d, struct dtp_dev_load *out);

@@ -110,7 +110,7 @@ static void drop(const struct head *h) {
                 drop_eight(h, i + k / HALF, j + k % HALF);
 }
 
-/* What is kept, scaled, to `out`; without dropout the probabilities themselves. */
+/* Returns the kept probabilities, scaled, in `out`; without dropout it returns the probabilities themselves. */
 static const float *kept(const struct head *h, float *out) {
     if (h->dropout->drop_below == 0)
         return h->p;

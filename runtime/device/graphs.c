@@ -9,7 +9,7 @@
 
 enum {
     MAX_PIECES = 1 << 13,   /* a power of two, of the table */
-    MOST_PIECES = 6000,     /* that it takes; then nothing new is learned */
+    MOST_PIECES = 6000,     /* most that it takes; then nothing new is learned */
     MOST_KERNELS = 1 << 15, /* limit for all graphs, which take memory of the device */
     LEARN_STEPS = 1,
     FEWEST_OPS = 2, /* operations of a piece that is worth a graph */
@@ -183,7 +183,7 @@ enum dtp_status dtp_graphs_collective(struct dtp_dev *d, const struct dtp_collec
     return dtp_op_run_collective(d->ops, d, x, err);
 }
 
-/* What ends a piece: the host, another stream, or arguments that no piece keeps. */
+/* These operations end a piece: they involve the host, another stream, or arguments that no piece keeps. */
 
 static void end_copy_in(struct dtp_dev *d, void *to, const void *from_host, uint64_t bytes) {
     flush(d);

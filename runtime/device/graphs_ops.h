@@ -45,7 +45,7 @@ struct dtp_zero_args {
     X(position_backward, dtp_embedding_args)                                                       \
     X(bias_residual, dtp_residual_args)                                                            \
     X(norm2, dtp_norm2_args)
-/* Those that take words instead: X(name, parameters, initializer of its struct...). */
+/* These operations take words instead: X(name, parameters, initializer of its struct...). */
 #define DTP_GRAPHS_WORD_OPS(X)                                                                     \
     X(bias_backward, (struct dtp_dev * d, void *dbias, const void *dy, const int64_t shape[2]),    \
       dbias, dy, {shape[0], shape[1]})                                                             \

@@ -58,7 +58,7 @@ static uint64_t table_find(const struct dtp_heap *h, uint64_t offset_bytes) {
     return at;
 }
 
-/* What follows without a gap may have been pushed on by the entry that goes: close the hole. */
+/* Removes an entry. The entries after it without a gap may have been displaced by it, so that the hole is closed. */
 static void table_remove(struct dtp_heap *h, uint64_t hole) {
     h->table[hole] = 0;
     for (uint64_t at = (hole + 1) & h->table_mask; h->table[at]; at = (at + 1) & h->table_mask) {

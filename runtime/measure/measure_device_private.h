@@ -33,7 +33,7 @@ double dtp_bench_batch_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, 
                          double lead_s);
 /* Seconds of one call, kernels only: run(context, i) launches the i-th. */
 double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);
-/* The same at the highest clock, of a kernel whose time goes with the clock of the SMs. */
+/* Measures a kernel whose time depends on the clock of the SMs, and returns its time at the highest clock. */
 double dtp_bench_product_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);
 /* The next time of the board, and the clock of a product. */
 void dtp_bench_note(struct dtp_bench *b, double time_s, double clock);

@@ -30,7 +30,7 @@ enum { NUM_FIELDS = sizeof fields / sizeof *fields };
 static const struct {
     const char *key, *framework;
 } marks[] = {{"use_megatron_fsdp", "megatron-bridge"},
-             {"grad_reduce_in_bf16", "megatron-bridge"}, /* whose file has 16-bit gradients */
+             {"grad_reduce_in_bf16", "megatron-bridge"}, /* its file has 16-bit gradients */
              {"tensor_parallelism", "nemo"},
              {"activations_checkpoint_granularity", "nemo"},
              {"data_parallel_shard_degree", "torchtitan"},
@@ -155,7 +155,7 @@ static bool set_sharding(struct dtp_run_config *c, const char *key, const char *
         c->distributed_optimizer |= on;
     else if (dtp_one_of("optimizer_cpu_offload OPTIMIZER_OFFLOAD", key))
         c->offloads_optimizer |= on;
-    else if (dtp_one_of("fsdp_offload_params param_offload", key)) /* whose states go along */
+    else if (dtp_one_of("fsdp_offload_params param_offload", key)) /* the states go along */
         c->offloads_optimizer = c->offloads_parameters = on;
     else if (dtp_one_of("sharding_strategy fsdp_sharding_strategy", key)) /* FSDP1, by its names */
         c->zero_stage = strcmp(value, "SHARD_GRAD_OP") == 0 ? 2 : 3;
@@ -817,7 +817,7 @@ static void print_heading(FILE *f, const void *content) {
             c->generates ? ", the training part of a job that generates, too (RL)" : "");
 }
 
-/* What it says, and which of it several times; the commands that ask dtplan about it are the caller's. */
+/* Prints what the file says, and what it says several times; the caller prints commands that ask dtplan about it. */
 static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item,
                        const struct dtp_format_options *o) {
     (void)a;

@@ -82,8 +82,8 @@ struct dtp_run_config {
     const char *framework;       /* the one that has settings of these names; NULL: not told */
     char model[DTP_CONFIG_TEXT]; /* its name; "": not said */
     char tokenizer[DTP_CONFIG_TEXT]; /* often has the name of the model; "": not said */
-    const struct dtp_script *script; /* that the run is a launch of, or NULL */
-    int launch;                      /* which of it, from 0 */
+    const struct dtp_script *script; /* the run is a launch of it; or NULL */
+    int launch;                      /* number of that launch, from 0 */
     struct dtp_settings settings;    /* all of them, with what became of each */
     int found;                       /* fields that were set */
     uint64_t changed; /* bits of fields, in their order, that were set again to another value */
@@ -92,7 +92,8 @@ struct dtp_run_config {
 /* DTP_EINPUT where no line says anything of a model or a layout. */
 enum dtp_status dtp_config_read(struct dtp_arena *a, struct dtp_source *source,
                                 struct dtp_run_config *out, struct dtp_err *err);
-/* The same, of a script the launch of that number, from 1; the first where it is 0 or there are fewer. */
+/* Does the same with the launch of that number, from 1, in a script; it takes the first if launch is 0 or there are
+ * fewer. */
 enum dtp_status dtp_config_read_launch(struct dtp_arena *a, struct dtp_source *source, int launch,
                                        struct dtp_run_config *out, struct dtp_err *err);
 /* Sequences of a step; 0: not said and not implied. */

@@ -10,7 +10,7 @@
 #include "traces/formats/format.h"
 #include "traces/catalog.h"
 
-/* What the inputs (or outputs) of a node say of a collective. */
+/* The inputs (or outputs) of a node say this of a collective. */
 struct et_values {
     uint64_t elements, bytes, element_bytes; /* sizes of the tensors in the first value */
     const char *text;                        /* the first string, or "" */

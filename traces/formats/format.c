@@ -140,7 +140,7 @@ const char *dtp_head_no_content(const unsigned char *at, size_t n) {
     return NULL;
 }
 
-/* What files of other programs begin with. */
+/* Recognises files of other programs by their first bytes. */
 static const char *binary_kind(const struct dtp_format_head *h) {
     static const struct {
         const char *magic, *kind;

@@ -19,7 +19,7 @@
 #include "traces/formats/source.h"
 #include "traces/formats/visit.h"
 
-/* What a file becomes: the type of an item's content. */
+/* The kind of a file gives the type of an item's content. */
 enum dtp_format_kind {
     DTP_KIND_RANKS,    /* struct dtp_trace (trace.h): ranks with times, for replay */
     DTP_KIND_GRAPH,    /* struct dtp_chakra (chakra.h): tasks with dependencies */
@@ -36,7 +36,7 @@ extern const char *const dtp_format_kind_name[DTP_NKINDS];
 
 struct dtp_trace_options;
 
-/* What readers and printers are told besides the file. */
+/* Readers and printers get these options with the file. */
 struct dtp_format_options {
     const char *unit; /* the unit of times in workloads, as typed; NULL: not said */
     double unit_s;
@@ -47,7 +47,7 @@ struct dtp_format_options {
 /* One file, or several that are one thing together: the ranks of a job, the tables of a cluster's jobs. */
 struct dtp_item {
     const char *name;
-    const struct dtp_format *format; /* that of the first file */
+    const struct dtp_format *format; /* format of the first file */
     size_t nfiles;
     void *content;
 };
@@ -87,9 +87,9 @@ bool dtp_head_has_key(const struct dtp_format_head *h, int depth, const char *ke
 /* The k-th line that is not blank, from 0, cut to size; false: there is none. */
 bool dtp_head_line(const struct dtp_format_head *h, int k, char *out, size_t size);
 struct dtp_format_head *dtp_head_look(struct dtp_arena *a, const unsigned char *at, size_t n);
-/* What was seen, for a message. */
+/* Describes what was seen, for a message. */
 const char *dtp_head_describe(struct dtp_arena *a, const struct dtp_format_head *h);
-/* What stands there in place of content that could be read, and what to do about it; NULL: nothing does. */
+/* Says what stands in place of content that could be read, and what to do about it; NULL if nothing does. */
 const char *dtp_head_no_content(const unsigned char *at, size_t n);
 
 /* ---- for print() and json(): traffic by kind of collective and group ---- */

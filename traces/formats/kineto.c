@@ -41,7 +41,7 @@ struct kineto_record {
     struct kineto_args args;
 };
 
-/* What the categories seen so far mean, by their number. */
+/* The reader remembers what the categories seen so far mean, by their number. */
 struct kineto_reader {
     struct dtp_pull pull;
     struct dtp_trace_rank *r;

@@ -81,7 +81,7 @@ static const char *const words[][2] = {{"step time", ""},
 
 static const char *const each[] = {"/gpu", "/device", "/card", "/rank"};
 
-/* What a text may end with, of all and of one GPU; the first that fits counts. */
+/* A text may end with one of these, for all GPUs or for one; the first that fits counts. */
 static const struct {
     const char *end;
     enum dtp_quantity all, of_one;
@@ -95,7 +95,7 @@ static const struct {
              {"mfu", DTP_QUANTITY_MFU, DTP_QUANTITY_MFU, 1},
              {"%", DTP_QUANTITY_MFU, DTP_QUANTITY_MFU, PERCENT}};
 
-/* What a label says whose number is of this quantity by its unit alone: not each time is that of a step. */
+/* A unit alone does not tell the quantity, since not each time is that of a step: the label must hold one of these. */
 static const struct {
     enum dtp_quantity quantity;
     const char *word;
@@ -104,7 +104,7 @@ static const struct {
             {DTP_QUANTITY_MFU, "mfu"},        {DTP_QUANTITY_MFU, "flop"},
             {DTP_QUANTITY_PEAK_BYTES, "mem"}, {DTP_QUANTITY_PEAK_BYTES, "peak"}};
 
-/* What tags of the frameworks mean: Megatron's log and TensorBoard, nanotron, torchtitan's console and
+/* Tags of the frameworks have these meanings: Megatron's log and TensorBoard, nanotron, torchtitan's console and
  * TensorBoard, DeepSpeed. Their unit counts before that of the number; 0: the number has its own. */
 static const struct {
     const char *tag;
@@ -254,8 +254,8 @@ static bool read_words(const char *given, size_t n, struct dtp_reading *out) {
     return true;
 }
 
-/* What logs write, turned round: "tps: 5,762" is 5,762 tps, "elapsed time (ms): 5123.4" 5123.4 ms, and in
- * "memory: 41.71GiB(43.91%)" the value has its unit. */
+/* Reads what logs write with number and label exchanged: "tps: 5,762" is 5,762 tps, "elapsed time (ms): 5123.4"
+ * 5123.4 ms, and in "memory: 41.71GiB(43.91%)" the value has its unit. */
 static bool read_turned(const struct dtp_label *l, struct dtp_reading *out) {
     char turned[SIZE];
     double v;

@@ -36,7 +36,7 @@ struct dtp_meaning {
 bool dtp_groups_thousands(const char *text, const char *comma);
 /* 1,234.5 1.2K 3M nan -inf; what follows (a unit, a parenthesis) does not matter. *out_n: where it ends. */
 bool dtp_number_read(const char *text, size_t n, double *out, size_t *out_n);
-/* What someone states: a number with a unit, a label or both. False: no quantity that is known. */
+/* Reads a stated quantity: a number with a unit, a label or both. Returns false if the quantity is not known. */
 bool dtp_label_read(const char *text, size_t n, struct dtp_reading *out);
 /* The next "label: value" or "label=value" of a line; returns where to go on, or NULL. */
 const char *dtp_label_next(const char *from, struct dtp_label *out);

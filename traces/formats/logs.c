@@ -13,7 +13,7 @@
 #include "sim/base/text.h"
 #include "traces/catalog.h"
 
-/* What lines before this one said. */
+/* The state holds what earlier lines said. */
 struct log_state {
     struct dtp_log *log;
     struct dtp_intern *texts; /* texts in rows of nccl-tests */

@@ -51,7 +51,7 @@ struct dtp_nccl_log {
 double dtp_nccl_log_average_bytes_per_s(const struct dtp_nccl_log *log);
 
 struct dtp_log {
-    uint64_t lines[DTP_NLOG_DIALECTS]; /* that are of a dialect */
+    uint64_t lines[DTP_NLOG_DIALECTS]; /* lines of each dialect */
     enum dtp_log_dialect dialect;      /* the one with most */
     struct dtp_nccl_log nccl;
     struct dtp_scalars scalars;

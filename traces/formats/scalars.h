@@ -40,7 +40,7 @@ struct dtp_scalars {
 
 void dtp_scalars_init(struct dtp_arena *a, struct dtp_scalars *out);
 void dtp_scalars_add(struct dtp_scalars *s, const char *tag, int64_t step, double value);
-/* The same with a number whose meaning the reader knows, in SI. */
+/* Adds a number whose meaning the reader knows, in SI units. */
 void dtp_scalars_put(struct dtp_scalars *s, const char *tag, int64_t step,
                      const struct dtp_reading *value);
 /* The longest series of a quantity, or NULL. */

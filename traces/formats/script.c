@@ -176,7 +176,7 @@ static bool is_set_somewhere(const struct shell *s, const char *name, size_t n) 
     return false;
 }
 
-/* What stands behind "$"; what is not known stays as it is written. */
+/* Expands what follows "$"; a name that is not known stays as it is written. */
 static const char *expand_dollar(struct shell *s, struct dtp_str *to, const char *p, bool quoted) {
     const char *begin = p++;
     long long v = 0;
@@ -430,7 +430,7 @@ static void assign(struct shell *s, const char *raw, size_t n, bool exported) {
 struct statement {
     const char *raw[MOST_WORDS];
     size_t length[MOST_WORDS], n;
-    const char *document; /* that the command is given, with its end in `rest` */
+    const char *document; /* here-document of the command, with its end in `rest` */
     const char *end_word;
     int line;
 };

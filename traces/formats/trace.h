@@ -45,7 +45,7 @@ enum dtp_trace_kind {
     DTP_TRACE_OTHER
 };
 
-/* What device work is for, by its name: "nccl" (RCCL has the same names) is communication, Memcpy and
+/* The name of device work tells its class: "nccl" (RCCL has the same names) is communication, Memcpy and
  * Memset are memory, all else computes. */
 enum dtp_trace_class { DTP_CLASS_COMPUTE, DTP_CLASS_COMM, DTP_CLASS_MEMORY, DTP_NCLASSES };
 
@@ -85,7 +85,7 @@ struct dtp_trace_lane {
     uint64_t nwork;         /* kernels, copies and sets */
 };
 
-/* What a record says of a collective. Text is "" and numbers are 0 where it does not say. */
+/* A record says this of a collective. Text is "" and numbers are 0 if it does not say. */
 struct dtp_trace_comm {
     const char *collective, *group, *group_description, *group_ranks;
     uint64_t in_elements, out_elements, element_bytes, in_bytes;

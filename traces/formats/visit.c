@@ -12,7 +12,7 @@ struct visit {
     const char *given;
 };
 
-/* What packers of other systems leave between the members. */
+/* Returns true for files that packers of other systems leave between the members. */
 static bool is_litter(const char *name) {
     return strstr(name, "__MACOSX") || strstr(name, "/._") || strstr(name, ":._");
 }

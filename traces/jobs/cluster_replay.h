@@ -22,8 +22,8 @@
 
 enum dtp_queue_policy { DTP_QUEUE_FIFO, DTP_QUEUE_BACKFILL, DTP_NQUEUE_POLICIES };
 
-/* What a job of so many GPUs is worth here: efficiency, throughput per GPU over the best of any size,
- * 0 .. 1; time_factor, its run time here over that of the trace. */
+/* The speed of a job of so many GPUs here: efficiency is throughput per GPU over the best of any size,
+ * 0 .. 1; time_factor is its run time here over that of the trace. */
 struct dtp_job_speed {
     double efficiency, time_factor;
 };

@@ -25,7 +25,7 @@ struct dtp_critical_task {
     int rank; /* -1: of several */
     enum dtp_critical_class class;
 };
-/* What a task of the graph is. */
+/* Tells what a task of the graph is. */
 typedef void dtp_critical_describe(const void *ctx, dtp_id task, struct dtp_critical_task *out);
 
 struct dtp_critical_item { /* tasks of one name on the chain */

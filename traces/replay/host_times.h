@@ -24,7 +24,7 @@ struct dtp_launch_times { /* one direction, all ranks and steps */
 
 struct dtp_host_times {
     struct dtp_launch_times direction[DTP_NDIRECTIONS];
-    size_t nranks, nsteps; /* that were looked at; steps: of all ranks */
+    size_t nranks, nsteps; /* numbers that were analysed; steps of all ranks */
     double optimizer_s;    /* host time of a step's optimizer, mean; 0: not named */
     double collective_s;   /* host time of a collective besides its launch, mean; 0: none */
     uint64_t ncollectives;

@@ -17,7 +17,7 @@ void infer_vote(struct infer *x, enum dtp_infer_field field, int64_t value, doub
     va_start(args, format);
     const char *evidence = dtp_arena_vprintf(x->a, format, args);
     va_end(args);
-    for (size_t i = 0; i < x->nvotes; i++) /* the same sight on several ranks is one */
+    for (size_t i = 0; i < x->nvotes; i++) /* the same evidence on several ranks counts once */
         if (x->vote[i].field == field && x->vote[i].value == value &&
             strcmp(x->vote[i].evidence, evidence) == 0)
             return;

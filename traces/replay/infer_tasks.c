@@ -64,7 +64,7 @@ static struct action *actions_of(struct infer *x, int rank, size_t *out_n) {
     return out;
 }
 
-/* The same action order, as dtp_schedule_make() writes it. */
+/* Returns true if the order of actions is that of dtp_schedule_make(). */
 static bool is_order(const struct dtp_schedule *schedule, const struct action *const *order,
                      const size_t *n) {
     const struct dtp_schedule s = *schedule;
@@ -267,7 +267,7 @@ static void vote_layers(struct infer *x, int pp, int64_t m) {
                (long long)all.backward, (long long)all.norms);
 }
 
-/* What names of operations tell. */
+/* Votes by the names of operations. */
 static void vote_kinds(struct infer *x) {
     const struct dtp_tasks *t = x->trace->tasks;
     bool rope = false, any = false, scatters = false, reduces = false;

@@ -52,7 +52,7 @@ struct dtp_matches {
     int64_t origin_ns; /* the absolute time of the first event of all ranks */
 };
 
-/* Which collectives set the clocks: all, or those of one parity, to test on the others. */
+/* Clocks are set by all collectives, or by those of one parity, to test on the others. */
 enum dtp_align { DTP_ALIGN_ALL, DTP_ALIGN_EVEN, DTP_ALIGN_ODD, DTP_ALIGN_NONE };
 
 /* Sets offset_ns of the ranks. Counts what has no partner as a warning. */
@@ -62,7 +62,7 @@ void dtp_trace_match(struct dtp_arena *a, struct dtp_trace *t, enum dtp_align al
 int64_t dtp_trace_at_ns(const struct dtp_matches *m, const struct dtp_trace_rank *r,
                         int64_t start_ns);
 
-/* What a kernel's record, or the host record around its launch, says of the collective. */
+/* A kernel's record, or the host record around its launch, says this of the collective. */
 struct dtp_comm_info {
     enum dtp_comm_op op;
     const struct dtp_trace_comm *comm; /* or NULL */

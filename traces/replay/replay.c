@@ -308,7 +308,7 @@ static void add_call(struct export *x, const struct item *at) {
     wait_for(x, ITEM_WORK, at->rank, c->waits_for);
 }
 
-/* What a start waits for: the stream, another stream, and the host: the call before its launch, since a
+/* A start waits for the stream, for another stream, and for the host: for the call before its launch, since a
  * kernel may start before the launching call has ended. */
 static void add_waits(struct export *x, const struct item *at) {
     const struct replay_rank *q = &x->in->rank[at->rank];

@@ -113,7 +113,7 @@ struct dtp_replay {
 enum dtp_status dtp_replay(struct dtp_arena *a, struct dtp_trace *t,
                            const struct dtp_replay_options *options, struct dtp_replay *out,
                            struct dtp_err *err);
-/* The same of a timeline that dtplan wrote (t->tasks): its dependencies are in the file. */
+/* Replays a timeline that dtplan wrote (t->tasks): its dependencies are in the file. */
 enum dtp_status dtp_replay_tasks(struct dtp_arena *a, struct dtp_trace *t,
                                  const struct dtp_replay_options *options, struct dtp_replay *out,
                                  struct dtp_err *err);

@@ -263,7 +263,7 @@ static void find_loose(struct replay_state *s) {
     }
 }
 
-/* What work waits for instead of `other`: what came before the loose ones. */
+/* Returns what work waits for instead of `other`: the work before the loose ones. */
 static uint32_t firm(const struct replay_rank *q, const struct replay_work *w, uint32_t other) {
     if (dtp_trace_event(q->r, w->event)->class == DTP_CLASS_COMM)
         return other;
@@ -351,7 +351,7 @@ static bool first_of_lane(const struct replay_rank *q, uint32_t i) {
     return i == 0 || q->call[i - 1].lane != q->call[i].lane;
 }
 
-/* What the host itself does before a call: since the call before, or since the hand-over. */
+/* Adds the host's own time before a call: since the call before, or since the hand-over. */
 static void add_before(struct replay_state *s, struct replay_rank *q, uint32_t i) {
     struct replay_call *c = &q->call[i];
     bool first = first_of_lane(q, i);
@@ -419,7 +419,7 @@ static bool is_fused_away(const struct replay_state *s, const struct replay_rank
     return false;
 }
 
-/* What it takes on the machine of the what-if. */
+/* Returns the time of work on the machine of the what-if. */
 static double other_s(const struct replay_state *s, const struct replay_rank *q,
                       const struct replay_work *w) {
     const struct dtp_trace_event *e = dtp_trace_event(q->r, w->event);
@@ -474,7 +474,7 @@ static bool before_end(const struct replay_state *s, const struct replay_rank *q
     return w->start_ns < seen_end_ns(s, &q->work[w->makes_room]);
 }
 
-/* What a start took beyond its dependencies and their latencies, as measured. */
+/* Returns how long a start took, as measured, beyond its dependencies and their latencies. */
 static int64_t find_wait_ns(const struct replay_state *s, const struct replay_rank *q,
                             const struct replay_work *w) {
     const uint32_t others[] = {w->previous, w->waits_for};

@@ -7,12 +7,12 @@
 #include "sim/engine.h"
 #include "traces/replay/replay.h"
 
-#define REPLAY_SKEW_NS 2000         /* what host and device clocks of one machine may disagree by */
+#define REPLAY_SKEW_NS 2000         /* host and device clocks of one machine may differ by it */
 #define REPLAY_ROOM_NS 3000         /* a start this late has a reason */
 #define REPLAY_PROGRAMMATIC_NS 5000 /* work let in early overlaps the work before it by less */
 #define NO_INDEX UINT32_MAX
 
-/* What a start follows: other work, its launch, or work of another engine (copy after kernel or kernel
+/* A start follows other work, its launch, or work of another engine (copy after kernel or kernel
  * after copy, which takes some microseconds more). Streams with launched work that is not allowed to
  * start yet hold up the others' starts: on H200 1.7 us after other work with none such, 2.7 us with one,
  * 3.2 us with more (kineto-h200-2rank, thousands of starts each), so these are told apart. */
@@ -38,7 +38,7 @@ struct replay_work {
     uint32_t event, lane;
     int64_t start_ns, end_ns, order_ns; /* end: when others saw it end (replay_edited.c), so that a
                                            duration is the event's; order: start of its launch */
-    uint32_t call;                      /* that launched it, or NO_INDEX */
+    uint32_t call;                      /* call that launched it, or NO_INDEX */
     uint32_t previous;                  /* on its stream, or NO_INDEX */
     uint32_t waits_for;                 /* on another stream, or NO_INDEX */
     uint32_t makes_room;                /* on another stream, whose end frees the device for it */
@@ -74,7 +74,7 @@ struct replay_rank {
     uint32_t ncalls;
     struct replay_work *work; /* by lane and start */
     uint32_t nwork;
-    struct replay_lane *lane; /* those with work, in the order of work[] */
+    struct replay_lane *lane; /* lanes with work, in the order of work[] */
     size_t nlanes;
     uint32_t *call_of, *work_of;              /* [nevents] event to index, or NO_INDEX */
     int64_t latency_ns[DTP_NCLASSES][NAFTER]; /* latency of starts, by enum replay_after */
@@ -98,7 +98,7 @@ struct replay_state {
     dtp_id *transfer; /* [matches] task of each collective, of its bucket */
 };
 
-/* What a task of the graph is: its tag. */
+/* The tag of a task says what it is in the graph. */
 enum replay_part { PART_BEFORE, PART_CALL, PART_START, PART_WORK, PART_TRANSFER, PART_LATENCY };
 
 static inline double replay_seconds(int64_t ns) {

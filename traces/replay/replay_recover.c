@@ -232,7 +232,7 @@ int64_t replay_expected_ns(const struct replay_rank *q, const struct replay_work
     return after_ns > at_ns ? after_ns : at_ns;
 }
 
-/* Which of the two let it start, where there is no doubt: -1 where both could have. */
+/* Returns which of the two let it start, or -1 if both could have. */
 static int starts_after(const struct replay_rank *q, const struct replay_work *w) {
     int64_t launched = launched_ns(q, w);
     uint32_t other = followed(q, w);

@@ -7,7 +7,7 @@
 /* The steps of all ranks together: from the first begin to the last end. Means leave out the first of three or
  * more, which warms up. */
 struct dtp_replayed_job {
-    size_t nsteps; /* that the means are over */
+    size_t nsteps; /* steps that the means are over */
     double measured_s, replayed_s, host_s, replayed_host_s;
 };
 

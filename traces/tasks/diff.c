@@ -70,7 +70,7 @@ static bool is_optimizer(const struct dtp_tasks_task *k) {
     return k->category && (strcmp(k->category, "optimizer") == 0 || strcmp(k->category, "O") == 0);
 }
 
-/* What it is summed under; NULL: not compared (waiting, the host, what is inside an action). */
+/* Returns the kind that a task is summed under; NULL if it is not compared (waiting, the host, parts of an action). */
 static const char *kind_of(const struct dtp_tasks_task *k, enum dtp_diff_mode mode,
                            bool of_kernels) {
     if (k->class == DTP_CLASS_HOST)
@@ -261,7 +261,7 @@ static void align(struct compare *c, int rank, const struct side *x, const struc
     }
 }
 
-/* Those of one class that must keep their order. */
+/* Returns the tasks of one class that must keep their order. */
 static struct side ordered(struct compare *c, const struct side *s, int class) {
     struct side out = {.at = DTP_NEW(c->a, struct entry, s->n + 1)};
     for (size_t i = 0; i < s->n; i++)

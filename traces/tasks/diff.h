@@ -43,7 +43,7 @@ extern const char *const dtp_diff_mode_words[];
 
 struct dtp_diff {
     enum dtp_diff_mode mode;
-    int nranks;          /* that both have */
+    int nranks;          /* ranks that both have */
     double step_s[2];    /* the longest over ranks */
     double idle_s[2];    /* idle compute streams, waits for the host included, mean over ranks */
     double waiting_s[2]; /* in collectives, mean over ranks */
@@ -62,7 +62,7 @@ enum dtp_status dtp_diff(struct dtp_arena *a, const struct dtp_tasks *const side
 /* Seconds of a task without waiting for others. */
 double dtp_diff_cost_s(const struct dtp_tasks_task *k);
 
-/* What a GPU kernel is for, by its name: "product", "attention", "attention backward", "norm", "norm
+/* Returns what a GPU kernel is for, by its name: "product", "attention", "attention backward", "norm", "norm
  * backward", "optimizer", or "elementwise" for all else. */
 const char *dtp_diff_kernel_kind(const char *name);
 

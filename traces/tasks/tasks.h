@@ -100,7 +100,7 @@ void dtp_tasks_append(struct dtp_tasks *t, const struct dtp_tasks *more, int ran
 void dtp_tasks_explain(struct dtp_tasks *t);
 double dtp_tasks_end_s(const struct dtp_tasks *t); /* end of the last task */
 
-/* What is kept: lists of ranks and steps ("0,4..7"), streams by name ("compute,tp"); NULL: all. A task
+/* A filter says what is kept: lists of ranks and steps ("0,4..7"), streams by name ("compute,tp"); NULL: all. A task
  * that waited for one left out keeps its time as a gap. */
 struct dtp_tasks_filter {
     const char *ranks, *steps, *streams;
@@ -129,7 +129,7 @@ enum dtp_status dtp_tasks_read(struct dtp_arena *a, struct dtp_source *source,
 /* As ranks of a trace, for the analysis: tasks are work of the device, in whole nanoseconds. */
 void dtp_tasks_to_trace(struct dtp_arena *a, struct dtp_tasks *t, const char *file,
                         struct dtp_trace *out);
-/* What one rank puts in, as traces count bytes: of an all-gather its share. */
+/* Returns the bytes that one rank puts in, as traces count them: its share of an all-gather. */
 uint64_t dtp_tasks_in_bytes(const struct dtp_tasks_task *k);
 /* The tasks of a measured trace: device work, and the calls that launched it; waits as far as streams,
  * launches and collectives tell. all: operators of the host, too. */

@@ -212,7 +212,7 @@ static void take_rank(const struct run *r, const struct dtp_trace_rank *rank,
     take_steps(r, out);
 }
 
-/* The same tasks at the times of the replay. */
+/* Returns the same tasks with the times of the replay. */
 static struct dtp_tasks *replayed_tasks(const struct run *r, const struct dtp_replay *replay) {
     const struct dtp_tasks *t = r->t;
     struct dtp_tasks *out = dtp_tasks_create(r->a, t->from, t->title);

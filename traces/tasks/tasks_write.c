@@ -173,7 +173,7 @@ static void put_counts(struct chrome *c) {
     }
 }
 
-/* What the reader needs beyond the events. */
+/* Writes what the reader needs beyond the events. */
 static void put_head(struct chrome *c) {
     dtp_json_put_key(&c->w, "dtplan");
     dtp_json_object(&c->w);
@@ -369,7 +369,7 @@ static struct dtp_chakra_node *add_node(struct graph *x, uint32_t i) {
     return &x->g.node[x->g.nnodes - 1];
 }
 
-/* What a task of this rank waits for; for a transfer, only what the sender waits for. */
+/* Adds what a task of this rank waits for; for a transfer, only what the sender waits for. */
 static void add_deps(struct graph *x, uint32_t i) {
     const struct dtp_tasks_task *k = &x->t->task[i];
     for (uint32_t d = 0; d < k->ndeps; d++) {

@@ -87,7 +87,7 @@ static void run_unknown(struct dtp_run *run) {
     }
 }
 
-/* What plan documents and other tools call a column; the unit of its numbers where it is not the usual one. */
+/* Plan documents and other tools call a column by these names; a unit is given if it is not the usual one. */
 static const struct {
     const char *name, *also, *unit;
 } other_names[] = {{"gpus", "num_gpus"},

@@ -40,7 +40,7 @@ struct dtp_runs {
 enum dtp_status dtp_runs_read(struct dtp_arena *a, const char *path, struct dtp_runs *out,
                               struct dtp_err *err);
 
-/* What a row asks: owned by the arena. */
+/* A case holds what a row asks; the arena owns it. */
 struct dtp_run_case {
     struct dtp_problem problem;
     struct dtp_model model;

@@ -280,7 +280,7 @@ static enum dtp_status read_rows(struct dtp_arena *a, const struct dtp_json *j, 
     return DTP_OK;
 }
 
-/* What clusters.json knows. */
+/* Reads what clusters.json knows. */
 static enum dtp_status read_facts(struct dtp_arena *a, struct dtp_run_library *l,
                                   struct dtp_err *err) {
     const struct dtp_json *j;

@@ -36,12 +36,12 @@ struct cluster_fact {
     const char *attention;  /* kernel of the run where it was not the stack's; NULL: the stack's */
     int vpp;                /* used if the row does not say; 0: not known */
     double optimizer_bytes; /* state per parameter, if not the stack's; 0: the stack's */
-    int offloaded_layers;   /* whose activations its recipe moved to the host */
+    int offloaded_layers;   /* layers whose activations its recipe moved to the host */
     const char *dtype_contains; /* part of the row's dtype; NULL: any */
     int document_tokens;        /* its sequences were packed from documents of so many; 0: whole */
 };
 
-/* Which stack of ours a row's framework stands for, by what else the row says (NULL: anything). */
+/* A row's framework stands for the stack `use` of ours if the row's other columns match (NULL: anything does). */
 struct stack_fact {
     const char *framework, *source_contains, *dtype_contains, *schedule_contains,
         *recompute_contains, *use;
@@ -60,7 +60,7 @@ struct batch_fact {
     bool checked_collectives; /* as of the framework */
 };
 
-/* What a library has loaded, by key: rows share their few clusters and models. */
+/* A library keeps what it has loaded, by key, since rows share their few clusters and models. */
 struct kept_cluster {
     const char *key;
     struct dtp_cluster cluster;

@@ -6,7 +6,7 @@
 
 #include "sim/base/stats.h"
 
-/* What a row is counted under; NULL: nowhere. */
+/* Returns the name that a row is counted under; NULL if none. */
 typedef const char *row_key(const struct dtp_validated *row);
 
 struct grouping {
