@@ -74,7 +74,7 @@ static enum dtp_status fetch(struct dtp_rank *r, struct dtp_unit *u, enum state 
     return r->ops->check(r->dev, r->err);
 }
 
-/* Whether this rank writes the parameter: one of those that hold it. */
+/* Tells whether this rank writes the parameter: one of those that hold it. */
 static bool writes(const struct dtp_rank *r, const struct dtp_unit *u, const struct dtp_param *p) {
     if (u->tied_copy || r->layout.tp_rank % p->tp_copies != 0)
         return false;

@@ -274,7 +274,7 @@ struct dtp_owned {
     void *weights, *grads;
 };
 struct dtp_owned dtp_unit_owned(const struct dtp_rank *r, struct dtp_unit *u);
-/* The part of a parameter among them, as elements of the unit; false: none. */
+/* Finds the part of a parameter among them, as elements of the unit; returns false if there is none. */
 bool dtp_param_owned(const struct dtp_param *p, const struct dtp_owned *o, int64_t *begin,
                      int64_t *n);
 

@@ -119,7 +119,7 @@ enum dtp_status dtp_run_series(struct dtp_arena *a, const struct dtp_run_series 
                                struct dtp_err *err);
 
 const char *dtp_run_stream_name(int stream); /* stream of an event: "compute", "tp", ... */
-/* The passes that complete the plan's schedule, and the complete list that the executor walks. */
+/* These return the passes that complete the plan's schedule, and the complete list that the executor walks. */
 struct dtp_schedule_passes dtp_run_passes(const struct dtp_plan *plan);
 enum dtp_status dtp_run_schedule(struct dtp_arena *a, const struct dtp_plan *plan,
                                  struct dtp_schedule *out, struct dtp_err *err);

@@ -74,7 +74,7 @@ static struct dtp_item *item_for(struct reader *r, const struct dtp_visited *v,
     return &o->item[o->n++];
 }
 
-/* The job that the ranks belong to, or one of their own. */
+/* Returns the job that the ranks belong to, or one of their own. */
 static struct dtp_item *join_ranks(struct reader *r, const struct dtp_visited *v,
                                    struct dtp_item *item, struct dtp_trace *ranks) {
     struct dtp_items *o = r->out;

@@ -12,7 +12,7 @@
 #include "traces/replay/match.h"
 #include "traces/tasks/tasks.h"
 
-/* The number after "rank" or "worker" in the last part of a path, or -1. */
+/* Returns the number after "rank" or "worker" in the last part of a path, or -1. */
 static int rank_in_name(const char *path) {
     static const char *const words[] = {"rank", "worker"};
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;

@@ -163,7 +163,7 @@ uint64_t dtp_comm_shm_bytes(const struct dtp_comm_config *config);
 enum dtp_status dtp_comm_shm_map(const struct dtp_comm_config *config, void **out,
                                  struct dtp_err *err);
 void dtp_comm_shm_unmap(const struct dtp_comm_config *config, void *shared);
-/* First message of an abort, or NULL. *rank: who. */
+/* Returns the first message of an abort, or NULL; *rank is the rank that sent it. */
 const char *dtp_comm_shm_message(const void *shared, int *rank);
 void dtp_comm_shm_abort(void *shared, int rank, const char *message);
 const char *dtp_comm_shm_doing(const void *shared, int rank);

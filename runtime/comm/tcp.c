@@ -79,7 +79,7 @@ static struct slot *free_slot(const struct tcp *t, struct slot *slots) {
     return NULL;
 }
 
-/* The earliest complete slot with this tag, or with any (tag NULL). */
+/* Returns the earliest complete slot with this tag, or with any (tag NULL). */
 static struct slot *first_slot(const struct tcp *t, struct slot *slots, const uint64_t *tag) {
     struct slot *best = NULL;
     for (int i = 0; i < t->nslots; i++) {
@@ -462,7 +462,7 @@ struct tcp_blob {
     int port;
 };
 
-/* The address by which the others reach this host: that of the interface towards rank 0. */
+/* Returns the address by which the others reach this host: that of the interface towards rank 0. */
 static uint32_t own_address(const struct dtp_endpoint *e) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(9)};
     struct in_addr master;

@@ -92,7 +92,7 @@ void dtp_cuda_fused_close(struct dtp_cuda *c) {
     c->fused = NULL;
 }
 
-/* The plan of a shape, made at its first use; NULL: there is none. */
+/* Returns the plan of a shape, made at its first use; NULL: there is none. */
 static struct dtp_cudnn_plan *plan_of(struct dtp_cuda *c, const struct dtp_attention_args *x,
                                       enum dtp_attention_pass pass) {
     struct dtp_cuda_fused *f = c->fused;

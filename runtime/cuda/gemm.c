@@ -181,7 +181,7 @@ static bool describe(struct dtp_cuda *c, struct plan *p, const struct dtp_gemm_a
            t->cublasLtMatrixLayoutCreate(&p->c, out, n, m, g->ldc) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* The heuristic's kernels, the best by its guess first; their number. */
+/* Finds the heuristic's kernels, the best by its guess first, and returns their number. */
 static int offers(const struct dtp_cuda *c, const struct plan *p,
                   cublasLtMatmulHeuristicResult_t found[CANDIDATES]) {
     const struct dtp_cuda_gemms *t = c->gemms;

@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(threads_of(K)) norm_forward(struct dtp_norm_ar
     }
 }
 
-/* The sum of two numbers over the threads of a row, blockDim.x of them; rows wait for their own alone. The
- * caller takes turns of the two places, so that one wait is enough. */
+/* Sums each of two numbers over the blockDim.x threads of a row; a row waits for its own threads only. The caller
+ * alternates between two places, so that one wait is enough. */
 __device__ __forceinline__ void row_sum(float (&x)[2], int turn) {
     __shared__ float part[2][MAX_THREADS / 32][2];
     int nwarps = static_cast<int>(blockDim.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;

@@ -32,8 +32,8 @@ static inline uint64_t dtp_cuda_margin_bytes(int nlocal) {
     return (uint64_t)DTP_GIB * (nlocal > 1 ? 1 + 2 * (uint64_t)nlocal : 1);
 }
 
-/* The heap of a rank: what is free less the margin. Of a shared GPU half of the rank's share, whatever the others
- * have taken already: theirs are as large. */
+/* Returns the size of a rank's heap: what is free less the margin. On a shared GPU it is half of the rank's share,
+ * whatever the others have taken already: theirs are as large. */
 static inline uint64_t dtp_cuda_heap_bytes(uint64_t free_bytes, uint64_t total_bytes, int sharers,
                                            int nlocal) {
     uint64_t margin_bytes = dtp_cuda_margin_bytes(nlocal);

@@ -34,7 +34,7 @@ uint64_t dtp_cpu_attention_saved_bytes(const struct dtp_dev *d,
     return (uint64_t)(x->batch * x->heads * x->seq * x->seq) * sizeof(float);
 }
 
-/* The gradient of one head's probabilities. */
+/* The workspace holds the gradient of one head's probabilities. */
 uint64_t dtp_cpu_attention_workspace_bytes(const struct dtp_dev *d,
                                            const struct dtp_attention_args *x) {
     (void)d;

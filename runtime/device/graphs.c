@@ -82,7 +82,7 @@ static uint64_t hash_of(const char *bytes, size_t size) {
     return hash;
 }
 
-/* The piece in the buffer, or the place for it. The table is never full. */
+/* Returns the piece in the buffer, or the place for it. The table is never full. */
 static struct piece *find(struct dtp_graphs *g) {
     uint64_t hash = hash_of(g->buffer, g->used);
     for (uint64_t i = hash;; i++) {

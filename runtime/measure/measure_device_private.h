@@ -28,10 +28,10 @@ struct dtp_bench {
 
 typedef void dtp_bench_fn(void *context, int i);
 
-/* Seconds of one of n calls, the first of them a while after the host began to enqueue them. */
+/* Returns the seconds of one of n calls, the first of them a while after the host began to enqueue them. */
 double dtp_bench_batch_s(struct dtp_bench *b, dtp_bench_fn *run, void *context, int n,
                          double lead_s);
-/* Seconds of one call, kernels only: run(context, i) launches the i-th. */
+/* Returns the seconds of one call, kernels only: run(context, i) launches the i-th. */
 double dtp_bench_measured_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);
 /* Measures a kernel whose time depends on the clock of the SMs, and returns its time at the highest clock. */
 double dtp_bench_product_s(struct dtp_bench *b, dtp_bench_fn *run, void *context);

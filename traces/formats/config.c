@@ -286,7 +286,7 @@ static bool set_mesh(struct dtp_run_config *c, const char *key, long degree) {
     return false;
 }
 
-/* True: something has read it. */
+/* Returns true if something has read it. */
 static bool set(struct reading *r, const char *key, const char *value) {
     struct dtp_run_config *c = r->out;
     char *end;
@@ -344,8 +344,8 @@ static const char *value_of(const struct reading *r, const char *text) {
     return strncmp(text + n, ":-", 2) == 0 ? text + n + 2 : "";
 }
 
-/* The next key and value at *at, which moves behind them; several may stand on a command line. Of "a.b.key" the
- * last counts. assigned: NAME=value without blanks, a variable of a script. */
+/* Takes the next key and value at *at, which moves past them; several may stand on a command line. The last part of
+ * "a.b.key" counts. assigned: NAME=value without blanks, a variable of a script. */
 static bool take_pair(const char **at, char *key, char *value, bool *assigned, bool *option) {
     const char *p = *at + strspn(*at, " \t-\"'{,");
     bool dashes = p - *at > 1 && p[-1] == '-' && p[-2] == '-';

@@ -40,7 +40,7 @@ static uint64_t little_endian(const unsigned char *at, size_t n) {
     return v;
 }
 
-/* Whether bytes begin like an event file. */
+/* Tells whether bytes begin like an event file. */
 static bool is_record(const unsigned char *head, size_t n) {
     return n >= HEAD_BYTES && little_endian(head, 8) <= MOST_RECORD_BYTES &&
            dtp_events_checksum(head, 8) == little_endian(head + 8, 4);

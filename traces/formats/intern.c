@@ -44,7 +44,7 @@ static void grow(struct dtp_intern *t) {
     }
 }
 
-/* The slot of a text, or the empty one where it would be. */
+/* Returns the slot of a text, or the empty one where it would be. */
 static uint32_t slot_of(const struct dtp_intern *t, const char *s, size_t n, uint32_t h) {
     uint32_t at = h & (t->nslots - 1);
     for (; t->slot[at]; at = (at + 1) & (t->nslots - 1)) {

@@ -20,7 +20,7 @@ struct dtp_intern {
 struct dtp_intern *dtp_intern_create(struct dtp_arena *a);
 uint32_t dtp_intern_add(struct dtp_intern *t, const char *s, size_t n);
 bool dtp_intern_find(const struct dtp_intern *t, const char *s, size_t n, uint32_t *out);
-/* The kept text itself. */
+/* Returns the kept text itself. */
 const char *dtp_intern_text(struct dtp_intern *t, const char *s);
 
 #endif

@@ -15,7 +15,7 @@
 /* r: from dtp_trace_rank_init(). Calls dtp_trace_finish(). progress: may be NULL. */
 enum dtp_status dtp_kineto_read(struct dtp_source *source, const struct dtp_trace_options *options,
                                 struct dtp_trace_rank *r, struct dtp_err *err);
-/* Bytes of an element of a type word (Float, c10::BFloat16, long int, ...), 0: not known. */
+/* Returns the bytes of an element of a type word (Float, c10::BFloat16, long int, ...), 0: not known. */
 int dtp_kineto_type_bytes(const struct dtp_text *t);
 
 #endif

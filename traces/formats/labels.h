@@ -32,13 +32,13 @@ struct dtp_meaning {
     double unit; /* unit of a number without one */
 };
 
-/* Whether a comma of the text stands between digits, three of them behind it. */
+/* Tells whether a comma of the text stands between digits, three of them behind it. */
 bool dtp_groups_thousands(const char *text, const char *comma);
 /* 1,234.5 1.2K 3M nan -inf; what follows (a unit, a parenthesis) does not matter. *out_n: where it ends. */
 bool dtp_number_read(const char *text, size_t n, double *out, size_t *out_n);
 /* Reads a stated quantity: a number with a unit, a label or both. Returns false if the quantity is not known. */
 bool dtp_label_read(const char *text, size_t n, struct dtp_reading *out);
-/* The next "label: value" or "label=value" of a line; returns where to go on, or NULL. */
+/* Finds the next "label: value" or "label=value" of a line; returns where to go on, or NULL. */
 const char *dtp_label_next(const char *from, struct dtp_label *out);
 /* In a log not each time is that of a step: the label must say so. */
 bool dtp_label_value(const struct dtp_label *label, struct dtp_reading *out);

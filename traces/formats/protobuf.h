@@ -34,7 +34,7 @@ struct dtp_proto_field {
 bool dtp_proto_varint(struct dtp_bytes *b, uint64_t *out);
 bool dtp_proto_next(struct dtp_bytes *b, struct dtp_proto_field *out);
 int64_t dtp_proto_zigzag(uint64_t v);
-/* The number of a field of type double or float. */
+/* Returns the number of a field of type double or float. */
 double dtp_proto_double(const struct dtp_proto_field *f);
 const char *dtp_proto_text(struct dtp_arena *a, const struct dtp_bytes *b);
 

@@ -71,7 +71,7 @@ static size_t unescape(struct dtp_pull *p, const unsigned char *at, size_t n, ch
     return 6;
 }
 
-/* Length of a valid UTF-8 sequence at `at`, or 0. */
+/* Returns the length of a valid UTF-8 sequence at `at`, or 0. */
 static size_t utf8_length(const unsigned char *at, size_t n) {
     size_t length = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
     if (at[0] > 0xf4 || length > n)

@@ -51,7 +51,7 @@ enum dtp_status dtp_pull_open(struct dtp_pull *p, char brace, struct dtp_err *er
 /* Opens what begins with brace; another value is passed over, and then *out_open is false. */
 enum dtp_status dtp_pull_open_or_skip(struct dtp_pull *p, char brace, bool *out_open,
                                       struct dtp_err *err);
-/* Whether another element of the array, or member of the object, follows; at the end its closing brace is taken.
+/* Tells whether another element of the array, or member of the object, follows; at the end its closing brace is taken.
  * False, too, where that fails: *out_status says which, and is to be returned or tried behind the loop. */
 bool dtp_pull_element(struct dtp_pull *p, enum dtp_status *out_status, struct dtp_err *err);
 bool dtp_pull_member(struct dtp_pull *p, struct dtp_text *out_key, enum dtp_status *out_status,

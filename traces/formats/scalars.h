@@ -43,7 +43,7 @@ void dtp_scalars_add(struct dtp_scalars *s, const char *tag, int64_t step, doubl
 /* Adds a number whose meaning the reader knows, in SI units. */
 void dtp_scalars_put(struct dtp_scalars *s, const char *tag, int64_t step,
                      const struct dtp_reading *value);
-/* The longest series of a quantity, or NULL. */
+/* Returns the longest series of a quantity, or NULL. */
 const struct dtp_series *dtp_scalars_find(const struct dtp_scalars *s, enum dtp_quantity q);
 const struct dtp_series *dtp_scalars_tag(const struct dtp_scalars *s, const char *tag);
 

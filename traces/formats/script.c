@@ -576,7 +576,7 @@ static void add_branch(struct shell *s, int line, const char *condition, bool ta
     o->branch[o->nbranches++] = (struct dtp_branch){line, condition, taken};
 }
 
-/* Whether an open question is decided for the first branch: it picks one of several, none of them the usual. */
+/* Tells whether an open question is decided for the first branch: it picks one of several, none of them the usual. */
 static bool picks_first(struct shell *s) {
     const char *back = s->at;
     struct statement *st = DTP_NEW(s->a, struct statement, 1);
@@ -656,7 +656,7 @@ static void take_pattern(struct shell *s) {
     b->pattern = false;
 }
 
-/* Whether a case, up to its end, says what is done for everything else or for the usual. */
+/* Tells whether a case, up to its end, says what is done for everything else or for the usual. */
 static bool has_usual_pattern(const char *from) {
     static const char *const patterns[] = {"*)", "none)", "false)", "bf16)"};
     const char *end = strstr(from, "esac");

@@ -222,7 +222,7 @@ void dtp_trace_add_step(struct dtp_trace_rank *r, int64_t number, const struct d
 void dtp_trace_warn(struct dtp_trace_rank *r, enum dtp_trace_warning w, uint64_t byte);
 /* After the last event: classes, links of launches, steps by time, overlaps. */
 void dtp_trace_finish(struct dtp_trace_rank *r);
-/* The operation that the name of a record, kernel or annotation means. */
+/* Returns the operation that the name of a record, kernel or annotation means. */
 enum dtp_comm_op dtp_comm_op_of(const char *name);
 /* The collective by which it is timed: a barrier, and what is not known, as an all-reduce. */
 enum dtp_collective dtp_comm_collective(enum dtp_comm_op op);

@@ -26,7 +26,7 @@ static enum dtp_status load(struct dtp_arena *a, const char *name, struct table 
     return DTP_OK;
 }
 
-/* Whether one of two paths ends with the other, which may leave out the outer sections. */
+/* Tells whether one of two paths ends with the other, which may leave out the outer sections. */
 static bool ends_alike(const char *x, const char *y) {
     size_t n = strlen(x), m = strlen(y);
     const char *longer = n > m ? x : y, *shorter = n > m ? y : x;

@@ -124,7 +124,7 @@ static void leave_queue(struct state *s, size_t at) {
     s->nqueue--;
 }
 
-/* Whether the first of the queue fits once all that end by then have ended. */
+/* Tells whether the first job of the queue fits once all that end by then have ended. */
 static bool fits_later(struct state *s, const int *free, double by_s) {
     struct job *head = &s->job[s->queue[0]];
     memcpy(s->later, free, (size_t)s->o->nodes * sizeof *free);

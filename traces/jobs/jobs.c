@@ -221,7 +221,7 @@ static enum dtp_status recognise(struct table *t, const char *file, char **cell,
     return DTP_OK;
 }
 
-/* Whether the first line of a text is that of a table of jobs: a header, or a row of PAI. */
+/* Tells whether the first line of a text is that of a table of jobs: a header, or a row of PAI. */
 static bool is_table(const char *line) {
     struct dtp_arena *a = dtp_arena_create("a line");
     struct dtp_jobs jobs;

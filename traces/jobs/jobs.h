@@ -81,7 +81,7 @@ void dtp_jobs_finish(struct dtp_arena *a, struct dtp_jobs *jobs);
 
 /* A line for each kind of trouble: rows that are no jobs, with their share, times that contradict, ... */
 void dtp_jobs_print_warnings(FILE *f, const struct dtp_jobs *jobs);
-/* Seconds since 1970 of "2023-05-17 11:00:58", with a fraction and a zone or without; false: no time. */
+/* Sets the seconds since 1970 of "2023-05-17 11:00:58", with or without a fraction and a zone; false: it is no time. */
 bool dtp_parse_date(const char *text, double *out_s, bool *out_zone);
 
 #endif

@@ -45,7 +45,7 @@ static void add_time(struct dtp_arena *a, struct times *t, double v) {
     t->at[t->n++] = v;
 }
 
-/* Whether v, by start, has one that starts in (from, to). */
+/* Tells whether v, in order of starts, has a launch that starts in (from, to). */
 static bool starts_between(const struct launch *v, size_t n, int64_t from_ns, int64_t to_ns) {
     size_t i = dtp_rows_until(v, n, sizeof *v, offsetof(struct launch, start_ns), from_ns);
     return i < n && v[i].start_ns < to_ns;
@@ -108,7 +108,7 @@ static void take_gaps(struct look *l, struct times *direction) {
     }
 }
 
-/* Mean of the shorter 9 of 10. */
+/* Returns the mean of the shorter 9 of 10. */
 static double usual_s(struct times *t) {
     size_t n = t->n - t->n / 10;
     double sum_s = 0;

@@ -100,7 +100,7 @@ static void note(struct fill *f, const char *text) {
     f->out->note[f->out->nnotes++] = text;
 }
 
-/* The inferred value, or the default with a note. */
+/* Returns the inferred value, or the default with a note. */
 static int take(struct fill *f, enum dtp_infer_field field, int64_t otherwise) {
     const struct dtp_guess *g = &f->in->at[field];
     if (g->known && g->value >= 0 && g->value < INT32_MAX)

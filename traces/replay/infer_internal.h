@@ -68,7 +68,7 @@ void infer_vote(struct infer *x, enum dtp_infer_field field, int64_t value, doub
                 const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* Counts the votes of a field into out->at[field]; again after more votes. */
 const struct dtp_guess *infer_decide(struct infer *x, enum dtp_infer_field field);
-/* The winner, or 0. */
+/* Returns the winner, or 0. */
 int64_t infer_value(const struct infer *x, enum dtp_infer_field field);
 
 /* The event belongs to the step that is counted: by its launch, a host event by its start. */

@@ -493,7 +493,7 @@ static bool same_inputs(const struct inputs *x, const struct inputs *y) {
            memcmp(x->at, y->at, sizeof x->at) == 0;
 }
 
-/* The row of an operator and its inputs, looked for among the latest; made where there is none. */
+/* Returns the row of an operator and its inputs, looked for among the latest; made where there is none. */
 static size_t find_row(struct dtp_arena *a, struct op_rows *rows, const char *name,
                        const char *shape) {
     enum { LATEST = 64 };

@@ -12,7 +12,7 @@ struct action { /* actions of a rank stand in order */
     char what; /* F, B */
 };
 
-/* Kind of an action's name, "0F3" or "1B0"; '\0': none. I counts as B: input gradients. */
+/* Returns the kind of an action's name, "0F3" or "1B0"; '\0': none. I counts as B: input gradients. */
 static char what_of(const struct dtp_tasks_task *k) {
     const char *at = k->name + strspn(k->name, "0123456789");
     if (at == k->name || k->class != DTP_CLASS_COMPUTE || strspn(at + 1, "0123456789") == 0)

@@ -307,7 +307,7 @@ static uint32_t *find_buckets(struct replay_state *s) {
     return bucket;
 }
 
-/* The latency that a collective saves in a bucket. */
+/* Returns the latency that a collective saves in a bucket. */
 static double saved_s(const struct replay_state *s, uint32_t i) {
     double own_s = replay_seconds(s->m->at[i].transfer_ns);
     double latency_s = s->network_of ? s->network[s->network_of[i]].latency_s : 0;

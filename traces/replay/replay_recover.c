@@ -168,7 +168,7 @@ enum replay_after replay_after_work(const struct replay_rank *q, const struct re
     return (enum replay_after)(AFTER_WORK + w->beside);
 }
 
-/* Whether a lane [from, to) had work that was launched and had not started at at_ns. */
+/* Tells whether a lane [from, to) had work that was launched and had not started at at_ns. */
 static bool waits_at(const struct replay_rank *q, uint32_t from, uint32_t to, int64_t at_ns) {
     uint32_t i = from + (uint32_t)dtp_rows_until(q->work + from, to - from, sizeof *q->work,
                                                  offsetof(struct replay_work, start_ns), at_ns);

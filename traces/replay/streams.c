@@ -71,7 +71,7 @@ void dtp_trace_streams(struct dtp_arena *a, const struct dtp_trace_rank *r,
 
 /* ---- pipelines ---- */
 
-/* First and last compute that a rank launched in [from_ns, from_ns + wall_ns), since the origin. */
+/* Finds the first and last compute that a rank launched in [from_ns, from_ns + wall_ns), since the origin. */
 static bool compute_window(const struct dtp_trace_rank *r, const struct dtp_matches *m,
                            const struct dtp_trace_step *step, int64_t *first_ns, int64_t *last_ns) {
     bool any = false;

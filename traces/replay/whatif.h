@@ -31,7 +31,7 @@ struct dtp_whatif {
  * DTP_EUNSUPPORTED: no known GPU in it. */
 enum dtp_status dtp_whatif_machine(struct dtp_arena *a, const char *device, struct dtp_cluster *out,
                                    struct dtp_err *err);
-/* Time of a kernel that took dur_s. */
+/* Returns the time of a kernel that took dur_s. */
 double dtp_whatif_kernel_s(const struct dtp_whatif *w, const char *name, double dur_s);
 double dtp_whatif_copy_s(const struct dtp_whatif *w, double dur_s);
 /* Time of a transfer that took transfer_s. stride: between the ranks of its group; world: ranks of

@@ -93,7 +93,7 @@ static const char *kind_of(const struct dtp_tasks_task *k, enum dtp_diff_mode mo
     return mode == DTP_DIFF_COARSE ? "compute" : operation_kind(k);
 }
 
-/* Whether the two sides must have it in one order. */
+/* Tells whether the two sides must have it in one order. */
 static bool is_ordered(const char *kind, const struct dtp_tasks_task *k, enum dtp_diff_mode mode) {
     if (mode == DTP_DIFF_NAMES || k->class == DTP_CLASS_COMM)
         return true;
@@ -149,7 +149,7 @@ struct compare {
     size_t kinds_capacity;
 };
 
-/* Time covered by compute; v: by class, then start. */
+/* Returns the time covered by compute; tasks are in order of class, then start. */
 static double busy_s(const struct side *s) {
     double end_s = -INFINITY, sum_s = 0;
     for (size_t i = 0; i < s->n; i++) {

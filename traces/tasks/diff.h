@@ -59,7 +59,7 @@ enum { DTP_DIFF_PAIRS = 10 };
 /* step: number of the step on each side; -1: the last. DTP_ENO where they have no rank in common. */
 enum dtp_status dtp_diff(struct dtp_arena *a, const struct dtp_tasks *const side[2],
                          const int step[2], struct dtp_diff *out, struct dtp_err *err);
-/* Seconds of a task without waiting for others. */
+/* Returns the seconds of a task without waiting for others. */
 double dtp_diff_cost_s(const struct dtp_tasks_task *k);
 
 /* Returns what a GPU kernel is for, by its name: "product", "attention", "attention backward", "norm", "norm

@@ -105,7 +105,7 @@ double dtp_tasks_end_s(const struct dtp_tasks *t); /* end of the last task */
 struct dtp_tasks_filter {
     const char *ranks, *steps, *streams;
 };
-/* Whether v stands in "0,4..7". */
+/* Tells whether v stands in "0,4..7". */
 bool dtp_tasks_in_list(const char *list, long v);
 enum dtp_status dtp_tasks_select(struct dtp_arena *a, const struct dtp_tasks *t,
                                  const struct dtp_tasks_filter *filter, struct dtp_tasks **out,
@@ -117,7 +117,7 @@ enum dtp_status dtp_tasks_write(struct dtp_arena *a, const struct dtp_tasks *t, 
 enum dtp_status dtp_tasks_check_path(const char *path, struct dtp_err *err);
 /* About what the files of that name will take; 0: little, or packed (.gz). */
 double dtp_tasks_bytes(const struct dtp_tasks *t, const char *path);
-/* Whether a writer wants every rank and operation of a simulation (.et). */
+/* Tells whether a writer wants every rank and operation of a simulation (.et). */
 bool dtp_tasks_wants_all(const char *path);
 
 /* ---- reading back ---- */
@@ -131,7 +131,7 @@ void dtp_tasks_to_trace(struct dtp_arena *a, struct dtp_tasks *t, const char *fi
                         struct dtp_trace *out);
 /* Returns the bytes that one rank puts in, as traces count them: its share of an all-gather. */
 uint64_t dtp_tasks_in_bytes(const struct dtp_tasks_task *k);
-/* The tasks of a measured trace: device work, and the calls that launched it; waits as far as streams,
+/* Returns the tasks of a measured trace: device work, and the calls that launched it; waits as far as streams,
  * launches and collectives tell. all: operators of the host, too. */
 struct dtp_tasks *dtp_tasks_of_trace(struct dtp_arena *a, struct dtp_trace *trace, bool all);
 

@@ -64,7 +64,7 @@ struct open_lane {
     int depth;
 };
 
-/* Whether the task fits: after what has ended, inside what is under way. */
+/* Tells whether the task fits: after what has ended, inside what is under way. */
 static bool fits(struct open_lane *l, const struct place *p) {
     while (l->depth > 0 && l->end_ns[l->depth - 1] <= p->start_ns)
         l->depth--;

@@ -137,7 +137,7 @@ struct marks {
     int n;
 };
 
-/* The number behind "key:" of a header, or none. */
+/* Returns the number behind "key:" of a header, or none. */
 static long header_number(const char *header, const char *key, long none) {
     size_t n = strlen(key);
     for (const char *at = header; (at = strstr(at, key)); at += n) {
@@ -195,7 +195,7 @@ static enum dtp_status sizes_of(const struct dtp_workload *w, const struct dtp_c
     return DTP_OK;
 }
 
-/* The group of a collective of one phase. */
+/* Returns the stream for the group of a collective of one phase. */
 static enum dtp_workload_stream stream_of(const struct program *p, const char *word, int phase) {
     if (strstr(word, "_DP_EP"))
         return DTP_WORKLOAD_EXPERT_DATA;
@@ -232,7 +232,7 @@ static dtp_id forward(struct program *p, const struct dtp_workload *w, size_t fr
     return prev;
 }
 
-/* The last checkpoint at or before a layer. */
+/* Returns the last checkpoint at or before a layer. */
 static size_t checkpoint_before(const struct marks *m, size_t layer) {
     size_t best = layer;
     bool any = false;

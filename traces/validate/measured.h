@@ -63,7 +63,7 @@ enum dtp_status dtp_run_library_create(struct dtp_arena *a, struct dtp_run_libra
 void dtp_run_case_make(struct dtp_arena *a, struct dtp_run_library *library,
                        const struct dtp_run *run, struct dtp_run_case *out);
 
-/* Bytes of peak_mem, and what it means: "allocated", "reserved" or "device"; 0 when unknown. */
+/* Returns the bytes of peak_mem, and sets what it means: "allocated", "reserved" or "device"; 0 when unknown. */
 double dtp_run_peak_bytes(const struct dtp_run *run, const char **out_meaning);
 
 #endif

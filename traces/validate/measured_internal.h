@@ -89,7 +89,7 @@ struct dtp_run_library {
     size_t nframeworks;
 };
 
-/* Whether a cell holds the part that an entry asks for; NULL asks for none. */
+/* Tells whether a cell holds the part that an entry asks for; NULL asks for none. */
 static inline bool dtp_run_says(const char *cell, const char *part) {
     return !part || strstr(cell, part);
 }
