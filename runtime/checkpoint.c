@@ -258,7 +258,7 @@ void dtp_checkpoint_release(struct dtp_rank *r) {
     r->save_lock = 0;
 }
 
-/* The step under its final name: with a number behind it where that is taken, by a folder that may be the newest. */
+/* Gives the step its final name, with a number after it if that name is taken by a folder that may be the newest. */
 static enum dtp_status rename_step(struct dtp_arena *a, struct dtp_rank *r, const char *temporary,
                                    const char *name, const char **out) {
     const char *final = *out = name;

@@ -372,7 +372,7 @@ static enum dtp_status finish_gradients(struct dtp_rank *r) {
     return DTP_OK;
 }
 
-/* One more run, or the last one goes on: those of a unit lie one behind the other. */
+/* Adds a run, or extends the last one: those of a unit are contiguous. */
 static void add_run(struct dtp_rank *r, struct dtp_norm2_args *x, const struct dtp_norm2_run *run) {
     struct dtp_norm2_run *last = x->nruns > 0 ? &x->run[x->nruns - 1] : NULL;
     int64_t word = dtp_dtype_bytes(r->dev->grad_dtype);

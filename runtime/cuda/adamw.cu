@@ -11,7 +11,7 @@ enum { THREADS = 256 };
 
 static const int64_t max_blocks = int64_t{1} << 30;
 
-/* ---- squared norm: a block takes every so many chunks of the runs, laid one behind the other; the last block
+/* ---- squared norm: a block takes every so many chunks of the runs, laid end to end; the last block
  * to end adds the blocks' sums in their order ---- */
 
 enum { NORM_THREADS = 512, NORM_LOADS = 4, NORM_CHUNK = 4 * NORM_THREADS * NORM_LOADS };

@@ -1,4 +1,4 @@
-/* Pieces: operations with their arguments, one behind the other in a buffer of bytes. */
+/* A piece holds operations with their arguments, one after the other in a buffer of bytes. */
 #include "runtime/device/graphs.h"
 
 #include <stdlib.h>

@@ -132,7 +132,7 @@ static int best_fit(const struct dtp_heap *h, uint64_t need_bytes) {
     return best;
 }
 
-/* Cuts block i to need_bytes; the rest becomes a free block behind it. */
+/* Cuts block i to need_bytes; the rest becomes a free block after it. */
 static void split(struct dtp_heap *h, int i, uint64_t need_bytes) {
     struct block *b = &h->block[i];
     if (b->size_bytes == need_bytes)
@@ -179,7 +179,7 @@ void *dtp_heap_alloc(struct dtp_heap *h, enum dtp_mem class, const char *name, u
     return h->base + b->offset_bytes;
 }
 
-/* Joins block i with the one behind it when both are free. */
+/* Joins block i with the one after it if both are free. */
 static void join(struct dtp_heap *h, int i) {
     struct block *b = &h->block[i];
     if (b->name || b->after < 0 || h->block[b->after].name)

@@ -198,7 +198,7 @@ enum dtp_status dtp_head_backward(struct dtp_rank *r, struct dtp_chunk *c, struc
 
 /* ---- actions of a chunk ---- */
 
-/* From now on the microbatch at hand. */
+/* Makes a microbatch the current one, and returns it. */
 static struct dtp_micro *micro_of(struct dtp_rank *r, int chunk, int microbatch) {
     r->sequence = ((int64_t)r->layout.dp_rank * r->num_microbatches + microbatch) * r->dims.batch;
     if (r->o->dropout + r->o->attention_dropout > 0) {

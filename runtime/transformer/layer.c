@@ -277,8 +277,8 @@ static void out_grads(struct dtp_rank *r, struct dtp_unit *u, const struct dtp_l
     linear_grads(r, l, dx1, ctx, dwb);
 }
 
-/* The gradient behind a dropout, of all tokens, from dy [local tokens] before it: dy itself, or a copy that
- * is given back with dtp_tp_ungather(). */
+/* Applies a dropout to the gradient dy [local tokens] and gathers all tokens: the result is dy itself, or a copy that
+ * is released with dtp_tp_ungather(). */
 static enum dtp_status gather_dropped(struct dtp_rank *r, const struct dtp_unit *u,
                                       enum dtp_dropout_place place, void *dy, void **out) {
     struct dtp_residual_args x = dtp_layer_residual(r, u->layer, place);

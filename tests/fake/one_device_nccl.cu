@@ -107,7 +107,7 @@ ncclResult_t enqueue(words *w, cudaStream_t stream) {
 
 /* ---- kernels: slots are memory of the host, which no cache may answer for ---- */
 
-/* parts pieces of n words, from -> to, each so many words behind the one before. */
+/* Copies `parts` pieces of n words, from -> to, each so many words after the one before. */
 template <typename T>
 __global__ void copy_pieces(volatile T *to, size_t to_step, const volatile T *from,
                             size_t from_step, size_t n, int parts) {

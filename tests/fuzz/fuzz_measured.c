@@ -23,7 +23,7 @@ static const struct dtp_problem *problem(void) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct dtp_err err = {0};
     struct dtp_measured m;
-    char *text = malloc(size + 1); /* a copy lets a sanitizer see reads behind its end */
+    char *text = malloc(size + 1); /* a copy lets a sanitizer see reads past its end */
     if (!text)
         return 0;
     if (size > 0)

@@ -174,7 +174,7 @@ static void layer_forward(struct walk *w, bool keep_all) {
         give(w, all[i]);
 }
 
-/* The gradient behind a dropout: a copy also without sequence parallelism. */
+/* The gradient that went through a dropout is a copy also without sequence parallelism. */
 static void dropped(struct walk *w, bool there) {
     bool copy = w->drops, gathers = w->p.sequence_parallel;
     if (copy && there)

@@ -173,7 +173,7 @@ static void test_for_gpu(void) {
     CU_ASSERT(strcmp(c.gpu.name, "l40s") == 0);
     CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "RTX 40900", 0, 8, &c, &err), DTP_EUNSUPPORTED);
     CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "TPU", 0, 4, &c, &err), DTP_EUNSUPPORTED);
-    /* a maker alone names nothing, whatever stands behind the end of the name */
+    /* a maker alone names nothing, whatever follows the end of the name */
     CU_ASSERT_EQUAL(dtp_cluster_for_gpu(a, "NVIDIA\0H100", 80, 8, &c, &err), DTP_EUNSUPPORTED);
 }
 

@@ -89,7 +89,7 @@ static void test_parts(void) {
         CU_ASSERT(r.run[i].start_s == starts[i]);
 }
 
-/* No work is lost but what lies behind the last checkpoint; the mean number of failures is right. */
+/* No work is lost but what was done after the last checkpoint; the mean number of failures is right. */
 static void test_failures(void) {
     enum { N = 400 };
     struct row rows[N];

@@ -74,7 +74,7 @@ static void test_parse(void) {
     CU_ASSERT(dtp_measured_parse("", p, &m, NULL) == DTP_EUSAGE);
 }
 
-/* A bracket that stays open: no byte behind the text is read. */
+/* If a bracket stays open, no byte after the text is read. */
 static void test_open_bracket(void) {
     struct dtp_measured m;
     char *open = strdup("a label that is long (in: 3");

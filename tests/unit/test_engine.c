@@ -124,7 +124,7 @@ static void test_equal_ends_are_equal(void) {
     expect_end(0, 7000);
 }
 
-/* start, cause and end of a flow behind a latency: the latency counts from start. */
+/* start, cause and end of a flow after a latency: the latency counts from start. */
 static void test_start_is_when_dependencies_are_met(void) {
     fresh(1, (double[]){1});
     dtp_id a = compute(1, DTP_NONE), b = flow(1, 2, 0.5, 0.25);

@@ -243,7 +243,7 @@ static void test_reduce(void) {
     near(step_of(&c, DTP_SCHED_1F1B), 3 + 3 * 4);
 }
 
-/* Gathers behind the first forward: unit k waits until (k + 1) g. */
+/* Gathers overlap the first forward: unit k waits until (k + 1) g. */
 static void test_gather(void) {
     struct dtp_costs c = case_costs(arena, 1, 1, 2, (struct case_times){1, 1, 1});
     c.stage[0].nreduce = 2;

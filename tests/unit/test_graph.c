@@ -96,7 +96,7 @@ static void test_uses_of_one_resource_are_added_up(void) {
     }
 }
 
-/* Two tasks behind each other on one link: their uses are there once, and the times those of two copies. */
+/* Two tasks follow each other on one link: their uses are stored once, and the times are those of two copies. */
 static void test_uses_that_tasks_share_are_kept_once(void) {
     const struct dtp_use links[] = {{0, DTP_USE_LINK, 1}, {1, DTP_USE_LINK, 2}};
     struct dtp_timeline timeline[2];
@@ -148,7 +148,7 @@ static void test_a_cycle_is_found_and_its_tasks_named(void) {
     dtp_graph_dep(&graph, 4, 2); /* 2 waits for 4 waits for 3 waits for 2 */
     dtp_graph_dep(&graph, 3, 4);
     dtp_graph_dep(&graph, 2, 3);
-    dtp_graph_dep(&graph, 4, 5); /* behind the cycle, not on it */
+    dtp_graph_dep(&graph, 4, 5); /* after the cycle, not on it */
     CU_ASSERT_EQUAL(dtp_graph_freeze(&graph, &err), DTP_EINPUT);
     CU_ASSERT_STRING_EQUAL(err.msg,
                            "dependency cycle of 3 tasks: task 2 (tag 102) waits for task 4 "

@@ -312,7 +312,7 @@ static void test_multi_token(void) {
                    layer + 2 * s * (2 * h * h) + 2 * s * h * v));
 }
 
-/* Counts of a stretch of layers, depths behind the last too, are those of its layers one by one. */
+/* Counts of a stretch of layers, depths after the last too, are those of its layers one by one. */
 static void test_kinds_counted(void) {
     for (int first = 0; first <= 6; first++)
         for (int step = 1; step <= 3; step++)

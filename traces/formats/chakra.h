@@ -69,7 +69,7 @@ enum dtp_status dtp_chakra_read_json(struct dtp_arena *a, struct dtp_source *sou
 /* For each of dep[]: the index of its node, UINT32_MAX where there is none. */
 uint32_t *dtp_chakra_targets(struct dtp_arena *a, const struct dtp_chakra *graph);
 
-/* Making a graph. A node that says nothing yet; its dependencies begin behind those there are. */
+/* Returns a node that says nothing yet, for a graph that is made; its dependencies begin after those that exist. */
 struct dtp_chakra_node dtp_chakra_node_init(const struct dtp_chakra *g);
 void dtp_chakra_add_node(struct dtp_arena *a, struct dtp_chakra *g,
                          const struct dtp_chakra_node *node);

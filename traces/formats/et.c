@@ -14,7 +14,7 @@
 struct et_values {
     uint64_t elements, bytes, element_bytes; /* sizes of the tensors in the first value */
     const char *text;                        /* the first string, or "" */
-    const int64_t *split[2];                 /* the lists of integers behind it */
+    const int64_t *split[2];                 /* the lists of integers after it */
     size_t nsplit[2], nsplits;
 };
 

@@ -101,7 +101,7 @@ static bool take_event(struct dtp_scalars *out, struct dtp_bytes b) {
     struct dtp_proto_field f;
     struct dtp_bytes summary = {0}, again = b;
     int64_t step = 0;
-    while (b.at < b.end) { /* the step may stand behind the summary */
+    while (b.at < b.end) { /* the step may stand after the summary */
         if (!dtp_proto_next(&b, &f))
             return false;
         if (f.number == 2 && f.wire == DTP_WIRE_VARINT)

@@ -389,7 +389,7 @@ static bool parts_labels(char c) {
     return c == '|' || c == ',' || c == '[' || c == ']' || c == '{' || c == '\n';
 }
 
-/* The label reaches back to the value before it, to a bar, comma or bracket, to a dash or colon with a space behind,
+/* The label reaches back to the value before it, to a bar, comma or bracket, to a dash or colon with a space after it,
  * or to two spaces. */
 const char *dtp_label_next(const char *from, struct dtp_label *out) {
     for (const char *at = from; *at; at++) {

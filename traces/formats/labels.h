@@ -32,7 +32,7 @@ struct dtp_meaning {
     double unit; /* unit of a number without one */
 };
 
-/* Tells whether a comma of the text stands between digits, three of them behind it. */
+/* Tells whether a comma of the text stands between digits, three of them after it. */
 bool dtp_groups_thousands(const char *text, const char *comma);
 /* 1,234.5 1.2K 3M nan -inf; what follows (a unit, a parenthesis) does not matter. *out_n: where it ends. */
 bool dtp_number_read(const char *text, size_t n, double *out, size_t *out_n);

@@ -7,7 +7,7 @@ void dtp_lines_init(struct dtp_lines *l, struct dtp_arena *a, struct dtp_source 
     l->buf = DTP_NEW(a, char, l->capacity + 1);
 }
 
-/* Moves what is left to the front and reads more behind it. */
+/* Moves what is left to the front and reads more after it. */
 static enum dtp_status refill(struct dtp_lines *l, struct dtp_err *err) {
     size_t left = l->end - l->at, n;
     memmove(l->buf, l->buf + l->at, left);

@@ -325,7 +325,7 @@ static bool take_other(struct log_state *s, const char *line) {
 }
 
 static bool take_train(struct log_state *s, char *line) {
-    bool bar = take_bar(s, line); /* other lines may stand behind it */
+    bool bar = take_bar(s, line); /* other lines may follow it */
     return take_iteration(s, line) || take_maxtext(s, line) || take_titan(s, line) ||
            take_deepspeed_times(s, line) || take_deepspeed_rate(s, line) || take_list(s, line) ||
            take_trainer(s, line) || take_other(s, line) || bar;

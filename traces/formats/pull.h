@@ -52,7 +52,7 @@ enum dtp_status dtp_pull_open(struct dtp_pull *p, char brace, struct dtp_err *er
 enum dtp_status dtp_pull_open_or_skip(struct dtp_pull *p, char brace, bool *out_open,
                                       struct dtp_err *err);
 /* Tells whether another element of the array, or member of the object, follows; at the end its closing brace is taken.
- * False, too, where that fails: *out_status says which, and is to be returned or tried behind the loop. */
+ * It is false, too, if that fails: *out_status says which, and is to be returned or tried after the loop. */
 bool dtp_pull_element(struct dtp_pull *p, enum dtp_status *out_status, struct dtp_err *err);
 bool dtp_pull_member(struct dtp_pull *p, struct dtp_text *out_key, enum dtp_status *out_status,
                      struct dtp_err *err);

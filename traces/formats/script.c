@@ -19,7 +19,7 @@ struct shell_variable {
 };
 
 struct block {
-    bool is_case, taken, runs; /* a branch of it was taken; the branch at hand runs */
+    bool is_case, taken, runs; /* a branch of it was taken; the current branch runs */
     bool pattern;              /* a pattern comes next */
     const char *subject;       /* subject of a case */
     bool first;                /* an open question is decided for the first branch */

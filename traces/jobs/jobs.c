@@ -65,7 +65,7 @@ static enum dtp_job_status jobs_status(const char *word) {
 
 /* ---- dates ---- */
 
-/* n digits at *at as a number; *at moves behind them and behind the separator, if it is there. */
+/* Reads n digits at *at as a number; *at moves past them and past the separator, if it is there. */
 static bool take_digits(const char **at, int n, const char *separators, int *out) {
     *out = 0;
     for (int i = 0; i < n; i++, ++*at) {

@@ -57,7 +57,7 @@ static const struct span *record_around(const struct span *v, size_t n,
     return &v[low - 1];
 }
 
-/* Elements of the tensor "[2,512]" at *at, which moves behind it; 0: there is none. */
+/* Returns the elements of the tensor "[2,512]" at *at, which moves past it; 0: there is none. */
 static uint64_t elements_at(char **at) {
     uint64_t n = 1;
     *at += strcspn(*at, "0123456789]");

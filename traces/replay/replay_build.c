@@ -240,7 +240,7 @@ static bool is_overlapped(const struct replay_state *s, const struct replay_work
 }
 
 /* Nothing waits for a loose collective. The last of a step is not loose: what needs the results of all
- * (the optimizer) is behind it, and its stream runs in order. */
+ * (the optimizer) comes after it, and its stream runs in order. */
 static void find_loose(struct replay_state *s) {
     for (size_t r = 0; s->options->overlap && r < s->t->nranks; r++) {
         struct replay_rank *q = &s->rank[r];

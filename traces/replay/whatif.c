@@ -148,7 +148,7 @@ static struct dtp_coll_cost cost_of(const struct span *x, double bytes) {
         dtp_p2p_cost(x->c, 0, x->stride, 1, bytes, &cost);
         return cost;
     }
-    /* groups of this stride lie as those of dp behind as many ranks of tp */
+    /* groups of this stride lie as those of dp with as many ranks of tp inside */
     if (dtp_placement_init(&p, x->c, &(struct dtp_sizes){x->stride, 1, x->size, 1, 1},
                            "tp-cp-dp-pp", NULL) != DTP_OK)
         return cost;

@@ -57,7 +57,7 @@ static bool kind_of(int64_t comm_type, enum dtp_collective *out) {
 
 /* ---- order of nodes on their resources: one in which every dependency comes first ---- */
 
-/* Each data dependency that has a node: counts it, or puts the waiting node behind that node. */
+/* Counts each data dependency that has a node, or puts the waiting node on the list of that node. */
 struct waiting {
     uint32_t *npred, *first, *succ;
     bool counting;

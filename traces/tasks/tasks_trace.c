@@ -196,7 +196,7 @@ static void convert_event(struct convert *c, size_t rank, size_t i, const char *
     c->task_of[rank][i] = dtp_tasks_add(c->t, &k);
 }
 
-/* By time, so that a task stands behind what it waits for. */
+/* Orders tasks by time, so that each stands after what it waits for. */
 struct at {
     int64_t start_ns;
     uint32_t rank, event;

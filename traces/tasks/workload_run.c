@@ -35,7 +35,7 @@ static enum dtp_status start(struct program *p, const struct dtp_sizes *sizes, c
     return DTP_OK;
 }
 
-/* A task behind `after` (and what its stream did before). */
+/* Adds a task that waits for `after` (and for what its stream did before). */
 static dtp_id add(struct program *p, enum dtp_workload_stream stream, const char *name,
                   double time_s, dtp_id after) {
     dtp_id id = dtp_graph_add(
@@ -137,7 +137,7 @@ struct marks {
     int n;
 };
 
-/* Returns the number behind "key:" of a header, or none. */
+/* Returns the number after "key:" of a header, or none. */
 static long header_number(const char *header, const char *key, long none) {
     size_t n = strlen(key);
     for (const char *at = header; (at = strstr(at, key)); at += n) {

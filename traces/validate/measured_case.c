@@ -118,7 +118,7 @@ static void add_note(struct dtp_arena *a, struct dtp_run_case *c, const char *te
     c->note = *c->note ? dtp_arena_printf(a, "%s; %s", c->note, text) : text;
 }
 
-/* A word begins at the start, behind what is no letter or digit, and at a capital: "My-FSDP", "LLMFoundry". */
+/* A word begins at the start, after what is no letter or digit, and at a capital: "My-FSDP", "LLMFoundry". */
 static bool begins_word(const char *name, const char *at) {
     if (at == name || !isalnum((unsigned char)at[-1]))
         return true;
