@@ -17,7 +17,7 @@ static const char *data_text(struct dtp_arena *a, const struct dtp_data *d) {
                             crc);
 }
 
-/* Without what does not change a value: names, defaults of a run, published numbers. */
+/* Writes the model without what does not change a value: names, defaults of a run, published numbers. */
 static void put_model(struct dtp_json_out *w, const struct dtp_model *model) {
     struct dtp_model m = *model;
     m.name = m.title = m.source = NULL;
@@ -36,7 +36,7 @@ static void put_training(struct dtp_json_out *w, const struct dtp_run_options *o
     put_model(w, o->model);
     dtp_json_kv_int(w, "seq", o->seq);
     dtp_json_kv_int(w, "batch", o->plan.global_batch_size);
-    dtp_json_kv_string(w, "seed", seed); /* a number of JSON has 53 bits */
+    dtp_json_kv_string(w, "seed", seed); /* a JSON number has only 53 bits */
     dtp_json_kv_string(w, "data", data);
     dtp_json_put_key(w, "optimizer");
     dtp_json_object(w);

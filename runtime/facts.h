@@ -1,11 +1,11 @@
-/* facts.h: what a run trains, as one line of JSON, for checkpoints and for ranks that meet.
+/* facts.h: says what a run trains in one line of JSON, for checkpoints and for the rendezvous of ranks.
  *
  *   {"training": {"model": {...}, "seq", "batch", "seed", "data", "optimizer": {...}, "dropout": {...}},
  *    "job": {"version", "backend", "dtype", "steps", "rates": {...}, "plan": {...}}}
  *
- * A checkpoint goes on only where "training" is the same; "job" may change between runs, but not between
- * the ranks of one. Names and sources of a model are left out: its architecture is what counts. Data is
- * told by its length and CRC-32, since hosts may keep it under different paths.
+ * A run resumes from a checkpoint only if "training" is the same; "job" may change between runs, but not between
+ * the ranks of one. Names and sources of a model are left out, since only its architecture counts. Data is
+ * identified by its length and CRC-32, since hosts may keep it under different paths.
  */
 #ifndef DTP_RUNTIME_FACTS_H
 #define DTP_RUNTIME_FACTS_H

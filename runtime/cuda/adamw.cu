@@ -1,4 +1,4 @@
-/* The optimizer: the squared norm of the gradients, their scale, and AdamW, each over many tensors in one
+/* The optimizer computes the squared norm of the gradients, their scale, and AdamW, each over many tensors in one
  * launch. */
 #include "runtime/cuda/kernels.cuh"
 
@@ -11,8 +11,8 @@ enum { THREADS = 256 };
 
 static const int64_t max_blocks = int64_t{1} << 30;
 
-/* ---- squared norm: a block takes every so many chunks of the runs, laid end to end; the last block
- * to end adds the blocks' sums in their order ---- */
+/* ---- squared norm: the runs are laid end to end and cut into chunks, of which a block takes those
+ * at a fixed stride; the last block to end adds the blocks' sums in their order ---- */
 
 enum { NORM_THREADS = 512, NORM_LOADS = 4, NORM_CHUNK = 4 * NORM_THREADS * NORM_LOADS };
 struct NormRun {
@@ -107,7 +107,7 @@ extern "C" void dtp_cuda_clip_scale(struct dtp_dev *d, float *scale, const float
 
 /* ---- AdamW ---- */
 
-/* AdamW (Loshchilov 2019, algorithm 2) over many tensors in one launch: a block finds its tensor from
+/* One launch runs AdamW (Loshchilov 2019, algorithm 2) over many tensors: a block finds its tensor from
  * the first block of each. */
 enum { ADAM_TENSORS = 56, ADAM_CHUNK = 4 * THREADS * 4 };
 struct AdamTensor {
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(THREADS) adamw(const __grid_constant__ AdamBat
         which++;
     const AdamTensor &t = b.t[which];
     float scale = b.grad_scale ? *b.grad_scale : 1.0f;
-    if (scale == 0.0f) /* a step that is skipped */
+    if (scale == 0.0f) /* the step is skipped */
         return;
     int64_t begin = static_cast<int64_t>(blockIdx.x - t.first_block) * ADAM_CHUNK;
     int64_t end = begin + ADAM_CHUNK < t.n ? begin + ADAM_CHUNK : t.n;

@@ -1,4 +1,4 @@
-/* cuDNN's attention in the device: opened when found, one plan per shape and pass, kept. Without cuDNN's
+/* The device opens cuDNN's attention if it is found, and keeps one plan per shape and pass. Without cuDNN's
  * headers at build time there is none. */
 #include <stdlib.h>
 #include <string.h>

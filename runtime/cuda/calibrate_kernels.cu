@@ -269,7 +269,7 @@ template <class P, class G, class S>
 __global__ void adamw_kernel(const AdamChunk *chunks, AdamTensors<P, G, S> t) {
     AdamChunk c = chunks[blockIdx.x];
     const float beta1 = 0.9f, beta2 = 0.95f, lr = 1e-4f, decay = 0.1f, epsilon = 1e-8f;
-    const float correct1 = 0.1f, correct2 = 0.05f; /* first step */
+    const float correct1 = 0.1f, correct2 = 0.05f; /* corrections of the first step */
 
     for (size_t i = threadIdx.x; i < c.n / VECTOR; i += THREADS) {
         size_t at = c.first + i * VECTOR;
@@ -313,7 +313,7 @@ ADAMW(bf16, float, float);
 
 /* Below, rows and columns are divided in 32 bits: a 64-bit division costs as much as the memory access. */
 
-/* [a][b][d] -> [b][a][d], d contiguous. */
+/* Turns [a][b][d] into [b][a][d], with d contiguous. */
 __global__ void swap_kernel(const Bf8 *x, Bf8 *y, uint32_t a, uint32_t b, uint32_t d8) {
     uint32_t i = blockIdx.x * THREADS + threadIdx.x;
     uint32_t row = i / d8, at = i - row * d8, ia = row / b, ib = row - ia * b;
@@ -350,7 +350,7 @@ void transpose(const bf16 *x, bf16 *y, size_t rows, size_t cols, cudaStream_t st
     transpose_kernel<<<grid, dim3(TILE / 2, TILE_ROWS), 0, stream>>>(x, y, rows, cols);
 }
 
-/* Columns of a, then of b. */
+/* A row of y has the columns of a, then those of b. */
 __global__ void cat_kernel(const Bf8 *a, const Bf8 *b, Bf8 *y, uint32_t vectors, uint32_t na,
                            uint32_t nb) {
     uint32_t i = blockIdx.x * THREADS + threadIdx.x;
@@ -449,7 +449,7 @@ __global__ void column_sums_kernel(const bf16 *x, float *partial, size_t rows, s
         partial[blockIdx.y * cols + out] = total;
     }
 }
-/* 32 columns a block, 32 threads a column. */
+/* A block has 32 columns, and a column has 32 threads. */
 __global__ void sum_bands_kernel(const float *partial, float *out, size_t bands, size_t cols) {
     __shared__ float part[32][33];
     size_t lane = threadIdx.x, first = threadIdx.y, c = blockIdx.x * 32 + lane;
@@ -495,7 +495,7 @@ __device__ static float block_sum(float v, float *shared, bool largest = false) 
     return total;
 }
 
-/* A row of at most NV vectors a thread; vector j of a thread is j * blockDim + thread. */
+/* A thread has at most NV vectors of a row; its vector j is j * blockDim + thread. */
 template <int NV>
 __device__ static void load_row(const bf16 *x, size_t vectors, float v[NV][VECTOR], float other) {
 #pragma unroll
@@ -562,7 +562,7 @@ template <int NV, bool RMS> __global__ void norm_kernel(NormArgs n) {
         n.saved[row] = make_float2(mean, r);
 }
 
-/* dx = r (w dy - mean(w dy) - xhat mean(w dy xhat)); a block walks rows and keeps the sums for the
+/* Computes dx = r (w dy - mean(w dy) - xhat mean(w dy xhat)); a block walks rows and keeps the sums for the
  * weight and bias gradients in registers until the end. */
 template <int NV, bool RMS> __global__ void norm_backward_kernel(NormArgs n) {
     __shared__ float shared[32];
@@ -609,7 +609,7 @@ template <int NV, bool RMS> __global__ void norm_backward_kernel(NormArgs n) {
     }
 }
 
-/* Threads and vectors a thread of a row: 2 or 4 vectors, as few threads as that takes. */
+/* Returns the number of threads of a row, each with 2 or 4 vectors: as few threads as that takes. */
 static unsigned row_threads(size_t cols, int vectors_each) {
     size_t n =
         (cols / VECTOR + static_cast<size_t>(vectors_each) - 1) / static_cast<size_t>(vectors_each);

@@ -1,4 +1,4 @@
-/* The block of memory-bound kernels. */
+/* This block times memory-bound kernels. */
 #include <algorithm>
 #include <random>
 
@@ -6,7 +6,7 @@
 
 namespace cal {
 
-/* Footprint of a case, filled in operand by operand. */
+/* The footprint of a case is filled in operand by operand. */
 struct Operands {
     Bench &b;
     size_t footprint = 0;
@@ -21,7 +21,7 @@ struct Operands {
     }
 };
 
-/* Device memory that no rotation needs: token ids, sums. */
+/* This device memory needs no rotation: token ids, sums. */
 template <class T> class Device {
   public:
     explicit Device(size_t n) {

@@ -1,8 +1,8 @@
-/* Communicators of NCCL, which is opened at run time (nccl_open.c): one per group, and for pipelines one per
- * edge of the ring of stages, direction (forward, backward) and sense (with the ring, or against it as V-shaped
- * schedules go) that the plan has, each used on one stream of each end, so that no transfer waits for an unrelated
- * one. NCCL has no tags: between two ranks, transfers of a direction are received in the order in which they are
- * sent, which holds for the schedules' F, B and I. Ids travel over the communicator of host memory. */
+/* NCCL is opened at run time (nccl_open.c). Each group has one communicator. A pipeline has one for each edge of the
+ * ring of stages, direction (forward, backward) and sense (with the ring, or against it as V-shaped schedules go) of
+ * the plan. Each is used on one stream of each end, so that no transfer waits for an unrelated one. NCCL has no tags:
+ * between two ranks, transfers of a direction are received in the order in which they are sent, which holds for the
+ * schedules' F, B and I. Ids travel over the communicator of host memory. */
 #include <string.h>
 
 #include "runtime/cuda/nccl_internal.h"
@@ -41,7 +41,7 @@ static bool of_stages(enum dtp_group_kind kind) {
     return kind == DTP_GROUP_PP || kind == DTP_GROUP_PP_RING || kind == DTP_GROUP_PP_AGAINST;
 }
 
-/* Ids that member me makes; each has a thread that waits for those who join. */
+/* Returns how many ids this rank makes; each has a thread that waits for those who join. */
 static int num_ids(enum dtp_group_kind kind, const struct dtp_comm_group *g) {
     bool last = g->me == g->size - 1;
     if (!of_stages(kind))
@@ -64,7 +64,7 @@ static enum dtp_status join_edge(struct dtp_nccl *n, const struct dtp_comm_group
     return DTP_OK;
 }
 
-/* Every other edge, then those between them: each rank is in one of them at a time. */
+/* Joins every other edge, then those between them, so that each rank is in one of them at a time. */
 static enum dtp_status join_edges(struct dtp_nccl *n, const struct dtp_comm_group *g,
                                   enum dtp_group_kind kind, const ncclUniqueId (*ids)[NDIRECTIONS],
                                   struct edge *out, struct dtp_err *err) {
@@ -124,7 +124,7 @@ static enum dtp_status open_known(struct dtp_nccl *n, enum dtp_group_kind kind,
     return DTP_OK;
 }
 
-/* Communicators that this rank has in a group. */
+/* Returns how many communicators this rank has in a group. */
 static int num_comms(enum dtp_group_kind kind, const struct dtp_comm_group *g) {
     bool first = g->me == 0, last = g->me == g->size - 1;
     if (!of_stages(kind))
@@ -156,7 +156,7 @@ static enum dtp_status end_old(struct dtp_nccl *n, struct dtp_err *err) {
             n->all[nall++] = n->all[i];
         else
             old[nold++] = n->all[i];
-    n->nall = nall; /* first: where one fails, none may end twice when the run does */
+    n->nall = nall; /* set first: if one fails, none may end twice at the end of the run */
     for (int i = 0; i < nold; i++)
         TRY_NCCL(n, ncclCommDestroy, old[i]);
     return DTP_OK;
@@ -164,7 +164,7 @@ static enum dtp_status end_old(struct dtp_nccl *n, struct dtp_err *err) {
 
 /* Ends old communicators on all ranks if some GPU lacks the memory for ncomms more. */
 static enum dtp_status make_room(struct dtp_nccl *n, int ncomms, struct dtp_err *err) {
-    /* H200, NCCL 2.28: nine of two GPUs, connected, take 3.9 GiB */
+    /* on H200 with NCCL 2.28 nine connected communicators of two GPUs take 3.9 GiB */
     const double comm_bytes = 0.45 * DTP_GIB;
     struct dtp_comm_group *world;
     size_t free_bytes = 0, all_bytes;
@@ -305,8 +305,8 @@ static enum dtp_status nccl_all_to_all(struct dtp_comm_group *g, enum dtp_stream
     return result(c, c->ncclGroupEnd(), "ncclGroupEnd", err);
 }
 
-/* Activations leave for the next stage and gradients come from it; the other two use the other edge.
- * A schedule that turns round (V-shaped) goes against that. */
+/* Activations are sent to the next stage and gradients come from it on one edge; activations that come and gradients
+ * that are sent use the other edge. A V-shaped schedule reverses that where it turns round. */
 struct way {
     ncclComm_t comm;
     int other; /* rank of the peer in it */

@@ -1,4 +1,4 @@
-/* Measuring the CPU: the kernel sweep. Every process walks the same list; rank 0's times count. */
+/* Measures the CPU by the kernel sweep. Every process walks the same list; rank 0's times count. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,14 +30,14 @@ struct sweep {
     int n; /* entries so far */
 };
 
-/* Classes of memory-bound kernels, then a large copy, the gap between kernels, SwiGLU forward, backward. */
+/* The entries are classes of memory-bound kernels, a large copy, the gap between kernels, SwiGLU forward, backward. */
 enum { NCLASSES = 13, NGATED = 2 };
 struct class_row {
     enum dtp_kernel kernel;
     void (*run)(void *context, int i);
     int64_t rows, cols;
 };
-/* One entry of the sweep: the median time of repeats of `run` that take target_s. */
+/* Returns one entry of the sweep: the median time of repeats of `run`, which take target_s together. */
 static double typical_s(void (*run)(void *context, int i), void *context, double target_s) {
     enum { LEAST = 5, MOST = 400 };
     double sample_s[MOST], sum_s = 0;
@@ -52,13 +52,13 @@ static double typical_s(void (*run)(void *context, int i), void *context, double
     return dtp_median_high(sample_s, (size_t)n);
 }
 
-/* The i-th of the places that n floats have in a pool. */
+/* Returns the i-th of the places that n floats have in a pool. */
 static float *part(float *pool, int64_t n, int i) {
     int64_t places = n > 0 && POOL_FLOATS / n > 1 ? POOL_FLOATS / n : 1;
     return pool + i % places * n;
 }
 
-/* The next time of the board, if it is the least so far. */
+/* Notes the next time on the board, if it is the least so far. */
 static void note(struct sweep *s, double time_s) {
     if (s->writes && (s->time_s[s->n] <= 0 || time_s < s->time_s[s->n]))
         s->time_s[s->n] = time_s;
@@ -229,7 +229,7 @@ static void run_rope(void *context, int i) {
     c->s->ops->rope(c->s->dev, &x);
 }
 
-/* Clipping's norm and the update. */
+/* Runs the norm for clipping and the update. */
 static void run_optimizer(void *context, int i) {
     struct class_run *c = context;
     struct sweep *s = c->s;
@@ -247,7 +247,7 @@ static void run_optimizer(void *context, int i) {
     s->ops->adamw(s->dev, &h, &t, 1);
 }
 
-/* A kernel of hardly any work with the tensor it writes. */
+/* Runs a kernel that does very little, and allocates the tensor that it writes. */
 static void run_gap(void *context, int i) {
     enum { CALLS = 64, LIVE = 64 };
     struct class_run *c = context;
@@ -301,7 +301,7 @@ struct gemm {
     struct dtp_gemm_args g;
 };
 
-/* Weights stay, activations move. */
+/* Weights stay at one address, activations move. */
 static void run_gemm(void *context, int i) {
     struct gemm *x = context;
     struct dtp_gemm_args g = x->g;
@@ -382,7 +382,7 @@ static void run_attention(void *context, int i) {
         t->s->ops->attention_forward(t->s->dev, &x);
 }
 
-/* Forward, then backward: the tables' order, groups innermost. */
+/* Measures forward, then backward, in the order of the tables with groups innermost. */
 static void attentions(struct sweep *s, int ngroups, double dropout) {
     for (int i = 0; i < 2 * NSEQ * NDIM * ngroups; i++) {
         int at = i / ngroups;
@@ -409,8 +409,8 @@ struct job {
     struct dtp_measure_board *board;
 };
 
-/* Activations early in training: about normal, a quarter wide. Without any pattern, since functions such
- * as tanh branch on their argument and processors learn patterns. */
+/* Allocates activations as they are early in training: about normal, a quarter wide. They have no pattern, since
+ * functions such as tanh branch on their argument and processors learn patterns. */
 static float *take(struct sweep *s, int64_t n) {
     float *p = dtp_heap_alloc(s->dev->heap, DTP_MEM_BUFFERS, "measure", (uint64_t)n * sizeof *p);
     struct dtp_rng rng = dtp_rng_stream(1, (uint64_t)n);

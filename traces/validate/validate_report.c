@@ -18,7 +18,7 @@ struct grouping {
 struct subset {
     const struct grouping *by; /* NULL: all rows */
     const char *value;
-    bool extrapolated; /* only those, else only those inside the calibration */
+    bool extrapolated; /* rows beyond the calibration only, else rows inside it only */
 };
 
 /* ---- which rows ---- */
@@ -29,7 +29,7 @@ static bool has_value(const struct grouping *g, const struct dtp_validated *row,
     return x && strcmp(x, value) == 0;
 }
 
-/* ctx: struct subset */
+/* ctx is a struct subset. */
 static bool in_subset(const void *ctx, const struct dtp_validated *row) {
     const struct subset *s = ctx;
     return row->extrapolated == s->extrapolated && (!s->by || has_value(s->by, row, s->value));
@@ -45,7 +45,7 @@ static const char *key_gpu(const struct dtp_validated *row) {
     return row->run->gpu;
 }
 
-/* A number by octaves. */
+/* Names the power-of-two range of a number. */
 static const char *octave(int v) {
     static const char *const names[] = {"1", "2-3", "4-7", "8-15", "16-31", "32-63", "64 and more"};
     int i = 0;
@@ -100,7 +100,7 @@ static const struct grouping groupings[] = {{"file", key_file, false},
                                             {"recompute", key_recompute, true},
                                             {NULL, NULL, false}};
 
-/* Distinct values of a key, in order of first appearance. */
+/* Lists the distinct values of a key, in order of first appearance. */
 static size_t distinct_values(struct dtp_arena *a, const struct dtp_validation *v, row_key *key,
                               const char ***out) {
     const char **value = DTP_NEW(a, const char *, v->runs.n + 1);
@@ -119,7 +119,7 @@ static size_t distinct_values(struct dtp_arena *a, const struct dtp_validation *
     return n;
 }
 
-/* g NULL: of all rows. */
+/* g is NULL for all rows. */
 static int count_unsupported(const struct dtp_validation *v, const struct grouping *g,
                              const char *value) {
     int n = 0;
@@ -170,7 +170,7 @@ static void print_table(struct dtp_arena *a, FILE *f, const struct dtp_validatio
         print_line(a, f, v, "outside the calibration", &outside, 0);
 }
 
-/* Means and medians over the cells of a file; file NULL: of all. */
+/* A summary holds means and medians over the cells of a file; file is NULL for those of all files. */
 struct cells_summary {
     size_t n;
     double spearman, kendall, top1, top5, median_top1, median_top5;
@@ -238,7 +238,7 @@ static void print_cells(struct dtp_arena *a, FILE *f, const struct dtp_validatio
     print_summary(f, "all", &all);
 }
 
-/* The three largest parts of the prediction. */
+/* Prints the three largest parts of the prediction. */
 static void print_parts(FILE *f, const struct dtp_validated *row) {
     const struct {
         const char *name;
@@ -331,7 +331,7 @@ static void print_constants(struct dtp_arena *a, FILE *f, const struct dtp_valid
     }
 }
 
-/* Each schedule that no row could be predicted with, once. */
+/* Prints once each schedule that no row could be predicted with. */
 static void print_unknown_schedules(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
     bool *done = DTP_NEW(a, bool, v->runs.n + 1);
     for (size_t i = 0; i < v->runs.n; i++) {
@@ -347,7 +347,7 @@ static void print_unknown_schedules(struct dtp_arena *a, FILE *f, const struct d
     }
 }
 
-/* Why rows were not predicted, each reason once, with the first row that has it. */
+/* Prints why rows were not predicted: each reason once, with the first row that has it. */
 static void print_unsupported(struct dtp_arena *a, FILE *f, const struct dtp_validation *v) {
     enum { MOST_SHOWN = 12 };
     bool *done = DTP_NEW(a, bool, v->runs.n + 1);
