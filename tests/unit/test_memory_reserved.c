@@ -277,7 +277,8 @@ static void test_deferred_in_pipeline(void) {
 }
 
 /* First stages of the playbook's pipelines are compared with a replay as above that also makes the copies
- * of ZeRO-1's gather (for each rank's piece and all in one) after the first step's backward, and the moments before them. */
+ * of ZeRO-1's gather (for each rank's piece and all in one) after the first step's backward, and the moments before
+ * them. */
 static void test_replay_of_pipelines(void) {
     static const struct {
         int hidden, layers;
