@@ -335,7 +335,7 @@ static enum dtp_status serve(const struct dtp_endpoint *e, const struct dtp_err 
     for (size_t i = 0; i < n; i++)
         s.visitor[i].fd = -1;
     if (why)
-        end_job(&s, why->status, dtp_arena_printf(a, "rank 0 cannot start: %s", why->msg));
+        end_job(&s, (int)why->status, dtp_arena_printf(a, "rank 0 cannot start: %s", why->msg));
     gather(&s);
     for (size_t i = 0; i < n; i++)
         leave(&s.visitor[i]);

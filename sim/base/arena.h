@@ -49,6 +49,6 @@ char *dtp_arena_vprintf(struct dtp_arena *a, const char *format, va_list args)
 typedef void dtp_oom_fn(const char *arena, size_t bytes);
 void dtp_arena_set_oom(dtp_oom_fn *fn);
 /* Calls it where another library had no memory: `what` for so many bytes, 0 where it does not say. */
-_Noreturn void dtp_out_of_memory(const char *what, size_t bytes);
+__attribute__((noreturn)) void dtp_out_of_memory(const char *what, size_t bytes);
 
 #endif
