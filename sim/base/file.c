@@ -30,28 +30,39 @@ static bool is_beyond(size_t bytes, size_t limit_bytes, struct dtp_err *err) {
     return true;
 }
 
-static enum dtp_status read_all(struct dtp_arena *a, FILE *f, size_t limit_bytes, struct dtp_str *s,
-                                struct dtp_err *err) {
-    char chunk[1 << 16];
+/* A file is read in pieces and joined: a string that doubles leaves its old blocks behind, of an endless stream four
+ * times the limit. */
+struct piece {
+    struct piece *next;
     size_t n;
+    char at[1 << 16];
+};
+
+static enum dtp_status read_pieces(struct dtp_arena *scratch, FILE *f, size_t limit_bytes,
+                                   struct piece **out, size_t *out_n, struct dtp_err *err) {
     struct stat st;
-    *s = (struct dtp_str){.a = a};
-    /* room for all of a regular file at once: a string that doubles leaves its old blocks behind */
-    if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
-        if (is_beyond((size_t)st.st_size, limit_bytes, err))
+    *out_n = 0;
+    if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) &&
+        is_beyond((size_t)st.st_size, limit_bytes, err))
+        return DTP_EINPUT;
+    for (struct piece **end = out;; end = &(*end)->next) {
+        struct piece *p = *end = DTP_NEW(scratch, struct piece, 1);
+        p->n = fread(p->at, 1, sizeof p->at, f);
+        *out_n += p->n;
+        if (is_beyond(*out_n, limit_bytes, err))
             return DTP_EINPUT;
-        s->capacity = (size_t)st.st_size + 1;
-        s->at = dtp_arena_alloc(a, 1, s->capacity);
+        if (ferror(f))
+            return dtp_fail(err, dtp_file_errno(), "cannot read: %s", strerror(errno));
+        if (p->n < sizeof p->at)
+            return DTP_OK;
     }
-    dtp_str_addn(s, "", 0);
-    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) {
-        if (is_beyond(s->n + n, limit_bytes, err))
-            return DTP_EINPUT;
-        dtp_str_addn(s, chunk, n);
-    }
-    if (ferror(f))
-        return dtp_fail(err, dtp_file_errno(), "cannot read: %s", strerror(errno));
-    return DTP_OK;
+}
+
+static char *join(struct dtp_arena *a, const struct piece *p, size_t n) {
+    char *text = dtp_arena_alloc(a, 1, n + 1), *to = text;
+    for (; p; to += p->n, p = p->next)
+        memcpy(to, p->at, p->n);
+    return text;
 }
 
 enum dtp_status dtp_file_read(struct dtp_arena *a, const char *path, size_t limit_bytes,
@@ -60,17 +71,17 @@ enum dtp_status dtp_file_read(struct dtp_arena *a, const char *path, size_t limi
     FILE *f = standard ? stdin : fopen(path, "rb");
     if (!f)
         return fail_errno(err, path, "open");
-    struct dtp_str s;
-    enum dtp_status status = read_all(a, f, limit_bytes, &s, err);
+    struct dtp_arena *scratch = dtp_arena_create("reading a file");
+    struct piece *first;
+    enum dtp_status status = read_pieces(scratch, f, limit_bytes, &first, out_length_bytes, err);
     if (!standard)
         fclose(f);
-    if (status != DTP_OK) {
+    if (status == DTP_OK)
+        *out = join(a, first, *out_length_bytes);
+    else
         dtp_err_prefix(err, standard ? "<stdin>" : path);
-        return status;
-    }
-    *out = s.at;
-    *out_length_bytes = s.n;
-    return DTP_OK;
+    dtp_arena_destroy(scratch);
+    return status;
 }
 
 /* ---- writing ---- */
