@@ -295,6 +295,24 @@ static void fill_factors(struct dtp_gemm_cal *gemm) {
     }
 }
 
+/* No chip sustains more than its peak; the clocks of some are up to 8 % above those of the data sheet. */
+static enum dtp_status check_peaks(const struct dtp_json *j, const struct dtp_gpu *g,
+                                   struct dtp_err *err) {
+    static const double most_of_peak = 2;
+    for (int i = 0; i < DTP_NDTYPES; i++) {
+        double gemm = g->gemm[i].sm_flops_per_s, bmm = g->bmm[i].sm_flops_per_s;
+        double flops_per_s = (gemm > bmm ? gemm : bmm) * g->num_sms / g->sustained;
+        char place[256];
+        if (g->peak_flops_per_s[i] > 0 && flops_per_s > most_of_peak * g->peak_flops_per_s[i])
+            return dtp_fail(err, DTP_EINPUT,
+                            "%s: its products reach %.3g FLOP/s in %s, more than twice the GPU's "
+                            "peak_flops_per_s.%s of %.3g",
+                            dtp_json_place(j, place, sizeof place), flops_per_s, dtp_dtype_names[i],
+                            dtp_dtype_names[i], g->peak_flops_per_s[i]);
+    }
+    return DTP_OK;
+}
+
 static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, struct dtp_err *err) {
     if (g->stream_bytes_per_s <= 0)
         return dtp_json_expected(j, "stream_bytes_per_s above 0", err);
@@ -312,7 +330,7 @@ static enum dtp_status complete(const struct dtp_json *j, struct dtp_gpu *g, str
     for (int i = 0; i < DTP_NKERNELS; i++)
         if (g->kernel[i].bytes_per_s <= 0)
             g->kernel[i].bytes_per_s = g->stream_bytes_per_s;
-    return DTP_OK;
+    return check_peaks(j, g, err);
 }
 
 static enum dtp_status read_calibration(struct dtp_arena *a, const struct dtp_json *j, int depth,

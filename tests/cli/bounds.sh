@@ -15,3 +15,10 @@ try doctor --model gpt2 --gpus 8 --measured 1e17%MFU
 try doctor --model gpt2 --gpus 8 --measured "1e300 tok/s"
 try doctor --model gpt2 --gpus 8 --measured 1e-300s
 try doctor --model gpt2 --gpus 8 --measured 1e300s
+# The peak of a GPU and its calibration are of one chip.
+{ echo '{"base": "dgx-h100", "gpu":'; sed 's/"bf16": [0-9][0-9.e+]*/"bf16": 1/' "$root/hw/gpu/h100-sxm.json"; echo '}'; } >peak.json
+try --model gpt2 --gpus 8 --cluster peak.json
+# An endless file ends at the limit, with little more memory than the limit has (a sanitizer needs more addresses).
+(ulimit -v 1500000 && "$dtplan" --version) >/dev/null 2>&1 && ulimit -v 1500000
+try simulate --plan /dev/zero
+try trace /dev/zero
