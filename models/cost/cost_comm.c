@@ -186,7 +186,9 @@ static int tensor_buckets(const struct dtp_model *m, const struct dtp_stage *sta
 }
 
 static int units_of(double total, double unit) {
-    return unit > 0 && total > unit ? (int)(total / unit + 0.999999) : 1;
+    enum { MOST_UNITS = 1 << 24 };
+    double n = unit > 0 && total > unit ? total / unit + 0.999999 : 1;
+    return n < MOST_UNITS ? (int)n : MOST_UNITS;
 }
 
 /* Messages of the reduction of a stage in out->nreduce; how many buckets are one of them. */

@@ -121,7 +121,7 @@ const struct dtp_field dtp_model_fields[] = {
     {"convs", DTP_FIELD_JSON, offsetof(struct model_doc, convs), .help = "list of convolutions"},
     {"name", DTP_FIELD_STRING, AT(name), .help = "the file's name if absent"},
     {"title", DTP_FIELD_STRING, AT(title), .help = "one line for people"},
-    {"layers", DTP_FIELD_INT, AT(layers), .min = 1, .max = 1e5, .required = true,
+    {"layers", DTP_FIELD_INT, AT(layers), .min = 1, .max = 2048, .required = true,
      .help = "transformer layers; stages of a convolutional network"},
     COUNT(hidden, "width h of the residual stream"),
     COUNT(heads, "attention heads"),

@@ -125,6 +125,7 @@ struct dtp_field {
     enum dtp_field_kind kind;
     size_t offset;
     double min, max;          /* both 0: any finite number */
+    double least;             /* the smallest value besides min; 0: none */
     bool required;            /* else the value already in the struct stays (its default) */
     bool optional_null;       /* null is accepted and leaves the default */
     const char *const *names; /* ENUM, SET: NULL-terminated */

@@ -53,7 +53,8 @@ static bool is_integer_kind(enum dtp_field_kind kind) {
 
 static bool fits(const struct dtp_field *f, double v) {
     struct range r = field_range(f);
-    return v >= r.min && v <= r.max && (!is_integer_kind(f->kind) || v == floor(v));
+    return v >= r.min && v <= r.max && (f->least <= 0 || v == r.min || v >= f->least) &&
+           (!is_integer_kind(f->kind) || v == floor(v));
 }
 
 /* Writes "an integer from 1 to 1024" or "a number of 0 or more"; 96 bytes are enough. */
@@ -72,6 +73,11 @@ static const char *range_text(const struct dtp_field *f, char *buf, size_t size)
         snprintf(buf, size, "%s of %s or more", what, low);
     else
         snprintf(buf, size, "%s from %s to %s", what, low, high);
+    if (f->least > 0) {
+        char least[32];
+        dtp_double_text(f->least, least, sizeof least);
+        snprintf(buf, size, "%s, or %s from %s to %s", low, what, least, high);
+    }
     return buf;
 }
 

@@ -160,7 +160,7 @@ static void test_finish_refuses(void) {
     REFUSED("top_k", m.moe.experts = 8; m.moe.top_k = 9);
     REFUSED("learned positions", m.position = DTP_POS_LEARNED; m.max_positions = 1024);
     REFUSED("patches", m.patch = 16; m.image = 225; m.channels = 3);
-    REFUSED("more than can be counted", m.layers = 100000; m.hidden = 1000000; m.heads = 1000;
+    REFUSED("more than can be counted", m.layers = 2048; m.hidden = 1000000; m.heads = 100000;
             m.head_dim = 10000; m.ffn = 1000000);
     REFUSED("ffn: found 1000001, expected 0 to 1000000", m.ffn = 1000001);
     REFUSED("moe.experts: found -1", m.moe.experts = -1);
