@@ -58,7 +58,7 @@ static const struct dtp_option training_options[] = {
          "trains with dropout; dtplan's runtime does when asked)"},
     {"optimizer", DTP_OPT_STRING, 0, ASK(optimizer), .value = "NAME", .names = dtp_optimizer_names,
      .help = "optimizer (default adamw), where the framework has it"},
-    {"memory-limit", DTP_OPT_BYTES, 0, ASK(memory_limit_bytes), .value = "BYTES", .min = DTP_MIB,
+    {"memory-limit", DTP_OPT_BYTES, 0, ASK(memory_limit_bytes), .value = "BYTES", .min = DTP_KIB,
      .help =
          "device memory that a plan may take, such as 76GiB (default: what the device has, less "
          "a margin from the validated error)"},

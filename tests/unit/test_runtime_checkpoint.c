@@ -319,7 +319,7 @@ static void test_a_damaged_checkpoint_is_refused(void) {
     o.model = &wide;
     check_failure(arena, &o, DTP_EINPUT, "model.layers 8, this one has model.layers 9", 10);
     o.model = &model;
-    uint32_t text_bytes;
+    uint32_t text_bytes = 0;
     FILE *f = fopen(path, "rb");
     CU_ASSERT(f && fseek(f, 4, SEEK_SET) == 0 && fread(&text_bytes, 4, 1, f) == 1);
     fclose(f);
