@@ -354,7 +354,7 @@ static int by_time(const void *x, const void *y) {
 static void tighten(struct checker *c) {
     struct searcher *s = c->s;
     struct contender tried[TIGHTEN_BY], *wave[TIGHTEN_BY];
-    double time_s[TIGHTEN_BY];
+    double time_s[TIGHTEN_BY] = {0};
     size_t top = (size_t)s->options.top;
     if (c->over.n > s->options.most_kept) {
         qsort(c->over.at, c->over.n, sizeof *c->over.at, by_legal_bytes);

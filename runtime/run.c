@@ -320,6 +320,7 @@ static enum dtp_status run_launched(struct dtp_arena *a, const struct dtp_run_op
     int size = o->plan.tp * o->plan.dp * o->plan.pp;
     bool met = false;
     e->timeout_s = o->timeout_s;
+    /* cppcheck-suppress autoVariables ; it is taken back below */
     e->met = &met;
     struct dtp_rank *r = DTP_NEW(a, struct dtp_rank, 1);
     *r = (struct dtp_rank){.arena = a, .o = o, .rank = e->rank, .err = err};
@@ -329,6 +330,7 @@ static enum dtp_status run_launched(struct dtp_arena *a, const struct dtp_run_op
                           e->size, size);
     if (status == DTP_OK)
         status = dtp_rank_run(r, NULL, e, out);
+    e->met = NULL;
     if (status != DTP_OK && !met)
         dtp_rendezvous_fail(e, err);
     dtp_rank_close(r);

@@ -409,7 +409,11 @@ static enum dtp_status run(struct dtp_cli *cli, struct dtp_err *err) {
                         own->stage, plan.pp - 1);
     struct dtp_evaluator *ev = dtp_evaluator_create(cli->a, &setup->problem);
     DTP_TRY(dtp_evaluate(cli->a, ev, &plan, DTP_SIMULATE, NULL, &result, err));
-    struct budget b = {.problem = &setup->problem, .plan = &plan, .a = cli->a};
+    struct budget b = {.problem = &setup->problem,
+                       .plan = &plan,
+                       .a = cli->a,
+                       .row = DTP_NEW(cli->a, struct budget_row, 1),
+                       .capacity = 1};
     fill_budget(&b, own->stage);
     qsort(b.row, b.n, sizeof *b.row, by_time);
     if (cli->args.json) {

@@ -409,16 +409,17 @@ enum dtp_status dtp_help_completions(FILE *f, const char *shell, struct dtp_err 
 }
 
 static enum dtp_status help_run(struct dtp_cli *cli, struct dtp_err *err) {
-    enum { MOST = 64 };
-    const char *names[MOST];
     size_t n = 0;
     if (cli->nargs == 0) {
         dtp_help_all(cli->out.file, cli->out.width);
         return DTP_OK;
     }
     const struct dtp_verb *verb = dtp_verb_find(cli->arg[0]);
-    for (; n < MOST && dtp_verbs[n]; n++)
-        names[n] = dtp_verbs[n]->name;
+    while (dtp_verbs[n])
+        n++;
+    const char **names = DTP_NEW(cli->a, const char *, n);
+    for (size_t i = 0; i < n; i++)
+        names[i] = dtp_verbs[i]->name;
     if (!verb)
         return dtp_unknown_name(err, DTP_EUSAGE, "command", cli->arg[0], names, n, NULL);
     dtp_help_verb(cli->out.file, verb, cli->out.width);

@@ -87,7 +87,7 @@ static void walk_node(struct walk *w, const char *path, int id, int depth) {
     if (!node || depth > MOST_DEPTH || ++w->visits > MOST_VISITS)
         return;
     if (node->type == YAML_SCALAR_NODE) {
-        const char *value = scalar_of(node);
+        const char *value = (const char *)node->data.scalar.value;
         dtp_settings_add(w->to, path, *value && !is_null(node) ? value : NULL);
         return;
     }
