@@ -7,15 +7,17 @@
 #include <string.h>
 
 #include "sim/base/text.h"
+#include "traces/formats/intern.h"
 
 /* Blanks that part words once quotes are gone. */
 #define PART "\036"
 enum { MOST_WORDS = 1024, MOST_DEPTH = 32, MOST_NESTED = 8, MOST_ARGS = 10, MOST_BYTES = 1 << 20 };
 
 struct shell_variable {
-    const char *name, *value;
+    const char *name, *value; /* NULL: not assigned so far */
     bool exported;
-    struct shell_variable *before;
+    int order;                              /* of its last assignment */
+    enum { UNASKED, SET, UNSET } somewhere; /* whether the script assigns it at all, on any path */
 };
 
 struct block {
@@ -29,7 +31,15 @@ struct shell {
     struct dtp_script *out;
     struct dtp_arena *a;
     const char *whole, *text, *at;
-    struct shell_variable *last;
+    struct dtp_intern *names; /* id: index of the variable */
+    struct shell_variable *variable;
+    size_t variables_room;
+    int assignments;
+    struct dtp_intern *unread; /* names of commands that are no launch */
+    struct place {
+        const char *at;
+        int newlines; /* of the text before it */
+    } counted;
     struct block block[MOST_DEPTH];
     int depth, nested, line;
     size_t nbytes; /* expanded so far */
@@ -44,22 +54,28 @@ struct words {
 
 static void run_text(struct shell *s, const char *text);
 
+static struct shell_variable *variable_of(struct shell *s, const char *name, size_t n) {
+    uint32_t known = s->names->n, id = dtp_intern_add(s->names, name, n);
+    if (id == known) {
+        s->variable =
+            dtp_arena_room(s->a, s->variable, sizeof *s->variable, id, &s->variables_room);
+        s->variable[id] = (struct shell_variable){.name = s->names->at[id]};
+    }
+    return &s->variable[id];
+}
+
 static const char *get(const struct shell *s, const char *name, size_t n) {
+    uint32_t id;
     if (n == 1 && isdigit((unsigned char)*name))
         return s->arg[*name - '0'];
-    for (const struct shell_variable *v = s->last; v; v = v->before)
-        if (strlen(v->name) == n && strncmp(v->name, name, n) == 0)
-            return v->value;
-    return NULL;
+    return dtp_intern_find(s->names, name, n, &id) ? s->variable[id].value : NULL;
 }
 
 static void put(struct shell *s, const char *name, const char *value, bool exported) {
-    struct shell_variable *v = DTP_NEW(s->a, struct shell_variable, 1);
-    for (const struct shell_variable *b = s->last; b; b = b->before)
-        if (strcmp(b->name, name) == 0 && b->exported)
-            exported = true;
-    *v = (struct shell_variable){name, value, exported, s->last};
-    s->last = v;
+    struct shell_variable *v = variable_of(s, name, strlen(name));
+    v->value = value;
+    v->exported |= exported;
+    v->order = ++s->assignments;
 }
 
 /* ---- raw text: where a quote, brace or parenthesis ends ---- */
@@ -168,12 +184,16 @@ static const char *with_blanks(const struct shell *s, const char *value) {
     return plain;
 }
 
-static bool is_set_somewhere(const struct shell *s, const char *name, size_t n) {
-    const char *assigned = dtp_arena_printf(s->a, "%.*s=", (int)n, name);
-    for (const char *p = strstr(s->whole, assigned); p; p = strstr(p + 1, assigned))
-        if (p == s->whole || (!isalnum((unsigned char)p[-1]) && p[-1] != '_'))
-            return true;
-    return false;
+static bool is_set_somewhere(struct shell *s, const char *name, size_t n) {
+    struct shell_variable *v = variable_of(s, name, n);
+    if (v->somewhere == UNASKED) {
+        const char *assigned = dtp_arena_printf(s->a, "%s=", v->name);
+        v->somewhere = UNSET;
+        for (const char *p = strstr(s->whole, assigned); p; p = strstr(p + 1, assigned))
+            if (p == s->whole || (!isalnum((unsigned char)p[-1]) && p[-1] != '_'))
+                v->somewhere = SET;
+    }
+    return v->somewhere == SET;
 }
 
 /* Expands what follows "$"; a name that is not known stays as it is written. */
@@ -350,6 +370,23 @@ static bool reads_environment(const struct words *w, size_t from) {
     return false;
 }
 
+static int by_order(const void *x, const void *y) {
+    const struct shell_variable *const *a = x, *const *b = y;
+    return (*b)->order - (*a)->order;
+}
+
+/* Adds the exported variables, the last assigned first. */
+static void add_exported(struct shell *s, struct dtp_settings *to) {
+    const struct shell_variable **v = DTP_NEW(s->a, const struct shell_variable *, s->names->n + 1);
+    size_t n = 0;
+    for (uint32_t i = 0; i < s->names->n; i++)
+        if (s->variable[i].exported)
+            v[n++] = &s->variable[i];
+    qsort(v, n, sizeof *v, by_order);
+    for (size_t i = 0; i < n; i++)
+        dtp_settings_add(to, v[i]->name, v[i]->value);
+}
+
 static void add_launch(struct shell *s, const struct words *w, size_t from) {
     struct dtp_script *out = s->out;
     struct dtp_str command = {.a = s->a};
@@ -357,14 +394,8 @@ static void add_launch(struct shell *s, const struct words *w, size_t from) {
     for (size_t i = 0; i < s->shared.n; i++)
         dtp_settings_add(&settings, s->shared.at[i].path, s->shared.at[i].value)->opens =
             s->shared.at[i].opens;
-    const char *seen = " ";
-    for (const struct shell_variable *v = s->last; v && reads_environment(w, from); v = v->before) {
-        const char *mark = dtp_arena_printf(s->a, " %s ", v->name);
-        if (v->exported && !strstr(seen, mark)) {
-            dtp_settings_add(&settings, v->name, v->value);
-            seen = dtp_arena_printf(s->a, "%s%s", seen, mark);
-        }
-    }
+    if (reads_environment(w, from))
+        add_exported(s, &settings);
     for (size_t i = 0; i < from; i++)
         if (assigns(w->at[i]) > 0)
             dtp_settings_add(&settings,
@@ -377,15 +408,6 @@ static void add_launch(struct shell *s, const struct words *w, size_t from) {
     out->launch = dtp_arena_room(out->a, out->launch, sizeof *out->launch, out->nlaunches,
                                  &out->launches_room);
     out->launch[out->nlaunches++] = (struct dtp_launch){s->line, command.at, settings};
-}
-
-static void add_unread(struct dtp_script *out, const char *name) {
-    for (size_t i = 0; i < out->nunread; i++)
-        if (strcmp(out->unread[i], name) == 0)
-            return;
-    out->unread =
-        dtp_arena_room(out->a, out->unread, sizeof *out->unread, out->nunread, &out->unread_room);
-    out->unread[out->nunread++] = name;
 }
 
 /* NAME=value and NAME=( ... ), of which the raw text is given. */
@@ -435,11 +457,13 @@ struct statement {
     int line;
 };
 
-static int line_of(const struct shell *s, const char *p) {
-    int line = 1;
-    for (const char *q = s->text; q < p; q++)
-        line += *q == '\n';
-    return line;
+/* Places are asked for in their order, but for a look ahead that goes back. */
+static int line_of(struct shell *s, const char *p) {
+    if (p < s->counted.at)
+        s->counted = (struct place){s->text, 0};
+    for (; s->counted.at < p; s->counted.at++)
+        s->counted.newlines += *s->counted.at == '\n';
+    return 1 + s->counted.newlines;
 }
 
 /* Reads up to ";", "&&", "||", "|", "&" or the end of the line. */
@@ -579,6 +603,7 @@ static void add_branch(struct shell *s, int line, const char *condition, bool ta
 /* Tells whether an open question is decided for the first branch: it picks one of several, none of them the usual. */
 static bool picks_first(struct shell *s) {
     const char *back = s->at;
+    struct place counted = s->counted;
     struct statement *st = DTP_NEW(s->a, struct statement, 1);
     int depth = 0;
     bool found = false, several = false, usual;
@@ -594,6 +619,7 @@ static bool picks_first(struct shell *s) {
         }
     }
     s->at = back;
+    s->counted = counted;
     return several && !found;
 }
 
@@ -744,7 +770,7 @@ static void take_command(struct shell *s, const struct statement *st, size_t fro
     if (is_launch(w, lead))
         add_launch(s, w, lead);
     else
-        add_unread(s->out, w->at[lead]);
+        (void)dtp_intern_add(s->unread, w->at[lead], strlen(w->at[lead]));
 }
 
 static void take_statements(struct shell *s) {
@@ -776,14 +802,17 @@ static void take_statements(struct shell *s) {
 
 static void run_text(struct shell *s, const char *text) {
     const char *before = s->text, *at = s->at;
+    struct place counted = s->counted;
     int depth = s->depth;
     if (s->nested >= MOST_NESTED)
         return;
     s->nested++;
     s->text = s->at = text;
+    s->counted = (struct place){text, 0};
     take_statements(s);
     s->nested--;
     s->text = before;
+    s->counted = counted;
     s->at = at;
     s->depth = depth;
 }
@@ -828,7 +857,14 @@ static void take_comments(struct shell *s, const char *text) {
 
 void dtp_script_read(struct dtp_script *out, const char *text) {
     struct shell *s = DTP_NEW(out->a, struct shell, 1);
-    *s = (struct shell){.out = out, .a = out->a, .whole = text, .shared.a = out->a};
+    *s = (struct shell){.out = out,
+                        .a = out->a,
+                        .whole = text,
+                        .names = dtp_intern_create(out->a),
+                        .unread = dtp_intern_create(out->a),
+                        .shared.a = out->a};
     take_comments(s, text);
     run_text(s, text);
+    out->unread = s->unread->at;
+    out->nunread = s->unread->n;
 }

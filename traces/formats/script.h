@@ -25,9 +25,9 @@ struct dtp_script {
     struct dtp_arena *a;
     struct dtp_launch *launch;
     struct dtp_branch *branch;
-    const char **unread; /* names of commands that are no launch */
+    const char *const *unread; /* names of commands that are no launch */
     size_t nlaunches, nbranches, nunread;
-    size_t launches_room, branches_room, unread_room;
+    size_t launches_room, branches_room;
 };
 
 void dtp_script_read(struct dtp_script *out, const char *text);

@@ -114,10 +114,13 @@ enum dtp_status dtp_trainers_judge(struct dtp_settings *s, struct dtp_err *err) 
     size_t n;
     DTP_TRY(dtp_dir_list(s->a, dtp_data_path(s->a, "traces/trainers"), ".csv", &names, &n, err));
     struct table *t = DTP_NEW(s->a, struct table, n + 1);
+    const char **path = DTP_NEW(s->a, const char *, s->n + 1);
+    for (size_t i = 0; i < s->n; i++)
+        path[i] = table_path(s->a, &s->at[i]);
     for (size_t k = 0; k < n; k++) {
         DTP_TRY(load(s->a, names[k], &t[k], err));
         for (size_t i = 0; i < s->n; i++)
-            t[k].known += row_of(&t[k], table_path(s->a, &s->at[i]), s->at[i].key) >= 0;
+            t[k].known += row_of(&t[k], path[i], s->at[i].key) >= 0;
     }
     qsort(t, n, sizeof *t, compare);
     for (size_t i = 0; i < s->n; i++) {
@@ -126,7 +129,7 @@ enum dtp_status dtp_trainers_judge(struct dtp_settings *s, struct dtp_err *err) 
         if (one->opens || one->use != DTP_SETTING_UNKNOWN)
             continue;
         size_t k = 0;
-        while (k < n && (row = row_of(&t[k], table_path(s->a, one), one->key)) < 0)
+        while (k < n && (row = row_of(&t[k], path[i], one->key)) < 0)
             k++;
         if (row >= 0)
             judge(one, &t[k], (size_t)row);
