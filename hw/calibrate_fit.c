@@ -249,7 +249,7 @@ static const double host_sd = 3, rate_sd = 0.2, bmm_rate_sd = 0.05;
 /* Too small to say anything of the chip: launch dominates, or a matrix-vector product. */
 static const double least_flops = DTP_GIGA;
 static const int64_t least_dim = 64;
-/* With fewer rows than these only the rate is fitted. */
+/* Fewer rows than these determine only the rate. */
 enum { MIN_ROWS_SHAPE = 40, MIN_GEMM_ROWS = 5 };
 
 struct gemm_fit {

@@ -67,7 +67,7 @@ struct dtp_cal_result {
     size_t n;
     /* The caller sets these. */
     bool keep_sustained; /* do not fit it, and the rows are of a chip under load */
-    bool rows_unloaded;  /* with keep_sustained: the rows are not of a chip under load */
+    bool rows_unloaded;  /* if keep_sustained: the rows are not of a chip under load */
     bool keep_rate;      /* keep R of the 16-bit GEMM */
     bool keep_fp8;
     bool keep_shape; /* keep its other constants, which host time in the sweep would hide */

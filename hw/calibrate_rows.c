@@ -383,7 +383,7 @@ static enum dtp_status add_json_row(struct dtp_arena *a, const struct dtp_json *
 static enum dtp_status read_json(struct dtp_arena *a, const char *path,
                                  const struct dtp_cal_names *names, struct dtp_cal_rows *rows,
                                  struct dtp_err *err) {
-    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    const char *base = dtp_base_name(path);
     const struct dtp_json *j;
     struct json_file file = {0};
     int source = 0;

@@ -506,8 +506,7 @@ static enum dtp_status gpu_as_cluster(struct dtp_arena *a, const struct names *k
 enum dtp_status dtp_cluster_file(struct dtp_arena *a, const char *name, const struct dtp_json **out,
                                  const char **out_name, struct dtp_err *err) {
     if (dtp_ends_with(name, ".json")) {
-        const char *slash = strrchr(name, '/');
-        const char *bare = slash ? slash + 1 : name;
+        const char *bare = dtp_base_name(name);
         *out_name = dtp_arena_strndup(a, bare, strlen(bare) - 5);
         return dtp_json_read_file(a, name, out, err);
     }

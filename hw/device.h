@@ -79,7 +79,7 @@ extern const char *const dtp_kernel_names[]; /* the JSON keys, NULL-terminated *
  * attention_dropout_* drops probabilities.
  */
 enum dtp_table {
-    DTP_TABLE_GEMM_FORWARD, /* in the order of enum dtp_gemm_pass */
+    DTP_TABLE_GEMM_FORWARD, /* the order is that of enum dtp_gemm_pass */
     DTP_TABLE_GEMM_DGRAD,
     DTP_TABLE_GEMM_WGRAD,
     DTP_TABLE_ATTENTION_FORWARD,
@@ -205,7 +205,7 @@ struct dtp_attention_cal {
 struct dtp_power_cal {
     double idle_w; /* the clocks run, but no kernel does */
     double gemm_j_per_flop, attention_j_per_flop, attention_backward_j_per_flop;
-    /* with dropout of probabilities, including its random numbers; 0: as without */
+    /* the same if probabilities have dropout, including its random numbers; 0: as without dropout */
     double attention_dropout_j_per_flop, attention_dropout_backward_j_per_flop;
     double j_per_byte; /* a byte that a product reads or writes in memory */
     double exponent;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "planner/search_parts.h"
+#include "planner/search_internal.h"
 #include "sim/base/pool.h"
 #include "sim/base/units.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/search_parts.h"
+#include "planner/search_internal.h"
 #include "sim/base/pool.h"
 
 enum {

@@ -1,7 +1,7 @@
 /* The best plan of each layout, for the layouts that come next after the best. */
 #include <stdlib.h>
 
-#include "planner/search_parts.h"
+#include "planner/search_internal.h"
 
 enum { LAYOUT_WAVE = 16 };
 

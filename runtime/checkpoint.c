@@ -180,10 +180,7 @@ static size_t list_names(struct dtp_arena *a, const char *folder, const char *pr
     for (const struct dirent *entry; dir && (entry = readdir(dir));) {
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
             continue;
-        if (n == capacity) {
-            capacity = capacity ? 2 * capacity : 32;
-            names = dtp_arena_grow(a, names, sizeof *names, n, capacity);
-        }
+        names = dtp_arena_room(a, names, sizeof *names, n, &capacity);
         names[n++] = dtp_arena_strdup(a, entry->d_name);
     }
     if (dir)
@@ -194,12 +191,8 @@ static size_t list_names(struct dtp_arena *a, const char *folder, const char *pr
     return n;
 }
 
-static enum dtp_status write_text(struct dtp_arena *a, const char *path, const char *text,
-                                  struct dtp_err *err) {
-    struct dtp_file_out out;
-    DTP_TRY(dtp_file_out_open(a, path, &out, err));
-    fputs(text, out.f);
-    return dtp_file_out_commit(&out, err);
+static void put_text(FILE *f, const void *text) {
+    fputs(text, f);
 }
 
 static const char *rank_file(struct dtp_arena *a, const char *folder, int rank) {
@@ -293,11 +286,12 @@ static const char *manifest_text(struct dtp_arena *a, const struct dtp_rank *r,
 static enum dtp_status publish(struct dtp_arena *a, struct dtp_rank *r, const char *temporary,
                                const char *manifest, int step) {
     const char *name = dtp_arena_printf(a, "step-%06d", step), *chosen, **same;
-    DTP_TRY(write_text(a, dtp_arena_printf(a, "%s/manifest", temporary), manifest, r->err));
+    DTP_TRY(dtp_file_write(a, dtp_arena_printf(a, "%s/manifest", temporary), put_text, manifest,
+                           r->err));
     DTP_TRY(sync_folder(temporary, r->err));
     DTP_TRY(rename_step(a, r, temporary, name, &chosen));
-    DTP_TRY(write_text(a, dtp_arena_printf(a, "%s/latest", r->o->save),
-                       dtp_arena_printf(a, "%s\n", chosen), r->err));
+    DTP_TRY(dtp_file_write(a, dtp_arena_printf(a, "%s/latest", r->o->save), put_text,
+                           dtp_arena_printf(a, "%s\n", chosen), r->err));
     DTP_TRY(sync_folder(r->o->save, r->err));
     size_t n = list_names(a, r->o->save, name, &same);
     for (size_t i = 0; i < n; i++) {

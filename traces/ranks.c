@@ -15,7 +15,7 @@
 /* Returns the number after "rank" or "worker" in the last part of a path, or -1. */
 static int rank_in_name(const char *path) {
     static const char *const words[] = {"rank", "worker"};
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const char *base = dtp_base_name(path);
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
         const char *at = strstr(base, words[w]);
         if (!at)

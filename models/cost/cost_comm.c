@@ -56,7 +56,7 @@ double dtp_offload_exposed_s(const struct dtp_problem *problem, const struct dtp
     struct dtp_offload_cost c = dtp_offload_cost(problem, key, params);
     int m = key->microbatches;
     double times = f->quirks.eager_offload.offload_each_microbatch ? m : 1;
-    /* With accumulation the sum so far moves to the GPU and back. */
+    /* The sum so far moves to the GPU and back if microbatches accumulate. */
     double down_s =
         f->quirks.eager_offload.offload_each_microbatch && m > 1 ? 2 * c.down_s : c.down_s;
     if (f->quirks.eager_offload.offload_overlap)

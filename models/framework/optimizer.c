@@ -36,18 +36,19 @@ enum dtp_status dtp_framework_set_optimizer(struct dtp_framework *f, const char 
     if (kind < 0)
         return dtp_unknown_name(err, DTP_EUSAGE, "optimizer", name, dtp_optimizer_names,
                                 DTP_NOPTIMIZERS, NULL);
-    char has[128];
-    dtp_set_text(dtp_optimizer_names, f->can.optimizers, has, sizeof has);
-    if (!(f->can.optimizers >> kind & 1))
+    if (!(f->can.optimizers >> kind & 1)) {
+        char has[128];
+        dtp_set_text(dtp_optimizer_names, f->can.optimizers, has, sizeof has);
         return dtp_fail(err, DTP_EUSAGE, "--optimizer: found %s, framework %s has %s", name,
                         f->name, has);
+    }
     struct dtp_framework_keeps *m = &f->keeps;
     bool master = m->weight_bytes < fp32_bytes && m->optimizer_bytes >= 3 * fp32_bytes;
     double master_bytes = master ? fp32_bytes : 0;
     double moment_bytes = (m->optimizer_bytes - master_bytes) / 2;
     double state_bytes = kinds[kind].moments * moment_bytes + kinds[kind].state_bytes;
-    /* AdamW reads weight, gradient and two moments and writes all but the gradient; what a step moves beside, such as
-     * to clip gradients, stays. */
+    /* AdamW reads weight, gradient and two moments and writes all but the gradient; what a step moves in
+     * addition, such as to clip gradients, stays. */
     if (kinds[kind].bytes_moved > 0)
         f->kernels.optimizer_bytes_moved += kinds[kind].bytes_moved - 7 * moment_bytes;
     else

@@ -366,7 +366,7 @@ static void prune(struct dtp_lowering *w) {
  *     latency_s / repeats + (time_s - latency_s) f / (sum of f over all repeats)
  * so that all of them, alone, take time_s: a measured curve keeps its time, the steps its shape. */
 
-enum { MOST_FLOWS = 1 << 16 }; /* in one collective */
+enum { MOST_FLOWS = 1 << 16 }; /* one collective has no more */
 
 struct stepping {
     struct dtp_lowering *w;

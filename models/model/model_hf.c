@@ -790,12 +790,6 @@ static enum dtp_status find_type(const struct dtp_json *j, const struct hf_type 
     return status;
 }
 
-/* The trainer saves a checkpoint's folder or "owner/name"; the name is the part after the slash. */
-static const char *short_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Models with vision or audio keep the config of their language model in a nested object. */
 static const struct dtp_json *language_model(const struct dtp_json *j) {
     const struct dtp_json *text = hf_get(j, "text_config");
@@ -820,7 +814,8 @@ enum dtp_status dtp_model_read_hf(const struct dtp_json *j, struct dtp_model *ou
     if (j != whole || hf_get(whole, "vision_config"))
         out->title = "language model alone, without what sees or hears";
     DTP_TRY(hf_string(whole, "_name_or_path", &path, err));
-    out->name = short_name(path);
+    /* The trainer saves a checkpoint's folder or "owner/name". */
+    out->name = dtp_base_name(path);
     out->source = "Hugging Face config.json";
     if (out->seq == 0 && out->max_positions > 0)
         out->seq = out->max_positions;

@@ -1,7 +1,7 @@
 /* This file lists the operations of attention: projections, the core fused or not, multi-head latent attention. */
 #include "models/ops/op_internal.h"
 
-/* Adds the steps from scores to softmax; returns the bytes of its elements. batch: heads x microbatch of a rank. */
+/* Adds the forward from scores to softmax; returns the bytes of its elements. batch: heads x microbatch of a rank. */
 static double softmax_of_scores(struct dtp_op_build *b, double batch, double scores) {
     double e = b->e;
     /* Megatron's kernel works on 16 bit and on whole blocks of heads (is_kernel_available). */
@@ -54,7 +54,7 @@ static const struct dtp_op_row scores_rows[] = {
 #undef I
 #undef W
 
-/* The scores and their fp32 softmax: 4 bytes of its output and 2 of the cast stay. */
+/* Adds both passes of the fp32 softmax, of which 4 bytes of its output and 2 of the cast stay. */
 static void eager_scores(struct dtp_op_build *b, double scores) {
     dtp_op_rows(b, scores_rows, scores);
     dtp_op_keep(b, 6 * scores);
@@ -68,11 +68,10 @@ static void unfused_core(struct dtp_op_build *b) {
     double scores = batch * rows * seq;
     int from = b->out->n;
     dtp_op_gemm(b, "QK^T", DTP_PASS_F, (struct dtp_op_shape){rows, seq, d, batch});
-    double w = e;
-    if (b->f->kernels.ops == DTP_OPS_EAGER && e < 4)
+    bool eager = b->f->kernels.ops == DTP_OPS_EAGER && e < 4;
+    double w = eager ? 0 : softmax_of_scores(b, batch, scores);
+    if (eager)
         eager_scores(b, scores);
-    else
-        w = softmax_of_scores(b, batch, scores);
     if (b->attention_dropout) {
         dtp_op_kernel(b, "attention dropout", DTP_PASS_F, DTP_K_DROPOUT, (2 * e + 1) * scores,
                       scores)
@@ -83,7 +82,7 @@ static void unfused_core(struct dtp_op_build *b) {
     dtp_op_gemm(b, "PV", DTP_PASS_F, (struct dtp_op_shape){rows, d, seq, batch});
     dtp_op_gemm(b, "dP", DTP_PASS_I, (struct dtp_op_shape){rows, seq, d, batch});
     dtp_op_gemm(b, "dV", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});
-    if (!(b->f->kernels.ops == DTP_OPS_EAGER && e < 4))
+    if (!eager)
         dtp_op_kernel(b, "softmax", DTP_PASS_I, DTP_K_SOFTMAX_BACKWARD, 3 * w * scores, scores);
     dtp_op_gemm(b, "dQ", DTP_PASS_I, (struct dtp_op_shape){rows, d, seq, batch});
     dtp_op_gemm(b, "dK", DTP_PASS_I, (struct dtp_op_shape){seq, d, rows, batch});

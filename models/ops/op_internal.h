@@ -70,9 +70,9 @@ void dtp_op_moe(struct dtp_op_build *b);
 /* Entry and exit of a block that tp divides (Shoeybi 2019; Korthikanti 2022). */
 void dtp_op_tp_enter(struct dtp_op_build *b);
 void dtp_op_tp_leave(struct dtp_op_build *b);
-/* Adds the attention core, fused or with scores in memory. */
-/* The kernel that the problem asks for, else the framework's on this GPU. */
+/* Returns the kernel that the problem asks for, else the framework's on this GPU. */
 enum dtp_attention dtp_op_attention_kernel(const struct dtp_op_build *b);
+/* Adds the attention core, fused or with scores in memory. */
 void dtp_op_attention_core(struct dtp_op_build *b);
 /* Adds norm, projections, core, output projection and residual (op_attention.c). */
 void dtp_op_attention_block(struct dtp_op_build *b);

@@ -20,8 +20,7 @@
 /* "job.3.et": 3, the last number that stands alone in the name; -1: none. */
 static long rank_of(const char *name) {
     long rank = -1;
-    const char *base = strrchr(name, '/');
-    for (const char *at = base ? base : name; *at; at++) {
+    for (const char *at = dtp_base_name(name); *at; at++) {
         char *end;
         if (*at != '.' || !isdigit((unsigned char)at[1]))
             continue;

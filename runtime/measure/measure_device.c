@@ -4,7 +4,7 @@
 
 #include "runtime/comm/comm.h"
 #include "runtime/launch.h"
-#include "runtime/measure/measure_device_private.h"
+#include "runtime/measure/measure_device_internal.h"
 #include "runtime/os_linux.h"
 
 struct dtp_measure_grid dtp_measure_gpu_grid(void) {

@@ -1,6 +1,6 @@
 /* Times of a device's kernels: products, attention, memory-bound ones by class; and of a launch. */
 #include "runtime/launch.h"
-#include "runtime/measure/measure_device_private.h"
+#include "runtime/measure/measure_device_internal.h"
 #include "runtime/os_linux.h"
 
 /* ---- GEMM, as transformer_comm.c calls it: y = x W', dx = dy W, dW += dy' x ---- */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "runtime/launch.h"
-#include "runtime/measure/measure_device_private.h"
+#include "runtime/measure/measure_device_internal.h"
 #include "runtime/os_linux.h"
 
 /* Asking for the energy takes milliseconds: what is enqueued must last longer. */

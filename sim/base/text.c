@@ -41,6 +41,11 @@ bool dtp_text_has(const char *text, const char *lower) {
     return false;
 }
 
+const char *dtp_base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 bool dtp_ends_with(const char *s, const char *suffix) {
     size_t n = strlen(s), m = strlen(suffix);
     return n >= m && strcmp(s + n - m, suffix) == 0;

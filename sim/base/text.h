@@ -21,6 +21,8 @@
 bool dtp_same_name(const char *x, const char *y);
 /* Whether `lower`, in lower case, is anywhere in `text`, in any capitals. */
 bool dtp_text_has(const char *text, const char *lower);
+/* Returns what follows the last slash, the whole path without one. */
+const char *dtp_base_name(const char *path);
 bool dtp_ends_with(const char *s, const char *suffix);
 /* Whether the word is one of `words`, which have a blank between two; NULL has none. */
 bool dtp_one_of(const char *words, const char *word);

@@ -293,16 +293,6 @@ static void add_words(struct shell *s, struct words *to, const char *raw, size_t
 
 /* ---- launches ---- */
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), m = strlen(end);
-    return n > m && strcmp(text + n - m, end) == 0;
-}
-
 /* A word of the form NAME=..., name.of.path=...; 0: it is none, else where "=" is. */
 static size_t assigns(const char *word) {
     size_t n = strspn(word, "+~");
@@ -318,10 +308,10 @@ static bool is_launch(const struct words *w, size_t from) {
                                     "xtuner llamafactory-cli axolotl "
                                     "automodel litgpt srun mpirun trl colossalai torchx sbatch";
     for (size_t i = from; i < w->n && i < from + 3; i++) {
-        const char *name = base_name(w->at[i]);
-        bool shell =
-            i > from && ends_with(name, ".sh") && dtp_one_of("bash sh", base_name(w->at[i - 1]));
-        if (dtp_one_of(launchers, name) || ends_with(name, ".py") || shell)
+        const char *name = dtp_base_name(w->at[i]);
+        bool shell = i > from && dtp_ends_with(name, ".sh") &&
+                     dtp_one_of("bash sh", dtp_base_name(w->at[i - 1]));
+        if (dtp_one_of(launchers, name) || dtp_ends_with(name, ".py") || shell)
             return true;
     }
     return false;
@@ -365,7 +355,7 @@ static void add_options(struct shell *s, struct dtp_settings *to, const struct w
 static bool reads_environment(const struct words *w, size_t from) {
     for (size_t i = from; i < w->n && i < from + 3; i++)
         if (dtp_one_of("swift megatron llamafactory-cli xtuner", w->at[i]) ||
-            ends_with(w->at[i], ".sh"))
+            dtp_ends_with(w->at[i], ".sh"))
             return true;
     return false;
 }
@@ -759,7 +749,7 @@ static void take_command(struct shell *s, const struct statement *st, size_t fro
     if (s->text == s->whole)
         s->line = st->line;
     for (size_t i = lead + 1; i + 1 < w->n; i++)
-        if (strcmp(w->at[i], "-c") == 0 && dtp_one_of("bash sh", base_name(w->at[i - 1])) &&
+        if (strcmp(w->at[i], "-c") == 0 && dtp_one_of("bash sh", dtp_base_name(w->at[i - 1])) &&
             strchr(w->at[i + 1], ' ')) {
             const char *inner = w->at[i + 1];
             w->n = i;
@@ -847,7 +837,7 @@ static void take_comments(struct shell *s, const char *text) {
             continue;
         }
         size_t script = 0;
-        while (script < w->n && !ends_with(w->at[script], ".sh"))
+        while (script < w->n && !dtp_ends_with(w->at[script], ".sh"))
             script++;
         for (size_t i = script + 1; i < w->n && i - script < MOST_ARGS; i++)
             if (!strpbrk(w->at[i], "<[$") && !s->arg[i - script])

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/order.h"
+#include "sim/base/text.h"
 #include "sim/engine.h"
 #include "traces/replay/replay_internal.h"
 #include "traces/tasks/tasks.h"
@@ -377,8 +378,8 @@ static void number_steps(struct export *x) {
 
 static struct dtp_tasks *replay_export(struct dtp_arena *a, const struct replay_export_input *in) {
     struct export x = {.a = a, .in = in};
-    const char *file = in->nranks > 0 ? in->rank[0].r->file : "", *slash = strrchr(file, '/');
-    x.t = dtp_tasks_create(a, "replay", slash ? slash + 1 : file);
+    const char *file = in->nranks > 0 ? in->rank[0].r->file : "";
+    x.t = dtp_tasks_create(a, "replay", dtp_base_name(file));
     x.t->explained_pct = in->explained_pct;
     for (size_t r = 0; r < in->nranks; r++)
         dtp_tasks_rank(x.t, in->rank[r].r->rank,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sim/base/units.h"
+#include "sim/base/text.h"
 #include "traces/replay/analyse.h"
 #include "traces/replay/match.h"
 #include "traces/tasks/tasks_internal.h"
@@ -259,8 +260,8 @@ struct dtp_tasks *dtp_tasks_of_trace(struct dtp_arena *a, struct dtp_trace *trac
     struct convert c = {.a = a, .trace = trace, .all = all};
     size_t n = 0;
     dtp_trace_match(a, trace, DTP_ALIGN_ALL, &c.m);
-    const char *file = trace->nranks > 0 ? trace->rank[0].file : "", *slash = strrchr(file, '/');
-    c.t = dtp_tasks_create(a, "replay", slash ? slash + 1 : file);
+    const char *file = trace->nranks > 0 ? trace->rank[0].file : "";
+    c.t = dtp_tasks_create(a, "replay", dtp_base_name(file));
     c.task_of = DTP_NEW(a, uint32_t *, trace->nranks + 1);
     c.steps = DTP_NEW(a, struct steps, trace->nranks + 1);
     for (size_t r = 0; r < trace->nranks; r++) {

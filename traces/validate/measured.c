@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hw/cluster.h"
+#include "sim/base/text.h"
 #include "sim/base/units.h"
 
 #define AT(member) offsetof(struct dtp_run, member)
@@ -68,11 +69,6 @@ static const struct dtp_field run_fields[] = {TEXT(id),
                                               {0}};
 
 enum { NRUN_FIELDS = sizeof run_fields / sizeof run_fields[0] - 1 };
-
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
 
 static void run_unknown(struct dtp_run *run) {
     *run =
@@ -161,7 +157,7 @@ static enum dtp_status check_names(const struct dtp_csv *csv, struct dtp_err *er
 static void read_row(struct dtp_arena *a, const struct dtp_csv *csv, size_t row, const int *col,
                      const char *const *families, struct dtp_run *out) {
     run_unknown(out);
-    out->file = base_name(csv->name);
+    out->file = dtp_base_name(csv->name);
     out->line = csv->line[row];
     for (int i = 0; i < NRUN_FIELDS; i++) {
         const char *cell = dtp_csv_get(csv, row, col[i]);

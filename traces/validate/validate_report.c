@@ -130,8 +130,6 @@ static int count_unsupported(const struct dtp_validation *v, const struct groupi
 
 /* ---- text ---- */
 
-/* ---- terminal ------------------------------------------------------------------------------------------ */
-
 static void print_line(struct dtp_arena *a, FILE *f, const struct dtp_validation *v,
                        const char *name, const struct subset *s, int unsupported) {
     struct dtp_error_stats t = dtp_validation_stats(a, v, false, in_subset, s);

@@ -1,6 +1,6 @@
-/* measure_device_private.h: private to measure_device*.c: a device being timed. */
-#ifndef DTP_RUNTIME_MEASURE_DEVICE_PRIVATE_H
-#define DTP_RUNTIME_MEASURE_DEVICE_PRIVATE_H
+/* measure_device_internal.h: private to measure_device*.c: a device being timed. */
+#ifndef DTP_RUNTIME_MEASURE_DEVICE_INTERNAL_H
+#define DTP_RUNTIME_MEASURE_DEVICE_INTERNAL_H
 
 #include "runtime/measure/measure.h"
 #include "sim/base/units.h"

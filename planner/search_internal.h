@@ -1,6 +1,6 @@
-/* search_parts.h: what search.c and search_layouts.c share. Not for others. */
-#ifndef DTP_PLANNER_SEARCH_PARTS_H
-#define DTP_PLANNER_SEARCH_PARTS_H
+/* search_internal.h: what search.c, search_check.c and search_layouts.c share. */
+#ifndef DTP_PLANNER_SEARCH_INTERNAL_H
+#define DTP_PLANNER_SEARCH_INTERNAL_H
 
 #include "planner/search.h"
 
