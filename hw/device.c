@@ -60,7 +60,8 @@ static struct corner corner_of(const struct dtp_time_table *t, const struct spot
 
 enum { CORNERS = 8 };
 
-bool dtp_table_covers(const struct dtp_time_table *t, const double at[3]) {
+/* Returns whether the point is inside the grid. */
+static bool table_covers(const struct dtp_time_table *t, const double at[3]) {
     bool inside = true;
     for (int i = 0; i < 3; i++)
         inside &= at[i] >= t->axis[i].at[0] && at[i] <= t->axis[i].at[t->axis[i].n - 1];
@@ -95,9 +96,10 @@ double dtp_table_clock(const struct dtp_time_table *t, const double at[3]) {
     return sum;
 }
 
-double dtp_table_ratio(const struct dtp_time_table *t, const double at[3],
-                       double (*formula_s)(const void *context, const double point[3]),
-                       const void *context) {
+/* Returns the factor of a relative table on the formula's time at `at`. formula_s: the formula's time at a point. */
+static double table_ratio(const struct dtp_time_table *t, const double at[3],
+                          double (*formula_s)(const void *context, const double point[3]),
+                          const void *context) {
     struct spot s[3];
     double sum = 0;
     for (int d = 0; d < 3; d++)
@@ -326,7 +328,7 @@ double dtp_device_gemm_s(const struct dtp_gpu *g, const struct dtp_gemm *s) {
         return gemm_formula_s(g, s);
     if (!t->relative)
         return (double)s->batch * dtp_table_time_s(t, at);
-    return gemm_formula_s(g, s) * dtp_table_ratio(t, at, gemm_at_s, &(struct gemm_context){g, s});
+    return gemm_formula_s(g, s) * table_ratio(t, at, gemm_at_s, &(struct gemm_context){g, s});
 }
 
 double dtp_device_gemm_clock(const struct dtp_gpu *g, const struct dtp_gemm *s) {
@@ -395,7 +397,7 @@ static double own_attention_s(const struct dtp_time_table *t, const struct dtp_a
         at[2] = group < most ? group : most;
         return heads * dtp_table_time_s(t, at);
     }
-    return attention_at_s(NULL, at) * dtp_table_ratio(t, at, attention_at_s, NULL);
+    return attention_at_s(NULL, at) * table_ratio(t, at, attention_at_s, NULL);
 }
 
 /* Kernels without dropout stand in if those with dropout were not measured. */
@@ -480,7 +482,7 @@ bool dtp_device_gemm_covered(const struct dtp_gpu *g, const struct dtp_gemm *s) 
     double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k * (double)s->batch;
 
     if (t->time_s.n > 0 && t->dtype == (int)s->dtype)
-        return dtp_table_covers(t, (const double[]){(double)s->m, (double)s->n, (double)s->k});
+        return table_covers(t, (const double[]){(double)s->m, (double)s->n, (double)s->k});
     return c->sm_flops_per_s > 0 && flops >= c->min_flops && flops <= c->max_flops;
 }
 

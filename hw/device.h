@@ -106,15 +106,9 @@ struct dtp_time_table {
 /* These fields describe one member of "tables", for the reader and for the manual. */
 extern const struct dtp_field dtp_time_table_fields[];
 
-/* Returns whether the point is inside the grid. */
-bool dtp_table_covers(const struct dtp_time_table *t, const double at[3]);
 double dtp_table_time_s(const struct dtp_time_table *t, const double at[3]);
 /* Returns the clock at a point, linear between the grid's points; 1: not known. */
 double dtp_table_clock(const struct dtp_time_table *t, const double at[3]);
-/* Returns the factor of a relative table on the formula's time at `at`. formula_s: the formula's time at a point. */
-double dtp_table_ratio(const struct dtp_time_table *t, const double at[3],
-                       double (*formula_s)(const void *context, const double point[3]),
-                       const void *context);
 /* Reads the list into tables[DTP_NTABLES]. */
 enum dtp_status dtp_tables_read(struct dtp_arena *a, const struct dtp_json *j,
                                 struct dtp_time_table *tables, struct dtp_err *err);

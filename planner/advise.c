@@ -13,7 +13,8 @@ enum {
     MOST_REASONS_NAMED = 2
 };
 
-int dtp_space_values(const struct dtp_space *space, enum dtp_limit limit, int *out, int most) {
+/* Values of one field over the candidates of a space, sorted. Returns how many, at most `most`. */
+static int space_values(const struct dtp_space *space, enum dtp_limit limit, int *out, int most) {
     int n = 0;
     struct dtp_plan p;
     for (size_t s = 0; s < space->nshapes; s++) {
@@ -49,7 +50,7 @@ static bool add_values(struct dtp_arena *a, const struct dtp_report *r, enum dtp
     char text[32];
     dtp_limits_relax(&relaxed, limit);
     dtp_space_init(a, &r->setup->problem, &relaxed, &space);
-    int n = dtp_space_values(&space, limit, values, MOST_VALUES);
+    int n = space_values(&space, limit, values, MOST_VALUES);
     for (int i = 0; i < n; i++) {
         int last = i; /* end of a run without a gap */
         while (runs(limit) && last + 1 < n && values[last + 1] == values[last] + 1)
@@ -209,7 +210,8 @@ static const char *without_limits(struct dtp_arena *a, const struct dtp_report *
     return dtp_plan_words(a, &plan);
 }
 
-bool dtp_legal_there(const struct dtp_framework *f, const void *context) {
+/* Whether the framework has a legal plan of the report's problem within its limits; context: the report. */
+static bool legal_there(const struct dtp_framework *f, const void *context) {
     const struct dtp_report *r = context;
     struct dtp_problem there = r->setup->problem;
     struct dtp_arena *a = dtp_arena_create("there");
@@ -236,7 +238,7 @@ static const char *nothing_legal(struct dtp_arena *a, const struct dtp_report *r
         dtp_str_printf(&s, "every plan of %s within these limits is refused", p->model->name);
         add_reasons(&s, r);
         const char *frameworks =
-            dtp_frameworks_text(a, r->setup->problem.framework, dtp_legal_there, r);
+            dtp_frameworks_text(a, r->setup->problem.framework, legal_there, r);
         if (frameworks)
             dtp_str_printf(&s, "; frameworks that have such plans: %s", frameworks);
         dtp_str_printf(&s, "; without the limits this works: %s", other);
@@ -423,7 +425,7 @@ static enum dtp_status elsewhere(const struct question *q, const struct dtp_limi
     char text[32];
     asked.limits = fields;
     const char *const *name =
-        dtp_frameworks_that(q->a, here->problem.framework, dtp_legal_there, &asked);
+        dtp_frameworks_that(q->a, here->problem.framework, legal_there, &asked);
     fprintf(t->file, *name ? "  frameworks that have such plans:\n"
                            : "  no other framework has such a plan\n");
     for (; *name; name++) {
@@ -496,7 +498,7 @@ static enum dtp_status judge_near(const struct question *q, const struct dtp_lim
     int values[MOST_VALUES], asked = fields->field[limit].lo[0], below = -1, above = -1;
     dtp_limits_relax(&near, limit);
     dtp_space_init(q->a, &q->r->setup->problem, &near, &space);
-    int n = dtp_space_values(&space, limit, values, MOST_VALUES);
+    int n = space_values(&space, limit, values, MOST_VALUES);
     *out_found = n > 0;
     for (int i = 0; i < n; i++) {
         if (values[i] < asked)

@@ -18,10 +18,4 @@ enum dtp_status dtp_why_not(struct dtp_arena *a, const struct dtp_term *t,
                             const struct dtp_report *r, const struct dtp_limits *fields,
                             const struct dtp_search_options *options, struct dtp_err *err);
 
-/* Whether the framework has a legal plan of the report's problem within its limits; context: the report. */
-bool dtp_legal_there(const struct dtp_framework *f, const void *context);
-
-/* Values of one field over the candidates of a space, sorted. Returns how many, at most `most`. */
-int dtp_space_values(const struct dtp_space *space, enum dtp_limit limit, int *out, int most);
-
 #endif

@@ -201,21 +201,12 @@ enum dtp_status dtp_tp_all_reduce(struct dtp_rank *r, struct dtp_comm_group *g, 
 /* keep: as the plan's recomputation says; else all. *out: a new tensor. */
 enum dtp_status dtp_layer_forward(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x,
                                   bool keep_all, void **out);
-enum dtp_status dtp_layer_attention(struct dtp_rank *r, const struct dtp_unit *u,
-                                    struct dtp_layer_acts *x);
 void dtp_layer_drop(struct dtp_rank *r, struct dtp_layer_acts *x, bool keep_input);
 /* Takes dout over; *dx is new. Weight gradients too unless r->split. */
 enum dtp_status dtp_layer_backward(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x,
                                    void *dout, void **dx);
 enum dtp_status dtp_layer_weights(struct dtp_rank *r, struct dtp_unit *u, struct dtp_layer_acts *x);
 bool dtp_layer_recomputed(const struct dtp_rank *r, const struct dtp_chunk *c, int layer);
-
-enum dtp_status dtp_embed_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m);
-enum dtp_status dtp_embed_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m);
-enum dtp_status dtp_head_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m);
-enum dtp_status dtp_head_backward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m,
-                                  void **dx);
-enum dtp_status dtp_head_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m);
 
 /* y[rows, out] = x[rows, in] w[out, in]^T + bias; the gradients of x (written) and of w (added). */
 struct dtp_linear {
@@ -302,11 +293,6 @@ enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s);
 /* After a plan, when another may follow: all ranks are done, and the device's memory is free. */
 enum dtp_status dtp_rank_clear(struct dtp_rank *r);
 void dtp_rank_close(struct dtp_rank *r);
-/* Opens the plan and trains; a failure is told to all ranks (run.c). */
-enum dtp_status dtp_rank_run(struct dtp_rank *r, void *shared, const struct dtp_endpoint *e,
-                             struct dtp_run_result *out);
-void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
-                       struct dtp_run_result *out);
 /* Before the first step: rank 0 makes the folder, so that hours are not trained for a path that is wrong, and
  * locks it until dtp_checkpoint_release(). */
 enum dtp_status dtp_checkpoint_prepare(struct dtp_rank *r);

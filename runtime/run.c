@@ -154,8 +154,8 @@ enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *e
 
 /* ---- results: gathered at rank 0 ---- */
 
-void dtp_run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
-                       struct dtp_run_result *out) {
+static void run_summarise(struct dtp_arena *a, const struct dtp_run_options *o,
+                          struct dtp_run_result *out) {
     int warm = dtp_run_warm_up(o), skip = out->steps > warm ? warm : out->steps - 1;
     int n = out->steps - skip;
     double *sorted = DTP_NEW(a, double, (size_t)(n > 0 ? n : 1));
@@ -295,8 +295,9 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     return gather_result(r, out);
 }
 
-enum dtp_status dtp_rank_run(struct dtp_rank *r, void *shared, const struct dtp_endpoint *e,
-                             struct dtp_run_result *out) {
+/* Opens the plan and trains; a failure is told to all ranks (run.c). */
+static enum dtp_status rank_run(struct dtp_rank *r, void *shared, const struct dtp_endpoint *e,
+                                struct dtp_run_result *out) {
     char where[64];
     int64_t start_ns = dtp_os_now_ns();
     enum dtp_status status = dtp_rank_open(r, shared, e);
@@ -329,7 +330,7 @@ static enum dtp_status run_launched(struct dtp_arena *a, const struct dtp_run_op
         status = dtp_fail(err, DTP_EINPUT, "%s started %d ranks, the plan has %d", e->launcher,
                           e->size, size);
     if (status == DTP_OK)
-        status = dtp_rank_run(r, NULL, e, out);
+        status = rank_run(r, NULL, e, out);
     e->met = NULL;
     if (status != DTP_OK && !met)
         dtp_rendezvous_fail(e, err);
@@ -378,7 +379,7 @@ enum dtp_status dtp_run(struct dtp_arena *a, const struct dtp_run_options *o,
         DTP_TRY(dtp_run_check(o, err));
         DTP_TRY(run_alone(a, o, out, err));
     }
-    dtp_run_summarise(a, o, out);
+    run_summarise(a, o, out);
     return DTP_OK;
 }
 
@@ -449,7 +450,7 @@ static void tell(void *context) {
         struct dtp_run_result r;
         struct dtp_err err = {0};
         if (read_result(job, &r)) {
-            dtp_run_summarise(job->a, &job->s->options[job->told], &r);
+            run_summarise(job->a, &job->s->options[job->told], &r);
             job->s->done(job->s->context, job->told, &r, NULL);
             continue;
         }
@@ -469,7 +470,7 @@ static enum dtp_status train_one(struct job *job, size_t i, struct dtp_rank *kep
     *r = *kept;
     r->arena = a;
     r->o = o;
-    enum dtp_status status = dtp_rank_run(r, job->shared, NULL, &result);
+    enum dtp_status status = rank_run(r, job->shared, NULL, &result);
     kept->ops = r->ops;
     kept->dev = r->dev;
     kept->host = r->host;

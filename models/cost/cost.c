@@ -120,8 +120,9 @@ double dtp_cost_optimizer_params(const struct dtp_update_key *key, const struct 
     return stage->dense_params / replicas + stage->expert_params / expert_replicas;
 }
 
-double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
-                            double params) {
+/* Returns the time of the update on the GPU; offloaded state is updated on the host and takes 0 here. */
+static double cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
+                               double params) {
     if (key->offload != DTP_OFFLOAD_NONE)
         return 0;
     double bytes = problem->framework->kernels.optimizer_bytes_moved * params;
@@ -144,7 +145,7 @@ static void step_costs(struct dtp_arena *a, const struct dtp_cost_memo *memo,
     }
     double worst_params = 0;
     for (int s = 0; s < plan->pp; s++) {
-        out->optimizer_s[s] = dtp_cost_optimizer_s(problem, key, params[s]);
+        out->optimizer_s[s] = cost_optimizer_s(problem, key, params[s]);
         worst_params = params[s] > worst_params ? params[s] : worst_params;
     }
     out->embedding_all_reduce = dtp_cost_embedding_all_reduce(problem, key);
@@ -279,7 +280,7 @@ static void make_tail(const struct dtp_problem *problem, const struct dtp_param_
     out->tail_s = (overlap ? last_unit_s : sum_s) + (f->wire.param_gather_overlap ? 0 : gather_s) +
                   dtp_cost_embedding_all_reduce(problem, key).time_s +
                   dtp_cost_norm_all_reduce(problem, key).time_s +
-                  dtp_cost_optimizer_s(problem, key, params);
+                  cost_optimizer_s(problem, key, params);
     out->fixed_s = dtp_offload_exposed_s(problem, key, params, INFINITY) + f->host.step_host_s;
 }
 

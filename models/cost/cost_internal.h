@@ -47,9 +47,6 @@ struct dtp_comm dtp_cost_norm_all_reduce(const struct dtp_problem *problem,
                                          const struct dtp_update_key *key);
 /* Returns how many parameters of a stage one rank updates. */
 double dtp_cost_optimizer_params(const struct dtp_update_key *key, const struct dtp_stage *stage);
-/* Returns the time of the update on the GPU; offloaded state is updated on the host and takes 0 here. */
-double dtp_cost_optimizer_s(const struct dtp_problem *problem, const struct dtp_update_key *key,
-                            double params);
 
 /* Offloading keeps the optimizer state, or the weights too, outside the GPU and costs each step time.
  *

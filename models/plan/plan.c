@@ -164,7 +164,8 @@ static int span(const struct dtp_cut *p, const struct dtp_model *m, int vs, int 
     return vs == n - 1 ? s.last : s.each + (vs >= s.first_more);
 }
 
-int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first) {
+/* Returns the layers of a virtual stage and its first one. */
+static int plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first) {
     const struct dtp_cut cut = dtp_plan_cut(p);
     return span(&cut, m, vs, first);
 }
@@ -176,7 +177,7 @@ int dtp_cut_layers(const struct dtp_cut *cut, const struct dtp_model *m, int vs)
 
 int dtp_plan_layers(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
     int first;
-    return dtp_plan_span(p, m, vs, &first);
+    return plan_span(p, m, vs, &first);
 }
 
 int dtp_plan_most_layers(const struct dtp_plan *p, const struct dtp_model *m) {
@@ -194,7 +195,7 @@ int dtp_plan_most_layers(const struct dtp_plan *p, const struct dtp_model *m) {
 
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs) {
     int first;
-    dtp_plan_span(p, m, vs, &first);
+    plan_span(p, m, vs, &first);
     return first;
 }
 

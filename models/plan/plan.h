@@ -136,8 +136,6 @@ static inline bool dtp_plan_alike(const struct dtp_plan *p, const struct dtp_mod
 }
 /* Returns the layers of the virtual stage that holds the most. */
 int dtp_plan_most_layers(const struct dtp_plan *p, const struct dtp_model *m);
-/* Both at once: returns the layers. */
-int dtp_plan_span(const struct dtp_plan *p, const struct dtp_model *m, int vs, int *first);
 int dtp_plan_first_layer(const struct dtp_plan *p, const struct dtp_model *m, int vs);
 /* Writes the plan as options of dtplan: "--tp 8 --pp 16 --dp 8 --schedule 1f1b ...". It lists tp, pp, dp, schedule and
  * batch sizes always, other fields only if they differ from the default. global_batch_size is "--batch". */

@@ -25,7 +25,6 @@ enum dtp_status dtp_check_set_up(struct dtp_cli *cli, struct dtp_ask ask, struct
                                  struct dtp_setup *setup, struct dtp_err *err);
 /* Returns the plan with its communication resolved: ranks communicate in order, and the plan tells the executor so. */
 struct dtp_plan dtp_check_resolved(const struct dtp_plan *p, const struct dtp_framework *f);
-double dtp_check_now_s(void);
 
 extern const struct dtp_form dtp_check_shadow_form;
 enum dtp_status dtp_check_shadow(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err);

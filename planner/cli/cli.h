@@ -126,8 +126,7 @@ enum dtp_status dtp_cli_failures(struct dtp_cli *cli, bool best, struct dtp_fail
 /* The limits that --tp and its like set. */
 enum dtp_status dtp_cli_limits(struct dtp_cli *cli, const struct dtp_problem *problem,
                                struct dtp_limits *out, struct dtp_err *err);
-/* Options of the fields of the plan that are not searched, called as these, and what they say. */
-extern const struct dtp_option dtp_fixed_options[]; /* ends with name NULL */
+/* Sets the fields of the plan that are not searched as their options say. */
 enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct dtp_err *err);
 /* The plan of limits that have one value each. */
 enum dtp_status dtp_cli_single(struct dtp_cli *cli, const struct dtp_limits *limits,

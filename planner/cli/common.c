@@ -173,7 +173,8 @@ static const struct dtp_option layout_options[] = {
            "embedding and head count as a layer each when layers are divided into stages (default: "
            "both are tried)"),
     {0}};
-const struct dtp_option dtp_fixed_options[] = {
+/* Options of the fields of a plan that are not searched, named as these. */
+static const struct dtp_option fixed_options[] = {
     {"recompute-modules", DTP_OPT_STRING, 0, AT(recompute_modules), .value = "LIST",
      .names = dtp_module_names, .several = true,
      .help = "with selective recomputation: these parts of a layer, such as moe_act,layernorm "
@@ -208,7 +209,7 @@ size_t dtp_verb_sets(const struct dtp_verb *verb, struct dtp_args *args, void *o
                   {DTP_GROUP_LAYOUT,
                    verb->groups & DTP_GROUP_PLAN ? "Layout, continued"
                                                  : "Layout, one value each: these are not searched",
-                   dtp_fixed_options},
+                   fixed_options},
                   {DTP_GROUP_SIMULATE, "Simulation", simulate_options},
                   {DTP_GROUP_FAILURES, "Interruptions", failure_options},
                   {DTP_GROUP_TIMELINE, "Timeline", timeline_options},
@@ -238,7 +239,7 @@ static const struct dtp_field *field_of(const struct dtp_option *o) {
 }
 
 enum dtp_status dtp_cli_fixed(struct dtp_cli *cli, struct dtp_plan *plan, struct dtp_err *err) {
-    for (const struct dtp_option *o = dtp_fixed_options; o->name; o++) {
+    for (const struct dtp_option *o = fixed_options; o->name; o++) {
         const void *at = (const char *)&cli->args + o->offset;
         const char *text = *(const char *const *)at;
         char place[64];

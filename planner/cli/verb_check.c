@@ -17,7 +17,7 @@
 #include "runtime/os_linux.h"
 #include "sim/base/text.h"
 
-double dtp_check_now_s(void) {
+static double check_now_s(void) {
     return (double)dtp_os_now_ns() / (double)DTP_NS_PER_S;
 }
 
@@ -271,7 +271,7 @@ static enum dtp_status prepare(struct dtp_cli *cli, struct dtp_check *c, struct 
 /* ---- predictions ---- */
 
 static enum dtp_status predict(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
-    double start_s = dtp_check_now_s();
+    double start_s = check_now_s();
     struct dtp_check_terms terms = {.problem = &c->setup->problem,
                                     .beside = dtp_check_on_gpus(cli->own)};
     terms.ev = dtp_evaluator_create(cli->a, terms.problem);
@@ -279,7 +279,7 @@ static enum dtp_status predict(struct dtp_cli *cli, struct dtp_check *c, struct 
     for (size_t i = 0; i < c->nrows; i++)
         DTP_TRY(dtp_check_predict(&terms, &c->row[i], err));
     dtp_evaluator_destroy(terms.ev);
-    c->predict_s = dtp_check_now_s() - start_s;
+    c->predict_s = check_now_s() - start_s;
     const struct dtp_check_own *own = cli->own;
     return dtp_file_write(cli->a, own->predictions, dtp_check_predictions, c, err);
 }
@@ -363,7 +363,7 @@ static void run_done(void *context, size_t i, const struct dtp_run_result *r,
 }
 
 static enum dtp_status run_all(struct dtp_cli *cli, struct dtp_check *c, struct dtp_err *err) {
-    double start_s = dtp_check_now_s();
+    double start_s = check_now_s();
     struct dtp_run_options *o = DTP_NEW(cli->a, struct dtp_run_options, c->nrows);
     struct runs x = {.cli = cli, .c = c, .all = c->nrows, .err = err};
     for (size_t i = 0; i < c->nrows; i++)
@@ -376,7 +376,7 @@ static enum dtp_status run_all(struct dtp_cli *cli, struct dtp_check *c, struct 
     DTP_TRY(x.status);
     if (cli->args.json && cli->progress)
         dtp_cli_progress(NULL);
-    c->run_s = dtp_check_now_s() - start_s;
+    c->run_s = check_now_s() - start_s;
     return DTP_OK;
 }
 

@@ -5,7 +5,7 @@
 
 #include "sim/base/text.h"
 
-const char *const dtp_mem_names[] = {
+static const char *const mem_names[] = {
     [DTP_MEM_WEIGHTS] = "weights",
     [DTP_MEM_GRADIENTS] = "gradients",
     [DTP_MEM_OPTIMIZER] = "optimizer",
@@ -232,7 +232,6 @@ enum dtp_status dtp_heap_fail(const struct dtp_heap *h, const char *name, uint64
     return dtp_fail(err, DTP_ENOMEM, "out of memory: %s for %s, %s of %s free; most is %s, %s",
                     dtp_fmt_bytes_gib((double)bytes, need, sizeof need), name,
                     dtp_fmt_bytes_gib((double)(s->size_bytes - s->live_bytes), left, sizeof left),
-                    dtp_fmt_bytes_gib((double)s->size_bytes, all, sizeof all),
-                    dtp_mem_names[largest],
+                    dtp_fmt_bytes_gib((double)s->size_bytes, all, sizeof all), mem_names[largest],
                     dtp_fmt_bytes_gib((double)s->live[largest], most, sizeof most));
 }

@@ -32,7 +32,6 @@ enum dtp_mem {
     DTP_MEM_BUFFERS,
     DTP_NMEM
 };
-extern const char *const dtp_mem_names[]; /* "weights", ..., NULL */
 
 struct dtp_heap;
 

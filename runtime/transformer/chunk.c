@@ -41,7 +41,7 @@ static enum dtp_status add_positions(struct dtp_rank *r, struct dtp_chunk *c, vo
     return DTP_OK;
 }
 
-enum dtp_status dtp_embed_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
+static enum dtp_status embed_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
     struct dtp_embedding_args t = token_args(r, m);
     void *sum;
     DTP_TRY(dtp_unit_need(r, c->tokens, 1));
@@ -57,7 +57,7 @@ enum dtp_status dtp_embed_forward(struct dtp_rank *r, struct dtp_chunk *c, struc
     return DTP_OK;
 }
 
-enum dtp_status dtp_embed_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
+static enum dtp_status embed_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
     struct dtp_embedding_args t = token_args(r, m), p = position_args(r);
     void *gathered;
     drop_embedding(r, m->dembed);
@@ -125,7 +125,7 @@ static enum dtp_status loss(struct dtp_rank *r, struct dtp_micro *m) {
     return DTP_OK;
 }
 
-enum dtp_status dtp_head_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
+static enum dtp_status head_forward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
     const struct dtp_dims *d = &r->dims;
     void *gathered;
     m->head_x = m->x;
@@ -142,7 +142,7 @@ enum dtp_status dtp_head_forward(struct dtp_rank *r, struct dtp_chunk *c, struct
     return loss(r, m);
 }
 
-enum dtp_status dtp_head_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
+static enum dtp_status head_weights(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m) {
     const struct dtp_linear l = head_linear(r, c);
     void *gathered;
     DTP_TRY(dtp_unit_grads(r, c->head));
@@ -169,12 +169,12 @@ static enum dtp_status head_input(struct dtp_rank *r, struct dtp_chunk *c, struc
     dtp_linear_input(r, &l, m->logits, whole);
     dtp_unit_used(r, c->head);
     if (!r->split)
-        DTP_TRY(dtp_head_weights(r, c, m));
+        DTP_TRY(head_weights(r, c, m));
     return dtp_tp_reduce(r, ACTS, "gradient of a norm", whole, dn);
 }
 
-enum dtp_status dtp_head_backward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m,
-                                  void **dx) {
+static enum dtp_status head_backward(struct dtp_rank *r, struct dtp_chunk *c, struct dtp_micro *m,
+                                     void **dx) {
     const struct dtp_dims *d = &r->dims;
     struct dtp_norm_args n;
     void *dn;
@@ -231,7 +231,7 @@ enum dtp_status dtp_chunk_forward(struct dtp_rank *r, int chunk, int microbatch)
     if (c->last)
         DTP_TRY(load_tokens(r, microbatch, true, &m->targets));
     if (c->first)
-        DTP_TRY(dtp_embed_forward(r, c, m));
+        DTP_TRY(embed_forward(r, c, m));
     for (int i = 0; i < c->nlayers; i++) {
         struct dtp_unit *u = &c->layer[i];
         void *out;
@@ -243,7 +243,7 @@ enum dtp_status dtp_chunk_forward(struct dtp_rank *r, int chunk, int microbatch)
             dtp_layer_drop(r, &m->layer[i], true);
         m->x = out;
     }
-    return c->last ? dtp_head_forward(r, c, m) : DTP_OK;
+    return c->last ? head_forward(r, c, m) : DTP_OK;
 }
 
 /* The layer's activations once more, from its input. */
@@ -276,7 +276,7 @@ enum dtp_status dtp_chunk_backward(struct dtp_rank *r, int chunk, int microbatch
     void *grad = m->grad;
     m->grad = NULL;
     if (c->last)
-        DTP_TRY(dtp_head_backward(r, c, m, &grad));
+        DTP_TRY(head_backward(r, c, m, &grad));
     if (c->last && !r->split)
         DTP_TRY(head_done(r, c, last));
     for (int i = c->nlayers - 1; i >= 0; i--) {
@@ -297,7 +297,7 @@ enum dtp_status dtp_chunk_backward(struct dtp_rank *r, int chunk, int microbatch
     m->dembed = grad;
     if (r->split)
         return DTP_OK;
-    DTP_TRY(dtp_embed_weights(r, c, m));
+    DTP_TRY(embed_weights(r, c, m));
     return ends_done(r, c, last);
 }
 
@@ -305,7 +305,7 @@ enum dtp_status dtp_chunk_weights(struct dtp_rank *r, int chunk, int microbatch,
     struct dtp_chunk *c = &r->layout.chunk[chunk];
     struct dtp_micro *m = micro_of(r, chunk, microbatch);
     if (c->last) {
-        DTP_TRY(dtp_head_weights(r, c, m));
+        DTP_TRY(head_weights(r, c, m));
         DTP_TRY(head_done(r, c, last));
     }
     for (int i = c->nlayers - 1; i >= 0; i--) {
@@ -316,6 +316,6 @@ enum dtp_status dtp_chunk_weights(struct dtp_rank *r, int chunk, int microbatch,
     }
     if (!c->first)
         return DTP_OK;
-    DTP_TRY(dtp_embed_weights(r, c, m));
+    DTP_TRY(embed_weights(r, c, m));
     return ends_done(r, c, last);
 }

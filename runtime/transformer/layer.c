@@ -42,7 +42,7 @@ static enum dtp_status norm(struct dtp_rank *r, struct dtp_unit *u, int id, cons
 
 /* ---- attention ---- */
 
-void dtp_layer_rope(struct dtp_rank *r, void *qkv, bool inverse) {
+static void layer_rope(struct dtp_rank *r, void *qkv, bool inverse) {
     const struct dtp_dims *d = &r->dims;
     if (r->model->position != DTP_POS_ROPE)
         return;
@@ -91,8 +91,8 @@ void dtp_layer_attention_args(const struct dtp_rank *r, const struct dtp_unit *u
 }
 
 /* ctx from qkv; allocates what is not there (in the backward, ctx is and gets the same values). */
-enum dtp_status dtp_layer_attention(struct dtp_rank *r, const struct dtp_unit *u,
-                                    struct dtp_layer_acts *x) {
+static enum dtp_status layer_attention(struct dtp_rank *r, const struct dtp_unit *u,
+                                       struct dtp_layer_acts *x) {
     struct dtp_attention_args args;
     dtp_layer_attention_args(r, u, x, &args);
     float *saved;
@@ -201,8 +201,8 @@ enum dtp_status dtp_layer_forward(struct dtp_rank *r, struct dtp_unit *u, struct
     dtp_layer_linears(r, u, &l);
     DTP_TRY(norm(r, u, DTP_P_NORM1, x->x, &x->n1, &x->stats1));
     DTP_TRY(expand(r, &l.qkv, "queries, keys, values", x->n1, &x->qkv));
-    dtp_layer_rope(r, x->qkv, false);
-    DTP_TRY(dtp_layer_attention(r, u, x));
+    layer_rope(r, x->qkv, false);
+    DTP_TRY(layer_attention(r, u, x));
     if (!keep_all && r->plan->recompute == DTP_RECOMPUTE_SELECTIVE)
         DTP_DROP(r, x->saved);
     sum.residual = x->x;
@@ -396,7 +396,7 @@ static enum dtp_status core_backward(struct dtp_rank *r, const struct dtp_unit *
     args.dk = dtp_element(r, x->dqkv, d->q_width, false);
     args.dv = dtp_element(r, x->dqkv, d->q_width + d->kv_width, false);
     r->ops->attention_backward(r->dev, &args);
-    dtp_layer_rope(r, x->dqkv, true);
+    layer_rope(r, x->dqkv, true);
     return DTP_OK;
 }
 
@@ -407,7 +407,7 @@ static enum dtp_status attention_backward(struct dtp_rank *r, struct dtp_unit *u
     dtp_layer_linears(r, u, &l);
     void *dctx;
     if (!x->saved) /* selective recomputation */
-        DTP_TRY(dtp_layer_attention(r, u, x));
+        DTP_TRY(layer_attention(r, u, x));
     DTP_TRY(gather_dropped(r, u, DTP_DROPOUT_PROJECTION, dx1, &x->dx1));
     if (!r->split)
         out_grads(r, u, &l.out, x->dx1, x->ctx);

@@ -20,7 +20,6 @@ void dtp_layer_attention_args(const struct dtp_rank *r, const struct dtp_unit *u
 /* Describes this rank's rows [local_tokens, hidden] of the current microbatch, without operands. */
 struct dtp_residual_args dtp_layer_residual(const struct dtp_rank *r, int layer,
                                             enum dtp_dropout_place place);
-void dtp_layer_rope(struct dtp_rank *r, void *qkv, bool inverse);
 struct dtp_act_args dtp_layer_act(const struct dtp_rank *r);
 
 #endif

@@ -29,9 +29,9 @@ struct dtp_job_tasks {
     bool has_jobs; /* pai_job_table was read, too */
 };
 
-const char *const dtp_job_status_name[DTP_NJOB_STATUSES] = {"completed", "failed",     "cancelled",
-                                                            "timeout",   "unfinished", "other"};
-const char *const dtp_job_source_name[DTP_NJOB_SOURCES] = {"philly", "helios", "acme", "pai"};
+static const char *const job_status_name[DTP_NJOB_STATUSES] = {
+    "completed", "failed", "cancelled", "timeout", "unfinished", "other"};
+static const char *const job_source_name[DTP_NJOB_SOURCES] = {"philly", "helios", "acme", "pai"};
 
 static struct dtp_job *add(struct dtp_arena *a, struct dtp_jobs *jobs) {
     jobs->job = dtp_arena_room(a, jobs->job, sizeof *jobs->job, jobs->n, &jobs->capacity);
@@ -755,13 +755,13 @@ static void print_item(struct dtp_arena *a, FILE *f, const struct dtp_item *item
         last = j->end_s > last ? j->end_s : last;
     }
     fprintf(f, "  %zu jobs of %s", jobs->n,
-            jobs->n > 0 ? dtp_job_source_name[jobs->job[0].source] : "no source");
+            jobs->n > 0 ? job_source_name[jobs->job[0].source] : "no source");
     if (first >= 0 && last > first)
         fprintf(f, " over %s", dtp_fmt_time(last - first, span, TEXT));
     fprintf(f, ", %.1f GPU hours, the largest on %.0f GPUs\n ", gpu_s / DTP_S_PER_HOUR, most);
     for (int s = 0; s < DTP_NJOB_STATUSES; s++)
         if (by_status[s] > 0)
-            fprintf(f, " %llu %s", (unsigned long long)by_status[s], dtp_job_status_name[s]);
+            fprintf(f, " %llu %s", (unsigned long long)by_status[s], job_status_name[s]);
     fprintf(f, "\n");
     print_spread(a, f, "run time", jobs, run_s);
     print_spread(a, f, "time in the queue", jobs, queue_s);
@@ -788,7 +788,7 @@ static void write_item(struct dtp_arena *a, struct dtp_json_out *w, const struct
     dtp_json_put_key(w, "by_status");
     dtp_json_object(w);
     for (int s = 0; s < DTP_NJOB_STATUSES; s++)
-        dtp_json_kv_u64(w, dtp_job_status_name[s], by_status[s]);
+        dtp_json_kv_u64(w, job_status_name[s], by_status[s]);
     dtp_json_end(w);
 }
 

@@ -33,7 +33,6 @@ enum dtp_job_status {
     DTP_JOB_OTHER,
     DTP_NJOB_STATUSES
 };
-extern const char *const dtp_job_status_name[DTP_NJOB_STATUSES];
 
 enum dtp_job_source {
     DTP_JOBS_PHILLY,
@@ -42,7 +41,6 @@ enum dtp_job_source {
     DTP_JOBS_PAI,
     DTP_NJOB_SOURCES
 };
-extern const char *const dtp_job_source_name[DTP_NJOB_SOURCES];
 
 struct dtp_job {
     const char *id, *user, *group, *type; /* "" where the trace does not say */

@@ -44,7 +44,7 @@ static void add_job_step(const struct dtp_replay *r, size_t i, double until_s[2]
     out->replayed_host_s += host_s[1];
 }
 
-struct dtp_replayed_job dtp_replay_job(const struct dtp_replay *r) {
+static struct dtp_replayed_job replay_job(const struct dtp_replay *r) {
     enum { FEWEST_TO_WARM_UP = 3 };
     size_t n = r->nranks > 0 ? r->rank[0].nsteps : 0;
     double until_s[2] = {0, 0};
@@ -65,7 +65,7 @@ struct dtp_replayed_job dtp_replay_job(const struct dtp_replay *r) {
 
 /* By how much the replay ends off the trace: the end of the job, and its mean step. */
 static double off_pct(const struct dtp_replay *r) {
-    struct dtp_replayed_job job = dtp_replay_job(r);
+    struct dtp_replayed_job job = replay_job(r);
     double end_s[2] = {0, 0};
     for (size_t i = 0; i < r->nranks; i++) {
         end_s[0] = fmax(end_s[0], r->rank[i].measured_end_s);
@@ -227,8 +227,8 @@ static void json_critical(struct dtp_json_out *w, const char *key, const struct 
 }
 
 static void json_job(struct dtp_json_out *w, const struct dtp_replay_report *report) {
-    const struct dtp_replayed_job was = dtp_replay_job(report->measured),
-                                  is = dtp_replay_job(report->replay);
+    const struct dtp_replayed_job was = replay_job(report->measured),
+                                  is = replay_job(report->replay);
     if (was.nsteps == 0)
         return;
     dtp_json_put_key(w, "job");
@@ -560,8 +560,8 @@ static void print_rank(struct dtp_arena *a, FILE *f, const struct dtp_replay_rep
 }
 
 static void print_job(FILE *f, const struct dtp_replay_report *report) {
-    const struct dtp_replayed_job was = dtp_replay_job(report->measured),
-                                  is = dtp_replay_job(report->replay);
+    const struct dtp_replayed_job was = replay_job(report->measured),
+                                  is = replay_job(report->replay);
     char b[4][32];
     if (was.nsteps == 0)
         return;

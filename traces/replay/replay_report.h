@@ -11,7 +11,6 @@ struct dtp_replayed_job {
     double measured_s, replayed_s, host_s, replayed_host_s;
 };
 
-struct dtp_replayed_job dtp_replay_job(const struct dtp_replay *r);
 /* Why what-ifs on this replay of the trace as measured are a guess; NULL: they are not. */
 const char *dtp_replay_doubt(struct dtp_arena *a, const struct dtp_replay *measured);
 

@@ -122,8 +122,6 @@ bool dtp_tasks_wants_all(const char *path);
 
 /* ---- reading back ---- */
 
-/* The source begins like a timeline of dtplan. */
-bool dtp_tasks_is_own(struct dtp_source *s);
 enum dtp_status dtp_tasks_read(struct dtp_arena *a, struct dtp_source *source,
                                struct dtp_tasks **out, struct dtp_err *err);
 /* As ranks of a trace, for the analysis: tasks are work of the device, in whole nanoseconds. */

@@ -156,14 +156,6 @@ static enum dtp_status read_head(struct tasks_reader *r, struct dtp_err *err) {
     return status;
 }
 
-bool dtp_tasks_is_own(struct dtp_source *s) {
-    static const char head[] = "{\"dtplan\"";
-    const unsigned char *at;
-    size_t n;
-    return dtp_source_peek(s, &at, &n, NULL) == DTP_OK && n >= sizeof head - 1 &&
-           memcmp(at, head, sizeof head - 1) == 0;
-}
-
 /* Index of the word in names; it must be one of them. */
 static enum dtp_status read_word(struct tasks_reader *r, const char *const *names, int n, int *out,
                                  struct dtp_err *err) {
