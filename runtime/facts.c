@@ -13,6 +13,10 @@ static const char *data_text(struct dtp_arena *a, const struct dtp_data *d) {
     if (!d->text)
         return "synthetic";
     uLong crc = crc32_z(0L, d->text, (z_size_t)d->length_bytes);
+    if (d->token_bytes > 1)
+        return dtp_arena_printf(a, "%llu tokens of %d bytes, CRC-32 %08lx",
+                                (unsigned long long)d->length_bytes / (unsigned)d->token_bytes,
+                                d->token_bytes, crc);
     return dtp_arena_printf(a, "%llu bytes, CRC-32 %08lx", (unsigned long long)d->length_bytes,
                             crc);
 }

@@ -19,18 +19,25 @@
  * sequence i of step s, i = s * global_batch + index in the batch.
  *
  * Text: a sequence starts at a place drawn from (seed, i), tokens are bytes (the vocabulary must have
- * 256). Synthetic: token k + 1 is (5 token k + 17) mod V with probability 7/8, else it is drawn: something to
+ * 256). Token files (token_files.c): the same with tokens for bytes. Synthetic: token k + 1 is (5 token k + 17) mod V with probability 7/8, else it is drawn: something to
  * learn, down to about 1/8 ln V + 0.4 nats. */
 struct dtp_data {
     uint64_t seed;
     int vocab, seq;
-    const unsigned char *text; /* NULL: synthetic */
+    const unsigned char *text; /* tokens of token_bytes each, little-endian; NULL: synthetic */
     uint64_t length_bytes;
+    int token_bytes; /* a text has 1 */
+    bool token_signed;
 };
 
 /* path NULL: synthetic. */
 enum dtp_status dtp_data_open(struct dtp_arena *a, const char *path, struct dtp_data *out,
                               struct dtp_err *err);
+int64_t dtp_data_token(const struct dtp_data *d, uint64_t i); /* -1: beyond 2^63 */
+/* Reads tokens where the file is NumPy's .npy, or Megatron's .bin that has an .idx of the same name next to it; path may
+ * also be that name without its end. *known is false where it is neither. */
+enum dtp_status dtp_token_file_read(struct dtp_arena *a, const char *path, struct dtp_data *out,
+                                    bool *known, struct dtp_err *err);
 /* Tokens out[seq + 1]: inputs, and from the second on targets. */
 void dtp_data_sequence(const struct dtp_data *d, uint64_t index, int32_t *out);
 

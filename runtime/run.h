@@ -33,7 +33,7 @@ struct dtp_run_options {
     uint64_t seed;
     double dropout,
         attention_dropout; /* probabilities: of hidden states; of attention's. 0: none */
-    const char *data;      /* text file, trained on by bytes; NULL: synthetic tokens */
+    const char *data;      /* text or token file (token_files.c); NULL: synthetic tokens */
     /* optimizer: warm-up to lr over warmup_steps, then cosine to min_lr at decay_steps (0: steps) */
     double lr, min_lr;
     int warmup_steps, decay_steps;

@@ -33,7 +33,8 @@ static const struct dtp_option options[] = {
     {"steps", DTP_OPT_INT, 0, AT(steps), .value = "N", .min = 1, .max = MOST_STEPS,
      .help = "optimizer steps in all (default 10)"},
     {"data", DTP_OPT_STRING, 0, AT(data), .value = "FILE", .complete = DTP_COMPLETE_FILE,
-     .help = "text to train on, byte by byte (default: synthetic tokens)"},
+     .help = "text to train on, byte by byte; or tokens: .npy, or Megatron's .bin with its .idx "
+             "(default: synthetic tokens)"},
     {"lr", DTP_OPT_DOUBLE, 0, AT(lr), .value = "RATE", .help = "learning rate (default 0.001)"},
     {"min-lr", DTP_OPT_DOUBLE, 0, AT(min_lr), .value = "RATE",
      .help = "where the cosine ends (default a tenth of --lr)"},

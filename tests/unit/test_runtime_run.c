@@ -205,7 +205,8 @@ static void test_text_is_learned_and_layouts_see_the_same(void) {
 }
 
 static void test_sequences_depend_on_seed_and_index(void) {
-    const struct dtp_data d = {.seed = 3, .vocab = 67, .seq = 9}, other = {4, 67, 9, NULL, 0};
+    const struct dtp_data d = {.seed = 3, .vocab = 67, .seq = 9},
+                          other = {.seed = 4, .vocab = 67, .seq = 9};
     int32_t a[10], b[10], c[10], e[10];
     dtp_data_sequence(&d, 12, a);
     dtp_data_sequence(&d, 12, b);
