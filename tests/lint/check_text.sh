@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # No leftover marks, no path of one machine, no tab or blank at the end of a line, in our text.
 bad=0
-find . -type f ! -path './.git/*' ! -path './.build/*' ! -path './tests/lint/*' ! -path './.carry/*' ! -path './tests/fuzz/corpus/*' \
+find . -type f ! -path './.git/*' ! -path './.build/*' ! -path './build/*' ! -path './tests/lint/*' ! -path './.carry/*' ! -path './tests/fuzz/corpus/*' \
     \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.py' -o -name '*.sh' -o -name '*.md' -o -name '*.json' \
     -o -name '*.cmake' -o -name CMakeLists.txt -o -path ./dtplan -o -path ./tests/run \
     -o -path './.ci/*' \) -print0 >"${TMPDIR:-/tmp}/dtp_lint.$$"
