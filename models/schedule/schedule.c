@@ -128,23 +128,35 @@ static uint32_t interleaved_slot(int pp, int vpp, int m, int rank, uint32_t k) {
  *   1: 0 1 [0] 2 [1] <0> [2] <1> <2>
  *   2: 0 [0] 1 [1] 2 [2] <0> <1> <2>
  */
-static int zb_h1(int pp, int vpp, int m, int rank, struct dtp_action *out) {
-    (void)vpp;
-    int warmup = least(pp - 1 - rank, m);
+static int split_one_by_one(int m, int warmup, int kept_back, struct dtp_action *out) {
     int w = 0;
     struct dtp_action *at = out;
+    warmup = least(warmup, m);
     for (int i = 0; i < warmup; i++)
         put(at++, DTP_A_F, 0, i);
     for (int i = 0; i < m; i++) {
         if (warmup + i < m)
             put(at++, DTP_A_F, 0, warmup + i);
         put(at++, DTP_A_I, 0, i);
-        if (i >= rank)
+        if (i >= kept_back)
             put(at++, DTP_A_W, 0, w++);
     }
     while (w < m)
         put(at++, DTP_A_W, 0, w++);
     return (int)(at - out);
+}
+
+static int zb_h1(int pp, int vpp, int m, int rank, struct dtp_action *out) {
+    (void)vpp;
+    return split_one_by_one(m, pp - 1 - rank, rank, out);
+}
+
+/* ZB-H2 (Qi 2023, section 2.2): twice the warm-up and twice the W kept back, so that with F = I = W no rank idles
+ * between its first and its last action; each holds 2 p - 1 activations. The ranks start one F after another and
+ * end so too, hence a step whose ranks wait for each other takes (p - 1) F more than its work. */
+static int zb_h2(int pp, int vpp, int m, int rank, struct dtp_action *out) {
+    (void)vpp;
+    return split_one_by_one(m, 2 * (pp - 1 - rank), 2 * rank, out);
 }
 
 /* GPipe over vpp chunks: all microbatches through one chunk, then the next (Lamy-Poirier 2022, section
@@ -252,6 +264,11 @@ static int zb_h1_in_flight(int pp, int vpp, int m, int rank) {
     return least(pp, m);
 }
 
+static int zb_h2_in_flight(int pp, int vpp, int m, int rank) {
+    (void)vpp, (void)rank;
+    return least(2 * pp - 1, m);
+}
+
 static int zb_v_in_flight(int pp, int vpp, int m, int rank) {
     (void)m, (void)rank;
     return pp * vpp;
@@ -353,6 +370,17 @@ const struct dtp_schedule_kind dtp_schedule_kinds[] = {
                               .stage = loop_stage,
                               .generate = eager_1f1b,
                               .in_flight = eager_1f1b_in_flight},
+    [DTP_SCHED_ZB_H2] = {.name = "zb-h2",
+                         .title =
+                             "zb-h1 with twice the warm-up: no rank idles if F = I = W, 2 pp - 1 "
+                             "microbatches in flight",
+                         .source = "Qi 2023 (Zero Bubble), section 2.2",
+                         .aliases = "",
+                         .split_backward = true,
+                         .fills_twice = true,
+                         .stage = loop_stage,
+                         .generate = zb_h2,
+                         .in_flight = zb_h2_in_flight},
     [DTP_NSCHEDULES] = {.name = NULL},
     [DTP_SCHED_USER] = {.name = "user",
                         .title = "read from a text",

@@ -30,7 +30,7 @@
  *     by (direction, virtual stage, microbatch).
  *
  * Sources: GPipe (Huang 2019), 1F1B (PipeDream-flush, Narayanan 2021, 2.2.1), interleaved (2.2.2 and
- * Megatron-LM's warm-up count), ZB-H1 and ZB-V (Qi 2023, 2.1 and 6), breadth-first (Lamy-Poirier 2022), eager 1F1B
+ * Megatron-LM's warm-up count), ZB-H1, ZB-H2 and ZB-V (Qi 2023, 2 and 6), breadth-first (Lamy-Poirier 2022), eager 1F1B
  * (Zhuang 2023; the order that DAPPLE, Fan 2021, calls PB).
  */
 #ifndef DTP_MODELS_SCHEDULE_H
@@ -85,7 +85,8 @@ struct dtp_schedule {
     X(ZB_H1, "zb-h1")                                                                              \
     X(BREADTH_FIRST, "breadth-first")                                                              \
     X(ZB_V, "zb-v")                                                                                \
-    X(EAGER_1F1B, "eager-1f1b")
+    X(EAGER_1F1B, "eager-1f1b")                                                                    \
+    X(ZB_H2, "zb-h2")
 enum {
 #define X(index, name) DTP_SCHED_##index,
     DTP_SCHEDULE_LIST(X)

@@ -58,6 +58,8 @@ static double text_book_s(const struct dtp_schedule *s, double f, double i, doub
         return full ? busy + fill * (f + i + w) / v : -1;
     case DTP_SCHED_ZB_H1: /* a full pipeline, and W that fit into the gaps */
         return full ? busy + fill * (f + i - w) : -1;
+    case DTP_SCHED_ZB_H2: /* F = I = W: no idle time but the first microbatch's way down */
+        return f == i && i == w ? busy + fill * f : -1;
     case DTP_SCHED_ZB_V: /* even chunks of F = I = W: the fill of one chunk per rank is left */
         return f == i && i == w ? busy + fill * f / v : -1;
     default:

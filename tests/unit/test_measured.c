@@ -137,7 +137,7 @@ static void test_schedules(void) {
     } cases[] = {{"ZBV", DTP_SCHED_ZB_V, 2, "2 virtual stages assumed"},
                  {"Looped BFS", DTP_SCHED_BREADTH_FIRST, 2, "2 virtual stages assumed"},
                  {"DualPipe", DTP_SCHED_1F1B, 1, "\"DualPipe\" is not known: taken as 1f1b"},
-                 {"ZB H2", DTP_SCHED_1F1B, 1, "\"ZB H2\" is not known (near: zb-h1)"}};
+                 {"ZB H3", DTP_SCHED_1F1B, 1, "\"ZB H3\" is not known (near: zb-h1)"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct dtp_run_case *c = case_of_file(dtp_arena_printf(
             arena,

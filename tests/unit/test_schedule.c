@@ -107,6 +107,10 @@ static void test_in_flight(void) {
         dtp_schedule_in_flight(&zb_v, NULL, peak, NULL);
         for (int r = 0; r < P; r++)
             CU_ASSERT(peak[r] == 2 * P);
+        struct dtp_schedule zb_h2 = make(DTP_SCHED_ZB_H2, P, 1, m);
+        dtp_schedule_in_flight(&zb_h2, NULL, peak, NULL);
+        for (int r = 0; r < P; r++)
+            CU_ASSERT(peak[r] == 2 * P - 1);
         struct dtp_schedule breadth = make(DTP_SCHED_BREADTH_FIRST, P, V, m);
         dtp_schedule_in_flight(&breadth, flight, peak, NULL);
         for (int r = 0; r < P; r++)
