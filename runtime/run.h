@@ -42,6 +42,8 @@ struct dtp_run_options {
     /* Factor of the gradients during the backward: the first one, halved when a step overflows (which
      * then changes nothing) and doubled after 1000 steps that do not. 0: 65536 in fp16, else none. */
     double loss_scale;
+    const char
+        *weights; /* initial values: file or folder of safetensors (weights.h); NULL: drawn */
     /* checkpoints */
     const char *save, *resume; /* folders or NULL */
     int save_every;            /* steps; 0: at the end only */

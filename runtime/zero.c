@@ -8,6 +8,7 @@
  *   3      n / dp + units   n / dp + one unit                  n / dp
  * With stages 2 and 3 the gradients of a unit are reduced in each microbatch, when the unit is done. */
 #include "runtime/rank.h"
+#include "runtime/weights.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,17 +27,23 @@ static void zero_grads(struct dtp_rank *r, void *p, int64_t n) {
 /* ---- creation ---- */
 
 /* Values of elements begin .. end - 1 of the unit. */
-static void initial_values(const struct dtp_unit *u, uint64_t seed, int64_t begin, int64_t end,
-                           float *out) {
+static enum dtp_status initial_values(struct dtp_rank *r, const struct dtp_weights *w,
+                                      const struct dtp_unit *u, int64_t begin, int64_t end,
+                                      float *out) {
     for (int64_t i = begin; i < end; i++)
         out[i - begin] = 0; /* the padding */
     for (int id = 0; id < DTP_NLAYER_PARAMS; id++) {
         const struct dtp_param *p = &u->param[id];
         int64_t from = p->at > begin ? p->at : begin;
         int64_t to = p->at + p->n < end ? p->at + p->n : end;
-        if (p->name && from < to)
-            dtp_param_init(p, seed, from - p->at, to - from, out + (from - begin));
+        if (!p->name || from >= to)
+            continue;
+        if (w)
+            DTP_TRY(dtp_weights_read(w, p, from - p->at, to - from, out + (from - begin), r->err));
+        else
+            dtp_param_init(p, r->o->seed, from - p->at, to - from, out + (from - begin));
     }
+    return DTP_OK;
 }
 
 /* Host fp32 values into the weights (or shard) and the master copy that holds them. */
@@ -91,8 +98,12 @@ static void fill_unit(struct dtp_rank *r, struct dtp_unit *u) {
 }
 
 enum dtp_status dtp_units_create(struct dtp_rank *r) {
-    enum dtp_status status = DTP_OK;
     struct dtp_arena *values = dtp_arena_create("initial weights");
+    struct dtp_arena *names = dtp_arena_create("weights");
+    struct dtp_weights *w = NULL;
+    enum dtp_status status =
+        r->o->weights ? dtp_weights_open(names, r->o->weights, r->model, r->o->seq, &w, r->err)
+                      : DTP_OK;
     DTP_EACH_UNIT(r, u) {
         int64_t begin = r->plan->zero_stage >= 3 ? r->layout.dp_rank * u->shard_n : 0;
         int64_t n = r->plan->zero_stage >= 3 ? u->shard_n : u->n;
@@ -105,11 +116,14 @@ enum dtp_status dtp_units_create(struct dtp_rank *r) {
         if (r->o->rough_weights)
             continue;
         float *v = DTP_NEW(values, float, (size_t)n);
-        initial_values(u, r->o->seed, begin, begin + n, v);
+        if (status == DTP_OK)
+            status = initial_values(r, w, u, begin, begin + n, v);
         if (status == DTP_OK)
             status = dtp_unit_set(r, u, v);
         dtp_arena_reset(values);
     }
+    dtp_weights_close(w);
+    dtp_arena_destroy(names);
     dtp_arena_destroy(values);
     return status;
 }

@@ -91,7 +91,8 @@ struct dtp_model {
     bool mlm_head;          /* BERT: dense h x h and norm before the decoder, which has a bias */
     bool nsp_head;          /* BERT: pooler h x h and next-sentence classifier h x 2 */
     double dropout,
-        attention_dropout;   /* hidden states; probabilities of attention. 0: no such kernels */
+        attention_dropout; /* hidden states; probabilities of attention. 0: no such kernels */
+    double norm_epsilon, rope_theta; /* added to a variance; base of RoPE. 0: 1e-5 and 10000 */
     int sliding_window;      /* keys that a query sees, itself included; 0: full attention */
     int full_attention_step; /* every n-th layer sees all keys; 0: none does */
     bool chunked_attention; /* a query sees the keys of its own chunk of sliding_window (Llama 4) */

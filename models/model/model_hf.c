@@ -65,6 +65,34 @@ static enum dtp_status get_dropout(const struct dtp_json *j, const char *key, do
     return DTP_OK;
 }
 
+#define LARGEST_BASE 1e12
+
+static enum dtp_status get_above_0(const struct dtp_json *j, const char *key, double most,
+                                   double *out, struct dtp_err *err) {
+    const struct dtp_json *v = hf_get(j, key);
+    if (!v)
+        return DTP_OK;
+    if (dtp_json_type(v) != DTP_JSON_NUMBER || !(dtp_json_number(v) > 0) ||
+        dtp_json_number(v) > most)
+        return dtp_json_expected(v, "a number above 0", err);
+    *out = dtp_json_number(v);
+    return DTP_OK;
+}
+
+/* Reads what changes values and no shape. Version 5 of transformers has the base of RoPE in an object. */
+static enum dtp_status read_epsilon_and_base(const struct dtp_json *j, struct dtp_model *m,
+                                             struct dtp_err *err) {
+    static const char *const epsilons[] = {"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"};
+    const struct dtp_json *rope = hf_get(j, "rope_parameters");
+    for (size_t i = 0; i < sizeof epsilons / sizeof epsilons[0]; i++)
+        DTP_TRY(get_above_0(j, epsilons[i], 1, &m->norm_epsilon, err));
+    if (m->position != DTP_POS_ROPE)
+        return DTP_OK;
+    if (rope && dtp_json_type(rope) == DTP_JSON_OBJECT)
+        DTP_TRY(get_above_0(rope, "rope_theta", LARGEST_BASE, &m->rope_theta, err));
+    return get_above_0(j, "rope_theta", LARGEST_BASE, &m->rope_theta, err);
+}
+
 /* ---- numbers that all types have ---- */
 
 /* The value is that of the first of the names that stands in the document. */
@@ -168,6 +196,7 @@ static enum dtp_status read_common(const struct dtp_json *j, struct dtp_model *m
                                                "attention_dropout"};
     DTP_TRY(read_numbers(j, m, err));
     DTP_TRY(read_activation(j, m, err));
+    DTP_TRY(read_epsilon_and_base(j, m, err));
     for (size_t i = 0; i < sizeof dropouts / sizeof dropouts[0]; i++)
         DTP_TRY(get_dropout(j, dropouts[i], &m->dropout, err));
     for (size_t i = 0; i < sizeof of_attention / sizeof of_attention[0]; i++)

@@ -13,7 +13,7 @@
 #include "sim/base/text.h"
 
 struct own {
-    const char *backend, *data, *save, *resume;
+    const char *backend, *data, *weights, *save, *resume;
     bool shadow;
     int rank;
     int ranks, steps, warmup_steps, decay_steps, save_every;
@@ -35,6 +35,8 @@ static const struct dtp_option options[] = {
     {"data", DTP_OPT_STRING, 0, AT(data), .value = "FILE", .complete = DTP_COMPLETE_FILE,
      .help = "text to train on, byte by byte; or tokens: .npy, or Megatron's .bin with its .idx "
              "(default: synthetic tokens)"},
+    {"weights", DTP_OPT_STRING, 0, AT(weights), .value = "PATH", .complete = DTP_COMPLETE_FILE,
+     .help = "initial weights: a file or folder of safetensors with Hugging Face's names"},
     {"lr", DTP_OPT_DOUBLE, 0, AT(lr), .value = "RATE", .help = "learning rate (default 0.001)"},
     {"min-lr", DTP_OPT_DOUBLE, 0, AT(min_lr), .value = "RATE",
      .help = "where the cosine ends (default a tenth of --lr)"},
@@ -195,6 +197,7 @@ static enum dtp_status fill_options(struct dtp_cli *cli, struct dtp_model *m,
     o->steps = own->steps;
     o->seed = (uint64_t)cli->args.seed;
     o->data = own->data;
+    o->weights = own->weights;
     o->lr = own->lr;
     o->min_lr = own->min_lr >= 0 ? own->min_lr : own->lr / 10;
     o->warmup_steps = own->warmup_steps;

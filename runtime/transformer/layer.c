@@ -12,8 +12,9 @@
 
 #define ACTS DTP_MEM_ACTIVATIONS
 
-static const double norm_epsilon = 1e-5;
-static const double rope_theta = 10000;
+/* These hold where the model does not state its own. */
+static const double usual_epsilon = 1e-5;
+static const double usual_theta = 10000;
 
 void dtp_layer_norm_args(struct dtp_rank *r, struct dtp_unit *u, int id, float *stats,
                          struct dtp_norm_args *out) {
@@ -21,7 +22,8 @@ void dtp_layer_norm_args(struct dtp_rank *r, struct dtp_unit *u, int id, float *
     *out = (struct dtp_norm_args){.rms = rms,
                                   .rows = r->dims.local_tokens,
                                   .cols = r->dims.hidden,
-                                  .epsilon = norm_epsilon,
+                                  .epsilon = r->model->norm_epsilon > 0 ? r->model->norm_epsilon
+                                                                        : usual_epsilon,
                                   .weight = dtp_weight(r, u, id),
                                   .bias = dtp_weight(r, u, id + 1),
                                   .mean = rms ? NULL : stats,
@@ -53,7 +55,8 @@ static void layer_rope(struct dtp_rank *r, void *qkv, bool inverse) {
                                     .heads = d->heads + d->kv_heads,
                                     .head_dim = d->head_dim,
                                     .row_stride = d->qkv_width,
-                                    .theta = rope_theta,
+                                    .theta = r->model->rope_theta > 0 ? r->model->rope_theta
+                                                                      : usual_theta,
                                     .inverse = inverse};
     r->ops->rope(r->dev, &x);
 }
