@@ -74,8 +74,13 @@ static enum dtp_status fetch(struct dtp_rank *r, struct dtp_unit *u, enum state 
     return r->ops->check(r->dev, r->err);
 }
 
-/* Tells whether this rank writes the parameter: one of those that hold it. */
-static bool writes(const struct dtp_rank *r, const struct dtp_unit *u, const struct dtp_param *p) {
+enum dtp_status dtp_unit_master(struct dtp_rank *r, struct dtp_unit *u, int64_t at, int64_t n,
+                                float *out) {
+    return fetch(r, u, STATE_WEIGHT, at, n, out);
+}
+
+bool dtp_param_writes(const struct dtp_rank *r, const struct dtp_unit *u,
+                      const struct dtp_param *p) {
     if (u->tied_copy || r->layout.tp_rank % p->tp_copies != 0)
         return false;
     return r->plan->zero_stage > 0 || r->layout.dp_rank == 0;
@@ -87,7 +92,7 @@ static enum dtp_status write_param(struct dtp_rank *r, struct dtp_unit *u, int i
     const struct dtp_owned x = dtp_unit_owned(r, u);
     int64_t begin, n;
     enum dtp_status status = DTP_OK;
-    if (!dtp_param_owned(p, &x, &begin, &n) || !writes(r, u, p))
+    if (!dtp_param_owned(p, &x, &begin, &n) || !dtp_param_writes(r, u, p))
         return DTP_OK;
     struct dtp_arena *a = dtp_arena_create("checkpoint");
     float *values = DTP_NEW(a, float, (size_t)n);

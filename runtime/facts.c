@@ -75,6 +75,7 @@ static void put_job(struct dtp_json_out *w, const struct dtp_run_options *o) {
     dtp_json_kv_double(w, "loss_scale", o->loss_scale);
     dtp_json_end(w);
     dtp_json_kv_bool(w, "reads weights", o->weights != NULL);
+    dtp_json_kv_bool(w, "saves weights", o->save_weights != NULL);
     dtp_json_kv_bool(w, "saves", o->save != NULL);
     dtp_json_kv_int(w, "save_every", o->save_every);
     dtp_json_kv_bool(w, "resumes", o->resume != NULL);

@@ -300,6 +300,16 @@ enum dtp_status dtp_rank_step(struct dtp_rank *r, double *loss, double *step_s);
 /* After a plan, when another may follow: all ranks are done, and the device's memory is free. */
 enum dtp_status dtp_rank_clear(struct dtp_rank *r);
 void dtp_rank_close(struct dtp_rank *r);
+/* Tells whether this rank writes the parameter: one of those that hold it. */
+bool dtp_param_writes(const struct dtp_rank *r, const struct dtp_unit *u,
+                      const struct dtp_param *p);
+/* fp32 weights of the unit's own elements at .. at + n - 1 to the host. */
+enum dtp_status dtp_unit_master(struct dtp_rank *r, struct dtp_unit *u, int64_t at, int64_t n,
+                                float *out);
+/* All weights into o->save_weights, a file of safetensors in fp32. begin: before the first step, so that hours are not
+ * trained for a path that is wrong. */
+enum dtp_status dtp_weights_save_begin(struct dtp_rank *r);
+enum dtp_status dtp_weights_save(struct dtp_rank *r);
 /* Before the first step: rank 0 makes the folder, so that hours are not trained for a path that is wrong, and
  * locks it until dtp_checkpoint_release(). */
 enum dtp_status dtp_checkpoint_prepare(struct dtp_rank *r);

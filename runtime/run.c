@@ -146,8 +146,8 @@ enum dtp_status dtp_run_check(const struct dtp_run_options *o, struct dtp_err *e
     int size = p->tp * p->dp * p->pp;
     if (o->shadow_cluster && (o->shadow_rank < 0 || o->shadow_rank >= size))
         return dtp_fail(err, DTP_EINPUT, "rank %d of %d", o->shadow_rank, size);
-    if (o->shadow_cluster && (o->save || o->resume))
-        return dtp_fail(err, DTP_EUNSUPPORTED, "a shadow rank has no checkpoints");
+    if (o->shadow_cluster && (o->save || o->resume || o->weights || o->save_weights))
+        return dtp_fail(err, DTP_EUNSUPPORTED, "a shadow rank has no checkpoints or weights");
     const struct dtp_dev_ops *ops;
     return dtp_dev_find(o->backend, &ops, err);
 }
@@ -264,6 +264,7 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
     const struct dtp_run_options *o = r->o;
     int first = 0;
     DTP_TRY(dtp_checkpoint_prepare(r));
+    DTP_TRY(dtp_weights_save_begin(r));
     if (o->resume)
         DTP_TRY(dtp_checkpoint_load(r, &first));
     DTP_TRY(check_first(r, first));
@@ -289,6 +290,7 @@ static enum dtp_status train(struct dtp_rank *r, struct dtp_run_result *out) {
         meter.steps++;
         DTP_TRY(maybe_save(r, r->step + 1));
     }
+    DTP_TRY(dtp_weights_save(r));
     read_meter(r, &meter, out);
     out->loss_scale = r->loss_scale.scale;
     out->skipped_steps = r->loss_scale.skipped;

@@ -44,6 +44,7 @@ struct dtp_run_options {
     double loss_scale;
     const char
         *weights; /* initial values: file or folder of safetensors (weights.h); NULL: drawn */
+    const char *save_weights; /* file of safetensors that is written at the end; NULL: none */
     /* checkpoints */
     const char *save, *resume; /* folders or NULL */
     int save_every;            /* steps; 0: at the end only */

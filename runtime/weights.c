@@ -408,3 +408,155 @@ void dtp_weights_close(struct dtp_weights *w) {
     for (size_t i = 0; w && i < w->nfiles; i++)
         munmap(w->file[i].map, w->file[i].bytes);
 }
+
+/* ---- writing ---- */
+
+struct entry {
+    struct place place;
+    uint64_t at; /* first value, in values of the file */
+};
+
+struct listing {
+    struct dtp_arena *a;
+    const struct dtp_model *model;
+    struct entry *entry;
+    size_t n, capacity;
+    uint64_t nvalues;
+};
+
+static struct entry *entry_of(const struct listing *l, const char *name) {
+    for (size_t i = 0; i < l->n; i++)
+        if (strcmp(l->entry[i].place.name, name) == 0)
+            return &l->entry[i];
+    return NULL;
+}
+
+static enum dtp_status add_entry(void *context, const struct dtp_param *p, struct dtp_err *err) {
+    struct listing *l = context;
+    const struct place x = place_of(l->a, l->model, p);
+    if (!x.name)
+        return dtp_fail(err, DTP_EUNSUPPORTED, "no model of Hugging Face names \"%s\"", p->name);
+    if (entry_of(l, x.name)) /* a part of GPT-2's one tensor */
+        return DTP_OK;
+    l->entry = dtp_arena_room(l->a, l->entry, sizeof *l->entry, l->n, &l->capacity);
+    l->entry[l->n++] = (struct entry){.place = x, .at = l->nvalues};
+    l->nvalues += (uint64_t)x.shape[0] * (uint64_t)x.shape[1];
+    return DTP_OK;
+}
+
+/* The length and the header, which blanks fill so that the values are aligned. */
+static struct dtp_str head_of(const struct listing *l) {
+    enum { LENGTH_BYTES = 8 };
+    struct dtp_str s = {.a = l->a};
+    dtp_str_addn(&s, "        ", LENGTH_BYTES);
+    dtp_str_add(&s, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (size_t i = 0; i < l->n; i++) {
+        const struct place *x = &l->entry[i].place;
+        uint64_t begin = l->entry[i].at * sizeof(float);
+        uint64_t bytes = (uint64_t)x->shape[0] * (uint64_t)x->shape[1] * sizeof(float);
+        dtp_str_printf(&s, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%" PRId64, x->name, x->shape[0]);
+        if (x->ndims > 1)
+            dtp_str_printf(&s, ",%" PRId64, x->shape[1]);
+        dtp_str_printf(&s, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", begin, begin + bytes);
+    }
+    dtp_str_add(&s, "}");
+    while (s.n % LENGTH_BYTES != 0)
+        dtp_str_add(&s, " ");
+    for (int i = 0; i < LENGTH_BYTES; i++)
+        s.at[i] = (char)((s.n - LENGTH_BYTES) >> (8 * i) & 0xff);
+    return s;
+}
+
+static const char *temporary_of(struct dtp_arena *a, const struct dtp_rank *r) {
+    return dtp_arena_printf(a, "%s.part", r->o->save_weights);
+}
+
+enum dtp_status dtp_weights_save_begin(struct dtp_rank *r) {
+    const char *path = r->o->save_weights;
+    if (!path)
+        return DTP_OK;
+    if (r->local_size < r->size)
+        return dtp_fail(r->err, DTP_EUNSUPPORTED,
+                        "%s: the ranks of several hosts cannot write one file of weights: save a "
+                        "checkpoint, and go on from it on one host",
+                        path);
+    if (r->rank != 0)
+        return DTP_OK;
+    int fd = open(temporary_of(r->arena, r), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return dtp_fail(r->err, DTP_EINPUT, "%s: %s", path, strerror(errno));
+    close(fd);
+    return DTP_OK;
+}
+
+/* What this rank writes of a parameter. */
+static enum dtp_status store_param(struct dtp_rank *r, const struct listing *l, struct dtp_unit *u,
+                                   const struct dtp_param *p, unsigned char *values) {
+    const struct dtp_owned own = dtp_unit_owned(r, u);
+    int64_t begin, n;
+    if (!p->name || !dtp_param_owned(p, &own, &begin, &n) || !dtp_param_writes(r, u, p))
+        return DTP_OK;
+    struct dtp_arena *a = dtp_arena_create("weights");
+    float *from = DTP_NEW(a, float, (size_t)n);
+    const struct place x = place_of(a, r->model, p);
+    const struct entry *e = x.name ? entry_of(l, x.name) : NULL;
+    enum dtp_status status = dtp_unit_master(r, u, begin - own.begin, n, from);
+    for (int64_t i = 0; e && status == DTP_OK && i < n; i++) {
+        int64_t row = (begin - p->at + i) / p->cols, col = (begin - p->at + i) % p->cols;
+        if (row < p->valid_rows)
+            memcpy(values + (e->at + element(&x, p, row, col)) * sizeof *from, &from[i],
+                   sizeof *from);
+    }
+    dtp_arena_destroy(a);
+    return status;
+}
+
+static enum dtp_status store(struct dtp_rank *r, const struct listing *l, const char *path,
+                             const struct dtp_str *head) {
+    size_t bytes = head->n + l->nvalues * sizeof(float);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int why = fd < 0 ? errno : r->rank == 0 ? posix_fallocate(fd, 0, (off_t)bytes) : 0;
+    enum dtp_status status =
+        why == 0 ? DTP_OK : dtp_fail(r->err, DTP_ENO, "%s: %s", path, strerror(why));
+    if (status == DTP_OK) /* the file has its length */
+        status = r->host->ops->barrier(r->host_world, r->err);
+    unsigned char *map = status == DTP_OK
+                             ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                             : MAP_FAILED;
+    if (status == DTP_OK && map == MAP_FAILED)
+        status = dtp_fail(r->err, DTP_ENO, "%s: %s", path, strerror(errno));
+    if (status == DTP_OK && r->rank == 0)
+        memcpy(map, head->at, head->n);
+    DTP_EACH_UNIT(r, u)
+    for (int id = 0; id < DTP_NLAYER_PARAMS && status == DTP_OK; id++)
+        status = store_param(r, l, u, &u->param[id], map + head->n);
+    if (map != MAP_FAILED && msync(map, bytes, MS_SYNC) != 0 && status == DTP_OK)
+        status = dtp_fail(r->err, DTP_ENO, "%s: %s", path, strerror(errno));
+    if (map != MAP_FAILED)
+        munmap(map, bytes);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+static enum dtp_status save(struct dtp_arena *a, struct dtp_rank *r) {
+    struct listing l = {.a = a, .model = r->model};
+    const char *path = temporary_of(a, r);
+    DTP_TRY(each_param(a, r->model, r->o->seq, add_entry, &l, r->err));
+    const struct dtp_str head = head_of(&l);
+    DTP_TRY(store(r, &l, path, &head));
+    DTP_TRY(r->host->ops->barrier(r->host_world, r->err));
+    if (r->rank == 0 && rename(path, r->o->save_weights) != 0)
+        return dtp_fail(r->err, DTP_ENO, "%s: %s", r->o->save_weights, strerror(errno));
+    return DTP_OK;
+}
+
+enum dtp_status dtp_weights_save(struct dtp_rank *r) {
+    if (!r->o->save_weights)
+        return DTP_OK;
+    struct dtp_arena *a = dtp_arena_create("weights");
+    r->host->ops->doing(r->host, "writing its weights");
+    enum dtp_status status = save(a, r);
+    dtp_arena_destroy(a);
+    return status;
+}

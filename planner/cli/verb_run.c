@@ -13,7 +13,7 @@
 #include "sim/base/text.h"
 
 struct own {
-    const char *backend, *data, *weights, *save, *resume;
+    const char *backend, *data, *weights, *save_weights, *save, *resume;
     bool shadow;
     int rank;
     int ranks, steps, warmup_steps, decay_steps, save_every;
@@ -37,6 +37,9 @@ static const struct dtp_option options[] = {
              "(default: synthetic tokens)"},
     {"weights", DTP_OPT_STRING, 0, AT(weights), .value = "PATH", .complete = DTP_COMPLETE_FILE,
      .help = "initial weights: a file or folder of safetensors with Hugging Face's names"},
+    {"save-weights", DTP_OPT_STRING, 0, AT(save_weights), .value = "FILE",
+     .complete = DTP_COMPLETE_FILE,
+     .help = "write the weights there at the end: safetensors in fp32 with Hugging Face's names"},
     {"lr", DTP_OPT_DOUBLE, 0, AT(lr), .value = "RATE", .help = "learning rate (default 0.001)"},
     {"min-lr", DTP_OPT_DOUBLE, 0, AT(min_lr), .value = "RATE",
      .help = "where the cosine ends (default a tenth of --lr)"},
@@ -198,6 +201,7 @@ static enum dtp_status fill_options(struct dtp_cli *cli, struct dtp_model *m,
     o->seed = (uint64_t)cli->args.seed;
     o->data = own->data;
     o->weights = own->weights;
+    o->save_weights = own->save_weights;
     o->lr = own->lr;
     o->min_lr = own->min_lr >= 0 ? own->min_lr : own->lr / 10;
     o->warmup_steps = own->warmup_steps;

@@ -9,7 +9,7 @@
 #include "tests/suites.h"
 
 static char folder[] = "/tmp/dtplan-weights-XXXXXX";
-static char path[64];
+static char path[64], written[64];
 /* fp32 sums in another order; the file of losses has 6 decimals. */
 static const double tolerance = 1e-5;
 
@@ -228,6 +228,37 @@ static void check_family(const char *family, bool gpt) {
     dtp_arena_destroy(a);
 }
 
+/* Steps of length 0 change nothing, so that what is written gives the same losses once more. */
+static void check_written(const char *family, bool gpt) {
+    struct dtp_arena *a = dtp_arena_create("test");
+    struct dtp_model m = tiny_model(family);
+    struct dtp_err err = {0};
+    struct dtp_run_result r;
+    list_tensors(a, &m, gpt);
+    write_file(false);
+    for (int i = 0; i < 3; i++) {
+        struct dtp_run_options o = tiny_options(&m);
+        o.plan = i == 0 ? o.plan : with_degrees(o.plan, i == 1 ? 2 : 1, i == 1 ? 2 : 1, 2);
+        o.plan.zero_stage = i == 2 ? 3 : 0;
+        o.weights = path;
+        o.save_weights = written;
+        o.lr = o.min_lr = 0;
+        o.steps = 2;
+        CU_ASSERT_EQUAL_FATAL(dtp_run(a, &o, &r, &err), DTP_OK);
+        o = tiny_options(&m);
+        o.weights = written;
+        check_losses(a, family, &o);
+        CU_ASSERT_EQUAL(unlink(written), 0);
+    }
+    free_tensors();
+    dtp_arena_destroy(a);
+}
+
+static void test_written(void) {
+    check_written("gpt", true);
+    check_written("llama", false);
+}
+
 static void test_gpt2(void) {
     check_family("gpt", true);
 }
@@ -266,12 +297,14 @@ static void test_what_does_not_fit(void) {
 int main(void) {
     CU_TestInfo tests[] = {{"GPT-2", test_gpt2},
                            {"Llama", test_llama},
+                           {"written", test_written},
                            {"what does not fit", test_what_does_not_fit},
                            CU_TEST_INFO_NULL};
     CU_SuiteInfo suites[] = {{"weights", NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};
     if (!mkdtemp(folder))
         return 1;
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    snprintf(written, sizeof written, "%s/written", folder);
     int status = run_suites(suites);
     (void)unlink(path);
     return rmdir(folder) == 0 ? status : 1;
