@@ -169,6 +169,7 @@ setup_release() {
 # says what is missing. It takes minutes: only who asks for it waits.
 setup_cuda() {
     local build=$root/.build/release lock status
+    [ -e /dev/nvidiactl ] || [ -e /dev/dxg ] || return 0 # without a GPU: dtplan says so
     [ -w "$build" ] && cmake --build "$build" --target help | grep -q 'dtplan_cuda' || return 0
     exec {lock}>"$root/.build/release.lock"
     flock "$lock"

@@ -36,8 +36,18 @@ static void *open_module(void) {
     return found ? module : dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }
 
+/* The driver's devices, under Linux and under Windows' subsystem for it. */
+static bool has_gpu(void) {
+    return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+}
+
 /* Gets a table that the CUDA module exports. The module stays open. */
 static enum dtp_status module_table(const char *symbol, const void **out, struct dtp_err *err) {
+    const char *given = getenv("DTPLAN_CUDA");
+    if (!(given && *given) && !has_gpu())
+        return dtp_fail(err, DTP_EUNSUPPORTED,
+                        "backend cuda is not available here: this machine has no NVIDIA GPU "
+                        "(there is no /dev/nvidiactl)");
     void *module = open_module();
     if (!module)
         return dtp_fail(err, DTP_EUNSUPPORTED,
