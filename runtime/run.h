@@ -15,6 +15,8 @@
  * actions ("tp all_reduce", "dp reduce_scatter 0.2" = chunk.unit, ...). Times are seconds from the
  * step's barrier on the host's monotonic clock.
  *
+ * Weights (weights.h) begin a run: its losses are those of PyTorch on the same weights and tokens.
+ *
  * What the runtime refuses, with DTP_EUNSUPPORTED: cp > 1, ep > 1, offload, mixtures of experts and
  * other models than GPT-like and Llama-like decoders, dtypes that the backend lacks.
  */
