@@ -44,7 +44,7 @@ enum dtp_status dtp_layout_supports(const struct dtp_model *m, struct dtp_err *e
     for (size_t i = 0; i < sizeof rule / sizeof rule[0]; i++)
         if (rule[i].lacks)
             return dtp_fail(err, DTP_EUNSUPPORTED,
-                            "the runtime cannot train %s: it does not have %s",
+                            "%s is predicted, not runnable here: the runtime does not have %s",
                             m->name && m->name[0] ? m->name : "this model", rule[i].what);
     return DTP_OK;
 }
